@@ -1,0 +1,46 @@
+"""Differentiable functions: of each, a forward and its gradient side by side.
+
+>>> import tinyprop.functional as F
+>>> F.softmax([0.0, 0.0])
+tensor([0.5, 0.5])
+"""
+
+import sys
+
+from ..tensor import announce
+from .activations import elu, gelu, hardtanh, leaky_relu, prelu, relu, selu, sigmoid, silu, softplus, tanh
+from .arithmetic import (
+    abs,
+    add,
+    astype,
+    clip,
+    compare,
+    divide,
+    erf,
+    exp,
+    log,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    power,
+    sin,
+    sqrt,
+    subtract,
+    where,
+)
+from .convolution import conv2d
+from .linear import matmul
+from .pooling import avg_pool2d, max_pool2d
+from .reductions import cross_entropy, log_softmax, logsumexp, max, mean, norm, softmax, sum, var
+from .shapes import broadcast_to, concatenate, index, pad, reshape, stack, take, to, transpose
+
+announce(sys.modules[__name__])
+
+__all__ = [
+    "abs", "add", "astype", "avg_pool2d", "broadcast_to", "clip", "compare", "concatenate", "conv2d",
+    "cross_entropy", "divide", "elu", "erf", "exp", "gelu", "hardtanh", "index", "leaky_relu",
+    "log", "log_softmax", "logsumexp", "matmul", "max", "max_pool2d", "maximum", "mean", "minimum", "multiply",
+    "negative", "norm", "pad", "power", "prelu", "relu", "reshape", "selu", "sigmoid", "silu", "sin", "softmax",
+    "softplus", "sqrt", "stack", "subtract", "sum", "take", "tanh", "to", "transpose", "var", "where",
+]  # fmt: skip

@@ -1,0 +1,106 @@
+"""Activations. The piecewise ones pass no gradient, or the left one, at their kink, as PyTorch does."""
+
+import math
+from typing import Any
+
+from ..autograd import Op, unary
+from ..backend import Array, array_module
+from ..tensor import Operand, Tensor, as_tensor
+from .arithmetic import clip, erf, exp, where
+
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+
+
+class ReLU(Op):
+    """max(x, 0)."""
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).maximum(x, 0.0)
+
+    def backward(self, g: Tensor, out: Tensor) -> Any:
+        return g * (out > 0)
+
+
+class PReLU(Op):
+    def forward(self, x: Array, a: Array) -> Array:
+        xp = array_module(x)
+        return xp.maximum(x, 0.0) + a * xp.minimum(x, 0.0)
+
+    def backward(self, g: Tensor, x: Tensor, a: Tensor) -> Any:
+        return lambda: where(x > 0, g, g * a), lambda: g * clip(x, None, 0.0)
+
+
+class Tanh(Op):
+    """The hyperbolic tangent."""
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).tanh(x)
+
+    def backward(self, g: Tensor, out: Tensor) -> Any:
+        return g * (1.0 - out * out)
+
+
+class Sigmoid(Op):
+    """1 / (1 + exp(-x))."""
+
+    def forward(self, x: Array) -> Array:
+        xp = array_module(x)
+        return xp.exp(-xp.logaddexp(0.0, -x))  # neither side overflows or loses its tail
+
+    def backward(self, g: Tensor, out: Tensor) -> Any:
+        return g * out * (1.0 - out)
+
+
+class Softplus(Op):
+    """log(1 + exp(x)), a smooth ReLU."""
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).logaddexp(0.0, x)
+
+    def backward(self, g: Tensor, x: Tensor) -> Any:
+        return g * sigmoid(x)
+
+
+relu, tanh, sigmoid, softplus = map(unary, (ReLU, Tanh, Sigmoid, Softplus))
+
+
+def prelu(x: Operand, a: Operand) -> Tensor:
+    """x where positive, a x elsewhere; `a` is learnable: a number, or one for each channel (axis 1)."""
+    x = as_tensor(x)
+    if x.ndim > 2 and isinstance(a, Tensor) and a.ndim == 1:
+        a = a.reshape(-1, *[1] * (x.ndim - 2))  # (C,) -> (C, 1, 1)
+    return PReLU()(x, a)
+
+
+def leaky_relu(x: Operand, a: float = 0.01) -> Tensor:
+    """x where positive, a x elsewhere, with a fixed slope a."""
+    return PReLU()(x, a)
+
+
+def elu(x: Operand, alpha: float = 1.0) -> Tensor:
+    """x where positive, alpha (exp(x) - 1) elsewhere."""
+    x = as_tensor(x)
+    return where(x > 0, x, alpha * (exp(clip(x, None, 0.0)) - 1.0))
+
+
+def selu(x: Operand) -> Tensor:
+    """The scaled ELU whose output has mean 0 and variance 1 for N(0, 1) input."""
+    return SELU_SCALE * elu(x, SELU_ALPHA)
+
+
+def gelu(x: Operand) -> Tensor:
+    """x Phi(x), with Phi the distribution function of N(0, 1)."""
+    x = as_tensor(x)
+    return 0.5 * x * (1.0 + erf(x * math.sqrt(0.5)))
+
+
+def silu(x: Operand) -> Tensor:
+    """x sigmoid(x)."""
+    x = as_tensor(x)
+    return x * sigmoid(x)
+
+
+def hardtanh(x: Operand) -> Tensor:
+    """x held between -1 and 1."""
+    return clip(x, -1.0, 1.0)

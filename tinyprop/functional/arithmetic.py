@@ -1,0 +1,213 @@
+"""Elementwise functions. NumPy's broadcasting applies; the engine undoes it in the gradients."""
+
+import math
+from typing import Any
+
+from ..autograd import Op, binary, unary
+from ..backend import Array, Scalar, array_module, as_array, fit_together, float32, is_array
+from ..special import erf as erf_of_array
+from ..tensor import Operand, Tensor
+
+
+class Elementwise(Op):
+    hint = "shapes that are equal, or 1, on each axis counted from the right"
+
+
+class Add(Elementwise):
+    def forward(self, x: Array, y: Array) -> Array:
+        return x + y
+
+    def backward(self, g: Tensor) -> Any:
+        return g, g
+
+
+class Subtract(Elementwise):
+    def forward(self, x: Array, y: Array) -> Array:
+        return x - y
+
+    def backward(self, g: Tensor) -> Any:
+        return g, lambda: -g
+
+
+class Multiply(Elementwise):
+    def forward(self, x: Array, y: Array) -> Array:
+        return x * y
+
+    def backward(self, g: Tensor, x: Tensor, y: Tensor) -> Any:
+        return lambda: g * y, lambda: g * x
+
+
+class Divide(Elementwise):
+    def forward(self, x: Array, y: Array) -> Array:
+        return x / y
+
+    def backward(self, g: Tensor, y: Tensor, out: Tensor) -> Any:
+        return lambda: g / y, lambda: -g * out / y
+
+
+class Power(Elementwise):
+    def forward(self, x: Array, y: Array) -> Array:
+        return x**y
+
+    def backward(self, g: Tensor, x: Tensor | Scalar, y: Tensor | Scalar) -> Any:
+        def in_x() -> Tensor:
+            if isinstance(y, Tensor) or y != 0:
+                return g * y * x ** (y - 1)
+            return g * 0.0  # the slope of x**0, at x = 0 too
+
+        def in_y() -> Tensor:
+            if isinstance(x, Tensor):
+                return g * x**y * where(x > 0, log(where(x > 0, x, 1.0)), 0.0)
+            return g * x**y * (math.log(x) if x > 0 else 0.0)
+
+        return in_x, in_y
+
+
+class Negative(Elementwise):
+    def forward(self, x: Array) -> Array:
+        return -x
+
+    def backward(self, g: Tensor) -> Any:
+        return -g
+
+
+class Exp(Elementwise):
+    """e to the power of each element."""
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).exp(x)
+
+    def backward(self, g: Tensor, out: Tensor) -> Any:
+        return g * out
+
+
+class Log(Elementwise):
+    """The natural logarithm."""
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).log(x)
+
+    def backward(self, g: Tensor, x: Tensor) -> Any:
+        return g / x
+
+
+class Sqrt(Elementwise):
+    """The square root; its slope at 0 is infinite."""
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).sqrt(x)
+
+    def backward(self, g: Tensor, out: Tensor) -> Any:
+        return g / (2.0 * out)
+
+
+class Sin(Elementwise):
+    """The sine of each element, in radians."""
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).sin(x)
+
+    def backward(self, g: Tensor, x: Tensor) -> Any:
+        return g * sin(x + math.pi / 2)
+
+
+class Erf(Elementwise):
+    """The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+
+    def forward(self, x: Array) -> Array:
+        return erf_of_array(x)
+
+    def backward(self, g: Tensor, x: Tensor) -> Any:
+        return g * (2.0 / math.sqrt(math.pi)) * exp(-x * x)
+
+
+class Abs(Elementwise):
+    """The absolute value; its slope at 0 is taken as 0."""
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).abs(x)
+
+    def backward(self, g: Tensor, x: Tensor) -> Any:
+        return g * array_module(x.data).sign(x.data)
+
+
+class Maximum(Elementwise):
+    """The larger of two, element by element; where both are equal, each gets half of the gradient."""
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return array_module(x, y).maximum(x, y)
+
+    def backward(self, g: Tensor, x: Tensor, y: Tensor) -> Any:
+        half = 0.5 * compare("equal", x, y)
+        return lambda: g * (half + (x > y)), lambda: g * (half + (x < y))
+
+
+class Where(Elementwise):
+    def forward(self, condition: Array, x: Array, y: Array) -> Array:
+        if not (is_array(x) or is_array(y)):
+            x, y = float32(x), float32(y)
+        return array_module(condition, x, y).where(condition, x, y)
+
+    def backward(self, g: Tensor, condition: Tensor) -> Any:
+        return None, lambda: where(condition, g, 0.0), lambda: where(condition, 0.0, g)
+
+
+class Clip(Elementwise):
+    def __init__(self, low: float | None, high: float | None):
+        self.low, self.high = low, high
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).clip(x, self.low, self.high)
+
+    def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
+        return g * (x == out)
+
+
+class AsType(Op):
+    def __init__(self, dtype: Any):
+        self.new_dtype = dtype
+
+    def forward(self, x: Array) -> Array:
+        return x.astype(self.new_dtype)
+
+    def backward(self, g: Tensor) -> Any:
+        return g  # the engine casts it back
+
+
+add, subtract, multiply, divide, power = map(binary, (Add, Subtract, Multiply, Divide, Power))
+negative, exp, log, sqrt, sin, erf, abs = map(unary, (Negative, Exp, Log, Sqrt, Sin, Erf, Abs))
+maximum = binary(Maximum)
+
+
+def minimum(x: Operand, y: Operand) -> Tensor:
+    """The smaller of two, element by element; where both are equal, each gets half of the gradient."""
+    return -maximum(negative(x), negative(y))
+
+
+def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
+    """x where the condition holds, y elsewhere.
+
+    >>> F.where([True, False], 1.0, 2.0)
+    tensor([1., 2.])
+    """
+    return Where()(condition, x, y)
+
+
+def clip(x: Operand, low: float | None = None, high: float | None = None) -> Tensor:
+    """x held between low and high; outside, no gradient passes.
+
+    >>> F.clip([-2.0, 0.5, 2.0], -1, 1)
+    tensor([-1. ,  0.5,  1. ])
+    """
+    return Clip(low, high)(x)
+
+
+def astype(x: Operand, dtype: Any) -> Tensor:
+    """x with elements of another type; the gradient comes back in the old one."""
+    return AsType(dtype)(x)
+
+
+def compare(name: str, x: Operand, y: Operand) -> Tensor:
+    """NumPy's comparison of that name, as a tensor of bool without a gradient."""
+    arrays = fit_together(name, [v.data if isinstance(v, Tensor) else v for v in (x, y)])
+    return Tensor(as_array(getattr(array_module(*arrays), name)(*arrays)))

@@ -1,0 +1,46 @@
+"""Matrix products."""
+
+from math import prod
+from typing import Any
+
+from ..autograd import Op
+from ..backend import Array
+from ..errors import ShapeError
+from ..tensor import Operand, Tensor, as_tensor
+from .shapes import transpose
+
+
+class Matmul(Op):
+    """Products of matrices, on stacks of them if there are more than two axes."""
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return x @ y
+
+    def backward(self, g: Tensor, x: Tensor, y: Tensor) -> Any:
+        return lambda: g @ _swapped(y), lambda: _swapped(x) @ g
+
+
+def _swapped(x: Tensor) -> Tensor:
+    return transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def matmul(x: Operand, y: Operand) -> Tensor:
+    """The matrix product, with NumPy's rules for vectors and for stacks of matrices.
+
+    >>> F.matmul([[1.0, 2.0]], [3.0, 4.0])
+    tensor([11.])
+    """
+    x, y = as_tensor(x), as_tensor(y)
+    if not x.ndim or not y.ndim or x.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
+        raise ShapeError(
+            f"matmul of {x.shape} and {y.shape}",
+            "the last axis of the first must be as long as the last but one (or only) axis of the second",
+            "transpose one of them, for instance x @ w.T",
+        )
+    rows, columns = x.shape[:-1], y.shape[-1:] if y.ndim > 1 else ()
+    if y.ndim <= 2:  # one large product: (..., K) @ (K, M) -> (rows, K) @ (K, M)
+        out = Matmul()(x.reshape(prod(rows), x.shape[-1]), y.reshape(y.shape[0], prod(columns)))
+        return out.reshape(*rows, *columns)
+    if x.ndim == 1:
+        return Matmul()(x.reshape(1, -1), y).reshape(*y.shape[:-2], *columns)
+    return Matmul()(x, y)

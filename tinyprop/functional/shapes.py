@@ -1,0 +1,211 @@
+"""Functions that move elements without changing them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..autograd import Op
+from ..backend import Array, array_module, backend_of, from_host, is_array, is_host_array, scatter_add, to_backend
+from ..errors import ShapeError
+from ..tensor import Operand, Tensor, as_tensor
+
+
+class Reshape(Op):
+    hint = "a shape with the same number of elements; one -1 is worked out"
+
+    def __init__(self, shape: tuple[int, ...]):
+        self.new_shape = shape
+
+    def forward(self, x: Array) -> Array:
+        self.old_shape = x.shape
+        return x.reshape(self.new_shape)
+
+    def backward(self, g: Tensor) -> Any:
+        return reshape(g, self.old_shape)
+
+
+class Transpose(Op):
+    hint = "axes that name each axis of the tensor once"
+
+    def __init__(self, axes: tuple[int, ...] | None):
+        self.axes = axes
+
+    def forward(self, x: Array) -> Array:
+        return x.transpose(self.axes)
+
+    def backward(self, g: Tensor) -> Any:
+        if self.axes is None:
+            return transpose(g)
+        axes = [axis % g.ndim for axis in self.axes]
+        return transpose(g, tuple(axes.index(i) for i in range(g.ndim)))
+
+
+class BroadcastTo(Op):
+    """The engine undoes broadcasting, so the gradient passes as it is."""
+
+    hint = "a shape that the tensor's shape broadcasts to: equal, or 1, on each axis from the right"
+
+    def __init__(self, shape: tuple[int, ...]):
+        self.new_shape = shape
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).broadcast_to(x, self.new_shape)
+
+    def backward(self, g: Tensor) -> Any:
+        return g
+
+
+class Pad(Op):
+    hint = "a pair (before, after) for each axis"
+
+    def __init__(self, widths: Sequence[tuple[int, int]], value: float):
+        self.widths, self.value = widths, value
+
+    def forward(self, x: Array) -> Array:
+        shape = tuple(n + before + after for n, (before, after) in zip(x.shape, self.widths, strict=True))
+        self.inside = tuple(slice(b, b + n) for n, (b, _) in zip(x.shape, self.widths, strict=True))
+        out = array_module(x).full(shape, self.value, x.dtype)
+        out[self.inside] = x
+        return out
+
+    def backward(self, g: Tensor) -> Any:
+        return g[self.inside]
+
+
+class Concatenate(Op):
+    hint = "shapes that are equal except on the axis of concatenation"
+
+    def __init__(self, axis: int):
+        self.axis = axis
+
+    def forward(self, *xs: Array) -> Array:
+        self.sizes = [x.shape[self.axis] for x in xs]
+        return array_module(*xs).concatenate(xs, self.axis)
+
+    def backward(self, g: Tensor) -> Any:
+        parts, start = [], 0
+        for size in self.sizes:
+            part = (slice(None),) * (self.axis % g.ndim) + (slice(start, start + size),)
+            parts.append(index(g, part))
+            start += size
+        return tuple(parts)
+
+
+class Index(Op):
+    """x[where], NumPy's indexing: slices, integers, None, Ellipsis, arrays of integers or bools."""
+
+    hint = "an index within the shape of the tensor"
+
+    def __init__(self, where: Any):
+        self.where = where
+
+    def forward(self, x: Array) -> Array:
+        self.old_shape = x.shape
+        return x[self.where]
+
+    def backward(self, g: Tensor) -> Any:
+        return Put(self.where, self.old_shape)(g)
+
+
+class Put(Op):
+    """Zeros of a shape with x added at an index: the transpose of Index, and the other way round."""
+
+    def __init__(self, where: Any, shape: tuple[int, ...]):
+        self.where, self.new_shape = where, shape
+
+    def forward(self, x: Array) -> Array:
+        out = array_module(x).zeros(self.new_shape, x.dtype)
+        parts = self.where if isinstance(self.where, tuple) else (self.where,)
+        if any(is_array(part) and part.dtype.kind != "b" for part in parts):
+            scatter_add(out, self.where, x)  # an index may be named twice
+        else:
+            out[self.where] = x
+        return out
+
+    def backward(self, g: Tensor) -> Any:
+        return index(g, self.where)
+
+
+class To(Op):
+    def __init__(self, backend: str):
+        self.backend = backend
+
+    def forward(self, x: Array) -> Array:
+        self.home = backend_of(x)
+        return to_backend(x, self.backend)
+
+    def backward(self, g: Tensor) -> Any:
+        return to(g, self.home)
+
+
+def reshape(x: Operand, shape: int | Sequence[int]) -> Tensor:
+    """The same elements in the same order in another shape; one -1 is worked out.
+
+    >>> F.reshape([1, 2, 3, 4], (2, -1))
+    tensor([[1., 2.],
+            [3., 4.]])
+    """
+    return Reshape((shape,) if isinstance(shape, int) else tuple(shape))(x)
+
+
+def transpose(x: Operand, axes: Sequence[int] | None = None) -> Tensor:
+    """The axes in another order, reversed if none is given."""
+    return Transpose(None if axes is None else tuple(axes))(x)
+
+
+def broadcast_to(x: Operand, shape: Sequence[int]) -> Tensor:
+    """x repeated along axes of length 1, and new ones in front, to fill a shape."""
+    return BroadcastTo(tuple(shape))(x)
+
+
+def pad(x: Operand, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Tensor:
+    """x with a border: for each axis a pair (before, after).
+
+    >>> F.pad([1.0, 2.0], [(1, 2)])
+    tensor([0., 1., 2., 0., 0.])
+    """
+    x = as_tensor(x)
+    if len(widths) != x.ndim or any(len(pair) != 2 or min(pair) < 0 for pair in widths):
+        raise ShapeError(f"pad({x.shape}, {widths})", "one pair of widths >= 0 for each axis", Pad.hint)
+    return Pad(widths, value)(x)
+
+
+def concatenate(xs: Sequence[Operand], axis: int = 0) -> Tensor:
+    """The tensors joined along an axis they have."""
+    return Concatenate(axis)(*xs)
+
+
+def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
+    """The tensors, all of one shape, joined along a new axis."""
+    tensors = [as_tensor(x) for x in xs]
+    axis = axis % (tensors[0].ndim + 1)
+    return concatenate([x[(slice(None),) * axis + (None,)] for x in tensors], axis)
+
+
+def index(x: Operand, where: Any) -> Tensor:
+    """x[where]; an index may be or hold slices, integers, None, Ellipsis, and arrays of integers or bools."""
+    x = as_tensor(x)
+    if isinstance(where, tuple):
+        return Index(tuple(_index_part(part, x.data) for part in where))(x)
+    return Index(_index_part(where, x.data))(x)
+
+
+def _index_part(part: Any, x: Array) -> Any:
+    """Tensors, lists and host arrays in an index as arrays that live where x does."""
+    if isinstance(part, Tensor):
+        part = part.data
+    return from_host(part, like=x) if isinstance(part, list) or is_host_array(part) else part
+
+
+def take(x: Operand, indices: Any, axis: int = 0) -> Tensor:
+    """The slices of x along an axis that an array of integers names.
+
+    >>> F.take([10.0, 20.0, 30.0], [2, 0, 2])
+    tensor([30., 10., 30.])
+    """
+    x = as_tensor(x)
+    return index(x, (slice(None),) * (axis % x.ndim) + (indices,))
+
+
+def to(x: Tensor, backend: str) -> Tensor:
+    """x on another backend; see Tensor.to."""
+    return To(backend)(x)

@@ -37,11 +37,13 @@ def is_host_array(value: object) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def is_array(value: object) -> bool:
-    if isinstance(value, np.ndarray):
-        return True
+def is_device_array(value: object) -> bool:
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(value, cupy.ndarray)
+
+
+def is_array(value: object) -> bool:
+    return isinstance(value, np.ndarray) or is_device_array(value)
 
 
 def backend_of(array: Array) -> str:
@@ -117,7 +119,7 @@ def as_array(value: Any) -> Array:
 
 def to_numpy(array: Array) -> HostArray:
     """The array on the host; the same object if it is there already."""
-    return array if isinstance(array, np.ndarray) else array_module(array).asnumpy(array)
+    return array.get() if is_device_array(array) else np.asarray(array)
 
 
 def to_backend(array: Array, backend: str) -> Array:

@@ -27,11 +27,11 @@ def draw(t: Tensor) -> Drawing:
     >>> print(tp.draw((w * w).sum()))
     digraph {
       rankdir=LR; node [fontname="Helvetica", fontsize=11];
-      n0 [label="w\\n(1, 2)", shape=box, style="rounded,filled", fillcolor="#cfe3f5"];
-      n1 [label="Multiply\\n(1, 2)", shape=ellipse];
+      n0 [label="w\n(1, 2)", shape=box, style="rounded,filled", fillcolor="#cfe3f5"];
+      n1 [label="Multiply\n(1, 2)", shape=ellipse];
       n0 -> n1;
       n0 -> n1;
-      n2 [label="Sum\\n()", shape=ellipse];
+      n2 [label="Sum\n()", shape=ellipse];
       n1 -> n2;
     }
     """

@@ -4,7 +4,7 @@
 def explain(got: str, rule: str, hint: str) -> str:
     """The text of an error.
 
-    >>> print(explain("reshape of (2, 3) to (4,)", "the number of elements must stay 6", "F.reshape(6)"))
+    >>> print(explain("reshape of (2, 3) to (4,)", "the number of elements must stay 6", "reshape(6)"))
     got:  reshape of (2, 3) to (4,)
     rule: the number of elements must stay 6
     try:  reshape(6)

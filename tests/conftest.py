@@ -1,0 +1,49 @@
+"""Backends and hypothesis profiles for all tests.
+
+A test that takes the `backend` fixture runs on NumPy and, where a device (or the emulator) is present, on CuPy;
+`pytest -m cupy` picks the latter. `HYPOTHESIS_PROFILE=thorough` draws many more examples.
+"""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+import tinyprop as tp
+
+settings.register_profile("quick", max_examples=20, deadline=None, derandomize=True)
+settings.register_profile("thorough", max_examples=500, deadline=None)
+settings.register_profile("device", max_examples=4, deadline=None, derandomize=True)
+
+
+def _backends():
+    yield "numpy"
+    try:
+        with tp.use_backend("cupy"):
+            yield pytest.param("cupy", marks=pytest.mark.cupy)
+    except tp.BackendError:
+        pass
+
+
+BACKENDS = list(_backends())
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick" if len(BACKENDS) == 1 else "device"))
+
+
+@pytest.fixture(params=BACKENDS, scope="session")
+def backend(request):
+    return request.param
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_leaks():
+    """A test that changes a default and does not restore it fails here, not three files later."""
+    before = tp.backend.default_backend()
+    yield
+    assert tp.backend.default_backend() == before
+    assert (tp.tensor(1.0, requires_grad=True) * 1).requires_grad, "no_grad() was left on"

@@ -134,6 +134,11 @@ def from_host(values: object, like: Array, dtype: Any = None) -> Array:
     return to_backend(np.asarray(values, dtype), backend_of(like))
 
 
+def contiguous(array: HostArray) -> HostArray:
+    """The array with its elements in the order of its axes in memory."""
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
 def show(array: Array, prefix: str) -> str:
     """The elements as text, for a repr that starts with this prefix."""
     return np.array2string(to_numpy(array), separator=", ", prefix=prefix, threshold=200)

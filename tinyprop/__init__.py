@@ -7,7 +7,7 @@
 tensor([2., 4.])
 """
 
-from . import functional
+from . import functional, moments
 from .autograd import Op, grad, jacobian, no_grad
 from .backend import manual_seed, use_backend
 from .draw import draw
@@ -19,5 +19,5 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BackendError", "GradientError", "Op", "ShapeError", "Tensor", "check_gradients", "draw", "functional", "grad",
-    "jacobian", "manual_seed", "no_grad", "tensor", "use_backend",
+    "jacobian", "manual_seed", "moments", "no_grad", "tensor", "use_backend",
 ]  # fmt: skip

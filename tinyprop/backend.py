@@ -172,6 +172,17 @@ def fit_together(name: str, operands: list[Any]) -> list[Any]:
     return fitted
 
 
+def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that arrays of these shapes are broadcast to; ValueError if there is none."""
+    return np.broadcast_shapes(*shapes)
+
+
+def gauss_legendre(points: int) -> tuple[HostArray, HostArray]:
+    """Nodes and weights on [0, 1] that integrate polynomials of degree 2 * points - 1 exactly."""
+    nodes, weights = np.polynomial.legendre.leggauss(points)
+    return (nodes + 1.0) / 2.0, weights / 2.0
+
+
 def scatter_add(target: Array, index: Any, values: Array) -> None:
     """`target[index] += values`, where an element that is named twice is added to twice."""
     array_module(target).add.at(target, index, values)

@@ -28,7 +28,7 @@ _generator = np.random.default_rng(0)
 def array_module(*arrays: Array) -> Any:
     """The module, NumPy or CuPy, that computes with these arrays (there may be Python scalars among them)."""
     for array in arrays:
-        if isinstance(array, np.ndarray):
+        if isinstance(array, (np.ndarray, np.generic)):  # arithmetic turns 0-d arrays into NumPy scalars
             return np
     return sys.modules.get("cupy", np)
 
@@ -47,7 +47,7 @@ def is_array(value: object) -> bool:
 
 
 def backend_of(array: Array) -> str:
-    return "numpy" if isinstance(array, np.ndarray) else "cupy"
+    return "numpy" if isinstance(array, (np.ndarray, np.generic)) else "cupy"
 
 
 def load_module(backend: str) -> Any:
@@ -175,6 +175,17 @@ def fit_together(name: str, operands: list[Any]) -> list[Any]:
             x = to_backend(np.asarray(x, dtype or float32), backend_of(arrays[0]) if arrays else default_backend())
         fitted.append(x)
     return fitted
+
+
+def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that arrays of these shapes are broadcast to; ValueError if there is none."""
+    return np.broadcast_shapes(*shapes)
+
+
+def gauss_legendre(points: int) -> tuple[HostArray, HostArray]:
+    """Nodes and weights on [0, 1] that integrate polynomials of degree 2 * points - 1 exactly."""
+    nodes, weights = np.polynomial.legendre.leggauss(points)
+    return (nodes + 1.0) / 2.0, weights / 2.0
 
 
 def scatter_add(target: Array, index: Any, values: Array) -> None:

@@ -185,7 +185,7 @@ def test_memory_stays_flat_over_1_000_steps():
     finally:
         tracemalloc.stop()
         gc.enable()
-    assert after - before < 20_000
+    assert after - before < 100_000, "a step makes arrays of 10,000 bytes: none of 1,000 may stay"
 
 
 def test_evaluation_without_backward_does_not_grow():
@@ -201,7 +201,7 @@ def test_evaluation_without_backward_does_not_grow():
     finally:
         tracemalloc.stop()
         gc.enable()
-    assert after - before < 20_000
+    assert after - before < 100_000
     w.data[0, 0] = 2.0  # and leaves nothing locked
 
 

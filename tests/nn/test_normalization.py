@@ -227,8 +227,13 @@ def test_a_positive_scale_of_a_weight_row_changes_nothing(mode, seed, scale):
     before = layer(x).numpy()
     layer.weight.data[2] *= scale
     np.testing.assert_allclose(layer(x).numpy(), before, rtol=1e-12, atol=1e-12)
-    layer.weight.data[2] *= -1  # the sign does matter
-    assert np.abs(layer(x).numpy() - before).max() > 1e-6
+
+
+def test_the_sign_of_a_weight_row_does_matter(rng):
+    layer, x = nn.NormPropLinear(6, 4), tp.tensor(rng.normal(size=(50, 6)).astype(np.float32))
+    before = layer(x).numpy()
+    layer.weight.data[2] *= -1
+    assert np.abs(layer(x).numpy() - before)[:, 2].max() > 0.1
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -239,8 +244,8 @@ def test_the_gradient_of_a_row_is_orthogonal_to_it(mode, seed):
     out = layer(x)
     out.backward(rng.normal(size=out.shape))
     w, g = layer.weight.numpy().reshape(4, -1), layer.weight.grad.numpy().reshape(4, -1)
-    dot = (w * g).sum(axis=1) / (np.linalg.norm(w, axis=1) * np.linalg.norm(g, axis=1))
-    np.testing.assert_allclose(dot, 0, atol=1e-13)
+    dot = np.abs((w * g).sum(axis=1))
+    assert (dot <= 1e-13 * np.linalg.norm(w, axis=1) * np.linalg.norm(np.abs(g) + 1e-3, axis=1)).all()
 
 
 def test_a_sample_does_not_depend_on_its_batch_but_with_batchnorm_it_does(backend, rng):
@@ -248,7 +253,7 @@ def test_a_sample_does_not_depend_on_its_batch_but_with_batchnorm_it_does(backen
     x = tp.tensor(rng.normal(size=(8, 3, 6, 6)).astype(np.float32), backend=backend)
     for norm in ("normprop", "none", "batch"):
         tp.manual_seed(0)
-        net = nn.build("C(8,3,1,1)-P(2,2,0,max)-C(8,3,1,0)-C(4,1,1,0)-P(1,1,0,avg)", norm=norm).to(backend)
+        net = nn.build("C(8,3,1,1)-P(2,2,0,max)-C(8,3,1,1)-C(4,1,1,0)-P(3,3,0,avg)", norm=norm).to(backend)
         whole, alone = net(x).numpy(), np.concatenate([net(x[i : i + 1]).numpy() for i in range(8)])
         close = np.abs(whole - alone).max() <= 1e-5 * np.abs(whole).max()
         assert close == (norm != "batch"), norm

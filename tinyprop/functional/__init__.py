@@ -42,6 +42,6 @@ __all__ = [
     "abs", "add", "astype", "avg_pool2d", "broadcast_to", "clip", "compare", "concatenate", "conv2d", "cross_entropy",
     "divide", "elu", "erf", "exp", "gelu", "hardtanh", "index", "leaky_relu", "log", "log_softmax", "logsumexp",
     "matmul", "max", "max_pool2d", "maximum", "mean", "minimum", "multiply", "negative", "norm", "pad", "power",
-    "prelu", "relu", "reshape", "selu", "shifted_relu", "sigmoid", "silu", "sin", "softmax", "softplus", "sqrt", "stack",
-    "subtract", "sum", "take", "tanh", "to", "transpose", "var", "where",
+    "prelu", "relu", "reshape", "selu", "shifted_relu", "sigmoid", "silu", "sin", "softmax", "softplus", "sqrt",
+    "stack", "subtract", "sum", "take", "tanh", "to", "transpose", "var", "where",
 ]  # fmt: skip

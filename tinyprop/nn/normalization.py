@@ -12,6 +12,7 @@ from .module import Module
 HOMOGENEOUS = ("relu", "prelu", "leaky_relu", "abs", "identity")  # s(c x) = c s(x) for c > 0: a scale passes through
 RECTIFIERS = ("relu", "prelu", "leaky_relu", "elu", "gelu", "silu", "softplus")
 LEAST_SPREAD = 0.1
+START_OF_A = 0.25  # the slope that a PReLU starts with, as in He et al. (2015)
 
 
 class NormProp(Module):
@@ -34,17 +35,18 @@ class NormProp(Module):
         if mode not in ("paper", "exact"):
             raise ValueError(explain(f"mode={mode!r}", "it is 'paper' or 'exact'", "mode='paper'"))
         units = weight.shape[0]
+        standard = moments.gaussian(activation, **({"a": START_OF_A} if activation == "prelu" else {}))
         self.activation, self.mode = activation, mode
+        self.standard = standard.std, standard.mean  # c1 and c2 of N(0, 1)
         self.weight = weight
         if isinstance(gamma, str):
             if gamma != "jacobian":
                 raise ValueError(explain(f"gamma={gamma!r}", "it is 'jacobian', a number or an array", "gamma=1.0"))
-            start = moments.gaussian(activation, **({"a": 0.25} if activation == "prelu" else {}))
-            gamma = 1.0 if mode == "exact" else 1.0 / start.jacobian_factor
+            gamma = 1.0 if mode == "exact" else 1.0 / standard.jacobian_factor
         self.gamma = parameter(gamma, units)
         self.beta = parameter(1.0 if mode == "exact" and activation in RECTIFIERS else 0.0, units)
         if activation == "prelu":
-            self.a = parameter(0.25, units)
+            self.a = parameter(START_OF_A, units)
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
         """The linear map of the layer, with other weights than its own."""
@@ -56,6 +58,8 @@ class NormProp(Module):
 
     def constants(self) -> tuple[Any, Any]:
         """c1 and c2: numbers, or tensors of one for each unit, differentiable in what is learnt."""
+        if self.mode == "paper" and self.activation != "prelu":
+            return self.standard
         params = {"a": self.a} if self.activation == "prelu" else {}
         if self.mode == "paper":
             m = moments.gaussian(self.activation, **params)

@@ -4,9 +4,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import safetensors.numpy
 from safetensors import SafetensorError
-from safetensors.numpy import load as decode
-from safetensors.numpy import save as encode
 
 from .backend import Array, HostArray, contiguous, to_numpy
 from .errors import StateError
@@ -35,13 +34,21 @@ def save(path: str | Path, state: Mapping[str, Array]) -> None:
     ...     sorted(tp.load(f"{folder}/net.safetensors"))
     ['bias', 'weight']
     """
-    write_whole(Path(path), encode({name: contiguous(to_numpy(array)) for name, array in state.items()}))
+    write_whole(Path(path), encode(state))
 
 
 def load(path: str | Path) -> dict[str, HostArray]:
     """The arrays of a safetensors file, on the host."""
+    return decode(Path(path).read_bytes(), path)
+
+
+def encode(state: Mapping[str, Array]) -> bytes:
+    return safetensors.numpy.save({name: contiguous(to_numpy(array)) for name, array in state.items()})
+
+
+def decode(content: bytes, path: str | Path) -> dict[str, HostArray]:
     try:
-        return decode(Path(path).read_bytes())
+        return safetensors.numpy.load(content)
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise StateError(
             f"{path}, which cannot be read ({error})",

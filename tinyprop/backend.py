@@ -28,7 +28,7 @@ _generator = np.random.default_rng(0)
 def array_module(*arrays: Array) -> Any:
     """The module, NumPy or CuPy, that computes with these arrays (there may be Python scalars among them)."""
     for array in arrays:
-        if isinstance(array, np.ndarray):
+        if isinstance(array, (np.ndarray, np.generic)):  # arithmetic turns 0-d arrays into NumPy scalars
             return np
     return sys.modules.get("cupy", np)
 
@@ -47,7 +47,7 @@ def is_array(value: object) -> bool:
 
 
 def backend_of(array: Array) -> str:
-    return "numpy" if isinstance(array, np.ndarray) else "cupy"
+    return "numpy" if isinstance(array, (np.ndarray, np.generic)) else "cupy"
 
 
 def load_module(backend: str) -> Any:

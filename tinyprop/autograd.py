@@ -307,7 +307,7 @@ def jacobian(f: Callable[[Tensor], Tensor], x: Tensor) -> Array:
             found = pull_back(y, Tensor(seed.reshape(y.shape)), {x}, create_graph=False, retain_graph=True)
             if x in found:
                 rows[i] = found[x].data
-    return rows.reshape(*y.shape, *x.shape)
+    return rows.reshape((*y.shape, *x.shape))
 
 
 announce(sys.modules[__name__])

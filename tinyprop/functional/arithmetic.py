@@ -138,8 +138,18 @@ class Maximum(Elementwise):
         return array_module(x, y).maximum(x, y)
 
     def backward(self, g: Tensor, x: Tensor, y: Tensor) -> Any:
-        half = 0.5 * compare("equal", x, y)
-        return lambda: g * (half + (x > y)), lambda: g * (half + (x < y))
+        tie = compare("equal", x, y)
+        return lambda: where(tie, 0.5 * g, g * (x > y)), lambda: where(tie, 0.5 * g, g * (x < y))
+
+
+class Minimum(Maximum):
+    """The smaller of two, element by element; where both are equal, each gets half of the gradient."""
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return array_module(x, y).minimum(x, y)
+
+    def backward(self, g: Tensor, x: Tensor, y: Tensor) -> Any:
+        return super().backward(g, y, x)
 
 
 class Where(Elementwise):
@@ -176,12 +186,7 @@ class AsType(Op):
 
 add, subtract, multiply, divide, power = map(binary, (Add, Subtract, Multiply, Divide, Power))
 negative, exp, log, sqrt, sin, erf, abs = map(unary, (Negative, Exp, Log, Sqrt, Sin, Erf, Abs))
-maximum = binary(Maximum)
-
-
-def minimum(x: Operand, y: Operand) -> Tensor:
-    """The smaller of two, element by element; where both are equal, each gets half of the gradient."""
-    return -maximum(negative(x), negative(y))
+maximum, minimum = map(binary, (Maximum, Minimum))
 
 
 def where(condition: Operand, x: Operand, y: Operand) -> Tensor:

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from ..autograd import Op, binary, unary
-from ..backend import Array, Scalar, array_module, as_array, fit_together, float32, is_array
+from ..backend import Array, Scalar, array_module, as_array, fit_together, float32, is_array, plain
 from ..special import erf as erf_of_array
 from ..tensor import Operand, Tensor
 
@@ -164,7 +164,7 @@ class Where(Elementwise):
 
 class Clip(Elementwise):
     def __init__(self, low: float | None, high: float | None):
-        self.low, self.high = low, high
+        self.low, self.high = plain(low), plain(high)
 
     def forward(self, x: Array) -> Array:
         return array_module(x).clip(x, self.low, self.high)

@@ -208,8 +208,9 @@ def clip(x: Operand, low: float | None = None, high: float | None = None) -> Ten
 
 
 def astype(x: Operand, dtype: Any) -> Tensor:
-    """x with elements of another type; the gradient comes back in the old one."""
-    return AsType(dtype)(x)
+    """x with elements of another type; the gradient comes back in the old one. Integers and bools have none."""
+    out = AsType(dtype)(x)
+    return out if out.dtype.kind == "f" else out.detach()
 
 
 def compare(name: str, x: Operand, y: Operand) -> Tensor:

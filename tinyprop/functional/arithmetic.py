@@ -51,9 +51,9 @@ class Power(Elementwise):
 
     def backward(self, g: Tensor, x: Tensor | Scalar, y: Tensor | Scalar) -> Any:
         def in_x() -> Tensor:
-            if isinstance(y, Tensor) or y != 0:
-                return g * y * x ** (y - 1)
-            return g * 0.0  # the slope of x**0, at x = 0 too
+            if isinstance(y, Tensor):
+                return g * y * where((x == 0) * (y == 0), 1.0, x) ** (y - 1)
+            return g * y * x ** (y - 1) if y != 0 else g * 0.0  # the slope of x**0 is 0, at x = 0 too
 
         def in_y() -> Tensor:
             if isinstance(x, Tensor):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from .autograd import jacobian, node_of, pull_back
-from .backend import Array, array_module, float64, from_host, host_array, new_generator, to_numpy
+from .backend import Array, array_module, as_array, float64, from_host, host_array, new_generator, to_numpy
 from .errors import GradientError
 from .tensor import Tensor
 
@@ -40,7 +40,7 @@ def check_gradients(f: Function, *inputs: Tensor | Array, order: int = 2, tolera
 
 
 def _leaf(array: Array) -> Tensor:
-    return Tensor(array, requires_grad=True)
+    return Tensor(as_array(array), requires_grad=True)
 
 
 def _check_finite(array: Array, what: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from ..autograd import Op, unary
 from ..backend import Array, array_module
 from ..tensor import Operand, Tensor, as_tensor
-from .arithmetic import clip, erf, exp, where
+from .arithmetic import clip, erf, expm1, where
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -81,7 +81,7 @@ def leaky_relu(x: Operand, a: float = 0.01) -> Tensor:
 def elu(x: Operand, alpha: float = 1.0) -> Tensor:
     """x where positive, alpha (exp(x) - 1) elsewhere."""
     x = as_tensor(x)
-    return where(x > 0, x, alpha * (exp(clip(x, None, 0.0)) - 1.0))
+    return where(x > 0, x, alpha * expm1(clip(x, None, 0.0)))
 
 
 def selu(x: Operand) -> Tensor:

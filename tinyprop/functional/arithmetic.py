@@ -81,6 +81,16 @@ class Exp(Elementwise):
         return g * out
 
 
+class Expm1(Elementwise):
+    """exp(x) - 1, without losing the digits of a small x."""
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).expm1(x)
+
+    def backward(self, g: Tensor, out: Tensor) -> Any:
+        return g * (out + 1.0)
+
+
 class Log(Elementwise):
     """The natural logarithm."""
 
@@ -185,7 +195,7 @@ class AsType(Op):
 
 
 add, subtract, multiply, divide, power = map(binary, (Add, Subtract, Multiply, Divide, Power))
-negative, exp, log, sqrt, sin, erf, abs = map(unary, (Negative, Exp, Log, Sqrt, Sin, Erf, Abs))
+negative, exp, expm1, log, sqrt, sin, erf, abs = map(unary, (Negative, Exp, Expm1, Log, Sqrt, Sin, Erf, Abs))
 maximum, minimum = map(binary, (Maximum, Minimum))
 
 

@@ -68,8 +68,9 @@ relu, tanh, sigmoid, softplus = map(unary, (ReLU, Tanh, Sigmoid, Softplus))
 def prelu(x: Operand, a: Operand) -> Tensor:
     """x where positive, a x elsewhere; `a` is learnable: a number, or one for each channel (axis 1)."""
     x = as_tensor(x)
-    if x.ndim > 2 and isinstance(a, Tensor) and a.ndim == 1:
-        a = a.reshape(-1, *[1] * (x.ndim - 2))  # (C,) -> (C, 1, 1)
+    if x.ndim > 2 and not isinstance(a, (int, float)):
+        a = as_tensor(a, like=x)
+        a = a.reshape(-1, *[1] * (x.ndim - 2)) if a.ndim == 1 else a  # (C,) -> (C, 1, 1)
     return PReLU()(x, a)
 
 

@@ -62,7 +62,17 @@ class Softplus(Op):
         return g * sigmoid(x)
 
 
-relu, tanh, sigmoid, softplus = map(unary, (ReLU, Tanh, Sigmoid, Softplus))
+class HardTanh(Op):
+    """x held between -1 and 1."""
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).clip(x, -1.0, 1.0)
+
+    def backward(self, g: Tensor, out: Tensor) -> Any:
+        return g * (abs(out) < 1.0)
+
+
+relu, tanh, sigmoid, softplus, hardtanh = map(unary, (ReLU, Tanh, Sigmoid, Softplus, HardTanh))
 
 
 def prelu(x: Operand, a: Operand) -> Tensor:
@@ -100,8 +110,3 @@ def silu(x: Operand) -> Tensor:
     """x sigmoid(x)."""
     x = as_tensor(x)
     return x * sigmoid(x)
-
-
-def hardtanh(x: Operand) -> Tensor:
-    """x held between -1 and 1."""
-    return clip(x, -1.0, 1.0)

@@ -1,5 +1,6 @@
 """Sums, means, maxima, and the softmax family."""
 
+import math
 from typing import Any
 
 from ..autograd import Op
@@ -53,11 +54,13 @@ class LogSumExp(Reduction):
     def forward(self, x: Array) -> Array:
         xp = array_module(x)
         top = x.max(axis=self.axis, keepdims=True)
-        top = xp.where(xp.isfinite(top), top, 0.0)
-        out = xp.log(xp.exp(x - top).sum(axis=self.axis, keepdims=True)) + top
+        finite = xp.isfinite(top)
+        total = xp.exp(x - xp.where(finite, top, 0.0)).sum(axis=self.axis, keepdims=True)
+        out = top + xp.where(finite, xp.log(xp.maximum(total, 1.0)), 0.0)  # a total is 1 or more, unless all is -inf
         return out if self.keepdims else out.squeeze(self.axis)
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
+        out = where(out == -math.inf, 0.0, out)  # the share of each in a total of 0 is 0
         return self.expanded(g, x.shape) * exp(x - self.expanded(out, x.shape))
 
 

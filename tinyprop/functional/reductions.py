@@ -117,7 +117,7 @@ def logsumexp(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def log_softmax(x: Operand, axis: int = -1) -> Tensor:
     """The logarithm of softmax(x), without overflow."""
     x = as_tensor(x)
-    x = x - x.data.max(axis=axis, keepdims=True)  # a constant shift changes nothing, and keeps the small digits
+    x = x - max(x.detach(), axis, keepdims=True)  # a constant shift changes nothing, and keeps the small digits
     return x - logsumexp(x, axis, keepdims=True)
 
 

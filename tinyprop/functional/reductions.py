@@ -96,7 +96,13 @@ def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
     x = as_tensor(x)
     deviation = x - mean(x, axis, keepdims=True)
     total = sum(deviation * deviation, axis, keepdims)
-    return total * (1.0 / (x.size / total.size - ddof))
+    if total.size and x.size <= ddof * total.size:
+        raise ShapeError(
+            f"var of {x.shape} with axis={axis}, ddof={ddof}",
+            "there must be more elements than ddof to divide by",
+            "ddof=0, or more elements",
+        )
+    return total * (total.size / (x.size - ddof * total.size)) if total.size else total
 
 
 def max(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:

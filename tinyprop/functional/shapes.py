@@ -164,7 +164,8 @@ def pad(x: Operand, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Te
     tensor([0., 1., 2., 0., 0.])
     """
     x = as_tensor(x)
-    if len(widths) != x.ndim or any(len(pair) != 2 or min(pair) < 0 for pair in widths):
+    pairs = [w for w in widths if isinstance(w, (tuple, list))] if isinstance(widths, (tuple, list)) else None
+    if pairs is None or not len(pairs) == len(widths) == x.ndim or any(len(p) != 2 or min(p) < 0 for p in pairs):
         raise ShapeError(f"pad({x.shape}, {widths})", "one pair of widths >= 0 for each axis", Pad.hint)
     return Pad(widths, value)(x)
 

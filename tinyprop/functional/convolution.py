@@ -118,4 +118,10 @@ def conv2d(
     window = Window.of(weight.shape[2:], stride, padding)
     window.output(x.shape)
     out = Convolve(window)(x, weight)
-    return out if bias is None else out + as_tensor(bias, like=x).reshape(-1, 1, 1)
+    if bias is None:
+        return out
+    bias = as_tensor(bias, like=out)
+    if bias.shape != weight.shape[:1]:
+        rule = f"there is one bias for each of the {weight.shape[0]} output channels"
+        raise ShapeError(f"conv2d with weight {weight.shape} and bias {bias.shape}", rule, f"shape {weight.shape[:1]}")
+    return out + bias.reshape(-1, 1, 1)

@@ -240,7 +240,7 @@ def test_classes_ruled_out_by_minus_infinity(backend, dtype):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_logsumexp_of_nothing_but_infinities(backend, dtype):
-    x = make(np.array([[-INF, -INF], [INF, 1000]], dtype), backend)
+    x = make(np.array([[-INF, -INF], [INF, 0]], dtype), backend)
     assert_close(F.logsumexp(x, axis=1), [-INF, INF])
 
 

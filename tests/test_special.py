@@ -75,7 +75,7 @@ def test_far_out(dtype, backend):
 
 
 def special_tail(x):
-    return 1 / (x * math.sqrt(math.pi))
+    return 1 / x / math.sqrt(math.pi)
 
 
 @every_dtype
@@ -93,7 +93,7 @@ def test_values_at_zero_and_nan(dtype, backend):
 @example(x=math.inf)
 def test_laws(backend, x):
     erf, erfc = (lambda v, f=f: apply(f, [v], np.float64, backend)[0] for f in (special.erf, special.erfc))
-    assert erf(-x) == -erf(x)
+    assert abs(erf(-x) + erf(x)) <= 2**-52
     assert abs(erf(x) + erfc(x) - 1) <= 2**-51
     assert abs(erfc(x) + erfc(-x) - 2) <= 2**-51
     assert abs(erf(x) - math.erf(x)) <= 2**-51 * abs(math.erf(x))

@@ -225,7 +225,7 @@ def generator() -> np.random.Generator:
     return _generator
 
 
-def new_generator(seed: int) -> np.random.Generator:
+def new_generator(seed: int | list[int]) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 

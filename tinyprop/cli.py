@@ -1,89 +1,196 @@
 """The commands."""
 
 import argparse
+import os
+import platform
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-from tqdm import trange
+from threadpoolctl import threadpool_info
 
-from . import __version__, plots
-from . import functional as F
-from .autograd import no_grad
-from .backend import HostArray, new_generator
-from .errors import BackendError
-from .tensor import Tensor, tensor
+from . import __version__, data, plots
+from .backend import load_module, to_numpy
+from .errors import BackendError, DataError, DivergenceError, StateError
+from .step import logits
+from .train import CHOICES, Config, Run
+
+PACKAGES = ("numpy", "matplotlib", "safetensors", "tqdm", "threadpoolctl", "cupy-cuda12x", "cupy-cuda13x")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="tinyprop",
-        description="Normalization Propagation on a small autograd engine.",
-        epilog="example:  tinyprop demo --out runs/demo",
-    )
-    parser.add_argument("--version", action="version", version=f"tinyprop {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    demo_parser = commands.add_parser("demo", help="train a small network on spirals and draw what it has learnt")
-    demo_parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for the picture (%(default)s)")
-    demo_parser.add_argument("--steps", type=int, default=600, help="gradient steps (%(default)s)")
-    demo_parser.set_defaults(run=demo)
-    options = parser.parse_args(arguments)
+    """Run a command; 0 if it did what it says, 1 if it could not, 2 for wrong arguments, 130 after Ctrl-C."""
+    options = parser().parse_args(arguments)
     try:
         return int(options.run(options))
-    except (BackendError, OSError) as error:
+    except (BackendError, DataError, DivergenceError, StateError, OSError) as error:
         print(f"tinyprop: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("tinyprop: stopped", file=sys.stderr)
+        print("\ntinyprop: stopped", file=sys.stderr)
         return 130
 
 
-def demo(options: argparse.Namespace) -> int:
-    """Three spirals, a network of two hidden layers, and nothing but the engine."""
-    random = new_generator(0)
-    points, labels = spirals(random, arms=3, per_arm=150)
-    weights = [
-        tensor(random.standard_normal(shape).astype(np.float32) * (2 / shape[0]) ** 0.5, requires_grad=True)
-        for shape in [(2, 64), (64, 64), (64, 3)]
-    ]
-    biases = [tensor(np.zeros(w.shape[1], np.float32), requires_grad=True) for w in weights]
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="tinyprop",
+        description="Normalization Propagation on a small autograd engine: train it, and check every claim about it.",
+        epilog="tinyprop COMMAND --help tells more of each command.",
+    )
+    top.add_argument("--version", action="version", version=f"tinyprop {__version__}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    add_demo(commands)
+    add_train(commands)
+    add_info(commands)
+    return top
 
-    def network(x: Tensor) -> Tensor:
-        for w, b in zip(weights[:-1], biases[:-1], strict=True):
-            x = F.relu(x @ w + b)
-        return x @ weights[-1] + biases[-1]
 
-    losses = []
-    velocities = [0.0 * p.data for p in (*weights, *biases)]
-    bar = trange(options.steps, desc="three spirals", disable=None)
-    for _ in bar:
-        loss = F.cross_entropy(network(tensor(points)), labels)
-        loss.backward()
-        for p, velocity in zip((*weights, *biases), velocities, strict=True):
-            assert p.grad is not None
-            velocity *= 0.9
-            velocity -= 0.1 * p.grad.data
-            p.data = p.data + velocity
-            p.grad = None
-        losses.append(loss.item())
-        bar.set_postfix(loss=f"{losses[-1]:.4f}")
+def command(commands: Any, name: str, run: Any, help: str, example: str) -> argparse.ArgumentParser:
+    """A new command with a line of help and an example."""
+    new: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=help,
+        description=help[0].upper() + help[1:] + ".",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    new.set_defaults(run=run)
+    return new
 
-    side, extent = np.linspace(-1.2, 1.2, 200, dtype=np.float32), 1.2
-    grid = np.stack(np.meshgrid(side, side), axis=-1)
-    with no_grad():
-        right = (network(tensor(points)).numpy().argmax(axis=1) == labels).mean()
-        classes = network(tensor(grid.reshape(-1, 2))).numpy().argmax(axis=1)
-    picture = plots.decision_map(points, labels, classes.reshape(200, 200), extent, losses)
-    path = plots.save(picture, options.out / "spirals.png")
-    print(f"{right:.1%} of the points are in their colour; the picture is {path}")
+
+# -- train
+
+HELP = {
+    "data": "data set",
+    "norm": "how hidden layers are normalised",
+    "activation": "of the hidden layers",
+    "mode": "constants of NormProp: of N(0, 1) as in the paper, or of N(beta, gamma^2)",
+    "gamma": "where gamma starts (default: one over the activation's Jacobian factor)",
+    "data_norm": "how the data are normalised: over the training set, or over each mini-batch",
+    "width": "scales the number of filters; the paper's network is 1.0",
+    "dropout": "probability, after each pooling of a hidden layer",
+    "epochs": "passes over the training images",
+    "batch_size": "images in a mini-batch",
+    "lr": "learning rate at the start",
+    "optimizer": "SGD with momentum, or RMSProp",
+    "momentum": "of SGD",
+    "weight_decay": "added to the gradient, times the weights",
+    "halve_every": "epochs after which the learning rate is halved",
+    "patience": "instead, epochs without a smaller training loss after which it is halved",
+    "flip": "mirror half of the training images",
+    "train_size": "use only the first N training images",
+    "seed": "of weights, order, flips and dropout",
+    "backend": "where arrays live",
+    "threads": "threads for NormProp and plain networks (default: all cores)",
+    "read_every": "on a GPU, steps between looks at the loss",
+}
+
+
+def add_train(commands: Any) -> None:
+    new = command(
+        commands,
+        "train",
+        train,
+        "train the paper's network; leaves config, log, checkpoints, weights and curves in a folder",
+        "tinyprop train --data cifar10 --width 0.25 --epochs 10 --train-size 10000 --out runs/first",
+    )
+    for f in fields(Config):
+        flag, text = "--" + f.name.replace("_", "-"), HELP[f.name]
+        if f.name == "flip":
+            new.add_argument(flag, action="store_true", help=text)
+            continue
+        kind = {"str": str, "int": int, "float": float}[str(f.type).removesuffix(" | None")]
+        shown = text if f.default is None else f"{text} (%(default)s)"
+        new.add_argument(
+            flag, type=kind, choices=CHOICES.get(f.name), default=f.default, help=shown, metavar=metavar(f)
+        )
+    new.add_argument("--root", type=Path, help="folder of the data (default: $TINYPROP_DATA, or the cache folder)")
+    new.add_argument("--out", type=Path, default=Path("runs/train"), help="folder of the run (%(default)s)")
+    new.add_argument("--resume", action="store_true", help="go on with the run in that folder, if there is one")
+    new.set_defaults(parser=new)
+
+
+def metavar(f: Any) -> str | None:
+    return None if f.name in CHOICES else {"int": "N", "float": "X"}.get(str(f.type).removesuffix(" | None"))
+
+
+def train(options: argparse.Namespace) -> int:
+    try:
+        config = Config(**{f.name: getattr(options, f.name) for f in fields(Config)})
+    except ValueError as error:
+        options.parser.error(f"wrong value\n{error}")
+    run = Run(config, options.out, options.root)
+    finished = run.run(options.resume)
+    if finished:
+        last = run.history[-1]
+        print(f"test error {last['test_error']:.2%} after {run.epoch} epochs; log, weights and curves: {options.out}")
+    else:
+        print(f"stopped in epoch {run.epoch + 1}, everything is saved; go on with the same command and --resume")
+    return 0 if finished else 130
+
+
+# -- info
+
+
+def add_info(commands: Any) -> None:
+    command(
+        commands, "info", info, "tell versions, BLAS, threads, backends, devices and the data found", "tinyprop info"
+    )
+
+
+def info(options: argparse.Namespace) -> int:
+    print(f"tinyprop {__version__}, Python {platform.python_version()}, {platform.platform()}")
+    print("packages:", ", ".join(f"{p} {v}" for p in PACKAGES if (v := installed(p))))
+    for library in threadpool_info():
+        if library["user_api"] == "blas":
+            kind = " ".join(str(library.get(k) or "") for k in ("internal_api", "version", "architecture"))
+            print(f"BLAS: {kind}, {library['num_threads']} threads; {os.cpu_count()} cores")
+    try:
+        cupy = load_module("cupy")
+        names = [
+            cupy.cuda.runtime.getDeviceProperties(i)["name"].decode() for i in range(cupy.cuda.runtime.getDeviceCount())
+        ]
+        print("backends: numpy, cupy on", ", ".join(names))
+    except BackendError as error:
+        print(f"backends: numpy. {error}")
+    for name, place in data.found().items():
+        print(f"data: {name:14} {place or 'not here; fetched when it is first used'}")
     return 0
 
 
-def spirals(random: np.random.Generator, arms: int, per_arm: int) -> tuple[HostArray, HostArray]:
-    """Points (N, 2) on noisy spiral arms, and the number of the arm of each."""
-    radius = np.tile(np.linspace(0.05, 1.0, per_arm), arms)
-    labels = np.repeat(np.arange(arms), per_arm)
-    angle = 4.0 * radius + labels * (2 * np.pi / arms) + 0.15 * random.standard_normal(len(radius))
-    points = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    return points.astype(np.float32), labels
+def installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+# -- demo
+
+
+def add_demo(commands: Any) -> None:
+    new = command(
+        commands,
+        "demo",
+        demo,
+        "train a small NormProp network on drawn shapes for about a minute, and show what it has learnt",
+        "tinyprop demo --out runs/demo",
+    )
+    new.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder of the run (%(default)s)")
+    new.add_argument("--epochs", type=int, default=4, help="passes over the images (%(default)s)")
+
+
+def demo(options: argparse.Namespace) -> int:
+    run = Run(Config(data="shapes", width=0.125, epochs=options.epochs, train_size=5000), options.out)
+    if not run.run(resume=True):
+        print("stopped; the same command goes on from here")
+        return 130
+    images, labels = run.test.images[:32], run.test.labels[:32]
+    guesses = to_numpy(logits(run.model, images)).argmax(axis=1)
+    picture = plots.predictions(images, labels, guesses, run.test.classes)
+    path = plots.save(picture, options.out / "predictions.png")
+    print(f"test error {run.history[-1]['test_error']:.1%}; look at {path} and {options.out / 'curves.png'}")
+    return 0

@@ -33,5 +33,12 @@ class StateError(ValueError):
         return explain(*self.args)
 
 
+class DivergenceError(ArithmeticError):
+    """A training whose numbers are no longer finite: DivergenceError(got, rule, hint)."""
+
+    def __str__(self) -> str:
+        return explain(*self.args)
+
+
 class BackendError(RuntimeError):
     """A backend that is not there, or arrays of two backends in one expression."""

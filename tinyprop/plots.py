@@ -1,12 +1,12 @@
 """Every picture, drawn from plain data."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 from cycler import cycler
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from .backend import HostArray
@@ -47,23 +47,35 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 @styled
-def decision_map(
-    points: HostArray, labels: HostArray, classes: HostArray, extent: float, losses: list[float]
-) -> Figure:
-    """Points over the class that a network gives to each place of a square, beside the loss of its training."""
-    figure, (left, right) = panels(2, 8.0, 3.8)
-    several = int(labels.max()) + 1
-    left.imshow(
-        classes,
-        origin="lower",
-        extent=(-extent, extent, -extent, extent),
-        cmap=ListedColormap(COLOURS[:several]),
-        alpha=0.3,
-        interpolation="nearest",
-    )
-    for k in range(several):
-        left.plot(*points[labels == k].T, "o", color=COLOURS[k], markersize=3, markeredgewidth=0)
-    left.set(xticks=[], yticks=[], title="What the network has learnt")
-    right.semilogy(losses)
-    right.set(xlabel="step", title="Cross-entropy")
+def training_curves(history: list[dict[str, float]]) -> Figure:
+    """Loss and test error after each epoch."""
+    figure, (left, right) = panels(2, 8.0, 3.2)
+    epochs = [row["epoch"] for row in history]
+    for axes, lines in ((left, [("train_loss", "training"), ("test_loss", "test")]), (right, [("test_error", "test")])):
+        for key, label in lines:
+            values = [row[key] * (100 if key == "test_error" else 1) for row in history]
+            axes.plot(epochs, values, marker="o", markersize=3)
+            axes.annotate(label, (epochs[-1], values[-1]), (6, 0), textcoords="offset points", va="center")
+        axes.set(xlabel="epoch")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.margins(x=0.12)
+    left.set(title="Cross-entropy", ylim=(0, None))
+    right.set(title="Error, %", ylim=(0, None))
+    return figure
+
+
+@styled
+def predictions(images: HostArray, labels: HostArray, guesses: HostArray, classes: Sequence[str]) -> Figure:
+    """Images (N, C, H, W) with the class that a network gives them; wrong ones in red with the right one behind."""
+    columns = 8
+    rows = -(-len(images) // columns)
+    figure = Figure(figsize=(columns * 1.05, rows * 1.25))
+    FigureCanvasAgg(figure)
+    for i, axes in enumerate(figure.subplots(rows, columns, squeeze=False).flat):
+        axes.axis("off")
+        if i < len(images):
+            axes.imshow(images[i].transpose(1, 2, 0), cmap="gray", interpolation="nearest")
+            right, guess = classes[labels[i]], classes[guesses[i]]
+            title = guess if guess == right else f"{guess}\nnot {right}"
+            axes.set_title(title, fontsize=8, loc="center", color="black" if guess == right else COLOURS[1])
     return figure

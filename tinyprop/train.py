@@ -1,86 +1,295 @@
-"""Training: one step of a network, on all cores."""
+"""The training loop: it can be stopped at any moment, and goes on from there to the same bits."""
 
-import os
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+import csv
+import io
+import json
+import math
+import platform
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from threadpoolctl import ThreadpoolController
+from tqdm import tqdm
 
-from . import functional as F
-from .autograd import grad
-from .backend import Array, as_array, from_host, host_array, is_array, is_host_array
-from .errors import explain
+from . import checkpoint, data, nn, optim, plots
+from .backend import HostArray, from_host, generator, manual_seed, new_generator, use_backend
+from .errors import DivergenceError, StateError, explain
 from .nn.module import Module
-from .optim import Optimizer, normalize_weights
-from .tensor import Tensor, as_tensor
+from .saving import save, write_whole
+from .step import TrainingStep, evaluate
+from .tensor import Tensor
 
-PART = 25  # samples that go through the network together: enough for large matrix products, few enough for the cache
+CHOICES = {
+    "norm": ("normprop", "batch", "none"),
+    "activation": tuple(nn.layers.ACTIVATIONS),
+    "mode": ("paper", "exact"),
+    "data_norm": ("global", "batch"),
+    "optimizer": ("sgd", "rmsprop"),
+    "backend": ("numpy", "cupy"),
+    "data": data.NAMES,
+}
+RANGES = {"width": (0, 100), "lr": (0, 100), "momentum": (0, 1), "weight_decay": (0, 1), "dropout": (0, 1)}
+WHOLE = ("epochs", "batch_size", "halve_every", "patience", "train_size", "threads", "read_every")
+SHOWN = 200  # test images whose signals are recorded after each epoch
+MAY_CHANGE = ("epochs", "threads", "read_every")  # between a run and its continuation
 
-Gradients = list[Array | None]  # one for each parameter; None for one that the loss does not depend on
 
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides how a run goes; wrong values are refused when it is made.
 
-class TrainingStep:
-    """step(x, labels): forward, backward, update, and unit-length constraint; returns the mean loss, on the device.
-
-    A NormProp network never looks across the batch, so the gradient of a batch is the sum of the gradients of its
-    parts. The parts run on `threads` threads (all cores if None), each with a BLAS of one thread, which is faster
-    than one thread that calls a BLAS of many. Networks that need the batch in one piece, as BatchNorm does, take one
-    thread, and so does a GPU.
-
-    >>> net = tp.nn.build("C(4,3,1,1)-C(2,1,1,0)-P(8,8,0,avg)")
-    >>> step = tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.1))
-    >>> images = tp.tensor([[[[1.0] * 8] * 8] * 3] * 2)
-    >>> step(images, [0, 1]).shape
-    ()
+    >>> tp.train.Config(data="cifar10", epochs=2).lr
+    0.05
     """
 
-    def __init__(self, model: Module, optimizer: Optimizer, threads: int | None = None):
-        obstacles = [f"{type(m).__name__} needs the batch in one piece" for m in model.modules() if m.whole_batch]
-        if optimizer.params[0].backend != "numpy":
-            obstacles.append("a GPU takes one thread")
-        if threads is None:
-            threads = 1 if obstacles else os.cpu_count() or 1
-        if threads < 1 or (threads > 1 and obstacles):
-            rule = obstacles[0] if obstacles else "it is at least 1"
-            raise ValueError(explain(f"threads={threads}", rule, "threads=1, or None to let it choose"))
-        self.model, self.optimizer, self.threads = model, optimizer, threads
-        self.pool = ThreadPoolExecutor(threads, "tinyprop") if threads > 1 else None
-        self.blas = ThreadpoolController()
+    data: str = "shapes"
+    norm: str = "normprop"
+    activation: str = "relu"
+    mode: str = "paper"
+    gamma: float | None = None  # where gamma starts; None is the paper's Jacobian factor
+    data_norm: str = "global"
+    width: float = 0.25
+    dropout: float = 0.0  # after each pooling of a hidden layer
+    epochs: int = 10
+    batch_size: int = 50
+    lr: float = 0.05
+    optimizer: str = "sgd"
+    momentum: float = 0.9
+    weight_decay: float = 0.001
+    halve_every: int = 10  # epochs after which the learning rate is halved
+    patience: int | None = None  # or epochs without a smaller training loss, after which it is
+    flip: bool = False
+    train_size: int | None = None  # the first so many training images; None is all
+    seed: int = 0
+    backend: str = "numpy"
+    threads: int | None = None
+    read_every: int = 50  # on a GPU, steps between looks at the loss, each of which has to wait for it
 
-    def __call__(self, x: Any, labels: Any) -> Array:
-        home = self.optimizer.params[0].data
-        x, labels = (from_host(v, like=home) if is_host_array(v) else v for v in (as_tensor(x).data, _array(labels)))
-        if self.pool is None:
-            loss, gradients = self.sum_over([slice(None)], x, labels)
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                self.refuse(name, f"it is one of {', '.join(allowed)}")
+        for name, (low, high) in RANGES.items():
+            if not low <= getattr(self, name) <= high:
+                self.refuse(name, f"it is a number from {low} to {high}")
+        for name in WHOLE:
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int) and value >= 1):
+                self.refuse(name, "it is a whole number of at least 1")
+
+    def refuse(self, name: str, rule: str) -> None:
+        usual = next(f.default for f in fields(self) if f.name == name)
+        raise ValueError(explain(f"{name} = {getattr(self, name)!r}", rule, f"{name} = {usual!r}"))
+
+
+def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
+    """The paper's network with its data normalisation in front, for images like these (N, C, H, W)."""
+    _, channels, height, width = images.shape
+    spec = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")  # all that is left of the image
+    gamma = "jacobian" if config.gamma is None else config.gamma
+    layers = nn.build(spec, channels, config.norm, config.activation, config.width, classes, config.mode, gamma)
+    shape = (channels, height, width)
+    first = data.GlobalNormalizer(shape).fit(images) if config.data_norm == "global" else data.BatchNormalizer(shape)
+    every: list[Module] = [first]
+    for layer in layers:
+        every.append(layer)
+        if config.dropout and isinstance(layer, nn.MaxPool2d | nn.AvgPool2d) and layer is not layers[-2]:
+            every.append(nn.Dropout(config.dropout))
+    return nn.Sequential(*every)
+
+
+class Run:
+    """A training in a folder: its config, log, checkpoints, final weights and curves.
+
+    The order of the images, and which are flipped, follow from the seed and the number of the epoch alone.
+    """
+
+    SAVE_SECONDS = 60.0  # between checkpoints within an epoch
+
+    def __init__(self, config: Config, out: Path, root: Path | None = None):
+        self.config, self.out = config, out
+        self.train = data.load(config.data, root, "train")
+        if config.train_size is not None:
+            self.train = self.train.first(config.train_size)
+        self.test = data.load(config.data, root, "test")
+        manual_seed(config.seed)
+        with use_backend(config.backend):
+            self.model = network(config, self.train.images, len(self.train.classes))
+        parameters = list(self.model.parameters())
+        if config.optimizer == "sgd":
+            self.optimizer: optim.Optimizer = optim.SGD(parameters, config.lr, config.momentum, config.weight_decay)
         else:
-            size = min(PART, -(-len(x) // self.threads))
-            parts = [slice(start, start + size) for start in range(0, len(x), size)]
-            shares = [parts[i :: self.threads] for i in range(self.threads) if parts[i :: self.threads]]
-            with self.blas.limit(limits=1, user_api="blas"):
-                loss, gradients = reduce(_add, self.pool.map(lambda share: self.sum_over(share, x, labels), shares))
-        for p, g in zip(self.optimizer.params, gradients, strict=True):
-            p.grad = None if g is None else Tensor(g)
-        self.optimizer.step()
-        normalize_weights(self.model)
-        self.optimizer.zero_grad()
-        return as_array(loss)
+            self.optimizer = optim.RMSProp(parameters, config.lr, weight_decay=config.weight_decay)
+        self.schedule = (
+            optim.HalveOnPlateau(config.patience) if config.patience else optim.HalveEvery(config.halve_every)
+        )
+        self.step = TrainingStep(self.model, self.optimizer, config.threads)
+        self.history: list[dict[str, float]] = []  # a row for each finished epoch
+        self.signals: list[dict[str, Any]] = []  # a row for each layer and finished epoch
+        self.batch, self.loss = 0, 0.0  # batches done in the present epoch, and the sum of their losses
 
-    def sum_over(self, parts: Iterable[slice], x: Array, labels: Array) -> tuple[Array, Gradients]:
-        """The contribution of some parts of a batch to its mean loss and to the gradients."""
-        return reduce(_add, (self.part(x[part], labels[part], len(x)) for part in parts))
+    @property
+    def epoch(self) -> int:
+        return len(self.history)
 
-    def part(self, x: Array, labels: Array, batch: int) -> tuple[Array, Gradients]:
-        loss = F.cross_entropy(self.model(Tensor(x)), labels, "sum") * (1.0 / batch)
-        gradients = grad(loss, self.optimizer.params, allow_unused=True)
-        return loss.data, [None if g is None else g.data for g in gradients]
+    def run(self, resume: bool = False) -> bool:
+        """Train to the last epoch, or until Ctrl-C; whether the last epoch was reached."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        for left_over in self.out.glob(".*.part"):  # by a run that was killed while it wrote
+            left_over.unlink(missing_ok=True)
+        self.resume() if resume else self.refuse_to_overwrite()
+        described = {**asdict(self.config), "versions": {p: version(p) for p in ("tinyprop", "numpy")}}
+        described["versions"]["python"] = platform.python_version()
+        write_whole(self.out / "config.json", json.dumps(described, indent=1).encode())
+        with stop_on_ctrl_c() as stop:
+            while self.epoch < self.config.epochs:
+                if not self.run_epoch(stop):
+                    self.save()
+                    return False
+                self.finish_epoch()
+        save(self.out / "model.safetensors", self.model.state_dict())
+        for kind in ("png", "svg"):
+            plots.save(plots.training_curves(self.history), self.out / f"curves.{kind}")
+        return True
+
+    def run_epoch(self, stop: list[bool]) -> bool:
+        """The batches that are left of the present epoch; False if stopped before the end."""
+        config, number = self.config, -(-len(self.train) // self.config.batch_size)
+        random = new_generator([config.seed, self.epoch])
+        batches = data.batches(self.train, config.batch_size, random, config.flip)
+        title = f"epoch {self.epoch + 1}/{config.epochs}"
+        on_host = config.backend == "numpy"
+        self.started, self.images, saved = time.perf_counter(), 0, time.perf_counter()
+        with tqdm(total=number, initial=self.batch, desc=title, unit="batch", disable=None, leave=False) as bar:
+            for images, labels in islice(batches, self.batch, None):
+                try:
+                    self.loss += float(self.step(images, labels)) if on_host else self.step(images, labels)
+                    self.batch += 1
+                    look = on_host or self.batch % config.read_every == 0
+                    if look and not math.isfinite(float(self.loss)):
+                        raise DivergenceError("a loss that is not finite", "it must be", "a smaller learning rate")
+                except DivergenceError as error:
+                    where = f"step {self.batch + 1} of epoch {self.epoch + 1}"
+                    raise DivergenceError(f"{error.args[0]}, at {where}", *error.args[1:]) from None
+                self.images += len(images)
+                if look:
+                    rate = self.images / (time.perf_counter() - self.started)
+                    bar.set_postfix(loss=f"{float(self.loss) / self.batch:.3f}", images=f"{rate:.0f}/s", refresh=False)
+                bar.update()
+                if stop[0]:
+                    return False
+                if time.perf_counter() - saved > self.SAVE_SECONDS:
+                    self.save()
+                    saved = time.perf_counter()
+        return True
+
+    def finish_epoch(self) -> None:
+        """Measure, log, move on to the next epoch, and save."""
+        seconds, loss = time.perf_counter() - self.started, float(self.loss) / self.batch
+        test_loss, test_error = evaluate(self.model, self.test.images, self.test.labels, self.config.threads)
+        few = from_host(self.test.images[:SHOWN], like=next(self.model.parameters()).data)
+        self.model.eval()
+        for s in nn.signals(self.model, Tensor(few)):
+            self.signals.append({"epoch": self.epoch + 1, **{k: v for k, v in asdict(s).items() if v is not None}})
+        self.model.train()
+        self.history.append(
+            {
+                "epoch": self.epoch + 1,
+                "lr": self.optimizer.lr,
+                "train_loss": loss,
+                "test_loss": test_loss,
+                "test_error": test_error,
+                "images_per_second": self.images / seconds,
+            }
+        )
+        self.schedule.epoch_ended(self.optimizer, loss)
+        self.batch, self.loss = 0, 0.0
+        write_csv(self.out / "log.csv", self.history)
+        write_csv(self.out / "signals.csv", self.signals)
+        self.save()
+
+    def save(self) -> None:
+        """Everything that the rest of the run depends on."""
+        state = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        state |= {f"optimizer.{k}": v for k, v in self.optimizer.state_dict().items()}
+        facts = {
+            "config": asdict(self.config),
+            "batch": self.batch,
+            "loss": float(self.loss),
+            "lr": self.optimizer.lr,
+            "schedule": vars(self.schedule),
+            "generator": generator().bit_generator.state,
+            "history": self.history,
+            "signals": self.signals,
+        }
+        number = self.epoch * (len(self.train) + 1) + self.batch
+        checkpoint.write(self.out, number, state, facts)
+
+    def resume(self) -> None:
+        """Go on from the newest checkpoint that is whole; without any, from the start."""
+        found, complaints = checkpoint.newest(self.out)
+        for complaint in complaints:
+            tqdm.write(f"tinyprop: passed over {complaint}")
+        if found is None:
+            return
+        now, then = asdict(self.config), found.facts["config"]
+        for name in now:
+            if now[name] != then.get(name) and name not in MAY_CHANGE:
+                raise StateError(
+                    f"{name} = {now[name]!r} for the run in {self.out}, which has {then.get(name)!r}",
+                    "a run goes on as it began",
+                    f"{name} = {then.get(name)!r}, or another folder",
+                )
+        facts = found.facts
+        self.model.load_state_dict(_under("model.", found.arrays))
+        self.optimizer.load_state_dict(_under("optimizer.", found.arrays))
+        self.history, self.signals = facts["history"], facts["signals"]
+        self.batch, self.loss, self.optimizer.lr = facts["batch"], facts["loss"], facts["lr"]
+        vars(self.schedule).update(facts["schedule"])
+        generator().bit_generator.state = facts["generator"]
+
+    def refuse_to_overwrite(self) -> None:
+        if checkpoint.numbered(self.out):
+            raise StateError(
+                f"{self.out}, which holds a run",
+                "a run is not overwritten",
+                "--resume to go on with it, or another --out",
+            )
 
 
-def _add(a: tuple[Array, Gradients], b: tuple[Array, Gradients]) -> tuple[Array, Gradients]:
-    return a[0] + b[0], [x if y is None else y if x is None else x + y for x, y in zip(a[1], b[1], strict=True)]
+def _under(prefix: str, arrays: Mapping[str, HostArray]) -> dict[str, HostArray]:
+    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
-def _array(labels: Any) -> Array:
-    labels = labels.data if isinstance(labels, Tensor) else labels
-    return labels if is_array(labels) else host_array(labels)
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue().encode())
+
+
+@contextmanager
+def stop_on_ctrl_c() -> Iterator[list[bool]]:
+    """A flag that the first Ctrl-C sets, so that a step can be finished; a second one interrupts as usual."""
+    stop = [False]
+
+    def set_flag(number: int, frame: Any) -> None:
+        stop[0] = True
+        signal.signal(signal.SIGINT, previous)
+
+    try:
+        previous = signal.signal(signal.SIGINT, set_flag)
+    except ValueError:  # only the main thread may
+        yield stop
+        return
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -33,5 +33,12 @@ class StateError(ValueError):
         return explain(*self.args)
 
 
+class DataError(ValueError):
+    """A data file that is missing, broken or not what it should be: DataError(got, rule, hint); got names the file."""
+
+    def __str__(self) -> str:
+        return explain(*self.args)
+
+
 class BackendError(RuntimeError):
     """A backend that is not there, or arrays of two backends in one expression."""

@@ -6,11 +6,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from .backend import Array, DType, Kept, alike, array_module, as_array, fit_together, is_array
 from .errors import GradientError, ShapeError
 from .tensor import Operand, Tensor, announce
+
+if TYPE_CHECKING:
+    from contextlib import _GeneratorContextManager
 
 Node: TypeAlias = Union["Op", Tensor]  # an op stands for its result; a tensor in the graph is a leaf
 Gradient: TypeAlias = Tensor | Callable[[], Tensor] | None
@@ -32,7 +35,7 @@ def recording(on: bool) -> Iterator[None]:
         _state.recording = previous
 
 
-def no_grad() -> Any:
+def no_grad() -> "_GeneratorContextManager[None]":
     """Compute without building a graph: `with tp.no_grad():`, or `@tp.no_grad()` before a function.
 
     >>> x = tp.tensor(1.0, requires_grad=True)

@@ -156,8 +156,9 @@ def info(options: argparse.Namespace) -> int:
         print("backends: numpy, cupy on", ", ".join(names))
     except BackendError as error:
         print(f"backends: numpy. {error}")
-    for name, place in data.found().items():
-        print(f"data: {name:14} {place or 'not here; fetched when it is first used'}")
+    for name in data.NAMES:
+        paths = data.found(name)
+        print(f"data: {name:14}", paths[0].parent if paths else "not here; drawn or downloaded when it is first used")
     return 0
 
 

@@ -12,32 +12,31 @@ def explain(got: str, rule: str, hint: str) -> str:
     return f"got:  {got}\nrule: {rule}\ntry:  {hint}"
 
 
-class ShapeError(ValueError):
-    """Shapes that do not go together: ShapeError(got, rule, hint)."""
+class Explained(Exception):
+    """An error made of the three parts: ShapeError(got, rule, hint)."""
 
     def __str__(self) -> str:
         return explain(*self.args)
 
 
-class GradientError(RuntimeError):
-    """A gradient that is wrong, missing, or asked for where there is none: GradientError(got, rule, hint)."""
-
-    def __str__(self) -> str:
-        return explain(*self.args)
+class ShapeError(Explained, ValueError):
+    """Shapes that do not go together."""
 
 
-class StateError(ValueError):
-    """A saved state that does not belong to what it is loaded into: StateError(got, rule, hint)."""
-
-    def __str__(self) -> str:
-        return explain(*self.args)
+class GradientError(Explained, RuntimeError):
+    """A gradient that is wrong, missing, or asked for where there is none."""
 
 
-class DivergenceError(ArithmeticError):
-    """A training whose numbers are no longer finite: DivergenceError(got, rule, hint)."""
+class StateError(Explained, ValueError):
+    """A saved state that does not belong to what it is loaded into."""
 
-    def __str__(self) -> str:
-        return explain(*self.args)
+
+class DataError(Explained, ValueError):
+    """A data file that is missing, broken or not what it should be; the first part names the file."""
+
+
+class DivergenceError(Explained, ArithmeticError):
+    """A training whose numbers are no longer finite."""
 
 
 class BackendError(RuntimeError):

@@ -1,8 +1,10 @@
 """Arrays by name in a safetensors file."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import safetensors.numpy
 from safetensors import SafetensorError
@@ -11,18 +13,25 @@ from .backend import Array, HostArray, contiguous, to_numpy
 from .errors import StateError
 
 
-def write_whole(path: Path, content: bytes) -> None:
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Write a file aside, make sure it is on the disk, and put it in its place: it is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(aside, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    with whole_file(path) as file:
+        file.write(content)
 
 
 def save(path: str | Path, state: Mapping[str, Array]) -> None:

@@ -1,5 +1,7 @@
 """Data sets, data normalisation, mini-batches."""
 
+from .batches import batches
 from .normalization import BatchNormalizer, GlobalNormalizer
+from .sets import NAMES, SPLITS, Dataset, found, load
 
-__all__ = ["BatchNormalizer", "GlobalNormalizer"]
+__all__ = ["NAMES", "SPLITS", "BatchNormalizer", "Dataset", "GlobalNormalizer", "batches", "found", "load"]

@@ -1,103 +1,217 @@
-"""The training step: the gradient of a batch is the sum over its parts."""
+"""The training loop: what it leaves, and that nothing stops it from ending with the same bits."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 
 import tinyprop as tp
-from tinyprop import nn
-from tinyprop.train import TrainingStep
+from tinyprop import checkpoint
+from tinyprop.train import Config, Run, network
 
-SPEC = "C(8,3,1,1)-P(2,2,0,max)-C(8,3,1,1)-C(4,1,1,0)-P(4,4,0,avg)"
-
-
-def batch(rng, n):
-    return rng.normal(size=(n, 3, 8, 8)).astype(np.float32), rng.integers(0, 4, n)
+TINY = {"data": "shapes", "width": 0.04, "epochs": 3, "train_size": 120, "batch_size": 20, "threads": 2}
 
 
-def trained(threads, x, labels, steps=3, backend="numpy", norm="normprop"):
-    tp.manual_seed(0)
-    net = nn.build(SPEC, norm=norm).to(backend)
-    step = TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05, weight_decay=0.001), threads)
-    losses = [float(step(x, labels)) for _ in range(steps)]
-    return losses, {k: tp.Tensor(v).numpy() for k, v in net.state_dict().items()}
+@pytest.fixture(autouse=True)
+def _few_test_images(monkeypatch):
+    """Evaluation of a run is not what is tested here."""
+    load = tp.data.load
+    monkeypatch.setattr(
+        tp.data, "load", lambda name, root, split: load(name, root, split).first(200 if split == "train" else 40)
+    )
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 50, 101])
-def test_parts_give_the_gradient_of_the_whole(rng, n):
-    """To 1e-5: sums are only taken in another order."""
-    x, labels = batch(rng, n)
-    losses, serial = trained(1, x, labels)
-    for threads in (2, 3):
-        parallel_losses, parallel = trained(threads, x, labels)
-        np.testing.assert_allclose(parallel_losses, losses, rtol=1e-5)
-        for k, v in serial.items():
-            np.testing.assert_allclose(parallel[k], v, rtol=1e-4, atol=1e-6, err_msg=k)
+def weights(out):
+    return tp.load(out / "model.safetensors")
 
 
-def test_the_same_threads_give_the_same_bits(rng):
-    x, labels = batch(rng, 60)
-    first, second = trained(3, x, labels), trained(3, x, labels)
-    assert first[0] == second[0]
-    assert all((second[1][k] == v).all() for k, v in first[1].items())
+def same(a, b):
+    return a.keys() == b.keys() and all((a[k] == b[k]).all() for k in a)
 
 
-def test_the_step_is_what_it_says(rng):
-    """Forward, backward, update with momentum and decay, unit length: written out by hand."""
-    x, labels = batch(rng, 6)
-    _, ours = trained(1, x, labels, steps=2)
-    tp.manual_seed(0)
-    net = nn.build(SPEC)
-    velocity = {k: 0.0 for k, _ in net.named_parameters()}
-    for _ in range(2):
-        loss = tp.functional.cross_entropy(net(tp.tensor(x)), labels)
-        loss.backward()
-        for k, p in net.named_parameters():
-            velocity[k] = 0.9 * velocity[k] + p.grad.data + np.float32(0.001) * p.data
-            p.data = p.data - np.float32(0.05) * velocity[k]
-            p.grad = None
-        for layer in net:
-            if isinstance(layer, nn.NormPropConv2d):
-                w = layer.weight.data
-                layer.weight.data = w / np.sqrt((w**2).sum(axis=(1, 2, 3), keepdims=True))
-    for k, v in net.state_dict().items():
-        np.testing.assert_allclose(ours[k], v, rtol=1e-4, atol=1e-6, err_msg=k)
+def test_a_run_leaves_everything_behind(tmp_path):
+    run = Run(Config(**TINY), tmp_path)
+    assert run.run()
+    assert {p.suffix for p in tmp_path.iterdir()} == {".json", ".csv", ".safetensors", ".png", ".svg"}
+    assert json.loads((tmp_path / "config.json").read_text())["width"] == 0.04
+    rows = list(csv.DictReader((tmp_path / "log.csv").open()))
+    assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
+    assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
+    assert 0 <= float(rows[-1]["test_error"]) <= 1
+    layers = {row["layer"] for row in csv.DictReader((tmp_path / "signals.csv").open())}
+    assert {"0 GlobalNormalizer", "1 NormPropConv2d"} <= layers
+    assert same(weights(tmp_path), run.model.state_dict())
+    assert len(checkpoint.numbered(tmp_path)) == 2, "older checkpoints are dropped"
 
 
-@pytest.mark.parametrize("norm", ["normprop", "batch", "none"])
-def test_it_learns_on_every_backend(backend, norm, rng):
-    x, labels = batch(rng, 20)
-    losses, state = trained(None, x, labels, steps=12, backend=backend, norm=norm)
-    assert losses[-1] < losses[0]
-    assert all(v.dtype == np.float32 for v in state.values())
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dropout": 0.3},
+        {"norm": "batch", "threads": 1, "data_norm": "batch"},
+        {"optimizer": "rmsprop", "lr": 0.001, "flip": True, "patience": 1},
+        {"activation": "prelu", "mode": "exact"},
+    ],
+)
+def test_a_run_that_is_stopped_anywhere_ends_with_the_same_bits(tmp_path, monkeypatch, change):
+    """Ctrl-C after every third step, again and again, until the run is done."""
+    config = Config(**{**TINY, **change, "threads": change.get("threads", None if "dropout" in change else 2)})
+    whole = Run(config, tmp_path / "whole")
+    whole.run()
+    for _ in range(100):
+        run = Run(config, tmp_path / "parts")
+        steps = 0
+        step = run.step
+
+        def counted(*batch):
+            nonlocal steps
+            steps += 1
+            if steps == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            return step(*batch)  # noqa: B023
+
+        run.step = counted
+        if run.run(resume=True):
+            break
+    assert same(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
+    times = ("images_per_second",)
+    assert [{k: v for k, v in row.items() if k not in times} for row in run.history] == [
+        {k: v for k, v in row.items() if k not in times} for row in whole.history
+    ]
 
 
-def test_networks_that_need_the_whole_batch_are_refused(rng):
-    x, labels = batch(rng, 8)
-    for net, name in [
-        (nn.build(SPEC, norm="batch"), "BatchNorm"),
-        (nn.Sequential(tp.data.BatchNormalizer((3, 8, 8)), *nn.build(SPEC)), "BatchNormalizer"),
-        (nn.Sequential(nn.Dropout(0.5), *nn.build(SPEC)), "Dropout"),
-    ]:
-        optimizer = tp.optim.SGD(net.parameters(), 0.05)
-        with pytest.raises(ValueError, match=rf"(?s)threads=2.*{name} needs the batch in one piece.*try:"):
-            TrainingStep(net, optimizer, threads=2)
-        TrainingStep(net, optimizer)(x, labels)
-    with pytest.raises(ValueError, match=r"(?s)threads=0.*at least 1"):
-        TrainingStep(nn.build(SPEC), optimizer, threads=0)
+RUN = """
+import sys
+from pathlib import Path
+import tinyprop as tp
+from tinyprop.train import Config, Run
+load = tp.data.load
+tp.data.load = lambda name, root, split: load(name, root, split).first(200 if split == "train" else 40)
+Run.SAVE_SECONDS = 0.05
+Run(Config(**{config!r}), Path({out!r})).run(resume=True)
+"""
 
 
-def test_the_loss_is_an_array_on_the_device(backend, rng):
-    x, labels = batch(rng, 4)
-    net = nn.build(SPEC).to(backend)
-    loss = TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05))(tp.tensor(x), labels)
-    assert loss.shape == ()
-    assert tp.Tensor(loss).backend == backend
+def test_a_run_that_is_killed_20_times_ends_with_the_same_bits(tmp_path):
+    """SIGKILL at random moments, while it computes and while it writes."""
+    config = {**TINY, "epochs": 4}
+    Run(Config(**config), tmp_path / "whole").run()
+    chance, kills, out = random.Random(0), 0, tmp_path / "killed"
+    for _ in range(200):
+        process = subprocess.Popen(
+            [sys.executable, "-c", RUN.format(config=config, out=str(out))], stdout=subprocess.DEVNULL
+        )
+        if kills < 20:
+            while process.poll() is None and not list(out.glob("checkpoint-*")) and kills == 0:
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0.3, 1.6))
+            process.kill()
+            kills += process.wait() == -signal.SIGKILL
+        else:
+            assert process.wait() == 0
+        if (out / "model.safetensors").exists():
+            break
+    assert same(weights(out), weights(tmp_path / "whole"))
+    assert not list(out.glob(".*.part"))
 
 
-def test_wrong_labels_are_refused_before_anything_changes(rng):
-    x, labels = batch(rng, 40)
-    net = nn.build(SPEC)
-    before = net.state_dict()
-    with pytest.raises(IndexError, match=r"(?s)4 classes"):
-        TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05))(x, labels + 4)
-    assert all((v == before[k]).all() for k, v in net.state_dict().items())
+def test_resume_on_an_empty_folder_just_starts(tmp_path):
+    assert Run(Config(**{**TINY, "epochs": 1}), tmp_path / "new").run(resume=True)
+
+
+def test_more_epochs_can_be_added(tmp_path):
+    Run(Config(**{**TINY, "epochs": 1}), tmp_path / "a").run()
+    Run(Config(**{**TINY, "epochs": 2}), tmp_path / "a").run(resume=True)
+    Run(Config(**{**TINY, "epochs": 2}), tmp_path / "b").run()
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+
+
+def test_a_run_is_not_overwritten_or_continued_as_another(tmp_path):
+    Run(Config(**{**TINY, "epochs": 1}), tmp_path).run()
+    with pytest.raises(tp.StateError, match=r"(?s)holds a run.*rule:.*--resume"):
+        Run(Config(**TINY), tmp_path).run()
+    with pytest.raises(tp.StateError, match=r"(?s)lr = 0.1 for the run.*which has 0.05.*rule:.*try:"):
+        Run(Config(**{**TINY, "lr": 0.1}), tmp_path).run(resume=True)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "foreign", "missing", "json"])
+def test_a_torn_checkpoint_is_named_and_the_one_before_used(tmp_path, damage, capsys):
+    Run(Config(**TINY), tmp_path / "whole").run()
+    Run(Config(**{**TINY, "epochs": 2}), tmp_path / "torn").run()
+    newest = checkpoint.numbered(tmp_path / "torn")[-1]
+    arrays = newest.with_suffix(".safetensors")
+    content = arrays.read_bytes()
+    if damage == "truncate":
+        arrays.write_bytes(content[:-7])
+    elif damage == "flip":
+        arrays.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif damage == "missing":
+        arrays.unlink()
+    else:
+        newest.write_text('{"format": "something else"}' if damage == "foreign" else '{"format": ')
+    Run(Config(**TINY), tmp_path / "torn").run(resume=True)
+    assert str(newest) in capsys.readouterr().out
+    assert same(weights(tmp_path / "torn"), weights(tmp_path / "whole"))
+
+
+def test_divergence_names_the_step_and_the_layer(tmp_path):
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(tp.DivergenceError, match=r"(?s)layer \d+, .*at step \d+ of epoch 1.*try:"),
+    ):
+        Run(Config(**{**TINY, "norm": "none", "lr": 50.0, "epochs": 5}), tmp_path).run()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("norm", "layer"), ("data", "imagenet"), ("activation", "step"), ("backend", "torch"), ("optimizer", "adam"),
+        ("epochs", 0), ("batch_size", -1), ("train_size", 0), ("lr", -0.1), ("lr", float("nan")), ("momentum", 1.5),
+    ],
+)  # fmt: skip
+def test_wrong_values_are_refused_before_any_work(name, value):
+    with pytest.raises(ValueError, match=rf"(?s){name} = .*rule:.*try:.*{name} = "):
+        Config(**{name: value})
+
+
+def test_the_network_is_the_papers_with_its_data_normalised():
+    images = np.zeros((10, 1, 28, 28), np.uint8)
+    net = network(Config(width=0.05, dropout=0.1, data_norm="batch"), images, 7)
+    kinds = [type(layer).__name__ for layer in net]
+    assert kinds[0] == "BatchNormalizer"
+    assert kinds.count("Dropout") == 2
+    assert net.eval()(tp.tensor(images)).shape == (10, 7)
+
+
+def test_the_same_code_on_every_backend(backend, tmp_path):
+    run = Run(Config(**{**TINY, "backend": backend, "threads": None, "epochs": 1, "train_size": 40}), tmp_path)
+    run.run()
+    assert next(run.model.parameters()).backend == backend
+    on_host = Run(Config(**{**TINY, "threads": None, "epochs": 1, "train_size": 40}), tmp_path / "host")
+    on_host.run()
+    assert run.history[0]["train_loss"] == pytest.approx(on_host.history[0]["train_loss"], rel=1e-4)
+
+
+def test_memory_stays_flat_over_epochs(tmp_path):
+    import tracemalloc
+
+    sizes = []
+
+    class Watched(Run):
+        def finish_epoch(self):
+            super().finish_epoch()
+            sizes.append(tracemalloc.get_traced_memory()[0])
+
+    tracemalloc.start()
+    try:
+        Watched(Config(**{**TINY, "epochs": 8, "train_size": 40}), tmp_path).run()
+    finally:
+        tracemalloc.stop()
+    assert sizes[-1] - sizes[2] < 200_000

@@ -20,6 +20,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BackendError", "DataError", "DivergenceError", "GradientError", "Op", "ShapeError", "StateError", "Tensor",
-    "check_gradients", "data", "draw", "functional", "grad", "jacobian", "load", "manual_seed", "moments", "nn", "no_grad",
-    "optim", "save", "tensor", "train", "use_backend",
+    "check_gradients", "data", "draw", "functional", "grad", "jacobian", "load", "manual_seed", "moments", "nn",
+    "no_grad", "optim", "save", "tensor", "train", "use_backend",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from threadpoolctl import threadpool_info
 
@@ -102,19 +102,14 @@ def add_train(commands: Any) -> None:
         if f.name == "flip":
             new.add_argument(flag, action="store_true", help=text)
             continue
-        kind = {"str": str, "int": int, "float": float}[str(f.type).removesuffix(" | None")]
+        kind = next(t for t in (str, int, float) if t in (f.type, *get_args(f.type)))
         shown = text if f.default is None else f"{text} (%(default)s)"
-        new.add_argument(
-            flag, type=kind, choices=CHOICES.get(f.name), default=f.default, help=shown, metavar=metavar(f)
-        )
+        letter = {int: "N", float: "X"}.get(kind)
+        new.add_argument(flag, type=kind, choices=CHOICES.get(f.name), default=f.default, help=shown, metavar=letter)
     new.add_argument("--root", type=Path, help="folder of the data (default: $TINYPROP_DATA, or the cache folder)")
     new.add_argument("--out", type=Path, default=Path("runs/train"), help="folder of the run (%(default)s)")
     new.add_argument("--resume", action="store_true", help="go on with the run in that folder, if there is one")
     new.set_defaults(parser=new)
-
-
-def metavar(f: Any) -> str | None:
-    return None if f.name in CHOICES else {"int": "N", "float": "X"}.get(str(f.type).removesuffix(" | None"))
 
 
 def train(options: argparse.Namespace) -> int:

@@ -46,7 +46,7 @@ class Optimizer:
         return {f"memory.{i}": m.copy() for i, m in enumerate(self.memory)}
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        if [state[k].shape for k in state] != [m.shape for m in self.memory]:
+        if {k: v.shape for k, v in state.items()} != {f"memory.{i}": m.shape for i, m in enumerate(self.memory)}:
             raise StateError(
                 "the state of another optimiser",
                 "it holds one array for each parameter, of its shape",

@@ -6,6 +6,7 @@ import json
 import math
 import platform
 import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -144,9 +145,7 @@ class Run:
         for left_over in self.out.glob(".*.part"):  # by a run that was killed while it wrote
             left_over.unlink(missing_ok=True)
         self.resume() if resume else self.refuse_to_overwrite()
-        described = {**asdict(self.config), "versions": {p: version(p) for p in ("tinyprop", "numpy")}}
-        described["versions"]["python"] = platform.python_version()
-        write_whole(self.out / "config.json", json.dumps(described, indent=1).encode())
+        write_whole(self.out / "config.json", json.dumps(asdict(self.config) | versions(), indent=1).encode())
         with stop_on_ctrl_c() as stop:
             while self.epoch < self.config.epochs:
                 if not self.run_epoch(stop):
@@ -261,6 +260,12 @@ class Run:
                 "a run is not overwritten",
                 "--resume to go on with it, or another --out",
             )
+
+
+def versions() -> dict[str, str]:
+    """What a result may depend on besides its config."""
+    tinyprop = sys.modules[__name__.partition(".")[0]]
+    return {"tinyprop": tinyprop.__version__, "numpy": version("numpy"), "python": platform.python_version()}
 
 
 def _under(prefix: str, arrays: Mapping[str, HostArray]) -> dict[str, HostArray]:

@@ -164,10 +164,9 @@ def test_gradients_keep_their_digits_in_the_tail(name, dtype, relative, backend)
 
 def test_second_derivatives_keep_their_digits_in_the_tail(backend):
     for t in (-20.0, -8.0, -1.0):
-        mean, std = tensors(backend, t, 1.0)
-        m = gaussian("relu", mean, std)
-        for k, out in enumerate((m.mean, m.std)):
-            (slope,) = tp.grad(out, mean, create_graph=True)
+        for k, field in enumerate(("mean", "std")):
+            mean, std = tensors(backend, t, 1.0)
+            (slope,) = tp.grad(getattr(gaussian("relu", mean, std), field), mean, create_graph=True)
             got = tp.grad(slope, mean)[0].item()
             step = mp.mpf(10) ** -15
             before, after = exact_gradients(t - step), exact_gradients(t + step)
@@ -192,9 +191,9 @@ def test_gradients_at_zero_std_are_finite(backend):
     for name in NAMES:
         mean, std = tensors(backend, [0.0, 0.7, -0.7], [0.0, 0.0, 0.0])
         m = gaussian(name, mean, std, **params_for(name, 0.5))
-        for field in FIELDS:
-            for g in tp.grad(getattr(m, field), [mean, std], grad_output=[1.0, -0.5, 2.0], retain_graph=True):
-                assert np.isfinite(g.numpy()).all(), (name, field)
+        sum(weight * x.sum() for weight, x in zip((1.0, -0.5, 2.0, 0.3), values(m), strict=True)).backward()
+        assert np.isfinite(mean.grad.numpy()).all(), name
+        assert np.isfinite(std.grad.numpy()).all(), name
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -304,8 +303,8 @@ def test_functions_of_tensors_have_gradients(backend):
 def test_a_kink_that_is_not_declared_is_found_out():
     with pytest.raises(ValueError, match="kinks="):
         gaussian(array_relu, 0.3, 1.0)
-    with pytest.raises(ValueError, match="second moment must be finite"):
-        gaussian(lambda u: np.exp(0.26 * u * u), 0.0, 1.0)
+    with pytest.raises(ValueError, match="kinks="):
+        gaussian(lambda u: np.abs(u - 3.0), 0.0, 1.0, kinks=(0.0,))
 
 
 @pytest.mark.parametrize(
@@ -352,7 +351,8 @@ def test_simulation_covers_the_exact_value(name, backend):
     got, exact = simulate(name, mean, std, samples=200_000, seed=1, **params), gaussian(name, mean, std, **params)
     for value, error, truth in ((got.mean, got.mean_error, exact.mean), (got.std, got.std_error, exact.std)):
         assert (abs(as_numpy(value - truth)) < 5 * as_numpy(error)).all()
-        assert (abs(as_numpy(value - 1.02 * truth - 0.02)) > 5 * as_numpy(error)).all()  # a formula 2 % off is caught
+        wrong = truth + 0.03 * exact.std
+        assert (abs(as_numpy(value - wrong)) > 5 * as_numpy(error)).all()  # a formula that is 3 % off is caught
 
 
 def test_simulation_knows_its_errors():

@@ -108,7 +108,7 @@ def conv2d(
     >>> F.conv2d(image, [[[[1.0, -1.0]]]]).data
     array([[[[-1., -1.]]]], dtype=float32)
     """
-    x, weight = as_tensor(x), as_tensor(weight)
+    x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
     if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1]:
         raise ShapeError(
             f"conv2d of x {x.shape} and weight {weight.shape}",
@@ -118,4 +118,10 @@ def conv2d(
     window = Window.of(weight.shape[2:], stride, padding)
     window.output(x.shape)
     out = Convolve(window)(x, weight)
-    return out if bias is None else out + as_tensor(bias).reshape(-1, 1, 1)
+    if bias is None:
+        return out
+    bias = as_tensor(bias, like=out)
+    if bias.shape != weight.shape[:1]:
+        rule = f"there is one bias for each of the {weight.shape[0]} output channels"
+        raise ShapeError(f"conv2d with weight {weight.shape} and bias {bias.shape}", rule, f"shape {weight.shape[:1]}")
+    return out + bias.reshape(-1, 1, 1)

@@ -30,9 +30,10 @@ class Window:
 
     def output(self, image: tuple[int, ...]) -> tuple[int, int]:
         """How many places the window has on an image (..., H, W)."""
+        sizes = image[-2:] if len(image) == 4 else (0, 0)
         places = [
             (size + 2 * p - k) // s + 1
-            for size, k, s, p in zip(image[-2:], self.kernel, self.stride, self.padding, strict=True)
+            for size, k, s, p in zip(sizes, self.kernel, self.stride, self.padding, strict=True)
         ]
         if len(image) != 4 or min(places) < 1:
             raise ShapeError(

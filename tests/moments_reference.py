@@ -1,11 +1,13 @@
 """Moments of activations to 40 digits, by other ways than tinyprop's: closed forms as E s^2 - (E s)^2, which is safe
-with digits to spare, and the trapezoidal rule, whose error is exp(-2 pi d / h) for a strip of half-width d."""
+with digits to spare, and the trapezoidal rule, whose error is exp(-2 pi d / h) for a strip of half-width d.
+
+Call it under `mp.workdps(DIGITS)`."""
 
 import mpmath as mp
 
-mp.mp.dps = 60
-ALPHA = mp.mpf("1.6732632423543772848170429916717")
-SCALE = mp.mpf("1.0507009873554804934193349852946")
+from tinyprop.functional.activations import SELU_ALPHA, SELU_SCALE
+
+DIGITS = 60
 
 
 def cdf(x):
@@ -47,8 +49,9 @@ def elu(m, s, alpha):
 
 
 def selu(m, s):
-    mean, variance, slope2 = elu(m, s, ALPHA)
-    return SCALE * mean, SCALE**2 * variance, SCALE**2 * slope2
+    scale = mp.mpf(SELU_SCALE)
+    mean, variance, slope2 = elu(m, s, mp.mpf(SELU_ALPHA))
+    return scale * mean, scale**2 * variance, scale**2 * slope2
 
 
 def sin(m, s):

@@ -38,6 +38,7 @@ def hardtanh(m, s):
     return mean, a2 - b2 + b0 + (1 - a0) - mean**2, a0 - b0
 
 
+@mp.workdps(300)
 def elu(m, s, alpha):
     def below(c):  # E[exp(c U)] where U < 0
         return mp.exp(c * m + c * c * s * s / 2) * cdf(-m / s - c * s)

@@ -13,6 +13,7 @@ from itertools import pairwise
 from . import functional as F
 from .autograd import Op
 from .backend import Array, array_module, backend_of, float64, gauss_legendre, to_backend
+from .errors import explain
 from .tensor import Tensor
 
 POINTS = 26  # nodes in a panel
@@ -113,6 +114,9 @@ def around_origin(mean: Array, std: Array) -> tuple[float, Array, Array]:
     distance = abs(mean) / std
     shift = xp.minimum(distance, 2.0 * std * (1.0 + abs(mean)))
     reach, widest = (float(x.max()) if x.size else 1.0 for x in (shift, std))
+    if not math.isfinite(reach + widest):  # seen here for the first time if they live on a device
+        got = f"{mean.size} means and standard deviations on {backend_of(mean)}, some infinite, NaN or negative"
+        raise ValueError(explain(got, "all are finite, and std >= 0", "std=abs(...)"))
     reach = min(reach + math.sqrt(2.0 * NEGLIGIBLE), FARTHEST)
     doublings = max(0, math.ceil(math.log2(widest * LONGEST / FEATURE)))
     count = math.ceil(2.0 * reach / LONGEST) + doublings

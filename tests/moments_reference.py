@@ -1,11 +1,13 @@
 """Moments of activations to 40 digits, by other ways than tinyprop's: closed forms as E s^2 - (E s)^2, which is safe
-with digits to spare, and the trapezoidal rule, whose error is exp(-2 pi d / h) for a strip of half-width d."""
+with digits to spare, and the trapezoidal rule, whose error is exp(-2 pi d / h) for a strip of half-width d.
+
+Call it under `mp.workdps(DIGITS)`."""
 
 import mpmath as mp
 
-mp.mp.dps = 60
-ALPHA = mp.mpf("1.6732632423543772848170429916717")
-SCALE = mp.mpf("1.0507009873554804934193349852946")
+from tinyprop.functional.activations import SELU_ALPHA, SELU_SCALE
+
+DIGITS = 60
 
 
 def cdf(x):
@@ -14,10 +16,6 @@ def cdf(x):
 
 def pdf(x):
     return mp.exp(-x * x / 2) / mp.sqrt(2 * mp.pi)
-
-
-def owen(h, a):
-    return mp.quad(lambda x: mp.exp(-h * h * (1 + x * x) / 2) / (1 + x * x), [0, a / 2, a]) / (2 * mp.pi)
 
 
 def above(m, s, k=0):
@@ -33,12 +31,14 @@ def prelu(m, s, a):
     return mean, a**2 * (m * m + s * s) + (1 - a**2) * p2 - mean**2, a**2 + (1 - a**2) * p0
 
 
+@mp.workdps(700)  # beside the 1 of a saturated unit its small moments need digits
 def hardtanh(m, s):
     (a0, a1, a2), (b0, b1, b2) = above(m, s, -1), above(m, s, 1)
     mean = a1 - b1 + b0 - (1 - a0)
     return mean, a2 - b2 + b0 + (1 - a0) - mean**2, a0 - b0
 
 
+@mp.workdps(300)
 def elu(m, s, alpha):
     def below(c):  # E[exp(c U)] where U < 0
         return mp.exp(c * m + c * c * s * s / 2) * cdf(-m / s - c * s)
@@ -50,33 +50,9 @@ def elu(m, s, alpha):
 
 
 def selu(m, s):
-    mean, variance, slope2 = elu(m, s, ALPHA)
-    return SCALE * mean, SCALE**2 * variance, SCALE**2 * slope2
-
-
-def gelu(m, s):
-    """Every moment E[U^k Phi(U)^2] follows from the bivariate normal distribution; the slope by differentiation."""
-    v = s * s
-    q = 1 + v
-    h, mt, vt = m / mp.sqrt(q), m / q, v / q
-    z = mt / mp.sqrt(1 + vt)
-    both = cdf(h) - 2 * owen(h, 1 / mp.sqrt(1 + 2 * v))
-    b = pdf(h) * cdf(z) / mp.sqrt(q)
-    f = pdf(h) / mp.sqrt(q) * (mt * cdf(z) + vt * pdf(z) / mp.sqrt(1 + vt))
-    d = mp.exp(-m * m / (2 * v + 1)) / (2 * mp.sqrt(mp.pi) * mp.sqrt(2 * mp.pi * (v + mp.mpf(1) / 2)))
-    mean = m * cdf(h) + v * pdf(h) / mp.sqrt(q)
-    square = (m * m + v) * both + 4 * m * v * b + v * v * (2 * d - 2 * f)
-    # E s'^2 = E Phi^2 + 2 E[U phi Phi] + E[U^2 phi^2], where U phi is again Gaussian with mt, vt.
-    squared = mp.exp(-m * m / (1 + 2 * v)) / (2 * mp.pi * mp.sqrt(1 + 2 * v))  # E phi^2, and U then has:
-    m3, v3 = m / (1 + 2 * v), v / (1 + 2 * v)
-    return mean, square - mean**2, both + 2 * f + squared * (m3 * m3 + v3)
-
-
-def erf(m, s):
-    v = s * s
-    h, b = m / mp.sqrt(mp.mpf(1) / 2 + v), 1 / mp.sqrt(1 + 4 * v)
-    mean = mp.erf(h / mp.sqrt(2))
-    return mean, 1 - 8 * owen(h, b) - mean**2, 4 / mp.pi * b * mp.exp(-2 * m * m * b * b)
+    scale = mp.mpf(SELU_SCALE)
+    mean, variance, slope2 = elu(m, s, mp.mpf(SELU_ALPHA))
+    return scale * mean, scale**2 * variance, scale**2 * slope2
 
 
 def sin(m, s):
@@ -86,42 +62,50 @@ def sin(m, s):
     return mean, (1 - double) / 2 - mean**2, (1 + double) / 2
 
 
-def trapezoid(value, slope, pole, m, s):
-    """For a function that grows at most like exp(|u|) and has its nearest pole at i * pole."""
-    step = min(mp.mpf(1) / 4, 2 * mp.pi * pole / s / 100)
-    reach = 15 + 2 * s
-    total = first = second = slope2 = mp.mpf(0)
-    for k in range(-int(reach / step), int(reach / step) + 1):
-        u = m + s * k * step
-        weight, y = mp.exp(-((k * step) ** 2) / 2), value(u)
-        total, first, second = total + weight, first + weight * y, second + weight * y * y
-        slope2 += weight * slope(u, y) ** 2
-    return first / total, second / total - (first / total) ** 2, slope2 / total
+def trapezoid(value, slope, m, s, *, pole=None, width=0):
+    """For a function with its nearest pole at i * pole; or, without one, that grows like exp(width y^2) along iy."""
+    step = 2 * mp.pi * pole / s / 100 if pole else mp.pi * mp.sqrt(2 / (1 + 4 * width * s * s)) / 10
+    step = min(step, mp.mpf(1) / 4)
+    last = int((15 + min(2 * s * (1 + abs(m)), abs(m) / s)) / step) + 1
+    points = [(mp.exp(-((k * step) ** 2) / 2), m + s * k * step) for k in range(-last, last + 1)]
+    values = [(weight, value(u)) for weight, u in points]
+    total = sum(weight for weight, _ in points)
+    mean = sum(weight * y for weight, y in values) / total
+    variance = sum(weight * (y - mean) ** 2 for weight, y in values) / total
+    return mean, variance, sum(weight * slope(u) ** 2 for weight, u in points) / total
 
 
-def tanh(m, s):
-    return trapezoid(mp.tanh, lambda u, y: 1 - y * y, mp.pi / 2, m, s)
+def gelu(m, s):
+    return trapezoid(lambda u: u * cdf(u), lambda u: cdf(u) + u * pdf(u), m, s, width=mp.mpf(1) / 2)
 
 
-def sigmoid(m, s):
-    mean, variance, slope2 = tanh(m / 2, s / 2)
-    return (1 + mean) / 2, variance / 4, slope2 / 16
+def erf(m, s):
+    mean, variance, slope2 = trapezoid(
+        lambda u: mp.erfc(-u), lambda u: 2 / mp.sqrt(mp.pi) * mp.exp(-u * u), -abs(m), s, width=1
+    )
+    return mp.sign(m) * (1 - mean), variance, slope2
 
 
 def logistic(u):
     return 1 / (1 + mp.exp(-u))
 
 
+def sigmoid(m, s):
+    mean, variance, slope2 = trapezoid(logistic, lambda u: logistic(u) * logistic(-u), -abs(m), s, pole=mp.pi)
+    return mean if m <= 0 else 1 - mean, variance, slope2
+
+
+def tanh(m, s):
+    mean, variance, slope2 = sigmoid(2 * m, 2 * s)
+    return 2 * mean - 1, 4 * variance, 16 * slope2
+
+
 def softplus(m, s):
-    return trapezoid(lambda u: mp.log1p(mp.exp(u)), lambda u, y: logistic(u), mp.pi, m, s)
+    return trapezoid(lambda u: mp.log1p(mp.exp(u)), logistic, m, s, pole=mp.pi)
 
 
 def silu(m, s):
-    def slope(u, y):
-        p = logistic(u)
-        return p * (1 + u * (1 - p))
-
-    return trapezoid(lambda u: u * logistic(u), slope, mp.pi, m, s)
+    return trapezoid(lambda u: u * logistic(u), lambda u: logistic(u) * (1 + u * logistic(-u)), m, s, pole=mp.pi)
 
 
 def reference(name, mean, std, **params):

@@ -132,8 +132,10 @@ def _erf(mean: Tensor, std: Tensor) -> Triple:
     """
     positive = F.maximum(std, TINY)
     v = positive * positive
-    h = F.clip(mean / F.sqrt(0.5 + v), -math.sqrt(0.5) * FARTHEST, math.sqrt(0.5) * FARTHEST)
     b = 1.0 / F.sqrt(1.0 + 4.0 * v)
+    farthest = FARTHEST * array_module(v.data).sqrt((0.5 + v.data) / (1.0 + b.data * b.data))
+    near = F.maximum(F.minimum(mean, farthest), -farthest)
+    h = near / F.sqrt(0.5 + v)
     # One panel, no longer than what matters of it. A cut there is beyond rounding, so it need not be differentiated.
     xp = array_module(h.data)
     decay = 2.0 * NEGLIGIBLE / xp.maximum(h.data * h.data, 1.0)
@@ -145,7 +147,7 @@ def _erf(mean: Tensor, std: Tensor) -> Triple:
     square = 1.0 + x * x
     area = (weights * F.exp(-0.5 * (h * h).reshape(*h.shape, 1) * square) / square).sum(axis=-1)
     variance = (4.0 / math.pi) * (length / v) * area
-    slope2 = (4.0 / math.pi) * b * F.exp(-2.0 * mean * mean * b * b)
+    slope2 = (4.0 / math.pi) * b * F.exp(-2.0 * near * near * b * b)
     return F.erf(mean / F.sqrt(1.0 + 2.0 * v)), std * root(variance), slope2
 
 
@@ -173,25 +175,27 @@ def _bent_at_origin(
     u, at_nodes = grid.points(mean, wide), [outer(p) for p in params]
     shift, spread = grid.shift_and_std(value(u, *at_nodes) - outer(value(mean, *params).detach()))
     slopes = slope(u, *at_nodes)
-    return shift, spread * (std / wide), grid.expectation(slopes * slopes)
+    part = std / wide  # 1, unless that is 1e-6
+    return shift * part, spread * part, grid.expectation(slopes * slopes)
 
 
-def _tanh(mean: Tensor, std: Tensor) -> Triple:
-    """On the left, where 1 + tanh(u) = 2 sigmoid(2u) has digits for its small values; the right is its mirror image."""
+def _sigmoid_on_the_left(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Triple]:
+    """Where the mean was right of 0, its mirror image on the left, where sigmoid has digits for its small values."""
     right = mean > 0
     left = F.where(right, -mean, mean)
-    shift, spread, slope2 = _bent_at_origin(lambda u: 2.0 * F.sigmoid(2.0 * u), _tanh_slope, left, std)
-    out_mean = F.tanh(left.detach()) + shift
-    return F.where(right, -out_mean, out_mean), spread, slope2
-
-
-def _tanh_slope(u: Tensor) -> Tensor:
-    return 4.0 * F.sigmoid(2.0 * u) * F.sigmoid(-2.0 * u)
+    return right, left.detach(), _bent_at_origin(F.sigmoid, lambda u: F.sigmoid(u) * F.sigmoid(-u), left, std)
 
 
 def _sigmoid(mean: Tensor, std: Tensor) -> Triple:
-    out_mean, spread, slope2 = _tanh(0.5 * mean, 0.5 * std)  # 2 sigmoid(u) = 1 + tanh(u / 2)
-    return 0.5 * (1.0 + out_mean), 0.5 * spread, slope2 / 16.0
+    right, left, (shift, spread, slope2) = _sigmoid_on_the_left(mean, std)
+    out_mean = F.sigmoid(left) + shift
+    return F.where(right, 1.0 - out_mean, out_mean), spread, slope2
+
+
+def _tanh(mean: Tensor, std: Tensor) -> Triple:
+    right, left, (shift, spread, slope2) = _sigmoid_on_the_left(2.0 * mean, 2.0 * std)  # tanh(u) = 2 sigmoid(2u) - 1
+    out_mean = F.tanh(0.5 * left) + 2.0 * shift
+    return F.where(right, -out_mean, out_mean), 2.0 * spread, 16.0 * slope2
 
 
 def _softplus(mean: Tensor, std: Tensor) -> Triple:

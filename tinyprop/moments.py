@@ -35,6 +35,7 @@ from .tensor import Tensor
 Activation: TypeAlias = str | Callable[..., Any]
 
 AGREE = 1e-12  # two quadratures of a function that differ by less, in standard deviations, have converged
+SLOPES_AGREE = 1e-3  # slopes are that much less accurate than values
 MOST_PANELS = 512
 CHUNK = 1 << 18  # samples drawn at once
 
@@ -91,7 +92,7 @@ def gaussian(activation: Activation, mean: Any = 0.0, std: Any = 1.0, **params: 
     >>> round(tp.moments.gaussian(lambda u: u**2).std ** 2, 12)
     2.0
     """
-    if isinstance(activation, str):
+    if isinstance(activation, str) or not callable(activation):
         _check_params(activation, params)
         find = RULES[activation]
     else:
@@ -105,8 +106,8 @@ def gaussian(activation: Activation, mean: Any = 0.0, std: Any = 1.0, **params: 
     given = {"mean": mean, "std": std, **params}
     inputs = _float64_tensors(given)
     out_mean, out_std, slope2 = find(**inputs)
-    varies = out_std > 0
-    factor = F.where(varies, inputs["std"] * root(slope2) / F.where(varies, out_std, 1.0), 1.0)
+    constant = out_std == 0
+    factor = F.where(constant, 1.0, inputs["std"] * root(slope2) / F.where(constant, 1.0, out_std))
     return Moments(*(_as_given(x, given) for x in (out_mean, out_std, slope2, factor)))
 
 
@@ -124,7 +125,7 @@ def simulate(
     """
     if samples < 2:
         raise ValueError(explain(f"samples={samples}", "a standard deviation needs two", "samples=1_000_000"))
-    if isinstance(activation, str):
+    if isinstance(activation, str) or not callable(activation):
         _check_params(activation, params)
         function = getattr(F, activation, lambda u: u)  # the identity is no function of its own
     else:
@@ -178,14 +179,16 @@ def _function(
         grid = between_kinks(mean, wide, kinks, panels)
         deviations = values(grid.points(mean, wide)) - outer(center)
         shift, spread = grid.shift_and_std(deviations)
-        if before is not None:
-            size = spread.data + 1e-2 * abs(center.data) + TINY  # with the rounding of the values themselves
-            off = abs(shift.data - before[0]) + abs(spread.data - before[1])
-            change = float((off / size).max()) if off.size else 0.0
-            if change <= AGREE:
-                slopes = grid.slopes(deviations, wide)
-                return center + shift, spread * (std / wide), grid.expectation(slopes * slopes)
-        before = shift.data, spread.data
+        slopes = grid.slopes(deviations, wide)
+        slope2 = grid.expectation(slopes * slopes)
+        size = spread.data + 1e-2 * abs(center.data) + TINY  # the second part for the rounding of the values themselves
+        now = shift.data / size, spread.data / size, SLOPES_AGREE * slope2.data * (wide.data / size) ** 2
+        if before is not None and mean.size:
+            change = max(float(abs(x - y).max()) for x, y in zip(now, before, strict=True))
+        if change <= AGREE or not mean.size:
+            part = std / wide
+            return center + shift * part, spread * part, slope2
+        before = now
     raise ValueError(
         explain(
             f"a function whose moments still change by {change:.1e} standard deviations with {panels} panels",
@@ -234,14 +237,18 @@ def _float64_tensors(given: dict[str, Any]) -> dict[str, Tensor]:
         got = ", ".join(f"{name} {x.shape}" for name, x in tensors.items())
         raise ShapeError(got, "the shapes must broadcast together", "equal sizes, or 1, on each axis") from None
     tensors = {name: x if x.shape == shape else F.broadcast_to(x, shape) for name, x in tensors.items()}
-    if is_host_array(like):  # a look at numbers on a device would have to wait for them
+    if is_host_array(like):
         _check_range(tensors["mean"].data, tensors["std"].data)
+    else:  # a look at numbers on the device would have to wait for them
+        tensors["std"] = F.where(tensors["std"] >= 0, tensors["std"], math.nan)
     return tensors
 
 
 def _float64_tensor(x: Any, like: Array) -> Tensor:
     if isinstance(x, Tensor):
         return x if x.dtype == float64 else x.astype(float64)
+    if isinstance(x, (int, float)):
+        return Tensor(array_module(like).full((), x, float64))
     return Tensor(x.astype(float64, copy=False) if is_array(x) else from_host(x, like, float64))
 
 

@@ -1,28 +1,86 @@
 """The commands, as a user calls them."""
 
+import json
+
+import numpy as np
 import pytest
 
+import tinyprop as tp
 from tinyprop.cli import main
 
+QUICK = ["--width", "0.04", "--train-size", "60", "--batch-size", "20", "--epochs", "1"]
 
-def test_demo_learns_and_leaves_a_picture(tmp_path, capsys):
-    assert main(["demo", "--steps", "150", "--out", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert float(said.split("%")[0]) > 95
-    assert (tmp_path / "spirals.png").read_bytes().startswith(b"\x89PNG")
-    assert str(tmp_path / "spirals.png") in said
-    assert [p.name for p in tmp_path.iterdir()] == ["spirals.png"]
+
+@pytest.fixture(autouse=True)
+def _few_images(monkeypatch):
+    load = tp.data.load
+    monkeypatch.setattr(tp.data, "load", lambda *args: load(*args).first(100))
+
+
+def test_train_takes_the_papers_settings(tmp_path, capsys):
+    out = tmp_path / "x"
+    assert main(
+        ["train", "--data", "shapes", "--norm", "normprop", "--activation", "relu", "--lr", "0.05", "--momentum", "0.9",
+         "--weight-decay", "0.001", "--seed", "3", "--backend", "numpy", "--out", str(out), *QUICK]
+    ) == 0  # fmt: skip
+    assert f"curves: {out}" in capsys.readouterr().out
+    config = json.loads((out / "config.json").read_text())
+    assert (config["seed"], config["weight_decay"], config["train_size"]) == (3, 0.001, 60)
+    assert main(["train", *QUICK, "--out", str(out)]) == 1
+    assert "--resume" in capsys.readouterr().err
+    assert main(["train", *QUICK, "--out", str(out), "--resume", "--seed", "4"]) == 1
+    assert "seed = 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "usage: tinyprop"),
+        (["dance"], "invalid choice: 'dance'"),
+        (["train", "--norm", "layer"], "normprop"),
+        (["train", "--data", "imagenet"], "cifar10"),
+        (["train", "--epochs", "many"], "invalid int value"),
+        (["train", "--epochs", "0"], "at least 1"),
+        (["train", "--lr", "-1"], "from 0 to 100"),
+    ],
+)
+def test_wrong_arguments_exit_with_2_and_the_allowed_ones(arguments, words, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    assert main(["demo", "--steps", "1", "--out", str(tmp_path / "file")]) == 1
+    assert main(["train", *QUICK, "--out", str(tmp_path / "file" / "x")]) == 1
     assert str(tmp_path / "file") in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["dance"], ["demo", "--steps", "many"]])
-def test_bad_arguments_exit_with_2(arguments, capsys):
+def test_divergence_is_explained(tmp_path, capsys):
+    assert main(["train", *QUICK, "--norm", "none", "--lr", "99", "--epochs", "9", "--out", str(tmp_path)]) == 1
+    assert "smaller learning rate" in capsys.readouterr().err
+
+
+def test_info_tells_what_is_here(capsys):
+    assert main(["info"]) == 0
+    said = capsys.readouterr().out
+    for word in (f"tinyprop {tp.__version__}", f"numpy {np.__version__}", "BLAS:", "backends: numpy", "cifar10"):
+        assert word in said
+
+
+def test_demo_learns_and_shows_it(tmp_path, capsys):
+    assert main(["demo", "--epochs", "1", "--out", str(tmp_path)]) == 0
+    assert "predictions.png" in capsys.readouterr().out
+    for name in ("predictions.png", "curves.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["info"], ["demo"]])
+def test_help_suffices(command, capsys):
     with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert caught.value.code == 2
-    assert "usage: tinyprop" in capsys.readouterr().err
+        main([*command, "--help"])
+    assert caught.value.code == 0
+    said = capsys.readouterr().out
+    assert "tinyprop" in said
+    assert ("example:" in said) == bool(command)

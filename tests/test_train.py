@@ -32,6 +32,10 @@ def weights(out):
     return tp.load(out / "model.safetensors")
 
 
+def read_csv(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
 def same(a, b):
     return a.keys() == b.keys() and all((a[k] == b[k]).all() for k in a)
 
@@ -41,11 +45,11 @@ def test_a_run_leaves_everything_behind(tmp_path):
     assert run.run()
     assert {p.suffix for p in tmp_path.iterdir()} == {".json", ".csv", ".safetensors", ".png", ".svg"}
     assert json.loads((tmp_path / "config.json").read_text())["width"] == 0.04
-    rows = list(csv.DictReader((tmp_path / "log.csv").open()))
+    rows = read_csv(tmp_path / "log.csv")
     assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
     assert 0 <= float(rows[-1]["test_error"]) <= 1
-    layers = {row["layer"] for row in csv.DictReader((tmp_path / "signals.csv").open())}
+    layers = {row["layer"] for row in read_csv(tmp_path / "signals.csv")}
     assert {"0 GlobalNormalizer", "1 NormPropConv2d"} <= layers
     assert same(weights(tmp_path), run.model.state_dict())
     assert len(checkpoint.numbered(tmp_path)) == 2, "older checkpoints are dropped"
@@ -162,11 +166,8 @@ def test_a_torn_checkpoint_is_named_and_the_one_before_used(tmp_path, damage, ca
 
 
 def test_divergence_names_the_step_and_the_layer(tmp_path):
-    with (
-        np.errstate(all="ignore"),
-        pytest.raises(tp.DivergenceError, match=r"(?s)layer \d+, .*at step \d+ of epoch 1.*try:"),
-    ):
-        Run(Config(**{**TINY, "norm": "none", "lr": 50.0, "epochs": 5}), tmp_path).run()
+    with pytest.raises(tp.DivergenceError, match=r"(?s)layer \d+, .*at step \d+ of epoch \d.*try:"):
+        Run(Config(**{**TINY, "norm": "none", "lr": 50.0, "epochs": 9}), tmp_path).run()
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,11 @@ def device_special() -> Any:
     return importlib.import_module("cupyx.scipy.special")
 
 
+def no_float_warnings() -> Any:
+    """A context in which overflow and NaN pass without a warning, for code that looks at its results itself."""
+    return np.errstate(all="ignore")
+
+
 def manual_seed(seed: int) -> None:
     """Start the generator of initial weights and dropout masks afresh.
 

@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController
 
 from . import functional as F
 from .autograd import grad, no_grad
-from .backend import Array, array_module, as_array, from_host, host_array, is_array, is_host_array
+from .backend import Array, array_module, as_array, from_host, host_array, is_array, is_host_array, no_float_warnings
 from .errors import DivergenceError, explain
 from .nn.module import Module
 from .optim import Optimizer, normalize_weights
@@ -77,8 +77,9 @@ class TrainingStep:
 
         def part(where: slice) -> tuple[Array, Gradients]:
             """The contribution of a part of the batch to its mean loss and to the gradients."""
-            loss = F.cross_entropy(self.model(Tensor(x[where])), labels[where], "sum") * (1.0 / len(x))
-            gradients = grad(loss, self.optimizer.params, allow_unused=True)
+            with no_float_warnings():  # a loss that is not finite is dealt with below
+                loss = F.cross_entropy(self.model(Tensor(x[where])), labels[where], "sum") * (1.0 / len(x))
+                gradients = grad(loss, self.optimizer.params, allow_unused=True)
             return loss.data, [None if g is None else g.data for g in gradients]
 
         loss, gradients = part(slice(None)) if self.workers is None else self.workers.map(part, len(x), _add)
@@ -100,7 +101,8 @@ class TrainingStep:
         """The first layer whose output for a batch is not finite."""
         out = Tensor(x)
         for name, layer in self.model.named_children():
-            out = layer(out)
+            with no_float_warnings():
+                out = layer(out)
             if not array_module(out.data).isfinite(out.data).all():
                 return f"layer {name}, {type(layer).__name__}"
         return "the loss itself"

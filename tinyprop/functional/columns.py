@@ -27,11 +27,11 @@ def _row_elements(window: Window, image: Shape) -> int:
 
 
 def convolve(x: Array, w: Array, window: Window) -> Array:
-    matrix, places, elements = _matrix(w), window.output(x.shape), _row_elements(window, x.shape)
+    matrix, elements = _matrix(w), _row_elements(window, x.shape)
+    out = array_module(x).empty((x.shape[0], *window.output(x.shape), w.shape[0]), x.dtype)
     x = channels_last(x)
-    out = array_module(x).empty((x.shape[0], *places, w.shape[0]), x.dtype)
     for images in blocks(x, elements, ELEMENTS_AT_ONCE):
-        out[images] = (_rows(x[images], window) @ matrix).reshape(-1, *places, w.shape[0])
+        array_module(x).matmul(_rows(x[images], window), matrix, out=out[images].reshape(-1, w.shape[0]))
     return channels_first(out)
 
 

@@ -71,6 +71,22 @@ class Convolve(_Convolution):
         return lambda: ImageGradient(*self.geometry)(g, w), lambda: KernelGradient(*self.geometry)(x, g)
 
 
+class ConvolveAndShift(_Convolution):
+    """Convolve plus a bias (O,), in place, so that a large image is not written twice."""
+
+    def forward(self, x: Array, w: Array, bias: Array) -> Array:
+        out = self.by(x).convolve(x, w, self.window)
+        out += bias.reshape(-1, 1, 1)
+        return out
+
+    def backward(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
+        return (
+            lambda: ImageGradient(*self.geometry)(g, w),
+            lambda: KernelGradient(*self.geometry)(x, g),
+            lambda: g.sum(axis=(0, 2, 3)),
+        )
+
+
 class ImageGradient(_Convolution):
     """The transpose of Convolve in x: g (N, O, rows, columns) and w to (N, C, H, W)."""
 
@@ -113,5 +129,16 @@ def conv2d(
         )
     window = Window.of(weight.shape[2:], stride, padding)
     window.output(x.shape)
-    out = Convolve(window, x.shape, weight.shape, _state.exact)(x, weight)
-    return out if bias is None else out + as_tensor(bias).reshape(-1, 1, 1)
+    geometry = window, x.shape, weight.shape, _state.exact
+    if bias is None:
+        return Convolve(*geometry)(x, weight)
+    bias = as_tensor(bias)
+    if bias.shape != weight.shape[:1]:
+        raise ShapeError(
+            f"conv2d with a bias {bias.shape} and weight {weight.shape}",
+            "the bias has one number for each kernel (O,)",
+            f"a bias of shape {weight.shape[:1]}",
+        )
+    if bias.dtype == x.dtype == weight.dtype:
+        return ConvolveAndShift(*geometry)(x, weight, bias)
+    return Convolve(*geometry)(x, weight) + bias.reshape(-1, 1, 1)

@@ -19,38 +19,50 @@ class Line:
     """The windows along one axis of images (N, H, W, C): 0 for the rows, 1 for the columns."""
 
     def __init__(self, window: Window, axis: int, size: int):
-        before = (slice(None),) * (1 + axis)
-        self.axis, self.places = 1 + axis, window.places(axis, size)
-        self.meetings = [((*before, places), (*before, pixels)) for places, pixels in window.along(axis, size)]
-        self.whole = [places == slice(0, self.places) for places, _ in window.along(axis, size)]
+        before, along = (slice(None),) * (1 + axis), window.along(axis, size)
+        self.axis, self.places, self.stride = 1 + axis, window.places(axis, size), window.stride[axis]
+        self.meetings = [((*before, places), (*before, pixels)) for places, pixels in along]
+        self.whole = [places == slice(0, self.places) for places, _ in along]  # no window has it on the padding
 
     def reduce(self, ufunc: Any, x: Array, nothing: float) -> Array:
         """Put the elements of each window together: (N, H, W, C) -> the same with `places` on this axis."""
-        xp, meetings = array_module(x), list(self.meetings)
-        if True in self.whole:  # an element of the kernel that all windows have on the image: start from it
-            _, pixels = meetings.pop(self.whole.index(True))
-            out = x[pixels].copy()
+        order = sorted(range(len(self.whole)), key=lambda i: not self.whole[i])
+        if sum(self.whole) > 1:
+            a, b = (x[self.meetings[i][1]] for i in order[:2])
+            out, order = ufunc(a, b), order[2:]
         else:
-            shape = (*x.shape[: self.axis], self.places, *x.shape[self.axis + 1 :])
-            out = xp.full(shape, nothing, x.dtype)
-        for places, pixels in meetings:
+            out = array_module(x).full(
+                (*x.shape[: self.axis], self.places, *x.shape[self.axis + 1 :]), nothing, x.dtype
+            )
+        for i in order:
+            places, pixels = self.meetings[i]
             ufunc(out[places], x[pixels], out=out[places])
         return out
 
     def spread(self, g: Array, out: Array) -> None:
-        """Add g to all elements of its window in `out`: the transpose of reduce(add)."""
-        for places, pixels in self.meetings:
-            out[pixels] += g[places]
+        """Add g to all elements of its window in `out`, which is zero: the transpose of reduce(add)."""
+        for i, (places, pixels) in enumerate(self.meetings):
+            if i < self.stride:
+                out[pixels] = g[places]  # the first to come here
+            else:
+                out[pixels] += g[places]
 
     def send_back(self, g: Array, x: Array, largest: Array, out: Array) -> None:
-        """Add g to the first element in `out` of those where x is the largest of its window."""
-        left = g.copy()
+        """Add g to the first of those elements in `out`, which is zero, where x is the largest of its window.
+
+        What has been sent is taken from g, so that a tie is not served twice.
+        """
+        multiply = array_module(g).multiply
         *meetings, (last_places, last_pixels) = self.meetings
-        for places, pixels in meetings:
-            part = left[places] * (x[pixels] == largest[places])
-            out[pixels] += part
-            left[places] -= part  # exactly zero where it was taken, so that a tie is not served twice
-        out[last_pixels] += left[last_places]
+        for i, (places, pixels) in enumerate(meetings):
+            wins = x[pixels] == largest[places]
+            if i < self.stride:
+                part = multiply(g[places], wins, out=out[pixels])  # the first to come here
+            else:
+                part = g[places] * wins
+                out[pixels] += part
+            g[places] -= part
+        out[last_pixels] += g[last_places]
 
     def fetch(self, h: Array, x: Array, largest: Array) -> Array:
         """From h the first of the elements where x is the largest of its window: the transpose of send_back."""
@@ -107,7 +119,7 @@ class Scatter(Op):
     def block(self, out: Array, g: Array, x: Array, largest: Array) -> None:
         across = self.pool.across(x)
         g_across = array_module(g).zeros_like(across)
-        self.pool.rows.send_back(g, across, largest, g_across)
+        self.pool.rows.send_back(g.copy(), across, largest, g_across)
         out[...] = 0
         self.pool.columns.send_back(g_across, x, across, out)
 
@@ -152,7 +164,7 @@ class Spread(AveragePool):
     """Adds g, times the factor, to all elements of its window: the transpose of AveragePool."""
 
     def forward(self, g: Array) -> Array:
-        return self.by_blocks(self.block, g.shape[1], self.image[2:], g)
+        return self.by_blocks(self.block, g.shape[1], (self.image[2], self.image[3]), g)
 
     def block(self, out: Array, g: Array) -> None:
         n, _, columns, c = g.shape

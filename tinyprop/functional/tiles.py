@@ -118,12 +118,15 @@ class _Grid:
         tiles = g.reshape(n, self.down, step, self.across, step, o).transpose(0, 1, 3, 2, 4, 5)
         return self.tiling.write.T @ tiles.reshape(-1, step**2, o)
 
-    def output_of_values(self, values: Array) -> Array:
-        """The transpose of values_of_output: (tiles, points, O) -> (N, rows, columns, O)"""
-        step, o = self.tiling.step, values.shape[2]
-        tiles = (self.tiling.write @ values).reshape(-1, self.down, self.across, step, step, o)
-        out = tiles.transpose(0, 1, 3, 2, 4, 5).reshape(-1, self.down * step, self.across * step, o)
-        return out if self.exact else out[:, : self.rows, : self.columns]
+    def write_output(self, values: Array, out: Array) -> None:
+        """The transpose of values_of_output: (tiles, points, O) -> (N, rows, columns, O), into `out`"""
+        step, (n, rows, columns, o) = self.tiling.step, out.shape
+        tiles = (self.tiling.write @ values).reshape(n, self.down, self.across, step, step, o)
+        tiles = tiles.transpose(0, 1, 3, 2, 4, 5)  # (N, down, step, across, step, O)
+        if self.exact:
+            out.reshape(tiles.shape)[...] = tiles
+        else:
+            out[...] = tiles.reshape(n, self.down * step, self.across * step, o)[:, :rows, :columns]
 
 
 def _swapped(values: Array) -> Array:
@@ -145,7 +148,7 @@ def convolve(x: Array, w: Array, window: Window) -> Array:
     out = array_module(x).empty((x.shape[0], grid.rows, grid.columns, w.shape[0]), x.dtype)
     for images in grid.blocks(x):
         values = _swapped(grid.values_of_image(x[images])) @ kernels  # (points, tiles, O)
-        out[images] = grid.output_of_values(_swapped(values))
+        grid.write_output(_swapped(values), out[images])
     return channels_first(out)
 
 
@@ -167,11 +170,15 @@ def kernel_gradient(x: Array, g: Array, window: Window, kernel: Shape) -> Array:
     grid = _Grid(window, x.shape, tiling)
     (o, c, kh, kw), xp = kernel, array_module(x)
     x, g = channels_last(x), channels_last(g)
-    total, part = xp.zeros((tiling.size**2, c, o), x.dtype), xp.empty((tiling.size**2, c, o), x.dtype)
+    total = part = None
     for images in grid.blocks(x):
         pixels = grid.values_of_image(x[images]).transpose(1, 2, 0)  # (points, C, tiles)
         outputs = _swapped(grid.values_of_output(g[images]))  # (points, tiles, O)
-        total += xp.matmul(pixels, outputs, out=part)
+        part = xp.matmul(pixels, outputs, out=part)
+        if total is None:
+            total, part = part, None
+        else:
+            total += part
     return (
         (tiling.weigh.T @ _swapped(total)).reshape(c, kh, kw, o).transpose(3, 0, 1, 2)
     )  # (C, k * k, O) -> (O, C, k, k)

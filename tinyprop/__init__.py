@@ -7,17 +7,19 @@
 tensor([2., 4.])
 """
 
-from . import functional
+from . import data, functional, moments, nn, optim, train
 from .autograd import Op, grad, jacobian, no_grad
 from .backend import manual_seed, use_backend
 from .draw import draw
-from .errors import BackendError, GradientError, ShapeError
+from .errors import BackendError, GradientError, ShapeError, StateError
 from .gradcheck import check_gradients
+from .saving import load, save
 from .tensor import Tensor, tensor
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "BackendError", "GradientError", "Op", "ShapeError", "Tensor", "check_gradients", "draw", "functional", "grad",
-    "jacobian", "manual_seed", "no_grad", "tensor", "use_backend",
+    "BackendError", "GradientError", "Op", "ShapeError", "StateError", "Tensor", "check_gradients", "data", "draw",
+    "functional", "grad", "jacobian", "load", "manual_seed", "moments", "nn", "no_grad", "optim", "save", "tensor",
+    "train", "use_backend",
 ]  # fmt: skip

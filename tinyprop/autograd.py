@@ -267,8 +267,11 @@ def grad(
     grad_output: Tensor | Array | None = None,
     create_graph: bool = False,
     retain_graph: bool = False,
-) -> tuple[Tensor, ...]:
-    """The gradients of `output` with respect to the inputs, leaving every `.grad` alone.
+    allow_unused: bool = False,
+) -> tuple[Any, ...]:
+    """The gradients of `output` with respect to the inputs, as tensors, leaving every `.grad` alone.
+
+    An input that the output does not depend on is an error, or with `allow_unused` has None for a gradient.
 
     >>> x = tp.tensor(3.0, requires_grad=True)
     >>> (slope,) = tp.grad(x**3, [x], create_graph=True)
@@ -279,13 +282,13 @@ def grad(
     nodes = [node_of(x) for x in inputs]
     found = pull_back(output, _seed(output, grad_output), set(nodes), create_graph, retain_graph)
     for x, node in zip(inputs, nodes, strict=True):
-        if node not in found:
+        if node not in found and not allow_unused:
             raise GradientError(
                 f"the gradient with respect to a tensor of shape {x.shape}",
                 "the output must depend on it, and it must require a gradient",
                 "leave it out, or tp.tensor(..., requires_grad=True) before computing the output",
             )
-    return tuple(found[node] for node in nodes)
+    return tuple(found.get(node) for node in nodes)
 
 
 def jacobian(f: Callable[[Tensor], Tensor], x: Tensor) -> Array:
@@ -307,7 +310,7 @@ def jacobian(f: Callable[[Tensor], Tensor], x: Tensor) -> Array:
             found = pull_back(y, Tensor(seed.reshape(y.shape)), {x}, create_graph=False, retain_graph=True)
             if x in found:
                 rows[i] = found[x].data
-    return rows.reshape(*y.shape, *x.shape)
+    return rows.reshape(y.shape + x.shape)
 
 
 announce(sys.modules[__name__])

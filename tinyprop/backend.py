@@ -28,7 +28,7 @@ _generator = np.random.default_rng(0)
 def array_module(*arrays: Array) -> Any:
     """The module, NumPy or CuPy, that computes with these arrays (there may be Python scalars among them)."""
     for array in arrays:
-        if isinstance(array, np.ndarray):
+        if isinstance(array, (np.ndarray, np.generic)):  # arithmetic turns 0-d arrays into NumPy scalars
             return np
     return sys.modules.get("cupy", np)
 
@@ -47,7 +47,7 @@ def is_array(value: object) -> bool:
 
 
 def backend_of(array: Array) -> str:
-    return "numpy" if isinstance(array, np.ndarray) else "cupy"
+    return "numpy" if isinstance(array, (np.ndarray, np.generic)) else "cupy"
 
 
 def load_module(backend: str) -> Any:
@@ -134,6 +134,11 @@ def from_host(values: object, like: Array, dtype: Any = None) -> Array:
     return to_backend(np.asarray(values, dtype), backend_of(like))
 
 
+def contiguous(array: HostArray) -> HostArray:
+    """The array with its elements in the order of its axes in memory."""
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
 def show(array: Array, prefix: str) -> str:
     """The elements as text, for a repr that starts with this prefix."""
     return np.array2string(to_numpy(array), separator=", ", prefix=prefix, threshold=200)
@@ -148,11 +153,18 @@ def alike(operands: list[Any]) -> bool:
     return True
 
 
+def plain(value: Any) -> Any:
+    """A NumPy scalar as a Python number, which never promotes; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def fit_together(name: str, operands: list[Any]) -> list[Any]:
     """Operands of one operation made to fit: one backend, and no integer array that would widen a float.
 
     Python and NumPy scalars become Python scalars, which never promote; lists become arrays of the others' dtype.
+    Integers and bools that meet only Python floats become float32, as numbers do.
     """
+    operands = [plain(x) for x in operands]
     arrays = [x for x in operands if is_array(x)]
     if len({backend_of(x) for x in arrays}) > 1:
         raise BackendError(
@@ -160,16 +172,28 @@ def fit_together(name: str, operands: list[Any]) -> list[Any]:
         )
     floats = [x.dtype for x in arrays if x.dtype.kind == "f"]
     dtype = max(floats, key=lambda d: d.itemsize, default=None)
+    narrow = "iu"
+    if not floats and any(isinstance(x, float) for x in operands):
+        dtype, narrow = np.dtype(float32), "iub"
     fitted = []
     for i, x in enumerate(operands):
-        if isinstance(x, np.generic):
-            x = x.item()
         if is_array(x):
-            x = x.astype(dtype) if dtype is not None and x.dtype.kind in "iu" else x
+            x = x.astype(dtype) if dtype is not None and x.dtype.kind in narrow else x
         elif not isinstance(x, (bool, int, float)) or (i == 0 and not arrays):
             x = to_backend(np.asarray(x, dtype or float32), backend_of(arrays[0]) if arrays else default_backend())
         fitted.append(x)
     return fitted
+
+
+def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that arrays of these shapes are broadcast to; ValueError if there is none."""
+    return np.broadcast_shapes(*shapes)
+
+
+def gauss_legendre(points: int) -> tuple[HostArray, HostArray]:
+    """Nodes and weights on [0, 1] that integrate polynomials of degree 2 * points - 1 exactly."""
+    nodes, weights = np.polynomial.legendre.leggauss(points)
+    return (nodes + 1.0) / 2.0, weights / 2.0
 
 
 def scatter_add(target: Array, index: Any, values: Array) -> None:

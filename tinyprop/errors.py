@@ -26,5 +26,12 @@ class GradientError(RuntimeError):
         return explain(*self.args)
 
 
+class StateError(ValueError):
+    """A saved state that does not belong to what it is loaded into: StateError(got, rule, hint)."""
+
+    def __str__(self) -> str:
+        return explain(*self.args)
+
+
 class BackendError(RuntimeError):
     """A backend that is not there, or arrays of two backends in one expression."""

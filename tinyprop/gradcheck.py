@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from .autograd import jacobian, node_of, pull_back
-from .backend import Array, array_module, float64, from_host, host_array, new_generator, to_numpy
+from .backend import Array, array_module, as_array, float64, from_host, host_array, new_generator, to_numpy
 from .errors import GradientError
 from .tensor import Tensor
 
@@ -40,7 +40,7 @@ def check_gradients(f: Function, *inputs: Tensor | Array, order: int = 2, tolera
 
 
 def _leaf(array: Array) -> Tensor:
-    return Tensor(array, requires_grad=True)
+    return Tensor(as_array(array), requires_grad=True)
 
 
 def _check_finite(array: Array, what: str) -> None:
@@ -98,7 +98,7 @@ def _check_input(f: Function, x: Tensor, u: Array, step: Array, name: str, toler
         places = [f"index {i}, output {o}" for i in indices for o in _indices(y.shape)]
         exact = to_numpy(jacobian(f, x)).reshape(y.size, x.size).T
         measured = host_array([to_numpy(along(i)).reshape(-1) for i in indices])
-        compare(exact, measured, float(abs(y.data).max(initial=0.0)), places)
+        compare(exact, measured, float(abs(to_numpy(y.data)).max(initial=0.0)), places)
         return
     found = pull_back(y, Tensor(u), {x}, create_graph=False, retain_graph=False) if y.requires_grad else {}
     slope = found[x].data if x in found else array_module(x.data).zeros_like(x.data)

@@ -14,7 +14,9 @@ def erfcx(x: Array) -> Array:
     if backend_of(x) == "cupy":
         return device_special().erfcx(x)
     xp = array_module(x)
-    step, terms = (0.5, 13) if x.dtype.itemsize == 8 else (0.72, 6)
+    step, terms, far = (0.5, 13, 1e8) if x.dtype.itemsize == 8 else (0.72, 6, 1e4)
+    beyond = far / xp.maximum(x, far)  # further out it falls like 1/x, to rounding, and x^2 might overflow
+    x = xp.minimum(x, far)
     square = x * x
     total = xp.zeros_like(x)
     for k in range(terms):
@@ -23,7 +25,7 @@ def erfcx(x: Array) -> Array:
     # The poles matter below pi / step; further out they leave out less than rounding.
     near = xp.minimum(x, math.pi / step)
     poles = xp.where(x < math.pi / step, 2.0 * xp.exp(near * near) / (1.0 + xp.exp(near * (2.0 * math.pi / step))), 0.0)
-    return (2.0 * step / math.pi) * x * total + poles
+    return ((2.0 * step / math.pi) * x * total + poles) * beyond
 
 
 def erfc(x: Array) -> Array:
@@ -31,6 +33,7 @@ def erfc(x: Array) -> Array:
     if backend_of(x) == "cupy":
         return device_special().erfc(x)
     xp = array_module(x)
+    x = xp.clip(x, -30.0, 30.0)  # it is 2 or 0 long before
     right = xp.exp(-x * x) * erfcx(abs(x))
     return xp.where(x < 0, 2.0 - right, right)
 
@@ -40,8 +43,9 @@ def erf(x: Array) -> Array:
     if backend_of(x) == "cupy":
         return device_special().erf(x)
     xp = array_module(x)
-    square = xp.minimum(x * x, 0.25)
+    near = xp.clip(x, -0.5, 0.5)
+    square = near * near
     series = xp.zeros_like(x)
     for n in reversed(range(12)):  # sum of (-x^2)^n / (n! (2n + 1)), for |x| <= 1/2
         series = 1.0 / (math.factorial(n) * (2 * n + 1)) - square * series
-    return xp.where(abs(x) < 0.5, (2.0 / math.sqrt(math.pi)) * x * series, 1.0 - erfc(x))
+    return xp.where(abs(x) < 0.5, (2.0 / math.sqrt(math.pi)) * near * series, 1.0 - erfc(x))

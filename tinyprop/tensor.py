@@ -246,6 +246,10 @@ def tensor(data: Any, requires_grad: bool = False, dtype: Any = None, backend: s
     return Tensor(array, requires_grad)
 
 
-def as_tensor(value: Operand) -> Tensor:
-    """A tensor as it is; anything else as `tensor` makes one."""
-    return value if isinstance(value, Tensor) else tensor(value)
+def as_tensor(value: Operand, like: object = None) -> Tensor:
+    """A tensor as it is; anything else as `tensor` makes one, but numbers and lists follow the tensor `like`."""
+    if isinstance(value, Tensor):
+        return value
+    if is_array(value) or not isinstance(like, Tensor):
+        return tensor(value)
+    return tensor(value, dtype=like.dtype if like.dtype.kind == "f" else None, backend=like.backend)

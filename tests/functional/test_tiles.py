@@ -288,3 +288,12 @@ def test_an_empty_batch_is_a_batch(backend, k):
     y.backward(tp.tensor(np.zeros(y.shape, "f4"), backend=backend))
     assert x.grad.shape == x.shape
     assert not w.grad.numpy().any()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "bool"])
+def test_integers_are_pooled_without_infinity(backend, dtype):
+    x = np.arange(9).reshape(1, 1, 3, 3).astype(dtype)
+    for kernel, padding in [(1, 0), (3, 2), (2, 1)]:
+        y = F.max_pool2d(tp.tensor(x, backend=backend), kernel, 1, padding)
+        assert y.dtype == x.dtype
+        assert y.numpy()[0, 0, -1, -1] == x.max()

@@ -6,7 +6,7 @@ from typing import Any
 from ..autograd import Op, unary
 from ..backend import Array, array_module
 from ..tensor import Operand, Tensor, as_tensor
-from .arithmetic import clip, erf, exp, where
+from .arithmetic import clip, erf, expm1, where
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -62,14 +62,25 @@ class Softplus(Op):
         return g * sigmoid(x)
 
 
-relu, tanh, sigmoid, softplus = map(unary, (ReLU, Tanh, Sigmoid, Softplus))
+class HardTanh(Op):
+    """x held between -1 and 1."""
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).clip(x, -1.0, 1.0)
+
+    def backward(self, g: Tensor, out: Tensor) -> Any:
+        return g * (abs(out) < 1.0)
+
+
+relu, tanh, sigmoid, softplus, hardtanh = map(unary, (ReLU, Tanh, Sigmoid, Softplus, HardTanh))
 
 
 def prelu(x: Operand, a: Operand) -> Tensor:
     """x where positive, a x elsewhere; `a` is learnable: a number, or one for each channel (axis 1)."""
     x = as_tensor(x)
-    if x.ndim > 2 and isinstance(a, Tensor) and a.ndim == 1:
-        a = a.reshape(-1, *[1] * (x.ndim - 2))  # (C,) -> (C, 1, 1)
+    if x.ndim > 2 and not isinstance(a, (int, float)):
+        a = as_tensor(a, like=x)
+        a = a.reshape(-1, *[1] * (x.ndim - 2)) if a.ndim == 1 else a  # (C,) -> (C, 1, 1)
     return PReLU()(x, a)
 
 
@@ -81,7 +92,7 @@ def leaky_relu(x: Operand, a: float = 0.01) -> Tensor:
 def elu(x: Operand, alpha: float = 1.0) -> Tensor:
     """x where positive, alpha (exp(x) - 1) elsewhere."""
     x = as_tensor(x)
-    return where(x > 0, x, alpha * (exp(clip(x, None, 0.0)) - 1.0))
+    return where(x > 0, x, alpha * expm1(clip(x, None, 0.0)))
 
 
 def selu(x: Operand) -> Tensor:
@@ -99,8 +110,3 @@ def silu(x: Operand) -> Tensor:
     """x sigmoid(x)."""
     x = as_tensor(x)
     return x * sigmoid(x)
-
-
-def hardtanh(x: Operand) -> Tensor:
-    """x held between -1 and 1."""
-    return clip(x, -1.0, 1.0)

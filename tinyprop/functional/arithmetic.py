@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from ..autograd import Op, binary, unary
-from ..backend import Array, Scalar, array_module, as_array, fit_together, float32, is_array
+from ..backend import Array, Scalar, array_module, as_array, fit_together, float32, is_array, plain
 from ..special import erf as erf_of_array
 from ..tensor import Operand, Tensor
 
@@ -51,9 +51,9 @@ class Power(Elementwise):
 
     def backward(self, g: Tensor, x: Tensor | Scalar, y: Tensor | Scalar) -> Any:
         def in_x() -> Tensor:
-            if isinstance(y, Tensor) or y != 0:
-                return g * y * x ** (y - 1)
-            return g * 0.0  # the slope of x**0, at x = 0 too
+            if isinstance(y, Tensor):
+                return g * y * where((x == 0) * (y == 0), 1.0, x) ** (y - 1)
+            return g * y * x ** (y - 1) if y != 0 else g * 0.0  # the slope of x**0 is 0, at x = 0 too
 
         def in_y() -> Tensor:
             if isinstance(x, Tensor):
@@ -79,6 +79,16 @@ class Exp(Elementwise):
 
     def backward(self, g: Tensor, out: Tensor) -> Any:
         return g * out
+
+
+class Expm1(Elementwise):
+    """exp(x) - 1, without losing the digits of a small x."""
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).expm1(x)
+
+    def backward(self, g: Tensor, out: Tensor) -> Any:
+        return g * (out + 1.0)
 
 
 class Log(Elementwise):
@@ -138,8 +148,18 @@ class Maximum(Elementwise):
         return array_module(x, y).maximum(x, y)
 
     def backward(self, g: Tensor, x: Tensor, y: Tensor) -> Any:
-        half = 0.5 * compare("equal", x, y)
-        return lambda: g * (half + (x > y)), lambda: g * (half + (x < y))
+        tie = compare("equal", x, y)
+        return lambda: where(tie, 0.5 * g, g * (x > y)), lambda: where(tie, 0.5 * g, g * (x < y))
+
+
+class Minimum(Maximum):
+    """The smaller of two, element by element; where both are equal, each gets half of the gradient."""
+
+    def forward(self, x: Array, y: Array) -> Array:
+        return array_module(x, y).minimum(x, y)
+
+    def backward(self, g: Tensor, x: Tensor, y: Tensor) -> Any:
+        return super().backward(g, y, x)
 
 
 class Where(Elementwise):
@@ -154,7 +174,7 @@ class Where(Elementwise):
 
 class Clip(Elementwise):
     def __init__(self, low: float | None, high: float | None):
-        self.low, self.high = low, high
+        self.low, self.high = plain(low), plain(high)
 
     def forward(self, x: Array) -> Array:
         return array_module(x).clip(x, self.low, self.high)
@@ -175,13 +195,8 @@ class AsType(Op):
 
 
 add, subtract, multiply, divide, power = map(binary, (Add, Subtract, Multiply, Divide, Power))
-negative, exp, log, sqrt, sin, erf, abs = map(unary, (Negative, Exp, Log, Sqrt, Sin, Erf, Abs))
-maximum = binary(Maximum)
-
-
-def minimum(x: Operand, y: Operand) -> Tensor:
-    """The smaller of two, element by element; where both are equal, each gets half of the gradient."""
-    return -maximum(negative(x), negative(y))
+negative, exp, expm1, log, sqrt, sin, erf, abs = map(unary, (Negative, Exp, Expm1, Log, Sqrt, Sin, Erf, Abs))
+maximum, minimum = map(binary, (Maximum, Minimum))
 
 
 def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
@@ -203,8 +218,9 @@ def clip(x: Operand, low: float | None = None, high: float | None = None) -> Ten
 
 
 def astype(x: Operand, dtype: Any) -> Tensor:
-    """x with elements of another type; the gradient comes back in the old one."""
-    return AsType(dtype)(x)
+    """x with elements of another type; the gradient comes back in the old one. Integers and bools have none."""
+    out = AsType(dtype)(x)
+    return out if out.dtype.kind == "f" else out.detach()
 
 
 def compare(name: str, x: Operand, y: Operand) -> Tensor:

@@ -71,22 +71,6 @@ class Convolve(_Convolution):
         return lambda: ImageGradient(*self.geometry)(g, w), lambda: KernelGradient(*self.geometry)(x, g)
 
 
-class ConvolveAndShift(_Convolution):
-    """Convolve plus a bias (O,), in place, so that a large image is not written twice."""
-
-    def forward(self, x: Array, w: Array, bias: Array) -> Array:
-        out = self.by(x).convolve(x, w, self.window)
-        out += bias.reshape(-1, 1, 1)
-        return out
-
-    def backward(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
-        return (
-            lambda: ImageGradient(*self.geometry)(g, w),
-            lambda: KernelGradient(*self.geometry)(x, g),
-            lambda: g.sum(axis=(0, 2, 3)),
-        )
-
-
 class ImageGradient(_Convolution):
     """The transpose of Convolve in x: g (N, O, rows, columns) and w to (N, C, H, W)."""
 
@@ -120,7 +104,7 @@ def conv2d(
     >>> F.conv2d(image, [[[[1.0, -1.0]]]]).data
     array([[[[-1., -1.]]]], dtype=float32)
     """
-    x, weight = as_tensor(x), as_tensor(weight)
+    x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
     if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1]:
         raise ShapeError(
             f"conv2d of x {x.shape} and weight {weight.shape}",
@@ -129,16 +113,11 @@ def conv2d(
         )
     window = Window.of(weight.shape[2:], stride, padding)
     window.output(x.shape)
-    geometry = window, x.shape, weight.shape, _state.exact
+    out = Convolve(window, x.shape, weight.shape, _state.exact)(x, weight)
     if bias is None:
-        return Convolve(*geometry)(x, weight)
-    bias = as_tensor(bias)
+        return out
+    bias = as_tensor(bias, like=out)
     if bias.shape != weight.shape[:1]:
-        raise ShapeError(
-            f"conv2d with a bias {bias.shape} and weight {weight.shape}",
-            "the bias has one number for each kernel (O,)",
-            f"a bias of shape {weight.shape[:1]}",
-        )
-    if bias.dtype == x.dtype == weight.dtype:
-        return ConvolveAndShift(*geometry)(x, weight, bias)
-    return Convolve(*geometry)(x, weight) + bias.reshape(-1, 1, 1)
+        rule = f"there is one bias for each of the {weight.shape[0]} output channels"
+        raise ShapeError(f"conv2d with weight {weight.shape} and bias {bias.shape}", rule, f"shape {weight.shape[:1]}")
+    return out + bias.reshape(-1, 1, 1)

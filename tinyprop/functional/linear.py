@@ -30,7 +30,7 @@ def matmul(x: Operand, y: Operand) -> Tensor:
     >>> F.matmul([[1.0, 2.0]], [3.0, 4.0])
     tensor([11.])
     """
-    x, y = as_tensor(x), as_tensor(y)
+    x, y = as_tensor(x, like=y), as_tensor(y, like=x)
     if not x.ndim or not y.ndim or x.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
         raise ShapeError(
             f"matmul of {x.shape} and {y.shape}",

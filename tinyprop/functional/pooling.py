@@ -7,7 +7,7 @@ Where a window hangs over the edge, slices end at the edge: nothing is padded.
 from typing import Any
 
 from ..autograd import Op
-from ..backend import Array, array_module
+from ..backend import Array, array_module, float32
 from ..errors import ShapeError
 from ..tensor import Operand, Tensor, as_tensor
 from .windows import Shape, Window, blocks, channels_first, channels_last
@@ -90,6 +90,11 @@ class _Pool(Op):
         return channels_first(out)
 
 
+def _lowest(x: Array) -> float:
+    """What no element of x is below."""
+    return float("-inf") if x.dtype.kind == "f" else array_module(x).iinfo(x.dtype).min if x.dtype.kind == "i" else 0
+
+
 class MaxPool(_Pool):
     """The largest element of each window."""
 
@@ -97,10 +102,10 @@ class MaxPool(_Pool):
         return self.by_blocks(self.block, x.shape[1], self.window.output(x.shape), x)
 
     def across(self, x: Array) -> Array:
-        return self.columns.reduce(array_module(x).maximum, x, float("-inf"))
+        return self.columns.reduce(array_module(x).maximum, x, _lowest(x))
 
     def block(self, out: Array, x: Array) -> None:
-        out[...] = self.rows.reduce(array_module(x).maximum, self.across(x), float("-inf"))
+        out[...] = self.rows.reduce(array_module(x).maximum, self.across(x), _lowest(x))
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
         return Scatter(self, x.data, out.data)(g)
@@ -210,6 +215,7 @@ def avg_pool2d(
     array([[[[2., 1.]]]], dtype=float32)
     """
     x = as_tensor(x)
+    x = x if x.dtype.kind == "f" else x.astype(float32)
     window = _window(x, kernel_size, stride, padding)
     if count_include_pad or window.padding == (0, 0):
         return AveragePool(window, x.shape, 1.0 / (window.kernel[0] * window.kernel[1]))(x)

@@ -1,5 +1,6 @@
 """Sums, means, maxima, and the softmax family."""
 
+import math
 from typing import Any
 
 from ..autograd import Op
@@ -53,11 +54,13 @@ class LogSumExp(Reduction):
     def forward(self, x: Array) -> Array:
         xp = array_module(x)
         top = x.max(axis=self.axis, keepdims=True)
-        top = xp.where(xp.isfinite(top), top, 0.0)
-        out = xp.log(xp.exp(x - top).sum(axis=self.axis, keepdims=True)) + top
+        finite = xp.isfinite(top)
+        total = xp.exp(x - xp.where(finite, top, 0.0)).sum(axis=self.axis, keepdims=True)
+        out = top + xp.where(finite, xp.log(xp.maximum(total, 1.0)), 0.0)  # a total is 1 or more, unless all is -inf
         return out if self.keepdims else out.squeeze(self.axis)
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
+        out = where(out == -math.inf, 0.0, out)  # the share of each in a total of 0 is 0
         return self.expanded(g, x.shape) * exp(x - self.expanded(out, x.shape))
 
 
@@ -93,7 +96,13 @@ def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
     x = as_tensor(x)
     deviation = x - mean(x, axis, keepdims=True)
     total = sum(deviation * deviation, axis, keepdims)
-    return total * (1.0 / (x.size / total.size - ddof))
+    if total.size and x.size <= ddof * total.size:
+        raise ShapeError(
+            f"var of {x.shape} with axis={axis}, ddof={ddof}",
+            "there must be more elements than ddof to divide by",
+            "ddof=0, or more elements",
+        )
+    return total * (total.size / (x.size - ddof * total.size)) if total.size else total
 
 
 def max(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -114,7 +123,7 @@ def logsumexp(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def log_softmax(x: Operand, axis: int = -1) -> Tensor:
     """The logarithm of softmax(x), without overflow."""
     x = as_tensor(x)
-    x = x - x.data.max(axis=axis, keepdims=True)  # a constant shift changes nothing, and keeps the small digits
+    x = x - max(x.detach(), axis, keepdims=True)  # a constant shift changes nothing, and keeps the small digits
     return x - logsumexp(x, axis, keepdims=True)
 
 

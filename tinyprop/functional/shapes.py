@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..autograd import Op
-from ..backend import Array, array_module, backend_of, from_host, is_array, is_host_array, scatter_add, to_backend
+from ..backend import (
+    Array,
+    array_module,
+    backend_of,
+    from_host,
+    host_array,
+    is_array,
+    is_host_array,
+    scatter_add,
+    to_backend,
+)
 from ..errors import ShapeError
 from ..tensor import Operand, Tensor, as_tensor
 
@@ -164,20 +174,27 @@ def pad(x: Operand, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Te
     tensor([0., 1., 2., 0., 0.])
     """
     x = as_tensor(x)
-    if len(widths) != x.ndim or any(len(pair) != 2 or min(pair) < 0 for pair in widths):
+    pairs = [w for w in widths if isinstance(w, (tuple, list))] if isinstance(widths, (tuple, list)) else None
+    if pairs is None or not len(pairs) == len(widths) == x.ndim or any(len(p) != 2 or min(p) < 0 for p in pairs):
         raise ShapeError(f"pad({x.shape}, {widths})", "one pair of widths >= 0 for each axis", Pad.hint)
     return Pad(widths, value)(x)
 
 
 def concatenate(xs: Sequence[Operand], axis: int = 0) -> Tensor:
     """The tensors joined along an axis they have."""
+    if not xs:
+        raise ShapeError("concatenate([])", "there must be at least one tensor to join", "a list of tensors")
     return Concatenate(axis)(*xs)
 
 
 def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
     """The tensors, all of one shape, joined along a new axis."""
-    tensors = [as_tensor(x) for x in xs]
-    axis = axis % (tensors[0].ndim + 1)
+    first = next((x for x in xs if isinstance(x, Tensor)), None)
+    tensors = [as_tensor(x, like=first) for x in xs]
+    shapes = [x.shape for x in tensors]
+    if len(set(shapes)) != 1:
+        raise ShapeError(f"stack of {shapes}", "there must be at least one tensor, all of one shape", "concatenate")
+    axis = _counted(axis, len(shapes[0]) + 1, f"stack of {shapes} along axis={axis}")
     return concatenate([x[(slice(None),) * axis + (None,)] for x in tensors], axis)
 
 
@@ -203,7 +220,20 @@ def take(x: Operand, indices: Any, axis: int = 0) -> Tensor:
     tensor([30., 10., 30.])
     """
     x = as_tensor(x)
-    return index(x, (slice(None),) * (axis % x.ndim) + (indices,))
+    got = f"take from {x.shape} along axis={axis}"
+    axis = _counted(axis, x.ndim, got)
+    indices = host_array(indices) if isinstance(indices, list) else indices
+    if is_host_array(indices) and indices.size and not -x.shape[axis] <= indices.min() <= indices.max() < x.shape[axis]:
+        rule = f"an index is less than the length {x.shape[axis]} of the axis"  # CuPy would wrap around in silence
+        raise ShapeError(f"{got} of {indices.min()} to {indices.max()}", rule, Index.hint)
+    return index(x, (slice(None),) * axis + (indices,))
+
+
+def _counted(axis: int, ndim: int, got: str) -> int:
+    """An axis counted from the front, if there is such an axis."""
+    if not -ndim <= axis < ndim:
+        raise ShapeError(got, f"the axis is between {-ndim} and {ndim - 1}", "axis=0, or axis=-1 for the last")
+    return axis % ndim
 
 
 def to(x: Tensor, backend: str) -> Tensor:

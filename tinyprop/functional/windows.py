@@ -36,7 +36,8 @@ class Window:
 
     def output(self, image: Shape) -> tuple[int, int]:
         """How many places the window has on an image (..., H, W)."""
-        places = [self.places(axis, size) for axis, size in enumerate(image[-2:])]
+        sizes = image[-2:] if len(image) == 4 else (0, 0)
+        places = [self.places(axis, size) for axis, size in enumerate(sizes)]
         if len(image) != 4 or min(places) < 1:
             raise ShapeError(
                 f"an image of shape {image} under a window of kernel {self.kernel}, stride {self.stride}, "

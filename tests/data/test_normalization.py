@@ -1,0 +1,82 @@
+"""Data normalisation: global, and by mini-batch."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyprop as tp
+from tinyprop.data import BatchNormalizer, GlobalNormalizer
+
+
+@given(st.integers(1, 2500), st.sampled_from([np.uint8, np.float32, np.float64]), st.integers(0, 2**32 - 1))
+def test_global_statistics_are_those_of_the_whole_set(n, dtype, seed):
+    samples = (np.random.default_rng(seed).normal(100, 20, size=(n, 2, 3))).clip(0, 255).astype(dtype)
+    layer = GlobalNormalizer((2, 3)).fit(samples)
+    np.testing.assert_allclose(layer.mean.numpy(), samples.astype(float).mean(axis=0), rtol=1e-6)
+    std = samples.astype(float).std(axis=0)
+    np.testing.assert_allclose(layer.std.numpy(), np.where(std == 0, 1, std), rtol=1e-5)
+
+
+def test_global_output_is_normalised(backend, rng):
+    samples = rng.integers(0, 256, size=(3000, 3, 2, 2)).astype(np.uint8)
+    layer = GlobalNormalizer((3, 2, 2)).fit(samples).to(backend)
+    out = layer(tp.tensor(samples, backend=backend))
+    assert out.dtype == np.float32
+    np.testing.assert_allclose(out.numpy().mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(out.numpy().std(axis=0), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0, 255, 0.1, 1e6])
+def test_features_that_never_change_become_zero(value):
+    samples = np.full((1200, 2), value, np.float32)
+    samples[:, 1] = np.arange(1200)
+    out = GlobalNormalizer((2,)).fit(samples)(tp.tensor(samples)).numpy()
+    np.testing.assert_allclose(out[:, 0], 0, atol=1e-6)
+    out = BatchNormalizer((2,))(tp.tensor(samples)).numpy()
+    np.testing.assert_allclose(out[:, 0], 0, atol=1e-6)
+
+
+def test_batch_output_is_normalised_and_running_estimates_serve_for_validation(backend, rng):
+    layer = BatchNormalizer((4,)).to(backend)
+    for _ in range(200):
+        out = layer(tp.tensor(rng.normal(3, 2, size=(50, 4)).astype(np.float32), backend=backend))
+    np.testing.assert_allclose(out.numpy().mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(out.numpy().std(axis=0), 1, atol=1e-5)
+    np.testing.assert_allclose(layer.mean.numpy(), 3, atol=0.3)
+    np.testing.assert_allclose(layer.std.numpy(), 2, atol=0.3)
+    before = layer.state_dict()
+    valid = layer.eval()(tp.tensor(np.full((1, 4), 3.0, np.float32), backend=backend))
+    np.testing.assert_allclose(valid.numpy(), 0, atol=0.2)
+    assert all((tp.Tensor(v).numpy() == tp.Tensor(before[k]).numpy()).all() for k, v in layer.state_dict().items())
+
+
+def test_a_batch_of_two_becomes_plus_and_minus_one(rng):
+    out = BatchNormalizer((5,))(tp.tensor(rng.normal(size=(2, 5)).astype(np.float32))).numpy()
+    np.testing.assert_allclose(np.abs(out), 1, rtol=1e-5)
+
+
+def test_batch_size_one_is_refused_with_the_reason():
+    layer = BatchNormalizer((5,))
+    one = tp.tensor(np.ones((1, 5), np.float32))
+    with pytest.raises(tp.ShapeError, match=r"(?s)1 sample.*rule:.*0/0.*try:.*GlobalNormalizer"):
+        layer(one)
+    layer.eval()(one)
+
+
+def test_wrong_shapes_are_refused():
+    for call in (lambda x: GlobalNormalizer((3,)).fit(x), lambda x: GlobalNormalizer((3,))(tp.tensor(x))):
+        with pytest.raises(tp.ShapeError, match=r"(?s)\(5, 4\).*rule:.*3.*try:"):
+            call(np.ones((5, 4), np.float32))
+    with pytest.raises(tp.ShapeError, match="N >= 1"):
+        GlobalNormalizer((3,)).fit(np.ones((0, 3), np.float32))
+
+
+def test_it_is_saved_with_the_network(tmp_path, rng):
+    samples = rng.normal(5, 3, size=(100, 3, 4, 4)).astype(np.float32)
+    spec = "C(4,3,1,1)-C(2,1,1,0)-P(4,4,0,avg)"
+    net = tp.nn.Sequential(GlobalNormalizer((3, 4, 4)).fit(samples), *tp.nn.build(spec))
+    tp.save(tmp_path / "net.safetensors", net.state_dict())
+    other = tp.nn.Sequential(GlobalNormalizer((3, 4, 4)), *tp.nn.build(spec))
+    other.load_state_dict(tp.load(tmp_path / "net.safetensors"))
+    np.testing.assert_array_equal(other(tp.tensor(samples)).numpy(), net(tp.tensor(samples)).numpy())

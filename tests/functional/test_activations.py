@@ -1,0 +1,212 @@
+"""Activations: the table of all of them, their laws, their tails and their kinks."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyprop as tp
+import tinyprop.functional as F
+from tests.helpers import (
+    FLOATS,
+    Case,
+    assert_close,
+    assert_explained,
+    battery,
+    computed_dtypes,
+    make,
+    one_array,
+    points,
+    rngs,
+    shapes,
+)
+
+ALPHA, SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al., 2017
+SLOPES = st.sampled_from([0.01, 0.25, 0, -0.5, 2])
+AT_ZERO = {"kinks": (0,)}
+
+phi = np.vectorize(lambda x: 0.5 * math.erfc(-x / math.sqrt(2)), otypes=[float])
+
+
+def reference_elu(x, alpha=1.0):
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def reference_prelu(x, a):
+    if x.ndim > 2 and a.ndim == 1:
+        a = a.reshape(-1, *[1] * (x.ndim - 2))
+    return np.where(x > 0, x, a * x)
+
+
+@st.composite
+def prelu_inputs(draw):
+    """An input (N, C, ...), and one slope, or one for each channel."""
+    rng, shape = draw(rngs()), draw(shapes(least=2, most=4))
+    x = points(rng, shape, -3, 3, (0,))
+    return [x, points(rng, draw(st.sampled_from([(1,), shape[1:2]])), -1, 1)], {}
+
+
+CASES = [
+    Case("relu", F.relu, lambda x: np.maximum(x, 0), lambda torch, x: torch.relu(x), one_array(**AT_ZERO)),
+    Case(
+        "leaky_relu",
+        F.leaky_relu,
+        lambda x, a: np.where(x > 0, x, a * x),
+        lambda torch, x, a: torch.nn.functional.leaky_relu(x, a),
+        one_array(**AT_ZERO, a=SLOPES),
+    ),
+    Case("prelu", F.prelu, reference_prelu, lambda torch, x, a: torch.nn.functional.prelu(x, a), prelu_inputs()),
+    Case("tanh", F.tanh, np.tanh, lambda torch, x: torch.tanh(x), one_array()),
+    Case("sigmoid", F.sigmoid, lambda x: 1 / (1 + np.exp(-x)), lambda torch, x: torch.sigmoid(x), one_array(-8, 8)),
+    Case(
+        "softplus",
+        F.softplus,
+        lambda x: np.log1p(np.exp(x)),
+        lambda torch, x: torch.nn.functional.softplus(x, threshold=1000),
+        one_array(-8, 8),
+    ),
+    Case(
+        "elu",
+        F.elu,
+        reference_elu,
+        lambda torch, x, alpha: torch.nn.functional.elu(x, alpha),
+        one_array(**AT_ZERO, alpha=st.sampled_from([1, 1.0, 0.5, np.float64(2)])),
+    ),
+    Case(
+        "selu",
+        F.selu,
+        lambda x: SCALE * reference_elu(x, ALPHA),
+        lambda torch, x: torch.selu(x),
+        one_array(**AT_ZERO),
+    ),
+    Case("gelu", F.gelu, lambda x: x * phi(x), lambda torch, x: torch.nn.functional.gelu(x), one_array()),
+    Case(
+        "silu", F.silu, lambda x: x / (1 + np.exp(-x)), lambda torch, x: torch.nn.functional.silu(x), one_array(-8, 8)
+    ),
+    Case(
+        "hardtanh",
+        F.hardtanh,
+        lambda x: np.clip(x, -1, 1),
+        lambda torch, x: torch.nn.functional.hardtanh(x),
+        one_array(kinks=(-1, 1)),
+    ),
+]
+
+test_values, test_gradients, test_dtypes, test_torch = battery(CASES)
+
+NAMES = [case.name for case in CASES if case.name != "prelu"]
+every_activation = pytest.mark.parametrize("name", NAMES)
+
+
+@given(rng=rngs(), shape=shapes())
+def test_laws(backend, rng, shape):
+    array = points(rng, shape, -3, 3)
+    x = make(array, backend)
+    for smooth_relu in (F.relu, F.softplus, F.silu, F.gelu):  # x Phi(x) with Phi(x) + Phi(-x) = 1
+        assert_close(smooth_relu(x) - smooth_relu(-x), array)
+    assert_close(F.sigmoid(x) + F.sigmoid(-x), np.ones(shape))
+    assert_close(2 * F.sigmoid(2 * x) - 1, np.tanh(array))
+    assert_close(F.leaky_relu(x, 1), array)
+    assert_close(F.leaky_relu(x, 0), F.relu(x).numpy())
+    assert_close(F.leaky_relu(x, -1), abs(array))
+    assert_close(F.prelu(x, 0.3), F.leaky_relu(x, 0.3).numpy())
+    for odd in (F.tanh, F.hardtanh):
+        assert_close(odd(-x), -odd(x).numpy())
+
+
+# The tails, with warnings as errors.
+
+AT_PLUS_MINUS_1000 = {
+    "relu": (0, 1000, 0, 1),
+    "leaky_relu": (-10, 1000, 0.01, 1),
+    "tanh": (-1, 1, 0, 0),
+    "sigmoid": (0, 1, 0, 0),
+    "softplus": (0, 1000, 0, 1),
+    "elu": (-1, 1000, 0, 1),
+    "selu": (-SCALE * ALPHA, SCALE * 1000, 0, SCALE),
+    "gelu": (0, 1000, 0, 1),
+    "silu": (0, 1000, 0, 1),
+    "hardtanh": (-1, 1, 0, 0),
+}
+
+
+@every_activation
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_tails(name, backend, dtype):
+    x = make(np.array([-1000, 1000], dtype), backend, requires_grad=True)
+    left, right, left_slope, right_slope = AT_PLUS_MINUS_1000[name]
+    y = getattr(F, name)(x)
+    (slope,) = tp.grad(y, [x], make(np.ones(2, dtype), backend), create_graph=True)
+    assert_close(y, [left, right], 1e-6)
+    assert_close(slope, [left_slope, right_slope], 1e-6)
+    (curvature,) = tp.grad((slope * slope).sum(), [x]) if slope.requires_grad else (make(np.zeros(2), backend),)
+    assert_close(curvature, [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("f", "reference"),
+    [(F.sigmoid, np.exp), (F.softplus, np.exp), (F.elu, lambda x: x), (F.selu, lambda x: SCALE * ALPHA * x)],
+    ids=["sigmoid", "softplus", "elu", "selu"],
+)
+@pytest.mark.parametrize(("dtype", "digits"), [(np.float32, 1e-5), (np.float64, 1e-12)])
+def test_small_results_keep_their_digits(backend, f, reference, dtype, digits):
+    """Far left, sigmoid and softplus are exp(x) to rounding; near 0, elu is x."""
+    x = np.array([-40, -60, -80] if reference is np.exp else [-1e-20, -1e-13, -2e-13], dtype)
+    np.testing.assert_allclose(f(make(x, backend)).numpy(), reference(x.astype(float)), rtol=digits)
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [(np.float32, 1e-6), (np.float64, 1e-14)])
+@pytest.mark.parametrize("x", [-1e-3, -1e-5])
+def test_elu_keeps_its_digits_near_zero(backend, dtype, digits, x):
+    x = np.array([x], dtype)
+    np.testing.assert_allclose(F.elu(make(x, backend)).numpy(), np.expm1(x.astype(float)), rtol=digits)
+
+
+# The kinks, as PyTorch has them.
+
+
+@every_activation
+@pytest.mark.parametrize("x", [-1.0, 0.0, 1.0])
+def test_slope_at_the_kinks_is_that_of_torch(name, x):
+    torch = pytest.importorskip("torch")
+    ours, theirs = tp.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    getattr(F, name)(ours).backward()
+    getattr(torch.nn.functional, name)(theirs).backward()
+    assert_close(ours.grad, theirs.grad.numpy(), 1e-6)
+
+
+def test_prelu_takes_the_left_slope_at_zero(backend):
+    x, a = make(np.zeros((1, 2)), backend, requires_grad=True), make(np.array([0.25, 3.0]), backend, requires_grad=True)
+    in_x, in_a = tp.grad(F.prelu(x, a).sum(), [x, a])
+    assert_close(in_x, [[0.25, 3.0]])
+    assert_close(in_a, [0.0, 0.0])
+
+
+@pytest.mark.parametrize("kind", ["tensor", "array", "list"])
+def test_prelu_slopes_belong_to_the_channels(backend, kind):
+    x = make(-np.ones((1, 2, 2, 2)), backend)
+    a = {"tensor": make(np.array([0.5, 2.0]), backend), "list": [0.5, 2.0]}.get(kind)
+    out = F.prelu(x, make(np.array([0.5, 2.0]), backend).data if a is None else a)
+    assert_close(out[0, :, 0, 1], [-0.5, -2.0])
+    assert_close(out[0, :, 1, 0], [-0.5, -2.0])
+
+
+@pytest.mark.parametrize("number", [0.25, np.float64(0.25), 1, np.int64(1)])
+def test_slopes_do_not_promote(backend, number):
+    x = make(np.array([-1.0, 2.0], np.float32), backend, requires_grad=True)
+    for f in (F.prelu, F.leaky_relu, F.elu):
+        with computed_dtypes() as seen:
+            tp.grad(f(x, number).sum(), [x], create_graph=True)
+        assert seen == {np.dtype(np.float32)}
+
+
+@every_activation
+def test_numbers_and_lists_are_float32(name):
+    assert getattr(F, name)(0.5).dtype == getattr(F, name)([0.5, 1]).dtype == np.float32
+
+
+def test_prelu_refuses_slopes_that_are_not_one_for_each_channel(backend):
+    x, a = make(np.ones((2, 3, 4, 4)), backend), make(np.ones(4), backend)
+    assert_explained(tp.ShapeError, lambda: F.prelu(x, a), "(2, 3, 4, 4)")

@@ -1,0 +1,283 @@
+"""Elementwise functions: the table of all of them, their laws, their dtypes, and what they refuse."""
+
+import math
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyprop as tp
+import tinyprop.functional as F
+from tests.helpers import (
+    FLOATS,
+    Case,
+    assert_close,
+    assert_explained,
+    battery,
+    broadcasting,
+    computed_dtypes,
+    make,
+    one_array,
+    points,
+    rngs,
+    shapes,
+)
+
+ANY = (-3, 3)
+NOT_ZERO = (-3, 3, (0,), 0.4)
+POSITIVE = (0.3, 3)
+BOUNDS = st.sampled_from([(-1, 1), (None, 0.5), (-0.5, None), (np.float64(-1), np.float64(0.5))])
+BOUNDS_AND_KINKS = (-3, 3, (-1, -0.5, 0.5, 1))
+
+reference_erf = np.vectorize(math.erf, otypes=[float])
+
+
+@st.composite
+def distinct_pairs(draw):
+    """Two arrays that broadcast together and have no element in common: no ties."""
+    left, right = draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=3)).input_shapes
+    both = points(draw(rngs()), (math.prod(left) + math.prod(right),), -3, 3)
+    return [both[: math.prod(left)].reshape(left), both[math.prod(left) :].reshape(right)], {}
+
+
+def conditions():
+    """A choice of the left or the right, element by element, that broadcasts with any shape of up to three axes."""
+    return st.sampled_from([[[True]], [[False]], True]) | st.lists(st.booleans(), min_size=1, max_size=1)
+
+
+def choose(x, y, condition):
+    return F.where(tp.tensor(np.array(condition), backend=x.backend), x, y)
+
+
+CASES = [
+    Case("add", F.add, np.add, lambda torch, x, y: x + y, broadcasting(ANY, ANY)),
+    Case("subtract", F.subtract, np.subtract, lambda torch, x, y: x - y, broadcasting(ANY, ANY)),
+    Case("multiply", F.multiply, np.multiply, lambda torch, x, y: x * y, broadcasting(ANY, ANY)),
+    Case("divide", F.divide, np.divide, lambda torch, x, y: x / y, broadcasting(ANY, NOT_ZERO)),
+    Case("power", F.power, np.power, lambda torch, x, y: x**y, broadcasting(POSITIVE, ANY)),
+    Case(
+        "power:number",
+        lambda x, n: x**n,
+        lambda x, n: x**n,
+        lambda torch, x, n: x**n,
+        one_array(*NOT_ZERO, n=st.integers(-3, 4)),
+    ),
+    Case(
+        "power:of a number",
+        lambda x, base: base**x,
+        lambda x, base: base**x,
+        lambda torch, x, base: base**x,
+        one_array(base=st.sampled_from([2, 0.5, math.e])),
+    ),
+    Case("negative", F.negative, np.negative, lambda torch, x: -x, one_array()),
+    Case("exp", F.exp, np.exp, lambda torch, x: x.exp(), one_array()),
+    Case("log", F.log, np.log, lambda torch, x: x.log(), one_array(*POSITIVE)),
+    Case("sqrt", F.sqrt, np.sqrt, lambda torch, x: x.sqrt(), one_array(*POSITIVE)),
+    Case("sin", F.sin, np.sin, lambda torch, x: x.sin(), one_array(-7, 7)),
+    Case("erf", F.erf, reference_erf, lambda torch, x: x.erf(), one_array()),
+    Case("abs", F.abs, np.abs, lambda torch, x: x.abs(), one_array(kinks=(0,))),
+    Case("maximum", F.maximum, np.maximum, lambda torch, x, y: torch.maximum(x, y), distinct_pairs()),
+    Case("minimum", F.minimum, np.minimum, lambda torch, x, y: torch.minimum(x, y), distinct_pairs()),
+    Case(
+        "where",
+        choose,
+        lambda x, y, condition: np.where(condition, x, y),
+        lambda torch, x, y, condition: torch.where(torch.tensor(condition), x, y),
+        broadcasting(ANY, ANY, condition=conditions()),
+    ),
+    Case(
+        "clip",
+        lambda x, bounds: F.clip(x, *bounds),
+        lambda x, bounds: np.clip(x, *bounds),
+        lambda torch, x, bounds: x.clip(*bounds),
+        one_array(*BOUNDS_AND_KINKS, bounds=BOUNDS),
+    ),
+]
+
+test_values, test_gradients, test_dtypes, test_torch = battery(CASES)
+
+BINARY = {"add": F.add, "subtract": F.subtract, "multiply": F.multiply, "divide": F.divide, "power": F.power}
+BINARY |= {"maximum": F.maximum, "minimum": F.minimum}
+every_binary = pytest.mark.parametrize("name", BINARY)
+
+OTHERS = {
+    "int": 2,
+    "float": 0.1,
+    "bool": True,
+    "NumPy float64": np.float64(0.1),
+    "NumPy float32": np.float32(0.5),
+    "NumPy int64": np.int64(2),
+    "list": [0.5, 2.0, 3.0],
+}
+
+
+@every_binary
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("swap", [False, True])
+def test_numbers_and_lists_never_promote_and_lose_no_digit(name, backend, dtype, other, swap):
+    array = np.array([0.3, 1.0, 2.5], dtype)
+    x = make(array, backend, requires_grad=True)
+    with computed_dtypes() as seen:
+        out = BINARY[name](other, x) if swap else BINARY[name](x, other)
+        (slope,) = tp.grad(out, [x], make(np.ones(3, dtype), backend), create_graph=True)
+    assert out.dtype == slope.dtype == dtype
+    assert seen == {np.dtype(dtype)}
+    assert out.backend == backend
+    y = np.asarray(other, dtype)
+    assert_close(out, getattr(np, name)(*((y, array) if swap else (array, y))), 1e-15 if dtype is np.float64 else 1e-6)
+
+
+@every_binary
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("integers", [np.int64, np.int32, np.uint8])
+def test_integer_arrays_never_promote(name, backend, dtype, integers):
+    x = make(np.array([0.5, 1.0, 2.5], dtype), backend, requires_grad=True)
+    n = make(np.array([1, 2, 3], integers), backend)
+    for out in (BINARY[name](x, n), BINARY[name](n, x)):
+        (slope,) = tp.grad(out, [x], make(np.ones(3, dtype), backend))
+        assert out.dtype == slope.dtype == dtype
+
+
+@pytest.mark.parametrize("elements", [bool, np.int64])
+@pytest.mark.parametrize("f", [lambda m: m * 0.5, lambda m: 1.0 - m, lambda m: F.mean(m), lambda m: F.maximum(m, 0.5)])
+def test_masks_and_integers_with_a_python_float_are_float32(backend, elements, f):
+    assert f(make(np.array([0, 1, 1], elements), backend)).dtype == np.float32
+
+
+def test_float32_with_float64_is_float64_and_each_gradient_has_its_own_dtype(backend):
+    x = make(np.ones(2, np.float32), backend, requires_grad=True)
+    y = make(np.ones(2, np.float64), backend, requires_grad=True)
+    out = x * y
+    assert out.dtype == np.float64
+    assert [g.dtype for g in tp.grad(out.sum(), [x, y])] == [np.float32, np.float64]
+
+
+@pytest.mark.parametrize(
+    ("operator", "reference"),
+    [
+        (lambda x, y: x + y, np.add),
+        (lambda x, y: x - y, np.subtract),
+        (lambda x, y: x * y, np.multiply),
+        (lambda x, y: x / y, np.divide),
+        (lambda x, y: x**y, np.power),
+        (lambda x, y: -x + abs(-y), lambda x, y: -x + abs(-y)),
+    ],
+)
+def test_operators(backend, operator, reference):
+    x, y = np.array([0.5, 2.0, 3.0]), np.array([[1.0], [2.5]])
+    assert_close(operator(make(x, backend), make(y, backend)), reference(x, y))
+    assert_close(operator(make(x, backend), 2.5), reference(x, 2.5))
+    assert_close(operator(2.5, make(y, backend)), reference(2.5, y))
+
+
+@pytest.mark.parametrize("name", ["less", "less_equal", "greater", "greater_equal", "equal", "not_equal"])
+@given(drawn=broadcasting(ANY, ANY))
+def test_comparisons_are_bools_without_a_gradient(name, backend, drawn):
+    x, y = (np.round(array) for array in drawn[0])  # with ties
+    out = F.compare(name, make(x, backend, requires_grad=True), make(y, backend))
+    assert out.dtype == bool
+    assert not out.requires_grad
+    np.testing.assert_array_equal(out.numpy(), getattr(np, name)(x, y))
+    np.testing.assert_array_equal(F.compare(name, make(x, backend), 1).numpy(), getattr(np, name)(x, 1))
+    np.testing.assert_array_equal(F.compare(name, 1.0, make(y, backend)).numpy(), getattr(np, name)(1.0, y))
+
+
+def test_comparison_operators(backend):
+    x, y = make(np.array([1.0, 2.0, 3.0]), backend), make(np.array([2.0, 2.0, 2.0]), backend)
+    answers = [(x < y), (x <= y), (x > y), (x >= y), (x == y), (x != y), (x < 2.0)]
+    assert ["".join("ft"[v] for v in a.numpy().astype(int)) for a in answers] == [
+        "tff", "ttf", "fft", "ftt", "ftf", "tft", "tff",
+    ]  # fmt: skip
+
+
+def test_astype_passes_the_gradient_back_in_the_old_dtype(backend):
+    x = make(np.array([1.0, 2.0], np.float32), backend, requires_grad=True)
+    y = F.astype(x, np.float64)
+    assert y.dtype == np.float64
+    (slope,) = tp.grad(y, [x], make(np.array([0.5, -3.0]), backend))
+    assert slope.dtype == np.float32
+    assert_close(slope, np.array([0.5, -3.0]))
+    tp.check_gradients(lambda x: F.astype(x, np.float64) ** 3, x)
+
+
+def test_astype_to_integers_has_no_gradient(backend):
+    x = make(np.array([1.5, 2.5]), backend, requires_grad=True)
+    n = x.astype(np.int64)
+    np.testing.assert_array_equal(n.numpy(), [1, 2])
+    assert not n.requires_grad
+
+
+# At the kinks: the choices that the docstrings state.
+
+
+def slope_at(f, backend, *values):
+    leaves = [make(np.array(v), backend, requires_grad=True) for v in values]
+    return [g.item() for g in tp.grad(f(*leaves), leaves)]
+
+
+def test_ties_of_maximum_and_minimum_share_the_gradient(backend):
+    assert slope_at(F.maximum, backend, 2.0, 2.0) == [0.5, 0.5]
+    assert slope_at(F.minimum, backend, 2.0, 2.0) == [0.5, 0.5]
+    assert slope_at(lambda x: F.maximum(x, 0), backend, 0.0) == [0.5]
+
+
+def test_abs_is_flat_at_zero_and_clip_passes_at_its_bounds(backend):
+    assert slope_at(F.abs, backend, 0.0) == [0.0]
+    assert slope_at(lambda x: F.clip(x, -1, 1), backend, 1.0) == [1.0]
+    assert slope_at(lambda x: F.clip(x, -1, 1), backend, -1.0) == [1.0]
+    assert slope_at(lambda x: F.clip(x, -1, 1), backend, 1.01) == [0.0]
+
+
+def test_power_at_zero(backend):
+    assert slope_at(lambda x: x**0, backend, 0.0) == [0.0]
+    assert slope_at(lambda x: x**1, backend, 0.0) == [1.0]
+    assert slope_at(lambda x: x**2, backend, 0.0) == [0.0]
+    assert slope_at(F.power, backend, 0.0, 2.0) == [0.0, 0.0]
+    assert slope_at(F.power, backend, 0.0, 0.0) == [0.0, 0.0]
+    tp.check_gradients(lambda x: x**2, make(np.zeros(2), backend))
+
+
+def test_where_stops_an_infinite_gradient_only_on_the_side_not_taken(backend):
+    x = make(np.array([0.0, 4.0]), backend, requires_grad=True)
+    safe = F.where(x > 0, x, 1.0)
+    (slope,) = tp.grad(F.where(x > 0, F.sqrt(safe), 0.0).sum(), [x])
+    assert_close(slope, [0.0, 0.25])
+
+
+def test_where_of_two_numbers_is_float32(backend):
+    mask = make(np.array([True, False]), backend)
+    assert F.where(mask, 1.0, 2.0).dtype == F.where(mask, 1, 0).dtype == np.float32
+
+
+# Laws.
+
+
+@given(rng=rngs(), shape=shapes())
+def test_laws(backend, rng, shape):
+    x = make(points(rng, shape, -3, 3), backend)
+    y = make(points(rng, shape, 0.3, 3), backend)
+    one = np.ones(shape)
+    assert_close(x - x, 0 * one)
+    assert_close(y / y, one)
+    assert_close(F.exp(F.log(y)), y.numpy())
+    assert_close(F.log(F.exp(x)), x.numpy())
+    assert_close(F.sqrt(y) ** 2, y.numpy())
+    assert_close(F.sin(x) ** 2 + F.sin(x + math.pi / 2) ** 2, one)
+    assert_close(F.erf(-x), -F.erf(x).numpy())
+    assert_close(F.maximum(x, y) + F.minimum(x, y), (x + y).numpy())
+    assert_close(F.maximum(x, y) - F.minimum(x, y), F.abs(x - y).numpy())
+    assert_close(F.clip(x, -1, 1), F.minimum(F.maximum(x, -1), 1).numpy())
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_shapes_that_do_not_broadcast_are_explained(name, backend):
+    x, y = make(np.ones((2, 3)), backend), make(np.ones((2, 4)), backend)
+    assert_explained(tp.ShapeError, lambda: BINARY[name](x, y), "(2, 3)", "(2, 4)", "counted from the right")
+
+
+def test_where_refuses_shapes_that_do_not_broadcast(backend):
+    x, y = make(np.ones((2, 3)), backend), make(np.ones((2, 4)), backend)
+    assert_explained(tp.ShapeError, lambda: F.where(x > 0, x, y), "Where", "(2, 4)")

@@ -1,0 +1,276 @@
+"""Functions that move elements: where they go, that nothing is lost on the way back, and what they refuse."""
+
+import math
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyprop as tp
+import tinyprop.functional as F
+from tests.helpers import FLOATS, Case, assert_close, assert_explained, battery, cotangent, make, points, rngs, shapes
+
+
+def numbers(draw, shape):
+    return points(draw(rngs()), shape, -3, 3)
+
+
+@st.composite
+def reshaped(draw):
+    shape = draw(shapes())
+    new = [*draw(st.permutations(shape)), *[1] * draw(st.integers(0, 1))]
+    if draw(st.booleans()):
+        new = [math.prod(new[:2]), *new[2:]]
+    if new and draw(st.booleans()):
+        new[draw(st.integers(0, len(new) - 1))] = -1
+    return [numbers(draw, shape)], {"shape": tuple(new)}
+
+
+@st.composite
+def transposed(draw):
+    shape = draw(shapes())
+    order = draw(st.permutations(range(len(shape))))
+    signed = tuple(axis - len(shape) * draw(st.integers(0, 1)) for axis in order)
+    return [numbers(draw, shape)], {"axes": draw(st.sampled_from([None, signed]))}
+
+
+@st.composite
+def broadcast(draw):
+    target = draw(shapes())
+    kept = target[draw(st.integers(0, len(target))) :]
+    shape = tuple(draw(st.sampled_from([1, n])) for n in kept)
+    return [numbers(draw, shape)], {"shape": target}
+
+
+@st.composite
+def padded(draw):
+    shape = draw(shapes())
+    width = st.integers(0, 2)
+    return [numbers(draw, shape)], {
+        "widths": [(draw(width), draw(width)) for _ in shape],
+        "value": draw(st.sampled_from([0.0, 1.5, -2])),
+    }
+
+
+@st.composite
+def joined(draw, along_new_axis=False):
+    """One to three tensors, of equal shapes except, perhaps, on the axis where they meet."""
+    shape = draw(shapes(least=0 if along_new_axis else 1))
+    ndim = len(shape) + along_new_axis
+    axis = draw(st.integers(-ndim, ndim - 1))
+    arrays = []
+    for _ in range(draw(st.integers(1, 3))):
+        size = list(shape)
+        if not along_new_axis:
+            size[axis] = draw(st.integers(1, 3))
+        arrays.append(numbers(draw, tuple(size)))
+    return arrays, {"axis": axis}
+
+
+@st.composite
+def indexed(draw, kind):
+    shape = draw(shapes(least=1))
+    if kind == "basic":
+        where = draw(hnp.basic_indices(shape, allow_newaxis=True))
+    elif kind == "arrays":
+        result = hnp.array_shapes(min_dims=1, max_dims=2, max_side=3)
+        where = draw(hnp.integer_array_indices(shape, result_shape=result))
+    elif kind == "mixed":
+        where = (slice(None, None, 2), [0, 0]) if len(shape) > 1 else ([-1, 0, -1],)
+    else:
+        where = draw(hnp.arrays(bool, shape[: draw(st.integers(1, len(shape)))]))
+    return [numbers(draw, shape)], {"where": where}
+
+
+@st.composite
+def taken(draw):
+    shape = draw(shapes(least=1))
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    indices = st.integers(-shape[axis], shape[axis] - 1)
+    return [numbers(draw, shape)], {"indices": draw(st.lists(indices, min_size=1, max_size=4)), "axis": axis}
+
+
+CASES = [
+    Case("reshape", F.reshape, np.reshape, lambda torch, x, shape: x.reshape(shape), reshaped()),
+    Case(
+        "transpose",
+        F.transpose,
+        np.transpose,
+        lambda torch, x, axes: x.permute(axes or tuple(reversed(range(x.ndim)))),
+        transposed(),
+    ),
+    Case("broadcast_to", F.broadcast_to, np.broadcast_to, lambda torch, x, shape: x.expand(shape), broadcast()),
+    Case(
+        "pad",
+        F.pad,
+        lambda x, widths, value: np.pad(x, widths, constant_values=value) if widths else x,
+        lambda torch, x, widths, value: torch.nn.functional.pad(
+            x, [n for pair in reversed(widths) for n in pair], value=value
+        ),
+        padded(),
+    ),
+    Case(
+        "concatenate",
+        lambda *xs, axis: F.concatenate(xs, axis),
+        lambda *xs, axis: np.concatenate(xs, axis),
+        lambda torch, *xs, axis: torch.concatenate(xs, axis),
+        joined(),
+    ),
+    Case(
+        "stack",
+        lambda *xs, axis: F.stack(xs, axis),
+        lambda *xs, axis: np.stack(xs, axis),
+        lambda torch, *xs, axis: torch.stack(xs, axis),
+        joined(along_new_axis=True),
+    ),
+    Case("index:basic", F.index, lambda x, where: x[where], None, indexed("basic")),
+    Case("index:mixed", F.index, lambda x, where: x[where], lambda torch, x, where: x[where], indexed("mixed")),
+    Case(
+        "index:arrays",
+        F.index,
+        lambda x, where: x[where],
+        lambda torch, x, where: x[tuple(torch.tensor(part) for part in where)],
+        indexed("arrays"),
+    ),
+    Case(
+        "index:mask",
+        F.index,
+        lambda x, where: x[where],
+        lambda torch, x, where: x[torch.tensor(where)],
+        indexed("mask"),
+    ),
+    Case(
+        "take",
+        F.take,
+        lambda x, indices, axis: np.take(x, indices, axis),
+        lambda torch, x, indices, axis: x.index_select(axis, torch.tensor(indices) % x.shape[axis]),
+        taken(),
+    ),
+]
+
+test_values, test_gradients, test_dtypes, test_torch = battery(CASES)
+
+
+@given(drawn=transposed())
+def test_transposing_back_changes_nothing(backend, drawn):
+    (x,), options = drawn
+    axes = options["axes"]
+    there = F.transpose(make(x, backend), axes)
+    back = None if axes is None else tuple(int(i) for i in np.argsort([a % x.ndim for a in axes]))
+    np.testing.assert_array_equal(F.transpose(there, back).numpy(), x)
+
+
+@given(drawn=joined())
+def test_slices_undo_concatenation(backend, drawn):
+    arrays, options = drawn
+    axis = options["axis"] % arrays[0].ndim
+    whole, start = F.concatenate([make(x, backend) for x in arrays], axis), 0
+    for x in arrays:
+        part = whole[(slice(None),) * axis + (slice(start, start + x.shape[axis]),)]
+        np.testing.assert_array_equal(part.numpy(), x)
+        start += x.shape[axis]
+
+
+@given(drawn=joined(along_new_axis=True))
+def test_take_undoes_stack(backend, drawn):
+    arrays, options = drawn
+    whole = F.stack([make(x, backend) for x in arrays], options["axis"])
+    for i, x in enumerate(arrays):
+        np.testing.assert_array_equal(F.take(whole, [i], options["axis"]).numpy().reshape(x.shape), x)
+
+
+CASE = {case.name: case for case in CASES}
+
+
+@pytest.mark.parametrize("name", ["reshape", "transpose", "broadcast_to", "index:arrays", "index:basic", "take"])
+@given(data=st.data())
+def test_the_gradient_is_the_transpose(name, backend, data):
+    """<f(x), g> = <x, f*(g)> for a linear f."""
+    (x,), options = data.draw(CASE[name].inputs)
+    out, (leaf,) = CASE[name].run([x], options, backend)
+    g = cotangent(out.shape)
+    (back,) = tp.grad(out, [leaf], make(g, backend))
+    assert_close((out.numpy() * g).sum(), (x * back.numpy()).sum(), 1e-11)
+
+
+def test_an_element_named_twice_gets_both_gradients(backend):
+    x = make(np.array([1.0, 2.0, 3.0]), backend, requires_grad=True)
+    (slope,) = tp.grad(x[[0, 2, 0]], [x], make(np.array([1.0, 10.0, 100.0]), backend))
+    assert_close(slope, [101, 0, 10])
+    (slope,) = tp.grad(x[np.array([[0, 0], [0, 1]])], [x], make(np.ones((2, 2)), backend))
+    assert_close(slope, [3, 1, 0])
+
+
+def test_an_index_may_be_a_tensor(backend):
+    x = make(np.arange(6.0).reshape(2, 3), backend, requires_grad=True)
+    columns = make(np.array([2, 2, 0]), backend)
+    assert_close(x[:, columns], [[2, 2, 0], [5, 5, 3]])
+    assert_close(tp.grad(x[:, columns].sum(), [x])[0], [[1, 0, 2], [1, 0, 2]])
+    assert_close(x[x > 2.5], [3, 4, 5])
+    assert_close(tp.grad((x[x > 2.5] ** 2).sum(), [x])[0], [[0, 0, 0], [6, 8, 10]])
+
+
+def test_methods(backend):
+    x = make(np.arange(6.0).reshape(2, 3), backend)
+    assert x.reshape(3, 2).shape == x.reshape((3, 2)).shape == x.reshape(-1, 2).shape == (3, 2)
+    assert x.reshape(6).shape == (6,)
+    assert x.T.shape == x.transpose().shape == x.transpose(1, 0).shape == x.transpose((1, 0)).shape == (3, 2)
+    assert [row.numpy().tolist() for row in x] == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_joining_integers_and_lists_does_not_promote(backend, dtype):
+    x = make(np.ones(2, dtype), backend, requires_grad=True)
+    n = make(np.arange(2), backend)
+    for out in (F.concatenate([x, n]), F.stack([n, x]), F.concatenate([x, [0.5, 0.5]]), F.stack([x, [0.5, 0.5]])):
+        assert out.dtype == dtype
+        assert out.backend == backend
+        assert tp.grad(out.sum(), [x])[0].dtype == dtype
+
+
+def test_to_brings_the_gradient_home(backend):
+    x = make(np.array([1.0, 2.0]), backend, requires_grad=True)
+    y = F.to(x, "numpy")
+    assert y.backend == "numpy"
+    (slope,) = tp.grad(y, [x], np.array([3.0, 4.0]))
+    assert slope.backend == backend
+    assert_close(slope, [3, 4])
+    tp.check_gradients(lambda x: F.to(F.to(x, "numpy") ** 3, backend), x)
+
+
+def test_to_an_unknown_backend_is_refused(backend):
+    with pytest.raises(tp.BackendError, match="'numpy' or 'cupy'"):
+        F.to(make(np.ones(2), backend), "tpu")
+
+
+REFUSED = {
+    "reshape to another size": (lambda x: F.reshape(x, (4, 2)), "same number of elements"),
+    "reshape with two unknowns": (lambda x: F.reshape(x, (-1, -1)), "one -1"),
+    "transpose with an axis twice": (lambda x: F.transpose(x, (0, 0)), "each axis"),
+    "transpose with an axis missing": (lambda x: F.transpose(x, (0,)), "each axis"),
+    "transpose out of range": (lambda x: F.transpose(x, (0, 2)), "each axis"),
+    "broadcast to a shape that does not fit": (lambda x: F.broadcast_to(x, (2, 4)), "(2, 3)"),
+    "pad with too few pairs": (lambda x: F.pad(x, [(1, 1)]), "for each axis"),
+    "pad with negative widths": (lambda x: F.pad(x, [(0, 0), (-1, 0)]), "for each axis"),
+    "pad with numbers": (lambda x: F.pad(x, [1, 1]), "for each axis"),
+    "pad with one number": (lambda x: F.pad(x, 1), "for each axis"),
+    "concatenate of other shapes": (lambda x: F.concatenate([x, x.T]), "except on the axis"),
+    "concatenate out of range": (lambda x: F.concatenate([x, x], axis=2), "(2, 3)"),
+    "concatenate of nothing": (lambda x: F.concatenate([]), "at least one"),
+    "stack of other shapes": (lambda x: F.stack([x, x.T]), "(2, 3)"),
+    "stack out of range": (lambda x: F.stack([x, x], axis=3), "axis"),
+    "stack out of range from the back": (lambda x: F.stack([x, x], axis=-4), "axis"),
+    "stack of nothing": (lambda x: F.stack([]), "at least one"),
+    "index out of range": (lambda x: x[2], "(2, 3)"),
+    "index with too many axes": (lambda x: x[0, 0, 0], "(2, 3)"),
+    "take out of range": (lambda x: F.take(x, [3], axis=1), "(2, 3)"),
+    "take on an axis that is not there": (lambda x: F.take(x, [0], axis=2), "axis"),
+    "take from a number": (lambda x: F.take(x.sum(), [0]), "axis"),
+}
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSED.values(), ids=REFUSED)
+def test_refusals_are_explained(backend, call, words):
+    assert_explained(tp.ShapeError, lambda: call(make(np.ones((2, 3)), backend)), words)

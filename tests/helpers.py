@@ -1,0 +1,194 @@
+"""What tests of differentiable functions share: a table of cases in, a whole battery of tests out.
+
+A `Case` is a function of `tinyprop.functional`, an independent reference on host arrays, its PyTorch counterpart,
+and a hypothesis strategy that draws inputs from its domain, away from its kinks. `battery(cases)` makes of them
+
+    test_values      the value is the reference's, to 1e-12 in float64
+    test_gradients   first and second derivatives are those of central differences
+    test_dtypes      float32 stays float32 and float64 float64: results, gradients, and every op on the way
+    test_torch       values, and gradients with a random cotangent, are PyTorch's in float32 and float64
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyprop as tp
+
+FLOATS = [np.float32, np.float64]
+
+
+def make(array: Any, backend: str, requires_grad: bool = False, dtype: Any = None) -> tp.Tensor:
+    """A tensor of these values on that backend."""
+    return tp.tensor(array, requires_grad=requires_grad, dtype=dtype, backend=backend)
+
+
+def assert_close(actual: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    """Equal shapes, and values that differ by no more than this part of the largest one (at least of 1e-3)."""
+    actual = actual.numpy() if isinstance(actual, tp.Tensor) else np.asarray(actual)
+    expected = np.asarray(expected)
+    assert actual.shape == expected.shape
+    finite = abs(expected[np.isfinite(expected)])
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * finite.max(initial=1e-3))
+
+
+def assert_explained(error: type[Exception], call: Callable[[], Any], *words: str) -> None:
+    """The call fails with the three-part message, and these words are in it."""
+    with pytest.raises(error) as caught:
+        call()
+    message = str(caught.value)
+    lines = message.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["got", "rule", "try"], message
+    assert all(len(line) > len("rule: ") for line in lines), message
+    for word in words:
+        assert word in message, f"{word!r} is not in:\n{message}"
+
+
+@contextmanager
+def computed_dtypes() -> Iterator[set[np.dtype]]:
+    """The dtypes of all floating-point results that ops compute inside the block, forward or backward."""
+    seen: set[np.dtype] = set()
+    call = tp.Op.__call__
+
+    def watched(op: tp.Op, *inputs: Any) -> tp.Tensor:
+        out = call(op, *inputs)
+        if out.dtype.kind == "f":
+            seen.add(out.dtype)
+        return out
+
+    tp.Op.__call__ = watched
+    try:
+        yield seen
+    finally:
+        tp.Op.__call__ = call
+
+
+def points(rng: np.random.Generator, shape: Any, low: float, high: float, kinks: Any = (), gap: float = 0.05) -> Any:
+    """Distinct numbers from low to high, half a cell of an even grid or more apart, none nearer than gap to a kink."""
+    size = math.prod(shape)
+    cells = (np.arange(size) + rng.uniform(0.25, 0.75, size)) / max(size, 1)
+    x = rng.permutation(low + (high - low) * cells)
+    for kink in kinks:
+        away = x - kink
+        near = abs(away) < 2 * gap  # moved outwards, in order: 0..2 gap -> gap..2 gap
+        x = np.where(near, kink + np.where(away < 0, -1, 1) * (gap + abs(away) / 2), x)
+    return x.reshape(shape)
+
+
+def rngs() -> st.SearchStrategy[np.random.Generator]:
+    return st.integers(0, 2**32 - 1).map(np.random.default_rng)
+
+
+def shapes(least: int = 0, most: int = 3, side: int = 3) -> st.SearchStrategy[tuple[int, ...]]:
+    """Shapes of some axes, each of 1 to `side` elements."""
+    return hnp.array_shapes(min_dims=least, max_dims=most, max_side=side)
+
+
+def axes(ndim: int) -> st.SearchStrategy[Any]:
+    """None, an axis, counted from the front or from the back, or several of them."""
+    if not ndim:
+        return st.none()
+    one = st.integers(-ndim, ndim - 1)
+    return st.none() | one | st.lists(one, min_size=1, max_size=ndim, unique_by=lambda a: a % ndim).map(tuple)
+
+
+@st.composite
+def one_array(draw: Any, low: float = -3, high: float = 3, kinks: Any = (), gap: float = 0.05, **options: Any) -> Any:
+    """An array, and options drawn from strategies, or as they are."""
+    x = points(draw(rngs()), draw(shapes()), low, high, kinks, gap)
+    return [x], draw_options(draw, options)
+
+
+@st.composite
+def broadcasting(draw: Any, *domains: tuple[Any, ...], **options: Any) -> Any:
+    """Arrays of shapes that broadcast together, from these domains (low, high, kinks, gap)."""
+    drawn = draw(hnp.mutually_broadcastable_shapes(num_shapes=len(domains), max_dims=3, max_side=3))
+    rng = draw(rngs())
+    arrays = [points(rng, shape, *domain) for shape, domain in zip(drawn.input_shapes, domains, strict=True)]
+    return arrays, draw_options(draw, options)
+
+
+def draw_options(draw: Any, options: dict[str, Any]) -> dict[str, Any]:
+    return {k: draw(v) if isinstance(v, st.SearchStrategy) else v for k, v in options.items()}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One function under test. What follows a colon in its name tells several cases of a function apart."""
+
+    name: str
+    function: Callable[..., tp.Tensor]  # (*tensors, **options)
+    reference: Callable[..., Any]  # (*host arrays, **options)
+    torch: Callable[..., Any] | None  # (the torch module, *torch tensors, **options)
+    inputs: st.SearchStrategy[tuple[list[Any], dict[str, Any]]]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def run(self, arrays: Any, options: Any, backend: str, dtype: Any = np.float64) -> tuple[tp.Tensor, list[Any]]:
+        """The result, and the leaves it was computed from."""
+        leaves = [make(x.astype(dtype), backend, requires_grad=True) for x in arrays]
+        return self.function(*leaves, **options), leaves
+
+
+def cotangent(shape: Any, dtype: Any = np.float64) -> Any:
+    return np.random.default_rng(1).standard_normal(shape).astype(dtype)
+
+
+def battery(cases: list[Case]) -> list[Callable[..., None]]:
+    """test_values, test_gradients, test_dtypes, test_torch."""
+    every_case = pytest.mark.parametrize("case", cases, ids=str)
+
+    @every_case
+    @given(data=st.data())
+    def test_values(case: Case, backend: str, data: Any) -> None:
+        arrays, options = data.draw(case.inputs)
+        out, _ = case.run(arrays, options, backend)
+        assert out.backend == backend
+        assert_close(out, case.reference(*arrays, **options))
+
+    @every_case
+    @given(data=st.data())
+    def test_gradients(case: Case, backend: str, data: Any) -> None:
+        arrays, options = data.draw(case.inputs)
+        tensors = [make(x, backend) for x in arrays]
+        tp.check_gradients(lambda *xs: case.function(*xs, **options), *tensors, order=2)
+
+    @every_case
+    @pytest.mark.parametrize("dtype", FLOATS)
+    @given(data=st.data())
+    def test_dtypes(case: Case, backend: str, dtype: Any, data: Any) -> None:
+        arrays, options = data.draw(case.inputs)
+        with computed_dtypes() as seen:
+            out, leaves = case.run(arrays, options, backend, dtype)
+            gradients = tp.grad(out, leaves, make(cotangent(out.shape, dtype), backend), create_graph=True)
+        assert out.dtype == dtype
+        assert [g.dtype for g in gradients] == [dtype] * len(leaves)
+        assert [g.shape for g in gradients] == [x.shape for x in leaves]
+        assert seen <= {np.dtype(dtype)}
+
+    @pytest.mark.parametrize("case", [case for case in cases if case.torch], ids=str)
+    @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-12)])
+    @given(data=st.data())
+    def test_torch(case: Case, dtype: Any, tolerance: float, data: Any) -> None:
+        torch = pytest.importorskip("torch")
+        arrays, options = data.draw(case.inputs)
+        out, leaves = case.run(arrays, options, "numpy", dtype)
+        theirs = [torch.tensor(x.astype(dtype), requires_grad=True) for x in arrays]
+        expected = case.torch(torch, *theirs, **options)
+        assert_close(out, expected.detach().numpy(), tolerance)
+        seed = cotangent(out.shape, dtype)
+        out.backward(tp.tensor(seed))
+        expected.backward(torch.tensor(seed))
+        for leaf, their in zip(leaves, theirs, strict=True):
+            assert_close(leaf.grad, their.grad.numpy(), tolerance)
+
+    return [test_values, test_gradients, test_dtypes, test_torch]

@@ -1,0 +1,66 @@
+"""Plain layers."""
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+from tinyprop import functional as F
+from tinyprop import nn
+
+
+def test_linear(backend, rng):
+    layer = nn.Linear(4, 3).to(backend)
+    x = rng.normal(size=(2, 5, 4)).astype(np.float32)
+    layer.bias.data += 1.0
+    expected = x @ layer.weight.numpy().T + 1.0
+    np.testing.assert_allclose(layer(tp.tensor(x, backend=backend)).numpy(), expected, rtol=1e-5)
+    assert [n for n, _ in nn.Linear(4, 3, bias=False).named_parameters()] == ["weight"]
+
+
+def test_convolution_and_pools_are_the_functions(backend, rng):
+    x = tp.tensor(rng.normal(size=(2, 3, 7, 8)).astype(np.float32), backend=backend)
+    conv = nn.Conv2d(3, 4, (3, 2), stride=2, padding=(1, 0)).to(backend)
+    np.testing.assert_array_equal(conv(x).numpy(), F.conv2d(x, conv.weight, conv.bias, 2, (1, 0)).numpy())
+    np.testing.assert_array_equal(nn.MaxPool2d(3, 2, 1)(x).numpy(), F.max_pool2d(x, 3, 2, 1).numpy())
+    out = nn.AvgPool2d(3, 2, 1, count_include_pad=False)(x)
+    np.testing.assert_array_equal(out.numpy(), F.avg_pool2d(x, 3, 2, 1, False).numpy())
+    assert nn.Flatten()(x).shape == (2, 3 * 7 * 8)
+
+
+def test_activations():
+    x = tp.tensor([-2.0, 0.5])
+    for layer, expected in [
+        (nn.ReLU(), F.relu(x)), (nn.LeakyReLU(a=0.2), F.leaky_relu(x, 0.2)), (nn.Tanh(), F.tanh(x)),
+        (nn.ELU(alpha=2.0), F.elu(x, 2.0)), (nn.GELU(), F.gelu(x)), (nn.Identity(), x), (nn.PReLU(), F.prelu(x, 0.25)),
+    ]:  # fmt: skip
+        np.testing.assert_array_equal(layer(x).numpy(), expected.numpy())
+    with pytest.raises(ValueError, match=r"(?s)'step'.*rule:.*relu, prelu.*try:"):
+        nn.Activation("step")
+
+
+def test_prelu_has_one_slope_or_one_for_each_channel(rng):
+    x = tp.tensor(-np.ones((2, 3, 2, 2), np.float32))
+    layer = nn.PReLU(3)
+    layer.a.data[...] = [0.0, 1.0, 2.0]
+    np.testing.assert_array_equal(layer(x).numpy()[0, :, 0, 0], [0.0, -1.0, -2.0])
+    layer(x).backward(np.ones(x.shape, np.float32))
+    assert layer.a.grad.numpy().tolist() == [-8.0, -8.0, -8.0]
+
+
+def test_dropout(backend):
+    """Of 1e5 elements, the fraction that is dropped lies within 5 standard errors of p (probability 6e-7 outside)."""
+    tp.manual_seed(0)
+    x = tp.tensor(np.ones(100_000, np.float32), backend=backend, requires_grad=True)
+    layer = nn.Dropout(0.2)
+    out = layer(x)
+    values = out.numpy()
+    assert out.dtype == np.float32
+    assert set(np.unique(values)) == {np.float32(0.0), np.float32(1.25)}
+    assert abs((values == 0).mean() - 0.2) < 5 * (0.2 * 0.8 / 100_000) ** 0.5
+    out.sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), values)
+    assert layer.eval()(x) is x
+    assert nn.Dropout(0.0)(x) is x
+    for p in (1.0, -0.1):
+        with pytest.raises(ValueError, match="probability"):
+            nn.Dropout(p)

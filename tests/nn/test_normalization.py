@@ -1,0 +1,413 @@
+"""NormProp layers against their equations, the laws they obey, and BatchNorm."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyprop as tp
+from tinyprop import functional as F
+from tinyprop import nn
+
+MODES = ["paper", "exact"]
+ACTIVATIONS = ["relu", "prelu", "tanh"]
+
+
+# -- an independent implementation, from the equations alone
+
+GRID, WEIGHTS = np.polynomial.hermite_e.hermegauss(200)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+
+
+def reference_activation(name, u, a):
+    return np.tanh(u) if name == "tanh" else np.where(u > 0, u, 0.0 if a is None else a * u)
+
+
+def rectified_moments(mean, std):
+    """E max(0, U) and E max(0, U)^2 for U ~ N(mean, std^2)."""
+    t = mean / std
+    cdf = 0.5 * np.vectorize(math.erfc)(-t / math.sqrt(2))
+    pdf = np.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+    return mean * cdf + std * pdf, (mean**2 + std**2) * cdf + mean * std * pdf
+
+
+def reference_constants(name, mean, std, a):
+    """c1, c2 of s(U), U ~ N(mean, std^2): from half-normal integrals, or by Gauss-Hermite quadrature for tanh."""
+    if name == "tanh":
+        s = np.tanh(mean[:, None] + std[:, None] * GRID)
+        first, second = s @ WEIGHTS, (s * s) @ WEIGHTS
+    else:
+        slope = a if name == "prelu" else np.zeros_like(mean)
+        up1, up2 = rectified_moments(mean, std)
+        down1, down2 = rectified_moments(-mean, std)
+        first, second = up1 - slope * down1, up2 + slope**2 * down2
+    return np.sqrt(second - first**2), first
+
+
+def naive_conv(x, w, stride, padding):
+    x = np.pad(x, [(0, 0), (0, 0), (padding, padding), (padding, padding)])
+    n, _, height, width = x.shape
+    o, _, kh, kw = w.shape
+    out = np.zeros((n, o, (height - kh) // stride + 1, (width - kw) // stride + 1))
+    for i in range(out.shape[2]):
+        for j in range(out.shape[3]):
+            patch = x[:, :, i * stride : i * stride + kh, j * stride : j * stride + kw]
+            out[:, :, i, j] = np.einsum("nchw,ochw->no", patch, w)
+    return out
+
+
+def reference(layer, x):
+    """(1/c1) [s(gamma w.x / |w| + beta) - c2], in float64."""
+    w, gamma, beta = (p.numpy().astype(np.float64) for p in (layer.weight, layer.gamma, layer.beta))
+    a = layer.a.numpy().astype(np.float64) if layer.activation == "prelu" else None
+    ones = np.ones(len(gamma))
+    mean, std = (beta, abs(gamma)) if layer.mode == "exact" else (0 * ones, ones)
+    c1, c2 = reference_constants(layer.activation, mean, std, a)
+    length = np.sqrt((w**2).reshape(len(w), -1).sum(axis=1))
+    u = x @ w.T if w.ndim == 2 else naive_conv(x, w, layer.stride, layer.padding)
+    shape = (-1,) + (1,) * (w.ndim - 2)
+    length, gamma, beta, c1, c2 = (v.reshape(shape) for v in (length, gamma, beta, c1, c2))
+    a = None if a is None else a.reshape(shape)
+    return (reference_activation(layer.activation, gamma * u / length + beta, a) - c2) / c1
+
+
+def randomised(layer, rng, backend="numpy"):
+    """Every parameter away from its start, in float64."""
+    layer.to(dtype=np.float64)
+    layer.gamma.data[...] = rng.uniform(0.5, 1.5, layer.gamma.shape) * rng.choice([-1, 1], layer.gamma.shape)
+    layer.beta.data[...] = rng.uniform(-0.7, 0.7, layer.beta.shape)
+    layer.weight.data[...] = rng.normal(size=layer.weight.shape)
+    if layer.activation == "prelu":
+        layer.a.data[...] = rng.uniform(-0.5, 1.5, layer.a.shape)
+    return layer.to(backend)
+
+
+def draw_layer(data, rng, activation, mode):
+    """A layer of random geometry and an input for it."""
+    if data.draw(st.booleans(), label="convolutional"):
+        k, stride, padding = (data.draw(s) for s in (st.integers(1, 3), st.integers(1, 2), st.integers(0, 2)))
+        c, o, n, size = (data.draw(st.integers(1, 3)) for _ in range(4))
+        size += k
+        layer = nn.NormPropConv2d(c, o, k, stride, padding, activation, mode=mode)
+        return layer, rng.normal(size=(n, c, size, size + 1))
+    n, fan_in, units = (data.draw(st.integers(1, 5)) for _ in range(3))
+    return nn.NormPropLinear(fan_in + 1, units, activation, mode=mode), rng.normal(size=(n, fan_in + 1))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@given(data=st.data())
+def test_forward_equals_the_equation(backend, activation, mode, data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    layer, x = draw_layer(data, rng, activation, mode)
+    randomised(layer, rng)
+    expected = reference(layer, x)
+    out = layer.to(backend)(tp.tensor(x, backend=backend)).numpy()
+    np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@given(data=st.data())
+def test_all_gradients_equal_differences_of_the_equation(activation, mode, data):
+    """Differences are taken of the reference, in every parameter and in x, along a random direction."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    layer, x = draw_layer(data, rng, activation, mode)
+    randomised(layer, rng)
+    xt = tp.tensor(x, requires_grad=True)
+    out = layer(xt)
+    if activation != "tanh":  # stay away from the kink
+        pre = np.abs(reference_preactivation(layer, x))
+        if pre.size and pre.min() < 1e-3:
+            return
+    cotangent = rng.normal(size=out.shape)
+    out.backward(cotangent)
+    for p in (xt, *layer.parameters()):
+        array = x if p is xt else p.data
+        direction = rng.normal(size=p.shape)
+        step, original, slopes = 1e-5, array.copy(), []
+        for h in (step, step / 2):  # Richardson's extrapolation removes the h^2 error
+            values = []
+            for sign in (1, -1):
+                array[...] = original + sign * h * direction
+                values.append((cotangent * reference(layer, x)).sum())
+            slopes.append((values[0] - values[1]) / (2 * h))
+        array[...] = original
+        measured = (4 * slopes[1] - slopes[0]) / 3
+        assert (p.grad.numpy() * direction).sum() == pytest.approx(measured, rel=1e-7, abs=1e-8), p.name
+
+
+def reference_preactivation(layer, x):
+    identity = layer.activation
+    layer.activation = "tanh"
+    try:
+        w = layer.weight.numpy()
+        length = np.sqrt((w**2).reshape(len(w), -1).sum(axis=1))
+        u = x @ w.T if w.ndim == 2 else naive_conv(x, w, layer.stride, layer.padding)
+        shape = (-1,) + (1,) * (w.ndim - 2)
+        return layer.gamma.numpy().reshape(shape) * u / length.reshape(shape) + layer.beta.numpy().reshape(shape)
+    finally:
+        layer.activation = identity
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("convolutional", [False, True])
+def test_gradients_equal_pytorchs(activation, mode, convolutional, rng):
+    """The same equation in PyTorch, with the same weights, differentiated by PyTorch."""
+    torch = pytest.importorskip("torch")
+    if convolutional:
+        layer, x = nn.NormPropConv2d(3, 4, 3, 2, 1, activation, mode=mode), rng.normal(size=(2, 3, 7, 6))
+    else:
+        layer, x = nn.NormPropLinear(5, 4, activation, mode=mode), rng.normal(size=(6, 5))
+    randomised(layer, rng)
+    ours = {"x": tp.tensor(x, requires_grad=True), **dict(layer.named_parameters())}
+    theirs = {k: torch.tensor(v.numpy().copy(), requires_grad=True) for k, v in ours.items()}
+    out = layer(ours["x"])
+    cotangent = rng.normal(size=out.shape)
+    out.backward(cotangent)
+
+    w, gamma, beta, a = (theirs.get(k) for k in ("weight", "gamma", "beta", "a"))
+    zero, one = torch.zeros(4, dtype=torch.float64), torch.ones(4, dtype=torch.float64)
+    mean, std = (beta, gamma.abs()) if mode == "exact" else (zero, one)
+    if activation == "tanh":
+        s = torch.tanh(mean[:, None] + std[:, None] * torch.tensor(GRID))
+        first, second = s @ torch.tensor(WEIGHTS), (s * s) @ torch.tensor(WEIGHTS)
+    else:
+        slope = a if activation == "prelu" else zero
+
+        def rectified(mean):
+            normal, t = torch.distributions.Normal(0.0, 1.0), mean / std
+            pdf = torch.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+            cdf = normal.cdf(t)
+            return mean * cdf + std * pdf, (mean**2 + std**2) * cdf + mean * std * pdf
+
+        (up1, up2), (down1, down2) = rectified(mean), rectified(-mean)
+        first, second = up1 - slope * down1, up2 + slope**2 * down2
+    c1, c2 = torch.sqrt(second - first**2), first
+    length = torch.sqrt((w**2).reshape(4, -1).sum(1))
+    u = torch.nn.functional.conv2d(theirs["x"], w, stride=2, padding=1) if convolutional else theirs["x"] @ w.T
+    per_unit = (lambda v: v.reshape(-1, 1, 1)) if convolutional else (lambda v: v)
+    pre = per_unit(gamma / length) * u + per_unit(beta)
+    s = {"relu": torch.relu, "tanh": torch.tanh, "prelu": lambda v: torch.where(v > 0, v, per_unit(a) * v)
+         if a is not None else v}[activation](pre)  # fmt: skip
+    expected = (s - per_unit(c2)) / per_unit(c1)
+    expected.backward(torch.tensor(cotangent))
+
+    np.testing.assert_allclose(out.numpy(), expected.detach().numpy(), rtol=1e-10, atol=1e-10)
+    for name, p in ours.items():
+        if theirs[name].grad is not None:
+            np.testing.assert_allclose(p.grad.numpy(), theirs[name].grad.numpy(), rtol=1e-9, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("activation", ["prelu", "tanh", "gelu", "elu", "identity"])
+def test_gradients_of_gradients(activation, mode, rng):
+    layer = randomised(nn.NormPropLinear(3, 2, activation, mode=mode), rng)
+    names = [name for name, _ in layer.named_parameters()]
+
+    def f(x, *parameters):
+        for name, p in zip(names, parameters, strict=True):
+            setattr(layer, name, p)
+        return layer(x)
+
+    tp.check_gradients(f, rng.normal(size=(2, 3)), *[p.data for p in layer.parameters()], tolerance=1e-5)
+
+
+# -- laws
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.01, 100))
+@pytest.mark.parametrize("mode", MODES)
+def test_a_positive_scale_of_a_weight_row_changes_nothing(mode, seed, scale):
+    rng = np.random.default_rng(seed)
+    layer, x = randomised(nn.NormPropLinear(6, 4, mode=mode), rng), tp.tensor(rng.normal(size=(5, 6)))
+    before = layer(x).numpy()
+    layer.weight.data[2] *= scale
+    np.testing.assert_allclose(layer(x).numpy(), before, rtol=1e-12, atol=1e-12)
+
+
+def test_the_sign_of_a_weight_row_does_matter(rng):
+    layer, x = nn.NormPropLinear(6, 4), tp.tensor(rng.normal(size=(50, 6)).astype(np.float32))
+    before = layer(x).numpy()
+    layer.weight.data[2] *= -1
+    assert np.abs(layer(x).numpy() - before)[:, 2].max() > 0.1
+
+
+@given(st.integers(0, 2**32 - 1))
+@pytest.mark.parametrize("mode", MODES)
+def test_the_gradient_of_a_row_is_orthogonal_to_it(mode, seed):
+    rng = np.random.default_rng(seed)
+    layer, x = randomised(nn.NormPropConv2d(3, 4, 3, mode=mode), rng), tp.tensor(rng.normal(size=(2, 3, 5, 5)))
+    out = layer(x)
+    out.backward(rng.normal(size=out.shape))
+    w, g = layer.weight.numpy().reshape(4, -1), layer.weight.grad.numpy().reshape(4, -1)
+    dot = np.abs((w * g).sum(axis=1))
+    assert (dot <= 1e-13 * np.linalg.norm(w, axis=1) * np.linalg.norm(np.abs(g) + 1e-3, axis=1)).all()
+
+
+def test_a_sample_does_not_depend_on_its_batch_but_with_batchnorm_it_does(backend, rng):
+    """To 1e-5 of the largest output: matrix products of another size add in another order."""
+    x = tp.tensor(rng.normal(size=(8, 3, 6, 6)).astype(np.float32), backend=backend)
+    for norm in ("normprop", "none", "batch"):
+        tp.manual_seed(0)
+        net = nn.build("C(8,3,1,1)-P(2,2,0,max)-C(8,3,1,1)-C(4,1,1,0)-P(3,3,0,avg)", norm=norm).to(backend)
+        whole, alone = net(x).numpy(), np.concatenate([net(x[i : i + 1]).numpy() for i in range(8)])
+        close = np.abs(whole - alone).max() <= 1e-5 * np.abs(whole).max()
+        assert close == (norm != "batch"), norm
+
+
+SAMPLES = 200_000
+
+
+def output_moments(layer, inputs, seed):
+    """Mean and variance of each unit for N(0, I) input and orthonormal rows, and their standard errors."""
+    rng = np.random.default_rng(seed)
+    layer.weight.data[...] = np.linalg.qr(rng.normal(size=(inputs, inputs)))[0][: len(layer.weight)]
+    with tp.no_grad():
+        out = layer(tp.tensor(rng.standard_normal((SAMPLES, inputs)))).numpy()
+    mean, var = out.mean(axis=0), out.var(axis=0)
+    fourth = ((out - mean) ** 4).mean(axis=0)
+    return mean, np.sqrt(var / SAMPLES), var, np.sqrt((fourth - var**2) / SAMPLES)
+
+
+@pytest.mark.parametrize("activation", ["relu", "prelu", "tanh", "gelu", "softplus", "abs"])
+def test_orthonormal_rows_propagate_normalisation(activation):
+    """Within 5 standard errors: of 48 numbers, one is outside by chance with probability 3e-5."""
+    layer = nn.NormPropLinear(8, 4, activation, gamma=1.0).to(dtype=np.float64)
+    mean, mean_error, var, var_error = output_moments(layer, 8, seed=1)
+    assert (np.abs(mean) < 5 * mean_error).all()
+    assert (np.abs(var - 1) < 5 * var_error).all()
+
+
+def test_exact_mode_propagates_for_any_gamma_and_beta_and_paper_mode_does_not():
+    rng = np.random.default_rng(2)
+    gamma, beta = rng.uniform(0.5, 2.0, 6), rng.uniform(-0.5, 1.5, 6)
+    for mode in MODES:
+        layer = nn.NormPropLinear(8, 6, gamma=gamma, mode=mode).to(dtype=np.float64)
+        layer.beta.data[...] = beta
+        mean, mean_error, var, var_error = output_moments(layer, 8, seed=3)
+        normalised = (np.abs(mean) < 5 * mean_error) & (np.abs(var - 1) < 5 * var_error)
+        assert normalised.all() if mode == "exact" else not normalised.any()
+
+
+def test_the_recommended_gamma_shrinks_the_variance():
+    """At gamma = 1/1.2112 the output of paper mode has variance 1/JF^2 = 0.6817 (ReLU is homogeneous)."""
+    layer = nn.NormPropLinear(8, 4).to(dtype=np.float64)
+    _, _, var, var_error = output_moments(layer, 8, seed=4)
+    assert (np.abs(var - (math.pi - 1) / math.pi) < 5 * var_error).all()
+
+
+# -- starts and guards
+
+
+@pytest.mark.parametrize(
+    ("activation", "factor"), [("relu", 1.211173896236), ("tanh", 1.0852682766506), ("identity", 1.0)]
+)
+def test_gamma_starts_at_one_over_the_jacobian_factor(activation, factor):
+    layer = nn.NormPropLinear(3, 2, activation)
+    np.testing.assert_allclose(layer.gamma.numpy(), 1 / factor, rtol=1e-6)
+    assert not layer.beta.numpy().any()
+
+
+def test_gamma_may_be_any_number_or_array():
+    assert nn.NormPropLinear(3, 2, gamma=1.0).gamma.numpy().tolist() == [1.0, 1.0]
+    assert nn.NormPropLinear(3, 2, gamma=[0.5, 2.0]).gamma.numpy().tolist() == [0.5, 2.0]
+    with pytest.raises(tp.ShapeError, match=r"(?s)\(3,\).*rule:.*\(2,\).*try:"):
+        nn.NormPropLinear(3, 2, gamma=[1.0, 2.0, 3.0])
+    for wrong in ({"gamma": "large"}, {"mode": "fast"}, {"activation": "step"}):
+        with pytest.raises(ValueError, match=r"(?s)got:.*rule:.*try:"):
+            nn.NormPropLinear(3, 2, **wrong)
+
+
+def test_weights_start_as_glorots():
+    w = nn.NormPropConv2d(20, 30, 5).weight.numpy()
+    bound = math.sqrt(6 / ((20 + 30) * 25))
+    assert 0.99 * bound < np.abs(w).max() <= bound
+    assert abs(w.std() / (bound / math.sqrt(3)) - 1) < 0.02
+
+
+@pytest.mark.parametrize("activation", ["relu", "prelu", "tanh", "hardtanh", "sigmoid"])
+@pytest.mark.parametrize("beta", [-3.0, -8.0, -50.0])
+def test_a_dying_unit_is_not_amplified_in_exact_mode(activation, beta, rng):
+    """The gain 1/c1 is at most ten times what it is at beta = 0, gradients stay finite, the mean stays 0."""
+    layer = nn.NormPropLinear(4, 3, activation, gamma=1.0, mode="exact")
+    if activation == "prelu":
+        layer.a.data[...] = 0.0
+    layer.beta.data[...] = 0.0
+    at_zero = np.abs(np.diff(layer(tp.tensor(np.eye(4, dtype=np.float32) * 1e-3)).numpy(), axis=0)).max()
+    c1_at_zero, _ = layer.constants()
+    layer.beta.data[...] = beta
+    c1, _ = layer.constants()
+    assert (c1.numpy() >= 0.0999 * c1_at_zero.numpy()).all()
+    assert at_zero > 0
+    out = layer(tp.tensor(rng.normal(size=(100, 4)).astype(np.float32)))
+    out.backward(rng.normal(size=out.shape).astype(np.float32))
+    assert np.abs(out.numpy()).max() < 100
+    assert all(np.isfinite(p.grad.numpy()).all() for p in layer.parameters())
+
+
+def test_exact_mode_starts_where_rectifiers_train():
+    relu, tanh = nn.NormPropLinear(3, 2, mode="exact"), nn.NormPropLinear(3, 2, "tanh", mode="exact")
+    assert relu.gamma.numpy().tolist() == relu.beta.numpy().tolist() == [1.0, 1.0]
+    assert (tanh.gamma.numpy().tolist(), tanh.beta.numpy().tolist()) == ([1.0, 1.0], [0.0, 0.0])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_float32_stays_float32(backend, mode, rng):
+    for activation in nn.layers.ACTIVATIONS:
+        layer = nn.NormPropLinear(4, 3, activation, mode=mode).to(backend)
+        out = layer(tp.tensor(rng.normal(size=(2, 4)).astype(np.float32), backend=backend))
+        out.sum().backward()
+        assert out.dtype == np.float32, activation
+        assert all(p.grad.dtype == np.float32 for p in layer.parameters()), activation
+
+
+# -- BatchNorm
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (3, 4, 5, 2)])
+def test_batchnorm_equals_pytorchs(shape, rng):
+    torch = pytest.importorskip("torch")
+    ours = nn.BatchNorm(4).to(dtype=np.float64)
+    theirs = (torch.nn.BatchNorm1d if len(shape) == 2 else torch.nn.BatchNorm2d)(4, dtype=torch.float64)
+    for p, q in ((ours.weight, theirs.weight), (ours.bias, theirs.bias)):
+        p.data[...] = rng.normal(size=4)
+        q.data = torch.tensor(p.numpy().copy())
+    for training in (True, True, False):
+        ours.train(training)
+        theirs.train(training)
+        x = rng.normal(size=shape) * 3 + 1
+        xo, xt = tp.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+        yo, yt = ours(xo), theirs(xt)
+        cotangent = rng.normal(size=shape)
+        yo.backward(cotangent)
+        yt.backward(torch.tensor(cotangent))
+        np.testing.assert_allclose(yo.numpy(), yt.detach().numpy(), rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(xo.grad.numpy(), xt.grad.numpy(), rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(ours.weight.grad.numpy(), theirs.weight.grad.numpy(), rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(ours.running_mean.numpy(), theirs.running_mean.numpy(), rtol=1e-12)
+        np.testing.assert_allclose(ours.running_var.numpy(), theirs.running_var.numpy(), rtol=1e-12)
+
+
+def test_batchnorm_normalises_its_batch(backend, rng):
+    x = tp.tensor(rng.normal(3, 5, size=(16, 2, 4, 4)).astype(np.float32), backend=backend)
+    out = nn.BatchNorm(2).to(backend)(x).numpy()
+    np.testing.assert_allclose(out.mean(axis=(0, 2, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(out.std(axis=(0, 2, 3)), 1, atol=1e-4)
+
+
+def test_batchnorm_refuses_a_batch_without_spread_but_only_that():
+    with pytest.raises(tp.ShapeError, match=r"(?s)\(1, 3\).*rule:.*0/0.*try:"):
+        nn.BatchNorm(3)(tp.tensor(np.ones((1, 3), np.float32)))
+    nn.BatchNorm(3)(tp.tensor(np.ones((1, 3, 2, 2), np.float32)))  # places give a spread: the paper's C33
+    nn.BatchNorm(3).eval()(tp.tensor(np.ones((1, 3), np.float32)))
+    with pytest.raises(tp.ShapeError, match=r"(?s)BatchNorm\(3\) of shape \(2, 4\).*rule:.*try:"):
+        nn.BatchNorm(3)(tp.tensor(np.ones((2, 4), np.float32)))
+
+
+def test_batchnorm_gradients_of_gradients(rng):
+    layer = nn.BatchNorm(2).to(dtype=np.float64)
+    tp.check_gradients(lambda x: F.tanh(layer(x)), rng.normal(size=(4, 2)), tolerance=1e-5)

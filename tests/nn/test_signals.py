@@ -1,0 +1,53 @@
+"""What flows through a network."""
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+from tinyprop import nn
+
+
+def test_statistics_of_every_layer(backend, rng):
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).to(backend)
+    net[0].weight.data[1] = 0.0
+    net[0].bias.data[1] = -1.0  # a dead unit
+    x = rng.normal(size=(50, 4)).astype(np.float32)
+    linear, relu = nn.signals(net, tp.tensor(x, backend=backend))
+    h = x @ net[0].weight.numpy().T + net[0].bias.numpy()
+    assert (linear.layer, relu.layer) == ("0 Linear", "1 Activation")
+    assert linear.mean == pytest.approx(h.mean(), abs=1e-5)
+    assert linear.std == pytest.approx(h.std(), rel=1e-5)
+    out = np.maximum(h, 0)
+    assert relu.unit_mean_square == pytest.approx((out.mean(axis=0) ** 2).mean(), rel=1e-5)
+    assert (linear.dead, relu.dead) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    assert relu.gradient_std is None
+
+
+def test_gradients_with_labels(rng):
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    x, labels = tp.tensor(rng.normal(size=(20, 4)).astype(np.float32)), rng.integers(0, 3, 20)
+    last = nn.signals(net, x, labels)[-1]
+    logits = net(x).detach()
+    logits.requires_grad = True
+    (g,) = tp.grad(tp.functional.cross_entropy(logits, labels), [logits])
+    assert last.gradient_std == pytest.approx(np.sqrt((g.numpy() ** 2).mean()), rel=1e-5)
+
+
+def test_it_leaves_the_network_as_it_was(rng):
+    net = nn.build("C(4,3,1,1)-C(3,1,1,0)-P(4,4,0,avg)")
+    x = tp.tensor(rng.normal(size=(2, 3, 4, 4)).astype(np.float32))
+    before = net.state_dict()
+    nn.signals(net, x, [0, 1])
+    assert all((v == before[k]).all() for k, v in net.state_dict().items())
+    assert all(p.grad is None for p in net.parameters())
+    net[0].weight.data += 1.0  # nothing stays locked
+
+
+def test_normprop_keeps_the_scale_and_no_normalisation_does_not():
+    """12 layers of random weights: at gamma = 1 the second moment stays near 1; plain ReLU layers lose it."""
+    tp.manual_seed(0)
+    x = tp.tensor(np.random.default_rng(0).standard_normal((500, 300)).astype(np.float32))
+    np_net = nn.Sequential(*[nn.NormPropLinear(300, 300, gamma=1.0) for _ in range(12)])
+    plain = nn.Sequential(*[m for _ in range(12) for m in (nn.Linear(300, 300), nn.ReLU())])
+    assert 0.8 < nn.signals(np_net, x)[-1].std < 1.3
+    assert nn.signals(plain, x)[-1].std < 0.05

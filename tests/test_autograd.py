@@ -1,0 +1,438 @@
+"""The graph: what the backward pass visits, keeps, frees and refuses."""
+
+import gc
+import subprocess
+import sys
+import threading
+import tracemalloc
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyprop as tp
+from tinyprop import functional as F
+
+
+def leaf(values, backend="numpy", dtype=np.float64):
+    return tp.tensor(np.asarray(values, dtype), requires_grad=True, backend=backend)
+
+
+# -- the walk
+
+
+def test_a_reused_node_gets_its_whole_gradient(backend):
+    x = leaf([1.0, 2.0], backend)
+    b = 2 * x
+    (b + b).backward(tp.tensor(np.array([1.0, 10.0]), backend=backend))
+    assert x.grad.numpy().tolist() == [4.0, 40.0]
+
+
+def test_diamonds_are_walked_once_each():
+    """20 diamonds in a row have 2**20 paths: a walk by paths would not end."""
+    x = y = leaf(1.0)
+    for _ in range(20):
+        y = y + y
+    y.backward()
+    assert x.grad.item() == 2.0**20
+
+
+def test_a_node_waits_for_all_of_its_consumers():
+    """a feeds both c directly and, later, b: whichever is visited first, a is finished last."""
+    x = leaf(3.0)
+    a = x * x
+    b = a * 2.0
+    c = b * a
+    d = c + a * b
+    d.backward()
+    assert x.grad.item() == pytest.approx(4 * 4 * 3.0**3)  # d = 4 x^4
+
+
+def test_a_chain_of_10_000_ops():
+    x = y = leaf([1.0, 1.0])
+    for _ in range(10_000):
+        y = y + x * 1e-4
+    y.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 2.0)
+    del y  # dropping a long chain must not recurse either
+
+
+def test_a_long_chain_that_is_only_dropped():
+    y = leaf([1.0])
+    for _ in range(100_000):
+        y = y * 1.0
+    del y
+    gc.collect()
+
+
+def test_an_mlp_of_2_000_layers():
+    rng = np.random.default_rng(0)
+    weights = [leaf(rng.normal(size=(8, 8)) / np.sqrt(8), dtype=np.float32) for _ in range(2_000)]
+    h = tp.tensor(rng.normal(size=(4, 8)).astype(np.float32))
+    for w in weights:
+        h = F.tanh(h @ w)
+    h.sum().backward()
+    assert all(w.grad is not None and w.grad.dtype == np.float32 for w in weights)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_random_graphs_have_the_gradient_that_differences_have(seed):
+    def graph(x, y):
+        rng = np.random.default_rng(seed)  # the same graph at every call
+        nodes = [x, y]
+        for _ in range(12):
+            a, b = (nodes[i] for i in rng.integers(len(nodes), size=2))
+            nodes.append([a + b, a - b, a * b, F.tanh(a), F.sin(b)][rng.integers(5)])
+        return nodes[-1] + nodes[-2] * nodes[-3]
+
+    rng = np.random.default_rng(seed)
+    tp.check_gradients(graph, rng.uniform(-1, 1, size=(2, 3)), rng.uniform(-1, 1, size=(3,)))
+
+
+# -- what it leaves behind
+
+
+def test_interior_gradients_never_accumulate_across_calls(backend):
+    x = leaf([1.0, 2.0], backend)
+    y = x * x
+    z = (y * y).sum()
+    z.backward(retain_graph=True)
+    first = x.grad.numpy().copy()
+    x.grad = None
+    z.backward()
+    np.testing.assert_array_equal(x.grad.numpy(), first)
+    assert y.grad is None
+
+
+def test_leaf_gradients_accumulate_until_they_are_cleared(backend):
+    x = leaf(3.0, backend)
+    for _ in range(2):
+        (x * 2.0).backward()
+    assert x.grad.item() == 4.0
+
+
+def test_two_leaves_never_share_the_memory_of_a_gradient(backend):
+    x, y, z = (leaf([1.0, 2.0], backend) for _ in range(3))
+    seed = tp.tensor(np.ones(2), backend=backend)
+    (x + y + z.reshape(2)).backward(seed)
+    x.grad.data[...] = 7.0
+    assert y.grad.numpy().tolist() == z.grad.numpy().tolist() == seed.numpy().tolist() == [1.0, 1.0]
+
+
+def test_a_gradient_that_was_broadcast_can_be_edited():
+    x = leaf([[1.0, 2.0]])
+    x.sum().backward()
+    x.grad.data[0, 0] = 5.0
+    assert x.grad.numpy().tolist() == [[5.0, 1.0]]
+
+
+def test_backward_twice_is_a_clear_error(backend):
+    y = leaf(2.0, backend) ** 2
+    y.backward()
+    with pytest.raises(tp.GradientError, match=r"(?s)freed.*rule:.*try:.*retain_graph=True"):
+        y.backward()
+
+
+def test_backward_twice_with_retain_graph():
+    x = leaf(2.0)
+    y = x**2
+    y.backward(retain_graph=True)
+    y.backward()
+    assert x.grad.item() == 8.0
+
+
+def test_a_graph_is_freed_by_backward():
+    class Probe(tp.Op):
+        def forward(self, x):
+            return x * 2.0
+
+        def backward(self, g):
+            return g * 2.0
+
+    x = leaf([1.0])
+    probe = Probe()
+    y = probe(x)
+    loss = (y * y).sum()
+    kept, alive = weakref.ref(y), weakref.ref(probe)
+    del y, probe
+    assert alive() is not None
+    assert kept() is None, "a graph keeps ops and arrays, not the tensors of intermediate results"
+    loss.backward()
+    assert alive() is None, "the graph lives on after backward, while the loss is still in scope"
+
+
+def test_memory_stays_flat_over_1_000_steps():
+    w = leaf(np.ones((50, 50)), dtype=np.float32)
+    x = tp.tensor(np.ones((20, 50), np.float32))
+
+    def step():
+        w.grad = None
+        loss = F.tanh(x @ w).sum()
+        loss.backward()
+
+    gc.collect()
+    gc.disable()  # reference counts alone must do
+    try:
+        tracemalloc.start()
+        for _ in range(10):
+            step()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(1_000):
+            step()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert after - before < 100_000, "a step makes arrays of 10,000 bytes: none of 1,000 may stay"
+
+
+def test_evaluation_without_backward_does_not_grow():
+    w = leaf(np.ones((50, 50)), dtype=np.float32)
+    gc.disable()
+    try:
+        tracemalloc.start()
+        for i in range(200):
+            F.tanh(w @ w).sum()
+            if i == 20:
+                before, _ = tracemalloc.get_traced_memory()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert after - before < 100_000
+    w.data[0, 0] = 2.0  # and leaves nothing locked
+
+
+# -- tp.grad, create_graph, jacobian
+
+
+def test_gradients_of_gradients(backend):
+    x = leaf([0.5, 2.0], backend)
+    (first,) = tp.grad((x**4).sum(), [x], create_graph=True)
+    (second,) = tp.grad(first.sum(), x, create_graph=True)
+    (third,) = tp.grad(second.sum(), [x])
+    np.testing.assert_allclose(third.numpy(), 24 * x.numpy())
+    assert x.grad is None
+    assert not third.requires_grad
+
+
+def test_create_graph_through_backward():
+    x = leaf(2.0)
+    (x**3).backward(create_graph=True)
+    slope, x.grad = x.grad, None
+    slope.backward()
+    assert x.grad.item() == 12.0
+
+
+def test_grad_with_respect_to_something_in_between():
+    x = leaf(2.0)
+    y = x * x
+    z = y * y + x
+    gy, gx = tp.grad(z, [y, x])
+    assert (gy.item(), gx.item()) == (8.0, 33.0)
+
+
+def test_grad_computes_only_what_is_on_the_way():
+    class Costly(tp.Op):
+        def forward(self, x, y):
+            return x + y
+
+        def backward(self, g):
+            return g, self.fail
+
+        def fail(self):
+            raise AssertionError("nobody wanted this gradient")
+
+    x, y = leaf(1.0), leaf(2.0)
+    assert tp.grad(Costly()(x, y), [x])[0].item() == 1.0
+
+
+def test_grad_takes_a_cotangent_and_refuses_another_shape(backend):
+    x = leaf([1.0, 2.0], backend)
+    u = tp.tensor(np.array([3.0, 5.0]), backend=backend)
+    assert tp.grad(x * x, [x], u)[0].numpy().tolist() == [6.0, 20.0]
+    with pytest.raises(tp.ShapeError, match=r"(?s)\(3,\).*\(2,\).*rule:.*try:"):
+        tp.grad(x * x, [x], tp.tensor(np.ones(3), backend=backend))
+
+
+def test_grad_of_what_the_output_does_not_depend_on_is_refused():
+    x, y = leaf(1.0), leaf([1.0, 2.0])
+    with pytest.raises(tp.GradientError, match=r"(?s)\(2,\).*rule:.*depend.*try:"):
+        tp.grad(x * 2.0, [x, y])
+
+
+def test_jacobian(backend):
+    a = np.arange(6.0).reshape(2, 3)
+    matrix = tp.tensor(a, backend=backend)
+    x = tp.tensor(np.array([1.0, 2.0, 3.0]), backend=backend)
+    np.testing.assert_array_equal(tp.Tensor(tp.jacobian(lambda x: matrix @ x, x)).numpy(), a)
+    assert tp.jacobian(lambda x: x.reshape(3, 1) * x, x).shape == (3, 1 + 2, 3)
+    assert not tp.Tensor(tp.jacobian(lambda x: tp.tensor(np.ones(2), backend=backend), x)).numpy().any()
+
+
+# -- no_grad, threads
+
+
+def test_no_grad_as_context_and_decorator():
+    x = leaf(1.0)
+
+    @tp.no_grad()
+    def f():
+        return x * 2.0
+
+    assert not f().requires_grad
+    assert not f().requires_grad
+    with tp.no_grad():
+        assert not (x * 2.0).requires_grad
+    assert (x * 2.0).requires_grad
+
+
+def test_no_grad_is_left_when_something_fails():
+    with pytest.raises(ZeroDivisionError), tp.no_grad():
+        1 / 0  # noqa: B018
+    assert (leaf(1.0) * 1.0).requires_grad
+
+
+def test_threads_record_independently():
+    x = leaf(np.ones((100, 100)))
+    inside, go_on, seen = threading.Event(), threading.Event(), []
+
+    def other():
+        inside.wait()
+        seen.append((x * 1.0).requires_grad)
+        go_on.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with tp.no_grad():
+        inside.set()
+        go_on.wait()
+    thread.join()
+    assert seen == [True]
+
+
+def test_threads_share_leaves():
+    """Eight threads run forward and backward over the same weights; then the weights are free again."""
+    w = leaf(np.full((20, 20), 0.1), dtype=np.float32)
+    results = []
+
+    def work():
+        for _ in range(50):
+            results.append(tp.grad(F.tanh(w @ w).sum(), [w])[0].numpy())
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert all((r == results[0]).all() for r in results)
+    w.data[0, 0] = 1.0
+
+
+# -- what is refused
+
+
+def test_an_op_without_a_rule_raises():
+    class Round(tp.Op):
+        def forward(self, x):
+            return x.round()
+
+    y = Round()(leaf(1.5))
+    with pytest.raises(tp.GradientError, match=r"(?s)gradient of Round.*rule:.*try:"):
+        y.backward()
+
+
+def test_an_op_that_forgets_an_input_raises():
+    class Forgetful(tp.Op):
+        def forward(self, x, y):
+            return x * y
+
+        def backward(self, g, y):
+            return g * y, None
+
+    x, y = leaf(1.0), leaf(2.0)
+    with pytest.raises(tp.GradientError, match=r"(?s)no gradient from Forgetful.*rule:.*try:"):
+        Forgetful()(x, y).backward()
+    Forgetful()(x, y.detach()).backward()
+    assert x.grad.item() == 2.0
+
+
+def test_backward_on_a_non_scalar_needs_a_gradient(backend):
+    with pytest.raises(tp.GradientError, match=r"(?s)\(2,\).*rule:.*try:.*sum\(\)"):
+        (leaf([1.0, 2.0], backend) * 2.0).backward()
+
+
+def test_backward_of_a_constant_is_refused():
+    with pytest.raises(tp.GradientError, match=r"(?s)does not require.*rule:.*try:"):
+        tp.tensor(1.0).backward()
+
+
+# -- edits in place of what the graph needs
+
+
+def test_an_edit_of_a_saved_array_is_refused_until_the_graph_is_gone():
+    source = np.array([1.0, 2.0])
+    x = tp.tensor(source, requires_grad=True)
+    y = (x * x).sum()
+    with pytest.raises(ValueError, match="read-only"):
+        x.data[0] = 5.0
+    with pytest.raises(ValueError, match="read-only"):
+        source += 1.0
+    y.backward()
+    assert x.grad.numpy().tolist() == [2.0, 4.0]
+    x.data[0] = 5.0
+    assert source[0] == 5.0
+
+
+def test_an_edit_through_the_owner_of_a_view_is_refused():
+    x = leaf(np.ones((2, 2)))
+    y = x.reshape(4)
+    z = (y * y).sum()
+    with pytest.raises(ValueError, match="read-only"):
+        x.data[0, 0] = 5.0
+    del z
+    x.data[0, 0] = 5.0
+    y.data[1] = 6.0
+
+
+def test_what_two_graphs_need_is_free_when_both_are_gone():
+    x = leaf([1.0])
+    a, b = x * x, x * x
+    a.backward()
+    with pytest.raises(ValueError, match="read-only"):
+        x.data[0] = 5.0
+    del b
+    x.data[0] = 5.0
+
+
+def test_an_array_that_was_read_only_stays_so():
+    source = np.array([1.0])
+    source.flags.writeable = False
+    (tp.tensor(source, requires_grad=True) ** 2).backward()
+    assert not source.flags.writeable
+
+
+def test_updates_by_tinyprop_explain_themselves(backend):
+    x = leaf([1.0], backend)
+    y = x * x
+    with pytest.raises(tp.BackendError, match=r"(?s)got:.*the weights.*rule:.*still needs.*try:.*no_grad"):
+        tp.backend.check_editable(x.data, "the weights")
+    del y
+    tp.backend.check_editable(x.data, "the weights")
+
+
+def test_data_may_be_set_while_a_graph_is_alive(backend):
+    """The graph keeps the array it was computed with, so its gradient stays right."""
+    x = leaf([1.0, 2.0], backend)
+    y = (x * x).sum()
+    x.data = tp.tensor(np.array([10.0, 20.0]), backend=backend).data
+    y.backward()
+    assert x.grad.numpy().tolist() == [2.0, 4.0]
+
+
+def test_a_program_that_ends_with_a_live_graph_is_silent():
+    code = "import tinyprop as tp; x = tp.tensor([1.0], requires_grad=True); y = x * x; import gc; gc.disable()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

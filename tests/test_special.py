@@ -1,0 +1,114 @@
+"""erf and its relatives against mpmath, at rounding, from the smallest numbers to infinity."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import tinyprop as tp
+from tests.helpers import FLOATS
+from tinyprop import special
+
+ROUNDING = {np.float32: 2**-23, np.float64: 2**-52}
+SMALLEST = {np.float32: 2**-126, np.float64: 2**-1022}  # of the normal numbers; a GPU may flush smaller ones to 0
+
+every_dtype = pytest.mark.parametrize("dtype", FLOATS)
+
+
+def apply(f, values, dtype, backend):
+    out = f(tp.tensor(np.asarray(values, dtype), backend=backend).data)
+    out = tp.backend.to_numpy(out)
+    assert out.dtype == dtype
+    return out
+
+
+def erfcx(x):
+    return mpmath.exp(mpmath.mpf(x) ** 2) * mpmath.erfc(x)
+
+
+def assert_accurate(f, reference, values, dtype, backend, units):
+    """Each value right to so many units in the last place, or below the smallest normal number."""
+    values = np.asarray(values, dtype)
+    with mpmath.workdps(40):
+        exact = np.array([float(reference(mpmath.mpf(float(v)))) for v in values])
+    actual = apply(f, values, dtype, backend).astype(float)
+    off = abs(actual - exact)
+    allowed = units * ROUNDING[dtype] * abs(exact) + SMALLEST[dtype]
+    worst = (off / allowed).argmax()
+    assert (off <= allowed).all(), f"at {values[worst]}: {actual[worst]} instead of {exact[worst]}"
+
+
+@every_dtype
+def test_erf(dtype, backend):
+    x = np.concatenate([np.linspace(-7, 7, 401), np.geomspace(1e-30, 1, 101), -np.geomspace(1e-30, 1, 101)])
+    assert_accurate(special.erf, mpmath.erf, x, dtype, backend, units=4)
+
+
+@every_dtype
+def test_erfc(dtype, backend):
+    """exp(-x^2) multiplies the rounding of x^2 by x^2, so the far tail has fewer digits."""
+    assert_accurate(special.erfc, mpmath.erfc, np.linspace(-7, 3, 401), dtype, backend, units=16)
+    assert_accurate(special.erfc, mpmath.erfc, np.linspace(3, 9, 101), dtype, backend, units=200)
+
+
+@every_dtype
+def test_erfcx(dtype, backend):
+    """CuPy brings CUDA's own, which is only called, not made, here: there 5 digits show that it is the right one."""
+    x = np.concatenate([np.linspace(0, 12, 601), np.geomspace(1e-20, 1e15, 101)])
+    units = 8 if backend == "numpy" else 1e-5 / ROUNDING[dtype]
+    assert_accurate(special.erfcx, erfcx, x, dtype, backend, units)
+
+
+@every_dtype
+def test_far_out(dtype, backend):
+    """No overflow on the way, no NaN at infinity: with warnings as errors."""
+    largest = float(np.finfo(dtype).max)
+    x = np.array([30, 1e4, largest / 4, largest, math.inf])
+    np.testing.assert_array_equal(apply(special.erf, x, dtype, backend), 1)
+    np.testing.assert_array_equal(apply(special.erf, -x, dtype, backend), -1)
+    np.testing.assert_array_equal(apply(special.erfc, x, dtype, backend), 0)
+    np.testing.assert_array_equal(apply(special.erfc, -x, dtype, backend), 2)
+    out = apply(special.erfcx, x, dtype, backend)
+    np.testing.assert_allclose(out, special_tail(x), rtol=1e-3, atol=SMALLEST[dtype])
+    assert out[-1] == 0
+
+
+def special_tail(x):
+    return 1 / x / math.sqrt(math.pi)
+
+
+@every_dtype
+def test_values_at_zero_and_nan(dtype, backend):
+    assert apply(special.erf, [0.0], dtype, backend)[0] == 0
+    assert apply(special.erfc, [0.0], dtype, backend)[0] == 1
+    np.testing.assert_allclose(apply(special.erfcx, [0.0], dtype, backend), 1, rtol=4 * ROUNDING[dtype])
+    for f in (special.erf, special.erfc, special.erfcx):
+        assert np.isnan(apply(f, [math.nan], dtype, backend)).all()
+
+
+@given(x=st.floats(allow_nan=False, allow_subnormal=False))
+@example(x=0.5)
+@example(x=np.nextafter(0.5, 0))
+@example(x=math.inf)
+def test_laws(backend, x):
+    erf, erfc = (lambda v, f=f: apply(f, [v], np.float64, backend)[0] for f in (special.erf, special.erfc))
+    assert abs(erf(-x) + erf(x)) <= 2**-52
+    assert abs(erf(x) + erfc(x) - 1) <= 2**-51
+    assert abs(erfc(x) + erfc(-x) - 2) <= 2**-51
+    assert abs(erf(x) - math.erf(x)) <= 2**-51 * abs(math.erf(x))
+
+
+@every_dtype
+@given(x=st.lists(st.floats(-10, 10, allow_subnormal=False), min_size=2, max_size=2))
+def test_erf_rises(dtype, backend, x):
+    low, high = apply(special.erf, sorted(x), dtype, backend)
+    assert low <= high + 2 * ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("f", [special.erf, special.erfc, special.erfcx])
+@pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
+def test_any_shape(f, backend, shape):
+    assert apply(f, np.ones(shape), np.float64, backend).shape == shape

@@ -1,0 +1,103 @@
+"""The training step: the gradient of a batch is the sum over its parts."""
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+from tinyprop import nn
+from tinyprop.train import TrainingStep
+
+SPEC = "C(8,3,1,1)-P(2,2,0,max)-C(8,3,1,1)-C(4,1,1,0)-P(4,4,0,avg)"
+
+
+def batch(rng, n):
+    return rng.normal(size=(n, 3, 8, 8)).astype(np.float32), rng.integers(0, 4, n)
+
+
+def trained(threads, x, labels, steps=3, backend="numpy", norm="normprop"):
+    tp.manual_seed(0)
+    net = nn.build(SPEC, norm=norm).to(backend)
+    step = TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05, weight_decay=0.001), threads)
+    losses = [float(step(x, labels)) for _ in range(steps)]
+    return losses, {k: tp.Tensor(v).numpy() for k, v in net.state_dict().items()}
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 50, 101])
+def test_parts_give_the_gradient_of_the_whole(rng, n):
+    """To 1e-5: sums are only taken in another order."""
+    x, labels = batch(rng, n)
+    losses, serial = trained(1, x, labels)
+    for threads in (2, 3):
+        parallel_losses, parallel = trained(threads, x, labels)
+        np.testing.assert_allclose(parallel_losses, losses, rtol=1e-5)
+        for k, v in serial.items():
+            np.testing.assert_allclose(parallel[k], v, rtol=1e-4, atol=1e-6, err_msg=k)
+
+
+def test_the_same_threads_give_the_same_bits(rng):
+    x, labels = batch(rng, 60)
+    first, second = trained(3, x, labels), trained(3, x, labels)
+    assert first[0] == second[0]
+    assert all((second[1][k] == v).all() for k, v in first[1].items())
+
+
+def test_the_step_is_what_it_says(rng):
+    """Forward, backward, update with momentum and decay, unit length: written out by hand."""
+    x, labels = batch(rng, 6)
+    _, ours = trained(1, x, labels, steps=2)
+    tp.manual_seed(0)
+    net = nn.build(SPEC)
+    velocity = {k: 0.0 for k, _ in net.named_parameters()}
+    for _ in range(2):
+        loss = tp.functional.cross_entropy(net(tp.tensor(x)), labels)
+        loss.backward()
+        for k, p in net.named_parameters():
+            velocity[k] = 0.9 * velocity[k] + p.grad.data + np.float32(0.001) * p.data
+            p.data = p.data - np.float32(0.05) * velocity[k]
+            p.grad = None
+        for layer in net:
+            if isinstance(layer, nn.NormPropConv2d):
+                w = layer.weight.data
+                layer.weight.data = w / np.sqrt((w**2).sum(axis=(1, 2, 3), keepdims=True))
+    for k, v in net.state_dict().items():
+        np.testing.assert_allclose(ours[k], v, rtol=1e-4, atol=1e-6, err_msg=k)
+
+
+@pytest.mark.parametrize("norm", ["normprop", "batch", "none"])
+def test_it_learns_on_every_backend(backend, norm, rng):
+    x, labels = batch(rng, 20)
+    losses, state = trained(None, x, labels, steps=12, backend=backend, norm=norm)
+    assert losses[-1] < losses[0]
+    assert all(v.dtype == np.float32 for v in state.values())
+
+
+def test_networks_that_need_the_whole_batch_are_refused(rng):
+    x, labels = batch(rng, 8)
+    for net, name in [
+        (nn.build(SPEC, norm="batch"), "BatchNorm"),
+        (nn.Sequential(tp.data.BatchNormalizer((3, 8, 8)), *nn.build(SPEC)), "BatchNormalizer"),
+        (nn.Sequential(nn.Dropout(0.5), *nn.build(SPEC)), "Dropout"),
+    ]:
+        optimizer = tp.optim.SGD(net.parameters(), 0.05)
+        with pytest.raises(ValueError, match=rf"(?s)threads=2.*{name} needs the batch in one piece.*try:"):
+            TrainingStep(net, optimizer, threads=2)
+        TrainingStep(net, optimizer)(x, labels)
+    with pytest.raises(ValueError, match=r"(?s)threads=0.*at least 1"):
+        TrainingStep(nn.build(SPEC), optimizer, threads=0)
+
+
+def test_the_loss_is_an_array_on_the_device(backend, rng):
+    x, labels = batch(rng, 4)
+    net = nn.build(SPEC).to(backend)
+    loss = TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05))(tp.tensor(x), labels)
+    assert loss.shape == ()
+    assert tp.Tensor(loss).backend == backend
+
+
+def test_wrong_labels_are_refused_before_anything_changes(rng):
+    x, labels = batch(rng, 40)
+    net = nn.build(SPEC)
+    before = net.state_dict()
+    with pytest.raises(IndexError, match=r"(?s)4 classes"):
+        TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05))(x, labels + 4)
+    assert all((v == before[k]).all() for k, v in net.state_dict().items())

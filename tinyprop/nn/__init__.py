@@ -1,0 +1,33 @@
+"""Modules and layers, among them those of Normalization Propagation."""
+
+from .layers import (
+    ELU,
+    GELU,
+    SELU,
+    Activation,
+    AvgPool2d,
+    Conv2d,
+    Dropout,
+    Flatten,
+    Hardtanh,
+    Identity,
+    LeakyReLU,
+    Linear,
+    MaxPool2d,
+    PReLU,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Tanh,
+)
+from .module import Module, Sequential
+from .normalization import BatchNorm, NormPropConv2d, NormPropLinear
+from .signals import Signal, signals
+from .spec import NIN, build
+
+__all__ = [
+    "ELU", "GELU", "NIN", "SELU", "Activation", "AvgPool2d", "BatchNorm", "Conv2d", "Dropout", "Flatten", "Hardtanh",
+    "Identity", "LeakyReLU", "Linear", "MaxPool2d", "Module", "NormPropConv2d", "NormPropLinear", "PReLU", "ReLU",
+    "Sequential", "SiLU", "Sigmoid", "Signal", "Softplus", "Tanh", "build", "signals",
+]  # fmt: skip

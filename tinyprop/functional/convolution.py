@@ -43,11 +43,16 @@ def exact_convolution() -> Iterator[None]:
 
 
 def kernels(window: Window, image: Shape, kernel: Shape, dtype: Any, exact: bool) -> Any:
-    """The module that convolves images of that shape fastest. Each has convolve, image_gradient, kernel_gradient."""
+    """The module that is fastest for this geometry. Each has convolve, image_gradient and kernel_gradient."""
     if window.kernel == (1, 1):
         return pointwise
-    in_tiles = window.kernel in ((3, 3), (5, 5)) and window.stride == (1, 1) and dtype == float32 and not exact
-    return tiles if in_tiles and min(kernel[:2]) >= 16 else columns
+    if exact or dtype != float32 or window.stride != (1, 1) or window.kernel not in ((3, 3), (5, 5)):
+        return columns
+    # Measured: the transforms pay with enough channels, and with outputs that fill the tiles, and not only one or two.
+    channels, (rows, across) = min(kernel[:2]), window.output(image)
+    filled = rows * across / (-(-rows // 4) * -(-across // 4) * 16)
+    pays = channels >= (32 if window.kernel == (3, 3) else 16) and filled > 0.7 and image[0] * rows * across >= 96
+    return tiles if pays else columns
 
 
 class _Convolution(Op):

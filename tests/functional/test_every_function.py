@@ -24,7 +24,8 @@ MODULES = [
     test_reductions,
     test_shapes,
 ]
-WITH_TESTS_OF_THEIR_OWN = {"astype", "compare", "to"}  # they have no reference, or no gradient, in a single dtype
+# These have no reference, or no gradient, in a single dtype.
+WITH_TESTS_OF_THEIR_OWN = {"astype", "compare", "exact_convolution", "to"}
 IN_TABLES = {case.name.partition(":")[0] for module in MODULES for case in module.CASES}
 
 

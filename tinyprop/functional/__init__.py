@@ -29,7 +29,7 @@ from .arithmetic import (
     subtract,
     where,
 )
-from .convolution import conv2d
+from .convolution import conv2d, exact_convolution
 from .fused import shifted_relu
 from .linear import matmul
 from .pooling import avg_pool2d, max_pool2d
@@ -40,8 +40,8 @@ announce(sys.modules[__name__])
 
 __all__ = [
     "abs", "add", "astype", "avg_pool2d", "broadcast_to", "clip", "compare", "concatenate", "conv2d", "cross_entropy",
-    "divide", "elu", "erf", "exp", "gelu", "hardtanh", "index", "leaky_relu", "log", "log_softmax", "logsumexp",
-    "matmul", "max", "max_pool2d", "maximum", "mean", "minimum", "multiply", "negative", "norm", "pad", "power",
-    "prelu", "relu", "reshape", "selu", "shifted_relu", "sigmoid", "silu", "sin", "softmax", "softplus", "sqrt",
-    "stack", "subtract", "sum", "take", "tanh", "to", "transpose", "var", "where",
+    "divide", "elu", "erf", "exact_convolution", "exp", "gelu", "hardtanh", "index", "leaky_relu", "log", "log_softmax",
+    "logsumexp", "matmul", "max", "max_pool2d", "maximum", "mean", "minimum", "multiply", "negative", "norm", "pad",
+    "power", "prelu", "relu", "reshape", "selu", "shifted_relu", "sigmoid", "silu", "sin", "softmax", "softplus",
+    "sqrt", "stack", "subtract", "sum", "take", "tanh", "to", "transpose", "var", "where",
 ]  # fmt: skip

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..backend import Array, array_module, strided_view
+from ..backend import Array, array_module, is_host_array, strided_view
 from ..errors import ShapeError
+
+Shape = tuple[int, ...]
 
 
 def pair(value: Any, name: str, least: int) -> tuple[int, int]:
@@ -28,13 +30,14 @@ class Window:
         kernel = pair(kernel, "kernel_size", 1)
         return cls(kernel, kernel if stride is None else pair(stride, "stride", 1), pair(padding, "padding", 0))
 
-    def output(self, image: tuple[int, ...]) -> tuple[int, int]:
+    def places(self, axis: int, size: int) -> int:
+        """How many places the window has along an axis of that size; 0 stands for rows, 1 for columns."""
+        return (size + 2 * self.padding[axis] - self.kernel[axis]) // self.stride[axis] + 1
+
+    def output(self, image: Shape) -> tuple[int, int]:
         """How many places the window has on an image (..., H, W)."""
         sizes = image[-2:] if len(image) == 4 else (0, 0)
-        places = [
-            (size + 2 * p - k) // s + 1
-            for size, k, s, p in zip(sizes, self.kernel, self.stride, self.padding, strict=True)
-        ]
+        places = [self.places(axis, size) for axis, size in enumerate(sizes)]
         if len(image) != 4 or min(places) < 1:
             raise ShapeError(
                 f"an image of shape {image} under a window of kernel {self.kernel}, stride {self.stride}, "
@@ -44,28 +47,27 @@ class Window:
             )
         return places[0], places[1]
 
-    def offsets(self, places: tuple[int, int]) -> list[tuple[slice, slice]]:
-        """For each element of the kernel in scan order, the slices of a padded image that it meets."""
-        (kh, kw), (sh, sw) = self.kernel, self.stride
-        return [
-            (slice(i, i + sh * (places[0] - 1) + 1, sh), slice(j, j + sw * (places[1] - 1) + 1, sw))
-            for i in range(kh)
-            for j in range(kw)
-        ]
+    def along(self, axis: int, size: int) -> list[tuple[slice, slice]]:
+        """For each element of the kernel along an axis of that size, the places of the window where it lies on the
+        image, not on the padding, and the pixels that it meets there."""
+        kernel, stride, padding = self.kernel[axis], self.stride[axis], self.padding[axis]
+        places = self.places(axis, size)
+        slices = []
+        for shift in range(-padding, kernel - padding):  # place t meets pixel t * stride + shift
+            first = max(0, -(shift // stride))
+            count = max(0, min(places, (size - 1 - shift) // stride + 1) - first)
+            pixel = first * stride + shift if count else 0
+            slices.append((slice(first, first + count), slice(pixel, pixel + stride * count, stride)))
+        return slices
 
-    def padded(self, x: Array, value: float = 0.0) -> Array:
-        """x (N, H, W, C) with a border."""
+    def padded(self, x: Array) -> Array:
+        """x (N, H, W, C) with a border of zeros."""
         (ph, pw), (n, h, w, c) = self.padding, x.shape
         if not ph and not pw:
             return x
-        out = array_module(x).full((n, h + 2 * ph, w + 2 * pw, c), value, x.dtype)
+        out = array_module(x).zeros((n, h + 2 * ph, w + 2 * pw, c), x.dtype)
         out[:, ph : ph + h, pw : pw + w] = x
         return out
-
-    def without_padding(self, x: Array) -> Array:
-        """x (N, H, W, C) less its border, as a view."""
-        (ph, pw), (_, h, w, _) = self.padding, x.shape
-        return x[:, ph : h - ph, pw : w - pw]
 
     def views(self, x: Array) -> Array:
         """A padded image (N, H, W, C) as overlapping windows (N, places, places, kernel, kernel, C), without a copy."""
@@ -84,3 +86,14 @@ def channels_last(x: Array) -> Array:
 def channels_first(x: Array) -> Array:
     """(N, H, W, C) -> (N, C, H, W), a view: the public face of an image whose memory stays channels-last."""
     return x.transpose(0, 3, 1, 2)
+
+
+def blocks(x: Array, each: int, most: int) -> list[slice]:
+    """Cut a batch x (N, ...) into equal blocks of about `most` things if an image has `each` of them.
+
+    What is computed between the first and the last step then stays in the cache. A device has other ways to hide
+    its memory, and pays for every call: there the batch is one block.
+    """
+    n = x.shape[0]
+    count = max(1, min(n, round(n * each / most))) if is_host_array(x) else 1
+    return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]

@@ -107,15 +107,19 @@ run.run(resume=True)
 
 
 def test_a_run_that_is_killed_20_times_ends_with_the_same_bits(tmp_path):
-    """SIGKILL at random moments, while it computes and while it writes."""
-    config = {**TINY, "epochs": 25, "batch_size": 10}  # 300 steps, of which a life of 1.2 s has no more than 15
+    """SIGKILL at random moments, while it computes and while it writes; each life gets at least one checkpoint on."""
+    config = {**TINY, "epochs": 16, "batch_size": 10}  # 192 steps, of which a life has no more than 8
     Run(Config(**config), tmp_path / "whole").run()
     chance, out = random.Random(0), tmp_path / "killed"
     for life in range(21):
         code = SLOW_RUN.format(config=config, out=str(out), pause=0.05 if life < 20 else 0)
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL)
         if life < 20:
-            time.sleep(chance.uniform(0.4, 1.2))
+            before = checkpoint.numbered(out)
+            while checkpoint.numbered(out) == before:
+                assert process.poll() is None
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0.0, 0.2))
             process.kill()
             assert process.wait() == -signal.SIGKILL
         else:

@@ -102,7 +102,7 @@ def read_records(
         refuse(path, f"which holds {length} bytes", f"it holds 1 to {most:,} records of {size:,} bytes")
     records = np.frombuffer(content, np.uint8).reshape(count, size)
     labels = check_labels(path, records[:, label_bytes - 1], 0, classes - 1)
-    return records[:, label_bytes:].reshape(count, *shape).copy(), labels
+    return records[:, label_bytes:].reshape(count, *shape), labels  # a view: whoever joins files makes the only copy
 
 
 def tar_members(path: Path, file: Stream, wanted: dict[str, int]) -> Iterator[tuple[str, Section]]:

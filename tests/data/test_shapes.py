@@ -13,7 +13,7 @@ from tinyprop.data import shapes
 def test_the_first_pictures_have_known_bytes():
     """All arithmetic is on integers: the digest holds on every machine and for every version of NumPy."""
     images, labels = shapes.draw(100)
-    assert hashlib.md5(images.tobytes()).hexdigest() == "84f37b0de04cb82fbe5e2ff3d7ad5228"
+    assert hashlib.md5(images.tobytes()).hexdigest() == "5ed25d48e9d07d05ce12428e4929d58f"
     assert hashlib.md5(labels.astype("<i8").tobytes()).hexdigest() == "53acf63e4a4b147ec96ab0ad563237b4"
 
 

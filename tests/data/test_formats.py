@@ -259,6 +259,7 @@ def test_wrong_mat_files_are_refused(tmp_path, pictures):
         (header + struct.pack("<II", 15, 2**32 - 1) + good_x[8:], "too early|variables|type"),
         (header + struct.pack("<II", 77, 8) + bytes(8), "type 77"),
         (header + element(14, element(6, bytes(LARGE))), "30,000,000 bytes of type 6"),
+        (header + element(14, struct.pack("<HHI", 6, 8, 9)), "8 bytes in a tag"),
         (header + pack(matrix("Z", np.zeros(LARGE, np.uint8)) * 2) + good_x, "variables"),
         (header + matrix("Z", np.zeros(LARGE, np.uint8)) + good_x + good_y, "other variables"),
         (header + pack(matrix("X", x, shape=(32, 32, 3, 2**31 - 1))), "shape"),

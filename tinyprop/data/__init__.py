@@ -1,6 +1,6 @@
 """Data sets, data normalisation, mini-batches."""
 
-from .batches import batches
+from .minibatches import batches
 from .normalization import BatchNormalizer, GlobalNormalizer
 from .sets import NAMES, SPLITS, Dataset, found, load
 

@@ -49,14 +49,9 @@ def find(root: Root, folders: Sequence[str], *alternatives: Sequence[str]) -> li
     for place in places(root):
         for folder in [place / folder for folder in folders] + [place] * (place.name in folders):
             for names in alternatives:
-                if all((folder / name).is_file() for name in names):
+                if all(os.path.isfile(folder / name) for name in names):  # no folder, no pipe, and no error
                     return [folder / name for name in names]
     return None
-
-
-def md5_of(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def download(remote: Remote, folder: Path) -> Path:

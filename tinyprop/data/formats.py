@@ -102,7 +102,7 @@ def read_records(
         refuse(path, f"which holds {length} bytes", f"it holds 1 to {most:,} records of {size:,} bytes")
     records = np.frombuffer(content, np.uint8).reshape(count, size)
     labels = check_labels(path, records[:, label_bytes - 1], 0, classes - 1)
-    return records[:, label_bytes:].reshape(count, *shape).copy(), labels
+    return records[:, label_bytes:].reshape(count, *shape), labels  # a view: whoever joins files makes the only copy
 
 
 def tar_members(path: Path, file: Stream, wanted: dict[str, int]) -> Iterator[tuple[str, Section]]:
@@ -111,10 +111,7 @@ def tar_members(path: Path, file: Stream, wanted: dict[str, int]) -> Iterator[tu
     Only plain files count. Everything else, links and folders included, is passed over.
     """
     missing, passed_over = dict(wanted), 0
-    while missing:
-        header = read_up_to(file, BLOCK)
-        if not any(header):  # the end of the archive, or of the file
-            refuse(path, f"which holds no file {min(missing)}", f"it holds {', '.join(sorted(wanted))}")
+    while any(header := read_up_to(file, BLOCK)):  # zeros are the end of the archive
         name, size, plain = _tar_header(path, header)
         if plain and name in wanted:
             if name not in missing:
@@ -130,6 +127,8 @@ def tar_members(path: Path, file: Stream, wanted: dict[str, int]) -> Iterator[tu
             yield name, member
         member.skip()
         read_exactly(path, file, -size % BLOCK)
+    if missing:
+        refuse(path, f"which holds no file {min(missing)}", f"it holds {', '.join(sorted(wanted))}")
     if len(read_up_to(file, OTHER_MEMBERS + 1)) > OTHER_MEMBERS:  # to the end, where gzip keeps its checksum
         refuse(path, f"with more than {OTHER_MEMBERS:,} bytes after the images", "it holds images, not more")
 
@@ -156,14 +155,11 @@ def _tar_header(path: Path, header: bytearray) -> tuple[str, int, bool]:
 def read_idx(path: Path, file: Stream, most: int, shape: tuple[int, ...]) -> HostArray:
     """The array (N, *shape) of bytes, N from 1 to `most`, of an idx file."""
     axes = 1 + len(shape)
-    header = read_exactly(path, file, 4 + 4 * axes)
-    if header[:4] != bytes([0, 0, IDX_BYTES, axes]):
-        refuse(
-            path,
-            f"which starts with {header[:4].hex(' ')}",
-            f"it starts with 00 00 08 0{axes}: idx, bytes, {axes} axes",
-        )
-    count, *sizes = np.frombuffer(header, ">u4", axes, 4).tolist()
+    start = read_exactly(path, file, 4)
+    if start != bytes([0, 0, IDX_BYTES, axes]):
+        rule = f"it starts with 00 00 08 0{axes}: idx, bytes, {axes} axes"
+        refuse(path, f"which starts with {start.hex(' ')}", rule)
+    count, *sizes = np.frombuffer(read_exactly(path, file, 4 * axes), ">u4").tolist()
     if tuple(sizes) != shape or not 1 <= count <= most:
         refuse(
             path,
@@ -172,5 +168,5 @@ def read_idx(path: Path, file: Stream, most: int, shape: tuple[int, ...]) -> Hos
         )
     content = read_exactly(path, file, count * prod(shape))
     if file.read(1):
-        refuse(path, f"which goes on after {len(header) + len(content):,} bytes", "it ends where its header says")
+        refuse(path, f"which goes on after {4 + 4 * axes + len(content):,} bytes", "it ends where its header says")
     return np.frombuffer(content, np.uint8).reshape(count, *shape)

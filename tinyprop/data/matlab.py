@@ -58,8 +58,7 @@ def read_svhn(path: Path, file: Stream, most: int) -> tuple[HostArray, HostArray
             inflated = Inflated(path, element)
             if struct.unpack("<II", read_exactly(path, inflated, 8))[0] != MATRIX:
                 refuse(path, "which has something compressed that is no matrix", "variables are matrices")
-            _read_variable(path, inflated, most, found)
-            if inflated.read(1):
+            if _read_variable(path, inflated, most, found) and inflated.read(1):
                 refuse(path, "in which a matrix is longer than its axes say", "sizes agree")
         else:
             refuse(path, f"which has an element of type {kind}", "variables are matrices, compressed or not")
@@ -73,12 +72,12 @@ def read_svhn(path: Path, file: Stream, most: int) -> tuple[HostArray, HostArray
     return images, labels % 10
 
 
-def _read_variable(path: Path, file: Stream, most: int, found: dict[str, HostArray]) -> None:
-    """Read a matrix if it is X or y."""
+def _read_variable(path: Path, file: Stream, most: int, found: dict[str, HostArray]) -> bool:
+    """Read a matrix if it is X or y; otherwise only its head."""
     flags, shape = _small_element(path, file, UINT32), _small_element(path, file, INT32)
     name = bytes(_small_element(path, file, INT8)).decode("ascii", "replace")
     if name not in ("X", "y"):
-        return
+        return False
     if name in found:
         refuse(path, f"which has {name} twice", "each variable is there once")
     axes = tuple(shape.tolist())
@@ -100,6 +99,7 @@ def _read_variable(path: Path, file: Stream, most: int, found: dict[str, HostArr
         found["y"] = check_labels(path, values, 1, 10)
     else:  # Fortran's order of (H, W, C, N) is C's order of (N, C, W, H)
         found["X"] = _upright(values.reshape(count, *PICTURE[::-1]))
+    return True
 
 
 def _upright(images: HostArray) -> HostArray:

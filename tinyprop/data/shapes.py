@@ -36,7 +36,7 @@ def _star(u: Integers, v: Integers) -> HostArray:
     within = np.zeros(u.shape, np.int8)
     for i in range(5):
         direction = round(i * TURN / 5 + TURN / 4) % TURN
-        within += (u * (COSINE[direction] >> 4) + v * (SINE[direction] >> 4)) <= 390 * UNIT
+        within += (u * (COSINE[direction] >> 4) + v * (SINE[direction] >> 4)) <= 360 * UNIT
     return within >= 4
 
 
@@ -61,7 +61,7 @@ SHAPES: dict[str, Callable[[Integers, Integers], HostArray]] = {
     "crescent": lambda u, v: (u * u + v * v <= 960**2) & (u * u + (v + 480) ** 2 > 800**2),
     "heart": _heart,
     "arrow": _arrow,
-    "hourglass": lambda u, v: (abs(v) <= 860) & (10 * abs(u) <= 9 * abs(v) + 800),
+    "hourglass": lambda u, v: (abs(v) <= 800) & (10 * abs(u) <= 8 * abs(v) + 800),
 }
 CLASSES = tuple(SHAPES)
 
@@ -90,7 +90,7 @@ def _per_pixel(values: Integers) -> Integers:
 def _figures(dice: Dice, labels: HostArray) -> Integers:
     """How many of its 4 sampled points each pixel has inside the shape, (N, SIDE, SIDE)."""
     n = len(labels)
-    radius = dice.between(8 * PIXEL, 15 * PIXEL, n)
+    radius = dice.between(9 * PIXEL, 15 * PIXEL, n)
     room = SIDE * PIXEL // 2 - radius * 15 // 16
     center = SIDE * PIXEL // 2 + (dice.between(-UNIT, UNIT + 1, 2, n) * room) // UNIT
     width = dice.between(208, 257, n)  # of 256
@@ -134,7 +134,7 @@ def _patterns(dice: Dice, n: int) -> Integers:
 
 def _painted(dice: Dice, first: Integers) -> Integers:
     """Textures (N, 3, SIDE, SIDE) that go from a colour to another one near it."""
-    second = np.clip(first + dice.between(-50, 51, *first.shape), 0, 255)
+    second = np.clip(first + dice.between(-40, 41, *first.shape), 0, 255)
     return _per_pixel(first) + ((_per_pixel(second - first) * _patterns(dice, len(first))[:, None]) >> 8)
 
 
@@ -150,7 +150,7 @@ def _strew_dots(dice: Dice, pictures: Integers) -> None:
 
 def _colors(dice: Dice, n: int) -> tuple[Integers, Integers]:
     """A colour for the ground and one for the shape, (N, 3) each: the darkest and the lightest of a few."""
-    colors = dice.between(10, 246, 4, n, 3)
+    colors = dice.between(10, 246, 5, n, 3)
     light = colors.sum(axis=-1)
     darkest, lightest = (i[None, :, None] for i in (light.argmin(axis=0), light.argmax(axis=0)))
     return np.take_along_axis(colors, darkest, 0)[0], np.take_along_axis(colors, lightest, 0)[0]
@@ -163,7 +163,7 @@ def _pictures(dice: Dice, labels: HostArray) -> HostArray:
     ground = _painted(dice, dark)
     _strew_dots(dice, ground)
     pictures = ground + (((_painted(dice, light) - ground) * covered) >> 2)
-    grain = dice.between(6, 40, n)[:, None, None, None]
+    grain = dice.between(4, 32, n)[:, None, None, None]
     noise = dice.bytes(2, *pictures.shape).astype(np.int32)
     pictures += ((noise[0] + noise[1] - 255) * grain) >> 8
     return np.clip(pictures, 0, 255).astype(np.uint8)
@@ -196,6 +196,6 @@ class Drawing:
 
 
 DRAWINGS = {
-    "train": Drawing("shapes-train-1.bin", 10_000, 1, "fda31815609d3749173aea3bc3b0741e"),
-    "test": Drawing("shapes-test-1.bin", 2_000, 2, "46836e9a56eb15372661c4de173b35aa"),
+    "train": Drawing("shapes-train-1.bin", 10_000, 1, "413b95849e8d5b61bcf9d883cdbfb714"),
+    "test": Drawing("shapes-test-1.bin", 2_000, 2, "3c42e46791fed717d3ed835fc9d58f60"),
 }

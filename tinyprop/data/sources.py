@@ -6,6 +6,7 @@ paper, too: of each class 400 training and 200 extra images are for validation (
 a tenth), and the rest of both is for training.
 """
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,8 +17,8 @@ from ..backend import HostArray
 from ..saving import write_whole
 from . import shapes
 from .classes import DIGITS
-from .files import Remote, Root, download, find, md5_of, places
-from .formats import check_labels, opened, read_idx, read_records, refuse, tar_members
+from .files import Remote, Root, download, find, places
+from .formats import PIECE, check_labels, opened, read_idx, read_records, refuse, tar_members
 from .matlab import read_svhn
 
 VALIDATION = 5_000
@@ -56,8 +57,6 @@ def _part(samples: Samples, split: str) -> Samples:
 
 
 def _joined(parts: list[Samples]) -> Samples:
-    if len(parts) == 1:
-        return parts[0]
     images, labels = zip(*parts, strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
@@ -71,7 +70,7 @@ class Drawn:
     def find(self, root: Root, split: str) -> list[Path] | None:
         drawing = shapes.DRAWINGS[_published(split)]
         paths = find(root, ("shapes",), [drawing.file])
-        return paths if paths and md5_of(paths[0]) == drawing.md5 else None
+        return paths if paths and _md5(paths[0]) == drawing.md5 else None
 
     def fetch(self, root: Root, split: str) -> list[Path]:
         drawing = shapes.DRAWINGS[_published(split)]
@@ -89,7 +88,7 @@ class Drawn:
         if not paths:
             return _part(drawing.draw(), split)
         with opened(paths[0]) as file:
-            return _part(read_records(paths[0], file, drawing.count, len(self.classes)), split)
+            return _part(_joined([read_records(paths[0], file, drawing.count, len(self.classes))]), split)
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class Idx:
         return find(root, self.folders, raw, dotted, packed)
 
     def fetch(self, root: Root, split: str) -> list[Path]:
-        return [_found_or_downloaded(root, self.name, r) for r in (self.test if split == "test" else self.train)]
+        return [_found_or_downloaded(root, self.folders, r) for r in (self.test if split == "test" else self.train)]
 
     def read(self, paths: list[Path], split: str) -> Samples:
         with opened(paths[0]) as file:
@@ -176,16 +175,17 @@ class Svhn:
     test: Remote
     most: int
     classes: tuple[str, ...] = DIGITS
+    folders: tuple[str, ...] = ("svhn", ".")
     held_out: tuple[int, int] = (400, 200)  # of each class of train and of extra, for validation
 
     def remotes(self, split: str) -> list[Remote]:
         return [self.test] if split == "test" else [self.train, self.extra]
 
     def find(self, root: Root, split: str) -> list[Path] | None:
-        return find(root, (".", "svhn"), [remote.name for remote in self.remotes(split)])
+        return find(root, self.folders, [remote.name for remote in self.remotes(split)])
 
     def fetch(self, root: Root, split: str) -> list[Path]:
-        return [_found_or_downloaded(root, "svhn", remote) for remote in self.remotes(split)]
+        return [_found_or_downloaded(root, self.folders, remote) for remote in self.remotes(split)]
 
     def read(self, paths: list[Path], split: str) -> Samples:
         parts = []
@@ -208,6 +208,14 @@ class Svhn:
         return marks
 
 
-def _found_or_downloaded(root: Root, name: str, remote: Remote) -> Path:
-    found = find(root, (name,), [remote.name])
-    return found[0] if found else download(remote, places(root)[0] / name)
+def _md5(path: Path) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    with opened(path) as file:
+        while piece := file.read(PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _found_or_downloaded(root: Root, folders: tuple[str, ...], remote: Remote) -> Path:
+    found = find(root, folders, [remote.name])
+    return found[0] if found else download(remote, places(root)[0] / folders[0])

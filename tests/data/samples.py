@@ -1,0 +1,76 @@
+"""Small data files of every format, made byte by byte."""
+
+import gzip
+import io
+import struct
+import tarfile
+import zlib
+
+import numpy as np
+
+CIFAR10_TRAIN = [f"data_batch_{i}.bin" for i in range(1, 6)]
+
+
+def images(rng, *shape):
+    return rng.integers(0, 256, shape, dtype=np.uint8)
+
+
+def records(pictures, *labels):
+    columns = [np.asarray(column, np.uint8)[:, None] for column in labels]
+    return np.concatenate([*columns, pictures.reshape(len(pictures), -1)], axis=1).tobytes()
+
+
+def tar(members, **header):
+    """An uncompressed archive of (name, content); header sets fields of each member."""
+    with io.BytesIO() as file:
+        with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+            for name, content in members:
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                for key, value in header.items():
+                    setattr(info, key, value)
+                archive.addfile(info, io.BytesIO(content))
+        return file.getvalue()
+
+
+def packed(content):
+    return gzip.compress(content, 1, mtime=0)
+
+
+def idx(array):
+    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def element(kind, content):
+    return struct.pack("<II", kind, len(content)) + content + bytes(-len(content) % 8)
+
+
+def matrix(name, array, kind=2, flags=9, shape=None, stored=None):
+    """A variable of a .mat file; the values are stored as a type of their own."""
+    stored = np.asarray(array).tobytes("F") if stored is None else stored
+    axes = np.array(array.shape if shape is None else shape, "<i4").tobytes()
+    short = struct.pack("<HH", 1, len(name)) + name.encode().ljust(4, b"\0")
+    parts = element(6, struct.pack("<II", flags, 0)) + element(5, axes) + short + element(kind, stored)
+    return element(14, parts)
+
+
+def compressed(content):
+    content = zlib.compress(content, 1)
+    return struct.pack("<II", 15, len(content)) + content
+
+
+HEADER = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"
+
+
+def svhn(pictures, labels, pack=compressed):
+    """The file of pictures (N, 3, 32, 32) and labels from 1 to 10."""
+    x = pictures.transpose(2, 3, 1, 0)  # (N, C, H, W) -> (H, W, C, N)
+    return HEADER + pack(matrix("X", x)) + pack(matrix("y", np.asarray(labels, np.uint8)[:, None], flags=6))
+
+
+def write(folder, files):
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder

@@ -1,0 +1,95 @@
+"""Mini-batches: every sample once, shuffled and flipped from one generator."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyprop as tp
+from tinyprop.data import batches
+
+
+def numbered(n, shape=(2, 3, 4)):
+    """Images whose first pixel tells their number, and no two columns of which are alike."""
+    images = (np.arange(n).reshape(-1, *[1] * len(shape)) + 1000 * np.arange(shape[-1])) + np.zeros(shape, int)
+    return images.astype(np.int64), np.arange(n)
+
+
+@given(st.integers(0, 60), st.integers(1, 70), st.booleans(), st.booleans())
+def test_every_sample_comes_once_with_its_label(n, size, shuffled, flip):
+    random = np.random.default_rng(0) if shuffled else None
+    parts = list(batches(numbered(n), size, random, flip and shuffled))
+    assert [len(labels) for _, labels in parts] == [size] * (n // size) + [n % size] * (n % size > 0)
+    seen = [label for _, labels in parts for label in labels]
+    assert sorted(seen) == list(range(n))
+    for images, labels in parts:
+        upright = np.where((images[..., :1] >= 1000), images[..., ::-1], images)
+        np.testing.assert_array_equal(upright, numbered(n)[0][labels])
+    if not shuffled:
+        assert seen == list(range(n))
+
+
+def test_flips_are_half_and_do_not_change_the_order():
+    data = numbered(1000)
+    plain = list(batches(data, 100, np.random.default_rng(3)))
+    flipped = list(batches(data, 100, np.random.default_rng(3), flip=True))
+    for (_, a), (_, b) in zip(plain, flipped, strict=True):
+        np.testing.assert_array_equal(a, b)
+    share = np.mean([(images[:, 0, 0, 0] >= 1000).mean() for images, _ in flipped])
+    assert abs(share - 0.5) < 5 * 0.5 / 1000**0.5  # five standard errors; the seed is fixed
+
+
+def test_the_same_seed_gives_the_same_batches_and_the_next_epoch_others():
+    random = np.random.default_rng(0)
+    first, second = ([labels for _, labels in batches(numbered(100), 10, random)] for _ in range(2))
+    again = [labels for _, labels in batches(numbered(100), 10, np.random.default_rng(0))]
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, second)
+
+
+def test_the_state_of_the_generator_does_not_depend_on_how_many_batches_are_taken():
+    states = []
+    for taken in (0, 1, 10):
+        random = np.random.default_rng(0)
+        epoch = batches(numbered(100), 10, random, flip=True)
+        for _ in range(taken):
+            next(epoch)
+        states.append(random.bit_generator.state)
+    assert states[0] == states[1] == states[2]
+
+
+def test_bytes_stay_bytes_and_the_set_is_not_copied_or_changed(backend, rng):
+    images, labels = rng.integers(0, 256, (50, 3, 4, 4), dtype=np.uint8), rng.integers(0, 10, 50)
+    data = tp.tensor(images, backend=backend).data, tp.tensor(labels, backend=backend).data
+    for batch, its_labels in batches(data, 20, np.random.default_rng(0), flip=True):
+        assert batch.dtype == np.uint8
+        assert tp.Tensor(batch).backend == tp.Tensor(its_labels).backend == backend
+        batch[...] = 0
+    np.testing.assert_array_equal(tp.Tensor(data[0]).numpy(), images)
+    if backend == "numpy":
+        batch, _ = next(batches(data, 20))
+        assert np.shares_memory(batch, data[0])
+
+
+def test_a_step_of_training_takes_a_batch(backend):
+    dataset = tp.data.load("shapes", split="test").first(100)
+    normalizer = tp.data.GlobalNormalizer((3, 32, 32)).fit(dataset.images)
+    net = tp.nn.Sequential(normalizer, *tp.nn.build("C(4,3,1,1)-P(8,8,0,max)-C(10,1,1,0)-P(4,4,0,avg)")).to(backend)
+    step = tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), 0.01))
+    losses = [float(step(*batch)) for batch in batches(dataset, 50, np.random.default_rng(0), flip=True)]
+    assert len(losses) == 2
+    assert np.isfinite(losses).all()
+
+
+def test_wrong_arguments_are_refused_at_once():
+    images, labels = numbered(10)
+    random = np.random.default_rng(0)
+    for data in [(images, labels[:9]), (images, labels[:, None]), (images.tolist(), labels), (images, labels.tolist())]:
+        with pytest.raises(tp.ShapeError, match=r"(?s)images of shape.*labels of shape.*\(N,\)"):
+            batches(data, 5)
+    with pytest.raises(ValueError, match="batch_size=0"):
+        batches((images, labels), 0)
+    with pytest.raises(ValueError, match=r"(?s)flip=True.*generator"):
+        batches((images, labels), 5, flip=True)
+    with pytest.raises(ValueError, match=r"(?s)flip=True.*width"):
+        batches((labels, labels), 5, random, flip=True)

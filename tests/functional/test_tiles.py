@@ -308,3 +308,14 @@ def test_integers_are_pooled_without_infinity(backend, dtype):
         y = F.max_pool2d(tp.tensor(x, backend=backend), kernel, 1, padding)
         assert y.dtype == x.dtype
         assert y.numpy()[0, 0, -1, -1] == x.max()
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_mixed_precision_is_that_of_the_finer_and_gradients_are_that_of_their_input(backend, rng, k):
+    x, w = rng.standard_normal((2, 32, 8, 8)), rng.standard_normal((32, 32, k, k))
+    for dtypes in (("f4", "f8"), ("f8", "f4")):
+        tx, tw = (leaf(a.astype(d), backend) for a, d in zip((x, w), dtypes, strict=True))
+        y = F.conv2d(tx, tw)
+        y.backward(y.detach())
+        assert [t.dtype.name for t in (y, tx.grad, tw.grad)] == ["float64", tx.dtype.name, tw.dtype.name]
+        np.testing.assert_allclose(y.numpy(), naive(x, w, (1, 1), (0, 0)), atol=1e-4)

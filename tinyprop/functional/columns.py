@@ -27,11 +27,11 @@ def _row_elements(window: Window, image: Shape) -> int:
 
 
 def convolve(x: Array, w: Array, window: Window) -> Array:
-    matrix, elements = _matrix(w), _row_elements(window, x.shape)
-    out = array_module(x).empty((x.shape[0], *window.output(x.shape), w.shape[0]), x.dtype)
+    xp, matrix, elements = array_module(x), _matrix(w), _row_elements(window, x.shape)
+    out = xp.empty((x.shape[0], *window.output(x.shape), w.shape[0]), xp.result_type(x, w))
     x = channels_last(x)
     for images in blocks(x, elements, ELEMENTS_AT_ONCE):
-        array_module(x).matmul(_rows(x[images], window), matrix, out=out[images].reshape(-1, w.shape[0]))
+        xp.matmul(_rows(x[images], window), matrix, out=out[images].reshape(-1, w.shape[0]))
     return channels_first(out)
 
 
@@ -41,8 +41,8 @@ def image_gradient(g: Array, w: Array, window: Window, image: Shape) -> Array:
         # As large an output as input: the gradient is the convolution of g with the kernels turned round, and
         # fetching pixels to a row is cheaper than sending them back (unless g has many more channels).
         return convolve(g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), window)
-    g = channels_last(g)
-    out = array_module(g).zeros((n, h, width, c), g.dtype)
+    g, xp = channels_last(g), array_module(g)
+    out = xp.zeros((n, h, width, c), xp.result_type(g, w))
     for images in blocks(g, _row_elements(window, image), ELEMENTS_AT_ONCE):
         rows = g[images].reshape(-1, o) @ matrix.T  # (N * places, kh * kw * C)
         parts = rows.reshape(-1, *g.shape[1:3], kh, kw, c)
@@ -55,8 +55,8 @@ def image_gradient(g: Array, w: Array, window: Window, image: Shape) -> Array:
 def kernel_gradient(x: Array, g: Array, window: Window, kernel: Shape) -> Array:
     o, c, kh, kw = kernel
     elements = _row_elements(window, x.shape)
-    x, g = channels_last(x), channels_last(g)
-    matrix = array_module(x).zeros((kh * kw * c, o), x.dtype)
+    x, g, xp = channels_last(x), channels_last(g), array_module(x)
+    matrix = xp.zeros((kh * kw * c, o), xp.result_type(x, g))
     for images in blocks(x, elements, ELEMENTS_AT_ONCE):
         matrix += _rows(x[images], window).T @ g[images].reshape(-1, o)
     return matrix.reshape(kh, kw, c, o).transpose(3, 2, 0, 1)

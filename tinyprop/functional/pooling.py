@@ -27,13 +27,12 @@ class Line:
     def reduce(self, ufunc: Any, x: Array, nothing: float) -> Array:
         """Put the elements of each window together: (N, H, W, C) -> the same with `places` on this axis."""
         order = sorted(range(len(self.whole)), key=lambda i: not self.whole[i])
-        if sum(self.whole) > 1:
+        if sum(self.whole) > 1:  # start from two elements of the kernel that all windows have
             a, b = (x[self.meetings[i][1]] for i in order[:2])
             out, order = ufunc(a, b), order[2:]
         else:
-            out = array_module(x).full(
-                (*x.shape[: self.axis], self.places, *x.shape[self.axis + 1 :]), nothing, x.dtype
-            )
+            shape = (*x.shape[: self.axis], self.places, *x.shape[self.axis + 1 :])
+            out = array_module(x).full(shape, nothing, x.dtype)
         for i in order:
             places, pixels = self.meetings[i]
             ufunc(out[places], x[pixels], out=out[places])

@@ -20,8 +20,8 @@ from .windows import Shape, Window, blocks, channels_first, channels_last
 # of small numbers, large and small in balance, lose the fewest digits.
 TILES = {3: (4, (0, 1, -1, 0.5, -2)), 5: (4, (0, 1, -1, 2, -2, 0.5, -0.5))}
 
-# Matrices of so many rows stay in the cache from the first step to the last, and BLAS libraries multiply small
-# matrices without copying them first: together a third of the time.
+# So many tiles stay in the cache from the first step to the last, and BLAS libraries multiply small matrices without
+# copying them first: together this saves a third of the time.
 TILES_AT_ONCE = 32
 
 
@@ -170,7 +170,7 @@ def kernel_gradient(x: Array, g: Array, window: Window, kernel: Shape) -> Array:
     grid = _Grid(window, x.shape, tiling)
     (o, c, kh, kw), xp = kernel, array_module(x)
     x, g = channels_last(x), channels_last(g)
-    total = part = None
+    total = part = None  # arrays (points, C, O): sums over short blocks also round less than one long sum
     for images in grid.blocks(x):
         pixels = grid.values_of_image(x[images]).transpose(1, 2, 0)  # (points, C, tiles)
         outputs = _swapped(grid.values_of_output(g[images]))  # (points, tiles, O)
@@ -179,6 +179,5 @@ def kernel_gradient(x: Array, g: Array, window: Window, kernel: Shape) -> Array:
             total, part = part, None
         else:
             total += part
-    return (
-        (tiling.weigh.T @ _swapped(total)).reshape(c, kh, kw, o).transpose(3, 0, 1, 2)
-    )  # (C, k * k, O) -> (O, C, k, k)
+    kernels = tiling.weigh.T @ _swapped(total)  # (C, k * k, O)
+    return kernels.reshape(c, kh, kw, o).transpose(3, 0, 1, 2)

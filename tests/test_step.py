@@ -131,3 +131,14 @@ def test_evaluation_is_that_of_the_whole_set_and_leaves_the_mode(backend, rng, t
     assert error == pytest.approx((expected.argmax(axis=1) != labels).mean())
     assert loss == pytest.approx(tp.functional.cross_entropy(tp.tensor(expected), labels).item(), rel=1e-4)
     assert [m.training for m in net][:2] == [False, True]
+
+
+def test_what_holds_outside_holds_in_the_threads(rng):
+    """exact_convolution() and no_grad() reach the workers: tiles would differ in the last digits."""
+    x, _ = batch(rng, 60)
+    net = nn.build("C(64,3,1,1)-C(64,3,1,1)-C(4,1,1,0)-P(8,8,0,avg)")
+    with tp.functional.exact_convolution():
+        exact, whole = logits(net, x, threads=2), logits(net, x, threads=1)
+    tiles = logits(net, x, threads=2)
+    assert np.abs(exact - whole).max() <= np.abs(exact - tiles).max()
+    assert (exact != tiles).any()

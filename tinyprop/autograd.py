@@ -2,9 +2,9 @@
 
 import inspect
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
@@ -19,20 +19,17 @@ Node: TypeAlias = Union["Op", Tensor]  # an op stands for its result; a tensor i
 Gradient: TypeAlias = Tensor | Callable[[], Tensor] | None
 
 
-class _State(threading.local):
-    recording = True
-
-
-_state = _State()
+_recording = ContextVar("recording", default=True)
 
 
 @contextmanager
 def recording(on: bool) -> Iterator[None]:
-    previous, _state.recording = _state.recording, on
+    """Build a graph inside the block, or do not."""
+    before = _recording.set(on)
     try:
         yield
     finally:
-        _state.recording = previous
+        _recording.reset(before)
 
 
 def no_grad() -> "_GeneratorContextManager[None]":
@@ -103,7 +100,7 @@ class Op:
         except (ValueError, IndexError) as error:
             got = ", ".join(str(a.shape) if is_array(a) else repr(a) for a in arrays)
             raise ShapeError(f"{type(self).__name__}({got})", str(error), self.hint) from None
-        if not (wanted and _state.recording):
+        if not (wanted and _recording.get()):
             return Tensor(out)
         self.parents = tuple(parents)
         self.shape, self.dtype = out.shape, out.dtype

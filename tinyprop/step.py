@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import reduce
 from typing import Any, TypeVar
 
@@ -40,8 +41,10 @@ class Workers:
         parts = [slice(start, start + size) for start in range(0, samples, size)]
         count = min(self.threads, len(parts))
         shares = [parts[len(parts) * i // count : len(parts) * (i + 1) // count] for i in range(count)]
+        contexts = [copy_context() for _ in shares]  # no_grad() and exact_convolution() hold in the threads, too
         with self.blas.limit(limits=1, user_api="blas"):
-            return reduce(merge, self.pool.map(lambda share: reduce(merge, map(work, share)), shares))
+            runs = self.pool.map(lambda c, share: c.run(reduce, merge, map(work, share)), contexts, shares)
+            return reduce(merge, runs)
 
 
 class TrainingStep:
@@ -117,6 +120,7 @@ def _array(labels: Any) -> Array:
     return labels if is_array(labels) else host_array(labels)
 
 
+@no_grad()
 def logits(model: Module, images: Array, threads: int | None = None) -> Array:
     """The outputs of a network in evaluation mode, without a graph, on all cores.
 
@@ -129,8 +133,7 @@ def logits(model: Module, images: Array, threads: int | None = None) -> Array:
     model.eval()
 
     def part(where: slice) -> list[Array]:
-        with no_grad():
-            return [model(Tensor(_there(images[where], home))).data]
+        return [model(Tensor(_there(images[where], home))).data]
 
     workers = Workers(threads or os.cpu_count() or 1 if is_host_array(home) else 1)
     parts = workers.map(part, len(images), lambda a, b: a + b)

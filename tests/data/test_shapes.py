@@ -30,6 +30,8 @@ def test_seeds_and_splits_give_other_pictures():
     assert not (first == second).all(axis=(1, 2, 3)).any()
     train, valid, test = (tp.data.load("shapes", split=split) for split in tp.data.SPLITS)
     assert (len(train), len(valid), len(test)) == (9_000, 1_000, 2_000)
+    assert tp.data.found("shapes")  # kept with the digest that is written down
+    assert tp.data.found("shapes", split="test")
     pictures = {image.tobytes() for part in (train, valid, test) for image in part.images}
     assert len(pictures) == 12_000
     assert (np.bincount(np.concatenate([train.labels, valid.labels])) == 1_000).all()

@@ -79,7 +79,7 @@ class NormProp(Module):
             return (self.activate(u + self.per_unit(self.beta)) - self.per_unit(c2)) / self.per_unit(c1)
         bias, shift = self.per_unit(self.beta / c1), self.per_unit(c2 / c1)
         if self.activation == "relu":
-            return F.shifted_relu(u, bias, shift)
+            return F.shifted_relu(u, bias, shift, overwrite=True)
         return self.activate(u + bias) - shift
 
     def activate(self, u: Tensor) -> Tensor:

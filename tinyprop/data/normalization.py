@@ -63,8 +63,9 @@ class GlobalNormalizer(Normalizer):
             squares = squares + ((chunk - chunk_mean) ** 2).sum(axis=0) + delta**2 * (count * len(chunk) / total)
             mean = mean + delta * (len(chunk) / total)
             count = total
-        self.mean.data[...] = mean
-        self.std.data[...] = _spread(Tensor(mean), Tensor(squares / count)).data
+        std = _spread(Tensor(mean), Tensor(squares / count)).data
+        for buffer, values in ((self.mean, mean), (self.std, std)):
+            buffer.data[...] = to_backend(values, buffer.backend)
         return self
 
     def forward(self, x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ change becomes 0.
 from typing import Any, Self
 
 from .. import functional as F
-from ..backend import Array, float64, is_array
+from ..backend import Array, float64, is_array, to_backend
 from ..errors import ShapeError
 from ..nn.layers import parameter
 from ..nn.module import Module

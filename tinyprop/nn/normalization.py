@@ -1,5 +1,6 @@
 """Layers that normalise: by the closed forms of Normalization Propagation, or by the statistics of a batch."""
 
+from functools import cache
 from typing import Any
 
 from .. import functional as F
@@ -12,6 +13,8 @@ from .module import Module
 HOMOGENEOUS = ("relu", "prelu", "leaky_relu", "abs", "identity")  # s(c x) = c s(x) for c > 0: a scale passes through
 RECTIFIERS = ("relu", "prelu", "leaky_relu", "elu", "gelu", "silu", "softplus")
 LEAST_SPREAD = 0.1
+
+standard_moments = cache(moments.gaussian)  # of activations without parameters, of N(0, 1): the same for every call
 
 
 class NormProp(Module):
@@ -58,7 +61,7 @@ class NormProp(Module):
         """c1 and c2: numbers, or tensors of one for each unit, differentiable in what is learnt."""
         params = {"a": self.a} if self.activation == "prelu" else {}
         if self.mode == "paper":
-            m = moments.gaussian(self.activation, **params)
+            m = moments.gaussian(self.activation, **params) if params else standard_moments(self.activation)
             return m.std, m.mean
         spread = abs(self.gamma)
         m = moments.gaussian(self.activation, self.beta, spread, **params)

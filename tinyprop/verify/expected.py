@@ -1,4 +1,4 @@
-"""The verdict that is expected of each claim, found once by derivation: `tinyprop verify` fails where it finds another."""
+"""The verdict that is expected of each claim: `tinyprop verify` fails where it finds another."""
 
 from .claim import APPROXIMATE, DOES_NOT_HOLD, EMPIRICAL, HOLDS, IN_EXPECTATION
 

@@ -19,7 +19,7 @@ from .closed_forms import (
     product_moments,
     spectrum_edges,
 )
-from .monte_carlo import Sampler, Tally
+from .monte_carlo import Estimate, Sampler, Tally
 from .networks import (
     gaussian,
     jacobian_rows,
@@ -33,7 +33,7 @@ from .networks import (
 
 claim = claims_of("jacobian")
 
-PRINTED = {"paper": 1.47, "rounding": 0.005}
+PRINTED, ROUNDING = 1.47, 0.005
 DEPTH = 9  # of the paper's network
 
 
@@ -51,7 +51,7 @@ def kernel_tally(mc: Sampler, rho: float) -> Tally:
 @claim("C12", "3.4", "The diagonal of E[J J^T] is 1.47.")
 def diagonal(mc: Sampler) -> Evidence:
     """Row i of J is W~_i/c1 where unit i is on, which it is half of the time: 1/(2 c1^2) = pi/(pi - 1), for any row."""
-    case = Case("E[J J^T]_ii", **PRINTED, exact=CHI, estimate=kernel_tally(mc, 0.5).mean())
+    case = Case("E[J J^T]_ii", PRINTED, CHI, kernel_tally(mc, 0.5).mean(), rounding=ROUNDING)
     return evidence("pi/(pi - 1), for any row", case)
 
 
@@ -91,7 +91,7 @@ def as_a_matrix(mc: Sampler) -> Evidence:
     low, high = 1.0 / (4.0 * C1 * C1), 5.0 / (4.0 * C1 * C1)
     return evidence(
         f"its trace is; the eigenvalues of a random square layer go from {low:.2f} to {high:.2f}",
-        Case("mean eigenvalue", **PRINTED, exact=CHI, estimate=tally.mean(), scatter=scatter),
+        Case("mean eigenvalue", PRINTED, CHI, tally.mean(), rounding=ROUNDING, scatter=scatter),
         Case("smallest eigenvalue, limit", 1.47, low, ends.mean(0), finite_size=0.05, judged=False),
         Case("largest eigenvalue, limit", 1.47, high, ends.mean(1), finite_size=0.05, judged=False),
     )
@@ -122,9 +122,10 @@ def nonzero(values: HostArray) -> HostArray:
 
 @claim("C15", "3.4", "The singular values of the Jacobian are 1.21.")
 def all_singular_values(mc: Sampler) -> Evidence:
-    """At one input half of the units are off, and their rows are 0. The other rows are random unit vectors over c1, also
-    given that they are on, so the nonzero singular values fill (1/c1) [1 - sqrt(m/2n), 1 + sqrt(m/2n)], after Marchenko
-    and Pastur. With orthogonal rows they are 0 or 1/c1 = 1.713. None is near 1.21: that is their root mean square.
+    """At one input half of the units are off, and their rows are 0. The other rows are random unit vectors over c1,
+    also given that they are on, so the nonzero singular values fill (1/c1) [1 - sqrt(m/2n), 1 + sqrt(m/2n)], after
+    Marchenko and Pastur. With orthogonal rows they are 0 or 1/c1 = 1.713. None is near 1.21: that is their root
+    mean square.
     """
     shapes = {"square": (384, 384), "wide": (256, 512), "tall": (512, 256), "conv": (16, 16)}
     cases = []
@@ -134,12 +135,14 @@ def all_singular_values(mc: Sampler) -> Evidence:
             units, inputs = shapes[name]
             values = conv_spectrum(random, inputs, units, 5) if name == "conv" else spectrum(random, units, inputs)
             some = nonzero(values)
-            return np.array([[some[0]], [some[-1]], [1.0 - len(some) / len(values)], [np.mean(values**2)]])
+            outputs = units * 25 if name == "conv" else units
+            return np.array([[some[0]], [some[-1]], [1.0 - len(some) / len(values)], [np.sum(values**2) / outputs]])
 
         tally = mc.tally(f"spectrum {name}", draw, samples=8, cost=200_000, block=1)
         low, high = spectrum_edges(units, inputs)
         square, size = name == "square", 0.05 if name != "conv" else 0.1
         cases.append(Case(f"largest, {name}", 1.21, high, tally.mean(), finite_size=size, judged=square))
+        cases.append(Case(f"mean square over rows, {name}", 1.47, CHI, tally.mean(3), judged=False))
         if square:
             cases.append(Case("smallest but 0, square", 1.21, low, tally.mean(1), finite_size=0.15))
             cases.append(Case("part that is 0, square", 0.0, 0.5, tally.mean(2)))
@@ -155,8 +158,9 @@ def all_singular_values(mc: Sampler) -> Evidence:
 
 @claim("C16", "3.4", "A layer multiplies the mean square by 1.47.")
 def mean_square_gain(mc: Sampler) -> Evidence:
-    """The squared Frobenius norm of J is the number of active units over c1^2: m pi/(pi - 1) on average, with a relative
-    standard deviation of 1/sqrt(m). For each input coordinate that is 1.47 m/n: 1.47 for square layers only.
+    """The squared Frobenius norm of J is the number of active units over c1^2: m pi/(pi - 1) on average, with a
+    relative standard deviation of 1/sqrt(m). For each input coordinate that is 1.47 m/n: 1.47 for square layers
+    only.
     """
     cases = []
     for units, inputs in ((64, 64), (128, 64)):
@@ -169,9 +173,10 @@ def mean_square_gain(mc: Sampler) -> Evidence:
             return np.array(gains)
 
         tally = mc.tally(f"gain {units}", draw, samples=400, cost=1000, block=10)
-        what, exact = f"gain of {units} x {inputs}", CHI * units / inputs
+        what, exact, square = f"gain of {units} x {inputs}", CHI * units / inputs, units == inputs
         scatter = 1.0 / math.sqrt(units)
-        cases.append(Case(what, **PRINTED, exact=exact, estimate=tally.mean(), scatter=scatter, judged=units == inputs))
+        case = Case(what, PRINTED, exact, tally.mean(), rounding=ROUNDING, scatter=scatter, judged=square)
+        cases.append(case)
     return evidence("on average, for square layers; a layer of m units and n inputs has 1.47 m/n", *cases)
 
 
@@ -189,10 +194,14 @@ def product_tally(mc: Sampler, width: int, depth: int, gamma: float, samples: in
     return mc.tally(f"product {width} {depth} {gamma:.4f}", draw, samples, cost=1000 * depth, block=8)
 
 
+def scaled(estimate: Estimate, factor: float) -> Estimate:
+    return Estimate(factor * estimate.value, factor * estimate.standard_error, estimate.samples)
+
+
 @claim("C17", "3.4", "Gradients neither explode nor vanish in deep networks (gamma = 1).")
 def exploding(mc: Sampler) -> Evidence:
-    """Given which units are on, their rows are still independent and isotropic. So gains multiply exactly, at any width:
-    E |J_L .. J_1|^2 / n = (pi/(pi - 1))^L.
+    """Given which units are on, their rows are still independent and isotropic. So gains multiply exactly, at any
+    width: E |J_L .. J_1|^2 / n = (pi/(pi - 1))^L.
     """
     tally = product_tally(mc, 32, DEPTH, 1.0, samples=600)
     fifty = CHI**50
@@ -205,12 +214,12 @@ def exploding(mc: Sampler) -> Evidence:
 
 @claim("C18", "3.4", "Dynamical isometry is approximately achieved.")
 def isometry(mc: Sampler) -> Evidence:
-    """Isometry would make tr(G^2)/n equal to (tr G/n)^2. But its ratio to chi^(2L) tends to 1 + 2L for wide layers, and a
-    recursion in L gives it exactly for every width: the spectrum of the product spreads with every layer.
+    """Isometry would make tr(G^2)/n equal to (tr G/n)^2. But its ratio to chi^(2L) tends to 1 + 2L for wide layers,
+    and a recursion in L gives it exactly for every width: the spectrum of the product spreads with every layer.
     """
     width = 32
     tally = product_tally(mc, width, 3, 1.0, samples=1500)
-    estimate = tally.function(lambda means: means[1] / CHI**6)
+    estimate = scaled(tally.mean(1), CHI**-6)
     deep = product_moments(64, DEPTH).second
     return evidence(
         f"the spread of squared singular values grows like 1 + 2L: {deep:.1f} for 9 layers of 64",

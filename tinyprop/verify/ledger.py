@@ -1,7 +1,10 @@
 """The ledger of claims, and running them."""
 
 from collections.abc import Callable, Collection
+from functools import partial
 
+from ..backend import default_backend, generator, manual_seed, use_backend
+from ..errors import explain
 from . import (  # each of these enters its claims
     canonical_claims,
     depth_claims,
@@ -11,8 +14,6 @@ from . import (  # each of these enters its claims
     pooling_claims,
     training_claims,
 )
-from ..backend import default_backend, generator, manual_seed, use_backend
-from ..errors import explain
 from .claim import LEDGER, Claim, Result
 from .expected import EXPECTED
 from .monte_carlo import Sampler
@@ -55,13 +56,13 @@ def run(
     backend: str | None = None,
     until: float | None = None,
     threads: int | None = None,
-    progress: Callable[[str, float], None] = lambda name, part: None,
+    progress: Callable[[str, float], None] = lambda id, part: None,
 ) -> list[Result]:
     """Settle the claims of these ids, or all of them.
 
     `samples` is the number of plain samples for each estimate (a random network counts as as many as it costs, and at
     least a few are drawn); `until` is a standard error to reach instead. The answer depends on the seed only, not on
-    the number of threads. `progress` is called with a claim's id and the part of its samples that is done.
+    the number of threads. `progress` is told the claim at work and the part of its samples that is done.
 
     >>> (result,) = tp.verify.run(["C01"], samples=10_000)
     >>> result.verdict, round(result.exact, 6), result.samples
@@ -69,21 +70,15 @@ def run(
     """
     backend = backend or default_backend()
     picked = chosen(ids)
+    sampler = Sampler(samples, until, seed, threads if backend == "numpy" else 1)  # a GPU takes one thread
     results = []
     before = generator().bit_generator.state
     try:
         with use_backend(backend):
             for claim in picked:
-                progress(claim.id, 0.0)
-                mc = Sampler(
-                    samples,
-                    until,
-                    seed,
-                    threads if backend == "numpy" else 1,  # a GPU takes one thread
-                    lambda name, part, id=claim.id: progress(id, part),
-                )
-                results.append(claim.settle(mc, EXPECTED[claim.id]))
-                progress(claim.id, 1.0)
+                sampler.progress = partial(progress, claim.id)
+                sampler.progress(0.0)
+                results.append(claim.settle(sampler, EXPECTED[claim.id]))
     finally:  # the generator of weights and masks goes on as if nothing had been drawn from it
         manual_seed(0)
         generator().bit_generator.state = before

@@ -1,6 +1,7 @@
-"""Claims on the moments of activations: Remarks 1 and 2, other activations, and what a rectifier does to correlations."""
+"""Claims on the moments of activations: Remarks 1 and 2, other activations, what ReLU does to correlations."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ..nn.layers import ACTIVATIONS
 from ..tensor import tensor
 from .claim import Case, Evidence, claims_of, evidence
 from .closed_forms import C1, C2, PAPER_GAMMA, correlation_after_relu, normal_grid
-from .monte_carlo import Sampler, Tally
+from .monte_carlo import Draw, Estimate, Sampler, Tally
 from .networks import gaussian, layer_with, rows_at_cosine
 
 claim = claims_of("moments")
@@ -19,15 +20,15 @@ claim = claims_of("moments")
 NFNETS_RELU = 1.7139588594436646  # 1/c1 as sampled by Brock et al. (2021)
 
 
-def relu_tally(mc: Sampler) -> Tally:
-    return mc.tally("relu", lambda random, count: F.relu(gaussian(random, count)).data, samples=4_000_000)
+def relu_tally(mc: Sampler, watch: Callable[[Tally], Estimate]) -> Tally:
+    return mc.tally("relu", lambda random, n: F.relu(gaussian(random, n)).data, samples=4_000_000, watch=watch)
 
 
 @claim("C01", "3.2, Remark 1", "max(0, X) of a standard normal X has mean 1/sqrt(2 pi).")
 def relu_mean(mc: Sampler) -> Evidence:
     """Half of the mass is at 0, the other half is |X|: E max(0, X) = E|X| / 2 = sqrt(2/pi) / 2."""
     exact = moments.gaussian("relu").mean
-    case = Case("E max(0, X)", 1.0 / math.sqrt(2.0 * math.pi), exact, relu_tally(mc).mean())
+    case = Case("E max(0, X)", 1.0 / math.sqrt(2.0 * math.pi), exact, relu_tally(mc, Tally.mean).mean())
     return evidence("half of the mean of |X|", case)
 
 
@@ -35,12 +36,12 @@ def relu_mean(mc: Sampler) -> Evidence:
 def relu_variance(mc: Sampler) -> Evidence:
     """E max(0, X)^2 = E X^2 / 2 = 1/2; less the squared mean 1/(2 pi)."""
     exact = moments.gaussian("relu").std ** 2
-    case = Case("Var max(0, X)", (1.0 - 1.0 / math.pi) / 2.0, exact, relu_tally(mc).variance())
+    case = Case("Var max(0, X)", (1.0 - 1.0 / math.pi) / 2.0, exact, relu_tally(mc, Tally.variance).variance())
     return evidence("1/2 less the squared mean", case)
 
 
-def prelu_tally(mc: Sampler, a: float) -> Tally:
-    return mc.tally(f"prelu {a}", lambda random, count: F.prelu(gaussian(random, count), a).data, samples=1_000_000)
+def prelu_tally(mc: Sampler, a: float, watch: Callable[[Tally], Estimate]) -> Tally:
+    return mc.tally(f"prelu {a}", lambda random, n: F.prelu(gaussian(random, n), a).data, 1_000_000, watch=watch)
 
 
 @claim("C03", "4.6, Remark 2", "PReLU_a(X) has mean (1 - a)/sqrt(2 pi).")
@@ -51,7 +52,7 @@ def prelu_mean(mc: Sampler) -> Evidence:
             f"mean at a = {a:g}",
             (1.0 - a) / math.sqrt(2.0 * math.pi),
             moments.gaussian("prelu", a=a).mean,
-            prelu_tally(mc, a).mean(),
+            prelu_tally(mc, a, Tally.mean).mean(),
         )
         for a in (-2.0, 0.25, 3.0)
     ]
@@ -66,7 +67,7 @@ def prelu_variance(mc: Sampler) -> Evidence:
             f"variance at a = {a:g}",
             ((1.0 + a * a) - (1.0 - a) ** 2 / math.pi) / 2.0,
             moments.gaussian("prelu", a=a).std ** 2,
-            prelu_tally(mc, a).variance(),
+            prelu_tally(mc, a, Tally.variance).variance(),
         )
         for a in (-2.0, -1.0, 0.25, 3.0)
     ]
@@ -115,13 +116,18 @@ def any_activation(mc: Sampler) -> Evidence:
     cases = []
     for name in sorted(ACTIVATIONS, key=lambda name: name != "tanh"):
         layer = layer_with([[1.0]], activation=name, gamma=1.0)
+        tally = mc.tally(f"layer {name}", unit_output(layer), samples=200_000, watch=Tally.variance)
         out = _in_float64(layer, z)
-        tally = mc.tally(f"layer {name}", lambda random, n, f=layer: f(gaussian(random, n, 1)).data[:, 0], 200_000)
         cases.append(Case(f"Var o, {name}", 1.0, float(weights @ out**2), tally.variance()))
         cases.append(Case(f"E o, {name}", 0.0, float(weights @ out), tally.mean()))
     shrunk = float(weights @ _in_float64(layer_with([[1.0]], gamma=PAPER_GAMMA), z) ** 2)
     aside = Case("E o^2, ReLU at gamma = 1/1.21", 1.0, shrunk, judged=False)
     return evidence(f"at gamma = 1, beta = 0 only: ReLU at 1/1.21 has E o^2 = {shrunk:.3f}", *cases, aside)
+
+
+def unit_output(layer: NormPropLinear) -> Draw:
+    """Draws the output of a layer of one unit and one standard normal input."""
+    return lambda random, count: layer(gaussian(random, count, 1)).data[:, 0]
 
 
 def _in_float64(layer: NormPropLinear, z: np.ndarray) -> np.ndarray:
@@ -134,7 +140,7 @@ def by_simulation(mc: Sampler) -> Evidence:
     0.006 for ReLU, with 24 quadrature nodes on a few panels it is rounding. NFNets ship the sampled 1/c1 = 1.71396.
     """
     exact = moments.gaussian("tanh")
-    tally = mc.tally("tanh", lambda random, count: F.tanh(gaussian(random, count)).data, samples=1_000_000)
+    tally = mc.tally("tanh", lambda random, count: F.tanh(gaussian(random, count)).data, 1_000_000, watch=Tally.std)
     off = NFNETS_RELU * C1 - 1.0
     return evidence(
         f"to c1/sqrt(N); quadrature is exact. NFNets' sampled 1/c1 of ReLU is {off:.3%} off",
@@ -159,8 +165,8 @@ EXCESS = {"uniform": -1.2, "laplace": 3.0}  # excess kurtosis
 
 @claim("C37", "3.1", "Data and pre-activations are Gaussian, so ReLU's mean is 1/sqrt(2 pi).")
 def not_gaussian(mc: Sampler) -> Evidence:
-    """A filter that looks at one pixel passes that pixel's law on: E max(0, x) = E|x|/2. A dense filter of n weights sums
-    it away: to leading order E = c2 (1 - kurtosis / (8 (n + 2))), the central limit theorem at work.
+    """A filter that looks at one pixel passes that pixel's law on: E max(0, x) = E|x|/2. A dense filter of n
+    weights sums it away: to leading order E = c2 (1 - kurtosis / (8 (n + 2))), the central limit theorem at work.
     """
     inputs, cases = 27, []
     for kind, exact in ONE_HOT.items():
@@ -183,4 +189,3 @@ def not_gaussian(mc: Sampler) -> Evidence:
         exact = C2 * (1.0 - kurtosis / (8.0 * (inputs + 2.0)))
         cases.append(Case(f"{inputs} pixels, {kind}", C2, exact, tally.mean(), finite_size=0.005))
     return evidence(f"{cases[0].error:.1%} off for one uniform pixel, {cases[3].error:.1%} for 27", *cases)
-

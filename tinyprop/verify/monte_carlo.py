@@ -8,7 +8,7 @@ for any number of threads, and memory does not grow with the number of samples.
 import math
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -75,8 +75,8 @@ def student_quantile(confidence: float, freedom: int) -> float:
 class Tally:
     """What stays of samples of k quantities: count, means (k,), co-moments (k, k), third and fourth moments (k,).
 
-    Moments are sums of powers of deviations from the mean. Two tallies are added by the formulas of Chan, Golub and
-    LeVeque (1979) and Pébay (2008), in which nothing large cancels.
+    Moments are sums of powers of deviations from the mean. Tallies are merged by the formulas of Chan, Golub and
+    LeVeque (1979) and Pébay (2008), in which nothing large cancels: each part's deviations are moved to the new mean.
     """
 
     count: int
@@ -86,32 +86,30 @@ class Tally:
     fourths: HostArray
 
     @classmethod
-    def of(cls, values: Array) -> "Tally":
-        """The tally of one block, (count,) or (k, count)."""
+    def of(cls, values: Array, overwrite: bool = False) -> "Tally":
+        """The tally of one block, (count,) or (k, count). To overwrite the values saves memory, and so time."""
         block = np.atleast_2d(to_numpy(values))
-        means = block.mean(axis=1)
-        away = block - means[:, None]
+        count = block.shape[1]
+        means = np.add.reduce(block, axis=1) / count
+        away = np.subtract(block, means[:, None], out=block if overwrite else None)
         squares = away * away
         sums = (away @ away.T, np.vecdot(squares, away), np.vecdot(squares, squares))
-        return cls(block.shape[1], means.astype(np.float64), *(s.astype(np.float64) for s in sums))
+        return cls(count, means.astype(np.float64), *(s.astype(np.float64) for s in sums))
 
-    def __add__(self, other: "Tally") -> "Tally":
-        a, b = float(self.count), float(other.count)
-        n, step = a + b, other.means - self.means
-        mine, theirs = self.variance_sums(), other.variance_sums()
-        return Tally(
-            self.count + other.count,
-            self.means + step * (b / n),
-            self.products + other.products + np.outer(step, step) * (a * b / n),
-            self.cubes
-            + other.cubes
-            + step**3 * (a * b * (a - b) / n**2)
-            + 3.0 * step * (a * theirs - b * mine) / n,
-            self.fourths
-            + other.fourths
-            + step**4 * (a * b * (a * a - a * b + b * b) / n**3)
-            + 6.0 * step**2 * (a * a * theirs + b * b * mine) / n**2
-            + 4.0 * step * (a * other.cubes - b * self.cubes) / n,
+    @classmethod
+    def merged(cls, parts: Sequence["Tally"]) -> "Tally":
+        counts = np.array([part.count for part in parts], np.float64)[:, None]
+        means, cubes, fourths = (np.stack([getattr(p, name) for p in parts]) for name in ("means", "cubes", "fourths"))
+        squares = np.stack([part.variance_sums() for part in parts])
+        count = sum(part.count for part in parts)
+        mean = means[0] + (counts * (means - means[0])).sum(axis=0) / count
+        step = means - mean
+        return cls(
+            count,
+            mean,
+            np.sum([part.products for part in parts], axis=0) + (counts * step).T @ step,
+            (cubes + step * (3.0 * squares + counts * step**2)).sum(axis=0),
+            (fourths + step * (4.0 * cubes + step * (6.0 * squares + counts * step**2))).sum(axis=0),
         )
 
     def variance_sums(self) -> HostArray:
@@ -141,7 +139,9 @@ class Tally:
         shifts = np.diag(steps)
         pairs = [(f(self.means + shift), f(self.means - shift)) for shift in shifts]
         slopes = np.array([(up - down) / (2.0 * h) if h else 0.0 for (up, down), h in zip(pairs, steps, strict=True)])
-        return Estimate(f(self.means), math.sqrt(max(slopes @ self.covariance() @ slopes, 0.0) / self.count), self.count)
+        return Estimate(
+            f(self.means), math.sqrt(max(slopes @ self.covariance() @ slopes, 0.0) / self.count), self.count
+        )
 
 
 class Sampler:
@@ -159,14 +159,13 @@ class Sampler:
         until: float | None = None,
         seed: int = 0,
         threads: int | None = None,
-        progress: Callable[[str, float], None] = lambda name, part: None,
     ):
         for name, value in {"samples": samples, "until": until}.items():
             if value is not None and not value > 0:
                 raise ValueError(explain(f"{name}={value}", "it is a number above 0", f"{name}=1000"))
         self.samples, self.until, self.seed = samples, until, seed
         self.threads = threads or os.cpu_count() or 1
-        self.progress = progress
+        self.progress: Callable[[float], None] = lambda part: None  # told which part of the tasks is done
 
     def tally(
         self,
@@ -191,7 +190,7 @@ class Sampler:
             wanted = total.count * min(MOST_GROWTH, 1.05 * (error / self.until) ** 2)
             first = -(-total.count // per_task)
             more = max(1, math.ceil(wanted / per_task) - first) * per_task
-            total += self._tasks(name, draw, first, more, block, per_task, threads)
+            total = Tally.merged([total, self._tasks(name, draw, first, more, block, per_task, threads)])
         return total
 
     def _tasks(
@@ -202,11 +201,9 @@ class Sampler:
         def task(number: int) -> Tally:
             key = (zlib.crc32(name.encode()), first + number)
             random = np.random.Generator(np.random.SFC64(np.random.SeedSequence(self.seed, spawn_key=key)))
-            left = min(per_task, count - number * per_task)
-            total = Tally.of(draw(random, min(block, left)))
-            while total.count < left:
-                total += Tally.of(draw(random, min(block, left - total.count)))
-            return total
+            stop = min(per_task, count - number * per_task)
+            starts = range(0, stop, block)
+            return Tally.merged([Tally.of(draw(random, min(block, stop - i)), overwrite=True) for i in starts])
 
         tasks = -(-count // per_task)
         with threadpool_limits(1, "blas"):
@@ -215,8 +212,8 @@ class Sampler:
                 results = pool.map(task, range(tasks))
                 total = next(results)
                 for done, result in enumerate(results, start=2):
-                    self.progress(name, done / tasks)
-                    total += result
+                    self.progress(done / tasks)
+                    total = Tally.merged([total, result])
             finally:
                 pool.shutdown(cancel_futures=True)
         return total

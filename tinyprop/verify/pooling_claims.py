@@ -1,16 +1,16 @@
 """Claims on convolutional networks: pooling, padding, and the paper's architecture."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from ..autograd import no_grad
 from ..backend import Array, HostArray
 from ..nn import NIN, AvgPool2d, MaxPool2d, Module, NormPropConv2d, build
-
-from .claim import Case, Evidence, claims_of, evidence
+from .claim import Case, Evidence, claims_of, computed, evidence
 from .closed_forms import C1, C2, avg_pool_std, max_pool
-from .monte_carlo import Sampler, Tally
+from .monte_carlo import Estimate, Sampler, Tally
 from .networks import gaussian
 
 claim = claims_of("pooling")
@@ -26,7 +26,7 @@ def one_filter() -> NormPropConv2d:
     return layer
 
 
-def pooled_tally(mc: Sampler, pool: Module, rho: float, samples: int = 60_000) -> Tally:
+def pooled_tally(mc: Sampler, pool: Module, rho: float, watch: Callable[[Tally], Estimate] = Tally.mean) -> Tally:
     """3 x 3 pools of normalised units whose pre-activations have correlation rho."""
     layer = one_filter()
 
@@ -36,7 +36,7 @@ def pooled_tally(mc: Sampler, pool: Module, rho: float, samples: int = 60_000) -
             return pool(layer(own * math.sqrt(1.0 - rho) + common * math.sqrt(rho))).data.reshape(-1)
 
     name = f"{type(pool).__name__} {rho}"
-    return mc.tally(name, draw, samples, cost=WINDOW + 1, block=4096)
+    return mc.tally(name, draw, samples=60_000, cost=WINDOW + 1, block=4096, watch=watch)
 
 
 @claim("C23", "3.2", "Max-pooling does not affect the statistics significantly, as the pooled units are correlated.")
@@ -58,10 +58,12 @@ def max_pooling(mc: Sampler) -> Evidence:
 
 @claim("C24", "3.2", "Average-pooling does not affect the statistics significantly.")
 def average_pooling(mc: Sampler) -> Evidence:
-    """The mean stays. The variance of an average of k units is (1 + (k - 1) R(rho))/k with R the correlation after ReLU."""
+    """The mean stays. The variance of an average of k units is (1 + (k - 1) R(rho))/k with R the correlation after
+    ReLU.
+    """
     cases = []
     for rho in sorted(CORRELATIONS):
-        tally = pooled_tally(mc, AvgPool2d(3), rho)
+        tally = pooled_tally(mc, AvgPool2d(3), rho, Tally.std)
         cases.append(Case(f"std after average-pooling, rho = {rho:g}", 1.0, avg_pool_std(WINDOW, rho), tally.std()))
         cases.append(Case(f"mean after average-pooling, rho = {rho:g}", 0.0, 0.0, tally.mean()))
     reason = f"the mean stays, the deviation falls to {cases[0].exact:.2f} at rho = 0.5, {cases[2].exact:.2f} at 0.9"
@@ -93,8 +95,8 @@ def architecture(mc: Sampler) -> Evidence:
     *maps, classes = sizes
     return evidence(
         f"sizes {', '.join(map(str, maps))}",
-        Case("size of the last map", 1.0, float(maps[-1])),
-        Case("classes", 10.0, float(classes)),
+        Case("size of the last map", 1.0, 1.0, computed(maps[-1])),
+        Case("classes", 10.0, 10.0, computed(classes)),
     )
 
 
@@ -120,5 +122,3 @@ def padded_border(mc: Sampler) -> Evidence:
         Case("mean over the map", 0.0, mean, tally.mean(0)),
         Case("second moment over the map", 1.0, 1.0 - new + new * (C2 / C1) ** 2, tally.mean(1)),
     )
-
-

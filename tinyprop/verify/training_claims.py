@@ -2,6 +2,7 @@
 that only training can settle."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ..errors import ShapeError
 from ..nn import BatchNorm, Dropout, Module, NormPropLinear, Sequential
 from ..optim import SGD, normalize_weights
 from ..tensor import Tensor, tensor
-from .claim import Case, Evidence, claims_of, evidence
+from .claim import Case, Evidence, claims_of, computed, evidence
 from .closed_forms import C1, C2
 from .monte_carlo import Sampler, Tally
 from .networks import gaussian, layer_with
@@ -23,8 +24,7 @@ claim = claims_of("training")
 
 def small_network(random: np.random.Generator, *widths: int) -> Sequential:
     """A NormProp network in float64, so that what is equal is equal to 15 digits."""
-    pairs = zip(widths[:-1], widths[1:], strict=True)
-    layers = [layer_with(random.standard_normal((units, inputs))) for inputs, units in pairs]
+    layers = [layer_with(random.standard_normal((units, inputs))) for inputs, units in pairwise(widths)]
     return Sequential(*layers).to(dtype="float64")
 
 
@@ -54,16 +54,16 @@ def scale_is_free(mc: Sampler) -> Evidence:
     turned = largest_difference(network(x), before)
     return evidence(
         f"for positive factors; a negative one changes the output by up to {turned:.1f}",
-        Case("change of output, weights times 7", 0.0, scaled),
-        Case("change of output, weights times -7", 0.0, turned, judged=False),
+        Case("change of output, weights times 7", 0.0, 0.0, computed(scaled)),
+        Case("change of output, weights times -7", 0.0, None, computed(turned), judged=False),
     )
 
 
 @claim("C27", "4.4", "Constraining weights to unit length only removes a redundant parameter.")
 def constraint_is_free(mc: Sampler) -> Evidence:
-    """f(c w) = f(w) for all c > 0 has the gradient (1/c) grad f(w), at right angles to w. So the same learning rate turns
-    a long vector less, by 1/|w|^2 in angle, and every step makes it longer: unconstrained, the rate decays by itself.
-    The constraint pins it.
+    """f(c w) = f(w) for all c > 0 has the gradient (1/c) grad f(w), at right angles to w. So the same learning rate
+    turns a long vector less, by 1/|w|^2 in angle, and every step makes it longer: unconstrained, the rate decays by
+    itself. The constraint pins it.
     """
     random = np.random.default_rng(mc.seed)
     network, x, weights = small_network(random, 6, 8, 5), batch(random, 20, 6), batch(random, 20, 5)
@@ -82,8 +82,8 @@ def constraint_is_free(mc: Sampler) -> Evidence:
     ratio = float(np.linalg.norm(slope()) / np.linalg.norm(before))
     return evidence(
         "the function keeps, the optimisation does not: the effective learning rate is that over |w|^2",
-        Case("gradient at 2w / gradient at w", 1.0, ratio),
-        Case("part of the gradient along w", 0.0, along),
+        Case("gradient at 2w / gradient at w", 1.0, 0.5, computed(ratio)),
+        Case("part of the gradient along w", 0.0, 0.0, computed(along)),
     )
 
 
@@ -111,9 +111,9 @@ def decay_is_a_rate(mc: Sampler) -> Evidence:
     gap = float(abs(trained(rate, decay, 0.0) - trained(other_rate, 0.0, 0.0)).max())
     moving = float(abs(trained(rate, decay, momentum_too) - trained(other_rate, 0.0, momentum_too)).max())
     return evidence(
-        "on constrained weights it is a larger learning rate, no more; it can act on gamma and beta",
-        Case("what decay adds to a learning rate", 0.0, gap, relation="differs"),
-        Case("the same with momentum 0.9", 0.0, moving, judged=False),
+        f"on constrained weights it is a larger learning rate (with momentum: up to {moving:.0e}), no more",
+        Case("what decay adds to a learning rate", 0.0, 0.0, computed(gap), "differs"),
+        Case("the same with momentum 0.9", 0.0, None, computed(moving), judged=False),
     )
 
 
@@ -124,7 +124,8 @@ def start_scale(mc: Sampler) -> Evidence:
     network, x = small_network(random, 6, 8, 8, 5), batch(random, 20, 6)
     before = network(x)
     scale_weights(network, 10.0)
-    return evidence("only directions matter", Case("change of output", 0.0, largest_difference(network(x), before)))
+    case = Case("change of output", 0.0, 0.0, computed(largest_difference(network(x), before)))
+    return evidence("only directions matter", case)
 
 
 @claim("C32", "4.1, 5.4", "With global data normalisation, NormProp trains with batches of one sample.")
@@ -133,13 +134,14 @@ def single_samples(mc: Sampler) -> Evidence:
     random = np.random.default_rng(mc.seed)
     network, x = small_network(random, 6, 8, 5), batch(random, 20, 6)
     alone = F.concatenate([network(x[i : i + 1]) for i in range(20)], axis=0)
-    return evidence("every sample by itself", Case("alone less in a batch", 0.0, largest_difference(alone, network(x))))
+    case = Case("alone less in a batch", 0.0, 0.0, computed(largest_difference(alone, network(x))))
+    return evidence("every sample goes through the network by itself", case)
 
 
 @claim("C33", "1", "BN is inapplicable with batch size 1.")
 def single_samples_bn(mc: Sampler) -> Evidence:
-    """One number has no spread: a fully connected BN layer divides 0 by 0. A convolutional one takes its statistics over
-    the places of the map as well, and has H W of them in a single image.
+    """One number has no spread: a fully connected BN layer divides 0 by 0. A convolutional one takes its statistics
+    over the places of the map as well, and has H W of them in a single image.
     """
 
     def works(*shape: int) -> float:
@@ -151,8 +153,8 @@ def single_samples_bn(mc: Sampler) -> Evidence:
 
     return evidence(
         "true for fully connected layers; convolutional ones have the places of a map to average over",
-        Case("applicable to (1, 8, 4, 4)", 0.0, works(1, 8, 4, 4)),
-        Case("applicable to (1, 8)", 0.0, works(1, 8)),
+        Case("applicable to (1, 8, 4, 4)", 0.0, 1.0, computed(works(1, 8, 4, 4))),
+        Case("applicable to (1, 8)", 0.0, 0.0, computed(works(1, 8))),
     )
 
 
@@ -185,7 +187,7 @@ def range_is_free(mc: Sampler) -> Evidence:
         return GlobalNormalizer((5,)).to(dtype="float64").fit(array)(Tensor(array))
 
     gap = largest_difference(normalised(255.0 * x + 128.0), normalised(x))
-    return evidence("x and 255 x + 128 become the same", Case("difference", 0.0, gap))
+    return evidence("x and 255 x + 128 become the same", Case("difference", 0.0, 0.0, computed(gap)))
 
 
 @claim("C36", "4.4", "Dropout changes the distribution of the output of a layer.")
@@ -203,7 +205,7 @@ def dropout(mc: Sampler) -> Evidence:
             after, before = drop(out), (drop(out * C1 + C2) - C2) / C1
         return np.stack([after.numpy()[:, 0], before.numpy()[:, 0]])
 
-    tally: Tally = mc.tally("dropout", draw, samples=400_000, watch=Tally.variance, threads=1)
+    tally = mc.tally("dropout", draw, samples=400_000, watch=Tally.variance, threads=1)
     unnormalised = (1.0 / (2.0 * keep) - C2**2) / C1**2
     return evidence(
         f"at p = 1/2 the variance is {1.0 / keep:g} after the normalisation, {unnormalised:.2f} if dropped before it",
@@ -232,8 +234,8 @@ def significance(ours: float, theirs: float, images: int) -> float:
 
 @claim("C42", "5.5", "NormProp is better than BN, or competitive, on all data sets.")
 def better_than_bn(mc: Sampler) -> Evidence:
-    """Training settles it: `tinyprop reproduce results`. What the printed errors themselves can show is their distance in
-    standard errors of a binomial count; the variance over seeds, which is not printed, comes on top.
+    """Training settles it: `tinyprop reproduce results`. What the printed errors themselves can show is their
+    distance in standard errors of a binomial count; the variance over seeds, which is not printed, comes on top.
     """
     z = {name: significance(ours, bn, images) for name, (ours, bn, _, images) in TABLE.items()}
     clear = sum(value > SIGNIFICANT for value in z.values())

@@ -50,7 +50,7 @@ def test_the_engine_is_small():
 
 ROOMS = [
     "errors", "backend", "special", "tensor", "autograd", "functional", "gradcheck", "draw", "quadrature",
-    "moment_rules", "moments", "nn", "optim", "saving", "data", "train", "plots", "cli",
+    "moment_rules", "moments", "nn", "optim", "saving", "data", "train", "plots", "verify", "cli",
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from .autograd import no_grad
 from .backend import HostArray, new_generator
 from .errors import BackendError
 from .tensor import Tensor, tensor
+from .verify import command as verify
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo_parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for the picture (%(default)s)")
     demo_parser.add_argument("--steps", type=int, default=600, help="gradient steps (%(default)s)")
     demo_parser.set_defaults(run=demo)
+    verify.add_parser(commands)
     options = parser.parse_args(arguments)
     try:
         return int(options.run(options))

@@ -189,7 +189,7 @@ def first_layer(mc: Sampler) -> Evidence:
     tally = mc.tally("filters", draw, samples=20_000, cost=20, block=250)
     low, high = np.linalg.eigvalsh(covariance)[[0, -1]]
     return evidence(
-        f"for pixels of correlation 0.9 it is between {low:.2f} and {high:.0f}; only random filters average to 1",
+        f"for pixels of correlation 0.9 it is between {low:.1g} and {high:.0f}; only random filters average to 1",
         Case("Var u, mean over filters", 1.0, 1.0, tally.mean(), scatter=scatter),
         Case("Var u, standard deviation over filters", 0.0, scatter, tally.std(), judged=False),
     )

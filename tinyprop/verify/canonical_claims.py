@@ -74,7 +74,7 @@ def best_diagonal(mc: Sampler) -> Evidence:
     weights = random.standard_normal((6, 9))
     covariance = tensor(covariance_of(weights, sigma))
     alpha = tensor(np.zeros(6), requires_grad=True)
-    difference = covariance - alpha.reshape(6, 1) * np.eye(6)
+    difference = covariance - alpha.reshape(6, 1) * tensor(np.eye(6))
     (slope,) = grad((difference * difference).sum(), alpha)
     best = -slope.numpy() / 2.0
     claimed = sigma**2 * (weights**2).sum(axis=1)
@@ -186,7 +186,7 @@ def first_layer(mc: Sampler) -> Evidence:
         slopes = to_numpy(whole_jacobian(layer, gaussian(random, inputs)))
         return np.einsum("ui,ij,uj->u", slopes, covariance, slopes, optimize=True)
 
-    tally = mc.tally("filters", draw, samples=20_000, cost=20, block=250)
+    tally = mc.tally("filters", draw, samples=20_000, cost=2, block=250)
     low, high = np.linalg.eigvalsh(covariance)[[0, -1]]
     return evidence(
         f"for pixels of correlation 0.9 it is between {low:.1g} and {high:.0f}; only random filters average to 1",

@@ -223,7 +223,7 @@ def training_data(mc: Sampler) -> Data:
 def beyond_data(mc: Sampler) -> Data:
     """The gain of exact NormProp against beta/gamma, and where deep networks settle against gamma."""
     t = np.linspace(-1.0, 3.0, 161)
-    some, betas = few(mc, 1000), [-0.5, 0.0, 0.5, 1.0, 1.5, 2.0]
+    some, betas = few(mc, 4000), [-0.5, 0.0, 0.5, 1.0, 1.5, 2.0]
     gammas, dense = [0.7, 0.8, 0.9, 0.95], np.linspace(0.5, 1.0, 200)
     depth, width = 30, 96
 

@@ -159,6 +159,8 @@ def depth_figure(data: Data) -> Figure:
     left.set_yscale("log")
     left.set(title="Variance of a unit over inputs", xlabel="layer", ylim=(8e-3, 10))
     last = data["layers"][-1]
+    for axes in (left, right):
+        axes.set_xticks([1, *range(5, last + 1, 5)])
     label(left, last - 4, 3.2, r"$\gamma = 1$: runs away", RED, ha="right")
     label(left, last, 0.62, r"exact, $\beta = \gamma$: stays", GREEN, ha="right")
     label(left, last, 0.04, r"$\gamma = 1/1.21$: dies", BLUE, ha="right")

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from ..backend import Array, HostArray, gauss_legendre, to_numpy
 from ..errors import explain
@@ -24,7 +24,8 @@ Draw: TypeAlias = Callable[[np.random.Generator, int], Array]  # so many samples
 
 BLOCK = 1 << 15  # samples that are drawn and digested together, so that they stay in the cache
 TASK = 1 << 19  # what one task draws: long enough to hide the handing out, short enough to share evenly
-FEWEST = 8  # repetitions, however dear they are: fewer give no error bar worth the name
+FEWEST = 1000  # plain samples, whatever the user asks for: fewer give no error bar worth the name
+FEWEST_DEAR = 8  # networks
 CONFIDENCE = 0.99
 MOST_GROWTH = 8  # how far one round of `until` trusts the error bar of the round before
 
@@ -144,6 +145,11 @@ class Tally:
         )
 
 
+@cache
+def blas_libraries() -> Any:
+    return ThreadpoolController()
+
+
 class Sampler:
     """How claims are measured: with how many samples, or until which standard error, from which seed, on which cores.
 
@@ -184,7 +190,7 @@ class Sampler:
         """
         block = max(1, min(block, TASK // cost))
         per_task = block * max(1, TASK // (cost * block))
-        count = samples if self.samples is None else max(FEWEST, self.samples // cost)
+        count = samples if self.samples is None else max(FEWEST_DEAR, max(FEWEST, self.samples) // cost)
         total = self._tasks(name, draw, 0, count, block, per_task, threads)
         while self.until is not None and (error := watch(total).standard_error) > self.until:
             wanted = total.count * min(MOST_GROWTH, 1.05 * (error / self.until) ** 2)
@@ -206,7 +212,7 @@ class Sampler:
             return Tally.merged([Tally.of(draw(random, min(block, stop - i)), overwrite=True) for i in starts])
 
         tasks = -(-count // per_task)
-        with threadpool_limits(1, "blas"):
+        with blas_libraries().limit(limits=1, user_api="blas"):
             pool = ThreadPoolExecutor(min(threads or self.threads, tasks))
             try:
                 results = pool.map(task, range(tasks))

@@ -13,16 +13,16 @@ from tinyprop.verify import Case, Estimate, Sampler, Tally, closed_forms, judge
 from tinyprop.verify.claim import LEDGER, UNSETTLED
 from tinyprop.verify.expected import EXPECTED
 from tinyprop.verify.jacobian_claims import conv_spectrum, nonzero, spectrum
+from tinyprop.verify.monte_carlo import blas_libraries
 from tinyprop.verify.networks import gaussian, jacobian_rows, random_layer, random_network, whole_jacobian
 
 IDS = [f"C{i:02}" for i in range(1, 46)] + [f"G{i}" for i in range(1, 7)]
-HOLD = "C01 C02 C03 C04 C05 C06 C07 C12 C22 C25 C26 C29 C30 C31 C32 C35 C36 C40 C45 G1 G2 G3 G4 G5 G6".split()
 VERDICTS = {
-    **dict.fromkeys(HOLD, "holds"),
-    **dict.fromkeys("C08 C09 C10 C15 C17 C18 C21 C23 C24 C27 C28 C33 C39 C41".split(), "does not hold as stated"),
-    **dict.fromkeys("C11 C14 C16 C19".split(), "in expectation only"),
-    **dict.fromkeys("C13 C20 C34 C37".split(), "approximate"),
-    **dict.fromkeys("C38 C42 C43 C44".split(), "empirical"),
+    "holds": "C01 C02 C03 C04 C05 C06 C07 C12 C22 C25 C26 C29 C30 C31 C32 C35 C36 C40 C45 G1 G2 G3 G4 G5 G6",
+    "does not hold as stated": "C08 C09 C10 C15 C17 C18 C21 C23 C24 C27 C28 C33 C39 C41",
+    "in expectation only": "C11 C14 C16 C19",
+    "approximate": "C13 C20 C34 C37",
+    "empirical": "C38 C42 C43 C44",
 }
 
 
@@ -33,8 +33,9 @@ def quick():
 
 def test_every_claim_is_there_and_settled_as_derived(quick):
     assert [claim.id for claim in tp.verify.claims()] == IDS == list(quick)
-    assert EXPECTED == VERDICTS
-    assert {id: r.verdict for id, r in quick.items()} == VERDICTS
+    verdicts = {id: verdict for verdict, ids in VERDICTS.items() for id in ids.split()}
+    assert verdicts == EXPECTED
+    assert {id: r.verdict for id, r in quick.items()} == verdicts
     assert all(r.as_expected for r in quick.values())
 
 
@@ -106,11 +107,11 @@ def test_exact_values_of_recursions_and_integrals():
     for gamma, settled in ((0.95, 0.45592), (0.9, 0.34248), (0.85, 0.27499), (0.7, 0.16090)):
         assert closed_forms.fixed_point(gamma) == pytest.approx(settled, abs=5e-6)
     assert closed_forms.product_moments(128, 9).second == pytest.approx(21.3491, abs=5e-5)
-    shift = largest(9, lambda m: mp.quad(lambda z: max(mp.sqrt(0.5) * (z + m), 0) * mp.npdf(z), [-8, -m, 8]))
+    shift = largest(9, lambda m: mp.sqrt(0.5) * (m * mp.ncdf(m) + mp.npdf(m)))  # of ReLU(sqrt(1/2) (Z + m))
     assert closed_forms.max_pool(9, 0.5)[0] == pytest.approx(float((shift - 1 / mp.sqrt(2 * PI)) / C1), rel=1e-12)
 
 
-CHEAP = ["C01", "C02", "C03", "C10", "C12", "C13", "C22", "C23", "C36", "C41", "G1", "G3"]
+CHEAP = ["C01", "C02", "C03", "C10", "C12", "C13", "C22", "C23", "C31", "C36", "C41", "C45"]
 
 
 def test_intervals_are_honest():
@@ -119,7 +120,7 @@ def test_intervals_are_honest():
     missed = dict.fromkeys(CHEAP, 0)
     for seed in range(200):
         for id in CHEAP:
-            head = LEDGER[id].measure(Sampler(samples=4000, seed=seed, threads=1)).cases[0]
+            head = LEDGER[id].measure(Sampler(samples=2000, seed=seed, threads=1)).cases[0]
             low, high = head.estimate.interval()
             missed[id] += not low <= head.exact <= high
     assert max(missed.values()) <= 8, missed
@@ -139,7 +140,7 @@ def test_a_wrong_formula_is_caught():
 def test_a_wrong_engine_is_caught(monkeypatch):
     right = tp.functional.relu
     monkeypatch.setattr(tp.functional, "relu", lambda x: right(x) * 1.01)
-    (result,) = tp.verify.run(["C01"], samples=400_000)
+    (result,) = tp.verify.run(["C01"])
     assert result.verdict == UNSETTLED
     assert not result.as_expected
 
@@ -154,6 +155,8 @@ def test_a_wrong_paper_is_told_from_a_right_one():
     assert judge((Case("mean", 0.6, 0.3989422804, estimate, judged=False),)) == "empirical"
     assert judge((Case("bound", 0.6, 0.3989422804, estimate, "at most"),)) == "holds"
     assert judge((Case("bound", 0.3, 0.3989422804, estimate, "at most"),)) == "does not hold as stated"
+    assert judge((Case("no number", 1.0, None, Estimate(float("nan"), 0.0, 8)),)) == "does not hold as stated"
+    assert judge((Case("no number", 1.0, 1.0, Estimate(float("nan"), 0.0, 8)),)) == UNSETTLED
     assert judge((Case("other", 0.3989, 0.3989422804, estimate, "differs"),)) == "does not hold as stated"
     assert judge((Case("other", 0.2, 0.3989422804, estimate, "differs"),)) == "holds"
 
@@ -212,7 +215,8 @@ def test_the_expected_gram_matrix_is_the_arc_cosine_kernel():
 @pytest.mark.parametrize(("units", "inputs"), [(160, 160), (100, 200), (320, 160), (480, 160)])
 def test_spectra_end_at_the_edges(units, inputs):
     random = np.random.default_rng(units)
-    ends = np.mean([nonzero(spectrum(random, units, inputs))[[0, -1]] for _ in range(6)], axis=0)
+    with blas_libraries().limit(limits=1, user_api="blas"):
+        ends = np.mean([nonzero(spectrum(random, units, inputs))[[0, -1]] for _ in range(6)], axis=0)
     low, high = closed_forms.spectrum_edges(units, inputs)
     assert ends[0] == pytest.approx(high, rel=0.05)
     assert ends[1] == pytest.approx(low, abs=0.1)

@@ -10,11 +10,12 @@ The rule. A claim is settled by cases: a number as the paper has it, as it is ex
    holds IN_EXPECTATION only. Everything else HOLDS.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .monte_carlo import Estimate, Sampler, student_quantile
+from .monte_carlo import Estimate, Sampler, padding_ignored, student_quantile
 
 HOLDS = "holds"
 IN_EXPECTATION = "in expectation only"
@@ -67,6 +68,8 @@ class Case:
         if self.estimate is not None and self.truth == self.estimate.value:
             beyond += _reach(self.estimate)
         distance = self.truth - self.paper
+        if math.isnan(distance):
+            return math.inf
         if self.relation == "differs":
             return 0.0 if abs(distance) - beyond > SCATTER * self.unit else 1.0
         off = {"equal": abs(distance), "at most": distance, "at least": -distance}[self.relation]
@@ -139,7 +142,8 @@ class Claim:
         return "\n".join(line.strip() for line in lines)
 
     def settle(self, sampler: Sampler, expected: str) -> "Result":
-        found = self.measure(sampler)
+        with padding_ignored():
+            found = self.measure(sampler)
         head = found.cases[0]
         estimate = head.estimate
         return Result(

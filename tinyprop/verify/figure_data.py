@@ -28,7 +28,7 @@ from .depth_claims import depth_tally
 from .general_claims import exact_unit, gain
 from .jacobian_claims import conv_spectrum, kernel_tally, nonzero, spectrum
 from .moment_claims import NFNETS
-from .monte_carlo import Estimate, Sampler, Tally
+from .monte_carlo import Draw, Estimate, Sampler, Tally
 from .networks import gaussian, layer_with, preactivation_statistics, rows_at_cosine
 from .pooling_claims import WINDOW, pooled_tally
 from .training_claims import batch_tally
@@ -69,7 +69,7 @@ def moments_data(mc: Sampler) -> Data:
     }
 
 
-def _prelu(a: float) -> Callable[[np.random.Generator, int], Any]:
+def _prelu(a: float) -> Draw:
     return lambda random, count: F.prelu(gaussian(random, count), a).data
 
 
@@ -95,7 +95,7 @@ def correlations_data(mc: Sampler) -> Data:
     }
 
 
-def _products(rho: float, a: float) -> Callable[[np.random.Generator, int], Any]:
+def _products(rho: float, a: float) -> Draw:
     layer = layer_with(rows_at_cosine(rho), activation="prelu", gamma=1.0)
     layer.a.data[...] = a
 
@@ -134,19 +134,14 @@ def canonical_data(mc: Sampler) -> Data:
 
 def spectrum_data(mc: Sampler) -> Data:
     """All singular values of some square layers, and the edges of other shapes."""
-    random, width = np.random.default_rng(mc.seed), 384
-    values = np.concatenate([nonzero(spectrum(random, width, width)) for _ in range(4)])
+    width = 384
+    values = nonzero(spectrum(np.random.default_rng(mc.seed), width, width))
     low, high = spectrum_edges(1, 1)
     inside = np.linspace(low, high, 300)
     ratios = [0.25, 0.5, 1.0, 1.5, 2.5, 3.5]
-    highest, lowest = [], []
-    for ratio in ratios:
-        ends = [nonzero(spectrum(random, int(192 * ratio), 192))[[0, -1]] for _ in range(8)]
-        tally = Tally.of(np.array(ends).T)
-        highest.append(tally.mean(0))
-        lowest.append(tally.mean(1))
+    tallies = [mc.tally(f"edges {r}", _edges(int(192 * r), 192), samples=8, cost=10**5, block=1) for r in ratios]
     filters = [4, 8, 16, 24]
-    conv = [Tally.of(np.array([conv_spectrum(random, 8, m, 5)[0] for _ in range(8)])).mean() for m in filters]
+    conv = [mc.tally(f"conv {m}", _conv_edge(8, m), samples=8, cost=10**5, block=1).mean() for m in filters]
     dense = np.linspace(0.05, 4.0, 200)
     return {
         "values": values.tolist(),
@@ -155,10 +150,19 @@ def spectrum_data(mc: Sampler) -> Data:
         "inverse c1": 1.0 / C1,
         "low": curve(dense, lambda ratio: spectrum_edges(ratio, 1)[0]),
         "high": curve(dense, lambda ratio: spectrum_edges(ratio, 1)[1]),
-        "measured low": points(ratios, lowest),
-        "measured high": points(ratios, highest),
+        "measured low": points(ratios, [t.mean(1) for t in tallies]),
+        "measured high": points(ratios, [t.mean(0) for t in tallies]),
         "conv": points([m / 8 for m in filters], conv),
     }
+
+
+def _edges(units: int, inputs: int) -> Draw:
+    """The largest and the smallest singular value but 0, of layers of a shape."""
+    return lambda random, count: nonzero(spectrum(random, units, inputs))[[0, -1], None]
+
+
+def _conv_edge(channels: int, filters: int) -> Draw:
+    return lambda random, count: conv_spectrum(random, channels, filters, 5)[:1]
 
 
 def depth_data(mc: Sampler) -> Data:

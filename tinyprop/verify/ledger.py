@@ -60,8 +60,8 @@ def run(
 ) -> list[Result]:
     """Settle the claims of these ids, or all of them.
 
-    `samples` is the number of plain samples for each estimate (a random network counts for many, by what it costs, and a few
-    are always drawn); `until` is a standard error to reach instead. The answer depends on the seed only, not on
+    `samples` is the number of plain samples for each estimate; a random network counts for many, by what it costs, and
+    a few are always drawn. `until` is a standard error to reach instead. The answer depends on the seed only, not on
     the number of threads. `progress` is told the claim at work and the part of its samples that is done.
 
     >>> (result,) = tp.verify.run(["C01"], samples=10_000)

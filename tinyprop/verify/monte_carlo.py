@@ -150,6 +150,14 @@ def blas_libraries() -> Any:
     return ThreadpoolController()
 
 
+def padding_ignored() -> Any:
+    """No warning where OpenBLAS computes with what lies beside a small matrix, and throws the result away.
+
+    A result that is no number is not lost on anyone: it contradicts every exact value.
+    """
+    return np.errstate(invalid="ignore")
+
+
 class Sampler:
     """How claims are measured: with how many samples, or until which standard error, from which seed, on which cores.
 
@@ -209,7 +217,8 @@ class Sampler:
             random = np.random.Generator(np.random.SFC64(np.random.SeedSequence(self.seed, spawn_key=key)))
             stop = min(per_task, count - number * per_task)
             starts = range(0, stop, block)
-            return Tally.merged([Tally.of(draw(random, min(block, stop - i)), overwrite=True) for i in starts])
+            with padding_ignored():
+                return Tally.merged([Tally.of(draw(random, min(block, stop - i)), overwrite=True) for i in starts])
 
         tasks = -(-count // per_task)
         with blas_libraries().limit(limits=1, user_api="blas"):

@@ -68,6 +68,8 @@ class Table:
 
     def __init__(self, width: int = 100, colour: bool = False):
         self.width, self.colour = max(width, NARROWEST), colour
+        self.numbers = INDENT + sum(COLUMNS.values())  # the width that they take
+        self.beside = self.width - self.numbers >= 30  # the reason has room beside the numbers, not only below
 
     def paint(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
@@ -78,7 +80,7 @@ class Table:
 
     def header(self) -> str:
         names = "".join(f"{name:<{width}}" for name, width in COLUMNS.items())
-        return self.paint(f"{'':{INDENT}}{names}of what, and why", "2")
+        return self.paint(f"{'':{INDENT}}{names}{'of what, and why' if self.beside else ''}".rstrip(), "2")
 
     def row(self, result: Result) -> str:
         """The statement and its verdict; below, the numbers and the reason."""
@@ -89,15 +91,13 @@ class Table:
         lines += [" " * INDENT + line for line in more]
         values = (number(result.paper), number(result.exact), measured(result.cases[0].estimate))
         numbers = "".join(f"{text:<{width}}" for text, width in zip(values, COLUMNS.values(), strict=True))
-        left = INDENT + sum(COLUMNS.values())
-        beside = self.width - left >= 30
-        reason = textwrap.wrap(f"{result.cases[0].what}: {result.reason}", self.width - (left if beside else INDENT))
-        indent = " " * (left if beside else INDENT)
-        if beside:
+        left = self.numbers if self.beside else INDENT
+        reason = textwrap.wrap(f"{result.cases[0].what}: {result.reason}", self.width - left)
+        if self.beside:
             lines.append(" " * INDENT + numbers + self.paint(reason.pop(0), "2"))
         else:
             lines.append(" " * INDENT + numbers.rstrip())
-        lines += [indent + self.paint(line, "2") for line in reason]
+        lines += [" " * left + self.paint(line, "2") for line in reason]
         if not result.as_expected:
             lines.append(" " * INDENT + self.paint(f"expected: {result.expected}", "1;31"))
         return "\n".join(lines)

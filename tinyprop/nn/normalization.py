@@ -1,5 +1,6 @@
 """Layers that normalise: by the closed forms of Normalization Propagation, or by the statistics of a batch."""
 
+from functools import cache
 from typing import Any
 
 from .. import functional as F
@@ -13,6 +14,8 @@ HOMOGENEOUS = ("relu", "prelu", "leaky_relu", "abs", "identity")  # s(c x) = c s
 RECTIFIERS = ("relu", "prelu", "leaky_relu", "elu", "gelu", "silu", "softplus")
 LEAST_SPREAD = 0.1
 START_OF_A = 0.25  # the slope that a PReLU starts with, as in He et al. (2015)
+
+standard_moments = cache(moments.gaussian)  # of activations without parameters, of N(0, 1): the same for every call
 
 
 class NormProp(Module):
@@ -62,7 +65,7 @@ class NormProp(Module):
             return self.standard
         params = {"a": self.a} if self.activation == "prelu" else {}
         if self.mode == "paper":
-            m = moments.gaussian(self.activation, **params)
+            m = moments.gaussian(self.activation, **params) if params else standard_moments(self.activation)
             return m.std, m.mean
         spread = abs(self.gamma)
         m = moments.gaussian(self.activation, self.beta, spread, **params)

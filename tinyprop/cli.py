@@ -27,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         return int(options.run(options))
+    except BrokenPipeError:  # whoever reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (BackendError, DataError, DivergenceError, StateError, OSError) as error:
         print(f"tinyprop: {error}", file=sys.stderr)
         return 1

@@ -45,7 +45,7 @@ def moments_figure(data: Data) -> Figure:
     for a, text, shift, align in (
         (-1.0, "$|x|$", 0.02, "center"),
         (0.0, "ReLU 1.2112", 0.02, "left"),
-        (1.0, "line 1", -0.06, "center"),
+        (1.0, "identity 1", -0.06, "center"),
     ):
         at = min(range(len(data["factor"]["x"])), key=lambda i: abs(data["factor"]["x"][i] - a))
         y = data["factor"]["y"][at]

@@ -5,7 +5,6 @@ BIN := .venv/bin
 .PHONY: demo test lint clean
 
 demo: .venv/installed
-	$(BIN)/tinyprop verify
 	$(BIN)/tinyprop demo
 
 test: .venv/installed

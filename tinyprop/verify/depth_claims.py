@@ -45,7 +45,7 @@ def induction(mc: Sampler) -> Evidence:
     tally = depth_tally(mc, width, deep, samples=60, gamma=1.0)
     at_9, at_20 = tally.mean(DEPTH - 1), tally.mean(deep - 1)
     return evidence(
-        f"width 128: E u^2 = {at_9.value:.2f} in layer 9, {at_20.value:.1f} in layer 20, growing without bound",
+        f"roughly, at width {width}: {at_9.value:.2f}, but {at_20.value:.1f} in layer {deep}, and it grows on",
         Case(f"E u^2, layer {DEPTH}", 1.0, 1.0, at_9, finite_size=0.5),
         Case(f"E u^2, layer {DEPTH}, if layer 1 has 1.05", 1.0, drifted(1.05, DEPTH)),
         Case(f"E u^2, layer {deep}", 1.0, 1.0, at_20, finite_size=10.0, judged=False),

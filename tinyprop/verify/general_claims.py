@@ -110,9 +110,7 @@ def no_free_lunch(mc: Sampler) -> Evidence:
     least = min(_least_gain(name, beta, gamma) for name in ACTIVATIONS)
     line = Case("least gain of all activations", 1.0, least, relation="at least")
     coth = Case("gain of sin, and coth 1", 1.0 / math.tanh(1.0), cases[1].exact)
-    reason = (
-        f"the gain is the mean Hermite degree: {cases[0].exact:.3f} for tanh, {CHI:.3f} for ReLU, 1 only for a line"
-    )
+    reason = f"{cases[0].exact:.3f} for tanh, {CHI:.3f} for ReLU, 1 only for a line"
     return evidence(reason, *cases, line, coth)
 
 

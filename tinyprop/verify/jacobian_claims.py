@@ -141,11 +141,11 @@ def all_singular_values(mc: Sampler) -> Evidence:
         tally = mc.tally(f"spectrum {name}", draw, samples=8, cost=200_000, block=1)
         low, high = spectrum_edges(units, inputs)
         square, size = name == "square", 0.05 if name != "conv" else 0.1
-        cases.append(Case(f"largest, {name}", 1.21, high, tally.mean(), finite_size=size, judged=square))
+        cases.append(Case(f"largest singular value, {name}", 1.21, high, tally.mean(), finite_size=size, judged=square))
         cases.append(Case(f"mean square over rows, {name}", 1.47, CHI, tally.mean(3), judged=False))
         if square:
-            cases.append(Case("smallest but 0, square", 1.21, low, tally.mean(1), finite_size=0.15))
-            cases.append(Case("part that is 0, square", 0.0, 0.5, tally.mean(2)))
+            cases.append(Case("smallest singular value but 0, square", 1.21, low, tally.mean(1), finite_size=0.15))
+            cases.append(Case("part of them that is 0, square", 0.0, 0.5, tally.mean(2)))
             rms = tally.function(lambda means: math.sqrt(means[3]))
             cases.append(Case("root mean square, square", 1.21, JACOBIAN_FACTOR, rms, rounding=0.005, judged=False))
     random = np.random.default_rng(mc.seed)

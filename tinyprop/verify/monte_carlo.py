@@ -22,7 +22,7 @@ from ..errors import explain
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], Array]  # so many samples: (count,), or (quantities, count)
 
-BLOCK = 1 << 15  # samples that are drawn and digested together, so that they stay in the cache
+BLOCK = 1 << 16  # samples that are drawn and digested together, so that they stay in the cache
 TASK = 1 << 19  # what one task draws: long enough to hide the handing out, short enough to share evenly
 FEWEST = 1000  # plain samples, whatever the user asks for: fewer give no error bar worth the name
 FEWEST_DEAR = 8  # networks

@@ -1,6 +1,5 @@
 """Layers that normalise: by the closed forms of Normalization Propagation, or by the statistics of a batch."""
 
-from functools import cache
 from typing import Any
 
 from .. import functional as F
@@ -14,8 +13,6 @@ HOMOGENEOUS = ("relu", "prelu", "leaky_relu", "abs", "identity")  # s(c x) = c s
 RECTIFIERS = ("relu", "prelu", "leaky_relu", "elu", "gelu", "silu", "softplus")
 LEAST_SPREAD = 0.1
 START_OF_A = 0.25  # the slope that a PReLU starts with, as in He et al. (2015)
-
-standard_moments = cache(moments.gaussian)  # of activations without parameters, of N(0, 1): the same for every call
 
 
 class NormProp(Module):
@@ -38,14 +35,13 @@ class NormProp(Module):
         if mode not in ("paper", "exact"):
             raise ValueError(explain(f"mode={mode!r}", "it is 'paper' or 'exact'", "mode='paper'"))
         units = weight.shape[0]
-        standard = moments.gaussian(activation, **({"a": START_OF_A} if activation == "prelu" else {}))
         self.activation, self.mode = activation, mode
-        self.standard = standard.std, standard.mean  # c1 and c2 of N(0, 1)
+        self.standard = moments.gaussian(activation, **({"a": START_OF_A} if activation == "prelu" else {}))  # N(0, 1)
         self.weight = weight
         if isinstance(gamma, str):
             if gamma != "jacobian":
                 raise ValueError(explain(f"gamma={gamma!r}", "it is 'jacobian', a number or an array", "gamma=1.0"))
-            gamma = 1.0 if mode == "exact" else 1.0 / standard.jacobian_factor
+            gamma = 1.0 if mode == "exact" else 1.0 / self.standard.jacobian_factor
         self.gamma = parameter(gamma, units)
         self.beta = parameter(1.0 if mode == "exact" and activation in RECTIFIERS else 0.0, units)
         if activation == "prelu":
@@ -61,11 +57,9 @@ class NormProp(Module):
 
     def constants(self) -> tuple[Any, Any]:
         """c1 and c2: numbers, or tensors of one for each unit, differentiable in what is learnt."""
-        if self.mode == "paper" and self.activation != "prelu":
-            return self.standard
         params = {"a": self.a} if self.activation == "prelu" else {}
         if self.mode == "paper":
-            m = moments.gaussian(self.activation, **params) if params else standard_moments(self.activation)
+            m = moments.gaussian(self.activation, **params) if params else self.standard
             return m.std, m.mean
         spread = abs(self.gamma)
         m = moments.gaussian(self.activation, self.beta, spread, **params)

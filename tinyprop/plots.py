@@ -96,6 +96,7 @@ def step_times(rows: Sequence[Mapping[str, Any]]) -> Figure:
         bars = axes.barh(range(len(rows)), values, color=[COLOURS[i % len(COLOURS)] for i in range(len(rows))])
         axes.bar_label(bars, ["" if row[key] is None else form.format(row[key]) for row in rows], padding=3)
         axes.set(title=title, xlim=(0, 1.2 * max(values)), yticks=range(len(rows)), yticklabels=[])
+        axes.tick_params(axis="y", length=0)
         axes.invert_yaxis()
         if key == "ratio":
             axes.axvline(1.0, color="#888888", linewidth=0.8, zorder=0)
@@ -105,16 +106,16 @@ def step_times(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 @styled
 def grouped_bars(title: str, groups: Mapping[str, Mapping[str, float]]) -> Figure:
-    """For each group a bar of each series, on a logarithmic axis."""
+    """For each group a bar of each series that it has."""
     series = list(dict.fromkeys(name for bars in groups.values() for name in bars))
     figure, (axes,) = panels(1, 8.0, 1.0 + 0.17 * (len(series) + 1) * len(groups))
     for i, name in enumerate(series):
         there = [(g + 0.8 * (i + 0.5) / len(series) - 0.4, b[name]) for g, b in enumerate(groups.values()) if name in b]
         bars = axes.barh(*zip(*there, strict=True), height=0.8 / len(series), label=name)
-        axes.bar_label(bars, fmt="%.3g", padding=2, fontsize=7)
-    axes.set(title=title, xscale="log", yticks=range(len(groups)), yticklabels=list(groups))
+        axes.bar_label(bars, [f"{v:.0f}" if v >= 100 else f"{v:.2g}" for _, v in there], padding=2, fontsize=7)
+    axes.set(title=title, yticks=range(len(groups)), yticklabels=list(groups))
     axes.invert_yaxis()
-    axes.margins(x=0.08, y=0.01)
+    axes.margins(x=0.06, y=0.01)
     figure.legend(loc="outside lower center", ncols=len(series))
     return figure
 

@@ -3,7 +3,7 @@
 import json
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +133,7 @@ def comparison(title: str, measurements: list[Measurement]) -> Table:
     ]
     note = "The last column is the time of PyTorch's better layout divided by tinyprop's: above 1, tinyprop is faster."
     used = [f"{MAKERS[e].title}: {MAKERS[e].remark}." for e in engines if e not in ENGINES]
-    return Table(title, ["", *(short(e) for e in engines), "best/ours"], rows, " ".join([note, *used]))
+    return Table(title, ["case", *(short(e) for e in engines), "best/ours"], rows, " ".join([note, *used]))
 
 
 def short(engine: str) -> str:
@@ -149,17 +149,13 @@ def about(results: Results) -> list[str]:
     load = options["load_before"]
     return [
         f"{machine['cpu']}, {machine['cores']} cores; {machine['blas']}; {machine['system']}",
-        f"Python {machine['python']}, NumPy {machine['numpy']}, "
-        + ", ".join(f"{name} {version}" for name, version in results.versions.items() if name in _families()),
+        ", ".join(f"{name} {version}" for name, version in results.versions.items())
+        + f", numpy {machine['numpy']}, Python {machine['python']}",
         f"float32, {options['threads']} threads, {options['repeats']} repeats, engines in turns, a process for each"
         + ("" if load is None else f"; load of the machine before: {load:.2f}"),
         *([f"a quick run: scaling and VGG-like at width {QUICK_WIDTH}"] if options["quick"] else []),
         *results.notes,
     ]
-
-
-def _families() -> list[str]:
-    return [MAKERS[e].title for e in ENGINES if e != "torch-channels-last"]
 
 
 def as_markdown(results: Results) -> str:
@@ -181,11 +177,18 @@ def pictures(results: Results) -> Iterator[tuple[str, Figure]]:
     steps = by_case(results.of("step"))
     if "NormProp" in steps:
         yield "step", plots.step_times(step_rows(steps))
-    for section, title in (("layers", "Forward and backward, ms"), ("networks", "Time, ms")):
-        if results.of(section):
-            yield section, plots.grouped_bars(title, milliseconds_of(results.of(section)))
-    if results.of("scaling"):
-        yield "scaling", plots.throughput(rates_of(results.of("scaling")))
+    if layers := by_case(results.of("layers")):
+        times = {case: {MAKERS[e].title: m.median * 1e3 for e, m in row.items()} for case, row in layers.items()}
+        yield "layers", plots.grouped_bars("Forward and backward of a layer, ms", times)
+    if scaling := results.of("scaling"):
+        yield "scaling", plots.throughput(rates_of(scaling))
+    others = by_case([replace(m, case=f"inference {m.case}") for m in results.of("inference")] + results.of("networks"))
+    if relative := {case: relative_times(row) for case, row in others.items() if "tinyprop" in row}:
+        yield "networks", plots.grouped_bars("Time over tinyprop's", relative)
+
+
+def relative_times(row: dict[str, Measurement]) -> dict[str, float]:
+    return {MAKERS[e].title: m.median / row["tinyprop"].median for e, m in row.items()}
 
 
 def step_rows(steps: dict[str, dict[str, Measurement]]) -> list[dict[str, Any]]:
@@ -200,12 +203,6 @@ def step_rows(steps: dict[str, dict[str, Measurement]]) -> list[dict[str, Any]]:
         }
         for e, m in steps["NormProp"].items()
     ]
-
-
-def milliseconds_of(measurements: list[Measurement]) -> dict[str, dict[str, float]]:
-    """For each case, the times of the engines."""
-    cases = by_case(measurements)
-    return {case: {MAKERS[e].title: m.median * 1e3 for e, m in row.items()} for case, row in cases.items()}
 
 
 def rates_of(measurements: list[Measurement]) -> dict[str, dict[str, list[tuple[float, float]]]]:

@@ -12,7 +12,10 @@ from typing import Any, TypeVar
 
 from .cases import Case
 from .engines import Engine, Tinyprop, TinypropGemm, TinypropPlain
-from .frameworks import Autograd, Chainer, Jax, Torch, TorchChannelsLast
+from .with_autograd import Autograd
+from .with_chainer import Chainer
+from .with_jax import Jax
+from .with_torch import Torch, TorchChannelsLast
 
 MAKERS: dict[str, type[Engine]] = {
     "tinyprop": Tinyprop,

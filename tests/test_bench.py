@@ -16,7 +16,7 @@ from tinyprop.bench.with_torch import Torch, TorchChannelsLast
 from tinyprop.bench.workers import MAKERS, is_installed
 from tinyprop.cli import main
 
-BAR = SimpleNamespace(update=lambda: None)
+BAR = SimpleNamespace(update=lambda: None, set_postfix_str=lambda text: None)
 
 
 def tiny(case):
@@ -93,22 +93,25 @@ class Imitation:
             raise MemoryError("too large")
         return self.values
 
-    def seconds(self):
+    def seconds(self, case):
         return 0.5
+
+    def forget(self):
+        self.values = None
 
     def peak_memory(self):
         return 1000
 
 
 def test_an_engine_that_computes_something_else_is_not_timed():
-    (case, _), notes = plan(["step"]), []
+    case, notes = replace(plan(["step"])[0], engines=tuple("abcd")), []
     workers = [Imitation("a", [2.0, 1.9]), Imitation("b", [2.0, 1.8]), Imitation("c", None), Imitation("d", [2.0, 1.9])]
-    assert [m.engine for m in measure(case, workers, 3, notes, BAR)] == ["a", "d"]
+    assert [m.engine for m in measure([case], workers, 3, notes, BAR)] == ["a", "d"]
     assert notes == [
         "b: other numbers in step NormProp: [2.0, 1.8], not [2.0, 1.9]",
         "c: cannot do step NormProp: MemoryError: too large",
     ]
-    assert list(measure(case, [Imitation("c", None)], 3, notes, BAR)) == []
+    assert list(measure([case], [Imitation("c", None)], 3, notes, BAR)) == []
 
 
 def test_who_is_left_out_is_told():

@@ -98,8 +98,6 @@ def step_times(rows: Sequence[Mapping[str, Any]]) -> Figure:
         axes.set(title=title, xlim=(0, 1.2 * max(values)), yticks=range(len(rows)), yticklabels=[])
         axes.tick_params(axis="y", length=0)
         axes.invert_yaxis()
-        if key == "ratio":
-            axes.axvline(1.0, color="#888888", linewidth=0.8, zorder=0)
     every[0].set_yticklabels([row["engine"] for row in rows])
     return figure
 

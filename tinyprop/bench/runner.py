@@ -5,6 +5,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -68,10 +69,8 @@ def run(
         turns = sum(name in case.engines for case in cases for name in workers) * (repeats + 1)
         measurements: list[Measurement] = []
         with tqdm(total=turns, desc="bench", unit="turn", disable=None, leave=False) as bar:
-            for case in cases:
-                bar.set_postfix_str(f"{case.section}: {case.group} {case.name}")
-                takers = [workers[name] for name in case.engines if name in workers]
-                measurements += measure(case, takers, repeats, notes, bar)
+            for _, some in groupby(cases, lambda case: "step" if case.section == "step" else case):
+                measurements += measure(list(some), list(workers.values()), repeats, notes, bar)
     finally:
         for worker in workers.values():
             worker.close()
@@ -105,11 +104,29 @@ def started(workers: dict[str, Worker], notes: list[str]) -> dict[str, str]:
     return versions
 
 
-def measure(case: Case, workers: list[Worker], repeats: int, notes: list[str], bar: Any) -> Iterator[Measurement]:
-    """The times of the engines that can do a case and agree with the first of them, one after the other in turns."""
+def measure(
+    cases: list[Case], workers: list[Worker], repeats: int, notes: list[str], bar: Any
+) -> Iterator[Measurement]:
+    """The times of some cases on the engines that can do them and agree, all in turns with each other."""
+    ready = [(case, worker, memory) for case in cases for worker, memory in prepare(case, workers, notes, bar)]
+    seconds: list[list[float]] = [[] for _ in ready]
+    for turn in range(repeats):
+        there_and_back = range(len(ready)) if turn % 2 == 0 else range(len(ready))[::-1]
+        for i in there_and_back:  # so nobody always follows the same one
+            case, worker, _ = ready[i]
+            seconds[i].append(worker.seconds(case))
+            bar.update()
+    for (case, worker, memory), found in zip(ready, seconds, strict=True):
+        yield Measurement(case.section, case.group, case.name, worker.engine, case.batch, found, memory)
+    for worker in {worker for _, worker, _ in ready}:
+        worker.forget()
+
+
+def prepare(case: Case, workers: list[Worker], notes: list[str], bar: Any) -> Iterator[tuple[Worker, int | None]]:
+    """The engines that can do a case and agree with the first of them; with peak memory if it is their first case."""
     agreed: list[float] = []
-    ready: list[Worker] = []
-    for worker in workers:
+    bar.set_postfix_str(f"{case.section}: {case.group} {case.name}")
+    for worker in sorted((w for w in workers if w.engine in case.engines), key=lambda w: case.engines.index(w.engine)):
         try:
             values = worker.prepare(case)
         except Exception as error:  # whatever a framework may raise
@@ -119,19 +136,9 @@ def measure(case: Case, workers: list[Worker], repeats: int, notes: list[str], b
             bar.update()
         agreed = agreed or values
         if agree(agreed, values, TOLERANCE[case.work]):
-            ready.append(worker)
+            yield worker, worker.peak_memory() if worker.cases == 1 else None  # later, that of an earlier case is in it
         else:
             notes.append(f"{worker.title}: other numbers in {case.section} {case.name}: {values}, not {agreed}")
-    seconds: dict[str, list[float]] = {worker.engine: [] for worker in ready}
-    for turn in range(repeats):
-        for worker in ready if turn % 2 == 0 else ready[::-1]:  # nobody always follows the same one
-            seconds[worker.engine].append(worker.seconds())
-            bar.update()
-    for worker in ready:
-        memory = worker.peak_memory() if worker.cases == 1 else None  # later, it would be that of an earlier case
-        yield Measurement(
-            case.section, case.group, case.name, worker.engine, case.batch, seconds[worker.engine], memory
-        )
 
 
 def agree(expected: list[float], got: list[float], tolerance: float) -> bool:

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from .cases import Case
 from .engines import Engine, Tinyprop, TinypropGemm, TinypropPlain
@@ -54,13 +54,17 @@ class Worker:
         return self.starting.result()
 
     def prepare(self, case: Case) -> list[float]:
-        """Make everything ready for `seconds`; returns the numbers in which all engines have to agree."""
+        """Make everything ready for `seconds` of this case; returns the numbers in which all engines have to agree."""
         self.cases += 1
         return self.call(_prepare, case)
 
-    def seconds(self) -> float:
-        """How long the work takes, this time."""
-        return self.call(_seconds)
+    def seconds(self, case: Case) -> float:
+        """How long the work of a prepared case takes, this time."""
+        return self.call(_seconds, case)
+
+    def forget(self) -> None:
+        """Let go of all prepared cases."""
+        self.call(_forget)
 
     def peak_memory(self) -> int | None:
         """Bytes that the process held at its height, beyond what it held after the imports; None if not on Linux."""
@@ -77,8 +81,7 @@ class _Here:
     """What this process has to remember."""
 
     engine: Engine
-    work: Callable[[], Any]
-    calls: int
+    jobs: ClassVar[dict[Case, tuple[Callable[[], Any], int]]] = {}  # the work, and how often it is done for one time
     after_imports: int | None
 
 
@@ -92,19 +95,24 @@ def _start(engine: str, threads: int) -> str:
 
 
 def _prepare(case: Case) -> list[float]:
-    _Here.work, values = _Here.engine.job(case)
+    work, values = _Here.engine.job(case)
     start = time.perf_counter()
-    _Here.work()
-    _Here.calls = max(1, round(LEAST_SECONDS / (time.perf_counter() - start)))
+    work()
+    _Here.jobs[case] = work, max(1, round(LEAST_SECONDS / (time.perf_counter() - start)))
     return values
 
 
-def _seconds() -> float:
+def _seconds(case: Case) -> float:
+    work, calls = _Here.jobs[case]
     time.sleep(PAUSE)
     start = time.perf_counter()
-    for _ in range(_Here.calls):
-        _Here.work()
-    return (time.perf_counter() - start) / _Here.calls
+    for _ in range(calls):
+        work()
+    return (time.perf_counter() - start) / calls
+
+
+def _forget() -> None:
+    _Here.jobs.clear()
 
 
 def _peak_memory() -> int | None:

@@ -77,7 +77,7 @@ def test_demo_learns_and_shows_it(tmp_path, capsys, monkeypatch):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["info"], ["demo"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["info"], ["demo"], ["bench"]])
 def test_help_suffices(command, capsys):
     with pytest.raises(SystemExit) as caught:
         main([*command, "--help"])

@@ -3,6 +3,7 @@
 import argparse
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -12,7 +13,7 @@ from typing import Any, get_args
 
 from threadpoolctl import threadpool_info
 
-from . import __version__, data, plots
+from . import __version__, bench, data, plots
 from .backend import load_module, to_numpy
 from .errors import BackendError, DataError, DivergenceError, StateError
 from .step import logits
@@ -49,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     add_demo(commands)
     verify.add_parser(commands)
     add_train(commands)
+    add_bench(commands)
     add_info(commands)
     return top
 
@@ -130,6 +132,45 @@ def train(options: argparse.Namespace) -> int:
     else:
         print(f"stopped in epoch {run.epoch + 1}, everything is saved; go on with the same command and --resume")
     return 0 if finished else 130
+
+
+# -- bench
+
+
+def add_bench(commands: Any) -> None:
+    new = command(
+        commands,
+        "bench",
+        run_bench,
+        "measure time and memory against PyTorch, Chainer, JAX and HIPS autograd, those that are installed",
+        "tinyprop bench --quick --only step --only layers",
+    )
+    new.add_argument("--quick", action="store_true", help="about a minute: fewer engines, sizes and repeats")
+    new.add_argument("--engines", nargs="+", choices=bench.ENGINES, help="measure these (default: all installed)")
+    new.add_argument("--only", action="append", choices=bench.SECTIONS, help="measure this; may be repeated")
+    new.add_argument("--repeats", type=at_least_one, metavar="N", help="turns of each engine (7, or 3 if quick)")
+    new.add_argument("--threads", type=at_least_one, default=os.cpu_count(), metavar="N", help="of each engine (cores)")
+    new.add_argument(
+        "--out", type=Path, default=Path("runs/bench"), help="folder of JSON, tables, pictures (%(default)s)"
+    )
+
+
+def at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def run_bench(options: argparse.Namespace) -> int:
+    sections = options.only or list(bench.SECTIONS)
+    repeats = options.repeats or (3 if options.quick else 7)
+    results = bench.run(options.engines, sections, repeats, options.threads, options.quick)
+    width = shutil.get_terminal_size().columns
+    print("\n".join(bench.about(results)))
+    for table in bench.tables(results):
+        print(f"\n{table.text(width)}")
+    print("\nwritten:", ", ".join(str(path) for path in bench.write(results, options.out)))
+    return 0
 
 
 # -- info

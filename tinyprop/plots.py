@@ -1,6 +1,6 @@
 """Every picture, drawn from plain data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,4 +77,57 @@ def predictions(images: HostArray, labels: HostArray, guesses: HostArray, classe
             right, guess = classes[labels[i]], classes[guesses[i]]
             title = guess if guess == right else f"{guess}\nnot {right}"
             axes.set_title(title, fontsize=8, loc="center", color="black" if guess == right else COLOURS[1])
+    return figure
+
+
+@styled
+def step_times(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Bars of each engine's time, peak memory, and ratio of NormProp to BatchNorm, where known."""
+    shown = [
+        ("ms", "Step, ms", "{:.0f}"),
+        ("megabytes", "Peak memory, MB", "{:.0f}"),
+        ("ratio", "NormProp / BatchNorm", "{:.2f}"),
+    ]
+    shown = [column for column in shown if any(row[column[0]] is not None for row in rows)]
+    figure, every = panels(len(shown), 1.6 + 2.6 * len(shown), 0.9 + 0.36 * len(rows))
+    for axes, (key, title, form) in zip(every, shown, strict=True):
+        values = [row[key] or 0.0 for row in rows]
+        bars = axes.barh(range(len(rows)), values, color=[COLOURS[i % len(COLOURS)] for i in range(len(rows))])
+        axes.bar_label(bars, ["" if row[key] is None else form.format(row[key]) for row in rows], padding=3)
+        axes.set(title=title, xlim=(0, 1.2 * max(values)), yticks=range(len(rows)), yticklabels=[])
+        axes.tick_params(axis="y", length=0)
+        axes.invert_yaxis()
+    every[0].set_yticklabels([row["engine"] for row in rows])
+    return figure
+
+
+@styled
+def grouped_bars(title: str, groups: Mapping[str, Mapping[str, float]]) -> Figure:
+    """For each group a bar of each series that it has."""
+    series = list(dict.fromkeys(name for bars in groups.values() for name in bars))
+    figure, (axes,) = panels(1, 8.0, 1.0 + 0.17 * (len(series) + 1) * len(groups))
+    for i, name in enumerate(series):
+        there = [(g + 0.8 * (i + 0.5) / len(series) - 0.4, b[name]) for g, b in enumerate(groups.values()) if name in b]
+        bars = axes.barh(*zip(*there, strict=True), height=0.8 / len(series), label=name)
+        axes.bar_label(bars, [f"{v:.0f}" if v >= 100 else f"{v:.2g}" for _, v in there], padding=2, fontsize=7)
+    axes.set(title=title, yticks=range(len(groups)), yticklabels=list(groups))
+    axes.invert_yaxis()
+    axes.margins(x=0.06, y=0.01)
+    figure.legend(loc="outside lower center", ncols=len(series))
+    return figure
+
+
+@styled
+def throughput(rates: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> Figure:
+    """Images per second against each size that was changed, a line for each engine."""
+    figure, every = panels(len(rates), 3.0 * len(rates) + 0.5, 3.2)
+    for axes, (size, lines) in zip(every, rates.items(), strict=True):
+        for name, points in lines.items():
+            axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
+        ticks = sorted({x for points in lines.values() for x, _ in points})
+        axes.set(xscale="log", xlabel=size, ylim=(0, None))
+        axes.set_xticks(ticks, [f"{x:g}" for x in ticks], minor=False)
+        axes.set_xticks([], minor=True)
+    every[0].set(title="Images per second")
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(rates))
     return figure

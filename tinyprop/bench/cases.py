@@ -1,0 +1,143 @@
+"""What is measured: networks, sizes and the work done with them, the same for every engine."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from .. import nn
+from ..backend import HostArray, manual_seed, new_generator
+from ..nn.module import Module
+from ..nn.spec import is_pool, parse
+
+ENGINES = ("tinyprop", "torch", "torch-channels-last", "chainer", "jax", "autograd")
+FAST = ENGINES[:3]  # the others are measured in the section "step" alone, to keep the run short
+
+VGG = (
+    "C(64,3,1,1)-C(64,3,1,1)-P(2,2,0,max)-C(128,3,1,1)-C(128,3,1,1)-P(2,2,0,max)"
+    "-C(256,3,1,1)-C(256,3,1,1)-P(2,2,0,max)-C(10,1,1,0)-P(4,4,0,avg)"
+)
+QUICK_WIDTH = 0.25  # of the networks of a quick run whose ratios matter less
+MLP = "784-1024-1024-10"  # features from the input to the logits
+
+
+@dataclass(frozen=True)
+class Case:
+    """A piece of work. From the same case every engine makes the same network, weights, images and labels.
+
+    `work` is a training "step", the "inference" of a batch, or forward and backward through one "layer".
+    """
+
+    section: str
+    name: str
+    network: str = nn.NIN  # the paper's shorthand, or features joined by '-'
+    work: str = "step"
+    norm: str = "normprop"
+    width: float = 1.0
+    image: tuple[int, int, int] = (3, 32, 32)
+    batch: int = 50
+    threads: int = 1
+    layer: int = 0
+    input_gradient: bool = True  # of a layer; the first one of a network needs none
+    group: str = ""
+    engines: tuple[str, ...] = FAST
+
+    def build(self) -> nn.Sequential:
+        """The network with the weights that every engine starts from."""
+        manual_seed(0)
+        if "C" in self.network:
+            return nn.build(self.network, self.image[0], self.norm, width=self.width)
+        return perceptron(*map(int, self.network.split("-")), norm=self.norm)
+
+    def data(self) -> tuple[HostArray, HostArray]:
+        """Images (N, C, H, W), or features (N, F) for a network without convolutions, and labels (N,)."""
+        random = new_generator(1)
+        shape = self.image if "C" in self.network else (int(self.network.split("-")[0]),)
+        return random.standard_normal((self.batch, *shape), "float32"), random.integers(0, 10, self.batch)
+
+
+def perceptron(*features: int, norm: str) -> nn.Sequential:
+    """Fully connected layers with ReLU between them, normalised by "normprop" or "none".
+
+    >>> len(perceptron(4, 8, 2, norm="none"))
+    3
+    """
+    hidden: list[Module] = []
+    for inputs, outputs in pairwise(features[:-1]):
+        normprop = norm == "normprop"
+        hidden += [nn.NormPropLinear(inputs, outputs)] if normprop else [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*hidden, nn.Linear(features[-2], features[-1]))
+
+
+def plan(sections: Sequence[str] = ("step",), threads: int = 1, quick: bool = False) -> list[Case]:
+    """Every case of some sections, in the order in which they are measured.
+
+    >>> [case.name for case in plan(["step"])]
+    ['NormProp', 'BatchNorm']
+    """
+    return [case for name, cases in SECTIONS.items() if name in sections for case in cases(threads, quick)]
+
+
+def steps(threads: int, quick: bool) -> list[Case]:
+    norms = {"NormProp": "normprop", "BatchNorm": "batch"}
+    return [Case("step", name, norm=norm, threads=threads, engines=ENGINES) for name, norm in norms.items()]
+
+
+def layers(threads: int, quick: bool) -> list[Case]:
+    """Each layer of the paper's network by itself, on one thread and half a batch, as one of two threads meets it."""
+    cases, channels, side = [], 3, 32
+    for i, layer in enumerate(parse(nn.NIN)):
+        size, stride, padding = map(int, layer[:3] if is_pool(layer) else layer[1:])
+        name = f"{'P' if is_pool(layer) else 'C'}({','.join(layer)}) on {channels}x{side}x{side}"
+        cases.append(Case("layers", name, work="layer", layer=i, input_gradient=i > 0, batch=25))
+        channels = channels if is_pool(layer) else int(layer[0])
+        side = (side + 2 * padding - size) // stride + 1
+    return cases
+
+
+def scaling(threads: int, quick: bool) -> list[Case]:
+    """The NormProp step of networks and batches of other sizes."""
+    usual = Case("scaling", "", width=QUICK_WIDTH if quick else 1.0, threads=threads)
+    batches = (10, 50) if quick else (10, 25, 50, 100, 200)
+    widths = (0.125, 0.25) if quick else (0.25, 0.5, 1.0, 1.5)
+    sides = (24, 32) if quick else (24, 32, 48, 64)  # 20 is the least that leaves the last 5x5 layer its 5x5 pixels
+    return [
+        *[replace(usual, name=str(n), group="batch size", batch=n) for n in batches],
+        *[replace(usual, name=str(w), group="width", width=w) for w in widths],
+        *[replace(usual, name=str(s), group="image size", image=(3, s, s), network=for_side(s)) for s in sides],
+    ]
+
+
+def for_side(side: int) -> str:
+    """The paper's network for images of another size: its last pool takes all that is left of the image."""
+    return nn.NIN.replace("P(8,8,0,avg)", f"P({side // 4},{side // 4},0,avg)")
+
+
+def inference(threads: int, quick: bool) -> list[Case]:
+    engines = ("tinyprop", "tinyprop-plain", *FAST[1:])
+    return [Case("inference", "NIN, NormProp", work="inference", threads=threads, engines=engines)]
+
+
+def networks(threads: int, quick: bool) -> list[Case]:
+    """Steps of other networks, and convolutions of odd geometry: forward and both gradients, on one thread."""
+    vgg = Case("networks", "VGG-like", VGG, width=QUICK_WIDTH if quick else 1.0, threads=threads)
+    mlp = Case("networks", "MLP", MLP, batch=128, threads=threads)
+    engines = ("tinyprop", "tinyprop-gemm", *FAST[1:])
+    convolution = Case("networks", "", work="layer", norm="none", batch=25, engines=engines)
+    odd = {"7x7, stride 2": ("C(64,7,2,3)", 64), "1x1, stride 2": ("C(128,1,2,0)", 64), "11x11": ("C(32,11,1,5)", 16)}
+    return [
+        *[replace(net, name=f"{net.name}, NormProp") for net in (vgg, mlp)],
+        *[replace(net, name=f"{net.name}, plain", norm="none") for net in (vgg, mlp)],
+        *[
+            replace(convolution, name=f"{name}, {channels} channels", network=network, image=(channels, 32, 32))
+            for name, (network, channels) in odd.items()
+        ],
+    ]
+
+
+SECTIONS: dict[str, Callable[[int, bool], list[Case]]] = {
+    "step": steps,
+    "layers": layers,
+    "scaling": scaling,
+    "inference": inference,
+    "networks": networks,
+}

@@ -1,0 +1,101 @@
+"""HIPS autograd, with a convolution made of windows and a matrix product."""
+
+import math
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from .. import nn
+from ..backend import HostArray
+from .cases import Case
+from .engines import LEARNING, STEPS_CHECKED, Job
+from .translation import Arrays, Framework, constrained, moved, numpy_length, parameters
+
+
+class Autograd(Framework):
+    title = "HIPS autograd"
+    package = "autograd"
+    remark = "it has no fast convolution: a textbook im2col here"
+
+    def __init__(self, threads: int):
+        super().__init__(threads)
+        self.np: Any = import_module("autograd.numpy")
+        self.autograd: Any = import_module("autograd")
+        extend: Any = import_module("autograd.extend")
+        self.windows = extend.primitive(windows)
+        self.running: dict[str, tuple[Any, Any]] = {}
+
+        def back(out: Any, x: HostArray, size: int, stride: int, padding: int, fill: float) -> Any:
+            return lambda g: windows_transposed(g, x.shape, size, stride, padding)
+
+        extend.defvjp(self.windows, back)
+
+    def step(self, case: Case, net: nn.Sequential, x: HostArray, labels: HostArray) -> Job:
+        p, layers, unit_length = parameters(net), list(net.named_children()), list(constrained(net))
+        velocities = {name: np.zeros_like(values) for name, values in p.items()}
+        chosen = np.eye(10, dtype=np.float32)[labels]
+
+        def mean_loss(p: Arrays) -> Any:
+            scores = self.forward(layers, p, x)
+            highest = self.np.max(scores, axis=1, keepdims=True)
+            sums = self.np.log(self.np.sum(self.np.exp(scores - highest), axis=1))
+            return self.np.mean(sums + highest[:, 0] - self.np.sum(scores * chosen, axis=1))
+
+        with_gradients = self.autograd.value_and_grad(mean_loss)
+
+        def work() -> float:
+            loss, gradients = with_gradients(p)
+            for name, weight in p.items():
+                velocities[name] *= LEARNING["momentum"]
+                velocities[name] += gradients[name] + LEARNING["weight_decay"] * weight
+                weight -= LEARNING["lr"] * velocities[name]
+            for name in unit_length:
+                p[name] /= numpy_length(p[name])
+            return float(loss)
+
+        return work, [work() for _ in range(STEPS_CHECKED)]
+
+    def length(self, weight: Any) -> Any:
+        return self.np.sqrt(self.np.sum(weight * weight, axis=tuple(range(1, weight.ndim))))
+
+    def relu(self, x: Any) -> Any:
+        return self.np.where(x > 0, x, np.float32(0))  # its maximum would pass on half of the gradient at 0
+
+    def convolve(self, x: Any, weight: Any, bias: Any, stride: Any, padding: Any) -> Any:
+        views = self.windows(x, weight.shape[2], stride, padding, 0.0)  # (N, C, rows, columns, kh, kw)
+        out = self.np.tensordot(views, weight, ((1, 4, 5), (1, 2, 3)))  # -> (N, rows, columns, O)
+        out = self.np.transpose(out, (0, 3, 1, 2))
+        return out if bias is None else out + bias.reshape(-1, 1, 1)
+
+    def max_pool(self, x: Any, size: Any, stride: Any, padding: Any) -> Any:
+        return self.np.max(self.windows(x, size, stride, padding, -math.inf), axis=(4, 5))
+
+    def avg_pool(self, x: Any, size: Any, stride: Any, padding: Any) -> Any:
+        return self.np.mean(self.windows(x, size, stride, padding, 0.0), axis=(4, 5))
+
+    def batch_norm(self, name: str, layer: nn.BatchNorm, x: Any, weight: Any, bias: Any) -> Any:
+        mean, var = self.np.mean(x, axis=(0, 2, 3)), self.np.var(x, axis=(0, 2, 3))
+        old, now = (layer.running_mean.data, layer.running_var.data), (mean._value, var._value)
+        for estimate, new in zip(old, moved(layer, old, now, x.size // x.shape[1]), strict=True):
+            estimate[...] = new
+        scale = weight / self.np.sqrt(var + layer.eps)
+        return x * scale.reshape(-1, 1, 1) + (bias - mean * scale).reshape(-1, 1, 1)
+
+
+def windows(x: HostArray, size: int, stride: int, padding: int, fill: float) -> HostArray:
+    """x (N, C, H, W) -> (N, C, rows, columns, size, size), without a copy but for the padding."""
+    edges = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+    padded = np.pad(x, edges, constant_values=fill)
+    return np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))[:, :, ::stride, ::stride]
+
+
+def windows_transposed(g: HostArray, shape: tuple[int, ...], size: int, stride: int, padding: int) -> HostArray:
+    """The gradient of `windows`: every element is sent back to the pixel it was a copy of."""
+    n, c, h, w = shape
+    rows, columns = g.shape[2:4]
+    padded = np.zeros((n, c, h + 2 * padding, w + 2 * padding), g.dtype)
+    for i in range(size):
+        for j in range(size):
+            padded[:, :, i : i + rows * stride : stride, j : j + columns * stride : stride] += g[..., i, j]
+    return padded[:, :, padding : padding + h, padding : padding + w]

@@ -7,7 +7,7 @@ change becomes 0.
 from typing import Any, Self
 
 from .. import functional as F
-from ..backend import Array, float64, is_array
+from ..backend import Array, float64, is_array, to_backend
 from ..errors import ShapeError
 from ..nn.layers import parameter
 from ..nn.module import Module
@@ -63,8 +63,9 @@ class GlobalNormalizer(Normalizer):
             squares = squares + ((chunk - chunk_mean) ** 2).sum(axis=0) + delta**2 * (count * len(chunk) / total)
             mean = mean + delta * (len(chunk) / total)
             count = total
-        self.mean.data[...] = mean
-        self.std.data[...] = _spread(Tensor(mean), Tensor(squares / count)).data
+        std = _spread(Tensor(mean), Tensor(squares / count)).data
+        for own, measured in ((self.mean, mean), (self.std, std)):
+            own.data[...] = to_backend(measured, own.backend)
         return self
 
     def forward(self, x: Tensor) -> Tensor:

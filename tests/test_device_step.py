@@ -47,6 +47,13 @@ def test_only_the_batch_crosses_the_border_and_nobody_waits(norm, rng):
     assert not [k for k in counts["kernels"] if "float64" in k or "double" in k]
 
 
+def test_a_step_takes_at_most_150_kernels(rng):
+    images, labels = paper_batch(rng)
+    step = paper_step("cupy", images)
+    counts = counted(lambda: step(images, labels))
+    assert counts["launches"] + sum(counts["library_calls"].values()) + counts["memsets"] <= 150
+
+
 def test_wrong_labels_are_refused_on_the_host(rng):
     images, labels = paper_batch(rng, 2)
     step = paper_step("cupy", images, width=0.05)

@@ -91,6 +91,22 @@ def test_random_graphs_have_the_gradient_that_differences_have(seed):
     tp.check_gradients(graph, rng.uniform(-1, 1, size=(2, 3)), rng.uniform(-1, 1, size=(3,)))
 
 
+def test_an_op_that_is_applied_twice_is_two_nodes():
+    class Flat(tp.Op):
+        def forward(self, x):
+            self.shape_before = x.shape
+            return x.reshape(-1)
+
+        def backward(self, g):
+            return g.reshape(self.shape_before)
+
+    flat, x = Flat(), leaf([[1.0, 2.0], [3.0, 4.0]])
+    first = flat(x)
+    second = flat(first * first)
+    (second.sum() + flat(x[:1]).sum()).backward()
+    assert x.grad.numpy().tolist() == [[3.0, 5.0], [6.0, 8.0]]
+
+
 # -- what it leaves behind
 
 
@@ -357,6 +373,25 @@ def test_an_op_that_forgets_an_input_raises():
         Forgetful()(x, y).backward()
     Forgetful()(x, y.detach()).backward()
     assert x.grad.item() == 2.0
+
+
+def test_backward_gets_what_it_names_in_the_order_it_names_it():
+    class Ratio(tp.Op):
+        def forward(self, x, y):
+            return x / y
+
+        def backward(self, g, out, y, x):
+            return g * out / x, -g * out / y
+
+    tp.check_gradients(Ratio(), np.array([1.0, 2.0]), np.array([3.0, 5.0]))
+    with pytest.raises(TypeError, match=r"(?s)Odd.backward with a parameter 'z'.*rule:.*\(x\) or out.*try:"):
+
+        class Odd(tp.Op):
+            def forward(self, x):
+                return x
+
+            def backward(self, g, z):
+                return g
 
 
 def test_backward_on_a_non_scalar_needs_a_gradient(backend):

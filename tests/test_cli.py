@@ -69,7 +69,8 @@ def test_info_tells_what_is_here(capsys):
         assert word in said
 
 
-def test_demo_learns_and_shows_it(tmp_path, capsys):
+def test_demo_learns_and_shows_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("tinyprop.verify.command.verify", lambda options, parser: 0)  # it has tests of its own
     assert main(["demo", "--epochs", "1", "--out", str(tmp_path)]) == 0
     assert "predictions.png" in capsys.readouterr().out
     for name in ("predictions.png", "curves.png"):

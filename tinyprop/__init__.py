@@ -7,7 +7,7 @@
 tensor([2., 4.])
 """
 
-from . import data, functional, moments, nn, optim, train
+from . import data, functional, moments, nn, optim, train, verify
 from .autograd import Op, grad, jacobian, no_grad
 from .backend import manual_seed, use_backend
 from .draw import draw
@@ -21,5 +21,5 @@ __version__ = "0.1.0"
 __all__ = [
     "BackendError", "DataError", "DivergenceError", "GradientError", "Op", "ShapeError", "StateError", "Tensor",
     "check_gradients", "data", "draw", "functional", "grad", "jacobian", "load", "manual_seed", "moments", "nn",
-    "no_grad", "optim", "save", "tensor", "train", "use_backend",
+    "no_grad", "optim", "save", "tensor", "train", "use_backend", "verify",
 ]  # fmt: skip

@@ -5,11 +5,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from .backend import Array, DType, Kept, alike, array_module, as_array, fit_together, is_array
-from .errors import GradientError, ShapeError
+from .errors import GradientError, ShapeError, explain
 from .tensor import Operand, Tensor, announce
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 Node: TypeAlias = Union["Op", Tensor]  # an op stands for its result; a tensor in the graph is a leaf
 Gradient: TypeAlias = Tensor | Callable[[], Tensor] | None
 
+OUT = -1
 
 _recording = ContextVar("recording", default=True)
 
@@ -60,9 +62,9 @@ class Op:
     """
 
     hint = "check the shapes of the inputs"
-    _inputs_kept: tuple[int, ...] = ()
-    _out_kept = False
+    _keeps: tuple[int, ...] = ()  # what backward needs: numbers of inputs, or OUT
 
+    recorded = False
     parents: tuple[Node | None, ...] | None  # where the gradients go; None once the graph is freed
     kept: tuple[Any, ...] = ()
     shape: tuple[int, ...]
@@ -71,8 +73,15 @@ class Op:
     def __init_subclass__(cls) -> None:
         inputs = list(inspect.signature(cls.forward).parameters)[1:]
         needs = list(inspect.signature(cls.backward).parameters)[2:] if cls.backward is not Op.backward else []
-        cls._inputs_kept = tuple(inputs.index(name) for name in needs if name != "out")
-        cls._out_kept = "out" in needs
+        if unknown := set(needs) - {*inputs, "out"}:
+            raise TypeError(
+                explain(
+                    f"{cls.__name__}.backward with a parameter {unknown.pop()!r}",
+                    f"after the gradient come inputs of forward ({', '.join(inputs)}) or out",
+                    "the name that forward gives it; keep anything else as an attribute",
+                )
+            )
+        cls._keeps = tuple(OUT if name == "out" else inputs.index(name) for name in needs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Array:
         raise NotImplementedError(f"{type(self).__name__} has no forward rule")
@@ -85,6 +94,10 @@ class Op:
         )
 
     def __call__(self, *inputs: Operand) -> Tensor:
+        if self.recorded:  # an op is one node: applied again, it is another one
+            again = copy(self)
+            again.recorded = False
+            return again(*inputs)
         arrays: list[Any] = []
         parents: list[Node | None] = []
         wanted = False
@@ -107,21 +120,19 @@ class Op:
             raise ShapeError(f"{type(self).__name__}({got})", str(error), self.hint) from None
         if not (wanted and is_recording()):
             return Tensor(out)
-        self.parents = tuple(parents)
+        self.recorded, self.parents = True, tuple(parents)
         self.shape, self.dtype = out.shape, out.dtype
-        if self._inputs_kept:
-            self.kept = tuple([Kept(x) if is_array(x := arrays[i]) else x for i in self._inputs_kept])
-        if self._out_kept:
-            self.kept += (Kept(out),)
+        if self._keeps:
+            needed = [out if i == OUT else arrays[i] for i in self._keeps]
+            self.kept = tuple([Kept(x) if is_array(x) else x for x in needed])
         return Tensor(out, True, self)
 
     def gradients(self, g: Tensor) -> Sequence[Gradient]:
         """Call the backward rule with what was kept, as tensors that lead on into the graph."""
         needed = []
-        if self.kept:
-            nodes: list[Node | None] = [parents_of(self)[i] for i in self._inputs_kept]
-            for x, node in zip(self.kept, [*nodes, self], strict=False):
-                needed.append(Tensor(x.array, node is not None, node) if isinstance(x, Kept) else x)
+        for x, i in zip(self.kept, self._keeps, strict=True):
+            node = self if i == OUT else parents_of(self)[i]
+            needed.append(Tensor(x.array, node is not None, node) if isinstance(x, Kept) else x)
         result = self.backward(g, *needed)
         return result if isinstance(result, tuple) else (result,)
 

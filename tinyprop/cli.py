@@ -17,6 +17,7 @@ from .backend import load_module, to_numpy
 from .errors import BackendError, DataError, DivergenceError, StateError
 from .step import logits
 from .train import CHOICES, Config, Run
+from .verify import command as verify
 
 PACKAGES = ("numpy", "matplotlib", "safetensors", "tqdm", "threadpoolctl", "cupy-cuda12x", "cupy-cuda13x")
 
@@ -26,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         return int(options.run(options))
+    except BrokenPipeError:  # whoever reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (BackendError, DataError, DivergenceError, StateError, OSError) as error:
         print(f"tinyprop: {error}", file=sys.stderr)
         return 1
@@ -43,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"tinyprop {__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     add_demo(commands)
+    verify.add_parser(commands)
     add_train(commands)
     add_info(commands)
     return top
@@ -172,7 +177,7 @@ def add_demo(commands: Any) -> None:
         commands,
         "demo",
         demo,
-        "train a small NormProp network on drawn shapes for about a minute, and show what it has learnt",
+        "settle the claims of the paper, then train a small NormProp network on drawn shapes, and show what it learnt",
         "tinyprop demo --out runs/demo",
     )
     new.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder of the run (%(default)s)")
@@ -180,6 +185,7 @@ def add_demo(commands: Any) -> None:
 
 
 def demo(options: argparse.Namespace) -> int:
+    status = main(["verify", "--figures", str(options.out / "verify")])
     run = Run(Config(data="shapes", width=0.125, epochs=options.epochs, train_size=5000), options.out)
     if not run.run(resume=True):
         print("stopped; the same command goes on from here")
@@ -188,5 +194,6 @@ def demo(options: argparse.Namespace) -> int:
     guesses = to_numpy(logits(run.model, images)).argmax(axis=1)
     picture = plots.predictions(images, labels, guesses, run.test.classes)
     path = plots.save(picture, options.out / "predictions.png")
-    print(f"test error {run.history[-1]['test_error']:.1%}; look at {path} and {options.out / 'curves.png'}")
-    return 0
+    print(f"\nA NormProp network has learnt shapes to a test error of {run.history[-1]['test_error']:.1%}.")
+    print(f"Look at {path}, {options.out / 'curves.png'} and {options.out / 'verify'}")
+    return status

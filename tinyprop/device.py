@@ -69,10 +69,10 @@ def _flat(value: Any, dtype: Any) -> Any:
     return value.reshape(-1) if hasattr(value, "shape") else _number(value, dtype)
 
 
-def shifted_relu(x: Array, bias: Any, shift: Any) -> Array:
+def shifted_relu(x: Array, bias: Any, shift: Any, overwrite: bool = False) -> Array:
     """maximum(x + (bias - shift), -shift)"""
     last = _channels_last(x)
-    out = array_module(x).empty_like(last)
+    out = last if overwrite else array_module(x).empty_like(last)
     _elementwise(cuda.SHIFTED_RELU)(last, _flat(bias, x.dtype), _flat(shift, x.dtype), out)
     return _channels_first(out)
 

@@ -51,16 +51,15 @@ def training_curves(history: list[dict[str, float]]) -> Figure:
     """Loss and test error after each epoch."""
     figure, (left, right) = panels(2, 8.0, 3.2)
     epochs = [row["epoch"] for row in history]
-    for axes, lines in ((left, [("train_loss", "training"), ("test_loss", "test")]), (right, [("test_error", "test")])):
-        for key, label in lines:
-            values = [row[key] * (100 if key == "test_error" else 1) for row in history]
-            axes.plot(epochs, values, marker="o", markersize=3)
-            axes.annotate(label, (epochs[-1], values[-1]), (6, 0), textcoords="offset points", va="center")
-        axes.set(xlabel="epoch")
+    left.plot(epochs, [row["train_loss"] for row in history], "o-", markersize=3, color=COLOURS[0], label="training")
+    left.plot(epochs, [row["test_loss"] for row in history], "o-", markersize=3, color=COLOURS[1], label="test")
+    right.plot(epochs, [100 * row["test_error"] for row in history], "o-", markersize=3, color=COLOURS[1])
+    for axes in (left, right):
+        axes.set(xlabel="epoch", ylim=(0, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.margins(x=0.12)
-    left.set(title="Cross-entropy", ylim=(0, None))
-    right.set(title="Error, %", ylim=(0, None))
+    left.set(title="Cross-entropy")
+    left.legend()
+    right.set(title="Test error, %")
     return figure
 
 

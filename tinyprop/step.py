@@ -18,7 +18,7 @@ from .nn.module import Module
 from .optim import Optimizer, normalize_weights
 from .tensor import Tensor
 
-PART = 25  # samples that go through the network together: enough for large matrix products, few enough for the cache
+PART = 64  # samples at most that go through the network together: enough for large products, few enough for memory
 
 Gradients = list[Array | None]  # one for each parameter; None for one that the loss does not depend on
 T = TypeVar("T")
@@ -37,7 +37,8 @@ class Workers:
 
     def map(self, work: Callable[[slice], T], samples: int, merge: Callable[[T, T], T]) -> T:
         """The results of work on all parts, merged in the order of the samples."""
-        size = min(PART, -(-samples // self.threads))
+        rounds = -(-samples // (PART * self.threads))  # equal parts, as many for each thread
+        size = -(-samples // (rounds * self.threads))
         parts = [slice(start, start + size) for start in range(0, samples, size)]
         count = min(self.threads, len(parts))
         shares = [parts[len(parts) * i // count : len(parts) * (i + 1) // count] for i in range(count)]

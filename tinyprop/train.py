@@ -19,7 +19,7 @@ from typing import Any
 from tqdm import tqdm
 
 from . import checkpoint, data, nn, optim, plots
-from .backend import HostArray, from_host, generator, manual_seed, new_generator, use_backend
+from .backend import HostArray, from_host, generator, manual_seed, new_generator, no_float_warnings, use_backend
 from .errors import DivergenceError, StateError, explain
 from .nn.module import Module
 from .saving import save, write_whole
@@ -191,12 +191,13 @@ class Run:
     def finish_epoch(self) -> None:
         """Measure, log, move on to the next epoch, and save."""
         seconds, loss = time.perf_counter() - self.started, float(self.loss) / self.batch
-        test_loss, test_error = evaluate(self.model, self.test.images, self.test.labels, self.config.threads)
         few = from_host(self.test.images[:SHOWN], like=next(self.model.parameters()).data)
-        self.model.eval()
-        for s in nn.signals(self.model, Tensor(few)):
-            self.signals.append({"epoch": self.epoch + 1, **{k: v for k, v in asdict(s).items() if v is not None}})
+        with no_float_warnings():  # if the numbers run away, the next step says so
+            test_loss, test_error = evaluate(self.model, self.test.images, self.test.labels, self.config.threads)
+            signals = nn.signals(self.model.eval(), Tensor(few))
         self.model.train()
+        for s in signals:
+            self.signals.append({"epoch": self.epoch + 1, **{k: v for k, v in asdict(s).items() if v is not None}})
         self.history.append(
             {
                 "epoch": self.epoch + 1,

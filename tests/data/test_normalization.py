@@ -20,7 +20,7 @@ def test_global_statistics_are_those_of_the_whole_set(n, dtype, seed):
 
 def test_global_output_is_normalised(backend, rng):
     samples = rng.integers(0, 256, size=(3000, 3, 2, 2)).astype(np.uint8)
-    layer = GlobalNormalizer((3, 2, 2)).fit(samples).to(backend)
+    layer = GlobalNormalizer((3, 2, 2)).to(backend).fit(samples)  # samples stay on the host, statistics go to the layer
     out = layer(tp.tensor(samples, backend=backend))
     assert out.dtype == np.float32
     np.testing.assert_allclose(out.numpy().mean(axis=0), 0, atol=1e-5)

@@ -64,8 +64,8 @@ class GlobalNormalizer(Normalizer):
             mean = mean + delta * (len(chunk) / total)
             count = total
         std = _spread(Tensor(mean), Tensor(squares / count)).data
-        for own, measured in ((self.mean, mean), (self.std, std)):
-            own.data[...] = to_backend(measured, own.backend)
+        for buffer, values in ((self.mean, mean), (self.std, std)):
+            buffer.data[...] = to_backend(values, buffer.backend)
         return self
 
     def forward(self, x: Tensor) -> Tensor:

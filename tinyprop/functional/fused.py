@@ -11,15 +11,19 @@ from .reductions import sum as sum_of
 
 
 class ShiftedReLU(Op):
-    """max(x + bias, 0) - shift, as max(x + (bias - shift), -shift): one temporary, and no pass for the shift."""
+    """max(x + bias, 0) - shift, as max(x + (bias - shift), -shift): no pass for the shift."""
+
+    def __init__(self, overwrite: bool):
+        self.overwrite = overwrite
 
     def forward(self, x: Array, bias: Array, shift: Array) -> Array:
         self.bias_shape = getattr(bias, "shape", ())
         self.on_device = device.runs(x) and device.is_per_channel(bias, x) and device.is_per_channel(shift, x)
         if self.on_device:
-            return device.shifted_relu(x, bias, shift)
-        out = x + (bias - shift)
-        return array_module(out).maximum(out, -shift, out=out)
+            return device.shifted_relu(x, bias, shift, self.overwrite)
+        xp = array_module(x)
+        out = xp.add(x, bias - shift, out=x if self.overwrite else None)
+        return xp.maximum(out, -shift, out=out)
 
     def backward(self, g: Tensor, shift: Tensor, out: Tensor) -> Any:
         if self.on_device and self.bias_shape and not is_recording():
@@ -30,13 +34,13 @@ class ShiftedReLU(Op):
         return passed, passed, lambda: -g
 
 
-def shifted_relu(x: Operand, bias: Operand, shift: Operand) -> Tensor:
-    """max(x + bias, 0) - shift.
+def shifted_relu(x: Operand, bias: Operand, shift: Operand, overwrite: bool = False) -> Tensor:
+    """max(x + bias, 0) - shift. With `overwrite` the result takes the memory of x, which nobody may need any more.
 
     >>> F.shifted_relu([-1.0, 1.0], 0.5, 0.25)
     tensor([-0.25,  1.25])
     """
-    return ShiftedReLU()(x, bias, shift)
+    return ShiftedReLU(overwrite)(x, bias, shift)
 
 
 class ScaledRows(Op):

@@ -35,14 +35,13 @@ class NormProp(Module):
         if mode not in ("paper", "exact"):
             raise ValueError(explain(f"mode={mode!r}", "it is 'paper' or 'exact'", "mode='paper'"))
         units = weight.shape[0]
-        standard = moments.gaussian(activation, **({"a": START_OF_A} if activation == "prelu" else {}))
         self.activation, self.mode = activation, mode
-        self.standard = standard.std, standard.mean  # c1 and c2 of N(0, 1)
+        self.standard = moments.gaussian(activation, **({"a": START_OF_A} if activation == "prelu" else {}))  # N(0, 1)
         self.weight = weight
         if isinstance(gamma, str):
             if gamma != "jacobian":
                 raise ValueError(explain(f"gamma={gamma!r}", "it is 'jacobian', a number or an array", "gamma=1.0"))
-            gamma = 1.0 if mode == "exact" else 1.0 / standard.jacobian_factor
+            gamma = 1.0 if mode == "exact" else 1.0 / self.standard.jacobian_factor
         self.gamma = parameter(gamma, units)
         self.beta = parameter(1.0 if mode == "exact" and activation in RECTIFIERS else 0.0, units)
         if activation == "prelu":
@@ -58,11 +57,9 @@ class NormProp(Module):
 
     def constants(self) -> tuple[Any, Any]:
         """c1 and c2: numbers, or tensors of one for each unit, differentiable in what is learnt."""
-        if self.mode == "paper" and self.activation != "prelu":
-            return self.standard
         params = {"a": self.a} if self.activation == "prelu" else {}
         if self.mode == "paper":
-            m = moments.gaussian(self.activation, **params)
+            m = moments.gaussian(self.activation, **params) if params else self.standard
             return m.std, m.mean
         spread = abs(self.gamma)
         m = moments.gaussian(self.activation, self.beta, spread, **params)
@@ -77,7 +74,7 @@ class NormProp(Module):
             return (self.activate(u + self.per_unit(self.beta)) - self.per_unit(c2)) / self.per_unit(c1)
         bias, shift = self.per_unit(self.beta / c1), self.per_unit(c2 / c1)
         if self.activation == "relu":
-            return F.shifted_relu(u, bias, shift)
+            return F.shifted_relu(u, bias, shift, overwrite=True)
         return self.activate(u + bias) - shift
 
     def activate(self, u: Tensor) -> Tensor:

@@ -1,0 +1,245 @@
+"""The ledger: complete, exact, honest, and able to notice what is wrong."""
+
+import time
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+from mpmath import mp
+
+import tinyprop as tp
+from tinyprop.verify import Case, Estimate, Sampler, Tally, closed_forms, judge
+from tinyprop.verify.claim import LEDGER, UNSETTLED
+from tinyprop.verify.expected import EXPECTED
+from tinyprop.verify.jacobian_claims import conv_spectrum, nonzero, spectrum
+from tinyprop.verify.monte_carlo import blas_libraries
+from tinyprop.verify.networks import gaussian, jacobian_rows, random_layer, random_network, whole_jacobian
+
+IDS = [f"C{i:02}" for i in range(1, 46)] + [f"G{i}" for i in range(1, 7)]
+VERDICTS = {
+    "holds": "C01 C02 C03 C04 C05 C06 C07 C12 C22 C25 C26 C29 C30 C31 C32 C35 C36 C40 C45 G1 G2 G3 G4 G5 G6",
+    "does not hold as stated": "C08 C09 C10 C15 C17 C18 C21 C23 C24 C27 C28 C33 C39 C41",
+    "in expectation only": "C11 C14 C16 C19",
+    "approximate": "C13 C20 C34 C37",
+    "empirical": "C38 C42 C43 C44",
+}
+
+
+@pytest.fixture(scope="module")
+def quick():
+    return {r.id: r for r in tp.verify.run(samples=20_000, seed=1)}
+
+
+def test_every_claim_is_there_and_settled_as_derived(quick):
+    assert [claim.id for claim in tp.verify.claims()] == IDS == list(quick)
+    verdicts = {id: verdict for verdict, ids in VERDICTS.items() for id in ids.split()}
+    assert verdicts == EXPECTED
+    assert {id: r.verdict for id, r in quick.items()} == verdicts
+    assert all(r.as_expected for r in quick.values())
+
+
+def test_the_default_run_is_quick_and_as_expected():
+    start = time.perf_counter()
+    results = tp.verify.run()
+    assert time.perf_counter() - start < 60
+    assert [r.id for r in results if not r.as_expected] == []
+
+
+def test_every_claim_says_what_it_is_about(quick):
+    for claim in tp.verify.claims():
+        assert claim.statement.endswith(".")
+        assert len(claim.derivation) > 40
+        assert claim.section
+        assert 10 < len(quick[claim.id].reason) < 120
+
+
+mp.dps = 30
+PI = mp.pi
+C1 = mp.sqrt((1 - 1 / PI) / 2)
+CHI = PI / (PI - 1)
+
+
+def largest(k, f):
+    """E f of the largest of k normals."""
+    weight = lambda x: k * mp.npdf(x) * mp.ncdf(x) ** (k - 1)  # noqa: E731
+    return mp.quad(lambda x: f(x) * weight(x), [-10, -4, -1, 0, 1, 2, 4, 10])
+
+
+REFERENCES = {
+    "C01": 1 / mp.sqrt(2 * PI),
+    "C02": (1 - 1 / PI) / 2,
+    "C03": 3 / mp.sqrt(2 * PI),
+    "C04": (5 - 9 / PI) / 2,
+    "C08": mp.sqrt(mp.mpf(255) / 511),
+    "C12": CHI,
+    "C13": mp.mpf("0.5") * (PI - mp.acos(0.5)) / (2 * PI * C1**2),
+    "C14": CHI,
+    "C15": (1 + mp.sqrt(0.5)) / C1,
+    "C17": CHI**9,
+    "C18": mp.mpf("7.62802757606374"),
+    "C19": CHI / mp.mpf("1.21") ** 2,
+    "C22": ((mp.sqrt(0.75) + (PI - mp.acos(0.5)) / 2) - 1) / (2 * PI * C1**2),
+    "C25": largest(9, lambda x: max(x, mp.mpf(0))),
+    "C31": mp.sqrt(mp.quad(lambda x: mp.tanh(x) ** 2 * mp.npdf(x), [-12, -2, 0, 2, 12])),
+    "C34": mp.mpf(147) / 51,
+    "C36": mp.mpf(2),
+    "C37": mp.sqrt(3) / 4,
+    "C41": -mp.mpf(3) / 4 / (mp.sqrt(2 * PI) * C1),
+    "C45": mp.sqrt(2 / PI),
+    "G2": mp.ncdf(1) / (2 * mp.ncdf(1) + mp.npdf(1) - (mp.ncdf(1) + mp.npdf(1)) ** 2),
+}
+
+
+@pytest.mark.parametrize("id", REFERENCES)
+def test_exact_values(id, quick):
+    assert quick[id].exact == pytest.approx(float(REFERENCES[id]), rel=1e-12)
+
+
+def test_exact_values_of_recursions_and_integrals():
+    """References to the digits to which they were derived by hand, and 30-digit integrals."""
+    assert closed_forms.depth_recursion(1 / 1.21, 50)[0, [0, 1, 8, 49]] == pytest.approx(
+        [0.683013, 0.466507, 0.065866, 0.003676], abs=5e-7
+    )
+    e9 = largest(9, lambda x: x)
+    assert closed_forms.largest_of(9)[0] == pytest.approx(float(e9), rel=1e-13)
+    assert closed_forms.largest_of(9)[1] == pytest.approx(float(largest(9, lambda x: (x - e9) ** 2)), rel=1e-12)
+    for gamma, settled in ((0.95, 0.45592), (0.9, 0.34248), (0.85, 0.27499), (0.7, 0.16090)):
+        assert closed_forms.fixed_point(gamma) == pytest.approx(settled, abs=5e-6)
+    assert closed_forms.product_moments(128, 9).second == pytest.approx(21.3491, abs=5e-5)
+    shift = largest(9, lambda m: mp.sqrt(0.5) * (m * mp.ncdf(m) + mp.npdf(m)))  # of ReLU(sqrt(1/2) (Z + m))
+    assert closed_forms.max_pool(9, 0.5)[0] == pytest.approx(float((shift - 1 / mp.sqrt(2 * PI)) / C1), rel=1e-12)
+
+
+CHEAP = ["C01", "C02", "C03", "C10", "C12", "C13", "C22", "C23", "C31", "C36", "C41", "C45"]
+
+
+def test_intervals_are_honest():
+    """Of 200 intervals of each claim, 198 are to hold the exact value. A claim fails with probability 1e-3 if its
+    intervals are honest, and is sure to fail if they hold it 94 % of the time; all together within 4 deviations."""
+    missed = dict.fromkeys(CHEAP, 0)
+    for seed in range(200):
+        for id in CHEAP:
+            head = LEDGER[id].measure(Sampler(samples=2000, seed=seed, threads=1)).cases[0]
+            low, high = head.estimate.interval()
+            missed[id] += not low <= head.exact <= high
+    assert max(missed.values()) <= 8, missed
+    total = sum(missed.values())
+    assert abs(total - 2.0 * len(CHEAP)) < 4 * (2.0 * len(CHEAP)) ** 0.5, missed
+
+
+def test_a_wrong_formula_is_caught():
+    """Each exact value, moved by 8 standard errors, contradicts its measurement."""
+    for result in tp.verify.run(CHEAP, samples=20_000):
+        head = result.cases[0]
+        assert not head.contradicted
+        wrong = replace(head, exact=head.exact + 8.0 * head.estimate.standard_error)
+        assert judge((wrong, *result.cases[1:])) == UNSETTLED
+
+
+def test_a_wrong_engine_is_caught(monkeypatch):
+    right = tp.functional.relu
+    monkeypatch.setattr(tp.functional, "relu", lambda x: right(x) * 1.01)
+    (result,) = tp.verify.run(["C01"])
+    assert result.verdict == UNSETTLED
+    assert not result.as_expected
+
+
+def test_a_wrong_paper_is_told_from_a_right_one():
+    estimate = Estimate(0.39894, 1e-4, 10**6)
+    assert judge((Case("mean", 0.3989422804, 0.3989422804, estimate),)) == "holds"
+    assert judge((Case("mean", 0.41, 0.3989422804, estimate),)) == "approximate"
+    assert judge((Case("mean", 0.6, 0.3989422804, estimate),)) == "does not hold as stated"
+    assert judge((Case("mean", 0.40, 0.3989422804, estimate, rounding=0.005),)) == "holds"
+    assert judge((Case("mean", 0.40, 0.3989422804, estimate, rounding=0.005, scatter=0.3),)) == "in expectation only"
+    assert judge((Case("mean", 0.6, 0.3989422804, estimate, judged=False),)) == "empirical"
+    assert judge((Case("bound", 0.6, 0.3989422804, estimate, "at most"),)) == "holds"
+    assert judge((Case("bound", 0.3, 0.3989422804, estimate, "at most"),)) == "does not hold as stated"
+    assert judge((Case("no number", 1.0, None, Estimate(float("nan"), 0.0, 8)),)) == "does not hold as stated"
+    assert judge((Case("no number", 1.0, 1.0, Estimate(float("nan"), 0.0, 8)),)) == UNSETTLED
+    assert judge((Case("other", 0.3989, 0.3989422804, estimate, "differs"),)) == "does not hold as stated"
+    assert judge((Case("other", 0.2, 0.3989422804, estimate, "differs"),)) == "holds"
+
+
+def test_the_same_seed_gives_the_same_results():
+    ids = ["C01", "C17", "C21", "C36", "C37"]
+    assert tp.verify.run(ids, samples=5000, seed=3, threads=1) == tp.verify.run(ids, samples=5000, seed=3, threads=3)
+    one, other = (tp.verify.run(ids, samples=5000, seed=seed) for seed in (3, 4))
+    assert not {r.estimate for r in one} & {r.estimate for r in other}
+
+
+def test_running_leaves_the_generator_of_weights_alone():
+    tp.manual_seed(7)
+    expected = tp.nn.Linear(3, 2).weight.numpy()
+    tp.manual_seed(7)
+    tp.verify.run(["C36", "C40"], samples=1000)
+    np.testing.assert_array_equal(tp.nn.Linear(3, 2).weight.numpy(), expected)
+
+
+def test_unknown_claims_are_refused():
+    with pytest.raises(ValueError, match=r"no claim 'C99'\nrule: ids are C01 to C45"):
+        tp.verify.run(["C01", "C99"])
+    assert [r.id for r in tp.verify.run(["g3", "c26"])] == ["C26", "G3"]
+
+
+# The engine's Jacobians.
+
+
+def test_the_whole_jacobian_is_that_of_the_engine(backend):
+    random = np.random.default_rng(0)
+    with tp.use_backend(backend):
+        network, x = random_network(random, 6, 3, gamma=1.0), gaussian(random, 6)
+        np.testing.assert_allclose(
+            tp.backend.to_numpy(whole_jacobian(network, x)),
+            tp.backend.to_numpy(tp.jacobian(network, x)),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+
+def test_the_expected_gram_matrix_is_the_arc_cosine_kernel():
+    """All 64 entries within 5 standard errors: by chance that fails once in 27,000 times."""
+    layer = random_layer(np.random.default_rng(0), 8, 5, gamma=1.0)
+
+    def draw(random, count):
+        rows = np.stack([row.numpy() for row in jacobian_rows(layer, gaussian(random, count, 5), range(8))])
+        return np.einsum("icn,jcn->ijc", rows, rows).reshape(64, count)
+
+    tally = Sampler().tally("gram", draw, samples=40_000, block=2000)
+    unit = layer.weight.numpy() / np.linalg.norm(layer.weight.numpy(), axis=1, keepdims=True)
+    kernel = closed_forms.kernel_matrix(unit.astype(np.float64)).ravel()
+    errors = np.sqrt(np.diagonal(tally.covariance()) / tally.count)
+    assert (abs(tally.means - kernel) < 5 * errors + 1e-6).all()
+
+
+@pytest.mark.parametrize(("units", "inputs"), [(160, 160), (100, 200), (320, 160), (480, 160)])
+def test_spectra_end_at_the_edges(units, inputs):
+    random = np.random.default_rng(units)
+    with blas_libraries().limit(limits=1, user_api="blas"):
+        ends = np.mean([nonzero(spectrum(random, units, inputs))[[0, -1]] for _ in range(6)], axis=0)
+    low, high = closed_forms.spectrum_edges(units, inputs)
+    assert ends[0] == pytest.approx(high, rel=0.05)
+    assert ends[1] == pytest.approx(low, abs=0.1)
+
+
+def test_a_convolution_has_the_exact_mean_square():
+    """E |J|^2 is chi for each output, on a torus: 5 standard errors."""
+    random = np.random.default_rng(0)
+    gains = Tally.of(np.array([(conv_spectrum(random, 4, 8, 4) ** 2).sum() / (8 * 16) for _ in range(40)]))
+    assert abs(gains.mean().value - closed_forms.CHI) < 5 * gains.mean().standard_error
+
+
+def test_density_of_the_spectrum_integrates_to_one():
+    for ratio in (0.3, 1.0, 1.7):
+        low, high = closed_forms.spectrum_edges(ratio, 1)
+        area = mpmath.quad(lambda s, r=ratio: closed_forms.spectrum_density(np.array(float(s)), r, 1), [low, high])
+        assert float(area) == pytest.approx(1.0, abs=1e-4)
+
+
+# Either backend.
+
+
+@pytest.mark.parametrize("id", ["C01", "C04", "C06", "C08", "C12", "C13", "C22", "C30", "C36", "G1", "G3", "G6"])
+def test_claims_on_either_backend(id, backend):
+    (result,) = tp.verify.run([id], samples=1000, backend=backend)
+    assert result.as_expected

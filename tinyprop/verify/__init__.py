@@ -1,0 +1,11 @@
+"""Every claim of the paper, settled: its exact value, a Monte-Carlo estimate with its error bar, and a verdict.
+
+>>> [(r.id, r.verdict) for r in tp.verify.run(["C06", "C26"])]
+[('C06', 'holds'), ('C26', 'holds')]
+"""
+
+from .claim import Case, Claim, Result, judge
+from .ledger import claims, run
+from .monte_carlo import Estimate, Sampler, Tally
+
+__all__ = ["Case", "Claim", "Estimate", "Result", "Sampler", "Tally", "claims", "judge", "run"]

@@ -1,0 +1,211 @@
+"""Claims on the covariance of pre-activations: Proposition 1, the canonical error bound, and correlated inputs."""
+
+import math
+
+import numpy as np
+
+from .. import functional as F
+from ..autograd import grad, jacobian
+from ..backend import Array, HostArray, to_numpy
+from ..nn import Linear
+from ..tensor import tensor
+from .claim import Case, Evidence, claims_of, computed, evidence
+from .monte_carlo import Estimate, Sampler, Tally
+from .networks import gaussian, layer_with, random_layer, whole_jacobian
+
+claim = claims_of("canonical")
+
+
+def covariance_of(weights: HostArray, sigma: float = 1.0) -> HostArray:
+    """The covariance of the engine's Linear layer of these weights, for inputs of covariance sigma^2 I."""
+    units, inputs = weights.shape
+    layer = Linear(inputs, units, bias=False).to(dtype="float64")
+    layer.weight.data = tensor(np.asarray(weights, np.float64)).data
+    slopes = to_numpy(whole_jacobian(layer, tensor(np.zeros(inputs))))
+    return sigma**2 * slopes @ slopes.T
+
+
+def error_and_bound(covariance: HostArray) -> tuple[float, float]:
+    """Both sides of Proposition 1: the distance of a covariance from its diagonal, and the bound by coherence."""
+    lengths = np.sqrt(np.diagonal(covariance))
+    off = covariance - np.diag(np.diagonal(covariance))
+    outer = np.outer(lengths, lengths) * (1.0 - np.eye(len(lengths)))
+    coherence = np.abs(off / np.outer(lengths, lengths)).max()
+    return float(np.linalg.norm(off)), float(coherence * np.linalg.norm(outer))
+
+
+def simplex(units: int) -> HostArray:
+    """Rows from the centre of a simplex to its corners: every two have the same cosine, -1/(units - 1)."""
+    return np.eye(units) - 1.0 / units
+
+
+@claim(
+    "C05", "3.2, Proposition 1", "The distance of the covariance from a diagonal one is at most the canonical bound."
+)
+def bound_holds(mc: Sampler) -> Evidence:
+    """Sigma = sigma^2 W W^T. Its off-diagonal entries are sigma^2 |W_i| |W_j| times a cosine, and no cosine is larger
+    than the coherence. Two rows have a single cosine: there it is an equality, so 1 is the largest ratio.
+    """
+
+    def draw(random: np.random.Generator, count: int) -> HostArray:
+        ratios = []
+        for _ in range(count):
+            units, inputs = random.integers(2, 40, size=2)
+            weights = random.standard_normal((units, inputs)) * random.lognormal(size=(units, 1))
+            error, bound = error_and_bound(covariance_of(weights, random.lognormal()))
+            ratios.append(error / bound)
+        return np.array([ratios, np.array(ratios) > 1.0 + 1e-12])
+
+    violated = mc.tally("bound", draw, samples=400, cost=1000, block=8).mean(1)
+    two = error_and_bound(covariance_of(np.array([[1.0, 0.0], [3.0, 4.0]])))
+    return evidence(
+        f"no violation by {violated.samples} random matrices",
+        Case("part of matrices that violate it", 0.0, 0.0, violated),
+        Case("largest ratio of both sides, two rows", 1.0, 1.0, computed(two[0] / two[1]), "at most"),
+    )
+
+
+@claim("C06", "3.2, Proposition 1", "The closest diagonal has the entries sigma^2 |W_i|^2.")
+def best_diagonal(mc: Sampler) -> Evidence:
+    """The squared Frobenius distance is a sum over entries, and alpha_i enters only the i-th diagonal one. As it is a
+    parabola in each alpha_i, one Newton step from 0, with the engine's gradient, lands on the minimum.
+    """
+    random, sigma = np.random.default_rng(mc.seed), 1.5
+    weights = random.standard_normal((6, 9))
+    covariance = tensor(covariance_of(weights, sigma))
+    alpha = tensor(np.zeros(6), requires_grad=True)
+    difference = covariance - alpha.reshape(6, 1) * tensor(np.eye(6))
+    (slope,) = grad((difference * difference).sum(), alpha)
+    best = -slope.numpy() / 2.0
+    claimed = sigma**2 * (weights**2).sum(axis=1)
+    worst = float((best / claimed)[np.abs(best / claimed - 1.0).argmax()])
+    case = Case("alpha / (sigma^2 |W|^2)", 1.0, 1.0, computed(worst))
+    return evidence("the Frobenius norm separates, and a Newton step finds it", case)
+
+
+@claim("C07", "3.2", "The canonical error bound can be made tight.")
+def bound_is_tight(mc: Sampler) -> Evidence:
+    """It is an equality exactly if every two rows have the same absolute cosine: two rows, orthogonal rows, a simplex.
+    Random rows are far from that: the bound has the largest cosine where the error has the root mean square.
+    """
+    random = np.random.default_rng(mc.seed)
+    two = error_and_bound(covariance_of(random.standard_normal((2, 7))))
+    corners = error_and_bound(covariance_of(simplex(8)))
+    square = error_and_bound(covariance_of(random.standard_normal((256, 256))))
+    slack = square[1] / square[0]
+    return evidence(
+        f"for equiangular rows; a random 256 x 256 layer is {slack:.1f} times below it",
+        Case("bound / error, two rows", 1.0, 1.0, computed(two[1] / two[0])),
+        Case("bound / error, simplex", 1.0, 1.0, computed(corners[1] / corners[0])),
+        Case("bound / error, 256 random rows", 1.0, None, computed(slack), judged=False),
+    )
+
+
+def noncanonical_part(units: int, inputs: int) -> float:
+    """The part of the Frobenius norm of W~ W~^T that is off the diagonal: E cos^2 = 1/inputs for random rows."""
+    return math.sqrt((units - 1) / (inputs + units - 1))
+
+
+@claim("C08", "3.2", "The covariance of incoherent filters is approximately canonical.")
+def approximately_canonical(mc: Sampler) -> Evidence:
+    """Random rows have E cos^2 = 1/n, which is small. But there are m (m - 1) pairs against m diagonal entries, so the
+    relative error is sqrt((m - 1)/(n + m - 1)): 0.71 for a square layer, and small only for m << n.
+    """
+    cases = []
+    for units, inputs in ((256, 256), (8, 256)):
+
+        def draw(random: np.random.Generator, count: int, shape: tuple[int, int] = (units, inputs)) -> HostArray:
+            found = []
+            for _ in range(count):
+                layer = random_layer(random, *shape, activation="identity", gamma=1.0)
+                slopes = to_numpy(whole_jacobian(layer, gaussian(random, shape[1])))
+                found.append(float(np.linalg.norm(slopes @ slopes.T)) ** 2 - shape[0])
+            return np.array(found)
+
+        def relative(tally: Tally, m: int = units) -> Estimate:
+            return tally.function(lambda off: math.sqrt(off[0] / (m + off[0])))
+
+        estimate = relative(mc.tally(f"canonical {units}", draw, samples=12, cost=50_000, block=1, watch=relative))
+        exact = noncanonical_part(units, inputs)
+        cases.append(Case(f"relative error, {units} x {inputs}", 0.0, exact, estimate, judged=units == inputs))
+    return evidence(f"many small cosines add up; for m << n it is true: {cases[1].exact:.2f} at 8 x 256", *cases)
+
+
+@claim("C09", "Appendix A", "Line 4 of the proof: the off-diagonal part is at most sum mu^2 |W_i|^2 |W_j|^2.")
+def proof_line(mc: Sampler) -> Evidence:
+    """The line before has sigma^4 |W W^T|^2, so the sum needs sigma^4, too. With two rows and the best alpha, the left
+    side is sigma^4 times the printed right side. The last line of the proof has the factor again.
+    """
+    variance = 2.0
+    weights = np.random.default_rng(mc.seed).standard_normal((2, 5))
+    left, right = error_and_bound(covariance_of(weights, math.sqrt(variance)))
+    printed = (right / variance) ** 2
+    return evidence(
+        "sigma^4 is missing there, and back in the last line: a slip without consequence",
+        Case("left / right side, sigma^2 = 2", 1.0, variance**2, computed(left**2 / printed), "at most"),
+        Case("left / right side with sigma^4", 1.0, 1.0, computed(left**2 / right**2), "at most", judged=False),
+    )
+
+
+@claim("C10", "3.4", "The covariance is sigma W~ W~^T, and the indicator of active units is in R^n.")
+def slips(mc: Sampler) -> Evidence:
+    """Covariances are quadratic: sigma^2 W~ W~^T. And the indicator has one entry for each of the m units."""
+    sigma, units, inputs = 2.0, 3, 5
+    layer = layer_with(np.eye(units, inputs), activation="identity", gamma=1.0)
+
+    def draw(random: np.random.Generator, count: int) -> Array:
+        return layer(gaussian(random, count, inputs) * sigma).data[:, 0]
+
+    tally = mc.tally("sigma", draw, samples=200_000, watch=Tally.variance)
+    on = jacobian(F.relu, layer(tensor(np.ones(inputs, np.float32)))).shape[0]
+    return evidence(
+        "sigma^2, and R^m; no harm at sigma = 1, the case that the paper goes on with",
+        Case("Var u, sigma = 2", sigma, sigma**2, tally.variance()),
+        Case(f"entries of the indicator, {units} units of {inputs} inputs", inputs, units, computed(on)),
+    )
+
+
+def patch_covariance(size: int, channels: int, neighbours: float, across: float) -> HostArray:
+    """Pixels of a patch: correlation neighbours^(dx + dy) in a channel, times `across` between channels."""
+    line = neighbours ** np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
+    return np.kron(np.where(np.eye(channels) > 0, 1.0, across), np.kron(line, line))
+
+
+@claim("C11", "3.2", "With each input coordinate normalised, each pre-activation w.x/|w| has variance 1.")
+def first_layer(mc: Sampler) -> Evidence:
+    """Var u = w^T C w / |w|^2 lies between the smallest and largest eigenvalue of C, the inputs' correlation
+    matrix. Over random directions of w the mean is tr C/n = 1 and the variance 2 (tr C^2 - n)/(n (n + 2)): 0 only
+    if C = I.
+    """
+    covariance = patch_covariance(5, 3, 0.9, 0.9)
+    inputs = len(covariance)
+    scatter = math.sqrt(2.0 * (np.sum(covariance**2) - inputs) / (inputs * (inputs + 2.0)))
+
+    def draw(random: np.random.Generator, count: int) -> HostArray:
+        layer = random_layer(random, count, inputs, activation="identity", gamma=1.0)
+        slopes = to_numpy(whole_jacobian(layer, gaussian(random, inputs)))
+        return np.einsum("ui,ij,uj->u", slopes, covariance, slopes, optimize=True)
+
+    tally = mc.tally("filters", draw, samples=20_000, cost=2, block=250)
+    low, high = np.linalg.eigvalsh(covariance)[[0, -1]]
+    return evidence(
+        f"for pixels of correlation 0.9 it is between {low:.1g} and {high:.0f}; only random filters average to 1",
+        Case("Var u, mean over filters", 1.0, 1.0, tally.mean(), scatter=scatter),
+        Case("Var u, standard deviation over filters", 0.0, scatter, tally.std(), judged=False),
+    )
+
+
+@claim("C39", "5.2", "Preserved statistics of hidden units show that the canonical error bound is small.")
+def non_sequitur(mc: Sampler) -> Evidence:
+    """Mean and variance of a unit know nothing of the other units. A layer of identical rows has the largest coherence
+    there is, 1, and yet each of its units has mean 0 and variance 1.
+    """
+    layer = layer_with(np.ones((4, 6)), gamma=1.0)
+    tally = mc.tally("identical", lambda random, n: layer(gaussian(random, n, 6)).data[:, 0], samples=200_000)
+    coherence = float(np.corrcoef(layer(gaussian(np.random.default_rng(mc.seed), 1000, 6)).numpy().T)[0, 1])
+    return evidence(
+        "identical units have the worst coherence and keep mean 0 and variance 1 just as well",
+        Case("coherence of units with mean 0, variance 1", 0.0, 1.0, computed(coherence)),
+        Case("Var o of such a unit", 1.0, 1.0, tally.variance()),
+        Case("E o of such a unit", 0.0, 0.0, tally.mean()),
+    )

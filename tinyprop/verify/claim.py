@@ -1,0 +1,204 @@
+"""Claims, what is found about them, and the rule that turns numbers into a verdict.
+
+The rule. A claim is settled by cases: a number as the paper has it, as it is exactly, and as it was measured.
+1. Where a measurement contradicts the exact number (at odds of a million to one), nothing is settled: UNSETTLED.
+2. A claim without a case that a calculation can judge is EMPIRICAL: only training can settle it.
+3. The error of a case is what lies between the paper's number and the truth, beyond the rounding in print and the
+   error bar, relative to the number. If the worst error is above CLOSE, the claim DOES_NOT_HOLD; above EQUAL, it is
+   APPROXIMATE.
+4. What is right on average, but scatters by more than SCATTER from one draw, unit or singular value to the next,
+   holds IN_EXPECTATION only. Everything else HOLDS.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .monte_carlo import Estimate, Sampler, padding_ignored, student_quantile
+
+HOLDS = "holds"
+IN_EXPECTATION = "in expectation only"
+APPROXIMATE = "approximate"
+DOES_NOT_HOLD = "does not hold as stated"
+EMPIRICAL = "empirical"
+UNSETTLED = "unsettled"
+
+EQUAL = 1e-9
+CLOSE = 0.25
+SCATTER = 0.05
+SURE = 1.0 - 1e-6  # of a contradiction
+
+
+@dataclass(frozen=True)
+class Case:
+    """One number that a claim fixes.
+
+    >>> tp.verify.Case("E max(0, X)", paper=0.4, exact=0.3989, rounding=0.05).error
+    0.0
+    """
+
+    what: str
+    paper: float
+    exact: float | None = None
+    estimate: Estimate | None = None
+    relation: str = "equal"  # what the paper says of the number: equal, at most, at least, or differs
+    rounding: float = 0.0  # half a unit of the last digit that the paper prints
+    scale: float | None = None  # what an error is relative to: the paper's number, or 1 if that is 0
+    scatter: float = 0.0  # relative standard deviation of single ones about the mean
+    finite_size: float = 0.0  # the exact number is a limit: how far, relatively, a finite network may be from it
+    judged: bool = True  # or only shown, to give the picture
+
+    @property
+    def truth(self) -> float:
+        """The exact number; the measured one where there is none, or only that of an infinite network."""
+        if self.exact is not None and (not self.finite_size or self.estimate is None):
+            return self.exact
+        assert self.estimate is not None, f"{self.what}: neither exact nor measured"
+        return self.estimate.value
+
+    @property
+    def unit(self) -> float:
+        return self.scale or abs(self.paper) or 1.0
+
+    @property
+    def error(self) -> float:
+        """How far the paper's statement is from the truth, relatively."""
+        beyond = self.rounding
+        if self.estimate is not None and self.truth == self.estimate.value:
+            beyond += _reach(self.estimate)
+        distance = self.truth - self.paper
+        if math.isnan(distance):
+            return math.inf
+        if self.relation == "differs":
+            return 0.0 if abs(distance) - beyond > SCATTER * self.unit else 1.0
+        off = {"equal": abs(distance), "at most": distance, "at least": -distance}[self.relation]
+        return max(0.0, off - beyond) / self.unit
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the measurement excludes the exact number."""
+        if self.exact is None or self.estimate is None:
+            return False
+        rounding = 1e-6 * max(abs(self.exact), abs(self.estimate.value)) + EQUAL * self.unit  # that of float32
+        allowed = _reach(self.estimate) + self.finite_size * abs(self.exact) + rounding
+        return not abs(self.estimate.value - self.exact) <= allowed
+
+
+def _reach(estimate: Estimate) -> float:
+    return student_quantile(SURE, estimate.samples - 1) * estimate.standard_error
+
+
+def computed(value: float) -> Estimate:
+    """What the engine computes where nothing is left to chance."""
+    return Estimate(float(value), 0.0, 1)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a claim's function finds: its cases, the first of which heads the table, and a sentence on them."""
+
+    reason: str
+    cases: tuple[Case, ...]
+
+
+def evidence(reason: str, *cases: Case) -> Evidence:
+    return Evidence(reason, cases)
+
+
+def judge(cases: tuple[Case, ...]) -> str:
+    """The verdict, by the rule above.
+
+    >>> judge((Case("a mean", paper=1.21, exact=1.2112, rounding=0.005, scatter=0.4),))
+    'in expectation only'
+    """
+    judged = [case for case in cases if case.judged]
+    if any(case.contradicted for case in cases):
+        return UNSETTLED
+    if not judged:
+        return EMPIRICAL
+    worst = max(case.error for case in judged)
+    if worst > CLOSE:
+        return DOES_NOT_HOLD
+    if worst > EQUAL:
+        return APPROXIMATE
+    return IN_EXPECTATION if any(case.scatter > SCATTER for case in judged) else HOLDS
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper (or, G1 to G6, one that goes beyond it) and the function that settles it."""
+
+    id: str
+    section: str
+    statement: str
+    family: str
+    measure: Callable[[Sampler], Evidence]
+
+    @property
+    def derivation(self) -> str:
+        """Why the exact value is what it is, in a few lines."""
+        lines = (self.measure.__doc__ or "").strip().splitlines()
+        return "\n".join(line.strip() for line in lines)
+
+    def settle(self, sampler: Sampler, expected: str) -> "Result":
+        with padding_ignored():
+            found = self.measure(sampler)
+        head = found.cases[0]
+        estimate = head.estimate
+        return Result(
+            id=self.id,
+            statement=self.statement,
+            section=self.section,
+            paper=head.paper,
+            exact=head.exact,
+            estimate=None if estimate is None else estimate.value,
+            standard_error=None if estimate is None else estimate.standard_error,
+            samples=None if estimate is None else estimate.samples,
+            verdict=judge(found.cases),
+            reason=found.reason,
+            cases=found.cases,
+            expected=expected,
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """A settled claim. The numbers are those of its first case; `cases` has them all."""
+
+    id: str
+    statement: str
+    section: str
+    paper: float
+    exact: float | None
+    estimate: float | None
+    standard_error: float | None
+    samples: int | None
+    verdict: str
+    reason: str
+    cases: tuple[Case, ...]
+    expected: str
+
+    @property
+    def as_expected(self) -> bool:
+        return self.verdict == self.expected
+
+    def to_json(self) -> dict[str, Any]:
+        hidden = ("cases", "expected")
+        return {name: value for name, value in vars(self).items() if name not in hidden}
+
+
+LEDGER: dict[str, Claim] = {}
+
+
+def claims_of(family: str) -> Callable[[str, str, str], Callable[[Callable[[Sampler], Evidence]], Claim]]:
+    """A decorator that enters functions into the ledger: @claim("C01", "3.2", "The statement.")."""
+
+    def claim(id: str, section: str, statement: str) -> Callable[[Callable[[Sampler], Evidence]], Claim]:
+        def enter(measure: Callable[[Sampler], Evidence]) -> Claim:
+            LEDGER[id] = Claim(id, section, statement, family, measure)
+            return LEDGER[id]
+
+        return enter
+
+    return claim

@@ -1,0 +1,207 @@
+"""The exact values: kernels, spectra, recursions and pooling constants, derived beyond what the paper prints.
+
+X and Z are standard normal; c2 and c1 are mean and standard deviation of ReLU(Z); o = (ReLU(u) - c2) / c1.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import moments
+from ..backend import HostArray, gauss_legendre
+
+_relu = moments.gaussian("relu")
+C1, C2 = _relu.std, _relu.mean
+CHI = _relu.jacobian_factor**2  # E s'^2 / c1^2 = pi / (pi - 1): the mean-square gain of a layer
+JACOBIAN_FACTOR = _relu.jacobian_factor
+PAPER_GAMMA = 1.0 / 1.21  # as the paper rounds it
+
+
+def arc_cosine(rho: float) -> float:
+    """E[ReLU(X) ReLU(Y)] for standard normal X, Y of correlation rho: Cho and Saul (2009), degree 1.
+
+    >>> round(arc_cosine(1.0), 12)
+    0.5
+    """
+    return (math.sqrt(1.0 - rho * rho) + rho * (math.pi - math.acos(rho))) / (2.0 * math.pi)
+
+
+def correlation_after_relu(rho: float) -> float:
+    return (arc_cosine(rho) - C2 * C2) / (C1 * C1)
+
+
+def correlation_after_prelu(rho: float, a: float) -> float:
+    """The correlation of PReLU(X) and PReLU(Y): PReLU is (1 + a)/2 x + (1 - a)/2 |x|, and the parts do not mix.
+
+    >>> abs(correlation_after_prelu(0.5, 0.0) - correlation_after_relu(0.5)) < 1e-14
+    True
+    """
+    even = (2.0 / math.pi) * (math.sqrt(1.0 - rho * rho) + rho * math.asin(rho) - 1.0)
+    variance = moments.gaussian("prelu", a=a).std ** 2
+    return (((1.0 + a) / 2.0) ** 2 * rho + ((1.0 - a) / 2.0) ** 2 * even) / variance
+
+
+def jacobian_kernel(rho: float) -> float:
+    """E[J J^T]_ij for rows of cosine rho: rho times the probability that both units are on, over c1^2 (degree 0).
+
+    >>> abs(jacobian_kernel(1.0) - CHI) < 1e-14
+    True
+    """
+    return rho * (math.pi - math.acos(rho)) / (2.0 * math.pi * C1 * C1)
+
+
+def kernel_matrix(rows: HostArray) -> HostArray:
+    """E[J J^T] of a ReLU layer with these rows, which have unit length."""
+    cosines = np.clip(rows @ rows.T, -1.0, 1.0)
+    return cosines * (math.pi - np.arccos(cosines)) / (2.0 * math.pi * C1 * C1)
+
+
+# Spectra.
+
+
+def spectrum_edges(units: float, inputs: float) -> tuple[float, float]:
+    """The smallest and largest nonzero singular value of a layer's Jacobian, in the limit of a large layer.
+
+    Half of the rows are on, and w -> -w shows that knowing which ones leaves their directions random: so J is 1/c1
+    times a matrix of units/2 random unit rows, and its squared singular values follow Marchenko and Pastur.
+    """
+    root = math.sqrt(units / (2.0 * inputs))
+    return abs(1.0 - root) / C1, (1.0 + root) / C1
+
+
+def spectrum_density(s: HostArray, units: float, inputs: float) -> HostArray:
+    """The density of the nonzero singular values for units <= 2 inputs; it integrates to 1."""
+    low, high = spectrum_edges(units, inputs)
+    y = units / (2.0 * inputs)
+    inside = np.clip((high**2 - s * s) * (s * s - low**2), 0.0, None)
+    return np.sqrt(inside) * C1**2 / (math.pi * y * s)
+
+
+@dataclass(frozen=True)
+class SpectralMoments:
+    """Of G = J_L..J_1 (J_L..J_1)^T, relative to chi^(2L): E tr(G^2)/n and E (tr G/n)^2."""
+
+    second: float
+    squared_mean: float
+
+
+def product_moments(width: int, depth: int) -> SpectralMoments:
+    """Exact for square layers of every width: rows are independent and isotropic, also among the active ones.
+
+    >>> round(product_moments(64, 9).second, 4)
+    24.0548
+    """
+    n, s, t = float(width), 1.0, 1.0
+    for _ in range(depth):
+        s, t = (
+            2.0 * n / (n + 2.0) * t + (4.0 / (n + 2.0) + (n - 1.0) / n) * s,
+            2.0 * (n * t + 2.0 * s) / (n * (n + 2.0)) + (n - 1.0) / n * t,
+        )
+    return SpectralMoments(s, t)
+
+
+# Depth.
+
+
+def depth_recursion(gamma: float, depth: int) -> HostArray:
+    """Pre-activations of an infinitely wide ReLU network of constants c1, c2 and one gamma: (2, depth).
+
+    First the variance of a unit over inputs, then the mean square of the units' means.
+
+    >>> depth_recursion(1.0 / 1.21, 9)[:, -1].round(6)
+    array([0.065866, 0.185219])
+    """
+    found = np.empty((2, depth))
+    gain, q, k = gamma * gamma / (C1 * C1), gamma * gamma, 0.0
+    for layer in range(depth):
+        found[:, layer] = q - k, k
+        centre = -2.0 * C2 * C2 * math.sqrt(q) + C2 * C2
+        q, k = gain * (q / 2.0 + centre), gain * (q * arc_cosine(min(1.0, k / q)) + centre)
+    return found
+
+
+def fixed_point(gamma: float) -> float:
+    """The E u^2 that a deep ReLU network of this gamma <= 1 settles at: sqrt(q) = 1 / (1 + tau).
+
+    >>> round(fixed_point(1.0 / JACOBIAN_FACTOR), 12)
+    0.25
+    """
+    return 1.0 / (1.0 + math.sqrt((1.0 / gamma**2 - 1.0) / (C2 / C1) ** 2)) ** 2
+
+
+# Pooling.
+
+
+def _largest(k: int) -> tuple[HostArray, HostArray]:
+    """Nodes and weights of expectations over the largest of k standard normal numbers; 0 is between two panels."""
+    nodes, weights = gauss_legendre(24)
+    starts = np.arange(-12.0, 12.0, 0.5)
+    z = (starts[:, None] + 0.5 * nodes).ravel()
+    cdf = 0.5 * np.array([math.erfc(-x / math.sqrt(2.0)) for x in z])
+    density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    return z, np.tile(0.5 * weights, len(starts)) * k * density * cdf ** (k - 1)
+
+
+def largest_of(k: int) -> tuple[float, float]:
+    """Mean and variance of the largest of k standard normal numbers."""
+    z, weights = _largest(k)
+    mean = float(weights @ z)
+    return mean, float(weights @ (z - mean) ** 2)
+
+
+def max_pool(k: int, rho: float) -> tuple[float, float]:
+    """Mean and standard deviation of the max of k units o whose pre-activations have correlation rho >= 0.
+
+    Their max is ReLU(sqrt(rho) Z + sqrt(1 - rho) M) with M the largest of k: ReLU's moments, averaged over M.
+
+    >>> mean, std = max_pool(9, 0.5)
+    >>> round(mean, 3), round(std, 3)
+    (1.18, 1.296)
+    """
+    z, weights = _largest(k)
+    given = moments.gaussian("relu", math.sqrt(1.0 - rho) * z, math.sqrt(rho))
+    mean = float(weights @ given.mean)
+    variance = float(weights @ (given.std**2 + (given.mean - mean) ** 2))
+    return (mean - C2) / C1, math.sqrt(variance) / C1
+
+
+def avg_pool_std(k: int, rho: float) -> float:
+    """The standard deviation of the average of k units o whose pre-activations have correlation rho."""
+    return math.sqrt((1.0 + (k - 1) * correlation_after_relu(rho)) / k)
+
+
+def max_pool_of_two(rho: float) -> tuple[float, float]:
+    """The closed form for k = 2: mean and second moment of max(0, X, Y)."""
+    angle = math.acos(math.sqrt((1.0 - rho) / 2.0))
+    mean = (2.0 + math.sqrt(2.0 * (1.0 - rho))) / (2.0 * math.sqrt(2.0 * math.pi))
+    return mean, (math.pi - angle) / math.pi + math.sin(2.0 * angle) / (2.0 * math.pi)
+
+
+# Activations.
+
+
+def normal_grid(kinks: tuple[float, ...] = (-1.0, 0.0, 1.0)) -> tuple[HostArray, HostArray]:
+    """Nodes z and weights of expectations over N(0, 1), for functions that are smooth between the kinks.
+
+    >>> z, weights = normal_grid()
+    >>> round(float(weights @ z**4), 12)
+    3.0
+    """
+    nodes, weights = gauss_legendre(24)
+    edges = np.unique(np.concatenate([np.arange(-12.0, 12.5, 0.5), kinks]))
+    lengths = np.diff(edges)[:, None]
+    z = (edges[:-1, None] + lengths * nodes).ravel()
+    return z, (lengths * weights).ravel() * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+
+
+def hermite_degree(values: HostArray, z: HostArray, weights: HostArray, terms: int) -> float:
+    """The mean degree of a function's Hermite expansion, each degree k >= 1 weighted by its share of the variance."""
+    before, here = np.zeros_like(z), np.ones_like(z)  # normalised Hermite polynomials of degree k - 1 and k
+    mass = total = 0.0
+    for k in range(1, terms + 1):
+        before, here = here, (z * here - math.sqrt(k - 1.0) * before) / math.sqrt(k)
+        coefficient = float(weights @ (values * here))
+        mass += coefficient**2
+        total += k * coefficient**2
+    return total / mass

@@ -1,0 +1,234 @@
+"""Streaming Monte-Carlo: samples come in blocks, and only their moments stay.
+
+A task draws its samples from a generator of its own, seeded by the run's seed, the name of what is measured, and the
+number of the task. Tasks are spread over the cores and merged in order, so the answer is the same on every run and
+for any number of threads, and memory does not grow with the number of samples.
+"""
+
+import math
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from ..backend import Array, HostArray, gauss_legendre, to_numpy
+from ..errors import explain
+
+Draw: TypeAlias = Callable[[np.random.Generator, int], Array]  # so many samples: (count,), or (quantities, count)
+
+BLOCK = 1 << 16  # samples that are drawn and digested together, so that they stay in the cache
+TASK = 1 << 19  # what one task draws: long enough to hide the handing out, short enough to share evenly
+FEWEST = 1000  # plain samples, whatever the user asks for: fewer give no error bar worth the name
+FEWEST_DEAR = 8  # networks
+CONFIDENCE = 0.99
+MOST_GROWTH = 8  # how far one round of `until` trusts the error bar of the round before
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number from independent samples, and the standard error of it.
+
+    >>> low, high = tp.verify.Estimate(1.0, 0.1, samples=1000).interval()
+    >>> round(low, 3), round(high, 3)
+    (0.742, 1.258)
+    """
+
+    value: float
+    standard_error: float
+    samples: int
+
+    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
+        """Student's interval: the error bar itself comes from the samples, and few of them make it wider."""
+        reach = self.standard_error * student_quantile(confidence, self.samples - 1)
+        return self.value - reach, self.value + reach
+
+
+@cache
+def student_quantile(confidence: float, freedom: int) -> float:
+    """The t for which a Student variable of this many degrees of freedom lies in [-t, t] with this probability.
+
+    With t = sqrt(freedom) tan(angle) the density becomes a power of a cosine, which is smooth up to the end.
+
+    >>> round(student_quantile(0.99, 9), 4), round(student_quantile(0.99, 10**9), 4)
+    (3.2498, 2.5758)
+    """
+    freedom = max(1, min(freedom, 10**6))
+    nodes, weights = gauss_legendre(64)
+    height = 2.0 * math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+
+    def inside(angle: float) -> float:
+        return height * angle * float(weights @ np.cos(angle * nodes) ** (freedom - 1))
+
+    low, high = 0.0, math.atan(10.0 / math.sqrt(freedom)) if freedom > 100 else math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if inside(middle) < confidence else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What stays of samples of k quantities: count, means (k,), co-moments (k, k), third and fourth moments (k,).
+
+    Moments are sums of powers of deviations from the mean. Tallies are merged by the formulas of Chan, Golub and
+    LeVeque (1979) and Pébay (2008), in which nothing large cancels: each part's deviations are moved to the new mean.
+    """
+
+    count: int
+    means: HostArray
+    products: HostArray
+    cubes: HostArray
+    fourths: HostArray
+
+    @classmethod
+    def of(cls, values: Array, overwrite: bool = False) -> "Tally":
+        """The tally of one block, (count,) or (k, count). To overwrite the values saves memory, and so time."""
+        block = np.atleast_2d(to_numpy(values))
+        count = block.shape[1]
+        means = np.add.reduce(block, axis=1) / count
+        away = np.subtract(block, means[:, None], out=block if overwrite else None)
+        squares = away * away
+        sums = (away @ away.T, np.vecdot(squares, away), np.vecdot(squares, squares))
+        return cls(count, means.astype(np.float64), *(s.astype(np.float64) for s in sums))
+
+    @classmethod
+    def merged(cls, parts: Sequence["Tally"]) -> "Tally":
+        counts = np.array([part.count for part in parts], np.float64)[:, None]
+        means, cubes, fourths = (np.stack([getattr(p, name) for p in parts]) for name in ("means", "cubes", "fourths"))
+        squares = np.stack([part.variance_sums() for part in parts])
+        count = sum(part.count for part in parts)
+        mean = means[0] + (counts * (means - means[0])).sum(axis=0) / count
+        step = means - mean
+        return cls(
+            count,
+            mean,
+            np.sum([part.products for part in parts], axis=0) + (counts * step).T @ step,
+            (cubes + step * (3.0 * squares + counts * step**2)).sum(axis=0),
+            (fourths + step * (4.0 * cubes + step * (6.0 * squares + counts * step**2))).sum(axis=0),
+        )
+
+    def variance_sums(self) -> HostArray:
+        return np.diagonal(self.products)
+
+    def covariance(self) -> HostArray:
+        """The unbiased covariance matrix of the quantities."""
+        return self.products / (self.count - 1)
+
+    def mean(self, i: int = 0) -> Estimate:
+        return Estimate(float(self.means[i]), math.sqrt(self.covariance()[i, i] / self.count), self.count)
+
+    def variance(self, i: int = 0) -> Estimate:
+        """The unbiased variance; its error follows from the fourth moment."""
+        n, variance = self.count, float(self.covariance()[i, i])
+        spread = float(self.fourths[i]) / n - variance**2 * (n - 3) / (n - 1)
+        return Estimate(variance, math.sqrt(max(spread, 0.0) / n), n)
+
+    def std(self, i: int = 0) -> Estimate:
+        variance = self.variance(i)
+        root = math.sqrt(variance.value)
+        return Estimate(root, variance.standard_error / (2.0 * root) if root else 0.0, self.count)
+
+    def function(self, f: Callable[[HostArray], float]) -> Estimate:
+        """A smooth function of the means, its error by the delta method with the whole covariance."""
+        steps = 1e-5 * (np.abs(self.means) + np.sqrt(self.variance_sums() / self.count))
+        shifts = np.diag(steps)
+        pairs = [(f(self.means + shift), f(self.means - shift)) for shift in shifts]
+        slopes = np.array([(up - down) / (2.0 * h) if h else 0.0 for (up, down), h in zip(pairs, steps, strict=True)])
+        return Estimate(
+            f(self.means), math.sqrt(max(slopes @ self.covariance() @ slopes, 0.0) / self.count), self.count
+        )
+
+
+@cache
+def blas_libraries() -> Any:
+    return ThreadpoolController()
+
+
+def padding_ignored() -> Any:
+    """No warning where OpenBLAS computes with what lies beside a small matrix, and throws the result away.
+
+    A result that is no number is not lost on anyone: it contradicts every exact value.
+    """
+    return np.errstate(invalid="ignore")
+
+
+class Sampler:
+    """How claims are measured: with how many samples, or until which standard error, from which seed, on which cores.
+
+    >>> mc = tp.verify.Sampler(seed=1)
+    >>> tally = mc.tally("normals", lambda random, count: random.standard_normal(count), samples=10_000)
+    >>> tally.count, abs(tally.mean().value) < 5 * tally.mean().standard_error
+    (10000, True)
+    """
+
+    def __init__(
+        self,
+        samples: int | None = None,
+        until: float | None = None,
+        seed: int = 0,
+        threads: int | None = None,
+    ):
+        for name, value in {"samples": samples, "until": until}.items():
+            if value is not None and not value > 0:
+                raise ValueError(explain(f"{name}={value}", "it is a number above 0", f"{name}=1000"))
+        self.samples, self.until, self.seed = samples, until, seed
+        self.threads = threads or os.cpu_count() or 1
+        self.progress: Callable[[float], None] = lambda part: None  # told which part of the tasks is done
+
+    def tally(
+        self,
+        name: str,
+        draw: Draw,
+        samples: int,
+        cost: int = 1,
+        block: int = BLOCK,
+        watch: Callable[[Tally], Estimate] = Tally.mean,
+        threads: int | None = None,
+    ) -> Tally:
+        """Draw `samples` samples, or as many as the user asked for, and tally them.
+
+        A sample that is dear, such as a whole network, has a `cost`: the number of plain samples that it counts for
+        where the user gives a number. `until` watches the standard error of one estimate.
+        """
+        block = max(1, min(block, TASK // cost))
+        per_task = block * max(1, TASK // (cost * block))
+        count = samples if self.samples is None else max(FEWEST_DEAR, max(FEWEST, self.samples) // cost)
+        total = self._tasks(name, draw, 0, count, block, per_task, threads)
+        while self.until is not None and (error := watch(total).standard_error) > self.until:
+            wanted = total.count * min(MOST_GROWTH, 1.05 * (error / self.until) ** 2)
+            first = -(-total.count // per_task)
+            more = max(1, math.ceil(wanted / per_task) - first) * per_task
+            total = Tally.merged([total, self._tasks(name, draw, first, more, block, per_task, threads)])
+        return total
+
+    def _tasks(
+        self, name: str, draw: Draw, first: int, count: int, block: int, per_task: int, threads: int | None
+    ) -> Tally:
+        """Tasks from number `first` on, for so many samples, on the cores; BLAS keeps to one thread in each."""
+
+        def task(number: int) -> Tally:
+            key = (zlib.crc32(name.encode()), first + number)
+            random = np.random.Generator(np.random.SFC64(np.random.SeedSequence(self.seed, spawn_key=key)))
+            stop = min(per_task, count - number * per_task)
+            starts = range(0, stop, block)
+            with padding_ignored():
+                return Tally.merged([Tally.of(draw(random, min(block, stop - i)), overwrite=True) for i in starts])
+
+        tasks = -(-count // per_task)
+        with blas_libraries().limit(limits=1, user_api="blas"):
+            pool = ThreadPoolExecutor(min(threads or self.threads, tasks))
+            try:
+                results = pool.map(task, range(tasks))
+                total = next(results)
+                for done, result in enumerate(results, start=2):
+                    self.progress(done / tasks)
+                    total = Tally.merged([total, result])
+            finally:
+                pool.shutdown(cancel_futures=True)
+        return total

@@ -1,0 +1,276 @@
+"""Claims of section 4 on what surrounds a layer: scales, the constraint, weight decay, batches, dropout. And the claims
+that only training can settle."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+
+from .. import functional as F
+from ..autograd import grad, no_grad
+from ..backend import Array, HostArray, manual_seed
+from ..data import BatchNormalizer, GlobalNormalizer
+from ..errors import ShapeError
+from ..nn import BatchNorm, Dropout, Module, NormPropLinear, Sequential
+from ..optim import SGD, normalize_weights
+from ..tensor import Tensor, tensor
+from .claim import Case, Evidence, claims_of, computed, evidence
+from .closed_forms import C1, C2
+from .monte_carlo import Sampler, Tally
+from .networks import gaussian, layer_with
+
+claim = claims_of("training")
+
+
+def small_network(random: np.random.Generator, *widths: int) -> Sequential:
+    """A NormProp network in float64, so that what is equal is equal to 15 digits."""
+    layers = [layer_with(random.standard_normal((units, inputs))) for inputs, units in pairwise(widths)]
+    return Sequential(*layers).to(dtype="float64")
+
+
+def batch(random: np.random.Generator, *shape: int) -> Tensor:
+    return tensor(random.standard_normal(shape))
+
+
+def largest_difference(a: Tensor, b: Tensor) -> float:
+    return float(abs(a.numpy() - b.numpy()).max())
+
+
+def scale_weights(network: Module, factor: float) -> None:
+    for layer in network.modules():
+        if isinstance(layer, NormPropLinear):
+            layer.weight.data = factor * layer.weight.data
+
+
+@claim("C26", "4.4", "The scale of weight vectors does not affect the representation.")
+def scale_is_free(mc: Sampler) -> Evidence:
+    """w/|w| is the same for w and c w, if c > 0. A factor below 0 turns the filter around, and the output changes."""
+    random = np.random.default_rng(mc.seed)
+    network, x = small_network(random, 6, 8, 5), batch(random, 20, 6)
+    before = network(x)
+    scale_weights(network, 7.0)
+    scaled = largest_difference(network(x), before)
+    scale_weights(network, -1.0)
+    turned = largest_difference(network(x), before)
+    return evidence(
+        f"for positive factors; a negative one changes the output by up to {turned:.1f}",
+        Case("change of output, weights times 7", 0.0, 0.0, computed(scaled)),
+        Case("change of output, weights times -7", 0.0, None, computed(turned), judged=False),
+    )
+
+
+@claim("C27", "4.4", "Constraining weights to unit length only removes a redundant parameter.")
+def constraint_is_free(mc: Sampler) -> Evidence:
+    """f(c w) = f(w) for all c > 0 has the gradient (1/c) grad f(w), at right angles to w. So the same learning rate
+    turns a long vector less, by 1/|w|^2 in angle, and every step makes it longer: unconstrained, the rate decays by
+    itself. The constraint pins it.
+    """
+    random = np.random.default_rng(mc.seed)
+    network, x, weights = small_network(random, 6, 8, 5), batch(random, 20, 6), batch(random, 20, 5)
+
+    def slope() -> HostArray:
+        layer = network[0]
+        assert isinstance(layer, NormPropLinear)
+        (found,) = grad((network(x) * weights).sum(), layer.weight)
+        return found.numpy()
+
+    first = network[0]
+    assert isinstance(first, NormPropLinear)
+    before, w = slope(), first.weight.numpy()
+    along = float(abs((before * w).sum(axis=1)).max() / np.linalg.norm(before))
+    scale_weights(network, 2.0)
+    ratio = float(np.linalg.norm(slope()) / np.linalg.norm(before))
+    return evidence(
+        "the function keeps, the optimisation does not: the effective learning rate is that over |w|^2",
+        Case("gradient at 2w / gradient at w", 1.0, 0.5, computed(ratio)),
+        Case("part of the gradient along w", 0.0, 0.0, computed(along)),
+    )
+
+
+@claim("C28", "4.4", "Weight decay is necessary besides the unit-length constraint.")
+def decay_is_a_rate(mc: Sampler) -> Evidence:
+    """w - r (g + d w) = (1 - r d) (w - r/(1 - r d) g), and the factor in front does not survive the scaling to unit
+    length. For constrained weights and plain SGD, decay d is a learning rate of r/(1 - r d) and nothing else: it can
+    only act on gamma, beta and weights that are not constrained. Momentum remembers w where it was, and adds a little.
+    """
+    rate, decay, steps = 0.05, 0.005, 20
+
+    def way(rate: float, decay: float, momentum: float) -> HostArray:
+        """How far training moves the weights."""
+        random = np.random.default_rng(mc.seed)
+        network, x, labels = small_network(random, 6, 8, 5), batch(random, 40, 6), random.integers(0, 5, 40)
+        normalize_weights(network)
+        layers = [layer for layer in network if isinstance(layer, NormPropLinear)]
+        start = [layer.weight.numpy().copy() for layer in layers]
+        optimizer = SGD([layer.weight for layer in layers], rate, momentum, decay)
+        for _ in range(steps):
+            F.cross_entropy(network(x), labels).backward()
+            optimizer.step()
+            normalize_weights(network)
+            optimizer.zero_grad()
+        return np.concatenate([(layer.weight.numpy() - w).ravel() for layer, w in zip(layers, start, strict=True)])
+
+    def added(momentum: float) -> float:
+        """What decay does beyond changing the learning rate, relative to the way of the weights."""
+        decayed, faster = way(rate, decay, momentum), way(rate / (1.0 - rate * decay), 0.0, momentum)
+        return float(np.linalg.norm(decayed - faster) / np.linalg.norm(decayed))
+
+    plain, moving = added(0.0), added(0.9)
+    return evidence(
+        f"on constrained weights, plain SGD: only a larger learning rate; momentum 0.9 adds {moving:.1%} of the way",
+        Case("what decay adds to a learning rate", 0.0, 0.0, computed(plain), "differs"),
+        Case("the same with momentum 0.9", 0.0, None, computed(moving), judged=False),
+    )
+
+
+@claim("C29", "4.2", "Weights start as in Glorot and Bengio; their scale need not be tuned.")
+def start_scale(mc: Sampler) -> Evidence:
+    """By C26 only directions matter: ten times Glorot's scale is the same network."""
+    random = np.random.default_rng(mc.seed)
+    network, x = small_network(random, 6, 8, 8, 5), batch(random, 20, 6)
+    before = network(x)
+    scale_weights(network, 10.0)
+    case = Case("change of output", 0.0, 0.0, computed(largest_difference(network(x), before)))
+    return evidence("only directions matter", case)
+
+
+@claim("C32", "4.1, 5.4", "With global data normalisation, NormProp trains with batches of one sample.")
+def single_samples(mc: Sampler) -> Evidence:
+    """No layer looks at another sample: the output of a sample alone is its output in a batch."""
+    random = np.random.default_rng(mc.seed)
+    network, x = small_network(random, 6, 8, 5), batch(random, 20, 6)
+    alone = F.concatenate([network(x[i : i + 1]) for i in range(20)], axis=0)
+    case = Case("alone less in a batch", 0.0, 0.0, computed(largest_difference(alone, network(x))))
+    return evidence("every sample goes through the network by itself", case)
+
+
+@claim("C33", "1", "BN is inapplicable with batch size 1.")
+def single_samples_bn(mc: Sampler) -> Evidence:
+    """One number has no spread: a fully connected BN layer divides 0 by 0. A convolutional one takes its statistics
+    over the places of the map as well, and has H W of them in a single image.
+    """
+
+    def works(*shape: int) -> float:
+        try:
+            BatchNorm(shape[1])(tensor(np.random.default_rng(mc.seed).standard_normal(shape).astype(np.float32)))
+        except ShapeError:
+            return 0.0
+        return 1.0
+
+    return evidence(
+        "true for fully connected layers; convolutional ones have the places of a map to average over",
+        Case("applicable to (1, 8, 4, 4)", 0.0, 1.0, computed(works(1, 8, 4, 4))),
+        Case("applicable to (1, 8)", 0.0, 0.0, computed(works(1, 8))),
+    )
+
+
+def batch_tally(mc: Sampler, size: int) -> Tally:
+    """The fourth moment of batches of Gaussian samples, normalised by their own mean and standard deviation."""
+
+    def draw(random: np.random.Generator, count: int) -> Array:
+        layer = BatchNormalizer((count,))
+        with no_grad():
+            return (layer(gaussian(random, size, count)).data ** 4).mean(axis=0)
+
+    return mc.tally(f"batch {size}", draw, samples=400_000 // size, cost=size, block=32_768 // size)
+
+
+@claim("C34", "4.1, 5.1", "Batch data normalisation is as good as global normalisation.")
+def batch_normalised_data(mc: Sampler) -> Evidence:
+    """B Gaussian samples that are centred and scaled lie on a sphere: |x| <= sqrt(B - 1) and E x^4 = 3 (B - 1)/(B + 1).
+    Two samples always become -1 and 1; one is undefined. For the paper's 50 and 100 it is nearly Gaussian.
+    """
+    cases = []
+    for size in (50, 100, 4, 2):
+        estimate = batch_tally(mc, size).mean()
+        exact = 3.0 * (size - 1.0) / (size + 1.0)
+        cases.append(Case(f"E x^4, batch of {size}", 3.0, exact, estimate, judged=size >= 50))
+    return evidence(f"nearly: E x^4 is {cases[0].exact:.2f} for 50, {cases[2].exact:.2f} for 4, 3 globally", *cases)
+
+
+@claim("C35", "4.1", "Normalising each feature makes the range of the inputs irrelevant.")
+def range_is_free(mc: Sampler) -> Evidence:
+    """(a x + b less its mean) over its standard deviation is that of x, for a > 0."""
+    x = np.random.default_rng(mc.seed).standard_normal((200, 5))
+
+    def normalised(samples: HostArray) -> Tensor:
+        array = tensor(samples).data
+        return GlobalNormalizer((5,)).to(dtype="float64").fit(array)(Tensor(array))
+
+    gap = largest_difference(normalised(255.0 * x + 128.0), normalised(x))
+    return evidence("x and 255 x + 128 become the same", Case("difference", 0.0, 0.0, computed(gap)))
+
+
+@claim("C36", "4.4", "Dropout changes the distribution of the output of a layer.")
+def dropout(mc: Sampler) -> Evidence:
+    """Kept with probability p and scaled by 1/p, a normalised output has variance 1/p; dropped before it is normalised,
+    (1/(2p) - c2^2)/c1^2. Multiplying by sqrt(p) after the normalisation would mend it.
+    """
+    keep = 0.5
+    layer, drop = layer_with([[1.0]], gamma=1.0), Dropout(1.0 - keep)
+
+    def draw(random: np.random.Generator, count: int) -> HostArray:
+        manual_seed(int(random.integers(2**32)))  # of the masks
+        with no_grad():
+            out = layer(gaussian(random, count, 1))
+            after, before = drop(out), (drop(out * C1 + C2) - C2) / C1
+        return np.stack([after.numpy()[:, 0], before.numpy()[:, 0]])
+
+    tally = mc.tally("dropout", draw, samples=400_000, watch=Tally.variance, threads=1)
+    unnormalised = (1.0 / (2.0 * keep) - C2**2) / C1**2
+    return evidence(
+        f"at p = 1/2 the variance is {1.0 / keep:g} after the normalisation, {unnormalised:.2f} if dropped before it",
+        Case("Var o, dropout after", 1.0, 1.0 / keep, tally.variance(0), "differs"),
+        Case("Var o, dropout before", 1.0, unnormalised, tally.variance(1), "differs"),
+    )
+
+
+# Only training can settle these.
+
+TABLE = {  # test errors in % of NormProp, BN and the best other method, and the number of test images: section 5.5
+    "CIFAR-10": (9.11, 9.41, 9.59, 10_000),
+    "CIFAR-10 with flips": (7.47, 7.25, 7.51, 10_000),
+    "CIFAR-100": (32.19, 35.32, 34.40, 10_000),
+    "CIFAR-100 with flips": (29.24, 30.26, 30.83, 10_000),
+    "SVHN": (1.88, 2.25, 1.92, 26_032),
+}
+SIGNIFICANT = 1.96
+
+
+def significance(ours: float, theirs: float, images: int) -> float:
+    """How many standard errors two error rates, in %, are apart: positive if ours is lower."""
+    p, q = ours / 100.0, theirs / 100.0
+    return (q - p) / math.sqrt((p * (1.0 - p) + q * (1.0 - q)) / images)
+
+
+@claim("C42", "5.5", "NormProp is better than BN, or competitive, on all data sets.")
+def better_than_bn(mc: Sampler) -> Evidence:
+    """Training settles it, as in section 5.5. What the printed errors themselves can show is their
+    distance in standard errors of a binomial count; the variance over seeds, which is not printed, comes on top.
+    """
+    z = {name: significance(ours, bn, images) for name, (ours, bn, _, images) in TABLE.items()}
+    clear = sum(value > SIGNIFICANT for value in z.values())
+    return evidence(
+        f"training settles it, as in section 5.5. In print, {clear} of {len(z)} lie beyond the counting error",
+        *(Case(f"standard errors below BN, {name}", SIGNIFICANT, value, judged=False) for name, value in z.items()),
+    )
+
+
+@claim("C43", "5.5", "NormProp beats the state of the art.")
+def state_of_the_art(mc: Sampler) -> Evidence:
+    """Training settles it, as in section 5.5. In print, most margins are within the error of counting."""
+    z = {name: significance(ours, best, images) for name, (ours, _, best, images) in TABLE.items()}
+    clear = sum(value > SIGNIFICANT for value in z.values())
+    return evidence(
+        f"training settles it, as in section 5.5. In print, {clear} of {len(z)} lie beyond the counting error",
+        *(Case(f"standard errors below the best, {name}", SIGNIFICANT, v, judged=False) for name, v in z.items()),
+    )
+
+
+@claim("C44", "5.6", "NormProp is faster than BN: 84 against 96 seconds for an epoch.")
+def faster(mc: Sampler) -> Evidence:
+    """A matter of hardware and code: `tinyprop bench` measures it here."""
+    saved = 1.0 - 84.0 / 96.0
+    return evidence(
+        "a matter of hardware and code: tinyprop bench measures it", Case("time saved", saved, None, None, judged=False)
+    )

@@ -50,9 +50,9 @@ def test_the_engine_is_small():
 
 
 ROOMS = [
-    "errors", "backend", "special", "tensor", "autograd", "functional", "gradcheck", "draw", "quadrature",
-    "moment_rules", "moments", "nn", "optim", "saving", "checkpoint", "data", "step", "plots", "verify", "train",
-    "bench", "cli",
+    "errors", "backend", "cuda", "device", "special", "tensor", "autograd", "functional", "gradcheck", "draw",
+    "quadrature", "moment_rules", "moments", "nn", "optim", "saving", "checkpoint", "data", "step", "plots", "verify",
+    "train", "bench", "cli",
 ]  # fmt: skip
 
 

@@ -34,6 +34,11 @@ def recording(on: bool) -> Iterator[None]:
         _recording.reset(before)
 
 
+def is_recording() -> bool:
+    """Whether a graph is being built: also in a backward pass, if its gradients are to have gradients."""
+    return _recording.get()
+
+
 def no_grad() -> "_GeneratorContextManager[None]":
     """Compute without building a graph: `with tp.no_grad():`, or `@tp.no_grad()` before a function.
 
@@ -113,7 +118,7 @@ class Op:
         except (ValueError, IndexError) as error:
             got = ", ".join(str(a.shape) if is_array(a) else repr(a) for a in arrays)
             raise ShapeError(f"{type(self).__name__}({got})", str(error), self.hint) from None
-        if not (wanted and _recording.get()):
+        if not (wanted and is_recording()):
             return Tensor(out)
         self.recorded, self.parents = True, tuple(parents)
         self.shape, self.dtype = out.shape, out.dtype

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from . import device
 from .backend import Array, array_module, check_editable, is_host_array, to_backend
 from .errors import StateError, explain
 from .nn.module import Module
@@ -31,11 +32,18 @@ class Optimizer:
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
+        due = []
         for p, memory in zip(self.params, self.memory, strict=True):
             if p.grad is not None:
                 check_editable(p.data, p.name or "a parameter")
-                for w, g, m in blocks(p.data, p.grad.data, memory):
-                    self.update(w, g, m)
+                due.append((p.data, p.grad.data, memory))
+        self.update_all(due)
+
+    def update_all(self, due: list[tuple[Array, Array, Array]]) -> None:
+        """Update each of these parameters, given with its gradient and memory."""
+        for arrays in due:
+            for w, g, m in blocks(*arrays):
+                self.update(w, g, m)
 
     def update(self, w: Array, g: Array, memory: Array) -> None:
         """Change w and memory, in place, by one step along g."""
@@ -82,6 +90,12 @@ class SGD(Optimizer):
     def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.9, weight_decay: float = 0.0):
         super().__init__(params, lr, momentum=momentum, weight_decay=weight_decay)
         self.momentum, self.weight_decay = momentum, weight_decay
+
+    def update_all(self, due: list[tuple[Array, Array, Array]]) -> None:
+        if len({w.dtype for w, _, _ in due}) == 1 and all(device.updates(w, memory) for w, _, memory in due):
+            device.sgd(due, self.lr, self.momentum, self.weight_decay)
+        else:
+            super().update_all(due)
 
     def update(self, w: Array, g: Array, memory: Array) -> None:
         if self.weight_decay:
@@ -163,8 +177,13 @@ def normalize_weights(model: Module) -> None:
     >>> round(float((net[0].weight.data**2).sum()), 5)
     2.0
     """
+    weights = []
     for module in model.modules():
         if isinstance(module, NormProp):
-            w = module.weight.data
-            check_editable(w, module.weight.name or "a weight")
-            w /= array_module(w).sqrt((w * w).sum(axis=tuple(range(1, w.ndim)), keepdims=True))
+            check_editable(module.weight.data, module.weight.name or "a weight")
+            weights.append(module.weight.data)
+    if len({w.dtype for w in weights}) == 1 and device.updates(*weights):
+        device.unit_rows(weights)
+        return
+    for w in weights:
+        w /= array_module(w).sqrt((w * w).sum(axis=tuple(range(1, w.ndim)), keepdims=True))

@@ -16,7 +16,7 @@ from .backend import Array, array_module, as_array, from_host, host_array, is_ar
 from .errors import DivergenceError, explain
 from .nn.module import Module
 from .optim import Optimizer, normalize_weights
-from .tensor import Tensor, as_tensor
+from .tensor import Tensor
 
 PART = 64  # samples at most that go through the network together: enough for large products, few enough for memory
 
@@ -76,8 +76,8 @@ class TrainingStep:
         self.workers = Workers(threads) if threads > 1 else None
 
     def __call__(self, x: Any, labels: Any) -> Array:
-        home = self.optimizer.params[0].data
-        x, labels = (_there(v, home) for v in (as_tensor(x).data, _array(labels)))
+        x = _there(_array(x), self.optimizer.params[0].data)
+        labels = _array(labels)  # those on the host are checked there, by cross_entropy, before they are uploaded
 
         def part(where: slice) -> tuple[Array, Gradients]:
             """The contribution of a part of the batch to its mean loss and to the gradients."""
@@ -116,9 +116,9 @@ def _add(a: tuple[Array, Gradients], b: tuple[Array, Gradients]) -> tuple[Array,
     return a[0] + b[0], [x if y is None else y if x is None else x + y for x, y in zip(a[1], b[1], strict=True)]
 
 
-def _array(labels: Any) -> Array:
-    labels = labels.data if isinstance(labels, Tensor) else labels
-    return labels if is_array(labels) else host_array(labels)
+def _array(values: Any) -> Array:
+    values = values.data if isinstance(values, Tensor) else values
+    return values if is_array(values) else host_array(values)
 
 
 @no_grad()

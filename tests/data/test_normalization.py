@@ -27,6 +27,16 @@ def test_global_output_is_normalised(backend, rng):
     np.testing.assert_allclose(out.numpy().std(axis=0), 1, atol=1e-5)
 
 
+def test_a_network_on_a_device_is_fitted_to_samples_on_the_host(backend, rng):
+    samples = rng.integers(0, 256, size=(50, 2, 3)).astype(np.uint8)
+    expected = GlobalNormalizer((2, 3)).fit(samples)
+    with tp.use_backend(backend):
+        layer = GlobalNormalizer((2, 3)).fit(samples)
+    assert layer.mean.backend == layer.std.backend == backend
+    assert (layer.mean.numpy() == expected.mean.numpy()).all()
+    assert (layer.std.numpy() == expected.std.numpy()).all()
+
+
 @pytest.mark.parametrize("value", [0, 255, 0.1, 1e6])
 def test_features_that_never_change_become_zero(value):
     samples = np.full((1200, 2), value, np.float32)

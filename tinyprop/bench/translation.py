@@ -48,7 +48,7 @@ class Framework(Engine):
         """The output of a layer, by the tinyprop layer that says what to do."""
         match layer:
             case nn.NormPropConv2d() | nn.NormPropLinear():
-                c1, c2 = layer.standard
+                c1, c2 = layer.standard.std, layer.standard.mean
                 weight, gamma, beta = (p[f"{name}.{key}"] for key in ("weight", "gamma", "beta"))
                 scale = self.per_unit(gamma / (self.length(weight) * c1), weight)
                 return self.relu(self.weighted_sum(layer, x, weight * scale, beta / c1)) - c2 / c1

@@ -30,7 +30,7 @@ from .arithmetic import (
     where,
 )
 from .convolution import conv2d, exact_convolution
-from .fused import shifted_relu
+from .fused import scaled_rows, shifted_relu
 from .linear import matmul
 from .pooling import avg_pool2d, max_pool2d
 from .reductions import cross_entropy, log_softmax, logsumexp, max, mean, norm, softmax, sum, var
@@ -42,6 +42,6 @@ __all__ = [
     "abs", "add", "astype", "avg_pool2d", "broadcast_to", "clip", "compare", "concatenate", "conv2d", "cross_entropy",
     "divide", "elu", "erf", "exact_convolution", "exp", "gelu", "hardtanh", "index", "leaky_relu", "log", "log_softmax",
     "logsumexp", "matmul", "max", "max_pool2d", "maximum", "mean", "minimum", "multiply", "negative", "norm", "pad",
-    "power", "prelu", "relu", "reshape", "selu", "shifted_relu", "sigmoid", "silu", "sin", "softmax", "softplus",
-    "sqrt", "stack", "subtract", "sum", "take", "tanh", "to", "transpose", "var", "where",
+    "power", "prelu", "relu", "reshape", "scaled_rows", "selu", "shifted_relu", "sigmoid", "silu", "sin", "softmax",
+    "softplus", "sqrt", "stack", "subtract", "sum", "take", "tanh", "to", "transpose", "var", "where",
 ]  # fmt: skip

@@ -2,9 +2,12 @@
 
 from typing import Any
 
-from ..autograd import Op
+from .. import device
+from ..autograd import Op, is_recording
 from ..backend import Array, array_module
-from ..tensor import Operand, Tensor
+from ..tensor import Operand, Tensor, as_tensor
+from .reductions import norm
+from .reductions import sum as sum_of
 
 
 class ShiftedReLU(Op):
@@ -14,11 +17,19 @@ class ShiftedReLU(Op):
         self.overwrite = overwrite
 
     def forward(self, x: Array, bias: Array, shift: Array) -> Array:
+        self.bias_shape = getattr(bias, "shape", ())
+        self.on_device = device.runs(x) and device.is_per_channel(bias, x) and device.is_per_channel(shift, x)
+        if self.on_device:
+            return device.shifted_relu(x, bias, shift, self.overwrite)
         xp = array_module(x)
         out = xp.add(x, bias - shift, out=x if self.overwrite else None)
         return xp.maximum(out, -shift, out=out)
 
     def backward(self, g: Tensor, shift: Tensor, out: Tensor) -> Any:
+        if self.on_device and self.bias_shape and not is_recording():
+            number = shift.data if isinstance(shift, Tensor) else shift
+            passed, sums = map(Tensor, device.shifted_relu_gradient(g.data, out.data, number))
+            return passed, lambda: sums.reshape(self.bias_shape), lambda: -g
         passed = g * (out > -shift)
         return passed, passed, lambda: -g
 
@@ -30,3 +41,44 @@ def shifted_relu(x: Operand, bias: Operand, shift: Operand, overwrite: bool = Fa
     tensor([-0.25,  1.25])
     """
     return ShiftedReLU(overwrite)(x, bias, shift)
+
+
+class ScaledRows(Op):
+    """Rows w[i] of any length to rows of length scale[i] * factor, on a device."""
+
+    def __init__(self, factor: float):
+        self.factor = factor
+
+    def forward(self, w: Array, scale: Array) -> Array:
+        return device.scaled_rows(w, scale, self.factor)
+
+    def backward(self, g: Tensor, w: Tensor, scale: Tensor) -> Any:
+        if not is_recording():
+            return tuple(map(Tensor, device.scaled_rows_gradient(g.data, w.data, scale.data, self.factor)))
+        length, unit = _lengths(w), w / _lengths(w)
+        along = sum_of(g * unit, _in_rows(w), keepdims=True)
+        each = (scale * self.factor).reshape(length.shape)
+        return lambda: (g - unit * along) * (each / length), lambda: (along * self.factor).reshape(scale.shape)
+
+
+def _in_rows(w: Tensor) -> tuple[int, ...]:
+    return tuple(range(1, w.ndim))
+
+
+def _lengths(w: Tensor) -> Tensor:
+    return norm(w, _in_rows(w), keepdims=True)
+
+
+def scaled_rows(w: Tensor, scale: Tensor, divisor: Operand = 1.0) -> Tensor:
+    """The rows w[i], whatever their length, at length scale[i] / divisor, or divisor[i].
+
+    >>> F.scaled_rows(tp.tensor([[3.0, 4.0]]), tp.tensor([10.0]))
+    tensor([[6., 8.]])
+    """
+    w, scale = as_tensor(w), as_tensor(scale)
+    if device.runs(w.data, scale.data):
+        if isinstance(divisor, (int, float)):
+            return ScaledRows(1.0 / divisor)(w, scale)
+        return ScaledRows(1.0)(w, scale / divisor)
+    scale = scale / (norm(w, _in_rows(w)) * divisor)
+    return w * scale.reshape(-1, *[1] * (w.ndim - 1))  # (O,) -> (O, 1, ...)

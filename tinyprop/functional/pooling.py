@@ -6,6 +6,7 @@ Where a window hangs over the edge, slices end at the edge: nothing is padded.
 
 from typing import Any
 
+from .. import device
 from ..autograd import Op
 from ..backend import Array, array_module, float32
 from ..errors import ShapeError
@@ -78,6 +79,8 @@ class _Pool(Op):
     def __init__(self, window: Window, image: Shape):
         self.window, self.image = window, image
         self.rows, self.columns = Line(window, 0, image[2]), Line(window, 1, image[3])
+        places = self.rows.places, self.columns.places
+        self.pooling = device.Pooling((image[2], image[3]), places, window.kernel, window.stride, window.padding)
 
     def by_blocks(self, function: Any, channels: int, size: tuple[int, int], *arrays: Array) -> Array:
         """function(out, *arrays) on blocks of images (N, H, W, C), as (N, C, *size)."""
@@ -98,6 +101,8 @@ class MaxPool(_Pool):
     """The largest element of each window."""
 
     def forward(self, x: Array) -> Array:
+        if device.runs(x):
+            return device.max_pool(x, self.pooling)
         return self.by_blocks(self.block, x.shape[1], self.window.output(x.shape), x)
 
     def across(self, x: Array) -> Array:
@@ -117,6 +122,8 @@ class Scatter(Op):
         self.pool, self.x, self.largest = pool, x, largest
 
     def forward(self, g: Array) -> Array:
+        if device.runs(g, self.x):
+            return device.max_pool_gradient(g, self.x, self.largest, self.pool.pooling)
         h, w = self.x.shape[2:]
         return self.pool.by_blocks(self.block, g.shape[1], (h, w), g, self.x, self.largest)
 
@@ -154,6 +161,8 @@ class AveragePool(_Pool):
         self.factor = factor
 
     def forward(self, x: Array) -> Array:
+        if device.runs(x):
+            return device.average_pool(x, self.factor, self.pooling)
         return self.by_blocks(self.block, x.shape[1], self.window.output(x.shape), x)
 
     def block(self, out: Array, x: Array) -> None:
@@ -168,6 +177,8 @@ class Spread(AveragePool):
     """Adds g, times the factor, to all elements of its window: the transpose of AveragePool."""
 
     def forward(self, g: Array) -> Array:
+        if device.runs(g):
+            return device.average_pool_gradient(g, self.factor, self.pooling)
         return self.by_blocks(self.block, g.shape[1], (self.image[2], self.image[3]), g)
 
     def block(self, out: Array, g: Array) -> None:

@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from ..autograd import Op
+from .. import device
+from ..autograd import Op, is_recording
 from ..backend import Array, array_module, from_host, host_array, is_host_array
 from ..errors import ShapeError, explain
 from ..tensor import Axes, Operand, Tensor, as_tensor
@@ -136,6 +137,28 @@ def softmax(x: Operand, axis: int = -1) -> Tensor:
     return exp(log_softmax(x, axis))
 
 
+def _is_class(labels: Array, x: Tensor) -> Array:
+    """labels (N, ...) -> (N, C, ...), true at the class that is the label."""
+    classes = array_module(labels).arange(x.shape[1]).reshape(-1, *[1] * (x.ndim - 2))  # (C, ...)
+    return classes == labels[:, None]
+
+
+class CrossEntropy(Op):
+    """-log_softmax(x) at the labels, on a device."""
+
+    def __init__(self, labels: Array):
+        self.labels = labels
+
+    def forward(self, x: Array) -> Array:
+        return device.cross_entropy(x, self.labels)
+
+    def backward(self, g: Tensor, x: Tensor) -> Any:
+        if not is_recording():
+            return Tensor(device.cross_entropy_gradient(g.data, x.data, self.labels))
+        hot = _is_class(self.labels, x).astype(x.dtype)
+        return g[:, None] * (softmax(x, axis=1) * hot.sum(axis=1, keepdims=True) - hot)
+
+
 def cross_entropy(x: Operand, labels: Any, reduction: str = "mean") -> Tensor:
     """The cross-entropy of logits x, shape (N, C, ...), with integer labels, shape (N, ...).
 
@@ -146,8 +169,10 @@ def cross_entropy(x: Operand, labels: Any, reduction: str = "mean") -> Tensor:
     """
     x = as_tensor(x)
     labels = _checked_labels(x, labels)
-    classes = array_module(labels).arange(x.shape[1]).reshape(-1, *[1] * (x.ndim - 2))  # (C, ...)
-    losses = -sum(where(classes == labels[:, None], log_softmax(x, axis=1), 0.0), axis=1)
+    if device.runs(x.data):
+        losses = CrossEntropy(labels)(x)
+    else:
+        losses = -sum(where(_is_class(labels, x), log_softmax(x, axis=1), 0.0), axis=1)
     if reduction == "none":
         return losses
     if reduction in ("mean", "sum"):

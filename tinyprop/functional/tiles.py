@@ -13,6 +13,7 @@ The price is rounding: about 5e-6 of the result in float32, where plain convolut
 
 from dataclasses import dataclass
 
+from .. import device
 from ..backend import Array, array_module, float64, from_host, host_array
 from .windows import Shape, Window, blocks, channels_first, channels_last
 
@@ -34,6 +35,7 @@ class Tiling:
     read: Array  # (size^2 points, size^2 pixels)
     weigh: Array  # (size^2 points, kernel^2)
     write: Array  # (step^2 outputs, size^2 points)
+    one_axis: tuple[Array, Array, Array]  # the three along one axis
 
 
 def one_axis(step: int, points: tuple[float, ...]) -> tuple[Array, Array, Array]:
@@ -62,7 +64,8 @@ def _tiling(kernel: Shape, like: Array) -> Tiling:
         step, points = TILES[kernel[-1]]
         matrices = one_axis(step, points)
         xp = array_module(*matrices)
-        _tilings[key] = Tiling(step, len(points) + 1, *(from_host(xp.kron(m, m), like, like.dtype) for m in matrices))
+        read, weigh, write = (from_host(xp.kron(m, m), like, like.dtype) for m in matrices)
+        _tilings[key] = Tiling(step, len(points) + 1, read, weigh, write, matrices)
     return _tilings[key]
 
 
@@ -86,8 +89,19 @@ class _Grid:
         (ph, pw) = self.padding
         return padded[:, ph : ph + h, pw : pw + w]
 
+    def values_on_device(self, x: Array, matrix: Array, first: tuple[int, int]) -> Array:
+        """x (N, H, W, C) -> (tiles, points, C), from tiles that start at this pixel, by matrices (points, pixels)"""
+        n, c, size = x.shape[0], x.shape[3], self.tiling.size
+        values = array_module(x).empty((size**2, n * self.down * self.across, c), x.dtype)
+        tiles = device.Patches.of_images(x, self.tiling.step, first)
+        points = device.Patches.of_values(values, self.down, self.across, size)
+        device.map_tiles(matrix, tiles, points, (n, self.down, self.across, c))
+        return _swapped(values)
+
     def values_of_image(self, x: Array) -> Array:
         """x (N, H, W, C) -> (tiles, points, C)"""
+        if device.runs(x):
+            return self.values_on_device(x, self.tiling.one_axis[0], (-self.padding[0], -self.padding[1]))
         n, h, w, c = x.shape
         padded = array_module(x).zeros((n, self.height, self.width, c), x.dtype)
         inside = self.inside(padded, h, w)
@@ -109,6 +123,8 @@ class _Grid:
 
     def values_of_output(self, g: Array) -> Array:
         """g (N, rows, columns, O) -> (tiles, points, O)"""
+        if device.runs(g):
+            return self.values_on_device(g, self.tiling.one_axis[2].T, (0, 0))
         n, rows, columns, o = g.shape
         step = self.tiling.step
         if not self.exact:
@@ -121,6 +137,11 @@ class _Grid:
     def write_output(self, values: Array, out: Array) -> None:
         """The transpose of values_of_output: (tiles, points, O) -> (N, rows, columns, O), into `out`"""
         step, (n, rows, columns, o) = self.tiling.step, out.shape
+        if device.runs(values):
+            points = device.Patches.of_values(_swapped(values), self.down, self.across, self.tiling.size)
+            tiles = device.Patches.of_images(out, step)
+            device.map_tiles(self.tiling.one_axis[2], points, tiles, (n, self.down, self.across, o))
+            return
         tiles = (self.tiling.write @ values).reshape(n, self.down, self.across, step, step, o)
         tiles = tiles.transpose(0, 1, 3, 2, 4, 5)  # (N, down, step, across, step, O)
         if self.exact:
@@ -136,8 +157,26 @@ def _swapped(values: Array) -> Array:
 
 def _values_of_kernel(w: Array, tiling: Tiling) -> Array:
     """w (A, B, k, k) -> (points, A, B)"""
+    if device.runs(w):
+        a, b, *_ = w.shape
+        values = array_module(w).empty((tiling.size**2, a, b), w.dtype)
+        points = device.Patches.of_values(values, 1, 1, tiling.size)
+        device.map_tiles(tiling.one_axis[1], device.Patches.of_kernels(w), points, (a, 1, 1, b))
+        return values
     flat = w.reshape(*w.shape[:2], -1).transpose(0, 2, 1)  # (A, k * k, B)
     return _swapped(tiling.weigh @ array_module(w).ascontiguousarray(flat))
+
+
+def _kernel_of_values(values: Array, tiling: Tiling, k: int) -> Array:
+    """The transpose of _values_of_kernel: (points, A, B) -> (A, B, k, k)"""
+    _, a, b = values.shape
+    if device.runs(values):
+        out = array_module(values).empty((b, a, k, k), values.dtype).transpose(1, 0, 2, 3)
+        points = device.Patches.of_values(values, 1, 1, tiling.size)
+        device.map_tiles(tiling.one_axis[1].T, points, device.Patches.of_kernels(out), (a, 1, 1, b))
+        return out
+    kernels = tiling.weigh.T @ _swapped(values)  # (A, k * k, B)
+    return kernels.reshape(a, k, k, b).transpose(0, 3, 1, 2)
 
 
 def convolve(x: Array, w: Array, window: Window) -> Array:
@@ -153,6 +192,10 @@ def convolve(x: Array, w: Array, window: Window) -> Array:
 
 
 def image_gradient(g: Array, w: Array, window: Window, image: Shape) -> Array:
+    (kh, kw), (ph, pw) = window.kernel, window.padding
+    if device.runs(g) and ph < kh and pw < kw:  # tiles that overlap are better read than written
+        turned = Window(window.kernel, (1, 1), (kh - 1 - ph, kw - 1 - pw))
+        return convolve(g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), turned)
     tiling = _tiling(w.shape, g)
     grid = _Grid(window, image, tiling)
     kernels = _values_of_kernel(w, tiling)  # (points, O, C)
@@ -168,7 +211,7 @@ def image_gradient(g: Array, w: Array, window: Window, image: Shape) -> Array:
 def kernel_gradient(x: Array, g: Array, window: Window, kernel: Shape) -> Array:
     tiling = _tiling(kernel, x)
     grid = _Grid(window, x.shape, tiling)
-    (o, c, kh, kw), xp = kernel, array_module(x)
+    xp = array_module(x)
     x, g = channels_last(x), channels_last(g)
     total = part = None  # arrays (points, C, O): sums over short blocks also round less than one long sum
     for images in grid.blocks(x):
@@ -179,5 +222,4 @@ def kernel_gradient(x: Array, g: Array, window: Window, kernel: Shape) -> Array:
             total, part = part, None
         else:
             total += part
-    kernels = tiling.weigh.T @ _swapped(total)  # (C, k * k, O)
-    return kernels.reshape(c, kh, kw, o).transpose(3, 0, 1, 2)
+    return _kernel_of_values(total, tiling, kernel[3]).transpose(1, 0, 2, 3)

@@ -68,10 +68,8 @@ class NormProp(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         c1, c2 = self.constants()
-        length = F.norm(self.weight, axis=tuple(range(1, self.weight.ndim)))  # (O,)
         through = self.activation in HOMOGENEOUS  # then 1/c1 goes into weights and bias, not over every element
-        scale = self.gamma / (length * c1 if through else length)
-        u = self.weighted_sum(x, self.weight * scale.reshape(-1, *[1] * (self.weight.ndim - 1)))
+        u = self.weighted_sum(x, F.scaled_rows(self.weight, self.gamma, c1 if through else 1.0))
         if not through:
             return (self.activate(u + self.per_unit(self.beta)) - self.per_unit(c2)) / self.per_unit(c1)
         bias, shift = self.per_unit(self.beta / c1), self.per_unit(c2 / c1)

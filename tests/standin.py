@@ -1,0 +1,211 @@
+"""A strict stand-in for CuPy over NumPy, for machines that have neither CuPy nor a device.
+
+Its arrays compute with NumPy, but refuse what CuPy refuses (to become host arrays unasked, to meet host arrays, names
+that CuPy lacks), and count what goes between host and device and who waits. Where CuPy would let a host array pass
+unnoticed, the stand-in refuses it, too. Its kernels check their arguments and compute nothing.
+"""
+
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+
+import tinyprop as tp
+from tinyprop import device
+
+# NumPy's functions that CuPy has, as far as tinyprop needs them; test_standin.py holds them against the real CuPy.
+SAME = [
+    "abs", "add", "arange", "argmax", "argsort", "ascontiguousarray", "broadcast_to", "clip", "concatenate", "cos",
+    "divide", "empty", "empty_like", "equal", "exp", "expm1", "eye", "floor", "full", "greater", "greater_equal",
+    "isfinite", "isnan", "less", "less_equal", "log", "log1p", "logaddexp", "matmul", "maximum", "minimum",
+    "multiply", "not_equal", "ones", "ones_like", "result_type", "sign", "sin", "sqrt", "sort", "stack", "subtract",
+    "tanh", "tile", "where", "zeros", "zeros_like",
+]  # fmt: skip
+METHODS = [
+    "all", "any", "argmax", "astype", "copy", "max", "mean", "min", "prod", "ravel", "repeat", "reshape", "round",
+    "squeeze", "std", "sum", "swapaxes", "take", "transpose", "var",
+]  # fmt: skip
+OPERATORS = ["add", "sub", "mul", "truediv", "pow", "matmul", "and", "or", "lt", "le", "gt", "ge", "eq", "ne"]
+IN_PLACE = ["add", "sub", "mul", "truediv", "pow"]
+
+counts = Counter()
+
+
+def _copied_back(array):
+    """Every look at a value waits for the device and copies from it."""
+    counts["d2h"] += 1
+    counts["syncs"] += 1
+    return array.host
+
+
+def _inside(value):
+    """The NumPy array inside a device array; numbers as they are; host arrays are refused."""
+    if isinstance(value, ndarray):
+        return value.host
+    if isinstance(value, np.ndarray):
+        raise TypeError(f"Unsupported type {type(value)}")  # CuPy's words
+    if isinstance(value, (tuple, list)):
+        return type(value)(_inside(v) for v in value)
+    return value
+
+
+def _outside(value):
+    return ndarray(np.asarray(value)) if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def _lifted(function):
+    def on_device(*args, **kwargs):
+        return _outside(function(*map(_inside, args), **{k: _inside(v) for k, v in kwargs.items()}))
+
+    return on_device
+
+
+class ndarray:
+    __array_priority__ = 100
+    device = "<stand-in>"
+
+    def __init__(self, host):
+        self.host = host
+
+    shape, dtype, ndim, size, strides, flags, itemsize, nbytes = (
+        property(lambda self, name=name: getattr(self.host, name))
+        for name in ("shape", "dtype", "ndim", "size", "strides", "flags", "itemsize", "nbytes")
+    )
+    T = property(lambda self: ndarray(self.host.T))
+    base = property(lambda self: self.host.base)
+    data = property(lambda self: SimpleNamespace(ptr=self.host.ctypes.data))
+
+    def get(self):
+        return _copied_back(self).copy()
+
+    def item(self):
+        return _copied_back(self).item()
+
+    tolist, __float__, __int__, __bool__, __index__ = (
+        lambda self, name=name: getattr(_copied_back(self), name)()
+        for name in ("tolist", "__float__", "__int__", "__bool__", "__index__")
+    )
+
+    def __len__(self):
+        return len(self.host)
+
+    def __repr__(self):
+        return repr(_copied_back(self))
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
+
+    def __array_ufunc__(self, *args, **kwargs):
+        raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+
+    def __getitem__(self, index):
+        index = _inside(index)
+        if any(getattr(part, "dtype", None) == np.bool for part in (index if isinstance(index, tuple) else (index,))):
+            counts["syncs"] += 1  # how long the result is, only the device knows
+        return _outside(self.host[index])
+
+    def __setitem__(self, index, value):
+        self.host[_inside(index)] = _inside(value)
+
+    def __neg__(self):
+        return ndarray(-self.host)
+
+    def __invert__(self):
+        return ndarray(~self.host)
+
+    def __abs__(self):
+        return ndarray(abs(self.host))
+
+    __hash__ = None
+
+
+def _operator(name):
+    def apply(self, other):
+        if hasattr(other, "__array_priority__") and not isinstance(other, ndarray):
+            return NotImplemented  # a tensor's business
+        return _outside(getattr(self.host, name)(_inside(other)))
+
+    return apply
+
+
+def _in_place(name):
+    def apply(self, other):
+        getattr(self.host, name)(_inside(other))
+        return self
+
+    return apply
+
+
+for name in OPERATORS:
+    setattr(ndarray, f"__{name}__", _operator(f"__{name}__"))
+    if name[0] not in "lgen":
+        setattr(ndarray, f"__r{name}__", _operator(f"__r{name}__"))
+for name in IN_PLACE:
+    setattr(ndarray, f"__i{name}__", _in_place(f"__i{name}__"))
+for name in METHODS:
+    setattr(ndarray, name, _lifted(getattr(np.ndarray, name)))
+
+
+class Kernel:
+    """Takes what a kernel takes, and computes nothing."""
+
+    def __init__(self, *source):
+        self.source = source
+
+    def __call__(self, *args):
+        for value in args[2] if len(args) == 3 and isinstance(args[2], tuple) else args:
+            if not isinstance(value, (ndarray, np.generic, int)):
+                raise TypeError(f"Unsupported type {type(value)}")
+        counts["launches"] += 1
+
+
+def asarray(values, dtype=None):
+    if isinstance(values, ndarray):
+        return values if dtype is None else values.astype(dtype, copy=False)
+    array = np.array(values, dtype)
+    counts["h2d"] += 1
+    counts["h2d_bytes"] += array.nbytes
+    return ndarray(array)
+
+
+def module():
+    """What `import cupy` gives."""
+    cupy = ModuleType("cupy")
+    for name in SAME:
+        setattr(cupy, name, _lifted(getattr(np, name)))
+    cupy.ndarray, cupy.asarray, cupy.asnumpy = ndarray, asarray, lambda a: a.get()
+    cupy.add.at = _lifted(np.add.at)
+    cupy.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_lifted(np.lib.stride_tricks.as_strided)))
+    cupy.ElementwiseKernel = cupy.RawKernel = Kernel
+    runtime = SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=RuntimeError)
+    cupy.cuda = SimpleNamespace(runtime=runtime)
+    return cupy
+
+
+def _forget_kernels():
+    device._elementwise.cache_clear()
+    device._raw.cache_clear()
+    tp.functional.tiles._tilings.clear()
+
+
+@contextmanager
+def installed(kernels=False):
+    """The stand-in as CuPy, inside the block; without kernels, the NumPy formulas are used, and numbers are right."""
+    before, runs = sys.modules.get("cupy"), device.runs
+    sys.modules["cupy"] = module()
+    _forget_kernels()
+    if not kernels:
+        device.runs = lambda *arrays: False
+    counts.clear()
+    try:
+        with tp.use_backend("cupy"):
+            yield counts
+    finally:
+        device.runs = runs
+        _forget_kernels()
+        if before is None:
+            del sys.modules["cupy"]
+        else:
+            sys.modules["cupy"] = before

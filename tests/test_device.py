@@ -1,0 +1,167 @@
+"""Every fused kernel against the NumPy formula that it stands in for."""
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+import tinyprop.functional as F
+from tinyprop import cuda, device
+
+from .conftest import BACKENDS
+
+pytestmark = [
+    pytest.mark.cupy,
+    pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
+]
+DTYPES = ["float32", "float64"]
+
+
+def up(array):
+    return tp.backend.to_backend(array, "cupy")
+
+
+def down(array):
+    return tp.backend.to_numpy(array)
+
+
+def close(got, expected):
+    assert tp.backend.is_device_array(got)
+    assert got.dtype == expected.dtype
+    tolerance = 2e-5 if expected.dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(down(got), expected, rtol=tolerance, atol=tolerance)
+
+
+def image(rng, shape, dtype):
+    """(N, C, H, W), channels-last in memory as convolutions leave it."""
+    n, c, h, w = shape
+    return rng.normal(size=(n, h, w, c)).astype(dtype).transpose(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 4), (3, 130, 6, 6), (70, 5)])
+def test_shifted_relu(rng, dtype, several, shape, monkeypatch):
+    monkeypatch.setattr(device, "MOST_STRIPS", 3)
+    x = image(rng, shape, dtype) if len(shape) == 4 else rng.normal(size=shape).astype(dtype)
+    g = rng.normal(size=shape).astype(dtype)
+    per_channel = (shape[1], *[1] * (len(shape) - 2))
+    bias = rng.normal(size=per_channel).astype(dtype)
+    shift = rng.uniform(0.2, 1, size=per_channel).astype(dtype) if several else 0.4
+    out = np.maximum(x + (bias - shift), -np.asarray(shift, dtype))
+    on_device = device.shifted_relu(up(x), up(bias), up(shift) if several else shift)
+    close(on_device, out)
+    passed, sums = device.shifted_relu_gradient(up(g), up(out), up(shift) if several else shift)
+    expected = g * (out > -np.asarray(shift, dtype))
+    close(passed, expected)
+    close(sums, expected.sum(axis=(0, *range(2, len(shape)))))
+    assert len(shape) == 2 or on_device.transpose(0, 2, 3, 1).flags.c_contiguous
+
+
+def test_shifted_relu_keeps_nan():
+    out = down(device.shifted_relu(up(np.array([[np.nan, np.inf, -np.inf]], np.float32)), 0.0, 0.5))
+    np.testing.assert_array_equal(out, [[np.nan, np.inf, -0.5]])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (5, 300), (4, 3, 5, 5)])
+def test_scaled_rows(rng, dtype, shape):
+    w, g = rng.normal(size=(2, *shape)).astype(dtype)
+    g = np.asfortranarray(g)  # as a convolution may leave it
+    scale, factor = rng.normal(size=shape[0]).astype(dtype), 1.7
+    rows, spread = tuple(range(1, len(shape))), (-1, *[1] * (len(shape) - 1))
+    length = np.sqrt((w * w).sum(axis=rows)).reshape(spread)
+    each = (scale * np.asarray(factor, dtype)).reshape(spread)
+    unit = w / length
+    along = (g * unit).sum(axis=rows).reshape(spread)
+    close(device.scaled_rows(up(w), up(scale), factor), w * (each / length))
+    g_w, g_scale = device.scaled_rows_gradient(up(g), up(w), up(scale), factor)
+    close(g_w, (g - unit * along) * (each / length))
+    close(g_scale, along.reshape(-1) * np.asarray(factor, dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("momentum", "decay"), [(0.9, 0.01), (0.9, 0.0), (0.0, 0.01)])
+def test_sgd_over_more_parameters_than_one_launch_takes(rng, dtype, momentum, decay):
+    shapes = [(3, 4), (1,), (130, 2), (2, 3, 5, 5)] * (cuda.TABLE // 4 + 1)
+    due = [[rng.normal(size=s).astype(dtype) for _ in range(3)] for s in shapes]
+    due[0][1] = np.asfortranarray(due[0][1])
+    on_device = [[up(a) for a in arrays] for arrays in due]
+    device.sgd(on_device, 0.1, momentum, decay)
+    for (w, g, memory), (new_w, _, new_memory) in zip(due, on_device, strict=True):
+        step = momentum * memory + g + decay * w
+        close(new_w, (w - 0.1 * step).astype(dtype))
+        close(new_memory, step.astype(dtype) if momentum else memory)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_unit_rows(rng, dtype):
+    weights = [rng.normal(size=s).astype(dtype) for s in [(3, 4), (1, 1), (5, 300), (4, 3, 5, 5)] * 17]
+    on_device = [up(w) for w in weights]
+    device.unit_rows(on_device)
+    for w, got in zip(weights, on_device, strict=True):
+        close(got, w / np.sqrt((w * w).sum(axis=tuple(range(1, w.ndim)), keepdims=True)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(4, 10), (3, 1), (2, 5, 3, 2)])
+@pytest.mark.parametrize("kind", ["int64", "uint8", "int32"])
+def test_cross_entropy(rng, dtype, shape, kind):
+    x = 30 * rng.normal(size=shape).astype(dtype)
+    labels = rng.integers(0, shape[1], (shape[0], *shape[2:])).astype(kind)
+    g = rng.normal(size=labels.shape).astype(dtype)
+    hot = np.moveaxis(np.eye(shape[1], dtype=dtype)[labels], -1, 1)
+    shifted = x - x.max(axis=1, keepdims=True)
+    log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    close(device.cross_entropy(up(x), up(labels)), -(log_softmax * hot).sum(axis=1))
+    gradient = device.cross_entropy_gradient(up(g), up(x), up(labels))
+    close(gradient, g[:, None] * (np.exp(log_softmax) - hot))
+
+
+def test_a_label_that_is_no_class_costs_nothing(rng):
+    """As in the NumPy formula; labels that come from the host are refused before."""
+    x, labels = up(rng.normal(size=(3, 4))), up(np.array([-1, 4, 1]))
+    assert (down(device.cross_entropy(x, labels))[:2] == 0).all()
+    assert (down(device.cross_entropy_gradient(up(np.ones(3)), x, labels))[:2] == 0).all()
+
+
+WINDOWS = [((3, 3), (2, 2), (1, 1)), ((2, 2), (2, 2), (0, 0)), ((3, 2), (1, 3), (1, 0)), ((2, 2), (3, 3), (0, 1))]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("window", WINDOWS)
+def test_pooling(rng, dtype, window):
+    """Few different values: there are ties, which go to the first."""
+    x = rng.integers(0, 4, size=(2, 7, 8, 5)).astype(dtype).transpose(0, 3, 1, 2)
+    for pool in (F.max_pool2d, F.avg_pool2d):
+        results = []
+        for backend in ("numpy", "cupy"):
+            t = tp.tensor(x, backend=backend, requires_grad=True)
+            out = pool(t, *window)
+            out.backward(tp.tensor(np.random.default_rng(1).normal(size=out.shape).astype(dtype), backend=backend))
+            results.append((out, t.grad))
+        for expected, got in zip(*results, strict=True):
+            close(got.data, expected.numpy())
+
+
+def test_pooling_lets_nan_win():
+    x = up(np.array([[[[1.0, np.nan, 2.0, 3.0]]]], np.float32))
+    np.testing.assert_array_equal(tp.functional.max_pool2d(tp.Tensor(x), (1, 2)).numpy(), [[[[np.nan, 3.0]]]])
+
+
+@pytest.mark.parametrize(("padding", "size", "k"), [(2, (8, 8), 5), (0, (8, 9), 5), (1, (7, 6), 3), (4, (5, 8), 3)])
+def test_tiles(rng, padding, size, k):
+    """The transforms of convolution and its gradients, through the module that uses them."""
+    from tinyprop.functional import tiles
+    from tinyprop.functional.windows import Window
+
+    window = Window((k, k), (1, 1), (padding, padding))
+    x, w = image(rng, (3, 5, *size), "float32"), rng.normal(size=(4, 5, k, k)).astype("float32")
+    g = image(rng, (3, 4, *window.output(x.shape)), "float32")
+    for function, arrays, rest in [
+        (tiles.convolve, (x, w), (window,)),
+        (tiles.image_gradient, (g, w), (window, x.shape)),
+        (tiles.kernel_gradient, (x, g), (window, w.shape)),
+    ]:
+        expected = function(*arrays, *rest)
+        got = down(function(*map(up, arrays), *rest))
+        assert np.abs(got - expected).max() <= 2e-5 * np.abs(expected).max()

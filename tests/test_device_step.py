@@ -1,0 +1,96 @@
+"""The training step on a device: it computes what NumPy does, and nothing but the batch crosses the border."""
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+from tinyprop import nn
+from tinyprop.step import TrainingStep
+
+from .conftest import BACKENDS
+
+pytestmark = [
+    pytest.mark.cupy,
+    pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
+]
+WIDTH = 0.25  # wide enough for the convolutions to be done as in the full network
+
+
+def paper_batch(rng, n=8):
+    return rng.integers(0, 256, (n, 3, 32, 32)).astype(np.uint8), rng.integers(0, 10, n)
+
+
+def paper_step(backend, images, norm="normprop", width=WIDTH, lr=0.05):
+    tp.manual_seed(0)
+    with tp.use_backend(backend):
+        first = tp.data.GlobalNormalizer((3, 32, 32)).fit(images)
+        net = nn.Sequential(first, *nn.build(nn.NIN, norm=norm, width=width))
+    return TrainingStep(net, tp.optim.SGD(net.parameters(), lr, weight_decay=0.001), threads=1)
+
+
+def counted(run):
+    """What the emulator counts while `run` runs; what is made once is made before."""
+    emucupy = pytest.importorskip("emucupy", reason="only the emulator counts")
+    run()
+    emucupy.reset()
+    run()
+    return emucupy.stats()
+
+
+@pytest.mark.parametrize("norm", ["normprop", "batch", "none"])
+def test_only_the_batch_crosses_the_border_and_nobody_waits(norm, rng):
+    images, labels = paper_batch(rng)
+    step = paper_step("cupy", images, norm)
+    counts = counted(lambda: step(images, labels))
+    assert counts["d2h"] == counts["syncs"] == 0
+    assert (counts["h2d"], counts["h2d_bytes"]) == (2, images.nbytes + labels.nbytes)
+    assert not [k for k in counts["kernels"] if "float64" in k or "double" in k]
+
+
+def test_a_step_takes_at_most_150_kernels(rng):
+    images, labels = paper_batch(rng)
+    step = paper_step("cupy", images)
+    counts = counted(lambda: step(images, labels))
+    assert counts["launches"] + sum(counts["library_calls"].values()) + counts["memsets"] <= 150
+
+
+def test_wrong_labels_are_refused_on_the_host(rng):
+    images, labels = paper_batch(rng, 2)
+    step = paper_step("cupy", images, width=0.05)
+    with pytest.raises(IndexError, match=r"(?s)10 classes"):
+        step(images, labels + 10)
+
+
+def trained(backend, norm, images, labels, dtype=np.float32):
+    """Losses (10,) and, in one vector, all parameters after ten steps."""
+    step = paper_step(backend, images, norm, lr=0.01)
+    step.model.to(dtype=dtype)
+    step.optimizer.memory = [m.astype(dtype) for m in step.optimizer.memory]
+    losses = [float(step(images, labels)) for _ in range(10)]
+    return np.array(losses), np.concatenate([p.numpy().ravel() for p in step.model.parameters()])
+
+
+@pytest.mark.parametrize("norm", ["normprop", "batch", "none"])
+def test_ten_steps_agree_with_numpy_to_rounding(norm, rng):
+    """Training amplifies rounding, through the kinks of ReLU and of maxima most of all: a sum that is 1e-7 on one
+    side of 0 passes a gradient there, and none on the other. So both backends are measured against float64."""
+    images, labels = paper_batch(rng)
+    exact = trained("numpy", norm, images, labels, np.float64)
+    host, device = (trained(b, norm, images, labels) for b in ("numpy", "cupy"))
+    for truth, by_numpy, by_cupy in zip(exact, host, device, strict=True):
+        rounding = np.linalg.norm(by_numpy - truth)
+        assert np.linalg.norm(by_cupy - truth) <= 5 * rounding
+        assert rounding <= 3e-3 * np.linalg.norm(truth)
+
+
+@pytest.mark.parametrize("norm", ["normprop", "batch", "none"])
+def test_the_gradient_of_every_parameter_agrees_with_numpy(norm, rng):
+    images, labels = paper_batch(rng)
+    gradients = {}
+    for backend in ("numpy", "cupy"):
+        net = paper_step(backend, images, norm).model
+        tp.functional.cross_entropy(net(tp.tensor(images, backend=backend)), labels).backward()
+        gradients[backend] = {name: p.grad.numpy() for name, p in net.named_parameters()}
+    for name, expected in gradients["numpy"].items():
+        difference = np.linalg.norm(gradients["cupy"][name] - expected)
+        assert difference <= 1e-4 * np.linalg.norm(expected) + 1e-7, name

@@ -105,15 +105,22 @@ def step_times(rows: Sequence[Mapping[str, Any]]) -> Figure:
 def grouped_bars(title: str, groups: Mapping[str, Mapping[str, float]]) -> Figure:
     """For each group a bar of each series that it has."""
     series = list(dict.fromkeys(name for bars in groups.values() for name in bars))
-    figure, (axes,) = panels(1, 8.0, 1.0 + 0.17 * (len(series) + 1) * len(groups))
-    for i, name in enumerate(series):
-        there = [(g + 0.8 * (i + 0.5) / len(series) - 0.4, b[name]) for g, b in enumerate(groups.values()) if name in b]
-        bars = axes.barh(*zip(*there, strict=True), height=0.8 / len(series), label=name)
-        axes.bar_label(bars, [f"{v:.0f}" if v >= 100 else f"{v:.2g}" for _, v in there], padding=2, fontsize=7)
-    axes.set(title=title, yticks=range(len(groups)), yticklabels=list(groups))
+    figure, (axes,) = panels(1, 8.0, 1.0 + 0.17 * sum(len(bars) + 1 for bars in groups.values()))
+    places: dict[str, list[tuple[float, float]]] = {name: [] for name in series}  # where a bar is, and how long
+    middles, top = [], 0.0
+    for bars in groups.values():
+        middles.append(top + (len(bars) - 1) / 2)
+        for name in sorted(bars, key=series.index):
+            places[name].append((top, bars[name]))
+            top += 1.0
+        top += 1.0  # a gap
+    for name, found in places.items():
+        drawn = axes.barh(*zip(*found, strict=True), height=1.0, label=name)
+        axes.bar_label(drawn, [f"{v:.0f}" if v >= 100 else f"{v:.2g}" for _, v in found], padding=2, fontsize=7)
+    axes.set(title=title, yticks=middles, yticklabels=list(groups))
     axes.invert_yaxis()
     axes.margins(x=0.06, y=0.01)
-    figure.legend(loc="outside lower center", ncols=len(series))
+    figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 

@@ -1,8 +1,9 @@
 """A strict stand-in for CuPy over NumPy, for machines that have neither CuPy nor a device.
 
 Its arrays compute with NumPy, but refuse what CuPy refuses (to become host arrays unasked, to meet host arrays, names
-that CuPy lacks), and count what goes between host and device and who waits. Where CuPy would let a host array pass
-unnoticed, the stand-in refuses it, too. Its kernels check their arguments and compute nothing.
+that CuPy lacks), and count what goes between host and device, who waits, and what is computed in float64. Where CuPy
+would let a host array pass unnoticed, the stand-in refuses it, too. Its kernels check their arguments and compute
+nothing.
 """
 
 import sys
@@ -30,6 +31,8 @@ METHODS = [
 OPERATORS = ["add", "sub", "mul", "truediv", "pow", "matmul", "and", "or", "lt", "le", "gt", "ge", "eq", "ne"]
 IN_PLACE = ["add", "sub", "mul", "truediv", "pow"]
 
+TINY = np.finfo(np.float32).tiny  # what is smaller, a device flushes to 0
+
 counts = Counter()
 
 
@@ -52,7 +55,14 @@ def _inside(value):
 
 
 def _outside(value):
-    return ndarray(np.asarray(value)) if isinstance(value, (np.ndarray, np.generic)) else value
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return value
+    array = np.asarray(value)
+    if array.dtype == np.float64:
+        counts["float64"] += 1
+    if array.dtype == np.float32 and array.flags.owndata:
+        array[abs(array) < TINY] = 0
+    return ndarray(array)
 
 
 def _lifted(function):
@@ -97,8 +107,11 @@ class ndarray:
     def __array__(self, *args, **kwargs):
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
 
-    def __array_ufunc__(self, *args, **kwargs):
-        raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        """NumPy's scalars may meet device arrays, and widen them; NumPy's arrays and functions may not."""
+        if not any(isinstance(x, np.generic) for x in inputs):
+            raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+        return _lifted(ufunc)(*inputs, **kwargs)
 
     def __getitem__(self, index):
         index = _inside(index)

@@ -90,6 +90,9 @@ class ndarray:
     def get(self):
         return _copied_back(self).copy()
 
+    def set(self, host, stream):
+        stream.copy(host, self)
+
     def item(self):
         return _copied_back(self).item()
 
@@ -174,6 +177,48 @@ class Kernel:
         counts["launches"] += 1
 
 
+class Stream:
+    """Work that is done as late as possible: copies happen only when somebody waits for them.
+
+    What the host has not waited for it does not know to be done: then memory that a copy reads is not to be refilled.
+    """
+
+    def __init__(self, non_blocking=False):
+        self.pending, self.in_flight = [], {}
+
+    def copy(self, host, target):
+        address = host.ctypes.data
+        if address in self.in_flight:
+            raise RuntimeError("a pinned buffer was refilled while its upload was under way")
+        self.in_flight[address] = True
+        self.pending.append((host, target))
+        counts["h2d"] += 1
+        counts["h2d_bytes"] += host.nbytes
+
+    def finish(self):
+        for host, target in self.pending:
+            target.host[...] = host
+        self.pending.clear()
+
+    def record(self):
+        return Event(self)
+
+    def wait_event(self, event):
+        event.stream.finish()
+
+
+class Event:
+    done = False  # the device is slow
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def synchronize(self):
+        counts["syncs"] += 1
+        self.stream.finish()
+        self.stream.in_flight.clear()
+
+
 def asarray(values, dtype=None):
     if isinstance(values, ndarray):
         return values if dtype is None else values.astype(dtype, copy=False)
@@ -193,7 +238,10 @@ def module():
     cupy.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_lifted(np.lib.stride_tricks.as_strided)))
     cupy.ElementwiseKernel = cupy.RawKernel = Kernel
     runtime = SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=RuntimeError)
-    cupy.cuda = SimpleNamespace(runtime=runtime)
+    main = Stream()
+    cupy.cuda = SimpleNamespace(
+        runtime=runtime, Stream=Stream, get_current_stream=lambda: main, alloc_pinned_memory=bytearray
+    )
     return cupy
 
 

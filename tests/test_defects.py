@@ -7,6 +7,7 @@ import tinyprop as tp
 import tinyprop.functional as F
 from tinyprop import nn, step
 from tinyprop.autograd import Op
+from tinyprop.data import prefetch
 from tinyprop.functional import shapes
 from tinyprop.tensor import Tensor
 
@@ -125,6 +126,21 @@ def test_sliding_windows_that_synchronise_are_caught():
         xp.lib.stride_tricks.sliding_window_view(x, 3, axis=-1)
 
     assert "sliding_window_view" in complaints(Defect(deed))
+
+
+def test_a_pinned_buffer_that_is_refilled_too_early_is_caught(monkeypatch):
+    upload = prefetch.Slot.upload
+
+    def hasty(slot, images, stream):
+        slot.uploaded = None  # nothing to wait for
+        upload(slot, images, stream)
+
+    pairs = [(np.full((2, 3), i, np.uint8), np.array([0, 1])) for i in range(4)]
+    with standin.installed():
+        assert len(list(prefetch.prefetched(pairs, "cupy"))) == 4
+        monkeypatch.setattr(prefetch.Slot, "upload", hasty)
+        with pytest.raises(RuntimeError, match="refilled"):
+            list(prefetch.prefetched(pairs, "cupy"))
 
 
 def test_an_op_that_hands_on_a_host_array_is_caught():

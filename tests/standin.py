@@ -1,8 +1,9 @@
 """A strict stand-in for CuPy over NumPy, for machines that have neither CuPy nor a device.
 
 Its arrays compute with NumPy, but refuse what CuPy refuses (to become host arrays unasked, to meet host arrays, names
-that CuPy lacks), and count what goes between host and device and who waits. Where CuPy would let a host array pass
-unnoticed, the stand-in refuses it, too. Its kernels check their arguments and compute nothing.
+that CuPy lacks), and count what goes between host and device, who waits, and what is computed in float64. Where CuPy
+would let a host array pass unnoticed, the stand-in refuses it, too. Its kernels check their arguments and compute
+nothing.
 """
 
 import sys
@@ -30,6 +31,8 @@ METHODS = [
 OPERATORS = ["add", "sub", "mul", "truediv", "pow", "matmul", "and", "or", "lt", "le", "gt", "ge", "eq", "ne"]
 IN_PLACE = ["add", "sub", "mul", "truediv", "pow"]
 
+TINY = np.finfo(np.float32).tiny  # what is smaller, a device flushes to 0
+
 counts = Counter()
 
 
@@ -52,7 +55,14 @@ def _inside(value):
 
 
 def _outside(value):
-    return ndarray(np.asarray(value)) if isinstance(value, (np.ndarray, np.generic)) else value
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return value
+    array = np.asarray(value)
+    if array.dtype == np.float64:
+        counts["float64"] += 1
+    if array.dtype == np.float32 and array.flags.owndata:
+        array[abs(array) < TINY] = 0
+    return ndarray(array)
 
 
 def _lifted(function):
@@ -80,6 +90,9 @@ class ndarray:
     def get(self):
         return _copied_back(self).copy()
 
+    def set(self, host, stream):
+        stream.copy(host, self)
+
     def item(self):
         return _copied_back(self).item()
 
@@ -97,8 +110,11 @@ class ndarray:
     def __array__(self, *args, **kwargs):
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
 
-    def __array_ufunc__(self, *args, **kwargs):
-        raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        """NumPy's scalars may meet device arrays, and widen them; NumPy's arrays and functions may not."""
+        if not any(isinstance(x, np.generic) for x in inputs):
+            raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+        return _lifted(ufunc)(*inputs, **kwargs)
 
     def __getitem__(self, index):
         index = _inside(index)
@@ -161,6 +177,48 @@ class Kernel:
         counts["launches"] += 1
 
 
+class Stream:
+    """Work that is done as late as possible: copies happen only when somebody waits for them.
+
+    What the host has not waited for it does not know to be done: then memory that a copy reads is not to be refilled.
+    """
+
+    def __init__(self, non_blocking=False):
+        self.pending, self.in_flight = [], {}
+
+    def copy(self, host, target):
+        address = host.ctypes.data
+        if address in self.in_flight:
+            raise RuntimeError("a pinned buffer was refilled while its upload was under way")
+        self.in_flight[address] = True
+        self.pending.append((host, target))
+        counts["h2d"] += 1
+        counts["h2d_bytes"] += host.nbytes
+
+    def finish(self):
+        for host, target in self.pending:
+            target.host[...] = host
+        self.pending.clear()
+
+    def record(self):
+        return Event(self)
+
+    def wait_event(self, event):
+        event.stream.finish()
+
+
+class Event:
+    done = False  # the device is slow
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def synchronize(self):
+        counts["syncs"] += 1
+        self.stream.finish()
+        self.stream.in_flight.clear()
+
+
 def asarray(values, dtype=None):
     if isinstance(values, ndarray):
         return values if dtype is None else values.astype(dtype, copy=False)
@@ -180,7 +238,10 @@ def module():
     cupy.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_lifted(np.lib.stride_tricks.as_strided)))
     cupy.ElementwiseKernel = cupy.RawKernel = Kernel
     runtime = SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=RuntimeError)
-    cupy.cuda = SimpleNamespace(runtime=runtime)
+    main = Stream()
+    cupy.cuda = SimpleNamespace(
+        runtime=runtime, Stream=Stream, get_current_stream=lambda: main, alloc_pinned_memory=bytearray
+    )
     return cupy
 
 

@@ -71,6 +71,14 @@ def test_imports_go_downwards_only(path):
             assert inside or name.startswith("__") or ROOMS.index(name) < ROOMS.index(room), f"{room} imports {name}"
 
 
+def array_modules_imported(source):
+    modules = []
+    for node in ast.walk(ast.parse(source)):
+        modules += [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+    return [m for m in modules if m.split(".")[0] in ("numpy", "cupy", "cupyx")]
+
+
 # Rooms whose arrays never go to a device by themselves.
 HOST_ONLY = {"bench", "data", "plots.py", "cli.py", "train.py", "verify"}
 
@@ -79,7 +87,4 @@ HOST_ONLY = {"bench", "data", "plots.py", "cli.py", "train.py", "verify"}
 def test_arrays_are_known_through_backend_only(path):
     if path.name == "backend.py" or path.relative_to(PACKAGE).parts[0] in HOST_ONLY:
         return
-    for node in ast.walk(ast.parse(path.read_text())):
-        modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        assert not [m for m in modules if m.split(".")[0] in ("numpy", "cupy", "cupyx")]
+    assert not array_modules_imported(path.read_text())

@@ -43,6 +43,7 @@ def test_a_step_moves_only_its_batch_and_never_waits(norm, kernels):
         step(images, labels)
         assert counts["d2h"] == counts["syncs"] == 0
         assert (counts["h2d"], counts["h2d_bytes"]) == (2, images.nbytes + labels.nbytes)
+        assert counts["float64"] == 0
         assert (counts["launches"] > 0) == kernels
 
 

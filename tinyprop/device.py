@@ -61,8 +61,8 @@ def _channels_first(x: Array) -> Array:
 def is_per_channel(value: Any, x: Array) -> bool:
     """Whether this is a number, or an array (C, 1, ...) of one for each channel of x (N, C, ...)."""
     if not hasattr(value, "shape"):
-        return True
-    return value.shape == (x.shape[1], *[1] * (x.ndim - 2)) and value.dtype == x.dtype
+        return x.ndim > 1
+    return x.ndim > 1 and value.shape == (x.shape[1], *[1] * (x.ndim - 2)) and value.dtype == x.dtype
 
 
 def _flat(value: Any, dtype: Any) -> Any:

@@ -166,7 +166,7 @@ class Run:
         on_host = config.backend == "numpy"
         self.started, self.images, saved = time.perf_counter(), 0, time.perf_counter()
         with tqdm(total=number, initial=self.batch, desc=title, unit="batch", disable=None, leave=False) as bar:
-            for images, labels in islice(batches, self.batch, None):
+            for images, labels in data.prefetched(islice(batches, self.batch, None), config.backend):
                 try:
                     self.loss += float(self.step(images, labels)) if on_host else self.step(images, labels)
                     self.batch += 1

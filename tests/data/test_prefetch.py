@@ -1,0 +1,74 @@
+"""Prefetched batches are the batches."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+from tests import standin
+from tinyprop.data import batches, prefetch, prefetched
+
+
+def samples(n=23):
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (n, 3, 4, 4)).astype(np.uint8), rng.integers(0, 10, n)
+
+
+def seen(backend, arrays, size=5):
+    """What a consumer sees that looks at each batch before it takes the next."""
+    pairs = prefetched(batches(arrays, size, np.random.default_rng(1)), backend)
+    return [(tp.Tensor(images).numpy().copy(), labels.copy()) for images, labels in pairs]
+
+
+def expected(arrays, size=5):
+    return list(batches(arrays, size, np.random.default_rng(1)))
+
+
+def assert_same(got, wanted):
+    assert len(got) == len(wanted)
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(a[0], b[0])
+        np.testing.assert_array_equal(a[1], b[1])
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 6, 23])
+def test_every_batch_arrives_whole_and_in_order(backend, n):
+    assert_same(seen(backend, samples(n)), expected(samples(n)))
+
+
+def test_images_arrive_on_the_device_and_labels_stay(backend):
+    images, labels = next(prefetched(batches(samples(), 5), backend))
+    assert tp.Tensor(images).backend == backend
+    assert isinstance(labels, np.ndarray)
+
+
+def test_batches_of_other_shapes_are_handed_on(backend):
+    pairs = [samples(3), samples(8), (samples(2)[0].astype(np.float32), samples(2)[1])]
+    assert_same([(tp.Tensor(a).numpy().copy(), b) for a, b in prefetched(pairs, backend)], pairs)
+
+
+def test_a_device_without_pinned_memory_gets_plain_copies(monkeypatch):
+    def refuse(size):
+        raise MemoryError
+
+    with standin.installed():
+        monkeypatch.setattr(sys.modules["cupy"].cuda, "alloc_pinned_memory", refuse)
+        got = list(prefetched(batches(samples(), 5, np.random.default_rng(1)), "cupy"))
+    assert_same(got, expected(samples()))
+
+
+# The stand-in does everything as late as it may. So it shows what a fast machine hides.
+
+
+def test_nothing_depends_on_luck():
+    with standin.installed():
+        got = seen("cupy", samples())
+    assert_same(got, expected(samples()))
+
+
+def test_a_step_that_does_not_wait_for_its_batch_is_caught(monkeypatch):
+    monkeypatch.setattr(prefetch.Slot, "images", lambda slot: slot.there[: slot.count])
+    with standin.installed():
+        got = seen("cupy", samples())
+    assert any((a[0] != b[0]).any() for a, b in zip(got, expected(samples()), strict=True))

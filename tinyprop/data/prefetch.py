@@ -1,0 +1,96 @@
+"""Batches that are on their way to the device while it still computes with the ones before."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array, HostArray, is_host_array, load_module
+
+Batch = tuple[Array, Array]  # images and labels
+
+
+def prefetched(batches: Iterable[Batch], backend: str) -> Iterator[Batch]:
+    """The batches, with their images on the backend: on a device, each is uploaded during the step before its own.
+
+    The images of a batch are overwritten two batches later. Labels stay on the host, where they can be checked.
+
+    >>> images = tp.tensor([[1.0], [2.0], [3.0]]).data
+    >>> pairs = tp.data.batches((images, tp.tensor([0, 1, 0], dtype=int).data), 2)
+    >>> [len(labels) for _, labels in prefetched(pairs, "numpy")]
+    [2, 1]
+    """
+    return iter(batches) if backend == "numpy" else _uploaded(batches, load_module(backend))
+
+
+class Slot:
+    """Memory for a batch of images, twice: on the host, where the device can fetch it by itself, and on the device.
+
+    Host and device work at different times. Before either half is overwritten, whoever reads it has to be done:
+    the upload for the half on the host, and the step that used the images for that on the device.
+    """
+
+    def __init__(self, cupy: Any, images: HostArray):
+        self.cupy = cupy
+        memory = cupy.cuda.alloc_pinned_memory(max(1, images.nbytes))
+        self.host = np.frombuffer(memory, images.dtype, images.size).reshape(images.shape)
+        self.there = cupy.empty(images.shape, images.dtype)
+        self.uploaded: Any = None  # events
+        self.used: Any = None
+        self.count = 0
+
+    def fits(self, images: Array) -> bool:
+        alike = is_host_array(images) and images.dtype == self.host.dtype and images.shape[1:] == self.host.shape[1:]
+        return alike and len(images) <= len(self.host)
+
+    def upload(self, images: HostArray, stream: Any) -> None:
+        """Begin to copy images to the device."""
+        self.count = len(images)
+        if self.uploaded is not None and not self.uploaded.done:
+            self.uploaded.synchronize()
+        self.host[: self.count] = images
+        if self.used is not None:
+            stream.wait_event(self.used)
+        self.there[: self.count].set(self.host[: self.count], stream=stream)
+        self.uploaded = stream.record()
+
+    def images(self) -> Array:
+        """The images on the device, for work that is ordered from now on."""
+        self.cupy.cuda.get_current_stream().wait_event(self.uploaded)
+        return self.there[: self.count]
+
+    def release(self) -> None:
+        """Nothing that is ordered from now on uses the images."""
+        self.used = self.cupy.cuda.get_current_stream().record()
+
+
+def _uploaded(batches: Iterable[Batch], cupy: Any) -> Iterator[Batch]:
+    stream = cupy.cuda.Stream(non_blocking=True)
+    slots: list[Slot] | None = None
+    waiting: tuple[Slot | None, Array, Array] | None = None  # the batch whose turn is next
+    for number, (images, labels) in enumerate(batches):
+        slots = _slots(cupy, images) if slots is None else slots
+        slot = slots[number % 2] if slots and slots[0].fits(images) else None
+        if slot is not None:
+            slot.upload(images, stream)
+        if waiting is not None:
+            yield from _handed_over(*waiting)
+        waiting = slot, images, labels
+    if waiting is not None:
+        yield from _handed_over(*waiting)
+
+
+def _slots(cupy: Any, images: Array) -> list[Slot]:
+    """Two slots for batches like this one; none, so that batches are copied plainly, if there is no such memory."""
+    try:
+        return [Slot(cupy, images), Slot(cupy, images)] if is_host_array(images) else []
+    except (MemoryError, cupy.cuda.runtime.CUDARuntimeError):
+        return []
+
+
+def _handed_over(slot: Slot | None, images: Array, labels: Array) -> Iterator[Batch]:
+    if slot is None:
+        yield images, labels
+        return
+    yield slot.images(), labels
+    slot.release()

@@ -1,0 +1,53 @@
+"""BatchNorm, the baseline."""
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+from tinyprop import functional as F
+from tinyprop import nn
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (3, 4, 5, 2)])
+def test_batchnorm_equals_pytorchs(shape, rng):
+    torch = pytest.importorskip("torch")
+    ours = nn.BatchNorm(4).to(dtype=np.float64)
+    theirs = (torch.nn.BatchNorm1d if len(shape) == 2 else torch.nn.BatchNorm2d)(4, dtype=torch.float64)
+    for p, q in ((ours.weight, theirs.weight), (ours.bias, theirs.bias)):
+        p.data[...] = rng.normal(size=4)
+        q.data = torch.tensor(p.numpy().copy())
+    for training in (True, True, False):
+        ours.train(training)
+        theirs.train(training)
+        x = rng.normal(size=shape) * 3 + 1
+        xo, xt = tp.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+        yo, yt = ours(xo), theirs(xt)
+        cotangent = rng.normal(size=shape)
+        yo.backward(cotangent)
+        yt.backward(torch.tensor(cotangent))
+        np.testing.assert_allclose(yo.numpy(), yt.detach().numpy(), rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(xo.grad.numpy(), xt.grad.numpy(), rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(ours.weight.grad.numpy(), theirs.weight.grad.numpy(), rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(ours.running_mean.numpy(), theirs.running_mean.numpy(), rtol=1e-12)
+        np.testing.assert_allclose(ours.running_var.numpy(), theirs.running_var.numpy(), rtol=1e-12)
+
+
+def test_batchnorm_normalises_its_batch(backend, rng):
+    x = tp.tensor(rng.normal(3, 5, size=(16, 2, 4, 4)).astype(np.float32), backend=backend)
+    out = nn.BatchNorm(2).to(backend)(x).numpy()
+    np.testing.assert_allclose(out.mean(axis=(0, 2, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(out.std(axis=(0, 2, 3)), 1, atol=1e-4)
+
+
+def test_batchnorm_refuses_a_batch_without_spread_but_only_that():
+    with pytest.raises(tp.ShapeError, match=r"(?s)\(1, 3\).*rule:.*0/0.*try:"):
+        nn.BatchNorm(3)(tp.tensor(np.ones((1, 3), np.float32)))
+    nn.BatchNorm(3)(tp.tensor(np.ones((1, 3, 2, 2), np.float32)))  # places give a spread: the paper's C33
+    nn.BatchNorm(3).eval()(tp.tensor(np.ones((1, 3), np.float32)))
+    with pytest.raises(tp.ShapeError, match=r"(?s)BatchNorm\(3\) of shape \(2, 4\).*rule:.*try:"):
+        nn.BatchNorm(3)(tp.tensor(np.ones((2, 4), np.float32)))
+
+
+def test_batchnorm_gradients_of_gradients(rng):
+    layer = nn.BatchNorm(2).to(dtype=np.float64)
+    tp.check_gradients(lambda x: F.tanh(layer(x)), rng.normal(size=(4, 2)), tolerance=1e-5)

@@ -13,8 +13,8 @@ from typing import Any, get_args
 
 from threadpoolctl import threadpool_info
 
-from . import __version__, bench, data, plots
-from .backend import load_module, to_numpy
+from . import __version__, bench, data, diagnosis, plots
+from .backend import to_numpy
 from .errors import BackendError, DataError, DivergenceError, StateError
 from .step import logits
 from .train import CHOICES, Config, Run
@@ -189,14 +189,11 @@ def info(options: argparse.Namespace) -> int:
         if library["user_api"] == "blas":
             kind = " ".join(str(library.get(k) or "") for k in ("internal_api", "version", "architecture"))
             print(f"BLAS: {kind}, {library['num_threads']} threads; {os.cpu_count()} cores")
-    try:
-        cupy = load_module("cupy")
-        names = [
-            cupy.cuda.runtime.getDeviceProperties(i)["name"].decode() for i in range(cupy.cuda.runtime.getDeviceCount())
-        ]
-        print("backends: numpy, cupy on", ", ".join(names))
-    except BackendError as error:
-        print(f"backends: numpy. {error}")
+    facts = diagnosis.look()
+    if problem := diagnosis.diagnose(facts):
+        print(f"backends: numpy. {problem}")
+    else:
+        print(f"backends: numpy, cupy on {', '.join(facts.devices)} (driver of CUDA {facts.cuda_of_driver})")
     for name in data.NAMES:
         paths = data.found(name)
         print(f"data: {name:14}", paths[0].parent if paths else "not here; drawn or downloaded when it is first used")

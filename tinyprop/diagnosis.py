@@ -1,0 +1,113 @@
+"""What keeps CuPy from working here, and the command that helps."""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import distributions
+from typing import Any
+
+OLDEST = 12  # the oldest CUDA that there is a CuPy for
+DRIVERS = "https://www.nvidia.com/drivers"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a look at this machine tells about CuPy; errors are texts, and empty if there was none."""
+
+    wheels: tuple[str, ...] = ()  # installed packages that bring CuPy
+    import_error: str = ""
+    driver: int = 0  # the newest CUDA that the driver knows, as 12080 for 12.8; 0 without a driver
+    devices: tuple[str, ...] = ()
+    device_error: str = ""
+    kernel_error: str = ""  # of a first kernel, which needs NVRTC and CUDA's headers
+    blas_error: str = ""  # of a first matrix product, which needs cuBLAS
+    hidden: bool = False  # whether CUDA_VISIBLE_DEVICES says which devices may be seen
+
+    @property
+    def cuda_of_driver(self) -> str:
+        return f"{self.driver // 1000}.{self.driver % 1000 // 10}"
+
+
+def _attempt(deed: Callable[[], Any], otherwise: Any) -> tuple[Any, str]:
+    """The result of a deed, or something else and the first line of what went wrong."""
+    try:
+        return deed(), ""
+    except Exception as error:  # a broken installation may raise anything
+        text = str(error).strip() or type(error).__name__
+        return otherwise, text.splitlines()[0]
+
+
+def look() -> Facts:
+    """Look at this machine, one layer after the other, as far as they work."""
+    names = {(d.metadata["Name"] or "").lower() for d in distributions()}
+    wheels = tuple(sorted(n for n in names if re.fullmatch(r"cupy(-cuda\w+|-rocm\S*)?", n)))
+    hidden = "CUDA_VISIBLE_DEVICES" in os.environ
+    cupy, import_error = _attempt(lambda: import_module("cupy"), None)
+    if cupy is None:
+        return Facts(wheels, import_error, hidden=hidden)
+    runtime = cupy.cuda.runtime
+    driver, _ = _attempt(lambda: int(runtime.driverGetVersion()), 0)
+    numbers, device_error = _attempt(lambda: range(runtime.getDeviceCount()), range(0))
+    if not numbers:
+        return Facts(wheels, driver=driver, device_error=device_error, hidden=hidden)
+    devices = tuple(runtime.getDeviceProperties(i)["name"].decode() for i in numbers)
+    ones, kernel_error = _attempt(lambda: cupy.ones((2, 2), "float32") + 1.0, None)
+    blas_error = "" if ones is None else _attempt(lambda: ones @ ones, None)[1]
+    return Facts(wheels, "", driver, devices, device_error, kernel_error, blas_error, hidden)
+
+
+def diagnose(facts: Facts) -> str:
+    """What is wrong, in one sentence with the command that helps; nothing if CuPy works.
+
+    >>> diagnose(Facts(import_error="No module named 'cupy'"))
+    "CuPy is not installed: pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for a driver of CUDA 12."
+    """
+    known = facts.cuda_of_driver
+    wanted = _major(facts.wheels[0]) if facts.wheels else 0
+    fitting = "cuda12" if facts.driver and facts.driver // 1000 == 12 else "cuda13"
+    if len(facts.wheels) > 1:
+        every = " ".join(facts.wheels)
+        return (
+            f"Several packages bring CuPy and overwrite each other ({', '.join(facts.wheels)}): "
+            f"pip uninstall -y {every} && pip install 'tinyprop[{fitting}]'."
+        )
+    if not facts.wheels and facts.import_error:
+        return "CuPy is not installed: pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for a driver of CUDA 12."
+    if facts.import_error:
+        return (
+            f"CuPy is installed but cannot be imported ({facts.import_error}): "
+            f"pip install --force-reinstall 'tinyprop[{fitting}]'."
+        )
+    if not facts.driver:
+        return f"There is no NVIDIA driver: install that of this machine's GPU ({DRIVERS}), then try nvidia-smi."
+    if facts.driver // 1000 < OLDEST:
+        return (
+            f"The NVIDIA driver is too old: it knows CUDA {known}, and CuPy needs {OLDEST}.0 or newer. "
+            f"Install a newer one ({DRIVERS}), then try nvidia-smi."
+        )
+    if facts.driver // 1000 < wanted:
+        return (
+            f"CuPy is made for CUDA {wanted}, and the NVIDIA driver knows CUDA {known}: "
+            f"pip uninstall -y {facts.wheels[0]} && pip install 'tinyprop[{fitting}]', or install a newer driver."
+        )
+    if not facts.devices:
+        reason = f" ({facts.device_error})" if facts.device_error else ""
+        help = "unset CUDA_VISIBLE_DEVICES, which hides devices" if facts.hidden else "nvidia-smi shows what there is"
+        return f"CuPy finds no CUDA device{reason}: {help}."
+    package = facts.wheels[0] if facts.wheels else f"cupy-{fitting}x"
+    if facts.kernel_error:
+        return (
+            f"CuPy cannot compile a kernel ({facts.kernel_error}): "
+            f"pip install '{package}[ctk]', which brings CUDA's compiler and headers."
+        )
+    if facts.blas_error:
+        return f"CuPy cannot multiply matrices ({facts.blas_error}): pip install '{package}[ctk]', which brings cuBLAS."
+    return ""
+
+
+def _major(wheel: str) -> int:
+    """The CUDA that a package is made for: 13 for cupy-cuda13x."""
+    found = re.search(r"cuda(\d\d)", wheel)
+    return int(found.group(1)) if found else 0

@@ -42,6 +42,7 @@ def test_train_takes_the_papers_settings(tmp_path, capsys):
         (["train", "--epochs", "many"], "invalid int value"),
         (["train", "--epochs", "0"], "at least 1"),
         (["train", "--lr", "-1"], "from 0 to 100"),
+        (["train", "--norm", "batch", "--threads", "2", *QUICK], "BatchNorm needs the batch in one piece"),
     ],
 )
 def test_wrong_arguments_exit_with_2_and_the_allowed_ones(arguments, words, capsys):

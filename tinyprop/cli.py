@@ -122,9 +122,11 @@ def add_train(commands: Any) -> None:
 def train(options: argparse.Namespace) -> int:
     try:
         config = Config(**{f.name: getattr(options, f.name) for f in fields(Config)})
+        run = Run(config, options.out, options.root)
+    except DataError:
+        raise
     except ValueError as error:
         options.parser.error(f"wrong value\n{error}")
-    run = Run(config, options.out, options.root)
     finished = run.run(options.resume)
     if finished:
         last = run.history[-1]

@@ -137,9 +137,11 @@ def logits(model: Module, images: Array, threads: int | None = None) -> Array:
         return [model(Tensor(_there(images[where], home))).data]
 
     workers = Workers(threads or os.cpu_count() or 1 if is_host_array(home) else 1)
-    parts = workers.map(part, len(images), lambda a, b: a + b)
-    for module, mode in modes:
-        module.training = mode
+    try:
+        parts = workers.map(part, len(images), lambda a, b: a + b)
+    finally:
+        for module, mode in modes:
+            module.training = mode
     return array_module(*parts).concatenate(parts)
 
 

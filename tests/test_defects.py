@@ -71,6 +71,7 @@ def test_a_missing_function_is_caught():
     assert "insert" in uses("xp = array_module(x)\nxp.insert(x, 0, 1.0)")
 
 
+@pytest.mark.cupy
 def test_a_missing_function_is_caught_before_it_runs():
     cupy = pytest.importorskip("cupy")
     assert list(what_is_missing(cupy, "xp = array_module(x)\nif False:\n    xp.insert(x, 0, 1.0)")) == ["cupy.insert"]

@@ -57,6 +57,21 @@ def test_shifted_relu(rng, dtype, several, shape, monkeypatch):
     assert len(shape) == 2 or on_device.transpose(0, 2, 3, 1).flags.c_contiguous
 
 
+@pytest.mark.parametrize(("shape", "bias"), [((6,), (6,)), ((), ()), ((2, 3, 4), (4,)), ((0, 3), (3,)), ((2, 0), (0,))])
+def test_shapes_that_no_kernel_is_made_for_go_the_other_way(shape, bias):
+    x, b = (tp.tensor(np.ones(s, np.float32), backend="cupy", requires_grad=True) for s in (shape, bias))
+    F.shifted_relu(x, b, 0.5).sum().backward()
+    assert (x.grad.numpy() == 1).all()
+    assert (b.grad.numpy() == x.size / max(1, b.size)).all()
+
+
+def test_an_empty_batch_passes():
+    x = tp.tensor(np.ones((0, 3, 4, 4), np.float32), backend="cupy", requires_grad=True)
+    out = F.avg_pool2d(F.max_pool2d(x, 2), 2)
+    F.cross_entropy(out.reshape(0, 3), np.zeros(0, np.int64), "sum").backward()
+    assert x.grad.shape == x.shape
+
+
 def test_shifted_relu_keeps_nan():
     out = down(device.shifted_relu(up(np.array([[np.nan, np.inf, -np.inf]], np.float32)), 0.0, 0.5))
     np.testing.assert_array_equal(out, [[np.nan, np.inf, -0.5]])

@@ -11,6 +11,7 @@ import tinyprop
 from tinyprop import cuda
 from tinyprop.functional.tiles import TILES, one_axis
 
+pytestmark = pytest.mark.cupy
 FILES = sorted(Path(tinyprop.__file__).parent.rglob("*.py"))
 UFUNC_KEYWORDS = {"out", "dtype", "casting"}
 

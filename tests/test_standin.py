@@ -114,6 +114,7 @@ def test_looks_at_values_are_counted():
         assert counts["syncs"] == 1
 
 
+@pytest.mark.cupy
 @pytest.mark.parametrize("name", standin.SAME)
 def test_the_stand_in_has_nothing_that_cupy_lacks(name):
     assert hasattr(pytest.importorskip("cupy"), name)

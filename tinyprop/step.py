@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -45,7 +45,14 @@ class Workers:
     Where the parts do not depend on each other, this is faster than one thread that calls a BLAS of many.
     """
 
+    @staticmethod
+    @cache
+    def of(threads: int) -> "Workers":
+        """Always the same so many threads: to start them, and to find the BLAS, takes milliseconds."""
+        return Workers(threads)
+
     def __init__(self, threads: int):
+        keep_freed_memory()
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads, "tinyprop")
         self.blas = ThreadpoolController()
@@ -61,6 +68,10 @@ class Workers:
         with self.blas.limit(limits=1, user_api="blas"):
             runs = self.pool.map(lambda c, share: c.run(reduce, merge, map(work, share)), contexts, shares)
             return reduce(merge, runs)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=Workers.of.cache_clear)  # a process inherits no threads
 
 
 class TrainingStep:
@@ -91,7 +102,7 @@ class TrainingStep:
         keep_freed_memory()
         self.model, self.optimizer, self.threads = model, optimizer, threads
         convolves = any(p.ndim == 4 for p in model.parameters())
-        self.workers = Workers(threads) if threads > 1 and convolves else None
+        self.workers = Workers.of(threads) if threads > 1 and convolves else None
 
     def __call__(self, x: Any, labels: Any) -> Array:
         x = _there(_array(x), self.optimizer.params[0].data)
@@ -154,8 +165,7 @@ def logits(model: Module, images: Array, threads: int | None = None) -> Array:
     def part(where: slice) -> list[Array]:
         return [model(Tensor(_there(images[where], home))).data]
 
-    keep_freed_memory()
-    workers = Workers(threads or os.cpu_count() or 1 if is_host_array(home) else 1)
+    workers = Workers.of(threads or os.cpu_count() or 1 if is_host_array(home) else 1)
     try:
         parts = workers.map(part, len(images), lambda a, b: a + b)
     finally:

@@ -237,7 +237,8 @@ class Tiles:
         grid = _Grid(window, x.shape, tiling)
         pixels = _values(self.of_image, x, grid, grid.read_image)  # (points, tiles, C)
         outputs = _values(self.of_output, g, grid, grid.read_output)  # (points, tiles, O)
-        return _kernel_of_values(pixels.transpose(0, 2, 1) @ outputs, tiling, kernel[3]).transpose(1, 0, 2, 3)
+        kernels = _kernel_of_values(pixels.transpose(0, 2, 1) @ outputs, tiling, kernel[3])  # (C, O, k, k)
+        return array_module(x).ascontiguousarray(kernels.transpose(1, 0, 2, 3))  # as the weights are
 
 
 def _values(known: tuple[Array, Array] | None, x: Array, grid: _Grid, read: Callable[[Array, Array], None]) -> Array:

@@ -343,3 +343,14 @@ def map_tiles(matrix: Matrix) -> str:
     return f"#define TARGET {len(matrix)}\n#define SOURCE {len(matrix[0])}\n" + MAP_TILES.replace(
         "MATRIX", "{" + numbers + "}"
     )
+
+
+# -- measuring
+
+# nothing, for so many cycles of the clock
+HOLD = """
+extern "C" __global__ void NAME(long long cycles) {
+    const long long start = clock64();
+    while (clock64() - start < cycles) {}
+}
+"""

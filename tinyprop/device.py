@@ -275,3 +275,12 @@ def map_tiles(matrix: HostArray, source: Patches, target: Patches, tiles: tuple[
     arguments = source.array, target.array, source.struct(), target.struct(), *sizes
     name = f"map_tiles_{matrix.shape[1]}_to_{matrix.shape[0]}"
     _launch(cuda.map_tiles(tuple(map(tuple, matrix.tolist()))), name, source.array.dtype, _blocks(threads), *arguments)
+
+
+# -- measuring
+
+
+def hold(seconds: float, clock: int) -> None:
+    """Keep a device, whose clock has so many kHz, from what is ordered next: so the host gets ahead of it."""
+    cycles = _number(int(1e3 * clock * seconds), "int64")
+    _raw(cuda.HOLD, "hold", "float32")((1,), (1,), (cycles,))

@@ -23,7 +23,7 @@ from ..saving import write_whole
 from ..step import TrainingStep
 from .engines import LEARNING
 from .report import Table, megabytes, milliseconds
-from .work import Work, step_work, whole
+from .work import REST, Work, step_work, whole
 
 NORMS = {"normprop": "NormProp", "batch": "BatchNorm"}
 BATCH = 50
@@ -31,13 +31,11 @@ WARM_UP = 3  # steps: kernels are compiled, memory is taken from the device
 LONGEST_HOLD = 0.5  # seconds
 USUAL_CLOCK = 1_500_000  # kHz, if a device does not tell
 LEAST_SHARE = 0.01  # of the time of a step, for a line in the table
-REST = "the rest"
 
-# FP32 cores of a multiprocessor, by compute capability: table of throughputs in NVIDIA's CUDA C++ Programming Guide,
-# https://docs.nvidia.com/cuda/cuda-c-programming-guide/#arithmetic-instructions
+# FP32 cores of a multiprocessor, by compute capability: Common/helper_cuda.h of https://github.com/NVIDIA/cuda-samples
 CORES = {
     "50": 128, "52": 128, "53": 128, "60": 64, "61": 128, "62": 128, "70": 64, "72": 64, "75": 64, "80": 64, "86": 128,
-    "87": 128, "89": 128, "90": 128, "100": 128, "103": 128, "110": 128, "120": 128, "121": 128,
+    "87": 128, "89": 128, "90": 128, "100": 128, "101": 128, "103": 128, "110": 128, "120": 128, "121": 128,
 }  # fmt: skip
 
 

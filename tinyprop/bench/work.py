@@ -17,6 +17,7 @@ from ..functional.windows import Shape, Window
 from ..nn.module import Module
 
 FLOAT = 4  # bytes
+REST = "the rest"  # what neither an op nor a fused kernel does
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,16 @@ def layer_work(layer: Module, image: Shape, first: bool, exact: bool) -> Iterato
         yield "unit_rows", touching(2 * w, flops=3 * w)
         yield "shifted_relu", touching(out, out, flops=2 * prod(out))
         yield "gate", touching(out, out, out, flops=2 * prod(out))
+    if isinstance(layer, nn.BatchNorm):
+        yield "strip_moments", touching(out, flops=4 * prod(out))
+        yield "batch_norm", touching(out, out, flops=4 * prod(out))
+        yield "batch_norm_sums", touching(out, out, flops=4 * prod(out))
+        yield "batch_norm_gradient", touching(out, out, out, flops=8 * prod(out))
+    if isinstance(layer, nn.Activation):  # its gradient takes a mask, a byte for each element, and a product with it
+        mask = Work(bytes=prod(out))
+        yield "ReLU", touching(out, out, flops=prod(out))
+        yield REST, touching(out, flops=prod(out)) + mask
+        yield "Multiply", touching(out, out, flops=prod(out)) + mask
     if isinstance(layer, (nn.Conv2d, nn.NormPropConv2d)):
         yield from convolution_work(window_of(layer), image, layer.weight.shape, first, exact)
     if isinstance(layer, (nn.MaxPool2d, nn.AvgPool2d)):
@@ -107,12 +118,6 @@ def convolution_work(window: Window, image: Shape, kernel: Shape, first: bool, e
     (n, c, h, width), (o, _, kh, kw) = image, kernel
     rows, across = window.output(image)
     by = kernels(window, image, kernel, float32, exact)
-    if by is tiles:
-        yield from tiled("Convolve", n, (c, h, width), (o, rows, across), kh)
-        if not first:
-            yield from tiled("ImageGradient", n, (o, rows, across), (c, h, width), kh)
-        yield from tiled("KernelGradient", n, (c, h, width), (o, rows, across), kh)
-        return
     places, inner, copied = n * rows * across, kh * kw * c, Work()
     if by is pointwise:  # where the window is on the padding, nothing is multiplied
         met = [places.stop - places.start for axis in (0, 1) for places, _ in window.along(axis, image[2 + axis])]
@@ -120,6 +125,12 @@ def convolution_work(window: Window, image: Shape, kernel: Shape, first: bool, e
     elif by is columns:  # the pixels of each window, copied to a row
         padded = n * (h + 2 * window.padding[0]) * (width + 2 * window.padding[1]) * c
         copied = touching(image, 2 * padded, places * inner)
+    else:
+        yield from tiled("Convolve", n, (c, h, width), (o, rows, across), kh)
+        if not first:
+            yield from tiled("ImageGradient", n, (o, rows, across), (c, h, width), kh)
+        yield from tiled("KernelGradient", n, (c, h, width), (o, rows, across), kh)
+        return
     yield "Convolve", product(places, inner, o) + copied
     if not first:
         yield "ImageGradient", product(places, o, inner) + copied

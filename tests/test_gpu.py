@@ -1,7 +1,7 @@
 """What is new on a real device: streams, libraries, memory, races. These run by themselves where there is one.
 
-They run on the emulator, too, with less to do. It cannot show a race, or what NVIDIA's libraries compute; but a test that
-meets its first device has then been seen to pass.
+They run on the emulator, too, with less to do. It cannot show a race, or what NVIDIA's libraries compute; but a test
+that meets its first device has then been seen to pass.
 """
 
 import importlib.util

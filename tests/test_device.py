@@ -6,7 +6,7 @@ import pytest
 import tinyprop as tp
 import tinyprop.functional as F
 from tinyprop import cuda, device
-from tinyprop.functional.fused import BatchNormalize
+from tinyprop.nn.batchnorm import BatchNormalize
 
 from .conftest import BACKENDS
 

@@ -43,32 +43,6 @@ def shifted_relu(x: Operand, bias: Operand, shift: Operand, overwrite: bool = Fa
     return ShiftedReLU(overwrite)(x, bias, shift)
 
 
-class BatchNormalize(Op):
-    """(x - mean) / sqrt(var + eps) * weight + bias by the statistics of a batch, on a device.
-
-    Running estimates of mean and variance, arrays, are moved by `momentum` towards those of the batch.
-    """
-
-    def __init__(self, eps: float, momentum: float, *running: Array):
-        self.eps, self.momentum, self.running = eps, momentum, running
-
-    def forward(self, x: Array, weight: Array, bias: Array) -> Array:
-        out, self.statistics = device.batch_norm(x, weight, bias, self.eps, self.momentum, self.running)
-        return out
-
-    def backward(self, g: Tensor, x: Tensor, weight: Tensor) -> Any:
-        if not is_recording():
-            return tuple(map(Tensor, device.batch_norm_gradient(g.data, x.data, weight.data, self.statistics)))
-        axes, count = (0, *range(2, x.ndim)), x.size // x.shape[1]
-        off = x - sum_of(x, axes, keepdims=True) * (1.0 / count)
-        inverse = (sum_of(off * off, axes, keepdims=True) * (1.0 / count) + self.eps) ** -0.5
-        normal = off * inverse
-        total, along = sum_of(g, axes, keepdims=True), sum_of(g * normal, axes, keepdims=True)
-        each = inverse * weight.reshape(-1, *[1] * (x.ndim - 2))
-        g_x = (g - (total + normal * along) * (1.0 / count)) * each
-        return g_x, along.reshape(weight.shape), total.reshape(weight.shape)
-
-
 class ScaledRows(Op):
     """Rows w[i] of any length to rows of length scale[i] * factor."""
 

@@ -219,10 +219,11 @@ def test_tiles(rng, padding, size, k):
     window = Window((k, k), (1, 1), (padding, padding))
     x, w = image(rng, (3, 5, *size), "float32"), rng.normal(size=(4, 5, k, k)).astype("float32")
     g = image(rng, (3, 4, *window.output(x.shape)), "float32")
+    by = tiles.Tiles(keep=True)
     for function, arrays, rest in [
-        (tiles.convolve, (x, w), (window,)),
-        (tiles.image_gradient, (g, w), (window, x.shape)),
-        (tiles.kernel_gradient, (x, g), (window, w.shape)),
+        (by.convolve, (x, w), (window,)),
+        (by.image_gradient, (g, w), (window, x.shape)),
+        (by.kernel_gradient, (x, g), (window, w.shape)),
     ]:
         expected = function(*arrays, *rest)
         got = down(function(*map(up, arrays), *rest))

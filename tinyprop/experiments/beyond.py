@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from .. import moments, nn
 from ..backend import manual_seed, new_generator
@@ -16,11 +17,11 @@ from .section5 import NORMS
 
 # -- the Jacobian factor
 
-STARTS: Mapping[str, Mapping[str, object]] = {
-    "γ = 1/1.21": {},
-    "γ = 1": {"gamma": 1.0},
-    "exact, β = 0": {"mode": "exact", "gamma": 1.0, "beta": 0.0},
-    "exact, β = γ": {"mode": "exact"},
+STARTS: Mapping[str, Mapping[str, Any]] = {
+    "gamma = 1/1.21": {},
+    "gamma = 1": {"gamma": 1.0},
+    "exact, beta = 0": {"mode": "exact", "gamma": 1.0, "beta": 0.0},
+    "exact, beta = gamma": {"mode": "exact"},
 }
 INPUTS = 256
 CLASSES = 10
@@ -32,7 +33,7 @@ def start_settings(scale: Scale) -> Mapping[str, Config]:
 
 
 def measure_starts(scale: Scale) -> Data:
-    """The spread of outputs over inputs, and of the gradient of the loss in them, after each layer of a deep network."""
+    """After each layer of a deep network: the spread of a unit over inputs, and that of the loss's gradient in it."""
     found = {}
     for label, change in STARTS.items():
         manual_seed(0)
@@ -58,7 +59,7 @@ def measure_starts(scale: Scale) -> Data:
 
 
 def compare_starts(data: Data) -> Data:
-    base = "γ = 1/1.21"
+    base = "gamma = 1/1.21"
     return {
         "curves": curves(data),
         "less 1/1.21": {label: compare(data, label, base) for label in STARTS if label != base},
@@ -74,33 +75,33 @@ def compare_starts(data: Data) -> Data:
 
 def start_findings(data: Data) -> list[Finding]:
     found = data["summary"]["less 1/1.21"]
-    depth = data["summary"]["depth"]["γ = 1/1.21"]
-    layers = len(data["measured"]["γ = 1/1.21"]["std"])
-    best = found["γ = 1"]
+    depth = data["summary"]["depth"]["gamma = 1/1.21"]
+    layers = len(data["measured"]["gamma = 1/1.21"]["std"])
+    best = found["gamma = 1"]
     return [
         Finding(
-            f"γ = 1/1.21 keeps gradients at their scale: first over last of {layers} layers, at the start.",
+            f"gamma = 1/1.21 keeps gradients at their scale: first over last of {layers} layers, at the start.",
             "1",
             f"{depth['backward']:.2g}",
             0.5 < depth["backward"] < 2.0,
         ),
         Finding(
-            f"Normalisation propagates with γ = 1/1.21: spread of a unit in the last over the first of {layers} layers.",
+            f"Normalisation propagates with gamma = 1/1.21: spread of a unit, last over first of {layers} layers.",
             "1",
             f"{depth['forward']:.2g}",
             0.5 < depth["forward"] < 2.0,
         ),
         Finding(
-            "γ = 1/1.21 trains better than γ = 1 (section 4.3: it helps larger learning rates).",
+            "gamma = 1/1.21 trains better than gamma = 1 (section 4.3: it helps larger learning rates).",
             "no number",
-            f"γ = 1 less 1/1.21: {points_words(best)}",
+            f"gamma = 1 less 1/1.21: {points_words(best)}",
             None if best["sign"] == 0 else best["sign"] < 0,
         ),
     ]
 
 
 def tell_starts(data: Data) -> str:
-    layers = len(data["measured"]["γ = 1"]["std"])
+    layers = len(data["measured"]["gamma = 1"]["std"])
     start = "; ".join(
         f"{label}: the spread of a unit over inputs changes by {found['forward']:.2g} forwards, the gradient by "
         f"{found['backward']:.2g} backwards"
@@ -109,16 +110,16 @@ def tell_starts(data: Data) -> str:
     words = "; ".join(f"{label}: {accuracy_words(data, label)}" for label in STARTS)
     against = "; ".join(f"{label}: {points_words(d)}" for label, d in data["summary"]["less 1/1.21"].items())
     return (
-        f"From the first to the last of {layers} fully connected layers, untrained ({start}). So the Jacobian factor keeps "
-        f"the gradient and lets the signal die, γ = 1 does the reverse, and exact constants with β = γ come nearest to "
-        f"keeping both. The paper's network has only 9 layers; trained, its accuracy is {words}. Against γ = 1/1.21: {against}."
+        f"Through {layers} fully connected layers, untrained ({start}). What keeps the gradient lets the signal die, "
+        "and the reverse; exact constants with beta = gamma come nearest to keeping both (claim G2 of `tinyprop "
+        f"verify`). The paper's network has only 9 layers; trained, its accuracy is {words}. Against gamma = 1/1.21: {against}."
     )
 
 
 # -- optimisers
 
 RATES = {"SGD": (0.05, 0.15, 0.5), "momentum 0.9": (0.015, 0.05, 0.15), "RMSProp": (0.0001, 0.0003, 0.001)}
-KINDS: Mapping[str, Mapping[str, object]] = {
+KINDS: Mapping[str, Mapping[str, Any]] = {
     "SGD": {"momentum": 0.0},
     "momentum 0.9": {"momentum": 0.9},
     "RMSProp": {"optimizer": "rmsprop"},
@@ -172,9 +173,9 @@ def tell_optimizers(data: Data) -> str:
     )
     verdicts = "; ".join(f"{f.claim.partition(' (')[0]}: {f.verdict} ({f.ours})" for f in optimizer_findings(data))
     return (
-        "Each optimiser has three learning rates, a factor of about 3 apart, and is judged at the one with the smallest "
-        f"training loss in the end, which the test images do not choose: {words}. The paper's footnote has momentum first, "
-        f"RMSProp second, SGD last. Here: {verdicts}."
+        "Each optimiser has three learning rates, a factor of about 3 apart, and is judged at the one with the least "
+        f"training loss in the end, so that no test image has a say: {words}. The paper's footnote has momentum "
+        f"first, RMSProp second, SGD last. Here: {verdicts}."
     )
 
 
@@ -201,7 +202,9 @@ def compare_dropout(data: Data) -> Data:
 
 def dropout_findings(data: Data) -> list[Finding]:
     d = data["summary"]["with less without"]["NormProp"]
-    claim = f"Dropout ({DROPPED:g} after poolings) harms NormProp, as it changes the distribution of its outputs (section 4.4)."
+    claim = (
+        f"Dropout ({DROPPED:g}, after poolings) harms NormProp: it changes the distribution of outputs (section 4.4)."
+    )
     return [Finding(claim, "no number", points_words(d), None if d["sign"] == 0 else d["sign"] < 0)]
 
 
@@ -247,7 +250,7 @@ def activation_findings(data: Data) -> list[Finding]:
         a: c["final"]["runs"] and c["final"]["mean"] - (c["final"]["reach"] or 0.0) > chance for a, c in found.items()
     }
     words = "; ".join(f"{activation}: {accuracy_words(data, activation)}" for activation in found)
-    claim = f"NormProp extends to other activations, with their own constants (section 4.6): all exceed chance, {chance:g} %."
+    claim = f"NormProp extends to other activations, with their own constants: all exceed chance, {chance:g} %."
     return [Finding(claim, "no number", words, True if all(learnt.values()) else None)]
 
 
@@ -256,15 +259,15 @@ def tell_activations(data: Data) -> str:
     (finding,) = activation_findings(data)
     factors = ", ".join(f"{a} {m['jacobian_factor']:.3f}" for a, m in data["measured"].items())
     return (
-        f"NormProp networks with the constants and the Jacobian factor of each activation ({factors}), at the same learning "
-        f"rate. Accuracy: {finding.ours}. Against ReLU: {against}. The method extends to other activations: "
+        f"NormProp networks with the constants and the Jacobian factor of each activation ({factors}), at the same "
+        f"learning rate. Accuracy: {finding.ours}. Against ReLU: {against}. The method extends to other activations: "
         f"{finding.verdict}."
     )
 
 
 EXPERIMENTS = (
     Experiment(
-        "jacobian-factor", "3.4, 4.3", "Where γ and β start",
+        "jacobian-factor", "3.4, 4.3", "Where gamma and beta start",
         start_settings, compare_starts, pictures.jacobian_factor, tell_starts, start_findings, measure_starts,
     ),
     Experiment(

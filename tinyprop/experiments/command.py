@@ -25,7 +25,7 @@ EXAMPLES = """examples:
   tinyprop reproduce all --scale tiny --out /tmp/x  everything, in about a minute, to see that it works
   tinyprop reproduce all --scale paper --backend cupy
 
-Each leaves EXPERIMENT.json (everything measured), EXPERIMENT.png and EXPERIMENT.md (what was found), and README.md shows
+Each leaves EXPERIMENT.json (everything measured), EXPERIMENT.png and EXPERIMENT.md (what was found); README.md shows
 all that are in the folder. Stop it with Ctrl-C: the same command goes on. What is finished is never computed again.
 Running an experiment anew gives the same data, byte for byte, on the same machine, except for the times of `speed`."""
 
@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
     new = commands.add_parser(
         "reproduce",
         help="run the paper's experiments: data, picture and what was found",
-        description="Run experiments of the paper, and some that it does not ask for: data, picture and what was found.",
+        description="Run the paper's experiments, and some that it does not ask for: data, picture and what was found.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

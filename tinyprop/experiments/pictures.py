@@ -1,6 +1,7 @@
 """The pictures of the experiments. Lines are labelled where they end; bars and bands are 95 % intervals over seeds."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import matplotlib
@@ -14,42 +15,63 @@ LAYERS = [matplotlib.colormaps["viridis"](0.9 * i / 7) for i in range(8)]  # the
 GAP = 0.075  # between labels, as a part of the height of a panel
 
 
-def reaches(found: Sequence[Data]) -> list[float]:
-    return [item["reach"] or 0.0 for item in found]
-
-
 def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, Any]]) -> None:
     """Names to the right of the last points (x, y) of lines, moved apart where they would overlap."""
-    low, high = axes.get_ylim()
-    heights: list[float] = []
-    for _, y, _, _ in sorted(ends, key=lambda end: end[1]):
-        height = (y - low) / (high - low)
-        heights.append(max(height, heights[-1] + GAP) if heights else height)
-    down = max(0.0, heights[-1] - 1.0) if heights else 0.0
-    for (_, _, text, colour), height in zip(sorted(ends, key=lambda end: end[1]), heights, strict=True):
-        axes.text(1.02, height - down, text, color=colour, va="center", fontsize=9, transform=axes.transAxes)
+    axes.get_xlim(), axes.get_ylim()  # only now are the limits fitted to the data
+    to_axes = axes.transData + axes.transAxes.inverted()
+    ends = sorted(ends, key=lambda end: end[1])
+    heights = [min(max(to_axes.transform((x, y))[1], 0.0), 1.0) for x, y, _, _ in ends]
+    for _ in range(100):
+        for i, (low, high) in enumerate(pairwise(heights)):
+            push = max(0.0, GAP - (high - low)) / 2
+            heights[i], heights[i + 1] = low - push, high + push
+    for (_, _, text, colour), height in zip(ends, heights, strict=True):
+        axes.text(1.02, height, in_greek(text), color=colour, va="center", fontsize=9, transform=axes.transAxes)
+
+
+def in_greek(text: str) -> str:
+    return text.replace("gamma", r"$\gamma$").replace("beta", r"$\beta$")
+
+
+def bars(axes: Any, x: Sequence[float], found: Sequence[Data], colour: Any, label: str, **style: Any) -> None:
+    """Means with their intervals, joined by a line."""
+    means, reach = [item["mean"] for item in found], [item["reach"] or 0.0 for item in found]
+    style = {"fmt": "o-", "markersize": 3.5, "capsize": 2.5, "elinewidth": 1.0, **style}
+    axes.errorbar(x, means, reach, color=colour, label=label, **style)
 
 
 def learning_curves(axes: Any, found: Mapping[str, Data], colours: Mapping[str, Any], title: str) -> None:
-    """Accuracy after each epoch, with intervals; names are the keys of `colours`, the others are not drawn."""
-    ends = []
-    for i, (label, colour) in enumerate(colours.items()):
-        points = found[label]["accuracy"] if label in found else []
-        if not points:
-            continue
-        means = [point["mean"] for point in points]
-        epochs = [e + 0.04 * (i - (len(colours) - 1) / 2) for e in range(1, len(points) + 1)]  # so that bars are seen
-        axes.errorbar(
-            epochs, means, reaches(points), color=colour, marker="o", markersize=3, capsize=2, elinewidth=1, label=label
-        )
-        ends.append((epochs[-1], means[-1], label, colour))
+    """Accuracy after each epoch, with intervals, of the settings that have a colour and a run that did not diverge."""
+    shown = {label: found[label]["accuracy"] for label in colours if label in found and found[label]["accuracy"]}
+    for i, (label, points) in enumerate(shown.items()):
+        shift = 0.06 * (i - (len(shown) - 1) / 2)  # so that bars do not hide each other
+        bars(axes, [epoch + shift for epoch in range(1, len(points) + 1)], points, colours[label], label)
     axes.set(xlabel="epoch", title=title)
-    epoch_ticks(axes)
-    label_ends(axes, ends)
+    epochs = max(map(len, shown.values()), default=1)
+    epoch_ticks(axes, epochs)
+    percent(axes)
+    label_ends(axes, [(epochs, points[-1]["mean"], label, colours[label]) for label, points in shown.items()])
 
 
-def epoch_ticks(axes: Any) -> None:
-    axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
+def epoch_ticks(axes: Any, epochs: int) -> None:
+    axes.set_xlim(0.7, epochs + 0.3)
+    axes.set_xticks(range(1, epochs + 1, -(-epochs // 8)))
+
+
+def percent(axes: Any) -> None:
+    """No accuracy is beyond 0 or 100, though an interval may be."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, 0.0), min(high, 100.0))
+
+
+def against(axes: Any, tried: Mapping[float, Data], colour: Any, label: str) -> None:
+    """Final accuracies against a quantity on a logarithmic axis; crosses at the bottom where a run diverged."""
+    fine = {x: found["final"] for x, found in tried.items() if found["final"]["runs"]}
+    if fine:
+        bars(axes, list(fine), list(fine.values()), colour, label)
+    lost = [x for x, found in tried.items() if found["diverged"]]
+    axes.plot(lost, [0.02] * len(lost), "x", color=colour, transform=axes.get_xaxis_transform())
+    axes.set_xscale("log")
 
 
 def final_dots(axes: Any, rows: Sequence[tuple[str, Data | None, Any]], title: str) -> None:
@@ -73,9 +95,11 @@ ACCURACY = "Test accuracy, %"
 @styled
 def data_normalization(data: Data) -> Figure:
     figure, every = panels(2, 8.0, 3.2, sharey=True)
-    for axes, size in zip(every, (50, 100), strict=True):
-        colours = {f"global, batch {size}": BLUE, f"batch, batch {size}": RED}
-        learning_curves(axes, data["summary"]["curves"], colours, f"{ACCURACY}, batches of {size}")
+    for axes, size in zip(every, ("50", "100"), strict=True):
+        found = {
+            label.partition(",")[0]: c for label, c in data["summary"]["curves"].items() if label.endswith(f" {size}")
+        }
+        learning_curves(axes, found, {"global": BLUE, "by batch": RED}, f"{ACCURACY}, batches of {size}")
     return figure
 
 
@@ -83,25 +107,22 @@ def data_normalization(data: Data) -> Figure:
 def covariate_shift(data: Data) -> Figure:
     names = list(data["summary"]["layers"])
     figure, every = panels(len(names), 9.5, 5.8, rows=2)
-    for axes, below, name in zip(every, every[len(names) :], names, strict=False):
-        layers = data["summary"]["layers"][name]
-        for layer, colour in zip(layers, LAYERS, strict=True):
-            shown = layer["activated_chosen"]
-            axes.plot(range(1, len(shown) + 1), shown, color=colour, marker="o", markersize=2.5)
-            middle, inner, outer = layer["quantiles"][2], layer["quantiles"][1:4:2], layer["quantiles"][::4]
-            below.plot([layer["layer"]] * 2, outer, color=colour, linewidth=1.2)
-            below.plot([layer["layer"]] * 2, inner, color=colour, linewidth=5, solid_capstyle="butt")
-            below.plot([layer["layer"]], [middle], "_", color=BLACK, markersize=9)
-        if layers:
-            ends = [
-                (0.0, layer["activated_chosen"][-1], f"{layer['layer']}", c)
-                for layer, c in zip(layers, LAYERS, strict=True)
-            ]
-            label_ends(axes, ends)
-        axes.axhline(0.0, color=GREY, linewidth=1, linestyle=":")
-        below.axhline(0.0, color=GREY, linewidth=1, linestyle=":")
-        axes.set(title=name, xlabel="epoch")
-        epoch_ticks(axes)
+    for above, below, name in zip(every, every[len(names) :], names, strict=False):
+        ends = []
+        for layer, colour in zip(data["summary"]["layers"][name], LAYERS, strict=False):
+            number, means, quantiles = layer["layer"], layer["activated_chosen"], layer["quantiles"]
+            above.plot(
+                range(1, len(means) + 1), means, color=colour, marker="o", markersize=2.5, label=f"layer {number}"
+            )
+            ends.append((len(means), means[-1], str(number), colour))
+            below.plot([number] * 2, quantiles[::4], color=colour, linewidth=1.2)
+            below.plot([number] * 2, quantiles[1:4:2], color=colour, linewidth=5, solid_capstyle="butt")
+            below.plot([number], quantiles[2:3], "_", color=BLACK, markersize=9)
+        for axes in (above, below):
+            axes.axhline(0.0, color=GREY, linewidth=1, linestyle=":")
+        epoch_ticks(above, ends[0][0] if ends else 1)
+        label_ends(above, ends)
+        above.set(title=name if name != "none" else "no normalisation", xlabel="epoch")
         below.set(xlabel="layer", xticks=range(2, 10))
     every[0].set_ylabel("mean input of one unit\nin layers 2 to 9")
     every[len(names)].set_ylabel("mean inputs of all units,\nlast epoch: 5 to 95 %")
@@ -114,35 +135,31 @@ def convergence(data: Data) -> Figure:
     learning_curves(left, data["summary"]["curves"], {"NormProp": BLUE, "BatchNorm": RED}, ACCURACY)
     found = data["summary"]["differences"]
     right.axhline(0.0, color=GREY, linewidth=1, linestyle=":")
-    means = [point["mean"] for point in found]
-    if all(mean is not None for mean in means):
-        right.errorbar(range(1, len(found) + 1), means, reaches(found), fmt="o-", color=BLACK, markersize=3, capsize=2)
+    if all(point["runs"] for point in found):
+        bars(right, range(1, len(found) + 1), found, BLACK, "difference")
     right.set(xlabel="epoch", title="NormProp less BatchNorm, points")
-    epoch_ticks(right)
+    epoch_ticks(right, len(found))
     return figure
 
 
 @styled
 def batch_size(data: Data) -> Figure:
     figure, (left, right) = panels(2, 8.6, 3.4)
-    sizes = data["summary"]["sizes"]
-    colours = dict(zip((f"batch {size}" for size in sizes["NormProp"]), COLOURS, strict=False))
-    found = {label.removeprefix("NormProp, "): curve for label, curve in data["summary"]["curves"].items()}
-    learning_curves(left, found, colours, f"{ACCURACY}: NormProp")
+    sizes, found = data["summary"]["sizes"], data["summary"]["curves"]
+    colours = dict(zip((f"NormProp, batch {size}" for size in sizes["NormProp"]), COLOURS, strict=False))
+    short = {label.removeprefix("NormProp, "): colour for label, colour in colours.items()}
+    normprop = {label.removeprefix("NormProp, "): curve for label, curve in found.items()}
+    learning_curves(left, normprop, short, f"{ACCURACY}: NormProp")
+    ends = []
     for name, colour in (("NormProp", BLUE), ("BatchNorm", RED)):
-        shown = [(size, data["summary"]["curves"][f"{name}, batch {size}"]["final"]) for size in sizes[name]]
-        shown = [(size, item) for size, item in shown if item["runs"]]
-        means, errors = [item["mean"] for _, item in shown], reaches([item for _, item in shown])
-        right.errorbar(
-            [size for size, _ in shown], means, errors, fmt="o-", color=colour, markersize=4, capsize=3, label=name
-        )
-        if shown:
-            right.annotate(
-                name, (shown[-1][0], means[-1]), xytext=(6, 0), textcoords="offset points", color=colour, va="center"
-            )
-    right.set(xscale="log", xlabel="batch size", title="after the last epoch")
+        tried = {size: found[f"{name}, batch {size}"] for size in sizes[name]}
+        against(right, tried, colour, name)
+        ends += [(250, tried[250]["final"]["mean"], name, colour)] if tried[250]["final"]["runs"] else []
+    right.set(xlabel="batch size", title="after the last epoch")
     right.set_xticks(sizes["NormProp"], [str(size) for size in sizes["NormProp"]])
     right.set_xticks([], minor=True)
+    percent(right)
+    label_ends(right, ends)
     return figure
 
 
@@ -185,47 +202,49 @@ def speed(data: Data) -> Figure:
     right.plot(summary["ratios"], range(1, len(summary["ratios"]) + 1), "o", color=BLACK, markersize=4, label="ratio")
     right.axvline(summary["ratio"], color=BLACK, linewidth=1.2)
     right.axvline(summary["paper"], color=GREY, linewidth=1.2, linestyle=":")
-    top = right.get_xaxis_transform()
-    right.text(summary["ratio"], 1.0, " median", transform=top, va="top", fontsize=9)
-    right.text(summary["paper"], 0.0, " the paper", transform=top, va="bottom", color=GREY, fontsize=9)
+    right.set_xlabel(f"line: median, {summary['ratio']:.3f}; dotted: the paper's {summary['paper']:.3f}, on a GPU")
     right.set(title="NormProp / BatchNorm", ylabel="round")
     return figure
 
 
-GAMMAS = {"γ = 1/1.21": BLUE, "γ = 1": RED, "exact, β = 0": ORANGE, "exact, β = γ": GREEN}
+STARTS = {"gamma = 1/1.21": BLUE, "gamma = 1": RED, "exact, beta = 0": ORANGE, "exact, beta = gamma": GREEN}
 
 
 @styled
 def jacobian_factor(data: Data) -> Figure:
     figure, (left, middle, right) = panels(3, 11.5, 3.4)
     for axes, what, title in (
-        (left, "std", "At the start: output, std"),
-        (middle, "gradient_std", "At the start: gradient, std"),
+        (left, "std", "Start: std of a unit"),
+        (middle, "gradient_std", "Start: std of the gradient"),
     ):
         axes.set_yscale("log")
-        for label, found in data["measured"].items():
-            style = {"linestyle": "--"} if label == "exact, β = 0" else {}  # it starts where γ = 1 does
-            axes.plot(range(1, len(found[what]) + 1), found[what], color=GAMMAS[label], label=label, **style)
+        ends = []
+        for label, colour in STARTS.items():
+            shown = data["measured"][label][what]
+            same = label == "exact, beta = 0"  # it starts where gamma = 1 does
+            axes.plot(range(1, len(shown) + 1), shown, color=colour, linestyle="--" if same else "-", label=label)
+            ends.append((len(shown), shown[-1 if what == "std" else 0], label, colour))
         axes.set(title=title, xlabel="layer")
-    learning_curves(right, data["summary"]["curves"], GAMMAS, ACCURACY)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.yaxis.set_minor_formatter("")
+        if what == "std":
+            label_ends(axes, ends)
+    learning_curves(right, data["summary"]["curves"], STARTS, ACCURACY)
     return figure
 
 
 @styled
 def optimizers(data: Data) -> Figure:
     figure, (left, right) = panels(2, 8.6, 3.4)
-    best = data["summary"]["best"]
+    best, found = data["summary"]["best"], data["summary"]["curves"]
     colours = dict(zip(best, (RED, BLUE, GREEN), strict=True))
-    found = {name: data["summary"]["curves"][label] for name, label in best.items() if label}
-    learning_curves(left, found, colours, f"{ACCURACY}, best rate")
+    learning_curves(
+        left, {name: found[label] for name, label in best.items() if label}, colours, f"{ACCURACY}, best rate"
+    )
     for name, colour in colours.items():
-        tried = [(rate, data["summary"]["curves"][label]["final"]) for rate, label in data["summary"]["rates"][name]]
-        tried = [(rate, item) for rate, item in tried if item["runs"]]
-        means, errors = [item["mean"] for _, item in tried], reaches([item for _, item in tried])
-        right.errorbar(
-            [rate for rate, _ in tried], means, errors, fmt="o-", color=colour, markersize=4, capsize=3, label=name
-        )
-    right.set(xscale="log", xlabel="learning rate", title="after the last epoch")
+        against(right, {rate: found[label] for rate, label in data["summary"]["rates"][name]}, colour, name)
+    right.set(xlabel="learning rate (cross: diverged)", title="after the last epoch")
+    percent(right)
     return figure
 
 
@@ -249,4 +268,5 @@ def activations(data: Data) -> Figure:
     learning_curves(left, data["summary"]["curves"], colours, ACCURACY)
     rows = [(label, curve["final"], colours[label]) for label, curve in data["summary"]["curves"].items()]
     final_dots(right, rows, "after the last epoch")
+    right.set_xlim(max(right.get_xlim()[0], 0.0), min(right.get_xlim()[1], 100.0))
     return figure

@@ -5,8 +5,8 @@ pictures are made from these data alone.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 from matplotlib.figure import Figure
 
@@ -14,6 +14,8 @@ from ..train import Config
 from .points import Data, Store, digest
 from .scales import Scale
 from .statistics import difference, in_words, interval, rounded
+
+Measure = Callable[[Data], float]  # a number of a run
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Experiment:
     tell: Callable[[Data], str]  # one paragraph
     findings: Callable[[Data], list[Finding]]
     measure: Callable[[Scale], Data] | None = None  # what is measured without training
+    timed: bool = False  # whether these are times, which are kept, as they would be others the next time
     layers: bool = False  # whether the data have the inputs of the layers
-    remarks: Mapping[str, str] = field(default_factory=dict)  # by setting
 
     def configs(self, scale: Scale, backend: str) -> dict[str, list[Config]]:
         """A config for each setting and seed."""
@@ -80,9 +82,10 @@ def gather(experiment: Experiment, scale: Scale, store: Store, backend: str, mis
         "not_run": not_run,
         "points": points,
     }
-    if experiment.measure:
-        kept = store.keep(f"{experiment.name}-{digest(asdict(scale))}", lambda: rounded(experiment.measure(scale)))
-        data |= {"measured": kept}
+    if experiment.measure and experiment.timed:
+        data["measured"] = store.keep(f"{experiment.name}-{digest(asdict(scale))}", partial(experiment.measure, scale))
+    elif experiment.measure:
+        data["measured"] = experiment.measure(scale)
     data = rounded(data)
     return {**data, "summary": rounded(experiment.summarise(data))}
 
@@ -116,12 +119,12 @@ def curves(data: Data) -> Data:
     return found
 
 
-def final(data: Data, label: str, of: Callable[[Data], float] = lambda run: run["accuracy"][-1]) -> dict[int, float]:
+def final(data: Data, label: str, of: Measure = lambda run: run["accuracy"][-1]) -> dict[int, float]:
     """A number of each run that did not diverge, by seed: its last accuracy, if nothing else is asked for."""
     return {run["seed"]: of(run) for run in data["points"].get(label, []) if not run["diverged"]}
 
 
-def compare(data: Data, ours: str, theirs: str, of: Callable[[Data], float] | None = None) -> Data:
+def compare(data: Data, ours: str, theirs: str, of: Measure | None = None) -> Data:
     arguments = (of,) if of else ()
     return difference(final(data, ours, *arguments), final(data, theirs, *arguments))
 

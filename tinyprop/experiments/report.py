@@ -47,8 +47,8 @@ Claim by claim: what the paper says, what our runs say, and whether they support
 of the same seed with 95 % intervals (Student's t), ± half their width. A claim is *supported* or *not supported* if the
 interval leaves out 0, or the stated limit, on the right or the wrong side; otherwise our runs *cannot tell*.
 
-Scales: {scales}. Absolute accuracies at a reduced scale are far below the paper's, and what holds for short trainings of
-narrow networks need not hold for long ones of wide networks.
+Scales: {scales}. Absolute accuracies at a reduced scale are far below the paper's, and what holds for short trainings
+of narrow networks need not hold for long ones of wide networks.
 """
 
 

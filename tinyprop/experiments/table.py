@@ -81,16 +81,16 @@ def tell_sets(data: Data) -> str:
     run = [d for d in signs if d["runs"]]
     images = next(iter(data["images"].values()))
     words = (
-        f"Test error in % after the last epoch, of networks trained on {images['train']:,} images. Of {len(run)} sets that "
-        f"were run, NormProp is clearly better on {sum(d['sign'] < 0 for d in run)}, BatchNorm on "
-        f"{sum(d['sign'] > 0 for d in run)}; on {sum(d['sign'] == 0 for d in run)} the runs cannot tell. Test: the 95 % "
-        "interval of the mean difference over runs of the same seed leaves 0 out (Student's t on paired differences). The "
-        "paper's numbers are of its full protocol, and its own are of single runs: compare who is better, not the values."
+        f"Test error in % after the last epoch, of networks trained on {images['train']:,} images. Of {len(run)} sets "
+        f"that were run, NormProp is clearly better on {sum(d['sign'] < 0 for d in run)}, BatchNorm on "
+        f"{sum(d['sign'] > 0 for d in run)}; on {sum(d['sign'] == 0 for d in run)} the runs cannot tell. The test: whether "
+        "the 95 % interval of the mean difference over runs of the same seed (Student's t, paired) leaves 0 out. The "
+        "paper's numbers are of its full protocol and have no spread: compare who is better, not the values."
     )
     if data["not_run"]:
         missing = dict.fromkeys(label.partition(", ")[2] for label in data["not_run"])
         words += f" Not run, as the data are not here: {', '.join(missing)}."
-    head = "| data | NormProp | BatchNorm | difference | who is better, as in the paper | paper: NormProp | paper: BatchNorm |"
+    head = "| data | NormProp | BatchNorm | difference | as in the paper | paper: NormProp | paper: BatchNorm |"
     return "\n".join([words, "", head, "|---|---|---|---|---|---|---|", *rows])
 
 
@@ -128,7 +128,7 @@ def compare_speed(data: Data) -> Data:
 
 
 def median_interval(count: int) -> tuple[int, int]:
-    """The places, in sorted values, of the two that have the median between them with at least 95 %, if there are enough.
+    """The places, in sorted values, of the two with the median between them at 95 % or more, if there are enough.
 
     Each value is below the median with probability 1/2, so how many are is binomial: no shape is assumed.
 
@@ -141,7 +141,7 @@ def median_interval(count: int) -> tuple[int, int]:
 
 
 def between(count: int, low: int) -> float:
-    """The probability that more than `low` of so many values, but not more than count - 1 - low, are below the median."""
+    """The probability that of so many values more than `low`, and fewer than count - low, are below the median."""
     return sum(math.comb(count, k) for k in range(low + 1, count - low)) / 2.0**count
 
 
@@ -158,20 +158,22 @@ def tell_speed(data: Data) -> str:
     (finding,) = speed_findings(data)
     return (
         f"A training step on {m['batch']} images at {m['width']:g} times the paper's width takes "
-        f"{1000 * s['median_seconds']['NormProp']:.0f} ms with NormProp and {1000 * s['median_seconds']['BatchNorm']:.0f} ms "
-        f"with BatchNorm (medians of {len(s['ratios'])} rounds, in turns, both on one thread of {m['machine']['cpu']}): "
-        f"{finding.ours}. The paper has {s['paper']:.3f}. NormProp is faster: {finding.verdict}. It "
-        "may also spread a batch over all cores, which BatchNorm cannot; that is not used here. Times are measured once "
-        "and kept, so the command draws the same picture again; delete the folder of the runs to measure anew."
+        f"{1000 * s['median_seconds']['NormProp']:.0f} ms with NormProp and "
+        f"{1000 * s['median_seconds']['BatchNorm']:.0f} ms with BatchNorm (medians of {len(s['ratios'])} rounds, in turns, "
+        f"both on one thread of {m['machine']['cpu']}): {finding.ours}. The paper has {s['paper']:.3f}. NormProp is faster: "
+        f"{finding.verdict}. It may also spread a batch over all cores, which BatchNorm cannot; that is not used here. "
+        "Times are measured once and kept, so the command draws the same picture again; delete the folder of the runs to "
+        "measure anew."
     )
 
 
 EXPERIMENTS = (
     Experiment(
-        "results", "5.5", "Test errors on the data sets", table_settings, compare_sets, pictures.results, tell_sets, set_findings
+        "results", "5.5", "Test errors on the data sets",
+        table_settings, compare_sets, pictures.results, tell_sets, set_findings,
     ),
     Experiment(
         "speed", "5.6", "The time of a training step",
-        lambda scale: {}, compare_speed, pictures.speed, tell_speed, speed_findings, measure_speed,
+        lambda scale: {}, compare_speed, pictures.speed, tell_speed, speed_findings, measure_speed, timed=True,
     ),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from .points import Data
 from .recipe import Experiment, Finding, accuracy_words, compare, curves, points_words
 from .scales import Scale
 from .section5 import NORMS
+from .statistics import above
 
 # -- the Jacobian factor
 
@@ -112,7 +113,8 @@ def tell_starts(data: Data) -> str:
     return (
         f"Through {layers} fully connected layers, untrained ({start}). What keeps the gradient lets the signal die, "
         "and the reverse; exact constants with beta = gamma come nearest to keeping both (claim G2 of `tinyprop "
-        f"verify`). The paper's network has only 9 layers; trained, its accuracy is {words}. Against gamma = 1/1.21: {against}."
+        f"verify`). The paper's network has only 9 layers; trained, its accuracy is {words}. Against gamma = 1/1.21: "
+        f"{against}."
     )
 
 
@@ -246,12 +248,10 @@ def compare_activations(data: Data) -> Data:
 def activation_findings(data: Data) -> list[Finding]:
     found = data["summary"]["curves"]
     chance = 100.0 / CLASSES
-    learnt = {
-        a: c["final"]["runs"] and c["final"]["mean"] - (c["final"]["reach"] or 0.0) > chance for a, c in found.items()
-    }
+    learnt = all(above(curve["final"], chance) for curve in found.values())
     words = "; ".join(f"{activation}: {accuracy_words(data, activation)}" for activation in found)
     claim = f"NormProp extends to other activations, with their own constants: all exceed chance, {chance:g} %."
-    return [Finding(claim, "no number", words, True if all(learnt.values()) else None)]
+    return [Finding(claim, "no number", words, learnt or None)]
 
 
 def tell_activations(data: Data) -> str:

@@ -11,7 +11,7 @@ from . import pictures
 from .points import QUANTILES, Data
 from .recipe import Experiment, Finding, Measure, accuracy_words, compare, curves, final, points_words
 from .scales import Scale
-from .statistics import difference, in_words, interval
+from .statistics import above, difference, in_words, interval
 
 SIZES = {"NormProp": (1, 10, 50, 100, 250), "BatchNorm": (10, 50, 100, 250)}
 NORMS = {"NormProp": "normprop", "BatchNorm": "batch"}
@@ -298,7 +298,7 @@ def size_findings(data: Data) -> list[Finding]:
     words = "; ".join(f"{size}: {accuracy_words(data, f'NormProp, batch {size}')}" for size in SIZES["NormProp"])
     one, d = summary["curves"]["NormProp, batch 1"], summary["smallest less largest"]
     chance = 100.0 / 10
-    trains = one["final"]["runs"] > 0 and one["final"]["mean"] - (one["final"]["reach"] or 0.0) > chance
+    trains = above(one["final"], chance) or (None if one["final"]["runs"] else False)
     others = [found for size, found in summary["less batch 50"].items() if size != "50"]
     unaffected = all(found["reach"] is not None and abs(found["mean"]) + found["reach"] < MATTERS for found in others)
     affected = any(found["sign"] and abs(found["mean"]) - found["reach"] > MATTERS for found in others)
@@ -307,7 +307,7 @@ def size_findings(data: Data) -> list[Finding]:
             "NormProp trains with batches of one image.",
             "it does",
             f"{accuracy_words(data, 'NormProp, batch 1')}, with {one['diverged']} runs diverged (chance: {chance:g} %)",
-            trains if one["final"]["runs"] or one["diverged"] else None,
+            trains,
         ),
         Finding(
             f"NormProp is largely unaffected by the batch size (within {MATTERS:g} points of batches of 50).",
@@ -328,12 +328,12 @@ def tell_sizes(data: Data) -> str:
     trains, unaffected, better = size_findings(data)
     bn = "; ".join(f"{size}: {accuracy_words(data, f'BatchNorm, batch {size}')}" for size in SIZES["BatchNorm"])
     return (
-        "Every batch size B sees the same number of images, at a learning rate of B/1000, but no more than 0.08: for 50 "
-        f"and 100 the paper's. Accuracy of NormProp by batch size: {unaffected.ours}; of BatchNorm: {bn}. NormProp trains "
-        f"with single images: {trains.verdict}. The size hardly matters: {unaffected.verdict}. Smaller is better: "
-        f"{better.verdict} (1 less 250: {better.ours}). BatchNorm is left out at 1: there each image would be normalised "
-        "by its own places alone, another method (claim C33 of `tinyprop verify`). With few epochs a small batch has made "
-        "many more steps, so part of the effect of the size is one of the number of steps."
+        "Every batch size B sees the same number of images, at a learning rate of B/1000, but no more than 0.08: for "
+        f"50 and 100 the paper's. Accuracy of NormProp by batch size: {unaffected.ours}; of BatchNorm: {bn}. NormProp "
+        f"trains with single images: {trains.verdict}. The size hardly matters: {unaffected.verdict}. Smaller is "
+        f"better: {better.verdict} (1 less 250: {better.ours}). BatchNorm is left out at 1: there each image would be "
+        "normalised by its own places alone, another method (claim C33 of `tinyprop verify`). With few epochs a small "
+        "batch has made many more steps, so part of the effect of the size is one of the number of steps."
     )
 
 

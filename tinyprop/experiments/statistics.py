@@ -40,6 +40,11 @@ def difference(ours: dict[int, float], theirs: dict[int, float]) -> dict[str, An
     return {**found, "sign": int(math.copysign(1, found["mean"])) if clear else 0}
 
 
+def above(found: dict[str, Any], limit: float) -> bool:
+    """Whether the whole interval of a mean is above a limit."""
+    return found["reach"] is not None and found["mean"] - found["reach"] > limit
+
+
 def in_words(found: dict[str, Any], unit: str = "", digits: int = 1, sign: bool = False) -> str:
     """A mean and its interval as text.
 

@@ -83,9 +83,9 @@ def tell_sets(data: Data) -> str:
     words = (
         f"Test error in % after the last epoch, of networks trained on {images['train']:,} images. Of {len(run)} sets "
         f"that were run, NormProp is clearly better on {sum(d['sign'] < 0 for d in run)}, BatchNorm on "
-        f"{sum(d['sign'] > 0 for d in run)}; on {sum(d['sign'] == 0 for d in run)} the runs cannot tell. The test: whether "
-        "the 95 % interval of the mean difference over runs of the same seed (Student's t, paired) leaves 0 out. The "
-        "paper's numbers are of its full protocol and have no spread: compare who is better, not the values."
+        f"{sum(d['sign'] > 0 for d in run)}; on {sum(d['sign'] == 0 for d in run)} the runs cannot tell. The test: "
+        "whether the 95 % interval of the mean difference over runs of the same seed (Student's t, paired) leaves 0 "
+        "out. The paper's numbers are of its full protocol and have no spread: compare who is better, not the values."
     )
     if data["not_run"]:
         missing = dict.fromkeys(label.partition(", ")[2] for label in data["not_run"])
@@ -159,11 +159,11 @@ def tell_speed(data: Data) -> str:
     return (
         f"A training step on {m['batch']} images at {m['width']:g} times the paper's width takes "
         f"{1000 * s['median_seconds']['NormProp']:.0f} ms with NormProp and "
-        f"{1000 * s['median_seconds']['BatchNorm']:.0f} ms with BatchNorm (medians of {len(s['ratios'])} rounds, in turns, "
-        f"both on one thread of {m['machine']['cpu']}): {finding.ours}. The paper has {s['paper']:.3f}. NormProp is faster: "
-        f"{finding.verdict}. It may also spread a batch over all cores, which BatchNorm cannot; that is not used here. "
-        "Times are measured once and kept, so the command draws the same picture again; delete the folder of the runs to "
-        "measure anew."
+        f"{1000 * s['median_seconds']['BatchNorm']:.0f} ms with BatchNorm (medians of {len(s['ratios'])} rounds, in "
+        f"turns, both on one thread of {m['machine']['cpu']}): {finding.ours}. The paper has {s['paper']:.3f}. "
+        f"NormProp is faster: {finding.verdict}. It may also spread a batch over all cores, which BatchNorm cannot; "
+        "that is not used here. Times are measured once and kept, so the command draws the same picture again; delete "
+        "the folder of the runs to measure anew."
     )
 
 

@@ -30,11 +30,11 @@ STYLE: Any = {
 styled = matplotlib.rc_context(STYLE)  # a decorator for what draws; it touches no setting outside
 
 
-def panels(columns: int, width: float, height: float, rows: int = 1, **shared: Any) -> tuple[Figure, Any]:
+def panels(columns: int, width: float, height: float, rows: int = 1) -> tuple[Figure, Any]:
     """A figure, in inches, that needs no window, and its axes, row by row."""
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(rows, columns, squeeze=False, **shared).ravel()
+    return figure, figure.subplots(rows, columns, squeeze=False).ravel()
 
 
 @styled

@@ -138,6 +138,11 @@ def test_data_are_plain_and_pictures_show_every_series(name, invented):
     assert expected[name] <= drawn
     for axes in figure.axes:
         assert axes.has_data()
+        (left, right), (low, high) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
+        for bars in axes.containers:
+            for x, y in bars.lines[0].get_xydata():
+                assert left <= x <= right, "in view"
+                assert low <= y <= high, "in view"
         assert axes.get_title(loc="left") or name == "covariate-shift"
 
 

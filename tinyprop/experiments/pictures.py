@@ -40,17 +40,29 @@ def bars(axes: Any, x: Sequence[float], found: Sequence[Data], colour: Any, labe
     axes.errorbar(x, means, reach, color=colour, label=label, **style)
 
 
-def learning_curves(axes: Any, found: Mapping[str, Data], colours: Mapping[str, Any], title: str) -> None:
-    """Accuracy after each epoch, with intervals, of the settings that have a colour and a run that did not diverge."""
-    shown = {label: found[label]["accuracy"] for label in colours if label in found and found[label]["accuracy"]}
-    for i, (label, points) in enumerate(shown.items()):
-        shift = 0.06 * (i - (len(shown) - 1) / 2)  # so that bars do not hide each other
-        bars(axes, [epoch + shift for epoch in range(1, len(points) + 1)], points, colours[label], label)
-    axes.set(xlabel="epoch", title=title)
-    epochs = max(map(len, shown.values()), default=1)
-    epoch_ticks(axes, epochs)
-    percent(axes)
-    label_ends(axes, [(epochs, points[-1]["mean"], label, colours[label]) for label, points in shown.items()])
+Curves = Mapping[str, Data]  # what `recipe.curves` finds of each setting
+
+
+def learning_curves(every: Sequence[Any], found: Sequence[Curves], colours: Mapping[str, Any], *titles: str) -> None:
+    """Accuracy after each epoch, with intervals, of the settings that have a colour and a run that did not diverge.
+
+    If there are several axes, they have the same scale.
+    """
+    ends = []
+    for axes, curves, title in zip(every, found, titles, strict=True):
+        shown = {label: curves[label]["accuracy"] for label in colours if label in curves and curves[label]["accuracy"]}
+        for i, (label, points) in enumerate(shown.items()):
+            shift = 0.06 * (i - (len(shown) - 1) / 2)  # so that bars do not hide each other
+            bars(axes, [epoch + shift for epoch in range(1, len(points) + 1)], points, colours[label], label)
+        epochs = max(map(len, shown.values()), default=1)
+        ends.append([(epochs, points[-1]["mean"], label, colours[label]) for label, points in shown.items()])
+        axes.set(xlabel="epoch", title=title)
+        epoch_ticks(axes, epochs)
+    limits = [limit for axes in every for limit in axes.get_ylim()]
+    for axes, some in zip(every, ends, strict=True):
+        axes.set_ylim(min(limits), max(limits))
+        percent(axes)
+        label_ends(axes, some)
 
 
 def epoch_ticks(axes: Any, epochs: int) -> None:
@@ -94,12 +106,11 @@ ACCURACY = "Test accuracy, %"
 
 @styled
 def data_normalization(data: Data) -> Figure:
-    figure, every = panels(2, 8.0, 3.2, sharey=True)
-    for axes, size in zip(every, ("50", "100"), strict=True):
-        found = {
-            label.partition(",")[0]: c for label, c in data["summary"]["curves"].items() if label.endswith(f" {size}")
-        }
-        learning_curves(axes, found, {"global": BLUE, "by batch": RED}, f"{ACCURACY}, batches of {size}")
+    figure, every = panels(2, 8.0, 3.2)
+    found, sizes = data["summary"]["curves"], ("50", "100")
+    by_size = [{label.partition(",")[0]: c for label, c in found.items() if label.endswith(f" {n}")} for n in sizes]
+    titles = [f"{ACCURACY}, batches of {size}" for size in sizes]
+    learning_curves(every, by_size, {"global": BLUE, "by batch": RED}, *titles)
     return figure
 
 
@@ -132,7 +143,7 @@ def covariate_shift(data: Data) -> Figure:
 @styled
 def convergence(data: Data) -> Figure:
     figure, (left, right) = panels(2, 8.0, 3.2)
-    learning_curves(left, data["summary"]["curves"], {"NormProp": BLUE, "BatchNorm": RED}, ACCURACY)
+    learning_curves([left], [data["summary"]["curves"]], {"NormProp": BLUE, "BatchNorm": RED}, ACCURACY)
     found = data["summary"]["differences"]
     right.axhline(0.0, color=GREY, linewidth=1, linestyle=":")
     if all(point["runs"] for point in found):
@@ -149,7 +160,7 @@ def batch_size(data: Data) -> Figure:
     colours = dict(zip((f"NormProp, batch {size}" for size in sizes["NormProp"]), COLOURS, strict=False))
     short = {label.removeprefix("NormProp, "): colour for label, colour in colours.items()}
     normprop = {label.removeprefix("NormProp, "): curve for label, curve in found.items()}
-    learning_curves(left, normprop, short, f"{ACCURACY}: NormProp")
+    learning_curves([left], [normprop], short, f"{ACCURACY}: NormProp")
     ends = []
     for name, colour in (("NormProp", BLUE), ("BatchNorm", RED)):
         tried = {size: found[f"{name}, batch {size}"] for size in sizes[name]}
@@ -202,7 +213,8 @@ def speed(data: Data) -> Figure:
     right.plot(summary["ratios"], range(1, len(summary["ratios"]) + 1), "o", color=BLACK, markersize=4, label="ratio")
     right.axvline(summary["ratio"], color=BLACK, linewidth=1.2)
     right.axvline(summary["paper"], color=GREY, linewidth=1.2, linestyle=":")
-    right.set_xlabel(f"line: median, {summary['ratio']:.3f}; dotted: the paper's {summary['paper']:.3f}, on a GPU")
+    right.set_xlabel(f"median {summary['ratio']:.3f}; dotted: the paper, {summary['paper']:.3f}")
+    right.yaxis.get_major_locator().set_params(integer=True)
     right.set(title="NormProp / BatchNorm", ylabel="round")
     return figure
 
@@ -229,7 +241,7 @@ def jacobian_factor(data: Data) -> Figure:
         axes.yaxis.set_minor_formatter("")
         if what == "std":
             label_ends(axes, ends)
-    learning_curves(right, data["summary"]["curves"], STARTS, ACCURACY)
+    learning_curves([right], [data["summary"]["curves"]], STARTS, ACCURACY)
     return figure
 
 
@@ -238,9 +250,8 @@ def optimizers(data: Data) -> Figure:
     figure, (left, right) = panels(2, 8.6, 3.4)
     best, found = data["summary"]["best"], data["summary"]["curves"]
     colours = dict(zip(best, (RED, BLUE, GREEN), strict=True))
-    learning_curves(
-        left, {name: found[label] for name, label in best.items() if label}, colours, f"{ACCURACY}, best rate"
-    )
+    shown = {name: found[label] for name, label in best.items() if label}
+    learning_curves([left], [shown], colours, f"{ACCURACY}, best rate")
     for name, colour in colours.items():
         against(right, {rate: found[label] for rate, label in data["summary"]["rates"][name]}, colour, name)
     right.set(xlabel="learning rate (cross: diverged)", title="after the last epoch")
@@ -250,14 +261,11 @@ def optimizers(data: Data) -> Figure:
 
 @styled
 def dropout(data: Data) -> Figure:
-    figure, every = panels(2, 8.6, 3.2, sharey=True)
-    for axes, name in zip(every, ("NormProp", "BatchNorm"), strict=True):
-        found = {
-            label.removeprefix(f"{name}, "): curve
-            for label, curve in data["summary"]["curves"].items()
-            if label.startswith(name)
-        }
-        learning_curves(axes, found, {"without": BLUE, "with dropout": RED}, f"{ACCURACY}: {name}")
+    figure, every = panels(2, 8.6, 3.2)
+    found, names = data["summary"]["curves"], ("NormProp", "BatchNorm")
+    by_name = [{label.partition(", ")[2]: c for label, c in found.items() if label.startswith(n)} for n in names]
+    colours = {"without": BLUE, "with dropout": RED}
+    learning_curves(every, by_name, colours, *(f"{ACCURACY}: {name}" for name in names))
     return figure
 
 
@@ -265,7 +273,7 @@ def dropout(data: Data) -> Figure:
 def activations(data: Data) -> Figure:
     figure, (left, right) = panels(2, 8.6, 3.4)
     colours = dict(zip(data["summary"]["curves"], (BLUE, RED, GREEN, PINK, ORANGE), strict=True))
-    learning_curves(left, data["summary"]["curves"], colours, ACCURACY)
+    learning_curves([left], [data["summary"]["curves"]], colours, ACCURACY)
     rows = [(label, curve["final"], colours[label]) for label, curve in data["summary"]["curves"].items()]
     final_dots(right, rows, "after the last epoch")
     right.set_xlim(max(right.get_xlim()[0], 0.0), min(right.get_xlim()[1], 100.0))

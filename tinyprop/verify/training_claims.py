@@ -272,5 +272,6 @@ def faster(mc: Sampler) -> Evidence:
     """A matter of hardware and code: `tinyprop reproduce speed` measures it here."""
     saved = 1.0 - 84.0 / 96.0
     return evidence(
-        "a matter of hardware and code: tinyprop reproduce speed measures it", Case("time saved", saved, None, None, judged=False)
+        "a matter of hardware and code: tinyprop reproduce speed measures it",
+        Case("time saved", saved, None, None, judged=False),
     )

@@ -17,15 +17,16 @@ TINY = Config(data="shapes", width=0.04, epochs=2, batch_size=20, train_size=60,
 
 
 @pytest.mark.parametrize("norm", ["normprop", "batch", "none"])
-def test_mean_inputs_are_those_of_every_image_and_place(norm, rng):
+def test_mean_inputs_are_those_of_every_image_and_place(norm, rng, backend):
     """Against the arguments themselves, seen by an activation that lets them through and writes them down."""
     images = rng.integers(0, 256, (7, 3, 32, 32)).astype(np.uint8)
-    net = network(replace(TINY, norm=norm, gamma=0.8, beta=0.3), images, 10)
-    net(tp.tensor(images))  # BatchNorm has looked at a batch
+    with tp.use_backend(backend):
+        net = network(replace(TINY, norm=norm, gamma=0.8, beta=0.3), images, 10)
+    x, expected = tp.tensor(images).to(backend), []
+    net(x)  # BatchNorm has looked at a batch
     net.eval()
     found = unit_means(net, images)
     assert len(found) == 9
-    x, expected = tp.tensor(images), []
     with tp.no_grad():
         layers = list(net)
         for i, layer in enumerate(layers):

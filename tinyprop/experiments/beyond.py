@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import moments, nn
-from ..backend import manual_seed, new_generator
+from ..backend import from_host, manual_seed, new_generator
 from ..tensor import Tensor
 from ..train import Config
 from . import pictures
@@ -49,7 +49,7 @@ def measure_starts(scale: Scale) -> Data:
             if "beta" in change:
                 layer.beta.data[...] = change["beta"]
             layers.append(layer)
-        x = Tensor(random.standard_normal((INPUTS, width), "float32"))
+        x = Tensor(from_host(random.standard_normal((INPUTS, width), "float32"), like=layer.weight.data))
         labels = random.integers(0, CLASSES, INPUTS)
         model = nn.Sequential(*layers, nn.Linear(width, CLASSES))
         signals = nn.signals(model, x, labels)[:-1]

@@ -68,20 +68,21 @@ def reproduce(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     configs = without_doubles([config for config in wanted if config.data not in missing])
     left = [config for config in configs if store.result(config) is None]
     print(f"{len(configs)} runs, {len(configs) - len(left)} of them finished before; ", end="")
-    print(f"to compute: {len(left)} runs, {sum(c.epochs for c in left)} epochs, {jobs} at a time")
+    print(f"to compute: {len(left)} runs, {sum(c.epochs for c in left)} epochs, {jobs} at a time", flush=True)
     if not compute_all(configs, store, options.root, jobs):
         print("stopped, everything is saved; the same command goes on from here")
         return 130
     for experiment in chosen:
-        found = gather(experiment, scale, store, options.backend, missing)
-        if not found["points"] and not experiment.measure:
-            print(f"{experiment.name}: not run, no data set of it is here")
+        sets = {config.data for config in experiment.settings(scale).values()}
+        if sets and sets <= missing.keys():
+            print(f"\n{experiment.name}: not run, as {', '.join(sorted(sets))} cannot be had")
             continue
+        found = gather(experiment, scale, store, options.backend, missing)
         words = experiment.tell(found)
         write_whole(options.out / f"{experiment.name}.json", (json.dumps(found, ensure_ascii=False) + "\n").encode())
         write_whole(options.out / f"{experiment.name}.md", f"{words}\n".encode())
         path = plots.save(experiment.draw(found), options.out / f"{experiment.name}.png")
-        print(f"\n{path}\n{words}")
+        print(f"\n{path}\n{words}", flush=True)
     write_whole(options.out / "README.md", gallery(options.out).encode())
     if options.report:
         write_whole(options.report, comparison(options.out, options.report).encode())

@@ -105,6 +105,12 @@ class Store:
         path = self.place(config) / "result.json"
         return first_epochs(json.loads(path.read_bytes()), config.epochs) if path.exists() else None
 
+    def finished(self, config: Config) -> Data:
+        """What was measured of a point, which must be finished."""
+        result = self.result(config)
+        assert result is not None, f"{self.place(config)} is not finished"
+        return result
+
     def keep(self, name: str, measure: Callable[[], Data]) -> Data:
         """What was measured once; times, for instance, would be others the next time."""
         path = self.folder / f"{name}.json"

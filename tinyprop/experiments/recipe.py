@@ -9,8 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from matplotlib.figure import Figure
+from threadpoolctl import threadpool_limits
 
-from ..train import Config
+from ..backend import use_backend
+from ..train import Config, versions
 from .points import Data, Store, digest
 from .scales import Scale
 from .statistics import difference, in_words, interval, rounded
@@ -57,35 +59,31 @@ class Experiment:
 def gather(experiment: Experiment, scale: Scale, store: Store, backend: str, missing: Mapping[str, str]) -> Data:
     """The data of an experiment all of whose points are finished. `missing` tells why a data set is not there."""
     points: Data = {}
-    not_run, settings, versions, images = {}, {}, {}, {}
+    not_run, settings, images = {}, {}, {}
+    made_with = versions()
     for label, configs in experiment.configs(scale, backend).items():
         settings[label] = {k: v for k, v in asdict(configs[0]).items() if k not in ("seed", "threads", "read_every")}
         if configs[0].data in missing:
             not_run[label] = missing[configs[0].data]
             continue
-        results = [store.result(config) for config in configs]
-        points[label] = [
-            one_point(config, result, experiment.layers)
-            for config, result in zip(configs, results, strict=True)
-            if result
-        ]
-        for result in results:
-            if result:
-                versions, images[label] = result["versions"], result["images"]
+        results = [store.finished(config) for config in configs]
+        points[label] = [one_point(*pair, experiment.layers) for pair in zip(configs, results, strict=True)]
+        made_with, images[label] = results[-1]["versions"], results[-1]["images"]
     data: Data = {
         "experiment": experiment.name,
         "scale": scale.name,
         "seeds": list(scale.seeds),
-        "versions": versions,
+        "versions": made_with,
         "settings": settings,
         "images": images,
         "not_run": not_run,
         "points": points,
     }
-    if experiment.measure and experiment.timed:
-        data["measured"] = store.keep(f"{experiment.name}-{digest(asdict(scale))}", partial(experiment.measure, scale))
-    elif experiment.measure:
-        data["measured"] = experiment.measure(scale)
+    if experiment.measure:
+        with use_backend(backend), threadpool_limits(1, user_api="blas"):
+            name = f"{experiment.name}-{backend}-{digest(asdict(scale))}"
+            measure = partial(experiment.measure, scale)
+            data["measured"] = store.keep(name, measure) if experiment.timed else measure()
     data = rounded(data)
     return {**data, "summary": rounded(experiment.summarise(data))}
 

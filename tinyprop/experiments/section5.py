@@ -18,6 +18,7 @@ NORMS = {"NormProp": "normprop", "BatchNorm": "batch"}
 PAPER_RATES = {50: 0.05, 100: 0.08}  # by batch size: section 5.1
 PAPER_MEANS = {"NormProp": 0.19, "BatchNorm": 0.33}  # average of the hidden means at convergence: section 5.2
 PLAIN_RATE = 0.0001  # of the network without normalisation: section 5.2
+MATTERS = 2.0  # points of accuracy: two settings whose difference is surely smaller are called alike
 EARLY = 5  # epochs that count as early
 
 
@@ -58,9 +59,6 @@ def data_norm_findings(data: Data) -> list[Finding]:
     sure = all(d["reach"] is not None and abs(d["mean"]) + d["reach"] < MATTERS for d in found.values())
     claim = "Global and batch data normalisation perform very similarly."
     return [Finding(claim, "no number", f"global less batch: {ours}", False if different else True if sure else None)]
-
-
-MATTERS = 2.0  # points of accuracy: two settings whose difference is surely smaller are called alike
 
 
 def tell_data_norms(data: Data) -> str:
@@ -204,7 +202,7 @@ def falls(run: Data) -> float:
 
 
 def compare_norms(data: Data) -> Data:
-    epochs = len(data["points"]["NormProp"][0]["accuracy"])
+    epochs = max(len(run["accuracy"]) for run in data["points"]["NormProp"])
     by_epoch = [compare(data, "NormProp", "BatchNorm", partial(accuracy_after, e)) for e in range(epochs)]
     stability = {}
     for name, of in (("spread", spread), ("falls", falls)):

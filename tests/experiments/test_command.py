@@ -57,12 +57,22 @@ def test_twice_the_same_bytes_whatever_the_number_of_jobs(tmp_path, capsys):
     assert "to compute: 0 runs" in capsys.readouterr().out
 
 
+LONG = """
+import sys
+from dataclasses import replace
+from tinyprop.cli import main
+from tinyprop.experiments.scales import SCALES
+SCALES["tiny"] = replace(SCALES["tiny"], protocol=replace(SCALES["tiny"].protocol, epochs=100_000))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
-    code = "import sys; from tinyprop.cli import main; sys.exit(main(sys.argv[1:]))"
+    """It is stopped in trainings that would take for ever, and goes on with fewer epochs."""
     arguments = ["reproduce", "convergence", "--scale", "tiny", "--jobs", "2"]
     folders = ["--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *arguments, *folders], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", LONG, *arguments, *folders], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     while not list((tmp_path / "runs").glob("tiny/*/config.json")):  # a point has begun
         assert process.poll() is None

@@ -10,7 +10,7 @@ import pytest
 from tinyprop.experiments import EXPERIMENTS, points
 from tinyprop.experiments.command import without_doubles
 from tinyprop.experiments.points import Store, key
-from tinyprop.experiments.recipe import gather
+from tinyprop.experiments.recipe import compare, curves, gather
 from tinyprop.experiments.report import comparison, gallery
 from tinyprop.experiments.scales import SCALES
 
@@ -174,6 +174,16 @@ def test_runs_that_diverged_are_counted_and_never_chosen(invented):
     assert data["summary"]["curves"]["SGD, rate 0.5"]["diverged"] == 2
     assert data["summary"]["best"]["SGD"] == "SGD, rate 0.05"
     assert data["points"]["SGD, rate 0.5"][0]["diverged"]["what"] == "a loss of nan"
+
+
+def test_a_seed_that_diverged_on_one_side_is_compared_on_neither():
+    def run(seed, *accuracy):
+        return {"seed": seed, "accuracy": accuracy, "diverged": None if len(accuracy) == 2 else {"epoch": 2}}
+
+    data = {"points": {"a": [run(0, 10.0, 20.0), run(1, 30.0)], "b": [run(0, 11.0, 15.0), run(1, 9.0, 7.0)]}}
+    assert (compare(data, "a", "b")["mean"], compare(data, "a", "b")["runs"]) == (5.0, 1)
+    assert [point["mean"] for point in curves(data)["a"]["accuracy"]] == [10.0, 20.0]
+    assert curves(data)["a"]["diverged"] == 1
 
 
 def test_data_sets_that_are_not_here_are_told(tmp_path):

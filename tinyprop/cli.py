@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_info
 from . import __version__, bench, data, diagnosis, plots
 from .backend import to_numpy
 from .errors import BackendError, DataError, DivergenceError, StateError
+from .experiments import command as reproduce
 from .step import logits
 from .train import CHOICES, Config, Run
 from .verify import command as verify
@@ -50,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     add_demo(commands)
     verify.add_parser(commands)
     add_train(commands)
+    reproduce.add_parser(commands)
     add_bench(commands)
     add_info(commands)
     return top
@@ -76,6 +78,7 @@ HELP = {
     "activation": "of the hidden layers",
     "mode": "constants of NormProp: of N(0, 1) as in the paper, or of N(beta, gamma^2)",
     "gamma": "where gamma starts (default: one over the activation's Jacobian factor)",
+    "beta": "where beta starts (default: 0, or 1 for a rectifier in exact mode)",
     "data_norm": "how the data are normalised: over the training set, or over each mini-batch",
     "width": "scales the number of filters; the paper's network is 1.0",
     "dropout": "probability, after each pooling of a hidden layer",
@@ -89,6 +92,7 @@ HELP = {
     "patience": "instead, epochs without a smaller training loss after which it is halved",
     "flip": "mirror half of the training images",
     "train_size": "use only the first N training images",
+    "test_size": "use only the first N test images",
     "seed": "of weights, order, flips and dropout",
     "backend": "where arrays live",
     "threads": "threads for NormProp and plain networks (default: all cores)",

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from .backend import HostArray
 
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]  # Okabe and Ito
+GREY = "#777777"
 STYLE: Any = {
     "axes.prop_cycle": cycler(color=COLOURS),
     "axes.spines.top": False,
@@ -29,11 +30,11 @@ STYLE: Any = {
 styled = matplotlib.rc_context(STYLE)  # a decorator for what draws; it touches no setting outside
 
 
-def panels(columns: int, width: float, height: float) -> tuple[Figure, Any]:
-    """A figure, in inches, that needs no window, and its axes side by side."""
+def panels(columns: int, width: float, height: float, rows: int = 1) -> tuple[Figure, Any]:
+    """A figure, in inches, that needs no window, and its axes, row by row."""
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(1, columns, squeeze=False)[0]
+    return figure, figure.subplots(rows, columns, squeeze=False).ravel()
 
 
 @styled

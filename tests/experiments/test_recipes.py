@@ -89,13 +89,13 @@ def test_experiments_share_their_points():
 
 
 def test_a_laptop_is_not_overburdened():
-    """Half a minute for an epoch on a core: all of them in about 90 minutes on two."""
+    """About 20 seconds for an epoch on a core: none takes more than 30 minutes on two."""
     epochs = {
         name: sum(c.epochs for c in without_doubles(configs(name, "laptop")) if c.data != "svhn") for name in NAMES
     }
     together = without_doubles([c for name in NAMES for c in configs(name, "laptop") if c.data != "svhn"])
     assert max(epochs.values()) <= 120
-    assert sum(c.epochs for c in together) <= 350
+    assert sum(c.epochs for c in together) <= 450
 
 
 def test_a_point_that_two_ask_for_gets_the_longer_training():

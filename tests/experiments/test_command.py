@@ -74,11 +74,14 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", LONG, *arguments, *folders], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-    while not list((tmp_path / "runs").glob("tiny/*/config.json")):  # a point has begun
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)  # to the parent alone: it has to tell the others
-    said, _ = process.communicate(timeout=60)
+    try:
+        while not list((tmp_path / "runs").glob("tiny/*/config.json")):  # a point has begun
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)  # to the parent alone: it has to tell the others
+        said, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "the same command goes on" in said
     deadline = time.monotonic() + 20

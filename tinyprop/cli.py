@@ -96,7 +96,7 @@ HELP = {
     "seed": "of weights, order, flips and dropout",
     "backend": "where arrays live",
     "threads": "threads for NormProp and plain networks (default: all cores)",
-    "read_every": "on a GPU, steps between looks at the loss",
+    "read_every": "on a GPU, steps between looks at the loss, each of which waits for the GPU",
 }
 
 
@@ -157,7 +157,9 @@ def add_bench(commands: Any) -> None:
         default="numpy",
         help="cupy: tinyprop's step on a GPU, against what the GPU can do at best (%(default)s)",
     )
-    new.add_argument("--quick", action="store_true", help="about a minute: fewer engines, sizes and repeats")
+    new.add_argument(
+        "--quick", action="store_true", help="about a minute: fewer engines, sizes and repeats; on a GPU, width 0.25"
+    )
     new.add_argument("--engines", nargs="+", choices=bench.ENGINES, help="measure these (default: all installed)")
     new.add_argument("--only", action="append", choices=bench.SECTIONS, help="measure this; may be repeated")
     new.add_argument(

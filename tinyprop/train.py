@@ -72,7 +72,7 @@ class Config:
     seed: int = 0
     backend: str = "numpy"
     threads: int | None = None
-    read_every: int = 50  # on a GPU, steps between looks at the loss, each of which has to wait for it
+    read_every: int = 50  # on a GPU, steps between looks at the loss, each of which has to wait; and after each epoch
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -173,13 +173,13 @@ class Run:
             for images, labels in data.prefetched(islice(batches, self.batch, None), config.backend):
                 try:
                     self.loss += float(self.step(images, labels)) if on_host else self.step(images, labels)
-                    self.batch += 1
-                    look = on_host or self.batch % config.read_every == 0
+                    look = on_host or (self.batch + 1) % config.read_every == 0 or self.batch + 1 == number
                     if look and not math.isfinite(float(self.loss)):
                         raise DivergenceError("a loss that is not finite", "it must be", "a smaller learning rate")
                 except DivergenceError as error:
                     where = f"step {self.batch + 1} of epoch {self.epoch + 1}"
                     raise DivergenceError(f"{error.args[0]}, at {where}", *error.args[1:]) from None
+                self.batch += 1
                 self.images += len(images)
                 if look:
                     rate = self.images / (time.perf_counter() - self.started)

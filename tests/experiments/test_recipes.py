@@ -95,7 +95,7 @@ def test_a_laptop_is_not_overburdened():
     }
     together = without_doubles([c for name in NAMES for c in configs(name, "laptop") if c.data != "svhn"])
     assert max(epochs.values()) <= 120
-    assert sum(c.epochs for c in together) <= 450
+    assert sum(c.epochs for c in together) <= 400
 
 
 def test_a_point_that_two_ask_for_gets_the_longer_training():

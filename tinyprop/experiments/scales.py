@@ -52,7 +52,7 @@ SCALES = {
             _sets(LAPTOP, "cifar10", "cifar100", svhn=replace(LAPTOP, data="svhn")),
             seeds=(0, 1, 2),
             side_epochs=5,
-            many_epochs=3,
+            many_epochs=2,
             depth=50,
             depth_width=256,
             speed_width=1.0,

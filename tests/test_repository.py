@@ -52,7 +52,7 @@ def test_the_engine_is_small():
 ROOMS = [
     "errors", "backend", "cuda", "cuda_images", "device", "special", "tensor", "autograd", "functional", "gradcheck",
     "draw", "quadrature", "moment_rules", "moments", "nn", "optim", "saving", "checkpoint", "data", "step", "plots",
-    "verify", "train", "bench", "diagnosis", "experiments", "cli",
+    "verify", "train", "demo", "bench", "diagnosis", "experiments", "cli",
 ]  # fmt: skip
 
 

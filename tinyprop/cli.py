@@ -13,11 +13,9 @@ from typing import Any, get_args
 
 from threadpoolctl import threadpool_info
 
-from . import __version__, bench, data, diagnosis, plots
-from .backend import to_numpy
+from . import __version__, bench, data, demo, diagnosis
 from .errors import BackendError, DataError, DivergenceError, StateError
 from .experiments import command as reproduce
-from .step import logits
 from .train import CHOICES, Config, Run
 from .verify import command as verify
 
@@ -251,7 +249,7 @@ def add_demo(commands: Any) -> None:
     new = command(
         commands,
         "demo",
-        demo,
+        run_demo,
         "settle the claims of the paper, then train a small NormProp network on drawn shapes, and show what it learnt",
         "tinyprop demo --out runs/demo",
     )
@@ -259,16 +257,6 @@ def add_demo(commands: Any) -> None:
     new.add_argument("--epochs", type=int, default=7, help="passes over the images (%(default)s)")
 
 
-def demo(options: argparse.Namespace) -> int:
+def run_demo(options: argparse.Namespace) -> int:
     status = main(["verify", "--figures", str(options.out / "verify")])
-    run = Run(Config(data="shapes", width=0.125, epochs=options.epochs, train_size=5000), options.out)
-    if not run.run(resume=True):
-        print("stopped; the same command goes on from here")
-        return 130
-    images, labels = run.test.images[:32], run.test.labels[:32]
-    guesses = to_numpy(logits(run.model, images)).argmax(axis=1)
-    picture = plots.predictions(images, labels, guesses, run.test.classes)
-    path = plots.save(picture, options.out / "predictions.png")
-    print(f"\nA NormProp network has learnt shapes to a test error of {run.history[-1]['test_error']:.1%}.")
-    print(f"Look at {path}, {options.out / 'curves.png'} and {options.out / 'verify'}")
-    return status
+    return status if demo.demo(options.out, options.epochs) else 130

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from cycler import cycler
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -78,6 +79,24 @@ def predictions(images: HostArray, labels: HostArray, guesses: HostArray, classe
             right, guess = classes[labels[i]], classes[guesses[i]]
             title = guess if guess == right else f"{guess}\nnot {right}"
             axes.set_title(title, fontsize=8, loc="center", color="black" if guess == right else COLOURS[1])
+    return figure
+
+
+@styled
+def ridges(columns: Mapping[str, Mapping[str, HostArray]], xlabel: str) -> Figure:
+    """In each column, one above the other, how values are distributed, each scaled to its height, and their spread."""
+    figure, every = panels(len(columns), 3.0 * len(columns), 3.8)
+    colours = [GREY, COLOURS[1], COLOURS[0], *COLOURS[2:]]
+    for axes, (title, rows), colour in zip(every, columns.items(), colours, strict=False):
+        for i, values in enumerate(rows.values()):
+            counts, edges = np.histogram(values, bins=100, range=(-4, 4))
+            axes.fill_between(edges[1:], -i, -i + 0.85 * counts / counts.max(), step="pre", color=colour, lw=0)
+            axes.text(4, 0.1 - i, f"std {values.std():.2f}", ha="right", color=colour, fontsize=9)
+        axes.set(title=title, xlim=(-4, 4), yticks=[-i for i in range(len(rows))], yticklabels=[])
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+    every[0].set_yticklabels(list(rows))
+    every[len(columns) // 2].set_xlabel(xlabel)
     return figure
 
 

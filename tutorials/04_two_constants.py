@@ -73,7 +73,7 @@ show(figure)
 
 # %% [markdown]
 # Two digits. The exact formula costs nothing and has them all. Where there is no formula, an integral does it: a smooth
-# function needs no million samples, only a few dozen well chosen points (lesson 8).
+# function needs no million samples, only some hundred well chosen points (lesson 8).
 #
 # ## A famous table
 #

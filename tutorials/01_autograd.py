@@ -18,7 +18,8 @@ from lesson import BLACK, BLUE, GREY, RED, panels, show
 # ## The engine
 #
 # A `Var` is a value and its inputs. With each input comes a function, its *pull-back*: it takes the gradient of the
-# final result in this value, and returns that in the input. For a product, for instance, it is "times the other factor".
+# final result in this value, and returns that in the input. For a product, for instance, it is "times the other
+# factor".
 
 
 # %%
@@ -66,8 +67,8 @@ def inputs_first(var, order=None):
 
 
 # %% [markdown]
-# That is all of it. Does it work? The derivative of $\tanh^2 x$ is $2 \tanh x\,(1 - \tanh^2 x)$. Since each point of `x`
-# only affects its own term of the sum, one `backward` gives the whole curve.
+# That is all of it. Does it work? The derivative of $\tanh^2 x$ is $2 \tanh x\,(1 - \tanh^2 x)$. Since each point of
+# `x` only affects its own term of the sum, one `backward` gives the whole curve.
 
 # %%
 x = Var(np.linspace(-3, 3, 121))
@@ -151,9 +152,9 @@ for name, theirs, mine in (("w1", w1, v1), ("w2", w2, v2)):
     print(f"{name}: gradients agree to 1e-12: {np.allclose(theirs.grad.numpy(), mine.grad, rtol=0, atol=1e-12)}")
 
 # %% [markdown]
-# What does it have that ours has not? Broadcasting, float32 and GPUs, convolutions, an `inputs_first` without recursion,
-# and one idea: its pull-backs compute with *tensors*. So a gradient is a tensor with a history of its own, and has a
-# gradient, too. `tp.check_gradients` compares both with central differences.
+# What does it have that ours has not? Broadcasting, float32 and GPUs, convolutions, an `inputs_first` without
+# recursion, and one idea: its pull-backs compute with *tensors*. So a gradient is a tensor with a history of its own,
+# and has a gradient, too. `tp.check_gradients` compares both with central differences.
 
 # %%
 x = tp.tensor(0.5, requires_grad=True)
@@ -167,8 +168,8 @@ tp.check_gradients(lambda x: tp.functional.tanh(x) ** 2, x)
 # ## Exercises
 #
 # 1. Give `Var` a division and an `exp`, and check $e^x / (1 + e^x)$ against central differences.
-# 2. `inputs_first` calls itself, and looks things up in a list. Build a chain of 10,000 additions and see it fail. Write
-#    it with a stack and a set.
+# 2. `inputs_first` calls itself, and looks things up in a list. Build a chain of 10,000 additions and see it fail.
+#    Write it with a stack and a set.
 # 3. In tinyprop a new op is a subclass of `tp.Op`. Write the softsign, $x / (1 + |x|)$, whose slope is
 #    $1 / (1 + |x|)^2$, so that `tp.check_gradients` is content, to second order.
 #

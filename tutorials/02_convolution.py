@@ -5,15 +5,15 @@
 # costs in digits.
 #
 # A convolution slides a small window over an image. At each place it multiplies the pixels under the window by a kernel
-# and adds up. Written down as it is said, that is a loop over images, kernels, rows and columns; in Python it would take
-# minutes where a network wants milliseconds. NumPy is fast when it is told *everything at once*.
+# and adds up. Written down as it is said, that is a loop over images, kernels, rows and columns; in Python it would
+# take minutes where a network wants milliseconds. NumPy is fast when it is told *everything at once*.
 
 # %%
 import numpy as np
 
 import tinyprop as tp
 import tinyprop.functional as F
-from lesson import BLACK, BLUE, GREY, RED, panels, show
+from lesson import BLUE, RED, panels, show
 from tinyprop.functional.tiles import TILES, one_axis
 
 
@@ -49,9 +49,9 @@ show(figure)
 # %% [markdown]
 # ## One product of matrices
 #
-# A window is a row of $k \cdot k \cdot C$ numbers. All windows are a matrix with a row for each place; all kernels are a
-# matrix with a column for each. Their product is the convolution. The windows overlap, but nothing has to be
-# copied to *look* at them: a view whose strides repeat does it.
+# A window is a row of $k \cdot k \cdot C$ numbers. All windows are a matrix with a row for each place; all kernels are
+# a matrix with a column for each. Their product is the convolution. The windows overlap, but nothing has to be copied
+# to *look* at them: a view whose strides repeat does it.
 
 
 # %%
@@ -64,12 +64,15 @@ def by_one_product(x, w):
     return out.reshape(n, rows, columns, len(w)).transpose(0, 3, 1, 2)
 
 
-for name, result in {"one product": by_one_product(images, kernels), "F.conv2d": F.conv2d(images, kernels).data}.items():
+for name, result in {
+    "one product": by_one_product(images, kernels),
+    "F.conv2d": F.conv2d(images, kernels).data,
+}.items():
     print(f"{name:12} equals the loops: {np.allclose(result, filtered, atol=1e-6)}")
 
 # %% [markdown]
-# Matrix products are what processors do best: every number is fetched once and used many times. This is how
-# tinyprop convolves in general (`functional/columns.py`). One thing is left to improve: the number of multiplications.
+# Matrix products are what processors do best: every number is fetched once and used many times. This is how tinyprop
+# convolves in general (`functional/columns.py`). One thing is left to improve: the number of multiplications.
 #
 # ## Fewer multiplications: tiles
 #
@@ -91,8 +94,8 @@ print("by the book:", np.correlate(pixels, kernel, "valid"))
 
 # %% [markdown]
 # In two dimensions the saving is squared. Larger tiles save more. Why not take huge ones? Because powers of the points
-# grow, and rounding with them. Let us measure: for a 5 x 5 kernel, the multiplications per output, and the error
-# in float32.
+# grow, and rounding with them. Let us measure: for a 5 x 5 kernel, the multiplications per output, and the error in
+# float32.
 
 # %%
 POINTS = (0, 1, -1, 2, -2, 0.5, -0.5, 4, -4, 0.25, -0.25)
@@ -124,8 +127,8 @@ show(figure)
 print(f"4 x 4 outputs: {counts[3]:g} multiplications per output instead of 25, {25 / counts[3]:g} times fewer")
 
 # %% [markdown]
-# tinyprop takes tiles of 4 x 4 outputs, with points chosen for small errors, when there are enough channels to
-# pay for the way to the points and back; float64 never goes by tiles, and `F.exact_convolution()` forbids them.
+# tinyprop takes tiles of 4 x 4 outputs, with points chosen for small errors, when there are enough channels to pay for
+# the way to the points and back; float64 never goes by tiles, and `F.exact_convolution()` forbids them.
 
 # %%
 x, w = random.standard_normal((2, 32, 16, 16)), random.standard_normal((32, 32, 5, 5))
@@ -157,7 +160,8 @@ pooled = max_along(max_along(images, 2), 3)
 print("equals F.max_pool2d:", np.array_equal(pooled, F.max_pool2d(images, 3, stride=1).data))
 
 figure, every = panels(3, 6.0, 2.2)
-for axes, picture, title in zip(every, (images, max_along(images, 3), pooled), ("image", "rows", "rows, columns")):
+steps = {"image": images, "rows": max_along(images, 3), "rows, columns": pooled}
+for axes, (title, picture) in zip(every, steps.items(), strict=True):
     axes.imshow(picture[1].transpose(1, 2, 0))
     axes.set_title(title, loc="center")
     axes.axis("off")

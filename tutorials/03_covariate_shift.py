@@ -5,9 +5,9 @@
 # to the next while they learn.
 #
 # To a layer, the layers below are its data set. They are trained at the same time, so its data change under its feet.
-# Ioffe and Szegedy (2015) called this *internal covariate shift*, and BatchNorm is their remedy: normalise with the mean
-# and standard deviation of the mini-batch. *Normalization Propagation* (Arpit et al., 2016) computes both beforehand.
-# Before we compute anything, let us look.
+# Ioffe and Szegedy (2015) called this *internal covariate shift*, and BatchNorm is their remedy: normalise with the
+# mean and standard deviation of the mini-batch. *Normalization Propagation* (Arpit et al., 2016) computes both
+# beforehand. Before we compute anything, let us look.
 
 # %%
 import numpy as np
@@ -56,11 +56,11 @@ show(figure)
 #
 # - **Plain.** The deeper a layer, the fainter what it gets: each layer loses a part of the scale. And it moves most at
 #   the top.
-# - **BatchNorm.** After every step the scale is put back, so the lines can hardly move. They can only because the
-#   layer may learn a scale of its own.
+# - **BatchNorm.** After every step the scale is put back, so the lines can hardly move. They can only because the layer
+#   may learn a scale of its own.
 # - **NormProp.** The lines *start* within a factor of two of 1 although nobody looked at the data (why not at 1? Lesson
-#   9). Then they move a lot: nothing pulls them back. It promises normalised signals for normalised, Gaussian, unrelated
-#   inputs, and training makes them related.
+#   9). Then they move a lot: nothing pulls them back. It promises normalised signals for normalised, Gaussian,
+#   unrelated inputs, and training makes them related.
 #
 # Was that luck? Numbers, with their spread over seeds: the scale of the last hidden layer, and where the loss ends.
 
@@ -93,10 +93,10 @@ axes.legend()
 show(figure)
 
 # %% [markdown]
-# Both remedies work, but not in the order of how still their signals are: NormProp moves most and is not slowest.
-# Keep this in mind when somebody explains the success of a normalisation by covariate shift alone. Santurkar et al.
-# (2018) found the same for BatchNorm: it helps by making the loss smoother, even where the shift is put back by hand.
-# What both have in common is the *start*: signals of one scale, and gradients of one scale, in every layer.
+# Both remedies work, but not in the order of how still their signals are: NormProp moves most and is not slowest. Keep
+# this in mind when somebody explains the success of a normalisation by covariate shift alone. Santurkar et al. (2018)
+# found the same for BatchNorm: it helps by making the loss smoother, even where the shift is put back by hand. What
+# both have in common is the *start*: signals of one scale, and gradients of one scale, in every layer.
 #
 # ## What BatchNorm costs
 #
@@ -119,8 +119,8 @@ for norm in ("batch", "normprop"):
 #
 # ## Exercises
 #
-# 1. How strongly does BatchNorm's answer for a picture depend on the batch size? Measure its standard deviation over
-#    20 random companies of 3, 15 and 63 other pictures.
+# 1. How strongly does BatchNorm's answer for a picture depend on the batch size? Measure its standard deviation over 20
+#    random companies of 3, 15 and 63 other pictures.
 # 2. He et al. (2015) start plain ReLU networks with weights of variance $2 / (\text{inputs})$. Show that this keeps the
 #    standard deviation over the layers at the start. Does it keep it during training?
 # 3. In the NormProp network, train all but `gamma` and `beta`. How much of the movement is left?

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 4. The two constants
 #
-# **Goal.** Derive the two numbers that Normalization Propagation rests on, measure them with honest error bars, and find
-# out why a famous table has them wrong in the fourth digit.
+# **Goal.** Derive the two numbers that Normalization Propagation rests on, measure them with honest error bars, and
+# find out why a famous table has them wrong in the fourth digit.
 #
 # If the numbers $X$ that enter a ReLU are standard normal, what comes out is not: it has a mean $c_2$ above 0 and a
 # standard deviation $c_1$ below 1. Subtract the one, divide by the other, and the output is normalised again, without a
@@ -51,8 +51,8 @@ print(f"c1 = {c1:.12f}   tinyprop {exact.std:.12f}")
 # ## Measure them, with error bars
 #
 # An estimate without an error bar says nothing. For a mean of $N$ samples the standard error is $c_1 / \sqrt N$: a
-# hundred times the samples for one more digit. For a standard deviation it follows from the fourth moment. Predict: with
-# 10,000 samples, how many digits of $c_2$ will be right?
+# hundred times the samples for one more digit. For a standard deviation it follows from the fourth moment. Predict:
+# with 10,000 samples, how many digits of $c_2$ will be right?
 
 # %%
 sizes = [10**k for k in range(2, 7)]
@@ -87,8 +87,8 @@ print(f"exact {1 / c1:.10f}, table {TABLE:.10f}: {TABLE * c1 - 1:+.3%}")
 # %% [markdown]
 # Where do 0.064 % come from? The recipe published with it: draw 1024 rows of 256 normal numbers, apply ReLU, take the
 # variance *of each row*, average, and return one over the root. There are two errors in it. One is chance. The other is
-# small print: the variance of a row is taken about the *row's own* mean, which was fitted to the same 256 numbers, so it
-# is too small by 255/256 on average, and the constant is too large. Let us repeat the recipe with many seeds.
+# small print: the variance of a row is taken about the *row's own* mean, which was fitted to the same 256 numbers, so
+# it is too small by 255/256 on average, and the constant is too large. Let us repeat the recipe with many seeds.
 
 
 # %%
@@ -117,8 +117,8 @@ axes.text(-0.01, 1.1 * top, "exact", color=BLACK, ha="right")
 show(figure)
 
 # %% [markdown]
-# So the table is an ordinary draw of this recipe, a lucky one even. The error does no harm in training. But of seventeen
-# digits three are right, and nothing in the table says so: *that* is the lesson. A closed form needs no luck.
+# So the table is an ordinary draw of this recipe, a lucky one even. The error does no harm in training. But of
+# seventeen digits three are right, and nothing in the table says so: *that* is the lesson. A closed form needs no luck.
 # `tinyprop verify` keeps the books in this way: exact value, estimate, error bar, verdict.
 
 # %%
@@ -141,7 +141,7 @@ for r in tp.verify.run(["C01", "C02", "C31"]):
 # - [`tinyprop/moments.py`](../tinyprop/moments.py) and the rules, one for each activation, in
 #   [`tinyprop/moment_rules.py`](../tinyprop/moment_rules.py); `tinyprop verify C31 --explain`.
 # - Arpit et al., *Normalization propagation*, ICML 2016, section 3.2. Brock, De and Smith, *Characterizing signal
-#   propagation to close the performance gap in unnormalized ResNets*, ICLR 2021. Klambauer et al.,
-#   *Self-normalizing neural networks*, NeurIPS 2017: constants solved for, not sampled.
+#   propagation to close the performance gap in unnormalized ResNets*, ICLR 2021. Klambauer et al., *Self-normalizing
+#   neural networks*, NeurIPS 2017: constants solved for, not sampled.
 #
 # Next: [5. The Jacobian: what 1.21 is and is not](05_jacobian.ipynb).

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 5. The Jacobian: what 1.21 is and is not
 #
-# **Goal.** Look at all singular values of a NormProp layer, find the paper's 1.21 among them (or not), and learn what an
-# average hides.
+# **Goal.** Look at all singular values of a NormProp layer, find the paper's 1.21 among them (or not), and learn what
+# an average hides.
 #
-# Backwards, a gradient is multiplied by each layer's Jacobian $J$. If $J$ stretches, gradients explode with depth; if it
-# shrinks, they vanish. The ideal is called *dynamical isometry*: all singular values 1. The paper (section 3.4) shows
-# that $E[JJ^T] \approx 1.47\, I$, concludes that "the singular values of the Jacobian are 1.21" (the root of 1.47), and
-# divides it out. Predict: if you draw the singular values of one layer at one input, where are they?
+# Backwards, a gradient is multiplied by each layer's Jacobian $J$. If $J$ stretches, gradients explode with depth; if
+# it shrinks, they vanish. The ideal is called *dynamical isometry*: all singular values 1. The paper (section 3.4)
+# shows that $E[JJ^T] \approx 1.47\, I$, concludes that "the singular values of the Jacobian are 1.21" (the root of
+# 1.47), and divides it out. Predict: if you draw the singular values of one layer at one input, where are they?
 
 # %%
 import math
@@ -49,9 +49,9 @@ show(figure)
 print(f"nonzero ones: {nonzero[-1]:.2f} to {nonzero[0]:.2f}; root mean square of all {np.sqrt((values**2).mean()):.3f}")
 
 # %% [markdown]
-# About half of the singular values are 0: those units are off, and their rows of $J$ vanish. The others spread over a wide
-# band. In a large layer its edges are $(1 \pm \sqrt{1/2})/c_1$, and the histogram follows the law that Marchenko and
-# Pastur found for random matrices in 1967. 1.21 is no more than the top of a broad hill:
+# About half of the singular values are 0: those units are off, and their rows of $J$ vanish. The others spread over a
+# wide band. In a large layer its edges are $(1 \pm \sqrt{1/2})/c_1$, and the histogram follows the law that Marchenko
+# and Pastur found for random matrices in 1967. 1.21 is no more than the top of a broad hill:
 
 # %%
 low, high = spectrum_edges(1, 1)
@@ -62,8 +62,8 @@ print(f"within 5 % of 1.21: {near:.0%} of all singular values")
 # %% [markdown]
 # ## What 1.21 is
 #
-# A row of $J$ is $w / (|w| c_1)$ if its unit is on, which it is half of the time, and 0 otherwise. Its mean square length
-# is $\frac{1}{2 c_1^2} = \frac{\pi}{\pi - 1} = 1.4669$. That is the diagonal of $E[JJ^T]$, and it is exact. So
+# A row of $J$ is $w / (|w| c_1)$ if its unit is on, which it is half of the time, and 0 otherwise. Its mean square
+# length is $\frac{1}{2 c_1^2} = \frac{\pi}{\pi - 1} = 1.4669$. That is the diagonal of $E[JJ^T]$, and it is exact. So
 # $1.2112 = \sqrt{\pi/(\pi - 1)}$ is the **root mean square** of the singular values of a square layer: what $J$ does to
 # a random gradient on average. Measure it, with an error bar.
 
@@ -81,8 +81,8 @@ print(f"root {math.sqrt(np.mean(squares)):.3f}; exact {factor:.4f}")
 # ## What it is not
 #
 # *Not the singular values.* Even with orthogonal rows, where $E[JJ^T]$ is $1.47\,I$ exactly, no singular value is 1.21:
-# they are 0 or $1/c_1$. The average of $JJ^T$ over inputs is a multiple of the identity; the gradient meets $J$ at *one*
-# input. A coin that shows 0 or 1 shows 1/2 on average, and never.
+# they are 0 or $1/c_1$. The average of $JJ^T$ over inputs is a multiple of the identity; the gradient meets $J$ at
+# *one* input. A coin that shows 0 or 1 shows 1/2 on average, and never.
 
 # %%
 layer, x = layer_and_input(WIDTH, seed=1)
@@ -137,8 +137,8 @@ for r in tp.verify.run(["C12", "C14", "C15", "C16"]):
 #
 # 1. A layer may have more units than inputs, or fewer. Compare the largest singular value of 100 x 200 and of 200 x 100
 #    layers with `spectrum_edges`. For which shapes is no singular value 0?
-# 2. Without `gamma`, the mean square gain of $L$ square layers is $(\pi/(\pi - 1))^L$ *exactly*, at every width. Measure
-#    it for 3 layers of 16 units.
+# 2. Without `gamma`, the mean square gain of $L$ square layers is $(\pi/(\pi - 1))^L$ *exactly*, at every width.
+#    Measure it for 3 layers of 16 units.
 # 3. Two rows at an angle of cosine $\rho$ have $E[JJ^T]_{12} = \rho\,(\pi - \arccos\rho)/(2\pi c_1^2)$. Measure it for
 #    $\rho = 0.5$. The paper has 0: for which $\rho$ is that so?
 #
@@ -147,8 +147,8 @@ for r in tp.verify.run(["C12", "C14", "C15", "C16"]):
 # ## Read next
 #
 # - [`tinyprop/verify/jacobian_claims.py`](../tinyprop/verify/jacobian_claims.py); `tinyprop verify C15 --explain`.
-# - Saxe, McClelland and Ganguli, *Exact solutions to the nonlinear dynamics of learning in deep linear neural networks*,
-#   ICLR 2014. Pennington, Schoenholz and Ganguli, *Resurrecting the sigmoid in deep learning through dynamical
-#   isometry*, NeurIPS 2017.
+# - Saxe, McClelland and Ganguli, *Exact solutions to the nonlinear dynamics of learning in deep linear neural
+#   networks*, ICLR 2014. Pennington, Schoenholz and Ganguli, *Resurrecting the sigmoid in deep learning through
+#   dynamical isometry*, NeurIPS 2017.
 #
 # Next: [6. NormProp from equation to layer](06_normprop_layer.ipynb).

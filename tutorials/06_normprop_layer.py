@@ -5,9 +5,9 @@
 #
 # The equation (section 4.3 of the paper), for one unit with weights $w$, scale $\gamma$ and shift $\beta$:
 # $$ o = \frac{1}{c_1}\Big[\, s\Big(\gamma\,\frac{w \cdot x}{|w|} + \beta\Big) - c_2 \Big] $$
-# If $x$ has independent entries of mean 0 and variance 1, then $w \cdot x / |w|$ has mean 0 and variance 1, whatever $w$
-# is: lengths of vectors are all that counts. If it is Gaussian, too, then $c_1$ and $c_2$ of lesson 4 normalise what
-# comes out, and the next layer starts where this one did. *Normalisation propagates.*
+# If $x$ has independent entries of mean 0 and variance 1, then $w \cdot x / |w|$ has mean 0 and variance 1, whatever
+# $w$ is: lengths of vectors are all that counts. If it is Gaussian, too, then $c_1$ and $c_2$ of lesson 4 normalise
+# what comes out, and the next layer starts where this one did. *Normalisation propagates.*
 
 # %%
 import numpy as np
@@ -61,8 +61,8 @@ print("equals tp.nn.NormPropLinear:", np.allclose(theirs(x).data, out.data, atol
 # ## The gradient, checked
 #
 # The length $|w|$ is part of the function, so the gradient passes through it. We wrote no gradient: the engine has it.
-# `tp.check_gradients` compares it with central differences in float64, and the gradient of the gradient as well. (A kink
-# nearby would spoil the differences; the seed was chosen so that no unit is within reach of one.)
+# `tp.check_gradients` compares it with central differences in float64, and the gradient of the gradient as well. (A
+# kink nearby would spoil the differences; the seed was chosen so that no unit is within reach of one.)
 
 # %%
 small = NormProp(4, 3)
@@ -84,8 +84,8 @@ print("gradients agree with central differences, to second order")
 #
 # The function does not change. So along $w$ it is constant, and the gradient has no part along $w$: they are
 # orthogonal. And the same function of longer weights is flatter by 10. That is why, after each step, tinyprop puts the
-# weights back to length 1 (`tp.optim.normalize_weights`, section 4.4): it is free for the function, but without it every
-# step makes $w$ longer, by Pythagoras, and the effective learning rate shrinks as $1/|w|^2$.
+# weights back to length 1 (`tp.optim.normalize_weights`, section 4.4): it is free for the function, but without it
+# every step makes $w$ longer, by Pythagoras, and the effective learning rate shrinks as $1/|w|^2$.
 
 
 # %%
@@ -107,8 +107,9 @@ print(f"cosine of weights and gradients below 1e-4: {abs(cosine).max() < 1e-4}")
 # ## Where the small print is
 #
 # "If $x$ has independent entries" was an assumption. The pixels of a picture are not independent: neighbours are alike.
-# Then the variance of $w \cdot x/|w|$ depends on what $w$ looks for. Take patches of pictures, normalise each pixel over
-# the data, and compare random filters with a blur (all weights equal) and with checks (neighbours of opposite sign).
+# Then the variance of $w \cdot x/|w|$ depends on what $w$ looks for. Take patches of pictures, normalise each pixel
+# over the data, and compare random filters with a blur (all weights equal) and with checks (neighbours of opposite
+# sign).
 
 # %%
 images = tp.data.load("shapes", split="test").images
@@ -137,14 +138,15 @@ print(f"variance: {(found['random'] ** 2).mean():.2f} on average over random fil
 print(f"{found['blur'][0] ** 2:.1f} for the blur, {found['checks'][0] ** 2:.2f} for the checks")
 
 # %% [markdown]
-# On average over random filters the promise holds: the mean is 1, up to chance. For a given filter it does not. The paper
-# normalises each pixel and hopes for the rest; whitening the data would be the cure. See `tinyprop verify C11 --explain`.
+# On average over random filters the promise holds: the mean is 1, up to chance. For a given filter it does not. The
+# paper normalises each pixel and hopes for the rest; whitening the data would be the cure. See
+# `tinyprop verify C11 --explain`.
 #
 # ## Exercises
 #
 # 1. Write a convolutional NormProp layer with `F.conv2d` and compare it with `tp.nn.NormPropConv2d`.
-# 2. Fold $c_1$ in: show that $\mathrm{relu}(u + \beta)/c_1 - c_2/c_1$ can be had as $\max(z + b, -t)$, one pass over the
-#    samples, with suitable $z$, $b$ and $t$.
+# 2. Fold $c_1$ in: show that $\mathrm{relu}(u + \beta)/c_1 - c_2/c_1$ can be had as $\max(z + b, -t)$, one pass over
+#    the samples, with suitable $z$, $b$ and $t$.
 # 3. Take 200 steps of plain gradient descent without normalising the weights. Show that $|w|$ never shrinks, and that
 #    with `tp.optim.normalize_weights` it stays at 1.
 #

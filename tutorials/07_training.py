@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 7. Train it
 #
-# **Goal.** Train a NormProp network, first by hand, then with tinyprop's step; train it with batches of a single picture;
-# and know how much of a test error is chance.
+# **Goal.** Train a NormProp network, first by hand, then with tinyprop's step; train it with batches of a single
+# picture; and know how much of a test error is chance.
 #
 # Our data are drawn by arithmetic, so nothing has to be downloaded: ten shapes, leaning, textured, with dots strewn
 # about. A linear classifier gets two of five right.
@@ -14,7 +14,7 @@ import numpy as np
 
 import tinyprop as tp
 import tinyprop.functional as F
-from lesson import BLUE, GREY, RED, panels, show
+from lesson import BLUE, GREY, panels, show
 from tinyprop import plots
 
 PICTURES, EPOCHS = 4000, 4
@@ -26,9 +26,9 @@ show(plots.predictions(train.images[:16], train.labels[:16], train.labels[:16], 
 # %% [markdown]
 # ## One step, by hand
 #
-# The network is written in the paper's shorthand: `C(filters, size, stride, padding)`, `P(size, stride, padding, mode)`.
-# The first layer normalises the data: each pixel gets mean 0 and standard deviation 1 *over the training set*
-# (section 4.1), which is where normalisation starts to propagate. A step is six lines.
+# The network is written in the paper's shorthand: `C(filters, size, stride, padding)`,
+# `P(size, stride, padding, mode)`. The first layer normalises the data: each pixel gets mean 0 and standard deviation 1
+# *over the training set* (section 4.1), which is where normalisation starts to propagate. A step is six lines.
 
 
 # %%
@@ -41,7 +41,7 @@ def network(norm="normprop", seed=0):
 net = network()
 optimizer = tp.optim.SGD(net.parameters(), lr=0.04, momentum=0.9, weight_decay=0.001)
 images, labels = train.images[:50], train.labels[:50]
-for turn in range(3):
+for _ in range(3):
     loss = F.cross_entropy(net(tp.tensor(images)), labels)  # forward
     loss.backward()  # the gradients
     optimizer.step()  # downhill
@@ -97,10 +97,10 @@ show(plots.predictions(test.images[:24], test.labels[:24], outputs.argmax(axis=1
 # %% [markdown]
 # ## A batch of one
 #
-# A batch that is a single picture has no statistics worth the name. The paper says that BatchNorm is not applicable then
-# (section 4.1). Precisely: in a fully connected layer it is 0/0, and tinyprop refuses. In a convolution it is defined,
-# because the *places* of the picture count as samples, too. NormProp does not care. Predict: after the same 2,000
-# pictures, who knows more, a network that took them 50 at a time, or one by one?
+# A batch that is a single picture has no statistics worth the name. The paper says that BatchNorm is not applicable
+# then (section 4.1). Precisely: in a fully connected layer it is 0/0, and tinyprop refuses. In a convolution it is
+# defined, because the *places* of the picture count as samples, too. NormProp does not care. Predict: after the same
+# 2,000 pictures, who knows more, a network that took them 50 at a time, or one by one?
 
 # %%
 try:
@@ -120,8 +120,9 @@ report(f"{SOME} pictures, 50 at a time", fifty)
 #
 # ## CIFAR-10
 #
-# Photographs need more pictures, filters and epochs than a lesson has. If CIFAR-10 is on your disk, the next cell trains
-# for an epoch on a part of it. The whole experiment is one command, which may be stopped and resumed at any time:
+# Photographs need more pictures, filters and epochs than a lesson has. If CIFAR-10 is on your disk, the next cell
+# trains for an epoch on a part of it. The whole experiment is one command, which may be stopped and resumed at any
+# time:
 #
 #     tinyprop train --data cifar10 --norm normprop --width 0.25 --epochs 10 --train-size 10000 --out runs/first
 
@@ -147,7 +148,7 @@ else:
 # ## Read next
 #
 # - [`tinyprop/step.py`](../tinyprop/step.py), then [`tinyprop/train.py`](../tinyprop/train.py): schedule, checkpoints.
-# - Arpit et al., *Normalization propagation*, ICML 2016, section 5. Masters and Luschi, *Revisiting small batch training
-#   for deep neural networks*, 2018.
+# - Arpit et al., *Normalization propagation*, ICML 2016, section 5. Masters and Luschi, *Revisiting small batch
+#   training for deep neural networks*, 2018.
 #
 # Next: [8. Any activation](08_any_activation.ipynb).

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 8. Any activation
 #
-# **Goal.** Use NormProp with any activation: PReLU that learns its slope, tanh, GELU, or your own. Get its constants from
-# an integral rather than from a simulation, and know how many digits to trust.
+# **Goal.** Use NormProp with any activation: PReLU that learns its slope, tanh, GELU, or your own. Get its constants
+# from an integral rather than from a simulation, and know how many digits to trust.
 #
-# Nothing in lesson 6 was special to ReLU but two constants. For another activation $s$ they are
-# $c_2 = E\,s(X)$ and $c_1^2 = \mathrm{Var}\,s(X)$, integrals over the bell curve. Some have closed forms, all can be
-# computed. And with them comes the Jacobian factor $\sqrt{E\,s'(X)^2}/c_1$, ReLU's 1.21.
+# Nothing in lesson 6 was special to ReLU but two constants. For another activation $s$ they are $c_2 = E\,s(X)$ and
+# $c_1^2 = \mathrm{Var}\,s(X)$, integrals over the bell curve. Some have closed forms, all can be computed. And with
+# them comes the Jacobian factor $\sqrt{E\,s'(X)^2}/c_1$, ReLU's 1.21.
 
 # %%
 import numpy as np
@@ -30,8 +30,8 @@ for axes, name in zip(every, NAMES, strict=True):
 show(figure)
 
 # %% [markdown]
-# Grey is the activation, blue what NormProp makes of it: shifted so that the *average over normal inputs* is 0, stretched
-# so that their standard deviation is 1.
+# Grey is the activation, blue what NormProp makes of it: shifted so that the *average over normal inputs* is 0,
+# stretched so that their standard deviation is 1.
 #
 # ## Integral against simulation
 #
@@ -48,9 +48,9 @@ for name in NAMES:
     print(f"{name:9} {m.mean:11.8f} {m.std:11.8f} {m.jacobian_factor:7.4f}   c2 {z2:+.1f}, c1 {z1:+.1f}")
 
 # %% [markdown]
-# They agree within chance (all rows share the same samples, so they err together). How fast does the integral
-# converge? Here it is for tanh, by hand: $n$ points of Gauss and Legendre on $[-9, 9]$, beyond which the bell curve has
-# less than $10^{-18}$ of its mass.
+# They agree within chance (all rows share the same samples, so they err together). How fast does the integral converge?
+# Here it is for tanh, by hand: $n$ points of Gauss and Legendre on $[-9, 9]$, beyond which the bell curve has less than
+# $10^{-18}$ of its mass.
 
 # %%
 exact = tp.moments.gaussian("tanh").std
@@ -70,7 +70,8 @@ axes.text(150, 1e-11, "Gauss and Legendre", color=BLUE)
 axes.text(2e4, 1e-2, "simulation,\nstandard error", color=RED)
 axes.set(title="Error of $c_1$ of tanh", xlabel="points, or samples")
 show(figure)
-print(f"120 points: error below 1e-12: {errors[-1] < 1e-12}; {sizes[-1]:,} samples: standard error {sim[-1].std_error:.0e}")
+print(f"{points[-1]} points: error below 1e-12: {errors[-1] < 1e-12}")
+print(f"{sizes[-1]:,} samples: standard error {sim[-1].std_error:.0e}")
 
 # %% [markdown]
 # ## PReLU that learns its slope
@@ -117,7 +118,8 @@ for _ in range(120):
     path.append((layer.a.data.item(), loss.item()))
     optimizer.step()
     optimizer.zero_grad()
-print(f"slope a from {path[0][0]:.2f} to {layer.a.data.item():.2f}; mean square error from {path[0][1]:.2f} to {path[-1][1]:.3f}")
+print(f"slope a: {path[0][0]:.2f} at first, {path[-1][0]:.2f} in the end")
+print(f"mean square error: {path[0][1]:.2f} at first, {path[-1][1]:.3f} in the end")
 
 # %% [markdown]
 # ## Your own

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 9. Depth
 #
-# **Goal.** Stack many NormProp layers and see what `gamma` does to signals forwards and to gradients backwards; mend the
-# forward part exactly; and understand the theorem that says you cannot have both.
+# **Goal.** Stack many NormProp layers and see what `gamma` does to signals forwards and to gradients backwards; mend
+# the forward part exactly; and understand the theorem that says you cannot have both.
 #
 # The paper argues by induction: if a layer's input is normalised, so is its output, so is the next one's, and so on. It
-# then recommends to start with $\gamma = 1/1.21$ for the sake of the gradients. Predict: with that $\gamma$, what is the
-# variance of a unit in layer 9?
+# then recommends to start with $\gamma = 1/1.21$ for the sake of the gradients. Predict: with that $\gamma$, what is
+# the variance of a unit in layer 9?
 
 # %%
 import math
@@ -47,21 +47,21 @@ show(figure)
 
 for name, (how, _) in SETTINGS.items():
     v = measured[name][:, 1, 8]
+    error = v.std(ddof=1) / math.sqrt(NETWORKS)
     wide = "1" if "mode" in how else f"{depth_recursion(how['gamma'], 9)[0, 8]:.4f}"
     label = name.replace("$", "").replace("\\", "")
-    print(f"{label:27} layer 9: variance {v.mean():.3f} +- {v.std(ddof=1) / math.sqrt(NETWORKS):.3f}, wide networks {wide}")
+    print(f"{label:27} layer 9: variance {v.mean():.3f} +- {error:.3f}, wide networks {wide}")
 
 # %% [markdown]
 # (Dots: networks of 150 units, with standard errors. Lines: networks of infinite width, by a recursion.)
 #
-# With the paper's $\gamma$ the variance of a unit has fallen to about 0.06 in layer 9. The induction needs $\gamma = 1$:
-# with a smaller one, $u$ is smaller, but $c_1$ and $c_2$ are still those of $\gamma = 1$. So too much is subtracted. Units
-# get means of their own (right), and what they say about the *input* fades. In the end $E u^2$ settles at
-# exactly 1/4, all of it means; every input then looks the same.
+# With the paper's $\gamma$ the variance of a unit has fallen to about 0.06 in layer 9. The induction needs
+# $\gamma = 1$: with a smaller one, $u$ is smaller, but $c_1$ and $c_2$ are still those of $\gamma = 1$. So too much is
+# subtracted. Units get means of their own (right), and what they say about the *input* fades. In the end $E u^2$
+# settles at exactly 1/4, all of it means; every input then looks the same.
 #
-# With $\gamma = 1$ infinitely wide networks stay at 1, but they are on a knife's edge: with $q = E u^2$,
-# one layer does $q \to q + (\sqrt q - 1)^2/(\pi - 1)$. Whatever happens by chance, $q$ never goes down. See the blue dots
-# leave.
+# With $\gamma = 1$ infinitely wide networks stay at 1, but they are on a knife's edge: with $q = E u^2$, one layer does
+# $q \to q + (\sqrt q - 1)^2/(\pi - 1)$. Whatever happens by chance, $q$ never goes down. See the blue dots leave.
 
 # %%
 print(f"gamma = 1/1.2112: E u^2 settles at {fixed_point(GAMMA):.4f}")
@@ -73,8 +73,8 @@ for gamma in (0.95, 0.9, 0.7):
 #
 # The cure is in lesson 8: take $c_1$ and $c_2$ of what really enters the activation, $N(\beta, \gamma^2)$:
 # $$ o = \frac{s(\gamma u + \beta) - c_2(\gamma, \beta)}{c_1(\gamma, \beta)}. $$
-# Then mean 0 and variance 1 hold for *every* $\gamma$ and $\beta$, also while they are learnt; the gradient passes through
-# both constants. That is `mode="exact"`.
+# Then mean 0 and variance 1 hold for *every* $\gamma$ and $\beta$, also while they are learnt; the gradient passes
+# through both constants. That is `mode="exact"`.
 
 # %%
 x = tp.tensor(np.random.default_rng(0).standard_normal((20_000, 20), np.float32))
@@ -87,8 +87,8 @@ for mode in ("paper", "exact"):
 # %% [markdown]
 # ## Backwards
 #
-# Now the gradients. Send a random one in at the top and measure its root mean square on the way down. Theory: each layer
-# multiplies the mean square by $\gamma^2 \cdot 1.4669$ in the paper's mode.
+# Now the gradients. Send a random one in at the top and measure its root mean square on the way down. Theory: each
+# layer multiplies the mean square by $\gamma^2 \cdot 1.4669$ in the paper's mode.
 
 # %%
 figure, (axes,) = panels(1, 6.5, 3.3)
@@ -115,8 +115,8 @@ axes.legend()
 show(figure)
 
 # %% [markdown]
-# There is the dilemma. $\gamma = 1$ keeps the signal (nearly) and blows up the gradient; $1/1.21$ keeps the gradient and
-# loses the signal. Is there a better activation, or a clever $\gamma$ and $\beta$, that keeps both?
+# There is the dilemma. $\gamma = 1$ keeps the signal (nearly) and blows up the gradient; $1/1.21$ keeps the gradient
+# and loses the signal. Is there a better activation, or a clever $\gamma$ and $\beta$, that keeps both?
 #
 # ## No free lunch
 #
@@ -142,8 +142,8 @@ for beta in (0.0, 1.0, 2.0):
 
 # %% [markdown]
 # `mode="exact"` therefore starts rectifiers at $\beta = \gamma = 1$: the signal is kept, and the gain is 1.12 a layer
-# instead of 1.47, at the price of being less bent. All this is about random weights, before training; what training makes
-# of it, only training can tell.
+# instead of 1.47, at the price of being less bent. All this is about random weights, before training; what training
+# makes of it, only training can tell.
 #
 # ## Exercises
 #
@@ -156,9 +156,9 @@ for beta in (0.0, 1.0, 2.0):
 #
 # ## Read next
 #
-# - [`tinyprop/verify/depth_claims.py`](../tinyprop/verify/depth_claims.py), `general_claims.py`; `tinyprop verify C21 G3
-#   --explain`.
-# - Poole et al., *Exponential expressivity in deep neural networks through transient chaos*, NeurIPS 2016. Schoenholz et
-#   al., *Deep information propagation*, ICLR 2017: the recursion, its fixed points, and what they mean for training.
+# - [`tinyprop/verify/depth_claims.py`](../tinyprop/verify/depth_claims.py), `general_claims.py`;
+#   `tinyprop verify C21 G3 --explain`.
+# - Poole et al., *Exponential expressivity in deep neural networks through transient chaos*, NeurIPS 2016. Schoenholz
+#   et al., *Deep information propagation*, ICLR 2017: the recursion, its fixed points, and what they mean for training.
 #
 # Next: [10. The same code on a GPU](10_gpu.ipynb).

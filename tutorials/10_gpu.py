@@ -4,8 +4,8 @@
 # **Goal.** Run a training step on a GPU without changing it, and know the two things that make a GPU slow: many small
 # launches, and data that travel.
 #
-# CuPy has NumPy's functions for arrays on a CUDA device. tinyprop's engine never calls NumPy by name; it asks each array
-# where it lives (`xp = array_module(x)`) and computes there. So one line decides. This lesson runs on NumPy where
+# CuPy has NumPy's functions for arrays on a CUDA device. tinyprop's engine never calls NumPy by name; it asks each
+# array where it lives (`xp = array_module(x)`) and computes there. So one line decides. This lesson runs on NumPy where
 # there is no device: the code is the same, and what we count is the same.
 
 # %%
@@ -110,8 +110,9 @@ print("same result:", np.allclose(results["textbook"], results["tinyprop"], atol
 
 # %% [markdown]
 # tinyprop multiplies $\gamma / (c_1 |w|)$ into the weights and takes bias, ReLU and shift in one op. On a device,
-# `functional/fused.py` goes further: one kernel of our own for the rows of all weights, one for bias, ReLU and shift, one
-# for the update of *all* parameters (`device.py` launches them, `cuda.py` has their sources beside the NumPy formula).
+# `functional/fused.py` goes further: one kernel of our own for the rows of all weights, one for bias, ReLU and shift,
+# one for the update of *all* parameters (`device.py` launches them, `cuda.py` has their sources beside the NumPy
+# formula).
 #
 # ## Transfers
 #
@@ -139,8 +140,8 @@ print(f"mean loss of {STEPS} steps: {float(total) / STEPS:.3f}")  # the only wai
 
 # %% [markdown]
 # In `tinyprop train` the same is `--read-every 50`, and `tp.data.prefetched` uploads the next batch while the device
-# computes. The third rule is **float32 everywhere**: a float64 that leaks in, say from `np.ones(3)`, makes everything it
-# touches twice as large and, on most GPUs, many times slower. The engine keeps to the dtype of its inputs:
+# computes. The third rule is **float32 everywhere**: a float64 that leaks in, say from `np.ones(3)`, makes everything
+# it touches twice as large and, on most GPUs, many times slower. The engine keeps to the dtype of its inputs:
 
 # %%
 kinds = {str(p.dtype) for p in net.parameters()} | {str((images * 0.5).dtype), str(step(images, labels).dtype)}
@@ -159,17 +160,17 @@ here, _ = one_step(64)
 print(f"NumPy and this machine's backend agree to 1e-4: {abs(here - on_host) < 1e-4}")
 
 # %% [markdown]
-# No GPU at hand? tinyprop's tests hold the CuPy path up without one: a strict stand-in for CuPy counts what a step moves
-# and launches, and refuses what CuPy refuses (`tests/standin.py`, `tests/test_device_step.py`).
+# No GPU at hand? tinyprop's tests hold the CuPy path up without one: a strict stand-in for CuPy counts what a step
+# moves and launches, and refuses what CuPy refuses (`tests/standin.py`, `tests/test_device_step.py`).
 #
 # ## Exercises
 #
-# 1. Count the ops of a training step with `norm="batch"` and with `norm="normprop"`, forwards only and in all. Which has
-#    more of them on whole batches?
+# 1. Count the ops of a training step with `norm="batch"` and with `norm="normprop"`, forwards only and in all. Which
+#    has more of them on whole batches?
 # 2. Write `where_is(net)`: the backends and dtypes of all parameters and buffers. What does `net.to(dtype="float64")`
 #    change, and what does it do to the loss?
-# 3. A network of `n` layers takes about as many launches for each. Measure ops against depth for fully connected NormProp
-#    networks, and find the number of ops per layer, forwards and backwards.
+# 3. A network of `n` layers takes about as many launches for each. Measure ops against depth for fully connected
+#    NormProp networks, and find the number of ops per layer, forwards and backwards.
 #
 # Solutions: [solutions/10_gpu.py](solutions/10_gpu.py).
 #

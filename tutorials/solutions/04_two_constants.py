@@ -4,8 +4,8 @@ import math
 
 import tinyprop as tp
 
-# Exercise 1. By symmetry E[X; X > 0] = c2 and E[X; X < 0] = -c2, and each half has half of the second moment:
-# mean = c2 - a c2, second moment = 1/2 + a^2/2.
+# Exercise 1. By symmetry E[X; X > 0] = c2 and E[X; X < 0] = -c2, and each half has half of the second moment: mean = c2
+# - a c2, second moment = 1/2 + a^2/2.
 
 for a in (-2.0, 0.0, 0.25, 1.0, 3.0):
     mean = (1 - a) / math.sqrt(2 * math.pi)

@@ -20,8 +20,8 @@ def jacobian(layer, inputs):
     return tp.jacobian(layer, tp.tensor(random.standard_normal(inputs, np.float32))).astype(np.float64)
 
 
-# Exercise 1. About half of the rows are left, and they are independent as long as there are fewer of them than inputs. So
-# from twice as many units as inputs on, as many rows are on as there are inputs, and no singular value is 0.
+# Exercise 1. About half of the rows are left, and they are independent as long as there are fewer of them than inputs.
+# So from twice as many units as inputs on, as many rows are on as there are inputs, and no singular value is 0.
 
 for units, inputs in ((100, 200), (200, 100)):
     largest = [np.linalg.norm(jacobian(random_layer(units, inputs), inputs), 2) for _ in range(8)]

@@ -38,8 +38,8 @@ def weights_after_a_step(threads):
 one, two = weights_after_a_step(1), weights_after_a_step(2)
 assert all(np.allclose(one[name], two[name], atol=1e-6) for name in one)
 
-# Exercise 3. In evaluation mode BatchNorm takes averages over the last batches, whose weights were older. NormProp has no
-# statistics at all: both modes are one function.
+# Exercise 3. In evaluation mode BatchNorm takes averages over the last batches, whose weights were older. NormProp has
+# no statistics at all: both modes are one function.
 
 
 def modes(norm):

@@ -34,8 +34,9 @@ for _ in range(50):
 print(f"beta = {low:.4f}")
 assert abs(low - 1.9431) < 1e-4
 
-# Exercise 3. The cosine of the two outputs. Where the gain of a layer is above 1, different inputs drift apart: with gamma =
-# 1, and more slowly in the exact mode. With 1/1.21 all inputs end up alike, because all that is left are means of units.
+# Exercise 3. The cosine of the two outputs. Where the gain of a layer is above 1, different inputs drift apart: with
+# gamma = 1, and more slowly in the exact mode. With 1/1.21 all inputs end up alike, because all that is left are means
+# of units.
 
 
 def correlation_after(layers, width=400, **how):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import BACKENDS
+
 COURSE = Path(__file__).parent.parent / "tutorials"
 LESSONS = sorted(COURSE.glob("[0-9][0-9]_*.py"))
 SOLUTIONS = sorted((COURSE / "solutions").glob("*.py"))
@@ -28,7 +30,8 @@ def run(script, folder):
     """Run a script as a reader does, in an empty folder, and return what it prints. Its warnings are errors."""
     ignored = "ignore:invalid value encountered in matmul:RuntimeWarning"  # see pyproject.toml
     command = [sys.executable, "-W", "error", "-W", ignored, str(script)]
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(COURSE.parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -55,7 +58,8 @@ def test_a_lesson_has_its_parts(lesson):
     for i in (1, 2, 3):
         assert f"\n# {i}. " in text
         assert f"# Exercise {i}." in solutions
-    for link in re.findall(r"\]\(((?!http)[^)]+)\)", text):
+    prose = "\n".join(line for line in text.splitlines() if line.startswith("# "))
+    for link in re.findall(r"\]\(((?!http)[^)]+)\)", prose):
         assert (COURSE / link).exists(), link
 
 
@@ -98,3 +102,9 @@ def test_a_lesson_prints_what_its_notebook_shows(lesson, tmp_path):
 @pytest.mark.parametrize("solution", SOLUTIONS, ids=name)
 def test_solutions_hold(solution, tmp_path):
     run(solution, tmp_path)
+
+
+@pytest.mark.cupy
+@pytest.mark.skipif(len(BACKENDS) < 2, reason="needs CuPy")
+def test_the_last_lesson_runs_on_a_device(tmp_path):
+    assert run(LESSONS[-1], tmp_path).startswith("on a GPU")

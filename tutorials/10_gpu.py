@@ -6,7 +6,7 @@
 #
 # CuPy has NumPy's functions for arrays on a CUDA device. tinyprop's engine never calls NumPy by name; it asks each
 # array where it lives (`xp = array_module(x)`) and computes there. So one line decides. This lesson runs on NumPy where
-# there is no device: the code is the same, and what we count is the same.
+# there is no device. The code is the same; a device only needs fewer ops, thanks to kernels that do several at once.
 
 # %%
 from collections import Counter

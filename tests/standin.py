@@ -19,10 +19,10 @@ from tinyprop import device
 # NumPy's functions that CuPy has, as far as tinyprop needs them; test_standin.py holds them against the real CuPy.
 SAME = [
     "abs", "add", "arange", "argmax", "argsort", "ascontiguousarray", "broadcast_to", "clip", "concatenate", "cos",
-    "divide", "empty", "empty_like", "equal", "exp", "expm1", "eye", "floor", "full", "greater", "greater_equal",
-    "isfinite", "isnan", "less", "less_equal", "log", "log1p", "logaddexp", "matmul", "maximum", "minimum",
-    "multiply", "not_equal", "ones", "ones_like", "result_type", "sign", "sin", "sqrt", "sort", "stack", "subtract",
-    "tanh", "tile", "where", "zeros", "zeros_like",
+    "divide", "einsum", "empty", "empty_like", "equal", "exp", "expm1", "eye", "floor", "full", "greater",
+    "greater_equal", "isfinite", "isnan", "less", "less_equal", "log", "log1p", "logaddexp", "matmul", "maximum",
+    "minimum", "multiply", "not_equal", "ones", "ones_like", "result_type", "sign", "sin", "sqrt", "sort", "stack",
+    "subtract", "tanh", "tile", "where", "zeros", "zeros_like",
 ]  # fmt: skip
 METHODS = [
     "all", "any", "argmax", "astype", "copy", "max", "mean", "min", "prod", "ravel", "repeat", "reshape", "round",
@@ -40,12 +40,14 @@ def _copied_back(array):
     """Every look at a value waits for the device and copies from it."""
     counts["d2h"] += 1
     counts["syncs"] += 1
+    order.use(array)
     return array.host
 
 
 def _inside(value):
     """The NumPy array inside a device array; numbers as they are; host arrays are refused."""
     if isinstance(value, ndarray):
+        order.use(value)
         return value.host
     if isinstance(value, np.ndarray):
         raise TypeError(f"Unsupported type {type(value)}")  # CuPy's words
@@ -178,45 +180,77 @@ class Kernel:
 
 
 class Stream:
-    """Work that is done as late as possible: copies happen only when somebody waits for them.
+    """Work in order. What nobody has waited for may still be to come, and is left to the last: so mistakes show.
 
-    What the host has not waited for it does not know to be done: then memory that a copy reads is not to be refilled.
+    Each stream counts what it was told to do, and knows how much of the others is done before what it is told next.
     """
 
     def __init__(self, non_blocking=False):
-        self.pending, self.in_flight = [], {}
+        self.known, self.pending = Counter(), []  # uploads that have not been seen to arrive
+
+    def order(self):
+        self.known[self] += 1
+        return self, self.known[self]
+
+    def knows(self, work):
+        stream, number = work
+        return self.known[stream] >= number
 
     def copy(self, host, target):
-        address = host.ctypes.data
-        if address in self.in_flight:
-            raise RuntimeError("a pinned buffer was refilled while its upload was under way")
-        self.in_flight[address] = True
-        self.pending.append((host, target))
+        address = target.data.ptr
+        if address in order.used and not self.knows(order.used[address]):
+            raise RuntimeError("a batch was overwritten on the device while a step may still have used it")
+        if any(upload[0].ctypes.data == host.ctypes.data for upload in order.in_flight):
+            raise RuntimeError("a pinned buffer was refilled while its upload may have been under way")
+        work = order.uploaded[address] = self.order()
+        order.in_flight.append((host, host.copy(), work))
+        self.pending.append((host, target, work))
         counts["h2d"] += 1
         counts["h2d_bytes"] += host.nbytes
-
-    def finish(self):
-        for host, target in self.pending:
-            target.host[...] = host
-        self.pending.clear()
 
     def record(self):
         return Event(self)
 
     def wait_event(self, event):
-        event.stream.finish()
+        for stream, number in event.known.items():
+            self.known[stream] = max(self.known[stream], number)
+            for host, target, work in [upload for upload in stream.pending if self.knows(upload[2])]:
+                target.host[...] = host
+                stream.pending = [upload for upload in stream.pending if upload[2] != work]
 
 
 class Event:
     done = False  # the device is slow
 
     def __init__(self, stream):
-        self.stream = stream
+        self.known = Counter(stream.known)
 
     def synchronize(self):
         counts["syncs"] += 1
-        self.stream.finish()
-        self.stream.in_flight.clear()
+        order.thread.wait_event(self)
+        for host, before, work in [upload for upload in order.in_flight if order.thread.knows(upload[2])]:
+            if (host != before).any():
+                raise RuntimeError("a pinned buffer was refilled while its upload may have been under way")
+            order.in_flight = [upload for upload in order.in_flight if upload[2] != work]
+
+
+class Order:
+    """Who has to wait for whom: what was uploaded where, and used last, by which stream; the host is a stream, too."""
+
+    def __init__(self):
+        self.main, self.thread = Stream(), Stream()
+        self.uploaded, self.used = {}, {}  # address: work
+        self.in_flight = []  # pinned buffers: memory, what was in it, and the upload that reads it
+
+    def use(self, array):
+        address = array.host.ctypes.data if self.uploaded else None
+        if address in self.uploaded:
+            if not self.main.knows(self.uploaded[address]):
+                raise RuntimeError("a step used a batch that may not have arrived")
+            self.used[address] = self.main.order()
+
+
+order = Order()
 
 
 def asarray(values, dtype=None):
@@ -238,9 +272,8 @@ def module():
     cupy.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_lifted(np.lib.stride_tricks.as_strided)))
     cupy.ElementwiseKernel = cupy.RawKernel = Kernel
     runtime = SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=RuntimeError)
-    main = Stream()
     cupy.cuda = SimpleNamespace(
-        runtime=runtime, Stream=Stream, get_current_stream=lambda: main, alloc_pinned_memory=bytearray
+        runtime=runtime, Stream=Stream, get_current_stream=lambda: order.main, alloc_pinned_memory=bytearray
     )
     return cupy
 
@@ -260,6 +293,7 @@ def installed(kernels=False):
     if not kernels:
         device.runs = lambda *arrays: False
     counts.clear()
+    order.__init__()
     try:
         with tp.use_backend("cupy"):
             yield counts

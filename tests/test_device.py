@@ -6,6 +6,7 @@ import pytest
 import tinyprop as tp
 import tinyprop.functional as F
 from tinyprop import cuda, device
+from tinyprop.nn.batchnorm import BatchNormalize
 
 from .conftest import BACKENDS
 
@@ -109,6 +110,52 @@ def test_sgd_over_more_parameters_than_one_launch_takes(rng, dtype, momentum, de
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("decay", [0.01, 0.0])
+def test_rmsprop_over_more_parameters_than_one_launch_takes(rng, dtype, decay):
+    due = [
+        [rng.normal(size=s).astype(dtype) for _ in range(2)] for s in [(3, 4), (1,), (130, 2)] * (cuda.TABLE // 3 + 1)
+    ]
+    due = [(w, g, rng.uniform(0.5, 1, w.shape).astype(dtype)) for w, g in due]
+    on_device = [[up(a) for a in arrays] for arrays in due]
+    device.rmsprop(on_device, 0.1, 0.99, 1e-8, decay)
+    for (w, g, memory), (new_w, _, new_memory) in zip(due, on_device, strict=True):
+        g = g + decay * w
+        mean = 0.99 * memory + 0.01 * g * g
+        close(new_w, (w - 0.1 * g / (np.sqrt(mean) + 1e-8)).astype(dtype))
+        close(new_memory, mean.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(2, 3, 5, 4), (3, 130, 9, 9), (70, 5), (6, 1)])
+def test_batch_norm(rng, dtype, shape, monkeypatch):
+    """Far from 0, where a sum of squares would have lost its digits."""
+    monkeypatch.setattr(device, "MOST_STRIPS", 3)
+    channels, axes, count = shape[1], (0, *range(2, len(shape))), np.prod(shape) // shape[1]
+    spread = (1, -1, *[1] * (len(shape) - 2))
+    x, g = 3 * rng.normal(size=(2, *shape)).astype(dtype)
+    x += 100
+    weight, bias, mean_before, var_before = rng.normal(size=(4, channels)).astype(dtype)
+    exact = x.astype("float64")
+    mean, var = exact.mean(axis=axes, keepdims=True), exact.var(axis=axes, keepdims=True)
+    inverse = 1 / np.sqrt(var + 1e-5)
+    normal, each = (exact - mean) * inverse, (inverse * weight.reshape(spread))
+    running = up(mean_before), up(var_before)
+    out, statistics = device.batch_norm(up(x), up(weight), up(bias), 1e-5, 0.1, running)
+    g_x, g_weight, g_bias = device.batch_norm_gradient(up(g), up(x), up(weight), statistics)
+    centred = g - g.mean(axis=axes, keepdims=True) - normal * (g * normal).mean(axis=axes, keepdims=True)
+    for got, expected in [
+        (out, normal * weight.reshape(spread) + bias.reshape(spread)),
+        (running[0], mean_before + 0.1 * (mean.ravel() - mean_before)),
+        (running[1], var_before + 0.1 * (var.ravel() * count / (count - 1) - var_before)),
+        (g_x, centred * each),
+        (g_weight, (g * normal).sum(axis=axes)),
+        (g_bias, g.sum(axis=axes)),
+    ]:
+        assert got.dtype == dtype
+        assert abs(down(got) - expected).max() <= (2e-5 if dtype == "float32" else 1e-12) * max(1, abs(expected).max())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_unit_rows(rng, dtype):
     weights = [rng.normal(size=s).astype(dtype) for s in [(3, 4), (1, 1), (5, 300), (4, 3, 5, 5)] * 17]
     on_device = [up(w) for w in weights]
@@ -172,11 +219,36 @@ def test_tiles(rng, padding, size, k):
     window = Window((k, k), (1, 1), (padding, padding))
     x, w = image(rng, (3, 5, *size), "float32"), rng.normal(size=(4, 5, k, k)).astype("float32")
     g = image(rng, (3, 4, *window.output(x.shape)), "float32")
+    by = tiles.Tiles(keep=True)
     for function, arrays, rest in [
-        (tiles.convolve, (x, w), (window,)),
-        (tiles.image_gradient, (g, w), (window, x.shape)),
-        (tiles.kernel_gradient, (x, g), (window, w.shape)),
+        (by.convolve, (x, w), (window,)),
+        (by.image_gradient, (g, w), (window, x.shape)),
+        (by.kernel_gradient, (x, g), (window, w.shape)),
     ]:
         expected = function(*arrays, *rest)
         got = down(function(*map(up, arrays), *rest))
         assert np.abs(got - expected).max() <= 2e-5 * np.abs(expected).max()
+
+
+LABELS = np.array([0, 2, 1, 1])
+BOTH_WAYS = {  # ops whose gradient is a kernel, or, if it is to have a gradient itself, a formula
+    "shifted_relu": (lambda x, w: F.shifted_relu(x, w, 0.4), (4, 3, 2, 2), (3, 1, 1)),
+    "scaled_rows": (F.scaled_rows, (4, 3, 2, 2), (4,)),
+    "cross_entropy": (lambda x, w: F.cross_entropy(x * w, LABELS, "sum"), (4, 3), (3,)),
+    "batch_norm": (
+        lambda x, w: BatchNormalize(1e-5, 0.1, up(np.zeros(3)), up(np.ones(3)))(x, w, w),
+        (4, 3, 2, 2),
+        (3,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOTH_WAYS)
+def test_a_gradient_with_a_graph_is_the_gradient_without(name, rng):
+    function, *shapes = BOTH_WAYS[name]
+    inputs = [tp.tensor(rng.normal(size=s), requires_grad=True, backend="cupy") for s in shapes]
+    cotangent = tp.tensor(rng.normal(size=function(*inputs).shape), requires_grad=True, backend="cupy")
+    with_graph, without = (tp.grad(function(*inputs), inputs, cotangent, create_graph=graph) for graph in (True, False))
+    for a, b in zip(with_graph, without, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-10, atol=1e-12)
+    assert all(g.requires_grad for g in with_graph)

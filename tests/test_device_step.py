@@ -47,11 +47,14 @@ def test_only_the_batch_crosses_the_border_and_nobody_waits(norm, rng):
     assert not [k for k in counts["kernels"] if "float64" in k or "double" in k]
 
 
-def test_a_step_takes_at_most_150_kernels(rng):
+@pytest.mark.parametrize(("norm", "most"), [("normprop", 150), ("batch", 175), ("none", 150)])
+@pytest.mark.parametrize("optimizer", [tp.optim.SGD, tp.optim.RMSProp])
+def test_a_step_takes_few_kernels(norm, most, optimizer, rng):
     images, labels = paper_batch(rng)
-    step = paper_step("cupy", images)
+    step = paper_step("cupy", images, norm)
+    step.optimizer = optimizer(step.model.parameters(), 0.001, weight_decay=0.001)
     counts = counted(lambda: step(images, labels))
-    assert counts["launches"] + sum(counts["library_calls"].values()) + counts["memsets"] <= 150
+    assert counts["launches"] + sum(counts["library_calls"].values()) + counts["memsets"] <= most
 
 
 def test_wrong_labels_are_refused_on_the_host(rng):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tinyprop
-from tinyprop import cuda
+from tinyprop import cuda, cuda_images
 from tinyprop.functional.tiles import TILES, one_axis
 
 pytestmark = pytest.mark.cupy
@@ -119,7 +119,7 @@ def elementwise_source(kernel):
 def every_source(dtype):
     """All kernels of tinyprop in one source, each in a namespace."""
     parts = []
-    for name, value in vars(cuda).items():
+    for name, value in {**vars(cuda), **vars(cuda_images)}.items():
         if isinstance(value, tuple) and len(value) == 4:
             parts.append(elementwise_source(value))
         elif isinstance(value, str) and "__global__" in value and "MATRIX" not in value:
@@ -127,7 +127,7 @@ def every_source(dtype):
     for kernel, (step, points) in TILES.items():
         for i, matrix in enumerate(one_axis(step, points)):
             for turned in (matrix, matrix.T):
-                source = cuda.map_tiles(tuple(map(tuple, turned.tolist())))
+                source = cuda_images.map_tiles(tuple(map(tuple, turned.tolist())))
                 undefine = "\n#undef TARGET\n#undef SOURCE\n"
                 parts.append(cuda.complete(source, f"tiles_{kernel}_{i}_{turned is matrix:d}", dtype) + undefine)
     head = f"typedef {'float' if dtype == 'float32' else 'double'} T; typedef long long I;\n"
@@ -157,7 +157,16 @@ ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")
 def test_every_cuda_source_compiles(architecture, dtype):
     pytest.importorskip("cupy")
     made = set(re.findall(r"\.entry (\w+)", compiled(every_source(dtype), f"sm_{architecture}")))
-    assert made >= {"gate", "sgd", "unit_rows", "scaled_rows", "max_pool_gradient", "cross_entropy", "tiles_5_0_1"}
+    assert made >= {
+        "gate",
+        "sgd",
+        "rmsprop",
+        "batch_statistics",
+        "scaled_rows",
+        "max_pool_gradient",
+        "cross_entropy",
+        "tiles_5_0_1",
+    }
 
 
 def float64_arithmetic(source):

@@ -145,16 +145,28 @@ def add_bench(commands: Any) -> None:
         "bench",
         run_bench,
         "measure time and memory against PyTorch, Chainer, JAX and HIPS autograd, those that are installed",
-        "tinyprop bench --quick --only step --only layers",
+        "tinyprop bench --quick --only step --only layers\n  tinyprop bench --backend cupy",
+    )
+    new.add_argument(
+        "--backend",
+        choices=("numpy", "cupy"),
+        default="numpy",
+        help="cupy: tinyprop's step on a GPU, against what the GPU can do at best (%(default)s)",
     )
     new.add_argument("--quick", action="store_true", help="about a minute: fewer engines, sizes and repeats")
     new.add_argument("--engines", nargs="+", choices=bench.ENGINES, help="measure these (default: all installed)")
     new.add_argument("--only", action="append", choices=bench.SECTIONS, help="measure this; may be repeated")
-    new.add_argument("--repeats", type=at_least_one, metavar="N", help="turns of each engine (7, or 3 if quick)")
-    new.add_argument("--threads", type=at_least_one, default=os.cpu_count(), metavar="N", help="of each engine (cores)")
+    new.add_argument(
+        "--repeats",
+        type=at_least_one,
+        metavar="N",
+        help="turns of each engine (7, or 3 if quick); on a GPU, steps (50)",
+    )
+    new.add_argument("--threads", type=at_least_one, metavar="N", help="of each engine (cores)")
     new.add_argument(
         "--out", type=Path, default=Path("runs/bench"), help="folder of JSON, tables, pictures (%(default)s)"
     )
+    new.set_defaults(parser=new)
 
 
 def at_least_one(text: str) -> int:
@@ -164,15 +176,32 @@ def at_least_one(text: str) -> int:
 
 
 def run_bench(options: argparse.Namespace) -> int:
+    if options.backend == "cupy":
+        return bench_gpu(options)
     sections = options.only or list(bench.SECTIONS)
     repeats = options.repeats or (3 if options.quick else 7)
-    results = bench.run(options.engines, sections, repeats, options.threads, options.quick)
-    width = shutil.get_terminal_size().columns
-    print("\n".join(bench.about(results)))
-    for table in bench.tables(results):
-        print(f"\n{table.text(width)}")
-    print("\nwritten:", ", ".join(str(path) for path in bench.write(results, options.out)))
+    threads = options.threads or os.cpu_count() or 1
+    results = bench.run(options.engines, sections, repeats, threads, options.quick)
+    show(bench.about(results), bench.tables(results), bench.write(results, options.out))
     return 0
+
+
+def bench_gpu(options: argparse.Namespace) -> int:
+    for name in ("engines", "only", "threads"):
+        if getattr(options, name):
+            options.parser.error(f"--{name} is for the CPU; with --backend cupy only tinyprop's step is measured")
+    if problem := diagnosis.diagnose(diagnosis.look()):
+        raise BackendError(problem)
+    results = bench.gpu.run(options.repeats or 50, bench.QUICK_WIDTH if options.quick else 1.0)
+    show(bench.gpu.about(results), bench.gpu.tables(results), bench.gpu.write(results, options.out))
+    return 0
+
+
+def show(about: list[str], tables: list[bench.Table], paths: list[Path]) -> None:
+    print("\n".join(about))
+    for table in tables:
+        print(f"\n{table.text(shutil.get_terminal_size().columns)}")
+    print("\nwritten:", ", ".join(map(str, paths)))
 
 
 # -- info

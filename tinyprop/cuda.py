@@ -1,16 +1,15 @@
 """The CUDA sources of tinyprop, each with the NumPy formula that it equals; `device.py` launches them.
 
+Those that go over windows and tiles of images are in `cuda_images.py`.
+
 `T` is the type of the elements, `NAME` the name of the function. Sums are taken in a fixed order, never by atomic
 additions: the same run gives the same bits. Images are (N, H, W, C) here, so that neighbouring threads, which take
 neighbouring channels, read and write neighbouring elements.
 """
 
-from functools import cache
-
 THREADS = 128  # in a block
 TABLE = 64  # arrays that one launch updates: their addresses are arguments of the kernel, of which 4 KB are allowed
 
-Matrix = tuple[tuple[float, ...], ...]
 Elementwise = tuple[str, str, str, str]  # name, inputs, outputs, and what is done for each element
 
 
@@ -106,14 +105,99 @@ extern "C" __global__ void NAME(const T* g, const T* w, const T* scale, T factor
 """
 )
 
+# -- normalisation by the statistics of a batch
+
+# over strips of rows, the mean of each column, and the sum of (x - mean)^2: (rows, columns) -> (2, strips, columns)
+STRIP_MOMENTS = """
+extern "C" __global__ void NAME(const T* x, T* moments, long long rows, int columns, int strip) {
+    const int column = blockIdx.x * THREADS + threadIdx.x;
+    if (column >= columns) return;
+    const long long first = (long long)blockIdx.y * strip, end = first + strip < rows ? first + strip : rows;
+    T sum = 0, squares = 0;
+    for (long long i = first * columns + column; i < end * columns; i += columns) sum += x[i];
+    const T mean = sum / T(end - first);
+    for (long long i = first * columns + column; i < end * columns; i += columns) {
+        const T off = x[i] - mean;
+        squares += off * off;
+    }
+    moments[(long long)blockIdx.y * columns + column] = mean;
+    moments[(long long)(gridDim.y + blockIdx.y) * columns + column] = squares;
+}
+"""
+
+# mean and 1 / sqrt(var + eps) of each column, from the moments of its strips: (2, strips, columns) -> (2, columns);
+# running_mean += momentum * (mean - running_mean), and running_var likewise, with rows / (rows - 1) * var
+BATCH_STATISTICS = (
+    ROWS
+    + """
+extern "C" __global__ void NAME(const T* moments, T* statistics, T eps, T momentum, T* running_mean, T* running_var,
+                                long long rows, int columns, int strip, int strips) {
+    const int column = blockIdx.x;
+    const T last = rows - (long long)(strips - 1) * strip;  // rows of the last strip
+    T sum = 0, squares = 0;
+    for (int s = threadIdx.x; s < strips; s += THREADS)
+        sum += (s < strips - 1 ? T(strip) : last) * moments[(long long)s * columns + column];
+    const T mean = block_sum(sum) / T(rows);
+    for (int s = threadIdx.x; s < strips; s += THREADS) {
+        const T off = moments[(long long)s * columns + column] - mean;
+        squares += moments[(long long)(strips + s) * columns + column] + (s < strips - 1 ? T(strip) : last) * off * off;
+    }
+    squares = block_sum(squares);
+    if (threadIdx.x) return;
+    statistics[column] = mean;
+    statistics[columns + column] = T(1) / sqrt(squares / T(rows) + eps);
+    running_mean[column] += momentum * (mean - running_mean[column]);
+    running_var[column] += momentum * (squares / T(rows - 1) - running_var[column]);
+}
+"""
+)
+
+# (x - mean) / sqrt(var + eps) * weight + bias
+BATCH_NORM: Elementwise = (
+    "batch_norm",
+    "T x, T mean, T inverse, T weight, T bias",
+    "T out",
+    "out = (x - mean) * (inverse * weight) + bias",
+)
+
+# sums of g and of g * (x - mean) / sqrt(var + eps) over strips of rows: (rows, columns) -> (2, strips, columns)
+BATCH_NORM_SUMS = """
+extern "C" __global__ void NAME(const T* g, const T* x, const T* statistics, T* sums, long long rows, int columns,
+                                int strip) {
+    const int column = blockIdx.x * THREADS + threadIdx.x;
+    if (column >= columns) return;
+    const T mean = statistics[column], inverse = statistics[columns + column];
+    const long long first = (long long)blockIdx.y * strip, end = first + strip < rows ? first + strip : rows;
+    T sum = 0, along = 0;
+    for (long long i = first * columns + column; i < end * columns; i += columns) {
+        sum += g[i];
+        along += g[i] * (x[i] - mean);
+    }
+    sums[(long long)blockIdx.y * columns + column] = sum;
+    sums[(long long)(gridDim.y + blockIdx.y) * columns + column] = along * inverse;
+}
+"""
+
+# with normal = (x - mean) / sqrt(var + eps): (g - mean(g) - normal * mean(g * normal)) / sqrt(var + eps) * weight
+BATCH_NORM_GRADIENT: Elementwise = (
+    "batch_norm_gradient",
+    "T g, T x, T mean, T inverse, T weight, T sum, T along, T rows",
+    "T g_x",
+    "g_x = (g - (sum + (x - mean) * inverse * along) / rows) * (inverse * weight)",
+)
+
 # -- all parameters in one launch
 
-# g += decay * w; memory = momentum * memory + g; w -= lr * memory
-SGD = """
+
+def _every_parameter(numbers: str, update: str) -> str:
+    """A kernel that goes over the elements of all w; g has the weight decay in it already."""
+    return (
+        (
+            """
 struct Entry { T* w; T* memory; const T* g; long long end; };  // `end` counts the elements up to here
 struct Table { Entry entry[TABLE]; };
 
-extern "C" __global__ void NAME(const Table table, int entries, T lr, T decay, T momentum) {
+extern "C" __global__ void NAME(const Table table, int entries, T lr, T decay, NUMBERS) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= table.entry[entries - 1].end) return;
     int low = 0, high = entries - 1;  // the first entry that ends after i
@@ -125,10 +209,28 @@ extern "C" __global__ void NAME(const Table table, int entries, T lr, T decay, T
     const long long j = low ? i - table.entry[low - 1].end : i;
     const T w = e.w[j];
     T g = e.g[j] + decay * w;
-    if (momentum != 0) e.memory[j] = g = momentum * e.memory[j] + g;
-    e.w[j] = w - lr * g;
+    UPDATE
 }
 """
+        )
+        .replace("NUMBERS", numbers)
+        .replace("UPDATE", update)
+    )
+
+
+# g += decay * w; memory = momentum * memory + g; w -= lr * memory
+SGD = _every_parameter(
+    "T momentum",
+    """if (momentum != 0) e.memory[j] = g = momentum * e.memory[j] + g;
+    e.w[j] = w - lr * g;""",
+)
+
+# g += decay * w; memory = alpha * memory + (1 - alpha) * g * g; w -= lr * g / (sqrt(memory) + eps)
+RMSPROP = _every_parameter(
+    "T alpha, T rest, T eps",  # rest is 1 - alpha, which would lose digits here
+    """const T square = e.memory[j] = alpha * e.memory[j] + rest * g * g;
+    e.w[j] = w - lr * g / (sqrt(square) + eps);""",
+)
 
 # w /= the length of each row w[i]
 UNIT_ROWS = (
@@ -182,164 +284,12 @@ CROSS_ENTROPY_GRADIENT: Elementwise = (
     """,
 )
 
-# -- pooling
+# -- measuring
 
-WINDOW = "int32 height, int32 width, int32 rows, int32 columns, int32 channels, " + ", ".join(
-    f"int32 {name}_{axis}" for name in ("kernel", "stride", "padding") for axis in ("h", "w")
-)
-
-# Where the window of output element i lies, cut off at the edges of the image.
-PLACE = """
-    const int channel = i % channels, column = i / channels % columns, row = i / channels / columns % rows;
-    const ptrdiff_t image = (ptrdiff_t)(i / channels / columns / rows) * height * width * channels + channel;
-    const int top = row * stride_h - padding_h, left = column * stride_w - padding_w;
-    const int first_h = top < 0 ? 0 : top, first_w = left < 0 ? 0 : left;
-    const int end_h = top + kernel_h < height ? top + kernel_h : height;
-    const int end_w = left + kernel_w < width ? left + kernel_w : width;
-"""
-
-# The windows that pixel i lies in, from the first to before the end.
-PIXEL = """
-    const int channel = i % channels, w = i / channels % width, h = i / channels / width % height;
-    const ptrdiff_t number = i / channels / width / height;
-    const int row_0 = h + padding_h < kernel_h ? 0 : (h + padding_h - kernel_h) / stride_h + 1;
-    const int column_0 = w + padding_w < kernel_w ? 0 : (w + padding_w - kernel_w) / stride_w + 1;
-    const int last_row = (h + padding_h) / stride_h, last_column = (w + padding_w) / stride_w;
-    const int row_end = last_row < rows ? last_row + 1 : rows;
-    const int column_end = last_column < columns ? last_column + 1 : columns;
-"""
-
-# the largest element of each window
-MAX_POOL: Elementwise = (
-    "max_pool",
-    "raw T x, " + WINDOW,
-    "T out",
-    PLACE
-    + """
-    T best = x[image + ((ptrdiff_t)first_h * width + first_w) * channels];
-    for (int h = first_h; h < end_h; ++h)
-        for (int w = first_w; w < end_w; ++w) {
-            const T value = x[image + ((ptrdiff_t)h * width + w) * channels];
-            if (value > best || value != value) best = value;  // NaN wins
-        }
-    out = best;
-    """,
-)
-
-# g of each window to the first of its elements, in scan order, that is the largest
-MAX_POOL_GRADIENT: Elementwise = (
-    "max_pool_gradient",
-    "raw T g, raw T x, raw T largest, " + WINDOW,
-    "T g_x",
-    PIXEL
-    + """
-    const T mine = x[i];
-    T sum = 0;
-    for (int row = row_0; row < row_end; ++row)
-        for (int column = column_0; column < column_end; ++column) {
-            const ptrdiff_t window = ((number * rows + row) * columns + column) * channels + channel;
-            if (mine != largest[window]) continue;
-            const int top = row * stride_h - padding_h, left = column * stride_w - padding_w;
-            bool first = true;
-            for (int a = top < 0 ? 0 : top; a <= h && first; ++a) {
-                const int end = a == h ? w : left + kernel_w < width ? left + kernel_w : width;
-                for (int b = left < 0 ? 0 : left; b < end && first; ++b)
-                    first = x[((number * height + a) * width + b) * channels + channel] != mine;
-            }
-            if (first) sum += g[window];
-        }
-    g_x = sum;
-    """,
-)
-
-# the sum of each window, times a factor
-AVERAGE_POOL: Elementwise = (
-    "average_pool",
-    "raw T x, T factor, " + WINDOW,
-    "T out",
-    PLACE
-    + """
-    T sum = 0;
-    for (int h = first_h; h < end_h; ++h)
-        for (int w = first_w; w < end_w; ++w) sum += x[image + ((ptrdiff_t)h * width + w) * channels];
-    out = sum * factor;
-    """,
-)
-
-# g of each window, times a factor, to all of its elements
-AVERAGE_POOL_GRADIENT: Elementwise = (
-    "average_pool_gradient",
-    "raw T g, T factor, " + WINDOW,
-    "T g_x",
-    PIXEL
-    + """
-    T sum = 0;
-    for (int row = row_0; row < row_end; ++row)
-        for (int column = column_0; column < column_end; ++column)
-            sum += g[((number * rows + row) * columns + column) * channels + channel];
-    g_x = sum * factor;
-    """,
-)
-
-# -- tiles of images
-
-# target patch = matrix @ source patch @ matrix.T, for each tile and channel. A patch is a square at the crossing of
-# a tile and a channel; its elements lie on a grid, and beyond the edges of the grid they are 0, or not written.
-MAP_TILES = """
-struct Patches {
-    long long to_image, to_down, to_across, to_channel, to_row, to_column;  // strides, in elements
-    long long step, first_row, first_column, rows, columns;  // a tile starts at number * step + first
-};
-
-extern "C" __global__ void NAME(const T* source, T* target, const Patches from, const Patches to,
-                                unsigned down, unsigned across, unsigned channels, unsigned all) {
-    constexpr T matrix[TARGET][SOURCE] = MATRIX;
-    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
-    if (i >= all) return;
-    const unsigned channel = i % channels, x = i / channels % across, y = i / channels / across % down;
-    const unsigned image = i / channels / across / down;
-    source += image * from.to_image + y * from.to_down + x * from.to_across + channel * from.to_channel;
-    target += image * to.to_image + y * to.to_down + x * to.to_across + channel * to.to_channel;
-
-    T half[TARGET][SOURCE];  // matrix @ source patch
-    #pragma unroll
-    for (int b = 0; b < SOURCE; ++b) {
-        T pixels[SOURCE];
-        const long long column = from.first_column + b;
-        const bool inside = x * from.step + column >= 0 && x * from.step + column < from.columns;
-        #pragma unroll
-        for (int a = 0; a < SOURCE; ++a) {
-            const long long row = from.first_row + a;
-            const bool meets = inside && y * from.step + row >= 0 && y * from.step + row < from.rows;
-            pixels[a] = meets ? source[row * from.to_row + column * from.to_column] : T(0);
-        }
-        #pragma unroll
-        for (int p = 0; p < TARGET; ++p) {
-            T sum = 0;
-            #pragma unroll
-            for (int a = 0; a < SOURCE; ++a) sum += matrix[p][a] * pixels[a];
-            half[p][b] = sum;
-        }
-    }
-    #pragma unroll
-    for (int p = 0; p < TARGET; ++p) {
-        #pragma unroll
-        for (int q = 0; q < TARGET; ++q) {
-            T sum = 0;
-            #pragma unroll
-            for (int b = 0; b < SOURCE; ++b) sum += half[p][b] * matrix[q][b];
-            if (y * to.step + p < to.rows && x * to.step + q < to.columns)
-                target[p * to.to_row + q * to.to_column] = sum;
-        }
-    }
+# nothing, for so many cycles of the clock
+HOLD = """
+extern "C" __global__ void NAME(long long cycles) {
+    const long long start = clock64();
+    while (clock64() - start < cycles) {}
 }
 """
-
-
-@cache
-def map_tiles(matrix: Matrix) -> str:
-    """The source with the numbers of a matrix in it, so that those that are 0 or 1 cost nothing."""
-    numbers = ", ".join("{" + ", ".join(f"T({value!r})" for value in row) + "}" for row in matrix)
-    return f"#define TARGET {len(matrix)}\n#define SOURCE {len(matrix[0])}\n" + MAP_TILES.replace(
-        "MATRIX", "{" + numbers + "}"
-    )

@@ -1,14 +1,14 @@
 """Fused kernels on a CUDA device: several passes over memory in one, and many small launches in one.
 
 The array decides: where `runs(x)` holds, a function here stands in for the NumPy formula that its docstring gives.
-Images come and go as (N, C, H, W), channels-last in memory; `cuda.py` has the sources.
+Images come and go as (N, C, H, W), channels-last in memory; `cuda.py` and `cuda_images.py` have the sources.
 """
 
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from . import cuda
+from . import cuda, cuda_images
 from .backend import Array, HostArray, array_module, host_array, is_device_array, load_module
 
 LEAST_STRIP = 64  # rows that one thread adds up
@@ -80,15 +80,20 @@ def shifted_relu(x: Array, bias: Any, shift: Any, overwrite: bool = False) -> Ar
 def shifted_relu_gradient(g: Array, out: Array, shift: Any) -> tuple[Array, Array]:
     """passed = g * (out > -shift), and passed.sum(all axes but 1)"""
     xp, g, out = array_module(g), _channels_last(g), _channels_last(out)
-    rows, columns = g.size // g.shape[-1], g.shape[-1]
-    strip = max(LEAST_STRIP, -(-rows // MOST_STRIPS))
-    strips = -(-rows // strip)
-    passed, sums = xp.empty_like(g), xp.empty((strips, columns), g.dtype)
+    blocks, size = _strips(g)
+    passed, sums = xp.empty_like(g), xp.empty((blocks[1], g.shape[-1]), g.dtype)
     several = hasattr(shift, "shape")
     shifts = (shift.reshape(-1), _number(0, g.dtype)) if several else (_number(0, "int64"), _number(shift, g.dtype))
-    size = _number(rows, "int64"), _number(columns, "int32"), _number(strip, "int32")
-    _launch(cuda.GATE, "gate", g.dtype, (*_blocks(columns), strips), g, out, *shifts, passed, sums, *size)
+    _launch(cuda.GATE, "gate", g.dtype, blocks, g, out, *shifts, passed, sums, *size)
     return _channels_first(passed), sums.sum(axis=0)
+
+
+def _strips(x: Array) -> tuple[tuple[int, int], tuple[Any, Any, Any]]:
+    """The blocks that go over the columns of x (..., columns) in strips, and rows, columns and rows of a strip."""
+    rows, columns = x.size // x.shape[-1], x.shape[-1]
+    strip = max(LEAST_STRIP, -(-rows // MOST_STRIPS))
+    size = _number(rows, "int64"), _number(columns, "int32"), _number(strip, "int32")
+    return (*_blocks(columns), -(-rows // strip)), size
 
 
 # -- weights of a given length
@@ -114,6 +119,39 @@ def scaled_rows_gradient(g: Array, w: Array, scale: Array, factor: float) -> tup
     return g_w, g_scale
 
 
+# -- normalisation by the statistics of a batch
+
+
+def batch_norm(
+    x: Array, weight: Array, bias: Array, eps: float, momentum: float, running: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """(x - mean) / sqrt(var + eps) * weight + bias over all axes but 1, and (mean, 1 / sqrt(var + eps));
+    for both running estimates: running += momentum * (now - running), of the unbiased variance"""
+    xp, last = array_module(x), _channels_last(x)
+    columns, (blocks, size) = x.shape[1], _strips(last)
+    moments, statistics = xp.empty((2, blocks[1], columns), x.dtype), xp.empty((2, columns), x.dtype)
+    _launch(cuda.STRIP_MOMENTS, "strip_moments", x.dtype, blocks, last, moments, *size)
+    numbers, strips = (_number(eps, x.dtype), _number(momentum, x.dtype)), _number(blocks[1], "int32")
+    arguments = moments, statistics, *numbers, *running, *size, strips
+    _launch(cuda.BATCH_STATISTICS, "batch_statistics", x.dtype, (columns,), *arguments)
+    out = xp.empty_like(last)
+    _elementwise(cuda.BATCH_NORM)(last, *statistics, weight, bias, out)
+    return _channels_first(out), statistics
+
+
+def batch_norm_gradient(g: Array, x: Array, weight: Array, statistics: Array) -> tuple[Array, Array, Array]:
+    """with normal = (x - mean) / sqrt(var + eps), and sums over all axes but 1:
+    (g - mean(g) - normal * mean(g * normal)) / sqrt(var + eps) * weight, sum(g * normal), and sum(g)"""
+    xp, g, x = array_module(g), _channels_last(g), _channels_last(x)
+    blocks, size = _strips(g)
+    sums = xp.empty((2, blocks[1], g.shape[-1]), g.dtype)
+    _launch(cuda.BATCH_NORM_SUMS, "batch_norm_sums", g.dtype, blocks, g, x, statistics, sums, *size)
+    total, along = sums.sum(axis=1)
+    g_x, rows = xp.empty_like(g), _number(g.size // g.shape[-1], g.dtype)
+    _elementwise(cuda.BATCH_NORM_GRADIENT)(g, x, *statistics, weight, total, along, rows, g_x)
+    return _channels_first(g_x), along, total
+
+
 # -- all parameters in one launch
 
 
@@ -133,17 +171,30 @@ def updates(*arrays: Array) -> bool:
     return runs(*arrays) and all(a.flags.c_contiguous for a in arrays)
 
 
-def sgd(due: Sequence[tuple[Array, Array, Array]], lr: float, momentum: float, decay: float) -> None:
-    """for each w, g, memory, all of one dtype: memory = momentum * memory + g + decay * w; w -= lr * memory"""
+Due = Sequence[tuple[Array, Array, Array]]  # for each parameter: itself, its gradient, what is remembered of it
+
+
+def _update(source: str, name: str, due: Due, *numbers: float) -> None:
     due = [(w, array_module(g).ascontiguousarray(g), memory) for w, g, memory in due]
     dtype = due[0][0].dtype
-    numbers = [_number(v, dtype) for v in (lr, decay, momentum)]
+    values = [_number(v, dtype) for v in numbers]
     for start in range(0, len(due), cuda.TABLE):
         rows, end = [], 0
         for w, g, memory in due[start : start + cuda.TABLE]:
             end += w.size
             rows.append((w.data.ptr, memory.data.ptr, g.data.ptr, end))
-        _launch(cuda.SGD, "sgd", dtype, _blocks(end), _table(rows), _number(len(rows), "int32"), *numbers)
+        _launch(source, name, dtype, _blocks(end), _table(rows), _number(len(rows), "int32"), *values)
+
+
+def sgd(due: Due, lr: float, momentum: float, decay: float) -> None:
+    """for each w, g, memory, all of one dtype: memory = momentum * memory + g + decay * w; w -= lr * memory"""
+    _update(cuda.SGD, "sgd", due, lr, decay, momentum)
+
+
+def rmsprop(due: Due, lr: float, alpha: float, eps: float, decay: float) -> None:
+    """for each w, g, memory, all of one dtype: g += decay * w; memory = alpha * memory + (1 - alpha) * g * g;
+    w -= lr * g / (sqrt(memory) + eps)"""
+    _update(cuda.RMSPROP, "rmsprop", due, lr, decay, alpha, 1 - alpha, eps)
 
 
 def unit_rows(weights: Sequence[Array]) -> None:
@@ -206,23 +257,23 @@ def _pool(kernel: cuda.Elementwise, size: tuple[int, int], images: Sequence[Arra
 
 def max_pool(x: Array, p: Pooling) -> Array:
     """the largest element of each window"""
-    return _pool(cuda.MAX_POOL, p.places, [x], *p.numbers(x.shape[1]))
+    return _pool(cuda_images.MAX_POOL, p.places, [x], *p.numbers(x.shape[1]))
 
 
 def max_pool_gradient(g: Array, x: Array, largest: Array, p: Pooling) -> Array:
     """g of each window to the first of its elements, in scan order, that is the largest"""
-    return _pool(cuda.MAX_POOL_GRADIENT, p.size, [g, x, largest], *p.numbers(x.shape[1]))
+    return _pool(cuda_images.MAX_POOL_GRADIENT, p.size, [g, x, largest], *p.numbers(x.shape[1]))
 
 
 def average_pool(x: Array, factor: float, p: Pooling) -> Array:
     """the sum of each window, times the factor"""
-    return _pool(cuda.AVERAGE_POOL, p.places, [x], _number(factor, x.dtype), *p.numbers(x.shape[1]))
+    return _pool(cuda_images.AVERAGE_POOL, p.places, [x], _number(factor, x.dtype), *p.numbers(x.shape[1]))
 
 
 def average_pool_gradient(g: Array, factor: float, p: Pooling) -> Array:
     """g of each window, times the factor, added to all of its elements"""
     numbers = p.numbers(g.shape[1])
-    return _pool(cuda.AVERAGE_POOL_GRADIENT, p.size, [g], _number(factor, g.dtype), *numbers)
+    return _pool(cuda_images.AVERAGE_POOL_GRADIENT, p.size, [g], _number(factor, g.dtype), *numbers)
 
 
 # -- tiles of images
@@ -274,4 +325,19 @@ def map_tiles(matrix: HostArray, source: Patches, target: Patches, tiles: tuple[
     sizes = [_number(v, "uint32") for v in (down, across, channels, threads)]
     arguments = source.array, target.array, source.struct(), target.struct(), *sizes
     name = f"map_tiles_{matrix.shape[1]}_to_{matrix.shape[0]}"
-    _launch(cuda.map_tiles(tuple(map(tuple, matrix.tolist()))), name, source.array.dtype, _blocks(threads), *arguments)
+    _launch(
+        cuda_images.map_tiles(tuple(map(tuple, matrix.tolist()))),
+        name,
+        source.array.dtype,
+        _blocks(threads),
+        *arguments,
+    )
+
+
+# -- measuring
+
+
+def hold(seconds: float, clock: int) -> None:
+    """Keep a device, whose clock has so many kHz, from what is ordered next: so the host gets ahead of it."""
+    cycles = _number(int(1e3 * clock * seconds), "int64")
+    _raw(cuda.HOLD, "hold", "float32")((1,), (1,), (cycles,))

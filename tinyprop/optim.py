@@ -9,7 +9,7 @@ from .nn.module import Module
 from .nn.normalization import NormProp
 from .tensor import Tensor
 
-BLOCK = 1 << 14  # elements that are updated together, so that what they need stays in the cache: one pass over memory
+BLOCK = 1 << 15  # elements that are updated together, so that what they need stays in the cache: one pass over memory
 
 
 class Optimizer:
@@ -77,6 +77,11 @@ def blocks(w: Array, *others: Array) -> Iterator[list[Array]]:
         yield [a[start : start + size] for a in flat]
 
 
+def in_one_launch(due: list[tuple[Array, Array, Array]]) -> bool:
+    """Whether parameters, given with their gradients and memory, are on a device that can update them all at once."""
+    return len({w.dtype for w, _, _ in due}) == 1 and all(device.updates(w, memory) for w, _, memory in due)
+
+
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum; weight decay is added to the gradient, as in PyTorch.
 
@@ -92,7 +97,7 @@ class SGD(Optimizer):
         self.momentum, self.weight_decay = momentum, weight_decay
 
     def update_all(self, due: list[tuple[Array, Array, Array]]) -> None:
-        if len({w.dtype for w, _, _ in due}) == 1 and all(device.updates(w, memory) for w, _, memory in due):
+        if in_one_launch(due):
             device.sgd(due, self.lr, self.momentum, self.weight_decay)
         else:
             super().update_all(due)
@@ -120,6 +125,12 @@ class RMSProp(Optimizer):
     ):
         super().__init__(params, lr, alpha=alpha, eps=eps, weight_decay=weight_decay)
         self.alpha, self.eps, self.weight_decay = alpha, eps, weight_decay
+
+    def update_all(self, due: list[tuple[Array, Array, Array]]) -> None:
+        if in_one_launch(due):
+            device.rmsprop(due, self.lr, self.alpha, self.eps, self.weight_decay)
+        else:
+            super().update_all(due)
 
     def update(self, w: Array, g: Array, memory: Array) -> None:
         if self.weight_decay:

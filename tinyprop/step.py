@@ -1,11 +1,13 @@
 """One step of training, and evaluation, on all cores."""
 
+import ctypes
 import math
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -24,13 +26,33 @@ Gradients = list[Array | None]  # one for each parameter; None for one that the 
 T = TypeVar("T")
 
 
+def keep_freed_memory() -> None:
+    """Let the C library keep the memory of freed arrays for the next ones, for all threads alike.
+
+    Otherwise it returns large blocks to the system and gets them back page by page, each filled with zeros: a tenth of
+    the time of a step. Only glibc, which Linux has, can be told so.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        trim_threshold, mmap_threshold, arena_max = -1, -3, -8  # as malloc.h numbers them
+        for setting, value in ((trim_threshold, 1 << 30), (mmap_threshold, 1 << 30), (arena_max, 1)):
+            mallopt(setting, value)
+
+
 class Workers:
     """Threads that share the parts of a batch, each with a BLAS of one thread.
 
     Where the parts do not depend on each other, this is faster than one thread that calls a BLAS of many.
     """
 
+    @staticmethod
+    @cache
+    def of(threads: int) -> "Workers":
+        """Always the same so many threads: to start them, and to find the BLAS, takes milliseconds."""
+        return Workers(threads)
+
     def __init__(self, threads: int):
+        keep_freed_memory()
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads, "tinyprop")
         self.blas = ThreadpoolController()
@@ -48,13 +70,18 @@ class Workers:
             return reduce(merge, runs)
 
 
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=Workers.of.cache_clear)  # a process inherits no threads
+
+
 class TrainingStep:
     """step(x, labels): forward, backward, update, and unit-length constraint; returns the mean loss, on the device.
 
     A NormProp network never looks across the batch, so the gradient of a batch is the sum of the gradients of its
-    parts. The parts run on `threads` threads (all cores if None), each with a BLAS of one thread, which is faster
-    than one thread that calls a BLAS of many. Networks that need the batch in one piece, as BatchNorm does, take one
-    thread, and so does a GPU.
+    parts. The parts of a convolutional network run on `threads` threads (all cores if None), each with a BLAS of one
+    thread, which is faster than one thread that calls a BLAS of many. Fully connected networks are the exception: a
+    few large products, which BLAS shares out best by itself. Networks that need the batch in one piece, as BatchNorm
+    does, take one thread, and so does a GPU.
 
     >>> net = tp.nn.build("C(4,3,1,1)-C(2,1,1,0)-P(8,8,0,avg)")
     >>> step = tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.1))
@@ -72,8 +99,10 @@ class TrainingStep:
         if threads < 1 or (threads > 1 and obstacles):
             rule = obstacles[0] if obstacles else "it is at least 1"
             raise ValueError(explain(f"threads={threads}", rule, "threads=1, or None to let it choose"))
+        keep_freed_memory()
         self.model, self.optimizer, self.threads = model, optimizer, threads
-        self.workers = Workers(threads) if threads > 1 else None
+        convolves = any(p.ndim == 4 for p in model.parameters())
+        self.workers = Workers.of(threads) if threads > 1 and convolves else None
 
     def __call__(self, x: Any, labels: Any) -> Array:
         x = _there(_array(x), self.optimizer.params[0].data)
@@ -136,7 +165,7 @@ def logits(model: Module, images: Array, threads: int | None = None) -> Array:
     def part(where: slice) -> list[Array]:
         return [model(Tensor(_there(images[where], home))).data]
 
-    workers = Workers(threads or os.cpu_count() or 1 if is_host_array(home) else 1)
+    workers = Workers.of(threads or os.cpu_count() or 1 if is_host_array(home) else 1)
     try:
         parts = workers.map(part, len(images), lambda a, b: a + b)
     finally:

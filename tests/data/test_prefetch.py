@@ -58,7 +58,7 @@ def test_a_device_without_pinned_memory_gets_plain_copies(monkeypatch):
     assert_same(got, expected(samples()))
 
 
-# The stand-in does everything as late as it may. So it shows what a fast machine hides.
+# The stand-in does everything as late as it may, and knows who waited for whom: it shows what a fast machine hides.
 
 
 def test_nothing_depends_on_luck():
@@ -67,8 +67,43 @@ def test_nothing_depends_on_luck():
     assert_same(got, expected(samples()))
 
 
-def test_a_step_that_does_not_wait_for_its_batch_is_caught(monkeypatch):
-    monkeypatch.setattr(prefetch.Slot, "images", lambda slot: slot.there[: slot.count])
-    with standin.installed():
-        got = seen("cupy", samples())
-    assert any((a[0] != b[0]).any() for a, b in zip(got, expected(samples()), strict=True))
+class Hasty(prefetch.Slot):
+    """Overwrites both halves of its memory without asking whether they are still read."""
+
+    def __init__(self, cupy, images, forgets):
+        super().__init__(cupy, images)
+        self.forgets = forgets
+
+    def upload(self, images, stream):
+        setattr(self, self.forgets, None)  # the event to wait for
+        super().upload(images, stream)
+
+
+class Late(prefetch.Slot):
+    """Waits for the upload that reads its memory, but only when it has written to it."""
+
+    def upload(self, images, stream):
+        self.host[: len(images)] = images
+        super().upload(images, stream)
+
+
+class Trusting(prefetch.Slot):
+    """Hands its images over whether they have arrived or not."""
+
+    def images(self):
+        return self.there[: self.count]
+
+
+@pytest.mark.parametrize(
+    ("slot", "complaint"),
+    [
+        (lambda *args: Hasty(*args, forgets="uploaded"), "a pinned buffer was refilled"),
+        (Late, "a pinned buffer was refilled"),
+        (lambda *args: Hasty(*args, forgets="used"), "overwritten on the device"),
+        (Trusting, "may not have arrived"),
+    ],
+)
+def test_whoever_does_not_wait_is_caught(slot, complaint, monkeypatch):
+    monkeypatch.setattr(prefetch, "Slot", slot)
+    with standin.installed(), pytest.raises(RuntimeError, match=complaint):
+        seen("cupy", samples())

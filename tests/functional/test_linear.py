@@ -19,7 +19,24 @@ def factors(draw):
     return [points(rng, shape, -3, 3) for shape in drawn.input_shapes], {}
 
 
-CASES = [Case("matmul", F.matmul, np.matmul, lambda torch, x, y: x @ y, factors())]
+@st.composite
+def layers(draw):
+    """x (..., in), weight (out, in) and bias (out,)."""
+    shape, units = draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=3)), draw(st.integers(1, 3))
+    rng = draw(rngs())
+    return [points(rng, s, -3, 3) for s in (shape, (units, shape[-1]), (units,))], {}
+
+
+CASES = [
+    Case("matmul", F.matmul, np.matmul, lambda torch, x, y: x @ y, factors()),
+    Case(
+        "linear",
+        F.linear,
+        lambda x, weight, bias: x @ weight.T + bias,
+        lambda torch, x, weight, bias: torch.nn.functional.linear(x, weight, bias),
+        layers(),
+    ),
+]
 
 test_values, test_gradients, test_dtypes, test_torch = battery(CASES)
 
@@ -75,3 +92,16 @@ def test_factors_that_do_not_fit_are_explained(backend, left, right):
 def test_stacks_that_do_not_broadcast_are_explained(backend):
     x, y = make(np.ones((2, 3, 4)), backend), make(np.ones((3, 4, 5)), backend)
     assert_explained(tp.ShapeError, lambda: x @ y, "(2, 3, 4)", "(3, 4, 5)")
+
+
+def test_the_gradient_of_weights_is_laid_out_as_they_are(backend, rng):
+    x, weight = (make(rng.standard_normal(s), backend, requires_grad=True) for s in ((4, 3), (2, 3)))
+    gradients = tp.grad(F.linear(x, weight).sum(), [x, weight])
+    assert all(g.data.flags.c_contiguous for g in gradients)
+
+
+@pytest.mark.parametrize(("x", "weight"), [((2, 3), (3, 2)), ((), (2, 3)), ((2, 3), (3,))])
+def test_weights_that_do_not_fit_are_explained(backend, x, weight):
+    x, weight = make(np.ones(x), backend), make(np.ones(weight), backend)
+    got = f"linear of x {x.shape} and weight {weight.shape}"
+    assert_explained(tp.ShapeError, lambda: F.linear(x, weight), got, "(out, in)", "in_features")

@@ -48,6 +48,31 @@ def test_batchnorm_refuses_a_batch_without_spread_but_only_that():
         nn.BatchNorm(3)(tp.tensor(np.ones((2, 4), np.float32)))
 
 
-def test_batchnorm_gradients_of_gradients(rng):
-    layer = nn.BatchNorm(2).to(dtype=np.float64)
-    tp.check_gradients(lambda x: F.tanh(layer(x)), rng.normal(size=(4, 2)), tolerance=1e-5)
+@pytest.mark.parametrize("shape", [(4, 2), (2, 2, 1, 3)])
+def test_batchnorm_gradients_of_gradients(backend, shape, rng):
+    layer = nn.BatchNorm(2).to(backend, np.float64)
+    x = tp.tensor(rng.normal(size=shape), backend=backend)
+    tp.check_gradients(lambda x: F.tanh(layer(x)), x, tolerance=1e-5)
+    tp.check_gradients(lambda w: _with(layer, w)(x), tp.tensor(rng.normal(size=2), backend=backend), tolerance=1e-5)
+
+
+def _with(layer, weight):
+    """The layer with another weight, as a function."""
+    other = nn.BatchNorm(layer.weight.size).to(layer.weight.backend, layer.weight.dtype)
+    other.weight = weight
+    return other
+
+
+def test_the_backends_agree(backend, rng):
+    """Outputs, all gradients and the running estimates, in training and after it."""
+    x, g = rng.normal(1, 2, size=(2, 6, 3, 4, 5)).astype(np.float32)
+    results = []
+    for place in ("numpy", backend):
+        layer = nn.BatchNorm(3).to(place)
+        leaf = tp.tensor(x.copy(), requires_grad=True, backend=place)
+        out = layer(leaf)
+        out.backward(tp.tensor(g.copy(), backend=place))
+        found = [out, leaf.grad, layer.weight.grad, layer.bias.grad, layer.running_mean, layer.running_var]
+        results.append([t.numpy() for t in [*found, layer.eval()(leaf)]])
+    for expected, got in zip(*results, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)

@@ -31,7 +31,7 @@ from .arithmetic import (
 )
 from .convolution import conv2d, exact_convolution
 from .fused import scaled_rows, shifted_relu
-from .linear import matmul
+from .linear import linear, matmul
 from .pooling import avg_pool2d, max_pool2d
 from .reductions import cross_entropy, log_softmax, logsumexp, max, mean, norm, softmax, sum, var
 from .shapes import broadcast_to, concatenate, index, pad, reshape, stack, take, to, transpose
@@ -40,8 +40,9 @@ announce(sys.modules[__name__])
 
 __all__ = [
     "abs", "add", "astype", "avg_pool2d", "broadcast_to", "clip", "compare", "concatenate", "conv2d", "cross_entropy",
-    "divide", "elu", "erf", "exact_convolution", "exp", "gelu", "hardtanh", "index", "leaky_relu", "log", "log_softmax",
-    "logsumexp", "matmul", "max", "max_pool2d", "maximum", "mean", "minimum", "multiply", "negative", "norm", "pad",
-    "power", "prelu", "relu", "reshape", "scaled_rows", "selu", "shifted_relu", "sigmoid", "silu", "sin", "softmax",
-    "softplus", "sqrt", "stack", "subtract", "sum", "take", "tanh", "to", "transpose", "var", "where",
+    "divide", "elu", "erf", "exact_convolution", "exp", "gelu", "hardtanh", "index", "leaky_relu", "linear", "log",
+    "log_softmax", "logsumexp", "matmul", "max", "max_pool2d", "maximum", "mean", "minimum", "multiply", "negative",
+    "norm", "pad", "power", "prelu", "relu", "reshape", "scaled_rows", "selu", "shifted_relu", "sigmoid", "silu",
+    "sin", "softmax", "softplus", "sqrt", "stack", "subtract", "sum", "take", "tanh", "to", "transpose", "var",
+    "where",
 ]  # fmt: skip

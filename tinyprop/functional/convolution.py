@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from ..autograd import Op
+from ..autograd import Op, is_recording
 from ..backend import Array, array_module, float32
 from ..errors import ShapeError
 from ..tensor import Operand, Tensor, as_tensor
@@ -38,7 +38,7 @@ def exact_convolution() -> Iterator[None]:
 
 
 def kernels(window: Window, image: Shape, kernel: Shape, dtype: Any, exact: bool) -> Any:
-    """The module that is fastest for this geometry. Each has convolve, image_gradient and kernel_gradient."""
+    """What is fastest for this geometry. Each has convolve, image_gradient and kernel_gradient."""
     if window.kernel == (1, 1):
         return pointwise
     if exact or dtype != float32 or window.stride != (1, 1) or window.kernel not in ((3, 3), (5, 5)):
@@ -47,25 +47,22 @@ def kernels(window: Window, image: Shape, kernel: Shape, dtype: Any, exact: bool
     channels, (rows, across) = min(kernel[:2]), window.output(image)
     filled = rows * across / (-(-rows // 4) * -(-across // 4) * 16)
     pays = channels >= (32 if window.kernel == (3, 3) else 16) and filled > 0.7 and image[0] * rows * across >= 96
-    return tiles if pays else columns
+    return tiles.Tiles(keep=is_recording()) if pays else columns
 
 
 class _Convolution(Op):
-    """What the three products share: a window, the shapes of an image and of the kernels, and who computes it."""
+    """What the three products share: a window, the shapes of an image and of the kernels, and who computes them."""
 
-    def __init__(self, window: Window, image: Shape, kernel: Shape, exact: bool):
-        self.geometry = window, image, kernel, exact
-        self.window, self.image, self.kernel, self.exact = self.geometry
-
-    def by(self, a: Array, b: Array) -> Any:
-        return kernels(self.window, self.image, self.kernel, array_module(a).result_type(a, b), self.exact)
+    def __init__(self, window: Window, image: Shape, kernel: Shape, by: Any):
+        self.geometry = window, image, kernel, by
+        self.window, self.image, self.kernel, self.by = self.geometry
 
 
 class Convolve(_Convolution):
     """x (N, C, H, W) and w (O, C, kh, kw) to (N, O, rows, columns)."""
 
     def forward(self, x: Array, w: Array) -> Array:
-        return self.by(x, w).convolve(x, w, self.window)
+        return self.by.convolve(x, w, self.window)
 
     def backward(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
         return lambda: ImageGradient(*self.geometry)(g, w), lambda: KernelGradient(*self.geometry)(x, g)
@@ -75,7 +72,7 @@ class ImageGradient(_Convolution):
     """The transpose of Convolve in x: g (N, O, rows, columns) and w to (N, C, H, W)."""
 
     def forward(self, g: Array, w: Array) -> Array:
-        return self.by(g, w).image_gradient(g, w, self.window, self.image)
+        return self.by.image_gradient(g, w, self.window, self.image)
 
     def backward(self, h: Tensor, g: Tensor, w: Tensor) -> Any:
         return lambda: Convolve(*self.geometry)(h, w), lambda: KernelGradient(*self.geometry)(h, g)
@@ -85,7 +82,7 @@ class KernelGradient(_Convolution):
     """The transpose of Convolve in w: x (N, C, H, W) and g to (O, C, kh, kw)."""
 
     def forward(self, x: Array, g: Array) -> Array:
-        return self.by(x, g).kernel_gradient(x, g, self.window, self.kernel)
+        return self.by.kernel_gradient(x, g, self.window, self.kernel)
 
     def backward(self, v: Tensor, x: Tensor, g: Tensor) -> Any:
         return lambda: ImageGradient(*self.geometry)(g, v), lambda: Convolve(*self.geometry)(x, v)
@@ -113,7 +110,10 @@ def conv2d(
         )
     window = Window.of(weight.shape[2:], stride, padding)
     window.output(x.shape)
-    out = Convolve(window, x.shape, weight.shape, _exact.get())(x, weight)
+    dtype = array_module(x.data).result_type(x.data, weight.data)
+    out = Convolve(window, x.shape, weight.shape, kernels(window, x.shape, weight.shape, dtype, _exact.get()))(
+        x, weight
+    )
     if bias is None:
         return out
     bias = as_tensor(bias, like=out)

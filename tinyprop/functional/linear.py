@@ -20,6 +20,34 @@ class Matmul(Op):
         return lambda: g @ _swapped(y), lambda: _swapped(x) @ g
 
 
+class Linear(Op):
+    """x (N, in) to (N, out) by weights (out, in). No gradient is laid out otherwise than what it belongs to."""
+
+    def forward(self, x: Array, w: Array) -> Array:
+        return x @ w.T
+
+    def backward(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
+        return lambda: Matmul()(g, w), lambda: Matmul()(_swapped(g), x)
+
+
+def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
+    """x (..., in) to (..., out): x @ weight.T + bias, as in PyTorch.
+
+    >>> F.linear([[1.0, 2.0]], [[3.0, 4.0]], [0.5])
+    tensor([[11.5]])
+    """
+    x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
+    if weight.ndim != 2 or not x.ndim or x.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"linear of x {x.shape} and weight {weight.shape}",
+            "x is (..., in), weight is (out, in)",
+            "check in_features of this layer against the one before",
+        )
+    rows = x.shape[:-1]
+    out = Linear()(x.reshape(prod(rows), x.shape[-1]), weight).reshape(*rows, weight.shape[0])
+    return out if bias is None else out + bias
+
+
 def _swapped(x: Tensor) -> Tensor:
     return transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 

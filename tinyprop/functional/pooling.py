@@ -7,7 +7,7 @@ Where a window hangs over the edge, slices end at the edge: nothing is padded.
 from typing import Any
 
 from .. import device
-from ..autograd import Op
+from ..autograd import Op, is_recording
 from ..backend import Array, array_module, float32
 from ..errors import ShapeError
 from ..tensor import Operand, Tensor, as_tensor
@@ -47,29 +47,35 @@ class Line:
             else:
                 out[pixels] += g[places]
 
-    def send_back(self, g: Array, x: Array, largest: Array, out: Array) -> None:
-        """Add g to the first of those elements in `out`, which is zero, where x is the largest of its window.
+    def mark(self, x: Array, which: Array) -> Array:
+        """The largest element of each window, and into `which` the number of the first that is as large."""
+        xp = array_module(x)
+        largest = xp.full(which.shape, _lowest(x), x.dtype)
+        for i, (places, _) in reversed([*enumerate(self.meetings)]):
+            which[places] = i  # in the end, the first that is not on the padding
+        for i, (places, pixels) in enumerate(self.meetings):
+            if i == 0:
+                largest[places] = x[pixels]
+                continue
+            larger = xp.multiply(x[pixels] > largest[places], i, dtype=which.dtype)
+            xp.maximum(which[places], larger, out=which[places])
+            xp.maximum(largest[places], x[pixels], out=largest[places])
+        return largest
 
-        What has been sent is taken from g, so that a tie is not served twice.
-        """
+    def send_back(self, g: Array, which: Array, out: Array) -> None:
+        """Add g to the marked element of each window in `out`, which is zero."""
         multiply = array_module(g).multiply
-        *meetings, (last_places, last_pixels) = self.meetings
-        for i, (places, pixels) in enumerate(meetings):
-            wins = x[pixels] == largest[places]
+        for i, (places, pixels) in enumerate(self.meetings):
             if i < self.stride:
-                part = multiply(g[places], wins, out=out[pixels])  # the first to come here
+                multiply(g[places], which[places] == i, out=out[pixels])  # the first to come here
             else:
-                part = g[places] * wins
-                out[pixels] += part
-            g[places] -= part
-        out[last_pixels] += g[last_places]
+                out[pixels] += g[places] * (which[places] == i)
 
-    def fetch(self, h: Array, x: Array, largest: Array) -> Array:
-        """From h the first of the elements where x is the largest of its window: the transpose of send_back."""
-        xp = array_module(h)
-        out = xp.zeros(largest.shape, h.dtype)
-        for places, pixels in reversed(self.meetings):  # the first overwrites the later
-            out[places] = xp.where(x[pixels] == largest[places], h[pixels], out[places])
+    def fetch(self, h: Array, which: Array) -> Array:
+        """The marked elements of h: the transpose of send_back."""
+        out = array_module(h).zeros(which.shape, h.dtype)
+        for i, (places, pixels) in enumerate(self.meetings):
+            out[places] += h[pixels] * (which[places] == i)
         return out
 
 
@@ -100,16 +106,29 @@ def _lowest(x: Array) -> float:
 class MaxPool(_Pool):
     """The largest element of each window."""
 
+    marks: tuple[Array, ...] = ()  # of each line, which element of each window is the largest
+
     def forward(self, x: Array) -> Array:
         if device.runs(x):
             return device.max_pool(x, self.pooling)
+        if is_recording():
+            return self.mark(x)
         return self.by_blocks(self.block, x.shape[1], self.window.output(x.shape), x)
 
-    def across(self, x: Array) -> Array:
-        return self.columns.reduce(array_module(x).maximum, x, _lowest(x))
-
     def block(self, out: Array, x: Array) -> None:
-        out[...] = self.rows.reduce(array_module(x).maximum, self.across(x), _lowest(x))
+        maximum, lowest = array_module(x).maximum, _lowest(x)
+        out[...] = self.rows.reduce(maximum, self.columns.reduce(maximum, x, lowest), lowest)
+
+    def mark(self, x: Array) -> Array:
+        """The same, and remember where it stood."""
+        (n, c, h, _), (rows, columns) = x.shape, self.window.output(x.shape)
+        number = "uint8" if max(self.window.kernel) < 256 else "uint32"
+        empty = array_module(x).empty
+        self.marks = tuple(channels_first(empty((n, height, columns, c), number)) for height in (h, rows))
+        return self.by_blocks(self.marked_block, c, (rows, columns), x, *self.marks)
+
+    def marked_block(self, out: Array, x: Array, in_columns: Array, in_rows: Array) -> None:
+        out[...] = self.rows.mark(self.columns.mark(x, in_columns), in_rows)
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
         return Scatter(self, x.data, out.data)(g)
@@ -125,14 +144,13 @@ class Scatter(Op):
         if device.runs(g, self.x):
             return device.max_pool_gradient(g, self.x, self.largest, self.pool.pooling)
         h, w = self.x.shape[2:]
-        return self.pool.by_blocks(self.block, g.shape[1], (h, w), g, self.x, self.largest)
+        return self.pool.by_blocks(self.block, g.shape[1], (h, w), g, *self.pool.marks)
 
-    def block(self, out: Array, g: Array, x: Array, largest: Array) -> None:
-        across = self.pool.across(x)
-        g_across = array_module(g).zeros_like(across)
-        self.pool.rows.send_back(g.copy(), across, largest, g_across)
+    def block(self, out: Array, g: Array, in_columns: Array, in_rows: Array) -> None:
+        across = array_module(g).zeros(in_columns.shape, g.dtype)
+        self.pool.rows.send_back(g, in_rows, across)
         out[...] = 0
-        self.pool.columns.send_back(g_across, x, across, out)
+        self.pool.columns.send_back(across, in_columns, out)
 
     def backward(self, h: Tensor) -> Any:
         return Gather(self.pool, self.x, self.largest)(h)
@@ -142,12 +160,13 @@ class Gather(Scatter):
     """Fetches from h what stands where the maximum of each window stood: the transpose of Scatter."""
 
     def forward(self, h: Array) -> Array:
+        if not self.pool.marks:  # a device has not needed them before
+            self.pool.mark(self.x)
         rows, columns = self.largest.shape[2:]
-        return self.pool.by_blocks(self.block, h.shape[1], (rows, columns), h, self.x, self.largest)
+        return self.pool.by_blocks(self.block, h.shape[1], (rows, columns), h, *self.pool.marks)
 
-    def block(self, out: Array, h: Array, x: Array, largest: Array) -> None:
-        across = self.pool.across(x)
-        out[...] = self.pool.rows.fetch(self.pool.columns.fetch(h, x, across), across, largest)
+    def block(self, out: Array, h: Array, in_columns: Array, in_rows: Array) -> None:
+        out[...] = self.pool.rows.fetch(self.pool.columns.fetch(h, in_columns), in_rows)
 
     def backward(self, g: Tensor) -> Any:
         return Scatter(self.pool, self.x, self.largest)(g)

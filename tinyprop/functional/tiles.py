@@ -11,6 +11,7 @@ one matrix product for each point. All steps are linear, so the gradients use th
 The price is rounding: about 5e-6 of the result in float32, where plain convolution has 3e-7.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import device
@@ -23,7 +24,7 @@ TILES = {3: (4, (0, 1, -1, 0.5, -2)), 5: (4, (0, 1, -1, 2, -2, 0.5, -0.5))}
 
 # So many tiles stay in the cache from the first step to the last, and BLAS libraries multiply small matrices without
 # copying them first: together this saves a third of the time.
-TILES_AT_ONCE = 32
+TILES_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -81,38 +82,43 @@ class _Grid:
         self.exact = (self.down * step, self.across * step) == (self.rows, self.columns)
         self.tiles = Window((tiling.size, tiling.size), (step, step), (0, 0))
 
-    def blocks(self, x: Array) -> list[slice]:
-        return blocks(x, self.down * self.across, TILES_AT_ONCE)
+    def blocks(self, x: Array) -> list[tuple[slice, slice]]:
+        """The batch in blocks: which images, and which of all tiles."""
+        each = self.down * self.across
+        return [(i, slice(i.start * each, i.stop * each)) for i in blocks(x, each, TILES_AT_ONCE)]
+
+    def values(self, x: Array) -> Array:
+        """An array (points, tiles, C), not filled yet, for the values of images x (N, ..., C)."""
+        return array_module(x).empty((self.tiling.size**2, x.shape[0] * self.down * self.across, x.shape[3]), x.dtype)
 
     def inside(self, padded: Array, h: int, w: int) -> Array:
         """The part of the padded image where the image is, or as much of it as the window reaches."""
         (ph, pw) = self.padding
         return padded[:, ph : ph + h, pw : pw + w]
 
-    def values_on_device(self, x: Array, matrix: Array, first: tuple[int, int]) -> Array:
-        """x (N, H, W, C) -> (tiles, points, C), from tiles that start at this pixel, by matrices (points, pixels)"""
-        n, c, size = x.shape[0], x.shape[3], self.tiling.size
-        values = array_module(x).empty((size**2, n * self.down * self.across, c), x.dtype)
+    def values_on_device(self, x: Array, matrix: Array, first: tuple[int, int], values: Array) -> None:
+        """x (N, H, W, C) -> values, from tiles that start at this pixel, by a matrix (points, pixels) along an axis"""
+        n, c = x.shape[0], x.shape[3]
         tiles = device.Patches.of_images(x, self.tiling.step, first)
-        points = device.Patches.of_values(values, self.down, self.across, size)
+        points = device.Patches.of_values(values, self.down, self.across, self.tiling.size)
         device.map_tiles(matrix, tiles, points, (n, self.down, self.across, c))
-        return _swapped(values)
 
-    def values_of_image(self, x: Array) -> Array:
-        """x (N, H, W, C) -> (tiles, points, C)"""
+    def read_image(self, x: Array, values: Array) -> None:
+        """x (N, H, W, C) -> (points, tiles, C), into `values`"""
         if device.runs(x):
-            return self.values_on_device(x, self.tiling.one_axis[0], (-self.padding[0], -self.padding[1]))
+            first = (-self.padding[0], -self.padding[1])
+            return self.values_on_device(x, self.tiling.one_axis[0], first, values)
         n, h, w, c = x.shape
         padded = array_module(x).zeros((n, self.height, self.width, c), x.dtype)
         inside = self.inside(padded, h, w)
         inside[...] = x[:, : inside.shape[1], : inside.shape[2]]
-        views = self.tiles.views(padded)  # (N, down, across, size, size, C)
-        return self.tiling.read @ views.reshape(-1, self.tiling.size**2, c)
+        pixels = self.tiles.views(padded).reshape(-1, self.tiling.size**2, c)  # (tiles, pixels, C)
+        array_module(x).matmul(self.tiling.read, pixels, out=_by_tile(values))
 
     def image_of_values(self, values: Array, h: int, w: int) -> Array:
-        """The transpose of values_of_image: (tiles, points, C) -> (N, H, W, C), or what the window reaches of it."""
+        """The transpose of read_image: (points, tiles, C) -> (N, H, W, C), or what the window reaches of it."""
         step, size, c = self.tiling.step, self.tiling.size, values.shape[2]
-        tiles = (self.tiling.read.T @ values).reshape(-1, self.down, self.across, size, size, c)
+        tiles = (self.tiling.read.T @ _by_tile(values)).reshape(-1, self.down, self.across, size, size, c)
         padded = array_module(values).zeros((tiles.shape[0], self.height, self.width, c), values.dtype)
         views = self.tiles.views(padded)
         for i in range(0, size, step):  # tiles overlap, but not these parts of them
@@ -121,10 +127,10 @@ class _Grid:
                 views[part] += tiles[part]
         return self.inside(padded, h, w)
 
-    def values_of_output(self, g: Array) -> Array:
-        """g (N, rows, columns, O) -> (tiles, points, O)"""
+    def read_output(self, g: Array, values: Array) -> None:
+        """g (N, rows, columns, O) -> (points, tiles, O), into `values`"""
         if device.runs(g):
-            return self.values_on_device(g, self.tiling.one_axis[2].T, (0, 0))
+            return self.values_on_device(g, self.tiling.one_axis[2].T, (0, 0), values)
         n, rows, columns, o = g.shape
         step = self.tiling.step
         if not self.exact:
@@ -132,17 +138,17 @@ class _Grid:
             whole[:, :rows, :columns] = g
             g = whole
         tiles = g.reshape(n, self.down, step, self.across, step, o).transpose(0, 1, 3, 2, 4, 5)
-        return self.tiling.write.T @ tiles.reshape(-1, step**2, o)
+        array_module(g).matmul(self.tiling.write.T, tiles.reshape(-1, step**2, o), out=_by_tile(values))
 
     def write_output(self, values: Array, out: Array) -> None:
-        """The transpose of values_of_output: (tiles, points, O) -> (N, rows, columns, O), into `out`"""
+        """The transpose of read_output: (points, tiles, O) -> (N, rows, columns, O), into `out`"""
         step, (n, rows, columns, o) = self.tiling.step, out.shape
         if device.runs(values):
-            points = device.Patches.of_values(_swapped(values), self.down, self.across, self.tiling.size)
+            points = device.Patches.of_values(values, self.down, self.across, self.tiling.size)
             tiles = device.Patches.of_images(out, step)
             device.map_tiles(self.tiling.one_axis[2], points, tiles, (n, self.down, self.across, o))
             return
-        tiles = (self.tiling.write @ values).reshape(n, self.down, self.across, step, step, o)
+        tiles = (self.tiling.write @ _by_tile(values)).reshape(n, self.down, self.across, step, step, o)
         tiles = tiles.transpose(0, 1, 3, 2, 4, 5)  # (N, down, step, across, step, O)
         if self.exact:
             out.reshape(tiles.shape)[...] = tiles
@@ -150,21 +156,23 @@ class _Grid:
             out[...] = tiles.reshape(n, self.down * step, self.across * step, o)[:, :rows, :columns]
 
 
-def _swapped(values: Array) -> Array:
-    """(tiles, points, channels) -> (points, tiles, channels) and back: transforms go by tile, products by point."""
+def _by_tile(values: Array) -> Array:
+    """(points, tiles, channels) -> (tiles, points, channels), a view: transforms go by tile, products by point."""
     return values.transpose(1, 0, 2)
 
 
 def _values_of_kernel(w: Array, tiling: Tiling) -> Array:
     """w (A, B, k, k) -> (points, A, B)"""
+    a, b, *_ = w.shape
+    xp = array_module(w)
+    values = xp.empty((tiling.size**2, a, b), w.dtype)
     if device.runs(w):
-        a, b, *_ = w.shape
-        values = array_module(w).empty((tiling.size**2, a, b), w.dtype)
         points = device.Patches.of_values(values, 1, 1, tiling.size)
         device.map_tiles(tiling.one_axis[1], device.Patches.of_kernels(w), points, (a, 1, 1, b))
         return values
-    flat = w.reshape(*w.shape[:2], -1).transpose(0, 2, 1)  # (A, k * k, B)
-    return _swapped(tiling.weigh @ array_module(w).ascontiguousarray(flat))
+    flat = xp.ascontiguousarray(w.reshape(a, b, -1).transpose(0, 2, 1))  # (A, k * k, B)
+    xp.matmul(tiling.weigh, flat, out=_by_tile(values))
+    return values
 
 
 def _kernel_of_values(values: Array, tiling: Tiling, k: int) -> Array:
@@ -175,51 +183,70 @@ def _kernel_of_values(values: Array, tiling: Tiling, k: int) -> Array:
         points = device.Patches.of_values(values, 1, 1, tiling.size)
         device.map_tiles(tiling.one_axis[1].T, points, device.Patches.of_kernels(out), (a, 1, 1, b))
         return out
-    kernels = tiling.weigh.T @ _swapped(values)  # (A, k * k, B)
+    kernels = tiling.weigh.T @ _by_tile(values)  # (A, k * k, B)
     return kernels.reshape(a, k, k, b).transpose(0, 3, 1, 2)
 
 
-def convolve(x: Array, w: Array, window: Window) -> Array:
-    tiling = _tiling(w.shape, x)
-    grid = _Grid(window, x.shape, tiling)
-    kernels = _values_of_kernel(w.transpose(1, 0, 2, 3), tiling)  # (points, C, O)
-    x = channels_last(x)
-    out = array_module(x).empty((x.shape[0], grid.rows, grid.columns, w.shape[0]), x.dtype)
-    for images in grid.blocks(x):
-        values = _swapped(grid.values_of_image(x[images])) @ kernels  # (points, tiles, O)
-        grid.write_output(_swapped(values), out[images])
-    return channels_first(out)
+class Tiles:
+    """The three products for one image and its kernels, which share the values that they have in common.
+
+    The values of the image are kept from `convolve` for `kernel_gradient` if there will be one, and those of the
+    output's gradient from `image_gradient`; both only for the very array that they were computed from.
+    """
+
+    def __init__(self, keep: bool):
+        self.keep = keep
+        self.of_image: tuple[Array, Array] | None = None
+        self.of_output: tuple[Array, Array] | None = None
+
+    def convolve(self, x: Array, w: Array, window: Window) -> Array:
+        tiling = _tiling(w.shape, x)
+        grid = _Grid(window, x.shape, tiling)
+        kernels = _values_of_kernel(w.transpose(1, 0, 2, 3), tiling)  # (points, C, O)
+        pixels = channels_last(x)
+        out = array_module(x).empty((x.shape[0], grid.rows, grid.columns, w.shape[0]), x.dtype)
+        if self.keep:
+            self.of_image = x, grid.values(pixels)
+        for images, tiles in grid.blocks(x):
+            values = self.of_image[1][:, tiles] if self.of_image else grid.values(pixels[images])
+            grid.read_image(pixels[images], values)
+            grid.write_output(values @ kernels, out[images])
+        return channels_first(out)
+
+    def image_gradient(self, g: Array, w: Array, window: Window, image: Shape) -> Array:
+        (kh, kw), (ph, pw) = window.kernel, window.padding
+        if device.runs(g) and ph < kh and pw < kw:  # tiles that overlap are better read than written
+            turned = Window(window.kernel, (1, 1), (kh - 1 - ph, kw - 1 - pw))
+            return Tiles(keep=False).convolve(g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), turned)
+        tiling = _tiling(w.shape, g)
+        grid = _Grid(window, image, tiling)
+        kernels = _values_of_kernel(w, tiling)  # (points, O, C)
+        outputs = channels_last(g)
+        values = grid.values(outputs)
+        self.of_output = g, values
+        n, c, h, width = image
+        out = array_module(g).zeros((n, h, width, c), g.dtype)
+        for images, tiles in grid.blocks(g):
+            grid.read_output(outputs[images], values[:, tiles])
+            reached = grid.image_of_values(values[:, tiles] @ kernels, h, width)
+            out[images, : reached.shape[1], : reached.shape[2]] = reached
+        return channels_first(out)
+
+    def kernel_gradient(self, x: Array, g: Array, window: Window, kernel: Shape) -> Array:
+        tiling = _tiling(kernel, x)
+        grid = _Grid(window, x.shape, tiling)
+        pixels = _values(self.of_image, x, grid, grid.read_image)  # (points, tiles, C)
+        outputs = _values(self.of_output, g, grid, grid.read_output)  # (points, tiles, O)
+        kernels = _kernel_of_values(pixels.transpose(0, 2, 1) @ outputs, tiling, kernel[3])  # (C, O, k, k)
+        return array_module(x).ascontiguousarray(kernels.transpose(1, 0, 2, 3))  # as the weights are
 
 
-def image_gradient(g: Array, w: Array, window: Window, image: Shape) -> Array:
-    (kh, kw), (ph, pw) = window.kernel, window.padding
-    if device.runs(g) and ph < kh and pw < kw:  # tiles that overlap are better read than written
-        turned = Window(window.kernel, (1, 1), (kh - 1 - ph, kw - 1 - pw))
-        return convolve(g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), turned)
-    tiling = _tiling(w.shape, g)
-    grid = _Grid(window, image, tiling)
-    kernels = _values_of_kernel(w, tiling)  # (points, O, C)
-    (n, c, h, width), g = image, channels_last(g)
-    out = array_module(g).zeros((n, h, width, c), g.dtype)
-    for images in grid.blocks(g):
-        values = _swapped(grid.values_of_output(g[images])) @ kernels  # (points, tiles, C)
-        reached = grid.image_of_values(_swapped(values), h, width)
-        out[images, : reached.shape[1], : reached.shape[2]] = reached
-    return channels_first(out)
-
-
-def kernel_gradient(x: Array, g: Array, window: Window, kernel: Shape) -> Array:
-    tiling = _tiling(kernel, x)
-    grid = _Grid(window, x.shape, tiling)
-    xp = array_module(x)
-    x, g = channels_last(x), channels_last(g)
-    total = part = None  # arrays (points, C, O): sums over short blocks also round less than one long sum
-    for images in grid.blocks(x):
-        pixels = grid.values_of_image(x[images]).transpose(1, 2, 0)  # (points, C, tiles)
-        outputs = _swapped(grid.values_of_output(g[images]))  # (points, tiles, O)
-        part = xp.matmul(pixels, outputs, out=part)
-        if total is None:
-            total, part = part, None
-        else:
-            total += part
-    return _kernel_of_values(total, tiling, kernel[3]).transpose(1, 0, 2, 3)
+def _values(known: tuple[Array, Array] | None, x: Array, grid: _Grid, read: Callable[[Array, Array], None]) -> Array:
+    """The values of images x (N, C, H, W): those known, if they are of x."""
+    if known and known[0] is x:
+        return known[1]
+    pixels = channels_last(x)
+    values = grid.values(pixels)
+    for images, tiles in grid.blocks(x):
+        read(pixels[images], values[:, tiles])
+    return values

@@ -1,5 +1,6 @@
 """Modules and layers, among them those of Normalization Propagation."""
 
+from .batchnorm import BatchNorm
 from .layers import (
     ELU,
     GELU,
@@ -22,7 +23,7 @@ from .layers import (
     Tanh,
 )
 from .module import Module, Sequential
-from .normalization import BatchNorm, NormPropConv2d, NormPropLinear
+from .normalization import NormPropConv2d, NormPropLinear
 from .signals import Signal, signals
 from .spec import NIN, build
 

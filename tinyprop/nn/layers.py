@@ -45,8 +45,7 @@ class Linear(Module):
         self.bias = parameter(0.0, out_features) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        out = x @ self.weight.T
-        return out if self.bias is None else out + self.bias
+        return F.linear(x, self.weight, self.bias)
 
 
 class Conv2d(Module):

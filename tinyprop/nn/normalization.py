@@ -1,10 +1,10 @@
-"""Layers that normalise: by the closed forms of Normalization Propagation, or by the statistics of a batch."""
+"""Layers that normalise by the closed forms of Normalization Propagation."""
 
 from typing import Any
 
 from .. import functional as F
 from .. import moments
-from ..errors import ShapeError, explain
+from ..errors import explain
 from ..tensor import Tensor
 from .layers import ACTIVATIONS, Size, glorot, kernel_shape, parameter
 from .module import Module
@@ -104,7 +104,7 @@ class NormPropLinear(NormProp):
         super().__init__(glorot(out_features, in_features), activation, gamma, mode)
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
-        return x @ weight.T
+        return F.linear(x, weight)
 
 
 class NormPropConv2d(NormProp):
@@ -130,44 +130,3 @@ class NormPropConv2d(NormProp):
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.conv2d(x, weight, None, self.stride, self.padding)
-
-
-class BatchNorm(Module):
-    """Normalise each feature (axis 1) over the batch, and over places if there are any: Ioffe and Szegedy (2015).
-
-    When training, by the statistics of the mini-batch; otherwise by a running estimate of them.
-    """
-
-    whole_batch = True
-
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
-        self.eps, self.momentum = eps, momentum
-        self.weight = parameter(1.0, num_features)
-        self.bias = parameter(0.0, num_features)
-        self.running_mean = parameter(0.0, num_features).detach()
-        self.running_var = parameter(1.0, num_features).detach()
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.ndim < 2 or x.shape[1] != self.weight.size:
-            raise ShapeError(
-                f"BatchNorm({self.weight.size}) of shape {x.shape}",
-                "axis 1 holds the features",
-                f"(N, {self.weight.size}) or (N, {self.weight.size}, H, W)",
-            )
-        shape = (-1, *[1] * (x.ndim - 2))  # (C,) -> (C, 1, 1)
-        if not self.training:
-            scale = self.weight / F.sqrt(self.running_var + self.eps)
-            return x * scale.reshape(shape) + (self.bias - self.running_mean * scale).reshape(shape)
-        axes = (0, *range(2, x.ndim))
-        count = x.size // x.shape[1]
-        if count < 2:
-            raise ShapeError(
-                f"BatchNorm of a batch of shape {x.shape}",
-                "one value per feature has no spread: its normalised value would be 0/0",
-                "a larger batch, or NormProp, which needs none",
-            )
-        mean, var = F.mean(x, axes), F.var(x, axes)
-        for running, now in ((self.running_mean, mean.data), (self.running_var, var.data * (count / (count - 1)))):
-            running.data += self.momentum * (now - running.data)
-        scale = self.weight / F.sqrt(var + self.eps)
-        return x * scale.reshape(shape) + (self.bias - mean * scale).reshape(shape)

@@ -4,9 +4,10 @@ import re
 from typing import Any
 
 from ..errors import explain
+from .batchnorm import BatchNorm
 from .layers import Activation, AvgPool2d, Conv2d, Flatten, MaxPool2d, PReLU
 from .module import Module, Sequential
-from .normalization import BatchNorm, NormPropConv2d
+from .normalization import NormPropConv2d
 
 NIN = (
     "C(192,5,1,2)-C(160,1,1,0)-P(3,2,1,max)-C(96,1,1,0)-C(192,5,1,2)-C(192,1,1,0)-P(3,2,1,avg)"

@@ -1,0 +1,72 @@
+"""Counted work is the work that is done: the stand-in for CuPy sees every matrix product and every kernel."""
+
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+from tests import standin
+from tinyprop import nn
+from tinyprop.bench.gpu import short
+from tinyprop.bench.work import REST, step_work, whole
+from tinyprop.step import TrainingStep
+
+IMAGES = (8, 3, 32, 32)
+WIDTH = 0.25  # wide enough for the convolutions to be done as in the full network
+
+
+def done(norm, monkeypatch):
+    """FLOPs and bytes of the matrix products of a step, and bytes of the arrays of every kernel, by name."""
+    seen = Counter()
+
+    def seen_product(multiply):
+        def product(a, b, **rest):
+            result = multiply(a, b, **rest)
+            seen["flops"] += 2 * result.size * a.shape[-1]
+            seen["bytes"] += a.nbytes + b.nbytes + result.nbytes
+            return result
+
+        return product
+
+    def seen_kernel(kernel, *arguments):
+        arrays = arguments[2] if isinstance(arguments[-1], tuple) else arguments
+        name = kernel.source[-1].removeprefix("tinyprop_").removesuffix("_float32")
+        seen[short(name)] += sum(a.nbytes for a in arrays if isinstance(a, standin.ndarray))
+
+    with standin.installed(kernels=True):
+        monkeypatch.setattr(standin.Kernel, "__call__", seen_kernel)
+        monkeypatch.setattr(standin.ndarray, "__matmul__", seen_product(standin.ndarray.__matmul__))
+        monkeypatch.setattr(sys.modules["cupy"], "matmul", seen_product(sys.modules["cupy"].matmul))
+        net = nn.build(nn.NIN, norm=norm, width=WIDTH)
+        step = TrainingStep(net, tp.optim.SGD(net.parameters(), 0.1))
+        step(np.ones(IMAGES, np.float32), np.zeros(8, int))
+    return net, seen
+
+
+@pytest.mark.parametrize("norm", ["normprop", "batch", "none"])
+def test_every_product_and_every_array_is_counted(norm, monkeypatch):
+    net, seen = done(norm, monkeypatch)
+    work = step_work(net, IMAGES)
+    products = [work[op] for op in ("Convolve", "ImageGradient", "KernelGradient")]
+    assert sum(w.flops for w in products) == seen["flops"]
+    copies = 2 * 4 * (8 * 3 * (32**2 + 2 * 36**2) + 8 * 32**2 * 75)  # to rows, for the first layer, there and back
+    assert sum(w.bytes for w in products) == seen["bytes"] + copies
+    kernels = {name: w for name, w in work.items() if name[0].islower() and name not in ("sgd", "unit_rows", REST)}
+    assert len(kernels) >= 5
+    for name, w in kernels.items():  # what is one number for each channel is not counted
+        assert w.bytes == pytest.approx(seen[name], rel=0.05), name
+
+
+def test_without_tiles_it_is_the_arithmetic_of_textbooks():
+    """Each weight meets each place of its window once forwards and twice backwards, but once in the first layer."""
+    net = nn.build("C(64,3,1,1)-P(2,2,0,max)-C(32,3,1,1)-C(10,1,1,0)-P(4,4,0,avg)")
+    forwards = [2 * 5 * places * weights for places, weights in [(64, 64 * 3 * 9), (16, 32 * 64 * 9), (16, 320)]]
+    work = step_work(net, (5, 3, 8, 8), exact=True)
+    products = sum(work[op].flops for op in ("Convolve", "ImageGradient", "KernelGradient"))
+    assert products == 3 * sum(forwards) - forwards[0]
+    assert (
+        whole(step_work(nn.build(nn.NIN), (50, 3, 32, 32))).flops
+        < 0.5 * whole(step_work(nn.build(nn.NIN), (50, 3, 32, 32), exact=True)).flops
+    )

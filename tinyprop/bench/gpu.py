@@ -1,0 +1,311 @@
+"""A training step on a CUDA device: how fast it is, how near to what the device can do, and where its time goes."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib import import_module
+from itertools import pairwise, repeat
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tqdm import tqdm
+
+from .. import __version__, device, nn, plots
+from ..autograd import Op
+from ..backend import load_module, manual_seed, new_generator, to_backend, use_backend
+from ..data import GlobalNormalizer, prefetched
+from ..optim import SGD
+from ..saving import write_whole
+from ..step import TrainingStep
+from .engines import LEARNING
+from .report import Table, megabytes, milliseconds
+from .work import REST, Work, step_work, whole
+
+NORMS = {"normprop": "NormProp", "batch": "BatchNorm"}
+BATCH = 50
+WARM_UP = 3  # steps: kernels are compiled, memory is taken from the device
+LONGEST_HOLD = 0.5  # seconds
+USUAL_CLOCK = 1_500_000  # kHz, if a device does not tell
+LEAST_SHARE = 0.01  # of the time of a step, for a line in the table
+
+# FP32 cores of a multiprocessor, by compute capability: Common/helper_cuda.h of https://github.com/NVIDIA/cuda-samples
+CORES = {
+    "50": 128, "52": 128, "53": 128, "60": 64, "61": 128, "62": 128, "70": 64, "72": 64, "75": 64, "80": 64, "86": 128,
+    "87": 128, "89": 128, "90": 128, "100": 128, "101": 128, "103": 128, "110": 128, "120": 128, "121": 128,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a device tells of itself, 0 if it does not; and what it can do at best, which is then unknown."""
+
+    name: str
+    capability: str  # as "75"
+    multiprocessors: int
+    clock: int  # kHz
+    memory_clock: int  # kHz
+    bus_width: int  # bits
+
+    @property
+    def peak_flops(self) -> float | None:
+        """A multiplication and an addition for each core and cycle.
+
+        >>> t4 = Device("T4", "75", 40, 1_590_000, 5_001_000, 256)
+        >>> f"{t4.peak_flops / 1e12:.1f} TFLOP/s, {t4.peak_bandwidth / 1e9:.0f} GB/s"
+        '8.1 TFLOP/s, 320 GB/s'
+        """
+        return 2e3 * self.clock * self.multiprocessors * CORES.get(self.capability, 0) or None
+
+    @property
+    def peak_bandwidth(self) -> float | None:
+        """Twice the width of the bus for each cycle: memory has a double data rate."""
+        return 2e3 * self.memory_clock * self.bus_width / 8 or None
+
+
+def this_device() -> Device:
+    cupy = load_module("cupy")
+    number = cupy.cuda.Device()
+    facts = number.attributes  # of CUDA 13 and later, the only place that tells clocks; a name may be missing
+    name = cupy.cuda.runtime.getDeviceProperties(number.id)["name"].decode()
+    told = [facts.get(k, 0) for k in ("MultiProcessorCount", "ClockRate", "MemoryClockRate", "GlobalMemoryBusWidth")]
+    return Device(name, number.compute_capability, *told)
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of one kernel, or of what else an op does, in the time of a step."""
+
+    calls: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """What was measured of the training step of a network."""
+
+    norm: str
+    batch: int
+    width: float
+    seconds: list[float]  # from the end of a step to the end of the next
+    host_seconds: list[float]  # that the host needs to order a step
+    shares: dict[str, Share]  # on the device alone, without the waiting for the host
+    work: dict[str, Work]
+    used: int  # bytes after the steps: weights, optimiser, data
+    held: int  # bytes that the memory pool has taken from the device: what the steps needed at most
+
+    @property
+    def median(self) -> float:
+        return median(self.seconds)
+
+
+@dataclass(frozen=True)
+class GpuResults:
+    device: Device
+    versions: dict[str, str]
+    steps: list[Step] = field(default_factory=list)
+
+
+class Clock:
+    """CUDA events at the beginning and end of pieces of work, which may be nested; the inner one's time is its own."""
+
+    def __init__(self) -> None:
+        self.cuda = load_module("cupy").cuda
+        self.names, self.calls = [REST], Counter[str]()
+        self.marks: list[tuple[Any, str]] = []  # an event, and what begins, or goes on, after it
+
+    def mark(self) -> None:
+        self.marks.append((self.cuda.get_current_stream().record(), self.names[-1]))
+
+    @contextmanager
+    def around(self, name: str) -> Iterator[None]:
+        self.calls[name] += 1
+        self.names.append(name)
+        self.mark()
+        yield
+        self.names.pop()
+        self.mark()
+
+    def shares(self) -> dict[str, Share]:
+        """Waits for the last event."""
+        self.marks[-1][0].synchronize()
+        seconds: Counter[str] = Counter()
+        for (start, name), (end, _) in pairwise(self.marks):
+            seconds[name] += self.cuda.get_elapsed_time(start, end) / 1e3
+        return {name: Share(self.calls[name], s) for name, s in seconds.most_common()}
+
+
+@contextmanager
+def watched(clock: Clock) -> Iterator[None]:
+    """Inside the block every op and every fused kernel runs under the clock, by its name."""
+    call, launch, elementwise = Op.__call__, device._launch, device._elementwise
+
+    def under(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        with clock.around(name):
+            return function(*arguments)
+
+    replaced: list[tuple[Any, str, Any, Any]] = [
+        (Op, "__call__", call, lambda op, *inputs: under(type(op).__name__, call, op, *inputs)),
+        (device, "_launch", launch, lambda source, name, *rest: under(short(name), launch, source, name, *rest)),
+        (device, "_elementwise", elementwise, lambda kernel: partial(under, kernel[0], elementwise(kernel))),
+    ]
+    for owner, name, _, new in replaced:
+        setattr(owner, name, new)
+    try:
+        yield
+    finally:
+        for owner, name, old, _ in replaced:
+            setattr(owner, name, old)
+
+
+def short(kernel: str) -> str:
+    """All transforms of tiles count as one kernel.
+
+    >>> short("map_tiles_8_to_4"), short("sgd")
+    ('map_tiles', 'sgd')
+    """
+    return kernel.partition("_tiles_")[0] + "_tiles" if "_tiles_" in kernel else kernel
+
+
+def run(steps: int = 50, width: float = 1.0, batch: int = BATCH, norms: tuple[str, ...] = tuple(NORMS)) -> GpuResults:
+    """Measure the training step of the paper's network on the device, with NormProp and with BatchNorm."""
+    cupy = load_module("cupy")
+    runtime = cupy.cuda.runtime
+    numbers = {"CUDA": runtime.runtimeGetVersion(), "driver of CUDA": runtime.driverGetVersion()}
+    versions = {"tinyprop": __version__, "CuPy": cupy.__version__}
+    versions |= {name: f"{v // 1000}.{v % 1000 // 10}" for name, v in numbers.items()}
+    results = GpuResults(this_device(), versions)
+    for norm in norms:
+        results.steps.append(measure(norm, width, batch, steps))
+    return results
+
+
+def measure(norm: str, width: float, batch: int, steps: int) -> Step:
+    cupy = load_module("cupy")
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    before = pool.used_bytes(), pool.total_bytes()
+    random = new_generator(1)
+    images, labels = random.integers(0, 256, (batch, 3, 32, 32), "uint8"), random.integers(0, 10, batch)
+    manual_seed(0)
+    with use_backend("cupy"):
+        net = nn.Sequential(GlobalNormalizer(images.shape[1:]).fit(images), *nn.build(nn.NIN, norm=norm, width=width))
+    step = TrainingStep(net, SGD(net.parameters(), **LEARNING))
+
+    stream, ends = cupy.cuda.get_current_stream(), []
+    batches = prefetched(repeat((images, labels), WARM_UP + steps), "cupy")  # as in training: uploads overlap
+    for x, y in tqdm(batches, desc=NORMS[norm], total=WARM_UP + steps, unit="step", disable=None, leave=False):
+        step(x, y)
+        ends.append(stream.record())
+    ends[-1].synchronize()
+    seconds = [cupy.cuda.get_elapsed_time(a, b) / 1e3 for a, b in pairwise(ends[WARM_UP - 1 :])]
+    used, held = pool.used_bytes() - before[0], pool.total_bytes() - before[1]
+
+    x, y = to_backend(images, "cupy"), to_backend(labels, "cupy")
+    profiler = import_module("cupyx.profiler")
+    host_seconds = profiler.benchmark(step, (x, y), n_repeat=min(10, steps), name=norm, n_warmup=1).cpu_times.tolist()
+    clock = Clock()
+    with watched(clock):
+        device.hold(min(LONGEST_HOLD, 4 * max(host_seconds)), this_device().clock or USUAL_CLOCK)
+        clock.mark()
+        step(x, y)
+        clock.mark()
+    work = step_work(net, images.shape)
+    return Step(norm, batch, width, seconds, host_seconds, clock.shares(), work, used, held)
+
+
+# -- tables and pictures
+
+
+def part(value: float, peak: float | None) -> str:
+    return "-" if peak is None else f"{value / peak:.0%}"
+
+
+def about(results: GpuResults) -> list[str]:
+    d = results.device
+    flops = "unknown" if d.peak_flops is None else f"{d.peak_flops / 1e12:.1f} TFLOP/s"
+    bandwidth = "unknown" if d.peak_bandwidth is None else f"{d.peak_bandwidth / 1e9:.0f} GB/s"
+    return [
+        f"{d.name}, compute capability {d.capability[:-1]}.{d.capability[-1]}, {d.multiprocessors} multiprocessors; "
+        f"peak in float32 {flops}, of its memory {bandwidth}",
+        ", ".join(f"{name} {version}" for name, version in results.versions.items()),
+    ]
+
+
+def tables(results: GpuResults) -> list[Table]:
+    return [step_table(results), *(share_table(step) for step in results.steps)]
+
+
+def step_table(results: GpuResults) -> Table:
+    d, rows = results.device, []
+    for s in results.steps:
+        work = whole(s.work)
+        flops, bandwidth = work.flops / s.median, work.bytes / s.median
+        spread = f"{milliseconds(min(s.seconds))}-{milliseconds(max(s.seconds))}"
+        speed = [milliseconds(s.median), spread, f"{s.batch / s.median:,.0f}", milliseconds(median(s.host_seconds))]
+        rates = [f"{flops / 1e12:.2f}", part(flops, d.peak_flops), f"{bandwidth / 1e9:.0f}"]
+        memory = [megabytes(s.used), megabytes(s.held)]
+        rows.append([NORMS[s.norm], *speed, *rates, part(bandwidth, d.peak_bandwidth), *memory])
+    header = ["network", "ms", "least-most", "images/s", "host ms", "TFLOP/s", "of peak", "GB/s", "of peak"]
+    first = results.steps[0]
+    note = (
+        f"The paper's network at width {first.width:g}, {first.batch} images, float32; median of {len(first.seconds)} "
+        "steps in a row, batches uploaded from pinned memory. If the host needs as long to order a step as the step "
+        "takes, the device waits for it. FLOPs and bytes are counted from the geometry of the network; what tiles "
+        "save of plain convolution is not counted. MB: used by weights, optimiser and data, and held by the memory "
+        "pool, which is what the steps needed at most."
+    )
+    return Table("A training step on the device", [*header, "MB used", "MB held"], rows, note)
+
+
+def share_table(step: Step) -> Table:
+    total = sum(share.seconds for share in step.shares.values())
+    rows, rest = [], 0.0
+    for name, share in step.shares.items():
+        if share.seconds < LEAST_SHARE * total or name == REST:
+            rest += share.seconds
+            continue
+        work, cells = step.work.get(name), ["-"] * 4
+        if work:
+            rates = work.flops / share.seconds / 1e12, work.bytes / share.seconds / 1e9
+            cells = [f"{work.flops / 1e9:.2f}", f"{work.bytes / 1e6:.0f}", f"{rates[0]:.2f}", f"{rates[1]:.0f}"]
+        rows.append([name, str(share.calls), milliseconds(share.seconds), f"{share.seconds / total:.0%}", *cells])
+    rows.append([REST, "-", milliseconds(rest), f"{rest / total:.0%}", *["-"] * 4])
+    header = ["kernel or op", "calls", "ms", "share", "GFLOP", "MB", "TFLOP/s", "GB/s"]
+    note = (
+        f"One step of {milliseconds(total)} ms by CUDA events around every op and fused kernel, ordered while the "
+        "device was held up, so that it never waited for the host. An op (in capitals) has what its fused kernels "
+        "leave: for convolutions, the matrix products."
+    )
+    return Table(f"Where the time of a {NORMS[step.norm]} step goes", header, rows, note)
+
+
+def as_markdown(results: GpuResults) -> str:
+    lines = "\n".join(f"- {line}" for line in about(results))
+    return f"# Benchmark on a device\n\n{lines}\n\n" + "\n".join(table.markdown() for table in tables(results))
+
+
+def write(results: GpuResults, out: Path) -> list[Path]:
+    """Everything that was measured as JSON, the tables as Markdown, and a roofline for each network."""
+    write_whole(out / "gpu.json", json.dumps(asdict(results), indent=1).encode())
+    write_whole(out / "gpu.md", as_markdown(results).encode())
+    paths = [out / "gpu.json", out / "gpu.md"]
+    d = results.device
+    for step in results.steps:
+        title = f"{NORMS[step.norm]} step on {d.name}"
+        figure = plots.roofline(title, d.peak_flops, d.peak_bandwidth, points(step))
+        paths += [plots.save(figure, out / f"roofline_{step.norm}.{kind}") for kind in ("png", "svg")]
+    return paths
+
+
+def points(step: Step) -> dict[str, tuple[float, float]]:
+    """FLOPs per byte, and FLOPs per second, of the whole step and of each kernel that matters."""
+    total = sum(share.seconds for share in step.shares.values())
+    parts = [("the whole step", whole(step.work), step.median)]
+    for name, share in step.shares.items():
+        if name in step.work and share.seconds >= LEAST_SHARE * total:
+            parts.append((name, step.work[name], share.seconds))
+    return {name: (work.flops / work.bytes, work.flops / seconds) for name, work, seconds in parts if work.flops}

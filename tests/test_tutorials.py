@@ -90,10 +90,10 @@ def test_a_lesson_prints_what_its_notebook_shows(lesson, tmp_path):
     if "on a GPU" in printed:  # where there is one, there are fewer ops to count
         return
     assert NUMBER.sub("#", printed).split() == NUMBER.sub("#", shown).split(), "make tutorials"
-    allowed = 0.3 if lesson.stem in TRAINED else 0.02
+    relative, absolute = (0.3, 0.25) if lesson.stem in TRAINED else (0.02, 0.05)
     for a, b in zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=True):
         x, y = float(a.replace(",", "")), float(b.replace(",", ""))
-        assert abs(x - y) <= 0.05 + allowed * max(abs(x), abs(y)), f"{a} printed, {b} shown: make tutorials"
+        assert abs(x - y) <= absolute + relative * max(abs(x), abs(y)), f"{a} printed, {b} shown: make tutorials"
     assert len(list(tmp_path.glob("runs/tutorials/*.png"))) == len(outputs(lesson)) - sum(
         output["output_type"] == "stream" for output in outputs(lesson)
     )

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint tutorials clean
 
 demo: .venv/installed
 	$(BIN)/tinyprop demo
@@ -14,6 +14,10 @@ lint: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+tutorials: .venv/installed  # execute the lessons, and write their notebooks
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[tutorials]'
+	$(BIN)/python tutorials/build.py
 
 .venv/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinyprop needs Python 3.11 or newer: make PYTHON=python3.11")'

@@ -59,6 +59,13 @@ class Op:
     `backward` names what it needs: inputs by their names in `forward`, and `out`, the result; only these are kept.
     A gradient that costs something is returned as a function, which is only called if somebody wants it. The
     engine undoes broadcasting and casts; parameters that have no gradient are attributes of the op.
+
+    >>> class Cube(tp.Op):
+    ...     def forward(self, x):
+    ...         return x**3
+    ...     def backward(self, g, x):
+    ...         return 3 * x**2 * g
+    >>> tp.check_gradients(lambda x: Cube()(x), tp.tensor([1.0, 2.0]))
     """
 
     hint = "check the shapes of the inputs"

@@ -220,6 +220,12 @@ def manual_seed(seed: int) -> None:
     """Start the generator of initial weights and dropout masks afresh.
 
     Random numbers are drawn on the host, so that a seed means the same on both backends.
+
+    >>> tp.manual_seed(0)
+    >>> first = tp.nn.Linear(3, 2).weight
+    >>> tp.manual_seed(0)
+    >>> bool((tp.nn.Linear(3, 2).weight.data == first.data).all())
+    True
     """
     global _generator
     _generator = new_generator(seed)

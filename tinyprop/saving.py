@@ -47,7 +47,14 @@ def save(path: str | Path, state: Mapping[str, Array]) -> None:
 
 
 def load(path: str | Path) -> dict[str, HostArray]:
-    """The arrays of a safetensors file, on the host."""
+    """The arrays of a safetensors file, on the host.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tp.save(f"{folder}/x.safetensors", {"x": tp.tensor([1.0, 2.0]).data})
+    ...     tp.load(f"{folder}/x.safetensors")
+    {'x': array([1., 2.], dtype=float32)}
+    """
     return decode(Path(path).read_bytes(), path)
 
 

@@ -73,7 +73,13 @@ class Tensor:
 
     @property
     def data(self) -> Array:
-        """The array itself, not a copy. It may be set to another array of the same shape."""
+        """The array itself, not a copy. It may be set to another array of the same shape.
+
+        >>> x = tp.tensor([1.0, 2.0])
+        >>> x.data *= 10
+        >>> x
+        tensor([10., 20.])
+        """
         return self._data
 
     @data.setter
@@ -88,38 +94,74 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The length of each axis.
+
+        >>> tp.tensor([[1.0, 2.0]]).shape
+        (1, 2)
+        """
         return self._data.shape
 
     @property
     def dtype(self) -> DType:
+        """The type of the elements.
+
+        >>> tp.tensor([1.0]).dtype
+        dtype('float32')
+        """
         return self._data.dtype
 
     @property
     def ndim(self) -> int:
+        """The number of axes.
+
+        >>> tp.tensor([[1.0, 2.0]]).ndim
+        2
+        """
         return self._data.ndim
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """The number of elements.
+
+        >>> tp.tensor([[1.0, 2.0]]).size
+        2
+        """
         return self._data.size
 
     @property
     def backend(self) -> str:
-        """Where the array lives: "numpy" or "cupy"."""
+        """Where the array lives: "numpy" or "cupy".
+
+        >>> tp.tensor([1.0], backend="numpy").backend
+        'numpy'
+        """
         return backend_of(self._data)
 
     def numpy(self) -> HostArray:
-        """The array on the host, without a copy if it is there already."""
+        """The array on the host, without a copy if it is there already.
+
+        >>> tp.tensor([1.0, 2.0]).numpy()
+        array([1., 2.], dtype=float32)
+        """
         return to_numpy(self._data)
 
     def item(self) -> Any:
-        """The only element as a Python number."""
+        """The only element as a Python number.
+
+        >>> tp.tensor([1.5]).item()
+        1.5
+        """
         if self.size != 1:
             raise ShapeError(f"item() of shape {self.shape}", "only one element is a number", "sum() first, or t[0]")
         return self._data.item()
 
     def detach(self) -> "Tensor":
-        """The same array without its history."""
+        """The same array without its history.
+
+        >>> x = tp.tensor([1.0], requires_grad=True)
+        >>> (2 * x).detach()
+        tensor([2.])
+        """
         return Tensor(self._data)
 
     def backward(
@@ -129,34 +171,78 @@ class Tensor:
 
         `grad` is the gradient with respect to this tensor itself, needed unless it has a single element.
         `create_graph` makes the gradients differentiable; `retain_graph` allows a second backward.
+
+        >>> x = tp.tensor([1.0, 2.0], requires_grad=True)
+        >>> (x * x).backward(tp.tensor([1.0, 10.0]))
+        >>> x.grad
+        tensor([ 2., 40.])
         """
         autograd.backward(self, grad, create_graph, retain_graph)
 
     def to(self, backend: str) -> "Tensor":
-        """The same values on another backend; the gradient finds its way back."""
+        """The same values on another backend; the gradient finds its way back.
+
+        >>> tp.tensor([1.0]).to("numpy").backend
+        'numpy'
+        """
         return functional.to(self, backend)
 
     def astype(self, dtype: Any) -> "Tensor":
+        """The same values as elements of another type.
+
+        >>> tp.tensor([1.0]).astype("float64")
+        tensor([1.], dtype=float64)
+        """
         return functional.astype(self, dtype)
 
     def sum(self, axis: Axes = None, keepdims: bool = False) -> "Tensor":
+        """The sum over all elements, or over some axes.
+
+        >>> tp.tensor([[1.0, 2.0], [3.0, 4.0]]).sum(axis=0)
+        tensor([4., 6.])
+        """
         return functional.sum(self, axis, keepdims)
 
     def mean(self, axis: Axes = None, keepdims: bool = False) -> "Tensor":
+        """The mean over all elements, or over some axes.
+
+        >>> tp.tensor([[1.0, 2.0], [3.0, 4.0]]).mean()
+        tensor(2.5)
+        """
         return functional.mean(self, axis, keepdims)
 
     def max(self, axis: Axes = None, keepdims: bool = False) -> "Tensor":
+        """The largest element, of all or over some axes.
+
+        >>> tp.tensor([[1.0, 2.0], [3.0, 4.0]]).max(axis=1, keepdims=True)
+        tensor([[2.],
+                [4.]])
+        """
         return functional.max(self, axis, keepdims)
 
     def reshape(self, *shape: Any) -> "Tensor":
+        """The same elements in another shape; one -1 is worked out.
+
+        >>> tp.tensor([1.0, 2.0, 3.0, 4.0]).reshape(2, -1).shape
+        (2, 2)
+        """
         return functional.reshape(self, shape[0] if len(shape) == 1 else shape)
 
     def transpose(self, *axes: Any) -> "Tensor":
+        """The axes in another order, reversed if none is given.
+
+        >>> tp.tensor([[[1.0, 2.0]]]).transpose(2, 0, 1).shape
+        (2, 1, 1)
+        """
         return functional.transpose(self, axes[0] if len(axes) == 1 else axes or None)
 
     @property
     def T(self) -> "Tensor":
-        """The axes in reverse order."""
+        """The axes in reverse order.
+
+        >>> tp.tensor([[1.0, 2.0]]).T.shape
+        (2, 1)
+        """
         return functional.transpose(self)
 
     __add__, __radd__ = _binary("add"), _swapped("add")

@@ -92,7 +92,13 @@ class Config:
 
 
 def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
-    """The paper's network with its data normalisation in front, for images like these (N, C, H, W)."""
+    """The paper's network with its data normalisation in front, for images like these (N, C, H, W).
+
+    >>> images = tp.data.load("shapes", split="test").images
+    >>> net = tp.train.network(tp.train.Config(width=0.1), images, classes=10)
+    >>> net(tp.tensor(images[:2])).shape
+    (2, 10)
+    """
     _, channels, height, width = images.shape
     spec = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")  # all that is left of the image
     gamma = "jacobian" if config.gamma is None else config.gamma
@@ -114,6 +120,11 @@ class Run:
     """A training in a folder: its config, log, checkpoints, final weights and curves.
 
     The order of the images, and which are flipped, follow from the seed and the number of the epoch alone.
+
+    >>> from pathlib import Path
+    >>> run = tp.train.Run(tp.train.Config(epochs=1, train_size=100), Path("runs/first"))
+    >>> len(run.train), run.epoch
+    (100, 0)
     """
 
     SAVE_SECONDS = 60.0  # between checkpoints within an epoch

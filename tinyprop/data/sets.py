@@ -78,7 +78,12 @@ NAMES = tuple(SOURCES)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Images (N, C, H, W) as bytes, their labels (N,) as int64, and the names of the classes."""
+    """Images (N, C, H, W) as bytes, their labels (N,) as int64, and the names of the classes.
+
+    >>> shapes = tp.data.load("shapes", split="test")
+    >>> shapes.first(3).images.shape, shapes.classes[shapes.labels[0]]
+    ((3, 3, 32, 32), 'square')
+    """
 
     name: str
     images: HostArray

@@ -13,7 +13,11 @@ SELU_SCALE = 1.0507009873554804934193349852946
 
 
 class ReLU(Op):
-    """max(x, 0)."""
+    """max(x, 0).
+
+    >>> F.relu([-1.0, 2.0])
+    tensor([0., 2.])
+    """
 
     def forward(self, x: Array) -> Array:
         return array_module(x).maximum(x, 0.0)
@@ -32,7 +36,11 @@ class PReLU(Op):
 
 
 class Tanh(Op):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    >>> F.tanh([0.0, 100.0])
+    tensor([0., 1.])
+    """
 
     def forward(self, x: Array) -> Array:
         return array_module(x).tanh(x)
@@ -42,7 +50,11 @@ class Tanh(Op):
 
 
 class Sigmoid(Op):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    >>> F.sigmoid([-1000.0, 0.0, 1000.0])
+    tensor([0. , 0.5, 1. ])
+    """
 
     def forward(self, x: Array) -> Array:
         xp = array_module(x)
@@ -53,7 +65,11 @@ class Sigmoid(Op):
 
 
 class Softplus(Op):
-    """log(1 + exp(x)), a smooth ReLU."""
+    """log(1 + exp(x)), a smooth ReLU.
+
+    >>> F.softplus([-1000.0, 1000.0])
+    tensor([   0., 1000.])
+    """
 
     def forward(self, x: Array) -> Array:
         return array_module(x).logaddexp(0.0, x)
@@ -63,7 +79,11 @@ class Softplus(Op):
 
 
 class HardTanh(Op):
-    """x held between -1 and 1."""
+    """x held between -1 and 1.
+
+    >>> F.hardtanh([-3.0, 0.5])
+    tensor([-1. ,  0.5])
+    """
 
     def forward(self, x: Array) -> Array:
         return array_module(x).clip(x, -1.0, 1.0)
@@ -76,7 +96,12 @@ relu, tanh, sigmoid, softplus, hardtanh = map(unary, (ReLU, Tanh, Sigmoid, Softp
 
 
 def prelu(x: Operand, a: Operand) -> Tensor:
-    """x where positive, a x elsewhere; `a` is learnable: a number, or one for each channel (axis 1)."""
+    """x where positive, a x elsewhere; `a` is learnable: a number, or one for each channel (axis 1).
+
+    >>> F.prelu([[-2.0, -2.0], [1.0, 1.0]], [0.25, 0.5])
+    tensor([[-0.5, -1. ],
+            [ 1. ,  1. ]])
+    """
     x = as_tensor(x)
     if x.ndim > 2 and not isinstance(a, (int, float)):
         a = as_tensor(a, like=x)
@@ -85,28 +110,48 @@ def prelu(x: Operand, a: Operand) -> Tensor:
 
 
 def leaky_relu(x: Operand, a: float = 0.01) -> Tensor:
-    """x where positive, a x elsewhere, with a fixed slope a."""
+    """x where positive, a x elsewhere, with a fixed slope a.
+
+    >>> F.leaky_relu([-2.0, 2.0], a=0.1)
+    tensor([-0.2,  2. ])
+    """
     return PReLU()(x, a)
 
 
 def elu(x: Operand, alpha: float = 1.0) -> Tensor:
-    """x where positive, alpha (exp(x) - 1) elsewhere."""
+    """x where positive, alpha (exp(x) - 1) elsewhere.
+
+    >>> F.elu([-1000.0, 2.0])
+    tensor([-1.,  2.])
+    """
     x = as_tensor(x)
     return where(x > 0, x, alpha * expm1(clip(x, None, 0.0)))
 
 
 def selu(x: Operand) -> Tensor:
-    """The scaled ELU whose output has mean 0 and variance 1 for N(0, 1) input."""
+    """The scaled ELU whose output has mean 0 and variance 1 for N(0, 1) input.
+
+    >>> F.selu([0.0, 1.0])
+    tensor([0.      , 1.050701])
+    """
     return SELU_SCALE * elu(x, SELU_ALPHA)
 
 
 def gelu(x: Operand) -> Tensor:
-    """x Phi(x), with Phi the distribution function of N(0, 1)."""
+    """x Phi(x), with Phi the distribution function of N(0, 1).
+
+    >>> F.gelu([0.0, 100.0])
+    tensor([  0., 100.])
+    """
     x = as_tensor(x)
     return 0.5 * x * (1.0 + erf(x * math.sqrt(0.5)))
 
 
 def silu(x: Operand) -> Tensor:
-    """x sigmoid(x)."""
+    """x sigmoid(x).
+
+    >>> F.silu([0.0, 100.0])
+    tensor([  0., 100.])
+    """
     x = as_tensor(x)
     return x * sigmoid(x)

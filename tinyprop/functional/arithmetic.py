@@ -14,6 +14,12 @@ class Elementwise(Op):
 
 
 class Add(Elementwise):
+    """x + y, element by element.
+
+    >>> F.add([1.0, 2.0], 10.0)
+    tensor([11., 12.])
+    """
+
     def forward(self, x: Array, y: Array) -> Array:
         return x + y
 
@@ -22,6 +28,12 @@ class Add(Elementwise):
 
 
 class Subtract(Elementwise):
+    """x - y, element by element.
+
+    >>> F.subtract([1.0, 2.0], 10.0)
+    tensor([-9., -8.])
+    """
+
     def forward(self, x: Array, y: Array) -> Array:
         return x - y
 
@@ -30,6 +42,13 @@ class Subtract(Elementwise):
 
 
 class Multiply(Elementwise):
+    """x * y, element by element.
+
+    >>> F.multiply([1.0, 2.0], [[1.0], [10.0]])
+    tensor([[ 1.,  2.],
+            [10., 20.]])
+    """
+
     def forward(self, x: Array, y: Array) -> Array:
         return x * y
 
@@ -38,6 +57,12 @@ class Multiply(Elementwise):
 
 
 class Divide(Elementwise):
+    """x / y, element by element.
+
+    >>> F.divide([1.0, 2.0], 4.0)
+    tensor([0.25, 0.5 ])
+    """
+
     def forward(self, x: Array, y: Array) -> Array:
         return x / y
 
@@ -46,6 +71,12 @@ class Divide(Elementwise):
 
 
 class Power(Elementwise):
+    """x**y, element by element.
+
+    >>> F.power([1.0, 2.0, 3.0], 2)
+    tensor([1., 4., 9.])
+    """
+
     def forward(self, x: Array, y: Array) -> Array:
         return x**y
 
@@ -64,6 +95,12 @@ class Power(Elementwise):
 
 
 class Negative(Elementwise):
+    """-x.
+
+    >>> F.negative([1.0, -2.0])
+    tensor([-1.,  2.])
+    """
+
     def forward(self, x: Array) -> Array:
         return -x
 
@@ -72,7 +109,11 @@ class Negative(Elementwise):
 
 
 class Exp(Elementwise):
-    """e to the power of each element."""
+    """e to the power of each element.
+
+    >>> F.exp([0.0, -1000.0])
+    tensor([1., 0.])
+    """
 
     def forward(self, x: Array) -> Array:
         return array_module(x).exp(x)
@@ -92,7 +133,11 @@ class Expm1(Elementwise):
 
 
 class Log(Elementwise):
-    """The natural logarithm."""
+    """The natural logarithm.
+
+    >>> F.log([1.0])
+    tensor([0.])
+    """
 
     def forward(self, x: Array) -> Array:
         return array_module(x).log(x)
@@ -102,7 +147,11 @@ class Log(Elementwise):
 
 
 class Sqrt(Elementwise):
-    """The square root; its slope at 0 is infinite."""
+    """The square root; its slope at 0 is infinite.
+
+    >>> F.sqrt([4.0, 9.0])
+    tensor([2., 3.])
+    """
 
     def forward(self, x: Array) -> Array:
         return array_module(x).sqrt(x)
@@ -112,7 +161,11 @@ class Sqrt(Elementwise):
 
 
 class Sin(Elementwise):
-    """The sine of each element, in radians."""
+    """The sine of each element, in radians.
+
+    >>> F.sin([0.0])
+    tensor([0.])
+    """
 
     def forward(self, x: Array) -> Array:
         return array_module(x).sin(x)
@@ -122,7 +175,11 @@ class Sin(Elementwise):
 
 
 class Erf(Elementwise):
-    """The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+    """The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x.
+
+    >>> F.erf([0.0, 10.0])
+    tensor([0., 1.])
+    """
 
     def forward(self, x: Array) -> Array:
         return erf_of_array(x)
@@ -132,7 +189,11 @@ class Erf(Elementwise):
 
 
 class Abs(Elementwise):
-    """The absolute value; its slope at 0 is taken as 0."""
+    """The absolute value; its slope at 0 is taken as 0.
+
+    >>> F.abs([-1.5, 2.0])
+    tensor([1.5, 2. ])
+    """
 
     def forward(self, x: Array) -> Array:
         return array_module(x).abs(x)
@@ -142,7 +203,11 @@ class Abs(Elementwise):
 
 
 class Maximum(Elementwise):
-    """The larger of two, element by element; where both are equal, each gets half of the gradient."""
+    """The larger of two, element by element; where both are equal, each gets half of the gradient.
+
+    >>> F.maximum([1.0, 5.0], 3.0)
+    tensor([3., 5.])
+    """
 
     def forward(self, x: Array, y: Array) -> Array:
         return array_module(x, y).maximum(x, y)
@@ -153,7 +218,11 @@ class Maximum(Elementwise):
 
 
 class Minimum(Maximum):
-    """The smaller of two, element by element; where both are equal, each gets half of the gradient."""
+    """The smaller of two, element by element; where both are equal, each gets half of the gradient.
+
+    >>> F.minimum([1.0, 5.0], 3.0)
+    tensor([1., 3.])
+    """
 
     def forward(self, x: Array, y: Array) -> Array:
         return array_module(x, y).minimum(x, y)
@@ -218,12 +287,20 @@ def clip(x: Operand, low: float | None = None, high: float | None = None) -> Ten
 
 
 def astype(x: Operand, dtype: Any) -> Tensor:
-    """x with elements of another type; the gradient comes back in the old one. Integers and bools have none."""
+    """x with elements of another type; the gradient comes back in the old one. Integers and bools have none.
+
+    >>> F.astype([1.5, 2.0], "float64")
+    tensor([1.5, 2. ], dtype=float64)
+    """
     out = AsType(dtype)(x)
     return out if out.dtype.kind == "f" else out.detach()
 
 
 def compare(name: str, x: Operand, y: Operand) -> Tensor:
-    """NumPy's comparison of that name, as a tensor of bool without a gradient."""
+    """NumPy's comparison of that name, as a tensor of bool without a gradient.
+
+    >>> F.compare("less", [1.0, 5.0], 3.0)
+    tensor([ True, False], dtype=bool)
+    """
     arrays = fit_together(name, [v.data if isinstance(v, Tensor) else v for v in (x, y)])
     return Tensor(as_array(getattr(array_module(*arrays), name)(*arrays)))

@@ -77,7 +77,11 @@ class Norm(Reduction):
 
 
 def sum(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The sum over all elements, or over some axes."""
+    """The sum over all elements, or over some axes.
+
+    >>> F.sum([[1.0, 2.0], [3.0, 4.0]], axis=1)
+    tensor([3., 7.])
+    """
     return Sum(axis, keepdims)(x)
 
 
@@ -93,7 +97,11 @@ def mean(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
-    """The variance: the sum of squared deviations from the mean, divided by their number less ddof."""
+    """The variance: the sum of squared deviations from the mean, divided by their number less ddof.
+
+    >>> F.var([1.0, 2.0, 3.0, 4.0])
+    tensor(1.25)
+    """
     x = as_tensor(x)
     deviation = x - mean(x, axis, keepdims=True)
     total = sum(deviation * deviation, axis, keepdims)
@@ -107,22 +115,38 @@ def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
 
 
 def max(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The largest element, of all or over some axes; equal ones share the gradient."""
+    """The largest element, of all or over some axes; equal ones share the gradient.
+
+    >>> F.max([[1.0, 5.0], [3.0, 2.0]], axis=0)
+    tensor([3., 5.])
+    """
     return Max(axis, keepdims)(x)
 
 
 def norm(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The Euclidean length; its gradient at 0 is taken as 0."""
+    """The Euclidean length; its gradient at 0 is taken as 0.
+
+    >>> F.norm([3.0, 4.0])
+    tensor(5.)
+    """
     return Norm(axis, keepdims)(x)
 
 
 def logsumexp(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))), without overflow."""
+    """log(sum(exp(x))), without overflow.
+
+    >>> F.logsumexp([1000.0, 1000.0])
+    tensor(1000.6932)
+    """
     return LogSumExp(axis, keepdims)(x)
 
 
 def log_softmax(x: Operand, axis: int = -1) -> Tensor:
-    """The logarithm of softmax(x), without overflow."""
+    """The logarithm of softmax(x), without overflow.
+
+    >>> F.log_softmax([0.0, 1000.0])
+    tensor([-1000.,     0.])
+    """
     x = as_tensor(x)
     x = x - max(x.detach(), axis, keepdims=True)  # a constant shift changes nothing, and keeps the small digits
     return x - logsumexp(x, axis, keepdims=True)

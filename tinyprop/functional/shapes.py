@@ -158,12 +158,22 @@ def reshape(x: Operand, shape: int | Sequence[int]) -> Tensor:
 
 
 def transpose(x: Operand, axes: Sequence[int] | None = None) -> Tensor:
-    """The axes in another order, reversed if none is given."""
+    """The axes in another order, reversed if none is given.
+
+    >>> F.transpose([[1.0, 2.0]])
+    tensor([[1.],
+            [2.]])
+    """
     return Transpose(None if axes is None else tuple(axes))(x)
 
 
 def broadcast_to(x: Operand, shape: Sequence[int]) -> Tensor:
-    """x repeated along axes of length 1, and new ones in front, to fill a shape."""
+    """x repeated along axes of length 1, and new ones in front, to fill a shape.
+
+    >>> F.broadcast_to([1.0, 2.0], (2, 2))
+    tensor([[1., 2.],
+            [1., 2.]])
+    """
     return BroadcastTo(tuple(shape))(x)
 
 
@@ -181,14 +191,23 @@ def pad(x: Operand, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Te
 
 
 def concatenate(xs: Sequence[Operand], axis: int = 0) -> Tensor:
-    """The tensors joined along an axis they have."""
+    """The tensors joined along an axis they have.
+
+    >>> F.concatenate([[1.0], [2.0, 3.0]])
+    tensor([1., 2., 3.])
+    """
     if not xs:
         raise ShapeError("concatenate([])", "there must be at least one tensor to join", "a list of tensors")
     return Concatenate(axis)(*xs)
 
 
 def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
-    """The tensors, all of one shape, joined along a new axis."""
+    """The tensors, all of one shape, joined along a new axis.
+
+    >>> F.stack([[1.0, 2.0], [3.0, 4.0]], axis=1)
+    tensor([[1., 3.],
+            [2., 4.]])
+    """
     first = next((x for x in xs if isinstance(x, Tensor)), None)
     tensors = [as_tensor(x, like=first) for x in xs]
     shapes = [x.shape for x in tensors]
@@ -199,7 +218,11 @@ def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
 
 
 def index(x: Operand, where: Any) -> Tensor:
-    """x[where]; an index may be or hold slices, integers, None, Ellipsis, and arrays of integers or bools."""
+    """x[where]; an index may be or hold slices, integers, None, Ellipsis, and arrays of integers or bools.
+
+    >>> F.index([1.0, 2.0, 3.0], slice(1, None))
+    tensor([2., 3.])
+    """
     x = as_tensor(x)
     if isinstance(where, tuple):
         return Index(tuple(_index_part(part, x.data) for part in where))(x)
@@ -237,5 +260,9 @@ def _counted(axis: int, ndim: int, got: str) -> int:
 
 
 def to(x: Tensor, backend: str) -> Tensor:
-    """x on another backend; see Tensor.to."""
+    """x on another backend; see Tensor.to.
+
+    >>> F.to(tp.tensor([1.0]), "numpy").backend
+    'numpy'
+    """
     return To(backend)(x)

@@ -87,6 +87,10 @@ class BatchNorm(Module):
     """Normalise each feature (axis 1) over the batch, and over places if there are any: Ioffe and Szegedy (2015).
 
     When training, by the statistics of the mini-batch; otherwise by a running estimate of them.
+
+    >>> tp.nn.BatchNorm(1, eps=0.0)(tp.tensor([[1.0], [3.0]]))
+    tensor([[-1.],
+            [ 1.]], requires_grad=True)
     """
 
     whole_batch = True

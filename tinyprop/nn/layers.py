@@ -49,7 +49,11 @@ class Linear(Module):
 
 
 class Conv2d(Module):
-    """x (N, in_channels, H, W) convolved with kernels: see `tp.functional.conv2d`."""
+    """x (N, in_channels, H, W) convolved with kernels: see `tp.functional.conv2d`.
+
+    >>> tp.nn.Conv2d(3, 8, kernel_size=5, padding=2)(tp.tensor([[[[1.0] * 6] * 6] * 3])).shape
+    (1, 8, 6, 6)
+    """
 
     def __init__(
         self,
@@ -69,7 +73,11 @@ class Conv2d(Module):
 
 
 class MaxPool2d(Module):
-    """The largest element of each window."""
+    """The largest element of each window.
+
+    >>> tp.nn.MaxPool2d(2)(tp.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])).item()
+    4.0
+    """
 
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0):
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
@@ -79,7 +87,11 @@ class MaxPool2d(Module):
 
 
 class AvgPool2d(Module):
-    """The mean of each window."""
+    """The mean of each window.
+
+    >>> tp.nn.AvgPool2d(2)(tp.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])).item()
+    2.5
+    """
 
     def __init__(
         self, kernel_size: Size, stride: Size | None = None, padding: Size = 0, count_include_pad: bool = True
@@ -92,14 +104,22 @@ class AvgPool2d(Module):
 
 
 class Flatten(Module):
-    """(N, ...) to (N, everything else)."""
+    """(N, ...) to (N, everything else).
+
+    >>> tp.nn.Flatten()(tp.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
+    tensor([[1., 2., 3., 4.]])
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], math.prod(x.shape[1:]))
 
 
 class Dropout(Module):
-    """When training, each element is 0 with probability p, and the others are scaled by 1 / (1 - p)."""
+    """When training, each element is 0 with probability p, and the others are scaled by 1 / (1 - p).
+
+    >>> tp.nn.Dropout(0.5).eval()(tp.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    """
 
     whole_batch = True  # the masks come from one generator, in order
 
@@ -162,7 +182,11 @@ ELU, SELU, GELU, SiLU, Hardtanh, Identity = (
 
 
 class PReLU(Module):
-    """x where positive, a x elsewhere, with learnable slopes: one, or one for each channel."""
+    """x where positive, a x elsewhere, with learnable slopes: one, or one for each channel.
+
+    >>> tp.nn.PReLU()(tp.tensor([-1.0, 2.0]))
+    tensor([-0.25,  2.  ], requires_grad=True)
+    """
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25):
         self.a = parameter(init, num_parameters)

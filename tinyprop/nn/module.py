@@ -22,6 +22,14 @@ class Module:
     whole_batch = False  # whether a training batch must stay in one piece: its samples depend on each other
 
     def forward(self, x: Tensor) -> Tensor:
+        """The output for an input: what a layer or network is; called by module(x).
+
+        >>> class Double(tp.nn.Module):
+        ...     def forward(self, x):
+        ...         return 2 * x
+        >>> Double()(tp.tensor([1.0, 2.0]))
+        tensor([2., 4.])
+        """
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -45,12 +53,21 @@ class Module:
                 yield f"{name}.{inner}", value
 
     def named_children(self) -> Iterator[tuple[str, "Module"]]:
+        """The modules that are attributes of this one, by name.
+
+        >>> [name for name, _ in tp.nn.Sequential(tp.nn.Flatten(), tp.nn.Linear(3, 2)).named_children()]
+        ['0', '1']
+        """
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
 
     def modules(self) -> Iterator["Module"]:
-        """This module and all modules inside it."""
+        """This module and all modules inside it.
+
+        >>> [type(m).__name__ for m in tp.nn.Sequential(tp.nn.Flatten(), tp.nn.Linear(3, 2)).modules()]
+        ['Sequential', 'Flatten', 'Linear']
+        """
         yield self
         for _, child in self.named_children():
             yield from child.modules()
@@ -60,17 +77,37 @@ class Module:
         return (child for _, child in self.named_children())
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """The tensors that are trained, by name.
+
+        >>> [(name, p.shape) for name, p in tp.nn.Linear(3, 2).named_parameters()]
+        [('weight', (2, 3)), ('bias', (2,))]
+        """
         return ((name, tensor) for name, tensor in self._named_tensors() if tensor.requires_grad)
 
     def parameters(self) -> Iterator[Tensor]:
+        """The tensors that are trained.
+
+        >>> sum(p.size for p in tp.nn.Linear(3, 2).parameters())
+        8
+        """
         return (tensor for _, tensor in self.named_parameters())
 
     def state_dict(self) -> dict[str, Array]:
-        """A copy of every parameter and buffer, by name."""
+        """A copy of every parameter and buffer, by name.
+
+        >>> sorted(tp.nn.BatchNorm(4).state_dict())
+        ['bias', 'running_mean', 'running_var', 'weight']
+        """
         return {name: tensor.data.copy() for name, tensor in self._named_tensors()}
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        """Set every parameter and buffer from a state of the same names and shapes; all of them or none."""
+        """Set every parameter and buffer from a state of the same names and shapes; all of them or none.
+
+        >>> one, other = tp.nn.Linear(3, 2), tp.nn.Linear(3, 2)
+        >>> other.load_state_dict(one.state_dict())
+        >>> bool((one.weight.data == other.weight.data).all())
+        True
+        """
         own = dict(self._named_tensors())
         missing, unknown = own.keys() - state.keys(), state.keys() - own.keys()
         if missing or unknown:
@@ -94,17 +131,29 @@ class Module:
             tensor.data[...] = to_backend(state[name], tensor.backend).astype(tensor.dtype)
 
     def train(self, mode: bool = True) -> Self:
-        """Switch to training behaviour: batch statistics, dropout."""
+        """Switch to training behaviour: batch statistics, dropout.
+
+        >>> tp.nn.Dropout().eval().train().training
+        True
+        """
         for module in self.modules():
             module.training = mode
         return self
 
     def eval(self) -> Self:
-        """Switch to the behaviour for validation and testing."""
+        """Switch to the behaviour for validation and testing.
+
+        >>> tp.nn.Dropout().eval().training
+        False
+        """
         return self.train(False)
 
     def to(self, backend: str | None = None, dtype: Any = None) -> Self:
-        """Move all parameters and buffers to a backend, or turn the floating-point ones into another dtype."""
+        """Move all parameters and buffers to a backend, or turn the floating-point ones into another dtype.
+
+        >>> tp.nn.Linear(3, 2).to(dtype="float64").weight.dtype
+        dtype('float64')
+        """
         for _, tensor in self._named_tensors():
             array = tensor.data if backend is None else to_backend(tensor.data, backend)
             tensor.data = array if dtype is None or array.dtype.kind != "f" else array.astype(dtype)

@@ -12,7 +12,11 @@ from .module import Module
 
 @dataclass(frozen=True)
 class Signal:
-    """Statistics of the output of one layer, over samples, units (axis 1) and places."""
+    """Statistics of the output of one layer, over samples, units (axis 1) and places.
+
+    >>> tp.nn.signals(tp.nn.Sequential(tp.nn.Flatten()), tp.tensor([[1.0], [3.0]]))[0].std
+    1.0
+    """
 
     layer: str  # number and kind, as "2 MaxPool2d"
     mean: float

@@ -127,7 +127,12 @@ def judge(cases: tuple[Case, ...]) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper (or, G1 to G6, one that goes beyond it) and the function that settles it."""
+    """A sentence of the paper (or, G1 to G6, one that goes beyond it) and the function that settles it.
+
+    >>> claim = tp.verify.claims()[0]
+    >>> claim.id, claim.section
+    ('C01', '3.2, Remark 1')
+    """
 
     id: str
     section: str
@@ -164,7 +169,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Result:
-    """A settled claim. The numbers are those of its first case; `cases` has them all."""
+    """A settled claim. The numbers are those of its first case; `cases` has them all.
+
+    >>> (result,) = tp.verify.run(["C06"])
+    >>> result.verdict, result.as_expected
+    ('holds', True)
+    """
 
     id: str
     statement: str

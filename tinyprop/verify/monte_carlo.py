@@ -78,6 +78,10 @@ class Tally:
 
     Moments are sums of powers of deviations from the mean. Tallies are merged by the formulas of Chan, Golub and
     LeVeque (1979) and Pébay (2008), in which nothing large cancels: each part's deviations are moved to the new mean.
+
+    >>> tally = tp.verify.Tally.of(tp.tensor([1.0, 2.0, 3.0]).data)
+    >>> tally.mean().value, tally.variance().value
+    (2.0, 1.0)
     """
 
     count: int

@@ -1,0 +1,43 @@
+"""The reference is in the docstrings: every public name has one, with an example that runs as a doctest."""
+
+import functools
+import inspect
+
+import pytest
+
+import tinyprop as tp
+
+ROOMS = {"tp": tp} | {f"tp.{name}": getattr(tp, name) for name in ("functional", "nn", "data", "verify")}
+OFFERED = {  # by rooms that are a single file
+    "tp.moments": (tp.moments, "gaussian simulate Moments Simulation"),
+    "tp.optim": (tp.optim, "Optimizer SGD RMSProp HalveEvery HalveOnPlateau normalize_weights"),
+    "tp.train": (tp.train, "TrainingStep evaluate Config network Run"),
+}
+
+
+def documented():
+    """Every public function, class, and method of a tensor or a module, by its name."""
+    names = {prefix: (room, room.__all__) for prefix, room in ROOMS.items()}
+    names |= {prefix: (room, offered.split()) for prefix, (room, offered) in OFFERED.items()}
+    for prefix, (room, offered) in names.items():
+        for name in offered:
+            value = getattr(room, name)
+            aliased = isinstance(value, functools.partial)  # nn.ReLU is nn.Activation
+            if callable(value) and not aliased:
+                yield f"{prefix}.{name}", value
+    for owner in (tp.Tensor, tp.nn.Module):
+        for name, value in vars(owner).items():
+            if not name.startswith("_") and (callable(value) or isinstance(value, property)):
+                yield f"{owner.__name__}.{name}", value
+
+
+NAMES = dict(documented())
+
+
+def test_the_walk_finds_rooms_and_methods():
+    assert {"tp.grad", "tp.functional.relu", "tp.nn.NormPropLinear", "Tensor.shape", "Module.to"} <= NAMES.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_has_an_example(name):
+    assert ">>>" in (inspect.getdoc(NAMES[name]) or ""), f"{name} has no docstring with an example"

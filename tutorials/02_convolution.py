@@ -1,0 +1,187 @@
+# %% [markdown]
+# # 2. Convolution and pooling as array programs
+#
+# **Goal.** Turn nested loops into one product of matrices, then make that product six times smaller, and see what it
+# costs in digits.
+#
+# A convolution slides a small window over an image. At each place it multiplies the pixels under the window by a kernel
+# and adds up. Written down as it is said, that is a loop over images, kernels, rows and columns; in Python it would
+# take minutes where a network wants milliseconds. NumPy is fast when it is told *everything at once*.
+
+# %%
+import numpy as np
+
+import tinyprop as tp
+import tinyprop.functional as F
+from lesson import BLUE, RED, panels, show
+from tinyprop.functional.tiles import TILES, one_axis
+
+
+def by_loops(x, w):
+    """x (N, C, H, W), w (O, C, k, k) -> (N, O, H - k + 1, W - k + 1), as a textbook has it."""
+    (n, _, height, width), (o, _, k, _) = x.shape, w.shape
+    out = np.zeros((n, o, height - k + 1, width - k + 1), x.dtype)
+    for image in range(n):
+        for kernel in range(o):
+            for i in range(height - k + 1):
+                for j in range(width - k + 1):
+                    out[image, kernel, i, j] = (x[image, :, i : i + k, j : j + k] * w[kernel]).sum()
+    return out
+
+
+images = tp.data.load("shapes", split="test").images[3:5].astype(np.float32) / 255  # (2, 3, 32, 32)
+blur = np.full((3, 5, 5), 1 / 75, np.float32)
+edge = np.zeros((3, 5, 5), np.float32)
+edge[:, :, :2], edge[:, :, 3:] = 1 / 30, -1 / 30  # what is to the left, minus what is to the right
+kernels = np.stack([blur, edge])  # (2, 3, 5, 5)
+filtered = by_loops(images, kernels)
+
+figure, every = panels(6, 9.0, 1.7)
+for i in range(2):
+    every[3 * i].imshow(images[i].transpose(1, 2, 0))
+    every[3 * i + 1].imshow(filtered[i, 0], cmap="gray")
+    every[3 * i + 2].imshow(filtered[i, 1], cmap="gray")
+for axes, title in zip(every, 2 * ["image", "blurred", "edges"], strict=True):
+    axes.axis("off")
+    axes.set_title(title, loc="center")
+show(figure)
+
+# %% [markdown]
+# ## One product of matrices
+#
+# A window is a row of $k \cdot k \cdot C$ numbers. All windows are a matrix with a row for each place; all kernels are
+# a matrix with a column for each. Their product is the convolution. The windows overlap, but nothing has to be copied
+# to *look* at them: a view whose strides repeat does it.
+
+
+# %%
+def by_one_product(x, w):
+    k = w.shape[-1]
+    windows = np.lib.stride_tricks.sliding_window_view(x, (k, k), axis=(2, 3))  # (N, C, rows, columns, k, k), a view
+    n, c, rows, columns, _, _ = windows.shape
+    matrix = windows.transpose(0, 2, 3, 1, 4, 5).reshape(n * rows * columns, c * k * k)  # now it is copied
+    out = matrix @ w.reshape(len(w), -1).T  # (places, O)
+    return out.reshape(n, rows, columns, len(w)).transpose(0, 3, 1, 2)
+
+
+for name, result in {
+    "one product": by_one_product(images, kernels),
+    "F.conv2d": F.conv2d(images, kernels).data,
+}.items():
+    print(f"{name:12} equals the loops: {np.allclose(result, filtered, atol=1e-6)}")
+
+# %% [markdown]
+# Matrix products are what processors do best: every number is fetched once and used many times. This is how tinyprop
+# convolves in general (`functional/columns.py`). One thing is left to improve: the number of multiplications.
+#
+# ## Fewer multiplications: tiles
+#
+# How many multiplications do 2 neighbouring outputs of a kernel of 3 need? Predict: 6. It can be done with 4.
+#
+# The trick is about polynomials. Coefficients of a product are what convolution computes. But a polynomial of degree 3
+# is also known by its values at 4 points, and *values* are multiplied one by one: 4 multiplications. So: go from pixels
+# to values at points, multiply, come back. Going there and back only adds and scales by fixed small numbers, and it is
+# done once for all channels, so it hardly counts. Take the points 0, 1, -1 and infinity (there, the value is the
+# leading coefficient):
+
+# %%
+read, weigh, write = one_axis(2, (0, 1, -1))
+pixels, kernel = np.array([3.0, 1.0, 4.0, 1.0]), np.array([2.0, 7.0, 1.0])
+values = (read @ pixels) * (weigh @ kernel)
+print("multiplications:", values.size)
+print("by tiles:   ", write @ values)
+print("by the book:", np.correlate(pixels, kernel, "valid"))
+
+# %% [markdown]
+# In two dimensions the saving is squared. Larger tiles save more. Why not take huge ones? Because powers of the points
+# grow, and rounding with them. Let us measure: for a 5 x 5 kernel, the multiplications per output, and the error in
+# float32.
+
+# %%
+POINTS = (0, 1, -1, 2, -2, 0.5, -0.5, 4, -4, 0.25, -0.25)
+CASES = 2000
+random = np.random.default_rng(0)
+sizes, counts, errors = range(1, 8), [], []
+for step in sizes:
+    size = step + 4  # of the tile
+    matrices = one_axis(step, POINTS[: size - 1])
+    read, weigh, write = (np.kron(m, m) for m in matrices)  # the same along rows and columns
+    x, w = random.standard_normal((size * size, CASES)), random.standard_normal((25, CASES))
+    exact = write @ ((read @ x) * (weigh @ w))  # float64
+    read, weigh, write, x, w = (a.astype(np.float32) for a in (read, weigh, write, x, w))
+    rounded = write @ ((read @ x) * (weigh @ w))
+    errors.append(np.sqrt(((rounded - exact) ** 2).mean() / (exact**2).mean()))
+    counts.append(size * size / step**2)
+
+figure, (axes,) = panels(1, 6.5, 3.3)
+axes.loglog(counts, errors, "o-", color=BLUE)
+for step, count, error in zip(sizes, counts, errors, strict=True):
+    axes.annotate(f"{step} x {step}", (count, error), (7, 5), textcoords="offset points", color=BLUE)
+axes.plot(counts[3:4], errors[3:4], "o", color=RED, markersize=9, zorder=3)
+axes.annotate("tinyprop", (counts[3], errors[3]), (-12, -4), textcoords="offset points", color=RED, ha="right")
+axes.set_xticks([2.5, 4, 6.25, 10, 25], ["2.5", "4", "6.25", "10", "25"])
+axes.set_xticks([], minor=True)
+axes.margins(y=0.12)
+axes.set(title="Relative rounding error of tiles, 5 x 5 kernel", xlabel="multiplications per output")
+show(figure)
+print(f"4 x 4 outputs: {counts[3]:g} multiplications per output instead of 25, {25 / counts[3]:g} times fewer")
+
+# %% [markdown]
+# tinyprop takes tiles of 4 x 4 outputs, with points chosen for small errors, when there are enough channels to pay for
+# the way to the points and back; float64 never goes by tiles, and `F.exact_convolution()` forbids them.
+
+# %%
+x, w = random.standard_normal((2, 32, 16, 16)), random.standard_normal((32, 32, 5, 5))
+exact = F.conv2d(x, w, padding=2).data
+x, w = x.astype(np.float32), w.astype(np.float32)
+by_tiles = F.conv2d(x, w, padding=2).data
+with F.exact_convolution():
+    plain = F.conv2d(x, w, padding=2).data
+for name, result in {"tiles": by_tiles, "plain product": plain}.items():
+    error = np.sqrt(((result - exact) ** 2).mean() / (exact**2).mean())
+    print(f"{name:14} relative error {error:.0e}")
+print("outputs of a tile along an axis, and points, for each kernel:", TILES)
+
+# %% [markdown]
+# ## Pooling, taken apart
+#
+# Max-pooling takes the largest pixel of each window. The largest of 3 x 3 is the largest of 3 row maxima: first along
+# the rows, then along the columns, 2k slices instead of k². Slices, never pixels: the loop below has three turns.
+
+
+# %%
+def max_along(x, axis, k=3):
+    length = x.shape[axis] - k + 1
+    shifted = [np.take(x, range(i, i + length), axis) for i in range(k)]
+    return np.maximum.reduce(shifted)
+
+
+pooled = max_along(max_along(images, 2), 3)
+print("equals F.max_pool2d:", np.array_equal(pooled, F.max_pool2d(images, 3, stride=1).data))
+
+figure, every = panels(3, 6.0, 2.2)
+steps = {"image": images, "rows": max_along(images, 3), "rows, columns": pooled}
+for axes, (title, picture) in zip(every, steps.items(), strict=True):
+    axes.imshow(picture[1].transpose(1, 2, 0))
+    axes.set_title(title, loc="center")
+    axes.axis("off")
+show(figure)
+
+# %% [markdown]
+# ## Exercises
+#
+# 1. Give `by_one_product` a stride and a padding, and compare with `F.conv2d`.
+# 2. The gradient of a convolution in its image is a convolution, too: of the gradient, padded by $k - 1$, with the
+#    kernels turned by 180 degrees and their two channel axes swapped. Check it against `tp.grad`.
+# 3. Find the matrices of `one_axis` for 4 outputs of a kernel of 3. How many times fewer multiplications in two
+#    dimensions? Compare the points (0, 1, -1, 2, -2) with tinyprop's (0, 1, -1, 0.5, -2): which rounds less?
+#
+# Solutions: [solutions/02_convolution.py](solutions/02_convolution.py).
+#
+# ## Read next
+#
+# - [`tinyprop/functional/windows.py`](../tinyprop/functional/windows.py), `columns.py`, `tiles.py`, `pooling.py`.
+# - [`benchmarks/README.md`](../benchmarks/README.md): how to measure what tiles bring on your machine.
+# - Lavin and Gray, *Fast algorithms for convolutional neural networks*, CVPR 2016.
+#
+# Next: [3. Internal covariate shift, watched live](03_covariate_shift.ipynb).

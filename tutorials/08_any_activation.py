@@ -1,0 +1,157 @@
+# %% [markdown]
+# # 8. Any activation
+#
+# **Goal.** Use NormProp with any activation: PReLU that learns its slope, tanh, GELU, or your own. Get its constants
+# from an integral rather than from a simulation, and know how many digits to trust.
+#
+# Nothing in lesson 6 was special to ReLU but two constants. For another activation $s$ they are $c_2 = E\,s(X)$ and
+# $c_1^2 = \mathrm{Var}\,s(X)$, integrals over the bell curve. Some have closed forms, all can be computed. And with
+# them comes the Jacobian factor $\sqrt{E\,s'(X)^2}/c_1$, ReLU's 1.21.
+
+# %%
+import numpy as np
+
+import tinyprop as tp
+import tinyprop.functional as F
+from lesson import BLUE, GREEN, GREY, RED, panels, show
+from tinyprop.nn.layers import ACTIVATIONS
+
+NAMES = ["relu", "tanh", "gelu", "elu", "silu", "hardtanh"]
+grid = np.linspace(-3, 3, 301)
+figure, every = panels(6, 9.0, 1.9)
+for axes, name in zip(every, NAMES, strict=True):
+    m = tp.moments.gaussian(name)
+    raw = ACTIVATIONS[name](tp.tensor(grid)).data
+    axes.plot(grid, raw, color=GREY, linewidth=1.2)
+    axes.plot(grid, (raw - m.mean) / m.std, color=BLUE)
+    axes.set(ylim=(-2.2, 3.2), xticks=[-2, 0, 2], yticks=[-2, 0, 2])
+    axes.set_title(name, loc="center")
+    axes.axhline(0, color=GREY, linewidth=0.6)
+show(figure)
+
+# %% [markdown]
+# Grey is the activation, blue what NormProp makes of it: shifted so that the *average over normal inputs* is 0,
+# stretched so that their standard deviation is 1.
+#
+# ## Integral against simulation
+#
+# The paper suggests to simulate the constants of other activations (section 4.6). That works, at the pace of lesson 4:
+# a hundred times the samples for one digit more. An integral of a smooth function needs a hundred points for *all*
+# digits, if they are placed as Gauss and Legendre say. Predict: how many standard errors apart are the two?
+
+# %%
+SAMPLES = 200_000
+print(f"{'':9} {'c2':>11} {'c1':>11} {'factor':>7}   simulated: off by standard errors")
+for name in NAMES:
+    m, sim = tp.moments.gaussian(name), tp.moments.simulate(name, samples=SAMPLES)
+    z2, z1 = (sim.mean - m.mean) / sim.mean_error, (sim.std - m.std) / sim.std_error
+    print(f"{name:9} {m.mean:11.8f} {m.std:11.8f} {m.jacobian_factor:7.4f}   c2 {z2:+.1f}, c1 {z1:+.1f}")
+
+# %% [markdown]
+# They agree within chance (all rows share the same samples, so they err together). How fast does the integral converge?
+# Here it is for tanh, by hand: $n$ points of Gauss and Legendre on $[-9, 9]$, beyond which the bell curve has less than
+# $10^{-18}$ of its mass.
+
+# %%
+exact = tp.moments.gaussian("tanh").std
+points = np.arange(10, 130, 10)
+errors = []
+for n in points:
+    nodes, weights = np.polynomial.legendre.leggauss(n)
+    z, w = 9 * nodes, 9 * weights * np.exp(-0.5 * (9 * nodes) ** 2) / np.sqrt(2 * np.pi)
+    errors.append(abs(np.sqrt(w @ np.tanh(z) ** 2) - exact))
+sizes = 10 ** np.arange(1, 7)
+sim = [tp.moments.simulate("tanh", samples=n, seed=1) for n in sizes]
+
+figure, (axes,) = panels(1, 6.5, 3.2)
+axes.loglog(points, np.maximum(errors, 1e-17), "o-", color=BLUE)
+axes.loglog(sizes, [s.std_error for s in sim], "o-", color=RED)
+axes.text(150, 1e-11, "Gauss and Legendre", color=BLUE)
+axes.text(2e4, 1e-2, "simulation,\nstandard error", color=RED)
+axes.set(title="Error of $c_1$ of tanh", xlabel="points, or samples")
+show(figure)
+print(f"{points[-1]} points: error below 1e-12: {errors[-1] < 1e-12}")
+print(f"{sizes[-1]:,} samples: standard error {sim[-1].std_error:.0e}")
+
+# %% [markdown]
+# ## PReLU that learns its slope
+#
+# PReLU is $x$ above 0 and $a\,x$ below, and $a$ is learnt. Then $c_1(a)$ and $c_2(a)$ change in every step, so they are
+# *part of the function*, and the gradient in $a$ passes through them. tinyprop's constants are differentiable:
+
+# %%
+a = tp.tensor(np.linspace(-1, 2, 61), requires_grad=True)
+m = tp.moments.gaussian("prelu", a=a)
+(slope_of_c1,) = tp.grad(m.std.sum(), [a], retain_graph=True)
+(slope_of_c2,) = tp.grad(m.mean.sum(), [a])
+
+figure, (left, right) = panels(2, 8.0, 2.9)
+left.plot(a.data, m.std.data, color=BLUE, label="$c_1(a)$")
+left.plot(a.data, m.mean.data, color=RED, label="$c_2(a)$")
+left.plot(a.data, slope_of_c1.data, color=BLUE, linestyle=":", label="slopes")
+left.plot(a.data, slope_of_c2.data, color=RED, linestyle=":")
+left.set(title="Constants of PReLU, and their slopes", xlabel="a")
+left.legend(fontsize=8.5)
+right.plot(a.data, m.jacobian_factor.data, color=GREEN)
+right.plot([0, 1], [1.2112, 1], "o", color=GREEN)
+right.annotate("ReLU 1.21", (0, 1.2112), (6, 4), textcoords="offset points", color=GREEN)
+right.annotate("a line: 1", (1, 1), (-8, 8), textcoords="offset points", color=GREEN)
+right.set(title="Jacobian factor", xlabel="a", ylim=(0.9, 1.75))
+show(figure)
+
+# %% [markdown]
+# A layer learns $|x|$, which needs $a = -1$, from a start at $a = 1/4$. NormProp can represent it: $|x|$ shifted and
+# scaled to mean 0 and standard deviation 1.
+
+# %%
+random = np.random.default_rng(0)
+x = random.standard_normal((256, 1)).astype(np.float32)
+absolute = tp.moments.gaussian("abs")
+target = (abs(x) - absolute.mean) / absolute.std
+layer = tp.nn.NormPropLinear(1, 1, activation="prelu", gamma=1.0)
+optimizer = tp.optim.SGD(layer.parameters(), lr=0.05, momentum=0.9)
+path = []
+for _ in range(120):
+    error = layer(tp.tensor(x)) - target
+    loss = (error * error).mean()
+    loss.backward()
+    path.append((layer.a.data.item(), loss.item()))
+    optimizer.step()
+    optimizer.zero_grad()
+print(f"slope a: {path[0][0]:.2f} at first, {path[-1][0]:.2f} in the end")
+print(f"mean square error: {path[0][1]:.2f} at first, {path[-1][1]:.3f} in the end")
+
+# %% [markdown]
+# ## Your own
+#
+# Any function will do. Say where it has kinks; `tp.moments.gaussian` integrates between them, and refines until nothing
+# changes. With tensors as mean or spread, it is differentiable like everything else.
+
+# %%
+own = tp.moments.gaussian(lambda u: np.maximum(u, 0) ** 2 - 0.1 * u, kinks=(0.0,))
+print(f"squared ReLU, leaky: c2 = {own.mean:.6f}, c1 = {own.std:.6f}, Jacobian factor {own.jacobian_factor:.4f}")
+beta = tp.tensor(0.3, requires_grad=True)
+mean = tp.moments.gaussian(lambda u: F.tanh(u) ** 3, beta, 1.0).mean
+print(f"d/dbeta E tanh(X + beta)^3 at 0.3: {tp.grad(mean, [beta])[0].item():.4f}")
+
+# %% [markdown]
+# Look at the column `factor` again. It is above 1 for every activation, and 1 only for a line. That is no accident: it
+# is a theorem, and lesson 9 is about what it costs.
+#
+# ## Exercises
+#
+# 1. For erf, $E\,\mathrm{erf}(X)^2 = \frac{2}{\pi}\arcsin\frac23$. Check it by your own quadrature and by
+#    `tp.moments.gaussian`.
+# 2. Simulated constants do no harm unless the network is deep: an error of $\epsilon$ in $c_1$ changes the scale by
+#    $(1 + \epsilon)^L$. How many samples for less than 1 % at 100 layers of ReLU?
+# 3. Derive $dc_1/da = (a + (1 - a)/\pi)/(2 c_1)$ for PReLU and compare it with the engine's.
+#
+# Solutions: [solutions/08_any_activation.py](solutions/08_any_activation.py).
+#
+# ## Read next
+#
+# - [`tinyprop/quadrature.py`](../tinyprop/quadrature.py) and [`tinyprop/moment_rules.py`](../tinyprop/moment_rules.py).
+# - He et al., *Delving deep into rectifiers*, ICCV 2015 (PReLU). Hendrycks and Gimpel, *Gaussian error linear units*,
+#   2016. Klambauer et al., *Self-normalizing neural networks*, NeurIPS 2017: an activation with $c_2 = 0$, $c_1 = 1$.
+#
+# Next: [9. Depth](09_depth.ipynb).

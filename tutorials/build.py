@@ -1,0 +1,64 @@
+"""Make the notebooks from the lessons: python tutorials/build.py, or only some: python tutorials/build.py 03 07.
+
+A notebook holds nothing that changes from one run to the next: no times, no versions, no random ids. Data of the user
+are out of sight, so that everyone gets the notebook of someone who has just cloned the repository.
+"""
+
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+from tqdm import tqdm
+
+from tinyprop.saving import write_whole
+
+HERE = Path(__file__).parent
+LESSONS = sorted(HERE.glob("[0-9][0-9]_*.py"))
+PYTHON = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+def cells_of(lesson: Path) -> Any:
+    """A lesson as a notebook that has not run."""
+    notebook = jupytext.read(lesson, fmt="py:percent")
+    for i, cell in enumerate(notebook.cells):
+        cell.id, cell.metadata = f"cell-{i:02}", {}
+    return notebook
+
+
+def executed(lesson: Path) -> Any:
+    notebook = cells_of(lesson)
+    NotebookClient(
+        notebook,
+        timeout=600,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
+        extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": str(HERE)}},
+    ).execute()
+    notebook.metadata, notebook.nbformat, notebook.nbformat_minor = PYTHON, 4, 5
+    for cell in notebook.cells:
+        cell.metadata = {}
+    return notebook
+
+
+def main(wanted: list[str]) -> None:
+    chosen = [lesson for lesson in LESSONS if not wanted or lesson.name[:2] in wanted]
+    with TemporaryDirectory() as empty:
+        os.environ |= {"XDG_CACHE_HOME": empty}
+        os.environ.pop("TINYPROP_DATA", None)
+        for lesson in tqdm(chosen, unit="lesson", disable=None):
+            text = nbformat.writes(executed(lesson)) + "\n"
+            write_whole(lesson.with_suffix(".ipynb"), text.encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

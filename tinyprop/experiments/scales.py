@@ -51,7 +51,7 @@ SCALES = {
             LAPTOP,
             _sets(LAPTOP, "cifar10", "cifar100", svhn=replace(LAPTOP, data="svhn")),
             seeds=(0, 1, 2),
-            side_epochs=5,
+            side_epochs=3,
             many_epochs=2,
             depth=50,
             depth_width=256,

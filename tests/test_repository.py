@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import tinyprop as tp
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tinyprop"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -29,6 +31,21 @@ def test_the_readme_runs_and_prints_what_it_says():
             printed = out.getvalue()
         else:
             assert printed == text
+
+
+def test_the_readme_compares_what_was_measured():
+    text = (ROOT / "README.md").read_text()
+    sources = "".join((ROOT / "benchmarks" / name).read_text() for name in ("RESULTS.md", "NEIGHBOURS.md"))
+    rows = re.findall(r"^\|.*\|$", text, re.M)
+    assert len(rows) >= 10
+    assert [row for row in rows if row not in sources] == []
+    assert f"{len(tp.verify.claims())} statements" in text
+
+
+@pytest.mark.parametrize("page", ["README.md", "REPRODUCTION.md", "figures/README.md", "benchmarks/README.md"])
+def test_pages_link_to_files_that_are_there(page):
+    links = re.findall(r"\]\(((?!http)[^)#]+)\)", (ROOT / page).read_text())
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 
 def lines_of_code(path):

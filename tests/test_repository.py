@@ -14,7 +14,7 @@ import tinyprop as tp
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tinyprop"
 FILES = sorted(PACKAGE.rglob("*.py"))
-KERNELS = {"columns.py", "pointwise.py", "tiles.py"}  # of convolution
+KERNELS = {"columns.py", "pointwise.py", "rectified.py", "tiles.py"}  # of convolution
 ENGINE = [PACKAGE / f for f in ("backend.py", "tensor.py", "autograd.py")] + [
     f for f in sorted((PACKAGE / "functional").glob("*.py")) if f.name not in KERNELS
 ]

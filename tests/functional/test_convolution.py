@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import tinyprop as tp
@@ -56,9 +56,29 @@ def torch_conv2d(torch, *arrays, stride, padding):
     return torch.nn.functional.conv2d(*arrays, stride=stride, padding=padding)
 
 
+@st.composite
+def rectified_layers(draw):
+    """An image, kernels, and for each channel a shift, and the bias that keeps sums farthest away from the kink."""
+    (x, w), options = draw(images_and_kernels())
+    sums, biases = reference_conv2d(x, w, **options), np.linspace(-2, 2, 41)
+    distances = np.abs(sums[..., None] + biases).min(axis=(0, 2, 3))  # (O, biases)
+    assume(distances.max(axis=1).min() > 0.01)
+    bias, shift = biases[distances.argmax(axis=1)], points(draw(rngs()), (len(w),), 0.2, 1)
+    return [x, w, bias[:, None, None], shift[:, None, None]], options
+
+
+def reference_rectified(x, weight, bias, shift, **options):
+    return np.maximum(reference_conv2d(x, weight, **options) + bias, 0) - shift
+
+
+def torch_rectified(torch, x, weight, bias, shift, **options):
+    return torch.relu(torch.nn.functional.conv2d(x, weight, **options) + bias) - shift
+
+
 CASES = [
     Case("conv2d", F.conv2d, reference_conv2d, torch_conv2d, images_and_kernels()),
     Case("conv2d:bias", F.conv2d, reference_conv2d, torch_conv2d, images_and_kernels(bias=True)),
+    Case("rectified_conv2d", F.rectified_conv2d, reference_rectified, torch_rectified, rectified_layers()),
 ]
 
 test_values, test_gradients, test_dtypes, test_torch = battery(CASES)

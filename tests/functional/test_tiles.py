@@ -131,6 +131,21 @@ def test_tiles_are_accurate_to_one_in_hundred_thousand(backend, rng, c, h, o, k,
         assert relative(tp.tensor(a).numpy(), b) < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("c", "h", "o", "k", "padding"), [(3, 8, 16, 5, 2), (24, 8, 16, 1, 0), (24, 8, 16, 1, 2), NIN[0]]
+)
+def test_every_block_is_rectified_once(backend, rng, monkeypatch, c, h, o, k, padding):
+    """By each of the kernels, with blocks of a few images."""
+    for module, name in ((pointwise, "ELEMENTS_AT_ONCE"), (columns, "ELEMENTS_AT_ONCE"), (tiles, "TILES_AT_ONCE")):
+        monkeypatch.setattr(module, name, 4)
+    x, w = rng.standard_normal((7, c, h, h)).astype("f4"), rng.standard_normal((o, c, k, k)).astype("f4") / k
+    bias, shift = (rng.standard_normal((o, 1, 1)).astype("f4") for _ in range(2))
+    x, w, bias, shift = (tp.tensor(a, backend=backend) for a in (x, w, bias, shift))
+    expected = F.relu(F.conv2d(x, w, None, 1, padding) + bias) - shift
+    got = F.rectified_conv2d(x, w, bias, shift, 1, padding)
+    np.testing.assert_allclose(got.numpy(), expected.numpy(), atol=1e-4)
+
+
 @pytest.mark.parametrize("k", [3, 5])
 def test_matrices_of_a_tile_convolve_exactly(rng, k):
     step, points = tiles.TILES[k]

@@ -33,7 +33,8 @@ from .convolution import conv2d, exact_convolution
 from .fused import scaled_rows, shifted_relu
 from .linear import linear, matmul
 from .pooling import avg_pool2d, max_pool2d
-from .reductions import cross_entropy, log_softmax, logsumexp, max, mean, norm, softmax, sum, var
+from .rectified import rectified_conv2d
+from .reductions import cross_entropy, log_softmax, logsumexp, max, mean, softmax, sum, var
 from .shapes import broadcast_to, concatenate, index, pad, reshape, stack, take, to, transpose
 
 announce(sys.modules[__name__])
@@ -42,7 +43,7 @@ __all__ = [
     "abs", "add", "astype", "avg_pool2d", "broadcast_to", "clip", "compare", "concatenate", "conv2d", "cross_entropy",
     "divide", "elu", "erf", "exact_convolution", "exp", "gelu", "hardtanh", "index", "leaky_relu", "linear", "log",
     "log_softmax", "logsumexp", "matmul", "max", "max_pool2d", "maximum", "mean", "minimum", "multiply", "negative",
-    "norm", "pad", "power", "prelu", "relu", "reshape", "scaled_rows", "selu", "shifted_relu", "sigmoid", "silu",
-    "sin", "softmax", "softplus", "sqrt", "stack", "subtract", "sum", "take", "tanh", "to", "transpose", "var",
-    "where",
+    "pad", "power", "prelu", "rectified_conv2d", "relu", "reshape", "scaled_rows", "selu", "shifted_relu",
+    "sigmoid", "silu", "sin", "softmax", "softplus", "sqrt", "stack", "subtract", "sum", "take", "tanh", "to",
+    "transpose", "var", "where",
 ]  # fmt: skip

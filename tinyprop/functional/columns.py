@@ -4,7 +4,7 @@ Works for every geometry and dtype, at the price of a copy of the image for each
 """
 
 from ..backend import Array, array_module
-from .windows import Shape, Window, blocks, channels_first, channels_last
+from .windows import Finish, Shape, Window, blocks, channels_first, channels_last
 
 ELEMENTS_AT_ONCE = 2**19  # so many elements of the rows (2 MB in float32) are made and used while they are in the cache
 
@@ -26,12 +26,14 @@ def _row_elements(window: Window, image: Shape) -> int:
     return rows * columns * window.kernel[0] * window.kernel[1] * image[1]
 
 
-def convolve(x: Array, w: Array, window: Window) -> Array:
+def convolve(x: Array, w: Array, window: Window, finish: Finish | None = None) -> Array:
     xp, matrix, elements = array_module(x), _matrix(w), _row_elements(window, x.shape)
     out = xp.empty((x.shape[0], *window.output(x.shape), w.shape[0]), xp.result_type(x, w))
     x = channels_last(x)
     for images in blocks(x, elements, ELEMENTS_AT_ONCE):
         xp.matmul(_rows(x[images], window), matrix, out=out[images].reshape(-1, w.shape[0]))
+        if finish is not None:
+            finish(out[images])
     return channels_first(out)
 
 

@@ -50,7 +50,7 @@ def kernels(window: Window, image: Shape, kernel: Shape, dtype: Any, exact: bool
     return tiles.Tiles(keep=is_recording()) if pays else columns
 
 
-class _Convolution(Op):
+class Convolution(Op):
     """What the three products share: a window, the shapes of an image and of the kernels, and who computes them."""
 
     def __init__(self, window: Window, image: Shape, kernel: Shape, by: Any):
@@ -58,7 +58,7 @@ class _Convolution(Op):
         self.window, self.image, self.kernel, self.by = self.geometry
 
 
-class Convolve(_Convolution):
+class Convolve(Convolution):
     """x (N, C, H, W) and w (O, C, kh, kw) to (N, O, rows, columns)."""
 
     def forward(self, x: Array, w: Array) -> Array:
@@ -68,7 +68,7 @@ class Convolve(_Convolution):
         return lambda: ImageGradient(*self.geometry)(g, w), lambda: KernelGradient(*self.geometry)(x, g)
 
 
-class ImageGradient(_Convolution):
+class ImageGradient(Convolution):
     """The transpose of Convolve in x: g (N, O, rows, columns) and w to (N, C, H, W)."""
 
     def forward(self, g: Array, w: Array) -> Array:
@@ -78,7 +78,7 @@ class ImageGradient(_Convolution):
         return lambda: Convolve(*self.geometry)(h, w), lambda: KernelGradient(*self.geometry)(h, g)
 
 
-class KernelGradient(_Convolution):
+class KernelGradient(Convolution):
     """The transpose of Convolve in w: x (N, C, H, W) and g to (O, C, kh, kw)."""
 
     def forward(self, x: Array, g: Array) -> Array:
@@ -102,6 +102,18 @@ def conv2d(
     array([[[[-1., -1.]]]], dtype=float32)
     """
     x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
+    out = Convolve(*geometry(x, weight, stride, padding))(x, weight)
+    if bias is None:
+        return out
+    bias = as_tensor(bias, like=out)
+    if bias.shape != weight.shape[:1]:
+        rule = f"there is one bias for each of the {weight.shape[0]} output channels"
+        raise ShapeError(f"conv2d with weight {weight.shape} and bias {bias.shape}", rule, f"shape {weight.shape[:1]}")
+    return out + bias.reshape(-1, 1, 1)
+
+
+def geometry(x: Tensor, weight: Tensor, stride: Any, padding: Any) -> tuple[Window, Shape, Shape, Any]:
+    """What an op of convolution is made of, checked."""
     if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1]:
         raise ShapeError(
             f"conv2d of x {x.shape} and weight {weight.shape}",
@@ -111,13 +123,4 @@ def conv2d(
     window = Window.of(weight.shape[2:], stride, padding)
     window.output(x.shape)
     dtype = array_module(x.data).result_type(x.data, weight.data)
-    out = Convolve(window, x.shape, weight.shape, kernels(window, x.shape, weight.shape, dtype, _exact.get()))(
-        x, weight
-    )
-    if bias is None:
-        return out
-    bias = as_tensor(bias, like=out)
-    if bias.shape != weight.shape[:1]:
-        rule = f"there is one bias for each of the {weight.shape[0]} output channels"
-        raise ShapeError(f"conv2d with weight {weight.shape} and bias {bias.shape}", rule, f"shape {weight.shape[:1]}")
-    return out + bias.reshape(-1, 1, 1)
+    return window, x.shape, weight.shape, kernels(window, x.shape, weight.shape, dtype, _exact.get())

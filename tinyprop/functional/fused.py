@@ -6,7 +6,7 @@ from .. import device
 from ..autograd import Op, is_recording
 from ..backend import Array, array_module
 from ..tensor import Operand, Tensor
-from .reductions import norm
+from .arithmetic import sqrt
 from .reductions import sum as sum_of
 
 
@@ -57,9 +57,10 @@ class ScaledRows(Op):
     def backward(self, g: Tensor, w: Tensor, scale: Tensor) -> Any:
         if not is_recording():
             return tuple(map(Tensor, self.gradient(g.data, w.data, scale.data)))
-        length = norm(w, tuple(range(1, w.ndim)), keepdims=True)
+        in_rows = tuple(range(1, w.ndim))
+        length = sqrt(sum_of(w * w, in_rows, keepdims=True))
         unit, each = w / length, (scale * self.factor).reshape(length.shape)
-        along = sum_of(g * unit, tuple(range(1, w.ndim)), keepdims=True)
+        along = sum_of(g * unit, in_rows, keepdims=True)
         return lambda: (g - unit * along) * (each / length), lambda: (along * self.factor).reshape(scale.shape)
 
     def gradient(self, g: Array, w: Array, scale: Array) -> tuple[Array, Array]:

@@ -4,7 +4,9 @@ Padding only adds outputs that are zero, and strides leave pixels out: neither c
 """
 
 from ..backend import Array, array_module
-from .windows import Shape, Window, channels_first, channels_last
+from .windows import Finish, Shape, Window, blocks, channels_first, channels_last
+
+ELEMENTS_AT_ONCE = 2**18  # of the output, 1 MB in float32
 
 Part = tuple[slice, slice]  # rows and columns of an image
 
@@ -32,11 +34,22 @@ def _image(pixels: Array, part: Part, size: Shape) -> Array:
     return channels_first(out)
 
 
-def convolve(x: Array, w: Array, window: Window) -> Array:
+def convolve(x: Array, w: Array, window: Window, finish: Finish | None = None) -> Array:
     places, pixels = _meeting(window, x.shape)
     o, c, *_ = w.shape
-    out = _pixels(x, pixels) @ w.reshape(o, c).T
-    return _image(out, places, (x.shape[0], o, *window.output(x.shape)))
+    if finish is None:
+        out = _pixels(x, pixels) @ w.reshape(o, c).T
+        return _image(out, places, (x.shape[0], o, *window.output(x.shape)))
+    xp = array_module(x)
+    out = xp.empty((x.shape[0], *window.output(x.shape), o), xp.result_type(x, w))
+    whole = out[:, places[0], places[1]].shape == out.shape
+    for images in blocks(x, out[0].size, ELEMENTS_AT_ONCE):
+        if whole:
+            xp.matmul(_pixels(x[images], pixels), w.reshape(o, c).T, out=out[images].reshape(-1, o))
+        else:
+            out[images] = channels_last(convolve(x[images], w, window))
+        finish(out[images])
+    return channels_first(out)
 
 
 def image_gradient(g: Array, w: Array, window: Window, image: Shape) -> Array:

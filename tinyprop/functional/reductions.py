@@ -65,17 +65,6 @@ class LogSumExp(Reduction):
         return self.expanded(g, x.shape) * exp(x - self.expanded(out, x.shape))
 
 
-class Norm(Reduction):
-    """At 0, where the norm has a kink, the gradient is 0."""
-
-    def forward(self, x: Array) -> Array:
-        return array_module(x).sqrt((x * x).sum(axis=self.axis, keepdims=self.keepdims))
-
-    def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
-        length = self.expanded(out, x.shape)
-        return self.expanded(g, x.shape) * x / where(length > 0, length, 1.0)
-
-
 def sum(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The sum over all elements, or over some axes.
 
@@ -121,15 +110,6 @@ def max(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
     tensor([3., 5.])
     """
     return Max(axis, keepdims)(x)
-
-
-def norm(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The Euclidean length; its gradient at 0 is taken as 0.
-
-    >>> F.norm([3.0, 4.0])
-    tensor(5.)
-    """
-    return Norm(axis, keepdims)(x)
 
 
 def logsumexp(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from .. import device
 from ..backend import Array, array_module, float64, from_host, host_array
-from .windows import Shape, Window, blocks, channels_first, channels_last
+from .windows import Finish, Shape, Window, blocks, channels_first, channels_last
 
 # For each size of kernel the outputs of a tile along an axis, and the points, to which infinity is added. Fractions
 # of small numbers, large and small in balance, lose the fewest digits.
@@ -199,7 +199,7 @@ class Tiles:
         self.of_image: tuple[Array, Array] | None = None
         self.of_output: tuple[Array, Array] | None = None
 
-    def convolve(self, x: Array, w: Array, window: Window) -> Array:
+    def convolve(self, x: Array, w: Array, window: Window, finish: Finish | None = None) -> Array:
         tiling = _tiling(w.shape, x)
         grid = _Grid(window, x.shape, tiling)
         kernels = _values_of_kernel(w.transpose(1, 0, 2, 3), tiling)  # (points, C, O)
@@ -211,6 +211,8 @@ class Tiles:
             values = self.of_image[1][:, tiles] if self.of_image else grid.values(pixels[images])
             grid.read_image(pixels[images], values)
             grid.write_output(values @ kernels, out[images])
+            if finish is not None:
+                finish(out[images])
         return channels_first(out)
 
     def image_gradient(self, g: Array, w: Array, window: Window, image: Shape) -> Array:

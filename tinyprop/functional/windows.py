@@ -1,5 +1,6 @@
 """The geometry that convolution and pooling share: windows that slide over the last two axes of an image."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,6 +8,9 @@ from ..backend import Array, array_module, is_host_array, strided_view
 from ..errors import ShapeError
 
 Shape = tuple[int, ...]
+Finish = Callable[
+    [Array], Any
+]  # what is done, in place, to each block of outputs (N, H, W, C) while it is in the cache
 
 
 def pair(value: Any, name: str, least: int) -> tuple[int, int]:

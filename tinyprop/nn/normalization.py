@@ -51,6 +51,10 @@ class NormProp(Module):
         """The linear map of the layer, with other weights than its own."""
         raise NotImplementedError
 
+    def rectified_sum(self, x: Tensor, weight: Tensor, bias: Tensor, shift: Any) -> Tensor:
+        """max(weighted sum + bias, 0) - shift."""
+        return F.shifted_relu(self.weighted_sum(x, weight), bias, shift, overwrite=True)
+
     def per_unit(self, t: Any) -> Any:
         """A tensor of one number for each unit, ready to broadcast against the output; numbers as they are."""
         return t.reshape(-1, *[1] * (self.weight.ndim - 2)) if isinstance(t, Tensor) else t  # (O,) -> (O, 1, 1)
@@ -69,13 +73,14 @@ class NormProp(Module):
     def forward(self, x: Tensor) -> Tensor:
         c1, c2 = self.constants()
         through = self.activation in HOMOGENEOUS  # then 1/c1 goes into weights and bias, not over every element
-        u = self.weighted_sum(x, F.scaled_rows(self.weight, self.gamma, c1 if through else 1.0))
+        weight = F.scaled_rows(self.weight, self.gamma, c1 if through else 1.0)
         if not through:
-            return (self.activate(u + self.per_unit(self.beta)) - self.per_unit(c2)) / self.per_unit(c1)
+            u = self.weighted_sum(x, weight) + self.per_unit(self.beta)
+            return (self.activate(u) - self.per_unit(c2)) / self.per_unit(c1)
         bias, shift = self.per_unit(self.beta / c1), self.per_unit(c2 / c1)
         if self.activation == "relu":
-            return F.shifted_relu(u, bias, shift, overwrite=True)
-        return self.activate(u + bias) - shift
+            return self.rectified_sum(x, weight, bias, shift)
+        return self.activate(self.weighted_sum(x, weight) + bias) - shift
 
     def activate(self, u: Tensor) -> Tensor:
         s = ACTIVATIONS[self.activation]
@@ -130,3 +135,6 @@ class NormPropConv2d(NormProp):
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.conv2d(x, weight, None, self.stride, self.padding)
+
+    def rectified_sum(self, x: Tensor, weight: Tensor, bias: Tensor, shift: Any) -> Tensor:
+        return F.rectified_conv2d(x, weight, bias, shift, self.stride, self.padding)

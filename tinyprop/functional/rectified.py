@@ -5,7 +5,7 @@ from typing import Any
 from .. import device
 from ..backend import Array
 from ..tensor import Operand, Tensor, as_tensor
-from .convolution import Convolution, ImageGradient, KernelGradient, geometry
+from .convolution import Convolution, Convolve, ImageGradient, KernelGradient, geometry
 from .fused import ShiftedReLU
 from .windows import channels_first
 
@@ -15,8 +15,6 @@ class RectifiedConvolve(Convolution):
 
     def forward(self, x: Array, w: Array, bias: Array, shift: Array) -> Array:
         self.rectifier = ShiftedReLU(overwrite=True)
-        if device.runs(x):
-            return self.rectifier.forward(self.by.convolve(x, w, self.window), bias, shift)
         return self.by.convolve(
             x, w, self.window, lambda block: self.rectifier.forward(channels_first(block), bias, shift)
         )
@@ -45,4 +43,7 @@ def rectified_conv2d(
     array([[[[-0.25, -0.25]]]], dtype=float32)
     """
     x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
-    return RectifiedConvolve(*geometry(x, weight, stride, padding))(x, weight, bias, shift)
+    parts = geometry(x, weight, stride, padding)
+    if device.runs(x.data):  # which takes the batch in one block
+        return ShiftedReLU(overwrite=True)(Convolve(*parts)(x, weight), bias, shift)
+    return RectifiedConvolve(*parts)(x, weight, bias, shift)

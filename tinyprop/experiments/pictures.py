@@ -58,11 +58,17 @@ def learning_curves(every: Sequence[Any], found: Sequence[Curves], colours: Mapp
         ends.append([(epochs, points[-1]["mean"], label, colours[label]) for label, points in shown.items()])
         axes.set(xlabel="epoch", title=title)
         epoch_ticks(axes, epochs)
-    limits = [limit for axes in every for limit in axes.get_ylim()]
+    share_height(every)
     for axes, some in zip(every, ends, strict=True):
-        axes.set_ylim(min(limits), max(limits))
         percent(axes)
         label_ends(axes, some)
+
+
+def share_height(every: Sequence[Any]) -> None:
+    """The same limits for panels side by side, so that what looks larger is larger."""
+    limits = [limit for axes in every for limit in axes.get_ylim()]
+    for axes in every:
+        axes.set_ylim(min(limits), max(limits))
 
 
 def epoch_ticks(axes: Any, epochs: int) -> None:
@@ -118,7 +124,9 @@ def data_normalization(data: Data) -> Figure:
 def covariate_shift(data: Data) -> Figure:
     names = list(data["summary"]["layers"])
     figure, every = panels(len(names), 9.5, 5.8, rows=2)
-    for above, below, name in zip(every, every[len(names) :], names, strict=False):
+    upper, lower = every[: len(names)], every[len(names) :]
+    all_ends = []
+    for above, below, name in zip(upper, lower, names, strict=True):
         ends = []
         for layer, colour in zip(data["summary"]["layers"][name], LAYERS, strict=False):
             number, means, quantiles = layer["layer"], layer["activated_chosen"], layer["quantiles"]
@@ -132,11 +140,15 @@ def covariate_shift(data: Data) -> Figure:
         for axes in (above, below):
             axes.axhline(0.0, color=GREY, linewidth=1, linestyle=":")
         epoch_ticks(above, ends[0][0] if ends else 1)
-        label_ends(above, ends)
+        all_ends.append(ends)
         above.set(title=name if name != "none" else "no normalisation", xlabel="epoch")
         below.set(xlabel="layer", xticks=range(2, 10))
-    every[0].set_ylabel("mean input of one unit\nin layers 2 to 9")
-    every[len(names)].set_ylabel("mean inputs of all units,\nlast epoch: 5 to 95 %")
+    for row in (upper, lower):
+        share_height(row)
+    for above, ends in zip(upper, all_ends, strict=True):
+        label_ends(above, ends)
+    upper[0].set_ylabel("mean input of one unit\nin layers 2 to 9")
+    lower[0].set_ylabel("mean inputs of all units,\nlast epoch: 5 to 95 %")
     return figure
 
 

@@ -165,8 +165,8 @@ print(f"NumPy and this machine's backend agree to 1e-4: {abs(here - on_host) < 1
 #
 # ## Exercises
 #
-# 1. Count the ops of a training step with `norm="batch"` and with `norm="normprop"`, forwards only and in all. Which
-#    has more of them on whole batches?
+# 1. Write BatchNorm with `F.mean`, `F.var` and `F.sqrt`, as a textbook has it. Count its ops on whole batches, forwards
+#    and with the gradient, and those of `tp.nn.BatchNorm`, which gives the same result.
 # 2. Write `where_is(net)`: the backends and dtypes of all parameters and buffers. What does `net.to(dtype="float64")`
 #    change, and what does it do to the loss?
 # 3. A network of `n` layers takes about as many launches for each. Measure ops against depth for fully connected

@@ -10,16 +10,17 @@ import sys
 from collections import Counter
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 import tinyprop as tp
-from tinyprop import device
+from tinyprop import device, quadrature
 
 # NumPy's functions that CuPy has, as far as tinyprop needs them; test_standin.py holds them against the real CuPy.
 SAME = [
     "abs", "add", "arange", "argmax", "argsort", "ascontiguousarray", "broadcast_to", "clip", "concatenate", "cos",
-    "divide", "einsum", "empty", "empty_like", "equal", "exp", "expm1", "eye", "floor", "full", "greater",
+    "cumsum", "divide", "einsum", "empty", "empty_like", "equal", "exp", "expm1", "eye", "floor", "full", "greater",
     "greater_equal", "isfinite", "isnan", "less", "less_equal", "log", "log1p", "logaddexp", "matmul", "maximum",
     "minimum", "multiply", "not_equal", "ones", "ones_like", "result_type", "sign", "sin", "sqrt", "sort", "stack",
     "subtract", "tanh", "tile", "where", "zeros", "zeros_like",
@@ -34,6 +35,7 @@ IN_PLACE = ["add", "sub", "mul", "truediv", "pow"]
 TINY = np.finfo(np.float32).tiny  # what is smaller, a device flushes to 0
 
 counts = Counter()
+owners = WeakValueDictionary()  # device arrays, by the id of the NumPy array inside
 
 
 def _copied_back(array):
@@ -79,14 +81,14 @@ class ndarray:
     device = "<stand-in>"
 
     def __init__(self, host):
-        self.host = host
+        self.host, self.base = host, owners.get(id(host.base))
+        owners[id(host)] = self
 
     shape, dtype, ndim, size, strides, flags, itemsize, nbytes = (
         property(lambda self, name=name: getattr(self.host, name))
         for name in ("shape", "dtype", "ndim", "size", "strides", "flags", "itemsize", "nbytes")
     )
     T = property(lambda self: ndarray(self.host.T))
-    base = property(lambda self: self.host.base)
     data = property(lambda self: SimpleNamespace(ptr=self.host.ctypes.data))
 
     def get(self):
@@ -278,18 +280,28 @@ def module():
     return cupy
 
 
-def _forget_kernels():
-    device._elementwise.cache_clear()
-    device._raw.cache_clear()
+def special():
+    """What `import cupyx.scipy.special` gives."""
+    module = ModuleType("cupyx.scipy.special")
+    for name in ("erf", "erfc", "erfcx"):
+        setattr(module, name, _lifted(getattr(tp.special, name)))
+    return module
+
+
+def _forget():
+    """Kernels and arrays that tinyprop makes once for each device."""
+    for made_once in (device._elementwise, device._raw, quadrature.rule, quadrature.differentiation):
+        made_once.cache_clear()
     tp.functional.tiles._tilings.clear()
 
 
 @contextmanager
 def installed(kernels=False):
     """The stand-in as CuPy, inside the block; without kernels, the NumPy formulas are used, and numbers are right."""
-    before, runs = sys.modules.get("cupy"), device.runs
-    sys.modules["cupy"] = module()
-    _forget_kernels()
+    modules = {"cupy": module(), "cupyx.scipy.special": special()}
+    before, runs = {name: sys.modules.get(name) for name in modules}, device.runs
+    sys.modules.update(modules)
+    _forget()
     if not kernels:
         device.runs = lambda *arrays: False
     counts.clear()
@@ -299,8 +311,9 @@ def installed(kernels=False):
             yield counts
     finally:
         device.runs = runs
-        _forget_kernels()
-        if before is None:
-            del sys.modules["cupy"]
-        else:
-            sys.modules["cupy"] = before
+        _forget()
+        for name, there in before.items():
+            if there is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = there

@@ -52,7 +52,7 @@ def test_the_engine_is_small():
 ROOMS = [
     "errors", "backend", "cuda", "cuda_images", "device", "special", "tensor", "autograd", "functional", "gradcheck",
     "draw", "quadrature", "moment_rules", "moments", "nn", "optim", "saving", "checkpoint", "data", "step", "plots",
-    "verify", "train", "bench", "diagnosis", "cli",
+    "verify", "train", "demo", "bench", "diagnosis", "experiments", "cli",
 ]  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def array_modules_imported(source):
 
 
 # Rooms whose arrays never go to a device by themselves.
-HOST_ONLY = {"bench", "data", "plots.py", "cli.py", "train.py", "verify"}
+HOST_ONLY = {"bench", "data", "experiments", "plots.py", "cli.py", "train.py", "verify"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -16,6 +16,8 @@ import tinyprop as tp
 from tinyprop import checkpoint
 from tinyprop.train import Config, Run, network
 
+from . import standin
+
 TINY = {"data": "shapes", "width": 0.04, "epochs": 3, "train_size": 120, "batch_size": 20, "threads": 2}
 
 
@@ -218,3 +220,23 @@ def test_memory_stays_flat_over_epochs(tmp_path):
     finally:
         tracemalloc.stop()
     assert sizes[-1] - sizes[2] < 200_000
+
+
+def test_on_a_device_the_loss_is_read_every_so_many_steps(tmp_path):
+    looks = {}
+    for every in (1, 3, 100):
+        with standin.installed() as counts:
+            run = Run(Config(**TINY | {"backend": "cupy", "threads": None, "read_every": every}), tmp_path / str(every))
+            counts.clear()
+            assert run.run_epoch([False])
+            looks[every] = counts["d2h"]
+    assert looks[1] == 3 * looks[3] == 6 * looks[100] > 0  # 6 steps; at least one look for each epoch
+
+
+@pytest.mark.parametrize("every", [1, 4, 100])
+def test_on_a_device_a_loss_that_is_not_finite_is_noticed_within_the_epoch(every, tmp_path):
+    settings = {"backend": "cupy", "threads": None, "read_every": every, "norm": "none", "lr": 100.0}
+    with standin.installed():
+        run = Run(Config(**TINY | settings), tmp_path)
+        with pytest.raises(tp.DivergenceError, match="at step 6 of epoch 1"), np.errstate(all="ignore"):
+            run.run_epoch([False])

@@ -13,10 +13,9 @@ from typing import Any, get_args
 
 from threadpoolctl import threadpool_info
 
-from . import __version__, bench, data, diagnosis, plots
-from .backend import to_numpy
+from . import __version__, bench, data, demo, diagnosis
 from .errors import BackendError, DataError, DivergenceError, StateError
-from .step import logits
+from .experiments import command as reproduce
 from .train import CHOICES, Config, Run
 from .verify import command as verify
 
@@ -50,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     add_demo(commands)
     verify.add_parser(commands)
     add_train(commands)
+    reproduce.add_parser(commands)
     add_bench(commands)
     add_info(commands)
     return top
@@ -76,6 +76,7 @@ HELP = {
     "activation": "of the hidden layers",
     "mode": "constants of NormProp: of N(0, 1) as in the paper, or of N(beta, gamma^2)",
     "gamma": "where gamma starts (default: one over the activation's Jacobian factor)",
+    "beta": "where beta starts (default: 0, or 1 for a rectifier in exact mode)",
     "data_norm": "how the data are normalised: over the training set, or over each mini-batch",
     "width": "scales the number of filters; the paper's network is 1.0",
     "dropout": "probability, after each pooling of a hidden layer",
@@ -89,10 +90,11 @@ HELP = {
     "patience": "instead, epochs without a smaller training loss after which it is halved",
     "flip": "mirror half of the training images",
     "train_size": "use only the first N training images",
+    "test_size": "use only the first N test images",
     "seed": "of weights, order, flips and dropout",
     "backend": "where arrays live",
     "threads": "threads for NormProp and plain networks (default: all cores)",
-    "read_every": "on a GPU, steps between looks at the loss",
+    "read_every": "on a GPU, steps between looks at the loss, each of which waits for the GPU",
 }
 
 
@@ -153,7 +155,9 @@ def add_bench(commands: Any) -> None:
         default="numpy",
         help="cupy: tinyprop's step on a GPU, against what the GPU can do at best (%(default)s)",
     )
-    new.add_argument("--quick", action="store_true", help="about a minute: fewer engines, sizes and repeats")
+    new.add_argument(
+        "--quick", action="store_true", help="about a minute: fewer engines, sizes and repeats; on a GPU, width 0.25"
+    )
     new.add_argument("--engines", nargs="+", choices=bench.ENGINES, help="measure these (default: all installed)")
     new.add_argument("--only", action="append", choices=bench.SECTIONS, help="measure this; may be repeated")
     new.add_argument(
@@ -245,7 +249,7 @@ def add_demo(commands: Any) -> None:
     new = command(
         commands,
         "demo",
-        demo,
+        run_demo,
         "settle the claims of the paper, then train a small NormProp network on drawn shapes, and show what it learnt",
         "tinyprop demo --out runs/demo",
     )
@@ -253,16 +257,6 @@ def add_demo(commands: Any) -> None:
     new.add_argument("--epochs", type=int, default=7, help="passes over the images (%(default)s)")
 
 
-def demo(options: argparse.Namespace) -> int:
+def run_demo(options: argparse.Namespace) -> int:
     status = main(["verify", "--figures", str(options.out / "verify")])
-    run = Run(Config(data="shapes", width=0.125, epochs=options.epochs, train_size=5000), options.out)
-    if not run.run(resume=True):
-        print("stopped; the same command goes on from here")
-        return 130
-    images, labels = run.test.images[:32], run.test.labels[:32]
-    guesses = to_numpy(logits(run.model, images)).argmax(axis=1)
-    picture = plots.predictions(images, labels, guesses, run.test.classes)
-    path = plots.save(picture, options.out / "predictions.png")
-    print(f"\nA NormProp network has learnt shapes to a test error of {run.history[-1]['test_error']:.1%}.")
-    print(f"Look at {path}, {options.out / 'curves.png'} and {options.out / 'verify'}")
-    return status
+    return status if demo.demo(options.out, options.epochs) else 130

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from cycler import cycler
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from .backend import HostArray
 
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]  # Okabe and Ito
+GREY = "#777777"
 STYLE: Any = {
     "axes.prop_cycle": cycler(color=COLOURS),
     "axes.spines.top": False,
@@ -29,11 +31,11 @@ STYLE: Any = {
 styled = matplotlib.rc_context(STYLE)  # a decorator for what draws; it touches no setting outside
 
 
-def panels(columns: int, width: float, height: float) -> tuple[Figure, Any]:
-    """A figure, in inches, that needs no window, and its axes side by side."""
+def panels(columns: int, width: float, height: float, rows: int = 1) -> tuple[Figure, Any]:
+    """A figure, in inches, that needs no window, and its axes, row by row."""
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(1, columns, squeeze=False)[0]
+    return figure, figure.subplots(rows, columns, squeeze=False).ravel()
 
 
 @styled
@@ -77,6 +79,24 @@ def predictions(images: HostArray, labels: HostArray, guesses: HostArray, classe
             right, guess = classes[labels[i]], classes[guesses[i]]
             title = guess if guess == right else f"{guess}\nnot {right}"
             axes.set_title(title, fontsize=8, loc="center", color="black" if guess == right else COLOURS[1])
+    return figure
+
+
+@styled
+def ridges(columns: Mapping[str, Mapping[str, HostArray]], xlabel: str) -> Figure:
+    """In each column, one above the other, how values are distributed, each scaled to its height, and their spread."""
+    figure, every = panels(len(columns), 3.0 * len(columns), 3.8)
+    colours = [GREY, COLOURS[1], COLOURS[0], *COLOURS[2:]]
+    for axes, (title, rows), colour in zip(every, columns.items(), colours, strict=False):
+        for i, values in enumerate(rows.values()):
+            counts, edges = np.histogram(values, bins=100, range=(-4, 4))
+            axes.fill_between(edges[1:], -i, -i + 0.85 * counts / counts.max(), step="pre", color=colour, lw=0)
+            axes.text(4, 0.1 - i, f"std {values.std():.2f}", ha="right", color=colour, fontsize=9)
+        axes.set(title=title, xlim=(-4, 4), yticks=[-i for i in range(len(rows))], yticklabels=[])
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+    every[0].set_yticklabels(list(rows))
+    every[len(columns) // 2].set_xlabel(xlabel)
     return figure
 
 

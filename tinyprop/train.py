@@ -36,7 +36,7 @@ CHOICES = {
     "data": data.NAMES,
 }
 RANGES = {"width": (0, 100), "lr": (0, 100), "momentum": (0, 1), "weight_decay": (0, 1), "dropout": (0, 1)}
-WHOLE = ("epochs", "batch_size", "halve_every", "patience", "train_size", "threads", "read_every")
+WHOLE = ("epochs", "batch_size", "halve_every", "patience", "train_size", "test_size", "threads", "read_every")
 SHOWN = 200  # test images whose signals are recorded after each epoch
 MAY_CHANGE = ("epochs", "threads", "read_every")  # between a run and its continuation
 
@@ -54,6 +54,7 @@ class Config:
     activation: str = "relu"
     mode: str = "paper"
     gamma: float | None = None  # where gamma starts; None is the paper's Jacobian factor
+    beta: float | None = None  # where beta starts; None is 0, or 1 for a rectifier in exact mode
     data_norm: str = "global"
     width: float = 0.25
     dropout: float = 0.0  # after each pooling of a hidden layer
@@ -67,10 +68,11 @@ class Config:
     patience: int | None = None  # or epochs without a smaller training loss, after which it is
     flip: bool = False
     train_size: int | None = None  # the first so many training images; None is all
+    test_size: int | None = None
     seed: int = 0
     backend: str = "numpy"
     threads: int | None = None
-    read_every: int = 50  # on a GPU, steps between looks at the loss, each of which has to wait for it
+    read_every: int = 50  # on a GPU, steps between looks at the loss, each of which has to wait; and after each epoch
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -101,6 +103,9 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
     spec = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")  # all that is left of the image
     gamma = "jacobian" if config.gamma is None else config.gamma
     layers = nn.build(spec, channels, config.norm, config.activation, config.width, classes, config.mode, gamma)
+    for layer in layers:
+        if config.beta is not None and isinstance(layer, nn.NormPropConv2d):
+            layer.beta.data[...] = config.beta
     shape = (channels, height, width)
     first = data.GlobalNormalizer(shape).fit(images) if config.data_norm == "global" else data.BatchNormalizer(shape)
     every: list[Module] = [first]
@@ -126,10 +131,11 @@ class Run:
 
     def __init__(self, config: Config, out: Path, root: Path | None = None):
         self.config, self.out = config, out
-        self.train = data.load(config.data, root, "train")
+        self.train, self.test = data.load(config.data, root, "train"), data.load(config.data, root, "test")
         if config.train_size is not None:
             self.train = self.train.first(config.train_size)
-        self.test = data.load(config.data, root, "test")
+        if config.test_size is not None:
+            self.test = self.test.first(config.test_size)
         manual_seed(config.seed)
         with use_backend(config.backend):
             self.model = network(config, self.train.images, len(self.train.classes))
@@ -163,9 +169,7 @@ class Run:
                     self.save()
                     return False
                 self.finish_epoch()
-        save(self.out / "model.safetensors", self.model.state_dict())
-        for kind in ("png", "svg"):
-            plots.save(plots.training_curves(self.history), self.out / f"curves.{kind}")
+        self.finish()
         return True
 
     def run_epoch(self, stop: list[bool]) -> bool:
@@ -180,13 +184,13 @@ class Run:
             for images, labels in data.prefetched(islice(batches, self.batch, None), config.backend):
                 try:
                     self.loss += float(self.step(images, labels)) if on_host else self.step(images, labels)
-                    self.batch += 1
-                    look = on_host or self.batch % config.read_every == 0
+                    look = on_host or (self.batch + 1) % config.read_every == 0 or self.batch + 1 == number
                     if look and not math.isfinite(float(self.loss)):
                         raise DivergenceError("a loss that is not finite", "it must be", "a smaller learning rate")
                 except DivergenceError as error:
                     where = f"step {self.batch + 1} of epoch {self.epoch + 1}"
                     raise DivergenceError(f"{error.args[0]}, at {where}", *error.args[1:]) from None
+                self.batch += 1
                 self.images += len(images)
                 if look:
                     rate = self.images / (time.perf_counter() - self.started)
@@ -202,13 +206,11 @@ class Run:
     def finish_epoch(self) -> None:
         """Measure, log, move on to the next epoch, and save."""
         seconds, loss = time.perf_counter() - self.started, float(self.loss) / self.batch
-        few = from_host(self.test.images[:SHOWN], like=next(self.model.parameters()).data)
         with no_float_warnings():  # if the numbers run away, the next step says so
             test_loss, test_error = evaluate(self.model, self.test.images, self.test.labels, self.config.threads)
-            signals = nn.signals(self.model.eval(), Tensor(few))
+            self.model.eval()
+            self.signals += [{"epoch": self.epoch + 1, **row} for row in self.measure()]
         self.model.train()
-        for s in signals:
-            self.signals.append({"epoch": self.epoch + 1, **{k: v for k, v in asdict(s).items() if v is not None}})
         self.history.append(
             {
                 "epoch": self.epoch + 1,
@@ -224,6 +226,18 @@ class Run:
         write_csv(self.out / "log.csv", self.history)
         write_csv(self.out / "signals.csv", self.signals)
         self.save()
+
+    def measure(self) -> list[dict[str, Any]]:
+        """What is recorded of each layer after an epoch, in evaluation mode: rows of the same columns."""
+        few = from_host(self.test.images[:SHOWN], like=next(self.model.parameters()).data)
+        found = [asdict(signal) for signal in nn.signals(self.model, Tensor(few))]
+        return [{name: value for name, value in row.items() if value is not None} for row in found]
+
+    def finish(self) -> None:
+        """What a run leaves when it is done, besides its log."""
+        save(self.out / "model.safetensors", self.model.state_dict())
+        for kind in ("png", "svg"):
+            plots.save(plots.training_curves(self.history), self.out / f"curves.{kind}")
 
     def save(self) -> None:
         """Everything that the rest of the run depends on."""

@@ -151,12 +151,12 @@ def tiled(op: str, n: int, source: Shape, result: Shape, k: int) -> Iterator[Par
         return "map_tiles", touching(*arrays, flops=flops)
 
     pixels, outputs, weights = n * prod(source), n * prod(result), c * o
-    yield mapped(read, number * c, pixels, size**2 * number * c)
-    if op == "KernelGradient":
+    if op == "KernelGradient":  # the values of the image are those of Convolve
         yield mapped(write.T, number * o, outputs, size**2 * number * o)
         yield op, product(c, number, o, times=size**2)
         yield mapped(weigh.T, weights, size**2 * weights, k**2 * weights)
     else:
+        yield mapped(read, number * c, pixels, size**2 * number * c)
         yield mapped(weigh, weights, k**2 * weights, size**2 * weights)
         yield op, product(number, c, o, times=size**2)
         yield mapped(write, number * o, size**2 * number * o, outputs)

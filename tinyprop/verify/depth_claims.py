@@ -75,12 +75,12 @@ def induction_as_recommended(mc: Sampler) -> Evidence:
 
 @claim("C38", "5.2", "Hidden means converge closer to 0 for NormProp (0.19 on average) than for BN (0.33).")
 def hidden_means(mc: Sampler) -> Evidence:
-    """These are means of trained networks: only training settles them, as in section 5.2. At the start they are not
-    0 either: units of layers 2 to 9 have Gaussian means of variance k (C21), of mean size sqrt(2 k/pi).
+    """These are means of trained networks: `tinyprop reproduce covariate-shift` measures them. At the start they are
+    not 0 either: units of layers 2 to 9 have Gaussian means of variance k (C21), of mean size sqrt(2 k/pi).
     """
     sizes = np.sqrt(2.0 * depth_recursion(PAPER_GAMMA, DEPTH)[1, 1:] / np.pi)
     average = float(sizes.mean())
     return evidence(
-        f"training settles it, as in section 5.2. Before training {average:.2f} is expected, not 0",
+        f"tinyprop reproduce covariate-shift measures it. Before training {average:.2f} is expected, not 0",
         Case("mean |E u|, layers 2 to 9, untrained", 0.19, average, judged=False),
     )

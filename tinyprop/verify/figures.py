@@ -7,13 +7,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from ..plots import COLOURS, panels, save, styled
+from ..plots import COLOURS, GREY, panels, save, styled
 from . import figure_data
 from .figure_data import Data
 from .monte_carlo import Sampler
 
 BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK = COLOURS
-GREY = "#777777"
 
 
 def dots(axes: Any, data: Data, colour: str, **style: Any) -> None:

@@ -245,32 +245,33 @@ def significance(ours: float, theirs: float, images: int) -> float:
 
 @claim("C42", "5.5", "NormProp is better than BN, or competitive, on all data sets.")
 def better_than_bn(mc: Sampler) -> Evidence:
-    """Training settles it, as in section 5.5. What the printed errors themselves can show is their
+    """Training settles it: `tinyprop reproduce results`. What the printed errors themselves can show is their
     distance in standard errors of a binomial count; the variance over seeds, which is not printed, comes on top.
     """
     z = {name: significance(ours, bn, images) for name, (ours, bn, _, images) in TABLE.items()}
     clear = sum(value > SIGNIFICANT for value in z.values())
     return evidence(
-        f"training settles it, as in section 5.5. In print, {clear} of {len(z)} lie beyond the counting error",
+        f"tinyprop reproduce results measures it. In print, {clear} of {len(z)} lie beyond the counting error",
         *(Case(f"standard errors below BN, {name}", SIGNIFICANT, value, judged=False) for name, value in z.items()),
     )
 
 
 @claim("C43", "5.5", "NormProp beats the state of the art.")
 def state_of_the_art(mc: Sampler) -> Evidence:
-    """Training settles it, as in section 5.5. In print, most margins are within the error of counting."""
+    """Training settles it: `tinyprop reproduce results`. In print, most margins are within the error of counting."""
     z = {name: significance(ours, best, images) for name, (ours, _, best, images) in TABLE.items()}
     clear = sum(value > SIGNIFICANT for value in z.values())
     return evidence(
-        f"training settles it, as in section 5.5. In print, {clear} of {len(z)} lie beyond the counting error",
+        f"tinyprop reproduce results measures it. In print, {clear} of {len(z)} lie beyond the counting error",
         *(Case(f"standard errors below the best, {name}", SIGNIFICANT, v, judged=False) for name, v in z.items()),
     )
 
 
 @claim("C44", "5.6", "NormProp is faster than BN: 84 against 96 seconds for an epoch.")
 def faster(mc: Sampler) -> Evidence:
-    """A matter of hardware and code: `tinyprop bench` measures it here."""
+    """A matter of hardware and code: `tinyprop reproduce speed` measures it here."""
     saved = 1.0 - 84.0 / 96.0
     return evidence(
-        "a matter of hardware and code: tinyprop bench measures it", Case("time saved", saved, None, None, judged=False)
+        "a matter of hardware and code: tinyprop reproduce speed measures it",
+        Case("time saved", saved, None, None, judged=False),
     )

@@ -1,0 +1,241 @@
+"""The contract: every public name does on NumPy, on the strict stand-in for CuPy and on CuPy itself the same."""
+
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyprop as tp
+import tinyprop.functional as F
+from tinyprop import nn
+
+from . import standin
+from .conftest import BACKENDS
+from .functional.test_every_function import MODULES
+from .helpers import cotangent, make
+
+PLACES = ["numpy", "stand-in", *(pytest.param("cupy", marks=pytest.mark.cupy) for _ in BACKENDS[1:])]
+FUNCTIONS = [case for module in MODULES for case in module.CASES]
+
+
+@contextmanager
+def at(place):
+    """Tensors are made there, inside the block; gives the name of the backend."""
+    with standin.installed() if place == "stand-in" else tp.use_backend(place):
+        yield "numpy" if place == "numpy" else "cupy"
+
+
+def outcome(place, program):
+    """The arrays and numbers that a program gives, on the host; or its error, and the first line of what it says."""
+    with at(place) as backend:
+        tp.manual_seed(0)
+        try:
+            return [x.numpy() if isinstance(x, tp.Tensor) else tp.backend.to_numpy(x) for x in program(backend)]
+        except (ValueError, RuntimeError, IndexError) as error:
+            return type(error), str(error).splitlines()[0]
+
+
+def assert_same(got, expected):
+    assert type(got) is type(expected), f"{got}, not {expected}"
+    if isinstance(expected, tuple):
+        assert got == expected
+        return
+    for a, b in zip(got, expected, strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        tolerance = 1e-11 if b.dtype == np.float64 else 3e-5
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * max(1e-3, abs(b).max(initial=0.0)))
+
+
+# -- functions
+
+
+@pytest.mark.parametrize("place", PLACES[1:])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", FUNCTIONS, ids=str)
+@settings(max_examples=3)
+@given(data=st.data())
+def test_functions_and_their_gradients(case, dtype, place, data):
+    arrays, options = data.draw(case.inputs)
+
+    def program(backend):
+        out, leaves = case.run(arrays, options, backend, dtype)
+        assert out.backend == backend
+        gradients = tp.grad(
+            out, leaves, make(cotangent(out.shape, dtype), backend), create_graph=True, allow_unused=True
+        )
+        return [out, *(g for g in gradients if g is not None)]
+
+    assert_same(outcome(place, program), outcome("numpy", program))
+
+
+# -- everything else that is public
+
+SHAPE = (4, 3, 8, 8)
+
+
+def images(dtype="float32"):
+    return tp.tensor(np.random.default_rng(2).normal(size=SHAPE).astype(dtype), requires_grad=True)
+
+
+def layer(make_layer, shape=SHAPE):
+    """What a layer gives, and all of its gradients, while training and after it."""
+
+    def program(backend):
+        module = make_layer()
+        x = tp.tensor(np.random.default_rng(2).normal(size=shape).astype("float32"), requires_grad=True)
+        out = module(x)
+        out.backward(tp.tensor(cotangent(out.shape, "float32")))
+        return [out, x.grad, *(p.grad for p in module.parameters()), *module.state_dict().values(), module.eval()(x)]
+
+    return program
+
+
+def tensors(backend):
+    x = tp.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]], requires_grad=True)
+    y = tp.tensor([2.0, 3.0, 4.0])
+    parts = [x + y, y - x, x * y, x / y, x**2, -x, x @ x.T, 2.0 / y, x[0], x[:, [2, 0, 2]], x.T, x.reshape(3, 2)]
+    parts += [x.sum(axis=0), x.mean(), x.max(axis=1), x.transpose(1, 0), x.detach(), abs(x), x.sum(keepdims=True)]
+    assert (x.shape, x.ndim, x.dtype, x.backend, x.requires_grad) == ((2, 3), 2, np.float32, backend, True)
+    sum((part * part).sum() for part in parts).backward()
+    assert x.grad.backend == backend
+    assert x.to("numpy").backend == "numpy"
+    with tp.no_grad():
+        assert not (x * 2).requires_grad
+    return [*parts, x.grad, y > 2.5, np.array(x.sum().item())]
+
+
+def derivatives(backend):
+    x = tp.tensor(np.array([0.3, -1.2, 2.0]), requires_grad=True)
+    (slope,) = tp.grad(F.tanh(x).sum(), [x], create_graph=True)
+    tp.check_gradients(F.gelu, x)
+    return [slope, *tp.grad(slope.sum(), [x]), tp.jacobian(lambda x: x * x.sum(), x)]
+
+
+def trained(norm, optimizer, backend):
+    net = nn.build("C(6,3,1,1)-P(2,2,0,max)-C(4,1,1,0)-P(4,4,0,avg)", norm=norm)
+    step = tp.train.TrainingStep(net, optimizer(net.parameters(), 0.01), threads=1)
+    losses = [step(images().data, np.array([0, 1, 2, 3])) for _ in range(3)]
+    tp.optim.normalize_weights(net)
+    return [*losses, *net.state_dict().values(), *step.optimizer.state_dict().values()]
+
+
+def saved(tmp_path, backend):
+    net = nn.Sequential(nn.Linear(3, 2))
+    tp.save(tmp_path / "net", net.state_dict())
+    other = nn.Sequential(nn.Linear(3, 2))
+    other.load_state_dict(tp.load(tmp_path / "net"))
+    return list(other.state_dict().values())
+
+
+def normalised(backend):
+    data = np.random.default_rng(2).integers(0, 256, SHAPE).astype("uint8")
+    labels = np.arange(4)
+    pairs = list(tp.data.batches((data, labels), 3, np.random.default_rng(0), flip=True))
+    every = [tp.data.GlobalNormalizer(SHAPE[1:]).fit(data), tp.data.BatchNormalizer(SHAPE[1:])]
+    return [normaliser(tp.tensor(data)) for normaliser in every] + [images for images, _ in pairs]
+
+
+def looked_at(backend):
+    net = nn.build("C(6,3,1,1)-C(4,1,1,0)-P(8,8,0,avg)")
+    found = nn.signals(net, images(), np.array([0, 1, 2, 3]))
+    assert tp.draw(net(images())).startswith("digraph")
+    return [np.array([s.mean, s.std, s.dead, s.unit_mean_square, s.gradient_std], "float32") for s in found]
+
+
+def moments(backend):
+    points = [tp.tensor(np.array(v), requires_grad=True) for v in ([-1.3, 0.4], [0.7, 1.2])]
+    found = [tp.moments.gaussian(name, *points) for name in ("relu", "tanh", "gelu", "elu")]
+    (found[0].mean + found[1].std + found[2].slope2).sum().backward()
+    return [m.std for m in found] + [m.jacobian_factor for m in found] + [p.grad for p in points]
+
+
+def settled(backend):
+    results = tp.verify.run(["C01", "C02"], samples=2000, seed=0, backend=backend)
+    return [np.array([r.exact, r.estimate]) for r in results]
+
+
+PROGRAMS = {
+    "Tensor": tensors,
+    "grad, jacobian, check_gradients": derivatives,
+    "Linear": layer(partial(nn.Linear, 5, 3), (4, 5)),
+    "Conv2d": layer(partial(nn.Conv2d, 3, 4, 3, padding=1)),
+    "MaxPool2d": layer(partial(nn.MaxPool2d, 3, 2, 1)),
+    "AvgPool2d": layer(partial(nn.AvgPool2d, 3, 2, 1, count_include_pad=False)),
+    "Flatten": layer(nn.Flatten),
+    "Dropout": layer(partial(nn.Dropout, 0.3)),
+    "BatchNorm": layer(partial(nn.BatchNorm, 3)),
+    "PReLU": layer(partial(nn.PReLU, 3), (4, 3)),
+    "NormPropLinear": layer(partial(nn.NormPropLinear, 5, 3, "tanh"), (4, 5)),
+    "NormPropConv2d": layer(partial(nn.NormPropConv2d, 3, 4, 3, padding=1)),
+    "NormPropConv2d, exact": layer(partial(nn.NormPropConv2d, 3, 4, 3, activation="prelu", mode="exact")),
+    **{name: layer(partial(nn.Activation, name), (4, 3)) for name in nn.layers.ACTIVATIONS if name != "prelu"},
+    **{
+        f"{n}, {o.__name__}": partial(trained, n, o)
+        for n in ("normprop", "batch", "none")
+        for o in (tp.optim.SGD, tp.optim.RMSProp)
+    },
+    "GlobalNormalizer, BatchNormalizer, batches": normalised,
+    "signals, draw": looked_at,
+    "moments": moments,
+    "verify": settled,
+}
+
+
+@pytest.mark.parametrize("place", PLACES[1:])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name, place):
+    expected = outcome("numpy", PROGRAMS[name])
+    assert isinstance(expected, list), expected
+    assert_same(outcome(place, PROGRAMS[name]), expected)
+
+
+def test_every_layer_has_a_program():
+    layers = [v for v in vars(nn).values() if isinstance(v, type) and issubclass(v, nn.Module)]
+    assert {v.__name__ for v in layers} - {"Module", "Sequential", "Activation"} <= PROGRAMS.keys()
+
+
+@pytest.mark.parametrize("place", PLACES[1:])
+def test_saving_and_loading(place, tmp_path):
+    assert_same(outcome(place, partial(saved, tmp_path)), outcome("numpy", partial(saved, tmp_path)))
+
+
+# -- what is refused
+
+
+def twice(backend):
+    loss = images().sum()
+    loss.backward()
+    loss.backward()
+
+
+def kept(backend):
+    net = nn.Linear(3, 2)
+    out = net(tp.tensor([[1.0, 2.0, 3.0]]))
+    net.load_state_dict(net.state_dict())
+    return [out]
+
+
+REFUSED = {
+    "channels": lambda backend: F.conv2d(images(), np.ones((2, 4, 3, 3), "float32")),
+    "window": lambda backend: F.max_pool2d(images(), 9),
+    "labels": lambda backend: F.cross_entropy(tp.tensor([[1.0, 2.0]]), np.array([2])),
+    "shapes": lambda backend: images() + tp.tensor([1.0, 2.0, 3.0]),
+    "reshape": lambda backend: images().reshape(5, 5),
+    "backward of many": lambda backend: images().backward(),
+    "backward twice": twice,
+    "an update of what a graph needs": kept,
+    "a state of another network": lambda backend: nn.Linear(3, 2).load_state_dict({"weight": np.ones((2, 3))}),
+    "no spread": lambda backend: nn.BatchNorm(3)(tp.tensor([[1.0, 2.0, 3.0]])),
+    "index": lambda backend: images()[7],
+}
+
+
+@pytest.mark.parametrize("place", PLACES[1:])
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(name, place):
+    expected = outcome("numpy", REFUSED[name])
+    assert isinstance(expected, tuple), f"not refused: {expected}"
+    assert_same(outcome(place, REFUSED[name]), expected)

@@ -78,7 +78,7 @@ print(f"loss {loss:.3f}; {len(seen)} ops for 64 pictures, {len(seen_of_one)} for
 #
 # Every op is one *launch* of a kernel, or a few: the host tells the device what to do and goes on. A launch has a fixed
 # price, whatever the size of the array. On the right: the number of ops hardly depends on the batch, and many of them
-# make only a few numbers (lengths of weights, gradients of gamma). For one picture the device does nothing but wait for
+# make only a few numbers (gradients of gamma and beta, the loss). For one picture the device does nothing but wait for
 # the next launch. So the first rule is: **large batches, few ops**.
 #
 # The second half of the rule is the author's business. Here is the layer as lesson 6 wrote it, and tinyprop's:

@@ -78,7 +78,7 @@ print(f"loss {loss:.3f}; {len(seen)} ops for 64 pictures, {len(seen_of_one)} for
 #
 # Every op is one *launch* of a kernel, or a few: the host tells the device what to do and goes on. A launch has a fixed
 # price, whatever the size of the array. On the right: the number of ops hardly depends on the batch, and many of them
-# make only a few numbers (lengths of weights, gradients of gamma). For one picture the device does nothing but wait for
+# make only a few numbers (gradients of gamma and beta, the loss). For one picture the device does nothing but wait for
 # the next launch. So the first rule is: **large batches, few ops**.
 #
 # The second half of the rule is the author's business. Here is the layer as lesson 6 wrote it, and tinyprop's:
@@ -165,8 +165,8 @@ print(f"NumPy and this machine's backend agree to 1e-4: {abs(here - on_host) < 1
 #
 # ## Exercises
 #
-# 1. Count the ops of a training step with `norm="batch"` and with `norm="normprop"`, forwards only and in all. Which
-#    has more of them on whole batches?
+# 1. Write BatchNorm with `F.mean`, `F.var` and `F.sqrt`, as a textbook has it. Count its ops on whole batches, forwards
+#    and with the gradient, and those of `tp.nn.BatchNorm`, which gives the same result.
 # 2. Write `where_is(net)`: the backends and dtypes of all parameters and buffers. What does `net.to(dtype="float64")`
 #    change, and what does it do to the loss?
 # 3. A network of `n` layers takes about as many launches for each. Measure ops against depth for fully connected

@@ -3,6 +3,7 @@
 import numpy as np
 
 import tinyprop as tp
+import tinyprop.functional as F
 
 SPEC = "C(16,5,1,2)-C(16,1,1,0)-P(2,2,0,max)-C(24,3,1,1)-C(10,1,1,0)-P(8,8,0,avg)"
 random = np.random.default_rng(0)
@@ -27,17 +28,23 @@ def ops_of(work):
     return sizes
 
 
-# Exercise 1. BatchNorm computes statistics of whole batches, and their gradients; NormProp works on weights.
+# Exercise 1. Deviations, their squares, and what the gradient makes of them: each is a pass over the batch.
+
+
+def textbook(x, eps=1e-5):
+    return (x - F.mean(x, axis=0)) / F.sqrt(F.var(x, axis=0) + eps)
 
 
 def large_ops(norm):
-    net = tp.nn.build(SPEC, norm=norm)
-    step = tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.05), threads=1)
-    return sum(size >= 32 * 16 * 8 * 8 for size in ops_of(lambda: step(images, labels)))
+    x = tp.tensor(random.standard_normal((500, 20), np.float32), requires_grad=True)
+    return sum(size >= x.size for size in ops_of(lambda: (norm(x) ** 3).sum().backward()))
 
 
-print(f"ops on whole batches: BatchNorm {large_ops('batch')}, NormProp {large_ops('normprop')}")
-assert large_ops("batch") > 1.5 * large_ops("normprop")
+layer = tp.nn.BatchNorm(20)
+x = tp.tensor(random.standard_normal((500, 20), np.float32))
+assert np.allclose(textbook(x).numpy(), layer(x).numpy(), atol=1e-4)
+print(f"ops on whole batches: {large_ops(textbook)} in the textbook, {large_ops(layer)} in tinyprop")
+assert large_ops(textbook) > large_ops(layer)
 
 # Exercise 2. Everything becomes float64, and the loss nearly stays: float32 was enough.
 
@@ -49,10 +56,10 @@ def where_is(net):
 
 net = tp.nn.build(SPEC, norm="batch")
 assert {dtype for _, dtype in where_is(net)} == {"float32"}
-before = tp.functional.cross_entropy(net(tp.tensor(images)), labels).item()
+before = F.cross_entropy(net(tp.tensor(images)), labels).item()
 net.to(dtype="float64")
 assert {dtype for _, dtype in where_is(net)} == {"float64"}
-after = tp.functional.cross_entropy(net(tp.tensor(images.astype(np.float64))), labels).item()
+after = F.cross_entropy(net(tp.tensor(images.astype(np.float64))), labels).item()
 assert abs(after - before) < 1e-4
 
 # Exercise 3. The ops of a layer are the slope of a straight line.
@@ -69,4 +76,4 @@ counts = np.array([ops_at(depth) for depth in (2, 4, 6, 8)])
 per_layer = np.diff(counts, axis=0) / 2
 assert (per_layer == per_layer[0]).all()
 print(f"ops of a layer: {per_layer[0, 0]:g} forwards, {per_layer[0, 1] - per_layer[0, 0]:g} backwards")
-assert per_layer[0, 1] > 2 * per_layer[0, 0]
+assert per_layer[0, 1] > per_layer[0, 0]

@@ -175,8 +175,8 @@ def tell_optimizers(data: Data) -> str:
     verdicts = "; ".join(f"{f.claim.partition(' (')[0]}: {f.verdict} ({f.ours})" for f in optimizer_findings(data))
     return (
         "Each optimiser has three learning rates, a factor of about 3 apart, and is judged at the one with the least "
-        f"training loss in the end, so that no test image has a say: {words}. The paper's footnote has momentum "
-        f"first, RMSProp second, SGD last. Here: {verdicts}."
+        f"training loss in the end: {words}. (Which rates to try was chosen after short probes of one seed.) The "
+        f"paper's footnote has momentum first, RMSProp second, SGD last. Here: {verdicts}."
     )
 
 
@@ -202,22 +202,31 @@ def compare_dropout(data: Data) -> Data:
 
 
 def dropout_findings(data: Data) -> list[Finding]:
-    d = data["summary"]["with less without"]["NormProp"]
-    claim = (
-        f"Dropout ({DROPPED:g}, after poolings) harms NormProp: it changes the distribution of outputs (section 4.4)."
-    )
-    return [Finding(claim, "no number", points_words(d), None if d["sign"] == 0 else d["sign"] < 0)]
+    claims = {
+        "NormProp": f"Dropout ({DROPPED:g}, after poolings) harms NormProp, whose outputs it changes (section 4.4).",
+        "BatchNorm": "The same dropout harms BN.",
+    }
+    found = data["summary"]["with less without"]
+    return [
+        Finding(
+            claim,
+            "no number" if name == "NormProp" else "not in the paper",
+            points_words(found[name]),
+            None if found[name]["sign"] == 0 else found[name]["sign"] < 0,
+        )
+        for name, claim in claims.items()
+    ]
 
 
 def tell_dropout(data: Data) -> str:
     found = data["summary"]["with less without"]
-    (finding,) = dropout_findings(data)
+    ours, theirs = dropout_findings(data)
     words = "; ".join(f"{label}: {accuracy_words(data, label)}" for label in data["points"])
     return (
         f"A dropout of {DROPPED:g} after the two hidden poolings. Accuracy: {words}. With less without: "
         + ", ".join(f"{name} {points_words(d)}" for name, d in found.items())
-        + f". Dropout harms NormProp: {finding.verdict}. Short trainings, which overfit little, have "
-        "nothing to gain from a regulariser, so the same holds for any network."
+        + f". Dropout harms NormProp: {ours.verdict}; and BatchNorm: {theirs.verdict}. A harm that is not NormProp's "
+        "alone may be that of any regulariser in a short training."
     )
 
 

@@ -85,10 +85,11 @@ TABLE = 1.7139588594436646
 print(f"exact {1 / c1:.10f}, table {TABLE:.10f}: {TABLE * c1 - 1:+.3%}")
 
 # %% [markdown]
-# Where do 0.064 % come from? The recipe published with it: draw 1024 rows of 256 normal numbers, apply ReLU, take the
-# variance *of each row*, average, and return one over the root. There are two errors in it. One is chance. The other is
-# small print: the variance of a row is taken about the *row's own* mean, which was fitted to the same 256 numbers, so
-# it is too small by 255/256 on average, and the constant is too large. Let us repeat the recipe with many seeds.
+# Where do 0.064 % come from? The recipe that circulates with it (we have it from code that uses the table, not from its
+# authors): draw 1024 rows of 256 normal numbers, apply ReLU, take the variance *of each row*, average, and return one
+# over the root. There are two errors in it. One is chance. The other is small print: the variance of a row is taken
+# about the *row's own* mean, which was fitted to the same 256 numbers, so it is too small by 255/256 on average, and
+# the constant is too large. Let us repeat the recipe with many seeds.
 
 
 # %%
@@ -117,9 +118,9 @@ axes.text(-0.01, 1.1 * top, "exact", color=BLACK, ha="right")
 show(figure)
 
 # %% [markdown]
-# So the table is an ordinary draw of this recipe, a lucky one even. The error does no harm in training. But of
-# seventeen digits three are right, and nothing in the table says so: *that* is the lesson. A closed form needs no luck.
-# `tinyprop verify` keeps the books in this way: exact value, estimate, error bar, verdict.
+# So the table is what an ordinary draw of this recipe looks like. That does not prove it was made so. The error does no
+# harm in training. But of seventeen digits three are right, and nothing in the table says so: *that* is the lesson. A
+# closed form needs no luck. `tinyprop verify` keeps the books in this way: exact value, estimate, error bar, verdict.
 
 # %%
 for r in tp.verify.run(["C01", "C02", "C31"]):

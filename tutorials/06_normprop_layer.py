@@ -62,7 +62,7 @@ print("equals tp.nn.NormPropLinear:", np.allclose(theirs(x).data, out.data, atol
 #
 # The length $|w|$ is part of the function, so the gradient passes through it. We wrote no gradient: the engine has it.
 # `tp.check_gradients` compares it with central differences in float64, and the gradient of the gradient as well. (A
-# kink nearby would spoil the differences; the seed was chosen so that no unit is within reach of one.)
+# kink nearby would spoil the differences; none happens to be within reach of these inputs.)
 
 # %%
 small = NormProp(4, 3)

@@ -178,3 +178,15 @@ def test_refusals_are_explained(backend, image, kernel, options, words):
     x, w = make(np.ones(image), backend), make(np.ones(kernel), backend)
     options = {k: make(v, backend) if k == "bias" else v for k, v in options.items()}
     assert_explained(tp.ShapeError, lambda: F.conv2d(x, w, **options), words)
+
+
+def test_rectified_convolution_of_nothing_and_of_other_shapes(backend, rng):
+    """No image at all, a bias of another dtype, and one for each image: as if the steps were taken one by one."""
+    w = make(rng.standard_normal((3, 2, 1, 1)).astype(np.float32), backend)
+    x = make(rng.standard_normal((4, 2, 5, 5)).astype(np.float32), backend)
+    assert F.rectified_conv2d(x[:0], w, 0.0, 0.5).shape == (0, 3, 5, 5)
+    for bias in (rng.standard_normal((3, 1, 1)), rng.standard_normal((4, 3, 1, 1)).astype(np.float32)):
+        expected = F.shifted_relu(F.conv2d(x, w), make(bias, backend), 0.5)
+        got = F.rectified_conv2d(x, w, make(bias, backend), 0.5)
+        assert got.dtype == expected.dtype
+        assert_close(got, expected.numpy(), 1e-5)

@@ -336,3 +336,17 @@ def test_mixed_precision_is_that_of_the_finer_and_gradients_are_that_of_their_in
         y.backward(y.detach())
         assert [t.dtype.name for t in (y, tx.grad, tw.grad)] == ["float64", tx.dtype.name, tw.dtype.name]
         np.testing.assert_allclose(y.numpy(), naive(x, w, (1, 1), (0, 0)), atol=1e-4)
+
+
+def test_a_seed_that_was_changed_is_read_again(backend, rng):
+    """Transforms of the output's gradient are kept for one backward pass, not for the next."""
+    x, w = (rng.standard_normal(s).astype("f4") for s in ((4, 32, 8, 8), (32, 32, 3, 3)))
+    x, w = (tp.tensor(a, backend=backend, requires_grad=True) for a in (x, w))
+    y = F.conv2d(x, w, padding=1)
+    seed = tp.tensor(np.ones(y.shape, "f4"), backend=backend)
+    for first in ([x, w], [x]):
+        tp.grad(y, first, seed, retain_graph=True)
+        (before,) = tp.grad(y, [w], seed, retain_graph=True)
+        seed.data *= 2
+        (after,) = tp.grad(y, [w], seed, retain_graph=True)
+        np.testing.assert_allclose(after.numpy(), 2 * before.numpy(), rtol=1e-5, atol=1e-4)

@@ -57,6 +57,12 @@ class Convolution(Op):
         self.geometry = window, image, kernel, by
         self.window, self.image, self.kernel, self.by = self.geometry
 
+    def gradients_of(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
+        """The gradients in x and in w of <g, convolution of x and w>."""
+        by = self.by.for_one_pass() if isinstance(self.by, tiles.Tiles) else self.by
+        parts = self.window, self.image, self.kernel, by
+        return lambda: ImageGradient(*parts)(g, w), lambda: KernelGradient(*parts)(x, g)
+
 
 class Convolve(Convolution):
     """x (N, C, H, W) and w (O, C, kh, kw) to (N, O, rows, columns)."""
@@ -65,7 +71,7 @@ class Convolve(Convolution):
         return self.by.convolve(x, w, self.window)
 
     def backward(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
-        return lambda: ImageGradient(*self.geometry)(g, w), lambda: KernelGradient(*self.geometry)(x, g)
+        return self.gradients_of(g, x, w)
 
 
 class ImageGradient(Convolution):

@@ -35,20 +35,18 @@ def _image(pixels: Array, part: Part, size: Shape) -> Array:
 
 
 def convolve(x: Array, w: Array, window: Window, finish: Finish | None = None) -> Array:
-    places, pixels = _meeting(window, x.shape)
-    o, c, *_ = w.shape
-    if finish is None:
-        out = _pixels(x, pixels) @ w.reshape(o, c).T
-        return _image(out, places, (x.shape[0], o, *window.output(x.shape)))
-    xp = array_module(x)
-    out = xp.empty((x.shape[0], *window.output(x.shape), o), xp.result_type(x, w))
+    (places, pixels), (o, c, *_), xp = _meeting(window, x.shape), w.shape, array_module(x)
+    rows, columns = window.output(x.shape)
+    out = xp.empty((x.shape[0], rows, columns, o), xp.result_type(x, w))
     whole = out[:, places[0], places[1]].shape == out.shape
-    for images in blocks(x, out[0].size, ELEMENTS_AT_ONCE):
-        if whole:
-            xp.matmul(_pixels(x[images], pixels), w.reshape(o, c).T, out=out[images].reshape(-1, o))
-        else:
-            out[images] = channels_last(convolve(x[images], w, window))
-        finish(out[images])
+    for images in blocks(x, rows * columns * o, ELEMENTS_AT_ONCE):
+        outputs = out[images].reshape(-1, o) if whole else None
+        outputs = xp.matmul(_pixels(x[images], pixels), w.reshape(o, c).T, out=outputs)
+        if not whole:
+            out[images] = 0
+            out[images, places[0], places[1]] = outputs.reshape(out[images, places[0], places[1]].shape)
+        if finish is not None:
+            finish(out[images])
     return channels_first(out)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from .. import device
 from ..backend import Array
 from ..tensor import Operand, Tensor, as_tensor
-from .convolution import Convolution, Convolve, ImageGradient, KernelGradient, geometry
+from .convolution import Convolution, Convolve, geometry
 from .fused import ShiftedReLU
 from .windows import channels_first
 
@@ -21,11 +21,7 @@ class RectifiedConvolve(Convolution):
 
     def backward(self, g: Tensor, x: Tensor, w: Tensor, shift: Tensor, out: Tensor) -> Any:
         passed, *others = self.rectifier.backward(g, shift, out)
-        return (
-            lambda: ImageGradient(*self.geometry)(passed, w),
-            lambda: KernelGradient(*self.geometry)(x, passed),
-            *others,
-        )
+        return *self.gradients_of(passed, x, w), *others
 
 
 def rectified_conv2d(
@@ -36,14 +32,19 @@ def rectified_conv2d(
     stride: int | tuple[int, int] = 1,
     padding: int | tuple[int, int] = 0,
 ) -> Tensor:
-    """shifted_relu(conv2d(x, weight), bias, shift) with fewer passes over memory; bias and shift broadcast to images.
+    """shifted_relu(conv2d(x, weight), bias, shift), in fewer passes over memory if both are numbers, or (O, 1, 1).
 
     >>> image = tp.tensor([[[[1.0, 2.0, 3.0]]]])
     >>> F.rectified_conv2d(image, [[[[1.0, -0.75]]]], 0.0, 0.25).data
     array([[[[-0.25, -0.25]]]], dtype=float32)
     """
     x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
+    bias, shift = (v if isinstance(v, (int, float)) else as_tensor(v, like=x) for v in (bias, shift))
     parts = geometry(x, weight, stride, padding)
-    if device.runs(x.data):  # which takes the batch in one block
-        return ShiftedReLU(overwrite=True)(Convolve(*parts)(x, weight), bias, shift)
+    for_each_channel = all(
+        not isinstance(v, Tensor) or (v.shape == (weight.shape[0], 1, 1) and v.dtype == x.dtype == weight.dtype)
+        for v in (bias, shift)
+    )
+    if device.runs(x.data) or not for_each_channel:  # a device takes the batch in one block
+        return ShiftedReLU(overwrite=for_each_channel)(Convolve(*parts)(x, weight), bias, shift)
     return RectifiedConvolve(*parts)(x, weight, bias, shift)

@@ -23,7 +23,7 @@ from .windows import Finish, Shape, Window, blocks, channels_first, channels_las
 TILES = {3: (4, (0, 1, -1, 0.5, -2)), 5: (4, (0, 1, -1, 2, -2, 0.5, -0.5))}
 
 # So many tiles stay in the cache from the first step to the last, and BLAS libraries multiply small matrices without
-# copying them first: together this saves a third of the time.
+# copying them first.
 TILES_AT_ONCE = 16
 
 
@@ -199,20 +199,26 @@ class Tiles:
         self.of_image: tuple[Array, Array] | None = None
         self.of_output: tuple[Array, Array] | None = None
 
+    def for_one_pass(self) -> "Tiles":
+        """For the gradients of one backward pass: nobody vouches that g still holds the same in the next."""
+        other = Tiles(keep=False)
+        other.of_image = self.of_image
+        return other
+
     def convolve(self, x: Array, w: Array, window: Window, finish: Finish | None = None) -> Array:
         tiling = _tiling(w.shape, x)
         grid = _Grid(window, x.shape, tiling)
         kernels = _values_of_kernel(w.transpose(1, 0, 2, 3), tiling)  # (points, C, O)
         pixels = channels_last(x)
         out = array_module(x).empty((x.shape[0], grid.rows, grid.columns, w.shape[0]), x.dtype)
-        if self.keep:
-            self.of_image = x, grid.values(pixels)
+        every = grid.values(pixels) if self.keep else None
         for images, tiles in grid.blocks(x):
-            values = self.of_image[1][:, tiles] if self.of_image else grid.values(pixels[images])
+            values = grid.values(pixels[images]) if every is None else every[:, tiles]
             grid.read_image(pixels[images], values)
             grid.write_output(values @ kernels, out[images])
             if finish is not None:
                 finish(out[images])
+        self.of_image = None if every is None else (x, every)
         return channels_first(out)
 
     def image_gradient(self, g: Array, w: Array, window: Window, image: Shape) -> Array:

@@ -76,3 +76,21 @@ def test_the_backends_agree(backend, rng):
         results.append([t.numpy() for t in [*found, layer.eval()(leaf)]])
     for expected, got in zip(*results, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("mean", "error"), [(0, 3e-6), (10, 3e-5), (1000, 3e-3)])
+def test_few_digits_are_lost_far_from_zero(mean, error, rng):
+    x = (rng.standard_normal((64, 8, 16, 16)) + mean).astype(np.float32)
+    exact = x.astype(np.float64)
+    exact = (exact - exact.mean((0, 2, 3), keepdims=True)) / np.sqrt(exact.var((0, 2, 3), keepdims=True) + 1e-5)
+    assert abs(nn.BatchNorm(8)(tp.tensor(x)).numpy() - exact).max() < error
+
+
+def test_estimates_that_a_graph_needs_are_not_moved(rng):
+    layer = nn.BatchNorm(2)
+    x = tp.tensor(rng.standard_normal((4, 2)).astype(np.float32), requires_grad=True)
+    needed = layer.eval()(x)
+    with pytest.raises(tp.BackendError, match=r"(?s)running_mean.*rule:.*try:"):
+        layer.train()(x)
+    del needed
+    layer(x)

@@ -1,11 +1,12 @@
 """Normalisation by the statistics of a mini-batch, the baseline: Ioffe and Szegedy (2015)."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from .. import device
 from .. import functional as F
 from ..autograd import Op, is_recording
-from ..backend import Array, array_module
+from ..backend import Array, array_module, check_editable, float64
 from ..errors import ShapeError
 from ..functional.windows import Shape, blocks
 from ..tensor import Tensor
@@ -30,17 +31,17 @@ class BatchNormalize(Op):
             return out
         xp, rows = array_module(x), _rows(x)
         parts, count = blocks(rows, rows.shape[1], ELEMENTS_AT_ONCE), len(rows)
-        mean = sum(rows[part].sum(axis=0) for part in parts) / count
-        var = sum(((rows[part] - mean) ** 2).sum(axis=0) for part in parts) / count
+        mean = _sum(rows[part] for part in parts) / count
+        var = _sum((rows[part] - mean) ** 2 for part in parts) / count
         for running, now in zip(self.running, (mean, var * (count / (count - 1))), strict=True):
             running += self.momentum * (now - running)
         inverse = 1.0 / xp.sqrt(var + self.eps)
         self.statistics = mean, inverse
         scale, out = inverse * weight, xp.empty_like(rows)
-        shift = bias - mean * scale
         for part in parts:
-            xp.multiply(rows[part], scale, out=out[part])
-            out[part] += shift
+            xp.subtract(rows[part], mean, out=out[part])
+            out[part] *= scale
+            out[part] += bias
         return _image(out, x.shape)
 
     def backward(self, g: Tensor, x: Tensor, weight: Tensor) -> Any:
@@ -61,16 +62,24 @@ class BatchNormalize(Op):
             return device.batch_norm_gradient(g, x, weight, self.statistics)
         xp, shape, g, x, (mean, inverse) = array_module(x), x.shape, _rows(g), _rows(x), self.statistics
         parts, count = blocks(x, x.shape[1], ELEMENTS_AT_ONCE), len(x)
-        total = sum(g[part].sum(axis=0) for part in parts)
-        along = sum((g[part] * (x[part] - mean)).sum(axis=0) for part in parts) * inverse
+        total = _sum(g[part] for part in parts)
+        along = _sum(g[part] * (x[part] - mean) for part in parts) * inverse
         each = inverse * weight
-        slope = each * inverse * along / count
-        offset, g_x = each * total / count - mean * slope, xp.empty_like(g)
+        slope, offset, g_x = inverse * along / count, total / count, xp.empty_like(g)
         for part in parts:
-            xp.multiply(g[part], each, out=g_x[part])
-            g_x[part] -= x[part] * slope
-            g_x[part] -= offset
+            xp.subtract(g[part], offset, out=g_x[part])
+            g_x[part] -= (x[part] - mean) * slope
+            g_x[part] *= each
         return _image(g_x, shape), along, total
+
+
+def _sum(parts: Iterable[Array]) -> Array:
+    """The sum over all rows of some matrices: a product with ones, which rounds less than adding row by row."""
+    total: Any = 0.0
+    for part in parts:
+        xp = array_module(part)
+        total = total + (xp.ones(len(part), part.dtype) @ part).astype(float64)
+    return total.astype(part.dtype)
 
 
 def _rows(x: Array) -> Array:
@@ -119,5 +128,7 @@ class BatchNorm(Module):
                 "one value per feature has no spread: its normalised value would be 0/0",
                 "a larger batch, or NormProp, which needs none",
             )
+        for name, running in (("running_mean", self.running_mean), ("running_var", self.running_var)):
+            check_editable(running.data, name)
         op = BatchNormalize(self.eps, self.momentum, self.running_mean.data, self.running_var.data)
         return op(x, self.weight, self.bias)

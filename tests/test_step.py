@@ -1,5 +1,9 @@
 """The training step: the gradient of a batch is the sum over its parts."""
 
+import os
+import signal
+import warnings
+
 import numpy as np
 import pytest
 
@@ -142,3 +146,24 @@ def test_what_holds_outside_holds_in_the_threads(rng):
     tiles = logits(net, x, threads=2)
     assert np.abs(exact - whole).max() <= np.abs(exact - tiles).max()
     assert (exact != tiles).any()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_step_works_in_a_process_that_was_forked_off(rng):
+    """A process inherits no threads: the child must not wait for those of its parent."""
+    x, labels = batch(rng, 8)
+    net = nn.build(SPEC)
+    step = TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05), threads=2)
+    step(x, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer Pythons warn of forks where there are threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        step(x, labels)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_no_images_have_no_logits():
+    assert logits(nn.build(SPEC), np.zeros((0, 3, 8, 8), np.float32)).shape == (0, 4)

@@ -29,14 +29,14 @@ T = TypeVar("T")
 def keep_freed_memory() -> None:
     """Let the C library keep the memory of freed arrays for the next ones, for all threads alike.
 
-    Otherwise it returns large blocks to the system and gets them back page by page, each filled with zeros: a tenth of
-    the time of a step. Only glibc, which Linux has, can be told so.
+    Otherwise it returns large blocks to the system and gets them back page by page, each filled with zeros. Only glibc,
+    which Linux has, can be told so; its older versions take no threshold above 32 MB.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        trim_threshold, mmap_threshold, arena_max = -1, -3, -8  # as malloc.h numbers them
-        for setting, value in ((trim_threshold, 1 << 30), (mmap_threshold, 1 << 30), (arena_max, 1)):
-            mallopt(setting, value)
+    trim_threshold, mmap_threshold, arena_max = -1, -3, -8  # as malloc.h numbers them
+    if mallopt is not None and (mallopt(mmap_threshold, 1 << 30) or mallopt(mmap_threshold, 1 << 25)):
+        mallopt(trim_threshold, 1 << 30)
+        mallopt(arena_max, 1)
 
 
 class Workers:
@@ -59,6 +59,7 @@ class Workers:
 
     def map(self, work: Callable[[slice], T], samples: int, merge: Callable[[T, T], T]) -> T:
         """The results of work on all parts, merged in the order of the samples."""
+        samples = max(samples, 1)  # none is one empty part
         rounds = -(-samples // (PART * self.threads))  # equal parts, as many for each thread
         size = -(-samples // (rounds * self.threads))
         parts = [slice(start, start + size) for start in range(0, samples, size)]
@@ -101,8 +102,7 @@ class TrainingStep:
             raise ValueError(explain(f"threads={threads}", rule, "threads=1, or None to let it choose"))
         keep_freed_memory()
         self.model, self.optimizer, self.threads = model, optimizer, threads
-        convolves = any(p.ndim == 4 for p in model.parameters())
-        self.workers = Workers.of(threads) if threads > 1 and convolves else None
+        self.in_parts = threads > 1 and any(p.ndim == 4 for p in model.parameters())
 
     def __call__(self, x: Any, labels: Any) -> Array:
         x = _there(_array(x), self.optimizer.params[0].data)
@@ -115,7 +115,10 @@ class TrainingStep:
                 gradients = grad(loss, self.optimizer.params, allow_unused=True)
             return loss.data, [None if g is None else g.data for g in gradients]
 
-        loss, gradients = part(slice(None)) if self.workers is None else self.workers.map(part, len(x), _add)
+        if self.in_parts:
+            loss, gradients = Workers.of(self.threads).map(part, len(x), _add)
+        else:
+            loss, gradients = part(slice(None))
         if is_host_array(x) and not math.isfinite(loss):
             raise DivergenceError(
                 f"a loss of {float(loss)}, first not finite in {self.first_bad_layer(x)}",

@@ -5,7 +5,7 @@
 # picture; and know how much of a test error is chance.
 #
 # Our data are drawn by arithmetic, so nothing has to be downloaded: ten shapes, leaning, textured, with dots strewn
-# about. A linear classifier gets two of five right.
+# about.
 
 # %%
 import math
@@ -128,7 +128,7 @@ report(f"{SOME} pictures, 50 at a time", fifty)
 # One by one there are 50 times as many steps, each noisier. For so few pictures that is a good bargain; its price is
 # time, since small products of matrices use a processor badly. Do not read more into it: one seed each, and the
 # settings were picked by looking at these same test pictures, the best of six for one by one, but of only two for 50 at
-# a time. After 1,500 pictures the gap was 78 % to 85 %. A fair contest tunes both alike, on `split="valid"`.
+# a time. A fair contest tunes both alike, on `split="valid"`.
 #
 # ## CIFAR-10
 #

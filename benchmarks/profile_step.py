@@ -1,0 +1,105 @@
+"""Where the time of a training step goes: each op of the paper's network, on one thread, 25 images (a half of a batch).
+
+    python benchmarks/profile_step.py > benchmarks/PROFILE.md
+
+Times are of the processor, not of the clock, so they bear with a busy machine; medians over steps. Products are held
+against what this BLAS reaches with large square matrices: that is the time below which no code of ours can bring them.
+"""
+
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from functools import partial
+from statistics import median
+from unittest import mock
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+import tinyprop as tp
+from tinyprop.autograd import Op
+from tinyprop.bench.cases import Case
+from tinyprop.bench.engines import LEARNING
+from tinyprop.bench.runner import machine
+from tinyprop.bench.work import step_work
+
+IMAGES, STEPS, WARM_UP = 25, 15, 3
+
+
+class Clock:
+    """The time of nested pieces of work, each without what is inside it."""
+
+    def __init__(self):
+        self.spent, self.inside = defaultdict(float), []
+
+    @contextmanager
+    def around(self, what):
+        start = time.thread_time()
+        self.inside.append(0.0)
+        yield
+        took = time.thread_time() - start
+        self.spent[what] += took - self.inside.pop()
+        if self.inside:
+            self.inside[-1] += took
+
+
+def timed(clock, call, op, *inputs):
+    shapes = [x.shape for x in inputs if getattr(x, "ndim", 0) == 4]
+    what = f"{type(op).__name__} {' and '.join('x'.join(map(str, s)) for s in shapes)}".strip()
+    with clock.around(what if shapes else f"{type(op).__name__}, small"):
+        return call(op, *inputs)
+
+
+def peak():
+    """GFLOP/s of a large product on one thread."""
+    a = np.ones((2048, 2048), np.float32)
+    seconds = []
+    for _ in range(5):
+        start = time.thread_time()
+        a @ a
+        seconds.append(time.thread_time() - start)
+    return 2 * 2048**3 / min(seconds) / 1e9
+
+
+def main():
+    case = Case("profile", "NormProp", batch=IMAGES)
+    net, (images, labels) = case.build(), case.data()
+    optimizer = tp.optim.SGD(net.parameters(), **LEARNING)
+    step = tp.train.TrainingStep(net, optimizer, threads=1)
+    rounds, call = [], Op.__call__
+    with threadpool_limits(1):
+        best = peak()
+        for i in range(WARM_UP + STEPS):
+            clock = Clock()
+            with (
+                mock.patch.object(Op, "__call__", lambda op, *inputs: timed(clock, call, op, *inputs)),
+                mock.patch.object(optimizer, "step", partial(inside, clock, "update of the weights", optimizer.step)),
+                clock.around("everything else: graph, masks, constraint, sums over parts"),
+            ):
+                step(images, labels)
+            if i >= WARM_UP:
+                rounds.append(clock.spent)
+    spent = {what: 1000 * median(r[what] for r in rounds) for what in rounds[0]}
+    flops = step_work(net, images.shape)
+    gflop = sum(flops[op].flops for op in ("Convolve", "ImageGradient", "KernelGradient")) / 1e9
+    about = machine()
+    where = f"{IMAGES} images on one thread of {about['cpu']} ({about['blas']}), medians of {STEPS} steps"
+    floor = f"at the {best:.0f} GFLOP/s that a product of 2048 x 2048 reaches here"
+    print("# Where the time of a step goes\n")
+    print(f"Written by `benchmarks/profile_step.py`: {where}, in milliseconds of the processor.")
+    print(f"The products of matrices have {gflop:.1f} GFLOP; {floor} they take {1000 * gflop / best:.0f} ms.\n")
+    print("| what | ms |\n| --- | ---: |")
+    for what, ms in sorted(spent.items(), key=lambda item: -item[1]):
+        if ms >= 0.5:
+            print(f"| {what} | {ms:.1f} |")
+    print(f"| less than half a millisecond each | {sum(ms for ms in spent.values() if ms < 0.5):.1f} |")
+    print(f"| **sum** | **{sum(spent.values()):.0f}** |")
+
+
+def inside(clock, what, call):
+    with clock.around(what):
+        return call()
+
+
+if __name__ == "__main__":
+    main()

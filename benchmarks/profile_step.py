@@ -72,7 +72,7 @@ def main():
         for i in range(WARM_UP + STEPS):
             clock = Clock()
             with (
-                mock.patch.object(Op, "__call__", lambda op, *inputs: timed(clock, call, op, *inputs)),
+                mock.patch.object(Op, "__call__", lambda op, *inputs, clock=clock: timed(clock, call, op, *inputs)),
                 mock.patch.object(optimizer, "step", partial(inside, clock, "update of the weights", optimizer.step)),
                 clock.around("everything else: graph, masks, constraint, sums over parts"),
             ):

@@ -104,7 +104,10 @@ def test_data_that_are_nowhere_are_an_error_if_nothing_else_is_left(tmp_path, ca
     assert "shapes, which is not here" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["dance"], ["dropout", "--jobs", "-1"], ["dropout", "--scale", "huge"], []])
+@pytest.mark.parametrize(
+    "arguments",
+    [["dance"], ["dropout", "--jobs", "0"], ["dropout", "--jobs", "-1"], ["dropout", "--scale", "huge"], []],
+)
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(SystemExit) as caught:
         main(["reproduce", *arguments])

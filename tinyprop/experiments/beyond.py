@@ -12,10 +12,10 @@ from ..tensor import Tensor
 from ..train import Config
 from . import pictures
 from .points import Data
-from .recipe import Experiment, Finding, accuracy_words, compare, curves, points_words
+from .recipe import Experiment, Finding, accuracy_words, beats, compare, curves, has_sign, lost, points_words
 from .scales import Scale
 from .section5 import NORMS
-from .statistics import above
+from .statistics import all_hold, interval, within
 
 # -- the Jacobian factor
 
@@ -27,6 +27,7 @@ STARTS: Mapping[str, Mapping[str, Any]] = {
 }
 INPUTS = 256
 CLASSES = 10
+KEPT = 2.0  # a signal is kept if it changes by less than this factor, from 1/2 to 2
 
 
 def start_settings(scale: Scale) -> Mapping[str, Config]:
@@ -35,85 +36,109 @@ def start_settings(scale: Scale) -> Mapping[str, Config]:
 
 
 def measure_starts(scale: Scale) -> Data:
+    """For each start and seed: the signals of a deep network."""
+    return {label: [measure_start(scale, change, seed) for seed in scale.seeds] for label, change in STARTS.items()}
+
+
+def measure_start(scale: Scale, change: Mapping[str, Any], seed: int) -> Data:
     """After each layer of a deep network: the spread of a unit over inputs, and that of the loss's gradient in it."""
-    found = {}
-    for label, change in STARTS.items():
-        manual_seed(0)
-        random = new_generator(0)
-        width = scale.depth_width
-        layers: list[nn.Module] = []
-        for _ in range(scale.depth):
-            layer = nn.NormPropLinear(
-                width, width, "relu", change.get("gamma", "jacobian"), str(change.get("mode", "paper"))
-            )
-            if "beta" in change:
-                layer.beta.data[...] = change["beta"]
-            layers.append(layer)
-        x = Tensor(from_host(random.standard_normal((INPUTS, width), "float32"), like=layer.weight.data))
-        labels = random.integers(0, CLASSES, INPUTS)
-        model = nn.Sequential(*layers, nn.Linear(width, CLASSES))
-        signals = nn.signals(model, x, labels)[:-1]
-        found[label] = {
-            "std": [(s.std**2 + s.mean**2 - s.unit_mean_square) ** 0.5 for s in signals],  # of a unit, over inputs
-            "gradient_std": [s.gradient_std for s in signals],
-        }
-    return found
+    manual_seed(seed)
+    random = new_generator(seed)
+    width = scale.depth_width
+    layers: list[nn.Module] = []
+    for _ in range(scale.depth):
+        layer = nn.NormPropLinear(
+            width, width, "relu", change.get("gamma", "jacobian"), str(change.get("mode", "paper"))
+        )
+        if "beta" in change:
+            layer.beta.data[...] = change["beta"]
+        layers.append(layer)
+    x = Tensor(from_host(random.standard_normal((INPUTS, width), "float32"), like=layer.weight.data))
+    labels = random.integers(0, CLASSES, INPUTS)
+    signals = nn.signals(nn.Sequential(*layers, nn.Linear(width, CLASSES)), x, labels)[:-1]
+    return {
+        "std": [(s.std**2 + s.mean**2 - s.unit_mean_square) ** 0.5 for s in signals],  # of a unit, over inputs
+        "gradient_std": [s.gradient_std for s in signals],
+    }
 
 
 def compare_starts(data: Data) -> Data:
+    """Factors from end to end are summarised by their logarithms, in which halves and doubles are alike."""
     base = "gamma = 1/1.21"
     return {
         "curves": curves(data),
         "less 1/1.21": {label: compare(data, label, base) for label in STARTS if label != base},
-        "depth": {
+        "log of the change": {
             label: {
-                "forward": found["std"][-1] / found["std"][0],
-                "backward": found["gradient_std"][0] / found["gradient_std"][-1],
+                "forward": interval([math.log(run["std"][-1] / run["std"][0]) for run in runs]),
+                "backward": interval([math.log(run["gradient_std"][0] / run["gradient_std"][-1]) for run in runs]),
             }
-            for label, found in data["measured"].items()
+            for label, runs in data["measured"].items()
         },
     }
 
 
+def depth_of(data: Data) -> int:
+    return len(data["measured"]["gamma = 1/1.21"][0]["std"])
+
+
+def factor_words(found: Data) -> str:
+    """The geometric mean of a factor and its interval, as text.
+
+    >>> factor_words({"mean": math.log(1000.0), "reach": math.log(2.0), "runs": 3})
+    '1,000 (500 to 2,000)'
+    """
+
+    def factor(logarithm: float) -> str:
+        return f"{float(f'{math.exp(logarithm):.2g}'):,g}"
+
+    mean, reach = found["mean"], found["reach"]
+    return factor(mean) + ("" if reach is None else f" ({factor(mean - reach)} to {factor(mean + reach)})")
+
+
 def start_findings(data: Data) -> list[Finding]:
-    found = data["summary"]["less 1/1.21"]
-    depth = data["summary"]["depth"]["gamma = 1/1.21"]
-    layers = len(data["measured"]["gamma = 1/1.21"]["std"])
-    best = found["gamma = 1"]
+    change = data["summary"]["log of the change"]["gamma = 1/1.21"]
+    limits = f"within {1 / KEPT:g} to {KEPT:g}, {depth_of(data)} layers, at the start"
+    best = data["summary"]["less 1/1.21"]["gamma = 1"]
     return [
         Finding(
-            f"gamma = 1/1.21 keeps gradients at their scale: first over last of {layers} layers, at the start.",
+            f"gamma = 1/1.21 keeps gradients at their scale: their spread, first over last layer ({limits}).",
             "1",
-            f"{depth['backward']:.2g}",
-            0.5 < depth["backward"] < 2.0,
+            factor_words(change["backward"]),
+            within(change["backward"], math.log(KEPT)),
         ),
         Finding(
-            f"Normalisation propagates with gamma = 1/1.21: spread of a unit, last over first of {layers} layers.",
+            f"Normalisation propagates with gamma = 1/1.21: spread of a unit, last over first layer ({limits}).",
             "1",
-            f"{depth['forward']:.2g}",
-            0.5 < depth["forward"] < 2.0,
+            factor_words(change["forward"]),
+            within(change["forward"], math.log(KEPT)),
         ),
         Finding(
             "gamma = 1/1.21 trains better than gamma = 1 (section 4.3: it helps larger learning rates).",
             "no number",
             f"gamma = 1 less 1/1.21: {points_words(best)}",
-            None if best["sign"] == 0 else best["sign"] < 0,
+            has_sign(best, -1),
         ),
     ]
 
 
 def tell_starts(data: Data) -> str:
-    layers = len(data["measured"]["gamma = 1"]["std"])
-    depth = data["summary"]["depth"]
-    start = "; ".join(f"{label}: {d['forward']:.2g} and {d['backward']:.2g}" for label, d in depth.items())
-    best = min(depth, key=lambda label: sum(abs(math.log(change)) for change in depth[label].values()))
+    changes = data["summary"]["log of the change"]
+    start = "; ".join(
+        f"{label}: {factor_words(d['forward'])} and {factor_words(d['backward'])}" for label, d in changes.items()
+    )
+    best = min(changes, key=lambda label: sum(abs(change["mean"]) for change in changes[label].values()))
+    backward, forward, better = start_findings(data)
     words = "; ".join(f"{label}: {accuracy_words(data, label)}" for label in STARTS)
     against = "; ".join(f"{label}: {points_words(d)}" for label, d in data["summary"]["less 1/1.21"].items())
     return (
-        f"Through {layers} fully connected layers, untrained, the spread of a unit over inputs changes forwards, and "
-        f"that of the gradient backwards, by factors of ({start}). Nearest to keeping both is '{best}'; no start keeps "
-        "both exactly (claims G2 and G3 of `tinyprop verify`). The paper's network has only 9 layers; trained, its "
-        f"accuracy is ({words}). Against gamma = 1/1.21: {against}."
+        f"Through {depth_of(data)} fully connected layers, untrained, the spread of a unit over inputs changes "
+        "forwards, and that of the gradient backwards, by these factors (geometric means over seeds, with 95 % "
+        f"intervals): {start}. Nearest to keeping both is '{best}'; no start keeps both exactly (claims G2 and G3 of "
+        f"`tinyprop verify`). That gamma = 1/1.21 keeps gradients within a factor of {KEPT:g}: {backward.verdict}; "
+        f"the spread of units: {forward.verdict}. The paper's network has only 9 layers; trained, its accuracy is "
+        f"({words}). Against gamma = 1/1.21: {against}. That 1/1.21 trains better than 1: {better.verdict}. "
+        "At the start the picture has a line for each seed."
     )
 
 
@@ -135,22 +160,21 @@ def optimizer_settings(scale: Scale) -> Mapping[str, Config]:
 
 
 def compare_optimizers(data: Data) -> Data:
-    """Each optimiser at the best of its rates: that of the smallest training loss, so the test images do not choose."""
-    best: dict[str, str | None] = {}
-    for name, rates in RATES.items():
-        losses = {}
-        for lr in rates:
-            runs = data["points"][f"{name}, rate {lr:g}"]
-            if not any(run["diverged"] for run in runs):
-                losses[f"{name}, rate {lr:g}"] = statistics.fmean(run["train_loss"][-1] for run in runs)
-        best[name] = min(losses, key=losses.__getitem__) if losses else None
+    """Each optimiser at the best of its rates: where the fewest runs diverge, and of these the one with the smallest
+    training loss, so the test images do not choose."""
+
+    def badness(label: str) -> tuple[int, float]:
+        losses = [run["train_loss"][-1] for run in data["points"][label] if not run["diverged"]]
+        return lost(data, label), statistics.fmean(losses) if losses else math.inf
+
+    best = {name: min((f"{name}, rate {lr:g}" for lr in rates), key=badness) for name, rates in RATES.items()}
     pairs = (("momentum 0.9", "RMSProp"), ("RMSProp", "SGD"), ("momentum 0.9", "SGD"))
     return {
         "curves": curves(data),
         "best": best,
         "rates": {name: [[lr, f"{name}, rate {lr:g}"] for lr in rates] for name, rates in RATES.items()},
         "differences": [
-            {"of": ours, "and": theirs, **compare(data, best[ours] or "", best[theirs] or "")} for ours, theirs in pairs
+            {"of": ours, "and": theirs, **compare(data, best[ours], best[theirs])} for ours, theirs in pairs
         ],
     }
 
@@ -161,7 +185,7 @@ def optimizer_findings(data: Data) -> list[Finding]:
             f"{d['of']} is better than {d['and']} (footnote of section 5.3).",
             "no number",
             points_words(d),
-            None if d["sign"] == 0 else d["sign"] > 0,
+            has_sign(d, 1),
         )
         for d in data["summary"]["differences"]
     ]
@@ -169,9 +193,7 @@ def optimizer_findings(data: Data) -> list[Finding]:
 
 def tell_optimizers(data: Data) -> str:
     best = data["summary"]["best"]
-    words = "; ".join(
-        f"{label}: {accuracy_words(data, label)}" if label else f"{name}: diverged" for name, label in best.items()
-    )
+    words = "; ".join(f"{label}: {accuracy_words(data, label)}" for label in best.values())
     verdicts = "; ".join(f"{f.claim.partition(' (')[0]}: {f.verdict} ({f.ours})" for f in optimizer_findings(data))
     return (
         "Each optimiser has three learning rates, a factor of about 3 apart, and is judged at the one with the least "
@@ -212,7 +234,7 @@ def dropout_findings(data: Data) -> list[Finding]:
             claim,
             "no number" if name == "NormProp" else "not in the paper",
             points_words(found[name]),
-            None if found[name]["sign"] == 0 else found[name]["sign"] < 0,
+            has_sign(found[name], -1),
         )
         for name, claim in claims.items()
     ]
@@ -256,10 +278,9 @@ def compare_activations(data: Data) -> Data:
 def activation_findings(data: Data) -> list[Finding]:
     found = data["summary"]["curves"]
     chance = 100.0 / CLASSES
-    learnt = all(above(curve["final"], chance) for curve in found.values())
     words = "; ".join(f"{activation}: {accuracy_words(data, activation)}" for activation in found)
     claim = f"NormProp extends to other activations, with their own constants: all exceed chance, {chance:g} %."
-    return [Finding(claim, "no number", words, learnt or None)]
+    return [Finding(claim, "no number", words, all_hold(beats(curve, chance) for curve in found.values()))]
 
 
 def tell_activations(data: Data) -> str:

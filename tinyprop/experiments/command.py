@@ -22,11 +22,12 @@ from .workers import compute_all
 EXAMPLES = """examples:
   tinyprop reproduce convergence                    one experiment, at the scale of a laptop
   tinyprop reproduce convergence results --jobs 4   they share the runs that both need
-  tinyprop reproduce all --scale tiny --out /tmp/x  everything, in about a minute, to see that it works
+  tinyprop reproduce all --scale tiny --out /tmp/x  everything, in a minute or two, to see that it works
   tinyprop reproduce all --scale paper --backend cupy
 
 Each leaves EXPERIMENT.json (everything measured), EXPERIMENT.png and EXPERIMENT.md (what was found); README.md shows
-all that are in the folder. Stop it with Ctrl-C: the same command goes on. What is finished is never computed again.
+all that are in the folder. Stop it with Ctrl-C: the same command goes on. A finished run is kept and shared; only if
+an experiment asks for more epochs of it is it computed anew, from the start.
 Running an experiment anew gives the same data, byte for byte, on the same machine, except for the times of `speed`."""
 
 
@@ -58,7 +59,7 @@ def add_parser(commands: Any) -> None:
 
 
 def reproduce(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    jobs = options.jobs or (1 if options.backend == "cupy" else os.cpu_count() or 1)
+    jobs = options.jobs if options.jobs is not None else 1 if options.backend == "cupy" else os.cpu_count() or 1
     if jobs < 1:
         parser.error(f"argument --jobs: {options.jobs} is not a whole number of at least 1")
     chosen = [EXPERIMENTS[name] for name in EXPERIMENTS if name in options.experiments or "all" in options.experiments]

@@ -44,7 +44,8 @@ Curves = Mapping[str, Data]  # what `recipe.curves` finds of each setting
 
 
 def learning_curves(every: Sequence[Any], found: Sequence[Curves], colours: Mapping[str, Any], *titles: str) -> None:
-    """Accuracy after each epoch, with intervals, of the settings that have a colour and a run that did not diverge.
+    """Accuracy after each epoch, with intervals, of the settings that have a colour; those of which all runs diverged
+    are named at the bottom.
 
     If there are several axes, they have the same scale.
     """
@@ -56,6 +57,8 @@ def learning_curves(every: Sequence[Any], found: Sequence[Curves], colours: Mapp
             bars(axes, [epoch + shift for epoch in range(1, len(points) + 1)], points, colours[label], label)
         epochs = max(map(len, shown.values()), default=1)
         ends.append([(epochs, points[-1]["mean"], label, colours[label]) for label, points in shown.items()])
+        lost = [label for label in colours if label in curves and label not in shown]
+        ends[-1] += [(epochs, 0.0, f"{label}: diverged", colours[label]) for label in lost]
         axes.set(xlabel="epoch", title=title)
         epoch_ticks(axes, epochs)
     share_height(every)
@@ -199,9 +202,8 @@ def results(data: Data) -> Figure:
             if paper:
                 axes.plot([paper], [i + shift], "o", color=colour, markerfacecolor="white")
         if not any(found["ours"][name]["runs"] for name in found["ours"]):
-            axes.text(
-                0.99, i, "not run: no data", color=GREY, va="center", ha="right", transform=axes.get_yaxis_transform()
-            )
+            why = "diverged" if any(found["NormProp less BatchNorm"]["diverged"]) else "not run: no data"
+            axes.text(0.99, i, why, color=GREY, va="center", ha="right", transform=axes.get_yaxis_transform())
     axes.set_yticks(range(len(sets)), list(sets))
     axes.set(xlim=(0, None), ylim=(len(sets) - 0.5, -0.5), title="Test error, %")
     axes.tick_params(axis="y", length=0)
@@ -244,10 +246,11 @@ def jacobian_factor(data: Data) -> Figure:
         axes.set_yscale("log")
         ends = []
         for label, colour in STARTS.items():
-            shown = data["measured"][label][what]
-            same = label == "exact, beta = 0"  # it starts where gamma = 1 does
-            axes.plot(range(1, len(shown) + 1), shown, color=colour, linestyle="--" if same else "-", label=label)
-            ends.append((len(shown), shown[-1 if what == "std" else 0], label, colour))
+            style = {"linestyle": (0, (6, 6)) if label == "exact, beta = 0" else "-"}  # it starts where gamma = 1 does
+            for run in data["measured"][label]:  # a line for each seed
+                layers = range(1, len(run[what]) + 1)
+                axes.plot(layers, run[what], color=colour, linewidth=1, label=label, **style)
+            ends.append((layers[-1], run[what][-1], label, colour))
         axes.set(title=title, xlabel="layer")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.yaxis.set_minor_formatter("")
@@ -262,7 +265,7 @@ def optimizers(data: Data) -> Figure:
     figure, (left, right) = panels(2, 8.6, 3.4)
     best, found = data["summary"]["best"], data["summary"]["curves"]
     colours = dict(zip(best, (RED, BLUE, GREEN), strict=True))
-    shown = {name: found[label] for name, label in best.items() if label}
+    shown = {name: found[label] for name, label in best.items()}
     learning_curves([left], [shown], colours, f"{ACCURACY}, best rate")
     for name, colour in colours.items():
         against(right, {rate: found[label] for rate, label in data["summary"]["rates"][name]}, colour, name)

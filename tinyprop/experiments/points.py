@@ -1,7 +1,8 @@
-"""A point is one training of an experiment; the store keeps what was measured of each, so none is computed twice.
+"""A point is one training of an experiment; the store keeps what was measured of each.
 
 Experiments share points: the folder of one is named by the content of its config. How many epochs it has is left out
-of that name, as a shorter training is the beginning of a longer one.
+of that name, as a shorter training is the beginning of a longer one. A finished point is not computed again, unless
+more epochs are asked of it later: its checkpoints are gone, so it then starts anew.
 """
 
 import hashlib

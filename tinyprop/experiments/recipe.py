@@ -15,9 +15,10 @@ from ..backend import use_backend
 from ..train import Config, versions
 from .points import Data, Store, digest
 from .scales import Scale
-from .statistics import difference, in_words, interval, rounded
+from .statistics import above, difference, in_words, interval, rounded, within
 
 Measure = Callable[[Data], float]  # a number of a run
+MATTERS = 2.0  # points of accuracy: two settings are alike if their difference is surely smaller
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def gather(experiment: Experiment, scale: Scale, store: Store, backend: str, mis
     """The data of an experiment all of whose points are finished. `missing` tells why a data set is not there."""
     points: Data = {}
     not_run, settings, images = {}, {}, {}
-    made_with = versions()
+    made_with = [versions()] if experiment.measure else []
     for label, configs in experiment.configs(scale, backend).items():
         settings[label] = {k: v for k, v in asdict(configs[0]).items() if k not in ("seed", "threads", "read_every")}
         if configs[0].data in missing:
@@ -68,12 +69,13 @@ def gather(experiment: Experiment, scale: Scale, store: Store, backend: str, mis
             continue
         results = [store.finished(config) for config in configs]
         points[label] = [one_point(*pair, experiment.layers) for pair in zip(configs, results, strict=True)]
-        made_with, images[label] = results[-1]["versions"], results[-1]["images"]
+        made_with += [result["versions"] for result in results]
+        images[label] = results[-1]["images"]
     data: Data = {
         "experiment": experiment.name,
         "scale": scale.name,
         "seeds": list(scale.seeds),
-        "versions": made_with,
+        "versions": [v for i, v in enumerate(made_with) if v not in made_with[:i]],
         "settings": settings,
         "images": images,
         "not_run": not_run,
@@ -112,30 +114,82 @@ def curves(data: Data) -> Data:
         found[label] = {
             "accuracy": [interval(list(values)) for values in zip(*whole, strict=True)],
             "final": interval([accuracy[-1] for accuracy in whole]),
-            "diverged": sum(run["diverged"] is not None for run in runs),
+            "diverged": lost(data, label),
         }
     return found
 
 
-def final(data: Data, label: str, of: Measure = lambda run: run["accuracy"][-1]) -> dict[int, float]:
-    """A number of each run that did not diverge, by seed: its last accuracy, if nothing else is asked for."""
+def last_accuracy(run: Data) -> float:
+    accuracy: float = run["accuracy"][-1]
+    return accuracy
+
+
+def final(data: Data, label: str, of: Measure = last_accuracy) -> dict[int, float]:
+    """A number of each run that did not diverge, by seed."""
     return {run["seed"]: of(run) for run in data["points"].get(label, []) if not run["diverged"]}
 
 
-def compare(data: Data, ours: str, theirs: str, of: Measure | None = None) -> Data:
-    arguments = (of,) if of else ()
-    return difference(final(data, ours, *arguments), final(data, theirs, *arguments))
+def lost(data: Data, label: str) -> int:
+    """How many runs of a setting diverged."""
+    return sum(run["diverged"] is not None for run in data["points"].get(label, []))
+
+
+def compare(data: Data, ours: str, theirs: str, of: Measure = last_accuracy, better: int = 1) -> Data:
+    """Ours less theirs; `better` is the sign of an improvement, `diverged` how many runs of each are missing.
+
+    If any run diverged there is no clear sign, as those that are left are chosen; unless all of one side diverged and
+    none of the other, which is then the better one.
+    """
+    sides = [final(data, ours, of), final(data, theirs, of)]
+    diverged = [lost(data, ours), lost(data, theirs)]
+    found = {**difference(*sides), "diverged": diverged}
+    if any(diverged):
+        sound = [bool(side) and not count for side, count in zip(sides, diverged, strict=True)]
+        found["sign"] = 0 if all(sides) else better * (sound[0] - sound[1])
+    return found
+
+
+# -- verdicts: None where the runs cannot tell
+
+
+def has_sign(found: Data, sign: int) -> bool | None:
+    """Whether a difference has this sign."""
+    return None if found["sign"] == 0 else found["sign"] == sign
+
+
+def alike(found: Data) -> bool | None:
+    """Whether a difference of accuracies is too small to matter; it does matter if one side alone diverged."""
+    if any(found["diverged"]):
+        return False if found["sign"] else None
+    return within(found, MATTERS)
+
+
+def beats(curve: Data, chance: float) -> bool | None:
+    """Whether the last accuracy of a setting is above chance; that of a run that diverged is not."""
+    found = curve["final"]
+    if not found["runs"] or (found["reach"] is not None and found["mean"] + found["reach"] <= chance):
+        return False
+    return True if above(found, chance) and not curve["diverged"] else None
+
+
+# -- words
+
+
+def runs_words(found: Data, diverged: int, unit: str = "", digits: int = 1) -> str:
+    """The mean of some runs, and how many are missing in it, as text."""
+    if diverged and not found["runs"]:
+        return "diverged"
+    return in_words(found, unit, digits) + (f" ({diverged} diverged)" if diverged else "")
 
 
 def accuracy_words(data: Data, label: str) -> str:
     """The last accuracy of a setting, as text."""
     found = data["summary"]["curves"][label]
-    if not found["final"]["runs"]:
-        return "diverged"
-    lost = f" ({found['diverged']} diverged)" if found["diverged"] else ""
-    return in_words(found["final"], " %") + lost
+    return runs_words(found["final"], found["diverged"], " %")
 
 
-def points_words(found: Data) -> str:
-    """A difference of accuracies, as text."""
-    return in_words(found, " points", sign=True)
+def points_words(found: Data, unit: str = " points") -> str:
+    """A difference, as text."""
+    words = in_words(found, unit, sign=True) if found["runs"] else "no pair of runs"
+    ours, theirs = found["diverged"]
+    return words + (f" (diverged: {ours} and {theirs})" if ours or theirs else "")

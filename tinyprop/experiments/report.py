@@ -44,8 +44,16 @@ INTRODUCTION = """# What we find of the paper's experiments
 
 Claim by claim: what the paper says, what our runs say, and whether they support it. This page is made from the data in
 `{folder}/` by `tinyprop reproduce all --report {report}`; no number is written by hand. Differences are means over runs
-of the same seed with 95 % intervals (Student's t), ± half their width. A claim is *supported* or *not supported* if the
-interval leaves out 0, or the stated limit, on the right or the wrong side; otherwise our runs *cannot tell*.
+of the same seed with 95 % intervals (Student's t), ± half their width. There are two kinds of claims.
+
+- One is better, lower, faster than the other, or than a stated number: *supported* if the whole interval is on the
+  right side of 0, or of that number, *not supported* if it is on the wrong side.
+- Both are alike, or something stays as it is: *supported* if the whole interval is within the limits that the claim
+  states, *not supported* if it is wholly outside. So a difference that is clear but too small to matter does not
+  refute it, and more runs can only bring an answer nearer.
+
+Otherwise our runs *cannot tell*. Runs that diverged have no number; how many did is said. As those that are left are
+chosen, a comparison that lost any run *cannot tell*, unless all runs of one side diverged and none of the other.
 
 Scales: {scales}. Absolute accuracies at a reduced scale are far below the paper's, and what holds for short trainings
 of narrow networks need not hold for long ones of wide networks.
@@ -64,6 +72,7 @@ def comparison(folder: Path, report: Path) -> str:
             "\n| claim | the paper | ours | verdict |\n|---|---|---|---|",
         ]
         parts[-1] += "".join(f"\n| {f.claim} | {f.paper} | {f.ours} | {f.verdict} |" for f in experiment.findings(data))
-    counts = [f.verdict for name, data in found.items() for f in EXPERIMENTS[name].findings(data)]
+    every = [f for name, data in found.items() for f in EXPERIMENTS[name].findings(data)]
+    counts = [f.verdict for f in every if f.paper != "not in the paper"]
     words = ", ".join(f"{counts.count(verdict)} {verdict}" for verdict in ("supported", "not supported", "cannot tell"))
-    return "\n".join([*parts, f"\nIn all: {words}."]) + "\n"
+    return "\n".join([*parts, f"\nOf the claims that are in the paper: {words}."]) + "\n"

@@ -44,7 +44,7 @@ PAPER_SVHN = replace(PAPER, data="svhn", epochs=25, batch_size=100, lr=0.08, hal
 SCALES = {
     scale.name: scale
     for scale in (
-        Scale("tiny", TINY, TINY, _sets(TINY, "shapes"), (0, 1), 2, 1, 12, 64, 0.04, 5),
+        Scale("tiny", TINY, TINY, _sets(TINY, "shapes"), (0, 1), 2, 1, 12, 64, 0.04, 6),
         Scale(
             "laptop",
             LAPTOP,

@@ -9,16 +9,29 @@ from itertools import pairwise
 from ..train import Config
 from . import pictures
 from .points import QUANTILES, Data
-from .recipe import Experiment, Finding, Measure, accuracy_words, compare, curves, final, points_words
+from .recipe import (
+    MATTERS,
+    Experiment,
+    Finding,
+    Measure,
+    accuracy_words,
+    alike,
+    beats,
+    compare,
+    curves,
+    final,
+    has_sign,
+    points_words,
+    runs_words,
+)  # fmt: skip
 from .scales import Scale
-from .statistics import above, difference, in_words, interval
+from .statistics import all_hold, interval
 
 SIZES = {"NormProp": (1, 10, 50, 100, 250), "BatchNorm": (10, 50, 100, 250)}
 NORMS = {"NormProp": "normprop", "BatchNorm": "batch"}
 PAPER_RATES = {50: 0.05, 100: 0.08}  # by batch size: section 5.1
 PAPER_MEANS = {"NormProp": 0.19, "BatchNorm": 0.33}  # average of the hidden means at convergence: section 5.2
 PLAIN_RATE = 0.0001  # of the network without normalisation: section 5.2
-MATTERS = 2.0  # points of accuracy: two settings whose difference is surely smaller are called alike
 EARLY = 5  # epochs that count as early
 
 
@@ -52,13 +65,10 @@ def compare_data_norms(data: Data) -> Data:
 
 
 def data_norm_findings(data: Data) -> list[Finding]:
-    """Alike: both intervals have 0 in them, and neither is wider than the difference that would matter."""
     found = data["summary"]["global less batch"]
     ours = "; ".join(f"batch {size}: {points_words(d)}" for size, d in found.items())
-    different = any(d["sign"] for d in found.values())
-    sure = all(d["reach"] is not None and abs(d["mean"]) + d["reach"] < MATTERS for d in found.values())
-    claim = "Global and batch data normalisation perform very similarly."
-    return [Finding(claim, "no number", f"global less batch: {ours}", False if different else True if sure else None)]
+    claim = f"Global and batch data normalisation perform very similarly (within {MATTERS:g} points)."
+    return [Finding(claim, "no number", f"global less batch: {ours}", all_hold(map(alike, found.values())))]
 
 
 def tell_data_norms(data: Data) -> str:
@@ -66,8 +76,8 @@ def tell_data_norms(data: Data) -> str:
     (finding,) = data_norm_findings(data)
     return (
         f"Test accuracy after the last epoch ({words}). Difference, {finding.ours}. Both are alike, as the paper has "
-        f"it: {finding.verdict}. (Alike: the 95 % interval of the difference has 0 in it and stays within {MATTERS:g} "
-        "points.)"
+        f"it: {finding.verdict}. (Alike: the 95 % intervals of both differences are within {MATTERS:g} points; not "
+        "alike: one is wholly beyond.)"
     )
 
 
@@ -130,8 +140,14 @@ def compare_shift(data: Data) -> Data:
             ("moves", restlessness(reading)),
         ):
             means = {label: interval(list(final(data, label, of).values())) for label in data["points"]}
-            summary[reading][name] = means | {"NormProp less BatchNorm": compare(data, "NormProp", "BatchNorm", of)}
+            less = compare(data, "NormProp", "BatchNorm", of, better=-1)
+            summary[reading][name] = means | {"NormProp less BatchNorm": less}
     return summary
+
+
+def measure_words(data: Data, found: Data, label: str, digits: int = 1) -> str:
+    """What was found of a setting by some measure, as text."""
+    return runs_words(found[label], data["summary"]["curves"][label]["diverged"], digits=digits)
 
 
 READINGS = {"activated": "what its activation gets", "arriving": "what arrives from the layer below"}
@@ -147,12 +163,10 @@ def shift_findings(data: Data) -> list[Finding]:
             ("moves", "NormProp's input means are more stable from epoch to epoch", False),
         ):
             d = found[name]["NormProp less BatchNorm"]
-            ours = ", ".join(f"{k} {in_words(found[name][k], digits=2)}" for k in ("NormProp", "BatchNorm"))
+            ours = ", ".join(f"{k} {measure_words(data, found[name], k, 2)}" for k in NORMS)
             theirs = "0.19 against 0.33" if paper else "no number"
-            supported = None if d["sign"] == 0 else d["sign"] < 0
-            findings.append(
-                Finding(f"Covariate shift, a unit's input read as {words}: {claim}.", theirs, ours, supported)
-            )
+            claim = f"Covariate shift, a unit's input read as {words}: {claim}."
+            findings.append(Finding(claim, theirs, ours, has_sign(d, -1)))
     return findings
 
 
@@ -163,9 +177,9 @@ def tell_shift(data: Data) -> str:
         sizes, moves = found[reading]["all units"], found[reading]["moves"]
         lines.append(
             f"Read as {words}, |mean input| over layers 2 to 9 and all units is in the end "
-            + ", ".join(f"{in_words(sizes[label], digits=2)} for {label}" for label in data["points"])
+            + ", ".join(f"{measure_words(data, sizes, label, 2)} for {label}" for label in data["points"])
             + ", and the chosen units' means move by "
-            + ", ".join(f"{in_words(moves[label], digits=3)} ({label})" for label in data["points"])
+            + ", ".join(f"{measure_words(data, moves, label, 3)} ({label})" for label in data["points"])
             + " from one epoch to the next."
         )
     verdicts = [f.verdict for f in shift_findings(data) if "one unit" in f.claim]
@@ -202,12 +216,12 @@ def falls(run: Data) -> float:
 
 
 def compare_norms(data: Data) -> Data:
-    epochs = max(len(run["accuracy"]) for run in data["points"]["NormProp"])
+    epochs = max([1, *(len(run["accuracy"]) for runs in data["points"].values() for run in runs)])
     by_epoch = [compare(data, "NormProp", "BatchNorm", partial(accuracy_after, e)) for e in range(epochs)]
     stability = {}
     for name, of in (("spread", spread), ("falls", falls)):
         means = {label: interval(list(final(data, label, of).values())) for label in NORMS}
-        stability[name] = means | {"NormProp less BatchNorm": compare(data, "NormProp", "BatchNorm", of)}
+        stability[name] = means | {"NormProp less BatchNorm": compare(data, "NormProp", "BatchNorm", of, better=-1)}
     between = {
         label: [
             statistics.stdev(values)
@@ -219,38 +233,43 @@ def compare_norms(data: Data) -> Data:
     return {"curves": curves(data), "differences": by_epoch, "stability": stability, "between seeds": between}
 
 
+def early_words(data: Data) -> str:
+    epochs = len(data["summary"]["differences"])
+    return f"first {EARLY} epochs" if epochs > EARLY else f"first {epochs} epochs, which are all of this training"
+
+
 def norm_findings(data: Data) -> list[Finding]:
     found = data["summary"]["stability"]
 
     def words(name: str) -> str:
-        return ", ".join(f"{label} {in_words(found[name][label])}" for label in NORMS)
+        return ", ".join(f"{label} {measure_words(data, found[name], label)}" for label in NORMS)
 
     d, f = found["spread"]["NormProp less BatchNorm"], found["falls"]["NormProp less BatchNorm"]
     last, first = data["summary"]["differences"][-1], data["summary"]["differences"][0]
     return [
         Finding(
-            f"NormProp converges more stably than BN early on: standard deviation of accuracy, first {EARLY} epochs.",
+            f"NormProp converges more stably than BN early on: standard deviation of accuracy, {early_words(data)}.",
             "no number",
             f"{words('spread')} points",
-            None if d["sign"] == 0 else d["sign"] < 0,
+            has_sign(d, -1),
         ),
         Finding(
-            f"The same, by the falls of accuracy from epoch to epoch, first {EARLY} epochs.",
+            f"The same, by the falls of accuracy from epoch to epoch, {early_words(data)}.",
             "no number",
             f"{words('falls')} points",
-            None if f["sign"] == 0 else f["sign"] < 0,
+            has_sign(f, -1),
         ),
         Finding(
             "NormProp reaches at least the accuracy of BN: first epoch.",
             "a plot",
             points_words(first),
-            None if first["sign"] == 0 else first["sign"] > 0,
+            has_sign(first, 1),
         ),
         Finding(
             "NormProp reaches at least the accuracy of BN: last epoch.",
             "a plot",
             points_words(last),
-            None if last["sign"] == 0 else last["sign"] > 0,
+            has_sign(last, 1),
         ),
     ]
 
@@ -260,9 +279,9 @@ def tell_norms(data: Data) -> str:
     return (
         f"After the last epoch NormProp has {accuracy_words(data, 'NormProp')} and BatchNorm "
         f"{accuracy_words(data, 'BatchNorm')}: a difference of {last.ours}; after the first epoch it is {first.ours}. "
-        f"Early stability, as the standard deviation of accuracy over the first {EARLY} epochs: {spread_.ours}, and as "
-        f"the sum of falls from epoch to epoch: {falls_.ours}. NormProp is the more stable: {spread_.verdict} by the "
-        f"first measure, {falls_.verdict} by the second. (A steady climb counts in the first, not in the second.)"
+        f"Early stability, as the standard deviation of accuracy over the {early_words(data)}: {spread_.ours}, and "
+        f"as the sum of falls from epoch to epoch: {falls_.ours}. NormProp is the more stable: {spread_.verdict} by "
+        f"the first measure, {falls_.verdict} by the second. (A steady climb counts in the first, not in the second.)"
     )
 
 
@@ -283,11 +302,13 @@ def compare_sizes(data: Data) -> Data:
     return {
         "curves": curves(data),
         "sizes": SIZES,
-        "less batch 50": {size: compare(data, f"NormProp, batch {size}", usual) for size in SIZES["NormProp"]},
+        "less batch 50": {
+            size: compare(data, f"NormProp, batch {size}", usual) for size in SIZES["NormProp"] if size != 50
+        },
         "NormProp less BatchNorm": {
             size: compare(data, f"NormProp, batch {size}", f"BatchNorm, batch {size}") for size in SIZES["BatchNorm"]
         },
-        "smallest less largest": difference(final(data, "NormProp, batch 1"), final(data, "NormProp, batch 250")),
+        "smallest less largest": compare(data, "NormProp, batch 1", "NormProp, batch 250"),
     }
 
 
@@ -296,28 +317,24 @@ def size_findings(data: Data) -> list[Finding]:
     words = "; ".join(f"{size}: {accuracy_words(data, f'NormProp, batch {size}')}" for size in SIZES["NormProp"])
     one, d = summary["curves"]["NormProp, batch 1"], summary["smallest less largest"]
     chance = 100.0 / 10
-    trains = above(one["final"], chance) or (None if one["final"]["runs"] else False)
-    others = [found for size, found in summary["less batch 50"].items() if size != "50"]
-    unaffected = all(found["reach"] is not None and abs(found["mean"]) + found["reach"] < MATTERS for found in others)
-    affected = any(found["sign"] and abs(found["mean"]) - found["reach"] > MATTERS for found in others)
     return [
         Finding(
             "NormProp trains with batches of one image.",
             "it does",
-            f"{accuracy_words(data, 'NormProp, batch 1')}, with {one['diverged']} runs diverged (chance: {chance:g} %)",
-            trains,
+            f"{accuracy_words(data, 'NormProp, batch 1')}; chance: {chance:g} %",
+            beats(one, chance),
         ),
         Finding(
             f"NormProp is largely unaffected by the batch size (within {MATTERS:g} points of batches of 50).",
             "a plot",
             words,
-            True if unaffected else False if affected else None,
+            all_hold(map(alike, summary["less batch 50"].values())),
         ),
         Finding(
             "Smaller batches are slightly better: 1 less 250.",
             "a plot",
             points_words(d),
-            None if d["sign"] == 0 else d["sign"] > 0,
+            has_sign(d, 1),
         ),
     ]
 

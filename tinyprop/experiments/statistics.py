@@ -6,7 +6,7 @@ order: Student's interval of the mean of these differences. If it leaves 0 out, 
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..verify.monte_carlo import student_quantile
@@ -43,6 +43,29 @@ def difference(ours: dict[int, float], theirs: dict[int, float]) -> dict[str, An
 def above(found: dict[str, Any], limit: float) -> bool:
     """Whether the whole interval of a mean is above a limit."""
     return found["reach"] is not None and found["mean"] - found["reach"] > limit
+
+
+def within(found: dict[str, Any], limit: float) -> bool | None:
+    """Whether a mean is between -limit and limit: if its whole interval is; not, if that is wholly outside.
+
+    >>> [within({"mean": mean, "reach": 0.5, "runs": 3}, 2.0) for mean in (1.0, 3.0, 2.0)]
+    [True, False, None]
+    """
+    if found["reach"] is None:
+        return None
+    if abs(found["mean"]) + found["reach"] < limit:
+        return True
+    return False if abs(found["mean"]) - found["reach"] > limit else None
+
+
+def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
+    """Whether all of some claims hold: not if one does not, unknown if one of the others is unknown.
+
+    >>> all_hold([True, True]), all_hold([True, None]), all_hold([None, False])
+    (True, None, False)
+    """
+    found = set(verdicts)
+    return False if False in found else None if None in found else True
 
 
 def in_words(found: dict[str, Any], unit: str = "", digits: int = 1, sign: bool = False) -> str:

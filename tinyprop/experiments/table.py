@@ -18,10 +18,10 @@ from ..train import Config
 from ..verify.training_claims import TABLE as PAPER_TABLE
 from . import pictures
 from .points import Data
-from .recipe import Experiment, Finding, final
+from .recipe import Experiment, Finding, compare, final, has_sign, points_words, runs_words
 from .scales import Scale
 from .section5 import NORMS
-from .statistics import difference, in_words, interval
+from .statistics import interval
 
 # -- 5.5
 
@@ -39,18 +39,21 @@ def error(run: Data) -> float:
 def compare_sets(data: Data) -> Data:
     sets = {}
     for title in dict.fromkeys(label.partition(", ")[2] for label in data["settings"]):
-        errors = {name: final(data, f"{name}, {title}", error) for name in NORMS}
+        ours, theirs = (f"{name}, {title}" for name in NORMS)
         printed = PAPER_TABLE.get(title)
         sets[title] = {
-            "ours": {name: interval(list(found.values())) for name, found in errors.items()},
-            "diverged": {
-                name: sum(run["diverged"] is not None for run in data["points"].get(f"{name}, {title}", []))
-                for name in NORMS
-            },
-            "NormProp less BatchNorm": difference(errors["NormProp"], errors["BatchNorm"]),
+            "images": data["images"].get(ours, {}).get("train"),  # None if it was not run
+            "ours": {name: interval(list(final(data, f"{name}, {title}", error).values())) for name in NORMS},
+            "NormProp less BatchNorm": compare(data, ours, theirs, error, better=-1),
             "paper": {"NormProp": printed[0], "BatchNorm": printed[1]} if printed else None,
         }
     return {"sets": sets}
+
+
+def error_words(found: Data) -> list[str]:
+    """The errors of both networks on a set, as text."""
+    diverged = found["NormProp less BatchNorm"]["diverged"]
+    return [runs_words(found["ours"][name], count) for name, count in zip(NORMS, diverged, strict=True)]
 
 
 def set_findings(data: Data) -> list[Finding]:
@@ -60,30 +63,25 @@ def set_findings(data: Data) -> list[Finding]:
         theirs = f"{paper['NormProp']} against {paper['BatchNorm']} %" if paper else "not in the paper"
         better = -1 if not paper or paper["NormProp"] < paper["BatchNorm"] else 1
         claim = f"The test error on {title} is {'lower' if better < 0 else 'higher'} with NormProp than with BN."
-        if not d["runs"]:
-            why = "not run: the data are not here" if f"NormProp, {title}" in data["not_run"] else "diverged"
-            findings.append(Finding(claim, theirs, why, None))
-            continue
-        ours = " against ".join(in_words(found["ours"][name]) for name in NORMS)
-        words = f"{ours} %; difference {in_words(d, sign=True)}"
-        findings.append(Finding(claim, theirs, words, None if d["sign"] == 0 else d["sign"] == better))
+        words = f"{' against '.join(error_words(found))} %; difference {points_words(d, '')}"
+        if found["images"] is None:
+            words = "not run: the data are not here"
+        findings.append(Finding(claim, theirs, words, has_sign(d, better)))
     return findings
 
 
 def tell_sets(data: Data) -> str:
     rows = [
-        f"| {title} | {' | '.join(in_words(found['ours'][name]) for name in NORMS)} "
-        f"| {in_words(found['NormProp less BatchNorm'], sign=True)} | {finding.verdict if found['paper'] else '-'} "
+        f"| {title} | {format(found['images'], ',') if found['images'] else '-'} | {' | '.join(error_words(found))} "
+        f"| {points_words(found['NormProp less BatchNorm'], '')} | {finding.verdict if found['paper'] else '-'} "
         + "".join(f"| {found['paper'][name]} " if found["paper"] else "| - " for name in NORMS)
         + "|"
         for (title, found), finding in zip(data["summary"]["sets"].items(), set_findings(data), strict=True)
     ]
-    signs = [found["NormProp less BatchNorm"] for found in data["summary"]["sets"].values()]
-    run = [d for d in signs if d["runs"]]
-    images = next(iter(data["images"].values()))
+    run = [found["NormProp less BatchNorm"] for found in data["summary"]["sets"].values() if found["images"]]
     words = (
-        f"Test error in % after the last epoch, of networks trained on {images['train']:,} images. Of {len(run)} sets "
-        f"that were run, NormProp is clearly better on {sum(d['sign'] < 0 for d in run)}, BatchNorm on "
+        f"Test error in % after the last epoch, with the number of images trained on. Of {len(run)} sets that "
+        f"were run, NormProp is clearly better on {sum(d['sign'] < 0 for d in run)}, BatchNorm on "
         f"{sum(d['sign'] > 0 for d in run)}; on {sum(d['sign'] == 0 for d in run)} the runs cannot tell. The test: "
         "whether the 95 % interval of the mean difference over runs of the same seed (Student's t, paired) leaves 0 "
         "out. The paper's numbers are of its full protocol and have no spread: compare who is better, not the values."
@@ -91,8 +89,10 @@ def tell_sets(data: Data) -> str:
     if data["not_run"]:
         missing = dict.fromkeys(label.partition(", ")[2] for label in data["not_run"])
         words += f" Not run, as the data are not here: {', '.join(missing)}."
-    head = "| data | NormProp | BatchNorm | difference | as in the paper | paper: NormProp | paper: BatchNorm |"
-    return "\n".join([words, "", head, "|---|---|---|---|---|---|---|", *rows])
+    head = (
+        "| data | images | NormProp | BatchNorm | difference | as in the paper | paper: NormProp | paper: BatchNorm |"
+    )
+    return "\n".join([words, "", head, "|---|---|---|---|---|---|---|---|", *rows])
 
 
 # -- 5.6
@@ -128,6 +128,7 @@ def compare_speed(data: Data) -> Data:
         "ratio": statistics.median(ratios),
         "low": sorted(ratios)[low],
         "high": sorted(ratios)[high],
+        "confidence": between(len(ratios), low),
         "paper": PAPER_RATIO,
     }
 
@@ -153,9 +154,10 @@ def between(count: int, low: int) -> float:
 def speed_findings(data: Data) -> list[Finding]:
     s = data["summary"]
     faster = True if s["high"] < 1.0 else False if s["low"] > 1.0 else None
-    claim = "NormProp takes less time than BN: 84 s against 96 s for an epoch on a GPU."
-    words = f"{s['ratio']:.3f} of BN's time (95 %: {s['low']:.3f} to {s['high']:.3f}), on {data['measured']['where']}"
-    return [Finding(claim, f"{s['paper']:.3f}", words, faster)]
+    paper = f"{s['paper']:.3f}: 84 s against 96 s for an epoch on a GPU"
+    reach = f"{100 * s['confidence']:.1f} %: {s['low']:.3f} to {s['high']:.3f}"
+    words = f"{s['ratio']:.3f} of BN's time ({reach}), on {data['measured']['where']}"
+    return [Finding("NormProp takes less time than BN.", paper, words, faster)]
 
 
 def tell_speed(data: Data) -> str:
@@ -165,7 +167,7 @@ def tell_speed(data: Data) -> str:
         f"A training step on {m['batch']} images at {m['width']:g} times the paper's width takes "
         f"{1000 * s['median_seconds']['NormProp']:.0f} ms with NormProp and "
         f"{1000 * s['median_seconds']['BatchNorm']:.0f} ms with BatchNorm, medians of {len(s['ratios'])} rounds in "
-        f"turns: {finding.ours}. The paper has {s['paper']:.3f}. NormProp is faster: {finding.verdict}. On a CPU it "
+        f"turns: {finding.ours}. The paper has {finding.paper}. NormProp is faster: {finding.verdict}. On a CPU it "
         "may also spread a batch over all cores, which BatchNorm cannot; that is not used here. Times are measured "
         "once and kept, so the command draws the same picture again; delete the folder of the runs to measure anew."
     )

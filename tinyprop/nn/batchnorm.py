@@ -6,7 +6,7 @@ from typing import Any
 from .. import device
 from .. import functional as F
 from ..autograd import Op, is_recording
-from ..backend import Array, array_module, check_editable, float64
+from ..backend import Array, array_module, check_editable
 from ..errors import ShapeError
 from ..functional.windows import Shape, blocks
 from ..tensor import Tensor
@@ -74,12 +74,14 @@ class BatchNormalize(Op):
 
 
 def _sum(parts: Iterable[Array]) -> Array:
-    """The sum over all rows of some matrices: a product with ones, which rounds less than adding row by row."""
-    total: Any = 0.0
-    for part in parts:
-        xp = array_module(part)
-        total = total + (xp.ones(len(part), part.dtype) @ part).astype(float64)
-    return total.astype(part.dtype)
+    """The sum over all rows of some matrices."""
+    sums = [_sum_of_rows(part) for part in parts]
+    return _sum_of_rows(array_module(*sums).stack(sums))
+
+
+def _sum_of_rows(x: Array) -> Array:
+    """As a product with ones, which rounds less than adding row by row."""
+    return array_module(x).ones(len(x), x.dtype) @ x
 
 
 def _rows(x: Array) -> Array:

@@ -47,7 +47,7 @@ def demo(out: Path, epochs: int) -> bool:
     """Draw, train and show; False if stopped before the end."""
     picture = plots.ridges(signals_by_depth(), f"what the ReLUs get, in untrained networks of {LAYERS} layers")
     depth = plots.save(picture, out / "depth.png")
-    run = Run(Config(data="shapes", width=0.125, epochs=epochs, train_size=5000), out)
+    run = Run(Config(data="shapes", width=0.125, epochs=epochs, halve_every=2, train_size=5000), out)
     if not run.run(resume=True):
         print("stopped; the same command goes on from here")
         return False

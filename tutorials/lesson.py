@@ -8,12 +8,11 @@ import matplotlib
 from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 
-from tinyprop.plots import COLOURS, STYLE, panels
+from tinyprop.plots import COLOURS, GREY, STYLE, panels
 
 __all__ = ["BLACK", "BLUE", "GREEN", "GREY", "ORANGE", "PINK", "RED", "SKY", "panels", "show"]
 
 BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK = COLOURS
-GREY = "#777777"
 matplotlib.rcParams.update(STYLE)
 DPI = 110  # 8 inches then fill the column of a code host
 

@@ -3,27 +3,16 @@
 import pytest
 
 import tinyprop.functional as F
-from tests.functional import (
-    test_activations,
-    test_arithmetic,
-    test_convolution,
-    test_fused,
-    test_linear,
-    test_pooling,
-    test_reductions,
-    test_shapes,
-)
+from tests.functional import test_activations as activations
+from tests.functional import test_arithmetic as arithmetic
+from tests.functional import test_convolution as convolution
+from tests.functional import test_fused as fused
+from tests.functional import test_linear as linear
+from tests.functional import test_pooling as pooling
+from tests.functional import test_reductions as reductions
+from tests.functional import test_shapes as shapes
 
-MODULES = [
-    test_activations,
-    test_arithmetic,
-    test_convolution,
-    test_fused,
-    test_linear,
-    test_pooling,
-    test_reductions,
-    test_shapes,
-]
+MODULES = [activations, arithmetic, convolution, fused, linear, pooling, reductions, shapes]
 # These have no reference, or no gradient, in a single dtype.
 WITH_TESTS_OF_THEIR_OWN = {"astype", "compare", "exact_convolution", "to"}
 IN_TABLES = {case.name.partition(":")[0] for module in MODULES for case in module.CASES}

@@ -30,7 +30,7 @@ from .statistics import all_hold, interval
 SIZES = {"NormProp": (1, 10, 50, 100, 250), "BatchNorm": (10, 50, 100, 250)}
 NORMS = {"NormProp": "normprop", "BatchNorm": "batch"}
 PAPER_RATES = {50: 0.05, 100: 0.08}  # by batch size: section 5.1
-PAPER_MEANS = {"NormProp": 0.19, "BatchNorm": 0.33}  # average of the hidden means at convergence: section 5.2
+PAPER_WORDS = "0.19 against 0.33"  # average of the hidden means at convergence, NormProp and BN: section 5.2
 PLAIN_RATE = 0.0001  # of the network without normalisation: section 5.2
 EARLY = 5  # epochs that count as early
 
@@ -164,7 +164,7 @@ def shift_findings(data: Data) -> list[Finding]:
         ):
             d = found[name]["NormProp less BatchNorm"]
             ours = ", ".join(f"{k} {measure_words(data, found[name], k, 2)}" for k in NORMS)
-            theirs = "0.19 against 0.33" if paper else "no number"
+            theirs = PAPER_WORDS if paper else "no number"
             claim = f"Covariate shift, a unit's input read as {words}: {claim}."
             findings.append(Finding(claim, theirs, ours, has_sign(d, -1)))
     return findings
@@ -185,7 +185,7 @@ def tell_shift(data: Data) -> str:
     verdicts = [f.verdict for f in shift_findings(data) if "one unit" in f.claim]
     return (
         "The paper's 'mean of the input to a unit' can be read in two ways. " + " ".join(lines) + " One unit's mean "
-        f"ends closer to 0 with NormProp than with BN (0.19 against 0.33 in the paper): {verdicts[0]} in the first "
+        f"ends closer to 0 with NormProp than with BN ({PAPER_WORDS} in the paper): {verdicts[0]} in the first "
         f"reading, {verdicts[1]} in the second. 'none' trains at a rate of {PLAIN_RATE}, as in the paper. The "
         "picture shows the first reading, above for the first seed."
     )

@@ -10,8 +10,6 @@ from ..backend import Array, HostArray, array_module, default_backend, to_backen
 from ..nn import NormPropLinear, Sequential
 from ..tensor import Tensor, tensor
 
-RELU_AT_1 = {"activation": "relu", "gamma": 1.0}
-
 
 def gaussian(random: np.random.Generator, *shape: int) -> Tensor:
     """Standard normal numbers, drawn in float32 on the host, as a tensor of the default backend."""

@@ -6,11 +6,12 @@ instead of 400. For correlation along one axis, with * element by element:
 
     outputs = write @ ((read @ pixels) * (weigh @ kernel))
 
-In two dimensions each matrix becomes its Kronecker product with itself, and the sum over the channels turns * into
-one matrix product for each point. All steps are linear, so the gradients use the transposed matrices.
+In two dimensions each matrix is applied along the rows and along the columns, and the sum over the channels turns *
+into one matrix product for each point. All steps are linear, so the gradients use the transposed matrices.
 The price is rounding: about 5e-6 of the result in float32, where plain convolution has 3e-7.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -33,10 +34,10 @@ class Tiling:
 
     step: int
     size: int
-    read: Array  # (size^2 points, size^2 pixels)
-    weigh: Array  # (size^2 points, kernel^2)
-    write: Array  # (step^2 outputs, size^2 points)
-    one_axis: tuple[Array, Array, Array]  # the three along one axis
+    read: Array  # (size points, size pixels): along an axis, as the other two
+    weigh: Array  # (size points, kernel)
+    write: Array  # (step outputs, size points)
+    on_host: tuple[Array, Array, Array]  # the three in double precision, which go into the code of a device
 
 
 def one_axis(step: int, points: tuple[float, ...]) -> tuple[Array, Array, Array]:
@@ -64,10 +65,40 @@ def _tiling(kernel: Shape, like: Array) -> Tiling:
     if key not in _tilings:
         step, points = TILES[kernel[-1]]
         matrices = one_axis(step, points)
-        xp = array_module(*matrices)
-        read, weigh, write = (from_host(xp.kron(m, m), like, like.dtype) for m in matrices)
+        read, weigh, write = (from_host(m, like, like.dtype) for m in matrices)
         _tilings[key] = Tiling(step, len(points) + 1, read, weigh, write, matrices)
     return _tilings[key]
+
+
+def _by_tile(values: Array) -> Array:
+    """(points, tiles, C) -> (tiles, points down, points across, C), a view: maps go by tile, products by point."""
+    points, tiles, c = values.shape
+    size = math.isqrt(points)
+    return values.reshape(size, size, tiles, c).transpose(2, 0, 1, 3)
+
+
+def _to_values(matrix: Array, tiles: Array, values: Array) -> None:
+    """tiles (..., pixels down, pixels across, C) -> (points, tiles, C), into `values`, by a matrix (points, pixels)"""
+    *count, down, across, c = tiles.shape
+    rows = matrix @ tiles.reshape(*count, down, across * c)  # no copy if pixels are neighbours in memory
+    array_module(tiles).matmul(matrix, rows.reshape(-1, matrix.shape[0], across, c), out=_by_tile(values))
+
+
+def _of_values(matrix: Array, values: Array) -> Array:
+    """(points, tiles, C) -> (tiles, pixels down, pixels across, C), by a matrix (pixels, points)"""
+    columns = matrix @ _by_tile(values)  # (tiles, points down, pixels across, C)
+    tiles, points, across, c = columns.shape
+    return (matrix @ columns.reshape(tiles, points, across * c)).reshape(tiles, -1, across, c)
+
+
+def _overlay(tiles: Array, step: int) -> Array:
+    """(..., count, size, M) -> (..., pixels, M): tiles that are `step` apart, added up where they overlap"""
+    *before, count, size, m = tiles.shape
+    out = array_module(tiles).zeros((*before, count + (size - 1) // step, step, m), tiles.dtype)
+    for i in range(0, size, step):  # these parts of the tiles do not overlap
+        part = tiles[..., i : i + step, :]
+        out[..., i // step : i // step + count, : part.shape[-2], :] += part
+    return out.reshape(*before, -1, m)
 
 
 class _Grid:
@@ -107,30 +138,26 @@ class _Grid:
         """x (N, H, W, C) -> (points, tiles, C), into `values`"""
         if device.runs(x):
             first = (-self.padding[0], -self.padding[1])
-            return self.values_on_device(x, self.tiling.one_axis[0], first, values)
+            return self.values_on_device(x, self.tiling.on_host[0], first, values)
         n, h, w, c = x.shape
         padded = array_module(x).zeros((n, self.height, self.width, c), x.dtype)
         inside = self.inside(padded, h, w)
         inside[...] = x[:, : inside.shape[1], : inside.shape[2]]
-        pixels = self.tiles.views(padded).reshape(-1, self.tiling.size**2, c)  # (tiles, pixels, C)
-        array_module(x).matmul(self.tiling.read, pixels, out=_by_tile(values))
+        _to_values(self.tiling.read, self.tiles.views(padded), values)
 
     def image_of_values(self, values: Array, h: int, w: int) -> Array:
         """The transpose of read_image: (points, tiles, C) -> (N, H, W, C), or what the window reaches of it."""
         step, size, c = self.tiling.step, self.tiling.size, values.shape[2]
-        tiles = (self.tiling.read.T @ _by_tile(values)).reshape(-1, self.down, self.across, size, size, c)
-        padded = array_module(values).zeros((tiles.shape[0], self.height, self.width, c), values.dtype)
-        views = self.tiles.views(padded)
-        for i in range(0, size, step):  # tiles overlap, but not these parts of them
-            for j in range(0, size, step):
-                part = (..., slice(i, i + step), slice(j, j + step), slice(None))
-                views[part] += tiles[part]
-        return self.inside(padded, h, w)
+        columns = (self.tiling.read.T @ _by_tile(values)).reshape(-1, self.down, self.across, size, size, c)
+        strips = _overlay(columns.transpose(0, 1, 3, 2, 4, 5), step)  # (N, down, points down, pixels across, C)
+        n, across = strips.shape[0], strips.shape[3]
+        rows = self.tiling.read.T @ strips.reshape(n, self.down, size, across * c)
+        return self.inside(_overlay(rows, step).reshape(n, -1, across, c), h, w)
 
     def read_output(self, g: Array, values: Array) -> None:
         """g (N, rows, columns, O) -> (points, tiles, O), into `values`"""
         if device.runs(g):
-            return self.values_on_device(g, self.tiling.one_axis[2].T, (0, 0), values)
+            return self.values_on_device(g, self.tiling.on_host[2].T, (0, 0), values)
         n, rows, columns, o = g.shape
         step = self.tiling.step
         if not self.exact:
@@ -138,7 +165,7 @@ class _Grid:
             whole[:, :rows, :columns] = g
             g = whole
         tiles = g.reshape(n, self.down, step, self.across, step, o).transpose(0, 1, 3, 2, 4, 5)
-        array_module(g).matmul(self.tiling.write.T, tiles.reshape(-1, step**2, o), out=_by_tile(values))
+        _to_values(self.tiling.write.T, tiles, values)
 
     def write_output(self, values: Array, out: Array) -> None:
         """The transpose of read_output: (points, tiles, O) -> (N, rows, columns, O), into `out`"""
@@ -146,19 +173,14 @@ class _Grid:
         if device.runs(values):
             points = device.Patches.of_values(values, self.down, self.across, self.tiling.size)
             tiles = device.Patches.of_images(out, step)
-            device.map_tiles(self.tiling.one_axis[2], points, tiles, (n, self.down, self.across, o))
+            device.map_tiles(self.tiling.on_host[2], points, tiles, (n, self.down, self.across, o))
             return
-        tiles = (self.tiling.write @ _by_tile(values)).reshape(n, self.down, self.across, step, step, o)
+        tiles = _of_values(self.tiling.write, values).reshape(n, self.down, self.across, step, step, o)
         tiles = tiles.transpose(0, 1, 3, 2, 4, 5)  # (N, down, step, across, step, O)
         if self.exact:
             out.reshape(tiles.shape)[...] = tiles
         else:
             out[...] = tiles.reshape(n, self.down * step, self.across * step, o)[:, :rows, :columns]
-
-
-def _by_tile(values: Array) -> Array:
-    """(points, tiles, channels) -> (tiles, points, channels), a view: transforms go by tile, products by point."""
-    return values.transpose(1, 0, 2)
 
 
 def _values_of_kernel(w: Array, tiling: Tiling) -> Array:
@@ -168,10 +190,9 @@ def _values_of_kernel(w: Array, tiling: Tiling) -> Array:
     values = xp.empty((tiling.size**2, a, b), w.dtype)
     if device.runs(w):
         points = device.Patches.of_values(values, 1, 1, tiling.size)
-        device.map_tiles(tiling.one_axis[1], device.Patches.of_kernels(w), points, (a, 1, 1, b))
+        device.map_tiles(tiling.on_host[1], device.Patches.of_kernels(w), points, (a, 1, 1, b))
         return values
-    flat = xp.ascontiguousarray(w.reshape(a, b, -1).transpose(0, 2, 1))  # (A, k * k, B)
-    xp.matmul(tiling.weigh, flat, out=_by_tile(values))
+    _to_values(tiling.weigh, w.transpose(0, 2, 3, 1), values)
     return values
 
 
@@ -181,10 +202,9 @@ def _kernel_of_values(values: Array, tiling: Tiling, k: int) -> Array:
     if device.runs(values):
         out = array_module(values).empty((b, a, k, k), values.dtype).transpose(1, 0, 2, 3)
         points = device.Patches.of_values(values, 1, 1, tiling.size)
-        device.map_tiles(tiling.one_axis[1].T, points, device.Patches.of_kernels(out), (a, 1, 1, b))
+        device.map_tiles(tiling.on_host[1].T, points, device.Patches.of_kernels(out), (a, 1, 1, b))
         return out
-    kernels = tiling.weigh.T @ _by_tile(values)  # (A, k * k, B)
-    return kernels.reshape(a, k, k, b).transpose(0, 3, 1, 2)
+    return _of_values(tiling.weigh.T, values).transpose(0, 3, 1, 2)
 
 
 class Tiles:

@@ -1,13 +1,18 @@
 """Convolution that is rectified as it goes: the outputs of a few images at a time, while they are in the cache."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from .. import device
-from ..backend import Array
+from ..autograd import is_recording, parents_of
+from ..backend import Array, array_module
 from ..tensor import Operand, Tensor, as_tensor
 from .convolution import Convolution, Convolve, geometry
 from .fused import ShiftedReLU
-from .windows import channels_first
+from .tiles import Tiles
+from .windows import blocks, channels_first, channels_last
+
+ELEMENTS_AT_ONCE = 2**18  # of the output, 1 MB in float32
 
 
 class RectifiedConvolve(Convolution):
@@ -15,13 +20,38 @@ class RectifiedConvolve(Convolution):
 
     def forward(self, x: Array, w: Array, bias: Array, shift: Array) -> Array:
         self.rectifier = ShiftedReLU(overwrite=True)
+        bias, shift = (self.over_a_row(v, x, w) for v in (bias, shift))
         return self.by.convolve(
             x, w, self.window, lambda block: self.rectifier.forward(channels_first(block), bias, shift)
         )
 
+    def over_a_row(self, v: Any, x: Array, w: Array) -> Array:
+        """A number, or one for each channel, for each pixel of a row: NumPy is slow where it has to repeat them."""
+        row = array_module(x).empty((1, self.window.output(x.shape)[1], w.shape[0]), x.dtype).transpose(2, 0, 1)
+        row[...] = v
+        return row
+
     def backward(self, g: Tensor, x: Tensor, w: Tensor, shift: Tensor, out: Tensor) -> Any:
-        passed, *others = self.rectifier.backward(g, shift, out)
-        return *self.gradients_of(passed, x, w), *others
+        if is_recording() or isinstance(self.by, Tiles):  # the products of tiles need all images together
+            passed, *others = self.rectifier.backward(g, shift, out)
+            return *self.gradients_of(passed, x, w), *others
+        number = shift.data if isinstance(shift, Tensor) else shift
+        return *self.gradients_by_block(g.data, x.data, w.data, number, out.data), lambda: -g
+
+    def gradients_by_block(self, g: Array, x: Array, w: Array, shift: Array, out: Array) -> Iterator[Tensor | None]:
+        """The gradients in x, w and bias; without a graph, again a few images at a time."""
+        of_image, of_kernels, of_bias = [], [], []
+        for_image, for_kernels, *_ = (parent is not None for parent in parents_of(self))
+        for images in blocks(g, out[0].size, ELEMENTS_AT_ONCE):
+            passed = g[images] * (out[images] > -shift)
+            of_bias.append(channels_last(passed).sum(axis=(0, 1, 2)))
+            if for_image:
+                of_image.append(self.by.image_gradient(passed, w, self.window, x[images].shape))
+            if for_kernels:
+                of_kernels.append(self.by.kernel_gradient(x[images], passed, self.window, self.kernel))
+        yield Tensor(array_module(g).concatenate(of_image)) if for_image else None
+        yield Tensor(sum(of_kernels)) if for_kernels else None
+        yield Tensor(sum(of_bias).reshape(-1, 1, 1))
 
 
 def rectified_conv2d(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import tinyprop as tp
 from tinyprop import functional as F
-from tinyprop.functional import columns, convolution, pointwise, tiles
-from tinyprop.functional.convolution import kernels
+from tinyprop.functional import columns, convolution, pointwise, rectified, tiles
+from tinyprop.functional.convolution import Convolve, ImageGradient, KernelGradient, kernels
 from tinyprop.functional.windows import Window
 
 NIN = [  # C, H, O, kernel, padding of the paper's convolutions that may go in tiles
@@ -118,32 +118,40 @@ def test_tiles_are_accurate_to_one_in_hundred_thousand(backend, rng, c, h, o, k,
     window = Window((k, k), (1, 1), (padding, padding))
     x, w = rng.standard_normal((n, c, h, h)), rng.standard_normal((o, c, k, k))
     g = rng.standard_normal((n, o, *window.output(x.shape)))
-    x, w, g = (a.astype("f4") for a in (x, w, g))
-    on = [tp.tensor(a, backend=backend).data for a in (x, w, g)]
-    x, w, g = (a.astype("f8") for a in (x, w, g))
-    by = tiles.Tiles(keep=True)
-    got = by.convolve(*on[:2], window), by.image_gradient(on[2], on[1], window, x.shape)
-    got += (by.kernel_gradient(on[0], on[2], window, w.shape),)
-    want = columns.convolve(x, w, window), columns.image_gradient(g, w, window, x.shape)
-    want += (columns.kernel_gradient(x, g, window, w.shape),)
-    for a, b in zip(got, want, strict=True):
+
+    def three_products(by, dtype, backend):
+        on_x, on_w, on_g = (tp.tensor(a.astype("f4").astype(dtype), backend=backend) for a in (x, w, g))
+        parts = window, x.shape, w.shape, by
+        return Convolve(*parts)(on_x, on_w), ImageGradient(*parts)(on_g, on_w), KernelGradient(*parts)(on_x, on_g)
+
+    got = three_products(tiles.Tiles(keep=True), "f4", backend)
+    for a, b in zip(got, three_products(columns, "f8", "numpy"), strict=True):
         assert a.dtype == np.float32
-        assert relative(tp.tensor(a).numpy(), b) < 1e-5
+        assert relative(a.numpy(), b.numpy()) < 1e-5
 
 
 @pytest.mark.parametrize(
     ("c", "h", "o", "k", "padding"), [(3, 8, 16, 5, 2), (24, 8, 16, 1, 0), (24, 8, 16, 1, 2), NIN[0]]
 )
-def test_every_block_is_rectified_once(backend, rng, monkeypatch, c, h, o, k, padding):
-    """By each of the kernels, with blocks of a few images."""
-    for module, name in ((pointwise, "ELEMENTS_AT_ONCE"), (columns, "ELEMENTS_AT_ONCE"), (tiles, "TILES_AT_ONCE")):
-        monkeypatch.setattr(module, name, 4)
+@pytest.mark.parametrize("last", [False, True])
+def test_every_block_is_rectified_once(backend, rng, monkeypatch, c, h, o, k, padding, last):
+    """By each of the kernels, with blocks of an image or two, forwards and backwards; also where not all is wanted."""
+    for module in (pointwise, columns, rectified):
+        monkeypatch.setattr(module, "ELEMENTS_AT_ONCE", 1.5 * o * h * h)
+    monkeypatch.setattr(tiles, "TILES_AT_ONCE", 4)
     x, w = rng.standard_normal((7, c, h, h)).astype("f4"), rng.standard_normal((o, c, k, k)).astype("f4") / k
     bias, shift = (rng.standard_normal((o, 1, 1)).astype("f4") for _ in range(2))
-    x, w, bias, shift = (tp.tensor(a, backend=backend) for a in (x, w, bias, shift))
+    x, w, bias, shift = (leaf(a, backend, last and a is x) for a in (x, w, bias, shift))
     expected = F.relu(F.conv2d(x, w, None, 1, padding) + bias) - shift
     got = F.rectified_conv2d(x, w, bias, shift, 1, padding)
     np.testing.assert_allclose(got.numpy(), expected.numpy(), atol=1e-4)
+    g = tp.tensor(rng.standard_normal(got.shape).astype("f4"), backend=backend)
+    inputs = x, w, bias, shift
+    wanted = tp.grad(expected, inputs, g)
+    for some in ([0, 1, 2, 3], [1, 2], [0]):
+        got = F.rectified_conv2d(*(t if i in some else t.detach() for i, t in enumerate(inputs)), 1, padding)
+        for i, gradient in zip(some, tp.grad(got, [inputs[i] for i in some], g), strict=True):
+            assert relative(gradient.numpy(), wanted[i].numpy()) < 1e-4
 
 
 @pytest.mark.parametrize("k", [3, 5])

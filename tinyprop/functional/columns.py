@@ -4,7 +4,7 @@ Works for every geometry and dtype, at the price of a copy of the image for each
 """
 
 from ..backend import Array, array_module
-from .windows import Finish, Shape, Window, blocks, channels_first, channels_last
+from .windows import Finish, Shape, Window, blocks, channels_last
 
 ELEMENTS_AT_ONCE = 2**19  # so many elements of the rows (2 MB in float32) are made and used while they are in the cache
 
@@ -26,32 +26,30 @@ def _row_elements(window: Window, image: Shape) -> int:
     return rows * columns * window.kernel[0] * window.kernel[1] * image[1]
 
 
-def convolve(x: Array, w: Array, window: Window, finish: Finish | None = None) -> Array:
-    xp, matrix, elements = array_module(x), _matrix(w), _row_elements(window, x.shape)
-    out = xp.empty((x.shape[0], *window.output(x.shape), w.shape[0]), xp.result_type(x, w))
-    x = channels_last(x)
+def convolve(x: Array, w: Array, window: Window, out: Array, finish: Finish | None = None) -> None:
+    matrix, elements = _matrix(w), _row_elements(window, x.shape)
+    x, outputs = channels_last(x), channels_last(out)
     for images in blocks(x, elements, ELEMENTS_AT_ONCE):
-        xp.matmul(_rows(x[images], window), matrix, out=out[images].reshape(-1, w.shape[0]))
+        array_module(x).matmul(_rows(x[images], window), matrix, out=outputs[images].reshape(-1, w.shape[0]))
         if finish is not None:
             finish(out[images])
-    return channels_first(out)
 
 
-def image_gradient(g: Array, w: Array, window: Window, image: Shape) -> Array:
-    (n, c, h, width), (o, _, kh, kw), matrix = image, w.shape, _matrix(w)
-    if window.stride == (1, 1) and g.shape[2:] == image[2:] and o <= 4 * c:
+def image_gradient(g: Array, w: Array, window: Window, out: Array) -> None:
+    (_, c, h, width), (o, _, kh, kw), matrix = out.shape, w.shape, _matrix(w)
+    elements = _row_elements(window, out.shape)
+    if window.stride == (1, 1) and g.shape[2:] == out.shape[2:] and o <= 4 * c:
         # As large an output as input: the gradient is the convolution of g with the kernels turned round, and
         # fetching pixels to a row is cheaper than sending them back (unless g has many more channels).
-        return convolve(g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), window)
-    g, xp = channels_last(g), array_module(g)
-    out = xp.zeros((n, h, width, c), xp.result_type(g, w))
-    for images in blocks(g, _row_elements(window, image), ELEMENTS_AT_ONCE):
+        return convolve(g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), window, out)
+    g, out = channels_last(g), channels_last(out)
+    for images in blocks(g, elements, ELEMENTS_AT_ONCE):
+        out[images] = 0
         rows = g[images].reshape(-1, o) @ matrix.T  # (N * places, kh * kw * C)
         parts = rows.reshape(-1, *g.shape[1:3], kh, kw, c)
         for i, (rows_met, rows_of_pixels) in enumerate(window.along(0, h)):
             for j, (columns_met, columns_of_pixels) in enumerate(window.along(1, width)):
                 out[images, rows_of_pixels, columns_of_pixels] += parts[:, rows_met, columns_met, i, j]
-    return channels_first(out)
 
 
 def kernel_gradient(x: Array, g: Array, window: Window, kernel: Shape) -> Array:

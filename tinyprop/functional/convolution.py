@@ -15,7 +15,7 @@ from ..backend import Array, array_module, float32
 from ..errors import ShapeError
 from ..tensor import Operand, Tensor, as_tensor
 from . import columns, pointwise, tiles
-from .windows import Shape, Window
+from .windows import Shape, Window, empty_image
 
 _exact = ContextVar("exact", default=False)
 
@@ -57,6 +57,9 @@ class Convolution(Op):
         self.geometry = window, image, kernel, by
         self.window, self.image, self.kernel, self.by = self.geometry
 
+    def room_for_output(self, x: Array, w: Array) -> Array:
+        return empty_image((x.shape[0], self.kernel[0], *self.window.output(self.image)), x, w)
+
     def gradients_of(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
         """The gradients in x and in w of <g, convolution of x and w>."""
         by = self.by.for_one_pass() if isinstance(self.by, tiles.Tiles) else self.by
@@ -68,7 +71,9 @@ class Convolve(Convolution):
     """x (N, C, H, W) and w (O, C, kh, kw) to (N, O, rows, columns)."""
 
     def forward(self, x: Array, w: Array) -> Array:
-        return self.by.convolve(x, w, self.window)
+        out = self.room_for_output(x, w)
+        self.by.convolve(x, w, self.window, out)
+        return out
 
     def backward(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
         return self.gradients_of(g, x, w)
@@ -78,7 +83,9 @@ class ImageGradient(Convolution):
     """The transpose of Convolve in x: g (N, O, rows, columns) and w to (N, C, H, W)."""
 
     def forward(self, g: Array, w: Array) -> Array:
-        return self.by.image_gradient(g, w, self.window, self.image)
+        out = empty_image(self.image, g, w)
+        self.by.image_gradient(g, w, self.window, out)
+        return out
 
     def backward(self, h: Tensor, g: Tensor, w: Tensor) -> Any:
         return lambda: Convolve(*self.geometry)(h, w), lambda: KernelGradient(*self.geometry)(h, g)

@@ -3,8 +3,10 @@
 Padding only adds outputs that are zero, and strides leave pixels out: neither costs a multiplication.
 """
 
+import math
+
 from ..backend import Array, array_module
-from .windows import Finish, Shape, Window, blocks, channels_first, channels_last
+from .windows import Finish, Shape, Window, blocks, channels_last
 
 ELEMENTS_AT_ONCE = 2**18  # of the output, 1 MB in float32
 
@@ -23,37 +25,28 @@ def _pixels(x: Array, part: Part) -> Array:
     return channels_last(x)[:, part[0], part[1]].reshape(-1, x.shape[1])
 
 
-def _image(pixels: Array, part: Part, size: Shape) -> Array:
-    """The transpose of _pixels: (N * pixels of the part, C) -> (N, C, H, W), zero outside of the part."""
-    n, h, w, c = (size[0], *size[2:], pixels.shape[1])
-    if pixels.shape[0] == n * h * w:
-        return channels_first(pixels.reshape(n, h, w, c))
-    out = array_module(pixels).zeros((n, h, w, c), pixels.dtype)
+def _multiply(pixels: Array, matrix: Array, part: Part, out: Array) -> None:
+    """pixels (N * pixels of the part, C) @ matrix (C, O) -> the part of out (N, O, H, W); elsewhere it is zero"""
+    out = channels_last(out)
     inside = out[:, part[0], part[1]]
-    inside[...] = pixels.reshape(inside.shape)
-    return channels_first(out)
+    if inside.shape == out.shape:
+        array_module(out).matmul(pixels, matrix, out=out.reshape(-1, out.shape[3]))
+    else:
+        out[...] = 0
+        inside[...] = (pixels @ matrix).reshape(inside.shape)
 
 
-def convolve(x: Array, w: Array, window: Window, finish: Finish | None = None) -> Array:
-    (places, pixels), (o, c, *_), xp = _meeting(window, x.shape), w.shape, array_module(x)
-    rows, columns = window.output(x.shape)
-    out = xp.empty((x.shape[0], rows, columns, o), xp.result_type(x, w))
-    whole = out[:, places[0], places[1]].shape == out.shape
-    for images in blocks(x, rows * columns * o, ELEMENTS_AT_ONCE):
-        outputs = out[images].reshape(-1, o) if whole else None
-        outputs = xp.matmul(_pixels(x[images], pixels), w.reshape(o, c).T, out=outputs)
-        if not whole:
-            out[images] = 0
-            out[images, places[0], places[1]] = outputs.reshape(out[images, places[0], places[1]].shape)
+def convolve(x: Array, w: Array, window: Window, out: Array, finish: Finish | None = None) -> None:
+    places, pixels = _meeting(window, x.shape)
+    for images in blocks(x, math.prod(out.shape[1:]), ELEMENTS_AT_ONCE):
+        _multiply(_pixels(x[images], pixels), w[:, :, 0, 0].T, places, out[images])
         if finish is not None:
             finish(out[images])
-    return channels_first(out)
 
 
-def image_gradient(g: Array, w: Array, window: Window, image: Shape) -> Array:
-    places, pixels = _meeting(window, image)
-    o, c, *_ = w.shape
-    return _image(_pixels(g, places) @ w.reshape(o, c), pixels, image)
+def image_gradient(g: Array, w: Array, window: Window, out: Array) -> None:
+    places, pixels = _meeting(window, out.shape)
+    _multiply(_pixels(g, places), w[:, :, 0, 0], pixels, out)
 
 
 def kernel_gradient(x: Array, g: Array, window: Window, kernel: Shape) -> Array:

@@ -1,5 +1,6 @@
 """Convolution that is rectified as it goes: the outputs of a few images at a time, while they are in the cache."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from ..tensor import Operand, Tensor, as_tensor
 from .convolution import Convolution, Convolve, geometry
 from .fused import ShiftedReLU
 from .tiles import Tiles
-from .windows import blocks, channels_first, channels_last
+from .windows import blocks, channels_last, empty_image
 
 ELEMENTS_AT_ONCE = 2**18  # of the output, 1 MB in float32
 
@@ -21,9 +22,9 @@ class RectifiedConvolve(Convolution):
     def forward(self, x: Array, w: Array, bias: Array, shift: Array) -> Array:
         self.rectifier = ShiftedReLU(overwrite=True)
         bias, shift = (self.over_a_row(v, x, w) for v in (bias, shift))
-        return self.by.convolve(
-            x, w, self.window, lambda block: self.rectifier.forward(channels_first(block), bias, shift)
-        )
+        out = self.room_for_output(x, w)
+        self.by.convolve(x, w, self.window, out, lambda block: self.rectifier.forward(block, bias, shift))
+        return out
 
     def over_a_row(self, v: Any, x: Array, w: Array) -> Array:
         """A number, or one for each channel, for each pixel of a row: NumPy is slow where it has to repeat them."""
@@ -40,16 +41,16 @@ class RectifiedConvolve(Convolution):
 
     def gradients_by_block(self, g: Array, x: Array, w: Array, shift: Array, out: Array) -> Iterator[Tensor | None]:
         """The gradients in x, w and bias; without a graph, again a few images at a time."""
-        of_image, of_kernels, of_bias = [], [], []
+        of_image, of_kernels, of_bias = empty_image(self.image, g, w), [], []
         for_image, for_kernels, *_ = (parent is not None for parent in parents_of(self))
-        for images in blocks(g, out[0].size, ELEMENTS_AT_ONCE):
+        for images in blocks(g, math.prod(out.shape[1:]), ELEMENTS_AT_ONCE):
             passed = g[images] * (out[images] > -shift)
             of_bias.append(channels_last(passed).sum(axis=(0, 1, 2)))
             if for_image:
-                of_image.append(self.by.image_gradient(passed, w, self.window, x[images].shape))
+                self.by.image_gradient(passed, w, self.window, of_image[images])
             if for_kernels:
                 of_kernels.append(self.by.kernel_gradient(x[images], passed, self.window, self.kernel))
-        yield Tensor(array_module(g).concatenate(of_image)) if for_image else None
+        yield Tensor(of_image) if for_image else None
         yield Tensor(sum(of_kernels)) if for_kernels else None
         yield Tensor(sum(of_bias).reshape(-1, 1, 1))
 

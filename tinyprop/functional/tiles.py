@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from .. import device
 from ..backend import Array, array_module, float64, from_host, host_array
-from .windows import Finish, Shape, Window, blocks, channels_first, channels_last
+from .windows import Finish, Shape, Window, blocks, channels_last
 
 # For each size of kernel the outputs of a tile along an axis, and the points, to which infinity is added. Fractions
 # of small numbers, large and small in balance, lose the fewest digits.
@@ -79,13 +79,15 @@ def _by_tile(values: Array) -> Array:
 
 def _to_values(matrix: Array, tiles: Array, values: Array) -> None:
     """tiles (..., pixels down, pixels across, C) -> (points, tiles, C), into `values`, by a matrix (points, pixels)"""
-    *count, down, across, c = tiles.shape
+    xp, (*count, down, across, c) = array_module(tiles), tiles.shape
+    matrix = xp.ascontiguousarray(matrix)  # BLAS libraries are slow with small matrices that are transposed
     rows = matrix @ tiles.reshape(*count, down, across * c)  # no copy if pixels are neighbours in memory
-    array_module(tiles).matmul(matrix, rows.reshape(-1, matrix.shape[0], across, c), out=_by_tile(values))
+    xp.matmul(matrix, rows.reshape(-1, matrix.shape[0], across, c), out=_by_tile(values))
 
 
 def _of_values(matrix: Array, values: Array) -> Array:
     """(points, tiles, C) -> (tiles, pixels down, pixels across, C), by a matrix (pixels, points)"""
+    matrix = array_module(values).ascontiguousarray(matrix)
     columns = matrix @ _by_tile(values)  # (tiles, points down, pixels across, C)
     tiles, points, across, c = columns.shape
     return (matrix @ columns.reshape(tiles, points, across * c)).reshape(tiles, -1, across, c)
@@ -148,10 +150,11 @@ class _Grid:
     def image_of_values(self, values: Array, h: int, w: int) -> Array:
         """The transpose of read_image: (points, tiles, C) -> (N, H, W, C), or what the window reaches of it."""
         step, size, c = self.tiling.step, self.tiling.size, values.shape[2]
-        columns = (self.tiling.read.T @ _by_tile(values)).reshape(-1, self.down, self.across, size, size, c)
+        matrix = array_module(values).ascontiguousarray(self.tiling.read.T)
+        columns = (matrix @ _by_tile(values)).reshape(-1, self.down, self.across, size, size, c)
         strips = _overlay(columns.transpose(0, 1, 3, 2, 4, 5), step)  # (N, down, points down, pixels across, C)
         n, across = strips.shape[0], strips.shape[3]
-        rows = self.tiling.read.T @ strips.reshape(n, self.down, size, across * c)
+        rows = matrix @ strips.reshape(n, self.down, size, across * c)
         return self.inside(_overlay(rows, step).reshape(n, -1, across, c), h, w)
 
     def read_output(self, g: Array, values: Array) -> None:
@@ -225,40 +228,37 @@ class Tiles:
         other.of_image = self.of_image
         return other
 
-    def convolve(self, x: Array, w: Array, window: Window, finish: Finish | None = None) -> Array:
+    def convolve(self, x: Array, w: Array, window: Window, out: Array, finish: Finish | None = None) -> None:
         tiling = _tiling(w.shape, x)
         grid = _Grid(window, x.shape, tiling)
         kernels = _values_of_kernel(w.transpose(1, 0, 2, 3), tiling)  # (points, C, O)
-        pixels = channels_last(x)
-        out = array_module(x).empty((x.shape[0], grid.rows, grid.columns, w.shape[0]), x.dtype)
+        pixels, outputs = channels_last(x), channels_last(out)
         every = grid.values(pixels) if self.keep else None
         for images, tiles in grid.blocks(x):
             values = grid.values(pixels[images]) if every is None else every[:, tiles]
             grid.read_image(pixels[images], values)
-            grid.write_output(values @ kernels, out[images])
+            grid.write_output(values @ kernels, outputs[images])
             if finish is not None:
                 finish(out[images])
         self.of_image = None if every is None else (x, every)
-        return channels_first(out)
 
-    def image_gradient(self, g: Array, w: Array, window: Window, image: Shape) -> Array:
+    def image_gradient(self, g: Array, w: Array, window: Window, out: Array) -> None:
         (kh, kw), (ph, pw) = window.kernel, window.padding
         if device.runs(g) and ph < kh and pw < kw:  # tiles that overlap are better read than written
             turned = Window(window.kernel, (1, 1), (kh - 1 - ph, kw - 1 - pw))
-            return Tiles(keep=False).convolve(g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), turned)
+            return Tiles(keep=False).convolve(g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), turned, out)
         tiling = _tiling(w.shape, g)
-        grid = _Grid(window, image, tiling)
+        grid = _Grid(window, out.shape, tiling)
         kernels = _values_of_kernel(w, tiling)  # (points, O, C)
-        outputs = channels_last(g)
+        outputs, pixels = channels_last(g), channels_last(out)
         values = grid.values(outputs)
         self.of_output = g, values
-        n, c, h, width = image
-        out = array_module(g).zeros((n, h, width, c), g.dtype)
         for images, tiles in grid.blocks(g):
             grid.read_output(outputs[images], values[:, tiles])
-            reached = grid.image_of_values(values[:, tiles] @ kernels, h, width)
-            out[images, : reached.shape[1], : reached.shape[2]] = reached
-        return channels_first(out)
+            reached = grid.image_of_values(values[:, tiles] @ kernels, *out.shape[2:])
+            if reached.shape != pixels[images].shape:
+                pixels[images] = 0
+            pixels[images, : reached.shape[1], : reached.shape[2]] = reached
 
     def kernel_gradient(self, x: Array, g: Array, window: Window, kernel: Shape) -> Array:
         tiling = _tiling(kernel, x)

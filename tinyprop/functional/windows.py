@@ -8,9 +8,7 @@ from ..backend import Array, array_module, is_host_array, strided_view
 from ..errors import ShapeError
 
 Shape = tuple[int, ...]
-Finish = Callable[
-    [Array], Any
-]  # what is done, in place, to each block of outputs (N, H, W, C) while it is in the cache
+Finish = Callable[[Array], Any]  # what is done, in place, to each block of outputs while it is in the cache
 
 
 def pair(value: Any, name: str, least: int) -> tuple[int, int]:
@@ -90,6 +88,13 @@ def channels_last(x: Array) -> Array:
 def channels_first(x: Array) -> Array:
     """(N, H, W, C) -> (N, C, H, W), a view: the public face of an image whose memory stays channels-last."""
     return x.transpose(0, 3, 1, 2)
+
+
+def empty_image(shape: Shape, *like: Array) -> Array:
+    """Memory for images (N, C, H, W), channels-last, of the dtype of what is computed from these arrays."""
+    n, c, h, w = shape
+    xp = array_module(*like)
+    return channels_first(xp.empty((n, h, w, c), xp.result_type(*like)))
 
 
 def blocks(x: Array, each: int, most: int) -> list[slice]:

@@ -6,7 +6,7 @@ Works for every geometry and dtype, at the price of a copy of the image for each
 from ..backend import Array, array_module
 from .windows import Finish, Shape, Window, blocks, channels_last
 
-ELEMENTS_AT_ONCE = 2**19  # so many elements of the rows (2 MB in float32) are made and used while they are in the cache
+ELEMENTS_AT_ONCE = 2**19  # so many elements (2 MB in float32) are made and used while they are in the cache
 
 
 def _rows(x: Array, window: Window) -> Array:
@@ -21,13 +21,14 @@ def _matrix(w: Array) -> Array:
     return w.transpose(2, 3, 1, 0).reshape(-1, w.shape[0])
 
 
-def _row_elements(window: Window, image: Shape) -> int:
+def _elements(window: Window, image: Shape, channels: int) -> int:
+    """Of the rows of one image and of its output."""
     rows, columns = window.output(image)
-    return rows * columns * window.kernel[0] * window.kernel[1] * image[1]
+    return rows * columns * (window.kernel[0] * window.kernel[1] * image[1] + channels)
 
 
 def convolve(x: Array, w: Array, window: Window, out: Array, finish: Finish | None = None) -> None:
-    matrix, elements = _matrix(w), _row_elements(window, x.shape)
+    matrix, elements = _matrix(w), _elements(window, x.shape, w.shape[0])
     x, outputs = channels_last(x), channels_last(out)
     for images in blocks(x, elements, ELEMENTS_AT_ONCE):
         array_module(x).matmul(_rows(x[images], window), matrix, out=outputs[images].reshape(-1, w.shape[0]))
@@ -37,7 +38,7 @@ def convolve(x: Array, w: Array, window: Window, out: Array, finish: Finish | No
 
 def image_gradient(g: Array, w: Array, window: Window, out: Array) -> None:
     (_, c, h, width), (o, _, kh, kw), matrix = out.shape, w.shape, _matrix(w)
-    elements = _row_elements(window, out.shape)
+    elements = _elements(window, out.shape, o)
     if window.stride == (1, 1) and g.shape[2:] == out.shape[2:] and o <= 4 * c:
         # As large an output as input: the gradient is the convolution of g with the kernels turned round, and
         # fetching pixels to a row is cheaper than sending them back (unless g has many more channels).
@@ -54,7 +55,7 @@ def image_gradient(g: Array, w: Array, window: Window, out: Array) -> None:
 
 def kernel_gradient(x: Array, g: Array, window: Window, kernel: Shape) -> Array:
     o, c, kh, kw = kernel
-    elements = _row_elements(window, x.shape)
+    elements = _elements(window, x.shape, o)
     x, g, xp = channels_last(x), channels_last(g), array_module(x)
     matrix = xp.zeros((kh * kw * c, o), xp.result_type(x, g))
     for images in blocks(x, elements, ELEMENTS_AT_ONCE):

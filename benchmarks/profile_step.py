@@ -21,16 +21,19 @@ from tinyprop.autograd import Op
 from tinyprop.bench.cases import Case
 from tinyprop.bench.engines import LEARNING
 from tinyprop.bench.runner import machine
-from tinyprop.bench.work import step_work
+from tinyprop.bench.work import convolution_work
+from tinyprop.functional.convolution import Convolution
+from tinyprop.functional.rectified import RectifiedConvolve
+from tinyprop.functional.tiles import Tiles
 
 IMAGES, STEPS, WARM_UP = 25, 15, 3
 
 
 class Clock:
-    """The time of nested pieces of work, each without what is inside it."""
+    """The time of nested pieces of work, each without what is inside it; and the arithmetic of their products."""
 
     def __init__(self):
-        self.spent, self.inside = defaultdict(float), []
+        self.spent, self.inside, self.flops = defaultdict(float), [], defaultdict(float)
 
     @contextmanager
     def around(self, what):
@@ -44,10 +47,31 @@ class Clock:
 
 
 def timed(clock, call, op, *inputs):
+    """An op, called."""
     shapes = [x.shape for x in inputs if getattr(x, "ndim", 0) == 4]
     what = f"{type(op).__name__} {' and '.join('x'.join(map(str, s)) for s in shapes)}".strip()
-    with clock.around(what if shapes else f"{type(op).__name__}, small"):
+    what = what if shapes else f"{type(op).__name__}, small"
+    kind = "Convolve" if isinstance(op, RectifiedConvolve) else type(op).__name__
+    clock.flops[what] += products_of(op, [kind]) if isinstance(op, Convolution) else 0.0
+    with clock.around(what):
         return call(op, *inputs)
+
+
+def timed_gradients(clock, call, op, g):
+    """The backward rule of an op, without the ops that it calls."""
+    if not isinstance(op, RectifiedConvolve):
+        return call(op, g)
+    what = f"its gradients, {'x'.join(map(str, op.image))} and {'x'.join(map(str, op.kernel))}"
+    if not isinstance(op.by, Tiles):  # whose gradients are ops of their own
+        image = ["ImageGradient"] if op.parents[0] is not None else []
+        clock.flops[what] += products_of(op, [*image, "KernelGradient"])
+    with clock.around(what):
+        return call(op, g)
+
+
+def products_of(op, kinds):
+    work = convolution_work(op.window, op.image, op.kernel, first=False, exact=False)
+    return sum(part.flops for kind, part in work if kind in kinds)
 
 
 def peak():
@@ -66,34 +90,34 @@ def main():
     net, (images, labels) = case.build(), case.data()
     optimizer = tp.optim.SGD(net.parameters(), **LEARNING)
     step = tp.train.TrainingStep(net, optimizer, threads=1)
-    rounds, call = [], Op.__call__
+    rounds, call, gradients = [], Op.__call__, Op.gradients
     with threadpool_limits(1):
         best = peak()
         for i in range(WARM_UP + STEPS):
             clock = Clock()
             with (
                 mock.patch.object(Op, "__call__", lambda op, *inputs, clock=clock: timed(clock, call, op, *inputs)),
+                mock.patch.object(Op, "gradients", lambda op, g, clock=clock: timed_gradients(clock, gradients, op, g)),
                 mock.patch.object(optimizer, "step", partial(inside, clock, "update of the weights", optimizer.step)),
-                clock.around("everything else: graph, masks, constraint, sums over parts"),
+                clock.around("everything else: graph, constraint, sums over parts"),
             ):
                 step(images, labels)
             if i >= WARM_UP:
                 rounds.append(clock.spent)
     spent = {what: 1000 * median(r[what] for r in rounds) for what in rounds[0]}
-    flops = step_work(net, images.shape)
-    gflop = sum(flops[op].flops for op in ("Convolve", "ImageGradient", "KernelGradient")) / 1e9
+    gflop = sum(clock.flops.values()) / 1e9
     about = machine()
     where = f"{IMAGES} images on one thread of {about['cpu']} ({about['blas']}), medians of {STEPS} steps"
     floor = f"at the {best:.0f} GFLOP/s that a product of 2048 x 2048 reaches here"
     print("# Where the time of a step goes\n")
     print(f"Written by `benchmarks/profile_step.py`: {where}, in milliseconds of the processor.")
     print(f"The products of matrices have {gflop:.1f} GFLOP; {floor} they take {1000 * gflop / best:.0f} ms.\n")
-    print("| what | ms |\n| --- | ---: |")
+    print("| what | ms | products at that speed |\n| --- | ---: | ---: |")
     for what, ms in sorted(spent.items(), key=lambda item: -item[1]):
         if ms >= 0.5:
-            print(f"| {what} | {ms:.1f} |")
-    print(f"| less than half a millisecond each | {sum(ms for ms in spent.values() if ms < 0.5):.1f} |")
-    print(f"| **sum** | **{sum(spent.values()):.0f}** |")
+            print(f"| {what} | {ms:.1f} | {clock.flops[what] / best / 1e6:.1f} |")
+    print(f"| less than half a millisecond each | {sum(ms for ms in spent.values() if ms < 0.5):.1f} | |")
+    print(f"| **sum** | **{sum(spent.values()):.0f}** | **{1000 * gflop / best:.0f}** |")
 
 
 def inside(clock, what, call):

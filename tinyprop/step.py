@@ -27,16 +27,16 @@ T = TypeVar("T")
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep the memory of freed arrays for the next ones, for all threads alike.
+    """Let the C library keep the memory of freed arrays for the next ones, for each thread by itself.
 
     Otherwise it returns large blocks to the system and gets them back page by page, each filled with zeros. Only glibc,
     which Linux has, can be told so; its older versions take no threshold above 32 MB.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    trim_threshold, mmap_threshold, arena_max = -1, -3, -8  # as malloc.h numbers them
+    trim_threshold, top_pad, mmap_threshold = -1, -2, -3  # as malloc.h numbers them
     if mallopt is not None and (mallopt(mmap_threshold, 1 << 30) or mallopt(mmap_threshold, 1 << 25)):
         mallopt(trim_threshold, 1 << 30)
-        mallopt(arena_max, 1)
+        mallopt(top_pad, 1 << 26)  # the heaps of threads have so many bytes; less to spare, and one may be returned
 
 
 class Workers:

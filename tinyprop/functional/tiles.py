@@ -85,14 +85,6 @@ def _to_values(matrix: Array, tiles: Array, values: Array) -> None:
     xp.matmul(matrix, rows.reshape(-1, matrix.shape[0], across, c), out=_by_tile(values))
 
 
-def _of_values(matrix: Array, values: Array) -> Array:
-    """(points, tiles, C) -> (tiles, pixels down, pixels across, C), by a matrix (pixels, points)"""
-    matrix = array_module(values).ascontiguousarray(matrix)
-    columns = matrix @ _by_tile(values)  # (tiles, points down, pixels across, C)
-    tiles, points, across, c = columns.shape
-    return (matrix @ columns.reshape(tiles, points, across * c)).reshape(tiles, -1, across, c)
-
-
 def _overlay(tiles: Array, step: int) -> Array:
     """(..., count, size, M) -> (..., pixels, M): tiles that are `step` apart, added up where they overlap"""
     *before, count, size, m = tiles.shape
@@ -153,8 +145,8 @@ class _Grid:
         """The transpose of read_image: (points, tiles, C) -> (N, H, W, C), or what the window reaches of it."""
         step, size, c = self.tiling.step, self.tiling.size, values.shape[2]
         matrix = array_module(values).ascontiguousarray(self.tiling.read.T)
-        columns = (matrix @ _by_tile(values)).reshape(-1, self.down, self.across, size, size, c)
-        strips = _overlay(columns.transpose(0, 1, 3, 2, 4, 5), step)  # (N, down, points down, pixels across, C)
+        in_columns = (matrix @ _by_tile(values)).reshape(-1, self.down, self.across, size, size, c)
+        strips = _overlay(in_columns.transpose(0, 1, 3, 2, 4, 5), step)  # (N, down, points down, pixels across, C)
         n, across = strips.shape[0], strips.shape[3]
         rows = matrix @ strips.reshape(n, self.down, size, across * c)
         return self.inside(_overlay(rows, step).reshape(n, -1, across, c), h, w)
@@ -180,12 +172,13 @@ class _Grid:
             tiles = device.Patches.of_images(out, step)
             device.map_tiles(self.tiling.on_host[2], points, tiles, (n, self.down, self.across, o))
             return
-        tiles = _of_values(self.tiling.write, values).reshape(n, self.down, self.across, step, step, o)
-        tiles = tiles.transpose(0, 1, 3, 2, 4, 5)  # (N, down, step, across, step, O)
-        if self.exact:
-            out.reshape(tiles.shape)[...] = tiles
-        else:
-            out[...] = tiles.reshape(n, self.down * step, self.across * step, o)[:, :rows, :columns]
+        xp, size = array_module(out), self.tiling.size
+        whole = out if self.exact else xp.empty((n, self.down * step, self.across * step, o), out.dtype)
+        tiles = whole.reshape(n, self.down, step, self.across, step * o).transpose(0, 1, 3, 2, 4)
+        in_columns = (self.tiling.write @ _by_tile(values)).reshape(n, self.down, self.across, size, step * o)
+        xp.matmul(self.tiling.write, in_columns, out=tiles)
+        if not self.exact:
+            out[...] = whole[:, :rows, :columns]
 
 
 def _values_of_kernel(w: Array, tiling: Tiling) -> Array:
@@ -209,7 +202,9 @@ def _kernel_of_values(values: Array, tiling: Tiling, k: int) -> Array:
         points = device.Patches.of_values(values, 1, 1, tiling.size)
         device.map_tiles(tiling.on_host[1].T, points, device.Patches.of_kernels(out), (a, 1, 1, b))
         return out
-    return _of_values(tiling.weigh.T, values).transpose(0, 3, 1, 2)
+    matrix = array_module(values).ascontiguousarray(tiling.weigh.T)
+    in_columns = (matrix @ _by_tile(values)).reshape(a, tiling.size, k * b)
+    return (matrix @ in_columns).reshape(a, k, k, b).transpose(0, 3, 1, 2)
 
 
 class Tiles:

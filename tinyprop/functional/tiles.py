@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import device
-from ..backend import Array, array_module, float64, from_host, host_array
+from ..backend import Array, array_module, contiguous, float64, from_host, host_array
 from .windows import Finish, Shape, Window, blocks, channels_last
 
 # For each size of kernel the outputs of a tile along an axis, and the points, to which infinity is added. Fractions
@@ -65,7 +65,7 @@ def _tiling(kernel: Shape, like: Array) -> Tiling:
     if key not in _tilings:
         step, points = TILES[kernel[-1]]
         matrices = one_axis(step, points)
-        read, weigh, write = (from_host(m, like, like.dtype) for m in matrices)
+        read, weigh, write = (from_host(contiguous(m), like, like.dtype) for m in matrices)
         _tilings[key] = Tiling(step, len(points) + 1, read, weigh, write, matrices)
     return _tilings[key]
 

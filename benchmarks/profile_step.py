@@ -4,6 +4,7 @@
 
 Times are of the processor, not of the clock, so they bear with a busy machine; medians over steps. Products are held
 against what this BLAS reaches with large square matrices: that is the time below which no code of ours can bring them.
+In the end the same on the clock, alone and beside a second thread with as many images: what threads cost each other.
 """
 
 import time
@@ -49,28 +50,33 @@ class Clock:
 def timed(clock, call, op, *inputs):
     """An op, called."""
     shapes = [x.shape for x in inputs if getattr(x, "ndim", 0) == 4]
-    what = f"{type(op).__name__} {' and '.join('x'.join(map(str, s)) for s in shapes)}".strip()
-    what = what if shapes else f"{type(op).__name__}, small"
-    kind = "Convolve" if isinstance(op, RectifiedConvolve) else type(op).__name__
-    clock.flops[what] += products_of(op, [kind]) if isinstance(op, Convolution) else 0.0
+    what = f"{type(op).__name__} {by_name(*shapes)}" if shapes else f"{type(op).__name__}, small"
+    if isinstance(op, Convolution):
+        clock.flops[what] += products(op, "Convolve" if isinstance(op, RectifiedConvolve) else type(op).__name__)
     with clock.around(what):
         return call(op, *inputs)
 
 
 def timed_gradients(clock, call, op, g):
     """The backward rule of an op, without the ops that it calls."""
-    if not isinstance(op, RectifiedConvolve):
-        return call(op, g)
-    what = f"its gradients, {'x'.join(map(str, op.image))} and {'x'.join(map(str, op.kernel))}"
-    if not isinstance(op.by, Tiles):  # whose gradients are ops of their own
-        image = ["ImageGradient"] if op.parents[0] is not None else []
-        clock.flops[what] += products_of(op, [*image, "KernelGradient"])
+    what = f"gradients of {type(op).__name__}"
+    if isinstance(op, RectifiedConvolve):
+        what += f" {by_name(op.image, op.kernel)}"
+        if not isinstance(op.by, Tiles):  # whose gradients are ops of their own
+            wanted = ["ImageGradient"] if op.parents[0] is not None else []
+            clock.flops[what] += products(op, "KernelGradient", *wanted)
     with clock.around(what):
         return call(op, g)
 
 
-def products_of(op, kinds):
-    work = convolution_work(op.window, op.image, op.kernel, first=False, exact=False)
+def by_name(*shapes):
+    return " and ".join("x".join(map(str, shape)) for shape in shapes)
+
+
+def products(op, *kinds):
+    """The arithmetic of some of the three products of a convolution; in tiles, each has that of the first."""
+    work = list(convolution_work(op.window, op.image, op.kernel, first=False, exact=False))
+    kinds = ["Convolve"] if isinstance(op.by, Tiles) else kinds
     return sum(part.flops for kind, part in work if kind in kinds)
 
 
@@ -117,7 +123,28 @@ def main():
         if ms >= 0.5:
             print(f"| {what} | {ms:.1f} | {clock.flops[what] / best / 1e6:.1f} |")
     print(f"| less than half a millisecond each | {sum(ms for ms in spent.values() if ms < 0.5):.1f} | |")
-    print(f"| **sum** | **{sum(spent.values()):.0f}** | **{1000 * gflop / best:.0f}** |")
+    print(f"| **sum** | **{sum(spent.values()):.0f}** | **{1000 * gflop / best:.0f}** |\n")
+    alone, together = on_the_clock()
+    print(f"On the clock, {IMAGES} images on one thread take {alone:.0f} ms, {2 * IMAGES} on two {together:.0f}.")
+    print(
+        "The difference is the price of threads: waits for Python's lock, shared caches, and the sum of the gradients."
+    )
+
+
+def on_the_clock():
+    """Milliseconds of a step with a batch for one thread, and with one for two."""
+    case = Case("profile", "NormProp", batch=2 * IMAGES)
+    net, (images, labels) = case.build(), case.data()
+    optimizer = tp.optim.SGD(net.parameters(), **LEARNING)
+    steps = [(tp.train.TrainingStep(net, optimizer, threads=n), slice(n * IMAGES)) for n in (1, 2)]
+    taken = [[], []]
+    with threadpool_limits(1):
+        for _ in range(WARM_UP + 2 * STEPS):
+            for seconds, (step, part) in zip(taken, steps, strict=True):
+                start = time.perf_counter()
+                step(images[part], labels[part])
+                seconds.append(time.perf_counter() - start)
+    return [1000 * median(seconds[WARM_UP:]) for seconds in taken]
 
 
 def inside(clock, what, call):

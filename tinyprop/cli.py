@@ -156,7 +156,7 @@ def add_bench(commands: Any) -> None:
         help="cupy: tinyprop's step on a GPU, against what the GPU can do at best (%(default)s)",
     )
     new.add_argument(
-        "--quick", action="store_true", help="about a minute: fewer engines, sizes and repeats; on a GPU, width 0.25"
+        "--quick", action="store_true", help="about two minutes: fewer engines, sizes and repeats; on a GPU, width 0.25"
     )
     new.add_argument("--engines", nargs="+", choices=bench.ENGINES, help="measure these (default: all installed)")
     new.add_argument("--only", action="append", choices=bench.SECTIONS, help="measure this; may be repeated")

@@ -213,20 +213,17 @@ def test_pooling_lets_nan_win():
 @pytest.mark.parametrize(("padding", "size", "k"), [(2, (8, 8), 5), (0, (8, 9), 5), (1, (7, 6), 3), (4, (5, 8), 3)])
 def test_tiles(rng, padding, size, k):
     """The transforms of convolution and its gradients, through the module that uses them."""
-    from tinyprop.functional import tiles
+    from tinyprop.functional.convolution import Convolve, ImageGradient, KernelGradient
+    from tinyprop.functional.tiles import Tiles
     from tinyprop.functional.windows import Window
 
     window = Window((k, k), (1, 1), (padding, padding))
     x, w = image(rng, (3, 5, *size), "float32"), rng.normal(size=(4, 5, k, k)).astype("float32")
     g = image(rng, (3, 4, *window.output(x.shape)), "float32")
-    by = tiles.Tiles(keep=True)
-    for function, arrays, rest in [
-        (by.convolve, (x, w), (window,)),
-        (by.image_gradient, (g, w), (window, x.shape)),
-        (by.kernel_gradient, (x, g), (window, w.shape)),
-    ]:
-        expected = function(*arrays, *rest)
-        got = down(function(*map(up, arrays), *rest))
+    there, here = Tiles(keep=True), Tiles(keep=True)
+    for product, arrays in [(Convolve, (x, w)), (ImageGradient, (g, w)), (KernelGradient, (x, g))]:
+        expected = product(window, x.shape, w.shape, here).forward(*arrays)
+        got = down(product(window, x.shape, w.shape, there).forward(*map(up, arrays)))
         assert np.abs(got - expected).max() <= 2e-5 * np.abs(expected).max()
 
 

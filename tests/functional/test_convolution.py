@@ -190,3 +190,6 @@ def test_rectified_convolution_of_nothing_and_of_other_shapes(backend, rng):
         got = F.rectified_conv2d(x, w, make(bias, backend), 0.5)
         assert got.dtype == expected.dtype
         assert_close(got, expected.numpy(), 1e-5)
+    wide = make(rng.standard_normal((3, 2, 1, 1)), backend)
+    got = F.rectified_conv2d(x, wide, 0.1, 0.3)
+    assert_close(got, np.maximum(F.conv2d(x, wide).numpy() + 0.1, 0) - 0.3, 1e-12)

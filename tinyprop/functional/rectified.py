@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import device
 from ..autograd import is_recording, parents_of
-from ..backend import Array, array_module
+from ..backend import Array
 from ..tensor import Operand, Tensor, as_tensor
 from .convolution import Convolution, Convolve, geometry
 from .fused import ShiftedReLU
@@ -21,16 +21,10 @@ class RectifiedConvolve(Convolution):
 
     def forward(self, x: Array, w: Array, bias: Array, shift: Array) -> Array:
         self.rectifier = ShiftedReLU(overwrite=True)
-        bias, shift = (self.over_a_row(v, x, w) for v in (bias, shift))
         out = self.room_for_output(x, w)
+        bias, shift = (_over_a_row(v, out) for v in (bias, shift))
         self.by.convolve(x, w, self.window, out, lambda block: self.rectifier.forward(block, bias, shift))
         return out
-
-    def over_a_row(self, v: Any, x: Array, w: Array) -> Array:
-        """A number, or one for each channel, for each pixel of a row: NumPy is slow where it has to repeat them."""
-        row = array_module(x).empty((1, self.window.output(x.shape)[1], w.shape[0]), x.dtype).transpose(2, 0, 1)
-        row[...] = v
-        return row
 
     def backward(self, g: Tensor, x: Tensor, w: Tensor, shift: Tensor, out: Tensor) -> Any:
         if is_recording() or isinstance(self.by, Tiles):  # the products of tiles need all images together
@@ -53,6 +47,13 @@ class RectifiedConvolve(Convolution):
         yield Tensor(of_image) if for_image else None
         yield Tensor(sum(of_kernels)) if for_kernels else None
         yield Tensor(sum(of_bias).reshape(-1, 1, 1))
+
+
+def _over_a_row(v: Any, images: Array) -> Array:
+    """A number, or one for each channel, for each pixel of a row: NumPy is slow where it has to repeat them."""
+    row = empty_image((1, images.shape[1], 1, images.shape[3]), images)
+    row[...] = v
+    return row
 
 
 def rectified_conv2d(

@@ -74,14 +74,13 @@ def test_a_run_that_is_stopped_anywhere_ends_with_the_same_bits(tmp_path, monkey
     for _ in range(100):
         run = Run(config, tmp_path / "parts")
         steps = 0
-        step = run.step
 
-        def counted(*batch):
+        def counted(*batch, step=run.step):
             nonlocal steps
             steps += 1
             if steps == 3:
                 os.kill(os.getpid(), signal.SIGINT)
-            return step(*batch)  # noqa: B023
+            return step(*batch)
 
         run.step = counted
         if run.run(resume=True):

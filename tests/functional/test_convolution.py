@@ -39,16 +39,16 @@ def images_and_kernels(draw, bias=False):
 
 
 def reference_conv2d(x, weight, bias=None, stride=1, padding=0):
-    """The definition: out[n, o, i, j] = bias[o] + sum of x[n, c, i sh + k - ph, j sw + l - pw] weight[o, c, k, l]."""
+    """The definition: out[n, o, i, j] = bias[o] + sum of x[n, c, i sh + d - ph, j sw + r - pw] weight[o, c, d, r]."""
     (sh, sw), (ph, pw) = both(stride), both(padding)
     (n, c, h, w), (o, _, kh, kw) = x.shape, weight.shape
     rows, columns = (h + 2 * ph - kh) // sh + 1, (w + 2 * pw - kw) // sw + 1
     out = np.zeros((n, o, rows, columns)) if bias is None else np.tile(bias[:, None, None], (n, 1, rows, columns))
-    for i, j, k, l in np.ndindex(rows, columns, kh, kw):  # noqa: E741
-        row, column = i * sh + k - ph, j * sw + l - pw
+    for i, j, down, right in np.ndindex(rows, columns, kh, kw):
+        row, column = i * sh + down - ph, j * sw + right - pw
         if 0 <= row < h and 0 <= column < w:
             for a, b, d in np.ndindex(n, o, c):
-                out[a, b, i, j] += x[a, d, row, column] * weight[b, d, k, l]
+                out[a, b, i, j] += x[a, d, row, column] * weight[b, d, down, right]
     return out
 
 

@@ -59,8 +59,7 @@ CHI = PI / (PI - 1)
 
 def largest(k, f):
     """E f of the largest of k normals."""
-    weight = lambda x: k * mp.npdf(x) * mp.ncdf(x) ** (k - 1)  # noqa: E731
-    return mp.quad(lambda x: f(x) * weight(x), [-10, -4, -1, 0, 1, 2, 4, 10])
+    return mp.quad(lambda x: f(x) * k * mp.npdf(x) * mp.ncdf(x) ** (k - 1), [-10, -4, -1, 0, 1, 2, 4, 10])
 
 
 REFERENCES = {

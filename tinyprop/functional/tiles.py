@@ -119,7 +119,7 @@ class _Grid:
         return array_module(x).empty((self.tiling.size**2, x.shape[0] * self.down * self.across, x.shape[3]), x.dtype)
 
     def inside(self, padded: Array, h: int, w: int) -> Array:
-        """The part of the padded image where the image is, or as much of it as the window reaches."""
+        """The part of the padded image where the image is."""
         (ph, pw) = self.padding
         return padded[:, ph : ph + h, pw : pw + w]
 
@@ -137,12 +137,11 @@ class _Grid:
             return self.values_on_device(x, self.tiling.on_host[0], first, values)
         n, h, w, c = x.shape
         padded = array_module(x).zeros((n, self.height, self.width, c), x.dtype)
-        inside = self.inside(padded, h, w)
-        inside[...] = x[:, : inside.shape[1], : inside.shape[2]]
+        self.inside(padded, h, w)[...] = x
         _to_values(self.tiling.read, self.tiles.views(padded), values)
 
     def image_of_values(self, values: Array, h: int, w: int) -> Array:
-        """The transpose of read_image: (points, tiles, C) -> (N, H, W, C), or what the window reaches of it."""
+        """The transpose of read_image: (points, tiles, C) -> (N, H, W, C)"""
         step, size, c = self.tiling.step, self.tiling.size, values.shape[2]
         matrix = array_module(values).ascontiguousarray(self.tiling.read.T)
         in_columns = (matrix @ _by_tile(values)).reshape(-1, self.down, self.across, size, size, c)
@@ -252,10 +251,7 @@ class Tiles:
         self.of_output = g, values
         for images, tiles in grid.blocks(g):
             grid.read_output(outputs[images], values[:, tiles])
-            reached = grid.image_of_values(values[:, tiles] @ kernels, *out.shape[2:])
-            if reached.shape != pixels[images].shape:
-                pixels[images] = 0
-            pixels[images, : reached.shape[1], : reached.shape[2]] = reached
+            pixels[images] = grid.image_of_values(values[:, tiles] @ kernels, *out.shape[2:])
 
     def kernel_gradient(self, x: Array, g: Array, window: Window, kernel: Shape) -> Array:
         tiling = _tiling(kernel, x)

@@ -18,11 +18,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import tinyprop as tp
-from tinyprop.autograd import Op
 from tinyprop.bench.cases import Case
 from tinyprop.bench.engines import LEARNING
 from tinyprop.bench.runner import machine
 from tinyprop.bench.work import convolution_work
+from tinyprop.engine.graph import Op
 from tinyprop.functional.convolution import Convolution
 from tinyprop.functional.rectified import RectifiedConvolve
 from tinyprop.functional.tiles import Tiles

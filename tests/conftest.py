@@ -43,7 +43,7 @@ def rng():
 @pytest.fixture(autouse=True)
 def _nothing_leaks():
     """A test that changes a default and does not restore it fails here, not three files later."""
-    before = tp.backend.default_backend()
+    before = tp.engine.arrays.default_backend()
     yield
-    assert tp.backend.default_backend() == before
+    assert tp.engine.arrays.default_backend() == before
     assert (tp.tensor(1.0, requires_grad=True) * 1).requires_grad, "no_grad() was left on"

@@ -15,7 +15,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 import tinyprop as tp
-from tinyprop import device, quadrature
+from tinyprop.kernels import device
+from tinyprop.moments import quadrature
 
 # NumPy's functions that CuPy has, as far as tinyprop needs them; test_standin.py holds them against the real CuPy.
 SAME = [

@@ -119,9 +119,9 @@ def test_updates_by_tinyprop_explain_themselves(backend):
     x = leaf([1.0], backend)
     y = x * x
     with pytest.raises(tp.BackendError, match=r"(?s)got:.*the weights.*rule:.*still needs.*try:.*no_grad"):
-        tp.backend.check_editable(x.data, "the weights")
+        tp.engine.arrays.check_editable(x.data, "the weights")
     del y
-    tp.backend.check_editable(x.data, "the weights")
+    tp.engine.arrays.check_editable(x.data, "the weights")
 
 
 def test_data_may_be_set_while_a_graph_is_alive(backend):

@@ -81,7 +81,7 @@ def test_use_backend_is_undone_when_something_fails(monkeypatch):
     monkeypatch.setattr(tp.backend, "_default", "another")
     with pytest.raises(ArithmeticError), tp.use_backend("numpy"):
         raise ArithmeticError
-    assert tp.backend.default_backend() == "another"
+    assert tp.engine.arrays.default_backend() == "another"
 
 
 @pytest.mark.cupy
@@ -113,9 +113,9 @@ def test_mixing_is_refused_without_a_device_too(monkeypatch):
 
 def test_seeds_mean_the_same_every_time():
     tp.manual_seed(7)
-    first = tp.backend.generator().standard_normal(3)
+    first = tp.engine.arrays.generator().standard_normal(3)
     tp.manual_seed(7)
-    np.testing.assert_array_equal(tp.backend.generator().standard_normal(3), first)
+    np.testing.assert_array_equal(tp.engine.arrays.generator().standard_normal(3), first)
 
 
 def test_scalars_and_integers_never_widen_float32(backend):

@@ -8,10 +8,10 @@ import pytest
 
 from tests import standin
 from tinyprop import bench, diagnosis, plots
-from tinyprop.autograd import Op
 from tinyprop.bench.gpu import CORES, Clock, Device, Share, Step, points, step_table, watched
 from tinyprop.bench.work import Work
 from tinyprop.cli import main
+from tinyprop.engine.graph import Op
 
 from .conftest import BACKENDS
 

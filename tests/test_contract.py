@@ -33,7 +33,7 @@ def outcome(place, program):
     with at(place) as backend:
         tp.manual_seed(0)
         try:
-            return [x.numpy() if isinstance(x, tp.Tensor) else tp.backend.to_numpy(x) for x in program(backend)]
+            return [x.numpy() if isinstance(x, tp.Tensor) else tp.engine.arrays.to_numpy(x) for x in program(backend)]
         except (ValueError, RuntimeError, IndexError) as error:
             return type(error), str(error).splitlines()[0]
 

@@ -6,10 +6,10 @@ import pytest
 import tinyprop as tp
 import tinyprop.functional as F
 from tinyprop import nn, step
-from tinyprop.autograd import Op
 from tinyprop.data import prefetch
+from tinyprop.engine.graph import Op
+from tinyprop.engine.tensor import Tensor
 from tinyprop.functional import shapes
-from tinyprop.tensor import Tensor
 
 from . import standin
 from .test_nets import uses, what_is_missing
@@ -43,7 +43,7 @@ class Defect(nn.Module):
         self.deed = deed
 
     def forward(self, x):
-        result = self.deed(x.data, tp.backend.array_module(x.data))
+        result = self.deed(x.data, tp.engine.arrays.array_module(x.data))
         return x if result is None else result
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import tinyprop as tp
 import tinyprop.functional as F
-from tinyprop import cuda, device
+from tinyprop.kernels import cuda, device
 from tinyprop.nn.batchnorm import BatchNormalize
 
 from .conftest import BACKENDS
@@ -18,15 +18,15 @@ DTYPES = ["float32", "float64"]
 
 
 def up(array):
-    return tp.backend.to_backend(array, "cupy")
+    return tp.engine.arrays.to_backend(array, "cupy")
 
 
 def down(array):
-    return tp.backend.to_numpy(array)
+    return tp.engine.arrays.to_numpy(array)
 
 
 def close(got, expected):
-    assert tp.backend.is_device_array(got)
+    assert tp.engine.arrays.is_device_array(got)
     assert got.dtype == expected.dtype
     tolerance = 2e-5 if expected.dtype == np.float32 else 1e-12
     np.testing.assert_allclose(down(got), expected, rtol=tolerance, atol=tolerance)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tinyprop as tp
 import tinyprop.functional as F
 from tinyprop.moments import gaussian, simulate
-from tinyprop.quadrature import Mills
+from tinyprop.moments.quadrature import Mills
 
 from .moments_reference import DIGITS, cdf, pdf, reference
 
@@ -51,11 +51,11 @@ def values(moments):
 
 
 def as_numpy(x):
-    return tp.backend.to_numpy(x.data if isinstance(x, tp.Tensor) else x)
+    return tp.engine.arrays.to_numpy(x.data if isinstance(x, tp.Tensor) else x)
 
 
 def to(backend, *arrays):
-    return [tp.backend.to_backend(np.asarray(x), backend) for x in arrays]
+    return [tp.engine.arrays.to_backend(np.asarray(x), backend) for x in arrays]
 
 
 def tensors(backend, *arrays, dtype=np.float64):
@@ -99,7 +99,7 @@ def test_agreement_with_40_digits(name, backend):
     m, s = to(backend, mean, std)
     got = gaussian(name, m, s, **{k: to(backend, v)[0] for k, v in params.items()})
     assert got.mean.dtype == np.float64
-    assert tp.backend.backend_of(got.mean) == backend
+    assert tp.engine.arrays.backend_of(got.mean) == backend
     assert_close(values(got), name, mean, std, **params)
 
 
@@ -265,7 +265,7 @@ def test_shapes_and_kinds(backend):
 
 
 def array_relu(u):
-    return tp.backend.array_module(u).maximum(u, 0.0)
+    return tp.engine.arrays.array_module(u).maximum(u, 0.0)
 
 
 @pytest.mark.parametrize("name", ["tanh", "gelu", "sin", "softplus"])

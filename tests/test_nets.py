@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import tinyprop
-from tinyprop import cuda, cuda_images
 from tinyprop.functional.tiles import TILES, one_axis
+from tinyprop.kernels import cuda, cuda_images
 
 pytestmark = pytest.mark.cupy
 FILES = sorted(Path(tinyprop.__file__).parent.rglob("*.py"))

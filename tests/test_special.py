@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tinyprop as tp
 from tests.helpers import FLOATS
-from tinyprop import special
+from tinyprop.functional import special
 
 ROUNDING = {np.float32: 2**-23, np.float64: 2**-52}
 SMALLEST = {np.float32: 2**-126, np.float64: 2**-1022}  # of the normal numbers; a GPU may flush smaller ones to 0
@@ -20,7 +20,7 @@ every_dtype = pytest.mark.parametrize("dtype", FLOATS)
 
 def apply(f, values, dtype, backend):
     out = f(tp.tensor(np.asarray(values, dtype), backend=backend).data)
-    out = tp.backend.to_numpy(out)
+    out = tp.engine.arrays.to_numpy(out)
     assert out.dtype == dtype
     return out
 

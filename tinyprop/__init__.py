@@ -8,13 +8,13 @@ tensor([2., 4.])
 """
 
 from . import data, functional, moments, nn, optim, train, verify
-from .autograd import Op, grad, jacobian, no_grad
-from .backend import manual_seed, use_backend
-from .draw import draw
-from .errors import BackendError, DataError, DivergenceError, GradientError, ShapeError, StateError
-from .gradcheck import check_gradients
+from .engine.arrays import manual_seed, use_backend
+from .engine.check import check_gradients
+from .engine.draw import draw
+from .engine.errors import BackendError, DataError, DivergenceError, GradientError, ShapeError, StateError
+from .engine.graph import Op, grad, jacobian, no_grad
+from .engine.tensor import Tensor, tensor
 from .saving import load, save
-from .tensor import Tensor, tensor
 
 __version__ = "0.1.0"
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .backend import Array, HostArray
-from .errors import StateError
+from .engine.arrays import Array, HostArray
+from .engine.errors import StateError
 from .saving import decode, encode, write_whole
 
 FORMAT = "tinyprop checkpoint 1"

@@ -14,7 +14,7 @@ from typing import Any, get_args
 from threadpoolctl import threadpool_info
 
 from . import __version__, bench, data, demo, diagnosis
-from .errors import BackendError, DataError, DivergenceError, StateError
+from .engine.errors import BackendError, DataError, DivergenceError, StateError
 from .experiments import command as reproduce
 from .train import CHOICES, Config, Run
 from .verify import command as verify

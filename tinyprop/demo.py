@@ -5,10 +5,10 @@ from pathlib import Path
 
 from . import functional as F
 from . import nn, plots
-from .autograd import no_grad
-from .backend import HostArray, manual_seed, new_generator, to_numpy
+from .engine.arrays import HostArray, manual_seed, new_generator, to_numpy
+from .engine.graph import no_grad
+from .engine.tensor import Tensor
 from .step import logits
-from .tensor import Tensor
 from .train import Config, Run
 
 LAYERS, WIDTH, SAMPLES = 10, 256, 1000

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from . import device
-from .backend import Array, array_module, check_editable, is_host_array, to_backend
-from .errors import StateError, explain
+from .engine.arrays import Array, array_module, check_editable, is_host_array, to_backend
+from .engine.errors import StateError, explain
+from .engine.tensor import Tensor
+from .kernels import device
 from .nn.module import Module
 from .nn.normalization import NormProp
-from .tensor import Tensor
 
 BLOCK = 1 << 15  # elements that are updated together, so that what they need stays in the cache: one pass over memory
 

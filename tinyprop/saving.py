@@ -9,8 +9,8 @@ from typing import BinaryIO
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from .backend import Array, HostArray, contiguous, to_numpy
-from .errors import StateError
+from .engine.arrays import Array, HostArray, contiguous, to_numpy
+from .engine.errors import StateError
 
 
 @contextmanager

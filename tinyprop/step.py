@@ -13,12 +13,21 @@ from typing import Any, TypeVar
 from threadpoolctl import ThreadpoolController
 
 from . import functional as F
-from .autograd import grad, no_grad
-from .backend import Array, array_module, as_array, from_host, host_array, is_array, is_host_array, no_float_warnings
-from .errors import DivergenceError, explain
+from .engine.arrays import (
+    Array,
+    array_module,
+    as_array,
+    from_host,
+    host_array,
+    is_array,
+    is_host_array,
+    no_float_warnings,
+)
+from .engine.errors import DivergenceError, explain
+from .engine.graph import grad, no_grad
+from .engine.tensor import Tensor
 from .nn.module import Module
 from .optim import Optimizer, normalize_weights
-from .tensor import Tensor
 
 PART = 64  # samples at most that go through the network together: enough for large products, few enough for memory
 

@@ -19,12 +19,12 @@ from typing import Any
 from tqdm import tqdm
 
 from . import checkpoint, data, nn, optim, plots
-from .backend import HostArray, from_host, generator, manual_seed, new_generator, no_float_warnings, use_backend
-from .errors import DivergenceError, StateError, explain
+from .engine.arrays import HostArray, from_host, generator, manual_seed, new_generator, no_float_warnings, use_backend
+from .engine.errors import DivergenceError, StateError, explain
+from .engine.tensor import Tensor
 from .nn.module import Module
 from .saving import save, write_whole
 from .step import TrainingStep, evaluate
-from .tensor import Tensor
 
 CHOICES = {
     "norm": ("normprop", "batch", "none"),

@@ -187,8 +187,8 @@ def test_the_whole_jacobian_is_that_of_the_engine(backend):
     with tp.use_backend(backend):
         network, x = random_network(random, 6, 3, gamma=1.0), gaussian(random, 6)
         np.testing.assert_allclose(
-            tp.backend.to_numpy(whole_jacobian(network, x)),
-            tp.backend.to_numpy(tp.jacobian(network, x)),
+            tp.engine.arrays.to_numpy(whole_jacobian(network, x)),
+            tp.engine.arrays.to_numpy(tp.jacobian(network, x)),
             rtol=1e-5,
             atol=1e-6,
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from .. import nn
-from ..backend import HostArray, manual_seed, new_generator
+from ..engine.arrays import HostArray, manual_seed, new_generator
 from ..nn.module import Module
 from ..nn.spec import is_pool, parse
 

@@ -8,12 +8,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from .. import __version__, nn
-from ..autograd import grad, no_grad
-from ..backend import HostArray, new_generator
+from ..engine.arrays import HostArray, new_generator
+from ..engine.graph import grad, no_grad
+from ..engine.tensor import Tensor
 from ..functional import columns, convolution
 from ..optim import SGD
 from ..step import TrainingStep, logits
-from ..tensor import Tensor
 from .cases import Case
 
 # A small rate, so that no loss gets so near to 0 in a long run that its gradients are denormal numbers, which are slow.

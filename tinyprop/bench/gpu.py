@@ -14,10 +14,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from .. import __version__, device, nn, plots
-from ..autograd import Op
-from ..backend import load_module, manual_seed, new_generator, to_backend, use_backend
+from .. import __version__, nn, plots
 from ..data import GlobalNormalizer, prefetched
+from ..engine.arrays import load_module, manual_seed, new_generator, to_backend, use_backend
+from ..engine.graph import Op
+from ..kernels import device
 from ..optim import SGD
 from ..saving import write_whole
 from ..step import TrainingStep

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .. import nn
-from ..backend import HostArray
+from ..engine.arrays import HostArray
 from ..nn.module import Module
 from .engines import Engine
 

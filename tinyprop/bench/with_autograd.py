@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import nn
-from ..backend import HostArray
+from ..engine.arrays import HostArray
 from .cases import Case
 from .engines import LEARNING, STEPS_CHECKED, Job
 from .translation import Arrays, Framework, constrained, moved, numpy_length, parameters

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import nn
-from ..backend import HostArray
+from ..engine.arrays import HostArray
 from .cases import Case
 from .engines import LEARNING, STEPS_CHECKED, Job
 from .translation import Framework, constrained, numpy_length, parameters

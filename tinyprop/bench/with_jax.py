@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 from .. import nn
-from ..backend import HostArray
+from ..engine.arrays import HostArray
 from .cases import Case
 from .engines import LEARNING, STEPS_CHECKED, Job
 from .translation import Arrays, Framework, constrained, moved, parameters

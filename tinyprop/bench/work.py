@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from .. import nn
-from ..backend import float32
+from ..engine.arrays import float32
 from ..functional import columns, pointwise, tiles
 from ..functional.convolution import kernels
 from ..functional.windows import Shape, Window

@@ -15,8 +15,8 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 
-from ..backend import HostArray
-from ..errors import DataError
+from ..engine.arrays import HostArray
+from ..engine.errors import DataError
 
 PIECE = 1 << 20  # bytes read at a time
 BLOCK = 512  # of a tar archive

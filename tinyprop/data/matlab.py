@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..backend import HostArray
+from ..engine.arrays import HostArray
 from .formats import OTHER_MEMBERS, PIECE, Section, Stream, check_labels, read_exactly, read_up_to, refuse
 
 MATRIX, COMPRESSED = 14, 15  # types of elements

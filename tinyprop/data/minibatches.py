@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..backend import Array, array_module, from_host, is_array
-from ..errors import ShapeError, explain
+from ..engine.arrays import Array, array_module, from_host, is_array
+from ..engine.errors import ShapeError, explain
 from .sets import Dataset
 
 

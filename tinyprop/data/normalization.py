@@ -7,11 +7,11 @@ change becomes 0.
 from typing import Any, Self
 
 from .. import functional as F
-from ..backend import Array, float64, is_array, to_backend
-from ..errors import ShapeError
+from ..engine.arrays import Array, float64, is_array, to_backend
+from ..engine.errors import ShapeError
+from ..engine.tensor import Tensor
 from ..nn.layers import parameter
 from ..nn.module import Module
-from ..tensor import Tensor
 
 CHUNK = 1000  # samples whose statistics are computed together
 CONSTANT = 1e-12  # a variance below this part of the squared mean is rounding

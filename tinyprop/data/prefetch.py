@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, HostArray, is_host_array, load_module
+from ..engine.arrays import Array, HostArray, is_host_array, load_module
 
 Batch = tuple[Array, Array]  # images and labels
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..backend import HostArray
-from ..errors import explain
+from ..engine.arrays import HostArray
+from ..engine.errors import explain
 from .classes import CIFAR10, CIFAR100, DIGITS, FASHION
 from .files import Remote, Root
 from .sources import Cifar, Drawn, Idx, Source, Svhn

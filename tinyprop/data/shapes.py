@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..backend import HostArray
+from ..engine.arrays import HostArray
 
 Integers: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..backend import HostArray
+from ..engine.arrays import HostArray
 from ..saving import write_whole
 from . import shapes
 from .classes import DIGITS

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from .. import moments, nn
-from ..backend import from_host, manual_seed, new_generator
-from ..tensor import Tensor
+from ..engine.arrays import from_host, manual_seed, new_generator
+from ..engine.tensor import Tensor
 from ..train import Config
 from . import pictures
 from .points import Data

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import data as datasets
 from .. import plots
-from ..errors import DataError
+from ..engine.errors import DataError
 from ..saving import write_whole
 from ..train import Config
 from . import EXPERIMENTS

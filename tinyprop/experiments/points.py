@@ -16,12 +16,12 @@ import numpy as np
 
 from .. import functional as F
 from .. import nn
-from ..autograd import no_grad
-from ..backend import HostArray, from_host, new_generator, to_numpy
-from ..errors import DivergenceError
+from ..engine.arrays import HostArray, from_host, new_generator, to_numpy
+from ..engine.errors import DivergenceError
+from ..engine.graph import no_grad
+from ..engine.tensor import Tensor
 from ..nn.module import Module
 from ..saving import write_whole
-from ..tensor import Tensor
 from ..train import MAY_CHANGE, Config, Run, versions
 from .statistics import rounded
 

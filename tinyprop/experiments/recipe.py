@@ -11,7 +11,7 @@ from functools import partial
 from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 
-from ..backend import use_backend
+from ..engine.arrays import use_backend
 from ..train import Config, versions
 from .points import Data, Store, digest
 from .scales import Scale

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from ..backend import default_backend
 from ..bench.cases import Case
 from ..bench.engines import LEARNING
 from ..bench.report import PAPER as PAPER_RATIO
 from ..bench.runner import machine
+from ..engine.arrays import default_backend
 from ..optim import SGD
 from ..step import TrainingStep
 from ..train import Config

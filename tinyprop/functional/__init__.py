@@ -7,7 +7,7 @@ tensor([0.5, 0.5])
 
 import sys
 
-from ..tensor import announce
+from ..engine.tensor import announce
 from .activations import elu, gelu, hardtanh, leaky_relu, prelu, relu, selu, sigmoid, silu, softplus, tanh
 from .arithmetic import (
     abs,

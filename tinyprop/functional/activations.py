@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from ..autograd import Op, unary
-from ..backend import Array, array_module
-from ..tensor import Operand, Tensor, as_tensor
+from ..engine.arrays import Array, array_module
+from ..engine.graph import Op, unary
+from ..engine.tensor import Operand, Tensor, as_tensor
 from .arithmetic import clip, erf, expm1, where
 
 SELU_ALPHA = 1.6732632423543772848170429916717

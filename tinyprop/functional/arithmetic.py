@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from ..autograd import Op, binary, unary
-from ..backend import Array, Scalar, array_module, as_array, fit_together, float32, is_array, plain
-from ..special import erf as erf_of_array
-from ..tensor import Operand, Tensor
+from ..engine.arrays import Array, Scalar, array_module, as_array, fit_together, float32, is_array, plain
+from ..engine.graph import Op, binary, unary
+from ..engine.tensor import Operand, Tensor
+from .special import erf as erf_of_array
 
 
 class Elementwise(Op):

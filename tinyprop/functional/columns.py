@@ -3,7 +3,7 @@
 Works for every geometry and dtype, at the price of a copy of the image for each element of the kernel.
 """
 
-from ..backend import Array, array_module
+from ..engine.arrays import Array, array_module
 from .windows import Finish, Shape, Window, blocks, channels_last
 
 ELEMENTS_AT_ONCE = 2**19  # so many elements (2 MB in float32) are made and used while they are in the cache

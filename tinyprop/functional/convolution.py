@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from ..autograd import Op, is_recording
-from ..backend import Array, array_module, float32
-from ..errors import ShapeError
-from ..tensor import Operand, Tensor, as_tensor
+from ..engine.arrays import Array, array_module, float32
+from ..engine.errors import ShapeError
+from ..engine.graph import Op, is_recording
+from ..engine.tensor import Operand, Tensor, as_tensor
 from . import columns, pointwise, tiles
 from .windows import Shape, Window, empty_image
 

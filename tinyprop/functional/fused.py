@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from .. import device
-from ..autograd import Op, is_recording
-from ..backend import Array, array_module
-from ..tensor import Operand, Tensor
+from ..engine.arrays import Array, array_module
+from ..engine.graph import Op, is_recording
+from ..engine.tensor import Operand, Tensor
+from ..kernels import device
 from .arithmetic import sqrt
 from .reductions import sum as sum_of
 

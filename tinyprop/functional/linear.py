@@ -3,10 +3,10 @@
 from math import prod
 from typing import Any
 
-from ..autograd import Op
-from ..backend import Array
-from ..errors import ShapeError
-from ..tensor import Operand, Tensor, as_tensor
+from ..engine.arrays import Array
+from ..engine.errors import ShapeError
+from ..engine.graph import Op
+from ..engine.tensor import Operand, Tensor, as_tensor
 from .shapes import transpose
 
 

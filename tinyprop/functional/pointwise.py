@@ -5,7 +5,7 @@ Padding only adds outputs that are zero, and strides leave pixels out: neither c
 
 import math
 
-from ..backend import Array, array_module
+from ..engine.arrays import Array, array_module
 from .windows import Finish, Shape, Window, blocks, channels_last
 
 ELEMENTS_AT_ONCE = 2**18  # of the output, 1 MB in float32

@@ -6,11 +6,11 @@ Where a window hangs over the edge, slices end at the edge: nothing is padded.
 
 from typing import Any
 
-from .. import device
-from ..autograd import Op, is_recording
-from ..backend import Array, array_module, float32
-from ..errors import ShapeError
-from ..tensor import Operand, Tensor, as_tensor
+from ..engine.arrays import Array, array_module, float32
+from ..engine.errors import ShapeError
+from ..engine.graph import Op, is_recording
+from ..engine.tensor import Operand, Tensor, as_tensor
+from ..kernels import device
 from .windows import Shape, Window, blocks, channels_first, channels_last
 
 ELEMENTS_AT_ONCE = 2**18  # of the image, 1 MB in float32: all steps on a block then find it in the cache

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from .. import device
-from ..autograd import is_recording, parents_of
-from ..backend import Array
-from ..tensor import Operand, Tensor, as_tensor
+from ..engine.arrays import Array
+from ..engine.graph import is_recording, parents_of
+from ..engine.tensor import Operand, Tensor, as_tensor
+from ..kernels import device
 from .convolution import Convolution, Convolve, geometry
 from .fused import ShiftedReLU
 from .tiles import Tiles

@@ -3,11 +3,11 @@
 import math
 from typing import Any
 
-from .. import device
-from ..autograd import Op, is_recording
-from ..backend import Array, array_module, from_host, host_array, is_host_array
-from ..errors import ShapeError, explain
-from ..tensor import Axes, Operand, Tensor, as_tensor
+from ..engine.arrays import Array, array_module, from_host, host_array, is_host_array
+from ..engine.errors import ShapeError, explain
+from ..engine.graph import Op, is_recording
+from ..engine.tensor import Axes, Operand, Tensor, as_tensor
+from ..kernels import device
 from .arithmetic import exp, where
 from .shapes import broadcast_to
 

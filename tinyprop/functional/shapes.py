@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..autograd import Op
-from ..backend import (
+from ..engine.arrays import (
     Array,
     array_module,
     backend_of,
@@ -15,8 +14,9 @@ from ..backend import (
     scatter_add,
     to_backend,
 )
-from ..errors import ShapeError
-from ..tensor import Operand, Tensor, as_tensor
+from ..engine.errors import ShapeError
+from ..engine.graph import Op
+from ..engine.tensor import Operand, Tensor, as_tensor
 
 
 class Reshape(Op):

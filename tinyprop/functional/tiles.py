@@ -15,8 +15,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .. import device
-from ..backend import Array, array_module, contiguous, float64, from_host, host_array
+from ..engine.arrays import Array, array_module, contiguous, float64, from_host, host_array
+from ..kernels import device
 from .windows import Finish, Shape, Window, blocks, channels_last
 
 # For each size of kernel the outputs of a tile along an axis, and the points, to which infinity is added. Fractions

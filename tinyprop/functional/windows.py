@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..backend import Array, array_module, is_host_array, strided_view
-from ..errors import ShapeError
+from ..engine.arrays import Array, array_module, is_host_array, strided_view
+from ..engine.errors import ShapeError
 
 Shape = tuple[int, ...]
 Finish = Callable[[Array], Any]  # what is done, in place, to each block of outputs while it is in the cache

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
-from .. import device
 from .. import functional as F
-from ..autograd import Op, is_recording
-from ..backend import Array, array_module, check_editable
-from ..errors import ShapeError
+from ..engine.arrays import Array, array_module, check_editable
+from ..engine.errors import ShapeError
+from ..engine.graph import Op, is_recording
+from ..engine.tensor import Tensor
 from ..functional.windows import Shape, blocks
-from ..tensor import Tensor
+from ..kernels import device
 from .layers import parameter
 from .module import Module
 

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from .. import functional as F
-from ..backend import array_module, default_backend, float32, from_host, generator, host_array, to_backend
-from ..errors import ShapeError, explain
-from ..tensor import Tensor
+from ..engine.arrays import array_module, default_backend, float32, from_host, generator, host_array, to_backend
+from ..engine.errors import ShapeError, explain
+from ..engine.tensor import Tensor
 from .module import Module
 
 Size = int | tuple[int, int]

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
-from ..backend import Array, check_editable, is_array, to_backend
-from ..errors import StateError
-from ..tensor import Tensor
+from ..engine.arrays import Array, check_editable, is_array, to_backend
+from ..engine.errors import StateError
+from ..engine.tensor import Tensor
 
 
 class Module:

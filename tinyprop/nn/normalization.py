@@ -4,8 +4,8 @@ from typing import Any
 
 from .. import functional as F
 from .. import moments
-from ..errors import explain
-from ..tensor import Tensor
+from ..engine.errors import explain
+from ..engine.tensor import Tensor
 from .layers import ACTIVATIONS, Size, glorot, kernel_shape, parameter
 from .module import Module
 

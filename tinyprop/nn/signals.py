@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import functional as F
-from ..autograd import grad, recording
-from ..backend import array_module
-from ..tensor import Tensor
+from ..engine.arrays import array_module
+from ..engine.graph import grad, recording
+from ..engine.tensor import Tensor
 from .module import Module
 
 

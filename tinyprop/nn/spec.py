@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from ..errors import explain
+from ..engine.errors import explain
 from .batchnorm import BatchNorm
 from .layers import Activation, AvgPool2d, Conv2d, Flatten, MaxPool2d, PReLU
 from .module import Module, Sequential

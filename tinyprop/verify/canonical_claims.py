@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from .. import functional as F
-from ..autograd import grad, jacobian
-from ..backend import Array, HostArray, to_numpy
+from ..engine.arrays import Array, HostArray, to_numpy
+from ..engine.graph import grad, jacobian
+from ..engine.tensor import tensor
 from ..nn import Linear
-from ..tensor import tensor
 from .claim import Case, Evidence, claims_of, computed, evidence
 from .monte_carlo import Estimate, Sampler, Tally
 from .networks import gaussian, layer_with, random_layer, whole_jacobian

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import HostArray
+from ..engine.arrays import HostArray
 from .claim import Case, Evidence, claims_of, evidence
 from .closed_forms import C1, C2, PAPER_GAMMA, depth_recursion
 from .monte_carlo import Sampler, Tally

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import functional as F
 from .. import moments
-from ..backend import HostArray
+from ..engine.arrays import HostArray
 from ..nn import AvgPool2d, MaxPool2d
 from .canonical_claims import covariance_of, error_and_bound, noncanonical_part, simplex
 from .closed_forms import (

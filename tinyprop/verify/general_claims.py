@@ -5,11 +5,11 @@ import math
 import numpy as np
 
 from .. import moments
-from ..autograd import grad
-from ..backend import Array, HostArray
+from ..engine.arrays import Array, HostArray
+from ..engine.graph import grad
+from ..engine.tensor import tensor
 from ..nn import MaxPool2d, NormPropLinear
 from ..nn.layers import ACTIVATIONS
-from ..tensor import tensor
 from .claim import Case, Evidence, claims_of, evidence
 from .closed_forms import (
     C1,

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from .. import functional as F
-from ..backend import Array, HostArray, to_numpy
+from ..engine.arrays import Array, HostArray, to_numpy
+from ..engine.tensor import Tensor
 from ..nn import NormPropConv2d
-from ..tensor import Tensor
 from .claim import Case, Evidence, claims_of, evidence
 from .closed_forms import (
     C1,

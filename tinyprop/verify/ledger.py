@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection
 from functools import partial
 
-from ..backend import default_backend, generator, manual_seed, use_backend
-from ..errors import explain
+from ..engine.arrays import default_backend, generator, manual_seed, use_backend
+from ..engine.errors import explain
 from . import (  # each of these enters its claims
     canonical_claims,
     depth_claims,

@@ -7,9 +7,9 @@ import numpy as np
 
 from .. import functional as F
 from .. import moments
+from ..engine.tensor import tensor
 from ..nn import NormPropLinear
 from ..nn.layers import ACTIVATIONS
-from ..tensor import tensor
 from .claim import Case, Evidence, claims_of, evidence
 from .closed_forms import C1, C2, PAPER_GAMMA, correlation_after_relu, normal_grid
 from .monte_carlo import Draw, Estimate, Sampler, Tally

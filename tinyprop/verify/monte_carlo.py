@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from ..backend import Array, HostArray, gauss_legendre, to_numpy
-from ..errors import explain
+from ..engine.arrays import Array, HostArray, gauss_legendre, to_numpy
+from ..engine.errors import explain
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], Array]  # so many samples: (count,), or (quantities, count)
 

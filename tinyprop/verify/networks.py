@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd import grad, no_grad
-from ..backend import Array, HostArray, array_module, default_backend, to_backend, to_numpy
+from ..engine.arrays import Array, HostArray, array_module, default_backend, to_backend, to_numpy
+from ..engine.graph import grad, no_grad
+from ..engine.tensor import Tensor, tensor
 from ..nn import NormPropLinear, Sequential
-from ..tensor import Tensor, tensor
 
 
 def gaussian(random: np.random.Generator, *shape: int) -> Tensor:

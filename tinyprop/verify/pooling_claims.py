@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..autograd import no_grad
-from ..backend import Array, HostArray
+from ..engine.arrays import Array, HostArray
+from ..engine.graph import no_grad
 from ..nn import NIN, AvgPool2d, MaxPool2d, Module, NormPropConv2d, build
 from .claim import Case, Evidence, claims_of, computed, evidence
 from .closed_forms import C1, C2, avg_pool_std, max_pool

@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 
 from .. import functional as F
-from ..autograd import grad, no_grad
-from ..backend import Array, HostArray, manual_seed
 from ..data import BatchNormalizer, GlobalNormalizer
-from ..errors import ShapeError
+from ..engine.arrays import Array, HostArray, manual_seed
+from ..engine.errors import ShapeError
+from ..engine.graph import grad, no_grad
+from ..engine.tensor import Tensor, tensor
 from ..nn import BatchNorm, Dropout, Module, NormPropLinear, Sequential
 from ..optim import SGD, normalize_weights
-from ..tensor import Tensor, tensor
 from .claim import Case, Evidence, claims_of, computed, evidence
 from .closed_forms import C1, C2
 from .monte_carlo import Sampler, Tally

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from ..engine.arrays import Array, HostArray, array_module, host_array, is_device_array, load_module
 from . import cuda, cuda_images
-from .backend import Array, HostArray, array_module, host_array, is_device_array, load_module
 
 LEAST_STRIP = 64  # rows that one thread adds up
 MOST_STRIPS = 65_535  # what CUDA allows along the second axis of a grid

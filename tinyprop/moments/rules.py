@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from . import functional as F
-from .autograd import Op
-from .backend import Array, array_module, float64
-from .functional.activations import SELU_ALPHA, SELU_SCALE
+from .. import functional as F
+from ..engine.arrays import Array, array_module, float64
+from ..engine.graph import Op
+from ..engine.tensor import Tensor
+from ..functional.activations import SELU_ALPHA, SELU_SCALE
+from ..functional.special import erfc
 from .quadrature import (
     FARTHEST,
     NEGLIGIBLE,
@@ -25,8 +27,6 @@ from .quadrature import (
     root,
     rule,
 )
-from .special import erfc
-from .tensor import Tensor
 
 Triple: TypeAlias = tuple[Tensor, Tensor, Tensor]  # mean, std and slope2 of sigma(U)
 

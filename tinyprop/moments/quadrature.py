@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 
-from . import functional as F
-from .autograd import Op
-from .backend import Array, array_module, backend_of, float64, gauss_legendre, to_backend
-from .errors import explain
-from .tensor import Tensor
+from .. import functional as F
+from ..engine.arrays import Array, array_module, backend_of, float64, gauss_legendre, to_backend
+from ..engine.errors import explain
+from ..engine.graph import Op
+from ..engine.tensor import Tensor
 
 POINTS = 26  # nodes in a panel
 FARTHEST = 37.0  # in standard deviations: exp(-37^2 / 2) is 1e-297, the last that leaves room for a small factor

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from .backend import (
+from .arrays import (
     Array,
     DType,
     HostArray,
@@ -21,7 +21,7 @@ from .backend import (
 from .errors import ShapeError, explain
 
 if TYPE_CHECKING:
-    from .autograd import Op
+    from .graph import Op
 
 Axes: TypeAlias = int | tuple[int, ...] | None
 Operand: TypeAlias = Union["Tensor", Array, Scalar, list[Any]]

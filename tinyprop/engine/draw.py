@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 
-from .autograd import Node, Op, inputs_first, node_of, parents_of
+from .graph import Node, Op, inputs_first, node_of, parents_of
 from .tensor import Tensor
 
 

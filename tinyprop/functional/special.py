@@ -2,7 +2,7 @@
 
 import math
 
-from .backend import Array, array_module, backend_of, device_special
+from ..engine.arrays import Array, array_module, backend_of, device_special
 
 
 def erfcx(x: Array) -> Array:

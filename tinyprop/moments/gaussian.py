@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from . import functional as F
-from .backend import (
+from .. import functional as F
+from ..engine.arrays import (
     Array,
     array_module,
     as_array,
@@ -27,10 +27,10 @@ from .backend import (
     is_host_array,
     new_generator,
 )
-from .errors import ShapeError, explain
-from .moment_rules import RULES, TINY, Triple
+from ..engine.errors import ShapeError, explain
+from ..engine.tensor import Tensor
 from .quadrature import between_kinks, not_too_narrow, outer, root
-from .tensor import Tensor
+from .rules import RULES, TINY, Triple
 
 Activation: TypeAlias = str | Callable[..., Any]
 

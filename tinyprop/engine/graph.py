@@ -9,7 +9,7 @@ from copy import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from .backend import Array, DType, Kept, alike, array_module, as_array, fit_together, is_array
+from .arrays import Array, DType, Kept, alike, array_module, as_array, fit_together, is_array
 from .errors import GradientError, ShapeError, explain
 from .tensor import Operand, Tensor, announce
 

@@ -1,0 +1,116 @@
+"""The table of overrides: faster ways to compute a single op, registered from outside.
+
+An op has one rule, written for readers. `kernels/` registers faster ways beside it:
+
+    @override(WeightNorm.backward, on="cupy")
+    def weight_norm_gradient(op, g, w, scale):      # arrays in, arrays out
+        if not supported(g, w, scale):
+            return NotImplemented                   # ask the next override, at last the rule itself
+        ...
+
+An override of `forward` always applies. One of `backward` applies unless create_graph=True asks for a gradient that has
+a gradient itself. With `tp.plain()`, or TINYPROP_PLAIN=1 in the environment, only the rules are used.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from .arrays import backend_of, is_array
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_plain = ContextVar("plain", default=os.environ.get("TINYPROP_PLAIN", "0") not in ("", "0"))
+
+
+@dataclass
+class Override:
+    """One entry of the table: which rule it replaces, on which backend, and whether it has been used.
+
+    >>> tp.overrides()[0].backend in ("numpy", "cupy")
+    True
+    """
+
+    rule: Callable[..., Any]
+    backend: str
+    function: Callable[..., Any]
+    used: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.rule.__qualname__} on {self.backend}: {self.function.__module__}.{self.function.__name__}"
+
+
+table: dict[str, dict[Callable[..., Any], list[Override]]] = {"numpy": {}, "cupy": {}}
+
+
+def override(rule: Callable[..., Any], on: str | Sequence[str] = ("numpy", "cupy")) -> Callable[[R], R]:
+    """Register the decorated function as a faster way to compute a rule; earlier registrations are asked first.
+
+    `rule` is the `forward` or `backward` of an Op class, or a function made with `overridable`.
+    """
+    rule = getattr(rule, "rule", rule)
+
+    def register(function: Any) -> Any:
+        for backend in (on,) if isinstance(on, str) else on:
+            table[backend].setdefault(rule, []).append(Override(rule, backend, function))
+        return function
+
+    return register
+
+
+def run(rule: Callable[..., Any], backend: str, *args: Any, **kwargs: Any) -> Any:
+    """The result of the first override that does not decline, or of the rule itself."""
+    if not _plain.get():
+        for entry in table[backend].get(rule, ()):
+            result = entry.function(*args, **kwargs)
+            if result is not NotImplemented:
+                entry.used = True
+                return result
+    return rule(*args, **kwargs)
+
+
+def overridable(function: Callable[P, R]) -> Callable[P, R]:
+    """A plain function that overrides may replace; its first argument says where the arrays live."""
+
+    @wraps(function)
+    def dispatch(*args: P.args, **kwargs: P.kwargs) -> R:
+        return run(function, _home(args[0]), *args, **kwargs)
+
+    dispatch.rule = function  # type: ignore[attr-defined]  # what `override` registers under
+    return dispatch
+
+
+def _home(value: Any) -> str:
+    """The backend of an array, of a tensor, or of the first of several."""
+    while isinstance(value, (list, tuple)) and value:
+        value = value[0]
+    return backend_of(value) if is_array(value) else getattr(value, "backend", "numpy")
+
+
+def overrides() -> list[Override]:
+    """All registered overrides.
+
+    >>> any("Convolve.forward" in str(entry) for entry in tp.overrides())
+    True
+    """
+    return [entry for rules in table.values() for entries in rules.values() for entry in entries]
+
+
+@contextmanager
+def plain() -> Iterator[None]:
+    """Compute with the rules alone inside the block: slower, and the same results up to rounding.
+
+    >>> with tp.plain():
+    ...     tp.tensor([2.0]).exp().log().item()
+    2.0
+    """
+    before = _plain.set(True)
+    try:
+        yield
+    finally:
+        _plain.reset(before)

@@ -27,7 +27,7 @@ Axes: TypeAlias = int | tuple[int, ...] | None
 Operand: TypeAlias = Union["Tensor", Array, Scalar, list[Any]]
 
 # Imports go downwards only; the two rooms above that Tensor's methods lead to announce themselves here.
-autograd: Any = None
+graph: Any = None
 functional: Any = None
 
 
@@ -177,7 +177,7 @@ class Tensor:
         >>> x.grad
         tensor([ 2., 40.])
         """
-        autograd.backward(self, grad, create_graph, retain_graph)
+        graph.backward(self, grad, create_graph, retain_graph)
 
     def to(self, backend: str) -> "Tensor":
         """The same values on another backend; the gradient finds its way back.

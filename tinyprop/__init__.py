@@ -11,15 +11,19 @@ from . import data, functional, moments, nn, optim, train, verify
 from .engine.arrays import manual_seed, use_backend
 from .engine.check import check_gradients
 from .engine.draw import draw
-from .engine.errors import BackendError, DataError, DivergenceError, GradientError, ShapeError, StateError
-from .engine.graph import Op, grad, jacobian, no_grad
-from .engine.tensor import Tensor, tensor
+from .engine.errors import BackendError, DataError, DivergenceError, EditError, GradientError, ShapeError, StateError
+from .engine.graph import Op, grad, no_grad
+from .engine.overrides import overrides, plain
+from .engine.tensor import Tensor, from_numpy, tensor
+from .functional.creation import arange, full, ones, rand, randn, zeros
+from .functional.derivatives import hessian, jacobian, jvp
 from .saving import load, save
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "BackendError", "DataError", "DivergenceError", "GradientError", "Op", "ShapeError", "StateError", "Tensor",
-    "check_gradients", "data", "draw", "functional", "grad", "jacobian", "load", "manual_seed", "moments", "nn",
-    "no_grad", "optim", "save", "tensor", "train", "use_backend", "verify",
+    "BackendError", "DataError", "DivergenceError", "EditError", "GradientError", "Op", "ShapeError", "StateError",
+    "Tensor", "arange", "check_gradients", "data", "draw", "from_numpy", "full", "functional", "grad", "hessian",
+    "jacobian", "jvp", "load", "manual_seed", "moments", "nn", "no_grad", "ones", "optim", "overrides", "plain", "rand",
+    "randn", "save", "tensor", "train", "use_backend", "verify", "zeros",
 ]  # fmt: skip

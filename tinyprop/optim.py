@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from .engine.arrays import Array, array_module, check_editable, is_host_array, to_backend
+from .engine.arrays import Array, array_module, is_host_array, to_backend
 from .engine.errors import StateError, explain
+from .engine.guard import check_editable
 from .engine.tensor import Tensor
 from .kernels import device
 from .nn.module import Module
@@ -43,7 +44,7 @@ class Optimizer:
         due = []
         for p, memory in zip(self.params, self.memory, strict=True):
             if p.grad is not None:
-                check_editable(p.data, p.name or "a parameter")
+                check_editable(p)
                 due.append((p.data, p.grad.data, memory))
         self.update_all(due)
 
@@ -213,7 +214,7 @@ def normalize_weights(model: Module) -> None:
     weights = []
     for module in model.modules():
         if isinstance(module, NormProp):
-            check_editable(module.weight.data, module.weight.name or "a weight")
+            check_editable(module.weight)
             weights.append(module.weight.data)
     if len({w.dtype for w in weights}) == 1 and device.updates(*weights):
         device.unit_rows(weights)

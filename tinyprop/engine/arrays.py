@@ -1,14 +1,13 @@
-"""Where arrays live. The only file that knows NumPy and CuPy by name.
+"""Where arrays live: NumPy's on the host, CuPy's on a device.
 
-An array decides where it is computed: `xp = array_module(x)` is the module of its functions. The default backend
-only says where tensors are made from numbers, lists and host arrays.
+An array decides where it is computed: `xp = array_module(x)` is the module that has its functions. The default backend
+only says where tensors are created from numbers, lists and host arrays.
 """
 
 import importlib
 import os
 import sys
 import threading
-from collections import deque
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,8 +20,8 @@ DType: TypeAlias = np.dtype[Any]
 Scalar: TypeAlias = bool | int | float
 float32, float64 = np.float32, np.float64
 
-_default: str | None = None  # not known until someone asks: then $TINYPROP_BACKEND, or NumPy
-_generator = np.random.default_rng(0)
+_default: str | None = None  # decided on first use: $TINYPROP_BACKEND, or NumPy
+_random = threading.local()
 
 
 def array_module(*arrays: Array) -> Any:
@@ -62,22 +61,22 @@ def load_module(backend: str) -> Any:
         reason = (str(error).strip() or "no reason given").splitlines()[0]
         raise BackendError(
             f"The CuPy backend needs CuPy, which cannot be imported here ({reason}): "
-            "pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for a driver of CUDA 12."
+            "pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for a CUDA 12 driver."
         ) from error
     try:
-        devices, reason = cupy.cuda.runtime.getDeviceCount(), "it counts none"
+        devices, reason = cupy.cuda.runtime.getDeviceCount(), "the driver reports 0 devices"
     except cupy.cuda.runtime.CUDARuntimeError as error:
         devices, reason = 0, str(error)
     if not devices:
         raise BackendError(
             f"The CuPy backend needs a CUDA device, and CuPy finds none ({reason}): "
-            "install the NVIDIA driver of this machine's GPU, or go on with TINYPROP_BACKEND=numpy."
+            "install the NVIDIA driver for this machine's GPU, or use TINYPROP_BACKEND=numpy."
         )
     return cupy
 
 
 def default_backend() -> str:
-    """The backend that new tensors are made on."""
+    """The backend on which new tensors are created."""
     global _default
     if _default is None:
         name = os.environ.get("TINYPROP_BACKEND", "numpy")
@@ -87,7 +86,7 @@ def default_backend() -> str:
 
 
 class use_backend:
-    """Set where new tensors are made; as a context manager, only inside the block.
+    """Set where new tensors are created; as a context manager, only inside the block.
 
     >>> with tp.use_backend("numpy"):
     ...     tp.tensor(1.0).backend
@@ -110,6 +109,15 @@ class use_backend:
 def host_array(values: object, dtype: Any = None, copy: bool | None = None) -> HostArray:
     """Numbers, lists or a host array as a NumPy array."""
     return np.array(values, dtype=dtype, copy=copy)
+
+
+def numbers(values: object, dtype: Any = None) -> HostArray:
+    """Numbers in nested lists as a host array, float32 unless a dtype is given; anything else is refused."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        kind = type(values).__name__ if array.dtype.kind == "O" and not array.ndim else f"{array.dtype} elements"
+        raise TypeError(explain(kind, "a tensor holds floats, integers or bools", "numbers, lists of them, or arrays"))
+    return array.astype(dtype or float32, copy=False)
 
 
 def as_array(value: Any) -> Array:
@@ -144,56 +152,52 @@ def show(array: Array, prefix: str) -> str:
     return np.array2string(to_numpy(array), separator=", ", prefix=prefix, threshold=200)
 
 
-def alike(operands: list[Any]) -> bool:
-    """Whether the operands are host arrays of one dtype, the common case that needs no fitting."""
-    dtype = getattr(operands[0], "dtype", None)
-    for x in operands:
-        if type(x) is not np.ndarray or x.dtype is not dtype:
-            return False
-    return True
-
-
-def plain(value: Any) -> Any:
+def plain_number(value: Any) -> Any:
     """A NumPy scalar as a Python number, which never promotes; anything else as it is."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def fit_together(name: str, operands: list[Any]) -> list[Any]:
-    """Operands of one operation made to fit: one backend, and no integer array that would widen a float.
+def common_backend(operands: list[Any]) -> str | None:
+    """The backend of float arrays of one dtype, possibly with Python numbers among them: they need no fitting."""
+    kind = dtype = None
+    for x in operands:
+        t = type(x)
+        if t is float or t is int:
+            continue
+        if kind is None and (t is np.ndarray or is_device_array(x)):
+            kind, dtype = t, x.dtype
+        elif t is not kind or x.dtype != dtype:
+            return None
+    if dtype is None or dtype.kind != "f":
+        return None
+    return "numpy" if kind is np.ndarray else "cupy"
 
-    Python and NumPy scalars become Python scalars, which never promote; lists become arrays of the others' dtype.
-    Integers and bools that meet only Python floats become float32, as numbers do.
+
+def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[Any], str]:
+    """Operands made to fit, and their backend: one backend, and no dtype that widens another by accident.
+
+    Floats keep their dtype. Integers and bools become float32 in a function that is `floating`, or where they meet a
+    Python float; integers that meet a float array take its dtype. Python and NumPy scalars never promote.
     """
-    operands = [plain(x) for x in operands]
+    operands = [plain_number(x) for x in operands]
     arrays = [x for x in operands if is_array(x)]
     if len({backend_of(x) for x in arrays}) > 1:
         raise BackendError(
             f"{name} got a NumPy and a CuPy array together: move one of them with .to('cupy') or .to('numpy') first."
         )
-    floats = [x.dtype for x in arrays if x.dtype.kind == "f"]
-    dtype = max(floats, key=lambda d: d.itemsize, default=None)
-    narrow = "iu"
-    if not floats and any(isinstance(x, float) for x in operands):
-        dtype, narrow = np.dtype(float32), "iub"
+    backend = backend_of(arrays[0]) if arrays else default_backend()
+    dtype = max((x.dtype for x in arrays if x.dtype.kind == "f"), key=lambda d: d.itemsize, default=None)
+    cast = "iu" if dtype is not None and not floating else "iub"
+    if dtype is None and (floating or any(isinstance(x, float) for x in operands)):
+        dtype = np.dtype(float32)
     fitted = []
     for i, x in enumerate(operands):
         if is_array(x):
-            x = x.astype(dtype) if dtype is not None and x.dtype.kind in narrow else x
+            x = x.astype(dtype) if dtype is not None and x.dtype.kind in cast else x
         elif not isinstance(x, (bool, int, float)) or (i == 0 and not arrays):
-            x = to_backend(np.asarray(x, dtype or float32), backend_of(arrays[0]) if arrays else default_backend())
+            x = to_backend(numbers(x, dtype), backend)
         fitted.append(x)
-    return fitted
-
-
-def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that arrays of these shapes are broadcast to; ValueError if there is none."""
-    return np.broadcast_shapes(*shapes)
-
-
-def gauss_legendre(points: int) -> tuple[HostArray, HostArray]:
-    """Nodes and weights on [0, 1] that integrate polynomials of degree 2 * points - 1 exactly."""
-    nodes, weights = np.polynomial.legendre.leggauss(points)
-    return (nodes + 1.0) / 2.0, weights / 2.0
+    return fitted, backend
 
 
 def scatter_add(target: Array, index: Any, values: Array) -> None:
@@ -206,94 +210,31 @@ def strided_view(array: Array, shape: tuple[int, ...], strides: tuple[int, ...])
     return array_module(array).lib.stride_tricks.as_strided(array, shape, strides)
 
 
-def device_special() -> Any:
-    """The special functions that CuPy brings along."""
-    return importlib.import_module("cupyx.scipy.special")
-
-
 def no_float_warnings() -> Any:
-    """A context in which overflow and NaN pass without a warning, for code that looks at its results itself."""
+    """A context without warnings about overflow and NaN, for code that checks its own results."""
     return np.errstate(all="ignore")
 
 
 def manual_seed(seed: int) -> None:
-    """Start the generator of initial weights and dropout masks afresh.
+    """Seed the generator of initial weights and dropout masks for the calling thread.
 
-    Random numbers are drawn on the host, so that a seed means the same on both backends.
+    Random numbers are generated on the host, so that a seed means the same on both backends.
 
     >>> tp.manual_seed(0)
     >>> first = tp.nn.Linear(3, 2).weight
     >>> tp.manual_seed(0)
-    >>> bool((tp.nn.Linear(3, 2).weight.data == first.data).all())
+    >>> bool((tp.nn.Linear(3, 2).weight == first).data.all())
     True
     """
-    global _generator
-    _generator = new_generator(seed)
+    _random.generator = new_generator(seed)
 
 
 def generator() -> np.random.Generator:
-    """The generator that `manual_seed` starts."""
-    return _generator
+    """The generator of the calling thread, which `manual_seed` seeds; a new thread starts with seed 0."""
+    if not hasattr(_random, "generator"):
+        manual_seed(0)
+    return _random.generator
 
 
 def new_generator(seed: int | list[int]) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-# While a graph needs an array for its backward pass, the array is read-only: an edit in place fails where it is
-# made, instead of giving a wrong gradient later. Views count with the array that owns their memory. CuPy arrays
-# have no such flag; there only updates that go through tinyprop are refused.
-
-_kept: dict[int, tuple[int, list[Array]]] = {}  # id of the owner: (times kept, arrays to make writeable again)
-_changes: deque[tuple[int, Array]] = deque()  # +1 or -1 and an array, not yet counted in _kept
-_counting = threading.Lock()
-
-
-def _owner(array: Array) -> Array:
-    return array.base if isinstance(array.base, type(array)) else array
-
-
-def _count_changes() -> None:
-    """Work off the queue, unless another thread, or this one before the garbage collector broke in, is at it."""
-    while _changes and _counting.acquire(blocking=False):
-        while _changes:
-            change, array = _changes.popleft()
-            owner = _owner(array)
-            times, frozen = _kept.pop(id(owner), (0, []))
-            if times + change:
-                _kept[id(owner)] = times + change, frozen
-                for a in (owner, array):
-                    if isinstance(a, np.ndarray) and a.flags.writeable:
-                        a.flags.writeable = False
-                        frozen.append(a)
-            else:
-                for a in frozen:
-                    a.flags.writeable = True
-        _counting.release()
-
-
-class Kept:
-    """An array that a graph needs, guarded against edits in place for as long as this object lives."""
-
-    __slots__ = ("array",)
-
-    def __init__(self, array: Array):
-        self.array = array
-        _changes.append((+1, array))
-        _count_changes()
-
-    def __del__(self) -> None:
-        _changes.append((-1, self.array))
-        _count_changes()
-
-
-def check_editable(array: Array, name: str) -> None:
-    """Refuse an update in place of an array that a graph still needs."""
-    if id(_owner(array)) in _kept:
-        raise BackendError(
-            explain(
-                f"an update in place of {name}, shape {array.shape}",
-                "a graph that has not been freed still needs the old values for its backward pass",
-                "update after backward(); free unused graphs (del loss), or evaluate under tp.no_grad()",
-            )
-        )

@@ -1,20 +1,21 @@
-"""The computation graph as a picture."""
+"""The graph of a computation as a figure."""
 
-import shutil
-import subprocess
+from xml.sax.saxutils import escape
 
 from .graph import Node, Op, inputs_first, node_of, parents_of
 from .tensor import Tensor
 
+STEP, LANE, WIDTH, HEIGHT = 130, 60, 100, 38  # pixels: from one depth to the next, between lanes, of a box
+
 
 class Drawing(str):
-    """DOT text; where graphviz's `dot` is present, also an SVG picture, which notebooks show by themselves."""
+    """The graph as DOT text; `svg()` draws it, and notebooks show it as a figure."""
 
-    def svg(self) -> str | None:
-        dot = shutil.which("dot")
-        if dot is None:
-            return None
-        return subprocess.run([dot, "-Tsvg"], input=self, capture_output=True, text=True, check=True).stdout
+    drawn: str
+
+    def svg(self) -> str:
+        """The figure as SVG."""
+        return self.drawn
 
     _repr_svg_ = svg
 
@@ -24,7 +25,8 @@ def draw(t: Tensor) -> Drawing:
 
     >>> w = tp.tensor([[1.0, 2.0]], requires_grad=True)
     >>> w.name = "w"
-    >>> print(tp.draw((w * w).sum()))
+    >>> graph = tp.draw((w * w).sum())
+    >>> print(graph)
     digraph {
       rankdir=LR; node [fontname="Helvetica", fontsize=11];
       n0 [label="w\n(1, 2)", shape=box, style="rounded,filled", fillcolor="#cfe3f5"];
@@ -34,16 +36,47 @@ def draw(t: Tensor) -> Drawing:
       n2 [label="Sum\n()", shape=ellipse];
       n1 -> n2;
     }
+    >>> graph.svg()[:4]
+    '<svg'
     """
+    nodes = inputs_first(node_of(t))
+    number = {node: i for i, node in enumerate(nodes)}
+    names = [type(node).__name__ if isinstance(node, Op) else node.name or "leaf" for node in nodes]
+    edges = [[number[p] for p in parents_of(node) if p is not None] for node in nodes]
     lines = ["digraph {", '  rankdir=LR; node [fontname="Helvetica", fontsize=11];']
-    number: dict[Node, int] = {}
-    for node in inputs_first(node_of(t)):
-        number[node] = len(number)
-        if isinstance(node, Op):
-            label, look = type(node).__name__, "shape=ellipse"
-        else:
-            label, look = node.name or "leaf", 'shape=box, style="rounded,filled", fillcolor="#cfe3f5"'
-        label = label.replace("\\", "\\\\").replace('"', '\\"')
-        lines.append(f'  n{number[node]} [label="{label}\\n{node.shape}", {look}];')
-        lines += [f"  n{number[p]} -> n{number[node]};" for p in parents_of(node) if p is not None]
-    return Drawing("\n".join([*lines, "}"]))
+    for i, node in enumerate(nodes):
+        label = names[i].replace("\\", "\\\\").replace('"', '\\"')
+        leaf = 'shape=box, style="rounded,filled", fillcolor="#cfe3f5"'
+        lines.append(f'  n{i} [label="{label}\\n{node.shape}", {"shape=ellipse" if isinstance(node, Op) else leaf}];')
+        lines += [f"  n{parent} -> n{i};" for parent in edges[i]]
+    drawing = Drawing("\n".join([*lines, "}"]))
+    drawing.drawn = _svg(nodes, names, edges)
+    return drawing
+
+
+def _svg(nodes: list[Node], names: list[str], edges: list[list[int]]) -> str:
+    """Boxes from left to right by their distance from the result; each takes the free lane nearest to its successor."""
+    depth, lane, taken = [0] * len(nodes), [0] * len(nodes), set[tuple[int, int]]()
+    for i in reversed(range(len(nodes))):
+        place = next(k for k in range(lane[i], lane[i] + len(nodes) + 1) if (depth[i], k) not in taken)
+        lane[i] = place
+        taken.add((depth[i], place))
+        for parent in edges[i]:
+            if depth[i] + 1 > depth[parent]:
+                depth[parent], lane[parent] = depth[i] + 1, place
+    at = [((max(depth) - d) * STEP + 10, k * LANE + 10) for d, k in zip(depth, lane, strict=True)]
+    size = max(x for x, _ in at) + WIDTH + 10, max(y for _, y in at) + HEIGHT + 10
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{size[0]}" height="{size[1]}" font-family="sans-serif"'
+    parts = [f'{head} font-size="12" text-anchor="middle">', '<g fill="none" stroke="#888">']
+    for i, parents in enumerate(edges):
+        x, y = at[i][0], at[i][1] + HEIGHT / 2
+        for p in parents:
+            a, b = at[p][0] + WIDTH, at[p][1] + HEIGHT / 2
+            parts.append(f'<path d="M{a},{b} C{(a + x) / 2},{b} {(a + x) / 2},{y} {x},{y}"/>')
+    parts.append("</g>")
+    for node, name, (x, y) in zip(nodes, names, at, strict=True):
+        fill, corner = ("#ffffff", HEIGHT / 2) if isinstance(node, Op) else ("#cfe3f5", 6)
+        parts.append(f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="{corner}" fill="{fill}" stroke="#555"/>')
+        parts.append(f'<text x="{x + WIDTH / 2}" y="{y + 16}">{escape(name)}</text>')
+        parts.append(f'<text x="{x + WIDTH / 2}" y="{y + 31}" fill="#555">{escape(str(node.shape))}</text>')
+    return "\n".join([*parts, "</svg>"])

@@ -63,15 +63,21 @@ def override(rule: Callable[..., Any], on: str | Sequence[str] = ("numpy", "cupy
     return register
 
 
-def run(rule: Callable[..., Any], backend: str, *args: Any, **kwargs: Any) -> Any:
-    """The result of the first override that does not decline, or of the rule itself."""
+def try_overrides(rule: Callable[..., Any], backend: str, *args: Any, **kwargs: Any) -> Any:
+    """The result of the first override that does not decline; NotImplemented if all do."""
     if not _plain.get():
         for entry in table[backend].get(rule, ()):
             result = entry.function(*args, **kwargs)
             if result is not NotImplemented:
                 entry.used = True
                 return result
-    return rule(*args, **kwargs)
+    return NotImplemented
+
+
+def run(rule: Callable[..., Any], backend: str, *args: Any, **kwargs: Any) -> Any:
+    """The result of the first override that does not decline, or of the rule itself."""
+    result = try_overrides(rule, backend, *args, **kwargs)
+    return rule(*args, **kwargs) if result is NotImplemented else result
 
 
 def overridable(function: Callable[P, R]) -> Callable[P, R]:

@@ -1,8 +1,10 @@
-"""Tensor: an array, its gradient, and operators whose work is done in functional/."""
+"""Tensor: an array, its gradient, and its place in the graph.
+
+The rooms above attach the operators and methods: `graph` attaches `backward`, `functional` everything that computes.
+"""
 
 from collections.abc import Callable, Iterator
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union
 
 from .arrays import (
     Array,
@@ -14,72 +16,74 @@ from .arrays import (
     float32,
     host_array,
     is_array,
+    numbers,
     show,
     to_backend,
     to_numpy,
 )
 from .errors import ShapeError, explain
+from .guard import Uses, freeze
 
 if TYPE_CHECKING:
     from .graph import Op
 
 Axes: TypeAlias = int | tuple[int, ...] | None
 Operand: TypeAlias = Union["Tensor", Array, Scalar, list[Any]]
-
-# Imports go downwards only; the two rooms above that Tensor's methods lead to announce themselves here.
-graph: Any = None
-functional: Any = None
-
-
-def announce(room: ModuleType) -> None:
-    globals()[room.__name__.rpartition(".")[2]] = room
-
-
-def _unary(name: str) -> Callable[["Tensor"], "Tensor"]:
-    return lambda x: getattr(functional, name)(x)
-
-
-def _binary(name: str) -> Callable[["Tensor", Operand], "Tensor"]:
-    return lambda x, y: getattr(functional, name)(x, y)
-
-
-def _swapped(name: str) -> Callable[["Tensor", Operand], "Tensor"]:
-    return lambda x, y: getattr(functional, name)(y, x)
-
-
-def _comparison(name: str) -> Any:
-    return lambda x, y: functional.compare(name, x, y)
+Method: TypeAlias = ClassVar[Callable[..., Any]]
 
 
 class Tensor:
-    """An array that remembers how it was computed. Make one with `tp.tensor`.
+    """An array that remembers how it was computed. Create one with `tp.tensor`.
 
     >>> x = tp.tensor([1.0, 2.0], requires_grad=True)
+    >>> x.shape, x.ndim, x.size, x.dtype, x.backend
+    ((2,), 1, 2, dtype('float32'), 'numpy')
     >>> (x * x).sum().backward()
     >>> x.grad
     tensor([2., 4.])
     """
 
-    __slots__ = ("__weakref__", "_data", "grad", "name", "node", "requires_grad")
-    __array_ufunc__ = None  # array + tensor is the tensor's business
-    __array_priority__ = 1000  # the same, said to CuPy
+    __slots__ = ("__weakref__", "_data", "exposed", "grad", "name", "node", "requires_grad", "uses")
+    __array_ufunc__ = None  # let Tensor handle array + tensor
+    __array_priority__ = 1000  # the same, for CuPy
 
     def __init__(self, data: Array, requires_grad: bool = False, node: Union["Op", "Tensor", None] = None):
         self._data = data
         self.grad: Tensor | None = None
         self.requires_grad = requires_grad
-        self.node = node  # where its gradient goes: the op that made it; None, for a leaf, is the tensor itself
+        self.node = node  # where its gradient goes: the op that computed it, or None for a leaf
         self.name: str | None = None
+        self.uses: Uses = []  # see guard.py, as for `exposed`
+        self.exposed = False
+
+    # What the rooms above attach, declared for type checkers.
+    backward: Method
+    sum: Method; mean: Method; var: Method; std: Method; max: Method; min: Method; argmax: Method; norm: Method  # noqa: E702
+    exp: Method; log: Method; sqrt: Method; tanh: Method; relu: Method; abs: Method; clip: Method; to: Method  # noqa: E702
+    astype: Method; reshape: Method; flatten: Method; squeeze: Method; transpose: Method  # noqa: E702
+    T: ClassVar[Any]
+    __add__: Method; __sub__: Method; __mul__: Method; __truediv__: Method; __pow__: Method; __matmul__: Method  # noqa: E702
+    __radd__: Method; __rsub__: Method; __rmul__: Method; __rtruediv__: Method; __rpow__: Method  # noqa: E702
+    __rmatmul__: Method; __neg__: Method; __abs__: Method; __getitem__: Method; __invert__: Method  # noqa: E702
+    __and__: Method; __or__: Method; __lt__: Method; __le__: Method; __gt__: Method; __ge__: Method  # noqa: E702
+    __hash__ = object.__hash__  # a tensor is a node of a graph: == compares elements, the hash is its identity
 
     @property
     def data(self) -> Array:
-        """The array itself, not a copy. It may be set to another array of the same shape.
+        """The array itself, not a copy. It may be edited, or set to another array of the same shape.
+
+        While a graph needs the values, the array is read-only, and an edit raises ValueError. The guard works on this
+        array object and on the array that owns its memory. It cannot see edits through a *view* that you took before
+        (`v = x.data[1:]`), nor edits of a CuPy array.
 
         >>> x = tp.tensor([1.0, 2.0])
         >>> x.data *= 10
         >>> x
         tensor([10., 20.])
         """
+        self.exposed = True
+        if self.uses:
+            freeze(self._data, self.uses)
         return self._data
 
     @data.setter
@@ -90,60 +94,41 @@ class Tensor:
                 f"data set to {got}", f"it must be an array of this tensor's shape {self.shape}", "tp.tensor(...)"
             )
         check_elements(array.dtype, self.requires_grad)
-        self._data = array
+        if array is not self._data:
+            self._data, self.uses, self.exposed = array, [], True
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The length of each axis.
-
-        >>> tp.tensor([[1.0, 2.0]]).shape
-        (1, 2)
-        """
+        """The length of each axis."""
         return self._data.shape
 
     @property
     def dtype(self) -> DType:
-        """The type of the elements.
-
-        >>> tp.tensor([1.0]).dtype
-        dtype('float32')
-        """
+        """The type of the elements."""
         return self._data.dtype
 
     @property
     def ndim(self) -> int:
-        """The number of axes.
-
-        >>> tp.tensor([[1.0, 2.0]]).ndim
-        2
-        """
+        """The number of axes."""
         return self._data.ndim
 
     @property
     def size(self) -> int:
-        """The number of elements.
-
-        >>> tp.tensor([[1.0, 2.0]]).size
-        2
-        """
+        """The number of elements."""
         return self._data.size
 
     @property
     def backend(self) -> str:
-        """Where the array lives: "numpy" or "cupy".
-
-        >>> tp.tensor([1.0], backend="numpy").backend
-        'numpy'
-        """
+        """Where the array lives: "numpy" or "cupy"."""
         return backend_of(self._data)
 
     def numpy(self) -> HostArray:
-        """The array on the host, without a copy if it is there already.
+        """The array on the host, without a copy if it is there already; see `data` about edits.
 
         >>> tp.tensor([1.0, 2.0]).numpy()
         array([1., 2.], dtype=float32)
         """
-        return to_numpy(self._data)
+        return to_numpy(self.data)
 
     def item(self) -> Any:
         """The only element as a Python number.
@@ -152,8 +137,17 @@ class Tensor:
         1.5
         """
         if self.size != 1:
-            raise ShapeError(f"item() of shape {self.shape}", "only one element is a number", "sum() first, or t[0]")
+            rule = "only a tensor with one element can become a number"
+            raise ShapeError(f"item() of shape {self.shape}", rule, "sum() first, or t[0]")
         return self._data.item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers.
+
+        >>> tp.tensor([[1.0, 2.0]]).tolist()
+        [[1.0, 2.0]]
+        """
+        return self._data.tolist()
 
     def detach(self) -> "Tensor":
         """The same array without its history.
@@ -162,103 +156,12 @@ class Tensor:
         >>> (2 * x).detach()
         tensor([2.])
         """
-        return Tensor(self._data)
+        return Tensor(self._data).share(self)
 
-    def backward(
-        self, grad: Union["Tensor", Array, None] = None, create_graph: bool = False, retain_graph: bool = False
-    ) -> None:
-        """Add the gradient of this tensor to `.grad` of every leaf that requires one.
-
-        `grad` is the gradient with respect to this tensor itself, needed unless it has a single element.
-        `create_graph` makes the gradients differentiable; `retain_graph` allows a second backward.
-
-        >>> x = tp.tensor([1.0, 2.0], requires_grad=True)
-        >>> (x * x).backward(tp.tensor([1.0, 10.0]))
-        >>> x.grad
-        tensor([ 2., 40.])
-        """
-        graph.backward(self, grad, create_graph, retain_graph)
-
-    def to(self, backend: str) -> "Tensor":
-        """The same values on another backend; the gradient finds its way back.
-
-        >>> tp.tensor([1.0]).to("numpy").backend
-        'numpy'
-        """
-        return functional.to(self, backend)
-
-    def astype(self, dtype: Any) -> "Tensor":
-        """The same values as elements of another type.
-
-        >>> tp.tensor([1.0]).astype("float64")
-        tensor([1.], dtype=float64)
-        """
-        return functional.astype(self, dtype)
-
-    def sum(self, axis: Axes = None, keepdims: bool = False) -> "Tensor":
-        """The sum over all elements, or over some axes.
-
-        >>> tp.tensor([[1.0, 2.0], [3.0, 4.0]]).sum(axis=0)
-        tensor([4., 6.])
-        """
-        return functional.sum(self, axis, keepdims)
-
-    def mean(self, axis: Axes = None, keepdims: bool = False) -> "Tensor":
-        """The mean over all elements, or over some axes.
-
-        >>> tp.tensor([[1.0, 2.0], [3.0, 4.0]]).mean()
-        tensor(2.5)
-        """
-        return functional.mean(self, axis, keepdims)
-
-    def max(self, axis: Axes = None, keepdims: bool = False) -> "Tensor":
-        """The largest element, of all or over some axes.
-
-        >>> tp.tensor([[1.0, 2.0], [3.0, 4.0]]).max(axis=1, keepdims=True)
-        tensor([[2.],
-                [4.]])
-        """
-        return functional.max(self, axis, keepdims)
-
-    def reshape(self, *shape: Any) -> "Tensor":
-        """The same elements in another shape; one -1 is worked out.
-
-        >>> tp.tensor([1.0, 2.0, 3.0, 4.0]).reshape(2, -1).shape
-        (2, 2)
-        """
-        return functional.reshape(self, shape[0] if len(shape) == 1 else shape)
-
-    def transpose(self, *axes: Any) -> "Tensor":
-        """The axes in another order, reversed if none is given.
-
-        >>> tp.tensor([[[1.0, 2.0]]]).transpose(2, 0, 1).shape
-        (2, 1, 1)
-        """
-        return functional.transpose(self, axes[0] if len(axes) == 1 else axes or None)
-
-    @property
-    def T(self) -> "Tensor":
-        """The axes in reverse order.
-
-        >>> tp.tensor([[1.0, 2.0]]).T.shape
-        (2, 1)
-        """
-        return functional.transpose(self)
-
-    __add__, __radd__ = _binary("add"), _swapped("add")
-    __sub__, __rsub__ = _binary("subtract"), _swapped("subtract")
-    __mul__, __rmul__ = _binary("multiply"), _swapped("multiply")
-    __truediv__, __rtruediv__ = _binary("divide"), _swapped("divide")
-    __pow__, __rpow__ = _binary("power"), _swapped("power")
-    __matmul__, __rmatmul__ = _binary("matmul"), _swapped("matmul")
-    __neg__, __abs__ = _unary("negative"), _unary("abs")
-    __lt__, __le__ = _comparison("less"), _comparison("less_equal")
-    __gt__, __ge__ = _comparison("greater"), _comparison("greater_equal")
-    __eq__, __ne__ = _comparison("equal"), _comparison("not_equal")
-    __hash__ = object.__hash__  # a tensor is itself, whatever == says element by element
-
-    def __getitem__(self, index: Any) -> "Tensor":
-        return functional.index(self, index)
+    def share(self, other: "Tensor") -> "Tensor":
+        """Note that this tensor's memory is that of another one, for the guard against edits."""
+        self.uses, self.exposed = other.uses, True
+        return self
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(
@@ -275,6 +178,9 @@ class Tensor:
         extra += ", requires_grad=True" if self.requires_grad else ""
         return f"tensor({show(self._data, 'tensor(')}{extra})"
 
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError(explain("len() of a 0-d tensor", "only an axis has a length", "t.size, or t.reshape(1)"))
@@ -290,11 +196,12 @@ class Tensor:
         return bool(self.item())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
-        if self.backend != "numpy":
-            raise TypeError(
-                explain("a CuPy tensor where NumPy wants an array", "nothing leaves the device unasked", "t.numpy()")
-            )
-        return host_array(self._data, dtype, copy)
+        if self.requires_grad or self.backend != "numpy":
+            rule = "a conversion that nobody asked for would lose the gradient"
+            rule = rule if self.requires_grad else "nothing leaves the device unless you ask for it"
+            hint = "tp.functional.concatenate, stack, ... keep the gradient; t.numpy() or t.detach() drop it"
+            raise TypeError(explain(f"a tensor of shape {self.shape} where NumPy wants an array", rule, hint))
+        return host_array(self.data, dtype, copy)
 
 
 def check_elements(dtype: Any, requires_grad: bool) -> None:
@@ -307,35 +214,65 @@ def check_elements(dtype: Any, requires_grad: bool) -> None:
 
 
 def tensor(data: Any, requires_grad: bool = False, dtype: Any = None, backend: str | None = None) -> Tensor:
-    """A tensor of numbers, nested lists or an array.
+    """A tensor with a copy of the data: numbers, nested lists or an array.
 
-    Python numbers and lists become float32. An array keeps its dtype and is used without a copy; it stays on its
-    device, but a host array goes to the default backend (`tp.use_backend`) unless `backend` says otherwise.
+    Python numbers and lists become float32; an array keeps its dtype. An array on a device stays there; everything
+    else goes to the default backend (`tp.use_backend`) unless `backend` says otherwise.
 
     >>> tp.tensor([[1, 2], [3, 4]])
     tensor([[1., 2.],
             [3., 4.]])
     """
-    array = data.data if isinstance(data, Tensor) else data
-    if not is_array(array):
+    if isinstance(data, Tensor):
+        if data.requires_grad:
+            rule = "a copy that nobody asked for would lose the gradient"
+            raise TypeError(explain(f"tensor(...) of a tensor of shape {data.shape}", rule, "t.detach(), or t itself"))
+        data = data._data
+    if is_array(data) or hasattr(data, "dtype"):
+        array = data if is_array(data) else host_array(data)
+    else:
         try:
-            array = host_array(array, dtype or (None if hasattr(array, "dtype") else float32))
-        except (TypeError, ValueError) as error:
+            array = numbers(data, dtype)
+        except ValueError as error:
             got = f"tensor(...) of a {type(data).__name__}"
             raise ShapeError(got, str(error), "nested lists of numbers, all of equal length") from None
     if backend is None:
         backend = default_backend() if backend_of(array) == "numpy" else "cupy"
-    array = to_backend(array, backend)
-    if dtype is not None:
-        array = array.astype(dtype, copy=False)
+    copied = to_backend(array, backend)
+    copied = copied.astype(dtype or copied.dtype, copy=copied is data)
+    check_elements(copied.dtype, requires_grad)
+    return Tensor(copied, requires_grad)
+
+
+def from_numpy(array: HostArray, requires_grad: bool = False) -> Tensor:
+    """A tensor that shares the memory of a NumPy array.
+
+    While a graph needs its values the array is read-only, as described at `Tensor.data`; other views of the same memory
+    are not guarded. Memory that NumPy does not own (of a PyTorch tensor, a mapped file) is copied when a graph saves it.
+
+    >>> a = tp.tensor([1.0, 2.0]).numpy()
+    >>> t = tp.from_numpy(a)
+    >>> a[0] = 5.0
+    >>> t
+    tensor([5., 2.])
+    """
+    if not isinstance(array, host_array(0).__class__):
+        got = f"from_numpy of a {type(array).__name__}"
+        raise TypeError(explain(got, "only a NumPy array has memory to share", "tp.tensor(...), which copies"))
     check_elements(array.dtype, requires_grad)
-    return Tensor(array, requires_grad)
+    shared = Tensor(array, requires_grad)
+    shared.exposed = True
+    return shared
 
 
 def as_tensor(value: Operand, like: object = None) -> Tensor:
-    """A tensor as it is; anything else as `tensor` makes one, but numbers and lists follow the tensor `like`."""
+    """A tensor as it is; arrays share their memory; numbers and lists follow the tensor `like`."""
     if isinstance(value, Tensor):
         return value
-    if is_array(value) or not isinstance(like, Tensor):
+    if is_array(value):
+        shared = Tensor(value)
+        shared.exposed = True
+        return shared
+    if not isinstance(like, Tensor):
         return tensor(value)
     return tensor(value, dtype=like.dtype if like.dtype.kind == "f" else None, backend=like.backend)

@@ -1,4 +1,4 @@
-"""Activations. The piecewise ones pass no gradient, or the left one, at their kink, as PyTorch does."""
+"""Activations. At a kink the piecewise ones take the slope from the left, as PyTorch does; NaN passes its gradient."""
 
 import math
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from ..engine.arrays import Array, array_module
 from ..engine.graph import Op, unary
 from ..engine.tensor import Operand, Tensor, as_tensor
-from .arithmetic import clip, erf, expm1, where
+from .arithmetic import Floating, clip, erf, expm1, where
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -23,7 +23,7 @@ class ReLU(Op):
         return array_module(x).maximum(x, 0.0)
 
     def backward(self, g: Tensor, out: Tensor) -> Any:
-        return g * (out > 0)
+        return where(out <= 0, 0.0, g)
 
 
 class PReLU(Op):
@@ -32,10 +32,10 @@ class PReLU(Op):
         return xp.maximum(x, 0.0) + a * xp.minimum(x, 0.0)
 
     def backward(self, g: Tensor, x: Tensor, a: Tensor) -> Any:
-        return lambda: where(x > 0, g, g * a), lambda: g * clip(x, None, 0.0)
+        return lambda: where(x <= 0, g * a, g), lambda: g * clip(x, None, 0.0)
 
 
-class Tanh(Op):
+class Tanh(Floating):
     """The hyperbolic tangent.
 
     >>> F.tanh([0.0, 100.0])
@@ -49,7 +49,7 @@ class Tanh(Op):
         return g * (1.0 - out * out)
 
 
-class Sigmoid(Op):
+class Sigmoid(Floating):
     """1 / (1 + exp(-x)).
 
     >>> F.sigmoid([-1000.0, 0.0, 1000.0])
@@ -58,13 +58,13 @@ class Sigmoid(Op):
 
     def forward(self, x: Array) -> Array:
         xp = array_module(x)
-        return xp.exp(-xp.logaddexp(0.0, -x))  # neither side overflows or loses its tail
+        return xp.exp(-xp.logaddexp(0.0, -x))  # neither tail overflows or loses its digits
 
     def backward(self, g: Tensor, out: Tensor) -> Any:
         return g * out * (1.0 - out)
 
 
-class Softplus(Op):
+class Softplus(Floating):
     """log(1 + exp(x)), a smooth ReLU.
 
     >>> F.softplus([-1000.0, 1000.0])
@@ -79,7 +79,7 @@ class Softplus(Op):
 
 
 class HardTanh(Op):
-    """x held between -1 and 1.
+    """x limited to the range from -1 to 1.
 
     >>> F.hardtanh([-3.0, 0.5])
     tensor([-1. ,  0.5])
@@ -89,7 +89,7 @@ class HardTanh(Op):
         return array_module(x).clip(x, -1.0, 1.0)
 
     def backward(self, g: Tensor, out: Tensor) -> Any:
-        return g * (abs(out) < 1.0)
+        return where(abs(out) >= 1.0, 0.0, g)
 
 
 relu, tanh, sigmoid, softplus, hardtanh = map(unary, (ReLU, Tanh, Sigmoid, Softplus, HardTanh))

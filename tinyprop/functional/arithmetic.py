@@ -3,14 +3,31 @@
 import math
 from typing import Any
 
-from ..engine.arrays import Array, Scalar, array_module, as_array, fit_together, float32, is_array, plain
+from ..engine.arrays import (
+    Array,
+    Scalar,
+    array_module,
+    as_array,
+    common_backend,
+    fit_together,
+    float32,
+    is_array,
+    plain_number,
+)
+from ..engine.errors import explain
 from ..engine.graph import Op, binary, unary
-from ..engine.tensor import Operand, Tensor
+from ..engine.tensor import Operand, Tensor, as_tensor
 from .special import erf as erf_of_array
 
 
 class Elementwise(Op):
     hint = "shapes that are equal, or 1, on each axis counted from the right"
+
+
+class Floating(Elementwise):
+    """An elementwise function whose results are floats."""
+
+    floating = True
 
 
 class Add(Elementwise):
@@ -56,7 +73,7 @@ class Multiply(Elementwise):
         return lambda: g * y, lambda: g * x
 
 
-class Divide(Elementwise):
+class Divide(Floating):
     """x / y, element by element.
 
     >>> F.divide([1.0, 2.0], 4.0)
@@ -81,17 +98,17 @@ class Power(Elementwise):
         return x**y
 
     def backward(self, g: Tensor, x: Tensor | Scalar, y: Tensor | Scalar) -> Any:
-        def in_x() -> Tensor:
+        def slope_x() -> Tensor:
             if isinstance(y, Tensor):
-                return g * y * where((x == 0) * (y == 0), 1.0, x) ** (y - 1)
+                return g * y * where((x == 0) & (y == 0), 1.0, x) ** (y - 1)
             return g * y * x ** (y - 1) if y != 0 else g * 0.0  # the slope of x**0 is 0, at x = 0 too
 
-        def in_y() -> Tensor:
+        def slope_y() -> Tensor:  # x**y log(x): 0 at x = 0, and not defined for x < 0
             if isinstance(x, Tensor):
-                return g * x**y * where(x > 0, log(where(x > 0, x, 1.0)), 0.0)
-            return g * x**y * (math.log(x) if x > 0 else 0.0)
+                return where((x == 0) & (y >= 0), 0.0, g * x**y * log(where(x > 0, x, math.nan)))
+            return g * x**y * (math.log(x) if x > 0 else 0.0 if x == 0 else math.nan)
 
-        return in_x, in_y
+        return slope_x, slope_y
 
 
 class Negative(Elementwise):
@@ -108,7 +125,7 @@ class Negative(Elementwise):
         return -g
 
 
-class Exp(Elementwise):
+class Exp(Floating):
     """e to the power of each element.
 
     >>> F.exp([0.0, -1000.0])
@@ -122,17 +139,17 @@ class Exp(Elementwise):
         return g * out
 
 
-class Expm1(Elementwise):
-    """exp(x) - 1, without losing the digits of a small x."""
+class Expm1(Floating):
+    """exp(x) - 1, accurate for small x."""
 
     def forward(self, x: Array) -> Array:
         return array_module(x).expm1(x)
 
-    def backward(self, g: Tensor, out: Tensor) -> Any:
-        return g * (out + 1.0)
+    def backward(self, g: Tensor, x: Tensor) -> Any:
+        return g * exp(x)
 
 
-class Log(Elementwise):
+class Log(Floating):
     """The natural logarithm.
 
     >>> F.log([1.0])
@@ -146,7 +163,21 @@ class Log(Elementwise):
         return g / x
 
 
-class Sqrt(Elementwise):
+class Log1p(Floating):
+    """log(1 + x), accurate for small x.
+
+    >>> F.log1p([0.0])
+    tensor([0.])
+    """
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).log1p(x)
+
+    def backward(self, g: Tensor, x: Tensor) -> Any:
+        return g / (1.0 + x)
+
+
+class Sqrt(Floating):
     """The square root; its slope at 0 is infinite.
 
     >>> F.sqrt([4.0, 9.0])
@@ -160,7 +191,21 @@ class Sqrt(Elementwise):
         return g / (2.0 * out)
 
 
-class Sin(Elementwise):
+class Rsqrt(Floating):
+    """1 / sqrt(x).
+
+    >>> F.rsqrt([4.0])
+    tensor([0.5])
+    """
+
+    def forward(self, x: Array) -> Array:
+        return 1.0 / array_module(x).sqrt(x)
+
+    def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
+        return -0.5 * g * out / x
+
+
+class Sin(Floating):
     """The sine of each element, in radians.
 
     >>> F.sin([0.0])
@@ -171,10 +216,24 @@ class Sin(Elementwise):
         return array_module(x).sin(x)
 
     def backward(self, g: Tensor, x: Tensor) -> Any:
-        return g * sin(x + math.pi / 2)
+        return g * cos(x)
 
 
-class Erf(Elementwise):
+class Cos(Floating):
+    """The cosine of each element, in radians.
+
+    >>> F.cos([0.0])
+    tensor([1.])
+    """
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).cos(x)
+
+    def backward(self, g: Tensor, x: Tensor) -> Any:
+        return -g * sin(x)
+
+
+class Erf(Floating):
     """The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x.
 
     >>> F.erf([0.0, 10.0])
@@ -213,8 +272,8 @@ class Maximum(Elementwise):
         return array_module(x, y).maximum(x, y)
 
     def backward(self, g: Tensor, x: Tensor, y: Tensor) -> Any:
-        tie = compare("equal", x, y)
-        return lambda: where(tie, 0.5 * g, g * (x > y)), lambda: where(tie, 0.5 * g, g * (x < y))
+        shared = where(compare("equal", x, y), 0.5 * g, g)
+        return lambda: where(compare("less", x, y), 0.0, shared), lambda: where(compare("less", y, x), 0.0, shared)
 
 
 class Minimum(Maximum):
@@ -243,13 +302,13 @@ class Where(Elementwise):
 
 class Clip(Elementwise):
     def __init__(self, low: float | None, high: float | None):
-        self.low, self.high = plain(low), plain(high)
+        self.low, self.high = plain_number(low), plain_number(high)
 
     def forward(self, x: Array) -> Array:
         return array_module(x).clip(x, self.low, self.high)
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
-        return g * (x == out)
+        return where(x == out, g, 0.0)
 
 
 class AsType(Op):
@@ -264,8 +323,19 @@ class AsType(Op):
 
 
 add, subtract, multiply, divide, power = map(binary, (Add, Subtract, Multiply, Divide, Power))
-negative, exp, expm1, log, sqrt, sin, erf, abs = map(unary, (Negative, Exp, Expm1, Log, Sqrt, Sin, Erf, Abs))
+negative, exp, expm1, log, log1p, abs = map(unary, (Negative, Exp, Expm1, Log, Log1p, Abs))
+sqrt, rsqrt, sin, cos, erf = map(unary, (Sqrt, Rsqrt, Sin, Cos, Erf))
 maximum, minimum = map(binary, (Maximum, Minimum))
+
+
+def square(x: Operand) -> Tensor:
+    """x * x, element by element.
+
+    >>> F.square([3.0])
+    tensor([9.])
+    """
+    x = as_tensor(x)
+    return x * x
 
 
 def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
@@ -278,7 +348,7 @@ def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
 
 
 def clip(x: Operand, low: float | None = None, high: float | None = None) -> Tensor:
-    """x held between low and high; outside, no gradient passes.
+    """x limited to the range from low to high; no gradient passes outside it.
 
     >>> F.clip([-2.0, 0.5, 2.0], -1, 1)
     tensor([-1. ,  0.5,  1. ])
@@ -287,7 +357,7 @@ def clip(x: Operand, low: float | None = None, high: float | None = None) -> Ten
 
 
 def astype(x: Operand, dtype: Any) -> Tensor:
-    """x with elements of another type; the gradient comes back in the old one. Integers and bools have none.
+    """x with elements of another type; its gradient has the old type. Integers and bools have no gradient.
 
     >>> F.astype([1.5, 2.0], "float64")
     tensor([1.5, 2. ], dtype=float64)
@@ -297,10 +367,27 @@ def astype(x: Operand, dtype: Any) -> Tensor:
 
 
 def compare(name: str, x: Operand, y: Operand) -> Tensor:
-    """NumPy's comparison of that name, as a tensor of bool without a gradient.
+    """NumPy's comparison of that name, as a tensor of bools, which has no gradient.
 
     >>> F.compare("less", [1.0, 5.0], 3.0)
     tensor([ True, False], dtype=bool)
     """
-    arrays = fit_together(name, [v.data if isinstance(v, Tensor) else v for v in (x, y)])
+    arrays = [v._data if isinstance(v, Tensor) else v for v in (x, y)]
+    if common_backend(arrays) is None:
+        arrays, _ = fit_together(name, arrays, floating=False)
+    return Tensor(as_array(getattr(array_module(*arrays), name)(*arrays)))
+
+
+def mask(name: str, *masks: Operand) -> Tensor:
+    """NumPy's bitwise function of that name, for masks: `a & b`, `a | b`, `~a`.
+
+    >>> x = tp.tensor([1.0, 5.0, 9.0])
+    >>> (x > 2) & ~(x > 7)
+    tensor([False,  True, False], dtype=bool)
+    """
+    tensors = [as_tensor(m) for m in masks]
+    if any(t.dtype.kind == "f" for t in tensors):
+        got = f"{name} of {', '.join(str(t.dtype) for t in tensors)}"
+        raise TypeError(explain(got, "masks are bools or integers", "compare first, for instance (x > 0) & (y > 0)"))
+    arrays, _ = fit_together(name, [t._data for t in tensors], floating=False)
     return Tensor(as_array(getattr(array_module(*arrays), name)(*arrays)))

@@ -1,8 +1,10 @@
-"""Two-dimensional convolution and its gradients.
+"""Two-dimensional convolution and its gradients, as one product of matrices (im2col).
 
-Images are (N, C, H, W) to everyone outside and channels-last in memory, so that the rows of the matrices are
-contiguous. The product of x and w, its gradient in x and its gradient in w are each linear in both of their
-inputs, so each is the derivative of the other two, and gradients of any order need no further rule.
+Each place of the window becomes a row of pixels, each filter a column; with groups, there is one such product for each
+group. Images are (N, C, H, W) outside and channels-last in memory, so that the rows of the matrices are contiguous.
+
+The product of x and w, its gradient with respect to x and its gradient with respect to w are each linear in both of
+their inputs, so each is the derivative of the other two, and gradients of any order need no further rule.
 """
 
 from collections.abc import Iterator
@@ -10,22 +12,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from ..engine.arrays import Array, array_module, float32
+from ..engine.arrays import Array
 from ..engine.errors import ShapeError
-from ..engine.graph import Op, is_recording
+from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
-from . import columns, pointwise, tiles
-from .windows import Shape, Window, empty_image
+from .windows import Pair, Shape, Window, channels_first, channels_last, empty_image
 
 _exact = ContextVar("exact", default=False)
 
 
 @contextmanager
 def exact_convolution() -> Iterator[None]:
-    """Convolve by plain matrix products, in this thread; so will the gradients of what is computed here.
+    """Convolve by plain matrix products inside the block; so will the gradients of what is computed here.
 
-    Float32 images with many channels are otherwise convolved in tiles, which is faster, with a rounding error
-    of about 5e-6 instead of 3e-7.
+    Float32 images with many channels are otherwise convolved by Winograd's algorithm, which is faster and has a
+    rounding error of about 5e-6 instead of 3e-7.
 
     >>> with F.exact_convolution():
     ...     y = F.conv2d(tp.tensor([[[[2.0]]]]), [[[[3.0]]]])
@@ -37,85 +38,101 @@ def exact_convolution() -> Iterator[None]:
         _exact.reset(before)
 
 
-def kernels(window: Window, image: Shape, kernel: Shape, dtype: Any, exact: bool) -> Any:
-    """What is fastest for this geometry. Each has convolve, image_gradient and kernel_gradient."""
-    if window.kernel == (1, 1):
-        return pointwise
-    if exact or dtype != float32 or window.stride != (1, 1) or window.kernel not in ((3, 3), (5, 5)):
-        return columns
-    # Measured: the transforms pay with enough channels, and with outputs that fill the tiles, and not only one or two.
-    channels, (rows, across) = min(kernel[:2]), window.output(image)
-    filled = rows * across / (-(-rows // 4) * -(-across // 4) * 16)
-    pays = channels >= (32 if window.kernel == (3, 3) else 16) and filled > 0.7 and image[0] * rows * across >= 96
-    return tiles.Tiles(keep=is_recording()) if pays else columns
+def columns(x: Array, window: Window, groups: int) -> Array:
+    """(N, C, H, W) -> (groups, N * places, kh * kw * C / groups), one copy"""
+    views = window.views(window.padded(channels_last(x)))
+    n, rows, across, kh, kw, c = views.shape
+    grouped = views.reshape(n, rows, across, kh, kw, groups, c // groups)
+    return grouped.transpose(5, 0, 1, 2, 3, 4, 6).reshape(groups, n * rows * across, kh * kw * c // groups)
+
+
+def filter_matrices(w: Array, groups: int) -> Array:
+    """(O, C / groups, kh, kw) -> (groups, kh * kw * C / groups, O / groups)"""
+    o, c, kh, kw = w.shape
+    return w.reshape(groups, o // groups, c, kh, kw).transpose(0, 3, 4, 2, 1).reshape(groups, kh * kw * c, o // groups)
+
+
+def output_rows(g: Array, groups: int) -> Array:
+    """(N, O, rows, columns) -> (groups, N * rows * columns, O / groups)"""
+    n, o, rows, across = g.shape
+    return channels_last(g).reshape(n * rows * across, groups, o // groups).transpose(1, 0, 2)
 
 
 class Convolution(Op):
-    """What the three products share: a window, the shapes of an image and of the kernels, and who computes them."""
+    """What the three products share: a window, groups, and the shapes of the images and of the filters.
 
-    def __init__(self, window: Window, image: Shape, kernel: Shape, by: Any):
-        self.geometry = window, image, kernel, by
-        self.window, self.image, self.kernel, self.by = self.geometry
+    `exact` tells faster algorithms not to round more than the plain product does.
+    """
 
-    def room_for_output(self, x: Array, w: Array) -> Array:
-        return empty_image((x.shape[0], self.kernel[0], *self.window.output(self.image)), x, w)
-
-    def gradients_of(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
-        """The gradients in x and in w of <g, convolution of x and w>."""
-        by = self.by.for_one_pass() if isinstance(self.by, tiles.Tiles) else self.by
-        parts = self.window, self.image, self.kernel, by
-        return lambda: ImageGradient(*parts)(g, w), lambda: KernelGradient(*parts)(x, g)
+    def __init__(self, window: Window, groups: int, image: Shape, filters: Shape, exact: bool):
+        self.geometry = window, groups, image, filters, exact
+        self.window, self.groups, self.image, self.filters, self.exact = self.geometry
 
 
 class Convolve(Convolution):
-    """x (N, C, H, W) and w (O, C, kh, kw) to (N, O, rows, columns)."""
+    """x (N, C, H, W) and w (O, C / groups, kh, kw) to (N, O, rows, columns)."""
 
     def forward(self, x: Array, w: Array) -> Array:
-        out = self.room_for_output(x, w)
-        self.by.convolve(x, w, self.window, out)
-        return out
+        rows, across = self.window.output(x.shape)
+        out = columns(x, self.window, self.groups) @ filter_matrices(w, self.groups)  # (groups, N * places, O / groups)
+        return channels_first(out.transpose(1, 0, 2).reshape(len(x), rows, across, w.shape[0]))
 
     def backward(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
-        return self.gradients_of(g, x, w)
+        return lambda: InputGradient(*self.geometry)(g, w), lambda: FilterGradient(*self.geometry)(x, g)
 
 
-class ImageGradient(Convolution):
-    """The transpose of Convolve in x: g (N, O, rows, columns) and w to (N, C, H, W)."""
+class InputGradient(Convolution):
+    """The transpose of Convolve with respect to x: g (N, O, rows, columns) and w to (N, C, H, W)."""
 
     def forward(self, g: Array, w: Array) -> Array:
-        out = empty_image(self.image, g, w)
-        self.by.image_gradient(g, w, self.window, out)
+        (n, _, rows, across), (c, h, width), (kh, kw) = g.shape, self.image[1:], self.window.kernel
+        parts = output_rows(g, self.groups) @ filter_matrices(w, self.groups).transpose(0, 2, 1)
+        parts = parts.reshape(self.groups, n, rows, across, kh, kw, c // self.groups)
+        parts = parts.transpose(1, 2, 3, 4, 5, 0, 6).reshape(n, rows, across, kh, kw, c)
+        out = empty_image((n, c, h, width), g, w)
+        out[...] = 0
+        pixels = channels_last(out)
+        for i, (rows_met, pixel_rows) in enumerate(self.window.along(0, h)):
+            for j, (columns_met, pixel_columns) in enumerate(self.window.along(1, width)):
+                pixels[:, pixel_rows, pixel_columns] += parts[:, rows_met, columns_met, i, j]
         return out
 
     def backward(self, h: Tensor, g: Tensor, w: Tensor) -> Any:
-        return lambda: Convolve(*self.geometry)(h, w), lambda: KernelGradient(*self.geometry)(h, g)
+        return lambda: Convolve(*self.geometry)(h, w), lambda: FilterGradient(*self.geometry)(h, g)
 
 
-class KernelGradient(Convolution):
-    """The transpose of Convolve in w: x (N, C, H, W) and g to (O, C, kh, kw)."""
+class FilterGradient(Convolution):
+    """The transpose of Convolve with respect to w: x (N, C, H, W) and g to (O, C / groups, kh, kw)."""
 
     def forward(self, x: Array, g: Array) -> Array:
-        return self.by.kernel_gradient(x, g, self.window, self.kernel)
+        o, c, kh, kw = self.filters
+        product = columns(x, self.window, self.groups).transpose(0, 2, 1) @ output_rows(g, self.groups)
+        return product.reshape(self.groups, kh, kw, c, o // self.groups).transpose(0, 4, 3, 1, 2).reshape(o, c, kh, kw)
 
     def backward(self, v: Tensor, x: Tensor, g: Tensor) -> Any:
-        return lambda: ImageGradient(*self.geometry)(g, v), lambda: Convolve(*self.geometry)(x, v)
+        return lambda: InputGradient(*self.geometry)(g, v), lambda: Convolve(*self.geometry)(x, v)
 
 
 def conv2d(
     x: Operand,
     weight: Operand,
     bias: Operand | None = None,
-    stride: int | tuple[int, int] = 1,
-    padding: int | tuple[int, int] = 0,
+    stride: int | Pair = 1,
+    padding: int | Pair = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
 ) -> Tensor:
-    """Slide the kernels of `weight` (O, C, kh, kw) over the images x (N, C, H, W) (cross-correlation, as usual).
+    """Slide the filters of `weight` (O, C / groups, kh, kw) over images x (N, C, H, W): cross-correlation, as usual.
 
     >>> image = tp.tensor([[[[1.0, 2.0, 3.0]]]])
     >>> F.conv2d(image, [[[[1.0, -1.0]]]]).data
     array([[[[-1., -1.]]]], dtype=float32)
     """
     x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
-    out = Convolve(*geometry(x, weight, stride, padding))(x, weight)
+    _check_shapes(x.shape, weight.shape, groups)
+    window = Window.of(weight.shape[2:], stride, padding, dilation)
+    window.output(x.shape)
+    out = Convolve(window, groups, x.shape, weight.shape, _exact.get())(x, weight)
     if bias is None:
         return out
     bias = as_tensor(bias, like=out)
@@ -125,15 +142,18 @@ def conv2d(
     return out + bias.reshape(-1, 1, 1)
 
 
-def geometry(x: Tensor, weight: Tensor, stride: Any, padding: Any) -> tuple[Window, Shape, Shape, Any]:
-    """What an op of convolution is made of, checked."""
-    if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1]:
-        raise ShapeError(
-            f"conv2d of x {x.shape} and weight {weight.shape}",
-            "x is (N, C, H, W), weight is (O, C, kh, kw), with the same number of channels C",
-            "check in_channels of this layer against the one before",
-        )
-    window = Window.of(weight.shape[2:], stride, padding)
-    window.output(x.shape)
-    dtype = array_module(x.data).result_type(x.data, weight.data)
-    return window, x.shape, weight.shape, kernels(window, x.shape, weight.shape, dtype, _exact.get())
+def _check_shapes(x: Shape, weight: Shape, groups: int) -> None:
+    got = f"conv2d of x {x} and weight {weight}" + (f" with groups={groups}" if groups != 1 else "")
+    rule = "x is (N, C, H, W), weight is (O, C / groups, kh, kw)"
+    if len(weight) == 4 and groups >= 1 and len(x) == 4 and x[1] == groups * weight[1] and weight[0] % groups == 0:
+        return
+    channels = groups * weight[1] if len(weight) == 4 else 0
+    if len(x) == 3 and x[0] == channels:
+        raise ShapeError(got, rule, "x[None], with a batch axis")
+    if len(x) == 4 and x[3] == channels:
+        raise ShapeError(got, rule, "x.transpose(0, 3, 1, 2): these images have their channels last")
+    if len(x) == 4 and len(weight) == 4 and x[1] == channels:
+        raise ShapeError(got, rule, f"a number of filters that {groups} divides")
+    if len(x) == 4 and len(weight) == 4:
+        raise ShapeError(got, rule, f"in_channels={x[1]} for this layer, or images with {channels} channels")
+    raise ShapeError(got, rule, "four axes each")

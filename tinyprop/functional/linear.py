@@ -21,7 +21,7 @@ class Matmul(Op):
 
 
 class Linear(Op):
-    """x (N, in) to (N, out) by weights (out, in). No gradient is laid out otherwise than what it belongs to."""
+    """x (N, in) to (N, out) by weights (out, in). Each gradient has the memory layout of its input."""
 
     def forward(self, x: Array, w: Array) -> Array:
         return x @ w.T
@@ -38,10 +38,11 @@ def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
     """
     x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
     if weight.ndim != 2 or not x.ndim or x.shape[-1] != weight.shape[1]:
+        unflattened = weight.ndim == 2 and x.ndim > 2 and prod(x.shape[1:]) == weight.shape[1]
         raise ShapeError(
             f"linear of x {x.shape} and weight {weight.shape}",
             "x is (..., in), weight is (out, in)",
-            "check in_features of this layer against the one before",
+            "Flatten() before this layer, or x.flatten(1)" if unflattened else "in_features equal to the last axis of x",
         )
     rows = x.shape[:-1]
     out = Linear()(x.reshape(prod(rows), x.shape[-1]), weight).reshape(*rows, weight.shape[0])

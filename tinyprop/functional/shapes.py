@@ -1,26 +1,26 @@
 """Functions that move elements without changing them."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from ..engine.arrays import (
     Array,
     array_module,
     backend_of,
-    from_host,
     host_array,
     is_array,
     is_host_array,
     scatter_add,
     to_backend,
 )
-from ..engine.errors import ShapeError
+from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
 
 
 class Reshape(Op):
-    hint = "a shape with the same number of elements; one -1 is worked out"
+    hint = "a shape with the same number of elements; one -1 is inferred"
 
     def __init__(self, shape: tuple[int, ...]):
         self.new_shape = shape
@@ -117,7 +117,7 @@ class Index(Op):
 
 
 class Put(Op):
-    """Zeros of a shape with x added at an index: the transpose of Index, and the other way round."""
+    """Zeros of a shape with x added at an index: the transpose of Index, which is the transpose of this."""
 
     def __init__(self, where: Any, shape: tuple[int, ...]):
         self.where, self.new_shape = where, shape
@@ -126,13 +126,13 @@ class Put(Op):
         out = array_module(x).zeros(self.new_shape, x.dtype)
         parts = self.where if isinstance(self.where, tuple) else (self.where,)
         if any(is_array(part) and part.dtype.kind != "b" for part in parts):
-            scatter_add(out, self.where, x)  # an index may be named twice
+            scatter_add(out, self.where, x)  # an index may occur twice
         else:
             out[self.where] = x
         return out
 
     def backward(self, g: Tensor) -> Any:
-        return index(g, self.where)
+        return Index(self.where)(g)
 
 
 class To(Op):
@@ -148,7 +148,7 @@ class To(Op):
 
 
 def reshape(x: Operand, shape: int | Sequence[int]) -> Tensor:
-    """The same elements in the same order in another shape; one -1 is worked out.
+    """The same elements in the same order in another shape; one -1 is inferred.
 
     >>> F.reshape([1, 2, 3, 4], (2, -1))
     tensor([[1., 2.],
@@ -158,13 +158,68 @@ def reshape(x: Operand, shape: int | Sequence[int]) -> Tensor:
 
 
 def transpose(x: Operand, axes: Sequence[int] | None = None) -> Tensor:
-    """The axes in another order, reversed if none is given.
+    """The axes in another order; reversed if none is given.
 
     >>> F.transpose([[1.0, 2.0]])
     tensor([[1.],
             [2.]])
     """
     return Transpose(None if axes is None else tuple(axes))(x)
+
+
+def flatten(x: Operand, start_axis: int = 0) -> Tensor:
+    """All axes from `start_axis` on joined into one.
+
+    >>> F.flatten([[[1.0, 2.0], [3.0, 4.0]]], 1).shape
+    (1, 4)
+    """
+    x = as_tensor(x)
+    start = _counted(start_axis, x.ndim, f"flatten of {x.shape} from axis {start_axis}") if x.ndim else 0
+    return reshape(x, (*x.shape[:start], prod(x.shape[start:])))
+
+
+def squeeze(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """x without the axes of length 1, or without those named, which must have length 1.
+
+    >>> F.squeeze([[[1.0, 2.0]]]).shape
+    (2,)
+    """
+    x = as_tensor(x)
+    every = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = [_counted(a, x.ndim, f"squeeze of {x.shape} along axis={axis}") for a in every]
+    if axis is not None and any(x.shape[a] != 1 for a in axes):
+        raise ShapeError(f"squeeze of {x.shape} along axis={axis}", "only axes of length 1 can go", "squeeze()")
+    return reshape(x, tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in axes))
+
+
+def flip(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """x with the order of its elements reversed along some axes, or along all.
+
+    >>> F.flip([1.0, 2.0, 3.0])
+    tensor([3., 2., 1.])
+    """
+    x = as_tensor(x)
+    every = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = [_counted(a, x.ndim, f"flip of {x.shape} along axis={axis}") for a in every]
+    return Index(tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim)))(x)
+
+
+def split(x: Operand, size: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+    """x cut along an axis into parts of that size (the last may be smaller), or into parts of the sizes given.
+
+    >>> [part.shape for part in F.split(tp.zeros(5, 2), 2)]
+    [(2, 2), (2, 2), (1, 2)]
+    """
+    x = as_tensor(x)
+    got = f"split of {x.shape} into {size} along axis={axis}"
+    axis = _counted(axis, x.ndim, got)
+    n = x.shape[axis]
+    sizes = [min(size, n - i) for i in range(0, n, max(size, 1))] if isinstance(size, int) else list(size)
+    if min(sizes, default=1) < 0 or (isinstance(size, int) and size < 1) or sum(sizes) != n:
+        raise ShapeError(got, f"sizes are positive, and a list of them adds up to {n}", f"split(x, {max(1, n // 2)})")
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    before = (slice(None),) * axis
+    return [Index((*before, slice(end - size, end)))(x) for end, size in zip(ends, sizes, strict=True)]
 
 
 def broadcast_to(x: Operand, shape: Sequence[int]) -> Tensor:
@@ -218,26 +273,33 @@ def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
 
 
 def index(x: Operand, where: Any) -> Tensor:
-    """x[where]; an index may be or hold slices, integers, None, Ellipsis, and arrays of integers or bools.
+    """x[where]: slices, integers, None, Ellipsis, and arrays, lists or tuples of integers or bools.
 
     >>> F.index([1.0, 2.0, 3.0], slice(1, None))
     tensor([2., 3.])
     """
     x = as_tensor(x)
     if isinstance(where, tuple):
-        return Index(tuple(_index_part(part, x.data) for part in where))(x)
-    return Index(_index_part(where, x.data))(x)
+        return Index(tuple(_index_part(part, x) for part in where))(x)
+    return Index(_index_part(where, x))(x)
 
 
-def _index_part(part: Any, x: Array) -> Any:
-    """Tensors, lists and host arrays in an index as arrays that live where x does."""
+def _index_part(part: Any, x: Tensor) -> Any:
+    """One part of an index; arrays are copied, so that a later edit cannot change the gradient."""
+    if isinstance(part, (list, tuple)):
+        part = host_array([p._data if isinstance(p, Tensor) else p for p in part], None if len(part) else "int64")
     if isinstance(part, Tensor):
-        part = part.data
-    return from_host(part, like=x) if isinstance(part, list) or is_host_array(part) else part
+        part = part._data
+    if not is_array(part):
+        return part
+    if part.dtype.kind not in "iub":
+        got = f"an index of type {part.dtype} for a tensor of shape {x.shape}"
+        raise IndexError(explain(got, "an index has integers or bools", "index.astype('int64'), or a mask such as x > 0"))
+    return to_backend(part, x.backend).copy()
 
 
 def take(x: Operand, indices: Any, axis: int = 0) -> Tensor:
-    """The slices of x along an axis that an array of integers names.
+    """The slices of x along an axis at the given indices.
 
     >>> F.take([10.0, 20.0, 30.0], [2, 0, 2])
     tensor([30., 10., 30.])
@@ -245,10 +307,11 @@ def take(x: Operand, indices: Any, axis: int = 0) -> Tensor:
     x = as_tensor(x)
     got = f"take from {x.shape} along axis={axis}"
     axis = _counted(axis, x.ndim, got)
-    indices = host_array(indices) if isinstance(indices, list) else indices
-    if is_host_array(indices) and indices.size and not -x.shape[axis] <= indices.min() <= indices.max() < x.shape[axis]:
-        rule = f"an index is less than the length {x.shape[axis]} of the axis"  # CuPy would wrap around in silence
-        raise ShapeError(f"{got} of {indices.min()} to {indices.max()}", rule, Index.hint)
+    indices = _index_part(indices, x)
+    given = indices if is_host_array(indices) else host_array(indices) if isinstance(indices, int) else None
+    if given is not None and given.size and not -x.shape[axis] <= given.min() <= given.max() < x.shape[axis]:
+        rule = f"an index is less than the length {x.shape[axis]} of the axis"  # CuPy would silently wrap around
+        raise ShapeError(f"{got} of {given.min()} to {given.max()}", rule, "an index within the shape of the tensor")
     return index(x, (slice(None),) * axis + (indices,))
 
 
@@ -266,3 +329,13 @@ def to(x: Tensor, backend: str) -> Tensor:
     'numpy'
     """
     return To(backend)(x)
+
+
+def reshape_method(self: Tensor, *shape: Any) -> Tensor:
+    """The same elements in another shape, t.reshape(2, -1) or t.reshape((2, -1)); one -1 is inferred."""
+    return reshape(self, shape[0] if len(shape) == 1 else shape)
+
+
+def transpose_method(self: Tensor, *axes: Any) -> Tensor:
+    """The axes in another order, t.transpose(1, 0) or t.transpose((1, 0)); reversed if none is given."""
+    return transpose(self, axes[0] if len(axes) == 1 else axes or None)

@@ -1,15 +1,22 @@
-"""erf and its relatives on arrays, which NumPy lacks."""
+"""erf and its relatives on arrays, which NumPy lacks and CuPy has."""
 
 import math
+from importlib import import_module
+from typing import Any
 
-from ..engine.arrays import Array, array_module, backend_of, device_special
+from ..engine.arrays import Array, array_module, backend_of
+
+
+def device_special() -> Any:
+    """The special functions that come with CuPy."""
+    return import_module("cupyx.scipy.special")
 
 
 def erfcx(x: Array) -> Array:
     """exp(x^2) erfc(x) for x >= 0, to rounding.
 
     The midpoint rule for erfc(x) = (2/pi) exp(-x^2) integral_0^inf x exp(-t^2) / (t^2 + x^2) dt converges like
-    exp(-pi^2 / h^2); what its poles at t = +-ix leave out is known in closed form (Hunter and Regan, 1972).
+    exp(-pi^2 / h^2); the contribution of its poles at t = +-ix is known in closed form (Hunter and Regan, 1972).
     """
     if backend_of(x) == "cupy":
         return device_special().erfcx(x)
@@ -18,7 +25,7 @@ def erfcx(x: Array) -> Array:
     beyond = far / xp.maximum(x, far)  # further out it falls like 1/x, to rounding, and x^2 might overflow
     x = xp.minimum(x, far)
     step, total = midpoint_rule(x * x)
-    # The poles matter below pi / step; further out they leave out less than rounding.
+    # The poles matter below pi / step; further out they contribute less than rounding.
     near = xp.minimum(x, math.pi / step)
     poles = xp.where(x < math.pi / step, 2.0 * xp.exp(near * near) / (1.0 + xp.exp(near * (2.0 * math.pi / step))), 0.0)
     return ((2.0 * step / math.pi) * x * total + poles) * beyond

@@ -1,83 +1,110 @@
-"""The geometry that convolution and pooling share: windows that slide over the last two axes of an image."""
+"""The geometry of convolution and pooling: windows that slide over the last two axes of an image."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from operator import index as as_int
 from typing import Any
 
-from ..engine.arrays import Array, array_module, is_host_array, strided_view
+from ..engine.arrays import Array, array_module, strided_view
 from ..engine.errors import ShapeError
 
 Shape = tuple[int, ...]
-Finish = Callable[[Array], Any]  # what is done, in place, to each block of outputs while it is in the cache
+Pair = tuple[int, int]
 
 
-def pair(value: Any, name: str, least: int) -> tuple[int, int]:
+def pair(value: Any, name: str, least: int) -> Pair:
     """A number, or a pair (rows, columns) of them, as a checked pair."""
     both = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    if len(both) != 2 or not all(isinstance(v, int) and v >= least for v in both):
+    try:
+        first, second = (as_int(v) for v in both)
+        valid = first >= least and second >= least
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
         raise ShapeError(f"{name}={value!r}", f"it is an integer >= {least}, or a pair of them", f"{name}={least}")
-    return both
+    return first, second
 
 
 @dataclass(frozen=True)
 class Window:
-    """Kernel size, stride and padding, each as (rows, columns)."""
+    """Kernel size, stride, padding and dilation, each as (rows, columns).
 
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
+    With `ceil`, the last window may hang over the edge of the padded image, as long as it starts inside it.
+    """
+
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair = (1, 1)
+    ceil: bool = False
 
     @classmethod
-    def of(cls, kernel: Any, stride: Any, padding: Any) -> "Window":
+    def of(cls, kernel: Any, stride: Any, padding: Any, dilation: Any = 1, ceil: bool = False) -> "Window":
         kernel = pair(kernel, "kernel_size", 1)
-        return cls(kernel, kernel if stride is None else pair(stride, "stride", 1), pair(padding, "padding", 0))
+        stride = kernel if stride is None else pair(stride, "stride", 1)
+        return cls(kernel, stride, pair(padding, "padding", 0), pair(dilation, "dilation", 1), bool(ceil))
+
+    def extent(self, axis: int) -> int:
+        """How many pixels the window spans along an axis; 0 stands for rows, 1 for columns."""
+        return self.dilation[axis] * (self.kernel[axis] - 1) + 1
 
     def places(self, axis: int, size: int) -> int:
-        """How many places the window has along an axis of that size; 0 stands for rows, 1 for columns."""
-        return (size + 2 * self.padding[axis] - self.kernel[axis]) // self.stride[axis] + 1
+        """How many places the window has along an axis of that size."""
+        stride, padding = self.stride[axis], self.padding[axis]
+        room = size + 2 * padding - self.extent(axis)
+        if not self.ceil:
+            return room // stride + 1
+        places = -(-room // stride) + 1
+        return places - 1 if (places - 1) * stride >= size + padding else places
 
-    def output(self, image: Shape) -> tuple[int, int]:
-        """How many places the window has on an image (..., H, W)."""
-        sizes = image[-2:] if len(image) == 4 else (0, 0)
-        places = [self.places(axis, size) for axis, size in enumerate(sizes)]
-        if len(image) != 4 or min(places) < 1:
+    def output(self, image: Shape) -> Pair:
+        """How many places the window has on an image (N, C, H, W), down and across."""
+        if len(image) != 4:
+            hint = "x[None], with a batch axis" if len(image) == 3 else "x.reshape(N, C, H, W)"
+            raise ShapeError(f"an image of shape {image}", "images are (N, C, H, W)", hint)
+        rows, columns = (self.places(axis, size) for axis, size in enumerate(image[2:]))
+        if min(rows, columns) < 1:
             raise ShapeError(
                 f"an image of shape {image} under a window of kernel {self.kernel}, stride {self.stride}, "
-                f"padding {self.padding}",
-                "images are (N, C, H, W), and (size + 2 padding - kernel) // stride + 1 must be at least 1",
+                f"padding {self.padding}, dilation {self.dilation}",
+                "the window must fit on the padded image",
                 "a smaller kernel or more padding",
             )
-        return places[0], places[1]
+        return rows, columns
 
     def along(self, axis: int, size: int) -> list[tuple[slice, slice]]:
-        """For each element of the kernel along an axis of that size, the places of the window where it lies on the
-        image, not on the padding, and the pixels that it meets there."""
-        kernel, stride, padding = self.kernel[axis], self.stride[axis], self.padding[axis]
-        places = self.places(axis, size)
+        """For each element of the kernel along an axis of that size, the places of the window where this element lies
+        on the image, not on the padding, and the pixels that it meets there."""
+        places, stride = self.places(axis, size), self.stride[axis]
         slices = []
-        for shift in range(-padding, kernel - padding):  # place t meets pixel t * stride + shift
+        for i in range(self.kernel[axis]):
+            shift = i * self.dilation[axis] - self.padding[axis]  # place t meets pixel t * stride + shift
             first = max(0, -(shift // stride))
             count = max(0, min(places, (size - 1 - shift) // stride + 1) - first)
             pixel = first * stride + shift if count else 0
             slices.append((slice(first, first + count), slice(pixel, pixel + stride * count, stride)))
         return slices
 
-    def padded(self, x: Array) -> Array:
-        """x (N, H, W, C) with a border of zeros."""
+    def padded(self, x: Array, value: float = 0.0) -> Array:
+        """x (N, H, W, C) with a border, wide enough for every window."""
         (ph, pw), (n, h, w, c) = self.padding, x.shape
-        if not ph and not pw:
+        height, width = (
+            max(size + 2 * self.padding[i], (self.places(i, size) - 1) * self.stride[i] + self.extent(i))
+            for i, size in enumerate((h, w))
+        )
+        if (height, width) == (h, w):
             return x
-        out = array_module(x).zeros((n, h + 2 * ph, w + 2 * pw, c), x.dtype)
+        out = array_module(x).full((n, height, width, c), value, x.dtype)
         out[:, ph : ph + h, pw : pw + w] = x
         return out
 
     def views(self, x: Array) -> Array:
-        """A padded image (N, H, W, C) as overlapping windows (N, places, places, kernel, kernel, C), without a copy."""
+        """Padded images (N, H, W, C) as overlapping windows (N, places, places, kernel, kernel, C), without a copy."""
         n, h, w, c = x.shape
-        rows, columns = Window(self.kernel, self.stride, (0, 0)).output((n, c, h, w))
+        rows, columns = ((s - self.extent(i)) // self.stride[i] + 1 for i, s in enumerate((h, w)))
         to_n, to_h, to_w, to_c = x.strides
-        (sh, sw) = self.stride
-        return strided_view(x, (n, rows, columns, *self.kernel, c), (to_n, sh * to_h, sw * to_w, to_h, to_w, to_c))
+        (sh, sw), (dh, dw) = self.stride, self.dilation
+        strides = (to_n, sh * to_h, sw * to_w, dh * to_h, dw * to_w, to_c)
+        return strided_view(x, (n, rows, columns, *self.kernel, c), strides)
 
 
 def channels_last(x: Array) -> Array:
@@ -86,7 +113,7 @@ def channels_last(x: Array) -> Array:
 
 
 def channels_first(x: Array) -> Array:
-    """(N, H, W, C) -> (N, C, H, W), a view: the public face of an image whose memory stays channels-last."""
+    """(N, H, W, C) -> (N, C, H, W), a view: how images look outside, while their memory stays channels-last."""
     return x.transpose(0, 3, 1, 2)
 
 
@@ -95,14 +122,3 @@ def empty_image(shape: Shape, *like: Array) -> Array:
     n, c, h, w = shape
     xp = array_module(*like)
     return channels_first(xp.empty((n, h, w, c), xp.result_type(*like)))
-
-
-def blocks(x: Array, each: int, most: int) -> list[slice]:
-    """Cut a batch x (N, ...) into equal blocks of about `most` things if an image has `each` of them.
-
-    What is computed between the first and the last step then stays in the cache. A device has other ways to hide
-    its memory, and pays for every call: there the batch is one block.
-    """
-    n = x.shape[0]
-    count = max(1, min(n, round(n * each / most))) if is_host_array(x) else 1
-    return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]

@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from .. import functional as F
 from ..engine.arrays import (
     Array,
     array_module,
     as_array,
-    broadcast_shape,
     float32,
     float64,
     from_host,
@@ -232,7 +233,7 @@ def _float64_tensors(given: dict[str, Any]) -> dict[str, Tensor]:
     like = next((x for x in arrays if not is_host_array(x)), host_array(0.0))
     tensors = {name: _float64_tensor(x, like) for name, x in given.items()}
     try:
-        shape = broadcast_shape(*(x.shape for x in tensors.values()))
+        shape = np.broadcast_shapes(*(x.shape for x in tensors.values()))
     except ValueError:
         got = ", ".join(f"{name} {x.shape}" for name, x in tensors.items())
         raise ShapeError(got, "the shapes must broadcast together", "equal sizes, or 1, on each axis") from None

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 
+import numpy as np
+
 from .. import functional as F
-from ..engine.arrays import Array, array_module, backend_of, float64, gauss_legendre, to_backend
+from ..engine.arrays import Array, HostArray, array_module, backend_of, float64, to_backend
 from ..engine.errors import explain
 from ..engine.graph import Op
 from ..engine.tensor import Tensor
@@ -22,6 +24,12 @@ NEGLIGIBLE = 44.0  # exp(-44) is below rounding, with room for a large factor
 LONGEST = 5.0  # the length of a panel along which the density is smooth, in standard deviations
 NARROW = 1e-6  # a standard deviation, relative to 1 + |mean|, below which every function is taken as a line
 FEATURE = 2.5  # the length of a panel next to the origin, where activations bend: tanh has its poles at +-i pi/2
+
+
+def gauss_legendre(points: int) -> tuple[HostArray, HostArray]:
+    """Nodes and weights on [0, 1] that integrate polynomials of degree 2 * points - 1 exactly."""
+    nodes, weights = np.polynomial.legendre.leggauss(points)
+    return (nodes + 1.0) / 2.0, weights / 2.0
 
 
 @cache

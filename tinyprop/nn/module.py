@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
-from ..engine.arrays import Array, check_editable, is_array, to_backend
+from ..engine.arrays import Array, is_array, to_backend
 from ..engine.errors import StateError
+from ..engine.guard import check_editable
 from ..engine.tensor import Tensor
 
 
@@ -126,7 +127,7 @@ class Module:
                     f"here it is {tensor.dtype} {tensor.shape}",
                     "build the network as it was when the state was saved",
                 )
-            check_editable(tensor.data, name)
+            check_editable(tensor, name)
         for name, tensor in own.items():
             tensor.data[...] = to_backend(state[name], tensor.backend).astype(tensor.dtype)
 

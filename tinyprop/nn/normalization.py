@@ -53,7 +53,7 @@ class NormProp(Module):
 
     def rectified_sum(self, x: Tensor, weight: Tensor, bias: Tensor, shift: Any) -> Tensor:
         """max(weighted sum + bias, 0) - shift."""
-        return F.shifted_relu(self.weighted_sum(x, weight), bias, shift, overwrite=True)
+        return F.relu(self.weighted_sum(x, weight) + bias) - shift
 
     def per_unit(self, t: Any) -> Any:
         """A tensor of one number for each unit, ready to broadcast against the output; numbers as they are."""
@@ -73,7 +73,7 @@ class NormProp(Module):
     def forward(self, x: Tensor) -> Tensor:
         c1, c2 = self.constants()
         through = self.activation in HOMOGENEOUS  # then 1/c1 goes into weights and bias, not over every element
-        weight = F.scaled_rows(self.weight, self.gamma, c1 if through else 1.0)
+        weight = F.weight_norm(self.weight, self.gamma / c1 if through else self.gamma)
         if not through:
             u = self.weighted_sum(x, weight) + self.per_unit(self.beta)
             return (self.activate(u) - self.per_unit(c2)) / self.per_unit(c1)
@@ -135,6 +135,3 @@ class NormPropConv2d(NormProp):
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.conv2d(x, weight, None, self.stride, self.padding)
-
-    def rectified_sum(self, x: Tensor, weight: Tensor, bias: Tensor, shift: Any) -> Tensor:
-        return F.rectified_conv2d(x, weight, bias, shift, self.stride, self.padding)

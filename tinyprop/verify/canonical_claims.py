@@ -6,8 +6,9 @@ import numpy as np
 
 from .. import functional as F
 from ..engine.arrays import Array, HostArray, to_numpy
-from ..engine.graph import grad, jacobian
+from ..engine.graph import grad
 from ..engine.tensor import tensor
+from ..functional.derivatives import jacobian
 from ..nn import Linear
 from .claim import Case, Evidence, claims_of, computed, evidence
 from .monte_carlo import Estimate, Sampler, Tally

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import moments
-from ..engine.arrays import HostArray, gauss_legendre
+from ..engine.arrays import HostArray
+from ..moments.quadrature import gauss_legendre
 
 _relu = moments.gaussian("relu")
 C1, C2 = _relu.std, _relu.mean

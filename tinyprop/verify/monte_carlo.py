@@ -17,8 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from ..engine.arrays import Array, HostArray, gauss_legendre, to_numpy
+from ..engine.arrays import Array, HostArray, to_numpy
 from ..engine.errors import explain
+from ..moments.quadrature import gauss_legendre
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], Array]  # so many samples: (count,), or (quantities, count)
 

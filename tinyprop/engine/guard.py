@@ -1,0 +1,77 @@
+"""Keeps values that a graph still needs from being edited in place.
+
+Each tensor has a list `uses`, shared by all tensors on the same memory, with one entry for each op that has saved this
+memory for its backward pass. Lists append and pop atomically, so threads need no lock for that. Memory that somebody
+outside the engine can reach (it was handed out by `data`, or came in from outside) is *exposed*: while it is used, its
+arrays are read-only, so that an edit fails where it is made instead of giving a wrong gradient later.
+
+CuPy arrays have no read-only flag. There only updates that go through tinyprop are refused.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .arrays import Array
+from .errors import EditError
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+Uses = list[None]
+
+_lock = RLock()  # reentrant: the garbage collector may free a graph while this thread holds it
+_frozen: dict[int, list[Array]] = {}  # id of a list `uses` -> the arrays that were made read-only for it
+_count: Counter[int] = Counter()  # id of an array -> for how many such lists it is read-only
+
+
+def freeze(array: Array, uses: Uses) -> Array:
+    """Make exposed memory read-only while it is used; returns the array to save, a copy if the memory is not ours."""
+    if not isinstance(array, np.ndarray):
+        return array
+    owner = array if array.base is None else array.base
+    if not isinstance(owner, np.ndarray) or not owner.flags.owndata:
+        return array.copy()  # memory of another library, which could not be made writeable again
+    with _lock:
+        if uses:
+            arrays = _frozen.setdefault(id(uses), [])
+            for a in (owner, array):
+                if (a.flags.writeable or id(a) in _count) and not any(a is known for known in arrays):
+                    arrays.append(a)
+                    _count[id(a)] += 1
+                    a.setflags(write=False)
+    return array
+
+
+def release(held: Sequence[Uses | None]) -> None:
+    """One op no longer needs these; what nobody uses any more becomes writeable again."""
+    for uses in held:
+        if uses is None:
+            continue
+        uses.pop()
+        if not uses and id(uses) in _frozen:
+            with _lock:
+                for a in _frozen.pop(id(uses), ()) if not uses else ():
+                    _count[id(a)] -= 1
+                    if not _count[id(a)]:
+                        del _count[id(a)]
+                        with suppress(ValueError):  # its owner was made read-only by the user
+                            a.setflags(write=True)
+
+
+def is_frozen(uses: Uses) -> bool:
+    return id(uses) in _frozen
+
+
+def check_editable(tensor: "Tensor", name: Any = None) -> None:
+    """Refuse an update in place of a tensor that a graph still needs."""
+    if tensor.uses:
+        raise EditError(
+            f"an update in place of {name or tensor.name or 'a parameter'} of shape {tensor.shape}",
+            "a graph that has not been freed still needs the old values for its backward pass",
+            "update after backward(); free unused graphs (del loss), or evaluate under tp.no_grad()",
+        )

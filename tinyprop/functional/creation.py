@@ -1,0 +1,73 @@
+"""Tensors made of nothing but a shape."""
+
+from typing import Any
+
+from ..engine.arrays import default_backend, float32, generator, load_module
+from ..engine.tensor import Tensor, check_elements, tensor
+
+
+def _created(name: str, args: tuple[Any, ...], requires_grad: bool, dtype: Any, backend: str | None) -> Tensor:
+    array = getattr(load_module(backend or default_backend()), name)(*args, dtype=dtype)
+    check_elements(array.dtype, requires_grad)
+    return Tensor(array, requires_grad)
+
+
+def _shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+
+
+def zeros(*shape: Any, requires_grad: bool = False, dtype: Any = float32, backend: str | None = None) -> Tensor:
+    """A tensor of zeros: zeros(2, 3) or zeros((2, 3)).
+
+    >>> tp.zeros(3)
+    tensor([0., 0., 0.])
+    """
+    return _created("zeros", (_shape(shape),), requires_grad, dtype, backend)
+
+
+def ones(*shape: Any, requires_grad: bool = False, dtype: Any = float32, backend: str | None = None) -> Tensor:
+    """A tensor of ones.
+
+    >>> tp.ones(3)
+    tensor([1., 1., 1.])
+    """
+    return _created("ones", (_shape(shape),), requires_grad, dtype, backend)
+
+
+def full(
+    shape: Any, value: float, requires_grad: bool = False, dtype: Any = float32, backend: str | None = None
+) -> Tensor:
+    """A tensor filled with one value.
+
+    >>> tp.full((2,), 7.0)
+    tensor([7., 7.])
+    """
+    return _created("full", (_shape((shape,)), value), requires_grad, dtype, backend)
+
+
+def arange(*bounds: float, requires_grad: bool = False, dtype: Any = None, backend: str | None = None) -> Tensor:
+    """arange(stop), arange(start, stop) or arange(start, stop, step): integers for integers, otherwise float32.
+
+    >>> tp.arange(3.0)
+    tensor([0., 1., 2.])
+    """
+    whole = all(isinstance(bound, int) for bound in bounds)
+    return _created("arange", bounds, requires_grad, dtype or ("int64" if whole else float32), backend)
+
+
+def randn(*shape: Any, requires_grad: bool = False, dtype: Any = float32, backend: str | None = None) -> Tensor:
+    """Samples of N(0, 1); `tp.manual_seed` seeds them.
+
+    >>> tp.randn(2, 3).shape
+    (2, 3)
+    """
+    return tensor(generator().standard_normal(_shape(shape)), requires_grad, dtype, backend)
+
+
+def rand(*shape: Any, requires_grad: bool = False, dtype: Any = float32, backend: str | None = None) -> Tensor:
+    """Samples of the uniform distribution on [0, 1); `tp.manual_seed` seeds them.
+
+    >>> bool((tp.rand(2, 3) < 1).data.all())
+    True
+    """
+    return tensor(generator().random(_shape(shape)), requires_grad, dtype, backend)

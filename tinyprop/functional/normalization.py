@@ -1,0 +1,144 @@
+"""Normalisation: of weights by their length, of activations by the statistics of a batch."""
+
+from typing import Any
+
+from ..engine.arrays import Array, array_module, from_host, generator
+from ..engine.errors import ShapeError, explain
+from ..engine.graph import Op
+from ..engine.guard import check_editable
+from ..engine.tensor import Operand, Tensor, as_tensor
+from .arithmetic import rsqrt
+from .reductions import mean, norm
+from .reductions import sum as sum_over
+
+
+class WeightNorm(Op):
+    """Rows w[i] of any length to rows of length scale[i] * factor."""
+
+    def __init__(self, factor: float):
+        self.factor = factor
+
+    def forward(self, w: Array, scale: Array) -> Array:
+        rows = w.reshape(len(w), -1)
+        length = array_module(w).sqrt((rows * rows).sum(axis=1))
+        return w * per_row(scale * self.factor / length, w)
+
+    def backward(self, g: Tensor, w: Tensor, scale: Tensor) -> Any:
+        within = tuple(range(1, w.ndim))
+        length = norm(w, within, keepdims=True)
+        unit, size = w / length, per_row(scale * self.factor, w)
+        along = sum_over(g * unit, within, keepdims=True)
+        return lambda: (g - unit * along) * (size / length), lambda: (along * self.factor).reshape(scale.shape)
+
+
+def per_row(numbers: Any, w: Any) -> Any:
+    """(rows,) -> (rows, 1, ...), ready to multiply w"""
+    return numbers.reshape(-1, *[1] * (w.ndim - 1))
+
+
+def weight_norm(weight: Operand, scale: Operand, factor: float = 1.0) -> Tensor:
+    """The rows weight[i], whatever their length, at length scale[i] * factor (Salimans and Kingma, 2016).
+
+    >>> F.weight_norm(tp.tensor([[3.0, 4.0]]), tp.tensor([10.0]))
+    tensor([[6., 8.]])
+    """
+    weight, scale = as_tensor(weight, like=scale), as_tensor(scale, like=weight)
+    if weight.ndim < 2 or scale.shape != weight.shape[:1]:
+        raise ShapeError(
+            f"weight_norm of weight {weight.shape} and scale {scale.shape}",
+            "weight is (rows, ...), scale is (rows,)",
+            f"scale of shape {weight.shape[:1]}",
+        )
+    return WeightNorm(factor)(weight, scale)
+
+
+class BatchNorm(Op):
+    """(x - mean) / sqrt(var + eps) * weight + bias over all axes but 1, by the statistics of the batch.
+
+    Forward also moves the running estimates of mean and variance, arrays, by `momentum` towards those of the batch.
+    """
+
+    def __init__(self, eps: float, momentum: float, running_mean: Array, running_var: Array):
+        self.eps, self.momentum, self.running = eps, momentum, (running_mean, running_var)
+
+    def forward(self, x: Array, weight: Array, bias: Array) -> Array:
+        axes, count = (0, *range(2, x.ndim)), x.size // x.shape[1]
+        center = x.mean(axis=axes, keepdims=True)
+        var = ((x - center) ** 2).mean(axis=axes, keepdims=True)
+        self.move_running(center.reshape(-1), var.reshape(-1), count)
+        scale = per_channel(weight, x) / array_module(x).sqrt(var + self.eps)
+        return (x - center) * scale + per_channel(bias, x)
+
+    def move_running(self, center: Array, var: Array, count: int) -> None:
+        for running, now in zip(self.running, (center, var * (count / (count - 1))), strict=True):
+            running += self.momentum * (now - running)
+
+    def backward(self, g: Tensor, x: Tensor, weight: Tensor) -> Any:
+        axes = (0, *range(2, x.ndim))
+        off = x - mean(x, axes, keepdims=True)
+        inverse = rsqrt(mean(off * off, axes, keepdims=True) + self.eps)
+        normal = off * inverse
+        total, along = sum_over(g, axes, keepdims=True), sum_over(g * normal, axes, keepdims=True)
+        rest = g - (total + normal * along) * (x.shape[1] / x.size)
+        return rest * inverse * per_channel(weight, x), along.reshape(weight.shape), total.reshape(weight.shape)
+
+
+def per_channel(numbers: Any, x: Any) -> Any:
+    """(C,) -> (C, 1, ...), ready to multiply x (N, C, ...)"""
+    return numbers.reshape(-1, *[1] * (x.ndim - 2))
+
+
+def batch_norm(
+    x: Operand,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each feature (axis 1) over the batch and all places: Ioffe and Szegedy (2015).
+
+    When training, by the statistics of the batch, which also move the running estimates in place; otherwise by these.
+
+    >>> mean, var = tp.zeros(1), tp.ones(1)
+    >>> F.batch_norm([[1.0], [3.0]], mean, var, training=True, eps=0.0), mean
+    (tensor([[-1.],
+            [ 1.]]), tensor([0.2]))
+    """
+    x = as_tensor(x)
+    features = running_mean.size
+    if x.ndim < 2 or x.shape[1] != features:
+        rule, hint = "axis 1 holds the features", f"(N, {features}) or (N, {features}, H, W)"
+        raise ShapeError(f"batch_norm of {features} features of shape {x.shape}", rule, hint)
+    xp = array_module(x._data)
+    weight = Tensor(xp.ones(features, x.dtype)) if weight is None else weight
+    bias = Tensor(xp.zeros(features, x.dtype)) if bias is None else bias
+    if not training:
+        scale = weight * rsqrt(running_var + eps)
+        return x * per_channel(scale, x) + per_channel(bias - running_mean * scale, x)
+    if x.size // max(features, 1) < 2:
+        raise ShapeError(
+            f"batch_norm of a batch of shape {x.shape}",
+            "one value per feature has no spread: its normalised value would be 0/0",
+            "a larger batch, or NormProp, which needs none",
+        )
+    for running, name in ((running_mean, "running_mean"), (running_var, "running_var")):
+        check_editable(running, name)
+    return BatchNorm(eps, momentum, running_mean._data, running_var._data)(x, weight, bias)
+
+
+def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Tensor:
+    """Each element is 0 with probability p, and the others are scaled by 1 / (1 - p); x itself unless training.
+
+    >>> F.dropout([1.0, 2.0], training=False)
+    tensor([1., 2.])
+    """
+    if not 0 <= p < 1:
+        raise ValueError(explain(f"p={p}", "a probability of dropping is at least 0 and less than 1", "p=0.5"))
+    x = as_tensor(x)
+    if not training or p == 0:
+        return x
+    surviving = generator().random(x.shape, "float32") >= p
+    return x * from_host(surviving.astype(x.dtype) / x.dtype.type(1.0 - p), like=x._data)

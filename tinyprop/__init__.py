@@ -7,7 +7,7 @@
 tensor([2., 4.])
 """
 
-from . import data, functional, moments, nn, optim, train, verify
+from . import data, functional, kernels, moments, nn, optim, train, verify
 from .engine.arrays import manual_seed, use_backend
 from .engine.check import check_gradients
 from .engine.draw import draw

@@ -1,0 +1,335 @@
+"""Faster ways on the host: cache-sized blocks, and fewer passes over memory.
+
+A batch is cut into blocks small enough for all steps on a block to find it in the cache.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from ..engine.arrays import HostArray
+from ..engine.overrides import override
+from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient, columns, filter_matrices
+from ..functional.normalization import BatchNorm, WeightNorm, per_row
+from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
+from ..functional.windows import Pair, Window, channels_first, channels_last, empty_image
+
+COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
+OUTPUTS_AT_ONCE = 2**18  # elements of the output of a 1x1 convolution
+PIXELS_AT_ONCE = 2**18  # elements of an image that is pooled
+ROWS_AT_ONCE = 2**16  # elements of a batch that is normalised
+
+Part = tuple[slice, slice]  # rows and columns of an image
+
+
+def blocks(n: int, each: int, most: int) -> list[slice]:
+    """Cut n images, with `each` elements every one, into equal blocks of about `most` elements."""
+    count = max(1, min(n, round(n * each / most)))
+    return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
+
+
+# Convolution with filters of 1x1: the image itself is the matrix. Padding adds outputs that are zero, and strides leave
+# pixels out; neither costs a multiplication.
+
+
+def _is_pointwise(op: Convolution) -> bool:
+    return op.window.kernel == (1, 1) and op.groups == 1
+
+
+def _meeting(op: Convolution) -> tuple[Part, Part]:
+    """The places where the window is on the image, and the pixels that it meets there."""
+    ((rows, pixel_rows),) = op.window.along(0, op.image[2])
+    ((across, pixel_columns),) = op.window.along(1, op.image[3])
+    return (rows, across), (pixel_rows, pixel_columns)
+
+
+def _pixels(x: HostArray, part: Part) -> HostArray:
+    """(N, C, H, W) -> (N * pixels of the part, C): a view if the part is all and the memory channels-last"""
+    return channels_last(x)[:, part[0], part[1]].reshape(-1, x.shape[1])
+
+
+def _multiply(pixels: HostArray, matrix: HostArray, part: Part, out: HostArray) -> None:
+    """pixels (N * pixels of the part, C) @ matrix (C, O) -> the part of out (N, O, H, W), which is zero elsewhere"""
+    out = channels_last(out)
+    inside = out[:, part[0], part[1]]
+    if inside.shape == out.shape:
+        np.matmul(pixels, matrix, out=out.reshape(-1, out.shape[3]))
+    else:
+        out[...] = 0
+        inside[...] = (pixels @ matrix).reshape(inside.shape)
+
+
+@override(Convolve.forward, on="numpy")
+def pointwise(op: Convolve, x: HostArray, w: HostArray) -> Any:
+    if not _is_pointwise(op):
+        return NotImplemented
+    places, pixels = _meeting(op)
+    out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
+    for images in blocks(len(x), math.prod(out.shape[1:]), OUTPUTS_AT_ONCE):
+        _multiply(_pixels(x[images], pixels), w[:, :, 0, 0].T, places, out[images])
+    return out
+
+
+@override(InputGradient.forward, on="numpy")
+def pointwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> Any:
+    if not _is_pointwise(op):
+        return NotImplemented
+    places, pixels = _meeting(op)
+    out = empty_image((len(g), *op.image[1:]), g, w)
+    _multiply(_pixels(g, places), w[:, :, 0, 0], pixels, out)
+    return out
+
+
+@override(FilterGradient.forward, on="numpy")
+def pointwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) -> Any:
+    if not _is_pointwise(op):
+        return NotImplemented
+    places, pixels = _meeting(op)
+    return (_pixels(g, places).T @ _pixels(x, pixels)).reshape(op.filters)
+
+
+# The plain product of matrices, a few images at a time.
+
+
+def _image_blocks(op: Convolution) -> list[slice]:
+    (o, c, kh, kw), (rows, across) = op.filters, op.window.output(op.image)
+    return blocks(op.image[0], rows * across * (kh * kw * c + o), COLUMNS_AT_ONCE)
+
+
+def _blockwise(x: HostArray, w: HostArray, window: Window, parts: list[slice], out: HostArray) -> HostArray:
+    """The convolution of x with filters w, by blocks of images."""
+    (matrix,), outputs = filter_matrices(w, 1), channels_last(out)
+    for images in parts:
+        np.matmul(columns(x[images], window, 1)[0], matrix, out=outputs[images].reshape(-1, len(w)))
+    return out
+
+
+@override(Convolve.forward, on="numpy")
+def blockwise(op: Convolve, x: HostArray, w: HostArray) -> Any:
+    if op.groups != 1:
+        return NotImplemented
+    out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
+    return _blockwise(x, w, op.window, _image_blocks(op), out)
+
+
+@override(InputGradient.forward, on="numpy")
+def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> Any:
+    """If the output is as large as the input, the gradient is a convolution of g with the filters turned by 180 degrees:
+    gathering pixels into rows is cheaper than scattering them, unless g has many more channels."""
+    o, c, _, _ = op.filters
+    if op.groups != 1:
+        return NotImplemented
+    parts, out = _image_blocks(op), empty_image((len(g), *op.image[1:]), g, w)
+    if op.window.stride == (1, 1) and g.shape[2:] == op.image[2:] and o <= 4 * c:
+        return _blockwise(g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), op.window, parts, out)
+    for images in parts:
+        out[images] = InputGradient.forward(op, g[images], w)
+    return out
+
+
+@override(FilterGradient.forward, on="numpy")
+def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) -> Any:
+    return sum(FilterGradient.forward(op, x[images], g[images]) for images in _image_blocks(op))
+
+
+# Pooling along the rows first, then along the columns: 2k slices instead of k * k, and the longer inner loops first.
+
+
+class Line:
+    """The windows along one axis of images (N, H, W, C): 0 for the rows, 1 for the columns."""
+
+    def __init__(self, window: Window, axis: int, size: int):
+        before = (slice(None),) * (1 + axis)
+        self.axis, self.places, self.stride = 1 + axis, window.places(axis, size), window.stride[axis]
+        self.size, along = size, window.along(axis, size)
+        self.meetings = [((*before, places), (*before, pixels)) for places, pixels in along]
+        self.whole = [places == slice(0, self.places) for places, _ in along]  # on the image at every place
+
+    def shape(self, x: HostArray, length: int) -> tuple[int, ...]:
+        return (*x.shape[: self.axis], length, *x.shape[self.axis + 1 :])
+
+    def reduce(self, ufunc: np.ufunc, x: HostArray, nothing: float) -> HostArray:
+        """Combine the elements of each window."""
+        order = sorted(range(len(self.whole)), key=lambda i: not self.whole[i])
+        if sum(self.whole) > 1:  # start from two elements that all windows have
+            a, b = (x[self.meetings[i][1]] for i in order[:2])
+            out, order = ufunc(a, b), order[2:]
+        else:
+            out = np.full(self.shape(x, self.places), nothing, x.dtype)
+        for i in order:
+            places, pixels = self.meetings[i]
+            ufunc(out[places], x[pixels], out=out[places])
+        return out
+
+    def first(self, differs: Callable[[int, Any, Any], HostArray], shape: tuple[int, ...]) -> HostArray:
+        """For each window the number of its first element that does not differ: how many before it do."""
+        searching, number = np.ones(shape, bool), np.zeros(shape, np.uint8)
+        for i, (places, pixels) in enumerate(self.meetings[:-1]):
+            searching[places] &= differs(i, places, pixels)
+            number += searching
+        return number
+
+    def scatter(self, g: HostArray, mask: Callable[[int, Any], Any]) -> HostArray:
+        """Add g, times the mask of each element, to the elements of its windows."""
+        out = np.zeros(self.shape(g, self.size), g.dtype)
+        for i, (places, pixels) in enumerate(self.meetings):
+            if i < self.stride:
+                np.multiply(g[places], mask(i, places), out=out[pixels])  # the first to come here
+            else:
+                out[pixels] += g[places] * mask(i, places)
+        return out
+
+
+def _lines(window: Window, image: tuple[int, ...]) -> tuple[Line, Line]:
+    return Line(window, 0, image[2]), Line(window, 1, image[3])
+
+
+def _by_blocks(function: Callable[..., HostArray], size: Pair, *arrays: HostArray) -> HostArray:
+    """function(*arrays) on blocks of images (N, H, W, C), as (N, C, *size)."""
+    n, c = arrays[0].shape[:2]
+    out = np.empty((n, *size, c), arrays[0].dtype)
+    largest = max(math.prod(a.shape[1:]) for a in (*arrays, out))
+    for images in blocks(n, largest, PIXELS_AT_ONCE):
+        out[images] = function(images, *(np.ascontiguousarray(channels_last(a)[images]) for a in arrays))
+    return channels_first(out)
+
+
+@override(MaxPool.forward, on="numpy")
+def max_pool(op: MaxPool, x: HostArray) -> Any:
+    """Where a graph is recorded, the marks remember where each maximum stood: its row, then its column."""
+    if max(op.window.kernel) > 127 or op.window.dilation != (1, 1):
+        return NotImplemented
+    (rows, across), size, low = _lines(op.window, x.shape), op.window.output(x.shape), lowest(x)
+    marks: list[tuple[HostArray, HostArray]] = []
+
+    def block(images: slice, x: HostArray) -> HostArray:
+        top = rows.reduce(np.maximum, x, low)  # (N, places, W, C)
+        out = across.reduce(np.maximum, top, low)  # (N, places, places, C)
+        if op.recorded:
+            row = rows.first(lambda i, places, pixels: x[pixels] != top[places], top.shape)
+            # Of several columns with the maximum the one whose row is first wins, then the first one: the scan order.
+            keys = [row[px] | ((top[px] != out[pl]).view(np.uint8) << 7) for pl, px in across.meetings]
+            best = np.full(out.shape, 255, np.uint8)
+            for (places, _), key in zip(across.meetings, keys, strict=True):
+                np.minimum(best[places], key, out=best[places])
+            marks.append((row, across.first(lambda i, places, _: keys[i] != best[places], out.shape)))
+        return out
+
+    out = _by_blocks(block, size, x)
+    if op.recorded and not (x.dtype.kind == "f" and np.isnan(out.min(initial=0.0))):  # NaN equals nothing: no marks
+        op.cache["marks"] = marks
+    return out
+
+
+@override(MaxPool.backward, on="numpy")
+def max_pool_gradient(op: MaxPool, g: HostArray, x: HostArray, out: HostArray) -> Any:
+    if "marks" not in op.cache:
+        return NotImplemented
+    (rows, across), marks = _lines(op.window, x.shape), iter(op.cache["marks"])
+
+    def block(images: slice, g: HostArray) -> HostArray:
+        row, column = next(marks)
+        spread = across.scatter(g, lambda j, places: column[places] == j)
+        return rows.scatter(spread, lambda i, places: row[places] == i)
+
+    return _by_blocks(block, (x.shape[2], x.shape[3]), g)
+
+
+@override(AveragePool.forward, on="numpy")
+def average_pool(op: AveragePool, x: HostArray) -> Any:
+    rows, across = _lines(op.window, x.shape)
+
+    def block(_: slice, x: HostArray) -> HostArray:
+        out = across.reduce(np.add, rows.reduce(np.add, x, 0.0), 0.0)
+        out *= op.factor
+        return out
+
+    return _by_blocks(block, op.window.output(x.shape), x)
+
+
+@override(Spread.forward, on="numpy")
+def spread(op: Spread, g: HostArray) -> Any:
+    rows, across = _lines(op.window, op.image)
+
+    def block(_: slice, g: HostArray) -> HostArray:
+        return rows.scatter(across.scatter(g, lambda *_: op.factor), lambda *_: 1.0)
+
+    return _by_blocks(block, (op.image[2], op.image[3]), g)
+
+
+# Rows of weights: their lengths and products as one contraction, without an array of squares.
+
+
+def _row_products(x: HostArray, y: HostArray) -> HostArray:
+    return np.einsum("ij,ij->i", x.reshape(len(x), -1), y.reshape(len(y), -1))
+
+
+@override(WeightNorm.forward, on="numpy")
+def weight_norm(op: WeightNorm, w: HostArray, scale: HostArray) -> Any:
+    return w * per_row(scale * op.factor / np.sqrt(_row_products(w, w)), w)
+
+
+@override(WeightNorm.backward, on="numpy")
+def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: HostArray) -> Any:
+    length = np.sqrt(_row_products(w, w))
+    along, size = _row_products(g, w) / length, scale * op.factor / length
+    g_w = g * per_row(size, w)
+    g_w -= w * per_row(along * size / length, w)
+    return g_w, along * op.factor
+
+
+# Batch normalisation by blocks of rows (pixels, C).
+
+
+def _rows(x: HostArray) -> HostArray:
+    """(N, C, ...) -> (rows, C): a view if the memory is laid out channels-last already"""
+    return x.transpose(0, *range(2, x.ndim), 1).reshape(-1, x.shape[1])
+
+
+def _image(rows: HostArray, shape: tuple[int, ...]) -> HostArray:
+    """The inverse of _rows: (rows, C) -> (N, C, ...), a view"""
+    return rows.reshape(shape[0], *shape[2:], shape[1]).transpose(0, len(shape) - 1, *range(1, len(shape) - 1))
+
+
+def row_sum(x: HostArray) -> HostArray:
+    """The sum of all rows, as a product with ones, which rounds less than adding row by row."""
+    return np.ones(len(x), x.dtype) @ x
+
+
+def _block_sum(parts: Iterable[HostArray]) -> HostArray:
+    return row_sum(np.stack([row_sum(part) for part in parts]))
+
+
+@override(BatchNorm.forward, on="numpy")
+def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) -> Any:
+    rows = _rows(x)
+    parts, count = blocks(len(rows), rows.shape[1], ROWS_AT_ONCE), len(rows)
+    center = _block_sum(rows[part] for part in parts) / count
+    var = _block_sum((rows[part] - center) ** 2 for part in parts) / count
+    op.move_running(center, var, count)
+    inverse = 1.0 / np.sqrt(var + op.eps)
+    op.cache["statistics"] = center, inverse
+    scale, out = inverse * weight, np.empty_like(rows)
+    for part in parts:
+        np.subtract(rows[part], center, out=out[part])
+        out[part] *= scale
+        out[part] += bias
+    return _image(out, x.shape)
+
+
+@override(BatchNorm.backward, on="numpy")
+def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostArray) -> Any:
+    if "statistics" not in op.cache:
+        return NotImplemented
+    shape, g, x, (center, inverse) = x.shape, _rows(g), _rows(x), op.cache["statistics"]
+    parts, count = blocks(len(x), x.shape[1], ROWS_AT_ONCE), len(x)
+    total = _block_sum(g[part] for part in parts)
+    along = _block_sum(g[part] * (x[part] - center) for part in parts) * inverse
+    slope, offset, g_x = inverse * along / count, total / count, np.empty_like(g)
+    for part in parts:
+        np.subtract(g[part], offset, out=g_x[part])
+        g_x[part] -= (x[part] - center) * slope
+        g_x[part] *= inverse * weight
+    return _image(g_x, shape), along, total

@@ -23,8 +23,9 @@ from .engine.arrays import (
     is_host_array,
     no_float_warnings,
 )
+from .engine.backward import grad
 from .engine.errors import DivergenceError, explain
-from .engine.graph import grad, no_grad
+from .engine.graph import no_grad
 from .engine.tensor import Tensor
 from .nn.module import Module
 from .optim import Optimizer, normalize_weights

@@ -9,7 +9,8 @@ from threadpoolctl import threadpool_limits
 
 from .. import __version__, nn
 from ..engine.arrays import HostArray, new_generator
-from ..engine.graph import grad, no_grad
+from ..engine.backward import grad
+from ..engine.graph import no_grad
 from ..engine.tensor import Tensor
 from ..functional import columns, convolution
 from ..optim import SGD

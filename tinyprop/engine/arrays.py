@@ -19,6 +19,7 @@ HostArray: TypeAlias = np.ndarray[Any, Any]
 DType: TypeAlias = np.dtype[Any]
 Scalar: TypeAlias = bool | int | float
 float32, float64 = np.float32, np.float64
+_MASK = np.dtype(bool)
 
 _default: str | None = None  # decided on first use: $TINYPROP_BACKEND, or NumPy
 _random = threading.local()
@@ -158,15 +159,21 @@ def plain_number(value: Any) -> Any:
 
 
 def common_backend(operands: list[Any]) -> str | None:
-    """The backend of float arrays of one dtype, possibly with Python numbers among them: they need no fitting."""
+    """The backend of operands that need no fitting: float arrays of one dtype, with masks and Python numbers."""
     kind = dtype = None
     for x in operands:
         t = type(x)
         if t is float or t is int:
             continue
         if kind is None and (t is np.ndarray or is_device_array(x)):
-            kind, dtype = t, x.dtype
-        elif t is not kind or x.dtype != dtype:
+            kind = t
+        elif t is not kind:
+            return None
+        if x.dtype is dtype or x.dtype is _MASK:
+            continue
+        if dtype is None:
+            dtype = x.dtype
+        elif x.dtype != dtype:
             return None
     if dtype is None or dtype.kind != "f":
         return None

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from .arrays import Array, array_module, as_array, float64, from_host, host_array, new_generator, to_numpy
+from .backward import node_of, pull_back
 from .errors import GradientError
-from .graph import node_of, pull_back
 from .tensor import Tensor
 
 SMALL = 64  # up to this many elements in and out, every single derivative is checked

@@ -2,7 +2,8 @@
 
 from xml.sax.saxutils import escape
 
-from .graph import Node, Op, inputs_first, node_of, parents_of
+from .backward import inputs_first, node_of, parents_of
+from .graph import Node, Op
 from .tensor import Tensor
 
 STEP, LANE, WIDTH, HEIGHT = 130, 60, 100, 38  # pixels: from one depth to the next, between lanes, of a box
@@ -39,10 +40,11 @@ def draw(t: Tensor) -> Drawing:
     >>> graph.svg()[:4]
     '<svg'
     """
-    nodes = inputs_first(node_of(t))
+    ops, leaves = inputs_first(node_of(t))
+    nodes: list[Node] = [*leaves, *ops]
     number = {node: i for i, node in enumerate(nodes)}
     names = [type(node).__name__ if isinstance(node, Op) else node.name or "leaf" for node in nodes]
-    edges = [[number[p] for p in parents_of(node) if p is not None] for node in nodes]
+    edges = [[number[p] for p in parents_of(node) if p is not None] if isinstance(node, Op) else [] for node in nodes]
     lines = ["digraph {", '  rankdir=LR; node [fontname="Helvetica", fontsize=11];']
     for i, node in enumerate(nodes):
         label = names[i].replace("\\", "\\\\").replace('"', '\\"')

@@ -9,7 +9,6 @@ CuPy arrays have no read-only flag. There only updates that go through tinyprop 
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -47,20 +46,50 @@ def freeze(array: Array, uses: Uses) -> Array:
     return array
 
 
-def release(held: Sequence[Uses | None]) -> None:
-    """One op no longer needs these; what nobody uses any more becomes writeable again."""
-    for uses in held:
-        if uses is None:
-            continue
-        uses.pop()
-        if not uses and id(uses) in _frozen:
-            with _lock:
-                for a in _frozen.pop(id(uses), ()) if not uses else ():
-                    _count[id(a)] -= 1
-                    if not _count[id(a)]:
-                        del _count[id(a)]
-                        with suppress(ValueError):  # its owner was made read-only by the user
-                            a.setflags(write=True)
+def release(uses: Uses) -> None:
+    """One op no longer needs this memory; if nobody does, it becomes writeable again."""
+    uses.pop()
+    if not uses and id(uses) in _frozen:
+        with _lock:
+            for a in _frozen.pop(id(uses), ()) if not uses else ():
+                _count[id(a)] -= 1
+                if not _count[id(a)]:
+                    del _count[id(a)]
+                    with suppress(ValueError):  # its owner was made read-only by the user
+                        a.setflags(write=True)
+
+
+class Saved:
+    """Arrays (and numbers) that an op has saved; their memory is in use as long as this object lives."""
+
+    __slots__ = ("arrays", "uses")
+
+    def __init__(self) -> None:
+        self.arrays: list[Any] = []
+        self.uses: list[Uses | None] = []
+
+    def add(self, array: Any, owner: Any) -> None:
+        """Save an array: that of the tensor `owner`, or an array of the user's, or a private copy of either."""
+        uses: Uses | None = None
+        if hasattr(owner, "uses"):
+            if owner._data is array:
+                uses = owner.uses
+                uses.append(None)
+                if owner.exposed:
+                    array = freeze(array, uses)
+        elif owner is array and hasattr(array, "dtype"):
+            uses = [None]
+            array = freeze(array, uses)
+        self.arrays.append(array)
+        self.uses.append(uses)
+
+    def __del__(self) -> None:
+        for uses in self.uses:
+            if uses is not None:
+                release(uses)
+
+
+NOTHING = Saved()
 
 
 def is_frozen(uses: Uses) -> bool:

@@ -46,6 +46,7 @@ class Override:
 
 
 table: dict[str, dict[Callable[..., Any], list[Override]]] = {"numpy": {}, "cupy": {}}
+overridden: set[Callable[..., Any]] = set()  # all rules that have an override somewhere
 
 
 def override(rule: Callable[..., Any], on: str | Sequence[str] = ("numpy", "cupy")) -> Callable[[R], R]:
@@ -58,6 +59,7 @@ def override(rule: Callable[..., Any], on: str | Sequence[str] = ("numpy", "cupy
     def register(function: Any) -> Any:
         for backend in (on,) if isinstance(on, str) else on:
             table[backend].setdefault(rule, []).append(Override(rule, backend, function))
+        overridden.add(rule)
         return function
 
     return register

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from ..engine.arrays import array_module
+from ..engine.backward import grad, node_of, pull_back
 from ..engine.errors import GradientError, ShapeError
-from ..engine.graph import grad, node_of, pull_back, recording, recording_now
+from ..engine.graph import recording, recording_now
 from ..engine.tensor import Tensor
 from .reductions import sum as sum_over
 from .shapes import stack

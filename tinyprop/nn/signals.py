@@ -5,7 +5,8 @@ from typing import Any
 
 from .. import functional as F
 from ..engine.arrays import array_module
-from ..engine.graph import grad, recording
+from ..engine.backward import grad
+from ..engine.graph import recording
 from ..engine.tensor import Tensor
 from .module import Module
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import functional as F
 from ..engine.arrays import Array, HostArray, to_numpy
-from ..engine.graph import grad
+from ..engine.backward import grad
 from ..engine.tensor import tensor
 from ..functional.derivatives import jacobian
 from ..nn import Linear

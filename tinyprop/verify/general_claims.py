@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import moments
 from ..engine.arrays import Array, HostArray
-from ..engine.graph import grad
+from ..engine.backward import grad
 from ..engine.tensor import tensor
 from ..nn import MaxPool2d, NormPropLinear
 from ..nn.layers import ACTIVATIONS

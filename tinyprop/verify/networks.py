@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from ..engine.arrays import Array, HostArray, array_module, default_backend, to_backend, to_numpy
-from ..engine.graph import grad, no_grad
+from ..engine.backward import grad
+from ..engine.graph import no_grad
 from ..engine.tensor import Tensor, tensor
 from ..nn import NormPropLinear, Sequential
 

@@ -9,8 +9,9 @@ import numpy as np
 from .. import functional as F
 from ..data import BatchNormalizer, GlobalNormalizer
 from ..engine.arrays import Array, HostArray, manual_seed
+from ..engine.backward import grad
 from ..engine.errors import ShapeError
-from ..engine.graph import grad, no_grad
+from ..engine.graph import no_grad
 from ..engine.tensor import Tensor, tensor
 from ..nn import BatchNorm, Dropout, Module, NormPropLinear, Sequential
 from ..optim import SGD, normalize_weights

@@ -8,16 +8,15 @@ tensor([2., 4.])
 """
 
 from . import data, functional, kernels, moments, nn, optim, train, verify
+from .derivatives import check_gradients, hessian, jacobian, jvp
 from .engine.arrays import manual_seed, use_backend
 from .engine.backward import grad
-from .engine.check import check_gradients
 from .engine.draw import draw
 from .engine.errors import BackendError, DataError, DivergenceError, EditError, GradientError, ShapeError, StateError
 from .engine.graph import Op, no_grad
 from .engine.overrides import overrides, plain
 from .engine.tensor import Tensor, from_numpy, tensor
 from .functional.creation import arange, full, ones, rand, randn, zeros
-from .functional.derivatives import hessian, jacobian, jvp
 from .saving import load, save
 
 __version__ = "0.1.0"

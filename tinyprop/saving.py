@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from .engine.arrays import Array, HostArray, contiguous, to_numpy
+from .engine.arrays import Array, HostArray, to_numpy
 from .engine.errors import StateError
 
 
@@ -59,7 +60,7 @@ def load(path: str | Path) -> dict[str, HostArray]:
 
 
 def encode(state: Mapping[str, Array]) -> bytes:
-    return safetensors.numpy.save({name: contiguous(to_numpy(array)) for name, array in state.items()})
+    return safetensors.numpy.save({name: np.asarray(to_numpy(array), order="C") for name, array in state.items()})
 
 
 def decode(content: bytes, path: str | Path) -> dict[str, HostArray]:

@@ -51,29 +51,19 @@ def backend_of(array: Array) -> str:
 
 
 def load_module(backend: str) -> Any:
-    """The array module of a backend, or one sentence on what is missing and how to get it."""
+    """The array module of a backend, or one sentence that says why it is not available."""
     if backend == "numpy":
         return np
     if backend != "cupy":
         raise BackendError(f"There is no backend {backend!r}: choose 'numpy' or 'cupy'.")
     try:
         cupy = importlib.import_module("cupy")
-    except ImportError as error:
-        reason = (str(error).strip() or "no reason given").splitlines()[0]
-        raise BackendError(
-            f"The CuPy backend needs CuPy, which cannot be imported here ({reason}): "
-            "pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for a CUDA 12 driver."
-        ) from error
-    try:
-        devices, reason = cupy.cuda.runtime.getDeviceCount(), "the driver reports 0 devices"
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        devices, reason = 0, str(error)
-    if not devices:
-        raise BackendError(
-            f"The CuPy backend needs a CUDA device, and CuPy finds none ({reason}): "
-            "install the NVIDIA driver for this machine's GPU, or use TINYPROP_BACKEND=numpy."
-        )
-    return cupy
+        if cupy.cuda.runtime.getDeviceCount():
+            return cupy
+        reason = "there is no CUDA device"
+    except Exception as error:  # a broken installation may raise anything
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    raise BackendError(f"The CuPy backend is not available ({reason}): `tinyprop info` says what to install.")
 
 
 def default_backend() -> str:
@@ -107,9 +97,9 @@ class use_backend:
         _default = self.previous
 
 
-def host_array(values: object, dtype: Any = None, copy: bool | None = None) -> HostArray:
+def host_array(values: object, dtype: Any = None) -> HostArray:
     """Numbers, lists or a host array as a NumPy array."""
-    return np.array(values, dtype=dtype, copy=copy)
+    return np.asarray(values, dtype)
 
 
 def numbers(values: object, dtype: Any = None) -> HostArray:
@@ -141,16 +131,6 @@ def to_backend(array: Array, backend: str) -> Array:
 def from_host(values: object, like: Array, dtype: Any = None) -> Array:
     """Numbers, lists or a host array as an array where `like` lives."""
     return to_backend(np.asarray(values, dtype), backend_of(like))
-
-
-def contiguous(array: HostArray) -> HostArray:
-    """The array with its elements in the order of its axes in memory."""
-    return np.ascontiguousarray(array).reshape(array.shape)
-
-
-def show(array: Array, prefix: str) -> str:
-    """The elements as text, for a repr that starts with this prefix."""
-    return np.array2string(to_numpy(array), separator=", ", prefix=prefix, threshold=200)
 
 
 def plain_number(value: Any) -> Any:
@@ -205,21 +185,6 @@ def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[A
             x = to_backend(numbers(x, dtype), backend)
         fitted.append(x)
     return fitted, backend
-
-
-def scatter_add(target: Array, index: Any, values: Array) -> None:
-    """`target[index] += values`, where an element that is named twice is added to twice."""
-    array_module(target).add.at(target, index, values)
-
-
-def strided_view(array: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    """A view of the array's memory with this shape and these strides in bytes."""
-    return array_module(array).lib.stride_tricks.as_strided(array, shape, strides)
-
-
-def no_float_warnings() -> Any:
-    """A context without warnings about overflow and NaN, for code that checks its own results."""
-    return np.errstate(all="ignore")
 
 
 def manual_seed(seed: int) -> None:

@@ -78,7 +78,9 @@ def _svg(nodes: list[Node], names: list[str], edges: list[list[int]]) -> str:
     parts.append("</g>")
     for node, name, (x, y) in zip(nodes, names, at, strict=True):
         fill, corner = ("#ffffff", HEIGHT / 2) if isinstance(node, Op) else ("#cfe3f5", 6)
-        parts.append(f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="{corner}" fill="{fill}" stroke="#555"/>')
+        parts.append(
+            f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="{corner}" fill="{fill}" stroke="#555"/>'
+        )
         parts.append(f'<text x="{x + WIDTH / 2}" y="{y + 16}">{escape(name)}</text>')
         parts.append(f'<text x="{x + WIDTH / 2}" y="{y + 31}" fill="#555">{escape(str(node.shape))}</text>')
     return "\n".join([*parts, "</svg>"])

@@ -30,11 +30,7 @@ _plain = ContextVar("plain", default=os.environ.get("TINYPROP_PLAIN", "0") not i
 
 @dataclass
 class Override:
-    """One entry of the table: which rule it replaces, on which backend, and whether it has been used.
-
-    >>> tp.overrides()[0].backend in ("numpy", "cupy")
-    True
-    """
+    """One entry of the table: which rule it replaces, on which backend, and whether it has been used."""
 
     rule: Callable[..., Any]
     backend: str
@@ -83,21 +79,18 @@ def run(rule: Callable[..., Any], backend: str, *args: Any, **kwargs: Any) -> An
 
 
 def overridable(function: Callable[P, R]) -> Callable[P, R]:
-    """A plain function that overrides may replace; its first argument says where the arrays live."""
+    """A plain function that overrides may replace; its first argument, or the first of several, says where it runs."""
 
     @wraps(function)
     def dispatch(*args: P.args, **kwargs: P.kwargs) -> R:
-        return run(function, _home(args[0]), *args, **kwargs)
+        first: Any = args[0]
+        while isinstance(first, (list, tuple)) and first:
+            first = first[0]
+        backend = backend_of(first) if is_array(first) else getattr(first, "backend", "numpy")
+        return run(function, backend, *args, **kwargs)
 
     dispatch.rule = function  # type: ignore[attr-defined]  # what `override` registers under
     return dispatch
-
-
-def _home(value: Any) -> str:
-    """The backend of an array, of a tensor, or of the first of several."""
-    while isinstance(value, (list, tuple)) and value:
-        value = value[0]
-    return backend_of(value) if is_array(value) else getattr(value, "backend", "numpy")
 
 
 def overrides() -> list[Override]:

@@ -6,21 +6,11 @@ The rooms above attach the operators and methods: `graph` attaches `backward`, `
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union
 
-from .arrays import (
-    Array,
-    DType,
-    HostArray,
-    Scalar,
-    backend_of,
-    default_backend,
-    float32,
-    host_array,
-    is_array,
-    numbers,
-    show,
-    to_backend,
-    to_numpy,
-)
+import numpy as np
+
+from .arrays import Array, DType, HostArray, Scalar, backend_of, default_backend, float32, is_array, numbers
+
+from .arrays import to_backend, to_numpy  # isort: skip
 from .errors import ShapeError, explain
 from .guard import Uses, freeze
 
@@ -41,6 +31,8 @@ class Tensor:
     >>> (x * x).sum().backward()
     >>> x.grad
     tensor([2., 4.])
+    >>> x.grad.numpy(), x.grad.tolist(), x[0].item(), x.detach()
+    (array([2., 4.], dtype=float32), [2.0, 4.0], 1.0, tensor([1., 2.]))
     """
 
     __slots__ = ("__weakref__", "_data", "exposed", "grad", "name", "node", "requires_grad", "uses")
@@ -58,14 +50,50 @@ class Tensor:
 
     # What the rooms above attach, declared for type checkers.
     backward: Method
-    sum: Method; mean: Method; var: Method; std: Method; max: Method; min: Method; argmax: Method; norm: Method  # noqa: E702
-    exp: Method; log: Method; sqrt: Method; tanh: Method; relu: Method; abs: Method; clip: Method; to: Method  # noqa: E702
-    astype: Method; reshape: Method; flatten: Method; squeeze: Method; transpose: Method  # noqa: E702
+    sum: Method
+    mean: Method
+    var: Method
+    std: Method
+    max: Method
+    min: Method
+    argmax: Method
+    norm: Method  # noqa: E702
+    exp: Method
+    log: Method
+    sqrt: Method
+    tanh: Method
+    relu: Method
+    abs: Method
+    clip: Method
+    to: Method  # noqa: E702
+    astype: Method
+    reshape: Method
+    flatten: Method
+    squeeze: Method
+    transpose: Method  # noqa: E702
     T: ClassVar[Any]
-    __add__: Method; __sub__: Method; __mul__: Method; __truediv__: Method; __pow__: Method; __matmul__: Method  # noqa: E702
-    __radd__: Method; __rsub__: Method; __rmul__: Method; __rtruediv__: Method; __rpow__: Method  # noqa: E702
-    __rmatmul__: Method; __neg__: Method; __abs__: Method; __getitem__: Method; __invert__: Method  # noqa: E702
-    __and__: Method; __or__: Method; __lt__: Method; __le__: Method; __gt__: Method; __ge__: Method  # noqa: E702
+    __add__: Method
+    __sub__: Method
+    __mul__: Method
+    __truediv__: Method
+    __pow__: Method
+    __matmul__: Method  # noqa: E702
+    __radd__: Method
+    __rsub__: Method
+    __rmul__: Method
+    __rtruediv__: Method
+    __rpow__: Method  # noqa: E702
+    __rmatmul__: Method
+    __neg__: Method
+    __abs__: Method
+    __getitem__: Method
+    __invert__: Method  # noqa: E702
+    __and__: Method
+    __or__: Method
+    __lt__: Method
+    __le__: Method
+    __gt__: Method
+    __ge__: Method  # noqa: E702
     __hash__ = object.__hash__  # a tensor is a node of a graph: == compares elements, the hash is its identity
 
     @property
@@ -123,39 +151,22 @@ class Tensor:
         return backend_of(self._data)
 
     def numpy(self) -> HostArray:
-        """The array on the host, without a copy if it is there already; see `data` about edits.
-
-        >>> tp.tensor([1.0, 2.0]).numpy()
-        array([1., 2.], dtype=float32)
-        """
+        """The array on the host, without a copy if it is there already; see `data` about edits."""
         return to_numpy(self.data)
 
     def item(self) -> Any:
-        """The only element as a Python number.
-
-        >>> tp.tensor([1.5]).item()
-        1.5
-        """
+        """The only element as a Python number."""
         if self.size != 1:
             rule = "only a tensor with one element can become a number"
             raise ShapeError(f"item() of shape {self.shape}", rule, "sum() first, or t[0]")
         return self._data.item()
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers.
-
-        >>> tp.tensor([[1.0, 2.0]]).tolist()
-        [[1.0, 2.0]]
-        """
+        """The elements as nested lists of Python numbers."""
         return self._data.tolist()
 
     def detach(self) -> "Tensor":
-        """The same array without its history.
-
-        >>> x = tp.tensor([1.0], requires_grad=True)
-        >>> (2 * x).detach()
-        tensor([2.])
-        """
+        """The same array without its history."""
         return Tensor(self._data).share(self)
 
     def share(self, other: "Tensor") -> "Tensor":
@@ -176,7 +187,8 @@ class Tensor:
         extra = "" if self.dtype == float32 else f", dtype={self.dtype}"
         extra += "" if self.backend == "numpy" else f", backend={self.backend!r}"
         extra += ", requires_grad=True" if self.requires_grad else ""
-        return f"tensor({show(self._data, 'tensor(')}{extra})"
+        values = np.array2string(to_numpy(self._data), separator=", ", prefix="tensor(", threshold=200)
+        return f"tensor({values}{extra})"
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else str(self)
@@ -201,7 +213,7 @@ class Tensor:
             rule = rule if self.requires_grad else "nothing leaves the device unless you ask for it"
             hint = "tp.functional.concatenate, stack, ... keep the gradient; t.numpy() or t.detach() drop it"
             raise TypeError(explain(f"a tensor of shape {self.shape} where NumPy wants an array", rule, hint))
-        return host_array(self.data, dtype, copy)
+        return np.array(self.data, dtype=dtype, copy=copy)
 
 
 def check_elements(dtype: Any, requires_grad: bool) -> None:
@@ -229,7 +241,7 @@ def tensor(data: Any, requires_grad: bool = False, dtype: Any = None, backend: s
             raise TypeError(explain(f"tensor(...) of a tensor of shape {data.shape}", rule, "t.detach(), or t itself"))
         data = data._data
     if is_array(data) or hasattr(data, "dtype"):
-        array = data if is_array(data) else host_array(data)
+        array = data if is_array(data) else np.asarray(data)
     else:
         try:
             array = numbers(data, dtype)
@@ -247,8 +259,8 @@ def tensor(data: Any, requires_grad: bool = False, dtype: Any = None, backend: s
 def from_numpy(array: HostArray, requires_grad: bool = False) -> Tensor:
     """A tensor that shares the memory of a NumPy array.
 
-    While a graph needs its values the array is read-only, as described at `Tensor.data`; other views of the same memory
-    are not guarded. Memory that NumPy does not own (of a PyTorch tensor, a mapped file) is copied when a graph saves it.
+    While a graph needs its values the array is read-only, as described at `Tensor.data`. Memory that NumPy does not own
+    (a PyTorch tensor's, a mapped file's) is copied when a graph saves it.
 
     >>> a = tp.tensor([1.0, 2.0]).numpy()
     >>> t = tp.from_numpy(a)
@@ -256,7 +268,7 @@ def from_numpy(array: HostArray, requires_grad: bool = False) -> Tensor:
     >>> t
     tensor([5., 2.])
     """
-    if not isinstance(array, host_array(0).__class__):
+    if not isinstance(array, np.ndarray):
         got = f"from_numpy of a {type(array).__name__}"
         raise TypeError(explain(got, "only a NumPy array has memory to share", "tp.tensor(...), which copies"))
     check_elements(array.dtype, requires_grad)

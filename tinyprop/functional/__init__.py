@@ -83,7 +83,14 @@ def _attach() -> None:
     for name, function in operators.items():
         setattr(Tensor, f"__{name}__", function)
         setattr(Tensor, f"__r{name}__", _swapped(function))
-    comparisons = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"}
+    comparisons = {
+        "lt": "less",
+        "le": "less_equal",
+        "gt": "greater",
+        "ge": "greater_equal",
+        "eq": "equal",
+        "ne": "not_equal",
+    }
     for name, ufunc in comparisons.items():
         setattr(Tensor, f"__{name}__", _bound(compare, ufunc))
     for name, ufunc in {"and": "bitwise_and", "or": "bitwise_or", "invert": "invert"}.items():

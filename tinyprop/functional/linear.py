@@ -42,7 +42,9 @@ def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
         raise ShapeError(
             f"linear of x {x.shape} and weight {weight.shape}",
             "x is (..., in), weight is (out, in)",
-            "Flatten() before this layer, or x.flatten(1)" if unflattened else "in_features equal to the last axis of x",
+            "Flatten() before this layer, or x.flatten(1)"
+            if unflattened
+            else "in_features equal to the last axis of x",
         )
     rows = x.shape[:-1]
     out = Linear()(x.reshape(prod(rows), x.shape[-1]), weight).reshape(*rows, weight.shape[0])

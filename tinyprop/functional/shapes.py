@@ -11,7 +11,6 @@ from ..engine.arrays import (
     host_array,
     is_array,
     is_host_array,
-    scatter_add,
     to_backend,
 )
 from ..engine.errors import ShapeError, explain
@@ -126,7 +125,7 @@ class Put(Op):
         out = array_module(x).zeros(self.new_shape, x.dtype)
         parts = self.where if isinstance(self.where, tuple) else (self.where,)
         if any(is_array(part) and part.dtype.kind != "b" for part in parts):
-            scatter_add(out, self.where, x)  # an index may occur twice
+            array_module(x).add.at(out, self.where, x)  # an index may occur twice
         else:
             out[self.where] = x
         return out
@@ -294,7 +293,9 @@ def _index_part(part: Any, x: Tensor) -> Any:
         return part
     if part.dtype.kind not in "iub":
         got = f"an index of type {part.dtype} for a tensor of shape {x.shape}"
-        raise IndexError(explain(got, "an index has integers or bools", "index.astype('int64'), or a mask such as x > 0"))
+        raise IndexError(
+            explain(got, "an index has integers or bools", "index.astype('int64'), or a mask such as x > 0")
+        )
     return to_backend(part, x.backend).copy()
 
 

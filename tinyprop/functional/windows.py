@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from operator import index as as_int
 from typing import Any
 
-from ..engine.arrays import Array, array_module, strided_view
+from ..engine.arrays import Array, array_module
 from ..engine.errors import ShapeError
 
 Shape = tuple[int, ...]
@@ -104,7 +104,8 @@ class Window:
         to_n, to_h, to_w, to_c = x.strides
         (sh, sw), (dh, dw) = self.stride, self.dilation
         strides = (to_n, sh * to_h, sw * to_w, dh * to_h, dw * to_w, to_c)
-        return strided_view(x, (n, rows, columns, *self.kernel, c), strides)
+        as_strided = array_module(x).lib.stride_tricks.as_strided
+        return as_strided(x, (n, rows, columns, *self.kernel, c), strides)
 
 
 def channels_last(x: Array) -> Array:

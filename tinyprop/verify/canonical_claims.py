@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from .. import functional as F
+from ..derivatives import jacobian
 from ..engine.arrays import Array, HostArray, to_numpy
 from ..engine.backward import grad
 from ..engine.tensor import tensor
-from ..functional.derivatives import jacobian
 from ..nn import Linear
 from .claim import Case, Evidence, claims_of, computed, evidence
 from .monte_carlo import Estimate, Sampler, Tally

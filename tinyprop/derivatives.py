@@ -1,22 +1,105 @@
-"""Gradients against central differences."""
+"""Derivatives of functions: Jacobians, Hessians, Jacobian-vector products, and a check against central differences."""
 
 from collections.abc import Callable, Sequence
 from itertools import product
 
-from .arrays import Array, array_module, as_array, float64, from_host, host_array, new_generator, to_numpy
-from .backward import node_of, pull_back
-from .errors import GradientError
-from .tensor import Tensor
+from . import functional as F
+from .engine.arrays import Array, array_module, as_array, float64, from_host, host_array, new_generator, to_numpy
+from .engine.backward import grad, node_of, pull_back
+from .engine.errors import GradientError, ShapeError
+from .engine.graph import recording, recording_now
+from .engine.tensor import Tensor
+
+Function = Callable[[Tensor], Tensor]
+Index = tuple[int, ...]
 
 SMALL = 64  # up to this many elements in and out, every single derivative is checked
 STEP = 6e-6  # the cube root of rounding, where central differences are most accurate
 PROBED = 1000  # how many elements of a large input are tried one by one to locate an error
 
-Function = Callable[..., Tensor]
-Index = tuple[int, ...]
+
+def _input(x: Tensor) -> tuple[Tensor, bool]:
+    """An input that requires a gradient, and whether the derivative is to be differentiable."""
+    if x.requires_grad:
+        return x, recording_now()
+    return Tensor(x._data, requires_grad=True).share(x), False
 
 
-def check_gradients(f: Function, *inputs: Tensor | Array, order: int = 2, tolerance: float = 1e-6) -> None:
+def _output(f: Function, x: Tensor, name: str) -> Tensor:
+    """f(x), refused if it does not depend on x: the derivative would be zeros because no graph was recorded."""
+    with recording(True):
+        y = f(x)
+    if not (isinstance(y, Tensor) and y.requires_grad):
+        raise GradientError(
+            f"{name} of a function whose result does not depend on its input through a graph",
+            "the function must compute with tensors, without detach(), .data or no_grad()",
+            "write it with tp.functional; the derivative of a constant is not computed",
+        )
+    return y
+
+
+def _rows(y: Tensor, x: Tensor, create_graph: bool) -> Tensor:
+    """The derivatives of y with respect to x, shape (*y.shape, *x.shape); zeros where y does not depend on x."""
+    xp, node, rows = array_module(x._data), node_of(x), []
+    for i in range(y.size):
+        seed = xp.zeros(y.size, y.dtype)
+        seed[i] = 1
+        found = pull_back(y, Tensor(seed.reshape(y.shape)), {node}, create_graph, retain_graph=True)
+        rows.append(found[node] if node in found else Tensor(xp.zeros(x.shape, x.dtype)))
+    return F.stack(rows).reshape(*y.shape, *x.shape) if rows else Tensor(xp.zeros(y.shape + x.shape, x.dtype))
+
+
+def jacobian(f: Function, x: Tensor) -> Tensor:
+    """All derivatives of f at x, as a tensor of shape (*f(x).shape, *x.shape).
+
+    If x requires a gradient, so does the result: a Jacobian can be differentiated, and nested.
+
+    >>> tp.jacobian(lambda x: x * x, tp.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
+    """
+    x, create_graph = _input(x)
+    return _rows(_output(f, x, "jacobian"), x, create_graph)
+
+
+def hessian(f: Function, x: Tensor) -> Tensor:
+    """The second derivatives of a scalar function at x, as a tensor of shape (*x.shape, *x.shape).
+
+    >>> tp.hessian(lambda x: (x**3).sum(), tp.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
+    """
+    x, create_graph = _input(x)
+    y = _output(f, x, "hessian")
+    if y.size != 1:
+        raise ShapeError(f"hessian of a function with result {y.shape}", "the result is a scalar", "sum(), or jacobian")
+    (gradient,) = grad(y, [x], Tensor(array_module(x._data).ones(y.shape, y.dtype)), create_graph=True)
+    if not gradient.requires_grad:  # f is linear in x
+        return Tensor(array_module(x._data).zeros(x.shape + x.shape, x.dtype))
+    return _rows(gradient, x, create_graph)
+
+
+def jvp(f: Function, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """f(x), and the product of its Jacobian with a vector v of x's shape: the derivative of f in the direction v.
+
+    The vector-Jacobian product u -> u J is linear in u, and its transpose applied to v is J v.
+
+    >>> tp.jvp(lambda x: x * x, tp.tensor([1.0, 2.0]), tp.tensor([1.0, 0.0]))
+    (tensor([1., 4.]), tensor([2., 0.]))
+    """
+    if v.shape != x.shape:
+        raise ShapeError(f"jvp at x {x.shape} with v {v.shape}", "v has the shape of x", f"v.reshape{x.shape}")
+    differentiable = recording_now() and (x.requires_grad or v.requires_grad)
+    x, _ = _input(x)
+    y = _output(f, x, "jvp")
+    u = Tensor(array_module(y._data).zeros(y.shape, y.dtype), requires_grad=True)
+    with recording(True):
+        (pulled,) = grad(y, [x], u, create_graph=True)
+        (pushed,) = grad(F.sum(pulled * v), [u], create_graph=differentiable)
+    return (y if differentiable else y.detach()), pushed
+
+
+def check_gradients(f: Callable[..., Tensor], *inputs: Tensor | Array, order: int = 2, tolerance: float = 1e-6) -> None:
     """Compare the gradients of f with central differences in float64; raise GradientError where they differ.
 
     Both gradients are checked: the one that is computed without a graph, and the recorded one (create_graph=True).
@@ -49,11 +132,11 @@ def _check_finite(array: Array, what: str) -> None:
         raise GradientError(f"{what} with NaN or infinity in it", "differences need finite numbers", "another point")
 
 
-def _with_others_fixed(f: Function, points: Sequence[Tensor], i: int) -> Function:
+def _with_others_fixed(f: Callable[..., Tensor], points: Sequence[Tensor], i: int) -> Callable[..., Tensor]:
     return lambda x: f(*points[:i], x, *points[i + 1 :])
 
 
-def _projected_gradient(f: Function, steps: Sequence[Array]) -> Function:
+def _projected_gradient(f: Callable[..., Tensor], steps: Sequence[Array]) -> Callable[..., Tensor]:
     """(*xs, u) -> the slope of <u, f(*xs)> along the steps: what the next order differentiates."""
 
     def slope(*xs_and_u: Tensor) -> Tensor:
@@ -70,7 +153,7 @@ def _projected_gradient(f: Function, steps: Sequence[Array]) -> Function:
     return slope
 
 
-def _check_input(f: Function, x: Tensor, u: Array, step: Array, name: str, tolerance: float) -> None:
+def _check_input(f: Callable[..., Tensor], x: Tensor, u: Array, step: Array, name: str, tolerance: float) -> None:
     """Check f at x: every derivative, or <u, f> along a step and, if that is off, element by element."""
     xp, y, indices = array_module(x._data), f(x), _indices(x.shape)
 

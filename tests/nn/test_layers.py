@@ -1,9 +1,9 @@
 """Plain layers."""
 
 import numpy as np
-import pytest
 
 import tinyprop as tp
+from tests.helpers import assert_explained
 from tinyprop import functional as F
 from tinyprop import nn
 
@@ -31,11 +31,19 @@ def test_activations():
     x = tp.tensor([-2.0, 0.5])
     for layer, expected in [
         (nn.ReLU(), F.relu(x)), (nn.LeakyReLU(a=0.2), F.leaky_relu(x, 0.2)), (nn.Tanh(), F.tanh(x)),
-        (nn.ELU(alpha=2.0), F.elu(x, 2.0)), (nn.GELU(), F.gelu(x)), (nn.Identity(), x), (nn.PReLU(), F.prelu(x, 0.25)),
+        (nn.ELU(alpha=2.0), F.elu(x, 2.0)), (nn.GELU(), F.gelu(x)), (nn.Identity(), x), (nn.SELU(), F.selu(x)),
+        (nn.Sigmoid(), F.sigmoid(x)), (nn.SiLU(), F.silu(x)), (nn.Softplus(), F.softplus(x)),
+        (nn.Hardtanh(), F.hardtanh(x)), (nn.Activation("sin"), F.sin(x)),
     ]:  # fmt: skip
         np.testing.assert_array_equal(layer(x).numpy(), expected.numpy())
-    with pytest.raises(ValueError, match=r"(?s)'step'.*rule:.*relu, prelu.*try:"):
-        nn.Activation("step")
+        assert isinstance(layer, nn.Activation)
+    assert_explained(ValueError, lambda: nn.Activation("step"), "'step'", "relu, prelu")
+
+
+def test_activations_are_classes():
+    assert isinstance(nn.ReLU(), nn.ReLU)
+    assert not isinstance(nn.Tanh(), nn.ReLU)
+    assert not isinstance(nn.Linear(2, 2), nn.ReLU)
 
 
 def test_prelu_has_one_slope_or_one_for_each_channel(rng):
@@ -61,6 +69,17 @@ def test_dropout(backend):
     np.testing.assert_array_equal(x.grad.numpy(), values)
     assert layer.eval()(x) is x
     assert nn.Dropout(0.0)(x) is x
-    for p in (1.0, -0.1):
-        with pytest.raises(ValueError, match="probability"):
-            nn.Dropout(p)
+    for p in (1.0, -0.1, float("nan")):
+        assert_explained(ValueError, lambda p=p: nn.Dropout(p), f"Dropout(p={p})", "probability")
+
+
+def test_wrong_shapes_get_a_hint_that_helps():
+    """Channels last, no batch axis, no Flatten: the three mistakes everybody makes."""
+    images = tp.tensor(np.zeros((2, 8, 8, 3), np.float32))
+    for layer in (nn.Conv2d(3, 4, 3), nn.NormPropConv2d(3, 4, 3)):
+        assert_explained(tp.ShapeError, lambda layer=layer: layer(images), "(2, 8, 8, 3)", "transpose(0, 3, 1, 2)")
+        assert_explained(
+            tp.ShapeError, lambda layer=layer: layer(tp.tensor(np.zeros((3, 8, 8), np.float32))), "reshape(1, 3, 8, 8)"
+        )
+    for layer in (nn.Linear(192, 2), nn.NormPropLinear(192, 2)):
+        assert_explained(tp.ShapeError, lambda layer=layer: layer(images), "Flatten")

@@ -195,7 +195,7 @@ def test_wrong_states_name_what_is_wrong_and_change_nothing():
 def test_loading_into_a_graph_that_is_alive_is_refused():
     net = small()
     out = net(tp.tensor(np.ones((2, 4), np.float32)))
-    with pytest.raises(RuntimeError, match="still needs"):
+    with pytest.raises(tp.EditError, match="still needs"):
         net.load_state_dict(net.state_dict())
     del out
     net.load_state_dict(net.state_dict())

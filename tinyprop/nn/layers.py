@@ -78,18 +78,23 @@ class Conv2d(Module):
         stride: Size = 1,
         padding: Size = 0,
         bias: bool = True,
+        dilation: Size = 1,
+        groups: int = 1,
     ):
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            got = f"Conv2d({in_channels}, {out_channels}, groups={groups})"
+            raise ValueError(explain(got, "groups divides the channels of input and output", "groups=1"))
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel_size
-        self.stride, self.padding = stride, padding
-        self.weight = glorot(*filter_shape(out_channels, in_channels, kernel_size))
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.weight = glorot(*filter_shape(out_channels, in_channels // groups, kernel_size))
         self.bias = parameter(0.0, out_channels) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding)
+        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
-        shown = arguments(self, "in_channels", "out_channels", kernel_size=None, stride=1, padding=0)
-        return shown + ", bias=False" * (self.bias is None)
+        defaults = {"kernel_size": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+        return arguments(self, "in_channels", "out_channels", **defaults) + ", bias=False" * (self.bias is None)
 
 
 class MaxPool2d(Module):
@@ -123,7 +128,7 @@ class AvgPool2d(Module):
         self.count_include_pad = count_include_pad
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding, self.count_include_pad)
+        return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding, count_include_pad=self.count_include_pad)
 
     def extra_repr(self) -> str:
         return arguments(self, "kernel_size", stride=None, padding=0, count_include_pad=True)

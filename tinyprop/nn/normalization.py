@@ -131,5 +131,5 @@ class NormPropConv2d(NormProp):
         return F.conv2d(x, weight, None, self.stride, self.padding)
 
     def extra_repr(self) -> str:
-        names = {"kernel_size": None, "stride": 1, "padding": 0, "activation": None, "mode": None}
-        return arguments(self, "in_channels", "out_channels", **names)
+        defaults = {"kernel_size": None, "stride": 1, "padding": 0, "activation": None, "mode": None}
+        return arguments(self, "in_channels", "out_channels", **defaults)

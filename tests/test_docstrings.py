@@ -1,17 +1,17 @@
 """The reference is in the docstrings: every public name has one, with an example that runs as a doctest."""
 
-import functools
 import inspect
 
 import pytest
 
 import tinyprop as tp
+from tinyprop import nn
 
 ROOMS = {"tp": tp} | {f"tp.{name}": getattr(tp, name) for name in ("functional", "nn", "data", "verify")}
 OFFERED = {  # by rooms that are a single file
     "tp.moments": (tp.moments, "gaussian simulate Moments Simulation"),
-    "tp.optim": (tp.optim, "Optimizer SGD RMSProp HalveEvery HalveOnPlateau normalize_weights"),
-    "tp.train": (tp.train, "TrainingStep evaluate Config network Run"),
+    "tp.optim": (tp.optim, "Optimizer SGD RMSProp Adam HalveEvery HalveOnPlateau LinearTo normalize_weights"),
+    "tp.train": (tp.train, "TrainingStep evaluate keep_freed_memory Config network Run"),
 }
 
 
@@ -22,8 +22,8 @@ def documented():
     for prefix, (room, offered) in names.items():
         for name in offered:
             value = getattr(room, name)
-            aliased = isinstance(value, functools.partial)  # nn.ReLU is nn.Activation
-            if callable(value) and not aliased:
+            like_another = isinstance(value, type) and nn.Activation in value.__bases__  # nn.ReLU is like F.relu
+            if callable(value) and not like_another:
                 yield f"{prefix}.{name}", value
     for owner in (tp.Tensor, tp.nn.Module):
         for name, value in vars(owner).items():

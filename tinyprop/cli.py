@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info
 from . import __version__, bench, data, demo, diagnosis
 from .engine.errors import BackendError, DataError, DivergenceError, StateError
 from .experiments import command as reproduce
-from .train import CHOICES, Config, Run
+from .train import CHOICES, Config, Run, keep_freed_memory
 from .verify import command as verify
 
 PACKAGES = ("numpy", "matplotlib", "safetensors", "tqdm", "threadpoolctl", "cupy-cuda12x", "cupy-cuda13x")
@@ -122,6 +122,7 @@ def add_train(commands: Any) -> None:
 
 
 def train(options: argparse.Namespace) -> int:
+    keep_freed_memory()
     try:
         config = Config(**{f.name: getattr(options, f.name) for f in fields(Config)})
         run = Run(config, options.out, options.root)
@@ -180,6 +181,7 @@ def at_least_one(text: str) -> int:
 
 
 def run_bench(options: argparse.Namespace) -> int:
+    keep_freed_memory()  # the engines run in processes of their own, where tinyprop's does the same
     if options.backend == "cupy":
         return bench_gpu(options)
     sections = options.only or list(bench.SECTIONS)
@@ -258,5 +260,6 @@ def add_demo(commands: Any) -> None:
 
 
 def run_demo(options: argparse.Namespace) -> int:
+    keep_freed_memory()
     status = main(["verify", "--figures", str(options.out / "verify")])
     return status if demo.demo(options.out, options.epochs) else 130

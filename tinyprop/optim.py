@@ -1,20 +1,92 @@
 """Optimisers, learning-rate schedules, and the unit-length constraint."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from .engine.arrays import Array, array_module, is_host_array, to_backend
+from .engine.arrays import Array, HostArray, array_module, backend_of, host_array, to_backend, to_numpy
 from .engine.errors import StateError, explain
 from .engine.guard import check_editable
+from .engine.overrides import overridable
 from .engine.tensor import Tensor
-from .kernels import device
 from .nn.module import Module
 from .nn.normalization import NormProp
 
-BLOCK = 1 << 15  # elements that are updated together, so that what they need stays in the cache: one pass over memory
+# The updates change arrays in place. Lists have one array per parameter.
+
+
+@overridable
+def sgd(
+    parameters: list[Array],
+    gradients: list[Array],
+    velocities: list[Array],
+    lr: float,
+    momentum: float,
+    weight_decay: float,
+) -> None:
+    """One step of stochastic gradient descent."""
+    for w, g, velocity in zip(parameters, gradients, velocities, strict=True):
+        if weight_decay:
+            g = g + weight_decay * w
+        if momentum:
+            velocity *= momentum
+            velocity += g
+            g = velocity
+        w -= lr * g
+
+
+@overridable
+def rmsprop(
+    parameters: list[Array],
+    gradients: list[Array],
+    squares: list[Array],
+    lr: float,
+    alpha: float,
+    eps: float,
+    weight_decay: float,
+) -> None:
+    """One step of RMSProp."""
+    for w, g, square in zip(parameters, gradients, squares, strict=True):
+        if weight_decay:
+            g = g + weight_decay * w
+        square *= alpha
+        square += (1 - alpha) * g * g
+        w -= lr * g / (array_module(w).sqrt(square) + eps)
+
+
+@overridable
+def adam(
+    parameters: list[Array],
+    gradients: list[Array],
+    means: list[Array],
+    squares: list[Array],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    step: int,
+) -> None:
+    """Step number `step`, counted from 1, of Adam."""
+    for w, g, mean, square in zip(parameters, gradients, means, squares, strict=True):
+        if weight_decay:
+            g = g + weight_decay * w
+        mean += (1 - beta1) * (g - mean)
+        square *= beta2
+        square += (1 - beta2) * g * g
+        root = array_module(w).sqrt(square) / (1 - beta2**step) ** 0.5  # both estimates start at 0: undo that bias
+        w -= lr / (1 - beta1**step) * mean / (root + eps)
+
+
+@overridable
+def unit_rows(weights: list[Array]) -> None:
+    """Scale each row w[i] to length 1."""
+    for w in weights:
+        w /= array_module(w).sqrt((w * w).sum(axis=tuple(range(1, w.ndim)), keepdims=True))
 
 
 class Optimizer:
     """Updates parameters in place from their gradients. `lr` may be changed between steps.
+
+    A parameter that is given twice is updated once.
 
     >>> w = tp.tensor([1.0], requires_grad=True)
     >>> optimizer = tp.optim.SGD([w], lr=0.1)
@@ -24,15 +96,43 @@ class Optimizer:
     True
     """
 
+    remembers: tuple[str, ...] = ()  # what is kept for each parameter between steps: names of arrays of its shape
+
     def __init__(self, params: Iterable[Tensor], lr: float, **settings: float):
-        self.params = list(params)
-        if not self.params:
-            raise ValueError(explain("an optimiser without parameters", "it needs at least one", "model.parameters()"))
+        self.params = self._checked(params)
         for name, value in {"lr": lr, **settings}.items():
             if not value >= 0:
                 raise ValueError(explain(f"{name}={value}", "it is a number >= 0", f"{name}=0.0"))
         self.lr = lr
-        self.memory = [array_module(p.data).zeros_like(p.data) for p in self.params]
+        self.memory = {name: [_zeros_like(p) for p in self.params] for name in self.remembers}
+
+    def _checked(self, params: Iterable[Tensor]) -> list[Tensor]:
+        """The parameters, each once, or an error for anything that cannot be one."""
+        call = type(self).__name__
+        if isinstance(params, Module):
+            got, rule = f"{call}({type(params).__name__}(...))", "it takes the parameters of a network"
+            raise TypeError(explain(got, rule, f"{call}(net.parameters())"))
+        if isinstance(params, Tensor):
+            raise TypeError(explain(f"{call} of a tensor", "it takes several, in a list", f"{call}([w])"))
+        given = list(params)
+        if not given:
+            raise ValueError(explain(f"{call} without parameters", "it needs at least one", "net.parameters()"))
+        for p in given:
+            if not isinstance(p, Tensor):
+                got, rule = f"{call} with a {type(p).__name__} as a parameter", "parameters are tensors"
+                raise TypeError(explain(got, rule, "net.parameters(), or a list of tensors"))
+            if p.node is not None:
+                raise ValueError(
+                    explain(
+                        f"{call} with a computed tensor of shape {p.shape} as a parameter",
+                        "parameters are leaves: an update of a result does not change what it was computed from",
+                        "the tensors it was computed from; or tp.tensor(t.detach(), requires_grad=True)",
+                    )
+                )
+            if not p.requires_grad:
+                got = f"{call} with a tensor of shape {p.shape} that does not require a gradient"
+                raise ValueError(explain(got, "it would never be updated", "tp.tensor(..., requires_grad=True)"))
+        return list(dict.fromkeys(given))
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
@@ -41,54 +141,54 @@ class Optimizer:
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
-        due = []
-        for p, memory in zip(self.params, self.memory, strict=True):
-            if p.grad is not None:
-                check_editable(p)
-                due.append((p.data, p.grad.data, memory))
-        self.update_all(due)
+        due = [i for i, p in enumerate(self.params) if p.grad is not None]
+        for i in due:
+            p = self.params[i]
+            check_editable(p, p.name or "a parameter")
+            for arrays in self.memory.values():  # these follow a parameter that was moved by Module.to
+                if arrays[i].dtype != p.dtype or backend_of(arrays[i]) != p.backend:
+                    arrays[i] = to_backend(arrays[i], p.backend).astype(p.dtype)
+        if due:
+            self.update(due)
 
-    def update_all(self, due: list[tuple[Array, Array, Array]]) -> None:
-        """Update each of these parameters, given with its gradient and memory."""
-        for arrays in due:
-            for w, g, m in blocks(*arrays):
-                self.update(w, g, m)
-
-    def update(self, w: Array, g: Array, memory: Array) -> None:
-        """Change w and memory, in place, by one step along g."""
+    def update(self, due: list[int]) -> None:
+        """Update the parameters with these numbers."""
         raise NotImplementedError
 
+    def _weights(self, due: list[int]) -> list[Array]:
+        return [self.params[i]._data for i in due]
+
+    def _gradients(self, due: list[int]) -> list[Array]:
+        return [g._data for i in due if (g := self.params[i].grad) is not None]
+
+    def _memory(self, name: str, due: list[int]) -> list[Array]:
+        return [self.memory[name][i] for i in due]
+
     def state_dict(self) -> dict[str, Array]:
-        """A copy of what the optimiser remembers of each parameter; the learning rate is the schedule's business."""
-        return {f"memory.{i}": m.copy() for i, m in enumerate(self.memory)}
+        """A copy of what is remembered of each parameter; the learning rate is saved with the schedule."""
+        return {f"{name}.{i}": m.copy() for name, arrays in self.memory.items() for i, m in enumerate(arrays)}
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        if {k: v.shape for k, v in state.items()} != {f"memory.{i}": m.shape for i, m in enumerate(self.memory)}:
+        """Restore what `state_dict` returned, for the same parameters in the same order.
+
+        In states saved by tinyprop 0.1, what SGD and RMSProp remember is called "memory".
+        """
+        if len(self.remembers) == 1 and "memory.0" in state:
+            state = {name.replace("memory.", f"{self.remembers[0]}."): m for name, m in state.items()}
+        own = {f"{name}.{i}": m for name, arrays in self.memory.items() for i, m in enumerate(arrays)}
+        if {name: m.shape for name, m in state.items()} != {name: m.shape for name, m in own.items()}:
             raise StateError(
                 "the state of another optimiser",
-                "it holds one array for each parameter, of its shape",
+                f"a state of {type(self).__name__} holds {' and '.join(self.remembers)} for each of "
+                f"{len(self.params)} parameters, of its shape",
                 "make the optimiser with the same parameters in the same order",
             )
-        for i, m in enumerate(self.memory):
-            m[...] = to_backend(state[f"memory.{i}"], self.params[i].backend)
+        for name, m in own.items():
+            m[...] = to_backend(state[name], backend_of(m))
 
 
-def blocks(w: Array, *others: Array) -> Iterator[list[Array]]:
-    """Arrays of one shape cut into flat pieces in the order of w's memory; those of w are views of it."""
-    order = sorted(range(w.ndim), key=lambda axis: -w.strides[axis])
-    arrays = [a.transpose(order) for a in (w, *others)]
-    if not arrays[0].flags.c_contiguous:
-        yield arrays
-        return
-    flat = [a.reshape(-1) for a in arrays]
-    size = BLOCK if is_host_array(w) else w.size
-    for start in range(0, w.size, size):
-        yield [a[start : start + size] for a in flat]
-
-
-def in_one_launch(due: list[tuple[Array, Array, Array]]) -> bool:
-    """Whether parameters, given with their gradients and memory, are on a device that can update them all at once."""
-    return len({w.dtype for w, _, _ in due}) == 1 and all(device.updates(w, memory) for w, _, memory in due)
+def _zeros_like(p: Tensor) -> Array:
+    return array_module(p._data).zeros_like(p._data)
 
 
 class SGD(Optimizer):
@@ -101,28 +201,19 @@ class SGD(Optimizer):
     tensor([0.8], requires_grad=True)
     """
 
+    remembers = ("velocity",)
+
     def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.9, weight_decay: float = 0.0):
         super().__init__(params, lr, momentum=momentum, weight_decay=weight_decay)
         self.momentum, self.weight_decay = momentum, weight_decay
 
-    def update_all(self, due: list[tuple[Array, Array, Array]]) -> None:
-        if in_one_launch(due):
-            device.sgd(due, self.lr, self.momentum, self.weight_decay)
-        else:
-            super().update_all(due)
-
-    def update(self, w: Array, g: Array, memory: Array) -> None:
-        if self.weight_decay:
-            g = g + self.weight_decay * w
-        if self.momentum:
-            memory *= self.momentum
-            memory += g
-            g = memory
-        w -= self.lr * g
+    def update(self, due: list[int]) -> None:
+        arrays = self._weights(due), self._gradients(due), self._memory("velocity", due)
+        sgd(*arrays, self.lr, self.momentum, self.weight_decay)
 
 
 class RMSProp(Optimizer):
-    """Gradients divided by a running root mean square of themselves: Tieleman and Hinton (2012).
+    """Gradients divided by their running root mean square: Tieleman and Hinton (2012).
 
     >>> w = tp.tensor([1.0], requires_grad=True)
     >>> (w * w).sum().backward()
@@ -130,6 +221,8 @@ class RMSProp(Optimizer):
     >>> round(w.item(), 4)
     0.99
     """
+
+    remembers = ("square",)
 
     def __init__(
         self,
@@ -142,24 +235,68 @@ class RMSProp(Optimizer):
         super().__init__(params, lr, alpha=alpha, eps=eps, weight_decay=weight_decay)
         self.alpha, self.eps, self.weight_decay = alpha, eps, weight_decay
 
-    def update_all(self, due: list[tuple[Array, Array, Array]]) -> None:
-        if in_one_launch(due):
-            device.rmsprop(due, self.lr, self.alpha, self.eps, self.weight_decay)
-        else:
-            super().update_all(due)
+    def update(self, due: list[int]) -> None:
+        arrays = self._weights(due), self._gradients(due), self._memory("square", due)
+        rmsprop(*arrays, self.lr, self.alpha, self.eps, self.weight_decay)
 
-    def update(self, w: Array, g: Array, memory: Array) -> None:
-        if self.weight_decay:
-            g = g + self.weight_decay * w
-        memory *= self.alpha
-        memory += (1 - self.alpha) * g * g
-        w -= self.lr * g / (array_module(w).sqrt(memory) + self.eps)
+
+class Adam(Optimizer):
+    """Running means of gradients, divided by their running root mean squares: Kingma and Ba (2015).
+
+    Weight decay is added to the gradient, as in `torch.optim.Adam`.
+
+    >>> w = tp.tensor([1.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> tp.optim.Adam([w], lr=0.1).step()
+    >>> round(w.item(), 4)
+    0.9
+    """
+
+    remembers = ("mean", "square")
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(params, lr, eps=eps, weight_decay=weight_decay)
+        if not (len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
+            raise ValueError(explain(f"betas={betas}", "two numbers from 0 to less than 1", "betas=(0.9, 0.999)"))
+        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
+        self.steps = [0] * len(self.params)  # how often each parameter was updated
+
+    def update(self, due: list[int]) -> None:
+        for i in due:
+            self.steps[i] += 1
+        for step in sorted({self.steps[i] for i in due}):  # several only if some parameters had no gradient at times
+            same = [i for i in due if self.steps[i] == step]
+            arrays = (
+                self._weights(same),
+                self._gradients(same),
+                self._memory("mean", same),
+                self._memory("square", same),
+            )
+            adam(*arrays, self.lr, *self.betas, self.eps, self.weight_decay, step)
+
+    def state_dict(self) -> dict[str, Array]:
+        return super().state_dict() | {"steps": host_array(self.steps)}
+
+    def load_state_dict(self, state: Mapping[str, Array]) -> None:
+        steps: HostArray = to_numpy(state["steps"]) if "steps" in state else host_array([])
+        super().load_state_dict({name: m for name, m in state.items() if name != "steps"})
+        if steps.shape != (len(self.params),):
+            raise StateError("a state without the step counts of Adam", "it has one per parameter", "save it again")
+        self.steps = [int(step) for step in steps]
 
 
 class HalveEvery:
     """Halve the learning rate after every n epochs.
 
-    >>> optimizer, schedule = tp.optim.SGD([tp.tensor([1.0])], lr=0.4), tp.optim.HalveEvery(2)
+    >>> optimizer = tp.optim.SGD([tp.tensor([1.0], requires_grad=True)], lr=0.4)
+    >>> schedule = tp.optim.HalveEvery(2)
     >>> for epoch in range(4):
     ...     schedule.epoch_ended(optimizer, error=0.0)
     >>> optimizer.lr
@@ -180,7 +317,8 @@ class HalveEvery:
 class HalveOnPlateau:
     """Halve the learning rate when the training error has not improved for `patience` epochs (section 4.4).
 
-    >>> optimizer, schedule = tp.optim.SGD([tp.tensor([1.0])], lr=0.4), tp.optim.HalveOnPlateau(patience=2)
+    >>> optimizer = tp.optim.SGD([tp.tensor([1.0], requires_grad=True)], lr=0.4)
+    >>> schedule = tp.optim.HalveOnPlateau(patience=2)
     >>> for error in (0.5, 0.5, 0.5):
     ...     schedule.epoch_ended(optimizer, error)
     >>> optimizer.lr
@@ -203,6 +341,33 @@ class HalveOnPlateau:
             self.waited = 0
 
 
+class LinearTo:
+    """Change the learning rate by equal amounts after each epoch, from its value at the start to `final_lr`.
+
+    >>> optimizer = tp.optim.SGD([tp.tensor([1.0], requires_grad=True)], lr=0.4)
+    >>> schedule = tp.optim.LinearTo(0.0, epochs=4)
+    >>> for epoch in range(3):
+    ...     schedule.epoch_ended(optimizer, error=0.0)
+    >>> round(optimizer.lr, 6)
+    0.1
+    """
+
+    def __init__(self, final_lr: float, epochs: int):
+        if epochs < 1 or not final_lr >= 0:
+            rule = "the last learning rate is at least 0, and there is at least 1 epoch"
+            raise ValueError(explain(f"LinearTo({final_lr}, epochs={epochs})", rule, "LinearTo(0.0, epochs=10)"))
+        self.final_lr, self.epochs = final_lr, epochs
+        self.first_lr: float | None = None  # known when the first epoch ends
+        self.ended = 0  # epochs so far
+
+    def epoch_ended(self, optimizer: Optimizer, error: float) -> None:
+        if self.first_lr is None:
+            self.first_lr = optimizer.lr
+        self.ended = min(self.ended + 1, self.epochs)
+        left = (self.epochs - self.ended) / self.epochs
+        optimizer.lr = left * self.first_lr + (1 - left) * self.final_lr
+
+
 def normalize_weights(model: Module) -> None:
     """Scale each weight vector or filter of the NormProp layers to unit length, in place (section 4.4).
 
@@ -211,13 +376,8 @@ def normalize_weights(model: Module) -> None:
     >>> round(float((net[0].weight.data**2).sum()), 5)
     2.0
     """
-    weights = []
-    for module in model.modules():
-        if isinstance(module, NormProp):
-            check_editable(module.weight)
-            weights.append(module.weight.data)
-    if len({w.dtype for w in weights}) == 1 and device.updates(*weights):
-        device.unit_rows(weights)
-        return
-    for w in weights:
-        w /= array_module(w).sqrt((w * w).sum(axis=tuple(range(1, w.ndim)), keepdims=True))
+    weights = dict.fromkeys(module.weight for module in model.modules() if isinstance(module, NormProp))
+    for weight in weights:
+        check_editable(weight, weight.name or "a weight")
+    if weights:
+        unit_rows([weight._data for weight in weights])

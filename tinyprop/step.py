@@ -4,13 +4,13 @@ import ctypes
 import math
 import os
 import sys
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextvars import ContextVar, copy_context
 from functools import cache, reduce
 from typing import Any, TypeVar
 
-import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from . import functional as F
@@ -23,30 +23,73 @@ from .engine.arrays import (
     is_array,
     is_host_array,
 )
-from .engine.backward import grad
-from .engine.errors import DivergenceError, explain
-from .engine.graph import no_grad
+from .engine.errors import DivergenceError, ShapeError, explain
+from .engine.graph import grad, no_grad
 from .engine.tensor import Tensor
-from .nn.module import Module
+from .nn.module import Module, Sequential, evaluating
 from .optim import Optimizer, normalize_weights
 
-PART = 64  # samples at most that go through the network together: enough for large products, few enough for memory
+MAX_PART = 64  # samples that go through the network together: enough for large products, few enough for memory
 
-Gradients = list[Array | None]  # one for each parameter; None for one that the loss does not depend on
+Gradients = list[Array | None]  # one per parameter; None if the loss does not depend on it
+Loss = Callable[[Tensor, Any], Tensor]
 T = TypeVar("T")
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep the memory of freed arrays for the next ones, for each thread by itself.
+    """Let the C library keep the memory of freed arrays for new ones, which makes training on a CPU faster.
 
-    Otherwise it returns large blocks to the system and gets them back page by page, each filled with zeros. Only glibc,
-    which Linux has, can be told so; its older versions take no threshold above 32 MB.
+    Otherwise it returns large blocks to the system and gets them back page by page, each filled with zeros. This
+    changes the whole process, so only the commands of tinyprop do it by themselves. It works with glibc, that is, on
+    Linux; its older versions take no threshold above 32 MB.
+
+    >>> tp.train.keep_freed_memory()
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    trim_threshold, top_pad, mmap_threshold = -1, -2, -3  # as malloc.h numbers them
+    trim_threshold, top_pad, mmap_threshold = -1, -2, -3  # as numbered in malloc.h
     if mallopt is not None and (mallopt(mmap_threshold, 1 << 30) or mallopt(mmap_threshold, 1 << 25)):
         mallopt(trim_threshold, 1 << 30)
-        mallopt(top_pad, 1 << 26)  # the heaps of threads have so many bytes; less to spare, and one may be returned
+        mallopt(top_pad, 1 << 26)  # the size of a thread's heap: with less, a heap may be returned to the system
+
+
+class OneThreadBLAS:
+    """`with one_thread_blas:` limits BLAS to one thread, for the whole process, until the last block is left."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.blocks = 0  # entered and not left yet
+        self.limit: Any = None
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.blocks:
+                self.limit = _controller().limit(limits=1, user_api="blas")
+            self.blocks += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.blocks -= 1
+            if not self.blocks:
+                self.restore()
+
+    def restore(self) -> None:
+        if self.limit is not None:
+            self.limit.restore_original_limits()
+            self.limit = None
+
+    def start_again(self) -> None:
+        """In a forked process, which has none of the threads that were inside a block."""
+        self.restore()
+        self.lock, self.blocks = threading.Lock(), 0
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()  # finding the BLAS takes milliseconds
+
+
+one_thread_blas = OneThreadBLAS()
+_in_worker = ContextVar("in_worker", default=False)
 
 
 class Workers:
@@ -58,41 +101,56 @@ class Workers:
     @staticmethod
     @cache
     def of(threads: int) -> "Workers":
-        """Always the same so many threads: to start them, and to find the BLAS, takes milliseconds."""
+        """One shared pool per thread count, because starting threads takes milliseconds."""
         return Workers(threads)
 
     def __init__(self, threads: int):
-        keep_freed_memory()
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads, "tinyprop")
-        self.blas = ThreadpoolController()
 
     def map(self, work: Callable[[slice], T], samples: int, merge: Callable[[T, T], T]) -> T:
         """The results of work on all parts, merged in the order of the samples."""
-        samples = max(samples, 1)  # none is one empty part
-        rounds = -(-samples // (PART * self.threads))  # equal parts, as many for each thread
+        samples = max(samples, 1)  # no samples are one empty part
+        rounds = -(-samples // (MAX_PART * self.threads))  # equal parts, the same number for each thread
         size = -(-samples // (rounds * self.threads))
         parts = [slice(start, start + size) for start in range(0, samples, size)]
         count = min(self.threads, len(parts))
         shares = [parts[len(parts) * i // count : len(parts) * (i + 1) // count] for i in range(count)]
+
+        def merged(share: list[slice]) -> T:
+            _in_worker.set(True)
+            return reduce(merge, map(work, share))
+
         contexts = [copy_context() for _ in shares]  # no_grad() and exact_convolution() hold in the threads, too
-        with self.blas.limit(limits=1, user_api="blas"):
-            runs = self.pool.map(lambda c, share: c.run(reduce, merge, map(work, share)), contexts, shares)
-            return reduce(merge, runs)
+        with one_thread_blas:
+            if count == 1 or _in_worker.get():  # a worker that waited for its own pool might wait forever
+                return reduce(merge, [c.run(merged, share) for c, share in zip(contexts, shares, strict=True)])
+            runs = [self.pool.submit(c.run, merged, share) for c, share in zip(contexts, shares, strict=True)]
+            wait(runs)  # for all of them, even if one fails
+            return reduce(merge, [run.result() for run in runs])
+
+
+def _after_fork() -> None:
+    """A forked process inherits no threads."""
+    Workers.of.cache_clear()
+    one_thread_blas.start_again()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=Workers.of.cache_clear)  # a process inherits no threads
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class TrainingStep:
     """step(x, labels): forward, backward, update, and unit-length constraint; returns the mean loss, on the device.
 
-    A NormProp network never looks across the batch, so the gradient of a batch is the sum of the gradients of its
+    `loss(outputs, labels)` returns the mean over the samples of a batch, as a scalar tensor. Any function will do that
+    treats each sample by itself; F.cross_entropy is the default.
+
+    A NormProp network never looks across the batch, so the gradient for a batch is the sum of the gradients for its
     parts. The parts of a convolutional network run on `threads` threads (all cores if None), each with a BLAS of one
     thread, which is faster than one thread that calls a BLAS of many. Fully connected networks are the exception: a
-    few large products, which BLAS shares out best by itself. Networks that need the batch in one piece, as BatchNorm
-    does, take one thread, and so does a GPU.
+    few large products, which BLAS itself distributes best. Networks that need the batch in one piece, as BatchNorm
+    does, take one thread, and so does a GPU. Several threads of a program may train their own networks at once.
 
     >>> net = tp.nn.build("C(4,3,1,1)-C(2,1,1,0)-P(8,8,0,avg)")
     >>> step = tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.1))
@@ -101,7 +159,10 @@ class TrainingStep:
     ()
     """
 
-    def __init__(self, model: Module, optimizer: Optimizer, threads: int | None = None):
+    def __init__(self, model: Module, optimizer: Optimizer, loss: Loss = F.cross_entropy, threads: int | None = None):
+        if not callable(loss):
+            rule = "the third argument is a function of outputs and labels"
+            raise TypeError(explain(f"TrainingStep with loss={loss!r}", rule, f"threads={loss!r}, by name"))
         obstacles = [f"{type(m).__name__} needs the batch in one piece" for m in model.modules() if m.whole_batch]
         if optimizer.params[0].backend != "numpy":
             obstacles.append("a GPU takes one thread")
@@ -110,23 +171,28 @@ class TrainingStep:
         if threads < 1 or (threads > 1 and obstacles):
             rule = obstacles[0] if obstacles else "it is at least 1"
             raise ValueError(explain(f"threads={threads}", rule, "threads=1, or None to let it choose"))
-        keep_freed_memory()
-        self.model, self.optimizer, self.threads = model, optimizer, threads
+        self.model, self.optimizer, self.loss, self.threads = model, optimizer, loss, threads
         self.in_parts = threads > 1 and any(p.ndim == 4 for p in model.parameters())
 
     def __call__(self, x: Any, labels: Any) -> Array:
-        x = _there(_array(x), self.optimizer.params[0].data)
-        labels = _array(labels)  # those on the host are checked there, by cross_entropy, before they are uploaded
+        home = self.optimizer.params[0]._data
+        x, labels = _there(_array(x), home), _array(labels)
+        self.check_batch(x, labels)
+        if self.loss is not F.cross_entropy:  # which checks labels that are on the host before it uploads them
+            labels = _there(labels, home)
 
         def part(where: slice) -> tuple[Array, Gradients]:
             """The contribution of a part of the batch to its mean loss and to the gradients."""
             with np.errstate(all="ignore"):  # a loss that is not finite is dealt with below
-                loss = F.cross_entropy(self.model(Tensor(x[where])), labels[where], "sum") * (1.0 / len(x))
+                loss = self.mean_loss(x[where], labels[where], len(x))
                 gradients = grad(loss, self.optimizer.params, allow_unused=True)
-            return loss.data, [None if g is None else g.data for g in gradients]
+            return loss._data, [None if g is None else g._data for g in gradients]
 
         if self.in_parts:
-            loss, gradients = Workers.of(self.threads).map(part, len(x), _add)
+            try:
+                loss, gradients = Workers.of(self.threads).map(part, len(x), _add)
+            except (ValueError, TypeError, LookupError) as error:
+                raise _for_whole_batch(part, error) from None
         else:
             loss, gradients = part(slice(None))
         if is_host_array(x) and not math.isfinite(loss):
@@ -142,16 +208,46 @@ class TrainingStep:
         self.optimizer.zero_grad()
         return as_array(loss)
 
+    def check_batch(self, x: Array, labels: Array) -> None:
+        """Refuse a batch that does not fit together before it is split into parts."""
+        if not x.ndim or not labels.ndim or not len(x) or len(x) != len(labels):
+            raise ShapeError(
+                f"a batch of x {x.shape} and labels {labels.shape}",
+                "the first axis of both is the number of samples, at least 1",
+                "one label per sample",
+            )
+
+    def mean_loss(self, x: Array, labels: Array, samples: int) -> Tensor:
+        """What a part contributes to the mean loss of a batch of so many samples."""
+        outputs = self.model(Tensor(x))
+        if self.loss is F.cross_entropy:
+            return F.cross_entropy(outputs, labels, "sum") * (1.0 / samples)
+        loss = self.loss(outputs, labels)
+        if not isinstance(loss, Tensor) or loss.shape != ():
+            got = f"a loss of shape {loss.shape}" if isinstance(loss, Tensor) else f"a {type(loss).__name__} as a loss"
+            raise ShapeError(got, "a loss is a scalar tensor, the mean over the batch", "loss(...).mean()")
+        return loss * (len(x) / samples)
+
     @no_grad()
     def first_bad_layer(self, x: Array) -> str:
-        """The first layer whose output for a batch is not finite."""
+        """Where the first output that is not finite comes from."""
+        layers = list(self.model.named_children()) if isinstance(self.model, Sequential) else [("", self.model)]
         out = Tensor(x)
-        for name, layer in self.model.named_children():
-            with np.errstate(all="ignore"):
+        for name, layer in layers:
+            with np.errstate(all="ignore"), evaluating():
                 out = layer(out)
-            if not array_module(out.data).isfinite(out.data).all():
-                return f"layer {name}, {type(layer).__name__}"
+            if not array_module(out._data).isfinite(out._data).all():
+                return f"layer {name}, {type(layer).__name__}" if name else type(layer).__name__
         return "the loss itself"
+
+
+def _for_whole_batch(part: Callable[[slice], Any], error: Exception) -> Exception:
+    """An error in a part of a batch, told for the whole batch if it occurs there too: the user knows those shapes."""
+    try:
+        part(slice(None))
+    except Exception as same:
+        return same
+    return error
 
 
 def _add(a: tuple[Array, Gradients], b: tuple[Array, Gradients]) -> tuple[Array, Gradients]:
@@ -159,46 +255,52 @@ def _add(a: tuple[Array, Gradients], b: tuple[Array, Gradients]) -> tuple[Array,
 
 
 def _array(values: Any) -> Array:
-    values = values.data if isinstance(values, Tensor) else values
+    values = values._data if isinstance(values, Tensor) else values
     return values if is_array(values) else host_array(values)
+
+
+def _there(array: Array, home: Array) -> Array:
+    return from_host(array, like=home) if is_host_array(array) else array
 
 
 @no_grad()
 def logits(model: Module, images: Array, threads: int | None = None) -> Array:
     """The outputs of a network in evaluation mode, without a graph, on all cores.
 
+    The network is only read: several threads may evaluate it at once.
+
     >>> net = tp.nn.Sequential(tp.nn.Flatten(), tp.nn.Identity())
     >>> logits(net, tp.tensor([[1.0, 2.0]]).data)
     array([[1., 2.]], dtype=float32)
     """
-    home = next((p.data for p in model.parameters()), images)
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    images = _array(images)
+    home = next((p._data for p in model.parameters()), images)
 
     def part(where: slice) -> list[Array]:
-        return [model(Tensor(_there(images[where], home))).data]
+        try:
+            return [model(Tensor(_there(images[where], home)))._data]
+        except Exception as error:
+            error.add_note(f"(in images {where.start} to {where.stop - 1}: {len(images)} are evaluated in parts)")
+            raise
 
     workers = Workers.of(threads or os.cpu_count() or 1 if is_host_array(home) else 1)
-    try:
+    with evaluating():
         parts = workers.map(part, len(images), lambda a, b: a + b)
-    finally:
-        for module, mode in modes:
-            module.training = mode
     return array_module(*parts).concatenate(parts)
 
 
 def evaluate(model: Module, images: Array, labels: Array, threads: int | None = None) -> tuple[float, float]:
-    """The mean loss of a network on images and the fraction it gets wrong, in evaluation mode.
+    """The mean cross-entropy of a network on images and the fraction it gets wrong, in evaluation mode.
 
     >>> net = tp.nn.Sequential(tp.nn.Flatten(), tp.nn.Identity())
     >>> evaluate(net, tp.tensor([[0.0, 9.0], [9.0, 0.0]]).data, tp.tensor([1, 1], dtype=int).data)[1]
     0.5
     """
+    labels = _array(labels)
+    if len(images) != len(labels):
+        got = f"{len(images)} images and {len(labels)} labels"
+        raise ShapeError(got, "there is one label per image", "images and labels of the same split")
     out = logits(model, images, threads)
     truth = _there(labels, out)
     loss = F.cross_entropy(Tensor(out), truth).item()
     return loss, float((out.argmax(axis=1) != truth).mean())
-
-
-def _there(array: Array, home: Array) -> Array:
-    return from_host(array, like=home) if is_host_array(array) else array

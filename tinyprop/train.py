@@ -26,6 +26,7 @@ from .engine.tensor import Tensor
 from .nn.module import Module
 from .saving import save, write_whole
 from .step import TrainingStep, evaluate
+from .step import keep_freed_memory as keep_freed_memory  # offered here as tp.train.keep_freed_memory
 
 CHOICES = {
     "norm": ("normprop", "batch", "none"),
@@ -148,7 +149,7 @@ class Run:
         self.schedule = (
             optim.HalveOnPlateau(config.patience) if config.patience else optim.HalveEvery(config.halve_every)
         )
-        self.step = TrainingStep(self.model, self.optimizer, config.threads)
+        self.step = TrainingStep(self.model, self.optimizer, threads=config.threads)
         self.history: list[dict[str, float]] = []  # a row for each finished epoch
         self.signals: list[dict[str, Any]] = []  # a row for each layer and finished epoch
         self.batch, self.loss = 0, 0.0  # batches done in the present epoch, and the sum of their losses

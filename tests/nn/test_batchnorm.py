@@ -44,7 +44,7 @@ def test_batchnorm_refuses_a_batch_without_spread_but_only_that():
         nn.BatchNorm(3)(tp.tensor(np.ones((1, 3), np.float32)))
     nn.BatchNorm(3)(tp.tensor(np.ones((1, 3, 2, 2), np.float32)))  # places give a spread: the paper's C33
     nn.BatchNorm(3).eval()(tp.tensor(np.ones((1, 3), np.float32)))
-    with pytest.raises(tp.ShapeError, match=r"(?s)BatchNorm\(3\) of shape \(2, 4\).*rule:.*try:"):
+    with pytest.raises(tp.ShapeError, match=r"(?s)3 features of shape \(2, 4\).*rule:.*try:"):
         nn.BatchNorm(3)(tp.tensor(np.ones((2, 4), np.float32)))
 
 
@@ -90,7 +90,7 @@ def test_estimates_that_a_graph_needs_are_not_moved(rng):
     layer = nn.BatchNorm(2)
     x = tp.tensor(rng.standard_normal((4, 2)).astype(np.float32), requires_grad=True)
     needed = layer.eval()(x)
-    with pytest.raises(tp.BackendError, match=r"(?s)running_mean.*rule:.*try:"):
+    with pytest.raises(tp.EditError, match=r"(?s)running_mean.*rule:.*try:"):
         layer.train()(x)
     del needed
     layer(x)

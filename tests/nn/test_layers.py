@@ -1,9 +1,9 @@
 """Plain layers."""
 
 import numpy as np
-import pytest
 
 import tinyprop as tp
+from tests.helpers import assert_explained
 from tinyprop import functional as F
 from tinyprop import nn
 
@@ -21,9 +21,13 @@ def test_convolution_and_pools_are_the_functions(backend, rng):
     x = tp.tensor(rng.normal(size=(2, 3, 7, 8)).astype(np.float32), backend=backend)
     conv = nn.Conv2d(3, 4, (3, 2), stride=2, padding=(1, 0)).to(backend)
     np.testing.assert_array_equal(conv(x).numpy(), F.conv2d(x, conv.weight, conv.bias, 2, (1, 0)).numpy())
+    conv = nn.Conv2d(3, 6, 2, dilation=2, groups=3, bias=False).to(backend)
+    assert conv.weight.shape == (6, 1, 2, 2)
+    np.testing.assert_array_equal(conv(x).numpy(), F.conv2d(x, conv.weight, dilation=2, groups=3).numpy())
+    assert_explained(ValueError, lambda: nn.Conv2d(3, 4, 2, groups=2), "Conv2d(3, 4, groups=2)")
     np.testing.assert_array_equal(nn.MaxPool2d(3, 2, 1)(x).numpy(), F.max_pool2d(x, 3, 2, 1).numpy())
     out = nn.AvgPool2d(3, 2, 1, count_include_pad=False)(x)
-    np.testing.assert_array_equal(out.numpy(), F.avg_pool2d(x, 3, 2, 1, False).numpy())
+    np.testing.assert_array_equal(out.numpy(), F.avg_pool2d(x, 3, 2, 1, count_include_pad=False).numpy())
     assert nn.Flatten()(x).shape == (2, 3 * 7 * 8)
 
 
@@ -31,11 +35,19 @@ def test_activations():
     x = tp.tensor([-2.0, 0.5])
     for layer, expected in [
         (nn.ReLU(), F.relu(x)), (nn.LeakyReLU(a=0.2), F.leaky_relu(x, 0.2)), (nn.Tanh(), F.tanh(x)),
-        (nn.ELU(alpha=2.0), F.elu(x, 2.0)), (nn.GELU(), F.gelu(x)), (nn.Identity(), x), (nn.PReLU(), F.prelu(x, 0.25)),
+        (nn.ELU(alpha=2.0), F.elu(x, 2.0)), (nn.GELU(), F.gelu(x)), (nn.Identity(), x), (nn.SELU(), F.selu(x)),
+        (nn.Sigmoid(), F.sigmoid(x)), (nn.SiLU(), F.silu(x)), (nn.Softplus(), F.softplus(x)),
+        (nn.Hardtanh(), F.hardtanh(x)), (nn.Activation("sin"), F.sin(x)),
     ]:  # fmt: skip
         np.testing.assert_array_equal(layer(x).numpy(), expected.numpy())
-    with pytest.raises(ValueError, match=r"(?s)'step'.*rule:.*relu, prelu.*try:"):
-        nn.Activation("step")
+        assert isinstance(layer, nn.Activation)
+    assert_explained(ValueError, lambda: nn.Activation("step"), "'step'", "relu, prelu")
+
+
+def test_activations_are_classes():
+    assert isinstance(nn.ReLU(), nn.ReLU)
+    assert not isinstance(nn.Tanh(), nn.ReLU)
+    assert not isinstance(nn.Linear(2, 2), nn.ReLU)
 
 
 def test_prelu_has_one_slope_or_one_for_each_channel(rng):
@@ -61,6 +73,17 @@ def test_dropout(backend):
     np.testing.assert_array_equal(x.grad.numpy(), values)
     assert layer.eval()(x) is x
     assert nn.Dropout(0.0)(x) is x
-    for p in (1.0, -0.1):
-        with pytest.raises(ValueError, match="probability"):
-            nn.Dropout(p)
+    for p in (1.0, -0.1, float("nan")):
+        assert_explained(ValueError, lambda p=p: nn.Dropout(p), f"Dropout(p={p})", "probability")
+
+
+def test_wrong_shapes_get_a_hint_that_helps():
+    """Channels last, no batch axis, no Flatten: the three mistakes everybody makes."""
+    images = tp.tensor(np.zeros((2, 8, 8, 3), np.float32))
+    for layer in (nn.Conv2d(3, 4, 3), nn.NormPropConv2d(3, 4, 3)):
+        assert_explained(tp.ShapeError, lambda layer=layer: layer(images), "(2, 8, 8, 3)", "transpose(0, 3, 1, 2)")
+        assert_explained(
+            tp.ShapeError, lambda layer=layer: layer(tp.tensor(np.zeros((3, 8, 8), np.float32))), "batch axis"
+        )
+    for layer in (nn.Linear(192, 2), nn.NormPropLinear(192, 2)):
+        assert_explained(tp.ShapeError, lambda layer=layer: layer(images), "Flatten")

@@ -14,7 +14,7 @@ def test_statistics_of_every_layer(backend, rng):
     x = rng.normal(size=(50, 4)).astype(np.float32)
     linear, relu = nn.signals(net, tp.tensor(x, backend=backend))
     h = x @ net[0].weight.numpy().T + net[0].bias.numpy()
-    assert (linear.layer, relu.layer) == ("0 Linear", "1 Activation")
+    assert (linear.layer, relu.layer) == ("0 Linear", "1 ReLU")
     assert linear.mean == pytest.approx(h.mean(), abs=1e-5)
     assert linear.std == pytest.approx(h.std(), rel=1e-5)
     out = np.maximum(h, 0)

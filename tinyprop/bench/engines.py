@@ -14,7 +14,7 @@ from ..engine.graph import no_grad
 from ..engine.tensor import Tensor
 from ..functional import columns, convolution
 from ..optim import SGD
-from ..step import TrainingStep, logits
+from ..step import TrainingStep, keep_freed_memory, logits
 from .cases import Case
 
 # A small rate, so that no loss gets so near to 0 in a long run that its gradients are denormal numbers, which are slow.
@@ -71,6 +71,10 @@ def mean_squares(arrays: list[Any]) -> list[float]:
 class Tinyprop(Engine):
     title = "tinyprop"
     package = "tinyprop"
+
+    def __init__(self, threads: int):
+        super().__init__(threads)
+        keep_freed_memory()
 
     def version(self) -> str:
         return __version__

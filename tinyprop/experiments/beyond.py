@@ -266,7 +266,7 @@ def measure_activations(scale: Scale) -> Data:
     """The constants of each activation for N(0, 1)."""
     found = {}
     for activation in ACTIVATIONS:
-        m = moments.gaussian(activation, **({"a": nn.normalization.START_OF_A} if activation == "prelu" else {}))
+        m = moments.gaussian(activation, **({"a": nn.normalization.PRELU_START} if activation == "prelu" else {}))
         found[activation] = {"c1": float(m.std), "c2": float(m.mean), "jacobian_factor": float(m.jacobian_factor)}
     return found
 

@@ -11,7 +11,7 @@ from .. import data as datasets
 from .. import plots
 from ..engine.errors import DataError
 from ..saving import write_whole
-from ..train import Config
+from ..train import Config, keep_freed_memory
 from . import EXPERIMENTS
 from .points import Store, key
 from .recipe import gather
@@ -59,6 +59,7 @@ def add_parser(commands: Any) -> None:
 
 
 def reproduce(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    keep_freed_memory()
     jobs = options.jobs if options.jobs is not None else 1 if options.backend == "cupy" else os.cpu_count() or 1
     if jobs < 1:
         parser.error(f"argument --jobs: {options.jobs} is not a whole number of at least 1")

@@ -14,7 +14,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from ..train import Config
+from ..train import Config, keep_freed_memory
 from .points import Store, compute
 
 LOOK = 0.5  # seconds between looks at what the workers have done
@@ -53,6 +53,7 @@ def _start(stop: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a run that is under way hears it and saves; nobody else needs to
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  the bars of single runs; errors go to the parent as they are
     threadpool_limits(1, user_api="blas")
+    keep_freed_memory()
     threading.Thread(target=_stop_when_told, args=(stop,), daemon=True).start()
 
 

@@ -1,3 +1,3 @@
 """Speed: faster ways to compute single ops, registered as overrides. Without this room every result is the same, up to rounding."""
 
-from . import host
+from . import fused, host

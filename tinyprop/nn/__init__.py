@@ -1,4 +1,4 @@
-"""Modules and layers, among them those of Normalization Propagation."""
+"""Modules and layers, including those of Normalization Propagation."""
 
 from .batchnorm import BatchNorm
 from .layers import (
@@ -22,13 +22,13 @@ from .layers import (
     Softplus,
     Tanh,
 )
-from .module import Module, Sequential
+from .module import Module, ModuleList, Sequential, evaluating
 from .normalization import NormPropConv2d, NormPropLinear
 from .signals import Signal, signals
 from .spec import NIN, build
 
 __all__ = [
     "ELU", "GELU", "NIN", "SELU", "Activation", "AvgPool2d", "BatchNorm", "Conv2d", "Dropout", "Flatten", "Hardtanh",
-    "Identity", "LeakyReLU", "Linear", "MaxPool2d", "Module", "NormPropConv2d", "NormPropLinear", "PReLU", "ReLU",
-    "Sequential", "SiLU", "Sigmoid", "Signal", "Softplus", "Tanh", "build", "signals",
+    "Identity", "LeakyReLU", "Linear", "MaxPool2d", "Module", "ModuleList", "NormPropConv2d", "NormPropLinear", "PReLU",
+    "ReLU", "Sequential", "SiLU", "Sigmoid", "Signal", "Softplus", "Tanh", "build", "evaluating", "signals",
 ]  # fmt: skip

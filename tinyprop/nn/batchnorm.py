@@ -2,14 +2,14 @@
 
 from .. import functional as F
 from ..engine.tensor import Tensor
-from .layers import parameter
+from .layers import arguments, parameter
 from .module import Module
 
 
 class BatchNorm(Module):
-    """Normalise each feature (axis 1) over the batch, and over places if there are any: Ioffe and Szegedy (2015).
+    """Normalise each feature (axis 1) over the batch, and over positions if there are any: Ioffe and Szegedy (2015).
 
-    When training, by the statistics of the mini-batch; otherwise by a running estimate of them.
+    When training, use the statistics of the mini-batch; otherwise, running estimates of them.
 
     >>> tp.nn.BatchNorm(1, eps=0.0)(tp.tensor([[1.0], [3.0]]))
     tensor([[-1.],
@@ -19,13 +19,15 @@ class BatchNorm(Module):
     whole_batch = True
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
-        self.eps, self.momentum = eps, momentum
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.weight = parameter(1.0, num_features)
         self.bias = parameter(0.0, num_features)
         self.running_mean = parameter(0.0, num_features).detach()
         self.running_var = parameter(1.0, num_features).detach()
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, self.training, self.momentum, self.eps
-        )
+        statistics = self.running_mean, self.running_var
+        return F.batch_norm(x, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps)
+
+    def extra_repr(self) -> str:
+        return arguments(self, "num_features", eps=1e-5, momentum=0.1)

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from .. import functional as F
-from ..engine.arrays import array_module, default_backend, float32, from_host, generator, host_array, to_backend
+from ..engine.arrays import array_module, default_backend, float32, generator, host_array, to_backend
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
 from .module import Module
@@ -15,22 +14,34 @@ Size = int | tuple[int, int]
 
 
 def parameter(values: Any, *shape: int) -> Tensor:
-    """A trainable float32 tensor of a shape, filled with a number or with an array of that shape."""
+    """A trainable float32 tensor of this shape, filled with a number or with an array of this shape."""
     host = host_array(values, float32)
     if host.shape not in ((), shape):
-        raise ShapeError(f"initial values of shape {host.shape}", f"a number, or shape {shape}", "one value per unit")
+        raise ShapeError(
+            f"initial values of shape {host.shape}", f"a number, or an array of shape {shape}", "one value per unit"
+        )
     spread = array_module(host).broadcast_to(host, shape).copy()
     return Tensor(to_backend(spread, default_backend()), requires_grad=True)
 
 
 def glorot(*shape: int) -> Tensor:
-    """Weights of shape (outputs, inputs, ...), uniform as in Glorot and Bengio (2010): the paper's section 4.2."""
+    """Uniform weights of shape (outputs, inputs, ...), as in Glorot and Bengio (2010): the paper's section 4.2."""
     bound = math.sqrt(6.0 / ((shape[0] + shape[1]) * math.prod(shape[2:])))
     return parameter(generator().uniform(-bound, bound, shape), *shape)
 
 
-def kernel_shape(out_channels: int, in_channels: int, kernel_size: Size) -> tuple[int, ...]:
+def filter_shape(out_channels: int, in_channels: int, kernel_size: Size) -> tuple[int, ...]:
     return (out_channels, in_channels, *(kernel_size if isinstance(kernel_size, tuple) else (kernel_size, kernel_size)))
+
+
+def arguments(layer: Module, *positional: str, **named: Any) -> str:
+    """The attributes of a layer as arguments, for its repr; a named one is left out if it has the value given here.
+
+    >>> arguments(tp.nn.MaxPool2d(3, padding=1), "kernel_size", stride=None, padding=0)
+    '3, padding=1'
+    """
+    shown = [f"{name}={value!r}" for name, usual in named.items() if (value := getattr(layer, name)) != usual]
+    return ", ".join([*(repr(getattr(layer, name)) for name in positional), *shown])
 
 
 class Linear(Module):
@@ -41,15 +52,19 @@ class Linear(Module):
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True):
+        self.in_features, self.out_features = in_features, out_features
         self.weight = glorot(out_features, in_features)
         self.bias = parameter(0.0, out_features) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
+    def extra_repr(self) -> str:
+        return arguments(self, "in_features", "out_features") + ", bias=False" * (self.bias is None)
+
 
 class Conv2d(Module):
-    """x (N, in_channels, H, W) convolved with kernels: see `tp.functional.conv2d`.
+    """Images x (N, in_channels, H, W) convolved with filters: see `tp.functional.conv2d`.
 
     >>> tp.nn.Conv2d(3, 8, kernel_size=5, padding=2)(tp.tensor([[[[1.0] * 6] * 6] * 3])).shape
     (1, 8, 6, 6)
@@ -63,13 +78,23 @@ class Conv2d(Module):
         stride: Size = 1,
         padding: Size = 0,
         bias: bool = True,
+        dilation: Size = 1,
+        groups: int = 1,
     ):
-        self.stride, self.padding = stride, padding
-        self.weight = glorot(*kernel_shape(out_channels, in_channels, kernel_size))
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            got = f"Conv2d({in_channels}, {out_channels}, groups={groups})"
+            raise ValueError(explain(got, "groups divides the channels of input and output", "groups=1"))
+        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel_size
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.weight = glorot(*filter_shape(out_channels, in_channels // groups, kernel_size))
         self.bias = parameter(0.0, out_channels) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding)
+        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+    def extra_repr(self) -> str:
+        defaults = {"kernel_size": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+        return arguments(self, "in_channels", "out_channels", **defaults) + ", bias=False" * (self.bias is None)
 
 
 class MaxPool2d(Module):
@@ -84,6 +109,9 @@ class MaxPool2d(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.max_pool2d(x, self.kernel_size, self.stride, self.padding)
+
+    def extra_repr(self) -> str:
+        return arguments(self, "kernel_size", stride=None, padding=0)
 
 
 class AvgPool2d(Module):
@@ -100,7 +128,10 @@ class AvgPool2d(Module):
         self.count_include_pad = count_include_pad
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding, self.count_include_pad)
+        return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding, count_include_pad=self.count_include_pad)
+
+    def extra_repr(self) -> str:
+        return arguments(self, "kernel_size", stride=None, padding=0, count_include_pad=True)
 
 
 class Flatten(Module):
@@ -111,11 +142,11 @@ class Flatten(Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.reshape(x.shape[0], math.prod(x.shape[1:]))
+        return F.flatten(x, start_axis=1)
 
 
 class Dropout(Module):
-    """When training, each element is 0 with probability p, and the others are scaled by 1 / (1 - p).
+    """When training, set each element to 0 with probability p, and scale the others by 1 / (1 - p).
 
     >>> tp.nn.Dropout(0.5).eval()(tp.tensor([1.0, 2.0]))
     tensor([1., 2.])
@@ -125,64 +156,125 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5):
         if not 0 <= p < 1:
-            raise ValueError(f"Dropout(p={p}): a probability of dropping is at least 0 and less than 1")
+            rule = "p is the probability that an element is dropped: at least 0 and less than 1"
+            raise ValueError(explain(f"Dropout(p={p})", rule, "Dropout(0.5)"))
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0:
-            return x
-        kept = generator().random(x.shape, float32) >= self.p
-        return x * from_host(kept.astype(x.dtype) / (1.0 - self.p), like=x.data)
+        return F.dropout(x, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        return arguments(self, "p")
 
 
-ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
-    "relu": F.relu,
-    "prelu": F.prelu,
-    "leaky_relu": F.leaky_relu,
-    "tanh": F.tanh,
-    "sigmoid": F.sigmoid,
-    "softplus": F.softplus,
-    "elu": F.elu,
-    "selu": F.selu,
-    "gelu": F.gelu,
-    "silu": F.silu,
-    "hardtanh": F.hardtanh,
-    "sin": F.sin,
-    "erf": F.erf,
-    "abs": F.abs,
-    "identity": lambda x: x,
-}
+NAMES = "relu prelu leaky_relu tanh sigmoid softplus elu selu gelu silu hardtanh sin erf abs"
+ACTIVATIONS: dict[str, Callable[..., Tensor]] = {name: getattr(F, name) for name in NAMES.split()}
+ACTIVATIONS["identity"] = lambda x: x
 
 
 class Activation(Module):
-    """A function of each element, by its name in `tp.functional`: nn.ReLU() is Activation("relu").
+    """A function of each element, by its name in `tp.functional`. Most have a class of their own, as nn.ReLU.
 
-    >>> tp.nn.Activation("elu", alpha=0.5)(tp.tensor([1.0]))
-    tensor([1.])
+    >>> tp.nn.Sequential(tp.nn.Activation("sin"), tp.nn.ELU(alpha=0.5))(tp.tensor([0.0]))
+    tensor([0.])
     """
 
     def __init__(self, name: str, **params: float):
-        if name not in ACTIVATIONS:
-            raise ValueError(explain(f"activation {name!r}", f"it is one of {', '.join(ACTIVATIONS)}", "'relu'"))
+        check_activation(name)
         self.function, self.params = name, params
 
     def forward(self, x: Tensor) -> Tensor:
         return ACTIVATIONS[self.function](x, **self.params)
 
-    def __repr__(self) -> str:
-        return f"Activation({', '.join([repr(self.function), *(f'{k}={v}' for k, v in self.params.items())])})"
+    def extra_repr(self) -> str:
+        name = [repr(self.function)] if type(self) is Activation else []
+        return ", ".join(name + [f"{key}={value}" for key, value in self.params.items()])
 
 
-ReLU, LeakyReLU, Tanh, Sigmoid, Softplus = (
-    partial(Activation, name) for name in ("relu", "leaky_relu", "tanh", "sigmoid", "softplus")
-)
-ELU, SELU, GELU, SiLU, Hardtanh, Identity = (
-    partial(Activation, name) for name in ("elu", "selu", "gelu", "silu", "hardtanh", "identity")
-)
+def check_activation(name: str) -> None:
+    if name not in ACTIVATIONS:
+        raise ValueError(explain(f"activation {name!r}", f"it is one of {', '.join(ACTIVATIONS)}", "'relu'"))
+
+
+class ReLU(Activation):
+    """max(x, 0)."""
+
+    def __init__(self) -> None:
+        super().__init__("relu")
+
+
+class Tanh(Activation):
+    """The hyperbolic tangent."""
+
+    def __init__(self) -> None:
+        super().__init__("tanh")
+
+
+class Sigmoid(Activation):
+    """1 / (1 + exp(-x))."""
+
+    def __init__(self) -> None:
+        super().__init__("sigmoid")
+
+
+class Softplus(Activation):
+    """log(1 + exp(x)), a smooth ReLU."""
+
+    def __init__(self) -> None:
+        super().__init__("softplus")
+
+
+class SELU(Activation):
+    """ELU, scaled so that its output has mean 0 and variance 1 for N(0, 1) input."""
+
+    def __init__(self) -> None:
+        super().__init__("selu")
+
+
+class GELU(Activation):
+    """x Phi(x), with Phi the distribution function of N(0, 1)."""
+
+    def __init__(self) -> None:
+        super().__init__("gelu")
+
+
+class SiLU(Activation):
+    """x sigmoid(x)."""
+
+    def __init__(self) -> None:
+        super().__init__("silu")
+
+
+class Hardtanh(Activation):
+    """x limited to the interval from -1 to 1."""
+
+    def __init__(self) -> None:
+        super().__init__("hardtanh")
+
+
+class Identity(Activation):
+    """x itself."""
+
+    def __init__(self) -> None:
+        super().__init__("identity")
+
+
+class LeakyReLU(Activation):
+    """x where positive, a x elsewhere, with a fixed slope a."""
+
+    def __init__(self, a: float = 0.01):
+        super().__init__("leaky_relu", a=a)
+
+
+class ELU(Activation):
+    """x where positive, alpha (exp(x) - 1) elsewhere."""
+
+    def __init__(self, alpha: float = 1.0):
+        super().__init__("elu", alpha=alpha)
 
 
 class PReLU(Module):
-    """x where positive, a x elsewhere, with learnable slopes: one, or one for each channel.
+    """x where positive, a x elsewhere, with learnable slopes: one for all channels, or one per channel.
 
     >>> tp.nn.PReLU()(tp.tensor([-1.0, 2.0]))
     tensor([-0.25,  2.  ], requires_grad=True)
@@ -193,3 +285,6 @@ class PReLU(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.prelu(x, self.a)
+
+    def extra_repr(self) -> str:
+        return f"{self.a.size}" if self.a.size > 1 else ""

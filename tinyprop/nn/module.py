@@ -1,29 +1,62 @@
-"""Module: something with parameters that maps a tensor to a tensor."""
+"""Module: a layer or a network, something with parameters that maps tensors to a tensor."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Self
 
-from ..engine.arrays import Array, is_array, to_backend
-from ..engine.errors import StateError
+from ..engine.arrays import Array, array_module, is_array, to_backend
+from ..engine.errors import StateError, explain
 from ..engine.guard import check_editable
 from ..engine.tensor import Tensor
 
+_evaluating = ContextVar("evaluating", default=False)
+_running: ContextVar[tuple["Module", ...]] = ContextVar("running", default=())  # whose forward is being computed
+
+
+@contextmanager
+def evaluating() -> Iterator[None]:
+    """Run every module in evaluation mode inside the block, without writing to any: other threads do not notice.
+
+    >>> layer = tp.nn.Dropout()
+    >>> with tp.nn.evaluating():
+    ...     layer(tp.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    >>> layer.training
+    True
+    """
+    before = _evaluating.set(True)
+    try:
+        yield
+    finally:
+        _evaluating.reset(before)
+
 
 class Module:
-    """A layer or a network: a `forward`, and tensors and modules as attributes.
+    """A layer or a network: a `forward`, with tensors and modules as attributes, also in lists, tuples and dicts.
 
-    Attributes that require a gradient are parameters; other tensors are buffers, saved but not trained.
+    Leaf tensors that require a gradient are parameters. A leaf tensor that does not require one is a buffer, saved but
+    not trained, if it is an attribute; in a list, tuple or dict it is not part of the state. What `forward` stores on
+    self is neither, whatever it is: an attribute that is first set while the module is being called stays out.
 
-    >>> layer = tp.nn.Linear(3, 2)
-    >>> [name for name, _ in layer.named_parameters()]
-    ['weight', 'bias']
+    >>> class Net(tp.nn.Module):
+    ...     def __init__(self):
+    ...         self.blocks = [tp.nn.Linear(3, 3), tp.nn.Linear(3, 3)]
+    ...     def forward(self, x):
+    ...         self.hidden = self.blocks[0](x)
+    ...         return self.blocks[1](self.hidden)
+    >>> net = Net()
+    >>> out = net(tp.tensor([[1.0, 2.0, 3.0]]))
+    >>> [name for name, _ in net.named_parameters()]
+    ['blocks.0.weight', 'blocks.0.bias', 'blocks.1.weight', 'blocks.1.bias']
     """
 
-    training = True
-    whole_batch = False  # whether a training batch must stay in one piece: its samples depend on each other
+    whole_batch = False  # whether a training batch must stay in one piece because its samples depend on each other
+    _training = True
+    _set_by_forward: Set[str] = frozenset()  # names of attributes that are not part of the state
 
     def forward(self, x: Tensor) -> Tensor:
-        """The output for an input: what a layer or network is; called by module(x).
+        """Compute the output for an input; called by module(x).
 
         >>> class Double(tp.nn.Module):
         ...     def forward(self, x):
@@ -33,52 +66,85 @@ class Module:
         """
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.forward(x)
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        before = _running.set((*_running.get(), self))
+        try:
+            return self.forward(*args, **kwargs)
+        finally:
+            _running.reset(before)
 
     def __setattr__(self, attribute: str, value: Any) -> None:
-        if isinstance(value, Tensor):
-            value.name = attribute
-        elif isinstance(value, Module):
-            for name, tensor in value._named_tensors():
-                tensor.name = f"{attribute}.{name}"
+        by_forward: set[str] = vars(self).setdefault("_set_by_forward", set())
+        new = attribute in by_forward or not any(_reachable("", vars(self).get(attribute)))
+        if new and any(module is self for module in _running.get()):
+            by_forward.add(attribute)
+        else:
+            by_forward.discard(attribute)
+            for name, found in _reachable(attribute, value):
+                if isinstance(found, Tensor):
+                    found.name = name
+                else:
+                    for inner, tensor in found._named_tensors():
+                        tensor.name = f"{name}.{inner}"
         super().__setattr__(attribute, value)
 
-    def _named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Parameters and buffers by their full names, own ones first."""
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor):
-                yield name, value
+    def _members(self) -> Iterator[tuple[str, "Tensor | Module"]]:
+        """The tensors and modules of this module's own state, by name."""
+        for attribute, value in vars(self).items():
+            if attribute not in self._set_by_forward:
+                for name, found in _reachable(attribute, value):
+                    leaf = isinstance(found, Tensor) and found.node is None
+                    if isinstance(found, Module) or (leaf and (found.requires_grad or name == attribute)):
+                        yield name, found
+
+    def _all_names(self, above: tuple["Module", ...] = ()) -> Iterator[tuple[str, Tensor]]:
+        """Parameters and buffers by full name, own ones first; a tied tensor comes once under each of its names."""
+        for name, found in self._members():
+            if isinstance(found, Tensor):
+                yield name, found
+        above = (*above, self)
         for name, child in self.named_children():
-            for inner, value in child._named_tensors():
-                yield f"{name}.{inner}", value
+            if not any(child is module for module in above):  # a child may refer back to its parent
+                for inner, tensor in child._all_names(above):
+                    yield f"{name}.{inner}", tensor
+
+    def _named_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Parameters and buffers, each once, under its first name."""
+        seen: set[Tensor] = set()
+        for name, tensor in self._all_names():
+            if tensor not in seen:
+                seen.add(tensor)
+                yield name, tensor
 
     def named_children(self) -> Iterator[tuple[str, "Module"]]:
-        """The modules that are attributes of this one, by name.
+        """The modules directly inside this one, by name.
 
         >>> [name for name, _ in tp.nn.Sequential(tp.nn.Flatten(), tp.nn.Linear(3, 2)).named_children()]
         ['0', '1']
         """
-        for name, value in vars(self).items():
-            if isinstance(value, Module):
-                yield name, value
+        return ((name, found) for name, found in self._members() if isinstance(found, Module))
 
     def modules(self) -> Iterator["Module"]:
-        """This module and all modules inside it.
+        """This module and all modules inside it, each once.
 
         >>> [type(m).__name__ for m in tp.nn.Sequential(tp.nn.Flatten(), tp.nn.Linear(3, 2)).modules()]
         ['Sequential', 'Flatten', 'Linear']
         """
-        yield self
-        for _, child in self.named_children():
-            yield from child.modules()
+        seen: set[Module] = set()
+        stack: list[Module] = [self]
+        while stack:
+            module = stack.pop()
+            if module not in seen:
+                seen.add(module)
+                yield module
+                stack += reversed([child for _, child in module.named_children()])
 
     def __iter__(self) -> Iterator["Module"]:
         """The layers, in order."""
         return (child for _, child in self.named_children())
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that are trained, by name.
+        """The tensors that are trained, by name; one that is reachable under several names comes under the first.
 
         >>> [(name, p.shape) for name, p in tp.nn.Linear(3, 2).named_parameters()]
         [('weight', (2, 3)), ('bias', (2,))]
@@ -86,7 +152,7 @@ class Module:
         return ((name, tensor) for name, tensor in self._named_tensors() if tensor.requires_grad)
 
     def parameters(self) -> Iterator[Tensor]:
-        """The tensors that are trained.
+        """The tensors that are trained, each once.
 
         >>> sum(p.size for p in tp.nn.Linear(3, 2).parameters())
         8
@@ -94,23 +160,29 @@ class Module:
         return (tensor for _, tensor in self.named_parameters())
 
     def state_dict(self) -> dict[str, Array]:
-        """A copy of every parameter and buffer, by name.
+        """A copy of every parameter and buffer, by name; a tied tensor is saved once, under its first name.
 
         >>> sorted(tp.nn.BatchNorm(4).state_dict())
         ['bias', 'running_mean', 'running_var', 'weight']
         """
-        return {name: tensor.data.copy() for name, tensor in self._named_tensors()}
+        return {name: tensor._data.copy() for name, tensor in self._named_tensors()}
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
         """Set every parameter and buffer from a state of the same names and shapes; all of them or none.
+
+        A tied tensor may be given under any of its names, or under several, as in states saved by tinyprop 0.1; the
+        values must then be equal.
 
         >>> one, other = tp.nn.Linear(3, 2), tp.nn.Linear(3, 2)
         >>> other.load_state_dict(one.state_dict())
         >>> bool((one.weight.data == other.weight.data).all())
         True
         """
-        own = dict(self._named_tensors())
-        missing, unknown = own.keys() - state.keys(), state.keys() - own.keys()
+        names: dict[Tensor, list[str]] = {}
+        for name, tensor in self._all_names():
+            names.setdefault(tensor, []).append(name)
+        unknown = state.keys() - {name for several in names.values() for name in several}
+        missing = [several[0] for several in names.values() if not state.keys() & set(several)]
         if missing or unknown:
             wrong = [f"no {name!r}" for name in sorted(missing)] + [f"unknown {name!r}" for name in sorted(unknown)]
             raise StateError(
@@ -118,21 +190,28 @@ class Module:
                 "a state has exactly the names of the network's parameters and buffers",
                 "build the network as it was when the state was saved",
             )
-        for name, tensor in own.items():
-            value = state[name]
-            if not is_array(value) or value.shape != tensor.shape or value.dtype.kind != tensor.dtype.kind:
-                got = f"{value.dtype} {value.shape}" if is_array(value) else type(value).__name__
-                raise StateError(
-                    f"{name!r} as {got}",
-                    f"here it is {tensor.dtype} {tensor.shape}",
-                    "build the network as it was when the state was saved",
-                )
-            check_editable(tensor, name)
-        for name, tensor in own.items():
-            tensor.data[...] = to_backend(state[name], tensor.backend).astype(tensor.dtype)
+        values = {}
+        for tensor, several in names.items():
+            values[tensor] = _checked(tensor, {name: state[name] for name in several if name in state})
+            check_editable(tensor, several[0])
+        for tensor, value in values.items():
+            tensor._data[...] = to_backend(value, tensor.backend).astype(tensor.dtype)
+
+    @property
+    def training(self) -> bool:
+        """Whether the module behaves as in training (batch statistics, dropout): its own mode, unless `evaluating()`.
+
+        >>> tp.nn.Dropout().training
+        True
+        """
+        return self._training and not _evaluating.get()
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        self._training = mode
 
     def train(self, mode: bool = True) -> Self:
-        """Switch to training behaviour: batch statistics, dropout.
+        """Switch this module and all modules inside it to training behaviour: batch statistics, dropout.
 
         >>> tp.nn.Dropout().eval().train().training
         True
@@ -150,25 +229,105 @@ class Module:
         return self.train(False)
 
     def to(self, backend: str | None = None, dtype: Any = None) -> Self:
-        """Move all parameters and buffers to a backend, or turn the floating-point ones into another dtype.
+        """Move all parameters and buffers to a backend, or convert the floating-point ones to another dtype.
 
         >>> tp.nn.Linear(3, 2).to(dtype="float64").weight.dtype
         dtype('float64')
         """
         for _, tensor in self._named_tensors():
-            array = tensor.data if backend is None else to_backend(tensor.data, backend)
+            array = tensor._data if backend is None else to_backend(tensor._data, backend)
             tensor.data = array if dtype is None or array.dtype.kind != "f" else array.astype(dtype)
             tensor.grad = None
         return self
 
+    def extra_repr(self) -> str:
+        """What the repr shows in parentheses: the arguments of a layer, by default the shapes of its tensors.
+
+        >>> tp.nn.Conv2d(3, 8, kernel_size=5, padding=2).extra_repr()
+        '3, 8, kernel_size=5, padding=2'
+        """
+        return ", ".join(f"{name} {found.shape}" for name, found in self._members() if isinstance(found, Tensor))
+
     def __repr__(self) -> str:
-        lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
-        shapes = ", ".join(f"{k} {v.shape}" for k, v in vars(self).items() if isinstance(v, Tensor))
-        inside = "\n" + "\n".join(lines) + "\n" if lines else shapes
-        return f"{type(self).__name__}({inside})"
+        lines = [f"({name}): {child!r}" for name, child in self.named_children()]
+        extra = self.extra_repr()
+        if not lines:
+            return f"{type(self).__name__}({extra})"
+        inside = "\n".join([extra] * bool(extra) + lines).replace("\n", "\n  ")
+        return f"{type(self).__name__}(\n  {inside}\n)"
 
 
-class Sequential(Module):
+def _reachable(name: str, value: Any) -> Iterator[tuple[str, Tensor | Module]]:
+    """A tensor or module under this name, or those in a list, tuple or dict, as "blocks.0" or "heads.left"."""
+    if isinstance(value, (Tensor, Module)):
+        yield name, value
+    elif isinstance(value, (list, tuple, dict)):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _reachable(f"{name}.{key}", inner)
+
+
+def _checked(tensor: Tensor, given: Mapping[str, Array]) -> Array:
+    """The value for a tensor that a state gives under one or several names."""
+    first_name, first = next(iter(given.items()))
+    for name, value in given.items():
+        if not is_array(value) or value.shape != tensor.shape or value.dtype.kind != tensor.dtype.kind:
+            got = f"{value.dtype} {value.shape}" if is_array(value) else type(value).__name__
+            raise StateError(
+                f"{name!r} as {got}",
+                f"here it is {tensor.dtype} {tensor.shape}",
+                "build the network as it was when the state was saved",
+            )
+        if value is not first and not array_module(value).array_equal(value, first, equal_nan=True):
+            raise StateError(
+                f"different values for {first_name!r} and {name!r}",
+                "both are names of one tensor here",
+                "a network in which they are not tied",
+            )
+    return first
+
+
+class ModuleList(Module):
+    """Modules by number, for a `forward` that goes through them itself.
+
+    >>> blocks = tp.nn.ModuleList([tp.nn.Linear(3, 3) for _ in range(2)])
+    >>> blocks.append(tp.nn.Linear(3, 1))
+    ModuleList(
+      (0): Linear(3, 3)
+      (1): Linear(3, 3)
+      (2): Linear(3, 1)
+    )
+    """
+
+    def __init__(self, layers: Iterable[Module] = ()):
+        if isinstance(layers, Module) and not isinstance(layers, ModuleList):
+            got = f"ModuleList({type(layers).__name__}(...))"
+            raise TypeError(explain(got, "it takes modules in a list", "ModuleList([layer])"))
+        for layer in layers:
+            self.append(layer)
+
+    def append(self, layer: Module) -> Self:
+        """Add a module at the end."""
+        if not isinstance(layer, Module):
+            kind = type(self).__name__
+            if isinstance(layer, (list, tuple)):
+                hint = f"{kind}(*layers)" if isinstance(self, Sequential) else "one list of modules, not nested"
+            elif isinstance(layer, type) and issubclass(layer, Module):
+                hint = f"{layer.__name__}(...), an object instead of its class"
+            else:
+                hint = "a layer, for instance nn.ReLU() instead of F.relu; a class with a forward for anything else"
+            got = f"{kind} of a {type(layer).__name__}, number {len(self)}"
+            raise TypeError(explain(got, "each element is a Module", hint))
+        setattr(self, str(len(self)), layer)
+        return self
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, i: int) -> Module:
+        return list(self)[i]
+
+
+class Sequential(ModuleList):
     """Layers one after the other.
 
     >>> net = tp.nn.Sequential(tp.nn.Linear(4, 8), tp.nn.ReLU(), tp.nn.Linear(8, 2))
@@ -177,16 +336,9 @@ class Sequential(Module):
     """
 
     def __init__(self, *layers: Module):
-        for i, layer in enumerate(layers):
-            setattr(self, str(i), layer)
+        super().__init__(layers)
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self:
             x = layer(x)
         return x
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def __getitem__(self, i: int) -> Module:
-        return list(iter(self))[i]

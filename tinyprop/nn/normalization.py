@@ -5,38 +5,43 @@ from typing import Any
 from .. import functional as F
 from .. import moments
 from ..engine.errors import explain
+from ..engine.overrides import overridable
 from ..engine.tensor import Tensor
-from .layers import ACTIVATIONS, Size, glorot, kernel_shape, parameter
+from .layers import ACTIVATIONS, Size, arguments, check_activation, filter_shape, glorot, parameter
 from .module import Module
 
-HOMOGENEOUS = ("relu", "prelu", "leaky_relu", "abs", "identity")  # s(c x) = c s(x) for c > 0: a scale passes through
 RECTIFIERS = ("relu", "prelu", "leaky_relu", "elu", "gelu", "silu", "softplus")
-LEAST_SPREAD = 0.1
-START_OF_A = 0.25  # the slope that a PReLU starts with, as in He et al. (2015)
+MIN_RELATIVE_C1 = 0.1
+PRELU_START = 0.25  # the slope that a PReLU starts with, as in He et al. (2015)
+
+
+@overridable
+def equation(x: Tensor, layer: "NormProp", c1: Any, c2: Any) -> Tensor:
+    """Section 4.3 of the paper: (1/c1) [s(gamma w.x / |w| + beta) - c2]."""
+    u = layer.weighted_sum(x, F.weight_norm(layer.weight, layer.gamma)) + layer.per_unit(layer.beta)
+    return (layer.activate(u) - layer.per_unit(c2)) / layer.per_unit(c1)
 
 
 class NormProp(Module):
-    """What the two NormProp layers share: (1/c1) [s(gamma w.x / |w| + beta) - c2], section 4.3 of the paper.
+    """What the two NormProp layers share: `equation`, its parameters, and its constants c1 and c2.
 
     `mode="paper"` takes c1 and c2 from N(0, 1), so the output is normalised at gamma = 1, beta = 0 only. There gamma
     starts at "jacobian", one over the Jacobian factor of the activation (1/1.2112 for ReLU), and beta at 0.
 
-    `mode="exact"` takes them from N(beta, gamma^2), and the output stays normalised whatever is learnt. There gamma
+    `mode="exact"` takes them from N(beta, gamma^2), so the output stays normalised whatever is learnt. There gamma
     starts at 1, and beta at 1 for a rectifier, where a deep network keeps its scale forwards and nearly backwards.
     As beta / gamma falls, a unit is rarely on, c1 tends to 0, and the gain 1/c1 would amplify the few samples left
-    without bound. So c1 is never taken smaller than LEAST_SPREAD times its value at beta = 0: beyond that the output
-    keeps its mean of 0, its variance falls below 1, and the unit fades instead of taking over.
+    without bound. So c1 is at least MIN_RELATIVE_C1 times its value at beta = 0: below that the output keeps its mean
+    of 0, its variance falls below 1, and the unit fades out.
     """
 
     def __init__(self, weight: Tensor, activation: str, gamma: Any, mode: str):
-        if activation not in ACTIVATIONS:
-            rule = f"it is one of {', '.join(ACTIVATIONS)}"
-            raise ValueError(explain(f"activation {activation!r}", rule, "activation='relu'"))
+        check_activation(activation)
         if mode not in ("paper", "exact"):
             raise ValueError(explain(f"mode={mode!r}", "it is 'paper' or 'exact'", "mode='paper'"))
         units = weight.shape[0]
         self.activation, self.mode = activation, mode
-        self.standard = moments.gaussian(activation, **({"a": START_OF_A} if activation == "prelu" else {}))  # N(0, 1)
+        self.standard = moments.gaussian(activation, **({"a": PRELU_START} if activation == "prelu" else {}))  # N(0, 1)
         self.weight = weight
         if isinstance(gamma, str):
             if gamma != "jacobian":
@@ -45,49 +50,33 @@ class NormProp(Module):
         self.gamma = parameter(gamma, units)
         self.beta = parameter(1.0 if mode == "exact" and activation in RECTIFIERS else 0.0, units)
         if activation == "prelu":
-            self.a = parameter(START_OF_A, units)
+            self.a = parameter(PRELU_START, units)
 
-    def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The linear map of the layer, with other weights than its own."""
-        raise NotImplementedError
-
-    def rectified_sum(self, x: Tensor, weight: Tensor, bias: Tensor, shift: Any) -> Tensor:
-        """max(weighted sum + bias, 0) - shift."""
-        return F.relu(self.weighted_sum(x, weight) + bias) - shift
-
-    def per_unit(self, t: Any) -> Any:
-        """A tensor of one number for each unit, ready to broadcast against the output; numbers as they are."""
-        return t.reshape(-1, *[1] * (self.weight.ndim - 2)) if isinstance(t, Tensor) else t  # (O,) -> (O, 1, 1)
+    def forward(self, x: Tensor) -> Tensor:
+        return equation(x, self, *self.constants())
 
     def constants(self) -> tuple[Any, Any]:
-        """c1 and c2: numbers, or tensors of one for each unit, differentiable in what is learnt."""
+        """c1 and c2: numbers, or tensors with one value per unit, differentiable with respect to the parameters."""
         params = {"a": self.a} if self.activation == "prelu" else {}
         if self.mode == "paper":
             m = moments.gaussian(self.activation, **params) if params else self.standard
             return m.std, m.mean
-        spread = abs(self.gamma)
-        m = moments.gaussian(self.activation, self.beta, spread, **params)
-        least = LEAST_SPREAD * moments.gaussian(self.activation, 0.0, spread, **params).std
+        std = abs(self.gamma)
+        m = moments.gaussian(self.activation, self.beta, std, **params)
+        least = MIN_RELATIVE_C1 * moments.gaussian(self.activation, 0.0, std, **params).std
         return F.maximum(m.std, least), m.mean
 
-    def forward(self, x: Tensor) -> Tensor:
-        c1, c2 = self.constants()
-        through = self.activation in HOMOGENEOUS  # then 1/c1 goes into weights and bias, not over every element
-        weight = F.weight_norm(self.weight, self.gamma / c1 if through else self.gamma)
-        if not through:
-            u = self.weighted_sum(x, weight) + self.per_unit(self.beta)
-            return (self.activate(u) - self.per_unit(c2)) / self.per_unit(c1)
-        bias, shift = self.per_unit(self.beta / c1), self.per_unit(c2 / c1)
-        if self.activation == "relu":
-            return self.rectified_sum(x, weight, bias, shift)
-        return self.activate(self.weighted_sum(x, weight) + bias) - shift
+    def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The linear map of the layer, with these weights instead of its own."""
+        raise NotImplementedError
 
     def activate(self, u: Tensor) -> Tensor:
         s = ACTIVATIONS[self.activation]
         return s(u, self.a) if self.activation == "prelu" else s(u)
 
-    def __repr__(self) -> str:
-        return f"{super().__repr__()[:-1]}, activation={self.activation!r}, mode={self.mode!r})"
+    def per_unit(self, t: Any) -> Any:
+        """One value per unit, shaped to broadcast against the output; a number stays a number."""
+        return t.reshape(-1, *[1] * (self.weight.ndim - 2)) if isinstance(t, Tensor) else t  # (O,) -> (O, 1, 1)
 
 
 class NormPropLinear(NormProp):
@@ -107,9 +96,13 @@ class NormPropLinear(NormProp):
         mode: str = "paper",
     ):
         super().__init__(glorot(out_features, in_features), activation, gamma, mode)
+        self.in_features, self.out_features = in_features, out_features
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.linear(x, weight)
+
+    def extra_repr(self) -> str:
+        return arguments(self, "in_features", "out_features", activation=None, mode=None)
 
 
 class NormPropConv2d(NormProp):
@@ -130,8 +123,13 @@ class NormPropConv2d(NormProp):
         gamma: Any = "jacobian",
         mode: str = "paper",
     ):
-        super().__init__(glorot(*kernel_shape(out_channels, in_channels, kernel_size)), activation, gamma, mode)
+        super().__init__(glorot(*filter_shape(out_channels, in_channels, kernel_size)), activation, gamma, mode)
+        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel_size
         self.stride, self.padding = stride, padding
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.conv2d(x, weight, None, self.stride, self.padding)
+
+    def extra_repr(self) -> str:
+        defaults = {"kernel_size": None, "stride": 1, "padding": 0, "activation": None, "mode": None}
+        return arguments(self, "in_channels", "out_channels", **defaults)

@@ -1,4 +1,4 @@
-"""What flows through a network: the statistics of every layer's output on a batch."""
+"""Statistics of every layer's output on a batch."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,26 +13,26 @@ from .module import Module
 
 @dataclass(frozen=True)
 class Signal:
-    """Statistics of the output of one layer, over samples, units (axis 1) and places.
+    """Statistics of the output of one layer, over samples, units (axis 1) and positions.
 
     >>> tp.nn.signals(tp.nn.Sequential(tp.nn.Flatten()), tp.tensor([[1.0], [3.0]]))[0].std
     1.0
     """
 
-    layer: str  # number and kind, as "2 MaxPool2d"
+    layer: str  # number and class, as "2 MaxPool2d"
     mean: float
     std: float
-    dead: float  # fraction of units whose output is the same for every sample and place
+    dead: float  # fraction of units whose output is the same for every sample and position
     unit_mean_square: float  # mean over units of the squared mean of each: 0 if every unit is centred
-    gradient_std: float | None  # root mean square of the loss's gradient in this output, if labels were given
+    gradient_std: float | None  # root mean square of the gradient of the loss w.r.t. this output, if labels were given
 
 
 def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
-    """Run a batch and measure the output of every layer, and, given labels, the gradient of the loss in it.
+    """Measure the output of every layer for a batch and, given labels, the gradient of the loss with respect to it.
 
     >>> net = tp.nn.Sequential(tp.nn.Linear(4, 8), tp.nn.ReLU())
     >>> [s.layer for s in tp.nn.signals(net, tp.tensor([[1.0] * 4] * 2))]
-    ['0 Linear', '1 Activation']
+    ['0 Linear', '1 ReLU']
     """
     names, outputs = [], []
     with recording(labels is not None):
@@ -47,15 +47,15 @@ def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
 
 
 def _signal(name: str, output: Tensor, gradient: Tensor | None) -> Signal:
-    xp = array_module(output.data)
-    array = output.data.astype("float64")
-    places = (0, *range(2, array.ndim))
-    unit_means, spans = array.mean(axis=places), array.max(axis=places) - array.min(axis=places)
+    xp = array_module(output._data)
+    array = output._data.astype("float64")
+    axes = (0, *range(2, array.ndim))  # samples and positions
+    unit_means, ranges = array.mean(axis=axes), array.max(axis=axes) - array.min(axis=axes)
     return Signal(
         layer=name,
         mean=float(array.mean()),
         std=float(array.std()),
-        dead=float((spans == 0).mean()),
+        dead=float((ranges == 0).mean()),
         unit_mean_square=float((unit_means**2).mean()),
-        gradient_std=None if gradient is None else float(xp.sqrt((gradient.data.astype("float64") ** 2).mean())),
+        gradient_std=None if gradient is None else float(xp.sqrt((gradient._data.astype("float64") ** 2).mean())),
     )

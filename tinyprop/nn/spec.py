@@ -15,8 +15,8 @@ NIN = (
 )
 
 GRAMMAR = (
-    "layers joined by '-', each C(filters,size,stride,padding) or P(size,stride,padding,max|avg), "
-    "with whole numbers, all but padding at least 1, and at least one C"
+    "layers joined by '-', each C(filters,size,stride,padding) or P(size,stride,padding,max|avg); "
+    "all are integers, at least 1 except for padding; there is at least one C"
 )
 LAYER = re.compile(r"C\(([1-9]\d*),([1-9]\d*),([1-9]\d*),(\d+)\)|P\(([1-9]\d*),([1-9]\d*),(\d+),(max|avg)\)")
 
@@ -24,7 +24,7 @@ Layer = tuple[str, ...]  # ("192", "5", "1", "2") or ("3", "2", "1", "max")
 
 
 def parse(spec: str) -> list[Layer]:
-    """The layers of a shorthand, spaces left aside.
+    """The layers of a spec; spaces are ignored.
 
     >>> parse("C(16,3,1,1) - P(2,2,0,max)")
     [('16', '3', '1', '1'), ('2', '2', '0', 'max')]
@@ -41,7 +41,7 @@ def parse(spec: str) -> list[Layer]:
             break
         position += 1
     rest = repr(text[position : position + 20]) if position < len(text) else "its end"
-    raise ValueError(explain(f"a network that cannot be read at position {position}: {rest}", GRAMMAR, NIN[:27]))
+    raise ValueError(explain(f"a spec that cannot be parsed at position {position}: {rest}", GRAMMAR, NIN[:27]))
 
 
 def is_pool(layer: Layer) -> bool:
@@ -58,10 +58,10 @@ def build(
     mode: str = "paper",
     gamma: Any = "jacobian",
 ) -> Sequential:
-    """The network of a shorthand, normalised by "normprop", "batch" or "none".
+    """Build the network of a spec, with hidden layers normalised by "normprop", "batch" or "none".
 
     The last convolution is linear and gives the logits. `width` scales the number of filters of all the others;
-    `classes` sets that of the last one. `mode` and `gamma` are those of the NormProp layers.
+    `classes` sets that of the last one. `mode` and `gamma` are passed to the NormProp layers.
 
     >>> net = tp.nn.build("C(8,3,1,1)-P(2,2,0,max)-C(10,1,1,0)-P(4,4,0,avg)", classes=5)
     >>> net(tp.tensor([[[[1.0] * 8] * 8] * 3])).shape

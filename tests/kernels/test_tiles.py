@@ -138,13 +138,13 @@ def test_g_is_transformed_once_for_each_pass(backend, rng, wanted):
     op.recorded = True
     g = tiles.convolve(op, x, w)
     expected = tiles.input_gradient(op, g, w), tiles.filter_gradient(op, x, g)
-    with mock.patch.object(tiles, "_to_points", side_effect=tiles._to_points) as transform:
+    with mock.patch.object(tiles.Tiling, "to_points", autospec=True, side_effect=tiles.Tiling.to_points) as transform:
         gradients = tiles.convolve_gradients(op, g, x, w)
         for i in wanted:
             np.testing.assert_allclose(to_numpy(gradients[i]()), to_numpy(expected[i]), atol=1e-3)
     names = [call.args[1] for call in transform.call_args_list]
     assert "input" not in names or backend == "cupy", "forward keeps the input transform"
-    assert names.count("output.T") <= len(tiles._grid(op.window, x.shape).blocks(g))
+    assert names.count("output.T") <= len(tiles.Tiling(op.window, x.shape).blocks(g))
     doubled = [f() for f in tiles.convolve_gradients(op, g * 2, x, w)]
     for a, b in zip(doubled, expected, strict=True):
         np.testing.assert_allclose(to_numpy(a), 2 * to_numpy(b), rtol=1e-4, atol=1e-2)

@@ -70,7 +70,7 @@ __global__ void max_pool_gradient(const T* g, const T* x, const T* out, T* g_x, 
 
 // The transpose adds up the windows that contain a pixel, where average_pool adds up the pixels of a window.
 template <typename T>
-__global__ void average_pool(const T* x, T factor, T* out, const Window shape, long long size, long long transposed) {
+__global__ void average_pool(const T* x, T* out, const Window shape, long long size, T factor, long long transposed) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
     const Range r = transposed ? windows_of(i, shape) : pixels_of(i, shape);

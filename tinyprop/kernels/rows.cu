@@ -21,11 +21,19 @@ template <typename T> __device__ T row_product(const T* a, const T* b, long long
     return block_sum(sum);
 }
 
-template <typename T>
-__global__ void weight_norm(const T* w, const T* scale, T factor, T* out, long long columns) {
-    const T* row = w + blockIdx.x * columns;
-    const T times = scale[blockIdx.x] * factor / sqrt(row_product(row, row, columns));
-    for (long long j = threadIdx.x; j < columns; j += THREADS) out[blockIdx.x * columns + j] = row[j] * times;
+template <typename T> struct Matrices {
+    struct { const T *w, *scale; T* out; long long columns, end; } entry[TABLE];  // `end` counts the rows up to here
+};
+
+// out = w * (scale * factor / length) for each row of each matrix; without a scale it is 1
+template <typename T> __global__ void weight_norm(const Matrices<T> table, long long, T factor) {
+    int e = 0;
+    while (blockIdx.x >= table.entry[e].end) ++e;
+    const auto m = table.entry[e];
+    const long long i = blockIdx.x - (e ? table.entry[e - 1].end : 0);
+    const T* row = m.w + i * m.columns;
+    const T times = (m.scale ? m.scale[i] : T(1)) * factor / sqrt(row_product(row, row, m.columns));
+    for (long long j = threadIdx.x; j < m.columns; j += THREADS) m.out[i * m.columns + j] = row[j] * times;
 }
 
 template <typename T>
@@ -37,19 +45,6 @@ __global__ void weight_norm_gradient(const T* g, const T* w, const T* scale, T f
     for (long long j = threadIdx.x; j < columns; j += THREADS)
         g_w[blockIdx.x * columns + j] = (g_row[j] - row[j] * along) * times;
     if (threadIdx.x == 0) g_scale[blockIdx.x] = products / length * factor;
-}
-
-template <typename T> struct Matrices {
-    struct { T* w; long long columns, end; } entry[TABLE];  // `end` counts the rows up to here
-};
-
-template <typename T> __global__ void unit_rows(const Matrices<T> table, long long) {
-    int e = 0;
-    while (blockIdx.x >= table.entry[e].end) ++e;
-    const long long columns = table.entry[e].columns;
-    T* row = table.entry[e].w + (blockIdx.x - (e ? table.entry[e - 1].end : 0)) * columns;
-    const T length = sqrt(row_product(row, row, columns));
-    for (long long j = threadIdx.x; j < columns; j += THREADS) row[j] /= length;
 }
 
 // mean and 1 / sqrt(var + eps) of each column, from the moments of its strips: (2, strips, columns) -> (2, columns);

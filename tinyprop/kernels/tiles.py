@@ -3,8 +3,8 @@
 Toom-Cook multiplies polynomials: evaluate both at n points, multiply the values, and interpolate the n coefficients of
 the product. With powers of the points in V, one column for each coefficient, the product of a and b is
 inv(V) @ ((V @ a) * (V @ b)). Convolving n pixels with a filter a is the transpose of this map of b. So only the filter
-is evaluated at the points; the pixels go through the transposed interpolation, and what becomes the outputs through the
-transposed evaluation. Along one axis (Lavin and Gray, 2015, call the matrices A.T, B.T and G):
+is evaluated at the points; the pixels go through the transposed interpolation, and the products through the transposed
+evaluation. Along one axis (Lavin and Gray, 2015, call the matrices A.T, B.T and G):
 
     outputs = output_matrix @ ((input_matrix @ pixels) * (filter_matrix @ filter))
 
@@ -17,9 +17,11 @@ float32, where a plain matrix product has 3e-7.
 import math
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..engine.arrays import Array, HostArray, array_module, float32, float64, host_array, is_device_array, strided_view
+import numpy as np
+
+from ..engine.arrays import Array, HostArray, array_module, float32, is_device_array
 from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient
 from ..functional.windows import Shape, Window, channels_last, empty_image
@@ -45,21 +47,20 @@ def pays(window: Window, image: Shape, filters: Shape) -> bool:
 
 
 def _applies(op: Convolution, *arrays: Array) -> bool:
-    rounded = op.groups == 1 and not op.exact and all(a.dtype == float32 for a in arrays)
-    return rounded and pays(op.window, op.image, op.filters)
+    may_round = op.groups == 1 and not op.exact and all(a.dtype == float32 for a in arrays)
+    return may_round and pays(op.window, op.image, op.filters)
 
 
 @cache
 def matrices(k: int) -> dict[str, HostArray]:
-    """The matrices along one axis for filters of k x k: "input", "filter", "output", and transposed: "input.T" ..."""
+    """The matrices along one axis for filters of k x k, and their transposes: "input", "input.T", "filter", ..."""
     step, points = TILES[k]
 
     def powers(count: int) -> HostArray:
-        at_infinity = [0] * (count - 1) + [1]  # the value at infinity is the leading coefficient
-        return host_array([[p**i for i in range(count)] for p in points] + [at_infinity], float64)
+        at_infinity = [0.0] * (count - 1) + [1.0]  # the value at infinity is the leading coefficient
+        return np.array([[float(p) ** i for i in range(count)] for p in points] + [at_infinity])
 
-    interpolation = array_module(powers(1)).linalg.inv(powers(step + k - 1))
-    found = {"input": interpolation.T, "filter": powers(k), "output": powers(step).T}
+    found = {"input": np.linalg.inv(powers(step + k - 1)).T, "filter": powers(k), "output": powers(step).T}
     return found | {f"{name}.T": matrix.T for name, matrix in found.items()}
 
 
@@ -69,43 +70,80 @@ def _matrix(k: int, name: str, on_device: bool) -> Any:
     rows = matrices(k)[name].tolist()
     numbers = ",".join("{" + ",".join(map(repr, row)) + "}" for row in rows)
     options = f"-DTARGET={len(rows)}", f"-DSOURCE={len(rows[0])}", f"-DMATRIX={{{numbers}}}"
-    return options if on_device else host_array(rows, float32)
+    return options if on_device else np.array(rows, float32)
 
 
-class Grid(NamedTuple):
-    """Tiles (down, across) of each image, which start `step` pixels apart, the first one at the pixel `first`."""
+class Tiling:
+    """The tiles of a convolution and its transforms. Images are (N, H, W, C) here, transforms (points, tiles, C)."""
 
-    down: int
-    across: int
-    step: int
-    first: tuple[int, int] = (0, 0)
+    def __init__(self, window: Window, image: Shape):
+        self.k, (step, points) = window.kernel[0], TILES[window.kernel[0]]
+        size, k = len(points) + 1, self.k
+        self.windows = {  # tiles are windows, which overlap only in the input; a filter is one tile
+            "input": Window((size, size), (step, step), window.padding, ceil=True),
+            "output": Window((step, step), (step, step), (0, 0), ceil=True),
+            "filter": Window((k, k), (k, k), (0, 0)),
+        }
+        self.size, self.step, self.each = size, step, math.prod(self.windows["input"].output(image))  # tiles an image
 
-    def covered(self, images: Array, size: int) -> Shape:
-        """The shape (N, H, W, C) of images that contain all pixels of tiles of size x size."""
-        height, width = (self.step * (count - 1) + size for count in (self.down, self.across))
-        return len(images), height, width, images.shape[3]
-
-    def tiles(self, images: Array, size: int) -> Array:
-        """images (N, H, W, C), as large as that -> (N, down, across, size, size * C), a view if C is last in memory"""
-        (n, _, _, c), (to_n, to_h, to_w, to_c), step = images.shape, images.strides, self.step
-        strides = to_n, step * to_h, step * to_w, to_h, to_w, to_c
-        view = strided_view(images, (n, self.down, self.across, size, size, c), strides)
-        return view.reshape(n, self.down, self.across, size, size * c)
+    def empty(self, images: Array) -> Array:
+        """Memory for the transform of images."""
+        shape = self.size**2, len(images) * self.each, images.shape[3]
+        return array_module(images).empty(shape, images.dtype)
 
     def blocks(self, images: Array) -> list[tuple[slice, slice]]:
-        """Blocks of about TILES_AT_ONCE tiles: which images, and which of all tiles. On a device all are one block."""
-        n, each = len(images), self.down * self.across
+        """Blocks of about TILES_AT_ONCE tiles: which images, and which of all tiles. A device takes all at once."""
+        n, each = len(images), self.each
         count = 1 if is_device_array(images) else max(1, min(n, round(n * each / TILES_AT_ONCE)))
         return [(slice(a, b), slice(a * each, b * each)) for a, b in pairwise(n * i // count for i in range(count + 1))]
 
+    def to_points(self, name: str, images: Array, out: Array) -> Array:
+        """out = matrix @ tile @ matrix.T for each tile of the images"""
+        matrix, tiles = _matrix(self.k, name, is_device_array(images)), self.windows[name.removesuffix(".T")]
+        if is_device_array(images):
+            map_tiles(matrix, images, tiles, out, back=False)
+            return out
+        views = tiles.views(tiles.padded(images))  # (N, down, across, size, size, C)
+        *count, size, _, c = views.shape
+        rows = matrix @ views.reshape(*count, size, size * c)  # no copy if C is last in memory
+        np.matmul(matrix, rows.reshape(-1, len(matrix), size, c), out=_by_tile(out))
+        return out
 
-FILTERS = Grid(1, 1, 0)  # filters (A, k, k, B) are images of one tile
+    def from_points(self, name: str, transformed: Array, out: Array) -> None:
+        """tile of out = matrix @ (points of the tile) @ matrix.T, for tiles that do not overlap"""
+        matrix, tiles = _matrix(self.k, name, is_device_array(out)), self.windows[name.removesuffix(".T")]
+        if is_device_array(out):
+            return map_tiles(matrix, out, tiles, transformed, back=True)
+        (n, h, w, c), size = out.shape, len(matrix)
+        down, across = tiles.output((n, c, h, w))
+        even = (down * size, across * size) == (h, w)
+        whole = out if even else np.empty((n, down * size, across * size, c), out.dtype)
+        columns = (matrix @ _by_tile(transformed)).reshape(n, down, across, -1, size * c)
+        np.matmul(matrix, columns, out=tiles.views(whole).reshape(n, down, across, size, size * c))
+        if not even:
+            out[...] = whole[:, :h, :w]
 
+    def input_adjoint(self, transformed: HostArray, out: HostArray) -> None:
+        """The transpose of the input transform, to images `out`."""
+        matrix, tiles, (n, h, w, c) = _matrix(self.k, "input.T", False), self.windows["input"], out.shape
+        columns = (matrix @ _by_tile(transformed)).reshape(n, *tiles.output((n, c, h, w)), self.size, self.size, c)
+        strips = _overlap_add(columns.transpose(0, 1, 3, 2, 4, 5), self.step)  # (N, down, points, pixels across, C)
+        rows = _overlap_add(matrix @ strips.reshape(*strips.shape[:3], -1), self.step)  # (N, pixels down, across * C)
+        (ph, pw) = tiles.padding
+        out[...] = rows.reshape(n, rows.shape[1], -1, c)[:, ph : ph + h, pw : pw + w]
 
-def _grid(window: Window, image: Shape) -> Grid:
-    """The tiles of the outputs; those of the inputs start in the padding."""
-    step, (rows, columns) = TILES[window.kernel[0]][0], window.output(image)
-    return Grid(-(-rows // step), -(-columns // step), step)
+    def filters(self, w: Array) -> Array:
+        """w (A, B, k, k) -> (points, A, B)"""
+        out = array_module(w).empty((self.size**2, *w.shape[:2]), w.dtype)
+        return self.to_points("filter", channels_last(w), out)
+
+    def transform(self, name: str, x: Array) -> Array:
+        """Images x (N, C, H, W) -> (points, tiles, C), by blocks"""
+        pixels = channels_last(x)
+        out = self.empty(pixels)
+        for images, tiles in self.blocks(x):
+            self.to_points(name, pixels[images], out[:, tiles])
+        return out
 
 
 def _by_tile(transformed: Array) -> Array:
@@ -114,60 +152,10 @@ def _by_tile(transformed: Array) -> Array:
     return transformed.reshape(size, size, *transformed.shape[1:]).transpose(2, 0, 1, 3)
 
 
-def _empty(k: int, images: Array, grid: Grid) -> Array:
-    """Memory for a transform of images (N, H, W, C): (points, tiles, C)"""
-    shape = (TILES[k][0] + k - 1) ** 2, len(images) * grid.down * grid.across, images.shape[3]
-    return array_module(images).empty(shape, images.dtype)
-
-
-def _to_points(k: int, name: str, images: Array, grid: Grid, out: Array) -> Array:
-    """out (points, tiles, C) = matrix @ tile @ matrix.T, for the tiles of images (N, H, W, C)"""
-    matrix = _matrix(k, name, is_device_array(images))
-    if is_device_array(images):
-        map_tiles(matrix, images, out, *grid, back=False)
-        return out
-    size, (_, h, w, c), (top, left) = matrix.shape[1], images.shape, grid.first
-    covered = grid.covered(images, size)
-    if covered != images.shape:
-        padded = array_module(images).zeros(covered, images.dtype)
-        padded[:, -top : h - top, -left : w - left] = images
-        images = padded
-    rows = (matrix @ grid.tiles(images, size)).reshape(-1, len(matrix), size, c)
-    array_module(out).matmul(matrix, rows, out=_by_tile(out))
-    return out
-
-
-def _from_points(k: int, name: str, transformed: Array, grid: Grid, out: Array) -> None:
-    """tile = matrix @ (points of the tile) @ matrix.T, for the tiles, which do not overlap, of out (N, H, W, C)"""
-    matrix = _matrix(k, name, is_device_array(out))
-    if is_device_array(out):
-        return map_tiles(matrix, out, transformed, *grid, back=True)
-    xp, size, (_, h, w, c) = array_module(out), len(matrix), out.shape
-    covered = grid.covered(out, size)
-    whole = out if covered == out.shape else xp.empty(covered, out.dtype)
-    tiles = grid.tiles(whole, size)
-    columns = (matrix @ _by_tile(transformed)).reshape(*tiles.shape[:3], -1, size * c)
-    xp.matmul(matrix, columns, out=tiles)
-    if whole is not out:
-        out[...] = whole[:, :h, :w]
-
-
-def _input_adjoint(k: int, transformed: Array, grid: Grid, padding: tuple[int, int], out: Array) -> None:
-    """The transpose of the input transform, on the host: (points, tiles, C) -> out (N, H, W, C)"""
-    matrix, (_, h, w, c), (ph, pw) = _matrix(k, "input.T", False), out.shape, padding
-    columns = matrix @ _by_tile(transformed)
-    columns = columns.reshape(-1, grid.down, grid.across, *columns.shape[1:]).transpose(0, 1, 3, 2, 4, 5)
-    strips = _overlap_add(columns, grid.step)  # (N, down, points down, pixels across, C)
-    rows = _overlap_add(
-        matrix @ strips.reshape(*strips.shape[:3], -1), grid.step
-    )  # (N, pixels down, pixels across * C)
-    out[...] = rows.reshape(*rows.shape[:2], -1, c)[:, ph : ph + h, pw : pw + w]
-
-
-def _overlap_add(tiles: Array, step: int) -> Array:
+def _overlap_add(tiles: HostArray, step: int) -> HostArray:
     """(..., count, size, M) -> (..., pixels, M): tiles that are `step` apart, added up where they overlap"""
     *before, count, size, m = tiles.shape
-    out = array_module(tiles).empty((*before, count + (size - 1) // step, step, m), tiles.dtype)
+    out = np.empty((*before, count + (size - 1) // step, step, m), tiles.dtype)
     out[..., :count, :, :] = tiles[..., :step, :]
     out[..., count:, :, :] = 0
     for i in range(step, size, step):  # these parts of the tiles do not overlap
@@ -176,62 +164,41 @@ def _overlap_add(tiles: Array, step: int) -> Array:
     return out.reshape(*before, -1, m)
 
 
-def _filter_transform(w: Array) -> Array:
-    """w (A, B, k, k) -> (points, A, B)"""
-    k, filters = w.shape[3], channels_last(w)
-    return _to_points(k, "filter", filters, FILTERS, _empty(k, filters, FILTERS))
-
-
-def _convolve(window: Window, x: Array, w: Array, kept: Array | None) -> Array:
-    """The convolution of x and w; the input transform is written to `kept` if there is one."""
-    k, (ph, pw), grid = window.kernel[0], window.padding, _grid(window, x.shape)
-    filters = _filter_transform(w.transpose(1, 0, 2, 3))  # (points, C, O)
-    out = empty_image((len(x), len(w), *window.output(x.shape)), x, w)
-    pixels, outputs, inputs = channels_last(x), channels_last(out), grid._replace(first=(-ph, -pw))
-    for images, tiles in grid.blocks(x):
-        room = _empty(k, pixels[images], grid) if kept is None else kept[:, tiles]
-        products = _to_points(k, "input", pixels[images], inputs, room) @ filters
-        _from_points(k, "output", products, grid, outputs[images])
+def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, kept: Array | None = None) -> Array:
+    """Convolve x with w into `out`; the input transform is written to `kept` if there is one."""
+    filters, pixels, outputs = tiling.filters(w.transpose(1, 0, 2, 3)), channels_last(x), channels_last(out)
+    for images, tiles in tiling.blocks(x):
+        room = tiling.empty(pixels[images]) if kept is None else kept[:, tiles]
+        products = tiling.to_points("input", pixels[images], room) @ filters  # (points, tiles, C) @ (points, C, O)
+        tiling.from_points("output", products, outputs[images])
     return out
 
 
 def _input_gradient(op: Convolution, g: Array, w: Array, shared: list[Array]) -> Array:
-    """The gradient with respect to x. `shared` has the transform of g, or gets it."""
-    k, (ph, pw) = op.window.kernel[0], op.window.padding
+    """The gradient with respect to x. `shared` contains the transform of g, or gets it."""
+    k, (ph, pw), out = op.filters[2], op.window.padding, empty_image((len(g), *op.image[1:]), g, w)
     if is_device_array(g):  # tiles that overlap are better read than added up: convolve with the filters turned round
         turned = Window(op.window.kernel, (1, 1), (k - 1 - ph, k - 1 - pw))
-        return _convolve(turned, g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), None)
-    grid, out = _grid(op.window, op.image), empty_image(op.image, g, w)
-    filters, outputs, pixels = _filter_transform(w), channels_last(g), channels_last(out)  # filters (points, O, C)
-    transformed = shared[0] if shared else _empty(k, outputs, grid)
-    for images, tiles in grid.blocks(g):
+        return _convolve(Tiling(turned, g.shape), g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), out)
+    tiling, outputs = Tiling(op.window, op.image), channels_last(g)
+    filters, transformed = tiling.filters(w), shared[0] if shared else tiling.empty(outputs)  # filters (points, O, C)
+    for images, tiles in tiling.blocks(g):
         if not shared:
-            _to_points(k, "output.T", outputs[images], grid, transformed[:, tiles])
-        _input_adjoint(k, transformed[:, tiles] @ filters, grid, op.window.padding, pixels[images])
+            tiling.to_points("output.T", outputs[images], transformed[:, tiles])
+        tiling.input_adjoint(transformed[:, tiles] @ filters, channels_last(out)[images])
     shared[:] = [transformed]
     return out
 
 
 def _filter_gradient(op: Convolution, x: Array, g: Array, kept: Array | None, shared: list[Array]) -> Array:
-    """The gradient with respect to w. `kept` is the input transform of x, if it is known."""
-    (o, c, k, _), (ph, pw), grid = op.filters, op.window.padding, _grid(op.window, op.image)
-    inputs = _by_blocks(k, "input", x, grid._replace(first=(-ph, -pw))) if kept is None else kept
-    shared[:] = shared or [_by_blocks(k, "output.T", g, grid)]
-    products = inputs.transpose(0, 2, 1) @ shared[0]  # (points, C, O)
-    xp = array_module(products)
-    filters = xp.empty((o, c, k, k), float32).transpose(1, 2, 3, 0)  # (C, k, k, O)
-    filters = filters if is_device_array(filters) else xp.empty((c, k, k, o), float32)  # NumPy needs O last in memory
-    _from_points(k, "filter.T", products, FILTERS, filters)
-    return xp.ascontiguousarray(filters.transpose(3, 0, 1, 2))
-
-
-def _by_blocks(k: int, name: str, x: Array, grid: Grid) -> Array:
-    """The transform of images (N, C, H, W)."""
-    pixels = channels_last(x)
-    out = _empty(k, pixels, grid)
-    for images, tiles in grid.blocks(x):
-        _to_points(k, name, pixels[images], grid, out[:, tiles])
-    return out
+    """The gradient with respect to w. `kept` is the input transform of x, if there is one."""
+    xp, tiling, (o, c, k, _) = array_module(x), Tiling(op.window, op.image), op.filters
+    kept = tiling.transform("input", x) if kept is None else kept
+    shared[:] = shared or [tiling.transform("output.T", g)]
+    out = xp.empty((o, c, k, k), float32).transpose(1, 2, 3, 0)  # (C, k, k, O)
+    out = out if is_device_array(out) else np.empty(out.shape, float32)  # NumPy writes where O is last in memory
+    tiling.from_points("filter.T", kept.transpose(0, 2, 1) @ shared[0], out)
+    return xp.ascontiguousarray(out.transpose(3, 0, 1, 2))
 
 
 @override(Convolve.forward)
@@ -239,9 +206,10 @@ def convolve(op: Convolve, x: Array, w: Array) -> Array:
     """Keep the input transform for the gradient with respect to w."""
     if not _applies(op, x, w):
         return NotImplemented
+    tiling, out = Tiling(op.window, x.shape), empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
     if op.recorded:
-        op.cache["input"] = _empty(w.shape[3], channels_last(x), _grid(op.window, x.shape))
-    return _convolve(op.window, x, w, op.cache.get("input"))
+        op.cache["input"] = tiling.empty(channels_last(x))
+    return _convolve(tiling, x, w, out, op.cache.get("input"))
 
 
 @override(Convolve.backward)

@@ -1,295 +1,329 @@
-"""The CUDA sources of tinyprop, each with the NumPy formula that it equals; `device.py` launches them.
+"""CUDA kernels as overrides on CuPy: several passes over memory in one, and many small launches in one.
 
-Those that go over windows and tiles of images are in `cuda_images.py`.
-
-`T` is the type of the elements, `NAME` the name of the function. Sums are taken in a fixed order, never by atomic
-additions: the same run gives the same bits. Images are (N, H, W, C) here, so that neighbouring threads, which take
-neighbouring channels, read and write neighbouring elements.
+The kernels are the `__global__` functions in the `.cu` files beside this one, compiled when they are first used.
+Images are (N, C, H, W) outside and channels-last in memory, so that neighboring threads, which take neighboring
+channels, read neighboring elements. Sums are taken in a fixed order, never by atomic additions: the same run gives the
+same bits. Each docstring gives the NumPy formula that the override equals; what a kernel is not made for is declined.
 """
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import optim
+from ..engine.arrays import Array, array_module, is_device_array, load_module
+from ..engine.overrides import override
+from ..functional.losses import CrossEntropy
+from ..functional.normalization import BatchNorm, WeightNorm
+from ..functional.pooling import AveragePool, MaxPool, Spread
+from ..functional.windows import Pair, Shape, Window
+from .fused import ShiftedReLU
+
+Arrays = Sequence[Array]
 
 THREADS = 128  # in a block
-TABLE = 64  # arrays that one launch updates: their addresses are arguments of the kernel, of which 4 KB are allowed
-
-Elementwise = tuple[str, str, str, str]  # name, inputs, outputs, and what is done for each element
-
-
-def complete(source: str, full_name: str, dtype: str) -> str:
-    """The source for elements of a dtype."""
-    element = {"float32": "float", "float64": "double"}[dtype]
-    head = f"typedef {element} T;\n#define THREADS {THREADS}\n#define TABLE {TABLE}\n"
-    return head + source.replace("NAME", full_name)
+TABLE = 64  # arrays that one launch updates: their addresses are an argument of the kernel, at most 4 KB
+LEAST_STRIP = 64  # rows that one thread adds up
+MOST_STRIPS = 65_535  # what CUDA allows along the second axis of a grid
+OPTIONS = (f"-DTHREADS={THREADS}", f"-DTABLE={TABLE}")
+TYPES = {"float32": "<float>", "float64": "<double>", "": ""}
 
 
-# -- the end of a NormProp layer
-
-# maximum(x + (bias - shift), -shift)
-SHIFTED_RELU: Elementwise = (
-    "shifted_relu",
-    "T x, T bias, T shift",
-    "T out",
-    "const T sum = x + (bias - shift); out = sum < -shift ? -shift : sum",  # NaN stays NaN
-)
-
-# passed = g * (out > -shift), and sums of passed over strips of rows: (rows, columns) -> (strips, columns)
-GATE = """
-// Each thread goes down a strip of one column: neighbours read neighbours, and the order of the sum is fixed.
-extern "C" __global__ void NAME(const T* g, const T* out, const T* shifts, T shift, T* passed, T* sums,
-                                long long rows, int columns, int strip) {
-    const int column = blockIdx.x * THREADS + threadIdx.x;
-    if (column >= columns) return;
-    const T kink = shifts ? -shifts[column] : -shift;
-    const long long first = (long long)blockIdx.y * strip, end = first + strip < rows ? first + strip : rows;
-    T sum = 0;
-    for (long long i = first * columns + column; i < end * columns; i += columns) {
-        const T part = out[i] > kink ? g[i] : T(0);
-        passed[i] = part;
-        sum += part;
-    }
-    sums[(long long)blockIdx.y * columns + column] = sum;
-}
-"""
+@cache
+def _kernel(kernel: str, dtype: str, options: tuple[str, ...]) -> Any:
+    """Compile "file.name" for elements of this type."""
+    file, name = kernel.split(".")
+    name += TYPES[dtype]
+    code = Path(__file__).with_name(f"{file}.cu").read_text()
+    module = load_module("cupy").RawModule(code=code, options=(*OPTIONS, *options), name_expressions=(name,))
+    return module.get_function(name)
 
 
-# -- weights of a given length
-
-ROWS = """
-// The sum of what all threads of a block hold; the order is fixed.
-__device__ T block_sum(T mine) {
-    __shared__ T all[THREADS];
-    all[threadIdx.x] = mine;
-    __syncthreads();
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half) all[threadIdx.x] += all[threadIdx.x + half];
-        __syncthreads();
-    }
-    const T sum = all[0];
-    __syncthreads();
-    return sum;
-}
-"""
-
-# w * (scale * factor / length), with the length of each row w[i]
-SCALED_ROWS = (
-    ROWS
-    + """
-extern "C" __global__ void NAME(const T* w, const T* scale, T factor, T* out, long long columns) {
-    const T* row = w + blockIdx.x * columns;
-    T squares = 0;
-    for (long long j = threadIdx.x; j < columns; j += THREADS) squares += row[j] * row[j];
-    const T times = scale[blockIdx.x] * factor / sqrt(block_sum(squares));
-    for (long long j = threadIdx.x; j < columns; j += THREADS) out[blockIdx.x * columns + j] = row[j] * times;
-}
-"""
-)
-
-# with unit = w / length and along = (g * unit).sum(each row):
-# (g - unit * along) * (scale * factor / length), and along * factor
-SCALED_ROWS_GRADIENT = (
-    ROWS
-    + """
-extern "C" __global__ void NAME(const T* g, const T* w, const T* scale, T factor, T* g_w, T* g_scale,
-                                long long columns) {
-    const T *row = w + blockIdx.x * columns, *g_row = g + blockIdx.x * columns;
-    T squares = 0, products = 0;
-    for (long long j = threadIdx.x; j < columns; j += THREADS) {
-        squares += row[j] * row[j];
-        products += row[j] * g_row[j];
-    }
-    squares = block_sum(squares);
-    products = block_sum(products);
-    const T length = sqrt(squares), times = scale[blockIdx.x] * factor / length, along = products / squares;
-    for (long long j = threadIdx.x; j < columns; j += THREADS)
-        g_w[blockIdx.x * columns + j] = (g_row[j] - row[j] * along) * times;
-    if (threadIdx.x == 0) g_scale[blockIdx.x] = products / length * factor;
-}
-"""
-)
-
-# -- normalisation by the statistics of a batch
-
-# over strips of rows, the mean of each column, and the sum of (x - mean)^2: (rows, columns) -> (2, strips, columns)
-STRIP_MOMENTS = """
-extern "C" __global__ void NAME(const T* x, T* moments, long long rows, int columns, int strip) {
-    const int column = blockIdx.x * THREADS + threadIdx.x;
-    if (column >= columns) return;
-    const long long first = (long long)blockIdx.y * strip, end = first + strip < rows ? first + strip : rows;
-    T sum = 0, squares = 0;
-    for (long long i = first * columns + column; i < end * columns; i += columns) sum += x[i];
-    const T mean = sum / T(end - first);
-    for (long long i = first * columns + column; i < end * columns; i += columns) {
-        const T off = x[i] - mean;
-        squares += off * off;
-    }
-    moments[(long long)blockIdx.y * columns + column] = mean;
-    moments[(long long)(gridDim.y + blockIdx.y) * columns + column] = squares;
-}
-"""
-
-# mean and 1 / sqrt(var + eps) of each column, from the moments of its strips: (2, strips, columns) -> (2, columns);
-# running_mean += momentum * (mean - running_mean), and running_var likewise, with rows / (rows - 1) * var
-BATCH_STATISTICS = (
-    ROWS
-    + """
-extern "C" __global__ void NAME(const T* moments, T* statistics, T eps, T momentum, T* running_mean, T* running_var,
-                                long long rows, int columns, int strip, int strips) {
-    const int column = blockIdx.x;
-    const T last = rows - (long long)(strips - 1) * strip;  // rows of the last strip
-    T sum = 0, squares = 0;
-    for (int s = threadIdx.x; s < strips; s += THREADS)
-        sum += (s < strips - 1 ? T(strip) : last) * moments[(long long)s * columns + column];
-    const T mean = block_sum(sum) / T(rows);
-    for (int s = threadIdx.x; s < strips; s += THREADS) {
-        const T off = moments[(long long)s * columns + column] - mean;
-        squares += moments[(long long)(strips + s) * columns + column] + (s < strips - 1 ? T(strip) : last) * off * off;
-    }
-    squares = block_sum(squares);
-    if (threadIdx.x) return;
-    statistics[column] = mean;
-    statistics[columns + column] = T(1) / sqrt(squares / T(rows) + eps);
-    running_mean[column] += momentum * (mean - running_mean[column]);
-    running_var[column] += momentum * (squares / T(rows - 1) - running_var[column]);
-}
-"""
-)
-
-# (x - mean) / sqrt(var + eps) * weight + bias
-BATCH_NORM: Elementwise = (
-    "batch_norm",
-    "T x, T mean, T inverse, T weight, T bias",
-    "T out",
-    "out = (x - mean) * (inverse * weight) + bias",
-)
-
-# sums of g and of g * (x - mean) / sqrt(var + eps) over strips of rows: (rows, columns) -> (2, strips, columns)
-BATCH_NORM_SUMS = """
-extern "C" __global__ void NAME(const T* g, const T* x, const T* statistics, T* sums, long long rows, int columns,
-                                int strip) {
-    const int column = blockIdx.x * THREADS + threadIdx.x;
-    if (column >= columns) return;
-    const T mean = statistics[column], inverse = statistics[columns + column];
-    const long long first = (long long)blockIdx.y * strip, end = first + strip < rows ? first + strip : rows;
-    T sum = 0, along = 0;
-    for (long long i = first * columns + column; i < end * columns; i += columns) {
-        sum += g[i];
-        along += g[i] * (x[i] - mean);
-    }
-    sums[(long long)blockIdx.y * columns + column] = sum;
-    sums[(long long)(gridDim.y + blockIdx.y) * columns + column] = along * inverse;
-}
-"""
-
-# with normal = (x - mean) / sqrt(var + eps): (g - mean(g) - normal * mean(g * normal)) / sqrt(var + eps) * weight
-BATCH_NORM_GRADIENT: Elementwise = (
-    "batch_norm_gradient",
-    "T g, T x, T mean, T inverse, T weight, T sum, T along, T rows",
-    "T g_x",
-    "g_x = (g - (sum + (x - mean) * inverse * along) / rows) * (inverse * weight)",
-)
-
-# -- all parameters in one launch
+def _launch(kernel: str, dtype: Any, blocks: tuple[int, ...], *arguments: Any, options: tuple[str, ...] = ()) -> None:
+    """Run "file.name". Integers are passed as long long, floats as elements, None as a null pointer."""
+    passed = tuple(dtype.type(a) if isinstance(a, float) else a for a in arguments)
+    _kernel(kernel, str(dtype), options)(blocks, (THREADS,), passed)
 
 
-def _every_parameter(numbers: str, update: str) -> str:
-    """A kernel that goes over the elements of all w; g has the weight decay in it already."""
-    return (
-        (
-            """
-struct Entry { T* w; T* memory; const T* g; long long end; };  // `end` counts the elements up to here
-struct Table { Entry entry[TABLE]; };
-
-extern "C" __global__ void NAME(const Table table, int entries, T lr, T decay, NUMBERS) {
-    const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= table.entry[entries - 1].end) return;
-    int low = 0, high = entries - 1;  // the first entry that ends after i
-    while (low < high) {
-        const int middle = (low + high) / 2;
-        if (i < table.entry[middle].end) high = middle; else low = middle + 1;
-    }
-    const Entry e = table.entry[low];
-    const long long j = low ? i - table.entry[low - 1].end : i;
-    const T w = e.w[j];
-    T g = e.g[j] + decay * w;
-    UPDATE
-}
-"""
-        )
-        .replace("NUMBERS", numbers)
-        .replace("UPDATE", update)
-    )
+def supported(*arrays: Any) -> bool:
+    """Whether these are arrays on a device, not empty, and all float32 or all float64."""
+    return all(is_device_array(a) and a.size and a.dtype == arrays[0].dtype and a.dtype.char in "fd" for a in arrays)
 
 
-# g += decay * w; memory = momentum * memory + g; w -= lr * memory
-SGD = _every_parameter(
-    "T momentum",
-    """if (momentum != 0) e.memory[j] = g = momentum * e.memory[j] + g;
-    e.w[j] = w - lr * g;""",
-)
+def _blocks(threads: int) -> tuple[int]:
+    return (-(-threads // THREADS),)
 
-# g += decay * w; memory = alpha * memory + (1 - alpha) * g * g; w -= lr * g / (sqrt(memory) + eps)
-RMSPROP = _every_parameter(
-    "T alpha, T rest, T eps",  # rest is 1 - alpha, which would lose digits here
-    """const T square = e.memory[j] = alpha * e.memory[j] + rest * g * g;
-    e.w[j] = w - lr * g / (sqrt(square) + eps);""",
-)
 
-# w /= the length of each row w[i]
-UNIT_ROWS = (
-    ROWS
-    + """
-struct Entry { T* w; long long columns; long long end; };  // `end` counts the rows up to here
-struct Table { Entry entry[TABLE]; };
+def _strips(x: Array) -> tuple[tuple[int, int], tuple[int, int, int]]:
+    """The blocks that go over the columns of x (..., columns) in strips, and rows, columns and rows of a strip."""
+    rows, columns = x.size // x.shape[-1], x.shape[-1]
+    strip = max(LEAST_STRIP, -(-rows // MOST_STRIPS))
+    return (*_blocks(columns), -(-rows // strip)), (rows, columns, strip)
 
-extern "C" __global__ void NAME(const Table table) {
-    int e = 0;
-    while (blockIdx.x >= table.entry[e].end) ++e;
-    const long long columns = table.entry[e].columns;
-    T* row = table.entry[e].w + (blockIdx.x - (e ? table.entry[e - 1].end : 0)) * columns;
-    T squares = 0;
-    for (long long j = threadIdx.x; j < columns; j += THREADS) squares += row[j] * row[j];
-    const T length = sqrt(block_sum(squares));
-    for (long long j = threadIdx.x; j < columns; j += THREADS) row[j] /= length;
-}
-"""
-)
 
-# -- cross-entropy
+def _struct(numbers: Sequence[int], kind: str = "int64") -> Any:
+    """Addresses and numbers as a C struct, which is passed by value: nothing is copied to the device."""
+    packed = np.array(numbers, kind)
+    return packed.view(f"V{packed.nbytes}")[0]
 
-# -log_softmax(x)[label] for each row of x (rows, classes); a label that is no class costs nothing
-CROSS_ENTROPY: Elementwise = (
-    "cross_entropy",
-    "raw T x, I label, int32 classes",
-    "T loss",
+
+def _for_all(kernel: str, per_block: int, dtype: Any, rows: list[tuple[int, ...]], *numbers: float) -> None:
+    """Run a kernel over tables of rows (address, ..., size): one thread, or one block, for each unit of size."""
+    for start in range(0, len(rows), TABLE):
+        part = rows[start : start + TABLE]
+        ends = [*accumulate(row[-1] for row in part)]
+        table = [number for row, end in zip(part, ends, strict=True) for number in (*row[:-1], end)]
+        missing = [0] * (len(part[0]) * (TABLE - len(part)))
+        arguments = _struct(table + missing), len(part), *map(float, numbers)
+        _launch(kernel, dtype, (-(-ends[-1] // per_block),), *arguments)
+
+
+def _empty(shape: Shape, like: Array) -> Array:
+    return array_module(like).empty(shape, like.dtype)
+
+
+def _contiguous(x: Array) -> Array:
+    return array_module(x).ascontiguousarray(x)
+
+
+def _channels_last(x: Array) -> Array:
+    """(N, C, ...) -> (N, ..., C), contiguous: a view if the memory is channels-last already"""
+    return _contiguous(x.transpose(0, *range(2, x.ndim), 1))
+
+
+def _channels_first(x: Array) -> Array:
+    """(N, ..., C) -> (N, C, ...), a view"""
+    return x.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
+
+
+def _per_channel(value: Any, x: Array) -> tuple[Array | None, float] | None:
+    """What is passed for a number, or for an array (C, 1, ...) with one for each channel of x; None for others."""
+    if x.ndim < 2 or not hasattr(value, "shape"):
+        return (None, float(value)) if x.ndim >= 2 else None
+    fits = value.shape == (x.shape[1], *[1] * (x.ndim - 2)) and supported(value, x)
+    return (_contiguous(value.reshape(-1)), 0.0) if fits else None
+
+
+@override(ShiftedReLU.forward, on="cupy")
+def shifted_relu(op: ShiftedReLU, x: Array, bias: Any, shift: Any) -> Array:
+    """maximum(x + (bias - shift), -shift)"""
+    if not supported(x) or (biases := _per_channel(bias, x)) is None or (shifts := _per_channel(shift, x)) is None:
+        return NotImplemented
+    last = _channels_last(x)
+    out = last if op.overwrite else _empty(last.shape, x)
+    _launch("channels.shifted_relu", x.dtype, _blocks(x.size), last, *biases, *shifts, out, x.size, x.shape[1])
+    op.cache["bias shape"] = getattr(bias, "shape", ())
+    return _channels_first(out)
+
+
+@override(ShiftedReLU.backward, on="cupy")
+def shifted_relu_gradient(op: ShiftedReLU, g: Array, shift: Any, out: Array) -> Any:
+    """passed = where(out <= -shift, 0, g), passed.sum(all axes but 1), and -g"""
+    if "bias shape" not in op.cache or not supported(g, out) or (shifts := _per_channel(shift, out)) is None:
+        return NotImplemented
+    last, shape = _channels_last(g), op.cache["bias shape"]
+    blocks, size = _strips(last)
+    passed, sums = _empty(last.shape, g), _empty((blocks[1], size[1]), g)
+    arguments = last, _channels_last(out), *shifts, passed, sums, *size
+    _launch("channels.shifted_relu_gradient", g.dtype, blocks, *arguments)
+    return _channels_first(passed), lambda: sums.sum(axis=0).reshape(shape), lambda: -g
+
+
+@override(WeightNorm.forward, on="cupy")
+def weight_norm(op: WeightNorm, w: Array, scale: Array) -> Array:
+    """w * (scale * factor / length), with the length of each row w[i]"""
+    if not supported(w, scale):
+        return NotImplemented
+    w, scale, out = _contiguous(w), _contiguous(scale), _empty(w.shape, w)
+    row = w.data.ptr, scale.data.ptr, out.data.ptr, w.size // len(w), len(w)
+    _for_all("rows.weight_norm", 1, w.dtype, [row], op.factor)
+    return out
+
+
+@override(WeightNorm.backward, on="cupy")
+def weight_norm_gradient(op: WeightNorm, g: Array, w: Array, scale: Array) -> Any:
+    """(g - unit * along) * (scale * factor / length), and along * factor,
+    with unit = w / length and along = (g * unit).sum(each row)"""
+    if not supported(g, w, scale):
+        return NotImplemented
+    g_w, g_scale, columns = _empty(w.shape, w), _empty(scale.shape, w), w.size // len(w)
+    arguments = _contiguous(g), _contiguous(w), _contiguous(scale), float(op.factor), g_w, g_scale, columns
+    _launch("rows.weight_norm_gradient", w.dtype, (len(w),), *arguments)
+    return g_w, g_scale
+
+
+@override(optim.unit_rows, on="cupy")
+def unit_rows(weights: Arrays) -> Any:
+    """w /= the length of each row w[i], for each w"""
+    if not weights or not supported(*weights) or not all(w.flags.c_contiguous for w in weights):
+        return NotImplemented
+    rows = [(w.data.ptr, 0, w.data.ptr, w.size // len(w), len(w)) for w in weights]
+    return _for_all("rows.weight_norm", 1, weights[0].dtype, rows, 1)
+
+
+def _statistics(op: BatchNorm, last: Array, running: Sequence[Array | None]) -> Array:
+    """mean and 1 / sqrt(var + eps) of x (..., C), as (2, C); moves the running estimates unless they are None"""
+    blocks, size = _strips(last)
+    moments, statistics = _empty((2, blocks[1], size[1]), last), _empty((2, size[1]), last)
+    _launch("channels.strip_moments", last.dtype, blocks, last, moments, *size)
+    arguments = moments, statistics, float(op.eps), float(op.momentum), *running, *size, blocks[1]
+    _launch("rows.batch_statistics", last.dtype, (size[1],), *arguments)
+    return statistics
+
+
+@override(BatchNorm.forward, on="cupy")
+def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
+    """(x - mean) / sqrt(var + eps) * weight + bias over all axes but 1; and
+    running += momentum * (now - running) for the mean and the unbiased variance"""
+    if not supported(x, weight, bias, *op.running) or not all(a.flags.c_contiguous for a in op.running):
+        return NotImplemented
+    last = _channels_last(x)
+    statistics, out = _statistics(op, last, op.running), _empty(last.shape, x)
+    arguments = last, statistics, _contiguous(weight), _contiguous(bias), out, x.size, x.shape[1]
+    _launch("channels.batch_norm", x.dtype, _blocks(x.size), *arguments)
+    op.cache["statistics"] = statistics
+    return _channels_first(out)
+
+
+@override(BatchNorm.backward, on="cupy")
+def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array) -> Any:
+    """(g - mean(g) - normal * mean(g * normal)) / sqrt(var + eps) * weight, sum(g * normal), and sum(g),
+    with normal = (x - mean) / sqrt(var + eps), over all axes but 1"""
+    if not supported(g, x, weight):
+        return NotImplemented
+    g, x = _channels_last(g), _channels_last(x)
+    statistics = op.cache["statistics"] if "statistics" in op.cache else _statistics(op, x, (None, None))
+    blocks, size = _strips(g)
+    strips, g_x = _empty((2, blocks[1], size[1]), g), _empty(g.shape, g)
+    _launch("channels.batch_norm_sums", g.dtype, blocks, g, x, statistics, strips, *size)
+    sums = strips.sum(axis=1)
+    arguments = g, x, statistics, _contiguous(weight), sums, g_x, g.size, size[1]
+    _launch("channels.batch_norm_gradient", g.dtype, _blocks(g.size), *arguments)
+    return _channels_first(g_x), sums[1], sums[0]
+
+
+@override(CrossEntropy.forward, on="cupy")
+def cross_entropy(op: CrossEntropy, x: Array) -> Array:
+    """-log_softmax(x, axis=1) at the labels, and 0 where a label is no class"""
+    if not supported(x):
+        return NotImplemented
+    labels, losses = _contiguous(op.labels.astype("int64", copy=False)), _empty(op.labels.shape, x)
+    arguments = _channels_last(x), labels, losses, losses.size, x.shape[1]
+    _launch("loss.cross_entropy", x.dtype, _blocks(losses.size), *arguments)
+    return losses
+
+
+@override(CrossEntropy.backward, on="cupy")
+def cross_entropy_gradient(op: CrossEntropy, g: Array, x: Array) -> Array:
+    """g * (softmax(x, axis=1) - (classes == labels)), and 0 where a label is no class"""
+    if not supported(g, x):
+        return NotImplemented
+    labels, g_x = _contiguous(op.labels.astype("int64", copy=False)), _empty((*g.shape, x.shape[1]), x)
+    arguments = _contiguous(g), _channels_last(x), labels, g_x, g.size, x.shape[1]
+    _launch("loss.cross_entropy_gradient", x.dtype, _blocks(g.size), *arguments)
+    return _channels_first(g_x)
+
+
+def _pool(kernel: str, window: Window, image: Shape, size: Pair, arrays: Arrays, *numbers: float) -> Array:
+    """Run a kernel for windows on images of this shape; arrays are (N, C, ...), the result is (N, C, *size)."""
+    if window.dilation != (1, 1) or not supported(*arrays):
+        return NotImplemented
+    n, channels, *_ = arrays[0].shape
+    out = _empty((n, *size, channels), arrays[0])
+    shape = *image[2:], *window.output(image), channels, *window.kernel, *window.stride, *window.padding
+    arguments = *map(_channels_last, arrays), out, _struct(shape, "int32"), out.size, *numbers
+    _launch(kernel, out.dtype, _blocks(out.size), *arguments)
+    return _channels_first(out)
+
+
+@override(MaxPool.forward, on="cupy")
+def max_pool(op: MaxPool, x: Array) -> Array:
+    """the largest element of each window; NaN counts as the largest"""
+    return _pool("pools.max_pool", op.window, x.shape, op.window.output(x.shape), [x])
+
+
+@override(MaxPool.backward, on="cupy")
+def max_pool_gradient(op: MaxPool, g: Array, x: Array, out: Array) -> Array:
+    """g of each window to the first of its elements, in scan order, that is the largest"""
+    return _pool("pools.max_pool_gradient", op.window, x.shape, x.shape[2:], [g, x, out])
+
+
+@override(AveragePool.forward, on="cupy")
+def average_pool(op: AveragePool, x: Array) -> Array:
+    """factor * the sum of each window"""
+    return _pool("pools.average_pool", op.window, x.shape, op.window.output(x.shape), [x], float(op.factor), 0)
+
+
+@override(Spread.forward, on="cupy")
+def spread(op: Spread, g: Array) -> Array:
+    """factor * g of each window, added to all of its elements"""
+    return _pool("pools.average_pool", op.window, op.image, (op.image[2], op.image[3]), [g], float(op.factor), 1)
+
+
+def _update(w: Arrays, g: Arrays, means: Arrays, squares: Arrays, *numbers: float) -> Any:
+    """The step of an optimizer that keeps running means, squares, or both (update.cu has the formula)."""
+    edited = *w, *means, *squares
+    if not w or not supported(*edited, *g) or not all(a.flags.c_contiguous for a in edited):
+        return NotImplemented
+    g, none = [_contiguous(a) for a in g], [None] * len(w)
+    every = zip(w, g, means or none, squares or none, strict=True)
+    rows = [(*(0 if a is None else a.data.ptr for a in arrays), arrays[0].size) for arrays in every]
+    return _for_all("update.update", THREADS, w[0].dtype, rows, *numbers)
+
+
+@override(optim.sgd, on="cupy")
+def sgd(
+    parameters: Arrays, gradients: Arrays, velocities: Arrays, lr: float, momentum: float, weight_decay: float
+) -> Any:
+    """v = momentum * v + g + weight_decay * w;  w -= lr * v"""
+    means = velocities if momentum else ()
+    return _update(parameters, gradients, means, (), lr, weight_decay, momentum, 1, 0, 0, 1, 0)
+
+
+@override(optim.rmsprop, on="cupy")
+def rmsprop(
+    parameters: Arrays, gradients: Arrays, squares: Arrays, lr: float, alpha: float, eps: float, weight_decay: float
+) -> Any:
+    """g += weight_decay * w;  s = alpha * s + (1 - alpha) * g * g;  w -= lr * g / (sqrt(s) + eps)"""
+    return _update(parameters, gradients, (), squares, lr, weight_decay, 0, 1, alpha, 1 - alpha, 1, eps)
+
+
+@override(optim.adam, on="cupy")
+def adam(
+    parameters: Arrays, gradients: Arrays, means: Arrays, squares: Arrays,
+    lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, step: int,
+) -> Any:  # fmt: skip
+    """g += weight_decay * w;  m = beta1 * m + (1 - beta1) * g;  s = beta2 * s + (1 - beta2) * g * g;
+    w -= lr * m / (1 - beta1**step) / (sqrt(s / (1 - beta2**step)) + eps)"""
+    size, root = lr / (1 - beta1**step), math.sqrt(1 - beta2**step)
+    numbers = size, weight_decay, beta1, 1 - beta1, beta2, 1 - beta2, root, eps
+    return _update(parameters, gradients, means, squares, *numbers)
+
+
+def map_tiles(matrix: tuple[str, ...], images: Array, tiles: Window, points: Array, back: bool) -> None:
+    """points of a tile = matrix @ tile @ matrix.T, or back: tile = matrix @ (points of the tile) @ matrix.T
+
+    images are (N, H, W, C), points (size * size, all tiles, C); the matrix is defined by options for the compiler.
     """
-    const ptrdiff_t row = (ptrdiff_t)i * classes;
-    T top = x[row], total = 0;
-    for (int k = 1; k < classes; ++k) top = x[row + k] > top ? x[row + k] : top;
-    for (int k = 0; k < classes; ++k) total += exp(x[row + k] - top);
-    loss = label >= 0 && label < classes ? log(total) - (x[row + label] - top) : T(0);
-    """,
-)
+    (n, h, w, c), step, size = images.shape, tiles.stride[0], math.isqrt(len(points))
+    down, across = tiles.output((n, c, h, w))
+    to_n, to_h, to_w, to_c = (stride // images.itemsize for stride in images.strides)
+    to_point, to_tile, to_channel = (stride // points.itemsize for stride in points.strides)
+    first = -tiles.padding[0], -tiles.padding[1]
+    patches = _struct((to_n, step * to_h, step * to_w, to_c, to_h, to_w, step, *first, h, w))
+    strides = down * across * to_tile, across * to_tile, to_tile, to_channel, size * to_point, to_point
+    squares = _struct((*strides, 0, 0, 0, size, size))
+    ends = (points, squares, images, patches) if back else (images, patches, points, squares)
+    threads = n * down * across * c
+    arguments = *ends, down, across, c, threads
+    _launch("tiles.map_tiles", images.dtype, _blocks(threads), *arguments, options=matrix)
 
-# g * (softmax(x) - (classes == label))
-CROSS_ENTROPY_GRADIENT: Elementwise = (
-    "cross_entropy_gradient",
-    "T g, raw T x, I label, int32 classes",
-    "raw T g_x",
-    """
-    const ptrdiff_t row = (ptrdiff_t)i * classes;
-    T top = x[row], total = 0;
-    for (int k = 1; k < classes; ++k) top = x[row + k] > top ? x[row + k] : top;
-    for (int k = 0; k < classes; ++k) total += exp(x[row + k] - top);
-    const T weight = label >= 0 && label < classes ? g : T(0);
-    for (int k = 0; k < classes; ++k)
-        g_x[row + k] = weight * (exp(x[row + k] - top) / total - (k == label ? T(1) : T(0)));
-    """,
-)
 
-# -- measuring
-
-# nothing, for so many cycles of the clock
-HOLD = """
-extern "C" __global__ void NAME(long long cycles) {
-    const long long start = clock64();
-    while (clock64() - start < cycles) {}
-}
-"""
+def hold(seconds: float, clock: int) -> None:
+    """Keep a device whose clock has so many kHz busy, so that the host gets ahead of it."""
+    _launch("hold.hold", "", (1,), int(1e3 * clock * seconds))

@@ -1,0 +1,73 @@
+// One block for each row of a matrix, or for each column of strips: its threads add up, then share the sum.
+
+// The sum of one number from each thread of the block, in a fixed order.
+template <typename T> __device__ T block_sum(T mine) {
+    __shared__ T all[THREADS];
+    all[threadIdx.x] = mine;
+    __syncthreads();
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) all[threadIdx.x] += all[threadIdx.x + half];
+        __syncthreads();
+    }
+    const T sum = all[0];
+    __syncthreads();
+    return sum;
+}
+
+// The sum of a[j] * b[j] over a row.
+template <typename T> __device__ T row_product(const T* a, const T* b, long long columns) {
+    T sum = 0;
+    for (long long j = threadIdx.x; j < columns; j += THREADS) sum += a[j] * b[j];
+    return block_sum(sum);
+}
+
+template <typename T> struct Matrices {
+    struct { const T *w, *scale; T* out; long long columns, end; } entry[TABLE];  // `end` counts the rows up to here
+};
+
+// out = w * (scale * factor / length) for each row of each matrix; without a scale it is 1
+template <typename T> __global__ void weight_norm(const Matrices<T> table, long long, T factor) {
+    int e = 0;
+    while (blockIdx.x >= table.entry[e].end) ++e;
+    const auto m = table.entry[e];
+    const long long i = blockIdx.x - (e ? table.entry[e - 1].end : 0);
+    const T* row = m.w + i * m.columns;
+    const T times = (m.scale ? m.scale[i] : T(1)) * factor / sqrt(row_product(row, row, m.columns));
+    for (long long j = threadIdx.x; j < m.columns; j += THREADS) m.out[i * m.columns + j] = row[j] * times;
+}
+
+template <typename T>
+__global__ void weight_norm_gradient(const T* g, const T* w, const T* scale, T factor, T* g_w, T* g_scale,
+                                     long long columns) {
+    const T *row = w + blockIdx.x * columns, *g_row = g + blockIdx.x * columns;
+    const T squares = row_product(row, row, columns), products = row_product(row, g_row, columns);
+    const T length = sqrt(squares), times = scale[blockIdx.x] * factor / length, along = products / squares;
+    for (long long j = threadIdx.x; j < columns; j += THREADS)
+        g_w[blockIdx.x * columns + j] = (g_row[j] - row[j] * along) * times;
+    if (threadIdx.x == 0) g_scale[blockIdx.x] = products / length * factor;
+}
+
+// mean and 1 / sqrt(var + eps) of each column, from the moments of its strips: (2, strips, columns) -> (2, columns);
+// moves the running estimates unless they are null.
+template <typename T>
+__global__ void batch_statistics(const T* moments, T* statistics, T eps, T momentum, T* running_mean, T* running_var,
+                                 long long rows, long long columns, long long strip, long long strips) {
+    const T *means = moments + blockIdx.x, *squares = means + strips * columns;
+    const T last = rows - (strips - 1) * strip;  // the number of rows in the last strip
+    T sum = 0;
+    for (long long s = threadIdx.x; s < strips; s += THREADS)
+        sum += (s < strips - 1 ? T(strip) : last) * means[s * columns];
+    const T mean = block_sum(sum) / T(rows);
+    sum = 0;
+    for (long long s = threadIdx.x; s < strips; s += THREADS) {
+        const T off = means[s * columns] - mean;
+        sum += squares[s * columns] + (s < strips - 1 ? T(strip) : last) * off * off;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x) return;
+    statistics[blockIdx.x] = mean;
+    statistics[columns + blockIdx.x] = T(1) / sqrt(sum / T(rows) + eps);
+    if (!running_mean) return;
+    running_mean[blockIdx.x] += momentum * (mean - running_mean[blockIdx.x]);
+    running_var[blockIdx.x] += momentum * (sum / T(rows - 1) - running_var[blockIdx.x]);
+}

@@ -1,0 +1,231 @@
+"""Winograd (Toom-Cook) convolution: fewer multiplications for filters of 3x3 and 5x5, on both backends.
+
+Toom-Cook multiplies polynomials: evaluate both at n points, multiply the values, and interpolate the n coefficients of
+the product. With powers of the points in V, one column for each coefficient, the product of a and b is
+inv(V) @ ((V @ a) * (V @ b)). Convolving n pixels with a filter a is the transpose of this map of b. So only the filter
+is evaluated at the points; the pixels go through the transposed interpolation, and the products through the transposed
+evaluation. Along one axis (Lavin and Gray, 2015, call the matrices A.T, B.T and G):
+
+    outputs = output_matrix @ ((input_matrix @ pixels) * (filter_matrix @ filter))
+
+In two dimensions each matrix is applied along the rows and along the columns, and the sum over channels turns * into
+one matrix product for each point. A tile of 4x4 outputs of a 5x5 filter takes 64 multiplications instead of 400. All
+steps are linear, so the gradients use the transposed matrices. The price is rounding: about 5e-6 of the result in
+float32, where a plain matrix product has 3e-7.
+"""
+
+import math
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..engine.arrays import Array, HostArray, array_module, float32, is_device_array
+from ..engine.overrides import override
+from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient
+from ..functional.windows import Shape, Window, channels_last, empty_image
+from .cuda import map_tiles
+
+# For each size of filter the outputs of a tile along an axis, and the points, to which infinity is added. Fractions of
+# small numbers, large and small in balance, lose the fewest digits.
+TILES = {3: (4, (0, 1, -1, 0.5, -2)), 5: (4, (0, 1, -1, 2, -2, 0.5, -0.5))}
+
+# This many tiles stay in the cache from the first step to the last, and BLAS multiplies such small matrices without
+# copying them first.
+TILES_AT_ONCE = 32
+
+
+def pays(window: Window, image: Shape, filters: Shape) -> bool:
+    """Whether tiles are faster, as measured: with enough channels, and enough outputs, which fill the tiles."""
+    if window.kernel not in ((3, 3), (5, 5)) or window.stride != (1, 1) or window.dilation != (1, 1):
+        return False
+    channels, (rows, columns) = min(filters[:2]), window.output(image)
+    filled = rows * columns / (-(-rows // 4) * -(-columns // 4) * 16)
+    enough = channels >= (32 if window.kernel == (3, 3) else 16) and image[0] * rows * columns >= 96
+    return enough and filled > 0.7 and max(window.padding) < window.kernel[0]
+
+
+def _applies(op: Convolution, *arrays: Array) -> bool:
+    may_round = op.groups == 1 and not op.exact and all(a.dtype == float32 for a in arrays)
+    return may_round and pays(op.window, op.image, op.filters)
+
+
+@cache
+def matrices(k: int) -> dict[str, HostArray]:
+    """The matrices along one axis for filters of k x k, and their transposes: "input", "input.T", "filter", ..."""
+    step, points = TILES[k]
+
+    def powers(count: int) -> HostArray:
+        at_infinity = [0.0] * (count - 1) + [1.0]  # the value at infinity is the leading coefficient
+        return np.array([[float(p) ** i for i in range(count)] for p in points] + [at_infinity])
+
+    found = {"input": np.linalg.inv(powers(step + k - 1)).T, "filter": powers(k), "output": powers(step).T}
+    return found | {f"{name}.T": matrix.T for name, matrix in found.items()}
+
+
+@cache
+def _matrix(k: int, name: str, on_device: bool) -> Any:
+    """A matrix in float32, contiguous for BLAS; or as options that define it for the CUDA compiler."""
+    rows = matrices(k)[name].tolist()
+    numbers = ",".join("{" + ",".join(map(repr, row)) + "}" for row in rows)
+    options = f"-DTARGET={len(rows)}", f"-DSOURCE={len(rows[0])}", f"-DMATRIX={{{numbers}}}"
+    return options if on_device else np.array(rows, float32)
+
+
+class Tiling:
+    """The tiles of a convolution and its transforms. Images are (N, H, W, C) here, transforms (points, tiles, C)."""
+
+    def __init__(self, window: Window, image: Shape):
+        self.k, (step, points) = window.kernel[0], TILES[window.kernel[0]]
+        size, k = len(points) + 1, self.k
+        self.windows = {  # tiles are windows, which overlap only in the input; a filter is one tile
+            "input": Window((size, size), (step, step), window.padding, ceil=True),
+            "output": Window((step, step), (step, step), (0, 0), ceil=True),
+            "filter": Window((k, k), (k, k), (0, 0)),
+        }
+        self.size, self.step, self.each = size, step, math.prod(self.windows["input"].output(image))  # tiles an image
+
+    def empty(self, images: Array) -> Array:
+        """Memory for the transform of images."""
+        shape = self.size**2, len(images) * self.each, images.shape[3]
+        return array_module(images).empty(shape, images.dtype)
+
+    def blocks(self, images: Array) -> list[tuple[slice, slice]]:
+        """Blocks of about TILES_AT_ONCE tiles: which images, and which of all tiles. A device takes all at once."""
+        n, each = len(images), self.each
+        count = 1 if is_device_array(images) else max(1, min(n, round(n * each / TILES_AT_ONCE)))
+        return [(slice(a, b), slice(a * each, b * each)) for a, b in pairwise(n * i // count for i in range(count + 1))]
+
+    def to_points(self, name: str, images: Array, out: Array) -> Array:
+        """out = matrix @ tile @ matrix.T for each tile of the images"""
+        matrix, tiles = _matrix(self.k, name, is_device_array(images)), self.windows[name.removesuffix(".T")]
+        if is_device_array(images):
+            map_tiles(matrix, images, tiles, out, back=False)
+            return out
+        views = tiles.views(tiles.padded(images))  # (N, down, across, size, size, C)
+        *count, size, _, c = views.shape
+        rows = matrix @ views.reshape(*count, size, size * c)  # no copy if C is last in memory
+        np.matmul(matrix, rows.reshape(-1, len(matrix), size, c), out=_by_tile(out))
+        return out
+
+    def from_points(self, name: str, transformed: Array, out: Array) -> None:
+        """tile of out = matrix @ (points of the tile) @ matrix.T, for tiles that do not overlap"""
+        matrix, tiles = _matrix(self.k, name, is_device_array(out)), self.windows[name.removesuffix(".T")]
+        if is_device_array(out):
+            return map_tiles(matrix, out, tiles, transformed, back=True)
+        (n, h, w, c), size = out.shape, len(matrix)
+        down, across = tiles.output((n, c, h, w))
+        even = (down * size, across * size) == (h, w)
+        whole = out if even else np.empty((n, down * size, across * size, c), out.dtype)
+        columns = (matrix @ _by_tile(transformed)).reshape(n, down, across, -1, size * c)
+        np.matmul(matrix, columns, out=tiles.views(whole).reshape(n, down, across, size, size * c))
+        if not even:
+            out[...] = whole[:, :h, :w]
+
+    def input_adjoint(self, transformed: HostArray, out: HostArray) -> None:
+        """The transpose of the input transform, to images `out`."""
+        matrix, tiles, (n, h, w, c) = _matrix(self.k, "input.T", False), self.windows["input"], out.shape
+        columns = (matrix @ _by_tile(transformed)).reshape(n, *tiles.output((n, c, h, w)), self.size, self.size, c)
+        strips = _overlap_add(columns.transpose(0, 1, 3, 2, 4, 5), self.step)  # (N, down, points, pixels across, C)
+        rows = _overlap_add(matrix @ strips.reshape(*strips.shape[:3], -1), self.step)  # (N, pixels down, across * C)
+        (ph, pw) = tiles.padding
+        out[...] = rows.reshape(n, rows.shape[1], -1, c)[:, ph : ph + h, pw : pw + w]
+
+    def filters(self, w: Array) -> Array:
+        """w (A, B, k, k) -> (points, A, B)"""
+        out = array_module(w).empty((self.size**2, *w.shape[:2]), w.dtype)
+        return self.to_points("filter", channels_last(w), out)
+
+    def transform(self, name: str, x: Array) -> Array:
+        """Images x (N, C, H, W) -> (points, tiles, C), by blocks"""
+        pixels = channels_last(x)
+        out = self.empty(pixels)
+        for images, tiles in self.blocks(x):
+            self.to_points(name, pixels[images], out[:, tiles])
+        return out
+
+
+def _by_tile(transformed: Array) -> Array:
+    """(points, tiles, C) -> (tiles, points down, points across, C), a view"""
+    size = math.isqrt(len(transformed))
+    return transformed.reshape(size, size, *transformed.shape[1:]).transpose(2, 0, 1, 3)
+
+
+def _overlap_add(tiles: HostArray, step: int) -> HostArray:
+    """(..., count, size, M) -> (..., pixels, M): tiles that are `step` apart, added up where they overlap"""
+    *before, count, size, m = tiles.shape
+    out = np.empty((*before, count + (size - 1) // step, step, m), tiles.dtype)
+    out[..., :count, :, :] = tiles[..., :step, :]
+    out[..., count:, :, :] = 0
+    for i in range(step, size, step):  # these parts of the tiles do not overlap
+        part = tiles[..., i : i + step, :]
+        out[..., i // step : i // step + count, : part.shape[-2], :] += part
+    return out.reshape(*before, -1, m)
+
+
+def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, kept: Array | None = None) -> Array:
+    """Convolve x with w into `out`; the input transform is written to `kept` if there is one."""
+    filters, pixels, outputs = tiling.filters(w.transpose(1, 0, 2, 3)), channels_last(x), channels_last(out)
+    for images, tiles in tiling.blocks(x):
+        room = tiling.empty(pixels[images]) if kept is None else kept[:, tiles]
+        products = tiling.to_points("input", pixels[images], room) @ filters  # (points, tiles, C) @ (points, C, O)
+        tiling.from_points("output", products, outputs[images])
+    return out
+
+
+def _input_gradient(op: Convolution, g: Array, w: Array, shared: list[Array]) -> Array:
+    """The gradient with respect to x. `shared` contains the transform of g, or gets it."""
+    k, (ph, pw), out = op.filters[2], op.window.padding, empty_image((len(g), *op.image[1:]), g, w)
+    if is_device_array(g):  # tiles that overlap are better read than added up: convolve with the filters turned round
+        turned = Window(op.window.kernel, (1, 1), (k - 1 - ph, k - 1 - pw))
+        return _convolve(Tiling(turned, g.shape), g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), out)
+    tiling, outputs = Tiling(op.window, op.image), channels_last(g)
+    filters, transformed = tiling.filters(w), shared[0] if shared else tiling.empty(outputs)  # filters (points, O, C)
+    for images, tiles in tiling.blocks(g):
+        if not shared:
+            tiling.to_points("output.T", outputs[images], transformed[:, tiles])
+        tiling.input_adjoint(transformed[:, tiles] @ filters, channels_last(out)[images])
+    shared[:] = [transformed]
+    return out
+
+
+def _filter_gradient(op: Convolution, x: Array, g: Array, kept: Array | None, shared: list[Array]) -> Array:
+    """The gradient with respect to w. `kept` is the input transform of x, if there is one."""
+    xp, tiling, (o, c, k, _) = array_module(x), Tiling(op.window, op.image), op.filters
+    kept = tiling.transform("input", x) if kept is None else kept
+    shared[:] = shared or [tiling.transform("output.T", g)]
+    out = xp.empty((o, c, k, k), float32).transpose(1, 2, 3, 0)  # (C, k, k, O)
+    out = out if is_device_array(out) else np.empty(out.shape, float32)  # NumPy writes where O is last in memory
+    tiling.from_points("filter.T", kept.transpose(0, 2, 1) @ shared[0], out)
+    return xp.ascontiguousarray(out.transpose(3, 0, 1, 2))
+
+
+@override(Convolve.forward)
+def convolve(op: Convolve, x: Array, w: Array) -> Array:
+    """Keep the input transform for the gradient with respect to w."""
+    if not _applies(op, x, w):
+        return NotImplemented
+    tiling, out = Tiling(op.window, x.shape), empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
+    if op.recorded:
+        op.cache["input"] = tiling.empty(channels_last(x))
+    return _convolve(tiling, x, w, out, op.cache.get("input"))
+
+
+@override(Convolve.backward)
+def convolve_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
+    """Transform g once for both gradients."""
+    if not _applies(op, g, x, w):
+        return NotImplemented
+    kept, shared = op.cache.get("input"), list[Array]()
+    return lambda: _input_gradient(op, g, w, shared), lambda: _filter_gradient(op, x, g, kept, shared)
+
+
+@override(InputGradient.forward)
+def input_gradient(op: InputGradient, g: Array, w: Array) -> Array:
+    return _input_gradient(op, g, w, []) if _applies(op, g, w) else NotImplemented
+
+
+@override(FilterGradient.forward)
+def filter_gradient(op: FilterGradient, x: Array, g: Array) -> Array:
+    return _filter_gradient(op, x, g, None, []) if _applies(op, x, g) else NotImplemented

@@ -11,6 +11,7 @@ from contextvars import ContextVar, copy_context
 from functools import cache, reduce
 from typing import Any, TypeVar
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from . import functional as F
@@ -24,7 +25,8 @@ from .engine.arrays import (
     is_host_array,
 )
 from .engine.errors import DivergenceError, ShapeError, explain
-from .engine.graph import grad, no_grad
+from .engine.backward import grad
+from .engine.graph import no_grad
 from .engine.tensor import Tensor
 from .nn.module import Module, Sequential, evaluating
 from .optim import Optimizer, normalize_weights

@@ -15,6 +15,7 @@ from ..functional.convolution import Convolution, Convolve, FilterGradient, Inpu
 from ..functional.normalization import BatchNorm, WeightNorm, per_row
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
 from ..functional.windows import Pair, Window, channels_first, channels_last, empty_image
+from .fused import ShiftedReLU
 
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
 OUTPUTS_AT_ONCE = 2**18  # elements of the output of a 1x1 convolution
@@ -278,6 +279,49 @@ def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: Host
     g_w = g * per_row(size, w)
     g_w -= w * per_row(along * size / length, w)
     return g_w, along * op.factor
+
+
+# The end of a NormProp layer, a few images at a time. What is added to a pixel is repeated along a row of pixels: NumPy is
+# slow where its inner loop is only as long as there are channels.
+
+
+def _along_a_row(values: Any, x: HostArray) -> HostArray:
+    """A number, or (C, 1, 1), as (1, C, 1, W)"""
+    row = empty_image((1, x.shape[1], 1, x.shape[3]), x)
+    row[...] = values
+    return row
+
+
+def _is_image(x: HostArray, *values: Any) -> bool:
+    """Whether x is (N, C, H, W), and the values are numbers or (C, 1, 1), of the same dtype."""
+    per_channel = all(
+        not isinstance(v, np.ndarray) or (v.shape == (x.shape[1], 1, 1) and v.dtype == x.dtype) for v in values
+    )
+    return x.ndim == 4 and per_channel
+
+
+@override(ShiftedReLU.forward, on="numpy")
+def shifted_relu(op: ShiftedReLU, x: HostArray, bias: Any, shift: Any) -> Any:
+    if not _is_image(x, bias, shift):
+        return NotImplemented
+    out = x if op.overwrite else empty_image(x.shape, x)
+    added, floor = _along_a_row(bias - shift, x), _along_a_row(-shift, x)
+    for images in blocks(len(x), math.prod(x.shape[1:]), PIXELS_AT_ONCE):
+        np.add(x[images], added, out=out[images])
+        np.maximum(out[images], floor, out=out[images])
+    return out
+
+
+@override(ShiftedReLU.backward, on="numpy")
+def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostArray) -> Any:
+    if not _is_image(out, shift) or g.dtype != out.dtype:
+        return NotImplemented
+    passed, floor, sums = empty_image(g.shape, g), _along_a_row(-shift, g), []
+    for images in blocks(len(g), math.prod(g.shape[1:]), PIXELS_AT_ONCE):
+        off = out[images] <= floor
+        np.multiply(g[images], np.logical_not(off, out=off), out=passed[images])
+        sums.append(row_sum(_rows(passed[images])))
+    return passed, np.sum(sums, axis=0).reshape(-1, 1, 1), lambda: -g
 
 
 # Batch normalisation by blocks of rows (pixels, C).

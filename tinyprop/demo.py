@@ -31,7 +31,7 @@ def signals_by_depth() -> dict[str, dict[str, HostArray]]:
 
     def propagated(x: Tensor) -> Iterator[Tensor]:
         for layer in normprop:
-            yield layer.weighted_sum(x, F.scaled_rows(layer.weight, layer.gamma))
+            yield layer.weighted_sum(x, F.weight_norm(layer.weight, layer.gamma))
             x = layer(x)
 
     pairs = (list(without(x[i : i + 2], nn.BatchNorm(WIDTH))) for i in range(0, SAMPLES, 2))

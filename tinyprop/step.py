@@ -24,8 +24,8 @@ from .engine.arrays import (
     is_array,
     is_host_array,
 )
-from .engine.errors import DivergenceError, ShapeError, explain
 from .engine.backward import grad
+from .engine.errors import DivergenceError, ShapeError, explain
 from .engine.graph import no_grad
 from .engine.tensor import Tensor
 from .nn.module import Module, Sequential, evaluating

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from importlib import import_module
 from itertools import pairwise, repeat
 from pathlib import Path
@@ -18,7 +17,7 @@ from .. import __version__, nn, plots
 from ..data import GlobalNormalizer, prefetched
 from ..engine.arrays import load_module, manual_seed, new_generator, to_backend, use_backend
 from ..engine.graph import Op
-from ..kernels import device
+from ..kernels import cuda
 from ..optim import SGD
 from ..saving import write_whole
 from ..step import TrainingStep
@@ -142,16 +141,20 @@ class Clock:
 @contextmanager
 def watched(clock: Clock) -> Iterator[None]:
     """Inside the block every op and every fused kernel runs under the clock, by its name."""
-    call, launch, elementwise = Op.__call__, device._launch, device._elementwise
+    call, launch = Op.__call__, cuda._launch
 
-    def under(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    def under(name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         with clock.around(name):
-            return function(*arguments)
+            return function(*arguments, **options)
 
     replaced: list[tuple[Any, str, Any, Any]] = [
         (Op, "__call__", call, lambda op, *inputs: under(type(op).__name__, call, op, *inputs)),
-        (device, "_launch", launch, lambda source, name, *rest: under(short(name), launch, source, name, *rest)),
-        (device, "_elementwise", elementwise, lambda kernel: partial(under, kernel[0], elementwise(kernel))),
+        (
+            cuda,
+            "_launch",
+            launch,
+            lambda kernel, *rest, **options: under(short(kernel), launch, kernel, *rest, **options),
+        ),
     ]
     for owner, name, _, new in replaced:
         setattr(owner, name, new)
@@ -163,12 +166,12 @@ def watched(clock: Clock) -> Iterator[None]:
 
 
 def short(kernel: str) -> str:
-    """All transforms of tiles count as one kernel.
+    """The name of a kernel without its file.
 
-    >>> short("map_tiles_8_to_4"), short("sgd")
-    ('map_tiles', 'sgd')
+    >>> short("tiles.map_tiles")
+    'map_tiles'
     """
-    return kernel.partition("_tiles_")[0] + "_tiles" if "_tiles_" in kernel else kernel
+    return kernel.partition(".")[2]
 
 
 def run(steps: int = 50, width: float = 1.0, batch: int = BATCH, norms: tuple[str, ...] = tuple(NORMS)) -> GpuResults:
@@ -210,7 +213,7 @@ def measure(norm: str, width: float, batch: int, steps: int) -> Step:
     host_seconds = profiler.benchmark(step, (x, y), n_repeat=min(10, steps), name=norm, n_warmup=1).cpu_times.tolist()
     clock = Clock()
     with watched(clock):
-        device.hold(min(LONGEST_HOLD, 4 * max(host_seconds)), this_device().clock or USUAL_CLOCK)
+        cuda.hold(min(LONGEST_HOLD, 4 * max(host_seconds)), this_device().clock or USUAL_CLOCK)
         clock.mark()
         step(x, y)
         clock.mark()

@@ -1,6 +1,6 @@
 """What a training step has to do on a device, from the geometry of its network alone: arithmetic, and bytes.
 
-Work is counted for each kernel of `device.py`, and for each op that calls a library; so it can be held against their
+Work is counted for each CUDA kernel, and for each op that calls a library, so that it can be compared with their
 times. Bytes are those of every array that is read or written, once each: caches save some, misses cost more.
 """
 
@@ -10,10 +10,8 @@ from math import prod
 from typing import Any
 
 from .. import nn
-from ..engine.arrays import float32
-from ..functional import columns, pointwise, tiles
-from ..functional.convolution import kernels
 from ..functional.windows import Shape, Window
+from ..kernels import tiles
 from ..nn.module import Module
 
 FLOAT = 4  # bytes
@@ -85,11 +83,11 @@ def layer_work(layer: Module, image: Shape, first: bool, exact: bool) -> Iterato
     out = shape_after(layer, image)
     if isinstance(layer, nn.NormPropConv2d):
         w = layer.weight.size
-        yield "scaled_rows", touching(2 * w, flops=3 * w)
-        yield "scaled_rows_gradient", touching(3 * w, flops=7 * w)
-        yield "unit_rows", touching(2 * w, flops=3 * w)
+        yield "weight_norm", touching(2 * w, flops=3 * w)
+        yield "weight_norm_gradient", touching(3 * w, flops=7 * w)
+        yield "weight_norm", touching(2 * w, flops=3 * w)  # the constraint
         yield "shifted_relu", touching(out, out, flops=2 * prod(out))
-        yield "gate", touching(out, out, out, flops=2 * prod(out))
+        yield "shifted_relu_gradient", touching(out, out, out, flops=2 * prod(out))
     if isinstance(layer, nn.BatchNorm):
         yield "strip_moments", touching(out, flops=4 * prod(out))
         yield "batch_norm", touching(out, out, flops=4 * prod(out))
@@ -107,41 +105,40 @@ def layer_work(layer: Module, image: Shape, first: bool, exact: bool) -> Iterato
         kind = "max" if isinstance(layer, nn.MaxPool2d) else "average"
         yield f"{kind}_pool", touching(image, out, flops=looks)
         back = (out, image, out, image) if kind == "max" else (out, image)
-        yield f"{kind}_pool_gradient", touching(*back, flops=looks)
+        yield "max_pool_gradient" if kind == "max" else "average_pool", touching(*back, flops=looks)
     parameters = sum(p.size for p in layer.parameters())
     if parameters:
-        yield "sgd", touching(5 * parameters, flops=6 * parameters)
+        yield "update", touching(5 * parameters, flops=6 * parameters)
 
 
 def convolution_work(window: Window, image: Shape, kernel: Shape, first: bool, exact: bool) -> Iterator[Part]:
-    """Convolve, ImageGradient (none for the first layer) and KernelGradient, by the kernels that fit them best."""
+    """Convolve, InputGradient (none for the first layer) and FilterGradient, by the algorithm that fits them best."""
     (n, c, h, width), (o, _, kh, kw) = image, kernel
     rows, across = window.output(image)
-    by = kernels(window, image, kernel, float32, exact)
     places, inner, copied = n * rows * across, kh * kw * c, Work()
-    if by is pointwise:  # where the window is on the padding, nothing is multiplied
+    if window.kernel == (1, 1):  # where the window is on the padding, nothing is multiplied
         met = [places.stop - places.start for axis in (0, 1) for places, _ in window.along(axis, image[2 + axis])]
         places = n * prod(met)
-    elif by is columns:  # the pixels of each window, copied to a row
+    elif exact or not tiles.pays(window, image, kernel):  # the pixels of each window, copied to a row
         padded = n * (h + 2 * window.padding[0]) * (width + 2 * window.padding[1]) * c
         copied = touching(image, 2 * padded, places * inner)
     else:
         yield from tiled("Convolve", n, (c, h, width), (o, rows, across), kh)
         if not first:
-            yield from tiled("ImageGradient", n, (o, rows, across), (c, h, width), kh)
-        yield from tiled("KernelGradient", n, (c, h, width), (o, rows, across), kh)
+            yield from tiled("InputGradient", n, (o, rows, across), (c, h, width), kh)
+        yield from tiled("FilterGradient", n, (c, h, width), (o, rows, across), kh)
         return
     yield "Convolve", product(places, inner, o) + copied
     if not first:
-        yield "ImageGradient", product(places, o, inner) + copied
-    yield "KernelGradient", product(inner, places, o) + copied
+        yield "InputGradient", product(places, o, inner) + copied
+    yield "FilterGradient", product(inner, places, o) + copied
 
 
 def tiled(op: str, n: int, source: Shape, result: Shape, k: int) -> Iterator[Part]:
-    """Images (C, H, W) and results (O, rows, columns) through their values at points: see `functional/tiles.py`."""
+    """Images (C, H, W) and results (O, rows, columns) through their values at points: see `kernels/tiles.py`."""
     step, points = tiles.TILES[k]
     size = len(points) + 1
-    read, weigh, write = tiles.one_axis(step, points)
+    read, weigh, write = (tiles.matrices(k)[name] for name in ("input", "filter", "output"))
     (c, *_), (o, rows, across) = source, result
     number = n * -(-rows // step) * -(-across // step)
 
@@ -151,7 +148,7 @@ def tiled(op: str, n: int, source: Shape, result: Shape, k: int) -> Iterator[Par
         return "map_tiles", touching(*arrays, flops=flops)
 
     pixels, outputs, weights = n * prod(source), n * prod(result), c * o
-    if op == "KernelGradient":  # the values of the image are those of Convolve
+    if op == "FilterGradient":  # the values of the image are those of Convolve
         yield mapped(write.T, number * o, outputs, size**2 * number * o)
         yield op, product(c, number, o, times=size**2)
         yield mapped(weigh.T, weights, size**2 * weights, k**2 * weights)

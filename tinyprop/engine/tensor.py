@@ -57,7 +57,7 @@ class Tensor:
     max: Method
     min: Method
     argmax: Method
-    norm: Method  # noqa: E702
+    norm: Method
     exp: Method
     log: Method
     sqrt: Method
@@ -65,35 +65,35 @@ class Tensor:
     relu: Method
     abs: Method
     clip: Method
-    to: Method  # noqa: E702
+    to: Method
     astype: Method
     reshape: Method
     flatten: Method
     squeeze: Method
-    transpose: Method  # noqa: E702
+    transpose: Method
     T: ClassVar[Any]
     __add__: Method
     __sub__: Method
     __mul__: Method
     __truediv__: Method
     __pow__: Method
-    __matmul__: Method  # noqa: E702
+    __matmul__: Method
     __radd__: Method
     __rsub__: Method
     __rmul__: Method
     __rtruediv__: Method
-    __rpow__: Method  # noqa: E702
+    __rpow__: Method
     __rmatmul__: Method
     __neg__: Method
     __abs__: Method
     __getitem__: Method
-    __invert__: Method  # noqa: E702
+    __invert__: Method
     __and__: Method
     __or__: Method
     __lt__: Method
     __le__: Method
     __gt__: Method
-    __ge__: Method  # noqa: E702
+    __ge__: Method
     __hash__ = object.__hash__  # a tensor is a node of a graph: == compares elements, the hash is its identity
 
     @property

@@ -84,7 +84,7 @@ def unit_means(model: nn.Sequential, images: HostArray) -> list[tuple[HostArray,
 def arguments(layer: Module, after: Module, x: Tensor) -> Tensor:
     """What the activation of a layer gets: behind gamma and beta, or behind BatchNorm."""
     if isinstance(layer, nn.NormPropConv2d):
-        return layer.weighted_sum(x, F.scaled_rows(layer.weight, layer.gamma, 1.0)) + layer.per_unit(layer.beta)
+        return layer.weighted_sum(x, F.weight_norm(layer.weight, layer.gamma)) + layer.per_unit(layer.beta)
     u = layer(x)
     return after(u) if isinstance(after, nn.BatchNorm) else u
 

@@ -105,4 +105,10 @@ def _bound(function: Any, name: str) -> Any:
     return lambda *operands: function(name, *operands)
 
 
+def _equality(name: str) -> Any:
+    """Elementwise for tensors, arrays, numbers and lists; a tensor is never equal to anything else, such as None."""
+    kinds = (Tensor, bool, int, float, list)
+    return lambda x, y: compare(name, x, y) if isinstance(y, kinds) or hasattr(y, "dtype") else NotImplemented
+
+
 _attach()

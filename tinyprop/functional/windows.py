@@ -93,7 +93,8 @@ class Window:
         )
         if (height, width) == (h, w):
             return x
-        out = array_module(x).full((n, height, width, c), value, x.dtype)
+        xp, shape = array_module(x), (n, height, width, c)
+        out = xp.full(shape, value, x.dtype) if value else xp.zeros(shape, x.dtype)
         out[:, ph : ph + h, pw : pw + w] = x
         return out
 

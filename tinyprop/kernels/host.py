@@ -16,80 +16,11 @@ from ..functional.normalization import BatchNorm, WeightNorm, per_row
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
 from ..functional.windows import Pair, Window, channels_first, channels_last, empty_image
 from .fused import ShiftedReLU
+from .pointwise import blocks
 
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
-OUTPUTS_AT_ONCE = 2**18  # elements of the output of a 1x1 convolution
 PIXELS_AT_ONCE = 2**18  # elements of an image that is pooled
-ROWS_AT_ONCE = 2**16  # elements of a batch that is normalised
-
-Part = tuple[slice, slice]  # rows and columns of an image
-
-
-def blocks(n: int, each: int, most: int) -> list[slice]:
-    """Cut n images, with `each` elements every one, into equal blocks of about `most` elements."""
-    count = max(1, min(n, round(n * each / most)))
-    return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
-
-
-# Convolution with filters of 1x1: the image itself is the matrix. Padding adds outputs that are zero, and strides leave
-# pixels out; neither costs a multiplication.
-
-
-def _is_pointwise(op: Convolution) -> bool:
-    return op.window.kernel == (1, 1) and op.groups == 1
-
-
-def _meeting(op: Convolution) -> tuple[Part, Part]:
-    """The places where the window is on the image, and the pixels that it meets there."""
-    ((rows, pixel_rows),) = op.window.along(0, op.image[2])
-    ((across, pixel_columns),) = op.window.along(1, op.image[3])
-    return (rows, across), (pixel_rows, pixel_columns)
-
-
-def _pixels(x: HostArray, part: Part) -> HostArray:
-    """(N, C, H, W) -> (N * pixels of the part, C): a view if the part is all and the memory channels-last"""
-    return channels_last(x)[:, part[0], part[1]].reshape(-1, x.shape[1])
-
-
-def _multiply(pixels: HostArray, matrix: HostArray, part: Part, out: HostArray) -> None:
-    """pixels (N * pixels of the part, C) @ matrix (C, O) -> the part of out (N, O, H, W), which is zero elsewhere"""
-    out = channels_last(out)
-    inside = out[:, part[0], part[1]]
-    if inside.shape == out.shape:
-        np.matmul(pixels, matrix, out=out.reshape(-1, out.shape[3]))
-    else:
-        out[...] = 0
-        inside[...] = (pixels @ matrix).reshape(inside.shape)
-
-
-@override(Convolve.forward, on="numpy")
-def pointwise(op: Convolve, x: HostArray, w: HostArray) -> Any:
-    if not _is_pointwise(op):
-        return NotImplemented
-    places, pixels = _meeting(op)
-    out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
-    for images in blocks(len(x), math.prod(out.shape[1:]), OUTPUTS_AT_ONCE):
-        _multiply(_pixels(x[images], pixels), w[:, :, 0, 0].T, places, out[images])
-    return out
-
-
-@override(InputGradient.forward, on="numpy")
-def pointwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> Any:
-    if not _is_pointwise(op):
-        return NotImplemented
-    places, pixels = _meeting(op)
-    out = empty_image((len(g), *op.image[1:]), g, w)
-    _multiply(_pixels(g, places), w[:, :, 0, 0], pixels, out)
-    return out
-
-
-@override(FilterGradient.forward, on="numpy")
-def pointwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) -> Any:
-    if not _is_pointwise(op):
-        return NotImplemented
-    places, pixels = _meeting(op)
-    return (_pixels(g, places).T @ _pixels(x, pixels)).reshape(op.filters)
-
+ROWS_AT_ONCE = 2**16  # elements of a batch that is normalised or rectified
 
 # The plain product of matrices, a few images at a time.
 
@@ -172,9 +103,10 @@ class Line:
             number += searching
         return number
 
-    def scatter(self, g: HostArray, mask: Callable[[int, Any], Any]) -> HostArray:
+    def scatter(self, g: HostArray, mask: Callable[[int, Any], Any], out: HostArray | None = None) -> HostArray:
         """Add g, times the mask of each element, to the elements of its windows."""
-        out = np.zeros(self.shape(g, self.size), g.dtype)
+        out = np.empty(self.shape(g, self.size), g.dtype) if out is None else out
+        out[...] = 0
         for i, (places, pixels) in enumerate(self.meetings):
             if i < self.stride:
                 np.multiply(g[places], mask(i, places), out=out[pixels])  # the first to come here
@@ -187,13 +119,13 @@ def _lines(window: Window, image: tuple[int, ...]) -> tuple[Line, Line]:
     return Line(window, 0, image[2]), Line(window, 1, image[3])
 
 
-def _by_blocks(function: Callable[..., HostArray], size: Pair, *arrays: HostArray) -> HostArray:
-    """function(*arrays) on blocks of images (N, H, W, C), as (N, C, *size)."""
+def _by_blocks(function: Callable[..., Any], size: Pair, *arrays: HostArray) -> HostArray:
+    """function(out, *arrays) on blocks of images (N, H, W, C), as (N, C, *size)."""
     n, c = arrays[0].shape[:2]
     out = np.empty((n, *size, c), arrays[0].dtype)
     largest = max(math.prod(a.shape[1:]) for a in (*arrays, out))
     for images in blocks(n, largest, PIXELS_AT_ONCE):
-        out[images] = function(images, *(np.ascontiguousarray(channels_last(a)[images]) for a in arrays))
+        function(out[images], *(np.ascontiguousarray(channels_last(a)[images]) for a in arrays))
     return channels_first(out)
 
 
@@ -205,9 +137,9 @@ def max_pool(op: MaxPool, x: HostArray) -> Any:
     (rows, across), size, low = _lines(op.window, x.shape), op.window.output(x.shape), lowest(x)
     marks: list[tuple[HostArray, HostArray]] = []
 
-    def block(images: slice, x: HostArray) -> HostArray:
+    def block(out: HostArray, x: HostArray) -> None:
         top = rows.reduce(np.maximum, x, low)  # (N, places, W, C)
-        out = across.reduce(np.maximum, top, low)  # (N, places, places, C)
+        out[...] = across.reduce(np.maximum, top, low)  # (N, places, places, C)
         if op.recorded:
             row = rows.first(lambda i, places, pixels: x[pixels] != top[places], top.shape)
             # Of several columns with the maximum the one whose row is first wins, then the first one: the scan order.
@@ -216,7 +148,6 @@ def max_pool(op: MaxPool, x: HostArray) -> Any:
             for (places, _), key in zip(across.meetings, keys, strict=True):
                 np.minimum(best[places], key, out=best[places])
             marks.append((row, across.first(lambda i, places, _: keys[i] != best[places], out.shape)))
-        return out
 
     out = _by_blocks(block, size, x)
     if op.recorded and not (x.dtype.kind == "f" and np.isnan(out.min(initial=0.0))):  # NaN equals nothing: no marks
@@ -230,10 +161,10 @@ def max_pool_gradient(op: MaxPool, g: HostArray, x: HostArray, out: HostArray) -
         return NotImplemented
     (rows, across), marks = _lines(op.window, x.shape), iter(op.cache["marks"])
 
-    def block(images: slice, g: HostArray) -> HostArray:
+    def block(out: HostArray, g: HostArray) -> None:
         row, column = next(marks)
         spread = across.scatter(g, lambda j, places: column[places] == j)
-        return rows.scatter(spread, lambda i, places: row[places] == i)
+        rows.scatter(spread, lambda i, places: row[places] == i, out)
 
     return _by_blocks(block, (x.shape[2], x.shape[3]), g)
 
@@ -242,10 +173,8 @@ def max_pool_gradient(op: MaxPool, g: HostArray, x: HostArray, out: HostArray) -
 def average_pool(op: AveragePool, x: HostArray) -> Any:
     rows, across = _lines(op.window, x.shape)
 
-    def block(_: slice, x: HostArray) -> HostArray:
-        out = across.reduce(np.add, rows.reduce(np.add, x, 0.0), 0.0)
-        out *= op.factor
-        return out
+    def block(out: HostArray, x: HostArray) -> None:
+        np.multiply(across.reduce(np.add, rows.reduce(np.add, x, 0.0), 0.0), op.factor, out=out)
 
     return _by_blocks(block, op.window.output(x.shape), x)
 
@@ -254,8 +183,8 @@ def average_pool(op: AveragePool, x: HostArray) -> Any:
 def spread(op: Spread, g: HostArray) -> Any:
     rows, across = _lines(op.window, op.image)
 
-    def block(_: slice, g: HostArray) -> HostArray:
-        return rows.scatter(across.scatter(g, lambda *_: op.factor), lambda *_: 1.0)
+    def block(out: HostArray, g: HostArray) -> None:
+        rows.scatter(across.scatter(g, lambda *_: op.factor), lambda *_: 1.0, out)
 
     return _by_blocks(block, (op.image[2], op.image[3]), g)
 
@@ -306,7 +235,7 @@ def shifted_relu(op: ShiftedReLU, x: HostArray, bias: Any, shift: Any) -> Any:
         return NotImplemented
     out = x if op.overwrite else empty_image(x.shape, x)
     added, floor = _along_a_row(bias - shift, x), _along_a_row(-shift, x)
-    for images in blocks(len(x), math.prod(x.shape[1:]), PIXELS_AT_ONCE):
+    for images in blocks(len(x), math.prod(x.shape[1:]), ROWS_AT_ONCE):
         np.add(x[images], added, out=out[images])
         np.maximum(out[images], floor, out=out[images])
     return out
@@ -317,9 +246,8 @@ def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostAr
     if not _is_image(out, shift) or g.dtype != out.dtype:
         return NotImplemented
     passed, floor, sums = empty_image(g.shape, g), _along_a_row(-shift, g), []
-    for images in blocks(len(g), math.prod(g.shape[1:]), PIXELS_AT_ONCE):
-        off = out[images] <= floor
-        np.multiply(g[images], np.logical_not(off, out=off), out=passed[images])
+    for images in blocks(len(g), math.prod(g.shape[1:]), ROWS_AT_ONCE):
+        np.multiply(g[images], out[images] != floor, out=passed[images])  # NaN passes its gradient, too
         sums.append(row_sum(_rows(passed[images])))
     return passed, np.sum(sums, axis=0).reshape(-1, 1, 1), lambda: -g
 

@@ -1,0 +1,99 @@
+"""Convolution with filters of 1x1, on both backends: the image itself is the matrix, and nothing is copied.
+
+Padding adds outputs that are zero, and strides leave pixels out; neither costs a multiplication.
+"""
+
+import math
+from functools import reduce
+from operator import add
+from typing import Any
+
+from ..engine.arrays import Array, array_module, is_host_array
+from ..engine.overrides import override
+from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient
+from ..functional.windows import channels_last, empty_image
+
+OUTPUTS_AT_ONCE = 2**18  # elements of the output, 1 MB in float32
+
+Part = tuple[slice, slice]  # rows and columns of an image
+
+
+def blocks(n: int, each: int, most: int) -> list[slice]:
+    """Cut n images, with `each` elements every one, into equal blocks of about `most` elements."""
+    count = max(1, min(n, round(n * each / most)))
+    return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
+
+
+def _blocks(out: Array) -> list[slice]:
+    """Images whose outputs stay in the cache; a device takes all at once."""
+    return blocks(len(out), math.prod(out.shape[1:]), OUTPUTS_AT_ONCE) if is_host_array(out) else [slice(0, len(out))]
+
+
+def _is_pointwise(op: Convolution) -> bool:
+    return op.window.kernel == (1, 1) and op.groups == 1
+
+
+def _meeting(op: Convolution) -> tuple[Part, Part]:
+    """The places where the window is on the image, and the pixels that it meets there."""
+    ((rows, pixel_rows),) = op.window.along(0, op.image[2])
+    ((across, pixel_columns),) = op.window.along(1, op.image[3])
+    return (rows, across), (pixel_rows, pixel_columns)
+
+
+def _pixels(x: Array, part: Part) -> Array:
+    """(N, C, H, W) -> (N * pixels of the part, C): a view if the part is all and the memory channels-last"""
+    return channels_last(x)[:, part[0], part[1]].reshape(-1, x.shape[1])
+
+
+def _multiply(pixels: Array, matrix: Array, part: Part, out: Array) -> None:
+    """pixels (N * pixels of the part, C) @ matrix (C, O) -> the part of out (N, O, H, W), which is zero elsewhere"""
+    out = channels_last(out)
+    inside = out[:, part[0], part[1]]
+    if inside.shape == out.shape:
+        array_module(out).matmul(pixels, matrix, out=out.reshape(-1, out.shape[3]))
+    else:
+        out[...] = 0
+        inside[...] = (pixels @ matrix).reshape(inside.shape)
+
+
+@override(Convolve.forward)
+def pointwise(op: Convolve, x: Array, w: Array) -> Any:
+    if not _is_pointwise(op):
+        return NotImplemented
+    places, pixels = _meeting(op)
+    out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
+    for images in _blocks(out):
+        _multiply(_pixels(x[images], pixels), w[:, :, 0, 0].T, places, out[images])
+    return out
+
+
+@override(InputGradient.forward)
+def pointwise_input_gradient(op: InputGradient, g: Array, w: Array) -> Any:
+    if not _is_pointwise(op):
+        return NotImplemented
+    places, pixels = _meeting(op)
+    out = empty_image((len(g), *op.image[1:]), g, w)
+    _multiply(_pixels(g, places), w[:, :, 0, 0], pixels, out)
+    return out
+
+
+@override(FilterGradient.forward)
+def pointwise_filter_gradient(op: FilterGradient, x: Array, g: Array) -> Any:
+    if not _is_pointwise(op):
+        return NotImplemented
+    places, pixels = _meeting(op)
+    return (_pixels(g, places).T @ _pixels(x, pixels)).reshape(op.filters)
+
+
+@override(Convolve.backward)
+def pointwise_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
+    """Both gradients of a block of images while its g is in the cache."""
+    if not _is_pointwise(op) or any(parent is None for parent in op.parents or ()):
+        return NotImplemented
+    places, pixels = _meeting(op)
+    g_x, parts = empty_image(x.shape, g, w), []
+    for images in _blocks(g):
+        rows = _pixels(g[images], places)
+        _multiply(rows, w[:, :, 0, 0], pixels, g_x[images])
+        parts.append(rows.T @ _pixels(x[images], pixels))
+    return g_x, reduce(add, parts).reshape(w.shape)

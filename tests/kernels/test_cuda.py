@@ -111,14 +111,10 @@ def test_batch_norm(rng, dtype, shape, monkeypatch):
     assert_close(op.running[0], mean_before + 0.1 * (mean.ravel() - mean_before), dtype)
     assert_close(op.running[1], var_before + 0.1 * (var.ravel() * count / (count - 1) - var_before), dtype)
     rest = g - g.mean(axis=axes, keepdims=True) - unit * (g * unit).mean(axis=axes, keepdims=True)
-    running = [to_numpy(a) for a in op.running]
-    for _ in ("with the statistics from forward", "without"):
-        g_x, g_weight, g_bias = cuda.batch_norm_gradient(op, *up(g, x, weight))
-        assert_close(g_x, rest * slope, dtype)
-        assert_close(g_weight, (g * unit).sum(axis=axes), dtype)
-        assert_close(g_bias, g.sum(axis=axes), dtype)
-        op.cache.clear()
-    assert all((to_numpy(a) == b).all() for a, b in zip(op.running, running, strict=True)), "only forward moves them"
+    g_x, g_weight, g_bias = cuda.batch_norm_gradient(op, *up(g, x, weight))
+    assert_close(g_x, rest * slope, dtype)
+    assert_close(g_weight, (g * unit).sum(axis=axes), dtype)
+    assert_close(g_bias, g.sum(axis=axes), dtype)
 
 
 @DTYPES

@@ -20,10 +20,11 @@ def kernels(source, element):
 
 
 def options(path):
-    """The options that a source is compiled with; that of tiles once for each matrix."""
+    """The options that a source is compiled with; that of tiles once for each matrix and direction."""
     if path.stem != "tiles":
         return [()]
-    return [tiles._matrix(k, name, on_device=True) for k in tiles.TILES for name in tiles.matrices(k)]
+    every = [tiles._matrix(k, name, on_device=True) for k in tiles.TILES for name in tiles.matrices(k)]
+    return [(*matrix, f"-DBACK={back}") for matrix in every for back in (0, 1)]
 
 
 def compiled(source, names, architecture, more=()):

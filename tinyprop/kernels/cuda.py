@@ -59,11 +59,11 @@ def _blocks(threads: int) -> tuple[int]:
     return (-(-threads // THREADS),)
 
 
-def _strips(x: Array) -> tuple[tuple[int, int], tuple[int, int, int]]:
-    """The blocks that go over the columns of x (..., columns) in strips, and rows, columns and rows of a strip."""
+def _strips(x: Array) -> tuple[int, tuple[int, int, int]]:
+    """The number of strips that the rows of x (..., columns) are cut into; and rows, columns, and rows of a strip."""
     rows, columns = x.size // x.shape[-1], x.shape[-1]
     strip = max(LEAST_STRIP, -(-rows // MOST_STRIPS))
-    return (*_blocks(columns), -(-rows // strip)), (rows, columns, strip)
+    return -(-rows // strip), (rows, columns, strip)
 
 
 def _struct(numbers: Sequence[int], kind: str = "int64") -> Any:
@@ -115,8 +115,8 @@ def shifted_relu(op: ShiftedReLU, x: Array, bias: Any, shift: Any) -> Array:
     if not supported(x) or (biases := _per_channel(bias, x)) is None or (shifts := _per_channel(shift, x)) is None:
         return NotImplemented
     last = _channels_last(x)
-    out = last if op.overwrite else _empty(last.shape, x)
-    _launch("channels.shifted_relu", x.dtype, _blocks(x.size), last, *biases, *shifts, out, x.size, x.shape[1])
+    out, (_, shape) = last if op.overwrite else _empty(last.shape, x), _strips(last)
+    _launch("channels.shifted_relu", x.dtype, _blocks(x.size), last, *biases, *shifts, out, _struct(shape))
     op.cache["bias shape"] = getattr(bias, "shape", ())
     return _channels_first(out)
 
@@ -126,12 +126,12 @@ def shifted_relu_gradient(op: ShiftedReLU, g: Array, shift: Any, out: Array) -> 
     """passed = where(out <= -shift, 0, g), passed.sum(all axes but 1), and -g"""
     if "bias shape" not in op.cache or not supported(g, out) or (shifts := _per_channel(shift, out)) is None:
         return NotImplemented
-    last, shape = _channels_last(g), op.cache["bias shape"]
-    blocks, size = _strips(last)
-    passed, sums = _empty(last.shape, g), _empty((blocks[1], size[1]), g)
-    arguments = last, _channels_last(out), *shifts, passed, sums, *size
-    _launch("channels.shifted_relu_gradient", g.dtype, blocks, *arguments)
-    return _channels_first(passed), lambda: sums.sum(axis=0).reshape(shape), lambda: -g
+    last, channels, bias_shape = _channels_last(g), g.shape[1], op.cache["bias shape"]
+    strips, shape = _strips(last)
+    passed, sums = _empty(last.shape, g), _empty((strips, channels), g)
+    arguments = last, _channels_last(out), *shifts, passed, sums, _struct(shape)
+    _launch("channels.shifted_relu_gradient", g.dtype, (*_blocks(channels), strips), *arguments)
+    return _channels_first(passed), lambda: sums.sum(axis=0).reshape(bias_shape), lambda: -g
 
 
 @override(WeightNorm.forward, on="cupy")
@@ -166,25 +166,19 @@ def unit_rows(weights: Arrays) -> Any:
     return _for_all("rows.weight_norm", 1, weights[0].dtype, rows, 1)
 
 
-def _statistics(op: BatchNorm, last: Array, running: Sequence[Array | None]) -> Array:
-    """mean and 1 / sqrt(var + eps) of x (..., C), as (2, C); moves the running estimates unless they are None"""
-    blocks, size = _strips(last)
-    moments, statistics = _empty((2, blocks[1], size[1]), last), _empty((2, size[1]), last)
-    _launch("channels.strip_moments", last.dtype, blocks, last, moments, *size)
-    arguments = moments, statistics, float(op.eps), float(op.momentum), *running, *size, blocks[1]
-    _launch("rows.batch_statistics", last.dtype, (size[1],), *arguments)
-    return statistics
-
-
 @override(BatchNorm.forward, on="cupy")
 def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
     """(x - mean) / sqrt(var + eps) * weight + bias over all axes but 1; and
     running += momentum * (now - running) for the mean and the unbiased variance"""
     if not supported(x, weight, bias, *op.running) or not all(a.flags.c_contiguous for a in op.running):
         return NotImplemented
-    last = _channels_last(x)
-    statistics, out = _statistics(op, last, op.running), _empty(last.shape, x)
-    arguments = last, statistics, _contiguous(weight), _contiguous(bias), out, x.size, x.shape[1]
+    last, channels = _channels_last(x), x.shape[1]
+    strips, shape = _strips(last)
+    moments, statistics, out = _empty((2, strips, channels), x), _empty((2, channels), x), _empty(last.shape, x)
+    _launch("channels.strip_moments", x.dtype, (*_blocks(channels), strips), last, *moments, _struct(shape))
+    arguments = *moments, *statistics, *op.running, float(op.eps), float(op.momentum), *shape
+    _launch("rows.batch_statistics", x.dtype, (channels,), *arguments)
+    arguments = last, *statistics, _contiguous(weight), _contiguous(bias), out, _struct(shape)
     _launch("channels.batch_norm", x.dtype, _blocks(x.size), *arguments)
     op.cache["statistics"] = statistics
     return _channels_first(out)
@@ -194,28 +188,30 @@ def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
 def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array) -> Any:
     """(g - mean(g) - normal * mean(g * normal)) / sqrt(var + eps) * weight, sum(g * normal), and sum(g),
     with normal = (x - mean) / sqrt(var + eps), over all axes but 1"""
-    if not supported(g, x, weight):
+    if "statistics" not in op.cache or not supported(g, x, weight):
         return NotImplemented
-    g, x = _channels_last(g), _channels_last(x)
-    statistics = op.cache["statistics"] if "statistics" in op.cache else _statistics(op, x, (None, None))
-    blocks, size = _strips(g)
-    strips, g_x = _empty((2, blocks[1], size[1]), g), _empty(g.shape, g)
-    _launch("channels.batch_norm_sums", g.dtype, blocks, g, x, statistics, strips, *size)
-    sums = strips.sum(axis=1)
-    arguments = g, x, statistics, _contiguous(weight), sums, g_x, g.size, size[1]
+    channels, g, x, statistics = x.shape[1], _channels_last(g), _channels_last(x), op.cache["statistics"]
+    strips, shape = _strips(g)
+    sums, g_x = _empty((2, strips, channels), g), _empty(g.shape, g)
+    arguments = g, x, *statistics, *sums, _struct(shape)
+    _launch("channels.batch_norm_sums", g.dtype, (*_blocks(channels), strips), *arguments)
+    total, along = sums.sum(axis=1)
+    arguments = g, x, *statistics, _contiguous(weight), total, along, g_x, _struct(shape)
     _launch("channels.batch_norm_gradient", g.dtype, _blocks(g.size), *arguments)
-    return _channels_first(g_x), sums[1], sums[0]
+    return _channels_first(g_x), along, total
+
+
+def _cross_entropy(op: CrossEntropy, x: Array, g: Array | None, out: Array) -> Array:
+    labels = op.labels.astype("int64", copy=False)
+    arguments = _channels_last(x), _contiguous(labels), g, out, labels.size, x.shape[1]
+    _launch("loss.cross_entropy", x.dtype, _blocks(labels.size), *arguments)
+    return out
 
 
 @override(CrossEntropy.forward, on="cupy")
 def cross_entropy(op: CrossEntropy, x: Array) -> Array:
     """-log_softmax(x, axis=1) at the labels, and 0 where a label is no class"""
-    if not supported(x):
-        return NotImplemented
-    labels, losses = _contiguous(op.labels.astype("int64", copy=False)), _empty(op.labels.shape, x)
-    arguments = _channels_last(x), labels, losses, losses.size, x.shape[1]
-    _launch("loss.cross_entropy", x.dtype, _blocks(losses.size), *arguments)
-    return losses
+    return _cross_entropy(op, x, None, _empty(op.labels.shape, x)) if supported(x) else NotImplemented
 
 
 @override(CrossEntropy.backward, on="cupy")
@@ -223,46 +219,43 @@ def cross_entropy_gradient(op: CrossEntropy, g: Array, x: Array) -> Array:
     """g * (softmax(x, axis=1) - (classes == labels)), and 0 where a label is no class"""
     if not supported(g, x):
         return NotImplemented
-    labels, g_x = _contiguous(op.labels.astype("int64", copy=False)), _empty((*g.shape, x.shape[1]), x)
-    arguments = _contiguous(g), _channels_last(x), labels, g_x, g.size, x.shape[1]
-    _launch("loss.cross_entropy_gradient", x.dtype, _blocks(g.size), *arguments)
-    return _channels_first(g_x)
+    return _channels_first(_cross_entropy(op, x, _contiguous(g), _empty((*g.shape, x.shape[1]), x)))
 
 
-def _pool(kernel: str, window: Window, image: Shape, size: Pair, arrays: Arrays, *numbers: float) -> Array:
+def _pool(kernel: str, window: Window, image: Shape, size: Pair, factor: float, *arrays: Array | None) -> Array:
     """Run a kernel for windows on images of this shape; arrays are (N, C, ...), the result is (N, C, *size)."""
-    if window.dilation != (1, 1) or not supported(*arrays):
+    g = arrays[0]
+    if window.dilation != (1, 1) or not supported(*(a for a in arrays if a is not None)):
         return NotImplemented
-    n, channels, *_ = arrays[0].shape
-    out = _empty((n, *size, channels), arrays[0])
-    shape = *image[2:], *window.output(image), channels, *window.kernel, *window.stride, *window.padding
-    arguments = *map(_channels_last, arrays), out, _struct(shape, "int32"), out.size, *numbers
-    _launch(kernel, out.dtype, _blocks(out.size), *arguments)
+    out = _empty((len(g), *size, g.shape[1]), g)
+    shape = *image[2:], *window.output(image), g.shape[1], *window.kernel, *window.stride, *window.padding
+    passed = [None if a is None else _channels_last(a) for a in arrays]
+    _launch(kernel, g.dtype, _blocks(out.size), *passed, out, _struct(shape, "int32"), out.size, float(factor))
     return _channels_first(out)
 
 
 @override(MaxPool.forward, on="cupy")
 def max_pool(op: MaxPool, x: Array) -> Array:
     """the largest element of each window; NaN counts as the largest"""
-    return _pool("pools.max_pool", op.window, x.shape, op.window.output(x.shape), [x])
+    return _pool("pools.pool", op.window, x.shape, op.window.output(x.shape), 0, x)
 
 
 @override(MaxPool.backward, on="cupy")
 def max_pool_gradient(op: MaxPool, g: Array, x: Array, out: Array) -> Array:
     """g of each window to the first of its elements, in scan order, that is the largest"""
-    return _pool("pools.max_pool_gradient", op.window, x.shape, x.shape[2:], [g, x, out])
+    return _pool("pools.unpool", op.window, x.shape, x.shape[2:], 1, g, x, out)
 
 
 @override(AveragePool.forward, on="cupy")
 def average_pool(op: AveragePool, x: Array) -> Array:
     """factor * the sum of each window"""
-    return _pool("pools.average_pool", op.window, x.shape, op.window.output(x.shape), [x], float(op.factor), 0)
+    return _pool("pools.pool", op.window, x.shape, op.window.output(x.shape), op.factor, x)
 
 
 @override(Spread.forward, on="cupy")
 def spread(op: Spread, g: Array) -> Array:
     """factor * g of each window, added to all of its elements"""
-    return _pool("pools.average_pool", op.window, op.image, (op.image[2], op.image[3]), [g], float(op.factor), 1)
+    return _pool("pools.unpool", op.window, op.image, (op.image[2], op.image[3]), op.factor, g, None, None)
 
 
 def _update(w: Arrays, g: Arrays, means: Arrays, squares: Arrays, *numbers: float) -> Any:
@@ -308,20 +301,13 @@ def adam(
 def map_tiles(matrix: tuple[str, ...], images: Array, tiles: Window, points: Array, back: bool) -> None:
     """points of a tile = matrix @ tile @ matrix.T, or back: tile = matrix @ (points of the tile) @ matrix.T
 
-    images are (N, H, W, C), points (size * size, all tiles, C); the matrix is defined by options for the compiler.
+    images are (N, H, W, C), points (points, all tiles, C) and contiguous; `matrix` defines a matrix for the compiler.
     """
-    (n, h, w, c), step, size = images.shape, tiles.stride[0], math.isqrt(len(points))
-    down, across = tiles.output((n, c, h, w))
-    to_n, to_h, to_w, to_c = (stride // images.itemsize for stride in images.strides)
-    to_point, to_tile, to_channel = (stride // points.itemsize for stride in points.strides)
-    first = -tiles.padding[0], -tiles.padding[1]
-    patches = _struct((to_n, step * to_h, step * to_w, to_c, to_h, to_w, step, *first, h, w))
-    strides = down * across * to_tile, across * to_tile, to_tile, to_channel, size * to_point, to_point
-    squares = _struct((*strides, 0, 0, 0, size, size))
-    ends = (points, squares, images, patches) if back else (images, patches, points, squares)
-    threads = n * down * across * c
-    arguments = *ends, down, across, c, threads
-    _launch("tiles.map_tiles", images.dtype, _blocks(threads), *arguments, options=matrix)
+    (n, h, w, c), strides = images.shape, (stride // images.itemsize for stride in images.strides)
+    shape = *strides, h, w, c, *tiles.output((n, c, h, w)), tiles.stride[0], *tiles.padding
+    threads, ends = points.size // len(points), (points, images) if back else (images, points)
+    options = *matrix, f"-DBACK={back:d}"
+    _launch("tiles.map_tiles", images.dtype, _blocks(threads), *ends, _struct(shape), threads, options=options)
 
 
 def hold(seconds: float, clock: int) -> None:

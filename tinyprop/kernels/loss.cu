@@ -1,33 +1,19 @@
-// Cross-entropy of logits x (rows, classes), one thread for each row. A label that is no class costs nothing.
-
-__device__ bool is_class(long long label, long long classes) { return label >= 0 && label < classes; }
-
-// The largest logit of a row, and the sum of exp(logit - largest), which cannot overflow.
-template <typename T> __device__ void soft_sum(const T* x, long long classes, T& largest, T& total) {
-    largest = x[0];
-    for (long long k = 1; k < classes; ++k) largest = x[k] > largest ? x[k] : largest;
-    total = 0;
-    for (long long k = 0; k < classes; ++k) total += exp(x[k] - largest);
-}
+// Cross-entropy of logits x (rows, classes), one thread for each row: without g the losses, with g the gradient.
 
 template <typename T>
-__global__ void cross_entropy(const T* x, const long long* labels, T* losses, long long rows, long long classes) {
+__global__ void cross_entropy(const T* x, const long long* labels, const T* g, T* out, long long rows, long long classes) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= rows) return;
-    T largest, total;
-    soft_sum(x + i * classes, classes, largest, total);
-    losses[i] = is_class(labels[i], classes) ? log(total) - (x[i * classes + labels[i]] - largest) : T(0);
-}
-
-template <typename T>
-__global__ void cross_entropy_gradient(const T* g, const T* x, const long long* labels, T* g_x, long long rows,
-                                       long long classes) {
-    const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= rows) return;
-    T largest, total;
-    soft_sum(x + i * classes, classes, largest, total);
-    for (long long k = 0; k < classes; ++k) {
-        const T difference = exp(x[i * classes + k] - largest) / total - T(k == labels[i]);
-        g_x[i * classes + k] = is_class(labels[i], classes) ? g[i] * difference : T(0);
+    const T* logits = x + i * classes;
+    T largest = logits[0], total = 0;  // without the largest, exp could overflow
+    for (long long k = 1; k < classes; ++k) largest = logits[k] > largest ? logits[k] : largest;
+    for (long long k = 0; k < classes; ++k) total += exp(logits[k] - largest);
+    const long long label = labels[i];
+    const bool counts = label >= 0 && label < classes;
+    if (!g) {
+        out[i] = counts ? log(total) - (logits[label] - largest) : T(0);
+        return;
     }
+    for (long long k = 0; k < classes; ++k)
+        out[i * classes + k] = counts ? g[i] * (exp(logits[k] - largest) / total - T(k == label)) : T(0);
 }

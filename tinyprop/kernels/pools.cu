@@ -5,7 +5,7 @@ struct Window {
     int kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w;
 };
 
-// Pixels of one image, or windows on it, in one channel: from (h, w) to before (h_end, w_end).
+// Pixels of one image, or windows on it, in one channel: rows h to h_end, columns w to w_end.
 struct Range {
     long long start;
     int across, channels, h, h_end, w, w_end;
@@ -30,32 +30,35 @@ __device__ Range windows_of(long long i, const Window& s) {
             w < s.kernel_w ? 0 : (w - s.kernel_w) / s.stride_w + 1, min(w / s.stride_w + 1, s.columns)};
 }
 
-template <typename T> __global__ void max_pool(const T* x, T* out, const Window shape, long long size) {
+// The largest element of each window, where NaN is the largest, or, if there is a factor, factor * the sum.
+template <typename T> __global__ void pool(const T* x, T* out, const Window shape, long long size, T factor) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
     const Range p = pixels_of(i, shape);
-    T best = x[p.at(p.h, p.w)];
+    T largest = x[p.at(p.h, p.w)], sum = 0;
     for (int h = p.h; h < p.h_end; ++h)
         for (int w = p.w; w < p.w_end; ++w) {
             const T value = x[p.at(h, w)];
-            if (value > best || value != value) best = value;  // NaN is the largest
+            sum += value;
+            if (value > largest || value != value) largest = value;
         }
-    out[i] = best;
+    out[i] = factor != 0 ? factor * sum : largest;
 }
 
-// Whether a value is the largest one; the comparison of NaN with itself is false.
-template <typename T> __device__ bool is_largest(T value, T largest) { return value == largest || value != value; }
-
-// Whether element i is the first one in its window, in scan order, that is the largest.
-template <typename T> __device__ bool is_first(long long i, const T* x, T largest, const Range& p) {
+// Whether pixel i is the first one in a window, in scan order, that equals the largest, or the first NaN.
+template <typename T> __device__ bool wins(long long i, const T* x, T largest, const Range& p) {
+    if (x[i] < largest) return false;
     for (int h = p.h; h < p.h_end; ++h)
-        for (int w = p.w; w < p.w_end; ++w)
-            if (is_largest(x[p.at(h, w)], largest)) return p.at(h, w) == i;
+        for (int w = p.w; w < p.w_end; ++w) {
+            const T value = x[p.at(h, w)];
+            if (value == largest || value != value) return p.at(h, w) == i;
+        }
     return false;
 }
 
+// The transpose: factor * the sum of g over the windows that contain a pixel, or, given x, over those that it wins.
 template <typename T>
-__global__ void max_pool_gradient(const T* g, const T* x, const T* out, T* g_x, const Window shape, long long size) {
+__global__ void unpool(const T* g, const T* x, const T* largest, T* out, const Window shape, long long size, T factor) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
     const Range r = windows_of(i, shape);
@@ -63,19 +66,7 @@ __global__ void max_pool_gradient(const T* g, const T* x, const T* out, T* g_x, 
     for (int h = r.h; h < r.h_end; ++h)
         for (int w = r.w; w < r.w_end; ++w) {
             const long long j = r.at(h, w);
-            if (is_largest(x[i], out[j]) && is_first(i, x, out[j], pixels_of(j, shape))) sum += g[j];
+            if (!x || wins(i, x, largest[j], pixels_of(j, shape))) sum += g[j];
         }
-    g_x[i] = sum;
-}
-
-// The transpose adds up the windows that contain a pixel, where average_pool adds up the pixels of a window.
-template <typename T>
-__global__ void average_pool(const T* x, T* out, const Window shape, long long size, T factor, long long transposed) {
-    const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= size) return;
-    const Range r = transposed ? windows_of(i, shape) : pixels_of(i, shape);
-    T sum = 0;
-    for (int h = r.h; h < r.h_end; ++h)
-        for (int w = r.w; w < r.w_end; ++w) sum += x[r.at(h, w)];
-    out[i] = sum * factor;
+    out[i] = factor * sum;
 }

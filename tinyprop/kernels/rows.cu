@@ -47,27 +47,25 @@ __global__ void weight_norm_gradient(const T* g, const T* w, const T* scale, T f
     if (threadIdx.x == 0) g_scale[blockIdx.x] = products / length * factor;
 }
 
-// mean and 1 / sqrt(var + eps) of each column, from the moments of its strips: (2, strips, columns) -> (2, columns);
-// moves the running estimates unless they are null.
+// mean and 1 / sqrt(var + eps) of each column, from the moments of its strips (strips, columns); the running estimates
+// are moved towards the mean and the unbiased variance.
 template <typename T>
-__global__ void batch_statistics(const T* moments, T* statistics, T eps, T momentum, T* running_mean, T* running_var,
-                                 long long rows, long long columns, long long strip, long long strips) {
-    const T *means = moments + blockIdx.x, *squares = means + strips * columns;
+__global__ void batch_statistics(const T* means, const T* squares, T* mean, T* inverse, T* running_mean, T* running_var,
+                                 T eps, T momentum, long long rows, long long columns, long long strip) {
+    const long long strips = (rows + strip - 1) / strip, column = blockIdx.x;
     const T last = rows - (strips - 1) * strip;  // the number of rows in the last strip
-    T sum = 0;
+    T sum = 0, square = 0;
     for (long long s = threadIdx.x; s < strips; s += THREADS)
-        sum += (s < strips - 1 ? T(strip) : last) * means[s * columns];
-    const T mean = block_sum(sum) / T(rows);
-    sum = 0;
+        sum += (s < strips - 1 ? T(strip) : last) * means[s * columns + column];
+    const T center = block_sum(sum) / T(rows);
     for (long long s = threadIdx.x; s < strips; s += THREADS) {
-        const T off = means[s * columns] - mean;
-        sum += squares[s * columns] + (s < strips - 1 ? T(strip) : last) * off * off;
+        const T off = means[s * columns + column] - center;
+        square += squares[s * columns + column] + (s < strips - 1 ? T(strip) : last) * off * off;
     }
-    sum = block_sum(sum);
+    square = block_sum(square);
     if (threadIdx.x) return;
-    statistics[blockIdx.x] = mean;
-    statistics[columns + blockIdx.x] = T(1) / sqrt(sum / T(rows) + eps);
-    if (!running_mean) return;
-    running_mean[blockIdx.x] += momentum * (mean - running_mean[blockIdx.x]);
-    running_var[blockIdx.x] += momentum * (sum / T(rows - 1) - running_var[blockIdx.x]);
+    mean[column] = center;
+    inverse[column] = T(1) / sqrt(square / T(rows) + eps);
+    running_mean[column] += momentum * (center - running_mean[column]);
+    running_var[column] += momentum * (square / T(rows - 1) - running_var[column]);
 }

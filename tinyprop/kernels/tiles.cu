@@ -1,46 +1,43 @@
-// The transforms of Winograd convolution: target patch = MATRIX @ source patch @ MATRIX.T, for each tile and channel.
+// The transforms of Winograd convolution: target = MATRIX @ source @ MATRIX.T, for each tile and channel.
 //
-// MATRIX (TARGET, SOURCE) is defined when this is compiled, so elements that are 0 or 1 cost nothing. Patches are
-// squares; elements beyond the rows and columns of the array are read as 0, and never written.
+// Of source and target, one is a tile of images (N, H, W, C), the other the points of the tile (points, tiles, C): with
+// BACK, the source. MATRIX (TARGET, SOURCE) is defined when this is compiled: elements that are 0 or 1 cost nothing.
 
-struct Patches {
-    long long to_image, to_down, to_across, to_channel, to_row, to_column;  // strides, in elements
-    long long step, first_row, first_column, rows, columns;  // tiles are `step` apart
-
-    __device__ bool contains(long long y, long long x, int row, int column) const {
-        const long long h = first_row + y * step + row, w = first_column + x * step + column;
-        return h >= 0 && h < rows && w >= 0 && w < columns;
-    }
-    __device__ long long start(long long image, long long y, long long x, long long channel) const {
-        return image * to_image + y * to_down + x * to_across + channel * to_channel + first_row * to_row +
-               first_column * to_column;
-    }
+struct Images {
+    long long to_image, to_row, to_column, to_channel;  // strides, in elements
+    long long height, width, channels, down, across, step, padding_h, padding_w;  // tiles down and across, `step` apart
 };
 
-template <typename T>
-__global__ void map_tiles(const T* source, const Patches from, T* target, const Patches to, long long down,
-                          long long across, long long channels, long long all) {
-    constexpr T matrix[TARGET][SOURCE] = MATRIX;
-    const unsigned i = blockIdx.x * THREADS + threadIdx.x, tile = i / unsigned(channels), channel = i % unsigned(channels);
-    if (i >= all) return;
-    const unsigned x = tile % unsigned(across), y = tile / unsigned(across) % unsigned(down);
-    const unsigned image = tile / unsigned(across) / unsigned(down);
-    source += from.start(image, y, x, channel);
-    target += to.start(image, y, x, channel);
+// Pixels (a, b) of the tile and channel of thread i. Outside the image they are 0, and never written.
+struct Tile {
+    long long start, h, w;
+    const Images& s;
+    __device__ Tile(unsigned i, const Images& s) : s(s) {
+        const unsigned channels = s.channels, across = s.across, down = s.down, tile = i / channels;
+        h = tile / across % down * s.step - s.padding_h, w = tile % across * s.step - s.padding_w;
+        start = tile / across / down * s.to_image + i % channels * s.to_channel + h * s.to_row + w * s.to_column;
+    }
+    __device__ bool has(int a, int b) const { return h + a >= 0 && h + a < s.height && w + b >= 0 && w + b < s.width; }
+    __device__ long long at(int a, int b) const { return start + a * s.to_row + b * s.to_column; }
+};
 
-    T half[TARGET][SOURCE];  // MATRIX @ source patch
+template <typename T> __global__ void map_tiles(const T* source, T* target, const Images shape, long long size) {
+    constexpr T matrix[TARGET][SOURCE] = MATRIX;
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= size) return;
+    const Tile tile(i, shape);
+    T half[TARGET][SOURCE];  // MATRIX @ source
     #pragma unroll
     for (int b = 0; b < SOURCE; ++b) {
-        T pixels[SOURCE];
+        T column[SOURCE];
         #pragma unroll
         for (int a = 0; a < SOURCE; ++a)
-            pixels[a] = from.contains(y, x, a, b) ? source[a * from.to_row + b * from.to_column] : T(0);
+            column[a] = BACK ? source[(a * SOURCE + b) * size + i] : tile.has(a, b) ? source[tile.at(a, b)] : T(0);
         #pragma unroll
         for (int p = 0; p < TARGET; ++p) {
-            T sum = 0;
+            half[p][b] = 0;
             #pragma unroll
-            for (int a = 0; a < SOURCE; ++a) sum += matrix[p][a] * pixels[a];
-            half[p][b] = sum;
+            for (int a = 0; a < SOURCE; ++a) half[p][b] += matrix[p][a] * column[a];
         }
     }
     #pragma unroll
@@ -50,7 +47,8 @@ __global__ void map_tiles(const T* source, const Patches from, T* target, const 
             T sum = 0;
             #pragma unroll
             for (int b = 0; b < SOURCE; ++b) sum += half[p][b] * matrix[q][b];
-            if (to.contains(y, x, p, q)) target[p * to.to_row + q * to.to_column] = sum;
+            if (!BACK) target[(p * TARGET + q) * size + i] = sum;
+            else if (tile.has(p, q)) target[tile.at(p, q)] = sum;
         }
     }
 }

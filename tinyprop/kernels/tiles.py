@@ -174,33 +174,6 @@ def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, kept: Array | None
     return out
 
 
-def _input_gradient(op: Convolution, g: Array, w: Array, shared: list[Array]) -> Array:
-    """The gradient with respect to x. `shared` contains the transform of g, or gets it."""
-    k, (ph, pw), out = op.filters[2], op.window.padding, empty_image((len(g), *op.image[1:]), g, w)
-    if is_device_array(g):  # tiles that overlap are better read than added up: convolve with the filters turned round
-        turned = Window(op.window.kernel, (1, 1), (k - 1 - ph, k - 1 - pw))
-        return _convolve(Tiling(turned, g.shape), g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), out)
-    tiling, outputs = Tiling(op.window, op.image), channels_last(g)
-    filters, transformed = tiling.filters(w), shared[0] if shared else tiling.empty(outputs)  # filters (points, O, C)
-    for images, tiles in tiling.blocks(g):
-        if not shared:
-            tiling.to_points("output.T", outputs[images], transformed[:, tiles])
-        tiling.input_adjoint(transformed[:, tiles] @ filters, channels_last(out)[images])
-    shared[:] = [transformed]
-    return out
-
-
-def _filter_gradient(op: Convolution, x: Array, g: Array, kept: Array | None, shared: list[Array]) -> Array:
-    """The gradient with respect to w. `kept` is the input transform of x, if there is one."""
-    xp, tiling, (o, c, k, _) = array_module(x), Tiling(op.window, op.image), op.filters
-    kept = tiling.transform("input", x) if kept is None else kept
-    shared[:] = shared or [tiling.transform("output.T", g)]
-    out = xp.empty((o, c, k, k), float32).transpose(1, 2, 3, 0)  # (C, k, k, O)
-    out = out if is_device_array(out) else np.empty(out.shape, float32)  # NumPy writes where O is last in memory
-    tiling.from_points("filter.T", kept.transpose(0, 2, 1) @ shared[0], out)
-    return xp.ascontiguousarray(out.transpose(3, 0, 1, 2))
-
-
 @override(Convolve.forward)
 def convolve(op: Convolve, x: Array, w: Array) -> Array:
     """Keep the input transform for the gradient with respect to w."""
@@ -217,15 +190,40 @@ def convolve_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
     """Transform g once for both gradients."""
     if not _applies(op, g, x, w):
         return NotImplemented
-    kept, shared = op.cache.get("input"), list[Array]()
-    return lambda: _input_gradient(op, g, w, shared), lambda: _filter_gradient(op, x, g, kept, shared)
+    known = dict(op.cache)  # g may change before the next pass, so its transform does not go to op.cache
+    return lambda: input_gradient(op, g, w, known), lambda: filter_gradient(op, x, g, known)
 
 
 @override(InputGradient.forward)
-def input_gradient(op: InputGradient, g: Array, w: Array) -> Array:
-    return _input_gradient(op, g, w, []) if _applies(op, g, w) else NotImplemented
+def input_gradient(op: Convolution, g: Array, w: Array, known: dict[str, Array] | None = None) -> Array:
+    """`known` contains the transform of g, or gets it."""
+    if not _applies(op, g, w):
+        return NotImplemented
+    k, (ph, pw), out = op.filters[2], op.window.padding, empty_image((len(g), *op.image[1:]), g, w)
+    if is_device_array(g):  # tiles that overlap are better read than added up: convolve with the filters turned round
+        turned = Window(op.window.kernel, (1, 1), (k - 1 - ph, k - 1 - pw))
+        return _convolve(Tiling(turned, g.shape), g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), out)
+    tiling, outputs, known = Tiling(op.window, op.image), channels_last(g), {} if known is None else known
+    filters, new = tiling.filters(w), "output.T" not in known  # filters (points, O, C)
+    transformed = known["output.T"] = tiling.empty(outputs) if new else known["output.T"]
+    for images, tiles in tiling.blocks(g):
+        if new:
+            tiling.to_points("output.T", outputs[images], transformed[:, tiles])
+        tiling.input_adjoint(transformed[:, tiles] @ filters, channels_last(out)[images])
+    return out
 
 
 @override(FilterGradient.forward)
-def filter_gradient(op: FilterGradient, x: Array, g: Array) -> Array:
-    return _filter_gradient(op, x, g, None, []) if _applies(op, x, g) else NotImplemented
+def filter_gradient(op: Convolution, x: Array, g: Array, known: dict[str, Array] | None = None) -> Array:
+    """`known` contains the transforms of x and g, or gets them."""
+    if not _applies(op, x, g):
+        return NotImplemented
+    xp, tiling, (o, c, k, _) = array_module(x), Tiling(op.window, op.image), op.filters
+    known = {} if known is None else known
+    for name, array in (("input", x), ("output.T", g)):
+        if name not in known:
+            known[name] = tiling.transform(name, array)
+    out = xp.empty((o, c, k, k), float32).transpose(1, 2, 3, 0)  # (C, k, k, O)
+    out = out if is_device_array(out) else np.empty(out.shape, float32)  # NumPy writes where O is last in memory
+    tiling.from_points("filter.T", known["input"].transpose(0, 2, 1) @ known["output.T"], out)
+    return xp.ascontiguousarray(out.transpose(3, 0, 1, 2))

@@ -186,9 +186,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(rng):
     assert all((v == before[k]).all() for k, v in net.state_dict().items() if k != "2.gamma")
 
 
-def test_the_bad_layer_is_looked_for_without_touching_the_network(rng):
-    """BatchNorm would move its estimates again, and a network of another kind has no layers in a row."""
-
+def test_the_bad_layer_of_a_network_that_is_no_sequence(rng):
     class Twice(nn.Module):
         def __init__(self):
             self.layer = nn.Linear(3, 3)

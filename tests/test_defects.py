@@ -53,8 +53,9 @@ def test_without_a_defect_nobody_complains():
 
 def test_a_float64_learning_rate_is_caught():
     class Widening(tp.optim.SGD):
-        def update(self, w, g, memory):
-            w -= np.float64(self.lr) * g
+        def update(self, due):
+            for i in due:
+                self.params[i]._data -= np.float64(self.lr) * self.params[i].grad._data
 
     assert complaints(optimizer=Widening)["float64"] > 0
 

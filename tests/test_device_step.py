@@ -68,7 +68,6 @@ def trained(backend, norm, images, labels, dtype=np.float32):
     """Losses (10,) and, in one vector, all parameters after ten steps."""
     step = paper_step(backend, images, norm, lr=0.01)
     step.model.to(dtype=dtype)
-    step.optimizer.memory = [m.astype(dtype) for m in step.optimizer.memory]
     losses = [float(step(images, labels)) for _ in range(10)]
     return np.array(losses), np.concatenate([p.numpy().ravel() for p in step.model.parameters()])
 

@@ -3,12 +3,17 @@
 import os
 import signal
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import tinyprop as tp
-from tinyprop import nn
+from tests.helpers import assert_explained
+from tinyprop import functional as F
+from tinyprop import nn, step
 from tinyprop.step import TrainingStep, evaluate, logits
 
 SPEC = "C(8,3,1,1)-P(2,2,0,max)-C(8,3,1,1)-C(4,1,1,0)-P(4,4,0,avg)"
@@ -18,10 +23,10 @@ def batch(rng, n):
     return rng.normal(size=(n, 3, 8, 8)).astype(np.float32), rng.integers(0, 4, n)
 
 
-def trained(threads, x, labels, steps=3, backend="numpy", norm="normprop"):
-    tp.manual_seed(0)
+def trained(threads, x, labels, steps=3, backend="numpy", norm="normprop", loss=F.cross_entropy, seed=0):
+    tp.manual_seed(seed)
     net = nn.build(SPEC, norm=norm).to(backend)
-    step = TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05, weight_decay=0.001), threads)
+    step = TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05, weight_decay=0.001), loss, threads)
     losses = [float(step(x, labels)) for _ in range(steps)]
     return losses, {k: tp.Tensor(v).numpy() for k, v in net.state_dict().items()}
 
@@ -36,6 +41,43 @@ def test_parts_give_the_gradient_of_the_whole(rng, n):
         np.testing.assert_allclose(parallel_losses, losses, rtol=1e-5)
         for k, v in serial.items():
             np.testing.assert_allclose(parallel[k], v, rtol=1e-4, atol=1e-6, err_msg=k)
+
+
+def smoothed(outputs, labels):
+    return F.cross_entropy(outputs, labels, label_smoothing=0.1)
+
+
+@pytest.mark.parametrize("loss", [smoothed, F.mse_loss, lambda out, target: abs(out - target).mean()])
+def test_any_loss_that_is_a_mean_over_the_batch(rng, loss):
+    """Of 7 samples, one part has 4 and the other 3: each counts by its number of samples."""
+    x, labels = batch(rng, 7)
+    target = labels if loss is smoothed else rng.normal(size=(7, 4)).astype(np.float32)
+    losses, whole = trained(1, x, target, loss=loss)
+    tp.manual_seed(0)
+    assert losses[0] == pytest.approx(loss(nn.build(SPEC)(tp.tensor(x)), target).item(), rel=1e-5)
+    parallel_losses, parts = trained(2, x, target, loss=loss)
+    np.testing.assert_allclose(parallel_losses, losses, rtol=1e-5)
+    for k, v in whole.items():
+        np.testing.assert_allclose(parts[k], v, rtol=1e-4, atol=1e-6, err_msg=k)
+
+
+def test_the_mean_is_taken_over_the_labels_that_count(rng):
+    x, labels = batch(rng, 9)
+    labels[:4] = -100  # F.cross_entropy ignores these
+    with_ignored, without = trained(2, x, labels), trained(1, x[4:], labels[4:])
+    np.testing.assert_allclose(with_ignored[0], without[0], rtol=1e-5)
+
+
+def test_a_loss_is_a_function_that_returns_a_scalar(rng):
+    x, labels = batch(rng, 4)
+    net = nn.build(SPEC)
+    optimizer = tp.optim.SGD(net.parameters(), 0.05)
+    assert_explained(TypeError, lambda: TrainingStep(net, optimizer, 2), "loss=2", "threads=2")
+    for loss, words in [
+        (lambda out, labels: out, "a loss of shape (4, 4)"),
+        (lambda out, labels: 1.0, "a float as a loss"),
+    ]:
+        assert_explained(ValueError, lambda loss=loss: TrainingStep(net, optimizer, loss, 2)(x, labels), words)
 
 
 def test_the_same_threads_give_the_same_bits(rng):
@@ -53,7 +95,7 @@ def test_the_step_is_what_it_says(rng):
     net = nn.build(SPEC)
     velocity = {k: 0.0 for k, _ in net.named_parameters()}
     for _ in range(2):
-        loss = tp.functional.cross_entropy(net(tp.tensor(x)), labels)
+        loss = F.cross_entropy(net(tp.tensor(x)), labels)
         loss.backward()
         for k, p in net.named_parameters():
             velocity[k] = 0.9 * velocity[k] + p.grad.data + np.float32(0.001) * p.data
@@ -98,13 +140,36 @@ def test_the_loss_is_an_array_on_the_device(backend, rng):
     assert tp.Tensor(loss).backend == backend
 
 
-def test_wrong_labels_are_refused_before_anything_changes(rng):
-    x, labels = batch(rng, 40)
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda x, y: (x, y + 4), IndexError, ["4 classes"]),
+        (lambda x, y: (x, y[:-1]), ValueError, ["x (40, 3, 8, 8) and labels (39,)", "one label per sample"]),
+        (lambda x, y: (x[:0], y[:0]), ValueError, ["x (0, 3, 8, 8)"]),
+        (lambda x, y: (x, np.eye(4)[y]), ValueError, ["logits (40, 4) and labels (40, 4)", "argmax"]),
+        (lambda x, y: (x, y.astype(np.float32)), ValueError, ["labels (40,) of type float32", "astype"]),
+        (lambda x, y: (x, y[:, None]), ValueError, ["labels (40, 1)"]),
+        (lambda x, y: (x.transpose(0, 2, 3, 1), y), ValueError, ["x (40, 8, 8, 3)", "transpose(0, 3, 1, 2)"]),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_wrong_batch_is_refused_in_words_about_the_whole_batch(rng, threads, change, error, words):
+    """Not about the parts that the threads have got; and before anything changes."""
     net = nn.build(SPEC)
     before = net.state_dict()
-    with pytest.raises(IndexError, match=r"(?s)4 classes"):
-        TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05))(x, labels + 4)
+    x, labels = change(*batch(rng, 40))
+    train = TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05), threads=threads)
+    assert_explained(error, lambda: train(x, labels), *words)
     assert all((v == before[k]).all() for k, v in net.state_dict().items())
+
+
+def test_evaluation_refuses_what_does_not_fit_together(rng):
+    x, labels = batch(rng, 6)
+    net = nn.build(SPEC)
+    assert_explained(ValueError, lambda: evaluate(net, x, labels[:-1]), "6 images and 5 labels")
+    with pytest.raises(ValueError, match="channels last") as caught:
+        logits(net, x.transpose(0, 2, 3, 1), threads=2)
+    assert caught.value.__notes__ == ["(in images 0 to 2: 6 are evaluated in parts)"]
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_update(rng):
@@ -121,31 +186,52 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(rng):
     assert all((v == before[k]).all() for k, v in net.state_dict().items() if k != "2.gamma")
 
 
+def test_the_bad_layer_of_a_network_that_is_no_sequence(rng):
+    class Twice(nn.Module):
+        def __init__(self):
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.layer(self.layer(x))
+
+    net = Twice()
+    train = TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05))
+    assert_explained(tp.DivergenceError, lambda: train([[1.0, 2.0, np.inf]], [0]), "first not finite in Twice")
+
+
+# -- evaluation
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_evaluation_is_that_of_the_whole_set_and_leaves_the_mode(backend, rng, threads):
+def test_evaluation_is_that_of_the_whole_set_and_writes_nothing(backend, rng, threads):
     x, labels = batch(rng, 61)
     net = nn.Sequential(*nn.build(SPEC, norm="batch"), nn.Dropout(0.5)).to(backend)
-    net[0].training = False
-    out = logits(net, x, threads)
-    expected = nn.Sequential(*net).eval()(tp.tensor(x, backend=backend)).numpy()
+    expected = net.eval()(tp.tensor(x, backend=backend)).numpy()
     net.train()
     net[0].training = False
+    before, attributes = net.state_dict(), [dict(vars(m)) for m in net.modules()]
+    out = logits(net, x, threads)
     np.testing.assert_allclose(tp.Tensor(out).numpy(), expected, rtol=1e-4, atol=1e-5)
     loss, error = evaluate(net, x, labels, threads)
     assert error == pytest.approx((expected.argmax(axis=1) != labels).mean())
-    assert loss == pytest.approx(tp.functional.cross_entropy(tp.tensor(expected), labels).item(), rel=1e-4)
+    assert loss == pytest.approx(F.cross_entropy(tp.tensor(expected), labels).item(), rel=1e-4)
+    assert [vars(m) for m in net.modules()] == attributes
     assert [m.training for m in net][:2] == [False, True]
+    assert all((v == before[k]).all() for k, v in net.state_dict().items())
 
 
 def test_what_holds_outside_holds_in_the_threads(rng):
-    """exact_convolution() and no_grad() reach the workers: tiles would differ in the last digits."""
-    x, _ = batch(rng, 60)
-    net = nn.build("C(64,3,1,1)-C(64,3,1,1)-C(4,1,1,0)-P(8,8,0,avg)")
-    with tp.functional.exact_convolution():
-        exact, whole = logits(net, x, threads=2), logits(net, x, threads=1)
-    tiles = logits(net, x, threads=2)
-    assert np.abs(exact - whole).max() <= np.abs(exact - tiles).max()
-    assert (exact != tiles).any()
+    """no_grad(), plain() and exact_convolution() are context variables: the workers see what the caller has set."""
+    mark, seen = ContextVar("mark", default="unset"), []
+
+    class Watch(nn.Module):
+        def forward(self, x):
+            seen.append((mark.get(), self.training))
+            return x
+
+    mark.set("set by the caller")
+    logits(nn.Sequential(Watch(), *nn.build(SPEC)), batch(rng, 4)[0], threads=2)
+    assert seen == [("set by the caller", False)] * 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -167,3 +253,68 @@ def test_a_step_works_in_a_process_that_was_forked_off(rng):
 
 def test_no_images_have_no_logits():
     assert logits(nn.build(SPEC), np.zeros((0, 3, 8, 8), np.float32)).shape == (0, 4)
+
+
+# -- several threads of the user
+
+
+def test_users_in_several_threads_do_not_disturb_each_other(rng):
+    """Each trains networks of its own on two threads, and all evaluate one with BatchNorm: every bit as alone.
+
+    How many threads OpenBLAS takes is a setting of the whole process, and changes the bits of products.
+    """
+    x, labels = batch(rng, 24)
+    shared = nn.build(SPEC, norm="batch")
+    TrainingStep(shared, tp.optim.SGD(shared.parameters(), 0.05))(x, labels)
+
+    def work(seed):
+        parts = trained(2, x, labels, seed=seed), trained(1, x, labels, norm="batch", seed=seed)
+        return *parts, [logits(shared, x, threads=2) for _ in range(5)], evaluate(shared, x, labels, threads=1)
+
+    with threadpool_limits(1, user_api="blas"):
+        before = shared.state_dict()
+        alone = [work(seed) for seed in range(6)]
+        with ThreadPoolExecutor(6) as users:
+            together = list(users.map(work, range(6)))
+    np.testing.assert_equal(together, alone)
+    assert all((v == before[k]).all() for k, v in shared.state_dict().items())
+
+
+def blas_threads():
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def test_the_limit_of_blas_is_lifted_when_the_last_one_leaves():
+    with threadpool_limits(2, user_api="blas"):
+        with step.one_thread_blas:
+            first, second = step.one_thread_blas, step.one_thread_blas
+            second.__enter__()
+            first.__exit__()
+            assert blas_threads() == {1}, "the first to leave is not the last"
+            first.__enter__()
+            second.__exit__()
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
+
+
+def test_a_network_may_evaluate_another_one_in_its_forward(rng):
+    """In a worker the parts of an evaluation are not handed to the pool, which might be full of such workers."""
+    x, labels = batch(rng, 8)
+    teacher = nn.build(SPEC)
+
+    class Student(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x) + logits(teacher, x, threads=2)
+
+    net = Student(*nn.build(SPEC))
+    TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05), threads=2)(x, labels)
+
+
+def test_memory_settings_are_left_alone_unless_asked_for(rng, monkeypatch):
+    def refuse():
+        raise AssertionError("a library does not change the allocator of the whole process")
+
+    monkeypatch.setattr(step, "keep_freed_memory", refuse)
+    x, labels = batch(rng, 8)
+    trained(2, x, labels, steps=1)
+    step.Workers(2)

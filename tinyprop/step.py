@@ -19,6 +19,7 @@ from .engine.arrays import (
     Array,
     array_module,
     as_array,
+    float32,
     from_host,
     host_array,
     is_array,
@@ -28,6 +29,7 @@ from .engine.backward import grad
 from .engine.errors import DivergenceError, ShapeError, explain
 from .engine.graph import no_grad
 from .engine.tensor import Tensor
+from .functional.losses import IGNORED
 from .nn.module import Module, Sequential, evaluating
 from .optim import Optimizer, normalize_weights
 
@@ -179,14 +181,22 @@ class TrainingStep:
     def __call__(self, x: Any, labels: Any) -> Array:
         home = self.optimizer.params[0]._data
         x, labels = _there(_array(x), home), _array(labels)
-        self.check_batch(x, labels)
-        if self.loss is not F.cross_entropy:  # which checks labels that are on the host before it uploads them
+        if not x.ndim or not labels.ndim or not len(x) or len(x) != len(labels):
+            raise ShapeError(
+                f"a batch of x {x.shape} and labels {labels.shape}",
+                "the first axis of both is the number of samples, at least 1",
+                "one label per sample",
+            )
+        total = len(x)  # what the mean loss is taken over: samples, or labels that count
+        if self.loss is not F.cross_entropy:
             labels = _there(labels, home)
+        elif is_host_array(labels):  # cross_entropy checks these before it uploads them
+            total = max(1, int((labels != IGNORED).sum()))
 
         def part(where: slice) -> tuple[Array, Gradients]:
             """The contribution of a part of the batch to its mean loss and to the gradients."""
             with np.errstate(all="ignore"):  # a loss that is not finite is dealt with below
-                loss = self.mean_loss(x[where], labels[where], len(x))
+                loss = self.mean_loss(x[where], labels[where], total)
                 gradients = grad(loss, self.optimizer.params, allow_unused=True)
             return loss._data, [None if g is None else g._data for g in gradients]
 
@@ -210,25 +220,16 @@ class TrainingStep:
         self.optimizer.zero_grad()
         return as_array(loss)
 
-    def check_batch(self, x: Array, labels: Array) -> None:
-        """Refuse a batch that does not fit together before it is split into parts."""
-        if not x.ndim or not labels.ndim or not len(x) or len(x) != len(labels):
-            raise ShapeError(
-                f"a batch of x {x.shape} and labels {labels.shape}",
-                "the first axis of both is the number of samples, at least 1",
-                "one label per sample",
-            )
-
-    def mean_loss(self, x: Array, labels: Array, samples: int) -> Tensor:
-        """What a part contributes to the mean loss of a batch of so many samples."""
+    def mean_loss(self, x: Array, labels: Array, total: int) -> Tensor:
+        """What a part contributes to the mean loss of a batch, taken over `total` samples or labels."""
         outputs = self.model(Tensor(x))
         if self.loss is F.cross_entropy:
-            return F.cross_entropy(outputs, labels, "sum") * (1.0 / samples)
+            return F.cross_entropy(outputs, labels, "sum") * (1.0 / total)
         loss = self.loss(outputs, labels)
         if not isinstance(loss, Tensor) or loss.shape != ():
             got = f"a loss of shape {loss.shape}" if isinstance(loss, Tensor) else f"a {type(loss).__name__} as a loss"
             raise ShapeError(got, "a loss is a scalar tensor, the mean over the batch", "loss(...).mean()")
-        return loss * (len(x) / samples)
+        return loss * (len(x) / total)
 
     @no_grad()
     def first_bad_layer(self, x: Array) -> str:
@@ -257,8 +258,12 @@ def _add(a: tuple[Array, Gradients], b: tuple[Array, Gradients]) -> tuple[Array,
 
 
 def _array(values: Any) -> Array:
+    """The array of a tensor, an array as it is, or a list as an array of integers or of float32."""
     values = values._data if isinstance(values, Tensor) else values
-    return values if is_array(values) else host_array(values)
+    if is_array(values):
+        return values
+    array = host_array(values)
+    return array.astype(float32) if array.dtype.kind == "f" else array
 
 
 def _there(array: Array, home: Array) -> Array:

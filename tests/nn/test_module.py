@@ -105,7 +105,7 @@ def test_a_tied_weight_loads_under_any_of_its_names():
     every_name = ["encoder.weight", "decoder.weight", "twice.0.weight", "twice.1.weight"]
     for given in [["encoder.weight"], ["decoder.weight"], every_name]:  # the last as saved by tinyprop 0.1
         weight += 1
-        net.load_state_dict({name: weight for name in given})
+        net.load_state_dict(dict.fromkeys(given, weight))
         np.testing.assert_array_equal(net.decoder.weight.numpy(), weight)
     assert_explained(
         tp.StateError,
@@ -113,7 +113,7 @@ def test_a_tied_weight_loads_under_any_of_its_names():
         "different values for 'encoder.weight' and 'decoder.weight'",
     )
     assert_explained(tp.StateError, lambda: net.load_state_dict({}), "no 'encoder.weight'")
-    net.load_state_dict({name: weight * np.nan for name in every_name})
+    net.load_state_dict(dict.fromkeys(every_name, weight * np.nan))
 
 
 class Hoarder(nn.Module):

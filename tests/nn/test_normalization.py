@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import tinyprop as tp
 from tinyprop import nn
+from tinyprop.kernels.fused import HOMOGENEOUS, ShiftedReLU
 
 MODES = ["paper", "exact"]
 ACTIVATIONS = ["relu", "prelu", "tanh"]
@@ -213,6 +214,52 @@ def test_gradients_of_gradients(activation, mode, rng):
         return layer(x)
 
     tp.check_gradients(f, rng.normal(size=(2, 3)), *[p.data for p in layer.parameters()], tolerance=1e-5)
+
+
+# -- the override
+
+
+@pytest.mark.parametrize("convolutional", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("activation", [*HOMOGENEOUS, "tanh"])
+def test_the_folded_equation_is_the_equation(backend, activation, mode, convolutional, rng):
+    """Values, and gradients with and without a graph of their own."""
+    if convolutional:
+        layer, x = nn.NormPropConv2d(3, 4, 3, 2, 1, activation, mode=mode), rng.normal(size=(2, 3, 7, 6))
+    else:
+        layer, x = nn.NormPropLinear(5, 4, activation, mode=mode), rng.normal(size=(6, 5))
+    randomised(layer, rng, backend)
+    leaf = tp.tensor(x, requires_grad=True, backend=backend)
+    inputs = [leaf, *layer.parameters()]
+
+    def results(create_graph):
+        out = layer(leaf)
+        g = tp.tensor(np.random.default_rng(1).normal(size=out.shape), backend=backend)
+        gradients = tp.grad(out, inputs, g, create_graph=create_graph, allow_unused=True)
+        return [t.numpy() for t in [out, *gradients] if t is not None]
+
+    for create_graph in (False, True):
+        with tp.plain():
+            expected = results(create_graph)
+        for ours, rule in zip(results(create_graph), expected, strict=True):
+            np.testing.assert_allclose(ours, rule, rtol=1e-9, atol=1e-10)
+
+
+def test_only_homogeneous_activations_are_folded(rng):
+    """s(c x) = c s(x) for c > 0 holds for these and for no others."""
+    x = tp.tensor(rng.normal(size=50))
+    for name, s in nn.layers.ACTIVATIONS.items():
+        slope = (0.3,) if name == "prelu" else ()
+        homogeneous = np.allclose(s(2.5 * x, *slope).numpy(), 2.5 * s(x, *slope).numpy(), rtol=1e-9)
+        assert homogeneous == (name in HOMOGENEOUS), name
+
+
+def test_a_shifted_relu_passes_the_gradient_of_nan_on():
+    x = tp.tensor([[-1.0, 2.0, np.nan]], requires_grad=True)
+    out = ShiftedReLU(overwrite=False)(x, 0.5, 0.25)
+    np.testing.assert_array_equal(out.numpy(), [[-0.25, 2.25, np.nan]])
+    out.backward(np.ones((1, 3), np.float32))
+    assert x.grad.tolist() == [[0.0, 1.0, 1.0]]
 
 
 # -- laws

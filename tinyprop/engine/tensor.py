@@ -12,7 +12,7 @@ from .arrays import Array, DType, HostArray, Scalar, backend_of, default_backend
 
 from .arrays import to_backend, to_numpy  # isort: skip
 from .errors import ShapeError, explain
-from .guard import Uses, freeze
+from .guard import Uses, expose
 
 if TYPE_CHECKING:
     from .graph import Op
@@ -111,7 +111,7 @@ class Tensor:
         """
         self.exposed = True
         if self.uses:
-            freeze(self._data, self.uses)
+            expose(self._data, self.uses)
         return self._data
 
     @data.setter

@@ -28,12 +28,18 @@ _frozen: dict[int, list[Array]] = {}  # id of a list `uses` -> the arrays that w
 _count: Counter[int] = Counter()  # id of an array -> for how many such lists it is read-only
 
 
+def owner_of(array: Array) -> Array:
+    """The array that owns this memory; None if another library does."""
+    owner = array if array.base is None else array.base
+    return owner if isinstance(owner, np.ndarray) and owner.flags.owndata else None
+
+
 def freeze(array: Array, uses: Uses) -> Array:
     """Make exposed memory read-only while it is used; returns the array to save, a copy if the memory is not ours."""
     if not isinstance(array, np.ndarray):
         return array
-    owner = array if array.base is None else array.base
-    if not isinstance(owner, np.ndarray) or not owner.flags.owndata:
+    owner = owner_of(array)
+    if owner is None:
         return array.copy()  # memory of another library, which could not be made writeable again
     with _lock:
         arrays = _frozen.setdefault(id(uses), [])

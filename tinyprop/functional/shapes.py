@@ -289,6 +289,8 @@ def _index_part(part: Any, x: Tensor) -> Any:
         part = host_array([p._data if isinstance(p, Tensor) else p for p in part], None if len(part) else "int64")
     if isinstance(part, Tensor):
         part = part._data
+    if hasattr(part, "__len__") and not is_array(part):  # an array of another library, a range
+        part = host_array(part)
     if not is_array(part):
         return part
     if part.dtype.kind not in "iub":

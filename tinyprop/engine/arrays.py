@@ -104,7 +104,7 @@ def host_array(values: object, dtype: Any = None) -> HostArray:
 
 def numbers(values: object, dtype: Any = None) -> HostArray:
     """Numbers in nested lists as a host array, float32 unless a dtype is given; anything else is refused."""
-    array = np.asarray(values)
+    array = np.array(values)  # a copy: what is saved of it must not change
     if array.dtype.kind not in "fiub":
         kind = type(values).__name__ if array.dtype.kind == "O" and not array.ndim else f"{array.dtype} elements"
         raise TypeError(explain(kind, "a tensor holds floats, integers or bools", "numbers, lists of them, or arrays"))
@@ -138,6 +138,12 @@ def plain_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def plain_operand(value: Any) -> Any:
+    """The same, and an np.matrix or a masked array as a plain array: their operators mean something else."""
+    special = isinstance(value, np.ndarray) and type(value) is not np.ndarray
+    return np.array(value) if special else plain_number(value)
+
+
 def common_backend(operands: list[Any]) -> str | None:
     """The backend of operands that need no fitting: float arrays of one dtype, with masks and Python numbers."""
     kind = dtype = None
@@ -166,7 +172,7 @@ def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[A
     Floats keep their dtype. Integers and bools become float32 in a function that is `floating`, or where they meet a
     Python float; integers that meet a float array take its dtype. Python and NumPy scalars never promote.
     """
-    operands = [plain_number(x) for x in operands]
+    operands = [plain_operand(x) for x in operands]
     arrays = [x for x in operands if is_array(x)]
     if len({backend_of(x) for x in arrays}) > 1:
         raise BackendError(

@@ -182,7 +182,7 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Tenso
     tensor([1, 0], dtype=int64)
     """
     array = _not_empty("argmax", x)._data
-    axes = Reduction(axis, keepdims).axes(array.shape)
+    axes = Reduction(None if axis is None else as_int(axis), keepdims).axes(array.shape)
     if axis is None or not axes:
         return Tensor(array.reshape(-1).argmax(axis=0).reshape((1,) * array.ndim if keepdims else ()))
     out = array.argmax(axis=axes[0])

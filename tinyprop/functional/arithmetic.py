@@ -303,6 +303,7 @@ class Where(Elementwise):
 class Clip(Elementwise):
     def __init__(self, low: float | None, high: float | None):
         self.low, self.high = plain_number(low), plain_number(high)
+        self.floating = isinstance(self.low, float) or isinstance(self.high, float)
 
     def forward(self, x: Array) -> Array:
         return array_module(x).clip(x, self.low, self.high)
@@ -354,6 +355,12 @@ def clip(x: Operand, low: float | None = None, high: float | None = None) -> Ten
     tensor([-1. ,  0.5,  1. ])
     """
     return Clip(low, high)(x)
+
+
+def as_float(x: Operand) -> Tensor:
+    """x as a tensor of floats: integers and bools become float32."""
+    x = as_tensor(x)
+    return x if x.dtype.kind == "f" else astype(x, float32)
 
 
 def astype(x: Operand, dtype: Any) -> Tensor:

@@ -8,7 +8,7 @@ from ..engine.arrays import Array, array_module
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
 from ..engine.tensor import Axes, Operand, Tensor, as_tensor
-from .arithmetic import exp, sqrt, where
+from .arithmetic import as_float, exp, sqrt, where
 from .shapes import broadcast_to
 
 Shape = tuple[int, ...]
@@ -213,7 +213,7 @@ def log_softmax(x: Operand, axis: int = -1) -> Tensor:
     >>> F.log_softmax([0.0, 1000.0])
     tensor([-1000.,     0.])
     """
-    x = as_tensor(x)
+    x = as_float(x)
     x = x - max(x.detach(), axis, keepdims=True) if x.size else x  # a constant shift cancels, and keeps small digits
     return x - logsumexp(x, axis, keepdims=True) if x.size else x
 

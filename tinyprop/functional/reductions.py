@@ -59,7 +59,8 @@ class Mean(Reduction):
         return x.mean(axis=axes, keepdims=self.keepdims) if self.count else x.sum(axis=axes, keepdims=self.keepdims) / 0
 
     def backward(self, g: Tensor) -> Any:
-        return broadcast_to(self.expanded(g / self.count, self.old_shape), self.old_shape)
+        share = g * (1.0 / self.count) if self.count else g  # float16 has no number as large as some counts
+        return broadcast_to(self.expanded(share, self.old_shape), self.old_shape)
 
 
 class Max(Reduction):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..engine.arrays import default_backend, float32, generator, load_module
+from ..engine.arrays import default_backend, float32, generator, load_module, plain_number
 from ..engine.tensor import Tensor, check_elements, tensor
 from .shapes import several
 
@@ -52,7 +52,7 @@ def arange(*bounds: float, requires_grad: bool = False, dtype: Any = None, backe
     >>> tp.arange(3.0)
     tensor([0., 1., 2.])
     """
-    whole = all(not isinstance(bound, float) for bound in bounds)
+    whole = all(isinstance(plain_number(bound), int) for bound in bounds)
     return _created("arange", bounds, requires_grad, dtype or ("int64" if whole else float32), backend)
 
 

@@ -392,9 +392,8 @@ def mask(name: str, *masks: Operand) -> Tensor:
     >>> (x > 2) & ~(x > 7)
     tensor([False,  True, False], dtype=bool)
     """
-    tensors = [as_tensor(m) for m in masks]
-    if any(t.dtype.kind == "f" for t in tensors):
-        got = f"{name} of {', '.join(str(t.dtype) for t in tensors)}"
+    arrays, _ = fit_together(name, [m._data if isinstance(m, Tensor) else m for m in masks], floating=False)
+    if any(isinstance(a, float) or (is_array(a) and a.dtype.kind == "f") for a in arrays):
+        got = f"{name} of {', '.join(str(a.dtype) if is_array(a) else type(a).__name__ for a in arrays)}"
         raise TypeError(explain(got, "masks are bools or integers", "compare first, for instance (x > 0) & (y > 0)"))
-    arrays, _ = fit_together(name, [t._data for t in tensors], floating=False)
     return Tensor(as_array(getattr(array_module(*arrays), name)(*arrays)))

@@ -104,11 +104,11 @@ def host_array(values: object, dtype: Any = None) -> HostArray:
 
 def numbers(values: object, dtype: Any = None) -> HostArray:
     """Numbers in nested lists as a host array, float32 unless a dtype is given; anything else is refused."""
-    array = np.array(values)  # a copy: what is saved of it must not change
+    array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         kind = type(values).__name__ if array.dtype.kind == "O" and not array.ndim else f"{array.dtype} elements"
         raise TypeError(explain(kind, "a tensor holds floats, integers or bools", "numbers, lists of them, or arrays"))
-    return array.astype(dtype or float32, copy=False)
+    return array.astype(dtype or float32)  # a copy: what is saved must not change
 
 
 def as_array(value: Any) -> Array:

@@ -1,12 +1,12 @@
-"""What tests of differentiable functions share: a table of cases in, a whole battery of tests out.
+"""What tests share: `leaf`, `assert_close`, one naive convolution, one training run, and a battery of tests.
 
 A `Case` is a function of `tinyprop.functional`, an independent reference on host arrays, its PyTorch counterpart,
-and a hypothesis strategy that draws inputs from its domain, away from its kinks. `battery(cases)` makes of them
+and a hypothesis strategy for inputs from its domain, away from its kinks. `battery(cases)` turns a table of them into
 
-    test_values      the value is the reference's, to 1e-12 in float64
-    test_gradients   first and second derivatives are those of central differences
-    test_dtypes      float32 stays float32 and float64 float64: results, gradients, and every op on the way
-    test_torch       values, and gradients with a random cotangent, are PyTorch's in float32 and float64
+    test_values      the value equals the reference, to 1e-12 in float64
+    test_gradients   first and second derivatives, recorded or not, equal central differences
+    test_dtypes      float32 stays float32 and float64 stays float64: results, gradients, and every op on the way
+    test_torch       values, and gradients with a random cotangent, equal PyTorch's in float32 and float64
 """
 
 import math
@@ -31,8 +31,13 @@ def make(array: Any, backend: str, requires_grad: bool = False, dtype: Any = Non
     return tp.tensor(array, requires_grad=requires_grad, dtype=dtype, backend=backend)
 
 
+def leaf(values: Any, backend: str = "numpy", dtype: Any = np.float64) -> tp.Tensor:
+    """A tensor that requires a gradient, float64 unless told otherwise."""
+    return make(np.asarray(values, dtype), backend, requires_grad=True)
+
+
 def assert_close(actual: Any, expected: Any, tolerance: float = 1e-12) -> None:
-    """Equal shapes, and values that differ by no more than this part of the largest one (at least of 1e-3)."""
+    """Equal shapes, and values that differ by at most this fraction of the largest one (or of 1e-3, if that is more)."""
     actual = actual.numpy() if isinstance(actual, tp.Tensor) else np.asarray(actual)
     expected = np.asarray(expected)
     assert actual.shape == expected.shape
@@ -69,6 +74,41 @@ def computed_dtypes() -> Iterator[set[np.dtype]]:
         yield seen
     finally:
         tp.Op.__call__ = call
+
+
+def both(value: Any) -> tuple[int, int]:
+    """A number for rows and columns, or a pair of numbers, as a pair."""
+    return value if isinstance(value, tuple) else (value, value)
+
+
+def int_or_pair(least: int, most: int) -> st.SearchStrategy[Any]:
+    number = st.integers(least, most)
+    return number | st.tuples(number, number)
+
+
+def naive_conv2d(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Any:
+    """The definition, one pixel of the output after the other:
+    out[n, o, i, j] = bias[o] + sum of x[n, c, i * sh + d * dh - ph, j * sw + r * dw - pw] * weight[o, c, d, r]."""
+    (sh, sw), (ph, pw), (dh, dw), (o, c, kh, kw) = both(stride), both(padding), both(dilation), weight.shape
+    x = np.pad(x, [(0, 0), (0, 0), (ph, ph), (pw, pw)])
+    reach_down, reach_right = dh * (kh - 1) + 1, dw * (kw - 1) + 1
+    out = np.zeros((len(x), o, (x.shape[2] - reach_down) // sh + 1, (x.shape[3] - reach_right) // sw + 1))
+    for k, i, j in np.ndindex(out.shape[1:]):
+        first = k // (o // groups) * c  # the first input channel of this filter's group
+        patch = x[:, first : first + c, i * sh : i * sh + reach_down : dh, j * sw : j * sw + reach_right : dw]
+        out[:, k, i, j] = (patch * weight[k]).sum(axis=(1, 2, 3))
+    return out if bias is None else out + bias[:, None, None]
+
+
+def trained(
+    net: tp.nn.Module, images: Any, labels: Any, steps: int = 3, lr: float = 0.05, optimizer: Any = tp.optim.SGD, **how: Any
+) -> tuple[list[float], dict[str, Any]]:
+    """The losses of some training steps, and the state of the network after them, on the host."""
+    step = tp.train.TrainingStep(net, optimizer(net.parameters(), lr), **how)
+    losses = [float(step(images, labels)) for _ in range(steps)]
+    return losses, {name: tp.engine.arrays.to_numpy(value) for name, value in net.state_dict().items()}
 
 
 def points(rng: np.random.Generator, shape: Any, low: float, high: float, kinks: Any = (), gap: float = 0.05) -> Any:
@@ -135,7 +175,7 @@ class Case:
 
     def run(self, arrays: Any, options: Any, backend: str, dtype: Any = np.float64) -> tuple[tp.Tensor, list[Any]]:
         """The result, and the leaves it was computed from."""
-        leaves = [make(x.astype(dtype), backend, requires_grad=True) for x in arrays]
+        leaves = [leaf(x, backend, dtype) for x in arrays]
         return self.function(*leaves, **options), leaves
 
 

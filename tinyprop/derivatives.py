@@ -1,6 +1,7 @@
 """Derivatives of functions: Jacobians, Hessians, Jacobian-vector products, and a check against central differences."""
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from itertools import product
 
 from . import functional as F
@@ -17,18 +18,24 @@ SMALL = 64  # up to this many elements in and out, every single derivative is ch
 STEP = 6e-6  # the cube root of rounding, where central differences are most accurate
 PROBED = 1000  # how many elements of a large input are tried one by one to locate an error
 
+_nested = ContextVar("nested", default=False)  # inside a function that is being differentiated
+
 
 def _input(x: Tensor) -> tuple[Tensor, bool]:
     """An input that requires a gradient, and whether the derivative is to be differentiable."""
     if x.requires_grad:
         return x, recording_now()
-    return Tensor(x._data, requires_grad=True).share(x), False
+    return Tensor(x._data, requires_grad=True).share(x), recording_now() and _nested.get()
 
 
 def _output(f: Function, x: Tensor, name: str) -> Tensor:
     """f(x), refused if it does not depend on x: the derivative would be zeros because no graph was recorded."""
-    with recording(True):
-        y = f(x)
+    before = _nested.set(True)
+    try:
+        with recording(True):
+            y = f(x)
+    finally:
+        _nested.reset(before)
     if not (isinstance(y, Tensor) and y.requires_grad):
         raise GradientError(
             f"{name} of a function whose result does not depend on its input through a graph",
@@ -89,7 +96,7 @@ def jvp(f: Function, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """
     if v.shape != x.shape:
         raise ShapeError(f"jvp at x {x.shape} with v {v.shape}", "v has the shape of x", f"v.reshape{x.shape}")
-    differentiable = recording_now() and (x.requires_grad or v.requires_grad)
+    differentiable = recording_now() and (x.requires_grad or v.requires_grad or _nested.get())
     x, _ = _input(x)
     y = _output(f, x, "jvp")
     u = Tensor(array_module(y._data).zeros(y.shape, y.dtype), requires_grad=True)

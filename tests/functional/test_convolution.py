@@ -2,101 +2,74 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tinyprop as tp
 import tinyprop.functional as F
-from tests.helpers import FLOATS, Case, assert_close, assert_explained, battery, cotangent, make, points, rngs
-
-
-def int_or_pair(least, most):
-    number = st.integers(least, most)
-    return number | st.tuples(number, number)
-
-
-def both(value):
-    return value if isinstance(value, tuple) else (value, value)
-
-
-@st.composite
-def geometry(draw, size=5):
-    """The sizes of an image and of a kernel that fits into it with its padding; stride and padding."""
-    height, width = draw(st.integers(1, size)), draw(st.integers(1, size))
-    padding = draw(int_or_pair(0, 2))
-    kernel = [draw(st.integers(1, min(4, n + 2 * p))) for n, p in zip((height, width), both(padding), strict=True)]
-    return (height, width), tuple(kernel), draw(int_or_pair(1, 3)), padding
+from tests.helpers import (
+    FLOATS,
+    Case,
+    assert_close,
+    assert_explained,
+    battery,
+    both,
+    cotangent,
+    int_or_pair,
+    leaf,
+    make,
+    naive_conv2d,
+    points,
+    rngs,
+)
 
 
 @st.composite
-def images_and_kernels(draw, bias=False):
-    rng, (image, kernel, stride, padding) = draw(rngs()), draw(geometry())
+def images_and_filters(draw, bias=False, dilation=st.just(1), groups=st.just(1)):
+    """Images, filters that fit on them with their padding, and the options of conv2d."""
+    rng, padding = draw(rngs()), draw(int_or_pair(0, 2))
+    options = {"stride": draw(int_or_pair(1, 3)), "padding": padding, "dilation": draw(dilation), "groups": draw(groups)}
+    image = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    room = zip(image, both(padding), both(options["dilation"]), strict=True)
+    kernel = [draw(st.integers(1, min(4, (n + 2 * p - 1) // d + 1))) for n, p, d in room]
     n, c, o = (draw(st.integers(1, 3)) for _ in range(3))
-    arrays = [points(rng, (n, c, *image), -2, 2), points(rng, (o, c, *kernel), -2, 2)]
+    g = options["groups"]
+    c, o = (c if g == 1 else 1 + c % 2), (o if g == 1 else 1 + o % 2)
+    arrays = [points(rng, (n, c * g, *image), -2, 2), points(rng, (o * g, c, *kernel), -2, 2)]
     if bias:
-        arrays.append(points(rng, (o,), -2, 2))
-    return arrays, {"stride": stride, "padding": padding}
+        arrays.append(points(rng, (o * g,), -2, 2))
+    return arrays, options
 
 
-def reference_conv2d(x, weight, bias=None, stride=1, padding=0):
-    """The definition: out[n, o, i, j] = bias[o] + sum of x[n, c, i sh + d - ph, j sw + r - pw] weight[o, c, d, r]."""
-    (sh, sw), (ph, pw) = both(stride), both(padding)
-    (n, c, h, w), (o, _, kh, kw) = x.shape, weight.shape
-    rows, columns = (h + 2 * ph - kh) // sh + 1, (w + 2 * pw - kw) // sw + 1
-    out = np.zeros((n, o, rows, columns)) if bias is None else np.tile(bias[:, None, None], (n, 1, rows, columns))
-    for i, j, down, right in np.ndindex(rows, columns, kh, kw):
-        row, column = i * sh + down - ph, j * sw + right - pw
-        if 0 <= row < h and 0 <= column < w:
-            for a, b, d in np.ndindex(n, o, c):
-                out[a, b, i, j] += x[a, d, row, column] * weight[b, d, down, right]
-    return out
+def torch_conv2d(torch, *arrays, **options):
+    return torch.nn.functional.conv2d(*arrays, **options)
 
 
-def torch_conv2d(torch, *arrays, stride, padding):
-    return torch.nn.functional.conv2d(*arrays, stride=stride, padding=padding)
-
-
-@st.composite
-def rectified_layers(draw):
-    """An image, kernels, and for each channel a shift, and the bias that keeps sums farthest away from the kink."""
-    (x, w), options = draw(images_and_kernels())
-    sums, biases = reference_conv2d(x, w, **options), np.linspace(-2, 2, 41)
-    distances = np.abs(sums[..., None] + biases).min(axis=(0, 2, 3))  # (O, biases)
-    assume(distances.max(axis=1).min() > 0.01)
-    bias, shift = biases[distances.argmax(axis=1)], points(draw(rngs()), (len(w),), 0.2, 1)
-    return [x, w, bias[:, None, None], shift[:, None, None]], options
-
-
-def reference_rectified(x, weight, bias, shift, **options):
-    return np.maximum(reference_conv2d(x, weight, **options) + bias, 0) - shift
-
-
-def torch_rectified(torch, x, weight, bias, shift, **options):
-    return torch.relu(torch.nn.functional.conv2d(x, weight, **options) + bias) - shift
-
-
+DILATED = int_or_pair(1, 2)
 CASES = [
-    Case("conv2d", F.conv2d, reference_conv2d, torch_conv2d, images_and_kernels()),
-    Case("conv2d:bias", F.conv2d, reference_conv2d, torch_conv2d, images_and_kernels(bias=True)),
-    Case("rectified_conv2d", F.rectified_conv2d, reference_rectified, torch_rectified, rectified_layers()),
-]
+    Case("conv2d", F.conv2d, naive_conv2d, torch_conv2d, images_and_filters()),
+    Case("conv2d:bias", F.conv2d, naive_conv2d, torch_conv2d, images_and_filters(bias=True)),
+    Case("conv2d:dilation", F.conv2d, naive_conv2d, torch_conv2d, images_and_filters(dilation=DILATED)),
+    Case("conv2d:groups", F.conv2d, naive_conv2d, torch_conv2d,
+         images_and_filters(bias=True, dilation=DILATED, groups=st.integers(2, 3))),
+]  # fmt: skip
 
 test_values, test_gradients, test_dtypes, test_torch = battery(CASES)
 
 
-@given(drawn=images_and_kernels())
+@given(drawn=images_and_filters())
 def test_both_gradients_are_transposes(backend, drawn):
-    """<conv(x, w), g> = <x, gradient in x> = <w, gradient in w>, for convolution is linear in each."""
+    """<conv(x, w), g> = <x, dx> = <w, dw> for the gradients dx and dw, since convolution is linear in each input."""
     (x, w), options = drawn
     out, leaves = CASES[0].run([x, w], options, backend)
     g = cotangent(out.shape)
-    in_x, in_w = tp.grad(out, leaves, make(g, backend))
+    dx, dw = tp.grad(out, leaves, make(g, backend))
     product = (out.numpy() * g).sum()
-    assert_close((x * in_x.numpy()).sum(), product, 1e-11)
-    assert_close((w * in_w.numpy()).sum(), product, 1e-11)
+    assert_close((x * dx.numpy()).sum(), product, 1e-11)
+    assert_close((w * dw.numpy()).sum(), product, 1e-11)
 
 
-@given(drawn=images_and_kernels())
+@given(drawn=images_and_filters())
 def test_laws(backend, drawn):
     (x, w), options = drawn
     image, kernel = make(x, backend), make(w, backend)
@@ -108,12 +81,12 @@ def test_laws(backend, drawn):
     bordered = F.pad(image, [(0, 0), (0, 0), (ph, ph), (pw, pw)])
     assert_close(F.conv2d(bordered, kernel, stride=stride), out)
     # Transposed images and kernels give transposed results.
-    turned = {key: both(value)[::-1] for key, value in options.items()}
+    turned = {key: both(options[key])[::-1] for key in ("stride", "padding")}
     across = F.conv2d(image.transpose(0, 1, 3, 2), kernel.transpose(0, 1, 3, 2), **turned)
     assert_close(across, out.swapaxes(2, 3))
 
 
-@given(drawn=images_and_kernels())
+@given(drawn=images_and_filters())
 def test_a_kernel_of_one_pixel_is_a_matrix_product(backend, drawn):
     (x, w), _ = drawn
     pixel = make(w[:, :, :1, :1], backend)
@@ -131,16 +104,16 @@ def test_any_memory_layout_will_do(backend, rng):
     """Images that come as views, transposed or with a stride, give what their copies give."""
     x, w = rng.standard_normal((2, 3, 9, 8)), rng.standard_normal((4, 3, 2, 3))
     image, kernel = make(x, backend), make(w, backend)
-    expected = reference_conv2d(x[:, :, ::2, ::-1], w, padding=1)
+    expected = naive_conv2d(x[:, :, ::2, ::-1], w, padding=1)
     assert_close(F.conv2d(image[:, :, ::2, ::-1], kernel, padding=1), expected)
     channels_last = make(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), backend).transpose(0, 3, 1, 2)
-    assert_close(F.conv2d(channels_last, kernel, padding=1), reference_conv2d(x, w, padding=1))
+    assert_close(F.conv2d(channels_last, kernel, padding=1), naive_conv2d(x, w, padding=1))
     tp.check_gradients(lambda x, w: F.conv2d(x[:, :, ::2, ::-1], w, padding=1), image, kernel)
 
 
 def test_inputs_are_left_alone(backend, rng):
     x, w = rng.standard_normal((1, 2, 4, 4)), rng.standard_normal((3, 2, 3, 3))
-    image, kernel = make(x.copy(), backend, requires_grad=True), make(w.copy(), backend, requires_grad=True)
+    image, kernel = leaf(x, backend), leaf(w, backend)
     (F.conv2d(image, kernel, padding=1) ** 2).sum().backward()
     np.testing.assert_array_equal(image.numpy(), x)
     np.testing.assert_array_equal(kernel.numpy(), w)
@@ -149,21 +122,42 @@ def test_inputs_are_left_alone(backend, rng):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_integer_images_and_lists_do_not_promote(backend, dtype):
     pixels = make(np.arange(16, dtype=np.uint8).reshape(1, 1, 4, 4), backend)
-    w = make(np.ones((1, 1, 2, 2), dtype), backend, requires_grad=True)
+    w = leaf(np.ones((1, 1, 2, 2)), backend, dtype)
     for out in (F.conv2d(pixels, w), F.conv2d(pixels, w, [0.5]), F.conv2d([[[[1.0, 2.0], [3.0, 4.0]]]], w)):
         assert out.dtype == dtype
         assert out.backend == backend
         assert tp.grad(out.sum(), [w])[0].dtype == dtype
 
 
+def test_as_many_groups_as_channels_filter_each_channel_alone(backend, rng):
+    x, w = rng.standard_normal((2, 3, 5, 5)), rng.standard_normal((3, 1, 3, 3))
+    out = F.conv2d(make(x, backend), make(w, backend), groups=3)
+    for i in range(3):
+        assert_close(out[:, i : i + 1], naive_conv2d(x[:, i : i + 1], w[i : i + 1]))
+
+
+def test_no_images_at_all(backend):
+    x, w = leaf(np.ones((0, 2, 5, 5)), backend), leaf(np.ones((4, 2, 3, 3)), backend)
+    out = F.conv2d(x, w, padding=1)
+    assert out.shape == (0, 4, 5, 5)
+    dx, dw = tp.grad(out.sum(), [x, w])
+    assert dx.shape == x.shape
+    assert not dw.numpy().any()
+
+
 X, W = (2, 3, 5, 5), (4, 3, 3, 3)
 REFUSED = {
-    "an image without a batch": ((3, 5, 5), W, {}, "(N, C, H, W)"),
-    "a kernel with three axes": (X, (4, 3, 3), {}, "(O, C, kh, kw)"),
-    "another number of channels": ((2, 4, 5, 5), W, {}, "same number of channels"),
-    "a kernel larger than the image": ((2, 3, 2, 5), W, {}, "(size + 2 padding - kernel) // stride + 1"),
+    "an image without a batch axis": ((3, 5, 5), W, {}, "x[None], with a batch axis"),
+    "channels last": ((2, 5, 5, 3), W, {}, "x.transpose(0, 3, 1, 2)"),
+    "filters with three axes": (X, (4, 3, 3), {}, "four axes each"),
+    "another number of channels": ((2, 4, 5, 5), W, {}, "in_channels=4 for this layer, or images with 3 channels"),
+    "groups that do not divide the filters": ((2, 6, 5, 5), (4, 2, 3, 3), {"groups": 3}, "that 3 divides"),
+    "no groups": (X, W, {"groups": 0}, "groups=0"),
+    "filters larger than the image": ((2, 3, 2, 5), W, {}, "must fit on the padded image"),
+    "filters spread beyond the image": (X, W, {"dilation": 3}, "dilation (3, 3)"),
     "a stride of 0": (X, W, {"stride": 0}, "stride=0"),
     "a stride that is no integer": (X, W, {"stride": 1.5}, "stride=1.5"),
+    "a dilation of 0": (X, W, {"dilation": 0}, "dilation=0"),
     "a negative padding": (X, W, {"padding": -1}, "padding=-1"),
     "a padding in words": (X, W, {"padding": "same"}, "'same'"),
     "three strides": (X, W, {"stride": (1, 1, 1)}, "pair"),
@@ -173,23 +167,8 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("image", "kernel", "options", "words"), REFUSED.values(), ids=REFUSED)
-def test_refusals_are_explained(backend, image, kernel, options, words):
-    x, w = make(np.ones(image), backend), make(np.ones(kernel), backend)
+@pytest.mark.parametrize(("image", "filters", "options", "words"), REFUSED.values(), ids=REFUSED)
+def test_refusals_are_explained(backend, image, filters, options, words):
+    x, w = make(np.ones(image), backend), make(np.ones(filters), backend)
     options = {k: make(v, backend) if k == "bias" else v for k, v in options.items()}
     assert_explained(tp.ShapeError, lambda: F.conv2d(x, w, **options), words)
-
-
-def test_rectified_convolution_of_nothing_and_of_other_shapes(backend, rng):
-    """No image at all, a bias of another dtype, and one for each image: as if the steps were taken one by one."""
-    w = make(rng.standard_normal((3, 2, 1, 1)).astype(np.float32), backend)
-    x = make(rng.standard_normal((4, 2, 5, 5)).astype(np.float32), backend)
-    assert F.rectified_conv2d(x[:0], w, 0.0, 0.5).shape == (0, 3, 5, 5)
-    for bias in (rng.standard_normal((3, 1, 1)), rng.standard_normal((4, 3, 1, 1)).astype(np.float32)):
-        expected = F.shifted_relu(F.conv2d(x, w), make(bias, backend), 0.5)
-        got = F.rectified_conv2d(x, w, make(bias, backend), 0.5)
-        assert got.dtype == expected.dtype
-        assert_close(got, expected.numpy(), 1e-5)
-    wide = make(rng.standard_normal((3, 2, 1, 1)), backend)
-    got = F.rectified_conv2d(x, wide, 0.1, 0.3)
-    assert_close(got, np.maximum(F.conv2d(x, wide).numpy() + 0.1, 0) - 0.3, 1e-12)

@@ -7,32 +7,52 @@ from hypothesis import strategies as st
 
 import tinyprop as tp
 import tinyprop.functional as F
-from tests.functional.test_convolution import both, int_or_pair
-from tests.helpers import Case, assert_close, assert_explained, battery, cotangent, make, points, rngs
+from tests.helpers import (
+    Case,
+    assert_close,
+    assert_explained,
+    battery,
+    both,
+    cotangent,
+    int_or_pair,
+    leaf,
+    make,
+    points,
+    rngs,
+)
 
 
 @st.composite
-def pooled(draw, wide_border=False, **options):
-    """An image of distinct elements, and a window that has a place on it. PyTorch takes borders of half a window."""
-    kernel = draw(int_or_pair(1, 3))
+def pooled(draw, wide_border=False, dilation=st.just(1), **options):
+    """An image of distinct elements, and a window that fits on it. PyTorch takes borders of up to half a window."""
+    kernel, dilation = draw(int_or_pair(1, 3)), both(draw(dilation))
     most = [k - 1 if wide_border else k // 2 for k in both(kernel)]
     padding = draw(st.integers(0, min(most)) | st.tuples(*[st.integers(0, p) for p in most]))
-    height, width = (draw(st.integers(max(1, k - 2 * p), 6)) for k, p in zip(both(kernel), both(padding), strict=True))
+    least = [max(1, d * (k - 1) + 1 - 2 * p) for k, d, p in zip(both(kernel), dilation, both(padding), strict=True)]
+    height, width = (draw(st.integers(n, max(n, 6))) for n in least)
     shape = draw(st.integers(1, 2)), draw(st.integers(1, 2)), height, width
+    options = {k: draw(v) for k, v in options.items()} | ({"dilation": dilation} if dilation != (1, 1) else {})
     stride = draw(st.none() | int_or_pair(1, 3))
-    options = {k: draw(v) for k, v in options.items()}
-    x = points(draw(rngs()), shape, -3, 3)
-    return [x], {"kernel_size": kernel, "stride": stride, "padding": padding, **options}
+    return [points(draw(rngs()), shape, -3, 3)], {"kernel_size": kernel, "stride": stride, "padding": padding, **options}
 
 
-def windows(x, kernel_size, stride=None, padding=0):
-    """For every place of the window: where it is, and the elements (N, C, ...) of the image that it shows."""
-    (kh, kw), (ph, pw) = both(kernel_size), both(padding)
-    sh, sw = (kh, kw) if stride is None else both(stride)
-    h, w = x.shape[2:]
-    for i, j in np.ndindex((h + 2 * ph - kh) // sh + 1, (w + 2 * pw - kw) // sw + 1):
-        top, left = i * sh - ph, j * sw - pw
-        yield (i, j), x[:, :, max(top, 0) : top + kh, max(left, 0) : left + kw]
+def windows(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+    """For every place of the window: the place, the elements (N, C, ...) of the image under it, and how many elements
+    of the padded image it covers."""
+    (kh, kw), (ph, pw), (dh, dw) = both(kernel_size), both(padding), both(dilation)
+    (sh, sw), (h, w) = (kh, kw) if stride is None else both(stride), x.shape[2:]
+
+    def starts(size, padding, reach, stride):
+        """A window ends on the padded image; with ceil_mode the last one may hang over, if it starts on the image."""
+        last = size + padding - reach
+        return range(-padding, 1 + (min(last + stride - 1, size - 1) if ceil_mode else last), stride)
+
+    for i, top in enumerate(starts(h, ph, dh * (kh - 1) + 1, sh)):
+        for j, left in enumerate(starts(w, pw, dw * (kw - 1) + 1, sw)):
+            rows, columns = top + dh * np.arange(kh), left + dw * np.arange(kw)
+            covered = (rows < h + ph).sum() * (columns < w + pw).sum()
+            rows, columns = rows[(rows >= 0) & (rows < h)], columns[(columns >= 0) & (columns < w)]
+            yield (i, j), x[:, :, rows[:, None], columns], covered
 
 
 def assembled(x, places):
@@ -44,43 +64,37 @@ def assembled(x, places):
 
 
 def reference_max(x, **window):
-    return assembled(x, [(place, part.max(axis=(2, 3))) for place, part in windows(x, **window)])
+    return assembled(x, [(place, part.max(axis=(2, 3))) for place, part, _ in windows(x, **window)])
 
 
 def reference_avg(x, count_include_pad, **window):
-    kh, kw = both(window["kernel_size"])
+    def mean(part, covered):
+        return part.sum(axis=(2, 3)) / (covered if count_include_pad else part.shape[2] * part.shape[3])
 
-    def mean(part):
-        count = kh * kw if count_include_pad else part.shape[2] * part.shape[3]
-        return part.sum(axis=(2, 3)) / count
-
-    return assembled(x, [(place, mean(part)) for place, part in windows(x, **window)])
+    return assembled(x, [(place, mean(part, covered)) for place, part, covered in windows(x, **window)])
 
 
+def torch_max(torch, x, **window):
+    return torch.nn.functional.max_pool2d(x, **window)
+
+
+def torch_avg(torch, x, **window):
+    return torch.nn.functional.avg_pool2d(x, **window)
+
+
+EITHER = st.booleans()
 CASES = [
-    Case(
-        "max_pool2d",
-        F.max_pool2d,
-        reference_max,
-        lambda torch, x, **window: torch.nn.functional.max_pool2d(x, **window),
-        pooled(),
-    ),
-    Case("max_pool2d:wide border", F.max_pool2d, reference_max, None, pooled(wide_border=True)),
-    Case(
-        "avg_pool2d",
-        F.avg_pool2d,
-        reference_avg,
-        lambda torch, x, **window: torch.nn.functional.avg_pool2d(x, **window),
-        pooled(count_include_pad=st.booleans()),
-    ),
-    Case(
-        "avg_pool2d:wide border",
-        F.avg_pool2d,
-        reference_avg,
-        None,
-        pooled(wide_border=True, count_include_pad=st.booleans()),
-    ),
-]
+    Case("max_pool2d", F.max_pool2d, reference_max, torch_max, pooled()),
+    Case("max_pool2d:ceil_mode", F.max_pool2d, reference_max, torch_max, pooled(ceil_mode=st.just(True))),
+    Case("max_pool2d:dilation", F.max_pool2d, reference_max, torch_max,
+         pooled(dilation=int_or_pair(1, 2), ceil_mode=EITHER)),
+    Case("max_pool2d:wide border", F.max_pool2d, reference_max, None, pooled(wide_border=True, ceil_mode=EITHER)),
+    Case("avg_pool2d", F.avg_pool2d, reference_avg, torch_avg, pooled(count_include_pad=EITHER)),
+    Case("avg_pool2d:ceil_mode", F.avg_pool2d, reference_avg, torch_avg,
+         pooled(ceil_mode=st.just(True), count_include_pad=EITHER)),
+    Case("avg_pool2d:wide border", F.avg_pool2d, reference_avg, None,
+         pooled(wide_border=True, ceil_mode=EITHER, count_include_pad=EITHER)),
+]  # fmt: skip
 
 test_values, test_gradients, test_dtypes, test_torch = battery(CASES)
 
@@ -107,13 +121,13 @@ def test_ties_go_to_the_first_in_scan_order_as_in_torch(drawn):
 def test_a_tie_passes_its_gradient_once_to_the_first(backend, drawn):
     (x,), options = drawn
     x = np.round(np.maximum(x, 0))
-    image = make(x, backend, requires_grad=True)
+    image = leaf(x, backend)
     out = F.max_pool2d(image, **options)
     g = cotangent(out.shape)
     (slope,) = tp.grad(out, [image], make(g, backend), create_graph=True)
     numbered = np.broadcast_to(np.arange(x[0, 0].size).reshape(x.shape[2:]), x.shape)
     expected = np.zeros_like(x)
-    for (place, part), (_, names) in zip(windows(x, **options), windows(numbered, **options), strict=True):
+    for (place, part, _), (_, names, _) in zip(windows(x, **options), windows(numbered, **options), strict=True):
         for n, c in np.ndindex(x.shape[:2]):
             winner = names[n, c].reshape(-1)[part[n, c].argmax()]
             expected[n, c].reshape(-1)[winner] += g[(n, c, *place)]
@@ -121,9 +135,26 @@ def test_a_tie_passes_its_gradient_once_to_the_first(backend, drawn):
 
 
 def test_a_constant_image_has_one_winner_in_each_window(backend):
-    x = make(np.zeros((1, 1, 4, 4)), backend, requires_grad=True)
+    x = leaf(np.zeros((1, 1, 4, 4)), backend)
     (slope,) = tp.grad(F.max_pool2d(x, 2).sum(), [x])
     np.testing.assert_array_equal(np.argwhere(slope.numpy()[0, 0]), [[0, 0], [0, 2], [2, 0], [2, 2]])
+
+
+def test_a_nan_is_the_maximum_and_gets_the_gradient(backend):
+    """Also one in a corner, which other windows have, too: the first NaN in scan order wins, as in PyTorch."""
+    x = np.arange(16.0).reshape(1, 1, 4, 4)
+    x[0, 0, 1, 1] = x[0, 0, 3, 3] = np.nan
+    image = leaf(x, backend)
+    out = F.max_pool2d(image, 2, padding=1, stride=2)
+    np.testing.assert_array_equal(np.isnan(out.numpy()[0, 0]), [[0, 0, 0], [0, 1, 0], [0, 0, 1]])
+    (slope,) = tp.grad(out, [image], make(np.arange(1.0, 10).reshape(1, 1, 3, 3), backend))
+    assert (slope.numpy()[0, 0, 1, 1], slope.numpy()[0, 0, 3, 3], slope.numpy().sum()) == (5, 9, 45)
+
+
+def test_minus_infinity_in_the_image_is_not_mistaken_for_the_border(backend):
+    x = leaf(np.full((1, 1, 2, 2), -np.inf), backend)
+    (slope,) = tp.grad(F.max_pool2d(x, 2, padding=1).sum(), [x])
+    assert_close(slope, np.ones((1, 1, 2, 2)))
 
 
 # Laws.
@@ -165,7 +196,7 @@ def test_a_window_of_one_pixel_changes_nothing(pool, backend, rng):
 @pytest.mark.parametrize("pool", [F.max_pool2d, F.avg_pool2d])
 def test_inputs_are_left_alone(pool, backend, rng):
     x = rng.standard_normal((1, 2, 4, 4))
-    image = make(x.copy(), backend, requires_grad=True)
+    image = leaf(x, backend)
     (pool(image, 3, 2, 1) ** 2).sum().backward()
     np.testing.assert_array_equal(image.numpy(), x)
 
@@ -179,10 +210,10 @@ def test_integer_images(pool, backend):
 
 X = (1, 1, 4, 4)
 REFUSED = {
-    "an image without a batch": ((3, 4, 4), {"kernel_size": 2}, "(N, C, H, W)"),
+    "an image without a batch axis": ((3, 4, 4), {"kernel_size": 2}, "x[None], with a batch axis"),
     "a single row": ((4,), {"kernel_size": 2}, "(N, C, H, W)"),
     "a number": ((), {"kernel_size": 2}, "(N, C, H, W)"),
-    "a window larger than the image": (X, {"kernel_size": 5}, "(size + 2 padding - kernel) // stride + 1"),
+    "a window larger than the image": (X, {"kernel_size": 5}, "must fit on the padded image"),
     "a border as wide as the window": (X, {"kernel_size": 2, "padding": 2}, "smaller than the window"),
     "a window of 0": (X, {"kernel_size": 0}, "kernel_size=0"),
     "three sizes": (X, {"kernel_size": (1, 2, 3)}, "kernel_size=(1, 2, 3)"),

@@ -108,7 +108,7 @@ def numbers(values: object, dtype: Any = None) -> HostArray:
     if array.dtype.kind not in "fiub":
         kind = type(values).__name__ if array.dtype.kind == "O" and not array.ndim else f"{array.dtype} elements"
         raise TypeError(explain(kind, "a tensor holds floats, integers or bools", "numbers, lists of them, or arrays"))
-    return array.astype(dtype or float32, copy=False)
+    return array.astype(dtype or float32)  # a copy: what is saved must not change
 
 
 def as_array(value: Any) -> Array:
@@ -136,6 +136,12 @@ def from_host(values: object, like: Array, dtype: Any = None) -> Array:
 def plain_number(value: Any) -> Any:
     """A NumPy scalar as a Python number, which never promotes; anything else as it is."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def plain_operand(value: Any) -> Any:
+    """The same, and an np.matrix or a masked array as a plain array: their operators mean something else."""
+    special = isinstance(value, np.ndarray) and type(value) is not np.ndarray
+    return np.array(value) if special else plain_number(value)
 
 
 def common_backend(operands: list[Any]) -> str | None:
@@ -166,7 +172,7 @@ def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[A
     Floats keep their dtype. Integers and bools become float32 in a function that is `floating`, or where they meet a
     Python float; integers that meet a float array take its dtype. Python and NumPy scalars never promote.
     """
-    operands = [plain_number(x) for x in operands]
+    operands = [plain_operand(x) for x in operands]
     arrays = [x for x in operands if is_array(x)]
     if len({backend_of(x) for x in arrays}) > 1:
         raise BackendError(

@@ -12,7 +12,7 @@ import numpy as np
 
 from .arrays import Array, DType, as_array, backend_of, common_backend, fit_together, is_array
 from .errors import GradientError, ShapeError, explain
-from .guard import NOTHING, Saved, is_frozen
+from .guard import NOTHING, Saved, is_frozen, owner_of
 from .overrides import overridden, run, try_overrides
 from .tensor import Operand, Tensor
 
@@ -147,7 +147,7 @@ class Op:
             got = f"{type(self).__name__}.forward returned a {type(out).__name__}"
             raise TypeError(explain(got, "forward takes arrays and returns an array", "compute with arrays in forward"))
         result = Tensor(out, self.recorded, self if self.recorded else None)
-        if out.base is not None or out is arrays[0]:
+        if out.base is not None or any(out is a for a in arrays):
             _share_memory(result, inputs)
         if self.recorded:
             self.number, self.parents = next(_numbers), tuple(parents)
@@ -210,8 +210,9 @@ class Op:
 
 
 def _share_memory(result: Tensor, inputs: Sequence[Operand]) -> None:
-    """If the result is a view of an input, let both share their guard."""
+    """If the result is a view of an input, let both share their guard. Memory that NumPy does not own is exposed."""
     out = result._data
+    result.exposed = owner_of(out) is None
     for x in inputs:
         array = x._data if isinstance(x, Tensor) else x
         if is_array(array) and (out is array or out.base is array or (out.base is not None and out.base is array.base)):

@@ -28,22 +28,34 @@ _frozen: dict[int, list[Array]] = {}  # id of a list `uses` -> the arrays that w
 _count: Counter[int] = Counter()  # id of an array -> for how many such lists it is read-only
 
 
+def owner_of(array: Array) -> Array:
+    """The array that owns this memory; None if another library does."""
+    owner = array if array.base is None else array.base
+    return owner if isinstance(owner, np.ndarray) and owner.flags.owndata else None
+
+
 def freeze(array: Array, uses: Uses) -> Array:
     """Make exposed memory read-only while it is used; returns the array to save, a copy if the memory is not ours."""
     if not isinstance(array, np.ndarray):
         return array
-    owner = array if array.base is None else array.base
-    if not isinstance(owner, np.ndarray) or not owner.flags.owndata:
+    owner = owner_of(array)
+    if owner is None:
         return array.copy()  # memory of another library, which could not be made writeable again
     with _lock:
-        if uses:
-            arrays = _frozen.setdefault(id(uses), [])
-            for a in (owner, array):
-                if (a.flags.writeable or id(a) in _count) and not any(a is known for known in arrays):
-                    arrays.append(a)
-                    _count[id(a)] += 1
-                    a.setflags(write=False)
+        arrays = _frozen.setdefault(id(uses), [])
+        for a in (owner, array):
+            if (a.flags.writeable or id(a) in _count) and not any(a is known for known in arrays):
+                arrays.append(a)
+                _count[id(a)] += 1
+                a.setflags(write=False)
     return array
+
+
+def expose(array: Array, uses: Uses) -> None:
+    """Make memory read-only that is handed out while a graph uses it."""
+    uses.append(None)  # so that no other thread releases the last use before the array is on its list
+    freeze(array, uses)
+    release(uses)
 
 
 def release(uses: Uses) -> None:
@@ -55,8 +67,17 @@ def release(uses: Uses) -> None:
                 _count[id(a)] -= 1
                 if not _count[id(a)]:
                     del _count[id(a)]
-                    with suppress(ValueError):  # its owner was made read-only by the user
-                        a.setflags(write=True)
+                    _thaw(a)
+
+
+def _thaw(a: Array) -> None:
+    """Make an array writeable again; a view whose owner is still in use becomes writeable together with its owner."""
+    if id(a.base) in _count:
+        next(arrays for arrays in _frozen.values() if any(b is a.base for b in arrays)).append(a)
+        _count[id(a)] += 1
+        return
+    with suppress(ValueError):  # its owner was made read-only by the user
+        a.setflags(write=True)
 
 
 class Saved:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union
 
 import numpy as np
 
-from .arrays import Array, DType, HostArray, Scalar, backend_of, default_backend, float32, is_array, numbers
+from .arrays import Array, DType, HostArray, Scalar, backend_of, default_backend, float32, is_array, is_device_array, numbers
 
 from .arrays import to_backend, to_numpy  # isort: skip
 from .errors import ShapeError, explain
-from .guard import Uses, freeze
+from .guard import Uses, expose
 
 if TYPE_CHECKING:
     from .graph import Op
@@ -111,7 +111,7 @@ class Tensor:
         """
         self.exposed = True
         if self.uses:
-            freeze(self._data, self.uses)
+            expose(self._data, self.uses)
         return self._data
 
     @data.setter
@@ -241,7 +241,7 @@ def tensor(data: Any, requires_grad: bool = False, dtype: Any = None, backend: s
             raise TypeError(explain(f"tensor(...) of a tensor of shape {data.shape}", rule, "t.detach(), or t itself"))
         data = data._data
     if is_array(data) or hasattr(data, "dtype"):
-        array = data if is_array(data) else np.asarray(data)
+        array = data if is_device_array(data) else np.asarray(data)  # also of an np.matrix the plain array
     else:
         try:
             array = numbers(data, dtype)
@@ -251,7 +251,7 @@ def tensor(data: Any, requires_grad: bool = False, dtype: Any = None, backend: s
     if backend is None:
         backend = default_backend() if backend_of(array) == "numpy" else "cupy"
     copied = to_backend(array, backend)
-    copied = copied.astype(dtype or copied.dtype, copy=copied is data)
+    copied = copied.astype(dtype or copied.dtype, copy=copied is array)
     check_elements(copied.dtype, requires_grad)
     return Tensor(copied, requires_grad)
 
@@ -272,7 +272,7 @@ def from_numpy(array: HostArray, requires_grad: bool = False) -> Tensor:
         got = f"from_numpy of a {type(array).__name__}"
         raise TypeError(explain(got, "only a NumPy array has memory to share", "tp.tensor(...), which copies"))
     check_elements(array.dtype, requires_grad)
-    shared = Tensor(array, requires_grad)
+    shared = Tensor(np.asarray(array), requires_grad)
     shared.exposed = True
     return shared
 

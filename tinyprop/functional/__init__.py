@@ -93,8 +93,10 @@ def _attach() -> None:
     }
     for name, ufunc in comparisons.items():
         setattr(Tensor, f"__{name}__", _bound(compare, ufunc))
-    for name, ufunc in {"and": "bitwise_and", "or": "bitwise_or", "invert": "invert"}.items():
+    for name, ufunc in {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}.items():
         setattr(Tensor, f"__{name}__", _bound(mask, ufunc))
+        setattr(Tensor, f"__r{name}__", _swapped(_bound(mask, ufunc)))
+    Tensor.__invert__ = _bound(mask, "invert")
 
 
 def _swapped(function: Any) -> Any:

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from ..engine.arrays import Array, array_module
-from ..engine.graph import Op, unary
+from ..engine.graph import unary
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .arithmetic import Floating, clip, erf, expm1, where
 
@@ -12,7 +12,7 @@ SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
 
 
-class ReLU(Op):
+class ReLU(Floating):
     """max(x, 0).
 
     >>> F.relu([-1.0, 2.0])
@@ -26,7 +26,7 @@ class ReLU(Op):
         return where(out <= 0, 0.0, g)
 
 
-class PReLU(Op):
+class PReLU(Floating):
     def forward(self, x: Array, a: Array) -> Array:
         xp = array_module(x)
         return xp.maximum(x, 0.0) + a * xp.minimum(x, 0.0)
@@ -78,7 +78,7 @@ class Softplus(Floating):
         return g * sigmoid(x)
 
 
-class HardTanh(Op):
+class HardTanh(Floating):
     """x limited to the range from -1 to 1.
 
     >>> F.hardtanh([-3.0, 0.5])

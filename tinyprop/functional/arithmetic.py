@@ -303,12 +303,13 @@ class Where(Elementwise):
 class Clip(Elementwise):
     def __init__(self, low: float | None, high: float | None):
         self.low, self.high = plain_number(low), plain_number(high)
+        self.floating = isinstance(self.low, float) or isinstance(self.high, float)
 
     def forward(self, x: Array) -> Array:
         return array_module(x).clip(x, self.low, self.high)
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
-        return where(x == out, g, 0.0)
+        return where((x < out) | (x > out), 0.0, g)  # NaN passes its gradient
 
 
 class AsType(Op):
@@ -356,6 +357,12 @@ def clip(x: Operand, low: float | None = None, high: float | None = None) -> Ten
     return Clip(low, high)(x)
 
 
+def as_float(x: Operand) -> Tensor:
+    """x as a tensor of floats: integers and bools become float32."""
+    x = as_tensor(x)
+    return x if x.dtype.kind == "f" else astype(x, float32)
+
+
 def astype(x: Operand, dtype: Any) -> Tensor:
     """x with elements of another type; its gradient has the old type. Integers and bools have no gradient.
 
@@ -385,9 +392,8 @@ def mask(name: str, *masks: Operand) -> Tensor:
     >>> (x > 2) & ~(x > 7)
     tensor([False,  True, False], dtype=bool)
     """
-    tensors = [as_tensor(m) for m in masks]
-    if any(t.dtype.kind == "f" for t in tensors):
-        got = f"{name} of {', '.join(str(t.dtype) for t in tensors)}"
+    arrays, _ = fit_together(name, [m._data if isinstance(m, Tensor) else m for m in masks], floating=False)
+    if any(isinstance(a, float) or (is_array(a) and a.dtype.kind == "f") for a in arrays):
+        got = f"{name} of {', '.join(str(a.dtype) if is_array(a) else type(a).__name__ for a in arrays)}"
         raise TypeError(explain(got, "masks are bools or integers", "compare first, for instance (x > 0) & (y > 0)"))
-    arrays, _ = fit_together(name, [t._data for t in tensors], floating=False)
     return Tensor(as_array(getattr(array_module(*arrays), name)(*arrays)))

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from ..engine.arrays import default_backend, float32, generator, load_module
+from ..engine.arrays import default_backend, float32, generator, load_module, plain_number
 from ..engine.tensor import Tensor, check_elements, tensor
+from .shapes import several
 
 
 def _created(name: str, args: tuple[Any, ...], requires_grad: bool, dtype: Any, backend: str | None) -> Tensor:
@@ -13,7 +14,7 @@ def _created(name: str, args: tuple[Any, ...], requires_grad: bool, dtype: Any, 
 
 
 def _shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    return tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+    return several(shape[0] if len(shape) == 1 else shape)
 
 
 def zeros(*shape: Any, requires_grad: bool = False, dtype: Any = float32, backend: str | None = None) -> Tensor:
@@ -51,7 +52,7 @@ def arange(*bounds: float, requires_grad: bool = False, dtype: Any = None, backe
     >>> tp.arange(3.0)
     tensor([0., 1., 2.])
     """
-    whole = all(isinstance(bound, int) for bound in bounds)
+    whole = all(isinstance(plain_number(bound), int) for bound in bounds)
     return _created("arange", bounds, requires_grad, dtype or ("int64" if whole else float32), backend)
 
 

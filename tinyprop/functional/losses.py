@@ -6,7 +6,7 @@ from ..engine.arrays import Array, array_module, from_host, host_array, is_array
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
-from .arithmetic import square, where
+from .arithmetic import as_float, square, where
 from .reductions import log_softmax, mean, softmax, sum
 
 IGNORED = -100  # the label that counts for nothing, as in PyTorch
@@ -77,7 +77,7 @@ def mse_loss(x: Operand, target: Operand, reduction: str = "mean") -> Tensor:
     >>> F.mse_loss([1.0, 2.0], [1.0, 4.0])
     tensor(2.)
     """
-    x, target = as_tensor(x, like=target), as_tensor(target, like=x)
+    x, target = as_float(as_tensor(x, like=target)), as_float(as_tensor(target, like=x))
     if x.shape != target.shape:
         raise ShapeError(
             f"mse_loss of {x.shape} and {target.shape}",

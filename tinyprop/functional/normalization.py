@@ -7,13 +7,15 @@ from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
 from ..engine.guard import check_editable
 from ..engine.tensor import Operand, Tensor, as_tensor
-from .arithmetic import rsqrt
+from .arithmetic import as_float, rsqrt
 from .reductions import mean, norm
 from .reductions import sum as sum_over
 
 
 class WeightNorm(Op):
     """Rows w[i] of any length to rows of length scale[i] * factor."""
+
+    floating = True
 
     def __init__(self, factor: float):
         self.factor = factor
@@ -107,7 +109,7 @@ def batch_norm(
     (tensor([[-1.],
             [ 1.]]), tensor([0.2]))
     """
-    x = as_tensor(x)
+    x = as_float(x)
     features = running_mean.size
     if x.ndim < 2 or x.shape[1] != features:
         rule, hint = "axis 1 holds the features", f"(N, {features}) or (N, {features}, H, W)"
@@ -137,7 +139,7 @@ def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Tensor:
     """
     if not 0 <= p < 1:
         raise ValueError(explain(f"p={p}", "a probability of dropping is at least 0 and less than 1", "p=0.5"))
-    x = as_tensor(x)
+    x = as_float(x)
     if not training or p == 0:
         return x
     surviving = generator().random(x.shape, "float32") >= p

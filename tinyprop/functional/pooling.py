@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from ..engine.arrays import Array, array_module, float32, from_host
+from ..engine.arrays import Array, array_module, from_host
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
+from .arithmetic import as_float
 from .shapes import Put
 from .windows import Shape, Window, channels_first, channels_last, empty_image
 
@@ -120,8 +121,7 @@ def avg_pool2d(
     >>> F.avg_pool2d(tp.tensor([[[[1.0, 3.0, 2.0, 0.0]]]]), (1, 2)).data
     array([[[[2., 1.]]]], dtype=float32)
     """
-    x = as_tensor(x)
-    x = x if x.dtype.kind == "f" else x.astype(float32)
+    x = as_float(x)
     window = _window(x, kernel_size, stride, padding, 1, ceil_mode)
     down, across = (_counts(window, axis, size, count_include_pad) for axis, size in enumerate(x.shape[2:]))
     if len({*down}) == len({*across}) == 1:

@@ -8,7 +8,7 @@ from ..engine.arrays import Array, array_module
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
 from ..engine.tensor import Axes, Operand, Tensor, as_tensor
-from .arithmetic import exp, sqrt, where
+from .arithmetic import as_float, exp, sqrt, where
 from .shapes import broadcast_to
 
 Shape = tuple[int, ...]
@@ -59,7 +59,8 @@ class Mean(Reduction):
         return x.mean(axis=axes, keepdims=self.keepdims) if self.count else x.sum(axis=axes, keepdims=self.keepdims) / 0
 
     def backward(self, g: Tensor) -> Any:
-        return broadcast_to(self.expanded(g / self.count, self.old_shape), self.old_shape)
+        share = g * (1.0 / self.count) if self.count else g  # float16 has no number as large as some counts
+        return broadcast_to(self.expanded(share, self.old_shape), self.old_shape)
 
 
 class Max(Reduction):
@@ -182,7 +183,7 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Tenso
     tensor([1, 0], dtype=int64)
     """
     array = _not_empty("argmax", x)._data
-    axes = Reduction(axis, keepdims).axes(array.shape)
+    axes = Reduction(None if axis is None else as_int(axis), keepdims).axes(array.shape)
     if axis is None or not axes:
         return Tensor(array.reshape(-1).argmax(axis=0).reshape((1,) * array.ndim if keepdims else ()))
     out = array.argmax(axis=axes[0])
@@ -213,7 +214,7 @@ def log_softmax(x: Operand, axis: int = -1) -> Tensor:
     >>> F.log_softmax([0.0, 1000.0])
     tensor([-1000.,     0.])
     """
-    x = as_tensor(x)
+    x = as_float(x)
     x = x - max(x.detach(), axis, keepdims=True) if x.size else x  # a constant shift cancels, and keeps small digits
     return x - logsumexp(x, axis, keepdims=True) if x.size else x
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
+from operator import index as as_int
 from typing import Any
 
 from ..engine.arrays import (
@@ -153,7 +154,7 @@ def reshape(x: Operand, shape: int | Sequence[int]) -> Tensor:
     tensor([[1., 2.],
             [3., 4.]])
     """
-    return Reshape((shape,) if isinstance(shape, int) else tuple(shape))(x)
+    return Reshape(several(shape))(x)
 
 
 def transpose(x: Operand, axes: Sequence[int] | None = None) -> Tensor:
@@ -163,7 +164,7 @@ def transpose(x: Operand, axes: Sequence[int] | None = None) -> Tensor:
     tensor([[1.],
             [2.]])
     """
-    return Transpose(None if axes is None else tuple(axes))(x)
+    return Transpose(None if axes is None else several(axes))(x)
 
 
 def flatten(x: Operand, start_axis: int = 0) -> Tensor:
@@ -184,7 +185,7 @@ def squeeze(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
     (2,)
     """
     x = as_tensor(x)
-    every = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    every = range(x.ndim) if axis is None else several(axis)
     axes = [_counted(a, x.ndim, f"squeeze of {x.shape} along axis={axis}") for a in every]
     if axis is not None and any(x.shape[a] != 1 for a in axes):
         raise ShapeError(f"squeeze of {x.shape} along axis={axis}", "only axes of length 1 can go", "squeeze()")
@@ -198,7 +199,7 @@ def flip(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
     tensor([3., 2., 1.])
     """
     x = as_tensor(x)
-    every = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    every = range(x.ndim) if axis is None else several(axis)
     axes = [_counted(a, x.ndim, f"flip of {x.shape} along axis={axis}") for a in every]
     return Index(tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim)))(x)
 
@@ -211,6 +212,7 @@ def split(x: Operand, size: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """
     x = as_tensor(x)
     got = f"split of {x.shape} into {size} along axis={axis}"
+    size = size if isinstance(size, (list, tuple)) else as_int(size)
     axis = _counted(axis, x.ndim, got)
     n = x.shape[axis]
     sizes = [min(size, n - i) for i in range(0, n, max(size, 1))] if isinstance(size, int) else list(size)
@@ -289,6 +291,8 @@ def _index_part(part: Any, x: Tensor) -> Any:
         part = host_array([p._data if isinstance(p, Tensor) else p for p in part], None if len(part) else "int64")
     if isinstance(part, Tensor):
         part = part._data
+    if hasattr(part, "__len__") and not is_array(part):  # an array of another library, a range
+        part = host_array(part)
     if not is_array(part):
         return part
     if part.dtype.kind not in "iub":
@@ -314,6 +318,14 @@ def take(x: Operand, indices: Any, axis: int = 0) -> Tensor:
         rule = f"an index is less than the length {x.shape[axis]} of the axis"  # CuPy would silently wrap around
         raise ShapeError(f"{got} of {given.min()} to {given.max()}", rule, "an index within the shape of the tensor")
     return index(x, (slice(None),) * axis + (indices,))
+
+
+def several(numbers: Any) -> tuple[int, ...]:
+    """An integer, or several of them, as a tuple; NumPy's integers are integers, too."""
+    try:
+        return (as_int(numbers),)
+    except TypeError:
+        return tuple(map(as_int, numbers))
 
 
 def _counted(axis: int, ndim: int, got: str) -> int:

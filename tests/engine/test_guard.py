@@ -1,0 +1,349 @@
+"""The guard against edits in place: what a graph needs stays as it was, and becomes writeable when the graph is gone."""
+
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+import tinyprop.functional as F
+from tests.helpers import assert_explained, leaf, make
+from tinyprop.engine import guard
+
+def read_only():
+    return pytest.raises(ValueError, match="read-only")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_frozen():
+    yield
+    gc.collect()
+    assert not guard._frozen
+    assert not guard._count
+
+
+def test_an_edit_of_a_saved_array_is_refused_until_the_graph_is_gone():
+    source = np.array([1.0, 2.0])
+    x = tp.from_numpy(source, requires_grad=True)
+    y = (x * x).sum()
+    with read_only():
+        x.data[0] = 5.0
+    with read_only():
+        source += 1.0
+    y.backward()
+    assert x.grad.tolist() == [2.0, 4.0]
+    x.data[0] = 5.0
+    assert source[0] == 5.0
+
+
+def test_an_array_that_was_handed_out_before_is_guarded_too():
+    x = leaf([1.0, 2.0])
+    array = x.data
+    y = x * x
+    with read_only():
+        array[0] = 5.0
+    del y
+    array[0] = 5.0
+
+
+def test_an_intermediate_result_is_guarded_when_it_is_handed_out_after_use():
+    x = leaf([1.0, 2.0])
+    h = x + 1.0
+    y = (h * h).sum()
+    with read_only():
+        h.data[0] = 5.0
+    y.backward()
+    h.data[0] = 5.0
+
+
+@pytest.mark.parametrize("view", [lambda x: x.reshape(4), lambda x: x.T, lambda x: x[0], lambda x: x.detach()])
+def test_views_share_the_guard_of_their_owner(view):
+    x = leaf(np.ones((2, 2)))
+    y = view(x)
+    z = leaf(np.ones(1)) * y
+    with read_only():
+        x.data[0, 0] = 5.0
+    with read_only():
+        y.data[0] = 5.0
+    del z
+    x.data[0, 0] = 5.0
+    y.data[...] = 6.0
+    assert x.data[0, 0] == 6.0
+
+
+def test_what_two_graphs_need_is_free_when_both_are_gone():
+    x = leaf([1.0])
+    a, b = x * x, x * x
+    a.backward()
+    with read_only():
+        x.data[0] = 5.0
+    del b
+    x.data[0] = 5.0
+
+
+def test_two_tensors_on_one_array_and_on_a_view_of_it():
+    """The view becomes writeable again even if its owner is released later."""
+    array = np.ones(4)
+    view = array[1:]
+    a, b = tp.from_numpy(array, requires_grad=True), tp.from_numpy(view, requires_grad=True)
+    first, second = a * a, b * b
+    del second
+    with read_only():
+        view[0] = 5.0
+    del first
+    view[0] = array[0] = 5.0
+
+
+def test_an_array_that_was_read_only_stays_so():
+    source = np.array([1.0])
+    source.flags.writeable = False
+    (tp.from_numpy(source, requires_grad=True) ** 2).backward()
+    assert not source.flags.writeable
+
+
+def test_updates_by_tinyprop_explain_themselves(backend):
+    x = leaf([1.0], backend)
+    y = x * x
+    assert_explained(tp.EditError, lambda: guard.check_editable(x, "the weights"), "the weights", "(1,)", "no_grad")
+    del y
+    guard.check_editable(x)
+
+
+def test_data_may_be_set_while_a_graph_is_alive(backend):
+    """The graph keeps the array it was computed with, so its gradient stays right."""
+    x = leaf([1.0, 2.0], backend)
+    y = (x * x).sum()
+    x.data = make(np.array([10.0, 20.0]), backend).data
+    y.backward()
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
+# Memory of other libraries cannot be made read-only: it is copied when it is saved.
+
+
+def torch_memory():
+    tensor = pytest.importorskip("torch").ones(3, dtype=pytest.importorskip("torch").float64)
+    return tensor.numpy(), tensor
+
+
+def strided_memory():
+    owner = np.ones(5)
+    return np.lib.stride_tricks.as_strided(owner, (3,), (8,)), owner
+
+
+@pytest.mark.parametrize("memory", [torch_memory, strided_memory])
+def test_memory_of_another_library_is_copied_and_does_not_disable_the_guard(memory):
+    array, owner = memory()
+    x = tp.from_numpy(array, requires_grad=True)
+    y = (x * x).sum()
+    owner[0] = 100.0  # unnoticed, and harmless
+    y.backward()
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
+    test_an_edit_of_a_saved_array_is_refused_until_the_graph_is_gone()
+
+
+def test_a_result_in_memory_of_another_library_can_be_edited_without_harm():
+    torch = pytest.importorskip("torch")
+
+    class Doubled(tp.Op):
+        def forward(self, x):
+            return torch.tensor(x).mul(2).numpy()
+
+        def backward(self, g):
+            return g * 2
+
+    x = leaf([1.0])
+    y = Doubled()(x)
+    z = y * y
+    y.data[0] = 100.0
+    z.backward()
+    assert x.grad.tolist() == [8.0]
+
+
+def test_an_op_that_returns_its_second_input_hands_on_its_guard():
+    class Second(tp.Op):
+        def forward(self, x, y):
+            return y
+
+        def backward(self, g):
+            return g * 0.0, g
+
+    x, y = leaf([1.0]), leaf([2.0])
+    out = Second()(x, y)
+    z = out * out
+    with read_only():
+        y.data[0] = 5.0
+    del z
+
+
+# Indices, masks and labels.
+
+
+def edited_afterwards(backend, use):
+    """The gradient with respect to x of a function of x and of an array, which is edited before the backward pass."""
+    x = leaf([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], backend)
+    out, array = use(x)
+    try:
+        array[...] = array[::-1].copy()
+    except ValueError:  # or the edit is refused
+        assert not array.flags.writeable
+    (slope,) = tp.grad(out.sum(), [x])
+    return slope.tolist()
+
+
+@pytest.mark.parametrize(
+    ("use", "array", "expected"),
+    [
+        (lambda x, a: x[a], [0, 0, 1], [[2, 2, 2], [1, 1, 1]]),
+        (lambda x, a: x[:, a], [2, 0, 2], [[1, 0, 2], [1, 0, 2]]),
+        (lambda x, a: x[a, 0], [True, False], [[1, 0, 0], [0, 0, 0]]),
+        (lambda x, a: x[a], [True, False], [[1, 1, 1], [0, 0, 0]]),
+        (lambda x, a: F.take(x, a, axis=1), [2, 2, 0], [[1, 0, 2], [1, 0, 2]]),
+        (lambda x, a: F.where(a, x, 0.0), [True, True, False], [[1, 1, 0], [1, 1, 0]]),
+        (lambda x, a: x * a, [1.0, 2.0, 3.0], [[1, 2, 3], [1, 2, 3]]),
+        (lambda x, a: F.nll_loss(x, a, "sum"), [0, 2], [[-1, 0, 0], [0, 0, -1]]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["array", "tensor"])
+def test_what_is_edited_after_use_changes_no_gradient(backend, kind, use, array, expected):
+    given = make(np.array(array), backend)
+    used = given if kind == "tensor" else given.data
+    assert edited_afterwards(backend, lambda x: (use(x, used), given.data)) == expected
+
+
+def test_labels_of_cross_entropy_may_be_edited_after_use(backend):
+    labels = np.array([0, 1])
+    x = leaf(np.zeros((2, 2)), backend)
+    loss = F.cross_entropy(x, labels, "sum")
+    labels[:] = 1
+    assert tp.grad(loss, [x])[0].tolist() == [[-0.5, 0.5], [0.5, -0.5]]
+
+
+# Memory.
+
+
+class Probe(tp.Op):
+    """x * x, with something in its cache."""
+
+    def forward(self, x):
+        if self.recorded:
+            self.cache["big"] = np.zeros(10)
+            self.cache_alive = weakref.ref(self.cache["big"])
+        return x * x
+
+    def backward(self, g, x):
+        return 2 * g * x
+
+
+def test_backward_releases_what_was_saved_and_cached():
+    x, op = leaf(np.ones(10)), Probe()
+    h = x + 1.0
+    y = op(h)
+    saved = weakref.ref(h._data)
+    del h
+    gc.collect()
+    assert saved() is not None
+    y.backward(np.ones(10))
+    assert saved() is None, "without the help of the garbage collector"
+    assert op.cache_alive() is None
+    assert op.cache == {}
+
+
+def test_dropping_a_graph_releases_everything():
+    x, op = leaf(np.ones(10)), Probe()
+    h = x + 1.0
+    y = op(h)
+    saved, cached = weakref.ref(h._data), op.cache_alive
+    del h, op, y
+    assert saved() is None
+    assert cached() is None
+    x.data[0] = 5.0
+
+
+def test_a_graph_in_a_cycle_is_released_by_the_garbage_collector():
+    x = leaf(np.ones(3))
+    x.data  # noqa: B018  # exposed
+    cycle = [x * x]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    x.data[0] = 5.0
+
+
+def test_a_program_that_ends_with_a_live_graph_is_silent():
+    code = "import tinyprop as tp; x = tp.tensor([1.0], requires_grad=True); y = x * x; import gc; gc.disable()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+# Threads.
+
+
+def in_threads(*functions):
+    """Run functions at once, with many switches between them; the first error of any of them is raised here."""
+    errors, start, interval = [], threading.Barrier(len(functions)), sys.getswitchinterval()
+
+    def guarded(function):
+        start.wait()
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(f,)) for f in functions]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    if errors:
+        raise errors[0]
+
+
+def test_every_edit_is_noticed_while_other_threads_build_and_free_graphs():
+    shared = leaf(np.full(8, 3.0))
+
+    def work():
+        mine = leaf(np.full(8, 2.0))
+        for _ in range(300):
+            y = (mine * mine * shared).sum()
+            with read_only():
+                mine.data[0] = 100.0
+            with read_only():
+                shared.data[0] = 100.0
+            y.backward()
+            assert mine.grad.tolist() == [12.0] * 8
+            mine.grad = None
+
+    in_threads(work, work, work)
+    shared.data[0] = 5.0
+
+
+def test_no_false_error_while_other_threads_build_and_free_graphs():
+    """Each thread may update its own weights as soon as its own graph is gone; the shared ones are free at the end."""
+    shared = leaf(np.ones(8))
+    shared.data  # noqa: B018  # exposed: its array is frozen and released again and again
+
+    def work():
+        weights = leaf(np.ones(8))
+        optimizer = tp.optim.SGD([weights], lr=0.01)
+        for _ in range(300):
+            loss = (weights * weights * shared * shared).sum()
+            loss.backward()
+            optimizer.step()
+            weights.data *= 1.0
+            weights.grad = None
+
+    def look():
+        for _ in range(3000):
+            shared.data  # noqa: B018
+
+    in_threads(work, work, look)
+    shared.data[0] = 5.0

@@ -72,7 +72,7 @@ def _struct(numbers: Sequence[int], kind: str = "int64") -> Any:
     return packed.view(f"V{packed.nbytes}")[0]
 
 
-def _for_all(kernel: str, per_block: int, dtype: Any, rows: list[tuple[int, ...]], *numbers: float) -> None:
+def _for_all(kernel: str, per_block: int, dtype: Any, rows: Sequence[tuple[int, ...]], *numbers: float) -> None:
     """Run a kernel over tables of rows (address, ..., size): one thread, or one block, for each unit of size."""
     for start in range(0, len(rows), TABLE):
         part = rows[start : start + TABLE]
@@ -222,15 +222,14 @@ def cross_entropy_gradient(op: CrossEntropy, g: Array, x: Array) -> Array:
     return _channels_first(_cross_entropy(op, x, _contiguous(g), _empty((*g.shape, x.shape[1]), x)))
 
 
-def _pool(kernel: str, window: Window, image: Shape, size: Pair, factor: float, *arrays: Array | None) -> Array:
+def _pool(kernel: str, window: Window, image: Shape, size: Pair, factor: float, x: Array, *others: Array) -> Array:
     """Run a kernel for windows on images of this shape; arrays are (N, C, ...), the result is (N, C, *size)."""
-    g = arrays[0]
-    if window.dilation != (1, 1) or not supported(*(a for a in arrays if a is not None)):
+    if window.dilation != (1, 1) or not supported(x, *(a for a in others if a is not None)):
         return NotImplemented
-    out = _empty((len(g), *size, g.shape[1]), g)
-    shape = *image[2:], *window.output(image), g.shape[1], *window.kernel, *window.stride, *window.padding
-    passed = [None if a is None else _channels_last(a) for a in arrays]
-    _launch(kernel, g.dtype, _blocks(out.size), *passed, out, _struct(shape, "int32"), out.size, float(factor))
+    out = _empty((len(x), *size, x.shape[1]), x)
+    shape = *image[2:], *window.output(image), x.shape[1], *window.kernel, *window.stride, *window.padding
+    arrays = (a if a is None else _channels_last(a) for a in (x, *others))
+    _launch(kernel, x.dtype, _blocks(out.size), *arrays, out, _struct(shape, "int32"), out.size, float(factor))
     return _channels_first(out)
 
 

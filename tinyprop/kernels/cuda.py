@@ -59,13 +59,6 @@ def _blocks(threads: int) -> tuple[int]:
     return (-(-threads // THREADS),)
 
 
-def _strips(x: Array) -> tuple[int, tuple[int, int, int]]:
-    """The number of strips that the rows of x (..., columns) are cut into; and rows, columns, and rows of a strip."""
-    rows, columns = x.size // x.shape[-1], x.shape[-1]
-    strip = max(LEAST_STRIP, -(-rows // MOST_STRIPS))
-    return -(-rows // strip), (rows, columns, strip)
-
-
 def _struct(numbers: Sequence[int], kind: str = "int64") -> Any:
     """Addresses and numbers as a C struct, which is passed by value: nothing is copied to the device."""
     packed = np.array(numbers, kind)
@@ -101,6 +94,27 @@ def _channels_first(x: Array) -> Array:
     return x.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
 
 
+def _rows(x: Array) -> tuple[int, int, int]:
+    """The numbers of rows and columns of x (..., columns), and of the rows of a strip."""
+    rows, columns = x.size // x.shape[-1], x.shape[-1]
+    return rows, columns, max(LEAST_STRIP, -(-rows // MOST_STRIPS))
+
+
+def _by_element(kernel: str, x: Array, *arguments: Any, out: Array | None = None) -> Array:
+    """Run a kernel with a thread for each element of x (N, ..., C); the result is (N, C, ...)."""
+    out = _empty(x.shape, x) if out is None else out
+    _launch(kernel, x.dtype, _blocks(x.size), x, *arguments, out, _struct(_rows(x)))
+    return _channels_first(out)
+
+
+def _by_strip(kernel: str, x: Array, *arguments: Any, sums: int = 2) -> Array:
+    """Run a kernel with a thread for each strip of x (N, ..., C); the results are (sums, strips, C)."""
+    rows, columns, strip = _rows(x)
+    out = _empty((sums, -(-rows // strip), columns), x)
+    _launch(kernel, x.dtype, (*_blocks(columns), out.shape[1]), x, *arguments, *out, _struct((rows, columns, strip)))
+    return out
+
+
 def _per_channel(value: Any, x: Array) -> tuple[Array | None, float] | None:
     """What is passed for a number, or for an array (C, 1, ...) with one for each channel of x; None for others."""
     if x.ndim < 2 or not hasattr(value, "shape"):
@@ -114,11 +128,8 @@ def shifted_relu(op: ShiftedReLU, x: Array, bias: Any, shift: Any) -> Array:
     """maximum(x + (bias - shift), -shift)"""
     if not supported(x) or (biases := _per_channel(bias, x)) is None or (shifts := _per_channel(shift, x)) is None:
         return NotImplemented
-    last = _channels_last(x)
-    out, (_, shape) = last if op.overwrite else _empty(last.shape, x), _strips(last)
-    _launch("channels.shifted_relu", x.dtype, _blocks(x.size), last, *biases, *shifts, out, _struct(shape))
-    op.cache["bias shape"] = getattr(bias, "shape", ())
-    return _channels_first(out)
+    op.cache["bias shape"], last = getattr(bias, "shape", ()), _channels_last(x)
+    return _by_element("channels.shifted_relu", last, *biases, *shifts, out=last if op.overwrite else None)
 
 
 @override(ShiftedReLU.backward, on="cupy")
@@ -126,18 +137,16 @@ def shifted_relu_gradient(op: ShiftedReLU, g: Array, shift: Any, out: Array) -> 
     """passed = where(out <= -shift, 0, g), passed.sum(all axes but 1), and -g"""
     if "bias shape" not in op.cache or not supported(g, out) or (shifts := _per_channel(shift, out)) is None:
         return NotImplemented
-    last, channels, bias_shape = _channels_last(g), g.shape[1], op.cache["bias shape"]
-    strips, shape = _strips(last)
-    passed, sums = _empty(last.shape, g), _empty((strips, channels), g)
-    arguments = last, _channels_last(out), *shifts, passed, sums, _struct(shape)
-    _launch("channels.shifted_relu_gradient", g.dtype, (*_blocks(channels), strips), *arguments)
-    return _channels_first(passed), lambda: sums.sum(axis=0).reshape(bias_shape), lambda: -g
+    last, shape = _channels_last(g), op.cache["bias shape"]
+    passed = _empty(last.shape, g)
+    sums = _by_strip("channels.shifted_relu_gradient", last, _channels_last(out), *shifts, passed, sums=1)
+    return _channels_first(passed), lambda: sums.sum(axis=1).reshape(shape), lambda: -g
 
 
 @override(WeightNorm.forward, on="cupy")
 def weight_norm(op: WeightNorm, w: Array, scale: Array) -> Array:
     """w * (scale * factor / length), with the length of each row w[i]"""
-    if not supported(w, scale):
+    if not supported(w, scale) or scale.shape != w.shape[:1]:
         return NotImplemented
     w, scale, out = _contiguous(w), _contiguous(scale), _empty(w.shape, w)
     row = w.data.ptr, scale.data.ptr, out.data.ptr, w.size // len(w), len(w)
@@ -149,7 +158,7 @@ def weight_norm(op: WeightNorm, w: Array, scale: Array) -> Array:
 def weight_norm_gradient(op: WeightNorm, g: Array, w: Array, scale: Array) -> Any:
     """(g - unit * along) * (scale * factor / length), and along * factor,
     with unit = w / length and along = (g * unit).sum(each row)"""
-    if not supported(g, w, scale):
+    if not supported(g, w, scale) or scale.shape != w.shape[:1]:
         return NotImplemented
     g_w, g_scale, columns = _empty(w.shape, w), _empty(scale.shape, w), w.size // len(w)
     arguments = _contiguous(g), _contiguous(w), _contiguous(scale), float(op.factor), g_w, g_scale, columns
@@ -170,18 +179,15 @@ def unit_rows(weights: Arrays) -> Any:
 def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
     """(x - mean) / sqrt(var + eps) * weight + bias over all axes but 1; and
     running += momentum * (now - running) for the mean and the unbiased variance"""
-    if not supported(x, weight, bias, *op.running) or not all(a.flags.c_contiguous for a in op.running):
+    numbers = weight, bias, *op.running
+    if not supported(x, *numbers) or any(a.shape != x.shape[1:2] or not a.flags.c_contiguous for a in numbers):
         return NotImplemented
-    last, channels = _channels_last(x), x.shape[1]
-    strips, shape = _strips(last)
-    moments, statistics, out = _empty((2, strips, channels), x), _empty((2, channels), x), _empty(last.shape, x)
-    _launch("channels.strip_moments", x.dtype, (*_blocks(channels), strips), last, *moments, _struct(shape))
-    arguments = *moments, *statistics, *op.running, float(op.eps), float(op.momentum), *shape
-    _launch("rows.batch_statistics", x.dtype, (channels,), *arguments)
-    arguments = last, *statistics, _contiguous(weight), _contiguous(bias), out, _struct(shape)
-    _launch("channels.batch_norm", x.dtype, _blocks(x.size), *arguments)
+    last, statistics = _channels_last(x), _empty((2, x.shape[1]), x)
+    moments = _by_strip("channels.strip_moments", last)
+    arguments = *moments, *statistics, *op.running, float(op.eps), float(op.momentum), *_rows(last)
+    _launch("rows.batch_statistics", x.dtype, (x.shape[1],), *arguments)
     op.cache["statistics"] = statistics
-    return _channels_first(out)
+    return _by_element("channels.batch_norm", last, *statistics, weight, bias)
 
 
 @override(BatchNorm.backward, on="cupy")
@@ -190,15 +196,9 @@ def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array) -> Any
     with normal = (x - mean) / sqrt(var + eps), over all axes but 1"""
     if "statistics" not in op.cache or not supported(g, x, weight):
         return NotImplemented
-    channels, g, x, statistics = x.shape[1], _channels_last(g), _channels_last(x), op.cache["statistics"]
-    strips, shape = _strips(g)
-    sums, g_x = _empty((2, strips, channels), g), _empty(g.shape, g)
-    arguments = g, x, *statistics, *sums, _struct(shape)
-    _launch("channels.batch_norm_sums", g.dtype, (*_blocks(channels), strips), *arguments)
-    total, along = sums.sum(axis=1)
-    arguments = g, x, *statistics, _contiguous(weight), total, along, g_x, _struct(shape)
-    _launch("channels.batch_norm_gradient", g.dtype, _blocks(g.size), *arguments)
-    return _channels_first(g_x), along, total
+    g, x, statistics = _channels_last(g), _channels_last(x), op.cache["statistics"]
+    total, along = _by_strip("channels.batch_norm_sums", g, x, *statistics).sum(axis=1)
+    return _by_element("channels.batch_norm_gradient", g, x, *statistics, weight, total, along), along, total
 
 
 def _cross_entropy(op: CrossEntropy, x: Array, g: Array | None, out: Array) -> Array:

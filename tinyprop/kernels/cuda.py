@@ -9,7 +9,6 @@ same bits. Each docstring gives the NumPy formula that the override equals; what
 import math
 from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -59,21 +58,19 @@ def _blocks(threads: int) -> tuple[int]:
     return (-(-threads // THREADS),)
 
 
-def _struct(numbers: Sequence[int], kind: str = "int64") -> Any:
+def _struct(numbers: Any, kind: str = "int64") -> Any:
     """Addresses and numbers as a C struct, which is passed by value: nothing is copied to the device."""
-    packed = np.array(numbers, kind)
+    packed = np.array(numbers, kind).reshape(-1)
     return packed.view(f"V{packed.nbytes}")[0]
 
 
 def _for_all(kernel: str, per_block: int, dtype: Any, rows: Sequence[tuple[int, ...]], *numbers: float) -> None:
     """Run a kernel over tables of rows (address, ..., size): one thread, or one block, for each unit of size."""
     for start in range(0, len(rows), TABLE):
-        part = rows[start : start + TABLE]
-        ends = [*accumulate(row[-1] for row in part)]
-        table = [number for row, end in zip(part, ends, strict=True) for number in (*row[:-1], end)]
-        missing = [0] * (len(part[0]) * (TABLE - len(part)))
-        arguments = _struct(table + missing), len(part), *map(float, numbers)
-        _launch(kernel, dtype, (-(-ends[-1] // per_block),), *arguments)
+        table = np.zeros((TABLE, len(rows[0])), "int64")
+        table[: len(rows) - start] = rows[start : start + TABLE]
+        table[:, -1] = table[:, -1].cumsum()  # where the units of each row end
+        _launch(kernel, dtype, (-(-int(table[-1, -1]) // per_block),), _struct(table), *map(float, numbers))
 
 
 def _empty(shape: Shape, like: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Nets under the CuPy path that need the CuPy wheel but no device: the names and keywords that tinyprop asks CuPy for."""
+"""CuPy has every name and keyword that the package uses; this needs the CuPy wheel, but no device."""
 
 import ast
 import inspect
@@ -11,9 +11,6 @@ import tinyprop
 pytestmark = pytest.mark.cupy
 FILES = sorted(Path(tinyprop.__file__).parent.rglob("*.py"))
 UFUNC_KEYWORDS = {"out", "dtype", "casting"}
-
-
-# -- every xp.name and keyword exists
 
 
 def is_array_module(node):

@@ -42,7 +42,7 @@ def normal(rng, shape, dtype):
     return rng.normal(size=(n, h, w, c)).astype(dtype).transpose(0, 3, 1, 2)
 
 
-def others(x):
+def other_axes(x):
     """All axes but the channels."""
     return (0, *range(2, x.ndim))
 
@@ -66,7 +66,7 @@ def test_shifted_relu(rng, dtype, several, shape, monkeypatch):
     assert len(shape) == 2 or got.transpose(0, 2, 3, 1).flags.c_contiguous
     passed, of_bias, of_shift = cuda.shifted_relu_gradient(op, *up(g, shift, out))
     assert_close(passed, np.where(out > low, g, 0), dtype)
-    assert_close(of_bias(), np.where(out > low, g, 0).sum(axis=others(x)).reshape(bias.shape), dtype)
+    assert_close(of_bias(), np.where(out > low, g, 0).sum(axis=other_axes(x)).reshape(bias.shape), dtype)
     assert_close(of_shift(), -g, dtype)
 
 
@@ -102,7 +102,7 @@ def test_batch_norm(rng, dtype, shape, monkeypatch):
     monkeypatch.setattr(cuda, "MOST_STRIPS", 3)
     x, g = 100 + 3 * normal(rng, shape, dtype), 3 * normal(rng, shape, dtype)
     weight, bias, mean_before, var_before = rng.normal(size=(4, shape[1])).astype(dtype)
-    axes, count = others(x), x.size // shape[1]
+    axes, count = other_axes(x), x.size // shape[1]
     mean, var = (f(x.astype("f8"), axis=axes, keepdims=True) for f in (np.mean, np.var))
     inverse = 1 / np.sqrt(var + 1e-5)
     unit, slope = (x - mean) * inverse, inverse * per_channel(weight, x)
@@ -202,8 +202,9 @@ def test_updates_of_more_parameters_than_one_launch_takes(rng, dtype, decay, nam
     on_device = [[up(a) for a in arrays] for arrays in state]
     assert getattr(cuda, name.split()[0])(*on_device, *numbers) is None
     getattr(tp.optim, name.split()[0])(*state, *numbers)
-    for expected, got in zip(sum(state, []), sum(on_device, []), strict=True):
-        assert_close(got, expected, dtype)
+    for some, others in zip(state, on_device, strict=True):
+        for expected, got in zip(some, others, strict=True):
+            assert_close(got, expected, dtype)
 
 
 @DTYPES

@@ -1,5 +1,5 @@
-// Images as matrices: a row for each pixel of each image, a column for each channel. Sums over rows are taken in strips:
-// a thread goes down a strip of one column, so neighboring threads read neighboring elements, in a fixed order.
+// Images as matrices: a row for each pixel of each image, a column for each channel. Sums over rows are taken in
+// strips: a thread goes down a strip of one column, so neighbors read neighbors, and the order of the sum is fixed.
 
 struct Matrix { long long rows, columns, strip; };  // `strip` is the number of rows in a strip
 

@@ -9,7 +9,6 @@ same bits. Each docstring gives the NumPy formula that the override equals; what
 import math
 from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -59,28 +58,19 @@ def _blocks(threads: int) -> tuple[int]:
     return (-(-threads // THREADS),)
 
 
-def _strips(x: Array) -> tuple[int, tuple[int, int, int]]:
-    """The number of strips that the rows of x (..., columns) are cut into; and rows, columns, and rows of a strip."""
-    rows, columns = x.size // x.shape[-1], x.shape[-1]
-    strip = max(LEAST_STRIP, -(-rows // MOST_STRIPS))
-    return -(-rows // strip), (rows, columns, strip)
-
-
-def _struct(numbers: Sequence[int], kind: str = "int64") -> Any:
+def _struct(numbers: Any, kind: str = "int64") -> Any:
     """Addresses and numbers as a C struct, which is passed by value: nothing is copied to the device."""
-    packed = np.array(numbers, kind)
+    packed = np.array(numbers, kind).reshape(-1)
     return packed.view(f"V{packed.nbytes}")[0]
 
 
-def _for_all(kernel: str, per_block: int, dtype: Any, rows: list[tuple[int, ...]], *numbers: float) -> None:
+def _for_all(kernel: str, per_block: int, dtype: Any, rows: Sequence[tuple[int, ...]], *numbers: float) -> None:
     """Run a kernel over tables of rows (address, ..., size): one thread, or one block, for each unit of size."""
     for start in range(0, len(rows), TABLE):
-        part = rows[start : start + TABLE]
-        ends = [*accumulate(row[-1] for row in part)]
-        table = [number for row, end in zip(part, ends, strict=True) for number in (*row[:-1], end)]
-        missing = [0] * (len(part[0]) * (TABLE - len(part)))
-        arguments = _struct(table + missing), len(part), *map(float, numbers)
-        _launch(kernel, dtype, (-(-ends[-1] // per_block),), *arguments)
+        table = np.zeros((TABLE, len(rows[0])), "int64")
+        table[: len(rows) - start] = rows[start : start + TABLE]
+        table[:, -1] = table[:, -1].cumsum()  # where the units of each row end
+        _launch(kernel, dtype, (-(-int(table[-1, -1]) // per_block),), _struct(table), *map(float, numbers))
 
 
 def _empty(shape: Shape, like: Array) -> Array:
@@ -101,6 +91,27 @@ def _channels_first(x: Array) -> Array:
     return x.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
 
 
+def _rows(x: Array) -> tuple[int, int, int]:
+    """The numbers of rows and columns of x (..., columns), and of the rows of a strip."""
+    rows, columns = x.size // x.shape[-1], x.shape[-1]
+    return rows, columns, max(LEAST_STRIP, -(-rows // MOST_STRIPS))
+
+
+def _by_element(kernel: str, x: Array, *arguments: Any, out: Array | None = None) -> Array:
+    """Run a kernel with a thread for each element of x (N, ..., C); the result is (N, C, ...)."""
+    out = _empty(x.shape, x) if out is None else out
+    _launch(kernel, x.dtype, _blocks(x.size), x, *arguments, out, _struct(_rows(x)))
+    return _channels_first(out)
+
+
+def _by_strip(kernel: str, x: Array, *arguments: Any, sums: int = 2) -> Array:
+    """Run a kernel with a thread for each strip of x (N, ..., C); the results are (sums, strips, C)."""
+    rows, columns, strip = _rows(x)
+    out = _empty((sums, -(-rows // strip), columns), x)
+    _launch(kernel, x.dtype, (*_blocks(columns), out.shape[1]), x, *arguments, *out, _struct((rows, columns, strip)))
+    return out
+
+
 def _per_channel(value: Any, x: Array) -> tuple[Array | None, float] | None:
     """What is passed for a number, or for an array (C, 1, ...) with one for each channel of x; None for others."""
     if x.ndim < 2 or not hasattr(value, "shape"):
@@ -114,11 +125,8 @@ def shifted_relu(op: ShiftedReLU, x: Array, bias: Any, shift: Any) -> Array:
     """maximum(x + (bias - shift), -shift)"""
     if not supported(x) or (biases := _per_channel(bias, x)) is None or (shifts := _per_channel(shift, x)) is None:
         return NotImplemented
-    last = _channels_last(x)
-    out, (_, shape) = last if op.overwrite else _empty(last.shape, x), _strips(last)
-    _launch("channels.shifted_relu", x.dtype, _blocks(x.size), last, *biases, *shifts, out, _struct(shape))
-    op.cache["bias shape"] = getattr(bias, "shape", ())
-    return _channels_first(out)
+    op.cache["bias shape"], last = getattr(bias, "shape", ()), _channels_last(x)
+    return _by_element("channels.shifted_relu", last, *biases, *shifts, out=last if op.overwrite else None)
 
 
 @override(ShiftedReLU.backward, on="cupy")
@@ -126,18 +134,16 @@ def shifted_relu_gradient(op: ShiftedReLU, g: Array, shift: Any, out: Array) -> 
     """passed = where(out <= -shift, 0, g), passed.sum(all axes but 1), and -g"""
     if "bias shape" not in op.cache or not supported(g, out) or (shifts := _per_channel(shift, out)) is None:
         return NotImplemented
-    last, channels, bias_shape = _channels_last(g), g.shape[1], op.cache["bias shape"]
-    strips, shape = _strips(last)
-    passed, sums = _empty(last.shape, g), _empty((strips, channels), g)
-    arguments = last, _channels_last(out), *shifts, passed, sums, _struct(shape)
-    _launch("channels.shifted_relu_gradient", g.dtype, (*_blocks(channels), strips), *arguments)
-    return _channels_first(passed), lambda: sums.sum(axis=0).reshape(bias_shape), lambda: -g
+    last, shape = _channels_last(g), op.cache["bias shape"]
+    passed = _empty(last.shape, g)
+    sums = _by_strip("channels.shifted_relu_gradient", last, _channels_last(out), *shifts, passed, sums=1)
+    return _channels_first(passed), lambda: sums.sum(axis=1).reshape(shape), lambda: -g
 
 
 @override(WeightNorm.forward, on="cupy")
 def weight_norm(op: WeightNorm, w: Array, scale: Array) -> Array:
     """w * (scale * factor / length), with the length of each row w[i]"""
-    if not supported(w, scale):
+    if not supported(w, scale) or scale.shape != w.shape[:1]:
         return NotImplemented
     w, scale, out = _contiguous(w), _contiguous(scale), _empty(w.shape, w)
     row = w.data.ptr, scale.data.ptr, out.data.ptr, w.size // len(w), len(w)
@@ -149,7 +155,7 @@ def weight_norm(op: WeightNorm, w: Array, scale: Array) -> Array:
 def weight_norm_gradient(op: WeightNorm, g: Array, w: Array, scale: Array) -> Any:
     """(g - unit * along) * (scale * factor / length), and along * factor,
     with unit = w / length and along = (g * unit).sum(each row)"""
-    if not supported(g, w, scale):
+    if not supported(g, w, scale) or scale.shape != w.shape[:1]:
         return NotImplemented
     g_w, g_scale, columns = _empty(w.shape, w), _empty(scale.shape, w), w.size // len(w)
     arguments = _contiguous(g), _contiguous(w), _contiguous(scale), float(op.factor), g_w, g_scale, columns
@@ -170,18 +176,15 @@ def unit_rows(weights: Arrays) -> Any:
 def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
     """(x - mean) / sqrt(var + eps) * weight + bias over all axes but 1; and
     running += momentum * (now - running) for the mean and the unbiased variance"""
-    if not supported(x, weight, bias, *op.running) or not all(a.flags.c_contiguous for a in op.running):
+    numbers = weight, bias, *op.running
+    if not supported(x, *numbers) or any(a.shape != x.shape[1:2] or not a.flags.c_contiguous for a in numbers):
         return NotImplemented
-    last, channels = _channels_last(x), x.shape[1]
-    strips, shape = _strips(last)
-    moments, statistics, out = _empty((2, strips, channels), x), _empty((2, channels), x), _empty(last.shape, x)
-    _launch("channels.strip_moments", x.dtype, (*_blocks(channels), strips), last, *moments, _struct(shape))
-    arguments = *moments, *statistics, *op.running, float(op.eps), float(op.momentum), *shape
-    _launch("rows.batch_statistics", x.dtype, (channels,), *arguments)
-    arguments = last, *statistics, _contiguous(weight), _contiguous(bias), out, _struct(shape)
-    _launch("channels.batch_norm", x.dtype, _blocks(x.size), *arguments)
+    last, statistics = _channels_last(x), _empty((2, x.shape[1]), x)
+    moments = _by_strip("channels.strip_moments", last)
+    arguments = *moments, *statistics, *op.running, float(op.eps), float(op.momentum), *_rows(last)
+    _launch("rows.batch_statistics", x.dtype, (x.shape[1],), *arguments)
     op.cache["statistics"] = statistics
-    return _channels_first(out)
+    return _by_element("channels.batch_norm", last, *statistics, weight, bias)
 
 
 @override(BatchNorm.backward, on="cupy")
@@ -190,15 +193,9 @@ def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array) -> Any
     with normal = (x - mean) / sqrt(var + eps), over all axes but 1"""
     if "statistics" not in op.cache or not supported(g, x, weight):
         return NotImplemented
-    channels, g, x, statistics = x.shape[1], _channels_last(g), _channels_last(x), op.cache["statistics"]
-    strips, shape = _strips(g)
-    sums, g_x = _empty((2, strips, channels), g), _empty(g.shape, g)
-    arguments = g, x, *statistics, *sums, _struct(shape)
-    _launch("channels.batch_norm_sums", g.dtype, (*_blocks(channels), strips), *arguments)
-    total, along = sums.sum(axis=1)
-    arguments = g, x, *statistics, _contiguous(weight), total, along, g_x, _struct(shape)
-    _launch("channels.batch_norm_gradient", g.dtype, _blocks(g.size), *arguments)
-    return _channels_first(g_x), along, total
+    g, x, statistics = _channels_last(g), _channels_last(x), op.cache["statistics"]
+    total, along = _by_strip("channels.batch_norm_sums", g, x, *statistics).sum(axis=1)
+    return _by_element("channels.batch_norm_gradient", g, x, *statistics, weight, total, along), along, total
 
 
 def _cross_entropy(op: CrossEntropy, x: Array, g: Array | None, out: Array) -> Array:
@@ -222,15 +219,14 @@ def cross_entropy_gradient(op: CrossEntropy, g: Array, x: Array) -> Array:
     return _channels_first(_cross_entropy(op, x, _contiguous(g), _empty((*g.shape, x.shape[1]), x)))
 
 
-def _pool(kernel: str, window: Window, image: Shape, size: Pair, factor: float, *arrays: Array | None) -> Array:
+def _pool(kernel: str, window: Window, image: Shape, size: Pair, factor: float, x: Array, *others: Array) -> Array:
     """Run a kernel for windows on images of this shape; arrays are (N, C, ...), the result is (N, C, *size)."""
-    g = arrays[0]
-    if window.dilation != (1, 1) or not supported(*(a for a in arrays if a is not None)):
+    if window.dilation != (1, 1) or not supported(x, *(a for a in others if a is not None)):
         return NotImplemented
-    out = _empty((len(g), *size, g.shape[1]), g)
-    shape = *image[2:], *window.output(image), g.shape[1], *window.kernel, *window.stride, *window.padding
-    passed = [None if a is None else _channels_last(a) for a in arrays]
-    _launch(kernel, g.dtype, _blocks(out.size), *passed, out, _struct(shape, "int32"), out.size, float(factor))
+    out = _empty((len(x), *size, x.shape[1]), x)
+    shape = *image[2:], *window.output(image), x.shape[1], *window.kernel, *window.stride, *window.padding
+    arrays = (a if a is None else _channels_last(a) for a in (x, *others))
+    _launch(kernel, x.dtype, _blocks(out.size), *arrays, out, _struct(shape, "int32"), out.size, float(factor))
     return _channels_first(out)
 
 

@@ -1,7 +1,8 @@
 // Cross-entropy of logits x (rows, classes), one thread for each row: without g the losses, with g the gradient.
 
 template <typename T>
-__global__ void cross_entropy(const T* x, const long long* labels, const T* g, T* out, long long rows, long long classes) {
+__global__ void cross_entropy(const T* x, const long long* labels, const T* g, T* out, long long rows,
+                              long long classes) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= rows) return;
     const T* logits = x + i * classes;

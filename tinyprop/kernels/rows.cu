@@ -26,7 +26,7 @@ template <typename T> struct Matrices {
 };
 
 // out = w * (scale * factor / length) for each row of each matrix; without a scale it is 1
-template <typename T> __global__ void weight_norm(const Matrices<T> table, long long, T factor) {
+template <typename T> __global__ void weight_norm(const Matrices<T> table, T factor) {
     int e = 0;
     while (blockIdx.x >= table.entry[e].end) ++e;
     const auto m = table.entry[e];

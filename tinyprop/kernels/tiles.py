@@ -137,14 +137,6 @@ class Tiling:
         out = array_module(w).empty((self.size**2, *w.shape[:2]), w.dtype)
         return self.to_points("filter", channels_last(w), out)
 
-    def transform(self, name: str, x: Array) -> Array:
-        """Images x (N, C, H, W) -> (points, tiles, C), by blocks"""
-        pixels = channels_last(x)
-        out = self.empty(pixels)
-        for images, tiles in self.blocks(x):
-            self.to_points(name, pixels[images], out[:, tiles])
-        return out
-
 
 def _by_tile(transformed: Array) -> Array:
     """(points, tiles, C) -> (tiles, points down, points across, C), a view"""
@@ -220,9 +212,11 @@ def filter_gradient(op: Convolution, x: Array, g: Array, known: dict[str, Array]
         return NotImplemented
     xp, tiling, (o, c, k, _) = array_module(x), Tiling(op.window, op.image), op.filters
     known = {} if known is None else known
-    for name, array in (("input", x), ("output.T", g)):
+    for name, array in (("input", channels_last(x)), ("output.T", channels_last(g))):
         if name not in known:
-            known[name] = tiling.transform(name, array)
+            known[name] = tiling.empty(array)
+            for images, tiles in tiling.blocks(array):
+                tiling.to_points(name, array[images], known[name][:, tiles])
     out = xp.empty((o, c, k, k), float32).transpose(1, 2, 3, 0)  # (C, k, k, O)
     out = out if is_device_array(out) else np.empty(out.shape, float32)  # NumPy writes where O is last in memory
     tiling.from_points("filter.T", known["input"].transpose(0, 2, 1) @ known["output.T"], out)

@@ -8,11 +8,10 @@ template <typename T> struct Table {
 // g += decay * w;  mean = beta1 * mean + rest1 * g;  square = beta2 * square + rest2 * g * g;
 // w -= lr * mean / (sqrt(square) / root + eps), with g for a missing mean and 1 for a missing square
 template <typename T>
-__global__ void update(const Table<T> table, long long entries, T lr, T decay, T beta1, T rest1, T beta2, T rest2, T root,
-                       T eps) {
+__global__ void update(const Table<T> table, T lr, T decay, T beta1, T rest1, T beta2, T rest2, T root, T eps) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= table.entry[entries - 1].end) return;
-    int low = 0, high = entries - 1;  // find the first entry that ends after i
+    if (i >= table.entry[TABLE - 1].end) return;
+    int low = 0, high = TABLE - 1;  // find the first entry that ends after i
     while (low < high) {
         const int middle = (low + high) / 2;
         if (i < table.entry[middle].end) high = middle; else low = middle + 1;

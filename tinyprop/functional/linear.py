@@ -13,6 +13,8 @@ from .shapes import transpose
 class Matmul(Op):
     """Products of matrices, on stacks of them if there are more than two axes."""
 
+    hint = "stacks of matrices whose leading axes are equal, or 1"
+
     def forward(self, x: Array, y: Array) -> Array:
         return x @ y
 

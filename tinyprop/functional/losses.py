@@ -117,9 +117,9 @@ def _checked_labels(name: str, x: Tensor, labels: Any, ignored: int) -> tuple[Ar
         raise ShapeError(got, rule, f"labels of shape {expected}")
     if labels.dtype.kind not in "iu":
         raise ShapeError(got, rule, "labels.astype('int64')")
-    if not is_host_array(labels):
-        return labels.copy(), labels != ignored
     counts = labels != ignored
+    if not is_host_array(labels):
+        return _no_class(labels, counts), counts
     valid = labels[counts]
     if valid.size and not (valid.min() >= 0 and valid.max() < x.shape[1]):
         raise IndexError(
@@ -129,5 +129,11 @@ def _checked_labels(name: str, x: Tensor, labels: Any, ignored: int) -> tuple[Ar
                 "count classes from 0, or give the network more outputs",
             )
         )
-    counted = None if counts.all() else from_host(counts, like=x._data)
-    return from_host(labels.copy(), like=x._data), counted
+    if counts.all():
+        return from_host(labels.copy(), like=x._data), None
+    return from_host(_no_class(labels, counts), like=x._data), from_host(counts, like=x._data)
+
+
+def _no_class(labels: Array, counts: Array) -> Array:
+    """Labels with -1, which is no class, where they do not count."""
+    return array_module(labels).where(counts, labels, -1).astype("int64")

@@ -103,7 +103,13 @@ def naive_conv2d(
 
 
 def trained(
-    net: tp.nn.Module, images: Any, labels: Any, steps: int = 3, lr: float = 0.05, optimizer: Any = tp.optim.SGD, **how: Any
+    net: tp.nn.Module,
+    images: Any,
+    labels: Any,
+    steps: int = 3,
+    lr: float = 0.05,
+    optimizer: Any = tp.optim.SGD,
+    **how: Any,
 ) -> tuple[list[float], dict[str, Any]]:
     """The losses of some training steps, and the state of the network after them, on the host."""
     step = tp.train.TrainingStep(net, optimizer(net.parameters(), lr), **how)

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 import tinyprop as tp
-from tinyprop.functional import special as host_special
+from tinyprop import special as host_special
 from tinyprop.kernels import cuda
 from tinyprop.moments import quadrature
 

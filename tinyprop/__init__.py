@@ -7,7 +7,9 @@
 tensor([2., 4.])
 """
 
-from . import data, functional, kernels, moments, nn, optim, train, verify
+from . import data, functional, moments, nn, optim, train, verify
+from . import kernels as kernels  # registers the overrides
+from .creation import arange, full, ones, rand, randn, zeros
 from .derivatives import check_gradients, hessian, jacobian, jvp
 from .engine.arrays import manual_seed, use_backend
 from .engine.backward import grad
@@ -16,7 +18,6 @@ from .engine.errors import BackendError, DataError, DivergenceError, EditError, 
 from .engine.graph import Op, no_grad
 from .engine.overrides import overrides, plain
 from .engine.tensor import Tensor, from_numpy, tensor
-from .functional.creation import arange, full, ones, rand, randn, zeros
 from .saving import load, save
 
 __version__ = "0.1.0"

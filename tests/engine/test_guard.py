@@ -14,6 +14,7 @@ import tinyprop.functional as F
 from tests.helpers import assert_explained, leaf, make
 from tinyprop.engine import guard
 
+
 def read_only():
     return pytest.raises(ValueError, match="read-only")
 

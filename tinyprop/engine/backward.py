@@ -136,8 +136,8 @@ def backward(
 ) -> None:
     """Add the gradient of this tensor to `.grad` of every leaf that requires one.
 
-    `grad` is the gradient with respect to this tensor itself, needed unless it has a single element. `create_graph` makes
-    the gradients differentiable; `retain_graph` allows a second backward pass.
+    `grad` is the gradient with respect to this tensor itself, needed unless it has a single element. `create_graph`
+    makes the gradients differentiable; `retain_graph` allows a second backward pass.
 
     >>> x = tp.tensor([1.0, 2.0], requires_grad=True)
     >>> (x * x).backward(tp.tensor([1.0, 10.0]))

@@ -170,7 +170,8 @@ class Op:
 
     def gradients(self, g: Tensor) -> Sequence[Gradient]:
         """The gradients of the inputs: by an override, unless they are to have gradients, or by the backward rule."""
-        rule, result = type(self).backward, NotImplemented
+        rule = type(self).backward
+        result: Any = NotImplemented
         if rule in overridden and not _recording.get():
             result = try_overrides(rule, backend_of(g._data), self, g._data, *self.saved.arrays)
         if result is NotImplemented:
@@ -214,7 +215,7 @@ def _share_memory(result: Tensor, inputs: Sequence[Operand]) -> None:
     out = result._data
     result.exposed = owner_of(out) is None
     for x in inputs:
-        array = x._data if isinstance(x, Tensor) else x
+        array: Any = x._data if isinstance(x, Tensor) else x
         if is_array(array) and (out is array or out.base is array or (out.base is not None and out.base is array.base)):
             result.exposed = True
             if isinstance(x, Tensor):

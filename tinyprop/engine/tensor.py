@@ -3,14 +3,13 @@
 The rooms above attach the operators and methods: `graph` attaches `backward`, `functional` everything that computes.
 """
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
-from .arrays import Array, DType, HostArray, Scalar, backend_of, default_backend, float32, is_array, is_device_array, numbers
-
-from .arrays import to_backend, to_numpy  # isort: skip
+from . import arrays
+from .arrays import Array, DType, HostArray, Scalar, backend_of, is_array, is_device_array, to_backend, to_numpy
 from .errors import ShapeError, explain
 from .guard import Uses, expose
 
@@ -19,7 +18,10 @@ if TYPE_CHECKING:
 
 Axes: TypeAlias = int | tuple[int, ...] | None
 Operand: TypeAlias = Union["Tensor", Array, Scalar, list[Any]]
-Method: TypeAlias = ClassVar[Callable[..., Any]]
+
+
+def _attached(*operands: Any, **settings: Any) -> "Tensor":
+    raise NotImplementedError("tinyprop.functional attaches this")
 
 
 class Tensor:
@@ -49,51 +51,15 @@ class Tensor:
         self.exposed = False
 
     # What the rooms above attach, declared for type checkers.
-    backward: Method
-    sum: Method
-    mean: Method
-    var: Method
-    std: Method
-    max: Method
-    min: Method
-    argmax: Method
-    norm: Method
-    exp: Method
-    log: Method
-    sqrt: Method
-    tanh: Method
-    relu: Method
-    abs: Method
-    clip: Method
-    to: Method
-    astype: Method
-    reshape: Method
-    flatten: Method
-    squeeze: Method
-    transpose: Method
-    T: ClassVar[Any]
-    __add__: Method
-    __sub__: Method
-    __mul__: Method
-    __truediv__: Method
-    __pow__: Method
-    __matmul__: Method
-    __radd__: Method
-    __rsub__: Method
-    __rmul__: Method
-    __rtruediv__: Method
-    __rpow__: Method
-    __rmatmul__: Method
-    __neg__: Method
-    __abs__: Method
-    __getitem__: Method
-    __invert__: Method
-    __and__: Method
-    __or__: Method
-    __lt__: Method
-    __le__: Method
-    __gt__: Method
-    __ge__: Method
+    sum = mean = var = std = max = min = argmax = norm = exp = log = sqrt = tanh = relu = abs = clip = _attached
+    to = astype = reshape = flatten = squeeze = transpose = __getitem__ = __neg__ = __abs__ = __invert__ = _attached
+    __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __matmul__ = __and__ = __or__ = __xor__ = _attached
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __rmatmul__ = _attached
+    __lt__ = __le__ = __gt__ = __ge__ = _attached
+    T: Any
+    backward: Any
+    __eq__: Any
+    __ne__: Any
     __hash__ = object.__hash__  # a tensor is a node of a graph: == compares elements, the hash is its identity
 
     @property
@@ -184,7 +150,7 @@ class Tensor:
         )
 
     def __repr__(self) -> str:
-        extra = "" if self.dtype == float32 else f", dtype={self.dtype}"
+        extra = "" if self.dtype == arrays.float32 else f", dtype={self.dtype}"
         extra += "" if self.backend == "numpy" else f", backend={self.backend!r}"
         extra += ", requires_grad=True" if self.requires_grad else ""
         values = np.array2string(to_numpy(self._data), separator=", ", prefix="tensor(", threshold=200)
@@ -244,12 +210,12 @@ def tensor(data: Any, requires_grad: bool = False, dtype: Any = None, backend: s
         array = data if is_device_array(data) else np.asarray(data)  # also of an np.matrix the plain array
     else:
         try:
-            array = numbers(data, dtype)
+            array = arrays.numbers(data, dtype)
         except ValueError as error:
             got = f"tensor(...) of a {type(data).__name__}"
             raise ShapeError(got, str(error), "nested lists of numbers, all of equal length") from None
     if backend is None:
-        backend = default_backend() if backend_of(array) == "numpy" else "cupy"
+        backend = arrays.default_backend() if backend_of(array) == "numpy" else "cupy"
     copied = to_backend(array, backend)
     copied = copied.astype(dtype or copied.dtype, copy=copied is array)
     check_elements(copied.dtype, requires_grad)

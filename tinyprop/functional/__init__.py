@@ -8,32 +8,13 @@ tensor([0.5, 0.5])
 from typing import Any
 
 from ..engine.tensor import Tensor
+
+# isort: off
+# fmt: off
 from .activations import elu, gelu, hardtanh, leaky_relu, prelu, relu, selu, sigmoid, silu, softplus, tanh
 from .arithmetic import (
-    abs,
-    add,
-    astype,
-    clip,
-    compare,
-    cos,
-    divide,
-    erf,
-    exp,
-    expm1,
-    log,
-    log1p,
-    mask,
-    maximum,
-    minimum,
-    multiply,
-    negative,
-    power,
-    rsqrt,
-    sin,
-    sqrt,
-    square,
-    subtract,
-    where,
+    abs, add, astype, clip, compare, cos, divide, erf, exp, expm1, log, log1p, mask, maximum, minimum, multiply,
+    negative, power, rsqrt, sin, sqrt, square, subtract, where,
 )
 from .convolution import conv2d, exact_convolution
 from .linear import linear, matmul
@@ -42,21 +23,7 @@ from .normalization import batch_norm, dropout, weight_norm
 from .pooling import avg_pool2d, max_pool2d
 from .reductions import argmax, log_softmax, logsumexp, max, mean, min, norm, softmax, std, sum, var
 from .shapes import (
-    broadcast_to,
-    concatenate,
-    flatten,
-    flip,
-    index,
-    pad,
-    reshape,
-    reshape_method,
-    split,
-    squeeze,
-    stack,
-    take,
-    to,
-    transpose,
-    transpose_method,
+    broadcast_to, concatenate, flatten, flip, index, pad, reshape, split, squeeze, stack, take, to, transpose,
 )
 
 __all__ = [
@@ -64,52 +31,72 @@ __all__ = [
     "conv2d", "cos", "cross_entropy", "divide", "dropout", "elu", "erf", "exact_convolution", "exp", "expm1", "flatten",
     "flip", "gelu", "hardtanh", "index", "leaky_relu", "linear", "log", "log1p", "log_softmax", "logsumexp", "mask",
     "matmul", "max", "max_pool2d", "maximum", "mean", "min", "minimum", "mse_loss", "multiply", "negative", "nll_loss",
-    "norm", "pad", "power", "prelu", "relu", "reshape", "rsqrt", "selu", "sigmoid", "silu", "sin", "softmax", "softplus",
-    "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take", "tanh", "to", "transpose", "var",
-    "weight_norm", "where",
-]  # fmt: skip
+    "norm", "pad", "power", "prelu", "relu", "reshape", "rsqrt", "selu", "sigmoid", "silu", "sin", "softmax",
+    "softplus", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take", "tanh", "to",
+    "transpose", "var", "weight_norm", "where",
+]
+# fmt: on
 
 
 def _attach() -> None:
     """Give Tensor its operators and methods."""
-    for function in (
-        abs, argmax, astype, clip, exp, flatten, log, max, mean, min, norm, relu, sqrt, squeeze, std, sum, tanh, to, var
-    ):  # fmt: skip
-        setattr(Tensor, function.__name__, function)
-    Tensor.reshape, Tensor.transpose, Tensor.T = reshape_method, transpose_method, property(lambda x: transpose(x))
-    Tensor.T.__doc__ = "The axes in reverse order."
+    for name in [
+        "abs",
+        "argmax",
+        "astype",
+        "clip",
+        "exp",
+        "flatten",
+        "log",
+        "max",
+        "mean",
+        "min",
+        "norm",
+        "relu",
+        "reshape",
+        "sqrt",
+        "squeeze",
+        "std",
+        "sum",
+        "tanh",
+        "to",
+        "transpose",
+        "var",
+    ]:
+        setattr(Tensor, name, globals()[name])
+    Tensor.T = property(transpose, doc="The axes in reverse order.")
     Tensor.__getitem__, Tensor.__neg__, Tensor.__abs__ = index, negative, abs
-    operators = {"add": add, "sub": subtract, "mul": multiply, "truediv": divide, "pow": power, "matmul": matmul}
-    for name, function in operators.items():
+    for name, function in (
+        ("add", add),
+        ("sub", subtract),
+        ("mul", multiply),
+        ("truediv", divide),
+        ("pow", power),
+        ("matmul", matmul),
+    ):
         setattr(Tensor, f"__{name}__", function)
         setattr(Tensor, f"__r{name}__", _swapped(function))
-    comparisons = {
-        "lt": "less",
-        "le": "less_equal",
-        "gt": "greater",
-        "ge": "greater_equal",
-        "eq": "equal",
-        "ne": "not_equal",
-    }
-    for name, ufunc in comparisons.items():
-        setattr(Tensor, f"__{name}__", _bound(compare, ufunc))
-    for name, ufunc in {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}.items():
-        setattr(Tensor, f"__{name}__", _bound(mask, ufunc))
-        setattr(Tensor, f"__r{name}__", _swapped(_bound(mask, ufunc)))
-    Tensor.__invert__ = _bound(mask, "invert")
+    for name in ("and", "or", "xor"):
+        setattr(Tensor, f"__{name}__", _partial(mask, f"bitwise_{name}"))
+        setattr(Tensor, f"__r{name}__", _swapped(_partial(mask, f"bitwise_{name}")))
+    Tensor.__invert__ = _partial(mask, "invert")
+    for name, ufunc in {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}.items():
+        setattr(Tensor, f"__{name}__", _partial(compare, ufunc))
+    for name, ufunc in {"eq": "equal", "ne": "not_equal"}.items():
+        setattr(Tensor, f"__{name}__", _equality(ufunc))
 
 
 def _swapped(function: Any) -> Any:
     return lambda x, y: function(y, x)
 
 
-def _bound(function: Any, name: str) -> Any:
-    return lambda *operands: function(name, *operands)
+def _partial(function: Any, name: str) -> Any:
+    return lambda *operands: function(name, *operands)  # unlike functools.partial, it becomes a method
 
 
 def _equality(name: str) -> Any:
-    """Elementwise for tensors, arrays, numbers and lists; a tensor is never equal to anything else, such as None."""
-    kinds = (Tensor, bool, int, float, list)
+    """Element by element with tensors, arrays, numbers and lists; a tensor never equals anything else, such as None."""
+    kinds = (Tensor, float, int, list)
     return lambda x, y: compare(name, x, y) if isinstance(y, kinds) or hasattr(y, "dtype") else NotImplemented
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from ..engine.arrays import Array, array_module
 from ..engine.graph import unary
 from ..engine.tensor import Operand, Tensor, as_tensor
-from .arithmetic import Floating, clip, erf, expm1, where
+from .arithmetic import Floating, Ufunc, clip, erf, expm1, where
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -35,15 +35,12 @@ class PReLU(Floating):
         return lambda: where(x <= 0, g * a, g), lambda: g * clip(x, None, 0.0)
 
 
-class Tanh(Floating):
+class Tanh(Ufunc):
     """The hyperbolic tangent.
 
     >>> F.tanh([0.0, 100.0])
     tensor([0., 1.])
     """
-
-    def forward(self, x: Array) -> Array:
-        return array_module(x).tanh(x)
 
     def backward(self, g: Tensor, out: Tensor) -> Any:
         return g * (1.0 - out * out)

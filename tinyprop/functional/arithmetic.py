@@ -3,21 +3,11 @@
 import math
 from typing import Any
 
-from ..engine.arrays import (
-    Array,
-    Scalar,
-    array_module,
-    as_array,
-    common_backend,
-    fit_together,
-    float32,
-    is_array,
-    plain_number,
-)
+from ..engine.arrays import Array, Scalar, array_module, as_array, common_backend, fit_together, float32, plain_number
 from ..engine.errors import explain
 from ..engine.graph import Op, binary, unary
 from ..engine.tensor import Operand, Tensor, as_tensor
-from .special import erf as erf_of_array
+from ..special import erf as erf_of_array
 
 
 class Elementwise(Op):
@@ -28,6 +18,13 @@ class Floating(Elementwise):
     """An elementwise function whose results are floats."""
 
     floating = True
+
+
+class Ufunc(Floating):
+    """A function of one array that NumPy and CuPy have under the name of its class."""
+
+    def forward(self, x: Array) -> Array:
+        return getattr(array_module(x), type(self).__name__.lower())(x)
 
 
 class Add(Elementwise):
@@ -125,67 +122,56 @@ class Negative(Elementwise):
         return -g
 
 
-class Exp(Floating):
+class Exp(Ufunc):
     """e to the power of each element.
 
     >>> F.exp([0.0, -1000.0])
     tensor([1., 0.])
     """
 
-    def forward(self, x: Array) -> Array:
-        return array_module(x).exp(x)
-
     def backward(self, g: Tensor, out: Tensor) -> Any:
         return g * out
 
 
-class Expm1(Floating):
-    """exp(x) - 1, accurate for small x."""
+class Expm1(Ufunc):
+    """exp(x) - 1, accurate for small x.
 
-    def forward(self, x: Array) -> Array:
-        return array_module(x).expm1(x)
+    >>> F.expm1([0.0])
+    tensor([0.])
+    """
 
     def backward(self, g: Tensor, x: Tensor) -> Any:
         return g * exp(x)
 
 
-class Log(Floating):
+class Log(Ufunc):
     """The natural logarithm.
 
     >>> F.log([1.0])
     tensor([0.])
     """
 
-    def forward(self, x: Array) -> Array:
-        return array_module(x).log(x)
-
     def backward(self, g: Tensor, x: Tensor) -> Any:
         return g / x
 
 
-class Log1p(Floating):
+class Log1p(Ufunc):
     """log(1 + x), accurate for small x.
 
     >>> F.log1p([0.0])
     tensor([0.])
     """
 
-    def forward(self, x: Array) -> Array:
-        return array_module(x).log1p(x)
-
     def backward(self, g: Tensor, x: Tensor) -> Any:
         return g / (1.0 + x)
 
 
-class Sqrt(Floating):
+class Sqrt(Ufunc):
     """The square root; its slope at 0 is infinite.
 
     >>> F.sqrt([4.0, 9.0])
     tensor([2., 3.])
     """
-
-    def forward(self, x: Array) -> Array:
-        return array_module(x).sqrt(x)
 
     def backward(self, g: Tensor, out: Tensor) -> Any:
         return g / (2.0 * out)
@@ -205,29 +191,23 @@ class Rsqrt(Floating):
         return -0.5 * g * out / x
 
 
-class Sin(Floating):
+class Sin(Ufunc):
     """The sine of each element, in radians.
 
     >>> F.sin([0.0])
     tensor([0.])
     """
 
-    def forward(self, x: Array) -> Array:
-        return array_module(x).sin(x)
-
     def backward(self, g: Tensor, x: Tensor) -> Any:
         return g * cos(x)
 
 
-class Cos(Floating):
+class Cos(Ufunc):
     """The cosine of each element, in radians.
 
     >>> F.cos([0.0])
     tensor([1.])
     """
-
-    def forward(self, x: Array) -> Array:
-        return array_module(x).cos(x)
 
     def backward(self, g: Tensor, x: Tensor) -> Any:
         return -g * sin(x)
@@ -258,7 +238,7 @@ class Abs(Elementwise):
         return array_module(x).abs(x)
 
     def backward(self, g: Tensor, x: Tensor) -> Any:
-        return g * array_module(x.data).sign(x.data)
+        return g * array_module(x._data).sign(x._data)
 
 
 class Maximum(Elementwise):
@@ -292,7 +272,7 @@ class Minimum(Maximum):
 
 class Where(Elementwise):
     def forward(self, condition: Array, x: Array, y: Array) -> Array:
-        if not (is_array(x) or is_array(y)):
+        if isinstance(x, Scalar) and isinstance(y, Scalar):
             x, y = float32(x), float32(y)
         return array_module(condition, x, y).where(condition, x, y)
 
@@ -373,13 +353,13 @@ def astype(x: Operand, dtype: Any) -> Tensor:
     return out if out.dtype.kind == "f" else out.detach()
 
 
-def compare(name: str, x: Operand, y: Operand) -> Tensor:
-    """NumPy's comparison of that name, as a tensor of bools, which has no gradient.
+def compare(name: str, *operands: Operand) -> Tensor:
+    """NumPy's comparison (or bitwise function) of that name, as a tensor that has no gradient.
 
     >>> F.compare("less", [1.0, 5.0], 3.0)
     tensor([ True, False], dtype=bool)
     """
-    arrays = [v._data if isinstance(v, Tensor) else v for v in (x, y)]
+    arrays = [v._data if isinstance(v, Tensor) else v for v in operands]
     if common_backend(arrays) is None:
         arrays, _ = fit_together(name, arrays, floating=False)
     return Tensor(as_array(getattr(array_module(*arrays), name)(*arrays)))
@@ -392,8 +372,7 @@ def mask(name: str, *masks: Operand) -> Tensor:
     >>> (x > 2) & ~(x > 7)
     tensor([False,  True, False], dtype=bool)
     """
-    arrays, _ = fit_together(name, [m._data if isinstance(m, Tensor) else m for m in masks], floating=False)
-    if any(isinstance(a, float) or (is_array(a) and a.dtype.kind == "f") for a in arrays):
-        got = f"{name} of {', '.join(str(a.dtype) if is_array(a) else type(a).__name__ for a in arrays)}"
+    if any(isinstance(m, float) or getattr(getattr(m, "dtype", None), "kind", "b") == "f" for m in masks):
+        got = f"{name} of {', '.join(str(getattr(m, 'dtype', type(m).__name__)) for m in masks)}"
         raise TypeError(explain(got, "masks are bools or integers", "compare first, for instance (x > 0) & (y > 0)"))
-    return Tensor(as_array(getattr(array_module(*arrays), name)(*arrays)))
+    return compare(name, *masks)

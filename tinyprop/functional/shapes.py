@@ -5,15 +5,7 @@ from math import prod
 from operator import index as as_int
 from typing import Any
 
-from ..engine.arrays import (
-    Array,
-    array_module,
-    backend_of,
-    host_array,
-    is_array,
-    is_host_array,
-    to_backend,
-)
+from ..engine.arrays import Array, array_module, backend_of, host_array, is_array, is_host_array, to_backend
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
@@ -147,24 +139,25 @@ class To(Op):
         return to(g, self.home)
 
 
-def reshape(x: Operand, shape: int | Sequence[int]) -> Tensor:
-    """The same elements in the same order in another shape; one -1 is inferred.
+def reshape(x: Operand, *shape: Any) -> Tensor:
+    """The same elements in the same order in another shape, given as (2, -1) or as 2, -1; one -1 is inferred.
 
     >>> F.reshape([1, 2, 3, 4], (2, -1))
     tensor([[1., 2.],
             [3., 4.]])
     """
-    return Reshape(several(shape))(x)
+    return Reshape(several(shape[0] if len(shape) == 1 else shape))(x)
 
 
-def transpose(x: Operand, axes: Sequence[int] | None = None) -> Tensor:
-    """The axes in another order; reversed if none is given.
+def transpose(x: Operand, *axes: Any) -> Tensor:
+    """The axes in another order, given as (1, 0) or as 1, 0; reversed if none is given.
 
     >>> F.transpose([[1.0, 2.0]])
     tensor([[1.],
             [2.]])
     """
-    return Transpose(None if axes is None else several(axes))(x)
+    given = axes[0] if len(axes) == 1 else axes or None
+    return Transpose(None if given is None else several(given))(x)
 
 
 def flatten(x: Operand, start_axis: int = 0) -> Tensor:
@@ -184,9 +177,7 @@ def squeeze(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
     >>> F.squeeze([[[1.0, 2.0]]]).shape
     (2,)
     """
-    x = as_tensor(x)
-    every = range(x.ndim) if axis is None else several(axis)
-    axes = [_counted(a, x.ndim, f"squeeze of {x.shape} along axis={axis}") for a in every]
+    x, axes = _axes("squeeze", x, axis)
     if axis is not None and any(x.shape[a] != 1 for a in axes):
         raise ShapeError(f"squeeze of {x.shape} along axis={axis}", "only axes of length 1 can go", "squeeze()")
     return reshape(x, tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in axes))
@@ -198,9 +189,7 @@ def flip(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
     >>> F.flip([1.0, 2.0, 3.0])
     tensor([3., 2., 1.])
     """
-    x = as_tensor(x)
-    every = range(x.ndim) if axis is None else several(axis)
-    axes = [_counted(a, x.ndim, f"flip of {x.shape} along axis={axis}") for a in every]
+    x, axes = _axes("flip", x, axis)
     return Index(tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim)))(x)
 
 
@@ -212,7 +201,7 @@ def split(x: Operand, size: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """
     x = as_tensor(x)
     got = f"split of {x.shape} into {size} along axis={axis}"
-    size = size if isinstance(size, (list, tuple)) else as_int(size)
+    size = size if isinstance(size, Sequence) else as_int(size)
     axis = _counted(axis, x.ndim, got)
     n = x.shape[axis]
     sizes = [min(size, n - i) for i in range(0, n, max(size, 1))] if isinstance(size, int) else list(size)
@@ -335,6 +324,13 @@ def _counted(axis: int, ndim: int, got: str) -> int:
     return axis % ndim
 
 
+def _axes(name: str, x: Operand, axis: Any) -> tuple[Tensor, list[int]]:
+    """x as a tensor, and the axes named, or all of them."""
+    x = as_tensor(x)
+    every = range(x.ndim) if axis is None else several(axis)
+    return x, [_counted(a, x.ndim, f"{name} of {x.shape} along axis={axis}") for a in every]
+
+
 def to(x: Tensor, backend: str) -> Tensor:
     """x on another backend; see Tensor.to.
 
@@ -342,13 +338,3 @@ def to(x: Tensor, backend: str) -> Tensor:
     'numpy'
     """
     return To(backend)(x)
-
-
-def reshape_method(self: Tensor, *shape: Any) -> Tensor:
-    """The same elements in another shape, t.reshape(2, -1) or t.reshape((2, -1)); one -1 is inferred."""
-    return reshape(self, shape[0] if len(shape) == 1 else shape)
-
-
-def transpose_method(self: Tensor, *axes: Any) -> Tensor:
-    """The axes in another order, t.transpose(1, 0) or t.transpose((1, 0)); reversed if none is given."""
-    return transpose(self, axes[0] if len(axes) == 1 else axes or None)

@@ -48,7 +48,7 @@ def blockwise(op: Convolve, x: HostArray, w: HostArray) -> Any:
 
 @override(InputGradient.forward, on="numpy")
 def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> Any:
-    """If the output is as large as the input, the gradient is a convolution of g with the filters turned by 180 degrees:
+    """If the output is as large as the input, the gradient is the convolution of g with the filters turned around:
     gathering pixels into rows is cheaper than scattering them, unless g has many more channels."""
     o, c, _, _ = op.filters
     if op.groups != 1:
@@ -210,8 +210,8 @@ def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: Host
     return g_w, along * op.factor
 
 
-# The end of a NormProp layer, a few images at a time. What is added to a pixel is repeated along a row of pixels: NumPy is
-# slow where its inner loop is only as long as there are channels.
+# The end of a NormProp layer, a few images at a time. What is added to a pixel is repeated along a row of pixels: NumPy
+# is slow where its inner loop is only as long as there are channels.
 
 
 def _along_a_row(values: Any, x: HostArray) -> HostArray:

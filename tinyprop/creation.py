@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from ..engine.arrays import default_backend, float32, generator, load_module, plain_number
-from ..engine.tensor import Tensor, check_elements, tensor
-from .shapes import several
+from .engine.arrays import default_backend, float32, generator, load_module, plain_number
+from .engine.tensor import Tensor, check_elements, tensor
+from .functional.shapes import several
 
 
 def _created(name: str, args: tuple[Any, ...], requires_grad: bool, dtype: Any, backend: str | None) -> Tensor:

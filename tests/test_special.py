@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tinyprop as tp
 from tests.helpers import FLOATS
-from tinyprop.functional import special
+from tinyprop import special
 
 ROUNDING = {np.float32: 2**-23, np.float64: 2**-52}
 SMALLEST = {np.float32: 2**-126, np.float64: 2**-1022}  # of the normal numbers; a GPU may flush smaller ones to 0

@@ -4,7 +4,7 @@ import math
 from importlib import import_module
 from typing import Any
 
-from ..engine.arrays import Array, array_module, backend_of
+from .engine.arrays import Array, array_module, backend_of
 
 
 def device_special() -> Any:

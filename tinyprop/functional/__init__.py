@@ -35,45 +35,23 @@ __all__ = [
     "softplus", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take", "tanh", "to",
     "transpose", "var", "weight_norm", "where",
 ]
+METHODS: list[Any] = [
+    abs, argmax, astype, clip, exp, flatten, log, max, mean, min, norm, relu, reshape, sqrt, squeeze, std, sum, tanh,
+    to, transpose, var,
+]
+OPERATORS: dict[str, Any] = {
+    "add": add, "sub": subtract, "mul": multiply, "truediv": divide, "pow": power, "matmul": matmul,
+}
 # fmt: on
 
 
 def _attach() -> None:
     """Give Tensor its operators and methods."""
-    for name in [
-        "abs",
-        "argmax",
-        "astype",
-        "clip",
-        "exp",
-        "flatten",
-        "log",
-        "max",
-        "mean",
-        "min",
-        "norm",
-        "relu",
-        "reshape",
-        "sqrt",
-        "squeeze",
-        "std",
-        "sum",
-        "tanh",
-        "to",
-        "transpose",
-        "var",
-    ]:
-        setattr(Tensor, name, globals()[name])
+    for function in METHODS:
+        setattr(Tensor, function.__name__, function)
     Tensor.T = property(transpose, doc="The axes in reverse order.")
     Tensor.__getitem__, Tensor.__neg__, Tensor.__abs__ = index, negative, abs
-    for name, function in (
-        ("add", add),
-        ("sub", subtract),
-        ("mul", multiply),
-        ("truediv", divide),
-        ("pow", power),
-        ("matmul", matmul),
-    ):
+    for name, function in OPERATORS.items():
         setattr(Tensor, f"__{name}__", function)
         setattr(Tensor, f"__r{name}__", _swapped(function))
     for name in ("and", "or", "xor"):

@@ -55,19 +55,18 @@ def expose(array: Array, uses: Uses) -> None:
     """Make memory read-only that is handed out while a graph uses it."""
     uses.append(None)  # so that no other thread releases the last use before the array is on its list
     freeze(array, uses)
+    uses.pop()
     release(uses)
 
 
 def release(uses: Uses) -> None:
-    """One op no longer needs this memory; if nobody does, it becomes writeable again."""
-    uses.pop()
-    if not uses and id(uses) in _frozen:
-        with _lock:
-            for a in _frozen.pop(id(uses), ()) if not uses else ():
-                _count[id(a)] -= 1
-                if not _count[id(a)]:
-                    del _count[id(a)]
-                    _thaw(a)
+    """Make memory that is no longer used writeable again."""
+    with _lock:
+        for a in _frozen.pop(id(uses), ()) if not uses else ():
+            _count[id(a)] -= 1
+            if not _count[id(a)]:
+                del _count[id(a)]
+                _thaw(a)
 
 
 def _thaw(a: Array) -> None:
@@ -92,22 +91,25 @@ class Saved:
     def add(self, array: Any, owner: Any) -> None:
         """Save an array: that of the tensor `owner`, or an array of the user's, or a private copy of either."""
         uses: Uses | None = None
-        if hasattr(owner, "uses"):
+        try:
             if owner._data is array:
                 uses = owner.uses
                 uses.append(None)
                 if owner.exposed:
                     array = freeze(array, uses)
-        elif owner is array and hasattr(array, "dtype"):
-            uses = [None]
-            array = freeze(array, uses)
+        except AttributeError:  # not a tensor
+            if owner is array and hasattr(array, "dtype"):
+                uses = [None]
+                array = freeze(array, uses)
         self.arrays.append(array)
         self.uses.append(uses)
 
     def __del__(self) -> None:
         for uses in self.uses:
             if uses is not None:
-                release(uses)
+                uses.pop()
+                if _frozen and not uses:
+                    release(uses)
 
 
 NOTHING = Saved()

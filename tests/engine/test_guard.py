@@ -1,4 +1,4 @@
-"""The guard against edits in place: what a graph needs stays as it was, and becomes writeable when the graph is gone."""
+"""The guard against edits in place: what a graph needs is read-only, and writeable again when the graph is gone."""
 
 import gc
 import subprocess
@@ -13,6 +13,7 @@ import tinyprop as tp
 import tinyprop.functional as F
 from tests.helpers import assert_explained, leaf, make
 from tinyprop.engine import guard
+
 
 def read_only():
     return pytest.raises(ValueError, match="read-only")

@@ -28,7 +28,12 @@ from tests.helpers import (
 def images_and_filters(draw, bias=False, dilation=st.just(1), groups=st.just(1)):
     """Images, filters that fit on them with their padding, and the options of conv2d."""
     rng, padding = draw(rngs()), draw(int_or_pair(0, 2))
-    options = {"stride": draw(int_or_pair(1, 3)), "padding": padding, "dilation": draw(dilation), "groups": draw(groups)}
+    options = {
+        "stride": draw(int_or_pair(1, 3)),
+        "padding": padding,
+        "dilation": draw(dilation),
+        "groups": draw(groups),
+    }
     image = draw(st.integers(1, 5)), draw(st.integers(1, 5))
     room = zip(image, both(padding), both(options["dilation"]), strict=True)
     kernel = [draw(st.integers(1, min(4, (n + 2 * p - 1) // d + 1))) for n, p, d in room]

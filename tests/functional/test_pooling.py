@@ -33,7 +33,12 @@ def pooled(draw, wide_border=False, dilation=st.just(1), **options):
     shape = draw(st.integers(1, 2)), draw(st.integers(1, 2)), height, width
     options = {k: draw(v) for k, v in options.items()} | ({"dilation": dilation} if dilation != (1, 1) else {})
     stride = draw(st.none() | int_or_pair(1, 3))
-    return [points(draw(rngs()), shape, -3, 3)], {"kernel_size": kernel, "stride": stride, "padding": padding, **options}
+    return [points(draw(rngs()), shape, -3, 3)], {
+        "kernel_size": kernel,
+        "stride": stride,
+        "padding": padding,
+        **options,
+    }
 
 
 def windows(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):

@@ -37,7 +37,7 @@ def leaf(values: Any, backend: str = "numpy", dtype: Any = np.float64) -> tp.Ten
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float = 1e-12) -> None:
-    """Equal shapes, and values that differ by at most this fraction of the largest one (or of 1e-3, if that is more)."""
+    """Equal shapes, and values that differ by at most this fraction of the largest one (at least of 1e-3)."""
     actual = actual.numpy() if isinstance(actual, tp.Tensor) else np.asarray(actual)
     expected = np.asarray(expected)
     assert actual.shape == expected.shape
@@ -144,6 +144,11 @@ def axes(ndim: int) -> st.SearchStrategy[Any]:
         return st.none()
     one = st.integers(-ndim, ndim - 1)
     return st.none() | one | st.lists(one, min_size=1, max_size=ndim, unique_by=lambda a: a % ndim).map(tuple)
+
+
+def dims(x: Any, axis: Any) -> Any:
+    """What PyTorch calls the axis that is reduced: several axes for None."""
+    return tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
 
 
 @st.composite

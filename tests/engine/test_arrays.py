@@ -3,12 +3,16 @@
 import os
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tinyprop as tp
+import tinyprop.functional as F
+from tests.helpers import leaf, make
+from tinyprop.engine.arrays import generator
 
 
 def run_python(code, **environment):
@@ -45,8 +49,8 @@ def cupy_without_a_device(monkeypatch):
 @pytest.mark.parametrize(
     ("break_it", "words"),
     [
-        (hide_cupy, ["needs CuPy", "pip install 'tinyprop[cuda13]'"]),
-        (cupy_without_a_device, ["needs a CUDA device", "cudaErrorNoDevice", "TINYPROP_BACKEND=numpy"]),
+        (hide_cupy, ["CuPy backend is not available", "import of cupy", "`tinyprop info`"]),
+        (cupy_without_a_device, ["CuPy backend is not available", "cudaErrorNoDevice", "`tinyprop info`"]),
     ],
 )
 def test_a_missing_backend_is_explained_in_one_sentence(monkeypatch, break_it, words):
@@ -56,7 +60,7 @@ def test_a_missing_backend_is_explained_in_one_sentence(monkeypatch, break_it, w
     message = str(caught.value)
     assert all(word in message for word in words), message
     assert "\n" not in message
-    monkeypatch.setattr(tp.backend, "_default", None)
+    monkeypatch.setattr(tp.engine.arrays, "_default", None)
     monkeypatch.setenv("TINYPROP_BACKEND", "cupy")
     with pytest.raises(tp.BackendError):
         tp.tensor(1.0)
@@ -78,7 +82,7 @@ def test_the_default_says_where_new_tensors_are_made(backend):
 
 
 def test_use_backend_is_undone_when_something_fails(monkeypatch):
-    monkeypatch.setattr(tp.backend, "_default", "another")
+    monkeypatch.setattr(tp.engine.arrays, "_default", "another")
     with pytest.raises(ArithmeticError), tp.use_backend("numpy"):
         raise ArithmeticError
     assert tp.engine.arrays.default_backend() == "another"
@@ -113,14 +117,30 @@ def test_mixing_is_refused_without_a_device_too(monkeypatch):
 
 def test_seeds_mean_the_same_every_time():
     tp.manual_seed(7)
-    first = tp.engine.arrays.generator().standard_normal(3)
+    first = generator().standard_normal(3)
     tp.manual_seed(7)
-    np.testing.assert_array_equal(tp.engine.arrays.generator().standard_normal(3), first)
+    np.testing.assert_array_equal(generator().standard_normal(3), first)
+
+
+def test_a_seed_is_that_of_the_calling_thread():
+    tp.manual_seed(7)
+    expected = [generator().random(), generator().random()]
+    tp.manual_seed(7)
+    first, second = generator().random(), []
+    thread = threading.Thread(target=lambda: (tp.manual_seed(3), generator().random(100)))
+    thread.start()
+    thread.join()
+    second = generator().random()
+    assert [first, second] == expected
+
+
+# One dtype policy: floats keep theirs, integers and bools become float32 in a floating-point function, numbers never
+# promote.
 
 
 def test_scalars_and_integers_never_widen_float32(backend):
-    x = tp.tensor(np.ones(3, np.float32), requires_grad=True, backend=backend)
-    integers = tp.tensor(np.arange(3), backend=backend)
+    x = leaf(np.ones(3), backend, np.float32)
+    integers = make(np.arange(3), backend)
     for other in (2, 2.5, True, np.float64(2.5), np.int64(2), integers, [1, 2, 3], x > 0):
         for y in (x + other, other * x, x / 2, x**2, x - other):
             assert y.dtype == np.float32, other
@@ -129,9 +149,82 @@ def test_scalars_and_integers_never_widen_float32(backend):
 
 
 def test_float32_and_float64_meet_in_float64_and_part_again(backend):
-    x = tp.tensor(np.ones(3, np.float32), requires_grad=True, backend=backend)
-    y = tp.tensor(np.ones(3), requires_grad=True, backend=backend)
+    x, y = leaf(np.ones(3), backend, np.float32), leaf(np.ones(3), backend)
     z = x * y
     assert z.dtype == np.float64
     gx, gy = tp.grad(z.sum(), [x, y])
     assert (gx.dtype, gy.dtype) == (np.float32, np.float64)
+
+
+FLOATING = (
+    {
+        f.__name__: f
+        for f in (
+            F.exp,
+            F.expm1,
+            F.log1p,
+            F.sqrt,
+            F.rsqrt,
+            F.sin,
+            F.cos,
+            F.erf,
+            F.tanh,
+            F.sigmoid,
+            F.softplus,
+            F.relu,
+            F.hardtanh,
+            F.elu,
+            F.selu,
+            F.gelu,
+            F.silu,
+            F.leaky_relu,
+            F.mean,
+            F.var,
+            F.std,
+            F.norm,
+            F.logsumexp,
+            F.softmax,
+            F.log_softmax,
+        )  # fmt: skip
+    }
+    | {
+        "x / 2": lambda x: x / 2,
+        "x ** 0.5": lambda x: x**0.5,
+        "x + 0.5": lambda x: x + 0.5,
+        "where": lambda x: F.where(x > 0, x, 0.5),
+        "clip": lambda x: F.clip(x, 0.5, 2),
+        "maximum": lambda x: F.maximum(x, 0.5),
+        "prelu": lambda x: F.prelu(x, x[:1]),
+        "dropout": lambda x: F.dropout(x, 0.25),
+        "mse_loss": lambda x: F.mse_loss(x, x),
+        "cross_entropy": lambda x: F.cross_entropy(x.reshape(1, -1), [1]),
+        "weight_norm": lambda x: F.weight_norm(x.reshape(1, -1), x[:1]),
+        "batch_norm": lambda x: F.batch_norm(x.reshape(-1, 1), tp.zeros(1), tp.ones(1), training=True),
+        "avg_pool2d": lambda x: F.avg_pool2d(x.reshape(1, 1, 1, -1), 1),
+    }
+)
+
+
+@pytest.mark.parametrize("elements", [np.int64, np.uint8, bool])
+@pytest.mark.parametrize("name", FLOATING)
+def test_integers_and_bools_become_float32_in_a_floating_point_function(name, elements):
+    assert FLOATING[name](tp.tensor(np.array([1, 1, 0, 1], elements) + np.array(1, elements))).dtype == np.float32
+
+
+def test_integers_stay_integers_where_nothing_is_divided():
+    n = tp.tensor(np.arange(4))
+    for out in (n + 1, n * n, -n, abs(n), n**2, n.sum(), n.max(), F.maximum(n, 2), F.clip(n, 1, 2), n @ n, n[::2]):
+        assert out.dtype == np.int64
+
+
+@pytest.mark.parametrize("other", [None, "text", {}, object(), [None]])
+@pytest.mark.parametrize("operator", ["__add__", "__rmul__", "__truediv__", "__pow__", "__lt__"])
+def test_what_is_no_number_is_refused(operator, other):
+    with pytest.raises(TypeError, match=r"(?s)got:.*rule: a tensor holds floats, integers or bools.*try:"):
+        getattr(tp.tensor([1.0]), operator)(other)
+
+
+def test_a_matrix_is_multiplied_element_by_element():
+    matrix = np.array([[1.0, 2.0], [3.0, 4.0]]).view(np.matrix)
+    for product in (tp.tensor(matrix) * tp.tensor(matrix), tp.tensor(np.asarray(matrix)) * matrix):
+        assert product.tolist() == [[1.0, 4.0], [9.0, 16.0]]

@@ -1,4 +1,4 @@
-"""The guard against edits in place: what a graph needs stays as it was, and becomes writeable when the graph is gone."""
+"""The guard against edits in place: what a graph needs is read-only, and writeable again when the graph is gone."""
 
 import gc
 import subprocess

@@ -16,6 +16,7 @@ from tests.helpers import (
     assert_explained,
     battery,
     computed_dtypes,
+    leaf,
     make,
     one_array,
     points,
@@ -178,10 +179,10 @@ def test_slope_at_the_kinks_is_that_of_torch(name, x):
 
 
 def test_prelu_takes_the_left_slope_at_zero(backend):
-    x, a = make(np.zeros((1, 2)), backend, requires_grad=True), make(np.array([0.25, 3.0]), backend, requires_grad=True)
-    in_x, in_a = tp.grad(F.prelu(x, a).sum(), [x, a])
-    assert_close(in_x, [[0.25, 3.0]])
-    assert_close(in_a, [0.0, 0.0])
+    x, a = leaf(np.zeros((1, 2)), backend), leaf([0.25, 3.0], backend)
+    dx, da = tp.grad(F.prelu(x, a).sum(), [x, a])
+    assert_close(dx, [[0.25, 3.0]])
+    assert_close(da, [0.0, 0.0])
 
 
 @pytest.mark.parametrize("kind", ["tensor", "array", "list"])

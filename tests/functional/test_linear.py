@@ -105,3 +105,8 @@ def test_weights_that_do_not_fit_are_explained(backend, x, weight):
     x, weight = make(np.ones(x), backend), make(np.ones(weight), backend)
     got = f"linear of x {x.shape} and weight {weight.shape}"
     assert_explained(tp.ShapeError, lambda: F.linear(x, weight), got, "(out, in)", "in_features")
+
+
+def test_a_missing_flatten_is_recognised(backend):
+    images, weight = make(np.ones((2, 3, 4, 4)), backend), make(np.ones((5, 48)), backend)
+    assert_explained(tp.ShapeError, lambda: F.linear(images, weight), "(2, 3, 4, 4)", "Flatten() before this layer")

@@ -10,7 +10,21 @@ from hypothesis import strategies as st
 
 import tinyprop as tp
 import tinyprop.functional as F
-from tests.helpers import FLOATS, Case, assert_close, assert_explained, battery, cotangent, make, points, rngs, shapes
+from tests.helpers import (
+    FLOATS,
+    Case,
+    assert_close,
+    assert_explained,
+    axes,
+    battery,
+    cotangent,
+    dims,
+    leaf,
+    make,
+    points,
+    rngs,
+    shapes,
+)
 
 
 def numbers(draw, shape):
@@ -92,7 +106,75 @@ def taken(draw):
     return [numbers(draw, shape)], {"indices": draw(st.lists(indices, min_size=1, max_size=4)), "axis": axis}
 
 
+@st.composite
+def flattened(draw):
+    shape = draw(shapes())
+    return [numbers(draw, shape)], {"start_axis": draw(st.integers(-len(shape), len(shape) - 1)) if shape else 0}
+
+
+@st.composite
+def squeezed(draw):
+    shape = draw(shapes(side=2))
+    ones = [i - len(shape) * draw(st.integers(0, 1)) for i, n in enumerate(shape) if n == 1]
+    axis = draw(st.none() | st.sampled_from([*ones, tuple(ones)]))
+    return [numbers(draw, shape)], {"axis": axis}
+
+
+@st.composite
+def flipped(draw):
+    shape = draw(shapes())
+    return [numbers(draw, shape)], {"axis": draw(axes(len(shape)))}
+
+
+@st.composite
+def cut(draw):
+    """An array, an axis, and the size of each part, or the sizes of all parts."""
+    shape = draw(shapes(least=1, side=5))
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    first = draw(st.integers(0, shape[axis]))
+    return [numbers(draw, shape)], {
+        "size": draw(st.sampled_from([1, 2, 7, [first, shape[axis] - first]])),
+        "axis": axis,
+    }
+
+
+def every_part(parts):
+    """All parts of a split, each with its own weight, joined in the order of the list."""
+    return F.concatenate([(i + 1) * part.reshape(-1) for i, part in enumerate(parts)])
+
+
+def reference_split(x, size, axis):
+    ends = np.cumsum(size)[:-1] if isinstance(size, list) else range(size, x.shape[axis], size)
+    return np.concatenate([(i + 1) * part.reshape(-1) for i, part in enumerate(np.split(x, ends, axis))])
+
+
+def torch_split(torch, x, size, axis):
+    return torch.concatenate([(i + 1) * part.reshape(-1) for i, part in enumerate(torch.split(x, size, axis))])
+
+
 CASES = [
+    Case(
+        "flatten",
+        F.flatten,
+        lambda x, start_axis: x.reshape(*x.shape[: start_axis % max(x.ndim, 1)], -1),
+        lambda torch, x, start_axis: x.flatten(start_axis),
+        flattened(),
+    ),
+    Case(
+        "squeeze",
+        F.squeeze,
+        np.squeeze,
+        lambda torch, x, axis: x.squeeze() if axis is None else x.squeeze(axis),
+        squeezed(),
+    ),
+    Case(
+        "flip",
+        F.flip,
+        np.flip,
+        lambda torch, x, axis: x.flip(dims(x, axis)),
+        flipped(),
+    ),
+    Case("split", lambda x, size, axis: every_part(F.split(x, size, axis)), reference_split, torch_split, cut()),
     Case("reshape", F.reshape, np.reshape, lambda torch, x, shape: x.reshape(shape), reshaped()),
     Case(
         "transpose",
@@ -156,9 +238,9 @@ test_values, test_gradients, test_dtypes, test_torch = battery(CASES)
 @given(drawn=transposed())
 def test_transposing_back_changes_nothing(backend, drawn):
     (x,), options = drawn
-    axes = options["axes"]
-    there = F.transpose(make(x, backend), axes)
-    back = None if axes is None else tuple(int(i) for i in np.argsort([a % x.ndim for a in axes]))
+    order = options["axes"]
+    there = F.transpose(make(x, backend), order)
+    back = None if order is None else tuple(int(i) for i in np.argsort([a % x.ndim for a in order]))
     np.testing.assert_array_equal(F.transpose(there, back).numpy(), x)
 
 
@@ -184,14 +266,16 @@ def test_take_undoes_stack(backend, drawn):
 CASE = {case.name: case for case in CASES}
 
 
-@pytest.mark.parametrize("name", ["reshape", "transpose", "broadcast_to", "index:arrays", "index:basic", "take"])
+@pytest.mark.parametrize(
+    "name", ["reshape", "transpose", "broadcast_to", "flip", "index:arrays", "index:basic", "take"]
+)
 @given(data=st.data())
 def test_the_gradient_is_the_transpose(name, backend, data):
     """<f(x), g> = <x, f*(g)> for a linear f."""
     (x,), options = data.draw(CASE[name].inputs)
-    out, (leaf,) = CASE[name].run([x], options, backend)
+    out, leaves = CASE[name].run([x], options, backend)
     g = cotangent(out.shape)
-    (back,) = tp.grad(out, [leaf], make(g, backend))
+    (back,) = tp.grad(out, leaves, make(g, backend))
     assert_close((out.numpy() * g).sum(), (x * back.numpy()).sum(), 1e-11)
 
 
@@ -203,6 +287,54 @@ def test_an_element_named_twice_gets_both_gradients(backend):
     assert_close(slope, [3, 1, 0])
 
 
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (((1, 1),), [[0, 0, 0], [2, 2, 2]]),
+        (((0, 0), (1, 1)), [[0, 2, 0], [0, 0, 0]]),
+        (([0, 0], [1, 1]), [[0, 2, 0], [0, 0, 0]]),
+        ([[0, 0], [1, 1]], [[2, 2, 2], [2, 2, 2]]),
+        ([], [[0, 0, 0], [0, 0, 0]]),
+        ((slice(None), []), [[0, 0, 0], [0, 0, 0]]),
+        (range(1), [[1, 1, 1], [0, 0, 0]]),
+        (np.int64(1), [[0, 0, 0], [1, 1, 1]]),
+        ((True, [0, 0]), [[2, 2, 2], [0, 0, 0]]),
+        ((None, ..., -1), [[0, 0, 1], [0, 0, 1]]),
+    ],
+)
+def test_indices_of_all_kinds(backend, where, expected):
+    """A tuple inside the index is a sequence of indices, as in NumPy; the index may also be empty."""
+    x = leaf(np.arange(6.0).reshape(2, 3), backend)
+    out = x[where]
+    assert_close(out, np.arange(6.0).reshape(2, 3)[where])
+    assert_close(tp.grad(out.sum(), [x])[0], expected)
+
+
+def test_an_index_of_another_library():
+    torch = pytest.importorskip("torch")
+    x = leaf([1.0, 2.0, 3.0])
+    where = torch.tensor([0, 0, 2])
+    out = x[where]
+    where[:] = 1
+    assert_close(tp.grad(out.sum(), [x])[0], [2, 0, 1])
+
+
+def test_numpys_integers_are_integers(backend):
+    x, one = make(np.arange(6.0).reshape(1, 6), backend), np.int64(1)
+    for out, shape in [
+        (F.reshape(x, np.prod((2, 3))), (6,)),
+        (x.reshape(np.array([2, 3])), (2, 3)),
+        (F.squeeze(x, np.int64(0)), (6,)),
+        (F.flatten(x, np.int64(0)), (6,)),
+        (F.flip(x, one), (1, 6)),
+        (F.split(x, np.int64(4), one)[-1], (1, 2)),
+        (F.take(x, np.int64(2), one), (1,)),
+        (F.stack([x, x], one), (1, 2, 6)),
+        (F.concatenate([x, x], one), (1, 12)),
+    ]:
+        assert out.shape == shape
+
+
 def test_an_index_may_be_a_tensor(backend):
     x = make(np.arange(6.0).reshape(2, 3), backend, requires_grad=True)
     columns = make(np.array([2, 2, 0]), backend)
@@ -210,14 +342,6 @@ def test_an_index_may_be_a_tensor(backend):
     assert_close(tp.grad(x[:, columns].sum(), [x])[0], [[1, 0, 2], [1, 0, 2]])
     assert_close(x[x > 2.5], [3, 4, 5])
     assert_close(tp.grad((x[x > 2.5] ** 2).sum(), [x])[0], [[0, 0, 0], [6, 8, 10]])
-
-
-def test_methods(backend):
-    x = make(np.arange(6.0).reshape(2, 3), backend)
-    assert x.reshape(3, 2).shape == x.reshape((3, 2)).shape == x.reshape(-1, 2).shape == (3, 2)
-    assert x.reshape(6).shape == (6,)
-    assert x.T.shape == x.transpose().shape == x.transpose(1, 0).shape == x.transpose((1, 0)).shape == (3, 2)
-    assert [row.numpy().tolist() for row in x] == [[0, 1, 2], [3, 4, 5]]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -263,6 +387,12 @@ REFUSED = {
     "stack out of range": (lambda x: F.stack([x, x], axis=3), "axis"),
     "stack out of range from the back": (lambda x: F.stack([x, x], axis=-4), "axis"),
     "stack of nothing": (lambda x: F.stack([]), "at least one"),
+    "flatten from an axis that is not there": (lambda x: F.flatten(x, 2), "between -2 and 1"),
+    "squeeze of an axis of length 2": (lambda x: F.squeeze(x, 0), "length 1"),
+    "flip of an axis that is not there": (lambda x: F.flip(x, -3), "between -2 and 1"),
+    "split into parts of 0": (lambda x: F.split(x, 0), "sizes are positive"),
+    "split into more than there is": (lambda x: F.split(x, [2, 2], 1), "adds up to 3"),
+    "split into negative parts": (lambda x: F.split(x, [4, -1], 1), "adds up to 3"),
     "index out of range": (lambda x: x[2], "(2, 3)"),
     "index with too many axes": (lambda x: x[0, 0, 0], "(2, 3)"),
     "take out of range": (lambda x: F.take(x, [3], axis=1), "(2, 3)"),

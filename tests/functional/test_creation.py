@@ -1,0 +1,82 @@
+"""Tensors made of nothing but a shape."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+from tests.helpers import assert_explained
+
+MADE = {
+    "zeros": tp.zeros,
+    "ones": tp.ones,
+    "randn": tp.randn,
+    "rand": tp.rand,
+    "full": lambda *s, **o: tp.full(s, 7.0, **o),
+}
+every_function = pytest.mark.parametrize("name", MADE)
+
+
+@every_function
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0, 3), (np.int64(2), 3)])
+def test_shapes_and_options(name, backend, shape):
+    t = MADE[name](*shape, requires_grad=True, dtype=np.float64, backend=backend)
+    assert (t.shape, t.dtype, t.backend, t.requires_grad) == (shape, np.float64, backend, True)
+    t = MADE[name](*shape)
+    assert (t.shape, t.dtype, t.backend, t.requires_grad) == (shape, np.float32, "numpy", False)
+
+
+@pytest.mark.parametrize("name", ["zeros", "ones", "randn", "rand"])
+def test_a_shape_may_be_a_tuple_or_a_list(name):
+    assert MADE[name]((2, 3)).shape == MADE[name]([2, 3]).shape == (2, 3)
+
+
+@every_function
+def test_the_default_backend_is_respected(name, backend):
+    with tp.use_backend(backend):
+        assert MADE[name](2).backend == backend
+
+
+def test_values():
+    assert tp.zeros(2).tolist() == [0.0, 0.0]
+    assert tp.ones(2).tolist() == [1.0, 1.0]
+    assert tp.full(2, 7.5).tolist() == tp.full((2,), 7.5).tolist() == [7.5, 7.5]
+    assert tp.full((2,), 7, dtype=int).dtype == int
+
+
+@pytest.mark.parametrize(
+    ("bounds", "dtype"),
+    [
+        ((3,), np.int64),
+        ((1, 7, 2), np.int64),
+        ((np.int64(3),), np.int64),
+        ((3.0,), np.float32),
+        ((0, 1, 0.25), np.float32),
+        ((np.float32(3),), np.float32),
+    ],
+)
+def test_arange_has_integers_for_integers(backend, bounds, dtype):
+    t = tp.arange(*bounds, backend=backend)
+    assert t.dtype == dtype
+    np.testing.assert_array_equal(t.numpy(), np.arange(*bounds))
+
+
+def test_random_numbers_follow_the_seed_and_their_distribution(backend):
+    """n = 100,000: five standard errors for each moment, so that a check fails by chance once in 1.7 million times."""
+    n = 100_000
+    for f, mean, var, fourth in ((tp.randn, 0.0, 1.0, 3.0), (tp.rand, 0.5, 1 / 12, 1 / 80)):
+        tp.manual_seed(1)
+        x = f(n, backend=backend, dtype=np.float64).numpy()
+        assert abs(x.mean() - mean) < 5 * math.sqrt(var / n)
+        assert abs(x.var() - var) < 5 * math.sqrt((fourth - var**2) / n)
+        tp.manual_seed(1)
+        np.testing.assert_array_equal(f(n, dtype=np.float64).numpy(), x)
+    assert 0 <= x.min() < x.max() < 1
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: tp.zeros(2, dtype=int, requires_grad=True), lambda: tp.arange(3, requires_grad=True)]
+)
+def test_integers_have_no_gradients(make):
+    assert_explained(TypeError, make, "requires_grad=True with elements of type int64")

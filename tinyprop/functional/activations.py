@@ -100,9 +100,12 @@ def prelu(x: Operand, a: Operand) -> Tensor:
             [ 1. ,  1. ]])
     """
     x = as_tensor(x)
-    if x.ndim > 2 and not isinstance(a, (int, float)):
+    if not isinstance(a, (int, float)):
         a = as_tensor(a, like=x)
-        a = a.reshape(-1, *[1] * (x.ndim - 2)) if a.ndim == 1 else a  # (C,) -> (C, 1, 1)
+        if a.size == 1:
+            a = a.reshape(())
+        elif a.ndim == 1 and x.ndim > 2:
+            a = a.reshape(-1, *[1] * (x.ndim - 2))  # (C,) -> (C, 1, 1)
     return PReLU()(x, a)
 
 

@@ -97,12 +97,12 @@ class Power(Elementwise):
     def backward(self, g: Tensor, x: Tensor | Scalar, y: Tensor | Scalar) -> Any:
         def slope_x() -> Tensor:
             if isinstance(y, Tensor):
-                return g * y * where((x == 0) & (y == 0), 1.0, x) ** (y - 1)
-            return g * y * x ** (y - 1) if y != 0 else g * 0.0  # the slope of x**0 is 0, at x = 0 too
+                return g * (y * where((x == 0) & (y == 0), 1.0, x) ** (y - 1))
+            return g * (y * x ** (y - 1)) if y != 0 else g * 0.0  # the slope of x**0 is 0, at x = 0 too
 
         def slope_y() -> Tensor:  # x**y log(x): 0 at x = 0, and not defined for x < 0
             if isinstance(x, Tensor):
-                return where((x == 0) & (y >= 0), 0.0, g * x**y * log(where(x > 0, x, math.nan)))
+                return g * (x**y * log(where(x > 0, x, where((x == 0) & (y >= 0), 1.0, math.nan))))
             return g * x**y * (math.log(x) if x > 0 else 0.0 if x == 0 else math.nan)
 
         return slope_x, slope_y

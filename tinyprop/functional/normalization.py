@@ -92,8 +92,8 @@ def per_channel(numbers: Any, x: Any) -> Any:
 
 def batch_norm(
     x: Operand,
-    running_mean: Tensor,
-    running_var: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     training: bool = False,
@@ -109,6 +109,9 @@ def batch_norm(
     (tensor([[-1.],
             [ 1.]]), tensor([0.2]))
     """
+    if running_mean is None or running_var is None:
+        rule = "the running estimates are tensors, which training moves"
+        raise ShapeError("batch_norm without running estimates", rule, "tp.zeros(C) and tp.ones(C) for C features")
     x = as_float(x)
     features = running_mean.size
     if x.ndim < 2 or x.shape[1] != features:

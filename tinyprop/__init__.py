@@ -13,7 +13,7 @@ from .creation import arange, full, ones, rand, randn, zeros
 from .derivatives import check_gradients, hessian, jacobian, jvp
 from .engine.arrays import manual_seed, use_backend
 from .engine.backward import grad
-from .engine.draw import draw
+from .draw import draw
 from .engine.errors import BackendError, DataError, DivergenceError, EditError, GradientError, ShapeError, StateError
 from .engine.graph import Op, no_grad
 from .engine.overrides import overrides, plain

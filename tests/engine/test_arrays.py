@@ -156,53 +156,50 @@ def test_float32_and_float64_meet_in_float64_and_part_again(backend):
     assert (gx.dtype, gy.dtype) == (np.float32, np.float64)
 
 
-FLOATING = (
-    {
-        f.__name__: f
-        for f in (
-            F.exp,
-            F.expm1,
-            F.log1p,
-            F.sqrt,
-            F.rsqrt,
-            F.sin,
-            F.cos,
-            F.erf,
-            F.tanh,
-            F.sigmoid,
-            F.softplus,
-            F.relu,
-            F.hardtanh,
-            F.elu,
-            F.selu,
-            F.gelu,
-            F.silu,
-            F.leaky_relu,
-            F.mean,
-            F.var,
-            F.std,
-            F.norm,
-            F.logsumexp,
-            F.softmax,
-            F.log_softmax,
-        )  # fmt: skip
-    }
-    | {
-        "x / 2": lambda x: x / 2,
-        "x ** 0.5": lambda x: x**0.5,
-        "x + 0.5": lambda x: x + 0.5,
-        "where": lambda x: F.where(x > 0, x, 0.5),
-        "clip": lambda x: F.clip(x, 0.5, 2),
-        "maximum": lambda x: F.maximum(x, 0.5),
-        "prelu": lambda x: F.prelu(x, x[:1]),
-        "dropout": lambda x: F.dropout(x, 0.25),
-        "mse_loss": lambda x: F.mse_loss(x, x),
-        "cross_entropy": lambda x: F.cross_entropy(x.reshape(1, -1), [1]),
-        "weight_norm": lambda x: F.weight_norm(x.reshape(1, -1), x[:1]),
-        "batch_norm": lambda x: F.batch_norm(x.reshape(-1, 1), tp.zeros(1), tp.ones(1), training=True),
-        "avg_pool2d": lambda x: F.avg_pool2d(x.reshape(1, 1, 1, -1), 1),
-    }
-)
+FLOATING = {
+    f.__name__: f
+    for f in (
+        F.exp,
+        F.expm1,
+        F.log1p,
+        F.sqrt,
+        F.rsqrt,
+        F.sin,
+        F.cos,
+        F.erf,
+        F.tanh,
+        F.sigmoid,
+        F.softplus,
+        F.relu,
+        F.hardtanh,
+        F.elu,
+        F.selu,
+        F.gelu,
+        F.silu,
+        F.leaky_relu,
+        F.mean,
+        F.var,
+        F.std,
+        F.norm,
+        F.logsumexp,
+        F.softmax,
+        F.log_softmax,
+    )
+} | {
+    "x / 2": lambda x: x / 2,
+    "x ** 0.5": lambda x: x**0.5,
+    "x + 0.5": lambda x: x + 0.5,
+    "where": lambda x: F.where(x > 0, x, 0.5),
+    "clip": lambda x: F.clip(x, 0.5, 2),
+    "maximum": lambda x: F.maximum(x, 0.5),
+    "prelu": lambda x: F.prelu(x, x[:1]),
+    "dropout": lambda x: F.dropout(x, 0.25),
+    "mse_loss": lambda x: F.mse_loss(x, x),
+    "cross_entropy": lambda x: F.cross_entropy(x.reshape(1, -1), [1]),
+    "weight_norm": lambda x: F.weight_norm(x.reshape(1, -1), x[:1]),
+    "batch_norm": lambda x: F.batch_norm(x.reshape(-1, 1), tp.zeros(1), tp.ones(1), training=True),
+    "avg_pool2d": lambda x: F.avg_pool2d(x.reshape(1, 1, 1, -1), 1),
+}
 
 
 @pytest.mark.parametrize("elements", [np.int64, np.uint8, bool])

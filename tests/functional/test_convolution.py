@@ -24,8 +24,11 @@ from tests.helpers import (
 )
 
 
+ONE = st.just(1)
+
+
 @st.composite
-def images_and_filters(draw, bias=False, dilation=st.just(1), groups=st.just(1)):
+def images_and_filters(draw, bias=False, dilation=ONE, groups=ONE):
     """Images, filters that fit on them with their padding, and the options of conv2d."""
     rng, padding = draw(rngs()), draw(int_or_pair(0, 2))
     options = {

@@ -68,7 +68,8 @@ BATCH_NORM = batch_norm, reference_batch_norm, torch_batch_norm
 CASES = [
     Case("weight_norm", F.weight_norm,
          lambda w, scale, factor: w * per_row(scale * factor / np.sqrt((w * w).sum(axis=rows(w))), w),
-         lambda torch, w, scale, factor: w * per_row(scale * factor / torch.sqrt((w * w).sum(dim=rows(w))), w), weights()),
+         lambda torch, w, scale, factor: w * per_row(scale * factor / torch.sqrt((w * w).sum(dim=rows(w))), w),
+         weights()),
     Case("batch_norm", *BATCH_NORM, batches()),
     Case("batch_norm:no weight", *BATCH_NORM, batches(affine=False)),
     Case("batch_norm:evaluation", *BATCH_NORM, batches(training=False)),

@@ -22,8 +22,11 @@ from tests.helpers import (
 )
 
 
+ONE = st.just(1)
+
+
 @st.composite
-def pooled(draw, wide_border=False, dilation=st.just(1), **options):
+def pooled(draw, wide_border=False, dilation=ONE, **options):
     """An image of distinct elements, and a window that fits on it. PyTorch takes borders of up to half a window."""
     kernel, dilation = draw(int_or_pair(1, 3)), both(draw(dilation))
     most = [k - 1 if wide_border else k // 2 for k in both(kernel)]

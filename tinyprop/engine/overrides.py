@@ -1,6 +1,4 @@
-"""The table of overrides: faster ways to compute a single op, registered from outside.
-
-An op has one rule, written for readers. `kernels/` registers faster ways beside it:
+"""The table of overrides. An op has one rule, written for readers; `kernels/` registers faster ways to compute it:
 
     @override(WeightNorm.backward, on="cupy")
     def weight_norm_gradient(op, g, w, scale):      # arrays in, arrays out
@@ -46,10 +44,8 @@ overridden: set[Callable[..., Any]] = set()  # all rules that have an override s
 
 
 def override(rule: Callable[..., Any], on: str | Sequence[str] = ("numpy", "cupy")) -> Callable[[R], R]:
-    """Register the decorated function as a faster way to compute a rule; earlier registrations are asked first.
-
-    `rule` is the `forward` or `backward` of an Op class, or a function made with `overridable`.
-    """
+    """Register a faster way to compute a rule: the `forward` or `backward` of an Op class, or an `overridable` function.
+    Earlier registrations are asked first."""
     rule = getattr(rule, "rule", rule)
 
     def register(function: Any) -> Any:
@@ -94,7 +90,7 @@ def overridable(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def overrides() -> list[Override]:
-    """All registered overrides.
+    """All registered overrides, in the order in which they are asked.
 
     >>> any("Convolve.forward" in str(entry) for entry in tp.overrides())
     True

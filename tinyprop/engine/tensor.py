@@ -28,8 +28,8 @@ class Tensor:
     """An array that remembers how it was computed. Create one with `tp.tensor`.
 
     >>> x = tp.tensor([1.0, 2.0], requires_grad=True)
-    >>> x.shape, x.ndim, x.size, x.dtype, x.backend
-    ((2,), 1, 2, dtype('float32'), 'numpy')
+    >>> x.shape, x.ndim, x.size, x.dtype, x.backend, x.T.shape
+    ((2,), 1, 2, dtype('float32'), 'numpy', (2,))
     >>> (x * x).sum().backward()
     >>> x.grad
     tensor([2., 4.])
@@ -133,9 +133,9 @@ class Tensor:
 
     def detach(self) -> "Tensor":
         """The same array without its history."""
-        return Tensor(self._data).share(self)
+        return Tensor(self._data)._share(self)
 
-    def share(self, other: "Tensor") -> "Tensor":
+    def _share(self, other: "Tensor") -> "Tensor":
         """Note that this tensor's memory is that of another one, for the guard against edits."""
         self.uses, self.exposed = other.uses, True
         return self

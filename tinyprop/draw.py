@@ -2,9 +2,9 @@
 
 from xml.sax.saxutils import escape
 
-from .backward import inputs_first, node_of, parents_of
-from .graph import Node, Op
-from .tensor import Tensor
+from .engine.backward import inputs_first, node_of, parents_of
+from .engine.graph import Node, Op
+from .engine.tensor import Tensor
 
 STEP, LANE, WIDTH, HEIGHT = 130, 60, 100, 38  # pixels: from one depth to the next, between lanes, of a box
 

@@ -16,6 +16,8 @@ from unittest import mock
 
 import numpy as np
 from threadpoolctl import threadpool_limits
+from tinyprop.functional.rectified import RectifiedConvolve
+from tinyprop.functional.tiles import Tiles
 
 import tinyprop as tp
 from tinyprop.bench.cases import Case
@@ -24,8 +26,6 @@ from tinyprop.bench.runner import machine
 from tinyprop.bench.work import convolution_work
 from tinyprop.engine.graph import Op
 from tinyprop.functional.convolution import Convolution
-from tinyprop.functional.rectified import RectifiedConvolve
-from tinyprop.functional.tiles import Tiles
 
 IMAGES, STEPS, WARM_UP = 25, 15, 3
 

@@ -11,9 +11,9 @@ from . import data, functional, moments, nn, optim, train, verify
 from . import kernels as kernels  # registers the overrides
 from .creation import arange, full, ones, rand, randn, zeros
 from .derivatives import check_gradients, hessian, jacobian, jvp
+from .draw import draw
 from .engine.arrays import manual_seed, use_backend
 from .engine.backward import grad
-from .draw import draw
 from .engine.errors import BackendError, DataError, DivergenceError, EditError, GradientError, ShapeError, StateError
 from .engine.graph import Op, no_grad
 from .engine.overrides import overrides, plain

@@ -23,7 +23,6 @@ from tests.helpers import (
     rngs,
 )
 
-
 ONE = st.just(1)
 
 

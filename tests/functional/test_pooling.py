@@ -21,7 +21,6 @@ from tests.helpers import (
     rngs,
 )
 
-
 ONE = st.just(1)
 
 

@@ -44,7 +44,7 @@ overridden: set[Callable[..., Any]] = set()  # all rules that have an override s
 
 
 def override(rule: Callable[..., Any], on: str | Sequence[str] = ("numpy", "cupy")) -> Callable[[R], R]:
-    """Register a faster way to compute a rule: the `forward` or `backward` of an Op class, or an `overridable` function.
+    """Register a faster way to compute a rule: `forward` or `backward` of an Op class, or an `overridable` function.
     Earlier registrations are asked first."""
     rule = getattr(rule, "rule", rule)
 

@@ -11,7 +11,7 @@ import pytest
 
 import tinyprop as tp
 import tinyprop.functional as F
-from tests.helpers import leaf, make
+from tests.helpers import leaf
 from tinyprop.engine.arrays import generator
 
 
@@ -138,16 +138,6 @@ def test_a_seed_is_that_of_the_calling_thread():
 # promote.
 
 
-def test_scalars_and_integers_never_widen_float32(backend):
-    x = leaf(np.ones(3), backend, np.float32)
-    integers = make(np.arange(3), backend)
-    for other in (2, 2.5, True, np.float64(2.5), np.int64(2), integers, [1, 2, 3], x > 0):
-        for y in (x + other, other * x, x / 2, x**2, x - other):
-            assert y.dtype == np.float32, other
-        (g,) = tp.grad((x * other).sum(), [x])
-        assert g.dtype == np.float32
-
-
 def test_float32_and_float64_meet_in_float64_and_part_again(backend):
     x, y = leaf(np.ones(3), backend, np.float32), leaf(np.ones(3), backend)
     z = x * y
@@ -156,36 +146,12 @@ def test_float32_and_float64_meet_in_float64_and_part_again(backend):
     assert (gx.dtype, gy.dtype) == (np.float32, np.float64)
 
 
-FLOATING = {
-    f.__name__: f
-    for f in (
-        F.exp,
-        F.expm1,
-        F.log1p,
-        F.sqrt,
-        F.rsqrt,
-        F.sin,
-        F.cos,
-        F.erf,
-        F.tanh,
-        F.sigmoid,
-        F.softplus,
-        F.relu,
-        F.hardtanh,
-        F.elu,
-        F.selu,
-        F.gelu,
-        F.silu,
-        F.leaky_relu,
-        F.mean,
-        F.var,
-        F.std,
-        F.norm,
-        F.logsumexp,
-        F.softmax,
-        F.log_softmax,
-    )
-} | {
+FLOATING = [
+    F.exp, F.expm1, F.log1p, F.sqrt, F.rsqrt, F.sin, F.cos, F.erf, F.tanh, F.sigmoid, F.softplus, F.relu, F.hardtanh,
+    F.elu, F.selu, F.gelu, F.silu, F.leaky_relu, F.mean, F.var, F.std, F.norm, F.logsumexp, F.softmax, F.log_softmax,
+]  # fmt: skip
+FLOATING = {f.__name__: f for f in FLOATING}
+FLOATING |= {
     "x / 2": lambda x: x / 2,
     "x ** 0.5": lambda x: x**0.5,
     "x + 0.5": lambda x: x + 0.5,

@@ -33,17 +33,6 @@ def test_diamonds_are_walked_once_each():
     assert x.grad.item() == 2.0**20
 
 
-def test_a_node_waits_for_all_of_its_consumers():
-    """a feeds both c directly and, later, b: whichever is visited first, a is finished last."""
-    x = leaf(3.0)
-    a = x * x
-    b = a * 2.0
-    c = b * a
-    d = c + a * b
-    d.backward()
-    assert x.grad.item() == pytest.approx(4 * 4 * 3.0**3)  # d = 4 x^4
-
-
 def test_a_chain_of_10_000_ops():
     x = y = leaf([1.0, 1.0])
     for _ in range(10_000):
@@ -144,14 +133,6 @@ def test_backward_twice_is_a_clear_error(backend):
     assert_explained(tp.GradientError, y.backward, "freed", "retain_graph=True")
 
 
-def test_backward_twice_with_retain_graph():
-    x = leaf(2.0)
-    y = x**2
-    y.backward(retain_graph=True)
-    y.backward()
-    assert x.grad.item() == 8.0
-
-
 def test_a_graph_is_freed_by_backward():
     class Probe(tp.Op):
         def forward(self, x):
@@ -172,17 +153,10 @@ def test_a_graph_is_freed_by_backward():
     assert alive() is None, "the graph lives on after backward, while the loss is still in scope"
 
 
-def test_memory_stays_flat_over_1_000_steps():
-    w = leaf(np.ones((50, 50)), dtype=np.float32)
-    x = tp.tensor(np.ones((20, 50), np.float32))
-
-    def step():
-        w.grad = None
-        loss = F.tanh(x @ w).sum()
-        loss.backward()
-
+def growth(step):
+    """How many bytes are left behind by 1,000 steps, without the help of the garbage collector."""
     gc.collect()
-    gc.disable()  # reference counts alone must do
+    gc.disable()
     try:
         tracemalloc.start()
         for _ in range(1_000):  # until Python's own free lists are full
@@ -190,28 +164,25 @@ def test_memory_stays_flat_over_1_000_steps():
         before, _ = tracemalloc.get_traced_memory()
         for _ in range(1_000):
             step()
-        after, _ = tracemalloc.get_traced_memory()
+        return tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
         gc.enable()
-    assert after - before < 100_000, "a step makes arrays of 10,000 bytes: none of 1,000 may stay"
 
 
-def test_evaluation_without_backward_does_not_grow():
-    w = leaf(np.ones((50, 50)), dtype=np.float32)
-    gc.disable()
-    try:
-        tracemalloc.start()
-        for i in range(200):
-            F.tanh(w @ w).sum()
-            if i == 20:
-                before, _ = tracemalloc.get_traced_memory()
-        after, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-        gc.enable()
-    assert after - before < 100_000
-    w.data[0, 0] = 2.0  # and leaves nothing locked
+@pytest.mark.parametrize("backward", [True, False])
+def test_memory_stays_flat_over_1_000_steps_of_training_or_evaluation(backward):
+    """A step makes arrays of 10,000 bytes: none may stay."""
+    w, x = leaf(np.ones((50, 50)), dtype=np.float32), tp.tensor(np.ones((20, 50), np.float32))
+
+    def step():
+        w.grad = None
+        loss = F.tanh(x @ w).sum()
+        if backward:
+            loss.backward()
+
+    assert growth(step) < 100_000
+    w.data[0, 0] = 2.0  # and nothing is left locked
 
 
 # -- tp.grad, create_graph
@@ -307,12 +278,6 @@ def test_no_grad_as_context_and_decorator():
     with tp.no_grad():
         assert not (x * 2.0).requires_grad
     assert (x * 2.0).requires_grad
-
-
-def test_no_grad_is_left_when_something_fails():
-    with pytest.raises(ArithmeticError), tp.no_grad():
-        raise ArithmeticError
-    assert (leaf(1.0) * 1.0).requires_grad
 
 
 def test_threads_record_independently():

@@ -213,26 +213,9 @@ def test_there_and_back_between_backends(backend):
 
 
 METHODS = [
-    "sum",
-    "mean",
-    "var",
-    "std",
-    "max",
-    "min",
-    "argmax",
-    "norm",
-    "exp",
-    "log",
-    "sqrt",
-    "tanh",
-    "relu",
-    "abs",
-    "clip",
-    "flatten",
-    "squeeze",
-    "astype",
-    "to",
-]
+    "sum", "mean", "var", "std", "max", "min", "argmax", "norm", "exp", "log", "sqrt", "tanh", "relu", "abs", "clip",
+    "flatten", "squeeze", "astype", "to",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", METHODS)

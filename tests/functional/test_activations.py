@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 import tinyprop as tp
@@ -51,70 +50,28 @@ def prelu_inputs(draw):
 
 CASES = [
     Case("relu", F.relu, lambda x: np.maximum(x, 0), lambda torch, x: torch.relu(x), one_array(**AT_ZERO)),
-    Case(
-        "leaky_relu",
-        F.leaky_relu,
-        lambda x, a: np.where(x > 0, x, a * x),
-        lambda torch, x, a: torch.nn.functional.leaky_relu(x, a),
-        one_array(**AT_ZERO, a=SLOPES),
-    ),
+    Case("leaky_relu", F.leaky_relu, lambda x, a: np.where(x > 0, x, a * x),
+         lambda torch, x, a: torch.nn.functional.leaky_relu(x, a), one_array(**AT_ZERO, a=SLOPES)),
     Case("prelu", F.prelu, reference_prelu, lambda torch, x, a: torch.nn.functional.prelu(x, a), prelu_inputs()),
     Case("tanh", F.tanh, np.tanh, lambda torch, x: torch.tanh(x), one_array()),
     Case("sigmoid", F.sigmoid, lambda x: 1 / (1 + np.exp(-x)), lambda torch, x: torch.sigmoid(x), one_array(-8, 8)),
-    Case(
-        "softplus",
-        F.softplus,
-        lambda x: np.log1p(np.exp(x)),
-        lambda torch, x: torch.nn.functional.softplus(x, threshold=1000),
-        one_array(-8, 8),
-    ),
-    Case(
-        "elu",
-        F.elu,
-        reference_elu,
-        lambda torch, x, alpha: torch.nn.functional.elu(x, alpha),
-        one_array(**AT_ZERO, alpha=st.sampled_from([1, 1.0, 0.5, np.float64(2)])),
-    ),
-    Case(
-        "selu",
-        F.selu,
-        lambda x: SCALE * reference_elu(x, ALPHA),
-        lambda torch, x: torch.selu(x),
-        one_array(**AT_ZERO),
-    ),
+    Case("softplus", F.softplus, lambda x: np.log1p(np.exp(x)),
+         lambda torch, x: torch.nn.functional.softplus(x, threshold=1000), one_array(-8, 8)),
+    Case("elu", F.elu, reference_elu, lambda torch, x, alpha: torch.nn.functional.elu(x, alpha),
+         one_array(**AT_ZERO, alpha=st.sampled_from([1, 1.0, 0.5, np.float64(2)]))),
+    Case("selu", F.selu, lambda x: SCALE * reference_elu(x, ALPHA), lambda torch, x: torch.selu(x),
+         one_array(**AT_ZERO)),
     Case("gelu", F.gelu, lambda x: x * phi(x), lambda torch, x: torch.nn.functional.gelu(x), one_array()),
-    Case(
-        "silu", F.silu, lambda x: x / (1 + np.exp(-x)), lambda torch, x: torch.nn.functional.silu(x), one_array(-8, 8)
-    ),
-    Case(
-        "hardtanh",
-        F.hardtanh,
-        lambda x: np.clip(x, -1, 1),
-        lambda torch, x: torch.nn.functional.hardtanh(x),
-        one_array(kinks=(-1, 1)),
-    ),
-]
+    Case("silu", F.silu, lambda x: x / (1 + np.exp(-x)), lambda torch, x: torch.nn.functional.silu(x),
+         one_array(-8, 8)),
+    Case("hardtanh", F.hardtanh, lambda x: np.clip(x, -1, 1), lambda torch, x: torch.nn.functional.hardtanh(x),
+         one_array(kinks=(-1, 1))),
+]  # fmt: skip
 
 test_values, test_gradients, test_dtypes, test_torch = battery(CASES)
 
 NAMES = [case.name for case in CASES if case.name != "prelu"]
 every_activation = pytest.mark.parametrize("name", NAMES)
-
-
-@given(rng=rngs(), shape=shapes())
-def test_laws(backend, rng, shape):
-    array = points(rng, shape, -3, 3)
-    x = make(array, backend)
-    for smooth_relu in (F.relu, F.softplus, F.silu, F.gelu):  # x Phi(x) with Phi(x) + Phi(-x) = 1
-        assert_close(smooth_relu(x) - smooth_relu(-x), array)
-    assert_close(F.sigmoid(x) + F.sigmoid(-x), np.ones(shape))
-    assert_close(2 * F.sigmoid(2 * x) - 1, np.tanh(array))
-    assert_close(F.leaky_relu(x, 1), array)
-    assert_close(F.leaky_relu(x, 0), F.relu(x).numpy())
-    assert_close(F.leaky_relu(x, -1), abs(array))
-    assert_close(F.prelu(x, 0.3), F.leaky_relu(x, 0.3).numpy())
-    for odd in (F.tanh, F.hardtanh):
-        assert_close(odd(-x), -odd(x).numpy())
 
 
 # The tails, with warnings as errors.
@@ -156,13 +113,6 @@ def test_small_results_keep_their_digits(backend, f, reference, dtype, digits):
     """Far left, sigmoid and softplus are exp(x) to rounding; near 0, elu is x."""
     x = np.array([-40, -60, -80] if reference is np.exp else [-1e-20, -1e-13, -2e-13], dtype)
     np.testing.assert_allclose(f(make(x, backend)).numpy(), reference(x.astype(float)), rtol=digits)
-
-
-@pytest.mark.parametrize(("dtype", "digits"), [(np.float32, 1e-6), (np.float64, 1e-14)])
-@pytest.mark.parametrize("x", [-1e-3, -1e-5])
-def test_elu_keeps_its_digits_near_zero(backend, dtype, digits, x):
-    x = np.array([x], dtype)
-    np.testing.assert_allclose(F.elu(make(x, backend)).numpy(), np.expm1(x.astype(float)), rtol=digits)
 
 
 # The kinks, as PyTorch has them.

@@ -78,14 +78,6 @@ CASES = [
 test_values, test_gradients, test_dtypes, test_torch = battery(CASES)
 
 
-@given(drawn=weights())
-def test_rows_have_the_length_asked_for_and_their_own_length_does_not_matter(backend, drawn):
-    (w, scale), options = drawn
-    out = F.weight_norm(make(w, backend), make(scale, backend), **options)
-    assert_close(F.norm(out, rows(w)), abs(scale) * options["factor"])
-    assert_close(F.weight_norm(make(3 * w, backend), make(scale, backend), **options), out.numpy())
-
-
 @given(drawn=batches())
 def test_a_batch_is_normalised_and_the_running_estimates_move_towards_it(backend, drawn):
     """By the momentum, the variance towards the unbiased one, as in PyTorch."""

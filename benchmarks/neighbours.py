@@ -348,7 +348,7 @@ QUESTIONS = [
     "gradients of gradients",
     "convolution",
     f"a chain of {CHAIN:,} ops",
-    "an edit in place does no harm",
+    "an edit of x before backward does no harm",
     "has a gradient check",
 ]
 

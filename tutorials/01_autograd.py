@@ -137,7 +137,7 @@ print(f"mean square error: {losses[0]:.2f} at first, {losses[-1]:.4f} after {STE
 # %% [markdown]
 # ## The same thing in tinyprop
 #
-# A `tp.Tensor` is our `Var`, and `tp.autograd.Op` holds a step's forward and its pull-back side by side. Same weights,
+# A `tp.Tensor` is our `Var`, and `tp.Op` holds a step's forward and its pull-back side by side. Same weights,
 # same gradients:
 
 # %%
@@ -177,7 +177,8 @@ tp.check_gradients(lambda x: tp.functional.tanh(x) ** 2, x)
 #
 # ## Read next
 #
-# - [`tinyprop/autograd.py`](../tinyprop/autograd.py): `inputs_first` and `pull_back` are the functions above, grown up.
+# - [`tinyprop/engine/graph.py`](../tinyprop/engine/graph.py): `Op`; and
+#   [`tinyprop/engine/backward.py`](../tinyprop/engine/backward.py): `inputs_first` and `pull_back`, grown up.
 # - [`tinyprop/functional/arithmetic.py`](../tinyprop/functional/arithmetic.py): the rules, one class each.
 # - Baydin, Pearlmutter, Radul and Siskind, *Automatic differentiation in machine learning: a survey*, JMLR 2018.
 #

@@ -4,8 +4,8 @@
 # **Goal.** Turn nested loops into one product of matrices, then make that product six times smaller, and see what it
 # costs in digits.
 #
-# A convolution slides a small window over an image. At each place it multiplies the pixels under the window by a kernel
-# and adds up. Written down as it is said, that is a loop over images, kernels, rows and columns; in Python it would
+# A convolution slides a small window over an image. At each place it multiplies the pixels under the window by a filter
+# and adds up. Written down as it is said, that is a loop over images, filters, rows and columns; in Python it would
 # take minutes where a network wants milliseconds. NumPy is fast when it is told *everything at once*.
 
 # %%
@@ -14,7 +14,7 @@ import numpy as np
 import tinyprop as tp
 import tinyprop.functional as F
 from lesson import BLUE, RED, panels, show
-from tinyprop.functional.tiles import TILES, one_axis
+from tinyprop.kernels.tiles import TILES, matrices
 
 
 def by_loops(x, w):
@@ -22,10 +22,10 @@ def by_loops(x, w):
     (n, _, height, width), (o, _, k, _) = x.shape, w.shape
     out = np.zeros((n, o, height - k + 1, width - k + 1), x.dtype)
     for image in range(n):
-        for kernel in range(o):
+        for channel in range(o):
             for i in range(height - k + 1):
                 for j in range(width - k + 1):
-                    out[image, kernel, i, j] = (x[image, :, i : i + k, j : j + k] * w[kernel]).sum()
+                    out[image, channel, i, j] = (x[image, :, i : i + k, j : j + k] * w[channel]).sum()
     return out
 
 
@@ -33,8 +33,8 @@ images = tp.data.load("shapes", split="test").images[3:5].astype(np.float32) / 2
 blur = np.full((3, 5, 5), 1 / 75, np.float32)
 edge = np.zeros((3, 5, 5), np.float32)
 edge[:, :, :2], edge[:, :, 3:] = 1 / 30, -1 / 30  # what is to the left, minus what is to the right
-kernels = np.stack([blur, edge])  # (2, 3, 5, 5)
-filtered = by_loops(images, kernels)
+filters = np.stack([blur, edge])  # (2, 3, 5, 5)
+filtered = by_loops(images, filters)
 
 figure, every = panels(6, 9.0, 1.7)
 for i in range(2):
@@ -49,9 +49,9 @@ show(figure)
 # %% [markdown]
 # ## One product of matrices
 #
-# A window is a row of $k \cdot k \cdot C$ numbers. All windows are a matrix with a row for each place; all kernels are
-# a matrix with a column for each. Their product is the convolution. The windows overlap, but nothing has to be copied
-# to *look* at them: a view whose strides repeat does it.
+# A window is a row of $k \cdot k \cdot C$ numbers. All windows are a matrix with a row for each place; all filters are
+# a matrix with a column for each. Their product is the convolution. Building the first matrix is called
+# *im2col*. The windows overlap, but nothing has to be copied to *look* at them: a view whose strides repeat does it.
 
 
 # %%
@@ -65,37 +65,58 @@ def by_one_product(x, w):
 
 
 for name, result in {
-    "one product": by_one_product(images, kernels),
-    "F.conv2d": F.conv2d(images, kernels).data,
+    "one product": by_one_product(images, filters),
+    "F.conv2d": F.conv2d(images, filters).data,
 }.items():
     print(f"{name:12} equals the loops: {np.allclose(result, filtered, atol=1e-6)}")
 
 # %% [markdown]
-# Matrix products are what processors do best: every number is fetched once and used many times. This is how tinyprop
-# convolves in general (`functional/columns.py`). One thing is left to improve: the number of multiplications.
+# Matrix products are what processors do best: every number is fetched once and used many times. This is the rule by
+# which tinyprop defines convolution (`functional/convolution.py`). One thing is left to improve: the number of
+# multiplications.
 #
-# ## Fewer multiplications: tiles
+# ## Fewer multiplications: Winograd convolution
 #
-# How many multiplications do 2 neighbouring outputs of a kernel of 3 need? Predict: 6. It can be done with 4.
+# How many multiplications do 2 neighbouring outputs of a filter of 3 need? Predict: 6. It can be done with 4.
 #
-# The trick is about polynomials. Coefficients of a product are what convolution computes. But a polynomial of degree 3
-# is also known by its values at 4 points, and *values* are multiplied one by one: 4 multiplications. So: go from pixels
-# to values at points, multiply, come back. Going there and back only adds and scales by fixed small numbers, and it is
-# done once for all channels, so it hardly counts. Take the points 0, 1, -1 and infinity (there, the value is the
-# leading coefficient):
+# The trick is about polynomials, and is called *Toom-Cook*. A polynomial with 3 coefficients times one with 2 has 4
+# coefficients. Multiplied term by term, that takes 6 multiplications. But a polynomial with 4 coefficients is
+# also known by its *values* at 4 points, and values are multiplied one by one. So evaluate both factors at 4 points,
+# multiply the values (4 multiplications), and interpolate. Let $V_n$ be the matrix that evaluates a polynomial with $n$
+# coefficients at the points: row $p$ is $1, p, p^2, \dots$ Then the product of $a$ and $b$ is
+# $$ V_4^{-1} \big[ (V_3 a) \odot (V_2 b) \big]. $$
+# For a fixed $a$ this is a linear map from the 2 numbers $b$ to 4 numbers. Sliding the filter $a$ over 4 pixels $x$ is
+# the *transposed* map, from 4 numbers to 2. So transpose every factor, and reverse their order:
+# $$ V_2^T \big[ (V_3 a) \odot (V_4^{-T} x) \big]. $$
+# This is *Winograd convolution*. Only the filter is evaluated at the points. The pixels go through the transposed
+# interpolation, and the products through the transposed evaluation. The three matrices are called the filter, input and
+# output transforms. They only add, and scale by fixed small numbers; and since each pixel is transformed once for all
+# filters and each filter once for all images, they hardly count. Take the points 0, 1, -1 and infinity (the value at
+# infinity is the leading coefficient):
+
 
 # %%
-read, weigh, write = one_axis(2, (0, 1, -1))
-pixels, kernel = np.array([3.0, 1.0, 4.0, 1.0]), np.array([2.0, 7.0, 1.0])
-values = (read @ pixels) * (weigh @ kernel)
-print("multiplications:", values.size)
-print("by tiles:   ", write @ values)
-print("by the book:", np.correlate(pixels, kernel, "valid"))
+def transforms(step, k, points):
+    """The input, filter and output transforms for `step` neighbouring outputs of a filter of k."""
+
+    def evaluate(n):
+        return np.array([[float(p) ** i for i in range(n)] for p in points] + [[0.0] * (n - 1) + [1.0]])
+
+    return np.linalg.inv(evaluate(step + k - 1)).T, evaluate(k), evaluate(step).T
+
+
+of_input, of_filter, of_output = transforms(2, 3, (0, 1, -1))
+pixels, weights = np.array([3.0, 1.0, 4.0, 1.0]), np.array([2.0, 7.0, 1.0])
+products = (of_input @ pixels) * (of_filter @ weights)
+print("multiplications:", products.size)
+print("Winograd:", of_output @ products)
+print("directly:", np.correlate(pixels, weights, "valid"))
 
 # %% [markdown]
-# In two dimensions the saving is squared. Larger tiles save more. Why not take huge ones? Because powers of the points
-# grow, and rounding with them. Let us measure: for a 5 x 5 kernel, the multiplications per output, and the error in
-# float32.
+# In two dimensions the transforms are applied along rows and columns, and the saving is squared. An image is cut into
+# *tiles*, each with the pixels that a few neighbouring outputs need. Larger tiles save more. Why not take huge ones?
+# Because powers of the points grow, and rounding with them. Let us measure: for a 5 x 5 filter, the multiplications per
+# output, and the error in float32.
 
 # %%
 POINTS = (0, 1, -1, 2, -2, 0.5, -0.5, 4, -4, 0.25, -0.25)
@@ -104,12 +125,11 @@ random = np.random.default_rng(0)
 sizes, counts, errors = range(1, 8), [], []
 for step in sizes:
     size = step + 4  # of the tile
-    matrices = one_axis(step, POINTS[: size - 1])
-    read, weigh, write = (np.kron(m, m) for m in matrices)  # the same along rows and columns
+    three = [np.kron(m, m) for m in transforms(step, 5, POINTS[: size - 1])]  # the same along rows and columns
     x, w = random.standard_normal((size * size, CASES)), random.standard_normal((25, CASES))
-    exact = write @ ((read @ x) * (weigh @ w))  # float64
-    read, weigh, write, x, w = (a.astype(np.float32) for a in (read, weigh, write, x, w))
-    rounded = write @ ((read @ x) * (weigh @ w))
+    exact = three[2] @ ((three[0] @ x) * (three[1] @ w))  # float64
+    of_input, of_filter, of_output, x, w = (a.astype(np.float32) for a in (*three, x, w))
+    rounded = of_output @ ((of_input @ x) * (of_filter @ w))
     errors.append(np.sqrt(((rounded - exact) ** 2).mean() / (exact**2).mean()))
     counts.append(size * size / step**2)
 
@@ -122,13 +142,14 @@ axes.annotate("tinyprop", (counts[3], errors[3]), (-12, -4), textcoords="offset 
 axes.set_xticks([2.5, 4, 6.25, 10, 25], ["2.5", "4", "6.25", "10", "25"])
 axes.set_xticks([], minor=True)
 axes.margins(y=0.12)
-axes.set(title="Relative rounding error of tiles, 5 x 5 kernel", xlabel="multiplications per output")
+axes.set(title="Relative rounding error of tiles, 5 x 5 filter", xlabel="multiplications per output")
 show(figure)
 print(f"4 x 4 outputs: {counts[3]:g} multiplications per output instead of 25, {25 / counts[3]:g} times fewer")
 
 # %% [markdown]
 # tinyprop takes tiles of 4 x 4 outputs, with points chosen for small errors, when there are enough channels to pay for
-# the way to the points and back; float64 never goes by tiles, and `F.exact_convolution()` forbids them.
+# the transforms (`pays` in `kernels/tiles.py`). float64 never goes by tiles, and `F.exact_convolution()` forbids them.
+# They are an *override*: a faster way, registered beside the rule. `with tp.plain():` computes everything by the rules.
 
 # %%
 x, w = random.standard_normal((2, 32, 16, 16)), random.standard_normal((32, 32, 5, 5))
@@ -137,10 +158,13 @@ x, w = x.astype(np.float32), w.astype(np.float32)
 by_tiles = F.conv2d(x, w, padding=2).data
 with F.exact_convolution():
     plain = F.conv2d(x, w, padding=2).data
-for name, result in {"tiles": by_tiles, "plain product": plain}.items():
+for name, result in {"Winograd": by_tiles, "plain product": plain}.items():
     error = np.sqrt(((result - exact) ** 2).mean() / (exact**2).mean())
     print(f"{name:14} relative error {error:.0e}")
-print("outputs of a tile along an axis, and points, for each kernel:", TILES)
+print("outputs of a tile along an axis, and points, for each filter size:", TILES)
+ours, theirs = transforms(4, 5, TILES[5][1]), matrices(5)
+same = [np.array_equal(m, theirs[name]) for m, name in zip(ours, ("input", "filter", "output"), strict=True)]
+print("our transforms are tinyprop's:", all(same))
 
 # %% [markdown]
 # ## Pooling, taken apart
@@ -171,17 +195,18 @@ show(figure)
 # ## Exercises
 #
 # 1. Give `by_one_product` a stride and a padding, and compare with `F.conv2d`.
-# 2. The gradient of a convolution in its image is a convolution, too: of the gradient, padded by $k - 1$, with the
-#    kernels turned by 180 degrees and their two channel axes swapped. Check it against `tp.grad`.
-# 3. Find the matrices of `one_axis` for 4 outputs of a kernel of 3. How many times fewer multiplications in two
+# 2. The gradient of a convolution with respect to its image is a convolution, too: of the gradient, padded by $k - 1$,
+#    with the filters turned by 180 degrees and their two channel axes swapped. Check it against `tp.grad`.
+# 3. Find the `transforms` for 4 outputs of a filter of 3. How many times fewer multiplications in two
 #    dimensions? Compare the points (0, 1, -1, 2, -2) with tinyprop's (0, 1, -1, 0.5, -2): which rounds less?
 #
 # Solutions: [solutions/02_convolution.py](solutions/02_convolution.py).
 #
 # ## Read next
 #
-# - [`tinyprop/functional/windows.py`](../tinyprop/functional/windows.py), `columns.py`, `tiles.py`, `pooling.py`.
-# - [`benchmarks/README.md`](../benchmarks/README.md): how to measure what tiles bring on your machine.
+# - [`tinyprop/functional/convolution.py`](../tinyprop/functional/convolution.py), `windows.py` and `pooling.py` beside
+#   it; then the overrides in [`tinyprop/kernels/tiles.py`](../tinyprop/kernels/tiles.py) and `pointwise.py`.
+# - [`benchmarks/README.md`](../benchmarks/README.md): how to measure what tiles gain on your machine.
 # - Lavin and Gray, *Fast algorithms for convolutional neural networks*, CVPR 2016.
 #
 # Next: [3. Internal covariate shift, watched live](03_covariate_shift.ipynb).

@@ -139,8 +139,8 @@ for r in tp.verify.run(["C01", "C02", "C31"]):
 #
 # ## Read next
 #
-# - [`tinyprop/moments.py`](../tinyprop/moments.py) and the rules, one for each activation, in
-#   [`tinyprop/moment_rules.py`](../tinyprop/moment_rules.py); `tinyprop verify C31 --explain`.
+# - [`tinyprop/moments/gaussian.py`](../tinyprop/moments/gaussian.py) and the rules, one for each activation, in
+#   [`tinyprop/moments/rules.py`](../tinyprop/moments/rules.py); `tinyprop verify C31 --explain`.
 # - Arpit et al., *Normalization propagation*, ICML 2016, section 3.2. Brock, De and Smith, *Characterizing signal
 #   propagation to close the performance gap in unnormalized ResNets*, ICLR 2021. Klambauer et al., *Self-normalizing
 #   neural networks*, NeurIPS 2017: constants solved for, not sampled.

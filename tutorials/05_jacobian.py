@@ -31,7 +31,7 @@ def layer_and_input(width, seed):
 
 
 layer, x = layer_and_input(WIDTH, seed=0)
-jacobian = tp.jacobian(layer, x)  # (units, inputs), by one backward pass for each unit
+jacobian = tp.jacobian(layer, x).numpy()  # (units, inputs), by one backward pass for each unit
 values = np.linalg.svd(jacobian.astype(np.float64), compute_uv=False)
 nonzero = values[values > 1e-4]
 
@@ -72,7 +72,7 @@ LAYERS = 40
 squares = []
 for seed in range(LAYERS):
     layer, x = layer_and_input(100, seed)
-    squares.append((tp.jacobian(layer, x) ** 2).sum() / 100)
+    squares.append((tp.jacobian(layer, x).numpy() ** 2).sum() / 100)
 error = np.std(squares, ddof=1) / math.sqrt(LAYERS)
 print(f"mean square {np.mean(squares):.3f} +- {error:.3f} over {LAYERS} layers; exact {math.pi / (math.pi - 1):.4f}")
 print(f"root {math.sqrt(np.mean(squares)):.3f}; exact {factor:.4f}")
@@ -87,7 +87,7 @@ print(f"root {math.sqrt(np.mean(squares)):.3f}; exact {factor:.4f}")
 # %%
 layer, x = layer_and_input(WIDTH, seed=1)
 layer.weight.data = np.linalg.qr(layer.weight.data)[0]
-orthogonal = np.linalg.svd(tp.jacobian(layer, x).astype(np.float64), compute_uv=False)
+orthogonal = np.linalg.svd(tp.jacobian(layer, x).numpy().astype(np.float64), compute_uv=False)
 print("orthogonal rows:", sorted({f"{abs(v):.4f}" for v in orthogonal}), f"and 1/c1 = {1 / c1:.4f}")
 
 # %% [markdown]
@@ -102,8 +102,8 @@ net = tp.nn.Sequential(*[tp.nn.NormPropLinear(NARROW, NARROW, gamma="jacobian") 
 x = tp.tensor(np.random.default_rng(0).standard_normal(NARROW, np.float32))
 product, spectra = np.eye(NARROW), []
 for layer in net:
-    product = tp.jacobian(layer, x).astype(np.float64) @ product
-    x = layer(x)
+    product = tp.jacobian(layer, x).numpy().astype(np.float64) @ product
+    x = layer(x).detach()
     spectra.append(np.linalg.svd(product, compute_uv=False))
 
 figure, (axes,) = panels(1, 6.5, 3.3)

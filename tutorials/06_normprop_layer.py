@@ -154,7 +154,8 @@ print(f"{found['blur'][0] ** 2:.1f} for the blur, {found['checks'][0] ** 2:.2f} 
 #
 # ## Read next
 #
-# - [`tinyprop/nn/normalization.py`](../tinyprop/nn/normalization.py): the layer, and `functional/fused.py` below it.
+# - [`tinyprop/nn/normalization.py`](../tinyprop/nn/normalization.py): `equation` is the layer, and
+#   [`tinyprop/kernels/fused.py`](../tinyprop/kernels/fused.py) folds $c_1$ into its weights.
 # - Arpit et al., *Normalization propagation*, ICML 2016, sections 3 and 4. Salimans and Kingma, *Weight normalization*,
 #   NeurIPS 2016: the same $w/|w|$, from another direction.
 #

@@ -150,7 +150,8 @@ print(f"d/dbeta E tanh(X + beta)^3 at 0.3: {tp.grad(mean, [beta])[0].item():.4f}
 #
 # ## Read next
 #
-# - [`tinyprop/quadrature.py`](../tinyprop/quadrature.py) and [`tinyprop/moment_rules.py`](../tinyprop/moment_rules.py).
+# - [`tinyprop/moments/quadrature.py`](../tinyprop/moments/quadrature.py) and
+#   [`tinyprop/moments/rules.py`](../tinyprop/moments/rules.py).
 # - He et al., *Delving deep into rectifiers*, ICCV 2015 (PReLU). Hendrycks and Gimpel, *Gaussian error linear units*,
 #   2016. Klambauer et al., *Self-normalizing neural networks*, NeurIPS 2017: an activation with $c_2 = 0$, $c_1 = 1$.
 #

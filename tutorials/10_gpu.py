@@ -4,9 +4,9 @@
 # **Goal.** Run a training step on a GPU without changing it, and know the two things that make a GPU slow: many small
 # launches, and data that travel.
 #
-# CuPy has NumPy's functions for arrays on a CUDA device. tinyprop's engine never calls NumPy by name; it asks each
-# array where it lives (`xp = array_module(x)`) and computes there. So one line decides. This lesson runs on NumPy where
-# there is no device. The code is the same; a device only needs fewer ops, thanks to kernels that do several at once.
+# CuPy has NumPy's functions for arrays on a CUDA device. tinyprop's functions never call NumPy by name; they ask each
+# array where it lives (`xp = array_module(x)`) and compute there. So one line decides. This lesson runs on NumPy where
+# there is no device. The code is the same; on a device, CUDA kernels do the work of several NumPy calls at once.
 
 # %%
 from collections import Counter
@@ -30,7 +30,10 @@ VIEWS = ("Reshape", "Transpose", "BroadcastTo")  # only look at an array in anot
 
 @contextmanager
 def watched_ops():
-    """A list to which every op that computes, forwards or backwards, adds its name and how many elements it makes."""
+    """A list to which every op that computes, forwards or backwards, adds its name and how many elements it makes.
+
+    A gradient that an override from `kernels/` computes in one go is no op, and is not counted.
+    """
     seen, call = [], tp.Op.__call__
 
     def watched(op, *inputs):
@@ -109,10 +112,11 @@ for name, f in {
 print("same result:", np.allclose(results["textbook"], results["tinyprop"], atol=1e-5))
 
 # %% [markdown]
-# tinyprop multiplies $\gamma / (c_1 |w|)$ into the weights and takes bias, ReLU and shift in one op. On a device,
-# `functional/fused.py` goes further: one kernel of our own for the rows of all weights, one for bias, ReLU and shift,
-# one for the update of *all* parameters (`device.py` launches them, `cuda.py` has their sources beside the NumPy
-# formula).
+# tinyprop multiplies $\gamma / (c_1 |w|)$ into the weights and takes bias, ReLU and shift in one op
+# (`kernels/fused.py`). On a device, `kernels/cuda.py` goes further: one kernel of our own for the rows of the weights,
+# one for bias, ReLU and shift, one for the update of *all* parameters. Their sources are the `.cu` files beside it, and
+# each launch has the NumPy formula that it equals as its docstring. All of them are overrides: `tp.overrides()` lists
+# them, and `with tp.plain():` does without.
 #
 # ## Transfers
 #
@@ -176,8 +180,10 @@ print(f"NumPy and this machine's backend agree to 1e-4: {abs(here - on_host) < 1
 #
 # ## Read next
 #
-# - [`tinyprop/backend.py`](../tinyprop/backend.py), [`device.py`](../tinyprop/device.py),
-#   [`cuda.py`](../tinyprop/cuda.py); [`tests/test_device_step.py`](../tests/test_device_step.py).
+# - [`tinyprop/engine/arrays.py`](../tinyprop/engine/arrays.py),
+#   [`tinyprop/engine/overrides.py`](../tinyprop/engine/overrides.py),
+#   [`tinyprop/kernels/cuda.py`](../tinyprop/kernels/cuda.py);
+#   [`tests/test_device_step.py`](../tests/test_device_step.py).
 # - The CuPy user guide, docs.cupy.dev: *Differences between CuPy and NumPy*, *Performance best practices*.
 #
 # That was the course. Now `make demo`, `tinyprop verify`, and your own question.

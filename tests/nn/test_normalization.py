@@ -254,6 +254,14 @@ def test_only_homogeneous_activations_are_folded(rng):
         assert homogeneous == (name in HOMOGENEOUS), name
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_single_sample_needs_no_batch_axis(backend, mode, rng):
+    layer = nn.NormPropLinear(4, 3, mode=mode).to(backend)
+    x = tp.tensor(rng.standard_normal((1, 4)), dtype=np.float32, backend=backend)
+    np.testing.assert_allclose(layer(x[0]).numpy(), layer(x)[0].numpy(), rtol=1e-6)
+    assert tp.jacobian(layer, x[0]).shape == (3, 4)
+
+
 def test_a_shifted_relu_passes_the_gradient_of_nan_on():
     x = tp.tensor([[-1.0, 2.0, np.nan]], requires_grad=True)
     out = ShiftedReLU(overwrite=False)(x, 0.5, 0.25)

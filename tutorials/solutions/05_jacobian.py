@@ -17,7 +17,7 @@ def random_layer(units, inputs):
 
 
 def jacobian(layer, inputs):
-    return tp.jacobian(layer, tp.tensor(random.standard_normal(inputs, np.float32))).astype(np.float64)
+    return tp.jacobian(layer, tp.tensor(random.standard_normal(inputs, np.float32))).numpy().astype(np.float64)
 
 
 # Exercise 1. About half of the rows are left, and they are independent as long as there are fewer of them than inputs.

@@ -223,10 +223,10 @@ def _along_a_row(values: Any, x: HostArray) -> HostArray:
 
 def _is_image(x: HostArray, *values: Any) -> bool:
     """Whether x is (N, C, H, W), and the values are numbers or (C, 1, 1), of the same dtype."""
-    per_channel = all(
-        not isinstance(v, np.ndarray) or (v.shape == (x.shape[1], 1, 1) and v.dtype == x.dtype) for v in values
+    shape = (*x.shape[1:2], 1, 1)
+    return x.ndim == 4 and all(
+        not isinstance(v, np.ndarray) or (v.shape == shape and v.dtype == x.dtype) for v in values
     )
-    return x.ndim == 4 and per_channel
 
 
 @override(ShiftedReLU.forward, on="numpy")

@@ -25,7 +25,7 @@ def _input(x: Tensor) -> tuple[Tensor, bool]:
     """An input that requires a gradient, and whether the derivative is to be differentiable."""
     if x.requires_grad:
         return x, recording_now()
-    return Tensor(x._data, requires_grad=True).share(x), recording_now() and _nested.get()
+    return Tensor(x._data, requires_grad=True)._share(x), recording_now() and _nested.get()
 
 
 def _output(f: Function, x: Tensor, name: str) -> Tensor:

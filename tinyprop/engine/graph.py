@@ -219,7 +219,7 @@ def _share_memory(result: Tensor, inputs: Sequence[Operand]) -> None:
         if is_array(array) and (out is array or out.base is array or (out.base is not None and out.base is array.base)):
             result.exposed = True
             if isinstance(x, Tensor):
-                result.share(x)
+                result._share(x)
 
 
 def _lifted(gradient: Any) -> Gradient:

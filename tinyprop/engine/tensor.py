@@ -33,7 +33,7 @@ class Tensor:
     >>> (x * x).sum().backward()
     >>> x.grad
     tensor([2., 4.])
-    >>> x.grad.numpy(), x.grad.tolist(), x[0].item(), x.detach()
+    >>> x.grad.numpy(), x.grad.tolist(), x[0].item(), x.T.detach()
     (array([2., 4.], dtype=float32), [2.0, 4.0], 1.0, tensor([1., 2.]))
     """
 
@@ -133,9 +133,9 @@ class Tensor:
 
     def detach(self) -> "Tensor":
         """The same array without its history."""
-        return Tensor(self._data).share(self)
+        return Tensor(self._data)._share(self)
 
-    def share(self, other: "Tensor") -> "Tensor":
+    def _share(self, other: "Tensor") -> "Tensor":
         """Note that this tensor's memory is that of another one, for the guard against edits."""
         self.uses, self.exposed = other.uses, True
         return self

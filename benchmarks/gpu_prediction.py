@@ -19,7 +19,6 @@ from tinyprop.bench.work import Work, step_work, whole
 from tinyprop.saving import write_whole
 
 PAGE = Path(__file__).with_name("GPU.md")
-PRODUCTS = ("Convolve", "ImageGradient", "KernelGradient")
 
 DEVICES = [  # compute capability, multiprocessors, clock and memory clock in kHz, bus width in bits
     Device("T4", "75", 40, 1_590_000, 5_001_000, 256),

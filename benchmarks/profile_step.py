@@ -16,16 +16,14 @@ from unittest import mock
 
 import numpy as np
 from threadpoolctl import threadpool_limits
-from tinyprop.functional.rectified import RectifiedConvolve
-from tinyprop.functional.tiles import Tiles
 
 import tinyprop as tp
 from tinyprop.bench.cases import Case
 from tinyprop.bench.engines import LEARNING
 from tinyprop.bench.runner import machine
-from tinyprop.bench.work import convolution_work
+from tinyprop.bench.work import convolution_work, gradient
 from tinyprop.engine.graph import Op
-from tinyprop.functional.convolution import Convolution
+from tinyprop.functional.convolution import Convolve
 
 IMAGES, STEPS, WARM_UP = 25, 15, 3
 
@@ -51,33 +49,32 @@ def timed(clock, call, op, *inputs):
     """An op, called."""
     shapes = [x.shape for x in inputs if getattr(x, "ndim", 0) == 4]
     what = f"{type(op).__name__} {by_name(*shapes)}" if shapes else f"{type(op).__name__}, small"
-    if isinstance(op, Convolution):
-        clock.flops[what] += products(op, "Convolve" if isinstance(op, RectifiedConvolve) else type(op).__name__)
+    if isinstance(op, Convolve):
+        clock.flops[what] += products(op, "Convolve")
     with clock.around(what):
         return call(op, *inputs)
 
 
 def timed_gradients(clock, call, op, g):
-    """The backward rule of an op, without the ops that it calls."""
+    """The gradients of an op, without the ops that its backward rule calls."""
     what = f"gradients of {type(op).__name__}"
-    if isinstance(op, RectifiedConvolve):
-        what += f" {by_name(op.image, op.kernel)}"
-        if not isinstance(op.by, Tiles):  # whose gradients are ops of their own
-            wanted = ["ImageGradient"] if op.parents[0] is not None else []
-            clock.flops[what] += products(op, "KernelGradient", *wanted)
+    if isinstance(op, Convolve):
+        what += f" {by_name(op.image, op.filters)}"
+        clock.flops[what] += products(op, gradient("Convolve"))
     with clock.around(what):
-        return call(op, g)
+        parts = call(op, g)
+    return [partial(inside, clock, what, part) if callable(part) else part for part in parts]
 
 
 def by_name(*shapes):
     return " and ".join("x".join(map(str, shape)) for shape in shapes)
 
 
-def products(op, *kinds):
-    """The arithmetic of some of the three products of a convolution; in tiles, each has that of the first."""
-    work = list(convolution_work(op.window, op.image, op.kernel, first=False, exact=False))
-    kinds = ["Convolve"] if isinstance(op.by, Tiles) else kinds
-    return sum(part.flops for kind, part in work if kind in kinds)
+def products(op, name):
+    """The arithmetic of a convolution, or of those of its gradients that are wanted."""
+    first = name != "Convolve" and op.parents[0] is None
+    work = convolution_work(op.window, op.image, op.filters, first, exact=False)
+    return sum(part.flops for what, part in work if what == name)
 
 
 def peak():

@@ -22,33 +22,20 @@ from tinyprop.moments import quadrature
 # NumPy's functions that CuPy has, as far as tinyprop needs them; test_standin.py holds them against the real CuPy.
 SAME = [
     "abs", "add", "arange", "argmax", "argsort", "ascontiguousarray", "bitwise_and", "bitwise_or", "broadcast_to",
-    "clip", "concatenate", "cos", "cumsum", "divide", "einsum", "empty", "empty_like", "equal", "exp", "expand_dims",
-    "expm1", "eye", "floor", "full", "greater", "greater_equal", "invert", "isfinite", "isnan", "less", "less_equal",
-    "log", "log1p", "logaddexp", "matmul", "maximum", "minimum", "multiply", "not_equal", "ones", "ones_like",
-    "result_type", "sign", "sin", "sort", "sqrt", "stack", "subtract", "tanh", "tile", "where", "zeros", "zeros_like",
+    "clip", "concatenate", "cos", "cumsum", "divide", "einsum", "empty", "empty_like", "equal", "exp",
+    "expand_dims", "expm1", "eye", "floor", "full", "greater", "greater_equal", "invert", "isfinite", "isnan",
+    "less", "less_equal", "log", "log1p", "logaddexp", "matmul", "maximum", "minimum", "multiply", "not_equal",
+    "ones", "ones_like", "result_type", "sign", "sin", "sort", "sqrt", "stack", "subtract", "tanh", "tile", "where",
+    "zeros", "zeros_like",
 ]  # fmt: skip
 METHODS = [
     "all", "any", "argmax", "astype", "copy", "max", "mean", "min", "prod", "ravel", "repeat", "reshape", "round",
     "squeeze", "std", "sum", "swapaxes", "take", "transpose", "var",
 ]  # fmt: skip
 OPERATORS = [
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and",
-    "or",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "eq",
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "lt", "le", "gt", "ge", "eq",
     "ne",
-]
+]  # fmt: skip
 IN_PLACE = ["add", "sub", "mul", "truediv", "pow"]
 
 TINY = np.finfo(np.float32).tiny  # what is smaller, a device flushes to 0

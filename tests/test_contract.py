@@ -157,6 +157,16 @@ def settled(backend):
     return [np.array([r.exact, r.estimate]) for r in results]
 
 
+class Branches(nn.Module):
+    """The sum of several layers."""
+
+    def __init__(self):
+        self.every = nn.ModuleList([nn.Conv2d(3, 2, 1), nn.Conv2d(3, 2, 3, padding=1)])
+
+    def forward(self, x):
+        return sum(layer(x) for layer in self.every)
+
+
 PROGRAMS = {
     "Tensor": tensors,
     "grad, jacobian, check_gradients": derivatives,
@@ -168,6 +178,12 @@ PROGRAMS = {
     "Dropout": layer(partial(nn.Dropout, 0.3)),
     "BatchNorm": layer(partial(nn.BatchNorm, 3)),
     "PReLU": layer(partial(nn.PReLU, 3), (4, 3)),
+    **{
+        kind.__name__: layer(kind, (4, 3))
+        for kind in vars(nn).values()
+        if nn.Activation in getattr(kind, "__bases__", ())
+    },
+    "ModuleList": layer(Branches),
     "NormPropLinear": layer(partial(nn.NormPropLinear, 5, 3, "tanh"), (4, 5)),
     "NormPropConv2d": layer(partial(nn.NormPropConv2d, 3, 4, 3, padding=1)),
     "NormPropConv2d, exact": layer(partial(nn.NormPropConv2d, 3, 4, 3, activation="prelu", mode="exact")),
@@ -175,7 +191,7 @@ PROGRAMS = {
     **{
         f"{n}, {o.__name__}": partial(trained, n, o)
         for n in ("normprop", "batch", "none")
-        for o in (tp.optim.SGD, tp.optim.RMSProp)
+        for o in (tp.optim.SGD, tp.optim.RMSProp, tp.optim.Adam)
     },
     "GlobalNormalizer, BatchNormalizer, batches": normalised,
     "signals, draw": looked_at,

@@ -5,11 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib import import_module
 from itertools import pairwise, repeat
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 from tqdm import tqdm
 
@@ -23,7 +25,7 @@ from ..saving import write_whole
 from ..step import TrainingStep
 from .engines import LEARNING
 from .report import Table, megabytes, milliseconds
-from .work import REST, Work, step_work, whole
+from .work import REST, Work, gradient, step_work, whole
 
 NORMS = {"normprop": "NormProp", "batch": "BatchNorm"}
 BATCH = 50
@@ -121,8 +123,8 @@ class Clock:
         self.marks.append((self.cuda.get_current_stream().record(), self.names[-1]))
 
     @contextmanager
-    def around(self, name: str) -> Iterator[None]:
-        self.calls[name] += 1
+    def around(self, name: str, calls: int = 1) -> Iterator[None]:
+        self.calls[name] += calls
         self.names.append(name)
         self.mark()
         yield
@@ -140,29 +142,35 @@ class Clock:
 
 @contextmanager
 def watched(clock: Clock) -> Iterator[None]:
-    """Inside the block every op and every fused kernel runs under the clock, by its name."""
-    call, launch = Op.__call__, cuda._launch
+    """Inside the block every op, the gradient of every op, and every fused kernel runs under the clock, by its name."""
+    call, gradients, launch = Op.__call__, Op.gradients, cuda._launch
 
-    def under(name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def timed_call(op: Op, *inputs: Any) -> Any:
+        if clock.names[-1].endswith(gradient("")):  # an op that computes a gradient is a part of it
+            return call(op, *inputs)
+        with clock.around(type(op).__name__):
+            return call(op, *inputs)
+
+    def timed_gradients(op: Op, g: Any) -> list[Any]:
+        name = gradient(type(op).__name__)
+
+        def timed(function: Callable[[], Any]) -> Any:
+            with clock.around(name, calls=0):
+                return function()
+
         with clock.around(name):
-            return function(*arguments, **options)
+            return [partial(timed, part) if callable(part) else part for part in gradients(op, g)]
 
-    replaced: list[tuple[Any, str, Any, Any]] = [
-        (Op, "__call__", call, lambda op, *inputs: under(type(op).__name__, call, op, *inputs)),
-        (
-            cuda,
-            "_launch",
-            launch,
-            lambda kernel, *rest, **options: under(short(kernel), launch, kernel, *rest, **options),
-        ),
-    ]
-    for owner, name, _, new in replaced:
-        setattr(owner, name, new)
-    try:
+    def timed_launch(kernel: str, *arguments: Any, **options: Any) -> None:
+        with clock.around(short(kernel)):
+            launch(kernel, *arguments, **options)
+
+    with (
+        patch.object(Op, "__call__", timed_call),
+        patch.object(Op, "gradients", timed_gradients),
+        patch.object(cuda, "_launch", timed_launch),
+    ):
         yield
-    finally:
-        for owner, name, old, _ in replaced:
-            setattr(owner, name, old)
 
 
 def short(kernel: str) -> str:

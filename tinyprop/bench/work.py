@@ -32,6 +32,11 @@ class Work:
 Part = tuple[str, Work]  # a kernel, or an op, and what it does
 
 
+def gradient(op: str) -> str:
+    """What the backward pass of an op is called, where its time and work are told."""
+    return f"{op} gradient"
+
+
 def step_work(net: Iterable[Module], images: Shape, exact: bool = False) -> dict[str, Work]:
     """The work of a training step of a convolutional network on images (N, C, H, W), kernel by kernel.
 
@@ -93,26 +98,23 @@ def layer_work(layer: Module, image: Shape, first: bool, exact: bool) -> Iterato
         yield "batch_norm", touching(out, out, flops=4 * prod(out))
         yield "batch_norm_sums", touching(out, out, flops=4 * prod(out))
         yield "batch_norm_gradient", touching(out, out, out, flops=8 * prod(out))
-    if isinstance(layer, nn.Activation):  # its gradient takes a mask, a byte for each element, and a product with it
-        mask = Work(bytes=prod(out))
+    if isinstance(layer, nn.Activation):  # its gradient writes a mask, a byte for each element, and reads it
         yield "ReLU", touching(out, out, flops=prod(out))
-        yield REST, touching(out, flops=prod(out)) + mask
-        yield "Multiply", touching(out, out, flops=prod(out)) + mask
+        yield gradient("ReLU"), touching(out, out, out, flops=2 * prod(out)) + Work(bytes=2 * prod(out))
     if isinstance(layer, (nn.Conv2d, nn.NormPropConv2d)):
         yield from convolution_work(window_of(layer), image, layer.weight.shape, first, exact)
     if isinstance(layer, (nn.MaxPool2d, nn.AvgPool2d)):
         looks = prod(out) * prod(window_of(layer).kernel)
-        kind = "max" if isinstance(layer, nn.MaxPool2d) else "average"
-        yield f"{kind}_pool", touching(image, out, flops=looks)
-        back = (out, image, out, image) if kind == "max" else (out, image)
-        yield "max_pool_gradient" if kind == "max" else "average_pool", touching(*back, flops=looks)
+        compared = (image, out) if isinstance(layer, nn.MaxPool2d) else ()  # to find where the maximum was
+        yield "pool", touching(image, out, flops=looks)
+        yield "unpool", touching(out, image, *compared, flops=looks)
     parameters = sum(p.size for p in layer.parameters())
     if parameters:
         yield "update", touching(5 * parameters, flops=6 * parameters)
 
 
 def convolution_work(window: Window, image: Shape, kernel: Shape, first: bool, exact: bool) -> Iterator[Part]:
-    """Convolve, InputGradient (none for the first layer) and FilterGradient, by the algorithm that fits them best."""
+    """A convolution and its gradients (with respect to filters only, for the first layer), by the fastest algorithm."""
     (n, c, h, width), (o, _, kh, kw) = image, kernel
     rows, across = window.output(image)
     places, inner, copied = n * rows * across, kh * kw * c, Work()
@@ -125,20 +127,20 @@ def convolution_work(window: Window, image: Shape, kernel: Shape, first: bool, e
     else:
         yield from tiled("Convolve", n, (c, h, width), (o, rows, across), kh)
         if not first:
-            yield from tiled("InputGradient", n, (o, rows, across), (c, h, width), kh)
-        yield from tiled("FilterGradient", n, (c, h, width), (o, rows, across), kh)
+            yield from tiled(gradient("Convolve"), n, (o, rows, across), (c, h, width), kh)
+        yield from tiled(gradient("Convolve"), n, (c, h, width), (o, rows, across), kh, of_filters=True)
         return
     yield "Convolve", product(places, inner, o) + copied
     if not first:
-        yield "InputGradient", product(places, o, inner) + copied
-    yield "FilterGradient", product(inner, places, o) + copied
+        yield gradient("Convolve"), product(places, o, inner) + copied
+    yield gradient("Convolve"), product(inner, places, o) + copied
 
 
-def tiled(op: str, n: int, source: Shape, result: Shape, k: int) -> Iterator[Part]:
+def tiled(name: str, n: int, source: Shape, result: Shape, k: int, of_filters: bool = False) -> Iterator[Part]:
     """Images (C, H, W) and results (O, rows, columns) through their values at points: see `kernels/tiles.py`."""
     step, points = tiles.TILES[k]
     size = len(points) + 1
-    read, weigh, write = (tiles.matrices(k)[name] for name in ("input", "filter", "output"))
+    read, weigh, write = (tiles.matrices(k)[matrix] for matrix in ("input", "filter", "output"))
     (c, *_), (o, rows, across) = source, result
     number = n * -(-rows // step) * -(-across // step)
 
@@ -148,12 +150,12 @@ def tiled(op: str, n: int, source: Shape, result: Shape, k: int) -> Iterator[Par
         return "map_tiles", touching(*arrays, flops=flops)
 
     pixels, outputs, weights = n * prod(source), n * prod(result), c * o
-    if op == "FilterGradient":  # the values of the image are those of Convolve
+    if of_filters:  # the input transform is that of Convolve
         yield mapped(write.T, number * o, outputs, size**2 * number * o)
-        yield op, product(c, number, o, times=size**2)
+        yield name, product(c, number, o, times=size**2)
         yield mapped(weigh.T, weights, size**2 * weights, k**2 * weights)
     else:
         yield mapped(read, number * c, pixels, size**2 * number * c)
         yield mapped(weigh, weights, k**2 * weights, size**2 * weights)
-        yield op, product(number, c, o, times=size**2)
+        yield name, product(number, c, o, times=size**2)
         yield mapped(write, number * o, size**2 * number * o, outputs)

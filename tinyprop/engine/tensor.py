@@ -33,7 +33,7 @@ class Tensor:
     >>> (x * x).sum().backward()
     >>> x.grad
     tensor([2., 4.])
-    >>> x.grad.numpy(), x.grad.tolist(), x[0].item(), x.detach()
+    >>> x.grad.numpy(), x.grad.tolist(), x[0].item(), x.T.detach()
     (array([2., 4.], dtype=float32), [2.0, 4.0], 1.0, tensor([1., 2.]))
     """
 

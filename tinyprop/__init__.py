@@ -9,7 +9,7 @@ tensor([2., 4.])
 
 from . import data, functional, moments, nn, optim, train, verify
 from . import kernels as kernels  # registers the overrides
-from .creation import arange, full, ones, rand, randn, zeros
+from .creation import arange, from_numpy, full, ones, rand, randn, zeros
 from .derivatives import check_gradients, hessian, jacobian, jvp
 from .draw import draw
 from .engine.arrays import manual_seed, use_backend
@@ -17,7 +17,7 @@ from .engine.backward import grad
 from .engine.errors import BackendError, DataError, DivergenceError, EditError, GradientError, ShapeError, StateError
 from .engine.graph import Op, no_grad
 from .engine.overrides import overrides, plain
-from .engine.tensor import Tensor, from_numpy, tensor
+from .engine.tensor import Tensor, tensor
 from .saving import load, save
 
 __version__ = "0.1.0"

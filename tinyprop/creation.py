@@ -1,10 +1,34 @@
-"""Tensors made of nothing but a shape."""
+"""Tensors that share an array's memory, and tensors that are made from a shape."""
 
 from typing import Any
 
-from .engine.arrays import default_backend, float32, generator, load_module, plain_number
+import numpy as np
+
+from .engine.arrays import HostArray, default_backend, float32, generator, load_module, plain_number
+from .engine.errors import explain
 from .engine.tensor import Tensor, check_elements, tensor
 from .functional.shapes import several
+
+
+def from_numpy(array: HostArray, requires_grad: bool = False) -> Tensor:
+    """A tensor that shares the memory of a NumPy array.
+
+    While a graph needs its values the array is read-only, as described at `Tensor.data`. Memory that NumPy does not own
+    (a PyTorch tensor's, a mapped file's) is copied when a graph saves it.
+
+    >>> a = tp.tensor([1.0, 2.0]).numpy()
+    >>> t = tp.from_numpy(a)
+    >>> a[0] = 5.0
+    >>> t
+    tensor([5., 2.])
+    """
+    if not isinstance(array, np.ndarray):
+        got = f"from_numpy of a {type(array).__name__}"
+        raise TypeError(explain(got, "only a NumPy array has memory to share", "tp.tensor(...), which copies"))
+    check_elements(array.dtype, requires_grad)
+    shared = Tensor(np.asarray(array), requires_grad)
+    shared.exposed = True
+    return shared
 
 
 def _created(name: str, args: tuple[Any, ...], requires_grad: bool, dtype: Any, backend: str | None) -> Tensor:

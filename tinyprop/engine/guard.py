@@ -1,11 +1,9 @@
 """Keeps values that a graph still needs from being edited in place.
 
-Each tensor has a list `uses`, shared by all tensors on the same memory, with one entry for each op that has saved this
-memory for its backward pass. Lists append and pop atomically, so threads need no lock for that. Memory that somebody
-outside the engine can reach (it was handed out by `data`, or came in from outside) is *exposed*: while it is used, its
-arrays are read-only, so that an edit fails where it is made instead of giving a wrong gradient later.
-
-CuPy arrays have no read-only flag. There only updates that go through tinyprop are refused.
+Tensors on the same memory share a list `uses`, with one entry for each op that has saved this memory for its backward
+pass; lists append and pop atomically. Memory that can be reached from outside the engine (`data` handed it out, or it
+came from there) is *exposed*: while it is used, its arrays are read-only, so that an edit fails where it is made. CuPy
+arrays have no such flag; there only updates that go through tinyprop are refused.
 """
 
 from collections import Counter

@@ -222,27 +222,6 @@ def tensor(data: Any, requires_grad: bool = False, dtype: Any = None, backend: s
     return Tensor(copied, requires_grad)
 
 
-def from_numpy(array: HostArray, requires_grad: bool = False) -> Tensor:
-    """A tensor that shares the memory of a NumPy array.
-
-    While a graph needs its values the array is read-only, as described at `Tensor.data`. Memory that NumPy does not own
-    (a PyTorch tensor's, a mapped file's) is copied when a graph saves it.
-
-    >>> a = tp.tensor([1.0, 2.0]).numpy()
-    >>> t = tp.from_numpy(a)
-    >>> a[0] = 5.0
-    >>> t
-    tensor([5., 2.])
-    """
-    if not isinstance(array, np.ndarray):
-        got = f"from_numpy of a {type(array).__name__}"
-        raise TypeError(explain(got, "only a NumPy array has memory to share", "tp.tensor(...), which copies"))
-    check_elements(array.dtype, requires_grad)
-    shared = Tensor(np.asarray(array), requires_grad)
-    shared.exposed = True
-    return shared
-
-
 def as_tensor(value: Operand, like: object = None) -> Tensor:
     """A tensor as it is; arrays share their memory; numbers and lists follow the tensor `like`."""
     if isinstance(value, Tensor):

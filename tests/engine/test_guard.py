@@ -333,14 +333,14 @@ def test_no_false_error_while_other_threads_build_and_free_graphs():
     shared.data  # noqa: B018  # exposed: its array is frozen and released again and again
 
     def work():
-        weights = leaf(np.ones(8))
-        optimizer = tp.optim.SGD([weights], lr=0.01)
+        weights = [leaf(np.ones(8)) for _ in range(4)]
+        optimizer = tp.optim.SGD(weights, lr=0.01)
         for _ in range(300):
-            loss = (weights * weights * shared * shared).sum()
-            loss.backward()
+            sum((w * w * shared * shared).sum() for w in weights).backward()
             optimizer.step()
-            weights.data *= 1.0
-            weights.grad = None
+            for w in weights:
+                w.data *= 1.0
+                w.grad = None
 
     def look():
         for _ in range(3000):

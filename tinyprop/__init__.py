@@ -12,12 +12,14 @@ from . import kernels as kernels  # registers the overrides
 from .creation import arange, from_numpy, full, ones, rand, randn, zeros
 from .derivatives import check_gradients, hessian, jacobian, jvp
 from .draw import draw
-from .engine.arrays import manual_seed, use_backend
+from .engine.arrays import use_backend
 from .engine.backward import grad
-from .engine.errors import BackendError, DataError, DivergenceError, EditError, GradientError, ShapeError, StateError
+from .engine.errors import BackendError, EditError, GradientError, ShapeError
 from .engine.graph import Op, no_grad
 from .engine.overrides import overrides, plain
 from .engine.tensor import Tensor, tensor
+from .errors import DataError, DivergenceError, StateError
+from .random import manual_seed
 from .saving import load, save
 
 __version__ = "0.1.0"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .engine.arrays import Array, HostArray
-from .engine.errors import StateError
+from .errors import StateError
 from .saving import decode, encode, write_whole
 
 FORMAT = "tinyprop checkpoint 1"

@@ -14,7 +14,8 @@ from typing import Any, get_args
 from threadpoolctl import threadpool_info
 
 from . import __version__, bench, data, demo, diagnosis
-from .engine.errors import BackendError, DataError, DivergenceError, StateError
+from .engine.errors import BackendError
+from .errors import DataError, DivergenceError, StateError
 from .experiments import command as reproduce
 from .train import CHOICES, Config, Run, keep_freed_memory
 from .verify import command as verify

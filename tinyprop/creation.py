@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from .engine.arrays import HostArray, default_backend, float32, generator, load_module, plain_number
+from .engine.arrays import HostArray, default_backend, float32, load_module, plain_number
 from .engine.errors import explain
 from .engine.tensor import Tensor, check_elements, tensor
 from .functional.shapes import several
+from .random import generator
 
 
 def from_numpy(array: HostArray, requires_grad: bool = False) -> Tensor:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from . import functional as F
 from . import nn, plots
-from .engine.arrays import HostArray, manual_seed, new_generator, to_numpy
+from .engine.arrays import HostArray, to_numpy
 from .engine.graph import no_grad
 from .engine.tensor import Tensor
+from .random import manual_seed, new_generator
 from .step import logits
 from .train import Config, Run
 

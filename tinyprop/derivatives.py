@@ -5,11 +5,12 @@ from contextvars import ContextVar
 from itertools import product
 
 from . import functional as F
-from .engine.arrays import Array, array_module, as_array, float64, from_host, host_array, new_generator, to_numpy
+from .engine.arrays import Array, array_module, as_array, float64, from_host, host_array, to_numpy
 from .engine.backward import grad, node_of, pull_back
 from .engine.errors import GradientError, ShapeError
 from .engine.graph import recording, recording_now
 from .engine.tensor import Tensor
+from .random import new_generator
 
 Function = Callable[[Tensor], Tensor]
 Index = tuple[int, ...]

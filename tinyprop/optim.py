@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping
 
 from .engine.arrays import Array, HostArray, array_module, backend_of, host_array, to_backend, to_numpy
-from .engine.errors import StateError, explain
+from .engine.errors import explain
 from .engine.guard import check_editable
 from .engine.overrides import overridable
 from .engine.tensor import Tensor
+from .errors import StateError
 from .nn.module import Module
 from .nn.normalization import NormProp
 

@@ -11,7 +11,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from .engine.arrays import Array, HostArray, to_numpy
-from .engine.errors import StateError
+from .errors import StateError
 
 
 @contextmanager

@@ -26,9 +26,10 @@ from .engine.arrays import (
     is_host_array,
 )
 from .engine.backward import grad
-from .engine.errors import DivergenceError, ShapeError, explain
+from .engine.errors import ShapeError, explain
 from .engine.graph import no_grad
 from .engine.tensor import Tensor
+from .errors import DivergenceError
 from .functional.losses import IGNORED
 from .nn.module import Module, Sequential, evaluating
 from .optim import Optimizer, normalize_weights

@@ -20,10 +20,12 @@ import numpy as np
 from tqdm import tqdm
 
 from . import checkpoint, data, nn, optim, plots
-from .engine.arrays import HostArray, from_host, generator, manual_seed, new_generator, use_backend
-from .engine.errors import DivergenceError, StateError, explain
+from .engine.arrays import HostArray, from_host, use_backend
+from .engine.errors import explain
 from .engine.tensor import Tensor
+from .errors import DivergenceError, StateError
 from .nn.module import Module
+from .random import generator, manual_seed, new_generator
 from .saving import save, write_whole
 from .step import TrainingStep, evaluate
 from .step import keep_freed_memory as keep_freed_memory  # offered here as tp.train.keep_freed_memory

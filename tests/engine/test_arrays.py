@@ -12,7 +12,7 @@ import pytest
 import tinyprop as tp
 import tinyprop.functional as F
 from tests.helpers import leaf
-from tinyprop.engine.arrays import generator
+from tinyprop.random import generator
 
 
 def run_python(code, **environment):

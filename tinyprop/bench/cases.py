@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from .. import nn
-from ..engine.arrays import HostArray, manual_seed, new_generator
+from ..engine.arrays import HostArray
 from ..nn.module import Module
 from ..nn.spec import is_pool, parse
+from ..random import manual_seed, new_generator
 
 ENGINES = ("tinyprop", "torch", "torch-channels-last", "chainer", "jax", "autograd")
 FAST = ENGINES[:3]  # the others are measured in the section "step" alone, to keep the run short

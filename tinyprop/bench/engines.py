@@ -8,12 +8,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from .. import __version__, nn
-from ..engine.arrays import HostArray, new_generator
+from ..engine.arrays import HostArray
 from ..engine.backward import grad
 from ..engine.graph import no_grad
 from ..engine.tensor import Tensor
 from ..kernels import tiles
 from ..optim import SGD
+from ..random import new_generator
 from ..step import TrainingStep, keep_freed_memory, logits
 from .cases import Case
 

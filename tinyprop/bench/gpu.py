@@ -17,10 +17,11 @@ from tqdm import tqdm
 
 from .. import __version__, nn, plots
 from ..data import GlobalNormalizer, prefetched
-from ..engine.arrays import load_module, manual_seed, new_generator, to_backend, use_backend
+from ..engine.arrays import load_module, to_backend, use_backend
 from ..engine.graph import Op
 from ..kernels import cuda
 from ..optim import SGD
+from ..random import manual_seed, new_generator
 from ..saving import write_whole
 from ..step import TrainingStep
 from .engines import LEARNING

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..engine.errors import DataError
+from ..errors import DataError
 from ..saving import whole_file
 
 PIECE = 1 << 20  # bytes read at a time

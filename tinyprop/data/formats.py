@@ -16,7 +16,7 @@ from typing import NoReturn, Protocol
 import numpy as np
 
 from ..engine.arrays import HostArray
-from ..engine.errors import DataError
+from ..errors import DataError
 
 PIECE = 1 << 20  # bytes read at a time
 BLOCK = 512  # of a tar archive

@@ -7,7 +7,6 @@ only says where tensors are created from numbers, lists and host arrays.
 import importlib
 import os
 import sys
-import threading
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,7 +21,6 @@ float32, float64 = np.float32, np.float64
 _MASK = np.dtype(bool)
 
 _default: str | None = None  # decided on first use: $TINYPROP_BACKEND, or NumPy
-_random = threading.local()
 
 
 def array_module(*arrays: Array) -> Any:
@@ -70,8 +68,7 @@ def default_backend() -> str:
     """The backend on which new tensors are created."""
     global _default
     if _default is None:
-        name = os.environ.get("TINYPROP_BACKEND", "numpy")
-        load_module(name)
+        load_module(name := os.environ.get("TINYPROP_BACKEND", "numpy"))
         _default = name
     return _default
 
@@ -191,28 +188,3 @@ def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[A
             x = to_backend(numbers(x, dtype), backend)
         fitted.append(x)
     return fitted, backend
-
-
-def manual_seed(seed: int) -> None:
-    """Seed the generator of initial weights and dropout masks for the calling thread.
-
-    Random numbers are generated on the host, so that a seed means the same on both backends.
-
-    >>> tp.manual_seed(0)
-    >>> first = tp.nn.Linear(3, 2).weight
-    >>> tp.manual_seed(0)
-    >>> bool((tp.nn.Linear(3, 2).weight == first).data.all())
-    True
-    """
-    _random.generator = new_generator(seed)
-
-
-def generator() -> np.random.Generator:
-    """The generator of the calling thread, which `manual_seed` seeds; a new thread starts with seed 0."""
-    if not hasattr(_random, "generator"):
-        manual_seed(0)
-    return _random.generator
-
-
-def new_generator(seed: int | list[int]) -> np.random.Generator:
-    return np.random.default_rng(seed)

@@ -50,31 +50,28 @@ def pull_back(
     """
     root = node_of(output)
     ops, _ = inputs_first(root)
-    wanted: set[Node] | None = None  # the targets, and the ops that lead to one
-    if targets is not None:
-        wanted = set(targets)
-        for op in ops:
-            if any(parent in wanted for parent in parents_of(op)):
-                wanted.add(op)
+    wanted: set[Node] = set(targets or ())  # the targets, and the ops that lead to one
+    through = set(ops) if targets is None else set()  # the ops that pass their gradient on
+    for op in ops if targets is not None else ():
+        if any(parent in wanted for parent in parents_of(op)):
+            wanted.add(op)
+            through.add(op)
     gradients: dict[Node, Tensor] = {root: seed}
     found: dict[Node, Tensor] = {}
     with recording(create_graph):
         while ops:
             op = ops.pop()
-            if wanted is not None and op not in wanted:
-                continue
             g = gradients.pop(op, None)
             if g is not None and targets is not None and op in targets:
                 found[op] = g
-                if not any(parent in wanted for parent in parents_of(op)):  # type: ignore[operator]
-                    continue  # nothing is wanted below this target
-            if g is not None:
-                for parent, gradient in zip(parents_of(op), op.gradients(g), strict=True):
-                    if parent is not None and (wanted is None or parent in wanted):
-                        part, before = _fitted(gradient, op, parent), gradients.get(parent)
-                        if before is not None:
-                            part = before + part if create_graph else Tensor(as_array(before._data + part._data))
-                        gradients[parent] = part
+            if g is None or op not in through:
+                continue
+            for parent, gradient in zip(parents_of(op), op.gradients(g), strict=True):
+                if parent is not None and (targets is None or parent in wanted):
+                    part, before = _fitted(gradient, op, parent), gradients.get(parent)
+                    if before is not None:
+                        part = before + part if create_graph else Tensor(as_array(before._data + part._data))
+                    gradients[parent] = part
             if not (retain_graph or create_graph):
                 op.free()
     return gradients | found
@@ -144,23 +141,23 @@ def backward(
     >>> x.grad
     tensor([ 2., 40.])
     """
+
+    def memory(t: Tensor) -> int:
+        return id(t._data if t._data.base is None else t._data.base)
+
     seed = seed_of(self, grad)
-    handed_out = {id(_memory(seed))}
+    handed_out = {memory(seed)}
     for leaf, g in pull_back(self, seed, None, create_graph, retain_graph).items():
         assert isinstance(leaf, Tensor)
         if leaf.grad is not None:
             g = leaf.grad + g
-        elif id(_memory(g)) in handed_out or 0 in g._data.strides:  # a leaf's gradient may be edited: no sharing
+        elif memory(g) in handed_out or 0 in g._data.strides:  # a leaf's gradient may be edited: no sharing
             g = g + 0.0 if g.requires_grad else Tensor(g._data.copy())
-        handed_out.add(id(_memory(g)))
+        handed_out.add(memory(g))
         leaf.grad = g
 
 
 Tensor.backward = backward
-
-
-def _memory(t: Tensor) -> Array:
-    return t._data if t._data.base is None else t._data.base
 
 
 def grad(

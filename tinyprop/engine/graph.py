@@ -12,7 +12,7 @@ import numpy as np
 
 from .arrays import Array, DType, as_array, backend_of, common_backend, fit_together, is_array
 from .errors import GradientError, ShapeError, explain
-from .guard import NOTHING, Saved, is_frozen, owner_of
+from .guard import NOTHING, Saved, owner_of
 from .overrides import overridden, run, try_overrides
 from .tensor import Operand, Tensor
 
@@ -89,13 +89,9 @@ class Op:
         inputs = [p.name for p in parameters]
         needs = list(inspect.signature(cls.backward).parameters)[2:] if cls.backward is not Op.backward else []
         if unknown := set(needs) - {*inputs, "out"}:
-            raise TypeError(
-                explain(
-                    f"{cls.__name__}.backward with a parameter {unknown.pop()!r}",
-                    f"after the gradient come inputs of forward ({', '.join(inputs)}) or out",
-                    "the name that forward gives it; save anything else as an attribute",
-                )
-            )
+            got = f"{cls.__name__}.backward with a parameter {unknown.pop()!r}"
+            rule = f"after the gradient come inputs of forward ({', '.join(inputs)}) or out"
+            raise TypeError(explain(got, rule, "the name that forward gives it; save anything else as an attribute"))
         cls._needs = tuple(OUT if name == "out" else inputs.index(name) for name in needs)
         cls._variadic = next((i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), None)
 
@@ -196,7 +192,7 @@ class Op:
                 node = self if i == OUT else self.parents[i] if self.parents else None
                 x = Tensor(x, node is not None, node)
                 if uses is not None:
-                    x.uses, x.exposed = uses, is_frozen(uses)
+                    x.uses, x.exposed = uses, True
             tensors.append(x)
         if self._variadic is None or self._variadic not in self._needs:
             return tensors

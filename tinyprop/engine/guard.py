@@ -113,10 +113,6 @@ class Saved:
 NOTHING = Saved()
 
 
-def is_frozen(uses: Uses) -> bool:
-    return id(uses) in _frozen
-
-
 def check_editable(tensor: "Tensor", name: Any = None) -> None:
     """Refuse an update in place of a tensor that a graph still needs."""
     if tensor.uses:

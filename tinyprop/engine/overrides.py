@@ -6,8 +6,8 @@
             return NotImplemented                   # ask the next override, at last the rule itself
         ...
 
-An override of `forward` always applies. One of `backward` applies unless create_graph=True asks for a gradient that has
-a gradient itself. With `tp.plain()`, or TINYPROP_PLAIN=1 in the environment, only the rules are used.
+An override of `forward` always applies, one of `backward` unless create_graph=True asks for gradients of gradients.
+With `tp.plain()`, or TINYPROP_PLAIN=1 in the environment, only the rules are used.
 """
 
 import os

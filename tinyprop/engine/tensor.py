@@ -71,9 +71,7 @@ class Tensor:
         (`v = x.data[1:]`), nor edits of a CuPy array.
 
         >>> x = tp.tensor([1.0, 2.0])
-        >>> x.data *= 10
-        >>> x
-        tensor([10., 20.])
+        >>> x.data[0] = 5.0
         """
         self.exposed = True
         if self.uses:
@@ -84,9 +82,8 @@ class Tensor:
     def data(self, array: Array) -> None:
         if not is_array(array) or array.shape != self.shape:
             got = f"an array of shape {array.shape}" if is_array(array) else f"a {type(array).__name__}"
-            raise ShapeError(
-                f"data set to {got}", f"it must be an array of this tensor's shape {self.shape}", "tp.tensor(...)"
-            )
+            rule = f"it must be an array of this tensor's shape {self.shape}"
+            raise ShapeError(f"data set to {got}", rule, "tp.tensor(...)")
         check_elements(array.dtype, self.requires_grad)
         if array is not self._data:
             self._data, self.uses, self.exposed = array, [], True
@@ -141,13 +138,9 @@ class Tensor:
         return self
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise TypeError(
-            explain(
-                f"an assignment into a tensor of shape {self.shape}",
-                "tensors are not changed in place: the graph may need the old values",
-                "tp.functional.where(mask, new, old); or t.data[...] = ... before t is used",
-            )
-        )
+        rule = "tensors are not changed in place: the graph may need the old values"
+        hint = "tp.functional.where(mask, new, old); or t.data[...] = ... before t is used"
+        raise TypeError(explain(f"an assignment into a tensor of shape {self.shape}", rule, hint))
 
     def __repr__(self) -> str:
         extra = "" if self.dtype == arrays.float32 else f", dtype={self.dtype}"

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from .. import moments, nn
-from ..engine.arrays import from_host, manual_seed, new_generator
+from ..engine.arrays import from_host
 from ..engine.tensor import Tensor
+from ..random import manual_seed, new_generator
 from ..train import Config
 from . import pictures
 from .points import Data

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import data as datasets
 from .. import plots
-from ..engine.errors import DataError
+from ..errors import DataError
 from ..saving import write_whole
 from ..train import Config, keep_freed_memory
 from . import EXPERIMENTS

@@ -16,11 +16,12 @@ import numpy as np
 
 from .. import functional as F
 from .. import nn
-from ..engine.arrays import HostArray, from_host, new_generator, to_numpy
-from ..engine.errors import DivergenceError
+from ..engine.arrays import HostArray, from_host, to_numpy
 from ..engine.graph import no_grad
 from ..engine.tensor import Tensor
+from ..errors import DivergenceError
 from ..nn.module import Module
+from ..random import new_generator
 from ..saving import write_whole
 from ..train import MAY_CHANGE, Config, Run, versions
 from .statistics import rounded

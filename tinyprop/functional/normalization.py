@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from ..engine.arrays import Array, array_module, from_host, generator
+from ..engine.arrays import Array, array_module, from_host
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
 from ..engine.guard import check_editable
 from ..engine.tensor import Operand, Tensor, as_tensor
+from ..random import generator
 from .arithmetic import as_float, rsqrt
 from .reductions import mean, norm
 from .reductions import sum as sum_over

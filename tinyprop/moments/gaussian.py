@@ -26,10 +26,10 @@ from ..engine.arrays import (
     host_array,
     is_array,
     is_host_array,
-    new_generator,
 )
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
+from ..random import new_generator
 from .quadrature import between_kinks, not_too_narrow, outer, root
 from .rules import RULES, TINY, Triple
 

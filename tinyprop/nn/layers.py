@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import functional as F
-from ..engine.arrays import array_module, default_backend, float32, generator, host_array, to_backend
+from ..engine.arrays import array_module, default_backend, float32, host_array, to_backend
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
+from ..random import generator
 from .module import Module
 
 Size = int | tuple[int, int]

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Collection
 from functools import partial
 
-from ..engine.arrays import default_backend, generator, manual_seed, use_backend
+from ..engine.arrays import default_backend, use_backend
 from ..engine.errors import explain
+from ..random import generator, manual_seed
 from . import (  # each of these enters its claims
     canonical_claims,
     depth_claims,

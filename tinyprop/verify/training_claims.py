@@ -8,13 +8,14 @@ import numpy as np
 
 from .. import functional as F
 from ..data import BatchNormalizer, GlobalNormalizer
-from ..engine.arrays import Array, HostArray, manual_seed
+from ..engine.arrays import Array, HostArray
 from ..engine.backward import grad
 from ..engine.errors import ShapeError
 from ..engine.graph import no_grad
 from ..engine.tensor import Tensor, tensor
 from ..nn import BatchNorm, Dropout, Module, NormPropLinear, Sequential
 from ..optim import SGD, normalize_weights
+from ..random import manual_seed
 from .claim import Case, Evidence, claims_of, computed, evidence
 from .closed_forms import C1, C2
 from .monte_carlo import Sampler, Tally

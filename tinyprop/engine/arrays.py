@@ -19,7 +19,6 @@ DType: TypeAlias = np.dtype[Any]
 Scalar: TypeAlias = bool | int | float
 float32, float64 = np.float32, np.float64
 _MASK = np.dtype(bool)
-
 _default: str | None = None  # decided on first use: $TINYPROP_BACKEND, or NumPy
 
 

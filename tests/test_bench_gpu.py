@@ -134,7 +134,7 @@ class TestOnTheDevice:
         kept = json.loads((tmp_path / "gpu.json").read_text())
         assert [s["seconds"] for s in kept["steps"]] == [s.seconds for s in results.steps]
         text = (tmp_path / "gpu.md").read_text()
-        for word in (results.device.name, "images/s", "MB held", "| pool", "BatchNorm step"):
+        for word in (results.device.name, "images/s", "MB held", "| Convolve gradient", "BatchNorm step"):
             assert word in text
 
     def test_the_command(self, tmp_path, capsys, monkeypatch):

@@ -125,6 +125,7 @@ class TestOnTheDevice:
             assert {"Convolve", "Convolve gradient", "pool", "update"} <= step.shares.keys()
             assert step.shares["update"].calls == 1
             assert step.shares["Convolve"].calls == step.shares["Convolve gradient"].calls == 9
+            assert "hold" not in step.shares
             unnoticed = {name for name in step.work if name not in step.shares}
             assert not unnoticed, "work that is counted, but no kernel of this name runs"
 

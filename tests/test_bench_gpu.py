@@ -125,6 +125,7 @@ class TestOnTheDevice:
             assert {"Convolve", "Convolve gradient", "pool", "update"} <= step.shares.keys()
             assert step.shares["update"].calls == 1
             assert step.shares["Convolve"].calls == step.shares["Convolve gradient"].calls == 9
+            assert "hold" not in step.shares
             unnoticed = {name for name in step.work if name not in step.shares}
             assert not unnoticed, "work that is counted, but no kernel of this name runs"
 
@@ -134,7 +135,7 @@ class TestOnTheDevice:
         kept = json.loads((tmp_path / "gpu.json").read_text())
         assert [s["seconds"] for s in kept["steps"]] == [s.seconds for s in results.steps]
         text = (tmp_path / "gpu.md").read_text()
-        for word in (results.device.name, "images/s", "MB held", "| pool", "BatchNorm step"):
+        for word in (results.device.name, "images/s", "MB held", "| Convolve gradient", "BatchNorm step"):
             assert word in text
 
     def test_the_command(self, tmp_path, capsys, monkeypatch):

@@ -4,10 +4,12 @@ import csv
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,6 +140,15 @@ def test_more_epochs_can_be_added(tmp_path):
     Run(Config(**{**TINY, "epochs": 2}), tmp_path / "a").run(resume=True)
     Run(Config(**{**TINY, "epochs": 2}), tmp_path / "b").run()
     assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+
+
+def test_a_run_of_tinyprop_0_1_is_resumed(tmp_path):
+    """run_of_0_1/ was written by version 0.1, stopped after 3 of 4 steps; there the rest gave the numbers below."""
+    out = shutil.copytree(Path(__file__).with_name("run_of_0_1"), tmp_path / "run")
+    run = Run(Config(**json.loads(checkpoint.numbered(out)[-1].read_text())["config"]), out)
+    assert run.run(resume=True)
+    assert [row["train_loss"] for row in run.history] == pytest.approx([2.3170257806, 2.2919133902], rel=1e-6)
+    assert [row["test_loss"] for row in run.history] == pytest.approx([2.3529670238, 2.3260214329], rel=1e-6)
 
 
 def test_a_run_is_not_overwritten_or_continued_as_another(tmp_path):

@@ -212,9 +212,8 @@ class Run:
         seconds, loss = time.perf_counter() - self.started, float(self.loss) / self.batch
         with np.errstate(all="ignore"):  # if the numbers run away, the next step says so
             test_loss, test_error = evaluate(self.model, self.test.images, self.test.labels, self.config.threads)
-            self.model.eval()
-            self.signals += [{"epoch": self.epoch + 1, **row} for row in self.measure()]
-        self.model.train()
+            with nn.evaluating():
+                self.signals += [{"epoch": self.epoch + 1, **row} for row in self.measure()]
         self.history.append(
             {
                 "epoch": self.epoch + 1,

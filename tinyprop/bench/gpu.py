@@ -221,8 +221,8 @@ def measure(norm: str, width: float, batch: int, steps: int) -> Step:
     profiler = import_module("cupyx.profiler")
     host_seconds = profiler.benchmark(step, (x, y), n_repeat=min(10, steps), name=norm, n_warmup=1).cpu_times.tolist()
     clock = Clock()
+    cuda.hold(min(LONGEST_HOLD, 4 * max(host_seconds)), this_device().clock or USUAL_CLOCK)
     with watched(clock):
-        cuda.hold(min(LONGEST_HOLD, 4 * max(host_seconds)), this_device().clock or USUAL_CLOCK)
         clock.mark()
         step(x, y)
         clock.mark()

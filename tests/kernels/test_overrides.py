@@ -1,0 +1,264 @@
+"""Every override equals its rule: the table is walked, and each entry runs in a case and is held against `tp.plain()`.
+
+An override without a case fails here, and so does a case that its override declines. To prove that the cases can tell,
+each override is also perturbed by one percent, which must be noticed.
+"""
+
+import gc
+import os
+import weakref
+from functools import partial
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+import tinyprop.functional as F
+from tinyprop import optim
+from tinyprop.engine.arrays import is_array, to_backend, to_numpy
+from tinyprop.functional.losses import CrossEntropy
+from tinyprop.kernels import host, pointwise
+from tinyprop.kernels.fused import ShiftedReLU
+
+from ..conftest import BACKENDS
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TINYPROP_PLAIN", "0") not in ("", "0"), reason="there are no overrides under TINYPROP_PLAIN=1"
+)
+TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch):
+    """Batches of a few small images are cut into several blocks, as large ones are."""
+    for name in ("COLUMNS_AT_ONCE", "PIXELS_AT_ONCE", "ROWS_AT_ONCE"):
+        monkeypatch.setattr(host, name, 300)
+    monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 300)
+
+
+def random_arrays(shapes, dtype, backend):
+    rng = np.random.default_rng(0)
+    return [to_backend(rng.standard_normal(shape).astype(dtype), backend) for shape in shapes]
+
+
+def differentiated(function, *shapes):
+    """A program that gives a function's value, and its gradients: all at once, recorded or not, and one by one."""
+
+    def program(backend, dtype):
+        *arrays, seed = random_arrays([*shapes, (10**5,)], dtype, backend)
+
+        def results(wanted, create_graph):
+            leaves = [tp.tensor(a, requires_grad=i in wanted) for i, a in enumerate(arrays)]
+            out = function(*leaves)
+            cotangent = tp.tensor(seed[: out.size].reshape(out.shape))
+            return [out, *tp.grad(out, [leaves[i] for i in wanted], cotangent, create_graph)]
+
+        every = range(len(arrays))
+        asked = [(every, False), (every, True), *(([i], recorded) for i in every for recorded in (False, True))]
+        return [x for wanted, recorded in asked for x in results(wanted, recorded)]
+
+    return program
+
+
+def trained_batch_norm(x, weight, bias):
+    running = [tp.tensor(weight.data * 0), tp.tensor(weight.data * 0 + 1)]
+    out = F.batch_norm(x, *running, weight, bias, training=True)
+    return F.concatenate([out.reshape(-1), *running])  # the running estimates are results, too
+
+
+def labelled(x):
+    labels = np.random.default_rng(1).integers(-1, x.shape[1], (len(x), *x.shape[2:]))  # -1 is no class
+    return CrossEntropy(to_backend(labels, x.backend))(x)
+
+
+def normprop(activation, x, weight, gamma, beta):
+    layer = tp.nn.NormPropConv2d(3, 4, 3, activation=activation).to(x.backend).to(dtype=x.dtype)
+    layer.weight, layer.gamma, layer.beta = weight, gamma * gamma + 0.5, beta
+    return layer(x)
+
+
+def updated(update, lists, *numbers):
+    """A program that gives all arrays that an optimiser's update has changed."""
+
+    def program(backend, dtype):
+        shapes = [(3, 4), (1,), (130, 2), (2, 3, 5, 5)]
+        every = [[abs(a) + 0.5 for a in random_arrays(shapes, dtype, backend)] for _ in range(lists)]
+        update(*every, *numbers)
+        return [a for arrays in every for a in arrays]
+
+    return program
+
+
+IMAGE, FILTERS = (3, 4, 7, 6), (5, 4, 3, 2)
+TILED = (4, 32, 8, 8), (33, 32, 3, 3)
+POINTWISE = (6, 5, 7, 8), (4, 5, 1, 1)
+PER_CHANNEL = (4, 1, 1)
+
+CONVOLUTION = [differentiated(partial(F.conv2d, stride=s, padding=p), IMAGE, FILTERS) for s, p in ((1, 1), ((2, 1), 0))]
+CONVOLUTION += [differentiated(partial(F.conv2d, padding=1), (3, 4, 7, 6), (5, 4, 3, 3))]  # as large as the input
+TILES = [
+    differentiated(partial(F.conv2d, padding=p), *shapes) for p, shapes in ((1, TILED), (2, (TILED[0], (32, 32, 5, 5))))
+]
+ONE_BY_ONE = [differentiated(partial(F.conv2d, stride=s, padding=p), *POINTWISE) for s, p in ((1, 0), ((2, 3), (1, 0)))]
+MAXIMA = [differentiated(lambda x, o=o: F.max_pool2d(x, 3, 2, 1, **o), IMAGE) for o in ({}, {"ceil_mode": True})]
+AVERAGES = [differentiated(lambda x: F.avg_pool2d(x, (3, 2), 2, 1), IMAGE)]
+RECTIFIED = [
+    differentiated(lambda x, b: ShiftedReLU(overwrite=False)(x, b, 0.4), IMAGE, PER_CHANNEL),
+    differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
+    differentiated(lambda x, b, s: ShiftedReLU(overwrite=True)(x * 2, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
+]
+ROWS = [differentiated(lambda w, s: F.weight_norm(w, s, 1.3), shape, shape[:1]) for shape in ((4, 3), (4, 3, 2, 2))]
+BATCH = [differentiated(trained_batch_norm, shape, (4,), (4,)) for shape in (IMAGE, (9, 4))]
+LOSS = [differentiated(labelled, shape) for shape in ((6, 4), (3, 4, 2, 5))]
+EQUATION = [
+    differentiated(partial(normprop, activation), (2, 3, 6, 5), (4, 3, 3, 3), (4,), (4,))
+    for activation in ("relu", "abs")
+]
+
+# The programs that make an override run, by its name.
+CASES = {
+    "fused.folded_equation": EQUATION,
+    **dict.fromkeys(
+        [
+            "pointwise.pointwise",
+            "pointwise.pointwise_gradients",
+            "pointwise.pointwise_input_gradient",
+            "pointwise.pointwise_filter_gradient",
+        ],
+        ONE_BY_ONE,
+    ),
+    **dict.fromkeys(
+        ["tiles.convolve", "tiles.convolve_gradients", "tiles.input_gradient", "tiles.filter_gradient"], TILES
+    ),
+    **dict.fromkeys(["host.blockwise", "host.blockwise_input_gradient", "host.blockwise_filter_gradient"], CONVOLUTION),
+    **{
+        f"{module}.{name}{gradient}": cases
+        for module in ("host", "cuda")
+        for name, cases in {
+            "max_pool": MAXIMA,
+            "shifted_relu": RECTIFIED,
+            "weight_norm": ROWS,
+            "batch_norm": BATCH,
+        }.items()
+        for gradient in ("", "_gradient")
+    },
+    **dict.fromkeys(["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES),
+    **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
+    "cuda.sgd": [updated(optim.sgd, 3, 0.1, momentum, 0.01) for momentum in (0.9, 0.0)],
+    "cuda.rmsprop": [updated(optim.rmsprop, 3, 0.1, 0.99, 1e-8, 0.01)],
+    "cuda.adam": [updated(optim.adam, 4, 0.1, 0.9, 0.999, 1e-8, 0.01, 3)],
+    "cuda.unit_rows": [updated(lambda w: optim.unit_rows([a.reshape(len(a), -1) for a in w]), 1)],
+}
+FLOAT32_ONLY = "tiles."  # Winograd convolution rounds more, so float64 is computed plainly
+
+
+def name_of(entry):
+    return f"{entry.function.__module__.rpartition('.')[2]}.{entry.function.__name__}"
+
+
+PRESENT = [getattr(b, "values", [b])[0] for b in BACKENDS]
+EVERY = [
+    pytest.param(
+        entry,
+        dtype,
+        id=f"{name_of(entry)} on {entry.backend}, {dtype}",
+        marks=[pytest.mark.cupy][: entry.backend == "cupy"],
+    )
+    for entry in tp.overrides()
+    for dtype in TOLERANCE
+    if entry.backend in PRESENT and not (dtype == "float64" and name_of(entry).startswith(FLOAT32_ONLY))
+]
+
+
+def on_host(results):
+    return [to_numpy(r._data if isinstance(r, tp.Tensor) else r) for r in results]
+
+
+def disagreement(program, backend, dtype):
+    """How far the overrides are from the rules, relative to the largest number; 0 at best."""
+    got = on_host(program(backend, dtype))
+    with tp.plain():
+        expected = on_host(program(backend, dtype))
+    for a, b in zip(got, expected, strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype) == (b.shape, np.dtype(dtype))
+    return max(abs(a - b).max() / max(1.0, abs(b).max()) for a, b in zip(got, expected, strict=True))
+
+
+@pytest.mark.parametrize("name", {name_of(entry): None for entry in tp.overrides()})
+def test_every_override_has_a_case(name):
+    assert name in CASES, f"{name} is not compared with its rule: add it to CASES"
+
+
+def test_every_case_has_an_override():
+    assert CASES.keys() == {name_of(entry) for entry in tp.overrides()}
+
+
+@pytest.mark.parametrize(("entry", "dtype"), EVERY)
+def test_an_override_equals_its_rule(entry, dtype, monkeypatch):
+    for program in CASES.get(name_of(entry), ()):
+        monkeypatch.setattr(entry, "used", False)
+        assert disagreement(program, entry.backend, dtype) <= TOLERANCE[dtype]
+        assert entry.used, f"{entry} declined"
+
+
+def perturbed(function):
+    """The same override, one percent off."""
+
+    def off(value):
+        if isinstance(value, tuple):
+            return tuple(map(off, value))
+        if is_array(value) or isinstance(value, tp.Tensor):
+            return value * 1.01
+        return (lambda: value() * 1.01) if callable(value) else value
+
+    def override(*args, **kwargs):
+        result = function(*args, **kwargs)
+        if result is None:  # an update in place
+            args[0][0][...] = args[0][0] * 1.01
+        return result if result is NotImplemented else off(result)
+
+    return override
+
+
+@pytest.mark.parametrize(("entry", "dtype"), [case for case in EVERY if "float32" in case.values])
+def test_a_perturbed_override_is_noticed(entry, dtype, monkeypatch):
+    programs = CASES.get(name_of(entry), ())  # looked up before its name is that of the perturbed one
+    monkeypatch.setattr(entry, "function", perturbed(entry.function))
+    assert any(disagreement(program, entry.backend, dtype) > TOLERANCE[dtype] for program in programs)
+
+
+def arrays_in(value):
+    """All arrays in nested lists, tuples and dicts."""
+    if is_array(value):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from arrays_in(part)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (partial(F.conv2d, padding=1), TILED),
+        (F.conv2d, POINTWISE),
+        (F.conv2d, (IMAGE, FILTERS)),
+        (lambda x: F.max_pool2d(x, 3, 2, 1), (IMAGE,)),
+        (lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), (IMAGE, PER_CHANNEL, PER_CHANNEL)),
+        (lambda x, w, b: F.batch_norm(x, w.detach() * 1, w.detach() * 1, w, b, True), (IMAGE, (4,), (4,))),
+    ],
+    ids=["tiles", "1x1", "plain", "max_pool", "shifted_relu", "batch_norm"],
+)
+def test_a_freed_op_holds_nothing(backend, function, shapes):
+    leaves = [tp.tensor(a, requires_grad=True) for a in random_arrays(shapes, "float32", backend)]
+    out = function(*leaves)
+    op = out.node
+    own = {id(x._data) for x in leaves}
+    held = [a for a in arrays_in([op.cache, op.saved.arrays]) if id(a) not in own]
+    watched = [weakref.ref(a) for a in held if isinstance(a, np.ndarray)]  # CuPy's arrays take no weak references
+    tp.grad(out, leaves, tp.tensor(out.data * 0 + 1))
+    del held, out
+    gc.collect()
+    assert not [ref for ref in watched if ref() is not None]
+    assert "cache" not in vars(op)
+    assert not list(arrays_in(list(op.saved.arrays)))
+    assert op.parents is None

@@ -1,14 +1,25 @@
 # make demo, make test: each sets up everything it needs in .venv, once.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -n auto -q
+INNER := tests/engine tests/functional tests/nn tests/test_optim.py tests/test_step.py tinyprop
 
-.PHONY: demo test lint tutorials clean
+.PHONY: demo check test plain full lint tutorials clean
 
 demo: .venv/installed
 	$(BIN)/tinyprop demo
 
+check: .venv/installed  # the quick tests
+	$(PYTEST) -m "not slow"
+
 test: .venv/installed
-	$(BIN)/python -m pytest -n auto -q
+	$(PYTEST)
+
+plain: .venv/installed  # the inner rooms without any override
+	TINYPROP_PLAIN=1 $(PYTEST) $(INNER)
+
+full: test  # and everything again without any override
+	TINYPROP_PLAIN=1 $(PYTEST)
 
 lint: .venv/installed
 	$(BIN)/ruff format --check .

@@ -13,6 +13,9 @@ from hypothesis import settings
 
 import tinyprop as tp
 
+PLAIN = os.environ.get("TINYPROP_PLAIN", "0") not in ("", "0")
+needs_overrides = pytest.mark.skipif(PLAIN, reason="tests overrides, which TINYPROP_PLAIN=1 turns off")
+
 settings.register_profile("quick", max_examples=20, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.register_profile("device", max_examples=4, deadline=None, derandomize=True)

@@ -34,6 +34,7 @@ def results():
     return bench.run(ENGINES, repeats=2, cases=cases)
 
 
+@pytest.mark.slow
 def test_installed_engines_agree_and_are_timed(results):
     assert [note for note in results.notes if "not installed" not in note] == []
     for case in ("NormProp", "BatchNorm"):
@@ -42,12 +43,14 @@ def test_installed_engines_agree_and_are_timed(results):
         assert all(len(m.seconds) == 2 and m.median > 0 for m in timed.values())
 
 
+@pytest.mark.slow
 def test_peak_memory_is_that_of_the_first_case_alone(results):
     steps = by_case(results.of("step"))
     assert all(m.peak_memory is None or m.peak_memory > 0 for m in steps["NormProp"].values())
     assert all(m.peak_memory is None for m in steps["BatchNorm"].values())
 
 
+@pytest.mark.slow
 def test_json_tables_and_pictures_are_written(results, tmp_path):
     paths = bench.write(results, tmp_path)
     kept = json.loads((tmp_path / "bench.json").read_text())
@@ -68,6 +71,7 @@ def test_json_tables_and_pictures_are_written(results, tmp_path):
         assert path.read_bytes().startswith(start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [Torch, TorchChannelsLast])
 @pytest.mark.parametrize("section", ["step", "layers", "inference", "networks"])
 def test_pytorch_does_the_same_work(engine, section):
@@ -138,6 +142,7 @@ def test_a_table_is_aligned_and_its_note_fits_the_terminal():
     assert max(map(len, text.splitlines())) <= 40
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes(tmp_path, capsys):
     arguments = ["--quick", "--engines", "tinyprop", "--only", "inference", "--repeats", "1", "--threads", "1"]
     assert main(["bench", *arguments, "--out", str(tmp_path)]) == 0

@@ -59,6 +59,7 @@ def test_a_run_leaves_everything_behind(tmp_path):
     assert len(checkpoint.numbered(tmp_path)) == 2, "older checkpoints are dropped"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -109,6 +110,7 @@ run.run(resume=True)
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_20_times_ends_with_the_same_bits(tmp_path):
     """SIGKILL at random moments, while it computes and while it writes; each life gets at least one checkpoint on."""
     config = {**TINY, "epochs": 16, "batch_size": 10}  # 192 steps, of which a life has no more than 8
@@ -159,6 +161,7 @@ def test_a_run_is_not_overwritten_or_continued_as_another(tmp_path):
         Run(Config(**{**TINY, "lr": 0.1}), tmp_path).run(resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["truncate", "flip", "foreign", "missing", "json"])
 def test_a_torn_checkpoint_is_named_and_the_one_before_used(tmp_path, damage, capsys):
     Run(Config(**TINY), tmp_path / "whole").run()
@@ -214,6 +217,7 @@ def test_the_same_code_on_every_backend(backend, tmp_path):
     assert run.history[0]["train_loss"] == pytest.approx(on_host.history[0]["train_loss"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_over_epochs(tmp_path):
     import tracemalloc
 

@@ -40,6 +40,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in (folder / "out").iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_small")
 def test_twice_the_same_bytes_whatever_the_number_of_jobs(tmp_path, capsys):
     a, b = tmp_path / "a", tmp_path / "b"
@@ -67,6 +68,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     """It is stopped in trainings that would take for ever, and goes on with fewer epochs."""
     arguments = ["reproduce", "convergence", "--scale", "tiny", "--jobs", "2"]

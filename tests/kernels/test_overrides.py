@@ -5,7 +5,6 @@ each override is also perturbed by one percent, which must be noticed.
 """
 
 import gc
-import os
 import weakref
 from functools import partial
 
@@ -20,11 +19,9 @@ from tinyprop.functional.losses import CrossEntropy
 from tinyprop.kernels import host, pointwise
 from tinyprop.kernels.fused import ShiftedReLU
 
-from ..conftest import BACKENDS
+from ..conftest import BACKENDS, needs_overrides
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("TINYPROP_PLAIN", "0") not in ("", "0"), reason="there are no overrides under TINYPROP_PLAIN=1"
-)
+pytestmark = needs_overrides
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 

@@ -38,6 +38,7 @@ def test_every_claim_is_there_and_settled_as_derived(quick):
     assert all(r.as_expected for r in quick.values())
 
 
+@pytest.mark.slow
 def test_the_default_run_is_as_expected():
     results = tp.verify.run()
     assert [r.id for r in results if not r.as_expected] == []
@@ -111,6 +112,7 @@ def test_exact_values_of_recursions_and_integrals():
 CHEAP = ["C01", "C02", "C03", "C10", "C12", "C13", "C22", "C23", "C31", "C36", "C41", "C45"]
 
 
+@pytest.mark.slow
 def test_intervals_are_honest():
     """Of 200 intervals of each claim, 198 are to hold the exact value. A claim fails with probability 1e-3 if its
     intervals are honest, and is sure to fail if they hold it 94 % of the time; all together within 4 deviations."""

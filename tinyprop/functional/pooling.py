@@ -48,7 +48,7 @@ class MaxPool(Op):
         return (planes * h + row) * w + column
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
-        return Put(self.winners(x._data, out._data), (x.size,))(g).reshape(x.shape)
+        return Put((self.winners(x._data, out._data),), (x.size,))(g).reshape(x.shape)
 
 
 class AveragePool(Op):

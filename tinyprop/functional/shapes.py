@@ -93,11 +93,11 @@ class Concatenate(Op):
 
 
 class Index(Op):
-    """x[where], NumPy's indexing: slices, integers, None, Ellipsis, arrays of integers or bools."""
+    """x[where] with a tuple of slices, integers, None, Ellipsis, and arrays of integers or bools."""
 
     hint = "an index within the shape of the tensor"
 
-    def __init__(self, where: Any):
+    def __init__(self, where: tuple[Any, ...]):
         self.where = where
 
     def forward(self, x: Array) -> Array:
@@ -111,13 +111,12 @@ class Index(Op):
 class Put(Op):
     """Zeros of a shape with x added at an index: the transpose of Index, which is the transpose of this."""
 
-    def __init__(self, where: Any, shape: tuple[int, ...]):
+    def __init__(self, where: tuple[Any, ...], shape: tuple[int, ...]):
         self.where, self.new_shape = where, shape
 
     def forward(self, x: Array) -> Array:
         out = array_module(x).zeros(self.new_shape, x.dtype)
-        parts = self.where if isinstance(self.where, tuple) else (self.where,)
-        if any(is_array(part) and part.dtype.kind != "b" for part in parts):
+        if any(is_array(part) and part.dtype.kind != "b" for part in self.where):
             array_module(x).add.at(out, self.where, x)  # an index may occur twice
         else:
             out[self.where] = x
@@ -269,9 +268,7 @@ def index(x: Operand, where: Any) -> Tensor:
     tensor([2., 3.])
     """
     x = as_tensor(x)
-    if isinstance(where, tuple):
-        return Index(tuple(_index_part(part, x) for part in where))(x)
-    return Index(_index_part(where, x))(x)
+    return Index(tuple(_index_part(part, x) for part in (where if isinstance(where, tuple) else (where,))))(x)
 
 
 def _index_part(part: Any, x: Tensor) -> Any:

@@ -1,6 +1,7 @@
 """Functions that move elements without changing them."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 from operator import index as as_int
 from typing import Any
@@ -84,12 +85,7 @@ class Concatenate(Op):
         return array_module(*xs).concatenate(xs, self.axis)
 
     def backward(self, g: Tensor) -> Any:
-        parts, start = [], 0
-        for size in self.sizes:
-            part = (slice(None),) * (self.axis % g.ndim) + (slice(start, start + size),)
-            parts.append(index(g, part))
-            start += size
-        return tuple(parts)
+        return tuple(_parts(g, self.sizes, self.axis % g.ndim))
 
 
 class Index(Op):
@@ -206,9 +202,13 @@ def split(x: Operand, size: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     sizes = [min(size, n - i) for i in range(0, n, max(size, 1))] if isinstance(size, int) else list(size)
     if min(sizes, default=1) < 0 or (isinstance(size, int) and size < 1) or sum(sizes) != n:
         raise ShapeError(got, f"sizes are positive, and a list of them adds up to {n}", f"split(x, {max(1, n // 2)})")
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    before = (slice(None),) * axis
-    return [Index((*before, slice(end - size, end)))(x) for end, size in zip(ends, sizes, strict=True)]
+    return _parts(x, sizes, axis)
+
+
+def _parts(x: Tensor, sizes: Sequence[int], axis: int) -> list[Tensor]:
+    """x cut into parts of these sizes along an axis, counted from the front."""
+    before, ends = (slice(None),) * axis, accumulate(sizes)
+    return [x[(*before, slice(end - size, end))] for end, size in zip(ends, sizes, strict=True)]
 
 
 def broadcast_to(x: Operand, shape: Sequence[int]) -> Tensor:

@@ -57,23 +57,6 @@ class BroadcastTo(Op):
         return g
 
 
-class Pad(Op):
-    hint = "a pair (before, after) for each axis"
-
-    def __init__(self, widths: Sequence[tuple[int, int]], value: float):
-        self.widths, self.value = widths, value
-
-    def forward(self, x: Array) -> Array:
-        shape = tuple(n + before + after for n, (before, after) in zip(x.shape, self.widths, strict=True))
-        self.inside = tuple(slice(b, b + n) for n, (b, _) in zip(x.shape, self.widths, strict=True))
-        out = array_module(x).full(shape, self.value, x.dtype)
-        out[self.inside] = x
-        return out
-
-    def backward(self, g: Tensor) -> Any:
-        return g[self.inside]
-
-
 class Concatenate(Op):
     hint = "shapes that are equal except on the axis of concatenation"
 
@@ -228,10 +211,18 @@ def pad(x: Operand, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Te
     tensor([0., 1., 2., 0., 0.])
     """
     x = as_tensor(x)
-    pairs = [w for w in widths if isinstance(w, (tuple, list))] if isinstance(widths, (tuple, list)) else None
-    if pairs is None or not len(pairs) == len(widths) == x.ndim or any(len(p) != 2 or min(p) < 0 for p in pairs):
-        raise ShapeError(f"pad({x.shape}, {widths})", "one pair of widths >= 0 for each axis", Pad.hint)
-    return Pad(widths, value)(x)
+    fits = isinstance(widths, (tuple, list)) and len(widths) == x.ndim
+    if not fits or not all(isinstance(w, (tuple, list)) and len(w) == 2 and min(w) >= 0 for w in widths):
+        hint = "a pair (before, after) for each axis"
+        raise ShapeError(f"pad({x.shape}, {widths})", "one pair of widths >= 0 for each axis", hint)
+    shape = tuple(n + before + after for n, (before, after) in zip(x.shape, widths, strict=True))
+    inside = tuple(slice(before, before + n) for n, (before, _) in zip(x.shape, widths, strict=True))
+    out = Put(inside, shape)(x)
+    if not value:
+        return out
+    border = array_module(x._data).full(shape, value, x.dtype)
+    border[inside] = 0
+    return out + border
 
 
 def concatenate(xs: Sequence[Operand], axis: int = 0) -> Tensor:

@@ -145,7 +145,7 @@ def flatten(x: Operand, start_axis: int = 0) -> Tensor:
     (1, 4)
     """
     x = as_tensor(x)
-    start = _counted(start_axis, x.ndim, f"flatten of {x.shape} from axis {start_axis}") if x.ndim else 0
+    (start,) = counted(start_axis, x.ndim or 1, f"flatten of {x.shape} from axis {start_axis}")
     return reshape(x, (*x.shape[:start], prod(x.shape[start:])))
 
 
@@ -155,9 +155,11 @@ def squeeze(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
     >>> F.squeeze([[[1.0, 2.0]]]).shape
     (2,)
     """
-    x, axes = _axes("squeeze", x, axis)
+    x = as_tensor(x)
+    got = f"squeeze of {x.shape} along axis={axis}"
+    axes = counted(axis, x.ndim, got)
     if axis is not None and any(x.shape[a] != 1 for a in axes):
-        raise ShapeError(f"squeeze of {x.shape} along axis={axis}", "only axes of length 1 can go", "squeeze()")
+        raise ShapeError(got, "only axes of length 1 can go", "squeeze()")
     return reshape(x, tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in axes))
 
 
@@ -167,7 +169,8 @@ def flip(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
     >>> F.flip([1.0, 2.0, 3.0])
     tensor([3., 2., 1.])
     """
-    x, axes = _axes("flip", x, axis)
+    x = as_tensor(x)
+    axes = counted(axis, x.ndim, f"flip of {x.shape} along axis={axis}")
     return Index(tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim)))(x)
 
 
@@ -180,7 +183,7 @@ def split(x: Operand, size: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     x = as_tensor(x)
     got = f"split of {x.shape} into {size} along axis={axis}"
     size = size if isinstance(size, Sequence) else as_int(size)
-    axis = _counted(axis, x.ndim, got)
+    (axis,) = counted(axis, x.ndim, got)
     n = x.shape[axis]
     sizes = [min(size, n - i) for i in range(0, n, max(size, 1))] if isinstance(size, int) else list(size)
     if min(sizes, default=1) < 0 or (isinstance(size, int) and size < 1) or sum(sizes) != n:
@@ -248,7 +251,7 @@ def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
     shapes = [x.shape for x in tensors]
     if len(set(shapes)) != 1:
         raise ShapeError(f"stack of {shapes}", "there must be at least one tensor, all of one shape", "concatenate")
-    axis = _counted(axis, len(shapes[0]) + 1, f"stack of {shapes} along axis={axis}")
+    (axis,) = counted(axis, len(shapes[0]) + 1, f"stack of {shapes} along axis={axis}")
     return concatenate([x[(slice(None),) * axis + (None,)] for x in tensors], axis)
 
 
@@ -287,7 +290,7 @@ def take(x: Operand, indices: Any, axis: int = 0) -> Tensor:
     tensor([30., 10., 30.])
     """
     x = as_tensor(x)
-    axis = _counted(axis, x.ndim, f"take from {x.shape} along axis={axis}")
+    (axis,) = counted(axis, x.ndim, f"take from {x.shape} along axis={axis}")
     return index(x, (slice(None),) * axis + (indices,))
 
 
@@ -299,18 +302,13 @@ def several(numbers: Any) -> tuple[int, ...]:
         return tuple(map(as_int, numbers))
 
 
-def _counted(axis: int, ndim: int, got: str) -> int:
-    """An axis counted from the front, if there is such an axis."""
-    if not -ndim <= axis < ndim:
-        raise ShapeError(got, f"the axis is between {-ndim} and {ndim - 1}", "axis=0, or axis=-1 for the last")
-    return axis % ndim
-
-
-def _axes(name: str, x: Operand, axis: Any) -> tuple[Tensor, list[int]]:
-    """x as a tensor, and the axes named, or all of them."""
-    x = as_tensor(x)
-    every = range(x.ndim) if axis is None else several(axis)
-    return x, [_counted(a, x.ndim, f"{name} of {x.shape} along axis={axis}") for a in every]
+def counted(axis: Any, ndim: int, got: str) -> list[int]:
+    """One axis, several, or for None all of them, counted from the front, in order, and checked."""
+    given = range(ndim) if axis is None else several(axis)
+    if any(not -ndim <= a < ndim for a in given) or len({a % ndim for a in given}) < len(given):
+        rule = f"axes are between {-ndim} and {ndim - 1}, each given once"
+        raise ShapeError(got, rule, "axis=0, or axis=-1 for the last")
+    return sorted(a % ndim for a in given)
 
 
 def to(x: Tensor, backend: str) -> Tensor:

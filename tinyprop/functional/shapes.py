@@ -145,7 +145,7 @@ def flatten(x: Operand, start_axis: int = 0) -> Tensor:
     (1, 4)
     """
     x = as_tensor(x)
-    (start,) = counted(start_axis, x.ndim or 1, f"flatten of {x.shape} from axis {start_axis}")
+    (start,) = counted(start_axis, x.ndim, f"flatten of {x.shape} from axis {start_axis}") if x.ndim else (0,)
     return reshape(x, (*x.shape[:start], prod(x.shape[start:])))
 
 

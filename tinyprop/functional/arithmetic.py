@@ -177,20 +177,6 @@ class Sqrt(Ufunc):
         return g / (2.0 * out)
 
 
-class Rsqrt(Floating):
-    """1 / sqrt(x).
-
-    >>> F.rsqrt([4.0])
-    tensor([0.5])
-    """
-
-    def forward(self, x: Array) -> Array:
-        return 1.0 / array_module(x).sqrt(x)
-
-    def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
-        return -0.5 * g * out / x
-
-
 class Sin(Ufunc):
     """The sine of each element, in radians.
 
@@ -305,7 +291,7 @@ class AsType(Op):
 
 add, subtract, multiply, divide, power = map(binary, (Add, Subtract, Multiply, Divide, Power))
 negative, exp, expm1, log, log1p, abs = map(unary, (Negative, Exp, Expm1, Log, Log1p, Abs))
-sqrt, rsqrt, sin, cos, erf = map(unary, (Sqrt, Rsqrt, Sin, Cos, Erf))
+sqrt, sin, cos, erf = map(unary, (Sqrt, Sin, Cos, Erf))
 maximum, minimum = map(binary, (Maximum, Minimum))
 
 
@@ -317,6 +303,15 @@ def square(x: Operand) -> Tensor:
     """
     x = as_tensor(x)
     return x * x
+
+
+def rsqrt(x: Operand) -> Tensor:
+    """1 / sqrt(x).
+
+    >>> F.rsqrt([4.0])
+    tensor([0.5])
+    """
+    return 1.0 / sqrt(x)
 
 
 def where(condition: Operand, x: Operand, y: Operand) -> Tensor:

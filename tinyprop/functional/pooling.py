@@ -33,19 +33,13 @@ class MaxPool(Op):
 
     def winners(self, x: Array, out: Array) -> Array:
         """For each window the position, in x.reshape(-1), of its largest element: the first one in scan order."""
-        xp, (_, c, h, w) = array_module(x), x.shape
+        xp, (n, c, h, w) = array_module(x), x.shape
         elements = self.windows(x, lowest(x))
-        inside = self.windows(xp.ones((1, 1, h, w), bool), 0)
-        largest = ((elements == channels_last(out)[:, :, :, None]) | (elements != elements)) & inside
-        winner = channels_first(largest.argmax(axis=3))  # (N, C, rows, columns), numbers of kernel elements
-        n, _, rows, columns = winner.shape
-        places = [xp.arange(count) * s - p for count, s, p in
-                  zip((rows, columns), self.window.stride, self.window.padding, strict=True)]  # fmt: skip
-        (dh, dw), kw = self.window.dilation, self.window.kernel[1]
-        row = places[0][:, None] + winner // kw * dh
-        column = places[1] + winner % kw * dw
-        planes = xp.arange(n * c).reshape(n, c, 1, 1)
-        return (planes * h + row) * w + column
+        pixels = self.windows(xp.arange(h * w).reshape(1, 1, h, w), -1)  # their numbers, and -1 on the padding
+        largest = ((elements == channels_last(out)[:, :, :, None]) | (elements != elements)) & (pixels >= 0)
+        first = largest.argmax(axis=3)[:, :, :, None]  # (N, rows, columns, 1, C), numbers of kernel elements
+        winner = xp.take_along_axis(pixels, first, axis=3)[:, :, :, 0]
+        return xp.arange(n * c).reshape(n, c, 1, 1) * (h * w) + channels_first(winner)
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
         return Put((self.winners(x._data, out._data),), (x.size,))(g).reshape(x.shape)

@@ -8,7 +8,7 @@ from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .arithmetic import as_float
 from .shapes import Put
-from .windows import Shape, Window, channels_first, channels_last, empty_image
+from .windows import Shape, Window, channels_first, channels_last
 
 
 def lowest(x: Array) -> float:
@@ -64,13 +64,10 @@ class Spread(AveragePool):
     """Adds g, times the factor, to all elements of its window: the transpose of AveragePool."""
 
     def forward(self, g: Array) -> Array:
-        out = empty_image((len(g), *self.image[1:]), g)
-        out[...] = 0
-        g = g * self.factor
-        for rows, pixel_rows in self.window.along(0, self.image[2]):
-            for columns, pixel_columns in self.window.along(1, self.image[3]):
-                out[:, :, pixel_rows, pixel_columns] += g[:, :, rows, columns]
-        return out
+        n, c, rows, columns = g.shape
+        elements = channels_last(g * self.factor)[:, :, :, None, None]
+        elements = array_module(g).broadcast_to(elements, (n, rows, columns, *self.window.kernel, c))
+        return self.window.scatter(elements, (n, *self.image[1:]))
 
     def backward(self, h: Tensor) -> Any:
         return AveragePool(*self.settings)(h)

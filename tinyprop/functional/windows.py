@@ -108,6 +108,16 @@ class Window:
         as_strided = array_module(x).lib.stride_tricks.as_strided
         return as_strided(x, (n, rows, columns, *self.kernel, c), strides)
 
+    def scatter(self, elements: Array, image: Shape) -> Array:
+        """The transpose of `padded` and `views`: windows (N, places, places, kernel, kernel, C), added up to images of
+        this shape (N, C, H, W) where they overlap."""
+        n, c, h, w = image
+        out = array_module(elements).zeros((n, h, w, c), elements.dtype)
+        for i, (rows, pixel_rows) in enumerate(self.along(0, h)):
+            for j, (columns, pixel_columns) in enumerate(self.along(1, w)):
+                out[:, pixel_rows, pixel_columns] += elements[:, rows, columns, i, j]
+        return channels_first(out)
+
 
 def channels_last(x: Array) -> Array:
     """(N, C, H, W) -> (N, H, W, C), a view; contiguous if the memory is laid out channels-last already."""

@@ -79,11 +79,8 @@ def mse_loss(x: Operand, target: Operand, reduction: str = "mean") -> Tensor:
     """
     x, target = as_float(as_tensor(x, like=target)), as_float(as_tensor(target, like=x))
     if x.shape != target.shape:
-        raise ShapeError(
-            f"mse_loss of {x.shape} and {target.shape}",
-            "both have the same shape; broadcasting here is nearly always a mistake",
-            f"target.reshape{x.shape}",
-        )
+        rule = "both have the same shape; broadcasting here is nearly always a mistake"
+        raise ShapeError(f"mse_loss of {x.shape} and {target.shape}", rule, f"target.reshape{x.shape}")
     return _reduced(square(x - target), reduction, None)
 
 

@@ -46,11 +46,8 @@ def weight_norm(weight: Operand, scale: Operand, factor: float = 1.0) -> Tensor:
     """
     weight, scale = as_tensor(weight, like=scale), as_tensor(scale, like=weight)
     if weight.ndim < 2 or scale.shape != weight.shape[:1]:
-        raise ShapeError(
-            f"weight_norm of weight {weight.shape} and scale {scale.shape}",
-            "weight is (rows, ...), scale is (rows,)",
-            f"scale of shape {weight.shape[:1]}",
-        )
+        got = f"weight_norm of weight {weight.shape} and scale {scale.shape}"
+        raise ShapeError(got, "weight is (rows, ...), scale is (rows,)", f"scale of shape {weight.shape[:1]}")
     return WeightNorm(factor)(weight, scale)
 
 
@@ -121,11 +118,8 @@ def batch_norm(
         scale = weight * rsqrt(running_var + eps)
         return x * per_channel(scale, x) + per_channel(bias - running_mean * scale, x)
     if x.size // max(features, 1) < 2:
-        raise ShapeError(
-            f"batch_norm of a batch of shape {x.shape}",
-            "one value per feature has no spread: its normalised value would be 0/0",
-            "a larger batch, or NormProp, which needs none",
-        )
+        got, hint = f"batch_norm of a batch of shape {x.shape}", "a larger batch, or NormProp, which needs none"
+        raise ShapeError(got, "one value per feature has no spread: its normalised value would be 0/0", hint)
     for running, name in ((running_mean, "running_mean"), (running_var, "running_var")):
         check_editable(running, name)
     return BatchNorm(eps, momentum, running_mean._data, running_var._data)(x, weight, bias)

@@ -76,11 +76,9 @@ class Spread(AveragePool):
 def _window(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Window:
     window = Window.of(kernel, stride, padding, dilation, ceil)
     if any(p >= k for p, k in zip(window.padding, window.kernel, strict=True)):
-        raise ShapeError(
-            f"padding {window.padding} for a pooling window of {window.kernel}",
-            "padding must be smaller than the window, so that every window holds an element",
-            f"padding={min(window.kernel) // 2}",
-        )
+        got = f"padding {window.padding} for a pooling window of {window.kernel}"
+        rule = "padding must be smaller than the window, so that every window holds an element"
+        raise ShapeError(got, rule, f"padding={min(window.kernel) // 2}")
     window.output(x.shape)
     return window
 

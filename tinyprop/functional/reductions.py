@@ -149,11 +149,8 @@ def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
     out = mean(deviation * deviation, axis, keepdims)
     count = x.size // out.size if out.size else 0
     if out.size and count <= ddof:
-        raise ShapeError(
-            f"var of {count} elements with ddof={ddof}, shape {x.shape}, axis={axis}",
-            "there must be more elements than ddof",
-            "ddof=0, or more elements",
-        )
+        got = f"var of {count} elements with ddof={ddof}, shape {x.shape}, axis={axis}"
+        raise ShapeError(got, "there must be more elements than ddof", "ddof=0, or more elements")
     return out * (count / (count - ddof)) if ddof and out.size else out
 
 

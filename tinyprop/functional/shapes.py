@@ -277,9 +277,8 @@ def _index_part(part: Any, x: Tensor) -> Any:
         return part
     if part.dtype.kind not in "iub":
         got = f"an index of type {part.dtype} for a tensor of shape {x.shape}"
-        raise IndexError(
-            explain(got, "an index has integers or bools", "index.astype('int64'), or a mask such as x > 0")
-        )
+        hint = "index.astype('int64'), or a mask such as x > 0"
+        raise IndexError(explain(got, "an index has integers or bools", hint))
     return to_backend(part, x.backend).copy()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient, columns, filter_matrices
-from ..functional.normalization import BatchNorm, WeightNorm, per_row
+from ..functional.normalization import BatchNorm, WeightNorm, column
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
 from ..functional.windows import Pair, Window, channels_first, channels_last, empty_image
 from .fused import ShiftedReLU
@@ -198,15 +198,15 @@ def _row_products(x: HostArray, y: HostArray) -> HostArray:
 
 @override(WeightNorm.forward, on="numpy")
 def weight_norm(op: WeightNorm, w: HostArray, scale: HostArray) -> Any:
-    return w * per_row(scale * op.factor / np.sqrt(_row_products(w, w)), w)
+    return w * column(scale * op.factor / np.sqrt(_row_products(w, w)), w.ndim)
 
 
 @override(WeightNorm.backward, on="numpy")
 def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: HostArray) -> Any:
     length = np.sqrt(_row_products(w, w))
     along, size = _row_products(g, w) / length, scale * op.factor / length
-    g_w = g * per_row(size, w)
-    g_w -= w * per_row(along * size / length, w)
+    g_w = g * column(size, w.ndim)
+    g_w -= w * column(along * size / length, w.ndim)
     return g_w, along * op.factor
 
 

@@ -52,7 +52,7 @@ class Sum(Reduction):
         return broadcast_to(self.expanded(g, self.old_shape), self.old_shape)
 
 
-class Mean(Reduction):
+class Mean(Sum):
     """The mean over all elements, or along some axes.
 
     >>> F.mean([[1.0, 2.0], [3.0, 4.0]], axis=0)
@@ -67,8 +67,7 @@ class Mean(Reduction):
         return x.mean(axis=axes, keepdims=self.keepdims) if self.count else x.sum(axis=axes, keepdims=self.keepdims) / 0
 
     def backward(self, g: Tensor) -> Any:
-        share = g * (1.0 / self.count) if self.count else g  # float16 has no number as large as some counts
-        return broadcast_to(self.expanded(share, self.old_shape), self.old_shape)
+        return super().backward(g * (1.0 / self.count) if self.count else g)  # some counts are too large for float16
 
 
 class Max(Reduction):

@@ -37,8 +37,7 @@ class MaxPool(Op):
         elements = self.windows(x, lowest(x))
         pixels = self.windows(xp.arange(h * w).reshape(1, 1, h, w), -1)  # their numbers, and -1 on the padding
         largest = ((elements == channels_last(out)[:, :, :, None]) | (elements != elements)) & (pixels >= 0)
-        first = largest.argmax(axis=3)[:, :, :, None]  # (N, rows, columns, 1, C), numbers of kernel elements
-        winner = xp.take_along_axis(pixels, first, axis=3)[:, :, :, 0]
+        winner = xp.where(largest, pixels, h * w).min(axis=3)  # (N, rows, columns, C)
         return xp.arange(n * c).reshape(n, c, 1, 1) * (h * w) + channels_first(winner)
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:

@@ -117,13 +117,13 @@ class Window:
 
 
 def channels_last(x: Array) -> Array:
-    """(N, C, H, W) -> (N, H, W, C), a view; contiguous if the memory is laid out channels-last already."""
-    return x.transpose(0, 2, 3, 1)
+    """(N, C, ...) -> (N, ..., C), a view; contiguous if the memory is laid out channels-last already."""
+    return x.transpose(0, *range(2, x.ndim), 1)
 
 
 def channels_first(x: Array) -> Array:
-    """(N, H, W, C) -> (N, C, H, W), a view: how images look outside, while their memory stays channels-last."""
-    return x.transpose(0, 3, 1, 2)
+    """(N, ..., C) -> (N, C, ...), a view: how images look outside, while their memory stays channels-last."""
+    return x.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
 
 
 def empty_image(shape: Shape, *like: Array) -> Array:

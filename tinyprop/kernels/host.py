@@ -257,12 +257,7 @@ def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostAr
 
 def _rows(x: HostArray) -> HostArray:
     """(N, C, ...) -> (rows, C): a view if the memory is laid out channels-last already"""
-    return x.transpose(0, *range(2, x.ndim), 1).reshape(-1, x.shape[1])
-
-
-def _image(rows: HostArray, shape: tuple[int, ...]) -> HostArray:
-    """The inverse of _rows: (rows, C) -> (N, C, ...), a view"""
-    return rows.reshape(shape[0], *shape[2:], shape[1]).transpose(0, len(shape) - 1, *range(1, len(shape) - 1))
+    return channels_last(x).reshape(-1, x.shape[1])
 
 
 def row_sum(x: HostArray) -> HostArray:
@@ -288,14 +283,14 @@ def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) 
         np.subtract(rows[part], center, out=out[part])
         out[part] *= scale
         out[part] += bias
-    return _image(out, x.shape)
+    return channels_first(out.reshape(channels_last(x).shape))
 
 
 @override(BatchNorm.backward, on="numpy")
 def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostArray) -> Any:
     if "statistics" not in op.cache:
         return NotImplemented
-    shape, g, x, (center, inverse) = x.shape, _rows(g), _rows(x), op.cache["statistics"]
+    shape, g, x, (center, inverse) = channels_last(x).shape, _rows(g), _rows(x), op.cache["statistics"]
     parts, count = blocks(len(x), x.shape[1], ROWS_AT_ONCE), len(x)
     total = _block_sum(g[part] for part in parts)
     along = _block_sum(g[part] * (x[part] - center) for part in parts) * inverse
@@ -304,4 +299,4 @@ def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostA
         np.subtract(g[part], offset, out=g_x[part])
         g_x[part] -= (x[part] - center) * slope
         g_x[part] *= inverse * weight
-    return _image(g_x, shape), along, total
+    return channels_first(g_x.reshape(shape)), along, total

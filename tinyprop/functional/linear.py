@@ -40,10 +40,11 @@ def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
     """
     x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
     if weight.ndim != 2 or not x.ndim or x.shape[-1] != weight.shape[1]:
-        got, rule = f"linear of x {x.shape} and weight {weight.shape}", "x is (..., in), weight is (out, in)"
-        unflattened = weight.ndim == 2 and x.ndim > 2 and prod(x.shape[1:]) == weight.shape[1]
-        fix = "Flatten() before this layer, or x.flatten(1)" if unflattened else "in_features equal to the last axis of x"
-        raise ShapeError(got, rule, fix)
+        hint = "in_features equal to the last axis of x"
+        if weight.ndim == 2 and x.ndim > 2 and prod(x.shape[1:]) == weight.shape[1]:
+            hint = "Flatten() before this layer, or x.flatten(1)"
+        got = f"linear of x {x.shape} and weight {weight.shape}"
+        raise ShapeError(got, "x is (..., in), weight is (out, in)", hint)
     rows = x.shape[:-1]
     out = Linear()(x.reshape(prod(rows), x.shape[-1]), weight).reshape(*rows, weight.shape[0])
     return out if bias is None else out + bias

@@ -18,7 +18,7 @@ OUTPUTS_AT_ONCE = 2**18  # elements of the output, 1 MB in float32
 Part = tuple[slice, slice]  # rows and columns of an image
 
 
-def blocks(n: int, each: int, most: int) -> list[slice]:
+def blocks(n: int, each: int, most: float) -> list[slice]:
     """Cut n images, with `each` elements every one, into equal blocks of about `most` elements."""
     count = max(1, min(n, round(n * each / most)))
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]

@@ -227,15 +227,16 @@ def _lifted(gradient: Any) -> Gradient:
 
 def unary(op: type[Op]) -> Callable[[Operand], Tensor]:
     """An op of one input as a function."""
-    return _named(lambda x: op()(x), op)
+    return named(lambda x: op()(x), op)
 
 
 def binary(op: type[Op]) -> Callable[[Operand, Operand], Tensor]:
     """An op of two inputs as a function."""
-    return _named(lambda x, y: op()(x, y), op)
+    return named(lambda x, y: op()(x, y), op)
 
 
-def _named(function: Any, op: type[Op]) -> Any:
+def named(function: Any, op: type[Op]) -> Any:
+    """The function, called as the op is, and with its docstring."""
     function.__name__ = function.__qualname__ = op.__name__.lower()
     function.__doc__, function.__module__ = op.__doc__, op.__module__
     return function

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ..engine.arrays import Array, Scalar, array_module, as_array, common_backend, fit_together, float32, plain_number
+from ..engine.arrays import Array, Scalar, array_module, as_array, common_backend, fit_together, float32
 from ..engine.errors import explain
 from ..engine.graph import Op, binary, unary
 from ..engine.tensor import Operand, Tensor, as_tensor
@@ -177,20 +177,6 @@ class Sqrt(Ufunc):
         return g / (2.0 * out)
 
 
-class Rsqrt(Floating):
-    """1 / sqrt(x).
-
-    >>> F.rsqrt([4.0])
-    tensor([0.5])
-    """
-
-    def forward(self, x: Array) -> Array:
-        return 1.0 / array_module(x).sqrt(x)
-
-    def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
-        return -0.5 * g * out / x
-
-
 class Sin(Ufunc):
     """The sine of each element, in radians.
 
@@ -280,18 +266,6 @@ class Where(Elementwise):
         return None, lambda: where(condition, g, 0.0), lambda: where(condition, 0.0, g)
 
 
-class Clip(Elementwise):
-    def __init__(self, low: float | None, high: float | None):
-        self.low, self.high = plain_number(low), plain_number(high)
-        self.floating = isinstance(self.low, float) or isinstance(self.high, float)
-
-    def forward(self, x: Array) -> Array:
-        return array_module(x).clip(x, self.low, self.high)
-
-    def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
-        return where((x < out) | (x > out), 0.0, g)  # NaN passes its gradient
-
-
 class AsType(Op):
     def __init__(self, dtype: Any):
         self.new_dtype = dtype
@@ -305,7 +279,7 @@ class AsType(Op):
 
 add, subtract, multiply, divide, power = map(binary, (Add, Subtract, Multiply, Divide, Power))
 negative, exp, expm1, log, log1p, abs = map(unary, (Negative, Exp, Expm1, Log, Log1p, Abs))
-sqrt, rsqrt, sin, cos, erf = map(unary, (Sqrt, Rsqrt, Sin, Cos, Erf))
+sqrt, sin, cos, erf = map(unary, (Sqrt, Sin, Cos, Erf))
 maximum, minimum = map(binary, (Maximum, Minimum))
 
 
@@ -317,6 +291,15 @@ def square(x: Operand) -> Tensor:
     """
     x = as_tensor(x)
     return x * x
+
+
+def rsqrt(x: Operand) -> Tensor:
+    """1 / sqrt(x).
+
+    >>> F.rsqrt([4.0])
+    tensor([0.5])
+    """
+    return 1.0 / sqrt(x)
 
 
 def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
@@ -334,7 +317,12 @@ def clip(x: Operand, low: float | None = None, high: float | None = None) -> Ten
     >>> F.clip([-2.0, 0.5, 2.0], -1, 1)
     tensor([-1. ,  0.5,  1. ])
     """
-    return Clip(low, high)(x)
+    x = as_tensor(x)
+    if low is not None:
+        x = where(x < low, low, x)  # NaN stays, and passes its gradient
+    if high is not None:
+        x = where(x > high, high, x)
+    return x
 
 
 def as_float(x: Operand) -> Tensor:

@@ -16,7 +16,7 @@ from ..engine.arrays import Array
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
-from .windows import Pair, Shape, Window, channels_first, channels_last, empty_image
+from .windows import Pair, Shape, Window, channels_first, channels_last
 
 _exact = ContextVar("exact", default=False)
 
@@ -85,17 +85,11 @@ class InputGradient(Convolution):
     """The transpose of Convolve with respect to x: g (N, O, rows, columns) and w to (N, C, H, W)."""
 
     def forward(self, g: Array, w: Array) -> Array:
-        (n, _, rows, across), (c, h, width), (kh, kw) = g.shape, self.image[1:], self.window.kernel
+        (n, _, rows, across), c, (kh, kw) = g.shape, self.image[1], self.window.kernel
         parts = output_rows(g, self.groups) @ filter_matrices(w, self.groups).transpose(0, 2, 1)
         parts = parts.reshape(self.groups, n, rows, across, kh, kw, c // self.groups)
         parts = parts.transpose(1, 2, 3, 4, 5, 0, 6).reshape(n, rows, across, kh, kw, c)
-        out = empty_image((n, c, h, width), g, w)
-        out[...] = 0
-        pixels = channels_last(out)
-        for i, (rows_met, pixel_rows) in enumerate(self.window.along(0, h)):
-            for j, (columns_met, pixel_columns) in enumerate(self.window.along(1, width)):
-                pixels[:, pixel_rows, pixel_columns] += parts[:, rows_met, columns_met, i, j]
-        return out
+        return self.window.scatter(parts, (n, *self.image[1:]))
 
     def backward(self, h: Tensor, g: Tensor, w: Tensor) -> Any:
         return lambda: Convolve(*self.geometry)(h, w), lambda: FilterGradient(*self.geometry)(h, g)

@@ -40,14 +40,11 @@ def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
     """
     x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
     if weight.ndim != 2 or not x.ndim or x.shape[-1] != weight.shape[1]:
-        unflattened = weight.ndim == 2 and x.ndim > 2 and prod(x.shape[1:]) == weight.shape[1]
-        raise ShapeError(
-            f"linear of x {x.shape} and weight {weight.shape}",
-            "x is (..., in), weight is (out, in)",
-            "Flatten() before this layer, or x.flatten(1)"
-            if unflattened
-            else "in_features equal to the last axis of x",
-        )
+        hint = "in_features equal to the last axis of x"
+        if weight.ndim == 2 and x.ndim > 2 and prod(x.shape[1:]) == weight.shape[1]:
+            hint = "Flatten() before this layer, or x.flatten(1)"
+        got = f"linear of x {x.shape} and weight {weight.shape}"
+        raise ShapeError(got, "x is (..., in), weight is (out, in)", hint)
     rows = x.shape[:-1]
     out = Linear()(x.reshape(prod(rows), x.shape[-1]), weight).reshape(*rows, weight.shape[0])
     return out if bias is None else out + bias
@@ -65,11 +62,8 @@ def matmul(x: Operand, y: Operand) -> Tensor:
     """
     x, y = as_tensor(x, like=y), as_tensor(y, like=x)
     if not x.ndim or not y.ndim or x.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
-        raise ShapeError(
-            f"matmul of {x.shape} and {y.shape}",
-            "the last axis of the first must be as long as the last but one (or only) axis of the second",
-            "transpose one of them, for instance x @ w.T",
-        )
+        rule = "the last axis of the first must be as long as the last but one (or only) axis of the second"
+        raise ShapeError(f"matmul of {x.shape} and {y.shape}", rule, "transpose one of them, for instance x @ w.T")
     rows, columns = x.shape[:-1], y.shape[-1:] if y.ndim > 1 else ()
     if y.ndim <= 2:  # one large product: (..., K) @ (K, M) -> (rows, K) @ (K, M)
         out = Matmul()(x.reshape(prod(rows), x.shape[-1]), y.reshape(y.shape[0], prod(columns)))

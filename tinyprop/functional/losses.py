@@ -79,11 +79,8 @@ def mse_loss(x: Operand, target: Operand, reduction: str = "mean") -> Tensor:
     """
     x, target = as_float(as_tensor(x, like=target)), as_float(as_tensor(target, like=x))
     if x.shape != target.shape:
-        raise ShapeError(
-            f"mse_loss of {x.shape} and {target.shape}",
-            "both have the same shape; broadcasting here is nearly always a mistake",
-            f"target.reshape{x.shape}",
-        )
+        rule = "both have the same shape; broadcasting here is nearly always a mistake"
+        raise ShapeError(f"mse_loss of {x.shape} and {target.shape}", rule, f"target.reshape{x.shape}")
     return _reduced(square(x - target), reduction, None)
 
 
@@ -118,22 +115,12 @@ def _checked_labels(name: str, x: Tensor, labels: Any, ignored: int) -> tuple[Ar
     if labels.dtype.kind not in "iu":
         raise ShapeError(got, rule, "labels.astype('int64')")
     counts = labels != ignored
+    classes = array_module(labels).where(counts, labels.astype("int64"), -1)  # -1 is no class
     if not is_host_array(labels):
-        return _no_class(labels, counts), counts
+        return classes, counts
     valid = labels[counts]
     if valid.size and not (valid.min() >= 0 and valid.max() < x.shape[1]):
-        raise IndexError(
-            explain(
-                f"labels from {valid.min()} to {valid.max()} for {x.shape[1]} classes",
-                f"a label is a class number from 0 to {x.shape[1] - 1}",
-                "count classes from 0, or give the network more outputs",
-            )
-        )
-    if counts.all():
-        return from_host(labels.copy(), like=x._data), None
-    return from_host(_no_class(labels, counts), like=x._data), from_host(counts, like=x._data)
-
-
-def _no_class(labels: Array, counts: Array) -> Array:
-    """Labels with -1, which is no class, where they do not count."""
-    return array_module(labels).where(counts, labels, -1).astype("int64")
+        found = f"labels from {valid.min()} to {valid.max()} for {x.shape[1]} classes"
+        rule = f"a label is a class number from 0 to {x.shape[1] - 1}"
+        raise IndexError(explain(found, rule, "count classes from 0, or give the network more outputs"))
+    return from_host(classes, like=x._data), None if counts.all() else from_host(counts, like=x._data)

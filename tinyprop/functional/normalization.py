@@ -13,6 +13,11 @@ from .reductions import mean, norm
 from .reductions import sum as sum_over
 
 
+def column(numbers: Any, ndim: int) -> Any:
+    """(n,) -> (n, 1, ...) with `ndim` axes: to multiply rows (n, ...), or with one axis less channels (N, n, ...)"""
+    return numbers.reshape(-1, *[1] * (ndim - 1))
+
+
 class WeightNorm(Op):
     """Rows w[i] of any length to rows of length scale[i] * factor."""
 
@@ -24,19 +29,14 @@ class WeightNorm(Op):
     def forward(self, w: Array, scale: Array) -> Array:
         rows = w.reshape(len(w), -1)
         length = array_module(w).sqrt((rows * rows).sum(axis=1))
-        return w * per_row(scale * self.factor / length, w)
+        return w * column(scale * self.factor / length, w.ndim)
 
     def backward(self, g: Tensor, w: Tensor, scale: Tensor) -> Any:
         within = tuple(range(1, w.ndim))
         length = norm(w, within, keepdims=True)
-        unit, size = w / length, per_row(scale * self.factor, w)
+        unit, size = w / length, column(scale * self.factor, w.ndim)
         along = sum_over(g * unit, within, keepdims=True)
         return lambda: (g - unit * along) * (size / length), lambda: (along * self.factor).reshape(scale.shape)
-
-
-def per_row(numbers: Any, w: Any) -> Any:
-    """(rows,) -> (rows, 1, ...), ready to multiply w"""
-    return numbers.reshape(-1, *[1] * (w.ndim - 1))
 
 
 def weight_norm(weight: Operand, scale: Operand, factor: float = 1.0) -> Tensor:
@@ -47,11 +47,8 @@ def weight_norm(weight: Operand, scale: Operand, factor: float = 1.0) -> Tensor:
     """
     weight, scale = as_tensor(weight, like=scale), as_tensor(scale, like=weight)
     if weight.ndim < 2 or scale.shape != weight.shape[:1]:
-        raise ShapeError(
-            f"weight_norm of weight {weight.shape} and scale {scale.shape}",
-            "weight is (rows, ...), scale is (rows,)",
-            f"scale of shape {weight.shape[:1]}",
-        )
+        got = f"weight_norm of weight {weight.shape} and scale {scale.shape}"
+        raise ShapeError(got, "weight is (rows, ...), scale is (rows,)", f"scale of shape {weight.shape[:1]}")
     return WeightNorm(factor)(weight, scale)
 
 
@@ -69,8 +66,8 @@ class BatchNorm(Op):
         center = x.mean(axis=axes, keepdims=True)
         var = ((x - center) ** 2).mean(axis=axes, keepdims=True)
         self.move_running(center.reshape(-1), var.reshape(-1), count)
-        scale = per_channel(weight, x) / array_module(x).sqrt(var + self.eps)
-        return (x - center) * scale + per_channel(bias, x)
+        scale = column(weight, x.ndim - 1) / array_module(x).sqrt(var + self.eps)
+        return (x - center) * scale + column(bias, x.ndim - 1)
 
     def move_running(self, center: Array, var: Array, count: int) -> None:
         for running, now in zip(self.running, (center, var * (count / (count - 1))), strict=True):
@@ -83,12 +80,7 @@ class BatchNorm(Op):
         normal = off * inverse
         total, along = sum_over(g, axes, keepdims=True), sum_over(g * normal, axes, keepdims=True)
         rest = g - (total + normal * along) * (x.shape[1] / x.size)
-        return rest * inverse * per_channel(weight, x), along.reshape(weight.shape), total.reshape(weight.shape)
-
-
-def per_channel(numbers: Any, x: Any) -> Any:
-    """(C,) -> (C, 1, ...), ready to multiply x (N, C, ...)"""
-    return numbers.reshape(-1, *[1] * (x.ndim - 2))
+        return rest * inverse * column(weight, x.ndim - 1), along.reshape(weight.shape), total.reshape(weight.shape)
 
 
 def batch_norm(
@@ -123,13 +115,10 @@ def batch_norm(
     bias = Tensor(xp.zeros(features, x.dtype)) if bias is None else bias
     if not training:
         scale = weight * rsqrt(running_var + eps)
-        return x * per_channel(scale, x) + per_channel(bias - running_mean * scale, x)
+        return x * column(scale, x.ndim - 1) + column(bias - running_mean * scale, x.ndim - 1)
     if x.size // max(features, 1) < 2:
-        raise ShapeError(
-            f"batch_norm of a batch of shape {x.shape}",
-            "one value per feature has no spread: its normalised value would be 0/0",
-            "a larger batch, or NormProp, which needs none",
-        )
+        got, hint = f"batch_norm of a batch of shape {x.shape}", "a larger batch, or NormProp, which needs none"
+        raise ShapeError(got, "one value per feature has no spread: its normalised value would be 0/0", hint)
     for running, name in ((running_mean, "running_mean"), (running_var, "running_var")):
         check_editable(running, name)
     return BatchNorm(eps, momentum, running_mean._data, running_var._data)(x, weight, bias)

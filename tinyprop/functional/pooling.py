@@ -8,7 +8,7 @@ from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .arithmetic import as_float
 from .shapes import Put
-from .windows import Shape, Window, channels_first, channels_last, empty_image
+from .windows import Shape, Window, channels_first, channels_last
 
 
 def lowest(x: Array) -> float:
@@ -33,22 +33,15 @@ class MaxPool(Op):
 
     def winners(self, x: Array, out: Array) -> Array:
         """For each window the position, in x.reshape(-1), of its largest element: the first one in scan order."""
-        xp, (_, c, h, w) = array_module(x), x.shape
+        xp, (n, c, h, w) = array_module(x), x.shape
         elements = self.windows(x, lowest(x))
-        inside = self.windows(xp.ones((1, 1, h, w), bool), 0)
-        largest = ((elements == channels_last(out)[:, :, :, None]) | (elements != elements)) & inside
-        winner = channels_first(largest.argmax(axis=3))  # (N, C, rows, columns), numbers of kernel elements
-        n, _, rows, columns = winner.shape
-        places = [xp.arange(count) * s - p for count, s, p in
-                  zip((rows, columns), self.window.stride, self.window.padding, strict=True)]  # fmt: skip
-        (dh, dw), kw = self.window.dilation, self.window.kernel[1]
-        row = places[0][:, None] + winner // kw * dh
-        column = places[1] + winner % kw * dw
-        planes = xp.arange(n * c).reshape(n, c, 1, 1)
-        return (planes * h + row) * w + column
+        pixels = self.windows(xp.arange(h * w).reshape(1, 1, h, w), -1)  # their numbers, and -1 on the padding
+        largest = ((elements == channels_last(out)[:, :, :, None]) | (elements != elements)) & (pixels >= 0)
+        winner = xp.where(largest, pixels, h * w).min(axis=3)  # (N, rows, columns, C)
+        return xp.arange(n * c).reshape(n, c, 1, 1) * (h * w) + channels_first(winner)
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
-        return Put(self.winners(x._data, out._data), (x.size,))(g).reshape(x.shape)
+        return Put((self.winners(x._data, out._data),), (x.size,))(g).reshape(x.shape)
 
 
 class AveragePool(Op):
@@ -70,13 +63,10 @@ class Spread(AveragePool):
     """Adds g, times the factor, to all elements of its window: the transpose of AveragePool."""
 
     def forward(self, g: Array) -> Array:
-        out = empty_image((len(g), *self.image[1:]), g)
-        out[...] = 0
-        g = g * self.factor
-        for rows, pixel_rows in self.window.along(0, self.image[2]):
-            for columns, pixel_columns in self.window.along(1, self.image[3]):
-                out[:, :, pixel_rows, pixel_columns] += g[:, :, rows, columns]
-        return out
+        n, c, rows, columns = g.shape
+        elements = channels_last(g * self.factor)[:, :, :, None, None]
+        elements = array_module(g).broadcast_to(elements, (n, rows, columns, *self.window.kernel, c))
+        return self.window.scatter(elements, (n, *self.image[1:]))
 
     def backward(self, h: Tensor) -> Any:
         return AveragePool(*self.settings)(h)
@@ -85,11 +75,9 @@ class Spread(AveragePool):
 def _window(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Window:
     window = Window.of(kernel, stride, padding, dilation, ceil)
     if any(p >= k for p, k in zip(window.padding, window.kernel, strict=True)):
-        raise ShapeError(
-            f"padding {window.padding} for a pooling window of {window.kernel}",
-            "padding must be smaller than the window, so that every window holds an element",
-            f"padding={min(window.kernel) // 2}",
-        )
+        got = f"padding {window.padding} for a pooling window of {window.kernel}"
+        rule = "padding must be smaller than the window, so that every window holds an element"
+        raise ShapeError(got, rule, f"padding={min(window.kernel) // 2}")
     window.output(x.shape)
     return window
 

@@ -1,15 +1,16 @@
 """Sums, means, maxima, and the softmax family."""
 
 import math
+from collections.abc import Callable
 from operator import index as as_int
 from typing import Any
 
 from ..engine.arrays import Array, array_module
 from ..engine.errors import ShapeError
-from ..engine.graph import Op
+from ..engine.graph import Op, named
 from ..engine.tensor import Axes, Operand, Tensor, as_tensor
-from .arithmetic import as_float, exp, sqrt, where
-from .shapes import broadcast_to
+from .arithmetic import as_float, exp, sqrt, square, where
+from .shapes import broadcast_to, counted
 
 Shape = tuple[int, ...]
 
@@ -17,23 +18,18 @@ Shape = tuple[int, ...]
 class Reduction(Op):
     """A function of all elements along some axes, or along all of them."""
 
+    of_nothing = True  # whether it is defined where there are no elements
+
     def __init__(self, axis: Axes, keepdims: bool):
         self.axis, self.keepdims = axis, keepdims
 
     def axes(self, shape: Shape) -> Shape:
         """The axes counted from the front, checked. As in NumPy, a 0-d tensor may be reduced along axis 0 or -1."""
-        ndim = len(shape) or 1
-        if self.axis is None:
-            return tuple(range(len(shape)))
-        given = [as_int(a) for a in (self.axis if isinstance(self.axis, (tuple, list)) else (self.axis,))]
-        axes = {a % ndim for a in given}
-        if len(axes) < len(given) or any(not -ndim <= a < ndim for a in given):
-            raise ShapeError(
-                f"{type(self).__name__.lower()} of shape {shape} with axis={self.axis}",
-                f"axes are between {-ndim} and {ndim - 1}, each given once",
-                "axis=0, or axis=-1 for the last",
-            )
-        return tuple(sorted(axes)) if shape else ()
+        got = f"{type(self).__name__.lower()} of shape {shape}"
+        if 0 in shape and not self.of_nothing:
+            raise ShapeError(got, "there must be an element to take", "a tensor with elements")
+        axes = counted(self.axis, len(shape) or 1, f"{got} with axis={self.axis}")
+        return tuple(axes) if shape else ()
 
     def expanded(self, t: Tensor, shape: Shape) -> Tensor:
         """A result for an input of that shape, or its gradient, with the reduced axes back as axes of length 1."""
@@ -42,6 +38,12 @@ class Reduction(Op):
 
 
 class Sum(Reduction):
+    """The sum over all elements, or along some axes.
+
+    >>> F.sum([[1.0, 2.0], [3.0, 4.0]], axis=1)
+    tensor([3., 7.])
+    """
+
     def forward(self, x: Array) -> Array:
         self.old_shape = x.shape
         return x.sum(axis=self.axes(x.shape), keepdims=self.keepdims)
@@ -50,7 +52,13 @@ class Sum(Reduction):
         return broadcast_to(self.expanded(g, self.old_shape), self.old_shape)
 
 
-class Mean(Reduction):
+class Mean(Sum):
+    """The mean over all elements, or along some axes.
+
+    >>> F.mean([[1.0, 2.0], [3.0, 4.0]], axis=0)
+    tensor([2., 3.])
+    """
+
     floating = True
 
     def forward(self, x: Array) -> Array:
@@ -59,12 +67,17 @@ class Mean(Reduction):
         return x.mean(axis=axes, keepdims=self.keepdims) if self.count else x.sum(axis=axes, keepdims=self.keepdims) / 0
 
     def backward(self, g: Tensor) -> Any:
-        share = g * (1.0 / self.count) if self.count else g  # float16 has no number as large as some counts
-        return broadcast_to(self.expanded(share, self.old_shape), self.old_shape)
+        return super().backward(g * (1.0 / self.count) if self.count else g)  # some counts are too large for float16
 
 
 class Max(Reduction):
-    """Elements that share the maximum share its gradient; NaN counts as the maximum."""
+    """The largest element, of all or along some axes; equal ones share the gradient. NaN counts as the largest.
+
+    >>> F.max([[1.0, 5.0], [3.0, 2.0]], axis=0)
+    tensor([3., 5.])
+    """
+
+    of_nothing = False
 
     def forward(self, x: Array) -> Array:
         return x.max(axis=self.axes(x.shape), keepdims=self.keepdims)
@@ -76,27 +89,30 @@ class Max(Reduction):
 
 
 class Min(Max):
-    """Elements that share the minimum share its gradient; NaN counts as the minimum."""
+    """The smallest element, of all or along some axes; equal ones share the gradient. NaN counts as the smallest.
+
+    >>> F.min([[1.0, 5.0], [3.0, 2.0]], axis=0)
+    tensor([1., 2.])
+    """
 
     def forward(self, x: Array) -> Array:
         return x.min(axis=self.axes(x.shape), keepdims=self.keepdims)
 
 
-class Norm(Reduction):
-    """The slope at 0 is taken as 0."""
-
-    floating = True
-
+class ArgMax(Max):
     def forward(self, x: Array) -> Array:
-        return array_module(x).sqrt((x * x).sum(axis=self.axes(x.shape), keepdims=self.keepdims))
-
-    def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
-        length = self.expanded(where(out == 0, 1.0, out), x.shape)
-        return self.expanded(g, x.shape) * (x / length)
+        self.axes(x.shape)
+        return x.argmax(axis=self.axis, keepdims=self.keepdims)
 
 
 class LogSumExp(Reduction):
-    floating = True
+    """log(sum(exp(x))), without overflow.
+
+    >>> F.logsumexp([1000.0, 1000.0])
+    tensor(1000.6932)
+    """
+
+    floating, of_nothing = True, False
 
     def forward(self, x: Array) -> Array:
         xp, axes = array_module(x), self.axes(x.shape)
@@ -111,22 +127,14 @@ class LogSumExp(Reduction):
         return self.expanded(g, x.shape) * exp(x - self.expanded(out, x.shape))
 
 
-def sum(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The sum over all elements, or along some axes.
+def _function(op: type[Reduction]) -> Callable[..., Tensor]:
+    def reduce(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        return op(axis, keepdims)(x)
 
-    >>> F.sum([[1.0, 2.0], [3.0, 4.0]], axis=1)
-    tensor([3., 7.])
-    """
-    return Sum(axis, keepdims)(x)
+    return named(reduce, op)
 
 
-def mean(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The mean over all elements, or along some axes.
-
-    >>> F.mean([[1.0, 2.0], [3.0, 4.0]], axis=0)
-    tensor([2., 3.])
-    """
-    return Mean(axis, keepdims)(x)
+sum, mean, max, min, logsumexp = map(_function, (Sum, Mean, Max, Min, LogSumExp))
 
 
 def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
@@ -140,11 +148,8 @@ def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
     out = mean(deviation * deviation, axis, keepdims)
     count = x.size // out.size if out.size else 0
     if out.size and count <= ddof:
-        raise ShapeError(
-            f"var of {count} elements with ddof={ddof}, shape {x.shape}, axis={axis}",
-            "there must be more elements than ddof",
-            "ddof=0, or more elements",
-        )
+        got = f"var of {count} elements with ddof={ddof}, shape {x.shape}, axis={axis}"
+        raise ShapeError(got, "there must be more elements than ddof", "ddof=0, or more elements")
     return out * (count / (count - ddof)) if ddof and out.size else out
 
 
@@ -154,40 +159,7 @@ def std(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
     >>> F.std([1.0, 3.0])
     tensor(1.)
     """
-    variance = var(x, axis, keepdims, ddof)
-    return where(variance == 0, 0.0, sqrt(where(variance == 0, 1.0, variance)))
-
-
-def max(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The largest element, of all or along some axes; equal ones share the gradient.
-
-    >>> F.max([[1.0, 5.0], [3.0, 2.0]], axis=0)
-    tensor([3., 5.])
-    """
-    return Max(axis, keepdims)(_not_empty("max", x))
-
-
-def min(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The smallest element, of all or along some axes; equal ones share the gradient.
-
-    >>> F.min([[1.0, 5.0], [3.0, 2.0]], axis=0)
-    tensor([1., 2.])
-    """
-    return Min(axis, keepdims)(_not_empty("min", x))
-
-
-def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The position of the largest element (the first of equal ones), of all or along an axis; it has no gradient.
-
-    >>> F.argmax([[1.0, 5.0], [3.0, 2.0]], axis=1)
-    tensor([1, 0], dtype=int64)
-    """
-    array = _not_empty("argmax", x)._data
-    axes = Reduction(None if axis is None else as_int(axis), keepdims).axes(array.shape)
-    if axis is None or not axes:
-        return Tensor(array.reshape(-1).argmax(axis=0).reshape((1,) * array.ndim if keepdims else ()))
-    out = array.argmax(axis=axes[0])
-    return Tensor(array_module(out).expand_dims(out, axes[0]) if keepdims else out.reshape(out.shape))
+    return _root(var(x, axis, keepdims, ddof))
 
 
 def norm(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -196,16 +168,21 @@ def norm(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
     >>> F.norm([3.0, 4.0])
     tensor(5.)
     """
-    return Norm(axis, keepdims)(x)
+    return _root(sum(square(as_float(x)), axis, keepdims))
 
 
-def logsumexp(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))), without overflow.
+def _root(x: Tensor) -> Tensor:
+    """The square root; its slope at 0, which is infinite, is taken as 0."""
+    return where(x == 0, 0.0, sqrt(where(x == 0, 1.0, x)))
 
-    >>> F.logsumexp([1000.0, 1000.0])
-    tensor(1000.6932)
+
+def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The position of the largest element (the first of equal ones), of all or along an axis; it has no gradient.
+
+    >>> F.argmax([[1.0, 5.0], [3.0, 2.0]], axis=1)
+    tensor([1, 0], dtype=int64)
     """
-    return LogSumExp(axis, keepdims)(_not_empty("logsumexp", x))
+    return ArgMax(None if axis is None else as_int(axis), keepdims)(as_tensor(x).detach())
 
 
 def log_softmax(x: Operand, axis: int = -1) -> Tensor:
@@ -226,10 +203,3 @@ def softmax(x: Operand, axis: int = -1) -> Tensor:
     tensor([0.5, 0.5])
     """
     return exp(log_softmax(x, axis))
-
-
-def _not_empty(name: str, x: Operand) -> Tensor:
-    x = as_tensor(x)
-    if not x.size:
-        raise ShapeError(f"{name} of shape {x.shape}", "there must be an element to take", "a tensor with elements")
-    return x

@@ -1,11 +1,12 @@
 """Functions that move elements without changing them."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 from operator import index as as_int
 from typing import Any
 
-from ..engine.arrays import Array, array_module, backend_of, host_array, is_array, is_host_array, to_backend
+from ..engine.arrays import Array, array_module, backend_of, host_array, is_array, to_backend
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
@@ -56,23 +57,6 @@ class BroadcastTo(Op):
         return g
 
 
-class Pad(Op):
-    hint = "a pair (before, after) for each axis"
-
-    def __init__(self, widths: Sequence[tuple[int, int]], value: float):
-        self.widths, self.value = widths, value
-
-    def forward(self, x: Array) -> Array:
-        shape = tuple(n + before + after for n, (before, after) in zip(x.shape, self.widths, strict=True))
-        self.inside = tuple(slice(b, b + n) for n, (b, _) in zip(x.shape, self.widths, strict=True))
-        out = array_module(x).full(shape, self.value, x.dtype)
-        out[self.inside] = x
-        return out
-
-    def backward(self, g: Tensor) -> Any:
-        return g[self.inside]
-
-
 class Concatenate(Op):
     hint = "shapes that are equal except on the axis of concatenation"
 
@@ -84,20 +68,15 @@ class Concatenate(Op):
         return array_module(*xs).concatenate(xs, self.axis)
 
     def backward(self, g: Tensor) -> Any:
-        parts, start = [], 0
-        for size in self.sizes:
-            part = (slice(None),) * (self.axis % g.ndim) + (slice(start, start + size),)
-            parts.append(index(g, part))
-            start += size
-        return tuple(parts)
+        return tuple(_parts(g, self.sizes, self.axis % g.ndim))
 
 
 class Index(Op):
-    """x[where], NumPy's indexing: slices, integers, None, Ellipsis, arrays of integers or bools."""
+    """x[where] with a tuple of slices, integers, None, Ellipsis, and arrays of integers or bools."""
 
     hint = "an index within the shape of the tensor"
 
-    def __init__(self, where: Any):
+    def __init__(self, where: tuple[Any, ...]):
         self.where = where
 
     def forward(self, x: Array) -> Array:
@@ -111,13 +90,12 @@ class Index(Op):
 class Put(Op):
     """Zeros of a shape with x added at an index: the transpose of Index, which is the transpose of this."""
 
-    def __init__(self, where: Any, shape: tuple[int, ...]):
+    def __init__(self, where: tuple[Any, ...], shape: tuple[int, ...]):
         self.where, self.new_shape = where, shape
 
     def forward(self, x: Array) -> Array:
         out = array_module(x).zeros(self.new_shape, x.dtype)
-        parts = self.where if isinstance(self.where, tuple) else (self.where,)
-        if any(is_array(part) and part.dtype.kind != "b" for part in parts):
+        if any(is_array(part) and part.dtype.kind != "b" for part in self.where):
             array_module(x).add.at(out, self.where, x)  # an index may occur twice
         else:
             out[self.where] = x
@@ -167,7 +145,7 @@ def flatten(x: Operand, start_axis: int = 0) -> Tensor:
     (1, 4)
     """
     x = as_tensor(x)
-    start = _counted(start_axis, x.ndim, f"flatten of {x.shape} from axis {start_axis}") if x.ndim else 0
+    (start,) = counted(start_axis, x.ndim, f"flatten of {x.shape} from axis {start_axis}") if x.ndim else (0,)
     return reshape(x, (*x.shape[:start], prod(x.shape[start:])))
 
 
@@ -177,9 +155,11 @@ def squeeze(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
     >>> F.squeeze([[[1.0, 2.0]]]).shape
     (2,)
     """
-    x, axes = _axes("squeeze", x, axis)
+    x = as_tensor(x)
+    got = f"squeeze of {x.shape} along axis={axis}"
+    axes = counted(axis, x.ndim, got)
     if axis is not None and any(x.shape[a] != 1 for a in axes):
-        raise ShapeError(f"squeeze of {x.shape} along axis={axis}", "only axes of length 1 can go", "squeeze()")
+        raise ShapeError(got, "only axes of length 1 can go", "squeeze()")
     return reshape(x, tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in axes))
 
 
@@ -189,7 +169,8 @@ def flip(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
     >>> F.flip([1.0, 2.0, 3.0])
     tensor([3., 2., 1.])
     """
-    x, axes = _axes("flip", x, axis)
+    x = as_tensor(x)
+    axes = counted(axis, x.ndim, f"flip of {x.shape} along axis={axis}")
     return Index(tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim)))(x)
 
 
@@ -202,14 +183,18 @@ def split(x: Operand, size: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     x = as_tensor(x)
     got = f"split of {x.shape} into {size} along axis={axis}"
     size = size if isinstance(size, Sequence) else as_int(size)
-    axis = _counted(axis, x.ndim, got)
+    (axis,) = counted(axis, x.ndim, got)
     n = x.shape[axis]
     sizes = [min(size, n - i) for i in range(0, n, max(size, 1))] if isinstance(size, int) else list(size)
     if min(sizes, default=1) < 0 or (isinstance(size, int) and size < 1) or sum(sizes) != n:
         raise ShapeError(got, f"sizes are positive, and a list of them adds up to {n}", f"split(x, {max(1, n // 2)})")
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    before = (slice(None),) * axis
-    return [Index((*before, slice(end - size, end)))(x) for end, size in zip(ends, sizes, strict=True)]
+    return _parts(x, sizes, axis)
+
+
+def _parts(x: Tensor, sizes: Sequence[int], axis: int) -> list[Tensor]:
+    """x cut into parts of these sizes along an axis, counted from the front."""
+    before, ends = (slice(None),) * axis, accumulate(sizes)
+    return [x[(*before, slice(end - size, end))] for end, size in zip(ends, sizes, strict=True)]
 
 
 def broadcast_to(x: Operand, shape: Sequence[int]) -> Tensor:
@@ -229,10 +214,18 @@ def pad(x: Operand, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Te
     tensor([0., 1., 2., 0., 0.])
     """
     x = as_tensor(x)
-    pairs = [w for w in widths if isinstance(w, (tuple, list))] if isinstance(widths, (tuple, list)) else None
-    if pairs is None or not len(pairs) == len(widths) == x.ndim or any(len(p) != 2 or min(p) < 0 for p in pairs):
-        raise ShapeError(f"pad({x.shape}, {widths})", "one pair of widths >= 0 for each axis", Pad.hint)
-    return Pad(widths, value)(x)
+    fits = isinstance(widths, (tuple, list)) and len(widths) == x.ndim
+    if not fits or not all(isinstance(w, (tuple, list)) and len(w) == 2 and min(w) >= 0 for w in widths):
+        hint = "a pair (before, after) for each axis"
+        raise ShapeError(f"pad({x.shape}, {widths})", "one pair of widths >= 0 for each axis", hint)
+    shape = tuple(n + before + after for n, (before, after) in zip(x.shape, widths, strict=True))
+    inside = tuple(slice(before, before + n) for n, (before, _) in zip(x.shape, widths, strict=True))
+    out = Put(inside, shape)(x)
+    if not value:
+        return out
+    border = array_module(x._data).full(shape, value, x.dtype)
+    border[inside] = 0
+    return out + border
 
 
 def concatenate(xs: Sequence[Operand], axis: int = 0) -> Tensor:
@@ -258,7 +251,7 @@ def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
     shapes = [x.shape for x in tensors]
     if len(set(shapes)) != 1:
         raise ShapeError(f"stack of {shapes}", "there must be at least one tensor, all of one shape", "concatenate")
-    axis = _counted(axis, len(shapes[0]) + 1, f"stack of {shapes} along axis={axis}")
+    (axis,) = counted(axis, len(shapes[0]) + 1, f"stack of {shapes} along axis={axis}")
     return concatenate([x[(slice(None),) * axis + (None,)] for x in tensors], axis)
 
 
@@ -269,9 +262,7 @@ def index(x: Operand, where: Any) -> Tensor:
     tensor([2., 3.])
     """
     x = as_tensor(x)
-    if isinstance(where, tuple):
-        return Index(tuple(_index_part(part, x) for part in where))(x)
-    return Index(_index_part(where, x))(x)
+    return Index(tuple(_index_part(part, x) for part in (where if isinstance(where, tuple) else (where,))))(x)
 
 
 def _index_part(part: Any, x: Tensor) -> Any:
@@ -286,9 +277,8 @@ def _index_part(part: Any, x: Tensor) -> Any:
         return part
     if part.dtype.kind not in "iub":
         got = f"an index of type {part.dtype} for a tensor of shape {x.shape}"
-        raise IndexError(
-            explain(got, "an index has integers or bools", "index.astype('int64'), or a mask such as x > 0")
-        )
+        hint = "index.astype('int64'), or a mask such as x > 0"
+        raise IndexError(explain(got, "an index has integers or bools", hint))
     return to_backend(part, x.backend).copy()
 
 
@@ -299,13 +289,7 @@ def take(x: Operand, indices: Any, axis: int = 0) -> Tensor:
     tensor([30., 10., 30.])
     """
     x = as_tensor(x)
-    got = f"take from {x.shape} along axis={axis}"
-    axis = _counted(axis, x.ndim, got)
-    indices = _index_part(indices, x)
-    given = indices if is_host_array(indices) else host_array(indices) if isinstance(indices, int) else None
-    if given is not None and given.size and not -x.shape[axis] <= given.min() <= given.max() < x.shape[axis]:
-        rule = f"an index is less than the length {x.shape[axis]} of the axis"  # CuPy would silently wrap around
-        raise ShapeError(f"{got} of {given.min()} to {given.max()}", rule, "an index within the shape of the tensor")
+    (axis,) = counted(axis, x.ndim, f"take from {x.shape} along axis={axis}")
     return index(x, (slice(None),) * axis + (indices,))
 
 
@@ -317,18 +301,13 @@ def several(numbers: Any) -> tuple[int, ...]:
         return tuple(map(as_int, numbers))
 
 
-def _counted(axis: int, ndim: int, got: str) -> int:
-    """An axis counted from the front, if there is such an axis."""
-    if not -ndim <= axis < ndim:
-        raise ShapeError(got, f"the axis is between {-ndim} and {ndim - 1}", "axis=0, or axis=-1 for the last")
-    return axis % ndim
-
-
-def _axes(name: str, x: Operand, axis: Any) -> tuple[Tensor, list[int]]:
-    """x as a tensor, and the axes named, or all of them."""
-    x = as_tensor(x)
-    every = range(x.ndim) if axis is None else several(axis)
-    return x, [_counted(a, x.ndim, f"{name} of {x.shape} along axis={axis}") for a in every]
+def counted(axis: Any, ndim: int, got: str) -> list[int]:
+    """One axis, several, or for None all of them, counted from the front, in order, and checked."""
+    given = range(ndim) if axis is None else several(axis)
+    if any(not -ndim <= a < ndim for a in given) or len({a % ndim for a in given}) < len(given):
+        rule = f"axes are between {-ndim} and {ndim - 1}, each given once"
+        raise ShapeError(got, rule, "axis=0, or axis=-1 for the last")
+    return sorted(a % ndim for a in given)
 
 
 def to(x: Tensor, backend: str) -> Tensor:

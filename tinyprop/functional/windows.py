@@ -63,12 +63,9 @@ class Window:
             raise ShapeError(f"an image of shape {image}", "images are (N, C, H, W)", hint)
         rows, columns = (self.places(axis, size) for axis, size in enumerate(image[2:]))
         if min(rows, columns) < 1:
-            raise ShapeError(
-                f"an image of shape {image} under a window of kernel {self.kernel}, stride {self.stride}, "
-                f"padding {self.padding}, dilation {self.dilation}",
-                "the window must fit on the padded image",
-                "a smaller kernel or more padding",
-            )
+            got = f"an image of shape {image} under a window of kernel {self.kernel}, stride {self.stride}"
+            got += f", padding {self.padding}, dilation {self.dilation}"
+            raise ShapeError(got, "the window must fit on the padded image", "a smaller kernel or more padding")
         return rows, columns
 
     def along(self, axis: int, size: int) -> list[tuple[slice, slice]]:
@@ -108,15 +105,25 @@ class Window:
         as_strided = array_module(x).lib.stride_tricks.as_strided
         return as_strided(x, (n, rows, columns, *self.kernel, c), strides)
 
+    def scatter(self, elements: Array, image: Shape) -> Array:
+        """The transpose of `padded` and `views`: windows (N, places, places, kernel, kernel, C), added up to images of
+        this shape (N, C, H, W) where they overlap."""
+        n, c, h, w = image
+        out = array_module(elements).zeros((n, h, w, c), elements.dtype)
+        for i, (rows, pixel_rows) in enumerate(self.along(0, h)):
+            for j, (columns, pixel_columns) in enumerate(self.along(1, w)):
+                out[:, pixel_rows, pixel_columns] += elements[:, rows, columns, i, j]
+        return channels_first(out)
+
 
 def channels_last(x: Array) -> Array:
-    """(N, C, H, W) -> (N, H, W, C), a view; contiguous if the memory is laid out channels-last already."""
-    return x.transpose(0, 2, 3, 1)
+    """(N, C, ...) -> (N, ..., C), a view; contiguous if the memory is laid out channels-last already."""
+    return x.transpose(0, *range(2, x.ndim), 1)
 
 
 def channels_first(x: Array) -> Array:
-    """(N, H, W, C) -> (N, C, H, W), a view: how images look outside, while their memory stays channels-last."""
-    return x.transpose(0, 3, 1, 2)
+    """(N, ..., C) -> (N, C, ...), a view: how images look outside, while their memory stays channels-last."""
+    return x.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
 
 
 def empty_image(shape: Shape, *like: Array) -> Array:

@@ -20,7 +20,7 @@ from ..engine.overrides import override
 from ..functional.losses import CrossEntropy
 from ..functional.normalization import BatchNorm, WeightNorm
 from ..functional.pooling import AveragePool, MaxPool, Spread
-from ..functional.windows import Pair, Shape, Window
+from ..functional.windows import Pair, Shape, Window, channels_first, channels_last
 from .fused import ShiftedReLU
 
 Arrays = Sequence[Array]
@@ -83,12 +83,7 @@ def _contiguous(x: Array) -> Array:
 
 def _channels_last(x: Array) -> Array:
     """(N, C, ...) -> (N, ..., C), contiguous: a view if the memory is channels-last already"""
-    return _contiguous(x.transpose(0, *range(2, x.ndim), 1))
-
-
-def _channels_first(x: Array) -> Array:
-    """(N, ..., C) -> (N, C, ...), a view"""
-    return x.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
+    return _contiguous(channels_last(x))
 
 
 def _rows(x: Array) -> tuple[int, int, int]:
@@ -101,7 +96,7 @@ def _by_element(kernel: str, x: Array, *arguments: Any, out: Array | None = None
     """Run a kernel with a thread for each element of x (N, ..., C); the result is (N, C, ...)."""
     out = _empty(x.shape, x) if out is None else out
     _launch(kernel, x.dtype, _blocks(x.size), x, *arguments, out, _struct(_rows(x)))
-    return _channels_first(out)
+    return channels_first(out)
 
 
 def _by_strip(kernel: str, x: Array, *arguments: Any, sums: int = 2) -> Array:
@@ -137,7 +132,7 @@ def shifted_relu_gradient(op: ShiftedReLU, g: Array, shift: Any, out: Array) -> 
     last, shape = _channels_last(g), op.cache["bias shape"]
     passed = _empty(last.shape, g)
     sums = _by_strip("channels.shifted_relu_gradient", last, _channels_last(out), *shifts, passed, sums=1)
-    return _channels_first(passed), lambda: sums.sum(axis=1).reshape(shape), lambda: -g
+    return channels_first(passed), lambda: sums.sum(axis=1).reshape(shape), lambda: -g
 
 
 @override(WeightNorm.forward, on="cupy")
@@ -216,7 +211,7 @@ def cross_entropy_gradient(op: CrossEntropy, g: Array, x: Array) -> Array:
     """g * (softmax(x, axis=1) - (classes == labels)), and 0 where a label is no class"""
     if not supported(g, x):
         return NotImplemented
-    return _channels_first(_cross_entropy(op, x, _contiguous(g), _empty((*g.shape, x.shape[1]), x)))
+    return channels_first(_cross_entropy(op, x, _contiguous(g), _empty((*g.shape, x.shape[1]), x)))
 
 
 def _pool(kernel: str, window: Window, image: Shape, size: Pair, factor: float, x: Array, *others: Array) -> Array:
@@ -227,7 +222,7 @@ def _pool(kernel: str, window: Window, image: Shape, size: Pair, factor: float, 
     shape = *image[2:], *window.output(image), x.shape[1], *window.kernel, *window.stride, *window.padding
     arrays = (a if a is None else _channels_last(a) for a in (x, *others))
     _launch(kernel, x.dtype, _blocks(out.size), *arrays, out, _struct(shape, "int32"), out.size, float(factor))
-    return _channels_first(out)
+    return channels_first(out)
 
 
 @override(MaxPool.forward, on="cupy")

@@ -12,7 +12,7 @@ import numpy as np
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient, columns, filter_matrices
-from ..functional.normalization import BatchNorm, WeightNorm, per_row
+from ..functional.normalization import BatchNorm, WeightNorm, column
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
 from ..functional.windows import Pair, Window, channels_first, channels_last, empty_image
 from .fused import ShiftedReLU
@@ -198,15 +198,15 @@ def _row_products(x: HostArray, y: HostArray) -> HostArray:
 
 @override(WeightNorm.forward, on="numpy")
 def weight_norm(op: WeightNorm, w: HostArray, scale: HostArray) -> Any:
-    return w * per_row(scale * op.factor / np.sqrt(_row_products(w, w)), w)
+    return w * column(scale * op.factor / np.sqrt(_row_products(w, w)), w.ndim)
 
 
 @override(WeightNorm.backward, on="numpy")
 def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: HostArray) -> Any:
     length = np.sqrt(_row_products(w, w))
     along, size = _row_products(g, w) / length, scale * op.factor / length
-    g_w = g * per_row(size, w)
-    g_w -= w * per_row(along * size / length, w)
+    g_w = g * column(size, w.ndim)
+    g_w -= w * column(along * size / length, w.ndim)
     return g_w, along * op.factor
 
 
@@ -257,12 +257,7 @@ def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostAr
 
 def _rows(x: HostArray) -> HostArray:
     """(N, C, ...) -> (rows, C): a view if the memory is laid out channels-last already"""
-    return x.transpose(0, *range(2, x.ndim), 1).reshape(-1, x.shape[1])
-
-
-def _image(rows: HostArray, shape: tuple[int, ...]) -> HostArray:
-    """The inverse of _rows: (rows, C) -> (N, C, ...), a view"""
-    return rows.reshape(shape[0], *shape[2:], shape[1]).transpose(0, len(shape) - 1, *range(1, len(shape) - 1))
+    return channels_last(x).reshape(-1, x.shape[1])
 
 
 def row_sum(x: HostArray) -> HostArray:
@@ -288,14 +283,14 @@ def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) 
         np.subtract(rows[part], center, out=out[part])
         out[part] *= scale
         out[part] += bias
-    return _image(out, x.shape)
+    return channels_first(out.reshape(channels_last(x).shape))
 
 
 @override(BatchNorm.backward, on="numpy")
 def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostArray) -> Any:
     if "statistics" not in op.cache:
         return NotImplemented
-    shape, g, x, (center, inverse) = x.shape, _rows(g), _rows(x), op.cache["statistics"]
+    shape, g, x, (center, inverse) = channels_last(x).shape, _rows(g), _rows(x), op.cache["statistics"]
     parts, count = blocks(len(x), x.shape[1], ROWS_AT_ONCE), len(x)
     total = _block_sum(g[part] for part in parts)
     along = _block_sum(g[part] * (x[part] - center) for part in parts) * inverse
@@ -304,4 +299,4 @@ def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostA
         np.subtract(g[part], offset, out=g_x[part])
         g_x[part] -= (x[part] - center) * slope
         g_x[part] *= inverse * weight
-    return _image(g_x, shape), along, total
+    return channels_first(g_x.reshape(shape)), along, total

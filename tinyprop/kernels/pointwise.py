@@ -10,7 +10,7 @@ from typing import Any
 
 from ..engine.arrays import Array, array_module, is_host_array
 from ..engine.overrides import override
-from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient
+from ..functional.convolution import Convolution, Convolve
 from ..functional.windows import channels_last, empty_image
 
 OUTPUTS_AT_ONCE = 2**18  # elements of the output, 1 MB in float32
@@ -18,7 +18,7 @@ OUTPUTS_AT_ONCE = 2**18  # elements of the output, 1 MB in float32
 Part = tuple[slice, slice]  # rows and columns of an image
 
 
-def blocks(n: int, each: int, most: int) -> list[slice]:
+def blocks(n: int, each: int, most: float) -> list[slice]:
     """Cut n images, with `each` elements every one, into equal blocks of about `most` elements."""
     count = max(1, min(n, round(n * each / most)))
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
@@ -26,7 +26,7 @@ def blocks(n: int, each: int, most: int) -> list[slice]:
 
 def _blocks(out: Array) -> list[slice]:
     """Images whose outputs stay in the cache; a device takes all at once."""
-    return blocks(len(out), math.prod(out.shape[1:]), OUTPUTS_AT_ONCE) if is_host_array(out) else [slice(0, len(out))]
+    return blocks(len(out), math.prod(out.shape[1:]), OUTPUTS_AT_ONCE if is_host_array(out) else math.inf)
 
 
 def _is_pointwise(op: Convolution) -> bool:
@@ -67,33 +67,18 @@ def pointwise(op: Convolve, x: Array, w: Array) -> Any:
     return out
 
 
-@override(InputGradient.forward)
-def pointwise_input_gradient(op: InputGradient, g: Array, w: Array) -> Any:
-    if not _is_pointwise(op):
-        return NotImplemented
-    places, pixels = _meeting(op)
-    out = empty_image((len(g), *op.image[1:]), g, w)
-    _multiply(_pixels(g, places), w[:, :, 0, 0], pixels, out)
-    return out
-
-
-@override(FilterGradient.forward)
-def pointwise_filter_gradient(op: FilterGradient, x: Array, g: Array) -> Any:
-    if not _is_pointwise(op):
-        return NotImplemented
-    places, pixels = _meeting(op)
-    return (_pixels(g, places).T @ _pixels(x, pixels)).reshape(op.filters)
-
-
 @override(Convolve.backward)
 def pointwise_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
-    """Both gradients of a block of images while its g is in the cache."""
-    if not _is_pointwise(op) or any(parent is None for parent in op.parents or ()):
+    """Both gradients of a block of images, or the one that is wanted, while its g is in the cache."""
+    if not _is_pointwise(op):
         return NotImplemented
     places, pixels = _meeting(op)
-    g_x, parts = empty_image(x.shape, g, w), []
+    of_x, of_w = (parent is not None for parent in op.parents or (True, True))
+    g_x, parts = empty_image(x.shape, g, w) if of_x else None, []
     for images in _blocks(g):
         rows = _pixels(g[images], places)
-        _multiply(rows, w[:, :, 0, 0], pixels, g_x[images])
-        parts.append(rows.T @ _pixels(x[images], pixels))
-    return g_x, reduce(add, parts).reshape(w.shape)
+        if g_x is not None:
+            _multiply(rows, w[:, :, 0, 0], pixels, g_x[images])
+        if of_w:
+            parts.append(rows.T @ _pixels(x[images], pixels))
+    return g_x, reduce(add, parts).reshape(w.shape) if of_w else None

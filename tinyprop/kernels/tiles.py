@@ -16,7 +16,6 @@ float32, where a plain matrix product has 3e-7.
 
 import math
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient
 from ..functional.windows import Shape, Window, channels_last, empty_image
 from .cuda import map_tiles
+from .pointwise import blocks
 
 # For each size of filter the outputs of a tile along an axis, and the points, to which infinity is added. Fractions of
 # small numbers, large and small in balance, lose the fewest digits.
@@ -93,9 +93,8 @@ class Tiling:
 
     def blocks(self, images: Array) -> list[tuple[slice, slice]]:
         """Blocks of about TILES_AT_ONCE tiles: which images, and which of all tiles. A device takes all at once."""
-        n, each = len(images), self.each
-        count = 1 if is_device_array(images) else max(1, min(n, round(n * each / TILES_AT_ONCE)))
-        return [(slice(a, b), slice(a * each, b * each)) for a, b in pairwise(n * i // count for i in range(count + 1))]
+        parts = blocks(len(images), self.each, math.inf if is_device_array(images) else TILES_AT_ONCE)
+        return [(part, slice(part.start * self.each, part.stop * self.each)) for part in parts]
 
     def to_points(self, name: str, images: Array, out: Array) -> Array:
         """out = matrix @ tile @ matrix.T for each tile of the images"""

@@ -64,7 +64,7 @@ def test_no_file_is_long():
 # From the bottom to the top. Rooms of one row do not import each other.
 MAP = """
     engine
-    draw special
+    draw errors random special
     functional
     creation derivatives moments
     nn

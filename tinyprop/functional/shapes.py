@@ -117,25 +117,24 @@ class To(Op):
         return to(g, self.home)
 
 
-def reshape(x: Operand, *shape: Any) -> Tensor:
+def reshape(x: Operand, shape: Any = (), *more: int) -> Tensor:
     """The same elements in the same order in another shape, given as (2, -1) or as 2, -1; one -1 is inferred.
 
     >>> F.reshape([1, 2, 3, 4], (2, -1))
     tensor([[1., 2.],
             [3., 4.]])
     """
-    return Reshape(several(shape[0] if len(shape) == 1 else shape))(x)
+    return Reshape(several((shape, *more) if more else shape))(x)
 
 
-def transpose(x: Operand, *axes: Any) -> Tensor:
+def transpose(x: Operand, axes: Any = None, *more: int) -> Tensor:
     """The axes in another order, given as (1, 0) or as 1, 0; reversed if none is given.
 
     >>> F.transpose([[1.0, 2.0]])
     tensor([[1.],
             [2.]])
     """
-    given = axes[0] if len(axes) == 1 else axes or None
-    return Transpose(None if given is None else several(given))(x)
+    return Transpose(None if axes is None else several((axes, *more) if more else axes))(x)
 
 
 def flatten(x: Operand, start_axis: int = 0) -> Tensor:

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import numpy as np
-
-from .engine.arrays import HostArray, default_backend, float32, load_module, plain_number
+from .engine.arrays import HostArray, default_backend, float32, host_array, is_host_array, load_module, plain_number
 from .engine.errors import explain
 from .engine.tensor import Tensor, check_elements, tensor
 from .functional.shapes import several
@@ -23,11 +21,11 @@ def from_numpy(array: HostArray, requires_grad: bool = False) -> Tensor:
     >>> t
     tensor([5., 2.])
     """
-    if not isinstance(array, np.ndarray):
+    if not is_host_array(array):
         got = f"from_numpy of a {type(array).__name__}"
         raise TypeError(explain(got, "only a NumPy array has memory to share", "tp.tensor(...), which copies"))
     check_elements(array.dtype, requires_grad)
-    shared = Tensor(np.asarray(array), requires_grad)
+    shared = Tensor(host_array(array), requires_grad)
     shared.exposed = True
     return shared
 

@@ -220,9 +220,7 @@ def _share_memory(result: Tensor, inputs: Sequence[Operand]) -> None:
 
 def _lifted(gradient: Any) -> Gradient:
     """What an override returns, an array or a function that returns one, as a tensor or a function that returns one."""
-    if gradient is None:
-        return None
-    return (lambda: Tensor(gradient())) if callable(gradient) else Tensor(gradient)
+    return None if gradient is None else (lambda: Tensor(gradient())) if callable(gradient) else Tensor(gradient)
 
 
 def unary(op: type[Op]) -> Callable[[Operand], Tensor]:

@@ -101,6 +101,7 @@ def avg_pool2d(
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
+    *,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:

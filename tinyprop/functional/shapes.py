@@ -88,13 +88,18 @@ class Index(Op):
 
 
 class Put(Op):
-    """Zeros of a shape with x added at an index: the transpose of Index, which is the transpose of this."""
+    """Zeros of a shape with x added at an index: the transpose of Index, which is the transpose of this.
 
-    def __init__(self, where: tuple[Any, ...], shape: tuple[int, ...]):
-        self.where, self.new_shape = where, shape
+    Another `background` than 0 is for slices, where x replaces it.
+    """
+
+    def __init__(self, where: tuple[Any, ...], shape: tuple[int, ...], background: float = 0.0):
+        self.where, self.new_shape, self.background = where, shape, background
 
     def forward(self, x: Array) -> Array:
         out = array_module(x).zeros(self.new_shape, x.dtype)
+        if self.background:
+            out[...] = self.background
         if any(is_array(part) and part.dtype.kind != "b" for part in self.where):
             array_module(x).add.at(out, self.where, x)  # an index may occur twice
         else:
@@ -219,12 +224,7 @@ def pad(x: Operand, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Te
         raise ShapeError(f"pad({x.shape}, {widths})", "one pair of widths >= 0 for each axis", hint)
     shape = tuple(n + before + after for n, (before, after) in zip(x.shape, widths, strict=True))
     inside = tuple(slice(before, before + n) for n, (before, _) in zip(x.shape, widths, strict=True))
-    out = Put(inside, shape)(x)
-    if not value:
-        return out
-    border = array_module(x._data).full(shape, value, x.dtype)
-    border[inside] = 0
-    return out + border
+    return Put(inside, shape, value)(x)
 
 
 def concatenate(xs: Sequence[Operand], axis: int = 0) -> Tensor:

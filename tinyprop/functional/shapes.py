@@ -161,7 +161,7 @@ def squeeze(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """
     x = as_tensor(x)
     got = f"squeeze of {x.shape} along axis={axis}"
-    axes = counted(axis, x.ndim, got)
+    axes = counted(axis, x.ndim, got, once=False)
     if axis is not None and any(x.shape[a] != 1 for a in axes):
         raise ShapeError(got, "only axes of length 1 can go", "squeeze()")
     return reshape(x, tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in axes))
@@ -174,7 +174,7 @@ def flip(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
     tensor([3., 2., 1.])
     """
     x = as_tensor(x)
-    axes = counted(axis, x.ndim, f"flip of {x.shape} along axis={axis}")
+    axes = counted(axis, x.ndim, f"flip of {x.shape} along axis={axis}", once=False)
     return Index(tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim)))(x)
 
 
@@ -300,11 +300,14 @@ def several(numbers: Any) -> tuple[int, ...]:
         return tuple(map(as_int, numbers))
 
 
-def counted(axis: Any, ndim: int, got: str) -> list[int]:
-    """One axis, several, or for None all of them, counted from the front, in order, and checked."""
+def counted(axis: Any, ndim: int, got: str, once: bool = True) -> list[int]:
+    """One axis, several, or for None all of them, counted from the front, in order, and checked.
+
+    With `once`, no axis may be given twice.
+    """
     given = range(ndim) if axis is None else several(axis)
-    if any(not -ndim <= a < ndim for a in given) or len({a % ndim for a in given}) < len(given):
-        rule = f"axes are between {-ndim} and {ndim - 1}, each given once"
+    if any(not -ndim <= a < ndim for a in given) or (once and len({a % ndim for a in given}) < len(given)):
+        rule = f"axes are between {-ndim} and {ndim - 1}" + (", each given once" if once else "")
         raise ShapeError(got, rule, "axis=0, or axis=-1 for the last")
     return sorted(a % ndim for a in given)
 

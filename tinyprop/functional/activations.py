@@ -6,7 +6,7 @@ from typing import Any
 from ..engine.arrays import Array, array_module
 from ..engine.graph import unary
 from ..engine.tensor import Operand, Tensor, as_tensor
-from .arithmetic import Floating, Ufunc, erf, expm1, where
+from .arithmetic import Floating, Ufunc, clip, erf, expm1, where
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -32,7 +32,7 @@ class PReLU(Floating):
         return xp.maximum(x, 0.0) + a * xp.minimum(x, 0.0)
 
     def backward(self, g: Tensor, x: Tensor, a: Tensor) -> Any:
-        return lambda: where(x <= 0, g * a, g), lambda: g * where(x > 0, 0.0, x)
+        return lambda: where(x <= 0, g * a, g), lambda: g * clip(x, None, 0.0)
 
 
 class Tanh(Ufunc):
@@ -125,7 +125,7 @@ def elu(x: Operand, alpha: float = 1.0) -> Tensor:
     tensor([-1.,  2.])
     """
     x = as_tensor(x)
-    return where(x > 0, x, alpha * expm1(where(x > 0, 0.0, x)))
+    return where(x > 0, x, alpha * expm1(clip(x, None, 0.0)))
 
 
 def selu(x: Operand) -> Tensor:

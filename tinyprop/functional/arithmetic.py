@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ..engine.arrays import Array, Scalar, array_module, as_array, common_backend, fit_together, float32
+from ..engine.arrays import Array, Scalar, array_module, as_array, common_backend, fit_together, float32, plain_number
 from ..engine.errors import explain
 from ..engine.graph import Op, binary, unary
 from ..engine.tensor import Operand, Tensor, as_tensor
@@ -266,6 +266,18 @@ class Where(Elementwise):
         return None, lambda: where(condition, g, 0.0), lambda: where(condition, 0.0, g)
 
 
+class Clip(Elementwise):
+    def __init__(self, low: float | None, high: float | None):
+        self.low, self.high = plain_number(low), plain_number(high)
+        self.floating = isinstance(self.low, float) or isinstance(self.high, float)
+
+    def forward(self, x: Array) -> Array:
+        return array_module(x).clip(x, self.low, self.high)
+
+    def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
+        return where((x < out) | (x > out), 0.0, g)  # NaN passes its gradient
+
+
 class AsType(Op):
     def __init__(self, dtype: Any):
         self.new_dtype = dtype
@@ -317,12 +329,7 @@ def clip(x: Operand, low: float | None = None, high: float | None = None) -> Ten
     >>> F.clip([-2.0, 0.5, 2.0], -1, 1)
     tensor([-1. ,  0.5,  1. ])
     """
-    x = as_tensor(x)
-    if low is not None:
-        x = where(x < low, low, x)  # NaN stays, and passes its gradient
-    if high is not None:
-        x = where(x > high, high, x)
-    return x
+    return Clip(low, high)(x)
 
 
 def as_float(x: Operand) -> Tensor:

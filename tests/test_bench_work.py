@@ -13,6 +13,8 @@ from tinyprop.bench.work import gradient, step_work, whole
 from tinyprop.kernels import cuda
 from tinyprop.step import TrainingStep
 
+from .conftest import needs_overrides
+
 IMAGES = (8, 3, 32, 32)
 WIDTH = 0.25  # wide enough for the convolutions to be done as in the full network
 PRODUCTS = ("Convolve", gradient("Convolve"))
@@ -62,6 +64,7 @@ def done(norm, monkeypatch):
     return net, seen
 
 
+@needs_overrides
 @pytest.mark.parametrize("norm", ["normprop", "batch", "none"])
 def test_every_product_and_every_array_is_counted(norm, monkeypatch):
     net, seen = done(norm, monkeypatch)

@@ -10,7 +10,7 @@ from tinyprop import nn
 from tinyprop.step import TrainingStep
 
 from . import standin
-from .conftest import BACKENDS
+from .conftest import BACKENDS, needs_overrides
 
 CONTRACT = [pytest.param("stand-in"), *(pytest.param("cupy", marks=pytest.mark.cupy) for _ in BACKENDS[1:])]
 
@@ -34,7 +34,7 @@ def step_and_batch(norm):
 
 
 @pytest.mark.parametrize("norm", ["normprop", "batch", "none"])
-@pytest.mark.parametrize("kernels", [False, True])
+@pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_overrides)])
 def test_a_step_moves_only_its_batch_and_never_waits(norm, kernels):
     with standin.installed(kernels) as counts:
         step, images, labels = step_and_batch(norm)

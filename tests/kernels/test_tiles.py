@@ -14,6 +14,8 @@ from tinyprop.functional.convolution import Convolve, FilterGradient, InputGradi
 from tinyprop.functional.windows import Window
 from tinyprop.kernels import tiles
 
+from ..conftest import needs_overrides
+
 NIN = [  # C, H, O, kernel, padding of the paper's convolutions that are done in tiles
     (96, 16, 192, 5, 2),
     (192, 8, 192, 5, 0),
@@ -118,6 +120,7 @@ def first_and_second_order(x, w, u, v, padding):
     return [y, *first, *tp.grad(both, [x, w, u])]
 
 
+@needs_overrides
 @pytest.mark.parametrize(("k", "padding"), [(3, 1), (5, 2), (5, 0)])
 def test_tiles_agree_with_exact_convolution_to_second_order(backend, rng, k, padding):
     shapes = (6, 32, 8, 8), (34, 32, k, k), (6, 34, *[8 + 2 * padding - k + 1] * 2)

@@ -102,7 +102,7 @@ class Power(Elementwise):
 
         def slope_y() -> Tensor:  # x**y log(x): 0 at x = 0, and not defined for x < 0
             if isinstance(x, Tensor):
-                return g * (x**y * log(where(x > 0, x, where((x == 0) & (y >= 0), 1.0, math.nan))))
+                return g * (x**y * log(where((x == 0) & (y >= 0), 1.0, where(x > 0, x, math.nan))))
             return g * x**y * (math.log(x) if x > 0 else 0.0 if x == 0 else math.nan)
 
         return slope_x, slope_y

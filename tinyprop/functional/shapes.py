@@ -6,7 +6,7 @@ from math import prod
 from operator import index as as_int
 from typing import Any
 
-from ..engine.arrays import Array, array_module, backend_of, host_array, is_array, to_backend
+from ..engine.arrays import Array, array_module, backend_of, host_array, is_array, is_host_array, to_backend
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
@@ -288,7 +288,12 @@ def take(x: Operand, indices: Any, axis: int = 0) -> Tensor:
     tensor([30., 10., 30.])
     """
     x = as_tensor(x)
-    (axis,) = counted(axis, x.ndim, f"take from {x.shape} along axis={axis}")
+    got = f"take from {x.shape} along axis={axis}"
+    (axis,) = counted(axis, x.ndim, got)
+    given, n = host_array(indices) if isinstance(indices, list) else indices, x.shape[axis]
+    if is_host_array(given) and given.size and not -n <= given.min() <= given.max() < n:
+        rule = f"an index is less than the length {n} of the axis"  # CuPy would silently wrap around
+        raise ShapeError(f"{got} of {given.min()} to {given.max()}", rule, "an index within the shape of the tensor")
     return index(x, (slice(None),) * axis + (indices,))
 
 

@@ -96,7 +96,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
 
 @pytest.mark.usefixtures("_small")
 def test_data_that_are_nowhere_are_an_error_if_nothing_else_is_left(tmp_path, capsys, monkeypatch):
-    from tinyprop.engine.errors import DataError
+    from tinyprop.errors import DataError
 
     def load(name, root, split):
         raise DataError(f"{name}, which is not here", "it must be", "the network")

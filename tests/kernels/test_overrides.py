@@ -115,15 +115,7 @@ EQUATION = [
 # The programs that make an override run, by its name.
 CASES = {
     "fused.folded_equation": EQUATION,
-    **dict.fromkeys(
-        [
-            "pointwise.pointwise",
-            "pointwise.pointwise_gradients",
-            "pointwise.pointwise_input_gradient",
-            "pointwise.pointwise_filter_gradient",
-        ],
-        ONE_BY_ONE,
-    ),
+    **dict.fromkeys(["pointwise.pointwise", "pointwise.pointwise_gradients"], ONE_BY_ONE),
     **dict.fromkeys(
         ["tiles.convolve", "tiles.convolve_gradients", "tiles.input_gradient", "tiles.filter_gradient"], TILES
     ),
@@ -131,12 +123,12 @@ CASES = {
     **{
         f"{module}.{name}{gradient}": cases
         for module in ("host", "cuda")
-        for name, cases in {
-            "max_pool": MAXIMA,
-            "shifted_relu": RECTIFIED,
-            "weight_norm": ROWS,
-            "batch_norm": BATCH,
-        }.items()
+        for name, cases in [
+            ("max_pool", MAXIMA),
+            ("shifted_relu", RECTIFIED),
+            ("weight_norm", ROWS),
+            ("batch_norm", BATCH),
+        ]
         for gradient in ("", "_gradient")
     },
     **dict.fromkeys(["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES),
@@ -221,7 +213,14 @@ def perturbed(function):
 def test_a_perturbed_override_is_noticed(entry, dtype, monkeypatch):
     programs = CASES.get(name_of(entry), ())  # looked up before its name is that of the perturbed one
     monkeypatch.setattr(entry, "function", perturbed(entry.function))
-    assert any(disagreement(program, entry.backend, dtype) > TOLERANCE[dtype] for program in programs)
+
+    def noticed(program):
+        try:
+            return disagreement(program, entry.backend, dtype) > TOLERANCE[dtype]
+        except IndexError:  # of a maximum that is nowhere in its window
+            return True
+
+    assert any(map(noticed, programs))
 
 
 def arrays_in(value):

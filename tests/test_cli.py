@@ -70,6 +70,7 @@ def test_info_tells_what_is_here(capsys):
         assert word in said
 
 
+@pytest.mark.slow
 def test_demo_learns_and_shows_it(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("tinyprop.verify.command.verify", lambda options, parser: 0)  # it has tests of its own
     assert main(["demo", "--epochs", "1", "--out", str(tmp_path)]) == 0

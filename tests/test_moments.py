@@ -113,6 +113,7 @@ def test_any_std(name):
     assert_close(values(m), name, mean, std, relative=4e-12, **params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu", "gelu", "silu", "softplus", "sigmoid", "tanh", "erf", "elu", "hardtanh"])
 def test_nearly_dead_or_saturated_units_keep_their_digits(name, backend):
     mean, std = [-8.0, -15.0, -22.0, -30.0, -150.0, -0.8], [1.0, 1.0, 1.0, 1.0, 5.0, 0.1]
@@ -375,6 +376,7 @@ def test_simulation_knows_its_errors():
     assert line.std_error == pytest.approx(2.0 / math.sqrt(200_000), rel=0.02)
 
 
+@pytest.mark.slow
 def test_simulation_is_reproducible_and_small():
     assert simulate(np.tanh, samples=1_000, seed=3) == simulate("tanh", samples=1_000, seed=3)
     assert simulate("tanh", samples=1_000, seed=3) != simulate("tanh", samples=1_000, seed=4)

@@ -96,6 +96,7 @@ def test_a_notebook_shows_pictures_and_no_errors(lesson):
     assert not re.search(r"/home/|/root/|/tmp/|site-packages", lesson.with_suffix(".ipynb").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lesson", LESSONS, ids=name)
 def test_a_lesson_prints_what_its_notebook_shows(lesson, tmp_path):
     printed = run(lesson, tmp_path)
@@ -113,6 +114,7 @@ def test_a_lesson_prints_what_its_notebook_shows(lesson, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solution", SOLUTIONS, ids=name)
 def test_solutions_hold(solution, tmp_path):
     run(solution, tmp_path)

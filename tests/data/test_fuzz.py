@@ -101,6 +101,7 @@ def folder(tmp_path_factory):
     return samples.write(tmp_path_factory.mktemp("fuzz"), good)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_damaged_files_are_read_or_refused(folder, name):
     rng = np.random.default_rng(list(CASES).index(name))

@@ -101,6 +101,7 @@ BETTER = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "finding", "ours", "theirs", "make"), SIDES)
 @pytest.mark.parametrize(("high", "low", "verdict"), BETTER)
 def test_one_is_better_than_the_other(name, finding, ours, theirs, make, high, low, verdict):

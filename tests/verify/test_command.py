@@ -99,6 +99,7 @@ def test_explain_derives_and_draws(capsys, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["pooling.json", "pooling.png"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures(name, tmp_path):
     _, measure, draw = PICTURES[name]

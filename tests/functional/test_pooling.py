@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import tinyprop as tp
@@ -35,6 +35,10 @@ def pooled(draw, wide_border=False, dilation=ONE, **options):
     shape = draw(st.integers(1, 2)), draw(st.integers(1, 2)), height, width
     options = {k: draw(v) for k, v in options.items()} | ({"dilation": dilation} if dilation != (1, 1) else {})
     stride = draw(st.none() | int_or_pair(1, 3))
+    window = zip(both(kernel), both(kernel if stride is None else stride), both(padding), dilation, strict=True)
+    for n, (k, s, p, d) in zip((height, width), window, strict=True):  # every window holds an element
+        starts = range(-p, n + p - d * (k - 1), s)
+        assume(all(any(0 <= start + d * i < n for i in range(k)) for start in starts))
     return [points(draw(rngs()), shape, -3, 3)], {
         "kernel_size": kernel,
         "stride": stride,
@@ -157,7 +161,7 @@ REFUSED = {
     "a single row": ((4,), {"kernel_size": 2}, "(N, C, H, W)"),
     "a number": ((), {"kernel_size": 2}, "(N, C, H, W)"),
     "a window larger than the image": (X, {"kernel_size": 5}, "must fit on the padded image"),
-    "a border as wide as the window": (X, {"kernel_size": 2, "padding": 2}, "smaller than the window"),
+    "a border as wide as the window": (X, {"kernel_size": 2, "padding": 2}, "every window must hold an element"),
     "a window of 0": (X, {"kernel_size": 0}, "kernel_size=0"),
     "three sizes": (X, {"kernel_size": (1, 2, 3)}, "kernel_size=(1, 2, 3)"),
     "a stride of 0": (X, {"kernel_size": 2, "stride": 0}, "stride=0"),

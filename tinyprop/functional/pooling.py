@@ -74,11 +74,12 @@ class Spread(AveragePool):
 
 def _window(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Window:
     window = Window.of(kernel, stride, padding, dilation, ceil)
-    if any(p >= k for p, k in zip(window.padding, window.kernel, strict=True)):
-        got = f"padding {window.padding} for a pooling window of {window.kernel}"
-        rule = "padding must be smaller than the window, so that every window holds an element"
-        raise ShapeError(got, rule, f"padding={min(window.kernel) // 2}")
     window.output(x.shape)
+    for axis, size in enumerate(x.shape[2:]):
+        met = {place for places, _ in window.along(axis, size) for place in range(places.start, places.stop)}
+        if len(met) < window.places(axis, size):
+            got = f"padding {window.padding} for a pooling window of {window.kernel} on {x.shape}"
+            raise ShapeError(got, "every window must hold an element of the image", "less padding, or less dilation")
     return window
 
 

@@ -2,7 +2,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n auto -q
-INNER := tests/engine tests/functional tests/nn tests/test_optim.py tests/test_step.py tinyprop
 
 .PHONY: demo check test plain full lint tutorials clean
 
@@ -15,11 +14,11 @@ check: .venv/installed  # the quick tests
 test: .venv/installed
 	$(PYTEST)
 
-plain: .venv/installed  # the inner rooms without any override
-	TINYPROP_PLAIN=1 $(PYTEST) $(INNER)
-
-full: test  # and everything again without any override
+plain: .venv/installed  # everything without any override
 	TINYPROP_PLAIN=1 $(PYTEST)
+
+full: test plain  # and many more random examples
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/engine tests/functional tests/nn
 
 lint: .venv/installed
 	$(BIN)/ruff format --check .

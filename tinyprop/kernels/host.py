@@ -11,6 +11,7 @@ import numpy as np
 
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
+from ..functional.activations import ReLU
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient, columns, filter_matrices
 from ..functional.normalization import BatchNorm, WeightNorm, column
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
@@ -19,8 +20,8 @@ from .fused import ShiftedReLU
 from .pointwise import blocks
 
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
-PIXELS_AT_ONCE = 2**18  # elements of an image that is pooled
-ROWS_AT_ONCE = 2**16  # elements of a batch that is normalised or rectified
+PIXELS_AT_ONCE = 2**18  # elements of images that are pooled or rectified
+ROWS_AT_ONCE = 2**16  # elements of a batch that is normalised
 
 # The plain product of matrices, a few images at a time.
 
@@ -210,6 +211,12 @@ def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: Host
     return g_w, along * op.factor
 
 
+@override(ReLU.backward, on="numpy")
+def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> Any:
+    """A unit is off where its output is 0; NaN passes its gradient."""
+    return g * (out != 0)
+
+
 # The end of a NormProp layer, a few images at a time. What is added to a pixel is repeated along a row of pixels: NumPy
 # is slow where its inner loop is only as long as there are channels.
 
@@ -235,7 +242,7 @@ def shifted_relu(op: ShiftedReLU, x: HostArray, bias: Any, shift: Any) -> Any:
         return NotImplemented
     out = x if op.overwrite else empty_image(x.shape, x)
     added, floor = _along_a_row(bias - shift, x), _along_a_row(-shift, x)
-    for images in blocks(len(x), math.prod(x.shape[1:]), ROWS_AT_ONCE):
+    for images in blocks(len(x), math.prod(x.shape[1:]), PIXELS_AT_ONCE):
         np.add(x[images], added, out=out[images])
         np.maximum(out[images], floor, out=out[images])
     return out
@@ -245,8 +252,9 @@ def shifted_relu(op: ShiftedReLU, x: HostArray, bias: Any, shift: Any) -> Any:
 def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostArray) -> Any:
     if not _is_image(out, shift) or g.dtype != out.dtype:
         return NotImplemented
-    passed, floor, sums = empty_image(g.shape, g), _along_a_row(-shift, g), []
-    for images in blocks(len(g), math.prod(g.shape[1:]), ROWS_AT_ONCE):
+    passed, sums = empty_image(g.shape, g), []
+    floor = _along_a_row(-shift, g) if isinstance(shift, np.ndarray) else -shift  # comparing with a number is faster
+    for images in blocks(len(g), math.prod(g.shape[1:]), PIXELS_AT_ONCE):
         np.multiply(g[images], out[images] != floor, out=passed[images])  # NaN passes its gradient, too
         sums.append(row_sum(_rows(passed[images])))
     return passed, np.sum(sums, axis=0).reshape(-1, 1, 1), lambda: -g

@@ -19,7 +19,7 @@ def one_hot(labels: Array, x: Array) -> Array:
 
 
 class CrossEntropy(Op):
-    """-log_softmax(x) at the labels; 0 for a label that is no class."""
+    """-log_softmax(x) at the labels; 0 for a label that is not a class."""
 
     floating = True
 

@@ -302,5 +302,5 @@ def map_tiles(matrix: tuple[str, ...], images: Array, tiles: Window, points: Arr
 
 
 def hold(seconds: float, clock: int) -> None:
-    """Keep a device whose clock has so many kHz busy, so that the host gets ahead of it."""
+    """Keep a device busy for some seconds, given its clock in kHz, so that the host gets ahead of it."""
     _launch("hold.hold", "", (1,), int(1e3 * clock * seconds))

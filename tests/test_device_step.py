@@ -72,17 +72,21 @@ def trained(backend, norm, images, labels, dtype=np.float32):
     return np.array(losses), np.concatenate([p.numpy().ravel() for p in step.model.parameters()])
 
 
-@pytest.mark.parametrize("norm", ["normprop", "batch", "none"])
-def test_ten_steps_agree_with_numpy_to_rounding(norm, rng):
+@pytest.mark.parametrize(("norm", "tolerance"), [("normprop", 2e-3), ("batch", 0.2), ("none", 2e-3)])
+def test_ten_steps_agree_with_numpy_to_rounding(norm, tolerance, rng):
     """Training amplifies rounding, through the kinks of ReLU and of maxima most of all: a sum that is 1e-7 on one
-    side of 0 passes a gradient there, and none on the other. So both backends are measured against float64."""
-    images, labels = paper_batch(rng)
-    exact = trained("numpy", norm, images, labels, np.float64)
-    host, device = (trained(b, norm, images, labels) for b in ("numpy", "cupy"))
-    for truth, by_numpy, by_cupy in zip(exact, host, device, strict=True):
-        rounding = np.linalg.norm(by_numpy - truth)
-        assert np.linalg.norm(by_cupy - truth) <= 5 * rounding
-        assert rounding <= 3e-3 * np.linalg.norm(truth)
+    side of 0 passes a gradient there, and none on the other. So errors vary a hundredfold from batch to batch, on both
+    backends; against float64 they stay below 3e-4 of the fall of the loss, and below 2e-4 of the way of the parameters
+    (4e-2 with BatchNorm). A gradient that is 1 % off is off by 1 % of both."""
+    for _ in range(2):
+        images, labels = paper_batch(rng)
+        losses, parameters = trained("numpy", norm, images, labels, np.float64)
+        start = np.concatenate([p.numpy().ravel() for p in paper_step("numpy", images, norm).model.parameters()])
+        fall, way = np.linalg.norm(losses - losses[0]), np.linalg.norm(parameters - start)
+        for backend in ("numpy", "cupy"):
+            found = trained(backend, norm, images, labels)
+            assert np.linalg.norm(found[0] - losses) <= 2e-3 * fall, backend
+            assert np.linalg.norm(found[1] - parameters) <= tolerance * way, backend
 
 
 @pytest.mark.parametrize("norm", ["normprop", "batch", "none"])

@@ -158,7 +158,7 @@ def test_a_wrong_second_derivative_is_found_at_order_two_only():
 
 @pytest.mark.parametrize("size", [6, 200])
 def test_a_wrong_recorded_gradient_is_found(size):
-    """One that is right only as long as nobody wants to differentiate it."""
+    """Its gradient is right, but the recorded gradient is not."""
 
     class TwoFaced(tp.Op):
         def forward(self, x):

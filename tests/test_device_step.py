@@ -76,8 +76,8 @@ def trained(backend, norm, images, labels, dtype=np.float32):
 def test_ten_steps_agree_with_numpy_to_rounding(norm, tolerance, rng):
     """Training amplifies rounding, through the kinks of ReLU and of maxima most of all: a sum that is 1e-7 on one
     side of 0 passes a gradient there, and none on the other. So errors vary a hundredfold from batch to batch, on both
-    backends; against float64, on four batches, they stayed below 3e-4 of the fall of the loss, and below 2e-4 of the way of the parameters
-    (4e-2 with BatchNorm). A gradient that is 1 % off is off by 1 % of both."""
+    backends. On four batches, against float64, they stayed below 3e-4 of the fall of the loss, and below 2e-4 of the
+    way of the parameters (4e-2 with BatchNorm). A gradient that is 1 % off is off by 1 % of both."""
     for _ in range(2):
         images, labels = paper_batch(rng)
         losses, parameters = trained("numpy", norm, images, labels, np.float64)

@@ -11,7 +11,7 @@ from tests import standin
 from tinyprop import nn
 from tinyprop.bench.work import gradient, step_work, whole
 from tinyprop.kernels import cuda
-from tinyprop.step import TrainingStep
+from tinyprop.train import TrainingStep
 
 from .conftest import needs_overrides
 

@@ -11,7 +11,7 @@ import pytest
 
 import tinyprop as tp
 from tinyprop import nn
-from tinyprop.step import TrainingStep, evaluate
+from tinyprop.train import TrainingStep, evaluate
 
 from .conftest import BACKENDS
 

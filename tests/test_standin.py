@@ -7,7 +7,7 @@ import pytest
 
 import tinyprop as tp
 from tinyprop import nn
-from tinyprop.step import TrainingStep
+from tinyprop.train import TrainingStep
 
 from . import standin
 from .conftest import BACKENDS, needs_overrides

@@ -7,7 +7,10 @@
 tensor([2., 4.])
 """
 
-from . import data, functional, moments, nn, optim, train, verify
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from . import functional, moments, nn, optim
 from . import kernels as kernels  # registers the overrides
 from .creation import arange, from_numpy, full, ones, rand, randn, zeros
 from .derivatives import check_gradients, hessian, jacobian, jvp
@@ -22,7 +25,10 @@ from .errors import DataError, DivergenceError, StateError
 from .random import manual_seed
 from .saving import load, save
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from . import data, train, verify
+
+__version__ = "0.2.0"
 
 __all__ = [
     "BackendError", "DataError", "DivergenceError", "EditError", "GradientError", "Op", "ShapeError", "StateError",
@@ -30,3 +36,14 @@ __all__ = [
     "jacobian", "jvp", "load", "manual_seed", "moments", "nn", "no_grad", "ones", "optim", "overrides", "plain", "rand",
     "randn", "save", "tensor", "train", "use_backend", "verify", "zeros",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """tp.data, tp.train and tp.verify are loaded on first use."""
+    if name in ("data", "train", "verify"):
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

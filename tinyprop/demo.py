@@ -1,16 +1,18 @@
-"""What `tinyprop demo` shows besides the claims: signals through depth, and what a small network has learnt."""
+"""`tinyprop demo`: signals through depth, and what a small network has learnt."""
 
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
 from . import functional as F
 from . import nn, plots
+from .arguments import whole_number
+from .cli import main
 from .engine.arrays import HostArray, to_numpy
 from .engine.graph import no_grad
 from .engine.tensor import Tensor
 from .random import manual_seed, new_generator
-from .step import logits
-from .train import Config, Run
+from .train import Config, Run, keep_freed_memory, logits
 
 LAYERS, WIDTH, SAMPLES = 10, 256, 1000
 SHOWN = (1, 2, 4, 6, 8, 10)
@@ -58,3 +60,14 @@ def demo(out: Path, epochs: int) -> bool:
     print(f"\nA NormProp network has learnt shapes to a test error of {run.history[-1]['test_error']:.1%}.")
     print(f"Look at {depth}, {learnt}, {out / 'curves.png'} and {out / 'verify'}")
     return True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="output directory (default: %(default)s)")
+    parser.add_argument("--epochs", type=whole_number(1), default=7, metavar="N", help="epochs (default: %(default)s)")
+
+
+def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    keep_freed_memory()
+    status = main(["verify", "--figures", str(options.out / "verify")])
+    return status if demo(options.out, options.epochs) else 130

@@ -1,38 +1,13 @@
 """Arrays by name in a safetensors file."""
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
-import safetensors.numpy
-from safetensors import SafetensorError
 
 from .engine.arrays import Array, HostArray, to_numpy
 from .errors import StateError
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Write a file aside, make sure it is on the disk, and put it in its place: it is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(aside, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    with whole_file(path) as file:
-        file.write(content)
+from .files import write_whole
 
 
 def save(path: str | Path, state: Mapping[str, Array]) -> None:
@@ -60,13 +35,17 @@ def load(path: str | Path) -> dict[str, HostArray]:
 
 
 def encode(state: Mapping[str, Array]) -> bytes:
+    import safetensors.numpy
+
     return safetensors.numpy.save({name: np.asarray(to_numpy(array), order="C") for name, array in state.items()})
 
 
 def decode(content: bytes, path: str | Path) -> dict[str, HostArray]:
+    import safetensors.numpy
+
     try:
         return safetensors.numpy.load(content)
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+    except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
         raise StateError(
             f"{path}, which cannot be read ({error})",
             "it must be a whole safetensors file",

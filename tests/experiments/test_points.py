@@ -90,7 +90,7 @@ def test_a_point_that_is_stopped_goes_on_to_the_same_result(tmp_path, monkeypatc
 
 
 def test_a_point_that_diverges_is_a_result(tmp_path):
-    wild = replace(TINY, norm="none", lr=50.0, epochs=9)
+    wild = replace(TINY, norm="none", lr=100.0, epochs=30)
     store = Store(tmp_path)
     assert compute(wild, store, None)
     found = store.result(wild)

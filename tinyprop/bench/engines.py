@@ -15,7 +15,7 @@ from ..engine.tensor import Tensor
 from ..kernels import tiles
 from ..optim import SGD
 from ..random import new_generator
-from ..step import TrainingStep, keep_freed_memory, logits
+from ..train import TrainingStep, keep_freed_memory, logits
 from .cases import Case
 
 # A small rate, so that no loss gets so near to 0 in a long run that its gradients are denormal numbers, which are slow.

@@ -19,11 +19,11 @@ from .. import __version__, nn, plots
 from ..data import GlobalNormalizer, prefetched
 from ..engine.arrays import load_module, to_backend, use_backend
 from ..engine.graph import Op
+from ..files import write_whole
 from ..kernels import cuda
 from ..optim import SGD
 from ..random import manual_seed, new_generator
-from ..saving import write_whole
-from ..step import TrainingStep
+from ..train import TrainingStep
 from .engines import LEARNING
 from .report import Table, megabytes, milliseconds
 from .work import REST, Work, gradient, step_work, whole

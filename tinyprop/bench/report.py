@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from .. import plots
-from ..saving import write_whole
+from ..files import write_whole
 from .cases import ENGINES, QUICK_WIDTH
 from .runner import Measurement, Results
 from .workers import MAKERS

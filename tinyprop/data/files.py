@@ -11,7 +11,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..errors import DataError
-from ..saving import whole_file
+from ..files import whole_file
 
 PIECE = 1 << 20  # bytes read at a time
 PATIENCE = 30.0  # seconds without a byte after which a download is given up

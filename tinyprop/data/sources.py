@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from ..engine.arrays import HostArray
-from ..saving import write_whole
+from ..files import write_whole
 from . import shapes
 from .classes import DIGITS
 from .files import Remote, Root, download, find, places

@@ -5,12 +5,11 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from .. import data as datasets
 from .. import plots
 from ..errors import DataError
-from ..saving import write_whole
+from ..files import write_whole
 from ..train import Config, keep_freed_memory
 from . import EXPERIMENTS
 from .points import Store, key
@@ -31,21 +30,16 @@ an experiment asks for more epochs of it is it computed anew, from the start.
 Running an experiment anew gives the same data, byte for byte, on the same machine, except for the times of `speed`."""
 
 
-def add_parser(commands: Any) -> None:
-    """Enter the command among those of the command line."""
-    new = commands.add_parser(
-        "reproduce",
-        help="run the paper's experiments: data, picture and what was found",
-        description="Run the paper's experiments, and some that it does not ask for: data, picture and what was found.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(new: argparse.ArgumentParser) -> None:
+    new.epilog = EXAMPLES
     names = ", ".join(EXPERIMENTS)
     new.add_argument(
         "experiments", nargs="+", metavar="EXPERIMENT", choices=[*EXPERIMENTS, "all"], help=f"{names}, or all"
     )
     new.add_argument("--scale", choices=SCALES, default="laptop", help="how large (%(default)s)")
-    new.add_argument("--out", type=Path, default=Path("figures"), help="folder of data, pictures, words (%(default)s)")
+    new.add_argument(
+        "--out", type=Path, default=Path("runs/figures"), help="folder of data, pictures, words (%(default)s)"
+    )
     new.add_argument(
         "--runs", type=Path, default=Path("runs/reproduce"), help="folder that keeps the runs (%(default)s)"
     )
@@ -55,10 +49,9 @@ def add_parser(commands: Any) -> None:
     new.add_argument(
         "--report", type=Path, metavar="FILE", help="write what all data in --out say of the paper's claims"
     )
-    new.set_defaults(run=lambda options: reproduce(options, new))
 
 
-def reproduce(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     keep_freed_memory()
     jobs = options.jobs if options.jobs is not None else 1 if options.backend == "cupy" else os.cpu_count() or 1
     if jobs < 1:

@@ -20,10 +20,11 @@ from ..engine.arrays import HostArray, from_host, to_numpy
 from ..engine.graph import no_grad
 from ..engine.tensor import Tensor
 from ..errors import DivergenceError
+from ..files import write_whole
+from ..info import versions
 from ..nn.module import Module
 from ..random import new_generator
-from ..saving import write_whole
-from ..train import MAY_CHANGE, Config, Run, versions
+from ..train import Config, Run
 from .statistics import rounded
 
 CHUNK = 100  # images that go through a network together when its layers' inputs are measured
@@ -134,7 +135,7 @@ def key(config: Config) -> str:
     >>> key(Config(data="cifar10", seed=3))[:-8]
     'cifar10-normprop-batch50-lr0.05-seed3-'
     """
-    facts = {f.name: getattr(config, f.name) for f in fields(config) if f.name not in MAY_CHANGE}
+    facts = {f.name: getattr(config, f.name) for f in fields(config) if not f.metadata["resumable"]}
     name = f"{config.data}-{config.norm}-batch{config.batch_size}-lr{config.lr:g}-seed{config.seed}"
     return f"{name}-{digest(facts)}"
 

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 
 from ..engine.arrays import use_backend
-from ..train import Config, versions
+from ..info import versions
+from ..train import Config
 from .points import Data, Store, digest
 from .scales import Scale
 from .statistics import above, difference, in_words, interval, rounded, within

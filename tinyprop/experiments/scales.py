@@ -32,12 +32,22 @@ def _sets(table: Config, *names: str, svhn: Config | None = None) -> tuple[tuple
 
 
 TINY = Config(
-    data="shapes", width=0.04, epochs=2, batch_size=50, halve_every=1, train_size=250, test_size=100, threads=1
+    lr=0.05, data="shapes", width=0.04, epochs=2, batch_size=50, halve_every=1, train_size=250, test_size=100, threads=1
 )
 LAPTOP = Config(
-    data="cifar10", width=0.25, epochs=5, batch_size=50, halve_every=2, train_size=10_000, test_size=2_000, threads=1
+    lr=0.05,
+    data="cifar10",
+    width=0.25,
+    epochs=5,
+    batch_size=50,
+    halve_every=2,
+    train_size=10_000,
+    test_size=2_000,
+    threads=1,
 )
-PAPER = Config(data="cifar10", width=1.0, epochs=50, batch_size=50, halve_every=10, data_norm="batch", threads=1)
+PAPER = Config(
+    lr=0.05, data="cifar10", width=1.0, epochs=50, batch_size=50, halve_every=10, data_norm="batch", threads=1
+)
 PAPER_TABLE = replace(PAPER, epochs=200, halve_every=25)
 PAPER_SVHN = replace(PAPER, data="svhn", epochs=25, batch_size=100, lr=0.08, halve_every=5)
 

@@ -13,8 +13,7 @@ from ..bench.report import PAPER as PAPER_RATIO
 from ..bench.runner import machine
 from ..engine.arrays import default_backend
 from ..optim import SGD
-from ..step import TrainingStep
-from ..train import Config
+from ..train import Config, TrainingStep
 from ..verify.training_claims import TABLE as PAPER_TABLE
 from . import pictures
 from .points import Data

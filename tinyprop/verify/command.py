@@ -5,12 +5,13 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
+from ..arguments import positive, whole_number
 from .figures import draw_families
-from .ledger import chosen, run
+from .ledger import chosen
+from .ledger import run as settle
 from .monte_carlo import Sampler
 from .table import Table, write_json
 
@@ -23,43 +24,20 @@ EXAMPLES = """examples:
 The exit status is 0 if every verdict is the expected one, 1 if not, 2 for bad arguments."""
 
 
-def whole_number(text: str) -> int:
-    """A number of samples, which may be written 1e8."""
-    value = float(text)
-    if value < 1 or value != int(value):
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
-    return int(value)
-
-
-def positive(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def add_parser(commands: Any) -> None:
-    """Enter the command among those of the command line."""
-    parser = commands.add_parser(
-        "verify",
-        help="settle every claim of the paper: exact value, measurement, verdict",
-        description="Settle the claims of the paper: exact value, Monte-Carlo estimate with its error bar, verdict.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
     parser.add_argument("ids", nargs="*", metavar="ID", help="claims, C01 to C45 and G1 to G6 (default: all)")
     effort = parser.add_mutually_exclusive_group()
-    effort.add_argument("--samples", type=whole_number, metavar="N", help="samples for each estimate, such as 1e8")
+    effort.add_argument("--samples", type=whole_number(1), metavar="N", help="samples for each estimate, such as 1e8")
     effort.add_argument("--until", type=positive, metavar="SE", help="sample until the standard error is this small")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of all random numbers (%(default)s)")
     parser.add_argument("--backend", choices=["numpy", "cupy"], help="where to compute (default: TINYPROP_BACKEND)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="draw the pictures of these claims into a folder")
     parser.add_argument("--explain", action="store_true", help="derivation, every number, and the picture")
-    parser.set_defaults(run=lambda options: verify(options, parser))
 
 
-def verify(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     try:
         picked = chosen(options.ids or None)
     except ValueError as error:
@@ -73,7 +51,7 @@ def verify(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             bar.update(order[id] - bar.n)
 
         ids = list(order)
-        results = run(ids, options.samples, options.seed, options.backend, options.until, progress=progress)
+        results = settle(ids, options.samples, options.seed, options.backend, options.until, progress=progress)
     seconds = time.perf_counter() - start
     table = Table(shutil.get_terminal_size((100, 24)).columns, colour=sys.stdout.isatty())
     if options.explain:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .engine.arrays import Array, HostArray
-from .errors import StateError
-from .saving import decode, encode, write_whole
+from ..engine.arrays import Array, HostArray
+from ..errors import StateError
+from ..files import write_json, write_whole
+from ..saving import decode, encode
 
 FORMAT = "tinyprop checkpoint 1"
 KEPT = 2
@@ -33,7 +34,7 @@ def write(folder: Path, number: int, arrays: Mapping[str, Array], facts: Mapping
     name = f"checkpoint-{number:09d}"
     write_whole(folder / f"{name}.safetensors", content)
     vouched = {"format": FORMAT, "sha256": hashlib.sha256(content).hexdigest(), **facts}
-    write_whole(folder / f"{name}.json", json.dumps(vouched, indent=1).encode())
+    write_json(folder / f"{name}.json", vouched)
     for old in numbered(folder)[:-KEPT]:
         old.unlink(missing_ok=True)
         old.with_suffix(".safetensors").unlink(missing_ok=True)

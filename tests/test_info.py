@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tinyprop import cli, diagnosis
-from tinyprop.diagnosis import Facts, diagnose, look
+from tinyprop import cli, info
+from tinyprop.info import Facts, diagnose, look
 
 WORKS = {"wheels": ("cupy-cuda13x",), "driver": 13000, "devices": ("a GPU",)}
 
@@ -22,10 +22,10 @@ WORKS = {"wheels": ("cupy-cuda13x",), "driver": 13000, "devices": ("a GPU",)}
         ),
         ({"import_error": "undefined symbol"}, "cannot be imported (undefined symbol)", "--force-reinstall"),
         ({"driver": 0, "devices": ()}, "no NVIDIA driver", "nvidia-smi"),
-        ({"driver": 11040, "devices": ()}, "too old: it knows CUDA 11.4", "nvidia-smi"),
+        ({"driver": 11040, "devices": ()}, "too old: it supports CUDA 11.4", "nvidia-smi"),
         (
             {"driver": 12080, "devices": ()},
-            "made for CUDA 13, and the NVIDIA driver knows CUDA 12.8",
+            "built for CUDA 13, and the NVIDIA driver supports CUDA 12.8",
             "pip uninstall -y cupy-cuda13x && pip install 'tinyprop[cuda12]'",
         ),
         ({"devices": (), "device_error": "cudaErrorNoDevice"}, "no CUDA device (cudaErrorNoDevice)", "nvidia-smi"),
@@ -87,9 +87,9 @@ def test_a_look_goes_as_far_as_things_work(cupy, expected, monkeypatch):
 
 def test_info_gives_the_advice(monkeypatch, capsys):
     broken = Facts(**{**WORKS, "blas_error": "libcublas.so.13"})
-    monkeypatch.setattr(diagnosis, "look", lambda: broken)
+    monkeypatch.setattr(info, "look", lambda: broken)
     assert cli.main(["info"]) == 0
     assert "backends: numpy. CuPy cannot multiply matrices" in capsys.readouterr().out
-    monkeypatch.setattr(diagnosis, "look", lambda: Facts(**WORKS))
+    monkeypatch.setattr(info, "look", lambda: Facts(**WORKS))
     assert cli.main(["info"]) == 0
-    assert "backends: numpy, cupy on a GPU (driver of CUDA 13.0)" in capsys.readouterr().out
+    assert "backends: numpy, cupy on a GPU" in capsys.readouterr().out

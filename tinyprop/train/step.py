@@ -12,10 +12,9 @@ from functools import cache, reduce
 from typing import Any, TypeVar
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
-from . import functional as F
-from .engine.arrays import (
+from .. import functional as F
+from ..engine.arrays import (
     Array,
     array_module,
     as_array,
@@ -25,14 +24,14 @@ from .engine.arrays import (
     is_array,
     is_host_array,
 )
-from .engine.backward import grad
-from .engine.errors import ShapeError, explain
-from .engine.graph import no_grad
-from .engine.tensor import Tensor
-from .errors import DivergenceError
-from .functional.losses import IGNORED
-from .nn.module import Module, Sequential, evaluating
-from .optim import Optimizer, normalize_weights
+from ..engine.backward import grad
+from ..engine.errors import ShapeError, explain
+from ..engine.graph import no_grad
+from ..engine.tensor import Tensor
+from ..errors import DivergenceError
+from ..functional.losses import IGNORED
+from ..nn.module import Module, Sequential, evaluating
+from ..optim import Optimizer, normalize_weights
 
 MAX_PART = 64  # samples that go through the network together: enough for large products, few enough for memory
 
@@ -68,7 +67,7 @@ class OneThreadBLAS:
     def __enter__(self) -> None:
         with self.lock:
             if not self.blocks:
-                self.limit = _controller().limit(limits=1, user_api="blas")
+                self.limit = _controller() and _controller().limit(limits=1, user_api="blas")
             self.blocks += 1
 
     def __exit__(self, *error: object) -> None:
@@ -89,8 +88,18 @@ class OneThreadBLAS:
 
 
 @cache
-def _controller() -> ThreadpoolController:
+def _controller() -> Any:
+    """What limits the threads of BLAS; None in a browser, where there are none."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
     return ThreadpoolController()  # finding the BLAS takes milliseconds
+
+
+def cores() -> int:
+    """How many threads are worth starting: one where threads do not exist (in a browser)."""
+    return 1 if sys.platform == "emscripten" else os.cpu_count() or 1
 
 
 one_thread_blas = OneThreadBLAS()
@@ -172,7 +181,7 @@ class TrainingStep:
         if optimizer.params[0].backend != "numpy":
             obstacles.append("a GPU takes one thread")
         if threads is None:
-            threads = 1 if obstacles else os.cpu_count() or 1
+            threads = 1 if obstacles else cores()
         if threads < 1 or (threads > 1 and obstacles):
             rule = obstacles[0] if obstacles else "it is at least 1"
             raise ValueError(explain(f"threads={threads}", rule, "threads=1, or None to let it choose"))
@@ -291,7 +300,7 @@ def logits(model: Module, images: Array, threads: int | None = None) -> Array:
             error.add_note(f"(in images {where.start} to {where.stop - 1}: {len(images)} are evaluated in parts)")
             raise
 
-    workers = Workers.of(threads or os.cpu_count() or 1 if is_host_array(home) else 1)
+    workers = Workers.of(threads or cores() if is_host_array(home) else 1)
     with evaluating():
         parts = workers.map(part, len(images), lambda a, b: a + b)
     return array_module(*parts).concatenate(parts)

@@ -1,123 +1,31 @@
 """The training loop: it can be stopped at any moment, and goes on from there to the same bits."""
 
-import csv
-import io
-import json
 import math
-import platform
 import signal
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from importlib.metadata import version
+from dataclasses import asdict, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
-from . import checkpoint, data, nn, optim, plots
-from .engine.arrays import HostArray, from_host, use_backend
-from .engine.errors import explain
-from .engine.tensor import Tensor
-from .errors import DivergenceError, StateError
-from .nn.module import Module
-from .random import generator, manual_seed, new_generator
-from .saving import save, write_whole
+from .. import data, nn, optim
+from ..engine.arrays import HostArray, from_host, use_backend
+from ..engine.tensor import Tensor
+from ..errors import DivergenceError, StateError
+from ..files import write_csv, write_json
+from ..info import versions
+from ..random import generator, manual_seed, new_generator
+from ..saving import save
+from . import checkpoint
+from .config import Config, network
 from .step import TrainingStep, evaluate
-from .step import keep_freed_memory as keep_freed_memory  # offered here as tp.train.keep_freed_memory
 
-CHOICES = {
-    "norm": ("normprop", "batch", "none"),
-    "activation": tuple(nn.layers.ACTIVATIONS),
-    "mode": ("paper", "exact"),
-    "data_norm": ("global", "batch"),
-    "optimizer": ("sgd", "rmsprop"),
-    "backend": ("numpy", "cupy"),
-    "data": data.NAMES,
-}
-RANGES = {"width": (0, 100), "lr": (0, 100), "momentum": (0, 1), "weight_decay": (0, 1), "dropout": (0, 1)}
-WHOLE = ("epochs", "batch_size", "halve_every", "patience", "train_size", "test_size", "threads", "read_every")
 SHOWN = 200  # test images whose signals are recorded after each epoch
-MAY_CHANGE = ("epochs", "threads", "read_every")  # between a run and its continuation
-
-
-@dataclass(frozen=True)
-class Config:
-    """Everything that decides how a run goes; wrong values are refused when it is made.
-
-    >>> tp.train.Config(data="cifar10", epochs=2).lr
-    0.05
-    """
-
-    data: str = "shapes"
-    norm: str = "normprop"
-    activation: str = "relu"
-    mode: str = "paper"
-    gamma: float | None = None  # where gamma starts; None is the paper's Jacobian factor
-    beta: float | None = None  # where beta starts; None is 0, or 1 for a rectifier in exact mode
-    data_norm: str = "global"
-    width: float = 0.25
-    dropout: float = 0.0  # after each pooling of a hidden layer
-    epochs: int = 10
-    batch_size: int = 50
-    lr: float = 0.05
-    optimizer: str = "sgd"
-    momentum: float = 0.9
-    weight_decay: float = 0.001
-    halve_every: int = 10  # epochs after which the learning rate is halved
-    patience: int | None = None  # or epochs without a smaller training loss, after which it is
-    flip: bool = False
-    train_size: int | None = None  # the first so many training images; None is all
-    test_size: int | None = None
-    seed: int = 0
-    backend: str = "numpy"
-    threads: int | None = None
-    read_every: int = 50  # on a GPU, steps between looks at the loss, each of which has to wait; and after each epoch
-
-    def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                self.refuse(name, f"it is one of {', '.join(allowed)}")
-        for name, (low, high) in RANGES.items():
-            if not low <= getattr(self, name) <= high:
-                self.refuse(name, f"it is a number from {low} to {high}")
-        for name in WHOLE:
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and value >= 1):
-                self.refuse(name, "it is a whole number of at least 1")
-
-    def refuse(self, name: str, rule: str) -> None:
-        usual = next(f.default for f in fields(self) if f.name == name)
-        raise ValueError(explain(f"{name} = {getattr(self, name)!r}", rule, f"{name} = {usual!r}"))
-
-
-def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
-    """The paper's network with its data normalisation in front, for images like these (N, C, H, W).
-
-    >>> images = tp.data.load("shapes", split="test").images
-    >>> net = tp.train.network(tp.train.Config(width=0.1), images, classes=10)
-    >>> net(tp.tensor(images[:2])).shape
-    (2, 10)
-    """
-    _, channels, height, width = images.shape
-    spec = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")  # all that is left of the image
-    gamma = "jacobian" if config.gamma is None else config.gamma
-    layers = nn.build(spec, channels, config.norm, config.activation, config.width, classes, config.mode, gamma)
-    for layer in layers:
-        if config.beta is not None and isinstance(layer, nn.NormPropConv2d):
-            layer.beta.data[...] = config.beta
-    shape = (channels, height, width)
-    first = data.GlobalNormalizer(shape).fit(images) if config.data_norm == "global" else data.BatchNormalizer(shape)
-    every: list[Module] = [first]
-    for layer in layers:
-        every.append(layer)
-        if config.dropout and isinstance(layer, nn.MaxPool2d | nn.AvgPool2d) and layer is not layers[-2]:
-            every.append(nn.Dropout(config.dropout))
-    return nn.Sequential(*every)
 
 
 class Run:
@@ -133,11 +41,12 @@ class Run:
 
     SAVE_SECONDS = 60.0  # between checkpoints within an epoch
 
-    def __init__(self, config: Config, out: Path, root: Path | None = None):
-        self.config, self.out = config, out
+    def __init__(self, config: Config, out: Path, root: Path | None = None, say: Callable[[str], None] = tqdm.write):
+        self.config, self.out, self.say = config, out, say
         self.train, self.test = data.load(config.data, root, "train"), data.load(config.data, root, "test")
+        self.valid = data.load(config.data, root, "valid") if config.validation else None
         if config.train_size is not None:
-            self.train = self.train.first(config.train_size)
+            self.train = random_subset(self.train, config.train_size, config.seed)
         if config.test_size is not None:
             self.test = self.test.first(config.test_size)
         manual_seed(config.seed)
@@ -148,9 +57,11 @@ class Run:
             self.optimizer: optim.Optimizer = optim.SGD(parameters, config.lr, config.momentum, config.weight_decay)
         else:
             self.optimizer = optim.RMSProp(parameters, config.lr, weight_decay=config.weight_decay)
-        self.schedule = (
-            optim.HalveOnPlateau(config.patience) if config.patience else optim.HalveEvery(config.halve_every)
-        )
+        self.schedule: optim.HalveEvery | optim.HalveOnPlateau | None = None  # "linear" sets the rate before each step
+        if config.schedule == "halve":
+            self.schedule = optim.HalveEvery(config.halve_every)
+        elif config.schedule == "plateau":
+            self.schedule = optim.HalveOnPlateau(config.patience)
         self.step = TrainingStep(self.model, self.optimizer, threads=config.threads)
         self.history: list[dict[str, float]] = []  # a row for each finished epoch
         self.signals: list[dict[str, Any]] = []  # a row for each layer and finished epoch
@@ -166,7 +77,7 @@ class Run:
         for left_over in self.out.glob(".*.part"):  # by a run that was killed while it wrote
             left_over.unlink(missing_ok=True)
         self.resume() if resume else self.refuse_to_overwrite()
-        write_whole(self.out / "config.json", json.dumps(asdict(self.config) | versions(), indent=1).encode())
+        write_json(self.out / "config.json", asdict(self.config) | versions())
         with stop_on_ctrl_c() as stop:
             while self.epoch < self.config.epochs:
                 if not self.run_epoch(stop):
@@ -186,6 +97,8 @@ class Run:
         self.started, self.images, saved = time.perf_counter(), 0, time.perf_counter()
         with tqdm(total=number, initial=self.batch, desc=title, unit="batch", disable=None, leave=False) as bar:
             for images, labels in data.prefetched(islice(batches, self.batch, None), config.backend):
+                if config.schedule == "linear":
+                    self.optimizer.lr = config.lr * (1.0 - (self.epoch + self.batch / number) / config.epochs)
                 try:
                     self.loss += float(self.step(images, labels)) if on_host else self.step(images, labels)
                     look = on_host or (self.batch + 1) % config.read_every == 0 or self.batch + 1 == number
@@ -210,25 +123,26 @@ class Run:
     def finish_epoch(self) -> None:
         """Measure, log, move on to the next epoch, and save."""
         seconds, loss = time.perf_counter() - self.started, float(self.loss) / self.batch
+        row = {"epoch": self.epoch + 1, "lr": self.optimizer.lr, "train_loss": loss}
         with np.errstate(all="ignore"):  # if the numbers run away, the next step says so
-            test_loss, test_error = evaluate(self.model, self.test.images, self.test.labels, self.config.threads)
+            if self.valid is not None:
+                row |= self.evaluate("validation", self.valid)
+            if self.valid is None or row["epoch"] == self.config.epochs:
+                row |= self.evaluate("test", self.test)
             with nn.evaluating():
-                self.signals += [{"epoch": self.epoch + 1, **row} for row in self.measure()]
-        self.history.append(
-            {
-                "epoch": self.epoch + 1,
-                "lr": self.optimizer.lr,
-                "train_loss": loss,
-                "test_loss": test_loss,
-                "test_error": test_error,
-                "images_per_second": self.images / seconds,
-            }
-        )
-        self.schedule.epoch_ended(self.optimizer, loss)
+                self.signals += [{"epoch": row["epoch"], **signal} for signal in self.measure()]
+        self.history.append(row | {"images_per_second": self.images / seconds})
+        if self.schedule is not None:
+            self.schedule.epoch_ended(self.optimizer, loss)
         self.batch, self.loss = 0, 0.0
         write_csv(self.out / "log.csv", self.history)
         write_csv(self.out / "signals.csv", self.signals)
         self.save()
+        self.say(in_words(self.history[-1], self.config.epochs))
+
+    def evaluate(self, name: str, images: data.Dataset) -> dict[str, float]:
+        loss, error = evaluate(self.model, images.images, images.labels, self.config.threads)
+        return {f"{name}_loss": loss, f"{name}_error": error}
 
     def measure(self) -> list[dict[str, Any]]:
         """What is recorded of each layer after an epoch, in evaluation mode: rows of the same columns."""
@@ -238,6 +152,8 @@ class Run:
 
     def finish(self) -> None:
         """What a run leaves when it is done, besides its log."""
+        from .. import plots  # only now: it loads matplotlib
+
         save(self.out / "model.safetensors", self.model.state_dict())
         for kind in ("png", "svg"):
             plots.save(plots.training_curves(self.history), self.out / f"curves.{kind}")
@@ -251,7 +167,7 @@ class Run:
             "batch": self.batch,
             "loss": float(self.loss),
             "lr": self.optimizer.lr,
-            "schedule": vars(self.schedule),
+            "schedule": vars(self.schedule) if self.schedule else {},
             "generator": generator().bit_generator.state,
             "history": self.history,
             "signals": self.signals,
@@ -263,12 +179,13 @@ class Run:
         """Go on from the newest checkpoint that is whole; without any, from the start."""
         found, complaints = checkpoint.newest(self.out)
         for complaint in complaints:
-            tqdm.write(f"tinyprop: passed over {complaint}")
+            self.say(f"tinyprop: passed over {complaint}")
         if found is None:
             return
         now, then = asdict(self.config), found.facts["config"]
-        for name in now:
-            if now[name] != then.get(name) and name not in MAY_CHANGE:
+        fixed = [f.name for f in fields(Config) if not f.metadata["resumable"]]
+        for name in [*fixed, "epochs"] if self.config.schedule == "linear" else fixed:
+            if now[name] != then.get(name):
                 raise StateError(
                     f"{name} = {now[name]!r} for the run in {self.out}, which has {then.get(name)!r}",
                     "a run goes on as it began",
@@ -279,7 +196,8 @@ class Run:
         self.optimizer.load_state_dict(_under("optimizer.", found.arrays))
         self.history, self.signals = facts["history"], facts["signals"]
         self.batch, self.loss, self.optimizer.lr = facts["batch"], facts["loss"], facts["lr"]
-        vars(self.schedule).update(facts["schedule"])
+        if self.schedule is not None:
+            vars(self.schedule).update(facts["schedule"])
         generator().bit_generator.state = facts["generator"]
 
     def refuse_to_overwrite(self) -> None:
@@ -291,22 +209,21 @@ class Run:
             )
 
 
-def versions() -> dict[str, str]:
-    """What a result may depend on besides its config."""
-    tinyprop = sys.modules[__name__.partition(".")[0]]
-    return {"tinyprop": tinyprop.__version__, "numpy": version("numpy"), "python": platform.python_version()}
+def random_subset(images: data.Dataset, count: int, seed: int) -> data.Dataset:
+    """`count` random images, or all if there are fewer; the same for every network that is trained from this seed."""
+    order = new_generator([seed, len(images)]).permutation(len(images))[:count]
+    return data.Dataset(images.name, images.images[order], images.labels[order], images.classes)
+
+
+def in_words(row: dict[str, float], epochs: int) -> str:
+    """A line about an epoch."""
+    errors = [f"{name} error {row[key]:.2%}" for name in ("validation", "test") if (key := f"{name}_error") in row]
+    rate = f"{row['images_per_second']:,.0f} images/s"
+    return ", ".join([f"epoch {row['epoch']}/{epochs}: loss {row['train_loss']:.3f}", *errors, rate])
 
 
 def _under(prefix: str, arrays: Mapping[str, HostArray]) -> dict[str, HostArray]:
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
-
-
-def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_whole(path, text.getvalue().encode())
 
 
 @contextmanager

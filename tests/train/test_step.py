@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import tinyprop as tp
 from tests.helpers import assert_explained
 from tinyprop import functional as F
-from tinyprop import nn, step
-from tinyprop.step import TrainingStep, evaluate, logits
+from tinyprop import nn
+from tinyprop.train import TrainingStep, evaluate, logits, step
 
 SPEC = "C(8,3,1,1)-P(2,2,0,max)-C(8,3,1,1)-C(4,1,1,0)-P(4,4,0,avg)"
 

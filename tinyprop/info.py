@@ -1,12 +1,88 @@
-"""What keeps CuPy from working here, and the command that helps."""
+"""What is here: machine, versions, BLAS, data sets, and CuPy, with the command that helps where it does not work."""
 
+import argparse
 import os
+import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import distributions
+from importlib.metadata import PackageNotFoundError, distributions, version
+from pathlib import Path
 from typing import Any
+
+from . import data
+
+PACKAGES = ("numpy", "matplotlib", "safetensors", "tqdm", "threadpoolctl", "cupy-cuda12x", "cupy-cuda13x")
+
+
+def describe() -> Iterator[str]:
+    """The lines of `tinyprop info`."""
+    here = machine()
+    yield f"Python {here['python']} on {here['system']}; {here['cpu']}, {here['cores']} cores"
+    yield "packages: " + ", ".join(f"{name} {number}" for name, number in versions(*PACKAGES).items())
+    yield f"BLAS: {here['blas']}"
+    cuda = look()
+    problem = diagnose(cuda)
+    yield f"backends: numpy. {problem}" if problem else f"backends: numpy, cupy on {', '.join(cuda.devices)}"
+    for name in data.NAMES:
+        paths = data.found(name)
+        yield f"data: {name:14} {paths[0].parent if paths else 'downloaded (or drawn) on first use'}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`tinyprop info` has no options."""
+
+
+def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    for line in describe():
+        print(line, flush=True)
+    return 0
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """The version of tinyprop and of these packages, where installed; by default, of what a result depends on.
+
+    >>> list(versions())
+    ['tinyprop', 'numpy', 'python']
+    """
+    from . import __version__
+
+    found = {"tinyprop": __version__}
+    for package in packages or ("numpy",):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found if packages else found | {"python": platform.python_version()}
+
+
+def machine() -> dict[str, Any]:
+    """Where something was measured."""
+    return {
+        "cpu": cpu(),
+        "cores": os.cpu_count(),
+        "blas": blas(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+    }
+
+
+def cpu() -> str:
+    """The name of the processor, as far as the system tells."""
+    path = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.+)", path.read_text()) if path.exists() else []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def blas() -> str:
+    """The BLAS that NumPy uses."""
+    from threadpoolctl import threadpool_info
+
+    libraries = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    names = (" ".join(str(b.get(k) or "") for k in ("internal_api", "version", "architecture")) for b in libraries)
+    return ", ".join(dict.fromkeys(names)) or "unknown"
+
 
 OLDEST = 12  # the oldest CUDA that there is a CuPy for
 DRIVERS = "https://www.nvidia.com/drivers"
@@ -14,11 +90,11 @@ DRIVERS = "https://www.nvidia.com/drivers"
 
 @dataclass(frozen=True)
 class Facts:
-    """What a look at this machine tells about CuPy; errors are texts, and empty if there was none."""
+    """What we know about CuPy on this machine; an error is its text, empty if there was none."""
 
     wheels: tuple[str, ...] = ()  # installed packages that bring CuPy
     import_error: str = ""
-    driver: int = 0  # the newest CUDA that the driver knows, as 12080 for 12.8; 0 without a driver
+    driver: int = 0  # the newest CUDA that the driver supports, as 12080 for 12.8; 0 without a driver
     devices: tuple[str, ...] = ()
     device_error: str = ""
     kernel_error: str = ""  # of a first kernel, which needs NVRTC and CUDA's headers
@@ -30,17 +106,17 @@ class Facts:
         return f"{self.driver // 1000}.{self.driver % 1000 // 10}"
 
 
-def _attempt(deed: Callable[[], Any], otherwise: Any) -> tuple[Any, str]:
-    """The result of a deed, or something else and the first line of what went wrong."""
+def _attempt(fn: Callable[[], Any], otherwise: Any) -> tuple[Any, str]:
+    """What a function returns, or something else and the first line of its error."""
     try:
-        return deed(), ""
+        return fn(), ""
     except Exception as error:  # a broken installation may raise anything
         text = str(error).strip() or type(error).__name__
         return otherwise, text.splitlines()[0]
 
 
 def look() -> Facts:
-    """Look at this machine, one layer after the other, as far as they work."""
+    """Try one layer after the other: package, import, driver, device, kernel, matrix product."""
     names = {(d.metadata["Name"] or "").lower() for d in distributions()}
     wheels = tuple(sorted(n for n in names if re.fullmatch(r"cupy(-cuda\w+|-rocm\S*)?", n)))
     hidden = "CUDA_VISIBLE_DEVICES" in os.environ
@@ -59,10 +135,10 @@ def look() -> Facts:
 
 
 def diagnose(facts: Facts) -> str:
-    """What is wrong, in one sentence with the command that helps; nothing if CuPy works.
+    """What is wrong, in one sentence with the command that helps; an empty string if CuPy works.
 
     >>> diagnose(Facts(import_error="No module named 'cupy'"))
-    "CuPy is not installed: pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for a driver of CUDA 12."
+    "CuPy is not installed: pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for CUDA 12."
     """
     known = facts.cuda_of_driver
     wanted = _major(facts.wheels[0]) if facts.wheels else 0
@@ -74,7 +150,7 @@ def diagnose(facts: Facts) -> str:
             f"pip uninstall -y {every} && pip install 'tinyprop[{fitting}]'."
         )
     if not facts.wheels and facts.import_error:
-        return "CuPy is not installed: pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for a driver of CUDA 12."
+        return "CuPy is not installed: pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for CUDA 12."
     if facts.import_error:
         return (
             f"CuPy is installed but cannot be imported ({facts.import_error}): "
@@ -84,12 +160,12 @@ def diagnose(facts: Facts) -> str:
         return f"There is no NVIDIA driver: install that of this machine's GPU ({DRIVERS}), then try nvidia-smi."
     if facts.driver // 1000 < OLDEST:
         return (
-            f"The NVIDIA driver is too old: it knows CUDA {known}, and CuPy needs {OLDEST}.0 or newer. "
+            f"The NVIDIA driver is too old: it supports CUDA {known}, and CuPy needs {OLDEST}.0 or newer. "
             f"Install a newer one ({DRIVERS}), then try nvidia-smi."
         )
     if facts.driver // 1000 < wanted:
         return (
-            f"CuPy is made for CUDA {wanted}, and the NVIDIA driver knows CUDA {known}: "
+            f"CuPy is built for CUDA {wanted}, and the NVIDIA driver supports CUDA {known}: "
             f"pip uninstall -y {facts.wheels[0]} && pip install 'tinyprop[{fitting}]', or install a newer driver."
         )
     if not facts.devices:
@@ -108,6 +184,6 @@ def diagnose(facts: Facts) -> str:
 
 
 def _major(wheel: str) -> int:
-    """The CUDA that a package is made for: 13 for cupy-cuda13x."""
+    """The CUDA that a package is built for: 13 for cupy-cuda13x."""
     found = re.search(r"cuda(\d\d)", wheel)
     return int(found.group(1)) if found else 0

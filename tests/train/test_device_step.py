@@ -5,9 +5,9 @@ import pytest
 
 import tinyprop as tp
 from tinyprop import nn
-from tinyprop.step import TrainingStep
+from tinyprop.train import TrainingStep
 
-from .conftest import BACKENDS
+from ..conftest import BACKENDS
 
 pytestmark = [
     pytest.mark.cupy,

@@ -1,0 +1,63 @@
+"""`tinyprop train`."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any
+
+from .config import Config, allowed, kind, rule
+from .run import Run
+from .step import keep_freed_memory
+
+EXAMPLES = """example:
+  tinyprop train --data cifar10 --width 0.25 --epochs 10 --train-size 10000 --out runs/first
+
+The directory of the run gets config.json, log.csv, signals.csv (each layer after each epoch), checkpoints, the weights
+and the learning curves. Ctrl-C saves and stops; the same command with --resume resumes, to the same weights bit by bit.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    for f in fields(Config):
+        flag, text = "--" + f.name.replace("_", "-"), f.metadata["help"]
+        if kind(f) is bool:
+            parser.add_argument(flag, action="store_true", help=text)
+            continue
+        shown = text if f.default is None else f"{text} (default: %(default)s)"
+        letter = {int: "N", float: "X"}.get(kind(f))
+        choices = f.metadata["choices"] or None
+        value_of = str if choices else value_parser(f)
+        parser.add_argument(flag, type=value_of, choices=choices, default=f.default, help=shown, metavar=letter)
+    parser.add_argument("--root", type=Path, help="data directory (default: $TINYPROP_DATA, or the user's cache)")
+    parser.add_argument("--out", type=Path, default=Path("runs/train"), help="output directory (default: %(default)s)")
+    parser.add_argument("--resume", action="store_true", help="continue the run in the output directory, if any")
+
+
+def value_parser(f: "Field[Any]") -> Callable[[str], Any]:
+    """Parse the value of a setting, and check it."""
+
+    def parse(text: str) -> Any:
+        try:
+            value = kind(f)(text)
+        except ValueError:
+            value = text
+        if not allowed(f, value):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {rule(f)}")
+        return value
+
+    return parse
+
+
+def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    keep_freed_memory()
+    config = Config(**{f.name: getattr(options, f.name) for f in fields(Config)})
+    training = Run(config, options.out, options.root)
+    if not training.run(options.resume):
+        print(f"Stopped in epoch {training.epoch + 1}; everything is saved. Add --resume to continue.")
+        return 130
+    print(f"Test error {training.history[-1]['test_error']:.2%} after {training.epoch} epochs.")
+    for name in ("log.csv", "model.safetensors", "curves.png"):
+        print(options.out / name)
+    return 0

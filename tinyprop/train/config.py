@@ -1,0 +1,150 @@
+"""What decides how a run goes: each setting is described once, for the checks and for the command line."""
+
+import math
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, get_args
+
+from .. import data, nn
+from ..engine.arrays import HostArray
+from ..engine.errors import explain
+from ..nn.module import Module
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: float = -math.inf,
+    resumable: bool = False,
+) -> Any:
+    """A field of a Config. A number lies in [low, high] and above `above`; a resumed run may change what is resumable.
+
+    `help` describes it on the command line.
+    """
+    rule = {"help": help, "choices": choices, "low": low, "high": high, "above": above, "resumable": resumable}
+    return field(default=default, metadata=rule)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides how a run goes; wrong values are refused when it is made.
+
+    >>> tp.train.Config(data="cifar10", epochs=2).batch_size
+    50
+    >>> tp.train.Config(width=0.0)
+    Traceback (most recent call last):
+        ...
+    ValueError: got:  width = 0.0
+    rule: it is a number above 0 and at most 100
+    try:  width = 0.25
+    """
+
+    data: str = setting("shapes", "data set", choices=data.NAMES)
+    norm: str = setting("normprop", "normalisation of the hidden layers", choices=("normprop", "batch", "none"))
+    activation: str = setting("relu", "activation of the hidden layers", choices=tuple(nn.layers.ACTIVATIONS))
+    mode: str = setting(
+        "paper", "constants of NormProp: for N(0, 1) input, or for N(beta, gamma^2)", choices=("paper", "exact")
+    )
+    gamma: float | None = setting(None, "initial gamma (default: the inverse of the activation's Jacobian factor)")
+    beta: float | None = setting(None, "initial beta (default: 0; in exact mode 1 for a rectifier)")
+    data_norm: str = setting(
+        "global", "normalise the data over the training set, or over each mini-batch", choices=("global", "batch")
+    )
+    width: float = setting(0.25, "multiplies the number of filters; 1 is the paper's network", above=0, high=100)
+    dropout: float = setting(0.0, "dropout probability after each hidden pooling layer", low=0, high=1)
+    epochs: int = setting(10, "passes over the training images", low=1, resumable=True)
+    batch_size: int = setting(50, "images per mini-batch", low=1)
+    lr: float = setting(0.02, "initial learning rate; the paper uses 0.05", above=0, high=100)
+    optimizer: str = setting("sgd", "SGD with momentum, or RMSProp", choices=("sgd", "rmsprop"))
+    momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
+    weight_decay: float = setting(0.001, "L2 penalty", low=0, high=1)
+    schedule: str = setting(
+        "halve",
+        "learning rate: halved every so many epochs, halved when the training loss stalls, or annealed linearly to 0",
+        choices=("halve", "plateau", "linear"),
+    )
+    halve_every: int = setting(10, "epochs between halvings (schedule halve)", low=1)
+    patience: int = setting(3, "epochs without a smaller training loss before halving (schedule plateau)", low=1)
+    flip: bool = setting(False, "mirror half of the training images")
+    validation: bool = setting(
+        False, "evaluate each epoch on the validation images, and the test images only once, at the end"
+    )
+    train_size: int | None = setting(None, "train on N random images (default: all)", low=1)
+    test_size: int | None = setting(None, "evaluate on the first N test images (default: all)", low=1)
+    seed: int = setting(0, "random seed", low=0)
+    backend: str = setting("numpy", "where arrays live", choices=("numpy", "cupy"))
+    threads: int | None = setting(None, "threads of a step (default: all cores)", low=1, resumable=True)
+    read_every: int = setting(50, "on a GPU, steps between readings of the loss", low=1, resumable=True)
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if not allowed(f, value):
+                raise ValueError(explain(f"{f.name} = {value!r}", f"it is {rule(f)}", f"{f.name} = {f.default!r}"))
+
+
+def allowed(f: "Field[Any]", value: Any) -> bool:
+    """Whether a setting may take this value."""
+    if value is None:
+        return f.default is None
+    if kind(f) in (str, bool):
+        return isinstance(value, kind(f)) and (not f.metadata["choices"] or value in f.metadata["choices"])
+    number = isinstance(value, int | float) if kind(f) is float else isinstance(value, int)
+    if not number or isinstance(value, bool):
+        return False
+    return f.metadata["low"] <= value <= f.metadata["high"] and f.metadata["above"] < value < math.inf
+
+
+def rule(f: "Field[Any]") -> str:
+    """What a setting may be, in words.
+
+    >>> [rule(f) for f in fields(Config) if f.name in ("norm", "width", "epochs")]
+    ['one of normprop, batch, none', 'a number above 0 and at most 100', 'a whole number of at least 1']
+    """
+    if kind(f) is bool:
+        return "True or False"
+    if kind(f) is str:
+        return f"one of {', '.join(f.metadata['choices'])}"
+    limits = [
+        f"{word} {f.metadata[name]:g}"
+        for name, word in (("above", "above"), ("low", "of at least"), ("high", "at most"))
+        if math.isfinite(f.metadata[name])
+    ]
+    return f"a {'whole ' if kind(f) is int else ''}number {' and '.join(limits)}".rstrip()
+
+
+def kind(f: "Field[Any]") -> type:
+    """The type of a setting: str, bool, int or float.
+
+    >>> [kind(f) for f in fields(Config) if f.name in ("data", "gamma", "flip")]
+    [<class 'str'>, <class 'float'>, <class 'bool'>]
+    """
+    return next(t for t in (str, bool, int, float) if t in (f.type, *get_args(f.type)))
+
+
+def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
+    """The paper's network with its data normalisation in front, for images like these (N, C, H, W).
+
+    >>> images = tp.data.load("shapes", split="test").images
+    >>> net = tp.train.network(tp.train.Config(width=0.1), images, classes=10)
+    >>> net(tp.tensor(images[:2])).shape
+    (2, 10)
+    """
+    _, channels, height, width = images.shape
+    spec = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")  # all that is left of the image
+    gamma = "jacobian" if config.gamma is None else config.gamma
+    layers = nn.build(spec, channels, config.norm, config.activation, config.width, classes, config.mode, gamma)
+    for layer in layers:
+        if config.beta is not None and isinstance(layer, nn.NormPropConv2d):
+            layer.beta.data[...] = config.beta
+    shape = (channels, height, width)
+    first = data.GlobalNormalizer(shape).fit(images) if config.data_norm == "global" else data.BatchNormalizer(shape)
+    every: list[Module] = [first]
+    for layer in layers:
+        every.append(layer)
+        if config.dropout and isinstance(layer, nn.MaxPool2d | nn.AvgPool2d) and layer is not layers[-2]:
+            every.append(nn.Dropout(config.dropout))
+    return nn.Sequential(*every)

@@ -1,6 +1,6 @@
 """The graph of a computation as a figure."""
 
-from xml.sax.saxutils import escape
+from html import escape
 
 from .engine.backward import inputs_first, node_of, parents_of
 from .engine.graph import Node, Op

@@ -1,4 +1,4 @@
-"""The random generator of each thread."""
+"""The random generator of each thread; NumPy loads its own generators on first use, which takes a while."""
 
 import threading
 
@@ -21,12 +21,12 @@ def manual_seed(seed: int) -> None:
     _random.generator = new_generator(seed)
 
 
-def generator() -> np.random.Generator:
+def generator() -> "np.random.Generator":
     """The generator of the calling thread, which `manual_seed` seeds; a new thread starts with seed 0."""
     if not hasattr(_random, "generator"):
         manual_seed(0)
     return _random.generator
 
 
-def new_generator(seed: int | list[int]) -> np.random.Generator:
+def new_generator(seed: int | list[int]) -> "np.random.Generator":
     return np.random.default_rng(seed)

@@ -27,8 +27,7 @@ def describe() -> Iterator[str]:
     problem = diagnose(cuda)
     yield f"backends: numpy. {problem}" if problem else f"backends: numpy, cupy on {', '.join(cuda.devices)}"
     for name in data.NAMES:
-        paths = data.found(name)
-        yield f"data: {name:14} {paths[0].parent if paths else 'downloaded (or drawn) on first use'}"
+        yield f"data: {name:14} {data.found(name) or 'not available here; downloaded on first use'}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,172 +1,162 @@
-"""Readers of the files that data sets come in. No byte of a file is trusted.
+"""Readers for the file formats of the data sets. They trust no byte of a file.
 
-A reader takes an open file and says beforehand how much it may hold. It reads bit by bit, so that memory follows what
-is really there, not what a header claims; what is wrong is a DataError that names the file. Nothing is unpacked to
-the disk, no name inside an archive is used as a path, and no pickle is read.
+A damaged file gives a DataError that names it. Memory follows what a file really holds, up to a limit, and not what a
+header claims. Nothing is unpacked to the disk.
 """
 
-import gzip
+import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
 from ..engine.arrays import HostArray
 from ..errors import DataError
+from .sources import LARGEST, PIECE, Samples, Source
 
-PIECE = 1 << 20  # bytes read at a time
-BLOCK = 512  # of a tar archive
-IDX_BYTES = 8  # the code of unsigned bytes in the header of an idx file
-OTHER_MEMBERS = 16 << 20  # bytes of an archive that may be something else than images
-
-
-class Stream(Protocol):
-    """A file as the readers see it: it can only be read on."""
-
-    def read(self, size: int, /) -> bytes: ...
+IMAGE = (3, 32, 32)
 
 
 def refuse(path: Path, fault: str, rule: str) -> NoReturn:
-    raise DataError(f"{path}, {fault}", rule, "delete it and load again to download it, or take another copy")
+    raise DataError(f"{path}, {fault}", rule, "delete it and load again to download it, or use another copy")
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Stream]:
-    """The content of a file, unpacked if its name ends in .gz; whatever goes wrong below names the file."""
+def opened(path: Path) -> Iterator[Any]:
+    """The file, decompressed if its name ends in .gz; a failure to read it becomes a DataError."""
+    import gzip
+    import tarfile
+
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
             yield file
-    except (OSError, EOFError, zlib.error) as error:
-        reason = str(error) or type(error).__name__
-        refuse(path, f"which cannot be read ({reason})", "it must be whole and readable")
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        refuse(path, f"which cannot be read ({str(error) or type(error).__name__})", "it must be whole and readable")
 
 
-def read_up_to(file: Stream, size: int) -> bytearray:
-    """The next `size` bytes, fewer at the end of the file."""
+def content_of(path: Path, file: IO[bytes] | None = None) -> bytearray:
+    """The bytes of a file, or of a member of an archive."""
+    if file is None:
+        with opened(path) as file:
+            return content_of(path, file)
     content = bytearray()
-    while len(content) < size and (piece := file.read(min(PIECE, size - len(content)))):
+    while piece := file.read(PIECE):
         content += piece
+        if len(content) > LARGEST:
+            refuse(path, f"which holds more than {LARGEST:,} bytes", "no data set has files of that size")
     return content
 
 
-def read_exactly(path: Path, file: Stream, size: int) -> bytearray:
-    content = read_up_to(file, size)
-    if len(content) < size:
-        refuse(path, f"which ends {size - len(content):,} bytes too early", "it must be whole")
-    return content
-
-
-class Section:
-    """The next `size` bytes of a file, as a file."""
-
-    def __init__(self, path: Path, file: "Stream", size: int):
-        self.path, self.file, self.left = path, file, size
-
-    def read(self, size: int) -> bytes:
-        piece = self.file.read(min(size, self.left))
-        if self.left and size and not piece:
-            refuse(self.path, f"in which a part ends {self.left:,} bytes too early", "it must be whole")
-        self.left -= len(piece)
-        return piece
-
-    def skip(self) -> None:
-        """Pass over what nobody has read."""
-        while self.read(PIECE):
-            pass
-
-
-def check_labels(path: Path, labels: HostArray, low: int, high: int) -> HostArray:
-    """The labels as int64, if they are whole numbers from low to high."""
-    right = (labels >= low) & (labels <= high) & (labels == np.floor(labels))
-    if not right.all():
-        refuse(path, f"which has the label {labels[~right][0]}", f"labels are whole numbers from {low} to {high}")
+def check_labels(path: Path, labels: HostArray, allowed: range) -> HostArray:
+    wrong = labels[(labels < allowed[0]) | (labels > allowed[-1])]
+    if len(wrong):
+        refuse(path, f"which has the label {wrong[0]}", f"labels are integers from {allowed[0]} to {allowed[-1]}")
     return labels.astype(np.int64)
 
 
-# CIFAR: records of label bytes, the last of which counts, and a picture
+def read_cifar(source: Source, paths: list[Path], split: str, label_bytes: int = 1) -> list[Samples]:
+    """Records of label bytes, the last of which counts, and an image; in an archive, or in the files from it."""
+    (archive,) = source.remotes(split)
+    if paths[0].name == archive.name:
+        files = [(paths[0], content) for content in tar_members(paths[0], archive.members)]
+    else:
+        files = [(path, content_of(path)) for path in paths]
+    size = label_bytes + prod(IMAGE)
+    images, labels = [], []
+    for path, content in files:
+        if not content or len(content) % size:
+            refuse(path, f"with {len(content):,} bytes of records", f"a record has {size:,} bytes")
+        records = np.frombuffer(content, np.uint8).reshape(-1, size)
+        images.append(records[:, label_bytes:].reshape(-1, *IMAGE))
+        labels.append(check_labels(path, records[:, label_bytes - 1], range(len(source.classes))))
+    return [(np.concatenate(images), np.concatenate(labels))]
 
 
-def read_records(
-    path: Path, file: Stream, most: int, classes: int, label_bytes: int = 1, shape: tuple[int, ...] = (3, 32, 32)
-) -> tuple[HostArray, HostArray]:
-    """Images and labels of a file of records, to its end."""
-    size = label_bytes + prod(shape)
-    content = read_up_to(file, most * size + 1)
-    count, rest = divmod(len(content), size)
-    if rest or not 1 <= count <= most:
-        length = f"more than {most * size:,}" if count >= most else f"{len(content):,}"
-        refuse(path, f"which holds {length} bytes", f"it holds 1 to {most:,} records of {size:,} bytes")
-    records = np.frombuffer(content, np.uint8).reshape(count, size)
-    labels = check_labels(path, records[:, label_bytes - 1], 0, classes - 1)
-    return records[:, label_bytes:].reshape(count, *shape), labels  # a view: whoever joins files makes the only copy
+def tar_members(path: Path, names: Sequence[str]) -> list[bytearray]:
+    """The content of these members of an archive; links, folders and other files are skipped."""
+    import tarfile
+
+    members: dict[str, bytearray] = {}
+    with opened(path) as file:
+        with tarfile.open(fileobj=file, mode="r|", bufsize=PIECE) as archive:
+            for member in archive:
+                if member.name in members:
+                    refuse(path, f"which holds {member.name} twice", "each file is there once")
+                if member.name in names and member.isreg() and (stream := archive.extractfile(member)):
+                    members[member.name] = content_of(path, stream)
+        while file.read(PIECE):  # to the end, where gzip keeps its checksum
+            pass
+    if missing := set(names) - set(members):
+        refuse(path, f"which holds no file {min(missing)}", f"it holds {', '.join(names)}")
+    return [members[name] for name in names]
 
 
-def tar_members(path: Path, file: Stream, wanted: dict[str, int]) -> Iterator[tuple[str, Section]]:
-    """The wanted members of a tar archive, in its order: name and content; `wanted` says how long each may be.
-
-    Only plain files count. Everything else, links and folders included, is passed over.
-    """
-    missing, passed_over = dict(wanted), 0
-    while any(header := read_up_to(file, BLOCK)):  # zeros are the end of the archive
-        name, size, plain = _tar_header(path, header)
-        if plain and name in wanted:
-            if name not in missing:
-                refuse(path, f"which holds {name} twice", "each file is there once")
-            if size > missing.pop(name):
-                refuse(path, f"whose member {name} has {size:,} bytes", f"it has at most {wanted[name]:,}")
-        else:
-            passed_over += size + BLOCK
-            if passed_over > OTHER_MEMBERS:
-                refuse(path, f"with more than {passed_over - 1:,} bytes of other members", "it holds images, not more")
-        member = Section(path, file, size)
-        if plain and name in wanted:
-            yield name, member
-        member.skip()
-        read_exactly(path, file, -size % BLOCK)
-    if missing:
-        refuse(path, f"which holds no file {min(missing)}", f"it holds {', '.join(sorted(wanted))}")
-    if len(read_up_to(file, OTHER_MEMBERS + 1)) > OTHER_MEMBERS:  # to the end, where gzip keeps its checksum
-        refuse(path, f"with more than {OTHER_MEMBERS:,} bytes after the images", "it holds images, not more")
+def read_mnist(source: Source, paths: list[Path], split: str) -> list[Samples]:
+    """A file of images and one of labels."""
+    images, labels = read_idx(paths[0], (28, 28)), read_idx(paths[1], ())
+    if len(images) != len(labels):
+        fault = f"which has {len(labels):,} labels for the {len(images):,} images in {paths[0]}"
+        refuse(paths[1], fault, "each image has one label")
+    return [(images[:, None], check_labels(paths[1], labels, range(len(source.classes))))]
 
 
-def _tar_header(path: Path, header: bytearray) -> tuple[str, int, bool]:
-    """Name, size and whether it is a plain file."""
-    checksum = sum(header[:148]) + 8 * ord(" ") + sum(header[156:])
-    try:
-        if len(header) < BLOCK or int(header[148:156].strip(b" \0"), 8) != checksum:
-            raise ValueError
-        size = int(header[124:136].strip(b" \0") or b"0", 8)
-    except ValueError:
-        size = -1
-    if size < 0:
-        refuse(path, "in which the header of a member is broken", "it is a tar archive")
-    prefix = header[345:500].split(b"\0")[0] if header[257:263] == b"ustar\0" else b""
-    name = (prefix + b"/" if prefix else b"") + header[:100].split(b"\0")[0]
-    return name.decode("utf-8", "replace").removeprefix("./"), size, header[156] in b"0\0"
-
-
-# MNIST: an idx file is a header with the size of each axis, and the elements
-
-
-def read_idx(path: Path, file: Stream, most: int, shape: tuple[int, ...]) -> HostArray:
-    """The array (N, *shape) of bytes, N from 1 to `most`, of an idx file."""
+def read_idx(path: Path, shape: tuple[int, ...]) -> HostArray:
+    """The bytes (N, *shape) of a file that has a header with the length of each axis."""
+    content = content_of(path)
     axes = 1 + len(shape)
-    start = read_exactly(path, file, 4)
-    if start != bytes([0, 0, IDX_BYTES, axes]):
-        rule = f"it starts with 00 00 08 0{axes}: idx, bytes, {axes} axes"
-        refuse(path, f"which starts with {start.hex(' ')}", rule)
-    count, *sizes = np.frombuffer(read_exactly(path, file, 4 * axes), ">u4").tolist()
-    if tuple(sizes) != shape or not 1 <= count <= most:
-        refuse(
-            path,
-            f"whose header says shape {(count, *sizes)}",
-            f"its shape is (N, {str(shape)[1:]}, N from 1 to {most:,}",
-        )
-    content = read_exactly(path, file, count * prod(shape))
-    if file.read(1):
-        refuse(path, f"which goes on after {4 + 4 * axes + len(content):,} bytes", "it ends where its header says")
-    return np.frombuffer(content, np.uint8).reshape(count, *shape)
+    start = 4 + 4 * axes
+    if len(content) < start or content[:4] != bytes([0, 0, 8, axes]):
+        rule = f"it starts with 00 00 08 0{axes}: idx, unsigned bytes, {axes} axes"
+        refuse(path, f"which starts with {content[:4].hex(' ')}", rule)
+    count, *lengths = struct.unpack_from(f">{axes}I", content, 4)
+    if tuple(lengths) != shape or count < 1 or len(content) != start + count * prod(shape):
+        fault = f"whose header says shape {(count, *lengths)}, with {len(content) - start:,} bytes after it"
+        refuse(path, fault, f"its shape is (N, {str(shape)[1:]}, and it ends where its header says")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(count, *shape)
+
+
+# SVHN: MATLAB's level-5 format. After a header of 128 bytes come the matrices X and y, each compressed after a tag of
+# type and size. A matrix is a sequence of such elements: flags, lengths of the axes, name, and values in Fortran order.
+
+INT8, UINT8, INT32, COMPRESSED = 1, 2, 5, 15  # types of elements
+CHUNK = 1000  # images that are transposed together
+
+
+def read_svhn(source: Source, paths: list[Path], split: str) -> Iterator[Samples]:
+    """Images and labels of each file; the label 10 is the digit 0."""
+    for path in paths:
+        with opened(path) as file:
+            header = file.read(128)
+            if header[124:] != b"\x00\x01IM":
+                refuse(path, f"whose header ends in {header[124:].hex(' ')}", "a MATLAB 5 file has 00 01 49 4d there")
+            images = _read_matrix(path, file, "X", (32, 32, 3, -1)).reshape(-1, *IMAGE)
+            labels = _read_matrix(path, file, "y", (-1, 1))
+        if len(images) != len(labels):
+            refuse(path, f"which has {len(labels):,} labels for {len(images):,} images", "each image has one label")
+        for start in range(0, len(images), CHUNK):  # (N, C, W, H) -> (N, C, H, W), in place: there may be 1.6 GB
+            chunk = images[start : start + CHUNK]
+            chunk[...] = chunk.swapaxes(2, 3).copy()
+        yield images, check_labels(path, labels, range(1, 11)) % 10
+
+
+def _read_matrix(path: Path, file: IO[bytes], name: str, shape: tuple[int, ...]) -> HostArray:
+    """The values of the next matrix; in its shape, -1 stands for the number of images."""
+    kind, size = struct.unpack("<II", file.read(8).ljust(8, b"\0"))
+    matrix, stream = bytearray(), zlib.decompressobj()
+    while kind == COMPRESSED and not stream.eof and len(matrix) < LARGEST:
+        piece = file.read(min(PIECE, size))
+        if not piece:
+            raise EOFError("it ends too early")
+        size -= len(piece)
+        matrix += stream.decompress(piece, LARGEST - len(matrix))
+    (count,) = struct.unpack_from("<i", matrix.ljust(64, b"\0"), 32 + 4 * shape.index(-1))
+    axes = [min(max(1, count), LARGEST // prod(IMAGE)) if length == -1 else length for length in shape]
+    head = struct.pack(f"<II{len(axes)}iHH4sII", INT32, 4 * len(axes), *axes, INT8, 1, name.encode(), UINT8, prod(axes))
+    start = 24 + len(head)  # after the tag of the matrix and its flags
+    if matrix[24:start] != head or not 0 <= len(matrix) - start - prod(axes) < 8:
+        refuse(path, f"in which {name} is damaged", f"{name} is a compressed matrix of bytes of shape {shape}")
+    return np.frombuffer(matrix, np.uint8, prod(axes), start)

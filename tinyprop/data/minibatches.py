@@ -17,9 +17,9 @@ def batches(
 ) -> Iterator[tuple[Array, Array]]:
     """Images and labels, `batch_size` at a time, every sample once; the last batch may be smaller.
 
-    With a generator the samples are shuffled, and with `flip` half of the images, at random, are mirrored left to
-    right. All random numbers of the epoch are drawn at once, when this is called: however many batches are taken, the
-    generator is then in the same state. Only the samples of a batch are copied; without a generator not even these.
+    With a generator the samples are shuffled; with `flip`, a random half of the images is mirrored left to right. All
+    random numbers of the epoch are drawn by this call, so the state of the generator does not depend on how many
+    batches are taken. Only the samples of a batch are copied; without a generator, nothing is.
 
     >>> dataset = tp.data.load("shapes", split="test")
     >>> [len(labels) for images, labels in tp.data.batches(dataset, 600)]

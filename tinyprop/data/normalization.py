@@ -1,7 +1,6 @@
 """Data normalisation, section 4.1 of the paper: the first layer of a network, saved with it.
 
-Each feature of a sample (each pixel of each channel) gets mean 0 and standard deviation 1. A feature that does not
-change becomes 0.
+Each feature (each pixel of each channel) gets mean 0 and standard deviation 1; a constant feature becomes 0.
 """
 
 from typing import Any, Self
@@ -10,45 +9,62 @@ from .. import functional as F
 from ..engine.arrays import Array, float64, is_array, to_backend
 from ..engine.errors import ShapeError
 from ..engine.tensor import Tensor
+from ..errors import StateError
 from ..nn.layers import parameter
 from ..nn.module import Module
 
 CHUNK = 1000  # samples whose statistics are computed together
-CONSTANT = 1e-12  # a variance below this part of the squared mean is rounding
+CONSTANT = 1e-12  # a variance below this fraction of the squared mean is rounding
 
 
 def _spread(mean: Any, var: Any) -> Any:
-    """The standard deviation, or 1 where a feature does not change."""
+    """The standard deviation, or 1 for a constant feature."""
     return F.sqrt(F.where(var > CONSTANT * mean * mean, var, 1.0))
 
 
 class Normalizer(Module):
-    """The mean and standard deviation of each feature of samples of a shape."""
+    """The mean and standard deviation of each feature, for samples of one shape."""
 
-    def __init__(self, shape: tuple[int, ...]):
+    def __init__(self, shape: tuple[int, ...], std: float):
         self.mean = parameter(0.0, *shape).detach()
-        self.std = parameter(1.0, *shape).detach()
+        self.std = parameter(std, *shape).detach()
+
+    def extra_repr(self) -> str:
+        return str(self.mean.shape)
 
     def as_floats(self, x: Tensor) -> Tensor:
         if x.shape[1:] != self.mean.shape:
-            raise ShapeError(
-                f"a batch of shape {x.shape}",
-                f"this network takes samples of shape {self.mean.shape}: a batch is (N, {str(self.mean.shape)[1:]}",
-                "reshape the batch, or make the normaliser for this shape",
-            )
+            rule = f"a batch is (N, {str(self.mean.shape)[1:]} for this normalizer"
+            raise ShapeError(f"a batch of shape {x.shape}", rule, "reshape it, or make a normalizer for its shape")
         return x if x.dtype.kind == "f" else x.astype(self.mean.dtype)
 
 
 class GlobalNormalizer(Normalizer):
     """Statistics of the whole training set, computed once by `fit`.
 
-    >>> layer = tp.data.GlobalNormalizer((2,)).fit(tp.tensor([[0.0, 5.0], [2.0, 5.0]]).data)
+    >>> layer = tp.data.GlobalNormalizer((2,))
+    >>> layer.fit(tp.tensor([[0.0, 5.0], [2.0, 5.0]]).data)
+    GlobalNormalizer((2,))
     >>> layer(tp.tensor([[0.0, 5.0]]))
     tensor([[-1.,  0.]])
     """
 
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__(shape, std=0.0)  # which no fit or saved state gives
+        self._fitted = False
+
+    @property
+    def fitted(self) -> bool:
+        """Whether `fit` was called or a fitted state loaded. A yes is remembered, so that a device is asked once."""
+        if not self._fitted and self.std._data.all():
+            self._fitted = True
+        return self._fitted
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + ("" if self.fitted else ", not fitted")
+
     def fit(self, samples: Array) -> Self:
-        """Measure samples (N, ...); they are read in chunks, and never copied as a whole."""
+        """Measure samples (N, ...). They are read in chunks and never copied as a whole."""
         if not is_array(samples) or samples.shape[1:] != self.mean.shape or not len(samples):
             raise ShapeError(
                 f"samples of shape {getattr(samples, 'shape', type(samples).__name__)}",
@@ -66,14 +82,22 @@ class GlobalNormalizer(Normalizer):
         std = _spread(Tensor(mean), Tensor(squares / count)).data
         for buffer, values in ((self.mean, mean), (self.std, std)):
             buffer.data[...] = to_backend(values, buffer.backend)
+        self._fitted = True
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        return (self.as_floats(x) - self.mean) / self.std
+        x = self.as_floats(x)
+        if not self.fitted:
+            raise StateError(
+                "a batch for a GlobalNormalizer that was never fitted",
+                "its statistics are those of the training images",
+                "GlobalNormalizer(images.shape[1:]).fit(images), or load a saved state",
+            )
+        return (x - self.mean) / self.std
 
 
 class BatchNormalizer(Normalizer):
-    """Statistics of each mini-batch when training, and a running estimate of them otherwise.
+    """Statistics of each mini-batch in training, and a running estimate of them otherwise.
 
     >>> tp.data.BatchNormalizer((1,))(tp.tensor([[0.0], [4.0]]))
     tensor([[-1.],
@@ -83,7 +107,7 @@ class BatchNormalizer(Normalizer):
     whole_batch = True
 
     def __init__(self, shape: tuple[int, ...], momentum: float = 0.1):
-        super().__init__(shape)
+        super().__init__(shape, std=1.0)
         self.momentum = momentum
 
     def forward(self, x: Tensor) -> Tensor:
@@ -93,10 +117,10 @@ class BatchNormalizer(Normalizer):
         if len(x) < 2:
             raise ShapeError(
                 "a training batch of 1 sample for batch data normalisation",
-                "one sample has no spread: each feature would become 0/0",
+                "one sample has no standard deviation: each feature would become 0/0",
                 "GlobalNormalizer, as the paper does for batch size 1; or a larger batch",
             )
-        change = x - x[:1]  # exactly 0 for a feature that does not change, however large it is
+        change = x - x[:1]  # exactly 0 for a constant feature, however large
         mean = F.mean(change, axis=0)
         std = _spread(mean, F.var(change, axis=0))
         unbiased = std.data * (len(x) / (len(x) - 1)) ** 0.5

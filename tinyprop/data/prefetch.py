@@ -1,4 +1,4 @@
-"""Batches that are on their way to the device while it still computes with the ones before."""
+"""Upload the next batch while the device computes with this one."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,7 +11,7 @@ Batch = tuple[Array, Array]  # images and labels
 
 
 def prefetched(batches: Iterable[Batch], backend: str) -> Iterator[Batch]:
-    """The batches, with their images on the backend: on a device, each is uploaded during the step before its own.
+    """The batches with their images on the backend; a device receives each during the step before its own.
 
     The images of a batch are overwritten two batches later. Labels stay on the host, where they can be checked.
 
@@ -24,10 +24,10 @@ def prefetched(batches: Iterable[Batch], backend: str) -> Iterator[Batch]:
 
 
 class Slot:
-    """Memory for a batch of images, twice: on the host, where the device can fetch it by itself, and on the device.
+    """Memory for a batch of images, pinned on the host and on the device.
 
-    Host and device work at different times. Before either half is overwritten, whoever reads it has to be done:
-    the upload for the half on the host, and the step that used the images for that on the device.
+    Host and device work at different times. Before either half is overwritten, its last reader must be done: the
+    upload for the half on the host, the step that used the images for the half on the device.
     """
 
     def __init__(self, cupy: Any, images: HostArray):
@@ -44,7 +44,7 @@ class Slot:
         return alike and len(images) <= len(self.host)
 
     def upload(self, images: HostArray, stream: Any) -> None:
-        """Begin to copy images to the device."""
+        """Start copying images to the device."""
         self.count = len(images)
         if self.uploaded is not None and not self.uploaded.done:
             self.uploaded.synchronize()
@@ -55,33 +55,33 @@ class Slot:
         self.uploaded = stream.record()
 
     def images(self) -> Array:
-        """The images on the device, for work that is ordered from now on."""
+        """The images on the device, for work that is queued from now on."""
         self.cupy.cuda.get_current_stream().wait_event(self.uploaded)
         return self.there[: self.count]
 
     def release(self) -> None:
-        """Nothing that is ordered from now on uses the images."""
+        """Declare that no work queued from now on uses the images."""
         self.used = self.cupy.cuda.get_current_stream().record()
 
 
 def _uploaded(batches: Iterable[Batch], cupy: Any) -> Iterator[Batch]:
     stream = cupy.cuda.Stream(non_blocking=True)
     slots: list[Slot] | None = None
-    waiting: tuple[Slot | None, Array, Array] | None = None  # the batch whose turn is next
+    waiting: list[tuple[Slot | None, Array, Array]] = []  # at most one: the batch whose turn is next
     for number, (images, labels) in enumerate(batches):
         slots = _slots(cupy, images) if slots is None else slots
         slot = slots[number % 2] if slots and slots[0].fits(images) else None
         if slot is not None:
             slot.upload(images, stream)
-        if waiting is not None:
-            yield from _handed_over(*waiting)
-        waiting = slot, images, labels
-    if waiting is not None:
-        yield from _handed_over(*waiting)
+        for before in waiting:
+            yield from _handed_over(*before)
+        waiting = [(slot, images, labels)]
+    for last in waiting:
+        yield from _handed_over(*last)
 
 
 def _slots(cupy: Any, images: Array) -> list[Slot]:
-    """Two slots for batches like this one; none, so that batches are copied plainly, if there is no such memory."""
+    """Two slots for batches like this one; none where there is no pinned memory, and batches are simply copied."""
     try:
         return [Slot(cupy, images), Slot(cupy, images)] if is_host_array(images) else []
     except (MemoryError, cupy.cuda.runtime.CUDARuntimeError):
@@ -89,8 +89,6 @@ def _slots(cupy: Any, images: Array) -> list[Slot]:
 
 
 def _handed_over(slot: Slot | None, images: Array, labels: Array) -> Iterator[Batch]:
-    if slot is None:
-        yield images, labels
-        return
-    yield slot.images(), labels
-    slot.release()
+    yield (images if slot is None else slot.images()), labels
+    if slot is not None:
+        slot.release()

@@ -212,7 +212,7 @@ class Run:
 def random_subset(images: data.Dataset, count: int, seed: int) -> data.Dataset:
     """`count` random images, or all if there are fewer; the same for every network that is trained from this seed."""
     order = new_generator([seed, len(images)]).permutation(len(images))[:count]
-    return data.Dataset(images.name, images.images[order], images.labels[order], images.classes)
+    return images.subset(order)
 
 
 def in_words(row: dict[str, float], epochs: int) -> str:

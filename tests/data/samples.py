@@ -8,16 +8,16 @@ import zlib
 
 import numpy as np
 
-CIFAR10_TRAIN = [f"data_batch_{i}.bin" for i in range(1, 6)]
+CIFAR10 = [*(f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6)), "cifar-10-batches-bin/test_batch.bin"]
 
 
 def images(rng, *shape):
     return rng.integers(0, 256, shape, dtype=np.uint8)
 
 
-def records(pictures, *labels):
+def records(images, *labels):
     columns = [np.asarray(column, np.uint8)[:, None] for column in labels]
-    return np.concatenate([*columns, pictures.reshape(len(pictures), -1)], axis=1).tobytes()
+    return np.concatenate([*columns, images.reshape(len(images), -1)], axis=1).tobytes()
 
 
 def tar(members, **header):
@@ -41,17 +41,16 @@ def idx(array):
     return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
-def element(kind, content):
-    return struct.pack("<II", kind, len(content)) + content + bytes(-len(content) % 8)
+def matrix(name, array, kind=2, shape=None):
+    """A variable of a .mat file: flags, axes, name, values."""
 
+    def element(kind, content):
+        return struct.pack("<II", kind, len(content)) + content + bytes(-len(content) % 8)
 
-def matrix(name, array, kind=2, flags=9, shape=None, stored=None):
-    """A variable of a .mat file; the values are stored as a type of their own."""
-    stored = np.asarray(array).tobytes("F") if stored is None else stored
     axes = np.array(array.shape if shape is None else shape, "<i4").tobytes()
     short = struct.pack("<HH", 1, len(name)) + name.encode().ljust(4, b"\0")
-    parts = element(6, struct.pack("<II", flags, 0)) + element(5, axes) + short + element(kind, stored)
-    return element(14, parts)
+    values = element(kind, array.tobytes("F"))
+    return element(14, element(6, struct.pack("<II", 9, 0)) + element(5, axes) + short + values)
 
 
 def compressed(content):
@@ -62,10 +61,10 @@ def compressed(content):
 HEADER = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"
 
 
-def svhn(pictures, labels, pack=compressed):
-    """The file of pictures (N, 3, 32, 32) and labels from 1 to 10."""
-    x = pictures.transpose(2, 3, 1, 0)  # (N, C, H, W) -> (H, W, C, N)
-    return HEADER + pack(matrix("X", x)) + pack(matrix("y", np.asarray(labels, np.uint8)[:, None], flags=6))
+def svhn(images, labels):
+    """The file of images (N, 3, 32, 32) and labels from 1 to 10."""
+    x = images.transpose(2, 3, 1, 0)  # (N, C, H, W) -> (H, W, C, N)
+    return HEADER + compressed(matrix("X", x)) + compressed(matrix("y", np.asarray(labels, np.uint8)[:, None]))
 
 
 def write(folder, files):

@@ -56,7 +56,7 @@ SOURCES: dict[str, Source] = {
         ),
         test=(Remote(f"{STANFORD}/test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),),
         read=read_svhn,
-        per_class=(400, 200),
+        per_class=(400, 200),  # of train and of extra, section 5 of the paper
     ),
     "mnist": Source(
         classes=DIGITS,

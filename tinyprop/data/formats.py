@@ -7,7 +7,7 @@ header claims. Nothing is unpacked to the disk.
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from math import prod
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -38,16 +38,14 @@ def opened(path: Path) -> Iterator[Any]:
         refuse(path, f"which cannot be read ({str(error) or type(error).__name__})", "it must be whole and readable")
 
 
-def content_of(path: Path, file: IO[bytes] | None = None) -> bytearray:
-    """The bytes of a file, or of a member of an archive."""
-    if file is None:
-        with opened(path) as file:
-            return content_of(path, file)
+def content_of(path: Path, member: IO[bytes] | None = None) -> bytearray:
+    """The bytes of a file, or of a member of it that is open already."""
     content = bytearray()
-    while piece := file.read(PIECE):
-        content += piece
-        if len(content) > LARGEST:
-            refuse(path, f"which holds more than {LARGEST:,} bytes", "no data set has files of that size")
+    with opened(path) if member is None else nullcontext(member) as file:
+        while piece := file.read(PIECE):
+            content += piece
+            if len(content) > LARGEST:
+                refuse(path, f"which holds more than {LARGEST:,} bytes", "no data set has files of that size")
     return content
 
 
@@ -61,13 +59,11 @@ def check_labels(path: Path, labels: HostArray, allowed: range) -> HostArray:
 def read_cifar(source: Source, paths: list[Path], split: str, label_bytes: int = 1) -> list[Samples]:
     """Records of label bytes, the last of which counts, and an image; in an archive, or in the files from it."""
     (archive,) = source.remotes(split)
-    if paths[0].name == archive.name:
-        files = [(paths[0], content) for content in tar_members(paths[0], archive.members)]
-    else:
-        files = [(path, content_of(path)) for path in paths]
+    packed = paths[0].name == archive.name
+    contents = tar_members(paths[0], archive.members) if packed else [content_of(path) for path in paths]
     size = label_bytes + prod(IMAGE)
     images, labels = [], []
-    for path, content in files:
+    for path, content in zip(paths * len(contents) if packed else paths, contents, strict=True):
         if not content or len(content) % size:
             refuse(path, f"with {len(content):,} bytes of records", f"a record has {size:,} bytes")
         records = np.frombuffer(content, np.uint8).reshape(-1, size)
@@ -123,7 +119,6 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> HostArray:
 # type and size. A matrix is a sequence of such elements: flags, lengths of the axes, name, and values in Fortran order.
 
 INT8, UINT8, INT32, COMPRESSED = 1, 2, 5, 15  # types of elements
-CHUNK = 1000  # images that are transposed together
 
 
 def read_svhn(source: Source, paths: list[Path], split: str) -> Iterator[Samples]:
@@ -133,14 +128,11 @@ def read_svhn(source: Source, paths: list[Path], split: str) -> Iterator[Samples
             header = file.read(128)
             if header[124:] != b"\x00\x01IM":
                 refuse(path, f"whose header ends in {header[124:].hex(' ')}", "a MATLAB 5 file has 00 01 49 4d there")
-            images = _read_matrix(path, file, "X", (32, 32, 3, -1)).reshape(-1, *IMAGE)
+            images = _read_matrix(path, file, "X", (32, 32, 3, -1)).reshape(-1, *IMAGE)  # (N, C, W, H)
             labels = _read_matrix(path, file, "y", (-1, 1))
         if len(images) != len(labels):
             refuse(path, f"which has {len(labels):,} labels for {len(images):,} images", "each image has one label")
-        for start in range(0, len(images), CHUNK):  # (N, C, W, H) -> (N, C, H, W), in place: there may be 1.6 GB
-            chunk = images[start : start + CHUNK]
-            chunk[...] = chunk.swapaxes(2, 3).copy()
-        yield images, check_labels(path, labels, range(1, 11)) % 10
+        yield np.ascontiguousarray(images.swapaxes(2, 3)), check_labels(path, labels, range(1, 11)) % 10
 
 
 def _read_matrix(path: Path, file: IO[bytes], name: str, shape: tuple[int, ...]) -> HostArray:

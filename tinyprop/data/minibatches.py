@@ -27,12 +27,9 @@ def batches(
     """
     images, labels = (data.images, data.labels) if isinstance(data, Dataset) else data
     if not is_array(images) or not is_array(labels) or labels.ndim != 1 or len(images) != len(labels):
-        raise ShapeError(
-            f"images of shape {getattr(images, 'shape', type(images).__name__)} "
-            f"and labels of shape {getattr(labels, 'shape', type(labels).__name__)}",
-            "arrays (N, ...) and (N,)",
-            "batches(dataset, 50), or batches((images, labels), 50)",
-        )
+        shapes = [getattr(array, "shape", type(array).__name__) for array in (images, labels)]
+        got = f"images of shape {shapes[0]} and labels of shape {shapes[1]}"
+        raise ShapeError(got, "arrays (N, ...) and (N,)", "batches(dataset, 50), or batches((images, labels), 50)")
     if batch_size < 1:
         raise ValueError(explain(f"batch_size={batch_size}", "it is at least 1", "batch_size=50"))
     if flip and (random is None or images.ndim < 2):

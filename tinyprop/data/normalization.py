@@ -66,11 +66,9 @@ class GlobalNormalizer(Normalizer):
     def fit(self, samples: Array) -> Self:
         """Measure samples (N, ...). They are read in chunks and never copied as a whole."""
         if not is_array(samples) or samples.shape[1:] != self.mean.shape or not len(samples):
-            raise ShapeError(
-                f"samples of shape {getattr(samples, 'shape', type(samples).__name__)}",
-                f"an array (N, {str(self.mean.shape)[1:]} with N >= 1",
-                "GlobalNormalizer(images.shape[1:]).fit(images)",
-            )
+            got = f"samples of shape {getattr(samples, 'shape', type(samples).__name__)}"
+            rule = f"an array (N, {str(self.mean.shape)[1:]} with N >= 1"
+            raise ShapeError(got, rule, "GlobalNormalizer(images.shape[1:]).fit(images)")
         count, mean, squares = 0, 0.0, 0.0
         for start in range(0, len(samples), CHUNK):  # merged as in Chan, Golub and LeVeque (1979)
             chunk = samples[start : start + CHUNK].astype(float64)
@@ -88,11 +86,8 @@ class GlobalNormalizer(Normalizer):
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_floats(x)
         if not self.fitted:
-            raise StateError(
-                "a batch for a GlobalNormalizer that was never fitted",
-                "its statistics are those of the training images",
-                "GlobalNormalizer(images.shape[1:]).fit(images), or load a saved state",
-            )
+            rule, hint = "it needs the statistics of the training images", "fit(images), or load a saved state"
+            raise StateError("a batch for a GlobalNormalizer that was never fitted", rule, hint)
         return (x - self.mean) / self.std
 
 
@@ -115,11 +110,9 @@ class BatchNormalizer(Normalizer):
         if not self.training:
             return (x - self.mean) / self.std
         if len(x) < 2:
-            raise ShapeError(
-                "a training batch of 1 sample for batch data normalisation",
-                "one sample has no standard deviation: each feature would become 0/0",
-                "GlobalNormalizer, as the paper does for batch size 1; or a larger batch",
-            )
+            rule = "one sample has no standard deviation: each feature would become 0/0"
+            hint = "GlobalNormalizer, as the paper does for batch size 1; or a larger batch"
+            raise ShapeError("a training batch of 1 sample for a BatchNormalizer", rule, hint)
         change = x - x[:1]  # exactly 0 for a constant feature, however large
         mean = F.mean(change, axis=0)
         std = _spread(mean, F.var(change, axis=0))

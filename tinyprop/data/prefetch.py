@@ -1,6 +1,7 @@
 """Upload the next batch while the device computes with this one."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -65,30 +66,23 @@ class Slot:
 
 
 def _uploaded(batches: Iterable[Batch], cupy: Any) -> Iterator[Batch]:
+    for (slot, images, labels), _ in pairwise(chain(_uploads(batches, cupy), [None])):  # the next one is on its way
+        yield (images if slot is None else slot.images()), labels
+        if slot is not None:
+            slot.release()
+
+
+def _uploads(batches: Iterable[Batch], cupy: Any) -> Iterator[Any]:
+    """Start an upload into each of two slots in turn; a batch that is not like the first one gets no slot."""
     stream = cupy.cuda.Stream(non_blocking=True)
     slots: list[Slot] | None = None
-    waiting: list[tuple[Slot | None, Array, Array]] = []  # at most one: the batch whose turn is next
     for number, (images, labels) in enumerate(batches):
-        slots = _slots(cupy, images) if slots is None else slots
+        if slots is None:
+            try:
+                slots = [Slot(cupy, images), Slot(cupy, images)] if is_host_array(images) else []
+            except (MemoryError, cupy.cuda.runtime.CUDARuntimeError):  # no pinned memory: batches are simply copied
+                slots = []
         slot = slots[number % 2] if slots and slots[0].fits(images) else None
         if slot is not None:
             slot.upload(images, stream)
-        for before in waiting:
-            yield from _handed_over(*before)
-        waiting = [(slot, images, labels)]
-    for last in waiting:
-        yield from _handed_over(*last)
-
-
-def _slots(cupy: Any, images: Array) -> list[Slot]:
-    """Two slots for batches like this one; none where there is no pinned memory, and batches are simply copied."""
-    try:
-        return [Slot(cupy, images), Slot(cupy, images)] if is_host_array(images) else []
-    except (MemoryError, cupy.cuda.runtime.CUDARuntimeError):
-        return []
-
-
-def _handed_over(slot: Slot | None, images: Array, labels: Array) -> Iterator[Batch]:
-    yield (images if slot is None else slot.images()), labels
-    if slot is not None:
-        slot.release()
+        yield slot, images, labels

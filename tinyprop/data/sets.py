@@ -13,7 +13,7 @@ from .sources import Root, Source
 
 NAMES = tuple(SOURCES)
 SPLITS = ("train", "valid", "test")
-VALIDATION = 5_000
+VALIDATION = 5_000  # images, as in section 5 of the paper
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,10 +85,7 @@ def load(name: str, root: Root = None, split: str = "train") -> Dataset:
 
 
 def held_out(labels: HostArray, per_class: int | None) -> HostArray:
-    """Mark the validation images: the last 5,000, or so many of each class, but at most a tenth.
-
-    Section 5 of the paper takes 5,000 from CIFAR, and from SVHN 400 training and 200 extra images of each class.
-    """
+    """Mark the validation images: the last 5,000, or so many of each class, but at most a tenth."""
     marks = np.zeros(len(labels), bool)
     for group in [labels == label for label in np.unique(labels)] if per_class else [labels >= 0]:
         where = np.flatnonzero(group)
@@ -107,13 +104,11 @@ def found(name: str, root: Root = None, split: str | None = None, download: bool
     >>> print(tp.data.found("mnist", root="/nowhere"))
     None
     """
-    folder = "drawn when loaded"
-    for part in ("train", "test") if split is None else (split,):
-        paths = _source(name, part).files(root, part, fetch=download)
-        if paths is None:
-            return None
-        folder = str(paths[0].parent) if paths else folder
-    return folder
+    splits = ("train", "test") if split is None else (split,)
+    paths = [_source(name, part).files(root, part, fetch=download) for part in splits]
+    if None in paths:
+        return None
+    return str(paths[0][0].parent) if paths[0] else "drawn when loaded"
 
 
 def _source(name: str, split: str) -> Source:

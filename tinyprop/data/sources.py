@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from ..engine.arrays import HostArray
@@ -38,8 +39,8 @@ class Source:
     folders: tuple[str, ...] = ()  # that may hold the files; downloads go to the first
     train: tuple[Remote, ...] = ()
     test: tuple[Remote, ...] = ()
-    read: Callable[["Source", list[Path], str], Iterable[Samples]]  # all images that are published for a split
-    per_class: tuple[int, ...] = ()  # validation images of each class, for each of the Samples that `read` gives
+    read: Callable[["Source", list[Path], str], Iterable[Samples]]  # gives all images that are published for a split
+    per_class: tuple[int, ...] = ()  # how many of each class are for validation, for each of the Samples that are read
 
     def remotes(self, split: str) -> tuple[Remote, ...]:
         return self.test if split == "test" else self.train
@@ -71,15 +72,13 @@ def find(root: Root, folders: Sequence[str], remote: Remote) -> list[Path] | Non
     """
     raw = remote.name.removesuffix(".gz")
     dotted = raw.replace("-idx", ".idx")  # as some programs unpack MNIST
-    for place in places(root):
-        for folder in folders:
-            for names in (remote.members or (raw,), (dotted,), (remote.name,)):
-                relative = [Path(folder, name) for name in names]
-                itself = [place.parent] * (relative[0].parts[0] == place.name)
-                for base in (place, *itself):
-                    paths = [base / path for path in relative]
-                    if all(os.path.isfile(path) and os.path.getsize(path) for path in paths):  # a pipe would hang
-                        return paths
+    for place, folder in product(places(root), folders):
+        for names in (remote.members or (raw,), (dotted,), (remote.name,)):
+            relative = [Path(folder, name) for name in names]
+            for base in (place, place.parent) if relative[0].parts[0] == place.name else (place,):
+                paths = [base / path for path in relative]
+                if all(os.path.isfile(path) and os.path.getsize(path) for path in paths):  # a pipe would hang
+                    return paths
     return None
 
 

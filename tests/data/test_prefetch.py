@@ -15,14 +15,10 @@ def samples(n=23):
     return rng.integers(0, 256, (n, 3, 4, 4)).astype(np.uint8), rng.integers(0, 10, n)
 
 
-def seen(backend, arrays, size=5):
+def seen(backend, arrays):
     """What a consumer sees that looks at each batch before it takes the next."""
-    pairs = prefetched(batches(arrays, size, np.random.default_rng(1)), backend)
+    pairs = prefetched(batches(arrays, 5, np.random.default_rng(1)), backend)
     return [(tp.Tensor(images).numpy().copy(), labels.copy()) for images, labels in pairs]
-
-
-def expected(arrays, size=5):
-    return list(batches(arrays, size, np.random.default_rng(1)))
 
 
 def assert_same(got, wanted):
@@ -34,16 +30,13 @@ def assert_same(got, wanted):
 
 @pytest.mark.parametrize("n", [0, 1, 5, 6, 23])
 def test_every_batch_arrives_whole_and_in_order(backend, n):
-    assert_same(seen(backend, samples(n)), expected(samples(n)))
+    assert_same(seen(backend, samples(n)), list(batches(samples(n), 5, np.random.default_rng(1))))
 
 
-def test_images_arrive_on_the_device_and_labels_stay(backend):
+def test_images_arrive_on_the_device_labels_stay_and_other_shapes_are_handed_on(backend):
     images, labels = next(prefetched(batches(samples(), 5), backend))
     assert tp.Tensor(images).backend == backend
     assert isinstance(labels, np.ndarray)
-
-
-def test_batches_of_other_shapes_are_handed_on(backend):
     pairs = [samples(3), samples(8), (samples(2)[0].astype(np.float32), samples(2)[1])]
     assert_same([(tp.Tensor(a).numpy().copy(), b) for a, b in prefetched(pairs, backend)], pairs)
 
@@ -55,7 +48,7 @@ def test_a_device_without_pinned_memory_gets_plain_copies(monkeypatch):
     with standin.installed():
         monkeypatch.setattr(sys.modules["cupy"].cuda, "alloc_pinned_memory", refuse)
         got = list(prefetched(batches(samples(), 5, np.random.default_rng(1)), "cupy"))
-    assert_same(got, expected(samples()))
+    assert_same(got, list(batches(samples(), 5, np.random.default_rng(1))))
 
 
 # The stand-in does everything as late as it may, and knows who waited for whom: it shows what a fast machine hides.
@@ -64,7 +57,7 @@ def test_a_device_without_pinned_memory_gets_plain_copies(monkeypatch):
 def test_nothing_depends_on_luck():
     with standin.installed():
         got = seen("cupy", samples())
-    assert_same(got, expected(samples()))
+    assert_same(got, list(batches(samples(), 5, np.random.default_rng(1))))
 
 
 class Hasty(prefetch.Slot):

@@ -58,7 +58,7 @@ def check_labels(path: Path, labels: HostArray, allowed: range) -> HostArray:
 
 def read_cifar(source: Source, paths: list[Path], split: str, label_bytes: int = 1) -> list[Samples]:
     """Records of label bytes, the last of which counts, and an image; in an archive, or in the files from it."""
-    (archive,) = source.remotes(split)
+    (archive,) = source.test if split == "test" else source.train
     packed = paths[0].name == archive.name
     contents = tar_members(paths[0], archive.members) if packed else [content_of(path) for path in paths]
     size = label_bytes + prod(IMAGE)
@@ -95,8 +95,7 @@ def read_mnist(source: Source, paths: list[Path], split: str) -> list[Samples]:
     """A file of images and one of labels."""
     images, labels = read_idx(paths[0], (28, 28)), read_idx(paths[1], ())
     if len(images) != len(labels):
-        fault = f"which has {len(labels):,} labels for the {len(images):,} images in {paths[0]}"
-        refuse(paths[1], fault, "each image has one label")
+        refuse(paths[1], f"which has {len(labels):,} labels for {len(images):,} images", "each image has one label")
     return [(images[:, None], check_labels(paths[1], labels, range(len(source.classes))))]
 
 
@@ -106,8 +105,7 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> HostArray:
     axes = 1 + len(shape)
     start = 4 + 4 * axes
     if len(content) < start or content[:4] != bytes([0, 0, 8, axes]):
-        rule = f"it starts with 00 00 08 0{axes}: idx, unsigned bytes, {axes} axes"
-        refuse(path, f"which starts with {content[:4].hex(' ')}", rule)
+        refuse(path, f"which starts with {content[:4].hex(' ')}", f"bytes with {axes} axes start with 00 00 08 0{axes}")
     count, *lengths = struct.unpack_from(f">{axes}I", content, 4)
     if tuple(lengths) != shape or count < 1 or len(content) != start + count * prod(shape):
         fault = f"whose header says shape {(count, *lengths)}, with {len(content) - start:,} bytes after it"

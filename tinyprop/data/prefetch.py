@@ -38,7 +38,6 @@ class Slot:
         self.there = cupy.empty(images.shape, images.dtype)
         self.uploaded: Any = None  # events
         self.used: Any = None
-        self.count = 0
 
     def fits(self, images: Array) -> bool:
         alike = is_host_array(images) and images.dtype == self.host.dtype and images.shape[1:] == self.host.shape[1:]

@@ -42,13 +42,10 @@ class Source:
     read: Callable[["Source", list[Path], str], Iterable[Samples]]  # gives all images that are published for a split
     per_class: tuple[int, ...] = ()  # how many of each class are for validation, for each of the Samples that are read
 
-    def remotes(self, split: str) -> tuple[Remote, ...]:
-        return self.test if split == "test" else self.train
-
     def files(self, root: Root, split: str, fetch: bool) -> list[Path] | None:
         """The files of a split, or None if some are missing; with `fetch`, those are downloaded."""
         paths = []
-        for remote in self.remotes(split):
+        for remote in self.test if split == "test" else self.train:
             here = find(root, self.folders, remote)
             if here is None and not fetch:
                 return None

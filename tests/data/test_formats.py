@@ -13,216 +13,132 @@ from tinyprop.data import formats
 from tinyprop.data.catalog import SOURCES
 
 from . import samples
-from .samples import HEADER, compressed, matrix
+from .samples import HEADER, compressed, idx, matrix, packed, tar
 
 LARGE = 8_000_000  # bytes, which compress to very few
 RNG = np.random.default_rng(0)
 IMAGES = samples.images(RNG, 5, 3, 32, 32)
-X, Y = IMAGES.transpose(2, 3, 1, 0), np.array([[1], [10], [9], [2], [3]], np.uint8)
 DIGITS = samples.images(RNG, 3, 28, 28)
+X, Y = IMAGES.transpose(2, 3, 1, 0), np.array([[1], [10], [9], [2], [3]], np.uint8)
+MEMBERS = [(name, samples.records(IMAGES[:3], [i, i, i])) for i, name in enumerate(samples.CIFAR10)]
+ARCHIVE = "cifar-10-binary.tar.gz"
 
 
-def write(tmp_path, name, content):
-    path = tmp_path / name
-    path.write_bytes(content)
-    return path
-
-
-def read(name, path, split="test"):
-    """The images that one file gives."""
+def read(path, split="train"):
+    """What the reader of a file gives, chosen by the name of the file."""
+    name = {"bin": "cifar10", "coarse": "cifar100", "gz": "cifar10", "mat": "svhn"}.get(path.name.split(".")[-1])
+    if name is None:
+        return formats.read_idx(path, (28, 28))
     (part,) = SOURCES[name].read(SOURCES[name], [path], split)
     return part
 
 
-def refused(call, path, message, memory=25_000_000):
-    """The call raises a DataError that names the file and says this, and it takes no more memory than that."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(tp.DataError, match=rf"(?s)^got: .*{re.escape(str(path))}.*\nrule: .+\ntry:  .+") as error:
-            call()
-        assert tracemalloc.get_traced_memory()[1] < memory
-    finally:
-        tracemalloc.stop()
-    assert re.search(message, str(error.value)), str(error.value)
-
-
-# CIFAR
+def written(folder, name, content):
+    (folder / name).write_bytes(content)
+    return folder / name
 
 
 def test_records_come_back(tmp_path):
-    path = write(tmp_path, "x.bin", samples.records(IMAGES, [1, 0, 9, 2, 3]))
-    images, labels = read("cifar10", path)
+    images, labels = read(written(tmp_path, "x.bin", samples.records(IMAGES, [1, 0, 9, 2, 3])))
     np.testing.assert_array_equal(images, IMAGES)
     assert labels.tolist() == [1, 0, 9, 2, 3]
-    path = write(tmp_path, "x.bin", samples.records(IMAGES, [200, 100, 19, 0, 0], [99, 0, 5, 1, 2]))
-    assert read("cifar100", path)[1].tolist() == [99, 0, 5, 1, 2]
-
-
-RECORDS = samples.records(IMAGES, [1, 0, 9, 2, 3])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "with 0 bytes"),
-        (RECORDS[:-1], "with 15,364 bytes"),
-        (RECORDS + b"\0", "with 15,366 bytes"),
-        (samples.records(IMAGES, [1, 0, 10, 2, 3]), "label 10(?s:.*)0 to 9"),
-    ],
-)
-def test_records_of_wrong_size_or_label_are_refused(tmp_path, content, message):
-    path = write(tmp_path, "x.bin", content)
-    refused(lambda: read("cifar10", path), path, message, memory=5_000_000)
-
-
-def test_files_that_cannot_be_opened_or_are_too_long_are_refused(tmp_path, monkeypatch):
-    refused(lambda: read("cifar10", tmp_path / "none"), tmp_path / "none", "No such file")
-    refused(lambda: read("cifar10", tmp_path), tmp_path, "directory")
-    path = write(tmp_path, "x.gz", samples.packed(bytes(LARGE)))
-    monkeypatch.setattr(formats, "LARGEST", 5_000_000)
-    refused(lambda: read("cifar10", path), path, "more than 5,000,000 bytes", memory=10_000_000)
-
-
-MEMBERS = [(name, samples.records(IMAGES[:3], [i, i, i])) for i, name in enumerate(samples.CIFAR10)]
+    path = written(tmp_path, "x.coarse", samples.records(IMAGES, [200, 100, 19, 0, 0], [99, 0, 5, 1, 2]))
+    assert read(path)[1].tolist() == [99, 0, 5, 1, 2]
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_archives_come_back_in_the_order_of_their_names(tmp_path, format):
-    path = tmp_path / "cifar-10-binary.tar.gz"
     samples.write(tmp_path, dict(MEMBERS))
-    with tarfile.open(path, "w:gz", format=format) as file:
+    with tarfile.open(tmp_path / ARCHIVE, "w:gz", format=format) as file:
         file.add(tmp_path / "cifar-10-batches-bin", "cifar-10-batches-bin", recursive=False)
         for name, _ in reversed(MEMBERS):
             file.add(tmp_path / name, name)
-    images, labels = read("cifar10", path)
+    images, labels = read(tmp_path / ARCHIVE, "test")
     np.testing.assert_array_equal(images, IMAGES[:3])
     assert labels.tolist() == [5, 5, 5]
-    assert read("cifar10", path, "train")[1].tolist() == [i // 3 for i in range(15)]
+    assert read(tmp_path / ARCHIVE)[1].tolist() == [i // 3 for i in range(15)]
+
+
+def test_other_members_are_skipped_and_nothing_is_unpacked(tmp_path):
+    others = [("../../evil", b"x"), ("/etc/evil", b"x"), ("bomb", bytes(LARGE))]
+    assert len(read(written(tmp_path, ARCHIVE, packed(tar(others + MEMBERS))))[1]) == 15
+    assert not (tmp_path.parent.parent / "evil").exists()
+    assert [path.name for path in tmp_path.iterdir()] == [ARCHIVE]
+
+
+@pytest.mark.parametrize("pack", [bytes, packed])
+def test_idx_files_come_back(tmp_path, pack):
+    path = tmp_path / ("x.gz" if pack is packed else "x")
+    for array in (DIGITS, DIGITS[:, 0, 0].copy()):
+        path.write_bytes(pack(idx(array)))
+        np.testing.assert_array_equal(formats.read_idx(path, array.shape[1:]), array)
+
+
+@pytest.mark.parametrize("writer", ["scipy", "samples"])
+def test_mat_files_come_back(tmp_path, writer):
+    path = written(tmp_path, "x.mat", samples.svhn(IMAGES, Y[:, 0]))
+    if writer == "scipy":
+        pytest.importorskip("scipy.io").savemat(path, {"X": X, "y": Y}, do_compression=True)
+    images, labels = read(path)
+    np.testing.assert_array_equal(images, IMAGES)
+    assert labels.tolist() == [1, 0, 9, 2, 3]
 
 
 def resized(size):
     """An archive whose first header claims this size."""
-    content = bytearray(samples.tar(MEMBERS))
+    content = bytearray(tar(MEMBERS))
     content[124:136] = size
     content[148:156] = b" " * 8
     content[148:156] = b"%06o\0 " % sum(content[:512])
     return bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "cannot be read"),
-        (bytes(LARGE), "cannot be read|no file"),
-        (b"x" * 1000, "cannot be read"),
-        (samples.tar(MEMBERS[1:]), "no file cifar-10-batches-bin/data_batch_1.bin"),
-        (samples.tar([(f"../{name}", content) for name, content in MEMBERS]), "no file"),
-        (samples.tar([MEMBERS[0], *MEMBERS]), "data_batch_1.bin twice"),
-        (samples.tar([*MEMBERS, MEMBERS[0]]), "data_batch_1.bin twice"),
-        (samples.tar(MEMBERS, type=tarfile.SYMTYPE, linkname="/etc/passwd"), "cannot be read|no file"),
-        (samples.tar(MEMBERS, type=tarfile.LNKTYPE, linkname="/etc/passwd"), "cannot be read|no file"),
-        (samples.tar([(MEMBERS[0][0], bytes(LARGE)), *MEMBERS[1:]]), "with 8,000,000 bytes of records"),
-        (samples.tar([(MEMBERS[0][0], b""), *MEMBERS[1:]]), "with 0 bytes"),
-        (samples.tar(MEMBERS)[:20_000], "cannot be read"),
-        (b"\1" + samples.tar(MEMBERS)[1:], "cannot be read"),
-        *((resized(size), "cannot be read|no file|bytes of records") for size in (b"77777777777\0", b"\xff" * 12)),
+RECORDS, IDX, LABELS, GZIP = samples.records(IMAGES, [1, 0, 9, 2, 3]), idx(DIGITS), idx(Y[:, 0]), packed(tar(MEMBERS))
+GOOD_X, GOOD_Y = compressed(matrix("X", X)), compressed(matrix("y", Y))
+GOOD = HEADER + GOOD_X + GOOD_Y
+CLAIM = matrix("X", X, shape=(32, 32, 3, 500_000)).replace(
+    struct.pack("<II", 2, X.size), struct.pack("<II", 2, 500_000 * 3072)
+)
+REFUSED = {
+    "x.bin": [
+        (b"", "with 0 bytes"),
+        (RECORDS[:-1], "with 15,364 bytes"),
+        (RECORDS + b"\0", "with 15,366 bytes"),
+        (samples.records(IMAGES, [1, 0, 10, 2, 3]), "(?s)label 10.*0 to 9"),
     ],
-)
-def test_archives_with_wrong_members_are_refused(tmp_path, content, message):
-    path = write(tmp_path, "cifar-10-binary.tar.gz", samples.packed(content))
-    refused(lambda: read("cifar10", path, "train"), path, message)
-
-
-def test_other_members_are_skipped_and_nothing_is_unpacked(tmp_path):
-    others = [("../../evil", b"x"), ("/etc/evil", b"x"), ("bomb", bytes(LARGE))]
-    path = write(tmp_path, "cifar-10-binary.tar.gz", samples.packed(samples.tar(others + MEMBERS)))
-    assert len(read("cifar10", path, "train")[1]) == 15
-    assert not (tmp_path.parent.parent / "evil").exists()
-    assert [p.name for p in tmp_path.iterdir()] == [path.name]
-
-
-GZIP = samples.packed(samples.tar(MEMBERS))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [GZIP[:10], GZIP[:-1], GZIP[:-8], GZIP[: len(GZIP) // 2], b"x" + GZIP[1:], GZIP + b"x", GZIP[:-8] + bytes(8)],
-)
-def test_damaged_gzip_is_refused(tmp_path, content):
-    path = write(tmp_path, "cifar-10-binary.tar.gz", content)
-    for split in ("train", "test"):
-        refused(lambda split=split: read("cifar10", path, split), path, "cannot be read|holds no file")
-
-
-# MNIST
-
-IDX, LABELS = samples.idx(DIGITS), samples.idx(DIGITS[:, 0, 0].copy())
-
-
-@pytest.mark.parametrize("pack", [bytes, samples.packed])
-def test_idx_files_come_back(tmp_path, pack):
-    name = "x.gz" if pack is samples.packed else "x"
-    np.testing.assert_array_equal(formats.read_idx(write(tmp_path, name, pack(IDX)), (28, 28)), DIGITS)
-    np.testing.assert_array_equal(formats.read_idx(write(tmp_path, name, pack(LABELS)), ()), DIGITS[:, 0, 0])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+    ARCHIVE: [
+        *((packed(content), "cannot be read") for content in (b"", b"x" * 1000, tar(MEMBERS)[:20_000])),
+        *((packed(resized(size)), "cannot be read|no file|records") for size in (b"77777777777\0", b"\xff" * 12)),
+        (packed(bytes(LARGE)), "cannot be read|no file"),
+        (packed(tar(MEMBERS[1:])), "no file cifar-10-batches-bin/data_batch_1.bin"),
+        (packed(tar([(f"../{name}", content) for name, content in MEMBERS])), "no file"),
+        (packed(tar([MEMBERS[0], *MEMBERS])), "data_batch_1.bin twice"),
+        (packed(tar([*MEMBERS, MEMBERS[0]])), "data_batch_1.bin twice"),
+        (packed(tar(MEMBERS, type=tarfile.SYMTYPE, linkname="/etc/passwd")), "cannot be read|no file"),
+        (packed(tar(MEMBERS, type=tarfile.LNKTYPE, linkname="/etc/passwd")), "cannot be read|no file"),
+        (packed(tar([(MEMBERS[0][0], bytes(LARGE)), *MEMBERS[1:]])), "8,000,000 bytes of records"),
+        *((GZIP[:end], "cannot be read") for end in (10, len(GZIP) // 2, -8, -1)),
+        *((content, "cannot be read") for content in (b"x" + GZIP[1:], GZIP + b"x", GZIP[:-8] + bytes(8))),
+    ],
+    "idx": [
         (b"", "starts with"),
         (IDX[:15], "starts with 00 00 08 03"),
-        (IDX[:-1], "2,351 bytes after it"),
-        (IDX + b"x", "2,353 bytes after it"),
         (LABELS, "starts with 00 00 08 01"),
         (b"\0\0\x0d\3" + IDX[4:], "starts with 00 00 0d 03"),
+        (IDX[:-1], "2,351 bytes after it"),
+        (IDX + b"x", "2,353 bytes after it"),
         (IDX[:4] + struct.pack(">I", 2**32 - 1) + IDX[8:], r"shape \(4294967295, 28, 28\)"),
         (IDX[:4] + struct.pack(">I", 0) + IDX[8:16], r"shape \(0, 28, 28\)"),
         (IDX[:8] + struct.pack(">II", 14, 56) + IDX[16:], r"shape \(3, 14, 56\)"),
     ],
-)
-def test_wrong_idx_files_are_refused(tmp_path, content, message):
-    path = write(tmp_path, "x", content)
-    refused(lambda: formats.read_idx(path, (28, 28)), path, message, memory=5_000_000)
-
-
-# SVHN
-
-
-@pytest.mark.parametrize("write_file", ["scipy", "samples"])
-def test_mat_files_come_back(tmp_path, write_file):
-    path = tmp_path / "x.mat"
-    if write_file == "scipy":
-        pytest.importorskip("scipy.io").savemat(path, {"X": X, "y": Y}, do_compression=True)
-    else:
-        path.write_bytes(samples.svhn(IMAGES, Y[:, 0]))
-    images, labels = read("svhn", path)
-    np.testing.assert_array_equal(images, IMAGES)
-    assert labels.tolist() == [1, 0, 9, 2, 3]
-
-
-GOOD_X, GOOD_Y = compressed(matrix("X", X)), compressed(matrix("y", Y))
-GOOD = HEADER + GOOD_X + GOOD_Y
-LONG_CLAIM = matrix("X", X, shape=(32, 32, 3, 500_000)).replace(
-    struct.pack("<II", 2, X.size), struct.pack("<II", 2, 500_000 * 3072)
-)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "header ends in"),
+    "x.mat": [
         (b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM", "header ends in 00 02"),
-        (HEADER, "X is damaged"),
-        (HEADER + GOOD_X, "y is damaged"),
-        (HEADER + GOOD_X + GOOD_X, "y is damaged"),
-        (HEADER + GOOD_Y + GOOD_X, "X is damaged"),
-        (HEADER + matrix("X", X) + GOOD_Y, "X is damaged"),
-        (GOOD[:-1], "too early"),
-        (GOOD[: len(GOOD) // 2], "too early"),
+        *((HEADER + content, "X is damaged") for content in (b"", GOOD_Y + GOOD_X, matrix("X", X) + GOOD_Y)),
+        *((HEADER + GOOD_X + content, "y is damaged") for content in (b"", GOOD_X)),
+        *((content, "too early") for content in (GOOD[:-1], GOOD[: len(GOOD) // 2])),
         (HEADER + struct.pack("<II", 15, len(GOOD_X) - 12) + GOOD_X[8:], "too early"),
         (HEADER + GOOD_X[:100] + b"\xff" * 100 + GOOD_X[200:] + GOOD_Y, "cannot be read"),
-        (HEADER + compressed(bytes(LARGE)), "X is damaged"),
-        (HEADER + compressed(LONG_CLAIM), "X is damaged"),
+        *((HEADER + compressed(content), "X is damaged") for content in (bytes(LARGE), CLAIM)),
         *(
             (HEADER + compressed(matrix("X", X, shape=shape)) + GOOD_Y, "X is damaged")
             for shape in [(32, 32, 3, 2**31 - 1), (32, 32, 3, -5), (32, 32, 3, 4), (32, 32, 3, 6), (32, 96, 5), ()]
@@ -233,12 +149,105 @@ LONG_CLAIM = matrix("X", X, shape=(32, 32, 3, 500_000)).replace(
         (HEADER + GOOD_X + compressed(matrix("y", Y + 1)), "label 11"),
         (HEADER + GOOD_X + compressed(matrix("y", Y - 1)), "label 0"),
     ],
-)
-def test_wrong_mat_files_are_refused(tmp_path, content, message):
-    path = write(tmp_path, "x.mat", content)
-    refused(lambda: read("svhn", path), path, message)
+}
+
+
+def refused(path, message, memory=25_000_000):
+    """To read the file raises a DataError that names it and says this, and takes no more memory than that."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(tp.DataError, match=rf"(?s)^got: .*{re.escape(str(path))}.*\nrule: .+\ntry:  .+") as error:
+            read(path)
+        assert tracemalloc.get_traced_memory()[1] < memory
+    finally:
+        tracemalloc.stop()
+    assert re.search(message, str(error.value)), str(error.value)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_damaged_files_are_refused(tmp_path, name):
+    for content, message in REFUSED[name]:
+        refused(written(tmp_path, name, content), message)
+
+
+def test_files_that_cannot_be_opened_or_are_too_long_are_refused(tmp_path, monkeypatch):
+    refused(tmp_path / "none.bin", "No such file")
+    (tmp_path / "folder.bin").mkdir()
+    refused(tmp_path / "folder.bin", "directory")
+    monkeypatch.setattr(formats, "LARGEST", 2_000_000)
+    refused(written(tmp_path, "x.bin", bytes(LARGE)), "more than 2,000,000 bytes", memory=5_000_000)
+    refused(written(tmp_path, "x.mat", HEADER + compressed(bytes(LARGE))), "X is damaged", memory=5_000_000)
 
 
 def test_no_other_errors_are_swallowed(tmp_path):
-    with pytest.raises(KeyError), formats.opened(write(tmp_path, "x", b"")):
+    with pytest.raises(KeyError), formats.opened(written(tmp_path, "x", b"")):
         raise KeyError
+
+
+def damaged(rng, content):
+    """A copy with one to three changes, of which half are near the start, where the headers are."""
+    content = bytearray(content)
+    for _ in range(rng.integers(1, 4)):
+        end = len(content) if rng.integers(2) else min(len(content), 200)
+        at, length = int(rng.integers(end + 1)), int(rng.integers(1, 9)) ** int(rng.integers(1, 4))
+        match rng.integers(4):
+            case 0 if at < len(content):
+                content[at] ^= 1 << int(rng.integers(8))
+            case 1:
+                del content[at : at + int(rng.choice([length, len(content)]))]
+            case 2:
+                content[at:at] = content[at : at + length]
+            case _:
+                words = [
+                    bytes(4),
+                    b"\xff" * 4,
+                    b"\xff\xff\xff\x7f",
+                    b"\x7f\xff\xff\xff",
+                    b"\0\0\1\0",
+                    rng.bytes(length),
+                ]
+                word = words[rng.integers(len(words))]
+                content[at : at + len(word)] = word
+    return bytes(content)
+
+
+def compressed_matrices(content):
+    cut = len(matrix("X", X))
+    return HEADER + compressed(content[:cut]) + compressed(content[cut:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "good", "finish"),
+    [
+        ("x.bin", RECORDS, bytes),
+        (ARCHIVE, GZIP, bytes),
+        (ARCHIVE, tar(MEMBERS), packed),
+        ("idx", IDX, bytes),
+        ("x.mat", GOOD, bytes),
+        ("x.mat", matrix("X", X) + matrix("y", Y), compressed_matrices),
+    ],
+    ids=["records", "archive", "inside an archive", "idx", "mat", "inside a mat"],
+)
+def test_ten_thousand_damaged_files_are_read_or_refused(tmp_path, name, good, finish):
+    rng, path, count = np.random.default_rng(len(good)), tmp_path / name, 0
+    tracemalloc.start()
+    try:
+        for _ in range(1_700):
+            path.write_bytes(finish(damaged(rng, good)))
+            try:
+                result = read(path)
+            except tp.DataError as refusal:
+                result = str(refusal)
+            if isinstance(result, str):
+                assert str(path) in result
+                assert len(result) < 2_000
+                continue
+            count += 1
+            images, labels = (result, np.zeros(len(result), int)) if name == "idx" else result
+            assert images.shape == (len(labels), *((28, 28) if name == "idx" else (3, 32, 32)))
+            assert 0 <= labels.min() <= labels.max() < 10
+        assert tracemalloc.get_traced_memory()[1] < 25_000_000
+    finally:
+        tracemalloc.stop()
+    assert count < 1_700 * 0.6  # most damage is noticed; a pixel that has changed cannot be

@@ -31,14 +31,6 @@ def server(tmp_path):
         def log_message(self, *args):
             pass
 
-        def do_GET(self):
-            if not self.path.endswith("torn"):
-                return super().do_GET()
-            self.send_response(200)
-            self.send_header("Content-Length", "1000")
-            self.end_headers()
-            self.wfile.write(b"only this")
-
     (tmp_path / "served").mkdir()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
         thread = threading.Thread(target=httpd.serve_forever)
@@ -78,55 +70,33 @@ def test_the_first_place_with_all_files_counts(tmp_path, monkeypatch):
 
 
 def test_only_regular_files_that_are_not_empty_are_found(tmp_path):
-    path = tmp_path / "test_32x32.mat"
-    os.mkfifo(path)  # to open a pipe that nobody writes to would never return
-    assert tp.data.found("svhn", tmp_path, "test") is None
-    path.unlink()
-    path.mkdir()
-    assert tp.data.found("svhn", tmp_path, "test") is None
-    path.rmdir()
-    path.write_bytes(b"")
-    assert tp.data.found("svhn", tmp_path, "test") is None
-    path.write_bytes(b"anything: it is not read")
+    for make in (os.mkfifo, Path.mkdir, Path.touch):  # to open a pipe that nobody writes to would never return
+        root = tmp_path / make.__name__
+        root.mkdir()
+        make(root / "test_32x32.mat")
+        assert tp.data.found("svhn", root, "test") is None
+    (tmp_path / "test_32x32.mat").write_bytes(b"anything: it is not read")
     assert tp.data.found("svhn", tmp_path, "test") == str(tmp_path)
     assert tp.data.found("svhn", tmp_path) is None  # no file of the training images
 
 
-def test_a_download_is_checked_and_put_in_its_place(tmp_path, server):
+def test_a_download_that_fails_leaves_nothing_and_says_what_to_put_where(tmp_path, server, monkeypatch):
     folder, address = server
-    content = os.urandom(3 << 20)
-    samples.write(folder, {"file.bin": content})
-    path = download(Remote(f"{address}/file.bin", md5(content)), tmp_path / "a" / "b")
-    assert path.read_bytes() == content
-    assert os.listdir(path.parent) == ["file.bin"]
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("file", f"digest is {md5(b'something else')} instead of {md5(b'right')}"),
-        ("torn", "digest|IncompleteRead"),
-        ("none", "404"),
-        ("endless", "longer than 999 bytes"),
-    ],
-)
-def test_a_download_that_fails_leaves_nothing(tmp_path, server, monkeypatch, name, message):
-    folder, address = server
-    samples.write(folder, {"file": b"something else", "torn": b"", "endless": bytes(1000)})
+    samples.write(folder, {"other": b"something else", "endless": bytes(1000)})
     monkeypatch.setattr(sources, "LARGEST", 999)
-    target = tmp_path / "data" / name
-    with pytest.raises(tp.DataError, match=rf"(?s)got:  {target}, .*not available.*{message}.*rule: .*try: .*{target}"):
-        download(Remote(f"{address}/{name}", md5(b"right")), tmp_path / "data")
-    assert os.listdir(tmp_path / "data") == []
-
-
-def test_without_a_network_the_message_says_what_to_put_where(tmp_path):
-    remote = Remote("http://127.0.0.1:9/x/train.bin", "0" * 32)
-    with pytest.raises(tp.DataError, match=rf"(?s)refused.*download {remote.url} .* save it as {tmp_path}/train.bin"):
-        download(remote, tmp_path)
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(tp.DataError, match=r"(?s)got: .*file/train.bin"):
-        download(remote, tmp_path / "file")
+    for url, message in [
+        (f"{address}/other", f"digest is {md5(b'something else')} instead of {md5(b'right')}"),
+        (f"{address}/missing", "404"),
+        (f"{address}/endless", "longer than 999 bytes"),
+        ("http://127.0.0.1:9/offline", "refused"),
+    ]:
+        path = tmp_path / "data" / url.rsplit("/", 1)[1]
+        match = rf"(?s)got:  {path}, .*not available.*{message}.*rule: .*try:  download {url} .* save it as {path}"
+        with pytest.raises(tp.DataError, match=match):
+            download(Remote(url, md5(b"right")), tmp_path / "data")
+        assert os.listdir(tmp_path / "data") == []
+    with pytest.raises(tp.DataError, match=r"(?s)got: .*other/x"):
+        download(Remote(f"{address}/x", ""), folder / "other")  # which is no folder
 
 
 def test_missing_files_are_downloaded_once(tmp_path, server, monkeypatch, rng):
@@ -145,6 +115,7 @@ def test_missing_files_are_downloaded_once(tmp_path, server, monkeypatch, rng):
     assert tp.data.found("mnist", root, "test", download=True) == str(root / "mnist")
     for name in content:
         (folder / name).unlink()  # there is nothing left to download
+    assert sorted(os.listdir(root / "mnist")) == list(content)
     dataset = tp.data.load("mnist", root, "test")
     np.testing.assert_array_equal(dataset.images[:, 0], images)
     assert dataset.labels.tolist() == [1, 2, 3]
@@ -157,7 +128,7 @@ def test_every_address_has_a_digest_of_its_own():
 
 
 def test_importing_the_room_loads_nothing_for_downloads_or_archives():
-    heavy = ["tqdm", "http.client", "urllib.request", "tarfile", "zipfile", "gzip", "ssl"]
-    code = f"import sys; before = set(sys.modules); import tinyprop.data; print({{*{heavy}}} & (set(sys.modules) - before))"
+    heavy = {"tqdm", "http.client", "urllib.request", "tarfile", "zipfile", "gzip", "ssl"}
+    code = f"import sys; before = {{*sys.modules}}; import tinyprop.data; print({heavy} & ({{*sys.modules}} - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

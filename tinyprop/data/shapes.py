@@ -5,7 +5,7 @@ versions, so the bytes are the same on every machine. A pixel is 16 units wide. 
 right and v down, its radius is 1024. Every shape is its own mirror image: flips keep the class.
 
 A light shape on a darker background varies in position, size, tilt, width, colors, textures and noise, and there are
-dots around it. A linear classifier gets two out of five images right.
+dots around it.
 """
 
 from collections.abc import Callable

@@ -4,6 +4,7 @@ import re
 import struct
 import tarfile
 import tracemalloc
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -93,7 +94,12 @@ def resized(size):
     return bytes(content)
 
 
-RECORDS, IDX, LABELS, GZIP = samples.records(IMAGES, [1, 0, 9, 2, 3]), idx(DIGITS), idx(Y[:, 0]), packed(tar(MEMBERS))
+RECORDS, IDX, LABELS, GZIP = (
+    samples.records(IMAGES, [1, 0, 9, 2, 3]),
+    idx(DIGITS),
+    idx(DIGITS.ravel()),
+    packed(tar(MEMBERS)),
+)
 GOOD_X, GOOD_Y = compressed(matrix("X", X)), compressed(matrix("y", Y))
 GOOD = HEADER + GOOD_X + GOOD_Y
 CLAIM = matrix("X", X, shape=(32, 32, 3, 500_000)).replace(
@@ -104,27 +110,29 @@ REFUSED = {
         (b"", "with 0 bytes"),
         (RECORDS[:-1], "with 15,364 bytes"),
         (RECORDS + b"\0", "with 15,366 bytes"),
-        (samples.records(IMAGES, [1, 0, 10, 2, 3]), "(?s)label 10.*0 to 9"),
+        (samples.records(IMAGES, [1, 0, 10, 2, 3]), "label 10.*0 to 9"),
     ],
     ARCHIVE: [
         *((packed(content), "cannot be read") for content in (b"", b"x" * 1000, tar(MEMBERS)[:20_000])),
-        *((packed(resized(size)), "cannot be read|no file|records") for size in (b"77777777777\0", b"\xff" * 12)),
-        (packed(bytes(LARGE)), "cannot be read|no file"),
+        *((packed(resized(size)), "(cannot be read|no file|records)") for size in (b"77777777777\0", b"\xff" * 12)),
+        (packed(bytes(LARGE)), "(cannot be read|no file)"),
         (packed(tar(MEMBERS[1:])), "no file cifar-10-batches-bin/data_batch_1.bin"),
         (packed(tar([(f"../{name}", content) for name, content in MEMBERS])), "no file"),
         (packed(tar([MEMBERS[0], *MEMBERS])), "data_batch_1.bin twice"),
         (packed(tar([*MEMBERS, MEMBERS[0]])), "data_batch_1.bin twice"),
-        (packed(tar(MEMBERS, type=tarfile.SYMTYPE, linkname="/etc/passwd")), "cannot be read|no file"),
-        (packed(tar(MEMBERS, type=tarfile.LNKTYPE, linkname="/etc/passwd")), "cannot be read|no file"),
+        (packed(tar(MEMBERS, type=tarfile.SYMTYPE, linkname="/etc/passwd")), "(cannot be read|no file)"),
+        (packed(tar(MEMBERS, type=tarfile.LNKTYPE, linkname="/etc/passwd")), "(cannot be read|no file)"),
         (packed(tar([(MEMBERS[0][0], bytes(LARGE)), *MEMBERS[1:]])), "8,000,000 bytes of records"),
         *((GZIP[:end], "cannot be read") for end in (10, len(GZIP) // 2, -8, -1)),
         *((content, "cannot be read") for content in (b"x" + GZIP[1:], GZIP + b"x", GZIP[:-8] + bytes(8))),
+        (packed(tar(MEMBERS) + bytes(LARGE))[:-8] + bytes(8), "cannot be read"),  # the checksum comes last
     ],
     "idx": [
         (b"", "starts with"),
         (IDX[:15], "starts with 00 00 08 03"),
         (LABELS, "starts with 00 00 08 01"),
         (b"\0\0\x0d\3" + IDX[4:], "starts with 00 00 0d 03"),
+        (b"\1" + IDX[1:], "starts with 01 00 08 03"),
         (IDX[:-1], "2,351 bytes after it"),
         (IDX + b"x", "2,353 bytes after it"),
         (IDX[:4] + struct.pack(">I", 2**32 - 1) + IDX[8:], r"shape \(4294967295, 28, 28\)"),
@@ -152,16 +160,21 @@ REFUSED = {
 }
 
 
-def refused(path, message, memory=25_000_000):
-    """To read the file raises a DataError that names it and says this, and takes no more memory than that."""
+@contextmanager
+def at_most(memory):
     tracemalloc.start()
     try:
-        with pytest.raises(tp.DataError, match=rf"(?s)^got: .*{re.escape(str(path))}.*\nrule: .+\ntry:  .+") as error:
-            read(path)
+        yield
         assert tracemalloc.get_traced_memory()[1] < memory
     finally:
         tracemalloc.stop()
-    assert re.search(message, str(error.value)), str(error.value)
+
+
+def refused(path, message, memory=25_000_000):
+    """To read the file raises a DataError that names it and says this, and takes no more memory than that."""
+    match = rf"(?s)^got: .*{re.escape(str(path))}.*{message}.*\ntry:  .+"
+    with at_most(memory), pytest.raises(tp.DataError, match=match):
+        read(path)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -177,11 +190,6 @@ def test_files_that_cannot_be_opened_or_are_too_long_are_refused(tmp_path, monke
     monkeypatch.setattr(formats, "LARGEST", 2_000_000)
     refused(written(tmp_path, "x.bin", bytes(LARGE)), "more than 2,000,000 bytes", memory=5_000_000)
     refused(written(tmp_path, "x.mat", HEADER + compressed(bytes(LARGE))), "X is damaged", memory=5_000_000)
-
-
-def test_no_other_errors_are_swallowed(tmp_path):
-    with pytest.raises(KeyError), formats.opened(written(tmp_path, "x", b"")):
-        raise KeyError
 
 
 def damaged(rng, content):
@@ -211,11 +219,6 @@ def damaged(rng, content):
     return bytes(content)
 
 
-def compressed_matrices(content):
-    cut = len(matrix("X", X))
-    return HEADER + compressed(content[:cut]) + compressed(content[cut:])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "good", "finish"),
@@ -225,29 +228,22 @@ def compressed_matrices(content):
         (ARCHIVE, tar(MEMBERS), packed),
         ("idx", IDX, bytes),
         ("x.mat", GOOD, bytes),
-        ("x.mat", matrix("X", X) + matrix("y", Y), compressed_matrices),
+        ("x.mat", matrix("X", X) + matrix("y", Y), lambda c: HEADER + compressed(c[:-64]) + compressed(c[-64:])),
     ],
     ids=["records", "archive", "inside an archive", "idx", "mat", "inside a mat"],
 )
 def test_ten_thousand_damaged_files_are_read_or_refused(tmp_path, name, good, finish):
-    rng, path, count = np.random.default_rng(len(good)), tmp_path / name, 0
-    tracemalloc.start()
-    try:
+    rng, path, refusals = np.random.default_rng(len(good)), tmp_path / name, []
+    with at_most(25_000_000):
         for _ in range(1_700):
             path.write_bytes(finish(damaged(rng, good)))
             try:
                 result = read(path)
             except tp.DataError as refusal:
-                result = str(refusal)
-            if isinstance(result, str):
-                assert str(path) in result
-                assert len(result) < 2_000
+                refusals.append(str(refusal))
                 continue
-            count += 1
             images, labels = (result, np.zeros(len(result), int)) if name == "idx" else result
             assert images.shape == (len(labels), *((28, 28) if name == "idx" else (3, 32, 32)))
             assert 0 <= labels.min() <= labels.max() < 10
-        assert tracemalloc.get_traced_memory()[1] < 25_000_000
-    finally:
-        tracemalloc.stop()
-    assert count < 1_700 * 0.6  # most damage is noticed; a pixel that has changed cannot be
+    assert all(str(path) in text and len(text) < 2_000 for text in refusals)
+    assert len(refusals) > 1_700 * 0.4  # most damage is noticed; a pixel that has changed cannot be

@@ -34,12 +34,8 @@ def wanted(arrays):
 
 @pytest.mark.parametrize("n", [0, 1, 5, 6, 23])
 def test_every_batch_arrives_whole_and_in_order(backend, n):
-    assert_same(seen(backend, samples(n)), wanted(samples(n)))
-
-
-@pytest.mark.parametrize("n", [0, 1, 5, 6, 23])
-def test_nothing_depends_on_luck(n):
     """The stand-in does everything as late as it may, and complains when memory is overwritten or read too early."""
+    assert_same(seen(backend, samples(n)), wanted(samples(n)))
     with standin.installed():
         got = seen("cupy", samples(n))
     assert_same(got, wanted(samples(n)))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +24,9 @@ from . import samples
 @pytest.fixture
 def server(tmp_path):
     """A folder and the address under which it is served."""
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *args):
-            super().__init__(*args, directory=str(tmp_path / "served"))
-
-        def log_message(self, *args):
-            pass
-
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path / "served")
     (tmp_path / "served").mkdir()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
         thread = threading.Thread(target=httpd.serve_forever)
         thread.start()
         yield tmp_path / "served", f"http://127.0.0.1:{httpd.server_address[1]}"
@@ -45,14 +39,11 @@ def md5(content):
 
 
 def test_the_places(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert places(None) == [tmp_path / "tinyprop"]
     monkeypatch.setenv("TINYPROP_DATA", "~/data")
     monkeypatch.setenv("HOME", "/home/someone")
-    assert places("here") == [Path("here"), Path("/home/someone/data"), tmp_path / "tinyprop"]
-    for unset in ("", "relative"):
-        monkeypatch.setenv("XDG_CACHE_HOME", unset)
-        assert places(None)[-1] == Path("/home/someone/.cache/tinyprop")
+    for cache, folder in [(tmp_path, tmp_path), ("", "/home/someone/.cache"), ("relative", "/home/someone/.cache")]:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        assert places("here") == [Path("here"), Path("/home/someone/data"), Path(folder, "tinyprop")]
 
 
 def test_the_first_place_with_all_files_counts(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from .sets import Dataset
 def batches(
     data: Dataset | tuple[Array, Array],
     batch_size: int,
-    random: np.random.Generator | None = None,
+    random: "np.random.Generator | None" = None,  # quoted: NumPy loads it on first use
     flip: bool = False,
 ) -> Iterator[tuple[Array, Array]]:
     """Images and labels, `batch_size` at a time, every sample once; the last batch may be smaller.

@@ -1,22 +1,24 @@
-"""Predict the time of a training step on GPUs that nobody here has, and write GPU.md.
-
-    python benchmarks/gpu_prediction.py
+"""Predict the time of a training step on GPUs that nobody here has: GPU.md.
 
 FLOPs and bytes are counted from the geometry of the network. Launches are counted by running a step on CuPy under
 emulated CUDA (the package `emucupy`); they depend neither on the width of the network, from a quarter up, nor on the
-batch.
+batch size.
 """
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import tinyprop as tp
 from tinyprop import nn
-from tinyprop.bench.gpu import BATCH, NORMS, Device
-from tinyprop.bench.work import Work, step_work, whole
-from tinyprop.saving import write_whole
+from tinyprop.files import write_whole
+from tinyprop.table import Table
+
+from .gpu import BATCH, NORMS, Device
+from .work import Work, step_work, whole
 
 PAGE = Path(__file__).with_name("GPU.md")
 
@@ -57,18 +59,22 @@ class Prediction:
         return max(self.device, self.host)
 
 
-def predict(device: Device, work: dict[str, Work], launches: int, assumed: Assumptions) -> Prediction:
+def peaks(device: Device) -> tuple[float, float]:
+    """FLOP/s and bytes per second of a device that states all of its clocks."""
     assert device.peak_flops
     assert device.peak_bandwidth
-    flops, bandwidth = assumed.arithmetic * device.peak_flops, assumed.bandwidth * device.peak_bandwidth
+    return device.peak_flops, device.peak_bandwidth
+
+
+def predict(device: Device, work: dict[str, Work], launches: int, assumed: Assumptions) -> Prediction:
+    flops, bandwidth = assumed.arithmetic * peaks(device)[0], assumed.bandwidth * peaks(device)[1]
     kernels = {name: max(w.flops / flops, w.bytes / bandwidth) for name, w in work.items()}
     return Prediction(kernels, launches * assumed.gap, launches * assumed.host)
 
 
 def counted_launches(norm: str) -> int:
     """Kernels, library calls and fills of memory in one step."""
-    import emucupy
-
+    emucupy: Any = import_module("emucupy")
     random = np.random.default_rng(0)
     images, labels = random.integers(0, 256, (8, 3, 32, 32)).astype(np.uint8), random.integers(0, 10, 8)
     with tp.use_backend("cupy"):
@@ -89,8 +95,7 @@ def between(least: float, most: float) -> str:
 
 
 def table(rows: list[list[str]]) -> str:
-    head, *rest = rows
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---", *["---:"] * (len(head) - 1)], *rest])
+    return Table(rows[0], rows[1:]).markdown()
 
 
 def page(launches: dict[str, int]) -> str:
@@ -106,10 +111,11 @@ def page(launches: dict[str, int]) -> str:
 
     devices = [["device", "multiprocessors x cores x clock x 2", "TFLOP/s", "memory clock x bus width x 2", "GB/s"]]
     for d in DEVICES:
-        cores = d.peak_flops / (2e3 * d.clock * d.multiprocessors)
+        peak_flops, bandwidth = peaks(d)
+        cores = peak_flops / (2e3 * d.clock * d.multiprocessors)
         flops = f"{d.multiprocessors} x {cores:.0f} x {d.clock / 1e6:.2f} GHz x 2"
         bytes_ = f"{d.memory_clock / 1e6:.3f} GHz x {d.bus_width} bits x 2"
-        devices.append([d.name, flops, f"{d.peak_flops / 1e12:.1f}", bytes_, f"{d.peak_bandwidth / 1e9:.0f}"])
+        devices.append([d.name, flops, f"{peak_flops / 1e12:.1f}", bytes_, f"{bandwidth / 1e9:.0f}"])
 
     kernels = [["kernel or op", "GFLOP", "MB", *(f"{d.name}, ms" for d in DEVICES)]]
     for name, w in sorted(work.items(), key=lambda item: -item[1].bytes):
@@ -128,17 +134,18 @@ def page(launches: dict[str, int]) -> str:
         steps.append([f"{NORMS[norm]}, {name}", str(launches[norm]), gaps, device, host, f"**{step}**", rate])
 
     t4, example = DEVICES[0], work["Convolve"]
-    by_flops = [example.flops / (a.arithmetic * t4.peak_flops) * 1e3 for a in (BEST, WORST)]
-    by_bytes = [example.bytes / (a.bandwidth * t4.peak_bandwidth) * 1e3 for a in (BEST, WORST)]
+    peak_flops, bandwidth = peaks(t4)
+    by_flops = [example.flops / (a.arithmetic * peak_flops) * 1e3 for a in (BEST, WORST)]
+    by_bytes = [example.bytes / (a.bandwidth * bandwidth) * 1e3 for a in (BEST, WORST)]
     direct = whole(step_work(nn.build(nn.NIN), images, exact=True)).flops / 1e9
     return f"""# What a GPU should do
 
 **A prediction.** None of this was measured on a GPU: nobody here has one. To check it on yours:
 
-    tinyprop bench --backend cupy
+    python -m benchmarks gpu
 
 prints the same kernels with their times; please report where it is off by more than the ranges. This page is written by
-`python benchmarks/gpu_prediction.py`, and a test keeps it in step with the code.
+`python -m benchmarks gpu --predict`, and a test keeps it in step with the code.
 
 The training step of the paper's network, full width, {BATCH} images, float32.
 
@@ -146,11 +153,11 @@ The training step of the paper's network, full width, {BATCH} images, float32.
 
 {table(kernels)}
 
-GFLOP and MB are counted from the geometry of the network (`tinyprop/bench/work.py`), for the NormProp step. Convolution
+GFLOP and MB are counted from the geometry of the network (`benchmarks/work.py`), for the NormProp step. Convolution
 without tiles would take {direct:.1f} GFLOP in all. Times are the larger of FLOPs by arithmetic and bytes by bandwidth,
 from best to worst. So for Convolve on a {t4.name}: {example.flops / 1e9:.2f} GFLOP / ({BEST.arithmetic:g} to \
-{WORST.arithmetic:g} x {t4.peak_flops / 1e12:.1f} TFLOP/s) = {between(*by_flops)} ms, and
-{example.bytes / 1e6:.0f} MB / ({BEST.bandwidth:g} to {WORST.bandwidth:g} x {t4.peak_bandwidth / 1e9:.0f} GB/s) = \
+{WORST.arithmetic:g} x {peak_flops / 1e12:.1f} TFLOP/s) = {between(*by_flops)} ms, and
+{example.bytes / 1e6:.0f} MB / ({BEST.bandwidth:g} to {WORST.bandwidth:g} x {bandwidth / 1e9:.0f} GB/s) = \
 {between(*by_bytes)} ms.
 
 ## Devices
@@ -185,10 +192,7 @@ host sets the pace, a larger batch costs nothing until the device is busy.
 """
 
 
-def main() -> None:
+def write() -> Path:
+    """GPU.md, from launches that are counted now."""
     write_whole(PAGE, page({norm: counted_launches(norm) for norm in NORMS}).encode())
-    print(f"written: {PAGE}")
-
-
-if __name__ == "__main__":
-    main()
+    return PAGE

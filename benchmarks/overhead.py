@@ -1,43 +1,54 @@
-"""What the engine itself costs: 1,000 additions of 8x8 arrays, forward and backward, against PyTorch.
-
-    python benchmarks/overhead.py
+"""What the engine itself costs: chains of small ops, forward and backward, against PyTorch.
 
 Both run interleaved in this process; the ratio of the medians is what counts, not the times.
 """
 
+import argparse
 import time
+from collections.abc import Callable
+from importlib import import_module
 from statistics import median
+from typing import Any
 
 import numpy as np
-import torch
 
 import tinyprop as tp
+from tinyprop.arguments import whole_number
+from tinyprop.table import Table
 
-OPS, REPEATS = 1_000, 41
+OPS: dict[str, Callable[[Any, Any], Any]] = {
+    "x + y": lambda x, y: x + y,
+    "x * y": lambda x, y: x * y,
+    "x * 1.0": lambda x, y: x * 1.0,
+    "x.tanh()": lambda x, y: x.tanh(),
+}
+LENGTH = 1_000  # ops in a chain
+ONES = np.ones((8, 8), np.float32)
 
 
-def seconds(x, y, gradient):
-    start = time.perf_counter()
-    total = x
-    for _ in range(OPS):
-        total = total + y
-    total.backward(gradient)
-    return time.perf_counter() - start
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repeats", type=whole_number(1), default=41, help="turns of each engine (default 41)")
 
 
-def main():
+def run(options: argparse.Namespace) -> int:
+    torch: Any = import_module("torch")
     torch.set_num_threads(1)
-    ones = np.ones((8, 8), np.float32)
-    ours, theirs = [], []
-    for _ in range(REPEATS):
-        x, y = (tp.tensor(ones.copy(), requires_grad=True) for _ in range(2))
-        ours.append(seconds(x, y, ones))
-        x, y = (torch.tensor(ones, requires_grad=True) for _ in range(2))
-        theirs.append(seconds(x, y, torch.tensor(ones)))
-    micro = 1e6 / OPS
-    print(f"tinyprop {median(ours) * micro:.1f} us, PyTorch {median(theirs) * micro:.1f} us for an op and its gradient")
-    print(f"ratio {median(ours) / median(theirs):.2f}")
+    rows = []
+    for name, op in OPS.items():
+        times = [(seconds(op, tp.tensor), seconds(op, torch.tensor)) for _ in range(options.repeats)]
+        ours, theirs = map(median, zip(*times, strict=True))
+        rows.append([name, f"{ours * 1e6:.1f}", f"{theirs * 1e6:.1f}", f"{ours / theirs:.2f}"])
+    header = ["op", "tinyprop us", "PyTorch us", "ratio"]
+    print(Table(header, rows, "An op on 8x8 arrays and its gradient, microseconds").text())
+    return 0
 
 
-if __name__ == "__main__":
-    main()
+def seconds(op: Callable[[Any, Any], Any], tensor: Callable[..., Any]) -> float:
+    """For one op of a chain, with its gradient."""
+    x, y = (tensor(ONES, requires_grad=True) for _ in range(2))
+    start = time.perf_counter()
+    out = x
+    for _ in range(LENGTH):
+        out = op(out, y)
+    out.backward(tensor(ONES))
+    return (time.perf_counter() - start) / LENGTH

@@ -32,7 +32,7 @@ def test_the_readme_runs_and_prints_what_it_says():
 
 def test_the_readme_compares_what_was_measured():
     text = (ROOT / "README.md").read_text()
-    sources = "".join((ROOT / "benchmarks" / name).read_text() for name in ("RESULTS.md", "NEIGHBOURS.md"))
+    sources = "".join((ROOT / "benchmarks" / name).read_text() for name in ("RESULTS.md", "FEATURES.md"))
     rows = re.findall(r"^\|.*\|$", text, re.M)
     assert len(rows) >= 10
     assert [row for row in rows if row not in sources] == []
@@ -74,7 +74,7 @@ MAP = """
     saving data plots
     info
     train
-    verify bench
+    verify
     experiments
     cli
     demo

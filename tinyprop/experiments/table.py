@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from ..bench.cases import Case
-from ..bench.engines import LEARNING
-from ..bench.report import PAPER as PAPER_RATIO
-from ..bench.runner import machine
+from .. import nn
 from ..engine.arrays import default_backend
+from ..info import machine
 from ..optim import SGD
+from ..paper import EPOCH_SECONDS
+from ..random import manual_seed, new_generator
 from ..train import Config, TrainingStep
 from ..verify.training_claims import TABLE as PAPER_TABLE
 from . import pictures
@@ -101,11 +101,13 @@ WARM_UP = 3  # rounds that do not count
 
 def measure_speed(scale: Scale) -> Data:
     """Seconds of a training step of both networks, in turns, each on one thread, or on a GPU."""
-    steps = {}
+    steps, random, batch = {}, new_generator(1), 50
+    images, labels = random.standard_normal((batch, 3, 32, 32), "float32"), random.integers(0, 10, batch)
     for name, norm in NORMS.items():
-        case = Case("speed", name, norm=norm, width=scale.speed_width)
-        net, (images, labels) = case.build(), case.data()
-        steps[name] = partial(TrainingStep(net, SGD(net.parameters(), **LEARNING), threads=1), images, labels)
+        manual_seed(0)
+        net = nn.build(nn.NIN, norm=norm, width=scale.speed_width)
+        optimizer = SGD(net.parameters(), lr=0.001, momentum=0.9, weight_decay=0.001)
+        steps[name] = partial(TrainingStep(net, optimizer, threads=1), images, labels)
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(-WARM_UP, scale.speed_rounds):
         for name in list(steps) if turn % 2 == 0 else list(steps)[::-1]:  # so nobody always follows the other
@@ -114,7 +116,7 @@ def measure_speed(scale: Scale) -> Data:
             if turn >= 0:
                 seconds[name].append(time.perf_counter() - start)
     where = f"one thread of {machine()['cpu']}" if default_backend() == "numpy" else "a GPU"
-    return {"machine": machine(), "where": where, "width": case.width, "batch": case.batch, "seconds": seconds}
+    return {"machine": machine(), "where": where, "width": scale.speed_width, "batch": batch, "seconds": seconds}
 
 
 def compare_speed(data: Data) -> Data:
@@ -128,7 +130,7 @@ def compare_speed(data: Data) -> Data:
         "low": sorted(ratios)[low],
         "high": sorted(ratios)[high],
         "confidence": between(len(ratios), low),
-        "paper": PAPER_RATIO,
+        "paper": EPOCH_SECONDS["normprop"] / EPOCH_SECONDS["batch"],
     }
 
 

@@ -6,17 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import nn
-from ..engine.arrays import HostArray
-from .cases import Case
-from .engines import LEARNING, STEPS_CHECKED, Job
-from .translation import Arrays, Framework, constrained, moved, numpy_length, parameters
+from tinyprop.engine.arrays import HostArray
+
+from .peer import Arrays, Layers, OnNumpy
 
 
-class Autograd(Framework):
+class Autograd(OnNumpy):
     title = "HIPS autograd"
     package = "autograd"
-    remark = "it has no fast convolution: a textbook im2col here"
+    slow = True
+    remark = "its own convolution is slow: a textbook im2col here"
 
     def __init__(self, threads: int):
         super().__init__(threads)
@@ -24,16 +23,13 @@ class Autograd(Framework):
         self.autograd: Any = import_module("autograd")
         extend: Any = import_module("autograd.extend")
         self.windows = extend.primitive(windows)
-        self.running: dict[str, tuple[Any, Any]] = {}
 
         def back(out: Any, x: HostArray, size: int, stride: int, padding: int, fill: float) -> Any:
             return lambda g: windows_transposed(g, x.shape, size, stride, padding)
 
         extend.defvjp(self.windows, back)
 
-    def step(self, case: Case, net: nn.Sequential, x: HostArray, labels: HostArray) -> Job:
-        p, layers, unit_length = parameters(net), list(net.named_children()), list(constrained(net))
-        velocities = {name: np.zeros_like(values) for name, values in p.items()}
+    def gradients(self, layers: Layers, p: Arrays, x: HostArray, labels: HostArray) -> tuple[float, Arrays]:
         chosen = np.eye(10, dtype=np.float32)[labels]
 
         def mean_loss(p: Arrays) -> Any:
@@ -42,22 +38,8 @@ class Autograd(Framework):
             sums = self.np.log(self.np.sum(self.np.exp(scores - highest), axis=1))
             return self.np.mean(sums + highest[:, 0] - self.np.sum(scores * chosen, axis=1))
 
-        with_gradients = self.autograd.value_and_grad(mean_loss)
-
-        def work() -> float:
-            loss, gradients = with_gradients(p)
-            for name, weight in p.items():
-                velocities[name] *= LEARNING["momentum"]
-                velocities[name] += gradients[name] + LEARNING["weight_decay"] * weight
-                weight -= LEARNING["lr"] * velocities[name]
-            for name in unit_length:
-                p[name] /= numpy_length(p[name])
-            return float(loss)
-
-        return work, [work() for _ in range(STEPS_CHECKED)]
-
-    def length(self, weight: Any) -> Any:
-        return self.np.sqrt(self.np.sum(weight * weight, axis=tuple(range(1, weight.ndim))))
+        loss, gradients = self.autograd.value_and_grad(mean_loss)(p)
+        return float(loss), gradients
 
     def relu(self, x: Any) -> Any:
         return self.np.where(x > 0, x, np.float32(0))  # its maximum would pass on half of the gradient at 0
@@ -74,14 +56,6 @@ class Autograd(Framework):
     def avg_pool(self, x: Any, size: Any, stride: Any, padding: Any) -> Any:
         return self.np.mean(self.windows(x, size, stride, padding, 0.0), axis=(4, 5))
 
-    def batch_norm(self, name: str, layer: nn.BatchNorm, x: Any, weight: Any, bias: Any) -> Any:
-        mean, var = self.np.mean(x, axis=(0, 2, 3)), self.np.var(x, axis=(0, 2, 3))
-        old, now = (layer.running_mean.data, layer.running_var.data), (mean._value, var._value)
-        for estimate, new in zip(old, moved(layer, old, now, x.size // x.shape[1]), strict=True):
-            estimate[...] = new
-        scale = weight / self.np.sqrt(var + layer.eps)
-        return x * scale.reshape(-1, 1, 1) + (bias - mean * scale).reshape(-1, 1, 1)
-
 
 def windows(x: HostArray, size: int, stride: int, padding: int, fill: float) -> HostArray:
     """x (N, C, H, W) -> (N, C, rows, columns, size, size), without a copy but for the padding."""
@@ -91,7 +65,7 @@ def windows(x: HostArray, size: int, stride: int, padding: int, fill: float) -> 
 
 
 def windows_transposed(g: HostArray, shape: tuple[int, ...], size: int, stride: int, padding: int) -> HostArray:
-    """The gradient of `windows`: every element is sent back to the pixel it was a copy of."""
+    """The gradient of `windows`: every element is added to the pixel that it is a copy of."""
     n, c, h, w = shape
     rows, columns = g.shape[2:4]
     padded = np.zeros((n, c, h + 2 * padding, w + 2 * padding), g.dtype)

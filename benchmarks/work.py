@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from .. import nn
-from ..functional.windows import Shape, Window
-from ..kernels import tiles
-from ..nn.module import Module
+from tinyprop import nn
+from tinyprop.functional.windows import Shape, Window
+from tinyprop.kernels import tiles
+from tinyprop.nn.module import Module
 
 FLOAT = 4  # bytes
-REST = "the rest"  # what neither an op nor a fused kernel does
+REST = "the rest"  # time outside of ops and fused kernels
 
 
 @dataclass(frozen=True)

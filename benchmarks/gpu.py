@@ -1,11 +1,9 @@
 """A training step on a CUDA device: how fast it is, how near to what the device can do, and where its time goes."""
 
-import json
-from collections import Counter
-from collections.abc import Callable, Iterator
+import argparse
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import pairwise, repeat
 from pathlib import Path
@@ -15,18 +13,21 @@ from unittest.mock import patch
 
 from tqdm import tqdm
 
-from .. import __version__, nn, plots
-from ..data import GlobalNormalizer, prefetched
-from ..engine.arrays import load_module, to_backend, use_backend
-from ..engine.graph import Op
-from ..files import write_whole
-from ..kernels import cuda
-from ..optim import SGD
-from ..random import manual_seed, new_generator
-from ..train import TrainingStep
-from .engines import LEARNING
-from .report import Table, megabytes, milliseconds
-from .work import REST, Work, gradient, step_work, whole
+from tinyprop import __version__, info, nn, plots
+from tinyprop.arguments import whole_number
+from tinyprop.data import GlobalNormalizer, prefetched
+from tinyprop.engine.arrays import load_module, to_backend, use_backend
+from tinyprop.kernels import cuda
+from tinyprop.optim import SGD
+from tinyprop.random import manual_seed, new_generator
+from tinyprop.table import Table
+from tinyprop.train import TrainingStep
+
+from . import figures
+from .cases import LEARNING
+from .clock import Clock, Share, watched
+from .report import megabytes, milliseconds, spread, write_page
+from .work import REST, Work, step_work, whole
 
 NORMS = {"normprop": "NormProp", "batch": "BatchNorm"}
 BATCH = 50
@@ -79,14 +80,6 @@ def this_device() -> Device:
 
 
 @dataclass(frozen=True)
-class Share:
-    """The part of one kernel, or of what else an op does, in the time of a step."""
-
-    calls: int
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Step:
     """What was measured of the training step of a network."""
 
@@ -112,65 +105,27 @@ class GpuResults:
     steps: list[Step] = field(default_factory=list)
 
 
-class Clock:
-    """CUDA events at the beginning and end of pieces of work, which may be nested; the inner one's time is its own."""
+def device_clock() -> Clock:
+    """CUDA events; reading the time between two waits for the later one."""
+    cuda = load_module("cupy").cuda
 
-    def __init__(self) -> None:
-        self.cuda = load_module("cupy").cuda
-        self.names, self.calls = [REST], Counter[str]()
-        self.marks: list[tuple[Any, str]] = []  # an event, and what begins, or goes on, after it
+    def elapsed(start: Any, end: Any) -> float:
+        end.synchronize()
+        return cuda.get_elapsed_time(start, end) / 1e3
 
-    def mark(self) -> None:
-        self.marks.append((self.cuda.get_current_stream().record(), self.names[-1]))
-
-    @contextmanager
-    def around(self, name: str, calls: int = 1) -> Iterator[None]:
-        self.calls[name] += calls
-        self.names.append(name)
-        self.mark()
-        yield
-        self.names.pop()
-        self.mark()
-
-    def shares(self) -> dict[str, Share]:
-        """Waits for the last event."""
-        self.marks[-1][0].synchronize()
-        seconds: Counter[str] = Counter()
-        for (start, name), (end, _) in pairwise(self.marks):
-            seconds[name] += self.cuda.get_elapsed_time(start, end) / 1e3
-        return {name: Share(self.calls[name], s) for name, s in seconds.most_common()}
+    return Clock(lambda: cuda.get_current_stream().record(), elapsed)
 
 
 @contextmanager
-def watched(clock: Clock) -> Iterator[None]:
+def watched_kernels(clock: Clock) -> Iterator[None]:
     """Inside the block every op, the gradient of every op, and every fused kernel runs under the clock, by its name."""
-    call, gradients, launch = Op.__call__, Op.gradients, cuda._launch
-
-    def timed_call(op: Op, *inputs: Any) -> Any:
-        if clock.names[-1].endswith(gradient("")):  # an op that computes a gradient is a part of it
-            return call(op, *inputs)
-        with clock.around(type(op).__name__):
-            return call(op, *inputs)
-
-    def timed_gradients(op: Op, g: Any) -> list[Any]:
-        name = gradient(type(op).__name__)
-
-        def timed(function: Callable[[], Any]) -> Any:
-            with clock.around(name, calls=0):
-                return function()
-
-        with clock.around(name):
-            return [partial(timed, part) if callable(part) else part for part in gradients(op, g)]
+    launch = cuda._launch
 
     def timed_launch(kernel: str, *arguments: Any, **options: Any) -> None:
         with clock.around(short(kernel)):
             launch(kernel, *arguments, **options)
 
-    with (
-        patch.object(Op, "__call__", timed_call),
-        patch.object(Op, "gradients", timed_gradients),
-        patch.object(cuda, "_launch", timed_launch),
-    ):
+    with watched(clock), patch.object(cuda, "_launch", timed_launch):
         yield
 
 
@@ -183,7 +138,9 @@ def short(kernel: str) -> str:
     return kernel.partition(".")[2]
 
 
-def run(steps: int = 50, width: float = 1.0, batch: int = BATCH, norms: tuple[str, ...] = tuple(NORMS)) -> GpuResults:
+def measured(
+    steps: int = 50, width: float = 1.0, batch: int = BATCH, norms: tuple[str, ...] = tuple(NORMS)
+) -> GpuResults:
     """Measure the training step of the paper's network on the device, with NormProp and with BatchNorm."""
     cupy = load_module("cupy")
     runtime = cupy.cuda.runtime
@@ -220,9 +177,9 @@ def measure(norm: str, width: float, batch: int, steps: int) -> Step:
     x, y = to_backend(images, "cupy"), to_backend(labels, "cupy")
     profiler = import_module("cupyx.profiler")
     host_seconds = profiler.benchmark(step, (x, y), n_repeat=min(10, steps), name=norm, n_warmup=1).cpu_times.tolist()
-    clock = Clock()
+    clock = device_clock()
     cuda.hold(min(LONGEST_HOLD, 4 * max(host_seconds)), this_device().clock or USUAL_CLOCK)
-    with watched(clock):
+    with watched_kernels(clock):
         clock.mark()
         step(x, y)
         clock.mark()
@@ -230,7 +187,7 @@ def measure(norm: str, width: float, batch: int, steps: int) -> Step:
     return Step(norm, batch, width, seconds, host_seconds, clock.shares(), work, used, held)
 
 
-# -- tables and pictures
+# -- tables and figures
 
 
 def part(value: float, peak: float | None) -> str:
@@ -257,8 +214,12 @@ def step_table(results: GpuResults) -> Table:
     for s in results.steps:
         work = whole(s.work)
         flops, bandwidth = work.flops / s.median, work.bytes / s.median
-        spread = f"{milliseconds(min(s.seconds))}-{milliseconds(max(s.seconds))}"
-        speed = [milliseconds(s.median), spread, f"{s.batch / s.median:,.0f}", milliseconds(median(s.host_seconds))]
+        speed = [
+            milliseconds(s.median),
+            spread(s.seconds),
+            f"{s.batch / s.median:,.0f}",
+            milliseconds(median(s.host_seconds)),
+        ]
         rates = [f"{flops / 1e12:.2f}", part(flops, d.peak_flops), f"{bandwidth / 1e9:.0f}"]
         memory = [megabytes(s.used), megabytes(s.held)]
         rows.append([NORMS[s.norm], *speed, *rates, part(bandwidth, d.peak_bandwidth), *memory])
@@ -271,7 +232,7 @@ def step_table(results: GpuResults) -> Table:
         "save of plain convolution is not counted. MB: used by weights, optimiser and data, and held by the memory "
         "pool, which is what the steps needed at most."
     )
-    return Table("A training step on the device", [*header, "MB used", "MB held"], rows, note)
+    return Table([*header, "MB used", "MB held"], rows, "A training step on the device", note)
 
 
 def share_table(step: Step) -> Table:
@@ -293,23 +254,16 @@ def share_table(step: Step) -> Table:
         "device was held up, so that it never waited for the host. An op (in capitals) has what its fused kernels "
         "leave: for convolutions, the matrix products."
     )
-    return Table(f"Where the time of a {NORMS[step.norm]} step goes", header, rows, note)
-
-
-def as_markdown(results: GpuResults) -> str:
-    lines = "\n".join(f"- {line}" for line in about(results))
-    return f"# Benchmark on a device\n\n{lines}\n\n" + "\n".join(table.markdown() for table in tables(results))
+    return Table(header, rows, f"Where the time of a {NORMS[step.norm]} step goes", note)
 
 
 def write(results: GpuResults, out: Path) -> list[Path]:
-    """Everything that was measured as JSON, the tables as Markdown, and a roofline for each network."""
-    write_whole(out / "gpu.json", json.dumps(asdict(results), indent=1).encode())
-    write_whole(out / "gpu.md", as_markdown(results).encode())
-    paths = [out / "gpu.json", out / "gpu.md"]
+    """The page, and a roofline for each network."""
+    paths = write_page(out, "gpu", "Benchmark on a device", about(results), tables(results), results)
     d = results.device
     for step in results.steps:
         title = f"{NORMS[step.norm]} step on {d.name}"
-        figure = plots.roofline(title, d.peak_flops, d.peak_bandwidth, points(step))
+        figure = figures.roofline(title, d.peak_flops, d.peak_bandwidth, points(step))
         paths += [plots.save(figure, out / f"roofline_{step.norm}.{kind}") for kind in ("png", "svg")]
     return paths
 
@@ -322,3 +276,25 @@ def points(step: Step) -> dict[str, tuple[float, float]]:
         if name in step.work and share.seconds >= LEAST_SHARE * total:
             parts.append((name, step.work[name], share.seconds))
     return {name: (work.flops / work.bytes, work.flops / seconds) for name, work, seconds in parts if work.flops}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--predict", action="store_true", help="write GPU.md instead; needs CuPy on emulated CUDA")
+    parser.add_argument("--steps", type=whole_number(1), default=50, help="steps that are timed (default 50)")
+    parser.add_argument("--width", type=float, default=1.0, help="of the network (default 1)")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="output directory (default runs/bench)")
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.predict:
+        from . import gpu_prediction
+
+        print(gpu_prediction.write())
+        return 0
+    if problem := info.diagnose(info.look()):
+        raise ValueError(problem)
+    results = measured(options.steps, options.width)
+    print("\n\n".join(["\n".join(about(results)), *(table.text() for table in tables(results))]))
+    for path in write(results, options.out):
+        print(path)
+    return 0

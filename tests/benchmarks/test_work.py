@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 import tinyprop as tp
+from benchmarks.work import gradient, step_work, whole
 from tests import standin
+from tests.conftest import needs_overrides
 from tinyprop import nn
-from tinyprop.bench.work import gradient, step_work, whole
 from tinyprop.kernels import cuda
 from tinyprop.train import TrainingStep
-
-from .conftest import needs_overrides
 
 IMAGES = (8, 3, 32, 32)
 WIDTH = 0.25  # wide enough for the convolutions to be done as in the full network

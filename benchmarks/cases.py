@@ -1,29 +1,29 @@
-"""What is measured: networks, sizes and the work done with them, the same for every engine."""
+"""What is measured: networks, sizes and the work done with them, the same for every peer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from .. import nn
-from ..engine.arrays import HostArray
-from ..nn.module import Module
-from ..nn.spec import is_pool, parse
-from ..random import manual_seed, new_generator
+from tinyprop import nn
+from tinyprop.engine.arrays import HostArray
+from tinyprop.nn.module import Module
+from tinyprop.nn.spec import is_pool, parse
+from tinyprop.random import manual_seed, new_generator
 
-ENGINES = ("tinyprop", "torch", "torch-channels-last", "chainer", "jax", "autograd")
-FAST = ENGINES[:3]  # the others are measured in the section "step" alone, to keep the run short
+# A small rate, so that in a long run no loss gets so close to 0 that its gradients are denormal: those are slow.
+LEARNING = {"lr": 0.001, "momentum": 0.9, "weight_decay": 0.001}
 
 VGG = (
     "C(64,3,1,1)-C(64,3,1,1)-P(2,2,0,max)-C(128,3,1,1)-C(128,3,1,1)-P(2,2,0,max)"
     "-C(256,3,1,1)-C(256,3,1,1)-P(2,2,0,max)-C(10,1,1,0)-P(4,4,0,avg)"
 )
-QUICK_WIDTH = 0.25  # of the networks of a quick run whose ratios matter less
 MLP = "784-1024-1024-10"  # features from the input to the logits
+QUICK_WIDTH = 0.25  # of the VGG-like network in a quick run
 
 
 @dataclass(frozen=True)
 class Case:
-    """A piece of work. From the same case every engine makes the same network, weights, images and labels.
+    """A piece of work. From the same case every peer makes the same network, weights, images and labels.
 
     `work` is a training "step", the "inference" of a batch, or forward and backward through one "layer".
     """
@@ -39,11 +39,10 @@ class Case:
     threads: int = 1
     layer: int = 0
     input_gradient: bool = True  # of a layer; the first one of a network needs none
-    group: str = ""
-    engines: tuple[str, ...] = FAST
+    for_all: bool = False  # also for slow peers
 
     def build(self) -> nn.Sequential:
-        """The network with the weights that every engine starts from."""
+        """The network with the weights that every peer starts from."""
         manual_seed(0)
         if "C" in self.network:
             return nn.build(self.network, self.image[0], self.norm, width=self.width)
@@ -80,11 +79,11 @@ def plan(sections: Sequence[str] = ("step",), threads: int = 1, quick: bool = Fa
 
 def steps(threads: int, quick: bool) -> list[Case]:
     norms = {"NormProp": "normprop", "BatchNorm": "batch"}
-    return [Case("step", name, norm=norm, threads=threads, engines=ENGINES) for name, norm in norms.items()]
+    return [Case("step", name, norm=norm, threads=threads, for_all=True) for name, norm in norms.items()]
 
 
 def layers(threads: int, quick: bool) -> list[Case]:
-    """Each layer of the paper's network by itself, on one thread and half a batch, as one of two threads meets it."""
+    """Each layer of the paper's network by itself, on one thread and half a batch, as one of two threads sees it."""
     cases, channels, side = [], 3, 32
     for i, layer in enumerate(parse(nn.NIN)):
         size, stride, padding = map(int, layer[:3] if is_pool(layer) else layer[1:])
@@ -95,42 +94,26 @@ def layers(threads: int, quick: bool) -> list[Case]:
     return cases
 
 
-def scaling(threads: int, quick: bool) -> list[Case]:
-    """The NormProp step of networks and batches of other sizes."""
-    usual = Case("scaling", "", width=QUICK_WIDTH if quick else 1.0, threads=threads)
-    batches = (10, 50) if quick else (10, 25, 50, 100, 200)
-    widths = (0.125, 0.25) if quick else (0.25, 0.5, 1.0, 1.5)
-    sides = (24, 32) if quick else (24, 32, 48, 64)  # 20 is the least that leaves the last 5x5 layer its 5x5 pixels
-    return [
-        *[replace(usual, name=str(n), group="batch size", batch=n) for n in batches],
-        *[replace(usual, name=str(w), group="width", width=w) for w in widths],
-        *[replace(usual, name=str(s), group="image size", image=(3, s, s), network=for_side(s)) for s in sides],
-    ]
-
-
-def for_side(side: int) -> str:
-    """The paper's network for images of another size: its last pool takes all that is left of the image."""
-    return nn.NIN.replace("P(8,8,0,avg)", f"P({side // 4},{side // 4},0,avg)")
-
-
 def inference(threads: int, quick: bool) -> list[Case]:
-    engines = ("tinyprop", "tinyprop-plain", *FAST[1:])
-    return [Case("inference", "NIN, NormProp", work="inference", threads=threads, engines=engines)]
+    return [Case("inference", "NIN, NormProp", work="inference", threads=threads)]
 
 
 def networks(threads: int, quick: bool) -> list[Case]:
-    """Steps of other networks, and convolutions of odd geometry: forward and both gradients, on one thread."""
+    """Steps of other networks, and convolutions of unusual geometry: forward and both gradients, on one thread."""
     vgg = Case("networks", "VGG-like", VGG, width=QUICK_WIDTH if quick else 1.0, threads=threads)
     mlp = Case("networks", "MLP", MLP, batch=128, threads=threads)
-    engines = ("tinyprop", "tinyprop-gemm", *FAST[1:])
-    convolution = Case("networks", "", work="layer", norm="none", batch=25, engines=engines)
-    odd = {"7x7, stride 2": ("C(64,7,2,3)", 64), "1x1, stride 2": ("C(128,1,2,0)", 64), "11x11": ("C(32,11,1,5)", 16)}
+    convolution = Case("networks", "", work="layer", norm="none", batch=25)
+    unusual = {
+        "7x7, stride 2": ("C(64,7,2,3)", 64),
+        "1x1, stride 2": ("C(128,1,2,0)", 64),
+        "11x11": ("C(32,11,1,5)", 16),
+    }
     return [
         *[replace(net, name=f"{net.name}, NormProp") for net in (vgg, mlp)],
         *[replace(net, name=f"{net.name}, plain", norm="none") for net in (vgg, mlp)],
         *[
             replace(convolution, name=f"{name}, {channels} channels", network=network, image=(channels, 32, 32))
-            for name, (network, channels) in odd.items()
+            for name, (network, channels) in unusual.items()
         ],
     ]
 
@@ -138,7 +121,6 @@ def networks(threads: int, quick: bool) -> list[Case]:
 SECTIONS: dict[str, Callable[[int, bool], list[Case]]] = {
     "step": steps,
     "layers": layers,
-    "scaling": scaling,
     "inference": inference,
     "networks": networks,
 }

@@ -1,0 +1,75 @@
+"""Does tinyprop train as PyTorch does? The same network, weights and order of batches in both, for several seeds.
+
+The paper's network at quarter width, 10,000 training images, batch 50, learning rate 0.05, momentum 0.9, weight decay
+0.001. Rounding errors grow from step to step, so the runs of a seed drift apart; their means over seeds should not.
+About a minute an epoch and seed on two cores.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tinyprop import data, nn
+from tinyprop.arguments import whole_number
+from tinyprop.data import GlobalNormalizer, batches
+from tinyprop.engine.arrays import HostArray
+from tinyprop.engine.tensor import Tensor
+from tinyprop.estimate import Estimate
+from tinyprop.random import manual_seed
+from tinyprop.table import Table
+from tinyprop.train import evaluate
+from tinyprop.train.step import cores
+
+from .peers import PEERS, Peer
+
+LEARNING = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.001}
+Split = tuple[HostArray, HostArray]  # images and labels
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", choices=data.NAMES, default="cifar10", help="data set (default cifar10)")
+    parser.add_argument("--root", type=Path, help="directory of the data set")
+    parser.add_argument("--epochs", type=whole_number(1), default=5, help="default 5")
+    parser.add_argument("--seeds", type=whole_number(2), default=3, help="runs of each peer (default 3)")
+    parser.add_argument("--images", type=whole_number(50), default=10_000, help="training images (default 10,000)")
+
+
+def run(options: argparse.Namespace) -> int:
+    train, test = (data.load(options.data, options.root, split) for split in ("train", "test"))
+    train = train.first(options.images)
+    normalize = GlobalNormalizer(train.images.shape[1:]).fit(train.images)
+    prepared = [(normalize(Tensor(split.images)).data, split.labels) for split in (train, test)]
+    found = {
+        name: np.array(
+            [list(history(PEERS[name](cores()), seed, options.epochs, *prepared)) for seed in range(options.seeds)]
+        )
+        for name in ("tinyprop", "torch")
+    }
+    found["difference"] = found["tinyprop"] - found["torch"]
+    rows = [
+        [
+            str(epoch + 1),
+            name,
+            f"{Estimate.of(runs[:, epoch, 0].tolist()):.3f}",
+            f"{Estimate.of(runs[:, epoch, 1].tolist()):.2f}",
+        ]
+        for epoch in range(options.epochs)
+        for name, runs in found.items()
+    ]
+    note = f"Means over {options.seeds} seeds, with 95 % confidence intervals."
+    print(Table(["epoch", "peer", "training loss", "test error, %"], rows, note=note, align="rlrr").text())
+    return 0
+
+
+def history(peer: Peer, seed: int, epochs: int, train: Split, test: Split) -> Iterator[tuple[float, float]]:
+    """Training loss and test error in % after each epoch; a step trains the arrays of the network itself."""
+    peer.learning = LEARNING
+    peer.use_threads(cores())
+    manual_seed(seed)
+    net = nn.build(nn.NIN, train[0].shape[1], width=0.25)
+    step, random = peer.trainer(net, cores()), np.random.default_rng(seed)
+    for _ in range(epochs):
+        loss = np.mean([step(x, labels) for x, labels in batches(train, 50, random)])
+        yield float(loss), 100 * evaluate(net, *test)[1]

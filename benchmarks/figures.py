@@ -1,0 +1,36 @@
+"""The figure of the benchmarks."""
+
+from collections.abc import Mapping
+
+from matplotlib.figure import Figure
+
+from tinyprop.plots import COLOURS, panels, styled
+
+
+@styled
+def roofline(
+    title: str, peak_flops: float | None, bandwidth: float | None, points: Mapping[str, tuple[float, float]]
+) -> Figure:
+    """Points (FLOPs per byte, FLOPs per second) under what a device can do at best; what is unknown is not drawn."""
+    figure, (axes,) = panels(1, 8.0, 4.4)
+    low, high = min(x for x, _ in points.values()) / 2, max(x for x, _ in points.values()) * 2
+    if bandwidth:
+        top = min(high, peak_flops / bandwidth) if peak_flops else high
+        axes.plot([low, top], [bandwidth * low, bandwidth * top], color="grey")
+        middle = (low * top) ** 0.5
+        beside = (middle, bandwidth * middle)
+        axes.annotate(f"{bandwidth / 1e9:,.0f} GB/s", beside, (-8, 2), textcoords="offset points", ha="right")
+    if peak_flops:
+        knee = peak_flops / bandwidth if bandwidth else low
+        if knee < high:
+            axes.plot([max(low, knee), high], [peak_flops] * 2, color="grey")
+        over = (high, peak_flops)
+        axes.annotate(f"{peak_flops / 1e12:.1f} TFLOP/s", over, (0, 4), textcoords="offset points", ha="right")
+    markers = "*osD^vPX"
+    for i, (name, point) in enumerate(points.items()):
+        size = 13 if i == 0 else 7
+        colour = COLOURS[(i - 1) % len(COLOURS)]
+        axes.plot(*point, markers[i % len(markers)], ms=size, color=colour, label=name, ls="", zorder=3)
+    axes.set(xscale="log", yscale="log", xlim=(low, high), xlabel="FLOPs per byte", title=f"{title}: FLOPs per second")
+    figure.legend(loc="outside right upper", fontsize=8)
+    return figure

@@ -1,0 +1,94 @@
+"""Each peer works in a process of its own: threads, settings and memory of one do not affect the others."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from .cases import Case
+from .peers import PEERS
+
+LEAST_SECONDS = 0.25  # shorter work is repeated until it has taken so long, and the mean counts
+PAUSE = 0.03  # seconds before each measurement, in which the idle threads of the peer before it stop spinning
+
+
+class Remote:
+    """A process with a Worker, whose methods it calls."""
+
+    def __init__(self, peer: str, threads: int):
+        self.peer, self.title = peer, PEERS[peer].title
+        self.process = ProcessPoolExecutor(1, get_context("spawn"))
+        self.starting = self.process.submit(_start, peer, threads)
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        self.starting.result()  # raises what the import of the peer has raised
+        return self.process.submit(_call, method, *arguments).result()
+
+    def close(self) -> None:
+        self.process.shutdown(cancel_futures=True)
+
+
+class Worker:
+    """Lives in the process of one peer."""
+
+    def __init__(self, peer: str, threads: int):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reports
+        if hasattr(os, "sched_setaffinity"):  # for peers that take every core they see
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+        self.peer = PEERS[peer](threads)
+        self.jobs: dict[Case, tuple[Callable[[], Any], int]] = {}  # the work, and how many calls are timed together
+        self.after_imports = resident("VmRSS")
+
+    def prepare(self, case: Case) -> tuple[list[float], int | None]:
+        """Make everything ready for `seconds` of this case.
+
+        Returns the numbers in which all peers have to agree and, for the first case, the most bytes that the process
+        has held, minus what it held after the imports: later that would include the cases before.
+        """
+        work, values = self.peer.job(case)
+        start = time.perf_counter()
+        work()
+        self.jobs[case] = work, max(1, round(LEAST_SECONDS / (time.perf_counter() - start)))
+        before, peak = self.after_imports, resident("VmHWM")
+        self.after_imports = None
+        return values, None if peak is None or before is None else peak - before
+
+    def seconds(self, case: Case) -> float:
+        """How long the work of a prepared case takes, this time."""
+        work, calls = self.jobs[case]
+        time.sleep(PAUSE)
+        work()  # not counted: it fills the caches again, as the step before does in training
+        start = time.perf_counter()
+        for _ in range(calls):
+            work()
+        return (time.perf_counter() - start) / calls
+
+    def forget(self) -> None:
+        self.jobs.clear()
+
+
+_workers: list[Worker] = []  # the one of this process
+
+
+def _start(peer: str, threads: int) -> None:
+    _workers.append(Worker(peer, threads))
+
+
+def _call(method: str, *arguments: Any) -> Any:
+    return getattr(_workers[0], method)(*arguments)
+
+
+def resident(key: str) -> int | None:
+    """Resident memory of this process: now (VmRSS), or at most so far (VmHWM); None if not on Linux.
+
+    getrusage's ru_maxrss would be the same, had it not been inherited from the process that started this one.
+    """
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return None
+    fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return int(fields[key].split()[0]) * 1024

@@ -1,0 +1,149 @@
+"""Peers agree before they are timed, and tables and JSON say what was measured."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks.__main__ import COMPARISONS, main
+from benchmarks.cases import SECTIONS, plan
+from benchmarks.measure import Measurement, Results, choose, measure, run
+from benchmarks.peers import PEERS, is_installed
+from benchmarks.report import about, by_case, tables, write_page
+
+BAR = SimpleNamespace(update=lambda: None, set_postfix_str=lambda text: None)
+INSTALLED = [name for name in PEERS if is_installed(name)]
+
+
+def tiny(case):
+    """The case with few images and, where that changes nothing but its size, few filters."""
+    return replace(case, batch=4, width=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in INSTALLED if name != "tinyprop"])
+@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.filterwarnings("ignore")  # of other frameworks
+def test_a_peer_does_the_same_work(name, section):
+    cases = [tiny(case) for case in plan([section]) if case.for_all or not PEERS[name].slow]
+    for case in cases:
+        _, ours = PEERS["tinyprop"](1).job(case)
+        _, theirs = PEERS[name](1).job(case)
+        assert len(ours) > 1
+        np.testing.assert_allclose(theirs, ours, rtol=1e-4, err_msg=case.name)
+
+
+@pytest.mark.slow
+def test_steps_are_measured_and_written(tmp_path):
+    results = run([tiny(case) for case in plan(["step"])], repeats=2)
+    assert [note for note in results.notes if "not installed" not in note] == []
+    steps = by_case(results.measurements, "step")
+    for timed in steps.values():
+        assert list(timed) == INSTALLED
+        assert all(len(m.seconds) == 2 and m.median > 0 for m in timed.values())
+    assert all(m.peak_memory is None or m.peak_memory > 0 for m in steps["NormProp"].values())
+    assert all(m.peak_memory is None for m in steps["BatchNorm"].values()), "it would include NormProp's"
+    write_page(tmp_path, "bench", "Benchmarks", about(results), tables(results), results)
+    kept = json.loads((tmp_path / "bench.json").read_text())
+    assert [m["seconds"] for m in kept["measurements"]] == [m.seconds for m in results.measurements]
+    text = (tmp_path / "bench.md").read_text()
+    for word in (results.machine["cpu"], "peak MB", "| tinyprop |", f"tinyprop {results.versions['tinyprop']}"):
+        assert word in text
+
+
+class Imitation:
+    """A worker that answers at once."""
+
+    def __init__(self, peer, values):
+        self.peer = peer
+        self.title = PEERS[peer].title
+        self.values = values
+
+    def call(self, method, *arguments):
+        if self.values is None:
+            raise MemoryError("too large")
+        return {"prepare": (self.values, 1000), "seconds": 0.5, "forget": None}[method]
+
+
+def test_a_peer_that_computes_something_else_is_not_timed():
+    case, notes = plan(["step"])[0], []
+    values = {"tinyprop": [2.0, 1.9], "torch": [2.0, 1.8], "jax": None, "mygrad": [2.0, 1.9]}
+    remotes = [Imitation(*item) for item in values.items()]
+    assert [m.peer for m in measure([case], remotes, 3, notes, BAR)] == ["tinyprop", "mygrad"]
+    assert notes == [
+        "PyTorch NCHW: other numbers in step NormProp: [2.0, 1.8], not [2.0, 1.9]",
+        "JAX jit: cannot do step NormProp: MemoryError: too large",
+    ]
+    inference = [*measure(plan(["inference"]), remotes, 3, notes, BAR)]
+    assert [m.peer for m in inference] == ["tinyprop"], "slow peers do not take part"
+
+
+def test_notes_name_the_peers_that_are_left_out():
+    chosen, notes = choose(None, quick=True)
+    assert not any(PEERS[name].slow for name in chosen)
+    assert [note.split(":")[0] for note in notes] == [PEERS[name].title for name in PEERS if name not in chosen]
+    assert choose(["tinyprop"], quick=True) == (["tinyprop"], [])
+
+
+def test_ratios_are_of_medians():
+    def m(case, peer, *seconds, section="networks"):
+        return Measurement(section, case, peer, 50, list(seconds), None)
+
+    measured = [m("net", "tinyprop", 0.1, 0.2, 9.0), m("net", "torch", 0.5, 0.5, 0.1)]
+    measured += [m("net", "torch-channels-last", 0.3, 0.3, 0.3)]
+    measured += [m(case, "tinyprop", 0.2, 0.1, section="step") for case in ("NormProp", "BatchNorm")]
+    measured += [m("NormProp", "torch", 0.6, section="step"), m("BatchNorm", "torch", 0.3, section="step")]
+    step, networks = tables(Results({}, {}, {}, [], measured))
+    assert networks.rows == [["net", "200", "500", "300", "1.50"]]
+    assert step.rows[1] == ["PyTorch NCHW", "600", "600-600", "83", "-", "4.00", "300", "2.00", "2.00"]
+    assert "84 s against 96 s" in step.note
+
+
+def test_pytorch_trains_the_arrays_of_the_network():
+    """So `agreement` can evaluate what it has trained."""
+    pytest.importorskip("torch")
+    case = tiny(plan(["step"])[0])
+    net, (x, labels) = case.build(), case.data()
+    before = net[0].weight.data.copy()
+    PEERS["torch"](1).trainer(net, 1)(x, labels)
+    assert not np.allclose(net[0].weight.data, before)
+
+
+@pytest.mark.slow
+def test_the_command_prints_and_writes(tmp_path, capsys):
+    options = ["--quick", "--peers", "tinyprop", "--repeats", "1", "--threads", "1", "--out", str(tmp_path)]
+    assert main(["inference", *options]) == 0
+    said = capsys.readouterr().out
+    assert "Inference of a batch" in said
+    assert str(tmp_path / "bench.json") in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        (["profile", "--steps", "1", "--images", "2", "--width", "0.05"], "| Convolve gradient 2x3x32x32 10x3x5x5 |"),
+        (["sampling", "--samples", "1e6", "--repeats", "1"], "times drawing alone"),
+        (["overhead", "--repeats", "1"], "x.tanh()"),
+        (["agreement", "--data", "shapes", "--epochs", "1", "--seeds", "2", "--images", "50"], "difference"),
+    ],
+)
+def test_the_other_commands(command, word, capsys):
+    if command[0] in ("overhead", "agreement"):
+        pytest.importorskip("torch")
+    assert main(command) == 0
+    assert word in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", [["stp"], ["step", "--repeats", "0"], ["step", "--peers", "abacus"]])
+def test_wrong_arguments_are_refused(wrong, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(wrong)
+    assert caught.value.code == 2
+    assert wrong[-1] in capsys.readouterr().err
+
+
+def test_every_section_is_a_command():
+    assert COMPARISONS.keys() == {"all", *SECTIONS}

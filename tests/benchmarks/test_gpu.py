@@ -26,10 +26,9 @@ T4 = DEVICES[0]
 
 
 @pytest.mark.parametrize(
-    ("device", "teraflops", "gigabytes"),  # as NVIDIA states them
-    [(DEVICES[0], 8.1, 320), (DEVICES[1], 82.6, 1008), (DEVICES[2], 67, 3350)],
+    ("device", "teraflops", "gigabytes"), zip(DEVICES, (8.1, 82.6, 67), (320, 1008, 3350), strict=True)
 )
-def test_peaks_are_those_of_the_data_sheets(device, teraflops, gigabytes):
+def test_peaks_are_those_that_nvidia_states(device, teraflops, gigabytes):
     assert device.peak_flops == pytest.approx(teraflops * 1e12, rel=0.01)
     assert device.peak_bandwidth == pytest.approx(gigabytes * 1e9, rel=0.01)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tinyprop as tp
-from benchmarks.work import gradient, step_work, whole
+from benchmarks.work import gradient, step_work
 from tests import standin
 from tests.conftest import needs_overrides
 from tinyprop import nn
@@ -84,9 +84,4 @@ def test_without_tiles_it_is_the_arithmetic_of_textbooks():
     net = nn.build("C(64,3,1,1)-P(2,2,0,max)-C(32,3,1,1)-C(10,1,1,0)-P(4,4,0,avg)")
     forwards = [2 * 5 * places * weights for places, weights in [(64, 64 * 3 * 9), (16, 32 * 64 * 9), (16, 320)]]
     work = step_work(net, (5, 3, 8, 8), exact=True)
-    products = sum(work[op].flops for op in PRODUCTS)
-    assert products == 3 * sum(forwards) - forwards[0]
-    assert (
-        whole(step_work(nn.build(nn.NIN), (50, 3, 32, 32))).flops
-        < 0.5 * whole(step_work(nn.build(nn.NIN), (50, 3, 32, 32), exact=True)).flops
-    )
+    assert sum(work[op].flops for op in PRODUCTS) == 3 * sum(forwards) - forwards[0]

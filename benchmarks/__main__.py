@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     repeats = options.repeats or (3 if options.quick else 7)
     results = measure.run(cases, options.peers, repeats, options.threads, options.quick)
     about, tables = report.about(results), report.tables(results)
-    print("\n\n".join(["\n".join(about), *(table.text() for table in tables)]))
+    print("\n\n".join(["\n".join(about), *(table.text(110) for table in tables)]))
     for path in report.write_page(options.out, "bench", "Benchmarks", about, tables, results):
         print(path)
     return 0

@@ -41,23 +41,16 @@ def run(options: argparse.Namespace) -> int:
     train = train.first(options.images)
     normalize = GlobalNormalizer(train.images.shape[1:]).fit(train.images)
     prepared = [(normalize(Tensor(split.images)).data, split.labels) for split in (train, test)]
-    found = {
-        name: np.array(
-            [list(history(PEERS[name](cores()), seed, options.epochs, *prepared)) for seed in range(options.seeds)]
-        )
-        for name in ("tinyprop", "torch")
-    }
+    found = {}  # by peer: (seeds, epochs, loss and error)
+    for name in ("tinyprop", "torch"):
+        peer = PEERS[name](cores())
+        found[name] = np.array([list(history(peer, s, options.epochs, *prepared)) for s in range(options.seeds)])
     found["difference"] = found["tinyprop"] - found["torch"]
-    rows = [
-        [
-            str(epoch + 1),
-            name,
-            f"{Estimate.of(runs[:, epoch, 0].tolist()):.3f}",
-            f"{Estimate.of(runs[:, epoch, 1].tolist()):.2f}",
-        ]
-        for epoch in range(options.epochs)
-        for name, runs in found.items()
-    ]
+    rows = []
+    for epoch in range(options.epochs):
+        for name, runs in found.items():
+            loss, error = (Estimate.of(values.tolist()) for values in runs[:, epoch].T)
+            rows.append([str(epoch + 1), name, f"{loss:.3f}", f"{error:.2f}"])
     note = f"Means over {options.seeds} seeds, with 95 % confidence intervals."
     print(Table(["epoch", "peer", "training loss", "test error, %"], rows, note=note, align="rlrr").text())
     return 0

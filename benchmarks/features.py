@@ -24,7 +24,8 @@ TITLES = {"tinyprop": "tinyprop", "torch": "PyTorch", "jax": "JAX", "autograd": 
 
 
 def words(package: str) -> SimpleNamespace:
-    """How to say things in a peer: `leaf`, `pull_back` (a function's gradient, as a call), `second`, and so on."""
+    """How a peer says things: an array to differentiate by (`leaf`), the gradient of f after its forward pass
+    (`pull_back(f, x)()`), gradients of gradients (`second`), and so on."""
     it: Any = import_module(package)
     say = SimpleNamespace(edit=lambda x: x.data.__setitem__(0, 9.0))
 

@@ -138,9 +138,7 @@ def short(kernel: str) -> str:
     return kernel.partition(".")[2]
 
 
-def measured(
-    steps: int = 50, width: float = 1.0, batch: int = BATCH, norms: tuple[str, ...] = tuple(NORMS)
-) -> GpuResults:
+def measured(steps: int = 50, width: float = 1.0, batch: int = BATCH) -> GpuResults:
     """Measure the training step of the paper's network on the device, with NormProp and with BatchNorm."""
     cupy = load_module("cupy")
     runtime = cupy.cuda.runtime
@@ -148,7 +146,7 @@ def measured(
     versions = {"tinyprop": __version__, "CuPy": cupy.__version__}
     versions |= {name: f"{v // 1000}.{v % 1000 // 10}" for name, v in numbers.items()}
     results = GpuResults(this_device(), versions)
-    for norm in norms:
+    for norm in NORMS:
         results.steps.append(measure(norm, width, batch, steps))
     return results
 

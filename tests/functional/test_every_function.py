@@ -15,7 +15,7 @@ from tests.functional import test_shapes as shapes
 
 MODULES = [activations, arithmetic, convolution, linear, losses, normalization, pooling, reductions, shapes]
 # These are random, have no gradient, or work in more than one dtype.
-WITH_TESTS_OF_THEIR_OWN = {"argmax", "astype", "compare", "dropout", "exact_convolution", "mask", "to"}
+WITH_TESTS_OF_THEIR_OWN = {"argmax", "astype", "dropout", "exact_convolution", "to"}
 IN_TABLES = {case.name.partition(":")[0] for module in MODULES for case in module.CASES}
 
 

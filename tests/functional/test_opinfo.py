@@ -90,9 +90,13 @@ def padded(f, x, pad, mode="constant", value=None):
     return f(x, [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1], 0.0 if value is None else value)
 
 
+def max_pool(f, x, return_indices, dilation=1, **options):
+    return f(x, **options)
+
+
 def avg_pool(f, x, size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     padding = padding[0] if padding in [(0,), (1,), (2,)] else padding
-    return f(x, size, stride or None, padding, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
+    return f(x, size, stride or None, padding, count_include_pad=count_include_pad)
 
 
 def cross_entropy(f, x, labels, weight=None, **options):
@@ -143,7 +147,7 @@ CALLS = {
     "reshape": ("reshape", same),
     "flatten": ("flatten", lambda f, x, start_dim=0, end_dim=-1: f(x, start_dim)),
     **{name: ("squeeze", lambda f, x, dim=None: f(x, axis=dim)) for name in ["squeeze", "squeeze:multiple"]},
-    "unsqueeze": ("index", lambda f, x, dim: f(x, at(dim, None, x.ndim + 1))),
+    "unsqueeze": ("operator.getitem", lambda f, x, dim: f(x, at(dim, None, x.ndim + 1))),
     "transpose": ("transpose", swapped),
     "permute": ("transpose", lambda f, x, dims: f(x, dims)),
     "T": ("transpose", same),
@@ -153,8 +157,8 @@ CALLS = {
     **{name: ("split", lambda f, x, size, dim=0: f(x, size, axis=dim)) for name in ["split", "split_with_sizes"]},
     "flip": ("flip", lambda f, x, dims: f(x, axis=dims)),
     "__getitem__": ("operator.getitem", same),
-    "select": ("index", lambda f, x, dim, index: f(x, at(dim, index, x.ndim))),
-    "unbind": ("index", lambda f, x, dim=0: [f(x, at(dim, i, x.ndim)) for i in range(x.shape[dim])]),
+    "select": ("operator.getitem", lambda f, x, dim, index: f(x, at(dim, index, x.ndim))),
+    "unbind": ("operator.getitem", lambda f, x, dim=0: [f(x, at(dim, i, x.ndim)) for i in range(x.shape[dim])]),
     "take": ("take", lambda f, x, index: f(x.reshape(-1), index)),
     "index_select": ("take", lambda f, x, dim, index: f(x, index, axis=dim)),
     # activations
@@ -163,7 +167,7 @@ CALLS = {
     "nn.functional.leaky_relu": ("leaky_relu", lambda f, x, negative_slope=0.01: f(x, negative_slope)),
     **{f"nn.functional.{name}": (name, lambda f, x, **_: f(x)) for name in ["gelu", "softplus", "hardtanh"]},
     # images, losses, normalizers
-    "nn.functional.max_pool2d": ("max_pool2d", lambda f, x, return_indices, **options: f(x, **options)),
+    "nn.functional.max_pool2d": ("max_pool2d", max_pool),
     "nn.functional.avg_pool2d": ("avg_pool2d", avg_pool),
     "nn.functional.cross_entropy": ("cross_entropy", cross_entropy),
     "nn.functional.nll_loss": ("nll_loss", lambda f, x, labels, weight=None, **options: f(x, labels, **options)),
@@ -179,7 +183,7 @@ INSTEAD = {
     "nn.functional.gelu": lambda nn, x, **_: nn.gelu(x),
     "nn.functional.softplus": lambda nn, x, **_: -nn.logsigmoid(-x),  # PyTorch's is linear above a threshold
     "nn.functional.hardtanh": lambda nn, x, **_: nn.hardtanh(x),
-    "nn.functional.max_pool2d": lambda nn, x, return_indices, **options: nn.max_pool2d(x, **options),
+    "nn.functional.max_pool2d": lambda nn, *args, **kwargs: max_pool(nn.max_pool2d, *args, **kwargs),
     "nn.functional.avg_pool2d": lambda nn, *args: avg_pool(nn.avg_pool2d, *args),
     "nn.functional.cross_entropy": lambda nn, *args, **kwargs: cross_entropy(nn.cross_entropy, *args, **kwargs),
     "nn.functional.nll_loss": lambda nn, x, labels, weight=None, **options: nn.nll_loss(x, labels, **options),

@@ -1,8 +1,7 @@
 """The graph: an op is a node, which knows its inputs and how to pass a gradient back to them."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import cached_property
 from itertools import count
@@ -13,7 +12,7 @@ import numpy as np
 from .arrays import Array, DType, as_array, backend_of, common_backend, fit_together, is_array
 from .errors import GradientError, ShapeError, explain
 from .guard import NOTHING, Saved, owner_of
-from .overrides import overridden, run, try_overrides
+from .overrides import overridden, run, setting, try_overrides
 from .tensor import Operand, Tensor
 
 if TYPE_CHECKING:
@@ -28,14 +27,9 @@ _recording = ContextVar("recording", default=True)
 _numbers = count()
 
 
-@contextmanager
-def recording(on: bool) -> Iterator[None]:
+def recording(on: bool) -> "_GeneratorContextManager[None]":
     """Record a graph inside the block, or do not."""
-    before = _recording.set(on)
-    try:
-        yield
-    finally:
-        _recording.reset(before)
+    return setting(_recording, on)
 
 
 def recording_now() -> bool:

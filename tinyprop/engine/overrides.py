@@ -12,7 +12,7 @@ With `tp.plain()`, or TINYPROP_PLAIN=1 in the environment, only the rules are us
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
@@ -99,15 +99,20 @@ def overrides() -> list[Override]:
 
 
 @contextmanager
-def plain() -> Iterator[None]:
+def setting(variable: ContextVar[R], value: R) -> Iterator[None]:
+    """The context variable has this value inside the block."""
+    before = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(before)
+
+
+def plain() -> AbstractContextManager[None]:
     """Compute with the rules alone inside the block: slower, and the same results up to rounding.
 
     >>> with tp.plain():
     ...     tp.tensor([2.0]).exp().log().item()
     2.0
     """
-    before = _plain.set(True)
-    try:
-        yield
-    finally:
-        _plain.reset(before)
+    return setting(_plain, True)

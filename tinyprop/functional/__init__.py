@@ -1,9 +1,4 @@
-"""Differentiable functions: of each, a forward and its gradient side by side.
-
->>> import tinyprop.functional as F
->>> F.softmax([0.0, 0.0])
-tensor([0.5, 0.5])
-"""
+"""Differentiable functions: of each, a forward and its gradient side by side."""
 
 from typing import Any
 
@@ -13,8 +8,8 @@ from ..engine.tensor import Tensor
 # fmt: off
 from .activations import elu, gelu, hardtanh, leaky_relu, prelu, relu, selu, sigmoid, silu, softplus, tanh
 from .arithmetic import (
-    abs, add, astype, clip, compare, cos, divide, erf, exp, expm1, log, log1p, mask, maximum, minimum, multiply,
-    negative, power, rsqrt, sin, sqrt, square, subtract, where,
+    abs, add, astype, clip, compare, cos, divide, erf, exp, expm1, log, log1p, maximum, minimum, multiply, negative,
+    power, rsqrt, sin, sqrt, square, subtract, where,
 )
 from .convolution import conv2d, exact_convolution
 from .linear import linear, matmul
@@ -27,13 +22,13 @@ from .shapes import (
 )
 
 __all__ = [
-    "abs", "add", "argmax", "astype", "avg_pool2d", "batch_norm", "broadcast_to", "clip", "compare", "concatenate",
-    "conv2d", "cos", "cross_entropy", "divide", "dropout", "elu", "erf", "exact_convolution", "exp", "expm1", "flatten",
-    "flip", "gelu", "hardtanh", "index", "leaky_relu", "linear", "log", "log1p", "log_softmax", "logsumexp", "mask",
-    "matmul", "max", "max_pool2d", "maximum", "mean", "min", "minimum", "mse_loss", "multiply", "negative", "nll_loss",
-    "norm", "pad", "power", "prelu", "relu", "reshape", "rsqrt", "selu", "sigmoid", "silu", "sin", "softmax",
-    "softplus", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take", "tanh", "to",
-    "transpose", "var", "weight_norm", "where",
+    "abs", "add", "argmax", "astype", "avg_pool2d", "batch_norm", "broadcast_to", "clip", "concatenate", "conv2d",
+    "cos", "cross_entropy", "divide", "dropout", "elu", "erf", "exact_convolution", "exp", "expm1", "flatten", "flip",
+    "gelu", "hardtanh", "leaky_relu", "linear", "log", "log1p", "log_softmax", "logsumexp", "matmul", "max",
+    "max_pool2d", "maximum", "mean", "min", "minimum", "mse_loss", "multiply", "negative", "nll_loss", "norm", "pad",
+    "power", "prelu", "relu", "reshape", "rsqrt", "selu", "sigmoid", "silu", "sin", "softmax", "softplus", "split",
+    "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take", "tanh", "to", "transpose", "var",
+    "weight_norm", "where",
 ]
 METHODS: list[Any] = [
     abs, argmax, astype, clip, exp, flatten, log, max, mean, min, norm, relu, reshape, sqrt, squeeze, std, sum, tanh,
@@ -51,25 +46,22 @@ def _attach() -> None:
         setattr(Tensor, function.__name__, function)
     Tensor.T = property(transpose, doc="The axes in reverse order.")
     Tensor.__getitem__, Tensor.__neg__, Tensor.__abs__ = index, negative, abs
+    Tensor.__invert__ = _partial("invert")
     for name, function in OPERATORS.items():
         setattr(Tensor, f"__{name}__", function)
         setattr(Tensor, f"__r{name}__", _swapped(function))
-    for name in ("and", "or", "xor"):
-        setattr(Tensor, f"__{name}__", _partial(mask, f"bitwise_{name}"))
-        setattr(Tensor, f"__r{name}__", _swapped(_partial(mask, f"bitwise_{name}")))
-    Tensor.__invert__ = _partial(mask, "invert")
     for name, ufunc in {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}.items():
-        setattr(Tensor, f"__{name}__", _partial(compare, ufunc))
+        setattr(Tensor, f"__{name}__", _partial(ufunc))
     for name, ufunc in {"eq": "equal", "ne": "not_equal"}.items():
         setattr(Tensor, f"__{name}__", _equality(ufunc))
 
 
+def _partial(name: str) -> Any:
+    return lambda *operands: compare(name, *operands)  # unlike functools.partial, it becomes a method
+
+
 def _swapped(function: Any) -> Any:
     return lambda x, y: function(y, x)
-
-
-def _partial(function: Any, name: str) -> Any:
-    return lambda *operands: function(name, *operands)  # unlike functools.partial, it becomes a method
 
 
 def _equality(name: str) -> Any:
@@ -78,4 +70,5 @@ def _equality(name: str) -> Any:
     return lambda x, y: compare(name, x, y) if isinstance(y, kinds) or hasattr(y, "dtype") else NotImplemented
 
 
+OPERATORS |= {name: _partial(f"bitwise_{name}") for name in ("and", "or", "xor")}
 _attach()

@@ -6,7 +6,7 @@ from typing import Any
 from ..engine.arrays import Array, array_module
 from ..engine.graph import unary
 from ..engine.tensor import Operand, Tensor, as_tensor
-from .arithmetic import Floating, Ufunc, clip, erf, expm1, where
+from .arithmetic import Floating, Ufunc, clip, erf, expm1, multiply, where
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -153,5 +153,4 @@ def silu(x: Operand) -> Tensor:
     >>> F.silu([0.0, 100.0])
     tensor([  0., 100.])
     """
-    x = as_tensor(x)
-    return x * sigmoid(x)
+    return multiply(x, sigmoid(x))

@@ -235,7 +235,7 @@ class Maximum(Elementwise):
     """
 
     def forward(self, x: Array, y: Array) -> Array:
-        return array_module(x, y).maximum(x, y)
+        return getattr(array_module(x, y), type(self).__name__.lower())(x, y)
 
     def backward(self, g: Tensor, x: Tensor, y: Tensor) -> Any:
         shared = where(compare("equal", x, y), 0.5 * g, g)
@@ -248,9 +248,6 @@ class Minimum(Maximum):
     >>> F.minimum([1.0, 5.0], 3.0)
     tensor([1., 3.])
     """
-
-    def forward(self, x: Array, y: Array) -> Array:
-        return array_module(x, y).minimum(x, y)
 
     def backward(self, g: Tensor, x: Tensor, y: Tensor) -> Any:
         return super().backward(g, y, x)
@@ -301,8 +298,7 @@ def square(x: Operand) -> Tensor:
     >>> F.square([3.0])
     tensor([9.])
     """
-    x = as_tensor(x)
-    return x * x
+    return multiply(x, x)
 
 
 def rsqrt(x: Operand) -> Tensor:
@@ -349,25 +345,13 @@ def astype(x: Operand, dtype: Any) -> Tensor:
 
 
 def compare(name: str, *operands: Operand) -> Tensor:
-    """NumPy's comparison (or bitwise function) of that name, as a tensor that has no gradient.
-
-    >>> F.compare("less", [1.0, 5.0], 3.0)
-    tensor([ True, False], dtype=bool)
-    """
+    """NumPy's comparison, or bitwise function of masks, of that name: a tensor that has no gradient."""
     arrays = [v._data if isinstance(v, Tensor) else v for v in operands]
+    if name.startswith(("bitwise", "invert")):
+        kinds = ", ".join(str(getattr(a, "dtype", type(a).__name__)) for a in arrays)
+        if "float" in kinds:
+            rule, hint = "masks are bools or integers", "compare first, for instance (x > 0) & (y > 0)"
+            raise TypeError(explain(f"{name} of {kinds}", rule, hint))
     if common_backend(arrays) is None:
         arrays, _ = fit_together(name, arrays, floating=False)
     return Tensor(as_array(getattr(array_module(*arrays), name)(*arrays)))
-
-
-def mask(name: str, *masks: Operand) -> Tensor:
-    """NumPy's bitwise function of that name, for masks: `a & b`, `a | b`, `~a`.
-
-    >>> x = tp.tensor([1.0, 5.0, 9.0])
-    >>> (x > 2) & ~(x > 7)
-    tensor([False,  True, False], dtype=bool)
-    """
-    if any(isinstance(m, float) or getattr(getattr(m, "dtype", None), "kind", "b") == "f" for m in masks):
-        got = f"{name} of {', '.join(str(getattr(m, 'dtype', type(m).__name__)) for m in masks)}"
-        raise TypeError(explain(got, "masks are bools or integers", "compare first, for instance (x > 0) & (y > 0)"))
-    return compare(name, *masks)

@@ -1,41 +1,30 @@
-"""Two-dimensional convolution and its gradients, as one product of matrices (im2col).
+"""Two-dimensional convolution and its gradients, as one product of matrices for each group (im2col).
 
-Each place of the window becomes a row of pixels, each filter a column; with groups, there is one such product for each
-group. Images are (N, C, H, W) outside and channels-last in memory, so that the rows of the matrices are contiguous.
-
-The product of x and w, its gradient with respect to x and its gradient with respect to w are each linear in both of
-their inputs, so each is the derivative of the other two, and gradients of any order need no further rule.
+Images are (N, C, H, W) outside and channels-last in memory, so that the rows of the matrices are contiguous. Each of
+the three products is linear in both of its inputs, and the other two are its gradients: no order needs further rules.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
 from ..engine.arrays import Array
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
+from ..engine.overrides import setting
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .windows import Pair, Shape, Window, channels_first, channels_last
 
 _exact = ContextVar("exact", default=False)
 
 
-@contextmanager
-def exact_convolution() -> Iterator[None]:
-    """Convolve by plain matrix products inside the block; so will the gradients of what is computed here.
-
-    Float32 images with many channels are otherwise convolved by Winograd's algorithm, which is faster and has a
-    rounding error of about 5e-6 instead of 3e-7.
+def exact_convolution() -> AbstractContextManager[None]:
+    """Convolve by plain matrix products inside the block, without Winograd's rounding; so will the gradients.
 
     >>> with F.exact_convolution():
     ...     y = F.conv2d(tp.tensor([[[[2.0]]]]), [[[[3.0]]]])
     """
-    before = _exact.set(True)
-    try:
-        yield
-    finally:
-        _exact.reset(before)
+    return setting(_exact, True)
 
 
 def columns(x: Array, window: Window, groups: int) -> Array:
@@ -59,10 +48,7 @@ def output_rows(g: Array, groups: int) -> Array:
 
 
 class Convolution(Op):
-    """What the three products share: a window, groups, and the shapes of the images and of the filters.
-
-    `exact` tells faster algorithms not to round more than the plain product does.
-    """
+    """What the three products share; `exact` tells overrides not to round more than the plain product does."""
 
     def __init__(self, window: Window, groups: int, image: Shape, filters: Shape, exact: bool):
         self.geometry = window, groups, image, filters, exact
@@ -137,17 +123,15 @@ def conv2d(
 
 
 def _check_shapes(x: Shape, weight: Shape, groups: int) -> None:
-    got = f"conv2d of x {x} and weight {weight}" + (f" with groups={groups}" if groups != 1 else "")
-    rule = "x is (N, C, H, W), weight is (O, C / groups, kh, kw)"
-    if len(weight) == 4 and groups >= 1 and len(x) == 4 and x[1] == groups * weight[1] and weight[0] % groups == 0:
+    channels, images = groups * weight[1] if len(weight) == 4 else 0, len(x) == 4 and len(weight) == 4
+    if images and groups >= 1 and x[1] == channels and weight[0] % groups == 0:
         return
-    channels = groups * weight[1] if len(weight) == 4 else 0
+    hint = f"in_channels={x[1]} for this layer, or images with {channels} channels" if images else "four axes each"
     if len(x) == 3 and x[0] == channels:
-        raise ShapeError(got, rule, "x[None], with a batch axis")
-    if len(x) == 4 and x[3] == channels:
-        raise ShapeError(got, rule, "x.transpose(0, 3, 1, 2): these images have their channels last")
-    if len(x) == 4 and len(weight) == 4 and x[1] == channels:
-        raise ShapeError(got, rule, f"a number of filters that {groups} divides")
-    if len(x) == 4 and len(weight) == 4:
-        raise ShapeError(got, rule, f"in_channels={x[1]} for this layer, or images with {channels} channels")
-    raise ShapeError(got, rule, "four axes each")
+        hint = "x[None], with a batch axis"
+    elif len(x) == 4 and x[3] == channels:
+        hint = "x.transpose(0, 3, 1, 2): these images have their channels last"
+    elif images and x[1] == channels:
+        hint = f"a number of filters that {groups} divides"
+    got = f"conv2d of x {x} and weight {weight}" + (f" with groups={groups}" if groups != 1 else "")
+    raise ShapeError(got, "x is (N, C, H, W), weight is (O, C / groups, kh, kw)", hint)

@@ -86,31 +86,27 @@ def mse_loss(x: Operand, target: Operand, reduction: str = "mean") -> Tensor:
 
 def _reduced(losses: Tensor, reduction: str, counted: Array | None) -> Tensor:
     """The mean over the labels that count, the sum, or the losses themselves."""
-    if reduction == "none":
-        return losses
-    if reduction == "sum":
-        return sum(losses)
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(explain(f"reduction={reduction!r}", "it is 'mean', 'sum' or 'none'", "reduction='mean'"))
     if reduction == "mean":
         return mean(losses) if counted is None else sum(losses) / counted.sum().astype(losses.dtype)
-    raise ValueError(explain(f"reduction={reduction!r}", "it is 'mean', 'sum' or 'none'", "reduction='mean'"))
+    return sum(losses) if reduction == "sum" else losses
 
 
 def _checked_labels(name: str, x: Tensor, labels: Any, ignored: int) -> tuple[Array, Array | None]:
-    """A copy of the labels that lives where x does, and which of them count (None for all of them).
-
-    Labels that come from the host are checked there. On a device they are not: that would have to wait for them.
-    """
+    """A copy of the labels where x lives, and which of them count (None: all). On a device they are not checked, which
+    would have to wait for them."""
     labels = labels._data if isinstance(labels, Tensor) else labels if is_array(labels) else host_array(labels)
     got = f"{name} of logits {x.shape} and labels {labels.shape} of type {labels.dtype}"
     rule = "logits are (N, C, ...), labels are integers of shape (N, ...)"
     expected = x.shape[:1] + x.shape[2:]
     if x.ndim > 2 and labels.ndim == 1 and expected[1:] == (1,) * (x.ndim - 2):
         raise ShapeError(got, rule, "Flatten() at the end of the network, or logits.flatten(1)")
-    if x.ndim == 1:
+    if x.ndim < 2:
         raise ShapeError(got, rule, "logits[None] and [label], with a batch axis")
-    if x.ndim >= 2 and labels.shape == x.shape:
+    if labels.shape == x.shape:
         raise ShapeError(got, rule, "labels.argmax(axis=1): class numbers, not one-hot rows")
-    if x.ndim < 2 or labels.shape != expected:
+    if labels.shape != expected:
         raise ShapeError(got, rule, f"labels of shape {expected}")
     if labels.dtype.kind not in "iu":
         raise ShapeError(got, rule, "labels.astype('int64')")

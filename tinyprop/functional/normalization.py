@@ -53,10 +53,7 @@ def weight_norm(weight: Operand, scale: Operand, factor: float = 1.0) -> Tensor:
 
 
 class BatchNorm(Op):
-    """(x - mean) / sqrt(var + eps) * weight + bias over all axes but 1, by the statistics of the batch.
-
-    Forward also moves the running estimates of mean and variance, arrays, by `momentum` towards those of the batch.
-    """
+    """(x - mean) / sqrt(var + eps) * weight + bias over all axes but 1; forward also moves the running estimates."""
 
     def __init__(self, eps: float, momentum: float, running_mean: Array, running_var: Array):
         self.eps, self.momentum, self.running = eps, momentum, (running_mean, running_var)
@@ -105,8 +102,7 @@ def batch_norm(
     if running_mean is None or running_var is None:
         rule = "the running estimates are tensors, which training moves"
         raise ShapeError("batch_norm without running estimates", rule, "tp.zeros(C) and tp.ones(C) for C features")
-    x = as_float(x)
-    features = running_mean.size
+    x, features = as_float(x), running_mean.size
     if x.ndim < 2 or x.shape[1] != features:
         rule, hint = "axis 1 holds the features", f"(N, {features}) or (N, {features}, H, W)"
         raise ShapeError(f"batch_norm of {features} features of shape {x.shape}", rule, hint)
@@ -119,8 +115,8 @@ def batch_norm(
     if x.size // max(features, 1) < 2:
         got, hint = f"batch_norm of a batch of shape {x.shape}", "a larger batch, or NormProp, which needs none"
         raise ShapeError(got, "one value per feature has no spread: its normalised value would be 0/0", hint)
-    for running, name in ((running_mean, "running_mean"), (running_var, "running_var")):
-        check_editable(running, name)
+    check_editable(running_mean, "running_mean")
+    check_editable(running_var, "running_var")
     return BatchNorm(eps, momentum, running_mean._data, running_var._data)(x, weight, bias)
 
 

@@ -72,39 +72,33 @@ class Spread(AveragePool):
         return AveragePool(*self.settings)(h)
 
 
-def _window(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Window:
-    window = Window.of(kernel, stride, padding, dilation, ceil)
+def _window(x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool = False) -> Window:
+    window = Window.of(kernel, stride, padding, ceil=ceil)
     window.output(x.shape)
-    for axis, size in enumerate(x.shape[2:]):
-        met = {place for places, _ in window.along(axis, size) for place in range(places.start, places.stop)}
-        if len(met) < window.places(axis, size):
-            got = f"padding {window.padding} for a pooling window of {window.kernel} on {x.shape}"
-            raise ShapeError(got, "every window must hold an element of the image", "less padding, or less dilation")
+    if min(count for axis, size in enumerate(x.shape[2:]) for count in _counts(window, axis, size)) < 1:
+        got = f"padding {window.padding} for a pooling window of {window.kernel} on {x.shape}"
+        raise ShapeError(got, "every window must hold an element of the image", "less padding")
     return window
 
 
-def max_pool2d(
-    x: Operand, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-) -> Tensor:
-    """The largest element of each window; the stride is the kernel size unless given.
+def _counts(window: Window, axis: int, size: int) -> list[int]:
+    """How many pixels of the image each place of the window covers along an axis."""
+    starts = [place * window.stride[axis] - window.padding[axis] for place in range(window.places(axis, size))]
+    return [min(start + window.kernel[axis], size) - max(start, 0) for start in starts]
 
-    Of equal elements the first one in scan order gets the gradient.
+
+def max_pool2d(x: Operand, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False) -> Tensor:
+    """The largest element of each window; of equal ones the first in scan order gets the gradient.
 
     >>> F.max_pool2d(tp.tensor([[[[1.0, 3.0, 2.0, 0.0]]]]), (1, 2)).data
     array([[[[3., 2.]]]], dtype=float32)
     """
     x = as_tensor(x)
-    return MaxPool(_window(x, kernel_size, stride, padding, dilation, ceil_mode))(x)
+    return MaxPool(_window(x, kernel_size, stride, padding, ceil_mode))(x)
 
 
 def avg_pool2d(
-    x: Operand,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    *,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
+    x: Operand, kernel_size: Any, stride: Any = None, padding: Any = 0, *, count_include_pad: bool = True
 ) -> Tensor:
     """The mean of each window; `count_include_pad` says whether the zeros of the border count as elements.
 
@@ -112,17 +106,10 @@ def avg_pool2d(
     array([[[[2., 1.]]]], dtype=float32)
     """
     x = as_float(x)
-    window = _window(x, kernel_size, stride, padding, 1, ceil_mode)
-    down, across = (_counts(window, axis, size, count_include_pad) for axis, size in enumerate(x.shape[2:]))
+    window = _window(x, kernel_size, stride, padding)
+    on_image = (_counts(window, axis, size) for axis, size in enumerate(x.shape[2:]))
+    down, across = ([k] for k in window.kernel) if count_include_pad else on_image
     if len({*down}) == len({*across}) == 1:
         return AveragePool(window, x.shape, 1.0 / (down[0] * across[0]))(x)
     counts = from_host([[float(a * b) for b in across] for a in down], x._data, x.dtype)  # (rows, columns)
     return AveragePool(window, x.shape, 1.0)(x) / counts
-
-
-def _counts(window: Window, axis: int, size: int, with_padding: bool) -> list[int]:
-    """How many elements along an axis each place of the window averages over."""
-    padding = window.padding[axis]
-    first, end = (-padding, size + padding) if with_padding else (0, size)
-    starts = [place * window.stride[axis] - padding for place in range(window.places(axis, size))]
-    return [min(start + window.kernel[axis], end) - max(start, first) for start in starts]

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from operator import index as as_int
 from typing import Any
 
-from ..engine.arrays import Array, array_module
+from ..engine.arrays import Array, array_module, as_array
 from ..engine.errors import ShapeError
 from ..engine.graph import Op, named
 from ..engine.tensor import Axes, Operand, Tensor, as_tensor
 from .arithmetic import as_float, exp, sqrt, square, where
 from .shapes import broadcast_to, counted
-
-Shape = tuple[int, ...]
+from .windows import Shape
 
 
 class Reduction(Op):
@@ -22,6 +21,10 @@ class Reduction(Op):
 
     def __init__(self, axis: Axes, keepdims: bool):
         self.axis, self.keepdims = axis, keepdims
+
+    def forward(self, x: Array) -> Array:
+        self.old_shape, reduce = x.shape, getattr(x, type(self).__name__.lower())
+        return reduce(axis=self.axes(x.shape), keepdims=self.keepdims)
 
     def axes(self, shape: Shape) -> Shape:
         """The axes counted from the front, checked. As in NumPy, a 0-d tensor may be reduced along axis 0 or -1."""
@@ -43,10 +46,6 @@ class Sum(Reduction):
     >>> F.sum([[1.0, 2.0], [3.0, 4.0]], axis=1)
     tensor([3., 7.])
     """
-
-    def forward(self, x: Array) -> Array:
-        self.old_shape = x.shape
-        return x.sum(axis=self.axes(x.shape), keepdims=self.keepdims)
 
     def backward(self, g: Tensor) -> Any:
         return broadcast_to(self.expanded(g, self.old_shape), self.old_shape)
@@ -79,9 +78,6 @@ class Max(Reduction):
 
     of_nothing = False
 
-    def forward(self, x: Array) -> Array:
-        return x.max(axis=self.axes(x.shape), keepdims=self.keepdims)
-
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
         top = self.expanded(out, x.shape)._data
         best = ((x._data == top) | ((x._data != x._data) & (top != top))).astype(x.dtype)
@@ -94,15 +90,6 @@ class Min(Max):
     >>> F.min([[1.0, 5.0], [3.0, 2.0]], axis=0)
     tensor([1., 2.])
     """
-
-    def forward(self, x: Array) -> Array:
-        return x.min(axis=self.axes(x.shape), keepdims=self.keepdims)
-
-
-class ArgMax(Max):
-    def forward(self, x: Array) -> Array:
-        self.axes(x.shape)
-        return x.argmax(axis=self.axis, keepdims=self.keepdims)
 
 
 class LogSumExp(Reduction):
@@ -182,7 +169,9 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Tenso
     >>> F.argmax([[1.0, 5.0], [3.0, 2.0]], axis=1)
     tensor([1, 0], dtype=int64)
     """
-    return ArgMax(None if axis is None else as_int(axis), keepdims)(as_tensor(x).detach())
+    x, axis = as_tensor(x), None if axis is None else as_int(axis)
+    Max(axis, keepdims).axes(x.shape)
+    return Tensor(as_array(x._data.argmax(axis=axis, keepdims=keepdims)))
 
 
 def log_softmax(x: Operand, axis: int = -1) -> Tensor:

@@ -36,9 +36,7 @@ class Transpose(Op):
         return x.transpose(self.axes)
 
     def backward(self, g: Tensor) -> Any:
-        if self.axes is None:
-            return transpose(g)
-        axes = [axis % g.ndim for axis in self.axes]
+        axes = [axis % g.ndim for axis in self.axes or range(g.ndim)[::-1]]
         return transpose(g, tuple(axes.index(i) for i in range(g.ndim)))
 
 
@@ -68,7 +66,7 @@ class Concatenate(Op):
         return array_module(*xs).concatenate(xs, self.axis)
 
     def backward(self, g: Tensor) -> Any:
-        return tuple(_parts(g, self.sizes, self.axis % g.ndim))
+        return tuple(split(g, self.sizes, self.axis))
 
 
 class Index(Op):
@@ -88,10 +86,7 @@ class Index(Op):
 
 
 class Put(Op):
-    """Zeros of a shape with x added at an index: the transpose of Index, which is the transpose of this.
-
-    Another `background` than 0 is for slices, where x replaces it.
-    """
+    """Zeros of a shape with x added at an index: the transpose of Index. Slices may have another background."""
 
     def __init__(self, where: tuple[Any, ...], shape: tuple[int, ...], background: float = 0.0):
         self.where, self.new_shape, self.background = where, shape, background
@@ -192,11 +187,6 @@ def split(x: Operand, size: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     sizes = [min(size, n - i) for i in range(0, n, max(size, 1))] if isinstance(size, int) else list(size)
     if min(sizes, default=1) < 0 or (isinstance(size, int) and size < 1) or sum(sizes) != n:
         raise ShapeError(got, f"sizes are positive, and a list of them adds up to {n}", f"split(x, {max(1, n // 2)})")
-    return _parts(x, sizes, axis)
-
-
-def _parts(x: Tensor, sizes: Sequence[int], axis: int) -> list[Tensor]:
-    """x cut into parts of these sizes along an axis, counted from the front."""
     before, ends = (slice(None),) * axis, accumulate(sizes)
     return [x[(*before, slice(end - size, end))] for end, size in zip(ends, sizes, strict=True)]
 
@@ -220,8 +210,7 @@ def pad(x: Operand, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Te
     x = as_tensor(x)
     fits = isinstance(widths, (tuple, list)) and len(widths) == x.ndim
     if not fits or not all(isinstance(w, (tuple, list)) and len(w) == 2 and min(w) >= 0 for w in widths):
-        hint = "a pair (before, after) for each axis"
-        raise ShapeError(f"pad({x.shape}, {widths})", "one pair of widths >= 0 for each axis", hint)
+        raise ShapeError(f"pad({x.shape}, {widths})", "one pair of widths >= 0 for each axis", f"{[(1, 1)] * x.ndim}")
     shape = tuple(n + before + after for n, (before, after) in zip(x.shape, widths, strict=True))
     inside = tuple(slice(before, before + n) for n, (before, _) in zip(x.shape, widths, strict=True))
     return Put(inside, shape, value)(x)
@@ -255,11 +244,7 @@ def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
 
 
 def index(x: Operand, where: Any) -> Tensor:
-    """x[where]: slices, integers, None, Ellipsis, and arrays, lists or tuples of integers or bools.
-
-    >>> F.index([1.0, 2.0, 3.0], slice(1, None))
-    tensor([2., 3.])
-    """
+    """x[where]: slices, integers, None, Ellipsis, and arrays, lists or tuples of integers or bools."""
     x = as_tensor(x)
     return Index(tuple(_index_part(part, x) for part in (where if isinstance(where, tuple) else (where,))))(x)
 
@@ -306,10 +291,7 @@ def several(numbers: Any) -> tuple[int, ...]:
 
 
 def counted(axis: Any, ndim: int, got: str, once: bool = True) -> list[int]:
-    """One axis, several, or for None all of them, counted from the front, in order, and checked.
-
-    With `once`, no axis may be given twice.
-    """
+    """One axis, several, or for None all of them, counted from the front, in order; `once` forbids to repeat one."""
     given = range(ndim) if axis is None else several(axis)
     if any(not -ndim <= a < ndim for a in given) or (once and len({a % ndim for a in given}) < len(given)):
         rule = f"axes are between {-ndim} and {ndim - 1}" + (", each given once" if once else "")

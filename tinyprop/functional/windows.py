@@ -1,5 +1,6 @@
 """The geometry of convolution and pooling: windows that slide over the last two axes of an image."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import index as as_int
 from typing import Any
@@ -13,23 +14,17 @@ Pair = tuple[int, int]
 
 def pair(value: Any, name: str, least: int) -> Pair:
     """A number, or a pair (rows, columns) of them, as a checked pair."""
-    both = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    try:
-        first, second = (as_int(v) for v in both)
-        valid = first >= least and second >= least
-    except (TypeError, ValueError):
-        valid = False
-    if not valid:
-        raise ShapeError(f"{name}={value!r}", f"it is an integer >= {least}, or a pair of them", f"{name}={least}")
-    return first, second
+    with suppress(TypeError, ValueError):
+        first, second = map(as_int, value if isinstance(value, (tuple, list)) else (value, value))
+        if min(first, second) >= least:
+            return first, second
+    raise ShapeError(f"{name}={value!r}", f"it is an integer >= {least}, or a pair of them", f"{name}={least}")
 
 
 @dataclass(frozen=True)
 class Window:
-    """Kernel size, stride, padding and dilation, each as (rows, columns).
-
-    With `ceil`, the last window may hang over the edge of the padded image, as long as it starts inside it.
-    """
+    """Kernel size, stride, padding and dilation, each as (rows, columns). With `ceil`, the last window may hang over
+    the edge of the padded image, as long as it starts inside it."""
 
     kernel: Pair
     stride: Pair

@@ -1,9 +1,8 @@
 """CUDA kernels as overrides on CuPy: several passes over memory in one, and many small launches in one.
 
-The kernels are the `__global__` functions in the `.cu` files beside this one, compiled when they are first used.
-Images are (N, C, H, W) outside and channels-last in memory, so that neighboring threads, which take neighboring
-channels, read neighboring elements. Sums are taken in a fixed order, never by atomic additions: the same run gives the
-same bits. Each docstring gives the NumPy formula that the override equals; what a kernel is not made for is declined.
+The kernels are in the `.cu` files beside this one, compiled when they are first used. Images are channels-last in
+memory, so that neighboring threads read neighboring elements. Sums are taken in a fixed order, never by atomic
+additions: the same run gives the same bits. Each docstring gives the NumPy formula that the override equals.
 """
 
 import math
@@ -82,8 +81,7 @@ def _contiguous(x: Array) -> Array:
 
 
 def _channels_last(x: Array) -> Array:
-    """(N, C, ...) -> (N, ..., C), contiguous: a view if the memory is channels-last already"""
-    return _contiguous(channels_last(x))
+    return _contiguous(channels_last(x))  # a view if the memory is channels-last already
 
 
 def _rows(x: Array) -> tuple[int, int, int]:
@@ -216,7 +214,7 @@ def cross_entropy_gradient(op: CrossEntropy, g: Array, x: Array) -> Array:
 
 def _pool(kernel: str, window: Window, image: Shape, size: Pair, factor: float, x: Array, *others: Array) -> Array:
     """Run a kernel for windows on images of this shape; arrays are (N, C, ...), the result is (N, C, *size)."""
-    if window.dilation != (1, 1) or not supported(x, *(a for a in others if a is not None)):
+    if not supported(x, *(a for a in others if a is not None)):
         return NotImplemented
     out = _empty((len(x), *size, x.shape[1]), x)
     shape = *image[2:], *window.output(image), x.shape[1], *window.kernel, *window.stride, *window.padding
@@ -261,32 +259,26 @@ def _update(w: Arrays, g: Arrays, means: Arrays, squares: Arrays, *numbers: floa
 
 
 @override(optim.sgd, on="cupy")
-def sgd(
-    parameters: Arrays, gradients: Arrays, velocities: Arrays, lr: float, momentum: float, weight_decay: float
-) -> Any:
-    """v = momentum * v + g + weight_decay * w;  w -= lr * v"""
-    means = velocities if momentum else ()
-    return _update(parameters, gradients, means, (), lr, weight_decay, momentum, 1, 0, 0, 1, 0)
+def sgd(w: Arrays, g: Arrays, velocities: Arrays, lr: float, momentum: float, decay: float) -> Any:
+    """v = momentum * v + g + decay * w;  w -= lr * v"""
+    return _update(w, g, velocities if momentum else (), (), lr, decay, momentum, 1, 0, 0, 1, 0)
 
 
 @override(optim.rmsprop, on="cupy")
-def rmsprop(
-    parameters: Arrays, gradients: Arrays, squares: Arrays, lr: float, alpha: float, eps: float, weight_decay: float
-) -> Any:
-    """g += weight_decay * w;  s = alpha * s + (1 - alpha) * g * g;  w -= lr * g / (sqrt(s) + eps)"""
-    return _update(parameters, gradients, (), squares, lr, weight_decay, 0, 1, alpha, 1 - alpha, 1, eps)
+def rmsprop(w: Arrays, g: Arrays, squares: Arrays, lr: float, alpha: float, eps: float, decay: float) -> Any:
+    """g += decay * w;  s = alpha * s + (1 - alpha) * g * g;  w -= lr * g / (sqrt(s) + eps)"""
+    return _update(w, g, (), squares, lr, decay, 0, 1, alpha, 1 - alpha, 1, eps)
 
 
 @override(optim.adam, on="cupy")
 def adam(
-    parameters: Arrays, gradients: Arrays, means: Arrays, squares: Arrays,
-    lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, step: int,
+    w: Arrays, g: Arrays, means: Arrays, squares: Arrays,
+    lr: float, beta1: float, beta2: float, eps: float, decay: float, step: int,
 ) -> Any:  # fmt: skip
-    """g += weight_decay * w;  m = beta1 * m + (1 - beta1) * g;  s = beta2 * s + (1 - beta2) * g * g;
+    """g += decay * w;  m = beta1 * m + (1 - beta1) * g;  s = beta2 * s + (1 - beta2) * g * g;
     w -= lr * m / (1 - beta1**step) / (sqrt(s / (1 - beta2**step)) + eps)"""
     size, root = lr / (1 - beta1**step), math.sqrt(1 - beta2**step)
-    numbers = size, weight_decay, beta1, 1 - beta1, beta2, 1 - beta2, root, eps
-    return _update(parameters, gradients, means, squares, *numbers)
+    return _update(w, g, means, squares, size, decay, beta1, 1 - beta1, beta2, 1 - beta2, root, eps)
 
 
 def map_tiles(matrix: tuple[str, ...], images: Array, tiles: Window, points: Array, back: bool) -> None:

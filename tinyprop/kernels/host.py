@@ -1,9 +1,5 @@
-"""Faster ways on the host: cache-sized blocks, and fewer passes over memory.
+"""Faster ways on the host: blocks that stay in the cache from the first step to the last, and fewer passes."""
 
-A batch is cut into blocks small enough for all steps on a block to find it in the cache.
-"""
-
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -23,19 +19,17 @@ COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
 PIXELS_AT_ONCE = 2**18  # elements of images that are pooled or rectified
 ROWS_AT_ONCE = 2**16  # elements of a batch that is normalised
 
-# The plain product of matrices, a few images at a time.
 
-
-def _image_blocks(op: Convolution) -> list[slice]:
+def _image_blocks(op: Convolution, x: HostArray) -> list[slice]:
     (o, c, kh, kw), (rows, across) = op.filters, op.window.output(op.image)
-    return blocks(op.image[0], rows * across * (kh * kw * c + o), COLUMNS_AT_ONCE)
+    return blocks(x, COLUMNS_AT_ONCE, rows * across * (kh * kw * c + o))
 
 
-def _blockwise(x: HostArray, w: HostArray, window: Window, parts: list[slice], out: HostArray) -> HostArray:
+def _blockwise(op: Convolution, x: HostArray, w: HostArray, out: HostArray) -> HostArray:
     """The convolution of x with filters w, by blocks of images."""
     (matrix,), outputs = filter_matrices(w, 1), channels_last(out)
-    for images in parts:
-        np.matmul(columns(x[images], window, 1)[0], matrix, out=outputs[images].reshape(-1, len(w)))
+    for images in _image_blocks(op, x):
+        np.matmul(columns(x[images], op.window, 1)[0], matrix, out=outputs[images].reshape(-1, len(w)))
     return out
 
 
@@ -44,7 +38,7 @@ def blockwise(op: Convolve, x: HostArray, w: HostArray) -> Any:
     if op.groups != 1:
         return NotImplemented
     out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
-    return _blockwise(x, w, op.window, _image_blocks(op), out)
+    return _blockwise(op, x, w, out)
 
 
 @override(InputGradient.forward, on="numpy")
@@ -54,17 +48,17 @@ def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> A
     o, c, _, _ = op.filters
     if op.groups != 1:
         return NotImplemented
-    parts, out = _image_blocks(op), empty_image((len(g), *op.image[1:]), g, w)
+    out = empty_image((len(g), *op.image[1:]), g, w)
     if op.window.stride == (1, 1) and g.shape[2:] == op.image[2:] and o <= 4 * c:
-        return _blockwise(g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), op.window, parts, out)
-    for images in parts:
+        return _blockwise(op, g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), out)
+    for images in _image_blocks(op, g):
         out[images] = InputGradient.forward(op, g[images], w)
     return out
 
 
 @override(FilterGradient.forward, on="numpy")
 def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) -> Any:
-    return sum(FilterGradient.forward(op, x[images], g[images]) for images in _image_blocks(op))
+    return sum(FilterGradient.forward(op, x[images], g[images]) for images in _image_blocks(op, x))
 
 
 # Pooling along the rows first, then along the columns: 2k slices instead of k * k, and the longer inner loops first.
@@ -124,8 +118,7 @@ def _by_blocks(function: Callable[..., Any], size: Pair, *arrays: HostArray) -> 
     """function(out, *arrays) on blocks of images (N, H, W, C), as (N, C, *size)."""
     n, c = arrays[0].shape[:2]
     out = np.empty((n, *size, c), arrays[0].dtype)
-    largest = max(math.prod(a.shape[1:]) for a in (*arrays, out))
-    for images in blocks(n, largest, PIXELS_AT_ONCE):
+    for images in blocks(max(*arrays, out, key=np.size), PIXELS_AT_ONCE):
         function(out[images], *(np.ascontiguousarray(channels_last(a)[images]) for a in arrays))
     return channels_first(out)
 
@@ -133,7 +126,7 @@ def _by_blocks(function: Callable[..., Any], size: Pair, *arrays: HostArray) -> 
 @override(MaxPool.forward, on="numpy")
 def max_pool(op: MaxPool, x: HostArray) -> Any:
     """Where a graph is recorded, the marks remember where each maximum stood: its row, then its column."""
-    if max(op.window.kernel) > 127 or op.window.dilation != (1, 1):
+    if max(op.window.kernel) > 127:
         return NotImplemented
     (rows, across), size, low = _lines(op.window, x.shape), op.window.output(x.shape), lowest(x)
     marks: list[tuple[HostArray, HostArray]] = []
@@ -190,10 +183,8 @@ def spread(op: Spread, g: HostArray) -> Any:
     return _by_blocks(block, (op.image[2], op.image[3]), g)
 
 
-# Rows of weights: their lengths and products as one contraction, without an array of squares.
-
-
 def _row_products(x: HostArray, y: HostArray) -> HostArray:
+    """The sum over each row of x * y, without an array of products."""
     return np.einsum("ij,ij->i", x.reshape(len(x), -1), y.reshape(len(y), -1))
 
 
@@ -217,12 +208,8 @@ def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> Any:
     return g * (out != 0)
 
 
-# The end of a NormProp layer, a few images at a time. What is added to a pixel is repeated along a row of pixels: NumPy
-# is slow where its inner loop is only as long as there are channels.
-
-
 def _along_a_row(values: Any, x: HostArray) -> HostArray:
-    """A number, or (C, 1, 1), as (1, C, 1, W)"""
+    """A number, or (C, 1, 1), as (1, C, 1, W): NumPy is slow where its inner loop is only as long as the channels."""
     row = empty_image((1, x.shape[1], 1, x.shape[3]), x)
     row[...] = values
     return row
@@ -230,10 +217,8 @@ def _along_a_row(values: Any, x: HostArray) -> HostArray:
 
 def _is_image(x: HostArray, *values: Any) -> bool:
     """Whether x is (N, C, H, W), and the values are numbers or (C, 1, 1), of the same dtype."""
-    shape = (*x.shape[1:2], 1, 1)
-    return x.ndim == 4 and all(
-        not isinstance(v, np.ndarray) or (v.shape == shape and v.dtype == x.dtype) for v in values
-    )
+    arrays = [v for v in values if isinstance(v, np.ndarray)]
+    return x.ndim == 4 and all(v.shape == (x.shape[1], 1, 1) and v.dtype == x.dtype for v in arrays)
 
 
 @override(ShiftedReLU.forward, on="numpy")
@@ -242,7 +227,7 @@ def shifted_relu(op: ShiftedReLU, x: HostArray, bias: Any, shift: Any) -> Any:
         return NotImplemented
     out = x if op.overwrite else empty_image(x.shape, x)
     added, floor = _along_a_row(bias - shift, x), _along_a_row(-shift, x)
-    for images in blocks(len(x), math.prod(x.shape[1:]), PIXELS_AT_ONCE):
+    for images in blocks(x, PIXELS_AT_ONCE):
         np.add(x[images], added, out=out[images])
         np.maximum(out[images], floor, out=out[images])
     return out
@@ -254,13 +239,10 @@ def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostAr
         return NotImplemented
     passed, sums = empty_image(g.shape, g), []
     floor = _along_a_row(-shift, g) if isinstance(shift, np.ndarray) else -shift  # comparing with a number is faster
-    for images in blocks(len(g), math.prod(g.shape[1:]), PIXELS_AT_ONCE):
+    for images in blocks(g, PIXELS_AT_ONCE):
         np.multiply(g[images], out[images] != floor, out=passed[images])  # NaN passes its gradient, too
         sums.append(row_sum(_rows(passed[images])))
     return passed, np.sum(sums, axis=0).reshape(-1, 1, 1), lambda: -g
-
-
-# Batch normalisation by blocks of rows (pixels, C).
 
 
 def _rows(x: HostArray) -> HostArray:
@@ -280,7 +262,7 @@ def _block_sum(parts: Iterable[HostArray]) -> HostArray:
 @override(BatchNorm.forward, on="numpy")
 def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) -> Any:
     rows = _rows(x)
-    parts, count = blocks(len(rows), rows.shape[1], ROWS_AT_ONCE), len(rows)
+    parts, count = blocks(rows, ROWS_AT_ONCE), len(rows)
     center = _block_sum(rows[part] for part in parts) / count
     var = _block_sum((rows[part] - center) ** 2 for part in parts) / count
     op.move_running(center, var, count)
@@ -299,7 +281,7 @@ def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostA
     if "statistics" not in op.cache:
         return NotImplemented
     shape, g, x, (center, inverse) = channels_last(x).shape, _rows(g), _rows(x), op.cache["statistics"]
-    parts, count = blocks(len(x), x.shape[1], ROWS_AT_ONCE), len(x)
+    parts, count = blocks(x, ROWS_AT_ONCE), len(x)
     total = _block_sum(g[part] for part in parts)
     along = _block_sum(g[part] * (x[part] - center) for part in parts) * inverse
     slope, offset, g_x = inverse * along / count, total / count, np.empty_like(g)

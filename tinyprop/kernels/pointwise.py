@@ -1,9 +1,6 @@
-"""Convolution with filters of 1x1, on both backends: the image itself is the matrix, and nothing is copied.
+"""Convolution with filters of 1x1, on both backends: the image itself is the matrix, and nothing is copied. Padding
+adds outputs that are zero, and strides leave pixels out; neither costs a multiplication."""
 
-Padding adds outputs that are zero, and strides leave pixels out; neither costs a multiplication.
-"""
-
-import math
 from functools import reduce
 from operator import add
 from typing import Any
@@ -18,23 +15,18 @@ OUTPUTS_AT_ONCE = 2**18  # elements of the output, 1 MB in float32
 Part = tuple[slice, slice]  # rows and columns of an image
 
 
-def blocks(n: int, each: int, most: float) -> list[slice]:
-    """Cut n images, with `each` elements every one, into equal blocks of about `most` elements."""
-    count = max(1, min(n, round(n * each / most)))
+def blocks(x: Array, most: int, each: int | None = None) -> list[slice]:
+    """Cut x along its first axis into equal blocks of about `most` elements, which stay in the cache. Other arrays may
+    have more elements than x has: `each` for every x[i]. A device takes all at once."""
+    n, size = len(x), x.size if each is None else len(x) * each
+    count = max(1, min(n, round(size / most))) if is_host_array(x) else 1
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
 
 
-def _blocks(out: Array) -> list[slice]:
-    """Images whose outputs stay in the cache; a device takes all at once."""
-    return blocks(len(out), math.prod(out.shape[1:]), OUTPUTS_AT_ONCE if is_host_array(out) else math.inf)
-
-
-def _is_pointwise(op: Convolution) -> bool:
-    return op.window.kernel == (1, 1) and op.groups == 1
-
-
-def _meeting(op: Convolution) -> tuple[Part, Part]:
-    """The places where the window is on the image, and the pixels that it meets there."""
+def _meeting(op: Convolution) -> tuple[Part, Part] | None:
+    """The places where the window is on the image, and the pixels that it meets there; None if it is not 1x1."""
+    if op.window.kernel != (1, 1) or op.groups != 1:
+        return None
     ((rows, pixel_rows),) = op.window.along(0, op.image[2])
     ((across, pixel_columns),) = op.window.along(1, op.image[3])
     return (rows, across), (pixel_rows, pixel_columns)
@@ -58,11 +50,11 @@ def _multiply(pixels: Array, matrix: Array, part: Part, out: Array) -> None:
 
 @override(Convolve.forward)
 def pointwise(op: Convolve, x: Array, w: Array) -> Any:
-    if not _is_pointwise(op):
+    if (meeting := _meeting(op)) is None:
         return NotImplemented
-    places, pixels = _meeting(op)
+    places, pixels = meeting
     out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
-    for images in _blocks(out):
+    for images in blocks(out, OUTPUTS_AT_ONCE):
         _multiply(_pixels(x[images], pixels), w[:, :, 0, 0].T, places, out[images])
     return out
 
@@ -70,12 +62,12 @@ def pointwise(op: Convolve, x: Array, w: Array) -> Any:
 @override(Convolve.backward)
 def pointwise_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
     """Both gradients of a block of images, or the one that is wanted, while its g is in the cache."""
-    if not _is_pointwise(op):
+    if (meeting := _meeting(op)) is None:
         return NotImplemented
-    places, pixels = _meeting(op)
+    places, pixels = meeting
     of_x, of_w = (parent is not None for parent in op.parents or (True, True))
     g_x, parts = empty_image(x.shape, g, w) if of_x else None, []
-    for images in _blocks(g):
+    for images in blocks(g, OUTPUTS_AT_ONCE):
         rows = _pixels(g[images], places)
         if g_x is not None:
             _multiply(rows, w[:, :, 0, 0], pixels, g_x[images])

@@ -1,17 +1,14 @@
 """Winograd (Toom-Cook) convolution: fewer multiplications for filters of 3x3 and 5x5, on both backends.
 
-Toom-Cook multiplies polynomials: evaluate both at n points, multiply the values, and interpolate the n coefficients of
-the product. With powers of the points in V, one column for each coefficient, the product of a and b is
-inv(V) @ ((V @ a) * (V @ b)). Convolving n pixels with a filter a is the transpose of this map of b. So only the filter
-is evaluated at the points; the pixels go through the transposed interpolation, and the products through the transposed
-evaluation. Along one axis (Lavin and Gray, 2015, call the matrices A.T, B.T and G):
+Toom-Cook multiplies polynomials by their values at n points: inv(V) @ ((V @ a) * (V @ b)), with powers of the points in
+V. Convolving n pixels with a filter a is the transpose of this map of b. Along one axis (Lavin and Gray, 2015, call the
+matrices A.T, B.T and G):
 
     outputs = output_matrix @ ((input_matrix @ pixels) * (filter_matrix @ filter))
 
-In two dimensions each matrix is applied along the rows and along the columns, and the sum over channels turns * into
-one matrix product for each point. A tile of 4x4 outputs of a 5x5 filter takes 64 multiplications instead of 400. All
-steps are linear, so the gradients use the transposed matrices. The price is rounding: about 5e-6 of the result in
-float32, where a plain matrix product has 3e-7.
+In two dimensions each matrix is applied along both axes, and the sum over channels turns * into one matrix product for
+each point. A tile of 4x4 outputs of a 5x5 filter takes 64 multiplications instead of 400. All steps are linear, so the
+gradients use the transposed matrices. The rounding error is 5e-6 of the result in float32, not 3e-7.
 """
 
 import math
@@ -30,10 +27,7 @@ from .pointwise import blocks
 # For each size of filter the outputs of a tile along an axis, and the points, to which infinity is added. Fractions of
 # small numbers, large and small in balance, lose the fewest digits.
 TILES = {3: (4, (0, 1, -1, 0.5, -2)), 5: (4, (0, 1, -1, 2, -2, 0.5, -0.5))}
-
-# This many tiles stay in the cache from the first step to the last, and BLAS multiplies such small matrices without
-# copying them first.
-TILES_AT_ONCE = 32
+TILES_AT_ONCE = 32  # these stay in the cache, and BLAS multiplies such small matrices without copying them first
 
 
 def pays(window: Window, image: Shape, filters: Shape) -> bool:
@@ -92,8 +86,8 @@ class Tiling:
         return array_module(images).empty(shape, images.dtype)
 
     def blocks(self, images: Array) -> list[tuple[slice, slice]]:
-        """Blocks of about TILES_AT_ONCE tiles: which images, and which of all tiles. A device takes all at once."""
-        parts = blocks(len(images), self.each, math.inf if is_device_array(images) else TILES_AT_ONCE)
+        """Blocks of about TILES_AT_ONCE tiles: which images, and which of all tiles."""
+        parts = blocks(images, TILES_AT_ONCE, self.each)
         return [(part, slice(part.start * self.each, part.stop * self.each)) for part in parts]
 
     def to_points(self, name: str, images: Array, out: Array) -> Array:
@@ -155,11 +149,11 @@ def _overlap_add(tiles: HostArray, step: int) -> HostArray:
     return out.reshape(*before, -1, m)
 
 
-def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, kept: Array | None = None) -> Array:
-    """Convolve x with w into `out`; the input transform is written to `kept` if there is one."""
+def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, saved: Array | None = None) -> Array:
+    """Convolve x with w into `out`; the input transform is written to `saved` if there is one."""
     filters, pixels, outputs = tiling.filters(w.transpose(1, 0, 2, 3)), channels_last(x), channels_last(out)
     for images, tiles in tiling.blocks(x):
-        room = tiling.empty(pixels[images]) if kept is None else kept[:, tiles]
+        room = tiling.empty(pixels[images]) if saved is None else saved[:, tiles]
         products = tiling.to_points("input", pixels[images], room) @ filters  # (points, tiles, C) @ (points, C, O)
         tiling.from_points("output", products, outputs[images])
     return out
@@ -167,7 +161,7 @@ def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, kept: Array | None
 
 @override(Convolve.forward)
 def convolve(op: Convolve, x: Array, w: Array) -> Array:
-    """Keep the input transform for the gradient with respect to w."""
+    """Save the input transform for the gradient with respect to w."""
     if not _applies(op, x, w):
         return NotImplemented
     tiling, out = Tiling(op.window, x.shape), empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)

@@ -1,13 +1,14 @@
 """Module: a layer or a network, something with parameters that maps tensors to a tensor."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Self
 
 from ..engine.arrays import Array, array_module, is_array, to_backend
 from ..engine.errors import explain
 from ..engine.guard import check_editable
+from ..engine.overrides import setting
 from ..engine.tensor import Tensor
 from ..errors import StateError
 
@@ -15,8 +16,7 @@ _evaluating = ContextVar("evaluating", default=False)
 _running: ContextVar[tuple["Module", ...]] = ContextVar("running", default=())  # whose forward is being computed
 
 
-@contextmanager
-def evaluating() -> Iterator[None]:
+def evaluating() -> AbstractContextManager[None]:
     """Run every module in evaluation mode inside the block, without writing to any: other threads do not notice.
 
     >>> layer = tp.nn.Dropout()
@@ -26,11 +26,7 @@ def evaluating() -> Iterator[None]:
     >>> layer.training
     True
     """
-    before = _evaluating.set(True)
-    try:
-        yield
-    finally:
-        _evaluating.reset(before)
+    return setting(_evaluating, True)
 
 
 class Module:

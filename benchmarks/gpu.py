@@ -34,6 +34,9 @@ BATCH = 50
 WARM_UP = 3  # steps: kernels are compiled, memory is taken from the device
 LONGEST_HOLD = 0.5  # seconds
 USUAL_CLOCK = 1_500_000  # kHz, if a device does not tell
+HOLD = """__global__ void hold(long long cycles) {
+    for (const long long start = clock64(); clock64() - start < cycles;) {}
+}"""
 LEAST_SHARE = 0.01  # of the time of a step, for a line in the table
 
 # FP32 cores of a multiprocessor, by compute capability: Common/helper_cuda.h of https://github.com/NVIDIA/cuda-samples
@@ -176,13 +179,19 @@ def measure(norm: str, width: float, batch: int, steps: int) -> Step:
     profiler = import_module("cupyx.profiler")
     host_seconds = profiler.benchmark(step, (x, y), n_repeat=min(10, steps), name=norm, n_warmup=1).cpu_times.tolist()
     clock = device_clock()
-    cuda.hold(min(LONGEST_HOLD, 4 * max(host_seconds)), this_device().clock or USUAL_CLOCK)
+    hold(min(LONGEST_HOLD, 4 * max(host_seconds)), this_device().clock or USUAL_CLOCK)
     with watched_kernels(clock):
         clock.mark()
         step(x, y)
         clock.mark()
     work = step_work(net, images.shape)
     return Step(norm, batch, width, seconds, host_seconds, clock.shares(), work, used, held)
+
+
+def hold(seconds: float, clock: int) -> None:
+    """Keep a device busy for some seconds, given its clock in kHz, so that the host gets ahead of it."""
+    module = load_module("cupy").RawModule(code=HOLD, options=("-std=c++17",), name_expressions=("hold",))
+    module.get_function("hold")((1,), (1,), (int(1e3 * clock * seconds),))
 
 
 # -- tables and figures

@@ -123,7 +123,7 @@ def test_bad_values_are_refused(make, words):
 def test_mistaken_arguments_get_a_hint():
     net = nn.Sequential(nn.Linear(2, 2))
     assert_explained(TypeError, lambda: SGD(net, lr=0.1), "SGD(Sequential(...))", "SGD(net.parameters())")
-    assert_explained(TypeError, lambda: Adam(leaf()), "Adam of a tensor", "Adam([w])")
+    assert_explained(TypeError, lambda: Adam(leaf()), "Adam(Tensor(...))", "Adam([w])")
     assert_explained(TypeError, lambda: SGD(net.named_parameters(), lr=0.1), "a tuple", "net.parameters()")
     assert_explained(TypeError, lambda: SGD([{"params": net.parameters()}], lr=0.1), "a dict")
 
@@ -168,7 +168,7 @@ def test_the_state_of_another_optimiser_is_refused(rng):
         (adam, rmsprop.state_dict()),
         (sgd, adam.state_dict()),
     ]:
-        assert_explained(tp.StateError, lambda into=into, state=state: into.load_state_dict(state), "another optimiser")
+        assert_explained(tp.StateError, lambda into=into, state=state: into.load_state_dict(state), "another optimizer")
     counts = adam.state_dict()
     del counts["steps"]
     assert_explained(tp.StateError, lambda: adam.load_state_dict(counts), "step counts")
@@ -181,7 +181,7 @@ def test_a_state_of_tinyprop_0_1_is_read_where_it_can_be(rng):
         optimizer.load_state_dict(state)
         (memory,) = optimizer.memory.values()
         assert all((m == a).all() for m, a in zip(memory, arrays, strict=True))
-    assert_explained(tp.StateError, lambda: Adam(params).load_state_dict(state), "another optimiser")
+    assert_explained(tp.StateError, lambda: Adam(params).load_state_dict(state), "another optimizer")
 
 
 # -- schedules

@@ -13,7 +13,7 @@ import tinyprop as tp
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tinyprop"
 FILES = sorted(PACKAGE.rglob("*.py"))
-MOST_LINES = {"engine": 1_150, "functional": 1_900, "moments": 800, "nn": 1_000, "kernels": 1_310}  # with docstrings
+MOST_LINES = {"engine": 1_150, "functional": 1_800, "moments": 800, "nn": 1_000, "kernels": 1_200}  # with docstrings
 MOST_LINES_OF_A_FILE = 400
 
 

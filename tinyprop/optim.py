@@ -1,6 +1,7 @@
-"""Optimisers, learning-rate schedules, and the unit-length constraint."""
+"""Optimizers, learning-rate schedules, and the unit-length constraint."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from .engine.arrays import Array, HostArray, array_module, backend_of, host_array, to_backend, to_numpy
 from .engine.errors import explain
@@ -11,70 +12,47 @@ from .errors import StateError
 from .nn.module import Module
 from .nn.normalization import NormProp
 
-# The updates change arrays in place. Lists have one array per parameter.
+Arrays = list[Array]  # one for each parameter; the updates change them in place
 
 
 @overridable
-def sgd(
-    parameters: list[Array],
-    gradients: list[Array],
-    velocities: list[Array],
-    lr: float,
-    momentum: float,
-    weight_decay: float,
-) -> None:
+def sgd(w: Arrays, g: Arrays, velocity: Arrays, lr: float, momentum: float, weight_decay: float) -> None:
     """One step of stochastic gradient descent."""
-    for w, g, velocity in zip(parameters, gradients, velocities, strict=True):
+    for w_i, g_i, v in zip(w, g, velocity, strict=True):
         if weight_decay:
-            g = g + weight_decay * w
+            g_i = g_i + weight_decay * w_i
         if momentum:
-            velocity *= momentum
-            velocity += g
-            g = velocity
-        w -= lr * g
+            v *= momentum
+            v += g_i
+            g_i = v
+        w_i -= lr * g_i
 
 
 @overridable
-def rmsprop(
-    parameters: list[Array],
-    gradients: list[Array],
-    squares: list[Array],
-    lr: float,
-    alpha: float,
-    eps: float,
-    weight_decay: float,
-) -> None:
+def rmsprop(w: Arrays, g: Arrays, square: Arrays, lr: float, alpha: float, eps: float, weight_decay: float) -> None:
     """One step of RMSProp."""
-    for w, g, square in zip(parameters, gradients, squares, strict=True):
+    for w_i, g_i, s in zip(w, g, square, strict=True):
         if weight_decay:
-            g = g + weight_decay * w
-        square *= alpha
-        square += (1 - alpha) * g * g
-        w -= lr * g / (array_module(w).sqrt(square) + eps)
+            g_i = g_i + weight_decay * w_i
+        s *= alpha
+        s += (1 - alpha) * g_i * g_i
+        w_i -= lr * g_i / (array_module(w_i).sqrt(s) + eps)
 
 
 @overridable
 def adam(
-    parameters: list[Array],
-    gradients: list[Array],
-    means: list[Array],
-    squares: list[Array],
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    step: int,
-) -> None:
+    w: Arrays, g: Arrays, mean: Arrays, square: Arrays,
+    lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, step: int,
+) -> None:  # fmt: skip
     """Step number `step`, counted from 1, of Adam."""
-    for w, g, mean, square in zip(parameters, gradients, means, squares, strict=True):
+    for w_i, g_i, m, s in zip(w, g, mean, square, strict=True):
         if weight_decay:
-            g = g + weight_decay * w
-        mean += (1 - beta1) * (g - mean)
-        square *= beta2
-        square += (1 - beta2) * g * g
-        root = array_module(w).sqrt(square) / (1 - beta2**step) ** 0.5  # both estimates start at 0: undo that bias
-        w -= lr / (1 - beta1**step) * mean / (root + eps)
+            g_i = g_i + weight_decay * w_i
+        m += (1 - beta1) * (g_i - m)
+        s *= beta2
+        s += (1 - beta2) * g_i * g_i
+        root = array_module(w_i).sqrt(s) / (1 - beta2**step) ** 0.5  # both estimates start at 0: undo that bias
+        w_i -= lr / (1 - beta1**step) * m / (root + eps)
 
 
 @overridable
@@ -97,7 +75,7 @@ class Optimizer:
     True
     """
 
-    remembers: tuple[str, ...] = ()  # what is kept for each parameter between steps: names of arrays of its shape
+    remembers: tuple[str, ...] = ()  # names of arrays of the shape of a parameter that are saved between steps
 
     def __init__(self, params: Iterable[Tensor], lr: float, **settings: float):
         self.params = self._checked(params)
@@ -105,16 +83,16 @@ class Optimizer:
             if not value >= 0:
                 raise ValueError(explain(f"{name}={value}", "it is a number >= 0", f"{name}=0.0"))
         self.lr = lr
-        self.memory = {name: [_zeros_like(p) for p in self.params] for name in self.remembers}
+        self.memory = {
+            name: [array_module(p._data).zeros_like(p._data) for p in self.params] for name in self.remembers
+        }
 
     def _checked(self, params: Iterable[Tensor]) -> list[Tensor]:
         """The parameters, each once, or an error for anything that cannot be one."""
         call = type(self).__name__
-        if isinstance(params, Module):
-            got, rule = f"{call}({type(params).__name__}(...))", "it takes the parameters of a network"
-            raise TypeError(explain(got, rule, f"{call}(net.parameters())"))
-        if isinstance(params, Tensor):
-            raise TypeError(explain(f"{call} of a tensor", "it takes several, in a list", f"{call}([w])"))
+        if isinstance(params, (Module, Tensor)):
+            hint = f"{call}(net.parameters())" if isinstance(params, Module) else f"{call}([w])"
+            raise TypeError(explain(f"{call}({type(params).__name__}(...))", "it takes several tensors", hint))
         given = list(params)
         if not given:
             raise ValueError(explain(f"{call} without parameters", "it needs at least one", "net.parameters()"))
@@ -123,12 +101,10 @@ class Optimizer:
                 got, rule = f"{call} with a {type(p).__name__} as a parameter", "parameters are tensors"
                 raise TypeError(explain(got, rule, "net.parameters(), or a list of tensors"))
             if p.node is not None:
+                got = f"{call} with a computed tensor of shape {p.shape} as a parameter"
+                rule = "parameters are leaves: an update of a result does not change what it was computed from"
                 raise ValueError(
-                    explain(
-                        f"{call} with a computed tensor of shape {p.shape} as a parameter",
-                        "parameters are leaves: an update of a result does not change what it was computed from",
-                        "the tensors it was computed from; or tp.tensor(t.detach(), requires_grad=True)",
-                    )
+                    explain(got, rule, "the tensors it was computed from; or a copy, as tp.tensor(t.detach())")
                 )
             if not p.requires_grad:
                 got = f"{call} with a tensor of shape {p.shape} that does not require a gradient"
@@ -156,14 +132,11 @@ class Optimizer:
         """Update the parameters with these numbers."""
         raise NotImplementedError
 
-    def _weights(self, due: list[int]) -> list[Array]:
-        return [self.params[i]._data for i in due]
-
-    def _gradients(self, due: list[int]) -> list[Array]:
-        return [g._data for i in due if (g := self.params[i].grad) is not None]
-
-    def _memory(self, name: str, due: list[int]) -> list[Array]:
-        return [self.memory[name][i] for i in due]
+    def arrays(self, due: list[int]) -> Any:
+        """Their weights, their gradients, and what is remembered of them."""
+        gradients = [g._data for i in due if (g := self.params[i].grad) is not None]
+        memory = [[several[i] for i in due] for several in self.memory.values()]
+        return [[self.params[i]._data for i in due], gradients, *memory]
 
     def state_dict(self) -> dict[str, Array]:
         """A copy of what is remembered of each parameter; the learning rate is saved with the schedule."""
@@ -178,18 +151,12 @@ class Optimizer:
             state = {name.replace("memory.", f"{self.remembers[0]}."): m for name, m in state.items()}
         own = {f"{name}.{i}": m for name, arrays in self.memory.items() for i, m in enumerate(arrays)}
         if {name: m.shape for name, m in state.items()} != {name: m.shape for name, m in own.items()}:
-            raise StateError(
-                "the state of another optimiser",
-                f"a state of {type(self).__name__} holds {' and '.join(self.remembers)} for each of "
-                f"{len(self.params)} parameters, of its shape",
-                "make the optimiser with the same parameters in the same order",
-            )
+            rule = f"a state of {type(self).__name__} holds {' and '.join(self.remembers)} for each of "
+            rule += f"{len(self.params)} parameters, of its shape"
+            hint = "make the optimizer with the same parameters in the same order"
+            raise StateError("the state of another optimizer", rule, hint)
         for name, m in own.items():
             m[...] = to_backend(state[name], backend_of(m))
-
-
-def _zeros_like(p: Tensor) -> Array:
-    return array_module(p._data).zeros_like(p._data)
 
 
 class SGD(Optimizer):
@@ -209,8 +176,8 @@ class SGD(Optimizer):
         self.momentum, self.weight_decay = momentum, weight_decay
 
     def update(self, due: list[int]) -> None:
-        arrays = self._weights(due), self._gradients(due), self._memory("velocity", due)
-        sgd(*arrays, self.lr, self.momentum, self.weight_decay)
+        w, g, velocity = self.arrays(due)
+        sgd(w, g, velocity, self.lr, self.momentum, self.weight_decay)
 
 
 class RMSProp(Optimizer):
@@ -237,8 +204,8 @@ class RMSProp(Optimizer):
         self.alpha, self.eps, self.weight_decay = alpha, eps, weight_decay
 
     def update(self, due: list[int]) -> None:
-        arrays = self._weights(due), self._gradients(due), self._memory("square", due)
-        rmsprop(*arrays, self.lr, self.alpha, self.eps, self.weight_decay)
+        w, g, square = self.arrays(due)
+        rmsprop(w, g, square, self.lr, self.alpha, self.eps, self.weight_decay)
 
 
 class Adam(Optimizer):
@@ -274,13 +241,8 @@ class Adam(Optimizer):
             self.steps[i] += 1
         for step in sorted({self.steps[i] for i in due}):  # several only if some parameters had no gradient at times
             same = [i for i in due if self.steps[i] == step]
-            arrays = (
-                self._weights(same),
-                self._gradients(same),
-                self._memory("mean", same),
-                self._memory("square", same),
-            )
-            adam(*arrays, self.lr, *self.betas, self.eps, self.weight_decay, step)
+            w, g, mean, square = self.arrays(same)
+            adam(w, g, mean, square, self.lr, *self.betas, self.eps, self.weight_decay, step)
 
     def state_dict(self) -> dict[str, Array]:
         return super().state_dict() | {"steps": host_array(self.steps)}
@@ -328,9 +290,8 @@ class HalveOnPlateau:
 
     def __init__(self, patience: int = 3):
         if patience < 1:
-            raise ValueError(
-                explain(f"HalveOnPlateau({patience})", "patience is at least 1 epoch", "HalveOnPlateau(3)")
-            )
+            got = f"HalveOnPlateau({patience})"
+            raise ValueError(explain(got, "patience is at least 1 epoch", "HalveOnPlateau(3)"))
         self.patience, self.best, self.waited = patience, float("inf"), 0
 
     def epoch_ended(self, optimizer: Optimizer, error: float) -> None:

@@ -109,7 +109,7 @@ REFUSED = {
     "groups that do not divide the filters": ((2, 6, 5, 5), (4, 2, 3, 3), {"groups": 3}, "that 3 divides"),
     "no groups": (X, W, {"groups": 0}, "groups=0"),
     "filters larger than the image": ((2, 3, 2, 5), W, {}, "must fit on the padded image"),
-    "filters spread beyond the image": (X, W, {"dilation": 3}, "dilation (3, 3)"),
+    "filters spread beyond the image": (X, W, {"dilation": 3}, "dilation=(3, 3)"),
     "a stride of 0": (X, W, {"stride": 0}, "stride=0"),
     "a stride that is no integer": (X, W, {"stride": 1.5}, "stride=1.5"),
     "a dilation of 0": (X, W, {"dilation": 0}, "dilation=0"),

@@ -115,7 +115,6 @@ EQUATION = [
 # The programs that make an override run, by its name.
 CASES = {
     "fused.folded_equation": EQUATION,
-    "host.relu_gradient": [differentiated(F.relu, IMAGE)],
     **dict.fromkeys(["pointwise.pointwise", "pointwise.pointwise_gradients"], ONE_BY_ONE),
     **dict.fromkeys(
         ["tiles.convolve", "tiles.convolve_gradients", "tiles.input_gradient", "tiles.filter_gradient"], TILES

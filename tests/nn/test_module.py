@@ -256,12 +256,12 @@ def test_a_module_without_forward_says_so():
 @pytest.mark.parametrize(
     "layer",
     [
-        "Linear(3, 2)", "Linear(3, 2, bias=False)", "Conv2d(3, 8, kernel_size=5, padding=2)",
-        "Conv2d(3, 8, kernel_size=(3, 1), stride=2, bias=False)", "MaxPool2d(3, stride=2, padding=1)",
-        "AvgPool2d(2, count_include_pad=False)", "Dropout(0.5)", "ReLU()", "ELU(alpha=0.5)", "LeakyReLU(a=0.2)",
-        "Activation('sin')", "PReLU()", "PReLU(3)", "Flatten()", "BatchNorm(3)", "BatchNorm(3, momentum=0.2)",
+        "Linear(3, 2)", "Linear(3, 2, bias=False)", "Conv2d(3, 8, 5, stride=1, padding=2)",
+        "Conv2d(4, 8, (3, 1), stride=2, padding=0, groups=2, bias=False)", "MaxPool2d(3, stride=2, padding=1)",
+        "AvgPool2d(2, count_include_pad=False)", "Dropout(0.2)", "ReLU()", "ELU(alpha=0.5)", "LeakyReLU(a=0.2)",
+        "Activation('sin')", "PReLU(3)", "Flatten()", "BatchNorm(3, eps=1e-05, momentum=0.2)",
         "NormPropLinear(4, 3, activation='tanh', mode='exact')",
-        "NormPropConv2d(3, 8, kernel_size=5, padding=2, activation='relu', mode='paper')",
+        "NormPropConv2d(3, 8, 5, stride=1, padding=2, activation='relu', mode='paper')",
     ],
 )  # fmt: skip
 def test_the_repr_of_a_layer_is_the_call_that_makes_it(layer):

@@ -33,8 +33,9 @@ def test_gradients_with_labels(rng):
     assert last.gradient_std == pytest.approx(np.sqrt((g.numpy() ** 2).mean()), rel=1e-5)
 
 
-def test_it_leaves_the_network_as_it_was(rng):
-    net = nn.build("C(4,3,1,1)-C(3,1,1,0)-P(4,4,0,avg)")
+@pytest.mark.parametrize("norm", ["normprop", "batch"])
+def test_it_leaves_the_network_as_it_was(norm, rng):
+    net = nn.build("C(4,3,1,1)-C(3,1,1,0)-P(4,4,0,avg)", norm=norm)
     x = tp.tensor(rng.normal(size=(2, 3, 4, 4)).astype(np.float32))
     before = net.state_dict()
     nn.signals(net, x, [0, 1])

@@ -80,13 +80,14 @@ class Op:
 
     def __init_subclass__(cls) -> None:
         parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
-        inputs = [p.name for p in parameters]
+        inputs = [p.name for p in parameters if p.default is p.empty and p.kind is not p.KEYWORD_ONLY]
         needs = list(inspect.signature(cls.backward).parameters)[2:] if cls.backward is not Op.backward else []
         if unknown := set(needs) - {*inputs, "out"}:
             got = f"{cls.__name__}.backward with a parameter {unknown.pop()!r}"
-            rule = f"after the gradient come inputs of forward ({', '.join(inputs)}) or out"
+            rule = f"after the gradient come inputs of forward that have no default ({', '.join(inputs)}) or out"
             raise TypeError(explain(got, rule, "the name that forward gives it; save anything else as an attribute"))
-        cls._needs = tuple(OUT if name == "out" else inputs.index(name) for name in needs)
+        positions = {p.name: i for i, p in enumerate(parameters)} | {"out": OUT}
+        cls._needs = tuple(positions[name] for name in needs)
         cls._variadic = next((i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), None)
 
     def forward(self, *args: Any, **kwargs: Any) -> Array:

@@ -350,8 +350,7 @@ def compare(name: str, *operands: Operand) -> Tensor:
     if name.startswith(("bitwise", "invert")):
         kinds = ", ".join(str(getattr(a, "dtype", type(a).__name__)) for a in arrays)
         if "float" in kinds:
-            rule, hint = "masks are bools or integers", "compare first, for instance (x > 0) & (y > 0)"
-            raise TypeError(explain(f"{name} of {kinds}", rule, hint))
+            raise TypeError(explain(f"{name} of {kinds}", "masks are bools or integers", "(x > 0) & (y > 0)"))
     if common_backend(arrays) is None:
         arrays, _ = fit_together(name, arrays, floating=False)
     return Tensor(as_array(getattr(array_module(*arrays), name)(*arrays)))

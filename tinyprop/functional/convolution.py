@@ -117,8 +117,8 @@ def conv2d(
         return out
     bias = as_tensor(bias, like=out)
     if bias.shape != weight.shape[:1]:
-        rule = f"there is one bias for each of the {weight.shape[0]} output channels"
-        raise ShapeError(f"conv2d with weight {weight.shape} and bias {bias.shape}", rule, f"shape {weight.shape[:1]}")
+        got = f"conv2d with weight {weight.shape} and bias {bias.shape}"
+        raise ShapeError(got, "there is one bias for each output channel", f"shape {weight.shape[:1]}")
     return out + bias.reshape(-1, 1, 1)
 
 

@@ -94,8 +94,7 @@ def _reduced(losses: Tensor, reduction: str, counted: Array | None) -> Tensor:
 
 
 def _checked_labels(name: str, x: Tensor, labels: Any, ignored: int) -> tuple[Array, Array | None]:
-    """A copy of the labels where x lives, and which of them count (None: all). On a device they are not checked, which
-    would have to wait for them."""
+    """A copy of the labels where x lives, and which of them count (None: all). Labels on a device are not checked."""
     labels = labels._data if isinstance(labels, Tensor) else labels if is_array(labels) else host_array(labels)
     got = f"{name} of logits {x.shape} and labels {labels.shape} of type {labels.dtype}"
     rule = "logits are (N, C, ...), labels are integers of shape (N, ...)"

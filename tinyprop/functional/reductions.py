@@ -5,7 +5,7 @@ from collections.abc import Callable
 from operator import index as as_int
 from typing import Any
 
-from ..engine.arrays import Array, array_module, as_array
+from ..engine.arrays import Array, array_module
 from ..engine.errors import ShapeError
 from ..engine.graph import Op, named
 from ..engine.tensor import Axes, Operand, Tensor, as_tensor
@@ -92,6 +92,12 @@ class Min(Max):
     """
 
 
+class ArgMax(Max):
+    def forward(self, x: Array) -> Array:
+        self.axes(x.shape)
+        return x.argmax(axis=self.axis, keepdims=self.keepdims)
+
+
 class LogSumExp(Reduction):
     """log(sum(exp(x))), without overflow.
 
@@ -169,9 +175,7 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Tenso
     >>> F.argmax([[1.0, 5.0], [3.0, 2.0]], axis=1)
     tensor([1, 0], dtype=int64)
     """
-    x, axis = as_tensor(x), None if axis is None else as_int(axis)
-    Max(axis, keepdims).axes(x.shape)
-    return Tensor(as_array(x._data.argmax(axis=axis, keepdims=keepdims)))
+    return ArgMax(None if axis is None else as_int(axis), keepdims)(as_tensor(x).detach())
 
 
 def log_softmax(x: Operand, axis: int = -1) -> Tensor:

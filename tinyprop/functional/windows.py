@@ -58,8 +58,7 @@ class Window:
             raise ShapeError(f"an image of shape {image}", "images are (N, C, H, W)", hint)
         rows, columns = (self.places(axis, size) for axis, size in enumerate(image[2:]))
         if min(rows, columns) < 1:
-            got = f"an image of shape {image} under a window of kernel {self.kernel}, stride {self.stride}"
-            got += f", padding {self.padding}, dilation {self.dilation}"
+            got = f"an image of shape {image} under {self}"
             raise ShapeError(got, "the window must fit on the padded image", "a smaller kernel or more padding")
         return rows, columns
 

@@ -2,7 +2,7 @@
 
 The kernels are in the `.cu` files beside this one, compiled when they are first used. Images are channels-last in
 memory, so that neighboring threads read neighboring elements. Sums are taken in a fixed order, never by atomic
-additions: the same run gives the same bits. Each docstring gives the NumPy formula that the override equals.
+additions: the same run gives the same bits. Each override computes what its rule does, and declines what it cannot.
 """
 
 import math
@@ -29,21 +29,24 @@ TABLE = 64  # arrays that one launch updates: their addresses are an argument of
 LEAST_STRIP = 64  # rows that one thread adds up
 MOST_STRIPS = 65_535  # what CUDA allows along the second axis of a grid
 OPTIONS = (f"-DTHREADS={THREADS}", f"-DTABLE={TABLE}")
-TYPES = {"float32": "<float>", "float64": "<double>", "": ""}
 
 
 @cache
 def _kernel(kernel: str, dtype: str, options: tuple[str, ...]) -> Any:
     """Compile "file.name" for elements of this type."""
     file, name = kernel.split(".")
-    name += TYPES[dtype]
+    name += "<float>" if dtype == "float32" else "<double>"
     code = Path(__file__).with_name(f"{file}.cu").read_text()
     module = load_module("cupy").RawModule(code=code, options=(*OPTIONS, *options), name_expressions=(name,))
     return module.get_function(name)
 
 
-def _launch(kernel: str, dtype: Any, blocks: tuple[int, ...], *arguments: Any, options: tuple[str, ...] = ()) -> None:
-    """Run "file.name". Integers are passed as long long, floats as elements, None as a null pointer."""
+def _launch(
+    kernel: str, dtype: Any, grid: int | tuple[int, ...], *arguments: Any, options: tuple[str, ...] = ()
+) -> None:
+    """Run "file.name" on a grid of blocks, or with so many threads. Integers are passed as long long, floats as
+    elements, None as a null pointer."""
+    blocks = grid if isinstance(grid, tuple) else (-(-grid // THREADS),)
     passed = tuple(dtype.type(a) if isinstance(a, float) else a for a in arguments)
     _kernel(kernel, str(dtype), options)(blocks, (THREADS,), passed)
 
@@ -53,23 +56,10 @@ def supported(*arrays: Any) -> bool:
     return all(is_device_array(a) and a.size and a.dtype == arrays[0].dtype and a.dtype.char in "fd" for a in arrays)
 
 
-def _blocks(threads: int) -> tuple[int]:
-    return (-(-threads // THREADS),)
-
-
 def _struct(numbers: Any, kind: str = "int64") -> Any:
     """Addresses and numbers as a C struct, which is passed by value: nothing is copied to the device."""
     packed = np.array(numbers, kind).reshape(-1)
     return packed.view(f"V{packed.nbytes}")[0]
-
-
-def _for_all(kernel: str, per_block: int, dtype: Any, rows: Sequence[tuple[int, ...]], *numbers: float) -> None:
-    """Run a kernel over tables of rows (address, ..., size): one thread, or one block, for each unit of size."""
-    for start in range(0, len(rows), TABLE):
-        table = np.zeros((TABLE, len(rows[0])), "int64")
-        table[: len(rows) - start] = rows[start : start + TABLE]
-        table[:, -1] = table[:, -1].cumsum()  # where the units of each row end
-        _launch(kernel, dtype, (-(-int(table[-1, -1]) // per_block),), _struct(table), *map(float, numbers))
 
 
 def _empty(shape: Shape, like: Array) -> Array:
@@ -93,7 +83,7 @@ def _rows(x: Array) -> tuple[int, int, int]:
 def _by_element(kernel: str, x: Array, *arguments: Any, out: Array | None = None) -> Array:
     """Run a kernel with a thread for each element of x (N, ..., C); the result is (N, C, ...)."""
     out = _empty(x.shape, x) if out is None else out
-    _launch(kernel, x.dtype, _blocks(x.size), x, *arguments, out, _struct(_rows(x)))
+    _launch(kernel, x.dtype, x.size, x, *arguments, out, _struct(_rows(x)))
     return channels_first(out)
 
 
@@ -101,7 +91,9 @@ def _by_strip(kernel: str, x: Array, *arguments: Any, sums: int = 2) -> Array:
     """Run a kernel with a thread for each strip of x (N, ..., C); the results are (sums, strips, C)."""
     rows, columns, strip = _rows(x)
     out = _empty((sums, -(-rows // strip), columns), x)
-    _launch(kernel, x.dtype, (*_blocks(columns), out.shape[1]), x, *arguments, *out, _struct((rows, columns, strip)))
+    _launch(
+        kernel, x.dtype, (-(-columns // THREADS), out.shape[1]), x, *arguments, *out, _struct((rows, columns, strip))
+    )
     return out
 
 
@@ -115,7 +107,6 @@ def _per_channel(value: Any, x: Array) -> tuple[Array | None, float] | None:
 
 @override(ShiftedReLU.forward, on="cupy")
 def shifted_relu(op: ShiftedReLU, x: Array, bias: Any, shift: Any) -> Array:
-    """maximum(x + (bias - shift), -shift)"""
     if not supported(x) or (biases := _per_channel(bias, x)) is None or (shifts := _per_channel(shift, x)) is None:
         return NotImplemented
     op.cache["bias shape"], last = getattr(bias, "shape", ()), _channels_last(x)
@@ -124,7 +115,6 @@ def shifted_relu(op: ShiftedReLU, x: Array, bias: Any, shift: Any) -> Array:
 
 @override(ShiftedReLU.backward, on="cupy")
 def shifted_relu_gradient(op: ShiftedReLU, g: Array, shift: Any, out: Array) -> Any:
-    """passed = where(out <= -shift, 0, g), passed.sum(all axes but 1), and -g"""
     if "bias shape" not in op.cache or not supported(g, out) or (shifts := _per_channel(shift, out)) is None:
         return NotImplemented
     last, shape = _channels_last(g), op.cache["bias shape"]
@@ -135,19 +125,16 @@ def shifted_relu_gradient(op: ShiftedReLU, g: Array, shift: Any, out: Array) -> 
 
 @override(WeightNorm.forward, on="cupy")
 def weight_norm(op: WeightNorm, w: Array, scale: Array) -> Array:
-    """w * (scale * factor / length), with the length of each row w[i]"""
     if not supported(w, scale) or scale.shape != w.shape[:1]:
         return NotImplemented
-    w, scale, out = _contiguous(w), _contiguous(scale), _empty(w.shape, w)
-    row = w.data.ptr, scale.data.ptr, out.data.ptr, w.size // len(w), len(w)
-    _for_all("rows.weight_norm", 1, w.dtype, [row], op.factor)
+    out = _empty(w.shape, w)
+    arguments = _contiguous(w), _contiguous(scale), float(op.factor), out, w.size // len(w)
+    _launch("rows.weight_norm", w.dtype, (len(w),), *arguments)
     return out
 
 
 @override(WeightNorm.backward, on="cupy")
 def weight_norm_gradient(op: WeightNorm, g: Array, w: Array, scale: Array) -> Any:
-    """(g - unit * along) * (scale * factor / length), and along * factor,
-    with unit = w / length and along = (g * unit).sum(each row)"""
     if not supported(g, w, scale) or scale.shape != w.shape[:1]:
         return NotImplemented
     g_w, g_scale, columns = _empty(w.shape, w), _empty(scale.shape, w), w.size // len(w)
@@ -158,17 +145,14 @@ def weight_norm_gradient(op: WeightNorm, g: Array, w: Array, scale: Array) -> An
 
 @override(optim.unit_rows, on="cupy")
 def unit_rows(weights: Arrays) -> Any:
-    """w /= the length of each row w[i], for each w"""
-    if not weights or not supported(*weights) or not all(w.flags.c_contiguous for w in weights):
+    if not supported(*weights) or not all(w.flags.c_contiguous for w in weights):
         return NotImplemented
-    rows = [(w.data.ptr, 0, w.data.ptr, w.size // len(w), len(w)) for w in weights]
-    return _for_all("rows.weight_norm", 1, weights[0].dtype, rows, 1)
+    for w in weights:
+        _launch("rows.weight_norm", w.dtype, (len(w),), w, None, 1.0, w, w.size // len(w))
 
 
 @override(BatchNorm.forward, on="cupy")
 def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
-    """(x - mean) / sqrt(var + eps) * weight + bias over all axes but 1; and
-    running += momentum * (now - running) for the mean and the unbiased variance"""
     numbers = weight, bias, *op.running
     if not supported(x, *numbers) or any(a.shape != x.shape[1:2] or not a.flags.c_contiguous for a in numbers):
         return NotImplemented
@@ -182,8 +166,6 @@ def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
 
 @override(BatchNorm.backward, on="cupy")
 def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array) -> Any:
-    """(g - mean(g) - normal * mean(g * normal)) / sqrt(var + eps) * weight, sum(g * normal), and sum(g),
-    with normal = (x - mean) / sqrt(var + eps), over all axes but 1"""
     if "statistics" not in op.cache or not supported(g, x, weight):
         return NotImplemented
     g, x, statistics = _channels_last(g), _channels_last(x), op.cache["statistics"]
@@ -194,57 +176,56 @@ def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array) -> Any
 def _cross_entropy(op: CrossEntropy, x: Array, g: Array | None, out: Array) -> Array:
     labels = op.labels.astype("int64", copy=False)
     arguments = _channels_last(x), _contiguous(labels), g, out, labels.size, x.shape[1]
-    _launch("loss.cross_entropy", x.dtype, _blocks(labels.size), *arguments)
+    _launch("loss.cross_entropy", x.dtype, labels.size, *arguments)
     return out
 
 
 @override(CrossEntropy.forward, on="cupy")
 def cross_entropy(op: CrossEntropy, x: Array) -> Array:
-    """-log_softmax(x, axis=1) at the labels, and 0 where a label is no class"""
     return _cross_entropy(op, x, None, _empty(op.labels.shape, x)) if supported(x) else NotImplemented
 
 
 @override(CrossEntropy.backward, on="cupy")
 def cross_entropy_gradient(op: CrossEntropy, g: Array, x: Array) -> Array:
-    """g * (softmax(x, axis=1) - (classes == labels)), and 0 where a label is no class"""
     if not supported(g, x):
         return NotImplemented
     return channels_first(_cross_entropy(op, x, _contiguous(g), _empty((*g.shape, x.shape[1]), x)))
 
 
-def _pool(kernel: str, window: Window, image: Shape, size: Pair, factor: float, x: Array, *others: Array) -> Array:
-    """Run a kernel for windows on images of this shape; arrays are (N, C, ...), the result is (N, C, *size)."""
-    if not supported(x, *(a for a in others if a is not None)):
+def _pool(kernel: str, op: MaxPool | AveragePool, image: Shape, size: Pair, factor: float, x: Array, won: Any) -> Array:
+    """Run a kernel for windows on images of this shape; x is (N, C, ...), the result is (N, C, *size)."""
+    if not supported(x):
         return NotImplemented
-    out = _empty((len(x), *size, x.shape[1]), x)
+    out, window = _empty((len(x), *size, x.shape[1]), x), op.window
     shape = *image[2:], *window.output(image), x.shape[1], *window.kernel, *window.stride, *window.padding
-    arrays = (a if a is None else _channels_last(a) for a in (x, *others))
-    _launch(kernel, x.dtype, _blocks(out.size), *arrays, out, _struct(shape, "int32"), out.size, float(factor))
+    _launch(kernel, x.dtype, out.size, _channels_last(x), won, out, _struct(shape, "int32"), out.size, float(factor))
     return channels_first(out)
 
 
 @override(MaxPool.forward, on="cupy")
 def max_pool(op: MaxPool, x: Array) -> Array:
-    """the largest element of each window; NaN counts as the largest"""
-    return _pool("pools.pool", op.window, x.shape, op.window.output(x.shape), 0, x)
+    """Where a graph is recorded, `won` remembers the pixel that won each window."""
+    size = op.window.output(x.shape)
+    if op.recorded and supported(x):
+        op.cache["won"] = array_module(x).empty((len(x), *size, x.shape[1]), "int64")
+    return _pool("pools.pool", op, x.shape, size, 0, x, op.cache.get("won"))
 
 
 @override(MaxPool.backward, on="cupy")
 def max_pool_gradient(op: MaxPool, g: Array, x: Array, out: Array) -> Array:
-    """g of each window to the first of its elements, in scan order, that is the largest"""
-    return _pool("pools.unpool", op.window, x.shape, x.shape[2:], 1, g, x, out)
+    if "won" not in op.cache:
+        return NotImplemented
+    return _pool("pools.unpool", op, x.shape, x.shape[2:], 1, g, op.cache["won"])
 
 
 @override(AveragePool.forward, on="cupy")
 def average_pool(op: AveragePool, x: Array) -> Array:
-    """factor * the sum of each window"""
-    return _pool("pools.pool", op.window, x.shape, op.window.output(x.shape), op.factor, x)
+    return _pool("pools.pool", op, x.shape, op.window.output(x.shape), op.factor, x, None)
 
 
 @override(Spread.forward, on="cupy")
 def spread(op: Spread, g: Array) -> Array:
-    """factor * g of each window, added to all of its elements"""
-    return _pool("pools.unpool", op.window, op.image, (op.image[2], op.image[3]), op.factor, g, None, None)
+    return _pool("pools.unpool", op, op.image, (op.image[2], op.image[3]), op.factor, g, None)
 
 
 def _update(w: Arrays, g: Arrays, means: Arrays, squares: Arrays, *numbers: float) -> Any:
@@ -255,18 +236,20 @@ def _update(w: Arrays, g: Arrays, means: Arrays, squares: Arrays, *numbers: floa
     g, none = [_contiguous(a) for a in g], [None] * len(w)
     every = zip(w, g, means or none, squares or none, strict=True)
     rows = [(*(0 if a is None else a.data.ptr for a in arrays), arrays[0].size) for arrays in every]
-    return _for_all("update.update", THREADS, w[0].dtype, rows, *numbers)
+    for start in range(0, len(rows), TABLE):
+        table = np.zeros((TABLE, 5), "int64")
+        table[: len(rows) - start] = rows[start : start + TABLE]
+        table[:, -1] = table[:, -1].cumsum()  # where the elements of each row end
+        _launch("update.update", w[0].dtype, int(table[-1, -1]), _struct(table), *map(float, numbers))
 
 
 @override(optim.sgd, on="cupy")
 def sgd(w: Arrays, g: Arrays, velocities: Arrays, lr: float, momentum: float, decay: float) -> Any:
-    """v = momentum * v + g + decay * w;  w -= lr * v"""
     return _update(w, g, velocities if momentum else (), (), lr, decay, momentum, 1, 0, 0, 1, 0)
 
 
 @override(optim.rmsprop, on="cupy")
 def rmsprop(w: Arrays, g: Arrays, squares: Arrays, lr: float, alpha: float, eps: float, decay: float) -> Any:
-    """g += decay * w;  s = alpha * s + (1 - alpha) * g * g;  w -= lr * g / (sqrt(s) + eps)"""
     return _update(w, g, (), squares, lr, decay, 0, 1, alpha, 1 - alpha, 1, eps)
 
 
@@ -275,24 +258,15 @@ def adam(
     w: Arrays, g: Arrays, means: Arrays, squares: Arrays,
     lr: float, beta1: float, beta2: float, eps: float, decay: float, step: int,
 ) -> Any:  # fmt: skip
-    """g += decay * w;  m = beta1 * m + (1 - beta1) * g;  s = beta2 * s + (1 - beta2) * g * g;
-    w -= lr * m / (1 - beta1**step) / (sqrt(s / (1 - beta2**step)) + eps)"""
     size, root = lr / (1 - beta1**step), math.sqrt(1 - beta2**step)
     return _update(w, g, means, squares, size, decay, beta1, 1 - beta1, beta2, 1 - beta2, root, eps)
 
 
 def map_tiles(matrix: tuple[str, ...], images: Array, tiles: Window, points: Array, back: bool) -> None:
-    """points of a tile = matrix @ tile @ matrix.T, or back: tile = matrix @ (points of the tile) @ matrix.T
-
-    images are (N, H, W, C), points (points, all tiles, C) and contiguous; `matrix` defines a matrix for the compiler.
-    """
+    """points = matrix @ tile @ matrix.T for each tile of images (N, H, W, C), or back; points (points, tiles, C) are
+    contiguous, and `matrix` defines a matrix for the compiler."""
     (n, h, w, c), strides = images.shape, (stride // images.itemsize for stride in images.strides)
     shape = *strides, h, w, c, *tiles.output((n, c, h, w)), tiles.stride[0], *tiles.padding
     threads, ends = points.size // len(points), (points, images) if back else (images, points)
     options = *matrix, f"-DBACK={back:d}"
-    _launch("tiles.map_tiles", images.dtype, _blocks(threads), *ends, _struct(shape), threads, options=options)
-
-
-def hold(seconds: float, clock: int) -> None:
-    """Keep a device busy for some seconds, given its clock in kHz, so that the host gets ahead of it."""
-    _launch("hold.hold", "", (1,), int(1e3 * clock * seconds))
+    _launch("tiles.map_tiles", images.dtype, threads, *ends, _struct(shape), threads, options=options)

@@ -13,10 +13,7 @@ HOMOGENEOUS = ("relu", "prelu", "leaky_relu", "abs", "identity")  # s(c x) = c s
 
 
 class ShiftedReLU(Op):
-    """max(x + bias, 0) - shift, computed as max(x + (bias - shift), -shift): the shift takes no pass of its own.
-
-    With `overwrite` the result takes the memory of x.
-    """
+    """max(x + bias, 0) - shift, computed as max(x + (bias - shift), -shift): the shift takes no pass of its own."""
 
     def __init__(self, overwrite: bool):
         self.overwrite = overwrite
@@ -36,11 +33,8 @@ def folded_equation(x: Tensor, layer: NormProp, c1: Any, c2: Any) -> Any:
     """Fold 1/c1 into weights and bias, if it passes through the activation: no pass over the outputs for it."""
     if layer.activation not in HOMOGENEOUS:
         return NotImplemented
-    if isinstance(c1, Tensor):
-        weight = F.weight_norm(layer.weight, layer.gamma / c1)
-    else:
-        weight = F.weight_norm(layer.weight, layer.gamma, 1.0 / c1)
-    u = layer.weighted_sum(x, weight)
+    scale = (layer.gamma / c1,) if isinstance(c1, Tensor) else (layer.gamma, 1.0 / c1)
+    u = layer.weighted_sum(x, F.weight_norm(layer.weight, *scale))
     bias, shift = layer.per_unit(layer.beta / c1), layer.per_unit(c2 / c1)
     if layer.activation == "relu":
         return ShiftedReLU(overwrite=True)(u, bias, shift)  # no op has saved u

@@ -7,7 +7,6 @@ import numpy as np
 
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
-from ..functional.activations import ReLU
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient, columns, filter_matrices
 from ..functional.normalization import BatchNorm, WeightNorm, column
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
@@ -25,8 +24,9 @@ def _image_blocks(op: Convolution, x: HostArray) -> list[slice]:
     return blocks(x, COLUMNS_AT_ONCE, rows * across * (kh * kw * c + o))
 
 
-def _blockwise(op: Convolution, x: HostArray, w: HostArray, out: HostArray) -> HostArray:
+def _blockwise(op: Convolution, x: HostArray, w: HostArray) -> HostArray:
     """The convolution of x with filters w, by blocks of images."""
+    out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
     (matrix,), outputs = filter_matrices(w, 1), channels_last(out)
     for images in _image_blocks(op, x):
         np.matmul(columns(x[images], op.window, 1)[0], matrix, out=outputs[images].reshape(-1, len(w)))
@@ -35,10 +35,7 @@ def _blockwise(op: Convolution, x: HostArray, w: HostArray, out: HostArray) -> H
 
 @override(Convolve.forward, on="numpy")
 def blockwise(op: Convolve, x: HostArray, w: HostArray) -> Any:
-    if op.groups != 1:
-        return NotImplemented
-    out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
-    return _blockwise(op, x, w, out)
+    return _blockwise(op, x, w) if op.groups == 1 else NotImplemented
 
 
 @override(InputGradient.forward, on="numpy")
@@ -48,9 +45,9 @@ def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> A
     o, c, _, _ = op.filters
     if op.groups != 1:
         return NotImplemented
-    out = empty_image((len(g), *op.image[1:]), g, w)
     if op.window.stride == (1, 1) and g.shape[2:] == op.image[2:] and o <= 4 * c:
-        return _blockwise(op, g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), out)
+        return _blockwise(op, g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3))
+    out = empty_image((len(g), *op.image[1:]), g, w)
     for images in _image_blocks(op, g):
         out[images] = InputGradient.forward(op, g[images], w)
     return out
@@ -61,11 +58,8 @@ def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) ->
     return sum(FilterGradient.forward(op, x[images], g[images]) for images in _image_blocks(op, x))
 
 
-# Pooling along the rows first, then along the columns: 2k slices instead of k * k, and the longer inner loops first.
-
-
 class Line:
-    """The windows along one axis of images (N, H, W, C): 0 for the rows, 1 for the columns."""
+    """The windows along one axis of images (N, H, W, C), 0 for the rows, 1 for the columns: 2k slices, not k * k."""
 
     def __init__(self, window: Window, axis: int, size: int):
         before = (slice(None),) * (1 + axis)
@@ -200,12 +194,6 @@ def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: Host
     g_w = g * column(size, w.ndim)
     g_w -= w * column(along * size / length, w.ndim)
     return g_w, along * op.factor
-
-
-@override(ReLU.backward, on="numpy")
-def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> Any:
-    """A unit is off where its output is 0; NaN passes its gradient."""
-    return g * (out != 0)
 
 
 def _along_a_row(values: Any, x: HostArray) -> HostArray:

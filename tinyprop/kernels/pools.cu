@@ -30,43 +30,34 @@ __device__ Range windows_of(long long i, const Window& s) {
             w < s.kernel_w ? 0 : (w - s.kernel_w) / s.stride_w + 1, min(w / s.stride_w + 1, s.columns)};
 }
 
-// The largest element of each window, where NaN is the largest, or, if there is a factor, factor * the sum.
-template <typename T> __global__ void pool(const T* x, T* out, const Window shape, long long size, T factor) {
+// The largest element of each window, where NaN is the largest, or, if there is a factor, factor * the sum. The first
+// pixel, in scan order, that is the largest has won.
+template <typename T>
+__global__ void pool(const T* x, long long* won, T* out, const Window shape, long long size, T factor) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
     const Range p = pixels_of(i, shape);
-    T largest = x[p.at(p.h, p.w)], sum = 0;
+    long long largest = p.at(p.h, p.w);
+    T sum = 0;
     for (int h = p.h; h < p.h_end; ++h)
         for (int w = p.w; w < p.w_end; ++w) {
-            const T value = x[p.at(h, w)];
-            sum += value;
-            if (value > largest || value != value) largest = value;
+            const long long j = p.at(h, w);
+            sum += x[j];
+            if (x[j] > x[largest] || (x[j] != x[j] && x[largest] == x[largest])) largest = j;
         }
-    out[i] = factor != 0 ? factor * sum : largest;
+    out[i] = factor != 0 ? factor * sum : x[largest];
+    if (won) won[i] = largest;
 }
 
-// Whether pixel i is the first one in a window, in scan order, that equals the largest, or the first NaN.
-template <typename T> __device__ bool wins(long long i, const T* x, T largest, const Range& p) {
-    if (x[i] < largest) return false;
-    for (int h = p.h; h < p.h_end; ++h)
-        for (int w = p.w; w < p.w_end; ++w) {
-            const T value = x[p.at(h, w)];
-            if (value == largest || value != value) return p.at(h, w) == i;
-        }
-    return false;
-}
-
-// The transpose: factor * the sum of g over the windows that contain a pixel, or, given x, over those that it wins.
+// The transpose: factor * the sum of g over the windows that contain a pixel, or over those that it has won.
 template <typename T>
-__global__ void unpool(const T* g, const T* x, const T* largest, T* out, const Window shape, long long size, T factor) {
+__global__ void unpool(const T* g, const long long* won, T* out, const Window shape, long long size, T factor) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
     const Range r = windows_of(i, shape);
     T sum = 0;
     for (int h = r.h; h < r.h_end; ++h)
-        for (int w = r.w; w < r.w_end; ++w) {
-            const long long j = r.at(h, w);
-            if (!x || wins(i, x, largest[j], pixels_of(j, shape))) sum += g[j];
-        }
+        for (int w = r.w; w < r.w_end; ++w)
+            if (!won || won[r.at(h, w)] == i) sum += g[r.at(h, w)];
     out[i] = factor * sum;
 }

@@ -21,19 +21,12 @@ template <typename T> __device__ T row_product(const T* a, const T* b, long long
     return block_sum(sum);
 }
 
-template <typename T> struct Matrices {
-    struct { const T *w, *scale; T* out; long long columns, end; } entry[TABLE];  // `end` counts the rows up to here
-};
-
-// out = w * (scale * factor / length) for each row of each matrix; without a scale it is 1
-template <typename T> __global__ void weight_norm(const Matrices<T> table, T factor) {
-    int e = 0;
-    while (blockIdx.x >= table.entry[e].end) ++e;
-    const auto m = table.entry[e];
-    const long long i = blockIdx.x - (e ? table.entry[e - 1].end : 0);
-    const T* row = m.w + i * m.columns;
-    const T times = (m.scale ? m.scale[i] : T(1)) * factor / sqrt(row_product(row, row, m.columns));
-    for (long long j = threadIdx.x; j < m.columns; j += THREADS) m.out[i * m.columns + j] = row[j] * times;
+// out = w * (scale * factor / length) for each row; without a scale it is 1
+template <typename T>
+__global__ void weight_norm(const T* w, const T* scale, T factor, T* out, long long columns) {
+    const T* row = w + blockIdx.x * columns;
+    const T times = (scale ? scale[blockIdx.x] : T(1)) * factor / sqrt(row_product(row, row, columns));
+    for (long long j = threadIdx.x; j < columns; j += THREADS) out[blockIdx.x * columns + j] = row[j] * times;
 }
 
 template <typename T>

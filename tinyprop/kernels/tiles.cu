@@ -1,7 +1,6 @@
-// The transforms of Winograd convolution: target = MATRIX @ source @ MATRIX.T, for each tile and channel.
-//
-// Of source and target, one is a tile of images (N, H, W, C), the other the points of the tile (points, tiles, C): with
-// BACK, the source. MATRIX (TARGET, SOURCE) is defined when this is compiled: elements that are 0 or 1 cost nothing.
+// The transforms of Winograd convolution: target = MATRIX @ source @ MATRIX.T, for each tile and channel. The source is
+// a tile of images (N, H, W, C), the target its points (points, tiles, C); with BACK, the other way round.
+// MATRIX (TARGET, SOURCE) is defined when this is compiled: elements that are 0 or 1 cost nothing.
 
 struct Images {
     long long to_image, to_row, to_column, to_channel;  // strides, in elements

@@ -2,8 +2,8 @@
 
 from .. import functional as F
 from ..engine.tensor import Tensor
-from .layers import arguments, parameter
-from .module import Module
+from .layers import parameter
+from .module import Module, is_observing
 
 
 class BatchNorm(Module):
@@ -16,6 +16,7 @@ class BatchNorm(Module):
             [ 1.]], requires_grad=True)
     """
 
+    shown = "num_features eps= momentum="
     whole_batch = True
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
@@ -27,7 +28,6 @@ class BatchNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         statistics = self.running_mean, self.running_var
+        if is_observing():
+            statistics = Tensor(self.running_mean._data.copy()), Tensor(self.running_var._data.copy())
         return F.batch_norm(x, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps)
-
-    def extra_repr(self) -> str:
-        return arguments(self, "num_features", eps=1e-5, momentum=0.1)

@@ -35,22 +35,14 @@ def filter_shape(out_channels: int, in_channels: int, kernel_size: Size) -> tupl
     return (out_channels, in_channels, *(kernel_size if isinstance(kernel_size, tuple) else (kernel_size, kernel_size)))
 
 
-def arguments(layer: Module, *positional: str, **named: Any) -> str:
-    """The attributes of a layer as arguments, for its repr; a named one is left out if it has the value given here.
-
-    >>> arguments(tp.nn.MaxPool2d(3, padding=1), "kernel_size", stride=None, padding=0)
-    '3, padding=1'
-    """
-    shown = [f"{name}={value!r}" for name, usual in named.items() if (value := getattr(layer, name)) != usual]
-    return ", ".join([*(repr(getattr(layer, name)) for name in positional), *shown])
-
-
 class Linear(Module):
     """x (..., in_features) to (..., out_features): x @ weight.T + bias.
 
     >>> tp.nn.Linear(3, 2)(tp.tensor([[1.0, 2.0, 3.0]])).shape
     (1, 2)
     """
+
+    shown = "in_features out_features bias=True"
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True):
         self.in_features, self.out_features = in_features, out_features
@@ -60,9 +52,6 @@ class Linear(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
-    def extra_repr(self) -> str:
-        return arguments(self, "in_features", "out_features") + ", bias=False" * (self.bias is None)
-
 
 class Conv2d(Module):
     """Images x (N, in_channels, H, W) convolved with filters: see `tp.functional.conv2d`.
@@ -70,6 +59,8 @@ class Conv2d(Module):
     >>> tp.nn.Conv2d(3, 8, kernel_size=5, padding=2)(tp.tensor([[[[1.0] * 6] * 6] * 3])).shape
     (1, 8, 6, 6)
     """
+
+    shown = "in_channels out_channels kernel_size stride= padding= dilation=1 groups=1 bias=True"
 
     def __init__(
         self,
@@ -93,10 +84,6 @@ class Conv2d(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
-    def extra_repr(self) -> str:
-        defaults = {"kernel_size": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
-        return arguments(self, "in_channels", "out_channels", **defaults) + ", bias=False" * (self.bias is None)
-
 
 class MaxPool2d(Module):
     """The largest element of each window.
@@ -105,14 +92,13 @@ class MaxPool2d(Module):
     4.0
     """
 
+    shown = "kernel_size stride=None padding=0"
+
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0):
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
 
     def forward(self, x: Tensor) -> Tensor:
         return F.max_pool2d(x, self.kernel_size, self.stride, self.padding)
-
-    def extra_repr(self) -> str:
-        return arguments(self, "kernel_size", stride=None, padding=0)
 
 
 class AvgPool2d(Module):
@@ -122,6 +108,8 @@ class AvgPool2d(Module):
     2.5
     """
 
+    shown = "kernel_size stride=None padding=0 count_include_pad=True"
+
     def __init__(
         self, kernel_size: Size, stride: Size | None = None, padding: Size = 0, count_include_pad: bool = True
     ):
@@ -130,9 +118,6 @@ class AvgPool2d(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding, count_include_pad=self.count_include_pad)
-
-    def extra_repr(self) -> str:
-        return arguments(self, "kernel_size", stride=None, padding=0, count_include_pad=True)
 
 
 class Flatten(Module):
@@ -153,6 +138,7 @@ class Dropout(Module):
     tensor([1., 2.])
     """
 
+    shown = "p"
     whole_batch = True  # the masks come from one generator, in order
 
     def __init__(self, p: float = 0.5):
@@ -163,9 +149,6 @@ class Dropout(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.p, self.training)
-
-    def extra_repr(self) -> str:
-        return arguments(self, "p")
 
 
 NAMES = "relu prelu leaky_relu tanh sigmoid softplus elu selu gelu silu hardtanh sin erf abs"
@@ -281,11 +264,11 @@ class PReLU(Module):
     tensor([-0.25,  2.  ], requires_grad=True)
     """
 
+    shown = "num_parameters"
+
     def __init__(self, num_parameters: int = 1, init: float = 0.25):
+        self.num_parameters = num_parameters
         self.a = parameter(init, num_parameters)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.prelu(x, self.a)
-
-    def extra_repr(self) -> str:
-        return f"{self.a.size}" if self.a.size > 1 else ""

@@ -13,6 +13,7 @@ from ..engine.tensor import Tensor
 from ..errors import StateError
 
 _evaluating = ContextVar("evaluating", default=False)
+_observing = ContextVar("observing", default=False)
 _running: ContextVar[tuple["Module", ...]] = ContextVar("running", default=())  # whose forward is being computed
 
 
@@ -27,6 +28,15 @@ def evaluating() -> AbstractContextManager[None]:
     True
     """
     return setting(_evaluating, True)
+
+
+def observing() -> AbstractContextManager[None]:
+    """Inside the block, modules do what their mode says, but none moves its running estimates."""
+    return setting(_observing, True)
+
+
+def is_observing() -> bool:
+    return _observing.get()
 
 
 class Module:
@@ -48,6 +58,9 @@ class Module:
     ['blocks.0.weight', 'blocks.0.bias', 'blocks.1.weight', 'blocks.1.bias']
     """
 
+    shown = (
+        ""  # attributes for the repr, as "p" (its value), "stride=" (named), or "bias=True" (unless it has that value)
+    )
     whole_batch = False  # whether a training batch must stay in one piece because its samples depend on each other
     _training = True
     _set_by_forward: Set[str] = frozenset()  # names of attributes that are not part of the state
@@ -238,12 +251,21 @@ class Module:
         return self
 
     def extra_repr(self) -> str:
-        """What the repr shows in parentheses: the arguments of a layer, by default the shapes of its tensors.
+        """What the repr shows in parentheses: the attributes in `shown`, or the shapes of the tensors.
 
         >>> tp.nn.Conv2d(3, 8, kernel_size=5, padding=2).extra_repr()
-        '3, 8, kernel_size=5, padding=2'
+        '3, 8, 5, stride=1, padding=2'
         """
-        return ", ".join(f"{name} {found.shape}" for name, found in self._members() if isinstance(found, Tensor))
+        parts = []
+        for entry in self.shown.split():
+            name, named, usual = entry.partition("=")
+            value = getattr(self, name)
+            if usual == "True":  # a tensor that a layer may have, such as a bias
+                value = value is not None and value is not False
+            if repr(value) != usual:
+                parts.append(f"{name}={value!r}" if named else repr(value))
+        tensors = (f"{name} {found.shape}" for name, found in self._members() if isinstance(found, Tensor))
+        return ", ".join(parts if self.shown else tensors)
 
     def __repr__(self) -> str:
         lines = [f"({name}): {child!r}" for name, child in self.named_children()]

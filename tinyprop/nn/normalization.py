@@ -7,7 +7,7 @@ from .. import moments
 from ..engine.errors import explain
 from ..engine.overrides import overridable
 from ..engine.tensor import Tensor
-from .layers import ACTIVATIONS, Size, arguments, check_activation, filter_shape, glorot, parameter
+from .layers import ACTIVATIONS, Size, check_activation, filter_shape, glorot, parameter
 from .module import Module
 
 RECTIFIERS = ("relu", "prelu", "leaky_relu", "elu", "gelu", "silu", "softplus")
@@ -87,6 +87,8 @@ class NormPropLinear(NormProp):
     ['weight', 'gamma', 'beta']
     """
 
+    shown = "in_features out_features activation= mode="
+
     def __init__(
         self,
         in_features: int,
@@ -101,9 +103,6 @@ class NormPropLinear(NormProp):
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.linear(x, weight)
 
-    def extra_repr(self) -> str:
-        return arguments(self, "in_features", "out_features", activation=None, mode=None)
-
 
 class NormPropConv2d(NormProp):
     """A convolutional layer whose output is normalised if its input is.
@@ -111,6 +110,8 @@ class NormPropConv2d(NormProp):
     >>> tp.nn.NormPropConv2d(3, 8, 5, padding=2)(tp.tensor([[[[1.0] * 4] * 4] * 3])).shape
     (1, 8, 4, 4)
     """
+
+    shown = "in_channels out_channels kernel_size stride= padding= activation= mode="
 
     def __init__(
         self,
@@ -129,7 +130,3 @@ class NormPropConv2d(NormProp):
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.conv2d(x, weight, None, self.stride, self.padding)
-
-    def extra_repr(self) -> str:
-        defaults = {"kernel_size": None, "stride": 1, "padding": 0, "activation": None, "mode": None}
-        return arguments(self, "in_channels", "out_channels", **defaults)

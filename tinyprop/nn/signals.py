@@ -8,7 +8,7 @@ from ..engine.arrays import array_module
 from ..engine.backward import grad
 from ..engine.graph import recording
 from ..engine.tensor import Tensor
-from .module import Module
+from .module import Module, observing
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,15 @@ class Signal:
 
 
 def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
-    """Measure the output of every layer for a batch and, given labels, the gradient of the loss with respect to it.
+    """Measure the output of every layer for a batch and, given labels, the gradient of the loss with respect to it. The
+    layers run in their own mode, and the model stays as it is.
 
     >>> net = tp.nn.Sequential(tp.nn.Linear(4, 8), tp.nn.ReLU())
     >>> [s.layer for s in tp.nn.signals(net, tp.tensor([[1.0] * 4] * 2))]
     ['0 Linear', '1 ReLU']
     """
     names, outputs = [], []
-    with recording(labels is not None):
+    with recording(labels is not None), observing():
         for i, layer in enumerate(model):
             x = layer(x)
             names.append(f"{i} {type(layer).__name__}")

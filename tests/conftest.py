@@ -5,7 +5,6 @@ A test that takes the `backend` fixture runs on NumPy and, where a device (or th
 """
 
 import os
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -51,15 +50,3 @@ def _nothing_leaks():
     yield
     assert tp.engine.arrays.default_backend() == before
     assert (tp.tensor(1.0, requires_grad=True) * 1).requires_grad, "no_grad() was left on"
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Print the sums of what tests have counted: `record_property("compared", "OpInfo samples 12")`."""
-    sums = Counter()
-    for report in [r for reports in terminalreporter.stats.values() for r in reports]:
-        for name, value in getattr(report, "user_properties", ()):
-            if name == "compared" and report.when == "call":
-                what, _, number = value.rpartition(" ")
-                sums[what] += int(number)
-    for what, number in sums.items():
-        terminalreporter.write_line(f"{what} compared: {number:,}")

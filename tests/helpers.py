@@ -1,12 +1,11 @@
 """What tests share: `leaf`, `assert_close`, one naive convolution, one training run, and a battery of tests.
 
-A `Case` is a function of `tinyprop.functional`, an independent reference on host arrays, its PyTorch counterpart,
-and a hypothesis strategy for inputs from its domain, away from its kinks. `battery(cases)` turns a table of them into
+A `Case` is a function of `tinyprop.functional`, an independent reference on host arrays, and a hypothesis strategy for
+inputs from its domain, away from its kinks. (test_opinfo.py has PyTorch's answers.) `battery(cases)` turns them into
 
     test_values      the value equals the reference, to 1e-12 in float64
     test_gradients   first and second derivatives, recorded or not, equal central differences
     test_dtypes      float32 stays float32 and float64 stays float64: results, gradients, and every op on the way
-    test_torch       values, and gradients with a random cotangent, equal PyTorch's in float32 and float64
 """
 
 import math
@@ -93,11 +92,11 @@ def naive_conv2d(
     out[n, o, i, j] = bias[o] + sum of x[n, c, i * sh + d * dh - ph, j * sw + r * dw - pw] * weight[o, c, d, r]."""
     (sh, sw), (ph, pw), (dh, dw), (o, c, kh, kw) = both(stride), both(padding), both(dilation), weight.shape
     x = np.pad(x, [(0, 0), (0, 0), (ph, ph), (pw, pw)])
-    reach_down, reach_right = dh * (kh - 1) + 1, dw * (kw - 1) + 1
-    out = np.zeros((len(x), o, (x.shape[2] - reach_down) // sh + 1, (x.shape[3] - reach_right) // sw + 1))
+    height, width = dh * (kh - 1) + 1, dw * (kw - 1) + 1
+    out = np.zeros((len(x), o, (x.shape[2] - height) // sh + 1, (x.shape[3] - width) // sw + 1))
     for k, i, j in np.ndindex(out.shape[1:]):
         first = k // (o // groups) * c  # the first input channel of this filter's group
-        patch = x[:, first : first + c, i * sh : i * sh + reach_down : dh, j * sw : j * sw + reach_right : dw]
+        patch = x[:, first : first + c, i * sh : i * sh + height : dh, j * sw : j * sw + width : dw]
         out[:, k, i, j] = (patch * weight[k]).sum(axis=(1, 2, 3))
     return out if bias is None else out + bias[:, None, None]
 
@@ -146,11 +145,6 @@ def axes(ndim: int) -> st.SearchStrategy[Any]:
     return st.none() | one | st.lists(one, min_size=1, max_size=ndim, unique_by=lambda a: a % ndim).map(tuple)
 
 
-def dims(x: Any, axis: Any) -> Any:
-    """What PyTorch calls the axis that is reduced: several axes for None."""
-    return tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-
-
 @st.composite
 def one_array(draw: Any, low: float = -3, high: float = 3, kinks: Any = (), gap: float = 0.05, **options: Any) -> Any:
     """An array, and options drawn from strategies, or as they are."""
@@ -178,7 +172,6 @@ class Case:
     name: str
     function: Callable[..., tp.Tensor]  # (*tensors, **options)
     reference: Callable[..., Any]  # (*host arrays, **options)
-    torch: Callable[..., Any] | None  # (the torch module, *torch tensors, **options)
     inputs: st.SearchStrategy[tuple[list[Any], dict[str, Any]]]
 
     def __str__(self) -> str:
@@ -195,7 +188,7 @@ def cotangent(shape: Any, dtype: Any = np.float64) -> Any:
 
 
 def battery(cases: list[Case]) -> list[Callable[..., None]]:
-    """test_values, test_gradients, test_dtypes, test_torch."""
+    """test_values, test_gradients, test_dtypes."""
     every_case = pytest.mark.parametrize("case", cases, ids=str)
 
     @every_case
@@ -226,20 +219,4 @@ def battery(cases: list[Case]) -> list[Callable[..., None]]:
         assert [g.shape for g in gradients] == [x.shape for x in leaves]
         assert seen <= {np.dtype(dtype)}
 
-    @pytest.mark.parametrize("case", [case for case in cases if case.torch], ids=str)
-    @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-12)])
-    @given(data=st.data())
-    def test_torch(case: Case, dtype: Any, tolerance: float, data: Any) -> None:
-        torch = pytest.importorskip("torch")
-        arrays, options = data.draw(case.inputs)
-        out, leaves = case.run(arrays, options, "numpy", dtype)
-        theirs = [torch.tensor(x.astype(dtype), requires_grad=True) for x in arrays]
-        expected = case.torch(torch, *theirs, **options)
-        assert_close(out, expected.detach().numpy(), tolerance)
-        seed = cotangent(out.shape, dtype)
-        out.backward(tp.tensor(seed))
-        expected.backward(torch.tensor(seed))
-        for leaf, their in zip(leaves, theirs, strict=True):
-            assert_close(leaf.grad, their.grad.numpy(), tolerance)
-
-    return [test_values, test_gradients, test_dtypes, test_torch]
+    return [test_values, test_gradients, test_dtypes]

@@ -1,41 +1,30 @@
-"""The contract: every public name does on NumPy, on the strict stand-in for CuPy and on CuPy itself the same."""
+"""The contract: whole programs give on every backend, with overrides, what the plain rules give on NumPy."""
 
-from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import tinyprop as tp
 import tinyprop.functional as F
 from tinyprop import nn
 
-from . import standin
-from .conftest import BACKENDS
-from .functional.test_every_function import MODULES
-from .helpers import cotangent, make
-
-PLACES = ["numpy", "stand-in", *(pytest.param("cupy", marks=pytest.mark.cupy) for _ in BACKENDS[1:])]
-FUNCTIONS = [case for module in MODULES for case in module.CASES]
+from .helpers import cotangent
 
 
-@contextmanager
-def at(place):
-    """Tensors are made there, inside the block; gives the name of the backend."""
-    with standin.installed() if place == "stand-in" else tp.use_backend(place):
-        yield "numpy" if place == "numpy" else "cupy"
-
-
-def outcome(place, program):
+def outcome(backend, program):
     """The arrays and numbers that a program gives, on the host; or its error, and the first line of what it says."""
-    with at(place) as backend:
+    with tp.use_backend(backend):
         tp.manual_seed(0)
         try:
             return [x.numpy() if isinstance(x, tp.Tensor) else tp.engine.arrays.to_numpy(x) for x in program(backend)]
         except (ValueError, RuntimeError, IndexError) as error:
             return type(error), str(error).splitlines()[0]
+
+
+def plain_outcome(program):
+    with tp.plain():
+        return outcome("numpy", program)
 
 
 def assert_same(got, expected):
@@ -49,43 +38,18 @@ def assert_same(got, expected):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * max(1e-3, abs(b).max(initial=0.0)))
 
 
-# -- functions
-
-
-@pytest.mark.parametrize("place", PLACES[1:])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("case", FUNCTIONS, ids=str)
-@settings(max_examples=3)
-@given(data=st.data())
-def test_functions_and_their_gradients(case, dtype, place, data):
-    arrays, options = data.draw(case.inputs)
-
-    def program(backend):
-        out, leaves = case.run(arrays, options, backend, dtype)
-        assert out.backend == backend
-        gradients = tp.grad(
-            out, leaves, make(cotangent(out.shape, dtype), backend), create_graph=True, allow_unused=True
-        )
-        return [out, *(g for g in gradients if g is not None)]
-
-    assert_same(outcome(place, program), outcome("numpy", program))
-
-
-# -- everything else that is public
-
 SHAPE = (4, 3, 8, 8)
 
 
-def images(dtype="float32"):
-    return tp.tensor(np.random.default_rng(2).normal(size=SHAPE).astype(dtype), requires_grad=True)
+def images(shape=SHAPE):
+    return tp.tensor(np.random.default_rng(2).normal(size=shape).astype("float32"), requires_grad=True)
 
 
 def layer(make_layer, shape=SHAPE):
     """What a layer gives, and all of its gradients, while training and after it."""
 
     def program(backend):
-        module = make_layer()
-        x = tp.tensor(np.random.default_rng(2).normal(size=shape).astype("float32"), requires_grad=True)
+        module, x = make_layer(), images(shape)
         out = module(x)
         out.backward(tp.tensor(cotangent(out.shape, "float32")))
         return [out, x.grad, *(p.grad for p in module.parameters()), *module.state_dict().values(), module.eval()(x)]
@@ -130,12 +94,12 @@ def saved(tmp_path, backend):
     return list(other.state_dict().values())
 
 
-def normalised(backend):
+def normalized(backend):
     data = np.random.default_rng(2).integers(0, 256, SHAPE).astype("uint8")
     labels = np.arange(4)
     pairs = list(tp.data.batches((data, labels), 3, np.random.default_rng(0), flip=True))
     every = [tp.data.GlobalNormalizer(SHAPE[1:]).fit(data), tp.data.BatchNormalizer(SHAPE[1:])]
-    return [normaliser(tp.tensor(data)) for normaliser in every] + [images for images, _ in pairs]
+    return [normalizer(tp.tensor(data)) for normalizer in every] + [images for images, _ in pairs]
 
 
 def looked_at(backend):
@@ -187,25 +151,23 @@ PROGRAMS = {
     "NormPropLinear": layer(partial(nn.NormPropLinear, 5, 3, "tanh"), (4, 5)),
     "NormPropConv2d": layer(partial(nn.NormPropConv2d, 3, 4, 3, padding=1)),
     "NormPropConv2d, exact": layer(partial(nn.NormPropConv2d, 3, 4, 3, activation="prelu", mode="exact")),
-    **{name: layer(partial(nn.Activation, name), (4, 3)) for name in nn.layers.ACTIVATIONS if name != "prelu"},
     **{
         f"{n}, {o.__name__}": partial(trained, n, o)
         for n in ("normprop", "batch", "none")
         for o in (tp.optim.SGD, tp.optim.RMSProp, tp.optim.Adam)
     },
-    "GlobalNormalizer, BatchNormalizer, batches": normalised,
+    "GlobalNormalizer, BatchNormalizer, batches": normalized,
     "signals, draw": looked_at,
     "moments": moments,
     "verify": settled,
 }
 
 
-@pytest.mark.parametrize("place", PLACES[1:])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_programs(name, place):
-    expected = outcome("numpy", PROGRAMS[name])
+def test_programs(name, backend):
+    expected = plain_outcome(PROGRAMS[name])
     assert isinstance(expected, list), expected
-    assert_same(outcome(place, PROGRAMS[name]), expected)
+    assert_same(outcome(backend, PROGRAMS[name]), expected)
 
 
 def test_every_layer_has_a_program():
@@ -213,9 +175,8 @@ def test_every_layer_has_a_program():
     assert {v.__name__ for v in layers} - {"Module", "Sequential", "Activation"} <= PROGRAMS.keys()
 
 
-@pytest.mark.parametrize("place", PLACES[1:])
-def test_saving_and_loading(place, tmp_path):
-    assert_same(outcome(place, partial(saved, tmp_path)), outcome("numpy", partial(saved, tmp_path)))
+def test_saving_and_loading(backend, tmp_path):
+    assert_same(outcome(backend, partial(saved, tmp_path)), plain_outcome(partial(saved, tmp_path)))
 
 
 # -- what is refused
@@ -227,7 +188,7 @@ def twice(backend):
     loss.backward()
 
 
-def kept(backend):
+def updated_too_early(backend):
     net = nn.Linear(3, 2)
     out = net(tp.tensor([[1.0, 2.0, 3.0]]))
     net.load_state_dict(net.state_dict())
@@ -242,16 +203,15 @@ REFUSED = {
     "reshape": lambda backend: images().reshape(5, 5),
     "backward of many": lambda backend: images().backward(),
     "backward twice": twice,
-    "an update of what a graph needs": kept,
+    "an update of what a graph needs": updated_too_early,
     "a state of another network": lambda backend: nn.Linear(3, 2).load_state_dict({"weight": np.ones((2, 3))}),
     "no spread": lambda backend: nn.BatchNorm(3)(tp.tensor([[1.0, 2.0, 3.0]])),
     "index": lambda backend: images()[7],
 }
 
 
-@pytest.mark.parametrize("place", PLACES[1:])
 @pytest.mark.parametrize("name", REFUSED)
-def test_refusals(name, place):
-    expected = outcome("numpy", REFUSED[name])
+def test_refusals(name, backend):
+    expected = plain_outcome(REFUSED[name])
     assert isinstance(expected, tuple), f"not refused: {expected}"
-    assert_same(outcome(place, REFUSED[name]), expected)
+    assert_same(outcome(backend, REFUSED[name]), expected)

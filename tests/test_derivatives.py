@@ -89,13 +89,9 @@ def test_hessian(backend):
     )
     assert not tp.hessian(lambda x: x.sum(), x).numpy().any()  # linear: true zeros
     assert tp.hessian(lambda x: (x**3).sum(), make(np.ones((2, 2)), backend)).shape == (2, 2, 2, 2)
+    w = leaf([1.0, 2.0], backend)
+    assert_close(tp.grad(tp.hessian(lambda x: (x**4).sum(), w).sum(), [w])[0], [24, 48])
     assert_explained(tp.ShapeError, lambda: tp.hessian(lambda x: x * x, x), "(3,)", "scalar")
-
-
-def test_a_hessian_is_differentiable(backend):
-    x = leaf([1.0, 2.0], backend)
-    h = tp.hessian(lambda x: (x**4).sum(), x)
-    assert_close(tp.grad(h.sum(), [x])[0], [24, 48])
 
 
 def test_jvp_is_the_jacobian_times_a_vector(backend):
@@ -136,13 +132,9 @@ class Cube(tp.Op):
 
 
 @pytest.mark.parametrize("size", [6, 200])
-def test_a_right_gradient_passes(size):
-    tp.check_gradients(Cube(), np.linspace(-1, 1, size))
-
-
-@pytest.mark.parametrize("size", [6, 200])
 def test_a_wrong_element_is_found_and_named_with_both_numbers(size):
     x = np.linspace(-1, 1, size)
+    tp.check_gradients(Cube(), x, order=3 if size == 6 else 2, tolerance=1e-5)
     with pytest.raises(tp.GradientError, match=r"(?s)order 1, input 0, index \(5,\).*rule:.*try:") as caught:
         tp.check_gradients(Cube(bend=0.01), x)
     said, measured = map(float, re.findall(r"(?:is|give) (-?[\d.e-]+)", str(caught.value)))
@@ -177,21 +169,6 @@ def test_the_right_input_is_named():
         tp.check_gradients(lambda x, y: x.sum() * Cube(bend=1.0)(y), np.ones(2), np.linspace(0.1, 1, 8))
 
 
-def test_a_gradient_that_only_a_sum_would_accept_is_caught():
-    """softmax(x).sum() is 1 for every x: without a random cotangent any gradient would do."""
-
-    class Bad(tp.Op):
-        def forward(self, x):
-            e = np.exp(x)
-            return e / e.sum()
-
-        def backward(self, g):
-            return g * 0.0
-
-    with pytest.raises(tp.GradientError):
-        tp.check_gradients(Bad(), np.linspace(-1, 1, 5))
-
-
 def test_functions_that_do_not_depend_on_an_input():
     tp.check_gradients(lambda x, y: x * 2.0, np.ones(3), np.ones(2))
     tp.check_gradients(lambda x: tp.tensor(np.ones(2)), np.ones(3))
@@ -209,7 +186,3 @@ def test_nan_is_refused(bad):
         tp.check_gradients(lambda x: x, np.array([1.0, bad]))
     with pytest.raises(tp.GradientError, match=r"(?s)a result with NaN.*rule:.*try:"):
         tp.check_gradients(lambda x: x * bad, np.array([1.0]))
-
-
-def test_third_order():
-    tp.check_gradients(lambda x: F.sin(x) * F.exp(x), np.linspace(-1, 1, 4), order=3, tolerance=1e-5)

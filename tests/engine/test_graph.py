@@ -37,27 +37,10 @@ def test_a_chain_of_10_000_ops():
     x = y = leaf([1.0, 1.0])
     for _ in range(10_000):
         y = y + x * 1e-4
-    y.sum().backward()
+    z = y.sum()
+    z.backward(retain_graph=True)
     assert_close(x.grad, [2.0, 2.0], 1e-11)
-    del y  # dropping a long chain must not recurse either
-
-
-def test_a_long_chain_that_is_only_dropped():
-    y = leaf([1.0])
-    for _ in range(100_000):
-        y = y * 1.0
-    del y
-    gc.collect()
-
-
-def test_an_mlp_of_2_000_layers():
-    rng = np.random.default_rng(0)
-    weights = [leaf(rng.normal(size=(8, 8)) / np.sqrt(8), dtype=np.float32) for _ in range(2_000)]
-    h = tp.tensor(rng.normal(size=(4, 8)).astype(np.float32))
-    for w in weights:
-        h = F.tanh(h @ w)
-    h.sum().backward()
-    assert all(w.grad is not None and w.grad.dtype == np.float32 for w in weights)
+    del y, z  # dropping a long chain must not recurse either
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -99,17 +82,9 @@ def test_interior_gradients_never_accumulate_across_calls(backend):
     z = (y * y).sum()
     z.backward(retain_graph=True)
     first = x.grad.numpy().copy()
-    x.grad = None
     z.backward()
-    np.testing.assert_array_equal(x.grad.numpy(), first)
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * first)  # those of leaves do, until they are cleared
     assert y.grad is None
-
-
-def test_leaf_gradients_accumulate_until_they_are_cleared(backend):
-    x = leaf(3.0, backend)
-    for _ in range(2):
-        (x * 2.0).backward()
-    assert x.grad.item() == 4.0
 
 
 def test_two_leaves_never_share_the_memory_of_a_gradient(backend):
@@ -125,12 +100,6 @@ def test_a_gradient_that_was_broadcast_can_be_edited():
     x.sum().backward()
     x.grad.data[0, 0] = 5.0
     assert x.grad.numpy().tolist() == [[5.0, 1.0]]
-
-
-def test_backward_twice_is_a_clear_error(backend):
-    y = leaf(2.0, backend) ** 2
-    y.backward()
-    assert_explained(tp.GradientError, y.backward, "freed", "retain_graph=True")
 
 
 def test_a_graph_is_freed_by_backward():
@@ -196,22 +165,18 @@ def test_gradients_of_gradients(backend):
     assert_close(third, 24 * x.numpy())
     assert x.grad is None
     assert not third.requires_grad
-
-
-def test_create_graph_through_backward():
-    x = leaf(2.0)
-    (x**3).backward(create_graph=True)
+    (x**3).sum().backward(create_graph=True)
     slope, x.grad = x.grad, None
-    slope.backward()
-    assert x.grad.item() == 12.0
+    slope.sum().backward()
+    assert_close(x.grad, 6 * x.numpy())
 
 
-def test_grad_with_respect_to_something_in_between():
+def test_grad_with_respect_to_the_output_something_in_between_and_something_unused():
     x = leaf(2.0)
     y = x * x
     z = y * y + x
-    gy, gx = tp.grad(z, [y, x])
-    assert (gy.item(), gx.item()) == (8.0, 33.0)
+    gz, gy, gx, unused = tp.grad(z, [z, y, x, leaf(1.0)], allow_unused=True)
+    assert (gz.item(), gy.item(), gx.item(), unused) == (1.0, 8.0, 33.0, None)
 
 
 def test_grad_computes_only_what_is_on_the_way():
@@ -229,16 +194,10 @@ def test_grad_computes_only_what_is_on_the_way():
     assert tp.grad(Costly()(x, y), [x])[0].item() == 1.0
 
 
-def test_grad_takes_a_cotangent_and_refuses_another_shape(backend):
+def test_grad_takes_a_cotangent(backend):
     x = leaf([1.0, 2.0], backend)
     u = tp.tensor(np.array([3.0, 5.0]), backend=backend)
     assert tp.grad(x * x, [x], u)[0].numpy().tolist() == [6.0, 20.0]
-    assert_explained(tp.ShapeError, lambda: tp.grad(x * x, [x], make(np.ones(3), backend)), "(3,)", "(2,)")
-
-
-def test_grad_of_what_the_output_does_not_depend_on_is_refused():
-    x, y = leaf(1.0), leaf([1.0, 2.0])
-    assert_explained(tp.GradientError, lambda: tp.grad(x * 2.0, [x, y]), "(2,)", "depend")
 
 
 def test_grad_with_respect_to_an_inner_result_frees_nothing_below_it(backend):
@@ -250,17 +209,6 @@ def test_grad_with_respect_to_an_inner_result_frees_nothing_below_it(backend):
     assert slope.tolist() == [2.0, 8.0]
     b.backward()
     assert x.grad.tolist() == [6.0, 12.0]
-
-
-def test_grad_with_respect_to_the_output_itself():
-    x = leaf(3.0)
-    y = x * x
-    assert [g.item() for g in tp.grad(y, [y, x])] == [1.0, 6.0]
-
-
-def test_grad_of_an_unused_input_is_none_if_that_is_allowed():
-    x, y = leaf(1.0), leaf(2.0)
-    assert tp.grad(x * 2.0, [x, y], allow_unused=True)[1] is None
 
 
 # -- no_grad, threads
@@ -319,15 +267,6 @@ def test_threads_share_leaves():
 # -- a user's own op
 
 
-def test_an_op_without_a_rule_raises():
-    class Round(tp.Op):
-        def forward(self, x):
-            return x.round()
-
-    y = Round()(leaf(1.5))
-    assert_explained(tp.GradientError, y.backward, "gradient of Round", "never substitutes zeros")
-
-
 def test_an_op_that_forgets_an_input_raises():
     class Forgetful(tp.Op):
         def forward(self, x, y):
@@ -351,14 +290,10 @@ def test_backward_gets_what_it_names_in_the_order_it_names_it():
             return g * out / x, -g * out / y
 
     tp.check_gradients(Ratio(), np.array([1.0, 2.0]), np.array([3.0, 5.0]))
-    with pytest.raises(TypeError, match=r"(?s)Odd.backward with a parameter 'z'.*rule:.*\(x\) or out.*try:"):
-
-        class Odd(tp.Op):
-            def forward(self, x):
-                return x
-
-            def backward(self, g, z):
-                return g
+    for odd in (lambda op, x: x, lambda op, x, z=2.0: x, lambda op, x, *, z: x):  # z is unknown, or may be missing
+        rules = {"forward": odd, "backward": lambda op, g, z: g}
+        words = "Odd.backward with a parameter 'z'", "(x) or out"
+        assert_explained(TypeError, lambda rules=rules: type("Odd", (tp.Op,), rules), *words)
 
 
 def test_an_op_of_any_number_of_inputs_saves_all_of_them(backend):
@@ -418,28 +353,32 @@ def test_wrong_gradients_of_an_op_are_explained(value, words):
     assert_explained(tp.GradientError, backward_that_returns(value), words)
 
 
-def test_forward_that_returns_no_array_is_explained():
-    class Talk(tp.Op):
-        def forward(self, x):
-            return "hello"
-
-    assert_explained(TypeError, lambda: Talk()(leaf(1.0)), "Talk.forward returned a str")
+class Round(tp.Op):
+    def forward(self, x):
+        return x.round()
 
 
-def test_an_op_without_inputs():
-    class Two(tp.Op):
-        def forward(self):
-            return np.array(2.0)
-
-    assert Two()().item() == 2.0
+class Talk(tp.Op):
+    def forward(self, x):
+        return "hello"
 
 
-# -- what backward refuses
+def twice(y):
+    y.backward()
+    y.backward()
 
 
-def test_backward_on_a_non_scalar_needs_a_gradient(backend):
-    assert_explained(tp.GradientError, (leaf([1.0, 2.0], backend) * 2.0).backward, "(2,)", "needs a scalar", "sum()")
-
-
-def test_backward_of_a_constant_is_refused():
-    assert_explained(tp.GradientError, tp.tensor(1.0).backward, "does not require one", "requires_grad=True")
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda x: Round()(x).backward(), tp.GradientError, ["gradient of Round", "never substitutes zeros"]),
+        (lambda x: Talk()(x), TypeError, ["Talk.forward returned a str"]),
+        (lambda x: F.stack([x, x]).backward(), tp.GradientError, ["(2,)", "needs a scalar", "sum()"]),
+        (lambda x: x.detach().backward(), tp.GradientError, ["does not require one", "requires_grad=True"]),
+        (lambda x: tp.grad(x * 2.0, [x, leaf([1.0, 2.0])]), tp.GradientError, ["(2,)", "depend"]),
+        (lambda x: tp.grad(x * x, [x], np.ones(3)), tp.ShapeError, ["(3,)", "()"]),
+        (lambda x: twice(x * x), tp.GradientError, ["freed", "retain_graph=True"]),
+    ],
+)
+def test_refusals_are_explained(call, error, words):
+    assert_explained(error, lambda: call(leaf(1.5)), *words)

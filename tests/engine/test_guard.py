@@ -28,37 +28,22 @@ def _nothing_stays_frozen():
 
 
 def test_an_edit_of_a_saved_array_is_refused_until_the_graph_is_gone():
-    source = np.array([1.0, 2.0])
-    x = tp.from_numpy(source, requires_grad=True)
-    y = (x * x).sum()
-    with read_only():
-        x.data[0] = 5.0
-    with read_only():
-        source += 1.0
-    y.backward()
-    assert x.grad.tolist() == [2.0, 4.0]
-    x.data[0] = 5.0
-    assert source[0] == 5.0
-
-
-def test_an_array_that_was_handed_out_before_is_guarded_too():
-    x = leaf([1.0, 2.0])
-    array = x.data
-    y = x * x
-    with read_only():
-        array[0] = 5.0
-    del y
-    array[0] = 5.0
-
-
-def test_an_intermediate_result_is_guarded_when_it_is_handed_out_after_use():
-    x = leaf([1.0, 2.0])
+    """Of an array that came from outside, of one that was handed out before, and of an intermediate result."""
+    source, w = np.array([1.0, 2.0]), leaf([1.0, 1.0])
+    x, before = tp.from_numpy(source, requires_grad=True), w.data
     h = x + 1.0
-    y = (h * h).sum()
-    with read_only():
-        h.data[0] = 5.0
+    y = (x * w * h).sum()
+    for array in (source, x.data, before, h.data):
+        with read_only():
+            array[0] = 5.0
     y.backward()
-    h.data[0] = 5.0
+    assert x.grad.tolist() == [3.0, 5.0]
+    for array in (h.data, before, x.data):
+        array[0] = 5.0
+    assert source[0] == 5.0
+    source.flags.writeable = False  # what was read-only stays so
+    (tp.from_numpy(source, requires_grad=True) ** 2).sum().backward()
+    assert not source.flags.writeable
 
 
 @pytest.mark.parametrize("view", [lambda x: x.reshape(4), lambda x: x.T, lambda x: x[0], lambda x: x.detach()])
@@ -97,13 +82,6 @@ def test_two_tensors_on_one_array_and_on_a_view_of_it():
         view[0] = 5.0
     del first
     view[0] = array[0] = 5.0
-
-
-def test_an_array_that_was_read_only_stays_so():
-    source = np.array([1.0])
-    source.flags.writeable = False
-    (tp.from_numpy(source, requires_grad=True) ** 2).backward()
-    assert not source.flags.writeable
 
 
 def test_updates_by_tinyprop_explain_themselves(backend):
@@ -207,6 +185,7 @@ def edited_afterwards(backend, use):
         (lambda x, a: F.where(a, x, 0.0), [True, True, False], [[1, 1, 0], [1, 1, 0]]),
         (lambda x, a: x * a, [1.0, 2.0, 3.0], [[1, 2, 3], [1, 2, 3]]),
         (lambda x, a: F.nll_loss(x, a, "sum"), [0, 2], [[-1, 0, 0], [0, 0, -1]]),
+        (lambda x, a: F.cross_entropy(x * 1e9, a, "sum") * 1e-9, [0, 1], [[-1, 0, 1], [0, -1, 1]]),
     ],
 )
 @pytest.mark.parametrize("kind", ["array", "tensor"])
@@ -216,14 +195,6 @@ def test_what_is_edited_after_use_changes_no_gradient(backend, kind, use, array,
     given = make(np.array(array), backend)
     used = given if kind == "tensor" else given.data
     assert edited_afterwards(backend, lambda x: (use(x, used), given.data)) == expected
-
-
-def test_labels_of_cross_entropy_may_be_edited_after_use(backend):
-    labels = np.array([0, 1])
-    x = leaf(np.zeros((2, 2)), backend)
-    loss = F.cross_entropy(x, labels, "sum")
-    labels[:] = 1
-    assert tp.grad(loss, [x])[0].tolist() == [[-0.5, 0.5], [0.5, -0.5]]
 
 
 # Memory.
@@ -242,7 +213,7 @@ class Probe(tp.Op):
         return 2 * g * x
 
 
-def test_backward_releases_what_was_saved_and_cached():
+def test_backward_or_dropping_a_graph_releases_what_was_saved_and_cached():
     x, op = leaf(np.ones(10)), Probe()
     h = x + 1.0
     y = op(h)
@@ -254,14 +225,11 @@ def test_backward_releases_what_was_saved_and_cached():
     assert saved() is None, "without the help of the garbage collector"
     assert op.cache_alive() is None
     assert op.cache == {}
-
-
-def test_dropping_a_graph_releases_everything():
-    x, op = leaf(np.ones(10)), Probe()
+    op = Probe()
     h = x + 1.0
     y = op(h)
     saved, cached = weakref.ref(h._data), op.cache_alive
-    del h, op, y
+    del h, op, y  # a graph that is dropped releases everything, too
     assert saved() is None
     assert cached() is None
     x.data[0] = 5.0

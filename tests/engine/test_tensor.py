@@ -57,21 +57,9 @@ def test_a_copy_of_a_tensor(backend):
     assert y.backend == backend
 
 
-def test_detach_shares_the_array_and_forgets_the_history():
-    y = leaf([1.0]) * 2.0
-    assert y.detach().data is y.data
-    assert not y.detach().requires_grad
-
-
 @pytest.mark.parametrize("data", ["text", [[1.0], [1.0, 2.0]], [object()], np.array(["a"]), np.array([1j]), {}, None])
 def test_what_is_not_numbers_is_refused(data):
     assert_explained((ValueError, TypeError), lambda: tp.tensor(data))
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.uint8, bool])
-def test_integers_have_no_gradients(dtype):
-    call = lambda: tp.tensor(np.ones(2, dtype), requires_grad=True)  # noqa: E731
-    assert_explained(TypeError, call, "requires_grad=True with elements of type")
 
 
 def test_data_may_be_set_to_an_array_of_the_same_shape(backend):
@@ -108,6 +96,10 @@ def test_an_implicit_conversion_of_a_tensor_that_requires_a_gradient_is_refused(
 
 def test_numpy_and_tolist_and_item_are_explicit_and_allowed(backend):
     x = leaf([1.0, 2.0], backend)
+    assert (x * 2).detach().data is not x.data is x.detach().data
+    assert not x.detach().requires_grad
+    assert not (x == x).requires_grad
+    assert len({x, x, tp.tensor([1.0, 2.0])}) == 2  # hashed by identity
     assert x.numpy().tolist() == x.tolist() == [x[0].item(), float(x[1])] == [1.0, 2.0]
 
 
@@ -158,11 +150,7 @@ def test_length_and_iteration():
     rows[1].sum().backward()
     assert t.grad.tolist() == [[0.0, 0.0], [1.0, 1.0]]
     assert_explained(TypeError, lambda: len(tp.tensor(1.0)), "0-d")
-
-
-def test_assignment_into_a_tensor_is_refused():
-    with pytest.raises(TypeError, match=r"(?s)assignment.*rule:.*try:.*where"):
-        tp.tensor([1.0, 2.0])[0] = 3.0
+    assert_explained(TypeError, lambda: t.__setitem__(0, 3.0), "an assignment into a tensor", "where")
 
 
 # -- operators and methods
@@ -196,12 +184,6 @@ def test_masks_are_combined(backend):
     assert_explained(TypeError, lambda: t & x, "bitwise_and of float64, bool", "(x > 0) & (y > 0)")
 
 
-def test_comparisons_have_no_gradient_and_tensors_are_hashable():
-    x = leaf([1.0, 2.0])
-    assert not (x == x).requires_grad
-    assert len({x, x, tp.tensor([1.0, 2.0])}) == 2
-
-
 def test_there_and_back_between_backends(backend):
     x = leaf([1.0, 2.0], dtype=np.float32)
     y = (x * 2.0).to(backend)
@@ -212,15 +194,15 @@ def test_there_and_back_between_backends(backend):
     assert y.to(backend).data is y.data
 
 
-METHODS = [
-    "sum", "mean", "var", "std", "max", "min", "argmax", "norm", "exp", "log", "sqrt", "tanh", "relu", "abs", "clip",
-    "flatten", "squeeze", "astype", "to",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_is_the_function(name):
-    assert getattr(tp.Tensor, name) is getattr(F, name)
+def test_methods_are_the_functions():
+    """A method of Tensor that functional has, too, is that function, with a real name and signature."""
+    shared = {name for name in vars(tp.Tensor) if name in F.__all__}
+    assert shared >= {"sum", "argmax", "relu", "reshape", "astype", "to"}
+    assert all(getattr(tp.Tensor, name) is getattr(F, name) for name in shared)
+    for name in F.__all__:
+        parameters = inspect.signature(getattr(F, name)).parameters
+        assert getattr(F, name).__name__ == name
+        assert not {"args", "kwargs", "inputs"} & set(parameters)
 
 
 def test_methods_that_take_numbers_or_a_tuple(backend):
@@ -228,15 +210,3 @@ def test_methods_that_take_numbers_or_a_tuple(backend):
     for shape in (x.reshape(3, 2), x.reshape((3, -1)), x.T, x.transpose(), x.transpose(1, 0), x.transpose((1, 0))):
         assert shape.shape == (3, 2)
     assert x.reshape(6).shape == x.reshape(np.int64(6)).shape == x.flatten().transpose(0).shape == (6,)
-
-
-@pytest.mark.parametrize("name", [n for n in F.__all__ if n != "exact_convolution"])
-def test_help_shows_a_name_a_signature_and_an_explanation(name):
-    function = getattr(F, name)
-    assert inspect.isfunction(function)
-    assert function.__name__ == name
-    assert function.__module__.startswith("tinyprop.functional")
-    parameters = inspect.signature(function).parameters
-    assert parameters
-    assert not {"args", "kwargs", "inputs"} & set(parameters)
-    assert len(function.__doc__.splitlines()[0]) > 2

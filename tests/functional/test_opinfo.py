@@ -371,7 +371,7 @@ def verdict(torch, name, f, sample):
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's own
 @pytest.mark.parametrize("name", CALLS)
-def test_opinfo(name, record_property):
+def test_opinfo(name):
     torch = pytest.importorskip("torch")
     module, _, ours = CALLS[name][0].rpartition(".")
     f = getattr(operator if module else F, ours)
@@ -383,6 +383,5 @@ def test_opinfo(name, record_property):
             if how:
                 args, kwargs = translated(torch, sample, lambda x: f"{str(x.dtype)[6:]}{[*x.shape]}")
                 wrong.append(f"{name}(*{args}, **{kwargs}): {how}")
-    record_property("compared", f"OpInfo samples {here['compared']}")  # conftest.py adds them up and prints the sum
     assert here["compared"], "no sample was compared"
     assert not wrong, f"{len(wrong)} of {here['compared']} samples disagree\n" + "\n".join(wrong[:40])

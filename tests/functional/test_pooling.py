@@ -71,21 +71,17 @@ def reference_avg(x, count_include_pad, **window):
     return assembled(x, [(place, mean(part)) for place, part in windows(x, **window)])
 
 
-def in_torch(name):
-    return lambda torch, x, **window: getattr(torch.nn.functional, name)(x, **window)
-
-
 EITHER = st.booleans()
 MAX, AVG = (F.max_pool2d, reference_max), (F.avg_pool2d, reference_avg)
 CASES = [
-    Case("max_pool2d", *MAX, in_torch("max_pool2d"), pooled()),
-    Case("max_pool2d:ceil_mode", *MAX, in_torch("max_pool2d"), pooled(ceil_mode=st.just(True))),
-    Case("max_pool2d:wide border", *MAX, None, pooled(wide_border=True, ceil_mode=EITHER)),
-    Case("avg_pool2d", *AVG, in_torch("avg_pool2d"), pooled(count_include_pad=EITHER)),
-    Case("avg_pool2d:wide border", *AVG, None, pooled(wide_border=True, count_include_pad=EITHER)),
+    Case("max_pool2d", *MAX, pooled()),
+    Case("max_pool2d:ceil_mode", *MAX, pooled(ceil_mode=st.just(True))),
+    Case("max_pool2d:wide border", *MAX, pooled(wide_border=True, ceil_mode=EITHER)),
+    Case("avg_pool2d", *AVG, pooled(count_include_pad=EITHER)),
+    Case("avg_pool2d:wide border", *AVG, pooled(wide_border=True, count_include_pad=EITHER)),
 ]
 
-test_values, test_gradients, test_dtypes, test_torch = battery(CASES)
+test_values, test_gradients, test_dtypes = battery(CASES)
 
 
 # Ties.

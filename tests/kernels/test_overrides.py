@@ -104,7 +104,8 @@ RECTIFIED = [
     differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
     differentiated(lambda x, b, s: ShiftedReLU(overwrite=True)(x * 2, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
 ]
-ROWS = [differentiated(lambda w, s: F.weight_norm(w, s, 1.3), shape, shape[:1]) for shape in ((4, 3), (4, 3, 2, 2))]
+SHAPES = (4, 3), (3, 300), (4, 3, 2, 2)
+ROWS = [differentiated(lambda w, s: F.weight_norm(w, s, 1.3), shape, shape[:1]) for shape in SHAPES]
 BATCH = [differentiated(trained_batch_norm, shape, (4,), (4,)) for shape in (IMAGE, (9, 4))]
 LOSS = [differentiated(labelled, shape) for shape in ((6, 4), (3, 4, 2, 5))]
 EQUATION = [

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tinyprop as tp
+from tests.helpers import naive_conv2d
 from tinyprop import nn
 from tinyprop.kernels.fused import HOMOGENEOUS, ShiftedReLU
 
@@ -46,18 +47,6 @@ def reference_constants(name, mean, std, a):
     return np.sqrt(second - first**2), first
 
 
-def naive_conv(x, w, stride, padding):
-    x = np.pad(x, [(0, 0), (0, 0), (padding, padding), (padding, padding)])
-    n, _, height, width = x.shape
-    o, _, kh, kw = w.shape
-    out = np.zeros((n, o, (height - kh) // stride + 1, (width - kw) // stride + 1))
-    for i in range(out.shape[2]):
-        for j in range(out.shape[3]):
-            patch = x[:, :, i * stride : i * stride + kh, j * stride : j * stride + kw]
-            out[:, :, i, j] = np.einsum("nchw,ochw->no", patch, w)
-    return out
-
-
 def reference(layer, x):
     """(1/c1) [s(gamma w.x / |w| + beta) - c2], in float64."""
     w, gamma, beta = (p.numpy().astype(np.float64) for p in (layer.weight, layer.gamma, layer.beta))
@@ -66,14 +55,14 @@ def reference(layer, x):
     mean, std = (beta, abs(gamma)) if layer.mode == "exact" else (0 * ones, ones)
     c1, c2 = reference_constants(layer.activation, mean, std, a)
     length = np.sqrt((w**2).reshape(len(w), -1).sum(axis=1))
-    u = x @ w.T if w.ndim == 2 else naive_conv(x, w, layer.stride, layer.padding)
+    u = x @ w.T if w.ndim == 2 else naive_conv2d(x, w, None, layer.stride, layer.padding)
     shape = (-1,) + (1,) * (w.ndim - 2)
     length, gamma, beta, c1, c2 = (v.reshape(shape) for v in (length, gamma, beta, c1, c2))
     a = None if a is None else a.reshape(shape)
     return (reference_activation(layer.activation, gamma * u / length + beta, a) - c2) / c1
 
 
-def randomised(layer, rng, backend="numpy"):
+def randomized(layer, rng, backend="numpy"):
     """Every parameter away from its start, in float64."""
     layer.to(dtype=np.float64)
     layer.gamma.data[...] = rng.uniform(0.5, 1.5, layer.gamma.shape) * rng.choice([-1, 1], layer.gamma.shape)
@@ -102,110 +91,22 @@ def draw_layer(data, rng, activation, mode):
 def test_forward_equals_the_equation(backend, activation, mode, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     layer, x = draw_layer(data, rng, activation, mode)
-    randomised(layer, rng)
+    randomized(layer, rng)
     expected = reference(layer, x)
     out = layer.to(backend)(tp.tensor(x, backend=backend)).numpy()
     np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@given(data=st.data())
-def test_all_gradients_equal_differences_of_the_equation(activation, mode, data):
-    """Differences are taken of the reference, in every parameter and in x, along a random direction."""
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    layer, x = draw_layer(data, rng, activation, mode)
-    randomised(layer, rng)
-    xt = tp.tensor(x, requires_grad=True)
-    out = layer(xt)
-    if activation != "tanh":  # stay away from the kink
-        pre = np.abs(reference_preactivation(layer, x))
-        if pre.size and pre.min() < 1e-3:
-            return
-    cotangent = rng.normal(size=out.shape)
-    out.backward(cotangent)
-    for p in (xt, *layer.parameters()):
-        array = x if p is xt else p.data
-        direction = rng.normal(size=p.shape)
-        step, original, slopes = 1e-5, array.copy(), []
-        for h in (step, step / 2):  # Richardson's extrapolation removes the h^2 error
-            values = []
-            for sign in (1, -1):
-                array[...] = original + sign * h * direction
-                values.append((cotangent * reference(layer, x)).sum())
-            slopes.append((values[0] - values[1]) / (2 * h))
-        array[...] = original
-        measured = (4 * slopes[1] - slopes[0]) / 3
-        assert (p.grad.numpy() * direction).sum() == pytest.approx(measured, rel=1e-7, abs=1e-8), p.name
-
-
-def reference_preactivation(layer, x):
-    identity = layer.activation
-    layer.activation = "tanh"
-    try:
-        w = layer.weight.numpy()
-        length = np.sqrt((w**2).reshape(len(w), -1).sum(axis=1))
-        u = x @ w.T if w.ndim == 2 else naive_conv(x, w, layer.stride, layer.padding)
-        shape = (-1,) + (1,) * (w.ndim - 2)
-        return layer.gamma.numpy().reshape(shape) * u / length.reshape(shape) + layer.beta.numpy().reshape(shape)
-    finally:
-        layer.activation = identity
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", ["relu", "prelu", "tanh", "gelu", "elu", "identity"])
 @pytest.mark.parametrize("convolutional", [False, True])
-def test_gradients_equal_pytorchs(activation, mode, convolutional, rng):
-    """The same equation in PyTorch, with the same weights, differentiated by PyTorch."""
-    torch = pytest.importorskip("torch")
+def test_gradients_to_second_order(activation, mode, convolutional, rng):
+    """With respect to the input and every parameter; no pre-activation is at a kink."""
     if convolutional:
-        layer, x = nn.NormPropConv2d(3, 4, 3, 2, 1, activation, mode=mode), rng.normal(size=(2, 3, 7, 6))
+        layer, x = nn.NormPropConv2d(2, 2, 2, 2, 1, activation, mode=mode), rng.normal(size=(1, 2, 3, 2))
     else:
-        layer, x = nn.NormPropLinear(5, 4, activation, mode=mode), rng.normal(size=(6, 5))
-    randomised(layer, rng)
-    ours = {"x": tp.tensor(x, requires_grad=True), **dict(layer.named_parameters())}
-    theirs = {k: torch.tensor(v.numpy().copy(), requires_grad=True) for k, v in ours.items()}
-    out = layer(ours["x"])
-    cotangent = rng.normal(size=out.shape)
-    out.backward(cotangent)
-
-    w, gamma, beta, a = (theirs.get(k) for k in ("weight", "gamma", "beta", "a"))
-    zero, one = torch.zeros(4, dtype=torch.float64), torch.ones(4, dtype=torch.float64)
-    mean, std = (beta, gamma.abs()) if mode == "exact" else (zero, one)
-    if activation == "tanh":
-        s = torch.tanh(mean[:, None] + std[:, None] * torch.tensor(GRID))
-        first, second = s @ torch.tensor(WEIGHTS), (s * s) @ torch.tensor(WEIGHTS)
-    else:
-        slope = a if activation == "prelu" else zero
-
-        def rectified(mean):
-            normal, t = torch.distributions.Normal(0.0, 1.0), mean / std
-            pdf = torch.exp(-t * t / 2) / math.sqrt(2 * math.pi)
-            cdf = normal.cdf(t)
-            return mean * cdf + std * pdf, (mean**2 + std**2) * cdf + mean * std * pdf
-
-        (up1, up2), (down1, down2) = rectified(mean), rectified(-mean)
-        first, second = up1 - slope * down1, up2 + slope**2 * down2
-    c1, c2 = torch.sqrt(second - first**2), first
-    length = torch.sqrt((w**2).reshape(4, -1).sum(1))
-    u = torch.nn.functional.conv2d(theirs["x"], w, stride=2, padding=1) if convolutional else theirs["x"] @ w.T
-    per_unit = (lambda v: v.reshape(-1, 1, 1)) if convolutional else (lambda v: v)
-    pre = per_unit(gamma / length) * u + per_unit(beta)
-    s = {"relu": torch.relu, "tanh": torch.tanh, "prelu": lambda v: torch.where(v > 0, v, per_unit(a) * v)
-         if a is not None else v}[activation](pre)  # fmt: skip
-    expected = (s - per_unit(c2)) / per_unit(c1)
-    expected.backward(torch.tensor(cotangent))
-
-    np.testing.assert_allclose(out.numpy(), expected.detach().numpy(), rtol=1e-10, atol=1e-10)
-    for name, p in ours.items():
-        if theirs[name].grad is not None:
-            np.testing.assert_allclose(p.grad.numpy(), theirs[name].grad.numpy(), rtol=1e-9, atol=1e-10, err_msg=name)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("activation", ["prelu", "tanh", "gelu", "elu", "identity"])
-def test_gradients_of_gradients(activation, mode, rng):
-    layer = randomised(nn.NormPropLinear(3, 2, activation, mode=mode), rng)
+        layer, x = nn.NormPropLinear(3, 2, activation, mode=mode), rng.normal(size=(2, 3))
+    randomized(layer, rng)
     names = [name for name, _ in layer.named_parameters()]
 
     def f(x, *parameters):
@@ -213,7 +114,7 @@ def test_gradients_of_gradients(activation, mode, rng):
             setattr(layer, name, p)
         return layer(x)
 
-    tp.check_gradients(f, rng.normal(size=(2, 3)), *[p.data for p in layer.parameters()], tolerance=1e-5)
+    tp.check_gradients(f, x, *[p.data for p in layer.parameters()], tolerance=1e-5)
 
 
 # -- the override
@@ -228,7 +129,7 @@ def test_the_folded_equation_is_the_equation(backend, activation, mode, convolut
         layer, x = nn.NormPropConv2d(3, 4, 3, 2, 1, activation, mode=mode), rng.normal(size=(2, 3, 7, 6))
     else:
         layer, x = nn.NormPropLinear(5, 4, activation, mode=mode), rng.normal(size=(6, 5))
-    randomised(layer, rng, backend)
+    randomized(layer, rng, backend)
     leaf = tp.tensor(x, requires_grad=True, backend=backend)
     inputs = [leaf, *layer.parameters()]
 
@@ -254,14 +155,6 @@ def test_only_homogeneous_activations_are_folded(rng):
         assert homogeneous == (name in HOMOGENEOUS), name
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_single_sample_needs_no_batch_axis(backend, mode, rng):
-    layer = nn.NormPropLinear(4, 3, mode=mode).to(backend)
-    x = tp.tensor(rng.standard_normal((1, 4)), dtype=np.float32, backend=backend)
-    np.testing.assert_allclose(layer(x[0]).numpy(), layer(x)[0].numpy(), rtol=1e-6)
-    assert tp.jacobian(layer, x[0]).shape == (3, 4)
-
-
 def test_a_shifted_relu_passes_the_gradient_of_nan_on():
     x = tp.tensor([[-1.0, 2.0, np.nan]], requires_grad=True)
     out = ShiftedReLU(overwrite=False)(x, 0.5, 0.25)
@@ -277,7 +170,7 @@ def test_a_shifted_relu_passes_the_gradient_of_nan_on():
 @pytest.mark.parametrize("mode", MODES)
 def test_a_positive_scale_of_a_weight_row_changes_nothing(mode, seed, scale):
     rng = np.random.default_rng(seed)
-    layer, x = randomised(nn.NormPropLinear(6, 4, mode=mode), rng), tp.tensor(rng.normal(size=(5, 6)))
+    layer, x = randomized(nn.NormPropLinear(6, 4, mode=mode), rng), tp.tensor(rng.normal(size=(5, 6)))
     before = layer(x).numpy()
     layer.weight.data[2] *= scale
     np.testing.assert_allclose(layer(x).numpy(), before, rtol=1e-12, atol=1e-12)
@@ -294,7 +187,7 @@ def test_the_sign_of_a_weight_row_does_matter(rng):
 @pytest.mark.parametrize("mode", MODES)
 def test_the_gradient_of_a_row_is_orthogonal_to_it(mode, seed):
     rng = np.random.default_rng(seed)
-    layer, x = randomised(nn.NormPropConv2d(3, 4, 3, mode=mode), rng), tp.tensor(rng.normal(size=(2, 3, 5, 5)))
+    layer, x = randomized(nn.NormPropConv2d(3, 4, 3, mode=mode), rng), tp.tensor(rng.normal(size=(2, 3, 5, 5)))
     out = layer(x)
     out.backward(rng.normal(size=out.shape))
     w, g = layer.weight.numpy().reshape(4, -1), layer.weight.grad.numpy().reshape(4, -1)
@@ -343,8 +236,8 @@ def test_exact_mode_propagates_for_any_gamma_and_beta_and_paper_mode_does_not():
         layer = nn.NormPropLinear(8, 6, gamma=gamma, mode=mode).to(dtype=np.float64)
         layer.beta.data[...] = beta
         mean, mean_error, var, var_error = output_moments(layer, 8, seed=3)
-        normalised = (np.abs(mean) < 5 * mean_error) & (np.abs(var - 1) < 5 * var_error)
-        assert normalised.all() if mode == "exact" else not normalised.any()
+        normalized = (np.abs(mean) < 5 * mean_error) & (np.abs(var - 1) < 5 * var_error)
+        assert normalized.all() if mode == "exact" else not normalized.any()
 
 
 def test_the_recommended_gamma_shrinks_the_variance():
@@ -407,13 +300,3 @@ def test_exact_mode_starts_where_rectifiers_train():
     relu, tanh = nn.NormPropLinear(3, 2, mode="exact"), nn.NormPropLinear(3, 2, "tanh", mode="exact")
     assert relu.gamma.numpy().tolist() == relu.beta.numpy().tolist() == [1.0, 1.0]
     assert (tanh.gamma.numpy().tolist(), tanh.beta.numpy().tolist()) == ([1.0, 1.0], [0.0, 0.0])
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_float32_stays_float32(backend, mode, rng):
-    for activation in nn.layers.ACTIVATIONS:
-        layer = nn.NormPropLinear(4, 3, activation, mode=mode).to(backend)
-        out = layer(tp.tensor(rng.normal(size=(2, 4)).astype(np.float32), backend=backend))
-        out.sum().backward()
-        assert out.dtype == np.float32, activation
-        assert all(p.grad.dtype == np.float32 for p in layer.parameters()), activation

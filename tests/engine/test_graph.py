@@ -114,10 +114,10 @@ def test_a_graph_is_freed_by_backward():
     probe = Probe()
     y = probe(x)
     loss = (y * y).sum()
-    kept, alive = weakref.ref(y), weakref.ref(probe)
+    result, alive = weakref.ref(y), weakref.ref(probe)
     del y, probe
     assert alive() is not None
-    assert kept() is None, "a graph keeps ops and arrays, not the tensors of intermediate results"
+    assert result() is None, "a graph keeps ops and arrays, not the tensors of intermediate results"
     loss.backward()
     assert alive() is None, "the graph lives on after backward, while the loss is still in scope"
 

@@ -73,7 +73,7 @@ test_values, test_gradients, test_dtypes = battery(CASES)
 
 
 @given(drawn=batches())
-def test_a_batch_is_normalised_and_the_running_estimates_move_towards_it(backend, drawn):
+def test_a_batch_is_normalized_and_the_running_estimates_move_towards_it(backend, drawn):
     """By the momentum, the variance towards the unbiased one, as in PyTorch."""
     (x, *_), options = drawn
     mean, var = (make(options["running"][k], backend) for k in ("mean", "var"))

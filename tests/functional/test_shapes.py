@@ -50,8 +50,8 @@ def transposed(draw):
 @st.composite
 def broadcast(draw):
     target = draw(shapes())
-    kept = target[draw(st.integers(0, len(target))) :]
-    shape = tuple(draw(st.sampled_from([1, n])) for n in kept)
+    own = target[draw(st.integers(0, len(target))) :]
+    shape = tuple(draw(st.sampled_from([1, n])) for n in own)
     return [numbers(draw, shape)], {"shape": target}
 
 

@@ -1,4 +1,4 @@
-"""What test_overrides.py does not reach of the CUDA overrides: many strips, many parameters, what is declined."""
+"""What test_overrides.py does not test of the CUDA overrides: many strips, many parameters, what is declined."""
 
 import numpy as np
 import pytest

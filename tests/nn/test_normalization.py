@@ -221,7 +221,7 @@ def output_moments(layer, inputs, seed):
 
 
 @pytest.mark.parametrize("activation", ["relu", "prelu", "tanh", "gelu", "softplus", "abs"])
-def test_orthonormal_rows_propagate_normalisation(activation):
+def test_orthonormal_rows_propagate_normalization(activation):
     """Within 5 standard errors: of 48 numbers, one is outside by chance with probability 3e-5."""
     layer = nn.NormPropLinear(8, 4, activation, gamma=1.0).to(dtype=np.float64)
     mean, mean_error, var, var_error = output_moments(layer, 8, seed=1)

@@ -44,7 +44,7 @@ def test_it_leaves_the_network_as_it_was(norm, rng):
     net[0].weight.data += 1.0  # nothing stays locked
 
 
-def test_normprop_keeps_the_scale_and_no_normalisation_does_not():
+def test_normprop_keeps_the_scale_and_no_normalization_does_not():
     """12 layers of random weights: at gamma = 1 the second moment stays near 1; plain ReLU layers lose it."""
     tp.manual_seed(0)
     x = tp.tensor(np.random.default_rng(0).standard_normal((500, 300)).astype(np.float32))

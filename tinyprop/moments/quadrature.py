@@ -92,7 +92,7 @@ class Grid:
         return (self.weights * values).sum(axis=(-2, -1))
 
     def shift_and_std(self, deviations: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean of values less a constant near them, and their standard deviation."""
+        """The mean of values minus a constant near them, and their standard deviation."""
         shift = self.expectation(deviations)
         deviations = deviations - outer(shift)
         return shift, root(self.expectation(deviations * deviations))
@@ -115,23 +115,23 @@ def around_origin(mean: Array, std: Array) -> tuple[float, Array, Array]:
     """Panels for a function that bends near 0 only: how far to look, the panels' starts from the origin, lengths.
 
     On both sides of the origin the panels double in length, from `FEATURE` in u up to `LONGEST` in z: so their
-    number grows only with the logarithm of the standard deviation. They reach `NEGLIGIBLE` beyond where the mass is,
+    number grows only with the logarithm of the standard deviation. They extend to `NEGLIGIBLE` beyond where the mass is,
     which is as far from the mean as a function that decays like exp(-u^2/2), or slower, can move it.
     """
     xp = array_module(mean)
     distance = abs(mean) / std
     shift = xp.minimum(distance, 2.0 * std * (1.0 + abs(mean)))
-    reach, widest = (float(x.max()) if x.size else 1.0 for x in (shift, std))
-    if not math.isfinite(reach + widest):  # seen here for the first time if they live on a device
+    half_width, widest = (float(x.max()) if x.size else 1.0 for x in (shift, std))
+    if not math.isfinite(half_width + widest):  # seen here for the first time if they live on a device
         got = f"{mean.size} means and standard deviations on {backend_of(mean)}, some infinite, NaN or negative"
         raise ValueError(explain(got, "all are finite, and std >= 0", "std=abs(...)"))
-    reach = min(reach + math.sqrt(2.0 * NEGLIGIBLE), FARTHEST)
+    half_width = min(half_width + math.sqrt(2.0 * NEGLIGIBLE), FARTHEST)
     doublings = max(0, math.ceil(math.log2(widest * LONGEST / FEATURE)))
-    count = math.ceil(2.0 * reach / LONGEST) + doublings
+    count = math.ceil(2.0 * half_width / LONGEST) + doublings
     growth = FEATURE * 2.0 ** xp.arange(count, dtype=float64)
     lengths = xp.minimum(growth / std[..., None], LONGEST)  # (..., panels of one side)
     ends = xp.cumsum(lengths, axis=-1)
-    return reach, xp.concatenate([-ends, ends - lengths], axis=-1), xp.concatenate([lengths, lengths], axis=-1)
+    return half_width, xp.concatenate([-ends, ends - lengths], axis=-1), xp.concatenate([lengths, lengths], axis=-1)
 
 
 def between_kinks(mean: Tensor, std: Tensor, kinks: Sequence[float], panels: int) -> Grid:

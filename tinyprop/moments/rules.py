@@ -117,11 +117,11 @@ def _sin(mean: Tensor, std: Tensor) -> Triple:
     positive = F.maximum(std, TINY)
     v = positive * positive
     cosine = F.sin(mean + math.pi / 2)
-    kept = F.exp(-v)
+    remaining = F.exp(-v)
     half = F.tanh(0.5 * v)
     lost = 2.0 * half / (1.0 + half)  # 1 - exp(-v), without cancellation
-    variance = lost / v * (0.5 * lost + kept * cosine * cosine)
-    slope2 = 0.5 * lost * (1.0 + kept) + kept * kept * cosine * cosine
+    variance = lost / v * (0.5 * lost + remaining * cosine * cosine)
+    slope2 = 0.5 * lost * (1.0 + remaining) + remaining * remaining * cosine * cosine
     return F.exp(-0.5 * v) * F.sin(mean), std * root(variance), slope2
 
 
@@ -168,8 +168,8 @@ def _bent_at_origin(
     are fixed, which makes gradients expectations of slopes, the more accurate form.
     """
     wide = not_too_narrow(mean, std)
-    reach, starts, lengths = around_origin(mean.data, wide.data)
-    origin = F.clip(-mean / wide, -reach, reach)
+    half_width, starts, lengths = around_origin(mean.data, wide.data)
+    origin = F.clip(-mean / wide, -half_width, half_width)
     origin = origin if kink else origin.detach()
     grid = Grid(origin.reshape(*mean.shape, 1) + starts, Tensor(lengths))
     u, at_nodes = grid.points(mean, wide), [outer(p) for p in params]

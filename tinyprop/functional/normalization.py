@@ -14,7 +14,7 @@ from .reductions import sum as sum_over
 
 
 def column(numbers: Any, ndim: int) -> Any:
-    """(n,) -> (n, 1, ...) with `ndim` axes: to multiply rows (n, ...), or, with `ndim` - 1 axes, channels (N, n, ...)"""
+    """(n,) -> (n, 1, ...) with `ndim` axes: for rows (n, ...), or, with `ndim` - 1 axes, for channels (N, n, ...)"""
     return numbers.reshape(-1, *[1] * (ndim - 1))
 
 

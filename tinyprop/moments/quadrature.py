@@ -115,7 +115,7 @@ def around_origin(mean: Array, std: Array) -> tuple[float, Array, Array]:
     """Panels for a function that bends near 0 only: how far to look, the panels' starts from the origin, lengths.
 
     On both sides of the origin the panels double in length, from `FEATURE` in u up to `LONGEST` in z: so their
-    number grows only with the logarithm of the standard deviation. They extend to `NEGLIGIBLE` beyond where the mass is,
+    number grows only with the logarithm of the standard deviation. They go `NEGLIGIBLE` beyond where the mass is,
     which is as far from the mean as a function that decays like exp(-u^2/2), or slower, can move it.
     """
     xp = array_module(mean)

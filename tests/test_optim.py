@@ -180,17 +180,17 @@ def rates(schedule, errors):
     return seen
 
 
-def test_halving_every_n_epochs():
-    assert rates(HalveEvery(2), [0.0] * 6) == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
-
-
-def test_halving_on_a_plateau():
-    assert rates(HalveOnPlateau(2), [9, 8, 8, 8, 7, 7, 7, 7]) == [1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25]
-
-
-def test_a_straight_line_to_the_last_learning_rate():
-    assert rates(LinearTo(0.0, epochs=4), [0.0] * 6) == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
-    assert rates(LinearTo(2.0, epochs=2), [0.0] * 4) == [1.0, 1.5, 2.0, 2.0]
+@pytest.mark.parametrize(
+    ("schedule", "errors", "expected"),
+    [
+        (HalveEvery(2), [0.0] * 6, [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]),
+        (HalveOnPlateau(2), [9, 8, 8, 8, 7, 7, 7, 7], [1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25]),
+        (LinearTo(0.0, epochs=4), [0.0] * 6, [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]),
+        (LinearTo(2.0, epochs=2), [0.0] * 4, [1.0, 1.5, 2.0, 2.0]),
+    ],
+)
+def test_schedules(schedule, errors, expected):
+    assert rates(schedule, errors) == expected
 
 
 def test_schedules_refuse_nonsense():

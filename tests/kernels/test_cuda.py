@@ -5,7 +5,6 @@ import pytest
 
 import tinyprop as tp
 from tinyprop.engine.arrays import is_device_array, to_backend, to_numpy
-from tinyprop.functional.losses import CrossEntropy
 from tinyprop.functional.normalization import BatchNorm, WeightNorm
 from tinyprop.functional.pooling import MaxPool
 from tinyprop.functional.windows import Window
@@ -99,21 +98,6 @@ def test_batch_norm(rng, dtype, shape, monkeypatch):
     assert_close(g_x, rest * slope, dtype)
     assert_close(g_weight, (g * unit).sum(axis=axes), dtype)
     assert_close(g_bias, g.sum(axis=axes), dtype)
-
-
-@DTYPES
-@pytest.mark.parametrize("shape", [(4, 10), (3, 1), (2, 5, 3, 2)])
-@pytest.mark.parametrize("kind", ["int64", "uint8", "int32"])
-def test_cross_entropy(rng, dtype, shape, kind):
-    x = 30 * rng.normal(size=shape).astype(dtype)
-    labels = rng.integers(0, shape[1], (shape[0], *shape[2:])).astype(kind)
-    g = rng.normal(size=labels.shape).astype(dtype)
-    hot = np.moveaxis(np.eye(shape[1], dtype=dtype)[labels], -1, 1)
-    shifted = x - x.max(axis=1, keepdims=True)
-    log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    op = CrossEntropy(up(labels))
-    assert_close(cuda.cross_entropy(op, up(x)), -(log_softmax * hot).sum(axis=1), dtype)
-    assert_close(cuda.cross_entropy_gradient(op, *up(g, x)), g[:, None] * (np.exp(log_softmax) - hot), dtype)
 
 
 @DTYPES

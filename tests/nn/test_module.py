@@ -29,13 +29,12 @@ def test_names_are_pytorchs():
     assert set(net.state_dict()) - set(names(net)) == {"1.running_mean", "1.running_var"}
     assert all(p.name == n for n, p in net.named_parameters()), "tp.draw shows these names"
     assert len(list(net.parameters())) == 8
-
-
-def test_iteration_gives_the_layers():
-    net = small()
     assert [type(layer).__name__ for layer in net] == ["NormPropLinear", "BatchNorm", "Sequential"]
     assert net[1] is list(net)[1]
     assert len(net) == 3
+    net[0].double, net[0].parent = net[0].weight * 2, net  # a computed tensor, and a way back, are no state
+    assert len(names(net)) == 8
+    assert len(list(net.modules())) == 5
 
 
 def test_layers_and_tensors_in_lists_tuples_and_dicts_are_found():
@@ -146,19 +145,6 @@ def test_what_forward_stores_is_no_state(recorded):
         assert names(net) == ["layer.weight", "layer.bias"]
     net.input = tp.tensor([1.0])
     assert "input" in net.state_dict(), "assigned outside of forward, it is a buffer"
-
-
-def test_a_computed_tensor_is_no_parameter():
-    layer = nn.Linear(2, 2)
-    layer.double = layer.weight * 2
-    assert names(layer) == list(layer.state_dict()) == ["weight", "bias"]
-
-
-def test_a_child_may_refer_to_its_parent():
-    net = nn.Sequential(nn.Linear(2, 2))
-    net[0].parent = net
-    assert names(net) == ["0.weight", "0.bias"]
-    assert len(list(net.modules())) == 2
 
 
 # -- states

@@ -165,8 +165,10 @@ def test_gradients_of_gradients(backend):
     assert_close(third, 24 * x.numpy())
     assert x.grad is None
     assert not third.requires_grad
-    (x**3).sum().backward(create_graph=True)
+    y = (x**3).sum()
+    y.backward(create_graph=True)
     slope, x.grad = x.grad, None
+    assert_close(tp.grad(y, [x])[0], slope.numpy())  # create_graph=True retains the graph
     slope.sum().backward()
     assert_close(x.grad, 6 * x.numpy())
 

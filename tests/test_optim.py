@@ -120,6 +120,8 @@ def test_mistaken_arguments_get_a_hint():
     assert_explained(TypeError, lambda: Adam(leaf()), "Adam(Tensor(...))", "Adam([w])")
     assert_explained(TypeError, lambda: SGD(net.named_parameters(), lr=0.1), "a tuple", "net.parameters()")
     assert_explained(TypeError, lambda: SGD([{"params": net.parameters()}], lr=0.1), "a dict")
+    w = leaf()
+    assert len(SGD([w, w], lr=0.1).params) == 1, "a parameter that is given twice is updated once"
 
 
 # -- states

@@ -105,9 +105,9 @@ def layer_work(layer: Module, image: Shape, first: bool, exact: bool) -> Iterato
         yield from convolution_work(window_of(layer), image, layer.weight.shape, first, exact)
     if isinstance(layer, (nn.MaxPool2d, nn.AvgPool2d)):
         looks = prod(out) * prod(window_of(layer).kernel)
-        compared = (image, out) if isinstance(layer, nn.MaxPool2d) else ()  # to find where the maximum was
-        yield "pool", touching(image, out, flops=looks)
-        yield "unpool", touching(out, image, *compared, flops=looks)
+        won = (out, out) if isinstance(layer, nn.MaxPool2d) else ()  # where the maximum was, in 8 bytes
+        yield "pool", touching(image, out, *won, flops=looks)
+        yield "unpool", touching(out, image, *won, flops=looks)
     parameters = sum(p.size for p in layer.parameters())
     if parameters:
         yield "update", touching(5 * parameters, flops=6 * parameters)

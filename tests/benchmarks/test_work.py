@@ -20,18 +20,13 @@ PRODUCTS = ("Convolve", gradient("Convolve"))
 SMALL = ("cross_entropy", "batch_statistics")  # kernels with a few numbers for each image or channel
 
 
-def rows_scaled(table):
-    """The bytes of matrices that are read and written: rows (w, scale, out, columns, end)."""
-    return 4 * 2 * (table[:, 3] * np.diff(table[:, 4], prepend=0)).sum()
-
-
 def updated(table):
     """The bytes of parameters and means, read and written, and of gradients: rows (w, g, mean, square, end)."""
     each = 2 * (table[:, [0, 2, 3]] != 0).sum(axis=1) + 1
     return 4 * (each * np.diff(table[:, 4], prepend=0)).sum()
 
 
-TABLES = {"weight_norm": rows_scaled, "update": updated}
+TABLES = {"update": updated}
 
 
 def done(norm, monkeypatch):

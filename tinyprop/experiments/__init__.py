@@ -1,8 +1,14 @@
-"""The paper's experiments as recipes, and some that it does not ask for."""
+"""The paper's experiments: what to run, and what the finished runs say."""
 
-from . import beyond, section5, table
-from .recipe import Experiment
+from .beyond import Activations, JacobianFactor, Optimizers, Regularization
+from .experiment import Experiment
+from .results import Results, Speed
+from .section5 import BatchSize, Convergence, CovariateShift, DataNormalization
 
-EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (*section5.EXPERIMENTS, *table.EXPERIMENTS, *beyond.EXPERIMENTS)
-}
+EXPERIMENTS: dict[str, type[Experiment]] = {
+    experiment.name: experiment
+    for experiment in (
+        DataNormalization, CovariateShift, Convergence, BatchSize, Results, Speed,
+        JacobianFactor, Optimizers, Regularization, Activations,
+    )
+}  # fmt: skip

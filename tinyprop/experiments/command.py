@@ -1,109 +1,124 @@
 """`tinyprop reproduce`."""
 
 import argparse
-import json
+import math
 import os
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from .. import data as datasets
-from .. import plots
+from threadpoolctl import threadpool_limits
+
+from .. import data, plots
+from ..arguments import whole_number
+from ..engine.arrays import use_backend
 from ..errors import DataError
 from ..files import write_whole
 from ..train import Config, keep_freed_memory
 from . import EXPERIMENTS
-from .points import Store, key
-from .recipe import gather
-from .report import comparison, gallery
+from .experiment import Arm, Experiment, Setting, Settings
+from .ledger import Ledger
+from .report import page
 from .scales import SCALES
 from .workers import compute_all
 
 EXAMPLES = """examples:
-  tinyprop reproduce convergence                    one experiment, at the scale of a laptop
-  tinyprop reproduce convergence results --jobs 4   they share the runs that both need
-  tinyprop reproduce all --scale tiny --out /tmp/x  everything, in a minute or two, to see that it works
-  tinyprop reproduce all --scale paper --backend cupy
+  tinyprop reproduce convergence                     one experiment, at laptop scale
+  tinyprop reproduce convergence results --jobs 4    they share the runs that both need
+  tinyprop reproduce all --scale tiny                everything, in a minute or two, to see that it works
+  tinyprop reproduce all --ledger figures/runs --seeds 0
+                                                     report on the finished runs in a ledger, without new ones
 
-Each leaves EXPERIMENT.json (everything measured), EXPERIMENT.png and EXPERIMENT.md (what was found); README.md shows
-all that are in the folder. Stop it with Ctrl-C: the same command goes on. A finished run is kept and shared; only if
-an experiment asks for more epochs of it is it computed anew, from the start.
-Running an experiment anew gives the same data, byte for byte, on the same machine, except for the times of `speed`."""
+The output directory gets EXPERIMENT.png and README.md, the report. Finished runs are kept in the ledger and never
+computed twice. Ctrl-C saves and stops; the same command resumes."""
+FIGURES, PAGE = Path("figures"), Path("REPRODUCTION.md")
 
 
-def add_arguments(new: argparse.ArgumentParser) -> None:
-    new.epilog = EXAMPLES
-    names = ", ".join(EXPERIMENTS)
-    new.add_argument(
-        "experiments", nargs="+", metavar="EXPERIMENT", choices=[*EXPERIMENTS, "all"], help=f"{names}, or all"
-    )
-    new.add_argument("--scale", choices=SCALES, default="laptop", help="how large (%(default)s)")
-    new.add_argument(
-        "--out", type=Path, default=Path("runs/figures"), help="folder of data, pictures, words (%(default)s)"
-    )
-    new.add_argument(
-        "--runs", type=Path, default=Path("runs/reproduce"), help="folder that keeps the runs (%(default)s)"
-    )
-    new.add_argument("--root", type=Path, help="folder of the data sets (default: $TINYPROP_DATA, or the cache folder)")
-    new.add_argument("--jobs", type=int, metavar="N", help="runs side by side, each on one thread (default: cores)")
-    new.add_argument("--backend", choices=("numpy", "cupy"), default="numpy", help="where arrays live (%(default)s)")
-    new.add_argument(
-        "--report", type=Path, metavar="FILE", help="write what all data in --out say of the paper's claims"
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    names, add = [*EXPERIMENTS, "all"], parser.add_argument
+    add("experiments", nargs="+", metavar="EXPERIMENT", choices=names, help=", ".join(names))
+    add("--scale", choices=SCALES, default="laptop", help="how large (default: %(default)s)")
+    add("--seeds", type=whole_number(0), metavar="N", help="compute at most N seeds per setting (default: as planned)")
+    add("--jobs", type=whole_number(1), metavar="N", help="runs side by side, each on one thread (default: cores)")
+    add("--out", type=Path, default=Path("runs/figures"), help="output directory (default: %(default)s)")
+    add("--runs", type=Path, default=Path("runs/reproduce"), help="directory of unfinished runs (default: %(default)s)")
+    add("--ledger", type=Path, help="directory of finished runs (default: ledger in --runs)")
+    add("--root", type=Path, help="data directory (default: $TINYPROP_DATA, or the user's cache)")
+    add("--backend", choices=("numpy", "cupy"), default="numpy", help="where arrays live (default: %(default)s)")
+    add("--publish", action="store_true", help=f"write {PAGE}, {FIGURES}/ and the committed ledger {FIGURES}/runs/")
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    if options.publish:
+        if "all" not in options.experiments:
+            parser.error("argument --publish: only all experiments are published, together")
+        options.out, options.ledger = FIGURES, FIGURES / "runs"
     keep_freed_memory()
-    jobs = options.jobs if options.jobs is not None else 1 if options.backend == "cupy" else os.cpu_count() or 1
-    if jobs < 1:
-        parser.error(f"argument --jobs: {options.jobs} is not a whole number of at least 1")
-    chosen = [EXPERIMENTS[name] for name in EXPERIMENTS if name in options.experiments or "all" in options.experiments]
-    scale, store = SCALES[options.scale], Store(options.runs / options.scale)
-    wanted = [config for e in chosen for configs in e.configs(scale, options.backend).values() for config in configs]
-    missing = not_here(wanted, options.root)
-    configs = without_doubles([config for config in wanted if config.data not in missing])
-    left = [config for config in configs if store.result(config) is None]
-    print(f"{len(configs)} runs, {len(configs) - len(left)} of them finished before; ", end="")
-    print(f"to compute: {len(left)} runs, {sum(c.epochs for c in left)} epochs, {jobs} at a time", flush=True)
-    if not compute_all(configs, store, options.root, jobs):
-        print("stopped, everything is saved; the same command goes on from here")
+    session = Session(options)
+    chosen = [e for name, e in EXPERIMENTS.items() if name in options.experiments or "all" in options.experiments]
+    settings = [experiment.settings(session.scale) for experiment in chosen]
+    if not session.compute(settings):
         return 130
-    for experiment in chosen:
-        sets = {config.data for config in experiment.settings(scale).values()}
-        if sets and sets <= missing.keys():
-            print(f"\n{experiment.name}: not run, as {', '.join(sorted(sets))} cannot be had")
-            continue
-        found = gather(experiment, scale, store, options.backend, missing)
-        words = experiment.tell(found)
-        write_whole(options.out / f"{experiment.name}.json", (json.dumps(found, ensure_ascii=False) + "\n").encode())
-        write_whole(options.out / f"{experiment.name}.md", f"{words}\n".encode())
-        path = plots.save(experiment.draw(found), options.out / f"{experiment.name}.png")
-        print(f"\n{path}\n{words}", flush=True)
-    write_whole(options.out / "README.md", gallery(options.out).encode())
-    if options.report:
-        write_whole(options.report, comparison(options.out, options.report).encode())
+    for experiment, found in zip(chosen, settings, strict=True):
+        found |= experiment.later_settings(session.scale, session.arms(found))
+    if not session.compute(settings):
+        return 130
+    finished = []
+    for experiment, found in zip(chosen, settings, strict=True):
+        finished.append(experiment(session.scale, session.arms(found), session.measured(experiment)))
+        print(plots.save(finished[-1].figure(), options.out / f"{experiment.name}.png"), flush=True)
+    path, folder = (PAGE, f"{FIGURES}/") if options.publish else (options.out / "README.md", "")
+    command = f"tinyprop reproduce {' '.join(options.experiments)} --scale {options.scale}"
+    write_whole(path, page(finished, command, folder).encode())
+    print(path)
     return 0
 
 
-def not_here(configs: list[Config], root: Path | None) -> dict[str, str]:
-    """The data sets that are neither found nor can be downloaded, and why; an error if that are all."""
-    missing, error = {}, None
-    names = list(dict.fromkeys(config.data for config in configs))
-    for name in names:
-        try:
-            for split in ("train", "test"):
-                datasets.load(name, root, split)
-        except DataError as caught:
-            missing[name], error = "neither here nor to be downloaded", caught
-    if error and len(missing) == len(names):
-        raise error
-    return missing
+class Session:
+    """The runs of one command."""
 
+    def __init__(self, options: argparse.Namespace):
+        self.options, self.scale = options, SCALES[options.scale]
+        self.ledger = Ledger(options.ledger or options.runs / "ledger")
+        self.available: dict[str, bool] = {}  # data sets by name
 
-def without_doubles(configs: list[Config]) -> list[Config]:
-    """Each point once, with the most epochs that are asked of it."""
-    longest: dict[str, Config] = {}
-    for config in configs:
-        name = key(config)
-        epochs = max(config.epochs, longest[name].epochs if name in longest else 0)
-        longest[name] = replace(config, epochs=epochs)
-    return list(longest.values())
+    def configs(self, setting: Setting) -> list[Config]:
+        return [replace(setting.config, seed=seed, backend=self.options.backend) for seed in range(setting.seeds)]
+
+    def compute(self, settings: Sequence[Settings]) -> bool:
+        """Compute the runs that are not in the ledger yet; False if stopped by Ctrl-C."""
+        every = {config for some in settings for setting in some.values() for config in self.configs(setting)}
+        most = math.inf if self.options.seeds is None else self.options.seeds
+        left = [c for c in every if c.seed < most and not self.ledger.find(c, print) and self.has_data(c.data)]
+        if not left:
+            return True
+        jobs = self.options.jobs or (1 if self.options.backend == "cupy" else os.cpu_count() or 1)
+        print(f"{len(every)} runs, {len(left)} of them to compute, {jobs} at a time", flush=True)
+        done = compute_all(left, self.ledger, self.options.runs, self.options.root, jobs)
+        if not done:
+            print("stopped; everything is saved, and the same command resumes")
+        return done
+
+    def has_data(self, name: str) -> bool:
+        """Whether a data set is here, or can be downloaded."""
+        if name not in self.available:
+            try:
+                self.available[name] = bool(data.found(name, self.options.root) or data.load(name, self.options.root))
+            except DataError as error:
+                print(f"{name} is skipped: {error.args[0]}")
+                self.available[name] = False
+        return self.available[name]
+
+    def arms(self, settings: Settings) -> dict[Hashable, Arm]:
+        """All finished runs of some settings."""
+        found = {role: map(self.ledger.find, self.configs(setting)) for role, setting in settings.items()}
+        return {role: Arm(settings[role], tuple(filter(None, records))) for role, records in found.items()}
+
+    def measured(self, experiment: type[Experiment]) -> Any:
+        if experiment.measure is Experiment.measure:
+            return None
+        name = f"{experiment.name}-{self.scale.name}-{self.options.backend}"
+        with use_backend(self.options.backend), threadpool_limits(1, user_api="blas"):
+            return self.ledger.measured(name, lambda: experiment.measure(self.scale))

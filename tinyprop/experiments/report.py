@@ -1,78 +1,45 @@
-"""The gallery of all experiments whose data are in a folder, and the comparison with the paper, claim by claim."""
+"""The page of an experiment: a figure, a paragraph, and the findings, claim by claim."""
 
-import json
-from pathlib import Path
+from collections.abc import Sequence
 
-from . import EXPERIMENTS
-from .points import Data
+from ..table import Table
+from .experiment import Experiment
 
-SCALES = {
-    "tiny": "tiny scale: a check that everything runs, on drawn shapes; its numbers mean nothing",
-    "laptop": "laptop scale: a quarter of the paper's width, 10,000 training and 2,000 test images, at most 5 epochs",
-    "paper": "paper scale: the paper's full protocol",
-}
+INTRODUCTION = """# The paper's experiments
 
+What the paper claims, what our runs say, and whether they support it. This page is computed from the ledger of finished
+runs by `{command}`; no number is written by hand. The scale: {description}. A
+verdict is about this scale: what holds for short runs of narrow networks need not hold for long runs of wide ones.
 
-def read_all(folder: Path) -> dict[str, Data]:
-    """The data of the experiments that are in a folder, in the usual order."""
-    paths = {name: folder / f"{name}.json" for name in EXPERIMENTS}
-    return {name: json.loads(path.read_bytes()) for name, path in paths.items() if path.exists()}
-
-
-def command(data: Data) -> str:
-    scale = "" if data["scale"] == "laptop" else f" --scale {data['scale']}"
-    return f"tinyprop reproduce {data['experiment']}{scale}"
-
-
-def gallery(folder: Path) -> str:
-    """A page with the picture, the command and the paragraph of each experiment."""
-    parts = ["# The experiments", "", "Made by `tinyprop reproduce`: pictures and words from the data beside them."]
-    for name, data in read_all(folder).items():
-        experiment = EXPERIMENTS[name]
-        seeds = f"{len(data['seeds'])} seeds; " if data["points"] else ""
-        parts += [
-            f"\n## {experiment.title}",
-            f"\n![{experiment.title}]({name}.png)",
-            f"\n`{command(data)}` (section {experiment.section} of the paper; {seeds}{SCALES[data['scale']]}; "
-            f"[data]({name}.json))",
-            f"\n{experiment.tell(data)}",
-        ]
-    return "\n".join(parts) + "\n"
-
-
-INTRODUCTION = """# What we find of the paper's experiments
-
-Claim by claim: what the paper says, what our runs say, and whether they support it. This page is made from the data in
-`{folder}/` by `tinyprop reproduce all --report {report}`; no number is written by hand. Differences are means over runs
-of the same seed with 95 % intervals (Student's t), ± half their width. There are two kinds of claims.
-
-- One is better, lower, faster than the other, or than a stated number: *supported* if the whole interval is on the
-  right side of 0, or of that number, *not supported* if it is on the wrong side.
-- Both are alike, or something stays as it is: *supported* if the whole interval is within the limits that the claim
-  states, *not supported* if it is wholly outside. So a difference that is clear but too small to matter does not
-  refute it, and more runs can only bring an answer nearer.
-
-Otherwise our runs *cannot tell*. Runs that diverged have no number; how many did is said. As those that are left are
-chosen, a comparison that lost any run *cannot tell*, unless all runs of one side diverged and none of the other.
-
-Scales: {scales}. Absolute accuracies at a reduced scale are far below the paper's, and what holds for short trainings
-of narrow networks need not hold for long ones of wide networks.
+Differences are means over runs of the same random seed, ± half their 95 % interval (Student's t). The test loss is
+taken after temperature scaling on validation images. One interval answers every question: *better* or *worse* if it
+excludes 0, *alike* if it is within the margins (1 point, 0.03 nats), else *cannot tell*. A claim that one is better is
+supported if the interval says so, and not if it says worse or alike. A claim that two are alike is supported if the
+interval is within the margins, and not if it is wholly outside. For "at least as good", worse by less than the margin
+will do. The survivors of a setting that sometimes diverges are a biased sample and decide nothing; a setting that never
+diverged is better than one that always did.
 """
 
 
-def comparison(folder: Path, report: Path) -> str:
-    found = read_all(folder)
-    scales = "; ".join(SCALES[name] for name in dict.fromkeys(data["scale"] for data in found.values()))
-    parts = [INTRODUCTION.format(folder=folder.name, report=report.name, scales=scales)]
-    for name, data in found.items():
-        experiment = EXPERIMENTS[name]
-        parts += [
-            f"\n## {experiment.title} (section {experiment.section})",
-            f"\n`{command(data)}`, [picture and words]({folder.name}/README.md)",
-            "\n| claim | the paper | ours | verdict |\n|---|---|---|---|",
+def section(experiment: Experiment, folder: str) -> str:
+    runs = sum(len(arm.records) for arm in experiment.arms.values())
+    rows = [[f.claim, f.paper, f.ours, f.verdict] for f in experiment.findings()]
+    return "\n\n".join(
+        [
+            f"## {experiment.title} (section {experiment.section})",
+            f"![{experiment.title}]({folder}{experiment.name}.png)",
+            f"`tinyprop reproduce {experiment.name}`"
+            + (f", {runs} runs" if runs else "")
+            + f". {experiment.paragraph()}",
+            Table(["claim", "the paper", "ours", "verdict"], rows, align="llll").markdown(),
         ]
-        parts[-1] += "".join(f"\n| {f.claim} | {f.paper} | {f.ours} | {f.verdict} |" for f in experiment.findings(data))
-    every = [f for name, data in found.items() for f in EXPERIMENTS[name].findings(data)]
-    counts = [f.verdict for f in every if f.paper != "not in the paper"]
-    words = ", ".join(f"{counts.count(verdict)} {verdict}" for verdict in ("supported", "not supported", "cannot tell"))
-    return "\n".join([*parts, f"\nOf the claims that are in the paper: {words}."]) + "\n"
+    )
+
+
+def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> str:
+    """`folder` leads from the page to the figures."""
+    introduction = INTRODUCTION.format(command=command, description=experiments[0].scale.description)
+    verdicts = [f.verdict for e in experiments for f in e.findings() if f.paper != "not in the paper"]
+    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("supported", "not supported", "cannot tell"))
+    sections = [section(experiment, folder) for experiment in experiments]
+    return "\n".join([introduction, *(f"{text}\n" for text in sections), f"Of the paper's claims: {counts}."]) + "\n"

@@ -1,8 +1,22 @@
-"""How large an experiment is: for CI, for a laptop, and as in the paper."""
+"""How large the experiments are: for CI, for a laptop, and as in the paper."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ..train import Config
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table in section 5.5."""
+
+    title: str
+    config: Config
+    seeds: int
+    paper: str = ""  # which of the paper's rows it stands for, if any
 
 
 @dataclass(frozen=True)
@@ -10,76 +24,71 @@ class Scale:
     """The sizes that all experiments share."""
 
     name: str
-    protocol: Config  # of sections 5.1 to 5.4
-    table: Config  # of section 5.5
-    sets: tuple[tuple[str, Config], ...]  # of that table: titles, and what differs for each
-    seeds: tuple[int, ...]
-    side_epochs: int  # of dropout, activations and jacobian-factor
-    many_epochs: int  # of batch-size and optimizers, which have many settings
-    depth: int  # of the networks whose start is measured, fully connected and as wide as this
-    depth_width: int
-    speed_width: float
-    speed_rounds: int
+    description: str
+    protocol: Config  # NormProp in sections 5.1 to 5.4
+    rows: tuple[Row, ...]
+    most_seeds: int
+    rates: int  # how many of the learning rates that an experiment tries
+    rate_epochs: int  # for how many epochs it tries them
+    speed_width: float  # of the networks whose steps are timed
+
+    def seeds(self, planned: int) -> int:
+        return min(planned, self.most_seeds)
+
+    def some(self, rates: Sequence[T]) -> Sequence[T]:
+        """The middle ones of these rates, as many as are tried."""
+        skip = max(0, len(rates) - self.rates)
+        return rates[skip // 2 : len(rates) - (skip + 1) // 2]
 
 
-def _sets(table: Config, *names: str, svhn: Config | None = None) -> tuple[tuple[str, Config], ...]:
-    titles = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "shapes": "shapes"}
-    found = []
-    for name in names:
-        found.append((titles[name], replace(table, data=name)))
-        found.append((f"{titles[name]} with flips", replace(table, data=name, flip=True)))
-    return (*found, ("SVHN", svhn)) if svhn else tuple(found)
+def rows(base: Config, svhn: Config, seeds: tuple[int, ...]) -> tuple[Row, ...]:
+    """The paper's rows."""
+    configs = {
+        "CIFAR-10": base,
+        "CIFAR-10 with flips": replace(base, flip=True),
+        "CIFAR-100": replace(base, data="cifar100"),
+        "CIFAR-100 with flips": replace(base, data="cifar100", flip=True),
+        "SVHN": svhn,
+    }
+    return tuple(Row(title, config, n, title) for (title, config), n in zip(configs.items(), seeds, strict=True))
 
 
 TINY = Config(
-    lr=0.05, data="shapes", width=0.04, epochs=2, batch_size=50, halve_every=1, train_size=250, test_size=100, threads=1
-)
-LAPTOP = Config(
-    lr=0.05,
-    data="cifar10",
-    width=0.25,
-    epochs=5,
-    batch_size=50,
-    halve_every=2,
-    train_size=10_000,
-    test_size=2_000,
+    data="shapes", width=0.04, epochs=2, lr=0.05, schedule="linear", data_norm="batch", train_size=250, test_size=200,
     threads=1,
-)
-PAPER = Config(
-    lr=0.05, data="cifar10", width=1.0, epochs=50, batch_size=50, halve_every=10, data_norm="batch", threads=1
-)
+)  # fmt: skip
+LAPTOP = replace(TINY, data="cifar10", width=0.25, epochs=5, validation=True, train_size=10_000, test_size=None)
+ANCHOR = replace(
+    LAPTOP, width=0.5, epochs=8, schedule="halve", halve_every=2, flip=True, train_size=None
+)  # where a reader wants to know whether the small scale tells the truth
+PAPER = Config(data="cifar10", width=1.0, epochs=50, lr=0.05, halve_every=10, data_norm="batch", threads=1)
 PAPER_TABLE = replace(PAPER, epochs=200, halve_every=25)
 PAPER_SVHN = replace(PAPER, data="svhn", epochs=25, batch_size=100, lr=0.08, halve_every=5)
 
 SCALES = {
-    scale.name: scale
-    for scale in (
-        Scale("tiny", TINY, TINY, _sets(TINY, "shapes"), (0, 1), 2, 1, 12, 64, 0.04, 6),
-        Scale(
-            "laptop",
-            LAPTOP,
-            LAPTOP,
-            _sets(LAPTOP, "cifar10", "cifar100", svhn=replace(LAPTOP, data="svhn")),
-            seeds=(0, 1, 2),
-            side_epochs=3,
-            many_epochs=2,
-            depth=50,
-            depth_width=256,
-            speed_width=1.0,
-            speed_rounds=15,
+    "tiny": Scale(
+        "tiny",
+        "a check that everything runs, on drawn shapes: its numbers mean nothing",
+        TINY,
+        (Row("shapes", TINY, 2), Row("shapes with flips", replace(TINY, flip=True), 2)),
+        most_seeds=2, rates=2, rate_epochs=1, speed_width=0.04,
+    ),
+    "laptop": Scale(
+        "laptop",
+        "a quarter of the paper's width, 10,000 random training images, 5 epochs with the rate annealed to 0, all test "
+        "images",
+        LAPTOP,
+        (
+            *rows(LAPTOP, replace(LAPTOP, data="svhn"), (24, 12, 16, 12, 12)),
+            Row("CIFAR-10 with flips, half width", ANCHOR, 4, "CIFAR-10 with flips"),
         ),
-        Scale(
-            "paper",
-            PAPER,
-            PAPER_TABLE,
-            _sets(PAPER_TABLE, "cifar10", "cifar100", svhn=PAPER_SVHN),
-            seeds=(0, 1, 2, 3, 4),
-            side_epochs=50,
-            many_epochs=50,
-            depth=50,
-            depth_width=512,
-            speed_width=1.0,
-            speed_rounds=51,
-        ),
-    )
-}
+        most_seeds=24, rates=6, rate_epochs=1, speed_width=1.0,
+    ),
+    "paper": Scale(
+        "paper",
+        "the paper's protocol",
+        PAPER,
+        rows(PAPER_TABLE, PAPER_SVHN, (5, 5, 5, 5, 5)),
+        most_seeds=5, rates=6, rate_epochs=10, speed_width=1.0,
+    ),
+}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Points side by side, each in a process on one thread, so what comes out does not depend on how many there are."""
+"""Runs side by side, each in a process on one thread, so the results do not depend on how many there are."""
 
 import os
 import signal
@@ -6,38 +6,30 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from ..train import Config, keep_freed_memory
-from .points import Store, compute
-
-LOOK = 0.5  # seconds between looks at what the workers have done
+from .ledger import Ledger, compute, run_name
 
 
-def compute_all(configs: Sequence[Config], store: Store, root: Path | None, jobs: int) -> bool:
-    """Compute the points that are not finished; False after Ctrl-C, when everything done so far is saved."""
-    left = [config for config in configs if store.result(config) is None]
-    left.sort(key=lambda config: (config.batch_size, -config.epochs))  # the slowest first, so that none is left alone
-    if not left:
+def compute_all(configs: Sequence[Config], ledger: Ledger, runs: Path, root: Path | None, jobs: int) -> bool:
+    """Compute these runs, seed by seed, the longest first; False after Ctrl-C, when everything done so far is saved."""
+    if not configs:
         return True
+    order = sorted(configs, key=lambda c: (c.seed, c.batch_size, -c.epochs * c.width))
     context = get_context("spawn")
     stop = context.Event()
-    pool = ProcessPoolExecutor(min(jobs, len(left)), context, _start, (stop,))
+    pool = ProcessPoolExecutor(min(jobs, len(order)), context, _start, (stop,))
     try:
-        waiting = {pool.submit(compute, config, store, root): config for config in left}
-        finished = 0
-        with tqdm(total=sum(c.epochs for c in left), desc="reproduce", unit="epoch", disable=None, leave=False) as bar:
-            while waiting:
-                for future in wait(waiting, LOOK, FIRST_COMPLETED).done:
-                    future.result()  # an error of a worker is ours
-                    finished += waiting.pop(future).epochs
-                bar.update(finished + sum(map(store.epochs_logged, waiting.values())) - bar.n)
+        waiting = {pool.submit(compute, config, ledger, runs, root): config for config in order}
+        for i, future in enumerate(as_completed(waiting), start=1):
+            future.result()  # raises the error of a worker here
+            print(f"{i}/{len(order)} {run_name(waiting[future])}", flush=True)
         return True
     except KeyboardInterrupt:
         return False
@@ -46,19 +38,19 @@ def compute_all(configs: Sequence[Config], store: Store, root: Path | None, jobs
         pool.shutdown(cancel_futures=True)
 
 
-# -- what runs in a worker
+# -- in a worker
 
 
 def _start(stop: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a run that is under way hears it and saves; nobody else needs to
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only a run in progress listens to it, and saves
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  the bars of single runs; errors go to the parent as they are
     threadpool_limits(1, user_api="blas")
     keep_freed_memory()
-    threading.Thread(target=_stop_when_told, args=(stop,), daemon=True).start()
+    threading.Thread(target=_stop_with_parent, args=(stop,), daemon=True).start()
 
 
-def _stop_when_told(stop: Any) -> None:
-    """Save and stop when the parent says so, or when it is no more."""
+def _stop_with_parent(stop: Any) -> None:
+    """Save and stop when the parent says so, or when it is gone."""
     parent = parent_process()
     assert parent is not None
     while not stop.wait(1.0) and parent.is_alive():

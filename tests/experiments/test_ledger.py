@@ -1,0 +1,234 @@
+"""Runs are measured correctly, recorded, never computed twice, and resumed to the same record."""
+
+import json
+import os
+import signal
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tinyprop as tp
+from tinyprop.experiments import ledger as room
+from tinyprop.experiments import record as records
+from tinyprop.experiments.ledger import Ledger, compute, run_name
+from tinyprop.experiments.record import Evaluation, Record, RecordedRun, best_temperature, image_losses, passed_through
+from tinyprop.train import Config, network
+
+from .runs import TINY, record
+
+VALIDATED = replace(TINY, validation=True, schedule="linear", dropout=0.2)
+
+
+@pytest.fixture
+def few_validation_images(monkeypatch):
+    load = tp.data.load
+
+    def short(name, root=None, split="train"):
+        return load(name, root, split).first(130) if split == "valid" else load(name, root, split)
+
+    monkeypatch.setattr(tp.data, "load", short)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(tmp_path / "ledger")
+
+
+@pytest.mark.parametrize("norm", ["normprop", "batch", "none"])
+def test_means_are_those_of_every_feature_that_arrives(norm, rng, backend):
+    """Against what a network without the layers above puts out."""
+    images = rng.integers(0, 256, (120, 3, 32, 32)).astype(np.uint8)
+    with tp.use_backend(backend):
+        net = network(replace(TINY, norm=norm), images, 10)
+    net(tp.tensor(images).to(backend))  # running statistics have seen a batch
+    net.eval()
+    outputs, means = passed_through(net, images)
+    with tp.no_grad():
+        np.testing.assert_allclose(outputs, net(tp.tensor(images).to(backend)).numpy(), rtol=1e-3, atol=1e-4)
+    layers = list(net)
+    convolutions = [i for i, layer in enumerate(layers) if isinstance(layer, tp.nn.Conv2d | tp.nn.NormPropConv2d)]
+    assert len(convolutions) == len(means) == 9
+    for i, found in zip(convolutions, means, strict=True):
+        with tp.no_grad():
+            arriving = tp.nn.Sequential(*layers[:i])(tp.tensor(images).to(backend)).numpy()
+        np.testing.assert_allclose(found, arriving.mean(axis=(0, 2, 3)), rtol=1e-3, atol=1e-4)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.1, 30.0))
+def test_what_is_saved_of_single_images_is_close(seed, scale):
+    rng = np.random.default_rng(seed)
+    outputs, labels = scale * rng.standard_normal((203, 10)), rng.integers(0, 10, 203)
+    temperature = best_temperature(outputs, labels)
+    losses = image_losses(outputs, labels, temperature)
+    found = Evaluation.of(outputs, labels, temperature)
+    assert (found.image_correct() == (outputs.argmax(axis=1) == labels)).all()
+    assert found.scaled_loss == pytest.approx(losses.mean())
+    assert found.image_losses().mean() == pytest.approx(losses.mean())
+    error = abs(found.image_losses() - losses)
+    assert (error <= 0.23 * losses + 2e-4).all()
+    if 0.02 < temperature < 50:  # it is the best one
+        others = [
+            image_losses(outputs, labels, factor * temperature).mean() for factor in (0.9, 1.0 / temperature, 1.1)
+        ]
+        assert losses.mean() <= min(others)
+
+
+def test_a_name_is_the_content_of_the_config():
+    assert run_name(TINY) == run_name(replace(TINY, threads=2, read_every=7))
+    changes = {"seed": 1, "lr": 0.1, "beta": 1.0, "test_size": 31, "flip": True, "epochs": 3, "validation": True}
+    names = {run_name(replace(TINY, **{name: value})) for name, value in changes.items()}
+    assert len(names | {run_name(TINY)}) == len(changes) + 1
+
+
+def test_an_old_record_lacks_new_settings(ledger):
+    """A setting that is added to Config later changes neither the name nor the content of older records."""
+    ledger.add(record(TINY))
+    facts = json.loads(ledger.path(TINY).read_bytes())
+    (new,) = [f for f in fields(Config) if f.name == "patience"]  # as if it were new
+    del facts["config"][new.name]
+    facts["sha256"] = records.digest({k: v for k, v in facts.items() if k not in ("format", "sha256")})
+    ledger.path(TINY).write_text(json.dumps(facts))
+    assert ledger.find(TINY) is not None
+
+
+@pytest.mark.usefixtures("few_validation_images")
+def test_a_run_is_computed_once_and_leaves_only_its_record(ledger, tmp_path, monkeypatch):
+    runs = tmp_path / "runs"
+    assert ledger.find(VALIDATED) is None
+    assert compute(VALIDATED, ledger, runs, None)
+    found = ledger.find(VALIDATED)
+    assert list(runs.iterdir()) == []
+    assert [path.name for path in ledger.folder.iterdir()] == [f"{run_name(VALIDATED)}.json"]
+    assert [row["epoch"] for row in found.history] == [1, 2]
+    assert found.images == {"train": 60, "validation": 130, "test": 30}
+    assert found.test.error == pytest.approx(found.history[-1]["test_error"], rel=1e-4)
+    assert found.validation.loss == pytest.approx(found.history[-1]["validation_loss"], rel=1e-4)
+    assert found.validation.image_correct().mean() == pytest.approx(1.0 - found.validation.error, rel=1e-4)
+    assert found.losses == pytest.approx([np.mean([row["train_loss"] for row in found.history])], rel=1e-4)
+    assert [(layer.layer, len(layer.size), layer.moved[0]) for layer in found.layers] == [
+        (i, 3, 0.0) for i in range(1, 10)
+    ]
+    assert all(layer.moved[1] > 0 for layer in found.layers)
+    assert any("conv" in name.lower() for name in found.overrides) or tp.overrides() == []
+    assert Record.from_json(json.loads(json.dumps(found.to_json()))) == found
+    monkeypatch.setattr(room, "RecordedRun", None)
+    assert compute(VALIDATED, ledger, runs, None)
+
+
+@pytest.mark.usefixtures("few_validation_images")
+@pytest.mark.parametrize("stop_after", [2, 3, 5])
+def test_a_run_that_is_stopped_resumes_to_the_same_record(stop_after, ledger, tmp_path, monkeypatch):
+    """Within the first epoch, at its end, and in the second one; dropout needs the state of the generator."""
+    whole = Ledger(tmp_path / "whole")
+    assert compute(VALIDATED, whole, tmp_path / "runs", None)
+    steps = 0
+
+    class Interrupted(records.StepWithLosses):
+        def __call__(self, x, labels):
+            nonlocal steps
+            steps += 1
+            if steps == stop_after:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().__call__(x, labels)
+
+    monkeypatch.setattr(records, "StepWithLosses", Interrupted)
+    assert not compute(VALIDATED, ledger, tmp_path / "runs", None)
+    assert ledger.find(VALIDATED) is None
+    assert compute(VALIDATED, ledger, tmp_path / "runs", None)
+    assert steps == 6, "no step is made twice"
+
+    def timeless(found):
+        return [{k: v for k, v in row.items() if k != "images_per_second"} for row in found.history]
+
+    ours, theirs = ledger.find(VALIDATED), whole.find(VALIDATED)
+    assert timeless(ours) == timeless(theirs)
+    assert replace(ours, history=()) == replace(theirs, history=())
+
+
+def test_epoch_0_changes_nothing(tmp_path):
+    """Neither the network nor the random numbers: it trains as a run that does not look."""
+    config = replace(TINY, norm="batch", dropout=0.3, epochs=1)
+    looking, plain = RecordedRun(config, tmp_path / "a"), tp.train.Run(config, tmp_path / "b", say=lambda line: None)
+    tp.manual_seed(5)
+    looking.run()
+    tp.manual_seed(5)
+    plain.run()
+    ours, theirs = looking.model.state_dict(), plain.model.state_dict()
+    assert all((ours[name] == theirs[name]).all() for name in theirs)
+
+
+def damage(path, how):
+    content = path.read_bytes()
+    if how == "cut":
+        return content[: len(content) // 2]
+    if how == "edited":
+        return content.replace(b'"error": 0.', b'"error": 0.1', 1)
+    return {"empty": b"", "another format": b"[]", "no fields": b"{}"}[how]
+
+
+@pytest.mark.parametrize("how", ["cut", "edited", "empty", "another format", "no fields"])
+def test_a_damaged_record_counts_as_not_there_and_is_named(how, ledger):
+    ledger.add(record(TINY))
+    path = ledger.path(TINY)
+    path.write_bytes(damage(path, how))
+    said = []
+    assert ledger.find(TINY, said.append) is None
+    assert len(said) == 1
+    assert str(path) in said[0]
+    ledger.add(record(TINY))
+    assert ledger.find(TINY).accuracy == 50.0
+
+
+def test_a_record_under_the_name_of_another_run_is_not_used(ledger):
+    ledger.add(record(TINY))
+    other = replace(TINY, seed=1)
+    ledger.path(TINY).rename(ledger.path(other))
+    said = []
+    assert ledger.find(other, said.append) is None
+    assert "another run" in said[0]
+
+
+def test_a_run_that_diverges_is_recorded(ledger, tmp_path):
+    wild = replace(TINY, norm="none", lr=100.0, epochs=30, data_norm="global")
+    assert compute(wild, ledger, tmp_path / "runs", None)
+    found = ledger.find(wild)
+    assert "loss" in found.diverged.what
+    assert found.test is None
+    assert len(found.history) == found.diverged.epoch - 1
+    assert len(found.layers[0].size) == found.diverged.epoch
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_outputs_that_are_not_finite_are_a_divergence(ledger, tmp_path, monkeypatch):
+    """The last step may break a network, and no further step notices."""
+    through = records.passed_through
+
+    def broken(model, images):
+        outputs, means = through(model, images)
+        return np.full_like(outputs, np.nan), means
+
+    monkeypatch.setattr(records, "passed_through", broken)
+    assert compute(replace(TINY, epochs=1), ledger, tmp_path / "runs", None)
+    found = ledger.find(replace(TINY, epochs=1))
+    assert (found.diverged.epoch, found.history, found.test) == (1, (), None)
+
+
+def test_a_laptop_record_is_small(ledger):
+    """10,000 test and 5,000 validation images of a network that is neither good nor bad."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for count in (5_000, 10_000):
+        labels = rng.integers(0, 10, count)
+        outputs = rng.standard_normal((count, 10))
+        outputs[np.arange(count), labels] += rng.exponential(1.5, count)
+        parts.append(Evaluation.of(outputs, labels, 1.0))
+    config = replace(TINY, epochs=5)
+    ledger.add(replace(record(config), validation=parts[0], test=parts[1]))
+    assert ledger.path(config).stat().st_size < 20_000
+
+
+def test_what_is_measured_once_is_kept(ledger):
+    assert ledger.measured("speed", lambda: {"ms": 1.0}) == ledger.measured("speed", lambda: {"ms": 2.0}) == {"ms": 1.0}

@@ -1,0 +1,86 @@
+"""The ledger: a directory with one JSON file for each finished run, which is never computed twice.
+
+The name of a file follows from the settings of its run, so ledgers of several machines can be copied together. Runs in
+progress live elsewhere, and leave nothing when they are done.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import DivergenceError
+from ..files import write_json
+from ..train import Config
+from .record import Divergence, Record, RecordedRun
+
+
+def run_name(config: Config) -> str:
+    """A readable name, and a hash of the settings that are not the default. (A new setting changes no old name.)
+
+    How many threads compute a run does not decide what comes out. The number of epochs always does: networks are
+    evaluated after the last one, and annealing ends there.
+
+    >>> run_name(Config(data="cifar10", seed=3, threads=1))
+    'cifar10-normprop-seed3-5f1fba42f2'
+    """
+    config = canonical(config)
+    changed = {f.name: value for f in fields(config) if (value := getattr(config, f.name)) != f.default}
+    hashed = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:10]
+    return f"{config.data}-{config.norm}-seed{config.seed}-{hashed}"
+
+
+def canonical(config: Config) -> Config:
+    """Without what does not decide how a run comes out."""
+    return replace(config, threads=None, read_every=50)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    folder: Path
+
+    def path(self, config: Config) -> Path:
+        return self.folder / f"{run_name(config)}.json"
+
+    def find(self, config: Config, say: Callable[[str], None] = lambda line: None) -> Record | None:
+        """The record of a run, if it is finished; `say` is told of a damaged file, which counts as not there."""
+        try:
+            record = Record.from_json(json.loads(self.path(config).read_bytes()))
+            if canonical(record.config) != canonical(config):
+                raise ValueError("it holds another run")
+            return record
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            say(f"{self.path(config)} is damaged and computed again: {error}")
+            return None
+
+    def add(self, record: Record) -> None:
+        write_json(self.path(record.config), record.to_json())
+
+    def measured(self, name: str, measure: Callable[[], Any]) -> Any:
+        """What is measured without training, and only once: times would be others the next time."""
+        path = self.folder / f"{name}.json"
+        if not path.exists():
+            write_json(path, measure())
+        return json.loads(path.read_bytes())
+
+
+def compute(config: Config, ledger: Ledger, runs: Path, root: Path | None) -> bool:
+    """Train, or resume, a run and add it to the ledger; False if it was stopped before the end."""
+    if ledger.find(config):
+        return True
+    run = RecordedRun(config, runs / run_name(config), root)
+    diverged = None
+    try:
+        if not run.run(resume=True):
+            return False
+    except DivergenceError as error:
+        what = error.args[0].partition(", first")[0].partition(", at")[0]
+        diverged = Divergence(min(run.epoch + 1, config.epochs), run.batch + 1, what)
+    ledger.add(run.record(diverged))
+    shutil.rmtree(run.out)
+    return True

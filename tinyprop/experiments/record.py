@@ -1,0 +1,298 @@
+"""What is kept of a finished run: everything that the statistics need, in about 20 kB of JSON."""
+
+import base64
+import hashlib
+import json
+import math
+import zlib
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import functional as F
+from .. import nn
+from ..data import Dataset
+from ..engine.arrays import Array, HostArray, from_host, to_numpy
+from ..engine.graph import no_grad
+from ..engine.overrides import overrides
+from ..engine.tensor import Tensor
+from ..errors import DivergenceError
+from ..files import write_whole
+from ..info import machine, versions
+from ..random import generator
+from ..train import Config, Run, TrainingStep
+
+FORMAT = "tinyprop run 1"
+CHUNK = 100  # images that go through a network together when it is evaluated
+WINDOW = 2500  # images over which training losses are averaged, but at least 50 steps
+SMALLEST, STEP = 1e-4, 0.2  # losses of single images are saved as SMALLEST * exp(STEP * a whole number below 256)
+
+
+@dataclass(frozen=True)
+class Divergence:
+    epoch: int
+    step: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The means, over images and places, of the features that arrive at a layer: section 5.2's "input of a unit".
+
+    A number for each epoch, from epoch 0, before training, where batch statistics stand in for running ones.
+    """
+
+    layer: int
+    size: tuple[float, ...]  # |mean| of a feature, averaged over all of them
+    moved: tuple[float, ...]  # |change of the mean| since the epoch before, averaged over all features
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The final network on a set of images. A scaled loss is that of the outputs divided by the temperature."""
+
+    error: float
+    loss: float
+    scaled_loss: float
+    correct: str  # a bit for each image
+    scaled_losses: str  # a byte for each image
+
+    @classmethod
+    def of(cls, outputs: HostArray, labels: HostArray, temperature: float) -> "Evaluation":
+        correct, scaled = outputs.argmax(axis=1) == labels, image_losses(outputs, labels, temperature)
+        codes = np.round(np.log(np.maximum(scaled, SMALLEST) / SMALLEST) / STEP).clip(0, 255).astype(np.uint8)
+        return cls(
+            error=float(1.0 - correct.mean()),
+            loss=float(image_losses(outputs, labels).mean()),
+            scaled_loss=float(scaled.mean()),
+            correct=base64.b64encode(np.packbits(correct).tobytes()).decode(),
+            scaled_losses=base64.b64encode(zlib.compress(codes.tobytes(), 9)).decode(),
+        )
+
+    def image_correct(self) -> HostArray:
+        bits = np.unpackbits(np.frombuffer(base64.b64decode(self.correct), np.uint8))
+        return bits[: len(self._codes())].astype(bool)
+
+    def image_losses(self) -> HostArray:
+        """Rounded to steps of 20 % (and not below 0.0001), then rescaled, so that their mean is exact: each is within
+        23 %, and typically within 6 %."""
+        found = SMALLEST * np.exp(STEP * self._codes())
+        return found * (self.scaled_loss / found.mean())
+
+    def _codes(self) -> HostArray:
+        return np.frombuffer(zlib.decompress(base64.b64decode(self.scaled_losses)), np.uint8)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished run. One that diverged has no evaluation."""
+
+    config: Config
+    versions: dict[str, str]
+    machine: dict[str, Any]
+    overrides: tuple[str, ...]  # those that were used
+    images: dict[str, int]
+    history: tuple[dict[str, float], ...]  # the training log: a row for each epoch
+    losses: tuple[float, ...]  # training loss, averaged over windows
+    layers: tuple[Layer, ...]
+    diverged: Divergence | None
+    temperature: float | None = None  # the best on the validation images; 1 in a run without validation
+    validation: Evaluation | None = None
+    test: Evaluation | None = None
+
+    @property
+    def accuracy(self) -> float:
+        """On test images, in %."""
+        return 100.0 * (1.0 - self.test.error) if self.test else math.nan
+
+    @property
+    def loss(self) -> float:
+        """On test images, after temperature scaling, in nats."""
+        return self.test.scaled_loss if self.test else math.nan
+
+    def accuracies(self) -> list[float]:
+        """After each epoch, on validation images if there are any, else on test images, in %."""
+        name = "validation_error" if self.config.validation else "test_error"
+        return [100.0 * (1.0 - row[name]) for row in self.history]
+
+    def to_json(self) -> dict[str, Any]:
+        facts = rounded(asdict(self))
+        return {"format": FORMAT, "sha256": digest(facts), **facts}
+
+    @classmethod
+    def from_json(cls, facts: dict[str, Any]) -> "Record":
+        """ValueError, TypeError or KeyError if it is not what `to_json` made."""
+        facts = dict(facts)
+        if facts.pop("format") != FORMAT or facts.pop("sha256") != digest(facts):
+            raise ValueError("it does not hold what was written")
+        facts["config"] = Config(**facts["config"])
+        facts["layers"] = tuple(Layer(r["layer"], tuple(r["size"]), tuple(r["moved"])) for r in facts["layers"])
+        facts["diverged"] = facts["diverged"] and Divergence(**facts["diverged"])
+        for name in ("validation", "test"):
+            facts[name] = facts[name] and Evaluation(**facts[name])
+        for name in ("history", "overrides", "losses"):
+            facts[name] = tuple(facts[name])
+        return cls(**facts)
+
+
+def rounded(value: Any) -> Any:
+    """Plain data with floats to 5 digits."""
+    if isinstance(value, dict):
+        return {name: rounded(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(item) for item in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def digest(facts: Any) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+# -- evaluation
+
+
+def image_losses(outputs: HostArray, labels: HostArray, temperature: float = 1.0) -> HostArray:
+    """The cross-entropy of each image."""
+    return F.cross_entropy(Tensor(outputs.astype("float64") / temperature), labels, "none").numpy()
+
+
+def best_temperature(outputs: HostArray, labels: HostArray) -> float:
+    """The temperature with the least loss, between 0.01 and 100: a bisection, as the loss is convex in its inverse.
+
+    >>> import numpy as np
+    >>> round(best_temperature(np.array([[np.log(9.0), 0.0]] * 4), np.array([0, 0, 0, 1])), 6)  # log 9 / log 3
+    2.0
+    """
+    truth = outputs[np.arange(len(labels)), labels].astype("float64")
+    low, high = math.log(0.01), math.log(100.0)
+    for _ in range(50):
+        middle = (low + high) / 2
+        weights = np.exp((outputs - outputs.max(axis=1, keepdims=True)) / math.exp(middle))
+        expected = (weights * outputs).sum(axis=1) / weights.sum(axis=1)
+        low, high = (middle, high) if (expected - truth).mean() > 0 else (low, middle)
+    return math.exp(middle)
+
+
+@no_grad()
+def passed_through(model: nn.Sequential, images: HostArray) -> tuple[HostArray, list[HostArray]]:
+    """The outputs for images, and the mean of each feature that arrives at each convolution."""
+    home = next(model.parameters()).data
+    outputs: list[HostArray] = []
+    sums: dict[int, Array] = {}
+    for start in range(0, len(images), CHUNK):
+        x = Tensor(from_host(images[start : start + CHUNK], like=home))
+        for i, layer in enumerate(model):
+            if isinstance(layer, nn.Conv2d | nn.NormPropConv2d):  # (N, C, H, W) -> (C,)
+                sums[i] = sums.get(i, 0.0) + x.data.mean(axis=(2, 3), dtype="float64").sum(axis=0)
+            x = layer(x)
+        outputs.append(to_numpy(x.data))
+    return np.concatenate(outputs), [to_numpy(total) / len(images) for total in sums.values()]
+
+
+# -- the run
+
+
+class StepWithLosses(TrainingStep):
+    """A step that remembers the loss of each batch."""
+
+    losses: list[Array]
+
+    def __call__(self, x: Any, labels: Any) -> Array:
+        self.losses.append(super().__call__(x, labels))
+        return self.losses[-1]
+
+
+class RecordedRun(Run):
+    """A run whose result is a record."""
+
+    def __init__(self, config: Config, out: Path, root: Path | None = None):
+        super().__init__(config, out, root, say=lambda line: None)
+        for entry in overrides():
+            entry.used = False
+        self.step: StepWithLosses = StepWithLosses(self.model, self.optimizer, threads=config.threads)
+        self.step.losses = []
+        self.sets = {"validation": self.valid, "test": self.test} if self.valid else {"test": self.test}
+        self.watched = next(iter(self.sets))  # the images on which mean inputs are measured
+        self.outputs: dict[str, HostArray] = {}  # of the last evaluation of each set
+
+    def save(self) -> None:
+        """The losses first: `resume` drops those that a checkpoint does not know of."""
+        write_whole(self.out / "losses.f4", np.array([float(loss) for loss in self.step.losses], "<f4").tobytes())
+        super().save()
+
+    def resume(self) -> None:
+        super().resume()
+        steps = self.epoch * -(-len(self.train) // self.config.batch_size) + self.batch
+        if steps:
+            self.step.losses = list(np.frombuffer((self.out / "losses.f4").read_bytes(), "<f4")[:steps])
+
+    def run_epoch(self, stop: list[bool]) -> bool:
+        if not self.signals:
+            self.measure_start()
+        return super().run_epoch(stop)
+
+    def measure_start(self) -> None:
+        """The rows of epoch 0, in training mode, as running statistics have seen nothing yet; then restore them."""
+        state = {name: array.copy() for name, array in self.model.state_dict().items()}
+        random = generator().bit_generator.state
+        images = self.sets[self.watched].images
+        self.means = passed_through(self.model, images[: len(images) // CHUNK * CHUNK or None])[1]
+        self.signals = [{"epoch": 0, **row} for row in self.measure()]
+        self.model.load_state_dict(state)
+        generator().bit_generator.state = random
+
+    def evaluate(self, name: str, images: Dataset) -> dict[str, float]:
+        with nn.evaluating():
+            outputs, means = passed_through(self.model, images.images)
+        self.outputs[name] = outputs
+        if name == self.watched:
+            self.means = means
+        error = float((outputs.argmax(axis=1) != images.labels).mean())
+        return {f"{name}_loss": float(image_losses(outputs, images.labels).mean()), f"{name}_error": error}
+
+    def measure(self) -> list[dict[str, Any]]:
+        before = {row["layer"]: np.array(row.pop("means")) for row in self.signals if "means" in row}
+        return [
+            {
+                "layer": i,
+                "size": float(abs(means).mean()),
+                "moved": float(abs(means - before.get(i, means)).mean()),
+                "means": means.tolist(),  # for the next epoch alone
+            }
+            for i, means in enumerate(self.means, start=1)
+        ]
+
+    def finish(self) -> None:
+        for name, images in self.sets.items():
+            if name not in self.outputs:  # it was stopped between the last epoch and here
+                self.evaluate(name, images)
+            if not np.isfinite(self.outputs[name]).all():
+                raise DivergenceError("outputs that are not finite", "they are numbers", "a smaller learning rate")
+
+    def record(self, diverged: Divergence | None) -> Record:
+        window = max(50, WINDOW // self.config.batch_size)
+        losses = np.array([float(loss) for loss in self.step.losses])
+        history = tuple(row for row in self.history if all(map(math.isfinite, row.values())))
+        numbers = sorted({row["layer"] for row in self.signals})
+        record = Record(
+            config=self.config,
+            versions=versions(),
+            machine=machine(),
+            overrides=tuple(str(entry) for entry in overrides() if entry.used),
+            images={name: len(images) for name, images in {"train": self.train, **self.sets}.items()},
+            history=history,
+            losses=tuple(float(losses[i : i + window].mean()) for i in range(0, len(losses), window)),
+            layers=tuple(self.layer(i, len(history)) for i in numbers),
+            diverged=diverged,
+        )
+        if diverged:
+            return record
+        temperature = best_temperature(self.outputs["validation"], self.valid.labels) if self.valid else 1.0
+        found = {name: Evaluation.of(self.outputs[name], s.labels, temperature) for name, s in self.sets.items()}
+        return replace(record, temperature=temperature, validation=found.get("validation"), test=found["test"])
+
+    def layer(self, number: int, epochs: int) -> Layer:
+        rows = [row for row in self.signals if row["layer"] == number and row["epoch"] <= epochs]
+        return Layer(number, tuple(row["size"] for row in rows), tuple(row["moved"] for row in rows))

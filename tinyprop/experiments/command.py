@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +118,8 @@ class Session:
         return {role: Arm(settings[role], tuple(filter(None, records))) for role, records in found.items()}
 
     def measured(self, experiment: type[Experiment]) -> Any:
-        if experiment.measure is Experiment.measure:
+        if "measure" not in vars(experiment):
             return None
         name = f"{experiment.name}-{self.scale.name}-{self.options.backend}"
         with use_backend(self.options.backend), threadpool_limits(1, user_api="blas"):
-            return self.ledger.measured(name, lambda: experiment.measure(self.scale))
+            return self.ledger.measured(name, partial(experiment.measure, self.scale))

@@ -123,8 +123,7 @@ class Experiment:
 
     @classmethod
     def measure(cls, scale: Scale) -> Any:
-        """What is measured without training, as plain data; None if nothing is."""
-        return None
+        """What is measured without training, as plain data."""
 
     def claims(self) -> list[Claim]:
         return []

@@ -67,27 +67,31 @@ BATCH = 50
 PAPER_RATIO = paper.EPOCH_SECONDS["normprop"] / paper.EPOCH_SECONDS["batch"]
 
 
+def measure_speed(scale: Scale) -> dict[str, Any]:
+    """Milliseconds of a training step of both networks, in turns, each on one thread or on a GPU."""
+    random, steps = new_generator(0), {}
+    batch = random.standard_normal((BATCH, 3, 32, 32), "float32"), random.integers(0, 10, BATCH)
+    for name, norm in NORMS.items():
+        manual_seed(0)
+        net = nn.build(nn.NIN, norm=norm, width=scale.speed_width)
+        steps[name] = partial(TrainingStep(net, SGD(net.parameters(), lr=0.01, momentum=0.9), threads=1), *batch)
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(-WARM_UP, ROUNDS):
+        for name in list(steps) if turn % 2 == 0 else list(steps)[::-1]:  # so that neither always comes second
+            start = time.perf_counter()
+            float(steps[name]())  # waits for a GPU
+            if turn >= 0:
+                times[name].append(1000.0 * (time.perf_counter() - start))
+    where = "one thread" if default_backend() == "numpy" else "a GPU"
+    return {"machine": machine(), "where": where, "width": scale.speed_width, "milliseconds": times}
+
+
 class Speed(Experiment):
     name, section, title = "speed", "5.6", "The time of a training step"
 
     @classmethod
     def measure(cls, scale: Scale) -> dict[str, Any]:
-        """Milliseconds of a training step of both networks, in turns, each on one thread or on a GPU."""
-        random, steps = new_generator(0), {}
-        batch = random.standard_normal((BATCH, 3, 32, 32), "float32"), random.integers(0, 10, BATCH)
-        for name, norm in NORMS.items():
-            manual_seed(0)
-            net = nn.build(nn.NIN, norm=norm, width=scale.speed_width)
-            steps[name] = partial(TrainingStep(net, SGD(net.parameters(), lr=0.01, momentum=0.9), threads=1), *batch)
-        times: dict[str, list[float]] = {name: [] for name in steps}
-        for turn in range(-WARM_UP, ROUNDS):
-            for name in list(steps) if turn % 2 == 0 else list(steps)[::-1]:  # so that neither always comes second
-                start = time.perf_counter()
-                float(steps[name]())  # waits for a GPU
-                if turn >= 0:
-                    times[name].append(1000.0 * (time.perf_counter() - start))
-        where = "one thread" if default_backend() == "numpy" else "a GPU"
-        return {"machine": machine(), "where": where, "width": scale.speed_width, "milliseconds": times}
+        return measure_speed(scale)
 
     def ratios(self) -> list[float]:
         times = self.measured["milliseconds"]
@@ -111,7 +115,7 @@ class Speed(Experiment):
     @styled
     def figure(self) -> Figure:
         figure, (left, right) = panels(2, 8.0, 2.8)
-        rounds = range(1, ROUNDS + 1)
+        rounds = range(1, len(self.ratios()) + 1)
         for (name, times), color in zip(self.measured["milliseconds"].items(), (BLUE, RED), strict=True):
             left.plot(rounds, times, "o-", color=color, markersize=4, label=name)
         left.set(title="One step, ms", xlabel="round", ylim=(0, None))

@@ -79,11 +79,10 @@ def test_publishing_writes_the_page_the_figures_and_the_ledger(tmp_path, monkeyp
 
 
 def test_data_that_are_not_available_are_named_and_skipped(tmp_path, capsys, monkeypatch):
-    def load(name, root):
+    def found(name, root, download):
         raise DataError(f"{name}, which cannot be downloaded", "it is needed", "the network")
 
-    monkeypatch.setattr(command.data, "found", lambda name, root: [])
-    monkeypatch.setattr(command.data, "load", load)
+    monkeypatch.setattr(command.data, "found", found)
     assert reproduce(tmp_path, "dropout") == 0
     assert "shapes is skipped: shapes, which cannot be downloaded" in capsys.readouterr().out
     assert "not run" in (tmp_path / "out/README.md").read_text()

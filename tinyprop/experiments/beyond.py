@@ -3,21 +3,21 @@
 import math
 import statistics
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from .. import paper
 from ..plots import COLOURS
 from .drawing import label_ends, with_bars
 from .evidence import ACCURACY, Comparison, Measure
-from .experiment import CONTROLS, NORMPROP, Arm, Claim, Experiment, Finding, Pair, Setting, Settings
+from .experiment import CONTROLS, NORMPROP, Arm, Claim, Experiment, Finding, Pair, Settings
 from .scales import Scale
 from .section5 import rate
 
+INVERSE, ONE = f"gamma = 1/{paper.JACOBIAN_FACTOR:g}", "gamma = 1"
 GAMMA_RATES = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
 STARTS: Mapping[str, Mapping[str, Any]] = {
-    "gamma = 1/1.21": {},
-    "gamma = 1": {"gamma": 1.0},
+    INVERSE: {},
+    ONE: {"gamma": 1.0},
     "exact": {"mode": "exact"},
 }
 
@@ -28,16 +28,15 @@ class JacobianFactor(Experiment):
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
-        short = replace(scale.protocol, epochs=scale.rate_epochs)
         return {
-            (start, lr): Setting(f"{start}, rate {lr:g}", replace(short, lr=lr, **change), scale.seeds(4))
+            (start, lr): scale.setting(f"{start}, rate {lr:g}", 4, lr=lr, epochs=scale.rate_epochs, **change)
             for start, change in STARTS.items()
             for lr in scale.some(GAMMA_RATES)
         }
 
     def claims(self) -> list[Claim]:
-        text, rates = "At a rate at which both train, gamma = 1/1.21 is better.", self.scale.some(GAMMA_RATES)
-        pairs = (Pair(f"1/1.21 minus 1, rate {lr:g}", ("gamma = 1/1.21", lr), ("gamma = 1", lr)) for lr in rates)
+        text, rates = f"At a rate at which both train, {INVERSE} is better.", self.scale.some(GAMMA_RATES)
+        pairs = (Pair(f"1/1.21 minus 1, rate {lr:g}", (INVERSE, lr), (ONE, lr)) for lr in rates)
         return [Claim(text, "not in the paper", Comparison.better, tuple(pairs))]
 
     def rates_survived(self, start: str) -> dict[int, float]:
@@ -49,8 +48,8 @@ class JacobianFactor(Experiment):
 
     def findings(self) -> list[Finding]:
         octaves = Measure("largest rate", " octaves", lambda record: math.nan, better=1, form=".1f")
-        found = Comparison(octaves, self.rates_survived("gamma = 1/1.21"), self.rates_survived("gamma = 1"))
-        claim = f"gamma = 1/{paper.JACOBIAN_FACTOR} trains at larger rates than gamma = 1 without diverging."
+        found = Comparison(octaves, self.rates_survived(INVERSE), self.rates_survived(ONE))
+        claim = f"{INVERSE} trains at larger rates than {ONE} without diverging."
         return [Finding(claim, "no number", str(found), found.better()), *super().findings()]
 
     def left_panel(self, axes: Any) -> None:
@@ -83,19 +82,17 @@ class Optimizers(Experiment):
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
-        short = replace(scale.protocol, epochs=scale.rate_epochs, validation=True)
-        single = replace(scale.protocol, data_norm="global", batch_size=1, lr=rate(1))
-        tried: Settings = {
-            (name, lr): Setting(f"{name}, rate {lr:g}", replace(short, lr=lr, **CHANGES[name]), scale.seeds(2))
+        short = {"epochs": scale.rate_epochs, "validation": True}
+        single = {"data_norm": "global", "batch_size": 1}
+        found: Settings = {
+            (name, lr): scale.setting(f"{name}, rate {lr:g}", 2, lr=lr, **short, **CHANGES[name])
             for name in RATES
             for lr in scale.some(RATES[name])
         }
-        return {
-            **tried,
-            MOMENTUM: Setting(MOMENTUM, scale.protocol, scale.seeds(CONTROLS)),
-            ONE_MOMENTUM: Setting(ONE_MOMENTUM, single, scale.seeds(12)),
-            ONE_SGD: Setting(ONE_SGD, replace(single, momentum=0.0, lr=10 * rate(1)), scale.seeds(6)),
-        }
+        found[MOMENTUM] = scale.setting(MOMENTUM, CONTROLS)
+        found[ONE_MOMENTUM] = scale.setting(ONE_MOMENTUM, 12, lr=rate(1), **single)
+        found[ONE_SGD] = scale.setting(ONE_SGD, 6, lr=10 * rate(1), momentum=0.0, **single)
+        return found
 
     @classmethod
     def later_settings(cls, scale: Scale, arms: Mapping[Hashable, Arm]) -> Settings:
@@ -104,8 +101,7 @@ class Optimizers(Experiment):
             return arm.diverged, statistics.fmean(losses) if losses else math.inf
 
         best = {name: min(scale.some(rates), key=lambda lr: badness(arms[name, lr])) for name, rates in RATES.items()}
-        configs = {name: replace(scale.protocol, lr=lr, **CHANGES[name]) for name, lr in best.items()}
-        return {name: Setting(f"{name}, rate {best[name]:g}", c, scale.seeds(12)) for name, c in configs.items()}
+        return {n: scale.setting(f"{n}, rate {lr:g}", 12, lr=lr, **CHANGES[n]) for n, lr in best.items()}
 
     def shown(self) -> list[Arm]:
         return [self.arms[role] for role in (MOMENTUM, *RATES, ONE_MOMENTUM, ONE_SGD)]
@@ -130,19 +126,19 @@ class Regularization(Experiment):
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
-        base = scale.protocol
         return {
-            NORMPROP: Setting(NORMPROP, base, scale.seeds(CONTROLS)),
-            "dropout": Setting("with dropout", replace(base, dropout=0.2), scale.seeds(16)),
-            "no decay": Setting("without decay", replace(base, weight_decay=0.0), scale.seeds(12)),
+            NORMPROP: scale.setting(NORMPROP, CONTROLS),
+            "dropout": scale.setting("with dropout", 16, dropout=0.2),
+            "no decay": scale.setting("without decay", 12, weight_decay=0.0),
         }
 
     def claims(self) -> list[Claim]:
+        decays = " to ".join(f"{decay:g}" for decay in paper.WEIGHT_DECAYS)
         dropout = Pair("without minus with dropout", NORMPROP, "dropout")
         decay = Pair("with minus without decay", NORMPROP, "no decay")
         return [
             Claim("Dropout does not help NormProp.", "no number", Comparison.at_least_as_good, (dropout,)),
-            Claim("A small weight decay is necessary.", "0.0005 to 0.005", Comparison.better, (decay,)),
+            Claim("A small weight decay is necessary.", decays, Comparison.better, (decay,)),
         ]
 
 
@@ -153,8 +149,7 @@ class Activations(Experiment):
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
         planned = {"relu": CONTROLS, "prelu": 6, "tanh": 6, "elu": 6, "gelu": 6}
-        configs = {name: replace(scale.protocol, activation=name) for name in planned}
-        return {name: Setting(name, config, scale.seeds(planned[name])) for name, config in configs.items()}
+        return {name: scale.setting(name, seeds, activation=name) for name, seeds in planned.items()}
 
     def claims(self) -> list[Claim]:
         pairs = tuple(Pair(f"{name} minus relu", name, "relu") for name in list(self.arms)[1:])

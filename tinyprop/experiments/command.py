@@ -18,10 +18,10 @@ from ..errors import DataError
 from ..files import write_whole
 from ..train import Config, keep_freed_memory
 from . import EXPERIMENTS
-from .experiment import Arm, Experiment, Setting, Settings
+from .experiment import Arm, Experiment, Settings
 from .ledger import Ledger
 from .report import page
-from .scales import SCALES
+from .scales import SCALES, Setting
 from .workers import compute_all
 
 EXAMPLES = """examples:
@@ -90,7 +90,7 @@ class Session:
 
     def compute(self, settings: Sequence[Settings]) -> bool:
         """Compute the runs that are not in the ledger yet; False if stopped by Ctrl-C."""
-        every = {config for some in settings for setting in some.values() for config in self.configs(setting)}
+        every = dict.fromkeys(c for some in settings for setting in some.values() for c in self.configs(setting))
         most = math.inf if self.options.seeds is None else self.options.seeds
         left = [c for c in every if c.seed < most and not self.ledger.find(c, print) and self.has_data(c.data)]
         if not left:
@@ -106,7 +106,7 @@ class Session:
         """Whether a data set is here, or can be downloaded."""
         if name not in self.available:
             try:
-                self.available[name] = bool(data.found(name, self.options.root) or data.load(name, self.options.root))
+                self.available[name] = bool(data.found(name, self.options.root, download=True))
             except DataError as error:
                 print(f"{name} is skipped: {error.args[0]}")
                 self.available[name] = False

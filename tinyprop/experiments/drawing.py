@@ -25,11 +25,7 @@ def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, Any]]) -> None
             push = max(0.0, GAP - (high - low)) / 2
             heights[i], heights[i + 1] = low - push, high + push
     for (_, _, text, color), height in zip(ends, heights, strict=True):
-        axes.text(1.02, height, greek(text), color=color, va="center", fontsize=9, transform=axes.transAxes)
-
-
-def greek(text: str) -> str:
-    return text.replace("gamma", r"$\gamma$").replace("beta", r"$\beta$")
+        axes.text(1.02, height, text, color=color, va="center", fontsize=9, transform=axes.transAxes)
 
 
 def with_bars(axes: Any, x: Sequence[float], y: Sequence[Estimate], color: Any, form: str = "o-") -> None:

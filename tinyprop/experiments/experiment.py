@@ -1,29 +1,19 @@
 """What an experiment is: settings to run, and from the finished runs findings, a figure and a paragraph."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from matplotlib.figure import Figure
 
 from ..estimate import Estimate
-from ..train import Config
 from .drawing import learning_curves, with_differences
 from .evidence import ACCURACY, ENDPOINTS, LOSS, Comparison, Measure, Verdict, all_hold
 from .record import Record
-from .scales import Scale
+from .scales import Scale, Setting
 
 NORMPROP, BATCHNORM = "NormProp", "BatchNorm"
 CONTROLS = 24  # planned runs of NormProp and BatchNorm, which many experiments share
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A named Config, and how many random seeds are planned for it."""
-
-    label: str
-    config: Config
-    seeds: int
 
 
 Settings = dict[Hashable, Setting]  # by the role in the experiment
@@ -31,10 +21,7 @@ Settings = dict[Hashable, Setting]  # by the role in the experiment
 
 def controls(scale: Scale) -> Settings:
     """NormProp and BatchNorm by the protocol of sections 5.1 to 5.4."""
-    return {
-        NORMPROP: Setting(NORMPROP, scale.protocol, scale.seeds(CONTROLS)),
-        BATCHNORM: Setting(BATCHNORM, replace(scale.protocol, norm="batch"), scale.seeds(CONTROLS)),
-    }
+    return {NORMPROP: scale.setting(NORMPROP, CONTROLS), BATCHNORM: scale.setting(BATCHNORM, CONTROLS, norm="batch")}
 
 
 @dataclass(frozen=True)

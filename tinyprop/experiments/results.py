@@ -17,8 +17,8 @@ from ..random import manual_seed, new_generator
 from ..train import TrainingStep
 from .drawing import BLUE, RED, across
 from .evidence import ACCURACY, Comparison
-from .experiment import BATCHNORM, NORMPROP, Claim, Experiment, Finding, Pair, Setting, Settings
-from .scales import Scale
+from .experiment import BATCHNORM, NORMPROP, Claim, Experiment, Finding, Pair, Settings
+from .scales import Scale, Setting
 
 NORMS = {NORMPROP: "normprop", BATCHNORM: "batch"}
 
@@ -34,7 +34,7 @@ class Results(Experiment):
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
         return {
-            (row.title, norm): Setting(f"{row.title}, {norm}", replace(row.config, norm=NORMS[norm]), row.seeds)
+            (row.label, norm): Setting(f"{row.label}, {norm}", replace(row.config, norm=NORMS[norm]), row.seeds)
             for row in scale.rows
             for norm in NORMS
         }
@@ -44,15 +44,15 @@ class Results(Experiment):
         for row in self.scale.rows:
             printed = paper.TEST_ERRORS.get(row.paper)
             errors = f"errors of {printed.normprop} and {printed.batch_norm} %" if printed else "not in the paper"
-            text = f"NormProp is better than BN or competitive on {row.title}."
-            pair = Pair(row.title, (row.title, NORMPROP), (row.title, BATCHNORM))
+            text = f"NormProp is better than BN or competitive on {row.label}."
+            pair = Pair(row.label, (row.label, NORMPROP), (row.label, BATCHNORM))
             found.append(Claim(text, errors, Comparison.at_least_as_good, (pair,)))
         return found
 
     def left_panel(self, axes: Any) -> None:
         for norm, color, shift in ((NORMPROP, BLUE, -0.14), (BATCHNORM, RED, 0.14)):
             for i, row in enumerate(self.scale.rows):
-                found = self.arms[row.title, norm].estimate(ACCURACY)
+                found = self.arms[row.label, norm].estimate(ACCURACY)
                 across(axes, replace(found, mean=100.0 - found.mean), i + shift, color)
                 if printed := paper.TEST_ERRORS.get(row.paper):
                     value = printed.normprop if norm == NORMPROP else printed.batch_norm
@@ -67,31 +67,27 @@ BATCH = 50
 PAPER_RATIO = paper.EPOCH_SECONDS["normprop"] / paper.EPOCH_SECONDS["batch"]
 
 
-def measure_speed(scale: Scale) -> dict[str, Any]:
-    """Milliseconds of a training step of both networks, in turns, each on one thread or on a GPU."""
-    random, steps = new_generator(0), {}
-    batch = random.standard_normal((BATCH, 3, 32, 32), "float32"), random.integers(0, 10, BATCH)
-    for name, norm in NORMS.items():
-        manual_seed(0)
-        net = nn.build(nn.NIN, norm=norm, width=scale.speed_width)
-        steps[name] = partial(TrainingStep(net, SGD(net.parameters(), lr=0.01, momentum=0.9), threads=1), *batch)
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(-WARM_UP, ROUNDS):
-        for name in list(steps) if turn % 2 == 0 else list(steps)[::-1]:  # so that neither always comes second
-            start = time.perf_counter()
-            float(steps[name]())  # waits for a GPU
-            if turn >= 0:
-                times[name].append(1000.0 * (time.perf_counter() - start))
-    where = "one thread" if default_backend() == "numpy" else "a GPU"
-    return {"machine": machine(), "where": where, "width": scale.speed_width, "milliseconds": times}
-
-
 class Speed(Experiment):
     name, section, title = "speed", "5.6", "The time of a training step"
 
     @classmethod
     def measure(cls, scale: Scale) -> dict[str, Any]:
-        return measure_speed(scale)
+        """Milliseconds of a training step of both networks, in turns, each on one thread or on a GPU."""
+        random, steps = new_generator(0), {}
+        batch = random.standard_normal((BATCH, 3, 32, 32), "float32"), random.integers(0, 10, BATCH)
+        for name, norm in NORMS.items():
+            manual_seed(0)
+            net = nn.build(nn.NIN, norm=norm, width=scale.speed_width)
+            steps[name] = partial(TrainingStep(net, SGD(net.parameters(), lr=0.01, momentum=0.9), threads=1), *batch)
+        times: dict[str, list[float]] = {name: [] for name in steps}
+        for turn in range(-WARM_UP, ROUNDS):
+            for name in list(steps) if turn % 2 == 0 else list(steps)[::-1]:  # so that neither always comes second
+                start = time.perf_counter()
+                float(steps[name]())  # waits for a GPU
+                if turn >= 0:
+                    times[name].append(1000.0 * (time.perf_counter() - start))
+        where = "one thread" if default_backend() == "numpy" else "a GPU"
+        return {"machine": machine(), "where": where, "width": scale.speed_width, "milliseconds": times}
 
     def ratios(self) -> list[float]:
         times = self.measured["milliseconds"]

@@ -2,20 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any
 
 from ..train import Config
 
-T = TypeVar("T")
+
+@dataclass(frozen=True)
+class Setting:
+    """A named Config, and how many random seeds are planned for it."""
+
+    label: str
+    config: Config
+    seeds: int
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Setting):
     """A row of the table in section 5.5."""
 
-    title: str
-    config: Config
-    seeds: int
     paper: str = ""  # which of the paper's rows it stands for, if any
 
 
@@ -32,10 +36,11 @@ class Scale:
     rate_epochs: int  # for how many epochs it tries them
     speed_width: float  # of the networks whose steps are timed
 
-    def seeds(self, planned: int) -> int:
-        return min(planned, self.most_seeds)
+    def setting(self, label: str, seeds: int, **changes: Any) -> Setting:
+        """The protocol with changes, for so many seeds, or fewer at a smaller scale."""
+        return Setting(label, replace(self.protocol, **changes), min(seeds, self.most_seeds))
 
-    def some(self, rates: Sequence[T]) -> Sequence[T]:
+    def some(self, rates: Sequence[float]) -> Sequence[float]:
         """The middle ones of these rates, as many as are tried."""
         skip = max(0, len(rates) - self.rates)
         return rates[skip // 2 : len(rates) - (skip + 1) // 2]

@@ -11,7 +11,7 @@ from .. import paper
 from ..plots import GREY, panels, styled
 from .drawing import BLACK, label_ends, with_bars
 from .evidence import Comparison, Measure, deviations, roughness
-from .experiment import BATCHNORM, CONTROLS, NORMPROP, Claim, Experiment, Finding, Pair, Setting, Settings, controls
+from .experiment import BATCHNORM, CONTROLS, NORMPROP, Claim, Experiment, Finding, Pair, Settings, controls
 from .record import Layer, Record
 from .scales import Scale
 
@@ -24,11 +24,13 @@ class DataNormalization(Experiment):
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
-        found: Settings = {}
-        for kind, size, seeds in (("batch", 50, CONTROLS), ("global", 50, 16), ("batch", 100, 12), ("global", 100, 12)):
-            config = replace(scale.protocol, data_norm=kind, batch_size=size, lr=paper.LEARNING_RATES[size])
-            found[kind, size] = Setting(f"{kind}, batches of {size}", config, scale.seeds(seeds))
-        return found
+        planned = {("batch", 50): CONTROLS, ("global", 50): 16, ("batch", 100): 12, ("global", 100): 12}
+        return {
+            (kind, n): scale.setting(
+                f"{kind}, batches of {n}", seeds, data_norm=kind, batch_size=n, lr=paper.LEARNING_RATES[n]
+            )
+            for (kind, n), seeds in planned.items()
+        }
 
     def claims(self) -> list[Claim]:
         text = "Global and batch data normalisation perform very similarly."
@@ -69,11 +71,10 @@ class CovariateShift(Experiment):
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
-        configs = {lr: replace(scale.protocol, norm="none", lr=lr) for lr in (paper.UNNORMALIZED_RATE, 0.01)}
-        plain: Settings = {
-            lr: Setting(f"no normalisation, rate {lr:g}", c, scale.seeds(6)) for lr, c in configs.items()
-        }
-        return {**controls(scale), **plain}
+        found = controls(scale)
+        for lr in (paper.UNNORMALIZED_RATE, 0.01):
+            found[lr] = scale.setting(f"no normalisation, rate {lr:g}", 6, norm="none", lr=lr)
+        return found
 
     def findings(self) -> list[Finding]:
         stable = "The mean inputs of lower hidden layers (2 to 5) are more stable with NormProp than with BN."
@@ -167,9 +168,10 @@ class BatchSize(Experiment):
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
-        base = replace(scale.protocol, data_norm="global")
-        configs = {size: replace(base, batch_size=size, lr=rate(size)) for size in SIZES}
-        return {n: Setting(f"batches of {n}", c, scale.seeds(16 if n == 50 else 12)) for n, c in configs.items()}
+        return {
+            n: scale.setting(f"batches of {n}", 16 if n == 50 else 12, data_norm="global", batch_size=n, lr=rate(n))
+            for n in SIZES
+        }
 
     def claims(self) -> list[Claim]:
         pairs = tuple(Pair(f"{size} minus 50", size, 50) for size in SIZES if size != 50)

@@ -15,11 +15,7 @@ from .section5 import rate
 
 INVERSE, ONE = f"gamma = 1/{paper.JACOBIAN_FACTOR:g}", "gamma = 1"
 GAMMA_RATES = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
-STARTS: Mapping[str, Mapping[str, Any]] = {
-    INVERSE: {},
-    ONE: {"gamma": 1.0},
-    "exact": {"mode": "exact"},
-}
+STARTS: Mapping[str, Mapping[str, Any]] = {INVERSE: {}, ONE: {"gamma": 1.0}, "exact": {"mode": "exact"}}
 
 
 class JacobianFactor(Experiment):
@@ -42,9 +38,9 @@ class JacobianFactor(Experiment):
     def rates_survived(self, start: str) -> dict[int, float]:
         """For each random seed, how many rates, from the smallest up, train without diverging."""
         arms = [self.arms[start, lr] for lr in self.scale.some(GAMMA_RATES)]
-        diverged = [{record.config.seed for record in arm.records if record.diverged} for arm in arms]
-        seeds = {record.config.seed for arm in arms for record in arm.records}
-        return {seed: next((i for i, lost in enumerate(diverged) if seed in lost), len(arms)) for seed in seeds}
+        trained = [{record.config.seed: not record.diverged for record in arm.records} for arm in arms]
+        seeds = set.intersection(*map(set, trained))
+        return {seed: next((i for i, fine in enumerate(trained) if not fine[seed]), len(arms)) for seed in seeds}
 
     def findings(self) -> list[Finding]:
         octaves = Measure("largest rate", " octaves", lambda record: math.nan, better=1, form=".1f")
@@ -107,17 +103,15 @@ class Optimizers(Experiment):
         return [self.arms[role] for role in (MOMENTUM, *RATES, ONE_MOMENTUM, ONE_SGD)]
 
     def claims(self) -> list[Claim]:
-        order, better = "in general (for most mini-batch sizes)", Comparison.better
         single = Pair("SGD minus momentum, one image", ONE_SGD, ONE_MOMENTUM)
-        return [
-            Claim(
+        found = [Claim("With batches of one image, SGD is like momentum.", "very similar", Comparison.alike, (single,))]
+        for ours, theirs in ((MOMENTUM, "SGD"), ("RMSProp", "SGD"), (MOMENTUM, "RMSProp")):
+            text, pair = (
                 f"{ours} is better than {theirs}, with batches of 50.",
-                order,
-                better,
-                (Pair(f"{ours} minus {theirs}", ours, theirs),),
+                Pair(f"{ours} minus {theirs}", ours, theirs),
             )
-            for ours, theirs in ((MOMENTUM, "RMSProp"), ("RMSProp", "SGD"), (MOMENTUM, "SGD"))
-        ] + [Claim("With batches of one image, SGD is like momentum.", "very similar", Comparison.alike, (single,))]
+            found.insert(0, Claim(text, "in general, for most batch sizes", Comparison.better, (pair,)))
+        return found
 
 
 class Regularization(Experiment):
@@ -153,14 +147,8 @@ class Activations(Experiment):
 
     def claims(self) -> list[Claim]:
         pairs = tuple(Pair(f"{name} minus relu", name, "relu") for name in list(self.arms)[1:])
-        return [
-            Claim(
-                "The other activations are at least as good as ReLU.",
-                "not in the paper",
-                Comparison.at_least_as_good,
-                pairs,
-            )
-        ]
+        claim = "The other activations are at least as good as ReLU."
+        return [Claim(claim, "not in the paper", Comparison.at_least_as_good, pairs)]
 
     def findings(self) -> list[Finding]:
         claim = "NormProp extends to other activations: all train, beyond chance."

@@ -75,7 +75,9 @@ def with_differences(left: Callable[[Any], None], rows: Sequence[Mapping[str, Co
         axes.axvspan(-measure.margin, measure.margin, color=GREY, alpha=0.15, linewidth=0)
         axes.axvline(0.0, color=GREY, linewidth=1, linestyle=":")
         side = "right" if measure.better > 0 else "left"
-        axes.set(title=f"Difference in {measure.name},{measure.unit}", xlabel=f"better to the {side}")
+        axes.set(
+            title=f"{measure.name.capitalize()}: difference", xlabel=f"{measure.unit.strip()}; better to the {side}"
+        )
         axes.set_yticks(range(len(comparisons)), list(comparisons) if axes is every[1] else [])
         axes.set_ylim(len(comparisons) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)

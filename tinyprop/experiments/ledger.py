@@ -79,8 +79,7 @@ def compute(config: Config, ledger: Ledger, runs: Path, root: Path | None) -> bo
         if not run.run(resume=True):
             return False
     except DivergenceError as error:
-        what = error.args[0].partition(", first")[0].partition(", at")[0]
-        diverged = Divergence(min(run.epoch + 1, config.epochs), run.batch + 1, what)
+        diverged = Divergence(min(run.epoch + 1, config.epochs), run.batch + 1, error.args[0])
     ledger.add(run.record(diverged))
     shutil.rmtree(run.out)
     return True

@@ -214,8 +214,8 @@ class RecordedRun(Run):
         self.step: StepWithLosses = StepWithLosses(self.model, self.optimizer, threads=config.threads)
         self.step.losses = []
         self.sets = {"validation": self.valid, "test": self.test} if self.valid else {"test": self.test}
-        self.watched = next(iter(self.sets))  # the images on which mean inputs are measured
         self.outputs: dict[str, HostArray] = {}  # of the last evaluation of each set
+        self.means: list[HostArray] = []  # of what arrives at each layer, on the first of these sets
 
     def save(self) -> None:
         """The losses first: `resume` drops those that a checkpoint does not know of."""
@@ -237,7 +237,7 @@ class RecordedRun(Run):
         """The rows of epoch 0, in training mode, as running statistics have seen nothing yet; then restore them."""
         state = {name: array.copy() for name, array in self.model.state_dict().items()}
         random = generator().bit_generator.state
-        images = self.sets[self.watched].images
+        images = next(iter(self.sets.values())).images
         self.means = passed_through(self.model, images[: len(images) // CHUNK * CHUNK or None])[1]
         self.signals = [{"epoch": 0, **row} for row in self.measure()]
         self.model.load_state_dict(state)
@@ -247,7 +247,7 @@ class RecordedRun(Run):
         with nn.evaluating():
             outputs, means = passed_through(self.model, images.images)
         self.outputs[name] = outputs
-        if name == self.watched:
+        if name == next(iter(self.sets)):
             self.means = means
         error = float((outputs.argmax(axis=1) != images.labels).mean())
         return {f"{name}_loss": float(image_losses(outputs, images.labels).mean()), f"{name}_error": error}
@@ -275,7 +275,6 @@ class RecordedRun(Run):
         window = max(50, WINDOW // self.config.batch_size)
         losses = np.array([float(loss) for loss in self.step.losses])
         history = tuple(row for row in self.history if all(map(math.isfinite, row.values())))
-        numbers = sorted({row["layer"] for row in self.signals})
         record = Record(
             config=self.config,
             versions=versions(),
@@ -284,7 +283,7 @@ class RecordedRun(Run):
             images={name: len(images) for name, images in {"train": self.train, **self.sets}.items()},
             history=history,
             losses=tuple(float(losses[i : i + window].mean()) for i in range(0, len(losses), window)),
-            layers=tuple(self.layer(i, len(history)) for i in numbers),
+            layers=tuple(self.layer(i, len(history)) for i in sorted({row["layer"] for row in self.signals})),
             diverged=diverged,
         )
         if diverged:

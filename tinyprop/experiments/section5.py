@@ -20,7 +20,9 @@ NORMS = Pair("NormProp minus BatchNorm", NORMPROP, BATCHNORM)
 
 class DataNormalization(Experiment):
     name, section, title = "data-normalization", "5.1", "Global and batch data normalisation"
-    note = "All other experiments normalise data by batch, as the paper does, except those with single images."
+    note = (
+        "The other experiments normalise data by batch, as the paper does, except where a batch size of 1 is compared."
+    )
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:

@@ -38,14 +38,19 @@ def record(config, accuracy=50.0, loss=1.0, diverged=False):
 def arms(
     experiment, scale, accuracy=lambda role, seed: 50.0 + seed, loss=lambda role, seed: 1.0 + 0.01 * seed, lost=()
 ):
-    """All runs of an experiment, without computing any; those of the roles in `lost` diverge."""
+    """All runs of an experiment, without computing any; those in `lost`, roles or (role, seed), diverge."""
 
     def filled(settings):
         return {
             role: Arm(
                 setting,
                 tuple(
-                    record(replace(setting.config, seed=s), accuracy(role, s), loss(role, s), role in lost)
+                    record(
+                        replace(setting.config, seed=s),
+                        accuracy(role, s),
+                        loss(role, s),
+                        role in lost or (role, s) in lost,
+                    )
                     for s in range(setting.seeds)
                 ),
             )

@@ -102,7 +102,7 @@ def test_rates_are_chosen_by_validation_loss_among_those_that_never_diverge():
     def loss(role, seed):
         return 1.0 + abs(role[1] - 0.001) if isinstance(role, tuple) else 1.0
 
-    found = Optimizers.later_settings(scale, arms(Optimizers, scale, loss=loss, lost={("RMSProp", 0.001)}))
+    found = Optimizers.later_settings(scale, arms(Optimizers, scale, loss=loss, lost={(("RMSProp", 0.001), 1)}))
     assert found.keys() == names
     assert found["RMSProp"].config.lr == 0.0003
     assert found["SGD"].config.lr == 0.015

@@ -60,7 +60,8 @@ def test_means_are_those_of_every_feature_that_arrives(norm, rng, backend):
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 30.0))
 def test_what_is_saved_of_single_images_is_close(seed, scale):
     rng = np.random.default_rng(seed)
-    outputs, labels = scale * rng.standard_normal((203, 10)), rng.integers(0, 10, 203)
+    outputs = scale * rng.standard_normal((203, 10))
+    labels = (outputs / scale + rng.gumbel(size=outputs.shape)).argmax(axis=1)  # of probabilities at this temperature
     temperature = best_temperature(outputs, labels)
     losses = image_losses(outputs, labels, temperature)
     found = Evaluation.of(outputs, labels, temperature)
@@ -69,11 +70,7 @@ def test_what_is_saved_of_single_images_is_close(seed, scale):
     assert found.image_losses().mean() == pytest.approx(losses.mean())
     error = abs(found.image_losses() - losses)
     assert (error <= 0.23 * losses + 2e-4).all()
-    if 0.02 < temperature < 50:  # it is the best one
-        others = [
-            image_losses(outputs, labels, factor * temperature).mean() for factor in (0.9, 1.0 / temperature, 1.1)
-        ]
-        assert losses.mean() <= min(others)
+    assert losses.mean() <= min(image_losses(outputs, labels, factor * temperature).mean() for factor in (0.9, 1.1))
 
 
 def test_a_name_is_the_content_of_the_config():
@@ -126,6 +123,8 @@ def test_a_run_that_is_stopped_resumes_to_the_same_record(stop_after, ledger, tm
     monkeypatch.setattr(records, "StepWithLosses", Interrupted)
     assert not compute(VALIDATED, ledger, tmp_path / "runs", None)
     assert ledger.find(VALIDATED) is None
+    losses = tmp_path / "runs" / run_name(VALIDATED) / "losses.f4"
+    losses.write_bytes(losses.read_bytes() + b"----")  # of a step that no checkpoint knows of
     assert compute(VALIDATED, ledger, tmp_path / "runs", None)
     assert steps == 6, "no step is made twice"
 
@@ -192,6 +191,7 @@ def test_outputs_that_are_not_finite_are_a_divergence(ledger, tmp_path, monkeypa
     assert compute(replace(TINY, epochs=1), ledger, tmp_path / "runs", None)
     found = ledger.find(replace(TINY, epochs=1))
     assert (found.diverged.epoch, found.history, found.test) == (1, (), None)
+    assert len(found.layers[0].size) == 1
 
 
 def test_a_laptop_record_is_small(ledger):

@@ -24,8 +24,9 @@ def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, Any]]) -> None
         for i, (low, high) in enumerate(pairwise(heights)):
             push = max(0.0, GAP - (high - low)) / 2
             heights[i], heights[i + 1] = low - push, high + push
+    below = min([0.0, *heights])  # no name hangs below the panel
     for (_, _, text, color), height in zip(ends, heights, strict=True):
-        axes.text(1.02, height, text, color=color, va="center", fontsize=9, transform=axes.transAxes)
+        axes.text(1.02, height - below, text, color=color, va="center", fontsize=9, transform=axes.transAxes)
 
 
 def with_bars(axes: Any, x: Sequence[float], y: Sequence[Estimate], color: Any, form: str = "o-") -> None:

@@ -97,6 +97,9 @@ class CovariateShift(Experiment):
         """The mean input of each layer by epoch, and for each layer the difference of NormProp and BatchNorm."""
         figure, every = panels(3, 12.0, 6.0, rows=2)
         colors = [matplotlib.colormaps["viridis"](0.9 * i / 7) for i in range(8)]
+        top = max(
+            (max(layer.size) for arm in self.arms.values() for r in arm.survivors for layer in hidden(r)), default=1
+        )
         for axes, arm in zip(every[[0, 1, 3, 4]], self.arms.values(), strict=True):
             ends = []
             for i, color in enumerate(colors):
@@ -104,7 +107,7 @@ class CovariateShift(Experiment):
                 if means := [statistics.fmean(values) for values in curves]:
                     axes.plot(range(len(means)), means, "o-", color=color, markersize=2.5)
                     ends.append((len(means) - 1, means[-1], str(i + 2), color))
-            axes.set(title=arm.setting.label, xlabel="epoch", ylabel="mean input, layers 2 to 9", ylim=(0, None))
+            axes.set(title=arm.setting.label, xlabel="epoch", ylabel="mean input, layers 2 to 9", ylim=(0, top))
             axes.xaxis.get_major_locator().set_params(integer=True)
             label_ends(axes, ends)
         for axes, of, title in ((every[2], final_mean, "final mean input"), (every[5], movement, "movement")):

@@ -51,7 +51,7 @@ def arms(
                         loss(role, s),
                         role in lost or (role, s) in lost,
                     )
-                    for s in range(setting.seeds)
+                    for s in range(1, setting.seeds + 1)
                 ),
             )
             for role, setting in settings.items()

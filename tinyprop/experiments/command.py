@@ -86,13 +86,14 @@ class Session:
         self.available: dict[str, bool] = {}  # data sets by name
 
     def configs(self, setting: Setting) -> list[Config]:
-        return [replace(setting.config, seed=seed, backend=self.options.backend) for seed in range(setting.seeds)]
+        seeds = range(1, setting.seeds + 1)
+        return [replace(setting.config, seed=seed, backend=self.options.backend) for seed in seeds]
 
     def compute(self, settings: Sequence[Settings]) -> bool:
         """Compute the runs that are not in the ledger yet; False if stopped by Ctrl-C."""
         every = dict.fromkeys(c for some in settings for setting in some.values() for c in self.configs(setting))
         most = math.inf if self.options.seeds is None else self.options.seeds
-        left = [c for c in every if c.seed < most and not self.ledger.find(c, print) and self.has_data(c.data)]
+        left = [c for c in every if c.seed <= most and not self.ledger.find(c, print) and self.has_data(c.data)]
         if not left:
             return True
         jobs = self.options.jobs or (1 if self.options.backend == "cupy" else os.cpu_count() or 1)

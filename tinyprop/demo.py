@@ -1,73 +1,91 @@
-"""`tinyprop demo`: signals through depth, and what a small network has learnt."""
+"""`tinyprop demo`: a figure, two short trainings and five claims, in about a minute."""
 
 import argparse
-from collections.abc import Iterator
+import shutil
+import sys
+import textwrap
 from pathlib import Path
 
-from . import functional as F
-from . import nn, plots
+from tqdm.auto import tqdm
+
+from . import depth, plots, verify
 from .arguments import whole_number
-from .cli import main
-from .engine.arrays import HostArray, to_numpy
-from .engine.graph import no_grad
-from .engine.tensor import Tensor
-from .random import manual_seed, new_generator
+from .engine.arrays import to_numpy
 from .train import Config, Run, keep_freed_memory, logits
+from .train.run import in_words
+from .train.step import one_thread_blas
 
-LAYERS, WIDTH, SAMPLES = 10, 256, 1000
-SHOWN = (1, 2, 4, 6, 8, 10)
-
-
-@no_grad()
-def signals_by_depth() -> dict[str, dict[str, HostArray]]:
-    """What the ReLUs of untrained networks get from N(0, 1) inputs, in some of their layers: (samples, units) each."""
-    manual_seed(0)
-    x = Tensor(new_generator(0).standard_normal((SAMPLES, WIDTH), "float32"))
-    plain = [nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
-    normprop = [nn.NormPropLinear(WIDTH, WIDTH, gamma=1.0) for _ in range(LAYERS)]
-
-    def without(x: Tensor, normalise: nn.Module) -> Iterator[Tensor]:
-        for layer in plain:
-            u = normalise(layer(x))
-            yield u
-            x = F.relu(u)
-
-    def propagated(x: Tensor) -> Iterator[Tensor]:
-        for layer in normprop:
-            yield layer.weighted_sum(x, F.weight_norm(layer.weight, layer.gamma))
-            x = layer(x)
-
-    pairs = (list(without(x[i : i + 2], nn.BatchNorm(WIDTH))) for i in range(0, SAMPLES, 2))
-    networks = {
-        "No normalisation": list(without(x, nn.Identity())),
-        "BatchNorm, batches of 2": [F.concatenate(outputs) for outputs in zip(*pairs, strict=True)],
-        "NormProp, no batch needed": list(propagated(x)),
-    }
-    return {name: {f"layer {i}": to_numpy(u[i - 1].data) for i in SHOWN} for name, u in networks.items()}
-
-
-def demo(out: Path, epochs: int) -> bool:
-    """Draw, train and show; False if stopped before the end."""
-    picture = plots.ridges(signals_by_depth(), f"what the ReLUs get, in untrained networks of {LAYERS} layers")
-    depth = plots.save(picture, out / "depth.png")
-    run = Run(Config(data="shapes", width=0.125, epochs=epochs, halve_every=2, train_size=5000), out)
-    if not run.run(resume=True):
-        print("stopped; the same command goes on from here")
-        return False
-    images, labels = run.test.images[:32], run.test.labels[:32]
-    guesses = to_numpy(logits(run.model, images)).argmax(axis=1)
-    learnt = plots.save(plots.predictions(images, labels, guesses, run.test.classes), out / "predictions.png")
-    print(f"\nA NormProp network has learnt shapes to a test error of {run.history[-1]['test_error']:.1%}.")
-    print(f"Look at {depth}, {learnt}, {out / 'curves.png'} and {out / 'verify'}")
-    return True
+IMAGES = 3000
+CLAIMS = {  # and why a teacher would show them
+    "C02": "NormProp divides by the right constant.",
+    "C32": "It needs no batch.",
+    "C15": "It does not make the Jacobian an isometry.",
+    "C21": "With the default gamma the signal fades: the blue curve of the figure.",
+    "G1": "Exact constants keep it: the green curve.",
+}
+NEXT = """
+Where to go next
+  {tinyprop} verify
+      settles every claim, with its exact value and an error bar
+  {tinyprop} verify C15 --explain
+      tells why one of them does not hold
+  {tinyprop} train --help
+      trains the paper's network on CIFAR-10, CIFAR-100, SVHN, MNIST or Fashion-MNIST
+  tutorials/README.md
+      is a course of ten lessons, from an autograd engine in 60 lines to a network on a GPU"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="output directory (default: %(default)s)")
-    parser.add_argument("--epochs", type=whole_number(1), default=7, metavar="N", help="epochs (default: %(default)s)")
+    parser.add_argument(
+        "--epochs", type=whole_number(1), default=4, metavar="N", help="epochs of each training (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--figure", type=Path, metavar="FILE", help="only draw the figure of the README, into this file"
+    )
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     keep_freed_memory()
-    status = main(["verify", "--figures", str(options.out / "verify")])
-    return status if demo(options.out, options.epochs) else 130
+    if options.figure:
+        show_depth(options.figure)
+        return 0
+    print("In about a minute: what depth does to a signal, two networks in training, and five claims of the paper.")
+    print(f"\n1. A signal and its gradient in {depth.LAYERS} untrained layers")
+    show_depth(options.out / "depth.png")
+    print(f"\n2. NormProp and BatchNorm learn to recognise drawn shapes from the same {IMAGES:,} images")
+    for norm, name in (("normprop", "NormProp"), ("batch", "BatchNorm")):
+        if not train(norm, name, options.epochs, options.out / norm):
+            print("Stopped. The same command resumes the training.")
+            return 130
+    print("\n3. Five claims, each settled by an exact value and a measurement")
+    for id, lesson in CLAIMS.items():
+        (result,) = verify.run([id])
+        text = f"{lesson} {id}: {result.statement} {result.verdict.upper()}: {result.reason}."
+        print(textwrap.fill(text, 100, subsequent_indent="  "))
+    called = sys.argv[0]
+    print(NEXT.format(tinyprop=called if Path(called).stem == "tinyprop" else "python -m tinyprop"))
+    return 0
+
+
+def show_depth(path: Path) -> None:
+    with one_thread_blas:  # the products are small
+        networks = {name: depth.measured(name) for name in tqdm(depth.NETWORKS, disable=None, leave=False)}
+    print(depth.table(networks).text(shutil.get_terminal_size((110, 24)).columns))
+    print(plots.save(plots.depth(networks, depth.SHOWN), path))
+
+
+def train(norm: str, name: str, epochs: int, out: Path) -> bool:
+    """A line for each epoch, also for those of an earlier run; False if stopped before the end."""
+    config = Config(data="shapes", norm=norm, width=0.125, epochs=epochs, train_size=IMAGES, test_size=1000)
+    training = Run(config, out, say=lambda line: print(f"{name}, {line}", flush=True))
+    training.resume()
+    for row in training.history:
+        training.say(in_words(row, epochs))
+    if not training.run(resume=True):
+        return False
+    images, labels = training.test.images[:32], training.test.labels[:32]
+    guesses = to_numpy(logits(training.model, images)).argmax(axis=1)
+    figure = plots.predictions(images, labels, guesses, training.test.classes)
+    print(plots.save(figure, out / "predictions.png"))
+    return True

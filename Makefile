@@ -3,21 +3,24 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n auto -q
 
-.PHONY: demo check test plain full lint tutorials clean
+.PHONY: demo check test coverage plain full lint release tutorials clean
 
 demo: .venv/installed
 	$(BIN)/tinyprop demo
 
-check: .venv/installed  # the quick tests
+check: .venv/installed  # the quick tests, in less than a minute
 	$(PYTEST) -m "not slow"
 
 test: .venv/installed
 	$(PYTEST)
 
+coverage: .venv/installed  # as test, with the fraction of statements and branches that it covers
+	$(PYTEST) --cov --cov-report=term:skip-covered
+
 plain: .venv/installed  # everything without any override
 	TINYPROP_PLAIN=1 $(PYTEST)
 
-full: test plain  # and many more random examples
+full: test plain release  # and many more random examples
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/engine tests/functional tests/nn
 
 lint: .venv/installed
@@ -25,15 +28,19 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+release: .venv/installed  # build the archives, and test them in environments of their own
+	$(BIN)/python .ci/release.py
+
 tutorials: .venv/installed  # execute the lessons, and write their notebooks
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[tutorials]'
+	$(BIN)/pip install --disable-pip-version-check -e '.[tutorials]'
 	$(BIN)/python tutorials/build.py
 
 .venv/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinyprop needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@echo "Installing tinyprop and its tools into .venv; this takes a minute or two, once."
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/pip install --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
 clean:
-	rm -rf .venv runs
+	rm -rf .venv runs dist

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from .engine.arrays import HostArray
 from .files import whole_file
 
-COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]  # Okabe and Ito
-GRAY = "#777777"
+COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]  # Okabe and Ito
+GREY = "#777777"
 STYLE: Any = {
-    "axes.prop_cycle": cycler(color=COLORS),
+    "axes.prop_cycle": cycler(color=COLOURS),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 11,
@@ -52,9 +52,9 @@ def training_curves(history: list[dict[str, float]]) -> Figure:
     """Loss and test error after each epoch."""
     figure, (left, right) = panels(2, 8.0, 3.2)
     epochs = [row["epoch"] for row in history]
-    left.plot(epochs, [row["train_loss"] for row in history], "o-", markersize=3, color=COLORS[0], label="training")
-    left.plot(epochs, [row["test_loss"] for row in history], "o-", markersize=3, color=COLORS[1], label="test")
-    right.plot(epochs, [100 * row["test_error"] for row in history], "o-", markersize=3, color=COLORS[1])
+    left.plot(epochs, [row["train_loss"] for row in history], "o-", markersize=3, color=COLOURS[0], label="training")
+    left.plot(epochs, [row["test_loss"] for row in history], "o-", markersize=3, color=COLOURS[1], label="test")
+    right.plot(epochs, [100 * row["test_error"] for row in history], "o-", markersize=3, color=COLOURS[1])
     for axes in (left, right):
         axes.set(xlabel="epoch", ylim=(0, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -77,7 +77,7 @@ def predictions(images: HostArray, labels: HostArray, guesses: HostArray, classe
             axes.imshow(images[i].transpose(1, 2, 0), cmap="gray", interpolation="nearest")
             right, guess = classes[labels[i]], classes[guesses[i]]
             title = guess if guess == right else f"{guess}\nnot {right}"
-            axes.set_title(title, fontsize=8, loc="center", color="black" if guess == right else COLORS[1])
+            axes.set_title(title, fontsize=8, loc="center", color="black" if guess == right else COLOURS[1])
     return figure
 
 
@@ -92,7 +92,7 @@ def depth(networks: Mapping[str, Any], shown: Sequence[int]) -> Figure:
     above, below = figure.add_gridspec(2, 1, height_ratios=(1, 0.9), hspace=0.06)
     left, right = (figure.add_subplot(place) for place in above.subgridspec(1, 2, wspace=0.08))
     small = [figure.add_subplot(place) for place in below.subgridspec(1, len(networks))]
-    colors = [COLORS[0], COLORS[2], GRAY, COLORS[1], COLORS[3]]
+    colors = [COLOURS[0], COLOURS[2], GREY, COLOURS[1], COLOURS[3]]
     dashes: list[Any] = ["-", "-", (0, (6, 2)), (0, (4, 2)), (0, (1.2, 1.2))]  # where lines coincide, both are seen
     for (name, found), axes, color, dash in zip(networks.items(), small, colors, dashes, strict=True):
         layers = np.arange(1, found.spread.shape[1] + 1)
@@ -136,7 +136,7 @@ def step_times(rows: Sequence[Mapping[str, Any]]) -> Figure:
     figure, every = panels(len(shown), 1.6 + 2.6 * len(shown), 0.9 + 0.36 * len(rows))
     for axes, (key, title, form) in zip(every, shown, strict=True):
         values = [row[key] or 0.0 for row in rows]
-        bars = axes.barh(range(len(rows)), values, color=[COLORS[i % len(COLORS)] for i in range(len(rows))])
+        bars = axes.barh(range(len(rows)), values, color=[COLOURS[i % len(COLOURS)] for i in range(len(rows))])
         axes.bar_label(bars, ["" if row[key] is None else form.format(row[key]) for row in rows], padding=3)
         axes.set(title=title, xlim=(0, 1.2 * max(values)), yticks=range(len(rows)), yticklabels=[])
         axes.tick_params(axis="y", length=0)
@@ -206,7 +206,7 @@ def roofline(
     markers = "*osD^vPX"
     for i, (name, point) in enumerate(points.items()):
         size = 13 if i == 0 else 7
-        colour = COLORS[(i - 1) % len(COLORS)]
+        colour = COLOURS[(i - 1) % len(COLOURS)]
         axes.plot(*point, markers[i % len(markers)], ms=size, color=colour, label=name, ls="", zorder=3)
     axes.set(xscale="log", yscale="log", xlim=(low, high), xlabel="FLOPs per byte", title=f"{title}: FLOPs per second")
     figure.legend(loc="outside right upper", fontsize=8)

@@ -21,7 +21,7 @@ KINDS = {"none": "plain", "batch": "BatchNorm", "normprop": "NormProp"}
 
 train, test = tp.data.load("shapes").first(50 * STEPS), tp.data.load("shapes", split="test")
 normalise = tp.data.GlobalNormalizer((3, 32, 32)).fit(train.images)
-watched = normalise(tp.tensor(test.images[:100]))  # the same 100 pictures all the time
+watched = normalise(tp.tensor(test.images[:100]))  # the same 100 images all the time
 
 
 def watch(norm, seed):
@@ -52,7 +52,7 @@ every[0].set_ylabel("standard deviation of the output")
 show(figure)
 
 # %% [markdown]
-# Read the pictures from left to right.
+# Read the figure from left to right.
 #
 # - **Plain.** The deeper a layer, the fainter what it gets: each layer loses a part of the scale. And it moves most at
 #   the top.
@@ -79,7 +79,7 @@ print(f"mean and standard deviation over {SEEDS} seeds; a network that knows not
 # %% [markdown]
 # ## Does the shift explain the speed?
 #
-# Predict from the first picture who learns fastest, if covariate shift is what slows training down. Then look.
+# Predict from the first figure who learns fastest, if covariate shift is what slows training down. Then look.
 
 # %%
 figure, (axes,) = panels(1, 6.5, 3.1)
@@ -100,7 +100,7 @@ show(figure)
 #
 # ## What BatchNorm costs
 #
-# Because its statistics come from the batch, what it says of a picture depends on the company the picture is in:
+# Because its statistics come from the batch, what it says of a image depends on the company the image is in:
 
 # %%
 others = normalise(tp.tensor(test.images[100:150])).data
@@ -109,9 +109,9 @@ for norm in ("batch", "normprop"):
     net = tp.nn.build(SPEC, norm=norm)
     answers = []
     for company in (others[:24], others[25:49]):
-        batch = np.concatenate([watched.data[:1], company])  # the first picture, and 24 others
+        batch = np.concatenate([watched.data[:1], company])  # the first image, and 24 others
         answers.append(net(tp.tensor(batch)).data[0])
-    print(f"{KINDS[norm]:9}: the answer for one picture differs by {abs(answers[0] - answers[1]).max():.2f}")
+    print(f"{KINDS[norm]:9}: the answer for one image differs by {abs(answers[0] - answers[1]).max():.2f}")
 
 # %% [markdown]
 # NormProp never looks across the batch. So a batch may have any size, even 1, may be cut up and spread over cores, and
@@ -119,8 +119,8 @@ for norm in ("batch", "normprop"):
 #
 # ## Exercises
 #
-# 1. How strongly does BatchNorm's answer for a picture depend on the batch size? Measure its standard deviation over 20
-#    random companies of 3, 15 and 63 other pictures.
+# 1. How strongly does BatchNorm's answer for a image depend on the batch size? Measure its standard deviation over 20
+#    random companies of 3, 15 and 63 other images.
 # 2. He et al. (2015) start plain ReLU networks with weights of variance $2 / (\text{inputs})$. Show that this keeps the
 #    standard deviation over the layers at the start. Does it keep it during training?
 # 3. In the NormProp network, train all but `gamma` and `beta`. How much of the movement is left?

@@ -2,7 +2,7 @@
 # # 7. Train it
 #
 # **Goal.** Train a NormProp network, first by hand, then with tinyprop's step; train it with batches of a single
-# picture; and know how much of a test error is chance.
+# image; and know how much of a test error is chance.
 #
 # Our data are drawn by arithmetic, so nothing has to be downloaded: ten shapes, leaning, textured, with dots strewn
 # about.
@@ -17,10 +17,10 @@ import tinyprop.functional as F
 from lesson import BLUE, GREY, panels, show
 from tinyprop import plots
 
-PICTURES, RATES = 4000, (0.04, 0.04, 0.02, 0.01)  # of training, and the learning rate of each epoch
+IMAGES, RATES = 4000, (0.04, 0.04, 0.02, 0.01)  # of training, and the learning rate of each epoch
 SPEC = "C(16,5,2,2)-C(24,3,1,1)-P(2,2,0,max)-C(32,3,1,1)-C(32,1,1,0)-C(10,1,1,0)-P(8,8,0,avg)"
 
-train, test = tp.data.load("shapes").first(PICTURES), tp.data.load("shapes", split="test")
+train, test = tp.data.load("shapes").first(IMAGES), tp.data.load("shapes", split="test")
 show(plots.predictions(train.images[:16], train.labels[:16], train.labels[:16], train.classes))
 
 # %% [markdown]
@@ -54,19 +54,19 @@ for _ in range(3):
 #
 # ## An epoch, and more
 #
-# `tp.train.TrainingStep` does the same, and may spread the pictures of a batch over the cores: NormProp never looks
+# `tp.train.TrainingStep` does the same, and may spread the images of a batch over the cores: NormProp never looks
 # across the batch, so the parts can be computed apart. (One thread here, to get the same digits on every machine.) The
 # learning rate is halved towards the end, as in the paper: at a large rate the last steps are a lottery.
 
 
 # %%
-def trained(batch_size, rates, momentum, pictures, seed=0, data=train):
+def trained(batch_size, rates, momentum, count, seed=0, data=train):
     """A network after an epoch at each of these learning rates, and all its losses."""
     net, random, losses = network(data, seed), np.random.default_rng(seed), []
     optimizer = tp.optim.SGD(net.parameters(), rates[0], momentum, weight_decay=0.001)
     step = tp.train.TrainingStep(net, optimizer, threads=1)
     for optimizer.lr in rates:
-        for images, labels in tp.data.batches(data.first(pictures), batch_size, random):
+        for images, labels in tp.data.batches(data.first(count), batch_size, random):
             losses.append(float(step(images, labels)))
     return net, losses
 
@@ -77,9 +77,9 @@ def report(name, net, data=test):
     print(f"{name:30} test error {error:.1%} +- {math.sqrt(error * (1 - error) / len(data)):.1%}")
 
 
-net, losses = trained(batch_size=50, rates=RATES, momentum=0.9, pictures=PICTURES)
+net, losses = trained(batch_size=50, rates=RATES, momentum=0.9, count=IMAGES)
 report(f"NormProp, {len(RATES)} epochs", net)
-report("the same from another seed", trained(50, RATES, 0.9, PICTURES, seed=1)[0])
+report("the same from another seed", trained(50, RATES, 0.9, IMAGES, seed=1)[0])
 
 figure, (axes,) = panels(1, 6.5, 2.8)
 axes.plot(losses, color=BLUE, linewidth=0.7, alpha=0.5)
@@ -92,9 +92,9 @@ axes.legend(loc="lower left")
 show(figure)
 
 # %% [markdown]
-# The error bar after +- is only about the test pictures: how much another 2,000 of them would change the number.
+# The error bar after +- is only about the test images: how much another 2,000 of them would change the number.
 # Another *seed* may change it by more. To compare two networks one needs both kinds of repetition (exercise 1). And the
-# learning rates above are the last of several that were tried on these test pictures, so expect a little more on new
+# learning rates above are the last of several that were tried on these test images, so expect a little more on new
 # ones.
 #
 # Where does it fail? Here are its first 16 wrong answers, each with the right one below.
@@ -107,10 +107,10 @@ show(plots.predictions(test.images[wrong], test.labels[wrong], guesses[wrong], t
 # %% [markdown]
 # ## A batch of one
 #
-# A batch that is a single picture has no statistics worth the name. The paper says that BatchNorm is not applicable
+# A batch that is a single image has no statistics worth the name. The paper says that BatchNorm is not applicable
 # then (section 4.1). Precisely: in a fully connected layer it is 0/0, and tinyprop refuses. In a convolution it is
-# defined, because the *places* of the picture count as samples, too. NormProp does not care. Predict: after the same
-# 2,000 pictures, who knows more, a network that took them 50 at a time, or one by one?
+# defined, because the *places* of the image count as samples, too. NormProp does not care. Predict: after the same
+# 2,000 images, who knows more, a network that took them 50 at a time, or one by one?
 
 # %%
 try:
@@ -119,20 +119,20 @@ except tp.ShapeError as refusal:
     print(refusal)
 
 SOME = 2000
-one, _ = trained(batch_size=1, rates=(0.02,), momentum=0.0, pictures=SOME)
-fifty, _ = trained(batch_size=50, rates=(0.04,), momentum=0.9, pictures=SOME)
-report(f"{SOME} pictures, one by one", one)
-report(f"{SOME} pictures, 50 at a time", fifty)
+one, _ = trained(batch_size=1, rates=(0.02,), momentum=0.0, count=SOME)
+fifty, _ = trained(batch_size=50, rates=(0.04,), momentum=0.9, count=SOME)
+report(f"{SOME} images, one by one", one)
+report(f"{SOME} images, 50 at a time", fifty)
 
 # %% [markdown]
-# One by one there are 50 times as many steps, each noisier. For so few pictures that is a good bargain; its price is
+# One by one there are 50 times as many steps, each noisier. For so few images that is a good bargain; its price is
 # time, since small products of matrices use a processor badly. Do not read more into it: one seed each, and the
-# settings were picked by looking at these same test pictures, the best of six for one by one, but of only two for 50 at
+# settings were picked by looking at these same test images, the best of six for one by one, but of only two for 50 at
 # a time. A fair contest tunes both alike, on `split="valid"`.
 #
 # ## CIFAR-10
 #
-# Photographs need more pictures, filters and epochs than a lesson has. If CIFAR-10 is on your disk, the next cell
+# Photographs need more images, filters and epochs than a lesson has. If CIFAR-10 is on your disk, the next cell
 # trains for an epoch on a part of it. The whole experiment is one command, which may be stopped and resumed at any
 # time:
 #
@@ -140,8 +140,8 @@ report(f"{SOME} pictures, 50 at a time", fifty)
 
 # %%
 if tp.data.found("cifar10") and tp.data.found("cifar10", split="test"):
-    photographs = tp.data.load("cifar10").first(PICTURES)
-    net, _ = trained(batch_size=50, rates=(0.04,), momentum=0.9, pictures=PICTURES, data=photographs)
+    photographs = tp.data.load("cifar10").first(IMAGES)
+    net, _ = trained(batch_size=50, rates=(0.04,), momentum=0.9, count=IMAGES, data=photographs)
     report("CIFAR-10, one epoch", net, tp.data.load("cifar10", split="test").first(2000))
 else:
     print("CIFAR-10 is not here: tinyprop train --data cifar10 fetches it")
@@ -149,8 +149,8 @@ else:
 # %% [markdown]
 # ## Exercises
 #
-# 1. Two networks have test errors of 11.0 % and 12.5 % on the same 2,000 pictures. Is the first one better? Compute how
-#    many standard errors lie between them if their mistakes are independent, and how many pictures would settle it.
+# 1. Two networks have test errors of 11.0 % and 12.5 % on the same 2,000 images. Is the first one better? Compute how
+#    many standard errors lie between them if their mistakes are independent, and how many images would settle it.
 # 2. Show that `TrainingStep` on two threads takes the same step as on one, up to rounding.
 # 3. Train `norm="batch"` on 50 at a time, and evaluate it in training mode (batch statistics) and in evaluation mode
 #    (running averages). Why is there a difference, and why is there none for NormProp?
@@ -159,7 +159,7 @@ else:
 #
 # ## Read next
 #
-# - [`tinyprop/step.py`](../tinyprop/step.py), then [`tinyprop/train.py`](../tinyprop/train.py): schedule, checkpoints.
+# - [`train/step.py`](../tinyprop/train/step.py), then [`train/run.py`](../tinyprop/train/run.py): schedule, checkpoints.
 # - Arpit et al., *Normalization propagation*, ICML 2016, section 5. Masters and Luschi, *Revisiting small batch
 #   training for deep neural networks*, 2018.
 #

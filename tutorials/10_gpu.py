@@ -74,14 +74,14 @@ for ops, colour, label in ((seen_of_one, RED, "one picture"), (seen, BLUE, "64 p
 right.set(title="Ops with at most so many elements", xscale="log", xlabel="elements", ylim=(0, None))
 right.legend()
 show(figure)
-print(f"loss {loss:.3f}; {len(seen)} ops for 64 pictures, {len(seen_of_one)} for one")
+print(f"loss {loss:.3f}; {len(seen)} ops for 64 images, {len(seen_of_one)} for one")
 
 # %% [markdown]
 # ## Launches
 #
 # Every op is one *launch* of a kernel, or a few: the host tells the device what to do and goes on. A launch has a fixed
 # price, whatever the size of the array. On the right: the number of ops hardly depends on the batch, and many of them
-# make only a few numbers (gradients of gamma and beta, the loss). For one picture the device does nothing but wait for
+# make only a few numbers (gradients of gamma and beta, the loss). For one image the device does nothing but wait for
 # the next launch. So the first rule is: **large batches, few ops**.
 #
 # The second half of the rule is the author's business. Here is the layer as lesson 6 wrote it, and tinyprop's:
@@ -165,7 +165,7 @@ print(f"NumPy and this machine's backend agree to 1e-4: {abs(here - on_host) < 1
 
 # %% [markdown]
 # No GPU at hand? tinyprop's tests hold the CuPy path up without one: a strict stand-in for CuPy counts what a step
-# moves and launches, and refuses what CuPy refuses (`tests/standin.py`, `tests/test_device_step.py`).
+# moves and launches, and refuses what CuPy refuses (`tests/standin.py`, `tests/train/test_device_step.py`).
 #
 # ## Exercises
 #
@@ -183,7 +183,7 @@ print(f"NumPy and this machine's backend agree to 1e-4: {abs(here - on_host) < 1
 # - [`tinyprop/engine/arrays.py`](../tinyprop/engine/arrays.py),
 #   [`tinyprop/engine/overrides.py`](../tinyprop/engine/overrides.py),
 #   [`tinyprop/kernels/cuda.py`](../tinyprop/kernels/cuda.py);
-#   [`tests/test_device_step.py`](../tests/test_device_step.py).
+#   [`tests/train/test_device_step.py`](../tests/train/test_device_step.py).
 # - The CuPy user guide, docs.cupy.dev: *Differences between CuPy and NumPy*, *Performance best practices*.
 #
 # That was the course. Now `make demo`, `tinyprop verify`, and your own question.

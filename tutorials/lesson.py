@@ -1,4 +1,4 @@
-"""What every lesson shares: the look of its pictures, and where they go."""
+"""What every lesson shares: the style of its figures, and where they go."""
 
 import io
 import sys
@@ -22,7 +22,7 @@ _shown = 0
 
 
 def show(figure: Figure) -> None:
-    """Put a picture below the cell of a notebook; of a plain script, into runs/tutorials."""
+    """Put a figure below the cell of a notebook; of a plain script, into runs/tutorials."""
     global _shown
     _shown += 1
     png = io.BytesIO()
@@ -35,4 +35,4 @@ def show(figure: Figure) -> None:
     path = Path("runs/tutorials", f"{Path(sys.argv[0]).stem}-{_shown}.png")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(png.getvalue())
-    print(f"picture: {path}", file=sys.stderr)
+    print(f"figure: {path}", file=sys.stderr)

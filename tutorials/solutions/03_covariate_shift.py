@@ -10,8 +10,8 @@ SPEC = "C(12,5,2,2)-C(16,3,1,1)-P(2,2,0,max)-C(24,3,1,1)-C(24,3,1,1)-C(10,1,1,0)
 test = tp.data.load("shapes", split="test")
 images = tp.data.GlobalNormalizer((3, 32, 32)).fit(test.images)(tp.tensor(test.images[:500])).data
 
-# Exercise 1. The statistics of a larger batch vary less. With one other picture the rule fails (try it): then half of
-# the statistics are the picture's own.
+# Exercise 1. The statistics of a larger batch vary less. With one other image the rule fails (try it): then half of
+# the statistics are the image's own.
 
 
 def spread_of_answers(others):

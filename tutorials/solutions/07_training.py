@@ -13,15 +13,15 @@ normalise = tp.data.GlobalNormalizer((3, 32, 32)).fit(train.images)
 # Exercise 1. The variance of a difference is the sum of the variances.
 
 
-def standard_errors_apart(p, q, pictures):
-    return abs(p - q) / math.sqrt((p * (1 - p) + q * (1 - q)) / pictures)
+def standard_errors_apart(p, q, count):
+    return abs(p - q) / math.sqrt((p * (1 - p) + q * (1 - q)) / count)
 
 
 z = standard_errors_apart(0.110, 0.125, 2000)
 print(f"{z:.2f} standard errors: that may well be chance")
 assert 1.4 < z < 1.6
 needed = 2000 * (3 / z) ** 2
-assert standard_errors_apart(0.110, 0.125, math.ceil(needed)) >= 3  # some 8,000 pictures for three standard errors
+assert standard_errors_apart(0.110, 0.125, math.ceil(needed)) >= 3  # some 8,000 images for three standard errors
 assert 7_500 < needed < 9_000
 
 # Exercise 2. The gradient of a sum of losses is the sum of the gradients; only the order of additions differs.

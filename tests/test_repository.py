@@ -69,7 +69,7 @@ def test_import_is_light():
 
 
 # From the bottom to the top. Rooms of one row do not import each other.
-ROWS = """
+MAP = """
     engine
     draw errors random special
     functional
@@ -84,12 +84,12 @@ ROWS = """
     verify
     experiments demo
     cli
-""".split("\n")
-LEVEL = {room: i for i, row in enumerate(ROWS) for room in row.split()}
+"""
+LEVEL = {room: i for i, row in enumerate(MAP.splitlines()) for room in row.split()}
 
 
 def imports(path):
-    """(dots, module, names) of each import of a file, also inside functions: `from ..nn import x` is (2, "nn", ["x"])."""
+    """(dots, module, names) of all imports of a file: `from ..nn import x` is (2, "nn", ["x"])."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             yield node.level, node.module or "", [alias.name for alias in node.names]

@@ -74,7 +74,8 @@ class Depth:
 def measured(name: str) -> Depth:
     """Send standard normal inputs, and a random gradient back, through the layers of this network."""
     function, arguments, _ = NETWORKS[name]
-    spreads, gradients, values = [], [], {}
+    spreads, gradients = [], []
+    values: dict[int, HostArray] = {}
     for seed in range(SEEDS):
         manual_seed(seed)
         inputs, cotangent = new_generator([seed, 1]).standard_normal((2, INPUTS, WIDTH), "float32")

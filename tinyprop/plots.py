@@ -89,9 +89,10 @@ def depth(networks: Mapping[str, Any], shown: Sequence[int]) -> Figure:
     """
     figure = Figure(figsize=(8.3, 6.0))
     FigureCanvasAgg(figure)
-    above, below = figure.add_gridspec(2, 1, height_ratios=(1, 0.9), hspace=0.06)
-    left, right = (figure.add_subplot(place) for place in above.subgridspec(1, 2, wspace=0.08))
-    small = [figure.add_subplot(place) for place in below.subgridspec(1, len(networks))]
+    rows = figure.add_gridspec(2, 1, height_ratios=(1, 0.9), hspace=0.06)
+    above, below = rows[0].subgridspec(1, 2, wspace=0.08), rows[1].subgridspec(1, len(networks))
+    left, right = (figure.add_subplot(above[i]) for i in range(2))
+    small = [figure.add_subplot(below[i]) for i in range(len(networks))]
     colors = [COLOURS[0], COLOURS[2], GREY, COLOURS[1], COLOURS[3]]
     dashes: list[Any] = ["-", "-", (0, (6, 2)), (0, (4, 2)), (0, (1.2, 1.2))]  # where lines coincide, both are seen
     for (name, found), axes, color, dash in zip(networks.items(), small, colors, dashes, strict=True):

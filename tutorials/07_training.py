@@ -159,7 +159,7 @@ else:
 #
 # ## Read next
 #
-# - [`train/step.py`](../tinyprop/train/step.py), then [`train/run.py`](../tinyprop/train/run.py): schedule, checkpoints.
+# - [`train/step.py`](../tinyprop/train/step.py), then [`train/run.py`](../tinyprop/train/run.py): the loop.
 # - Arpit et al., *Normalization propagation*, ICML 2016, section 5. Masters and Luschi, *Revisiting small batch
 #   training for deep neural networks*, 2018.
 #

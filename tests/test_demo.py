@@ -39,7 +39,11 @@ def test_depth_does_what_theory_says(networks):
 
 
 def test_the_readme_says_what_the_figure_shows(networks):
-    assert depth.table(networks).markdown() in README.read_text()
+    text = README.read_text()
+    assert depth.table(networks).markdown() in text
+    _, exact, _, batch, _ = (found.at(1)[1] ** (1 / (depth.LAYERS - 1)) for found in networks.values())
+    assert f"gradients grow by {100 * (exact - 1):.0f} % a layer. He" in text
+    assert f"gradients grow by {100 * (batch - 1):.0f} % a layer; with" in text
 
 
 def test_the_figure_has_a_curve_and_a_distribution_for_each_network(networks):

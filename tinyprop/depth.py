@@ -49,11 +49,11 @@ def batch_norm(u: Tensor, batch: int) -> Tensor:
 
 
 NETWORKS: dict[str, tuple[Any, tuple[Any, ...], str]] = {  # the function, its arguments, and what it teaches
-    "NormProp, default gamma": (normprop, ("paper",), "gradients stay; inputs grow alike"),
-    "NormProp, exact mode": (normprop, ("exact",), "the signal stays; gradients grow slowly"),
-    "He, no normalisation": (he, (), "gradients stay; inputs grow alike"),
-    "BatchNorm, batches of 50": (he, (50,), "the signal stays; gradients explode"),
-    "BatchNorm, batches of 2": (he, (2,), "only signs stay; gradients explode"),
+    "NormProp, default gamma": (normprop, ("paper",), "keeps gradients, loses the input"),
+    "NormProp, exact mode": (normprop, ("exact",), "keeps the signal, gradients grow slowly"),
+    "He, no normalisation": (he, (), "keeps gradients, loses the input"),
+    "BatchNorm, batches of 50": (he, (50,), "keeps the signal, gradients explode"),
+    "BatchNorm, batches of 2": (he, (2,), "keeps only signs, gradients explode"),
 }
 
 
@@ -91,7 +91,7 @@ def measured(name: str) -> Depth:
 
 def table(networks: dict[str, Depth]) -> Table:
     """The ends of the curves, and what they teach."""
-    header = ["untrained network", "std, layer 1", f"layer {LAYERS}", "gradient, layer 1", "what stays"]
+    header = ["untrained network", "std, layer 1", f"layer {LAYERS}", "gradient, layer 1", "keeps and loses"]
     rows = []
     for name, found in networks.items():
         (first, gradient), (last, _) = found.at(1), found.at(LAYERS)

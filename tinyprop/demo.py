@@ -15,7 +15,7 @@ from .train import Config, Run, keep_freed_memory, logits
 from .train.run import in_words
 from .train.step import one_thread_blas
 
-IMAGES = 3000
+IMAGES = 4000
 CLAIMS = {  # and why a teacher would show them
     "C02": "NormProp divides by the right constant.",
     "C32": "It needs no batch.",

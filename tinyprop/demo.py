@@ -55,7 +55,9 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     show_depth(options.out / "depth.png")
     print(f"\n2. NormProp and BatchNorm learn to recognise drawn shapes from the same {IMAGES:,} images")
     for norm, name in (("normprop", "NormProp"), ("batch", "BatchNorm")):
-        if not train(norm, name, options.epochs, options.out / norm):
+        with one_thread_blas:  # BLAS threads wait for each other, which is slow on a busy machine
+            finished = train(norm, name, options.epochs, options.out / norm)
+        if not finished:
             print("Stopped. The same command resumes the training.")
             return 130
     print("\n3. Five claims, each settled by an exact value and a measurement")

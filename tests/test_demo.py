@@ -20,6 +20,7 @@ def networks():
         return {name: depth.measured(name) for name in depth.NETWORKS}
 
 
+@pytest.mark.slow
 def test_depth_does_what_theory_says(networks):
     """Mean-square gains of the gradient are known; spreads are those of wide networks (width 256: up to 20 %)."""
     default, exact, he, batch, pairs = networks.values()
@@ -38,6 +39,7 @@ def test_depth_does_what_theory_says(networks):
         assert np.median(abs(values)) == pytest.approx(1, abs=1e-3), "of two values, one is as far up as one is down"
 
 
+@pytest.mark.slow
 def test_the_readme_says_what_the_figure_shows(networks):
     text = README.read_text()
     assert depth.table(networks).markdown() in text
@@ -46,6 +48,7 @@ def test_the_readme_says_what_the_figure_shows(networks):
     assert f"gradients grow by {100 * (batch - 1):.0f} % a layer; with" in text
 
 
+@pytest.mark.slow
 def test_the_figure_has_a_curve_and_a_distribution_for_each_network(networks):
     left, right, *below = plots.depth(networks, depth.SHOWN).axes
     assert len(left.lines) == len(right.lines) == len(below) == len(networks)

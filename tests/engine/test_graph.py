@@ -139,6 +139,7 @@ def growth(step):
         gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backward", [True, False])
 def test_memory_stays_flat_over_1_000_steps_of_training_or_evaluation(backward):
     """A step makes arrays of 10,000 bytes: none may stay."""

@@ -9,6 +9,7 @@ inputs from its domain, away from its kinks. (test_opinfo.py has PyTorch's answe
 """
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -220,3 +221,9 @@ def battery(cases: list[Case]) -> list[Callable[..., None]]:
         assert seen <= {np.dtype(dtype)}
 
     return [test_values, test_gradients, test_dtypes]
+
+
+def sampled(cases, count):
+    """Every one of these cases in `make full`; otherwise about `count` of them, spread evenly."""
+    cases = list(cases)
+    return cases if os.environ.get("TINYPROP_FULL") else cases[:: max(1, len(cases) // count)]

@@ -26,6 +26,7 @@ COMMANDS = {
     "demo": Command("demo", "a tour of about a minute: a figure, two short trainings, five claims"),
     "verify": Command("verify.command", "settle the claims of the paper: exact value, measurement, verdict"),
     "train": Command("train.command", "train the paper's network; it can be stopped and resumed"),
+    "check": Command("train.check", "audit the directory of a run: every file, digest and log"),
     "reproduce": Command("experiments.command", "run the paper's experiments: data, figures and findings"),
     "info": Command("info", "show versions, BLAS, devices and the data sets found"),
 }

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import tinyprop as tp
+from tinyprop.files import locked
 from tinyprop.train import Config, Run, checkpoint, network
 
-from .. import standin
 
 TINY = {"data": "shapes", "width": 0.04, "epochs": 3, "train_size": 120, "batch_size": 20, "threads": 2}
 
@@ -44,7 +44,7 @@ def same(a, b):
 def test_a_run_leaves_everything_behind(tmp_path):
     run = Run(Config(**TINY), tmp_path)
     assert run.run()
-    assert {p.suffix for p in tmp_path.iterdir()} == {".json", ".csv", ".safetensors", ".png", ".svg"}
+    assert {p.suffix for p in tmp_path.iterdir()} == {"", ".json", ".csv", ".safetensors", ".png", ".svg"}
     assert json.loads((tmp_path / "config.json").read_text())["width"] == 0.04
     rows = read_csv(tmp_path / "log.csv")
     assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
@@ -53,7 +53,7 @@ def test_a_run_leaves_everything_behind(tmp_path):
     layers = {row["layer"] for row in read_csv(tmp_path / "signals.csv")}
     assert {"0 GlobalNormalizer", "1 NormPropConv2d"} <= layers
     assert same(weights(tmp_path), run.model.state_dict())
-    assert len(checkpoint.numbered(tmp_path)) == 2, "older checkpoints are dropped"
+    assert len(checkpoint.paths(tmp_path)) == 2, "older checkpoints are dropped"
 
 
 @pytest.mark.slow
@@ -94,6 +94,7 @@ def test_a_run_that_is_stopped_anywhere_ends_with_the_same_bits(tmp_path, monkey
 
 SLOW_RUN = """
 import sys, time
+from dataclasses import replace
 from pathlib import Path
 import tinyprop as tp
 from tinyprop.train import Config, Run
@@ -117,8 +118,8 @@ def test_a_run_that_is_killed_20_times_ends_with_the_same_bits(tmp_path):
         code = SLOW_RUN.format(config=config, out=str(out), pause=0.05 if life < 20 else 0)
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL)
         if life < 20:
-            before = checkpoint.numbered(out)
-            while checkpoint.numbered(out) == before:
+            before = checkpoint.paths(out)
+            while checkpoint.paths(out) == before:
                 assert process.poll() is None
                 time.sleep(0.01)
             time.sleep(chance.uniform(0.0, 0.2))
@@ -145,29 +146,88 @@ def test_a_run_is_not_overwritten_or_continued_as_another(tmp_path):
     Run(Config(**{**TINY, "epochs": 1}), tmp_path).run()
     with pytest.raises(tp.StateError, match=r"(?s)holds a run.*rule:.*--resume"):
         Run(Config(**TINY), tmp_path).run()
-    with pytest.raises(tp.StateError, match=r"(?s)lr = 0.1 for the run.*which has 0.02.*rule:.*try:"):
+    with pytest.raises(tp.StateError, match=r"(?s)lr = 0.1 for the run.*which has lr = 0.02.*rule:.*try:"):
         Run(Config(**{**TINY, "lr": 0.1}), tmp_path).run(resume=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("damage", ["truncate", "flip", "foreign", "missing", "json"])
-def test_a_torn_checkpoint_is_named_and_the_one_before_used(tmp_path, damage, capsys):
+@pytest.mark.parametrize("damage", ["truncate", "flip", "foreign", "fifo", "link", "sparse"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path, damage, capsys):
     Run(Config(**TINY), tmp_path / "whole").run()
     Run(Config(**{**TINY, "epochs": 2}), tmp_path / "torn").run()
-    newest = checkpoint.numbered(tmp_path / "torn")[-1]
-    arrays = newest.with_suffix(".safetensors")
-    content = arrays.read_bytes()
-    if damage == "truncate":
-        arrays.write_bytes(content[:-7])
-    elif damage == "flip":
-        arrays.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    elif damage == "missing":
-        arrays.unlink()
+    newest = checkpoint.paths(tmp_path / "torn")[-1]
+    content = newest.read_bytes()
+    newest.unlink()
+    if damage == "fifo":
+        os.mkfifo(newest)
+    elif damage == "link":
+        newest.symlink_to("/dev/zero")
+    elif damage == "sparse":
+        with open(newest, "wb") as file:
+            file.truncate(1 << 40)
     else:
-        newest.write_text('{"format": "something else"}' if damage == "foreign" else '{"format": ')
+        changed = {"truncate": content[:-7], "flip": content[:-1] + bytes([content[-1] ^ 1])}
+        newest.write_bytes(changed.get(damage, b"something else"))
     Run(Config(**TINY), tmp_path / "torn").run(resume=True)
     assert str(newest) in capsys.readouterr().out
     assert same(weights(tmp_path / "torn"), weights(tmp_path / "whole"))
+
+
+def test_a_run_without_a_usable_checkpoint_stops_and_changes_nothing(tmp_path):
+    Run(Config(**{**TINY, "epochs": 2}), tmp_path).run()
+    for path in checkpoint.paths(tmp_path):
+        path.write_bytes(path.read_bytes()[:-1])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(tp.StateError, match=r"(?s)none of whose 2 checkpoints can be used.*nothing was changed"):
+        Run(Config(**TINY), tmp_path).run(resume=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_second_command_in_the_same_directory_is_refused(tmp_path):
+    with locked(tmp_path), pytest.raises(tp.StateError, match="another command is at work"):
+        Run(Config(**TINY), tmp_path).run()
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert Run(Config(**{**TINY, "epochs": 1}), tmp_path).run(), "the lock is released"
+
+
+def test_only_our_own_temporary_files_are_removed(tmp_path):
+    ours, theirs = tmp_path / f".log.csv.{'0' * 32}.part", tmp_path / ".thesis.part"
+    for path in (ours, theirs):
+        path.touch()
+    Run(Config(**{**TINY, "epochs": 1}), tmp_path).run()
+    assert (ours.exists(), theirs.exists()) == (False, True)
+
+
+def test_a_resumed_run_knows_what_it_resumes(tmp_path, monkeypatch, capsys):
+    Run(Config(**{**TINY, "epochs": 2}), tmp_path).run()
+    with pytest.raises(tp.StateError, match=r"epochs = 1 .*2 finished epochs"):
+        Run(Config(**{**TINY, "epochs": 1}), tmp_path).run(resume=True)
+    capsys.readouterr()
+    assert Run(Config(**{**TINY, "threads": 1}), tmp_path).run(resume=True)
+    assert "other threads" in capsys.readouterr().out
+    load = tp.data.load
+    monkeypatch.setattr(tp.data, "load", lambda *which: load(*which).first(39))
+    with pytest.raises(tp.StateError, match="other images or labels"):
+        Run(Config(**{**TINY, "epochs": 4}), tmp_path).run(resume=True)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_signals_save_and_stop(tmp_path, name):
+    run = Run(Config(**TINY), tmp_path)
+    step = run.step
+    run.step = lambda *batch: os.kill(os.getpid(), getattr(signal, name)) or step(*batch)
+    assert not run.run()
+    (whole,), _ = checkpoint.read_all(tmp_path)
+    assert whole.progress == (0, 1)
+
+
+def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
+    run = Run(Config(**{**TINY, "epochs": 1}), tmp_path)
+    run.run()
+    before = checkpoint.paths(tmp_path)
+    next(run.model.parameters()).data[...] = np.nan
+    with pytest.raises(tp.DivergenceError, match="not finite"):
+        run.save()
+    assert checkpoint.paths(tmp_path) == before
 
 
 def test_divergence_names_the_step_and_the_layer(tmp_path):
@@ -224,23 +284,44 @@ def test_memory_stays_flat_over_epochs(tmp_path):
     assert sizes[-1] - sizes[2] < 200_000
 
 
-def test_on_a_device_the_loss_is_read_every_so_many_steps(tmp_path):
-    looks = {}
+class DeviceLoss:
+    """Reading it would synchronise with the device."""
+
+    reads = 0
+
+    def __init__(self, value):
+        self.value = value
+
+    def __radd__(self, other):
+        return DeviceLoss(self.value + (other.value if isinstance(other, DeviceLoss) else other))
+
+    __add__ = __radd__
+
+    def __float__(self):
+        DeviceLoss.reads += 1
+        return self.value
+
+
+def on_a_device(tmp_path, monkeypatch, every, loss):
+    """A run whose step returns such a loss, on 6 batches."""
+    monkeypatch.setattr(tp.data, "prefetched", lambda batches, backend: batches)
+    monkeypatch.setattr(DeviceLoss, "reads", 0)
+    run = Run(Config(**TINY), tmp_path)
+    run.config = replace(run.config, backend="cupy", read_every=every)
+    run.step = lambda images, labels: DeviceLoss(loss(run.batch))
+    return run
+
+
+def test_on_a_device_the_loss_is_read_every_so_many_steps(tmp_path, monkeypatch):
+    reads = {}
     for every in (1, 3, 100):
-        with standin.installed() as counts:
-            run = Run(Config(**TINY | {"backend": "cupy", "threads": None, "read_every": every}), tmp_path / str(every))
-            counts.clear()
-            assert run.run_epoch([False])
-            looks[every] = counts["d2h"]
-    assert looks[1] == 3 * looks[3] == 6 * looks[100] > 0  # 6 steps; at least one look for each epoch
+        assert on_a_device(tmp_path, monkeypatch, every, lambda batch: 1.0).run_epoch([False])
+        reads[every] = DeviceLoss.reads
+    assert reads[1] == 3 * reads[3] == 6 * reads[100] > 0
 
 
-@pytest.mark.parametrize("every", [1, 4, 100])
-def test_on_a_device_a_loss_that_is_not_finite_is_noticed_within_the_epoch(every, tmp_path):
-    with standin.installed():
-        run = Run(Config(**TINY | {"backend": "cupy", "threads": None, "read_every": every}), tmp_path)
-        step = run.step
-        run.step = lambda images, labels: step(images, labels) * (float("nan") if run.batch == 2 else 1.0)
-        noticed = {1: 3, 4: 4, 100: 6}[every]
-        with pytest.raises(tp.DivergenceError, match=f"at step {noticed} of epoch 1"):
-            run.run_epoch([False])
+@pytest.mark.parametrize(("every", "noticed"), [(1, 3), (4, 4), (100, 6)])
+def test_on_a_device_a_loss_that_is_not_finite_is_noticed_within_the_epoch(tmp_path, monkeypatch, every, noticed):
+    run = on_a_device(tmp_path, monkeypatch, every, lambda batch: float("nan") if batch == 2 else 1.0)
+    with pytest.raises(tp.DivergenceError, match=f"at step {noticed} of epoch 1"):
+        run.run_epoch([False])

@@ -1,11 +1,11 @@
-"""Checkpoints: the arrays of a run in a safetensors file, and everything else in a JSON file that vouches for it.
+"""Checkpoints: everything that the rest of a run depends on, in one sealed file.
 
-Both are written aside, flushed to the disk and renamed, the JSON last, with the hash of the arrays in it. So a run
-that is killed at any moment leaves the checkpoint before, whole; the last two are kept.
+The arrays are those of a safetensors file; the facts are JSON in its metadata, and one digest covers every byte. A file
+is written whole or not at all, so a run that is killed at any moment leaves the checkpoint before.
 """
 
-import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,60 +13,88 @@ from typing import Any
 
 from ..engine.arrays import Array, HostArray
 from ..errors import StateError
-from ..files import write_json, write_whole
+from ..files import read_regular, remove, write_whole
 from ..saving import decode, encode
+from .config import Config
 
-FORMAT = "tinyprop checkpoint 1"
-KEPT = 2
+FORMAT = "tinyprop checkpoint 2"
+SAVED = 2  # checkpoints that a run leaves
+MOST = 1 << 34  # bytes
+TYPES: dict[str, Any] = {
+    "config": dict, "batch": int, "loss": float, "lr": float, "schedule": dict, "generator": dict, "history": list,
+    "signals": list, "data": str, "versions": dict, "threads": int,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """What was saved: arrays by name, and facts that JSON can hold."""
 
+    path: Path
     arrays: dict[str, HostArray]
     facts: dict[str, Any]
 
-
-def write(folder: Path, number: int, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
-    """Save a checkpoint under a number that grows, and drop those before the last."""
-    content = encode(arrays)
-    name = f"checkpoint-{number:09d}"
-    write_whole(folder / f"{name}.safetensors", content)
-    vouched = {"format": FORMAT, "sha256": hashlib.sha256(content).hexdigest(), **facts}
-    write_json(folder / f"{name}.json", vouched)
-    for old in numbered(folder)[:-KEPT]:
-        old.unlink(missing_ok=True)
-        old.with_suffix(".safetensors").unlink(missing_ok=True)
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Epochs, and steps of the next epoch, that were done."""
+        return len(self.facts["history"]), self.facts["batch"]
 
 
-def numbered(folder: Path) -> list[Path]:
-    """The JSON files of the checkpoints in a folder, oldest first."""
-    return sorted(folder.glob("checkpoint-*.json"))
+def write(folder: Path, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
+    """Save a checkpoint, and delete those before the last, except damaged ones, which are left alone."""
+    content = encode(arrays, {"format": FORMAT, "facts": json.dumps(facts)})
+    write_whole(folder / f"checkpoint-{len(facts['history']):05d}-{facts['batch']:07d}.safetensors", content)
+    whole, _ = read_all(folder)
+    for old in whole[:-SAVED]:
+        remove(old.path)
+
+
+def paths(folder: Path) -> list[Path]:
+    return sorted(folder.glob("checkpoint-*.safetensors"))
+
+
+def read_all(folder: Path) -> tuple[list[Checkpoint], list[str]]:
+    """The whole checkpoints of a directory, by progress, and a complaint about each of the others."""
+    whole, complaints = [], []
+    for path in paths(folder):
+        try:
+            whole.append(read(path))
+        except StateError as error:
+            complaints.append(error.args[0])
+    return sorted(whole, key=lambda found: found.progress), complaints
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint of a JSON file, or a StateError that names what is wrong with it."""
+    """A checkpoint, or a StateError that names what is wrong with it."""
     try:
-        facts = json.loads(path.read_bytes())
-        if not isinstance(facts, dict) or facts.pop("format", None) != FORMAT:
+        arrays, metadata = decode(read_regular(path, MOST, follow=False), path)
+        if metadata.get("format") != FORMAT or "sha256" not in metadata:
             raise ValueError("it is not a checkpoint of this version of tinyprop")
-        content = path.with_suffix(".safetensors").read_bytes()
-        if hashlib.sha256(content).hexdigest() != facts.pop("sha256", None):
-            raise ValueError("its arrays are not those that were saved")
-    except (OSError, ValueError) as error:
+        facts = json.loads(metadata["facts"])
+        check(facts)
+    except StateError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise StateError(
-            f"{path}, which cannot be used ({error})", "a checkpoint is whole", "delete it: the one before is tried"
+            f"{path}, which cannot be used ({error})", "a checkpoint is whole", "the one before is used instead"
         ) from None
-    return Checkpoint(decode(content, path.with_suffix(".safetensors")), facts)
+    return Checkpoint(path, arrays, facts)
 
 
-def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, if there is any, and what was wrong with newer ones."""
-    complaints: list[str] = []
-    for path in reversed(numbered(folder)):
-        try:
-            return read(path), complaints
-        except StateError as error:
-            complaints.append(error.args[0])
-    return None, complaints
+def check(facts: dict[str, Any]) -> None:
+    """Refuse facts of wrong names, types or ranges."""
+    if facts.keys() != TYPES.keys():
+        raise ValueError(f"it has {', '.join(facts)}, and not {', '.join(TYPES)}")
+    for name, kind in TYPES.items():
+        if not isinstance(facts[name], kind) or isinstance(facts[name], bool):
+            raise ValueError(f"its {name} is not of type {kind.__name__}")
+    Config(**facts["config"])
+    epochs = [row["epoch"] for row in facts["history"]]
+    if epochs != list(range(1, len(epochs) + 1)) or not all(
+        1 <= row["epoch"] <= len(epochs) for row in facts["signals"]
+    ):
+        raise ValueError("its epochs are not numbered from 1")
+    if not (
+        math.isfinite(facts["loss"]) and 0 <= facts["lr"] < math.inf and facts["batch"] >= 0 and facts["threads"] >= 1
+    ):
+        raise ValueError("a number of its state is out of range")

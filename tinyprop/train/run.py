@@ -1,6 +1,8 @@
-"""The training loop: it can be stopped at any moment, and goes on from there to the same bits."""
+"""The training loop: it can be stopped at any moment, and resumes to the same bits."""
 
+import hashlib
 import math
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,17 +16,19 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from .. import data, nn, optim
-from ..engine.arrays import HostArray, from_host, use_backend
+from ..engine.arrays import HostArray, array_module, from_host, use_backend
 from ..engine.tensor import Tensor
 from ..errors import DivergenceError, StateError
-from ..files import write_csv, write_json
+from ..files import locked, remove, write_csv, write_json
 from ..info import versions
 from ..random import generator, manual_seed, new_generator
 from ..saving import save
 from . import checkpoint
+from .check import SUMS, write_sums
 from .config import Config, network
 from .step import TrainingStep, evaluate
 
+OURS = re.compile(r"\.(checkpoint-.*|config|log|signals|model|curves|SHA256SUMS)(\.\w+)?\.[0-9a-f]{32}\.part")
 SHOWN = 200  # test images whose signals are recorded after each epoch
 
 
@@ -63,29 +67,37 @@ class Run:
         elif config.schedule == "plateau":
             self.schedule = optim.HalveOnPlateau(config.patience)
         self.step = TrainingStep(self.model, self.optimizer, threads=config.threads)
+        self.threads = self.step.threads
         self.history: list[dict[str, float]] = []  # a row for each finished epoch
         self.signals: list[dict[str, Any]] = []  # a row for each layer and finished epoch
         self.batch, self.loss = 0, 0.0  # batches done in the present epoch, and the sum of their losses
+        self.fingerprint = fingerprint(self.train, self.valid, self.test)
 
     @property
     def epoch(self) -> int:
         return len(self.history)
 
     def run(self, resume: bool = False) -> bool:
-        """Train to the last epoch, or until Ctrl-C; whether the last epoch was reached."""
-        self.out.mkdir(parents=True, exist_ok=True)
-        for left_over in self.out.glob(".*.part"):  # by a run that was killed while it wrote
-            left_over.unlink(missing_ok=True)
-        self.resume() if resume else self.refuse_to_overwrite()
-        write_json(self.out / "config.json", asdict(self.config) | versions())
-        with stop_on_ctrl_c() as stop:
+        """Train to the last epoch, or until Ctrl-C or SIGTERM; whether the last epoch was reached."""
+        with locked(self.out), stop_on_signals() as stop:
+            self.resume() if resume else self.refuse_to_overwrite()
+            remove(self.out / SUMS)
+            self.remove_temporary_files()
+            write_json(self.out / "config.json", asdict(self.config) | versions())
+            self.write_logs()  # they may be an epoch behind the checkpoint
             while self.epoch < self.config.epochs:
                 if not self.run_epoch(stop):
                     self.save()
                     return False
                 self.finish_epoch()
-        self.finish()
+            self.finish()
         return True
+
+    def remove_temporary_files(self) -> None:
+        """What a process left that was killed while it wrote one of our files."""
+        for path in self.out.glob(".*.part"):
+            if OURS.fullmatch(path.name):
+                remove(path)
 
     def run_epoch(self, stop: list[bool]) -> bool:
         """The batches that are left of the present epoch; False if stopped before the end."""
@@ -135,10 +147,14 @@ class Run:
         if self.schedule is not None:
             self.schedule.epoch_ended(self.optimizer, loss)
         self.batch, self.loss = 0, 0.0
-        write_csv(self.out / "log.csv", self.history)
-        write_csv(self.out / "signals.csv", self.signals)
         self.save()
+        self.write_logs()
         self.say(in_words(self.history[-1], self.config.epochs))
+
+    def write_logs(self) -> None:
+        if self.history:
+            write_csv(self.out / "log.csv", self.history)
+            write_csv(self.out / "signals.csv", self.signals)
 
     def evaluate(self, name: str, images: data.Dataset) -> dict[str, float]:
         loss, error = evaluate(self.model, images.images, images.labels, self.config.threads)
@@ -157,9 +173,17 @@ class Run:
         save(self.out / "model.safetensors", self.model.state_dict())
         for kind in ("png", "svg"):
             plots.save(plots.training_curves(self.history), self.out / f"curves.{kind}")
+        write_sums(self.out)
 
     def save(self) -> None:
-        """Everything that the rest of the run depends on."""
+        """Everything that the rest of the run depends on; a state that is not finite is never saved."""
+        for name, value in self.model.state_dict().items():
+            if not array_module(value).isfinite(value).all():
+                raise DivergenceError(
+                    f"{name} that is not finite, after step {self.batch} of epoch {self.epoch + 1}",
+                    "what is saved is finite; the checkpoint before is still there",
+                    "a smaller learning rate",
+                )
         state = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         state |= {f"optimizer.{k}": v for k, v in self.optimizer.state_dict().items()}
         facts = {
@@ -171,41 +195,66 @@ class Run:
             "generator": generator().bit_generator.state,
             "history": self.history,
             "signals": self.signals,
+            "data": self.fingerprint,
+            "versions": versions(),
+            "threads": self.threads,
         }
-        number = self.epoch * (len(self.train) + 1) + self.batch
-        checkpoint.write(self.out, number, state, facts)
+        checkpoint.write(self.out, state, facts)
 
     def resume(self) -> None:
-        """Go on from the newest checkpoint that is whole; without any, from the start."""
-        found, complaints = checkpoint.newest(self.out)
+        """Continue from the newest checkpoint that is whole; without any, from the start."""
+        whole, complaints = checkpoint.read_all(self.out)
         for complaint in complaints:
             self.say(f"tinyprop: passed over {complaint}")
-        if found is None:
+        if complaints and not whole:
+            raise StateError(
+                f"{self.out}, none of whose {len(complaints)} checkpoints can be used",
+                "a run is resumed from a whole checkpoint; nothing was changed",
+                "another output directory, or copy a checkpoint back",
+            )
+        if not whole:
             return
-        now, then = asdict(self.config), found.facts["config"]
-        fixed = [f.name for f in fields(Config) if not f.metadata["resumable"]]
-        for name in [*fixed, "epochs"] if self.config.schedule == "linear" else fixed:
-            if now[name] != then.get(name):
-                raise StateError(
-                    f"{name} = {now[name]!r} for the run in {self.out}, which has {then.get(name)!r}",
-                    "a run goes on as it began",
-                    f"{name} = {then.get(name)!r}, or another folder",
-                )
-        facts = found.facts
-        self.model.load_state_dict(_under("model.", found.arrays))
-        self.optimizer.load_state_dict(_under("optimizer.", found.arrays))
+        facts = whole[-1].facts
+        self.compare(facts)
+        self.model.load_state_dict(_under("model.", whole[-1].arrays))
+        self.optimizer.load_state_dict(_under("optimizer.", whole[-1].arrays))
         self.history, self.signals = facts["history"], facts["signals"]
         self.batch, self.loss, self.optimizer.lr = facts["batch"], facts["loss"], facts["lr"]
         if self.schedule is not None:
             vars(self.schedule).update(facts["schedule"])
         generator().bit_generator.state = facts["generator"]
 
+    def compare(self, facts: dict[str, Any]) -> None:
+        """Refuse to continue another run; mention what may change the last bits."""
+        now, then = asdict(self.config), facts["config"]
+        fixed = [f.name for f in fields(Config) if not f.metadata["resumable"]]
+        for name in [*fixed, "epochs"] if self.config.schedule == "linear" else fixed:
+            if now[name] != then[name]:
+                self.refuse(f"{name} = {now[name]!r}", f"{name} = {then[name]!r}")
+        if self.config.epochs < len(facts["history"]):
+            self.refuse(f"epochs = {self.config.epochs}", f"{len(facts['history'])} finished epochs")
+        if facts["data"] != self.fingerprint:
+            self.refuse("other images or labels", f"{self.config.data} with the digest {facts['data'][:8]}")
+        for name, here, there in (
+            ("versions", versions(), facts["versions"]),
+            ("threads", self.threads, facts["threads"]),
+        ):
+            if here != there:
+                self.say(f"tinyprop: resumed with other {name}, so the last bits may differ: {here}, before {there}")
+
+    def refuse(self, now: str, then: str) -> None:
+        raise StateError(
+            f"{now} for the run in {self.out}, which has {then}",
+            "a run is continued as it began",
+            f"{then}, or another output directory",
+        )
+
     def refuse_to_overwrite(self) -> None:
-        if checkpoint.numbered(self.out):
+        if checkpoint.paths(self.out):
             raise StateError(
                 f"{self.out}, which holds a run",
                 "a run is not overwritten",
-                "--resume to go on with it, or another --out",
+                "--resume to continue it, or another --out",
             )
 
 
@@ -226,21 +275,39 @@ def _under(prefix: str, arrays: Mapping[str, HostArray]) -> dict[str, HostArray]
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
+def fingerprint(*datasets: data.Dataset | None) -> str:
+    """A digest of all images and labels."""
+    found = hashlib.sha256()
+    for some in datasets:
+        if some is not None:
+            found.update(np.ascontiguousarray(some.images).data)
+            found.update(np.ascontiguousarray(some.labels).data)
+    return found.hexdigest()
+
+
 @contextmanager
-def stop_on_ctrl_c() -> Iterator[list[bool]]:
-    """A flag that the first Ctrl-C sets, so that a step can be finished; a second one interrupts as usual."""
+def stop_on_signals() -> Iterator[list[bool]]:
+    """A flag that the first Ctrl-C, SIGTERM or SIGHUP sets, so that a step can be finished and saved; a second signal
+    acts as usual."""
     stop = [False]
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
     def set_flag(number: int, frame: Any) -> None:
         stop[0] = True
-        signal.signal(signal.SIGINT, previous)
+        restore()
 
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    previous: dict[int, Any] = {}
     try:
-        previous = signal.signal(signal.SIGINT, set_flag)
+        for number in numbers:
+            previous[number] = signal.signal(number, set_flag)
     except ValueError:  # only the main thread may
         yield stop
         return
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, previous)
+        restore()

@@ -223,6 +223,12 @@ class TrainingStep:
                 "a loss is a finite number; nothing was updated with this one",
                 "a smaller learning rate; for norm='none' the paper needs 0.0001",
             )
+        if is_host_array(x) and not all(g is None or np.isfinite(g).all() for g in gradients):
+            raise DivergenceError(
+                f"a gradient that is not finite, of a loss of {float(loss):.4g}",
+                "gradients are finite; nothing was updated with this one",
+                "a smaller learning rate, or float64",
+            )
         for p, g in zip(self.optimizer.params, gradients, strict=True):
             p.grad = None if g is None else Tensor(g)
         self.optimizer.step()
@@ -320,4 +326,5 @@ def evaluate(model: Module, images: Array, labels: Array, threads: int | None = 
     out = logits(model, images, threads)
     truth = _there(labels, out)
     loss = F.cross_entropy(Tensor(out), truth).item()
-    return loss, float((out.argmax(axis=1) != truth).mean())
+    wrong = (out.argmax(axis=1) != truth) | ~array_module(out).isfinite(out).all(axis=1)  # NaN is not a class
+    return loss, float(wrong.mean())

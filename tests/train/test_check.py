@@ -1,0 +1,79 @@
+"""`tinyprop check`, and every single-bit flip of the smallest run."""
+
+import shutil
+
+import pytest
+
+import tinyprop as tp
+from tests.helpers import sampled
+from tinyprop.cli import main
+from tinyprop.train import Config, Run, checkpoint
+from tinyprop.train.check import SUMS, audit
+
+SMALLEST = Config(width=0.01, epochs=1, train_size=4, batch_size=4, threads=1)
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        load = tp.data.load
+        patch.setattr(tp.data, "load", lambda *which: load(*which).first(4))
+        Run(SMALLEST, folder, say=lambda line: None).run()
+    return folder
+
+
+def test_a_run_is_as_it_was_written(run_folder, capsys):
+    assert main(["check", str(run_folder)]) == 0
+    assert "every file is as it was written" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_every_bit_flip_is_found(run_folder, tmp_path, record_property):
+    """Of any file that a run leaves; sampled here, all of them in `make full`."""
+    copy = shutil.copytree(run_folder, tmp_path / "copy")
+    flips = [(path, bit) for path in sorted(copy.iterdir()) for bit in range(8 * path.stat().st_size)]
+    for path, bit in sampled(flips, 400):
+        content = bytearray(path.read_bytes())
+        content[bit // 8] ^= 1 << bit % 8
+        whole = path.read_bytes()
+        path.write_bytes(content)
+        assert list(audit(copy)), f"bit {bit} of {path.name}"
+        path.write_bytes(whole)
+    assert not list(audit(copy))
+    record_property("compared", f"bit flips {len(sampled(flips, 400))}")
+
+
+@pytest.mark.slow
+def test_no_bit_flip_of_a_checkpoint_is_read(run_folder, tmp_path):
+    (path,) = checkpoint.paths(run_folder)
+    content = path.read_bytes()
+    copy = tmp_path / path.name
+    for bit in sampled(range(8 * len(content)), 2000):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        copy.write_bytes(changed)
+        with pytest.raises(tp.StateError):
+            checkpoint.read(copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("batch", -1), ("batch", True), ("loss", "1"), ("lr", float("inf")), ("config", {"width": 0.0}),
+     ("history", [{"epoch": 2}]), ("threads", 0), ("extra", 1)],
+)  # fmt: skip
+def test_facts_of_wrong_types_or_ranges_are_refused(run_folder, tmp_path, name, value):
+    (path,) = checkpoint.paths(run_folder)
+    found = checkpoint.read(path)
+    checkpoint.write(tmp_path, found.arrays, found.facts)
+    assert checkpoint.read_all(tmp_path)[1] == []
+    with pytest.raises(ValueError, match=r"it has|its|width|state|epochs"):
+        checkpoint.check({**found.facts, name: value})
+
+
+@pytest.mark.parametrize("missing", ["log.csv", "config.json", SUMS, "curves.png"])
+def test_a_missing_file_is_a_finding(run_folder, tmp_path, missing, capsys):
+    copy = shutil.copytree(run_folder, tmp_path / "copy")
+    (copy / missing).unlink()
+    assert main(["check", str(copy)]) == 1
+    assert missing in capsys.readouterr().out

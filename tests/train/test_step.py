@@ -318,3 +318,22 @@ def test_memory_settings_are_left_alone_unless_asked_for(rng, monkeypatch):
     x, labels = batch(rng, 8)
     trained(2, x, labels, steps=1)
     step.Workers(2)
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, lambda out, labels: F.sqrt(out * 0.0).sum()])
+def test_what_is_not_finite_updates_nothing(loss):
+    """Neither weights nor BatchNorm's running estimates: for a loss, and for the gradient of a loss that is finite."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm(4))
+    step = TrainingStep(net, tp.optim.SGD(net.parameters(), 0.1), loss)
+    before = net.state_dict()
+    x = np.ones((4, 3), np.float32)
+    x[0] = np.inf if loss is F.cross_entropy else 2.0
+    with pytest.raises(tp.DivergenceError, match="nothing was updated"):
+        step(x, [0, 1, 2, 3])
+    after = net.state_dict()
+    assert all((after[name] == before[name]).all() for name in before)
+
+
+def test_nan_is_not_a_class():
+    net = nn.Sequential(nn.Flatten(), nn.Identity())
+    assert evaluate(net, np.array([[np.nan, 0.0], [1.0, 0.0]], np.float32), np.array([0, 0]))[1] == 0.5

@@ -169,6 +169,14 @@ class Module:
         """
         return (tensor for _, tensor in self.named_parameters())
 
+    def buffers(self) -> Iterator[Tensor]:
+        """The tensors that are saved but not trained, each once.
+
+        >>> [b.shape for b in tp.nn.BatchNorm(3).buffers()]
+        [(3,), (3,)]
+        """
+        return (tensor for _, tensor in self._named_tensors() if not tensor.requires_grad)
+
     def state_dict(self) -> dict[str, Array]:
         """A copy of every parameter and buffer, by name; a tied tensor is saved once, under its first name.
 

@@ -210,6 +210,7 @@ class TrainingStep:
                 gradients = grad(loss, self.optimizer.params, allow_unused=True)
             return loss._data, [None if g is None else g._data for g in gradients]
 
+        before = [(b, b._data.copy()) for b in self.model.buffers()] if is_host_array(x) else []
         if self.in_parts:
             try:
                 loss, gradients = Workers.of(self.threads).map(part, len(x), _add)
@@ -217,17 +218,14 @@ class TrainingStep:
                 raise _for_whole_batch(part, error) from None
         else:
             loss, gradients = part(slice(None))
-        if is_host_array(x) and not math.isfinite(loss):
+        if is_host_array(x) and not (math.isfinite(loss) and all(g is None or np.isfinite(g).all() for g in gradients)):
+            for buffer, values in before:  # BatchNorm's running estimates
+                buffer._data[...] = values
+            what = "a gradient that is not finite, " if math.isfinite(loss) else ""
             raise DivergenceError(
-                f"a loss of {float(loss)}, first not finite in {self.first_bad_layer(x)}",
-                "a loss is a finite number; nothing was updated with this one",
+                f"{what}a loss of {float(loss):g}, first not finite in {self.first_bad_layer(x)}",
+                "loss and gradients are finite numbers; nothing was updated with these",
                 "a smaller learning rate; for norm='none' the paper needs 0.0001",
-            )
-        if is_host_array(x) and not all(g is None or np.isfinite(g).all() for g in gradients):
-            raise DivergenceError(
-                f"a gradient that is not finite, of a loss of {float(loss):.4g}",
-                "gradients are finite; nothing was updated with this one",
-                "a smaller learning rate, or float64",
             )
         for p, g in zip(self.optimizer.params, gradients, strict=True):
             p.grad = None if g is None else Tensor(g)

@@ -17,7 +17,6 @@ import tinyprop as tp
 from tinyprop.files import locked
 from tinyprop.train import Config, Run, checkpoint, network
 
-
 TINY = {"data": "shapes", "width": 0.04, "epochs": 3, "train_size": 120, "batch_size": 20, "threads": 2}
 
 

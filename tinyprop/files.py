@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import stat
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO
 from .errors import StateError
 
 LOCK = ".lock"
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.part")  # names that only `whole_file` gives
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def check(facts: dict[str, Any]) -> None:
     Config(**facts["config"])
     epochs = [row["epoch"] for row in facts["history"]]
     if epochs != list(range(1, len(epochs) + 1)) or not all(
-        1 <= row["epoch"] <= len(epochs) for row in facts["signals"]
+        0 <= row["epoch"] <= len(epochs) for row in facts["signals"]
     ):
         raise ValueError("its epochs are not numbered from 1")
     if not (

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,7 @@ from .. import data, nn, optim
 from ..engine.arrays import HostArray, array_module, from_host, use_backend
 from ..engine.tensor import Tensor
 from ..errors import DivergenceError, StateError
-from ..files import locked, remove, write_csv, write_json
+from ..files import TEMPORARY, locked, remove, write_csv, write_json
 from ..info import versions
 from ..random import generator, manual_seed, new_generator
 from ..saving import save
@@ -28,7 +27,6 @@ from .check import SUMS, write_sums
 from .config import Config, network
 from .step import TrainingStep, evaluate
 
-OURS = re.compile(r"\.(checkpoint-.*|config|log|signals|model|curves|SHA256SUMS)(\.\w+)?\.[0-9a-f]{32}\.part")
 SHOWN = 200  # test images whose signals are recorded after each epoch
 
 
@@ -96,7 +94,7 @@ class Run:
     def remove_temporary_files(self) -> None:
         """What a process left that was killed while it wrote one of our files."""
         for path in self.out.glob(".*.part"):
-            if OURS.fullmatch(path.name):
+            if TEMPORARY.fullmatch(path.name):
                 remove(path)
 
     def run_epoch(self, stop: list[bool]) -> bool:

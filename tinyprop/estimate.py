@@ -65,7 +65,9 @@ class Estimate:
             return f"{self.mean:{form or '.6g'}}"
         if not form:  # two digits of the half-width, and the mean to the same place
             digits = max(0, 1 - math.floor(math.log10(self.half_width)))
-            form = f".{digits}f" if digits < 8 else ".1e"
+            if digits > 7:
+                return f"{self.mean:.6g} ± {self.half_width:.0e}"
+            form = f".{digits}f"
         return f"{self.mean:{form}} ± {self.half_width:{form.lstrip('+')}}"
 
     def __str__(self) -> str:

@@ -4,8 +4,9 @@
 [('C06', 'holds'), ('C26', 'holds')]
 """
 
+from ..estimate import Estimate
 from .claim import Case, Claim, Result, judge
 from .ledger import claims, run
-from .monte_carlo import Estimate, Sampler, Tally
+from .monte_carlo import Sampler, Tally
 
 __all__ = ["Case", "Claim", "Estimate", "Result", "Sampler", "Tally", "claims", "judge", "run"]

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .monte_carlo import Estimate, Sampler, padding_ignored, student_quantile
+from ..estimate import Estimate
+from .monte_carlo import Sampler, padding_ignored
 
 HOLDS = "holds"
 IN_EXPECTATION = "in expectation only"
@@ -39,15 +40,16 @@ class Case:
     """
 
     what: str
-    paper: float
+    paper: float | None  # None: a number that the paper does not print, shown but not judged
     exact: float | None = None
     estimate: Estimate | None = None
-    relation: str = "equal"  # what the paper says of the number: equal, at most, at least, or differs
+    relation: str = "equal to"  # what the paper says of the number: equal to, at most, at least, differs from
     rounding: float = 0.0  # half a unit of the last digit that the paper prints
     scale: float | None = None  # what an error is relative to: the paper's number, or 1 if that is 0
     scatter: float = 0.0  # relative standard deviation of single ones about the mean
     finite_size: float = 0.0  # the exact number is a limit: how far, relatively, a finite network may be from it
-    judged: bool = True  # or only shown, to give the picture
+    tolerance: float = 0.0  # absolute error of the computation: float32, difference quotients
+    judged: bool = True  # or only shown, and compared with its measurement
 
     @property
     def truth(self) -> float:
@@ -55,24 +57,26 @@ class Case:
         if self.exact is not None and (not self.finite_size or self.estimate is None):
             return self.exact
         assert self.estimate is not None, f"{self.what}: neither exact nor measured"
-        return self.estimate.value
+        return self.estimate.mean
 
     @property
     def unit(self) -> float:
-        return self.scale or abs(self.paper) or 1.0
+        return self.scale or abs(self.paper or 0.0) or 1.0
 
     @property
     def error(self) -> float:
         """How far the paper's statement is from the truth, relatively."""
+        if self.paper is None:
+            return 0.0
         beyond = self.rounding
-        if self.estimate is not None and self.truth == self.estimate.value:
-            beyond += _reach(self.estimate)
+        if self.estimate is not None and self.truth == self.estimate.mean:
+            beyond += self.estimate.half_width_at(SURE)
         distance = self.truth - self.paper
         if math.isnan(distance):
             return math.inf
-        if self.relation == "differs":
+        if self.relation == "differs from":
             return 0.0 if abs(distance) - beyond > SCATTER * self.unit else 1.0
-        off = {"equal": abs(distance), "at most": distance, "at least": -distance}[self.relation]
+        off = {"equal to": abs(distance), "at most": distance, "at least": -distance}[self.relation]
         return max(0.0, off - beyond) / self.unit
 
     @property
@@ -80,13 +84,22 @@ class Case:
         """Whether the measurement excludes the exact number."""
         if self.exact is None or self.estimate is None:
             return False
-        rounding = 1e-6 * max(abs(self.exact), abs(self.estimate.value)) + EQUAL * self.unit  # that of float32
-        allowed = _reach(self.estimate) + self.finite_size * abs(self.exact) + rounding
-        return not abs(self.estimate.value - self.exact) <= allowed
+        rounding = 1e-6 * max(abs(self.exact), abs(self.estimate.mean)) + EQUAL * self.unit  # that of float32
+        allowed = self.estimate.half_width_at(SURE) + self.finite_size * abs(self.exact) + self.tolerance + rounding
+        return not abs(self.estimate.mean - self.exact) <= allowed
 
-
-def _reach(estimate: Estimate) -> float:
-    return student_quantile(SURE, estimate.samples - 1) * estimate.standard_error
+    def to_json(self) -> dict[str, Any]:
+        estimate = self.estimate
+        return {
+            "what": self.what,
+            "relation": self.relation,
+            "paper": self.paper,
+            "exact": self.exact,
+            "estimate": None if estimate is None else estimate.mean,
+            "standard_error": None if estimate is None else estimate.standard_error,
+            "samples": None if estimate is None else estimate.n,
+            "judged": self.judged and self.paper is not None,
+        }
 
 
 def computed(value: float) -> Estimate:
@@ -96,7 +109,7 @@ def computed(value: float) -> Estimate:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a claim's function finds: its cases, the first of which heads the table, and a sentence on them."""
+    """What a claim's function finds: its cases, the first of which gives the result its numbers, and a sentence."""
 
     reason: str
     cases: tuple[Case, ...]
@@ -112,7 +125,7 @@ def judge(cases: tuple[Case, ...]) -> str:
     >>> judge((Case("a mean", paper=1.21, exact=1.2112, rounding=0.005, scatter=0.4),))
     'in expectation only'
     """
-    judged = [case for case in cases if case.judged]
+    judged = [case for case in cases if case.judged and case.paper is not None]
     if any(case.contradicted for case in cases):
         return UNSETTLED
     if not judged:
@@ -142,60 +155,51 @@ class Claim:
 
     @property
     def derivation(self) -> str:
-        """Why the exact value is what it is, in a few lines."""
-        lines = (self.measure.__doc__ or "").strip().splitlines()
-        return "\n".join(line.strip() for line in lines)
+        """Why the exact value is what it is, in a few sentences."""
+        return " ".join((self.measure.__doc__ or "").split())
 
     def settle(self, sampler: Sampler, expected: str) -> "Result":
         with padding_ignored():
             found = self.measure(sampler)
-        head = found.cases[0]
-        estimate = head.estimate
-        return Result(
-            id=self.id,
-            statement=self.statement,
-            section=self.section,
-            paper=head.paper,
-            exact=head.exact,
-            estimate=None if estimate is None else estimate.value,
-            standard_error=None if estimate is None else estimate.standard_error,
-            samples=None if estimate is None else estimate.samples,
-            verdict=judge(found.cases),
-            reason=found.reason,
-            cases=found.cases,
-            expected=expected,
-        )
+        return Result(self.id, self.statement, self.section, judge(found.cases), found.reason, found.cases, expected)
 
 
 @dataclass(frozen=True)
 class Result:
-    """A settled claim. The numbers are those of its first case; `cases` has them all.
+    """A settled claim.
 
     >>> (result,) = tp.verify.run(["C06"])
-    >>> result.verdict, result.as_expected
-    ('holds', True)
+    >>> print(result)
+    C06 The closest diagonal has the entries sigma^2 |W_i|^2. holds: one Newton step from 0 lands on them
     """
 
     id: str
     statement: str
     section: str
-    paper: float
-    exact: float | None
-    estimate: float | None
-    standard_error: float | None
-    samples: int | None
     verdict: str
     reason: str
     cases: tuple[Case, ...]
     expected: str
 
     @property
+    def exact(self) -> float | None:
+        """Of the first case; `cases` has them all."""
+        return self.cases[0].exact
+
+    @property
+    def estimate(self) -> Estimate | None:
+        return self.cases[0].estimate
+
+    @property
     def as_expected(self) -> bool:
         return self.verdict == self.expected
 
+    def __str__(self) -> str:
+        return f"{self.id} {self.statement} {self.verdict}: {self.reason}"
+
     def to_json(self) -> dict[str, Any]:
-        hidden = ("cases", "expected")
-        return {name: value for name, value in vars(self).items() if name not in hidden}
+        named = {name: getattr(self, name) for name in ("id", "statement", "section", "verdict", "expected", "reason")}
+        return {**named, "cases": [case.to_json() for case in self.cases]}
 
 
 LEDGER: dict[str, Claim] = {}

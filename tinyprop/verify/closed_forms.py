@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import moments
+from .. import moments, paper
 from ..engine.arrays import HostArray
 from ..moments.quadrature import gauss_legendre
 
@@ -16,7 +16,12 @@ _relu = moments.gaussian("relu")
 C1, C2 = _relu.std, _relu.mean
 CHI = _relu.jacobian_factor**2  # E s'^2 / c1^2 = pi / (pi - 1): the mean-square gain of a layer
 JACOBIAN_FACTOR = _relu.jacobian_factor
-PAPER_GAMMA = 1.0 / 1.21  # as the paper rounds it
+PAPER_GAMMA = 1.0 / paper.JACOBIAN_FACTOR  # as the paper rounds it
+
+
+def normal_cdf(x: float) -> float:
+    """The distribution function of N(0, 1)."""
+    return 0.5 * math.erfc(-x / math.sqrt(2.0))
 
 
 def arc_cosine(rho: float) -> float:
@@ -139,7 +144,7 @@ def largest(k: int) -> tuple[HostArray, HostArray]:
     nodes, weights = gauss_legendre(24)
     starts = np.arange(-12.0, 12.0, 0.5)
     z = (starts[:, None] + 0.5 * nodes).ravel()
-    cdf = 0.5 * np.array([math.erfc(-x / math.sqrt(2.0)) for x in z])
+    cdf = np.array([normal_cdf(x) for x in z])
     density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
     return z, np.tile(0.5 * weights, len(starts)) * k * density * cdf ** (k - 1)
 

@@ -6,22 +6,20 @@ import sys
 import time
 from pathlib import Path
 
-from tqdm import tqdm
-
 from ..arguments import positive, whole_number
-from .figures import draw_families
+from ..files import write_json
 from .ledger import chosen
 from .ledger import run as settle
 from .monte_carlo import Sampler
-from .table import Table, write_json
+from .report import Report, can_show
 
 EXAMPLES = """examples:
   tinyprop verify                          every claim, in less than a minute
-  tinyprop verify C15 --explain            one claim: why, in numbers, and its picture
+  tinyprop verify C15 --explain            one claim: why, in numbers, and its figure
   tinyprop verify C01 C02 --until 1e-5     until the standard error is that small
   tinyprop verify --json verify.json --figures runs/verify
 
-The exit status is 0 if every verdict is the expected one, 1 if not, 2 for bad arguments."""
+The exit status is 0 if every verdict is the expected one, 1 if not, 2 for wrong arguments."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--samples", type=whole_number(1), metavar="N", help="samples for each estimate, such as 1e8")
     effort.add_argument("--until", type=positive, metavar="SE", help="sample until the standard error is this small")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of all random numbers (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="random seed (%(default)s)")
     parser.add_argument("--backend", choices=["numpy", "cupy"], help="where to compute (default: TINYPROP_BACKEND)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file")
-    parser.add_argument("--figures", type=Path, metavar="DIR", help="draw the pictures of these claims into a folder")
-    parser.add_argument("--explain", action="store_true", help="derivation, every number, and the picture")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every case of every claim to a file")
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="draw the figures of these claims in a directory")
+    parser.add_argument("--explain", action="store_true", help="the derivation, and the figure (in runs/verify)")
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
@@ -42,29 +40,37 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         picked = chosen(options.ids or None)
     except ValueError as error:
         parser.error(str(error))
-    start = time.perf_counter()
-    with tqdm(total=len(picked), desc="claims", unit="claim", disable=None, leave=False) as bar:
-        order = {claim.id: i for i, claim in enumerate(picked)}
+    if options.json and options.json.exists() and not options.json.is_file():
+        parser.error(f"--json {options.json} is not a regular file, and will not be replaced")
+    from tqdm.auto import tqdm
 
-        def progress(id: str, part: float) -> None:
-            bar.set_postfix_str(f"{id} {part:.0%}", refresh=False)
+    start = time.perf_counter()
+    form = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} claims, {elapsed}"
+    columns = shutil.get_terminal_size((100, 24)).columns
+    order = {claim.id: i for i, claim in enumerate(picked)}
+    with tqdm(total=len(picked), bar_format=form, ncols=min(columns, 80) - 1, disable=None, leave=False) as bar:
+
+        def progress(id: str, fraction: float) -> None:
+            bar.set_description_str(f"{id} {fraction:4.0%}", refresh=False)
             bar.update(order[id] - bar.n)
 
         ids = list(order)
         results = settle(ids, options.samples, options.seed, options.backend, options.until, progress=progress)
     seconds = time.perf_counter() - start
-    table = Table(shutil.get_terminal_size((100, 24)).columns, colour=sys.stdout.isatty())
+    report = Report(columns, color=sys.stdout.isatty(), ascii=not can_show(sys.stdout.encoding))
     if options.explain:
-        print("\n\n".join(table.explanation(*pair) for pair in zip(picked, results, strict=True)))
+        print("\n\n".join(report.explanation(*pair) for pair in zip(picked, results, strict=True)))
     else:
-        print(table.whole(results))
-    print(f"\n{table.summary(results, seconds)}")
+        print(report.table(results))
+    print(f"\n{report.summary(results, seconds)}")
     if options.json:
-        write_json(results, options.json)
-        print(f"The numbers are in {options.json}.")
+        write_json(options.json, [result.to_json() for result in results])
+        print(f"The numbers are in {options.json}")
     if options.figures or options.explain:
-        families = {claim.family for claim in picked}
+        from .figures import draw_families  # loads matplotlib
+
         folder = options.figures or Path("runs/verify")
-        paths = draw_families(families, Sampler(seed=options.seed), folder)
-        print(f"Pictures: {', '.join(map(str, paths))}")
+        paths = draw_families({claim.family for claim in picked}, Sampler(seed=options.seed), folder)
+        for path in paths:
+            print(f"Figure: {path}")
     return 0 if all(result.as_expected for result in results) else 1

@@ -6,71 +6,26 @@ for any number of threads, and memory does not grow with the number of samples.
 """
 
 import math
-import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from ..engine.arrays import Array, HostArray, to_numpy
 from ..engine.errors import explain
-from ..moments.quadrature import gauss_legendre
+from ..estimate import Estimate
+from ..train.step import cores, one_thread_blas
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], Array]  # so many samples: (count,), or (quantities, count)
 
 BLOCK = 1 << 16  # samples that are drawn and digested together, so that they stay in the cache
 TASK = 1 << 19  # what one task draws: long enough to hide the handing out, short enough to share evenly
 FEWEST = 1000  # plain samples, whatever the user asks for: fewer give no error bar worth the name
-FEWEST_DEAR = 8  # networks
-CONFIDENCE = 0.99
+FEWEST_EXPENSIVE = 8  # networks
 MOST_GROWTH = 8  # how far one round of `until` trusts the error bar of the round before
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number from independent samples, and the standard error of it.
-
-    >>> low, high = tp.verify.Estimate(1.0, 0.1, samples=1000).interval()
-    >>> round(low, 3), round(high, 3)
-    (0.742, 1.258)
-    """
-
-    value: float
-    standard_error: float
-    samples: int
-
-    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """Student's interval: the error bar itself comes from the samples, and few of them make it wider."""
-        reach = self.standard_error * student_quantile(confidence, self.samples - 1)
-        return self.value - reach, self.value + reach
-
-
-@cache
-def student_quantile(confidence: float, freedom: int) -> float:
-    """The t for which a Student variable of this many degrees of freedom lies in [-t, t] with this probability.
-
-    With t = sqrt(freedom) tan(angle) the density becomes a power of a cosine, which is smooth up to the end.
-
-    >>> round(student_quantile(0.99, 9), 4), round(student_quantile(0.99, 10**9), 4)
-    (3.2498, 2.5758)
-    """
-    freedom = max(1, min(freedom, 10**6))
-    nodes, weights = gauss_legendre(64)
-    height = 2.0 * math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
-
-    def inside(angle: float) -> float:
-        return height * angle * float(weights @ np.cos(angle * nodes) ** (freedom - 1))
-
-    low, high = 0.0, math.atan(10.0 / math.sqrt(freedom)) if freedom > 100 else math.pi / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if inside(middle) < confidence else (low, middle)
-    return math.sqrt(freedom) * math.tan(low)
 
 
 @dataclass(frozen=True)
@@ -81,7 +36,7 @@ class Tally:
     LeVeque (1979) and Pébay (2008), in which nothing large cancels: each part's deviations are moved to the new mean.
 
     >>> tally = tp.verify.Tally.of(tp.tensor([1.0, 2.0, 3.0]).data)
-    >>> tally.mean().value, tally.variance().value
+    >>> tally.mean().mean, tally.variance().mean
     (2.0, 1.0)
     """
 
@@ -126,18 +81,19 @@ class Tally:
         return self.products / (self.count - 1)
 
     def mean(self, i: int = 0) -> Estimate:
-        return Estimate(float(self.means[i]), math.sqrt(self.covariance()[i, i] / self.count), self.count)
+        error = math.sqrt(self.covariance()[i, i] / self.count)
+        return Estimate.from_error(float(self.means[i]), error, self.count)
 
     def variance(self, i: int = 0) -> Estimate:
         """The unbiased variance; its error follows from the fourth moment."""
         n, variance = self.count, float(self.covariance()[i, i])
         spread = float(self.fourths[i]) / n - variance**2 * (n - 3) / (n - 1)
-        return Estimate(variance, math.sqrt(max(spread, 0.0) / n), n)
+        return Estimate.from_error(variance, math.sqrt(max(spread, 0.0) / n), n)
 
     def std(self, i: int = 0) -> Estimate:
         variance = self.variance(i)
-        root = math.sqrt(variance.value)
-        return Estimate(root, variance.standard_error / (2.0 * root) if root else 0.0, self.count)
+        root = math.sqrt(variance.mean)
+        return Estimate.from_error(root, variance.standard_error / (2.0 * root) if root else 0.0, self.count)
 
     def function(self, f: Callable[[HostArray], float]) -> Estimate:
         """A smooth function of the means, its error by the delta method with the whole covariance."""
@@ -145,20 +101,14 @@ class Tally:
         shifts = np.diag(steps)
         pairs = [(f(self.means + shift), f(self.means - shift)) for shift in shifts]
         slopes = np.array([(up - down) / (2.0 * h) if h else 0.0 for (up, down), h in zip(pairs, steps, strict=True)])
-        return Estimate(
-            f(self.means), math.sqrt(max(slopes @ self.covariance() @ slopes, 0.0) / self.count), self.count
-        )
-
-
-@cache
-def blas_libraries() -> Any:
-    return ThreadpoolController()
+        variance = max(float(slopes @ self.covariance() @ slopes), 0.0)
+        return Estimate.from_error(float(f(self.means)), math.sqrt(variance / self.count), self.count)
 
 
 def padding_ignored() -> Any:
-    """No warning where OpenBLAS computes with what lies beside a small matrix, and throws the result away.
+    """No warning where OpenBLAS computes with the padding of a small matrix, whose results it discards.
 
-    A result that is no number is not lost on anyone: it contradicts every exact value.
+    NaN in a result does not go unnoticed: it contradicts every exact value.
     """
     return np.errstate(invalid="ignore")
 
@@ -168,7 +118,7 @@ class Sampler:
 
     >>> mc = tp.verify.Sampler(seed=1)
     >>> tally = mc.tally("normals", lambda random, count: random.standard_normal(count), samples=10_000)
-    >>> tally.count, abs(tally.mean().value) < 5 * tally.mean().standard_error
+    >>> tally.count, abs(tally.mean().mean) < 5 * tally.mean().standard_error
     (10000, True)
     """
 
@@ -183,8 +133,8 @@ class Sampler:
             if value is not None and not value > 0:
                 raise ValueError(explain(f"{name}={value}", "it is a number above 0", f"{name}=1000"))
         self.samples, self.until, self.seed = samples, until, seed
-        self.threads = threads or os.cpu_count() or 1
-        self.progress: Callable[[float], None] = lambda part: None  # told which part of the tasks is done
+        self.threads = threads or cores()
+        self.progress: Callable[[float], None] = lambda fraction: None  # called with the fraction of the tasks done
 
     def tally(
         self,
@@ -198,12 +148,12 @@ class Sampler:
     ) -> Tally:
         """Draw `samples` samples, or as many as the user asked for, and tally them.
 
-        A sample that is dear, such as a whole network, has a `cost`: the number of plain samples that it counts for
+        An expensive sample, such as a whole network, has a `cost`: the number of plain samples that it counts for
         where the user gives a number. `until` watches the standard error of one estimate.
         """
         block = max(1, min(block, TASK // cost))
         per_task = block * max(1, TASK // (cost * block))
-        count = samples if self.samples is None else max(FEWEST_DEAR, max(FEWEST, self.samples) // cost)
+        count = samples if self.samples is None else max(FEWEST_EXPENSIVE, max(FEWEST, self.samples) // cost)
         total = self._tasks(name, draw, 0, count, block, per_task, threads)
         while self.until is not None and (error := watch(total).standard_error) > self.until:
             wanted = total.count * min(MOST_GROWTH, 1.05 * (error / self.until) ** 2)
@@ -226,10 +176,10 @@ class Sampler:
                 return Tally.merged([Tally.of(draw(random, min(block, stop - i)), overwrite=True) for i in starts])
 
         tasks = -(-count // per_task)
-        with blas_libraries().limit(limits=1, user_api="blas"):
+        with one_thread_blas:
             pool = ThreadPoolExecutor(min(threads or self.threads, tasks))
             try:
-                results = pool.map(task, range(tasks))
+                results = iter(_mapped(pool, task, tasks))
                 total = next(results)
                 for done, result in enumerate(results, start=2):
                     self.progress(done / tasks)
@@ -237,3 +187,11 @@ class Sampler:
             finally:
                 pool.shutdown(cancel_futures=True)
         return total
+
+
+def _mapped(pool: ThreadPoolExecutor, task: Callable[[int], Tally], tasks: int) -> Iterable[Tally]:
+    """The results in order; one after the other in this thread where no other can be started (in a browser)."""
+    try:
+        return pool.map(task, range(tasks))
+    except RuntimeError:  # can't start new thread
+        return map(task, range(tasks))

@@ -66,19 +66,50 @@ def whole_jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Array:
     return grad(out, copies, cotangent)[0].data.reshape(outputs, x.size)
 
 
+def difference_ratio(function: Callable[..., Tensor], points: Sequence[Tensor], random: np.random.Generator) -> float:
+    """A slope by the engine's gradients over the same slope by a central difference, in float64: 1 if both are right.
+
+    It is the slope of a randomly weighted sum of the function's values, along a random direction of all its arguments.
+    """
+    leaves = [Tensor(point.data, requires_grad=True) for point in points]
+    ways = [to_backend(random.standard_normal(point.shape), default_backend()) for point in points]
+    out = function(*leaves)
+    weights = Tensor(to_backend(random.standard_normal(out.shape), default_backend()))
+    gradients = grad((out * weights).sum(), leaves)
+    slope = sum(float((gradient.data * way).sum()) for gradient, way in zip(gradients, ways, strict=True))
+
+    def moved(step: float) -> Tensor:
+        with no_grad():
+            values = function(*(Tensor(leaf.data + step * way) for leaf, way in zip(leaves, ways, strict=True)))
+            return (values * weights).sum()
+
+    step = 1e-6
+    return slope / float((moved(step) - moved(-step)).item() / (2.0 * step))
+
+
+def farthest_from_one(ratios: Sequence[float]) -> float:
+    return max(ratios, key=lambda ratio: abs(ratio - 1.0) if ratio == ratio else float("inf"))
+
+
 def singular_values(matrix: Array) -> HostArray:
     return np.linalg.svd(to_numpy(matrix).astype(np.float64), compute_uv=False)
 
 
 def preactivation_statistics(
-    random: np.random.Generator, width: int, depth: int, inputs: int, beta: float | None = None, **settings: Any
+    random: np.random.Generator,
+    width: int,
+    depth: int,
+    inputs: int,
+    beta: float | None = None,
+    input_scale: float = 1.0,
+    **settings: Any,
 ) -> HostArray:
     """Of the pre-activations of each layer of a random network: (3, depth), without bias.
 
     E u^2; the variance of a unit over inputs, averaged over units; and the mean square of the units' means. A layer
     of the same weights without activation shows the pre-activations u.
     """
-    x = gaussian(random, inputs, width)
+    x = gaussian(random, inputs, width) * input_scale
     found = np.empty((3, depth))
     with no_grad():
         for depth_here in range(depth):

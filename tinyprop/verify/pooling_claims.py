@@ -5,13 +5,19 @@ from collections.abc import Callable
 
 import numpy as np
 
+from .. import functional as F
 from ..engine.arrays import Array, HostArray
+from ..engine.backward import grad
 from ..engine.graph import no_grad
-from ..nn import NIN, AvgPool2d, MaxPool2d, Module, NormPropConv2d, build
+from ..engine.overrides import plain
+from ..engine.tensor import Tensor, tensor
+from ..estimate import Estimate
+from ..nn import NIN, AvgPool2d, MaxPool2d, Module, NormPropConv2d, Sequential, build
+from ..random import manual_seed
 from .claim import Case, Evidence, claims_of, computed, evidence
 from .closed_forms import C1, C2, avg_pool_std, max_pool
-from .monte_carlo import Estimate, Sampler, Tally
-from .networks import gaussian
+from .monte_carlo import Sampler, Tally
+from .networks import difference_ratio, farthest_from_one, gaussian
 
 claim = claims_of("pooling")
 
@@ -27,23 +33,25 @@ def one_filter() -> NormPropConv2d:
 
 
 def pooled_tally(mc: Sampler, pool: Module, rho: float, watch: Callable[[Tally], Estimate] = Tally.mean) -> Tally:
-    """3 x 3 pools of normalised units whose pre-activations have correlation rho."""
+    """The first window of a pool over 3 x 3 normalised units whose pre-activations have correlation rho."""
     layer = one_filter()
 
     def draw(random: np.random.Generator, count: int) -> Array:
         own, common = gaussian(random, count, 1, 3, 3), gaussian(random, count, 1, 1, 1)
         with no_grad():
-            return pool(layer(own * math.sqrt(1.0 - rho) + common * math.sqrt(rho))).data.reshape(-1)
+            pooled = pool(layer(own * math.sqrt(1.0 - rho) + common * math.sqrt(rho))).data
+            return pooled[:, 0, 0, 0]  # of a padded pool, the window at a corner
 
-    name = f"{type(pool).__name__} {rho}"
+    name = f"{pool!r} {rho}"
     return mc.tally(name, draw, samples=60_000, cost=WINDOW + 1, block=4096, watch=watch)
 
 
 @claim("C23", "3.2", "Max-pooling does not affect the statistics significantly, as the pooled units are correlated.")
 def max_pooling(mc: Sampler) -> Evidence:
-    """With correlation rho, the max of k units is ReLU(sqrt(rho) Z + sqrt(1 - rho) M), M the largest of k normals: its
-    moments are an integral over M. For small 1 - rho the mean shifts by 1.27 sqrt(1 - rho) for k = 9: a square root,
-    so that even rho = 0.99 shifts it by 0.13 standard deviations.
+    """If the pre-activations of k units have correlation rho, the largest of the units is ReLU(sqrt(rho) Z + sqrt(1 -
+    rho) M), with Z normal and M the largest of k independent normals: its moments are an integral over M. For small 1 -
+    rho the mean shifts by 1.27 sqrt(1 - rho) for k = 9: a square root, so that even rho = 0.99 shifts it by 0.13
+    standard deviations. At a corner of a padded map a window has 4 units.
     """
     cases = []
     for rho in CORRELATIONS:
@@ -51,6 +59,9 @@ def max_pooling(mc: Sampler) -> Evidence:
         mean, std = max_pool(WINDOW, rho)
         cases.append(Case(f"mean after max-pooling, rho = {rho:g}", 0.0, mean, tally.mean()))
         cases.append(Case(f"std after max-pooling, rho = {rho:g}", 1.0, std, tally.std()))
+    corner, (mean, std) = pooled_tally(mc, MaxPool2d(3, 2, 1), 0.5), max_pool(4, 0.5)
+    cases.append(Case("mean at a padded corner, rho = 0.5", None, mean, corner.mean()))
+    cases.append(Case("std at a padded corner, rho = 0.5", None, std, corner.std()))
     shift, _ = max_pool(WINDOW, 0.0)
     reason = f"the mean shifts by {cases[0].exact:.2f} sd at rho = 0.9 (independent units: {shift:.2f})"
     return evidence(reason, *cases)
@@ -58,14 +69,16 @@ def max_pooling(mc: Sampler) -> Evidence:
 
 @claim("C24", "3.2", "Average-pooling does not affect the statistics significantly.")
 def average_pooling(mc: Sampler) -> Evidence:
-    """The mean stays. The variance of an average of k units is (1 + (k - 1) R(rho))/k with R the correlation after
-    ReLU.
+    """The mean stays. The variance of an average of k units is (1 + (k - 1) R(rho))/k, where rho is the correlation of
+    the pre-activations and R(rho) that of the units. At a corner of a padded map, 4 units and 5 zeros are averaged.
     """
     cases = []
     for rho in sorted(CORRELATIONS):
         tally = pooled_tally(mc, AvgPool2d(3), rho, Tally.std)
         cases.append(Case(f"std after average-pooling, rho = {rho:g}", 1.0, avg_pool_std(WINDOW, rho), tally.std()))
         cases.append(Case(f"mean after average-pooling, rho = {rho:g}", 0.0, 0.0, tally.mean()))
+    corner = pooled_tally(mc, AvgPool2d(3, 2, 1), 0.5, Tally.std).std()
+    cases.append(Case("std at a padded corner, rho = 0.5", None, avg_pool_std(4, 0.5) * 4 / WINDOW, corner))
     reason = f"the mean stays, the deviation falls to {cases[0].exact:.2f} at rho = 0.5, {cases[2].exact:.2f} at 0.9"
     return evidence(reason, *cases)
 
@@ -78,32 +91,128 @@ def independent_units(mc: Sampler) -> Evidence:
     raw = tally.function(lambda means: C1 * means[0] + C2)
     return evidence(
         f"the max of 9 has mean {C1 * mean + C2:.3f} and deviation {C1 * std:.3f} instead of {C2:.3f} and {C1:.3f}",
-        Case("E max of 9 rectified", C2, C1 * mean + C2, raw, "differs"),
+        Case("E max of 9 rectified", C2, C1 * mean + C2, raw, "differs from"),
         Case("std of the max, in c1", 1.0, std, tally.std(), judged=False),
     )
 
 
 @claim("C40", "5", "The nine-layer architecture fits together for images of 32 x 32.")
 def architecture(mc: Sampler) -> Evidence:
-    """A window of k with stride s and padding p turns L into (L + 2p - k)/s + 1, rounded down."""
+    """A window of size k with stride s and padding p turns a map of size L into (L + 2p - k)/s + 1, rounded down. That
+    the network computes and learns what it should is seen from its output, and from its gradients by differences.
+    """
     network = build(NIN, width=0.05)
-    sizes, x = [], gaussian(np.random.default_rng(mc.seed), 1, 3, 32, 32)
+    random = np.random.default_rng(mc.seed)
+    sizes, x = [], gaussian(random, 1, 3, 32, 32)
     with no_grad():
         for layer in network:
             x = layer(x)
             sizes.append(x.shape[-1])
     *maps, classes = sizes
+    written = [32, 32, 16, 16, 16, 16, 8, 8, 4, 8, 8, 1]
+    wrong = sum(a != b for a, b in zip(maps, written, strict=True))
+    slopes = [_slope_ratio(random, norm, activation, mode) for norm, activation, mode in VARIANTS]
     return evidence(
         f"sizes {', '.join(map(str, maps))}",
         Case("size of the last map", 1.0, 1.0, computed(maps[-1])),
         Case("classes", 10.0, 10.0, computed(classes)),
+        Case("maps of another size", 0.0, 0.0, computed(wrong)),
+        Case("5 x 5 filters, padding 2, against a sum", None, 0.0, computed(_conv_error(random)), tolerance=1e-5),
+        Case("pools of 3 x 3, padding 1, against a loop", None, 0.0, computed(_pool_error(random))),
+        Case(
+            "slope of the loss / difference quotient, farthest from 1",
+            None,
+            1.0,
+            computed(farthest_from_one(slopes)),
+            tolerance=1e-4,
+        ),
+        Case(
+            "gradients in float32 and in float64, difference",
+            None,
+            0.0,
+            computed(_kernel_error(random)),
+            tolerance=1e-3,
+        ),
     )
+
+
+VARIANTS = (  # how hidden layers are normalised, their activation, and the mode of NormProp
+    ("normprop", "relu", "paper"),
+    ("normprop", "prelu", "exact"),
+    ("normprop", "gelu", "exact"),
+    ("batch", "relu", "paper"),
+    ("none", "prelu", "paper"),
+)
+SMALL = "C(6,5,1,2)-C(5,1,1,0)-P(3,2,1,max)-C(4,3,2,1)-P(3,2,1,avg)-C(3,1,1,1)-P(3,3,0,avg)"
+
+
+def _slope_ratio(random: np.random.Generator, norm: str, activation: str, mode: str) -> float:
+    """The slope of a small network's loss, along a random change of all parameters, over the difference quotient."""
+    network = build(SMALL, norm=norm, activation=activation, mode=mode).to(dtype="float64")
+    for parameter in network.parameters():
+        parameter.data += 0.1 * tensor(random.standard_normal(parameter.shape)).data
+    images, labels = tensor(random.standard_normal((4, 3, 8, 8))), random.integers(0, 3, 4)
+    names = [name for name, _ in network.named_parameters()]
+
+    def loss(x: Tensor, *values: Tensor) -> Tensor:
+        for name, value in zip(names, values, strict=True):
+            *path, last = name.split(".")
+            owner: Module = network
+            for part in path:
+                owner = owner[int(part)] if isinstance(owner, Sequential) else getattr(owner, part)
+            setattr(owner, last, value)
+        return F.cross_entropy(network(x), labels)
+
+    return difference_ratio(loss, [images, *network.parameters()], random)
+
+
+def _conv_error(random: np.random.Generator) -> float:
+    """The largest difference between a layer of the engine in float32 and the sum that defines a convolution."""
+    x, w = random.standard_normal((4, 16, 9, 9)), random.standard_normal((16, 16, 5, 5))
+    padded = np.pad(x, ((0, 0), (0, 0), (2, 2), (2, 2)))
+    views = np.lib.stride_tricks.sliding_window_view(padded, (5, 5), axis=(2, 3))
+    out = F.conv2d(tensor(x.astype(np.float32)), tensor(w.astype(np.float32)), padding=2).numpy()
+    return float(abs(out - np.einsum("nchwij,ocij->nohw", views, w, optimize=True)).max()) / 20.0  # of their size
+
+
+def _pool_error(random: np.random.Generator) -> float:
+    """The largest difference between pools of the engine and a loop over their windows."""
+    x = random.standard_normal((2, 3, 7, 6))
+    largest, average = MaxPool2d(3, 2, 1)(tensor(x)).numpy(), AvgPool2d(3, 2, 1)(tensor(x)).numpy()
+    inside = AvgPool2d(3, 2, 1, count_include_pad=False)(tensor(x)).numpy()
+    worst = 0.0
+    for i in range(largest.shape[2]):
+        for j in range(largest.shape[3]):
+            part = x[:, :, max(2 * i - 1, 0) : 2 * i + 2, max(2 * j - 1, 0) : 2 * j + 2]
+            sums, count = part.sum(axis=(2, 3)), part.shape[2] * part.shape[3]
+            differences = (largest - part.max(axis=(2, 3), keepdims=True), average - (sums / 9.0)[:, :, None, None])
+            differences += (inside - (sums / count)[:, :, None, None],)
+            worst = max(worst, *(float(abs(d[:, :, i, j]).max()) for d in differences))
+    return worst
+
+
+def _kernel_error(random: np.random.Generator) -> float:
+    """The largest difference, relative to the largest element, between the gradients of the paper's network in float32,
+    by whatever is fastest, and in float64 by the plain rules."""
+    manual_seed(int(random.integers(2**32)))
+    worst = 0.0
+    for norm in ("normprop", "batch"):
+        network = build(NIN, norm=norm, width=0.1)
+        images, labels = gaussian(random, 32, 3, 32, 32), random.integers(0, 10, 32)
+        fast = grad(F.cross_entropy(network(images), labels), list(network.parameters()))
+        with plain():
+            network, images = network.to(dtype="float64"), images.astype("float64")
+            slow = grad(F.cross_entropy(network(images), labels), list(network.parameters()))
+        for a, b in zip(fast, slow, strict=True):
+            worst = max(worst, float(abs(a.numpy() - b.numpy()).max() / abs(b.numpy()).max()))
+    return worst
 
 
 @claim("C41", "3.3, 5", "In the nine-layer architecture, the input of the last layer is canonical.")
 def padded_border(mc: Sampler) -> Evidence:
     """C(192,1,1,2) pads 4 x 4 to 8 x 8. A 1 x 1 filter sees only zeros in the 48 new pixels, which become the constant
-    ReLU(0) - c2 over c1 = -0.683: the mean over the map is 48/64 of that.
+    (ReLU(0) - c2)/c1 = -0.683, with c1 and c2 the standard deviation and mean of ReLU(Z), Z ~ N(0, 1): the mean over
+    the map is 48/64 of that. And where a 5 x 5 filter with padding 2 meets zeros, Var u is the fraction of it inside.
     """
     inside, side, padding = 4, 8, 2
     new = 1.0 - inside**2 / side**2
@@ -117,8 +226,20 @@ def padded_border(mc: Sampler) -> Evidence:
         return np.array([out.mean(axis=(1, 2, 3)), (out**2).mean(axis=(1, 2, 3))])
 
     tally = mc.tally("border", draw, samples=4_000, cost=256, block=100)
+    first = NormPropConv2d(3, 8, 5, padding=2, activation="identity", gamma=1.0)
+
+    def squares(random: np.random.Generator, count: int) -> HostArray:
+        first.weight.data = gaussian(random, *first.weight.shape).data
+        with no_grad():
+            out = first(gaussian(random, count, 3, 16, 16)).numpy()
+        return np.array([(out**2).mean(axis=(1, 2, 3)), (out[:, :, 0, 0] ** 2).mean(axis=1)])
+
+    edge = mc.tally("edge", squares, samples=2_000, cost=1000, block=20, threads=1)
+    inside_16 = (12 * 5 + 2 * (4 + 3)) / (16 * 5)  # of a filter, along one axis, averaged over places
     return evidence(
         f"{new:.0%} of it is the constant {-C2 / C1:.3f} that padding makes",
         Case("mean over the map", 0.0, mean, tally.mean(0)),
         Case("second moment over the map", 1.0, 1.0 - new + new * (C2 / C1) ** 2, tally.mean(1)),
+        Case("Var u over a map of 16 x 16, 5 x 5 filters", 1.0, inside_16**2, edge.mean(0), judged=False),
+        Case("the same, at a corner", 1.0, (3 / 5) ** 2, edge.mean(1), judged=False),
     )

@@ -1,0 +1,303 @@
+"""Mutation testing: change one thing in the package at a time, and see whether `tinyprop verify` or the tests notice.
+
+    python tools/mutants.py --count 60 --seed 0                    `tinyprop verify`, then the quick tests
+    python tools/mutants.py --count 60 --seed 1 --verify-only      without the tests
+    python tools/mutants.py --count 60 --seed 0 --out tools/MUTANTS.md
+
+A mutant changes one operator, constant, sign or comparison, or drops one term of a sum or factor of a product. The
+sites are listed by walking the syntax trees of five groups of code, and `--count` of them are drawn at random, in equal
+parts from each group:
+
+    moments       tinyprop/moments/
+    layers        tinyprop/nn/: layers, normalization, batchnorm, spec
+    gradients     the backward methods of tinyprop/functional/, and tinyprop/kernels/ without CuPy
+    closed forms  tinyprop/verify/closed_forms.py
+    claims        tinyprop/verify/*_claims.py
+
+Left out is what cannot change a result: docstrings, error messages, reprs, type checks, texts, code for CuPy only, the
+block sizes of kernels; and, in claims, how much is measured (samples, sizes, the tolerance of a limit) and which
+numbers are printed. Each mutant runs in a copy of the repository. `tinyprop verify` catches it with an unexpected
+verdict, an exception or a timeout; what survives goes to `pytest -x -m "not slow"`, with the arguments after `--`:
+
+    python tools/mutants.py --seed 3 -- tests/verify tests/nn
+"""
+
+import argparse
+import ast
+import copy
+import os
+import queue
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tinyprop.table import Table  # noqa: E402
+
+GROUPS = {
+    "moments": ["tinyprop/moments/*.py"],
+    "layers": [f"tinyprop/nn/{name}.py" for name in ("layers", "normalization", "batchnorm", "spec")],
+    "gradients": ["tinyprop/functional/*.py", "tinyprop/kernels/[!c]*.py"],
+    "closed forms": ["tinyprop/verify/closed_forms.py"],
+    "claims": ["tinyprop/verify/*_claims.py"],
+}
+TEXT_FUNCTIONS = {"extra_repr", "__repr__", "__str__", "__format__", "__dir__"}
+TEXT_CALLS = {"explain", "ShapeError", "ValueError", "TypeError", "isinstance"}
+EFFORT = {"samples", "cost", "block", "threads", "finite_size", "tolerance"}  # keyword arguments of measurements
+SWAPS: dict[type, type] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.MatMult: ast.Mult,
+    ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: the text from `start` to `end` (offsets in the file) becomes `new`."""
+
+    group: str
+    path: Path
+    line: int
+    start: int
+    end: int
+    new: str
+    kind: str
+
+    def apply(self, source: str) -> str:
+        return source[: self.start] + self.new + source[self.end :]
+
+    def shown(self, source: str) -> str:
+        return f"{' '.join(source[self.start : self.end].split())} -> {' '.join(self.new[1:-1].split())}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    mutant: Mutant
+    caught: str  # by verify, by the tests, or survived
+    how: str
+
+
+def variants(node: ast.AST, whole_numbers: bool) -> Iterator[tuple[str, ast.AST]]:
+    """The ways to change this one expression."""
+    if isinstance(node, ast.BinOp):
+        if type(node.op) in SWAPS:
+            yield "operator", ast.BinOp(node.left, SWAPS[type(node.op)](), node.right)
+        if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
+            yield "dropped term", node.left
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        yield "sign", node.operand
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in SWAPS:
+        yield "comparison", ast.Compare(node.left, [SWAPS[type(node.ops[0])]()], node.comparators)
+    elif isinstance(node, ast.BoolOp):
+        yield "operator", ast.BoolOp(SWAPS[type(node.op)](), node.values)
+    elif isinstance(node, ast.Constant) and type(node.value) is float:
+        yield "constant", ast.Constant(1.25 * node.value if node.value else 0.25)
+    elif isinstance(node, ast.Constant) and type(node.value) is int and whole_numbers:
+        yield "constant", ast.Constant(node.value + 1)
+
+
+def is_text(node: ast.AST) -> bool:
+    """Whether nothing below this node can change a result."""
+    if isinstance(node, (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom)):
+        return True
+    if isinstance(node, ast.FunctionDef):
+        on_cupy = any("cupy" in ast.unparse(decorator) for decorator in node.decorator_list)
+        return node.name in TEXT_FUNCTIONS or on_cupy
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func).split(".")[-1] in TEXT_CALLS
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return any(ast.unparse(target).endswith("_AT_ONCE") for target in targets)
+    if isinstance(node, ast.If):
+        return any(isinstance(inner, ast.Raise) for inner in node.body)
+    return isinstance(node, ast.keyword) and node.arg in EFFORT
+
+
+def sites(tree: ast.Module, group: str, gradients_only: bool) -> Iterator[tuple[ast.AST, str, ast.AST]]:
+    def walk(node: ast.AST, inside: bool, arithmetic: bool) -> Iterator[tuple[ast.AST, str, ast.AST]]:
+        if is_text(node):
+            return
+        inside = inside or (isinstance(node, ast.FunctionDef) and node.name == "backward")
+        if inside:
+            whole_numbers = group != "claims" or arithmetic
+            for kind, changed in variants(node, whole_numbers):
+                yield node, kind, changed
+        for name, child in ast.iter_fields(node):
+            if name in ("annotation", "returns", "decorator_list", "format_spec"):
+                continue
+            if group == "claims" and name == "iter" and isinstance(child, ast.Tuple):
+                continue  # the settings that a claim is measured at
+            for inner in child if isinstance(child, list) else [child]:
+                if isinstance(inner, ast.AST):
+                    yield from walk(inner, inside, isinstance(node, (ast.BinOp, ast.Compare)))
+
+    yield from walk(tree, not gradients_only, False)
+
+
+def all_mutants() -> dict[str, list[Mutant]]:
+    found: dict[str, list[Mutant]] = {}
+    for group, patterns in GROUPS.items():
+        found[group] = []
+        for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern)):
+            source = path.read_text(encoding="utf-8")
+            starts = [0]
+            for line in source.encode().split(b"\n"):
+                starts.append(starts[-1] + len(line) + 1)
+            for node, kind, changed in sites(ast.parse(source), group, "functional" in path.parts):
+                # offsets of the syntax tree are in bytes
+                head = len(source.encode()[: starts[node.lineno - 1] + node.col_offset].decode())
+                tail = len(source.encode()[: starts[node.end_lineno - 1] + node.end_col_offset].decode())
+                new = f"({ast.unparse(ast.fix_missing_locations(copy.deepcopy(changed)))})"
+                found[group].append(Mutant(group, path.relative_to(ROOT), node.lineno, head, tail, new, kind))
+    return found
+
+
+def sample(count: int, seed: int) -> list[Mutant]:
+    """Equal parts of each group, the first groups taking the remainder."""
+    dice, drawn = random.Random(seed), []
+    for i, mutants in enumerate(all_mutants().values()):
+        drawn += dice.sample(mutants, count // len(GROUPS) + (i < count % len(GROUPS)))
+    return drawn
+
+
+VERIFY = """
+import sys
+import time
+import numpy as np
+import tinyprop as tp
+ids = sys.argv[1:] or [claim.id for claim in tp.verify.claims()]
+with np.errstate(all="ignore"):
+    for id in ids:
+        start = time.process_time()
+        (result,) = tp.verify.run([id], threads=1)
+        if not result.as_expected:
+            sys.exit(f"{result.id} {result.verdict}")
+        print(id, time.process_time() - start)
+"""
+TESTS = ["-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
+
+
+def copied() -> Path:
+    """The files of the repository, in a directory of their own."""
+    folder = Path(tempfile.mkdtemp(prefix="mutants-"))
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
+    for name in listed.stdout.decode().split("\n"):
+        if name and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    subprocess.run(["git", "add", "-A"], cwd=folder, check=True)
+    return folder
+
+
+def call(folder: Path, arguments: list[str], timeout: float) -> tuple[bool, str]:
+    """Run Python in this directory: whether it ended well, and its output, or the line that says what was wrong."""
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace", timeout=timeout
+        )
+    except subprocess.TimeoutExpired:
+        return False, "timeout"
+    if not done.returncode:
+        return True, done.stdout
+    lines = [line for line in (done.stdout + done.stderr).strip().splitlines() if line.strip()]
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    return False, (failed or lines or [f"exit status {done.returncode}"])[-1][:110]
+
+
+def try_out(mutant: Mutant, folder: Path, verify: list[str], tests: list[str], timeout: float) -> Outcome:
+    path = folder / mutant.path
+    source = path.read_text(encoding="utf-8")
+    path.write_text(mutant.apply(source), encoding="utf-8")
+    try:
+        for by, arguments in (("verify", verify), ("tests", tests)):
+            well, how = call(folder, arguments, timeout) if arguments else (True, "")
+            if not well:
+                return Outcome(mutant, by, how)
+        return Outcome(mutant, "survived", "")
+    finally:
+        path.write_text(source, encoding="utf-8")
+
+
+def report(outcomes: list[Outcome], seed: int, tests: bool) -> Table:
+    rows = []
+    for i, outcome in enumerate(outcomes, 1):
+        mutant = outcome.mutant
+        change = mutant.shown((ROOT / mutant.path).read_text(encoding="utf-8"))
+        place = f"{str(mutant.path).removeprefix('tinyprop/')}:{mutant.line}"
+        rows.append([str(i), mutant.group, place, f"{mutant.kind}: {change}", outcome.caught, outcome.how])
+    counts = {name: sum(outcome.caught == name for outcome in outcomes) for name in ("verify", "tests", "survived")}
+    by_verify = counts["verify"] / len(outcomes)
+    note = f"{len(outcomes)} mutants, seed {seed}: `tinyprop verify` alone catches {counts['verify']} ({by_verify:.0%})"
+    note += f", the quick tests {counts['tests']} more; {counts['survived']} survive." if tests else "."
+    header = ["", "group", "where", "mutant", "caught by", "how"]
+    return Table(header, rows, title="Mutants", note=note, align="rlllll")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=60, metavar="N", help="mutants to draw (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="random seed of the drawing (%(default)s)")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="mutants at a time (%(default)s)")
+    parser.add_argument("--verify-only", action="store_true", help="do not run the tests on what survives verify")
+    parser.add_argument("--list", action="store_true", help="list the mutants, and run nothing")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table, as Markdown")
+    parser.add_argument(
+        "pytest", nargs="*", metavar="-- ARGUMENT", help="arguments of pytest (default: all quick tests)"
+    )
+    options = parser.parse_args()
+    mutants = sample(options.count, options.seed)
+    if options.list:
+        for mutant in mutants:
+            shown = mutant.shown((ROOT / mutant.path).read_text(encoding="utf-8"))
+            print(f"{mutant.path}:{mutant.line}  {mutant.kind}: {shown}")
+        return 0
+    tests = [] if options.verify_only else [*TESTS, *options.pytest]
+    folders: queue.Queue[Path] = queue.Queue()
+    for _ in range(options.jobs):
+        folders.put(copied())
+    start, first = time.perf_counter(), folders.queue[0]
+    verify = ["-c", VERIFY]
+    for arguments in (tests, verify):
+        well, how = call(first, arguments, 3600) if arguments else (True, "")
+        if not well:
+            parser.error(f"without a mutation it already fails: {how}")
+    timeout = 120 + 5 * (time.perf_counter() - start)
+    seconds = dict(line.split() for line in how.splitlines())
+    verify += sorted(seconds, key=lambda id: float(seconds[id]))  # the cheap claims first
+
+    def one(mutant: Mutant) -> Outcome:
+        folder = folders.get()
+        try:
+            outcome = try_out(mutant, folder, verify, tests, timeout)
+        finally:
+            folders.put(folder)
+        print(f"{outcome.caught:9}{mutant.path}:{mutant.line}  {outcome.how}", file=sys.stderr, flush=True)
+        return outcome
+
+    try:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            table = report(list(pool.map(one, mutants)), options.seed, bool(tests))
+    finally:
+        while not folders.empty():
+            shutil.rmtree(folders.get())
+    print(table.text(160))
+    if options.out:
+        options.out.write_text(table.markdown() + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -118,7 +118,7 @@ def moments(backend):
 
 def settled(backend):
     results = tp.verify.run(["C01", "C02"], samples=2000, seed=0, backend=backend)
-    return [np.array([r.exact, r.estimate]) for r in results]
+    return [np.array([r.exact, r.estimate.mean]) for r in results]
 
 
 class Branches(nn.Module):

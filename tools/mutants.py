@@ -119,7 +119,7 @@ def is_text(node: ast.AST) -> bool:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         return any(ast.unparse(target).endswith("_AT_ONCE") for target in targets)
     if isinstance(node, ast.If):
-        return any(isinstance(inner, ast.Raise) for inner in node.body)
+        return any(isinstance(inner, ast.Raise) for inner in node.body) or "is_device_array" in ast.unparse(node.test)
     return isinstance(node, ast.keyword) and node.arg in EFFORT
 
 

@@ -1,19 +1,22 @@
 """The ledger: complete, exact, honest, and able to notice what is wrong."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
-import mpmath
 import numpy as np
 import pytest
 from mpmath import mp
 
 import tinyprop as tp
+from tinyprop.train.step import one_thread_blas
 from tinyprop.verify import Case, Estimate, Sampler, Tally, closed_forms, judge
+from tinyprop.verify.canonical_claims import patch_covariance
 from tinyprop.verify.claim import LEDGER, UNSETTLED
 from tinyprop.verify.expected import EXPECTED
 from tinyprop.verify.jacobian_claims import conv_spectrum, nonzero, spectrum
-from tinyprop.verify.monte_carlo import blas_libraries
 from tinyprop.verify.networks import gaussian, jacobian_rows, random_layer, random_network, whole_jacobian
+from tinyprop.verify.training_claims import significance
 
 IDS = [f"C{i:02}" for i in range(1, 46)] + [f"G{i}" for i in range(1, 7)]
 VERDICTS = {
@@ -50,6 +53,7 @@ def test_every_claim_says_what_it_is_about(quick):
         assert len(claim.derivation) > 40
         assert claim.section
         assert 10 < len(quick[claim.id].reason) < 120
+        assert str(quick[claim.id]).startswith(f"{claim.id} {claim.statement} {quick[claim.id].verdict}: ")
 
 
 mp.dps = 30
@@ -70,7 +74,7 @@ REFERENCES = {
     "C04": (5 - 9 / PI) / 2,
     "C08": mp.sqrt(mp.mpf(255) / 511),
     "C12": CHI,
-    "C13": mp.mpf("0.5") * (PI - mp.acos(0.5)) / (2 * PI * C1**2),
+    "C13": mp.mpf("0.1") * (PI - mp.acos(mp.mpf("0.1"))) / (2 * PI * C1**2),
     "C14": CHI,
     "C15": (1 + mp.sqrt(0.5)) / C1,
     "C17": CHI**9,
@@ -114,17 +118,16 @@ CHEAP = ["C01", "C02", "C03", "C10", "C12", "C13", "C22", "C23", "C31", "C36", "
 
 @pytest.mark.slow
 def test_intervals_are_honest():
-    """Of 200 intervals of each claim, 198 are to hold the exact value. A claim fails with probability 1e-3 if its
-    intervals are honest, and is sure to fail if they hold it 94 % of the time; all together within 4 deviations."""
+    """Of 200 intervals of each claim, 190 are to contain the exact value. A claim fails with probability 3e-4 if its
+    intervals are honest, and nearly surely if they contain it 85 % of the time; all together within 4 deviations."""
     missed = dict.fromkeys(CHEAP, 0)
     for seed in range(200):
         for id in CHEAP:
             head = LEDGER[id].measure(Sampler(samples=2000, seed=seed, threads=1)).cases[0]
-            low, high = head.estimate.interval()
-            missed[id] += not low <= head.exact <= high
-    assert max(missed.values()) <= 8, missed
+            missed[id] += not head.estimate.low <= head.exact <= head.estimate.high
+    assert max(missed.values()) <= 22, missed
     total = sum(missed.values())
-    assert abs(total - 2.0 * len(CHEAP)) < 4 * (2.0 * len(CHEAP)) ** 0.5, missed
+    assert abs(total - 10.0 * len(CHEAP)) < 4 * (9.5 * len(CHEAP)) ** 0.5, missed
 
 
 def test_a_wrong_formula_is_caught():
@@ -136,6 +139,25 @@ def test_a_wrong_formula_is_caught():
         assert judge((wrong, *result.cases[1:])) == UNSETTLED
 
 
+@pytest.mark.parametrize(
+    ("place", "wrong"),
+    [
+        ("canonical_claims.patch_covariance", lambda *a: 1.01 * patch_covariance(*a)),  # C11
+        ("jacobian_claims.kernel_matrix", lambda rows: 0.9 * closed_forms.kernel_matrix(rows)),  # C14
+        ("moment_claims.UNIT_VARIANCE", {"uniform": (3**0.5 / 4, -1.2 * 2, 48 / 7)}),  # C37
+        ("depth_claims.drifted", lambda square, depth: square),  # C20
+        ("depth_claims.depth_recursion", lambda gamma, depth: 0.8 * closed_forms.depth_recursion(gamma, depth)),  # C38
+        ("training_claims.significance", lambda *a: 1.1 * significance(*a)),  # C42, C43
+        ("moment_claims.NFNETS", {"relu": 1.72}),  # C31
+    ],
+)
+def test_a_wrong_number_that_is_only_shown_is_caught(place, wrong, monkeypatch):
+    ids = {"canonical": ["C11"], "jacobian": ["C14"], "moment": ["C31", "C37"], "depth": ["C20", "C38"]}
+    monkeypatch.setattr(f"tinyprop.verify.{place}", wrong)
+    results = tp.verify.run(ids.get(place.split("_")[0], ["C42", "C43"]))
+    assert UNSETTLED in {result.verdict for result in results}
+
+
 def test_a_wrong_engine_is_caught(monkeypatch):
     right = tp.functional.relu
     monkeypatch.setattr(tp.functional, "relu", lambda x: right(x) * 1.01)
@@ -145,7 +167,7 @@ def test_a_wrong_engine_is_caught(monkeypatch):
 
 
 def test_a_wrong_paper_is_told_from_a_right_one():
-    estimate = Estimate(0.39894, 1e-4, 10**6)
+    estimate = Estimate.from_error(0.39894, 1e-4, 10**6)
     assert judge((Case("mean", 0.3989422804, 0.3989422804, estimate),)) == "holds"
     assert judge((Case("mean", 0.41, 0.3989422804, estimate),)) == "approximate"
     assert judge((Case("mean", 0.6, 0.3989422804, estimate),)) == "does not hold as stated"
@@ -156,15 +178,15 @@ def test_a_wrong_paper_is_told_from_a_right_one():
     assert judge((Case("bound", 0.3, 0.3989422804, estimate, "at most"),)) == "does not hold as stated"
     assert judge((Case("no number", 1.0, None, Estimate(float("nan"), 0.0, 8)),)) == "does not hold as stated"
     assert judge((Case("no number", 1.0, 1.0, Estimate(float("nan"), 0.0, 8)),)) == UNSETTLED
-    assert judge((Case("other", 0.3989, 0.3989422804, estimate, "differs"),)) == "does not hold as stated"
-    assert judge((Case("other", 0.2, 0.3989422804, estimate, "differs"),)) == "holds"
+    assert judge((Case("other", 0.3989, 0.3989422804, estimate, "differs from"),)) == "does not hold as stated"
+    assert judge((Case("other", 0.2, 0.3989422804, estimate, "differs from"),)) == "holds"
 
 
 def test_the_same_seed_gives_the_same_results():
     ids = ["C01", "C17", "C21", "C36", "C37"]
     assert tp.verify.run(ids, samples=5000, seed=3, threads=1) == tp.verify.run(ids, samples=5000, seed=3, threads=3)
     one, other = (tp.verify.run(ids, samples=5000, seed=seed) for seed in (3, 4))
-    assert not {r.estimate for r in one} & {r.estimate for r in other}
+    assert not {r.estimate.mean for r in one} & {r.estimate.mean for r in other}
 
 
 def test_running_leaves_the_generator_of_weights_alone():
@@ -173,6 +195,20 @@ def test_running_leaves_the_generator_of_weights_alone():
     tp.manual_seed(7)
     tp.verify.run(["C36", "C40"], samples=1000)
     np.testing.assert_array_equal(tp.nn.Linear(3, 2).weight.numpy(), expected)
+
+
+def test_it_runs_where_threads_do_not_exist(monkeypatch):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    expected = tp.verify.run(["C01", "C21"], samples=5000)
+    monkeypatch.setattr("threading.Thread.start", start)
+    assert tp.verify.run(["C01", "C21"], samples=5000) == expected
+
+
+def test_importing_it_loads_nothing_heavy():
+    code = "import sys, tinyprop.verify; print({'matplotlib', 'tqdm', 'threadpoolctl'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
 def test_unknown_claims_are_refused():
@@ -210,7 +246,7 @@ def test_the_expected_gram_matrix_is_the_arc_cosine_kernel():
 @pytest.mark.parametrize(("units", "inputs"), [(160, 160), (100, 200), (320, 160), (480, 160)])
 def test_spectra_end_at_the_edges(units, inputs):
     random = np.random.default_rng(units)
-    with blas_libraries().limit(limits=1, user_api="blas"):
+    with one_thread_blas:
         ends = np.mean([nonzero(spectrum(random, units, inputs))[[0, -1]] for _ in range(6)], axis=0)
     low, high = closed_forms.spectrum_edges(units, inputs)
     assert ends[0] == pytest.approx(high, rel=0.05)
@@ -221,14 +257,7 @@ def test_a_convolution_has_the_exact_mean_square():
     """E |J|^2 is chi for each output, on a torus: 5 standard errors."""
     random = np.random.default_rng(0)
     gains = Tally.of(np.array([(conv_spectrum(random, 4, 8, 4) ** 2).sum() / (8 * 16) for _ in range(40)]))
-    assert abs(gains.mean().value - closed_forms.CHI) < 5 * gains.mean().standard_error
-
-
-def test_density_of_the_spectrum_integrates_to_one():
-    for ratio in (0.3, 1.0, 1.7):
-        low, high = closed_forms.spectrum_edges(ratio, 1)
-        area = mpmath.quad(lambda s, r=ratio: closed_forms.spectrum_density(np.array(float(s)), r, 1), [low, high])
-        assert float(area) == pytest.approx(1.0, abs=1e-4)
+    assert abs(gains.mean().mean - closed_forms.CHI) < 5 * gains.mean().standard_error
 
 
 # Either backend.

@@ -1,18 +1,21 @@
 """`tinyprop verify`, as a user calls it."""
 
+import io
 import json
 import re
+import sys
 
 import pytest
 
 from tinyprop.cli import main
 from tinyprop.verify import claim as ledger
-from tinyprop.verify.figures import PICTURES, draw_families
+from tinyprop.verify.figures import FIGURES
 from tinyprop.verify.ledger import claims, run
 from tinyprop.verify.monte_carlo import Sampler
-from tinyprop.verify.table import Table, measured, number
+from tinyprop.verify.report import Report, number
 
-FIELDS = "id statement section paper exact estimate standard_error samples verdict reason"
+FIELDS = ["id", "statement", "section", "verdict", "expected", "reason", "cases"]
+CASE = ["what", "relation", "paper", "exact", "estimate", "standard_error", "samples", "judged"]
 
 
 def test_a_table_a_summary_and_json(tmp_path, capsys):
@@ -29,12 +32,41 @@ def test_a_table_a_summary_and_json(tmp_path, capsys):
         assert text in said
     assert "\x1b" not in said
     results = json.loads(path.read_text())
-    assert [list(r) for r in results] == [FIELDS.split()] * 3
+    assert [list(r) for r in results] == [FIELDS] * 3
+    assert {tuple(case) for r in results for case in r["cases"]} == {tuple(CASE)}
     first, _, last = results
-    assert (first["id"], first["verdict"], first["samples"]) == ("C01", "holds", 10_000)
-    assert abs(first["estimate"] - first["exact"]) < 6 * first["standard_error"]
-    assert (last["estimate"], last["verdict"]) == (None, "empirical")
+    (case,) = first["cases"]
+    assert (first["id"], first["verdict"], case["samples"], case["relation"]) == ("C01", "holds", 10_000, "equal to")
+    assert abs(case["estimate"] - case["exact"]) < 6 * case["standard_error"]
+    assert (last["cases"][0]["paper"], last["cases"][0]["estimate"], last["verdict"]) == (0.125, None, "empirical")
     assert [p.name for p in path.parent.iterdir()] == ["verify.json"]
+
+
+def test_a_case_shows_what_the_paper_says_of_it(capsys):
+    assert main(["verify", "C28", "C05"]) == 0
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["what", "decay", "adds", "to", "a", "learning", "rate", "≠", "0", "0", "0"] in said
+    assert ["largest", "ratio", "of", "both", "sides,", "two", "rows", "≤", "1", "1", "1"] in said
+
+
+def test_one_claim_is_singular_and_ascii_is_enough(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert main(["verify", "C28"]) == 0
+    sys.stdout.flush()
+    said = sys.stdout.buffer.getvalue().decode()
+    assert "1 claim in" in said
+    assert ": 1 does not hold as stated;" in said
+    assert "x does not hold as stated" in said
+    assert "!= 0" in said
+    assert "?" not in said
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "."])
+def test_json_does_not_replace_what_is_no_regular_file(path, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["verify", "C06", "--json", path])
+    assert caught.value.code == 2
+    assert "not a regular file" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +77,18 @@ def results():
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
 def test_lines_fit_the_terminal(width, results):
     pairs = list(zip(claims(), results, strict=True))
-    plain, painted = Table(width), Table(width, colour=True)
-    shown = [plain.whole(results), plain.summary(results, 12.3), *(plain.explanation(*pair) for pair in pairs)]
+    plain, painted, ascii = Report(width), Report(width, color=True), Report(width, ascii=True)
+    shown = [plain.table(results), plain.summary(results, 12.3), *(plain.explanation(*pair) for pair in pairs)]
+    shown.append(ascii.table(results))
     assert max(len(line) for text in shown for line in text.splitlines()) <= max(width, 60)
-    assert "\x1b[32m✓ holds\x1b[0m" in painted.whole(results)
-    assert re.sub(r"\x1b\[[\d;]*m", "", painted.whole(results)) == plain.whole(results)
+    assert "\x1b[32m✓ holds\x1b[0m" in painted.table(results)
+    assert re.sub(r"\x1b\[[\d;]*m", "", painted.table(results)) == plain.table(results)
+    assert shown[-1].isascii()
+    assert all(case.what.split()[0] in shown[0] for result in results for case in result.cases)
 
 
 def test_an_unexpected_verdict_is_exit_status_1(monkeypatch, capsys):
-    wrong = ledger.Case("E max(0, X)", 0.39894, 0.45, ledger.Estimate(0.39894, 1e-4, 10**6))
+    wrong = ledger.Case("E max(0, X)", 0.39894, 0.45, ledger.Estimate(0.39894, 2e-4, 10**6))
     broken = ledger.Claim("C01", "3.2", "A claim.", "moments", lambda mc: ledger.evidence("because", wrong))
     monkeypatch.setitem(ledger.LEDGER, "C01", broken)
     assert main(["verify", "C01", "C06"]) == 1
@@ -87,25 +122,27 @@ def test_bad_arguments_exit_with_2(arguments, capsys):
 def test_until(capsys, tmp_path):
     path = tmp_path / "v.json"
     assert main(["verify", "C01", "--until", "2e-4", "--json", str(path)]) == 0
-    assert json.loads(path.read_text())[0]["standard_error"] <= 2e-4
+    assert json.loads(path.read_text())[0]["cases"][0]["standard_error"] <= 2e-4
 
 
 def test_explain_derives_and_draws(capsys, tmp_path):
-    assert main(["verify", "C23", "--explain", "--figures", str(tmp_path), "--samples", "5000"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "its moments are an integral over M" in said
-    assert "std after max-pooling, rho = 0.99" in said
-    assert str(tmp_path / "pooling.png") in said
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["pooling.json", "pooling.png"]
+    assert main(["verify", "C12", "C21", "G4", "--explain", "--figures", str(tmp_path), "--samples", "5000"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    said = " ".join(" ".join(lines).split())
+    assert "Section 3.3, 4.3. gamma < 1 shrinks the pre-activations u" in said
+    assert "mean^2 of units, layer 9" in said
+    assert lines[-2:] == [f"Figure: {tmp_path / name}.png" for name in ("jacobian-spectrum", "beyond")]
+    names = ["beyond.json", "beyond.png", "jacobian-spectrum.json", "jacobian-spectrum.png"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
+    assert json.loads((tmp_path / "beyond.json").read_text())["seed"] == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PICTURES)
-def test_pictures(name, tmp_path):
-    _, measure, draw = PICTURES[name]
-    data = measure(Sampler(seed=1))
-    json.dumps(data)
-    figure = draw(data)
+@pytest.mark.parametrize("family", FIGURES)
+def test_figures(family):
+    drawing = FIGURES[family][1](Sampler(seed=1))
+    json.dumps(drawing.data)
+    figure = drawing.figure
     figure.canvas.draw()
     pixels = figure.canvas.buffer_rgba()
     assert (pixels.shape[0], pixels.shape[1]) > (300, 600)
@@ -121,22 +158,6 @@ def test_pictures(name, tmp_path):
             assert box.y1 <= figure.bbox.height
 
 
-def test_every_family_has_a_picture(tmp_path):
-    assert {claim.family for claim in claims()} == {f for names, _, _ in PICTURES.values() for f in names.split()}
-    assert [p.name for p in draw_families({"training"}, Sampler(), tmp_path)] == ["batch-normalisation.png"]
-    assert json.loads((tmp_path / "batch-normalisation.json").read_text())["seed"] == 0
-
-
 def test_numbers_are_shown_to_the_digits_they_have():
-    assert [number(x) for x in (None, 0.0, 1e-15, 2 / 3, -1e-3, 2.1e8)] == [
-        "-",
-        "0",
-        "0",
-        "0.666667",
-        "-0.001",
-        "2.1e+08",
-    ]
-    assert measured(ledger.Estimate(0.39894, 1e-4, 10**6)) == "0.39894 ± 0.00026"
-    assert measured(ledger.Estimate(31.4, 1.0, 10**6)) == "31.4 ± 2.6"
-    assert measured(ledger.Estimate(4600.0, 300.0, 10**6)) == "4600 ± 773"
-    assert measured(ledger.computed(0.5)) == "0.5"
+    values = (None, 0.0, 1e-15, 2 / 3, -1e-3, 2.1e8)
+    assert [number(x) for x in values] == ["-", "0", "0", "0.666667", "-0.001", "2.1e+08"]

@@ -2,14 +2,13 @@
 
 import tracemalloc
 
-import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinyprop.verify import Estimate, Sampler, Tally
-from tinyprop.verify.monte_carlo import TASK, student_quantile
+from tinyprop.verify import Sampler, Tally
+from tinyprop.verify.monte_carlo import TASK
 
 
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=6), st.integers(1, 3), st.integers(0, 2**32 - 1))
@@ -27,7 +26,7 @@ def test_nothing_cancels_far_from_the_origin():
     random = np.random.default_rng(0)
     x = random.standard_normal(100_000)
     far = Tally.merged([Tally.of(part + 1e8) for part in np.split(x, 100)])
-    assert far.variance().value == pytest.approx(x.var(ddof=1), rel=1e-6)
+    assert far.variance().mean == pytest.approx(x.var(ddof=1), rel=1e-6)
     assert far.variance().standard_error == pytest.approx(Tally.of(x).variance().standard_error, rel=1e-6)
 
 
@@ -35,17 +34,17 @@ def test_moments_agree_with_numpy():
     x = np.random.default_rng(1).exponential(size=(2, 5000))
     tally = Tally.of(x)
     np.testing.assert_allclose(tally.covariance(), np.cov(x))
-    assert tally.mean(1).value == pytest.approx(x[1].mean())
+    assert tally.mean(1).mean == pytest.approx(x[1].mean())
     assert tally.mean(1).standard_error == pytest.approx(x[1].std(ddof=1) / 5000**0.5)
     assert tally.fourths[0] == pytest.approx(((x[0] - x[0].mean()) ** 4).sum())
-    assert tally.function(lambda m: m[0] * m[1]).value == pytest.approx(x[0].mean() * x[1].mean())
+    assert tally.function(lambda m: m[0] * m[1]).mean == pytest.approx(x[0].mean() * x[1].mean())
 
 
 def test_the_error_of_a_variance_comes_from_the_fourth_moment():
     """Over 2000 repetitions; the standard deviation of 2000 numbers is known to 5 % at 3 standard errors."""
     random, n = np.random.default_rng(2), 500
     estimates = [Tally.of(random.exponential(size=n)).variance() for _ in range(2000)]
-    scatter = np.std([e.value for e in estimates])
+    scatter = np.std([e.mean for e in estimates])
     exact = ((9.0 - 1.0) / n) ** 0.5  # fourth central moment 9, variance 1
     assert scatter == pytest.approx(exact, rel=0.1)
     assert np.sqrt(np.mean([e.standard_error**2 for e in estimates])) == pytest.approx(scatter, rel=0.15)
@@ -60,14 +59,6 @@ def test_the_delta_method_uses_the_covariance():
     assert ratio.standard_error == pytest.approx(0.01 / 5.0 / 100, rel=0.1)
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 7, 30, 99, 101, 1000, 10**5])
-@pytest.mark.parametrize("confidence", [0.5, 0.99, 1 - 1e-6])
-def test_quantiles_of_student(freedom, confidence):
-    t = mpmath.mpf(student_quantile(confidence, freedom))
-    inside = 1 - mpmath.betainc(mpmath.mpf(freedom) / 2, 0.5, 0, freedom / (freedom + t * t), regularized=True)
-    assert float(1 - inside) == pytest.approx(1 - confidence, rel=1e-4)
-
-
 def normals(random, count):
     return random.standard_normal(count, np.float32)
 
@@ -75,12 +66,12 @@ def normals(random, count):
 def test_the_answer_does_not_depend_on_the_threads():
     tallies = [Sampler(seed=5, threads=t).tally("x", normals, samples=3 * TASK + 17) for t in (1, 2, 5)]
     assert {t.count for t in tallies} == {3 * TASK + 17}
-    assert len({t.mean().value for t in tallies}) == len({t.fourths[0] for t in tallies}) == 1
+    assert len({t.mean().mean for t in tallies}) == len({t.fourths[0] for t in tallies}) == 1
 
 
 def test_seeds_and_names_give_other_samples_and_the_same_again():
     def mean(name, seed):
-        return Sampler(seed=seed).tally(name, normals, samples=1000).mean().value
+        return Sampler(seed=seed).tally(name, normals, samples=1000).mean().mean
 
     assert mean("a", 0) == mean("a", 0)
     assert len({mean("a", 0), mean("b", 0), mean("a", 1)}) == 3
@@ -94,7 +85,7 @@ def test_until_stops_at_the_error_asked_for():
     assert watched.variance().standard_error <= 2e-3
 
 
-def test_dear_samples_are_fewer():
+def test_expensive_samples_are_fewer():
     assert Sampler(samples=50_000).tally("x", normals, samples=7, cost=1000).count == 50
     assert Sampler(samples=2000).tally("x", normals, samples=7, cost=1000).count == 8
     assert Sampler().tally("x", normals, samples=7, cost=1000).count == 7
@@ -124,9 +115,3 @@ def test_a_failing_draw_is_heard_of():
 
     with pytest.raises(RuntimeError, match="no samples today"):
         Sampler().tally("x", draw, samples=10 * TASK)
-
-
-def test_intervals_of_few_repetitions_are_wider():
-    few, many = Estimate(0.0, 1.0, 8).interval(), Estimate(0.0, 1.0, 10**6).interval()
-    assert few[1] == pytest.approx(3.499, abs=1e-3)
-    assert many[1] == pytest.approx(2.576, abs=1e-3)

@@ -11,7 +11,7 @@ The rule. A claim is settled by cases: a number as the paper has it, as it is ex
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +105,18 @@ class Case:
 def computed(value: float) -> Estimate:
     """What the engine computes where nothing is left to chance."""
     return Estimate(float(value), 0.0, 1)
+
+
+def shown(what: str, exact: float, found: Estimate | float, finite_size: float = 0.0, tolerance: float = 0.0) -> Case:
+    """A number that the paper does not print: not judged, but compared with what was measured or computed."""
+    estimate = found if isinstance(found, Estimate) else computed(found)
+    return Case(what, None, exact, estimate, finite_size=finite_size, tolerance=tolerance)
+
+
+def all_ones(what: str, ratios: Sequence[float], tolerance: float = 0.0) -> Case:
+    """Ratios that are all 1, if both sides are right: the one farthest from it (or NaN) is shown."""
+    worst = max(ratios, key=lambda ratio: abs(ratio - 1.0) if ratio == ratio else math.inf)
+    return shown(f"{what}, farthest from 1", 1.0, worst, tolerance=tolerance)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from .. import moments
 from ..engine.arrays import HostArray
 from ..engine.graph import no_grad
 from ..paper import MEAN_INPUTS
-from .claim import Case, Evidence, claims_of, evidence
+from .claim import Case, Evidence, claims_of, evidence, shown
 from .closed_forms import C1, C2, PAPER_GAMMA, depth_recursion, normal_grid
 from .monte_carlo import Sampler, Tally
 from .networks import gaussian, preactivation_statistics, random_layer
@@ -52,13 +52,7 @@ def induction(mc: Sampler) -> Evidence:
         f"roughly, at width {width}: {at_9.mean:.2f}, but {at_20.mean:.1f} in layer {deep}, and it grows on",
         Case(f"E u^2, layer {DEPTH}", 1.0, 1.0, at_9, finite_size=0.5),
         Case(f"E u^2, layer {DEPTH}, if layer 1 has 1.05", 1.0, drifted(1.05, DEPTH)),
-        Case(
-            f"E u^2, layer {drift}, if layer 1 has 4",
-            None,
-            drifted(4.0, drift),
-            doubled.mean(drift - 1),
-            finite_size=0.1,
-        ),
+        shown(f"E u^2, layer {drift}, if layer 1 has 4", drifted(4.0, drift), doubled.mean(drift - 1), finite_size=0.1),
         Case(f"E u^2, layer {deep}", 1.0, None, at_20, judged=False),
     )
 
@@ -121,6 +115,6 @@ def hidden_means(mc: Sampler) -> Evidence:
         Case(
             "mean |E o| arriving at layers 2 to 9, untrained", printed, average, estimate, finite_size=0.1, judged=False
         ),
-        Case("the same, layer 2", None, sizes[0], tally.mean(0), finite_size=0.1),
-        Case("the same, layer 9", None, sizes[-1], tally.mean(layers - 1), finite_size=0.15),
+        shown("the same, layer 2", sizes[0], tally.mean(0), finite_size=0.1),
+        shown("the same, layer 9", sizes[-1], tally.mean(layers - 1), finite_size=0.15),
     )

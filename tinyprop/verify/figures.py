@@ -1,4 +1,4 @@
-"""One figure for each of four families of claims, and its numbers beside it. This module loads matplotlib."""
+"""A figure for two families of claims, and its numbers beside it. This module loads matplotlib."""
 
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -9,15 +9,10 @@ import numpy as np
 from .. import moments
 from ..estimate import Estimate
 from ..files import write_json
-from ..nn import AvgPool2d, MaxPool2d
 from ..plots import panels, save, styled
 from .closed_forms import (
     JACOBIAN_FACTOR,
-    PAPER_GAMMA,
-    avg_pool_std,
-    depth_recursion,
     fixed_point,
-    max_pool,
     spectrum_density,
     spectrum_edges,
 )
@@ -25,9 +20,8 @@ from .depth_claims import depth_tally
 from .general_claims import exact_unit, gain
 from .jacobian_claims import nonzero, spectrum
 from .monte_carlo import Draw, Sampler
-from .pooling_claims import WINDOW, pooled_tally
 
-BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK = (f"C{i}" for i in range(7))  # of the style of all figures
+BLUE, RED, GREEN, SKY, BLACK = (f"C{i}" for i in (0, 1, 2, 5, 6))  # of the style of all figures
 GRAY = "#777777"
 INTERVAL = "95 %"
 
@@ -39,11 +33,11 @@ class Drawing:
         self.figure, (self.left, self.right) = panels(2, width, height)
         self.data: dict[str, Any] = {}
 
-    def curve(self, axes: Any, name: str, x: Sequence[float], y: Sequence[float], color: str, **style: Any) -> None:
+    def curve(self, axes: Any, name: str, x: Any, y: Any, color: str, **style: Any) -> None:
         axes.plot(x, y, color=color, **style)
         self.data[name] = {"x": [float(a) for a in x], "y": [float(b) for b in y]}
 
-    def points(self, axes: Any, name: str, x: Sequence[float], estimates: Sequence[Estimate], color: str) -> None:
+    def points(self, axes: Any, name: str, x: Any, estimates: Sequence[Estimate], color: str) -> None:
         means, errors = [e.mean for e in estimates], [e.half_width for e in estimates]
         axes.errorbar(x, means, errors, fmt="o", markersize=4, elinewidth=1.2, capsize=2, color=color, zorder=3)
         self.data[name] = {"x": [float(a) for a in x], "y": means, "half_width": errors}
@@ -94,65 +88,6 @@ def _edges(units: int, inputs: int) -> Draw:
 
 
 @styled
-def depth_figure(mc: Sampler) -> Drawing:
-    """Variance and mean square of pre-activations, layer by layer, for three ways to set gamma and beta."""
-    depth, width, networks = 20, 192, 12
-    flat = np.array([np.ones(depth), np.zeros(depth)])
-    ways: dict[str, tuple[str, dict[str, Any], Any]] = {
-        r"$\gamma = 1$: runs away": (RED, {"gamma": 1.0}, depth_recursion(1.0, depth)),
-        r"$\gamma = 1/1.21$: dies": (BLUE, {"gamma": PAPER_GAMMA}, depth_recursion(PAPER_GAMMA, depth)),
-        r"exact, $\beta = \gamma$: stays": (GREEN, {"gamma": 1.0, "beta": 1.0, "mode": "exact"}, flat),
-    }
-    drawing, layers = Drawing(10.0, 4.2), list(range(1, depth + 1))
-    for name, (color, settings, exact) in ways.items():
-        tally = depth_tally(Sampler(seed=mc.seed, threads=mc.threads), width, depth, networks, **settings)
-        for i, axes in enumerate((drawing.left, drawing.right)):
-            what = f"{('variance', 'mean square')[i]}, {name}"
-            drawing.curve(axes, what, layers, exact[i], color, linewidth=1.2)
-            measured = [tally.mean((i + 1) * depth + layer) for layer in range(depth)]
-            drawing.points(axes, f"{what}, measured", layers, measured, color)
-    left, right = drawing.left, drawing.right
-    left.set_yscale("log")
-    left.set(title="Variance of a unit over inputs", xlabel="layer", ylim=(8e-3, 10))
-    for name, (x, y) in zip(ways, ((depth - 4, 3.2), (depth, 0.04), (depth, 0.62)), strict=True):
-        left.text(x, y, name, color=ways[name][0], ha="right")
-    right.set(title="Mean square of the units' means", xlabel="layer", ylim=(-0.05, 0.45))
-    right.text(depth, 0.29, r"$\gamma = 1/1.21$: all that is left", color=BLUE, ha="right")
-    note = f"lines: infinite width\npoints: {networks} networks of width {width}, {INTERVAL}"
-    right.text(0.5, 0.43, note, color=GRAY, fontsize=8.5, va="top")
-    for axes in (left, right):
-        axes.set_xticks([1, *range(5, depth + 1, 5)])
-    return drawing
-
-
-@styled
-def pooling_figure(mc: Sampler) -> Drawing:
-    """Mean and standard deviation after 3 x 3 pooling against the correlation of the pooled units."""
-    drawing, some, rhos = Drawing(), few(mc, 20_000), np.linspace(0.0, 1.0, 11)[:-1]
-    dense = 1.0 - np.linspace(1.0, 0.0, 101) ** 2  # denser where the square root bends
-    left, right = drawing.left, drawing.right
-    largest = [max_pool(WINDOW, rho) for rho in dense]
-    averages = [(0.0, avg_pool_std(WINDOW, rho)) for rho in dense]
-    for name, pool, color, exact in (("max", MaxPool2d(3), BLUE, largest), ("average", AvgPool2d(3), RED, averages)):
-        tallies = [pooled_tally(some, pool, float(rho)) for rho in rhos]
-        drawing.curve(left, f"mean, {name}", dense, [mean for mean, _ in exact], color)
-        drawing.points(left, f"mean, {name}, measured", rhos, [tally.mean() for tally in tallies], color)
-        drawing.curve(right, f"std, {name}", dense, [std for _, std in exact], color)
-        drawing.points(right, f"std, {name}, measured", rhos, [tally.std() for tally in tallies], color)
-    for axes, level in ((left, 0.0), (right, 1.0)):
-        axes.axhline(level, color=GRAY, linewidth=1, linestyle=":")
-        axes.set(xlabel=r"correlation $\rho$ of the 9 pooled units")
-    left.set(title="Mean after 3 x 3 pooling of normalised units")
-    right.set(title="Standard deviation", ylim=(0, 1.5))
-    for axes, x, y, text, color in (
-        (left, 0.55, 1.2, "max", BLUE), (left, 0.55, 0.06, "average", RED),
-        (right, 0.55, 1.4, "max", BLUE), (right, 0.5, 0.58, "average", RED), (right, 0.35, 1.02, "the paper", GRAY),
-    ):  # fmt: skip
-        axes.text(x, y, text, color=color)
-    return drawing
-
-
-@styled
 def beyond_figure(mc: Sampler) -> Drawing:
     """The gain of exact NormProp against beta/gamma, and where deep networks settle against gamma."""
     drawing, t = Drawing(), np.linspace(-1.0, 3.0, 161)
@@ -182,8 +117,6 @@ def beyond_figure(mc: Sampler) -> Drawing:
 
 FIGURES: dict[str, tuple[str, Callable[[Sampler], Drawing]]] = {  # by family of claims: file name, and function
     "jacobian": ("jacobian-spectrum", spectrum_figure),
-    "depth": ("depth", depth_figure),
-    "pooling": ("pooling", pooling_figure),
     "beyond": ("beyond", beyond_figure),
 }
 

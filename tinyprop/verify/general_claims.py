@@ -11,7 +11,7 @@ from ..engine.tensor import Tensor, tensor
 from ..estimate import Estimate
 from ..nn import MaxPool2d, NormPropLinear
 from ..nn.layers import ACTIVATIONS
-from .claim import Case, Evidence, claims_of, computed, evidence
+from .claim import Case, Evidence, all_ones, claims_of, computed, evidence, shown
 from .closed_forms import (
     C1,
     C2,
@@ -30,7 +30,7 @@ from .depth_claims import depth_tally
 from .jacobian_claims import product_tally, scaled
 from .moment_claims import SETTINGS, unit_output
 from .monte_carlo import Sampler, Tally
-from .networks import difference_ratio, farthest_from_one, gaussian, jacobian_rows, layer_with
+from .networks import difference_ratio, gaussian, jacobian_rows, layer_with
 from .pooling_claims import WINDOW, pooled_tally
 
 claim = claims_of("beyond")
@@ -71,11 +71,11 @@ def exact_normprop(mc: Sampler) -> Evidence:
     redundant = sum(float((p * slope).item()) for p, slope in zip((unit.gamma, unit.beta), slopes, strict=True))
     cases.append(Case("gamma do/dgamma + beta do/dbeta, ReLU", 0.0, 0.0, computed(redundant)))
     moved, slopes = zip(*(_at_settings(name, np.random.default_rng(mc.seed)) for name in ACTIVATIONS), strict=True)
-    for what, i in (("c2", 0), ("c1", 1), ("E s'^2", 2)):
-        worst = farthest_from_one([ratio for found in moved for ratio in found[i]])
-        cases.append(Case(f"{what} / quadrature, all activations, farthest from 1", None, 1.0, computed(worst)))
-    what = "slope of a layer / difference quotient, all activations, farthest from 1"
-    cases.append(Case(what, None, 1.0, computed(farthest_from_one(slopes)), tolerance=1e-5))
+    for i, what in enumerate(("c2", "c1", "E s'^2")):
+        cases.append(all_ones(f"{what} / quadrature, all activations", [x for found in moved for x in found[i]]))
+    cases.append(all_ones("slope of a layer / difference quotient", slopes, tolerance=1e-5))
+    least = exact_unit("relu", 2.0, -20.0).constants()[0].item() / (2.0 * C1)
+    cases.append(shown("c1 of a unit that is never on / its c1 at beta = 0: the floor", 0.1, least))
     return evidence("mean 0 and variance 1 at any gamma and beta; for ReLU only beta/gamma matters", *cases)
 
 
@@ -129,9 +129,9 @@ def positive_beta(mc: Sampler) -> Evidence:
         f"gain {one:.2f} instead of {CHI:.2f} a layer: after 50 layers {math.sqrt(one**50):.0f} times the size, not "
         f"{math.sqrt(CHI**50):,.0f}",
         Case("gain of a layer, beta = gamma", one, exact.jacobian_factor**2, backwards),
-        Case(f"gain of {layers} layers", None, one**layers, product.mean(), finite_size=0.1),
+        shown(f"gain of {layers} layers", one**layers, product.mean(), finite_size=0.1),
         Case(f"E u^2, layer {depth}", 1.0, 1.0, deep.mean(depth - 1), finite_size=0.1, rounding=0.1),
-        Case("factor of an error of the variance", None, slope, computed(shrunk / (2.0 * step)), tolerance=1e-5),
+        shown("factor of an error of the variance", slope, shrunk / (2.0 * step), tolerance=1e-05),
     )
 
 

@@ -12,7 +12,7 @@ from ..estimate import Estimate
 from ..nn import NormPropConv2d, NormPropLinear
 from ..nn.layers import ACTIVATIONS
 from ..paper import JACOBIAN_FACTOR as PRINTED_FACTOR
-from .claim import Case, Evidence, claims_of, computed, evidence
+from .claim import Case, Evidence, all_ones, claims_of, computed, evidence, shown
 from .closed_forms import (
     C1,
     CHI,
@@ -26,7 +26,6 @@ from .closed_forms import (
 )
 from .monte_carlo import Sampler, Tally
 from .networks import (
-    farthest_from_one,
     gaussian,
     jacobian_rows,
     layer_with,
@@ -104,7 +103,7 @@ def as_a_matrix(mc: Sampler) -> Evidence:
         Case("mean eigenvalue", PRINTED, CHI, tally.mean(), rounding=ROUNDING, scatter=scatter),
         Case("smallest eigenvalue, limit", PRINTED, low, ends.mean(0), finite_size=0.05, judged=False),
         Case("largest eigenvalue, limit", PRINTED, high, ends.mean(1), finite_size=0.05, judged=False),
-        Case("relative scatter of eigenvalues, limit", None, scatter, ends.mean(2), finite_size=0.05),
+        shown("relative scatter of eigenvalues, limit", scatter, ends.mean(2), finite_size=0.05),
     )
 
 
@@ -202,7 +201,7 @@ def mean_square_gain(mc: Sampler) -> Evidence:
         scatter = 1.0 / math.sqrt(units)
         cases.append(Case(what, PRINTED, exact, tally.mean(), rounding=ROUNDING, scatter=scatter, judged=square))
         relative = tally.function(lambda means: math.sqrt(means[1] - means[0] ** 2) / means[0])
-        cases.append(Case(f"its relative standard deviation, {units} x {inputs}", None, scatter, relative))
+        cases.append(shown(f"its relative standard deviation, {units} x {inputs}", scatter, relative))
     return evidence("on average, for square layers; a layer of m units and n inputs has 1.47 m/n", *cases)
 
 
@@ -277,9 +276,9 @@ def jacobian_factor(mc: Sampler) -> Evidence:
         Case("relative standard deviation of squared singular values", 0.0, scatter, measured, judged=False),
         Case("gamma of a new layer", PAPER_GAMMA, 1.0 / JACOBIAN_FACTOR, computed(new.gamma.item()), rounding=0.005),
         Case("beta of a new layer", 0.0, 0.0, computed(new.beta.item())),
-        Case("gamma times Jacobian factor, farthest from 1", None, 1.0, computed(farthest_from_one(starts))),
-        Case("gamma in exact mode", None, 1.0, computed(exact.gamma.item())),
-        Case("beta in exact mode", None, 1.0, computed(exact.beta.item())),
+        all_ones("gamma times Jacobian factor", starts),
+        shown("gamma in exact mode", 1.0, exact.gamma.item()),
+        shown("beta in exact mode", 1.0, exact.beta.item()),
     )
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from ..engine.arrays import default_backend, use_backend
 from ..engine.errors import explain
 from ..random import generator, manual_seed
-from . import (  # each of these enters its claims
+from . import (  # noqa: F401  they enter their claims  # noqa: F401
     canonical_claims,
     depth_claims,
     general_claims,
@@ -18,16 +18,6 @@ from . import (  # each of these enters its claims
 from .claim import LEDGER, Claim, Result
 from .expected import EXPECTED
 from .monte_carlo import Sampler
-
-FAMILIES = (
-    moment_claims,
-    canonical_claims,
-    jacobian_claims,
-    depth_claims,
-    pooling_claims,
-    training_claims,
-    general_claims,
-)
 
 
 def claims() -> list[Claim]:
@@ -57,16 +47,16 @@ def run(
     backend: str | None = None,
     until: float | None = None,
     threads: int | None = None,
-    progress: Callable[[str, float], None] = lambda id, part: None,
+    progress: Callable[[str, float], None] = lambda id, fraction: None,
 ) -> list[Result]:
     """Settle the claims of these ids, or all of them.
 
-    `samples` is the number of plain samples for each estimate; a random network counts for many, by what it costs, and
-    a few are always drawn. `until` is a standard error to reach instead. The answer depends on the seed only, not on
-    the number of threads. `progress` is told the claim at work and the part of its samples that is done.
+    `samples` is the number of plain samples for each estimate; a random network counts for many, by its cost, and a few
+    are always drawn. `until` is a standard error to reach instead. The answer depends on the seed only, not on the
+    number of threads. `progress` is called with the claim at work and the fraction of its samples that is done.
 
     >>> (result,) = tp.verify.run(["C01"], samples=10_000)
-    >>> result.verdict, round(result.exact, 6), result.samples
+    >>> result.verdict, round(result.exact, 6), result.estimate.n
     ('holds', 0.398942, 10000)
     """
     backend = backend or default_backend()

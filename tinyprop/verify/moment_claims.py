@@ -12,10 +12,10 @@ from ..engine.tensor import tensor
 from ..estimate import Estimate
 from ..nn import NormPropLinear
 from ..nn.layers import ACTIVATIONS
-from .claim import Case, Evidence, claims_of, computed, evidence
+from .claim import Case, Evidence, all_ones, claims_of, computed, evidence, shown
 from .closed_forms import C1, C2, PAPER_GAMMA, correlation_after_prelu, correlation_after_relu, normal_cdf, normal_grid
 from .monte_carlo import Draw, Sampler, Tally
-from .networks import difference_ratio, farthest_from_one, gaussian, layer_with, rows_at_cosine
+from .networks import difference_ratio, gaussian, layer_with, rows_at_cosine
 
 claim = claims_of("moments")
 
@@ -59,15 +59,10 @@ def prelu_mean(mc: Sampler) -> Evidence:
     """PReLU_a(x) is x for x > 0 and a x elsewhere. The negative half contributes -a E|X| / 2, for any real a; the
     proof's sign(a) is not needed.
     """
-    cases = [
-        Case(
-            f"mean at a = {a:g}",
-            (1.0 - a) / math.sqrt(2.0 * math.pi),
-            moments.gaussian("prelu", a=a).mean,
-            prelu_tally(mc, a, Tally.mean).mean(),
-        )
-        for a in (-2.0, 0.25, 3.0)
-    ]
+    cases = []
+    for a in (-2.0, 0.25, 3.0):
+        estimate, exact = prelu_tally(mc, a, Tally.mean).mean(), moments.gaussian("prelu", a=a).mean
+        cases.append(Case(f"mean at a = {a:g}", (1.0 - a) / math.sqrt(2.0 * math.pi), exact, estimate))
     return evidence("for every real a, also below 0 and above 1", *cases)
 
 
@@ -76,15 +71,10 @@ def prelu_variance(mc: Sampler) -> Evidence:
     """PReLU_a(x) is x for x > 0 and a x elsewhere. E PReLU_a(X)^2 = (1 + a^2)/2, minus the squared mean,
     (1 - a)^2/(2 pi).
     """
-    cases = [
-        Case(
-            f"variance at a = {a:g}",
-            ((1.0 + a * a) - (1.0 - a) ** 2 / math.pi) / 2.0,
-            moments.gaussian("prelu", a=a).std ** 2,
-            prelu_tally(mc, a, Tally.variance).variance(),
-        )
-        for a in (-2.0, -1.0, 0.25, 3.0)
-    ]
+    cases = []
+    for a in (-2.0, -1.0, 0.25, 3.0):
+        estimate, exact = prelu_tally(mc, a, Tally.variance).variance(), moments.gaussian("prelu", a=a).std ** 2
+        cases.append(Case(f"variance at a = {a:g}", ((1.0 + a * a) - (1.0 - a) ** 2 / math.pi) / 2.0, exact, estimate))
     return evidence("for every real a", *cases)
 
 
@@ -116,11 +106,11 @@ def correlations_shrink(mc: Sampler) -> Evidence:
         cases.append(Case(what, rho, correlation_after_relu(rho), estimate, towards_0, scale=1.0))
     for a in (0.25, -1.0):
         what, estimate = f"correlation after PReLU of 0.5, a = {a:g}", product_tally(mc, 0.5, a).mean()
-        cases.append(Case(what, None, correlation_after_prelu(0.5, a), estimate))
+        cases.append(shown(what, correlation_after_prelu(0.5, a), estimate))
     slope = 1.0 / (4.0 * C1 * C1)
     step = 1e-4
     measured = (correlation_after_relu(step) - correlation_after_relu(-step)) / (2.0 * step)
-    cases.append(Case("slope of R at 0", None, slope, computed(measured)))
+    cases.append(shown("slope of R at 0", slope, measured))
     return evidence(f"small correlations shrink by {slope:.3f} with each layer", *cases)
 
 
@@ -177,16 +167,10 @@ def any_activation(mc: Sampler) -> Evidence:
         f"at gamma = 1, beta = 0 only: ReLU at 1/1.21 has E o^2 = {shrunk:.3f}",
         *cases,
         Case("E o, the farthest from 0 of all activations", 0.0, 0.0, computed(max(means, key=abs))),
-        Case("E o'^2 / squared Jacobian factor, farthest from 1", None, 1.0, computed(farthest_from_one(gains))),
-        Case(
-            "slope of s / difference quotient, farthest from 1",
-            None,
-            1.0,
-            computed(farthest_from_one(slopes)),
-            tolerance=1e-6,
-        ),
-        Case(f"c1^2, E s'^2 of {', '.join(CLOSED)} / closed form", None, 1.0, computed(farthest_from_one(closed))),
-        Case("E o^2, ReLU at gamma = 1/1.21", None, expected, computed(shrunk)),
+        all_ones("E o'^2 / squared Jacobian factor", gains),
+        all_ones("slope of s / difference quotient", slopes, tolerance=1e-06),
+        all_ones(f"c1^2, E s'^2 of {', '.join(CLOSED)} / closed form", closed),
+        shown("E o^2, ReLU at gamma = 1/1.21", expected, shrunk),
     )
 
 
@@ -214,6 +198,7 @@ def by_simulation(mc: Sampler) -> Evidence:
     n = max(1000, mc.samples or 200_000)
     found = moments.simulate("relu", samples=n, seed=mc.seed)
     fourth = 1.5 - 5.0 * C2**2 - 3.0 * C2**4  # E (ReLU(Z) - c2)^4
+    scatter = math.sqrt(fourth - C1**4) / (2.0 * C1)
     by_value, settings = [], [tensor(np.array(column)) for column in zip(*SETTINGS, strict=True)]
     for name, s in ACTIVATIONS.items():
         if name != "prelu":
@@ -229,25 +214,11 @@ def by_simulation(mc: Sampler) -> Evidence:
         Case("c2 of tanh", exact.mean, exact.mean, tally.mean()),
         Case("c1 of ReLU by tp.moments.simulate", C1, C1, Estimate.from_error(found.std, found.std_error, n)),
         Case("c2 of ReLU by tp.moments.simulate", C2, C2, Estimate.from_error(found.mean, found.mean_error, n)),
-        Case(
-            "standard error of that c2, times sqrt(N)", None, C1, computed(found.mean_error * n**0.5), finite_size=0.1
-        ),
-        Case(
-            "standard error of that c1, times sqrt(N)",
-            None,
-            math.sqrt(fourth - C1**4) / (2.0 * C1),
-            computed(found.std_error * n**0.5),
-            finite_size=0.2,
-        ),
-        Case("1/c1 of ReLU, from NFNets", None, 1.0 / C1, computed(NFNETS["relu"]), finite_size=0.001),
-        Case(
-            "1/c1 from NFNets, times c1, farthest from 1",
-            None,
-            1.0,
-            computed(farthest_from_one(nfnets)),
-            finite_size=0.0015,
-        ),
-        Case("moments by value / by name, all activations", None, 1.0, computed(farthest_from_one(by_value))),
+        shown("standard error of that c2, times sqrt(N)", C1, found.mean_error * n**0.5, finite_size=0.1),
+        shown("standard error of that c1, times sqrt(N)", scatter, found.std_error * n**0.5, finite_size=0.2),
+        shown("1/c1 of ReLU, from NFNets", 1.0 / C1, NFNETS["relu"], finite_size=0.001),
+        all_ones("1/c1 from NFNets, times c1", nfnets, tolerance=0.0015),
+        all_ones("moments by value / by name, all activations", by_value),
     )
 
 

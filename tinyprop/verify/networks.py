@@ -87,10 +87,6 @@ def difference_ratio(function: Callable[..., Tensor], points: Sequence[Tensor], 
     return slope / float((moved(step) - moved(-step)).item() / (2.0 * step))
 
 
-def farthest_from_one(ratios: Sequence[float]) -> float:
-    return max(ratios, key=lambda ratio: abs(ratio - 1.0) if ratio == ratio else float("inf"))
-
-
 def singular_values(matrix: Array) -> HostArray:
     return np.linalg.svd(to_numpy(matrix).astype(np.float64), compute_uv=False)
 

@@ -24,7 +24,17 @@ SUMMARY = {  # of one claim, and of several
     UNSETTLED: ("unsettled", "unsettled"),
 }
 RELATIONS = {"equal to": "", "at most": "≤ ", "at least": "≥ ", "differs from": "≠ "}
-ASCII = {"✓": "+", "µ": "m", "≈": "~", "✗": "x", "…": "?", "±": "+-", "≤": "<=", "≥": ">=", "≠": "!="}
+ASCII: dict[str, str | int | None] = {
+    "✓": "+",
+    "µ": "m",
+    "≈": "~",
+    "✗": "x",
+    "…": "?",
+    "±": "+-",
+    "≤": "<=",
+    "≥": ">=",
+    "≠": "!=",
+}
 INDENT, NARROWEST, GAP = 5, 60, 2
 COLUMNS = {"the paper": 11, "exact": 11, f"measured, {CONFIDENCE:.0%}": 21}
 

@@ -18,7 +18,7 @@ from ..nn import BatchNorm, Dropout, Linear, Module, NormPropLinear, Sequential
 from ..optim import SGD, normalize_weights
 from ..paper import EPOCH_SECONDS, TEST_ERRORS
 from ..random import manual_seed
-from .claim import Case, Evidence, claims_of, computed, evidence
+from .claim import Case, Evidence, claims_of, computed, evidence, shown
 from .closed_forms import C1, C2
 from .monte_carlo import Sampler, Tally
 from .networks import difference_ratio, gaussian, layer_with
@@ -46,18 +46,23 @@ def scale_weights(network: Module, factor: float) -> None:
             layer.weight.data = factor * layer.weight.data
 
 
+def changes(seed: int, factor: float) -> tuple[float, float]:
+    """How far the output of a network moves if its weights are multiplied by a factor, and by minus that."""
+    random = np.random.default_rng(seed)
+    network, x = small_network(random, 6, 8, 8, 5), batch(random, 20, 6)
+    before, found = network(x), []
+    for by in (factor, -1.0):
+        scale_weights(network, by)
+        found.append(largest_difference(network(x), before))
+    return found[0], found[1]
+
+
 @claim("C26", "4.4", "The scale of weight vectors does not affect the representation.")
 def scale_is_free(mc: Sampler) -> Evidence:
     """A layer uses its weight vector w as w/|w|, which is the same for w and c w, if c > 0. A factor below 0 turns the
     filter around, and the output changes.
     """
-    random = np.random.default_rng(mc.seed)
-    network, x = small_network(random, 6, 8, 5), batch(random, 20, 6)
-    before = network(x)
-    scale_weights(network, 7.0)
-    scaled = largest_difference(network(x), before)
-    scale_weights(network, -1.0)
-    turned = largest_difference(network(x), before)
+    scaled, turned = changes(mc.seed, 7.0)
     return evidence(
         f"for positive factors; a negative one changes the output by up to {turned:.1f}",
         Case("change of output, weights times 7", 0.0, 0.0, computed(scaled)),
@@ -133,13 +138,17 @@ def decay_is_a_rate(mc: Sampler) -> Evidence:
 
 @claim("C29", "4.2", "Weights start as in Glorot and Bengio; their scale need not be tuned.")
 def start_scale(mc: Sampler) -> Evidence:
-    """By C26 only directions matter: ten times Glorot's scale is the same network."""
-    random = np.random.default_rng(mc.seed)
-    network, x = small_network(random, 6, 8, 8, 5), batch(random, 20, 6)
-    before = network(x)
-    scale_weights(network, 10.0)
-    case = Case("change of output", 0.0, 0.0, computed(largest_difference(network(x), before)))
-    return evidence("only directions matter", case)
+    """Glorot and Bengio draw uniform weights of variance 2/(inputs + outputs). By C26 only directions matter: ten times
+    their scale is the same network.
+    """
+    change, _ = changes(mc.seed, 10.0)
+    manual_seed(mc.seed)
+    new = Tally.of(Linear(150, 250).weight.numpy().ravel()).variance()
+    return evidence(
+        "only directions matter",
+        Case("change of output, weights times 10", 0.0, 0.0, computed(change)),
+        shown("variance of new weights, 150 inputs, 250 outputs", 2.0 / (150 + 250), new),
+    )
 
 
 @claim("C32", "4.1, 5.4", "With global data normalisation, NormProp trains with batches of one sample.")
@@ -170,7 +179,7 @@ def single_samples(mc: Sampler) -> Evidence:
         "every sample goes through the network by itself",
         Case("output alone minus in a batch", 0.0, 0.0, computed(largest_difference(alone, network(x)))),
         Case("sum of single gradients minus that of the batch", 0.0, 0.0, computed(float(differences.max()))),
-        Case("slope along input and bias / difference quotient", None, 1.0, computed(slope), tolerance=1e-5),
+        shown("slope along input and bias / difference quotient", 1.0, slope, tolerance=1e-5),
     )
 
 
@@ -199,27 +208,23 @@ def _batch_norm_cases(random: np.random.Generator) -> list[Case]:
     """BN as the engine computes it, against its definition, from the same numbers."""
     eps, momentum = 1e-5, 0.1
     layer, x = BatchNorm(3).to(dtype="float64"), 2.0 * random.standard_normal((5, 3, 2, 2)) + 1.0
-    weight, bias = batch(random, 3), batch(random, 3)
-    layer.weight.data, layer.bias.data = weight.data, bias.data
 
-    def affine(normal: HostArray) -> HostArray:
-        return normal * weight.numpy()[:, None, None] + bias.numpy()[:, None, None]
+    def by(mean: HostArray, variance: HostArray) -> HostArray:
+        return (x - mean[:, None, None]) / np.sqrt(variance + eps)[:, None, None]
 
     mean, variance = x.mean(axis=(0, 2, 3)), x.var(axis=(0, 2, 3))
-    normal = (x - mean[:, None, None]) / np.sqrt(variance + eps)[:, None, None]
-    training = abs(layer(tensor(x)).numpy() - affine(normal)).max()
-    running = momentum * mean, 1.0 - momentum + momentum * variance * 20 / 19  # after one step from 0 and 1
-    later = affine((x - running[0][:, None, None]) / np.sqrt(running[1] + eps)[:, None, None])
+    training = abs(layer(tensor(x)).numpy() - by(mean, variance)).max()
+    later = by(momentum * mean, 1.0 - momentum + momentum * variance * 20 / 19)  # after one step from 0 and 1
     evaluated = abs(layer.eval()(tensor(x)).numpy() - later).max()
 
     def batch_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return F.batch_norm(x, tensor(np.zeros(3)), tensor(np.ones(3)), weight, bias, training=True)
 
-    slope = difference_ratio(batch_norm, [tensor(x), weight, bias], random)
+    slope = difference_ratio(batch_norm, [tensor(x), batch(random, 3), batch(random, 3)], random)
     return [
-        Case("error of BN by the statistics of the batch", None, 0.0, computed(training)),
-        Case("error of BN by running statistics", None, 0.0, computed(evaluated)),
-        Case("slope of BN / difference quotient", None, 1.0, computed(slope), tolerance=1e-5),
+        shown("error of BN by the statistics of the batch", 0.0, training),
+        shown("error of BN by running statistics", 0.0, evaluated),
+        shown("slope of BN / difference quotient", 1.0, slope, tolerance=1e-5),
     ]
 
 
@@ -318,7 +323,7 @@ def printed_cases(mc: Sampler, rival: str) -> tuple[str, list[Case]]:
     for name, row in TEST_ERRORS.items():
         other, what = getattr(row, rival), f"standard errors below {rival.replace('_', ' ')}, {name}"
         exact = significance(row.normprop, other, row.test_images)
-        cases.append(Case(what, None, exact, counted_again(mc, row.normprop, other, row.test_images)))
+        cases.append(shown(what, exact, counted_again(mc, row.normprop, other, row.test_images)))
     clear = sum((case.exact or 0.0) > SIGNIFICANT for case in cases)
     reason = (
         f"tinyprop reproduce results measures it. In print, {clear} of {len(cases)} margins exceed the counting error"

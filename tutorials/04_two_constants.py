@@ -124,7 +124,7 @@ show(figure)
 
 # %%
 for r in tp.verify.run(["C01", "C02", "C31"]):
-    print(f"{r.id}: exact {r.exact:.6f}, measured {r.estimate:.6f} +- {r.standard_error:.6f}: {r.verdict}")
+    print(f"{r.id}: exact {r.exact:.6f}, measured {r.estimate:.6f}: {r.verdict}")
 
 # %% [markdown]
 # ## Exercises

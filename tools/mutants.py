@@ -17,9 +17,8 @@ parts from each group:
 Left out is what cannot change a result: docstrings, error messages, reprs, type checks, texts, code for CuPy only, the
 block sizes of kernels; and, in claims, how much is measured (samples, sizes, the tolerance of a limit) and which
 numbers are printed. Each mutant runs in a copy of the repository. `tinyprop verify` catches it with an unexpected
-verdict, an exception or a timeout; what survives goes to `pytest -x -m "not slow"`, with the arguments after `--`:
-
-    python tools/mutants.py --seed 3 -- tests/verify tests/nn
+verdict, an exception or a timeout; what survives goes to `pytest -x -m "not slow"`, with `--near` only to the tests of
+its own group.
 """
 
 import argparse
@@ -49,6 +48,13 @@ GROUPS = {
     "gradients": ["tinyprop/functional/*.py", "tinyprop/kernels/[!c]*.py"],
     "closed forms": ["tinyprop/verify/closed_forms.py"],
     "claims": ["tinyprop/verify/*_claims.py"],
+}
+NEAR = {  # the tests of each group
+    "moments": ["tests/test_moments.py"],
+    "layers": ["tests/nn", "tests/test_nets.py"],
+    "gradients": ["tests/functional", "tests/kernels"],
+    "closed forms": ["tests/verify/test_claims.py"],
+    "claims": ["tests/verify/test_claims.py"],
 }
 TEXT_FUNCTIONS = {"extra_repr", "__repr__", "__str__", "__format__", "__dir__"}
 TEXT_CALLS = {"explain", "ShapeError", "ValueError", "TypeError", "isinstance"}
@@ -254,9 +260,7 @@ def main() -> int:
     parser.add_argument("--verify-only", action="store_true", help="do not run the tests on what survives verify")
     parser.add_argument("--list", action="store_true", help="list the mutants, and run nothing")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table, as Markdown")
-    parser.add_argument(
-        "pytest", nargs="*", metavar="-- ARGUMENT", help="arguments of pytest (default: all quick tests)"
-    )
+    parser.add_argument("--near", action="store_true", help="run only the tests of the mutant's group, not all")
     options = parser.parse_args()
     mutants = sample(options.count, options.seed)
     if options.list:
@@ -264,24 +268,25 @@ def main() -> int:
             shown = mutant.shown((ROOT / mutant.path).read_text(encoding="utf-8"))
             print(f"{mutant.path}:{mutant.line}  {mutant.kind}: {shown}")
         return 0
-    tests = [] if options.verify_only else [*TESTS, *options.pytest]
+    tests = [] if options.verify_only else TESTS
+    near = sorted({name for names in NEAR.values() for name in names}) if options.near and tests else []
     folders: queue.Queue[Path] = queue.Queue()
     for _ in range(options.jobs):
         folders.put(copied())
     start, first = time.perf_counter(), folders.queue[0]
     verify = ["-c", VERIFY]
-    for arguments in (tests, verify):
+    for arguments in ([*tests, *near], verify):
         well, how = call(first, arguments, 3600) if arguments else (True, "")
         if not well:
             parser.error(f"without a mutation it already fails: {how}")
-    timeout = 120 + 5 * (time.perf_counter() - start)
+    timeout = 120 + 3 * (time.perf_counter() - start)
     seconds = dict(line.split() for line in how.splitlines())
     verify += sorted(seconds, key=lambda id: float(seconds[id]))  # the cheap claims first
 
     def one(mutant: Mutant) -> Outcome:
         folder = folders.get()
         try:
-            outcome = try_out(mutant, folder, verify, tests, timeout)
+            outcome = try_out(mutant, folder, verify, [*tests, *(NEAR[mutant.group] if near else [])], timeout)
         finally:
             folders.put(folder)
         print(f"{outcome.caught:9}{mutant.path}:{mutant.line}  {outcome.how}", file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ from tinyprop.verify.canonical_claims import patch_covariance
 from tinyprop.verify.claim import LEDGER, UNSETTLED
 from tinyprop.verify.expected import EXPECTED
 from tinyprop.verify.jacobian_claims import conv_spectrum, nonzero, spectrum
+from tinyprop.verify.moment_claims import UNIT_VARIANCE
 from tinyprop.verify.networks import gaussian, jacobian_rows, random_layer, random_network, whole_jacobian
 from tinyprop.verify.training_claims import significance
 
@@ -144,7 +145,7 @@ def test_a_wrong_formula_is_caught():
     [
         ("canonical_claims.patch_covariance", lambda *a: 1.01 * patch_covariance(*a)),  # C11
         ("jacobian_claims.kernel_matrix", lambda rows: 0.9 * closed_forms.kernel_matrix(rows)),  # C14
-        ("moment_claims.UNIT_VARIANCE", {"uniform": (3**0.5 / 4, -1.2 * 2, 48 / 7)}),  # C37
+        ("moment_claims.UNIT_VARIANCE", UNIT_VARIANCE | {"laplace": (0.125**0.5, 2.0, 30.0)}),  # C37
         ("depth_claims.drifted", lambda square, depth: square),  # C20
         ("depth_claims.depth_recursion", lambda gamma, depth: 0.8 * closed_forms.depth_recursion(gamma, depth)),  # C38
         ("training_claims.significance", lambda *a: 1.1 * significance(*a)),  # C42, C43
@@ -207,7 +208,7 @@ def test_it_runs_where_threads_do_not_exist(monkeypatch):
 
 
 def test_importing_it_loads_nothing_heavy():
-    code = "import sys, tinyprop.verify; print({'matplotlib', 'tqdm', 'threadpoolctl'} & set(sys.modules))"
+    code = "import sys, tinyprop.verify; print({'matplotlib', 'threadpoolctl'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 

@@ -69,8 +69,9 @@ def kernel_matrix(rows: HostArray) -> HostArray:
 def spectrum_edges(units: float, inputs: float) -> tuple[float, float]:
     """The smallest and largest nonzero singular value of a layer's Jacobian, in the limit of a large layer.
 
-    Half of the rows are on, and w -> -w shows that knowing which ones leaves their directions random: so J is 1/c1
-    times a matrix of units/2 random unit rows, and its squared singular values follow Marchenko and Pastur.
+    Half of the rows w are on. Given that, w points to the side of the input, but w w^T, and so the singular values, have
+    the law of random unit rows: J is 1/c1 times units/2 of these, and its squared singular values follow the
+    Marchenko-Pastur law.
     """
     root = math.sqrt(units / (2.0 * inputs))
     return abs(1.0 - root) / C1, (1.0 + root) / C1
@@ -93,7 +94,7 @@ class SpectralMoments:
 
 
 def product_moments(width: int, depth: int) -> SpectralMoments:
-    """Exact for square layers of every width: rows are independent and isotropic, also among the active ones.
+    """Exact for square layers of every width: for active rows w, too, w w^T has the law of an isotropic row (C17).
 
     >>> round(product_moments(64, 9).second, 4)
     24.0548

@@ -142,6 +142,8 @@ def all_singular_values(mc: Sampler) -> Evidence:
     low, high = spectrum_edges(1, 1)
     near = np.linspace(0.9 * PRINTED_FACTOR, 1.1 * PRINTED_FACTOR, 201)
     fraction = float(np.trapezoid(spectrum_density(near, 1, 1), near))
+    whole = np.linspace(low, high, 20_001)
+    integral = float(np.trapezoid(spectrum_density(whole, 1, 1), whole))
     cases = []
     for name, (units, inputs) in shapes.items():
 
@@ -172,6 +174,7 @@ def all_singular_values(mc: Sampler) -> Evidence:
     random = np.random.default_rng(mc.seed)
     orthogonal = layer_with(np.linalg.qr(random.standard_normal((64, 64)))[0], gamma=1.0)
     turned = Tally.of(nonzero(singular_values(whole_jacobian(orthogonal, gaussian(random, 64)))))
+    cases.append(shown("integral of the density of the nonzero ones", 1.0, integral, tolerance=1e-4))
     cases.append(Case("all but 0, orthogonal rows", PRINTED_FACTOR, 1.0 / C1, turned.mean(), judged=False))
     return evidence(
         f"half are 0, the others go from {low:.2f} to {high:.2f}, {fraction:.0%} of them within 10 % of 1.21, the root "

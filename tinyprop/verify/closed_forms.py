@@ -69,8 +69,8 @@ def kernel_matrix(rows: HostArray) -> HostArray:
 def spectrum_edges(units: float, inputs: float) -> tuple[float, float]:
     """The smallest and largest nonzero singular value of a layer's Jacobian, in the limit of a large layer.
 
-    Half of the rows w are on. Given that, w points to the side of the input, but w w^T, and so the singular values, have
-    the law of random unit rows: J is 1/c1 times units/2 of these, and its squared singular values follow the
+    Half of the rows w are on. Given that, w points to the side of the input, but w w^T, and so the singular values,
+    have the law of random unit rows: J is 1/c1 times units/2 of these, and its squared singular values follow the
     Marchenko-Pastur law.
     """
     root = math.sqrt(units / (2.0 * inputs))

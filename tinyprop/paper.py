@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+MEAN_SQUARE_GAIN = 1.47  # section 3.4: E[J J^T] is about this times the identity, J the Jacobian of a ReLU layer
 JACOBIAN_FACTOR = 1.21  # section 3.4: singular values of a ReLU layer's Jacobian; gamma starts at its inverse
 
 

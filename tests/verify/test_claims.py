@@ -9,12 +9,10 @@ import pytest
 from mpmath import mp
 
 import tinyprop as tp
-from tinyprop.train.step import one_thread_blas
-from tinyprop.verify import Case, Estimate, Sampler, Tally, closed_forms, judge
+from tinyprop.verify import Case, Estimate, Sampler, closed_forms, judge
 from tinyprop.verify.canonical_claims import patch_covariance
 from tinyprop.verify.claim import LEDGER, UNSETTLED
 from tinyprop.verify.expected import EXPECTED
-from tinyprop.verify.jacobian_claims import conv_spectrum, nonzero, spectrum
 from tinyprop.verify.moment_claims import UNIT_VARIANCE
 from tinyprop.verify.networks import gaussian, jacobian_rows, random_layer, random_network, whole_jacobian
 from tinyprop.verify.training_claims import significance
@@ -242,23 +240,6 @@ def test_the_expected_gram_matrix_is_the_arc_cosine_kernel():
     kernel = closed_forms.kernel_matrix(unit.astype(np.float64)).ravel()
     errors = np.sqrt(np.diagonal(tally.covariance()) / tally.count)
     assert (abs(tally.means - kernel) < 5 * errors + 1e-6).all()
-
-
-@pytest.mark.parametrize(("units", "inputs"), [(160, 160), (100, 200), (320, 160), (480, 160)])
-def test_spectra_end_at_the_edges(units, inputs):
-    random = np.random.default_rng(units)
-    with one_thread_blas:
-        ends = np.mean([nonzero(spectrum(random, units, inputs))[[0, -1]] for _ in range(6)], axis=0)
-    low, high = closed_forms.spectrum_edges(units, inputs)
-    assert ends[0] == pytest.approx(high, rel=0.05)
-    assert ends[1] == pytest.approx(low, abs=0.1)
-
-
-def test_a_convolution_has_the_exact_mean_square():
-    """E |J|^2 is chi for each output, on a torus: 5 standard errors."""
-    random = np.random.default_rng(0)
-    gains = Tally.of(np.array([(conv_spectrum(random, 4, 8, 4) ** 2).sum() / (8 * 16) for _ in range(40)]))
-    assert abs(gains.mean().mean - closed_forms.CHI) < 5 * gains.mean().standard_error
 
 
 # Either backend.

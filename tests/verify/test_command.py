@@ -12,7 +12,7 @@ from tinyprop.verify import claim as ledger
 from tinyprop.verify.figures import FIGURES
 from tinyprop.verify.ledger import claims, run
 from tinyprop.verify.monte_carlo import Sampler
-from tinyprop.verify.report import Report, number
+from tinyprop.verify.report import Report
 
 FIELDS = ["id", "statement", "section", "verdict", "expected", "reason", "cases"]
 CASE = ["what", "relation", "paper", "exact", "estimate", "standard_error", "samples", "judged"]
@@ -156,8 +156,3 @@ def test_figures(family):
             assert box.x1 <= figure.bbox.width
             assert box.y0 >= 0
             assert box.y1 <= figure.bbox.height
-
-
-def test_numbers_are_shown_to_the_digits_they_have():
-    values = (None, 0.0, 1e-15, 2 / 3, -1e-3, 2.1e8)
-    assert [number(x) for x in values] == ["-", "0", "0", "0.666667", "-0.001", "2.1e+08"]

@@ -118,7 +118,6 @@ def architecture(mc: Sampler) -> Evidence:
         Case("classes", 10.0, 10.0, computed(classes)),
         Case("maps of another size", 0.0, 0.0, computed(wrong)),
         shown("5 x 5 filters, padding 2, against a sum", 0.0, _conv_error(random), tolerance=1e-05),
-        shown("pools of 3 x 3, padding 1, against a loop", 0.0, _pool_error(random)),
         all_ones("slope of the loss / difference quotient", slopes, tolerance=0.0001),
         shown("gradients in float32 and in float64, difference", 0.0, _kernel_error(random), tolerance=0.001),
     )
@@ -161,22 +160,6 @@ def _conv_error(random: np.random.Generator) -> float:
     views = np.lib.stride_tricks.sliding_window_view(padded, (5, 5), axis=(2, 3))
     out = F.conv2d(tensor(x.astype(np.float32)), tensor(w.astype(np.float32)), padding=2).numpy()
     return float(abs(out - np.einsum("nchwij,ocij->nohw", views, w, optimize=True)).max()) / 20.0  # of their size
-
-
-def _pool_error(random: np.random.Generator) -> float:
-    """The largest difference between pools of the engine and a loop over their windows."""
-    x = random.standard_normal((2, 3, 7, 6))
-    largest, average = MaxPool2d(3, 2, 1)(tensor(x)).numpy(), AvgPool2d(3, 2, 1)(tensor(x)).numpy()
-    inside = AvgPool2d(3, 2, 1, count_include_pad=False)(tensor(x)).numpy()
-    worst = 0.0
-    for i in range(largest.shape[2]):
-        for j in range(largest.shape[3]):
-            part = x[:, :, max(2 * i - 1, 0) : 2 * i + 2, max(2 * j - 1, 0) : 2 * j + 2]
-            sums, count = part.sum(axis=(2, 3)), part.shape[2] * part.shape[3]
-            means = [(sums / n)[:, :, None, None] for n in (9.0, count)]
-            differences = [largest - part.max(axis=(2, 3), keepdims=True), average - means[0], inside - means[1]]
-            worst = max(worst, *(float(abs(d[:, :, i, j]).max()) for d in differences))
-    return worst
 
 
 def _kernel_error(random: np.random.Generator) -> float:

@@ -61,10 +61,11 @@ def test_one_claim_is_singular_and_ascii_is_enough(capsys, monkeypatch):
     assert "?" not in said
 
 
-@pytest.mark.parametrize("path", ["/dev/null", "."])
-def test_json_does_not_replace_what_is_no_regular_file(path, capsys):
+@pytest.mark.parametrize("name", ["/dev/null", "", "link"])
+def test_json_does_not_replace_what_is_no_regular_file(name, tmp_path, capsys):
+    (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(SystemExit) as caught:
-        main(["verify", "C06", "--json", path])
+        main(["verify", "C06", "--json", str(tmp_path / name)])
     assert caught.value.code == 2
     assert "not a regular file" in capsys.readouterr().err
 

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         picked = chosen(options.ids or None)
     except ValueError as error:
         parser.error(str(error))
-    if options.json and options.json.exists() and not options.json.is_file():
+    if options.json and (options.json.is_symlink() or (options.json.exists() and not options.json.is_file())):
         parser.error(f"--json {options.json} is not a regular file, and will not be replaced")
     from tqdm.auto import tqdm
 

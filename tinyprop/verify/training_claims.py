@@ -298,6 +298,7 @@ def dropout(mc: Sampler) -> Evidence:
 # Only training can settle these.
 
 SIGNIFICANT = 1.96
+RIVALS = {"batch_norm": "BN", "best_other": "the best other"}
 
 
 def significance(ours: float, theirs: float, images: int) -> float:
@@ -321,7 +322,7 @@ def printed_cases(mc: Sampler, rival: str) -> tuple[str, list[Case]]:
     """Whether the printed errors differ by more than counting explains, on each data set."""
     cases = []
     for name, row in TEST_ERRORS.items():
-        other, what = getattr(row, rival), f"standard errors below {rival.replace('_', ' ')}, {name}"
+        other, what = getattr(row, rival), f"standard errors below {RIVALS[rival]}, {name}"
         exact = significance(row.normprop, other, row.test_images)
         cases.append(shown(what, exact, counted_again(mc, row.normprop, other, row.test_images)))
     clear = sum((case.exact or 0.0) > SIGNIFICANT for case in cases)

@@ -18,13 +18,6 @@ from tinyprop.verify.networks import gaussian, jacobian_rows, random_layer, rand
 from tinyprop.verify.training_claims import significance
 
 IDS = [f"C{i:02}" for i in range(1, 46)] + [f"G{i}" for i in range(1, 7)]
-VERDICTS = {
-    "holds": "C01 C02 C03 C04 C05 C06 C07 C12 C22 C25 C26 C29 C30 C31 C32 C35 C36 C40 C45 G1 G2 G3 G4 G5 G6",
-    "does not hold as stated": "C08 C09 C10 C15 C17 C18 C21 C23 C24 C27 C28 C33 C39 C41",
-    "in expectation only": "C11 C14 C16 C19",
-    "approximate": "C13 C20 C34 C37",
-    "empirical": "C38 C42 C43 C44",
-}
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +27,7 @@ def quick():
 
 def test_every_claim_is_there_and_settled_as_derived(quick):
     assert [claim.id for claim in tp.verify.claims()] == IDS == list(quick)
-    verdicts = {id: verdict for verdict, ids in VERDICTS.items() for id in ids.split()}
-    assert verdicts == EXPECTED
-    assert {id: r.verdict for id, r in quick.items()} == verdicts
-    assert all(r.as_expected for r in quick.values())
+    assert {id: r.verdict for id, r in quick.items()} == EXPECTED
 
 
 @pytest.mark.slow

@@ -178,9 +178,9 @@ def slips(mc: Sampler) -> Evidence:
     )
 
 
-def patch_covariance(size: int, channels: int, neighbours: float, across: float) -> HostArray:
-    """Pixels of a patch: correlation neighbours^(dx + dy) in a channel, times `across` between channels."""
-    line = neighbours ** np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
+def patch_covariance(size: int, channels: int, neighbors: float, across: float) -> HostArray:
+    """Pixels of a patch: correlation neighbors^(dx + dy) in a channel, times `across` between channels."""
+    line = neighbors ** np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
     return np.kron(np.where(np.eye(channels) > 0, 1.0, across), np.kron(line, line))
 
 
@@ -190,8 +190,8 @@ def first_layer(mc: Sampler) -> Evidence:
     eigenvalue. Over random directions of w the mean is tr C/n = 1 and the variance 2 (tr C^2 - n)/(n (n + 2)): 0 only
     if C = I. A blur filter, which adds up all pixels, has the mean of all entries of C, times n.
     """
-    size, channels, neighbours = 5, 3, 0.9
-    covariance = patch_covariance(size, channels, neighbours, neighbours)
+    size, channels, neighbors = 5, 3, 0.9
+    covariance = patch_covariance(size, channels, neighbors, neighbors)
     inputs = len(covariance)
     scatter = math.sqrt(2.0 * (np.sum(covariance**2) - inputs) / (inputs * (inputs + 2.0)))
 
@@ -204,8 +204,8 @@ def first_layer(mc: Sampler) -> Evidence:
 
     tally = mc.tally("filters", draw, samples=20_000, cost=2, block=250)
     blur = layer_with(np.ones((1, inputs)), activation="identity", gamma=1.0)
-    line = size + 2.0 * sum((size - i) * neighbours**i for i in range(1, size))  # the sum over pairs along one axis
-    exact = (line / size) ** 2 * (1.0 + (channels - 1.0) * neighbours)
+    line = size + 2.0 * sum((size - i) * neighbors**i for i in range(1, size))  # the sum over pairs along one axis
+    exact = (line / size) ** 2 * (1.0 + (channels - 1.0) * neighbors)
     return evidence(
         f"for pixels of correlation 0.9 a blur filter has {exact:.0f}; only random filters average to 1",
         Case("Var u, mean over filters", 1.0, 1.0, tally.mean(), scatter=scatter),

@@ -123,8 +123,8 @@ def depth_recursion(gamma: float, depth: int) -> HostArray:
     gain, q, k = gamma * gamma / (C1 * C1), gamma * gamma, 0.0
     for layer in range(depth):
         found[:, layer] = q - k, k
-        centre = -2.0 * C2 * C2 * math.sqrt(q) + C2 * C2
-        q, k = gain * (q / 2.0 + centre), gain * (q * arc_cosine(min(1.0, k / q)) + centre)
+        center = -2.0 * C2 * C2 * math.sqrt(q) + C2 * C2
+        q, k = gain * (q / 2.0 + center), gain * (q * arc_cosine(min(1.0, k / q)) + center)
     return found
 
 

@@ -7,21 +7,13 @@ from collections.abc import Sequence
 from ..estimate import CONFIDENCE, Estimate
 from .claim import APPROXIMATE, DOES_NOT_HOLD, EMPIRICAL, HOLDS, IN_EXPECTATION, UNSETTLED, Case, Claim, Result
 
-STYLES = {  # a mark, for those who see no color, and an ANSI color
-    HOLDS: ("✓", "32"),
-    IN_EXPECTATION: ("µ", "36"),
-    APPROXIMATE: ("≈", "33"),
-    DOES_NOT_HOLD: ("✗", "31"),
-    EMPIRICAL: ("…", "35"),
-    UNSETTLED: ("!", "1;31"),
-}
-SUMMARY = {  # of one claim, and of several
-    HOLDS: ("holds", "hold"),
-    IN_EXPECTATION: ("in expectation only", "in expectation only"),
-    APPROXIMATE: ("approximate", "approximate"),
-    DOES_NOT_HOLD: ("does not hold as stated", "do not hold as stated"),
-    EMPIRICAL: ("left to training", "left to training"),
-    UNSETTLED: ("unsettled", "unsettled"),
+STYLES = {  # a mark, for those who see no color, an ANSI color, and the plural
+    HOLDS: ("✓", "32", "hold"),
+    IN_EXPECTATION: ("µ", "36", IN_EXPECTATION),
+    APPROXIMATE: ("≈", "33", APPROXIMATE),
+    DOES_NOT_HOLD: ("✗", "31", "do not hold as stated"),
+    EMPIRICAL: ("…", "35", EMPIRICAL),
+    UNSETTLED: ("!", "1;31", UNSETTLED),
 }
 RELATIONS = {"equal to": "", "at most": "≤ ", "at least": "≥ ", "differs from": "≠ "}
 ASCII: dict[str, str | int | None] = {
@@ -40,7 +32,7 @@ COLUMNS = {"the paper": 11, "exact": 11, f"measured, {CONFIDENCE:.0%}": 21}
 
 
 def number(x: float | None) -> str:
-    """Six digits, and 0 for what is 0 but for rounding.
+    """Six digits, and 0 for what is 0 except for rounding.
 
     >>> number(1 / 3), number(1e-16), number(None)
     ('0.333333', '0', '-')
@@ -98,7 +90,7 @@ class Report:
 
     def row(self, result: Result) -> str:
         """The statement and its verdict, every case, and the reason."""
-        mark, code = STYLES[result.verdict]
+        mark, code, _ = STYLES[result.verdict]
         room = self.width - INDENT - len(result.verdict) - 4
         first, *more = textwrap.wrap(result.statement, room)
         verdict = self.paint(f"{self.plain(mark)} {result.verdict}", code)
@@ -122,7 +114,7 @@ class Report:
     def summary(self, results: Sequence[Result], seconds: float) -> str:
         """One sentence on all of them."""
         counts = Counter(result.verdict for result in results)
-        said = [f"{counts[v]} {words[counts[v] > 1]}" for v, words in SUMMARY.items() if counts[v]]
+        said = [f"{counts[v]} {STYLES[v][2] if counts[v] > 1 else v}" for v in STYLES if counts[v]]
         others = [result.id for result in results if not result.as_expected]
         end = f"not as expected: {', '.join(others)}" if others else "every verdict is the expected one"
         text = f"{len(results)} claim{'s' * (len(results) > 1)} in {seconds:.0f} s: {', '.join(said)}; {end}."

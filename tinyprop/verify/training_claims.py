@@ -240,7 +240,7 @@ def batch_tally(mc: Sampler, size: int) -> Tally:
 
 
 @claim("C34", "4.1, 5.1", "Batch data normalisation is as good as global normalisation.")
-def batch_normalised_data(mc: Sampler) -> Evidence:
+def batch_normalized_data(mc: Sampler) -> Evidence:
     """A batch of B Gaussian samples x, centered and scaled, lies on a sphere: |x| <= sqrt(B - 1), E x^4 = 3 (B - 1)/(B
     + 1). Two samples always become -1 and 1; one is undefined. For the paper's 50 and 100 it is nearly Gaussian.
     """
@@ -257,12 +257,12 @@ def range_is_free(mc: Sampler) -> Evidence:
     """a x + b minus its mean, over its standard deviation, is the same as for x itself, if a > 0."""
     x = np.random.default_rng(mc.seed).standard_normal((200, 5))
 
-    def normalised(samples: HostArray) -> Tensor:
+    def normalized(samples: HostArray) -> Tensor:
         array = tensor(samples).data
         return GlobalNormalizer((5,)).to(dtype="float64").fit(array)(Tensor(array))
 
-    gap = largest_difference(normalised(255.0 * x + 128.0), normalised(x))
-    mean = float(abs(normalised(x).numpy().mean(axis=0)).max())
+    gap = largest_difference(normalized(255.0 * x + 128.0), normalized(x))
+    mean = float(abs(normalized(x).numpy().mean(axis=0)).max())
     return evidence(
         "x and 255 x + 128 become the same",
         Case("difference", 0.0, 0.0, computed(gap)),
@@ -287,11 +287,11 @@ def dropout(mc: Sampler) -> Evidence:
         return np.stack([after.numpy()[:, 0], before.numpy()[:, 0]])
 
     tally = mc.tally("dropout", draw, samples=400_000, watch=Tally.variance, threads=1)
-    unnormalised = (1.0 / (2.0 * keep) - C2**2) / C1**2
+    unnormalized = (1.0 / (2.0 * keep) - C2**2) / C1**2
     return evidence(
-        f"at p = 1/2 the variance is {1.0 / keep:g} after the normalisation, {unnormalised:.2f} if dropped before it",
+        f"at p = 1/2 the variance is {1.0 / keep:g} after the normalisation, {unnormalized:.2f} if dropped before it",
         Case("Var o, dropout after", 1.0, 1.0 / keep, tally.variance(0), "differs from"),
-        Case("Var o, dropout before", 1.0, unnormalised, tally.variance(1), "differs from"),
+        Case("Var o, dropout before", 1.0, unnormalized, tally.variance(1), "differs from"),
     )
 
 

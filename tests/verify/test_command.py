@@ -37,7 +37,8 @@ def test_a_table_a_summary_and_json(tmp_path, capsys):
     assert [p.name for p in path.parent.iterdir()] == ["verify.json"]
 
 
-def test_a_case_shows_what_the_paper_says_of_it(capsys):
+def test_a_case_shows_what_the_paper_says_of_it(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     assert main(["verify", "C28", "C05"]) == 0
     said = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["what", "decay", "adds", "to", "a", "learning", "rate", "≠", "0", "0", "0"] in said

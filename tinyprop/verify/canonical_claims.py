@@ -79,7 +79,7 @@ def best_diagonal(mc: Sampler) -> Evidence:
     covariance = tensor(covariance_of(weights, sigma))
     alpha = tensor(np.zeros(6), requires_grad=True)
     difference = covariance - alpha.reshape(6, 1) * tensor(np.eye(6))
-    (slope,) = grad((difference * difference).sum(), alpha)
+    (slope,) = grad((difference**2).sum(), alpha)
     best = -slope.numpy() / 2.0
     claimed = sigma**2 * (weights**2).sum(axis=1)
     worst = float((best / claimed)[np.abs(best / claimed - 1.0).argmax()])

@@ -10,7 +10,7 @@ from .. import moments
 from ..engine.backward import grad
 from ..engine.tensor import tensor
 from ..estimate import Estimate
-from ..nn import NormPropLinear
+from ..nn import ELU, LeakyReLU, NormPropLinear
 from ..nn.layers import ACTIVATIONS
 from .claim import Case, Evidence, all_ones, claims_of, computed, evidence, shown
 from .closed_forms import C1, C2, PAPER_GAMMA, correlation_after_prelu, correlation_after_relu, normal_cdf, normal_grid
@@ -171,6 +171,8 @@ def any_activation(mc: Sampler) -> Evidence:
         all_ones("slope of s / difference quotient", slopes, tolerance=1e-06),
         all_ones(f"c1^2, E s'^2 of {', '.join(CLOSED)} / closed form", closed),
         shown("E o^2, ReLU at gamma = 1/1.21", expected, shrunk),
+        shown("nn.LeakyReLU() of -1", -0.01, LeakyReLU()(tensor(-1.0)).item()),
+        shown("nn.ELU() of -1", math.exp(-1.0) - 1.0, ELU()(tensor(-1.0)).item()),
     )
 
 

@@ -13,49 +13,46 @@ TINY = Config(
 )
 
 
-def record(config, accuracy=50.0, loss=1.0, diverged=False):
-    """A run with this test accuracy in % and this loss."""
+def record(config, accuracy=50.0, loss=1.0, diverged=False, speed=500.0):
+    """A run with this test accuracy in %, this loss, and this many images a second."""
     rng = np.random.default_rng(config.seed)
-    history = [{"epoch": i + 1, "test_error": 0.5, "validation_error": 0.5} for i in range(config.epochs)]
-    means = tuple(rng.uniform(0.1, 0.2, config.epochs + 1))
-    bare = Record(
+    row = {"test_error": 0.5, "validation_error": 0.5, "images_per_second": speed}
+    means = list(rng.uniform(0.1, 0.2, config.epochs + 1))
+    found = None if diverged else Evaluation(1.0 - accuracy / 100.0, loss, loss, "", "")
+    return Record(
         config=config,
         versions={"tinyprop": "0"},
         machine={"cpu": "none"},
-        overrides=(),
+        overrides=[],
         images={"train": 100, "test": 100},
-        history=() if diverged else tuple(history),
-        losses=tuple(rng.uniform(0.9, 1.1, 12)),
-        layers=tuple(Layer(i, means[:1] if diverged else means, (0.0,) if diverged else means) for i in range(1, 10)),
+        history=[] if diverged else [{"epoch": i + 1, **row} for i in range(config.epochs)],
+        losses=list(rng.uniform(0.9, 1.1, 12)),
+        layers=[Layer(i, means[:1] if diverged else means, [0.0] if diverged else means) for i in range(1, 10)],
         diverged=Divergence(1, 3, "a loss of nan") if diverged else None,
+        temperature=None if diverged else 1.0,
+        validation=found if config.validation else None,
+        test=found,
     )
-    if diverged:
-        return bare
-    found = Evaluation(1.0 - accuracy / 100.0, loss, loss, "", "")
-    return replace(bare, temperature=1.0, validation=found if config.validation else None, test=found)
 
 
-def arms(
-    experiment, scale, accuracy=lambda role, seed: 50.0 + seed, loss=lambda role, seed: 1.0 + 0.01 * seed, lost=()
-):
-    """All runs of an experiment, without computing any; those in `lost`, roles or (role, seed), diverge."""
+def study(experiment, scale, lost=(), **made_up):
+    """An experiment with all its runs, none of them computed.
+
+    What is made up is a function of the name of the setting and the random seed; settings in `lost` diverge, or single
+    runs (name, seed).
+    """
 
     def filled(settings):
-        return {
-            role: Arm(
-                setting,
-                tuple(
-                    record(
-                        replace(setting.config, seed=s),
-                        accuracy(role, s),
-                        loss(role, s),
-                        role in lost or (role, s) in lost,
-                    )
-                    for s in range(1, setting.seeds + 1)
-                ),
-            )
-            for role, setting in settings.items()
-        }
+        found = {}
+        for name, setting in settings.items():
+            records = []
+            for seed in range(1, setting.seeds + 1):
+                facts = {"accuracy": 50.0 + seed, "loss": 1.0 + 0.01 * seed}
+                facts |= {fact: of(name, seed) for fact, of in made_up.items()}
+                diverged = name in lost or (name, seed) in lost
+                records.append(record(replace(setting.config, seed=seed), diverged=diverged, **facts))
+            found[name] = Arm(setting, tuple(records))
+        return found
 
-    found = filled(experiment.settings(scale))
-    return found | filled(experiment.later_settings(scale, found))
+    arms = filled(experiment.settings(scale))
+    return experiment(scale, arms | filled(experiment.later_settings(scale, arms)))

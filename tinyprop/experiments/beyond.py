@@ -2,45 +2,49 @@
 
 import math
 import statistics
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
 from .. import paper
-from ..plots import COLOURS
-from .drawing import label_ends, with_bars
+from ..estimate import Estimate
 from .evidence import ACCURACY, Comparison, Measure
-from .experiment import CONTROLS, NORMPROP, Arm, Claim, Experiment, Finding, Pair, Settings
-from .scales import Scale
+from .experiment import CHANCE, CONTROLS, NORMPROP, Arm, Claim, Experiment, Finding
+from .figures import Curves
+from .scales import Scale, Settings
 from .section5 import rate
 
 INVERSE, ONE = f"gamma = 1/{paper.JACOBIAN_FACTOR:g}", "gamma = 1"
-GAMMA_RATES = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
 STARTS: Mapping[str, Mapping[str, Any]] = {INVERSE: {}, ONE: {"gamma": 1.0}, "exact": {"mode": "exact"}}
+GAMMA_RATES = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
 
 
 class JacobianFactor(Experiment):
     name, section, title = "jacobian-factor", "4.3", "Where gamma starts"
     note = "Short runs at learning rates a factor of 2 apart. What each start does to gradients: `tinyprop verify`."
+    x = "learning rate (no point where a run diverged)"
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
         return {
-            (start, lr): scale.setting(f"{start}, rate {lr:g}", 4, lr=lr, epochs=scale.rate_epochs, **change)
+            f"{start}, rate {lr:g}": scale.setting(4, lr=lr, epochs=scale.rate_epochs, **change)
             for start, change in STARTS.items()
             for lr in scale.some(GAMMA_RATES)
         }
 
+    def by_rate(self, start: str) -> dict[str, Arm]:
+        return {f"{lr:g}": self.arms[f"{start}, rate {lr:g}"] for lr in self.scale.some(GAMMA_RATES)}
+
     def claims(self) -> list[Claim]:
-        text, rates = f"At a rate at which both train, {INVERSE} is better.", self.scale.some(GAMMA_RATES)
-        pairs = (Pair(f"1/1.21 minus 1, rate {lr:g}", (INVERSE, lr), (ONE, lr)) for lr in rates)
-        return [Claim(text, "not in the paper", Comparison.better, tuple(pairs))]
+        text = f"At a rate at which both train, {INVERSE} is better."
+        pairs = {f"at rate {lr}": (f"{INVERSE}, rate {lr}", f"{ONE}, rate {lr}") for lr in self.by_rate(ONE)}
+        return [Claim(text, "not in the paper", Comparison.better, pairs)]
 
     def rates_survived(self, start: str) -> dict[int, float]:
         """For each random seed, how many rates, from the smallest up, train without diverging."""
-        arms = [self.arms[start, lr] for lr in self.scale.some(GAMMA_RATES)]
-        trained = [{record.config.seed: not record.diverged for record in arm.records} for arm in arms]
+        trained = [{r.config.seed: not r.diverged for r in arm.records} for arm in self.by_rate(start).values()]
         seeds = set.intersection(*map(set, trained))
-        return {seed: next((i for i, fine in enumerate(trained) if not fine[seed]), len(arms)) for seed in seeds}
+        return {seed: [*(fine[seed] for fine in trained), False].index(False) for seed in seeds}
 
     def findings(self) -> list[Finding]:
         octaves = Measure("largest rate", " octaves", lambda record: math.nan, better=1, form=".1f")
@@ -48,25 +52,17 @@ class JacobianFactor(Experiment):
         claim = f"{INVERSE} trains at larger rates than {ONE} without diverging."
         return [Finding(claim, "no number", str(found), found.better()), *super().findings()]
 
-    def left_panel(self, axes: Any) -> None:
-        """Final accuracies by rate; a cross at the bottom where a run diverged."""
-        ends = []
-        for start, color in zip(STARTS, COLOURS, strict=False):
-            arms = {lr: self.arms[start, lr] for lr in self.scale.some(GAMMA_RATES)}
-            trained = {lr: arm.estimate(ACCURACY) for lr, arm in arms.items() if arm.survivors}
-            with_bars(axes, list(trained), list(trained.values()), color)
-            ends += [(lr, trained[lr].mean, start, color) for lr in list(trained)[-1:]]
-            lost = [lr for lr, arm in arms.items() if arm.diverged]
-            axes.plot(lost, [0.02] * len(lost), "x", color=color, transform=axes.get_xaxis_transform())
-        axes.set(xscale="log", xlabel="learning rate (cross: a run diverged)", title="Test accuracy, %", ylim=(0, 100))
-        axes.set_xticks(list(arms), [f"{lr:g}" for lr in arms])
-        axes.set_xticks([], minor=True)
-        label_ends(axes, ends)
+    def levels(self) -> dict[str, Curves]:
+        def curve(start: str) -> dict[str, Estimate]:
+            return {lr: arm.estimate(ACCURACY) for lr, arm in self.by_rate(start).items() if not arm.diverged}
+
+        return {"Test accuracy, %": {start: curve(start) for start in STARTS}}
 
 
 RATES = {"RMSProp": (0.0001, 0.0003, 0.001, 0.003, 0.01), "SGD": (0.015, 0.05, 0.15, 0.5, 1.5)}
 CHANGES: Mapping[str, Mapping[str, Any]] = {"RMSProp": {"optimizer": "rmsprop"}, "SGD": {"momentum": 0.0}}
-MOMENTUM, ONE_MOMENTUM, ONE_SGD = "momentum 0.9", "momentum, one image", "SGD, one image"
+MOMENTUM, RMSPROP, PLAIN = "momentum 0.9", "RMSProp, at its chosen rate", "SGD, at its chosen rate"
+ONE_MOMENTUM, ONE_PLAIN = "momentum, one image", "SGD, one image"
 
 
 class Optimizers(Experiment):
@@ -80,38 +76,45 @@ class Optimizers(Experiment):
     def settings(cls, scale: Scale) -> Settings:
         short = {"epochs": scale.rate_epochs, "validation": True}
         single = {"data_norm": "global", "batch_size": 1}
-        found: Settings = {
-            (name, lr): scale.setting(f"{name}, rate {lr:g}", 2, lr=lr, **short, **CHANGES[name])
+        tried = {
+            f"{name}, rate {lr:g}": scale.setting(2, lr=lr, **short, **CHANGES[name])
             for name in RATES
             for lr in scale.some(RATES[name])
         }
-        found[MOMENTUM] = scale.setting(MOMENTUM, CONTROLS)
-        found[ONE_MOMENTUM] = scale.setting(ONE_MOMENTUM, 12, lr=rate(1), **single)
-        found[ONE_SGD] = scale.setting(ONE_SGD, 6, lr=10 * rate(1), momentum=0.0, **single)
-        return found
+        return tried | {
+            MOMENTUM: scale.setting(CONTROLS),
+            ONE_MOMENTUM: scale.setting(12, lr=rate(1), **single),
+            ONE_PLAIN: scale.setting(6, lr=10 * rate(1), momentum=0.0, **single),
+        }
 
     @classmethod
-    def later_settings(cls, scale: Scale, arms: Mapping[Hashable, Arm]) -> Settings:
-        def badness(arm: Arm) -> tuple[int, float]:
-            losses = [record.validation.loss for record in arm.survivors if record.validation]
-            return arm.diverged, statistics.fmean(losses) if losses else math.inf
+    def later_settings(cls, scale: Scale, arms: Mapping[str, Arm]) -> Settings:
+        def best(name: str) -> float:
+            def badness(lr: float) -> tuple[int, float]:
+                arm = arms[f"{name}, rate {lr:g}"]
+                losses = [record.validation.loss for record in arm.survivors if record.validation]
+                return arm.diverged, statistics.fmean(losses) if losses else math.inf
 
-        best = {name: min(scale.some(rates), key=lambda lr: badness(arms[name, lr])) for name, rates in RATES.items()}
-        return {n: scale.setting(f"{n}, rate {lr:g}", 12, lr=lr, **CHANGES[n]) for n, lr in best.items()}
+            return min(scale.some(RATES[name]), key=badness)
 
-    def shown(self) -> list[Arm]:
-        return [self.arms[role] for role in (MOMENTUM, *RATES, ONE_MOMENTUM, ONE_SGD)]
+        return {f"{name}, at its chosen rate": scale.setting(12, lr=best(name), **CHANGES[name]) for name in RATES}
+
+    def shown(self) -> dict[str, Arm]:
+        return {name: self.arms[name] for name in (MOMENTUM, RMSPROP, PLAIN, ONE_MOMENTUM, ONE_PLAIN)}
 
     def claims(self) -> list[Claim]:
-        single = Pair("SGD minus momentum, one image", ONE_SGD, ONE_MOMENTUM)
-        found = [Claim("With batches of one image, SGD is like momentum.", "very similar", Comparison.alike, (single,))]
-        for ours, theirs in ((MOMENTUM, "SGD"), ("RMSProp", "SGD"), (MOMENTUM, "RMSProp")):
-            text, pair = (
-                f"{ours} is better than {theirs}, with batches of 50.",
-                Pair(f"{ours} minus {theirs}", ours, theirs),
-            )
-            found.insert(0, Claim(text, "in general, for most batch sizes", Comparison.better, (pair,)))
-        return found
+        names = {"Momentum": MOMENTUM, "RMSProp": RMSPROP, "SGD": PLAIN}
+        found = []
+        for ours, theirs in combinations(names, 2):
+            text, pair = f"{ours} is better than {theirs}, with batches of 50.", (names[ours], names[theirs])
+            printed = "in general, for most batch sizes"
+            found.append(Claim(text, printed, Comparison.better, {f"{ours} minus {theirs}": pair}))
+        text, single = "With batches of one image, SGD is like momentum.", (ONE_PLAIN, ONE_MOMENTUM)
+        return [*found, Claim(text, "very similar", Comparison.alike, {"SGD minus momentum, one image": single})]
+
+    def paragraph(self) -> str:
+        rates = " and ".join(f"{name}: {self.arms[name].setting.config.lr:g}" for name in (RMSPROP, PLAIN))
+        return f"{super().paragraph()} {rates}."
 
 
 class Regularization(Experiment):
@@ -121,18 +124,18 @@ class Regularization(Experiment):
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
         return {
-            NORMPROP: scale.setting(NORMPROP, CONTROLS),
-            "dropout": scale.setting("with dropout", 16, dropout=0.2),
-            "no decay": scale.setting("without decay", 12, weight_decay=0.0),
+            NORMPROP: scale.setting(CONTROLS),
+            "with dropout": scale.setting(16, dropout=0.2),
+            "without decay": scale.setting(12, weight_decay=0.0),
         }
 
     def claims(self) -> list[Claim]:
         decays = " to ".join(f"{decay:g}" for decay in paper.WEIGHT_DECAYS)
-        dropout = Pair("without minus with dropout", NORMPROP, "dropout")
-        decay = Pair("with minus without decay", NORMPROP, "no decay")
+        dropout = {"without minus with dropout": (NORMPROP, "with dropout")}
+        decay = {"with minus without decay": (NORMPROP, "without decay")}
         return [
-            Claim("Dropout does not help NormProp.", "no number", Comparison.at_least_as_good, (dropout,)),
-            Claim("A small weight decay is necessary.", decays, Comparison.better, (decay,)),
+            Claim("Dropout does not help NormProp.", "no number", Comparison.at_least_as_good, dropout),
+            Claim("A small weight decay is necessary.", decays, Comparison.better, decay),
         ]
 
 
@@ -143,13 +146,15 @@ class Activations(Experiment):
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
         planned = {"relu": CONTROLS, "prelu": 6, "tanh": 6, "elu": 6, "gelu": 6}
-        return {name: scale.setting(name, seeds, activation=name) for name, seeds in planned.items()}
+        return {name: scale.setting(seeds, activation=name) for name, seeds in planned.items()}
 
     def claims(self) -> list[Claim]:
-        pairs = tuple(Pair(f"{name} minus relu", name, "relu") for name in list(self.arms)[1:])
-        claim = "The other activations are at least as good as ReLU."
-        return [Claim(claim, "not in the paper", Comparison.at_least_as_good, pairs)]
-
-    def findings(self) -> list[Finding]:
-        claim = "NormProp extends to other activations: all train, beyond chance."
-        return [self.beyond_chance(claim, "no number", self.arms), *super().findings()]
+        extends = "NormProp extends to other activations: all train, beyond chance."
+        as_good = "The other activations are at least as good as ReLU."
+        others = [name for name in self.arms if name != "relu"]
+        chance = {f"{name} minus chance": (name, CHANCE) for name in others}
+        relu = {f"{name} minus relu": (name, "relu") for name in others}
+        return [
+            Claim(extends, "no number", Comparison.better, chance, (ACCURACY,)),
+            Claim(as_good, "not in the paper", Comparison.at_least_as_good, relu),
+        ]

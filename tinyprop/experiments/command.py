@@ -3,25 +3,20 @@
 import argparse
 import math
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
-
-from threadpoolctl import threadpool_limits
 
 from .. import data, plots
 from ..arguments import whole_number
-from ..engine.arrays import use_backend
 from ..errors import DataError
 from ..files import write_whole
 from ..train import Config, keep_freed_memory
 from . import EXPERIMENTS
-from .experiment import Arm, Experiment, Settings
+from .experiment import Arm
 from .ledger import Ledger
 from .report import page
-from .scales import SCALES, Setting
+from .scales import SCALES, Setting, Settings
 from .workers import compute_all
 
 EXAMPLES = """examples:
@@ -59,17 +54,17 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     keep_freed_memory()
     session = Session(options)
     chosen = [e for name, e in EXPERIMENTS.items() if name in options.experiments or "all" in options.experiments]
-    settings = [experiment.settings(session.scale) for experiment in chosen]
-    if not session.compute(settings):
+    plans = {experiment: experiment.settings(session.scale) for experiment in chosen}
+    done = session.compute(plans.values())
+    if done:
+        later = {e: e.later_settings(session.scale, session.arms(plan)) for e, plan in plans.items()}
+        done = session.compute(later.values())
+    if not done:
+        print("stopped; everything is saved, and the same command resumes")
         return 130
-    for experiment, found in zip(chosen, settings, strict=True):
-        found |= experiment.later_settings(session.scale, session.arms(found))
-    if not session.compute(settings):
-        return 130
-    finished = []
-    for experiment, found in zip(chosen, settings, strict=True):
-        finished.append(experiment(session.scale, session.arms(found), session.measured(experiment)))
-        print(plots.save(finished[-1].figure(), options.out / f"{experiment.name}.png"), flush=True)
+    finished = [e(session.scale, session.arms(plans[e] | later[e])) for e in chosen]
+    for experiment in finished:
+        print(plots.save(experiment.figure(), options.out / f"{experiment.name}.png"), flush=True)
     path, folder = (PAGE, f"{FIGURES}/") if options.publish else (options.out / "README.md", "")
     command = f"tinyprop reproduce {' '.join(options.experiments)} --scale {options.scale}"
     write_whole(path, page(finished, command, folder).encode())
@@ -83,44 +78,33 @@ class Session:
     def __init__(self, options: argparse.Namespace):
         self.options, self.scale = options, SCALES[options.scale]
         self.ledger = Ledger(options.ledger or options.runs / "ledger")
-        self.available: dict[str, bool] = {}  # data sets by name
 
     def configs(self, setting: Setting) -> list[Config]:
         seeds = range(1, setting.seeds + 1)
         return [replace(setting.config, seed=seed, backend=self.options.backend) for seed in seeds]
 
-    def compute(self, settings: Sequence[Settings]) -> bool:
+    def compute(self, plans: Iterable[Settings]) -> bool:
         """Compute the runs that are not in the ledger yet; False if stopped by Ctrl-C."""
-        every = dict.fromkeys(c for some in settings for setting in some.values() for c in self.configs(setting))
+        every = dict.fromkeys(c for plan in plans for setting in plan.values() for c in self.configs(setting))
         most = math.inf if self.options.seeds is None else self.options.seeds
-        left = [c for c in every if c.seed <= most and not self.ledger.find(c, print) and self.has_data(c.data)]
+        left = [c for c in every if c.seed <= most and not self.ledger.find(c, print)]
+        available = {name: self.has_data(name) for name in {c.data: None for c in left}}
+        left = [c for c in left if available[c.data]]
         if not left:
             return True
         jobs = self.options.jobs or (1 if self.options.backend == "cupy" else os.cpu_count() or 1)
         print(f"{len(every)} runs, {len(left)} of them to compute, {jobs} at a time", flush=True)
-        done = compute_all(left, self.ledger, self.options.runs, self.options.root, jobs)
-        if not done:
-            print("stopped; everything is saved, and the same command resumes")
-        return done
+        return compute_all(left, self.ledger, self.options.runs, self.options.root, jobs)
 
     def has_data(self, name: str) -> bool:
         """Whether a data set is here, or can be downloaded."""
-        if name not in self.available:
-            try:
-                self.available[name] = bool(data.found(name, self.options.root, download=True))
-            except DataError as error:
-                print(f"{name} is skipped: {error.args[0]}")
-                self.available[name] = False
-        return self.available[name]
+        try:
+            return bool(data.found(name, self.options.root, download=True))
+        except DataError as error:
+            print(f"{name} is skipped: {error.args[0]}")
+            return False
 
-    def arms(self, settings: Settings) -> dict[Hashable, Arm]:
+    def arms(self, settings: Settings) -> dict[str, Arm]:
         """All finished runs of some settings."""
-        found = {role: map(self.ledger.find, self.configs(setting)) for role, setting in settings.items()}
-        return {role: Arm(settings[role], tuple(filter(None, records))) for role, records in found.items()}
-
-    def measured(self, experiment: type[Experiment]) -> Any:
-        if "measure" not in vars(experiment):
-            return None
-        name = f"{experiment.name}-{self.scale.name}-{self.options.backend}"
-        with use_backend(self.options.backend), threadpool_limits(1, user_api="blas"):
-            return self.ledger.measured(name, partial(experiment.measure, self.scale))
+        found = {name: map(self.ledger.find, self.configs(setting)) for name, setting in settings.items()}
+        return {name: Arm(settings[name], tuple(filter(None, records))) for name, records in found.items()}

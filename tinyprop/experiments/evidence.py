@@ -22,14 +22,15 @@ class Measure:
     """A number of a run that did not diverge."""
 
     name: str
-    unit: str
+    unit: str  # of levels; differences of % are points
     of: Callable[[Record], float]
     better: int = -1  # 1 if more is better, -1 if less is
     margin: float = 0.0
     form: str = ".3f"
+    spread: bool = False  # compare distances from the median: which setting varies less between random seeds
 
 
-ACCURACY = Measure("test accuracy", " points", lambda record: record.accuracy, better=1, margin=1.0, form=".1f")
+ACCURACY = Measure("test accuracy", " %", lambda record: record.accuracy, better=1, margin=1.0, form=".1f")
 LOSS = Measure("test loss", " nats", lambda record: record.loss, margin=0.03)
 ENDPOINTS = (ACCURACY, LOSS)
 
@@ -45,22 +46,21 @@ class Comparison:
 
     @property
     def difference(self) -> Estimate:
-        return Estimate.of(
-            [self.ours[seed] - self.theirs[seed] for seed in sorted(self.ours.keys() & self.theirs.keys())]
-        )
+        seeds = sorted(self.ours.keys() & self.theirs.keys())
+        return Estimate.of([self.ours[seed] - self.theirs[seed] for seed in seeds])
 
     @property
     def interval(self) -> tuple[float, float]:
         """How much better ours is. Survivors of a setting that sometimes diverges are a biased sample, and decide
         nothing; a setting that never diverged is better than one that always did."""
-        if any(self.diverged):
-            sound = [
-                bool(runs) and not lost for runs, lost in zip((self.ours, self.theirs), self.diverged, strict=True)
-            ]
-            sign = (sound[0] and not self.theirs) - (sound[1] and not self.ours)
-            return (sign * math.inf, sign * math.inf) if sign else (-math.inf, math.inf)
+        if self.diverged[1] and self.ours and not self.theirs and not self.diverged[0]:
+            return math.inf, math.inf
+        if self.diverged[0] and self.theirs and not self.ours and not self.diverged[1]:
+            return -math.inf, -math.inf
+        if any(self.diverged) or not self.difference.n:
+            return -math.inf, math.inf
         mean, half_width = self.measure.better * self.difference.mean, self.difference.half_width
-        return (mean - half_width, mean + half_width) if self.difference.n else (-math.inf, math.inf)
+        return mean - half_width, mean + half_width
 
     def better(self) -> Verdict:
         """Whether ours is better; it is not if it is worse, or alike."""
@@ -83,7 +83,8 @@ class Comparison:
         return "better" if low > 0 else "worse" if high < 0 else "alike" if self.alike() else "cannot tell"
 
     def __str__(self) -> str:
-        text = f"{self.difference:+{self.measure.form}}{self.measure.unit}" if self.difference.n else "no pair of runs"
+        unit = self.measure.unit.replace("%", "points")
+        text = f"{self.difference:+{self.measure.form}}{unit}" if self.difference.n else "no pair of runs"
         lost = f"; {self.diverged[0]} and {self.diverged[1]} runs diverged" if any(self.diverged) else ""
         return f"{text} ({self.outcome}{lost})"
 
@@ -99,7 +100,7 @@ def all_hold(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def deviations(values: Mapping[int, float]) -> dict[int, float]:
-    """How far each value is from the median: settings are compared by these if the question is which varies less."""
+    """How far each value is from the median."""
     return {seed: abs(value - statistics.median(values.values())) for seed, value in values.items()}
 
 

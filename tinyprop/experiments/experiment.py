@@ -1,27 +1,20 @@
 """What an experiment is: settings to run, and from the finished runs findings, a figure and a paragraph."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from matplotlib.figure import Figure
 
 from ..estimate import Estimate
-from .drawing import learning_curves, with_differences
-from .evidence import ACCURACY, ENDPOINTS, LOSS, Comparison, Measure, Verdict, all_hold
+from .evidence import ENDPOINTS, Comparison, Measure, Verdict, all_hold, deviations
+from .figures import Curves, draw
 from .record import Record
-from .scales import Scale, Setting
+from .scales import Scale, Setting, Settings
 
 NORMPROP, BATCHNORM = "NormProp", "BatchNorm"
-CONTROLS = 24  # planned runs of NormProp and BatchNorm, which many experiments share
-
-
-Settings = dict[Hashable, Setting]  # by the role in the experiment
-
-
-def controls(scale: Scale) -> Settings:
-    """NormProp and BatchNorm by the protocol of sections 5.1 to 5.4."""
-    return {NORMPROP: scale.setting(NORMPROP, CONTROLS), BATCHNORM: scale.setting(BATCHNORM, CONTROLS, norm="batch")}
+CONTROLS = 24  # planned runs of the settings that many experiments share
+CHANCE, CHANCE_ACCURACY = "chance", 10.0  # stands for a setting; % of the images of ten classes
 
 
 @dataclass(frozen=True)
@@ -41,37 +34,35 @@ class Arm:
 
     def values(self, measure: Measure) -> dict[int, float]:
         """By random seed."""
-        return {record.config.seed: measure.of(record) for record in self.survivors}
+        found = {record.config.seed: measure.of(record) for record in self.survivors}
+        return deviations(found) if measure.spread else found
 
     def estimate(self, measure: Measure) -> Estimate:
         return Estimate.of(list(self.values(measure).values()))
 
-    def accuracies(self) -> list[tuple[float, ...]]:
-        """After each epoch, those of all survivors, in %."""
-        return list(zip(*(record.accuracies() for record in self.survivors), strict=True))
+    def curve(self, of: Callable[[Record], Sequence[float]], start: int) -> dict[int, Estimate]:
+        """Something that each run has after every epoch, from the epoch `start` on."""
+        by_epoch = zip(*map(of, self.survivors), strict=True)
+        return dict(enumerate(map(Estimate.of, by_epoch), start))
 
-    def words(self, measure: Measure = ACCURACY) -> str:
+    def words(self, measure: Measure) -> str:
         if not self.records:
             return "not run"
         lost = f" ({self.diverged} of {len(self.records)} runs diverged)" if self.diverged else ""
-        return (f"{self.estimate(measure):{measure.form}}" if self.survivors else "no number") + lost
-
-
-class Pair(NamedTuple):
-    """The roles of two settings that are compared."""
-
-    label: str
-    ours: Hashable
-    theirs: Hashable
+        return (f"{self.estimate(measure):{measure.form}}{measure.unit}" if self.survivors else "no number") + lost
 
 
 class Claim(NamedTuple):
-    """A claim of the paper that must hold for each of some pairs, both in accuracy and in loss."""
+    """A claim that must hold for each of some pairs of settings; every measure has a finding of its own."""
 
     text: str
     paper: str
     holds: Callable[[Comparison], Verdict]
-    pairs: tuple[Pair, ...]
+    pairs: Mapping[str, tuple[str, str]]  # the names of ours and theirs
+    measures: tuple[Measure, ...] = ENDPOINTS
+
+
+NORMS = {"NormProp minus BatchNorm": (NORMPROP, BATCHNORM)}
 
 
 @dataclass(frozen=True)
@@ -95,61 +86,66 @@ class Experiment:
     section: ClassVar[str]
     title: ClassVar[str]
     note = ""  # what a reader must know to read figure and findings
+    reported: tuple[Measure, ...] = ENDPOINTS  # in the paragraph, and in the figure
+    x, form = "epoch", "o-"  # of the levels in the figure: what is along the x-axis, and matplotlib's line format
 
-    def __init__(self, scale: Scale, arms: Mapping[Hashable, Arm], measured: Any = None):
-        self.scale, self.arms, self.measured = scale, arms, measured
+    def __init__(self, scale: Scale, arms: Mapping[str, Arm]):
+        self.scale, self.arms = scale, arms
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
-        return {}
+        """NormProp and BatchNorm by the protocol of sections 5.1 to 5.4, which many experiments share."""
+        return {NORMPROP: scale.setting(CONTROLS), BATCHNORM: scale.setting(CONTROLS, norm="batch")}
 
     @classmethod
-    def later_settings(cls, scale: Scale, arms: Mapping[Hashable, Arm]) -> Settings:
+    def later_settings(cls, scale: Scale, arms: Mapping[str, Arm]) -> Settings:
         """Settings that depend on finished runs."""
         return {}
 
-    @classmethod
-    def measure(cls, scale: Scale) -> Any:
-        """What is measured without training, as plain data."""
-
     def claims(self) -> list[Claim]:
-        return []
+        raise NotImplementedError
 
     def findings(self) -> list[Finding]:
         findings = []
         for claim in self.claims():
-            for measure in ENDPOINTS:
-                found = {pair.label: self.compare(pair, measure) for pair in claim.pairs}
+            for measure in claim.measures:
+                found = self.compared(claim.pairs, measure)
                 ours = "; ".join(f"{label}: {comparison}" for label, comparison in found.items())
                 holds = all_hold(map(claim.holds, found.values()))
                 findings.append(Finding(f"{claim.text} ({measure.name})", claim.paper, ours, holds))
         return findings
 
-    def compare(self, pair: Pair, measure: Measure = ACCURACY) -> Comparison:
-        ours, theirs = self.arms[pair.ours], self.arms[pair.theirs]
-        return Comparison(measure, ours.values(measure), theirs.values(measure), (ours.diverged, theirs.diverged))
+    def compared(self, pairs: Mapping[str, tuple[str, str]], measure: Measure) -> dict[str, Comparison]:
+        return {label: self.compare(*pair, measure) for label, pair in pairs.items()}
 
-    def beyond_chance(self, claim: str, paper: str, roles: Iterable[Hashable]) -> Finding:
-        """Whether every run of some settings gets more right than the tenth that chance does."""
-        arms = [self.arms[role] for role in roles]
-        words = "; ".join(f"{arm.setting.label}: {arm.words()} %" for arm in arms)
-        fixed = [Comparison(ACCURACY, arm.values(ACCURACY), dict.fromkeys(arm.values(ACCURACY), 10.0)) for arm in arms]
-        trained = all_hold(comparison.better() for comparison in fixed)
-        return Finding(claim, paper, words, False if any(arm.diverged for arm in arms) else trained)
+    def compare(self, ours: str, theirs: str, measure: Measure) -> Comparison:
+        arm = self.arms[ours]
+        if theirs == CHANCE:
+            chance = {record.config.seed: CHANCE_ACCURACY for record in arm.records}
+            return Comparison(measure, arm.values(measure), chance, (arm.diverged, 0))
+        other = self.arms[theirs]
+        return Comparison(measure, arm.values(measure), other.values(measure), (arm.diverged, other.diverged))
 
-    def shown(self) -> list[Arm]:
-        """The settings that the paragraph and the learning curves show."""
-        return list(self.arms.values())
+    def shown(self) -> Mapping[str, Arm]:
+        """The settings that the paragraph and the figure show."""
+        return self.arms
 
     def paragraph(self) -> str:
-        levels = "; ".join(f"{arm.setting.label}: {arm.words()} %, {arm.words(LOSS)} nats" for arm in self.shown())
-        return f"Test accuracy and loss: {levels}. {self.note}"
+        def levels(measure: Measure) -> str:
+            found = "; ".join(f"{name} {arm.words(measure)}" for name, arm in self.shown().items())
+            return f"{measure.name.capitalize()}: {found}."
+
+        return " ".join([*map(levels, self.reported), self.note])
+
+    def levels(self) -> dict[str, Curves]:
+        """The left panels of the figure, by title."""
+        return {"Accuracy, %": {name: arm.curve(Record.accuracies, 1) for name, arm in self.shown().items()}}
+
+    def differences(self) -> list[dict[str, Comparison]]:
+        """The right panels of the figure."""
+        claims = [claim.pairs for claim in self.claims() if claim.measures == self.reported]
+        pairs = {label: pair for pairs in claims for label, pair in pairs.items()}
+        return [self.compared(pairs, measure) for measure in self.reported]
 
     def figure(self) -> Figure:
-        pairs = [pair for claim in self.claims() for pair in claim.pairs]
-        rows = [{pair.label: self.compare(pair, measure) for pair in pairs} for measure in ENDPOINTS]
-        return with_differences(self.left_panel, rows)
-
-    def left_panel(self, axes: Any) -> None:
-        curves = {arm.setting.label: list(map(Estimate.of, arm.accuracies())) for arm in self.shown() if arm.records}
-        learning_curves(axes, curves)
+        return draw(self.levels(), self.differences(), self.x, self.form)

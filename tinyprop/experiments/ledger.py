@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from ..errors import DivergenceError
 from ..files import write_json
@@ -20,9 +19,6 @@ from .record import Divergence, Record, RecordedRun
 
 def run_name(config: Config) -> str:
     """A readable name, and a hash of the settings that are not the default. (A new setting changes no old name.)
-
-    How many threads compute a run does not decide what comes out. The number of epochs always does: networks are
-    evaluated after the last one, and annealing ends there.
 
     >>> run_name(Config(data="cifar10", seed=3, threads=1))
     'cifar10-normprop-seed3-5f1fba42f2'
@@ -34,7 +30,7 @@ def run_name(config: Config) -> str:
 
 
 def canonical(config: Config) -> Config:
-    """Without what does not decide how a run comes out."""
+    """Without the settings that do not change the result."""
     return replace(config, threads=None, read_every=50)
 
 
@@ -60,13 +56,6 @@ class Ledger:
 
     def add(self, record: Record) -> None:
         write_json(self.path(record.config), record.to_json())
-
-    def measured(self, name: str, measure: Callable[[], Any]) -> Any:
-        """What is measured without training, and only once: times would be others the next time."""
-        path = self.folder / f"{name}.json"
-        if not path.exists():
-            write_json(path, measure())
-        return json.loads(path.read_bytes())
 
 
 def compute(config: Config, ledger: Ledger, runs: Path, root: Path | None) -> bool:

@@ -45,8 +45,8 @@ class Layer:
     """
 
     layer: int
-    size: tuple[float, ...]  # |mean| of a feature, averaged over all of them
-    moved: tuple[float, ...]  # |change of the mean| since the epoch before, averaged over all features
+    size: list[float]  # |mean| of a feature, averaged over all features
+    moved: list[float]  # |change of the mean| since the epoch before, averaged likewise
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class Record:
     config: Config
     versions: dict[str, str]
     machine: dict[str, Any]
-    overrides: tuple[str, ...]  # those that were used
+    overrides: list[str]  # those that were used
     images: dict[str, int]
-    history: tuple[dict[str, float], ...]  # the training log: a row for each epoch
-    losses: tuple[float, ...]  # training loss, averaged over windows
-    layers: tuple[Layer, ...]
+    history: list[dict[str, float]]  # the training log: a row for each epoch
+    losses: list[float]  # training loss, averaged over windows
+    layers: list[Layer]
     diverged: Divergence | None
     temperature: float | None = None  # the best on the validation images; 1 in a run without validation
     validation: Evaluation | None = None
@@ -123,17 +123,15 @@ class Record:
 
     @classmethod
     def from_json(cls, facts: dict[str, Any]) -> "Record":
-        """ValueError, TypeError or KeyError if it is not what `to_json` made."""
+        """ValueError, TypeError or KeyError if `to_json` did not make it."""
         facts = dict(facts)
         if facts.pop("format") != FORMAT or facts.pop("sha256") != digest(facts):
             raise ValueError("it does not hold what was written")
         facts["config"] = Config(**facts["config"])
-        facts["layers"] = tuple(Layer(r["layer"], tuple(r["size"]), tuple(r["moved"])) for r in facts["layers"])
+        facts["layers"] = [Layer(**layer) for layer in facts["layers"]]
         facts["diverged"] = facts["diverged"] and Divergence(**facts["diverged"])
         for name in ("validation", "test"):
             facts[name] = facts[name] and Evaluation(**facts[name])
-        for name in ("history", "overrides", "losses"):
-            facts[name] = tuple(facts[name])
         return cls(**facts)
 
 
@@ -214,8 +212,8 @@ class RecordedRun(Run):
         self.step: StepWithLosses = StepWithLosses(self.model, self.optimizer, threads=config.threads)
         self.step.losses = []
         self.sets = {"validation": self.valid, "test": self.test} if self.valid else {"test": self.test}
-        self.outputs: dict[str, HostArray] = {}  # of the last evaluation of each set
-        self.means: list[HostArray] = []  # of what arrives at each layer, on the first of these sets
+        self.first = next(iter(self.sets))  # the set on which mean inputs are measured
+        self.passed: dict[str, tuple[HostArray, list[HostArray]]] = {}  # outputs and means, at the last evaluation
 
     def save(self) -> None:
         """The losses first: `resume` drops those that a checkpoint does not know of."""
@@ -237,18 +235,15 @@ class RecordedRun(Run):
         """The rows of epoch 0, in training mode, as running statistics have seen nothing yet; then restore them."""
         state = {name: array.copy() for name, array in self.model.state_dict().items()}
         random = generator().bit_generator.state
-        images = next(iter(self.sets.values())).images
-        self.means = passed_through(self.model, images[: len(images) // CHUNK * CHUNK or None])[1]
+        images = self.sets[self.first].images
+        self.passed[self.first] = passed_through(self.model, images[: len(images) // CHUNK * CHUNK or None])
         self.signals = [{"epoch": 0, **row} for row in self.measure()]
         self.model.load_state_dict(state)
         generator().bit_generator.state = random
 
     def evaluate(self, name: str, images: Dataset) -> dict[str, float]:
         with nn.evaluating():
-            outputs, means = passed_through(self.model, images.images)
-        self.outputs[name] = outputs
-        if name == next(iter(self.sets)):
-            self.means = means
+            outputs, _ = self.passed[name] = passed_through(self.model, images.images)
         error = float((outputs.argmax(axis=1) != images.labels).mean())
         return {f"{name}_loss": float(image_losses(outputs, images.labels).mean()), f"{name}_error": error}
 
@@ -261,37 +256,35 @@ class RecordedRun(Run):
                 "moved": float(abs(means - before.get(i, means)).mean()),
                 "means": means.tolist(),  # for the next epoch alone
             }
-            for i, means in enumerate(self.means, start=1)
+            for i, means in enumerate(self.passed[self.first][1], start=1)
         ]
 
     def finish(self) -> None:
         for name, images in self.sets.items():
-            if name not in self.outputs:  # it was stopped between the last epoch and here
+            if name not in self.passed:  # it was stopped between the last epoch and here
                 self.evaluate(name, images)
-            if not np.isfinite(self.outputs[name]).all():
+            if not np.isfinite(self.passed[name][0]).all():
                 raise DivergenceError("outputs that are not finite", "they are numbers", "a smaller learning rate")
 
     def record(self, diverged: Divergence | None) -> Record:
         window = max(50, WINDOW // self.config.batch_size)
         losses = np.array([float(loss) for loss in self.step.losses])
-        history = tuple(row for row in self.history if all(map(math.isfinite, row.values())))
+        history = [row for row in self.history if all(map(math.isfinite, row.values()))]
+        rows = [row for row in self.signals if row["epoch"] <= len(history)]
+        by_layer = [[row for row in rows if row["layer"] == i] for i in sorted({row["layer"] for row in rows})]
         record = Record(
             config=self.config,
             versions=versions(),
             machine=machine(),
-            overrides=tuple(str(entry) for entry in overrides() if entry.used),
+            overrides=[str(entry) for entry in overrides() if entry.used],
             images={name: len(images) for name, images in {"train": self.train, **self.sets}.items()},
             history=history,
-            losses=tuple(float(losses[i : i + window].mean()) for i in range(0, len(losses), window)),
-            layers=tuple(self.layer(i, len(history)) for i in sorted({row["layer"] for row in self.signals})),
+            losses=[float(losses[i : i + window].mean()) for i in range(0, len(losses), window)],
+            layers=[Layer(r[0]["layer"], [row["size"] for row in r], [row["moved"] for row in r]) for r in by_layer],
             diverged=diverged,
         )
         if diverged:
             return record
-        temperature = best_temperature(self.outputs["validation"], self.valid.labels) if self.valid else 1.0
-        found = {name: Evaluation.of(self.outputs[name], s.labels, temperature) for name, s in self.sets.items()}
+        temperature = best_temperature(self.passed["validation"][0], self.valid.labels) if self.valid else 1.0
+        found = {name: Evaluation.of(self.passed[name][0], s.labels, temperature) for name, s in self.sets.items()}
         return replace(record, temperature=temperature, validation=found.get("validation"), test=found["test"])
-
-    def layer(self, number: int, epochs: int) -> Layer:
-        rows = [row for row in self.signals if row["layer"] == number and row["epoch"] <= epochs]
-        return Layer(number, tuple(row["size"] for row in rows), tuple(row["moved"] for row in rows))

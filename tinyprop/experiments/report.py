@@ -19,27 +19,26 @@ interval is within the margins, and not if it is wholly outside. For "at least a
 will do. The survivors of a setting that sometimes diverges are a biased sample and decide nothing; a setting that never
 diverged is better than one that always did.
 """
+SECTION = """## {e.title} (section {e.section})
 
+![{e.title}]({folder}{e.name}.png)
 
-def section(experiment: Experiment, folder: str) -> str:
-    runs = sum(len(arm.records) for arm in experiment.arms.values())
-    rows = [[f.claim, f.paper, f.ours, f.verdict] for f in experiment.findings()]
-    return "\n\n".join(
-        [
-            f"## {experiment.title} (section {experiment.section})",
-            f"![{experiment.title}]({folder}{experiment.name}.png)",
-            f"`tinyprop reproduce {experiment.name}`"
-            + (f", {runs} runs" if runs else "")
-            + f". {experiment.paragraph()}",
-            Table(["claim", "the paper", "ours", "verdict"], rows, align="llll").markdown(),
-        ]
-    )
+`tinyprop reproduce {e.name}`, {runs} runs. {paragraph}
+
+{table}
+"""
 
 
 def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> str:
     """`folder` leads from the page to the figures."""
-    introduction = INTRODUCTION.format(command=command, description=experiments[0].scale.description)
-    verdicts = [f.verdict for e in experiments for f in e.findings() if f.paper != "not in the paper"]
+    parts = [INTRODUCTION.format(command=command, description=experiments[0].scale.description)]
+    verdicts = []
+    for e in experiments:
+        findings = e.findings()
+        rows = [[f.claim, f.paper, f.ours, f.verdict] for f in findings]
+        table = Table(["claim", "the paper", "ours", "verdict"], rows, align="llll").markdown()
+        runs = sum(len(arm.records) for arm in e.arms.values())
+        parts.append(SECTION.format(e=e, folder=folder, runs=runs, paragraph=e.paragraph(), table=table))
+        verdicts += [f.verdict for f in findings if f.paper != "not in the paper"]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("supported", "not supported", "cannot tell"))
-    sections = [section(experiment, folder) for experiment in experiments]
-    return "\n".join([introduction, *(f"{text}\n" for text in sections), f"Of the paper's claims: {counts}."]) + "\n"
+    return "\n".join([*parts, f"Of the paper's claims: {counts}."]) + "\n"

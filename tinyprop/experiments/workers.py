@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context, parent_process
+from contextlib import suppress
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -19,43 +19,38 @@ from .ledger import Ledger, compute, run_name
 
 def compute_all(configs: Sequence[Config], ledger: Ledger, runs: Path, root: Path | None, jobs: int) -> bool:
     """Compute these runs, seed by seed, the longest first; False after Ctrl-C, when everything done so far is saved."""
-    if not configs:
-        return True
     order = sorted(configs, key=lambda c: (c.seed, c.batch_size, -c.epochs * c.width))
-    context = get_context("spawn")
-    stop = context.Event()
-    pool = ProcessPoolExecutor(min(jobs, len(order)), context, _start, (stop,))
+    pool, done = ProcessPoolExecutor(min(jobs, len(order)), get_context("spawn"), _start), False
     try:
         waiting = {pool.submit(compute, config, ledger, runs, root): config for config in order}
         for i, future in enumerate(as_completed(waiting), start=1):
             future.result()  # raises the error of a worker here
             print(f"{i}/{len(order)} {run_name(waiting[future])}", flush=True)
-        return True
+        done = True
     except KeyboardInterrupt:
-        return False
+        pass
     finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=done, cancel_futures=True)
+        while not done and (children := active_children()):
+            for pid in [child.pid for child in children if child.pid]:  # again and again: a run may just be starting
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGINT)
+            time.sleep(0.2)
+    return done
 
 
-# -- in a worker
-
-
-def _start(stop: Any) -> None:
+def _start() -> None:
+    """Set up a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only a run in progress listens to it, and saves
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  the bars of single runs; errors go to the parent as they are
     threadpool_limits(1, user_api="blas")
     keep_freed_memory()
-    threading.Thread(target=_stop_with_parent, args=(stop,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _stop_with_parent(stop: Any) -> None:
-    """Save and stop when the parent says so, or when it is gone."""
+def _end_with_parent() -> None:
+    """Not even a parent that was killed leaves a worker behind; its run resumes from the last checkpoint."""
     parent = parent_process()
     assert parent is not None
-    while not stop.wait(1.0) and parent.is_alive():
-        pass
-    for _ in range(60):  # again and again: a run may only just be starting
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(1.0)
+    parent.join()
     os._exit(1)

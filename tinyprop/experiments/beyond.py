@@ -113,8 +113,8 @@ class Optimizers(Experiment):
         return [*found, Claim(text, "very similar", Comparison.alike, {"SGD minus momentum, one image": single})]
 
     def paragraph(self) -> str:
-        rates = " and ".join(f"{name}: {self.arms[name].setting.config.lr:g}" for name in (RMSPROP, PLAIN))
-        return f"{super().paragraph()} {rates}."
+        rates = [self.arms[name].setting.config.lr for name in (RMSPROP, PLAIN)]
+        return f"{super().paragraph()} The chosen rates: {rates[0]:g} for RMSProp, {rates[1]:g} for SGD."
 
 
 class Regularization(Experiment):

@@ -20,11 +20,9 @@ from .scales import SCALES, Setting, Settings
 from .workers import compute_all
 
 EXAMPLES = """examples:
-  tinyprop reproduce convergence                     one experiment, at laptop scale
-  tinyprop reproduce convergence results --jobs 4    they share the runs that both need
-  tinyprop reproduce all --scale tiny                everything, in a minute or two, to see that it works
-  tinyprop reproduce all --ledger figures/runs --seeds 0
-                                                     report on the finished runs in a ledger, without new ones
+  tinyprop reproduce convergence results --jobs 4            two experiments, which share runs
+  tinyprop reproduce all --scale tiny                        everything, in a minute or two, to see that it works
+  tinyprop reproduce all --ledger figures/runs --seeds 0     report on finished runs, without new ones
 
 The output directory gets EXPERIMENT.png and README.md, the report. Finished runs are kept in the ledger and never
 computed twice. Ctrl-C saves and stops; the same command resumes."""

@@ -132,7 +132,7 @@ class Experiment:
 
     def paragraph(self) -> str:
         def levels(measure: Measure) -> str:
-            found = "; ".join(f"{name} {arm.words(measure)}" for name, arm in self.shown().items())
+            found = "; ".join(f"{name}: {arm.words(measure)}" for name, arm in self.shown().items())
             return f"{measure.name.capitalize()}: {found}."
 
         return " ".join([*map(levels, self.reported), self.note])

@@ -54,6 +54,9 @@ def draw(levels: Mapping[str, Curves], differences: Sequence[Mapping[str, Compar
     for axes in left:
         axes.set_ylim(max(0.0, min(low)), max(high))  # an interval may extend below 0, but no level does
     left[0].legend(fontsize=8)
-    for axes, comparisons in zip(every[len(levels) :], differences, strict=True):
+    right = every[len(levels) :]
+    for axes, comparisons in zip(right, differences, strict=True):
         draw_differences(axes, comparisons)
+    for axes in right[1:]:
+        axes.set_yticklabels([])  # as in the first
     return figure

@@ -28,9 +28,11 @@ class DataNormalization(Experiment):
     def claims(self) -> list[Claim]:
         text = "Global and batch data normalisation perform very similarly, with batches of"
         best = f"no number; the best, {paper.ACCURACY_AFTER_30_EPOCHS} %, with batch data normalisation"
-        names = {n: (f"global, batches of {n}", f"batch, batches of {n}") for n in paper.LEARNING_RATES}
-        pairs = {n: {f"global minus batch, {n}": pair} for n, pair in names.items()}
-        return [Claim(f"{text} {n}.", best, Comparison.alike, pair) for n, pair in pairs.items()]
+        found = []
+        for n in paper.LEARNING_RATES:
+            pairs = {f"global minus batch, {n}": (f"global, batches of {n}", f"batch, batches of {n}")}
+            found.append(Claim(f"{text} {n}.", best, Comparison.alike, pairs))
+        return found
 
 
 # -- 5.2
@@ -103,7 +105,7 @@ class Convergence(Experiment):
         text = "NormProp converges more stably than BN"
         varies = f"{text}: after the first epoch its accuracy varies less between random seeds."
         steady = f"{text}: its training loss, averaged over 50 steps, is less rough."
-        early = Measure("distance from the median", " points", lambda r: r.accuracies()[0], form=".2f", spread=True)
+        early = Measure("distance from the median", " %", lambda r: r.accuracies()[0], form=".2f", spread=True)
         rough = Measure("roughness", " nats", lambda record: roughness(record.losses), form=".4f")
         return [
             Claim(varies, "a plot", Comparison.better, NORMS, (early,)),
@@ -154,7 +156,7 @@ class BatchSize(Experiment):
 
 # -- 5.5 and 5.6
 
-NAMES = {NORMPROP: "normprop", BATCHNORM: "batch"}
+CONFIGURED = {NORMPROP: "normprop", BATCHNORM: "batch"}  # as a Config says it
 
 
 class Results(Experiment):
@@ -171,7 +173,7 @@ class Results(Experiment):
         return {
             f"{row}, {name}": Setting(replace(setting.config, norm=norm), setting.seeds)
             for row, setting in scale.rows.items()
-            for name, norm in NAMES.items()
+            for name, norm in CONFIGURED.items()
         }
 
     def claims(self) -> list[Claim]:
@@ -189,7 +191,7 @@ class Results(Experiment):
             rows = self.scale.rows
             return {row.replace(" ", "\n"): self.arms[f"{row}, {norm}"].estimate(ACCURACY) for row in rows}
 
-        return {"Test accuracy, %": {norm: curve(norm) for norm in NAMES}}
+        return {"Test accuracy, %": {norm: curve(norm) for norm in CONFIGURED}}
 
 
 def image_times(record: Record) -> list[float]:

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 GAP = "  "
 NARROWEST = 20  # columns that a wrapped cell is given at least
@@ -47,15 +48,10 @@ class Table:
     def _lines(self, row: Sequence[str], sizes: Sequence[int]) -> list[str]:
         cells = [textwrap.wrap(cell, size) or [""] for cell, size in zip(row, sizes, strict=True)]
         lines = []
-        for i in range(max(map(len, cells))):
-            parts = [
-                (cell[i] if i < len(cell) else "").rjust(size)
-                if side == "r"
-                else (cell[i] if i < len(cell) else "").ljust(size)
-                for cell, size, side in zip(cells, sizes, self.aligned(), strict=True)
-            ]
-            lines.append(GAP.join(parts).rstrip())
-        return lines
+        for parts in zip_longest(*cells, fillvalue=""):
+            placed = zip(parts, sizes, self.aligned(), strict=True)
+            lines.append(GAP.join(part.rjust(size) if side == "r" else part.ljust(size) for part, size, side in placed))
+        return [line.rstrip() for line in lines]
 
     def markdown(self) -> str:
         rule = ["---:" if side == "r" else "---" for side in self.aligned()]

@@ -162,9 +162,9 @@ CONFIGURED = {NORMPROP: "normprop", BATCHNORM: "batch"}  # as a Config says it
 class Results(Experiment):
     name, section, title = "results", "5.5", "Test errors on the data sets"
     note = (
-        "Competitive means worse by less than 1 point, or 0.03 nats. The paper's errors are those of its full "
-        "protocol, without intervals: compare who is better, not the values. What is not run has no data here. "
-        "The row at half width has all images and 8 epochs, with the rate halved every 2."
+        "The paper's errors are those of its full protocol, without intervals: compare who is better, not the values. "
+        "What is not run has no data here. The row at half width has all images and 8 epochs, with the rate halved "
+        "every 2."
     )
     x, form = "", "o"
 

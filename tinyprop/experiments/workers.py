@@ -29,7 +29,7 @@ def compute_all(configs: Sequence[Config], ledger: Ledger, runs: Path, root: Pat
         done = True
     except KeyboardInterrupt:
         pass
-    finally:
+    finally:  # after an error, too
         pool.shutdown(wait=done, cancel_futures=True)
         while not done and (children := active_children()):
             for pid in [child.pid for child in children if child.pid]:  # again and again: a run may just be starting

@@ -204,7 +204,10 @@ IMAGE_TIME = Measure("training time of an image", " ms", lambda record: statisti
 
 class Speed(Experiment):
     name, section, title = "speed", "5.6", "The time of training"
-    note = "Runs of the same random seed are computed at about the same time, each on one thread."
+    note = (
+        "Runs of the same random seed are computed at about the same time, each on one thread. What else the machine "
+        "does at that time is not controlled: `benchmarks` measures speed."
+    )
     reported = (IMAGE_TIME,)
 
     def claims(self) -> list[Claim]:

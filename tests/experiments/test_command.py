@@ -122,7 +122,7 @@ def test_ctrl_c_saves_and_leaves_no_process_behind(tmp_path):
     while alive(process.pid):  # once Python's own helper has gone, too
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert list((tmp_path / "runs").glob("*/checkpoint-*.json"))
+    assert list((tmp_path / "runs").glob("*/checkpoint-*.safetensors"))
     assert not (tmp_path / "runs/ledger").exists()
 
 

@@ -100,10 +100,6 @@ class Facts:
     blas_error: str = ""  # of a first matrix product, which needs cuBLAS
     hidden: bool = False  # whether CUDA_VISIBLE_DEVICES says which devices may be seen
 
-    @property
-    def cuda_of_driver(self) -> str:
-        return f"{self.driver // 1000}.{self.driver % 1000 // 10}"
-
 
 def _attempt(fn: Callable[[], Any], otherwise: Any) -> tuple[Any, str]:
     """What a function returns, or something else and the first line of its error."""
@@ -139,50 +135,31 @@ def diagnose(facts: Facts) -> str:
     >>> diagnose(Facts(import_error="No module named 'cupy'"))
     "CuPy is not installed: pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for CUDA 12."
     """
-    known = facts.cuda_of_driver
-    wanted = _major(facts.wheels[0]) if facts.wheels else 0
-    fitting = "cuda12" if facts.driver and facts.driver // 1000 == 12 else "cuda13"
-    if len(facts.wheels) > 1:
-        every = " ".join(facts.wheels)
-        return (
-            f"Several packages bring CuPy and overwrite each other ({', '.join(facts.wheels)}): "
-            f"pip uninstall -y {every} && pip install 'tinyprop[{fitting}]'."
-        )
-    if not facts.wheels and facts.import_error:
-        return "CuPy is not installed: pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for CUDA 12."
-    if facts.import_error:
-        return (
-            f"CuPy is installed but cannot be imported ({facts.import_error}): "
-            f"pip install --force-reinstall 'tinyprop[{fitting}]'."
-        )
-    if not facts.driver:
-        return f"There is no NVIDIA driver: install that of this machine's GPU ({DRIVERS}), then try nvidia-smi."
-    if facts.driver // 1000 < OLDEST:
-        return (
-            f"The NVIDIA driver is too old: it supports CUDA {known}, and CuPy needs {OLDEST}.0 or newer. "
-            f"Install a newer one ({DRIVERS}), then try nvidia-smi."
-        )
-    if facts.driver // 1000 < wanted:
-        return (
-            f"CuPy is built for CUDA {wanted}, and the NVIDIA driver supports CUDA {known}: "
-            f"pip uninstall -y {facts.wheels[0]} && pip install 'tinyprop[{fitting}]', or install a newer driver."
-        )
-    if not facts.devices:
-        reason = f" ({facts.device_error})" if facts.device_error else ""
-        help = "unset CUDA_VISIBLE_DEVICES, which hides devices" if facts.hidden else "nvidia-smi shows what there is"
-        return f"CuPy finds no CUDA device{reason}: {help}."
-    package = facts.wheels[0] if facts.wheels else f"cupy-{fitting}x"
-    if facts.kernel_error:
-        return (
-            f"CuPy cannot compile a kernel ({facts.kernel_error}): "
-            f"pip install '{package}[ctk]', which brings CUDA's compiler and headers."
-        )
-    if facts.blas_error:
-        return f"CuPy cannot multiply matrices ({facts.blas_error}): pip install '{package}[ctk]', which brings cuBLAS."
-    return ""
-
-
-def _major(wheel: str) -> int:
-    """The CUDA that a package is built for: 13 for cupy-cuda13x."""
-    found = re.search(r"cuda(\d\d)", wheel)
-    return int(found.group(1)) if found else 0
+    wheels, major = facts.wheels, facts.driver // 1000
+    known, fitting = f"{major}.{facts.driver % 1000 // 10}", "cuda12" if major == 12 else "cuda13"
+    package = wheels[0] if wheels else f"cupy-{fitting}x"
+    built = re.search(r"cuda(\d\d)", " ".join(wheels))  # 13 for cupy-cuda13x
+    wanted = int(built[1]) if built else 0
+    install, update = f"pip install 'tinyprop[{fitting}]'", f"({DRIVERS}), then try nvidia-smi."
+    reason = f" ({facts.device_error})" if facts.device_error else ""
+    help = "unset CUDA_VISIBLE_DEVICES, which hides devices" if facts.hidden else "nvidia-smi shows what there is"
+    problems: dict[str, object] = {  # in the order in which they show
+        f"Several packages bring CuPy and overwrite each other ({', '.join(wheels)}): "
+        f"pip uninstall -y {' '.join(wheels)} && {install}.": len(wheels) > 1,
+        "CuPy is not installed: pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for CUDA 12.": (
+            not wheels and facts.import_error
+        ),
+        f"CuPy is installed but cannot be imported ({facts.import_error}): "
+        f"pip install --force-reinstall 'tinyprop[{fitting}]'.": facts.import_error,
+        f"There is no NVIDIA driver: install that of this machine's GPU {update}": not facts.driver,
+        f"The NVIDIA driver is too old: it supports CUDA {known}, and CuPy needs {OLDEST}.0 or newer. "
+        f"Install a newer one {update}": major < OLDEST,
+        f"CuPy is built for CUDA {wanted}, and the NVIDIA driver supports CUDA {known}: "
+        f"pip uninstall -y {package} && {install}, or install a newer driver.": major < wanted,
+        f"CuPy finds no CUDA device{reason}: {help}.": not facts.devices,
+        f"CuPy cannot compile a kernel ({facts.kernel_error}): "
+        f"pip install '{package}[ctk]', which brings CUDA's compiler and headers.": facts.kernel_error,
+        f"CuPy cannot multiply matrices ({facts.blas_error}): "
+        f"pip install '{package}[ctk]', which brings cuBLAS.": facts.blas_error,
+    }
+    return next((text for text, present in problems.items() if present), "")

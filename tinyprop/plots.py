@@ -69,15 +69,14 @@ def predictions(images: HostArray, labels: HostArray, guesses: HostArray, classe
     """Images (N, C, H, W) with the class that a network gives them; wrong ones in red with the right one behind."""
     columns = 8
     rows = -(-len(images) // columns)
-    figure = Figure(figsize=(columns * 1.05, rows * 1.25))
-    FigureCanvasAgg(figure)
-    for i, axes in enumerate(figure.subplots(rows, columns, squeeze=False).flat):
+    figure, every = panels(columns, columns * 1.05, rows * 1.25, rows)
+    for axes in every:
         axes.axis("off")
-        if i < len(images):
-            axes.imshow(images[i].transpose(1, 2, 0), cmap="gray", interpolation="nearest")
-            right, guess = classes[labels[i]], classes[guesses[i]]
-            title = guess if guess == right else f"{guess}\nnot {right}"
-            axes.set_title(title, fontsize=8, loc="center", color="black" if guess == right else COLOURS[1])
+    for axes, image, label, number in zip(every, images, labels, guesses, strict=False):
+        axes.imshow(image.transpose(1, 2, 0), cmap="gray", interpolation="nearest")
+        right, guess = classes[label], classes[number]
+        title = guess if guess == right else f"{guess}\nnot {right}"
+        axes.set_title(title, fontsize=8, loc="center", color="black" if guess == right else COLOURS[1])
     return figure
 
 

@@ -16,17 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import functional as F
-from ..engine.arrays import (
-    Array,
-    array_module,
-    as_array,
-    float32,
-    float64,
-    from_host,
-    host_array,
-    is_array,
-    is_host_array,
-)
+from ..engine.arrays import Array, array_module, as_array, float32, float64, from_host, is_array, is_host_array
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
 from ..random import new_generator
@@ -230,7 +220,7 @@ def _check_range(mean: Array, std: Array) -> None:
 def _float64_tensors(given: dict[str, Any]) -> dict[str, Tensor]:
     """All inputs as float64 tensors of one shape, on the device of those that are on one."""
     arrays = [_data(x) for x in given.values() if isinstance(x, Tensor) or is_array(x)]
-    like = next((x for x in arrays if not is_host_array(x)), host_array(0.0))
+    like = next((x for x in arrays if not is_host_array(x)), np.zeros(()))
     tensors = {name: _float64_tensor(x, like) for name, x in given.items()}
     try:
         shape = np.broadcast_shapes(*(x.shape for x in tensors.values()))

@@ -16,17 +16,7 @@ from ..engine.graph import Op
 from ..engine.tensor import Tensor
 from ..functional.activations import SELU_ALPHA, SELU_SCALE
 from ..special import erfc
-from .quadrature import (
-    FARTHEST,
-    NEGLIGIBLE,
-    Grid,
-    Mills,
-    around_origin,
-    not_too_narrow,
-    outer,
-    root,
-    rule,
-)
+from .quadrature import FARTHEST, NEGLIGIBLE, Grid, Mills, around_origin, not_too_narrow, outer, root, rule
 
 Triple: TypeAlias = tuple[Tensor, Tensor, Tensor]  # mean, std and slope2 of sigma(U)
 
@@ -198,28 +188,19 @@ def _tanh(mean: Tensor, std: Tensor) -> Triple:
     return F.where(right, -out_mean, out_mean), 2.0 * spread, 16.0 * slope2
 
 
-def _softplus(mean: Tensor, std: Tensor) -> Triple:
-    shift, spread, slope2 = _bent_at_origin(F.softplus, F.sigmoid, mean, std)
-    return F.softplus(mean.detach()) + shift, spread, slope2
+def _smooth(value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]) -> Callable[..., Triple]:
+    """The rule of a smooth function that is accurate relative to its value everywhere."""
+
+    def find(mean: Tensor, std: Tensor) -> Triple:
+        shift, spread, slope2 = _bent_at_origin(value, slope, mean, std)
+        return value(mean.detach()) + shift, spread, slope2
+
+    return find
 
 
-def _silu(mean: Tensor, std: Tensor) -> Triple:
-    def slope(u: Tensor) -> Tensor:
-        return F.sigmoid(u) * (1.0 + u * F.sigmoid(-u))
-
-    shift, spread, slope2 = _bent_at_origin(F.silu, slope, mean, std)
-    return F.silu(mean.detach()) + shift, spread, slope2
-
-
-def _gelu(mean: Tensor, std: Tensor) -> Triple:
-    def value(u: Tensor) -> Tensor:
-        return u * NormalCdf()(u)
-
-    def slope(u: Tensor) -> Tensor:
-        return NormalCdf()(u) + u * _density(u)
-
-    shift, spread, slope2 = _bent_at_origin(value, slope, mean, std)
-    return value(mean.detach()) + shift, spread, slope2
+_softplus = _smooth(F.softplus, F.sigmoid)
+_silu = _smooth(F.silu, lambda u: F.sigmoid(u) * (1.0 + u * F.sigmoid(-u)))
+_gelu = _smooth(lambda u: u * NormalCdf()(u), lambda u: NormalCdf()(u) + u * _density(u))
 
 
 def _elu(mean: Tensor, std: Tensor, alpha: Tensor | float = 1.0) -> Triple:

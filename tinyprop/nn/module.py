@@ -52,28 +52,30 @@ class Module:
     ...     def forward(self, x):
     ...         self.hidden = self.blocks[0](x)
     ...         return self.blocks[1](self.hidden)
-    >>> net = Net()
-    >>> out = net(tp.tensor([[1.0, 2.0, 3.0]]))
+    >>> net, x = Net(), tp.tensor([[1.0, 2.0, 3.0]])
+    >>> out = net(x)
     >>> [name for name, _ in net.named_parameters()]
     ['blocks.0.weight', 'blocks.0.bias', 'blocks.1.weight', 'blocks.1.bias']
+    >>> [name for name, _ in net.named_children()], [type(module).__name__ for module in net.modules()]
+    (['blocks.0', 'blocks.1'], ['Net', 'Linear', 'Linear'])
+    >>> sum(p.size for p in net.parameters()), [b.shape for b in tp.nn.BatchNorm(3).buffers()]
+    (24, [(3,), (3,)])
+    >>> other = Net().eval()
+    >>> other.load_state_dict(net.state_dict())
+    >>> bool((other(x).data == out.data).all()), other.training, other.train().training
+    (True, False, True)
+    >>> other.to(dtype="float64").blocks[0].weight.dtype
+    dtype('float64')
     """
 
-    shown = (
-        ""  # attributes for the repr, as "p" (its value), "stride=" (named), or "bias=True" (unless it has that value)
-    )
+    # Attributes for the repr: "p" (its value), "stride=" (with its name), or "bias=True" (unless it has that value).
+    shown = ""
     whole_batch = False  # whether a training batch must stay in one piece because its samples depend on each other
     _training = True
     _set_by_forward: Set[str] = frozenset()  # names of attributes that are not part of the state
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the output for an input; called by module(x).
-
-        >>> class Double(tp.nn.Module):
-        ...     def forward(self, x):
-        ...         return 2 * x
-        >>> Double()(tp.tensor([1.0, 2.0]))
-        tensor([2., 4.])
-        """
+        """Compute the output for an input; called by module(x)."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -127,19 +129,11 @@ class Module:
                 yield name, tensor
 
     def named_children(self) -> Iterator[tuple[str, "Module"]]:
-        """The modules directly inside this one, by name.
-
-        >>> [name for name, _ in tp.nn.Sequential(tp.nn.Flatten(), tp.nn.Linear(3, 2)).named_children()]
-        ['0', '1']
-        """
+        """The modules directly inside this one, by name."""
         return ((name, found) for name, found in self._members() if isinstance(found, Module))
 
     def modules(self) -> Iterator["Module"]:
-        """This module and all modules inside it, each once.
-
-        >>> [type(m).__name__ for m in tp.nn.Sequential(tp.nn.Flatten(), tp.nn.Linear(3, 2)).modules()]
-        ['Sequential', 'Flatten', 'Linear']
-        """
+        """This module and all modules inside it, each once."""
         seen: set[Module] = set()
         stack: list[Module] = [self]
         while stack:
@@ -154,35 +148,19 @@ class Module:
         return (child for _, child in self.named_children())
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that are trained, by name; one that is reachable under several names comes under the first.
-
-        >>> [(name, p.shape) for name, p in tp.nn.Linear(3, 2).named_parameters()]
-        [('weight', (2, 3)), ('bias', (2,))]
-        """
+        """The tensors that are trained, by name; one that is reachable under several names comes under the first."""
         return ((name, tensor) for name, tensor in self._named_tensors() if tensor.requires_grad)
 
     def parameters(self) -> Iterator[Tensor]:
-        """The tensors that are trained, each once.
-
-        >>> sum(p.size for p in tp.nn.Linear(3, 2).parameters())
-        8
-        """
+        """The tensors that are trained, each once."""
         return (tensor for _, tensor in self.named_parameters())
 
     def buffers(self) -> Iterator[Tensor]:
-        """The tensors that are saved but not trained, each once.
-
-        >>> [b.shape for b in tp.nn.BatchNorm(3).buffers()]
-        [(3,), (3,)]
-        """
+        """The tensors that are saved but not trained, each once."""
         return (tensor for _, tensor in self._named_tensors() if not tensor.requires_grad)
 
     def state_dict(self) -> dict[str, Array]:
-        """A copy of every parameter and buffer, by name; a tied tensor is saved once, under its first name.
-
-        >>> sorted(tp.nn.BatchNorm(4).state_dict())
-        ['bias', 'running_mean', 'running_var', 'weight']
-        """
+        """A copy of every parameter and buffer, by name; a tied tensor is saved once, under its first name."""
         return {name: tensor._data.copy() for name, tensor in self._named_tensors()}
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
@@ -190,11 +168,6 @@ class Module:
 
         A tied tensor may be given under any of its names, or under several, as in states saved by tinyprop 0.1; the
         values must then be equal.
-
-        >>> one, other = tp.nn.Linear(3, 2), tp.nn.Linear(3, 2)
-        >>> other.load_state_dict(one.state_dict())
-        >>> bool((one.weight.data == other.weight.data).all())
-        True
         """
         names: dict[Tensor, list[str]] = {}
         for name, tensor in self._all_names():
@@ -217,11 +190,7 @@ class Module:
 
     @property
     def training(self) -> bool:
-        """Whether the module behaves as in training (batch statistics, dropout): its own mode, unless `evaluating()`.
-
-        >>> tp.nn.Dropout().training
-        True
-        """
+        """Whether it behaves as in training (batch statistics, dropout): its own mode, unless `evaluating()`."""
         return self._training and not _evaluating.get()
 
     @training.setter
@@ -229,29 +198,17 @@ class Module:
         self._training = mode
 
     def train(self, mode: bool = True) -> Self:
-        """Switch this module and all modules inside it to training behaviour: batch statistics, dropout.
-
-        >>> tp.nn.Dropout().eval().train().training
-        True
-        """
+        """Switch this module and all modules inside it to training behaviour: batch statistics, dropout."""
         for module in self.modules():
             module.training = mode
         return self
 
     def eval(self) -> Self:
-        """Switch to the behaviour for validation and testing.
-
-        >>> tp.nn.Dropout().eval().training
-        False
-        """
+        """Switch to the behaviour for validation and testing."""
         return self.train(False)
 
     def to(self, backend: str | None = None, dtype: Any = None) -> Self:
-        """Move all parameters and buffers to a backend, or convert the floating-point ones to another dtype.
-
-        >>> tp.nn.Linear(3, 2).to(dtype="float64").weight.dtype
-        dtype('float64')
-        """
+        """Move all parameters and buffers to a backend, or convert the floating-point ones to another dtype."""
         for _, tensor in self._named_tensors():
             array = tensor._data if backend is None else to_backend(tensor._data, backend)
             tensor.data = array if dtype is None or array.dtype.kind != "f" else array.astype(dtype)

@@ -12,7 +12,7 @@ from ..errors import StateError
 from ..files import csv_text, read_regular, write_whole
 from ..saving import decode
 from . import checkpoint
-from .config import Config
+from .config import FIXED, Config
 
 SUMS = "SHA256SUMS"  # of a finished run; `sha256sum -c SHA256SUMS` checks them, too
 MOST = 1 << 32  # bytes of a log or a figure
@@ -64,8 +64,7 @@ def config_problems(path: Path, facts: dict[str, Any]) -> Iterator[str]:
     try:
         stated = json.loads(read_regular(path, MOST))
         config = Config(**{f.name: stated[f.name] for f in fields(Config)})
-        fixed = [f.name for f in fields(Config) if not f.metadata["resumable"]]
-        if any(getattr(config, name) != facts["config"][name] for name in fixed):
+        if any(getattr(config, name) != facts["config"][name] for name in FIXED):
             yield f"{path}: not the settings of the newest checkpoint"
     except (OSError, ValueError, TypeError, KeyError) as error:
         yield f"{path}: cannot be read ({error})"

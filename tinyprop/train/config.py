@@ -20,10 +20,7 @@ def setting(
     above: float = -math.inf,
     resumable: bool = False,
 ) -> Any:
-    """A field of a Config. A number lies in [low, high] and above `above`; a resumed run may change what is resumable.
-
-    `help` describes it on the command line.
-    """
+    """A field of a Config. A number is in [low, high] and above `above`; a resumed run may change what is resumable."""
     rule = {"help": help, "choices": choices, "low": low, "high": high, "above": above, "resumable": resumable}
     return field(default=default, metadata=rule)
 
@@ -84,6 +81,9 @@ class Config:
             value = getattr(self, f.name)
             if not allowed(f, value):
                 raise ValueError(explain(f"{f.name} = {value!r}", f"it is {rule(f)}", f"{f.name} = {f.default!r}"))
+
+
+FIXED = [f.name for f in fields(Config) if not f.metadata["resumable"]]  # what a resumed run may not change
 
 
 def allowed(f: "Field[Any]", value: Any) -> bool:

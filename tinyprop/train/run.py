@@ -5,8 +5,8 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, fields
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from ..random import generator, manual_seed, new_generator
 from ..saving import save
 from . import checkpoint
 from .check import SUMS, write_sums
-from .config import Config, network
+from .config import FIXED, Config, network
 from .step import TrainingStep, evaluate
 
 SHOWN = 200  # test images whose signals are recorded after each epoch
@@ -225,19 +225,15 @@ class Run:
     def compare(self, facts: dict[str, Any]) -> None:
         """Refuse to continue another run; mention what may change the last bits."""
         now, then = asdict(self.config), facts["config"]
-        fixed = [f.name for f in fields(Config) if not f.metadata["resumable"]]
-        for name in [*fixed, "epochs"] if self.config.schedule == "linear" else fixed:
+        for name in [*FIXED, "epochs"] if self.config.schedule == "linear" else FIXED:
             if now[name] != then[name]:
                 self.refuse(f"{name} = {now[name]!r}", f"{name} = {then[name]!r}")
         if self.config.epochs < len(facts["history"]):
             self.refuse(f"epochs = {self.config.epochs}", f"{len(facts['history'])} finished epochs")
         if facts["data"] != self.fingerprint:
             self.refuse("other images or labels", f"{self.config.data} with the digest {facts['data'][:8]}")
-        for name, here, there in (
-            ("versions", versions(), facts["versions"]),
-            ("threads", self.threads, facts["threads"]),
-        ):
-            if here != there:
+        for name, here in (("versions", versions()), ("threads", self.threads)):
+            if here != (there := facts[name]):
                 self.say(f"tinyprop: resumed with other {name}, so the last bits may differ: {here}, before {there}")
 
     def refuse(self, now: str, then: str) -> None:
@@ -301,11 +297,8 @@ def stop_on_signals() -> Iterator[list[bool]]:
     previous: dict[int, Any] = {}
     try:
         for number in numbers:
-            previous[number] = signal.signal(number, set_flag)
-    except ValueError:  # only the main thread may
-        yield stop
-        return
-    try:
+            with suppress(ValueError):  # only the main thread may
+                previous[number] = signal.signal(number, set_flag)
         yield stop
     finally:
         restore()

@@ -14,16 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import functional as F
-from ..engine.arrays import (
-    Array,
-    array_module,
-    as_array,
-    float32,
-    from_host,
-    host_array,
-    is_array,
-    is_host_array,
-)
+from ..engine.arrays import Array, array_module, as_array, float32, from_host, host_array, is_array, is_host_array
 from ..engine.backward import grad
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad

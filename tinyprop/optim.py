@@ -65,7 +65,7 @@ def unit_rows(weights: list[Array]) -> None:
 class Optimizer:
     """Updates parameters in place from their gradients. `lr` may be changed between steps.
 
-    A parameter that is given twice is updated once.
+    A parameter that is given twice is updated once. Weight decay is added to the gradient, as in PyTorch.
 
     >>> w = tp.tensor([1.0], requires_grad=True)
     >>> optimizer = tp.optim.SGD([w], lr=0.1)
@@ -103,9 +103,8 @@ class Optimizer:
             if p.node is not None:
                 got = f"{call} with a computed tensor of shape {p.shape} as a parameter"
                 rule = "parameters are leaves: an update of a result does not change what it was computed from"
-                raise ValueError(
-                    explain(got, rule, "the tensors it was computed from; or a copy, as tp.tensor(t.detach())")
-                )
+                hint = "the tensors it was computed from; or a copy, as tp.tensor(t.detach())"
+                raise ValueError(explain(got, rule, hint))
             if not p.requires_grad:
                 got = f"{call} with a tensor of shape {p.shape} that does not require a gradient"
                 raise ValueError(explain(got, "it would never be updated", "tp.tensor(..., requires_grad=True)"))
@@ -160,7 +159,7 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent with momentum; weight decay is added to the gradient, as in PyTorch.
+    """Stochastic gradient descent with momentum.
 
     >>> w = tp.tensor([1.0], requires_grad=True)
     >>> (w * w).sum().backward()
@@ -210,8 +209,6 @@ class RMSProp(Optimizer):
 
 class Adam(Optimizer):
     """Running means of gradients, divided by their running root mean squares: Kingma and Ba (2015).
-
-    Weight decay is added to the gradient, as in `torch.optim.Adam`.
 
     >>> w = tp.tensor([1.0], requires_grad=True)
     >>> (w * w).sum().backward()

@@ -152,13 +152,9 @@ def _function(
     def values(u: Tensor) -> Tensor:
         result = function(u if on_tensors else u.data)
         if on_tensors and not isinstance(result, Tensor):
-            raise TypeError(
-                explain(
-                    f"a function that returns a {type(result).__name__} for a Tensor",
-                    "with a Tensor as mean or std, the gradient has to pass through the function",
-                    "write it with tp.functional, or give mean and std as arrays",
-                )
-            )
+            got = f"a function that returns a {type(result).__name__} for a Tensor"
+            rule = "with a Tensor as mean or std, the gradient has to pass through the function"
+            raise TypeError(explain(got, rule, "write it with tp.functional, or give mean and std as arrays"))
         return F.broadcast_to(_float64_tensor(result, u.data), u.shape)
 
     _check_range(mean.data, std.data)
@@ -180,12 +176,10 @@ def _function(
             part = std / wide
             return center + shift * part, spread * part, slope2
         before = now
+    got = f"a function whose moments still change by {change:.1e} standard deviations with {panels} panels"
+    rule = "it must be smooth between its kinks, and its second moment must be finite"
     raise ValueError(
-        explain(
-            f"a function whose moments still change by {change:.1e} standard deviations with {panels} panels",
-            "it must be smooth between its kinks, and its second moment must be finite",
-            "gaussian(function, kinks=(0.0,)) with the places where it, or its slope, jumps",
-        )
+        explain(got, rule, "gaussian(function, kinks=(0.0,)) with the places where it, or its slope, jumps")
     )
 
 

@@ -82,26 +82,6 @@ def _prelu(mean: Tensor, std: Tensor, a: Tensor | float) -> Triple:
     return _piecewise_linear(mean, std, [0.0], [a, 1.0], 0.0)
 
 
-def _leaky_relu(mean: Tensor, std: Tensor, a: Tensor | float = 0.01) -> Triple:
-    return _prelu(mean, std, a)
-
-
-def _relu(mean: Tensor, std: Tensor) -> Triple:
-    return _prelu(mean, std, 0.0)
-
-
-def _abs(mean: Tensor, std: Tensor) -> Triple:
-    return _prelu(mean, std, -1.0)
-
-
-def _identity(mean: Tensor, std: Tensor) -> Triple:
-    return mean, std, 0.0 * mean + 1.0
-
-
-def _hardtanh(mean: Tensor, std: Tensor) -> Triple:
-    return _piecewise_linear(mean, std, [-1.0, 1.0], [0.0, 1.0, 0.0], -1.0)
-
-
 def _sin(mean: Tensor, std: Tensor) -> Triple:
     """With v = std^2, the variance is (1 - e^-v) ((1 - e^-v) / 2 + e^-v cos^2)."""
     positive = F.maximum(std, TINY)
@@ -198,11 +178,6 @@ def _smooth(value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]
     return find
 
 
-_softplus = _smooth(F.softplus, F.sigmoid)
-_silu = _smooth(F.silu, lambda u: F.sigmoid(u) * (1.0 + u * F.sigmoid(-u)))
-_gelu = _smooth(lambda u: u * NormalCdf()(u), lambda u: NormalCdf()(u) + u * _density(u))
-
-
 def _elu(mean: Tensor, std: Tensor, alpha: Tensor | float = 1.0) -> Triple:
     def above_floor(u: Tensor, alpha: Tensor) -> Tensor:  # elu + alpha, which has digits where elu is nearly -alpha
         return F.where(u > 0, u + alpha, alpha * F.exp(F.clip(u, None, 0.0)))
@@ -221,7 +196,19 @@ def _selu(mean: Tensor, std: Tensor) -> Triple:
 
 
 RULES: dict[str, Callable[..., Triple]] = {
-    "relu": _relu, "prelu": _prelu, "leaky_relu": _leaky_relu, "tanh": _tanh, "sigmoid": _sigmoid,
-    "softplus": _softplus, "elu": _elu, "selu": _selu, "gelu": _gelu, "silu": _silu, "hardtanh": _hardtanh,
-    "sin": _sin, "erf": _erf, "abs": _abs, "identity": _identity,
-}  # fmt: skip
+    "relu": lambda mean, std: _prelu(mean, std, 0.0),
+    "prelu": _prelu,
+    "leaky_relu": lambda mean, std, a=0.01: _prelu(mean, std, a),
+    "tanh": _tanh,
+    "sigmoid": _sigmoid,
+    "softplus": _smooth(F.softplus, F.sigmoid),
+    "elu": _elu,
+    "selu": _selu,
+    "gelu": _smooth(lambda u: u * NormalCdf()(u), lambda u: NormalCdf()(u) + u * _density(u)),
+    "silu": _smooth(F.silu, lambda u: F.sigmoid(u) * (1.0 + u * F.sigmoid(-u))),
+    "hardtanh": lambda mean, std: _piecewise_linear(mean, std, [-1.0, 1.0], [0.0, 1.0, 0.0], -1.0),
+    "sin": _sin,
+    "erf": _erf,
+    "abs": lambda mean, std: _prelu(mean, std, -1.0),
+    "identity": lambda mean, std: (mean, std, 0.0 * mean + 1.0),
+}

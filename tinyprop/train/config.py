@@ -117,11 +117,7 @@ def rule(f: "Field[Any]") -> str:
 
 
 def kind(f: "Field[Any]") -> type:
-    """The type of a setting: str, bool, int or float.
-
-    >>> [kind(f) for f in fields(Config) if f.name in ("data", "gamma", "flip")]
-    [<class 'str'>, <class 'float'>, <class 'bool'>]
-    """
+    """The type of a setting: str, bool, int or float."""
     return next(t for t in (str, bool, int, float) if t in (f.type, *get_args(f.type)))
 
 

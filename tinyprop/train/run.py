@@ -48,7 +48,8 @@ class Run:
         self.train, self.test = data.load(config.data, root, "train"), data.load(config.data, root, "test")
         self.valid = data.load(config.data, root, "valid") if config.validation else None
         if config.train_size is not None:
-            self.train = random_subset(self.train, config.train_size, config.seed)
+            order = new_generator([config.seed, len(self.train)]).permutation(len(self.train))
+            self.train = self.train.subset(order[: config.train_size])  # the same for every network of this seed
         if config.test_size is not None:
             self.test = self.test.first(config.test_size)
         manual_seed(config.seed)
@@ -80,7 +81,9 @@ class Run:
         with locked(self.out), stop_on_signals() as stop:
             self.resume() if resume else self.refuse_to_overwrite()
             remove(self.out / SUMS)
-            self.remove_temporary_files()
+            for path in self.out.glob(".*.part"):  # what a process left that was killed while it wrote
+                if TEMPORARY.fullmatch(path.name):
+                    remove(path)
             write_json(self.out / "config.json", asdict(self.config) | versions())
             self.write_logs()  # they may be an epoch behind the checkpoint
             while self.epoch < self.config.epochs:
@@ -90,12 +93,6 @@ class Run:
                 self.finish_epoch()
             self.finish()
         return True
-
-    def remove_temporary_files(self) -> None:
-        """What a process left that was killed while it wrote one of our files."""
-        for path in self.out.glob(".*.part"):
-            if TEMPORARY.fullmatch(path.name):
-                remove(path)
 
     def run_epoch(self, stop: list[bool]) -> bool:
         """The batches that are left of the present epoch; False if stopped before the end."""
@@ -250,12 +247,6 @@ class Run:
                 "a run is not overwritten",
                 "--resume to continue it, or another --out",
             )
-
-
-def random_subset(images: data.Dataset, count: int, seed: int) -> data.Dataset:
-    """`count` random images, or all if there are fewer; the same for every network that is trained from this seed."""
-    order = new_generator([seed, len(images)]).permutation(len(images))[:count]
-    return images.subset(order)
 
 
 def in_words(row: dict[str, float], epochs: int) -> str:

@@ -98,10 +98,7 @@ _in_worker = ContextVar("in_worker", default=False)
 
 
 class Workers:
-    """Threads that share the parts of a batch, each with a BLAS of one thread.
-
-    Where the parts do not depend on each other, this is faster than one thread that calls a BLAS of many.
-    """
+    """Threads that share the parts of a batch, each with a BLAS of one thread."""
 
     @staticmethod
     @cache
@@ -205,8 +202,12 @@ class TrainingStep:
         if self.in_parts:
             try:
                 loss, gradients = Workers.of(self.threads).map(part, len(x), _add)
-            except (ValueError, TypeError, LookupError) as error:
-                raise _for_whole_batch(part, error) from None
+            except (ValueError, TypeError, LookupError):
+                try:  # told for the whole batch, if it occurs there too: the user knows those shapes
+                    part(slice(None))
+                except Exception as same:
+                    raise same from None
+                raise
         else:
             loss, gradients = part(slice(None))
         if is_host_array(x) and not (math.isfinite(loss) and all(g is None or np.isfinite(g).all() for g in gradients)):
@@ -247,15 +248,6 @@ class TrainingStep:
             if not array_module(out._data).isfinite(out._data).all():
                 return f"layer {name}, {type(layer).__name__}" if name else type(layer).__name__
         return "the loss itself"
-
-
-def _for_whole_batch(part: Callable[[slice], Any], error: Exception) -> Exception:
-    """An error in a part of a batch, told for the whole batch if it occurs there too: the user knows those shapes."""
-    try:
-        part(slice(None))
-    except Exception as same:
-        return same
-    return error
 
 
 def _add(a: tuple[Array, Gradients], b: tuple[Array, Gradients]) -> tuple[Array, Gradients]:

@@ -4,7 +4,6 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -13,22 +12,14 @@ import numpy as np
 from . import __version__
 from .arguments import Parser
 
-
-@dataclass(frozen=True)
-class Command:
-    """`module` has add_arguments(parser) and run(options, parser), which returns the exit status."""
-
-    module: str
-    help: str
-
-
+# A module with add_arguments(parser) and run(options, parser), which returns the exit status; and what it is for.
 COMMANDS = {
-    "demo": Command("demo", "a tour of about a minute: a figure, two short trainings, five claims"),
-    "verify": Command("verify.command", "settle the claims of the paper: exact value, measurement, verdict"),
-    "train": Command("train.command", "train the paper's network; it can be stopped and resumed"),
-    "check": Command("train.check", "audit the directory of a run: every file, digest and log"),
-    "reproduce": Command("experiments.command", "run the paper's experiments: data, figures and findings"),
-    "info": Command("info", "show versions, BLAS, devices and the data sets found"),
+    "demo": ("demo", "a tour of about a minute: a figure, two short trainings, five claims"),
+    "verify": ("verify.command", "settle the claims of the paper: exact value, measurement, verdict"),
+    "train": ("train.command", "train the paper's network; it can be stopped and resumed"),
+    "check": ("train.check", "audit the directory of a run: every file, digest and log"),
+    "reproduce": ("experiments.command", "run the paper's experiments: data, figures and findings"),
+    "info": ("info", "show versions, BLAS, devices and the data sets found"),
 }
 
 
@@ -63,15 +54,15 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"tinyprop {__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
     called = next((word for word in arguments if not word.startswith("-")), None)
-    for name, command in COMMANDS.items():
+    for name, (module_name, help) in COMMANDS.items():
         new = commands.add_parser(
             name,
-            help=command.help,
-            description=command.help[0].upper() + command.help[1:] + ".",
+            help=help,
+            description=help[0].upper() + help[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name == called:
-            module: Any = import_module(f".{command.module}", __package__)
+            module: Any = import_module(f".{module_name}", __package__)
             module.add_arguments(new)
             new.set_defaults(run=lambda options, module=module, new=new: module.run(options, new))
     return top

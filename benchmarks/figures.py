@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from tinyprop.plots import COLOURS, panels, styled
+from tinyprop.plots import COLORS, panels, styled
 
 
 @styled
@@ -29,7 +29,7 @@ def roofline(
     markers = "*osD^vPX"
     for i, (name, point) in enumerate(points.items()):
         size = 13 if i == 0 else 7
-        colour = COLOURS[(i - 1) % len(COLOURS)]
+        colour = COLORS[(i - 1) % len(COLORS)]
         axes.plot(*point, markers[i % len(markers)], ms=size, color=colour, label=name, ls="", zorder=3)
     axes.set(xscale="log", yscale="log", xlim=(low, high), xlabel="FLOPs per byte", title=f"{title}: FLOPs per second")
     figure.legend(loc="outside right upper", fontsize=8)

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from .engine.arrays import HostArray
 from .files import whole_file
 
-COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]  # Okabe and Ito
-GREY = "#777777"
+COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]  # Okabe and Ito
+GRAY = "#777777"
 STYLE: Any = {
-    "axes.prop_cycle": cycler(color=COLOURS),
+    "axes.prop_cycle": cycler(color=COLORS),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 11,
@@ -52,9 +52,9 @@ def training_curves(history: list[dict[str, float]]) -> Figure:
     """Loss and test error after each epoch."""
     figure, (left, right) = panels(2, 8.0, 3.2)
     epochs = [row["epoch"] for row in history]
-    left.plot(epochs, [row["train_loss"] for row in history], "o-", markersize=3, color=COLOURS[0], label="training")
-    left.plot(epochs, [row["test_loss"] for row in history], "o-", markersize=3, color=COLOURS[1], label="test")
-    right.plot(epochs, [100 * row["test_error"] for row in history], "o-", markersize=3, color=COLOURS[1])
+    left.plot(epochs, [row["train_loss"] for row in history], "o-", markersize=3, color=COLORS[0], label="training")
+    left.plot(epochs, [row["test_loss"] for row in history], "o-", markersize=3, color=COLORS[1], label="test")
+    right.plot(epochs, [100 * row["test_error"] for row in history], "o-", markersize=3, color=COLORS[1])
     for axes in (left, right):
         axes.set(xlabel="epoch", ylim=(0, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -76,7 +76,7 @@ def predictions(images: HostArray, labels: HostArray, guesses: HostArray, classe
         axes.imshow(image.transpose(1, 2, 0), cmap="gray", interpolation="nearest")
         right, guess = classes[label], classes[number]
         title = guess if guess == right else f"{guess}\nnot {right}"
-        axes.set_title(title, fontsize=8, loc="center", color="black" if guess == right else COLOURS[1])
+        axes.set_title(title, fontsize=8, loc="center", color="black" if guess == right else COLORS[1])
     return figure
 
 
@@ -92,7 +92,7 @@ def depth(networks: Mapping[str, Any], shown: Sequence[int]) -> Figure:
     above, below = rows[0].subgridspec(1, 2, wspace=0.08), rows[1].subgridspec(1, len(networks))
     left, right = (figure.add_subplot(above[i]) for i in range(2))
     small = [figure.add_subplot(below[i]) for i in range(len(networks))]
-    colors = [COLOURS[0], COLOURS[2], GREY, COLOURS[1], COLOURS[3]]
+    colors = [COLORS[0], COLORS[2], GRAY, COLORS[1], COLORS[3]]
     dashes: list[Any] = ["-", "-", (0, (6, 2)), (0, (4, 2)), (0, (1.2, 1.2))]  # where lines coincide, both are seen
     for (name, found), axes, color, dash in zip(networks.items(), small, colors, dashes, strict=True):
         layers = np.arange(1, found.spread.shape[1] + 1)

@@ -12,7 +12,7 @@
 import numpy as np
 
 import tinyprop as tp
-from lesson import BLACK, BLUE, GREY, RED, panels, show
+from lesson import BLACK, BLUE, GRAY, RED, panels, show
 
 # %% [markdown]
 # ## The engine
@@ -125,7 +125,7 @@ for _ in range(STEPS):
     weights = [w - RATE * v.grad for w, v in zip(weights, (w1, w2), strict=True)]
 
 figure, (left, right) = panels(2, 8.0, 2.9)
-left.plot(points, target, color=GREY, linewidth=5, alpha=0.35, label="target")
+left.plot(points, target, color=GRAY, linewidth=5, alpha=0.35, label="target")
 left.plot(points, output.value, color=BLUE, label="network")
 left.set(title="What it learnt", xlabel="x", ylim=(-1.1, 1.9))
 left.legend(loc="upper right")

@@ -13,7 +13,7 @@
 import numpy as np
 
 import tinyprop as tp
-from lesson import BLUE, GREEN, GREY, ORANGE, RED, panels, show
+from lesson import BLUE, GRAY, GREEN, ORANGE, RED, panels, show
 
 STEPS, EVERY, SEEDS = 80, 4, 3  # steps of training, between looks, and repetitions
 SPEC = "C(12,5,2,2)-C(16,3,1,1)-P(2,2,0,max)-C(24,3,1,1)-C(24,3,1,1)-C(10,1,1,0)-P(8,8,0,avg)"  # four hidden layers
@@ -45,7 +45,7 @@ for axes, (norm, name) in zip(every, KINDS.items(), strict=True):
     looks, _ = runs[norm][0]
     for layer, colour in enumerate((BLUE, GREEN, ORANGE, RED)):
         axes.semilogy(EVERY * np.arange(len(looks)), looks[:, layer, 1], color=colour, label=f"layer {layer + 1}")
-    axes.axhline(1.0, color=GREY, linewidth=1, linestyle=":")
+    axes.axhline(1.0, color=GRAY, linewidth=1, linestyle=":")
     axes.set(title=name, xlabel="step", ylim=(0.05, 8))
 every[0].legend(fontsize=8.5, ncols=2, loc="upper right")
 every[0].set_ylabel("standard deviation of the output")
@@ -83,7 +83,7 @@ print(f"mean and standard deviation over {SEEDS} seeds; a network that knows not
 
 # %%
 figure, (axes,) = panels(1, 6.5, 3.1)
-for (norm, name), colour in zip(KINDS.items(), (GREY, RED, BLUE), strict=True):
+for (norm, name), colour in zip(KINDS.items(), (GRAY, RED, BLUE), strict=True):
     curves = np.array([np.convolve(losses, np.ones(8) / 8, "valid") for _, losses in runs[norm]])
     steps = 8 + np.arange(curves.shape[1])
     axes.fill_between(steps, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.2, linewidth=0)

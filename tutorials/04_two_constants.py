@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 import tinyprop as tp
-from lesson import BLACK, BLUE, GREY, RED, panels, show
+from lesson import BLACK, BLUE, GRAY, RED, panels, show
 
 random = np.random.default_rng(0)
 x = random.standard_normal(200_000)
@@ -108,12 +108,12 @@ print(f"one draw scatters by {scatter:.3%}; the table is off by {TABLE * c1 - 1:
 figure, (axes,) = panels(1, 6.5, 2.9)
 axes.hist(100 * errors, bins=24, color=BLUE, alpha=0.75)
 axes.axvline(0, color=BLACK, linewidth=1)
-axes.axvline(100 * bias, color=GREY, linestyle=":")
+axes.axvline(100 * bias, color=GRAY, linestyle=":")
 axes.axvline(100 * (TABLE * c1 - 1), color=RED)
 top = axes.get_ylim()[1]
 axes.set(title=f"The recipe with {SEEDS} seeds: error of $1/c_1$, %", ylim=(0, 1.2 * top), yticks=[])
 axes.text(100 * (TABLE * c1 - 1) + 0.01, 1.1 * top, "the table", color=RED)
-axes.text(100 * bias + 0.01, 1.1 * top, "255/256", color=GREY)
+axes.text(100 * bias + 0.01, 1.1 * top, "255/256", color=GRAY)
 axes.text(-0.01, 1.1 * top, "exact", color=BLACK, ha="right")
 show(figure)
 

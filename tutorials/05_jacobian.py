@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 import tinyprop as tp
-from lesson import BLACK, BLUE, GREY, RED, panels, show
+from lesson import BLACK, BLUE, GRAY, RED, panels, show
 from tinyprop.verify.closed_forms import spectrum_density, spectrum_edges
 
 WIDTH = 300
@@ -110,7 +110,7 @@ figure, (axes,) = panels(1, 6.5, 3.3)
 depths = np.arange(1, DEPTH + 1)
 axes.semilogy(depths, [s[0] for s in spectra], "o-", color=RED, label="largest")
 axes.semilogy(depths, [np.sqrt((s**2).mean()) for s in spectra], "o-", color=BLUE, label="root mean square")
-axes.semilogy(depths, [np.median(s[s > 1e-9]) for s in spectra], "o-", color=GREY, label="median of those above 0")
+axes.semilogy(depths, [np.median(s[s > 1e-9]) for s in spectra], "o-", color=GRAY, label="median of those above 0")
 axes.axhline(1, color=BLACK, linewidth=1, linestyle=":")
 axes.set_yticks([0.2, 0.5, 1, 2, 5], ["0.2", "0.5", "1", "2", "5"])
 axes.set_yticks([], minor=True)

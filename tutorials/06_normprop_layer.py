@@ -14,7 +14,7 @@ import numpy as np
 
 import tinyprop as tp
 import tinyprop.functional as F
-from lesson import BLACK, BLUE, GREY, RED, panels, show
+from lesson import BLACK, BLUE, GRAY, RED, panels, show
 
 
 class NormProp(tp.nn.Module):
@@ -127,7 +127,7 @@ axes.hist(found["random"] ** 2, bins=np.geomspace(0.03, 60, 40), color=BLUE, alp
 axes.set(title=r"Variance of $w \cdot x / |w|$ over patches of pictures", xscale="log", yticks=[])
 top = 1.15 * axes.get_ylim()[1]
 axes.set_ylim(0, top)
-for name, colour in (("checks", GREY), ("blur", RED)):
+for name, colour in (("checks", GRAY), ("blur", RED)):
     axes.axvline(found[name][0] ** 2, color=colour)
     axes.text(found[name][0] ** 2 * 1.08, 0.93 * top, name, color=colour)
 axes.axvline(1, color=BLACK, linestyle=":")

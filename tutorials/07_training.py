@@ -14,7 +14,7 @@ import numpy as np
 
 import tinyprop as tp
 import tinyprop.functional as F
-from lesson import BLUE, GREY, panels, show
+from lesson import BLUE, GRAY, panels, show
 from tinyprop import plots
 
 IMAGES, RATES = 4000, (0.04, 0.04, 0.02, 0.01)  # of training, and the learning rate of each epoch
@@ -85,8 +85,8 @@ figure, (axes,) = panels(1, 6.5, 2.8)
 axes.plot(losses, color=BLUE, linewidth=0.7, alpha=0.5)
 smooth = np.convolve(losses, np.ones(20) / 20, "valid")
 axes.plot(np.arange(19, len(losses)), smooth, color=BLUE, label="mean of 20 steps")
-axes.axhline(math.log(10), color=GREY, linestyle=":")
-axes.text(len(losses), math.log(10) + 0.04, "knows nothing", color=GREY, ha="right", fontsize=9)
+axes.axhline(math.log(10), color=GRAY, linestyle=":")
+axes.text(len(losses), math.log(10) + 0.04, "knows nothing", color=GRAY, ha="right", fontsize=9)
 axes.set(title="Training loss", xlabel="step", ylim=(0, 2.6))
 axes.legend(loc="lower left")
 show(figure)

@@ -13,7 +13,7 @@ import numpy as np
 
 import tinyprop as tp
 import tinyprop.functional as F
-from lesson import BLUE, GREEN, GREY, RED, panels, show
+from lesson import BLUE, GRAY, GREEN, RED, panels, show
 from tinyprop.nn.layers import ACTIVATIONS
 
 NAMES = ["relu", "tanh", "gelu", "elu", "silu", "hardtanh"]
@@ -22,11 +22,11 @@ figure, every = panels(6, 9.0, 1.9)
 for axes, name in zip(every, NAMES, strict=True):
     m = tp.moments.gaussian(name)
     raw = ACTIVATIONS[name](tp.tensor(grid)).data
-    axes.plot(grid, raw, color=GREY, linewidth=1.2)
+    axes.plot(grid, raw, color=GRAY, linewidth=1.2)
     axes.plot(grid, (raw - m.mean) / m.std, color=BLUE)
     axes.set(ylim=(-2.2, 3.2), xticks=[-2, 0, 2], yticks=[-2, 0, 2])
     axes.set_title(name, loc="center")
-    axes.axhline(0, color=GREY, linewidth=0.6)
+    axes.axhline(0, color=GRAY, linewidth=0.6)
 show(figure)
 
 # %% [markdown]

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 import tinyprop as tp
-from lesson import BLACK, BLUE, GREEN, GREY, RED, panels, show
+from lesson import BLACK, BLUE, GRAY, GREEN, RED, panels, show
 from tinyprop.verify.closed_forms import depth_recursion, fixed_point
 from tinyprop.verify.networks import preactivation_statistics
 
@@ -130,7 +130,7 @@ show(figure)
 # %%
 t = np.linspace(-1, 3, 81)
 figure, (axes,) = panels(1, 6.5, 3.2)
-for name, colour in (("relu", BLUE), ("gelu", GREEN), ("tanh", RED), ("softplus", GREY)):
+for name, colour in (("relu", BLUE), ("gelu", GREEN), ("tanh", RED), ("softplus", GRAY)):
     axes.plot(t, tp.moments.gaussian(name, t, 1.0).jacobian_factor ** 2, color=colour, label=name)
 axes.axhline(1, color=BLACK, linewidth=1)
 axes.text(-0.95, 0.92, "theorem: never below this line", fontsize=9)

@@ -8,11 +8,11 @@ import matplotlib
 from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 
-from tinyprop.plots import COLOURS, GREY, STYLE, panels
+from tinyprop.plots import COLORS, GRAY, STYLE, panels
 
-__all__ = ["BLACK", "BLUE", "GREEN", "GREY", "ORANGE", "PINK", "RED", "SKY", "panels", "show"]
+__all__ = ["BLACK", "BLUE", "GRAY", "GREEN", "ORANGE", "PINK", "RED", "SKY", "panels", "show"]
 
-BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK = COLOURS
+BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK = COLORS
 matplotlib.rcParams.update(STYLE)
 DPI = 110  # 8 inches then fill the column of a code host
 

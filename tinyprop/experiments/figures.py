@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..estimate import Estimate
-from ..plots import GREY, panels, styled
+from ..plots import GRAY, panels, styled
 from .evidence import Comparison
 
 Curves = Mapping[str, Mapping[Any, Estimate]]  # by name, and by number or text along the x-axis
@@ -31,8 +31,8 @@ def draw_differences(axes: Any, comparisons: Mapping[str, Comparison]) -> None:
     found, rows = [comparison.difference for comparison in comparisons.values()], range(len(comparisons))
     measure = next(iter(comparisons.values())).measure
     axes.errorbar([d.mean for d in found], rows, xerr=bars(found), fmt="o", color="black", capsize=3, elinewidth=1.2)
-    axes.axvspan(-measure.margin, measure.margin, color=GREY, alpha=0.15, linewidth=0)
-    axes.axvline(0.0, color=GREY, linewidth=1, linestyle=":")
+    axes.axvspan(-measure.margin, measure.margin, color=GRAY, alpha=0.15, linewidth=0)
+    axes.axvline(0.0, color=GRAY, linewidth=1, linestyle=":")
     axes.set_yticks(rows, list(comparisons))
     side = "right" if measure.better > 0 else "left"
     axes.set(title=f"{measure.name.capitalize()}: difference", ylim=(len(rows) - 0.5, -0.5))

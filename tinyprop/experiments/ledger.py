@@ -21,7 +21,7 @@ def run_name(config: Config) -> str:
     """A readable name, and a hash of the settings that are not the default. (A new setting changes no old name.)
 
     >>> run_name(Config(data="cifar10", seed=3, threads=1))
-    'cifar10-normprop-seed3-5f1fba42f2'
+    'cifar10-normprop-seed3-9a58570982'
     """
     config = canonical(config)
     changed = {f.name: value for f in fields(config) if (value := getattr(config, f.name)) != f.default}

@@ -86,7 +86,12 @@ def test_lines_fit_the_terminal(width, results):
 
 def test_an_unexpected_verdict_is_exit_status_1(monkeypatch, capsys):
     wrong = ledger.Case("E max(0, X)", 0.39894, 0.45, ledger.Estimate(0.39894, 2e-4, 10**6))
-    broken = ledger.Claim("C01", "3.2", "A claim.", "moments", lambda mc: ledger.evidence("because", wrong))
+
+    def measure(mc):
+        yield wrong
+        return "because"
+
+    broken = ledger.Claim("C01", "3.2", "A claim.", measure)
     monkeypatch.setitem(ledger.LEDGER, "C01", broken)
     assert main(["verify", "C01", "C06"]) == 1
     said = capsys.readouterr().out

@@ -11,18 +11,16 @@ from ..engine.backward import grad
 from ..engine.tensor import tensor
 from ..estimate import Estimate
 from ..nn import Linear, NormPropLinear
-from .claim import Case, Evidence, claims_of, computed, evidence
-from .monte_carlo import Sampler, Tally
+from .claim import Case, Findings, claim, computed
+from .monte_carlo import Sampler, Tally, each
 from .networks import gaussian, layer_with, random_layer, whole_jacobian
-
-claim = claims_of("canonical")
 
 
 def covariance_of(weights: HostArray, sigma: float = 1.0) -> HostArray:
     """The covariance of the engine's Linear layer of these weights, for inputs of covariance sigma^2 I."""
     units, inputs = weights.shape
     layer = Linear(inputs, units, bias=False).to(dtype="float64")
-    layer.weight.data = tensor(np.asarray(weights, np.float64)).data
+    layer.weight.data = tensor(weights).data
     slopes = to_numpy(whole_jacobian(layer, tensor(np.zeros(inputs))))
     return sigma**2 * slopes @ slopes.T
 
@@ -36,43 +34,32 @@ def error_and_bound(covariance: HostArray) -> tuple[float, float]:
     return float(np.linalg.norm(off)), float(coherence * np.linalg.norm(outer))
 
 
-def simplex(units: int) -> HostArray:
-    """Rows from the center of a simplex to its corners: every two have the same cosine, -1/(units - 1)."""
-    return np.eye(units) - 1.0 / units
-
-
 @claim(
     "C05", "3.2, Proposition 1", "The distance of the covariance from a diagonal one is at most the canonical bound."
 )
-def bound_holds(mc: Sampler) -> Evidence:
+def bound_holds(mc: Sampler) -> Findings:
     """For inputs of covariance sigma^2 I and weights W, the covariance is sigma^2 W W^T. Its off-diagonal entries are
-    sigma^2 |W_i| |W_j| times a cosine, and no cosine is larger than the coherence. Two rows have a single cosine: there
-    it is an equality, so 1 is the largest ratio.
+    sigma^2 |W_i| |W_j| times a cosine, and no cosine is larger than the coherence. Two rows have a single cosine:
+    equality.
     """
 
-    def draw(random: np.random.Generator, count: int) -> HostArray:
-        ratios = []
-        for _ in range(count):
-            units, inputs = random.integers(2, 40, size=2)
-            weights = random.standard_normal((units, inputs)) * random.lognormal(size=(units, 1))
-            error, bound = error_and_bound(covariance_of(weights, random.lognormal()))
-            ratios.append(error / bound)
-        return np.array([ratios, np.array(ratios) > 1.0 + 1e-12])
+    def violates(random: np.random.Generator) -> bool:
+        units, inputs = random.integers(2, 40, size=2)
+        weights = random.standard_normal((units, inputs)) * random.lognormal(size=(units, 1))
+        error, bound = error_and_bound(covariance_of(weights, random.lognormal()))
+        return error / bound > 1.0 + 1e-12
 
-    violated = mc.tally("bound", draw, samples=400, cost=1000, block=8).mean(1)
+    violated = mc.tally("bound", each(violates), samples=400, cost=1000, block=8).mean()
     two = error_and_bound(covariance_of(np.array([[1.0, 0.0], [3.0, 4.0]])))
-    return evidence(
-        f"no violation by {violated.n} random matrices",
-        Case("fraction of matrices that violate it", 0.0, 0.0, violated),
-        Case("largest ratio of both sides, two rows", 1.0, 1.0, computed(two[0] / two[1]), "at most"),
-    )
+    yield Case("fraction of matrices that violate it", 0.0, 0.0, violated)
+    yield Case("largest ratio of both sides, two rows", 1.0, 1.0, computed(two[0] / two[1]), "at most")
+    return f"no violation by {violated.n} random matrices"
 
 
 @claim("C06", "3.2, Proposition 1", "The closest diagonal has the entries sigma^2 |W_i|^2.")
-def best_diagonal(mc: Sampler) -> Evidence:
-    """The squared Frobenius distance to a diagonal matrix with entries alpha_i is a sum over entries, and alpha_i is
-    only in the i-th diagonal one. As it is a parabola in each alpha_i, one Newton step from 0, with the engine's
-    gradient, lands on the minimum.
+def best_diagonal(mc: Sampler) -> Findings:
+    """The squared Frobenius distance to a diagonal matrix with entries alpha_i is a parabola in each alpha_i, and its
+    minimum is one Newton step from 0, here with the engine's gradient.
     """
     random, sigma = np.random.default_rng(mc.seed), 1.5
     weights = random.standard_normal((6, 9))
@@ -82,13 +69,13 @@ def best_diagonal(mc: Sampler) -> Evidence:
     (slope,) = grad((difference**2).sum(), alpha)
     best = -slope.numpy() / 2.0
     claimed = sigma**2 * (weights**2).sum(axis=1)
-    worst = float((best / claimed)[np.abs(best / claimed - 1.0).argmax()])
-    case = Case("alpha / (sigma^2 |W|^2)", 1.0, 1.0, computed(worst))
-    return evidence("one Newton step from 0 lands on them", case)
+    worst = max(best / claimed, key=lambda ratio: abs(ratio - 1.0))
+    yield Case("alpha / (sigma^2 |W|^2)", 1.0, 1.0, computed(worst))
+    return "one Newton step from 0 lands on them"
 
 
 @claim("C07", "3.2", "The canonical error bound can be made tight.")
-def bound_is_tight(mc: Sampler) -> Evidence:
+def bound_is_tight(mc: Sampler) -> Findings:
     """It is an equality exactly if every two rows have the same absolute cosine: two rows, orthogonal rows, a simplex.
     Random rows are far from that: the bound has the largest cosine where the error has the root mean square. Of N =
     m (m - 1) nearly normal cosines, the largest is b = sqrt(2 log N) root mean squares, minus
@@ -96,72 +83,58 @@ def bound_is_tight(mc: Sampler) -> Evidence:
     """
     random = np.random.default_rng(mc.seed)
     two = error_and_bound(covariance_of(random.standard_normal((2, 7))))
-    corners = error_and_bound(covariance_of(simplex(8)))
+    corners = error_and_bound(covariance_of(np.eye(8) - 1.0 / 8))  # rows from the center of a simplex to its corners
     square = error_and_bound(covariance_of(random.standard_normal((256, 256))))
     slack = square[1] / square[0]
     pairs = math.log(256 * 255)
     highest = math.sqrt(2.0 * pairs)
     limit = highest - (math.log(pairs) + math.log(4.0 * math.pi) - 2.0 * 0.5772) / (2.0 * highest)
-    return evidence(
-        f"for equiangular rows; a random 256 x 256 layer is {slack:.1f} times below it",
-        Case("bound / error, two rows", 1.0, 1.0, computed(two[1] / two[0])),
-        Case("bound / error, simplex", 1.0, 1.0, computed(corners[1] / corners[0])),
-        Case("bound / error, 256 random rows", 1.0, limit, computed(slack), finite_size=0.25, judged=False),
-    )
-
-
-def noncanonical_part(units: int, inputs: int) -> float:
-    """The fraction of the Frobenius norm of the cosines of random rows that is off the diagonal: E cos^2 = 1/inputs."""
-    return math.sqrt((units - 1) / (inputs + units - 1))
+    yield Case("bound / error, two rows", 1.0, 1.0, computed(two[1] / two[0]))
+    yield Case("bound / error, simplex", 1.0, 1.0, computed(corners[1] / corners[0]))
+    yield Case("bound / error, 256 random rows", 1.0, limit, computed(slack), finite_size=0.25, judged=False)
+    return f"for equiangular rows; a random 256 x 256 layer is {slack:.1f} times below it"
 
 
 @claim("C08", "3.2", "The covariance of incoherent filters is approximately canonical.")
-def approximately_canonical(mc: Sampler) -> Evidence:
-    """The cosine of two random rows of n inputs has E cos^2 = 1/n, which is small. But m units have m (m - 1) pairs
-    against m diagonal entries, so the relative error is sqrt((m - 1)/(n + m - 1)): 0.71 for a square layer, and small
-    only for m << n.
+def approximately_canonical(mc: Sampler) -> Findings:
+    """The cosine of two random rows of n inputs has E cos^2 = 1/n. But m units have m (m - 1) pairs against m diagonal
+    entries: the relative error is sqrt((m - 1)/(n + m - 1)), 0.71 for a square layer.
     """
-    cases = []
-    for units, inputs in ((256, 256), (8, 256)):
+    for m, n in ((256, 256), (8, 256)):
 
-        def draw(random: np.random.Generator, count: int, shape: tuple[int, int] = (units, inputs)) -> HostArray:
-            found = []
-            for _ in range(count):
-                layer = random_layer(random, *shape, activation="identity", gamma=1.0)
-                slopes = to_numpy(whole_jacobian(layer, gaussian(random, shape[1])))
-                found.append(float(np.linalg.norm(slopes @ slopes.T)) ** 2 - shape[0])
-            return np.array(found)
+        def off_diagonal(random: np.random.Generator, m: int = m, n: int = n) -> float:
+            layer = random_layer(random, m, n, activation="identity", gamma=1.0)
+            slopes = to_numpy(whole_jacobian(layer, gaussian(random, n)))
+            return float(np.linalg.norm(slopes @ slopes.T)) ** 2 - m
 
-        def relative(tally: Tally, m: int = units) -> Estimate:
+        def relative(tally: Tally, m: int = m) -> Estimate:
             return tally.function(lambda off: math.sqrt(off[0] / (m + off[0])))
 
-        estimate = relative(mc.tally(f"canonical {units}", draw, samples=12, cost=50_000, block=1, watch=relative))
-        exact = noncanonical_part(units, inputs)
-        cases.append(Case(f"relative error, {units} x {inputs}", 0.0, exact, estimate, judged=units == inputs))
-    return evidence(f"many small cosines add up; for m << n it is true: {cases[1].exact:.2f} at 8 x 256", *cases)
+        tally = mc.tally(f"canonical {m}", each(off_diagonal), samples=12, cost=50_000, block=1, watch=relative)
+        exact = math.sqrt((m - 1) / (n + m - 1))
+        yield Case(f"relative error, {m} x {n}", 0.0, exact, relative(tally), judged=m == n)
+    return f"many small cosines add up; for m << n it is true: {exact:.2f} at 8 x 256"
 
 
 @claim("C09", "Appendix A", "Line 4 of the proof: the off-diagonal part is at most sum mu^2 |W_i|^2 |W_j|^2.")
-def proof_line(mc: Sampler) -> Evidence:
+def proof_line(mc: Sampler) -> Findings:
     """W has the rows W_i, mu is the largest absolute cosine of two of them, and sigma^2 the variance of an input. The
-    line before has sigma^4 |W W^T|^2, so the sum needs sigma^4, too. With two rows and the best diagonal, the left side
-    is sigma^4 times the printed right side. The last line of the proof has the factor again.
+    line before has sigma^4 |W W^T|^2. With two rows and the best diagonal, the left side is sigma^4 times the printed
+    right side.
     """
     variance = 2.0
     weights = np.random.default_rng(mc.seed).standard_normal((2, 5))
     left, right = error_and_bound(covariance_of(weights, math.sqrt(variance)))
     printed = (right / variance) ** 2
-    return evidence(
-        "sigma^4 is missing there, and back in the last line: a slip without consequence",
-        Case("left / right side, sigma^2 = 2", 1.0, variance**2, computed(left**2 / printed), "at most"),
-        Case("left / right side with sigma^4", 1.0, 1.0, computed(left**2 / right**2), "at most", judged=False),
-    )
+    yield Case("left / right side, sigma^2 = 2", 1.0, variance**2, computed(left**2 / printed), "at most")
+    yield Case("left / right side with sigma^4", 1.0, 1.0, computed(left**2 / right**2), "at most", judged=False)
+    return "sigma^4 is missing there, and back in the last line: a slip without consequence"
 
 
 @claim("C10", "3.4", "The covariance is sigma W~ W~^T, and the indicator of active units is in R^n.")
-def slips(mc: Sampler) -> Evidence:
-    """For inputs of covariance sigma^2 I and unit rows W~, covariances are quadratic: sigma^2 W~ W~^T. And the
-    indicator has one entry for each of the m units, not for each of the n inputs.
+def slips(mc: Sampler) -> Findings:
+    """For inputs of covariance sigma^2 I and unit rows W~, the covariance is sigma^2 W~ W~^T. The indicator has one
+    entry for each of the m units, not for each of the n inputs.
     """
     sigma, units, inputs = 2.0, 3, 5
     layer = layer_with(np.eye(units, inputs), activation="identity", gamma=1.0)
@@ -171,11 +144,9 @@ def slips(mc: Sampler) -> Evidence:
 
     tally = mc.tally("sigma", draw, samples=200_000, watch=Tally.variance)
     on = jacobian(F.relu, layer(tensor(np.ones(inputs, np.float32)))).shape[0]
-    return evidence(
-        "sigma^2, and R^m; no harm at sigma = 1, the case that the paper goes on with",
-        Case("Var u, sigma = 2", sigma, sigma**2, tally.variance()),
-        Case(f"entries of the indicator, {units} units of {inputs} inputs", inputs, units, computed(on)),
-    )
+    yield Case("Var u, sigma = 2", sigma, sigma**2, tally.variance())
+    yield Case(f"entries of the indicator, {units} units of {inputs} inputs", inputs, units, computed(on))
+    return "sigma^2, and R^m; no harm at sigma = 1, the case that the paper goes on with"
 
 
 def patch_covariance(size: int, channels: int, neighbors: float, across: float) -> HostArray:
@@ -185,7 +156,7 @@ def patch_covariance(size: int, channels: int, neighbors: float, across: float) 
 
 
 @claim("C11", "3.2", "With each input coordinate normalised, each pre-activation w.x/|w| has variance 1.")
-def first_layer(mc: Sampler) -> Evidence:
+def first_layer(mc: Sampler) -> Findings:
     """Var u = w^T C w / |w|^2, with C the correlation matrix of the n inputs, lies between its smallest and its largest
     eigenvalue. Over random directions of w the mean is tr C/n = 1 and the variance 2 (tr C^2 - n)/(n (n + 2)): 0 only
     if C = I. A blur filter, which adds up all pixels, has the mean of all entries of C, times n.
@@ -203,30 +174,24 @@ def first_layer(mc: Sampler) -> Evidence:
         return variances(random_layer(random, count, inputs, activation="identity", gamma=1.0), random)
 
     tally = mc.tally("filters", draw, samples=20_000, cost=2, block=250)
-    blur = layer_with(np.ones((1, inputs)), activation="identity", gamma=1.0)
     line = size + 2.0 * sum((size - i) * neighbors**i for i in range(1, size))  # the sum over pairs along one axis
     exact = (line / size) ** 2 * (1.0 + (channels - 1.0) * neighbors)
-    return evidence(
-        f"for pixels of correlation 0.9 a blur filter has {exact:.0f}; only random filters average to 1",
-        Case("Var u, mean over filters", 1.0, 1.0, tally.mean(), scatter=scatter),
-        Case("Var u, standard deviation over filters", 0.0, scatter, tally.std(), judged=False),
-        Case(
-            "Var u of a blur filter", 1.0, exact, computed(variances(blur, np.random.default_rng(0))[0]), judged=False
-        ),
-    )
+    yield Case("Var u, mean over filters", 1.0, 1.0, tally.mean(), scatter=scatter)
+    yield Case("Var u, standard deviation over filters", 0.0, scatter, tally.std(), judged=False)
+    blurred = variances(layer_with(np.ones((1, inputs)), activation="identity", gamma=1.0), np.random.default_rng(0))
+    yield Case("Var u of a blur filter", 1.0, exact, computed(blurred[0]), judged=False)
+    return f"for pixels of correlation 0.9 a blur filter has {exact:.0f}; only random filters average to 1"
 
 
 @claim("C39", "5.2", "Preserved statistics of hidden units show that the canonical error bound is small.")
-def non_sequitur(mc: Sampler) -> Evidence:
-    """Mean and variance of one unit do not depend on the other units. A layer of identical rows has the largest
-    coherence there is, 1, and yet each of its units has mean 0 and variance 1.
+def non_sequitur(mc: Sampler) -> Findings:
+    """Mean and variance of one unit do not depend on the other units: those of a layer of identical rows, of coherence
+    1, have mean 0 and variance 1.
     """
     layer = layer_with(np.ones((4, 6)), gamma=1.0)
     tally = mc.tally("identical", lambda random, n: layer(gaussian(random, n, 6)).data[:, 0], samples=200_000)
     coherence = float(np.corrcoef(layer(gaussian(np.random.default_rng(mc.seed), 1000, 6)).numpy().T)[0, 1])
-    return evidence(
-        "identical units have the worst coherence and keep mean 0 and variance 1 just as well",
-        Case("coherence of units with mean 0, variance 1", 0.0, 1.0, computed(coherence)),
-        Case("Var o of such a unit", 1.0, 1.0, tally.variance()),
-        Case("E o of such a unit", 0.0, 0.0, tally.mean()),
-    )
+    yield Case("coherence of units with mean 0, variance 1", 0.0, 1.0, computed(coherence))
+    yield Case("Var o of such a unit", 1.0, 1.0, tally.variance())
+    yield Case("E o of such a unit", 0.0, 0.0, tally.mean())
+    return "identical units have the worst coherence and keep mean 0 and variance 1 just as well"

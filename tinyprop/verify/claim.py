@@ -11,9 +11,9 @@ The rule. A claim is settled by cases: a number as the paper has it, as it is ex
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..estimate import Estimate
 from .monte_carlo import Sampler, padding_ignored
@@ -89,15 +89,12 @@ class Case:
         return not abs(self.estimate.mean - self.exact) <= allowed
 
     def to_json(self) -> dict[str, Any]:
-        estimate = self.estimate
+        found = self.estimate
         return {
-            "what": self.what,
-            "relation": self.relation,
-            "paper": self.paper,
-            "exact": self.exact,
-            "estimate": None if estimate is None else estimate.mean,
-            "standard_error": None if estimate is None else estimate.standard_error,
-            "samples": None if estimate is None else estimate.n,
+            **{name: getattr(self, name) for name in ("what", "relation", "paper", "exact")},
+            "estimate": found and found.mean,
+            "standard_error": found and found.standard_error,
+            "samples": found and found.n,
             "judged": self.judged and self.paper is not None,
         }
 
@@ -119,16 +116,7 @@ def all_ones(what: str, ratios: Sequence[float], tolerance: float = 0.0) -> Case
     return shown(f"{what}, farthest from 1", 1.0, worst, tolerance=tolerance)
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What a claim's function finds: its cases, the first of which gives the result its numbers, and a sentence."""
-
-    reason: str
-    cases: tuple[Case, ...]
-
-
-def evidence(reason: str, *cases: Case) -> Evidence:
-    return Evidence(reason, cases)
+Findings: TypeAlias = Generator[Case, None, str]  # cases, the first of which gives the result its numbers; the reason
 
 
 def judge(cases: tuple[Case, ...]) -> str:
@@ -162,8 +150,7 @@ class Claim:
     id: str
     section: str
     statement: str
-    family: str
-    measure: Callable[[Sampler], Evidence]
+    measure: Callable[[Sampler], Findings]  # yields the cases, and returns the reason
 
     @property
     def derivation(self) -> str:
@@ -171,9 +158,15 @@ class Claim:
         return " ".join((self.measure.__doc__ or "").split())
 
     def settle(self, sampler: Sampler, expected: str) -> "Result":
+        reason = ""
+
+        def measured() -> Iterator[Case]:
+            nonlocal reason
+            reason = yield from self.measure(sampler)
+
         with padding_ignored():
-            found = self.measure(sampler)
-        return Result(self.id, self.statement, self.section, judge(found.cases), found.reason, found.cases, expected)
+            cases = tuple(measured())
+        return Result(self.id, self.statement, self.section, judge(cases), reason, cases, expected)
 
 
 @dataclass(frozen=True)
@@ -217,14 +210,11 @@ class Result:
 LEDGER: dict[str, Claim] = {}
 
 
-def claims_of(family: str) -> Callable[[str, str, str], Callable[[Callable[[Sampler], Evidence]], Claim]]:
-    """A decorator that enters functions into the ledger: @claim("C01", "3.2", "The statement.")."""
+def claim(id: str, section: str, statement: str) -> Callable[[Callable[[Sampler], Findings]], Claim]:
+    """A decorator that enters a function into the ledger: @claim("C01", "3.2", "The statement.")."""
 
-    def claim(id: str, section: str, statement: str) -> Callable[[Callable[[Sampler], Evidence]], Claim]:
-        def enter(measure: Callable[[Sampler], Evidence]) -> Claim:
-            LEDGER[id] = Claim(id, section, statement, family, measure)
-            return LEDGER[id]
+    def enter(measure: Callable[[Sampler], Findings]) -> Claim:
+        LEDGER[id] = Claim(id, section, statement, measure)
+        return LEDGER[id]
 
-        return enter
-
-    return claim
+    return enter

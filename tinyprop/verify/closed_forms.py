@@ -4,7 +4,7 @@ X and Z are standard normal; c2 and c1 are mean and standard deviation of ReLU(Z
 """
 
 import math
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,14 +33,10 @@ def arc_cosine(rho: float) -> float:
     return (math.sqrt(1.0 - rho * rho) + rho * (math.pi - math.acos(rho))) / (2.0 * math.pi)
 
 
-def correlation_after_relu(rho: float) -> float:
-    return (arc_cosine(rho) - C2 * C2) / (C1 * C1)
-
-
-def correlation_after_prelu(rho: float, a: float) -> float:
+def correlation_after(rho: float, a: float = 0.0) -> float:
     """The correlation of PReLU(X) and PReLU(Y): PReLU is (1 + a)/2 x + (1 - a)/2 |x|, and the parts do not mix.
 
-    >>> abs(correlation_after_prelu(0.5, 0.0) - correlation_after_relu(0.5)) < 1e-14
+    >>> abs(correlation_after(0.5) - (arc_cosine(0.5) - C2**2) / C1**2) < 1e-14  # of ReLU
     True
     """
     even = (2.0 / math.pi) * (math.sqrt(1.0 - rho * rho) + rho * math.asin(rho) - 1.0)
@@ -48,19 +44,13 @@ def correlation_after_prelu(rho: float, a: float) -> float:
     return (((1.0 + a) / 2.0) ** 2 * rho + ((1.0 - a) / 2.0) ** 2 * even) / variance
 
 
-def jacobian_kernel(rho: float) -> float:
+def jacobian_kernel(rho: Any) -> Any:
     """E[J J^T]_ij for rows of cosine rho: rho times the probability that both units are on, over c1^2 (degree 0).
 
     >>> abs(jacobian_kernel(1.0) - CHI) < 1e-14
-    True
+    np.True_
     """
-    return rho * (math.pi - math.acos(rho)) / (2.0 * math.pi * C1 * C1)
-
-
-def kernel_matrix(rows: HostArray) -> HostArray:
-    """E[J J^T] of a ReLU layer with these rows, which have unit length."""
-    cosines = np.clip(rows @ rows.T, -1.0, 1.0)
-    return cosines * (math.pi - np.arccos(cosines)) / (2.0 * math.pi * C1 * C1)
+    return rho * (math.pi - np.arccos(rho)) / (2.0 * math.pi * C1 * C1)
 
 
 # Spectra.
@@ -85,18 +75,12 @@ def spectrum_density(s: HostArray, units: float, inputs: float) -> HostArray:
     return np.sqrt(inside) * C1**2 / (math.pi * y * s)
 
 
-@dataclass(frozen=True)
-class SpectralMoments:
-    """Of G = J_L..J_1 (J_L..J_1)^T, relative to chi^(2L): E tr(G^2)/n and E (tr G/n)^2."""
+def product_moments(width: int, depth: int) -> tuple[float, float]:
+    """Of G = J_L..J_1 (J_L..J_1)^T, relative to chi^(2L): E tr(G^2)/n and E (tr G/n)^2.
 
-    second: float
-    squared_mean: float
+    Exact for square layers of every width: for active rows w, too, w w^T has the law of an isotropic row (C17).
 
-
-def product_moments(width: int, depth: int) -> SpectralMoments:
-    """Exact for square layers of every width: for active rows w, too, w w^T has the law of an isotropic row (C17).
-
-    >>> round(product_moments(64, 9).second, 4)
+    >>> round(product_moments(64, 9)[0], 4)
     24.0548
     """
     n, s, t = float(width), 1.0, 1.0
@@ -105,22 +89,22 @@ def product_moments(width: int, depth: int) -> SpectralMoments:
             2.0 * n / (n + 2.0) * t + (4.0 / (n + 2.0) + (n - 1.0) / n) * s,
             2.0 * (n * t + 2.0 * s) / (n * (n + 2.0)) + (n - 1.0) / n * t,
         )
-    return SpectralMoments(s, t)
+    return s, t
 
 
 # Depth.
 
 
-def depth_recursion(gamma: float, depth: int) -> HostArray:
+def depth_recursion(gamma: float, depth: int, input_square: float = 1.0) -> HostArray:
     """Pre-activations of an infinitely wide ReLU network of constants c1, c2 and one gamma: (2, depth).
 
-    First the variance of a unit over inputs, then the mean square of the units' means.
+    First the variance of a unit over inputs, then the mean square of the units' means; their sum is E u^2.
 
     >>> depth_recursion(1.0 / 1.21, 9)[:, -1].round(6)
     array([0.065866, 0.185219])
     """
     found = np.empty((2, depth))
-    gain, q, k = gamma * gamma / (C1 * C1), gamma * gamma, 0.0
+    gain, q, k = gamma * gamma / (C1 * C1), gamma * gamma * input_square, 0.0
     for layer in range(depth):
         found[:, layer] = q - k, k
         center = -2.0 * C2 * C2 * math.sqrt(q) + C2 * C2
@@ -137,17 +121,27 @@ def fixed_point(gamma: float) -> float:
     return 1.0 / (1.0 + math.sqrt((1.0 / gamma**2 - 1.0) / (C2 / C1) ** 2)) ** 2
 
 
-# Pooling.
+# Expectations over normal numbers.
+
+
+def normal_grid(kinks: tuple[float, ...] = (-1.0, 0.0, 1.0)) -> tuple[HostArray, HostArray]:
+    """Nodes z and weights of expectations over N(0, 1), for functions that are smooth between the kinks.
+
+    >>> z, weights = normal_grid()
+    >>> round(float(weights @ z**4), 12)
+    3.0
+    """
+    nodes, weights = gauss_legendre(24)
+    edges = np.unique(np.concatenate([np.arange(-12.0, 12.5, 0.5), kinks]))
+    lengths = np.diff(edges)[:, None]
+    z = (edges[:-1, None] + lengths * nodes).ravel()
+    return z, (lengths * weights).ravel() * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
 
 
 def largest(k: int) -> tuple[HostArray, HostArray]:
-    """Nodes and weights of expectations over the largest of k standard normal numbers; 0 is between two panels."""
-    nodes, weights = gauss_legendre(24)
-    starts = np.arange(-12.0, 12.0, 0.5)
-    z = (starts[:, None] + 0.5 * nodes).ravel()
-    cdf = np.array([normal_cdf(x) for x in z])
-    density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-    return z, np.tile(0.5 * weights, len(starts)) * k * density * cdf ** (k - 1)
+    """Nodes and weights of expectations over the largest of k standard normal numbers."""
+    z, weights = normal_grid()
+    return z, weights * k * np.array([normal_cdf(x) for x in z]) ** (k - 1)
 
 
 def max_pool(k: int, rho: float) -> tuple[float, float]:
@@ -168,7 +162,7 @@ def max_pool(k: int, rho: float) -> tuple[float, float]:
 
 def avg_pool_std(k: int, rho: float) -> float:
     """The standard deviation of the average of k units o whose pre-activations have correlation rho."""
-    return math.sqrt((1.0 + (k - 1) * correlation_after_relu(rho)) / k)
+    return math.sqrt((1.0 + (k - 1) * correlation_after(rho)) / k)
 
 
 def max_pool_of_two(rho: float) -> tuple[float, float]:
@@ -176,23 +170,6 @@ def max_pool_of_two(rho: float) -> tuple[float, float]:
     angle = math.acos(math.sqrt((1.0 - rho) / 2.0))
     mean = (2.0 + math.sqrt(2.0 * (1.0 - rho))) / (2.0 * math.sqrt(2.0 * math.pi))
     return mean, (math.pi - angle) / math.pi + math.sin(2.0 * angle) / (2.0 * math.pi)
-
-
-# Activations.
-
-
-def normal_grid(kinks: tuple[float, ...] = (-1.0, 0.0, 1.0)) -> tuple[HostArray, HostArray]:
-    """Nodes z and weights of expectations over N(0, 1), for functions that are smooth between the kinks.
-
-    >>> z, weights = normal_grid()
-    >>> round(float(weights @ z**4), 12)
-    3.0
-    """
-    nodes, weights = gauss_legendre(24)
-    edges = np.unique(np.concatenate([np.arange(-12.0, 12.5, 0.5), kinks]))
-    lengths = np.diff(edges)[:, None]
-    z = (edges[:-1, None] + lengths * nodes).ravel()
-    return z, (lengths * weights).ravel() * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
 
 
 def hermite_degree(values: HostArray, z: HostArray, weights: HostArray, terms: int) -> float:

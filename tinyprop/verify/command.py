@@ -67,10 +67,10 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         write_json(options.json, [result.to_json() for result in results])
         print(f"The numbers are in {options.json}")
     if options.figures or options.explain:
-        from .figures import draw_families  # loads matplotlib
+        from .figures import draw_figures  # loads matplotlib
 
         folder = options.figures or Path("runs/verify")
-        paths = draw_families({claim.family for claim in picked}, Sampler(seed=options.seed), folder)
-        for path in paths:
+        modules = {claim.measure.__module__ for claim in picked}
+        for path in draw_figures(modules, Sampler(seed=options.seed), folder):
             print(f"Figure: {path}")
     return 0 if all(result.as_expected for result in results) else 1

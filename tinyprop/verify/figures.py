@@ -1,29 +1,25 @@
 """A figure for two families of claims, and its numbers beside it. This module loads matplotlib."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import moments
+from ..engine.arrays import HostArray
 from ..estimate import Estimate
 from ..files import write_json
-from ..plots import panels, save, styled
-from .closed_forms import (
-    JACOBIAN_FACTOR,
-    fixed_point,
-    spectrum_density,
-    spectrum_edges,
-)
+from ..plots import GREY, panels, save, styled
+from . import general_claims, jacobian_claims
+from .closed_forms import JACOBIAN_FACTOR, fixed_point, spectrum_density, spectrum_edges
 from .depth_claims import depth_tally
 from .general_claims import exact_unit, gain
 from .jacobian_claims import nonzero, spectrum
-from .monte_carlo import Draw, Sampler
+from .monte_carlo import Sampler, each
 
 BLUE, RED, GREEN, SKY, BLACK = (f"C{i}" for i in (0, 1, 2, 5, 6))  # of the style of all figures
-GRAY = "#777777"
-INTERVAL = "95 %"
 
 
 class Drawing:
@@ -41,11 +37,6 @@ class Drawing:
         means, errors = [e.mean for e in estimates], [e.half_width for e in estimates]
         axes.errorbar(x, means, errors, fmt="o", markersize=4, elinewidth=1.2, capsize=2, color=color, zorder=3)
         self.data[name] = {"x": [float(a) for a in x], "y": means, "half_width": errors}
-
-
-def few(mc: Sampler, samples: int) -> Sampler:
-    """So few samples that their error bars can be seen."""
-    return Sampler(samples, seed=mc.seed, threads=mc.threads)
 
 
 @styled
@@ -70,7 +61,13 @@ def spectrum_figure(mc: Sampler) -> Drawing:
     left.set_yticks([])
     left.spines["left"].set_visible(False)
     ratios, dense = [0.25, 0.5, 1.0, 1.5, 2.5, 3.5], np.linspace(0.05, 4.0, 200)
-    tallies = [mc.tally(f"edges {r}", _edges(int(192 * r), 192), samples=8, cost=10**5, block=1) for r in ratios]
+    tallies = []
+    for ratio in ratios:
+
+        def ends(random: np.random.Generator, units: int = int(192 * ratio)) -> HostArray:
+            return nonzero(spectrum(random, units, 192))[[-1, 0]]
+
+        tallies.append(mc.tally(f"edges {ratio}", each(ends), samples=8, cost=10**5, block=1))
     for i, (name, color) in enumerate((("smallest but 0", GREEN), ("largest", BLUE))):
         drawing.curve(right, name, dense, [spectrum_edges(ratio, 1)[i] for ratio in dense], color)
         drawing.points(right, f"{name}, measured", ratios, [tally.mean(i) for tally in tallies], color)
@@ -82,11 +79,6 @@ def spectrum_figure(mc: Sampler) -> Drawing:
     return drawing
 
 
-def _edges(units: int, inputs: int) -> Draw:
-    """The smallest nonzero and the largest singular value of layers of a shape."""
-    return lambda random, count: nonzero(spectrum(random, units, inputs))[[-1, 0], None]
-
-
 @styled
 def beyond_figure(mc: Sampler) -> Drawing:
     """The gain of exact NormProp against beta/gamma, and where deep networks settle against gamma."""
@@ -94,10 +86,11 @@ def beyond_figure(mc: Sampler) -> Drawing:
     left, right = drawing.left, drawing.right
     betas, depth, width = [-0.5, 0.0, 0.5, 1.0, 1.5, 2.0], 30, 96
     drawing.curve(left, "gain", t, moments.gaussian("relu", t, 1.0).jacobian_factor ** 2, BLUE)
-    gains = [gain(few(mc, 4000), f"gain {beta}", exact_unit("relu", 1.0, beta)) for beta in betas]
+    few = replace(mc, samples=4000)  # so few that their error bars can be seen
+    gains = [gain(few, f"gain {beta}", exact_unit("relu", 1.0, beta)) for beta in betas]
     drawing.points(left, "gain, measured", betas, gains, BLACK)
-    left.axhline(1.0, color=GRAY, linewidth=1, linestyle=":")
-    left.text(-1.0, 1.02, "1: only a line has it", color=GRAY, fontsize=9)
+    left.axhline(1.0, color=GREY, linewidth=1, linestyle=":")
+    left.text(-1.0, 1.02, "1: only a line has it", color=GREY, fontsize=9)
     for beta, name in ((0.0, "the paper"), (1.0, r"$\beta = \gamma$")):
         y = moments.gaussian("relu", beta, 1.0).jacobian_factor ** 2
         left.plot([beta], [y], "o", color=RED)
@@ -110,22 +103,22 @@ def beyond_figure(mc: Sampler) -> Drawing:
     right.plot([1.0 / JACOBIAN_FACTOR], [0.25], "o", color=RED, zorder=4)
     right.text(1.0 / JACOBIAN_FACTOR, 0.31, "Jacobian factor:\n1/4 exactly", color=RED, ha="right")
     right.set(title=r"Where a deep network settles: $E\,u^2$", xlabel=r"$\gamma$", ylim=(0, 1.02))
-    note = r"curve: $1/(1+\tau)^2$" + f"\npoints: layer {depth}, width {width}, {INTERVAL}"
-    right.text(0.5, 0.95, note, color=GRAY, fontsize=8.5, va="top")
+    note = r"curve: $1/(1+\tau)^2$" + f"\npoints: layer {depth}, width {width}, 95 %"
+    right.text(0.5, 0.95, note, color=GREY, fontsize=8.5, va="top")
     return drawing
 
 
-FIGURES: dict[str, tuple[str, Callable[[Sampler], Drawing]]] = {  # by family of claims: file name, and function
-    "jacobian": ("jacobian-spectrum", spectrum_figure),
-    "beyond": ("beyond", beyond_figure),
+FIGURES: dict[str, tuple[str, Callable[[Sampler], Drawing]]] = {  # by module of claims: file name, and function
+    jacobian_claims.__name__: ("jacobian-spectrum", spectrum_figure),
+    general_claims.__name__: ("beyond", beyond_figure),
 }
 
 
-def draw_families(families: Collection[str], mc: Sampler, folder: Path) -> list[Path]:
-    """Draw the figures of some families of claims, each with its numbers beside it."""
+def draw_figures(modules: Collection[str], mc: Sampler, folder: Path) -> list[Path]:
+    """Draw the figures of some modules of claims, each with its numbers beside it."""
     paths = []
-    for family, (name, draw) in FIGURES.items():
-        if family in families:
+    for module, (name, draw) in FIGURES.items():
+        if module in modules:
             drawing = draw(mc)
             paths.append(save(drawing.figure, folder / f"{name}.png"))
             write_json(folder / f"{name}.json", {"seed": mc.seed, **drawing.data})

@@ -7,44 +7,23 @@ import numpy as np
 from .. import functional as F
 from ..engine.arrays import Array, HostArray, to_numpy
 from ..engine.tensor import Tensor
-from ..estimate import Estimate
-from ..nn import NormPropConv2d, NormPropLinear
+from ..nn import NormPropConv2d, NormPropLinear, Sequential
 from ..nn.layers import ACTIVATIONS
 from ..paper import JACOBIAN_FACTOR as PRINTED_FACTOR
 from ..paper import MEAN_SQUARE_GAIN as PRINTED
-from .claim import Case, Evidence, all_ones, claims_of, computed, evidence, shown
-from .closed_forms import (
-    C1,
-    CHI,
-    JACOBIAN_FACTOR,
-    PAPER_GAMMA,
-    jacobian_kernel,
-    kernel_matrix,
-    product_moments,
-    spectrum_density,
-    spectrum_edges,
-)
-from .monte_carlo import Sampler, Tally
-from .networks import (
-    gaussian,
-    jacobian_rows,
-    layer_with,
-    random_layer,
-    random_network,
-    rows_at_cosine,
-    singular_values,
-    whole_jacobian,
-)
-
-claim = claims_of("jacobian")
+from . import closed_forms
+from .claim import Case, Findings, all_ones, claim, computed, shown
+from .closed_forms import C1, CHI, JACOBIAN_FACTOR, PAPER_GAMMA, jacobian_kernel, product_moments
+from .depth_claims import DEPTH
+from .monte_carlo import Sampler, Tally, each
+from .networks import gaussian, jacobian_rows, layer_with, random_layer, singular_values, two_units, whole_jacobian
 
 ROUNDING = 0.005  # of 1.47 and of 1.21
-DEPTH = 9  # of the paper's network
 
 
 def kernel_tally(mc: Sampler, rho: float) -> Tally:
     """(J J^T)_11 and (J J^T)_12 over inputs, for a layer of two units of cosine rho."""
-    layer = layer_with(rows_at_cosine(rho), gamma=1.0)
+    layer = two_units(rho)
 
     def draw(random: np.random.Generator, count: int) -> HostArray:
         first, second = (to_numpy(row.data) for row in jacobian_rows(layer, gaussian(random, count, 2), (0, 1)))
@@ -54,29 +33,29 @@ def kernel_tally(mc: Sampler, rho: float) -> Tally:
 
 
 @claim("C12", "3.4", "The diagonal of E[J J^T] is 1.47.")
-def diagonal(mc: Sampler) -> Evidence:
+def diagonal(mc: Sampler) -> Findings:
     """J is the Jacobian of a ReLU layer with unit rows W~_i, and c1 the standard deviation of ReLU(Z), Z ~ N(0, 1). Row
     i of J is W~_i/c1 where unit i is on, which it is half of the time: 1/(2 c1^2) = pi/(pi - 1), for any row.
     """
-    case = Case("E[J J^T]_ii", PRINTED, CHI, kernel_tally(mc, 0.5).mean(), rounding=ROUNDING)
-    return evidence("pi/(pi - 1), for any row", case)
+    yield Case("E[J J^T]_ii", PRINTED, CHI, kernel_tally(mc, 0.5).mean(), rounding=ROUNDING)
+    return "pi/(pi - 1), for any row"
 
 
 @claim("C13", "3.4", "Off the diagonal, E[J J^T] is about 0.")
-def off_diagonal(mc: Sampler) -> Evidence:
+def off_diagonal(mc: Sampler) -> Findings:
     """Two units whose rows have the cosine rho are both on with probability (pi - arccos rho)/(2 pi), and then the
-    product of their rows of the Jacobian J is rho/c1^2, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): the
-    arc-cosine kernel of degree 0. It vanishes like 0.73 rho: small for incoherent rows, but never 0 for all of them.
+    product of their rows of the Jacobian J is rho/c1^2, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1). It is
+    about 0.73 rho for small rho (the arc-cosine kernel of degree 0).
     """
-    incoherent, cases = 0.1, []
+    incoherent = 0.1
     for rho in (incoherent, 0.5, -0.9):
-        what, estimate = f"E[J J^T]_ij at cosine {rho:g}", kernel_tally(mc, rho).mean(1)
-        cases.append(Case(what, 0.0, jacobian_kernel(rho), estimate, scale=CHI, judged=rho == incoherent))
-    return evidence(f"of the order of the cosine: {cases[0].exact:.3f} at {incoherent:g}", *cases)
+        exact, estimate = float(jacobian_kernel(rho)), kernel_tally(mc, rho).mean(1)
+        yield Case(f"E[J J^T]_ij at cosine {rho:g}", 0.0, exact, estimate, scale=CHI, judged=rho == incoherent)
+    return f"of the order of the cosine: {jacobian_kernel(incoherent):.3f} at {incoherent:g}"
 
 
 @claim("C14", "3.4", "E[J J^T] is about 1.47 times the identity.")
-def as_a_matrix(mc: Sampler) -> Evidence:
+def as_a_matrix(mc: Sampler) -> Findings:
     """W~ has the unit rows of the layer, and c1 is the standard deviation of ReLU(Z), Z ~ N(0, 1). For random rows the
     kernel of C13 is (W~ W~^T + I)/(4 c1^2) and a small rest: the eigenvalues fill (1 + lambda)/(4 c1^2), where lambda,
     the eigenvalues of W~ W~^T, follow the Marchenko-Pastur law: 0.73 to 3.67 for a square layer. Their mean is the
@@ -89,28 +68,27 @@ def as_a_matrix(mc: Sampler) -> Evidence:
         rows = jacobian_rows(layer, gaussian(random, count, width), range(width))
         return sum((row.data**2).sum(axis=1) for row in rows) / width
 
-    def edges(random: np.random.Generator, count: int) -> HostArray:
+    def edges(random: np.random.Generator) -> tuple[float, float, float]:
         rows = random.standard_normal((edge, edge))
-        values = np.linalg.eigvalsh(kernel_matrix(rows / np.linalg.norm(rows, axis=1, keepdims=True)))
-        return np.array([[values[0]], [values[-1]], [values.std() / CHI]])
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        values = np.linalg.eigvalsh(jacobian_kernel(np.clip(rows @ rows.T, -1.0, 1.0)))
+        return values[0], values[-1], values.std() / CHI
 
     tally = mc.tally("trace", draw, samples=8_000, cost=width, block=250)
-    ends = mc.tally("kernel edges", edges, samples=10, cost=10**6, block=1)
-    scatter = 1.0 / (4.0 * C1 * C1) / CHI  # the Marchenko-Pastur law has variance 1 for a square matrix
+    ends = mc.tally("kernel edges", each(edges), samples=10, cost=10**6, block=1)
     low, high = 1.0 / (4.0 * C1 * C1), 5.0 / (4.0 * C1 * C1)
-    return evidence(
-        f"its trace is; the eigenvalues of a random square layer go from {low:.2f} to {high:.2f}",
-        Case("mean eigenvalue", PRINTED, CHI, tally.mean(), rounding=ROUNDING, scatter=scatter),
-        Case("smallest eigenvalue, limit", PRINTED, low, ends.mean(0), finite_size=0.05, judged=False),
-        Case("largest eigenvalue, limit", PRINTED, high, ends.mean(1), finite_size=0.05, judged=False),
-        shown("relative scatter of eigenvalues, limit", scatter, ends.mean(2), finite_size=0.05),
-    )
+    scatter = low / CHI  # the Marchenko-Pastur law has variance 1 for a square matrix
+    yield Case("mean eigenvalue", PRINTED, CHI, tally.mean(), rounding=ROUNDING, scatter=scatter)
+    yield Case("smallest eigenvalue, limit", PRINTED, low, ends.mean(0), finite_size=0.05, judged=False)
+    yield Case("largest eigenvalue, limit", PRINTED, high, ends.mean(1), finite_size=0.05, judged=False)
+    yield shown("relative scatter of eigenvalues, limit", scatter, ends.mean(2), finite_size=0.05)
+    return f"its trace is; the eigenvalues of a random square layer go from {low:.2f} to {high:.2f}"
 
 
 def spectrum(random: np.random.Generator, units: int, inputs: int) -> HostArray:
     """All singular values of the Jacobian of one random layer at one random input."""
     layer = random_layer(random, units, inputs, gamma=1.0)
-    return singular_values(whole_jacobian(layer, gaussian(random, inputs)))
+    return singular_values(layer, gaussian(random, inputs))
 
 
 def conv_spectrum(random: np.random.Generator, channels: int, filters: int, size: int) -> HostArray:
@@ -123,7 +101,7 @@ def conv_spectrum(random: np.random.Generator, channels: int, filters: int, size
         x = F.concatenate([x[:, :, -1:], x, x[:, :, :1]], axis=2)
         return layer(F.concatenate([x[..., -1:], x, x[..., :1]], axis=3))
 
-    return singular_values(whole_jacobian(joined, gaussian(random, channels * size * size)))
+    return singular_values(joined, gaussian(random, channels * size * size))
 
 
 def nonzero(values: HostArray) -> HostArray:
@@ -131,7 +109,7 @@ def nonzero(values: HostArray) -> HostArray:
 
 
 @claim("C15", "3.4", "The singular values of the Jacobian are 1.21.")
-def all_singular_values(mc: Sampler) -> Evidence:
+def all_singular_values(mc: Sampler) -> Findings:
     """J is the Jacobian of a layer of m units and n inputs, c1 the standard deviation of ReLU(Z), Z ~ N(0, 1). At one
     input half of the units are off, and their rows of J are 0. Given that a unit is on, its row w is not isotropic: it
     points to the side of the input. But w and -w have the same w w^T, so the law of w w^T is that of an isotropic row,
@@ -139,147 +117,125 @@ def all_singular_values(mc: Sampler) -> Evidence:
     by the Marchenko-Pastur law. With orthogonal rows they are 0 or 1/c1 = 1.713. 1.21 is the root mean square of all.
     """
     shapes = {"square": (320, 320), "wide": (192, 384), "tall": (384, 192), "conv": (16, 16)}
-    low, high = spectrum_edges(1, 1)
-    near = np.linspace(0.9 * PRINTED_FACTOR, 1.1 * PRINTED_FACTOR, 201)
-    fraction = float(np.trapezoid(spectrum_density(near, 1, 1), near))
-    whole = np.linspace(low, high, 20_001)
-    integral = float(np.trapezoid(spectrum_density(whole, 1, 1), whole))
-    cases = []
+    low, high = closed_forms.spectrum_edges(1, 1)
+    near, whole = np.linspace(0.9 * PRINTED_FACTOR, 1.1 * PRINTED_FACTOR, 201), np.linspace(low, high, 20_001)
+    fraction, integral = (float(np.trapezoid(closed_forms.spectrum_density(s, 1, 1), s)) for s in (near, whole))
     for name, (units, inputs) in shapes.items():
 
-        def draw(random: np.random.Generator, count: int, name: str = name) -> HostArray:
-            units, inputs = shapes[name]
+        def draw(
+            random: np.random.Generator, name: str = name, units: int = units, inputs: int = inputs
+        ) -> list[float]:
             values = conv_spectrum(random, inputs, units, 4) if name == "conv" else spectrum(random, units, inputs)
             some = nonzero(values)
             outputs = units * 16 if name == "conv" else units
             within = np.mean(abs(some - PRINTED_FACTOR) < 0.1 * PRINTED_FACTOR)
-            zero = 1.0 - len(some) / len(values)
-            return np.array([[some[0]], [some[-1]], [zero], [np.sum(values**2) / outputs], [within]])
+            return [some[0], some[-1], 1.0 - len(some) / len(values), np.sum(values**2) / outputs, within]
 
-        tally = mc.tally(f"spectrum {name}", draw, samples=10, cost=200_000, block=1)
-        edges = spectrum_edges(units, inputs)
+        tally = mc.tally(f"spectrum {name}", each(draw), samples=10, cost=200_000, block=1)
+        edges = closed_forms.spectrum_edges(units, inputs)
         square, size = name == "square", 0.05 if name != "conv" else 0.12
         what = f"largest singular value, {name}"
-        cases.append(Case(what, PRINTED_FACTOR, edges[1], tally.mean(), finite_size=size, judged=square))
-        cases.append(Case(f"mean square over rows, {name}", PRINTED, CHI, tally.mean(3), judged=False))
+        yield Case(what, PRINTED_FACTOR, edges[1], tally.mean(), finite_size=size, judged=square)
+        yield Case(f"mean square over rows, {name}", PRINTED, CHI, tally.mean(3), judged=False)
         if square:
             what = "smallest singular value but 0, square"
-            cases.append(Case(what, PRINTED_FACTOR, edges[0], tally.mean(1), finite_size=0.15))
-            cases.append(Case("fraction of them that is 0, square", 0.0, 0.5, tally.mean(2)))
+            yield Case(what, PRINTED_FACTOR, edges[0], tally.mean(1), finite_size=0.15)
+            yield Case("fraction of them that is 0, square", 0.0, 0.5, tally.mean(2))
             rms = tally.function(lambda means: math.sqrt(means[3]))
             what = "root mean square, square"
-            cases.append(Case(what, PRINTED_FACTOR, JACOBIAN_FACTOR, rms, rounding=ROUNDING, judged=False))
+            yield Case(what, PRINTED_FACTOR, JACOBIAN_FACTOR, rms, rounding=ROUNDING, judged=False)
             what = "fraction of the nonzero ones within 10 % of 1.21, square"
-            cases.append(Case(what, 1.0, fraction, tally.mean(4), judged=False))
+            yield Case(what, 1.0, fraction, tally.mean(4), judged=False)
     random = np.random.default_rng(mc.seed)
     orthogonal = layer_with(np.linalg.qr(random.standard_normal((64, 64)))[0], gamma=1.0)
-    turned = Tally.of(nonzero(singular_values(whole_jacobian(orthogonal, gaussian(random, 64)))))
-    cases.append(shown("integral of the density of the nonzero ones", 1.0, integral, tolerance=1e-4))
-    cases.append(Case("all but 0, orthogonal rows", PRINTED_FACTOR, 1.0 / C1, turned.mean(), judged=False))
-    return evidence(
+    turned = Tally.of(nonzero(singular_values(orthogonal, gaussian(random, 64))))
+    yield shown("integral of the density of the nonzero ones", 1.0, integral, tolerance=1e-4)
+    yield Case("all but 0, orthogonal rows", PRINTED_FACTOR, 1.0 / C1, turned.mean(), judged=False)
+    return (
         f"half are 0, the others go from {low:.2f} to {high:.2f}, {fraction:.0%} of them within 10 % of 1.21, the root "
-        "mean square",
-        *cases,
+        "mean square"
     )
 
 
 @claim("C16", "3.4", "A layer multiplies the mean square by 1.47.")
-def mean_square_gain(mc: Sampler) -> Evidence:
+def mean_square_gain(mc: Sampler) -> Findings:
     """The squared Frobenius norm of the Jacobian of a layer of m units and n inputs is the number of active units over
     c1^2, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): m pi/(pi - 1) on average, with a relative standard
     deviation of 1/sqrt(m). For each input coordinate that is 1.47 m/n: 1.47 for square layers only.
     """
-    cases = []
     for units, inputs in ((64, 64), (128, 64)):
 
-        def draw(random: np.random.Generator, count: int, shape: tuple[int, int] = (units, inputs)) -> HostArray:
-            gains = []
-            for _ in range(count):
-                layer = random_layer(random, *shape, gamma=1.0)
-                gains.append(float((whole_jacobian(layer, gaussian(random, shape[1])) ** 2).sum()) / shape[1])
-            return np.array([gains, np.square(gains)])
+        def draw(random: np.random.Generator, units: int = units, inputs: int = inputs) -> tuple[float, float]:
+            layer = random_layer(random, units, inputs, gamma=1.0)
+            gain = float((whole_jacobian(layer, gaussian(random, inputs)) ** 2).sum()) / inputs
+            return gain, gain**2
 
-        tally = mc.tally(f"gain {units}", draw, samples=400, cost=1000, block=10)
+        tally = mc.tally(f"gain {units}", each(draw), samples=400, cost=1000, block=10)
         what, exact, square = f"gain of {units} x {inputs}", CHI * units / inputs, units == inputs
         scatter = 1.0 / math.sqrt(units)
-        cases.append(Case(what, PRINTED, exact, tally.mean(), rounding=ROUNDING, scatter=scatter, judged=square))
+        yield Case(what, PRINTED, exact, tally.mean(), rounding=ROUNDING, scatter=scatter, judged=square)
         relative = tally.function(lambda means: math.sqrt(means[1] - means[0] ** 2) / means[0])
-        cases.append(shown(f"its relative standard deviation, {units} x {inputs}", scatter, relative))
-    return evidence("on average, for square layers; a layer of m units and n inputs has 1.47 m/n", *cases)
+        yield shown(f"its relative standard deviation, {units} x {inputs}", scatter, relative)
+    return "on average, for square layers; a layer of m units and n inputs has 1.47 m/n"
 
 
 def product_tally(mc: Sampler, width: int, depth: int, gamma: float, samples: int, mode: str = "paper") -> Tally:
     """tr G/n, tr G^2/n and (tr G/n)^2 of the product of `depth` Jacobians, G = J J^T."""
 
-    def draw(random: np.random.Generator, count: int) -> HostArray:
-        found = []
-        for _ in range(count):
-            network = random_network(random, width, depth, gamma=gamma, mode=mode)
-            squares = singular_values(whole_jacobian(network, gaussian(random, width))) ** 2
-            found.append([squares.mean(), (squares**2).mean(), squares.mean() ** 2])
-        return np.array(found).T
+    def draw(random: np.random.Generator) -> tuple[float, float, float]:
+        network = Sequential(*(random_layer(random, width, width, gamma=gamma, mode=mode) for _ in range(depth)))
+        squares = singular_values(network, gaussian(random, width)) ** 2
+        return squares.mean(), (squares**2).mean(), squares.mean() ** 2
 
-    return mc.tally(f"product {width} {depth} {gamma:.4f} {mode}", draw, samples, cost=1000 * depth, block=8)
-
-
-def scaled(estimate: Estimate, factor: float) -> Estimate:
-    return Estimate.from_error(factor * estimate.mean, factor * estimate.standard_error, estimate.n)
+    return mc.tally(f"product {width} {depth} {gamma:.4f} {mode}", each(draw), samples, cost=1000 * depth, block=8)
 
 
 @claim("C17", "3.4", "Gradients neither explode nor vanish in deep networks (gamma = 1).")
-def exploding(mc: Sampler) -> Evidence:
-    """J_1 to J_L are the Jacobians of L square layers of width n. Given that a unit is on, its row w points to the side
-    of its input, but the law of w w^T is unchanged, and |J_L .. J_1|^2, a sum over w w^T, does not see signs. So gains
-    multiply exactly, at any width: E |J_L .. J_1|^2 / n = (pi/(pi - 1))^L.
+def exploding(mc: Sampler) -> Findings:
+    """J_1 to J_L are the Jacobians of L square layers of width n. By the argument of C15, gains multiply exactly, at
+    any width: E |J_L .. J_1|^2 / n = (pi/(pi - 1))^L.
     """
     tally = product_tally(mc, 24, DEPTH, 1.0, samples=400)
-    return evidence(
-        f"the mean-square gain is 1.467^L: {CHI**DEPTH:.1f} for 9 layers, {CHI**50:.1e} for 50",
-        Case(f"gain of {DEPTH} layers", 1.0, CHI**DEPTH, tally.mean()),
-    )
+    yield Case(f"gain of {DEPTH} layers", 1.0, CHI**DEPTH, tally.mean())
+    return f"the mean-square gain is 1.467^L: {CHI**DEPTH:.1f} for 9 layers, {CHI**50:.1e} for 50"
 
 
 @claim("C18", "3.4", "Dynamical isometry is approximately achieved.")
-def isometry(mc: Sampler) -> Evidence:
+def isometry(mc: Sampler) -> Findings:
     """G = J J^T for the Jacobian J of L layers of width n, and chi = pi/(pi - 1) is the mean-square gain of one.
     Isometry would make tr(G^2)/n equal to (tr G/n)^2. But its ratio to chi^(2L) tends to 1 + 2L for wide layers, and a
-    recursion in L gives it exactly for every width: the spectrum of the product spreads with every layer.
+    recursion in L gives it exactly for every width.
     """
     width = 32
     tally = product_tally(mc, width, 3, 1.0, samples=800)
-    estimate = scaled(tally.mean(1), CHI**-6)
-    deep = product_moments(64, DEPTH).second
-    return evidence(
-        f"the spread of squared singular values grows like 1 + 2L: {deep:.1f} for 9 layers of 64",
-        Case("E tr(G^2)/n over chi^2L, L = 3", 1.0, product_moments(width, 3).second, estimate),
-    )
+    estimate = tally.function(lambda means: means[1] * CHI**-6)
+    deep = product_moments(64, DEPTH)[0]
+    yield Case("E tr(G^2)/n over chi^2L, L = 3", 1.0, product_moments(width, 3)[0], estimate)
+    return f"the spread of squared singular values grows like 1 + 2L: {deep:.1f} for 9 layers of 64"
 
 
 @claim("C19", "4.3", "Starting gamma at 1/1.21 makes the Jacobian about 1.")
-def jacobian_factor(mc: Sampler) -> Evidence:
-    """chi = pi/(pi - 1) is the mean-square gain of a layer at gamma = 1. chi gamma^2 = 1.467/1.21^2 = 1.0019 for the
-    mean square of a layer; over L layers it is 1.0019^L. Single singular values scatter as before: gamma scales them
-    all alike. For another activation, gamma starts at the inverse of its own Jacobian factor.
+def jacobian_factor(mc: Sampler) -> Findings:
+    """chi = pi/(pi - 1) is the mean-square gain of a layer at gamma = 1, so L layers have (chi gamma^2)^L = 1.0019^L.
+    gamma scales all singular values alike. For another activation, it starts at the inverse of its own Jacobian factor.
     """
-    width = 32
-    gain = CHI * PAPER_GAMMA**2
+    width, gain = 32, CHI * PAPER_GAMMA**2
     tally = product_tally(mc, width, 1, PAPER_GAMMA, samples=400)
     deep = product_tally(mc, width, DEPTH, PAPER_GAMMA, samples=200)
-    scatter = math.sqrt(product_moments(width, 1).second - 1.0)
+    scatter = math.sqrt(product_moments(width, 1)[0] - 1.0)
     measured = tally.function(lambda means: math.sqrt(means[1] / means[0] ** 2 - 1.0))
     rounding = 0.01 / PRINTED_FACTOR  # what the last digit of 1.21 makes of its square
     new = NormPropLinear(2, 1)
     layers = [NormPropLinear(1, 1, name) for name in ACTIVATIONS]
     starts = [layer.gamma.item() * layer.standard.jacobian_factor for layer in layers]
     exact = NormPropLinear(1, 1, mode="exact")
-    return evidence(
-        f"for the mean square, at any depth ({gain**50:.2f} after 50 layers); single values scatter as before",
-        Case("gain of a layer", 1.0, gain, tally.mean(), rounding=rounding, scatter=scatter),
-        Case(f"gain of {DEPTH} layers", 1.0, gain**DEPTH, deep.mean(), judged=False),
-        Case("relative standard deviation of squared singular values", 0.0, scatter, measured, judged=False),
-        Case("gamma of a new layer", PAPER_GAMMA, 1.0 / JACOBIAN_FACTOR, computed(new.gamma.item()), rounding=ROUNDING),
-        Case("beta of a new layer", 0.0, 0.0, computed(new.beta.item())),
-        all_ones("gamma times Jacobian factor", starts),
-        shown("gamma in exact mode", 1.0, exact.gamma.item()),
-        shown("beta in exact mode", 1.0, exact.beta.item()),
-    )
+    yield Case("gain of a layer", 1.0, gain, tally.mean(), rounding=rounding, scatter=scatter)
+    yield Case(f"gain of {DEPTH} layers", 1.0, gain**DEPTH, deep.mean(), judged=False)
+    yield Case("relative standard deviation of squared singular values", 0.0, scatter, measured, judged=False)
+    gamma = computed(new.gamma.item())
+    yield Case("gamma of a new layer", PAPER_GAMMA, 1.0 / JACOBIAN_FACTOR, gamma, rounding=ROUNDING)
+    yield Case("beta of a new layer", 0.0, 0.0, computed(new.beta.item()))
+    yield all_ones("gamma times Jacobian factor", starts)
+    yield shown("gamma in exact mode", 1.0, exact.gamma.item())
+    yield shown("beta in exact mode", 1.0, exact.beta.item())
+    return f"for the mean square, at any depth ({gain**50:.2f} after 50 layers); single values scatter as before"

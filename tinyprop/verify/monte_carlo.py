@@ -113,6 +113,7 @@ def padding_ignored() -> Any:
     return np.errstate(invalid="ignore")
 
 
+@dataclass
 class Sampler:
     """How claims are measured: with how many samples, or until which standard error, from which seed, on which cores.
 
@@ -122,19 +123,16 @@ class Sampler:
     (10000, True)
     """
 
-    def __init__(
-        self,
-        samples: int | None = None,
-        until: float | None = None,
-        seed: int = 0,
-        threads: int | None = None,
-    ):
-        for name, value in {"samples": samples, "until": until}.items():
+    samples: int | None = None
+    until: float | None = None
+    seed: int = 0
+    threads: int | None = None  # None: as many as there are cores
+    progress: Callable[[float], None] = lambda fraction: None  # called with the fraction of the tasks done
+
+    def __post_init__(self) -> None:
+        for name, value in {"samples": self.samples, "until": self.until}.items():
             if value is not None and not value > 0:
                 raise ValueError(explain(f"{name}={value}", "it is a number above 0", f"{name}=1000"))
-        self.samples, self.until, self.seed = samples, until, seed
-        self.threads = threads or cores()
-        self.progress: Callable[[float], None] = lambda fraction: None  # called with the fraction of the tasks done
 
     def tally(
         self,
@@ -144,7 +142,6 @@ class Sampler:
         cost: int = 1,
         block: int = BLOCK,
         watch: Callable[[Tally], Estimate] = Tally.mean,
-        threads: int | None = None,
     ) -> Tally:
         """Draw `samples` samples, or as many as the user asked for, and tally them.
 
@@ -153,40 +150,43 @@ class Sampler:
         """
         block = max(1, min(block, TASK // cost))
         per_task = block * max(1, TASK // (cost * block))
-        count = samples if self.samples is None else max(FEWEST_EXPENSIVE, max(FEWEST, self.samples) // cost)
-        total = self._tasks(name, draw, 0, count, block, per_task, threads)
+
+        def tasks(first: int, count: int) -> Tally:
+            """Tasks from number `first` on, for so many samples, on the cores; BLAS keeps to one thread in each."""
+
+            def task(number: int) -> Tally:
+                key = (zlib.crc32(name.encode()), first + number)
+                random = np.random.Generator(np.random.SFC64(np.random.SeedSequence(self.seed, spawn_key=key)))
+                stop = min(per_task, count - number * per_task)
+                starts = range(0, stop, block)
+                with padding_ignored():
+                    return Tally.merged([Tally.of(draw(random, min(block, stop - i)), overwrite=True) for i in starts])
+
+            number = -(-count // per_task)
+            with one_thread_blas:
+                pool = ThreadPoolExecutor(min(self.threads or cores(), number))
+                try:
+                    results = iter(_mapped(pool, task, number))
+                    total = next(results)
+                    for done, result in enumerate(results, start=2):
+                        self.progress(done / number)
+                        total = Tally.merged([total, result])
+                finally:
+                    pool.shutdown(cancel_futures=True)
+            return total
+
+        total = tasks(0, samples if self.samples is None else max(FEWEST_EXPENSIVE, max(FEWEST, self.samples) // cost))
         while self.until is not None and (error := watch(total).standard_error) > self.until:
             wanted = total.count * min(MOST_GROWTH, 1.05 * (error / self.until) ** 2)
             first = -(-total.count // per_task)
             more = max(1, math.ceil(wanted / per_task) - first) * per_task
-            total = Tally.merged([total, self._tasks(name, draw, first, more, block, per_task, threads)])
+            total = Tally.merged([total, tasks(first, more)])
         return total
 
-    def _tasks(
-        self, name: str, draw: Draw, first: int, count: int, block: int, per_task: int, threads: int | None
-    ) -> Tally:
-        """Tasks from number `first` on, for so many samples, on the cores; BLAS keeps to one thread in each."""
 
-        def task(number: int) -> Tally:
-            key = (zlib.crc32(name.encode()), first + number)
-            random = np.random.Generator(np.random.SFC64(np.random.SeedSequence(self.seed, spawn_key=key)))
-            stop = min(per_task, count - number * per_task)
-            starts = range(0, stop, block)
-            with padding_ignored():
-                return Tally.merged([Tally.of(draw(random, min(block, stop - i)), overwrite=True) for i in starts])
-
-        tasks = -(-count // per_task)
-        with one_thread_blas:
-            pool = ThreadPoolExecutor(min(threads or self.threads, tasks))
-            try:
-                results = iter(_mapped(pool, task, tasks))
-                total = next(results)
-                for done, result in enumerate(results, start=2):
-                    self.progress(done / tasks)
-                    total = Tally.merged([total, result])
-            finally:
-                pool.shutdown(cancel_futures=True)
-        return total
+def each(draw: Callable[[np.random.Generator], Any]) -> Draw:
+    """Samples that are drawn one by one, such as networks: a number each, or several quantities."""
+    return lambda random, count: np.array([draw(random) for _ in range(count)], np.float64).T
 
 
 def _mapped(pool: ThreadPoolExecutor, task: Callable[[int], Tally], tasks: int) -> Iterable[Tally]:

@@ -1,6 +1,6 @@
 """Random NormProp layers and networks, and what is measured on them, all by running the engine."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from ..engine.arrays import Array, HostArray, array_module, default_backend, to_
 from ..engine.backward import grad
 from ..engine.graph import no_grad
 from ..engine.tensor import Tensor, tensor
-from ..nn import NormPropLinear, Sequential
+from ..nn import NormPropLinear
 
 
 def gaussian(random: np.random.Generator, *shape: int) -> Tensor:
@@ -17,12 +17,13 @@ def gaussian(random: np.random.Generator, *shape: int) -> Tensor:
     return tensor(random.standard_normal(shape, np.float32))
 
 
-def layer_with(rows: Any, **settings: Any) -> NormPropLinear:
+def layer_with(rows: Any, beta: float | None = None, **settings: Any) -> NormPropLinear:
     """A NormProp layer with these weights (units, inputs)."""
-    rows = np.asarray(rows, np.float32)
-    units, inputs = rows.shape
+    units, inputs = np.shape(rows)
     layer = NormPropLinear(inputs, units, **settings)
-    layer.weight.data = to_backend(rows, default_backend())
+    layer.weight.data = to_backend(np.asarray(rows, np.float32), default_backend())
+    if beta is not None:
+        layer.beta.data[...] = beta
     return layer
 
 
@@ -31,13 +32,9 @@ def random_layer(random: np.random.Generator, units: int, inputs: int, **setting
     return layer_with(random.standard_normal((units, inputs), np.float32), **settings)
 
 
-def random_network(random: np.random.Generator, width: int, depth: int, **settings: Any) -> Sequential:
-    return Sequential(*(random_layer(random, width, width, **settings) for _ in range(depth)))
-
-
-def rows_at_cosine(rho: float) -> HostArray:
-    """Two rows of unit length, and the cosine of their angle."""
-    return np.array([[1.0, 0.0], [rho, (1.0 - rho * rho) ** 0.5]])
+def two_units(rho: float, **settings: Any) -> NormPropLinear:
+    """A NormProp layer of gamma = 1 with two units, whose rows have the cosine rho."""
+    return layer_with([[1.0, 0.0], [rho, (1.0 - rho * rho) ** 0.5]], gamma=1.0, **settings)
 
 
 def jacobian_rows(function: Callable[[Tensor], Tensor], x: Tensor, units: Sequence[int]) -> list[Tensor]:
@@ -66,41 +63,40 @@ def whole_jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Array:
     return grad(out, copies, cotangent)[0].data.reshape(outputs, x.size)
 
 
-def difference_ratio(function: Callable[..., Tensor], points: Sequence[Tensor], random: np.random.Generator) -> float:
+def difference_ratio(function: Callable[[], Tensor], points: Iterable[Tensor], random: np.random.Generator) -> float:
     """A slope by the engine's gradients over the same slope by a central difference, in float64: 1 if both are right.
 
-    It is the slope of a randomly weighted sum of the function's values, along a random direction of all its arguments.
-    As it may be near 0 by chance, 1 plus the difference of both, relative to the root sum of squares of its terms.
+    It is the slope of a randomly weighted sum of the function's values, along a random direction of all the points
+    (tensors that it depends on). As it may be near 0 by chance, 1 plus the difference of both, relative to the root sum
+    of squares of its terms.
     """
-    leaves = [Tensor(point.data, requires_grad=True) for point in points]
-    ways = [to_backend(random.standard_normal(point.shape), default_backend()) for point in points]
-    out = function(*leaves)
+    leaves = list(points)
+    places = [leaf.data for leaf in leaves]
+    ways = [to_backend(random.standard_normal(leaf.shape), default_backend()) for leaf in leaves]
+    out = function()
     weights = Tensor(to_backend(random.standard_normal(out.shape), default_backend()))
     gradients = grad((out * weights).sum(), leaves)
     terms = np.concatenate([to_numpy(g.data * way).ravel() for g, way in zip(gradients, ways, strict=True)])
 
-    def moved(step: float) -> Tensor:
+    def moved(step: float) -> float:
+        for leaf, place, way in zip(leaves, places, ways, strict=True):
+            leaf.data = place + step * way
         with no_grad():
-            values = function(*(Tensor(leaf.data + step * way) for leaf, way in zip(leaves, ways, strict=True)))
-            return (values * weights).sum()
+            return (function() * weights).sum().item()
 
     step = 1e-8  # so short that hardly ever a unit passes a kink on the way
-    quotient = (moved(step) - moved(-step)).item() / (2.0 * step)
+    quotient = (moved(step) - moved(-step)) / (2.0 * step)
+    moved(0.0)  # back to where they were
     return float(1.0 + (terms.sum() - quotient) / np.linalg.norm(terms))
 
 
-def singular_values(matrix: Array) -> HostArray:
-    return np.linalg.svd(to_numpy(matrix).astype(np.float64), compute_uv=False)
+def singular_values(function: Callable[[Tensor], Tensor], x: Tensor) -> HostArray:
+    """Those of the Jacobian at one sample."""
+    return np.linalg.svd(to_numpy(whole_jacobian(function, x)).astype(np.float64), compute_uv=False)
 
 
 def preactivation_statistics(
-    random: np.random.Generator,
-    width: int,
-    depth: int,
-    inputs: int,
-    beta: float | None = None,
-    input_scale: float = 1.0,
-    **settings: Any,
+    random: np.random.Generator, width: int, depth: int, inputs: int, input_scale: float = 1.0, **settings: Any
 ) -> HostArray:
     """Of the pre-activations of each layer of a random network: (3, depth), without bias.
 
@@ -112,8 +108,6 @@ def preactivation_statistics(
     with no_grad():
         for depth_here in range(depth):
             layer = random_layer(random, width, width, **settings)
-            if beta is not None:
-                layer.beta.data[...] = beta
             linear = layer_with(to_numpy(layer.weight.data), activation="identity", gamma=to_numpy(layer.gamma.data))
             u = to_numpy(linear(x).data).astype(np.float64)
             variance = u.var(axis=0, ddof=1).mean()

@@ -16,17 +16,7 @@ STYLES = {  # a mark, for those who see no color, an ANSI color, and the plural
     UNSETTLED: ("!", "1;31", UNSETTLED),
 }
 RELATIONS = {"equal to": "", "at most": "≤ ", "at least": "≥ ", "differs from": "≠ "}
-ASCII: dict[str, str | int | None] = {
-    "✓": "+",
-    "µ": "m",
-    "≈": "~",
-    "✗": "x",
-    "…": "?",
-    "±": "+-",
-    "≤": "<=",
-    "≥": ">=",
-    "≠": "!=",
-}
+ASCII = {"✓": "+", "µ": "m", "≈": "~", "✗": "x", "…": "?", "±": "+-", "≤": "<=", "≥": ">=", "≠": "!="}
 INDENT, NARROWEST, GAP = 5, 60, 2
 COLUMNS = {"the paper": 11, "exact": 11, f"measured, {CONFIDENCE:.0%}": 21}
 
@@ -66,7 +56,7 @@ class Report:
         self.beside = self.room >= 24  # the numbers stand beside it, not below
 
     def plain(self, text: str) -> str:
-        return text.translate(str.maketrans(ASCII)) if self.ascii else text
+        return "".join(ASCII.get(mark, mark) for mark in text) if self.ascii else text
 
     def paint(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.color else text

@@ -53,9 +53,6 @@ def jacobian_kernel(rho: Any) -> Any:
     return rho * (math.pi - np.arccos(rho)) / (2.0 * math.pi * C1 * C1)
 
 
-# Spectra.
-
-
 def spectrum_edges(units: float, inputs: float) -> tuple[float, float]:
     """The smallest and largest nonzero singular value of a layer's Jacobian, in the limit of a large layer.
 
@@ -92,9 +89,6 @@ def product_moments(width: int, depth: int) -> tuple[float, float]:
     return s, t
 
 
-# Depth.
-
-
 def depth_recursion(gamma: float, depth: int, input_square: float = 1.0) -> HostArray:
     """Pre-activations of an infinitely wide ReLU network of constants c1, c2 and one gamma: (2, depth).
 
@@ -119,9 +113,6 @@ def fixed_point(gamma: float) -> float:
     0.25
     """
     return 1.0 / (1.0 + math.sqrt((1.0 / gamma**2 - 1.0) / (C2 / C1) ** 2)) ** 2
-
-
-# Expectations over normal numbers.
 
 
 def normal_grid(kinks: tuple[float, ...] = (-1.0, 0.0, 1.0)) -> tuple[HostArray, HostArray]:

@@ -48,9 +48,7 @@ def induction(mc: Sampler) -> Findings:
     return f"roughly, at width {width}: {at_9.mean:.2f}, but {at_20.mean:.1f} in layer {deep}, and it grows on"
 
 
-@claim(
-    "C21", "3.3, 4.3", "By induction, every layer's input has mean 0 and variance 1 (gamma = 1/1.21, as recommended)."
-)
+@claim("C21", "3.3, 4.3", "By induction, every layer's input has mean 0 and variance 1 (gamma = 1/1.21, recommended).")
 def induction_as_recommended(mc: Sampler) -> Findings:
     """gamma < 1 shrinks the pre-activations u, but c1 and c2, the standard deviation and mean of ReLU(Z) for Z ~ N(0,
     1), are those of gamma = 1. So too much is subtracted, units get means of their own, and E u^2 settles at 1/4 (for
@@ -70,10 +68,9 @@ def induction_as_recommended(mc: Sampler) -> Findings:
 
 @claim("C38", "5.2", "Hidden mean inputs converge closer to 0 for NormProp (0.19 on average) than for BN (0.33).")
 def hidden_means(mc: Sampler) -> Findings:
-    """The input of a unit is what arrives from the layer below: its output o = (ReLU(u) - c2)/c1, with c1 and c2 the
-    standard deviation and mean of ReLU(Z), Z ~ N(0, 1). `tinyprop reproduce covariate-shift` measures it in trained
-    networks. Before training it is not 0 either: a unit's pre-activation u is N(m, v) over inputs, and its mean m is
-    N(0, k) over units, with v and k from C21, so the mean size of E o follows by an integral over m.
+    """The input of a unit is the output o = (ReLU(u) - c2)/c1 of the layer below, with c1 and c2 the standard deviation
+    and mean of ReLU(Z), Z ~ N(0, 1). Before training, a pre-activation u is N(m, v) over inputs, and m is N(0, k) over
+    units, with v and k from C21, so the mean size of E o follows by an integral over m.
     """
     width, layers = 160, DEPTH - 1
 

@@ -108,10 +108,8 @@ def positive_beta(mc: Sampler) -> Findings:
     yield shown(f"gain of {layers} layers", one**layers, product.mean(), finite_size=0.1)
     yield Case(f"E u^2, layer {depth}", 1.0, 1.0, deep.mean(depth - 1), finite_size=0.1, rounding=0.1)
     yield shown("factor of an error of the variance", slope, shrunk / (2.0 * step), tolerance=1e-05)
-    return (
-        f"gain {one:.2f} instead of {CHI:.2f} a layer: after 50 layers {math.sqrt(one**50):.0f} times the size, not "
-        f"{math.sqrt(CHI**50):,.0f}"
-    )
+    after = [math.sqrt(layer**50) for layer in (one, CHI)]
+    return f"gain {one:.2f} instead of {CHI:.2f}: after 50 layers {after[0]:.0f} times the size, not {after[1]:,.0f}"
 
 
 @claim("G3", "beyond 3.4", "No free lunch: a normalised nonlinear output has a mean-square gain above 1.")

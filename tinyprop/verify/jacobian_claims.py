@@ -57,9 +57,8 @@ def off_diagonal(mc: Sampler) -> Findings:
 @claim("C14", "3.4", "E[J J^T] is about 1.47 times the identity.")
 def as_a_matrix(mc: Sampler) -> Findings:
     """W~ has the unit rows of the layer, and c1 is the standard deviation of ReLU(Z), Z ~ N(0, 1). For random rows the
-    kernel of C13 is (W~ W~^T + I)/(4 c1^2) and a small rest: the eigenvalues fill (1 + lambda)/(4 c1^2), where lambda,
-    the eigenvalues of W~ W~^T, follow the Marchenko-Pastur law: 0.73 to 3.67 for a square layer. Their mean is the
-    trace over the number of units, which is exact. Only orthogonal rows give a multiple of the identity.
+    kernel of C13 is (W~ W~^T + I)/(4 c1^2) and a small rest: the eigenvalues are (1 + lambda)/(4 c1^2), where lambda,
+    those of W~ W~^T, follow the Marchenko-Pastur law. Their mean, the trace over the number of units, is exact.
     """
     width, edge = 32, 320
 
@@ -111,10 +110,10 @@ def nonzero(values: HostArray) -> HostArray:
 @claim("C15", "3.4", "The singular values of the Jacobian are 1.21.")
 def all_singular_values(mc: Sampler) -> Findings:
     """J is the Jacobian of a layer of m units and n inputs, c1 the standard deviation of ReLU(Z), Z ~ N(0, 1). At one
-    input half of the units are off, and their rows of J are 0. Given that a unit is on, its row w is not isotropic: it
-    points to the side of the input. But w and -w have the same w w^T, so the law of w w^T is that of an isotropic row,
-    and singular values do not see the signs of rows. So the nonzero ones fill (1/c1) [1 - sqrt(m/2n), 1 + sqrt(m/2n)]
-    by the Marchenko-Pastur law. With orthogonal rows they are 0 or 1/c1 = 1.713. 1.21 is the root mean square of all.
+    input half of the units are off, and their rows of J are 0. The row w of a unit that is on points to the side of the
+    input, but w and -w have the same w w^T, so the law of w w^T is that of an isotropic row, and singular values do not
+    see signs. So the nonzero ones fill (1/c1) [1 - sqrt(m/2n), 1 + sqrt(m/2n)] by the Marchenko-Pastur law. With
+    orthogonal rows they are 1/c1 = 1.713.
     """
     shapes = {"square": (320, 320), "wide": (192, 384), "tall": (384, 192), "conv": (16, 16)}
     low, high = closed_forms.spectrum_edges(1, 1)
@@ -151,17 +150,13 @@ def all_singular_values(mc: Sampler) -> Findings:
     turned = Tally.of(nonzero(singular_values(orthogonal, gaussian(random, 64))))
     yield shown("integral of the density of the nonzero ones", 1.0, integral, tolerance=1e-4)
     yield Case("all but 0, orthogonal rows", PRINTED_FACTOR, 1.0 / C1, turned.mean(), judged=False)
-    return (
-        f"half are 0, the others go from {low:.2f} to {high:.2f}, {fraction:.0%} of them within 10 % of 1.21, the root "
-        "mean square"
-    )
+    return f"half are 0, the others {low:.2f} to {high:.2f}, {fraction:.0%} within 10 % of 1.21, the root mean square"
 
 
 @claim("C16", "3.4", "A layer multiplies the mean square by 1.47.")
 def mean_square_gain(mc: Sampler) -> Findings:
     """The squared Frobenius norm of the Jacobian of a layer of m units and n inputs is the number of active units over
-    c1^2, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): m pi/(pi - 1) on average, with a relative standard
-    deviation of 1/sqrt(m). For each input coordinate that is 1.47 m/n: 1.47 for square layers only.
+    c1^2, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): m pi/(pi - 1), relative standard deviation 1/sqrt(m).
     """
     for units, inputs in ((64, 64), (128, 64)):
 

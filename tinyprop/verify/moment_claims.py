@@ -29,14 +29,18 @@ NFNETS = {  # 1/c1 as sampled by Brock et al. (2021)
 }  # fmt: skip
 
 
-def relu_tally(mc: Sampler, watch: Callable[[Tally], Estimate]) -> Tally:
-    return mc.tally("relu", lambda random, n: F.relu(gaussian(random, n)).data, samples=4_000_000, watch=watch)
+def output_tally(
+    mc: Sampler, name: str, watch: Callable[[Tally], Estimate], *a: float, samples: int = 1_000_000
+) -> Tally:
+    """The outputs of an activation, with slope a if it is PReLU, for standard normal inputs."""
+    s, key = getattr(F, name), " ".join([name, *map(str, a)])
+    return mc.tally(key, lambda random, n: s(gaussian(random, n), *a).data, samples, watch=watch)
 
 
 @claim("C01", "3.2, Remark 1", "max(0, X) of a standard normal X has mean 1/sqrt(2 pi).")
 def relu_mean(mc: Sampler) -> Findings:
     """Half of the mass is at 0, the other half is |X|: E max(0, X) = E|X| / 2 = sqrt(2/pi) / 2."""
-    estimate = relu_tally(mc, Tally.mean).mean()
+    estimate = output_tally(mc, "relu", Tally.mean, samples=4_000_000).mean()
     yield Case("E max(0, X)", 1.0 / math.sqrt(2.0 * math.pi), moments.gaussian("relu").mean, estimate)
     return "half of the mean of |X|"
 
@@ -44,20 +48,16 @@ def relu_mean(mc: Sampler) -> Findings:
 @claim("C02", "3.2, Remark 1", "max(0, X) of a standard normal X has variance (1 - 1/pi)/2.")
 def relu_variance(mc: Sampler) -> Findings:
     """E max(0, X)^2 = E X^2 / 2 = 1/2, minus the squared mean, 1/(2 pi)."""
-    estimate = relu_tally(mc, Tally.variance).variance()
+    estimate = output_tally(mc, "relu", Tally.variance, samples=4_000_000).variance()
     yield Case("Var max(0, X)", (1.0 - 1.0 / math.pi) / 2.0, moments.gaussian("relu").std ** 2, estimate)
     return "1/2 minus the squared mean"
-
-
-def prelu_tally(mc: Sampler, a: float, watch: Callable[[Tally], Estimate]) -> Tally:
-    return mc.tally(f"prelu {a}", lambda random, n: F.prelu(gaussian(random, n), a).data, 1_000_000, watch=watch)
 
 
 @claim("C03", "4.6, Remark 2", "PReLU_a(X) has mean (1 - a)/sqrt(2 pi).")
 def prelu_mean(mc: Sampler) -> Findings:
     """PReLU_a(x) is x for x > 0 and a x elsewhere: the negative half contributes -a E|X| / 2."""
     for a in (-2.0, 0.25, 3.0):
-        estimate, exact = prelu_tally(mc, a, Tally.mean).mean(), moments.gaussian("prelu", a=a).mean
+        estimate, exact = output_tally(mc, "prelu", Tally.mean, a).mean(), moments.gaussian("prelu", a=a).mean
         yield Case(f"mean at a = {a:g}", (1.0 - a) / math.sqrt(2.0 * math.pi), exact, estimate)
     return "for every real a, also below 0 and above 1"
 
@@ -66,8 +66,8 @@ def prelu_mean(mc: Sampler) -> Findings:
 def prelu_variance(mc: Sampler) -> Findings:
     """PReLU_a(x) is x for x > 0 and a x elsewhere: (1 + a^2)/2, minus the squared mean, (1 - a)^2/(2 pi)."""
     for a in (-2.0, -1.0, 0.25, 3.0):
-        estimate, exact = prelu_tally(mc, a, Tally.variance).variance(), moments.gaussian("prelu", a=a).std ** 2
-        yield Case(f"variance at a = {a:g}", ((1.0 + a * a) - (1.0 - a) ** 2 / math.pi) / 2.0, exact, estimate)
+        tally, exact = output_tally(mc, "prelu", Tally.variance, a), moments.gaussian("prelu", a=a).std ** 2
+        yield Case(f"variance at a = {a:g}", ((1.0 + a * a) - (1.0 - a) ** 2 / math.pi) / 2.0, exact, tally.variance())
     return "for every real a"
 
 
@@ -75,7 +75,7 @@ def prelu_variance(mc: Sampler) -> Findings:
 def half_normal(mc: Sampler) -> Findings:
     """With phi the density of N(0, 1), E|X| is 2 times the integral of x phi(x) over x > 0, 2 phi(0); E X^2 = 1."""
     exact = moments.gaussian("abs")
-    tally = mc.tally("abs", lambda random, count: F.abs(gaussian(random, count)).data, samples=1_000_000)
+    tally = output_tally(mc, "abs", Tally.mean)
     yield Case("E |X|", math.sqrt(2.0 / math.pi), exact.mean, tally.mean())
     yield Case("Var |X|", 1.0 - 2.0 / math.pi, exact.std**2, tally.variance())
     return "the half-normal facts that both remarks rest on"
@@ -83,9 +83,9 @@ def half_normal(mc: Sampler) -> Findings:
 
 @claim("C22", "3.2", "If the pre-activations are roughly uncorrelated, so are the outputs of ReLU.")
 def correlations_shrink(mc: Sampler) -> Findings:
-    """For standard normal X, Y of correlation rho, Cov(ReLU X, ReLU Y) = k(rho) - 1/(2 pi), where k is the arc-cosine
-    kernel of degree 1, E[ReLU X ReLU Y]. Divided by c1^2, the variance of ReLU X, this is R(rho), the correlation of
-    the outputs. R(0) = 0, R'(0) = 1/(4 c1^2) = 0.733 and R is convex: so |R(rho)| < |rho| for 0 < |rho| < 1.
+    """For standard normal X, Y of correlation rho, Cov(ReLU X, ReLU Y) is the arc-cosine kernel of degree 1, E[ReLU X
+    ReLU Y], minus 1/(2 pi). Divided by c1^2, the variance of ReLU X, this is R(rho). R(0) = 0, R'(0) = 1/(4 c1^2) =
+    0.733 and R is convex: so |R(rho)| < |rho| for 0 < |rho| < 1.
     """
     for rho in (0.5, 0.1, 0.9, -0.9):
         towards_0 = "at most" if rho > 0 else "at least"
@@ -130,9 +130,7 @@ CLOSED = {  # c1^2 and E s'^2 of some activations s
 
 @claim("C30", "4.6", "(s(u) - c2)/c1 normalises the output of any activation s.")
 def any_activation(mc: Sampler) -> Findings:
-    """c2 and c1 are the mean and the standard deviation of s(u) for u ~ N(0, 1), whatever s is. With gamma or beta away
-    from 1 and 0, gamma u + beta is no longer N(0, 1), and the constants no longer fit: see G1.
-    """
+    """c2 and c1 are the mean and standard deviation of s(u), u ~ N(0, 1); they fit no other gamma u + beta: see G1."""
     z, weights = normal_grid()
     means, gains, slopes, random = [], [], [], np.random.default_rng(mc.seed)
     for name in sorted(ACTIVATIONS, key=lambda name: name != "tanh"):
@@ -182,7 +180,7 @@ def by_simulation(mc: Sampler) -> Findings:
     panels it is rounding.
     """
     exact = moments.gaussian("tanh")
-    tally = mc.tally("tanh", lambda random, count: F.tanh(gaussian(random, count)).data, 400_000, watch=Tally.std)
+    tally = output_tally(mc, "tanh", Tally.std, samples=400_000)
     n = max(1000, mc.samples or 200_000)
     found = moments.simulate("relu", samples=n, seed=mc.seed)
     fourth = 1.5 - 5.0 * C2**2 - 3.0 * C2**4  # E (ReLU(Z) - c2)^4

@@ -7,7 +7,7 @@ for any number of threads, and memory does not grow with the number of samples.
 
 import math
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -166,7 +166,10 @@ class Sampler:
             with one_thread_blas:
                 pool = ThreadPoolExecutor(min(self.threads or cores(), number))
                 try:
-                    results = iter(_mapped(pool, task, number))
+                    try:
+                        results: Iterator[Tally] = iter(pool.map(task, range(number)))
+                    except RuntimeError:  # no thread can be started (in a browser): one task after the other
+                        results = map(task, range(number))
                     total = next(results)
                     for done, result in enumerate(results, start=2):
                         self.progress(done / number)
@@ -187,11 +190,3 @@ class Sampler:
 def each(draw: Callable[[np.random.Generator], Any]) -> Draw:
     """Samples that are drawn one by one, such as networks: a number each, or several quantities."""
     return lambda random, count: np.array([draw(random) for _ in range(count)], np.float64).T
-
-
-def _mapped(pool: ThreadPoolExecutor, task: Callable[[int], Tally], tasks: int) -> Iterable[Tally]:
-    """The results in order; one after the other in this thread where no other can be started (in a browser)."""
-    try:
-        return pool.map(task, range(tasks))
-    except RuntimeError:  # can't start new thread
-        return map(task, range(tasks))

@@ -61,9 +61,7 @@ def changes(seed: int, factor: float) -> tuple[float, float]:
 
 @claim("C26", "4.4", "The scale of weight vectors does not affect the representation.")
 def scale_is_free(mc: Sampler) -> Findings:
-    """A layer uses its weight vector w as w/|w|, which is the same for w and c w, if c > 0. A factor below 0 turns the
-    filter around, and the output changes.
-    """
+    """A layer uses w/|w|, which is the same for w and c w if c > 0; a factor below 0 turns the filter around."""
     scaled, turned = changes(mc.seed, 7.0)
     yield Case("change of output, weights times 7", 0.0, 0.0, computed(scaled))
     yield Case("change of output, weights times -7", 0.0, None, computed(turned), judged=False)
@@ -122,9 +120,7 @@ def decay_is_a_rate(mc: Sampler) -> Findings:
 
 @claim("C29", "4.2", "Weights start as in Glorot and Bengio; their scale need not be tuned.")
 def start_scale(mc: Sampler) -> Findings:
-    """Glorot and Bengio draw uniform weights of variance 2/(inputs + outputs). By C26 only directions matter: ten times
-    their scale is the same network.
-    """
+    """Glorot and Bengio draw uniform weights of variance 2/(inputs + outputs). By C26 only directions matter."""
     change, _ = changes(mc.seed, 10.0)
     manual_seed(mc.seed)
     new = Tally.of(Linear(150, 250).weight.numpy().ravel()).variance()
@@ -135,9 +131,7 @@ def start_scale(mc: Sampler) -> Findings:
 
 @claim("C32", "4.1, 5.4", "With global data normalisation, NormProp trains with batches of one sample.")
 def single_samples(mc: Sampler) -> Findings:
-    """No layer looks at another sample: the output of a sample alone is its output in a batch, and the gradient of a
-    batch is the sum of the gradients of its samples.
-    """
+    """No layer looks at another sample: so neither outputs nor gradients depend on the batch."""
     random, count = np.random.default_rng(mc.seed), 20
     network = Sequential(*small_network(random, 6, 8, 5), Linear(5, 4).to(dtype="float64"))
     x, labels = batch(random, count, 6), random.integers(0, 4, count)
@@ -162,9 +156,7 @@ def single_samples(mc: Sampler) -> Findings:
 
 @claim("C33", "1", "BN is inapplicable with batch size 1.")
 def single_samples_bn(mc: Sampler) -> Findings:
-    """One number has no spread: a fully connected BN layer divides 0 by 0. A convolutional one has H W numbers in a
-    single image of height H and width W.
-    """
+    """A fully connected BN layer has one number, without spread; a convolutional one has all places of the map."""
 
     def works(*shape: int) -> float:
         try:
@@ -238,7 +230,7 @@ def range_is_free(mc: Sampler) -> Findings:
 def dropout(mc: Sampler) -> Findings:
     """If each output survives with probability p and is scaled by 1/p, a normalised output has variance 1/p; dropped
     before it is normalised, (1/(2p) - c2^2)/c1^2, with c1 and c2 the standard deviation and mean of ReLU(Z), Z ~ N(0,
-    1). Multiplying by sqrt(p) after the normalisation would restore the variance.
+    1).
     """
     keep = 0.5
     layer, drop = layer_with([[1.0]], gamma=1.0), Dropout(1.0 - keep)
@@ -293,18 +285,15 @@ def printed_margins(mc: Sampler, rival: str, name: str) -> Findings:
 
 @claim("C42", "5.5", "NormProp is better than BN, or competitive, on all data sets.")
 def better_than_bn(mc: Sampler) -> Findings:
-    """Training settles it: `tinyprop reproduce results`. What the printed errors themselves can show is their distance
-    in standard errors of a binomial count, of which 1.96 (our threshold, not the paper's) would be significant at 5 %;
-    the variance over random seeds, which is not printed, comes on top.
+    """Training settles it: `tinyprop reproduce results`. The printed errors can only show their distance in standard
+    errors of a binomial count; 1.96 (our threshold) would be significant at 5 %. Random seeds add to that.
     """
     return (yield from printed_margins(mc, "batch_norm", "BN"))
 
 
 @claim("C43", "5.5", "NormProp beats the state of the art.")
 def state_of_the_art(mc: Sampler) -> Findings:
-    """Training settles it: `tinyprop reproduce results`. The printed margins are compared with the error of counting,
-    as in C42.
-    """
+    """Training settles it: `tinyprop reproduce results`. The printed margins are compared as in C42."""
     return (yield from printed_margins(mc, "best_other", "the best other"))
 
 

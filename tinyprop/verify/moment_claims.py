@@ -64,7 +64,7 @@ def prelu_mean(mc: Sampler) -> Findings:
 
 @claim("C04", "4.6, Remark 2", "PReLU_a(X) has variance ((1 + a^2) - (1 - a)^2/pi)/2.")
 def prelu_variance(mc: Sampler) -> Findings:
-    """PReLU_a(x) is x for x > 0 and a x elsewhere: (1 + a^2)/2, minus the squared mean, (1 - a)^2/(2 pi)."""
+    """PReLU_a(x) is x for x > 0 and a x elsewhere: its square has mean (1 + a^2)/2, minus (1 - a)^2/(2 pi)."""
     for a in (-2.0, -1.0, 0.25, 3.0):
         tally, exact = output_tally(mc, "prelu", Tally.variance, a), moments.gaussian("prelu", a=a).std ** 2
         yield Case(f"variance at a = {a:g}", ((1.0 + a * a) - (1.0 - a) ** 2 / math.pi) / 2.0, exact, tally.variance())

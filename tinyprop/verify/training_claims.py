@@ -156,7 +156,7 @@ def single_samples(mc: Sampler) -> Findings:
 
 @claim("C33", "1", "BN is inapplicable with batch size 1.")
 def single_samples_bn(mc: Sampler) -> Findings:
-    """A fully connected BN layer has one number, without spread; a convolutional one has all places of the map."""
+    """A fully connected BN layer has one number, which has no spread; a convolutional one has all places of the map."""
 
     def works(*shape: int) -> float:
         try:

@@ -11,7 +11,7 @@ from .. import moments
 from ..engine.arrays import HostArray
 from ..estimate import Estimate
 from ..files import write_json
-from ..plots import GREY, panels, save, styled
+from ..plots import GRAY, panels, save, styled
 from . import general_claims, jacobian_claims
 from .closed_forms import JACOBIAN_FACTOR, fixed_point, spectrum_density, spectrum_edges
 from .depth_claims import depth_tally
@@ -89,8 +89,8 @@ def beyond_figure(mc: Sampler) -> Drawing:
     few = replace(mc, samples=4000)  # so few that their error bars can be seen
     gains = [gain(few, f"gain {beta}", exact_unit("relu", 1.0, beta)) for beta in betas]
     drawing.points(left, "gain, measured", betas, gains, BLACK)
-    left.axhline(1.0, color=GREY, linewidth=1, linestyle=":")
-    left.text(-1.0, 1.02, "1: only a line has it", color=GREY, fontsize=9)
+    left.axhline(1.0, color=GRAY, linewidth=1, linestyle=":")
+    left.text(-1.0, 1.02, "1: only a line has it", color=GRAY, fontsize=9)
     for beta, name in ((0.0, "the paper"), (1.0, r"$\beta = \gamma$")):
         y = moments.gaussian("relu", beta, 1.0).jacobian_factor ** 2
         left.plot([beta], [y], "o", color=RED)
@@ -104,7 +104,7 @@ def beyond_figure(mc: Sampler) -> Drawing:
     right.text(1.0 / JACOBIAN_FACTOR, 0.31, "Jacobian factor:\n1/4 exactly", color=RED, ha="right")
     right.set(title=r"Where a deep network settles: $E\,u^2$", xlabel=r"$\gamma$", ylim=(0, 1.02))
     note = r"curve: $1/(1+\tau)^2$" + f"\npoints: layer {depth}, width {width}, 95 %"
-    right.text(0.5, 0.95, note, color=GREY, fontsize=8.5, va="top")
+    right.text(0.5, 0.95, note, color=GRAY, fontsize=8.5, va="top")
     return drawing
 
 

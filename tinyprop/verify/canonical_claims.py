@@ -128,7 +128,7 @@ def proof_line(mc: Sampler) -> Findings:
 
 @claim("C10", "3.4", "The covariance is sigma W~ W~^T, and the indicator of active units is in R^n.")
 def slips(mc: Sampler) -> Findings:
-    """For inputs of covariance sigma^2 I and unit rows W~ it is sigma^2 W~ W~^T; indicators are per unit."""
+    """For inputs of covariance sigma^2 I and unit rows W~ it is sigma^2 W~ W~^T; the indicator has m entries, not n."""
     sigma, units, inputs = 2.0, 3, 5
     layer = layer_with(np.eye(units, inputs), activation="identity", gamma=1.0)
 

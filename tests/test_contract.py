@@ -179,9 +179,6 @@ def test_saving_and_loading(backend, tmp_path):
     assert_same(outcome(backend, partial(saved, tmp_path)), plain_outcome(partial(saved, tmp_path)))
 
 
-# -- what is refused
-
-
 def twice(backend):
     loss = images().sum()
     loss.backward()

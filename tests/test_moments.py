@@ -1,5 +1,3 @@
-"""Moments of activations: 40-digit references, tails, gradients, laws, functions, simulation."""
-
 import math
 import tracemalloc
 

@@ -1,5 +1,3 @@
-"""Optimizers against PyTorch's, schedules, and the unit-length constraint."""
-
 import numpy as np
 import pytest
 
@@ -91,9 +89,6 @@ def test_an_optimizer_follows_a_network_to_another_dtype(backend):
     assert all(m.dtype == np.float64 for arrays in optimizer.memory.values() for m in arrays)
 
 
-# -- what an optimizer accepts
-
-
 def leaf(value=1.0):
     return tp.tensor([value], requires_grad=True)
 
@@ -122,9 +117,6 @@ def test_mistaken_arguments_get_a_hint():
     assert_explained(TypeError, lambda: SGD([{"params": net.parameters()}], lr=0.1), "a dict")
     w = leaf()
     assert len(SGD([w, w], lr=0.1).params) == 1, "a parameter that is given twice is updated once"
-
-
-# -- states
 
 
 @pytest.mark.parametrize("kind", [SGD, RMSProp, Adam])
@@ -171,9 +163,6 @@ def test_a_state_of_tinyprop_0_1_is_read_where_it_can_be(rng):
     assert_explained(tp.StateError, lambda: Adam(params).load_state_dict(state), "another optimizer")
 
 
-# -- schedules
-
-
 def rates(schedule, errors):
     optimizer, seen = SGD([leaf()], lr=1.0), []
     for error in errors:
@@ -198,9 +187,6 @@ def test_schedules(schedule, errors, expected):
 def test_schedules_refuse_nonsense():
     for wrong in (lambda: HalveEvery(0), lambda: HalveOnPlateau(0), lambda: LinearTo(0.0, 0), lambda: LinearTo(-1, 9)):
         assert_explained(ValueError, wrong)
-
-
-# -- the constraint
 
 
 def test_the_constraint_scales_hidden_weights_and_changes_no_output(backend, rng):

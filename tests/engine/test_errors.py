@@ -1,5 +1,3 @@
-"""Errors of three parts, under the names that users catch."""
-
 import pickle
 
 import pytest

@@ -1,5 +1,3 @@
-"""The graph: ops, and what the backward pass visits, saves, frees and refuses."""
-
 import gc
 import threading
 import tracemalloc
@@ -13,8 +11,6 @@ from hypothesis import strategies as st
 import tinyprop as tp
 from tests.helpers import assert_close, assert_explained, leaf, make
 from tinyprop import functional as F
-
-# -- the walk
 
 
 def test_a_reused_node_gets_its_whole_gradient(backend):
@@ -71,9 +67,6 @@ def test_an_op_that_is_applied_twice_is_two_nodes():
     second = flat(first * first)
     (second.sum() + flat(x[:1]).sum()).backward()
     assert x.grad.numpy().tolist() == [[3.0, 5.0], [6.0, 8.0]]
-
-
-# -- what it leaves behind
 
 
 def test_interior_gradients_never_accumulate_across_calls(backend):
@@ -155,9 +148,6 @@ def test_memory_stays_flat_over_1_000_steps_of_training_or_evaluation(backward):
     w.data[0, 0] = 2.0  # and nothing is left locked
 
 
-# -- tp.grad, create_graph
-
-
 def test_gradients_of_gradients(backend):
     x = leaf([0.5, 2.0], backend)
     (first,) = tp.grad((x**4).sum(), [x], create_graph=True)
@@ -214,9 +204,6 @@ def test_grad_with_respect_to_an_inner_result_frees_nothing_below_it(backend):
     assert x.grad.tolist() == [6.0, 12.0]
 
 
-# -- no_grad, threads
-
-
 def test_no_grad_as_context_and_decorator():
     x = leaf(1.0)
 
@@ -265,9 +252,6 @@ def test_threads_share_leaves():
         t.join()
     assert all((r == results[0]).all() for r in results)
     w.data[0, 0] = 1.0
-
-
-# -- a user's own op
 
 
 def test_an_op_that_forgets_an_input_raises():

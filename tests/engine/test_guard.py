@@ -159,9 +159,6 @@ def test_an_op_that_returns_its_second_input_hands_on_its_guard():
     del z
 
 
-# Indices, masks and labels.
-
-
 def edited_afterwards(backend, use):
     """The gradient with respect to x of a function of x and of an array, which is edited before the backward pass."""
     x = leaf([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], backend)
@@ -195,9 +192,6 @@ def test_what_is_edited_after_use_changes_no_gradient(backend, kind, use, array,
     given = make(np.array(array), backend)
     used = given if kind == "tensor" else given.data
     assert edited_afterwards(backend, lambda x: (use(x, used), given.data)) == expected
-
-
-# Memory.
 
 
 class Probe(tp.Op):
@@ -249,9 +243,6 @@ def test_a_program_that_ends_with_a_live_graph_is_silent():
     code = "import tinyprop as tp; x = tp.tensor([1.0], requires_grad=True); y = x * x; import gc; gc.disable()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
-
-
-# Threads.
 
 
 def in_threads(*functions):

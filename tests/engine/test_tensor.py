@@ -1,5 +1,3 @@
-"""What a tensor is made of, shows and refuses."""
-
 import inspect
 
 import numpy as np
@@ -11,8 +9,6 @@ from hypothesis.extra import numpy as hnp
 import tinyprop as tp
 import tinyprop.functional as F
 from tests.helpers import assert_explained, leaf, make
-
-# -- made of numbers and arrays
 
 
 def test_numbers_and_lists_become_float32():
@@ -73,9 +69,6 @@ def test_data_may_be_set_to_an_array_of_the_same_shape(backend):
         t.data = t.data.astype(int)
 
 
-# -- no gradient is lost on the way to NumPy
-
-
 @pytest.mark.parametrize(
     "convert",
     [
@@ -117,9 +110,6 @@ def test_nothing_leaves_the_device_unasked():
     assert_explained(TypeError, lambda: np.asarray(tp.tensor(cupy.ones(2))), "leaves the device", "t.numpy()")
 
 
-# -- as a number, as text, as a sequence
-
-
 def test_item_and_truth():
     assert tp.tensor([[2.5]]).item() == float(tp.tensor(2.5)) == 2.5
     assert tp.tensor(1.0) > 0
@@ -151,9 +141,6 @@ def test_length_and_iteration():
     assert t.grad.tolist() == [[0.0, 0.0], [1.0, 1.0]]
     assert_explained(TypeError, lambda: len(tp.tensor(1.0)), "0-d")
     assert_explained(TypeError, lambda: t.__setitem__(0, 3.0), "an assignment into a tensor", "where")
-
-
-# -- operators and methods
 
 
 @given(st.data())

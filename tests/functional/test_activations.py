@@ -1,5 +1,3 @@
-"""Activations: the table of all of them, their laws, their tails and their kinks."""
-
 import math
 
 import numpy as np
@@ -106,9 +104,6 @@ def test_small_results_keep_their_digits(backend, f, reference, dtype, digits):
     """Far left, sigmoid and softplus are exp(x) to rounding; near 0, elu is x."""
     x = np.array([-40, -60, -80] if reference is np.exp else [-1e-20, -1e-13, -2e-13], dtype)
     np.testing.assert_allclose(f(make(x, backend)).numpy(), reference(x.astype(float)), rtol=digits)
-
-
-# The kinks, as PyTorch has them.
 
 
 @every_activation

@@ -1,5 +1,3 @@
-"""Elementwise functions: the table of all of them, their laws, their dtypes, and what they refuse."""
-
 import math
 
 import hypothesis.extra.numpy as hnp

@@ -1,5 +1,3 @@
-"""No public function goes untested."""
-
 import pytest
 
 import tinyprop.functional as F

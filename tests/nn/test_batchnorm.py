@@ -1,5 +1,3 @@
-"""BatchNorm, the baseline."""
-
 import numpy as np
 import pytest
 

@@ -117,9 +117,6 @@ def test_gradients_to_second_order(activation, mode, convolutional, rng):
     tp.check_gradients(f, x, *[p.data for p in layer.parameters()], tolerance=1e-5)
 
 
-# -- the override
-
-
 @pytest.mark.parametrize("convolutional", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("activation", [*HOMOGENEOUS, "tanh"])
@@ -161,9 +158,6 @@ def test_a_shifted_relu_passes_the_gradient_of_nan_on():
     np.testing.assert_array_equal(out.numpy(), [[-0.25, 2.25, np.nan]])
     out.backward(np.ones((1, 3), np.float32))
     assert x.grad.tolist() == [[0.0, 1.0, 1.0]]
-
-
-# -- laws
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 100))
@@ -245,9 +239,6 @@ def test_the_recommended_gamma_shrinks_the_variance():
     layer = nn.NormPropLinear(8, 4).to(dtype=np.float64)
     _, _, var, var_error = output_moments(layer, 8, seed=4)
     assert (np.abs(var - (math.pi - 1) / math.pi) < 5 * var_error).all()
-
-
-# -- starts and guards
 
 
 @pytest.mark.parametrize(

@@ -199,9 +199,6 @@ def test_the_bad_layer_of_a_network_that_is_no_sequence(rng):
     assert_explained(tp.DivergenceError, lambda: train([[1.0, 2.0, np.inf]], [0]), "first not finite in Twice")
 
 
-# -- evaluation
-
-
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_evaluation_is_that_of_the_whole_set_and_writes_nothing(backend, rng, threads):
     x, labels = batch(rng, 61)
@@ -253,9 +250,6 @@ def test_a_step_works_in_a_process_that_was_forked_off(rng):
 
 def test_no_images_have_no_logits():
     assert logits(nn.build(SPEC), np.zeros((0, 3, 8, 8), np.float32)).shape == (0, 4)
-
-
-# -- several threads of the user
 
 
 def test_users_in_several_threads_do_not_disturb_each_other(rng):

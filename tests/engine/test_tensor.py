@@ -36,6 +36,7 @@ def test_from_numpy_shares_the_memory_of_an_array():
     assert_explained(TypeError, lambda: tp.from_numpy([1.0]), "from_numpy of a list", "tp.tensor(...), which copies")
 
 
+@pytest.mark.slow  # to import PyTorch takes seconds
 @pytest.mark.parametrize("make_tensor", [tp.tensor, lambda t: tp.tensor(t.numpy()), lambda t: tp.tensor([1.0]) * t])
 def test_tensors_of_pytorch_are_copied(make_tensor):
     torch = pytest.importorskip("torch")

@@ -1,5 +1,3 @@
-"""The commands, as a user calls them."""
-
 import json
 
 import numpy as np

@@ -13,13 +13,10 @@ from .helpers import cotangent
 
 
 def outcome(backend, program):
-    """The arrays and numbers that a program gives, on the host; or its error, and the first line of what it says."""
+    """The arrays and numbers that a program gives, on the host."""
     with tp.use_backend(backend):
         tp.manual_seed(0)
-        try:
-            return [x.numpy() if isinstance(x, tp.Tensor) else tp.engine.arrays.to_numpy(x) for x in program(backend)]
-        except (ValueError, RuntimeError, IndexError) as error:
-            return type(error), str(error).splitlines()[0]
+        return [x.numpy() if isinstance(x, tp.Tensor) else tp.engine.arrays.to_numpy(x) for x in program(backend)]
 
 
 def plain_outcome(program):
@@ -28,10 +25,6 @@ def plain_outcome(program):
 
 
 def assert_same(got, expected):
-    assert type(got) is type(expected), f"{got}, not {expected}"
-    if isinstance(expected, tuple):
-        assert got == expected
-        return
     for a, b in zip(got, expected, strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         tolerance = 1e-11 if b.dtype == np.float64 else 3e-5
@@ -86,14 +79,6 @@ def trained(norm, optimizer, backend):
     return [*losses, *net.state_dict().values(), *step.optimizer.state_dict().values()]
 
 
-def saved(tmp_path, backend):
-    net = nn.Sequential(nn.Linear(3, 2))
-    tp.save(tmp_path / "net", net.state_dict())
-    other = nn.Sequential(nn.Linear(3, 2))
-    other.load_state_dict(tp.load(tmp_path / "net"))
-    return list(other.state_dict().values())
-
-
 def normalized(backend):
     data = np.random.default_rng(2).integers(0, 256, SHAPE).astype("uint8")
     labels = np.arange(4)
@@ -142,11 +127,7 @@ PROGRAMS = {
     "Dropout": layer(partial(nn.Dropout, 0.3)),
     "BatchNorm": layer(partial(nn.BatchNorm, 3)),
     "PReLU": layer(partial(nn.PReLU, 3), (4, 3)),
-    **{
-        kind.__name__: layer(kind, (4, 3))
-        for kind in vars(nn).values()
-        if nn.Activation in getattr(kind, "__bases__", ())
-    },
+    **{kind.__name__: layer(kind, (4, 3)) for kind in nn.Activation.__subclasses__()},
     "ModuleList": layer(Branches),
     "NormPropLinear": layer(partial(nn.NormPropLinear, 5, 3, "tanh"), (4, 5)),
     "NormPropConv2d": layer(partial(nn.NormPropConv2d, 3, 4, 3, padding=1)),
@@ -165,53 +146,9 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name, backend):
-    expected = plain_outcome(PROGRAMS[name])
-    assert isinstance(expected, list), expected
-    assert_same(outcome(backend, PROGRAMS[name]), expected)
+    assert_same(outcome(backend, PROGRAMS[name]), plain_outcome(PROGRAMS[name]))
 
 
 def test_every_layer_has_a_program():
     layers = [v for v in vars(nn).values() if isinstance(v, type) and issubclass(v, nn.Module)]
     assert {v.__name__ for v in layers} - {"Module", "Sequential", "Activation"} <= PROGRAMS.keys()
-
-
-def test_saving_and_loading(backend, tmp_path):
-    assert_same(outcome(backend, partial(saved, tmp_path)), plain_outcome(partial(saved, tmp_path)))
-
-
-# -- what is refused
-
-
-def twice(backend):
-    loss = images().sum()
-    loss.backward()
-    loss.backward()
-
-
-def updated_too_early(backend):
-    net = nn.Linear(3, 2)
-    out = net(tp.tensor([[1.0, 2.0, 3.0]]))
-    net.load_state_dict(net.state_dict())
-    return [out]
-
-
-REFUSED = {
-    "channels": lambda backend: F.conv2d(images(), np.ones((2, 4, 3, 3), "float32")),
-    "window": lambda backend: F.max_pool2d(images(), 9),
-    "labels": lambda backend: F.cross_entropy(tp.tensor([[1.0, 2.0]]), np.array([2])),
-    "shapes": lambda backend: images() + tp.tensor([1.0, 2.0, 3.0]),
-    "reshape": lambda backend: images().reshape(5, 5),
-    "backward of many": lambda backend: images().backward(),
-    "backward twice": twice,
-    "an update of what a graph needs": updated_too_early,
-    "a state of another network": lambda backend: nn.Linear(3, 2).load_state_dict({"weight": np.ones((2, 3))}),
-    "no spread": lambda backend: nn.BatchNorm(3)(tp.tensor([[1.0, 2.0, 3.0]])),
-    "index": lambda backend: images()[7],
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refusals(name, backend):
-    expected = plain_outcome(REFUSED[name])
-    assert isinstance(expected, tuple), f"not refused: {expected}"
-    assert_same(outcome(backend, REFUSED[name]), expected)

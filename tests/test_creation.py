@@ -1,5 +1,3 @@
-"""Tensors made of nothing but a shape."""
-
 import math
 
 import numpy as np

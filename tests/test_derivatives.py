@@ -18,9 +18,6 @@ def quartic(x):
     return (tp.tensor(A, backend=x.backend) @ (x * x)).sum() * (x * x).sum()
 
 
-# -- Jacobians and Hessians
-
-
 def test_jacobian_of_a_linear_map_is_its_matrix(backend):
     x = make(np.array([1.0, 2.0, 3.0]), backend)
     j = tp.jacobian(lambda x: make(A, backend) @ x, x)
@@ -110,9 +107,6 @@ def test_a_jvp_is_differentiable(backend):
     dx, dv = tp.grad(pushed.sum(), [x, v])
     assert_close(dx, [6 * 1 * 3, 6 * 2 * 5])
     assert_close(dv, [3, 12])
-
-
-# -- the check of gradients
 
 
 class Cube(tp.Op):

@@ -38,10 +38,6 @@ def documented():
 NAMES = dict(documented())
 
 
-def test_the_walk_finds_rooms_and_methods():
-    assert {"tp.grad", "tp.functional.relu", "tp.nn.NormPropLinear", "Tensor.shape", "Module.to"} <= NAMES.keys()
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_public_name_has_an_example(name):
     doc, owner = inspect.getdoc(NAMES[name]) or "", {"Tensor": tp.Tensor, "Module": nn.Module}.get(name.split(".")[0])

@@ -1,5 +1,3 @@
-"""The figure of a graph."""
-
 from xml.etree import ElementTree
 
 import pytest

@@ -6,7 +6,7 @@ import pytest
 
 import tinyprop as tp
 from tinyprop import nn
-from tinyprop.train import TrainingStep, evaluate
+from tinyprop.train import TrainingStep
 
 from .conftest import BACKENDS
 
@@ -45,13 +45,6 @@ def test_it_runs_on_another_stream():
         losses = trained(3)[1]
         stream.synchronize()
         assert [float(loss) for loss in losses] == pytest.approx(expected, rel=1e-5)
-
-
-def test_evaluation_agrees_with_numpy():
-    test = tp.data.load("shapes", split="test").first(IMAGES // 2)
-    net, _ = trained(3)
-    on_device = evaluate(net, test.images, test.labels)
-    assert on_device == pytest.approx(evaluate(net.to("numpy"), test.images, test.labels), rel=1e-3)
 
 
 def test_memory_does_not_grow():

@@ -1,5 +1,3 @@
-"""Moments of activations: 40-digit references, tails, gradients, laws, functions, simulation."""
-
 import math
 import tracemalloc
 
@@ -22,23 +20,6 @@ PARAMETER = {"prelu": "a", "leaky_relu": "a", "elu": "alpha"}
 NAMES = ["relu", "prelu", "leaky_relu", "tanh", "sigmoid", "softplus", "elu", "selu", "gelu", "silu", "hardtanh", "sin",
          "erf", "abs", "identity"]  # fmt: skip
 ODD = ["tanh", "hardtanh", "sin", "erf", "identity"]
-
-# Mean, standard deviation, E[s'^2], Jacobian factor under N(0, 1), to the digits that are given.
-TABLE = {
-    "relu": (0.398942280401, 0.583819370104, 0.5, 1.211173896236),
-    "tanh": (0, 0.62792873034911, 0.46440290244827, 1.0852682766506),
-    "sigmoid": (0.5, 0.20827634493166, 0.044836241350194, 1.0166574595408),
-    "softplus": (0.80605918334744, 0.52107053438144, 0.29337903585809, 1.0394845128752),
-    "elu": (0.16052057226656, 0.78687900173543, 0.66810200122317, 1.0387557246436),
-    "selu": (0, 1, 1.0715749924558, 1.0351690646729),
-    "gelu": (0.28209479177388, 0.58791496921268, 0.45585086564929, 1.1484097573887),
-    "silu": (0.20662096414191, 0.55953846784151, 0.37948235163283, 1.100945554856),
-    "hardtanh": (0, 0.71837215352609, 0.68268949213709, 1.1501702229639),
-    "sin": (0, 0.6575198539829, 0.56766764161831, 1.145877517669),
-    "erf": (0, 0.68158569116256, 0.56941003473374, 1.1071133653722),
-    "abs": (0.79788456080287, 0.60281027498909, 1, 1.6588967399703),
-    "identity": (0, 1, 1, 1),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -78,16 +59,12 @@ def assert_close(got, name, mean, std, relative=1e-12, **params):
             assert error < relative, f"{name} N({mean[i]}, {std[i]}^2) {field}: {x[i]} is off by {error:.1e}"
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_standard_normal_input_gives_the_known_constants(name):
-    assert values(gaussian(name)) == pytest.approx(TABLE[name], abs=1e-12)
-
-
 @pytest.mark.parametrize("name", NAMES)  # 15 names, 14 settings: 210
 def test_agreement_with_40_digits(name, backend):
     rng = np.random.default_rng(NAMES.index(name))
     std = np.exp(rng.uniform(np.log(0.01), np.log(5.0), 14))
     mean = np.clip(rng.normal(0.0, 2.0, 14), -30 * std, 30 * std)
+    mean[0], std[0] = 0.0, 1.0  # the paper's
     params = params_for(name, rng.normal(0.0, 1.5, 14))
     m, s = to(backend, mean, std)
     got = gaussian(name, m, s, **{k: to(backend, v)[0] for k, v in params.items()})
@@ -211,14 +188,6 @@ def test_zero_std_is_the_function_itself(name):
 
 means = st.floats(-20.0, 20.0, allow_subnormal=False)
 stds = st.floats(0.01, 10.0)
-
-
-@given(means, stds, st.floats(0.01, 100.0), st.floats(-2.0, 2.0))
-def test_prelu_is_homogeneous(mean, std, scale, a):
-    once, scaled = gaussian("prelu", mean, std, a=a), gaussian("prelu", scale * mean, scale * std, a=a)
-    assert scaled.mean == pytest.approx(scale * once.mean, rel=1e-9, abs=1e-13)  # t is rounded, and decides
-    assert scaled.std == pytest.approx(scale * once.std, rel=1e-9, abs=1e-290)
-    assert scaled.jacobian_factor == pytest.approx(once.jacobian_factor, rel=1e-9)
 
 
 @given(st.sampled_from(ODD), means, stds)

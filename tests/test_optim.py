@@ -1,4 +1,4 @@
-"""Optimizers against PyTorch's, schedules, and the unit-length constraint."""
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ def start(rng, backend):
     return [tp.tensor(a.copy(), requires_grad=True, backend=backend) for a in arrays], arrays
 
 
+@pytest.mark.slow  # to import PyTorch takes seconds
 @pytest.mark.parametrize(
     ("ours", "theirs", "settings"),
     [
@@ -91,9 +92,6 @@ def test_an_optimizer_follows_a_network_to_another_dtype(backend):
     assert all(m.dtype == np.float64 for arrays in optimizer.memory.values() for m in arrays)
 
 
-# -- what an optimizer accepts
-
-
 def leaf(value=1.0):
     return tp.tensor([value], requires_grad=True)
 
@@ -108,23 +106,21 @@ def leaf(value=1.0):
         (lambda: SGD([], lr=0.1), "SGD without parameters"),
         (lambda: SGD([leaf() * 2], lr=0.1), "parameters are leaves"),
         (lambda: SGD([tp.tensor([1.0])], lr=0.1), "does not require a gradient"),
+        (lambda: SGD(nn.Sequential(nn.Linear(2, 2)), lr=0.1), "SGD(net.parameters())"),
+        (lambda: Adam(leaf()), "Adam([w])"),
+        (lambda: SGD(nn.Linear(2, 2).named_parameters(), lr=0.1), "a tuple"),
+        (lambda: SGD([{"params": [leaf()]}], lr=0.1), "a dict"),
+        *((lambda f=f: f(0), "0") for f in (HalveEvery, HalveOnPlateau, partial(LinearTo, 0.0))),
+        (lambda: LinearTo(-1, 9), "-1"),
     ],
 )
 def test_bad_values_are_refused(make, words):
-    assert_explained(ValueError, make, words)
+    assert_explained((ValueError, TypeError), make, words)
 
 
-def test_mistaken_arguments_get_a_hint():
-    net = nn.Sequential(nn.Linear(2, 2))
-    assert_explained(TypeError, lambda: SGD(net, lr=0.1), "SGD(Sequential(...))", "SGD(net.parameters())")
-    assert_explained(TypeError, lambda: Adam(leaf()), "Adam(Tensor(...))", "Adam([w])")
-    assert_explained(TypeError, lambda: SGD(net.named_parameters(), lr=0.1), "a tuple", "net.parameters()")
-    assert_explained(TypeError, lambda: SGD([{"params": net.parameters()}], lr=0.1), "a dict")
+def test_a_parameter_that_is_given_twice_is_updated_once():
     w = leaf()
-    assert len(SGD([w, w], lr=0.1).params) == 1, "a parameter that is given twice is updated once"
-
-
-# -- states
+    assert len(SGD([w, w], lr=0.1).params) == 1
 
 
 @pytest.mark.parametrize("kind", [SGD, RMSProp, Adam])
@@ -171,9 +167,6 @@ def test_a_state_of_tinyprop_0_1_is_read_where_it_can_be(rng):
     assert_explained(tp.StateError, lambda: Adam(params).load_state_dict(state), "another optimizer")
 
 
-# -- schedules
-
-
 def rates(schedule, errors):
     optimizer, seen = SGD([leaf()], lr=1.0), []
     for error in errors:
@@ -193,14 +186,6 @@ def rates(schedule, errors):
 )
 def test_schedules(schedule, errors, expected):
     assert rates(schedule, errors) == expected
-
-
-def test_schedules_refuse_nonsense():
-    for wrong in (lambda: HalveEvery(0), lambda: HalveOnPlateau(0), lambda: LinearTo(0.0, 0), lambda: LinearTo(-1, 9)):
-        assert_explained(ValueError, wrong)
-
-
-# -- the constraint
 
 
 def test_the_constraint_scales_hidden_weights_and_changes_no_output(backend, rng):

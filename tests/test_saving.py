@@ -1,5 +1,3 @@
-"""Files: whole or not at all, and never trusted."""
-
 import os
 
 import numpy as np

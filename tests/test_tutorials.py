@@ -1,5 +1,3 @@
-"""The course: notebooks are in step with their lessons, and every lesson and solution runs."""
-
 import json
 import os
 import re

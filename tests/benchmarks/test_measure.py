@@ -100,6 +100,7 @@ def test_ratios_are_of_medians():
     assert "84 s against 96 s" in step.note
 
 
+@pytest.mark.slow
 def test_pytorch_trains_the_arrays_of_the_network():
     """So `agreement` can evaluate what it has trained."""
     pytest.importorskip("torch")

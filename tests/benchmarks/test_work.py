@@ -1,5 +1,3 @@
-"""Counted work is the work of textbooks."""
-
 from benchmarks.work import gradient, step_work
 from tinyprop import nn
 

@@ -94,12 +94,8 @@ def resized(size):
     return bytes(content)
 
 
-RECORDS, IDX, LABELS, GZIP = (
-    samples.records(IMAGES, [1, 0, 9, 2, 3]),
-    idx(DIGITS),
-    idx(DIGITS.ravel()),
-    packed(tar(MEMBERS)),
-)
+RECORDS, IDX, LABELS = samples.records(IMAGES, [1, 0, 9, 2, 3]), idx(DIGITS), idx(DIGITS.ravel())
+GZIP = packed(tar(MEMBERS))
 GOOD_X, GOOD_Y = compressed(matrix("X", X)), compressed(matrix("y", Y))
 GOOD = HEADER + GOOD_X + GOOD_Y
 CLAIM = matrix("X", X, shape=(32, 32, 3, 500_000)).replace(

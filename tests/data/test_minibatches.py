@@ -1,5 +1,3 @@
-"""Mini-batches: every sample once, shuffled and flipped from one generator."""
-
 import numpy as np
 import pytest
 from hypothesis import given

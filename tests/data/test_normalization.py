@@ -1,5 +1,3 @@
-"""Data normalisation: global, and by mini-batch."""
-
 import numpy as np
 import pytest
 from hypothesis import given

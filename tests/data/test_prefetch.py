@@ -1,5 +1,3 @@
-"""Prefetched batches are the batches."""
-
 import sys
 
 import numpy as np

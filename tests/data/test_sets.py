@@ -1,5 +1,3 @@
-"""Data sets: their files, classes and splits."""
-
 import numpy as np
 import pytest
 

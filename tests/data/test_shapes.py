@@ -1,5 +1,3 @@
-"""The shapes are the same everywhere."""
-
 import hashlib
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Where arrays live, and what is said when they cannot."""
-
 import os
 import subprocess
 import sys

@@ -1,9 +1,4 @@
-"""The graph: ops, and what the backward pass visits, saves, frees and refuses."""
-
-import gc
 import threading
-import tracemalloc
-import weakref
 
 import numpy as np
 import pytest
@@ -13,8 +8,6 @@ from hypothesis import strategies as st
 import tinyprop as tp
 from tests.helpers import assert_close, assert_explained, leaf, make
 from tinyprop import functional as F
-
-# -- the walk
 
 
 def test_a_reused_node_gets_its_whole_gradient(backend):
@@ -73,9 +66,6 @@ def test_an_op_that_is_applied_twice_is_two_nodes():
     assert x.grad.numpy().tolist() == [[3.0, 5.0], [6.0, 8.0]]
 
 
-# -- what it leaves behind
-
-
 def test_interior_gradients_never_accumulate_across_calls(backend):
     x = leaf([1.0, 2.0], backend)
     y = x * x
@@ -100,62 +90,6 @@ def test_a_gradient_that_was_broadcast_can_be_edited():
     x.sum().backward()
     x.grad.data[0, 0] = 5.0
     assert x.grad.numpy().tolist() == [[5.0, 1.0]]
-
-
-def test_a_graph_is_freed_by_backward():
-    class Probe(tp.Op):
-        def forward(self, x):
-            return x * 2.0
-
-        def backward(self, g):
-            return g * 2.0
-
-    x = leaf([1.0])
-    probe = Probe()
-    y = probe(x)
-    loss = (y * y).sum()
-    result, alive = weakref.ref(y), weakref.ref(probe)
-    del y, probe
-    assert alive() is not None
-    assert result() is None, "a graph keeps ops and arrays, not the tensors of intermediate results"
-    loss.backward()
-    assert alive() is None, "the graph lives on after backward, while the loss is still in scope"
-
-
-def growth(step):
-    """How many bytes are left behind by 1,000 steps, without the help of the garbage collector."""
-    gc.collect()
-    gc.disable()
-    try:
-        tracemalloc.start()
-        for _ in range(1_000):  # until Python's own free lists are full
-            step()
-        before, _ = tracemalloc.get_traced_memory()
-        for _ in range(1_000):
-            step()
-        return tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-        gc.enable()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backward", [True, False])
-def test_memory_stays_flat_over_1_000_steps_of_training_or_evaluation(backward):
-    """A step makes arrays of 10,000 bytes: none may stay."""
-    w, x = leaf(np.ones((50, 50)), dtype=np.float32), tp.tensor(np.ones((20, 50), np.float32))
-
-    def step():
-        w.grad = None
-        loss = F.tanh(x @ w).sum()
-        if backward:
-            loss.backward()
-
-    assert growth(step) < 100_000
-    w.data[0, 0] = 2.0  # and nothing is left locked
-
-
-# -- tp.grad, create_graph
 
 
 def test_gradients_of_gradients(backend):
@@ -197,12 +131,6 @@ def test_grad_computes_only_what_is_on_the_way():
     assert tp.grad(Costly()(x, y), [x])[0].item() == 1.0
 
 
-def test_grad_takes_a_cotangent(backend):
-    x = leaf([1.0, 2.0], backend)
-    u = tp.tensor(np.array([3.0, 5.0]), backend=backend)
-    assert tp.grad(x * x, [x], u)[0].numpy().tolist() == [6.0, 20.0]
-
-
 def test_grad_with_respect_to_an_inner_result_frees_nothing_below_it(backend):
     """A second loss may still go back through the layers below h."""
     x = leaf([1.0, 2.0], backend)
@@ -212,9 +140,6 @@ def test_grad_with_respect_to_an_inner_result_frees_nothing_below_it(backend):
     assert slope.tolist() == [2.0, 8.0]
     b.backward()
     assert x.grad.tolist() == [6.0, 12.0]
-
-
-# -- no_grad, threads
 
 
 def test_no_grad_as_context_and_decorator():
@@ -247,27 +172,6 @@ def test_threads_record_independently():
         go_on.wait()
     thread.join()
     assert seen == [True]
-
-
-def test_threads_share_leaves():
-    """Eight threads run forward and backward over the same weights; then the weights are free again."""
-    w = leaf(np.full((20, 20), 0.1), dtype=np.float32)
-    results = []
-
-    def work():
-        for _ in range(50):
-            results.append(tp.grad(F.tanh(w @ w).sum(), [w])[0].numpy())
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert all((r == results[0]).all() for r in results)
-    w.data[0, 0] = 1.0
-
-
-# -- a user's own op
 
 
 def test_an_op_that_forgets_an_input_raises():
@@ -378,10 +282,10 @@ def twice(y):
         (lambda x: Talk()(x), TypeError, ["Talk.forward returned a str"]),
         (lambda x: F.stack([x, x]).backward(), tp.GradientError, ["(2,)", "needs a scalar", "sum()"]),
         (lambda x: x.detach().backward(), tp.GradientError, ["does not require one", "requires_grad=True"]),
-        (lambda x: tp.grad(x * 2.0, [x, leaf([1.0, 2.0])]), tp.GradientError, ["(2,)", "depend"]),
+        (lambda x: tp.grad(x * 2.0, [x, leaf([1.0, 2.0], x.backend)]), tp.GradientError, ["(2,)", "depend"]),
         (lambda x: tp.grad(x * x, [x], np.ones(3)), tp.ShapeError, ["(3,)", "()"]),
         (lambda x: twice(x * x), tp.GradientError, ["freed", "retain_graph=True"]),
     ],
 )
-def test_refusals_are_explained(call, error, words):
-    assert_explained(error, lambda: call(leaf(1.5)), *words)
+def test_refusals_are_explained(backend, call, error, words):
+    assert_explained(error, lambda: call(leaf(1.5, backend)), *words)

@@ -1,5 +1,3 @@
-"""The table of overrides: who is asked, when, and with what."""
-
 import os
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""What a tensor is made of, shows and refuses."""
-
 import inspect
 
 import numpy as np
@@ -11,8 +9,6 @@ from hypothesis.extra import numpy as hnp
 import tinyprop as tp
 import tinyprop.functional as F
 from tests.helpers import assert_explained, leaf, make
-
-# -- made of numbers and arrays
 
 
 def test_numbers_and_lists_become_float32():
@@ -40,6 +36,7 @@ def test_from_numpy_shares_the_memory_of_an_array():
     assert_explained(TypeError, lambda: tp.from_numpy([1.0]), "from_numpy of a list", "tp.tensor(...), which copies")
 
 
+@pytest.mark.slow  # to import PyTorch takes seconds
 @pytest.mark.parametrize("make_tensor", [tp.tensor, lambda t: tp.tensor(t.numpy()), lambda t: tp.tensor([1.0]) * t])
 def test_tensors_of_pytorch_are_copied(make_tensor):
     torch = pytest.importorskip("torch")
@@ -71,9 +68,6 @@ def test_data_may_be_set_to_an_array_of_the_same_shape(backend):
             t.data = wrong
     with pytest.raises(TypeError, match="only floating-point"):
         t.data = t.data.astype(int)
-
-
-# -- no gradient is lost on the way to NumPy
 
 
 @pytest.mark.parametrize(
@@ -117,9 +111,6 @@ def test_nothing_leaves_the_device_unasked():
     assert_explained(TypeError, lambda: np.asarray(tp.tensor(cupy.ones(2))), "leaves the device", "t.numpy()")
 
 
-# -- as a number, as text, as a sequence
-
-
 def test_item_and_truth():
     assert tp.tensor([[2.5]]).item() == float(tp.tensor(2.5)) == 2.5
     assert tp.tensor(1.0) > 0
@@ -151,9 +142,6 @@ def test_length_and_iteration():
     assert t.grad.tolist() == [[0.0, 0.0], [1.0, 1.0]]
     assert_explained(TypeError, lambda: len(tp.tensor(1.0)), "0-d")
     assert_explained(TypeError, lambda: t.__setitem__(0, 3.0), "an assignment into a tensor", "where")
-
-
-# -- operators and methods
 
 
 @given(st.data())

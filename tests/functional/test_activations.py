@@ -1,5 +1,3 @@
-"""Activations: the table of all of them, their laws, their tails and their kinks."""
-
 import math
 
 import numpy as np
@@ -108,9 +106,7 @@ def test_small_results_keep_their_digits(backend, f, reference, dtype, digits):
     np.testing.assert_allclose(f(make(x, backend)).numpy(), reference(x.astype(float)), rtol=digits)
 
 
-# The kinks, as PyTorch has them.
-
-
+@pytest.mark.slow  # to import PyTorch takes seconds
 @every_activation
 @pytest.mark.parametrize("x", [-1.0, 0.0, 1.0])
 def test_slope_at_the_kinks_is_that_of_torch(name, x):

@@ -1,5 +1,3 @@
-"""Convolution against its definition in nested loops, PyTorch, and its laws, on random geometry."""
-
 import numpy as np
 import pytest
 from hypothesis import strategies as st

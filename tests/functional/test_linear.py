@@ -1,5 +1,3 @@
-"""Matrix products: vectors, matrices and stacks of them."""
-
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest

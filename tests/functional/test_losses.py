@@ -1,5 +1,3 @@
-"""Losses: values, gradients, extremes, labels that are ignored, and hints for labels that do not fit."""
-
 import numpy as np
 import pytest
 from hypothesis import assume
@@ -99,9 +97,6 @@ def test_an_ignored_label_gets_no_gradient(backend):
 def test_differences_of_unsigned_integers_do_not_wrap_around(backend):
     x, y = (make(np.array(v, np.uint8), backend) for v in ([3, 200], [5, 100]))
     assert F.mse_loss(x, y, "none").tolist() == [4.0, 10000.0]
-
-
-# Labels.
 
 
 @pytest.mark.parametrize("kind", [list, np.int64, np.int32, np.uint8, "tensor"])

@@ -1,5 +1,3 @@
-"""Weight normalisation, batch normalisation and dropout."""
-
 import math
 
 import numpy as np
@@ -111,9 +109,6 @@ def test_lengths_that_do_not_fit_are_explained(backend):
     assert_explained(
         tp.ShapeError, lambda: F.weight_norm(w, make(np.ones(2), backend)), "(3, 2)", "scale of shape (3,)"
     )
-
-
-# Dropout.
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

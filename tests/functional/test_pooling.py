@@ -1,5 +1,3 @@
-"""Pooling against its definition in nested loops, PyTorch, and its laws, on random geometry."""
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -82,9 +80,6 @@ CASES = [
 ]
 
 test_values, test_gradients, test_dtypes = battery(CASES)
-
-
-# Ties.
 
 
 @given(drawn=pooled(), nans=st.booleans(), rng=rngs())

@@ -1,5 +1,3 @@
-"""Sums, means, maxima, norms and the softmax family: values, laws, extremes, axes, and what they refuse."""
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -94,9 +92,6 @@ def test_argmax_is_numpys_and_has_no_gradient(backend, drawn, keepdims):
         assert not out.requires_grad
 
 
-# Ties and zeros.
-
-
 def test_equal_maxima_share_the_gradient(backend):
     x = leaf([[1.0, 3.0, 3.0], [2.0, 0.0, 2.0]], backend)
     assert_close(tp.grad(F.min(-x), [x])[0], [[0, -0.5, -0.5], [0, 0, 0]])
@@ -163,9 +158,6 @@ def test_reductions_without_elements(name, backend, shape):
     axis = shape.index(3)  # the other axis is empty, so nothing is left
     out = REDUCTIONS[name](make(np.zeros(shape), backend), axis=axis)
     assert out.shape == (0,)
-
-
-# Axes.
 
 
 @pytest.mark.parametrize("name", [*REDUCTIONS, "argmax", "softmax", "log_softmax"])

@@ -1,5 +1,3 @@
-"""Functions that move elements: where they go, that nothing is lost on the way back, and what they refuse."""
-
 import math
 
 import hypothesis.extra.numpy as hnp

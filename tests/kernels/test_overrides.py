@@ -1,7 +1,6 @@
 """Every override equals its rule: the table is walked, and each entry runs in a case and is held against `tp.plain()`.
 
-An override without a case fails here, and so does a case that its override declines. To prove that the cases can tell,
-each override is also perturbed by one percent, which must be noticed.
+An override without a case fails here, and so does a case that its override declines.
 """
 
 import gc
@@ -16,8 +15,8 @@ import tinyprop.functional as F
 from tinyprop import optim
 from tinyprop.engine.arrays import is_array, to_backend, to_numpy
 from tinyprop.functional.losses import CrossEntropy
-from tinyprop.kernels import host, pointwise
-from tinyprop.kernels.fused import ShiftedReLU
+from tinyprop.kernels import cuda, host, pointwise
+from tinyprop.kernels.fused import HOMOGENEOUS, ShiftedReLU
 
 from ..conftest import BACKENDS, needs_overrides
 
@@ -31,6 +30,7 @@ def _small_blocks(monkeypatch):
     for name in ("COLUMNS_AT_ONCE", "PIXELS_AT_ONCE", "ROWS_AT_ONCE"):
         monkeypatch.setattr(host, name, 300)
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 300)
+    monkeypatch.setattr(cuda, "MOST_STRIPS", 3)
 
 
 def random_arrays(shapes, dtype, backend):
@@ -68,8 +68,8 @@ def labelled(x):
     return CrossEntropy(to_backend(labels, x.backend))(x)
 
 
-def normprop(activation, x, weight, gamma, beta):
-    layer = tp.nn.NormPropConv2d(3, 4, 3, activation=activation).to(x.backend).to(dtype=x.dtype)
+def normprop(make_layer, x, weight, gamma, beta):
+    layer = make_layer().to(x.backend).to(dtype=x.dtype)
     layer.weight, layer.gamma, layer.beta = weight, gamma * gamma + 0.5, beta
     return layer(x)
 
@@ -78,7 +78,7 @@ def updated(update, lists, *numbers):
     """A program that gives all arrays that an optimiser's update has changed."""
 
     def program(backend, dtype):
-        shapes = [(3, 4), (1,), (130, 2), (2, 3, 5, 5)]
+        shapes = [(3, 4), (1,), (130, 2), (2, 3, 5, 5)] * (cuda.TABLE // 4 + 1)  # more than one launch takes
         every = [[abs(a) + 0.5 for a in random_arrays(shapes, dtype, backend)] for _ in range(lists)]
         update(*every, *numbers)
         return [a for arrays in every for a in arrays]
@@ -103,14 +103,24 @@ RECTIFIED = [
     differentiated(lambda x, b: ShiftedReLU(overwrite=False)(x, b, 0.4), IMAGE, PER_CHANNEL),
     differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
     differentiated(lambda x, b, s: ShiftedReLU(overwrite=True)(x * 2, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
+    differentiated(lambda x, b: ShiftedReLU(overwrite=False)(x, b, 0.4), (3, 130, 6, 6), (130, 1, 1)),
 ]
+ROWS_RECTIFIED = differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), (70, 5), (5,), (5,))
 SHAPES = (4, 3), (3, 300), (4, 3, 2, 2)
 ROWS = [differentiated(lambda w, s: F.weight_norm(w, s, 1.3), shape, shape[:1]) for shape in SHAPES]
-BATCH = [differentiated(trained_batch_norm, shape, (4,), (4,)) for shape in (IMAGE, (9, 4))]
+BATCH = [
+    differentiated(trained_batch_norm, shape, shape[1:2], shape[1:2])
+    for shape in (IMAGE, (9, 4), (3, 130, 6, 6), (6, 1))
+]
+BATCH += [differentiated(lambda x, w, b: trained_batch_norm(100 + 3 * x, w, b), IMAGE, (4,), (4,))]
 LOSS = [differentiated(labelled, shape) for shape in ((6, 4), (3, 4, 2, 5))]
 EQUATION = [
-    differentiated(partial(normprop, activation), (2, 3, 6, 5), (4, 3, 3, 3), (4,), (4,))
-    for activation in ("relu", "abs")
+    differentiated(partial(normprop, partial(layer, *sizes, activation=activation, mode=mode)), *shapes, (4,), (4,))
+    for layer, sizes, mode, *shapes in [
+        (tp.nn.NormPropConv2d, (3, 4, 3), "paper", (2, 3, 6, 5), (4, 3, 3, 3)),
+        (tp.nn.NormPropLinear, (5, 4), "exact", (6, 5), (4, 5)),
+    ]
+    for activation in HOMOGENEOUS
 ]
 
 # The programs that make an override run, by its name.
@@ -126,7 +136,7 @@ CASES = {
         for module in ("host", "cuda")
         for name, cases in [
             ("max_pool", MAXIMA),
-            ("shifted_relu", RECTIFIED),
+            ("shifted_relu", RECTIFIED if module == "host" else [*RECTIFIED, ROWS_RECTIFIED]),
             ("weight_norm", ROWS),
             ("batch_norm", BATCH),
         ]
@@ -134,9 +144,9 @@ CASES = {
     },
     **dict.fromkeys(["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES),
     **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
-    "cuda.sgd": [updated(optim.sgd, 3, 0.1, momentum, 0.01) for momentum in (0.9, 0.0)],
-    "cuda.rmsprop": [updated(optim.rmsprop, 3, 0.1, 0.99, 1e-8, 0.01)],
-    "cuda.adam": [updated(optim.adam, 4, 0.1, 0.9, 0.999, 1e-8, 0.01, 3)],
+    "cuda.sgd": [updated(optim.sgd, 3, 0.1, momentum, decay) for momentum in (0.9, 0.0) for decay in (0.01, 0.0)],
+    "cuda.rmsprop": [updated(optim.rmsprop, 3, 0.1, 0.99, 1e-8, decay) for decay in (0.01, 0.0)],
+    "cuda.adam": [updated(optim.adam, 4, 0.1, 0.9, 0.999, 1e-8, decay, 3) for decay in (0.01, 0.0)],
     "cuda.unit_rows": [updated(lambda w: optim.unit_rows([a.reshape(len(a), -1) for a in w]), 1)],
 }
 FLOAT32_ONLY = "tiles."  # Winograd convolution rounds more, so float64 is computed plainly
@@ -174,12 +184,7 @@ def disagreement(program, backend, dtype):
     return max(abs(a - b).max() / max(1.0, abs(b).max()) for a, b in zip(got, expected, strict=True))
 
 
-@pytest.mark.parametrize("name", {name_of(entry): None for entry in tp.overrides()})
-def test_every_override_has_a_case(name):
-    assert name in CASES, f"{name} is not compared with its rule: add it to CASES"
-
-
-def test_every_case_has_an_override():
+def test_every_override_has_a_case_and_every_case_an_override():
     assert CASES.keys() == {name_of(entry) for entry in tp.overrides()}
 
 
@@ -189,39 +194,6 @@ def test_an_override_equals_its_rule(entry, dtype, monkeypatch):
         monkeypatch.setattr(entry, "used", False)
         assert disagreement(program, entry.backend, dtype) <= TOLERANCE[dtype]
         assert entry.used, f"{entry} declined"
-
-
-def perturbed(function):
-    """The same override, one percent off."""
-
-    def off(value):
-        if isinstance(value, tuple):
-            return tuple(map(off, value))
-        if is_array(value) or isinstance(value, tp.Tensor):
-            return value * 1.01
-        return (lambda: value() * 1.01) if callable(value) else value
-
-    def override(*args, **kwargs):
-        result = function(*args, **kwargs)
-        if result is None:  # an update in place
-            args[0][0][...] = args[0][0] * 1.01
-        return result if result is NotImplemented else off(result)
-
-    return override
-
-
-@pytest.mark.parametrize(("entry", "dtype"), [case for case in EVERY if "float32" in case.values])
-def test_a_perturbed_override_is_noticed(entry, dtype, monkeypatch):
-    programs = CASES.get(name_of(entry), ())  # looked up before its name is that of the perturbed one
-    monkeypatch.setattr(entry, "function", perturbed(entry.function))
-
-    def noticed(program):
-        try:
-            return disagreement(program, entry.backend, dtype) > TOLERANCE[dtype]
-        except IndexError:  # of a maximum that is nowhere in its window
-            return True
-
-    assert any(map(noticed, programs))
 
 
 def arrays_in(value):

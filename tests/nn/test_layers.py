@@ -1,5 +1,3 @@
-"""Plain layers."""
-
 import numpy as np
 
 import tinyprop as tp

@@ -1,5 +1,3 @@
-"""Modules: what belongs to their state, names, modes, moves."""
-
 import threading
 
 import numpy as np
@@ -16,9 +14,6 @@ def small():
 
 def names(module):
     return [name for name, _ in module.named_parameters()]
-
-
-# -- names and iteration
 
 
 def test_names_are_pytorchs():
@@ -72,9 +67,6 @@ def test_what_is_no_module_is_refused_in_a_network():
     assert_explained(TypeError, lambda: nn.Sequential(a, nn.ReLU), "ReLU(...)", "instead of its class")
     assert_explained(TypeError, lambda: nn.Sequential(a, tp.functional.relu), "of a function, number 1", "nn.ReLU()")
     assert_explained(TypeError, lambda: nn.ModuleList([a, [b]]), "not nested")
-
-
-# -- what belongs to the state
 
 
 class Tied(nn.Module):
@@ -147,9 +139,6 @@ def test_what_forward_stores_is_no_state(recorded):
     assert "input" in net.state_dict(), "assigned outside of forward, it is a buffer"
 
 
-# -- states
-
-
 def test_a_state_is_a_copy_and_loads_back_exactly(backend, rng):
     net, other = small().to(backend), small().to(backend)
     x = tp.tensor(rng.normal(size=(5, 4)).astype(np.float32), backend=backend)
@@ -187,9 +176,6 @@ def test_loading_into_a_graph_that_is_alive_is_refused():
     net.load_state_dict(net.state_dict())
 
 
-# -- modes and moves
-
-
 def test_modes_reach_every_layer():
     net = small()
     assert net.eval() is net
@@ -221,9 +207,6 @@ def test_a_seed_gives_the_same_weights_on_every_backend(backend):
     with tp.use_backend(backend):
         there = weights()
     assert all((tp.Tensor(there[k]).numpy() == v).all() for k, v in weights().items())
-
-
-# -- calls and reprs
 
 
 def test_a_forward_may_take_several_inputs():

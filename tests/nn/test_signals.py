@@ -1,5 +1,3 @@
-"""What flows through a network."""
-
 import numpy as np
 import pytest
 

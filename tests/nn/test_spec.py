@@ -1,5 +1,3 @@
-"""The paper's shorthand."""
-
 import numpy as np
 import pytest
 

@@ -37,8 +37,8 @@ def error_and_bound(covariance: HostArray) -> tuple[float, float]:
 @claim("C05", "3.2, Proposition 1", "The covariance is at most the canonical bound away from a diagonal one.")
 def bound_holds(mc: Sampler) -> Findings:
     """For inputs of covariance sigma^2 I and weights W, the covariance is sigma^2 W W^T. Its off-diagonal entries are
-    sigma^2 |W_i| |W_j| times a cosine, and no cosine is larger than the coherence. Two rows have a single cosine:
-    equality.
+    sigma^2 |W_i| |W_j| times a cosine, and no cosine is larger than the coherence. Two rows have a single cosine: there
+    it is an equality, so 1 is the largest ratio.
     """
 
     def violates(random: np.random.Generator) -> bool:
@@ -56,7 +56,10 @@ def bound_holds(mc: Sampler) -> Findings:
 
 @claim("C06", "3.2, Proposition 1", "The closest diagonal has the entries sigma^2 |W_i|^2.")
 def best_diagonal(mc: Sampler) -> Findings:
-    """The squared Frobenius distance to diag(alpha) is a parabola in each alpha_i: one Newton step is exact."""
+    """The squared Frobenius distance to a diagonal matrix with entries alpha_i is a sum over entries, and alpha_i is
+    only in the i-th diagonal one. As it is a parabola in each alpha_i, one Newton step from 0, with the engine's
+    gradient, lands on the minimum.
+    """
     random, sigma = np.random.default_rng(mc.seed), 1.5
     weights = random.standard_normal((6, 9))
     covariance = tensor(covariance_of(weights, sigma))
@@ -93,8 +96,9 @@ def bound_is_tight(mc: Sampler) -> Findings:
 
 @claim("C08", "3.2", "The covariance of incoherent filters is approximately canonical.")
 def approximately_canonical(mc: Sampler) -> Findings:
-    """The cosine of two random rows of n inputs has E cos^2 = 1/n. But m units have m (m - 1) pairs against m diagonal
-    entries: the relative error is sqrt((m - 1)/(n + m - 1)), 0.71 for a square layer.
+    """The cosine of two random rows of n inputs has E cos^2 = 1/n, which is small. But m units have m (m - 1) pairs
+    against m diagonal entries, so the relative error is sqrt((m - 1)/(n + m - 1)): 0.71 for a square layer, and small
+    only for m << n.
     """
     for m, n in ((256, 256), (8, 256)):
 
@@ -115,7 +119,8 @@ def approximately_canonical(mc: Sampler) -> Findings:
 @claim("C09", "Appendix A", "Line 4 of the proof: the off-diagonal part is at most sum mu^2 |W_i|^2 |W_j|^2.")
 def proof_line(mc: Sampler) -> Findings:
     """W has the rows W_i, mu is the largest absolute cosine of two of them, and sigma^2 the variance of an input. The
-    line before has sigma^4 |W W^T|^2. With two rows, the left side is sigma^4 times the printed right side.
+    line before has sigma^4 |W W^T|^2, so the sum needs sigma^4, too. With two rows and the best diagonal, the left side
+    is sigma^4 times the printed right side. The last line of the proof has the factor again.
     """
     variance = 2.0
     weights = np.random.default_rng(mc.seed).standard_normal((2, 5))
@@ -128,7 +133,9 @@ def proof_line(mc: Sampler) -> Findings:
 
 @claim("C10", "3.4", "The covariance is sigma W~ W~^T, and the indicator of active units is in R^n.")
 def slips(mc: Sampler) -> Findings:
-    """For inputs of covariance sigma^2 I and unit rows W~ it is sigma^2 W~ W~^T; the indicator has m entries, not n."""
+    """For inputs of covariance sigma^2 I and unit rows W~, covariances are quadratic: sigma^2 W~ W~^T. And the
+    indicator has one entry for each of the m units, not for each of the n inputs.
+    """
     sigma, units, inputs = 2.0, 3, 5
     layer = layer_with(np.eye(units, inputs), activation="identity", gamma=1.0)
 
@@ -150,9 +157,9 @@ def patch_covariance(size: int, channels: int, neighbors: float, across: float) 
 
 @claim("C11", "3.2", "With each input coordinate normalised, each pre-activation w.x/|w| has variance 1.")
 def first_layer(mc: Sampler) -> Findings:
-    """Var u = w^T C w / |w|^2, with C the correlation matrix of the n inputs. Over random directions of w the mean is
-    tr C/n = 1 and the variance 2 (tr C^2 - n)/(n (n + 2)): 0 only if C = I. A blur filter has the mean of all entries
-    of C, times n.
+    """Var u = w^T C w / |w|^2, with C the correlation matrix of the n inputs, lies between its smallest and its largest
+    eigenvalue. Over random directions of w the mean is tr C/n = 1 and the variance 2 (tr C^2 - n)/(n (n + 2)): 0 only
+    if C = I. A blur filter, which adds up all pixels, has the mean of all entries of C, times n.
     """
     size, channels, neighbors = 5, 3, 0.9
     covariance = patch_covariance(size, channels, neighbors, neighbors)
@@ -178,7 +185,9 @@ def first_layer(mc: Sampler) -> Findings:
 
 @claim("C39", "5.2", "Preserved statistics of hidden units show that the canonical error bound is small.")
 def non_sequitur(mc: Sampler) -> Findings:
-    """Moments of one unit do not depend on the others: identical units, of coherence 1, have mean 0 and variance 1."""
+    """Mean and variance of one unit do not depend on the other units. A layer of identical rows has the largest
+    coherence there is, 1, and yet each of its units has mean 0 and variance 1.
+    """
     layer = layer_with(np.ones((4, 6)), gamma=1.0)
     tally = mc.tally("identical", lambda random, n: layer(gaussian(random, n, 6)).data[:, 0], samples=200_000)
     coherence = float(np.corrcoef(layer(gaussian(np.random.default_rng(mc.seed), 1000, 6)).numpy().T)[0, 1])

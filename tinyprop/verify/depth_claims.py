@@ -32,8 +32,8 @@ def depth_tally(mc: Sampler, width: int, depth: int, samples: int, **settings: A
 @claim("C20", "3.3", "By induction, every layer's input has mean 0 and variance 1 (gamma = 1).")
 def induction(mc: Sampler) -> Findings:
     """With u the pre-activations of a layer, an infinitely wide network takes q = E u^2 to q + (sqrt(q) - 1)^2/(pi - 1)
-    in the next layer: 1 is a fixed point of slope exactly 1. Nothing pulls a chance error back, and any q above 1 runs
-    away.
+    in the next layer: 1 is a fixed point of slope exactly 1, as for every positively homogeneous activation. Nothing
+    pulls a chance error back, and any q above 1 runs away.
     """
     width, deep, drift = 128, 20, 4
     tally = depth_tally(mc, width, deep, samples=60, gamma=1.0)
@@ -68,9 +68,10 @@ def induction_as_recommended(mc: Sampler) -> Findings:
 
 @claim("C38", "5.2", "Hidden mean inputs converge closer to 0 for NormProp (0.19 on average) than for BN (0.33).")
 def hidden_means(mc: Sampler) -> Findings:
-    """The input of a unit is the output o = (ReLU(u) - c2)/c1 of the layer below, with c1 and c2 the standard deviation
-    and mean of ReLU(Z), Z ~ N(0, 1). Before training, a pre-activation u is N(m, v) over inputs, and m is N(0, k) over
-    units, with v and k from C21, so the mean size of E o follows by an integral over m.
+    """The input of a unit is what arrives from the layer below: its output o = (ReLU(u) - c2)/c1, with c1 and c2 the
+    standard deviation and mean of ReLU(Z), Z ~ N(0, 1). `tinyprop reproduce covariate-shift` measures it in trained
+    networks. Before training it is not 0 either: a unit's pre-activation u is N(m, v) over inputs, and its mean m is
+    N(0, k) over units, with v and k from C21, so the mean size of E o follows by an integral over m.
     """
     width, layers = 160, DEPTH - 1
 

@@ -44,8 +44,8 @@ def diagonal(mc: Sampler) -> Findings:
 @claim("C13", "3.4", "Off the diagonal, E[J J^T] is about 0.")
 def off_diagonal(mc: Sampler) -> Findings:
     """Two units whose rows have the cosine rho are both on with probability (pi - arccos rho)/(2 pi), and then the
-    product of their rows of the Jacobian J is rho/c1^2, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1). It is
-    about 0.73 rho for small rho (the arc-cosine kernel of degree 0).
+    product of their rows of the Jacobian J is rho/c1^2, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): the
+    arc-cosine kernel of degree 0. It vanishes like 0.73 rho: small for incoherent rows, but never 0 for all of them.
     """
     incoherent = 0.1
     for rho in (incoherent, 0.5, -0.9):
@@ -57,8 +57,9 @@ def off_diagonal(mc: Sampler) -> Findings:
 @claim("C14", "3.4", "E[J J^T] is about 1.47 times the identity.")
 def as_a_matrix(mc: Sampler) -> Findings:
     """W~ has the unit rows of the layer, and c1 is the standard deviation of ReLU(Z), Z ~ N(0, 1). For random rows the
-    kernel of C13 is (W~ W~^T + I)/(4 c1^2) and a small rest: the eigenvalues are (1 + lambda)/(4 c1^2), where lambda,
-    those of W~ W~^T, follow the Marchenko-Pastur law. Their mean, the trace over the number of units, is exact.
+    kernel of C13 is (W~ W~^T + I)/(4 c1^2) and a small rest: the eigenvalues fill (1 + lambda)/(4 c1^2), where lambda,
+    the eigenvalues of W~ W~^T, follow the Marchenko-Pastur law: 0.73 to 3.67 for a square layer. Their mean is the
+    trace over the number of units, which is exact. Only orthogonal rows give a multiple of the identity.
     """
     width, edge = 32, 320
 
@@ -110,10 +111,10 @@ def nonzero(values: HostArray) -> HostArray:
 @claim("C15", "3.4", "The singular values of the Jacobian are 1.21.")
 def all_singular_values(mc: Sampler) -> Findings:
     """J is the Jacobian of a layer of m units and n inputs, c1 the standard deviation of ReLU(Z), Z ~ N(0, 1). At one
-    input half of the units are off, and their rows of J are 0. The row w of a unit that is on points to the side of the
-    input, but w and -w have the same w w^T, so the law of w w^T is that of an isotropic row, and singular values do not
-    see signs. So the nonzero ones fill (1/c1) [1 - sqrt(m/2n), 1 + sqrt(m/2n)] by the Marchenko-Pastur law. With
-    orthogonal rows they are 1/c1 = 1.713.
+    input half of the units are off, and their rows of J are 0. Given that a unit is on, its row w is not isotropic: it
+    points to the side of the input. But w and -w have the same w w^T, so the law of w w^T is that of an isotropic row,
+    and singular values do not see the signs of rows. So the nonzero ones fill (1/c1) [1 - sqrt(m/2n), 1 + sqrt(m/2n)]
+    by the Marchenko-Pastur law. With orthogonal rows they are 0 or 1/c1 = 1.713. 1.21 is the root mean square of all.
     """
     shapes = {"square": (320, 320), "wide": (192, 384), "tall": (384, 192), "conv": (16, 16)}
     low, high = closed_forms.spectrum_edges(1, 1)
@@ -156,7 +157,8 @@ def all_singular_values(mc: Sampler) -> Findings:
 @claim("C16", "3.4", "A layer multiplies the mean square by 1.47.")
 def mean_square_gain(mc: Sampler) -> Findings:
     """The squared Frobenius norm of the Jacobian of a layer of m units and n inputs is the number of active units over
-    c1^2, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): m pi/(pi - 1), relative standard deviation 1/sqrt(m).
+    c1^2, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): m pi/(pi - 1) on average, with a relative standard
+    deviation of 1/sqrt(m). For each input coordinate that is 1.47 m/n: 1.47 for square layers only.
     """
     for units, inputs in ((64, 64), (128, 64)):
 
@@ -187,8 +189,9 @@ def product_tally(mc: Sampler, width: int, depth: int, gamma: float, samples: in
 
 @claim("C17", "3.4", "Gradients neither explode nor vanish in deep networks (gamma = 1).")
 def exploding(mc: Sampler) -> Findings:
-    """J_1 to J_L are the Jacobians of L square layers of width n. By the argument of C15, gains multiply exactly, at
-    any width: E |J_L .. J_1|^2 / n = (pi/(pi - 1))^L.
+    """J_1 to J_L are the Jacobians of L square layers of width n. Given that a unit is on, its row w points to the side
+    of its input, but the law of w w^T is unchanged, and |J_L .. J_1|^2, a sum over w w^T, does not see signs. So gains
+    multiply exactly, at any width: E |J_L .. J_1|^2 / n = (pi/(pi - 1))^L.
     """
     tally = product_tally(mc, 24, DEPTH, 1.0, samples=400)
     yield Case(f"gain of {DEPTH} layers", 1.0, CHI**DEPTH, tally.mean())
@@ -199,7 +202,7 @@ def exploding(mc: Sampler) -> Findings:
 def isometry(mc: Sampler) -> Findings:
     """G = J J^T for the Jacobian J of L layers of width n, and chi = pi/(pi - 1) is the mean-square gain of one.
     Isometry would make tr(G^2)/n equal to (tr G/n)^2. But its ratio to chi^(2L) tends to 1 + 2L for wide layers, and a
-    recursion in L gives it exactly for every width.
+    recursion in L gives it exactly for every width: the spectrum of the product spreads with every layer.
     """
     width = 32
     tally = product_tally(mc, width, 3, 1.0, samples=800)
@@ -211,8 +214,9 @@ def isometry(mc: Sampler) -> Findings:
 
 @claim("C19", "4.3", "Starting gamma at 1/1.21 makes the Jacobian about 1.")
 def jacobian_factor(mc: Sampler) -> Findings:
-    """chi = pi/(pi - 1) is the mean-square gain of a layer at gamma = 1, so L layers have (chi gamma^2)^L = 1.0019^L.
-    gamma scales all singular values alike. For another activation, it starts at the inverse of its own Jacobian factor.
+    """chi = pi/(pi - 1) is the mean-square gain of a layer at gamma = 1. chi gamma^2 = 1.467/1.21^2 = 1.0019 for the
+    mean square of a layer; over L layers it is 1.0019^L. Single singular values scatter as before: gamma scales them
+    all alike. For another activation, gamma starts at the inverse of its own Jacobian factor.
     """
     width, gain = 32, CHI * PAPER_GAMMA**2
     tally = product_tally(mc, width, 1, PAPER_GAMMA, samples=400)

@@ -6,7 +6,15 @@ from functools import partial
 from ..engine.arrays import default_backend, use_backend
 from ..engine.errors import explain
 from ..random import generator, manual_seed
-from . import canonical_claims, general_claims, training_claims  # noqa: F401  they, and those they import, enter claims
+from . import (  # noqa: F401  each of these enters its claims
+    canonical_claims,
+    depth_claims,
+    general_claims,
+    jacobian_claims,
+    moment_claims,
+    pooling_claims,
+    training_claims,
+)
 from .claim import LEDGER, Claim, Result
 from .expected import EXPECTED
 from .monte_carlo import Sampler

@@ -41,7 +41,8 @@ def pooled_tally(mc: Sampler, pool: Module, rho: float, watch: Callable[[Tally],
 def max_pooling(mc: Sampler) -> Findings:
     """If the pre-activations of k units have correlation rho, the largest of the units is ReLU(sqrt(rho) Z + sqrt(1 -
     rho) M), with Z normal and M the largest of k independent normals: its moments are an integral over M. For small 1 -
-    rho the mean shifts by 1.27 sqrt(1 - rho) for k = 9. At a corner of a padded map a window has 4 units.
+    rho the mean shifts by 1.27 sqrt(1 - rho) for k = 9: a square root, so that even rho = 0.99 shifts it by 0.13
+    standard deviations. At a corner of a padded map a window has 4 units.
     """
     for rho in CORRELATIONS:
         tally, (mean, std) = pooled_tally(mc, MaxPool2d(3), rho), max_pool(WINDOW, rho)
@@ -56,8 +57,8 @@ def max_pooling(mc: Sampler) -> Findings:
 
 @claim("C24", "3.2", "Average-pooling does not affect the statistics significantly.")
 def average_pooling(mc: Sampler) -> Findings:
-    """The variance of an average of k units is (1 + (k - 1) R(rho))/k, where rho is the correlation of the pre-
-    activations and R(rho) that of the units. At a corner of a padded map, 4 units and 5 zeros are averaged.
+    """The mean stays. The variance of an average of k units is (1 + (k - 1) R(rho))/k, where rho is the correlation of
+    the pre-activations and R(rho) that of the units. At a corner of a padded map, 4 units and 5 zeros are averaged.
     """
     for rho in sorted(CORRELATIONS):
         tally = pooled_tally(mc, AvgPool2d(3), rho, Tally.std)
@@ -82,7 +83,9 @@ def independent_units(mc: Sampler) -> Findings:
 
 @claim("C40", "5", "The nine-layer architecture fits together for images of 32 x 32.")
 def architecture(mc: Sampler) -> Findings:
-    """A window of size k with stride s and padding p turns a map of size L into (L + 2p - k)/s + 1, rounded down."""
+    """A window of size k with stride s and padding p turns a map of size L into (L + 2p - k)/s + 1, rounded down. That
+    the network computes and learns what it should is seen from its output, and from its gradients by differences.
+    """
     network = build(NIN, width=0.05)
     random = np.random.default_rng(mc.seed)
     sizes, x = [], gaussian(random, 1, 3, 32, 32)
@@ -148,8 +151,8 @@ def _kernel_error(random: np.random.Generator) -> float:
 @claim("C41", "3.3, 5", "In the nine-layer architecture, the input of the last layer is canonical.")
 def padded_border(mc: Sampler) -> Findings:
     """C(192,1,1,2) pads 4 x 4 to 8 x 8. A 1 x 1 filter sees only zeros in the 48 new pixels, which become the constant
-    (ReLU(0) - c2)/c1 = -0.683, with c1 and c2 the standard deviation and mean of ReLU(Z), Z ~ N(0, 1). And where a 5 x
-    5 filter with padding 2 meets zeros, Var u is the fraction of it inside.
+    (ReLU(0) - c2)/c1 = -0.683, with c1 and c2 the standard deviation and mean of ReLU(Z), Z ~ N(0, 1): the mean over
+    the map is 48/64 of that. And where a 5 x 5 filter with padding 2 meets zeros, Var u is the fraction of it inside.
     """
     inside, side, padding = 4, 8, 2
     new = 1.0 - inside**2 / side**2

@@ -61,7 +61,9 @@ def changes(seed: int, factor: float) -> tuple[float, float]:
 
 @claim("C26", "4.4", "The scale of weight vectors does not affect the representation.")
 def scale_is_free(mc: Sampler) -> Findings:
-    """A layer uses w/|w|, which is the same for w and c w if c > 0; a factor below 0 turns the filter around."""
+    """A layer uses its weight vector w as w/|w|, which is the same for w and c w, if c > 0. A factor below 0 turns the
+    filter around, and the output changes.
+    """
     scaled, turned = changes(mc.seed, 7.0)
     yield Case("change of output, weights times 7", 0.0, 0.0, computed(scaled))
     yield Case("change of output, weights times -7", 0.0, None, computed(turned), judged=False)
@@ -71,8 +73,9 @@ def scale_is_free(mc: Sampler) -> Findings:
 @claim("C27", "4.4", "Constraining weights to unit length only removes a redundant parameter.")
 def constraint_is_free(mc: Sampler) -> Findings:
     """If the loss f of a weight vector w has f(c w) = f(w) for all c > 0, its gradient at c w is 1/c times that at w,
-    and at right angles to w. So the same learning rate turns a long vector by a smaller angle, and every step makes it
-    longer: unconstrained, the effective learning rate decays by itself. The constraint fixes it.
+    and at right angles to w. So the same learning rate turns a long vector by a smaller angle, in proportion to
+    1/|w|^2, and every step makes it longer: unconstrained, the effective learning rate decays by itself. The constraint
+    fixes it.
     """
     random = np.random.default_rng(mc.seed)
     network, x, weights = small_network(random, 6, 8, 5), batch(random, 20, 6), batch(random, 20, 5)
@@ -95,8 +98,9 @@ def constraint_is_free(mc: Sampler) -> Findings:
 @claim("C28", "4.4", "Weight decay is necessary besides the unit-length constraint.")
 def decay_is_a_rate(mc: Sampler) -> Findings:
     """A step of SGD with learning rate r, gradient g and weight decay d takes w to w - r (g + d w) = (1 - r d) (w -
-    r/(1 - r d) g), and scaling to unit length removes the factor in front. So decay can only act on gamma, beta and
-    weights that are not constrained. (Momentum, which remembers earlier w, is left out here.)
+    r/(1 - r d) g), and scaling to unit length removes the factor in front. For constrained weights and plain SGD, decay
+    d is a learning rate of r/(1 - r d) and nothing else: it can only act on gamma, beta and weights that are not
+    constrained. Momentum remembers earlier w, and adds a little.
     """
     rate, decay, steps = 0.05, 0.005, 20
 
@@ -120,7 +124,9 @@ def decay_is_a_rate(mc: Sampler) -> Findings:
 
 @claim("C29", "4.2", "Weights start as in Glorot and Bengio; their scale need not be tuned.")
 def start_scale(mc: Sampler) -> Findings:
-    """Glorot and Bengio draw uniform weights of variance 2/(inputs + outputs). By C26 only directions matter."""
+    """Glorot and Bengio draw uniform weights of variance 2/(inputs + outputs). By C26 only directions matter: ten times
+    their scale is the same network.
+    """
     change, _ = changes(mc.seed, 10.0)
     manual_seed(mc.seed)
     new = Tally.of(Linear(150, 250).weight.numpy().ravel()).variance()
@@ -131,7 +137,9 @@ def start_scale(mc: Sampler) -> Findings:
 
 @claim("C32", "4.1, 5.4", "With global data normalisation, NormProp trains with batches of one sample.")
 def single_samples(mc: Sampler) -> Findings:
-    """No layer looks at another sample: so neither outputs nor gradients depend on the batch."""
+    """No layer looks at another sample: the output of a sample alone is its output in a batch, and the gradient of a
+    batch is the sum of the gradients of its samples.
+    """
     random, count = np.random.default_rng(mc.seed), 20
     network = Sequential(*small_network(random, 6, 8, 5), Linear(5, 4).to(dtype="float64"))
     x, labels = batch(random, count, 6), random.integers(0, 4, count)
@@ -156,7 +164,9 @@ def single_samples(mc: Sampler) -> Findings:
 
 @claim("C33", "1", "BN is inapplicable with batch size 1.")
 def single_samples_bn(mc: Sampler) -> Findings:
-    """A fully connected BN layer has one number, which has no spread; a convolutional one has all places of the map."""
+    """One number has no spread: a fully connected BN layer divides 0 by 0. A convolutional one takes its statistics
+    over the places of the map as well, and has H W of them in a single image of height H and width W.
+    """
 
     def works(*shape: int) -> float:
         try:
@@ -230,7 +240,7 @@ def range_is_free(mc: Sampler) -> Findings:
 def dropout(mc: Sampler) -> Findings:
     """If each output survives with probability p and is scaled by 1/p, a normalised output has variance 1/p; dropped
     before it is normalised, (1/(2p) - c2^2)/c1^2, with c1 and c2 the standard deviation and mean of ReLU(Z), Z ~ N(0,
-    1).
+    1). Multiplying by sqrt(p) after the normalisation would restore the variance.
     """
     keep = 0.5
     layer, drop = layer_with([[1.0]], gamma=1.0), Dropout(1.0 - keep)
@@ -285,15 +295,18 @@ def printed_margins(mc: Sampler, rival: str, name: str) -> Findings:
 
 @claim("C42", "5.5", "NormProp is better than BN, or competitive, on all data sets.")
 def better_than_bn(mc: Sampler) -> Findings:
-    """Training settles it: `tinyprop reproduce results`. The printed errors can only show their distance in standard
-    errors of a binomial count; 1.96 (our threshold) would be significant at 5 %. Random seeds add to that.
+    """Training settles it: `tinyprop reproduce results`. What the printed errors themselves can show is their distance
+    in standard errors of a binomial count, of which 1.96 (our threshold, not the paper's) would be significant at 5 %;
+    the variance over random seeds, which is not printed, comes on top.
     """
     return (yield from printed_margins(mc, "batch_norm", "BN"))
 
 
 @claim("C43", "5.5", "NormProp beats the state of the art.")
 def state_of_the_art(mc: Sampler) -> Findings:
-    """Training settles it: `tinyprop reproduce results`. The printed margins are compared as in C42."""
+    """Training settles it: `tinyprop reproduce results`. The printed margins are compared with the error of counting,
+    as in C42.
+    """
     return (yield from printed_margins(mc, "best_other", "the best other"))
 
 

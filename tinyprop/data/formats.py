@@ -4,10 +4,11 @@ A damaged file gives a DataError that names it. Memory follows what a file reall
 header claims. Nothing is unpacked to the disk.
 """
 
+import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -16,9 +17,10 @@ import numpy as np
 
 from ..engine.arrays import HostArray
 from ..errors import DataError
-from .sources import LARGEST, PIECE, Samples, Source
+from .sources import PIECE, Samples, Source
 
 IMAGE = (3, 32, 32)
+FREE = 150_000_000  # bytes that any file may hold, however small it is
 
 
 def refuse(path: Path, fault: str, rule: str) -> NoReturn:
@@ -29,23 +31,28 @@ def refuse(path: Path, fault: str, rule: str) -> NoReturn:
 def opened(path: Path) -> Iterator[Any]:
     """The file, decompressed if its name ends in .gz; a failure to read it becomes a DataError."""
     import gzip
-    import tarfile
 
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
             yield file
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         refuse(path, f"which cannot be read ({str(error) or type(error).__name__})", "it must be whole and readable")
 
 
-def content_of(path: Path, member: IO[bytes] | None = None) -> bytearray:
-    """The bytes of a file, or of a member of it that is open already."""
+def checked_size(path: Path, content: bytearray, source: Source) -> None:
+    """Refuse what no file of the data set can hold, or what is compressed as no images are."""
+    limit = min(source.largest, max(FREE, 2 * os.path.getsize(path)))
+    if len(content) > limit:
+        rule = "none of the data set's files holds more, and none is compressed to less than half"
+        refuse(path, f"which holds more than {limit:,} bytes", rule)
+
+
+def content_of(path: Path, source: Source) -> bytearray:
     content = bytearray()
-    with opened(path) if member is None else nullcontext(member) as file:
+    with opened(path) as file:
         while piece := file.read(PIECE):
             content += piece
-            if len(content) > LARGEST:
-                refuse(path, f"which holds more than {LARGEST:,} bytes", "no data set has files of that size")
+            checked_size(path, content, source)
     return content
 
 
@@ -59,11 +66,13 @@ def check_labels(path: Path, labels: HostArray, allowed: range) -> HostArray:
 def read_cifar(source: Source, paths: list[Path], split: str, label_bytes: int = 1) -> list[Samples]:
     """Records of label bytes, the last of which counts, and an image; in an archive, or in the files from it."""
     (archive,) = source.test if split == "test" else source.train
-    packed = paths[0].name == archive.name
-    contents = tar_members(paths[0], archive.members) if packed else [content_of(path) for path in paths]
+    contents: Sequence[bytearray | memoryview] = [content_of(path, source) for path in paths]
+    if paths[0].name == archive.name:
+        contents = tar_members(paths[0], memoryview(contents[0]), archive.members)
+        paths = paths * len(contents)
     size = label_bytes + prod(IMAGE)
     images, labels = [], []
-    for path, content in zip(paths * len(contents) if packed else paths, contents, strict=True):
+    for path, content in zip(paths, contents, strict=True):
         if not content or len(content) % size:
             refuse(path, f"with {len(content):,} bytes of records", f"a record has {size:,} bytes")
         records = np.frombuffer(content, np.uint8).reshape(-1, size)
@@ -72,20 +81,24 @@ def read_cifar(source: Source, paths: list[Path], split: str, label_bytes: int =
     return [(np.concatenate(images), np.concatenate(labels))]
 
 
-def tar_members(path: Path, names: Sequence[str]) -> list[bytearray]:
-    """The content of these members of an archive; others are skipped, and a link in place of one is an error."""
-    import tarfile
-
-    members: dict[str, bytearray] = {}
-    with opened(path) as file:
-        with tarfile.open(fileobj=file, mode="r|", bufsize=PIECE) as archive:
-            for member in archive:
-                if member.name in members:
-                    refuse(path, f"which holds {member.name} twice", "each file is there once")
-                if member.name in names and (stream := archive.extractfile(member)):
-                    members[member.name] = content_of(path, stream)
-        while file.read(PIECE):  # to the end, where gzip keeps its checksum
-            pass
+def tar_members(path: Path, archive: memoryview, names: Sequence[str]) -> list[memoryview]:
+    """The content of these members of an archive; everything else in it is skipped, and so are links."""
+    members: dict[str, memoryview] = {}
+    start = 0
+    while any(header := bytes(archive[start : start + 512])):  # the last one is all zeros
+        name = header[:100].partition(b"\0")[0].decode("latin-1")
+        try:
+            size, checksum = (int(header[at].strip(b" \0"), 8) for at in (slice(124, 136), slice(148, 156)))
+        except ValueError:
+            size = checksum = -1
+        end = start + 512 + size
+        if not (size >= 0 and end <= len(archive) and checksum == sum(header) - sum(header[148:156]) + 8 * ord(" ")):
+            refuse(path, f"in which the header at byte {start:,} is damaged", "it must be whole")
+        if name in members:
+            refuse(path, f"which holds {name} twice", "each file is there once")
+        if name in names and header[156] in b"0\0":  # a regular file
+            members[name] = archive[start + 512 : end]
+        start = end + -end % 512
     if missing := set(names) - set(members):
         refuse(path, f"which holds no file {min(missing)}", f"it holds {', '.join(names)}")
     return [members[name] for name in names]
@@ -93,15 +106,15 @@ def tar_members(path: Path, names: Sequence[str]) -> list[bytearray]:
 
 def read_mnist(source: Source, paths: list[Path], split: str) -> list[Samples]:
     """A file of images and one of labels."""
-    images, labels = read_idx(paths[0], (28, 28)), read_idx(paths[1], ())
+    images, labels = read_idx(paths[0], (28, 28), source), read_idx(paths[1], (), source)
     if len(images) != len(labels):
         refuse(paths[1], f"which has {len(labels):,} labels for {len(images):,} images", "each image has one label")
     return [(images[:, None], check_labels(paths[1], labels, range(len(source.classes))))]
 
 
-def read_idx(path: Path, shape: tuple[int, ...]) -> HostArray:
+def read_idx(path: Path, shape: tuple[int, ...], source: Source) -> HostArray:
     """The bytes (N, *shape) of a file that has a header with the length of each axis."""
-    content = content_of(path)
+    content = content_of(path, source)
     axes = 1 + len(shape)
     start = 4 + 4 * axes
     if len(content) < start or content[:4] != bytes([0, 0, 8, axes]):
@@ -126,25 +139,28 @@ def read_svhn(source: Source, paths: list[Path], split: str) -> Iterator[Samples
             header = file.read(128)
             if header[124:] != b"\x00\x01IM":
                 refuse(path, f"whose header ends in {header[124:].hex(' ')}", "a MATLAB 5 file has 00 01 49 4d there")
-            images = _read_matrix(path, file, "X", (32, 32, 3, -1)).reshape(-1, *IMAGE)  # (N, C, W, H)
-            labels = _read_matrix(path, file, "y", (-1, 1))
+            images = _read_matrix(source, path, file, "X", (32, 32, 3, -1)).reshape(-1, *IMAGE)  # (N, C, W, H)
+            labels = _read_matrix(source, path, file, "y", (-1, 1))
         if len(images) != len(labels):
             refuse(path, f"which has {len(labels):,} labels for {len(images):,} images", "each image has one label")
         yield np.ascontiguousarray(images.swapaxes(2, 3)), check_labels(path, labels, range(1, 11)) % 10
 
 
-def _read_matrix(path: Path, file: IO[bytes], name: str, shape: tuple[int, ...]) -> HostArray:
+def _read_matrix(source: Source, path: Path, file: IO[bytes], name: str, shape: tuple[int, ...]) -> HostArray:
     """The values of the next matrix; in its shape, -1 stands for the number of images."""
     kind, size = struct.unpack("<II", file.read(8).ljust(8, b"\0"))
     matrix, stream = bytearray(), zlib.decompressobj()
-    while kind == COMPRESSED and not stream.eof and len(matrix) < LARGEST:
-        piece = file.read(min(PIECE, size))
+    while kind == COMPRESSED and not stream.eof:
+        piece = stream.unconsumed_tail
+        if not piece:
+            piece = file.read(min(PIECE, size))
+            size -= len(piece)
         if not piece:
             raise EOFError("it ends too early")
-        size -= len(piece)
-        matrix += stream.decompress(piece, LARGEST - len(matrix))
+        matrix += stream.decompress(piece, PIECE)
+        checked_size(path, matrix, source)
     (count,) = struct.unpack_from("<i", matrix.ljust(64, b"\0"), 32 + 4 * shape.index(-1))
-    axes = [min(max(1, count), LARGEST // prod(IMAGE)) if length == -1 else length for length in shape]
+    axes = [min(max(1, count), 1 << 20) if length == -1 else length for length in shape]
     head = struct.pack(f"<II{len(axes)}iHH4sII", INT32, 4 * len(axes), *axes, INT8, 1, name.encode(), UINT8, prod(axes))
     start = 24 + len(head)  # after the tag of the matrix and its flags
     if matrix[24:start] != head or not 0 <= len(matrix) - start - prod(axes) < 8:

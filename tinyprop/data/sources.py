@@ -1,18 +1,22 @@
-"""The files of a data set: found on the disk, or downloaded."""
+"""The files of a data set: found on the disk and compared with what is published, or downloaded."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import BinaryIO
 
 from ..engine.arrays import HostArray
 from ..errors import DataError
 from ..files import whole_file
 
 PIECE = 1 << 20  # bytes read at a time
-TIMEOUT = 30.0  # seconds without a byte after which a download is given up
-LARGEST = 2 << 30  # bytes that a file may have
+SILENCE, TRANSFER = 30.0, 3600.0  # seconds without a byte, and altogether, after which a download is given up
+TRIES = 10  # connections for one file
 
 Root = str | Path | None
 Samples = tuple[HostArray, HostArray]  # images (N, C, H, W) and labels (N,)
@@ -23,8 +27,10 @@ class Remote:
     """A file that can be downloaded."""
 
     url: str
-    md5: str
+    size: int
+    sha256: str
     members: tuple[str, ...] = ()  # files that are needed of an archive
+    unpacked: Mapping[str, str] = field(default_factory=dict)  # known digests of these, or of the unpacked file
 
     @property
     def name(self) -> str:
@@ -39,17 +45,21 @@ class Source:
     folders: tuple[str, ...] = ()  # that may hold the files; downloads go to the first
     train: tuple[Remote, ...] = ()
     test: tuple[Remote, ...] = ()
+    largest: int = 0  # bytes that a file can hold, decompressed
     read: Callable[["Source", list[Path], str], Iterable[Samples]]  # gives all images that are published for a split
     per_class: tuple[int, ...] = ()  # how many of each class are for validation, for each of the Samples that are read
 
     def files(self, root: Root, split: str, fetch: bool) -> list[Path] | None:
-        """The files of a split, or None if some are missing; with `fetch`, those are downloaded."""
+        """The files of a split, or None if some are missing; with `fetch`, these are downloaded, the others checked."""
         paths = []
         for remote in self.test if split == "test" else self.train:
             here = find(root, self.folders, remote)
             if here is None and not fetch:
                 return None
             paths += here or [download(remote, places(root)[0] / self.folders[0])]
+            for path in (here or ()) if fetch else ():
+                known = {**remote.unpacked, remote.name: remote.sha256}.get(path.name.replace(".idx", "-idx"))
+                compare(path, known or "")
         return paths
 
 
@@ -79,28 +89,38 @@ def find(root: Root, folders: Sequence[str], remote: Remote) -> list[Path] | Non
     return None
 
 
+def sha256(path: str | Path) -> str:
+    import hashlib
+
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@cache  # each file once
+def compare(path: Path, known: str) -> None:
+    """Name a file that is not the published one; one that cannot be read is left to its reader."""
+    if known and os.access(path, os.R_OK) and (digest := sha256(path)) != known:
+        print(f"tinyprop: {path} is not the published file: its SHA-256 digest is {digest}", file=sys.stderr)
+
+
 def download(remote: Remote, folder: Path) -> Path:
     """Download a file into a folder; it appears there complete and with the right digest, or not at all."""
-    import hashlib
     from http.client import HTTPException
-    from urllib.request import Request, urlopen
 
-    from tqdm.auto import tqdm
-
-    path = folder / remote.name
-    digest = hashlib.md5(usedforsecurity=False)
-    request = Request(remote.url, headers={"User-Agent": "tinyprop"})
+    path, end = folder / remote.name, time.monotonic() + TRANSFER
     try:
-        with whole_file(path) as file, urlopen(request, timeout=TIMEOUT) as response:
-            total = int(response.headers.get("Content-Length") or 0)
-            with tqdm(desc=remote.name, total=total, unit="B", unit_scale=True, disable=None) as bar:
-                while piece := response.read(PIECE):
-                    digest.update(piece)
-                    if file.write(piece) and file.tell() > LARGEST:
-                        raise OSError(f"longer than {LARGEST:,} bytes")
-                    bar.update(len(piece))
-            if digest.hexdigest() != remote.md5:
-                raise OSError(f"its MD5 digest is {digest.hexdigest()} instead of {remote.md5}")
+        with whole_file(path) as file:
+            for left in reversed(range(TRIES)):
+                start = file.tell()
+                try:
+                    receive(remote, file, end)
+                    break
+                except (OSError, HTTPException):
+                    if not left or file.tell() <= start:
+                        raise  # a transfer that breaks off later is resumed
+            file.flush()
+            if (digest := sha256(file.name)) != remote.sha256:
+                raise OSError(f"its SHA-256 digest is {digest} instead of {remote.sha256}")
     except (OSError, HTTPException, ValueError) as error:  # URLError and timeouts are OSErrors
         raise DataError(
             f"{path}, which is not available: the download failed ({str(error) or type(error).__name__})",
@@ -108,3 +128,30 @@ def download(remote: Remote, folder: Path) -> Path:
             f"download {remote.url} on a machine with a network and save it as {path}",
         ) from None
     return path
+
+
+def receive(remote: Remote, file: BinaryIO, end: float) -> None:
+    """Append the rest of a remote file, or write all of it again if the server cannot resume."""
+    from urllib.request import Request, urlopen
+
+    from tqdm.auto import tqdm
+
+    request = Request(remote.url, headers={"User-Agent": "tinyprop", "Range": f"bytes={file.tell()}-"})
+    with (
+        urlopen(request, timeout=SILENCE) as response,  # nosec B310: urllib refuses file: and loops
+        tqdm(desc=remote.name, total=remote.size, unit="B", unit_scale=True, disable=None) as bar,
+    ):
+        if response.url.partition(":")[0] not in {"https", remote.url.partition(":")[0]}:
+            raise ValueError(f"redirected to {response.url}")
+        if response.status != 206:  # it sends everything
+            file.seek(0)
+            file.truncate()
+        while piece := response.read1(PIECE):  # read() would wait for the whole piece
+            file.write(piece)
+            bar.update(file.tell() - bar.n)
+            if file.tell() > remote.size:
+                raise ValueError(f"longer than {remote.size:,} bytes")
+            if time.monotonic() > end:
+                raise ValueError(f"it takes longer than {TRANSFER:,.0f} seconds")
+    if file.tell() < remote.size:
+        raise OSError(f"it ends after {file.tell():,} of {remote.size:,} bytes")

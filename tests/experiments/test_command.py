@@ -100,30 +100,90 @@ def alive(group):
     return True
 
 
-@pytest.mark.slow
-def test_ctrl_c_saves_and_leaves_no_process_behind(tmp_path):
-    """It is stopped in runs that would take for ever."""
+@pytest.fixture
+def endless(tmp_path):
+    """A command in runs that would take for ever, after their first epoch."""
     places = ["--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
     arguments = ["reproduce", "convergence", "--scale", "tiny", "--jobs", "2", *places]
     process = subprocess.Popen(
-        [sys.executable, "-c", LONG, *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+        [sys.executable, "-c", LONG, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
     try:
-        while not list((tmp_path / "runs").glob("*/log.csv")):  # an epoch is done
+        while len(list((tmp_path / "runs").glob("*/log.csv"))) < 2:
             assert process.poll() is None
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)  # to the parent alone: it has to tell the others
-        said, _ = process.communicate(timeout=90)
+        yield process
     finally:
-        process.kill()
-    assert process.returncode == 130
-    assert "the same command resumes" in said
-    deadline = time.monotonic() + 30
-    while alive(process.pid):  # once Python's own helper has gone, too
-        assert time.monotonic() < deadline
+        if alive(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def is_gone_after(group, seconds):
+    """All processes of the group, Python's own helpers, too."""
+    deadline = time.monotonic() + seconds
+    while alive(group) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert list((tmp_path / "runs").glob("*/checkpoint-*.safetensors"))
+    return not alive(group)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_saves_and_leaves_no_process_behind(tmp_path, endless, number):
+    endless.send_signal(number)  # to the parent alone: it has to tell the others
+    said, _ = endless.communicate(timeout=90)
+    assert endless.returncode == 130
+    assert "the same command resumes" in said
+    assert "Traceback" not in said
+    assert is_gone_after(endless.pid, 30)
+    runs = [path for path in (tmp_path / "runs").iterdir() if path.is_dir()]
+    assert len(runs) == 2  # nothing new was begun
+    assert all(list(run.glob("checkpoint-*.safetensors")) for run in runs)
     assert not (tmp_path / "runs/ledger").exists()
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_ends_at_once_even_if_a_worker_hangs(tmp_path, endless):
+    workers = [int(pid) for pid in children(endless.pid) if "spawn_main" in command_line(pid)]
+    assert len(workers) == 2
+    os.kill(workers[0], signal.SIGSTOP)  # it will never save
+    os.killpg(endless.pid, signal.SIGINT)  # to all, as a terminal does
+    time.sleep(3)
+    assert endless.poll() is None
+    os.killpg(endless.pid, signal.SIGINT)
+    said, _ = endless.communicate(timeout=5)
+    assert endless.returncode == 130
+    assert "Traceback" not in said
+    assert is_gone_after(endless.pid, 5)
+
+
+@pytest.mark.slow
+def test_workers_end_with_their_parent_and_begin_nothing_new(tmp_path, endless):
+    before = set((tmp_path / "runs").iterdir())
+    endless.kill()
+    endless.wait()
+    assert is_gone_after(endless.pid, 5)
+    assert set((tmp_path / "runs").iterdir()) == before
+    assert all(list(run.glob("checkpoint-*.safetensors")) for run in before if run.is_dir())
+
+
+@pytest.mark.slow
+def test_a_second_command_in_the_same_directory_is_refused(tmp_path, endless, capsys):
+    assert reproduce(tmp_path, "dropout") == 1
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'runs'}, in which another command is at work" in said
+    assert endless.poll() is None
+
+
+def children(parent):
+    with open(f"/proc/{parent}/task/{parent}/children") as file:
+        return file.read().split()
+
+
+def command_line(pid):
+    with open(f"/proc/{pid}/cmdline") as file:
+        return file.read()
 
 
 @pytest.mark.parametrize(

@@ -13,39 +13,69 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
+from ..files import locked
 from ..train import Config, keep_freed_memory
 from .ledger import Ledger, compute, run_name
 
+LIKE_CTRL_C = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+STOPPED = threading.Event()  # set in a worker that begins nothing new
+
 
 def compute_all(configs: Sequence[Config], ledger: Ledger, runs: Path, root: Path | None, jobs: int) -> bool:
-    """Compute these runs, seed by seed, the longest first; False after Ctrl-C, when everything done so far is saved."""
+    """Compute these runs, seed by seed, the longest first; False after Ctrl-C, when everything done so far is saved.
+
+    A second Ctrl-C ends the workers at once, with the checkpoints that they have.
+    """
     order = sorted(configs, key=lambda c: (c.seed, c.batch_size, -c.epochs * c.width))
-    pool, done = ProcessPoolExecutor(min(jobs, len(order)), get_context("spawn"), _start), False
-    try:
-        waiting = {pool.submit(compute, config, ledger, runs, root): config for config in order}
-        for i, future in enumerate(as_completed(waiting), start=1):
-            future.result()  # raises the error of a worker here
-            print(f"{i}/{len(order)} {run_name(waiting[future])}", flush=True)
-        done = True
-    except KeyboardInterrupt:
-        pass
-    finally:  # after an error, too
-        pool.shutdown(wait=done, cancel_futures=True)
-        while not done and (children := active_children()):
-            for pid in [child.pid for child in children if child.pid]:  # again and again: a run may just be starting
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGINT)
-            time.sleep(0.2)
+    with locked(runs):
+        heard = [n for n in LIKE_CTRL_C if signal.getsignal(n) != signal.SIG_IGN]  # nohup ignores SIGHUP
+        before = {n: signal.signal(n, signal.default_int_handler) for n in heard}
+        pool, done = ProcessPoolExecutor(min(jobs, len(order)), get_context("spawn"), _start), False
+        try:
+            waiting = {pool.submit(_compute, config, ledger, runs, root): config for config in order}
+            for i, future in enumerate(as_completed(waiting), start=1):
+                future.result()  # raises the error of a worker here
+                print(f"{i}/{len(order)} {run_name(waiting[future])}", flush=True)
+            done = True
+        except KeyboardInterrupt:
+            pass
+        finally:  # after an error, too
+            try:
+                pool.shutdown(wait=done, cancel_futures=True)
+                _stop_workers()
+            except KeyboardInterrupt:
+                for worker in active_children():
+                    worker.kill()
+                raise
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
     return done
 
 
+def _stop_workers() -> None:
+    while children := active_children():
+        for pid in [child.pid for child in children if child.pid]:  # again and again: a run may just be starting
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
+        time.sleep(0.2)
+
+
+# -- in a worker
+
+
 def _start() -> None:
-    """Set up a worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only a run in progress listens to it, and saves
+    for number in (signal.SIGINT, *LIKE_CTRL_C):
+        signal.signal(number, lambda *_: STOPPED.set())  # while a run is in progress, it listens and saves
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  the bars of single runs; errors go to the parent as they are
     threadpool_limits(1, user_api="blas")
     keep_freed_memory()
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _compute(config: Config, ledger: Ledger, runs: Path, root: Path | None) -> None:
+    if not STOPPED.is_set() and not compute(config, ledger, runs, root):
+        STOPPED.set()
 
 
 def _end_with_parent() -> None:

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n auto -q
 
-.PHONY: demo check test coverage plain full lint release tutorials clean
+.PHONY: demo check test coverage plain full lint release tutorials lock clean
 
 demo: .venv/installed
 	$(BIN)/tinyprop demo
@@ -27,6 +27,7 @@ lint: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive tinyprop
 
 release: .venv/installed  # build the archives, and test them in environments of their own
 	$(BIN)/python .ci/release.py
@@ -35,11 +36,18 @@ tutorials: .venv/installed  # execute the lessons, and write their notebooks
 	$(BIN)/pip install --disable-pip-version-check -e '.[tutorials]'
 	$(BIN)/python tutorials/build.py
 
-.venv/installed: pyproject.toml
+lock:  # resolve the versions in requirements-dev.lock again, for all Pythons and systems
+	$(PYTHON) -m venv .venv/lock
+	.venv/lock/bin/pip install --disable-pip-version-check --quiet uv
+	.venv/lock/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --extra dev \
+		--custom-compile-command "make lock" --output-file requirements-dev.lock pyproject.toml
+
+.venv/installed: pyproject.toml requirements-dev.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinyprop needs Python 3.11 or newer: make PYTHON=python3.11")'
 	@echo "Installing tinyprop and its tools into .venv; this takes a minute or two, once."
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check -e '.[dev]'
+	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 clean:

@@ -101,6 +101,8 @@ def leaf(value=1.0):
     [
         (lambda: SGD([leaf()], lr=-1.0), "lr=-1.0"),
         (lambda: SGD([leaf()], lr=float("nan")), "lr=nan"),
+        (lambda: SGD([leaf()], lr=float("inf")), "lr=inf"),
+        (lambda: RMSProp([leaf()], eps=float("inf")), "eps=inf"),
         (lambda: SGD([leaf()], lr=0.1, momentum=-0.1), "momentum=-0.1"),
         (lambda: Adam([leaf()], betas=(0.9, 1.0)), "betas=(0.9, 1.0)"),
         (lambda: SGD([], lr=0.1), "SGD without parameters"),
@@ -112,10 +114,21 @@ def leaf(value=1.0):
         (lambda: SGD([{"params": [leaf()]}], lr=0.1), "a dict"),
         *((lambda f=f: f(0), "0") for f in (HalveEvery, HalveOnPlateau, partial(LinearTo, 0.0))),
         (lambda: LinearTo(-1, 9), "-1"),
+        (lambda: LinearTo(float("inf"), 9), "LinearTo(inf"),
     ],
 )
 def test_bad_values_are_refused(make, words):
     assert_explained((ValueError, TypeError), make, words)
+
+
+@pytest.mark.parametrize("lr", [float("inf"), float("nan"), -0.1])
+@pytest.mark.parametrize("kind", [SGD, RMSProp, Adam])
+def test_a_rate_that_was_changed_to_nonsense_updates_nothing(kind, lr):
+    w = leaf()
+    optimizer = kind([w], lr=0.1)
+    optimizer.lr, w.grad = lr, tp.tensor([1.0])
+    assert_explained(ValueError, optimizer.step, f"lr={lr}")
+    assert w.item() == 1.0
 
 
 def test_a_parameter_that_is_given_twice_is_updated_once():

@@ -80,8 +80,8 @@ class Optimizer:
     def __init__(self, params: Iterable[Tensor], lr: float, **settings: float):
         self.params = self._checked(params)
         for name, value in {"lr": lr, **settings}.items():
-            if not value >= 0:
-                raise ValueError(explain(f"{name}={value}", "it is a number >= 0", f"{name}=0.0"))
+            if not 0 <= value < float("inf"):
+                raise ValueError(explain(f"{name}={value}", "it is a finite number >= 0", f"{name}=0.01"))
         self.lr = lr
         self.memory = {
             name: [array_module(p._data).zeros_like(p._data) for p in self.params] for name in self.remembers
@@ -117,6 +117,8 @@ class Optimizer:
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
+        if not 0 <= self.lr < float("inf"):  # it may have been changed
+            raise ValueError(explain(f"lr={self.lr}", "it is a finite number >= 0", "lr=0.01"))
         due = [i for i, p in enumerate(self.params) if p.grad is not None]
         for i in due:
             p = self.params[i]
@@ -312,8 +314,8 @@ class LinearTo:
     """
 
     def __init__(self, final_lr: float, epochs: int):
-        if epochs < 1 or not final_lr >= 0:
-            rule = "the last learning rate is at least 0, and there is at least 1 epoch"
+        if epochs < 1 or not 0 <= final_lr < float("inf"):
+            rule = "the last learning rate is a finite number >= 0, and there is at least 1 epoch"
             raise ValueError(explain(f"LinearTo({final_lr}, epochs={epochs})", rule, "LinearTo(0.0, epochs=10)"))
         self.final_lr, self.epochs = final_lr, epochs
         self.first_lr: float | None = None  # known when the first epoch ends

@@ -193,3 +193,16 @@ def test_outputs_that_are_not_finite_are_a_divergence(ledger, tmp_path, monkeypa
     found = ledger.find(replace(TINY, epochs=1))
     assert (found.diverged.epoch, found.history, found.test) == (1, [], None)
     assert len(found.layers[0].size) == 1
+
+
+def test_outputs_that_are_not_finite_are_wrong_and_a_divergence(tmp_path, monkeypatch):
+    """Also where the loss is finite, as with -inf for a class that is not the image's."""
+    run = RecordedRun(tp.train.Config(train_size=50, test_size=4, epochs=1), tmp_path)
+    outputs = np.zeros((4, 10), np.float32)
+    outputs[np.arange(4), run.test.labels] = 1.0
+    outputs[0, (run.test.labels[0] + 1) % 10], outputs[1, 0], outputs[2, 0] = -np.inf, np.nan, np.inf
+    monkeypatch.setattr("tinyprop.experiments.record.passed_through", lambda model, images: (outputs, []))
+    with np.errstate(all="ignore"):
+        assert run.evaluate("test", run.test)["test_error"] == 0.75
+    with pytest.raises(tp.DivergenceError, match="not finite"):
+        run.finish()

@@ -17,6 +17,7 @@ import pytest
 import tinyprop as tp
 from tinyprop.files import locked
 from tinyprop.train import Config, Run, checkpoint, network
+from tinyprop.train.run import stop_on_signals
 
 TINY = {"data": "shapes", "width": 0.04, "epochs": 3, "train_size": 120, "batch_size": 20, "threads": 2}
 
@@ -318,3 +319,16 @@ def test_on_a_device_a_loss_that_is_not_finite_is_noticed_within_the_epoch(tmp_p
     run = on_a_device(tmp_path, monkeypatch, every, lambda batch: float("nan") if batch == 2 else 1.0)
     with pytest.raises(tp.DivergenceError, match=f"at step {noticed} of epoch 1"):
         run.run_epoch([False])
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
+def test_a_run_under_nohup_goes_on_when_the_terminal_closes():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert stop == [False]
+            signal.raise_signal(signal.SIGTERM)
+            assert stop == [True]
+    finally:
+        signal.signal(signal.SIGHUP, before)

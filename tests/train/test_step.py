@@ -291,6 +291,14 @@ def test_what_is_not_finite_updates_nothing(net, loss, words):
     assert all((after[name] == before[name]).all() for name in before)
 
 
+def test_an_empty_batch_is_refused():
+    net = tp.nn.Sequential(tp.nn.Linear(2, 2))
+    step = TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.1), threads=1)
+    for call in (step, lambda x, labels: evaluate(net, x, labels)):
+        with pytest.raises(tp.ShapeError, match=r"(?s)got: .*rule: .*at least.*try:"):
+            call(np.zeros((0, 2), np.float32), np.zeros(0, int))
+
+
 def test_nan_is_not_a_class():
     net = nn.Sequential(nn.Flatten(), nn.Identity())
     assert evaluate(net, np.array([[np.nan, 0.0], [1.0, 0.0]], np.float32), np.array([0, 0]))[1] == 0.5

@@ -137,8 +137,8 @@ def receive(remote: Remote, file: BinaryIO, end: float) -> None:
     from tqdm.auto import tqdm
 
     request = Request(remote.url, headers={"User-Agent": "tinyprop", "Range": f"bytes={file.tell()}-"})
-    with (
-        urlopen(request, timeout=SILENCE) as response,  # nosec B310: urllib refuses file: and loops
+    with (  # urllib refuses redirects to file: and in circles; the others are checked below
+        urlopen(request, timeout=SILENCE) as response,  # nosec B310
         tqdm(desc=remote.name, total=remote.size, unit="B", unit_scale=True, disable=None) as bar,
     ):
         if response.url.partition(":")[0] not in {"https", remote.url.partition(":")[0]}:

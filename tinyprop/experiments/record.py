@@ -244,7 +244,8 @@ class RecordedRun(Run):
     def evaluate(self, name: str, images: Dataset) -> dict[str, float]:
         with nn.evaluating():
             outputs, _ = self.passed[name] = passed_through(self.model, images.images)
-        error = float((outputs.argmax(axis=1) != images.labels).mean())
+        wrong = (outputs.argmax(axis=1) != images.labels) | ~np.isfinite(outputs).all(axis=1)  # NaN is not a class
+        error = float(wrong.mean())
         return {f"{name}_loss": float(image_losses(outputs, images.labels).mean()), f"{name}_error": error}
 
     def measure(self) -> list[dict[str, Any]]:

@@ -42,7 +42,8 @@ def compute_all(configs: Sequence[Config], ledger: Ledger, runs: Path, root: Pat
         finally:  # after an error, too
             try:
                 pool.shutdown(wait=done, cancel_futures=True)
-                _stop_workers()
+                if not done:
+                    _stop_workers()
             except KeyboardInterrupt:
                 for worker in active_children():
                     worker.kill()

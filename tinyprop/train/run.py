@@ -276,6 +276,8 @@ def stop_on_signals() -> Iterator[list[bool]]:
     acts as usual."""
     stop = [False]
     numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as nohup asks
+        numbers.remove(signal.SIGHUP)
 
     def set_flag(number: int, frame: Any) -> None:
         stop[0] = True

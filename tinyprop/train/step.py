@@ -301,9 +301,11 @@ def evaluate(model: Module, images: Array, labels: Array, threads: int | None = 
     0.5
     """
     labels = _array(labels)
-    if len(images) != len(labels):
+    if not len(images) or len(images) != len(labels):
         got = f"{len(images)} images and {len(labels)} labels"
-        raise ShapeError(got, "there is one label per image", "images and labels of the same split")
+        raise ShapeError(
+            got, "there is one label per image, and at least one image", "images and labels of the same split"
+        )
     out = logits(model, images, threads)
     truth = _there(labels, out)
     loss = F.cross_entropy(Tensor(out), truth).item()

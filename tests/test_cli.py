@@ -71,15 +71,6 @@ def test_info_tells_what_is_here(capsys):
         assert word in said
 
 
-@pytest.mark.slow
-def test_demo_learns_and_shows_it(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("tinyprop.verify.command.run", lambda options, parser: 0)  # it has tests of its own
-    assert main(["demo", "--epochs", "1", "--out", str(tmp_path)]) == 0
-    assert "predictions.png" in capsys.readouterr().out
-    for name in ("predictions.png", "curves.png"):
-        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize("command", [[], ["train"], ["info"], ["demo"], ["verify"], ["reproduce"]])
 def test_help_suffices(command, capsys):
     with pytest.raises(SystemExit) as caught:

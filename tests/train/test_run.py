@@ -215,10 +215,14 @@ def test_a_run_that_is_killed_20_times_ends_with_the_same_bits(tmp_path):
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_signals_save_and_stop(tmp_path, name):
-    run = Run(Config(**TINY), tmp_path)
+    run, number = Run(Config(**TINY), tmp_path), getattr(signal, name)
     step = run.step
-    run.step = lambda *batch: os.kill(os.getpid(), getattr(signal, name)) or step(*batch)
-    assert not run.run()
+    run.step = lambda *batch: os.kill(os.getpid(), number) or step(*batch)
+    before = signal.signal(number, signal.SIG_DFL)  # under nohup, SIGHUP is ignored
+    try:
+        assert not run.run()
+    finally:
+        signal.signal(number, before)
     (whole,), _ = checkpoint.read_all(tmp_path)
     assert whole.progress == (0, 1)
 

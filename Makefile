@@ -20,7 +20,8 @@ coverage: .venv/installed  # as test, with the fraction of statements and branch
 plain: .venv/installed  # everything without any override
 	TINYPROP_PLAIN=1 $(PYTEST)
 
-full: test plain release  # and many more random examples
+full: test plain release  # and every fault and bit flip, and many more random examples
+	TINYPROP_FULL=1 $(PYTEST) tests/train/test_faults.py tests/train/test_check.py tests/test_cli.py
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/engine tests/functional tests/nn
 
 lint: .venv/installed

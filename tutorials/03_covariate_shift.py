@@ -100,7 +100,7 @@ show(figure)
 #
 # ## What BatchNorm costs
 #
-# Because its statistics come from the batch, what it says of a image depends on the company the image is in:
+# Because its statistics come from the batch, what it says of an image depends on the company the image is in:
 
 # %%
 others = normalise(tp.tensor(test.images[100:150])).data
@@ -119,7 +119,7 @@ for norm in ("batch", "normprop"):
 #
 # ## Exercises
 #
-# 1. How strongly does BatchNorm's answer for a image depend on the batch size? Measure its standard deviation over 20
+# 1. How strongly does BatchNorm's answer for an image depend on the batch size? Measure its standard deviation over 20
 #    random companies of 3, 15 and 63 other images.
 # 2. He et al. (2015) start plain ReLU networks with weights of variance $2 / (\text{inputs})$. Show that this keeps the
 #    standard deviation over the layers at the start. Does it keep it during training?

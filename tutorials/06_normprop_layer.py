@@ -106,7 +106,7 @@ print(f"cosine of weights and gradients below 1e-4: {abs(cosine).max() < 1e-4}")
 # %% [markdown]
 # ## Where the small print is
 #
-# "If $x$ has independent entries" was an assumption. The pixels of a image are not independent: neighbours are alike.
+# "If $x$ has independent entries" was an assumption. The pixels of an image are not independent: neighbours are alike.
 # Then the variance of $w \cdot x/|w|$ depends on what $w$ looks for. Take patches of images, normalise each pixel
 # over the data, and compare random filters with a blur (all weights equal) and with checks (neighbours of opposite
 # sign).

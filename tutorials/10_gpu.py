@@ -164,8 +164,8 @@ here, _ = one_step(64)
 print(f"NumPy and this machine's backend agree to 1e-4: {abs(here - on_host) < 1e-4}")
 
 # %% [markdown]
-# No GPU at hand? tinyprop's tests hold the CuPy path up without one: a strict stand-in for CuPy counts what a step
-# moves and launches, and refuses what CuPy refuses (`tests/standin.py`, `tests/train/test_device_step.py`).
+# No GPU at hand? Everything in this lesson runs on NumPy, too. Where CuPy finds a device, `pytest -m cupy` runs the
+# tests on it; `tests/train/test_device_step.py` counts what a step moves and launches.
 #
 # ## Exercises
 #

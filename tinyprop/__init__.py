@@ -33,9 +33,9 @@ __version__ = "0.2.0"
 
 __all__ = [
     "BackendError", "DataError", "DivergenceError", "EditError", "GradientError", "Op", "ShapeError", "StateError",
-    "Tensor", "arange", "check_gradients", "data", "design", "draw", "from_numpy", "full", "functional", "grad", "hessian",
-    "jacobian", "jvp", "load", "manual_seed", "moments", "nn", "no_grad", "ones", "optim", "overrides", "plain", "propagate", "rand",
-    "randn", "save", "tensor", "train", "use_backend", "verify", "zeros",
+    "Tensor", "arange", "check_gradients", "data", "design", "draw", "from_numpy", "full", "functional", "grad",
+    "hessian", "jacobian", "jvp", "load", "manual_seed", "moments", "nn", "no_grad", "ones", "optim", "overrides",
+    "plain", "propagate", "rand", "randn", "save", "tensor", "train", "use_backend", "verify", "zeros",
 ]  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from .rules import TINY
 
 ANGLE_PANELS = 24
 SMALLEST_ANGLE = 1e-9  # contributes less than rounding
+ROUNDING = 1e-12  # by which a correlation that was computed may exceed 1
 AGREE = 1e-11  # two quadratures of a function that differ by less, in standard deviations, have converged
 MOST_HALVINGS = 4
 
@@ -75,9 +76,10 @@ def dual(activation: Activation, rho: Any, mean: Any = 0.0, std: Any = 1.0, **pa
     arrays = {name: tensor.data for name, tensor in _float64_tensors(given).items()}
     r, m1, m2, s1, s2 = (arrays.pop(name) for name in ("rho", "mean", "mean2", "std", "std2"))
     xp = array_module(r)
-    if not ((abs(r) <= 1.0) & (s2 >= 0.0) & xp.isfinite(m2 + s2)).all():
+    if not ((abs(r) <= 1.0 + ROUNDING) & (s2 >= 0.0) & xp.isfinite(m2 + s2)).all():
         got = f"correlations from {r.min()} to {r.max()}, standard deviations from {min(s1.min(), s2.min())}"
         raise ValueError(explain(got, "-1 <= rho <= 1, std >= 0, all finite", "rho / (std1 * std2) for a covariance"))
+    r = xp.clip(r, -1.0, 1.0)
     bends = {"kinks": kinks} if kinks else {}
     mean1, mean2 = (gaussian(activation, m, s, **arrays, **bends).mean for m, s in ((m1, s1), (m2, s2)))
     if activation in PIECEWISE_LINEAR:

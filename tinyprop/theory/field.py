@@ -37,10 +37,17 @@ class Field:
 
     def correlations(self) -> HostArray:
         """(C, C, 2H - 1, 2W - 1), averaged over positions."""
-        offsets = _averaged(self) if self.offsets is None else self.offsets
-        c, _, h, w = offsets.shape
-        std = _roots(np.einsum("iiab->iab", offsets)[:, h // 2, w // 2])
-        return offsets / (std[:, None] * std)[:, :, None, None].astype(offsets.dtype)
+        if self.offsets is None:
+            return _averaged(self)
+        return _normalized(self.offsets, np.einsum("iiab->iab", self.offsets)[:, *self.center()])
+
+    def covariances(self) -> HostArray:
+        """(C, C, 2H - 1, 2W - 1), averaged over positions."""
+        return _spread(self.correlations(), self.variance) if self.offsets is None else self.offsets
+
+    def center(self) -> tuple[int, int]:
+        """Where the offset 0 is."""
+        return self.mean.shape[1] - 1, self.mean.shape[2] - 1
 
     def scaled(self, factor: HostArray, shift: HostArray) -> "Field":
         """factor * x + shift; both have the shape of the mean, or one value per channel."""
@@ -63,16 +70,28 @@ class Field:
         """Plus independent noise of this variance."""
         if self.whole is not None:
             return replace(self, variance=self.variance + variance, whole=self.whole + np.diag(variance.ravel()))
-        return with_variance(self.mean, self.variance + variance, self.correlations())
+        offsets, each = self.covariances().copy(), np.arange(len(variance))
+        offsets[each, each, *self.center()] += variance.mean(axis=(1, 2))
+        return Field(self.mean, self.variance + variance, None, offsets)
 
 
 def with_variance(mean: HostArray, variance: HostArray, correlations: HostArray) -> Field:
     """The field with this mean and variance, and these correlations at each offset; as a matrix if it is small."""
     if mean.size > SMALL:
-        std = np.sqrt(variance.mean(axis=(1, 2)))
-        offsets = correlations * (std[:, None] * std)[:, :, None, None].astype(correlations.dtype)
-        return Field(mean, variance, None, offsets)
+        return Field(mean, variance, None, _spread(correlations, variance))
     return Field(mean, variance, _matrix(variance, correlations))
+
+
+def _spread(correlations: HostArray, variance: HostArray) -> HostArray:
+    """Covariances at each offset, with the mean variance of each channel."""
+    std = np.sqrt(variance.mean(axis=(1, 2)))
+    return correlations * (std[:, None] * std)[:, :, None, None].astype(correlations.dtype)
+
+
+def _normalized(covariances: HostArray, variance: HostArray) -> HostArray:
+    """Correlations at each offset, given the variance of each channel."""
+    std = _roots(variance)
+    return np.clip(covariances / (std[:, None] * std)[:, :, None, None].astype(covariances.dtype), -1.0, 1.0)
 
 
 def _matrix(variance: HostArray, correlations: HostArray) -> HostArray:
@@ -87,15 +106,19 @@ def _matrix(variance: HostArray, correlations: HostArray) -> HostArray:
 
 
 def _averaged(field: Field) -> HostArray:
-    """The covariances of a matrix, averaged over all pairs of positions with the same offset."""
+    """The correlations of a matrix, averaged over all pairs of positions with the same offset."""
     c, h, w = field.mean.shape
     rows, columns = (np.arange(n) - np.arange(n)[:, None] + n - 1 for n in (h, w))
     place = (rows[:, None, :, None] * (2 * w - 1) + columns[None, :, None, :]).ravel()  # of p, q -> that of q - p
     size = (2 * h - 1) * (2 * w - 1)
     count = np.bincount(place, minlength=size)
     assert field.whole is not None
+    std = _roots(field.variance).reshape(c, h * w)
     blocks = field.whole.reshape(c, h * w, c, h * w)
-    sums = [[np.bincount(place, blocks[i, :, j].ravel(), size) for j in range(c)] for i in range(c)]
+    sums = [
+        [np.bincount(place, (blocks[i, :, j] / np.outer(std[i], std[j])).ravel(), size) for j in range(c)]
+        for i in range(c)
+    ]
     return (np.array(sums) / count).reshape(c, c, 2 * h - 1, 2 * w - 1).astype("float32")
 
 
@@ -178,8 +201,7 @@ class Linear:
     def correlations(self, field: Field, shape: tuple[int, ...]) -> HostArray:
         """W S W^T at each frequency, where S is the transform of the covariances; padding is left out of account."""
         assert self.window is not None
-        before = _averaged(field) if field.offsets is None else field.offsets
-        filters, (h, w) = self.dense(), field.mean.shape[1:]
+        before, filters, (h, w) = field.covariances(), self.dense(), field.mean.shape[1:]
         steps = [(s * np.arange(1 - n, n)) for s, n in zip(self.window.stride, shape[1:], strict=True)]
         reach = [d * (k - 1) for d, k in zip(self.window.dilation, filters.shape[2:], strict=True)]
         before = np.pad(before, [(0, 0), (0, 0), *((r, r) for r in reach)], mode="edge")  # beyond the image
@@ -191,8 +213,7 @@ class Linear:
         after = np.fft.irfft2(product.transpose(2, 3, 0, 1), size).astype("float32")
         i, j = (offset + n - 1 + r for offset, n, r in zip(steps, (h, w), reach, strict=True))
         after = after[:, :, i[:, None], j]
-        std = _roots(np.einsum("iiab->iab", after)[:, shape[1] - 1, shape[2] - 1])
-        return np.clip(after / (std[:, None] * std)[:, :, None, None], -1.0, 1.0)
+        return _normalized(after, np.einsum("iiab->iab", after)[:, shape[1] - 1, shape[2] - 1])
 
 
 def _patches(window: Window, image: HostArray) -> HostArray:
@@ -207,7 +228,7 @@ def _patches(window: Window, image: HostArray) -> HostArray:
 
 @dataclass(frozen=True)
 class Pointwise:
-    """The function (s(u) - c2) / c1 of every value; parameters, c1 and c2 are numbers, or have one value per channel."""
+    """The function (s(u) - c2) / c1 of every value; parameters, c1 and c2 are numbers, or one value per channel."""
 
     name: str
     params: dict[str, Any]
@@ -333,11 +354,10 @@ def max_pool(field: Field, pointwise: Pointwise | None, window: Window) -> Field
         out_mean[k], out_variance[k] = largest.mean(axis=1), largest.var(axis=1)
         wins[k] = np.bincount(first.ravel(), minlength=kh * kw) / first.size
     shape = c, rows, columns
-    after = field if pointwise is None else pointwise(field)[0]
+    before = field if pointwise is None else pointwise(field)[0]
     weights = Linear(lambda x, _: x, wins.reshape(c, 1, kh, kw), 0.0, window, c)
-    return with_variance(
-        field, out_mean.reshape(shape), out_variance.reshape(shape), weights.correlations(after, shape)
-    )
+    after = weights.correlations(before, shape)
+    return with_variance(out_mean.reshape(shape), out_variance.reshape(shape), after)
 
 
 def _per_channel(x: Any, ndim: int) -> Any:

@@ -134,12 +134,12 @@ def test_deep_networks_stay_within_the_stated_error(mode):
     assert [r.exact for r in records] == [True, True, False, False, False]
     sampling = 5 * math.sqrt(2 / 500 / 200)
     assert (abs(predicted / measured - 1) <= stated + sampling).all()
-    assert stated[-1] < 0.25
+    assert stated[-1] < 0.5  # 4 layers of 1.8 / 24, the concentration of uniform weights, add up to 0.3
 
 
 @pytest.mark.parametrize("rho", [-0.5, 0.0, 0.6])
 def test_the_maximum_of_two_and_of_four(rho):
-    """Clark's (1961) moments of the larger of two; those of four independent numbers from a table of order statistics."""
+    """Clark's (1961) moments of the larger of two; those of four independent numbers from order statistics."""
     c, theta = np.array([[4.0, 2 * rho], [2 * rho, 1.0]]), math.sqrt(5.0 - 4 * rho)
     alpha = 1.0 / theta  # the means are 1 and 0
     density, cdf = math.exp(-0.5 * alpha**2) / math.sqrt(2 * math.pi), 0.5 * math.erfc(-alpha / math.sqrt(2))

@@ -1,8 +1,8 @@
 """Activations for a depth: the front between forgetting the input and growing the gradient.
 
-Let o(u) = (s(gamma u + beta) - centering c2) / c1, with c2 the mean of s(gamma Z + beta), and c1 such that
-E o(Z)^2 = 1. Two inputs of correlation rho have the correlation C(rho) = E o(Z1) o(Z2) one layer later, if weights are
-random and layers wide. C(0) says how much of the difference between unrelated inputs a layer forgets, C'(1) by how much it
+Let o(u) = (s(gamma u + beta) - centering c2) / c1, with c2 the mean of s(gamma Z + beta), and c1 such that E o(Z)^2 =
+1. Two inputs of correlation rho have the correlation C(rho) = E o(Z1) o(Z2) one layer later, if weights are random
+and layers wide. C(0) says how much of the difference between unrelated inputs a layer forgets, C'(1) by how much it
 multiplies the squared gradient. As C(0) = (E o)^2 and C'(1) = E o'^2,
 
     C'(1) = chi (1 - C(0)),    chi = E o'^2 / Var o >= 1,
@@ -109,7 +109,7 @@ def design(depth: int, activation: str, zeta: float = 1.5, eta: float = 0.9) -> 
     >>> for point in tp.design(50, "relu"):
     ...     print(f"{point.name:8} C_L(0) = {point.forgotten:.3f}, gradient x {point.growth:.3g}")
     he       C_L(0) = 0.988, gradient x 1
-    normprop C_L(0) = 0.000, gradient x 2.07e+08
+    normprop C_L(0) = 0.000, gradient x 2.09e+08
     shifted  C_L(0) = 0.000, gradient x 1.5
     tat      C_L(0) = 0.900, gradient x 1
     """

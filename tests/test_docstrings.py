@@ -13,7 +13,7 @@ from tinyprop import nn
 
 ROOMS = {"tp": tp} | {f"tp.{name}": getattr(tp, name) for name in ("functional", "nn", "data", "verify")}
 OFFERED = {  # by rooms that are a single file
-    "tp.moments": (tp.moments, "gaussian simulate Moments Simulation"),
+    "tp.moments": (tp.moments, "gaussian dual simulate Moments Dual Simulation"),
     "tp.optim": (tp.optim, "Optimizer SGD RMSProp Adam HalveEvery HalveOnPlateau LinearTo normalize_weights"),
     "tp.train": (tp.train, "TrainingStep evaluate keep_freed_memory Config network Run"),
 }

@@ -27,21 +27,24 @@ from .saving import load, save
 
 if TYPE_CHECKING:
     from . import data, train, verify
+    from .theory import design, propagate
 
 __version__ = "0.2.0"
 
 __all__ = [
     "BackendError", "DataError", "DivergenceError", "EditError", "GradientError", "Op", "ShapeError", "StateError",
-    "Tensor", "arange", "check_gradients", "data", "draw", "from_numpy", "full", "functional", "grad", "hessian",
-    "jacobian", "jvp", "load", "manual_seed", "moments", "nn", "no_grad", "ones", "optim", "overrides", "plain", "rand",
-    "randn", "save", "tensor", "train", "use_backend", "verify", "zeros",
+    "Tensor", "arange", "check_gradients", "data", "design", "draw", "from_numpy", "full", "functional", "grad",
+    "hessian", "jacobian", "jvp", "load", "manual_seed", "moments", "nn", "no_grad", "ones", "optim", "overrides",
+    "plain", "propagate", "rand", "randn", "save", "tensor", "train", "use_backend", "verify", "zeros",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """tp.data, tp.train and tp.verify are loaded on first use."""
+    """tp.data, tp.train, tp.verify and what is in theory/ are loaded on first use."""
     if name in ("data", "train", "verify"):
         return import_module(f".{name}", __name__)
+    if name in ("design", "propagate"):
+        return getattr(import_module(".theory", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,5 +1,6 @@
 """Moments of activations under Gaussian input."""
 
+from .dual import Dual, dual
 from .gaussian import Moments, Simulation, gaussian, simulate
 
-__all__ = ["Moments", "Simulation", "gaussian", "simulate"]
+__all__ = ["Dual", "Moments", "Simulation", "dual", "gaussian", "simulate"]

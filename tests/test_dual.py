@@ -1,0 +1,127 @@
+"""Dual activations: an independent quadrature, laws, functions, refusals."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tinyprop as tp
+import tinyprop.functional as F
+from tests.helpers import assert_explained
+from tinyprop.moments import dual, gaussian
+
+PARAMS = {"prelu": {"a": 0.3}, "elu": {"alpha": 0.7}}
+NAMES = ["relu", "prelu", "leaky_relu", "tanh", "sigmoid", "softplus", "elu", "selu", "gelu", "silu", "hardtanh", "sin",
+         "erf", "abs", "identity"]  # fmt: skip
+KINKS = {"hardtanh": (-1.0, 1.0)}
+
+means = st.floats(-3.0, 3.0)
+stds = st.floats(-2.0, 1.5).map(math.exp)
+inside = st.floats(-1.0, 1.0)
+near_one = st.tuples(st.sampled_from([-1.0, 1.0]), st.floats(0.0, 12.0)).map(lambda x: x[0] * (1.0 - 10.0 ** -x[1]))
+rhos = inside | near_one | st.sampled_from([-1.0, 0.0, 1.0])
+
+
+def function(name):
+    return (lambda u: u) if name == "identity" else lambda u: getattr(F, name)(u, **PARAMS.get(name, {})).data
+
+
+def panels(edges, points=20):
+    nodes, weights = np.polynomial.legendre.leggauss(points)
+    lengths = np.diff(edges)[..., None]
+    x = edges[..., :-1, None] + lengths * (nodes + 1.0) / 2.0
+    return x, lengths * weights / 2.0 * np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+
+
+def reference(s, kinks, rho, m1, s1, m2, s2):
+    """E s(U)s(V) and the covariance, over independent sum and difference of U and V, in units of their deviations.
+
+    For a given sum, the integrand is smooth between the kinks of both factors. These integrals are smooth functions of
+    the sum, on the scale at which kinks pass through the bulk of the difference.
+    """
+    a, b, ends = math.sqrt((1.0 + rho) / 2.0), math.sqrt((1.0 - rho) / 2.0), (-12.0, 12.0)
+    x, y = [(k - m1) / s1 for k in kinks], [(k - m2) / s2 for k in kinks]
+    steps = 2.0 ** np.arange(-3.0, 34.0)
+    breaks = [np.linspace(*ends, 49)]
+    if a > 1e-6:
+        breaks += [z / a + max(b / a, 1e-9) * np.concatenate([-steps, [0.0], steps]) for z in x + y]
+        breaks += [[(z + w) / (2.0 * a) for z in x for w in y]]
+    p, weight = (z.ravel() for z in panels(np.unique(np.clip(np.concatenate(breaks), *ends))))
+    cuts = [np.full_like(p, end) for end in np.linspace(*ends, 9)]
+    cuts += [(z - a * p) / max(b, 1e-30) for z in x] + [(a * p - z) / max(b, 1e-30) for z in y]
+    total = np.zeros(3)
+    edges = np.sort(np.clip(cuts, *ends), axis=0).T  # (sums, cuts)
+    for left, right in zip(edges.T[:-1], edges.T[1:], strict=True):
+        q, inner = (z[:, 0] for z in panels(np.stack([left, right], axis=1)))
+        u, v = s(m1 + s1 * (a * p[:, None] + b * q)), s(m2 + s2 * (a * p[:, None] - b * q))
+        total += [float(weight @ (inner * f).sum(axis=1)) for f in (u * v, u, v)]
+    return total[0], total[0] - total[1] * total[2]
+
+
+def assert_agrees(activation, s, places, rho, m1, s1, m2, s2, **params):
+    got = dual(activation, rho, (m1, m2), (s1, s2), **params)
+    one, other = gaussian(activation, m1, s1, **params), gaussian(activation, m2, s2, **params)
+    size = (abs(one.mean) + one.std) * (abs(other.mean) + other.std)
+    expected = reference(s, places, rho, m1, s1, m2, s2)
+    assert [got.product, got.covariance] == pytest.approx(expected, abs=1e-11 * size, rel=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=settings().max_examples // 4)
+@given(rho=rhos, m1=means, s1=stds, m2=means, s2=stds)
+def test_a_dual_equals_an_independent_quadrature(name, rho, m1, s1, m2, s2):
+    assert_agrees(name, function(name), KINKS.get(name, (0.0,)), rho, m1, s1, m2, s2, **PARAMS.get(name, {}))
+
+
+@pytest.mark.parametrize(
+    ("s", "kinks"),
+    [(lambda u: u**3 - u, ()), (lambda u: np.cos(2 * u) + u, ()), (lambda u: np.where(u > 0.5, u, -0.3), (0.5,))],
+    ids=["cubic", "cosine", "jump"],
+)
+@pytest.mark.parametrize("rho", [-1.0, -0.6, 0.3, 1.0 - 1e-7])
+def test_a_function_of_the_user(s, kinks, rho):
+    assert_agrees(s, s, kinks, rho, 0.3, 0.8, -0.4, 1.3, **({"kinks": kinks} if kinks else {}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=settings().max_examples // 4)
+@given(rho=rhos, m1=means, s1=stds, m2=means, s2=stds)
+def test_laws(name, rho, m1, s1, m2, s2):
+    """Symmetric in U and V; bounded by Cauchy-Schwarz; the variance at rho = 1; 0 at rho = 0; the product."""
+    params = PARAMS.get(name, {})
+    here = dual(name, rho, (m1, m2), (s1, s2), **params)
+    one, other = gaussian(name, m1, s1, **params), gaussian(name, m2, s2, **params)
+    size = one.std * other.std
+    assert dual(name, rho, (m2, m1), (s2, s1), **params).covariance == pytest.approx(here.covariance, abs=1e-11 * size)
+    assert abs(here.covariance) <= size * (1.0 + 1e-11)
+    assert dual(name, 1.0, m1, s1, **params).covariance == pytest.approx(one.std**2, rel=1e-10)
+    assert dual(name, 0.0, (m1, m2), (s1, s2), **params).covariance == 0.0
+    assert here.product == here.covariance + one.mean * other.mean
+
+
+def test_closed_forms():
+    """The arc-cosine kernel of Cho and Saul (2009), and Williams' (1998) of erf."""
+    rho = np.linspace(-1.0, 1.0, 9)
+    angle = np.arccos(rho)
+    arc_cosine = (np.sin(angle) + (math.pi - angle) * rho) / (2.0 * math.pi)
+    np.testing.assert_allclose(dual("relu", rho, std=(2.0, 3.0)).product, 6.0 * arc_cosine, atol=1e-14)
+    np.testing.assert_allclose(dual("erf", rho).product, 2.0 / math.pi * np.arcsin(2.0 * rho / 3.0), atol=1e-15)
+
+
+def test_shapes():
+    assert isinstance(dual("tanh", 0.5).product, float)
+    pair = dual("tanh", tp.tensor([[0.1], [0.2]]), (0.0, np.arange(3.0)), 2.0)
+    assert pair.covariance.shape == (2, 3)
+    assert pair.covariance[1, 2] == dual("tanh", float(np.float32(0.2)), (0.0, 2.0), 2.0).covariance
+    assert dual("relu", [0.5, 0.5], std=(0.0, 1.0)).covariance.tolist() == [0.0, 0.0]
+    assert dual("prelu", 0.5, a=np.array([0.0, 1.0])).covariance[1] == 0.5
+
+
+def test_refusals():
+    assert_explained(ValueError, lambda: dual("relu", 1.1), "1.1", "-1 <= rho <= 1")
+    assert_explained(ValueError, lambda: dual("relu", 0.5, std=(1.0, -1.0)), "std >= 0")
+    assert_explained(ValueError, lambda: dual("step", 0.5), "step")
+    assert_explained(TypeError, lambda: dual("relu", 0.5, a=0.1), "'a'")
+    assert_explained(ValueError, lambda: dual(lambda u: abs(u - 0.1), 0.5), "kinks")

@@ -1,0 +1,202 @@
+"""Dual activations: the moments of a function of two correlated Gaussian numbers.
+
+- Piecewise linear functions: the covariance has the second derivative std1 std2 sum b_i b_j phi2(x_i, y_j; r) in the
+  correlation r (Price, 1958), with b the bends of the function, at x and y standard deviations from the two means, and
+  phi2 the bivariate density. So it is rho times the product of both mean slopes, plus a one-dimensional integral.
+- erf: erf(u) = 2 P(W < u) - 1 with W ~ N(0, 1/2), so the covariance is a bivariate probability: another such integral.
+- sin: a closed form.
+- All others: E[s(U) E[s(V) | U]]. The inner expectation is `gaussian`'s, the outer one is quadrature.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import functional as F
+from ..engine.arrays import Array, array_module, as_array, backend_of, to_numpy
+from ..engine.errors import explain
+from ..engine.tensor import Tensor
+from ..special import erfc
+from .gaussian import Activation, _as_given, _data, _float64_tensors, gaussian
+from .quadrature import FARTHEST, FEATURE, LONGEST, between_kinks, rule
+from .rules import TINY
+
+ANGLE_PANELS = 24
+SMALLEST_ANGLE = 1e-9  # contributes less than rounding
+ROUNDING = 1e-12  # by which a correlation that was computed may exceed 1
+AGREE = 1e-11  # two quadratures of a function that differ by less, in standard deviations, have converged
+MOST_HALVINGS = 4
+
+# Places where the slope changes, and the slopes before, between and after them.
+PIECEWISE_LINEAR: dict[str, Callable[..., tuple[list[float], list[Any]]]] = {
+    "identity": lambda: ([], [1.0]),
+    "relu": lambda: ([0.0], [0.0, 1.0]),
+    "prelu": lambda a: ([0.0], [a, 1.0]),
+    "leaky_relu": lambda a=0.01: ([0.0], [a, 1.0]),
+    "abs": lambda: ([0.0], [-1.0, 1.0]),
+    "hardtanh": lambda: ([-1.0, 1.0], [0.0, 1.0, 0.0]),
+}
+
+
+@dataclass(frozen=True)
+class Dual:
+    """Of s(U) and s(V): the mean of their product, and their covariance.
+
+    >>> tp.moments.dual("identity", 0.5, mean=(1.0, 2.0))
+    Dual(product=2.5, covariance=0.5)
+    """
+
+    product: Any
+    covariance: Any
+
+
+def dual(activation: Activation, rho: Any, mean: Any = 0.0, std: Any = 1.0, **params: Any) -> Dual:
+    """E s(U) s(V) and Cov(s(U), s(V)) for Gaussian U and V of correlation rho, element by element.
+
+    `activation` and its parameters are as in `gaussian`. `mean` and `std` are those of both variables, or tuples of
+    U's and V's. Numbers give numbers, arrays give float64 arrays. Tensors count as arrays: nothing here is
+    differentiable.
+
+    >>> relu = tp.moments.dual("relu", 0.0)
+    >>> round(relu.product, 12), relu.covariance
+    (0.159154943092, 0.0)
+    >>> round(tp.moments.dual("relu", 1.0).product, 12)
+    0.5
+    >>> tp.moments.dual("erf", [-0.5, 0.5], mean=(0.0, 1.0), std=2.0).covariance.round(6)
+    array([-0.26013,  0.26013])
+    """
+    kinks = params.pop("kinks", ()) if not isinstance(activation, str) else ()
+    given = {"rho": rho, **params}
+    for name, value in (("mean", mean), ("std", std)):
+        given[name], given[name + "2"] = value if isinstance(value, tuple) and len(value) == 2 else (value, value)
+    given = {name: _data(value) for name, value in given.items()}
+    arrays = {name: tensor.data for name, tensor in _float64_tensors(given).items()}
+    r, m1, m2, s1, s2 = (arrays.pop(name) for name in ("rho", "mean", "mean2", "std", "std2"))
+    xp = array_module(r)
+    if not ((abs(r) <= 1.0 + ROUNDING) & (s2 >= 0.0) & xp.isfinite(m2 + s2)).all():
+        got = f"correlations from {r.min()} to {r.max()}, standard deviations from {min(s1.min(), s2.min())}"
+        raise ValueError(explain(got, "-1 <= rho <= 1, std >= 0, all finite", "rho / (std1 * std2) for a covariance"))
+    r = xp.clip(r, -1.0, 1.0)
+    bends = {"kinks": kinks} if kinks else {}
+    mean1, mean2 = (gaussian(activation, m, s, **arrays, **bends).mean for m, s in ((m1, s1), (m2, s2)))
+    if activation in PIECEWISE_LINEAR:
+        covariance = _piecewise_linear(*PIECEWISE_LINEAR[activation](**arrays), r, m1, s1, m2, s2)
+    elif activation == "erf":
+        w1, w2 = (xp.sqrt(0.5 + s * s) for s in (s1, s2))
+        covariance = 4.0 * _over_correlations(m1 / w1, m2 / w2, r * (s1 / w1) * (s2 / w2), 0)
+    elif activation == "sin":
+        c, half = r * s1 * s2, 0.5 * (s1 * s1 + s2 * s2)  # half >= |c|
+        unlike, like = (xp.exp(xp.maximum(x, 0.0) - half) * xp.sign(x) * -xp.expm1(-abs(x)) for x in (c, -c))
+        covariance = 0.5 * (unlike * xp.cos(m1 - m2) - like * xp.cos(m1 + m2))
+    else:
+        covariance = xp.zeros_like(r)
+        for i in np.ndindex(r.shape):
+            own = {name: float(value[i]) for name, value in arrays.items()}
+            u, v = ((float(m[i]), float(s[i])) for m, s in ((m1, s1), (m2, s2)))
+            covariance[i] = _conditional(activation, float(r[i]), u, v, kinks, own)
+    product = covariance + mean1 * mean2
+    return Dual(*(_as_given(Tensor(as_array(x)), given) for x in (product, covariance)))
+
+
+def _piecewise_linear(
+    kinks: list[float], slopes: list[Any], rho: Array, m1: Array, s1: Array, m2: Array, s2: Array
+) -> Array:
+    xp = array_module(rho)
+    sides: list[tuple[Any, list[Array]]] = []
+    for m, s in ((m1, s1), (m2, s2)):
+        places, slope = [], slopes[0]
+        for kink, before, after in zip(kinks, slopes, slopes[1:], strict=False):
+            places.append((kink - m) / xp.maximum(s, xp.maximum(abs(kink - m) / FARTHEST, TINY)))
+            slope = slope + (after - before) * 0.5 * erfc(math.sqrt(0.5) * places[-1])
+        sides.append((slope, places))
+    (slope1, places1), (slope2, places2) = sides
+    covariance = rho * slope1 * slope2
+    for i, x in enumerate(places1):
+        for j, y in enumerate(places2):
+            bend = (slopes[i + 1] - slopes[i]) * (slopes[j + 1] - slopes[j])
+            covariance = covariance + bend * _over_correlations(x, y, rho, 1)
+    return s1 * s2 * covariance
+
+
+def _over_correlations(x: Array, y: Array, rho: Array, power: int) -> Array:
+    """The integral of (rho - r)^power phi2(x, y; r) over r from 0 to rho.
+
+    With |r| = cos t it is that of exp(-d^2 / (2 sin^2 t) - x y / (1 + cos t)) / (2 pi), times a power, where d = x - y,
+    over the angles t from arccos |rho| to a right angle. It varies on the scale of t, hence panels whose lengths grow
+    with t, from where it is no longer negligible. For a negative rho, y changes its sign.
+    """
+    xp = array_module(rho)
+    nodes, weights = rule(backend_of(rho))
+    sign = xp.where(rho < 0, -1.0, 1.0)
+    y = sign * y
+    first, last = xp.arccos(abs(rho)), 0.5 * math.pi
+    start = xp.minimum(xp.maximum(xp.maximum(first, abs(x - y) / 14.0), SMALLEST_ANGLE), last)
+    grades = xp.arange(ANGLE_PANELS + 1) / ANGLE_PANELS
+    edges = start[..., None] * (last / start[..., None]) ** grades
+    edges = xp.concatenate([first[..., None], edges], axis=-1)  # the first panel is empty or negligible
+    lengths = edges[..., 1:, None] - edges[..., :-1, None]
+    t = edges[..., :-1, None] + lengths * nodes  # (..., panels, nodes)
+    distance, both = (z[..., None, None] for z in (0.5 * (x - y) ** 2, x * y))
+    density = xp.exp(-distance / xp.maximum(xp.sin(t) ** 2, TINY) - both / (1.0 + xp.cos(t)))
+    half = 0.5 * (t + first[..., None, None]), 0.5 * (t - first[..., None, None])
+    gap = 2.0 * xp.sin(half[0]) * xp.sin(half[1])  # |rho| - |r|, without cancellation
+    total = (lengths * weights * density * gap**power).sum(axis=(-2, -1)) / (2.0 * math.pi)
+    return total if power else sign * total
+
+
+def _conditional(
+    activation: Activation,
+    rho: float,
+    u: tuple[float, float],
+    v: tuple[float, float],
+    kinks: Sequence[float],
+    params: dict[str, Any],
+) -> float:
+    """E[(s(U) - mean) (E[s(V) | U] - mean)] over U, in panels that are short where either factor bends.
+
+    The first factor bends where the function does. The second bends at the images of the same places, on the scale of
+    the function or of the Gaussian that smooths it, whichever is shorter. `u` and `v` are mean and std of U and V.
+    """
+    bends: dict[str, Any] = {"kinks": kinks} if kinks else {}
+    (m1, s1), (m2, s2), slope = u, v, rho * v[1]
+    one, other = (gaussian(activation, mean, std, **params, **bends) for mean, std in (u, v))
+    if not one.std * other.std * rho:
+        return 0.0
+    rest = math.sqrt((1.0 - rho) * (1.0 + rho))
+    breaks = [np.arange(-FARTHEST, FARTHEST, LONGEST), np.array([FARTHEST])]
+    for shift, unit, smooth in ((m1, s1, LONGEST), (m2, slope, max(rest / abs(rho), SMALLEST_ANGLE))):
+        scale = min(FEATURE / abs(unit), smooth, LONGEST)
+        growth = scale * 2.0 ** np.arange(1 + math.ceil(math.log2(LONGEST / scale)))
+        for kink in kinks or [0.0]:
+            breaks.append((kink - shift) / unit + np.concatenate([-growth, [0.0], growth]))
+    edges = np.unique(np.clip(np.concatenate(breaks), -FARTHEST, FARTHEST))
+    function = getattr(F, activation) if isinstance(activation, str) else activation
+    nodes, weights = rule("numpy")
+    panels, change, before = 8, math.inf, math.nan
+    for _ in range(MOST_HALVINGS):
+        lengths = np.diff(edges)[:, None]
+        z = (edges[:-1, None] + lengths * nodes).ravel()
+        density = (lengths * weights).ravel() * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+        value = to_numpy(_data(function(m1 + s1 * z, **params))) - one.mean
+        if isinstance(activation, str):
+            given = gaussian(activation, m2 + slope * z, rest * s2, **params).mean
+        else:  # as many points each time, so that both quadratures converge together
+            at, width = Tensor(m2 + slope * z), Tensor(0.0 * z + max(rest * s2, TINY))
+            grid = between_kinks(at, width, kinks, panels)
+            given = grid.expectation(Tensor(to_numpy(function(grid.points(at, width).data)))).data
+            panels *= 2
+        now = float(density @ (value * (given - other.mean)))
+        change = abs(now - before) / (one.std * other.std)
+        if isinstance(activation, str) or change <= AGREE:
+            return now
+        before, edges = now, np.sort(np.concatenate([edges, edges[:-1] + 0.5 * lengths[:, 0]]))
+    raise ValueError(
+        explain(
+            f"a function whose covariance still changes by {change:.1e} standard deviations with {len(edges)} panels",
+            "it must be smooth between its kinks",
+            "dual(function, rho, kinks=(0.0,)) with the places where it, or its slope, jumps",
+        )
+    )

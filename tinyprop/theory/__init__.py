@@ -1,0 +1,6 @@
+"""Predictions for networks: moments of their layers, and activations designed for a depth."""
+
+from .design import Design, design
+from .propagate import Propagated, propagate
+
+__all__ = ["Design", "Propagated", "design", "propagate"]

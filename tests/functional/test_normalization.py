@@ -218,6 +218,7 @@ def test_rows_without_a_mean_do_not_see_a_mean_of_the_inputs(backend, rng):
         (lambda x, w: F.weight_norm(x, w), ["(4, 6)", "scale of shape (4,)"]),
         (lambda x, w: F.weight_norm(x[:, :1], x[:, 0], centered=True), ["(4, 1)", "no direction", "centered=False"]),
         (lambda x, w: F.layer_norm(x, 4), ["(4, 6)", "(4,)", "last axes", "(6,)"]),
+        (lambda x, w: F.layer_norm(x, (3, 6)), ["(4, 6)", "(3, 6)", "last axes"]),
         (lambda x, w: F.layer_norm(x, ()), ["last axes"]),
         (lambda x, w: F.layer_norm(x, 6, w), ["(4, 6)", "(3,)", "broadcast against x"]),
         (lambda x, w: F.layer_norm(x[:1], 6, x), ["(1, 6)", "(4, 6)", "broadcast against x", "shape (6,)"]),

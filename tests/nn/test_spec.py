@@ -9,7 +9,7 @@ from tinyprop import nn
 from tinyprop.train import Config, Run
 
 RESIDUAL = (
-    "C(8,3,1,1)-R(C(8,3,1,1)-C(8,3,1,1))-R(C(12,3,2,1)-P(3,1,1,avg)-C(12,1,1,0))-R(R(C(12,3,1,1))-C(12,3,1,1))"
+    "C(8,3,1,1)-R(C(8,3,1,1)-C(8,3,1,1))-R(C(12,3,1,1)-P(3,1,1,avg)-C(12,1,1,0))-R(R(C(12,3,2,1))-C(12,3,1,1))"
     "-P(3,2,1,max)-C(10,1,1,0)-P(4,4,0,avg)"
 )
 
@@ -141,10 +141,10 @@ def test_residual_networks(norm, backend, rng):
     assert out.shape == (3, 10)
     out.backward(np.ones(out.shape, np.float32) if backend == "numpy" else out.detach())
     assert all(p.grad is not None and np.isfinite(p.grad.numpy()).all() for p in net.parameters())
-    plain, transition, nested = (m for m in net if isinstance(m, nn.Residual))
-    assert plain.shortcut is None is nested.shortcut
-    assert transition.shortcut is not None
-    assert isinstance(nested.branch[0], nn.Residual)
+    plain, channels, size = (m for m in net if isinstance(m, nn.Residual))
+    assert plain.shortcut is None
+    for block in (channels, size, size.branch[0]):
+        assert isinstance(block.shortcut, type(net[0]))
 
 
 def test_normalizer_and_activation_stand_in_front_of_the_convolutions_of_a_block():

@@ -152,9 +152,15 @@ def test_what_does_not_fit_is_explained():
     assert_explained(tp.ShapeError, lambda: nn.GroupNorm(3, 3)(tp.ones(2, 3, 1, 1)), "0/0")  # InstanceNorm of 1x1 maps
 
 
-def test_squashing_starts_as_published():
-    x = tp.tensor(np.linspace(-4, 4, 6).reshape(2, 3))
-    assert_close(nn.DyT(3)(x), np.tanh(0.5 * x.numpy()), 1e-7)
-    assert_close(nn.Derf(3)(x), F.erf(0.5 * x).numpy(), 1e-7)
-    assert nn.DyT(3, alpha=0.8).alpha.tolist() == pytest.approx([0.8])
-    assert [n for n, _ in nn.Derf(3).named_parameters()] == ["alpha", "weight", "bias", "shift"]
+@pytest.mark.parametrize("kind", [nn.DyT, nn.Derf])
+def test_squashing(kind, backend, rng):
+    """As published, at the start and for other parameters."""
+    layer, x = kind(3).to(dtype=np.float64), rng.normal(size=(2, 3, 4, 1))
+    function = np.tanh if kind is nn.DyT else lambda u: F.erf(tp.tensor(u)).numpy()
+    assert_close(layer(tp.tensor(x)), function(0.5 * x))
+    assert [n for n, _ in layer.named_parameters()] == ["alpha", "weight", "bias", *["shift"] * (kind is nn.Derf)]
+    randomized(layer, rng)
+    alpha, weight, bias, *shift = (p.numpy() for p in layer.parameters())
+    expected = weight[:, None, None] * function(alpha * x + sum(shift)) + bias[:, None, None]
+    assert_close(layer.to(backend)(tp.tensor(x, backend=backend)), expected)
+    assert kind(3, alpha=0.8).alpha.tolist() == pytest.approx([0.8])

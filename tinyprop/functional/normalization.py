@@ -9,11 +9,11 @@ from ..engine.graph import Op
 from ..engine.guard import check_editable
 from ..engine.tensor import Operand, Tensor, as_tensor
 from ..random import generator
+from ..windows import Shape
 from .arithmetic import as_float, rsqrt
 from .reductions import mean, norm
 from .reductions import sum as sum_over
 from .shapes import reshape, several
-from .windows import Shape
 
 
 def column(numbers: Any, ndim: int) -> Any:

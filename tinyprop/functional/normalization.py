@@ -1,5 +1,6 @@
-"""Normalisation: of weights by their length, of activations by the statistics of a batch."""
+"""Normalisation: of weights by their length, of activations by statistics of a batch, a sample or a group."""
 
+from math import prod
 from typing import Any
 
 from ..engine.arrays import Array, array_module, from_host
@@ -8,9 +9,11 @@ from ..engine.graph import Op
 from ..engine.guard import check_editable
 from ..engine.tensor import Operand, Tensor, as_tensor
 from ..random import generator
+from ..windows import Shape
 from .arithmetic import as_float, rsqrt
 from .reductions import mean, norm
 from .reductions import sum as sum_over
+from .shapes import reshape, several
 
 
 def column(numbers: Any, ndim: int) -> Any:
@@ -39,45 +42,77 @@ class WeightNorm(Op):
         return lambda: (g - unit * along) * (size / length), lambda: (along * self.factor).reshape(scale.shape)
 
 
-def weight_norm(weight: Operand, scale: Operand, factor: float = 1.0) -> Tensor:
+def weight_norm(weight: Operand, scale: Operand, factor: float = 1.0, centered: bool = False) -> Tensor:
     """The rows weight[i], whatever their length, at length scale[i] * factor (Salimans and Kingma, 2016).
+
+    `centered` rows lose their mean first: scaled weight standardisation (Brock et al., 2021). Their sum is then 0, so
+    that the mean which all inputs share cancels.
 
     >>> F.weight_norm(tp.tensor([[3.0, 4.0]]), tp.tensor([10.0]))
     tensor([[6., 8.]])
+    >>> F.weight_norm(tp.tensor([[3.0, 7.0, 5.0]]), tp.tensor([2.0]), factor=2**0.5, centered=True)
+    tensor([[-2.,  2.,  0.]])
     """
     weight, scale = as_tensor(weight, like=scale), as_tensor(scale, like=weight)
+    got = f"weight_norm of weight {weight.shape} and scale {scale.shape}"
     if weight.ndim < 2 or scale.shape != weight.shape[:1]:
-        got = f"weight_norm of weight {weight.shape} and scale {scale.shape}"
         raise ShapeError(got, "weight is (rows, ...), scale is (rows,)", f"scale of shape {weight.shape[:1]}")
-    return WeightNorm(factor)(weight, scale)
+    if centered and weight.size < 2 * len(weight):
+        raise ShapeError(got, "one weight minus its own mean is 0, which has no direction", "centered=False")
+    rows = weight - mean(weight, tuple(range(1, weight.ndim)), keepdims=True) if centered else weight
+    return WeightNorm(factor)(rows, scale)
 
 
-class BatchNorm(Op):
-    """(x - mean) / sqrt(var + eps) * weight + bias over all axes but 1; forward also moves the running estimates."""
+class Normalize(Op):
+    """(x - mean) / sqrt(var + eps) * weight + bias, with the mean and the variance over some axes: batch, layer and
+    group normalisation. Not `centered`, the mean stays, and the mean square takes the place of the variance: RMSNorm.
+    """
 
-    def __init__(self, eps: float, momentum: float, running_mean: Array, running_var: Array):
-        self.eps, self.momentum, self.running = eps, momentum, (running_mean, running_var)
+    floating = True
+    hint = "weight and bias broadcast against x"
 
-    def forward(self, x: Array, weight: Array, bias: Array) -> Array:
-        axes, count = (0, *range(2, x.ndim)), x.size // x.shape[1]
-        center = x.mean(axis=axes, keepdims=True)
-        var = ((x - center) ** 2).mean(axis=axes, keepdims=True)
-        self.move_running(center.reshape(-1), var.reshape(-1), count)
-        scale = column(weight, x.ndim - 1) / array_module(x).sqrt(var + self.eps)
-        return (x - center) * scale + column(bias, x.ndim - 1)
+    def __init__(self, axes: Shape, eps: float, centered: bool = True):
+        self.axes, self.eps, self.centered = axes, eps, centered
+
+    def statistics(self, x: Array) -> tuple[Any, Array]:
+        center = x.mean(axis=self.axes, keepdims=True) if self.centered else 0.0
+        return center, ((x - center) ** 2).mean(axis=self.axes, keepdims=True)
+
+    def forward(self, x: Array, weight: Any, bias: Any) -> Array:
+        center, var = self.statistics(x)
+        return (x - center) * (weight / array_module(x).sqrt(var + self.eps)) + bias
+
+    def backward(self, g: Tensor, x: Tensor, weight: Any) -> Any:
+        off = x - mean(x, self.axes, keepdims=True) if self.centered else x
+        inverse = rsqrt(mean(off * off, self.axes, keepdims=True) + self.eps)
+        normal, g_normal = off * inverse, g * weight
+        rest = g_normal - normal * mean(g_normal * normal, self.axes, keepdims=True)
+        rest = rest - mean(g_normal, self.axes, keepdims=True) if self.centered else rest
+        return rest * inverse, lambda: g * normal, g
+
+
+class BatchNorm(Normalize):
+    """Over all axes but 1, with one weight and bias for each feature; forward also moves the running estimates."""
+
+    def __init__(self, axes: Shape, eps: float, momentum: float, running_mean: Array, running_var: Array):
+        super().__init__(axes, eps)
+        self.momentum, self.running = momentum, (running_mean, running_var)
+
+    def statistics(self, x: Array) -> tuple[Array, Array]:
+        center, var = super().statistics(x)
+        self.move_running(center.reshape(-1), var.reshape(-1), x.size // x.shape[1])
+        return center, var
 
     def move_running(self, center: Array, var: Array, count: int) -> None:
         for running, now in zip(self.running, (center, var * (count / (count - 1))), strict=True):
             running += self.momentum * (now - running)
 
+    def forward(self, x: Array, weight: Array, bias: Array) -> Array:
+        return super().forward(x, column(weight, x.ndim - 1), column(bias, x.ndim - 1))
+
     def backward(self, g: Tensor, x: Tensor, weight: Tensor) -> Any:
-        axes = (0, *range(2, x.ndim))
-        off = x - mean(x, axes, keepdims=True)
-        inverse = rsqrt(mean(off * off, axes, keepdims=True) + self.eps)
-        normal = off * inverse
-        total, along = sum_over(g, axes, keepdims=True), sum_over(g * normal, axes, keepdims=True)
-        rest = g - (total + normal * along) * (x.shape[1] / x.size)
-        return rest * inverse * column(weight, x.ndim - 1), along.reshape(weight.shape), total.reshape(weight.shape)
+        g_x, along, _ = super().backward(g, x, column(weight, x.ndim - 1))
+        return g_x, lambda: sum_over(along(), self.axes), lambda: sum_over(g, self.axes)
 
 
 def batch_norm(
@@ -117,7 +152,66 @@ def batch_norm(
         raise ShapeError(got, "one value per feature has no spread: its normalised value would be 0/0", hint)
     check_editable(running_mean, "running_mean")
     check_editable(running_var, "running_var")
-    return BatchNorm(eps, momentum, running_mean._data, running_var._data)(x, weight, bias)
+    axes = (0, *range(2, x.ndim))
+    return BatchNorm(axes, eps, momentum, running_mean._data, running_var._data)(x, weight, bias)
+
+
+def layer_norm(
+    x: Operand, normalized_shape: Any, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalise each sample over its last axes, of these lengths: Ba et al. (2016). Weight and bias have this shape, or
+    another that broadcasts against x.
+
+    >>> F.layer_norm([[1.0, 3.0], [10.0, 10.5]], 2, eps=0.0)
+    tensor([[-1.,  1.],
+            [-1.,  1.]])
+    """
+    x, shape = as_float(x), several(normalized_shape)
+    return _normalized(f"layer_norm of shape {x.shape} over axes of lengths {shape}", x, shape, weight, bias, eps)
+
+
+def rms_norm(x: Operand, normalized_shape: Any, weight: Operand | None = None, eps: float = 1e-5) -> Tensor:
+    """Divide each sample by its root mean square over the last axes: `layer_norm` without the mean, Zhang and Sennrich
+    (2019). (In PyTorch, eps is the machine epsilon of the dtype unless given.)
+
+    >>> F.rms_norm([[1.0, 7.0]], 2, eps=0.0)
+    tensor([[0.2, 1.4]])
+    """
+    x, shape = as_float(x), several(normalized_shape)
+    got = f"rms_norm of shape {x.shape} over axes of lengths {shape}"
+    return _normalized(got, x, shape, weight, None, eps, centered=False)
+
+
+def group_norm(
+    x: Operand, num_groups: int, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalise each sample over each of so many groups of channels (axis 1) and all places: Wu and He (2018).
+
+    >>> F.group_norm([[1.0, 3.0, 10.0, 20.0]], 2, eps=0.0)
+    tensor([[-1.,  1., -1.,  1.]])
+    """
+    x = as_float(x)
+    got = f"group_norm of shape {x.shape} in {num_groups} groups"
+    if x.ndim < 2 or num_groups < 1 or x.shape[1] % num_groups:
+        raise ShapeError(got, "axis 1 holds the channels, which the number of groups divides", "num_groups=1")
+    shape = num_groups, x.shape[1] // num_groups, *x.shape[2:]  # (N, C, ...) -> (N, groups, C / groups, ...)
+    weight, bias = (t if t is None else reshape(t, (*shape[:2], *[1] * (x.ndim - 2))) for t in (weight, bias))
+    return _normalized(got, x.reshape(len(x), *shape), shape[1:], weight, bias, eps).reshape(x.shape)
+
+
+def _normalized(
+    got: str, x: Tensor, lengths: Shape, weight: Any, bias: Any, eps: float, centered: bool = True
+) -> Tensor:
+    if not lengths or x.shape[-len(lengths) :] != lengths:
+        raise ShapeError(got, "these are the last axes of x", f"normalized_shape={x.shape[1:]}")
+    if prod(lengths) < 1 + centered:
+        hint = "longer axes, fewer groups, or rms_norm, which needs no spread"
+        raise ShapeError(got, "one value has no spread: its normalised value would be 0/0", hint)
+    op = Normalize(tuple(range(-len(lengths), 0)), eps, centered)
+    out = op(x, 1.0 if weight is None else weight, 0.0 if bias is None else bias)
+    if out.shape != x.shape:
+        raise ShapeError(f"{got}, with weight or bias for {out.shape}", Normalize.hint, f"shape {lengths}")
+    return out
 
 
 def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Tensor:

@@ -10,7 +10,7 @@ from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient, columns, filter_matrices
 from ..functional.normalization import BatchNorm, WeightNorm, column
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
-from ..functional.windows import Pair, Window, channels_first, channels_last, empty_image
+from ..windows import Pair, Window, channels_first, channels_last, empty_image
 from .fused import ShiftedReLU
 from .pointwise import blocks
 

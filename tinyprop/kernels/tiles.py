@@ -20,7 +20,7 @@ import numpy as np
 from ..engine.arrays import Array, HostArray, array_module, float32, is_device_array
 from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient
-from ..functional.windows import Shape, Window, channels_last, empty_image
+from ..windows import Shape, Window, channels_last, empty_image
 from .cuda import map_tiles
 from .pointwise import blocks
 

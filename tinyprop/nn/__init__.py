@@ -1,34 +1,24 @@
 """Modules and layers, including those of Normalization Propagation."""
 
-from .batchnorm import BatchNorm
+# isort: off
+# fmt: off
+from . import init
 from .layers import (
-    ELU,
-    GELU,
-    SELU,
-    Activation,
-    AvgPool2d,
-    Conv2d,
-    Dropout,
-    Flatten,
-    Hardtanh,
-    Identity,
-    LeakyReLU,
-    Linear,
-    MaxPool2d,
-    PReLU,
-    ReLU,
-    Sigmoid,
-    SiLU,
-    Softplus,
-    Tanh,
+    ELU, GELU, SELU, Activation, AvgPool2d, Conv2d, Dropout, Flatten, Hardtanh, Identity, LeakyReLU, Linear, MaxPool2d,
+    PReLU, ReLU, Sigmoid, SiLU, Softplus, Tanh,
 )
 from .module import Module, ModuleList, Sequential, evaluating
 from .normalization import NormPropConv2d, NormPropLinear
+from .residual import Residual, Scale
 from .signals import Signal, signals
-from .spec import NIN, build
+from .spec import NIN, NORMS, build
+from .statistics import BatchNorm, Derf, DyT, GroupNorm, LayerNorm, RMSNorm
+from .weights import ScaledWS, WeightNorm
 
 __all__ = [
-    "ELU", "GELU", "NIN", "SELU", "Activation", "AvgPool2d", "BatchNorm", "Conv2d", "Dropout", "Flatten", "Hardtanh",
-    "Identity", "LeakyReLU", "Linear", "MaxPool2d", "Module", "ModuleList", "NormPropConv2d", "NormPropLinear", "PReLU",
-    "ReLU", "Sequential", "SiLU", "Sigmoid", "Signal", "Softplus", "Tanh", "build", "evaluating", "signals",
-]  # fmt: skip
+    "ELU", "GELU", "NIN", "NORMS", "SELU", "Activation", "AvgPool2d", "BatchNorm", "Conv2d", "Derf", "Dropout", "DyT",
+    "Flatten", "GroupNorm", "Hardtanh", "Identity", "LayerNorm", "LeakyReLU", "Linear", "MaxPool2d", "Module",
+    "ModuleList", "NormPropConv2d", "NormPropLinear", "PReLU", "RMSNorm", "ReLU", "Residual", "Scale", "ScaledWS",
+    "Sequential", "SiLU", "Sigmoid", "Signal", "Softplus", "Tanh", "WeightNorm", "build", "evaluating", "init",
+    "signals",
+]

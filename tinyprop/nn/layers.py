@@ -50,7 +50,11 @@ class Linear(Module):
         self.bias = parameter(0.0, out_features) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+        return self.weighted_sum(x, self.weight)
+
+    def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
+        """What the layer computes, with these weights instead of its own."""
+        return F.linear(x, weight, self.bias)
 
 
 class Conv2d(Module):
@@ -82,7 +86,10 @@ class Conv2d(Module):
         self.bias = parameter(0.0, out_channels) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return self.weighted_sum(x, self.weight)
+
+    def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 class MaxPool2d(Module):
@@ -180,67 +187,48 @@ def check_activation(name: str) -> None:
         raise ValueError(explain(f"activation {name!r}", f"it is one of {', '.join(ACTIVATIONS)}", "'relu'"))
 
 
-class ReLU(Activation):
+class Fixed(Activation):
+    """An activation without parameters, which has the name of its class."""
+
+    def __init__(self) -> None:
+        names = (kind.__name__.lower() for kind in type(self).__mro__)
+        super().__init__(next(name for name in names if name in ACTIVATIONS))
+
+
+class ReLU(Fixed):
     """max(x, 0)."""
 
-    def __init__(self) -> None:
-        super().__init__("relu")
 
-
-class Tanh(Activation):
+class Tanh(Fixed):
     """The hyperbolic tangent."""
 
-    def __init__(self) -> None:
-        super().__init__("tanh")
 
-
-class Sigmoid(Activation):
+class Sigmoid(Fixed):
     """1 / (1 + exp(-x))."""
 
-    def __init__(self) -> None:
-        super().__init__("sigmoid")
 
-
-class Softplus(Activation):
+class Softplus(Fixed):
     """log(1 + exp(x)), a smooth ReLU."""
 
-    def __init__(self) -> None:
-        super().__init__("softplus")
 
-
-class SELU(Activation):
+class SELU(Fixed):
     """ELU, scaled so that its output has mean 0 and variance 1 for N(0, 1) input."""
 
-    def __init__(self) -> None:
-        super().__init__("selu")
 
-
-class GELU(Activation):
+class GELU(Fixed):
     """x Phi(x), with Phi the distribution function of N(0, 1)."""
 
-    def __init__(self) -> None:
-        super().__init__("gelu")
 
-
-class SiLU(Activation):
+class SiLU(Fixed):
     """x sigmoid(x)."""
 
-    def __init__(self) -> None:
-        super().__init__("silu")
 
-
-class Hardtanh(Activation):
+class Hardtanh(Fixed):
     """x limited to the interval from -1 to 1."""
 
-    def __init__(self) -> None:
-        super().__init__("hardtanh")
 
-
-class Identity(Activation):
+class Identity(Fixed):
     """x itself."""
-
-    def __init__(self) -> None:
-        super().__init__("identity")
 
 
 class LeakyReLU(Activation):

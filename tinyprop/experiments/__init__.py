@@ -2,12 +2,13 @@
 
 from .beyond import Activations, JacobianFactor, Optimizers, Regularization
 from .experiment import Experiment
+from .scaling import Scaling
 from .section5 import BatchSize, Convergence, CovariateShift, DataNormalization, Results, Speed
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
     experiment.name: experiment
     for experiment in (
         DataNormalization, CovariateShift, Convergence, BatchSize, Results, Speed,
-        JacobianFactor, Optimizers, Regularization, Activations,
+        Scaling, JacobianFactor, Optimizers, Regularization, Activations,
     )
 }  # fmt: skip

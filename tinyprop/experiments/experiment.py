@@ -1,13 +1,16 @@
 """What an experiment is: settings to run, and from the finished runs findings, a figure and a paragraph."""
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any, ClassVar, NamedTuple
 
 from matplotlib.figure import Figure
 
 from ..estimate import Estimate
-from .evidence import ENDPOINTS, Comparison, Measure, Verdict, all_hold, deviations
+from . import evidence
+from .evidence import ENDPOINTS, Comparison, Measure, Rule, Verdict
 from .figures import Curves, draw
 from .record import Record
 from .scales import Scale, Setting, Settings
@@ -15,6 +18,7 @@ from .scales import Scale, Setting, Settings
 NORMPROP, BATCHNORM = "NormProp", "BatchNorm"
 CONTROLS = 24  # planned runs of the settings that many experiments share
 CHANCE, CHANCE_ACCURACY = "chance", 10.0  # stands for a setting; % of the images of ten classes
+REGISTERED = tomllib.loads(files(__package__).joinpath("preregistration.toml").read_text())
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,23 @@ class Arm:
     def diverged(self) -> int:
         return len(self.records) - len(self.survivors)
 
+    def first(self, n: int) -> "Arm":
+        """Only the random seeds 1 to n."""
+        return replace(self, records=tuple(record for record in self.records if record.config.seed <= n))
+
+    def reached(self, n: int) -> bool:
+        """Whether the random seeds 1 to n are finished."""
+        return len(self.first(n).records) == n
+
     def values(self, measure: Measure) -> dict[int, float]:
         """By random seed."""
         found = {record.config.seed: measure.of(record) for record in self.survivors}
-        return deviations(found) if measure.spread else found
+        return evidence.deviations(found) if measure.spread else found
+
+    def images(self, measure: Measure) -> dict[int, Any]:
+        """The same, where possible image by image."""
+        by_image = measure.by_image
+        return {r.config.seed: by_image(r) for r in self.survivors} if by_image else self.values(measure)
 
     def estimate(self, measure: Measure) -> Estimate:
         return Estimate.of(list(self.values(measure).values()))
@@ -53,13 +70,17 @@ class Arm:
 
 
 class Claim(NamedTuple):
-    """A claim that must hold for each of some pairs of settings; every measure has a finding of its own."""
+    """A claim that must hold for each of some pairs of settings, in each measure."""
 
     text: str
     paper: str
-    holds: Callable[[Comparison], Verdict]
+    holds: Rule
     pairs: Mapping[str, tuple[str, str]]  # the names of ours and theirs
     measures: tuple[Measure, ...] = ENDPOINTS
+
+    @property
+    def settings(self) -> set[str]:
+        return {name for pair in self.pairs.values() for name in pair} - {CHANCE}
 
 
 NORMS = {"NormProp minus BatchNorm": (NORMPROP, BATCHNORM)}
@@ -69,14 +90,34 @@ NORMS = {"NormProp minus BatchNorm": (NORMPROP, BATCHNORM)}
 class Finding:
     """A claim beside what we found."""
 
-    claim: str
-    paper: str
-    ours: str
-    supported: Verdict
+    claim: Claim
+    primary: bool
+    found: Mapping[str, Sequence[Comparison]]  # by pair, one for each measure, of all finished runs
+    looks: Sequence[evidence.Look]  # those that the runs have reached
+    runs: int  # random seeds that all settings have
+    planned: int
+    supported: Verdict = None
+
+    def judge(self, level: float) -> Verdict:
+        return evidence.first_verdict(self.claim.holds, self.looks, level)
+
+    @property
+    def next_look(self) -> int:
+        """0 after the last."""
+        return next((n for n in evidence.looks(self.planned)[len(self.looks) :]), 0)
+
+    @property
+    def width(self) -> float:
+        """Of the widest interval."""
+        return max(comparison.width for comparisons in self.found.values() for comparison in comparisons)
 
     @property
     def verdict(self) -> str:
         return {True: "supported", False: "not supported", None: "cannot tell"}[self.supported]
+
+    @property
+    def ours(self) -> str:
+        return "; ".join(f"{label}: {', '.join(map(str, found))}" for label, found in self.found.items())
 
 
 class Experiment:
@@ -106,25 +147,36 @@ class Experiment:
         raise NotImplementedError
 
     def findings(self) -> list[Finding]:
+        """What the runs say, before `decide` has judged it."""
         findings = []
+        primary = {claim["claim"] for claim in REGISTERED["primary"] if claim["experiment"] == self.name}
         for claim in self.claims():
-            for measure in claim.measures:
-                found = self.compared(claim.pairs, measure)
-                ours = "; ".join(f"{label}: {comparison}" for label, comparison in found.items())
-                holds = all_hold(map(claim.holds, found.values()))
-                findings.append(Finding(f"{claim.text} ({measure.name})", claim.paper, ours, holds))
+            arms = [self.arms[name] for name in claim.settings]
+            planned = min(arm.setting.seeds for arm in arms)
+            reached = [n for n in evidence.looks(planned) if all(arm.reached(n) for arm in arms)]
+            at_looks = [
+                evidence.Look(n / planned, [c for found in self.compared(claim, n).values() for c in found])
+                for n in reached
+            ]
+            runs = len(set.intersection(*({record.config.seed for record in arm.records} for arm in arms)))
+            findings.append(Finding(claim, claim.text in primary, self.compared(claim), at_looks, runs, planned))
         return findings
 
-    def compared(self, pairs: Mapping[str, tuple[str, str]], measure: Measure) -> dict[str, Comparison]:
-        return {label: self.compare(*pair, measure) for label, pair in pairs.items()}
+    def compared(self, claim: Claim, most: int | None = None) -> dict[str, list[Comparison]]:
+        """All pairs in all measures, of all runs, or of the random seeds 1 to `most`."""
+        return {
+            label: [self.compare(*pair, measure, most) for measure in claim.measures]
+            for label, pair in claim.pairs.items()
+        }
 
-    def compare(self, ours: str, theirs: str, measure: Measure) -> Comparison:
-        arm = self.arms[ours]
+    def compare(self, ours: str, theirs: str, measure: Measure, most: int | None = None) -> Comparison:
+        arms = [self.arms[name] for name in (ours, theirs) if name != CHANCE]
+        arms = arms if most is None else [arm.first(most) for arm in arms]
+        values, diverged = [arm.images(measure) for arm in arms], [arm.diverged for arm in arms]
         if theirs == CHANCE:
-            chance = {record.config.seed: CHANCE_ACCURACY for record in arm.records}
-            return Comparison(measure, arm.values(measure), chance, (arm.diverged, 0))
-        other = self.arms[theirs]
-        return Comparison(measure, arm.values(measure), other.values(measure), (arm.diverged, other.diverged))
+            chance = {record.config.seed: CHANCE_ACCURACY for record in arms[0].records}
+            values, diverged = [*values, chance], [*diverged, 0]
+        return evidence.compared(measure, values[0], values[1], (diverged[0], diverged[1]))
 
     def shown(self) -> Mapping[str, Arm]:
         """The settings that the paragraph and the figure show."""
@@ -145,7 +197,18 @@ class Experiment:
         """The right panels of the figure."""
         claims = [claim.pairs for claim in self.claims() if claim.measures == self.reported]
         pairs = {label: pair for pairs in claims for label, pair in pairs.items()}
-        return [self.compared(pairs, measure) for measure in self.reported]
+        return [{label: self.compare(*pair, measure) for label, pair in pairs.items()} for measure in self.reported]
 
     def figure(self) -> Figure:
         return draw(self.levels(), self.differences(), self.x, self.form)
+
+
+def decide(experiments: Sequence[Experiment]) -> list[list[Finding]]:
+    """The findings of each experiment, judged: the primary claims as one family, the others each for itself."""
+    every = [experiment.findings() for experiment in experiments]
+    family = [finding for findings in every for finding in findings if finding.primary]
+    verdicts = iter(evidence.holm([finding.judge for finding in family], len(REGISTERED["primary"])))
+    return [
+        [replace(f, supported=next(verdicts) if f.primary else f.judge(evidence.LEVEL)) for f in findings]
+        for findings in every
+    ]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..table import Table
-from .experiment import Experiment
+from .experiment import Experiment, decide
 
 INTRODUCTION = """# The paper's experiments
 
@@ -33,12 +33,11 @@ def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> s
     """`folder` leads from the page to the figures."""
     parts = [INTRODUCTION.format(command=command, description=experiments[0].scale.description)]
     verdicts = []
-    for e in experiments:
-        findings = e.findings()
-        rows = [[f.claim, f.paper, f.ours, f.verdict] for f in findings]
+    for e, findings in zip(experiments, decide(experiments), strict=True):
+        rows = [[f.claim.text, f.claim.paper, f.ours, f.verdict] for f in findings]
         table = Table(["claim", "the paper", "ours", "verdict"], rows, align="llll").markdown()
         runs = sum(len(arm.records) for arm in e.arms.values())
         parts.append(SECTION.format(e=e, folder=folder, runs=runs, paragraph=e.paragraph(), table=table))
-        verdicts += [f.verdict for f in findings if f.paper != "not in the paper"]
+        verdicts += [f.verdict for f in findings if f.claim.paper != "not in the paper"]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("supported", "not supported", "cannot tell"))
     return "\n".join([*parts, f"Of the paper's claims: {counts}."]) + "\n"

@@ -10,7 +10,7 @@ from .evidence import ACCURACY, ENDPOINTS, Comparison, Measure, roughness
 from .experiment import BATCHNORM, CHANCE, CONTROLS, NORMPROP, NORMS, Claim, Experiment
 from .figures import Curves
 from .record import Layer, Record
-from .scales import Scale, Setting, Settings
+from .scales import Scale, Settings
 
 
 class DataNormalization(Experiment):
@@ -171,7 +171,7 @@ class Results(Experiment):
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
         return {
-            f"{row}, {name}": Setting(replace(setting.config, norm=norm), setting.seeds)
+            f"{row}, {name}": replace(setting, config=replace(setting.config, norm=norm))
             for row, setting in scale.rows.items()
             for name, norm in CONFIGURED.items()
         }

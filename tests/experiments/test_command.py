@@ -40,7 +40,7 @@ def test_the_same_ledger_gives_the_same_bytes(tmp_path, capsys):
     ours, theirs = ({path.name: path.read_bytes() for path in (tmp_path / name / "out").iterdir()} for name in "ab")
     assert ours == theirs
     assert said[:3] == sorted(ours, key=str.swapcase) == ["covariate-shift.png", "dropout.png", "README.md"]
-    assert b"`tinyprop reproduce dropout`, 6 runs." in ours["README.md"]
+    assert b"`tinyprop reproduce dropout`, 6 of 6 planned runs." in ours["README.md"]
 
 
 @pytest.mark.slow

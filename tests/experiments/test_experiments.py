@@ -1,5 +1,6 @@
 """Every experiment at every scale: settings, findings, figures and pages from made-up runs."""
 
+import math
 import re
 from collections import Counter
 from dataclasses import replace
@@ -8,6 +9,7 @@ import pytest
 
 from tinyprop.experiments import EXPERIMENTS
 from tinyprop.experiments.beyond import Optimizers
+from tinyprop.experiments.evidence import ACCURACY
 from tinyprop.experiments.experiment import CHANCE, NORMPROP, REGISTERED, decide
 from tinyprop.experiments.report import page
 from tinyprop.experiments.scales import SCALES
@@ -127,8 +129,73 @@ def test_the_largest_rate_is_the_last_before_a_run_diverges():
     assert judged(found)[0].supported is True
 
 
-def test_the_page_counts_the_claims_of_the_paper():
-    assert "Of the paper's claims: 0 supported, 0 not supported, 0 cannot tell." in page([study("results", "tiny")], "")
-    both = page([study("dropout"), study("convergence")], "", "figures/")
+def test_the_page_counts_the_claims_and_names_what_normprop_loses():
+    tiny = page([study("results", "tiny")], "")
+    assert "Of the primary claims: 0 supported, 0 not supported, 0 cannot tell." in tiny
+    assert "Nowhere so far." in tiny
+    worse = study("convergence", accuracy=lambda setting, seed: 60.0 - 5.0 * (setting == NORMPROP))
+    both = page([study("dropout"), worse], "", "figures/")
     assert "![Dropout and weight decay](figures/dropout.png)" in both
-    assert sum(map(int, re.findall(r"(\d+) (?:not )?(?:supported|cannot tell)", both.splitlines()[-1]))) == 5
+    counts = re.search(r"Of the primary claims: (\d+) supported, (\d+) not supported, (\d+) cannot", both)
+    assert sum(map(int, counts.groups())) == 4
+    assert "- Convergence of NormProp and BatchNorm, NormProp minus BatchNorm, test accuracy: -5.0" in both
+
+
+def test_a_page_of_some_runs_says_so():
+    found = study("convergence")
+    found.arms = {name: arm.first(9) for name, arm in found.arms.items()}
+    text = page([found], "")
+    assert "18 of 48 planned runs" in text
+    assert "| 9 of 24 |" in text
+    assert "2 that are not finished yet" in text
+    (finding,) = [f for f in judged(found) if f.claim.text.startswith("NormProp ends")]
+    assert [look.fraction for look in finding.looks] == [6 / 24], "what comes after a look waits for the next one"
+    assert finding.next_look == 12
+
+
+@pytest.mark.parametrize(("shift", "verdict"), [(0.0, "may be pooled"), (9.0, "should not be pooled")])
+def test_runs_of_other_versions_are_pooled_if_they_are_alike(shift, verdict):
+    def by_version(arm):
+        newer = {"tinyprop": "1"}
+        records = [
+            replace(runs.record(r.config, r.accuracy + shift, r.loss + 0.1 * shift), versions=newer)
+            if r.config.seed % 2
+            else r
+            for r in arm.records
+        ]
+        return replace(arm, records=tuple(records))
+
+    found = study("convergence", accuracy=lambda setting, seed: 60.0 + 0.1 * (seed // 2 % 3), loss=lambda *_: 1.0)
+    assert page([found], "").count("every setting was run by one version") == 2
+    found.arms = {name: by_version(arm) for name, arm in found.arms.items()}
+    assert page([found], "").count(f"they {verdict}") == 2
+
+
+def test_predictions_continue_the_trend_over_scales():
+    """A difference of 4 points that halves with each doubling of the width, whatever the number of images."""
+
+    def accuracy(setting, seed):
+        width = re.search(r"width ([\d.]+)", setting)
+        steps = math.log2(float(width[1]) / 0.125) if width else 3.0
+        return 60.0 - (4.0 - steps) * setting.startswith(NORMPROP)
+
+    found = study("scale", accuracy=accuracy)
+    anchor, whole = SCALES["laptop"].larger.values()
+    assert found.prediction(anchor, ACCURACY).difference.mean == pytest.approx(-2.0)
+    assert found.prediction(whole, ACCURACY).difference.mean == pytest.approx(-1.0)
+    assert (
+        "NormProp, the paper's scale (width 1, 100 images, batches of 50, rate 0.05 halved every 10" in found.remarks()
+    )
+
+
+def test_what_cannot_be_told_needs_so_many_seeds():
+    """0.5 ± 1.5 points between pairs: 95 % intervals exclude 0 with about 37 seeds."""
+    values = {seed: 0.5 + 1.5 * math.copysign(1.0, seed % 2 - 0.5) for seed in range(1, 13)}
+    found = study("speed", speed=lambda setting, seed: 1000.0 / (10.0 - values.get(seed, 0.0) * (setting == NORMPROP)))
+    found.arms = {
+        name: replace(arm.first(12), setting=replace(arm.setting, seeds=12)) for name, arm in found.arms.items()
+    }
+    (finding,) = judged(found)
+    assert finding.supported is None
+    assert 34 <= finding.needed() <= 42
+    assert f"about {finding.needed()} seeds would" in finding.verdict

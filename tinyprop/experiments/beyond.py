@@ -123,9 +123,10 @@ class Optimizers(Experiment):
         text, single = "With batches of one image, SGD is like momentum.", (ONE_PLAIN, ONE_MOMENTUM)
         return [*found, Claim(text, "very similar", Comparison.alike, {"SGD minus momentum, one image": single})]
 
-    def paragraph(self) -> str:
-        rates = [self.arms[name].setting.config.lr for name in (RMSPROP, PLAIN)]
-        return f"{super().paragraph()} The chosen rates: {rates[0]:g} for RMSProp, {rates[1]:g} for SGD."
+    def remarks(self) -> str:
+        arms = [self.arms[name] for name in (RMSPROP, PLAIN)]
+        rates = [f"{arm.setting.config.lr:g}" if arm.setting.seeds else "not chosen yet" for arm in arms]
+        return f"{self.note} The chosen rates: {rates[0]} for RMSProp, {rates[1]} for SGD."
 
 
 class Regularization(Experiment):

@@ -12,7 +12,7 @@ the others. (For verdicts in both directions this is proven if claims are indepe
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,13 +31,17 @@ class Measure:
     """A number of a run that did not diverge."""
 
     name: str
-    unit: str  # of levels; differences of % are points
+    unit: str  # of levels
     of: Callable[[Record], float]
     better: int = -1  # 1 if more is better, -1 if less is
     margin: float = 0.0
     form: str = ".3f"
     spread: bool = False  # compare distances from the median: which setting varies less between random seeds
     by_image: Callable[[Record], HostArray] | None = None  # what `of` is the mean of, if it is one over test images
+
+    @property
+    def difference_unit(self) -> str:
+        return self.unit.replace("%", "points").strip()
 
 
 def correct(record: Record) -> HostArray:
@@ -104,9 +108,14 @@ class Comparison:
         scale = self.measure.margin or abs(self.difference.mean)
         return self.difference.half_width / scale if scale and not any(self.diverged) else 0.0
 
+    def with_seeds(self, n: int) -> "Comparison":
+        """What n random seeds would find, if mean and deviation stayed as they are."""
+        error = self.difference.standard_error * math.sqrt(self.difference.n / n)
+        return replace(self, difference=Estimate.from_error(self.difference.mean, error, n))
+
     def __str__(self) -> str:
-        unit = self.measure.unit.replace("%", "points")
-        text = f"{self.difference:+{self.measure.form}}{unit}" if self.difference.n else "no pair of runs"
+        number = f"{self.difference:+{self.measure.form}} {self.measure.difference_unit}".rstrip()
+        text = number if self.difference.n else "no pair of runs"
         lost = f"; {self.diverged[0]} and {self.diverged[1]} runs diverged" if any(self.diverged) else ""
         return f"{text} ({self.outcome}{lost})"
 

@@ -1,4 +1,4 @@
-"""What an experiment is: settings to run, and from the finished runs findings, a figure and a paragraph."""
+"""What an experiment is: settings to run, and from the finished runs findings, a figure and a table."""
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from matplotlib.figure import Figure
 
 from ..estimate import Estimate
+from ..table import Table
 from . import evidence
 from .evidence import ENDPOINTS, Comparison, Measure, Rule, Verdict
 from .figures import Curves, draw
@@ -113,7 +114,32 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        return {True: "supported", False: "not supported", None: "cannot tell"}[self.supported]
+        if self.supported is not None:
+            return "supported" if self.supported else "not supported"
+        return f"cannot tell (about {self.needed():,} seeds would)" if self.needed() else "cannot tell"
+
+    def needed(self) -> int:
+        """How many random seeds would decide, at the level of the first of a family, if mean and deviation stayed as
+        they are; 0 if any number would not."""
+        every = [comparison for comparisons in self.found.values() for comparison in comparisons]
+        level = evidence.LEVEL / (len(REGISTERED["primary"]) if self.primary else 1)
+        tried = [round(self.planned * 1.1**i) for i in range(80)] if self.runs > 1 else []
+        return next(
+            (
+                n
+                for n in tried
+                if evidence.judged(self.claim.holds, [c.with_seeds(n) for c in every], level) is not None
+            ),
+            0,
+        )
+
+    @property
+    def title(self) -> str:
+        return f"**Primary:** {self.claim.text}" if self.primary else self.claim.text
+
+    @property
+    def seeds(self) -> str:
+        return f"{self.runs} of {self.planned}"
 
     @property
     def ours(self) -> str:
@@ -127,8 +153,9 @@ class Experiment:
     section: ClassVar[str]
     title: ClassVar[str]
     note = ""  # what a reader must know to read figure and findings
-    reported: tuple[Measure, ...] = ENDPOINTS  # in the paragraph, and in the figure
+    reported: tuple[Measure, ...] = ENDPOINTS  # in the table, and in the figure
     x, form = "epoch", "o-"  # of the levels in the figure: what is along the x-axis, and matplotlib's line format
+    paper: float | None = None  # the level that the paper reports
 
     def __init__(self, scale: Scale, arms: Mapping[str, Arm]):
         self.scale, self.arms = scale, arms
@@ -179,15 +206,19 @@ class Experiment:
         return evidence.compared(measure, values[0], values[1], (diverged[0], diverged[1]))
 
     def shown(self) -> Mapping[str, Arm]:
-        """The settings that the paragraph and the figure show."""
+        """The settings that the table and the figure show."""
         return self.arms
 
-    def paragraph(self) -> str:
-        def levels(measure: Measure) -> str:
-            found = "; ".join(f"{name}: {arm.words(measure)}" for name, arm in self.shown().items())
-            return f"{measure.name.capitalize()}: {found}."
+    def table(self) -> Table:
+        """What was measured in each setting."""
+        rows = [
+            [name, f"{len(arm.records)} of {arm.setting.seeds}", *map(arm.words, self.reported)]
+            for name, arm in self.shown().items()
+        ]
+        return Table(["setting", "seeds", *(measure.name for measure in self.reported)], rows)
 
-        return " ".join([*map(levels, self.reported), self.note])
+    def remarks(self) -> str:
+        return self.note
 
     def levels(self) -> dict[str, Curves]:
         """The left panels of the figure, by title."""
@@ -200,7 +231,7 @@ class Experiment:
         return [{label: self.compare(*pair, measure) for label, pair in pairs.items()} for measure in self.reported]
 
     def figure(self) -> Figure:
-        return draw(self.levels(), self.differences(), self.x, self.form)
+        return draw(self.levels(), self.differences(), self.x, self.form, self.paper)
 
 
 def decide(experiments: Sequence[Experiment]) -> list[list[Finding]]:

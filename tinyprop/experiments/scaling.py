@@ -3,11 +3,12 @@
 import math
 from dataclasses import replace
 
+from .. import paper
 from .evidence import Comparison, Measure, predicted
 from .experiment import BATCHNORM, NORMPROP, Claim, Experiment
 from .figures import Curves
 from .record import Record
-from .scales import IMAGES, Scale, Setting, Settings, Turn
+from .scales import IMAGES, PAPER_RUN, Scale, Setting, Settings, Turn
 from .section5 import CONFIGURED
 
 GRID = ((0.5, 0.5), (0.5, 2.0), (1.0, 0.5), (1.0, 1.0), (1.0, 2.0), (2.0, 1.0))  # widths and images of the protocol
@@ -20,6 +21,8 @@ class Scaling(Experiment):
         "images, from the grid of small scales alone, which has neither flips nor more epochs; with their 95 % "
         "prediction interval."
     )
+
+    paper = paper.ACCURACY_AFTER_30_EPOCHS
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
@@ -66,12 +69,22 @@ class Scaling(Experiment):
         return panels
 
     def levels(self) -> dict[str, Curves]:
-        names = [f"{name}, {label}" for label in self.scale.larger for name in CONFIGURED]
-        return {"Accuracy, %": {name: self.arms[name].curve(Record.accuracies, 1) for name in names}}
+        return {"Accuracy, %": {name: self.arms[name].curve(Record.accuracies, 1) for name in self.larger()}}
 
-    def paragraph(self) -> str:
-        texts = [super().paragraph()]
-        for label, setting in self.scale.larger.items():
-            for measure in self.reported:
-                texts.append(f"{label.capitalize()}, {measure.name}: predicted {self.prediction(setting, measure)}")
+    def larger(self) -> list[str]:
+        return [f"{name}, {label}" for label in self.scale.larger for name in CONFIGURED]
+
+    def remarks(self) -> str:
+        texts = [f"{self.note} The paper's best accuracy is {self.paper} %, after 30 epochs with batches of 50."]
+        for name, arm in self.arms.items():
+            for record in arm.survivors if arm.setting.config.epochs == PAPER_RUN.epochs else ():
+                c, images, accuracies = record.config, record.images["train"], record.accuracies()
+                best, hours = max(accuracies), sum(images / row["images_per_second"] for row in record.history) / 3600
+                texts.append(
+                    f"{name} (width {c.width:g}, {images:,} images, batches of {c.batch_size}, rate {c.lr:g} halved "
+                    f"every {c.halve_every} epochs, weight decay {c.weight_decay:g}, which the paper does not give for "
+                    f"this run): {accuracies[-1]:.2f} % after {c.epochs} epochs, the best {best:.2f} % after "
+                    f"{accuracies.index(best) + 1}; {hours:.1f} h on one thread, "
+                    f"{c.epochs * images / hours / 3600:.0f} images/s."
+                )
         return " ".join(texts)

@@ -189,7 +189,7 @@ class Results(Experiment):
     def levels(self) -> dict[str, Curves]:
         def curve(norm: str) -> dict[str, Estimate]:
             rows = self.scale.rows
-            return {row.replace(" ", "\n"): self.arms[f"{row}, {norm}"].estimate(ACCURACY) for row in rows}
+            return {row: self.arms[f"{row}, {norm}"].estimate(ACCURACY) for row in rows}
 
         return {"Test accuracy, %": {norm: curve(norm) for norm in CONFIGURED}}
 

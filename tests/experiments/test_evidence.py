@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tinyprop.estimate import Estimate
 from tinyprop.experiments import evidence
-from tinyprop.experiments.evidence import ACCURACY, LEVEL, LOSS, Comparison, Look, compared, first_verdict, judged
+from tinyprop.experiments.evidence import ACCURACY, LEVEL, LOSS, Comparison, compared, first_verdict, judged
 
 RULES = ("better", "alike", "at_least_as_good")
 
@@ -161,7 +161,7 @@ def simulated(rng, samples, family=FAMILY, planned=PLANNED, effect=(), shared=0.
     def claim(i, j):
         rule, measure, _ = family[j]
         return rule, [
-            Look(n / planned[j], [Comparison(measure, Estimate.from_error(at[n][0][i][j], at[n][1][i][j], n))])
+            (n / planned[j], [Comparison(measure, Estimate.from_error(at[n][0][i][j], at[n][1][i][j], n))])
             for n in evidence.looks(planned[j])
         ]
 
@@ -191,15 +191,15 @@ def test_one_claim_is_wrongly_judged_in_at_most_five_percent(samples, rng):
     """Over all its looks: nearly all of the level is used, and without O'Brien and Fleming it would be exceeded."""
     claims = [claim for (claim,) in simulated(rng, samples, FAMILY[:1], (24,))]
     assert 0.7 * LEVEL * samples < sum(first_verdict(*claim, LEVEL) is not None for claim in claims) < most(samples)
-    naive = sum(any(judged(rule, look.comparisons, LEVEL) is not None for look in at) for rule, at in claims)
+    naive = sum(any(judged(rule, look[1], LEVEL) is not None for look in at) for rule, at in claims)
     assert naive > most(samples)
 
 
 def test_a_look_that_decides_is_final_and_early_looks_need_more():
     clear, none, worse = (Comparison(NO_MARGIN, Estimate.from_error(mean, 0.5, 24)) for mean in (2.0, 0.0, -9.0))
     at = {0.25: [clear], 0.5: [none], 1.0: [worse]}
-    assert first_verdict(Comparison.better, [Look(*item) for item in at.items()], LEVEL) is False
-    assert first_verdict(Comparison.better, [Look(1.0, [clear]), Look(1.0, [worse])], LEVEL) is True
+    assert first_verdict(Comparison.better, list(at.items()), LEVEL) is False
+    assert first_verdict(Comparison.better, [(1.0, [clear]), (1.0, [worse])], LEVEL) is True
     assert first_verdict(Comparison.better, [], LEVEL) is None
 
 

@@ -149,7 +149,7 @@ def test_a_page_of_some_runs_says_so():
     assert "| 9 of 24 |" in text
     assert "2 that are not finished yet" in text
     (finding,) = [f for f in judged(found) if f.claim.text.startswith("NormProp ends")]
-    assert [look.fraction for look in finding.looks] == [6 / 24], "what comes after a look waits for the next one"
+    assert [fraction for fraction, _ in finding.looks] == [6 / 24], "what comes after a look waits for the next one"
     assert finding.next_look == 12
 
 

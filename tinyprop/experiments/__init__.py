@@ -2,8 +2,7 @@
 
 from .beyond import Activations, JacobianFactor, Optimizers, Regularization
 from .experiment import Experiment
-from .scaling import Scaling
-from .section5 import BatchSize, Convergence, CovariateShift, DataNormalization, Results, Speed
+from .section5 import BatchSize, Convergence, CovariateShift, DataNormalization, Results, Scaling, Speed
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
     experiment.name: experiment

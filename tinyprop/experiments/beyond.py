@@ -45,18 +45,17 @@ class JacobianFactor(Experiment):
             Claim(text, "not in the paper", Comparison.better, pairs),
         ]
 
-    def rates_survived(self, start: str, most: int | None = None) -> dict[int, float]:
+    def rates_survived(self, start: str) -> dict[int, float]:
         """For each random seed, how many rates, from the smallest up, train without diverging."""
-        arms = [arm if most is None else arm.first(most) for arm in self.by_rate(start).values()]
-        trained = [{r.config.seed: not r.diverged for r in arm.records} for arm in arms]
+        trained = [{r.config.seed: not r.diverged for r in arm.records} for arm in self.by_rate(start).values()]
         seeds = set.intersection(*map(set, trained))
         return {seed: [*(fine[seed] for fine in trained), False].index(False) for seed in seeds}
 
-    def compared(self, claim: Claim, most: int | None = None) -> dict[str, list[Comparison]]:
+    def compared(self, claim: Claim) -> dict[str, list[Comparison]]:
         if claim.measures != (LARGEST_RATE,):
-            return super().compared(claim, most)
-        ours, theirs = (self.rates_survived(start, most) for start in (INVERSE, ONE))
-        return {f"{INVERSE} minus {ONE}": [compared(LARGEST_RATE, ours, theirs)]}
+            return super().compared(claim)
+        found = compared(LARGEST_RATE, self.rates_survived(INVERSE), self.rates_survived(ONE))
+        return {f"{INVERSE} minus {ONE}": [found]}
 
     def levels(self) -> dict[str, Curves]:
         def curve(start: str) -> dict[str, Estimate]:
@@ -96,7 +95,7 @@ class Optimizers(Experiment):
 
     @classmethod
     def later_settings(cls, scale: Scale, arms: Mapping[str, Arm]) -> Settings:
-        """None are planned before all rates are tried."""
+        """They are run when all rates are tried."""
 
         def best(name: str) -> Setting:
             tried = {lr: arms[f"{name}, rate {lr:g}"] for lr in scale.some(RATES[name])}
@@ -105,8 +104,9 @@ class Optimizers(Experiment):
                 losses = [record.validation.loss for record in tried[lr].survivors if record.validation]
                 return tried[lr].diverged, statistics.fmean(losses) if losses else math.inf
 
-            planned = 12 if all(arm.reached(arm.setting.seeds) for arm in tried.values()) else 0
-            return scale.setting(planned, lr=min(tried, key=badness), **CHANGES[name])
+            done = all(len(arm.records) == arm.setting.seeds for arm in tried.values())
+            turn = Turn.EXPLORATORY if done else Turn.NOT_YET
+            return scale.setting(12, turn, lr=min(tried, key=badness), **CHANGES[name])
 
         return {f"{name}, at its chosen rate": best(name) for name in RATES}
 
@@ -124,8 +124,8 @@ class Optimizers(Experiment):
         return [*found, Claim(text, "very similar", Comparison.alike, {"SGD minus momentum, one image": single})]
 
     def remarks(self) -> str:
-        arms = [self.arms[name] for name in (RMSPROP, PLAIN)]
-        rates = [f"{arm.setting.config.lr:g}" if arm.setting.seeds else "not chosen yet" for arm in arms]
+        settings = [self.arms[name].setting for name in (RMSPROP, PLAIN)]
+        rates = ["not chosen yet" if s.turn == Turn.NOT_YET else f"{s.config.lr:g}" for s in settings]
         return f"{self.note} The chosen rates: {rates[0]} for RMSProp, {rates[1]} for SGD."
 
 

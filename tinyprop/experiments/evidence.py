@@ -11,9 +11,9 @@ the others. (For verdicts in both directions this is proven if claims are indepe
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -44,16 +44,10 @@ class Measure:
         return self.unit.replace("%", "points").strip()
 
 
-def correct(record: Record) -> HostArray:
-    return 100.0 * record.test.image_correct() if record.test else np.empty(0)
-
-
-def image_losses(record: Record) -> HostArray:
-    return record.test.image_losses() if record.test else np.empty(0)
-
-
-ACCURACY = Measure("test accuracy", " %", lambda r: r.accuracy, better=1, margin=1.0, form=".1f", by_image=correct)
-LOSS = Measure("test loss", " nats", lambda r: r.loss, margin=0.03, by_image=image_losses)
+ACCURACY = Measure(
+    "test accuracy", " %", lambda r: r.accuracy, 1, margin=1.0, form=".1f", by_image=Record.image_accuracies
+)
+LOSS = Measure("test loss", " nats", lambda r: r.loss, margin=0.03, by_image=Record.image_losses)
 ENDPOINTS = (ACCURACY, LOSS)
 
 
@@ -165,23 +159,14 @@ def predicted(places: Sequence[Sequence[float]], values: Sequence[float], place:
 # -- verdicts on claims
 
 Rule = Callable[[Comparison, float], Verdict]
+Look = tuple[float, Sequence[Comparison]]  # the fraction of the planned runs that are there, and what they say
 
 
 def judged(rule: Rule, comparisons: Sequence[Comparison], level: float) -> Verdict:
     """Whether a rule holds for all comparisons. As one that fails is enough for a "no", they share the level for it."""
     if any(rule(comparison, level / len(comparisons)) is False for comparison in comparisons):
         return False
-    return all_hold(rule(comparison, level) or None for comparison in comparisons)
-
-
-def all_hold(verdicts: Iterable[Verdict]) -> Verdict:
-    """Whether all of some claims hold: not if one does not, unknown if one of the others is unknown.
-
-    >>> all_hold([True, True]), all_hold([True, None]), all_hold([None, False])
-    (True, None, False)
-    """
-    found = set(verdicts)
-    return False if False in found else None if None in found else True
+    return True if all(rule(comparison, level) for comparison in comparisons) else None
 
 
 def looks(planned: int) -> list[int]:
@@ -190,7 +175,7 @@ def looks(planned: int) -> list[int]:
     >>> looks(24), looks(16), looks(4)
     ([6, 12, 24], [6, 12, 16], [4])
     """
-    return [n for n in LOOKS if n < planned] + [planned] * (planned > 0)
+    return [*(n for n in LOOKS if n < planned), planned]
 
 
 def spent(level: float, fraction: float) -> float:
@@ -201,11 +186,6 @@ def spent(level: float, fraction: float) -> float:
     """
     normal = statistics.NormalDist()
     return 2.0 * normal.cdf(normal.inv_cdf(level / 2) / math.sqrt(fraction))
-
-
-class Look(NamedTuple):
-    fraction: float  # of the planned runs
-    comparisons: Sequence[Comparison]
 
 
 def first_verdict(rule: Rule, looks: Sequence[Look], level: float) -> Verdict:

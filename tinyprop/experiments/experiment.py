@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from matplotlib.figure import Figure
 
@@ -40,10 +40,6 @@ class Arm:
     def first(self, n: int) -> "Arm":
         """Only the random seeds 1 to n."""
         return replace(self, records=tuple(record for record in self.records if record.config.seed <= n))
-
-    def reached(self, n: int) -> bool:
-        """Whether the random seeds 1 to n are finished."""
-        return len(self.first(n).records) == n
 
     def values(self, measure: Measure) -> dict[int, float]:
         """By random seed."""
@@ -110,7 +106,7 @@ class Finding:
     @property
     def width(self) -> float:
         """Of the widest interval."""
-        return max(comparison.width for comparisons in self.found.values() for comparison in comparisons)
+        return max(comparison.width for comparison in flat(self.found))
 
     @property
     def verdict(self) -> str:
@@ -119,31 +115,17 @@ class Finding:
         return f"cannot tell (about {self.needed():,} seeds would)" if self.needed() else "cannot tell"
 
     def needed(self) -> int:
-        """How many random seeds would decide, at the level of the first of a family, if mean and deviation stayed as
-        they are; 0 if any number would not."""
-        every = [comparison for comparisons in self.found.values() for comparison in comparisons]
+        """How many random seeds would decide, as the first of the family, if mean and deviation stayed as they are.
+        0 if no number would."""
         level = evidence.LEVEL / (len(REGISTERED["primary"]) if self.primary else 1)
-        tried = [round(self.planned * 1.1**i) for i in range(80)] if self.runs > 1 else []
-        return next(
-            (
-                n
-                for n in tried
-                if evidence.judged(self.claim.holds, [c.with_seeds(n) for c in every], level) is not None
-            ),
-            0,
-        )
+        for n in (round(self.planned * 1.1**i) for i in range(80 if self.runs > 1 else 0)):
+            if evidence.judged(self.claim.holds, [c.with_seeds(n) for c in flat(self.found)], level) is not None:
+                return n
+        return 0
 
-    @property
-    def title(self) -> str:
-        return f"**Primary:** {self.claim.text}" if self.primary else self.claim.text
 
-    @property
-    def seeds(self) -> str:
-        return f"{self.runs} of {self.planned}"
-
-    @property
-    def ours(self) -> str:
-        return "; ".join(f"{label}: {', '.join(map(str, found))}" for label, found in self.found.items())
+def flat(found: Mapping[str, Sequence[Comparison]]) -> list[Comparison]:
+    return [comparison for comparisons in found.values() for comparison in comparisons]
 
 
 class Experiment:
@@ -180,30 +162,27 @@ class Experiment:
         for claim in self.claims():
             arms = [self.arms[name] for name in claim.settings]
             planned = min(arm.setting.seeds for arm in arms)
-            reached = [n for n in evidence.looks(planned) if all(arm.reached(n) for arm in arms)]
-            at_looks = [
-                evidence.Look(n / planned, [c for found in self.compared(claim, n).values() for c in found])
-                for n in reached
-            ]
+            reached = [n for n in evidence.looks(planned) if all(len(arm.first(n).records) == n for arm in arms)]
+            looks = [(n / planned, flat(self.first(n).compared(claim))) for n in reached]
             runs = len(set.intersection(*({record.config.seed for record in arm.records} for arm in arms)))
-            findings.append(Finding(claim, claim.text in primary, self.compared(claim), at_looks, runs, planned))
+            findings.append(Finding(claim, claim.text in primary, self.compared(claim), looks, runs, planned))
         return findings
 
-    def compared(self, claim: Claim, most: int | None = None) -> dict[str, list[Comparison]]:
-        """All pairs in all measures, of all runs, or of the random seeds 1 to `most`."""
-        return {
-            label: [self.compare(*pair, measure, most) for measure in claim.measures]
-            for label, pair in claim.pairs.items()
-        }
+    def first(self, n: int) -> Self:
+        """Only the random seeds 1 to n."""
+        return type(self)(self.scale, {name: arm.first(n) for name, arm in self.arms.items()})
 
-    def compare(self, ours: str, theirs: str, measure: Measure, most: int | None = None) -> Comparison:
-        arms = [self.arms[name] for name in (ours, theirs) if name != CHANCE]
-        arms = arms if most is None else [arm.first(most) for arm in arms]
-        values, diverged = [arm.images(measure) for arm in arms], [arm.diverged for arm in arms]
+    def compared(self, claim: Claim) -> dict[str, list[Comparison]]:
+        """All pairs, in all measures."""
+        return {label: [self.compare(*pair, m) for m in claim.measures] for label, pair in claim.pairs.items()}
+
+    def compare(self, ours: str, theirs: str, measure: Measure) -> Comparison:
+        arm = self.arms[ours]
         if theirs == CHANCE:
-            chance = {record.config.seed: CHANCE_ACCURACY for record in arms[0].records}
-            values, diverged = [*values, chance], [*diverged, 0]
-        return evidence.compared(measure, values[0], values[1], (diverged[0], diverged[1]))
+            chance = {record.config.seed: CHANCE_ACCURACY for record in arm.records}
+            return evidence.compared(measure, arm.images(measure), chance, (arm.diverged, 0))
+        other = self.arms[theirs]
+        return evidence.compared(measure, arm.images(measure), other.images(measure), (arm.diverged, other.diverged))
 
     def shown(self) -> Mapping[str, Arm]:
         """The settings that the table and the figure show."""

@@ -1,12 +1,12 @@
 """The report: what was decided, where NormProp loses, each experiment, and how the plan was followed."""
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..estimate import Estimate
 from ..table import Table
+from ..train import Config
 from .evidence import ENDPOINTS, Comparison, Measure
 from .experiment import BATCHNORM, REGISTERED, Arm, Experiment, Finding, decide
 from .record import Record
@@ -20,8 +20,8 @@ What holds for short runs of narrow networks need not hold for long runs of wide
 The rule was registered on {registered}, before the runs (`tinyprop/experiments/preregistration.toml`). Differences are
 means over runs of the same random seed, ± half their {confidence:g} % interval: for accuracy and loss that of a
 bootstrap crossed over random seeds and test images, for the rest Student's t over random seeds. The test loss is that
-after temperature scaling on validation images. One interval answers every question: *better* or *worse* if it excludes 0,
-*alike* if it is within the margins ({margins}), else *cannot tell*. A claim that one is better is
+after temperature scaling on validation images. One interval answers every question: *better* or *worse* if it excludes
+0, *alike* if it is within the margins ({margins}), else *cannot tell*. A claim that one is better is
 supported if the interval says so, and not if it says worse or alike. A claim that two are alike is supported if the
 interval is within the margins, and not if it is wholly outside. For "at least as good", worse by less than the margin
 will do. A claim about performance holds if it holds for accuracy and loss, and fails if it fails for either. The
@@ -38,7 +38,7 @@ SECTION = """## {e.title} (section {e.section})
 
 ![{e.title}]({folder}{e.name}.png)
 
-`tinyprop reproduce {e.name}`, {runs} of {planned} planned runs. {remarks}
+`tinyprop reproduce {e.name}`, {runs} planned runs. {remarks}
 
 {levels}
 """
@@ -56,19 +56,21 @@ def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> s
     findings = [finding for found in judged for finding in found]
     parts = [introduction, summary(findings, scale.name), losses(experiments, judged)]
     for e, found in zip(experiments, judged, strict=True):
-        runs, planned = counted_runs(e.arms.values())
-        levels = e.table().markdown()
-        parts.append(SECTION.format(e=e, folder=folder, runs=runs, planned=planned, remarks=e.remarks(), levels=levels))
-        rows = [[f.title, f.claim.paper, f.ours, f.seeds, f.verdict] for f in found]
-        header = ["claim", "the paper", "ours", "seeds", f"at {scale.name} scale"]
-        parts += [Table(header, rows, align="lllll").markdown() + "\n"] if rows else []
+        facts = {"runs": runs_of(e.arms.values()), "remarks": e.remarks(), "levels": e.table().markdown()}
+        parts.append(SECTION.format(e=e, folder=folder, **facts))
+        if found:
+            parts.append(claims(found, scale.name))
     return "\n".join([*parts, followed(experiments, judged)])
 
 
-def counted_runs(arms: Iterable[Arm]) -> tuple[int, int]:
-    """Finished and planned."""
-    pairs = [(len(arm.records), arm.setting.seeds) for arm in arms]
-    return sum(runs for runs, _ in pairs), sum(planned for _, planned in pairs)
+def claims(findings: Sequence[Finding], scale: str) -> str:
+    def row(f: Finding) -> list[str]:
+        ours = "; ".join(f"{label}: {', '.join(map(str, found))}" for label, found in f.found.items())
+        text = f"**Primary:** {f.claim.text}" if f.primary else f.claim.text
+        return [text, f.claim.paper, ours, f"{f.runs} of {f.planned}", f.verdict]
+
+    header = ["claim", "the paper", "ours", "seeds", f"at {scale} scale"]
+    return Table(header, [row(f) for f in findings], align="lllll").markdown() + "\n"
 
 
 def summary(findings: Sequence[Finding], scale: str) -> str:
@@ -78,7 +80,7 @@ def summary(findings: Sequence[Finding], scale: str) -> str:
 
     primary = [f for f in findings if f.primary]
     other = [f for f in findings if not f.primary and f.claim.paper != "not in the paper"]
-    rows = [[f.claim.text, f.seeds, f.verdict] for f in primary]
+    rows = [[f.claim.text, f"{f.runs} of {f.planned}", f.verdict] for f in primary]
     return f"""## Summary
 
 Of the primary claims: {counted(primary)}. Of the paper's other claims: {counted(other)}.
@@ -102,23 +104,21 @@ def losses(experiments: Sequence[Experiment], judged: Sequence[Sequence[Finding]
 
 def followed(experiments: Sequence[Experiment], judged: Sequence[Sequence[Finding]]) -> str:
     """How the pre-registration was followed, and whether the runs may be pooled."""
-    arms = {arm.setting.config: arm for e in experiments for arm in e.arms.values()}  # some are shared
-    open_ = {
-        e.arms[name].setting.config
-        for e, findings in zip(experiments, judged, strict=True)
-        for name in e.arms
-        if not (about := [f for f in findings if name in f.claim.settings]) or any(f.supported is None for f in about)
-    }
-    short = [config for config, arm in arms.items() if len(arm.records) < arm.setting.seeds]
-    missing = [config for config in short if config.data in REGISTERED["not_available"]]
-    unfinished = len(set(short) & open_ - set(missing))
+    arms: dict[Config, Arm] = {}  # several experiments share some
+    undecided = set()
+    for e, findings in zip(experiments, judged, strict=True):
+        for name, arm in e.arms.items():
+            config, about = arm.setting.config, [f.supported for f in findings if name in f.claim.settings]
+            arms[config] = max(arms.get(config, arm), arm, key=lambda arm: arm.setting.seeds)
+            undecided |= {config} if None in about or not about else set()
+    short = {config for config, arm in arms.items() if len(arm.records) < arm.setting.seeds}
+    missing = {config for config in short if config.data in REGISTERED["not_available"]}
     versions = Counter(version(record) for arm in arms.values() for record in arm.records)
-    runs, planned = counted_runs(arms.values())
     lines = [
-        f"{runs} of {planned} planned runs are finished.",
-        f"Settings with fewer runs than planned: {len(set(short) - open_)}, as all claims about them are decided; "
-        f"{len(missing)}, as there are no data ({', '.join(REGISTERED['not_available'])}); {unfinished} that are not "
-        "finished yet.",
+        f"{runs_of(arms.values())} planned runs are finished.",
+        f"Settings with fewer runs than planned: {len(short - undecided)}, as all claims about them are decided; "
+        f"{len(missing)}, as there are no data ({', '.join(REGISTERED['not_available'])}); "
+        f"{len(short & undecided - missing)} that are not finished yet.",
         *[f"Of {name}, we have {what}." for name, what in REGISTERED["partly_available"].items()],
         *[f"`{name}` was added on {added['on']}, when {added['when']}." for name, added in REGISTERED["added"].items()],
         "Versions: " + ("; ".join(f"{name}: {count} runs" for name, count in sorted(versions.items())) or "none") + ".",
@@ -127,35 +127,29 @@ def followed(experiments: Sequence[Experiment], judged: Sequence[Sequence[Findin
     return "## How the plan was followed\n\n" + "\n".join(f"- {line}" for line in lines) + "\n"
 
 
+def runs_of(arms: Iterable[Arm]) -> str:
+    pairs = [(len(arm.records), arm.setting.seeds) for arm in arms]
+    return f"{sum(runs for runs, _ in pairs)} of {sum(planned for _, planned in pairs)}"
+
+
 def version(record: Record) -> str:
-    return ", ".join(f"{name} {record.versions[name]}" for name in ("tinyprop", "numpy") if name in record.versions)
+    return ", ".join(f"{name} {number}" for name, number in record.versions.items())
 
 
 def pooling(arms: Iterable[Arm], measure: Measure) -> str:
-    """Whether runs of a setting by other versions, or with other overrides, give the same as most of its runs.
-
-    The difference is averaged over settings, with the weights that make its variance least.
-    """
-    weights, differences, residuals, cells, others = [], [], [], 0, 0
+    """Whether runs of a setting by other versions, or with other overrides, give the same as most of its runs."""
+    differences, others = [], 0
     for arm in arms:
         groups: dict[str, list[float]] = {}
         for record in arm.survivors:
             groups.setdefault(f"{version(record)}, {record.overrides}", []).append(measure.of(record))
         usual, *rest = sorted(groups.values(), key=len, reverse=True) or [[]]
-        other = [value for values in rest for value in values]
-        for values in filter(None, (usual, other)):
-            residuals += [value - statistics.fmean(values) for value in values]
-            cells += 1
-        if other:
-            others += len(other)
-            weights.append(1.0 / (1.0 / len(usual) + 1.0 / len(other)))
+        if other := [value for values in rest for value in values]:
             differences.append(statistics.fmean(other) - statistics.fmean(usual))
+            others += len(other)
     if not others:
         return "every setting was run by one version, with the same overrides."
-    freedom = len(residuals) - cells
-    error = math.sqrt(sum(r * r for r in residuals) / freedom / sum(weights)) if freedom else math.inf
-    mean = sum(w * d for w, d in zip(weights, differences, strict=True)) / sum(weights)
-    found = Comparison(measure, Estimate.from_error(mean, error, freedom + 1))
+    found = Comparison(measure, Estimate.of(differences))
     may = {True: "they may be pooled", False: "they should not be pooled", None: "whether they may be pooled is open"}
     runs = f"{others} runs by another version, or with other overrides, than most of their setting"
-    return f"{runs}: {found}; {may[found.alike()]}."
+    return f"{runs}: {found}, averaged over settings; {may[found.alike()]}."

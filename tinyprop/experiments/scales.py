@@ -11,7 +11,7 @@ from ..train import Config
 class Turn(IntEnum):
     """What is computed first."""
 
-    FIRST_LOOK, ANCHOR, PAPER, LATER_LOOKS, EXPLORATORY = range(5)
+    FIRST_LOOK, ANCHOR, PAPER, LATER_LOOKS, EXPLORATORY, NOT_YET = range(6)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class Study:
         turns: dict[Config, tuple[Any, ...]] = {}
 
         def want(setting: Setting, seeds: int, turn: Turn, *urgency: float) -> None:
-            for config in self.configs(setting)[:seeds]:
+            for config in self.configs(setting)[:seeds] if setting.turn != Turn.NOT_YET else ():
                 cost = (cost_of(config), config.seed) if turn == Turn.EXPLORATORY else (config.seed, -cost_of(config))
                 key = (turn, *urgency, *cost)
                 turns[config] = min(turns.get(config, key), key)

@@ -95,7 +95,7 @@ def crossed(rng, samples, seeds, images, of_seed, of_image, of_both):
 
 
 def test_the_closed_form_is_what_a_crossed_bootstrap_finds(rng):
-    values = crossed(rng, 1, 8, 50, 1.0, 4.0, 6.0)[0]
+    values = crossed(rng, 1, 8, 50, 3.0, 4.0, 6.0)[0]
     seeds, images = (rng.multinomial(n, [1 / n] * n, size=20_000) for n in values.shape)
     means = ((seeds @ values) * images).sum(axis=1) / values.size
     between = values.mean(axis=1).var(ddof=1) / 8 - values.mean(axis=1).var() / 8  # n - 1 in place of n
@@ -128,7 +128,7 @@ def test_images_are_part_of_the_interval():
 
 def test_a_prediction_interval_covers_new_values(rng):
     places = np.column_stack([np.ones(6), rng.standard_normal((6, 2))])
-    new, weights, covered = np.array([1.0, 2.0, 2.0]), np.array([-3.0, 1.0, 0.5]), 0
+    new, weights, covered = np.array([1.0, 0.2, 0.2]), np.array([-3.0, 1.0, 0.5]), 0
     for _ in range(500):
         found = evidence.predicted(places, places @ weights + rng.standard_normal(6), new)
         covered += abs(found.mean - new @ weights - rng.standard_normal()) < found.half_width
@@ -201,6 +201,15 @@ def test_a_look_that_decides_is_final_and_early_looks_need_more():
     assert first_verdict(Comparison.better, list(at.items()), LEVEL) is False
     assert first_verdict(Comparison.better, [(1.0, [clear]), (1.0, [worse])], LEVEL) is True
     assert first_verdict(Comparison.better, [], LEVEL) is None
+
+
+def test_looks_spend_the_level_and_no_more():
+    used = []
+    assert first_verdict(lambda _, level: used.append(level), [(n / 24, [None]) for n in evidence.LOOKS], LEVEL) is None
+    by_look = used[::2]  # each comparison is asked twice: whether it fails, and whether it holds
+    assert by_look == used[1::2]
+    assert sum(by_look) == pytest.approx(LEVEL)
+    assert by_look == sorted(by_look)
 
 
 def test_a_claim_holds_for_all_and_fails_for_one():

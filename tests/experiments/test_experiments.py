@@ -199,3 +199,39 @@ def test_what_cannot_be_told_needs_so_many_seeds():
     assert finding.supported is None
     assert 34 <= finding.needed() <= 42
     assert f"about {finding.needed()} seeds would" in finding.verdict
+
+
+def test_what_a_look_has_decided_stays_decided():
+    """Batches of 1 are clearly better with six seeds, and clearly worse with the next six."""
+    found = study(
+        "batch-size",
+        accuracy=lambda setting, seed: 60.0 + (setting == "batches of 1") * (8.0 if seed <= 6 else -20.0),
+        loss=lambda setting, seed: 1.0 - (setting == "batches of 1") * (0.2 if seed <= 6 else -0.5),
+    )
+    assert {f.claim.text: f.supported for f in judged(found)}["Smaller batches perform slightly better."] is True
+
+
+@pytest.fixture
+def quick_times():
+    """Times of 24 pairs that differ with a p-value of about 0.01."""
+
+    def speed(setting, seed):
+        return 1000.0 / (10.0 - (setting == NORMPROP) * (0.27 + 0.5 * (-1.0) ** seed))
+
+    return study("speed", speed=speed)
+
+
+def test_a_primary_claim_needs_stronger_evidence(quick_times, monkeypatch):
+    assert [f.supported for f in judged(quick_times)] == [True]
+    claim = {"experiment": "speed", "claim": quick_times.claims()[0].text}
+    monkeypatch.setitem(REGISTERED, "primary", [claim] * 12)
+    assert [f.supported for f in judged(quick_times)] == [None]
+
+
+def test_a_setting_may_stop_when_it_is_decided():
+    found = study("speed", speed=lambda setting, seed: 500.0 + 300.0 * (setting == NORMPROP) + seed)
+    found = found.first(12)
+    assert [f.supported for f in judged(found)] == [True]
+    assert "2, as all claims about them are decided; 0, as there are no data (svhn); 0 that are not" in page(
+        [found], ""
+    )

@@ -147,7 +147,7 @@ def test_a_page_of_some_runs_says_so():
     text = page([found], "")
     assert "18 of 48 planned runs" in text
     assert "| 9 of 24 |" in text
-    assert "2 that are not finished yet" in text
+    assert "planned: 0, as all claims about them are decided; 0, as there are no data (svhn); 2 that are not" in text
     (finding,) = [f for f in judged(found) if f.claim.text.startswith("NormProp ends")]
     assert [fraction for fraction, _ in finding.looks] == [6 / 24], "what comes after a look waits for the next one"
     assert finding.next_look == 12

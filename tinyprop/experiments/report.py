@@ -120,7 +120,7 @@ def followed(experiments: Sequence[Experiment], judged: Sequence[Sequence[Findin
         f"{len(missing)}, as there are no data ({', '.join(REGISTERED['not_available'])}); "
         f"{len(short & undecided - missing)} that are not finished yet.",
         *[f"Of {name}, we have {what}." for name, what in REGISTERED["partly_available"].items()],
-        *[f"`{name}` was added on {added['on']}, when {added['when']}." for name, added in REGISTERED["added"].items()],
+        *[f"Added on {a['on']}, when {a['when']}: {a['what']}." for a in REGISTERED["added"].values()],
         "Versions: " + ("; ".join(f"{name}: {count} runs" for name, count in sorted(versions.items())) or "none") + ".",
         *[f"Pooling, {measure.name}: {pooling(list(arms.values()), measure)}" for measure in ENDPOINTS],
     ]

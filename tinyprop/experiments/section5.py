@@ -229,7 +229,8 @@ class Scaling(Experiment):
     name, section, title = "scale", "5.1", "From laptop scale towards the paper's"
     note = (
         "Predictions are by a linear regression of NormProp minus BatchNorm over the logarithms of width and number of "
-        "images, from the small scales alone, which have neither flips nor more epochs, with their prediction interval."
+        "images, from the small scales alone, which have neither flips nor more epochs; with their prediction "
+        "intervals. Curves are on validation images; at the paper's scale on test images, as in the paper."
     )
     paper = paper.ACCURACY_AFTER_30_EPOCHS
 
@@ -268,22 +269,22 @@ class Scaling(Experiment):
         return Comparison(measure, predicted([x for x, _ in known], [y for _, y in known], place(setting)))
 
     def differences(self) -> list[dict[str, Comparison]]:
-        panels = []
-        for measure in self.reported:
-            panel = {label: self.pair(label, measure) for label in self.grid(self.scale)}
-            for label, setting in self.scale.larger.items():
-                panel |= {f"{label}, predicted": self.prediction(setting, measure), label: self.pair(label, measure)}
-            panels.append(panel)
+        panels = [{label: self.pair(label, measure) for label in self.grid(self.scale)} for measure in self.reported]
+        for label, setting in self.scale.larger.items():
+            for panel, m in zip(panels, self.reported, strict=True):
+                panel |= {f"{label}, predicted": self.prediction(setting, m), label: self.pair(label, m)}
         return panels
 
     def levels(self) -> dict[str, Curves]:
-        return {"Accuracy, %": {name: self.arms[name].curve(Record.accuracies, 1) for name in self.larger()}}
-
-    def larger(self) -> list[str]:
-        return [f"{name}, {label}" for label in self.scale.larger for name in CONFIGURED]
+        names = [f"{name}, {label}" for label in self.scale.larger for name in CONFIGURED]
+        return {"Accuracy, %": {name: self.arms[name].curve(Record.accuracies, 1) for name in names}}
 
     def remarks(self) -> str:
-        texts = [f"{self.note} The paper's best accuracy is {self.paper} %, after 30 epochs with batches of 50."]
+        texts = [self.note, f"The paper's best accuracy is {self.paper} %, after {PAPER_RUN.epochs} epochs."]
+        for label, setting in self.scale.larger.items():
+            for measure in self.reported:
+                expected, found = self.prediction(setting, measure), self.pair(label, measure)
+                texts.append(f"NormProp minus BatchNorm, {label}: predicted {expected}, found {found}.")
         for name, arm in self.arms.items():
             for record in arm.survivors if arm.setting.config.epochs == PAPER_RUN.epochs else ():
                 c, images, accuracies = record.config, record.images["train"], record.accuracies()

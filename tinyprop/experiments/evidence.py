@@ -145,7 +145,7 @@ def predicted(places: Sequence[Sequence[float]], values: Sequence[float], place:
     """A new value at a place, by linear regression over some others, with its 95 % prediction interval.
 
     >>> f"{predicted([[1, 0], [1, 1], [1, 2], [1, 3]], [0.0, 1.1, 1.9, 3.0], [1, 4]):.2f}"
-    '3.95 ± 0.54'
+    '3.95 ± 0.65'
     """
     x, y, new = np.array(places, "float64"), np.array(values), np.array(place)
     if len(y) <= len(place) or np.linalg.matrix_rank(x) < len(place):

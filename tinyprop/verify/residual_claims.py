@@ -1,0 +1,223 @@
+"""What other papers say of residual networks (N24 to N27, N30), and of DyT and Derf in them (N28, N29)."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from .. import moments
+from ..engine.backward import grad
+from ..nn import Activation, BatchNorm, Derf, DyT, LayerNorm, Linear, Module, ReLU, Residual, ScaledWS, Sequential, init
+from ..theory.gains import batch_norm_residual_gain, residual_gain, tanh_residual
+from .claim import Case, Findings, claim, computed, shown
+from .closed_forms import CHI, arc_cosine
+from .monte_carlo import Sampler, Tally, each
+from .networks import dense, gaussian, probe, seeded
+
+residual, dyt = partial(claim, family="residual"), partial(claim, family="dyt")
+
+Block = Callable[[np.random.Generator, int], Module]  # from a generator, and the number of blocks before it
+
+
+def residual_tally(
+    mc: Sampler, name: str, block: Block, depth: int, width: int = 128, batch: int = 16, samples: int = 32
+) -> Tally:
+    """Of a chain of blocks, for inputs of N(0, 1): mean square, variance over the batch, and gain of the gradient."""
+
+    def draw(random: np.random.Generator) -> list[float]:
+        seeded(random)
+        network = Sequential(*(block(random, before) for before in range(depth)))
+        out, gain = probe(random, network, gaussian(random, batch, width))
+        return [(out * out).mean(), out.var(axis=0, ddof=1).mean(), gain]
+
+    return mc.tally(f"residual {name} {depth} {width} {batch}", each(draw), samples, cost=10**5, block=1)
+
+
+def behind(random: np.random.Generator, width: int, *first: Module) -> Module:
+    """A residual block: a normaliser or none, a linear layer, ReLU, and a linear layer that restores the mean square."""
+    return Residual(Sequential(*first, dense(random, width), ReLU(), dense(random, width, 2.0)))
+
+
+def nf_block(width: int, alpha: float) -> Block:
+    """A block of an NF-net: h + alpha WS(ReLU(h / beta)), with the variance beta^2 of h that the blocks before leave."""
+
+    def block(random: np.random.Generator, before: int) -> Module:
+        beta = math.sqrt(1.0 + before * alpha**2)
+        return Residual(Sequential(ReLU(), ScaledWS(Linear(width, width, bias=False))), alpha, beta)
+
+    return block
+
+
+NF_NETS = ((1.0, 10), (0.2, 12))  # alpha, and the number of blocks
+
+
+@residual("N24", "Brock et al. (2021a)", "In an NF-net, the variance after l blocks is 1 + l alpha^2.")
+def nf_variance(mc: Sampler) -> Findings:
+    """A block adds alpha f(h/beta) to h, with beta^2 the variance of h. The branch f is ReLU and a linear layer of
+    standardised weights (N23), so its output has variance 1, and is uncorrelated with h, as the signs of weights are
+    random: each block adds alpha^2. One network scatters about that: its width is finite.
+    """
+    for alpha, depth in NF_NETS:
+        tally = residual_tally(mc, f"nf {alpha}", nf_block(128, alpha), depth)
+        exact, found = 1.0 + depth * alpha**2, tally.mean(0)
+        scatter = math.sqrt(tally.covariance()[0, 0]) / found.mean
+        what = f"mean square after {depth} blocks, alpha = {alpha:g}"
+        yield Case(what, exact, exact, found, finite_size=0.02, scatter=scatter)
+    return "on average; networks of 128 units scatter about it"
+
+
+@residual("N25", "Brock et al. (2021a)", "The signal of NF-nets is as well behaved as that of BatchNorm's ResNets.")
+def as_well_behaved(mc: Sampler) -> Findings:
+    """Both grow like a power of the depth L. In an NF-net the gradient's mean square is multiplied by 1 + chi alpha^2/v in
+    a block, chi = pi/(pi - 1) the gain of its branch and v = 1 + l alpha^2 the variance after l blocks: in all it grows
+    like L^chi. With BatchNorm before ReLU and He's weights in the branch, a block adds 1 - 1/pi = 1/chi to the variance
+    over a large batch, and multiplies by 1 + 1/v: L^chi again. Small batches multiply by more, by the integrals of N06.
+    """
+    for alpha, depth in NF_NETS:
+        found = residual_tally(mc, f"nf {alpha}", nf_block(128, alpha), depth).mean(2)
+        exact = residual_gain(depth, alpha, CHI)
+        yield shown(f"gain of an NF-net, {depth} blocks, alpha = {alpha:g}", exact, found, finite_size=0.04)
+    depth, batch = 10, 32
+    found = batch_norm_tally(mc, depth, batch).mean(2)
+    exact = batch_norm_residual_gain(depth, batch)
+    yield shown(f"gain of a BatchNorm ResNet, {depth} blocks, B = {batch}", exact, found, finite_size=0.05)
+    deep = 10**5
+    for name, gain in (("NF-net", lambda n: residual_gain(n, 1.0, CHI)), ("BatchNorm", batch_norm_residual_gain)):
+        exponent = math.log2(gain(2 * deep) / gain(deep))
+        yield Case(f"exponent of L, {name}", CHI, exponent, rounding=1e-4)
+    nf, bn = residual_gain(10, 1.0, CHI), batch_norm_residual_gain(10)
+    return f"both L^{CHI:.3f}: over 10 blocks {nf:.1f} in an NF-net of alpha = 1, {bn:.1f} with BatchNorm"
+
+
+def batch_norm_tally(mc: Sampler, depth: int, batch: int, width: int = 128) -> Tally:
+    def block(random: np.random.Generator, before: int) -> Module:
+        return Residual(Sequential(BatchNorm(width, eps=0.0), ReLU(), dense(random, width, 2.0)))
+
+    return residual_tally(mc, "batch norm", block, depth, width, batch)
+
+
+@residual("N26", "De and Smith (2020)", "With BatchNorm, the branch of block l has 1/(l + 1) of the variance.")
+def share_of_a_branch(mc: Sampler) -> Findings:
+    """BatchNorm, ReLU and He's weights give the branch the mean square 1, whatever its input, so E h^2 = 1 + l after l
+    blocks, and the branch has 1/(l + 1) of it. But part of that is a mean over the batch: in a batch of B, two samples
+    share 2 k(-1/(B - 1)) of the branch's mean square, k the arc-cosine kernel of degree 1, 1/pi of it for large B. So
+    the branch adds V = 1 - 2 k to the variance over the batch, and has V/(1 + l V) of it.
+    """
+    depth, batch = 10, 32
+    tally = batch_norm_tally(mc, depth, batch)
+    added = 1.0 - 2.0 * arc_cosine(-1.0 / (batch - 1))
+    yield shown(f"E h^2 after {depth} blocks", 1.0 + depth, tally.mean(0), finite_size=0.02)
+    yield shown(f"variance over a batch of {batch}, there", 1.0 + depth * added, tally.mean(1), finite_size=0.02)
+    for blocks in (1, depth):
+        share = added / (1.0 + blocks * added)
+        yield Case(f"share of the variance, after {blocks} blocks", 1.0 / (1.0 + blocks), share)
+        yield Case(f"share of E h^2, after {blocks} blocks", 1.0 / (1.0 + blocks), 1.0 / (1.0 + blocks))
+    return f"of E h^2; of the variance, {added / (1 + added):.3f} for 1/2, {added / (1 + depth * added):.4f} for 1/{depth + 1}"
+
+
+@residual("N27", "Zhang et al. (2019)", "Standard weights double the variance with each block; Fixup's are the identity.")
+def fixup(mc: Sampler) -> Findings:
+    """If the branch keeps the mean square of its input h, a block h + f(h) doubles it, and the gradient's: the branch is
+    uncorrelated with h, as its last weights have random signs. That holds for every h, so it is 2^L after L blocks, at
+    any width, on average. Fixup sets the last layer of each branch to 0: the block is the identity, the gradient passes
+    unchanged, and of the branch only the last layer has a gradient that is not 0.
+    """
+    width, depth = 32, 6
+    tally = residual_tally(mc, "none", lambda random, before: behind(random, width), 1, width, samples=2000)
+    scatter = math.sqrt((1.0 + tally.covariance()[0, 0] / tally.means[0] ** 2) ** depth - 1.0)
+    for i, what in ((0, "mean square"), (2, "gain of the gradient")):
+        estimate = tally.function(lambda means, i=i: means[i] ** depth)
+        yield Case(f"{what} after {depth} blocks", 2.0**depth, 2.0**depth, estimate, scatter=scatter)
+    random = np.random.default_rng(mc.seed)
+    block = Residual(Sequential(Linear(width, width), ReLU(), Linear(width, width)))
+    init.fixup_(Sequential(block, Linear(width, 2)))
+    x = gaussian(random, 4, width)
+    out, gain = probe(random, block, x)
+    first, last = grad((block(x) * gaussian(random, 4, width)).sum(), [block.branch[i].weight for i in (0, 2)])
+    yield Case("Fixup: largest change of h by a block", 0.0, 0.0, computed(abs(out - x.numpy()).max()))
+    yield Case("Fixup: gain of the gradient", 1.0, 1.0, computed(gain))
+    yield Case("Fixup: largest gradient of the first layer", 0.0, 0.0, computed(abs(first.numpy()).max()))
+    yield Case("Fixup: the same of the last layer", 0.0, None, computed(abs(last.numpy()).max()), relation="differs from")
+    return f"{2**depth} after {depth} blocks, on average, at any width; Fixup starts as the identity"
+
+
+@dyt("N28", "Zhu et al. (2025)", "DyT does what LayerNorm does: its output has the same scale for any input.")
+def dyt_is_no_normalizer(mc: Sampler) -> Findings:
+    """DyT(x) = tanh(alpha x) with a learnt alpha that starts at 1/2, in place of LayerNorm. For an input of N(0, v) its
+    mean square is E tanh(sqrt(v) Z/2)^2, Z ~ N(0, 1), which grows with v, and tends to 1 only as v does to infinity.
+    LayerNorm's is 1 for every v. It limits large values, as LayerNorm does; it does not restore a scale.
+    """
+    squares = {}
+    for variance in (1.0, 0.25, 4.0):
+        layer, std = DyT(1), math.sqrt(variance)
+
+        def draw(random: np.random.Generator, count: int, layer: Module = layer, std: float = std) -> object:
+            return layer(std * gaussian(random, count, 1)).data[:, 0] ** 2
+
+        squares[variance] = float(moments.gaussian("tanh", 0.0, 0.5 * std).std ** 2)
+        found = mc.tally(f"dyt {variance}", draw, samples=200_000).mean()
+        yield Case(f"mean square for an input of variance {variance:g}", 1.0, squares[variance], found)
+    norm = LayerNorm(64)(4.0 * gaussian(np.random.default_rng(mc.seed), 8, 64)).numpy()
+    yield shown("the same of LayerNorm, variance 16", 1.0, float((norm**2).mean()), tolerance=1e-4)
+    return f"{squares[0.25]:.3f}, {squares[1.0]:.3f} and {squares[4.0]:.3f} at variance 1/4, 1 and 4, before training"
+
+
+@dyt("N29", "Alekseev (2026), arXiv 2604.11890", "Gradients: a power of the depth with Pre-LN, exp(sqrt(depth)) with Derf.")
+def stretched_exponential(mc: Sampler) -> Findings:
+    """Blocks h + W2 ReLU(W1 N(h)), which keep the mean square of N(h), without attention. N = LayerNorm adds 1 to v = E
+    h^2 and multiplies the gradient's mean square p by 1 + 1/v: v = p = L + 1 after L blocks. N = erf(a h) (Derf) adds
+    (2/pi) asin(2 a^2 v/(1 + 2 a^2 v)), at most 1, to v, and multiplies p by 1 + (4 a^2/pi)/sqrt(1 + 4 a^2 v): as v grows
+    like L, by 1 + (2 a/pi)/sqrt(L). So ln p grows like (4 a/pi) sqrt(L) + (4/pi^2)(1 - a^2/2) ln L; likewise for DyT,
+    N = tanh(a h), with 8 a/(3 sqrt(2 pi)). a starts at 1/2.
+    """
+    depth, width, a = 12, 128, 0.5
+    layers = {"LayerNorm": LayerNorm, "Derf": Derf, "DyT": DyT}
+    limits = {"LayerNorm": (depth + 1.0,) * 2, "Derf": tanh_residual(depth, a, "erf"), "DyT": tanh_residual(depth, a)}
+    for name, norm in layers.items():
+
+        def block(random: np.random.Generator, before: int, norm: Callable[[int], Module] = norm) -> Module:
+            return behind(random, width, norm(width))
+
+        tally = residual_tally(mc, name, block, depth, width)
+        for i, what, exact in ((2, "gain of the gradient", limits[name][1]), (0, "mean square", limits[name][0])):
+            yield shown(f"{what}, {depth} blocks, {name}", exact, tally.mean(i), finite_size=0.04)
+    gains = {}
+    for name, shape, coefficient in (("Derf", "erf", 4.0 * a / math.pi), ("DyT", "tanh", 8.0 * a / 3.0 / math.sqrt(2.0 * math.pi))):
+        short, deep = (math.log(tanh_residual(n, a, shape)[1]) for n in (2_500, 10_000))
+        powers = 4.0 / math.pi**2 * (1.0 - a * a / 2.0) * math.log(4.0) if name == "Derf" else 0.0
+        gains[name] = tanh_residual(100, a, shape)[1]
+        what, rounding = f"growth of ln p over that of sqrt(L), {name}", 0.002 if name == "Derf" else 0.02
+        yield Case(what, coefficient, (deep - short - powers) / 50.0, rounding=rounding)
+    return f"after 100 blocks 101 with LayerNorm, {gains['Derf']:.0f} with Derf, {gains['DyT']:.0f} with DyT"
+
+
+@residual("N30", "Xiong et al. (2020)", "Post-LN changes gradients exponentially with depth, Pre-LN by a power of it.")
+def post_or_pre(mc: Sampler) -> Findings:
+    """f is an activation s and a linear layer that gives it mean square 1; its mean-square gain is g = E s'(Z)^2/E s(Z)^2,
+    Z ~ N(0, 1). Post-LN is LN(h + f(h)), LN LayerNorm: the sum has the mean square 2, so a block multiplies the
+    gradient's mean square by (1 + g)/2, which is exponential in the depth L, unless g = 1: as for ReLU. Pre-LN is h +
+    f(LN(h)), in which E h^2 = 1 + l after l blocks: 1 + g/(1 + l) a block, and L^g in all, against a signal of L + 1.
+    """
+    depth, width, found = 8, 192, {}
+    for name in ("tanh", "relu"):
+        m = moments.gaussian(name)
+        square = float(m.std**2 + m.mean**2)
+        g = float(m.slope2) / square
+
+        def branch(random: np.random.Generator, name: str = name, square: float = square) -> Module:
+            return Sequential(Activation(name), dense(random, width, 1.0 / square))
+
+        def post(random: np.random.Generator, before: int, branch: Callable[..., Module] = branch) -> Module:
+            return Sequential(Residual(branch(random)), LayerNorm(width))
+
+        def pre(random: np.random.Generator, before: int, branch: Callable[..., Module] = branch) -> Module:
+            return Residual(Sequential(LayerNorm(width), branch(random)))
+
+        behind_it, before_it = (residual_tally(mc, f"{name} {kind.__name__}", kind, depth, width) for kind in (post, pre))
+        a_block = behind_it.function(lambda means: means[2] ** (1.0 / depth))
+        found[name] = (1.0 + g) / 2.0
+        yield Case(f"gain a block, Post-LN, {name}", 1.0, found[name], a_block, relation="differs from", finite_size=0.01)
+        exact = residual_gain(depth, 1.0, g)
+        yield shown(f"gain of {depth} blocks, Pre-LN, {name}", exact, before_it.mean(2), finite_size=0.04)
+    return f"true of tanh, {found['tanh']:.3f} a block; with ReLU and He's weights, Post-LN keeps gradients at the start"

@@ -138,15 +138,14 @@ def weights_grow(mc: Sampler) -> Findings:
     layer = WeightNorm(Linear(6, 5)).to(dtype="float64")
     v = layer.layer.weight
     loss = (F.tanh(layer(batch(random, 20, 6))) * batch(random, 20, 5)).sum()
-    (slope,) = grad(loss, v)
-    before, along = v.numpy().copy(), (v * slope).sum(axis=1).numpy()
     loss.backward()
+    before, slope = v.numpy().copy(), v.grad.numpy().copy()
     SGD([v], lr=rate).step()
-    length, moved = np.linalg.norm(before, axis=1), np.linalg.norm(rate * slope.numpy(), axis=1)
+    length, moved = np.linalg.norm(before, axis=1), np.linalg.norm(rate * slope, axis=1)
     grown, c = np.linalg.norm(v.numpy(), axis=1) / length, moved / length
     most = int(c.argmax())
     exact = math.sqrt(1.0 + c[most] ** 2)
-    yield Case("largest v . gradient of v", 0.0, 0.0, computed(abs(along).max()))
+    yield Case("largest v . gradient of v", 0.0, 0.0, computed(abs((before * slope).sum(axis=1)).max()))
     yield Case(f"growth of |v| in a step of c = {c[most]:.2f}", exact, exact, computed(grown[most]))
     yield Case("least growth of all rows", 1.0, None, computed(grown.min()), "at least")
     return "Pythagoras: a step orthogonal to v always makes it longer"
@@ -290,7 +289,7 @@ def standardised_weights(mc: Sampler) -> Findings:
     width, rho = 48, 0.5
     seeded(np.random.default_rng(mc.seed))
     layer = ScaledWS(Linear(width, 16, bias=False))
-    rows = layer.weight().numpy().astype(np.float64)
+    rows = layer.weight.numpy().astype(np.float64)
     yield Case("largest sum of a row", 0.0, 0.0, computed(abs(rows.sum(axis=1)).max()), tolerance=1e-5)
     yield Case("squared length of a row, times c1^2", 1.0, 1.0, computed((rows[0] ** 2).sum() * C1**2))
     for shared, exact in ((0.0, 1.0), (rho, 1.0 - correlation_after(rho))):

@@ -34,14 +34,15 @@ def stack(random: np.random.Generator, width: int, depth: int, activation: str, 
 def square_tally(mc: Sampler, name: str, layer: Callable[[], Module], width: int) -> Tally:
     """By how much a layer and ReLU multiply the mean square of a sample: the factor, and its square, averaged over
     orthogonal samples."""
+    x = orthogonal_samples(np.random.default_rng(mc.seed), width, width)
 
     def draw(random: np.random.Generator) -> tuple[float, float]:
         seeded(random)
-        out = F.relu(layer()(orthogonal_samples(random, width, width))).numpy().astype(np.float64)
+        out = F.relu(layer()(x)).numpy().astype(np.float64)
         factors = (out * out).mean(axis=1)
         return factors.mean(), (factors**2).mean()
 
-    return mc.tally(f"factor {name} {width}", each(draw), samples=1000, cost=500, block=20)
+    return mc.tally(f"factor {name} {width}", each(draw), samples=4000, cost=200, block=50)
 
 
 @about_init("N09", "He et al. (2015), 2.2", "Weights of variance 2/n keep the mean square of a ReLU network.")
@@ -67,8 +68,8 @@ def glorot_stalls(mc: Sampler) -> Findings:
     """
     width, depth = 64, 30
     tally = square_tally(mc, "glorot", lambda: init.xavier_uniform_(Linear(width, width, bias=False)), width)
-    estimate = tally.function(lambda means: means[0] ** depth)
-    yield Case(f"mean square after {depth} layers", 2.0**-depth, 2.0**-depth, estimate)
+    estimate = tally.function(lambda means: depth * math.log2(means[0]))
+    yield Case(f"log2 of the mean square after {depth} layers", -depth, -depth, estimate)
     return f"{2.0**-depth:.1e} of it remain after {depth} layers"
 
 
@@ -118,7 +119,7 @@ def orthogonal_start(mc: Sampler) -> Findings:
         squares = singular_values(stack(random, width, depth, "relu", start), gaussian(random, width)) ** 2
         return float((squares**2).mean())
 
-    for width, depth, samples in ((32, 2, 800), (64, 9, 160)):
+    for width, depth, samples in ((32, 2, 2400), (64, 9, 160)):
         exact = closed_forms.orthogonal_moments(width, depth)[0]
         drawn = each(partial(draw, width=width, depth=depth))
         found = mc.median_of_means(f"orthogonal {width} {depth}", drawn, samples, cost=1000 * depth, block=5)
@@ -186,9 +187,8 @@ def scale_of_features(mc: Sampler) -> Findings:
     """
     width, depth = 64, 30
     tally = square_tally(mc, "weight norm", lambda: weight_norm(width, scale=1.0), width)
-    for layers in (depth, 1):
-        estimate = tally.function(lambda means, layers=layers: means[0] ** layers)
-        yield Case(f"mean square after layer {layers}", 1.0, 2.0**-layers, estimate, relation="differs from")
+    estimate = tally.function(lambda means: depth * math.log2(means[0]))
+    yield Case(f"log2 of the mean square after {depth} layers", 0.0, -depth, estimate, relation="differs from")
     return "each ReLU layer halves the mean square, as with Glorot's weights (N10)"
 
 
@@ -261,11 +261,11 @@ def selu_gradients(mc: Sampler) -> Findings:
     return f"the signal keeps its scale; the gradient grows to {gain**32:.1f} in 32 layers, {gain**100:.0f} in 100"
 
 
-@about_init("N22", "Brock et al. (2021a)", "NF-nets scale ReLU by gamma = sqrt(2/(1 - 1/pi)), and others by samples.")
+@about_init("N22", "Brock et al. (2021, ICLR)", "NF-nets scale ReLU by gamma = sqrt(2/(1 - 1/pi)), and others by samples.")
 def nf_net_gammas(mc: Sampler) -> Findings:
     """gamma = 1/c1, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): what gives the activation's output variance
     1. The constants for other activations that the released code has, and ReLU's too, are 1/c1 of a sample, and off by
-    its error: less than 0.2 %.
+    its error: less than 0.1 %.
     """
     tally = output_tally(mc, "relu", Tally.std)
     gamma = math.sqrt(2.0 / (1.0 - 1.0 / math.pi))
@@ -273,13 +273,12 @@ def nf_net_gammas(mc: Sampler) -> Findings:
     inverse = type(measured).from_error(1.0 / measured.mean, measured.standard_error / measured.mean**2, measured.n)
     yield Case("gamma of ReLU", gamma, 1.0 / moments.gaussian("relu").std, inverse)
     off = {name: abs(constant * moments.gaussian(name).std - 1.0) for name, constant in NFNETS.items()}
-    for name in ("relu", "gelu", "tanh"):
-        yield Case(f"relative error of the code's gamma, {name}", 0.002, float(off[name]), relation="at most")
-    yield Case("the same, largest of all", 0.002, float(max(off.values())), relation="at most")
+    for name, error in {**{name: off[name] for name in ("relu", "gelu")}, "largest of all": max(off.values())}.items():
+        yield Case(f"error of the code's gamma in %, {name}", 0.1, 100.0 * float(error), relation="at most")
     return f"{gamma:.6f}; the released code has a sampled one, {off['relu']:.2%} off for ReLU, {off['gelu']:.2%} for GELU"
 
 
-@about_init("N23", "Brock et al. (2021a)", "Scaled weight standardisation: mean 0 and variance 1, for uncorrelated inputs.")
+@about_init("N23", "Brock et al. (2021, ICLR)", "Scaled weight standardisation: mean 0 and variance 1, for uncorrelated inputs.")
 def standardised_weights(mc: Sampler) -> Findings:
     """Each row of weights has the sum 0 and the length 1/c1. Its inputs are ReLU(z_i), z_i of N(0, 1), all of the same
     mean, which a row of sum 0 removes, and of variance c1^2: uncorrelated, they sum up to variance 1, for every single

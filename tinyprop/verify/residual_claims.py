@@ -7,13 +7,14 @@ from functools import partial
 import numpy as np
 
 from .. import moments
+from ..engine.arrays import HostArray
 from ..engine.backward import grad
 from ..nn import Activation, BatchNorm, Derf, DyT, LayerNorm, Linear, Module, ReLU, Residual, ScaledWS, Sequential, init
 from ..theory.gains import batch_norm_residual_gain, residual_gain, tanh_residual
 from .claim import Case, Findings, claim, computed, shown
 from .closed_forms import CHI, arc_cosine
 from .monte_carlo import Sampler, Tally, each
-from .networks import dense, gaussian, probe, seeded
+from .networks import dense, gaussian, orthogonal_samples, probe, seeded
 
 residual, dyt = partial(claim, family="residual"), partial(claim, family="dyt")
 
@@ -21,15 +22,17 @@ Block = Callable[[np.random.Generator, int], Module]  # from a generator, and th
 
 
 def residual_tally(
-    mc: Sampler, name: str, block: Block, depth: int, width: int = 128, batch: int = 16, samples: int = 32
+    mc: Sampler, name: str, block: Block, depth: int, width: int = 128, batch: int = 16, samples: int = 64
 ) -> Tally:
-    """Of a chain of blocks, for inputs of N(0, 1): mean square, variance over the batch, and gain of the gradient."""
+    """Of a chain of blocks, for orthogonal inputs of mean square 1: gain of the gradient, mean square of the output, its
+    square for single samples, and variance over the batch."""
 
     def draw(random: np.random.Generator) -> list[float]:
         seeded(random)
         network = Sequential(*(block(random, before) for before in range(depth)))
-        out, gain = probe(random, network, gaussian(random, batch, width))
-        return [(out * out).mean(), out.var(axis=0, ddof=1).mean(), gain]
+        out, gain = probe(random, network, orthogonal_samples(random, batch, width))
+        squares = (out * out).mean(axis=1)
+        return [gain, squares.mean(), (squares**2).mean(), out.var(axis=0, ddof=1).mean()]
 
     return mc.tally(f"residual {name} {depth} {width} {batch}", each(draw), samples, cost=10**5, block=1)
 
@@ -52,7 +55,7 @@ def nf_block(width: int, alpha: float) -> Block:
 NF_NETS = ((1.0, 10), (0.2, 12))  # alpha, and the number of blocks
 
 
-@residual("N24", "Brock et al. (2021a)", "In an NF-net, the variance after l blocks is 1 + l alpha^2.")
+@residual("N24", "Brock et al. (2021, ICLR)", "In an NF-net, the variance after l blocks is 1 + l alpha^2.")
 def nf_variance(mc: Sampler) -> Findings:
     """A block adds alpha f(h/beta) to h, with beta^2 the variance of h. The branch f is ReLU and a linear layer of
     standardised weights (N23), so its output has variance 1, and is uncorrelated with h, as the signs of weights are
@@ -60,14 +63,14 @@ def nf_variance(mc: Sampler) -> Findings:
     """
     for alpha, depth in NF_NETS:
         tally = residual_tally(mc, f"nf {alpha}", nf_block(128, alpha), depth)
-        exact, found = 1.0 + depth * alpha**2, tally.mean(0)
-        scatter = math.sqrt(tally.covariance()[0, 0]) / found.mean
+        exact, found = 1.0 + depth * alpha**2, tally.mean(1)
+        spread = tally.function(lambda means: math.sqrt(means[2] / means[1] ** 2 - 1.0))
         what = f"mean square after {depth} blocks, alpha = {alpha:g}"
-        yield Case(what, exact, exact, found, finite_size=0.02, scatter=scatter)
+        yield Case(what, exact, exact, found, finite_size=0.02, rounding=0.02 * exact, scatter=spread.mean)
     return "on average; networks of 128 units scatter about it"
 
 
-@residual("N25", "Brock et al. (2021a)", "The signal of NF-nets is as well behaved as that of BatchNorm's ResNets.")
+@residual("N25", "Brock et al. (2021, ICLR)", "The signal of NF-nets is as well behaved as that of BatchNorm's ResNets.")
 def as_well_behaved(mc: Sampler) -> Findings:
     """Both grow like a power of the depth L. In an NF-net the gradient's mean square is multiplied by 1 + chi alpha^2/v in
     a block, chi = pi/(pi - 1) the gain of its branch and v = 1 + l alpha^2 the variance after l blocks: in all it grows
@@ -75,11 +78,11 @@ def as_well_behaved(mc: Sampler) -> Findings:
     over a large batch, and multiplies by 1 + 1/v: L^chi again. Small batches multiply by more, by the integrals of N06.
     """
     for alpha, depth in NF_NETS:
-        found = residual_tally(mc, f"nf {alpha}", nf_block(128, alpha), depth).mean(2)
+        found = residual_tally(mc, f"nf {alpha}", nf_block(128, alpha), depth).mean(0)
         exact = residual_gain(depth, alpha, CHI)
         yield shown(f"gain of an NF-net, {depth} blocks, alpha = {alpha:g}", exact, found, finite_size=0.04)
     depth, batch = 10, 32
-    found = batch_norm_tally(mc, depth, batch).mean(2)
+    found = batch_norm_tally(mc, depth, batch).mean(0)
     exact = batch_norm_residual_gain(depth, batch)
     yield shown(f"gain of a BatchNorm ResNet, {depth} blocks, B = {batch}", exact, found, finite_size=0.05)
     deep = 10**5
@@ -107,12 +110,18 @@ def share_of_a_branch(mc: Sampler) -> Findings:
     depth, batch = 10, 32
     tally = batch_norm_tally(mc, depth, batch)
     added = 1.0 - 2.0 * arc_cosine(-1.0 / (batch - 1))
-    yield shown(f"E h^2 after {depth} blocks", 1.0 + depth, tally.mean(0), finite_size=0.02)
-    yield shown(f"variance over a batch of {batch}, there", 1.0 + depth * added, tally.mean(1), finite_size=0.02)
-    for blocks in (1, depth):
-        share = added / (1.0 + blocks * added)
-        yield Case(f"share of the variance, after {blocks} blocks", 1.0 / (1.0 + blocks), share)
-        yield Case(f"share of E h^2, after {blocks} blocks", 1.0 / (1.0 + blocks), 1.0 / (1.0 + blocks))
+    yield shown(f"E h^2 after {depth} blocks", 1.0 + depth, tally.mean(1), finite_size=0.02)
+    yield shown(f"variance over a batch of {batch}, there", 1.0 + depth * added, tally.mean(3), finite_size=0.02)
+    for block in (1, depth):
+
+        def share(means: HostArray, i: int, block: int = block) -> float:
+            each_adds = (means[i] - 1.0) / depth
+            return float(each_adds / (1.0 + block * each_adds))
+
+        squares, variances = (tally.function(partial(share, i=i)) for i in (1, 3))
+        paper, exact = 1.0 / (1.0 + block), added / (1.0 + block * added)
+        yield Case(f"share of block {block} in E h^2", paper, paper, squares, finite_size=0.02, rounding=0.02 * paper)
+        yield Case(f"share of block {block} in the variance", paper, exact, variances, finite_size=0.02)
     return f"of E h^2; of the variance, {added / (1 + added):.3f} for 1/2, {added / (1 + depth * added):.4f} for 1/{depth + 1}"
 
 
@@ -125,8 +134,8 @@ def fixup(mc: Sampler) -> Findings:
     """
     width, depth = 32, 6
     tally = residual_tally(mc, "none", lambda random, before: behind(random, width), 1, width, samples=2000)
-    scatter = math.sqrt((1.0 + tally.covariance()[0, 0] / tally.means[0] ** 2) ** depth - 1.0)
-    for i, what in ((0, "mean square"), (2, "gain of the gradient")):
+    scatter = math.sqrt((tally.means[2] / tally.means[1] ** 2) ** depth - 1.0)
+    for i, what in ((1, "mean square"), (0, "gain of the gradient")):
         estimate = tally.function(lambda means, i=i: means[i] ** depth)
         yield Case(f"{what} after {depth} blocks", 2.0**depth, 2.0**depth, estimate, scatter=scatter)
     random = np.random.default_rng(mc.seed)
@@ -165,11 +174,12 @@ def dyt_is_no_normalizer(mc: Sampler) -> Findings:
 
 @dyt("N29", "Alekseev (2026), arXiv 2604.11890", "Gradients: a power of the depth with Pre-LN, exp(sqrt(depth)) with Derf.")
 def stretched_exponential(mc: Sampler) -> Findings:
-    """Blocks h + W2 ReLU(W1 N(h)), which keep the mean square of N(h), without attention. N = LayerNorm adds 1 to v = E
-    h^2 and multiplies the gradient's mean square p by 1 + 1/v: v = p = L + 1 after L blocks. N = erf(a h) (Derf) adds
-    (2/pi) asin(2 a^2 v/(1 + 2 a^2 v)), at most 1, to v, and multiplies p by 1 + (4 a^2/pi)/sqrt(1 + 4 a^2 v): as v grows
-    like L, by 1 + (2 a/pi)/sqrt(L). So ln p grows like (4 a/pi) sqrt(L) + (4/pi^2)(1 - a^2/2) ln L; likewise for DyT,
-    N = tanh(a h), with 8 a/(3 sqrt(2 pi)). a starts at 1/2.
+    """Blocks h + W2 ReLU(W1 N(h)), which keep the mean square of N(h), without attention. v = E h^2, and p is the mean
+    square of the gradient. N = LayerNorm adds 1 to v and multiplies p by 1 + 1/v: v = p = L + 1 after L blocks. N =
+    erf(a h) (Derf) adds (2/pi) asin(2 a^2 v/(1 + 2 a^2 v)) to v, about 1 - m/sqrt(v) with m = 2/(pi a), and multiplies p
+    by 1 + (4 a^2/pi)/sqrt(1 + 4 a^2 v), about 1 + k/sqrt(v) with k = 2 a/pi. So v grows like L - 2 m sqrt(L), and ln p
+    like 2 k sqrt(L) + d ln L with d = k m - k^2/2. N = tanh(a h) (DyT) has k = 4 a/(3 sqrt(2 pi)) and m = 2/(a sqrt(2
+    pi)). a starts at 1/2.
     """
     depth, width, a = 12, 128, 0.5
     layers = {"LayerNorm": LayerNorm, "Derf": Derf, "DyT": DyT}
@@ -180,15 +190,18 @@ def stretched_exponential(mc: Sampler) -> Findings:
             return behind(random, width, norm(width))
 
         tally = residual_tally(mc, name, block, depth, width)
-        for i, what, exact in ((2, "gain of the gradient", limits[name][1]), (0, "mean square", limits[name][0])):
+        for i, what, exact in ((0, "gain of the gradient", limits[name][1]), (1, "mean square", limits[name][0])):
             yield shown(f"{what}, {depth} blocks, {name}", exact, tally.mean(i), finite_size=0.04)
+    root = math.sqrt(2.0 * math.pi)
+    rates = {"Derf": (2.0 * a / math.pi, 2.0 / (math.pi * a)), "DyT": (4.0 * a / (3.0 * root), 2.0 / (a * root))}
     gains = {}
-    for name, shape, coefficient in (("Derf", "erf", 4.0 * a / math.pi), ("DyT", "tanh", 8.0 * a / 3.0 / math.sqrt(2.0 * math.pi))):
-        short, deep = (math.log(tanh_residual(n, a, shape)[1]) for n in (2_500, 10_000))
-        powers = 4.0 / math.pi**2 * (1.0 - a * a / 2.0) * math.log(4.0) if name == "Derf" else 0.0
+    for name, (rate, missing) in rates.items():
+        shape = "erf" if name == "Derf" else "tanh"
+        short, deep = (math.log(tanh_residual(blocks, a, shape)[1]) for blocks in (300, 1200))
+        powers = (rate * missing - rate**2 / 2.0) * math.log(4.0)
         gains[name] = tanh_residual(100, a, shape)[1]
-        what, rounding = f"growth of ln p over that of sqrt(L), {name}", 0.002 if name == "Derf" else 0.02
-        yield Case(what, coefficient, (deep - short - powers) / 50.0, rounding=rounding)
+        what = f"growth of ln p - d ln L with sqrt(L), {name}"
+        yield Case(what, 2.0 * rate, (deep - short - powers) / (math.sqrt(1200) - math.sqrt(300)), rounding=0.01)
     return f"after 100 blocks 101 with LayerNorm, {gains['Derf']:.0f} with Derf, {gains['DyT']:.0f} with DyT"
 
 
@@ -215,9 +228,9 @@ def post_or_pre(mc: Sampler) -> Findings:
             return Residual(Sequential(LayerNorm(width), branch(random)))
 
         behind_it, before_it = (residual_tally(mc, f"{name} {kind.__name__}", kind, depth, width) for kind in (post, pre))
-        a_block = behind_it.function(lambda means: means[2] ** (1.0 / depth))
+        a_block = behind_it.function(lambda means: means[0] ** (1.0 / depth))
         found[name] = (1.0 + g) / 2.0
         yield Case(f"gain a block, Post-LN, {name}", 1.0, found[name], a_block, relation="differs from", finite_size=0.01)
         exact = residual_gain(depth, 1.0, g)
-        yield shown(f"gain of {depth} blocks, Pre-LN, {name}", exact, before_it.mean(2), finite_size=0.04)
+        yield shown(f"gain of {depth} blocks, Pre-LN, {name}", exact, before_it.mean(0), finite_size=0.04)
     return f"true of tanh, {found['tanh']:.3f} a block; with ReLU and He's weights, Post-LN keeps gradients at the start"

@@ -116,6 +116,15 @@ def all_ones(what: str, ratios: Sequence[float], tolerance: float = 0.0) -> Case
     return shown(f"{what}, farthest from 1", 1.0, worst, tolerance=tolerance)
 
 
+def is_zero(what: str, value: float, tolerance: float = 0.0) -> Case:
+    """A number that a claim says is 0, as the engine computes it."""
+    return Case(what, 0.0, 0.0, computed(value), tolerance=tolerance)
+
+
+def is_not_zero(what: str, value: float) -> Case:
+    return Case(what, 0.0, None, computed(value), relation="differs from")
+
+
 Findings: TypeAlias = Generator[Case, None, str]  # cases, the first of which gives the result its numbers; the reason
 
 

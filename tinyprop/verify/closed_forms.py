@@ -188,8 +188,8 @@ def sphere_relu_mean(dimensions: int) -> float:
 def orthogonal_moments(width: int, depth: int) -> tuple[float, float]:
     """E tr(G^2)/n and E (tr G/n)^2 of G = J J^T, J the Jacobian of ReLU layers with sqrt(2) times orthogonal weights.
 
-    A layer makes 2 D A D of G, with A = O G O^T for a random rotation O, and D = diag of fair coins. Of A, E A_ii A_jj is
-    a and E A_ij^2 is b for i != j, and E A_ii^2 = a + 2 b: exact at every width (N12).
+    A layer makes 2 D A D of G, with A = O G O^T for a random rotation O, and D = diag of fair coins. Of A, E A_ii A_jj
+    is a and E A_ij^2 is b for i != j, and E A_ii^2 = a + 2 b: exact at every width (N12).
 
     >>> round(orthogonal_moments(64, 9)[0], 9)
     11.822305057

@@ -25,7 +25,9 @@ The exit status is 0 if every verdict is the expected one, 1 if not, 2 for wrong
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("ids", nargs="*", metavar="ID", help="claims: C01 to C45, G1 to G6, N01 to N30 (default: C and G)")
+    parser.add_argument(
+        "ids", nargs="*", metavar="ID", help="claims: C01 to C45, G1 to G6, N01 to N30 (default: C and G)"
+    )
     parser.add_argument("--family", choices=[*FAMILIES, "all"], help="the claims on one subject (default: normprop)")
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--samples", type=whole_number(1), metavar="N", help="samples for each estimate, such as 1e8")

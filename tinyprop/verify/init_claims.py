@@ -14,7 +14,7 @@ from ..engine.tensor import tensor
 from ..nn import Activation, Linear, Module, ReLU, ScaledWS, Sequential, WeightNorm, init
 from ..optim import SGD
 from . import closed_forms
-from .claim import Case, Findings, claim, computed, shown
+from .claim import Case, Findings, claim, computed, is_zero, shown
 from .closed_forms import C1, CHI, correlation_after, normal_cdf, normal_grid
 from .moment_claims import NFNETS, output_tally
 from .monte_carlo import Sampler, Tally, each
@@ -33,7 +33,8 @@ def stack(random: np.random.Generator, width: int, depth: int, activation: str, 
 
 def square_tally(mc: Sampler, name: str, layer: Callable[[], Module], width: int) -> Tally:
     """By how much a layer and ReLU multiply the mean square of a sample: the factor, and its square, averaged over
-    orthogonal samples."""
+    orthogonal samples.
+    """
     x = orthogonal_samples(np.random.default_rng(mc.seed), width, width)
 
     def draw(random: np.random.Generator) -> tuple[float, float]:
@@ -54,16 +55,15 @@ def he_keeps(mc: Sampler) -> Findings:
     width, depth = 64, 20
     tally = square_tally(mc, "he", lambda: init.kaiming_normal_(Linear(width, width, bias=False)), width)
     second = (1.0 + 5.0 / width) ** depth
-    mean, square = (tally.function(lambda means, i=i: means[i] ** depth) for i in (0, 1))
-    yield Case(f"E q after {depth} layers of {width}", 1.0, 1.0, mean, scatter=math.sqrt(second - 1.0))
-    yield shown("E q^2 / (E q)^2, there", second, square)
+    yield Case(f"E q after {depth} layers of {width}", 1.0, 1.0, tally.power(depth), scatter=math.sqrt(second - 1.0))
+    yield shown("E q^2, there", second, tally.power(depth, 1))
     return f"on average; over networks, q scatters by {math.sqrt(second - 1.0):.2f} after {depth} layers of {width}"
 
 
 @about_init("N10", "He et al. (2015), 2.2", "Glorot's weights stall deep ReLU networks: 2^-L after L layers.")
 def glorot_stalls(mc: Sampler) -> Findings:
-    """Glorot's weights have the variance 1/n in a square layer of width n. The mean square of a unit before ReLU is that
-    of the layer's input, and ReLU keeps half of it, as w and -w are as likely. That holds for every input, so the
+    """Glorot's weights have the variance 1/n in a square layer of width n. The mean square of a unit before ReLU is
+    that of the layer's input, and ReLU keeps half of it, as w and -w are as likely. That holds for every input, so the
     halves multiply: exactly, at any width.
     """
     width, depth = 64, 30
@@ -85,13 +85,15 @@ def tanh_recursion(depth: int) -> tuple[float, float]:
 @about_init("N11", "Glorot and Bengio (2010), 4.2", "Normalised initialisation keeps the variance of tanh networks.")
 def glorot_keeps(mc: Sampler) -> Findings:
     """That is so where tanh is a line, by whose slope 1 the paper derives it. But q = E h^2 of a wide layer becomes E
-    tanh(sqrt(q) Z)^2, Z ~ N(0, 1), which is less: about q - 2 q^2 once q is small, so q falls like 1/(2L) with the layer
-    L. The gradient's mean square is multiplied by E tanh'(sqrt(q) Z)^2 in each layer, and falls likewise.
+    tanh(sqrt(q) Z)^2, Z ~ N(0, 1), which is less: about q - 2 q^2 once q is small, so q falls like 1/(2L) with the
+    layer L. The gradient's mean square is multiplied by E tanh'(sqrt(q) Z)^2 in each layer, and falls likewise.
     """
     width, depth = 192, 10
 
     def draw(random: np.random.Generator) -> tuple[float, float]:
-        out, gain = probe(random, stack(random, width, depth, "tanh", init.xavier_uniform_), gaussian(random, 32, width))
+        out, gain = probe(
+            random, stack(random, width, depth, "tanh", init.xavier_uniform_), gaussian(random, 32, width)
+        )
         return (out * out).mean(), gain
 
     tally = mc.tally("tanh", each(draw), samples=32, cost=10**5, block=1)
@@ -103,7 +105,9 @@ def glorot_keeps(mc: Sampler) -> Findings:
     return f"{square:.3f} of it remain after {depth} layers, and {gain:.3f} of the gradient's"
 
 
-@about_init("N12", "Saxe et al. (2014); Pennington et al. (2017)", "Orthogonal weights: isometry if linear, not with ReLU.")
+@about_init(
+    "N12", "Saxe et al. (2014); Pennington et al. (2017)", "Orthogonal weights are isometric, but not with ReLU."
+)
 def orthogonal_start(mc: Sampler) -> Findings:
     """A product of orthogonal matrices is orthogonal: all singular values are 1. With ReLU and weights sqrt(2) times
     orthogonal, J the Jacobian of L layers of width n and G = J J^T: the sign of a row of weights decides whether its
@@ -112,7 +116,9 @@ def orthogonal_start(mc: Sampler) -> Findings:
     """
     random = np.random.default_rng(mc.seed)
     values = singular_values(stack(random, 64, 9, "identity", init.orthogonal_), gaussian(random, 64))
-    yield Case("singular value farthest from 1, 9 linear layers", 1.0, 1.0, computed(values[abs(values - 1.0).argmax()]))
+    yield Case(
+        "singular value farthest from 1, 9 linear layers", 1.0, 1.0, computed(values[abs(values - 1.0).argmax()])
+    )
     start = partial(init.orthogonal_, gain=init.gain("relu"))
 
     def draw(random: np.random.Generator, width: int, depth: int) -> float:
@@ -129,10 +135,10 @@ def orthogonal_start(mc: Sampler) -> Findings:
     return f"with ReLU the squared singular values spread like 1 + L: {deep:.1f} for 9 layers of 64"
 
 
-@about_init("N16", "Salimans and Kingma (2016), 2.1", "WeightNorm: gradients are orthogonal to v, so |v| can only grow.")
+@about_init("N16", "Salimans and Kingma (2016), 2.1", "The gradient by v is orthogonal to v, so |v| grows.")
 def weights_grow(mc: Sampler) -> Findings:
-    """A row of weights is w = g v/|v|, with a length g and a vector v that are learnt. The output does not depend on |v|,
-    so the gradient by v is orthogonal to v. A step of plain gradient descent of length c |v| makes |v| longer by
+    """A row of weights is w = g v/|v|, with a length g and a vector v that are learnt. The output does not depend on
+    |v|, so the gradient by v is orthogonal to v. A step of plain gradient descent of length c |v| makes |v| longer by
     sqrt(1 + c^2), as in a right triangle; with momentum, that is so in the first step only.
     """
     random, rate = np.random.default_rng(mc.seed), 0.5
@@ -140,13 +146,13 @@ def weights_grow(mc: Sampler) -> Findings:
     v = layer.layer.weight
     loss = (F.tanh(layer(batch(random, 20, 6))) * batch(random, 20, 5)).sum()
     loss.backward()
-    before, slope = v.numpy().copy(), v.grad.numpy().copy()
+    before, slope = v.numpy().copy(), tensor(v.grad).numpy()
     SGD([v], lr=rate).step()
     length, moved = np.linalg.norm(before, axis=1), np.linalg.norm(rate * slope, axis=1)
     grown, c = np.linalg.norm(v.numpy(), axis=1) / length, moved / length
     most = int(c.argmax())
     exact = math.sqrt(1.0 + c[most] ** 2)
-    yield Case("largest v . gradient of v", 0.0, 0.0, computed(abs((before * slope).sum(axis=1)).max()))
+    yield is_zero("largest v . gradient of v", abs((before * slope).sum(axis=1)).max())
     yield Case(f"growth of |v| in a step of c = {c[most]:.2f}", exact, exact, computed(grown[most]))
     yield Case("least growth of all rows", 1.0, None, computed(grown.min()), "at least")
     return "Pythagoras: a step orthogonal to v always makes it longer"
@@ -175,8 +181,7 @@ def data_dependent(mc: Sampler) -> Findings:
     tally = mc.tally("data-dependent", each(draw), samples=16, cost=10**5, block=1)
     for i, what in enumerate(("mean of a unit", "variance of a unit minus 1")):
         yield Case(f"largest {what}, layer {depth}", 0.0, 0.0, tally.mean(i), tolerance=1e-4)
-    gain = tally.function(lambda means: means[2] ** (1.0 / depth))
-    yield shown("gain of the gradient, a layer", CHI, gain, finite_size=0.04)
+    yield shown("gain of the gradient, a layer", CHI, tally.power(1.0 / depth, 2), finite_size=0.04)
     return f"exactly, on that batch. The gradient grows by {CHI:.3f} a layer, as in NormProp"
 
 
@@ -192,17 +197,16 @@ def scale_of_features(mc: Sampler) -> Findings:
     return "each ReLU layer halves the mean square, as with Glorot's weights (N10)"
 
 
-TAIL, FAR_TAIL = (2.0 * normal_cdf(-k) for k in (1.0, 2.0))  # erfc(1/sqrt(2)) and erfc(sqrt(2))
-SELU_ALPHA = math.sqrt(2.0 / math.pi) / (1.0 - TAIL * math.sqrt(math.e))
-SELU_LAMBDA = (1.0 - TAIL * math.sqrt(math.e)) * math.sqrt(2.0 * math.pi / (
-    2.0 * FAR_TAIL * math.e**2 + math.pi * TAIL**2 * math.e - 2.0 * (2.0 + math.pi) * TAIL * math.sqrt(math.e) + math.pi + 2.0
-))  # fmt: skip
+TAIL, FAR_TAIL = 2.0 * normal_cdf(-1.0) * math.sqrt(math.e), 2.0 * normal_cdf(-2.0) * math.e**2
+SELU_ALPHA = math.sqrt(2.0 / math.pi) / (1.0 - TAIL)
+SELU_SQUARE = 2.0 * FAR_TAIL + math.pi * TAIL**2 - 2.0 * (2.0 + math.pi) * TAIL + math.pi + 2.0
+SELU_LAMBDA = (1.0 - TAIL) * math.sqrt(2.0 * math.pi / SELU_SQUARE)
 
 
 @about_init("N19", "Klambauer et al. (2017), Theorem 1", "SELU maps mean 0 and variance 1 to mean 0 and variance 1.")
 def selu_fixed_point(mc: Sampler) -> Findings:
-    """SELU(x) is lambda x for x > 0, and lambda alpha (exp(x) - 1) elsewhere. E SELU(Z) = 0 for Z ~ N(0, 1) fixes alpha,
-    and E SELU(Z)^2 = 1 then fixes lambda; both have closed forms in e, pi and the distribution function of Z.
+    """SELU(x) is lambda x for x > 0, and lambda alpha (exp(x) - 1) elsewhere. E SELU(Z) = 0 for Z ~ N(0, 1) fixes
+    alpha, and E SELU(Z)^2 = 1 then fixes lambda; both have closed forms in e, pi and the distribution function of Z.
     """
     z, weights = normal_grid()
     s = F.selu(tensor(z)).numpy()
@@ -241,8 +245,8 @@ def selu_slope(mc: Sampler) -> Findings:
 
 @about_init("N21", "Klambauer et al. (2017), abstract", "With SELU, exploding gradients are impossible.")
 def selu_gradients(mc: Sampler) -> Findings:
-    """The signal stays: mean 0 and variance 1 are a stable fixed point (N20). But the mean-square gain of the gradient is
-    E SELU'(Z)^2 = 1.0716 for Z ~ N(0, 1) and weights of variance 1/n: above 1, as for all that is normalised and no
+    """The signal stays: mean 0 and variance 1 are a stable fixed point (N20). But the mean-square gain of the gradient
+    is E SELU'(Z)^2 = 1.0716 for Z ~ N(0, 1) and weights of variance 1/n: above 1, as for all that is normalised and no
     line (G3), and its powers have no bound. The theorem bounds the variance of the signal, not the gradient.
     """
     width, depth = 192, 16
@@ -253,7 +257,7 @@ def selu_gradients(mc: Sampler) -> Findings:
 
     tally = mc.tally("selu", each(draw), samples=32, cost=10**5, block=1)
     gain = float(moments.gaussian("selu").slope2)
-    measured = tally.function(lambda means: means[1] ** (1.0 / depth))
+    measured = tally.power(1.0 / depth, 1)
     yield Case("gain of the gradient, 32 layers", 1.0, gain**32)
     yield Case("the same, 100 layers", 1.0, gain**100)
     yield Case(f"gain a layer, {depth} layers of {width}", 1.0, gain, measured, finite_size=0.01)
@@ -261,7 +265,7 @@ def selu_gradients(mc: Sampler) -> Findings:
     return f"the signal keeps its scale; the gradient grows to {gain**32:.1f} in 32 layers, {gain**100:.0f} in 100"
 
 
-@about_init("N22", "Brock et al. (2021, ICLR)", "NF-nets scale ReLU by gamma = sqrt(2/(1 - 1/pi)), and others by samples.")
+@about_init("N22", "Brock et al. (2021, ICLR)", "NF-nets scale ReLU by gamma = sqrt(2/(1 - 1/pi)).")
 def nf_net_gammas(mc: Sampler) -> Findings:
     """gamma = 1/c1, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): what gives the activation's output variance
     1. The constants for other activations that the released code has, and ReLU's too, are 1/c1 of a sample, and off by
@@ -275,10 +279,12 @@ def nf_net_gammas(mc: Sampler) -> Findings:
     off = {name: abs(constant * moments.gaussian(name).std - 1.0) for name, constant in NFNETS.items()}
     for name, error in {**{name: off[name] for name in ("relu", "gelu")}, "largest of all": max(off.values())}.items():
         yield Case(f"error of the code's gamma in %, {name}", 0.1, 100.0 * float(error), relation="at most")
-    return f"{gamma:.6f}; the released code has a sampled one, {off['relu']:.2%} off for ReLU, {off['gelu']:.2%} for GELU"
+    return (
+        f"{gamma:.6f}; the released code has a sampled one, {off['relu']:.2%} off for ReLU, {off['gelu']:.2%} for GELU"
+    )
 
 
-@about_init("N23", "Brock et al. (2021, ICLR)", "Scaled weight standardisation: mean 0 and variance 1, for uncorrelated inputs.")
+@about_init("N23", "Brock et al. (2021, ICLR)", "Scaled weight standardisation gives mean 0 and variance 1.")
 def standardised_weights(mc: Sampler) -> Findings:
     """Each row of weights has the sum 0 and the length 1/c1. Its inputs are ReLU(z_i), z_i of N(0, 1), all of the same
     mean, which a row of sum 0 removes, and of variance c1^2: uncorrelated, they sum up to variance 1, for every single
@@ -289,12 +295,14 @@ def standardised_weights(mc: Sampler) -> Findings:
     seeded(np.random.default_rng(mc.seed))
     layer = ScaledWS(Linear(width, 16, bias=False))
     rows = layer.weight.numpy().astype(np.float64)
-    yield Case("largest sum of a row", 0.0, 0.0, computed(abs(rows.sum(axis=1)).max()), tolerance=1e-5)
+    yield is_zero("largest sum of a row", abs(rows.sum(axis=1)).max(), tolerance=1e-5)
     yield Case("squared length of a row, times c1^2", 1.0, 1.0, computed((rows[0] ** 2).sum() * C1**2))
     for shared, exact in ((0.0, 1.0), (rho, 1.0 - correlation_after(rho))):
 
         def draw(random: np.random.Generator, count: int, shared: float = shared) -> object:
-            z = math.sqrt(shared) * gaussian(random, count, 1) + math.sqrt(1.0 - shared) * gaussian(random, count, width)
+            z = math.sqrt(shared) * gaussian(random, count, 1) + math.sqrt(1.0 - shared) * gaussian(
+                random, count, width
+            )
             return layer(F.relu(z)).data[:, 0]
 
         tally = mc.tally(f"standardised {shared}", draw, samples=100_000, block=1 << 12, watch=Tally.variance)

@@ -22,7 +22,6 @@ from .claim import LEDGER, Claim, Result
 from .expected import EXPECTED
 from .monte_carlo import Sampler
 
-
 FAMILIES = ("normprop", "batchnorm", "layernorm", "init", "residual", "dyt")
 
 

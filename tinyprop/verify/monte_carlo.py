@@ -96,6 +96,10 @@ class Tally:
         root = math.sqrt(variance.mean)
         return Estimate.from_error(root, variance.standard_error / (2.0 * root) if root else 0.0, self.count)
 
+    def power(self, exponent: float, i: int = 0) -> Estimate:
+        """Of a mean: what many independent factors with this mean make, or the factor that makes it."""
+        return self.function(lambda means: float(means[i] ** exponent))
+
     def function(self, f: Callable[[HostArray], float]) -> Estimate:
         """A smooth function of the means, its error by the delta method with the whole covariance."""
         steps = 1e-5 * (np.abs(self.means) + np.sqrt(self.variance_sums() / self.count))
@@ -188,10 +192,12 @@ class Sampler:
         return total
 
     def median_of_means(self, name: str, draw: Draw, samples: int, cost: int, block: int) -> Estimate:
-        """A mean of what has a long tail: the median of the means of GROUPS groups, which no single sample can move. Its
-        standard error is sqrt(pi/2) that of the mean of the groups.
+        """The mean of what has a long tail, as the median of the means of groups, which no single sample can move. Its
+        standard error is sqrt(pi/2) times that of their mean.
         """
-        groups = [self.tally(f"{name} {i}", draw, -(-samples // GROUPS), cost, block).mean().mean for i in range(GROUPS)]
+        groups = [
+            self.tally(f"{name} {i}", draw, -(-samples // GROUPS), cost, block).mean().mean for i in range(GROUPS)
+        ]
         error = math.sqrt(math.pi / 2.0) * Estimate.of(groups).standard_error
         return Estimate.from_error(float(np.median(groups)), error, GROUPS)
 

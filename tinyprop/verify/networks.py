@@ -136,9 +136,7 @@ def orthogonal_samples(random: np.random.Generator, count: int, width: int, mean
     return tensor((math.sqrt(width * mean_square) * basis).astype(np.float32))
 
 
-def probe(
-    random: np.random.Generator, network: Module, x: Tensor, centered: bool = False
-) -> tuple[HostArray, float]:
+def probe(random: np.random.Generator, network: Module, x: Tensor, centered: bool = False) -> tuple[HostArray, float]:
     """The output for a batch, and the mean-square gain of a gradient on its way back: of a random one, and so, on
     average, |J|^2 / n for the Jacobian J of all outputs by all n inputs. BatchNorm lets pass what is centred over the
     batch only: so is the gradient that it hands on.

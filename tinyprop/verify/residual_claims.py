@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 
 from .. import moments
-from ..engine.arrays import HostArray
 from ..engine.backward import grad
+from ..estimate import Estimate
 from ..nn import Activation, BatchNorm, Derf, DyT, LayerNorm, Linear, Module, ReLU, Residual, ScaledWS, Sequential, init
 from ..theory.gains import batch_norm_residual_gain, residual_gain, tanh_residual
-from .claim import Case, Findings, claim, computed, shown
+from .claim import Case, Findings, claim, computed, is_not_zero, is_zero, shown
 from .closed_forms import CHI, arc_cosine
 from .monte_carlo import Sampler, Tally, each
 from .networks import dense, gaussian, orthogonal_samples, probe, seeded
@@ -24,8 +24,9 @@ Block = Callable[[np.random.Generator, int], Module]  # from a generator, and th
 def residual_tally(
     mc: Sampler, name: str, block: Block, depth: int, width: int = 128, batch: int = 16, samples: int = 64
 ) -> Tally:
-    """Of a chain of blocks, for orthogonal inputs of mean square 1: gain of the gradient, mean square of the output, its
-    square for single samples, and variance over the batch."""
+    """Of a chain of blocks, for orthogonal inputs of mean square 1: gain of the gradient, mean square of the output,
+    its square for single samples, and variance over the batch.
+    """
 
     def draw(random: np.random.Generator) -> list[float]:
         seeded(random)
@@ -38,12 +39,12 @@ def residual_tally(
 
 
 def behind(random: np.random.Generator, width: int, *first: Module) -> Module:
-    """A residual block: a normaliser or none, a linear layer, ReLU, and a linear layer that restores the mean square."""
+    """A residual block: a normaliser or none, a linear layer, ReLU, and a linear layer that makes up for ReLU."""
     return Residual(Sequential(*first, dense(random, width), ReLU(), dense(random, width, 2.0)))
 
 
 def nf_block(width: int, alpha: float) -> Block:
-    """A block of an NF-net: h + alpha WS(ReLU(h / beta)), with the variance beta^2 of h that the blocks before leave."""
+    """A block of an NF-net: h + alpha WS(ReLU(h / beta)), beta^2 the variance of h that the blocks before leave."""
 
     def block(random: np.random.Generator, before: int) -> Module:
         beta = math.sqrt(1.0 + before * alpha**2)
@@ -70,17 +71,18 @@ def nf_variance(mc: Sampler) -> Findings:
     return "on average; networks of 128 units scatter about it"
 
 
-@residual("N25", "Brock et al. (2021, ICLR)", "The signal of NF-nets is as well behaved as that of BatchNorm's ResNets.")
+@residual("N25", "Brock et al. (2021, ICLR)", "NF-nets behave as well as ResNets with BatchNorm.")
 def as_well_behaved(mc: Sampler) -> Findings:
-    """Both grow like a power of the depth L. In an NF-net the gradient's mean square is multiplied by 1 + chi alpha^2/v in
-    a block, chi = pi/(pi - 1) the gain of its branch and v = 1 + l alpha^2 the variance after l blocks: in all it grows
-    like L^chi. With BatchNorm before ReLU and He's weights in the branch, a block adds 1 - 1/pi = 1/chi to the variance
-    over a large batch, and multiplies by 1 + 1/v: L^chi again. Small batches multiply by more, by the integrals of N06.
+    """Both grow like a power of the depth L. In an NF-net the gradient's mean square is multiplied by 1 + chi alpha^2/v
+    in a block, chi = pi/(pi - 1) the gain of its branch and v = 1 + l alpha^2 the variance after l blocks: in all it
+    grows like L^chi. With BatchNorm before ReLU and He's weights in the branch, a block adds 1 - 1/pi = 1/chi to the
+    variance over a large batch, and multiplies by 1 + 1/v: L^chi again. Small batches multiply by more, by the
+    integrals of N06.
     """
     for alpha, depth in NF_NETS:
         found = residual_tally(mc, f"nf {alpha}", nf_block(128, alpha), depth).mean(0)
         exact = residual_gain(depth, alpha, CHI)
-        yield shown(f"gain of an NF-net, {depth} blocks, alpha = {alpha:g}", exact, found, finite_size=0.04)
+        yield shown(f"gain of an NF-net, {depth} blocks, alpha = {alpha:g}", exact, found, finite_size=0.03)
     depth, batch = 10, 32
     found = batch_norm_tally(mc, depth, batch).mean(0)
     exact = batch_norm_residual_gain(depth, batch)
@@ -89,8 +91,8 @@ def as_well_behaved(mc: Sampler) -> Findings:
     for name, gain in (("NF-net", lambda n: residual_gain(n, 1.0, CHI)), ("BatchNorm", batch_norm_residual_gain)):
         exponent = math.log2(gain(2 * deep) / gain(deep))
         yield Case(f"exponent of L, {name}", CHI, exponent, rounding=1e-4)
-    nf, bn = residual_gain(10, 1.0, CHI), batch_norm_residual_gain(10)
-    return f"both L^{CHI:.3f}: over 10 blocks {nf:.1f} in an NF-net of alpha = 1, {bn:.1f} with BatchNorm"
+    nf = residual_gain(depth, 1.0, CHI)
+    return f"both L^{CHI:.3f}: over {depth} blocks {nf:.1f} in an NF-net of alpha = 1, {exact:.1f} with BatchNorm"
 
 
 def batch_norm_tally(mc: Sampler, depth: int, batch: int, width: int = 128) -> Tally:
@@ -98,6 +100,11 @@ def batch_norm_tally(mc: Sampler, depth: int, batch: int, width: int = 128) -> T
         return Residual(Sequential(BatchNorm(width, eps=0.0), ReLU(), dense(random, width, 2.0)))
 
     return residual_tally(mc, "batch norm", block, depth, width, batch)
+
+
+def share(added: float, blocks: int) -> float:
+    """Of the last of so many blocks, in what they and the input, 1, have added up to."""
+    return added / (1.0 + blocks * added)
 
 
 @residual("N26", "De and Smith (2020)", "With BatchNorm, the branch of block l has 1/(l + 1) of the variance.")
@@ -110,44 +117,45 @@ def share_of_a_branch(mc: Sampler) -> Findings:
     depth, batch = 10, 32
     tally = batch_norm_tally(mc, depth, batch)
     added = 1.0 - 2.0 * arc_cosine(-1.0 / (batch - 1))
-    yield shown(f"E h^2 after {depth} blocks", 1.0 + depth, tally.mean(1), finite_size=0.02)
-    yield shown(f"variance over a batch of {batch}, there", 1.0 + depth * added, tally.mean(3), finite_size=0.02)
+
+    def measured(i: int, block: int) -> Estimate:
+        return tally.function(lambda means: share(float(means[i] - 1.0) / depth, block))
+
     for block in (1, depth):
-
-        def share(means: HostArray, i: int, block: int = block) -> float:
-            each_adds = (means[i] - 1.0) / depth
-            return float(each_adds / (1.0 + block * each_adds))
-
-        squares, variances = (tally.function(partial(share, i=i)) for i in (1, 3))
-        paper, exact = 1.0 / (1.0 + block), added / (1.0 + block * added)
-        yield Case(f"share of block {block} in E h^2", paper, paper, squares, finite_size=0.02, rounding=0.02 * paper)
-        yield Case(f"share of block {block} in the variance", paper, exact, variances, finite_size=0.02)
-    return f"of E h^2; of the variance, {added / (1 + added):.3f} for 1/2, {added / (1 + depth * added):.4f} for 1/{depth + 1}"
+        paper, exact = share(1.0, block), share(added, block)
+        yield Case(
+            f"share of block {block} in E h^2", paper, paper, measured(1, block), finite_size=0.02, rounding=0.01
+        )
+        yield Case(f"share of block {block} in the variance", paper, exact, measured(3, block), finite_size=0.02)
+    first, last = share(added, 1), share(added, depth)
+    return f"of E h^2; of the variance, {first:.3f} for 1/2, {last:.4f} for 1/{depth + 1}"
 
 
-@residual("N27", "Zhang et al. (2019)", "Standard weights double the variance with each block; Fixup's are the identity.")
+@residual(
+    "N27", "Zhang et al. (2019), 2 and 3", "Without normalisation, each block doubles the variance; Fixup keeps it."
+)
 def fixup(mc: Sampler) -> Findings:
-    """If the branch keeps the mean square of its input h, a block h + f(h) doubles it, and the gradient's: the branch is
-    uncorrelated with h, as its last weights have random signs. That holds for every h, so it is 2^L after L blocks, at
-    any width, on average. Fixup sets the last layer of each branch to 0: the block is the identity, the gradient passes
-    unchanged, and of the branch only the last layer has a gradient that is not 0.
+    """If the branch keeps the mean square of its input h, a block h + f(h) doubles it, and the gradient's: the branch
+    is uncorrelated with h, as its last weights have random signs. That holds for every h, so it is 2^L after L blocks,
+    at any width, on average. Fixup sets the last layer of each branch to 0: the block is the identity, the gradient
+    passes unchanged, and of the branch only the last layer has a gradient that is not 0.
     """
     width, depth = 32, 6
     tally = residual_tally(mc, "none", lambda random, before: behind(random, width), 1, width, samples=2000)
     scatter = math.sqrt((tally.means[2] / tally.means[1] ** 2) ** depth - 1.0)
     for i, what in ((1, "mean square"), (0, "gain of the gradient")):
-        estimate = tally.function(lambda means, i=i: means[i] ** depth)
-        yield Case(f"{what} after {depth} blocks", 2.0**depth, 2.0**depth, estimate, scatter=scatter)
+        yield Case(f"{what}, {depth} blocks", 2.0**depth, 2.0**depth, tally.power(depth, i), scatter=scatter)
     random = np.random.default_rng(mc.seed)
-    block = Residual(Sequential(Linear(width, width), ReLU(), Linear(width, width)))
+    ends = Linear(width, width), Linear(width, width)
+    block = Residual(Sequential(ends[0], ReLU(), ends[1]))
     init.fixup_(Sequential(block, Linear(width, 2)))
     x = gaussian(random, 4, width)
     out, gain = probe(random, block, x)
-    first, last = grad((block(x) * gaussian(random, 4, width)).sum(), [block.branch[i].weight for i in (0, 2)])
-    yield Case("Fixup: largest change of h by a block", 0.0, 0.0, computed(abs(out - x.numpy()).max()))
+    first, last = grad((block(x) * gaussian(random, 4, width)).sum(), [end.weight for end in ends])
+    yield is_zero("Fixup: largest change of h by a block", abs(out - x.numpy()).max())
     yield Case("Fixup: gain of the gradient", 1.0, 1.0, computed(gain))
-    yield Case("Fixup: largest gradient of the first layer", 0.0, 0.0, computed(abs(first.numpy()).max()))
-    yield Case("Fixup: the same of the last layer", 0.0, None, computed(abs(last.numpy()).max()), relation="differs from")
+    yield is_zero("Fixup: largest gradient of the first layer", abs(first.numpy()).max())
+    yield is_not_zero("Fixup: the same of the last layer", abs(last.numpy()).max())
     return f"{2**depth} after {depth} blocks, on average, at any width; Fixup starts as the identity"
 
 
@@ -172,13 +180,22 @@ def dyt_is_no_normalizer(mc: Sampler) -> Findings:
     return f"{squares[0.25]:.3f}, {squares[1.0]:.3f} and {squares[4.0]:.3f} at variance 1/4, 1 and 4, before training"
 
 
-@dyt("N29", "Alekseev (2026), arXiv 2604.11890", "Gradients: a power of the depth with Pre-LN, exp(sqrt(depth)) with Derf.")
+def derf_gain(depth: int, a: float) -> float:
+    """The gain p of N29 for Derf, in closed form."""
+    v = p = 1.0
+    for _ in range(depth):
+        p *= 1.0 + 4.0 * a * a / math.pi / math.sqrt(1.0 + 4.0 * a * a * v)
+        v += 2.0 / math.pi * math.asin(2.0 * a * a * v / (1.0 + 2.0 * a * a * v))
+    return p
+
+
+@dyt("N29", "Alekseev, arXiv 2604.11890", "Gradients grow as a power of depth L with Pre-LN, as exp(sqrt L) with Derf.")
 def stretched_exponential(mc: Sampler) -> Findings:
     """Blocks h + W2 ReLU(W1 N(h)), which keep the mean square of N(h), without attention. v = E h^2, and p is the mean
     square of the gradient. N = LayerNorm adds 1 to v and multiplies p by 1 + 1/v: v = p = L + 1 after L blocks. N =
-    erf(a h) (Derf) adds (2/pi) asin(2 a^2 v/(1 + 2 a^2 v)) to v, about 1 - m/sqrt(v) with m = 2/(pi a), and multiplies p
-    by 1 + (4 a^2/pi)/sqrt(1 + 4 a^2 v), about 1 + k/sqrt(v) with k = 2 a/pi. So v grows like L - 2 m sqrt(L), and ln p
-    like 2 k sqrt(L) + d ln L with d = k m - k^2/2. N = tanh(a h) (DyT) has k = 4 a/(3 sqrt(2 pi)) and m = 2/(a sqrt(2
+    erf(a h) (Derf) adds (2/pi) asin(2 a^2 v/(1 + 2 a^2 v)) to v, about 1 - m/sqrt(v) with m = 2/(pi a), and multiplies
+    p by 1 + (4 a^2/pi)/sqrt(1 + 4 a^2 v), about 1 + k/sqrt(v) with k = 2 a/pi. So v grows like L - 2 m sqrt(L), and ln
+    p like 2 k sqrt(L) + d ln L with d = k m - k^2/2. N = tanh(a h) (DyT) has k = 4 a/(3 sqrt(2 pi)) and m = 2/(a sqrt(2
     pi)). a starts at 1/2.
     """
     depth, width, a = 12, 128, 0.5
@@ -191,46 +208,43 @@ def stretched_exponential(mc: Sampler) -> Findings:
 
         tally = residual_tally(mc, name, block, depth, width)
         for i, what, exact in ((0, "gain of the gradient", limits[name][1]), (1, "mean square", limits[name][0])):
-            yield shown(f"{what}, {depth} blocks, {name}", exact, tally.mean(i), finite_size=0.04)
+            yield shown(f"{what}, {depth} blocks, {name}", exact, tally.mean(i), finite_size=0.05)
     root = math.sqrt(2.0 * math.pi)
     rates = {"Derf": (2.0 * a / math.pi, 2.0 / (math.pi * a)), "DyT": (4.0 * a / (3.0 * root), 2.0 / (a * root))}
-    gains = {}
     for name, (rate, missing) in rates.items():
         shape = "erf" if name == "Derf" else "tanh"
         short, deep = (math.log(tanh_residual(blocks, a, shape)[1]) for blocks in (300, 1200))
         powers = (rate * missing - rate**2 / 2.0) * math.log(4.0)
-        gains[name] = tanh_residual(100, a, shape)[1]
         what = f"growth of ln p - d ln L with sqrt(L), {name}"
         yield Case(what, 2.0 * rate, (deep - short - powers) / (math.sqrt(1200) - math.sqrt(300)), rounding=0.01)
-    return f"after 100 blocks 101 with LayerNorm, {gains['Derf']:.0f} with Derf, {gains['DyT']:.0f} with DyT"
+    derf = tanh_residual(100, a, "erf")[1]
+    yield Case("gain of the gradient, 100 blocks, Derf", derf_gain(100, a), derf)
+    return f"after 100 blocks {residual_gain(100, 1.0, 1.0):.0f} with LayerNorm, {derf:.0f} with Derf"
 
 
-@residual("N30", "Xiong et al. (2020)", "Post-LN changes gradients exponentially with depth, Pre-LN by a power of it.")
+@residual("N30", "Xiong et al. (2020)", "Gradients change exponentially with depth in Post-LN, as a power in Pre-LN.")
 def post_or_pre(mc: Sampler) -> Findings:
-    """f is an activation s and a linear layer that gives it mean square 1; its mean-square gain is g = E s'(Z)^2/E s(Z)^2,
-    Z ~ N(0, 1). Post-LN is LN(h + f(h)), LN LayerNorm: the sum has the mean square 2, so a block multiplies the
+    """f is an activation s and a linear layer that gives it mean square 1; its mean-square gain is g = E s'(Z)^2/E
+    s(Z)^2, Z ~ N(0, 1). Post-LN is LN(h + f(h)), LN LayerNorm: the sum has the mean square 2, so a block multiplies the
     gradient's mean square by (1 + g)/2, which is exponential in the depth L, unless g = 1: as for ReLU. Pre-LN is h +
     f(LN(h)), in which E h^2 = 1 + l after l blocks: 1 + g/(1 + l) a block, and L^g in all, against a signal of L + 1.
     """
-    depth, width, found = 8, 192, {}
+    depth, width, gains = 8, 192, {}
     for name in ("tanh", "relu"):
         m = moments.gaussian(name)
         square = float(m.std**2 + m.mean**2)
         g = float(m.slope2) / square
 
-        def branch(random: np.random.Generator, name: str = name, square: float = square) -> Module:
-            return Sequential(Activation(name), dense(random, width, 1.0 / square))
+        def block(random: np.random.Generator, before: int, post: bool, name: str, scale: float) -> Module:
+            norm, branch = LayerNorm(width), (Activation(name), dense(random, width, scale))
+            if post:
+                return Sequential(Residual(Sequential(*branch)), norm)
+            return Residual(Sequential(norm, *branch))
 
-        def post(random: np.random.Generator, before: int, branch: Callable[..., Module] = branch) -> Module:
-            return Sequential(Residual(branch(random)), LayerNorm(width))
-
-        def pre(random: np.random.Generator, before: int, branch: Callable[..., Module] = branch) -> Module:
-            return Residual(Sequential(LayerNorm(width), branch(random)))
-
-        behind_it, before_it = (residual_tally(mc, f"{name} {kind.__name__}", kind, depth, width) for kind in (post, pre))
-        a_block = behind_it.function(lambda means: means[0] ** (1.0 / depth))
-        found[name] = (1.0 + g) / 2.0
-        yield Case(f"gain a block, Post-LN, {name}", 1.0, found[name], a_block, relation="differs from", finite_size=0.01)
+        kinds = (partial(block, post=post, name=name, scale=1.0 / square) for post in (True, False))
+        post, pre = (residual_tally(mc, f"{name} {i}", kind, depth, width) for i, kind in enumerate(kinds))
+        gains[name], what = (1.0 + g) / 2.0, f"gain a block, Post-LN, {name}"
+        yield Case(what, 1.0, gains[name], post.power(1.0 / depth), relation="differs from", finite_size=0.01)
         exact = residual_gain(depth, 1.0, g)
-        yield shown(f"gain of {depth} blocks, Pre-LN, {name}", exact, before_it.mean(0), finite_size=0.04)
-    return f"true of tanh, {found['tanh']:.3f} a block; with ReLU and He's weights, Post-LN keeps gradients at the start"
+        yield shown(f"gain of {depth} blocks, Pre-LN, {name}", exact, pre.mean(), finite_size=0.04)
+    return f"true of tanh, {gains['tanh']:.3f} a block; with ReLU and He's weights, both keep gradients at the start"

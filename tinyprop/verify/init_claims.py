@@ -100,7 +100,7 @@ def glorot_keeps(mc: Sampler) -> Findings:
     square, gain = tanh_recursion(depth)
     yield Case(f"mean square after {depth} layers", 1.0, square, tally.mean(0), finite_size=0.03)
     yield Case(f"gain of the gradient over {depth} layers", 1.0, gain, tally.mean(1), finite_size=0.03)
-    deep = 1000
+    deep = 300
     yield shown(f"2 L times the mean square, L = {deep}", 1.0, 2.0 * deep * tanh_recursion(deep)[0], finite_size=0.02)
     return f"{square:.3f} of it remain after {depth} layers, and {gain:.3f} of the gradient's"
 

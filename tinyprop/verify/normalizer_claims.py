@@ -92,7 +92,7 @@ def conjecture(mc: Sampler) -> Findings:
         some = nonzero(values)
         return [(values**2).mean(), 1.0 - len(some) / width, some[0], some[-1]]
 
-    tally = mc.tally("batch norm spectrum", each(draw), samples=8, cost=10**5, block=1)
+    tally = mc.tally("batch norm spectrum", each(draw), samples=32, cost=10**5, block=1)
     yield Case("root mean square of singular values", 1.0, JACOBIAN_FACTOR, tally.power(0.5), finite_size=0.02)
     yield Case("fraction of them that is 0", 0.0, 0.5, tally.mean(1), finite_size=0.02)
     yield Case("largest", 1.0, high, tally.mean(2), finite_size=0.06)

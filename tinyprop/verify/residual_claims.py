@@ -124,16 +124,14 @@ def share_of_a_branch(mc: Sampler) -> Findings:
     for block in (1, depth):
         paper, exact = share(1.0, block), share(added, block)
         yield Case(
-            f"share of block {block} in E h^2", paper, paper, measured(1, block), finite_size=0.02, rounding=0.01
+            f"share of block {block} in E h^2", paper, paper, measured(1, block), finite_size=0.01, rounding=0.01
         )
-        yield Case(f"share of block {block} in the variance", paper, exact, measured(3, block), finite_size=0.02)
+        yield Case(f"share of block {block} in the variance", paper, exact, measured(3, block), finite_size=0.01)
     first, last = share(added, 1), share(added, depth)
     return f"of E h^2; of the variance, {first:.3f} for 1/2, {last:.4f} for 1/{depth + 1}"
 
 
-@residual(
-    "N27", "Zhang et al. (2019), 2 and 3", "Without normalisation, each block doubles the variance; Fixup keeps it."
-)
+@residual("N27", "Zhang et al. (2019), 2 and 3", "Unnormalised blocks double the variance; Fixup's keep it.")
 def fixup(mc: Sampler) -> Findings:
     """If the branch keeps the mean square of its input h, a block h + f(h) doubles it, and the gradient's: the branch
     is uncorrelated with h, as its last weights have random signs. That holds for every h, so it is 2^L after L blocks,
@@ -211,12 +209,10 @@ def stretched_exponential(mc: Sampler) -> Findings:
             yield shown(f"{what}, {depth} blocks, {name}", exact, tally.mean(i), finite_size=0.05)
     root = math.sqrt(2.0 * math.pi)
     rates = {"Derf": (2.0 * a / math.pi, 2.0 / (math.pi * a)), "DyT": (4.0 * a / (3.0 * root), 2.0 / (a * root))}
-    for name, (rate, missing) in rates.items():
-        shape = "erf" if name == "Derf" else "tanh"
-        short, deep = (math.log(tanh_residual(blocks, a, shape)[1]) for blocks in (300, 1200))
-        powers = (rate * missing - rate**2 / 2.0) * math.log(4.0)
-        what = f"growth of ln p - d ln L with sqrt(L), {name}"
-        yield Case(what, 2.0 * rate, (deep - short - powers) / (math.sqrt(1200) - math.sqrt(300)), rounding=0.01)
+    for (name, (k, m)), far in zip(rates.items(), (10_000, 800), strict=True):
+        short, deep = (math.log(derf_gain(n, a) if name == "Derf" else tanh_residual(n, a)[1]) for n in (far // 4, far))
+        slope = (deep - short - (k * m - k * k / 2.0) * math.log(4.0)) / (0.5 * math.sqrt(far))
+        yield Case(f"growth of ln p - d ln L with sqrt(L), {name}", 2.0 * k, slope, rounding=0.02)
     derf = tanh_residual(100, a, "erf")[1]
     yield Case("gain of the gradient, 100 blocks, Derf", derf_gain(100, a), derf)
     return f"after 100 blocks {residual_gain(100, 1.0, 1.0):.0f} with LayerNorm, {derf:.0f} with Derf"

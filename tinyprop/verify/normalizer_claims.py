@@ -141,9 +141,8 @@ def linear_batch_norm(mc: Sampler) -> Findings:
     """
     for size, width in ((8, 32), (64, 64)):
         tally = batch_gain(mc, "identity", size, width, samples=1200 if size < 64 else 200)
-        exact = batch_norm_gain(size, "identity")
-        what = f"mean-square gain, B = {size}"
-        yield Case(what, (size - 2.0) / (size - 3.0), exact, tally.function(quotient))
+        exact, estimate = batch_norm_gain(size, "identity"), tally.function(quotient)
+        yield Case(f"mean-square gain, B = {size}", (size - 2.0) / (size - 3.0), exact, estimate)
     return "6/5 for a batch of 8, 62/61 for 64: infinite for 3 or fewer"
 
 
@@ -168,10 +167,8 @@ def relu_batch_norm(mc: Sampler) -> Findings:
         return probe(random, Sequential(*sum(layers, ())), start, centered=True)[1]
 
     found = mc.tally("deep batch norm", each(deep), samples=24, cost=10**5, block=1)
-    exact, roots = math.sqrt(batch_norm_gain(size)), 0.5 / depth
-    yield shown(
-        f"gain in size a layer, {depth} layers, B = {size}", exact, found.function(lambda m: m[0] ** roots), 0.02
-    )
+    what, exact = f"gain in size a layer, {depth} layers, B = {size}", math.sqrt(batch_norm_gain(size))
+    yield shown(what, exact, found.power(0.5 / depth), finite_size=0.02)
     return f"in the limit; {math.sqrt(batch_norm_gain(8)):.3f} for a batch of 8. After 50 layers it is {limit**50:,.0f}"
 
 
@@ -232,7 +229,7 @@ def pair(random: np.random.Generator, width: int, cosine: float, mean_square: fl
 
 
 @layernorm(
-    "N13", "Ba et al. (2016), Table 1", "LayerNorm does not see scale and shift of all weights, nor that of a sample."
+    "N13", "Ba et al. (2016), Table 1", "LayerNorm sees neither scale nor shift of all weights, nor a sample's scale."
 )
 def layer_invariances(mc: Sampler) -> Findings:
     """LN(u) = (u - m)/sqrt(v) with m and v the mean and variance over the units of one sample; u = W x. W times a
@@ -248,7 +245,11 @@ def layer_invariances(mc: Sampler) -> Findings:
     for what, changed in {"one row times 3": (x, one_row * w), "1 added to all inputs": (x + 1.0, w)}.items():
         yield is_not_zero(f"{what}: largest change", largest_difference(norm(F.linear(*changed)), before))
     u = F.linear(x, w).numpy()
-    yield shown("its first number", (u[0, 0] - u[0].mean()) / u[0].std(), float(before.numpy()[0, 0]))
+    yield shown(
+        "the first number of LN(u), and by its formula",
+        (u[0, 0] - u[0].mean()) / u[0].std(),
+        float(before.numpy()[0, 0]),
+    )
     return "as the table has it: three changes leave no trace, two do"
 
 
@@ -295,9 +296,8 @@ def without_centering(mc: Sampler) -> Findings:
             return float(a @ b), float(a @ a + b @ b) / 2.0
 
         cosine = mc.tally(f"cosine {name}", each(draw), samples=80, cost=5000, block=4).function(quotient)
-        yield Case(
-            f"cosine behind ReLU, {name}, before {rho:g}", exact, exact, cosine, finite_size=0.01, rounding=0.006
-        )
+        what = f"cosine behind ReLU, {name}, before {rho:g}"
+        yield Case(what, exact, exact, cosine, finite_size=0.01, rounding=0.01)
     u, rms = batch(np.random.default_rng(mc.seed), 9, 8), RMSNorm(8).to(dtype="float64")
     yield is_not_zero("1 added to all units: largest change of RMSNorm", largest_difference(rms(u + 1.0), rms(u)))
     return f"before training: both keep the gradient, and take a cosine of {rho:g} to {exact:.3f}"

@@ -43,17 +43,17 @@ def behind(random: np.random.Generator, width: int, *first: Module) -> Module:
     return Residual(Sequential(*first, dense(random, width), ReLU(), dense(random, width, 2.0)))
 
 
-def nf_block(width: int, alpha: float) -> Block:
-    """A block of an NF-net: h + alpha WS(ReLU(h / beta)), beta^2 the variance of h that the blocks before leave."""
+NF_NETS = ((1.0, 10), (0.2, 12))  # alpha, and the number of blocks
+
+
+def nf_tally(mc: Sampler, alpha: float, depth: int, width: int = 128) -> Tally:
+    """Of an NF-net: blocks h + alpha WS(ReLU(h / beta)), beta^2 the variance of h that the blocks before leave."""
 
     def block(random: np.random.Generator, before: int) -> Module:
         beta = math.sqrt(1.0 + before * alpha**2)
         return Residual(Sequential(ReLU(), ScaledWS(Linear(width, width, bias=False))), alpha, beta)
 
-    return block
-
-
-NF_NETS = ((1.0, 10), (0.2, 12))  # alpha, and the number of blocks
+    return residual_tally(mc, f"nf {alpha}", block, depth, width, samples=128)
 
 
 @residual("N24", "Brock et al. (2021, ICLR)", "In an NF-net, the variance after l blocks is 1 + l alpha^2.")
@@ -63,11 +63,11 @@ def nf_variance(mc: Sampler) -> Findings:
     random: each block adds alpha^2. One network scatters about that: its width is finite.
     """
     for alpha, depth in NF_NETS:
-        tally = residual_tally(mc, f"nf {alpha}", nf_block(128, alpha), depth)
+        tally = nf_tally(mc, alpha, depth)
         exact, found = 1.0 + depth * alpha**2, tally.mean(1)
-        spread = tally.function(lambda means: math.sqrt(means[2] / means[1] ** 2 - 1.0))
+        spread = math.sqrt(tally.means[2] / tally.means[1] ** 2 - 1.0)
         what = f"mean square after {depth} blocks, alpha = {alpha:g}"
-        yield Case(what, exact, exact, found, finite_size=0.02, rounding=0.02 * exact, scatter=spread.mean)
+        yield Case(what, exact, exact, found, finite_size=0.01, rounding=0.01 * exact, scatter=spread)
     return "on average; networks of 128 units scatter about it"
 
 
@@ -80,11 +80,11 @@ def as_well_behaved(mc: Sampler) -> Findings:
     integrals of N06.
     """
     for alpha, depth in NF_NETS:
-        found = residual_tally(mc, f"nf {alpha}", nf_block(128, alpha), depth).mean(0)
+        found = nf_tally(mc, alpha, depth).mean()
         exact = residual_gain(depth, alpha, CHI)
         yield shown(f"gain of an NF-net, {depth} blocks, alpha = {alpha:g}", exact, found, finite_size=0.03)
     depth, batch = 10, 32
-    found = batch_norm_tally(mc, depth, batch).mean(0)
+    found = batch_norm_tally(mc, depth, batch).mean()
     exact = batch_norm_residual_gain(depth, batch)
     yield shown(f"gain of a BatchNorm ResNet, {depth} blocks, B = {batch}", exact, found, finite_size=0.05)
     deep = 10**5

@@ -187,14 +187,14 @@ def derf_gain(depth: int, a: float) -> float:
     return p
 
 
-@dyt("N29", "Alekseev, arXiv 2604.11890", "Gradients grow as a power of depth L with Pre-LN, as exp(sqrt L) with Derf.")
+@dyt("N29", "Alekseev (2026), abstract", "Gradients grow as a power of depth L with Pre-LN, as exp(sqrt L) with Derf.")
 def stretched_exponential(mc: Sampler) -> Findings:
-    """Blocks h + W2 ReLU(W1 N(h)), which keep the mean square of N(h), without attention. v = E h^2, and p is the mean
-    square of the gradient. N = LayerNorm adds 1 to v and multiplies p by 1 + 1/v: v = p = L + 1 after L blocks. N =
-    erf(a h) (Derf) adds (2/pi) asin(2 a^2 v/(1 + 2 a^2 v)) to v, about 1 - m/sqrt(v) with m = 2/(pi a), and multiplies
-    p by 1 + (4 a^2/pi)/sqrt(1 + 4 a^2 v), about 1 + k/sqrt(v) with k = 2 a/pi. So v grows like L - 2 m sqrt(L), and ln
-    p like 2 k sqrt(L) + d ln L with d = k m - k^2/2. N = tanh(a h) (DyT) has k = 4 a/(3 sqrt(2 pi)) and m = 2/(a sqrt(2
-    pi)). a starts at 1/2.
+    """Blocks h + W2 ReLU(W1 N(h)), which keep the mean square of N(h), without attention (the paper, arXiv 2604.11890,
+    has it). v = E h^2, and p is the mean square of the gradient. N = LayerNorm adds 1 to v and multiplies p by 1 + 1/v:
+    v = p = L + 1 after L blocks. N = erf(a h) (Derf) adds (2/pi) asin(2 a^2 v/(1 + 2 a^2 v)) to v, about 1 - m/sqrt(v)
+    with m = 2/(pi a), and multiplies p by 1 + (4 a^2/pi)/sqrt(1 + 4 a^2 v), about 1 + k/sqrt(v) with k = 2 a/pi. So v
+    grows like L - 2 m sqrt(L), and ln p like 2 k sqrt(L) + d ln L with d = k m - k^2/2. N = tanh(a h) (DyT) has k = 4
+    a/(3 sqrt(2 pi)) and m = 2/(a sqrt(2 pi)). a starts at 1/2.
     """
     depth, width, a = 12, 128, 0.5
     layers = {"LayerNorm": LayerNorm, "Derf": Derf, "DyT": DyT}

@@ -108,7 +108,7 @@ REFERENCES = {
     "N15": mp.mpf(31 * 31) / (32 * 30),
     "N20": normal_mean(lambda z: selu(z)[1] * z) / 2,
     "N21": normal_mean(lambda z: selu(z)[1] ** 2) ** 32,
-    "N22": mp.sqrt(2 / (1 - 1 / PI)),
+    "N22": C1,
     "N24": mp.mpf(11),
     "N28": normal_mean(lambda z: mp.tanh(z / 2) ** 2),
     "N30": (1 + normal_mean(lambda z: mp.sech(z) ** 4) / normal_mean(lambda z: mp.tanh(z) ** 2)) / 2,

@@ -121,6 +121,11 @@ class Stack:
     residual: bool
 
     @property
+    def layers(self) -> HostArray:
+        """Their numbers: from 1, or from 0 with residual blocks, where 0 is the input."""
+        return np.arange(0 if self.residual else 1, self.depth + 1)
+
+    @property
     def scaled(self) -> bool:
         """Whether residual blocks divide by the standard deviation of their input that theory predicts."""
         return self.norm in ("ws", "normprop", "normprop-exact")
@@ -159,16 +164,16 @@ class Stack:
         """A square layer for inputs that come from this activation."""
         n = self.width
         layer = nn.Linear(n, n, bias=False)
+        nn.init.lecun_normal_(layer)
         if "normprop" in self.norm:
             return nn.init.lecun_normal_(nn.NormPropLinear(n, n, "identity", gamma=self.normprop[0]))
         if self.norm == "orthogonal":
             return nn.init.orthogonal_(layer, nn.init.gain(source))
         if self.norm == "weight":
-            return nn.WeightNorm(nn.init.lecun_normal_(layer), 1.0)
+            return nn.WeightNorm(layer, 1.0)
         if self.norm == "ws":
-            return nn.ScaledWS(nn.init.lecun_normal_(layer), source)
-        scale = "identity" if self.norm in ("glorot", "layer-after") else source
-        return nn.init.kaiming_normal_(layer, scale)
+            return nn.ScaledWS(layer, source)
+        return layer if self.norm in ("glorot", "layer-after") else nn.init.kaiming_normal_(layer, source)
 
     @cached_property
     def law(self) -> Law:
@@ -238,13 +243,15 @@ class Stack:
         """The curves of theory, one for each instrument."""
         square, unrelated, pair = self.states.T
         growth = np.append(np.cumprod(self.factors[::-1])[::-1], 1.0)
-        if self.norm == "batch" and self.residual:
+        if self.norm == "batch" and not self.residual:
+            square = square * self.batch / (self.batch - 1)  # BatchNorm divides by the size of the batch, not by 1 less
+        elif self.norm == "batch":
             of = gains.batch_norm_residual_gain
             growth = np.array([of(self.depth, self.batch, self.function, i) for i in range(self.depth + 1)])
         return {
             "signal": np.sqrt(square - unrelated),
             "gradient": np.sqrt(growth),
-            "spectrum": None if self.residual else self.largest(),
+            "spectrum": None if self.residual or self.norm == "batch" else self.largest(),
             "correlation": pair / square,
         }
 
@@ -276,26 +283,129 @@ class Stack:
             logs.append(logs[-1] + done[key] + free + math.log(factor))
         return np.exp(0.5 * np.min(logs, axis=1))
 
-    def measured(self, networks: int, seed: int) -> dict[str, tuple[HostArray, HostArray]]:
-        """For each instrument, the layers at which it was read, and what it showed: (networks, layers)."""
-        positions = np.unique(np.linspace(0, self.depth - (not self.residual), POINTS).round().astype(int))
-        every = np.arange(self.depth + self.residual)
-        shown: dict[str, list[Any]] = {"signal": [], "gradient": [], "spectrum": [], "correlation": []}
-        for i in range(networks):
-            manual_seed(seed + i)
-            random = new_generator([seed + i, 1])
+    def stops(self, shift: float) -> HostArray:
+        """Indices of layers at which points are drawn: the first, the last, and some between, moved by `shift`."""
+        last = len(self.layers) - 1
+        between = (np.arange(POINTS) + shift) * last / POINTS
+        return np.unique(np.array([0, *between, last]).round().astype(int))
+
+    def measured(self, networks: int, seed: int, stops: HostArray) -> dict[str, HostArray]:
+        """What each instrument shows at these layers: (networks, stops)."""
+        shown: dict[str, list[Any]] = {name: [] for name in plots.INSTRUMENTS}
+        for i in range(seed, seed + networks):
+            manual_seed(i)
+            random = new_generator([i, 1])
             model = self.network()
             x = Tensor(random.standard_normal((self.batch, self.width), np.float32))
-            records = nn.signals(model, x, random.integers(0, self.width, self.batch))
+            head = nn.init.lecun_normal_(nn.Linear(self.width, self.width))
+            head.weight.data *= 1e-3 / math.sqrt(self.states[-1, 0])  # no class is favoured: the gradient is random
+            labels = random.integers(0, self.width, self.batch)
+            records = nn.signals(nn.Sequential(*model, head), x, labels)[:-1]
             squares = np.array([r.std**2 + r.mean**2 - r.unit_mean_square for r in records])
             gradients = np.array([r.gradient_std for r in records])
             shown["signal"].append(np.sqrt(squares * self.batch / (self.batch - 1)))
             shown["gradient"].append(gradients / gradients[-1])
-            pairs = correlations(model, x[: self.batch // 2], DEGREES, seed + i)
-            shown["correlation"].append([pair.cosines.mean() for pair in pairs])
-            layers = list(model)
-            stages = [nn.Sequential(*layers[a:b]) for a, b in pairwise([0, *(positions + 1)])]
+            stages = [nn.Sequential(*list(model)[a:b]) for a, b in pairwise([0, *(stops + 1)])]
             one = x if self.norm == "batch" else x[:1]
-            shown["spectrum"].append([s.product[0] for s in spectra(nn.Sequential(*stages), one, 1, seed + i)])
-        at = {name: positions if name == "spectrum" else every for name in shown}
-        return {name: (at[name], np.array(values)) for name, values in shown.items()}
+            shown["spectrum"].append([s.product[0] for s in spectra(nn.Sequential(*stages), one, 1, i)])
+            pairs = correlations(model, x[: self.batch // 2], DEGREES, i)
+            shown["correlation"].append([pair.cosines.mean() for pair in pairs])
+        return {name: np.array(v) if name == "spectrum" else np.array(v)[:, stops] for name, v in shown.items()}
+
+    def curves(self, networks: int, seed: int, shift: float = 0.0) -> dict[str, "Curve"]:
+        """Theory and measurement for each instrument. Of signals and gradients, squares are averaged over networks."""
+        found, stops, theory = {}, self.stops(shift), self.predicted()
+        for name, values in self.measured(networks, seed, stops).items():
+            if name in ("signal", "gradient"):
+                points = [root(Estimate.of(list(column))) for column in (values**2).T]
+            else:
+                points = [Estimate.of(list(column)) for column in values.T]
+            found[name] = Curve(self.layers, theory[name], self.layers[stops], points)
+        return found
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one instrument shows of one kind of network."""
+
+    layers: HostArray
+    theory: HostArray | None  # for each layer, if there is one
+    at: HostArray
+    points: list[Estimate]  # at some layers
+
+
+def root(square: Estimate) -> Estimate:
+    """The square root of an estimate, and its error to first order."""
+    mean = math.sqrt(square.mean)
+    return Estimate.from_error(mean, square.standard_error / (2.0 * mean), square.n)
+
+
+def compare(stacks: list[Stack], networks: int, seed: int) -> dict[str, dict[str, Curve]]:
+    """For each instrument, the curves of all normalisers."""
+    found: dict[str, dict[str, Curve]] = {name: {} for name in plots.INSTRUMENTS}
+    with one_thread_blas:  # the products are small
+        for i, stack in enumerate(tqdm(stacks, disable=None, leave=False)):
+            for name, curve in stack.curves(networks, seed, i / len(stacks)).items():
+                found[name][stack.norm] = curve
+    return found
+
+
+def table(found: dict[str, dict[str, Curve]]) -> Table:
+    """The last layer, except for the gradient, which arrives at the first."""
+    header, rows = ["network"], [[norm] for norm in found["signal"]]
+    for name, curves in found.items():
+        place = 0 if name == "gradient" else -1
+        header += [name, "theory"]
+        for row, curve in zip(rows, curves.values(), strict=True):
+            row += [f"{curve.points[place]:.3g}", "" if curve.theory is None else f"{curve.theory[place]:.3g}"]
+    note = "Means over networks ± 95 %. " + " ".join(f"{name}: {what}." for name, what in plots.INSTRUMENTS.items())
+    return Table(header, rows, note=note)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    known = "\n".join(f"  {name:16}{what}" for name, what in NORMS.items())
+    parser.epilog = f"normalisers:\n{known}"
+
+    def option(name: str, default: Any, help: str, **more: Any) -> None:
+        parser.add_argument(name, default=default, help=f"{help} (default: %(default)s)", **more)
+
+    parser.add_argument(
+        "--norms", nargs="+", choices=list(NORMS), default=DEFAULT, metavar="NORM",
+        help=f"normalisers, see below (default: {' '.join(DEFAULT)})",
+    )  # fmt: skip
+    parser.add_argument("--residual", action="store_true", help="residual blocks h + branch(h) instead of layers")
+    option("--activation", "relu", "activation", choices=FUNCTIONS)
+    option("--depth", 20, "layers, or residual blocks", type=whole_number(2), metavar="N")
+    option("--width", 256, "units in each layer", type=whole_number(8), metavar="N")
+    option("--batch", 64, "inputs in a batch", type=whole_number(2), metavar="N")
+    option("--networks", 8, "random networks that are measured", type=whole_number(2), metavar="N")
+    option("--seed", 0, "random seed", type=whole_number(0), metavar="N")
+    option("--out", Path("runs/compare.png"), "file of the figure", type=Path, metavar="FILE")
+
+
+def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    norms = list(dict.fromkeys(options.norms))
+    check(options, norms)
+    shape = (options.activation, options.depth, options.width, options.batch, options.residual)
+    found = compare([Stack(norm, *shape) for norm in norms], options.networks, options.seed)
+    print(table(found).text(shutil.get_terminal_size((110, 24)).columns))
+    kind = "residual blocks" if options.residual else "layers"
+    heading = (
+        f"{options.depth} {kind} of {options.width} units, {options.activation}, batches of {options.batch}. "
+        f"Lines: theory. Points: {options.networks} random networks, with 95 % intervals."
+    )
+    print(plots.save(plots.comparison(found, heading), options.out))
+    return 0
+
+
+def check(options: argparse.Namespace, norms: list[str]) -> None:
+    got = f"--norms {' '.join(norms)} --width {options.width} --batch {options.batch}"
+    if "batch" in norms and options.batch <= 3:
+        rule = "behind BatchNorm the mean squared gradient is finite for batches of more than 3"
+        raise ValueError(explain(got, rule, "--batch 8"))
+    if "group" in norms and options.width % GROUP:
+        raise ValueError(
+            explain(got, f"groups have {GROUP} units", f"--width {GROUP * max(1, options.width // GROUP)}")
+        )
+    if len(norms) > len(plots.COLORS):
+        raise ValueError(explain(got, f"a figure has {len(plots.COLORS)} colors", "two figures"))

@@ -81,9 +81,7 @@ def residual_gain(depth: int, alpha: float, g: float) -> float:
     return math.prod(1.0 + g / (1.0 / alpha**2 + block) for block in range(depth))
 
 
-def batch_norm_residual_gain(
-    depth: int, batch: int | None = None, activation: str = "relu", first: int = 0
-) -> float:
+def batch_norm_residual_gain(depth: int, batch: int | None = None, activation: str = "relu", first: int = 0) -> float:
     """Blocks h + W s(BatchNorm(h)), E |W s|^2 = E |x|^2: in the limit of wide layers, and of large batches for None.
     `first` leaves out so many blocks at the input.
 

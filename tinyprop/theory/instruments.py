@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import functional as F
 from .. import nn
 from ..derivatives import jvp
 from ..engine.arrays import HostArray, array_module, from_host, to_numpy
@@ -21,8 +20,7 @@ from ..nn.module import observing
 from ..random import new_generator
 
 SMALL = 512  # numbers in and out, up to which a Jacobian is computed in full
-MORE = 4  # directions in a block beyond the singular values that are asked for
-ROUNDS = 6  # in which the block is multiplied by the Jacobian and by its transpose
+ROUNDS = 8  # in which a block of vectors is multiplied by the Jacobian and by its transpose
 
 
 @dataclass(frozen=True)
@@ -107,10 +105,9 @@ class Jacobian:
     def largest(self, count: int, seed: int) -> HostArray:
         """The largest singular values, by the projection of J on the space of J v, J J^T J v, ... for random v."""
         count = min(count, self.x.size, self.y.size)
-        rows = min(count + MORE, self.x.size, self.y.size)
-        block = new_generator(seed).standard_normal((rows, self.x.size))
+        block = new_generator(seed).standard_normal((count, self.x.size))
         basis, projected = np.empty((0, self.y.size)), np.empty((0, self.x.size))
-        for _ in range(min(ROUNDS, self.y.size // rows)):
+        for _ in range(min(ROUNDS, self.y.size // count)):
             block = self.times(_orthonormal(block))
             for _ in range(2):  # rounding makes the first not quite orthogonal to the basis
                 block = _orthonormal(block - block @ basis.T @ basis)
@@ -143,7 +140,9 @@ def correlations(model: nn.Module, x: Tensor, degrees: float = 60.0, seed: int =
     given = to_numpy(x.data).astype(np.float64).reshape(len(x), -1)
     lengths = np.linalg.norm(given, axis=1, keepdims=True)
     if not lengths.all() or given.shape[1] < 2:
-        raise ValueError(explain(f"correlations of inputs {x.shape}", "each has a direction", "at least 2 numbers, not 0"))
+        raise ValueError(
+            explain(f"correlations of inputs {x.shape}", "each has a direction", "at least 2 numbers, not 0")
+        )
     other = new_generator(seed).standard_normal(given.shape)
     other -= given * (given * other).sum(axis=1, keepdims=True) / lengths**2
     other *= lengths / np.linalg.norm(other, axis=1, keepdims=True)

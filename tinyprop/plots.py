@@ -157,21 +157,13 @@ def _by_layer(axes: Any, name: str, curves: Mapping[str, Any]) -> None:
     """A line for theory, or a thin one between points where there is none. Where lines coincide, all are seen."""
     for i, (label, curve) in enumerate(curves.items()):
         means, errors = [p.mean for p in curve.points], [p.half_width for p in curve.points]
-        x, y, width = (curve.at, means, 0.6) if curve.theory is None else (curve.layers, curve.theory, 5.0 - 0.6 * i)
-        axes.plot(x, y, color=COLORS[i], lw=width, solid_capstyle="butt", label=label)
-        axes.errorbar(
-            curve.at,
-            means,
-            errors,
-            fmt="o",
-            ms=4,
-            elinewidth=1,
-            capsize=1.5,
-            color=COLORS[i],
-            mec="white",
-            mew=0.4,
-            zorder=3,
-        )
-    first, last = curve.layers[0], curve.layers[-1]
-    axes.set(title=INSTRUMENTS[name], xlabel="layer", yscale="linear" if name == "correlation" else "log")
+        if curve.theory is None:
+            axes.plot(curve.at, means, color=COLORS[i], lw=0.6, label=label)
+        else:
+            axes.plot(curve.layers, curve.theory, color=COLORS[i], lw=4.0 - 0.45 * i, alpha=0.55, label=label)
+        points = axes.errorbar(curve.at, means, errors, fmt="o", ms=4, elinewidth=1, capsize=2, color=COLORS[i])
+        points[0].set(mec="white", mew=0.4, zorder=3)
+    first = next(iter(curves.values())).layers[0]
+    axes.set(title=INSTRUMENTS[name], xlabel="layer" if first else "residual block")
+    axes.set(yscale="linear" if name == "correlation" else "log")
     axes.xaxis.get_major_locator().set_params(integer=True)

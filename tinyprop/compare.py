@@ -99,14 +99,14 @@ def compare(stacks: list[Stack], networks: int, seed: int) -> dict[str, dict[str
 
 
 def table(found: dict[str, dict[str, Curve]]) -> Table:
-    """The last layer, except for the gradient, which arrives at the first."""
+    """The gradient of the first layer, and everything else of the last."""
     header, rows = ["network"], [[norm] for norm in found["signal"]]
     for name, curves in found.items():
         place = 0 if name == "gradient" else -1
         header += [name, "theory"]
         for row, curve in zip(rows, curves.values(), strict=True):
-            row += [f"{curve.points[place]:.3g}", "" if curve.theory is None else f"{curve.theory[place]:.3g}"]
-    note = "Means over networks ± 95 %. " + " ".join(f"{name}: {what}." for name, what in plots.INSTRUMENTS.items())
+            row += [str(curve.points[place]), "" if curve.theory is None else f"{curve.theory[place]:.4g}"]
+    note = "Gradient: of the first layer, relative to the last. All others: in the last layer. ± is for 95 %."
     return Table(header, rows, note=note)
 
 
@@ -128,6 +128,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("--batch", 64, "inputs in a batch", type=whole_number(2), metavar="N")
     option("--networks", 8, "random networks that are measured", type=whole_number(2), metavar="N")
     option("--seed", 0, "random seed", type=whole_number(0), metavar="N")
+    parser.add_argument("--only", choices=list(plots.INSTRUMENTS), help="draw what one instrument shows, not all four")
     option("--out", Path("runs/compare.png"), "file of the figure", type=Path, metavar="FILE")
 
 
@@ -142,7 +143,9 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         f"{options.depth} {kind} of {options.width} units, {options.activation}, batches of {options.batch}. "
         f"Lines: theory. Points: {options.networks} random networks, with 95 % intervals."
     )
-    print(plots.save(plots.comparison(found, heading), options.out))
+    only = options.only
+    figure = plots.instrument(only, found[only]) if only else plots.comparison(found, heading)
+    print(plots.save(figure, options.out))
     return 0
 
 

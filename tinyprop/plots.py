@@ -160,7 +160,7 @@ def _by_layer(axes: Any, name: str, curves: Mapping[str, Any]) -> None:
         if curve.theory is None:
             axes.plot(curve.at, means, color=COLORS[i], lw=0.6, label=label)
         else:
-            axes.plot(curve.layers, curve.theory, color=COLORS[i], lw=4.0 - 0.45 * i, alpha=0.55, label=label)
+            axes.plot(curve.layers, curve.theory, color=COLORS[i], lw=3.6 - 0.35 * i, alpha=0.6, label=label)
         points = axes.errorbar(curve.at, means, errors, fmt="o", ms=4, elinewidth=1, capsize=2, color=COLORS[i])
         points[0].set(mec="white", mew=0.4, zorder=3)
     first = next(iter(curves.values())).layers[0]

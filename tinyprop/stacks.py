@@ -42,8 +42,10 @@ BEFORE: dict[str, Callable[[int], nn.Module]] = {
     "layer": nn.LayerNorm,
     "rms": nn.RMSNorm,
     "group": lambda n: nn.GroupNorm(n // GROUP, n),
-    "dyt": lambda n: nn.DyT(n, SQUASH),
-    "derf": lambda n: nn.Derf(n, SQUASH),
+}
+SQUASHES: dict[str, tuple[Callable[..., nn.Module], Callable[..., Tensor]]] = {
+    "dyt": (nn.DyT, F.tanh),
+    "derf": (nn.Derf, F.erf),
 }
 
 
@@ -135,6 +137,8 @@ class Stack:
             activation: nn.Module = nn.Activation(self.function)
             if "normprop" in self.norm:
                 activation = Canonical(self.function, self.normprop[1])
+            elif self.norm in SQUASHES:  # without statistics, part of the activation
+                activation = nn.Sequential(SQUASHES[self.norm][0](self.width, SQUASH), activation)
             if self.residual:
                 branch = nn.Sequential(*before, activation, *behind, self.linear(self.function))
                 beta = math.sqrt(self.states[i, 0]) if self.scaled else 1.0
@@ -167,8 +171,8 @@ class Stack:
             gamma, beta = self.normprop
         m = moments.gaussian(function, beta)
         he, canonical = 1.0 / (m.std**2 + m.mean**2), (gamma / m.std) ** 2
-        if self.norm in ("dyt", "derf"):
-            s, squash = ACTIVATIONS[function], F.tanh if self.norm == "dyt" else F.erf
+        if self.norm in SQUASHES:
+            s, squash = ACTIVATIONS[function], SQUASHES[self.norm][1]
             return Law(lambda u: s(squash(SQUASH * u)), he)
         if self.norm in ("glorot", "weight"):
             return Law(function, 1.0)
@@ -225,7 +229,9 @@ class Stack:
         return np.full(len(limits), gain)
 
     def predicted(self) -> dict[str, HostArray | None]:
-        """The curves of theory, one for each instrument."""
+        """The curves of theory, one for each instrument: in the limit of a large width, and none where a small batch or
+        a small group matters in a way that is not known, nor for the singular values of residual networks.
+        """
         square, unrelated, pair = self.states.T
         variance, growth = square - unrelated, np.append(np.cumprod(self.factors[::-1])[::-1], 1.0)
         if self.norm == "batch" and not self.residual:
@@ -233,11 +239,12 @@ class Stack:
         elif self.norm == "batch":
             of = gains.batch_norm_residual_gain
             growth = np.array([of(self.depth, self.batch, self.function, i) for i in range(self.depth + 1)])
+        coupled = self.norm in ("batch", "group")
         return {
-            "signal": np.sqrt(variance),
+            "signal": None if self.norm == "group" else np.sqrt(variance),
             "gradient": np.sqrt(growth),
-            "spectrum": None if self.residual or self.norm == "batch" else self.largest(),
-            "correlation": pair / square,
+            "spectrum": None if coupled or self.residual else self.largest(),
+            "correlation": None if coupled else pair / square,
         }
 
     def largest(self) -> HostArray:
@@ -247,7 +254,7 @@ class Stack:
         W and 1 for an orthogonal one, and of D^2 multiply. With psi(t) = E t d^2 / (1 - t d^2), that of D^2 is (1 + m)
         / m psi^-1(m). The square of the largest singular value is the minimum of (1 + m) / (m S(m)) over m > 0.
         """
-        z = np.linspace(-9.0, 9.0, 3001)
+        z = np.linspace(-9.0, 9.0, 3000)  # 0, where rectifiers have their kink, is between two of them
         weights = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
         below = -np.expm1(-np.geomspace(1e-5, 35.0, 400))  # of the largest t
         m = np.geomspace(1e-4, 1e4, 800)

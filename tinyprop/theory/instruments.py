@@ -21,6 +21,7 @@ from ..random import new_generator
 
 SMALL = 512  # numbers in and out, up to which a Jacobian is computed in full
 ROUNDS = 8  # in which a block of vectors is multiplied by the Jacobian and by its transpose
+NEGLIGIBLE = 1e-5  # differences of float32 vectors, relative to them
 
 
 @dataclass(frozen=True)
@@ -107,17 +108,21 @@ class Jacobian:
         count = min(count, self.x.size, self.y.size)
         block = new_generator(seed).standard_normal((count, self.x.size))
         basis, projected = np.empty((0, self.y.size)), np.empty((0, self.x.size))
-        for _ in range(min(ROUNDS, self.y.size // count)):
-            block = self.times(_orthonormal(block))
+        for _ in range(ROUNDS):
+            block = self.times(block / np.linalg.norm(block))
             for _ in range(2):  # rounding makes the first not quite orthogonal to the basis
-                block = _orthonormal(block - block @ basis.T @ basis)
+                block = _orthonormal(block, block @ basis.T @ basis)
+            if not len(block):  # the basis is complete
+                break
             basis, block = np.concatenate([basis, block]), self.transposed(block)
             projected = np.concatenate([projected, block])
-        return np.linalg.svd(projected, compute_uv=False)[:count]
+        return np.pad(np.linalg.svd(projected, compute_uv=False), (0, count))[:count]
 
 
-def _orthonormal(rows: HostArray) -> HostArray:
-    return np.linalg.qr(rows.T)[0].T
+def _orthonormal(rows: HostArray, minus: HostArray) -> HostArray:
+    """A basis of the space of the differences, without directions in which there is only rounding."""
+    _, sizes, basis = np.linalg.svd(rows - minus, full_matrices=False)
+    return basis[sizes > NEGLIGIBLE * np.linalg.norm(rows)]
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,7 @@ def correlations(model: nn.Module, x: Tensor, degrees: float = 60.0, seed: int =
         raise ValueError(
             explain(f"correlations of inputs {x.shape}", "each has a direction", "at least 2 numbers, not 0")
         )
-    other = new_generator(seed).standard_normal(given.shape)
+    other = new_generator([seed, len(x)]).standard_normal(given.shape)  # whose seed is unlikely to be that of the data
     other -= given * (given * other).sum(axis=1, keepdims=True) / lengths**2
     other *= lengths / np.linalg.norm(other, axis=1, keepdims=True)
     pairs = np.concatenate([given, math.cos(math.radians(degrees)) * given + math.sin(math.radians(degrees)) * other])

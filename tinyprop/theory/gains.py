@@ -81,8 +81,9 @@ def residual_gain(depth: int, alpha: float, g: float) -> float:
     return math.prod(1.0 + g / (1.0 / alpha**2 + block) for block in range(depth))
 
 
-def batch_norm_residual_gain(depth: int, batch: int | None = None, activation: str = "relu") -> float:
+def batch_norm_residual_gain(depth: int, batch: int | None = None, activation: str = "relu", first: int = 0) -> float:
     """Blocks h + W s(BatchNorm(h)), E |W s|^2 = E |x|^2: in the limit of wide layers, and of large batches for None.
+    `first` leaves out so many blocks at the input.
 
     Beside the branch, the gradient keeps its mean over the batch, which is not multiplied but leaks into the rest.
 
@@ -92,13 +93,13 @@ def batch_norm_residual_gain(depth: int, batch: int | None = None, activation: s
     if batch is None:
         m = moments.gaussian(activation)
         chi, lost = m.jacobian_factor**2, m.mean**2 / (m.std**2 + m.mean**2)
-        return residual_gain(depth, math.sqrt(1.0 - lost), chi)
+        return residual_gain(depth, math.sqrt(1.0 - lost), chi) / residual_gain(first, math.sqrt(1.0 - lost), chi)
     _check(batch > 3, f"batch_norm_residual_gain(batch={batch})", "batch > 3", "batch=8")
     on = _sphere(batch - 1, batch, activation)
     of_rest = _centered_trace(on, batch)
     of_mean = (1 - 1 / batch) * (on["dd"] - on["de"]) - (on["ddyy"] + (batch - 1) * on["dyez"]) / batch
     rest, mean = batch - 1.0, 1.0
-    for block in reversed(range(depth)):
+    for block in reversed(range(first, depth)):
         variance = 1.0 + block * (1.0 - on["st"] / on["ss"])
         rest += batch / ((batch - 3) * on["ss"] * variance) * (of_rest * rest / (batch - 1) + of_mean * mean)
     return (rest + mean) / batch

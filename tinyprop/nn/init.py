@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-import numpy as np
-
 from .. import functional as F
-from ..engine.arrays import HostArray, from_host
+from .. import moments
+from ..engine.arrays import HostArray, array_module, from_host
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
 from ..engine.guard import check_editable
@@ -44,14 +43,15 @@ def _fill(target: Target, values: Callable[[tuple[int, ...], int], HostArray]) -
     return target
 
 
-def gain(activation: str) -> float:
-    """1/sqrt(E s(Z)^2): the length of rows that keeps the mean square of pre-activations, sqrt(2) for ReLU, 1 for SELU.
-    (PyTorch's calculate_gain has other numbers for tanh and SELU, 5/3 and 3/4.)
+def gain(activation: str | Callable[[Any], Any]) -> float:
+    """1/sqrt(E s(Z)^2), Z ~ N(0, 1): rows of this length keep pre-activations at a mean square of 1 behind an
+    activation s, or a function with no kink but at 0. (PyTorch's calculate_gain has other numbers for tanh and SELU.)
 
     >>> round(tp.nn.init.gain("relu") ** 2, 12), round(tp.nn.init.gain("selu"), 12)
     (2.0, 1.0)
     """
-    m = standard_moments(activation)
+    named = isinstance(activation, str)
+    m = standard_moments(activation) if named else moments.gaussian(activation, kinks=(0.0,))
     return float(1.0 / math.sqrt(m.std**2 + m.mean**2))
 
 
@@ -65,7 +65,7 @@ def xavier_uniform_(target: Target, gain: float = 1.0) -> Target:
     return _fill(target, lambda shape, inputs: glorot_values(shape, gain))
 
 
-def kaiming_normal_(target: Target, nonlinearity: str = "relu") -> Target:
+def kaiming_normal_(target: Target, nonlinearity: str | Callable[[Any], Any] = "relu") -> Target:
     """Gaussian, with a standard deviation of gain(nonlinearity) / sqrt(inputs): He et al. (2015), for any activation.
 
     >>> tp.nn.init.kaiming_normal_(tp.nn.Linear(200, 100)).weight.std().item() < 0.11
@@ -95,8 +95,9 @@ def orthogonal_(target: Target, gain: float = 1.0) -> Target:
 
     def values(shape: tuple[int, ...], inputs: int) -> HostArray:
         normal = generator().normal(size=(max(shape[0], inputs), min(shape[0], inputs)))
-        q, r = np.linalg.qr(normal)
-        q = q * np.sign(np.diag(r))  # otherwise the signs are those of the algorithm
+        xp = array_module(normal)
+        q, r = xp.linalg.qr(normal)
+        q = q * xp.sign(xp.diag(r))  # otherwise the signs are those of the algorithm
         return gain * (q if shape[0] >= inputs else q.T).reshape(shape)
 
     return _fill(target, values)
@@ -109,7 +110,7 @@ def data_dependent_(net: Module, x: Tensor) -> Module:
     >>> net = tp.nn.Sequential(*(tp.nn.WeightNorm(tp.nn.Linear(4, 4)) for _ in range(3)))
     >>> out = tp.nn.init.data_dependent_(net, tp.randn(50, 4))(tp.randn(50, 4))
     """
-    _as_it_arrives(net, x, WeightNorm, lambda layer, arriving: layer.initialize(arriving))
+    _as_it_arrives(net, x, (WeightNorm,), lambda layer, arriving: layer.initialize(arriving))
     return net
 
 
@@ -134,7 +135,7 @@ def lsuv_(net: Module, x: Tensor) -> Module:
     return net
 
 
-def _as_it_arrives(net: Module, x: Tensor, kinds: Any, fit: Callable[[Any, Tensor], Any]) -> None:
+def _as_it_arrives(net: Module, x: Tensor, kinds: tuple[type, ...], fit: Callable[[Any, Tensor], Any]) -> None:
     """Run the network on a batch, and call fit(layer, its input) for each layer of these kinds before its turn."""
     layers = [module for module in net.modules() if isinstance(module, kinds)]
     fitted: list[Module] = []
@@ -157,8 +158,9 @@ def _as_it_arrives(net: Module, x: Tensor, kinds: Any, fit: Callable[[Any, Tenso
         for layer in layers:
             vars(layer).pop("forward", None)
     if not fitted:
-        rule = f"it sets layers of type {' or '.join(kind.__name__ for kind in np.atleast_1d(kinds))}"
-        raise ValueError(explain(f"a {type(net).__name__} without such layers", rule, "tp.nn.init.orthogonal_(net)"))
+        names = " or ".join(kind.__name__ for kind in kinds)
+        rule = f"this sets layers of type {names} to what arrives at them"
+        raise ValueError(explain(f"a {type(net).__name__} that calls none", rule, "tp.nn.init.orthogonal_(net)"))
 
 
 def fixup_(net: Module, nonlinearity: str = "relu") -> Module:

@@ -5,11 +5,12 @@ import re
 from math import prod
 from typing import Any, NoReturn, TypeAlias
 
+from .. import functional as F
 from ..engine.errors import explain
 from . import init as initial
-from .layers import Activation, AvgPool2d, Conv2d, Flatten, MaxPool2d, PReLU
+from .layers import ACTIVATIONS, Activation, AvgPool2d, Conv2d, Flatten, MaxPool2d, PReLU
 from .module import Module, Sequential
-from .normalization import NormPropConv2d
+from .normalization import PRELU_START, NormPropConv2d
 from .residual import Residual, Scale
 from .statistics import BatchNorm, Derf, DyT, GroupNorm, LayerNorm, RMSNorm
 from .weights import ScaledWS, WeightNorm
@@ -180,7 +181,7 @@ class Builder:
         self.norm, self.activation, self.width, self.init = norm, activation, width, init
         self.alpha, self.normprop = alpha, normprop
         self.channels, self.variance = channels, 1.0
-        self.source = "identity"  # the activation that the signal has gone through
+        self.source: Any = "identity"  # the activation, by name or as a function, that the signal has gone through
         self.pending = False  # whether normaliser and activation of the last convolution are still to come
 
     def sequence(self, layers: list[Layer], classes: int | None = None, in_block: bool = False) -> list[Module]:
@@ -230,9 +231,15 @@ class Builder:
             made += [BEFORE[self.norm](self.channels)] if self.norm in BEFORE else []
             made.append(PReLU(self.channels) if self.activation == "prelu" else Activation(self.activation))
             made += [LayerNorm((self.channels, None, None))] if self.norm == "layer-after" else []
-            self.source = self.activation
+            self.source = self.squashed if self.norm in ("dyt", "derf") else self.activation
         self.pending = False
         return made
+
+    def squashed(self, x: Any) -> Any:
+        """What DyT or Derf and the activation make of a value at the start."""
+        squash = F.tanh if self.norm == "dyt" else F.erf
+        params = {"a": PRELU_START} if self.activation == "prelu" else {}
+        return ACTIVATIONS[self.activation](squash(0.5 * x), **params)
 
     def at_unit_variance(self) -> list[Module]:
         variance, self.variance = self.variance, 1.0

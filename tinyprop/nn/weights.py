@@ -90,4 +90,4 @@ class ScaledWS(WeightNorm):
 
     @property
     def weight(self) -> Tensor:
-        return F.weight_standardization(self.layer.weight, self.scale, self.factor)
+        return F.weight_norm(self.layer.weight, self.scale, self.factor, centered=True)

@@ -127,7 +127,11 @@ PROGRAMS = {
     "Dropout": layer(partial(nn.Dropout, 0.3)),
     "BatchNorm": layer(partial(nn.BatchNorm, 3)),
     "PReLU": layer(partial(nn.PReLU, 3), (4, 3)),
-    **{kind.__name__: layer(kind, (4, 3)) for kind in nn.Activation.__subclasses__()},
+    **{
+        kind.__name__: layer(kind, (4, 3))
+        for kind in vars(nn).values()
+        if nn.Activation in getattr(kind, "__mro__", ())[1:]
+    },
     "ModuleList": layer(Branches),
     "NormPropLinear": layer(partial(nn.NormPropLinear, 5, 3, "tanh"), (4, 5)),
     "NormPropConv2d": layer(partial(nn.NormPropConv2d, 3, 4, 3, padding=1)),

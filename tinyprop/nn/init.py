@@ -14,8 +14,8 @@ from ..engine.graph import no_grad
 from ..engine.guard import check_editable
 from ..engine.tensor import Tensor
 from ..random import generator
-from .layers import Conv2d, Linear, glorot_values
-from .module import Module, observing
+from .layers import Conv2d, Linear
+from .module import Module, before_each, observing
 from .normalization import NormProp, standard_moments
 from .residual import Residual
 from .weights import WeightNorm
@@ -50,38 +50,20 @@ def gain(activation: str | Callable[[Any], Any]) -> float:
     >>> round(tp.nn.init.gain("relu") ** 2, 12), round(tp.nn.init.gain("selu"), 12)
     (2.0, 1.0)
     """
-    named = isinstance(activation, str)
-    m = standard_moments(activation) if named else moments.gaussian(activation, kinks=(0.0,))
+    by_name = isinstance(activation, str)
+    m = standard_moments(activation) if by_name else moments.gaussian(activation, kinks=(0.0,))
     return float(1.0 / math.sqrt(m.std**2 + m.mean**2))
-
-
-def xavier_uniform_(target: Target, gain: float = 1.0) -> Target:
-    """Uniform, of variance 2 gain^2 / (inputs + outputs): Glorot and Bengio (2010), which new layers start with.
-
-    >>> layer = tp.nn.init.xavier_uniform_(tp.nn.Linear(3, 3), gain=2.0)
-    >>> bool((layer.weight.abs() <= 2).data.all())
-    True
-    """
-    return _fill(target, lambda shape, inputs: glorot_values(shape, gain))
 
 
 def kaiming_normal_(target: Target, nonlinearity: str | Callable[[Any], Any] = "relu") -> Target:
     """Gaussian, with a standard deviation of gain(nonlinearity) / sqrt(inputs): He et al. (2015), for any activation.
+    For "identity" it is LeCun's (1998), and for "selu" too, which needs it (Klambauer et al., 2017).
 
     >>> tp.nn.init.kaiming_normal_(tp.nn.Linear(200, 100)).weight.std().item() < 0.11
     True
     """
     std = gain(nonlinearity)
     return _fill(target, lambda shape, inputs: generator().normal(0.0, std / math.sqrt(inputs), shape))
-
-
-def lecun_normal_(target: Target) -> Target:
-    """Gaussian, of variance 1 / inputs: LeCun et al. (1998), and what SELU needs (Klambauer et al., 2017).
-
-    >>> tp.nn.init.lecun_normal_(tp.nn.Sequential(tp.nn.Linear(3, 3), tp.nn.SELU()))[1]
-    SELU()
-    """
-    return kaiming_normal_(target, "identity")
 
 
 def orthogonal_(target: Target, gain: float = 1.0) -> Target:
@@ -125,7 +107,7 @@ def lsuv_(net: Module, x: Tensor) -> Module:
         orthogonal_(layer)
         if layer.bias is not None:
             layer.bias._data[...] = 0.0
-        std = F.std(type(layer).forward(layer, arriving))
+        std = F.std(layer(arriving))
         if not std.item() > 0:
             got = f"lsuv_ with a batch that is constant behind a {type(layer).__name__}"
             raise ValueError(explain(got, "its variance cannot become 1", "a larger batch, of different samples"))
@@ -137,26 +119,15 @@ def lsuv_(net: Module, x: Tensor) -> Module:
 
 def _as_it_arrives(net: Module, x: Tensor, kinds: tuple[type, ...], fit: Callable[[Any, Tensor], Any]) -> None:
     """Run the network on a batch, and call fit(layer, its input) for each layer of these kinds before its turn."""
-    layers = [module for module in net.modules() if isinstance(module, kinds)]
     fitted: list[Module] = []
 
-    def watched(layer: Module) -> Callable[[Tensor], Tensor]:
-        def forward(x: Tensor) -> Tensor:
-            if layer not in fitted:  # a layer that is used twice is fitted to its first input
-                fitted.append(layer)
-                fit(layer, x)
-            return type(layer).forward(layer, x)
+    def visit(layer: Module, arriving: Tensor) -> None:
+        if isinstance(layer, kinds) and layer not in fitted:  # one that is used twice is fitted to its first input
+            fitted.append(layer)
+            fit(layer, arriving)
 
-        return forward
-
-    try:
-        for layer in layers:
-            vars(layer)["forward"] = watched(layer)
-        with no_grad(), observing():
-            net(x)
-    finally:
-        for layer in layers:
-            vars(layer).pop("forward", None)
+    with no_grad(), observing(), before_each(visit):
+        net(x)
     if not fitted:
         names = " or ".join(kind.__name__ for kind in kinds)
         rule = f"this sets layers of type {names} to what arrives at them"

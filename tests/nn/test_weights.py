@@ -39,7 +39,7 @@ def test_weightnorm_is_pytorchs(kind, dtype, rng):
 
     def by_definition(x, g, v, b):
         column = (-1, *[1] * (v.ndim - 1))
-        return apply(x, v * g.reshape(column) / v.norm(dim=tuple(range(1, v.ndim)), keepdim=True), b)
+        return apply(x, v * g.reshape(column) / torch.linalg.vector_norm(v, dim=(*range(1, v.ndim),), keepdim=True), b)
 
     def by_pytorch(x, g, v, b):
         return apply(x, torch._weight_norm(v, g.reshape(-1, *[1] * (v.ndim - 1)), 0), b)

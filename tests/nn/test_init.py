@@ -7,6 +7,7 @@ import pytest
 
 import tinyprop as tp
 from tests.helpers import assert_close, assert_explained
+from tinyprop import functional as F
 from tinyprop import nn
 from tinyprop.nn import init
 
@@ -18,14 +19,15 @@ from tinyprop.nn import init
 def test_the_gain_is_one_over_the_root_of_the_second_moment(activation, second_moment):
     assert init.gain(activation) == pytest.approx(second_moment**-0.5, abs=1e-10)
     if activation == "relu":
-        assert init.gain(lambda u: np.maximum(u, 0)) == pytest.approx(math.sqrt(2), abs=1e-10)
+        assert init.gain(F.relu) == pytest.approx(math.sqrt(2), abs=1e-10)
 
 
 @pytest.mark.parametrize("layer", [(nn.Linear, 300, 100), (nn.Conv2d, 12, 100, 5), (nn.NormPropConv2d, 12, 100, 5)])
 def test_kaiming_normal(layer, backend):
     """Mean and variance of 30,000 weights within 5 standard errors."""
+    layer = layer[0](*layer[1:]).to(backend)
     tp.manual_seed(0)
-    layer = init.kaiming_normal_(layer[0](*layer[1:]).to(backend))
+    assert init.kaiming_normal_(layer) is layer
     w, inputs = layer.weight.numpy().astype(np.float64), layer.weight[0].size
     assert abs(w.mean()) < 5 * math.sqrt(2 / inputs / w.size)
     assert abs(w.var() * inputs / 2 - 1) < 5 * math.sqrt(2 / w.size)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from .. import functional as F
-from .. import moments
 from ..engine.arrays import HostArray, array_module, from_host
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
@@ -43,19 +42,18 @@ def _fill(target: Target, values: Callable[[tuple[int, ...], int], HostArray]) -
     return target
 
 
-def gain(activation: str | Callable[[Any], Any]) -> float:
+def gain(activation: str | Callable[[Tensor], Tensor]) -> float:
     """1/sqrt(E s(Z)^2), Z ~ N(0, 1): rows of this length keep pre-activations at a mean square of 1 behind an
-    activation s, or a function with no kink but at 0. (PyTorch's calculate_gain has other numbers for tanh and SELU.)
+    activation s, or a function of tensors with no kink but at 0. (PyTorch has other numbers for tanh and SELU.)
 
     >>> round(tp.nn.init.gain("relu") ** 2, 12), round(tp.nn.init.gain("selu"), 12)
     (2.0, 1.0)
     """
-    by_name = isinstance(activation, str)
-    m = standard_moments(activation) if by_name else moments.gaussian(activation, kinks=(0.0,))
+    m = standard_moments(activation)
     return float(1.0 / math.sqrt(m.std**2 + m.mean**2))
 
 
-def kaiming_normal_(target: Target, nonlinearity: str | Callable[[Any], Any] = "relu") -> Target:
+def kaiming_normal_(target: Target, nonlinearity: str | Callable[[Tensor], Tensor] = "relu") -> Target:
     """Gaussian, with a standard deviation of gain(nonlinearity) / sqrt(inputs): He et al. (2015), for any activation.
     For "identity" it is LeCun's (1998), and for "selu" too, which needs it (Klambauer et al., 2017).
 

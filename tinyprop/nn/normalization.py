@@ -23,7 +23,9 @@ def equation(x: Tensor, layer: "NormProp", c1: Any, c2: Any) -> Tensor:
 
 
 def standard_moments(activation: Any) -> moments.Moments:
-    """Of this activation of N(0, 1), at the slope that a PReLU starts with."""
+    """Of this activation of N(0, 1), by its name, with the slope that a PReLU starts with, or as a function of tensors."""
+    if callable(activation):
+        return moments.gaussian(lambda u: activation(Tensor(u)), kinks=(0.0,))
     check_activation(activation)
     return moments.gaussian(activation, **({"a": PRELU_START} if activation == "prelu" else {}))
 

@@ -7,6 +7,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from .. import functional as F
 from ..engine.errors import explain
+from ..engine.tensor import Tensor
 from . import init as initial
 from .layers import ACTIVATIONS, Activation, AvgPool2d, Conv2d, Flatten, MaxPool2d, PReLU
 from .module import Module, Sequential
@@ -211,7 +212,7 @@ class Builder:
         self.pending = False
         return made
 
-    def squashed(self, x: Any) -> Any:
+    def squashed(self, x: Tensor) -> Tensor:
         """What DyT or Derf and the activation make of a value at the start."""
         params = {"a": PRELU_START} if self.activation == "prelu" else {}
         return ACTIVATIONS[self.activation]((F.tanh if self.norm == "dyt" else F.erf)(0.5 * x), **params)

@@ -25,9 +25,8 @@ class WeightNorm(Module):
         if not isinstance(layer, (Linear, Conv2d)):
             got, rule = f"{type(self).__name__} of a {type(layer).__name__}", "it wraps a layer that has a weight"
             raise TypeError(explain(got, rule, "a Linear or a Conv2d"))
-        if scale is None:
-            scale = F.norm(layer.weight, tuple(range(1, layer.weight.ndim))).numpy()
-        self.layer, self.scale = layer, parameter(scale, len(layer.weight))
+        lengths = F.norm(layer.weight, tuple(range(1, layer.weight.ndim))).numpy()
+        self.layer, self.scale = layer, parameter(lengths if scale is None else scale, len(layer.weight))
         if (self.scale.backend, self.scale.dtype) != (layer.weight.backend, layer.weight.dtype):
             self.to(layer.weight.backend, layer.weight.dtype)
 

@@ -23,7 +23,7 @@ def equation(x: Tensor, layer: "NormProp", c1: Any, c2: Any) -> Tensor:
 
 
 def standard_moments(activation: Any) -> moments.Moments:
-    """Of this activation of N(0, 1), by its name, with the slope that a PReLU starts with, or as a function of tensors."""
+    """Of this activation of N(0, 1): a name, with the slope that a PReLU starts with, or a function of tensors."""
     if callable(activation):
         return moments.gaussian(lambda u: activation(Tensor(u)), kinks=(0.0,))
     check_activation(activation)

@@ -25,6 +25,11 @@ from .training_claims import batch
 about_init = partial(claim, family="init")
 
 
+def glorot(layer: Module) -> Module:
+    """A new layer starts with Glorot's weights."""
+    return layer
+
+
 def stack(random: np.random.Generator, width: int, depth: int, activation: str, start: Callable[..., Module]) -> Module:
     """Square layers without bias, started by one of `tp.nn.init`, each followed by an activation."""
     seeded(random)
@@ -79,7 +84,7 @@ def glorot_stalls(mc: Sampler) -> Findings:
     halves multiply: exactly, at any width.
     """
     width, depth = 64, 30
-    tally = square_tally(mc, "glorot", lambda: init.xavier_uniform_(Linear(width, width, bias=False)), width)
+    tally = square_tally(mc, "glorot", lambda: Linear(width, width, bias=False), width)
     estimate = tally.function(lambda means: depth * math.log2(means[0]))
     yield Case(f"log2 of the mean square after {depth} layers", -depth, -depth, estimate)
     return f"{2.0**-depth:.1e} of it remain after {depth} layers"
@@ -101,7 +106,7 @@ def glorot_keeps(mc: Sampler) -> Findings:
     layer L. The gradient's mean square is multiplied by E tanh'(sqrt(q) Z)^2 in each layer, and falls likewise.
     """
     width, depth = 192, 10
-    tally = deep_tally(mc, width, depth, "tanh", init.xavier_uniform_)
+    tally = deep_tally(mc, width, depth, "tanh", glorot)
     square, gain = tanh_recursion(depth)
     yield Case(f"mean square after {depth} layers", 1.0, square, tally.mean(0), finite_size=0.03)
     yield Case(f"gain of the gradient over {depth} layers", 1.0, gain, tally.mean(1), finite_size=0.03)
@@ -255,7 +260,7 @@ def selu_gradients(mc: Sampler) -> Findings:
     line (G3), and its powers have no bound. The theorem bounds the variance of the signal, not the gradient.
     """
     width, depth = 192, 16
-    tally = deep_tally(mc, width, depth, "selu", init.lecun_normal_)
+    tally = deep_tally(mc, width, depth, "selu", partial(init.kaiming_normal_, nonlinearity="selu"))
     gain = float(moments.gaussian("selu").slope2)
     measured = tally.power(1.0 / depth, 1)
     yield Case("gain of the gradient, 32 layers", 1.0, gain**32)

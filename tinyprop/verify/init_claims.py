@@ -233,7 +233,7 @@ def selu_fixed_point(mc: Sampler) -> Findings:
 def selu_slope(mc: Sampler) -> Findings:
     """For weights of sum 0 and length 1, a pre-activation is sqrt(v) Z, Z ~ N(0, 1), v the variance of the layer below.
     Differentiate E s(sqrt(v) Z), s = SELU, by v at 1: E s'(Z) Z/2 = 0.0888, what an error of the variance does to the
-    mean. E s^2 gives E s s' Z = 0.7826 for the variance, as the mean is 0. The paper prints both cut off after six
+    mean. E s^2 gives E s s' Z = 0.7826 for the variance, as the mean is 0. The paper prints the first cut off after six
     digits. The sampled ones are differences between v = 1.01 and 0.99, with the same Z.
     """
     z, weights = normal_grid()

@@ -19,6 +19,7 @@ COMMANDS = {
     "train": ("train.command", "train the paper's network; it can be stopped and resumed"),
     "check": ("train.check", "audit the directory of a run: every file, digest and log"),
     "reproduce": ("experiments.command", "run the paper's experiments: data, figures and findings"),
+    "compare": ("compare", "draw what normalisers do to signals and gradients in depth: theory and measurement"),
     "info": ("info", "show versions, BLAS, devices and the data sets found"),
 }
 

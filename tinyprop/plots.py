@@ -122,3 +122,48 @@ def depth(networks: Mapping[str, Any], shown: Sequence[int]) -> Figure:
     beyond = math.floor(np.log10(found.gradient).mean(axis=0).max())
     right.text(25.4, 4e3, f"to $10^{{{beyond}}}$ in layer 1", ha="right", fontsize=9, color=color)
     return figure
+
+
+INSTRUMENTS = {
+    "signal": "Signal: standard deviation of a unit over inputs",
+    "gradient": "Gradient, relative to the last layer",
+    "spectrum": "Largest singular value of the Jacobian so far",
+    "correlation": "Correlation of two inputs at an angle of 60\N{DEGREE SIGN}",
+}
+
+
+@styled
+def instrument(name: str, curves: Mapping[str, Any]) -> Figure:
+    """What one instrument shows of each network, as tinyprop.compare has measured it."""
+    figure, (axes,) = panels(1, 5.2, 3.9)
+    _by_layer(axes, name, curves)
+    axes.legend(fontsize=9)
+    return figure
+
+
+@styled
+def comparison(found: Mapping[str, Mapping[str, Any]], heading: str) -> Figure:
+    """What all instruments show, on one page."""
+    figure, every = panels(2, 9.6, 7.4, 2)
+    for axes, (name, curves) in zip(every, found.items(), strict=True):
+        _by_layer(axes, name, curves)
+    lines = [line for line in every[0].lines if not line.get_label().startswith("_")]
+    figure.suptitle(heading, fontsize=10, x=0.01, ha="left")
+    figure.legend(handles=lines, loc="outside lower center", ncols=len(lines), fontsize=9)
+    return figure
+
+
+def _by_layer(axes: Any, name: str, curves: Mapping[str, Any]) -> None:
+    """A line for theory, or a thin one between points where there is none. Where lines coincide, all are seen."""
+    for i, (label, curve) in enumerate(curves.items()):
+        means, errors = [p.mean for p in curve.points], [p.half_width for p in curve.points]
+        if curve.theory is None:
+            axes.plot(curve.at, means, color=COLORS[i], lw=0.6, label=label)
+        else:
+            axes.plot(curve.layers, curve.theory, color=COLORS[i], lw=3.6 - 0.35 * i, alpha=0.6, label=label)
+        points = axes.errorbar(curve.at, means, errors, fmt="o", ms=4, elinewidth=1, capsize=2, color=COLORS[i])
+        points[0].set(mec="white", mew=0.4, zorder=3)
+    first = next(iter(curves.values())).layers[0]
+    axes.set(title=INSTRUMENTS[name], xlabel="layer" if first else "residual block")
+    axes.set(yscale="linear" if name == "correlation" else "log")
+    axes.xaxis.get_major_locator().set_params(integer=True)

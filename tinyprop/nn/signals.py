@@ -36,6 +36,7 @@ def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
     ['0 Linear', '1 ReLU']
     """
     names, outputs = [], []
+    x = Tensor(x._data, requires_grad=labels is not None)  # the first layers may have no parameters
     with recording(labels is not None), observing():
         for i, layer in enumerate(model):
             x = layer(x)

@@ -1,6 +1,7 @@
-"""Predictions for networks: moments of their layers, and activations designed for a depth."""
+"""Predictions for networks: moments of their layers, gains, activations designed for a depth; and two instruments."""
 
 from .design import Design, design
+from .instruments import Correlation, Spectrum, correlations, spectra
 from .propagate import Propagated, propagate
 
-__all__ = ["Design", "Propagated", "design", "propagate"]
+__all__ = ["Correlation", "Design", "Propagated", "Spectrum", "correlations", "design", "propagate", "spectra"]

@@ -1,0 +1,168 @@
+"""Theory against random networks for every normaliser, theory against numbers derived elsewhere, and the command."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+from tinyprop import compare, nn, plots, theory
+from tinyprop.cli import main
+from tinyprop.stacks import NORMS, Stack
+from tinyprop.train.step import one_thread_blas
+
+CHI = math.pi / (math.pi - 1)
+EXACT = ("glorot", "he", "orthogonal", "weight", "normprop", "normprop-exact")  # gradients, at every width
+
+
+def stack(norm, depth=6, residual=False, activation="relu", width=128, batch=32):
+    return Stack(norm, activation, depth, width, batch, residual)
+
+
+def assert_measured(stack, networks):
+    """Each point within 5 standard errors of theory, and of what a width of n leaves open where theory is a limit: a
+    relative error of 1/n in each layer, and n^(-2/3) at the edge of a spectrum.
+    """
+    with one_thread_blas:
+        curves = compare.curves(stack, networks, seed=100)
+    for name, curve in curves.items():
+        if curve.theory is None:
+            continue
+        for i, point in zip(curve.at - curve.layers[0], curve.points, strict=True):
+            theory = curve.theory[i]
+            rest = stack.depth / stack.width * theory
+            rest = stack.width ** (-2 / 3) * theory if name == "spectrum" else rest
+            rest = 0.0 if name == "gradient" and stack.norm in EXACT else rest
+            assert abs(point.mean - theory) < 5 * point.standard_error + rest + 1e-6, (name, i)
+    return curves
+
+
+@pytest.mark.parametrize("norm", ["he", "ws", "normprop-exact"])
+def test_theory_and_measurement(norm):
+    assert_measured(stack(norm, depth=4, width=64), 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("norm", NORMS)
+def test_theory_and_measurement_of_every_network(norm, activation, residual):
+    curves = assert_measured(stack(norm, residual=residual, activation=activation), 20)
+    assert curves["gradient"].theory is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("residual", [False, True])
+def test_small_batches(residual):
+    """A batch of 8: over 5 layers a gradient of 4.28, not of 2.61 as in the limit of large batches."""
+    curve = assert_measured(stack("batch", residual=residual, batch=8, width=256), 30)["gradient"]
+    assert curve.points[0].mean > 1.05 * Stack("batch", "relu", 6, 256, 10**5, residual).predicted()["gradient"][0]
+
+
+def test_theory_has_the_numbers_that_were_derived_elsewhere():
+    normprop = stack("normprop", depth=9).states
+    np.testing.assert_allclose(normprop[-1, 0] - normprop[-1, 1], 0.065866, atol=1e-3)  # for gamma = 1/1.21
+    tanh = stack("glorot", depth=11, activation="tanh")
+    assert tanh.states[-1, 0] == pytest.approx(0.052200082787, abs=1e-11)
+    assert math.prod(tanh.factors) == pytest.approx(0.0713697291, abs=1e-9)
+    assert stack("he", depth=10).states[-1, 1] == pytest.approx(0.854809, abs=1e-6)
+    selu = stack("selu", depth=3)
+    np.testing.assert_allclose(selu.states[-1, :2], [1.0, 0.0], atol=1e-9)
+    assert selu.factors == pytest.approx([1.071574992456] * 2, abs=1e-11)
+    assert stack("layer-after").factors == pytest.approx([CHI] * 5)
+    gains = {"ws": 26.738860905, "layer": 11.0, "he": 2.0**10}
+    for norm, gain in gains.items():
+        wide = stack(norm, depth=10, residual=True, width=10**6)
+        assert wide.predicted()["gradient"][0] ** 2 == pytest.approx(gain, rel=1e-5)
+    for norm, shape in {"derf": "erf", "dyt": "tanh"}.items():
+        squashed = stack(norm, depth=2, residual=True)
+        known = theory.gains.tanh_residual(2, shape=shape)
+        assert (squashed.states[-1, 0], math.prod(squashed.factors)) == pytest.approx(known, abs=1e-8)
+
+
+def test_the_largest_singular_value_of_rectifiers_has_a_closed_form():
+    """The least (1 + m)^2 (1 + 2m)^L / m for Gaussian weights in L + 1 layers, and L^L / (L-1)^(L-1) for orthogonal."""
+    gaussian, orthogonal = (stack(norm, depth=31).predicted()["spectrum"] for norm in ("he", "orthogonal"))
+    m = np.geomspace(1e-3, 10, 100_000)
+    for layers in (0, 1, 5, 30):
+        least = ((1 + m) ** 2 * (1 + 2 * m) ** layers / m).min()
+        assert gaussian[layers] == pytest.approx(math.sqrt(least), rel=1e-3)
+    for layers in (3, 5, 30):
+        assert orthogonal[layers] ** 2 == pytest.approx(layers**layers / (layers - 1) ** (layers - 1), rel=1e-3)
+
+
+@pytest.mark.parametrize("norm", ["normprop", "normprop-exact"])
+def test_networks_of_normprop_are_made_of_its_layers(norm, rng):
+    """They are cut in front of the activation; otherwise they are nn.NormPropLinear."""
+    network = stack(norm, depth=3, width=16).network()
+    layers = []
+    for part in network:
+        layer = nn.NormPropLinear(16, 16, mode="exact" if norm == "normprop-exact" else "paper")
+        layer.weight.data = list(part.modules())[-1].weight.data
+        layers.append(layer)
+    x = tp.tensor(rng.normal(size=(5, 16)).astype(np.float32))
+    activation = list(network[-1].modules())[1]
+    np.testing.assert_allclose(activation(network(x)).numpy(), nn.Sequential(*layers)(x).numpy(), atol=1e-5)
+
+
+SMALL = ["compare", "--norms", "he", "batch", "he", "--depth", "3", "--width", "16", "--batch", "8", "--networks", "3"]
+
+
+def test_the_command_draws_a_page(tmp_path, capsys):
+    out = tmp_path / "new" / "page.png"
+    assert main([*SMALL, "--residual", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("\nbatch ") == said.count("\nhe ") == 1
+    assert said.endswith(f"{out}\n")
+    assert out.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_seed_means_a_figure(tmp_path):
+    files = []
+    for seed in ("0", "0", "1"):
+        files.append(tmp_path / f"{len(files)}.png")
+        assert main([*SMALL, "--norms", "he", "--only", "signal", "--seed", seed, "--out", str(files[-1])]) == 0
+    same, again, other = (file.read_bytes() for file in files)
+    assert same == again != other
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--norms", "layr"], "did you mean layer?"),
+        (["--activation", "rellu"], "did you mean relu?"),
+        (["--depth", "1"], "at least 2"),
+        (["--detph", "9"], "did you mean --depth?"),
+    ],
+)
+def test_wrong_arguments(arguments, words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["compare", *arguments])
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--norms", "batch", "--batch", "3"], "more than 3"),
+        (["--norms", "group", "--width", "20"], "--width 16"),
+        (["--norms", *NORMS], "colors"),
+    ],
+)
+def test_nonsense_is_refused(arguments, words, capsys):
+    assert main(["compare", *arguments]) == 1
+    said = capsys.readouterr().err
+    assert words in said
+    assert "rule: " in said
+    assert "try: " in said
+
+
+def test_each_instrument_has_a_figure():
+    found = compare.compare([stack("he", 3, width=16), stack("group", 3, width=16)], networks=2, seed=0)
+    for name, curves in found.items():
+        (axes,) = plots.instrument(name, curves).axes
+        he = next(line for line in axes.lines if line.get_label() == "he")
+        np.testing.assert_array_equal(he.get_ydata(), curves["he"].theory)
+        assert len(axes.containers) == 2, "points with error bars"
+    page = plots.comparison(found, "three layers")
+    assert [axes.get_title(loc="left") for axes in page.axes] == list(plots.INSTRUMENTS.values())

@@ -1,0 +1,160 @@
+"""The mean-square gain of the gradient, E |J|_F^2 / n, in layers of random weights, for each normaliser.
+
+Layers are square, of width n, with Gaussian weights, and J is the Jacobian of one, or of a whole network. A normaliser
+that removes the mean which the activation s makes has the gain chi = E s'^2 / Var s in the limit of large layers (and
+batches): see `Design`. Here are the sizes that matter, and the residual networks.
+"""
+
+import math
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+
+from .. import moments
+from ..engine.arrays import HostArray
+from ..engine.backward import grad
+from ..engine.errors import explain
+from ..engine.tensor import Tensor
+from ..moments.quadrature import gauss_legendre
+from ..nn.layers import ACTIVATIONS
+
+PANELS, NODES = 6, 16
+
+
+def rms_norm_gain(n: int, activation: str = "relu") -> float:
+    """RMSNorm before the activation, for an input of the mean square E s^2; for ReLU (n - 1)^2 / (n (n - 2)).
+
+    With u = W x of length |u|, y = sqrt(n) u / |u| is uniform on a sphere, D = diag s'(y), and P removes the direction
+    y. The gradient of x is that of y times sqrt(n) / |u| W^T P D, with E n / |u|^2 = n / (n - 2) / E s^2, and as P u =
+    0, W^T P has the gain (n - 1) / n.
+
+    >>> round(rms_norm_gain(64), 12)
+    1.000252016129
+    """
+    _check(n > 2, f"rms_norm_gain(n={n})", "n > 2, or the mean square is infinite", "rms_norm_gain(64)")
+    on = _sphere(n, n, activation)
+    return (n - 1) / (n * (n - 2)) * (n * on["dd"] - on["ddyy"]) / on["ss"]
+
+
+def group_norm_gain(n: int, m: int, activation: str = "relu") -> float:
+    """GroupNorm before the activation, in groups of m of the n units; for ReLU (n - 1)(m - 2) / (n (m - 3)).
+
+    >>> round(group_norm_gain(32, 8), 4)
+    1.1625
+    """
+    _check(m > 3, f"group_norm_gain(n={n}, m={m})", "m > 3, or the mean square is infinite", "m=8")
+    on = _sphere(m - 1, m, activation)  # P removes the mean, too
+    return (n - 1) / (n * (m - 3)) * ((m - 1) * on["dd"] - on["ddyy"]) / on["ss"]
+
+
+def layer_norm_gain(n: int, activation: str = "relu") -> float:
+    """LayerNorm before the activation: one group. Behind the activation its gain is chi.
+
+    >>> round(layer_norm_gain(64), 12)
+    1.000512295082
+    """
+    return group_norm_gain(n, n, activation)
+
+
+def batch_norm_gain(batch: int, activation: str = "relu") -> float:
+    """BatchNorm before the activation, in the limit of wide layers, for every batch (Yang et al., 2019).
+
+    The values y of a unit are uniform on a sphere. The gradients of the samples arrive with the covariance G = 1 -
+    11^T / batch, and P removes the mean and the direction y: E tr(D G D P), per sample and over the variance of s(y).
+
+    >>> [round(batch_norm_gain(batch), 9) for batch in (8, 64)]
+    [1.788189977, 1.493062938]
+    """
+    _check(batch > 3, f"batch_norm_gain(batch={batch})", "batch > 3, or the mean square is infinite", "batch=8")
+    on = _sphere(batch - 1, batch, activation)
+    return batch / ((batch - 3) * (batch - 1)) * _centered_trace(on, batch) / (on["ss"] - on["st"])
+
+
+def residual_gain(depth: int, alpha: float, g: float) -> float:
+    """Blocks h + alpha f(h / beta), beta^2 the variance 1 + alpha^2 (number of blocks before) of h, in which the branch
+    f has unit variance and the gain g.
+
+    >>> round(residual_gain(10, 1.0, math.pi / (math.pi - 1)), 9), round(residual_gain(10, 1.0, 1.0), 9)
+    (26.738860905, 11.0)
+    """
+    return math.prod(1.0 + g / (1.0 / alpha**2 + block) for block in range(depth))
+
+
+def batch_norm_residual_gain(depth: int, batch: int | None = None, activation: str = "relu", first: int = 0) -> float:
+    """Blocks h + W s(BatchNorm(h)), E |W s|^2 = E |x|^2: in the limit of wide layers, and of large batches for None.
+    `first` leaves out so many blocks at the input.
+
+    Beside the branch, the gradient keeps its mean over the batch, which is not multiplied but leaks into the rest.
+
+    >>> round(batch_norm_residual_gain(20), 9)
+    42.932861813
+    """
+    if batch is None:
+        m = moments.gaussian(activation)
+        chi, lost = m.jacobian_factor**2, m.mean**2 / (m.std**2 + m.mean**2)
+        return residual_gain(depth, math.sqrt(1.0 - lost), chi) / residual_gain(first, math.sqrt(1.0 - lost), chi)
+    _check(batch > 3, f"batch_norm_residual_gain(batch={batch})", "batch > 3", "batch=8")
+    on = _sphere(batch - 1, batch, activation)
+    of_rest = _centered_trace(on, batch)
+    of_mean = (1 - 1 / batch) * (on["dd"] - on["de"]) - (on["ddyy"] + (batch - 1) * on["dyez"]) / batch
+    rest, mean = batch - 1.0, 1.0
+    for block in reversed(range(first, depth)):
+        variance = 1.0 + block * (1.0 - on["st"] / on["ss"])
+        rest += batch / ((batch - 3) * on["ss"] * variance) * (of_rest * rest / (batch - 1) + of_mean * mean)
+    return (rest + mean) / batch
+
+
+def tanh_residual(depth: int, alpha: float = 0.5, shape: str = "tanh") -> tuple[float, float]:
+    """Mean square of h and gain of the gradient after blocks h + W relu(t(alpha h)), Var W = 2 / n, with t tanh (DyT)
+    or erf (Derf), for inputs of unit variance.
+
+    >>> [round(x, 6) for x in tanh_residual(12) + tanh_residual(12, shape="erf")]
+    [4.460409, 5.065843, 5.463428, 6.710321]
+    """
+    square, gain = 1.0, 1.0
+    for _ in range(depth):
+        m = moments.gaussian(shape, 0.0, alpha * math.sqrt(square))
+        square, gain = square + m.std**2, gain * (1.0 + alpha**2 * m.slope2)
+    return square, gain
+
+
+def _centered_trace(on: dict[str, float], batch: int) -> float:
+    """E tr(D G D P) for G and P of `batch_norm_gain`, from (D G D)_ij = s'(y_i) s'(y_j) G_ij."""
+    through = (batch - 2) * on["dd"] + (on["dd"] + (batch - 1) * on["de"]) / batch  # E tr(D G D G)
+    return through - (batch - 1) / batch * (on["ddyy"] - on["dyez"])  # minus E y^T D G D y / batch
+
+
+@cache
+def _sphere(dimensions: int, values: int, activation: str) -> dict[str, float]:
+    """Expectations of products of s = s(y), t = s(z), d = s'(y) and e = s'(z), where y and z are two of so many values,
+    uniform on the sphere of mean square 1 in a space of `dimensions`: their number or, without their mean, one fewer.
+
+    In polar coordinates (sin r, angle) of the plane of both, the density is sin(r) cos(r)^(dimensions - 3).
+    """
+    nodes, weights = gauss_legendre(NODES)
+
+    def panels(edges: HostArray) -> tuple[HostArray, HostArray]:
+        lengths = np.diff(edges)[:, None]
+        return (edges[:-1, None] + lengths * nodes).ravel(), (lengths * weights).ravel()
+
+    between = math.acos(0.0 if dimensions == values else -1.0 / dimensions)
+    kinks = np.sort(np.mod(np.array([0.5, 1.5, 0.5, 1.5]) * math.pi + [0.0, 0.0, between, between], 2.0 * math.pi))
+    arcs = pairwise([*kinks, kinks[0] + 2.0 * math.pi])  # between angles at which y or z is 0
+    r, r_weights = panels(np.linspace(0.0, min(0.5 * math.pi, 12.0 / math.sqrt(dimensions)), PANELS + 1))
+    angle, angle_weights = panels(np.unique([np.linspace(*arc, PANELS) for arc in arcs]))
+    weight = np.outer(r_weights * np.sin(r) * np.cos(r) ** (dimensions - 3), angle_weights)
+    params = {"a": 0.25} if activation == "prelu" else {}
+    found = []
+    for start in (0.0, between):
+        at = Tensor(math.sqrt(dimensions) * np.outer(np.sin(r), np.cos(angle - start)), requires_grad=True)
+        value = ACTIVATIONS[activation](at, **params)
+        found += [at.data, value.data, grad(value.sum(), at)[0].data]
+    y, s, d, z, t, e = found
+    products = {"ss": s * s, "st": s * t, "dd": d * d, "de": d * e, "ddyy": (d * y) ** 2, "dyez": d * y * e * z}
+    return {name: float((weight * product).sum() / weight.sum()) for name, product in products.items()}
+
+
+def _check(right: bool, got: str, rule: str, hint: str) -> None:
+    if not right:
+        raise ValueError(explain(got, rule, hint))

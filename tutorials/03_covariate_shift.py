@@ -130,7 +130,7 @@ for norm in ("batch", "normprop"):
 # ## Read next
 #
 # - [`tinyprop/nn/signals.py`](../tinyprop/nn/signals.py): what we watched with, and the `BatchNorm` of
-#   [`tinyprop/nn/batchnorm.py`](../tinyprop/nn/batchnorm.py).
+#   [`tinyprop/nn/statistics.py`](../tinyprop/nn/statistics.py).
 # - Ioffe and Szegedy, *Batch normalization*, ICML 2015. Santurkar, Tsipras, Ilyas and Madry, *How does batch
 #   normalization help optimization?*, NeurIPS 2018.
 #

@@ -75,5 +75,5 @@ def test_a_wrong_spec_is_refused_with_position_and_grammar(spec, position):
 
 
 def test_a_wrong_norm_is_refused():
-    with pytest.raises(ValueError, match=r"(?s)norm='layer'.*'normprop', 'batch' or 'none'"):
-        nn.build(nn.NIN, norm="layer")
+    with pytest.raises(ValueError, match=r"(?s)norm='spectral'.*normprop, batch, none"):
+        nn.build(nn.NIN, norm="spectral")

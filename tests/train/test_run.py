@@ -235,7 +235,7 @@ def test_divergence_names_the_step_and_the_layer(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("norm", "layer"), ("data", "imagenet"), ("activation", "step"), ("backend", "torch"), ("optimizer", "adam"),
+        ("norm", "spectral"), ("data", "imagenet"), ("activation", "step"), ("backend", "torch"), ("optimizer", "adam"),
         ("epochs", 0), ("batch_size", -1), ("train_size", 0), ("lr", -0.1), ("lr", float("nan")), ("momentum", 1.5),
     ],
 )  # fmt: skip

@@ -14,7 +14,9 @@ from .arithmetic import (
 from .convolution import conv2d, exact_convolution
 from .linear import linear, matmul
 from .losses import cross_entropy, mse_loss, nll_loss
-from .normalization import batch_norm, dropout, weight_norm
+from .normalization import (
+    batch_norm, dropout, group_norm, layer_norm, rms_norm, weight_norm, weight_standardization,
+)
 from .pooling import avg_pool2d, max_pool2d
 from .reductions import argmax, log_softmax, logsumexp, max, mean, min, norm, softmax, std, sum, var
 from .shapes import (
@@ -24,11 +26,11 @@ from .shapes import (
 __all__ = [
     "abs", "add", "argmax", "astype", "avg_pool2d", "batch_norm", "broadcast_to", "clip", "concatenate", "conv2d",
     "cos", "cross_entropy", "divide", "dropout", "elu", "erf", "exact_convolution", "exp", "expm1", "flatten", "flip",
-    "gelu", "hardtanh", "leaky_relu", "linear", "log", "log1p", "log_softmax", "logsumexp", "matmul", "max",
-    "max_pool2d", "maximum", "mean", "min", "minimum", "mse_loss", "multiply", "negative", "nll_loss", "norm", "pad",
-    "power", "prelu", "relu", "reshape", "rsqrt", "selu", "sigmoid", "silu", "sin", "softmax", "softplus", "split",
-    "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take", "tanh", "to", "transpose", "var",
-    "weight_norm", "where",
+    "gelu", "group_norm", "hardtanh", "layer_norm", "leaky_relu", "linear", "log", "log1p", "log_softmax", "logsumexp",
+    "matmul", "max", "max_pool2d", "maximum", "mean", "min", "minimum", "mse_loss", "multiply", "negative", "nll_loss",
+    "norm", "pad", "power", "prelu", "relu", "reshape", "rms_norm", "rsqrt", "selu", "sigmoid", "silu", "sin",
+    "softmax", "softplus", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take", "tanh",
+    "to", "transpose", "var", "weight_norm", "weight_standardization", "where",
 ]
 METHODS: list[Any] = [
     abs, argmax, astype, clip, exp, flatten, log, max, mean, min, norm, relu, reshape, sqrt, squeeze, std, sum, tanh,

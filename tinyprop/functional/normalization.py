@@ -1,5 +1,6 @@
-"""Normalisation: of weights by their length, of activations by the statistics of a batch."""
+"""Normalisation: of weights by their length, of activations by statistics of a batch, a sample or a group."""
 
+from math import prod
 from typing import Any
 
 from ..engine.arrays import Array, array_module, from_host
@@ -11,6 +12,8 @@ from ..random import generator
 from .arithmetic import as_float, rsqrt
 from .reductions import mean, norm
 from .reductions import sum as sum_over
+from .shapes import several
+from .windows import Shape
 
 
 def column(numbers: Any, ndim: int) -> Any:
@@ -52,32 +55,70 @@ def weight_norm(weight: Operand, scale: Operand, factor: float = 1.0) -> Tensor:
     return WeightNorm(factor)(weight, scale)
 
 
-class BatchNorm(Op):
-    """(x - mean) / sqrt(var + eps) * weight + bias over all axes but 1; forward also moves the running estimates."""
+def weight_standardization(weight: Operand, scale: Operand, factor: float = 1.0) -> Tensor:
+    """The rows weight[i] minus their mean, at length scale[i] * factor: scaled weight standardisation (Brock et al.,
+    2021). The mean of the inputs then cancels in every weighted sum.
 
-    def __init__(self, eps: float, momentum: float, running_mean: Array, running_var: Array):
-        self.eps, self.momentum, self.running = eps, momentum, (running_mean, running_var)
+    >>> F.weight_standardization(tp.tensor([[3.0, 1.0, 2.0, 2.0]]), tp.tensor([1.0]), factor=2.0**0.5)
+    tensor([[ 1., -1.,  0.,  0.]])
+    """
+    weight = as_tensor(weight, like=scale)
+    if weight.ndim < 2 or weight.size < 2 * len(weight):
+        got, hint = f"weight_standardization of weight {weight.shape}", "F.weight_norm, which leaves the mean"
+        raise ShapeError(got, "weight is (rows, ...); one value minus its own mean is 0, which has no direction", hint)
+    return weight_norm(weight - mean(weight, tuple(range(1, weight.ndim)), keepdims=True), scale, factor)
 
-    def forward(self, x: Array, weight: Array, bias: Array) -> Array:
-        axes, count = (0, *range(2, x.ndim)), x.size // x.shape[1]
-        center = x.mean(axis=axes, keepdims=True)
-        var = ((x - center) ** 2).mean(axis=axes, keepdims=True)
-        self.move_running(center.reshape(-1), var.reshape(-1), count)
-        scale = column(weight, x.ndim - 1) / array_module(x).sqrt(var + self.eps)
-        return (x - center) * scale + column(bias, x.ndim - 1)
+
+class Normalize(Op):
+    """(x - mean) / sqrt(var + eps) * weight + bias, with the mean and the variance over some axes: batch, layer and
+    group normalisation. Not `centered`, the mean stays, and the mean square takes the place of the variance: RMSNorm.
+    """
+
+    floating = True
+    hint = "a weight and a bias that broadcast against x"
+
+    def __init__(self, axes: Shape, eps: float, centered: bool = True):
+        self.axes, self.eps, self.centered = axes, eps, centered
+
+    def statistics(self, x: Array) -> tuple[Any, Array]:
+        center = x.mean(axis=self.axes, keepdims=True) if self.centered else 0.0
+        return center, ((x - center) ** 2).mean(axis=self.axes, keepdims=True)
+
+    def forward(self, x: Array, weight: Any, bias: Any) -> Array:
+        center, var = self.statistics(x)
+        return (x - center) * (weight / array_module(x).sqrt(var + self.eps)) + bias
+
+    def backward(self, g: Tensor, x: Tensor, weight: Any) -> Any:
+        off = x - mean(x, self.axes, keepdims=True) if self.centered else x
+        inverse = rsqrt(mean(off * off, self.axes, keepdims=True) + self.eps)
+        normal, g_normal = off * inverse, g * weight
+        rest = g_normal - normal * mean(g_normal * normal, self.axes, keepdims=True)
+        rest = rest - mean(g_normal, self.axes, keepdims=True) if self.centered else rest
+        return rest * inverse, lambda: g * normal, g
+
+
+class BatchNorm(Normalize):
+    """Over all axes but 1, with one weight and bias for each feature; forward also moves the running estimates."""
+
+    def __init__(self, axes: Shape, eps: float, momentum: float, running_mean: Array, running_var: Array):
+        super().__init__(axes, eps)
+        self.momentum, self.running = momentum, (running_mean, running_var)
+
+    def statistics(self, x: Array) -> tuple[Array, Array]:
+        center, var = super().statistics(x)
+        self.move_running(center.reshape(-1), var.reshape(-1), x.size // x.shape[1])
+        return center, var
 
     def move_running(self, center: Array, var: Array, count: int) -> None:
         for running, now in zip(self.running, (center, var * (count / (count - 1))), strict=True):
             running += self.momentum * (now - running)
 
+    def forward(self, x: Array, weight: Array, bias: Array) -> Array:
+        return super().forward(x, column(weight, x.ndim - 1), column(bias, x.ndim - 1))
+
     def backward(self, g: Tensor, x: Tensor, weight: Tensor) -> Any:
-        axes = (0, *range(2, x.ndim))
-        off = x - mean(x, axes, keepdims=True)
-        inverse = rsqrt(mean(off * off, axes, keepdims=True) + self.eps)
-        normal = off * inverse
-        total, along = sum_over(g, axes, keepdims=True), sum_over(g * normal, axes, keepdims=True)
-        rest = g - (total + normal * along) * (x.shape[1] / x.size)
-        return rest * inverse * column(weight, x.ndim - 1), along.reshape(weight.shape), total.reshape(weight.shape)
+        g_x, along, _ = super().backward(g, x, column(weight, x.ndim - 1))
+        return g_x, lambda: sum_over(along(), self.axes), lambda: sum_over(g, self.axes)
 
 
 def batch_norm(
@@ -117,7 +158,77 @@ def batch_norm(
         raise ShapeError(got, "one value per feature has no spread: its normalised value would be 0/0", hint)
     check_editable(running_mean, "running_mean")
     check_editable(running_var, "running_var")
-    return BatchNorm(eps, momentum, running_mean._data, running_var._data)(x, weight, bias)
+    axes = (0, *range(2, x.ndim))
+    return BatchNorm(axes, eps, momentum, running_mean._data, running_var._data)(x, weight, bias)
+
+
+def layer_norm(
+    x: Operand, normalized_shape: Any, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalise each sample over its last axes, of these lengths: Ba et al. (2016). Weight and bias have that shape, or
+    1 for axes along which they are shared.
+
+    >>> F.layer_norm([[1.0, 3.0], [10.0, 10.5]], 2, eps=0.0)
+    tensor([[-1.,  1.],
+            [-1.,  1.]])
+    """
+    return _over_last_axes("layer_norm", x, normalized_shape, weight, bias, eps)
+
+
+def rms_norm(x: Operand, normalized_shape: Any, weight: Operand | None = None, eps: float = 1e-5) -> Tensor:
+    """Divide each sample by the root mean square over its last axes: layer_norm without the mean, Zhang and Sennrich
+    (2019). PyTorch's default eps is the machine epsilon of the dtype instead.
+
+    >>> F.rms_norm([[1.0, 7.0]], 2, eps=0.0)
+    tensor([[0.2, 1.4]])
+    """
+    return _over_last_axes("rms_norm", x, normalized_shape, weight, None, eps)
+
+
+def _over_last_axes(name: str, x: Operand, lengths: Any, weight: Any, bias: Any, eps: float) -> Tensor:
+    x, shape = as_float(x), several(lengths)
+    got = f"{name} of shape {x.shape} over axes of lengths {shape}"
+    if not shape or x.shape[-len(shape) :] != shape:
+        raise ShapeError(got, "these are the last axes of x", f"normalized_shape={x.shape[-len(shape) or -1 :]}")
+    weight, bias = (None if t is None else as_tensor(t, like=x) for t in (weight, bias))
+    for t in (weight, bias):
+        if t is not None and (
+            t.ndim != len(shape) or any(n not in (1, m) for n, m in zip(t.shape, shape, strict=True))
+        ):
+            rule = "they have the lengths of the normalised axes, or 1 where they are shared"
+            raise ShapeError(f"{got} with a weight or bias of shape {t.shape}", rule, f"shape {shape}")
+    return _normalized(got, Normalize(tuple(range(-len(shape), 0)), eps, name == "layer_norm"), x, weight, bias)
+
+
+def group_norm(
+    x: Operand, num_groups: int, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalise each sample over each of so many groups of channels (axis 1) and all places: Wu and He (2018).
+
+    >>> F.group_norm([[1.0, 3.0, 10.0, 20.0]], 2, eps=0.0)
+    tensor([[-1.,  1., -1.,  1.]])
+    """
+    x = as_float(x)
+    got = f"group_norm of shape {x.shape} in {num_groups} groups"
+    if x.ndim < 2 or num_groups < 1 or x.shape[1] % num_groups:
+        raise ShapeError(got, "axis 1 holds the channels, and groups of one size divide them", "num_groups=1")
+    split = num_groups, x.shape[1] // num_groups
+    weight, bias = (None if t is None else as_tensor(t, like=x) for t in (weight, bias))
+    for t in (weight, bias):
+        if t is not None and t.shape != x.shape[1:2]:
+            raise ShapeError(
+                f"{got} with a weight or bias of shape {t.shape}", "one for each channel", f"{x.shape[1:2]}"
+            )
+    weight, bias = (t if t is None else t.reshape(*split, *[1] * (x.ndim - 2)) for t in (weight, bias))
+    grouped = x.reshape(len(x), *split, *x.shape[2:])  # (N, C, ...) -> (N, groups, C / groups, ...)
+    return _normalized(got, Normalize(tuple(range(2, grouped.ndim)), eps), grouped, weight, bias).reshape(x.shape)
+
+
+def _normalized(got: str, op: Normalize, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    if prod(x.shape[axis] for axis in op.axes) < (2 if op.centered else 1):
+        rule = "one value has no spread: its normalised value would be 0/0"
+        raise ShapeError(got, rule, "fewer groups, longer axes, or rms_norm, which needs no spread")
+    return op(x, 1.0 if weight is None else weight, 0.0 if bias is None else bias)
 
 
 def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Tensor:

@@ -1,6 +1,6 @@
 """Modules and layers, including those of Normalization Propagation."""
 
-from .batchnorm import BatchNorm
+from . import init
 from .layers import (
     ELU,
     GELU,
@@ -24,11 +24,16 @@ from .layers import (
 )
 from .module import Module, ModuleList, Sequential, evaluating
 from .normalization import NormPropConv2d, NormPropLinear
+from .residual import Residual, Scale
 from .signals import Signal, signals
-from .spec import NIN, build
+from .spec import NIN, NORMS, build
+from .statistics import BatchNorm, Derf, DyT, GroupNorm, LayerNorm, RMSNorm
+from .weights import ScaledWS, WeightNorm
 
 __all__ = [
-    "ELU", "GELU", "NIN", "SELU", "Activation", "AvgPool2d", "BatchNorm", "Conv2d", "Dropout", "Flatten", "Hardtanh",
-    "Identity", "LeakyReLU", "Linear", "MaxPool2d", "Module", "ModuleList", "NormPropConv2d", "NormPropLinear", "PReLU",
-    "ReLU", "Sequential", "SiLU", "Sigmoid", "Signal", "Softplus", "Tanh", "build", "evaluating", "signals",
+    "ELU", "GELU", "NIN", "NORMS", "SELU", "Activation", "AvgPool2d", "BatchNorm", "Conv2d", "Derf", "Dropout", "DyT",
+    "Flatten", "GroupNorm", "Hardtanh", "Identity", "LayerNorm", "LeakyReLU", "Linear", "MaxPool2d", "Module",
+    "ModuleList", "NormPropConv2d", "NormPropLinear", "PReLU", "RMSNorm", "ReLU", "Residual", "Scale", "ScaledWS",
+    "Sequential", "SiLU", "Sigmoid", "Signal", "Softplus", "Tanh", "WeightNorm", "build", "evaluating", "init",
+    "signals",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import functional as F
-from ..engine.arrays import array_module, default_backend, float32, host_array, to_backend
+from ..engine.arrays import HostArray, array_module, default_backend, float32, host_array, to_backend
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
 from ..random import generator
@@ -25,10 +25,14 @@ def parameter(values: Any, *shape: int) -> Tensor:
     return Tensor(to_backend(spread, default_backend()), requires_grad=True)
 
 
-def glorot(*shape: int) -> Tensor:
+def glorot_values(shape: tuple[int, ...], gain: float = 1.0) -> HostArray:
     """Uniform weights of shape (outputs, inputs, ...), as in Glorot and Bengio (2010): the paper's section 4.2."""
-    bound = math.sqrt(6.0 / ((shape[0] + shape[1]) * math.prod(shape[2:])))
-    return parameter(generator().uniform(-bound, bound, shape), *shape)
+    bound = gain * math.sqrt(6.0 / ((shape[0] + shape[1]) * math.prod(shape[2:])))
+    return generator().uniform(-bound, bound, shape)
+
+
+def glorot(*shape: int) -> Tensor:
+    return parameter(glorot_values(shape), *shape)
 
 
 def filter_shape(out_channels: int, in_channels: int, kernel_size: Size) -> tuple[int, ...]:
@@ -50,7 +54,11 @@ class Linear(Module):
         self.bias = parameter(0.0, out_features) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+        return self.weighted_sum(x, self.weight)
+
+    def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
+        """What the layer computes, with these weights instead of its own."""
+        return F.linear(x, weight, self.bias)
 
 
 class Conv2d(Module):
@@ -82,7 +90,11 @@ class Conv2d(Module):
         self.bias = parameter(0.0, out_channels) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return self.weighted_sum(x, self.weight)
+
+    def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
+        """What the layer computes, with these weights instead of its own."""
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 class MaxPool2d(Module):

@@ -22,6 +22,12 @@ def equation(x: Tensor, layer: "NormProp", c1: Any, c2: Any) -> Tensor:
     return (layer.activate(u) - layer.per_unit(c2)) / layer.per_unit(c1)
 
 
+def standard_moments(activation: str) -> moments.Moments:
+    """Of this activation of N(0, 1), at the slope that a PReLU starts with."""
+    check_activation(activation)
+    return moments.gaussian(activation, **({"a": PRELU_START} if activation == "prelu" else {}))
+
+
 class NormProp(Module):
     """What the two NormProp layers share: `equation`, its parameters, and its constants c1 and c2.
 
@@ -36,12 +42,10 @@ class NormProp(Module):
     """
 
     def __init__(self, weight: Tensor, activation: str, gamma: Any, mode: str):
-        check_activation(activation)
         if mode not in ("paper", "exact"):
             raise ValueError(explain(f"mode={mode!r}", "it is 'paper' or 'exact'", "mode='paper'"))
         units = weight.shape[0]
-        self.activation, self.mode = activation, mode
-        self.standard = moments.gaussian(activation, **({"a": PRELU_START} if activation == "prelu" else {}))  # N(0, 1)
+        self.activation, self.mode, self.standard = activation, mode, standard_moments(activation)
         self.weight = weight
         if isinstance(gamma, str):
             if gamma != "jacobian":

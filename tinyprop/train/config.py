@@ -40,7 +40,7 @@ class Config:
     """
 
     data: str = setting("shapes", "data set", choices=data.NAMES)
-    norm: str = setting("normprop", "normalisation of the hidden layers", choices=("normprop", "batch", "none"))
+    norm: str = setting("normprop", "normalisation of the hidden layers", choices=nn.NORMS)
     activation: str = setting("relu", "activation of the hidden layers", choices=tuple(nn.layers.ACTIVATIONS))
     mode: str = setting(
         "paper", "constants of NormProp: for N(0, 1) input, or for N(beta, gamma^2)", choices=("paper", "exact")
@@ -101,8 +101,8 @@ def allowed(f: "Field[Any]", value: Any) -> bool:
 def rule(f: "Field[Any]") -> str:
     """What a setting may be, in words.
 
-    >>> [rule(f) for f in fields(Config) if f.name in ("norm", "width", "epochs")]
-    ['one of normprop, batch, none', 'a number above 0 and at most 100', 'a whole number of at least 1']
+    >>> [rule(f) for f in fields(Config) if f.name in ("mode", "width", "epochs")]
+    ['one of paper, exact', 'a number above 0 and at most 100', 'a whole number of at least 1']
     """
     if kind(f) is bool:
         return "True or False"

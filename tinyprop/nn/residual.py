@@ -1,0 +1,57 @@
+"""Residual blocks, and what keeps their variance known."""
+
+import math
+
+from ..engine.errors import explain
+from ..engine.tensor import Tensor
+from .module import Module
+
+
+class Residual(Module):
+    """h + alpha branch(h / beta): a residual block, with the bookkeeping of Brock et al. (2021).
+
+    If h has variance beta^2 and the branch keeps a variance of 1, the output has variance beta^2 + alpha^2, so block l
+    of a chain gets beta^2 = 1 + l alpha^2. With a `shortcut`, as where a block changes the number of channels, both
+    paths get h / beta, and the output has variance 1 + alpha^2. `variance` is what the next block needs.
+
+    >>> first = tp.nn.Residual(tp.nn.NormPropLinear(8, 8), alpha=0.5)
+    >>> second = tp.nn.Residual(tp.nn.NormPropLinear(8, 8), alpha=0.5, beta=first.variance**0.5)
+    >>> round(second.variance, 12)
+    1.5
+    """
+
+    shown = "alpha= beta="
+
+    def __init__(self, branch: Module, alpha: float = 1.0, beta: float = 1.0, shortcut: Module | None = None):
+        if not beta > 0:
+            rule = "beta is the standard deviation of the block's input"
+            raise ValueError(explain(f"Residual(beta={beta})", rule, "beta=1.0"))
+        self.alpha, self.beta, self.branch, self.shortcut = alpha, beta, branch, shortcut
+
+    @property
+    def variance(self) -> float:
+        """Of the output, if the input has variance beta^2 and the branch keeps a variance of 1."""
+        return self.alpha**2 + (self.beta**2 if self.shortcut is None else 1.0)
+
+    def forward(self, h: Tensor) -> Tensor:
+        x = h if self.beta == 1.0 else h * (1.0 / self.beta)
+        f = self.branch(x)
+        return (h if self.shortcut is None else self.shortcut(x)) + (f if self.alpha == 1.0 else self.alpha * f)
+
+
+class Scale(Module):
+    """x times a fixed number, for instance behind the last of several residual blocks.
+
+    >>> tp.nn.Scale(0.5)(tp.tensor([1.0, 2.0]))
+    tensor([0.5, 1. ])
+    """
+
+    shown = "factor"
+
+    def __init__(self, factor: float):
+        if not math.isfinite(factor):
+            raise ValueError(explain(f"Scale({factor})", "the factor is a finite number", "Scale(0.5)"))
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor

@@ -13,7 +13,7 @@ import numpy as np
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient
-from ..functional.windows import Shape, channels_first, channels_last
+from ..functional.windows import Pair, Shape, channels_first, channels_last
 
 LEAST = 7  # rows and columns of a filter from which on it is faster, as measured
 
@@ -23,7 +23,7 @@ def pays(op: Convolution) -> bool:
     return plain and min(kh, kw) >= LEAST and min(o, c) >= 16
 
 
-def _lengths(op: Convolution) -> tuple[int, int]:
+def _lengths(op: Convolution) -> Pair:
     """The lengths of the transform: at least those of the padded image, and products of small primes."""
     (_, _, h, w), (ph, pw) = op.image, op.window.padding
     return _smooth(h + 2 * ph), _smooth(w + 2 * pw)
@@ -38,7 +38,7 @@ def _smooth(length: int) -> int:
     return length if rest == 1 else _smooth(length + 1)
 
 
-def _transformed(images: HostArray, op: Convolution, corner: tuple[int, int] = (0, 0)) -> HostArray:
+def _transformed(images: HostArray, op: Convolution, corner: Pair = (0, 0)) -> HostArray:
     """Images (N, C, H, W), moved by `corner` -> (frequencies, N, C)"""
     n, c, h, w = images.shape
     height, width = _lengths(op)
@@ -51,7 +51,7 @@ def _transformed(images: HostArray, op: Convolution, corner: tuple[int, int] = (
     return np.ascontiguousarray(found.reshape(n, -1, c).transpose(1, 0, 2))
 
 
-def _back(products: HostArray, op: Convolution, corner: tuple[int, int], size: Shape) -> HostArray:
+def _back(products: HostArray, op: Convolution, corner: Pair, size: Shape) -> HostArray:
     """(frequencies, N, C) -> the part of `size` at `corner` of the images (N, C, height, width)"""
     (height, width), (_, n, c), (top, left), (h, w) = _lengths(op), products.shape, corner, size
     spectrum = products.transpose(1, 0, 2).reshape(n, height, width // 2 + 1, c)

@@ -11,6 +11,7 @@ from ..functional.convolution import Convolution, Convolve, FilterGradient, Inpu
 from ..functional.normalization import BatchNorm, WeightNorm, column
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
 from ..functional.windows import Pair, Window, channels_first, channels_last, empty_image
+from ..threads import add_up
 from .fused import ShiftedReLU
 from .pointwise import blocks
 
@@ -250,10 +251,10 @@ def _block_sum(parts: Iterable[HostArray]) -> HostArray:
 @override(BatchNorm.forward, on="numpy")
 def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) -> Any:
     rows = _rows(x)
-    parts, count = blocks(rows, ROWS_AT_ONCE), len(rows)
-    center = _block_sum(rows[part] for part in parts) / count
-    var = _block_sum((rows[part] - center) ** 2 for part in parts) / count
-    op.move_running(center, var, count)
+    parts = blocks(rows, ROWS_AT_ONCE)
+    center = add_up(_block_sum(rows[part] for part in parts)) / op.count
+    var = add_up(_block_sum((rows[part] - center) ** 2 for part in parts)) / op.count
+    op.move_running(center, var)
     inverse = 1.0 / np.sqrt(var + op.eps)
     op.cache["statistics"] = center, inverse
     scale, out = inverse * weight, np.empty_like(rows)
@@ -269,10 +270,11 @@ def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostA
     if "statistics" not in op.cache:
         return NotImplemented
     shape, g, x, (center, inverse) = channels_last(x).shape, _rows(g), _rows(x), op.cache["statistics"]
-    parts, count = blocks(x, ROWS_AT_ONCE), len(x)
+    parts = blocks(x, ROWS_AT_ONCE)
     total = _block_sum(g[part] for part in parts)
     along = _block_sum(g[part] * (x[part] - center) for part in parts) * inverse
-    slope, offset, g_x = inverse * along / count, total / count, np.empty_like(g)
+    offset, slope = add_up(np.stack([total, along])) / op.count
+    slope, g_x = inverse * slope, np.empty_like(g)
     for part in parts:
         np.subtract(g[part], offset, out=g_x[part])
         g_x[part] -= (x[part] - center) * slope

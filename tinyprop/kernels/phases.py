@@ -12,7 +12,7 @@ import numpy as np
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
 from ..functional.convolution import Convolve
-from ..functional.windows import Window, channels_first, channels_last
+from ..functional.windows import Pair, Shape, Window, channels_first, channels_last
 from . import tiles
 
 
@@ -27,7 +27,7 @@ def _small(op: Convolve) -> Convolve | None:
     return small
 
 
-def _split(x: HostArray, corner: tuple[int, int], size: tuple[int, int], s: int) -> HostArray:
+def _split(x: HostArray, corner: Pair, size: Shape, s: int) -> HostArray:
     """Images (N, C, H, W) from `corner` on, zeros beyond their edges -> their phases (N, s * s * C, *size)"""
     (n, c, h, w), (top, left), (rows, across) = x.shape, corner, size
     out = np.zeros((n, rows * s, across * s, c), x.dtype)
@@ -37,7 +37,7 @@ def _split(x: HostArray, corner: tuple[int, int], size: tuple[int, int], s: int)
     return channels_first(phases.reshape(n, rows, across, s * s * c))
 
 
-def _join(phases: HostArray, corner: tuple[int, int], size: tuple[int, int], s: int) -> HostArray:
+def _join(phases: HostArray, corner: Pair, size: Shape, s: int) -> HostArray:
     """The transpose of `_split`: phases (N, s * s * C, rows, columns) -> (N, C, *size)"""
     (n, c, rows, across), (top, left), (h, w) = phases.shape, corner, size
     images = channels_last(phases).reshape(n, rows, across, s, s, c // (s * s)).transpose(0, 1, 3, 2, 4, 5)

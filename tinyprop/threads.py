@@ -200,9 +200,12 @@ class Workers:
                 return contexts[0].run(merged, 0)
             with self.lock:
                 runs = [self.pool.submit(c.run, merged, place) for place, c in enumerate(contexts)]
-            errors = [run.exception() for run in runs]  # waits for all of them, even if one fails
-            for error in sorted(filter(None, errors), key=lambda e: isinstance(e, threading.BrokenBarrierError)):
-                raise error  # its own error, not that others then waited in vain
+            errors = list(filter(None, [run.exception() for run in runs]))  # waits for all of them, even if one fails
+            if errors:
+                try:  # a thread's own error, not that others then waited for it in vain
+                    raise min(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError))
+                finally:
+                    del errors, runs  # the error refers to this frame: this cycle would keep its graph alive
             return reduce(merge, [run.result() for run in runs])
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache, reduce
 from operator import add
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from .engine.arrays import Array
 from .engine.graph import Op
+from .engine.overrides import setting
 from .engine.tensor import Tensor
 
 MAX_PART = 64  # samples that go through the network together: enough for large products, few enough for memory
@@ -207,6 +208,23 @@ class Workers:
                 finally:
                     del errors, runs  # the error refers to this frame: this cycle would keep its graph alive
             return reduce(merge, [run.result() for run in runs])
+
+
+_allowed = ContextVar("allowed", default=1)
+
+
+def allow(threads: int) -> AbstractContextManager[None]:
+    """Let `spread` use so many threads inside the block."""
+    return setting(_allowed, threads)
+
+
+def spread(work: Callable[[slice], None], pieces: int) -> None:
+    """Do the work on all pieces, on as many threads as are allowed here."""
+    threads = min(_allowed.get(), pieces)
+    if threads > 1:
+        Workers.of(threads).map(work, pieces, lambda a, b: None)
+    else:
+        work(slice(None))
 
 
 def _after_fork() -> None:

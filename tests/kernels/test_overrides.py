@@ -15,7 +15,7 @@ import tinyprop.functional as F
 from tinyprop import optim
 from tinyprop.engine.arrays import is_array, to_backend, to_numpy
 from tinyprop.functional.losses import CrossEntropy
-from tinyprop.kernels import cuda, host, pointwise
+from tinyprop.kernels import cuda, host, pointwise, updates
 from tinyprop.kernels.fused import HOMOGENEOUS, ShiftedReLU
 
 from ..conftest import BACKENDS, needs_overrides
@@ -30,6 +30,7 @@ def _small_blocks(monkeypatch):
     for name in ("COLUMNS_AT_ONCE", "PIXELS_AT_ONCE", "ROWS_AT_ONCE"):
         monkeypatch.setattr(host, name, 300)
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 300)
+    monkeypatch.setattr(updates, "WEIGHTS_AT_ONCE", 30)
     monkeypatch.setattr(cuda, "MOST_STRIPS", 3)
 
 
@@ -156,10 +157,16 @@ CASES = {
     },
     **dict.fromkeys(["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES),
     **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
-    "cuda.sgd": [updated(optim.sgd, 3, 0.1, momentum, decay) for momentum in (0.9, 0.0) for decay in (0.01, 0.0)],
-    "cuda.rmsprop": [updated(optim.rmsprop, 3, 0.1, 0.99, 1e-8, decay) for decay in (0.01, 0.0)],
-    "cuda.adam": [updated(optim.adam, 4, 0.1, 0.9, 0.999, 1e-8, decay, 3) for decay in (0.01, 0.0)],
-    "cuda.unit_rows": [updated(lambda w: optim.unit_rows([a.reshape(len(a), -1) for a in w]), 1)],
+    **{
+        f"{module}.{name}": cases
+        for module in ("updates", "cuda")
+        for name, cases in {
+            "sgd": [updated(optim.sgd, 3, 0.1, momentum, decay) for momentum in (0.9, 0.0) for decay in (0.01, 0.0)],
+            "rmsprop": [updated(optim.rmsprop, 3, 0.1, 0.99, 1e-8, decay) for decay in (0.01, 0.0)],
+            "adam": [updated(optim.adam, 4, 0.1, 0.9, 0.999, 1e-8, decay, 3) for decay in (0.01, 0.0)],
+            "unit_rows": [updated(lambda w: optim.unit_rows([a.reshape(len(a), -1) for a in w]), 1)],
+        }.items()
+    },
 }
 FLOAT32_ONLY = "tiles.", "phases."  # Winograd convolution rounds more, so float64 is computed plainly
 

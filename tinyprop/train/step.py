@@ -19,7 +19,7 @@ from ..errors import DivergenceError
 from ..functional.losses import IGNORED
 from ..nn.module import Module, Sequential, evaluating
 from ..optim import Optimizer, normalize_weights
-from ..threads import Workers, blas_threads, cores
+from ..threads import Workers, allow, blas_threads, cores
 
 Gradients = list[Array | None]  # one per parameter; None if the loss does not depend on it
 Contribution = tuple[Array, Gradients]  # of a part of a batch, to its mean loss and to the gradients
@@ -119,8 +119,9 @@ class TrainingStep:
             )
         for p, g in zip(self.optimizer.params, gradients, strict=True):
             p.grad = None if g is None else Tensor(g)
-        self.optimizer.step()
-        normalize_weights(self.model)
+        with allow(self.threads):
+            self.optimizer.step()
+            normalize_weights(self.model)
         self.optimizer.zero_grad()
         return as_array(loss)
 

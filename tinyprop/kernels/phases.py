@@ -15,6 +15,8 @@ from ..functional.convolution import Convolve
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last
 from . import tiles
 
+LEAST_CHANNELS = 8  # for tiles to be faster, as measured: im2col with strides is slow
+
 
 def _small(op: Convolve) -> Convolve | None:
     """The same convolution in phases, if it has any."""
@@ -24,6 +26,7 @@ def _small(op: Convolve) -> Convolve | None:
     places, kernel = window.output(op.image), (-(-kh // s), -(-kw // s))
     image = (op.image[0], c * s * s, places[0] + kernel[0] - 1, places[1] + kernel[1] - 1)
     small = Convolve(Window(kernel, (1, 1), (0, 0)), op.groups, image, (o, c * s * s, *kernel), op.exact)
+    small.cache["least channels"] = LEAST_CHANNELS
     return small
 
 

@@ -30,20 +30,21 @@ TILES = {3: (4, (0, 1, -1, 0.5, -2)), 4: (4, (0, 1, -1, 2, -0.5, 0.5)), 5: (4, (
 TILES_AT_ONCE = 32  # these stay in the cache, and BLAS multiplies such small matrices without copying them first
 
 
-def pays(window: Window, image: Shape, filters: Shape) -> bool:
+def pays(window: Window, image: Shape, filters: Shape, least: int | None = None) -> bool:
     """Whether tiles are faster, as measured: with enough channels, and enough outputs, which fill the tiles."""
     if window.kernel not in ((3, 3), (4, 4), (5, 5)) or window.stride != (1, 1) or window.dilation != (1, 1):
         return False
     channels, (rows, columns) = min(filters[:2]), window.output(image)
     filled = rows * columns / (-(-rows // 4) * -(-columns // 4) * 16)
-    enough = channels >= (32 if window.kernel == (3, 3) else 16) and image[0] * rows * columns >= 96
+    least = least or (32 if window.kernel == (3, 3) else 16)
+    enough = channels >= least and image[0] * rows * columns >= 96
     return enough and filled > 0.7 and max(window.padding) < window.kernel[0]
 
 
 def applies(op: Convolution, *arrays: Array) -> bool:
     """Whether this convolution is done by tiles: not if it would have to round less."""
     may_round = op.groups == 1 and not op.exact and all(a.dtype == float32 for a in arrays)
-    return may_round and pays(op.window, op.image, op.filters)
+    return may_round and pays(op.window, op.image, op.filters, op.cache.get("least channels"))
 
 
 @cache

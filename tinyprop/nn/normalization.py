@@ -22,7 +22,7 @@ def equation(x: Tensor, layer: "NormProp", c1: Any, c2: Any) -> Tensor:
     return (layer.activate(u) - layer.per_unit(c2)) / layer.per_unit(c1)
 
 
-def standard_moments(activation: str) -> moments.Moments:
+def standard_moments(activation: Any) -> moments.Moments:
     """Of this activation of N(0, 1), at the slope that a PReLU starts with."""
     check_activation(activation)
     return moments.gaussian(activation, **({"a": PRELU_START} if activation == "prelu" else {}))

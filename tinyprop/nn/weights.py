@@ -69,8 +69,7 @@ class WeightNorm(Module):
 
 
 class ScaledWS(WeightNorm):
-    """A Linear or Conv2d with rows of sum 0 and length scale[i] / c1: scaled weight standardisation, as in Brock et al.
-    (2021).
+    """A Linear or Conv2d with rows of sum 0 and length scale[i]/c1: scaled weight standardisation, Brock et al. (2021).
 
     c1^2 is the variance of the activation that the layer's input has gone through, for N(0, 1): 1/c1 is 1.712858550450
     for ReLU, and 1 for "identity", which is for data. If the input is that activation of uncorrelated N(0, 1), then so
@@ -90,4 +89,4 @@ class ScaledWS(WeightNorm):
 
     @property
     def weight(self) -> Tensor:
-        return F.weight_standardization(self.layer.weight, self.scale, self.factor)
+        return F.weight_norm(self.layer.weight, self.scale, self.factor, centered=True)

@@ -128,6 +128,7 @@ EQUATION = [
     for layer, sizes, mode, *shapes in [
         (tp.nn.NormPropConv2d, (3, 4, 3), "paper", (2, 3, 6, 5), (4, 3, 3, 3)),
         (tp.nn.NormPropLinear, (5, 4), "exact", (6, 5), (4, 5)),
+        (tp.nn.NormPropLinear, (5, 4), "paper", (3, 5), (4, 5)),
     ]
     for activation in HOMOGENEOUS
 ]
@@ -156,6 +157,7 @@ CASES = {
         for gradient in ("", "_gradient")
     },
     **dict.fromkeys(["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES),
+    "host.tanh_gradient": [differentiated(F.tanh, IMAGE)],
     **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
     **{
         f"{module}.{name}": cases

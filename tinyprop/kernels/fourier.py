@@ -119,11 +119,11 @@ def input_gradient(op: Convolution, g: HostArray, w: HostArray, **known: HostArr
 def filter_gradient(op: Convolution, x: HostArray, g: HostArray, **known: HostArray) -> Any:
     if not pays(op):
         return NotImplemented
-    outputs, pixels, (o, c, *size) = known.get("outputs"), known.get("pixels"), op.filters
+    outputs, pixels, (o, c) = known.get("outputs"), known.get("pixels"), op.filters[:2]
     outputs = _transformed(g, op) if outputs is None else outputs
     pixels = _transformed(x, op, op.window.padding) if pixels is None else pixels
     products = (outputs.transpose(0, 2, 1) @ pixels).reshape(-1, 2, o, 2, c)
     sums = np.empty((len(products), o, 2, c), products.dtype)  # pixels times conjugate outputs
     np.add(products[:, 0, :, 0], products[:, 1, :, 1], out=sums[:, :, 0])
     np.subtract(products[:, 0, :, 1], products[:, 1, :, 0], out=sums[:, :, 1])
-    return np.ascontiguousarray(_back(sums.reshape(-1, o, 2 * c), op, (0, 0), size))
+    return np.ascontiguousarray(_back(sums.reshape(-1, o, 2 * c), op, (0, 0), op.filters[2:]))

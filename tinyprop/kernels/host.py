@@ -7,6 +7,7 @@ import numpy as np
 
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
+from ..functional.activations import Tanh
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient, columns, filter_matrices
 from ..functional.normalization import BatchNorm, WeightNorm, column
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
@@ -267,6 +268,11 @@ def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostAr
         np.multiply(g[images], out[images] != floor, out=passed[images])  # NaN passes its gradient, too
         sums.append(row_sum(_rows(passed[images])))
     return passed, np.sum(sums, axis=0).reshape(-1, 1, 1), lambda: -g
+
+
+@override(Tanh.backward, on="numpy")
+def tanh_gradient(op: Tanh, g: HostArray, out: HostArray) -> Any:
+    return g * (1.0 - out * out) if g.ndim and g.dtype == out.dtype else NotImplemented  # without a graph of its own
 
 
 def _rows(x: HostArray) -> HostArray:

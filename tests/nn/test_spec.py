@@ -39,7 +39,7 @@ def test_the_papers_network(norm):
     }  # fmt: skip
     normalizers = [kind for kind in kinds if kind in expected.values()]
     assert normalizers == 8 * [expected.get(norm)] * (norm in expected)
-    assert [m.whole_batch for m in net.modules()].count(True) == (8 if norm == "batch" else 0)
+    assert [m.sums_over_batch for m in net.modules()].count(True) == (8 if norm == "batch" else 0)
     assert kinds[-3:] == ["Conv2d", "AvgPool2d", "Flatten"], "the last convolution is linear, the mean gives the logits"
 
 

@@ -101,8 +101,8 @@ def test_only_batch_statistics_tie_the_samples_of_a_batch(name, backend, rng):
     """The others give a sample the same output whatever else is in the batch, in training as in evaluation."""
     layer, x = randomized(EVERY[name](), rng).to(backend), rng.normal(size=(6, 4, 2, 5))
     whole, alone = (layer(tp.tensor(v, backend=backend)).numpy() for v in (x, x[:2]))
-    assert (abs(whole[:2] - alone).max() > 1e-3) == layer.whole_batch == (name == "BatchNorm")
-    if not layer.whole_batch:
+    assert (abs(whole[:2] - alone).max() > 1e-3) == layer.sums_over_batch == (name == "BatchNorm")
+    if not layer.sums_over_batch:
         assert_close(alone, whole[:2], 1e-12)
         assert_close(layer.eval()(tp.tensor(x, backend=backend)), whole, 1e-12)
         assert not list(layer.buffers())

@@ -9,6 +9,7 @@ from ..engine.graph import Op
 from ..engine.guard import check_editable
 from ..engine.tensor import Operand, Tensor, as_tensor
 from ..random import generator
+from ..threads import add_up, is_first_part, over_batch
 from ..windows import Shape
 from .arithmetic import as_float, rsqrt
 from .reductions import mean, norm
@@ -82,30 +83,39 @@ class Normalize(Op):
         center, var = self.statistics(x)
         return (x - center) * (weight / array_module(x).sqrt(var + self.eps)) + bias
 
+    def mean(self, x: Tensor) -> Tensor:
+        return mean(x, self.axes, keepdims=True)
+
     def backward(self, g: Tensor, x: Tensor, weight: Any) -> Any:
-        off = x - mean(x, self.axes, keepdims=True) if self.centered else x
-        inverse = rsqrt(mean(off * off, self.axes, keepdims=True) + self.eps)
+        off = x - self.mean(x) if self.centered else x
+        inverse = rsqrt(self.mean(off * off) + self.eps)
         normal, g_normal = off * inverse, g * weight
-        rest = g_normal - normal * mean(g_normal * normal, self.axes, keepdims=True)
-        rest = rest - mean(g_normal, self.axes, keepdims=True) if self.centered else rest
+        rest = g_normal - normal * self.mean(g_normal * normal)
+        rest = rest - self.mean(g_normal) if self.centered else rest
         return rest * inverse, lambda: g * normal, g
 
 
 class BatchNorm(Normalize):
-    """Over all axes but 1, with one weight and bias for each feature; forward also moves the running estimates."""
+    """Over all axes but 1, with one weight and bias for each feature; forward also moves the running estimates. Sums go
+    over all parts of a batch, if several threads share it, and `count` is how many values of a feature there are."""
 
-    def __init__(self, axes: Shape, eps: float, momentum: float, running_mean: Array, running_var: Array):
+    def __init__(self, axes: Shape, eps: float, count: int, momentum: float, running_mean: Array, running_var: Array):
         super().__init__(axes, eps)
-        self.momentum, self.running = momentum, (running_mean, running_var)
+        self.count, self.momentum, self.running = count, momentum, (running_mean, running_var)
 
     def statistics(self, x: Array) -> tuple[Array, Array]:
-        center, var = super().statistics(x)
-        self.move_running(center.reshape(-1), var.reshape(-1), x.size // x.shape[1])
+        center = add_up(x.sum(axis=self.axes, keepdims=True)) / self.count
+        var = add_up(((x - center) ** 2).sum(axis=self.axes, keepdims=True)) / self.count
+        self.move_running(center.reshape(-1), var.reshape(-1))
         return center, var
 
-    def move_running(self, center: Array, var: Array, count: int) -> None:
-        for running, now in zip(self.running, (center, var * (count / (count - 1))), strict=True):
-            running += self.momentum * (now - running)
+    def move_running(self, center: Array, var: Array) -> None:
+        if is_first_part():
+            for running, now in zip(self.running, (center, var * (self.count / (self.count - 1))), strict=True):
+                running += self.momentum * (now - running)
+
+    def mean(self, x: Tensor) -> Tensor:
+        return over_batch(sum_over(x, self.axes, keepdims=True)) / self.count
 
     def forward(self, x: Array, weight: Array, bias: Array) -> Array:
         return super().forward(x, column(weight, x.ndim - 1), column(bias, x.ndim - 1))
@@ -147,13 +157,14 @@ def batch_norm(
     if not training:
         scale = weight * rsqrt(running_var + eps)
         return x * column(scale, x.ndim - 1) + column(bias - running_mean * scale, x.ndim - 1)
-    if x.size // max(features, 1) < 2:
+    count = add_up(x.size // max(features, 1))
+    if count < 2:
         got, hint = f"batch_norm of a batch of shape {x.shape}", "a larger batch, or NormProp, which needs none"
         raise ShapeError(got, "one value per feature has no spread: its normalised value would be 0/0", hint)
     check_editable(running_mean, "running_mean")
     check_editable(running_var, "running_var")
     axes = (0, *range(2, x.ndim))
-    return BatchNorm(axes, eps, momentum, running_mean._data, running_var._data)(x, weight, bias)
+    return BatchNorm(axes, eps, count, momentum, running_mean._data, running_var._data)(x, weight, bias)
 
 
 def layer_norm(

@@ -77,6 +77,7 @@ class Module:
     # Attributes for the repr: "p" (its value), "stride=" (with its name), or "bias=True" (unless it has that value).
     shown = ""
     whole_batch = False  # whether a training batch must stay in one piece because its samples depend on each other
+    sums_over_batch = False  # whether the parts of a batch must be computed at the same time, for sums over all of them
     _training = True
     _set_by_forward: Set[str] = frozenset()  # names of attributes that are not part of the state
 

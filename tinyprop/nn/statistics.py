@@ -18,7 +18,7 @@ class BatchNorm(Module):
     """
 
     shown = "num_features eps= momentum="
-    whole_batch = True
+    sums_over_batch = True
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
         self.num_features, self.eps, self.momentum = num_features, eps, momentum

@@ -17,7 +17,7 @@ import numpy as np
 from ..engine.arrays import Array, HostArray, to_numpy
 from ..engine.errors import explain
 from ..estimate import Estimate
-from ..train.step import cores, one_thread_blas
+from ..threads import blas_threads, cores
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], Array]  # so many samples: (count,), or (quantities, count)
 
@@ -168,7 +168,7 @@ class Sampler:
                     return Tally.merged([Tally.of(draw(random, min(block, stop - i)), overwrite=True) for i in starts])
 
             number = -(-count // per_task)
-            with one_thread_blas:
+            with blas_threads(1):
                 pool = ThreadPoolExecutor(min(self.threads or cores(), number))
                 try:
                     try:

@@ -9,7 +9,7 @@ import tinyprop as tp
 from tinyprop import compare, nn, plots, theory
 from tinyprop.cli import main
 from tinyprop.stacks import NORMS, Stack
-from tinyprop.train.step import one_thread_blas
+from tinyprop.threads import blas_threads
 
 CHI = math.pi / (math.pi - 1)
 EXACT = ("glorot", "he", "orthogonal", "weight", "normprop", "normprop-exact")  # gradients, at every width
@@ -23,7 +23,7 @@ def assert_measured(stack, networks):
     """Each point within 5 standard errors of theory, and of what a width of n leaves open where theory is a limit: a
     relative error of 1/n in each layer, and n^(-2/3) at the edge of a spectrum.
     """
-    with one_thread_blas:
+    with blas_threads(1):
         curves = compare.curves(stack, networks, seed=100)
     for name, curve in curves.items():
         if curve.theory is None:

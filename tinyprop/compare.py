@@ -21,7 +21,7 @@ from .random import manual_seed, new_generator
 from .stacks import DEGREES, GROUP, NORMS, Stack
 from .table import Table
 from .theory.instruments import correlations, spectra
-from .train.step import one_thread_blas
+from .threads import blas_threads
 
 POINTS = 5  # layers at which singular values are measured
 
@@ -91,7 +91,7 @@ def root(square: Estimate) -> Estimate:
 def compare(stacks: list[Stack], networks: int, seed: int) -> dict[str, dict[str, Curve]]:
     """For each instrument, the curves of all normalisers."""
     found: dict[str, dict[str, Curve]] = {name: {} for name in plots.INSTRUMENTS}
-    with one_thread_blas:  # the products are small
+    with blas_threads(1):  # the products are small
         for i, stack in enumerate(tqdm(stacks, disable=None, leave=False)):
             for name, curve in curves(stack, networks, seed, i / len(stacks)).items():
                 found[name][stack.norm] = curve

@@ -77,7 +77,7 @@ class Jacobian:
 
     def __init__(self, module: nn.Module, x: Tensor, y: Tensor):
         self.module, self.x, self.y = module, x.detach(), y
-        self.separate = not any(part.whole_batch for part in module.modules())
+        self.separate = not any(part.whole_batch or part.sums_over_batch for part in module.modules())
 
     def times(self, block: HostArray) -> HostArray:
         """J v for each vector v: (k, inputs) -> (k, outputs)."""

@@ -12,7 +12,7 @@ from tinyprop.stacks import NORMS, Stack
 from tinyprop.train.step import one_thread_blas
 
 CHI = math.pi / (math.pi - 1)
-EXACT = ("glorot", "he", "orthogonal", "weight", "normprop", "normprop-exact")  # gradients, at every width
+EXACT = ("glorot", "he", "orthogonal", "weight", "normprop")  # gradients of ReLU networks, at every width
 
 
 def stack(norm, depth=6, residual=False, activation="relu", width=128, batch=32):
@@ -21,7 +21,7 @@ def stack(norm, depth=6, residual=False, activation="relu", width=128, batch=32)
 
 def assert_measured(stack, networks):
     """Each point within 5 standard errors of theory, and of what a width of n leaves open where theory is a limit: a
-    relative error of 1/n in each layer, and n^(-2/3) at the edge of a spectrum.
+    relative error of 1/n in each of L layers, and (L/n)^(2/3) at the edge of a spectrum.
     """
     with one_thread_blas:
         curves = compare.curves(stack, networks, seed=100)
@@ -30,10 +30,10 @@ def assert_measured(stack, networks):
             continue
         for i, point in zip(curve.at - curve.layers[0], curve.points, strict=True):
             theory = curve.theory[i]
-            rest = stack.depth / stack.width * theory
-            rest = stack.width ** (-2 / 3) * theory if name == "spectrum" else rest
-            rest = 0.0 if name == "gradient" and stack.norm in EXACT else rest
-            assert abs(point.mean - theory) < 5 * point.standard_error + rest + 1e-6, (name, i)
+            rest = (stack.depth / stack.width) ** (2 / 3 if name == "spectrum" else 1)
+            if name == "gradient" and stack.norm in EXACT and stack.activation == "relu" and not stack.residual:
+                rest = 0.0
+            assert abs(point.mean - theory) < 5 * point.standard_error + rest * theory + 1e-6, (name, i)
     return curves
 
 
@@ -46,15 +46,17 @@ def test_theory_and_measurement(norm):
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("norm", NORMS)
-def test_theory_and_measurement_of_every_network(norm, activation, residual):
-    curves = assert_measured(stack(norm, residual=residual, activation=activation), 20)
+def test_theory_and_measurement_of_every_network(norm, activation, residual, monkeypatch):
+    monkeypatch.setattr(theory.instruments, "ROUNDS", 1)  # for BatchNorm, whose spectrum has no theory
+    curves = assert_measured(stack(norm, residual=residual, activation=activation), 16)
     assert curves["gradient"].theory is not None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("residual", [False, True])
-def test_small_batches(residual):
+def test_small_batches(residual, monkeypatch):
     """A batch of 8: over 5 layers a gradient of 4.28, not of 2.61 as in the limit of large batches."""
+    monkeypatch.setattr(theory.instruments, "ROUNDS", 1)
     curve = assert_measured(stack("batch", residual=residual, batch=8, width=256), 30)["gradient"]
     assert curve.points[0].mean > 1.05 * Stack("batch", "relu", 6, 256, 10**5, residual).predicted()["gradient"][0]
 

@@ -8,6 +8,7 @@ import pytest
 import tinyprop as tp
 from tinyprop import compare, nn, plots, theory
 from tinyprop.cli import main
+from tinyprop.estimate import Estimate
 from tinyprop.stacks import NORMS, Stack
 from tinyprop.train.step import one_thread_blas
 
@@ -37,9 +38,9 @@ def assert_measured(stack, networks):
     return curves
 
 
-@pytest.mark.parametrize("norm", ["he", "ws", "normprop-exact"])
+@pytest.mark.parametrize("norm", ["he", "batch", "normprop-exact"])
 def test_theory_and_measurement(norm):
-    assert_measured(stack(norm, depth=4, width=64), 8)
+    assert_measured(stack(norm, depth=4, width=64, batch=8), 8)
 
 
 @pytest.mark.slow
@@ -76,6 +77,10 @@ def test_theory_has_the_numbers_that_were_derived_elsewhere():
     for norm, gain in gains.items():
         wide = stack(norm, depth=10, residual=True, width=10**6)
         assert wide.predicted()["gradient"][0] ** 2 == pytest.approx(gain, rel=1e-5)
+    assert stack("layer", 1, residual=True, width=8).factors == pytest.approx([1 + (8 - 2) / (8 - 3)])
+    batch = stack("batch", depth=10, residual=True).predicted()["signal"]
+    assert batch[-1] ** 2 == pytest.approx(1 + 10 * (1 - 1 / math.pi))
+    np.testing.assert_allclose(stack("batch", batch=8).predicted()["signal"], math.sqrt(8 / 7))
     for norm, shape in {"derf": "erf", "dyt": "tanh"}.items():
         squashed = stack(norm, depth=2, residual=True)
         known = theory.gains.tanh_residual(2, shape=shape)
@@ -105,6 +110,10 @@ def test_networks_of_normprop_are_made_of_its_layers(norm, rng):
     x = tp.tensor(rng.normal(size=(5, 16)).astype(np.float32))
     activation = list(network[-1].modules())[1]
     np.testing.assert_allclose(activation(network(x)).numpy(), nn.Sequential(*layers)(x).numpy(), atol=1e-5)
+
+
+def test_the_error_of_a_root():
+    assert compare.root(Estimate(4.0, 0.4, 10)) == Estimate(2.0, pytest.approx(0.1), 10)
 
 
 SMALL = ["compare", "--norms", "he", "batch", "he", "--depth", "3", "--width", "16", "--batch", "8", "--networks", "3"]

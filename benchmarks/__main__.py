@@ -23,6 +23,7 @@ COMPARISONS = {
 TOOLS = {
     "features": "what each peer can do, asked by running it",
     "profile": "where the time of a step goes, op by op",
+    "scaling": "how time and memory of a step grow with batch size, width, depth and threads",
     "overhead": "what a small op costs, against PyTorch",
     "sampling": "what `tinyprop verify` adds to drawing random numbers",
     "agreement": "losses and test errors of whole trainings, against PyTorch",

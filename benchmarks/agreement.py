@@ -19,8 +19,8 @@ from tinyprop.engine.tensor import Tensor
 from tinyprop.estimate import Estimate
 from tinyprop.random import manual_seed
 from tinyprop.table import Table
+from tinyprop.threads import cores
 from tinyprop.train import evaluate
-from tinyprop.train.step import cores
 
 from .peers import PEERS, Peer
 

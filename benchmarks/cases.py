@@ -105,6 +105,7 @@ def networks(threads: int, quick: bool) -> list[Case]:
     convolution = Case("networks", "", work="layer", norm="none", batch=25)
     unusual = {
         "7x7, stride 2": ("C(64,7,2,3)", 64),
+        "5x5, stride 2": ("C(64,5,2,2)", 64),
         "1x1, stride 2": ("C(128,1,2,0)", 64),
         "11x11": ("C(32,11,1,5)", 16),
     }

@@ -1,10 +1,14 @@
-"""The figure of the benchmarks."""
+"""The figures of the benchmarks."""
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
-from tinyprop.plots import COLORS, panels, styled
+from tinyprop.plots import COLORS, panels, save, styled
+
+from .peers import PEERS
 
 
 @styled
@@ -34,3 +38,23 @@ def roofline(
     axes.set(xscale="log", yscale="log", xlim=(low, high), xlabel="FLOPs per byte", title=f"{title}: FLOPs per second")
     figure.legend(loc="outside right upper", fontsize=8)
     return figure
+
+
+@styled
+def scaling(found: Mapping[str, Mapping[float, Mapping[str, Any]]], path: Path) -> Path:
+    """Time and memory of a step against what is varied, in logarithms: a power of it is a straight line."""
+    figure, every = panels(len(found), 3.0 * len(found), 5.6, rows=2)
+    for i, (axis, points) in enumerate(found.items()):
+        for row, (name, value) in enumerate(
+            {"ms": lambda m: m.median * 1e3, "MB": lambda m: (m.peak_memory or 0) / 1e6}.items()
+        ):
+            axes = every[row * len(found) + i]
+            for j, peer in enumerate(next(iter(points.values()))):
+                ys = [value(m[peer]) for m in points.values()]
+                axes.plot(list(points), ys, "o-", color=COLORS[j], label=PEERS[peer].title, markersize=4)
+            axes.set(xscale="log", yscale="log", title=f"{name} by {axis}" if i else f"Step, {name} by {axis}")
+            axes.set_xticks(list(points), [f"{x:g}" for x in points])
+            axes.minorticks_off()
+            axes.grid(alpha=0.25)
+    every[0].legend(fontsize=8)
+    return save(figure, path)

@@ -36,7 +36,7 @@ def test_train_takes_the_papers_settings(tmp_path, capsys):
     [
         ([], "usage: tinyprop"),
         (["dance"], "invalid choice: 'dance'"),
-        (["train", "--norm", "layer"], "normprop"),
+        (["train", "--norm", "spectral"], "normprop"),
         (["train", "--data", "imagenet"], "cifar10"),
         (["train", "--epochs", "many"], "'many' is not a whole number"),
         (["train", "--epochs", "0"], "at least 1"),

@@ -126,15 +126,28 @@ PROGRAMS = {
     "Flatten": layer(nn.Flatten),
     "Dropout": layer(partial(nn.Dropout, 0.3)),
     "BatchNorm": layer(partial(nn.BatchNorm, 3)),
+    "LayerNorm": layer(partial(nn.LayerNorm, (3, None, None))),
+    "RMSNorm": layer(partial(nn.RMSNorm, (3, 8, 8))),
+    "GroupNorm": layer(partial(nn.GroupNorm, 3, 3)),
+    "DyT": layer(partial(nn.DyT, 3)),
+    "Derf": layer(partial(nn.Derf, 3)),
+    "WeightNorm": layer(lambda: nn.WeightNorm(nn.Conv2d(3, 4, 3))),
+    "ScaledWS": layer(lambda: nn.ScaledWS(nn.Linear(5, 3)), (4, 5)),
+    "Residual": layer(lambda: nn.Residual(nn.Conv2d(3, 4, 3, padding=1), 0.5, 2.0, nn.Conv2d(3, 4, 1))),
+    "Scale": layer(partial(nn.Scale, 0.3)),
     "PReLU": layer(partial(nn.PReLU, 3), (4, 3)),
-    **{kind.__name__: layer(kind, (4, 3)) for kind in nn.Activation.__subclasses__()},
+    **{
+        kind.__name__: layer(kind, (4, 3))
+        for kind in vars(nn).values()
+        if nn.Activation in getattr(kind, "__mro__", ())[1:]
+    },
     "ModuleList": layer(Branches),
     "NormPropLinear": layer(partial(nn.NormPropLinear, 5, 3, "tanh"), (4, 5)),
     "NormPropConv2d": layer(partial(nn.NormPropConv2d, 3, 4, 3, padding=1)),
     "NormPropConv2d, exact": layer(partial(nn.NormPropConv2d, 3, 4, 3, activation="prelu", mode="exact")),
     **{
         f"{n}, {o.__name__}": partial(trained, n, o)
-        for n in ("normprop", "batch", "none")
+        for n in nn.NORMS
         for o in (tp.optim.SGD, tp.optim.RMSProp, tp.optim.Adam)
     },
     "GlobalNormalizer, BatchNormalizer, batches": normalized,

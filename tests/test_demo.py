@@ -9,14 +9,14 @@ import pytest
 
 from tinyprop import demo, depth, plots
 from tinyprop.cli import main
-from tinyprop.train.step import one_thread_blas
+from tinyprop.threads import blas_threads
 
 README = Path(__file__).parent.parent / "README.md"
 
 
 @pytest.fixture(scope="module")
 def networks():
-    with one_thread_blas:
+    with blas_threads(1):
         return {name: depth.measured(name) for name in depth.NETWORKS}
 
 

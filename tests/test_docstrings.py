@@ -26,7 +26,7 @@ def documented():
     for prefix, (room, offered) in names.items():
         for name in offered:
             value = getattr(room, name)
-            like_another = isinstance(value, type) and nn.Activation in value.__bases__  # nn.ReLU is like F.relu
+            like_another = isinstance(value, type) and nn.Activation in value.__mro__[1:]  # nn.ReLU is like F.relu
             if callable(value) and not like_another:
                 yield f"{prefix}.{name}", value
     for owner in (tp.Tensor, tp.nn.Module):

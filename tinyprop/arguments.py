@@ -52,3 +52,15 @@ def positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
+
+
+def duration(text: str) -> float:
+    """Seconds from 90s, 30m or 2h.
+
+    >>> duration("1.5h")
+    5400.0
+    """
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    if text[-1:] not in units:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30m or 2h")
+    return units[text[-1]] * positive(text[:-1])

@@ -11,9 +11,9 @@ from tqdm.auto import tqdm
 from . import depth, plots, verify
 from .arguments import whole_number
 from .engine.arrays import to_numpy
+from .threads import blas_threads
 from .train import Config, Run, keep_freed_memory, logits
 from .train.run import in_words
-from .train.step import one_thread_blas
 
 IMAGES = 4000
 CLAIMS = {  # and why a teacher would show them
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     show_depth(options.out / "depth.png")
     print(f"\n2. NormProp and BatchNorm learn to recognise drawn shapes from the same {IMAGES:,} images")
     for norm, name in (("normprop", "NormProp"), ("batch", "BatchNorm")):
-        with one_thread_blas:  # BLAS threads wait for each other, which is slow on a busy machine
+        with blas_threads(1):  # BLAS threads wait for each other, which is slow on a busy machine
             finished = train(norm, name, options.epochs, options.out / norm)
         if not finished:
             print("Stopped. The same command resumes the training.")
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def show_depth(path: Path) -> None:
-    with one_thread_blas:  # the products are small
+    with blas_threads(1):  # the products are small
         networks = {name: depth.measured(name) for name in tqdm(depth.NETWORKS, disable=None, leave=False)}
     print(depth.table(networks).text(shutil.get_terminal_size((110, 24)).columns))
     print(plots.save(plots.depth(networks, depth.SHOWN), path))

@@ -9,7 +9,7 @@ sites are listed by walking the syntax trees of five groups of code, and `--coun
 parts from each group:
 
     moments       tinyprop/moments/
-    layers        tinyprop/nn/: layers, normalization, batchnorm, spec
+    layers        tinyprop/nn/: layers, normalization, statistics, weights, residual, init, spec
     gradients     the backward methods of tinyprop/functional/, and tinyprop/kernels/ without CuPy
     closed forms  tinyprop/verify/closed_forms.py
     claims        tinyprop/verify/*_claims.py
@@ -44,7 +44,10 @@ from tinyprop.table import Table  # noqa: E402
 
 GROUPS = {
     "moments": ["tinyprop/moments/*.py"],
-    "layers": [f"tinyprop/nn/{name}.py" for name in ("layers", "normalization", "batchnorm", "spec")],
+    "layers": [
+        f"tinyprop/nn/{name}.py"
+        for name in ("layers", "normalization", "statistics", "weights", "residual", "init", "spec")
+    ],
     "gradients": ["tinyprop/functional/*.py", "tinyprop/kernels/[!c]*.py"],
     "closed forms": ["tinyprop/verify/closed_forms.py"],
     "claims": ["tinyprop/verify/*_claims.py"],

@@ -204,8 +204,8 @@ show(figure)
 #
 # ## Read next
 #
-# - [`tinyprop/functional/convolution.py`](../tinyprop/functional/convolution.py), `windows.py` and `pooling.py` beside
-#   it; then the overrides in [`tinyprop/kernels/tiles.py`](../tinyprop/kernels/tiles.py) and `pointwise.py`.
+# - [`tinyprop/functional/convolution.py`](../tinyprop/functional/convolution.py), `pooling.py` beside it, `windows.py`
+#   one floor up; then the overrides in [`tinyprop/kernels/tiles.py`](../tinyprop/kernels/tiles.py) and `pointwise.py`.
 # - [`benchmarks/README.md`](../benchmarks/README.md): how to measure what tiles gain on your machine.
 # - Lavin and Gray, *Fast algorithms for convolutional neural networks*, CVPR 2016.
 #

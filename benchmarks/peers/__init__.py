@@ -7,12 +7,13 @@ from .jax import Jax
 from .mygrad import MyGrad
 from .peer import Peer
 from .tinyprop import Tinyprop
-from .torch import Torch, TorchChannelsLast
+from .torch import Torch, TorchChannelsLast, TorchThreads
 
 PEERS: dict[str, type[Peer]] = {
     "tinyprop": Tinyprop,
     "torch": Torch,
     "torch-channels-last": TorchChannelsLast,
+    "torch-in-parts": TorchThreads,
     "jax": Jax,
     "autograd": Autograd,
     "mygrad": MyGrad,

@@ -23,8 +23,7 @@ class Tinyprop(Peer):
         keep_freed_memory()
 
     def trainer(self, net: nn.Sequential, threads: int) -> Train:
-        together = any(module.whole_batch for module in net.modules())
-        step = TrainingStep(net, SGD(net.parameters(), **self.learning), threads=1 if together else threads)
+        step = TrainingStep(net, SGD(net.parameters(), **self.learning), threads=threads)
         return lambda x, labels: float(step(x, labels))
 
     def predictor(self, net: nn.Sequential, threads: int) -> Callable[[HostArray], HostArray]:

@@ -1,6 +1,7 @@
-"""PyTorch, in both of its layouts."""
+"""PyTorch, in both of its layouts, and with the batch shared among threads as tinyprop does it."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any
 
@@ -87,3 +88,36 @@ class Torch(Framework):
 class TorchChannelsLast(Torch):
     title = "PyTorch channels_last"
     layout = "channels_last"
+
+
+class TorchThreads(TorchChannelsLast):
+    title = "PyTorch in parts"
+    remark = "channels_last; each Python thread takes a part of the batch, with one PyTorch thread"
+
+    def trainer(self, net: nn.Sequential, threads: int) -> Train:
+        if any(isinstance(layer, nn.BatchNorm) for layer in net.modules()):
+            raise NotImplementedError("statistics over the parts of a batch")
+        p = {name: self.array(values).requires_grad_() for name, values in parameters(net).items()}
+        layers, unit_length = list(net.named_children()), [p[name] for name in constrained(net)]
+        optimizer = self.torch.optim.SGD(p.values(), **self.learning)
+        workers = ThreadPoolExecutor(threads, initializer=self.torch.set_num_threads, initargs=(1,))
+
+        def part(x: HostArray, labels: HostArray, total: int) -> tuple[float, tuple[Any, ...]]:
+            scores = self.forward(layers, p, self.array(x))
+            loss = self.functions.cross_entropy(scores, self.torch.from_numpy(labels), reduction="sum") / total
+            return loss.item(), self.torch.autograd.grad(loss, list(p.values()))
+
+        def step(x: HostArray, labels: HostArray) -> float:
+            size = -(-len(x) // threads)
+            starts = range(0, len(x), size)
+            jobs = [workers.submit(part, x[i : i + size], labels[i : i + size], len(x)) for i in starts]
+            losses, gradients = zip(*(job.result() for job in jobs), strict=True)
+            for weight, parts in zip(p.values(), zip(*gradients, strict=True), strict=True):
+                weight.grad = sum(parts)
+            optimizer.step()
+            with self.torch.no_grad():
+                for weight in unit_length:
+                    weight /= self.per_unit(self.length(weight), weight)
+            return sum(losses)
+
+        return step

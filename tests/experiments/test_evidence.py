@@ -1,19 +1,23 @@
 """Verdict rules: what they say, and how often they are wrong, by simulation."""
 
 import math
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinyprop.experiments.evidence import ACCURACY, LOSS, Comparison, deviations, roughness
+from tinyprop.estimate import Estimate
+from tinyprop.experiments import evidence
+from tinyprop.experiments.evidence import ACCURACY, LEVEL, LOSS, Comparison, compared, first_verdict, judged
 
 RULES = ("better", "alike", "at_least_as_good")
 
 
-def comparison(differences, measure=ACCURACY, diverged=(0, 0)):
-    return Comparison(measure, dict(enumerate(differences)), dict.fromkeys(range(len(differences)), 0.0), diverged)
+def comparison(differences, measure=ACCURACY):
+    return compared(measure, dict(enumerate(differences)), dict.fromkeys(range(len(differences)), 0.0))
 
 
 def verdicts(found):
@@ -24,7 +28,7 @@ def verdicts(found):
 def test_one_interval_never_contradicts_itself(mean, half, measure):
     """Three differences, so that the interval is about mean ± 4.3 half."""
     ours = comparison([mean - half * math.sqrt(3), mean, mean + half * math.sqrt(3)], measure)
-    theirs = Comparison(measure, ours.theirs, ours.ours)
+    theirs = comparison([half * math.sqrt(3) - mean, -mean, -half * math.sqrt(3) - mean], measure)
     swapped = {"better": "worse", "worse": "better"}
     assert theirs.outcome == swapped.get(ours.outcome, ours.outcome)
     found = verdicts(ours)
@@ -70,42 +74,168 @@ def test_better_alike_and_at_least_as_good(low, high, outcome, expected):
 )
 def test_runs_that_diverged_or_are_missing(ours, theirs, diverged, outcome):
     values = [dict.fromkeys(range(count), value) for count, value in ((ours, 80.0), (theirs, 20.0))]
-    found = Comparison(ACCURACY, *values, diverged)
+    found = compared(ACCURACY, *values, diverged)
     assert found.outcome == outcome
     assert found.better() is {"better": True, "worse": False}.get(outcome)
     assert outcome in str(found)
 
 
 def test_only_seeds_that_both_have_are_compared():
-    found = Comparison(ACCURACY, {0: 2.0, 1: 3.0, 7: 99.0}, {1: 1.0, 0: 1.0, 5: -99.0}).difference
+    found = compared(ACCURACY, {0: 2.0, 1: 3.0, 7: 99.0}, {1: 1.0, 0: 1.0, 5: -99.0}).difference
     assert (found.mean, found.n) == (1.5, 2)
 
 
-SAMPLES = 2000
+# -- intervals that cover seeds and images
 
 
-def simulated(mean, seeds, rng, spread=1.0):
-    return [comparison(row) for row in mean + spread * rng.standard_normal((SAMPLES, seeds))]
+def crossed(rng, samples, seeds, images, of_seed, of_image, of_both):
+    """Differences (samples, seeds, images) about 0, with these standard deviations."""
+    parts = ((of_seed, (seeds, 1)), (of_image, (1, images)), (of_both, (seeds, images)))
+    return sum(scale * rng.standard_normal((samples, *shape)) for scale, shape in parts)
 
 
-@pytest.mark.parametrize("seeds", [4, 12])
-def test_verdicts_are_wrong_in_at_most_five_percent(seeds, rng):
-    """At the edge of what a rule excludes. Binomial errors of four standard deviations: 1 in 15,000 for each."""
-    most = SAMPLES * 0.05 + 4 * math.sqrt(SAMPLES * 0.05 * 0.95)
-    null = simulated(0.0, seeds, rng)
-    assert sum(c.outcome in ("better", "worse") for c in null) == pytest.approx(
-        SAMPLES * 0.05, abs=most - SAMPLES * 0.05
+def test_the_closed_form_is_what_a_crossed_bootstrap_finds(rng):
+    values = crossed(rng, 1, 8, 50, 3.0, 4.0, 6.0)[0]
+    seeds, images = (rng.multinomial(n, [1 / n] * n, size=20_000) for n in values.shape)
+    means = ((seeds @ values) * images).sum(axis=1) / values.size
+    between = values.mean(axis=1).var(ddof=1) / 8 - values.mean(axis=1).var() / 8  # n - 1 in place of n
+    assert evidence.crossed_error(values) == pytest.approx(math.sqrt(means.var() + between), rel=0.02)
+
+
+@pytest.mark.parametrize(("of_seed", "of_image", "of_both"), [(1.5, 0, 0), (1.5, 20, 40), (0.5, 30, 40), (0, 30, 0)])
+def test_intervals_cover_the_truth(of_seed, of_image, of_both, rng):
+    """Of new seeds on new images, in at least 95 % of the samples: four binomial errors are 1 in 30,000."""
+    samples, seeds = 1000, 6
+    found = crossed(rng, samples, seeds, 400, of_seed, of_image, of_both)
+    errors = evidence.crossed_error(found)
+    covered = sum(
+        Estimate.from_error(mean, error, seeds).half_width > abs(mean)
+        for mean, error in zip(found.mean(axis=(1, 2)), errors, strict=True)
     )
-    edge = simulated(-ACCURACY.margin, seeds, rng, spread=0.5)
-    assert sum(c.alike() is True for c in edge) < most / 2 + SAMPLES * 0.01, "one side of the interval is enough"
-    assert sum(c.at_least_as_good() is True for c in edge) < most
-    assert sum(c.at_least_as_good() is False for c in edge) < most
+    assert covered > 0.95 * samples - 4 * math.sqrt(samples * 0.05 * 0.95)
+    assert np.median(errors) < 1.5 * math.hypot(of_seed / seeds**0.5, of_image / 20, of_both / (20 * seeds**0.5))
 
 
-def test_planned_seeds_find_a_difference_of_two_points(rng):
-    """With a standard deviation of 1.5 points between paired runs, as in the first runs at laptop scale."""
-    assert sum(c.better() is True for c in simulated(2.0, 24, rng, spread=1.5)) > 0.99 * SAMPLES
-    assert sum(c.alike() is True for c in simulated(0.0, 24, rng, spread=1.5)) > 0.7 * SAMPLES
+def test_images_are_part_of_the_interval():
+    """Two settings that differ on a few of few images, in the same way for all seeds."""
+    ours = {seed: np.repeat([100.0, 0.0], [55, 45]) for seed in range(6)}
+    theirs = {seed: np.repeat([100.0, 0.0], [50, 50]) for seed in range(6)}
+    found = compared(ACCURACY, ours, theirs)
+    assert found.difference.mean == pytest.approx(5.0)
+    assert found.difference.standard_error == pytest.approx(100 * math.sqrt(0.05 * 0.95 / 100))
+    assert compared(ACCURACY, ours, dict.fromkeys(ours, 10.0)).difference.mean == pytest.approx(45.0)
+
+
+def test_a_prediction_interval_covers_new_values(rng):
+    places = np.column_stack([np.ones(6), rng.standard_normal((6, 2))])
+    new, weights, covered = np.array([1.0, 0.2, 0.2]), np.array([-3.0, 1.0, 0.5]), 0
+    for _ in range(500):
+        found = evidence.predicted(places, places @ weights + rng.standard_normal(6), new)
+        covered += abs(found.mean - new @ weights - rng.standard_normal()) < found.half_width
+    assert abs(covered - 475) < 4 * math.sqrt(500 * 0.05 * 0.95)
+    assert not evidence.predicted(places[:3], [1.0, 2.0, 3.0], new).n, "no number of degrees of freedom is left"
+    assert not evidence.predicted(np.ones((6, 3)), np.arange(6.0), new).n, "all at one place"
+
+
+# -- looks and families
+
+NO_MARGIN = replace(ACCURACY, margin=0.0)
+PLANNED = (24, 24, 24, 24, 16, 16, 16, 12, 12, 12, 12, 12)  # about as registered: 12 claims
+FAMILY = [  # each at the edge, where no verdict is right
+    (Comparison.better, NO_MARGIN, 0.0),
+    (Comparison.alike, ACCURACY, 1.0),
+    (Comparison.alike, ACCURACY, -1.0),
+    (Comparison.at_least_as_good, ACCURACY, -1.0),
+] * 3
+
+
+def simulated(rng, samples, family=FAMILY, planned=PLANNED, effect=(), shared=0.5, spread=1.5):
+    """Rules and looks of each sample of a family of claims, all of whose settings share a control."""
+    means = np.array([edge for _, _, edge in family])
+    means[: len(effect)] = effect
+    values = math.sqrt(1.0 - shared) * rng.standard_normal((samples, len(family), max(planned)))
+    values = means[:, None] + spread * (values + math.sqrt(shared) * rng.standard_normal((samples, 1, max(planned))))
+    at = {n: values[..., :n] for n in {n for most in planned for n in evidence.looks(most)}}
+    at = {n: (part.mean(axis=-1).tolist(), (part.std(axis=-1, ddof=1) / n**0.5).tolist()) for n, part in at.items()}
+
+    def claim(i, j):
+        rule, measure, _ = family[j]
+        return rule, [
+            (n / planned[j], [Comparison(measure, Estimate.from_error(at[n][0][i][j], at[n][1][i][j], n))])
+            for n in evidence.looks(planned[j])
+        ]
+
+    return [[claim(i, j) for j in range(len(family))] for i in range(samples)]
+
+
+def most(samples, probability=LEVEL):
+    """Four binomial standard deviations: 1 in 30,000."""
+    return samples * probability + 4 * math.sqrt(samples * probability * (1 - probability))
+
+
+@pytest.mark.parametrize("samples", [500, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shared", [0.0, 0.5])
+@pytest.mark.parametrize("effect", [(), (6.0, 8.0, 8.0, 6.0)], ids=["no effects", "four effects"])
+def test_any_verdict_of_a_family_is_wrong_in_at_most_five_percent(samples, shared, effect, rng):
+    """With three looks. Claims with an effect are decided, and leave their share of the level to the others."""
+    rows = simulated(rng, samples, effect=effect, shared=shared)
+    found = [evidence.holm([partial(first_verdict, *claim) for claim in row], len(row)) for row in rows]
+    wrong = sum(any(verdict is not None for verdict in row[len(effect) :]) for row in found)
+    assert 0.2 * LEVEL * samples < wrong < most(samples)
+    if effect:
+        assert np.mean([row[:4] == [True, False, False, True] for row in found]) > 0.99
+
+
+@pytest.mark.parametrize("samples", [2000, pytest.param(50_000, marks=pytest.mark.slow)])
+def test_one_claim_is_wrongly_judged_in_at_most_five_percent(samples, rng):
+    """Over all its looks: nearly all of the level is used, and without O'Brien and Fleming it would be exceeded."""
+    claims = [claim for (claim,) in simulated(rng, samples, FAMILY[:1], (24,))]
+    assert 0.7 * LEVEL * samples < sum(first_verdict(*claim, LEVEL) is not None for claim in claims) < most(samples)
+    naive = sum(any(judged(rule, look[1], LEVEL) is not None for look in at) for rule, at in claims)
+    assert naive > most(samples)
+
+
+def test_a_look_that_decides_is_final_and_early_looks_need_more():
+    clear, none, worse = (Comparison(NO_MARGIN, Estimate.from_error(mean, 0.5, 24)) for mean in (2.0, 0.0, -9.0))
+    at = {0.25: [clear], 0.5: [none], 1.0: [worse]}
+    assert first_verdict(Comparison.better, list(at.items()), LEVEL) is False
+    assert first_verdict(Comparison.better, [(1.0, [clear]), (1.0, [worse])], LEVEL) is True
+    assert first_verdict(Comparison.better, [], LEVEL) is None
+
+
+def test_looks_spend_the_level_and_no_more():
+    used = []
+    assert first_verdict(lambda _, level: used.append(level), [(n / 24, [None]) for n in evidence.LOOKS], LEVEL) is None
+    by_look = used[::2]  # each comparison is asked twice: whether it fails, and whether it holds
+    assert by_look == used[1::2]
+    assert sum(by_look) == pytest.approx(LEVEL)
+    assert by_look == sorted(by_look)
+
+
+def test_a_claim_holds_for_all_and_fails_for_one():
+    good, open_, bad = (Comparison(ACCURACY, Estimate.from_error(mean, 0.5, 24)) for mean in (3.0, 0.5, -3.0))
+    assert judged(Comparison.better, [good, good], LEVEL) is True
+    assert judged(Comparison.better, [good, open_], LEVEL) is None
+    assert judged(Comparison.better, [good, open_, bad], LEVEL) is False
+    barely = Comparison(ACCURACY, Estimate.from_error(-1.2, 0.5, 24))  # in one of 1,000 it would be found by chance
+    assert judged(Comparison.better, [barely], LEVEL) is False
+    assert judged(Comparison.better, [barely, *[good] * 9], LEVEL) is None
+
+
+def test_holm_gives_the_share_of_decided_claims_to_the_others():
+    needs = [0.05 / 12, 0.05 / 11, 0.05 / 9]
+    assert evidence.holm([lambda level, need=need: True if level >= need else None for need in needs], 12) == [
+        True,
+        True,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(("planned", "effect"), [(24, 1.9), (16, 2.3), (12, 2.8)])
+def test_planned_seeds_find_such_a_difference(planned, effect, rng):
+    """In four of five samples, first of the family, with a deviation of 1.5 points, as in the first paired runs."""
+    claims = [claim for (claim,) in simulated(rng, 500, FAMILY[:1], (planned,), [effect])]
+    assert np.mean([first_verdict(*claim, LEVEL / 12) is True for claim in claims]) > 0.8
 
 
 def test_deviations_tell_which_of_two_settings_varies_less(rng):
@@ -113,7 +243,9 @@ def test_deviations_tell_which_of_two_settings_varies_less(rng):
     for factor in (1.0, 3.0):
         values = [dict(enumerate(s * rng.standard_normal(24))) for s in [1.0, factor] * 300]
         pairs = zip(values[::2], values[1::2], strict=True)
-        found.append(sum(Comparison(LOSS, deviations(a), deviations(b)).better() is True for a, b in pairs))
+        found.append(
+            sum(compared(LOSS, evidence.deviations(a), evidence.deviations(b)).better() is True for a, b in pairs)
+        )
     assert found[0] < 300 * 0.025 + 4 * math.sqrt(300 * 0.025)
     assert found[1] > 0.9 * 300
 
@@ -121,6 +253,6 @@ def test_deviations_tell_which_of_two_settings_varies_less(rng):
 def test_roughness_sees_noise_and_no_trend(rng):
     steps = np.arange(40) + 0.5
     smooth = 2.3 - 0.4 * np.log(steps) + 0.03 * np.log(steps) ** 2
-    assert roughness(smooth) == pytest.approx(0.0, abs=1e-9)
-    noise = [roughness(smooth + 0.05 * rng.standard_normal(40)) for _ in range(200)]
+    assert evidence.roughness(smooth) == pytest.approx(0.0, abs=1e-9)
+    noise = [evidence.roughness(smooth + 0.05 * rng.standard_normal(40)) for _ in range(200)]
     assert np.mean(np.square(noise)) == pytest.approx(0.05**2, rel=0.1)

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,7 +25,11 @@ def weights(draw):
     rng, shape = draw(rngs()), draw(shapes(least=2, most=4))
     assume(math.prod(shape[1:]) > 1)
     w = points(rng, shape, 0.3, 2) * rng.choice([-1.0, 1.0], shape)
-    return [w, points(rng, shape[:1], -2, 2)], {"factor": draw(st.sampled_from([1.0, 0.5, 1.6]))}
+    options = {"factor": draw(st.sampled_from([1.0, 0.5, 1.6]))}
+    if draw(st.booleans()):
+        assume((w - w.mean(axis=rows(w), keepdims=True)).std(axis=rows(w)).min() > 0.2)
+        options["centered"] = True
+    return [w, points(rng, shape[:1], -2, 2)], options
 
 
 @st.composite
@@ -37,6 +42,43 @@ def batches(draw, training=True, affine=True):
     arrays = [x] + ([points(rng, shape[1:2], 0.3, 2), points(rng, shape[1:2], -1, 1)] if affine else [])
     running = {"mean": points(rng, shape[1:2], -1, 1), "var": points(rng, shape[1:2], 0.5, 2)}
     return arrays, {"running": running, "training": training, "eps": draw(st.sampled_from([1e-5, 0.1]))}
+
+
+@st.composite
+def samples(draw, groups=False, biases=True):
+    """Samples in parts of three values or more, which are normalised together, with weights and biases, or none."""
+    rng, part = draw(rngs()), (draw(st.integers(3, 4)), *draw(shapes(least=0, most=2)))
+    outside = draw(shapes(least=2, most=2) if groups else shapes(least=1, most=2))  # (N, groups), or axes in front
+    values = [points(rng, part, -3, 3) + rng.uniform(-1, 1) for _ in range(math.prod(outside))]
+    x, options = np.reshape(values, (*outside, *part)), {"eps": draw(st.sampled_from([1e-5, 0.1]))}
+    if groups:
+        x, options["over"] = x.reshape(outside[0], -1, *part[1:]), outside[1]
+        affine = x.shape[1:2]
+    else:
+        options["over"] = part
+        affine = tuple(draw(st.sampled_from([1, n])) for n in part)  # shared along some axes
+    every = [points(rng, affine, 0.3, 2), points(rng, affine, -1, 1)]
+    return [x, *(every[: 1 + biases] if draw(st.booleans()) else [])], options
+
+
+def called(function):
+    return lambda x, *affine, over, eps: function(x, over, *affine, eps=eps)
+
+
+def over_last_axes(x, weight=1.0, bias=0.0, *, over, eps, centered=True):
+    axes = tuple(range(-len(over), 0))
+    off = x - x.mean(axes, keepdims=True) if centered else x
+    return weight * off / np.sqrt((off**2).mean(axes, keepdims=True) + eps) + bias
+
+
+def over_groups(x, weight=None, bias=None, *, over, eps):
+    """One sample and one group after the other."""
+    out, size = np.empty_like(x), x.shape[1] // over
+    for n, group in np.ndindex(len(x), over):
+        part = slice(group * size, (group + 1) * size)
+        out[n, part] = (x[n, part] - x[n, part].mean()) / np.sqrt(x[n, part].var() + eps)
+    shape = (-1, *[1] * (x.ndim - 2))
+    return out * (1.0 if weight is None else weight.reshape(shape)) + (0.0 if bias is None else bias.reshape(shape))
 
 
 def features(x):
@@ -57,15 +99,21 @@ def reference_batch_norm(x, weight=1.0, bias=0.0, *, running, training, eps):
     return (x - mean) / np.sqrt(var + eps) * weight + bias
 
 
+def reference_weight_norm(w, scale, factor, centered=False):
+    w = w - w.mean(axis=rows(w), keepdims=True) if centered else w
+    return w * per_row(scale * factor / np.sqrt((w * w).sum(axis=rows(w))), w)
+
+
 BATCH_NORM = batch_norm, reference_batch_norm
 CASES = [
-    Case("weight_norm", F.weight_norm,
-         lambda w, scale, factor: w * per_row(scale * factor / np.sqrt((w * w).sum(axis=rows(w))), w),
-         weights()),
+    Case("weight_norm", F.weight_norm, reference_weight_norm, weights()),
+    Case("layer_norm", called(F.layer_norm), over_last_axes, samples()),
+    Case("rms_norm", called(F.rms_norm), partial(over_last_axes, centered=False), samples(biases=False)),
+    Case("group_norm", called(F.group_norm), over_groups, samples(groups=True)),
     Case("batch_norm", *BATCH_NORM, batches()),
     Case("batch_norm:no weight", *BATCH_NORM, batches(affine=False)),
     Case("batch_norm:evaluation", *BATCH_NORM, batches(training=False)),
-]  # fmt: skip
+]
 
 test_values, test_gradients, test_dtypes = battery(CASES)
 
@@ -104,11 +152,93 @@ def test_a_batch_of_one_has_no_spread(backend):
     assert_explained(tp.ShapeError, lambda: F.batch_norm(x, two, two, training=True), "(1, 2)", "a larger batch")
 
 
-def test_lengths_that_do_not_fit_are_explained(backend):
-    w = make(np.ones((3, 2)), backend)
-    assert_explained(
-        tp.ShapeError, lambda: F.weight_norm(w, make(np.ones(2), backend)), "(3, 2)", "scale of shape (3,)"
-    )
+def test_all_normalizers_of_activations_are_one_statement_over_other_axes(backend, rng):
+    x, two, three = rng.normal(size=(2, 3, 4, 5)), rng.normal(size=2), rng.normal(size=3)
+    t, image = make(x, backend), (3, 4, 5)
+    layer = F.layer_norm(t, image)
+    assert_close(F.group_norm(t, 1), layer.numpy())
+    swapped = F.batch_norm(t.transpose(1, 0, 2, 3), make(two, backend), make(two**2, backend), training=True)
+    assert_close(swapped.transpose(1, 0, 2, 3), layer.numpy())
+    weight, bias = make(three, backend), make(-three, backend)
+    instance = F.group_norm(t, 3, weight, bias)
+    assert_close(instance, F.layer_norm(t, image[1:]).numpy() * three[:, None, None] - three[:, None, None])
+    assert_close(F.rms_norm(t - t.mean((1, 2, 3), keepdims=True), image), layer.numpy())
+
+
+@pytest.mark.parametrize(
+    ("function", "shift", "groups"),
+    [
+        (lambda x: F.layer_norm(x, x.shape[1:], eps=0.0), True, 1),
+        (lambda x: F.rms_norm(x, x.shape[1:], eps=0.0), False, 1),
+        (lambda x: F.group_norm(x, 2, eps=0.0), True, 2),
+    ],
+    ids=["layer_norm", "rms_norm", "group_norm"],
+)
+@given(data=st.data())
+def test_invariance_and_independence(backend, function, shift, groups, data):
+    """Of each sample, or each group: another scale, and with a mean another shift, change nothing; nor do the other
+    samples. The result is orthogonal to the gradient, as a change of scale changes nothing."""
+    rng = data.draw(rngs())
+    x, v = rng.normal(size=(3, 4, 2)), rng.normal(size=(3, 4, 2))
+    scale, move = rng.uniform(0.2, 5, (3, groups, 1, 1)), 3 * rng.normal(size=(3, groups, 1, 1))
+
+    def grouped(values):
+        return (np.ones((1, 1, 4 // groups, 1)) * values).reshape(3, 4, 1)
+
+    t = leaf(x, backend)
+    y = function(t)
+    assert_close(function(make(x * grouped(scale) + grouped(move) * shift, backend)), y.numpy(), 1e-9)
+    assert_close(function(make(x[1:2], backend)), y.numpy()[1:2], 1e-11)
+    (g,) = tp.grad(y, [t], make(v, backend))
+    along = (g.numpy() * x).reshape(3, groups, -1)
+    assert abs(along.sum(-1)).max() < 1e-10 * abs(along).max()
+    if shift:
+        assert abs(g.numpy().reshape(3, groups, -1).sum(-1)).max() < 1e-10 * abs(g.numpy()).max()
+    else:
+        assert abs(function(make(x + 1.0, backend)).numpy() - y.numpy()).max() > 1e-3
+
+
+def test_rows_without_a_mean_do_not_see_a_mean_of_the_inputs(backend, rng):
+    """Their gradient has no part along the row, nor along a shift of the row: neither changes the result."""
+    w, v = leaf(rng.normal(size=(3, 2, 2, 2)), backend), rng.normal(size=(3, 2, 2, 2))
+    scale = make(np.array([1.0, 2.0, 0.5]), backend)
+    y = F.weight_norm(w, scale, 1.5, centered=True)
+    assert_close(y.numpy().sum(axis=(1, 2, 3)) + 1.0, np.ones(3), 1e-12)
+    assert_close(np.sqrt((y.numpy() ** 2).sum(axis=(1, 2, 3))), 1.5 * scale.numpy())
+    moved = F.weight_norm(3.0 * w + 2.0, scale, 1.5, centered=True)
+    assert_close(moved, y.numpy(), 1e-11)
+    (g,) = tp.grad(y, [w], make(v, backend))
+    assert abs(g.numpy().sum(axis=(1, 2, 3))).max() < 1e-12
+    assert abs((g.numpy() * w.numpy()).sum(axis=(1, 2, 3))).max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x, w: F.weight_norm(x, w), ["(4, 6)", "scale of shape (4,)"]),
+        (lambda x, w: F.weight_norm(x[:, :1], x[:, 0], centered=True), ["(4, 1)", "no direction", "centered=False"]),
+        (lambda x, w: F.layer_norm(x, 4), ["(4, 6)", "(4,)", "last axes", "(6,)"]),
+        (lambda x, w: F.layer_norm(x, (3, 6)), ["(4, 6)", "(3, 6)", "last axes"]),
+        (lambda x, w: F.layer_norm(x, ()), ["last axes"]),
+        (lambda x, w: F.layer_norm(x, 6, w), ["(4, 6)", "(3,)", "broadcast against x"]),
+        (lambda x, w: F.layer_norm(x[:1], 6, x), ["(1, 6)", "(4, 6)", "broadcast against x", "shape (6,)"]),
+        (lambda x, w: F.layer_norm(x[:, :1], 1), ["(4, 1)", "0/0", "rms_norm"]),
+        (lambda x, w: F.rms_norm(x[:, :0], 0), ["(4, 0)"]),
+        (lambda x, w: F.rms_norm(x, (4, 5)), ["rms_norm of shape (4, 6)", "(4, 5)"]),
+        (lambda x, w: F.group_norm(x, 4), ["(4, 6)", "4 groups", "divides"]),
+        (lambda x, w: F.group_norm(x, 0), ["0 groups"]),
+        (lambda x, w: F.group_norm(x[0], 1), ["(6,)", "axis 1"]),
+        (lambda x, w: F.group_norm(x, 6), ["6 groups", "0/0", "fewer groups"]),
+        (lambda x, w: F.group_norm(x, 2, w), ["(3,)"]),
+    ],
+)
+def test_shapes_that_do_not_fit_are_explained(backend, call, words):
+    x, w = make(np.arange(24.0).reshape(4, 6), backend), make(np.ones(3), backend)
+    assert_explained(tp.ShapeError, lambda: call(x, w), *words)
+
+
+def test_the_root_mean_square_of_one_value_leaves_its_sign(backend):
+    assert_close(F.rms_norm(make([[-3.0], [2.0]], backend, dtype=np.float64), 1, eps=0.0), [[-1.0], [1.0]])
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

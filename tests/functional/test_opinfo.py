@@ -72,6 +72,11 @@ def reduction(f, x, dim=None, keepdim=False, *, dtype=None):
     return f(x if dtype is None else x.astype(dtype), axis=axes(dim), keepdims=keepdim)
 
 
+def rms_norm(f, x, normalized_shape, weight=None, eps=None):
+    """PyTorch's eps is the machine epsilon of the dtype."""
+    return f(x, normalized_shape, weight, np.finfo(x.dtype).eps if eps is None else eps)
+
+
 def deviation(f, x, dim=None, unbiased=True, keepdim=False, *, correction=None):
     """PyTorch has two ways to give ddof, which is 1 by default, and var(x, unbiased) beside var(x, dim)."""
     dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
@@ -173,6 +178,9 @@ CALLS = {
     "nn.functional.nll_loss": ("nll_loss", lambda f, x, labels, weight=None, **options: f(x, labels, **options)),
     **{f"nn.functional.{name}": (name, same) for name in ["linear", "conv2d", "mse_loss"]},
     "nn.functional.batch_norm": ("batch_norm", same),
+    "nn.functional.layer_norm": ("layer_norm", same),
+    "nn.functional.rms_norm": ("rms_norm", rms_norm),
+    "nn.functional.group_norm": ("group_norm", same),
 }
 
 # What PyTorch computes from a sample where its own call has no counterpart: `nn` is torch.nn.functional.
@@ -204,6 +212,7 @@ NOT_OURS = {
     "flatten": [("an end axis", lambda s: s.end_dim not in (-1, s.x.ndim - 1))],
     "norm": [("only the Euclidean norm", lambda s: s.p not in (2, "fro", None))],
     **{f"nn.functional.{name}": [INTEGERS] for name in ["relu", "hardtanh", "avg_pool2d"]},
+    "nn.functional.rms_norm": [("squares beyond float16", lambda s: s.x.dtype == np.float16)],
     "nn.functional.conv2d": [("padding in words", lambda s: isinstance(s.kwargs.get("padding"), str))],
 }
 NO_AXES = ("an axis of a 0-d tensor", lambda s: s.x.ndim == 0)
@@ -222,6 +231,7 @@ MAY_REFUSE = {
     "nn.functional.pad:constant": [("negative padding", lambda s: min(s.pad) < 0)],
     "cat": [("an empty vector among matrices", lambda s: len({x.ndim for x in s.xs}) > 1)],
     **{f"nn.functional.{name}": [NO_BATCH] for name in ["conv2d", "max_pool2d", "avg_pool2d"]},
+    "nn.functional.layer_norm": [("one value", lambda s: np.prod(s.args[0]) < 2)],
     "nn.functional.batch_norm": [("no channels or statistics", lambda s: s.x.ndim < 2 or s.args[0] is None)],
     "nn.functional.nll_loss": [NO_ROWS],
     "nn.functional.cross_entropy": [NO_ROWS, ("probabilities as labels", lambda s: kind(s.labels) == "f")],

@@ -15,7 +15,7 @@ import tinyprop.functional as F
 from tinyprop import optim
 from tinyprop.engine.arrays import is_array, to_backend, to_numpy
 from tinyprop.functional.losses import CrossEntropy
-from tinyprop.kernels import cuda, host, pointwise
+from tinyprop.kernels import cuda, host, pointwise, updates
 from tinyprop.kernels.fused import HOMOGENEOUS, ShiftedReLU
 
 from ..conftest import BACKENDS, needs_overrides
@@ -30,6 +30,7 @@ def _small_blocks(monkeypatch):
     for name in ("COLUMNS_AT_ONCE", "PIXELS_AT_ONCE", "ROWS_AT_ONCE"):
         monkeypatch.setattr(host, name, 300)
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 300)
+    monkeypatch.setattr(updates, "WEIGHTS_AT_ONCE", 30)
     monkeypatch.setattr(cuda, "MOST_STRIPS", 3)
 
 
@@ -96,6 +97,14 @@ CONVOLUTION += [differentiated(partial(F.conv2d, padding=1), (3, 4, 7, 6), (5, 4
 TILES = [
     differentiated(partial(F.conv2d, padding=p), *shapes) for p, shapes in ((1, TILED), (2, (TILED[0], (32, 32, 5, 5))))
 ]
+PHASES = [
+    differentiated(partial(F.conv2d, stride=s, padding=p), (2, 32, *size), (32, 32, k, k))
+    for k, s, p, size in ((7, 2, 3, (19, 21)), (5, 2, 2, (23, 24)), (6, 2, 0, (28, 29)))
+]
+FOURIER = [
+    differentiated(partial(F.conv2d, padding=p), (2, 16, *size), (17, 16, *kernel))
+    for kernel, p, size in (((7, 9), (3, 4), (11, 13)), ((11, 11), 0, (14, 12)))
+]
 ONE_BY_ONE = [differentiated(partial(F.conv2d, stride=s, padding=p), *POINTWISE) for s, p in ((1, 0), ((2, 3), (1, 0)))]
 MAXIMA = [differentiated(lambda x, o=o: F.max_pool2d(x, 3, 2, 1, **o), IMAGE) for o in ({}, {"ceil_mode": True})]
 AVERAGES = [differentiated(lambda x: F.avg_pool2d(x, (3, 2), 2, 1), IMAGE)]
@@ -119,6 +128,7 @@ EQUATION = [
     for layer, sizes, mode, *shapes in [
         (tp.nn.NormPropConv2d, (3, 4, 3), "paper", (2, 3, 6, 5), (4, 3, 3, 3)),
         (tp.nn.NormPropLinear, (5, 4), "exact", (6, 5), (4, 5)),
+        (tp.nn.NormPropLinear, (5, 4), "paper", (3, 5), (4, 5)),
     ]
     for activation in HOMOGENEOUS
 ]
@@ -129,6 +139,10 @@ CASES = {
     **dict.fromkeys(["pointwise.pointwise", "pointwise.pointwise_gradients"], ONE_BY_ONE),
     **dict.fromkeys(
         ["tiles.convolve", "tiles.convolve_gradients", "tiles.input_gradient", "tiles.filter_gradient"], TILES
+    ),
+    **dict.fromkeys(["phases.phased", "phases.phased_gradients"], PHASES),
+    **dict.fromkeys(
+        [f"fourier.{name}" for name in ("convolve", "gradients", "input_gradient", "filter_gradient")], FOURIER
     ),
     **dict.fromkeys(["host.blockwise", "host.blockwise_input_gradient", "host.blockwise_filter_gradient"], CONVOLUTION),
     **{
@@ -143,13 +157,20 @@ CASES = {
         for gradient in ("", "_gradient")
     },
     **dict.fromkeys(["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES),
+    "host.tanh_gradient": [differentiated(F.tanh, IMAGE)],
     **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
-    "cuda.sgd": [updated(optim.sgd, 3, 0.1, momentum, decay) for momentum in (0.9, 0.0) for decay in (0.01, 0.0)],
-    "cuda.rmsprop": [updated(optim.rmsprop, 3, 0.1, 0.99, 1e-8, decay) for decay in (0.01, 0.0)],
-    "cuda.adam": [updated(optim.adam, 4, 0.1, 0.9, 0.999, 1e-8, decay, 3) for decay in (0.01, 0.0)],
-    "cuda.unit_rows": [updated(lambda w: optim.unit_rows([a.reshape(len(a), -1) for a in w]), 1)],
+    **{
+        f"{module}.{name}": cases
+        for module in ("updates", "cuda")
+        for name, cases in {
+            "sgd": [updated(optim.sgd, 3, 0.1, momentum, decay) for momentum in (0.9, 0.0) for decay in (0.01, 0.0)],
+            "rmsprop": [updated(optim.rmsprop, 3, 0.1, 0.99, 1e-8, decay) for decay in (0.01, 0.0)],
+            "adam": [updated(optim.adam, 4, 0.1, 0.9, 0.999, 1e-8, decay, 3) for decay in (0.01, 0.0)],
+            "unit_rows": [updated(lambda w: optim.unit_rows([a.reshape(len(a), -1) for a in w]), 1)],
+        }.items()
+    },
 }
-FLOAT32_ONLY = "tiles."  # Winograd convolution rounds more, so float64 is computed plainly
+FLOAT32_ONLY = "tiles.", "phases."  # Winograd convolution rounds more, so float64 is computed plainly
 
 
 def name_of(entry):
@@ -210,12 +231,14 @@ def arrays_in(value):
     [
         (partial(F.conv2d, padding=1), TILED),
         (F.conv2d, POINTWISE),
+        (partial(F.conv2d, stride=2, padding=3), ((2, 32, 19, 21), (32, 32, 7, 7))),
+        (F.conv2d, ((2, 16, 14, 12), (17, 16, 11, 11))),
         (F.conv2d, (IMAGE, FILTERS)),
         (lambda x: F.max_pool2d(x, 3, 2, 1), (IMAGE,)),
         (lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), (IMAGE, PER_CHANNEL, PER_CHANNEL)),
         (lambda x, w, b: F.batch_norm(x, w.detach() * 1, w.detach() * 1, w, b, True), (IMAGE, (4,), (4,))),
     ],
-    ids=["tiles", "1x1", "plain", "max_pool", "shifted_relu", "batch_norm"],
+    ids=["tiles", "1x1", "phases", "fourier", "plain", "max_pool", "shifted_relu", "batch_norm"],
 )
 def test_a_freed_op_holds_nothing(backend, function, shapes):
     leaves = [tp.tensor(a, requires_grad=True) for a in random_arrays(shapes, "float32", backend)]

@@ -1,8 +1,17 @@
+import hashlib
+
 import numpy as np
 import pytest
 
 import tinyprop as tp
+from tests.helpers import assert_explained
 from tinyprop import nn
+from tinyprop.train import Config, Run
+
+RESIDUAL = (
+    "C(8,3,1,1)-R(C(8,3,1,1)-C(8,3,1,1))-R(C(12,3,1,1)-P(3,1,1,avg)-C(12,1,1,0))-R(R(C(12,3,2,1))-C(12,3,1,1))"
+    "-P(3,2,1,max)-C(10,1,1,0)-P(4,4,0,avg)"
+)
 
 
 def sizes(net, x):
@@ -11,12 +20,12 @@ def sizes(net, x):
     with tp.no_grad():
         for layer in net:
             x = layer(x)
-            if isinstance(layer, nn.Conv2d | nn.NormPropConv2d | nn.MaxPool2d | nn.AvgPool2d):
+            if isinstance(layer, nn.Conv2d | nn.WeightNorm | nn.NormPropConv2d | nn.MaxPool2d | nn.AvgPool2d):
                 result.append(x.shape[-1])
     return result
 
 
-@pytest.mark.parametrize("norm", ["normprop", "batch", "none"])
+@pytest.mark.parametrize("norm", nn.NORMS)
 def test_the_papers_network(norm):
     net = nn.build(nn.NIN, norm=norm, width=0.1)
     x = tp.tensor(np.random.default_rng(0).normal(size=(2, 3, 32, 32)).astype(np.float32))
@@ -24,7 +33,13 @@ def test_the_papers_network(norm):
     assert sizes(net, x) == [32, 32, 16, 16, 16, 16, 8, 8, 4, 8, 8, 1]
     kinds = [type(layer).__name__ for layer in net]
     assert kinds.count("NormPropConv2d") == (8 if norm == "normprop" else 0)
-    assert kinds.count("BatchNorm") == (8 if norm == "batch" else 0)
+    expected = {
+        "batch": "BatchNorm", "layer": "LayerNorm", "layer-after": "LayerNorm", "rms": "RMSNorm", "group": "GroupNorm",
+        "instance": "GroupNorm", "dyt": "DyT", "derf": "Derf", "weight": "WeightNorm", "ws": "ScaledWS",
+    }  # fmt: skip
+    normalizers = [kind for kind in kinds if kind in expected.values()]
+    assert normalizers == 8 * [expected.get(norm)] * (norm in expected)
+    assert [m.sums_over_batch for m in net.modules()].count(True) == (8 if norm == "batch" else 0)
     assert kinds[-3:] == ["Conv2d", "AvgPool2d", "Flatten"], "the last convolution is linear, the mean gives the logits"
 
 
@@ -67,6 +82,14 @@ def test_spaces_do_not_matter():
         ("C(4,3,1,1)-D(2)", 11),
         ("P(2,2,0,max)", 12),
         ("C(4,3,1,1)-C(2,1,1,0) and more", 21),
+        ("R(C(4,3,1,1)-C(2,1,1,0)", 23),
+        ("R(C(4,3,1,1))", 13),
+        ("C(4,3,1,1)-R()-C(2,1,1,0)", 13),
+        ("C(4,3,1,1)-R(P(3,2,1,max))-C(2,1,1,0)", 25),
+        ("C(4,3,1,1)-R(C(4,3,1,1)-C(4,3,1,0))-C(2,1,1,0)", 24),
+        ("C(4,3,1,1)-R(R(C(4,3,1,1)-C(4,4,1,1)))-C(2,1,1,0)", 26),
+        ("C(4,3,1,1)-R(P(2,2,0,max)-C(4,1,1,0))-C(2,1,1,0)", 13),
+        ("C(4,3,1,1))-C(2,1,1,0)", 10),
     ],
 )
 def test_a_wrong_spec_is_refused_with_position_and_grammar(spec, position):
@@ -74,6 +97,132 @@ def test_a_wrong_spec_is_refused_with_position_and_grammar(spec, position):
         nn.build(spec)
 
 
-def test_a_wrong_norm_is_refused():
-    with pytest.raises(ValueError, match=r"(?s)norm='spectral'.*normprop, batch, none"):
-        nn.build(nn.NIN, norm="spectral")
+def test_a_wrong_norm_or_initialization_is_refused():
+    assert_explained(ValueError, lambda: nn.build(nn.NIN, norm="spectral"), "norm='spectral'", "normprop, batch, layer")
+    assert_explained(ValueError, lambda: nn.build(nn.NIN, init="zero"), "init='zero'", "glorot, he")
+    assert_explained(ValueError, lambda: nn.build(nn.NIN, norm="ws", init="fixup", width=0.1), "fixup_ of a ScaledWS")
+
+
+DIGESTS = [  # of the commit before there were other norms
+    ("normprop", ["8510580b9a94772b", "136a75575a59a1fe"]),
+    ("batch", ["f5edf987573d43cf", "8c008a7dfd3ec51e"]),
+    ("none", ["543878a404b9baac", "ecfca237ab132e64"]),
+]
+
+
+def digest(net):
+    """Of the names and values of all parameters, and of how the network prints."""
+    hashed = hashlib.sha256(repr(net).encode())
+    for name, value in net.state_dict().items():
+        hashed.update(name.encode() + value.tobytes())
+    return hashed.hexdigest()[:16]
+
+
+@pytest.mark.parametrize(("norm", "expected"), DIGESTS)
+def test_a_seed_builds_what_it_always_did(norm, expected):
+    """The names of finished runs stand for these weights."""
+    found = []
+    for activation in ("relu", "prelu"):
+        tp.manual_seed(3)
+        found.append(digest(nn.build(nn.NIN, norm=norm, activation=activation, width=0.1)))
+    assert found == expected
+
+
+def kinds(net):
+    return [type(layer).__name__ for layer in net]
+
+
+@pytest.mark.parametrize("norm", nn.NORMS)
+def test_residual_networks(norm, backend, rng):
+    """Every parameter gets a gradient; a change of channels or size takes the other path through a convolution."""
+    with tp.use_backend(backend):
+        net = nn.build(RESIDUAL, norm=norm, activation="prelu" if norm == "layer" else "relu")
+        out = net(tp.tensor(rng.normal(size=(3, 3, 16, 16)).astype(np.float32)))
+    assert out.shape == (3, 10)
+    out.backward(np.ones(out.shape, np.float32) if backend == "numpy" else out.detach())
+    assert all(p.grad is not None and np.isfinite(p.grad.numpy()).all() for p in net.parameters())
+    plain, channels, size = (m for m in net if isinstance(m, nn.Residual))
+    assert plain.shortcut is None
+    for block in (channels, size, size.branch[0]):
+        assert isinstance(block.shortcut, type(net[0]))
+
+
+def test_normalizer_and_activation_stand_in_front_of_the_convolutions_of_a_block():
+    net = nn.build(RESIDUAL, norm="layer-after")
+    stack = ["Activation", "LayerNorm"]
+    assert kinds(net) == ["Conv2d", *["Residual"] * 3, *stack, "MaxPool2d", "Conv2d", "AvgPool2d", "Flatten"]
+    assert kinds(net[1].branch) == [*stack, "Conv2d", *stack, "Conv2d"]
+    assert kinds(net[2].branch) == [*stack, "Conv2d", *stack, "AvgPool2d", "Conv2d"]
+    assert kinds(net[3].branch) == ["Residual", *stack, "Conv2d"]
+    images_first = nn.build("R(C(3,3,1,1)-C(3,3,1,1))-C(10,1,1,0)", norm="batch")
+    assert kinds(images_first[0].branch) == ["Conv2d", "BatchNorm", "Activation", "Conv2d"], "images are no activation"
+
+
+@pytest.mark.parametrize("norm", nn.NORMS)
+def test_which_blocks_keep_count_of_the_variance(norm):
+    net = nn.build(
+        "C(8,3,1,1)" + 3 * "-R(C(8,3,1,1))" + "-R(C(4,3,2,1))-R(C(4,1,1,0))-C(5,1,1,0)", norm=norm, alpha=0.5
+    )
+    blocks, scales = ([m for m in net if isinstance(m, kind)] for kind in (nn.Residual, nn.Scale))
+    count = norm in ("normprop", "ws")
+    variances = [1.0, 1.25, 1.5, 1.75, 1.25] if count else [1.0] * 5
+    assert [block.beta**2 for block in blocks] == pytest.approx(variances)
+    assert {block.alpha for block in blocks} == {0.5}
+    assert [scale.factor for scale in scales] == pytest.approx([1.5**-0.5] * count)
+
+
+def test_standardized_weights_know_the_activation_of_their_input():
+    net = nn.build(RESIDUAL, norm="ws", activation="tanh")
+    assert net[0].activation == "identity", "images"
+    assert [m.activation for m in net[1].branch if isinstance(m, nn.ScaledWS)] == ["tanh", "tanh"]
+    assert net[2].shortcut.activation == "identity", "the sum of a block has gone through none"
+
+
+@pytest.mark.parametrize("activation", ["relu", "selu"])
+@pytest.mark.parametrize(("norm", "init"), [("none", "he"), ("dyt", None), ("derf", None), ("rms", "orthogonal")])
+def test_gains_keep_the_pre_activations_at_a_mean_square_of_1(norm, init, activation, rng):
+    """Eight layers deep, 60 units wide and 1x1, within a factor of 1.5; Glorot's weights leave less than 1/50."""
+    found = {}
+    for how in (init, "glorot"):
+        tp.manual_seed(0)
+        net = nn.build("-".join(["C(60,1,1,0)"] * 8 + ["C(2,1,1,0)"]), 60, norm, activation, init=how)
+        x = tp.tensor(rng.normal(size=(40, 60, 1, 1)).astype(np.float32))
+        with tp.no_grad():
+            for layer in net:
+                x = layer(x)
+                if isinstance(layer, nn.Conv2d) and layer.out_channels > 2:
+                    found[how] = float((x.data**2).mean())
+    assert 1 / 1.5 < found[init] < 1.5
+    assert norm == "rms" or activation == "selu" or found["glorot"] < 0.02
+
+
+def test_initializations_reach_every_layer():
+    for norm in ("none", "normprop", "weight", "ws", "batch"):
+        net = nn.build("C(6,3,1,1)-R(C(6,1,1,0))-R(C(5,1,1,0))-C(2,1,1,0)", norm=norm, init="orthogonal")
+        for w in nn.init.weights(net):
+            rows = w.numpy().reshape(len(w), -1)
+            gram = rows @ rows.T
+            np.testing.assert_allclose(gram, gram[0, 0] * np.eye(len(gram)), atol=1e-5)
+    net = nn.build("C(6,3,1,1)-R(C(6,1,1,0)-C(6,1,1,0))-C(2,1,1,0)", norm="none", init="fixup")
+    assert not net[1].branch[-1].weight.numpy().any()
+    assert not net[-2].weight.numpy().any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["layer", "ws"])
+def test_a_run_is_saved_and_resumed(norm, tmp_path):
+    """Stopped after its first epoch and resumed, a run ends with the same bits; its weights load into a new network."""
+    config = {"norm": norm, "width": 0.04, "train_size": 120, "test_size": 40, "batch_size": 20, "threads": 1}
+    whole = Run(Config(**config, epochs=2), tmp_path / "whole")
+    assert whole.run()
+    assert Run(Config(**config, epochs=1), tmp_path / "stopped").run()
+    resumed = Run(Config(**config, epochs=2), tmp_path / "stopped")
+    assert resumed.run(resume=True)
+    state = whole.model.state_dict()
+    for name, value in resumed.model.state_dict().items():
+        np.testing.assert_array_equal(value, state[name])
+    again = tp.train.network(whole.config, whole.train.images, 10)
+    again.load_state_dict(tp.load(tmp_path / "whole" / "model.safetensors"))
+    x = tp.tensor(whole.test.images[:5])
+    np.testing.assert_array_equal(again(x).numpy(), whole.model(x).numpy())
+    assert whole.history[-1]["train_loss"] < whole.history[0]["train_loss"] + 0.05

@@ -1,5 +1,10 @@
 """A run survives a full disk, a broken disk, a kill and a power loss at any file operation."""
 
+import csv
+import random
+import shutil
+from dataclasses import replace
+
 import pytest
 
 import tinyprop as tp
@@ -8,7 +13,20 @@ from tests.helpers import sampled
 from tinyprop.train import Config, Run, checkpoint, run
 from tinyprop.train.check import audit
 
-CONFIG = Config(width=0.02, epochs=2, train_size=8, batch_size=4, threads=1)
+SMALL = {"width": 0.02, "epochs": 2, "train_size": 8, "batch_size": 4, "threads": 1}
+CONFIGURATIONS = {
+    "paper": {},
+    "exact": {"mode": "exact", "beta": 0.5},
+    "prelu": {"activation": "prelu", "mode": "exact"},
+    "batch": {"norm": "batch", "data_norm": "batch"},
+    "none": {"norm": "none", "activation": "tanh"},
+    "rmsprop": {"optimizer": "rmsprop", "lr": 0.001},
+    "dropout": {"dropout": 0.3},
+    "plateau": {"schedule": "plateau", "patience": 1, "flip": True},
+    "linear": {"schedule": "linear", "validation": True},
+}
+FAULTS = ["full", "broken", "power loss", "kill"]
+CASES = [(fault, "paper") for fault in FAULTS] + [("kill", name) for name in CONFIGURATIONS if name != "paper"]
 
 
 @pytest.fixture(autouse=True)
@@ -23,19 +41,27 @@ def _small_and_without_figures(monkeypatch):
     monkeypatch.setattr(Run, "finish", finish)
 
 
-def train(folder, resume=False):
-    assert Run(CONFIG, folder, say=lambda line: None).run(resume)
+def train(config, folder, resume=False):
+    assert Run(config, folder, say=lambda line: None).run(resume)
     return {name: array.tobytes() for name, array in tp.load(folder / "model.safetensors").items()}
 
 
+def log(folder):
+    """What the log says, speed aside."""
+    rows = csv.DictReader((folder / "log.csv").read_text().splitlines())
+    return [{name: value for name, value in row.items() if name != "images_per_second"} for row in rows]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["full", "broken", "kill", "power loss"])
-def test_any_fault_leaves_a_run_that_resumes_to_the_same_weights(fault, tmp_path, monkeypatch):
-    whole = train(tmp_path / "whole")
+@pytest.mark.parametrize(("fault", "configuration"), CASES)
+def test_any_fault_leaves_a_run_that_resumes_to_the_same_weights(fault, configuration, tmp_path, monkeypatch):
+    """At every file operation in `make full`; elsewhere at some, and at fewer for the other configurations."""
+    config = Config(**SMALL | CONFIGURATIONS[configuration])
+    whole = train(config, tmp_path / "whole")
     with injected(Faults(tmp_path / "counted"), monkeypatch) as faults:
-        train(tmp_path / "counted")
+        train(config, tmp_path / "counted")
     assert faults.count > 30
-    for at in sampled(range(1, faults.count + 1), 12):
+    for at in sampled(range(1, faults.count + 1), 12 if configuration == "paper" else 4):
         folder = tmp_path / f"at {at}"
         folder.mkdir()
         saved = []  # what a finished save has promised
@@ -49,12 +75,38 @@ def test_any_fault_leaves_a_run_that_resumes_to_the_same_weights(fault, tmp_path
 
             patch.setattr(checkpoint, "write", promised)
             with pytest.raises((OSError, Killed)):
-                train(folder)
+                train(config, folder)
         if fault == "power loss":
             faults.after_power_loss()
         kept, damaged = checkpoint.read_all(folder)
         assert not damaged
         assert not saved or kept[-1].progress >= saved[-1], "a checkpoint that was saved is lost"
-        assert train(folder, resume=True) == whole
+        assert train(config, folder, resume=True) == whole
+        assert log(folder) == log(tmp_path / "whole")
         assert list(audit(folder)) == []
         assert not list(folder.glob(".*.part"))
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, record_property):
+    """Of any file of a run that was stopped after its first epoch; 1,000 random flips in `make full`."""
+    config = Config(**SMALL)
+    whole = train(config, tmp_path / "whole")
+    first = replace(config, epochs=1)
+    train(first, tmp_path / "stopped")
+    chance, refused = random.Random(0), 0
+    flips = sampled(range(1000), 40)
+    for number in flips:
+        copy = shutil.copytree(tmp_path / "stopped", tmp_path / "copy")
+        path = chance.choice(sorted(p for p in copy.iterdir() if p.stat().st_size))
+        content = bytearray(path.read_bytes())
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        path.write_bytes(content)
+        try:
+            assert train(config, copy, resume=True) == whole, f"flip {number}, of {path.name}"
+            assert log(copy) == log(tmp_path / "whole")
+        except tp.StateError:
+            refused += 1
+        shutil.rmtree(copy)
+    assert 0 < refused < len(flips)
+    record_property("compared", f"resumed after a flip {len(flips)}, refused {refused}")

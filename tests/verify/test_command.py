@@ -65,12 +65,12 @@ def test_json_does_not_replace_what_is_no_regular_file(name, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def results():
-    return run(samples=1000)
+    return run(samples=1000) + run(samples=1000, family="batchnorm")
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
 def test_lines_fit_the_terminal(width, results):
-    pairs = list(zip(claims(), results, strict=True))
+    pairs = list(zip(claims() + claims("batchnorm"), results, strict=True))
     plain, painted, ascii = Report(width), Report(width, color=True), Report(width, ascii=True)
     shown = [plain.table(results), plain.summary(results, 12.3), *(plain.explanation(*pair) for pair in pairs)]
     shown.append(ascii.table(results))
@@ -98,6 +98,7 @@ def test_an_unexpected_verdict_is_exit_status_1(monkeypatch, capsys):
 
 
 WRONG = "C99,--samples 0,--samples 1.5,--samples many,--until 0,--until nan,--samples 10 --until 1,--backend x,--seed x"
+WRONG += ",--family x,N01 --family dyt"
 
 
 @pytest.mark.parametrize("arguments", WRONG.split(","))
@@ -106,6 +107,16 @@ def test_bad_arguments_exit_with_2(arguments, capsys):
         main(["verify", *arguments.split()])
     assert caught.value.code == 2
     assert "usage: tinyprop verify" in capsys.readouterr().err
+
+
+def test_a_family_and_the_source_of_a_claim(capsys):
+    assert main(["verify", "--family", "batchnorm", "--samples", "1000"]) == 0
+    said = capsys.readouterr().out
+    assert re.findall(r"^[A-Z]\d+", said, re.M) == [f"N0{i}" for i in range(1, 9)]
+    assert main(["verify", "N01", "--explain", "--samples", "1000"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Ioffe and Szegedy (2015), 3.3. W are the weights of a layer, u its input" in said
+    assert "Section" not in said
 
 
 def test_explain_derives_and_draws(capsys, tmp_path):

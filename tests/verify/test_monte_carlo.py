@@ -85,6 +85,22 @@ def test_expensive_samples_are_fewer():
     assert Sampler().tally("x", normals, samples=7, cost=1000).count == 7
 
 
+def test_a_median_of_means_does_not_follow_one_sample():
+    """Within 6 standard errors of the mean, 2e-8 for Student's t of 15 degrees of freedom; one huge sample moves a mean
+    by 600, and the median by less than its error."""
+
+    def draw(random, count):
+        x = 1.0 + random.standard_normal(count)
+        return np.where(random.random(count) < 0.2 / 16_000, 1e7, x)
+
+    plain, spiked = (
+        Sampler(seed=2).median_of_means("x", d, 16_000, 1, 1000) for d in (lambda r, n: 1.0 + normals(r, n), draw)
+    )
+    assert abs(plain.mean - 1.0) < 6 * plain.standard_error
+    assert plain.standard_error == pytest.approx((np.pi / 2 / 16_000) ** 0.5, rel=0.6)
+    assert abs(spiked.mean - 1.0) < 0.06
+
+
 def test_memory_does_not_grow():
     def peak(samples):
         tracemalloc.start()

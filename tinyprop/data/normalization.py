@@ -12,6 +12,7 @@ from ..engine.tensor import Tensor
 from ..errors import StateError
 from ..nn.layers import parameter
 from ..nn.module import Module
+from ..threads import add_up, is_first_part, over_batch
 
 CHUNK = 1000  # samples whose statistics are computed together
 CONSTANT = 1e-12  # a variance below this fraction of the squared mean is rounding
@@ -99,7 +100,7 @@ class BatchNormalizer(Normalizer):
             [ 1.]])
     """
 
-    whole_batch = True
+    sums_over_batch = True
 
     def __init__(self, shape: tuple[int, ...], momentum: float = 0.1):
         super().__init__(shape, std=1.0)
@@ -109,14 +110,17 @@ class BatchNormalizer(Normalizer):
         x = self.as_floats(x)
         if not self.training:
             return (x - self.mean) / self.std
-        if len(x) < 2:
+        count = add_up(len(x))
+        if count < 2:
             rule = "one sample has no standard deviation: each feature would become 0/0"
             hint = "GlobalNormalizer, as the paper does for batch size 1; or a larger batch"
             raise ShapeError("a training batch of 1 sample for a BatchNormalizer", rule, hint)
-        change = x - x[:1]  # exactly 0 for a constant feature, however large
-        mean = F.mean(change, axis=0)
-        std = _spread(mean, F.var(change, axis=0))
-        unbiased = std.data * (len(x) / (len(x) - 1)) ** 0.5
-        for running, now in ((self.mean, mean.data + x.data[0]), (self.std, unbiased)):
-            running.data += self.momentum * (now - running.data)
+        first = over_batch(x[0] if is_first_part() else x[0] * 0.0)
+        change = x - first  # exactly 0 for a constant feature, however large
+        mean = over_batch(F.sum(change, axis=0)) / count
+        std = _spread(mean, over_batch(F.sum((change - mean) ** 2, axis=0)) / count)
+        if is_first_part():
+            unbiased = std.data * (count / (count - 1)) ** 0.5
+            for running, now in ((self.mean, mean.data + first.data), (self.std, unbiased)):
+                running.data += self.momentum * (now - running.data)
         return (change - mean) / std

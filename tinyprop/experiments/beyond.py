@@ -8,15 +8,16 @@ from typing import Any
 
 from .. import paper
 from ..estimate import Estimate
-from .evidence import ACCURACY, Comparison, Measure
-from .experiment import CHANCE, CONTROLS, NORMPROP, Arm, Claim, Experiment, Finding
+from .evidence import ACCURACY, Comparison, Measure, compared
+from .experiment import CHANCE, CONTROLS, NORMPROP, Arm, Claim, Experiment
 from .figures import Curves
-from .scales import Scale, Settings
+from .scales import Scale, Setting, Settings, Turn
 from .section5 import rate
 
 INVERSE, ONE = f"gamma = 1/{paper.JACOBIAN_FACTOR:g}", "gamma = 1"
 STARTS: Mapping[str, Mapping[str, Any]] = {INVERSE: {}, ONE: {"gamma": 1.0}, "exact": {"mode": "exact"}}
 GAMMA_RATES = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
+LARGEST_RATE = Measure("largest rate", " octaves", lambda record: math.nan, better=1, form=".1f")  # of several runs
 
 
 class JacobianFactor(Experiment):
@@ -36,9 +37,13 @@ class JacobianFactor(Experiment):
         return {f"{lr:g}": self.arms[f"{start}, rate {lr:g}"] for lr in self.scale.some(GAMMA_RATES)}
 
     def claims(self) -> list[Claim]:
+        larger = f"{INVERSE} trains at larger rates than {ONE} without diverging."
         text = f"At a rate at which both train, {INVERSE} is better."
         pairs = {f"at rate {lr}": (f"{INVERSE}, rate {lr}", f"{ONE}, rate {lr}") for lr in self.by_rate(ONE)}
-        return [Claim(text, "not in the paper", Comparison.better, pairs)]
+        return [
+            Claim(larger, "no number", Comparison.better, pairs, (LARGEST_RATE,)),
+            Claim(text, "not in the paper", Comparison.better, pairs),
+        ]
 
     def rates_survived(self, start: str) -> dict[int, float]:
         """For each random seed, how many rates, from the smallest up, train without diverging."""
@@ -46,11 +51,11 @@ class JacobianFactor(Experiment):
         seeds = set.intersection(*map(set, trained))
         return {seed: [*(fine[seed] for fine in trained), False].index(False) for seed in seeds}
 
-    def findings(self) -> list[Finding]:
-        octaves = Measure("largest rate", " octaves", lambda record: math.nan, better=1, form=".1f")
-        found = Comparison(octaves, self.rates_survived(INVERSE), self.rates_survived(ONE))
-        claim = f"{INVERSE} trains at larger rates than {ONE} without diverging."
-        return [Finding(claim, "no number", str(found), found.better()), *super().findings()]
+    def compared(self, claim: Claim) -> dict[str, list[Comparison]]:
+        if claim.measures != (LARGEST_RATE,):
+            return super().compared(claim)
+        found = compared(LARGEST_RATE, self.rates_survived(INVERSE), self.rates_survived(ONE))
+        return {f"{INVERSE} minus {ONE}": [found]}
 
     def levels(self) -> dict[str, Curves]:
         def curve(start: str) -> dict[str, Estimate]:
@@ -74,10 +79,11 @@ class Optimizers(Experiment):
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
-        short = {"epochs": scale.rate_epochs, "validation": True}
-        single = {"data_norm": "global", "batch_size": 1}
+        short: dict[str, Any] = {"epochs": scale.rate_epochs, "validation": True}
+        single: dict[str, Any] = {"data_norm": "global", "batch_size": 1}
+        turns = {"SGD": Turn.FIRST_LOOK, "RMSProp": Turn.EXPLORATORY}  # a primary claim needs SGD's rate
         tried = {
-            f"{name}, rate {lr:g}": scale.setting(2, lr=lr, **short, **CHANGES[name])
+            f"{name}, rate {lr:g}": scale.setting(2, turns[name], lr=lr, **short, **CHANGES[name])
             for name in RATES
             for lr in scale.some(RATES[name])
         }
@@ -89,15 +95,20 @@ class Optimizers(Experiment):
 
     @classmethod
     def later_settings(cls, scale: Scale, arms: Mapping[str, Arm]) -> Settings:
-        def best(name: str) -> float:
+        """They are run when all rates are tried."""
+
+        def best(name: str) -> Setting:
+            tried = {lr: arms[f"{name}, rate {lr:g}"] for lr in scale.some(RATES[name])}
+
             def badness(lr: float) -> tuple[int, float]:
-                arm = arms[f"{name}, rate {lr:g}"]
-                losses = [record.validation.loss for record in arm.survivors if record.validation]
-                return arm.diverged, statistics.fmean(losses) if losses else math.inf
+                losses = [record.validation.loss for record in tried[lr].survivors if record.validation]
+                return tried[lr].diverged, statistics.fmean(losses) if losses else math.inf
 
-            return min(scale.some(RATES[name]), key=badness)
+            done = all(len(arm.records) == arm.setting.seeds for arm in tried.values())
+            turn = Turn.EXPLORATORY if done else Turn.NOT_YET
+            return scale.setting(12, turn, lr=min(tried, key=badness), **CHANGES[name])
 
-        return {f"{name}, at its chosen rate": scale.setting(12, lr=best(name), **CHANGES[name]) for name in RATES}
+        return {f"{name}, at its chosen rate": best(name) for name in RATES}
 
     def shown(self) -> dict[str, Arm]:
         return {name: self.arms[name] for name in (MOMENTUM, RMSPROP, PLAIN, ONE_MOMENTUM, ONE_PLAIN)}
@@ -112,9 +123,10 @@ class Optimizers(Experiment):
         text, single = "With batches of one image, SGD is like momentum.", (ONE_PLAIN, ONE_MOMENTUM)
         return [*found, Claim(text, "very similar", Comparison.alike, {"SGD minus momentum, one image": single})]
 
-    def paragraph(self) -> str:
-        rates = [self.arms[name].setting.config.lr for name in (RMSPROP, PLAIN)]
-        return f"{super().paragraph()} The chosen rates: {rates[0]:g} for RMSProp, {rates[1]:g} for SGD."
+    def remarks(self) -> str:
+        settings = [self.arms[name].setting for name in (RMSPROP, PLAIN)]
+        rates = ["not chosen yet" if s.turn == Turn.NOT_YET else f"{s.config.lr:g}" for s in settings]
+        return f"{self.note} The chosen rates: {rates[0]} for RMSProp, {rates[1]} for SGD."
 
 
 class Regularization(Experiment):

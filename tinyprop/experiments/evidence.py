@@ -1,20 +1,29 @@
-"""From runs to verdicts: intervals over random seeds, and what they say about a claim.
+"""From runs to verdicts, by the rule of preregistration.toml.
 
 Two settings are compared by the differences of their runs of the same seed, which see the same images in the same
-order. One 95 % interval (Student's t) of the mean answers every question; a difference below a margin does not matter.
+order. One interval of the mean difference answers every question; a difference below a margin does not matter.
+
+A claim is judged at looks: after 6, 12 and 24 runs of each of its settings, or as many as are planned. Its verdict is
+wrong with a probability of at most `level`; O'Brien and Fleming's function says how much of it may be spent by each
+look, little at first. The primary claims share one level by Holm's method: those that are decided leave their share to
+the others. (For verdicts in both directions this is proven if claims are independent; the tests simulate it.)
 """
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from ..engine.arrays import HostArray
 from ..estimate import Estimate
 from .record import Record
 
 Verdict = bool | None  # None: the runs cannot tell
+LEVEL = 0.05
+LOOKS = (6, 12, 24)
 
 
 @dataclass(frozen=True)
@@ -22,16 +31,23 @@ class Measure:
     """A number of a run that did not diverge."""
 
     name: str
-    unit: str  # of levels; differences of % are points
+    unit: str  # of levels
     of: Callable[[Record], float]
     better: int = -1  # 1 if more is better, -1 if less is
     margin: float = 0.0
     form: str = ".3f"
     spread: bool = False  # compare distances from the median: which setting varies less between random seeds
+    by_image: Callable[[Record], HostArray] | None = None  # what `of` is the mean of, if it is one over test images
+
+    @property
+    def difference_unit(self) -> str:
+        return self.unit.replace("%", "points").strip()
 
 
-ACCURACY = Measure("test accuracy", " %", lambda record: record.accuracy, better=1, margin=1.0, form=".1f")
-LOSS = Measure("test loss", " nats", lambda record: record.loss, margin=0.03)
+ACCURACY = Measure(
+    "test accuracy", " %", lambda r: r.accuracy, 1, margin=1.0, form=".1f", by_image=Record.image_accuracies
+)
+LOSS = Measure("test loss", " nats", lambda r: r.loss, margin=0.03, by_image=Record.image_losses)
 ENDPOINTS = (ACCURACY, LOSS)
 
 
@@ -40,63 +56,162 @@ class Comparison:
     """Ours minus theirs, over the random seeds that both have."""
 
     measure: Measure
-    ours: Mapping[int, float]  # by random seed
-    theirs: Mapping[int, float]
+    difference: Estimate
     diverged: tuple[int, int] = (0, 0)  # runs of ours and of theirs
+    survived: tuple[bool, bool] = (True, True)  # whether ours and theirs have runs that did not
 
-    @property
-    def difference(self) -> Estimate:
-        seeds = sorted(self.ours.keys() & self.theirs.keys())
-        return Estimate.of([self.ours[seed] - self.theirs[seed] for seed in seeds])
-
-    @property
-    def interval(self) -> tuple[float, float]:
+    def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """How much better ours is. Survivors of a setting that sometimes diverges are a biased sample, and decide
         nothing; a setting that never diverged is better than one that always did."""
-        if self.diverged[1] and self.ours and not self.theirs and not self.diverged[0]:
-            return math.inf, math.inf
-        if self.diverged[0] and self.theirs and not self.ours and not self.diverged[1]:
-            return -math.inf, -math.inf
+        for side, sign in ((0, 1), (1, -1)):
+            if (
+                self.survived[side]
+                and not self.diverged[side]
+                and self.diverged[1 - side]
+                and not self.survived[1 - side]
+            ):
+                return sign * math.inf, sign * math.inf
         if any(self.diverged) or not self.difference.n:
             return -math.inf, math.inf
-        mean, half_width = self.measure.better * self.difference.mean, self.difference.half_width
+        mean, half_width = self.measure.better * self.difference.mean, self.difference.half_width_at(1.0 - level)
         return mean - half_width, mean + half_width
 
-    def better(self) -> Verdict:
+    def better(self, level: float = LEVEL) -> Verdict:
         """Whether ours is better; it is not if it is worse, or alike."""
-        low, high = self.interval
-        return True if low > 0 else False if high < 0 or self.alike() else None
+        low, high = self.interval(level)
+        return True if low > 0 else False if high < 0 or self.alike(level) else None
 
-    def alike(self) -> Verdict:
+    def alike(self, level: float = LEVEL) -> Verdict:
         """Whether the difference is too small to matter: the interval is inside the margins, or wholly outside."""
-        (low, high), margin = self.interval, self.measure.margin
+        (low, high), margin = self.interval(level), self.measure.margin
         return True if -margin < low and high < margin else False if low > margin or high < -margin else None
 
-    def at_least_as_good(self) -> Verdict:
+    def at_least_as_good(self, level: float = LEVEL) -> Verdict:
         """Whether ours is better, or worse by less than matters (one-sided)."""
-        low, high = self.interval
+        low, high = self.interval(level)
         return True if low > -self.measure.margin else False if high < -self.measure.margin else None
 
     @property
     def outcome(self) -> str:
-        low, high = self.interval
+        low, high = self.interval()
         return "better" if low > 0 else "worse" if high < 0 else "alike" if self.alike() else "cannot tell"
 
+    @property
+    def width(self) -> float:
+        """Of the interval, in margins; without a margin, in differences. 0 if more runs cannot make it narrower."""
+        scale = self.measure.margin or abs(self.difference.mean)
+        return self.difference.half_width / scale if scale and not any(self.diverged) else 0.0
+
+    def with_seeds(self, n: int) -> "Comparison":
+        """What n random seeds would find, if mean and deviation stayed as they are."""
+        error = self.difference.standard_error * math.sqrt(self.difference.n / n)
+        return replace(self, difference=Estimate.from_error(self.difference.mean, error, n))
+
     def __str__(self) -> str:
-        unit = self.measure.unit.replace("%", "points")
-        text = f"{self.difference:+{self.measure.form}}{unit}" if self.difference.n else "no pair of runs"
+        number = f"{self.difference:+{self.measure.form}} {self.measure.difference_unit}".rstrip()
+        text = number if self.difference.n else "no pair of runs"
         lost = f"; {self.diverged[0]} and {self.diverged[1]} runs diverged" if any(self.diverged) else ""
         return f"{text} ({self.outcome}{lost})"
 
 
-def all_hold(verdicts: Iterable[Verdict]) -> Verdict:
-    """Whether all of some claims hold: not if one does not, unknown if one of the others is unknown.
+def compared(
+    measure: Measure, ours: Mapping[int, Any], theirs: Mapping[int, Any], diverged: tuple[int, int] = (0, 0)
+) -> Comparison:
+    """From what each random seed gives: a number, or a number for each test image."""
+    pairs = [np.asarray(ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+    means = [float(pair.mean()) for pair in pairs]
+    if len(pairs) > 1 and pairs[0].ndim:
+        difference = Estimate.from_error(statistics.fmean(means), float(crossed_error(np.stack(pairs))), len(pairs))
+    else:
+        difference = Estimate.of(means)
+    return Comparison(measure, difference, diverged, (bool(ours), bool(theirs)))
 
-    >>> all_hold([True, True]), all_hold([True, None]), all_hold([None, False])
-    (True, None, False)
+
+def crossed_error(values: HostArray) -> HostArray:
+    """The standard error of the mean of values (..., seeds, images), as a crossed bootstrap of infinitely many draws
+    finds it: both seeds and images are resampled, and all values of a seed, or of an image, go together.
+
+    For independent multinomial weights its variance has a closed form, the sum of those of the seeds' means, of the
+    images' means and of the rest (Owen, 2007). It is an upper limit: noise of single values is in all three. The first
+    has n - 1 in place of n, as seeds are few.
     """
-    found = set(verdicts)
-    return False if False in found else None if None in found else True
+    n, m = values.shape[-2:]
+    rows, columns = values.mean(axis=-1), values.mean(axis=-2)
+    rest = values - rows[..., None] - columns[..., None, :] + rows.mean(axis=-1)[..., None, None]
+    return np.sqrt(rows.var(axis=-1, ddof=1) / n + columns.var(axis=-1) / m + (rest**2).mean(axis=(-2, -1)) / (n * m))
+
+
+def predicted(places: Sequence[Sequence[float]], values: Sequence[float], place: Sequence[float]) -> Estimate:
+    """A new value at a place, by linear regression over some others, with its 95 % prediction interval.
+
+    >>> f"{predicted([[1, 0], [1, 1], [1, 2], [1, 3]], [0.0, 1.1, 1.9, 3.0], [1, 4]):.2f}"
+    '3.95 ± 0.65'
+    """
+    x, y, new = np.array(places, "float64"), np.array(values), np.array(place)
+    if len(y) <= len(place) or np.linalg.matrix_rank(x) < len(place):
+        return Estimate.of([])
+    weights = np.linalg.lstsq(x, y, rcond=None)[0]
+    freedom = len(y) - len(place)
+    variance = float(((y - x @ weights) ** 2).sum()) / freedom * (1.0 + float(new @ np.linalg.solve(x.T @ x, new)))
+    return Estimate.from_error(float(new @ weights), math.sqrt(variance), freedom + 1)
+
+
+# -- verdicts on claims
+
+Rule = Callable[[Comparison, float], Verdict]
+Look = tuple[float, Sequence[Comparison]]  # the fraction of the planned runs that are there, and what they say
+
+
+def judged(rule: Rule, comparisons: Sequence[Comparison], level: float) -> Verdict:
+    """Whether a rule holds for all comparisons. As one that fails is enough for a "no", they share the level for it."""
+    if any(rule(comparison, level / len(comparisons)) is False for comparison in comparisons):
+        return False
+    return True if all(rule(comparison, level) for comparison in comparisons) else None
+
+
+def looks(planned: int) -> list[int]:
+    """After how many runs of each setting a claim may be decided.
+
+    >>> looks(24), looks(16), looks(4)
+    ([6, 12, 24], [6, 12, 16], [4])
+    """
+    return [*(n for n in LOOKS if n < planned), planned]
+
+
+def spent(level: float, fraction: float) -> float:
+    """How much of the level may be spent by the time that this fraction of the runs is there (O'Brien and Fleming).
+
+    >>> [round(spent(0.05, n / 24), 5) for n in LOOKS]
+    [9e-05, 0.00557, 0.05]
+    """
+    normal = statistics.NormalDist()
+    return 2.0 * normal.cdf(normal.inv_cdf(level / 2) / math.sqrt(fraction))
+
+
+def first_verdict(rule: Rule, looks: Sequence[Look], level: float) -> Verdict:
+    """That of the first look that decides, each at what may be spent since the look before."""
+    before = 0.0
+    for fraction, comparisons in looks:
+        total = spent(level, fraction)
+        verdict = judged(rule, comparisons, total - before)
+        if verdict is not None:
+            return verdict
+        before = total
+    return None
+
+
+def holm(judges: Sequence[Callable[[float], Verdict]], family: int, level: float = LEVEL) -> list[Verdict]:
+    """The verdicts on claims of a family, whose judges want a level."""
+    verdicts: list[Verdict] = [None] * len(judges)
+    while True:
+        share = level / max(1, family - sum(verdict is not None for verdict in verdicts))
+        found = [judge(share) if v is None else v for v, judge in zip(verdicts, judges, strict=True)]
+        if found == verdicts:
+            return verdicts
+        verdicts = found
+
+
+# -- measures of a run
 
 
 def deviations(values: Mapping[int, float]) -> dict[int, float]:

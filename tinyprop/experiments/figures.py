@@ -23,38 +23,56 @@ def draw_levels(axes: Any, curves: Curves, form: str) -> None:
         found = list(curve.values())
         means = [estimate.mean for estimate in found]
         axes.errorbar(list(curve), means, bars(found), fmt=form, label=name, markersize=3.5, capsize=2.5, elinewidth=1)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    places = [place for curve in curves.values() for place in curve]
+    if not any(isinstance(place, str) for place in places):
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    elif max(map(len, places)) > 8:
+        for label in axes.get_xticklabels():
+            label.set(rotation=30, rotation_mode="anchor", ha="right", fontsize=8)
 
 
 def draw_differences(axes: Any, comparisons: Mapping[str, Comparison]) -> None:
-    """From the top down, over a band of differences that do not matter."""
-    found, rows = [comparison.difference for comparison in comparisons.values()], range(len(comparisons))
+    """From the top down, over a band of differences that do not matter; predictions are hollow."""
     measure = next(iter(comparisons.values())).measure
-    axes.errorbar([d.mean for d in found], rows, xerr=bars(found), fmt="o", color="black", capsize=3, elinewidth=1.2)
+    for row, (name, comparison) in enumerate(comparisons.items()):
+        found, fill = comparison.difference, "white" if name.endswith("predicted") else "black"
+        style = {"fmt": "o", "color": "black", "markerfacecolor": fill, "capsize": 3, "elinewidth": 1.2}
+        axes.errorbar([found.mean], [row], xerr=bars([found]), **style)
     axes.axvspan(-measure.margin, measure.margin, color=GRAY, alpha=0.15, linewidth=0)
     axes.axvline(0.0, color=GRAY, linewidth=1, linestyle=":")
-    axes.set_yticks(rows, list(comparisons))
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.set_yticks(range(len(comparisons)), list(comparisons))
     side = "right" if measure.better > 0 else "left"
-    axes.set(title=f"{measure.name.capitalize()}: difference", ylim=(len(rows) - 0.5, -0.5))
-    axes.set_xlabel(f"{measure.unit.replace('%', 'points')} (better to the {side})".strip())
+    axes.set(title=f"{measure.name.capitalize()}: difference", ylim=(len(comparisons) - 0.5, -0.5))
+    axes.set_xlabel(f"{measure.difference_unit} (better to the {side})".strip())
 
 
 @styled
-def draw(levels: Mapping[str, Curves], differences: Sequence[Mapping[str, Comparison]], x: str, form: str) -> Figure:
-    """A panel for each title of levels, all on one scale, then one for each measure of differences."""
+def draw(
+    levels: Mapping[str, Curves],
+    differences: Sequence[Mapping[str, Comparison]],
+    x: str,
+    form: str,
+    paper: float | None,
+) -> Figure:
+    """A panel for each title of levels, all on one scale, with the paper's number if there is one; then one for each
+    measure of differences."""
     count = len(levels) + len(differences)
-    rows = 1 if count <= 3 else 2
-    columns = -(-count // rows)
+    columns = count if count <= 3 else 4
+    rows = -(-count // columns)
     figure, every = panels(columns, 4.2 * columns, 3.8 * rows, rows=rows)
-    left = every[: len(levels)]
+    left, right = every[: len(levels)], every[len(levels) : count]
+    for axes in every[count:]:
+        axes.axis("off")
     for axes, (title, curves) in zip(left, levels.items(), strict=True):
         draw_levels(axes, curves, form)
         axes.set(title=title, xlabel=x)
+        if paper is not None:
+            axes.axhline(paper, color=GRAY, linewidth=1, linestyle=":", label=f"the paper: {paper:g}")
     low, high = zip(*(axes.get_ylim() for axes in left), strict=True)
     for axes in left:
         axes.set_ylim(max(0.0, min(low)), max(high))  # an interval may extend below 0, but no level does
     left[0].legend(fontsize=8)
-    right = every[len(levels) :]
     for axes, comparisons in zip(right, differences, strict=True):
         draw_differences(axes, comparisons)
     for axes in right[1:]:

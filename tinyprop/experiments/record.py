@@ -112,6 +112,15 @@ class Record:
         """On test images, after temperature scaling, in nats."""
         return self.test.scaled_loss if self.test else math.nan
 
+    def image_accuracies(self) -> HostArray:
+        """Of each test image: 0 or 100 %."""
+        assert self.test, "it diverged"
+        return 100.0 * self.test.image_correct()
+
+    def image_losses(self) -> HostArray:
+        assert self.test, "it diverged"
+        return self.test.image_losses()
+
     def accuracies(self) -> list[float]:
         """After each epoch, on validation images if there are any, else on test images, in %."""
         name = "validation_error" if self.config.validation else "test_error"

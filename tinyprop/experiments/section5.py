@@ -1,16 +1,17 @@
 """The experiments of section 5 of the paper."""
 
+import math
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from .. import paper
 from ..estimate import Estimate
-from .evidence import ACCURACY, ENDPOINTS, Comparison, Measure, roughness
+from .evidence import ACCURACY, ENDPOINTS, Comparison, Measure, predicted, roughness
 from .experiment import BATCHNORM, CHANCE, CONTROLS, NORMPROP, NORMS, Claim, Experiment
 from .figures import Curves
 from .record import Layer, Record
-from .scales import Scale, Setting, Settings
+from .scales import IMAGES, PAPER_RUN, Scale, Setting, Settings, Turn
 
 
 class DataNormalization(Experiment):
@@ -171,7 +172,7 @@ class Results(Experiment):
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
         return {
-            f"{row}, {name}": Setting(replace(setting.config, norm=norm), setting.seeds)
+            f"{row}, {name}": replace(setting, config=replace(setting.config, norm=norm))
             for row, setting in scale.rows.items()
             for name, norm in CONFIGURED.items()
         }
@@ -189,7 +190,7 @@ class Results(Experiment):
     def levels(self) -> dict[str, Curves]:
         def curve(norm: str) -> dict[str, Estimate]:
             rows = self.scale.rows
-            return {row.replace(" ", "\n"): self.arms[f"{row}, {norm}"].estimate(ACCURACY) for row in rows}
+            return {row: self.arms[f"{row}, {norm}"].estimate(ACCURACY) for row in rows}
 
         return {"Test accuracy, %": {norm: curve(norm) for norm in CONFIGURED}}
 
@@ -217,3 +218,82 @@ class Speed(Experiment):
 
     def levels(self) -> dict[str, Curves]:
         return {"Training time of an image, ms": {name: arm.curve(image_times, 1) for name, arm in self.arms.items()}}
+
+
+# -- towards the paper's scale
+
+GRID = ((0.5, 0.5), (0.5, 2.0), (1.0, 0.5), (1.0, 1.0), (1.0, 2.0), (2.0, 1.0))  # widths and images of the protocol
+
+
+class Scaling(Experiment):
+    name, section, title = "scale", "5.1", "From laptop scale towards the paper's"
+    note = (
+        "Predictions are by a linear regression of NormProp minus BatchNorm over the logarithms of width and number of "
+        "images, from the small scales alone, which have neither flips nor more epochs; with their prediction "
+        "intervals. Curves are on validation images; at the paper's scale on test images, as in the paper."
+    )
+    paper = paper.ACCURACY_AFTER_30_EPOCHS
+
+    @classmethod
+    def settings(cls, scale: Scale) -> Settings:
+        found = {}
+        for label, setting in (cls.grid(scale) | scale.larger).items():
+            for name, norm in CONFIGURED.items():
+                turn = Turn.EXPLORATORY if (setting.turn, norm) == (Turn.PAPER, "batch") else setting.turn
+                found[f"{name}, {label}"] = replace(setting, config=replace(setting.config, norm=norm), turn=turn)
+        return found
+
+    @classmethod
+    def grid(cls, scale: Scale) -> Settings:
+        base = scale.protocol
+        if base.train_size is None:
+            return {}
+        sizes = [(wide * base.width, round(many * base.train_size)) for wide, many in GRID]
+        return {f"width {w:g}, {n:,} images": scale.setting(4, width=w, train_size=n) for w, n in sizes}
+
+    def claims(self) -> list[Claim]:
+        return []
+
+    def pair(self, label: str, measure: Measure) -> Comparison:
+        return self.compare(f"{NORMPROP}, {label}", f"{BATCHNORM}, {label}", measure)
+
+    def prediction(self, setting: Setting, measure: Measure) -> Comparison:
+        """Of the difference at another scale."""
+
+        def place(setting: Setting) -> list[float]:
+            config = setting.config
+            return [1.0, math.log(config.width), math.log(config.train_size or IMAGES)]
+
+        found = [(place(setting), self.pair(name, measure)) for name, setting in self.grid(self.scale).items()]
+        known = [(x, comparison.difference.mean) for x, comparison in found if comparison.difference.n]
+        return Comparison(measure, predicted([x for x, _ in known], [y for _, y in known], place(setting)))
+
+    def differences(self) -> list[dict[str, Comparison]]:
+        panels = [{label: self.pair(label, measure) for label in self.grid(self.scale)} for measure in self.reported]
+        for label, setting in self.scale.larger.items():
+            for panel, m in zip(panels, self.reported, strict=True):
+                panel |= {f"{label}, predicted": self.prediction(setting, m), label: self.pair(label, m)}
+        return panels
+
+    def levels(self) -> dict[str, Curves]:
+        names = [f"{name}, {label}" for label in self.scale.larger for name in CONFIGURED]
+        return {"Accuracy, %": {name: self.arms[name].curve(Record.accuracies, 1) for name in names}}
+
+    def remarks(self) -> str:
+        texts = [self.note, f"The paper's best accuracy is {self.paper} %, after {PAPER_RUN.epochs} epochs."]
+        for label, setting in self.scale.larger.items():
+            for measure in self.reported:
+                expected, found = self.prediction(setting, measure), self.pair(label, measure)
+                texts.append(f"NormProp minus BatchNorm, {label}: predicted {expected}, found {found}.")
+        for name, arm in self.arms.items():
+            for record in arm.survivors if arm.setting.config.epochs == PAPER_RUN.epochs else ():
+                c, images, accuracies = record.config, record.images["train"], record.accuracies()
+                best, hours = max(accuracies), sum(images / row["images_per_second"] for row in record.history) / 3600
+                texts.append(
+                    f"{name} (width {c.width:g}, {images:,} images, batches of {c.batch_size}, rate {c.lr:g} halved "
+                    f"every {c.halve_every} epochs, weight decay {c.weight_decay:g}, which the paper does not give for "
+                    f"this run): {accuracies[-1]:.2f} % after {c.epochs} epochs, the best {best:.2f} % after "
+                    f"{accuracies.index(best) + 1}; {hours:.1f} h on one thread, "
+                    f"{c.epochs * images / hours / 3600:.0f} images/s."
+                )
+        return " ".join(texts)

@@ -5,8 +5,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
@@ -21,28 +21,40 @@ LIKE_CTRL_C = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasatt
 STOPPED = threading.Event()  # set in a worker that begins nothing new
 
 
-def compute_all(configs: Sequence[Config], ledger: Ledger, runs: Path, root: Path | None, jobs: int) -> bool:
-    """Compute these runs, seed by seed, the longest first; False after Ctrl-C, when everything done so far is saved.
+def compute_all(
+    wanted: Callable[[], Sequence[Config]], ledger: Ledger, runs: Path, root: Path | None, jobs: int, seconds: float
+) -> bool:
+    """Compute the first run that is wanted, whenever one of so many jobs is free, for so long; False after Ctrl-C.
 
-    A second Ctrl-C ends the workers at once, with the checkpoints that they have.
+    Everything done so far is saved in any case. A second Ctrl-C ends the workers at once, with the checkpoints that
+    they have.
     """
-    order = sorted(configs, key=lambda c: (c.seed, c.batch_size, -c.epochs * c.width))
+    end, running = time.monotonic() + seconds, dict[Future[bool], Config]()
     with locked(runs):
         heard = [n for n in LIKE_CTRL_C if signal.getsignal(n) != signal.SIG_IGN]  # nohup ignores SIGHUP
         before = {n: signal.signal(n, signal.default_int_handler) for n in heard}
-        pool, done = ProcessPoolExecutor(min(jobs, len(order)), get_context("spawn"), _start), False
+        pool, stopped = ProcessPoolExecutor(jobs, get_context("spawn"), _start), False
         try:
-            waiting = {pool.submit(_compute, config, ledger, runs, root): config for config in order}
-            for i, future in enumerate(as_completed(waiting), start=1):
-                future.result()  # raises the error of a worker here
-                print(f"{i}/{len(order)} {run_name(waiting[future])}", flush=True)
-            done = True
+            while True:
+                left = [config for config in wanted() if config not in running.values()]
+                to_go = len(left) + len(running)
+                for config in left[: jobs - len(running)]:
+                    running[pool.submit(_compute, config, ledger, runs, root)] = config
+                finished, _ = wait(
+                    running, min(max(0.0, end - time.monotonic()), threading.TIMEOUT_MAX), FIRST_COMPLETED
+                )
+                stopped = not all(future.result() for future in finished)  # raises the error of a worker here
+                if stopped or not finished:
+                    break
+                for future in finished:
+                    to_go -= 1
+                    print(f"{run_name(running.pop(future))} is finished, {to_go} to go", flush=True)
         except KeyboardInterrupt:
-            pass
+            stopped = True
         finally:  # after an error, too
             try:
-                pool.shutdown(wait=done, cancel_futures=True)
-                if not done:
+                pool.shutdown(wait=not running, cancel_futures=True)
+                if running:
                     _stop_workers()
             except KeyboardInterrupt:
                 for worker in active_children():
@@ -51,7 +63,7 @@ def compute_all(configs: Sequence[Config], ledger: Ledger, runs: Path, root: Pat
             finally:
                 for number, handler in before.items():
                     signal.signal(number, handler)
-    return done
+    return not stopped
 
 
 def _stop_workers() -> None:
@@ -74,9 +86,10 @@ def _start() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _compute(config: Config, ledger: Ledger, runs: Path, root: Path | None) -> None:
+def _compute(config: Config, ledger: Ledger, runs: Path, root: Path | None) -> bool:
     if not STOPPED.is_set() and not compute(config, ledger, runs, root):
         STOPPED.set()
+    return not STOPPED.is_set()
 
 
 def _end_with_parent() -> None:

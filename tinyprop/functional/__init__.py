@@ -14,9 +14,7 @@ from .arithmetic import (
 from .convolution import conv2d, exact_convolution
 from .linear import linear, matmul
 from .losses import cross_entropy, mse_loss, nll_loss
-from .normalization import (
-    batch_norm, dropout, group_norm, layer_norm, rms_norm, weight_norm, weight_standardization,
-)
+from .normalization import batch_norm, dropout, group_norm, layer_norm, rms_norm, weight_norm
 from .pooling import avg_pool2d, max_pool2d
 from .reductions import argmax, log_softmax, logsumexp, max, mean, min, norm, softmax, std, sum, var
 from .shapes import (
@@ -30,7 +28,7 @@ __all__ = [
     "matmul", "max", "max_pool2d", "maximum", "mean", "min", "minimum", "mse_loss", "multiply", "negative", "nll_loss",
     "norm", "pad", "power", "prelu", "relu", "reshape", "rms_norm", "rsqrt", "selu", "sigmoid", "silu", "sin",
     "softmax", "softplus", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take", "tanh",
-    "to", "transpose", "var", "weight_norm", "weight_standardization", "where",
+    "to", "transpose", "var", "weight_norm", "where",
 ]
 METHODS: list[Any] = [
     abs, argmax, astype, clip, exp, flatten, log, max, mean, min, norm, relu, reshape, sqrt, squeeze, std, sum, tanh,

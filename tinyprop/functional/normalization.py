@@ -9,11 +9,12 @@ from ..engine.graph import Op
 from ..engine.guard import check_editable
 from ..engine.tensor import Operand, Tensor, as_tensor
 from ..random import generator
+from ..threads import add_up, is_first_part, over_batch
+from ..windows import Shape
 from .arithmetic import as_float, rsqrt
 from .reductions import mean, norm
 from .reductions import sum as sum_over
-from .shapes import several
-from .windows import Shape
+from .shapes import reshape, several
 
 
 def column(numbers: Any, ndim: int) -> Any:
@@ -42,31 +43,25 @@ class WeightNorm(Op):
         return lambda: (g - unit * along) * (size / length), lambda: (along * self.factor).reshape(scale.shape)
 
 
-def weight_norm(weight: Operand, scale: Operand, factor: float = 1.0) -> Tensor:
+def weight_norm(weight: Operand, scale: Operand, factor: float = 1.0, centered: bool = False) -> Tensor:
     """The rows weight[i], whatever their length, at length scale[i] * factor (Salimans and Kingma, 2016).
+
+    `centered` rows lose their mean first: scaled weight standardisation (Brock et al., 2021). Their sum is then 0, so
+    that the mean which all inputs share cancels.
 
     >>> F.weight_norm(tp.tensor([[3.0, 4.0]]), tp.tensor([10.0]))
     tensor([[6., 8.]])
+    >>> F.weight_norm(tp.tensor([[3.0, 7.0, 5.0]]), tp.tensor([2.0]), factor=2**0.5, centered=True)
+    tensor([[-2.,  2.,  0.]])
     """
     weight, scale = as_tensor(weight, like=scale), as_tensor(scale, like=weight)
+    got = f"weight_norm of weight {weight.shape} and scale {scale.shape}"
     if weight.ndim < 2 or scale.shape != weight.shape[:1]:
-        got = f"weight_norm of weight {weight.shape} and scale {scale.shape}"
         raise ShapeError(got, "weight is (rows, ...), scale is (rows,)", f"scale of shape {weight.shape[:1]}")
-    return WeightNorm(factor)(weight, scale)
-
-
-def weight_standardization(weight: Operand, scale: Operand, factor: float = 1.0) -> Tensor:
-    """The rows weight[i] minus their mean, at length scale[i] * factor: scaled weight standardisation (Brock et al.,
-    2021). The mean of the inputs then cancels in every weighted sum.
-
-    >>> F.weight_standardization(tp.tensor([[3.0, 1.0, 2.0, 2.0]]), tp.tensor([1.0]), factor=2.0**0.5)
-    tensor([[ 1., -1.,  0.,  0.]])
-    """
-    weight = as_tensor(weight, like=scale)
-    if weight.ndim < 2 or weight.size < 2 * len(weight):
-        got, hint = f"weight_standardization of weight {weight.shape}", "F.weight_norm, which leaves the mean"
-        raise ShapeError(got, "weight is (rows, ...); one value minus its own mean is 0, which has no direction", hint)
-    return weight_norm(weight - mean(weight, tuple(range(1, weight.ndim)), keepdims=True), scale, factor)
+    if centered and weight.size < 2 * len(weight):
+        raise ShapeError(got, "one weight minus its own mean is 0, which has no direction", "centered=False")
+    rows = weight - mean(weight, tuple(range(1, weight.ndim)), keepdims=True) if centered else weight
+    return WeightNorm(factor)(rows, scale)
 
 
 class Normalize(Op):
@@ -75,7 +70,7 @@ class Normalize(Op):
     """
 
     floating = True
-    hint = "a weight and a bias that broadcast against x"
+    hint = "weight and bias broadcast against x"
 
     def __init__(self, axes: Shape, eps: float, centered: bool = True):
         self.axes, self.eps, self.centered = axes, eps, centered
@@ -88,30 +83,39 @@ class Normalize(Op):
         center, var = self.statistics(x)
         return (x - center) * (weight / array_module(x).sqrt(var + self.eps)) + bias
 
+    def mean(self, x: Tensor) -> Tensor:
+        return mean(x, self.axes, keepdims=True)
+
     def backward(self, g: Tensor, x: Tensor, weight: Any) -> Any:
-        off = x - mean(x, self.axes, keepdims=True) if self.centered else x
-        inverse = rsqrt(mean(off * off, self.axes, keepdims=True) + self.eps)
+        off = x - self.mean(x) if self.centered else x
+        inverse = rsqrt(self.mean(off * off) + self.eps)
         normal, g_normal = off * inverse, g * weight
-        rest = g_normal - normal * mean(g_normal * normal, self.axes, keepdims=True)
-        rest = rest - mean(g_normal, self.axes, keepdims=True) if self.centered else rest
+        rest = g_normal - normal * self.mean(g_normal * normal)
+        rest = rest - self.mean(g_normal) if self.centered else rest
         return rest * inverse, lambda: g * normal, g
 
 
 class BatchNorm(Normalize):
-    """Over all axes but 1, with one weight and bias for each feature; forward also moves the running estimates."""
+    """Over all axes but 1, with one weight and bias for each feature; forward also moves the running estimates. Sums go
+    over all parts of a batch, if several threads share it, and `count` is how many values of a feature there are."""
 
-    def __init__(self, axes: Shape, eps: float, momentum: float, running_mean: Array, running_var: Array):
+    def __init__(self, axes: Shape, eps: float, count: int, momentum: float, running_mean: Array, running_var: Array):
         super().__init__(axes, eps)
-        self.momentum, self.running = momentum, (running_mean, running_var)
+        self.count, self.momentum, self.running = count, momentum, (running_mean, running_var)
 
     def statistics(self, x: Array) -> tuple[Array, Array]:
-        center, var = super().statistics(x)
-        self.move_running(center.reshape(-1), var.reshape(-1), x.size // x.shape[1])
+        center = add_up(x.sum(axis=self.axes, keepdims=True)) / self.count
+        var = add_up(((x - center) ** 2).sum(axis=self.axes, keepdims=True)) / self.count
+        self.move_running(center.reshape(-1), var.reshape(-1))
         return center, var
 
-    def move_running(self, center: Array, var: Array, count: int) -> None:
-        for running, now in zip(self.running, (center, var * (count / (count - 1))), strict=True):
-            running += self.momentum * (now - running)
+    def move_running(self, center: Array, var: Array) -> None:
+        if is_first_part():
+            for running, now in zip(self.running, (center, var * (self.count / (self.count - 1))), strict=True):
+                running += self.momentum * (now - running)
+
+    def mean(self, x: Tensor) -> Tensor:
+        return over_batch(sum_over(x, self.axes, keepdims=True)) / self.count
 
     def forward(self, x: Array, weight: Array, bias: Array) -> Array:
         return super().forward(x, column(weight, x.ndim - 1), column(bias, x.ndim - 1))
@@ -153,51 +157,40 @@ def batch_norm(
     if not training:
         scale = weight * rsqrt(running_var + eps)
         return x * column(scale, x.ndim - 1) + column(bias - running_mean * scale, x.ndim - 1)
-    if x.size // max(features, 1) < 2:
+    count = add_up(x.size // max(features, 1))
+    if count < 2:
         got, hint = f"batch_norm of a batch of shape {x.shape}", "a larger batch, or NormProp, which needs none"
         raise ShapeError(got, "one value per feature has no spread: its normalised value would be 0/0", hint)
     check_editable(running_mean, "running_mean")
     check_editable(running_var, "running_var")
     axes = (0, *range(2, x.ndim))
-    return BatchNorm(axes, eps, momentum, running_mean._data, running_var._data)(x, weight, bias)
+    return BatchNorm(axes, eps, count, momentum, running_mean._data, running_var._data)(x, weight, bias)
 
 
 def layer_norm(
     x: Operand, normalized_shape: Any, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Normalise each sample over its last axes, of these lengths: Ba et al. (2016). Weight and bias have that shape, or
-    1 for axes along which they are shared.
+    """Normalise each sample over its last axes, of these lengths: Ba et al. (2016). Weight and bias have this shape, or
+    another that broadcasts against x.
 
     >>> F.layer_norm([[1.0, 3.0], [10.0, 10.5]], 2, eps=0.0)
     tensor([[-1.,  1.],
             [-1.,  1.]])
     """
-    return _over_last_axes("layer_norm", x, normalized_shape, weight, bias, eps)
+    x, shape = as_float(x), several(normalized_shape)
+    return _normalized(f"layer_norm of shape {x.shape} over axes of lengths {shape}", x, shape, weight, bias, eps)
 
 
 def rms_norm(x: Operand, normalized_shape: Any, weight: Operand | None = None, eps: float = 1e-5) -> Tensor:
-    """Divide each sample by the root mean square over its last axes: layer_norm without the mean, Zhang and Sennrich
-    (2019). PyTorch's default eps is the machine epsilon of the dtype instead.
+    """Divide each sample by its root mean square over the last axes: `layer_norm` without the mean, Zhang and Sennrich
+    (2019). (In PyTorch, eps is the machine epsilon of the dtype unless given.)
 
     >>> F.rms_norm([[1.0, 7.0]], 2, eps=0.0)
     tensor([[0.2, 1.4]])
     """
-    return _over_last_axes("rms_norm", x, normalized_shape, weight, None, eps)
-
-
-def _over_last_axes(name: str, x: Operand, lengths: Any, weight: Any, bias: Any, eps: float) -> Tensor:
-    x, shape = as_float(x), several(lengths)
-    got = f"{name} of shape {x.shape} over axes of lengths {shape}"
-    if not shape or x.shape[-len(shape) :] != shape:
-        raise ShapeError(got, "these are the last axes of x", f"normalized_shape={x.shape[-len(shape) or -1 :]}")
-    weight, bias = (None if t is None else as_tensor(t, like=x) for t in (weight, bias))
-    for t in (weight, bias):
-        if t is not None and (
-            t.ndim != len(shape) or any(n not in (1, m) for n, m in zip(t.shape, shape, strict=True))
-        ):
-            rule = "they have the lengths of the normalised axes, or 1 where they are shared"
-            raise ShapeError(f"{got} with a weight or bias of shape {t.shape}", rule, f"shape {shape}")
-    return _normalized(got, Normalize(tuple(range(-len(shape), 0)), eps, name == "layer_norm"), x, weight, bias)
+    x, shape = as_float(x), several(normalized_shape)
+    got = f"rms_norm of shape {x.shape} over axes of lengths {shape}"
+    return _normalized(got, x, shape, weight, None, eps, centered=False)
 
 
 def group_norm(
@@ -211,24 +204,25 @@ def group_norm(
     x = as_float(x)
     got = f"group_norm of shape {x.shape} in {num_groups} groups"
     if x.ndim < 2 or num_groups < 1 or x.shape[1] % num_groups:
-        raise ShapeError(got, "axis 1 holds the channels, and groups of one size divide them", "num_groups=1")
-    split = num_groups, x.shape[1] // num_groups
-    weight, bias = (None if t is None else as_tensor(t, like=x) for t in (weight, bias))
-    for t in (weight, bias):
-        if t is not None and t.shape != x.shape[1:2]:
-            raise ShapeError(
-                f"{got} with a weight or bias of shape {t.shape}", "one for each channel", f"{x.shape[1:2]}"
-            )
-    weight, bias = (t if t is None else t.reshape(*split, *[1] * (x.ndim - 2)) for t in (weight, bias))
-    grouped = x.reshape(len(x), *split, *x.shape[2:])  # (N, C, ...) -> (N, groups, C / groups, ...)
-    return _normalized(got, Normalize(tuple(range(2, grouped.ndim)), eps), grouped, weight, bias).reshape(x.shape)
+        raise ShapeError(got, "axis 1 holds the channels, which the number of groups divides", "num_groups=1")
+    shape = num_groups, x.shape[1] // num_groups, *x.shape[2:]  # (N, C, ...) -> (N, groups, C / groups, ...)
+    weight, bias = (t if t is None else reshape(t, (*shape[:2], *[1] * (x.ndim - 2))) for t in (weight, bias))
+    return _normalized(got, x.reshape(len(x), *shape), shape[1:], weight, bias, eps).reshape(x.shape)
 
 
-def _normalized(got: str, op: Normalize, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    if prod(x.shape[axis] for axis in op.axes) < (2 if op.centered else 1):
-        rule = "one value has no spread: its normalised value would be 0/0"
-        raise ShapeError(got, rule, "fewer groups, longer axes, or rms_norm, which needs no spread")
-    return op(x, 1.0 if weight is None else weight, 0.0 if bias is None else bias)
+def _normalized(
+    got: str, x: Tensor, lengths: Shape, weight: Any, bias: Any, eps: float, centered: bool = True
+) -> Tensor:
+    if not lengths or x.shape[-len(lengths) :] != lengths:
+        raise ShapeError(got, "these are the last axes of x", f"normalized_shape={x.shape[1:]}")
+    if prod(lengths) < 1 + centered:
+        hint = "longer axes, fewer groups, or rms_norm, which needs no spread"
+        raise ShapeError(got, "one value has no spread: its normalised value would be 0/0", hint)
+    op = Normalize(tuple(range(-len(lengths), 0)), eps, centered)
+    out = op(x, 1.0 if weight is None else weight, 0.0 if bias is None else bias)
+    if out.shape != x.shape:
+        raise ShapeError(f"{got}, with weight or bias for {out.shape}", Normalize.hint, f"shape {lengths}")
+    return out
 
 
 def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Tensor:

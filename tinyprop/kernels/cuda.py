@@ -19,7 +19,7 @@ from ..engine.overrides import override
 from ..functional.losses import CrossEntropy
 from ..functional.normalization import BatchNorm, WeightNorm
 from ..functional.pooling import AveragePool, MaxPool, Spread
-from ..functional.windows import Pair, Shape, Window, channels_first, channels_last
+from ..windows import Pair, Shape, Window, channels_first, channels_last
 from .fused import ShiftedReLU
 
 Arrays = Sequence[Array]

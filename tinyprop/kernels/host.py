@@ -7,10 +7,12 @@ import numpy as np
 
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
+from ..functional.activations import Tanh
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient, columns, filter_matrices
 from ..functional.normalization import BatchNorm, WeightNorm, column
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
-from ..functional.windows import Pair, Window, channels_first, channels_last, empty_image
+from ..threads import add_up
+from ..windows import Pair, Window, channels_first, channels_last, empty_image
 from .fused import ShiftedReLU
 from .pointwise import blocks
 
@@ -59,49 +61,72 @@ def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) ->
 
 
 class Line:
-    """The windows along one axis of images (N, H, W, C), 0 for the rows, 1 for the columns: 2k slices, not k * k."""
+    """The windows along one axis of images (N, H, W, C), 0 for the rows, 1 for the columns: 2k slices, not k * k.
+
+    Every stride-th row, or column, is a phase. An element of the kernel meets neighbours of one phase at neighbouring
+    places, so that operations on phases have long inner loops; those of columns are copied for it.
+    """
 
     def __init__(self, window: Window, axis: int, size: int):
-        before = (slice(None),) * (1 + axis)
-        self.axis, self.places, self.stride = 1 + axis, window.places(axis, size), window.stride[axis]
-        self.size, along = size, window.along(axis, size)
-        self.meetings = [((*before, places), (*before, pixels)) for places, pixels in along]
-        self.whole = [places == slice(0, self.places) for places, _ in along]  # on the image at every place
+        self.axis, self.size, self.places, self.stride = 1 + axis, size, window.places(axis, size), window.stride[axis]
+        self.meetings, self.whole = [], []  # (places, phase, elements of the phase); on the image at every place?
+        for places, pixels in window.along(axis, size):
+            first, phase = divmod(pixels.start, self.stride)
+            elements = slice(first, first + places.stop - places.start)
+            self.meetings.append((self.along(places), phase, self.along(elements)))
+            self.whole.append(places == slice(0, self.places))
+
+    def along(self, part: slice) -> tuple[slice, ...]:
+        return (*[slice(None)] * self.axis, part)
+
+    def phases(self, x: HostArray) -> list[HostArray]:
+        """(N, H, W, C) -> every stride-th row, or a copy of every stride-th column"""
+        views = [x[self.along(slice(phase, None, self.stride))] for phase in range(self.stride)]
+        return views if self.axis == 1 else [np.ascontiguousarray(view) for view in views]
 
     def shape(self, x: HostArray, length: int) -> tuple[int, ...]:
         return (*x.shape[: self.axis], length, *x.shape[self.axis + 1 :])
 
-    def reduce(self, ufunc: np.ufunc, x: HostArray, nothing: float) -> HostArray:
+    def reduce(self, ufunc: np.ufunc, phases: list[HostArray], nothing: float) -> HostArray:
         """Combine the elements of each window."""
         order = sorted(range(len(self.whole)), key=lambda i: not self.whole[i])
         if sum(self.whole) > 1:  # start from two elements that all windows have
-            a, b = (x[self.meetings[i][1]] for i in order[:2])
+            a, b = (phases[phase][elements] for _, phase, elements in (self.meetings[i] for i in order[:2]))
             out, order = ufunc(a, b), order[2:]
         else:
-            out = np.full(self.shape(x, self.places), nothing, x.dtype)
+            out = np.full(self.shape(phases[0], self.places), nothing, phases[0].dtype)
         for i in order:
-            places, pixels = self.meetings[i]
-            ufunc(out[places], x[pixels], out=out[places])
+            places, phase, elements = self.meetings[i]
+            ufunc(out[places], phases[phase][elements], out=out[places])
         return out
 
-    def first(self, differs: Callable[[int, Any, Any], HostArray], shape: tuple[int, ...]) -> HostArray:
+    def first(self, differs: Callable[[int], HostArray], shape: tuple[int, ...]) -> HostArray:
         """For each window the number of its first element that does not differ: how many before it do."""
         searching, number = np.ones(shape, bool), np.zeros(shape, np.uint8)
-        for i, (places, pixels) in enumerate(self.meetings[:-1]):
-            searching[places] &= differs(i, places, pixels)
-            number += searching
+        for i, (places, _, _) in enumerate(self.meetings[:-1]):
+            searching[places] &= differs(i)
+            number += searching.view(np.uint8)
         return number
 
-    def scatter(self, g: HostArray, mask: Callable[[int, Any], Any], out: HostArray | None = None) -> HostArray:
-        """Add g, times the mask of each element, to the elements of its windows."""
-        out = np.empty(self.shape(g, self.size), g.dtype) if out is None else out
-        out[...] = 0
-        for i, (places, pixels) in enumerate(self.meetings):
-            if i < self.stride:
-                np.multiply(g[places], mask(i, places), out=out[pixels])  # the first to come here
+    def scatter(self, g: HostArray, mask: Callable[[int], HostArray] | None, out: HostArray) -> None:
+        """Add g, times the mask of each element, to the elements `out` of its windows."""
+        views = [out[self.along(slice(phase, None, self.stride))] for phase in range(self.stride)]
+        phases = views if self.axis == 1 else [np.empty(view.shape, out.dtype) for view in views]
+        new = set(range(self.stride))  # phases that nothing was added to
+        for i, (places, phase, elements) in enumerate(self.meetings):
+            part, target = g[places], phases[phase]
+            if phase in new:
+                new.remove(phase)
+                target[self.along(slice(0, elements[-1].start))] = 0
+                target[self.along(slice(elements[-1].stop, None))] = 0
+                np.copyto(target[elements], part) if mask is None else np.multiply(part, mask(i), out=target[elements])
             else:
-                out[pixels] += g[places] * mask(i, places)
-        return out
+                target[elements] += part if mask is None else part * mask(i)
+        for phase, view in enumerate(views):
+            if phase in new:
+                view[...] = 0
+            elif self.axis == 2:
+                view[...] = phases[phase]
 
 
 def _lines(window: Window, image: tuple[int, ...]) -> tuple[Line, Line]:
@@ -126,16 +151,24 @@ def max_pool(op: MaxPool, x: HostArray) -> Any:
     marks: list[tuple[HostArray, HostArray]] = []
 
     def block(out: HostArray, x: HostArray) -> None:
-        top = rows.reduce(np.maximum, x, low)  # (N, places, W, C)
-        out[...] = across.reduce(np.maximum, top, low)  # (N, places, places, C)
+        pixels = rows.phases(x)
+        top = rows.reduce(np.maximum, pixels, low)  # (N, places, W, C)
+        tops = across.phases(top)
+        out[...] = across.reduce(np.maximum, tops, low)  # (N, places, places, C)
         if op.recorded:
-            row = rows.first(lambda i, places, pixels: x[pixels] != top[places], top.shape)
+
+            def differs(i: int) -> HostArray:
+                places, phase, elements = rows.meetings[i]
+                return pixels[phase][elements] != top[places]
+
+            row = rows.first(differs, top.shape)
             # Of several columns with the maximum the one whose row is first wins, then the first one: the scan order.
-            keys = [row[px] | ((top[px] != out[pl]).view(np.uint8) << 7) for pl, px in across.meetings]
-            best = np.full(out.shape, 255, np.uint8)
-            for (places, _), key in zip(across.meetings, keys, strict=True):
-                np.minimum(best[places], key, out=best[places])
-            marks.append((row, across.first(lambda i, places, _: keys[i] != best[places], out.shape)))
+            numbers, best, keys = across.phases(row), np.full(out.shape, 255, np.uint8), []
+            for places, phase, elements in across.meetings:
+                others = (tops[phase][elements] != out[places]).view(np.uint8)
+                keys.append(numbers[phase][elements] + others * np.uint8(128))
+                np.minimum(best[places], keys[-1], out=best[places])
+            marks.append((row, across.first(lambda i: keys[i] != best[across.meetings[i][0]], out.shape)))
 
     out = _by_blocks(block, size, x)
     if op.recorded and not (x.dtype.kind == "f" and np.isnan(out.min(initial=0.0))):  # NaN equals nothing: no marks
@@ -151,8 +184,9 @@ def max_pool_gradient(op: MaxPool, g: HostArray, x: HostArray, out: HostArray) -
 
     def block(out: HostArray, g: HostArray) -> None:
         row, column = next(marks)
-        spread = across.scatter(g, lambda j, places: column[places] == j)
-        rows.scatter(spread, lambda i, places: row[places] == i, out)
+        spread = np.empty(row.shape, g.dtype)
+        across.scatter(g, lambda j: column[across.meetings[j][0]] == j, spread)
+        rows.scatter(spread, lambda i: row[rows.meetings[i][0]] == i, out)
 
     return _by_blocks(block, (x.shape[2], x.shape[3]), g)
 
@@ -162,7 +196,8 @@ def average_pool(op: AveragePool, x: HostArray) -> Any:
     rows, across = _lines(op.window, x.shape)
 
     def block(out: HostArray, x: HostArray) -> None:
-        np.multiply(across.reduce(np.add, rows.reduce(np.add, x, 0.0), 0.0), op.factor, out=out)
+        sums = rows.reduce(np.add, rows.phases(x), 0.0)
+        np.multiply(across.reduce(np.add, across.phases(sums), 0.0), op.factor, out=out)
 
     return _by_blocks(block, op.window.output(x.shape), x)
 
@@ -172,7 +207,9 @@ def spread(op: Spread, g: HostArray) -> Any:
     rows, across = _lines(op.window, op.image)
 
     def block(out: HostArray, g: HostArray) -> None:
-        rows.scatter(across.scatter(g, lambda *_: op.factor), lambda *_: 1.0, out)
+        columns = np.empty((*g.shape[:2], *out.shape[2:]), g.dtype)
+        across.scatter(g * op.factor, None, columns)
+        rows.scatter(columns, None, out)
 
     return _by_blocks(block, (op.image[2], op.image[3]), g)
 
@@ -233,6 +270,11 @@ def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostAr
     return passed, np.sum(sums, axis=0).reshape(-1, 1, 1), lambda: -g
 
 
+@override(Tanh.backward, on="numpy")
+def tanh_gradient(op: Tanh, g: HostArray, out: HostArray) -> Any:
+    return g * (1.0 - out * out) if g.ndim and g.dtype == out.dtype else NotImplemented  # without a graph of its own
+
+
 def _rows(x: HostArray) -> HostArray:
     """(N, C, ...) -> (rows, C): a view if the memory is laid out channels-last already"""
     return channels_last(x).reshape(-1, x.shape[1])
@@ -250,10 +292,10 @@ def _block_sum(parts: Iterable[HostArray]) -> HostArray:
 @override(BatchNorm.forward, on="numpy")
 def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) -> Any:
     rows = _rows(x)
-    parts, count = blocks(rows, ROWS_AT_ONCE), len(rows)
-    center = _block_sum(rows[part] for part in parts) / count
-    var = _block_sum((rows[part] - center) ** 2 for part in parts) / count
-    op.move_running(center, var, count)
+    parts = blocks(rows, ROWS_AT_ONCE)
+    center = add_up(_block_sum(rows[part] for part in parts)) / op.count
+    var = add_up(_block_sum((rows[part] - center) ** 2 for part in parts)) / op.count
+    op.move_running(center, var)
     inverse = 1.0 / np.sqrt(var + op.eps)
     op.cache["statistics"] = center, inverse
     scale, out = inverse * weight, np.empty_like(rows)
@@ -269,10 +311,11 @@ def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostA
     if "statistics" not in op.cache:
         return NotImplemented
     shape, g, x, (center, inverse) = channels_last(x).shape, _rows(g), _rows(x), op.cache["statistics"]
-    parts, count = blocks(x, ROWS_AT_ONCE), len(x)
+    parts = blocks(x, ROWS_AT_ONCE)
     total = _block_sum(g[part] for part in parts)
     along = _block_sum(g[part] * (x[part] - center) for part in parts) * inverse
-    slope, offset, g_x = inverse * along / count, total / count, np.empty_like(g)
+    offset, slope = add_up(np.stack([total, along])) / op.count
+    slope, g_x = inverse * slope, np.empty_like(g)
     for part in parts:
         np.subtract(g[part], offset, out=g_x[part])
         g_x[part] -= (x[part] - center) * slope

@@ -8,7 +8,7 @@ from typing import Any
 from ..engine.arrays import Array, array_module, is_host_array
 from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve
-from ..functional.windows import channels_last, empty_image
+from ..windows import channels_last, empty_image
 
 OUTPUTS_AT_ONCE = 2**18  # elements of the output, 1 MB in float32
 

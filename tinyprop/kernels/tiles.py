@@ -1,4 +1,4 @@
-"""Winograd (Toom-Cook) convolution: fewer multiplications for filters of 3x3 and 5x5, on both backends.
+"""Winograd (Toom-Cook) convolution: fewer multiplications for filters of 3x3 to 5x5, on both backends.
 
 Toom-Cook multiplies polynomials by their values at n points: inv(V) @ ((V @ a) * (V @ b)), with powers of the points in
 V. Convolving n pixels with a filter a is the transpose of this map of b. Along one axis (Lavin and Gray, 2015, call the
@@ -20,29 +20,31 @@ import numpy as np
 from ..engine.arrays import Array, HostArray, array_module, float32, is_device_array
 from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient
-from ..functional.windows import Shape, Window, channels_last, empty_image
+from ..windows import Shape, Window, channels_last, empty_image
 from .cuda import map_tiles
 from .pointwise import blocks
 
 # For each size of filter the outputs of a tile along an axis, and the points, to which infinity is added. Fractions of
 # small numbers, large and small in balance, lose the fewest digits.
-TILES = {3: (4, (0, 1, -1, 0.5, -2)), 5: (4, (0, 1, -1, 2, -2, 0.5, -0.5))}
+TILES = {3: (4, (0, 1, -1, 0.5, -2)), 4: (4, (0, 1, -1, 2, -0.5, 0.5)), 5: (4, (0, 1, -1, 2, -2, 0.5, -0.5))}
 TILES_AT_ONCE = 32  # these stay in the cache, and BLAS multiplies such small matrices without copying them first
 
 
-def pays(window: Window, image: Shape, filters: Shape) -> bool:
+def pays(window: Window, image: Shape, filters: Shape, least: int | None = None) -> bool:
     """Whether tiles are faster, as measured: with enough channels, and enough outputs, which fill the tiles."""
-    if window.kernel not in ((3, 3), (5, 5)) or window.stride != (1, 1) or window.dilation != (1, 1):
+    if window.kernel not in ((3, 3), (4, 4), (5, 5)) or window.stride != (1, 1) or window.dilation != (1, 1):
         return False
     channels, (rows, columns) = min(filters[:2]), window.output(image)
     filled = rows * columns / (-(-rows // 4) * -(-columns // 4) * 16)
-    enough = channels >= (32 if window.kernel == (3, 3) else 16) and image[0] * rows * columns >= 96
+    least = least or (32 if window.kernel == (3, 3) else 16)
+    enough = channels >= least and image[0] * rows * columns >= 96
     return enough and filled > 0.7 and max(window.padding) < window.kernel[0]
 
 
-def _applies(op: Convolution, *arrays: Array) -> bool:
+def applies(op: Convolution, *arrays: Array) -> bool:
+    """Whether this convolution is done by tiles: not if it would have to round less."""
     may_round = op.groups == 1 and not op.exact and all(a.dtype == float32 for a in arrays)
-    return may_round and pays(op.window, op.image, op.filters)
+    return may_round and pays(op.window, op.image, op.filters, op.cache.get("least channels"))
 
 
 @cache
@@ -162,7 +164,7 @@ def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, saved: Array | Non
 @override(Convolve.forward)
 def convolve(op: Convolve, x: Array, w: Array) -> Array:
     """Save the input transform for the gradient with respect to w."""
-    if not _applies(op, x, w):
+    if not applies(op, x, w):
         return NotImplemented
     tiling, out = Tiling(op.window, x.shape), empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
     if op.recorded:
@@ -173,7 +175,7 @@ def convolve(op: Convolve, x: Array, w: Array) -> Array:
 @override(Convolve.backward)
 def convolve_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
     """Transform g once for both gradients."""
-    if not _applies(op, g, x, w):
+    if not applies(op, g, x, w):
         return NotImplemented
     known = dict(op.cache)  # g may change before the next pass, so its transform does not go to op.cache
     return lambda: input_gradient(op, g, w, known), lambda: filter_gradient(op, x, g, known)
@@ -182,7 +184,7 @@ def convolve_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
 @override(InputGradient.forward)
 def input_gradient(op: Convolution, g: Array, w: Array, known: dict[str, Array] | None = None) -> Array:
     """`known` contains the transform of g, or gets it."""
-    if not _applies(op, g, w):
+    if not applies(op, g, w):
         return NotImplemented
     k, (ph, pw), out = op.filters[2], op.window.padding, empty_image((len(g), *op.image[1:]), g, w)
     if is_device_array(g):  # tiles that overlap are better read than added up: convolve with the filters turned round
@@ -201,7 +203,7 @@ def input_gradient(op: Convolution, g: Array, w: Array, known: dict[str, Array] 
 @override(FilterGradient.forward)
 def filter_gradient(op: Convolution, x: Array, g: Array, known: dict[str, Array] | None = None) -> Array:
     """`known` contains the transforms of x and g, or gets them."""
-    if not _applies(op, x, g):
+    if not applies(op, x, g):
         return NotImplemented
     xp, tiling, (o, c, k, _) = array_module(x), Tiling(op.window, op.image), op.filters
     known = {} if known is None else known

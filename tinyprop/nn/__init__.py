@@ -1,26 +1,11 @@
 """Modules and layers, including those of Normalization Propagation."""
 
+# isort: off
+# fmt: off
 from . import init
 from .layers import (
-    ELU,
-    GELU,
-    SELU,
-    Activation,
-    AvgPool2d,
-    Conv2d,
-    Dropout,
-    Flatten,
-    Hardtanh,
-    Identity,
-    LeakyReLU,
-    Linear,
-    MaxPool2d,
-    PReLU,
-    ReLU,
-    Sigmoid,
-    SiLU,
-    Softplus,
-    Tanh,
+    ELU, GELU, SELU, Activation, AvgPool2d, Conv2d, Dropout, Flatten, Hardtanh, Identity, LeakyReLU, Linear, MaxPool2d,
+    PReLU, ReLU, Sigmoid, SiLU, Softplus, Tanh,
 )
 from .module import Module, ModuleList, Sequential, evaluating
 from .normalization import NormPropConv2d, NormPropLinear
@@ -36,4 +21,4 @@ __all__ = [
     "ModuleList", "NormPropConv2d", "NormPropLinear", "PReLU", "RMSNorm", "ReLU", "Residual", "Scale", "ScaledWS",
     "Sequential", "SiLU", "Sigmoid", "Signal", "Softplus", "Tanh", "WeightNorm", "build", "evaluating", "init",
     "signals",
-]  # fmt: skip
+]

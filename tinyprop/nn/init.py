@@ -6,17 +6,15 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-import numpy as np
-
 from .. import functional as F
-from ..engine.arrays import HostArray, from_host
+from ..engine.arrays import HostArray, array_module, from_host
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
 from ..engine.guard import check_editable
 from ..engine.tensor import Tensor
 from ..random import generator
-from .layers import Conv2d, Linear, glorot_values
-from .module import Module, observing
+from .layers import Conv2d, Linear
+from .module import Module, before_each, observing
 from .normalization import NormProp, standard_moments
 from .residual import Residual
 from .weights import WeightNorm
@@ -44,9 +42,9 @@ def _fill(target: Target, values: Callable[[tuple[int, ...], int], HostArray]) -
     return target
 
 
-def gain(activation: str) -> float:
-    """1/sqrt(E s(Z)^2): the length of rows that keeps the mean square of pre-activations, sqrt(2) for ReLU, 1 for SELU.
-    (PyTorch's calculate_gain has other numbers for tanh and SELU, 5/3 and 3/4.)
+def gain(activation: str | Callable[[Tensor], Tensor]) -> float:
+    """1/sqrt(E s(Z)^2), Z ~ N(0, 1): rows of this length keep pre-activations at a mean square of 1 behind an
+    activation s, or a function of tensors with no kink but at 0. (PyTorch has other numbers for tanh and SELU.)
 
     >>> round(tp.nn.init.gain("relu") ** 2, 12), round(tp.nn.init.gain("selu"), 12)
     (2.0, 1.0)
@@ -55,33 +53,15 @@ def gain(activation: str) -> float:
     return float(1.0 / math.sqrt(m.std**2 + m.mean**2))
 
 
-def xavier_uniform_(target: Target, gain: float = 1.0) -> Target:
-    """Uniform, of variance 2 gain^2 / (inputs + outputs): Glorot and Bengio (2010), which new layers start with.
-
-    >>> layer = tp.nn.init.xavier_uniform_(tp.nn.Linear(3, 3), gain=2.0)
-    >>> bool((layer.weight.abs() <= 2).data.all())
-    True
-    """
-    return _fill(target, lambda shape, inputs: glorot_values(shape, gain))
-
-
-def kaiming_normal_(target: Target, nonlinearity: str = "relu") -> Target:
+def kaiming_normal_(target: Target, nonlinearity: str | Callable[[Tensor], Tensor] = "relu") -> Target:
     """Gaussian, with a standard deviation of gain(nonlinearity) / sqrt(inputs): He et al. (2015), for any activation.
+    For "identity" it is LeCun's (1998), and for "selu" too, which needs it (Klambauer et al., 2017).
 
     >>> tp.nn.init.kaiming_normal_(tp.nn.Linear(200, 100)).weight.std().item() < 0.11
     True
     """
     std = gain(nonlinearity)
     return _fill(target, lambda shape, inputs: generator().normal(0.0, std / math.sqrt(inputs), shape))
-
-
-def lecun_normal_(target: Target) -> Target:
-    """Gaussian, of variance 1 / inputs: LeCun et al. (1998), and what SELU needs (Klambauer et al., 2017).
-
-    >>> tp.nn.init.lecun_normal_(tp.nn.Sequential(tp.nn.Linear(3, 3), tp.nn.SELU()))[1]
-    SELU()
-    """
-    return kaiming_normal_(target, "identity")
 
 
 def orthogonal_(target: Target, gain: float = 1.0) -> Target:
@@ -95,8 +75,9 @@ def orthogonal_(target: Target, gain: float = 1.0) -> Target:
 
     def values(shape: tuple[int, ...], inputs: int) -> HostArray:
         normal = generator().normal(size=(max(shape[0], inputs), min(shape[0], inputs)))
-        q, r = np.linalg.qr(normal)
-        q = q * np.sign(np.diag(r))  # otherwise the signs are those of the algorithm
+        xp = array_module(normal)
+        q, r = xp.linalg.qr(normal)
+        q = q * xp.sign(xp.diag(r))  # otherwise the signs are those of the algorithm
         return gain * (q if shape[0] >= inputs else q.T).reshape(shape)
 
     return _fill(target, values)
@@ -109,7 +90,7 @@ def data_dependent_(net: Module, x: Tensor) -> Module:
     >>> net = tp.nn.Sequential(*(tp.nn.WeightNorm(tp.nn.Linear(4, 4)) for _ in range(3)))
     >>> out = tp.nn.init.data_dependent_(net, tp.randn(50, 4))(tp.randn(50, 4))
     """
-    _as_it_arrives(net, x, WeightNorm, lambda layer, arriving: layer.initialize(arriving))
+    _as_it_arrives(net, x, (WeightNorm,), lambda layer, arriving: layer.initialize(arriving))
     return net
 
 
@@ -124,7 +105,7 @@ def lsuv_(net: Module, x: Tensor) -> Module:
         orthogonal_(layer)
         if layer.bias is not None:
             layer.bias._data[...] = 0.0
-        std = F.std(type(layer).forward(layer, arriving))
+        std = F.std(layer(arriving))
         if not std.item() > 0:
             got = f"lsuv_ with a batch that is constant behind a {type(layer).__name__}"
             raise ValueError(explain(got, "its variance cannot become 1", "a larger batch, of different samples"))
@@ -134,31 +115,21 @@ def lsuv_(net: Module, x: Tensor) -> Module:
     return net
 
 
-def _as_it_arrives(net: Module, x: Tensor, kinds: Any, fit: Callable[[Any, Tensor], Any]) -> None:
+def _as_it_arrives(net: Module, x: Tensor, kinds: tuple[type, ...], fit: Callable[[Any, Tensor], Any]) -> None:
     """Run the network on a batch, and call fit(layer, its input) for each layer of these kinds before its turn."""
-    layers = [module for module in net.modules() if isinstance(module, kinds)]
     fitted: list[Module] = []
 
-    def watched(layer: Module) -> Callable[[Tensor], Tensor]:
-        def forward(x: Tensor) -> Tensor:
-            if layer not in fitted:  # a layer that is used twice is fitted to its first input
-                fitted.append(layer)
-                fit(layer, x)
-            return type(layer).forward(layer, x)
+    def visit(layer: Module, arriving: Tensor) -> None:
+        if isinstance(layer, kinds) and layer not in fitted:  # one that is used twice is fitted to its first input
+            fitted.append(layer)
+            fit(layer, arriving)
 
-        return forward
-
-    try:
-        for layer in layers:
-            vars(layer)["forward"] = watched(layer)
-        with no_grad(), observing():
-            net(x)
-    finally:
-        for layer in layers:
-            vars(layer).pop("forward", None)
+    with no_grad(), observing(), before_each(visit):
+        net(x)
     if not fitted:
-        rule = f"it sets layers of type {' or '.join(kind.__name__ for kind in np.atleast_1d(kinds))}"
-        raise ValueError(explain(f"a {type(net).__name__} without such layers", rule, "tp.nn.init.orthogonal_(net)"))
+        names = " or ".join(kind.__name__ for kind in kinds)
+        rule = f"this sets layers of type {names} to what arrives at them"
+        raise ValueError(explain(f"a {type(net).__name__} that calls none", rule, "tp.nn.init.orthogonal_(net)"))
 
 
 def fixup_(net: Module, nonlinearity: str = "relu") -> Module:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import functional as F
-from ..engine.arrays import HostArray, array_module, default_backend, float32, host_array, to_backend
+from ..engine.arrays import array_module, default_backend, float32, host_array, to_backend
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
 from ..random import generator
@@ -25,14 +25,10 @@ def parameter(values: Any, *shape: int) -> Tensor:
     return Tensor(to_backend(spread, default_backend()), requires_grad=True)
 
 
-def glorot_values(shape: tuple[int, ...], gain: float = 1.0) -> HostArray:
-    """Uniform weights of shape (outputs, inputs, ...), as in Glorot and Bengio (2010): the paper's section 4.2."""
-    bound = gain * math.sqrt(6.0 / ((shape[0] + shape[1]) * math.prod(shape[2:])))
-    return generator().uniform(-bound, bound, shape)
-
-
 def glorot(*shape: int) -> Tensor:
-    return parameter(glorot_values(shape), *shape)
+    """Uniform weights of shape (outputs, inputs, ...), as in Glorot and Bengio (2010): the paper's section 4.2."""
+    bound = math.sqrt(6.0 / ((shape[0] + shape[1]) * math.prod(shape[2:])))
+    return parameter(generator().uniform(-bound, bound, shape), *shape)
 
 
 def filter_shape(out_channels: int, in_channels: int, kernel_size: Size) -> tuple[int, ...]:
@@ -93,7 +89,6 @@ class Conv2d(Module):
         return self.weighted_sum(x, self.weight)
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
-        """What the layer computes, with these weights instead of its own."""
         return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
@@ -192,67 +187,48 @@ def check_activation(name: str) -> None:
         raise ValueError(explain(f"activation {name!r}", f"it is one of {', '.join(ACTIVATIONS)}", "'relu'"))
 
 
-class ReLU(Activation):
+class Fixed(Activation):
+    """An activation without parameters, which has the name of its class."""
+
+    def __init__(self) -> None:
+        names = (kind.__name__.lower() for kind in type(self).__mro__)
+        super().__init__(next(name for name in names if name in ACTIVATIONS))
+
+
+class ReLU(Fixed):
     """max(x, 0)."""
 
-    def __init__(self) -> None:
-        super().__init__("relu")
 
-
-class Tanh(Activation):
+class Tanh(Fixed):
     """The hyperbolic tangent."""
 
-    def __init__(self) -> None:
-        super().__init__("tanh")
 
-
-class Sigmoid(Activation):
+class Sigmoid(Fixed):
     """1 / (1 + exp(-x))."""
 
-    def __init__(self) -> None:
-        super().__init__("sigmoid")
 
-
-class Softplus(Activation):
+class Softplus(Fixed):
     """log(1 + exp(x)), a smooth ReLU."""
 
-    def __init__(self) -> None:
-        super().__init__("softplus")
 
-
-class SELU(Activation):
+class SELU(Fixed):
     """ELU, scaled so that its output has mean 0 and variance 1 for N(0, 1) input."""
 
-    def __init__(self) -> None:
-        super().__init__("selu")
 
-
-class GELU(Activation):
+class GELU(Fixed):
     """x Phi(x), with Phi the distribution function of N(0, 1)."""
 
-    def __init__(self) -> None:
-        super().__init__("gelu")
 
-
-class SiLU(Activation):
+class SiLU(Fixed):
     """x sigmoid(x)."""
 
-    def __init__(self) -> None:
-        super().__init__("silu")
 
-
-class Hardtanh(Activation):
+class Hardtanh(Fixed):
     """x limited to the interval from -1 to 1."""
 
-    def __init__(self) -> None:
-        super().__init__("hardtanh")
 
-
-class Identity(Activation):
+class Identity(Fixed):
     """x itself."""
-
-    def __init__(self) -> None:
-        super().__init__("identity")
 
 
 class LeakyReLU(Activation):

@@ -1,6 +1,6 @@
 """Module: a layer or a network, something with parameters that maps tensors to a tensor."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Self
@@ -14,6 +14,7 @@ from ..errors import StateError
 
 _evaluating = ContextVar("evaluating", default=False)
 _observing = ContextVar("observing", default=False)
+_visit: ContextVar[Callable[["Module", Any], None] | None] = ContextVar("visit", default=None)
 _running: ContextVar[tuple["Module", ...]] = ContextVar("running", default=())  # whose forward is being computed
 
 
@@ -37,6 +38,11 @@ def observing() -> AbstractContextManager[None]:
 
 def is_observing() -> bool:
     return _observing.get()
+
+
+def before_each(visit: Callable[["Module", Any], None]) -> AbstractContextManager[None]:
+    """Inside the block, call visit(module, its input) before each call of a module."""
+    return setting(_visit, visit)
 
 
 class Module:
@@ -71,6 +77,7 @@ class Module:
     # Attributes for the repr: "p" (its value), "stride=" (with its name), or "bias=True" (unless it has that value).
     shown = ""
     whole_batch = False  # whether a training batch must stay in one piece because its samples depend on each other
+    sums_over_batch = False  # whether the parts of a batch must be computed at the same time, for sums over all of them
     _training = True
     _set_by_forward: Set[str] = frozenset()  # names of attributes that are not part of the state
 
@@ -79,6 +86,8 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        if visit := _visit.get():
+            visit(self, *args)
         before = _running.set((*_running.get(), self))
         try:
             return self.forward(*args, **kwargs)

@@ -5,11 +5,13 @@ import re
 from math import prod
 from typing import Any, NoReturn, TypeAlias
 
+from .. import functional as F
 from ..engine.errors import explain
+from ..engine.tensor import Tensor
 from . import init as initial
-from .layers import Activation, AvgPool2d, Conv2d, Flatten, MaxPool2d, PReLU
+from .layers import ACTIVATIONS, Activation, AvgPool2d, Conv2d, Flatten, MaxPool2d, PReLU
 from .module import Module, Sequential
-from .normalization import NormPropConv2d
+from .normalization import PRELU_START, NormPropConv2d
 from .residual import Residual, Scale
 from .statistics import BatchNorm, Derf, DyT, GroupNorm, LayerNorm, RMSNorm
 from .weights import ScaledWS, WeightNorm
@@ -24,7 +26,7 @@ GRAMMAR = (
     "R(layers), which has a C, and in which size = 2 padding + 1; all are integers, at least 1 except for padding; "
     "the last C is in no block"
 )
-LAYER = re.compile(r"C\(([1-9]\d*),([1-9]\d*),([1-9]\d*),(\d+)\)|P\(([1-9]\d*),([1-9]\d*),(\d+),(max|avg)\)")
+LAYER = re.compile(r"C\(([1-9]\d*),([1-9]\d*),([1-9]\d*),(\d+)\)|P\(([1-9]\d*),([1-9]\d*),(\d+),(max|avg)\)|R\(")
 
 Layer: TypeAlias = tuple[str, ...] | list["Layer"]  # ("192", "5", "1", "2"), ("3", "2", "1", "max"), or a block
 
@@ -46,28 +48,24 @@ def parse(spec: str) -> list[Layer]:
 def _sequence(text: str, position: int, in_block: bool = False) -> tuple[list[Layer], int]:
     """The layers from this position on, and where they end."""
     layers: list[Layer] = []
-    while True:
-        if text.startswith("R(", position):
-            inner, end = _sequence(text, position + 2, in_block=True)
-            if text[end : end + 1] != ")":
+    while match := LAYER.match(text, position):
+        if match[0] == "R(":
+            block, end = _sequence(text, match.end(), in_block=True)
+            if text[end : end + 1] != ")" or all(is_pool(layer) for layer in block):
                 _refuse(text, end)
-            if all(is_pool(layer) for layer in inner):
-                _refuse(text, position)
-            layers.append(inner)
+            layers.append(block)
             position = end + 1
         else:
-            match = LAYER.match(text, position)
-            if match is None:
-                _refuse(text, position)
             layer = tuple(group for group in match.groups() if group is not None)
             size, _, padding = map(int, layer[:3] if is_pool(layer) else layer[1:])
             if in_block and size != 2 * padding + 1:
-                _refuse(text, position)
+                break
             layers.append(layer)
             position = match.end()
         if text[position : position + 1] != "-":
             return layers, position
         position += 1
+    _refuse(text, position)
 
 
 def _refuse(text: str, position: int) -> NoReturn:
@@ -88,10 +86,7 @@ BEFORE: dict[str, Any] = {  # normalisers in front of the activation, made for a
     "dyt": DyT,
     "derf": Derf,
 }
-NORMS = (
-    "normprop", "batch", "none", "layer", "layer-after", "rms", "group", "instance", "weight", "ws", "dyt", "derf",
-    "selu",
-)  # fmt: skip
+NORMS = ("normprop", *BEFORE, "layer-after", "weight", "ws", "selu", "none")
 ANALYTIC = ("normprop", "ws")  # the layers count on inputs of variance 1, so residual blocks keep count of it
 INITS = ("glorot", "he", "lecun", "orthogonal", "fixup")
 
@@ -129,7 +124,7 @@ def build(
     | "layer-after" | convolution, activation, LayerNorm |
     | "weight", "ws" | convolution with WeightNorm or ScaledWS, activation |
     | "none" | convolution, activation |
-    | "selu" | the same, with SELU for the activation |
+    | "selu" | the same, with SELU whatever `activation` says |
 
     `init` is "glorot" (the default for "normprop", "batch" and "none"), "he" (for all others), "lecun", "orthogonal" or
     "fixup", which are functions of `tp.nn.init`. He's and orthogonal rows have the gain of the activation that their
@@ -151,14 +146,12 @@ def build(
         if value not in allowed:
             rule = f"it is one of {', '.join(allowed)}"
             raise ValueError(explain(f"{name}={value!r}", rule, f"{name}={allowed[0]!r}"))
-    if norm == "selu" and activation not in ("relu", "selu"):  # the first is only the default
-        got = f"norm='selu' with activation={activation!r}"
-        raise ValueError(explain(got, "SELU is the activation that normalises itself", "activation='selu'"))
     init = init or ("glorot" if norm in ("normprop", "batch", "none") else "he")
     norm, activation = ("none", "selu") if norm == "selu" else (norm, activation)
     layers = parse(spec)
     builder = Builder(in_channels, norm, activation, width, init, alpha, (gamma, mode))
-    network = Sequential(*builder.sequence(layers, classes), Flatten())
+    last = max(i for i, layer in enumerate(layers) if not is_pool(layer))
+    network = Sequential(*builder.sequence(layers, last, classes), Flatten())
     if init == "fixup":
         initial.fixup_(network, activation)
     return network
@@ -167,60 +160,45 @@ def build(
 class Builder:
     """Makes layers in order, and knows the signal that arrives at the next one."""
 
-    def __init__(
-        self,
-        channels: int,
-        norm: str,
-        activation: str,
-        width: float,
-        init: str,
-        alpha: float,
-        normprop: tuple[Any, str],
-    ):
+    def __init__(self, channels: int, norm: str, activation: str, width: float, init: str, alpha: float, normprop: Any):
         self.norm, self.activation, self.width, self.init = norm, activation, width, init
         self.alpha, self.normprop = alpha, normprop
         self.channels, self.variance = channels, 1.0
-        self.source = "identity"  # the activation that the signal has gone through
-        self.pending = False  # whether normaliser and activation of the last convolution are still to come
+        self.source: Any = "identity"  # the activation, by name or as a function, that the signal has gone through
+        self.pending = False  # whether normaliser and activation of the last convolution or block are still to come
 
-    def sequence(self, layers: list[Layer], classes: int | None = None, in_block: bool = False) -> list[Module]:
-        last = None if in_block else max(i for i, layer in enumerate(layers) if not is_pool(layer))
+    def sequence(self, layers: list[Layer], last: int | None = None, classes: int | None = None) -> list[Module]:
+        """The modules of these layers; number `last` gives the logits."""
         made: list[Module] = []
         for i, layer in enumerate(layers):
             if isinstance(next((unit for unit in layers[i:] if not is_pool(unit)), None), tuple):
                 made += self.activated()  # a block has its own activations
             if isinstance(layer, list):
                 made.append(self.block(layer))
-            elif is_pool(layer):
-                size, stride, padding = map(int, layer[:3])
+                continue
+            *filters, size, stride, padding = map(int, layer[:3] if is_pool(layer) else layer)
+            if is_pool(layer):
                 made.append((MaxPool2d if layer[3] == "max" else AvgPool2d)(size, stride, padding))
+            elif i == last:
+                made.append(self.initialized(Conv2d(self.channels, classes or filters[0], size, stride, padding)))
             else:
-                filters, size, stride, padding = map(int, layer)
-                geometry = (size, stride, padding)
-                if i == last:
-                    made.append(self.initialized(Conv2d(self.channels, classes or filters, *geometry)))
-                else:
-                    made.append(self.convolution(max(1, round(filters * self.width)), geometry))
+                width = max(1, round(filters[0] * self.width))
+                made.append(self.convolution(self.channels, width, (size, stride, padding), self.activation))
+                self.channels, self.pending = width, True
         return made
 
-    def convolution(self, filters: int, geometry: tuple[int, int, int]) -> Module:
-        channels, self.channels, self.pending = self.channels, filters, True
+    def convolution(self, channels: int, filters: int, geometry: tuple[int, int, int], activation: str) -> Module:
+        """A convolution with weights as the norm has them; NormProp's contains the activation."""
         if self.norm == "normprop":
-            return self.initialized(NormPropConv2d(channels, filters, *geometry, self.activation, *self.normprop))
-        return self.weighted(Conv2d(channels, filters, *geometry, bias=self.norm not in BEFORE))
-
-    def weighted(self, layer: Conv2d) -> Module:
-        """The layer with initial weights, in the wrapper of the norm."""
-        self.initialized(layer)
-        if self.norm == "ws":
-            return ScaledWS(layer, self.source)
-        return WeightNorm(layer) if self.norm == "weight" else layer
+            return self.initialized(NormPropConv2d(channels, filters, *geometry, activation, *self.normprop))
+        layer = self.initialized(Conv2d(channels, filters, *geometry, bias=self.norm not in BEFORE))
+        return (
+            ScaledWS(layer, self.source) if self.norm == "ws" else WeightNorm(layer) if self.norm == "weight" else layer
+        )
 
     def initialized(self, layer: Any) -> Any:
-        if self.init == "lecun":
-            return initial.lecun_normal_(layer)
-        if self.init == "he":
-            return initial.kaiming_normal_(layer, self.source)
+        if self.init in ("he", "lecun"):
+            initial.kaiming_normal_(layer, self.source if self.init == "he" else "identity")
         return initial.orthogonal_(layer, initial.gain(self.source)) if self.init == "orthogonal" else layer
 
     def activated(self) -> list[Module]:
@@ -230,9 +208,14 @@ class Builder:
             made += [BEFORE[self.norm](self.channels)] if self.norm in BEFORE else []
             made.append(PReLU(self.channels) if self.activation == "prelu" else Activation(self.activation))
             made += [LayerNorm((self.channels, None, None))] if self.norm == "layer-after" else []
-            self.source = self.activation
+            self.source = self.squashed if self.norm in ("dyt", "derf") else self.activation
         self.pending = False
         return made
+
+    def squashed(self, x: Tensor) -> Tensor:
+        """What DyT or Derf and the activation make of a value at the start."""
+        params = {"a": PRELU_START} if self.activation == "prelu" else {}
+        return ACTIVATIONS[self.activation]((F.tanh if self.norm == "dyt" else F.erf)(0.5 * x), **params)
 
     def at_unit_variance(self) -> list[Module]:
         variance, self.variance = self.variance, 1.0
@@ -240,15 +223,11 @@ class Builder:
 
     def block(self, layers: list[Layer]) -> Residual:
         channels, variance, self.variance = self.channels, self.variance, 1.0
-        branch = self.sequence(layers, in_block=True) + self.at_unit_variance()
-        shortcut, self.source = None, "identity"
-        if strides(layers) > 1 or self.channels != channels:
-            geometry = (self.channels, 1, strides(layers), 0)
-            if self.norm == "normprop":
-                shortcut = self.initialized(NormPropConv2d(channels, *geometry, activation="identity"))
-            else:
-                shortcut = self.weighted(Conv2d(channels, *geometry, bias=self.norm not in BEFORE))
-        block = Residual(Sequential(*branch), self.alpha, variance**0.5, shortcut)
+        branch = Sequential(*self.sequence(layers), *self.at_unit_variance())
+        shortcut, stride, self.source = None, strides(layers), "identity"
+        if stride > 1 or self.channels != channels:
+            shortcut = self.convolution(channels, self.channels, (1, stride, 0), "identity")
+        block = Residual(branch, self.alpha, variance**0.5, shortcut)
         self.variance, self.pending = block.variance if self.norm in ANALYTIC else 1.0, True
         return block
 

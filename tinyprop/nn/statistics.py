@@ -1,9 +1,6 @@
 """Normalisers of activations: by statistics of a batch, a sample or a group of channels, and two that take none."""
 
-from typing import Any
-
 from .. import functional as F
-from ..engine.errors import explain
 from ..engine.tensor import Tensor
 from ..functional.normalization import column
 from .layers import parameter
@@ -21,7 +18,7 @@ class BatchNorm(Module):
     """
 
     shown = "num_features eps= momentum="
-    whole_batch = True
+    sums_over_batch = True
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
@@ -93,9 +90,6 @@ class GroupNorm(Module):
     shown = "num_groups num_channels eps="
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5):
-        if num_groups < 1 or num_channels % num_groups:
-            got = f"GroupNorm({num_groups}, {num_channels})"
-            raise ValueError(explain(got, "the number of groups divides that of the channels", "GroupNorm(1, C)"))
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
         self.weight = parameter(1.0, num_channels)
         self.bias = parameter(0.0, num_channels)
@@ -122,14 +116,11 @@ class DyT(Module):
         self.bias = parameter(0.0, num_features)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.squash(x) * self.per_feature(self.weight, x) + self.per_feature(self.bias, x)
+        weight, bias = (column(p, x.ndim - 1) for p in (self.weight, self.bias))  # (C,) -> (C, 1, 1) for images
+        return self.squash(x) * weight + bias
 
     def squash(self, x: Tensor) -> Tensor:
         return F.tanh(self.alpha * x)
-
-    @staticmethod
-    def per_feature(t: Tensor, x: Tensor) -> Any:
-        return column(t, x.ndim - 1)  # (C,) -> (C, 1, 1) for images
 
 
 class Derf(DyT):

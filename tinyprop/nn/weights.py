@@ -25,9 +25,8 @@ class WeightNorm(Module):
         if not isinstance(layer, (Linear, Conv2d)):
             got, rule = f"{type(self).__name__} of a {type(layer).__name__}", "it wraps a layer that has a weight"
             raise TypeError(explain(got, rule, "a Linear or a Conv2d"))
-        if scale is None:
-            scale = F.norm(layer.weight, tuple(range(1, layer.weight.ndim))).numpy()
-        self.layer, self.scale = layer, parameter(scale, len(layer.weight))
+        lengths = F.norm(layer.weight, tuple(range(1, layer.weight.ndim))).numpy()
+        self.layer, self.scale = layer, parameter(lengths if scale is None else scale, len(layer.weight))
         if (self.scale.backend, self.scale.dtype) != (layer.weight.backend, layer.weight.dtype):
             self.to(layer.weight.backend, layer.weight.dtype)
 
@@ -69,8 +68,7 @@ class WeightNorm(Module):
 
 
 class ScaledWS(WeightNorm):
-    """A Linear or Conv2d with rows of sum 0 and length scale[i] / c1: scaled weight standardisation, as in Brock et al.
-    (2021).
+    """A Linear or Conv2d with rows of sum 0 and length scale[i]/c1: scaled weight standardisation, Brock et al. (2021).
 
     c1^2 is the variance of the activation that the layer's input has gone through, for N(0, 1): 1/c1 is 1.712858550450
     for ReLU, and 1 for "identity", which is for data. If the input is that activation of uncorrelated N(0, 1), then so
@@ -90,4 +88,4 @@ class ScaledWS(WeightNorm):
 
     @property
     def weight(self) -> Tensor:
-        return F.weight_standardization(self.layer.weight, self.scale, self.factor)
+        return F.weight_norm(self.layer.weight, self.scale, self.factor, centered=True)

@@ -17,8 +17,8 @@ from .. import functional as F
 from .. import moments
 from ..engine.arrays import HostArray, to_numpy
 from ..engine.tensor import Tensor
-from ..functional.windows import Window
 from ..moments.quadrature import gauss_legendre
+from ..windows import Window
 
 WHOLE = 4096  # values whose covariance may be stored as a matrix
 SMALL = 1024  # values for which that is faster than by offsets

@@ -12,7 +12,7 @@ from .. import nn
 from ..engine.arrays import HostArray, to_numpy
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
-from ..functional.windows import Window
+from ..windows import Window
 from .field import SAMPLES, WHOLE, Field, Linear, Pointwise, max_pool
 
 

@@ -88,11 +88,11 @@ def write_sums(folder: Path) -> None:
 
 def sum_problems(folder: Path) -> Iterator[str]:
     try:
-        lines = read_regular(folder / SUMS, MOST).decode().splitlines()
+        lines = read_regular(folder / SUMS, MOST).decode().split("\n")
     except (OSError, ValueError) as error:
         yield f"{folder / SUMS}: cannot be read ({error})"
         return
-    for line in lines:
+    for line in filter(None, lines):
         stated, _, name = line.partition("  ")
         try:
             if not name or Path(name).name != name or _sum(folder / name) != stated:

@@ -2,14 +2,10 @@
 
 import ctypes
 import math
-import os
 import sys
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextvars import ContextVar, copy_context
-from functools import cache, reduce
-from typing import Any, TypeVar
+from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 
@@ -23,12 +19,11 @@ from ..errors import DivergenceError
 from ..functional.losses import IGNORED
 from ..nn.module import Module, Sequential, evaluating
 from ..optim import Optimizer, normalize_weights
-
-MAX_PART = 64  # samples that go through the network together: enough for large products, few enough for memory
+from ..threads import Workers, allow, blas_threads, cores
 
 Gradients = list[Array | None]  # one per parameter; None if the loss does not depend on it
+Contribution = tuple[Array, Gradients]  # of a part of a batch, to its mean loss and to the gradients
 Loss = Callable[[Tensor, Any], Tensor]
-T = TypeVar("T")
 
 
 def keep_freed_memory() -> None:
@@ -47,101 +42,6 @@ def keep_freed_memory() -> None:
         mallopt(top_pad, 1 << 26)  # the size of a thread's heap: with less, a heap may be returned to the system
 
 
-class OneThreadBLAS:
-    """`with one_thread_blas:` limits BLAS to one thread, for the whole process, until the last block is left."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.blocks = 0  # entered and not left yet
-        self.limit: Any = None
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if not self.blocks:
-                self.limit = _controller() and _controller().limit(limits=1, user_api="blas")
-            self.blocks += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self.lock:
-            self.blocks -= 1
-            if not self.blocks:
-                self.restore()
-
-    def restore(self) -> None:
-        if self.limit is not None:
-            self.limit.restore_original_limits()
-            self.limit = None
-
-    def start_again(self) -> None:
-        """In a forked process, which has none of the threads that were inside a block."""
-        self.restore()
-        self.lock, self.blocks = threading.Lock(), 0
-
-
-@cache
-def _controller() -> Any:
-    """What limits the threads of BLAS; None in a browser, where there are none."""
-    try:
-        from threadpoolctl import ThreadpoolController
-    except ImportError:
-        return None
-    return ThreadpoolController()  # finding the BLAS takes milliseconds
-
-
-def cores() -> int:
-    """How many threads are worth starting: one where threads do not exist (in a browser)."""
-    return 1 if sys.platform == "emscripten" else os.cpu_count() or 1
-
-
-one_thread_blas = OneThreadBLAS()
-_in_worker = ContextVar("in_worker", default=False)
-
-
-class Workers:
-    """Threads that share the parts of a batch, each with a BLAS of one thread."""
-
-    @staticmethod
-    @cache
-    def of(threads: int) -> "Workers":
-        """One shared pool per thread count, because starting threads takes milliseconds."""
-        return Workers(threads)
-
-    def __init__(self, threads: int):
-        self.threads = threads
-        self.pool = ThreadPoolExecutor(threads, "tinyprop")
-
-    def map(self, work: Callable[[slice], T], samples: int, merge: Callable[[T, T], T]) -> T:
-        """The results of work on all parts, merged in the order of the samples."""
-        samples = max(samples, 1)  # no samples are one empty part
-        rounds = -(-samples // (MAX_PART * self.threads))  # equal parts, the same number for each thread
-        size = -(-samples // (rounds * self.threads))
-        parts = [slice(start, start + size) for start in range(0, samples, size)]
-        count = min(self.threads, len(parts))
-        shares = [parts[len(parts) * i // count : len(parts) * (i + 1) // count] for i in range(count)]
-
-        def merged(share: list[slice]) -> T:
-            _in_worker.set(True)
-            return reduce(merge, map(work, share))
-
-        contexts = [copy_context() for _ in shares]  # no_grad() and exact_convolution() hold in the threads, too
-        with one_thread_blas:
-            if count == 1 or _in_worker.get():  # a worker that waited for its own pool might wait forever
-                return reduce(merge, [c.run(merged, share) for c, share in zip(contexts, shares, strict=True)])
-            runs = [self.pool.submit(c.run, merged, share) for c, share in zip(contexts, shares, strict=True)]
-            wait(runs)  # for all of them, even if one fails
-            return reduce(merge, [run.result() for run in runs])
-
-
-def _after_fork() -> None:
-    """A forked process inherits no threads."""
-    Workers.of.cache_clear()
-    one_thread_blas.start_again()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 class TrainingStep:
     """step(x, labels): forward, backward, update, and unit-length constraint; returns the mean loss, on the device.
 
@@ -150,9 +50,10 @@ class TrainingStep:
 
     A NormProp network never looks across the batch, so the gradient for a batch is the sum of the gradients for its
     parts. The parts of a convolutional network run on `threads` threads (all cores if None), each with a BLAS of one
-    thread, which is faster than one thread that calls a BLAS of many. Fully connected networks are the exception: a
-    few large products, which BLAS itself distributes best. Networks that need the batch in one piece, as BatchNorm
-    does, take one thread, and so does a GPU. Several threads of a program may train their own networks at once.
+    thread, which is faster than one thread that calls a BLAS of many. BatchNorm's parts run at the same time, and wait
+    for the sums of each other. Fully connected networks are the exception: a few large products, which BLAS itself
+    distributes best, among as many threads. Dropout, whose masks come from one generator, takes one thread, and so
+    does a GPU. Several threads of a program may train their own networks at once.
 
     >>> net = tp.nn.build("C(4,3,1,1)-C(2,1,1,0)-P(8,8,0,avg)")
     >>> step = tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.1))
@@ -168,6 +69,7 @@ class TrainingStep:
         obstacles = [f"{type(m).__name__} needs the batch in one piece" for m in model.modules() if m.whole_batch]
         if optimizer.params[0].backend != "numpy":
             obstacles.append("a GPU takes one thread")
+        self.blas_threads = threads  # of a batch in one piece; None lets BLAS choose
         if threads is None:
             threads = 1 if obstacles else cores()
         if threads < 1 or (threads > 1 and obstacles):
@@ -175,6 +77,7 @@ class TrainingStep:
             raise ValueError(explain(f"threads={threads}", rule, "threads=1, or None to let it choose"))
         self.model, self.optimizer, self.loss, self.threads = model, optimizer, loss, threads
         self.in_parts = threads > 1 and any(p.ndim == 4 for p in model.parameters())
+        self.together = any(m.sums_over_batch for m in model.modules())
 
     def __call__(self, x: Any, labels: Any) -> Array:
         home = self.optimizer.params[0]._data
@@ -191,28 +94,23 @@ class TrainingStep:
         elif is_host_array(labels):  # cross_entropy checks these before it uploads them
             total = max(1, int((labels != IGNORED).sum()))
 
-        def part(where: slice) -> tuple[Array, Gradients]:
-            """The contribution of a part of the batch to its mean loss and to the gradients."""
+        def part(where: slice) -> Contribution:
             with np.errstate(all="ignore"):  # a loss that is not finite is dealt with below
                 loss = self.mean_loss(x[where], labels[where], total)
                 gradients = grad(loss, self.optimizer.params, allow_unused=True)
             return loss._data, [None if g is None else g._data for g in gradients]
 
         before = [(b, b._data.copy()) for b in self.model.buffers()] if is_host_array(x) else []
-        if self.in_parts:
-            try:
-                loss, gradients = Workers.of(self.threads).map(part, len(x), _add)
-            except (ValueError, TypeError, LookupError):
-                try:  # told for the whole batch, if it occurs there too: the user knows those shapes
-                    part(slice(None))
-                except Exception as same:
-                    raise same from None
-                raise
-        else:
-            loss, gradients = part(slice(None))
-        if is_host_array(x) and not (math.isfinite(loss) and all(g is None or np.isfinite(g).all() for g in gradients)):
-            for buffer, values in before:  # BatchNorm's running estimates
+        finite = False
+        try:
+            loss, gradients = self.gradients(part, len(x))
+            finite = not is_host_array(x) or bool(
+                math.isfinite(loss) and all(g is None or np.isfinite(g).all() for g in gradients)
+            )
+        finally:
+            for buffer, values in [] if finite else before:  # BatchNorm's running estimates
                 buffer._data[...] = values
+        if not finite:
             what = "a gradient that is not finite, " if math.isfinite(loss) else ""
             raise DivergenceError(
                 f"{what}a loss of {float(loss):g}, first not finite in {self.first_bad_layer(x)}",
@@ -221,10 +119,25 @@ class TrainingStep:
             )
         for p, g in zip(self.optimizer.params, gradients, strict=True):
             p.grad = None if g is None else Tensor(g)
-        self.optimizer.step()
-        normalize_weights(self.model)
+        with allow(self.threads):
+            self.optimizer.step()
+            normalize_weights(self.model)
         self.optimizer.zero_grad()
         return as_array(loss)
+
+    def gradients(self, part: Callable[[slice], Contribution], samples: int) -> Contribution:
+        """The mean loss of a batch and the gradients: the sums of the contributions of its parts."""
+        if not self.in_parts:
+            with nullcontext() if self.blas_threads is None else blas_threads(self.blas_threads):
+                return part(slice(None))
+        try:
+            return Workers.of(self.threads).map(part, samples, _add, self.together)
+        except (ValueError, TypeError, LookupError):
+            try:  # told for the whole batch, if it occurs there too: the user knows those shapes
+                part(slice(None))
+            except Exception as same:
+                raise same from None
+            raise
 
     def mean_loss(self, x: Array, labels: Array, total: int) -> Tensor:
         """What a part contributes to the mean loss of a batch, taken over `total` samples or labels."""
@@ -250,7 +163,7 @@ class TrainingStep:
         return "the loss itself"
 
 
-def _add(a: tuple[Array, Gradients], b: tuple[Array, Gradients]) -> tuple[Array, Gradients]:
+def _add(a: Contribution, b: Contribution) -> Contribution:
     return a[0] + b[0], [x if y is None else y if x is None else x + y for x, y in zip(a[1], b[1], strict=True)]
 
 

@@ -116,6 +116,15 @@ def all_ones(what: str, ratios: Sequence[float], tolerance: float = 0.0) -> Case
     return shown(f"{what}, farthest from 1", 1.0, worst, tolerance=tolerance)
 
 
+def is_zero(what: str, value: float, tolerance: float = 0.0) -> Case:
+    """A number that a claim says is 0, as the engine computes it."""
+    return Case(what, 0.0, 0.0, computed(value), tolerance=tolerance)
+
+
+def is_not_zero(what: str, value: float) -> Case:
+    return Case(what, 0.0, None, computed(value), relation="differs from")
+
+
 Findings: TypeAlias = Generator[Case, None, str]  # cases, the first of which gives the result its numbers; the reason
 
 
@@ -140,7 +149,8 @@ def judge(cases: tuple[Case, ...]) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper (or, G1 to G6, one that goes beyond it) and the function that settles it.
+    """A sentence of the paper (G1 to G6: one that goes beyond it; N01 to N30: of another paper on normalisation), and
+    the function that settles it.
 
     >>> claim = tp.verify.claims()[0]
     >>> claim.id, claim.section
@@ -148,9 +158,10 @@ class Claim:
     """
 
     id: str
-    section: str
+    section: str  # of the paper, or another paper with its section
     statement: str
     measure: Callable[[Sampler], Findings]  # yields the cases, and returns the reason
+    family: str = "normprop"
 
     @property
     def derivation(self) -> str:
@@ -210,11 +221,13 @@ class Result:
 LEDGER: dict[str, Claim] = {}
 
 
-def claim(id: str, section: str, statement: str) -> Callable[[Callable[[Sampler], Findings]], Claim]:
+def claim(
+    id: str, section: str, statement: str, family: str = "normprop"
+) -> Callable[[Callable[[Sampler], Findings]], Claim]:
     """A decorator that enters a function into the ledger: @claim("C01", "3.2", "The statement.")."""
 
     def enter(measure: Callable[[Sampler], Findings]) -> Claim:
-        LEDGER[id] = Claim(id, section, statement, measure)
+        LEDGER[id] = Claim(id, section, statement, measure, family)
         return LEDGER[id]
 
     return enter

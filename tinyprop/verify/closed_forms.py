@@ -173,3 +173,29 @@ def hermite_degree(values: HostArray, z: HostArray, weights: HostArray, terms: i
         mass += coefficient**2
         total += k * coefficient**2
     return total / mass
+
+
+def sphere_relu_mean(dimensions: int) -> float:
+    """E ReLU(y) for a coordinate y, of mean square 1, of a uniform point on a sphere in so many dimensions.
+
+    >>> abs(sphere_relu_mean(10**6) - C2) < 1e-6
+    True
+    """
+    d = float(dimensions)
+    return math.sqrt(d / math.pi) / 2.0 * math.exp(math.lgamma(d / 2.0) - math.lgamma((d + 1.0) / 2.0))
+
+
+def orthogonal_moments(width: int, depth: int) -> tuple[float, float]:
+    """E tr(G^2)/n and E (tr G/n)^2 of G = J J^T, J the Jacobian of ReLU layers with sqrt(2) times orthogonal weights.
+
+    A layer makes 2 D A D of G, with A = O G O^T for a random rotation O, and D = diag of fair coins. Of A, E A_ii A_jj
+    is a and E A_ij^2 is b for i != j, and E A_ii^2 = a + 2 b: exact at every width (N12).
+
+    >>> round(orthogonal_moments(64, 9)[0], 9)
+    11.822305057
+    """
+    n, s, t = float(width), 1.0, 1.0
+    for _ in range(depth):
+        a, b = ((n + 1.0) * n * t - 2.0 * s) / ((n - 1.0) * (n + 2.0)), n * (s - t) / ((n - 1.0) * (n + 2.0))
+        s, t = 2.0 * (a + 2.0 * b) + (n - 1.0) * b, (2.0 * (a + 2.0 * b) + (n - 1.0) * a) / n
+    return s, t

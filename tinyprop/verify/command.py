@@ -8,13 +8,14 @@ from pathlib import Path
 
 from ..arguments import positive, whole_number
 from ..files import write_json
-from .ledger import chosen
+from .ledger import FAMILIES, chosen
 from .ledger import run as settle
 from .monte_carlo import Sampler
 from .report import Report, can_show
 
 EXAMPLES = """examples:
-  tinyprop verify                          every claim, in less than a minute
+  tinyprop verify                          every claim of the paper, in less than a minute
+  tinyprop verify --family batchnorm       what is said of BatchNorm (or of another family, or of all)
   tinyprop verify C15 --explain            one claim: why, in numbers, and its figure
   tinyprop verify C01 C02 --until 1e-5     until the standard error is that small
   tinyprop verify --json verify.json --figures runs/verify
@@ -24,7 +25,10 @@ The exit status is 0 if every verdict is the expected one, 1 if not, 2 for wrong
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("ids", nargs="*", metavar="ID", help="claims, C01 to C45 and G1 to G6 (default: all)")
+    parser.add_argument(
+        "ids", nargs="*", metavar="ID", help="claims: C01 to C45, G1 to G6, N01 to N30 (default: C and G)"
+    )
+    parser.add_argument("--family", choices=[*FAMILIES, "all"], help="the claims on one subject (default: normprop)")
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--samples", type=whole_number(1), metavar="N", help="samples for each estimate, such as 1e8")
     effort.add_argument("--until", type=positive, metavar="SE", help="sample until the standard error is this small")
@@ -37,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     try:
-        picked = chosen(options.ids or None)
+        picked = chosen(options.ids or None, options.family)
     except ValueError as error:
         parser.error(str(error))
     if options.json and (options.json.is_symlink() or (options.json.exists() and not options.json.is_file())):

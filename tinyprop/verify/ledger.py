@@ -10,34 +10,48 @@ from . import (  # noqa: F401  each of these enters its claims
     canonical_claims,
     depth_claims,
     general_claims,
+    init_claims,
     jacobian_claims,
     moment_claims,
+    normalizer_claims,
     pooling_claims,
+    residual_claims,
     training_claims,
 )
 from .claim import LEDGER, Claim, Result
 from .expected import EXPECTED
 from .monte_carlo import Sampler
 
+FAMILIES = ("normprop", "batchnorm", "layernorm", "init", "residual", "dyt")
 
-def claims() -> list[Claim]:
-    """Every claim of the ledger: C01 to C45 of the paper, and G1 to G6 beyond it.
+
+def claims(family: str = "normprop") -> list[Claim]:
+    """The claims of a family. "normprop": C01 to C45 of the paper, and G1 to G6 beyond it. The others, N01 to N30, are
+    what other papers say of "batchnorm", "layernorm", "init" (initialisations, and what is done to weights),
+    "residual" networks, and "dyt" (dynamic tanh); "all" is all of them.
 
     >>> [claim.id for claim in tp.verify.claims()][:3]
     ['C01', 'C02', 'C03']
+    >>> [claim.id for claim in tp.verify.claims("dyt")]
+    ['N28', 'N29']
     """
-    return [LEDGER[id] for id in sorted(LEDGER)]
+    if family not in (*FAMILIES, "all"):
+        raise ValueError(explain(f"no family {family!r}", f"it is one of {', '.join(FAMILIES)}, or all", "'batchnorm'"))
+    return [LEDGER[id] for id in sorted(LEDGER) if family in (LEDGER[id].family, "all")]
 
 
-def chosen(ids: Collection[str] | None) -> list[Claim]:
-    """The claims of these ids, in the order of the ledger; all of them for None."""
+def chosen(ids: Collection[str] | None, family: str | None = None) -> list[Claim]:
+    """The claims of these ids, or else of this family, in the order of the ledger."""
     if ids is None:
-        return claims()
+        return claims(family or "normprop")
+    if family is not None:
+        raise ValueError(explain(f"{len(ids)} ids and family {family!r}", "ids or a family, not both", "ids=None"))
     wanted = {id.upper() for id in ids}
     unknown = sorted(wanted - LEDGER.keys())
     if unknown:
-        raise ValueError(explain(f"no claim {unknown[0]!r}", "ids are C01 to C45 and G1 to G6", "tp.verify.claims()"))
-    return [claim for claim in claims() if claim.id in wanted]
+        rule = "ids are C01 to C45, G1 to G6 and N01 to N30"
+        raise ValueError(explain(f"no claim {unknown[0]!r}", rule, "tp.verify.claims('all')"))
+    return [claim for claim in claims("all") if claim.id in wanted]
 
 
 def run(
@@ -48,8 +62,9 @@ def run(
     until: float | None = None,
     threads: int | None = None,
     progress: Callable[[str, float], None] = lambda id, fraction: None,
+    family: str | None = None,
 ) -> list[Result]:
-    """Settle the claims of these ids, or all of them.
+    """Settle the claims of these ids, or of a family: see `claims`.
 
     `samples` is the number of plain samples for each estimate; a random network counts for many, by its cost, and a few
     are always drawn. `until` is a standard error to reach instead. The answer depends on the seed only, not on the
@@ -60,7 +75,7 @@ def run(
     ('holds', 0.398942, 10000)
     """
     backend = backend or default_backend()
-    picked = chosen(ids)
+    picked = chosen(ids, family)
     sampler = Sampler(samples, until, seed, threads if backend == "numpy" else 1)  # a GPU takes one thread
     results = []
     before = generator().bit_generator.state

@@ -17,7 +17,7 @@ import numpy as np
 from ..engine.arrays import Array, HostArray, to_numpy
 from ..engine.errors import explain
 from ..estimate import Estimate
-from ..train.step import cores, one_thread_blas
+from ..threads import blas_threads, cores
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], Array]  # so many samples: (count,), or (quantities, count)
 
@@ -25,6 +25,7 @@ BLOCK = 1 << 16  # samples that are drawn and digested together, so that they st
 TASK = 1 << 19  # what one task draws: long enough to hide the handing out, short enough to share evenly
 FEWEST = 1000  # plain samples, whatever the user asks for: fewer give no error bar worth the name
 FEWEST_EXPENSIVE = 8  # networks
+GROUPS = 16  # of a median of means
 MOST_GROWTH = 8  # how far one round of `until` trusts the error bar of the round before
 
 
@@ -95,6 +96,10 @@ class Tally:
         root = math.sqrt(variance.mean)
         return Estimate.from_error(root, variance.standard_error / (2.0 * root) if root else 0.0, self.count)
 
+    def power(self, exponent: float, i: int = 0) -> Estimate:
+        """Of a mean: what many independent factors with this mean make, or the factor that makes it."""
+        return self.function(lambda means: float(means[i] ** exponent))
+
     def function(self, f: Callable[[HostArray], float]) -> Estimate:
         """A smooth function of the means, its error by the delta method with the whole covariance."""
         steps = 1e-5 * (np.abs(self.means) + np.sqrt(self.variance_sums() / self.count))
@@ -163,7 +168,7 @@ class Sampler:
                     return Tally.merged([Tally.of(draw(random, min(block, stop - i)), overwrite=True) for i in starts])
 
             number = -(-count // per_task)
-            with one_thread_blas:
+            with blas_threads(1):
                 pool = ThreadPoolExecutor(min(self.threads or cores(), number))
                 try:
                     try:
@@ -185,6 +190,16 @@ class Sampler:
             more = max(1, math.ceil(wanted / per_task) - first) * per_task
             total = Tally.merged([total, tasks(first, more)])
         return total
+
+    def median_of_means(self, name: str, draw: Draw, samples: int, cost: int, block: int) -> Estimate:
+        """The mean of what has a long tail, as the median of the means of groups, which no single sample can move. Its
+        standard error is sqrt(pi/2) times that of their mean.
+        """
+        groups = [
+            self.tally(f"{name} {i}", draw, -(-samples // GROUPS), cost, block).mean().mean for i in range(GROUPS)
+        ]
+        error = math.sqrt(math.pi / 2.0) * Estimate.of(groups).standard_error
+        return Estimate.from_error(float(np.median(groups)), error, GROUPS)
 
 
 def each(draw: Callable[[np.random.Generator], Any]) -> Draw:

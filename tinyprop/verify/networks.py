@@ -1,5 +1,6 @@
-"""Random NormProp layers and networks, and what is measured on them, all by running the engine."""
+"""Random layers and networks, and what is measured on them, all by running the engine."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -9,7 +10,8 @@ from ..engine.arrays import Array, HostArray, array_module, default_backend, to_
 from ..engine.backward import grad
 from ..engine.graph import no_grad
 from ..engine.tensor import Tensor, tensor
-from ..nn import NormPropLinear
+from ..nn import Linear, Module, NormPropLinear
+from ..random import manual_seed
 
 
 def gaussian(random: np.random.Generator, *shape: int) -> Tensor:
@@ -114,3 +116,36 @@ def preactivation_statistics(
             found[:, depth_here] = (u * u).mean(), variance, (u.mean(axis=0) ** 2).mean() - variance / inputs
             x = layer(x)
     return found
+
+
+def seeded(random: np.random.Generator) -> None:
+    """Let the layers' own initialisation draw its next weights from here."""
+    manual_seed(int(random.integers(2**62)))
+
+
+def dense(random: np.random.Generator, width: int, variance: float = 1.0) -> Linear:
+    """A square linear layer without bias, of Gaussian weights of this variance over the width: 2 is He's."""
+    layer = Linear(width, width, bias=False)
+    layer.weight.data = gaussian(random, width, width).data * math.sqrt(variance / width)
+    return layer
+
+
+def orthogonal_samples(random: np.random.Generator, count: int, width: int, mean_square: float = 1.0) -> Tensor:
+    """So many samples that are orthogonal to each other, in random directions."""
+    basis = np.linalg.qr(random.standard_normal((width, count)))[0].T
+    return tensor((math.sqrt(width * mean_square) * basis).astype(np.float32))
+
+
+def probe(random: np.random.Generator, network: Module, x: Tensor, centered: bool = False) -> tuple[HostArray, float]:
+    """The output for a batch, and the mean-square gain of a gradient on its way back: of a random one, and so, on
+    average, |J|^2 / n for the Jacobian J of all outputs by all n inputs. BatchNorm lets pass what is centred over the
+    batch only: so is the gradient that it hands on.
+    """
+    x = Tensor(x.data, requires_grad=True)
+    out = network(x)
+    cotangent = random.standard_normal(out.shape, np.float32)
+    if centered:
+        cotangent -= cotangent.mean(axis=0)
+    (found,) = grad(out, x, to_backend(cotangent, default_backend()))
+    gain = float((found.data.astype("float64") ** 2).sum()) / float((cotangent.astype("float64") ** 2).sum())
+    return to_numpy(out.data).astype(np.float64), gain

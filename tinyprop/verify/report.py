@@ -98,8 +98,9 @@ class Report:
         return "\n".join([self.paint(head, "2"), *map(self.row, results), *note])
 
     def explanation(self, claim: Claim, result: Result) -> str:
-        """The row, the section of the paper, and why the truth is what it is."""
-        return "\n".join([self.row(result), "", *self.fill(f"Section {claim.section}. {claim.derivation}")])
+        """The row, where the claim is made, and why the truth is what it is."""
+        place = f"Section {claim.section}" if claim.family == "normprop" else claim.section
+        return "\n".join([self.row(result), "", *self.fill(f"{place}. {claim.derivation}")])
 
     def summary(self, results: Sequence[Result], seconds: float) -> str:
         """One sentence on all of them."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from operator import index as as_int
 from typing import Any
 
-from ..engine.arrays import Array, array_module
-from ..engine.errors import ShapeError
+from .engine.arrays import Array, array_module
+from .engine.errors import ShapeError
 
 Shape = tuple[int, ...]
 Pair = tuple[int, int]

@@ -1,0 +1,127 @@
+"""Which runs come next, from made-up ledgers."""
+
+import zlib
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from tinyprop.experiments import EXPERIMENTS
+from tinyprop.experiments.experiment import REGISTERED, decide
+from tinyprop.experiments.ledger import Ledger, run_name
+from tinyprop.experiments.scales import ANCHOR, PAPER_RUN, SCALES
+from tinyprop.experiments.study import Study, cost_of
+
+from .runs import record
+
+LAPTOP = SCALES["laptop"]
+
+
+class InMemory(Ledger):
+    """Runs of a function of their config; those for which it returns None are not finished."""
+
+    def __init__(self, make):
+        object.__setattr__(self, "make", cache(make))
+
+    def find(self, config, say=print):
+        return self.make(config)
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """A study in which `finished` runs were computed."""
+    monkeypatch.setattr("tinyprop.data.found", lambda name, root, download: name != "svhn")
+
+    def make(finished, *names):
+        chosen = [EXPERIMENTS[name] for name in names or EXPERIMENTS]
+        ledger = InMemory(lambda config: record(config, **made_up(config)) if finished(config) else None)
+        return Study(chosen, LAPTOP, ledger, tmp_path, say=lambda line: None)
+
+    def made_up(config):
+        """BatchNorm is much better; everything else is about alike, so that some claims stay open."""
+        noise = zlib.crc32(run_name(config).encode()) % 7 - 3
+        wide = 4.0 if config.dropout else 1.0
+        return {"accuracy": 60.0 + 6.0 * (config.norm == "batch") + 0.5 * wide * noise, "loss": 1.0 + 0.01 * noise}
+
+    return make
+
+
+def primary(found):
+    """The configs that primary claims compare, up to a number of seeds."""
+    return {
+        replace(e.arms[name].setting.config, seed=0)
+        for e in found.experiments()
+        for f in e.findings()
+        if f.primary
+        for name in f.claim.settings
+    }
+
+
+def test_the_first_look_of_the_primary_claims_comes_first(study):
+    found = study(lambda config: False)
+    order = found.wanted()
+    of_primary = primary(found)
+    first = [c for c in order if replace(c, seed=0) in of_primary and c.seed <= 6]
+    tried = [c for c in order if c.epochs == 1 and c.momentum == 0.0]
+    assert set(order[: len(first) + len(tried)]) == set(first) | set(tried)
+    assert [c.seed for c in order[: len(first) + len(tried)]] == sorted(c.seed for c in first + tried)
+    rest = order[len(first) + len(tried) :]
+    assert [replace(c, seed=0, norm="normprop") for c in rest[:9]] == [ANCHOR] * 8 + [PAPER_RUN]
+    costs = [cost_of(c) for c in rest[9:]]
+    assert costs == sorted(costs)
+    assert rest[-1] == replace(PAPER_RUN, norm="batch", seed=1)
+    assert not [c for c in order if c.data == "svhn" or c.seed > 6]
+
+
+def test_rates_are_tried_before_they_are_used(study):
+    def tried(config):
+        return config.epochs == 1
+
+    def plain(found):
+        return [c for c in found.wanted() if c.momentum == 0.0 and c.batch_size == 50 and c.epochs > 1]
+
+    assert not plain(study(lambda config: False, "optimizers"))
+    assert not plain(study(lambda config: tried(config) and config.lr != 1.5, "optimizers"))
+    assert {c.seed for c in plain(study(tried, "optimizers"))} == set(range(1, 7))
+
+
+def test_decided_claims_get_no_further_runs_and_undecided_ones_their_next_look(study):
+    found = study(lambda config: config.seed <= 12)
+    claims = {f.claim.text: f for findings in decide(found.experiments()) for f in findings if f.primary}
+    decided = [f for f in claims.values() if f.supported is not None]
+    assert 0 < len(decided) < len(REGISTERED["primary"])
+    order = found.wanted()
+    assert {c.seed for c in order} <= set(range(13, 25))
+    (flips,) = [f for f in decided if f.claim.text.endswith("with flips.")]
+    assert flips.supported is False
+    assert not [c for c in order if c.flip]
+    open_ = [f for f in claims.values() if f.supported is None and f.next_look]
+    assert {f.next_look for f in open_} <= {16, 24}
+    widest = max((f for f in open_ if f.next_look == 16), key=lambda f: f.width)
+    assert widest.claim.text == "Dropout does not help NormProp."
+    assert {(c.dropout, c.data_norm) for c in order[:8]} == {(0.0, "batch"), (0.2, "batch")}
+    assert [c.seed for c in order[:8]] == [13, 13, 14, 14, 15, 15, 16, 16]
+
+
+def test_all_finished_leaves_nothing(study):
+    assert study(lambda config: True).wanted() == []
+
+
+def test_what_was_begun_is_finished_first(study, tmp_path):
+    found = study(lambda config: False, "convergence")
+    last = found.wanted()[-1]
+    (tmp_path / run_name(last)).mkdir()
+    assert found.wanted()[0] == last
+
+
+def test_runs_of_another_machine_are_seen(study):
+    found = study(lambda config: False, "convergence")
+    first = found.wanted()[0]
+    found.ledger = InMemory(lambda config: record(config) if config == first else None)
+    assert first not in found.wanted()
+
+
+def test_at_most_so_many_seeds(study):
+    found = study(lambda config: False)
+    found.most = 2
+    assert {c.seed for c in found.wanted()} == {1, 2}

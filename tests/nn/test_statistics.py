@@ -1,0 +1,166 @@
+"""Normalisers of activations: against PyTorch's, and the laws they obey."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import tinyprop as tp
+from tests.helpers import assert_close, assert_explained, rngs
+from tinyprop import functional as F
+from tinyprop import nn
+
+
+def randomized(layer, rng, dtype=np.float64):
+    """Every parameter away from its start."""
+    layer.to(dtype=dtype)
+    for p in layer.parameters():
+        p.data[...] += rng.uniform(-0.3, 0.3, p.shape)
+    return layer
+
+
+def dyt(torch):
+    class DyT(torch.nn.Module):
+        def __init__(self, features):
+            super().__init__()
+            for name in ("alpha", "weight", "bias"):
+                setattr(self, name, torch.nn.Parameter(torch.zeros(1 if name == "alpha" else features)))
+
+        def forward(self, x):
+            return self.weight[:, None, None] * torch.tanh(self.alpha * x) + self.bias[:, None, None]
+
+    return DyT
+
+
+def derf(torch):
+    class Derf(dyt(torch)):
+        def __init__(self, features):
+            super().__init__(features)
+            self.shift = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, x):
+            return self.weight[:, None, None] * torch.erf(self.alpha * x + self.shift) + self.bias[:, None, None]
+
+    return Derf
+
+
+PAIRS = {
+    "LayerNorm": (lambda: nn.LayerNorm((4, 2, 5)), lambda t: t.nn.LayerNorm((4, 2, 5))),
+    "LayerNorm, shared": (lambda: nn.LayerNorm((4, None, None)), lambda t: t.nn.GroupNorm(1, 4)),
+    "LayerNorm, last axis": (lambda: nn.LayerNorm(5), lambda t: t.nn.LayerNorm(5)),
+    "RMSNorm": (lambda: nn.RMSNorm((2, 5)), lambda t: t.nn.RMSNorm((2, 5), eps=1e-5)),
+    "GroupNorm": (lambda: nn.GroupNorm(2, 4), lambda t: t.nn.GroupNorm(2, 4)),
+    "InstanceNorm": (lambda: nn.GroupNorm(4, 4), lambda t: t.nn.InstanceNorm2d(4, affine=True)),
+    "BatchNorm": (lambda: nn.BatchNorm(4), lambda t: t.nn.BatchNorm2d(4)),
+    "DyT": (lambda: nn.DyT(4), lambda t: dyt(t)(4)),
+    "Derf": (lambda: nn.Derf(4), lambda t: derf(t)(4)),
+}
+
+
+@pytest.mark.slow  # to import PyTorch takes seconds
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_values_and_two_gradients_are_pytorchs(name, dtype, rng):
+    torch = pytest.importorskip("torch")
+    make_ours, make_theirs = PAIRS[name]
+    ours, theirs = randomized(make_ours(), rng, dtype), make_theirs(torch).to(getattr(torch, dtype))
+    names = [n for n, _ in ours.named_parameters()]
+    assert sorted(names) == sorted(n for n, _ in theirs.named_parameters())
+    for n, p in ours.named_parameters():
+        theirs.get_parameter(n).data[...] = torch.tensor(p.numpy().reshape(theirs.get_parameter(n).shape).copy())
+    x, v, u = (rng.normal(size=(3, 4, 2, 5)).astype(dtype) * 2 + 0.5 for _ in range(3))
+    found = []
+    for lib, layer, variable in ((tp, ours, tp.tensor), (torch.autograd, theirs, torch.tensor)):
+        leaves = [variable(x, requires_grad=True), *(dict(layer.named_parameters())[n] for n in names)]
+        out = layer(leaves[0])
+        first = lib.grad((out * variable(v)).sum(), leaves, create_graph=True)
+        second = lib.grad((first[0] * variable(u)).sum(), leaves[:2])
+        found.append([out.detach(), *(g.detach() for g in first), *(g.detach() for g in second)])
+    for a, b in zip(*found, strict=True):
+        assert a.numpy().dtype == dtype
+        assert_close(a.numpy().reshape(b.shape), b.numpy(), 2e-5 if dtype == "float32" else 1e-11)
+    if name == "BatchNorm":
+        for n in ("running_mean", "running_var"):
+            assert_close(getattr(ours, n), getattr(theirs, n).numpy(), 1e-5)
+        assert_close(ours.eval()(tp.tensor(x)), theirs.eval()(torch.tensor(x)).detach().numpy(), 1e-5)
+
+
+@pytest.mark.parametrize(("mean", "error"), [(0, 3e-6), (10, 3e-5), (1000, 3e-3)])
+def test_few_digits_are_lost_far_from_zero(mean, error, rng):
+    x = (rng.standard_normal((64, 8, 16, 16)) + mean).astype(np.float32)
+    for layer, axes in ((nn.BatchNorm(8), (0, 2, 3)), (nn.GroupNorm(8, 8), (2, 3)), (nn.LayerNorm(16), (3,))):
+        exact = x.astype(np.float64)
+        exact = (exact - exact.mean(axes, keepdims=True)) / np.sqrt(exact.var(axes, keepdims=True) + 1e-5)
+        assert abs(layer(tp.tensor(x)).numpy() - exact).max() < error
+
+
+EVERY = {name: pair[0] for name, pair in PAIRS.items()}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_only_batch_statistics_tie_the_samples_of_a_batch(name, backend, rng):
+    """The others give a sample the same output whatever else is in the batch, in training as in evaluation."""
+    layer, x = randomized(EVERY[name](), rng).to(backend), rng.normal(size=(6, 4, 2, 5))
+    whole, alone = (layer(tp.tensor(v, backend=backend)).numpy() for v in (x, x[:2]))
+    assert (abs(whole[:2] - alone).max() > 1e-3) == layer.sums_over_batch == (name == "BatchNorm")
+    if not layer.sums_over_batch:
+        assert_close(alone, whole[:2], 1e-12)
+        assert_close(layer.eval()(tp.tensor(x, backend=backend)), whole, 1e-12)
+        assert not list(layer.buffers())
+
+
+@pytest.mark.parametrize("norm", [lambda: nn.LayerNorm(5, eps=0.0), lambda: nn.RMSNorm(5, eps=0.0)])
+@given(rng=rngs())
+def test_weights_in_front_of_a_normalizer_have_no_scale(norm, rng):
+    """In front of LayerNorm and RMSNorm all of W has none: its gradient is orthogonal to W, and a scale of a divides it
+    by a. For LayerNorm, adding one row to all rows changes nothing either, so the gradient of each column sums to 0."""
+    linear, norm = nn.Linear(3, 5, bias=False).to(dtype=np.float64), norm().to(dtype=np.float64)
+    x, v, a = tp.tensor(rng.normal(size=(4, 3))), rng.normal(size=(4, 5)), rng.uniform(0.3, 3)
+    w = rng.normal(size=(5, 3))
+
+    def outcome(weight):
+        linear.weight.data[...] = weight
+        out = norm(linear(x))
+        return out.numpy(), tp.grad(out, [linear.weight], v)[0].numpy()
+
+    out, g = outcome(w)
+    assert abs((w * g).sum()) < 1e-10 * abs(w * g).sum()
+    scaled, g_scaled = outcome(a * w)
+    assert_close(scaled, out, 1e-9)
+    assert_close(g_scaled, g / a, 1e-9)
+    if isinstance(norm, nn.LayerNorm):
+        assert_close(outcome(w + w[0])[0], out, 1e-8)
+        assert abs(g.sum(axis=0)).max() < 1e-10 * abs(g).max()
+
+
+@given(rng=rngs())
+def test_rows_in_front_of_batchnorm_have_no_scale(rng):
+    """Each row by itself, in a convolution too."""
+    net = nn.Sequential(nn.Conv2d(2, 3, 2, bias=False), nn.BatchNorm(3, eps=0.0)).to(dtype=np.float64)
+    x, v = tp.tensor(rng.normal(size=(3, 2, 4, 4))), rng.normal(size=(3, 3, 3, 3))
+    out = net(x)
+    (g,) = tp.grad(out, [net[0].weight], v)
+    along = g.numpy() * net[0].weight.numpy()
+    assert abs(along.sum(axis=(1, 2, 3))).max() < 1e-10 * abs(along).max()
+    net[0].weight.data[...] *= rng.uniform(0.3, 3, (3, 1, 1, 1))
+    assert_close(net(x), out.numpy(), 1e-9)
+
+
+def test_what_does_not_fit_is_explained():
+    images = tp.ones(2, 3, 4, 4)
+    for layer in (nn.LayerNorm((4, None, None)), nn.RMSNorm(5), nn.GroupNorm(2, 3), nn.LayerNorm((2, 3, 4, 4, 4))):
+        assert_explained(tp.ShapeError, lambda layer=layer: layer(images), "(2, 3, 4, 4)")
+    assert_explained(tp.ShapeError, lambda: nn.GroupNorm(3, 3)(tp.ones(2, 3, 1, 1)), "0/0")  # InstanceNorm of 1x1 maps
+
+
+@pytest.mark.parametrize("kind", [nn.DyT, nn.Derf])
+def test_squashing(kind, backend, rng):
+    """As published, at the start and for other parameters."""
+    layer, x = kind(3).to(dtype=np.float64), rng.normal(size=(2, 3, 4, 1))
+    function = np.tanh if kind is nn.DyT else lambda u: F.erf(tp.tensor(u)).numpy()
+    assert_close(layer(tp.tensor(x)), function(0.5 * x))
+    assert [n for n, _ in layer.named_parameters()] == ["alpha", "weight", "bias", *["shift"] * (kind is nn.Derf)]
+    randomized(layer, rng)
+    alpha, weight, bias, *shift = (p.numpy() for p in layer.parameters())
+    expected = weight[:, None, None] * function(alpha * x + sum(shift)) + bias[:, None, None]
+    assert_close(layer.to(backend)(tp.tensor(x, backend=backend)), expected)
+    assert kind(3, alpha=0.8).alpha.tolist() == pytest.approx([0.8])

@@ -1,0 +1,133 @@
+"""WeightNorm and scaled weight standardisation: against PyTorch, and the laws they obey."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import tinyprop as tp
+from tests.helpers import assert_close, assert_explained, rngs
+from tinyprop import nn
+
+WRAPPED = {
+    "linear": (lambda **options: nn.Linear(6, 3, **options), (4, 6)),
+    "convolution": (lambda **options: nn.Conv2d(2, 3, 2, **options), (4, 2, 3, 3)),
+}
+kinds = pytest.mark.parametrize("kind", WRAPPED)
+
+
+def wrapped(kind, wrapper, rng, backend="numpy"):
+    make, shape = WRAPPED[kind]
+    layer = wrapper(make()).to(dtype=np.float64)
+    layer.scale.data[...] = rng.uniform(0.5, 2, 3)
+    layer.layer.bias.data[...] = rng.normal(size=3)
+    return layer.to(backend), rng.normal(size=shape)
+
+
+@pytest.mark.slow  # to import PyTorch takes seconds
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@kinds
+def test_weightnorm_is_pytorchs(kind, dtype, rng):
+    """Values and first gradients; second ones are those of its definition in PyTorch, as those of its own weight_norm
+    (2.13) are not: with respect to v, they differ from the definition's and from ours."""
+    torch = pytest.importorskip("torch")
+    ours, x = wrapped(kind, nn.WeightNorm, rng)
+    x, apply = x.astype(dtype), torch.nn.functional.linear if kind == "linear" else torch.nn.functional.conv2d
+    leaves = [tp.tensor(x, requires_grad=True), *ours.to(dtype=dtype).parameters()]
+    theirs = [torch.tensor(t.numpy(), requires_grad=True) for t in leaves]
+
+    def by_definition(x, g, v, b):
+        column = (-1, *[1] * (v.ndim - 1))
+        return apply(x, v * g.reshape(column) / torch.linalg.vector_norm(v, dim=(*range(1, v.ndim),), keepdim=True), b)
+
+    def by_pytorch(x, g, v, b):
+        return apply(x, torch._weight_norm(v, g.reshape(-1, *[1] * (v.ndim - 1)), 0), b)
+
+    def results(grad, out, leaves):
+        first = grad((out * out * out).sum(), leaves, create_graph=True)
+        second = grad(sum((g * g).sum() for g in first), leaves)
+        return [t.detach().numpy() for t in (out, *first, *second)]
+
+    found = results(tp.grad, ours(leaves[0]), leaves)
+    for a, b in zip(found, results(torch.autograd.grad, by_definition(*theirs), theirs), strict=True):
+        assert_close(a, b, 3e-5 if dtype == "float32" else 1e-11)
+    for a, b in zip(found[:5], results(torch.autograd.grad, by_pytorch(*theirs), theirs)[:5], strict=True):
+        assert_close(a, b, 3e-5 if dtype == "float32" else 1e-11)
+
+
+@kinds
+def test_by_default_the_layer_computes_what_it_did(kind, backend, rng):
+    make, shape = WRAPPED[kind]
+    layer, x = make().to(backend), tp.tensor(rng.normal(size=shape).astype(np.float32), backend=backend)
+    before = layer(x).numpy()
+    norm = nn.WeightNorm(layer)
+    assert_close(norm(x), before, 1e-6)
+    assert norm.scale.backend == backend
+    assert norm.bias is layer.bias
+    assert_close(np.sqrt((nn.WeightNorm(layer, scale=2.0).weight.numpy() ** 2).reshape(3, -1).sum(1)), [2.0] * 3, 1e-6)
+
+
+@kinds
+@pytest.mark.parametrize("wrapper", [nn.WeightNorm, nn.ScaledWS])
+@given(rng=rngs())
+def test_the_gradient_is_orthogonal_to_what_makes_no_difference(kind, wrapper, backend, rng):
+    """A row's own direction, and with weight standardisation a shift of the row. So plain gradient descent never makes
+    a row shorter: after a step of size c |w| orthogonal to w its length is |w| sqrt(1 + c^2)."""
+    layer, x = wrapped(kind, wrapper, rng, backend)
+    v = layer.layer.weight
+    out = layer(tp.tensor(x, backend=backend))
+    (g,) = tp.grad(out, [v], tp.tensor(rng.normal(size=out.shape), backend=backend))
+    rows, g = v.numpy().reshape(3, -1), g.numpy().reshape(3, -1)
+    size = abs(rows * g).max()
+    assert abs((rows * g).sum(axis=1)).max() < 1e-10 * size
+    assert (abs(g.sum(axis=1)).max() < 1e-10 * size) == (wrapper is nn.ScaledWS)
+    before, after = ((w**2).sum(axis=1) for w in (rows, rows - 0.1 * g))
+    assert_close(after, before + 0.01 * (g**2).sum(axis=1), 1e-10)
+    v.data[...] *= 3.0
+    if wrapper is nn.ScaledWS:
+        v.data[...] += 2.0
+    assert_close(layer(tp.tensor(x, backend=backend)), out.numpy(), 1e-9)
+
+
+@kinds
+def test_standardized_rows_have_sum_0_and_length_1_over_c1(kind, rng):
+    layer, _ = wrapped(kind, nn.ScaledWS, rng)
+    rows, exact = layer.weight.numpy().reshape(3, -1), math.sqrt(2 / (1 - 1 / math.pi))
+    assert exact == pytest.approx(1.712858550450, abs=5e-13)
+    assert abs(rows.sum(axis=1)).max() < 1e-12
+    assert_close(np.sqrt((rows**2).sum(axis=1)), layer.scale.numpy() * exact)
+    for activation, factor in (("identity", 1.0), ("gelu", 1.700926243363), ("tanh", 1.592537419723)):
+        assert nn.ScaledWS(nn.Linear(3, 2), activation).factor == pytest.approx(factor, abs=1e-12)
+
+
+def test_standardized_weights_keep_mean_0_and_variance_1(rng):
+    """Behind ReLU of independent N(0, 1), for this one draw of the weights: 5 standard errors of 40,000 samples."""
+    layer, n = nn.ScaledWS(nn.Linear(30, 8, bias=False)).to(dtype=np.float64), 40_000
+    u = layer(tp.tensor(np.maximum(rng.standard_normal((n, 30)), 0))).numpy()
+    assert abs(u.mean(axis=0)).max() < 5 / math.sqrt(n)
+    assert abs(u.var(axis=0) - 1).max() < 5 * math.sqrt(((u**2).var(axis=0) / n).max())
+
+
+@kinds
+def test_data_dependent_initialization(kind, backend, rng):
+    """On that batch each unit has mean 0 and variance 1, exactly, whatever scale and bias were."""
+    layer, x = wrapped(kind, nn.WeightNorm, rng, backend)
+    direction = layer.layer.weight.numpy().copy()
+    out = layer.initialize(tp.tensor(x, backend=backend))
+    assert_close(out, layer(tp.tensor(x, backend=backend)).numpy())
+    axes = (0,) if kind == "linear" else (0, 2, 3)
+    assert_close(out.numpy().mean(axis=axes) + 1, np.ones(3), 1e-11)
+    assert_close(out.numpy().var(axis=axes), np.ones(3), 1e-11)
+    np.testing.assert_array_equal(layer.layer.weight.numpy(), direction)
+
+
+def test_what_cannot_be_wrapped_or_initialized_is_explained():
+    assert_explained(TypeError, lambda: nn.WeightNorm(nn.ReLU()), "WeightNorm of a ReLU", "Linear")
+    assert_explained(TypeError, lambda: nn.ScaledWS(nn.NormPropLinear(2, 2)), "ScaledWS of a NormPropLinear")
+    assert_explained(ValueError, lambda: nn.ScaledWS(nn.Linear(2, 2), "step"), "'step'")
+    x = tp.ones(3, 2)
+    layer = nn.WeightNorm(nn.Linear(2, 2, bias=False))
+    assert_explained(ValueError, lambda: layer.initialize(x), "without a bias")
+    assert_explained(ValueError, lambda: nn.WeightNorm(nn.Linear(2, 2)).initialize(x), "(3, 2)", "larger batch")
+    assert_explained(tp.ShapeError, lambda: nn.ScaledWS(nn.Linear(1, 2))(tp.ones(3, 1)), "no direction")

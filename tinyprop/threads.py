@@ -1,0 +1,237 @@
+"""Work on all cores: threads that share the parts of a batch, sums over these parts, and the threads of BLAS."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar, copy_context
+from functools import cache, reduce
+from operator import add
+from typing import Any, TypeVar
+
+from .engine.arrays import Array
+from .engine.graph import Op
+from .engine.overrides import setting
+from .engine.tensor import Tensor
+
+MAX_PART = 64  # samples that go through the network together: enough for large products, few enough for memory
+
+T = TypeVar("T")
+
+_in_worker = ContextVar("in_worker", default=False)
+_part: ContextVar["Part | None"] = ContextVar("part", default=None)
+
+
+def cores() -> int:
+    """How many threads are worth starting: one where threads do not exist (in a browser)."""
+    return 1 if sys.platform == "emscripten" else os.cpu_count() or 1
+
+
+# -- the threads of BLAS
+
+
+class BLASLimits:
+    """The limits that blocks have asked for: the lowest counts, for the whole process, until its block is left."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.asked: list[int] = []
+        self.lowest: int | None = None
+        self.original: Any = None  # what to restore
+
+    def change(self, edit: Callable[[int], None], threads: int) -> None:
+        with self.lock:
+            edit(threads)
+            lowest = min(self.asked, default=None)
+            if lowest is None:
+                self.restore()
+            elif lowest != self.lowest:
+                limit = _controller() and _controller().limit(limits=lowest, user_api="blas")
+                self.lowest, self.original = lowest, self.original or limit
+
+    def restore(self) -> None:
+        if self.original is not None:
+            self.original.restore_original_limits()
+        self.lowest = self.original = None
+
+    def start_again(self) -> None:
+        """In a forked process, which has none of the threads that were inside a block."""
+        self.restore()
+        self.lock = threading.Lock()
+        self.asked.clear()
+
+
+@cache
+def _controller() -> Any:
+    """What limits the threads of BLAS; None in a browser, where there are none."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    return ThreadpoolController()  # finding the BLAS takes milliseconds
+
+
+_limits = BLASLimits()
+
+
+@contextmanager
+def blas_threads(threads: int) -> Iterator[None]:
+    """Limit BLAS to so many threads, for the whole process; where blocks overlap, the lowest limit counts.
+
+    >>> with blas_threads(1):
+    ...     y = tp.ones(2, 2) @ tp.ones(2, 2)
+    """
+    _limits.change(_limits.asked.append, threads)
+    try:
+        yield
+    finally:
+        _limits.change(_limits.asked.remove, threads)
+
+
+# -- sums over a batch in parts
+
+
+class Team:
+    """The threads that compute the parts of one batch at the same time. Each puts its numbers on a desk; when all have,
+    everyone adds up all of them in the same order, and so gets the same bits. There are two desks in turn: nobody comes
+    back to the first one before all have left it for the second."""
+
+    def __init__(self, size: int):
+        self.desks: list[list[Any]] = [[None] * size, [None] * size]
+        self.barrier = threading.Barrier(size)
+
+
+class Part:
+    """One thread's place in a team."""
+
+    def __init__(self, team: Team, place: int):
+        self.team, self.place, self.turn = team, place, 0
+
+    def exchange(self, numbers: Any) -> list[Any]:
+        desk = self.team.desks[self.turn]
+        self.turn = 1 - self.turn
+        desk[self.place] = numbers
+        self.team.barrier.wait()
+        return list(desk)
+
+    def add_up(self, numbers: Any) -> Any:
+        every = self.exchange(numbers)
+        if any(n is None for n in every):
+            raise RuntimeError("one part of the batch asked for fewer sums over the batch than the others")
+        return reduce(add, every)
+
+
+def add_up(numbers: Any) -> Any:
+    """The sum of a number or an array over all parts of the batch. Where nobody shares a batch, it is one part."""
+    part = _part.get()
+    return numbers if part is None else part.add_up(numbers)
+
+
+class OverBatch(Op):
+    """The differentiable sum: each part's numbers go to all parts, so the gradients of all parts come back to each."""
+
+    def forward(self, numbers: Array) -> Array:
+        return add_up(numbers)
+
+    def backward(self, g: Tensor) -> Tensor:
+        return over_batch(g)
+
+
+def over_batch(numbers: Tensor) -> Tensor:
+    """As `add_up`, with gradients."""
+    return numbers if _part.get() is None else OverBatch()(numbers)
+
+
+def is_first_part() -> bool:
+    """Whether this thread has the first part of the batch, and so may do what is done once for all of them."""
+    part = _part.get()
+    return part is None or part.place == 0
+
+
+# -- workers
+
+
+class Workers:
+    """Threads that share the parts of a batch, each with a BLAS of one thread."""
+
+    @staticmethod
+    @cache
+    def of(threads: int) -> "Workers":
+        """One shared pool per thread count, because starting threads takes milliseconds."""
+        return Workers(threads)
+
+    def __init__(self, threads: int):
+        from concurrent.futures import ThreadPoolExecutor
+
+        self.threads = threads
+        self.pool = ThreadPoolExecutor(threads, "tinyprop")
+        self.lock = threading.Lock()  # a team enters the queue as a whole: half of two teams would wait forever
+
+    def map(self, work: Callable[[slice], T], samples: int, merge: Callable[[T, T], T], together: bool = False) -> T:
+        """The results of work on all parts, merged in the order of the samples; `together`, the work adds up numbers
+        over all parts, so there is one for each thread."""
+        threads = 1 if _in_worker.get() else self.threads  # a worker that waited for its own pool might wait forever
+        samples = max(samples, 1)  # no samples are one empty part
+        rounds = 1 if together else -(-samples // (MAX_PART * threads))  # equal parts, the same number for each thread
+        size = -(-samples // (rounds * threads))
+        parts = [slice(start, start + size) for start in range(0, samples, size)]
+        count = min(threads, len(parts))
+        shares = [parts[len(parts) * i // count : len(parts) * (i + 1) // count] for i in range(count)]
+        team = Team(count) if together and count > 1 else None
+
+        def merged(place: int) -> T:
+            _in_worker.set(True)
+            if team is None:
+                _part.set(None)
+                return reduce(merge, map(work, shares[place]))
+            part = Part(team, place)
+            _part.set(part)
+            try:
+                result = work(*shares[place])
+                part.exchange(None)  # whoever still asks for a sum learns that it will not come
+            except BaseException:
+                team.barrier.abort()
+                raise
+            return result
+
+        contexts = [copy_context() for _ in shares]  # no_grad() and exact_convolution() hold in the threads, too
+        with blas_threads(1):
+            if count == 1:
+                return contexts[0].run(merged, 0)
+            with self.lock:
+                runs = [self.pool.submit(c.run, merged, place) for place, c in enumerate(contexts)]
+            errors = list(filter(None, [run.exception() for run in runs]))  # waits for all of them, even if one fails
+            if errors:
+                try:  # a thread's own error, not that others then waited for it in vain
+                    raise min(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError))
+                finally:
+                    del errors, runs  # the error refers to this frame: this cycle would keep its graph alive
+            return reduce(merge, [run.result() for run in runs])
+
+
+_allowed = ContextVar("allowed", default=1)
+
+
+def allow(threads: int) -> AbstractContextManager[None]:
+    """Let `spread` use so many threads inside the block."""
+    return setting(_allowed, threads)
+
+
+def spread(work: Callable[[slice], None], pieces: int) -> None:
+    """Do the work on all pieces, on as many threads as are allowed here."""
+    threads = min(_allowed.get(), pieces)
+    if threads > 1:
+        Workers.of(threads).map(work, pieces, lambda a, b: None)
+    else:
+        work(slice(None))
+
+
+def _after_fork() -> None:
+    """A forked process inherits no threads."""
+    Workers.of.cache_clear()
+    _limits.start_again()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)

@@ -71,7 +71,7 @@ def test_info_tells_what_is_here(capsys):
         assert word in said
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["info"], ["demo"], ["verify"], ["reproduce"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["info"], ["demo"], ["verify"], ["reproduce"], ["compare"]])
 def test_help_suffices(command, capsys):
     with pytest.raises(SystemExit) as caught:
         main([*command, "--help"])

@@ -8,11 +8,12 @@ import pytest
 import tinyprop as tp
 from tinyprop import compare, nn, plots, theory
 from tinyprop.cli import main
+from tinyprop.estimate import Estimate
 from tinyprop.stacks import NORMS, Stack
 from tinyprop.threads import blas_threads
 
 CHI = math.pi / (math.pi - 1)
-EXACT = ("glorot", "he", "orthogonal", "weight", "normprop", "normprop-exact")  # gradients, at every width
+EXACT = ("glorot", "he", "orthogonal", "weight", "normprop")  # gradients of ReLU networks, at every width
 
 
 def stack(norm, depth=6, residual=False, activation="relu", width=128, batch=32):
@@ -21,7 +22,7 @@ def stack(norm, depth=6, residual=False, activation="relu", width=128, batch=32)
 
 def assert_measured(stack, networks):
     """Each point within 5 standard errors of theory, and of what a width of n leaves open where theory is a limit: a
-    relative error of 1/n in each layer, and n^(-2/3) at the edge of a spectrum.
+    relative error of 1/n in each of L layers, and (L/n)^(2/3) at the edge of a spectrum.
     """
     with blas_threads(1):
         curves = compare.curves(stack, networks, seed=100)
@@ -30,31 +31,33 @@ def assert_measured(stack, networks):
             continue
         for i, point in zip(curve.at - curve.layers[0], curve.points, strict=True):
             theory = curve.theory[i]
-            rest = stack.depth / stack.width * theory
-            rest = stack.width ** (-2 / 3) * theory if name == "spectrum" else rest
-            rest = 0.0 if name == "gradient" and stack.norm in EXACT else rest
-            assert abs(point.mean - theory) < 5 * point.standard_error + rest + 1e-6, (name, i)
+            rest = (stack.depth / stack.width) ** (2 / 3 if name == "spectrum" else 1)
+            if name == "gradient" and stack.norm in EXACT and stack.activation == "relu" and not stack.residual:
+                rest = 0.0
+            assert abs(point.mean - theory) < 5 * point.standard_error + rest * theory + 1e-6, (name, i)
     return curves
 
 
-@pytest.mark.parametrize("norm", ["he", "ws", "normprop-exact"])
+@pytest.mark.parametrize("norm", ["he", "batch", "normprop-exact"])
 def test_theory_and_measurement(norm):
-    assert_measured(stack(norm, depth=4, width=64), 8)
+    assert_measured(stack(norm, depth=4, width=64, batch=8), 8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("norm", NORMS)
-def test_theory_and_measurement_of_every_network(norm, activation, residual):
-    curves = assert_measured(stack(norm, residual=residual, activation=activation), 20)
+def test_theory_and_measurement_of_every_network(norm, activation, residual, monkeypatch):
+    monkeypatch.setattr(theory.instruments, "ROUNDS", 1)  # for BatchNorm, whose spectrum has no theory
+    curves = assert_measured(stack(norm, residual=residual, activation=activation), 16)
     assert curves["gradient"].theory is not None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("residual", [False, True])
-def test_small_batches(residual):
+def test_small_batches(residual, monkeypatch):
     """A batch of 8: over 5 layers a gradient of 4.28, not of 2.61 as in the limit of large batches."""
+    monkeypatch.setattr(theory.instruments, "ROUNDS", 1)
     curve = assert_measured(stack("batch", residual=residual, batch=8, width=256), 30)["gradient"]
     assert curve.points[0].mean > 1.05 * Stack("batch", "relu", 6, 256, 10**5, residual).predicted()["gradient"][0]
 
@@ -74,6 +77,10 @@ def test_theory_has_the_numbers_that_were_derived_elsewhere():
     for norm, gain in gains.items():
         wide = stack(norm, depth=10, residual=True, width=10**6)
         assert wide.predicted()["gradient"][0] ** 2 == pytest.approx(gain, rel=1e-5)
+    assert stack("layer", 1, residual=True, width=8).factors == pytest.approx([1 + (8 - 2) / (8 - 3)])
+    batch = stack("batch", depth=10, residual=True).predicted()["signal"]
+    assert batch[-1] ** 2 == pytest.approx(1 + 10 * (1 - 1 / math.pi))
+    np.testing.assert_allclose(stack("batch", batch=8).predicted()["signal"], math.sqrt(8 / 7))
     for norm, shape in {"derf": "erf", "dyt": "tanh"}.items():
         squashed = stack(norm, depth=2, residual=True)
         known = theory.gains.tanh_residual(2, shape=shape)
@@ -103,6 +110,10 @@ def test_networks_of_normprop_are_made_of_its_layers(norm, rng):
     x = tp.tensor(rng.normal(size=(5, 16)).astype(np.float32))
     activation = list(network[-1].modules())[1]
     np.testing.assert_allclose(activation(network(x)).numpy(), nn.Sequential(*layers)(x).numpy(), atol=1e-5)
+
+
+def test_the_error_of_a_root():
+    assert compare.root(Estimate(4.0, 0.4, 10)) == Estimate(2.0, pytest.approx(0.1), 10)
 
 
 SMALL = ["compare", "--norms", "he", "batch", "he", "--depth", "3", "--width", "16", "--batch", "8", "--networks", "3"]

@@ -22,9 +22,14 @@ def test_statistics_of_every_layer(backend, rng):
 
 
 def test_gradients_with_labels(rng):
-    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
-    x, labels = tp.tensor(rng.normal(size=(20, 4)).astype(np.float32)), rng.integers(0, 3, 20)
-    last = nn.signals(net, x, labels)[-1]
+    """Also of layers in front of the first parameter."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    x, labels = tp.tensor(rng.normal(size=(20, 2, 2)).astype(np.float32)), rng.integers(0, 3, 20)
+    first, *_, last = nn.signals(net, x, labels)
+    inputs = tp.tensor(x.data, requires_grad=True)
+    (g,) = tp.grad(tp.functional.cross_entropy(net(inputs), labels), [inputs])
+    assert first.gradient_std == pytest.approx(np.sqrt((g.numpy() ** 2).mean()), rel=1e-5)
+    assert not x.requires_grad
     logits = net(x).detach()
     logits.requires_grad = True
     (g,) = tp.grad(tp.functional.cross_entropy(logits, labels), [logits])

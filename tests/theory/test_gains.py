@@ -84,6 +84,8 @@ def test_residual_networks():
     assert gains.batch_norm_residual_gain(20, 10**5) == pytest.approx(whole, rel=1e-3)
     assert gains.batch_norm_residual_gain(20, first=5) * gains.batch_norm_residual_gain(5) == pytest.approx(whole)
     assert gains.batch_norm_residual_gain(7, 8, first=7) == 1.0
+    # One block, of ReLU, sends back 2 batch / (batch - 3) E tr(D P D) / batch, and the trace is (batch - 2) / 2.
+    assert gains.batch_norm_residual_gain(1, 8) == pytest.approx(1 + (8 - 2) / (8 - 3), rel=1e-12)
 
 
 @pytest.mark.parametrize("call", [

@@ -19,7 +19,7 @@ from ..engine.tensor import Tensor
 from ..nn.module import observing
 from ..random import new_generator
 
-SMALL = 512  # numbers in and out, up to which a Jacobian is computed in full
+SMALL = 256  # numbers in and out, up to which a Jacobian is computed in full
 ROUNDS = 8  # in which a block of vectors is multiplied by the Jacobian and by its transpose
 NEGLIGIBLE = 1e-5  # differences of float32 vectors, relative to them
 

@@ -153,9 +153,9 @@ class Stack:
         """A square layer for inputs that come from this activation."""
         n = self.width
         layer = nn.Linear(n, n, bias=False)
-        nn.init.lecun_normal_(layer)
+        nn.init.kaiming_normal_(layer, "identity")
         if "normprop" in self.norm:
-            return nn.init.lecun_normal_(nn.NormPropLinear(n, n, "identity", gamma=self.normprop[0]))
+            return nn.init.kaiming_normal_(nn.NormPropLinear(n, n, "identity", gamma=self.normprop[0]), "identity")
         if self.norm == "orthogonal":
             return nn.init.orthogonal_(layer, nn.init.gain(source))
         if self.norm == "weight":

@@ -110,7 +110,6 @@ def test_offsets_describe_a_stationary_image_as_well_as_its_whole_covariance(lay
     net = randomize(nn.Sequential(*layers()), rng)
     mean, matrix = np.ones((2, 14, 9)) * rng.normal(size=(2, 1, 1)), stationary(2, 14, 9, rng)
     with_matrix = tp.propagate(net, mean, matrix)
-    monkeypatch.setattr(field, "SMALL", 0)
     monkeypatch.setattr(field, "WHOLE", 0)
     by_offsets = tp.propagate(net, mean, matrix)
     for a, b in zip(with_matrix, by_offsets, strict=True):

@@ -35,6 +35,7 @@ class Law(Mixture):
     """
 
     # There is one field; its "channels" are samples. H and W are 1 for vectors, and all pairs have a correlation.
+    width: int = 1  # channels of the last layer with weights
     held: tuple[Field, ...] = ()  # the inputs of residual branches
 
     @classmethod
@@ -42,7 +43,7 @@ class Law(Mixture):
         """From samples (N, C, H, W)."""
         mean, channels = samples.mean(axis=1), samples.shape[1]
         flat = samples.transpose(0, 2, 3, 1).reshape(-1, channels)
-        return cls((Field.of(mean, flat @ flat.T / channels - np.outer(mean, mean)),))
+        return cls((Field.of(mean, flat @ flat.T / channels - np.outer(mean, mean)),), gaussian=False)
 
     @property
     def field(self) -> Field:
@@ -76,16 +77,17 @@ class Law(Mixture):
         size, inputs = math.prod(window.kernel), weights.weight[0].size
         total = total.reshape(level.size, level.size) / size
         if weights.centered:  # rows that add up to 0 see deviations from the mean of the patch
-            total = (total - np.outer(level, level) / size**2) * inputs / (inputs - 1)
+            total = total - np.outer(level, level) / size**2
+            total *= inputs / (inputs - 1) if self.exact else 1.0  # samples have a mean of their own
         length = (weights.weight**2).sum() / len(weights.weight)
         bias = np.broadcast_to(weights.bias, len(weights.weight))
-        error = self.error + (0.0 if self.exact else 1.0 / weights.weight.shape[1])
-        return self.of(np.full(level.shape, bias.mean()), length * total + bias.var(), error=error, gaussian=False)
+        error = self.error + 1.0 / (inputs if self.exact else weights.weight.shape[1])
+        return self.of(np.full(level.shape, bias.mean()), length * total + bias.var(), error=error, width=len(bias))
 
     def max_pool(self, window: Window) -> "Law":
         """From samples of a channel."""
         covariance, size = self.field.covariance().astype("float64"), self.field.mean.size
-        root = np.linalg.cholesky(covariance + 1e-6 * covariance.trace() / size * np.eye(size))
+        root = np.linalg.cholesky(covariance + 1e-6 * covariance.trace() * np.eye(size))  # rounding may make it indefinite
         z = new_generator(0).standard_normal((SAMPLES // 2, size))
         u = (np.concatenate([z, -z]) @ root.T).reshape(-1, *self.field.mean.shape) + self.field.mean
         values = u if self.pending is None else self.pending.value(u, 0)
@@ -102,13 +104,15 @@ class Law(Mixture):
         mean, covariance = self.field.mean - self.field.mean.mean(), self.field.covariance()
         covariance = covariance - covariance.mean(axis=0) - covariance.mean(axis=1, keepdims=True) + covariance.mean()
         size = covariance.trace() / len(covariance) + (mean**2).mean() + eps
-        return self.of(mean / np.sqrt(size), covariance / size, exact=False)
+        changed = self.of(mean / np.sqrt(size), covariance / size, exact=False)
+        return replace(changed, error=self.error + changed.field.mean_square()[1])
 
     def normalized(self, groups: int, center: bool, eps: float) -> "Law":
         """The mean over many channels and the mean square are the same in all groups."""
         mean = self.field.mean - (self.field.mean.mean(axis=(1, 2), keepdims=True) if center else 0.0)
         square = (self.field.variance + mean**2).mean(axis=(1, 2)) + eps
-        return replace(self, fields=(replace(self.field, mean=mean).scaled(square**-0.5),), exact=False)
+        field, error = replace(self.field, mean=mean).scaled(square**-0.5), self.error + groups / self.width
+        return replace(self, fields=(field,), exact=False, error=error)
 
     def split(self) -> "Law":
         return replace(self, held=(*self.held, self.field))
@@ -155,6 +159,6 @@ def law(net: nn.Module, data: HostArray | None, gaussian: tuple[HostArray, HostA
         of_mean = max(same / n + (1.0 - 1.0 / n) * other, 0.0)
         name, state = states[0]
         exact = state.exact and state.pending is None and gaussian is None
-        error = state.bound + state.error + (0.0 if gaussian is None else math.sqrt(2.0 / n))
+        error = (0.0 if exact else state.bound + state.error) + (0.0 if gaussian is None else math.sqrt(2.0 / n))
         records.append(Propagated(name, np.sqrt([of_mean]), np.array([square - of_mean]), exact, error))
     return records

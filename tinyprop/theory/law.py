@@ -85,9 +85,9 @@ class Law(Mixture):
         return self.of(np.full(level.shape, bias.mean()), length * total + bias.var(), error=error, width=len(bias))
 
     def max_pool(self, window: Window) -> "Law":
-        """From samples of a channel."""
+        """From samples of a channel; a little more variance, as rounding may make the covariance indefinite."""
         covariance, size = self.field.covariance().astype("float64"), self.field.mean.size
-        root = np.linalg.cholesky(covariance + 1e-6 * covariance.trace() * np.eye(size))  # rounding may make it indefinite
+        root = np.linalg.cholesky(covariance + 1e-6 * covariance.trace() * np.eye(size))
         z = new_generator(0).standard_normal((SAMPLES // 2, size))
         u = (np.concatenate([z, -z]) @ root.T).reshape(-1, *self.field.mean.shape) + self.field.mean
         values = u if self.pending is None else self.pending.value(u, 0)

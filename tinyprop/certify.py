@@ -24,8 +24,8 @@ over units, measured and predicted from the weights and the moments of the image
 mean over units, measured, predicted, and |w|^2, which it would be if x had mean 0, variance 1 and no correlations, as
 the paper assumes; cost: measured / |w|^2. coherence: the largest |cosine| of two rows of weights. left: the distance of
 the covariance of u from its diagonal; assumed: the same if the paper's assumption held, which is the left side of
-Proposition 1; right: its right side. Predictions for trained weights are good for means, and for variances in the first
-three layers.
+Proposition 1; right: its right side. Predictions take later layers as Gaussian, which trained ones are not: expect
+variances that are too small.
 """
 
 

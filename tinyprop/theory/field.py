@@ -313,18 +313,15 @@ def max_pool(field: Field, function: Pointwise, window: Window) -> Field:
     by Stein's lemma, between a maximum of Gaussian values and another Gaussian.
     """
     c, h, w = field.mean.shape
-    shape = c, *window.output((1, c, h, w))
     inside, mean, std = (
-        patches(window, x).reshape(shape[1] * shape[2], c, -1)
+        patches(window, x).reshape(-1, c, window.kernel[0] * window.kernel[1])
         for x in (np.ones((c, h, w)), field.mean, np.sqrt(field.variance))
     )
     mean = np.where(inside > 0, mean, -np.inf)
-    size = window.kernel[0] * window.kernel[1]
-    wins, rho = np.zeros((c, c, size)), field.by_offset()
-    pool, moved = Linear(wins.reshape(c, c, *window.kernel), window=window), np.zeros((2, *shape))
-    taps = pool.taps(h, w)
+    wins, rho = np.zeros((c, c, mean.shape[2])), field.by_offset()
+    pool, found = Linear(wins.reshape(c, c, *window.kernel), window=window), np.zeros((2, c, len(mean)))
     for k in range(c):
-        values = partial(function.value, channel=k)
-        *found, wins[k, k] = largest(values, mean[:, k], std[:, k], rho[k, k][taps].astype("float64"))
-        moved[:, k] = np.reshape(found, (2, *shape[1:]))
-    return Field(*moved, pool.correlations(function(field)[0], shape))
+        values, pairs = partial(function.value, channel=k), rho[k, k][pool.taps(h, w)].astype("float64")
+        found[0, k], found[1, k], wins[k, k] = largest(values, mean[:, k], std[:, k], pairs)
+    shape = c, *window.output((1, c, h, w))
+    return Field(found[0].reshape(shape), found[1].reshape(shape), pool.correlations(function(field)[0], shape))

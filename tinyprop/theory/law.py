@@ -67,13 +67,14 @@ class Law(Mixture):
         border = [(0, 0), *((p, p) for p in window.padding)]
         square, mean = np.pad(square, border * 2), np.pad(mean, border)
         places = window.output((1, 1, *shape[1:]))
-        total, level = 0.0, 0.0  # sums over the window
+        total, level = np.zeros((shape[0], *places) * 2, square.dtype), np.zeros((shape[0], *places))
         for shift in np.ndindex(*window.kernel):
             a, b = (
                 slice(d * i, d * i + s * n, s)
                 for i, d, s, n in zip(shift, window.dilation, window.stride, places, strict=True)
             )
-            total, level = total + square[:, a, b, :, a, b], level + mean[:, a, b]
+            total += square[:, a, b, :, a, b]
+            level += mean[:, a, b]
         size, inputs = math.prod(window.kernel), weights.weight[0].size
         total = total.reshape(level.size, level.size) / size
         if weights.centered:  # rows that add up to 0 see deviations from the mean of the patch
@@ -117,48 +118,46 @@ class Law(Mixture):
     def split(self) -> "Law":
         return replace(self, held=(*self.held, self.field))
 
-    def exchanged(self, before: "Law") -> "Law":
-        return replace(self, fields=self.held[-1:], held=(*before.held, self.field))
+    def exchanged(self, before: Mixture) -> "Law":
+        return replace(self, fields=self.held[-1:], held=(*self.held[:-1], self.field))
 
-    def joined(self, before: "Law", alpha: float) -> "Law":
+    def joined(self, before: Mixture, alpha: float) -> "Law":
         """Random weights make the results of a branch uncorrelated with its input."""
-        branch = self.held[-1]
+        *held, branch = self.held
         covariance = self.field.covariance() + alpha**2 * branch.covariance()
-        return self.of(self.field.mean + alpha * branch.mean, covariance, held=before.held)
+        return self.of(self.field.mean + alpha * branch.mean, covariance, held=tuple(held))
 
     def squares(self) -> HostArray:
         """Over positions, E u^2, and E u(p) u(q) for a sample with itself and for two different ones."""
-        field = self.applied().field
+        field = self.applied().fields[0]
         pairs, count = field.covariance() + np.outer(field.mean, field.mean), len(field.mean)
         blocks = pairs.reshape(count, field.mean[0].size, count, -1).mean(axis=(1, 3))
         other = (blocks.sum() - blocks.trace()) / max(1, count * (count - 1))
         return np.array([pairs.trace() / len(pairs), blocks.trace() / count, other])
 
 
-def law(net: nn.Module, data: HostArray | None, gaussian: tuple[HostArray, HostArray] | None) -> list[Propagated]:
-    """The records of `propagate`. A Gaussian input is represented by samples of it."""
-    if gaussian is not None:
-        mean, covariance = gaussian
-        data = new_generator(0).multivariate_normal(mean.ravel(), covariance, SAMPLES, method="eigh")
-        data = data.reshape(-1, *mean.shape)
-    layers, x, first, records = layers_of(net), Tensor(np.asarray(data)), 0, []
+def law(net: nn.Module, given: HostArray | tuple[HostArray, HostArray]) -> list[Propagated]:
+    """The records of `propagate`, for samples or a Gaussian, which is represented by samples of it."""
+    if sampled := isinstance(given, tuple):
+        mean, covariance = given
+        given = new_generator(0).multivariate_normal(mean.ravel(), covariance, SAMPLES, method="eigh")
+        given = given.reshape(-1, *mean.shape)
+    layers, x, first, records = layers_of(net), Tensor(given), 0, []
     with no_grad(), observing():  # what is in front of the first weights is applied to the samples
         while first < len(layers) and not any(map(linear_map, layers[first].modules())):
             x = layers[first](x)
-            units = np.moveaxis(x.numpy(), 1, -1).reshape(-1, x.shape[1])
-            moments = np.array([[(units.mean(axis=0) ** 2).mean() ** 0.5], [units.var(axis=0).mean()]])
-            records.append(Propagated(f"{first} {type(layers[first]).__name__}", *moments, True, 0.0))
+            units = np.moveaxis(x.numpy(), 1, -1).reshape(-1, x.shape[1]).astype("float64")
+            moments = np.sqrt([(units.mean(axis=0) ** 2).mean()]), np.array([units.var(axis=0).mean()])
+            records.append(Propagated(f"{first} {type(layers[first]).__name__}", *moments, not sampled, 0.0))
             first += 1
     samples = x.numpy() if x.ndim == 4 else x.numpy().astype("float64")[:, :, None, None]
     blocks = np.array_split(samples, -(-len(samples) // max(2, VALUES // samples[0, 0].size)))
-    sizes, n = [len(block) for block in blocks], len(samples)
-    found = [walk(layers[first:], Law.start(block), first=first)[0] for block in blocks]
-    for states in zip(*found, strict=True):
-        each = np.array([state.squares() for _, state in states])
-        square, same, other = np.average(each, axis=0, weights=sizes)
+    n, sizes = len(samples), [len(block) for block in blocks]
+    for states in zip(*(walk(layers[first:], Law.start(block), first=first)[0] for block in blocks), strict=True):
+        square, same, other = np.average([state.squares() for _, state in states], axis=0, weights=sizes)
         of_mean = max(same / n + (1.0 - 1.0 / n) * other, 0.0)
         name, state = states[0]
-        exact = state.exact and state.pending is None and gaussian is None
-        error = (0.0 if exact else state.bound + state.error) + (0.0 if gaussian is None else math.sqrt(2.0 / n))
+        exact = state.exact and state.pending is None and not sampled
+        error = (0.0 if exact else state.bound + state.error) + (math.sqrt(2.0 / n) if sampled else 0.0)
         records.append(Propagated(name, np.sqrt([of_mean]), np.array([square - of_mean]), exact, error))
     return records

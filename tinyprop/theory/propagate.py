@@ -70,13 +70,12 @@ def propagate(
     """
     if weights not in ("given", "random"):
         raise ValueError(explain(f"weights={weights!r}", "they are 'given' or 'random'", "weights='given'"))
-    samples = None if data is None else to_numpy(getattr(data, "data", data))
-    moments = gaussian(mean, covariance) if samples is None else None
+    given = to_numpy(getattr(data, "data", data)) if data is not None else gaussian(mean, covariance)
     if weights == "random":
         from .law import law
 
-        return law(net, samples, moments)
-    start = Mixture((Field.of(*moments),)) if moments else fitted(samples, components)
+        return law(net, given)
+    start = Mixture((Field.of(*given),)) if isinstance(given, tuple) else fitted(given, components)
     return [state.record(name) for name, state in walk(layers_of(net), start)[0]]
 
 
@@ -186,6 +185,9 @@ class Mixture:
         return self.map(Linear(np.eye(len(self.fields[0].live[0]))[:, :, None, None] * kernel, window=window))
 
     def max_pool(self, window: Window) -> "Mixture":
+        if self.fields[0].held:
+            got, rule = "MaxPool2d in a residual branch", "propagate does not know what it has in common with its input"
+            raise TypeError(explain(got, rule, "pool in front of the block"))
         function = self.pending or Pointwise("identity", {})
         error = self.error + math.sqrt(2.0 / SAMPLES)  # of a variance from so many samples
         pooled = self.map(lambda field: max_pool(field, function, window), exact=False, error=error)
@@ -315,9 +317,13 @@ def step(state: Any, layer: Any) -> tuple[Any, Any]:
             factor = array(layer.weight) / np.sqrt(array(layer.running_var) + layer.eps)
             state = state.scaled(factor, array(layer.bias) - factor * array(layer.running_mean))
     elif isinstance(layer, (nn.RMSNorm, nn.GroupNorm)):
-        groups = layer.num_groups if isinstance(layer, nn.GroupNorm) else 1
-        state = state.normalized(groups, type(layer) is not nn.RMSNorm, layer.eps)
-        state = state.scaled(array(layer.weight), 0.0 if type(layer) is nn.RMSNorm else array(layer.bias))
+        groups, shape = getattr(layer, "num_groups", 1), getattr(layer, "normalized_shape", ())
+        if len(shape) in (1, 2) and state.fields[0].mean[0].size > 1:
+            got = f"{type(layer).__name__}({shape}) for images"
+            raise TypeError(explain(got, "propagate normalises over whole samples", "(C, None, None)"))
+        bias = getattr(layer, "bias", None)  # RMSNorm has none
+        state = state.normalized(groups, bias is not None, layer.eps)
+        state = state.scaled(array(layer.weight), 0.0 if bias is None else array(bias))
     elif isinstance(layer, nn.Scale):
         state = state.scaled(layer.factor)
     elif hasattr(layer, "as_floats"):  # tp.data's normalizers are in a room above
@@ -342,19 +348,18 @@ def slopes(layer: Any) -> dict[str, HostArray]:
 
 def linear_map(layer: Any) -> Linear | None:
     """The weights and bias of Linear, Conv2d, their wrappers, and NormProp layers."""
-    base = layer.layer if isinstance(layer, nn.WeightNorm) else layer
+    base: Any = layer.layer if isinstance(layer, nn.WeightNorm) else layer
     if isinstance(layer, NormProp):
         weight, bias = array(F.weight_norm(layer.weight, layer.gamma)), array(layer.beta)
     elif isinstance(base, (nn.Linear, nn.Conv2d)):
-        weight, bias = array(layer.weight), 0.0 if base.bias is None else array(base.bias)
+        weight, bias = array(layer.weight), np.zeros(1) if base.bias is None else array(base.bias)
     else:
         return None
-    centered = isinstance(layer, nn.ScaledWS)
-    if weight.ndim == 2:
-        return Linear(weight, bias, centered=centered)
-    groups, (o, c, *kernel) = getattr(base, "groups", 1), weight.shape
-    dense = np.zeros((groups, o // groups, groups, c, *kernel))  # 0 between groups
-    for g, filters in enumerate(weight.reshape(groups, -1, c, *kernel)):
-        dense[g, :, g] = filters
-    window = Window.of(base.kernel_size, base.stride, base.padding, getattr(base, "dilation", 1))
-    return Linear(dense.reshape(o, groups * c, *kernel), bias, window, centered)
+    window, groups = None, getattr(base, "groups", 1)
+    if weight.ndim == 4:
+        window = Window.of(base.kernel_size, base.stride, base.padding, getattr(base, "dilation", 1))
+        rows, channels = np.indices(weight.shape[:2])
+        dense = np.zeros((len(weight), groups * weight.shape[1], *window.kernel))  # 0 between groups
+        dense[rows, channels + rows // (len(weight) // groups) * weight.shape[1]] = weight
+        weight = dense
+    return Linear(weight, bias, window, isinstance(layer, nn.ScaledWS))

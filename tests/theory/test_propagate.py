@@ -92,6 +92,8 @@ EXACT = {
     "shortcut": lambda: [nn.Residual(nn.Linear(4, 3), -2.0, 1.3, nn.Sequential(nn.Linear(4, 3), nn.ReLU()))],
     "nested": lambda: [block(nn.Linear(4, 3), block(nn.Tanh(), nn.Linear(3, 3)), nn.Linear(3, 4)), nn.Linear(4, 2)],
     "normprop": lambda: [nn.NormPropLinear(4, 3, "prelu", mode="exact"), nn.NormPropLinear(3, 2)],
+    "dropout": lambda: [nn.Linear(4, 3), nn.Dropout(0.5), nn.Linear(3, 2)],
+    "images": lambda: [block(nn.Conv2d(1, 2, 3, 1, 1), nn.ReLU(), nn.Conv2d(2, 1, 3, 1, 1)), nn.Conv2d(1, 2, 2)],
 }
 
 
@@ -102,9 +104,10 @@ def test_normalisers_and_residual_sums_are_exact(layers, rng):
     """Up to the second linear layer, for any weights; in a residual sum, what a branch has in common with its input."""
     net = randomize(nn.Sequential(*layers()), rng)
     mean, matrix = rng.normal(size=4), covariance(rng, 4)
-    records = tp.propagate(net, mean, matrix)
+    x, shape = rng.multivariate_normal(mean, matrix, 20_000), (1, 2, 2) if layers is EXACT["images"] else (4,)
+    records = tp.propagate(net, mean.reshape(shape), matrix)
     assert all(r.exact and r.error < 0.02 for r in records), records
-    assert_within_5_standard_errors(records, net, rng.multivariate_normal(mean, matrix, 20_000))
+    assert_within_5_standard_errors(records, net, x.reshape(-1, *shape))
 
 
 PER_SAMPLE = {
@@ -113,6 +116,13 @@ PER_SAMPLE = {
     "group": lambda: nn.GroupNorm(4, 200),
     "in a branch": lambda: block(nn.LayerNorm(200), nn.ReLU(), nn.Linear(200, 200)),
 }
+
+
+def test_the_error_of_a_normaliser_is_the_relative_variance_of_the_mean_square():
+    """2 / n for n independent values; with a mean, (2 + 4 m^2) / (1 + m^2)^2 / n; for a group, that of its values."""
+    assert tp.propagate(nn.RMSNorm(50), np.zeros(50), np.eye(50))[0].error == pytest.approx(2 / 50)
+    assert tp.propagate(nn.RMSNorm(50), np.full(50, 2.0), np.eye(50))[0].error == pytest.approx(18 / 25 / 50)
+    assert tp.propagate(nn.GroupNorm(5, 50), np.zeros(50), np.eye(50))[0].error == pytest.approx(2 / 9)  # of 10 - 1
 
 
 @pytest.mark.parametrize("norm", PER_SAMPLE.values(), ids=PER_SAMPLE)
@@ -167,6 +177,7 @@ def test_offsets_describe_a_stationary_image_as_well_as_its_whole_covariance(lay
         np.testing.assert_allclose(b.mean, a.mean, atol=1e-5)
         centered = any(isinstance(layer, nn.GroupNorm) for layer in net.modules())  # edges differ from the middle
         np.testing.assert_allclose(b.variance, a.variance, rtol=0.06 if centered else 2e-3)
+        assert a.exact or b.error == pytest.approx(a.error, rel=0.1)
 
 
 @given(rng=rngs())

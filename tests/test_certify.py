@@ -42,8 +42,8 @@ def test_the_numbers_of_a_layer():
     assert float(left) < 1e-5
     assert [assumed, right] == ["0", "0"]
     layer.weight.data[1] = layer.weight.data[0] * 2  # rows of cosine 1, and lengths 5 and 10
-    *_, coherence, left, assumed, right = certificate(tp.nn.Sequential(layer), x.reshape(-1, 3, 1, 1), 1).rows[0]
-    assert [coherence, left, assumed, right] == ["1", "70.7", "70.7", "70.7"]
+    *_, coherence, left, assumed, right = certificate(tp.nn.Sequential(layer), 2 * x.reshape(-1, 3, 1, 1), 1).rows[0]
+    assert [coherence, left, assumed, right] == ["1", "283", "70.7", "70.7"]  # the input has variance 4, not 1
 
 
 def test_refusals(tmp_path, capsys):

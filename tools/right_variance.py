@@ -1,7 +1,7 @@
 """NormProp with the right variance: does dividing by sqrt(w^T C w), with C measured, train better than by |w|?
 
-    python tools/right_variance.py --root DATA              runs what is missing in figures/right-variance.json (an hour)
-    python tools/right_variance.py --out /tmp/page --seeds 1 --steps 5 --data shapes      a short try
+    python tools/right_variance.py --root DATA      half an hour on one core; resumes from figures/right-variance.json
+    python tools/right_variance.py --root DATA --out /tmp/page --seeds 1 --steps 5      a short try
 
 The paper's layer divides w.x by |w|, which is its standard deviation if the values of a patch x are uncorrelated and
 have variance 1. On images they are neither. With the mean m and the covariance C of the patches, measured on a few
@@ -197,22 +197,37 @@ def page(runs, steps, data):
             some = [r for r in runs if (r.rule, r.lr) == (rule, lr)]
             finals = [r.final(steps) for r in some]
             survived = [x for x in finals if math.isfinite(x)]
-            each = [f"{x:.2f}" if math.isfinite(x) else f"(step {len(r.losses) + 1})" for r, x in zip(some, finals, strict=True)]
+            each = [f"{x:.2f}" for x in finals]
+            each = [x if x != "nan" else f"(step {len(r.losses) + 1})" for x, r in zip(each, some, strict=True)]
             mean = f"{Estimate.of(survived):.2f}" if len(survived) == len(some) else "-"
             losses.append([title, f"{lr:g}", f"{len(survived)} of {len(some)}", mean, ", ".join(each)])
     title = f"Mean training loss of steps {2 * steps // 3 + 1} to {steps}"
-    note = "In parentheses: the step at which a run diverged. A mean is given where every seed survived, ± the half-width of its 95 % interval."
+    note = (
+        "In parentheses: the step at which a run diverged. A mean is given where every seed survived, ± the half-width "
+        "of its 95 % interval. " + " ".join(differences(runs, steps, rates))
+    )
     tables.append(Table(["rule", "rate", "survived", "mean", "by seed"], losses, title, note, "lrrrl"))
     intro = f"""# NormProp with the right variance
 
 Written by `python tools/right_variance.py`, which defines the method; the losses of every step are in
-[right-variance.json](right-variance.json). The paper's network at width 0.25 on {data} ({TRAIN:,} images), {steps} steps
-of {BATCH} images, momentum 0.9, weight decay 0.001, rates {rates_text}, random seeds {", ".join(map(str, seeds))}. C is measured on
-{ONCE} training images once, or on {FIXED} fixed ones at the start and after every {EVERY} steps. Variances are means over units, on
-{TEST:,} test images: the mean over seeds, and in parentheses the smallest and the largest. A loss above {LARGEST:g} counts as
-diverged.
+[right-variance.json](right-variance.json). The paper's network at width 0.25 on {data} ({TRAIN:,} images),
+{steps} steps of {BATCH} images, momentum 0.9, weight decay 0.001, rates {rates_text}, random seeds
+{", ".join(map(str, seeds))}. C is measured on {ONCE} training images once, or on {FIXED} fixed ones at the start and
+after every {EVERY} steps. Variances are means over units, on {TEST:,} test images: the mean over seeds, and in
+parentheses the smallest and the largest. Losses are those of the mini-batches, for BatchNorm in training mode. A loss
+above {LARGEST:g} counts as diverged.
 """
     return "\n\n".join([intro.rstrip(), *(t.markdown() for t in tables)]) + "\n"
+
+
+def differences(runs, steps, rates):
+    """Each rule minus BatchNorm, in pairs of the same seed, where all survived."""
+    for rule, title in list(RULES.items())[:-1]:
+        for lr in rates:
+            one, other = ([r.final(steps) for r in runs if (r.rule, r.lr) == (x, lr)] for x in (rule, "batch"))
+            pairs = [a - b for a, b in zip(one, other, strict=True)]
+            if all(map(math.isfinite, pairs)):
+                yield f"{title[0].upper() + title[1:]}, minus BatchNorm, at {lr:g}: {Estimate.of(pairs):+.2f}."
 
 
 def main():
@@ -228,15 +243,18 @@ def main():
     test_images = tp.data.load(options.data, options.root, "test").images[:TEST]
     options.out.parent.mkdir(parents=True, exist_ok=True)
     path = options.out.with_suffix(".json")
-    runs = [Training(**r) for r in json.loads(path.read_text())["runs"]] if path.exists() else []
+    facts = {"data": options.data, "steps": options.steps}
+    saved = json.loads(path.read_text()) if path.exists() else facts | {"runs": []}
+    if {name: saved[name] for name in facts} != facts:
+        parser.error(f"{path} has runs with {saved['data']} and {saved['steps']} steps: choose another --out")
+    runs = [Training(**r) for r in saved["runs"]]
     tp.train.keep_freed_memory()
     for seed in range(options.seeds):
         for lr in options.rates:
             for rule in RULES:
                 if not any((r.rule, r.lr, r.seed) == (rule, lr, seed) for r in runs):
                     runs.append(train(rule, lr, seed, options.steps, train_set, test_images))
-                    facts = {"data": options.data, "steps": options.steps, "versions": versions()}
-                    write_json(path, facts | {"runs": [asdict(r) for r in runs]})
+                    write_json(path, facts | {"versions": versions(), "runs": [asdict(r) for r in runs]})
                     print(rule, lr, seed, len(runs[-1].losses), runs[-1].final(options.steps), flush=True)
     write_whole(options.out.with_suffix(".md"), page(runs, options.steps, options.data).encode())
 

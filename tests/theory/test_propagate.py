@@ -173,6 +173,7 @@ def test_offsets_describe_a_stationary_image_as_well_as_its_whole_covariance(lay
     with_matrix = tp.propagate(net, mean, matrix)
     monkeypatch.setattr(field, "WHOLE", 0)
     by_offsets = tp.propagate(net, mean, matrix)
+    assert not by_offsets[-1].exact
     for a, b in zip(with_matrix, by_offsets, strict=True):
         np.testing.assert_allclose(b.mean, a.mean, atol=1e-5)
         centered = any(isinstance(layer, nn.GroupNorm) for layer in net.modules())  # edges differ from the middle
@@ -222,15 +223,21 @@ def test_deep_networks_stay_within_the_stated_error(mode):
     assert stated[-1] < 0.5  # 4 layers of 1.8 / 24, the concentration of uniform weights, add up to 0.3
 
 
+def biased(layer):
+    layer.bias.data[...] = 1.0 + tp.randn(N).data
+    return layer
+
+
 N = 80
 LAWS = {
     "plain": lambda: [nn.Linear(20, N), nn.ReLU(), nn.Linear(N, N), nn.Tanh(), nn.Linear(N, N)],
+    "bias": lambda: [biased(nn.Linear(20, N)), nn.ReLU(), biased(nn.Linear(N, N)), nn.ReLU()],
     "normprop": lambda: [nn.NormPropLinear(20, N), nn.NormPropLinear(N, N, mode="exact"), nn.Linear(N, N)],
     "layer": lambda: [nn.Linear(20, N), nn.ReLU(), nn.LayerNorm(N), nn.Linear(N, N), nn.ReLU(), nn.GroupNorm(2, N)],
     "rms": lambda: [nn.Linear(20, N), nn.RMSNorm(N), nn.ReLU(), nn.WeightNorm(nn.Linear(N, N))],
     "ws": lambda: [nn.ScaledWS(nn.Linear(20, N)), nn.ReLU(), nn.ScaledWS(nn.Linear(N, N)), nn.ReLU()],
     "batch": lambda: [nn.Scale(2.0), nn.Linear(20, N), nn.BatchNorm(N), nn.PReLU(N), nn.Dropout(0.5), nn.Linear(N, N)],
-    "residual": lambda: [nn.Linear(20, N), block(nn.ReLU(), nn.Linear(N, N), alpha=0.5, beta=2.0), nn.DyT(N)],
+    "residual": lambda: [nn.Linear(20, N), block(nn.ReLU(), nn.Linear(N, N), alpha=3.0, beta=2.0), nn.DyT(N)],
     "shortcut": lambda: [nn.Residual(nn.Linear(20, N), beta=2.0, shortcut=nn.Linear(20, N)), nn.ReLU()],
     "images": lambda: [nn.Conv2d(5, N, 2, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(N, N, 2, 2, 1)],
     "pool": lambda: [nn.Conv2d(5, N, 2, padding=1), nn.ReLU(), nn.AvgPool2d(2, 1), nn.Flatten(), nn.Linear(4 * N, N)],
@@ -259,6 +266,14 @@ def test_the_law_of_random_weights(layers):
     for simulated, error, *records in zip(np.mean(found, axis=0), standard_errors, *laws, strict=True):
         law = np.mean([[r.mean[0] ** 2, r.variance[0]] for r in records], axis=0)
         assert (abs(law - simulated) <= 5 * error + records[0].error * law.sum() + 1e-6).all(), (records[0], simulated)
+
+
+def test_the_law_of_batch_norm(rng):
+    """Each unit has mean 0 and variance 1 on the batch, exactly."""
+    net = nn.Sequential(nn.Linear(20, 8), nn.BatchNorm(8, eps=0.0))
+    *_, norm = tp.propagate(net, data=rng.gamma(0.5, size=(12, 20)), weights="random")
+    assert norm.mean[0] == pytest.approx(0.0, abs=1e-6)
+    assert norm.variance[0] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("n", [1, 3])

@@ -58,7 +58,8 @@ def propagate(
     Exact are linear layers up to the second one, with one activation between them, where the input is Gaussian and has
     at most 4096 values. Later layers are treated as Gaussian, which wide untrained layers nearly are. Values of larger
     images are taken to correlate alike at all positions. Layers run in their own mode: BatchNorm and BatchNormalizer in
-    training mode divide by the standard deviation that is predicted, and Dropout adds its variance.
+    training mode divide by the standard deviation that is predicted, and Dropout adds its variance. Normalisers of a
+    sample divide by its expected norm: behind them, averages over whole images vary less than predicted.
 
     With weights="random" the prediction is the average over networks whose weights are random, independent, and as
     large as these: see `Law`. Each record has one number, the same for all units; its mean is the root mean square of

@@ -94,8 +94,12 @@ EXACT = {
     "nested": lambda: [block(nn.Linear(4, 3), block(nn.Tanh(), nn.Linear(3, 3)), nn.Linear(3, 4)), nn.Linear(4, 2)],
     "normprop": lambda: [nn.NormPropLinear(4, 3, "prelu", mode="exact"), nn.NormPropLinear(3, 2)],
     "dropout": lambda: [nn.Linear(4, 3), nn.Dropout(0.5), nn.Linear(3, 2)],
+    "pool": lambda: [nn.Conv2d(1, 2, 1), nn.ReLU(), nn.AvgPool2d((1, 2)), nn.Flatten(), nn.Linear(4, 2)],
     "images": lambda: [block(nn.Conv2d(1, 2, 3, 1, 1), nn.ReLU(), nn.Conv2d(2, 1, 3, 1, 1)), nn.Conv2d(1, 2, 2)],
 }
+
+
+ON_IMAGES = EXACT["pool"], EXACT["images"]
 
 
 @pytest.mark.parametrize("layers", EXACT.values(), ids=EXACT)
@@ -105,7 +109,7 @@ def test_normalisers_and_residual_sums_are_exact(layers, rng):
     """Up to the second linear layer, for any weights; in a residual sum, what a branch has in common with its input."""
     net = randomize(nn.Sequential(*layers()), rng)
     mean, matrix = rng.normal(size=4), covariance(rng, 4)
-    x, shape = rng.multivariate_normal(mean, matrix, 20_000), (1, 2, 2) if layers is EXACT["images"] else (4,)
+    x, shape = rng.multivariate_normal(mean, matrix, 20_000), (1, 2, 2) if layers in ON_IMAGES else (4,)
     records = tp.propagate(net, mean.reshape(shape), matrix)
     assert all(r.exact and r.error < 0.02 for r in records), records
     assert_within_5_standard_errors(records, net, x.reshape(-1, *shape))

@@ -34,10 +34,10 @@ from tinyprop.engine.tensor import Tensor  # noqa: E402
 from tinyprop.errors import DivergenceError  # noqa: E402
 from tinyprop.estimate import Estimate  # noqa: E402
 from tinyprop.files import write_json, write_whole  # noqa: E402
-from tinyprop.functional.windows import Window  # noqa: E402
 from tinyprop.info import versions  # noqa: E402
 from tinyprop.random import new_generator  # noqa: E402
 from tinyprop.table import Table  # noqa: E402
+from tinyprop.windows import Window  # noqa: E402
 
 RULES = {
     "paper": "the paper's rule, gamma = 1",

@@ -85,7 +85,7 @@ MAP = """
     info
     train
     verify
-    experiments demo
+    certify experiments demo
     cli
 """
 LEVEL = {room: i for i, row in enumerate(MAP.splitlines()) for room in row.split()}

@@ -17,6 +17,7 @@ COMMANDS = {
     "demo": ("demo", "a tour of about a minute: a figure, two short trainings, five claims"),
     "verify": ("verify.command", "settle the claims of the paper: exact value, measurement, verdict"),
     "train": ("train.command", "train the paper's network; it can be stopped and resumed"),
+    "certify": ("certify", "compare a trained network with the theory, layer by layer"),
     "check": ("train.check", "audit the directory of a run: every file, digest and log"),
     "reproduce": ("experiments.command", "run the paper's experiments: data, figures and findings"),
     "compare": ("compare", "draw what normalisers do to signals and gradients in depth: theory and measurement"),

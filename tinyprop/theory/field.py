@@ -1,14 +1,7 @@
-"""Fields: the mean and the covariance of all values of a layer, and what linear maps and activations do to them.
+"""Fields: the mean and the covariance of all values of a layer, and what linear maps and activations do to them."""
 
-A field of at most `WHOLE` values has its whole covariance. A larger one, an image, has a mean and a variance for each
-value, and correlations that depend on both channels and on the offset between two positions, not on the positions.
-"""
-
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
-from statistics import NormalDist
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,155 +9,202 @@ import numpy as np
 from .. import functional as F
 from .. import moments
 from ..engine.arrays import HostArray, to_numpy
+from ..engine.errors import explain
 from ..engine.tensor import Tensor
-from ..moments.quadrature import gauss_legendre
+from ..moments.hermite import hermite, largest
 from ..windows import Window
 
-WHOLE = 4096  # values whose covariance may be stored as a matrix
-SMALL = 1024  # values for which that is faster than by offsets
+WHOLE = 4096  # values whose correlations may be stored for each pair
 DEGREES = 12  # of Hermite polynomials
-SAMPLES = 512  # quasi-random samples of a pooling window
 
 
 @dataclass(frozen=True)
 class Field:
-    """One of the Gaussians that stand for the values of a layer."""
+    """One of the Gaussians that stand for the values of a layer.
+
+    At most `WHOLE` values have a correlation for each pair. An image of more has one for each two channels and each
+    offset between two positions, wherever they are.
+    """
 
     mean: HostArray  # (C, H, W), or (units,)
     variance: HostArray
-    whole: HostArray | None  # the covariance of all values, flattened; without it, the next one:
-    offsets: HostArray | None = None  # covariances (C, C, 2H - 1, 2W - 1), averaged over positions; offset 0 is central
+    rho: HostArray  # (values, values), or (C, C, 2H - 1, 2W - 1) with the offset 0 in the center
+    held: int = 0  # leading channels that belong to the input of a residual branch
 
-    def correlations(self) -> HostArray:
-        """(C, C, 2H - 1, 2W - 1), averaged over positions."""
-        if self.offsets is None:
-            return _averaged(self)
-        return _normalized(self.offsets, np.einsum("iiab->iab", self.offsets)[:, *self.center()])
+    @classmethod
+    def of(cls, mean: HostArray, covariance: HostArray, held: int = 0) -> "Field":
+        variance = np.diagonal(covariance).astype("float64").reshape(mean.shape)
+        std = nonzero(variance).ravel().astype(covariance.dtype)
+        return cls(mean, variance, covariance / (std[:, None] * std), held)
 
-    def covariances(self) -> HostArray:
-        """(C, C, 2H - 1, 2W - 1), averaged over positions."""
-        return _spread(self.correlations(), self.variance) if self.offsets is None else self.offsets
+    @property
+    def whole(self) -> bool:
+        return self.rho.ndim == 2
 
-    def center(self) -> tuple[int, int]:
-        """Where the offset 0 is."""
-        return self.mean.shape[1] - 1, self.mean.shape[2] - 1
+    @property
+    def live(self) -> tuple[HostArray, HostArray]:
+        """Mean and variance without the channels that are held."""
+        return self.mean[self.held :], self.variance[self.held :]
 
-    def scaled(self, factor: HostArray, shift: HostArray) -> "Field":
+    def covariance(self) -> HostArray:
+        """Of all values (values, values), or averaged over positions (C, C, 2H - 1, 2W - 1)."""
+        std = np.sqrt(self.variance.ravel() if self.whole else self.variance.mean(axis=(1, 2)))
+        return self.rho * outer(std, self.rho)
+
+    def by_offset(self) -> HostArray:
+        """Correlations (C, C, 2H - 1, 2W - 1), averaged over all pairs of positions with the same offset."""
+        if not self.whole:
+            return self.rho
+        c, h, w = self.mean.shape
+        place, size = offsets(h, w).ravel(), (2 * h - 1) * (2 * w - 1)
+        blocks = self.rho.reshape(c, h * w, c, h * w)
+        sums = [np.bincount(place, blocks[i, :, j].ravel(), size) for i, j in np.ndindex(c, c)]
+        found = np.array(sums) / np.bincount(place, minlength=size)
+        return found.reshape(c, c, 2 * h - 1, 2 * w - 1).astype("float32")
+
+    def take(self, channels: HostArray, held: int) -> "Field":
+        """These channels, some of them perhaps twice."""
+        values = channels
+        if self.whole:
+            values = np.arange(self.mean.size).reshape(len(self.mean), -1)[channels].ravel()
+        return Field(self.mean[channels], self.variance[channels], self.rho[np.ix_(values, values)], held)
+
+    def scaled(self, factor: Any, shift: Any = 0.0) -> "Field":
         """factor * x + shift; both have the shape of the mean, or one value per channel."""
-        factor, shift = (_per_channel(x, self.mean.ndim) for x in (factor, shift))
-        whole, offsets = self.whole, self.offsets
-        if whole is not None:
-            flat = np.broadcast_to(factor, self.mean.shape).ravel().astype(whole.dtype)
-            whole = whole * flat[:, None] * flat
-        if offsets is not None:
-            flat = factor.ravel().astype(offsets.dtype)
-            offsets = offsets * (flat[:, None] * flat)[:, :, None, None]
-        return Field(factor * self.mean + shift, factor**2 * self.variance, whole, offsets)
-
-    def flat(self) -> "Field":
-        """As a vector, with a matrix."""
-        whole = _matrix(self.variance, self.correlations()) if self.whole is None else self.whole
-        return Field(self.mean.ravel(), self.variance.ravel(), whole)
+        factor, shift = self.padded(factor, 1.0), self.padded(shift, 0.0)
+        sign = np.sign(factor).ravel() if self.whole else np.sign(factor[:, :1, :1]).ravel()
+        rho = self.rho * outer(sign, self.rho)
+        return Field(factor * self.mean + shift, factor**2 * self.variance, rho, self.held)
 
     def noisy(self, variance: HostArray) -> "Field":
         """Plus independent noise of this variance."""
-        if self.whole is not None:
-            return replace(self, variance=self.variance + variance, whole=self.whole + np.diag(variance.ravel()))
-        offsets, each = self.covariances().copy(), np.arange(len(variance))
-        offsets[each, each, *self.center()] += variance.mean(axis=(1, 2))
-        return Field(self.mean, self.variance + variance, None, offsets)
+        total = self.variance + self.padded(variance, 0.0)
+        ratio = np.sqrt(self.variance / nonzero(total) ** 2)
+        ratio = ratio.ravel() if self.whole else ratio.mean(axis=(1, 2))
+        rho, each = self.rho * outer(ratio, self.rho), np.arange(len(ratio))
+        rho[(each, each) if self.whole else (each, each, *(n - 1 for n in self.mean.shape[1:]))] = 1.0
+        return replace(self, variance=total, rho=rho)
+
+    def centered(self, groups: int) -> "Field":
+        """Every value minus the mean of its group of channels, over positions too."""
+        c, size = len(self.mean), (len(self.mean) - self.held) // groups
+        average = np.zeros((c, c))
+        average[self.held :, self.held :] = np.kron(np.eye(groups), np.full((size, size), 1.0 / size))
+        shift = average @ self.mean.reshape(c, -1).mean(axis=1)
+        mean, covariance = self.mean - shift.reshape(-1, *[1] * (self.mean.ndim - 1)), self.covariance()
+        if self.whole:
+            blocks = covariance.reshape(c, -1, c, self.mean.size // c)  # (C, P, C, P)
+            with_mean = blocks.mean(axis=3) @ average.T  # (C, P, C), of values and means of groups
+            means = average @ with_mean.mean(axis=1)
+            blocks = blocks - with_mean[..., None] - with_mean.transpose(2, 0, 1)[:, None] + means[:, None, :, None]
+            return Field.of(mean, blocks.reshape(covariance.shape), self.held)
+        _, h, w = self.mean.shape
+        pairs = np.bincount(offsets(h, w).ravel()).reshape(2 * h - 1, 2 * w - 1)
+        with_mean = np.tensordot(covariance, pairs / (h * w) ** 2, 2) @ average.T
+        change = average @ with_mean - with_mean - with_mean.T
+        variance = np.maximum(self.variance + np.diagonal(change)[:, None, None], 0.0)
+        return Field(mean, variance, normalized(covariance + change[:, :, None, None]), self.held)
+
+    def mean_square(self) -> tuple[float, float]:
+        """The expected mean square of all values, and its relative variance if they are Gaussian."""
+        covariance = self.covariance()
+        pairs = 1.0 if self.whole else np.bincount(offsets(*self.mean.shape[1:]).ravel()).reshape(self.rho.shape[2:])
+        size = float((self.variance + self.mean**2).sum())
+        spread = self.mean.ravel() if self.whole else self.mean.mean(axis=(1, 2))
+        products = 2.0 * covariance**2 + 4.0 * covariance * outer(spread, covariance)
+        return size / self.mean.size, float((products * pairs).sum()) / max(size**2, 1e-300)
+
+    def flat(self) -> "Field":
+        """As a vector, with a correlation for each pair."""
+        rho, positions = self.rho, self.mean.size // len(self.mean)
+        if not self.whole:
+            c, h, w = self.mean.shape
+            rho = rho.reshape(c, c, -1)[:, :, offsets(h, w)].transpose(0, 2, 1, 3).reshape(self.mean.size, -1)
+        return Field(self.mean.ravel(), self.variance.ravel(), rho, self.held * positions)
+
+    def padded(self, x: Any, value: float) -> HostArray:
+        """x, one per channel or value, with a shape like the mean; `value` in the channels that are held."""
+        x = np.broadcast_to(per_channel(x, self.mean.ndim), self.live[0].shape)
+        return np.concatenate([np.full((self.held, *x.shape[1:]), value), x])
 
 
-def with_variance(mean: HostArray, variance: HostArray, correlations: HostArray) -> Field:
-    """The field with this mean and variance, and these correlations at each offset; as a matrix if it is small."""
-    if mean.size > SMALL:
-        return Field(mean, variance, None, _spread(correlations, variance))
-    return Field(mean, variance, _matrix(variance, correlations))
+def per_channel(x: Any, ndim: int) -> Any:
+    """(C,) -> (C, 1, 1), to go with (C, H, W); numbers and whole maps stay as they are."""
+    x = np.asarray(x, "float64")
+    return x.reshape(-1, *[1] * (ndim - 1)) if x.ndim == 1 and x.size > 1 else x if x.ndim else float(x)
 
 
-def _spread(correlations: HostArray, variance: HostArray) -> HostArray:
-    """Covariances at each offset, with the mean variance of each channel."""
-    std = np.sqrt(variance.mean(axis=(1, 2)))
-    return correlations * (std[:, None] * std)[:, :, None, None].astype(correlations.dtype)
+def nonzero(variance: HostArray) -> HostArray:
+    """Standard deviations, to divide by: 1 for a constant, whose covariances are 0."""
+    return np.sqrt(np.where(variance > 0, variance, 1.0))
 
 
-def _normalized(covariances: HostArray, variance: HostArray) -> HostArray:
-    """Correlations at each offset, given the variance of each channel."""
-    std = _roots(variance)
-    return np.clip(covariances / (std[:, None] * std)[:, :, None, None].astype(covariances.dtype), -1.0, 1.0)
+def outer(x: HostArray, like: HostArray) -> HostArray:
+    """x_i x_j, to go with correlations of all pairs, or of each offset."""
+    return (x[:, None] * x).astype(like.dtype).reshape(len(x), len(x), *[1] * (like.ndim - 2))
 
 
-def _matrix(variance: HostArray, correlations: HostArray) -> HostArray:
-    """The covariance of all values, with these correlations at each offset."""
-    h, w = variance.shape[1:]
-    rows, columns = (np.arange(n) - np.arange(n)[:, None] + n - 1 for n in (h, w))  # q - p, from 0
-    whole = correlations[:, :, rows[:, None, :, None], columns[None, :, None, :]]  # (C, C, H, W, H, W)
-    std = np.sqrt(variance).ravel()
-    matrix = whole.transpose(0, 2, 3, 1, 4, 5).reshape(std.size, std.size) * (std[:, None] * std)
-    np.fill_diagonal(matrix, variance.ravel())
-    return matrix
+def normalized(covariance: HostArray) -> HostArray:
+    """Correlations (C, C, 2H - 1, 2W - 1)."""
+    _, _, h, w = covariance.shape
+    std = nonzero(np.diagonal(covariance[:, :, h // 2, w // 2]))
+    return np.clip(covariance / outer(std, covariance), -1.0, 1.0)
 
 
-def _averaged(field: Field) -> HostArray:
-    """The correlations of a matrix, averaged over all pairs of positions with the same offset."""
-    c, h, w = field.mean.shape
+def offsets(h: int, w: int) -> HostArray:
+    """The offset q - p of two positions of an image, as an index: (H W, H W)."""
     rows, columns = (np.arange(n) - np.arange(n)[:, None] + n - 1 for n in (h, w))
-    place = (rows[:, None, :, None] * (2 * w - 1) + columns[None, :, None, :]).ravel()  # of p, q -> that of q - p
-    size = (2 * h - 1) * (2 * w - 1)
-    count = np.bincount(place, minlength=size)
-    assert field.whole is not None
-    std = _roots(field.variance).reshape(c, h * w)
-    blocks = field.whole.reshape(c, h * w, c, h * w)
-    sums = [
-        [np.bincount(place, (blocks[i, :, j] / np.outer(std[i], std[j])).ravel(), size) for j in range(c)]
-        for i in range(c)
-    ]
-    return (np.array(sums) / count).reshape(c, c, 2 * h - 1, 2 * w - 1).astype("float32")
-
-
-# Linear maps.
+    return (rows[:, None, :, None] * (2 * w - 1) + columns[None, :, None, :]).reshape(h * w, h * w)
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear map of vectors or of images; for images also as filters (O, C, kh, kw) and their window."""
+    """x (..., units) @ weight.T + bias, or the convolution of images with filters (O, C, kh, kw)."""
 
-    apply: Callable[[Tensor, Tensor], Tensor]  # of a batch, with weights
     weight: HostArray
-    bias: HostArray | float = 0.0
+    bias: Any = 0.0
     window: Window | None = None
-    groups: int = 1
+    centered: bool = False  # whether rows add up to 0, for random weights
 
     def of(self, batch: HostArray, weight: HostArray | None = None) -> HostArray:
-        weight = self.weight if weight is None else weight
-        return to_numpy(self.apply(Tensor(batch), Tensor(weight.astype(batch.dtype))).data)
+        """Without the bias."""
+        x, w = Tensor(batch), Tensor((self.weight if weight is None else weight).astype(batch.dtype))
+        if self.window is None:
+            return to_numpy(F.linear(x, w).data)
+        return to_numpy(F.conv2d(x, w, None, self.window.stride, self.window.padding, self.window.dilation).data)
 
     def __call__(self, field: Field) -> Field:
-        mean = self.of(field.mean[None])[0]
-        if field.whole is not None and (mean.ndim == 1 or mean.size <= WHOLE):
-            half = self.of(field.whole.reshape(-1, *field.mean.shape))  # (n, ...)
-            whole = self.of(np.ascontiguousarray(half.reshape(len(half), -1).T).reshape(-1, *field.mean.shape))
-            whole = whole.reshape(mean.size, mean.size)
-            result = Field(mean, np.diag(whole).reshape(mean.shape).astype("float64"), whole)
+        this = self.beside(field.held) if field.held else self
+        mean = this.of(field.mean[None])[0]
+        if field.whole and (mean.ndim == 1 or mean.size <= WHOLE):
+            half = this.of(field.covariance().reshape(-1, *field.mean.shape))  # (values before, ...)
+            both = this.of(np.ascontiguousarray(half.reshape(len(half), -1).T).reshape(-1, *field.mean.shape))
+            result = Field.of(mean, both.reshape(mean.size, mean.size))
         else:
-            result = with_variance(mean, self.variances(field, mean.shape), self.correlations(field, mean.shape))
-        return replace(result, mean=result.mean + _per_channel(self.bias, mean.ndim))
+            result = Field(mean, this.variances(field, mean.shape), this.correlations(field, mean.shape))
+        return replace(result, mean=mean + per_channel(this.bias, mean.ndim), held=field.held)
 
-    def concentration(self, field: Field) -> float:
+    def beside(self, held: int) -> "Linear":
+        """The map that also copies so many channels in front."""
+        (o, c, *kernel), window = self.weight.shape, self.window
+        if window is not None:
+            same = tuple(d * (k - 1) for d, k in zip(window.dilation, kernel, strict=True))
+            if window.stride != (1, 1) or tuple(2 * p for p in window.padding) != same:
+                got, rule = f"{window} in a residual branch", "propagate compares images of one size inside a branch"
+                raise TypeError(explain(got, rule, "stride 1 and padding (kernel_size - 1) / 2"))
+        weight, each = np.zeros((held + o, held + c, *kernel)), np.arange(held)
+        weight[held:, held:] = self.weight
+        weight[(each, each, *(k // 2 for k in kernel))] = 1.0
+        bias = np.concatenate([np.zeros(held), np.broadcast_to(self.bias, o)])
+        return replace(self, weight=weight, bias=bias)
+
+    def concentration(self, variance: HostArray) -> float:
         """The sum of the squared shares that single inputs have in a unit's variance: 1 / (their effective number).
 
         By the central limit theorem, it is the rate at which units deviate from Gaussian ones.
         """
-        share, square = (self.of(field.variance[None] ** k, self.weight ** (2 * k)) for k in (1, 2))
+        share, square = (self.of(variance[None] ** k, self.weight ** (2 * k)) for k in (1, 2))
         return float(np.mean(square / np.maximum(share**2, 1e-300)))
-
-    def dense(self) -> HostArray:
-        """The filters without groups: (O, C, kh, kw)."""
-        o, c, kh, kw = self.weight.shape
-        dense = np.zeros((self.groups, o // self.groups, self.groups, c, kh, kw))
-        for g, filters in enumerate(self.weight.reshape(self.groups, -1, c, kh, kw)):
-            dense[g, :, g] = filters
-        return dense.reshape(o, self.groups * c, kh, kw)
 
     def variances(self, field: Field, shape: tuple[int, ...]) -> HostArray:
         """w^T C w, with C the covariance of the patch at each position; it is 0 on the padding.
@@ -173,57 +213,49 @@ class Linear:
         filters are 1x1, otherwise those averaged over all patches with the same padding.
         """
         assert self.window is not None
-        filters, std = self.dense(), np.sqrt(field.variance)
-        o, c, kh, kw = filters.shape
-        index = _patches(self.window, np.arange(1.0, std.size + 1).reshape(std.shape)).astype(int) - 1  # -1: padding
-        index = index.reshape(len(index), -1)
-        flat = filters.reshape(o, -1)
-        if field.whole is not None:
-            inside = index >= 0
-            found = [
-                ((x := flat * i) @ field.whole[np.ix_(p, p)] * x).sum(1) for p, i in zip(index, inside, strict=True)
-            ]
-            return np.array(found).T.reshape(shape)
-        correlations = field.correlations()
-        h, w = std.shape[1:]
-        down, across = (self.window.dilation[i] * np.arange(k) for i, k in enumerate((kh, kw)))
-        rows, columns = down - down[:, None] + h - 1, across - across[:, None] + w - 1
-        patch = correlations[:, :, rows[:, None, :, None], columns[None, :, None, :]]  # (C, C, kh, kw, kh, kw)
-        patch = patch.transpose(0, 2, 3, 1, 4, 5).reshape(c * kh * kw, -1).astype("float64")
+        std, (o, c, kh, kw) = np.sqrt(field.variance), self.weight.shape
+        flat = self.weight.reshape(o, -1)
+        index = patches(self.window, np.arange(1.0, std.size + 1).reshape(std.shape)).astype(int) - 1  # -1: padding
         spread = np.append(std.ravel(), 0.0)[index]  # (positions, patch)
+        if field.whole:
+            found = [((x := flat * s) @ field.rho[np.ix_(i, i)] * x).sum(1) for s, i in zip(spread, index, strict=True)]
+            return np.array(found).T.reshape(shape)
+        rho = field.rho[:, :, *self.taps(*std.shape[1:])].transpose(0, 2, 1, 3).reshape(c * kh * kw, -1)
         kinds = np.arange(len(index))
         if kh * kw > 1:
             _, kinds = np.unique(index[:, : kh * kw] >= 0, axis=0, return_inverse=True)
             spread = np.stack([spread[kinds == k].mean(axis=0) for k in range(kinds.max() + 1)])
-        found = [((x := flat * s) @ patch * x).sum(axis=1) for s in spread]
+        found = [((x := flat * s) @ rho * x).sum(axis=1) for s in spread]
         return np.array(found)[kinds].T.reshape(shape)
+
+    def taps(self, h: int, w: int) -> tuple[HostArray, HostArray]:
+        """For two elements of the kernel, where their offset is in correlations of images (H, W)."""
+        assert self.window is not None
+        i, j = (d * x.ravel() for d, x in zip(self.window.dilation, np.indices(self.window.kernel), strict=True))
+        return i - i[:, None] + h - 1, j - j[:, None] + w - 1
 
     def correlations(self, field: Field, shape: tuple[int, ...]) -> HostArray:
         """W S W^T at each frequency, where S is the transform of the covariances; padding is left out of account."""
         assert self.window is not None
-        before, filters, (h, w) = field.covariances(), self.dense(), field.mean.shape[1:]
-        steps = [(s * np.arange(1 - n, n)) for s, n in zip(self.window.stride, shape[1:], strict=True)]
-        reach = [d * (k - 1) for d, k in zip(self.window.dilation, filters.shape[2:], strict=True)]
-        before = np.pad(before, [(0, 0), (0, 0), *((r, r) for r in reach)], mode="edge")  # beyond the image
-        size = before.shape[2:]
-        spaced = np.zeros((*filters.shape[:2], *(r + 1 for r in reach)), "float32")
-        spaced[:, :, :: self.window.dilation[0], :: self.window.dilation[1]] = filters
-        s, f = (np.fft.rfft2(x, size).transpose(2, 3, 0, 1).astype("complex64") for x in (before, spaced))
+        before, size = replace(field, rho=field.by_offset()).covariance(), field.mean.shape[1:]
+        last = [s * (n - 1) for s, n in zip(self.window.stride, shape[1:], strict=True)]  # the largest offset
+        ends = [self.window.extent(axis) - 1 for axis in (0, 1)]
+        margin = [e + max(0, m - n + 1) for e, m, n in zip(ends, last, size, strict=True)]
+        before = np.pad(before, [(0, 0), (0, 0), *((m, m) for m in margin)], mode="edge")  # beyond the image
+        filters = np.zeros((*self.weight.shape[:2], *(e + 1 for e in ends)), "float32")
+        filters[:, :, :: self.window.dilation[0], :: self.window.dilation[1]] = self.weight
+        s, f = (np.fft.rfft2(x, before.shape[2:]).transpose(2, 3, 0, 1).astype("complex64") for x in (before, filters))
         product = f @ s @ f.conj().swapaxes(-1, -2)
-        after = np.fft.irfft2(product.transpose(2, 3, 0, 1), size).astype("float32")
-        i, j = (offset + n - 1 + r for offset, n, r in zip(steps, (h, w), reach, strict=True))
-        after = after[:, :, i[:, None], j]
-        return _normalized(after, np.einsum("iiab->iab", after)[:, shape[1] - 1, shape[2] - 1])
+        after = np.fft.irfft2(product.transpose(2, 3, 0, 1), before.shape[2:]).astype("float32")
+        center = [n - 1 + m for n, m in zip(size, margin, strict=True)]
+        i, j = (slice(c - m, c + m + 1, s) for c, m, s in zip(center, last, self.window.stride, strict=True))
+        return normalized(after[:, :, i, j])
 
 
-def _patches(window: Window, image: HostArray) -> HostArray:
-    """(C, H, W) -> (positions, C, kh, kw), with 0 on the padding."""
+def patches(window: Window, image: HostArray) -> HostArray:
+    """(C, H, W) -> (positions, C kh kw), with 0 on the padding."""
     views = window.views(window.padded(image.transpose(1, 2, 0)[None]))[0]  # (rows, columns, kh, kw, C)
-    rows, columns, kh, kw, c = views.shape
-    return views.transpose(0, 1, 4, 2, 3).reshape(rows * columns, c, kh, kw)
-
-
-# Activations.
+    return views.transpose(0, 1, 4, 2, 3).reshape(views.shape[0] * views.shape[1], -1)
 
 
 @dataclass(frozen=True)
@@ -239,133 +271,57 @@ class Pointwise:
         """Of values (C, ...), or of any of one channel."""
 
         def own(x: Any) -> Any:
-            return _per_channel(x, u.ndim) if channel is None or not np.ndim(x) else float(x[channel])
+            return per_channel(x, u.ndim) if channel is None or np.size(x) == 1 else float(x[channel])
 
-        s = (
-            u
-            if self.name == "identity"
-            else getattr(F, self.name)(Tensor(u), **{k: own(v) for k, v in self.params.items()}).data
-        )
+        params = {k: own(v) for k, v in self.params.items()}
+        s = u if self.name == "identity" else getattr(F, self.name)(Tensor(u), **params).data
         return (s - own(self.c2)) / own(self.c1)
 
     def moments(self, mean: HostArray, variance: HostArray) -> tuple[HostArray, HostArray]:
         """Mean and variance of its values."""
-        params = {k: _per_channel(v, mean.ndim) for k, v in self.params.items()}
+        params = {k: per_channel(v, mean.ndim) for k, v in self.params.items()}
         found = moments.gaussian(self.name, mean, np.sqrt(variance), **params)
-        c1, c2 = (_per_channel(x, mean.ndim) for x in (self.c1, self.c2))
+        c1, c2 = (per_channel(x, mean.ndim) for x in (self.c1, self.c2))
         return (found.mean - c2) / c1, (found.std / c1) ** 2
 
-    def hermite(self, mean: HostArray, variance: HostArray, full: HostArray) -> tuple[HostArray, float]:
-        """Coefficients (DEGREES, C, ...) whose squares add up to the variance `full`, and how much of it they lacked.
-
-        Cov(s(U), s(V)) = sum a_k b_k rho^k (Mehler). What the first degrees leave is given to the last two.
-        """
-        kinks = (-1.0, 0.0, 1.0) if self.name == "hardtanh" else (0.0,)
-        std = np.sqrt(variance)[..., None]
-        edges = np.broadcast_to(np.linspace(-8.0, 8.0, 17), (*mean.shape, 17))
-        breaks = [np.clip((k - mean[..., None]) / np.maximum(std, 1e-12), -8.0, 8.0) for k in kinks]
-        edges = np.sort(np.concatenate([edges, *breaks], axis=-1), axis=-1)
-        nodes, weights = gauss_legendre(8)
-        lengths = np.diff(edges)[..., None]
-        z = (edges[..., :-1, None] + lengths * nodes).reshape(*mean.shape, -1)
-        density = (lengths * weights).reshape(z.shape) * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-        values = density * self.value(mean[..., None] + std * z)
-        before, here, found = np.zeros_like(z), np.ones_like(z), []
-        for k in range(1, DEGREES + 1):
-            before, here = here, (z * here - math.sqrt(k - 1.0) * before) / math.sqrt(k)
-            found.append((values * here).sum(axis=-1))
-        a = np.array(found)
-        rest = np.maximum(full - (a**2).sum(axis=0), 0.0)
-        last = (a[-2:] ** 2).sum(axis=0)
-        a[-2:] *= np.where(last > 0, np.sqrt(1.0 + rest / np.maximum(last, 1e-300)), 1.0)
-        return a, float(rest.mean() / max(full.mean(), 1e-300))
-
     def __call__(self, field: Field) -> tuple[Field, float]:
-        """The field of its values, and a bound of the relative error of covariances."""
-        mean, variance = self.moments(field.mean, field.variance)
-        if field.whole is not None:
-            a, error = self.hermite(field.mean, field.variance, variance)
-            flat = a.reshape(DEGREES, -1)
-            std = _roots(field.variance).ravel()
-            whole = _series(field.whole / (std[:, None] * std), flat)
-            np.fill_diagonal(whole, variance.ravel())
-            return Field(mean, variance, whole), error
-        centre, spread = field.mean.mean(axis=(1, 2)), field.variance.mean(axis=(1, 2))
-        a, error = self.hermite(centre, spread, self.moments(centre, spread)[1])
-        series = _series(field.correlations(), a[:, :, None, None])
-        std = _roots((a**2).sum(axis=0))
-        correlations = series / (std[:, None] * std)[:, :, None, None].astype(series.dtype)
-        return with_variance(mean, variance, correlations), error
+        """The field of its values, and a bound of the relative error of covariances.
+
+        Covariances are Mehler's series; what the first degrees leave of the variance is given to the last two.
+        """
+        mean, variance = self.moments(*field.live)
+        m, v = field.live if field.whole else (x.mean(axis=(1, 2)) for x in field.live)
+        a, full = hermite(self.value, m, np.sqrt(v), DEGREES), self.moments(m, v)[1]
+        rest, last = np.maximum(full - (a**2).sum(axis=0), 0.0), (a[-2:] ** 2).sum(axis=0)
+        a[-2:] *= np.where(last > 0, np.sqrt(1.0 + rest / np.maximum(last, 1e-300)), 1.0)
+        a = (a / nonzero((a**2).sum(axis=0))).reshape(DEGREES, -1)
+        first = np.eye(DEGREES)[:, :1].repeat((len(field.rho) - a.shape[1]), axis=1)  # of channels that are held
+        rho, power = np.zeros_like(field.rho), field.rho.copy()
+        for coefficients in np.concatenate([first, a], axis=1):
+            rho += outer(coefficients, rho) * power
+            power *= field.rho
+        mean, variance = (
+            np.concatenate([x[: field.held], y]) for x, y in ((field.mean, mean), (field.variance, variance))
+        )
+        return Field(mean, variance, rho, field.held), float(rest.mean() / max(full.mean(), 1e-300))
 
 
-def _series(rho: HostArray, a: HostArray) -> HostArray:
-    """sum a_k(i) a_k(j) rho(i, j)^k"""
-    power, total = rho.copy(), np.zeros_like(rho)
-    for coefficients in a.astype(rho.dtype):
-        total += coefficients[:, None] * coefficients * power
-        power *= rho
-    return total
-
-
-# Max pooling.
-
-
-@cache
-def normal_points(dimensions: int) -> HostArray:
-    """Quasi-random samples of N(0, 1), which have exactly its mean and covariance: an additive recurrence."""
-    root = 2.0
-    for _ in range(60):
-        root = (1.0 + root) ** (1.0 / (dimensions + 1))
-    steps = root ** -np.arange(1.0, dimensions + 1)
-    uniform = (0.5 + np.outer(np.arange(1, SAMPLES // 2 + 1), steps)) % 1.0
-    z = np.vectorize(NormalDist().inv_cdf)(np.clip(uniform, 1e-9, 1.0 - 1e-9))
-    z = np.concatenate([z, -z])
-    return np.linalg.solve(np.linalg.cholesky(z.T @ z / SAMPLES), z.T).T
-
-
-def max_pool(field: Field, pointwise: Pointwise | None, window: Window) -> Field:
+def max_pool(field: Field, function: Pointwise, window: Window) -> Field:
     """The largest value of each window, sampled with the correlations of each channel.
 
     Two windows correlate as the averages of their values do, weighted by how often each is the largest: exactly so,
     by Stein's lemma, between a maximum of Gaussian values and another Gaussian.
     """
-    (c, _, _), (kh, kw) = field.mean.shape, window.kernel
-    rows, columns = window.output((1, *field.mean.shape))
-    inside = _patches(window, np.ones_like(field.mean))[:, 0].reshape(rows * columns, -1) > 0
-    mean, std = (_patches(window, x).reshape(rows * columns, c, -1) for x in (field.mean, np.sqrt(field.variance)))
-    correlations = field.correlations()
-    h, w = field.mean.shape[1:]
-    i, j = (x.ravel() for x in np.mgrid[:kh, :kw])
-    z = normal_points(kh * kw)
-    out_mean, out_variance, wins = np.zeros((c, rows * columns)), np.zeros((c, rows * columns)), np.zeros((c, kh * kw))
+    c, h, w = field.mean.shape
+    inside, mean, std = (
+        patches(window, x).reshape(-1, c, window.kernel[0] * window.kernel[1])
+        for x in (np.ones((c, h, w)), field.mean, np.sqrt(field.variance))
+    )
+    mean = np.where(inside > 0, mean, -np.inf)
+    wins, rho = np.zeros((c, c, mean.shape[2])), field.by_offset()
+    pool, found = Linear(wins.reshape(c, c, *window.kernel), window=window), np.zeros((2, c, len(mean)))
     for k in range(c):
-        matrix = correlations[k, k][i - i[:, None] + h - 1, j - j[:, None] + w - 1].astype("float64")
-        values, vectors = np.linalg.eigh(matrix)
-        y = (z * np.sqrt(np.maximum(values, 0.0))) @ vectors.T  # (samples, window)
-        best = np.full((rows * columns, SAMPLES), -np.inf)
-        first, largest = np.zeros(best.shape, int), best.copy()
-        for e in range(kh * kw):
-            u = np.where(inside[:, e, None], mean[:, k, e, None] + std[:, k, e, None] * y[:, e], -np.inf)
-            value = u
-            if pointwise is not None:
-                value = np.where(inside[:, e, None], pointwise.value(np.where(np.isinf(u), 0.0, u), k), -np.inf)
-            wider = (value > largest) | ((value == largest) & (u > best))
-            best, largest, first = np.where(wider, u, best), np.where(wider, value, largest), np.where(wider, e, first)
-        out_mean[k], out_variance[k] = largest.mean(axis=1), largest.var(axis=1)
-        wins[k] = np.bincount(first.ravel(), minlength=kh * kw) / first.size
-    shape = c, rows, columns
-    before = field if pointwise is None else pointwise(field)[0]
-    weights = Linear(lambda x, _: x, wins.reshape(c, 1, kh, kw), 0.0, window, c)
-    after = weights.correlations(before, shape)
-    return with_variance(out_mean.reshape(shape), out_variance.reshape(shape), after)
-
-
-def _per_channel(x: Any, ndim: int) -> Any:
-    """(C,) -> (C, 1, 1), to go with (C, H, W); numbers and whole maps stay as they are."""
-    x = np.asarray(x, "float64")
-    return x.reshape(-1, *[1] * (ndim - 1)) if x.ndim == 1 and x.size > 1 else x if x.ndim else float(x)
-
-
-def _roots(variance: HostArray) -> HostArray:
-    """Standard deviations, to divide by: 1 for a constant, whose covariances are 0."""
-    return np.sqrt(np.where(variance > 0, variance, 1.0))
+        values, pairs = partial(function.value, channel=k), rho[k, k][pool.taps(h, w)].astype("float64")
+        found[0, k], found[1, k], wins[k, k] = largest(values, mean[:, k], std[:, k], pairs)
+    shape = c, *window.output((1, c, h, w))
+    return Field(found[0].reshape(shape), found[1].reshape(shape), pool.correlations(function(field)[0], shape))

@@ -1,7 +1,7 @@
 """The mean and variance of every layer, computed from its weights and from the moments of the input."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,8 +12,10 @@ from .. import nn
 from ..engine.arrays import HostArray, to_numpy
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
+from ..moments.hermite import SAMPLES
+from ..nn.normalization import NormProp
 from ..windows import Window
-from .field import SAMPLES, WHOLE, Field, Linear, Pointwise, max_pool
+from .field import WHOLE, Field, Linear, Pointwise, max_pool
 
 
 @dataclass(frozen=True)
@@ -38,63 +40,16 @@ class Propagated:
     error: float
 
 
-@dataclass(frozen=True)
-class State:
-    """What is known between two layers: weighted Gaussians, and an activation that is still to be applied to them.
-
-    Max pooling needs the values before the activation, hence the delay.
-    """
-
-    fields: tuple[Field, ...]
-    weights: tuple[float, ...]  # they add up to 1; one of 0 belongs to the single Gaussian that others are compared to
-    gaussian: bool  # whether the values are jointly Gaussian
-    exact: bool  # whether means and covariances are those of the values
-    bound: float = 0.0  # of the relative error that series make
-    error: float = 0.0  # an estimate of the rest
-    pending: Pointwise | None = None
-
-    def map(self, function: Any) -> "State":
-        return replace(self, fields=tuple(function(field) for field in self.fields))
-
-    def applied(self) -> "State":
-        """After the activation."""
-        if self.pending is None:
-            return self
-        found = [self.pending(field) for field in self.fields]
-        whole = all(field.whole is not None for field, _ in found)
-        bound = self.bound + max(bound for _, bound in found)
-        fields = tuple(field for field, _ in found)
-        return State(fields, self.weights, False, self.exact and self.gaussian and whole, bound, self.error)
-
-    def total(self) -> tuple[HostArray, HostArray]:
-        """Mean and variance of each value, over all Gaussians."""
-        moments = [(f.mean, f.variance) for f in self.fields]
-        if self.pending is not None:
-            moments = [self.pending.moments(*pair) for pair in moments]
-        mean = sum(w * m for w, (m, _) in zip(self.weights, moments, strict=True))
-        variance = sum(w * (v + (m - mean) ** 2) for w, (m, v) in zip(self.weights, moments, strict=True))
-        return np.asarray(mean), np.asarray(variance)
-
-    def record(self, layer: str) -> Propagated:
-        mean, variance = by_channel(*self.total())
-        exact = self.exact and (self.pending is None or self.gaussian)
-        error = self.bound + (0.0 if exact else self.error)
-        if self.weights[-1] == 0.0 and not exact:
-            _, single = by_channel(*replace(self, fields=self.fields[-1:], weights=(1.0,)).total())
-            error += abs(float(single.mean() / variance.mean()) - 1.0)
-        return Propagated(layer, mean, variance, exact, error)
-
-
-def by_channel(mean: HostArray, variance: HostArray) -> tuple[HostArray, HostArray]:
-    """Mean and variance of each channel, over samples and positions."""
-    axes = tuple(range(1, mean.ndim))
-    return mean.mean(axis=axes), variance.mean(axis=axes) + mean.var(axis=axes)
-
-
 def propagate(
-    net: nn.Module, mean: Any = None, covariance: Any = None, *, data: Any = None, components: int = 1
+    net: nn.Module,
+    mean: Any = None,
+    covariance: Any = None,
+    *,
+    data: Any = None,
+    components: int = 1,
+    weights: str = "given",
 ) -> list[Propagated]:
-    """Predict the mean and variance of every layer of a network with these weights.
+    """Predict the mean and variance of every layer of a network with these weights, or with random ones.
 
     The input is Gaussian, with a mean (C, H, W) or (features,) and a covariance matrix of all its values; or `data`
     (N, C, H, W) or (N, features), which are taken as a mixture of so many Gaussians: groups of samples that are alike
@@ -103,55 +58,49 @@ def propagate(
     Exact are linear layers up to the second one, with one activation between them, where the input is Gaussian and has
     at most 4096 values. Later layers are treated as Gaussian, which wide untrained layers nearly are. Values of larger
     images are taken to correlate alike at all positions. Layers run in their own mode: BatchNorm and BatchNormalizer in
-    training mode divide by the standard deviation that is predicted, and Dropout adds its variance.
+    training mode divide by the standard deviation that is predicted, and Dropout adds its variance. Normalisers of a
+    sample divide by its expected norm: behind them, averages over whole images vary less than predicted.
+
+    With weights="random" the prediction is the average over networks whose weights are random, independent, and as
+    large as these: see `Law`. Each record has one number, the same for all units; its mean is the root mean square of
+    the means of units. It is exact for wide layers and any data, Gaussian or not: `error` adds up 1 / width.
 
     >>> net = tp.nn.Sequential(tp.nn.Linear(3, 2), tp.nn.ReLU(), tp.nn.Linear(2, 1))
     >>> [(r.layer, r.mean.shape, r.exact) for r in tp.propagate(net, [0.0] * 3, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])]
     [('0 Linear', (2,), True), ('1 ReLU', (2,), True), ('2 Linear', (1,), True)]
     """
-    state = fitted(to_numpy(getattr(data, "data", data)), components) if data is not None else given(mean, covariance)
-    records = []
-    for name, layer in leaves(net):
-        state, shown = step(state, layer)
-        records.append(shown.record(name))
-    return records
+    if weights not in ("given", "random"):
+        raise ValueError(explain(f"weights={weights!r}", "they are 'given' or 'random'", "weights='given'"))
+    given = to_numpy(getattr(data, "data", data)) if data is not None else gaussian(mean, covariance)
+    if weights == "random":
+        from .law import law
+
+        return law(net, given)
+    start = Mixture((Field.of(*given),)) if isinstance(given, tuple) else fitted(given, components)
+    return [state.record(name) for name, state in walk(layers_of(net), start)[0]]
 
 
-def leaves(net: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The layers in order, by number and class; a Sequential is its layers."""
-    if not isinstance(net, nn.Sequential):
-        yield f"0 {type(net).__name__}", net
-        return
-    for i, layer in enumerate(net):
-        if isinstance(layer, nn.Sequential):
-            yield from ((f"{i}.{name}", inner) for name, inner in leaves(layer))
-        else:
-            yield f"{i} {type(layer).__name__}", layer
-
-
-def given(mean: Any, covariance: Any) -> State:
+def gaussian(mean: Any, covariance: Any) -> tuple[HostArray, HostArray]:
+    """Both as checked arrays, the covariance as a matrix."""
     mean, matrix = (np.asarray(getattr(x, "data", x), "float64") for x in (mean, covariance))
     if mean.ndim not in (1, 3) or matrix.size != mean.size**2:
         got = f"a mean of shape {mean.shape} and a covariance of shape {matrix.shape}"
-        raise ShapeError(
-            got, "the mean is (features,) or (C, H, W), the covariance that of all its values", "data=images"
-        )
+        rule = "the mean is (features,) or (C, H, W), the covariance that of all its values"
+        raise ShapeError(got, rule, "data=images")
     matrix = matrix.reshape(mean.size, mean.size)
     scale = abs(matrix).max(initial=0.0)
     if not np.allclose(matrix, matrix.T, rtol=0, atol=1e-6 * scale) or np.diag(matrix).min() < 0:
         got = "a covariance that is not symmetric, or has negative variances"
         raise ValueError(explain(got, "it is a covariance matrix", "numpy.cov(samples.T)"))
-    return State((Field(mean, np.diag(matrix).reshape(mean.shape), matrix),), (1.0,), True, True)
+    return mean, matrix
 
 
-def fitted(data: HostArray, components: int) -> State:
+def fitted(data: HostArray, components: int) -> "Mixture":
     """Groups of equal contrast, and inside each, of equal brightness: as many of these as divide `components`."""
     if data.ndim not in (2, 4) or not 1 <= 2 * components <= len(data) or data[0].size > WHOLE:
-        got, rule = (
-            f"data of shape {data.shape} for {components} Gaussians",
-            "(N, features) or (N, C, H, W) of at most",
-        )
-        raise ShapeError(got, f"{rule} {WHOLE} values, and two samples for each Gaussian", "components=1")
+        got = f"data of shape {data.shape} for {components} Gaussians"
+        rule = f"(N, features) or (N, C, H, W) of at most {WHOLE} values, and two samples for each Gaussian"
+        raise ShapeError(got, rule, "components=1")
     samples = data.reshape(len(data), -1).astype("float32")
     contrast, brightness = samples.std(axis=1), samples.mean(axis=1)
     parts = max(k for k in range(1, components + 1) if components % k == 0 and k * k <= components)
@@ -167,115 +116,251 @@ def fitted(data: HostArray, components: int) -> State:
     for group in groups:
         mean = samples[group].mean(axis=0, dtype="float64")
         centered = samples[group] - mean.astype("float32")
-        whole = centered.T @ centered / np.float32(len(group))
-        shape = data.shape[1:]
-        fields.append(Field(mean.reshape(shape), np.diag(whole).reshape(shape).astype("float64"), whole))
-    return State(tuple(fields), tuple(weights), False, True)
+        fields.append(Field.of(mean.reshape(data.shape[1:]), centered.T @ centered / np.float32(len(group))))
+    return Mixture(tuple(fields), tuple(weights), gaussian=False)
 
 
-def step(state: State, layer: nn.Module) -> tuple[State, State]:
+def by_channel(mean: HostArray, variance: HostArray) -> tuple[HostArray, HostArray]:
+    """Mean and variance of each channel, over samples and positions."""
+    axes = tuple(range(1, mean.ndim))
+    return mean.mean(axis=axes), variance.mean(axis=axes) + mean.var(axis=axes)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """What is known between two layers: weighted Gaussians, and an activation that is still to be applied to them.
+
+    Max pooling needs the values before the activation, hence the delay.
+    """
+
+    fields: tuple[Field, ...]
+    weights: tuple[float, ...] = (1.0,)  # 0 for the single Gaussian that the others are compared to
+    gaussian: bool = True  # whether the values are jointly Gaussian
+    exact: bool = True  # whether means and covariances are those of the values
+    bound: float = 0.0  # of the relative error that series make
+    error: float = 0.0  # an estimate of the rest
+    pending: Pointwise | None = None
+
+    def total(self) -> tuple[HostArray, HostArray]:
+        """Mean and variance of each value, over all Gaussians."""
+        moments = [field.live if self.pending is None else self.pending.moments(*field.live) for field in self.fields]
+        mean = sum(w * m for w, (m, _) in zip(self.weights, moments, strict=True))
+        variance = sum(w * (v + (m - mean) ** 2) for w, (m, v) in zip(self.weights, moments, strict=True))
+        return np.asarray(mean), np.asarray(variance)
+
+    def record(self, layer: str) -> Propagated:
+        mean, variance = by_channel(*self.total())
+        exact = self.exact and (self.pending is None or self.gaussian)
+        error = self.bound + (0.0 if exact else self.error)
+        if self.weights[-1] == 0.0 and not exact:
+            _, single = by_channel(*replace(self, fields=self.fields[-1:], weights=(1.0,)).total())
+            error += abs(float(single.mean() / variance.mean()) - 1.0)
+        return Propagated(layer, mean, variance, exact, error)
+
+    def map(self, function: Callable[[Field], Field], **changes: Any) -> "Mixture":
+        exact = self.exact and self.fields[0].whole
+        return replace(self, fields=tuple(map(function, self.fields)), **{"exact": exact, **changes})
+
+    def bent(self, function: Pointwise) -> "Mixture":
+        return replace(self, pending=function)
+
+    def applied(self) -> "Mixture":
+        """After the activation."""
+        if self.pending is None:
+            return self
+        fields, bounds = zip(*map(self.pending, self.fields), strict=True)
+        exact, bound = self.exact and self.gaussian, self.bound + max(bounds)
+        return replace(self, fields=fields, gaussian=False, exact=exact, bound=bound, pending=None)
+
+    def linear(self, weights: Linear) -> "Mixture":
+        field = self.fields[0]
+        if weights.window is None and field.live[0].shape != weights.weight.shape[1:]:
+            got = f"Linear with {weights.weight.shape[1]} features for values of shape {field.live[0].shape}"
+            raise ShapeError(got, "it takes as many features as it has weights", "Flatten, or another mean")
+        if weights.window is not None and field.mean.ndim != 3:
+            raise ShapeError(f"a convolution of values {field.mean.shape}", "it takes images (C, H, W)", "another mean")
+        return self.map(weights, error=self.error + (0.0 if self.gaussian else weights.concentration(field.live[1])))
+
+    def average(self, window: Window) -> "Mixture":
+        kernel = np.full(window.kernel, 1.0 / math.prod(window.kernel))
+        return self.map(Linear(np.eye(len(self.fields[0].live[0]))[:, :, None, None] * kernel, window=window))
+
+    def max_pool(self, window: Window) -> "Mixture":
+        if self.fields[0].held:
+            got, rule = "MaxPool2d in a residual branch", "propagate does not know what it has in common with its input"
+            raise TypeError(explain(got, rule, "pool in front of the block"))
+        function = self.pending or Pointwise("identity", {})
+        error = self.error + math.sqrt(2.0 / SAMPLES)  # of a variance from so many samples
+        pooled = self.map(lambda field: max_pool(field, function, window), exact=False, error=error)
+        return replace(pooled, gaussian=False, pending=None)
+
+    def flat(self) -> "Mixture":
+        if self.fields[0].mean.size > WHOLE:
+            got = f"Flatten of an image {self.fields[0].mean.shape}"
+            raise ShapeError(got, f"the covariance of more than {WHOLE} values would not fit", "pool it first")
+        return self.map(Field.flat)
+
+    def dropped(self, p: float) -> "Mixture":
+        """With dropout: each value is multiplied by 0 or 1 / (1 - p)."""
+
+        def noisy(field: Field) -> Field:
+            mean, variance = field.live
+            return field.noisy(p / (1.0 - p) * (variance + mean**2))
+
+        return self.map(noisy, gaussian=False) if p else self
+
+    def scaled(self, factor: Any, shift: Any = 0.0) -> "Mixture":
+        return self.map(lambda field: field.scaled(factor, shift))
+
+    def batch_normalized(self, eps: float) -> "Mixture":
+        mean, variance = by_channel(*self.total())
+        std = np.sqrt(variance + eps)
+        return self.scaled(1.0 / std, -mean / std)
+
+    def normalized(self, groups: int, center: bool, eps: float) -> "Mixture":
+        """Every group of channels divided by the root of its expected mean square: an error of O(1 / its size)."""
+        error = 0.0
+
+        def divided(field: Field) -> Field:
+            nonlocal error
+            field = field.centered(groups) if center else field
+            channels = np.arange(field.held, len(field.mean)).reshape(groups, -1)
+            sizes, errors = zip(*(field.take(some, 0).mean_square() for some in channels), strict=True)
+            error = max(error, max(errors))
+            return field.scaled(np.repeat((np.array(sizes) + eps) ** -0.5, channels.shape[1]))
+
+        return replace(self.map(divided, exact=False), error=self.error + error)
+
+    def split(self) -> "Mixture":
+        """With a second copy of all values, to be changed by a residual branch."""
+        channels = np.arange(len(self.fields[0].mean))
+        doubled = np.concatenate([channels, channels[self.fields[0].held :]])
+        return self.map(lambda field: field.take(doubled, len(channels)))
+
+    def exchanged(self, before: "Mixture") -> "Mixture":
+        """The values from before the branch, with its results beside them."""
+        outer, held, end = before.fields[0].held, self.fields[0].held, len(self.fields[0].mean)
+        channels = np.concatenate([np.arange(outer), np.arange(held, end), np.arange(outer, held)])
+        return self.map(lambda field: field.take(channels, outer + end - held))
+
+    def joined(self, before: "Mixture", alpha: float) -> "Mixture":
+        """Values + alpha * results of the branch."""
+        outer, held = before.fields[0].held, self.fields[0].held
+        unit, empty = np.eye(held - outer), np.zeros((held - outer, outer))
+        weight = np.block([[np.eye(outer), empty.T, empty.T], [empty, alpha * unit, unit]])
+        image = self.fields[0].mean.ndim == 3
+        weights = Linear(weight[:, :, None, None], window=Window.of(1, 1, 0)) if image else Linear(weight)
+        return self.map(lambda field: replace(weights(replace(field, held=0)), held=outer))
+
+
+def layers_of(net: nn.Module) -> list[Any]:
+    return list(net) if isinstance(net, nn.Sequential) else [net]
+
+
+def walk(layers: list[Any], state: Any, prefix: str = "", first: int = 0) -> tuple[list[tuple[str, Any]], Any]:
+    """The state to show of every layer, by number and class, and the one after all of them."""
+    shown = []
+    for i, layer in enumerate(layers, first):
+        name, inside = f"{prefix}{i} {type(layer).__name__}", f"{prefix}{i}."
+        if isinstance(layer, nn.Sequential):
+            inner, state = walk(list(layer), state, inside)
+            shown += inner
+        elif isinstance(layer, nn.Residual):
+            before = state.applied()
+            inner, after = walk(layers_of(layer.branch), before.split().scaled(1.0 / layer.beta), inside)
+            shown, after = shown + inner, after.applied().exchanged(before)
+            if layer.shortcut is not None:
+                inner, after = walk(layers_of(layer.shortcut), after.scaled(1.0 / layer.beta), inside + "shortcut.")
+                shown += inner
+            state = after.applied().joined(before, layer.alpha)
+            shown.append((name, state))
+        else:
+            state, one = step(state, layer)
+            shown.append((name, one))
+    return shown, state
+
+
+def step(state: Any, layer: Any) -> tuple[Any, Any]:
     """The state after a layer, and the one to show: these differ for a layer that contains an activation."""
-    if isinstance(layer, (nn.NormPropLinear, nn.NormPropConv2d)):
-        state = linear(state.applied(), layer)
-        c1, c2 = (to_numpy(getattr(c, "data", c)) if isinstance(c, Tensor) else c for c in layer.constants())
-        params = {"a": to_numpy(layer.a.data).astype("float64")} if layer.activation == "prelu" else {}
-        return replace(state, pending=Pointwise(layer.activation, params, c1, c2)), state
-    if isinstance(layer, (nn.Activation, nn.PReLU)):
-        name = "prelu" if isinstance(layer, nn.PReLU) else layer.function
-        own = {"a": to_numpy(layer.a.data).astype("float64")} if isinstance(layer, nn.PReLU) else layer.params
-        state = replace(state.applied(), pending=Pointwise(name, own))
-    elif isinstance(layer, nn.MaxPool2d):
-        window = Window.of(layer.kernel_size, layer.stride, layer.padding)
-        before = state
-        state = before.map(lambda field: max_pool(image(field, layer), before.pending, window))
-        error = before.error + math.sqrt(2.0 / SAMPLES)  # of a variance from so many samples
-        state = State(state.fields, state.weights, False, False, state.bound, error)
-    elif isinstance(layer, (nn.Linear, nn.Conv2d, nn.AvgPool2d)):
-        state = linear(state.applied(), layer)
+    if isinstance(layer, nn.MaxPool2d):
+        state = state.max_pool(Window.of(layer.kernel_size, layer.stride, layer.padding))
+        return state, state
+    state = state.applied()
+    if (weights := linear_map(layer)) is not None:
+        state = shown = state.linear(weights)
+        if isinstance(layer, NormProp):
+            c1, c2 = (array(c) if isinstance(c, Tensor) else c for c in layer.constants())
+            state = state.bent(Pointwise(layer.activation, slopes(layer), c1, c2))
+        return state, shown
+    if isinstance(layer, nn.Activation):
+        state = state.bent(Pointwise(layer.function, layer.params))
+    elif isinstance(layer, nn.PReLU):
+        state = state.bent(Pointwise("prelu", slopes(layer)))
+    elif isinstance(layer, nn.DyT):
+        state = state.scaled(
+            array(layer.alpha).item(), array(layer.shift).item() if isinstance(layer, nn.Derf) else 0.0
+        )
+        name, c1 = "erf" if isinstance(layer, nn.Derf) else "tanh", 1.0 / array(layer.weight)
+        state = state.bent(Pointwise(name, {}, c1, -array(layer.bias) * c1))
+    elif isinstance(layer, nn.AvgPool2d):
+        if not layer.count_include_pad and layer.padding not in (0, (0, 0)):
+            got, rule = "AvgPool2d(count_include_pad=False) with padding", "its weights differ between positions"
+            raise TypeError(explain(got, f"{rule}; propagate has the same ones everywhere", "count_include_pad=True"))
+        state = state.average(Window.of(layer.kernel_size, layer.stride, layer.padding))
     elif isinstance(layer, nn.Flatten):
-        state = state.applied().map(flattened)
+        state = state.flat()
     elif isinstance(layer, nn.Dropout):
-        state, p = state.applied(), layer.p if layer.training else 0.0
-        state = state.map(lambda f: f.noisy(p / (1.0 - p) * (f.variance + f.mean**2)) if p else f)
-        state = replace(state, gaussian=state.gaussian and not p)
-    elif isinstance(layer, nn.BatchNorm) or hasattr(layer, "as_floats"):  # tp.data's normalizers are in a room above
-        state = state.applied()
-        factor, shift = normalizer(state, layer)
-        state = state.map(lambda field: field.scaled(factor, shift))
+        state = state.dropped(layer.p if layer.training else 0.0)
+    elif isinstance(layer, nn.BatchNorm):
+        if layer.training:
+            state = state.batch_normalized(layer.eps).scaled(array(layer.weight), array(layer.bias))
+        else:
+            factor = array(layer.weight) / np.sqrt(array(layer.running_var) + layer.eps)
+            state = state.scaled(factor, array(layer.bias) - factor * array(layer.running_mean))
+    elif isinstance(layer, (nn.RMSNorm, nn.GroupNorm)):
+        groups, shape = getattr(layer, "num_groups", 1), getattr(layer, "normalized_shape", ())
+        if len(shape) in (1, 2) and state.fields[0].mean[0].size > 1:
+            got = f"{type(layer).__name__}({shape}) for images"
+            raise TypeError(explain(got, "propagate normalises over whole samples", "(C, None, None)"))
+        bias = getattr(layer, "bias", None)  # RMSNorm has none
+        state = state.normalized(groups, bias is not None, layer.eps)
+        state = state.scaled(array(layer.weight), 0.0 if bias is None else array(bias))
+    elif isinstance(layer, nn.Scale):
+        state = state.scaled(layer.factor)
+    elif hasattr(layer, "as_floats"):  # tp.data's normalizers are in a room above
+        mean, std = array(layer.mean), array(layer.std)
+        if layer.training and not hasattr(layer, "fit"):  # a BatchNormalizer
+            mean, variance = state.total()
+            std = np.sqrt(np.where(variance > 0, variance, 1.0))
+        state = state.scaled(1.0 / std, -mean / std)
     else:
-        got = f"a layer {type(layer).__name__}"
-        rule = "propagate knows Linear, Conv2d, NormProp, BatchNorm, Dropout, pooling, activations, Flatten, Sequential"
-        raise TypeError(explain(got, rule, "tp.nn.signals(net, x), which measures any network"))
+        rule = "propagate knows layers with weights, normalisers, pooling, activations, Flatten, Residual, Sequential"
+        raise TypeError(explain(f"a layer {type(layer).__name__}", rule, "tp.nn.signals(net, x) measures any network"))
     return state, state
 
 
-def linear(state: State, layer: Any) -> State:
-    """Linear, Conv2d, AvgPool2d and the weighted sums of NormProp layers."""
-    image_layer = not isinstance(layer, (nn.Linear, nn.NormPropLinear))
-    fields = [image(f, layer) if image_layer else vector(f, layer) for f in state.fields]
-    bias: Any = 0.0
-    window, groups = None, 1
-    if isinstance(layer, nn.AvgPool2d):
-        channels = fields[0].mean.shape[0]
-        window, groups = Window.of(layer.kernel_size, layer.stride, layer.padding), channels
-        if not layer.count_include_pad and window.padding != (0, 0):
-            got, rule = "AvgPool2d(count_include_pad=False) with padding", "its weights differ between positions"
-            raise TypeError(explain(got, f"{rule}; propagate has the same ones everywhere", "count_include_pad=True"))
-        weight = np.full((channels, 1, *window.kernel), 1.0 / (window.kernel[0] * window.kernel[1]))
-    elif isinstance(layer, (nn.NormPropLinear, nn.NormPropConv2d)):
-        weight = to_numpy(F.weight_norm(layer.weight, layer.gamma).data)
-        bias = to_numpy(layer.beta.data)
+def array(tensor: Tensor) -> HostArray:
+    return to_numpy(tensor.data).astype("float64")
+
+
+def slopes(layer: Any) -> dict[str, HostArray]:
+    return {"a": array(layer.a)} if hasattr(layer, "a") else {}
+
+
+def linear_map(layer: Any) -> Linear | None:
+    """The weights and bias of Linear, Conv2d, their wrappers, and NormProp layers."""
+    base: Any = layer.layer if isinstance(layer, nn.WeightNorm) else layer
+    if isinstance(layer, NormProp):
+        weight, bias = array(F.weight_norm(layer.weight, layer.gamma)), array(layer.beta)
+    elif isinstance(base, (nn.Linear, nn.Conv2d)):
+        weight, bias = array(layer.weight), np.zeros(1) if base.bias is None else array(base.bias)
     else:
-        weight = to_numpy(layer.weight.data)
-        bias = 0.0 if layer.bias is None else to_numpy(layer.bias.data)
-    if isinstance(layer, (nn.Conv2d, nn.NormPropConv2d)):
-        dilation, groups = (layer.dilation, layer.groups) if isinstance(layer, nn.Conv2d) else (1, 1)
-        window = Window.of(layer.kernel_size, layer.stride, layer.padding, dilation)
-
-    def apply(x: Tensor, w: Tensor) -> Tensor:
-        if window is None:
-            return F.linear(x, w)
-        return F.conv2d(x, w, None, window.stride, window.padding, window.dilation, groups)
-
-    weights = Linear(apply, weight.astype("float64"), bias, window, groups)
-    error = state.error
-    if not state.gaussian and not isinstance(layer, nn.AvgPool2d):
-        error += weights.concentration(fields[0])
-    exact = state.exact and all(field.whole is not None for field in fields)
-    return replace(state, fields=tuple(weights(field) for field in fields), exact=exact, error=error)
-
-
-def image(field: Field, layer: nn.Module) -> Field:
-    if field.mean.ndim != 3:
-        got = f"{type(layer).__name__} for values of shape {field.mean.shape}"
-        raise ShapeError(got, "it takes images (C, H, W)", "a mean of shape (C, H, W), and Flatten later")
-    return field
-
-
-def vector(field: Field, layer: Any) -> Field:
-    if field.mean.ndim != 1 or field.mean.size != layer.in_features:
-        got = f"{type(layer).__name__} of {layer.in_features} features for values of shape {field.mean.shape}"
-        raise ShapeError(got, "it takes as many features as it has weights", "Flatten, or another mean")
-    return field
-
-
-def flattened(field: Field) -> Field:
-    if field.mean.size > WHOLE:
-        got = f"Flatten of an image {field.mean.shape}"
-        raise ShapeError(got, f"the covariance of more than {WHOLE} values would not fit", "pool it first")
-    return field.flat()
-
-
-def normalizer(state: State, layer: Any) -> tuple[HostArray, HostArray]:
-    """The factor and shift of BatchNorm (one per channel), GlobalNormalizer and BatchNormalizer (one per value)."""
-    if isinstance(layer, nn.BatchNorm):
-        mean, variance = (to_numpy(x.data).astype("float64") for x in (layer.running_mean, layer.running_var))
-        if layer.training:
-            mean, variance = by_channel(*state.total())
-        factor = to_numpy(layer.weight.data) / np.sqrt(variance + layer.eps)
-        return factor, to_numpy(layer.bias.data) - factor * mean
-    mean, std = (to_numpy(x.data).astype("float64") for x in (layer.mean, layer.std))
-    if layer.training and not hasattr(layer, "fit"):  # a BatchNormalizer
-        mean, variance = state.total()
-        std = np.sqrt(np.where(variance > 0, variance, 1.0))
-    return 1.0 / std, -mean / std
+        return None
+    window, groups = None, getattr(base, "groups", 1)
+    if weight.ndim == 4:
+        window = Window.of(base.kernel_size, base.stride, base.padding, getattr(base, "dilation", 1))
+        rows, channels = np.indices(weight.shape[:2])
+        dense = np.zeros((len(weight), groups * weight.shape[1], *window.kernel))  # 0 between groups
+        dense[rows, channels + rows // (len(weight) // groups) * weight.shape[1]] = weight
+        weight = dense
+    return Linear(weight, bias, window, isinstance(layer, nn.ScaledWS))

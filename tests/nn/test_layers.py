@@ -66,6 +66,7 @@ def test_wrong_shapes_get_a_hint_that_helps():
 def test_dropout_follows_its_mode(backend):
     tp.manual_seed(0)
     x, layer = tp.tensor(np.ones(100, np.float32), backend=backend), nn.Dropout(0.2)
+    assert nn.Dropout().p == 0.5
     assert set(np.unique(layer(x).numpy())) == {np.float32(0.0), np.float32(1.25)}
     assert layer.eval()(x) is x
     for p in (1.0, -0.1, float("nan")):

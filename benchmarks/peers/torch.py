@@ -93,6 +93,7 @@ class TorchChannelsLast(Torch):
 class TorchThreads(TorchChannelsLast):
     title = "PyTorch in parts"
     remark = "channels_last; each Python thread takes a part of the batch, with one PyTorch thread"
+    slow = True  # nothing else than its steps differs from channels_last
 
     def trainer(self, net: nn.Sequential, threads: int) -> Train:
         if any(isinstance(layer, nn.BatchNorm) for layer in net.modules()):

@@ -15,6 +15,7 @@ from benchmarks.report import tables
 
 BAR = SimpleNamespace(update=lambda: None, set_postfix_str=lambda text: None)
 INSTALLED = [name for name in PEERS if is_installed(name)]
+ALONE = ("torch-in-parts", "batch")  # it has no statistics over the parts of a batch
 
 
 def tiny(case):
@@ -29,6 +30,8 @@ def tiny(case):
 def test_a_peer_does_the_same_work(name, section):
     cases = [tiny(case) for case in plan([section]) if case.for_all or not PEERS[name].slow]
     for case in cases:
+        if (name, case.norm) == ALONE:
+            continue
         _, ours = PEERS["tinyprop"](1).job(case)
         _, theirs = PEERS[name](1).job(case)
         assert len(ours) > 1
@@ -41,9 +44,10 @@ def test_every_installed_peer_is_timed_and_the_times_are_written(tmp_path, capsy
     assert main(["step", "--repeats", "2", "--threads", "1", "--out", str(tmp_path)]) == 0
     assert str(tmp_path / "bench.json") in capsys.readouterr().out
     results = json.loads((tmp_path / "bench.json").read_text())
-    assert [note for note in results["notes"] if "not installed" not in note] == []
+    assert all("not installed" in note or "cannot do step BatchNorm" in note for note in results["notes"])
     found = {(m["case"], m["peer"]): m for m in results["measurements"]}
-    assert list(found) == [(case, peer) for case in ("NormProp", "BatchNorm") for peer in INSTALLED]
+    every = [(case, peer) for case in ("NormProp", "BatchNorm") for peer in INSTALLED]
+    assert list(found) == [pair for pair in every if pair != ("BatchNorm", "torch-in-parts")]
     assert all(len(m["seconds"]) == 2 and min(m["seconds"]) > 0 for m in found.values())
     for (case, _), m in found.items():  # after NormProp, the memory of BatchNorm is not its own
         assert m["peak_memory"] is None or (m["peak_memory"] > 0 and case == "NormProp")

@@ -56,7 +56,7 @@ def assert_within_5_standard_errors(records, net, x):
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-@settings(max_examples=settings().max_examples // 7)
+@settings(max_examples=-(-settings().max_examples // 7))
 @given(rng=rngs())
 def test_two_linear_layers_are_exact(name, rng):
     """w^T C w with the covariance of dual activations, to the error that is stated; and within 5 standard errors of
@@ -103,7 +103,7 @@ ON_IMAGES = EXACT["pool"], EXACT["images"]
 
 
 @pytest.mark.parametrize("layers", EXACT.values(), ids=EXACT)
-@settings(max_examples=settings().max_examples // 7)
+@settings(max_examples=-(-settings().max_examples // 7))
 @given(rng=rngs())
 def test_normalisers_and_residual_sums_are_exact(layers, rng):
     """Up to the second linear layer, for any weights; in a residual sum, what a branch has in common with its input."""

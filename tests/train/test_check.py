@@ -31,7 +31,7 @@ def test_a_run_is_as_it_was_written(run_folder, capsys):
 
 @pytest.mark.slow
 def test_every_bit_flip_is_found(run_folder, tmp_path, record_property):
-    """Of any file that a run leaves: of its texts sampled here, and all in `make full`; of what a digest covers some."""
+    """Of the texts that a run leaves, sampled here and all in `make full`; of what a digest covers, some."""
     copy = shutil.copytree(run_folder, tmp_path / "copy")
     flips = [(path, bit) for path in sorted(copy.iterdir()) for bit in range(8 * path.stat().st_size)]
     sealed = [flip for flip in flips if flip[0].suffix in SEALED]

@@ -219,12 +219,14 @@ def allow(threads: int) -> AbstractContextManager[None]:
 
 
 def spread(work: Callable[[slice], None], pieces: int) -> None:
-    """Do the work on all pieces, on as many threads as are allowed here."""
-    threads = min(_allowed.get(), pieces)
-    if threads > 1:
-        Workers.of(threads).map(work, pieces, lambda a, b: None)
-    else:
-        work(slice(None))
+    """Do the work, which takes no BLAS, on all pieces, on as many threads as are allowed here."""
+    threads = 1 if _in_worker.get() else min(_allowed.get(), pieces)
+    if threads < 2:
+        return work(slice(None))
+    shares = [slice(pieces * i // threads, pieces * (i + 1) // threads) for i in range(threads)]
+    for run in [Workers.of(threads).pool.submit(work, share) for share in shares]:
+        run.result()
+    return None
 
 
 def _after_fork() -> None:

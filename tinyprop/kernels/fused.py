@@ -1,6 +1,5 @@
 """NormProp layers in fewer passes over memory."""
 
-from math import prod
 from typing import Any
 
 from .. import functional as F
@@ -31,15 +30,11 @@ class ShiftedReLU(Op):
 
 @override(equation)
 def folded_equation(x: Tensor, layer: NormProp, c1: Any, c2: Any) -> Any:
-    """Fold 1/c1 into weights and bias, if it passes through the activation: no pass over the outputs for it. Or scale
-    the outputs of a fully connected layer, as the paper writes it, instead of many more weights."""
+    """Fold 1/c1 into weights and bias, if it passes through the activation: no pass over the outputs for it."""
     if layer.activation not in HOMOGENEOUS:
         return NotImplemented
     scale = (layer.gamma / c1,) if isinstance(c1, Tensor) else (layer.gamma, 1.0 / c1)
-    if layer.weight.ndim == 2 and len(x) < layer.weight.shape[1]:  # there are fewer outputs than weights
-        u = layer.weighted_sum(x, layer.weight) * (prod(scale) / F.norm(layer.weight, axis=1))
-    else:
-        u = layer.weighted_sum(x, F.weight_norm(layer.weight, *scale))
+    u = layer.weighted_sum(x, F.weight_norm(layer.weight, *scale))
     bias, shift = layer.per_unit(layer.beta / c1), layer.per_unit(c2 / c1)
     if layer.activation == "relu":
         return ShiftedReLU(overwrite=True)(u, bias, shift)  # no op has saved u

@@ -69,7 +69,7 @@ class TrainingStep:
         obstacles = [f"{type(m).__name__} needs the batch in one piece" for m in model.modules() if m.whole_batch]
         if optimizer.params[0].backend != "numpy":
             obstacles.append("a GPU takes one thread")
-        self.blas_threads = threads  # of a batch in one piece; None lets BLAS choose
+        self.blas_threads = threads if threads and threads < cores() else None  # of a batch in one piece; None: all
         if threads is None:
             threads = 1 if obstacles else cores()
         if threads < 1 or (threads > 1 and obstacles):

@@ -79,8 +79,9 @@ def test_teams_of_several_users_do_not_wait_for_each_other():
         assert list(users.map(user, range(100))) == [4 * number for number in range(100)]
 
 
-def test_one_thread_means_one_thread_of_blas(rng):
+def test_one_thread_means_one_thread_of_blas(rng, monkeypatch):
     """A network in one piece would otherwise take all cores for its products."""
+    monkeypatch.setattr(tp.train.step, "cores", lambda: 4)
     seen = []
 
     class Watch(tp.nn.Module):

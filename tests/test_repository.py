@@ -37,6 +37,7 @@ def test_the_readme_quotes_what_was_measured():
     assert len(rows) >= 10
     assert [row for row in rows if row not in sources] == []
     assert f"all {len(tp.verify.claims())} claims" in README
+    assert f"settles {len(tp.verify.claims('all')) - len(tp.verify.claims())}\nmore claims" in README
     for page in ("README.md", "CITATION.cff", "CHANGELOG.md"):
         assert tp.__version__ in (ROOT / page).read_text()
 
@@ -54,7 +55,7 @@ def lines(path):
 # Lines with docstrings and blanks, CUDA sources included.
 @pytest.mark.parametrize(
     ("room", "most"),
-    [("engine", 1_150), ("functional", 1_800), ("moments", 900), ("nn", 1_502), ("kernels", 1_500), ("theory", 1_400)],
+    [("engine", 1_150), ("functional", 1_800), ("moments", 900), ("nn", 1_501), ("kernels", 1_500), ("theory", 1_400)],
 )
 def test_a_room_is_small(room, most):
     files = {f.name: lines(f) for f in sorted((PACKAGE / room).iterdir()) if f.suffix in (".py", ".cu")}

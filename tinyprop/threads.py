@@ -77,7 +77,7 @@ _limits = BLASLimits()
 
 @contextmanager
 def blas_threads(threads: int) -> Iterator[None]:
-    """Limit BLAS to so many threads, for the whole process; where blocks overlap, the lowest limit counts.
+    """Limit the threads of BLAS, for the whole process; where blocks overlap, the lowest limit counts.
 
     >>> with blas_threads(1):
     ...     y = tp.ones(2, 2) @ tp.ones(2, 2)
@@ -214,7 +214,7 @@ _allowed = ContextVar("allowed", default=1)
 
 
 def allow(threads: int) -> AbstractContextManager[None]:
-    """Let `spread` use so many threads inside the block."""
+    """Let `spread` use this number of threads inside the block."""
     return setting(_allowed, threads)
 
 

@@ -48,7 +48,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         rest = content[start:]
-        if fault is not None:  # break off after so many bytes
+        if fault is not None:  # the connection breaks off after this number of bytes
             rest = rest[:fault]
             self.close_connection = True
         with suppress(OSError):  # the client has given up
@@ -80,7 +80,7 @@ def server():
 
 
 def remote(server, path, content, scheme="http"):
-    """The file with this content under this path of the server."""
+    """Let the server offer a file with this content at this path."""
     return Remote(f"{scheme}://{server.address}{path}", len(content), hashlib.sha256(content).hexdigest())
 
 

@@ -24,7 +24,7 @@ STOPPED = threading.Event()  # set in a worker that begins nothing new
 def compute_all(
     wanted: Callable[[], Sequence[Config]], ledger: Ledger, runs: Path, root: Path | None, jobs: int, seconds: float
 ) -> bool:
-    """Compute the first run that is wanted, whenever one of so many jobs is free, for so long; False after Ctrl-C.
+    """Compute the first run that is wanted, whenever a job is free, until time is up; False after Ctrl-C.
 
     Everything done so far is saved in any case. A second Ctrl-C ends the workers at once, with the checkpoints that
     they have.

@@ -196,7 +196,7 @@ def rms_norm(x: Operand, normalized_shape: Any, weight: Operand | None = None, e
 def group_norm(
     x: Operand, num_groups: int, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Normalise each sample over each of so many groups of channels (axis 1) and all places: Wu and He (2018).
+    """Normalise each sample within groups of its channels (axis 1), over all places: Wu and He (2018).
 
     >>> F.group_norm([[1.0, 3.0, 10.0, 20.0]], 2, eps=0.0)
     tensor([[-1.,  1., -1.,  1.]])

@@ -68,7 +68,7 @@ class Line:
     """
 
     def __init__(self, window: Window, axis: int, size: int):
-        self.axis, self.size, self.places, self.stride = 1 + axis, size, window.places(axis, size), window.stride[axis]
+        self.axis, self.places, self.stride = 1 + axis, window.places(axis, size), window.stride[axis]
         self.meetings, self.whole = [], []  # (places, phase, elements of the phase); on the image at every place?
         for places, pixels in window.along(axis, size):
             first, phase = divmod(pixels.start, self.stride)

@@ -22,8 +22,7 @@ class Residual(Module):
 
     def __init__(self, branch: Module, alpha: float = 1.0, beta: float = 1.0, shortcut: Module | None = None):
         if not beta > 0:
-            rule = "beta is the standard deviation of the block's input"
-            raise ValueError(explain(f"Residual(beta={beta})", rule, "beta=1.0"))
+            raise ValueError(explain(f"Residual(beta={beta})", "it is the standard deviation of the input", "beta=1.0"))
         self.alpha, self.beta, self.branch, self.shortcut = alpha, beta, branch, shortcut
 
     @property

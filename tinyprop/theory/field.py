@@ -185,7 +185,7 @@ class Linear:
         return replace(result, mean=mean + per_channel(this.bias, mean.ndim), held=field.held)
 
     def beside(self, held: int) -> "Linear":
-        """The map that also copies so many channels in front."""
+        """The same map, with some channels in front that it only copies."""
         (o, c, *kernel), window = self.weight.shape, self.window
         if window is not None:
             same = tuple(d * (k - 1) for d, k in zip(window.dilation, kernel, strict=True))

@@ -83,7 +83,7 @@ def residual_gain(depth: int, alpha: float, g: float) -> float:
 
 def batch_norm_residual_gain(depth: int, batch: int | None = None, activation: str = "relu", first: int = 0) -> float:
     """Blocks h + W s(BatchNorm(h)), E |W s|^2 = E |x|^2: in the limit of wide layers, and of large batches for None.
-    `first` leaves out so many blocks at the input.
+    The blocks before number `first` are left out.
 
     Beside the branch, the gradient keeps its mean over the batch, which is not multiplied but leaks into the rest.
 

@@ -18,6 +18,7 @@ from .engine.tensor import Tensor
 MAX_PART = 64  # samples that go through the network together: enough for large products, few enough for memory
 
 T = TypeVar("T")
+Shape = tuple[int, ...]
 
 _in_worker = ContextVar("in_worker", default=False)
 _part: ContextVar["Part | None"] = ContextVar("part", default=None)
@@ -38,7 +39,7 @@ class BLASLimits:
         self.lock = threading.Lock()
         self.asked: list[int] = []
         self.lowest: int | None = None
-        self.original: Any = None  # what to restore
+        self.original: list[tuple[Any, int]] = []  # libraries, and what to restore in them
 
     def change(self, edit: Callable[[int], None], threads: int) -> None:
         with self.lock:
@@ -47,13 +48,15 @@ class BLASLimits:
             if lowest is None:
                 self.restore()
             elif lowest != self.lowest:
-                limit = _controller() and _controller().limit(limits=lowest, user_api="blas")
-                self.lowest, self.original = lowest, self.original or limit
+                self.original = self.original or [(library, library.get_num_threads()) for library in _blas()]
+                self.lowest = lowest
+                for library in _blas():
+                    _set_threads(library, lowest)
 
     def restore(self) -> None:
-        if self.original is not None:
-            self.original.restore_original_limits()
-        self.lowest = self.original = None
+        for library, threads in self.original:
+            _set_threads(library, threads)
+        self.lowest, self.original = None, []
 
     def start_again(self) -> None:
         """In a forked process, which has none of the threads that were inside a block."""
@@ -63,13 +66,18 @@ class BLASLimits:
 
 
 @cache
-def _controller() -> Any:
-    """What limits the threads of BLAS; None in a browser, where there are none."""
+def _blas() -> list[Any]:
+    """What limits the threads of each BLAS library; nothing in a browser, where there are none."""
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:
-        return None
-    return ThreadpoolController()  # finding the BLAS takes milliseconds
+        return []
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)  # finding them takes milliseconds
+
+
+def _set_threads(library: Any, threads: int) -> None:
+    """From any thread: threadpoolctl 3.8 listens to one thread only, lest several fight; but our limits are counted."""
+    getattr(library, "_real_set_num_threads", library.set_num_threads)(threads)
 
 
 _limits = BLASLimits()
@@ -103,10 +111,12 @@ class Team:
 
 
 class Part:
-    """One thread's place in a team."""
+    """One thread's place in a team. If the team shares the batch with other processes, its first thread speaks with
+    them, as the part `beyond`."""
 
-    def __init__(self, team: Team, place: int):
-        self.team, self.place, self.turn = team, place, 0
+    def __init__(self, team: Team, place: int, beyond: "Part | None" = None):
+        self.team, self.place, self.turn, self.beyond = team, place, 0, beyond
+        self.first: bool = place == 0 and (beyond is None or beyond.first)  # of all parts, everywhere
 
     def exchange(self, numbers: Any) -> list[Any]:
         desk = self.team.desks[self.turn]
@@ -119,7 +129,18 @@ class Part:
         every = self.exchange(numbers)
         if any(n is None for n in every):
             raise RuntimeError("one part of the batch asked for fewer sums over the batch than the others")
-        return reduce(add, every)
+        total = reduce(add, every)
+        if self.beyond is None:
+            return total
+        return self.exchange(self.beyond.add_up(total) if self.place == 0 else None)[0]
+
+    def in_batch(self, shape: Shape) -> tuple[Shape, Any]:
+        return shape, ...
+
+
+def sharing(part: Part | None) -> AbstractContextManager[None]:
+    """Inside the block, this is a part of a batch."""
+    return setting(_part, part)
 
 
 def add_up(numbers: Any) -> Any:
@@ -140,11 +161,28 @@ class OverBatch(Op):
 
 def over_batch(numbers: Tensor) -> Tensor:
     """As `add_up`, with gradients."""
-    return numbers if _part.get() is None else OverBatch()(numbers)
+    return OverBatch()(numbers) if shares_batch() else numbers
+
+
+def shares_batch() -> bool:
+    """Whether sums over the batch need those of others."""
+    return _part.get() is not None
+
+
+def in_batch(shape: Shape) -> tuple[Shape, Any]:
+    """The shape of the batch that all processes share, and the index of this one's samples in it."""
+    part = _part.get()
+    return (shape, ...) if part is None else part.in_batch(shape)
 
 
 def is_first_part() -> bool:
-    """Whether this thread has the first part of the batch, and so may do what is done once for all of them."""
+    """Whether this thread has the first sample of the batch."""
+    part = _part.get()
+    return part is None or part.first
+
+
+def is_first_thread() -> bool:
+    """Whether this thread, of all that share the batch in this process, may do what is done once for all of them."""
     part = _part.get()
     return part is None or part.place == 0
 
@@ -179,13 +217,14 @@ class Workers:
         count = min(threads, len(parts))
         shares = [parts[len(parts) * i // count : len(parts) * (i + 1) // count] for i in range(count)]
         team = Team(count) if together and count > 1 else None
+        beyond = _part.get() if together else None
 
         def merged(place: int) -> T:
             _in_worker.set(True)
             if team is None:
-                _part.set(None)
+                _part.set(beyond)
                 return reduce(merge, map(work, shares[place]))
-            part = Part(team, place)
+            part = Part(team, place, beyond)
             _part.set(part)
             try:
                 result = work(*shares[place])
@@ -214,18 +253,34 @@ _allowed = ContextVar("allowed", default=1)
 
 
 def allow(threads: int) -> AbstractContextManager[None]:
-    """Let `spread` use this number of threads inside the block."""
+    """Let `spread` use this number of threads inside the block, and BLAS no more than one of its own in each."""
     return setting(_allowed, threads)
 
 
+def allowed() -> int:
+    """How many threads `spread` takes here: one in a worker, which shares its work already."""
+    return 1 if _in_worker.get() else _allowed.get()
+
+
 def spread(work: Callable[[slice], None], pieces: int) -> None:
-    """Do the work, which takes no BLAS, on all pieces, on as many threads as are allowed here."""
-    threads = 1 if _in_worker.get() else min(_allowed.get(), pieces)
+    """Do the work on all pieces, on as many threads as are allowed here, this one among them."""
+    threads = min(allowed(), pieces)
     if threads < 2:
         return work(slice(None))
     shares = [slice(pieces * i // threads, pieces * (i + 1) // threads) for i in range(threads)]
-    for run in [Workers.of(threads).pool.submit(work, share) for share in shares]:
-        run.result()
+
+    def alone(share: slice) -> None:
+        _in_worker.set(True)
+        work(share)
+
+    others = [Workers.of(threads).pool.submit(copy_context().run, alone, share) for share in shares[1:]]
+    try:
+        copy_context().run(alone, shares[0])
+    finally:
+        for run in others:
+            run.exception()  # waits
+    for run in others:
+        run.result()  # raises what it has raised
     return None
 
 

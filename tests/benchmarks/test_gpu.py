@@ -1,20 +1,20 @@
 """The benchmark on a device: the emulator has all of its parts, but no times that mean anything."""
 
 import json
-import re
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import tinyprop as tp
-from benchmarks import figures, gpu, gpu_prediction
+from benchmarks import figures, gpu, gpu_prediction, host
 from benchmarks.__main__ import main
 from benchmarks.clock import Clock, Share, watched
-from benchmarks.gpu import NORMS, REST, GpuResults, Step, points, step_table
+from benchmarks.gpu import NORMS, REST, GpuResults, Step, points, step_table, way_table
 from benchmarks.gpu_prediction import DEVICES, PAGE, Assumptions, predict
 from benchmarks.work import Work
-from tests.conftest import BACKENDS
+from tests.conftest import BACKENDS, needs_overrides
 from tinyprop import info, plots
 from tinyprop.engine.graph import Op
 
@@ -36,12 +36,19 @@ def made(**shares):
     """A step of 10 ms with a kernel of 2 ms that does 4 GFLOP on 1 GB, and others without counted work."""
     work = {"kernel": Work(4e9, 1e9), "other": Work(2e9, 3e9)}
     shares = {name: Share(1, s) for name, s in {"kernel": 0.002, "Add": 0.001, **shares}.items()}
-    return Step("normprop", 50, 1.0, [0.009, 0.010, 0.020], [0.001], shares, work, 10**6, 10**7)
+    return Step("normprop", 50, 1.0, [0.009, 0.010, 0.020], [0.001], shares, work, [0.004, 0.005], [1e-4], 10**6, 10**7)
 
 
 def test_rates_are_work_by_the_median_time():
     (row,) = step_table(GpuResults(T4, {}, [made()])).rows
     assert row[3:9] == ["5,000", "1", "0.60", "7%", "400", "125%"]  # images/s, host, TFLOP/s and GB/s of the peaks
+
+
+def test_both_ways_are_told_as_in_the_prediction():
+    eager, graph = way_table(GpuResults(T4, {}, [made()])).rows
+    assert eager == ["NormProp", "T4", "eager", "3", "1", "10", "5,000"]
+    assert graph == ["NormProp", "T4", "graph", "3", "0.1", "4.5", "11,111"]
+    assert all(f"| {cell} " in PAGE.read_text() for cell in eager[:3])
 
 
 @pytest.mark.parametrize(
@@ -115,8 +122,9 @@ class TestOnTheDevice:
             assert word in text
 
     def test_the_launches_on_the_page_are_those_of_the_step(self):
-        pytest.importorskip("emucupy", reason="only the emulator counts")
-        assert launches_on(PAGE.read_text()) == {norm: gpu_prediction.counted_launches(norm) for norm in NORMS}
+        costs, _ = gpu_prediction.stated(PAGE.read_text())
+        for norm in NORMS:
+            assert costs[norm].launches == host.measured(norm, 1).launches
 
 
 def test_without_a_device_the_command_says_what_to_do(monkeypatch, capsys):
@@ -125,20 +133,27 @@ def test_without_a_device_the_command_says_what_to_do(monkeypatch, capsys):
     assert "pip install 'tinyprop[cuda13]'" in capsys.readouterr().err
 
 
-def launches_on(page):
-    """The launches of a step that the page states, by norm."""
-    return {norm: int(re.search(rf"^\| {title}, T4 \| (\d+) ", page, re.M)[1]) for norm, title in NORMS.items()}
-
-
-def test_the_page_follows_from_the_launches_it_states():
+def test_the_page_follows_from_what_it_states():
     page = PAGE.read_text()
-    assert gpu_prediction.page(launches_on(page)) == page
+    assert gpu_prediction.page(*gpu_prediction.stated(page)) == page
+
+
+@needs_overrides  # it is about tiles
+def test_tf32_costs_what_the_page_says():
+    _, stated = gpu_prediction.stated(PAGE.read_text())
+    found = gpu_prediction.tf32_errors()
+    assert found == pytest.approx(stated, rel=0.2), "BLAS adds up in an order of its own"
+    third = np.array([1 / 3, 1.0, 1 + 2**-11, 1 + 3 * 2**-11], "float32")
+    assert gpu_prediction.rounded(third).tolist() == [0.333251953125, 1.0, 1.0, 1 + 2**-9]
 
 
 def test_the_slower_of_host_and_device_sets_the_pace():
     work = {"a": Work(flops=4e9, bytes=1.0), "b": Work(flops=1.0, bytes=3.2e8)}
-    found = predict(T4, work, 100, Assumptions(0.5, 0.5, 1e-6, 1e-5))
+    assumed = Assumptions(0.5, 0.5, 5e-7, 1e-6, 1.0)
+    found = predict(T4, work, 100, 1e-3, assumed)
     assert found.kernels == {"a": pytest.approx(4e9 / 4.07e12, rel=1e-3), "b": pytest.approx(2e-3, rel=1e-3)}
-    assert found.device == pytest.approx(sum(found.kernels.values()) + 1e-4)
+    assert found.device == pytest.approx(sum(found.kernels.values()) + 1.5e-4)
     assert (found.step, found.host) == (found.device, 1e-3)
-    assert predict(T4, work, 1000, Assumptions(0.5, 0.5, 1e-6, 1e-5)).step == 1e-2
+    assert predict(T4, work, 100, 1e-2, assumed).step == 1e-2
+    slow = predict(T4, work, 100, 1e-3, replace(assumed, latency=1e-3)).kernels["b"]
+    assert slow == pytest.approx(3.2e8 / (40 * 512 * 8 * 16 / 1e-3)), "loads in flight limit the bandwidth"

@@ -9,6 +9,7 @@ import pytest
 
 import tinyprop as tp
 import tinyprop.functional as F
+from tests.conftest import BACKENDS
 from tests.helpers import leaf
 from tinyprop.random import generator
 
@@ -174,3 +175,24 @@ def test_a_matrix_is_multiplied_element_by_element():
     matrix = np.array([[1.0, 2.0], [3.0, 4.0]]).view(np.matrix)
     for product in (tp.tensor(matrix) * tp.tensor(matrix), tp.tensor(np.asarray(matrix)) * matrix):
         assert product.tolist() == [[1.0, 4.0], [9.0, 16.0]]
+
+
+@pytest.mark.cupy
+@pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator")
+def test_arrays_of_two_devices_are_refused_in_one_sentence():
+    import cupy
+
+    class There(cupy.ndarray):
+        """An array that says that it is on device 1: here is only one."""
+
+        @property
+        def data(self):
+            return SimpleNamespace(device_id=1)
+
+    here, there = cupy.ones(3, "f4"), cupy.ones(3, "f4").view(There)
+    for x, y in ((here, there), (there, there), (there, here)):
+        with pytest.raises(tp.BackendError, match=r"^Add got an array of device 1, not the current one: .*\.$"):
+            tp.Tensor(x) + tp.Tensor(y)
+    with pytest.raises(tp.BackendError, match="Multiply got an array of device 1, "):
+        tp.Tensor(there) * 2.0
+    assert (tp.Tensor(here) + tp.Tensor(here)).tolist() == [2, 2, 2]

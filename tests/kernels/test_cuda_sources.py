@@ -5,48 +5,27 @@ from pathlib import Path
 
 import pytest
 
-import tinyprop
+from benchmarks import gpu_kernels
+from benchmarks.gpu_kernels import KERNEL, READ_LITTLE, SOURCES, compiled, kernels, variants
 from tinyprop.kernels import cuda, tiles
 
 pytestmark = pytest.mark.cupy
-SOURCES = sorted(Path(tinyprop.__file__).with_name("kernels").glob("*.cu"))
 ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")
-KERNEL = re.compile(r"(template <typename T>\s*)?__global__ void (\w+)")
-
-
-def kernels(source, element):
-    """The kernels of a source, instantiated for elements of this type."""
-    return [f"{name}<{element}>" if template else name for template, name in KERNEL.findall(source)]
+needs_cuobjdump = pytest.mark.skipif(
+    gpu_kernels.cuobjdump() is None, reason="needs cuobjdump: pip install nvidia-cuda-cuobjdump"
+)
 
 
 def options(path):
-    """The options that a source is compiled with; that of tiles once for each matrix and direction."""
+    """All options that a source is compiled with; that of tiles once for each matrix and direction."""
     if path.stem != "tiles":
-        return [()]
+        return list(variants(path).values())
     every = [tiles._matrix(k, name, on_device=True) for k in tiles.TILES for name in tiles.matrices(k)]
     return [(*matrix, f"-DBACK={back}") for matrix in every for back in (0, 1)]
 
 
-def compiled(source, names, architecture, more=()):
-    """The PTX that NVIDIA's compiler, which needs no device, makes of a source."""
-    from cupy._core.core import assemble_cupy_compiler_options
-    from cupy.cuda import nvrtc
-
-    program = nvrtc.createProgram(source, "tinyprop.cu", (), ())
-    try:
-        for name in names:
-            nvrtc.addNameExpression(program, name)
-        every = (*assemble_cupy_compiler_options(()), *cuda.OPTIONS, *more, f"--gpu-architecture={architecture}")
-        nvrtc.compileProgram(program, every)
-        return nvrtc.getPTX(program).decode()
-    except nvrtc.NVRTCError:
-        pytest.fail(nvrtc.getProgramLog(program))
-    finally:
-        nvrtc.destroyProgram(program)
-
-
 def test_no_source_is_overlooked():
-    found = {f"{path.stem}.{name}" for path in SOURCES for _, name in KERNEL.findall(path.read_text())}
+    found = {f"{path.stem}.{name}" for path in SOURCES for name in KERNEL.findall(path.read_text())}
     launched = set(re.findall(r'"(\w+\.\w+)",', Path(cuda.__file__).read_text()))
     assert found == launched
 
@@ -57,12 +36,12 @@ def test_every_source_compiles(path, architecture):
     pytest.importorskip("cupy")
     source, (first, *_) = path.read_text(), options(path)
     names = [name for element in ("float", "double") for name in kernels(source, element)]
-    ptx = compiled(source, set(names), f"sm_{architecture}", first)
-    assert len(re.findall(r"\.entry", ptx)) == len(set(names))
+    ptx, _ = compiled(source, names, f"sm_{architecture}", first)
+    assert len(re.findall(r"\.entry", ptx)) == len(names) > 0
 
 
 def float64_arithmetic(source, names, more=()):
-    return re.findall(r"(?:add|sub|mul|div|fma|cvt|sqrt)\.\S*f64\S*", compiled(source, names, "compute_90", more))
+    return re.findall(r"(?:add|sub|mul|div|fma|cvt|sqrt)\.\S*f64\S*", compiled(source, names, "compute_90", more)[0])
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
@@ -72,3 +51,21 @@ def test_no_kernel_of_float32_computes_in_float64(path):
     source = path.read_text()
     for more in options(path):
         assert not float64_arithmetic(source, kernels(source, "float"), more)
+
+
+@needs_cuobjdump
+@pytest.mark.slow
+def test_kernels_that_read_much_have_enough_loads_in_flight():
+    for name, codes in gpu_kernels.all_inspected().items():
+        for architecture, code in codes.items():
+            assert code.spilled == 0, (name, architecture)
+            assert code.loads >= gpu_kernels.LEAST or name in READ_LITTLE, (name, architecture, code)
+    rows = re.findall(r"^\| (\w+(?: \(.*?\))?) \|", gpu_kernels.PAGE.read_text(), re.M)
+    assert rows == ["kernel", *gpu_kernels.all_inspected()], "its numbers depend on the compiler, its kernels do not"
+
+
+@needs_cuobjdump
+def test_a_loop_that_waits_for_each_load_is_noticed():
+    one_by_one = """template <typename T>
+    __global__ void sum(const T* x, T* y) { for (int i = 0; i < 100; ++i) y[i] = x[i] + x[2 * i]; }"""
+    assert gpu_kernels.inspected(one_by_one, "90")["sum"].loads < gpu_kernels.LEAST

@@ -13,10 +13,15 @@ import pytest
 import tinyprop as tp
 import tinyprop.functional as F
 from tinyprop import optim
-from tinyprop.engine.arrays import is_array, to_backend, to_numpy
+from tinyprop.engine.arrays import array_module, is_array, to_backend, to_numpy
+from tinyprop.functional.linear import product
 from tinyprop.functional.losses import CrossEntropy
-from tinyprop.kernels import cuda, host, pointwise, updates
+from tinyprop.functional.normalization import dropout_mask
+from tinyprop.kernels import cuda, host, pointwise, weights
 from tinyprop.kernels.fused import HOMOGENEOUS, ShiftedReLU
+from tinyprop.kernels.weights import ScaledLinear
+from tinyprop.threads import allow
+from tinyprop.windows import channels_first, channels_last
 
 from ..conftest import BACKENDS, needs_overrides
 
@@ -26,12 +31,15 @@ TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    """Batches of a few small images are cut into several blocks, as large ones are."""
-    for name in ("COLUMNS_AT_ONCE", "PIXELS_AT_ONCE", "ROWS_AT_ONCE"):
+    """Few small images and weights are cut into several blocks and spread over threads, as many large ones are."""
+    for name in ("COLUMNS_AT_ONCE", "PIXELS_AT_ONCE", "POOLED_AT_ONCE", "ROWS_AT_ONCE"):
         monkeypatch.setattr(host, name, 300)
-    monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 300)
-    monkeypatch.setattr(updates, "WEIGHTS_AT_ONCE", 30)
-    monkeypatch.setattr(cuda, "MOST_STRIPS", 3)
+    monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 100)
+    monkeypatch.setattr(weights, "WEIGHTS_AT_ONCE", 30)
+    monkeypatch.setattr(weights, "MULTIPLICATIONS", 30)
+    monkeypatch.setattr(cuda, "RESIDENT", 1)  # strips of different lengths
+    with allow(2):
+        yield
 
 
 def random_arrays(shapes, dtype, backend):
@@ -64,6 +72,32 @@ def trained_batch_norm(x, weight, bias):
     return F.concatenate([out.reshape(-1), *running])  # the running estimates are results, too
 
 
+def rectified_batch_norm(x, weight, bias):
+    normalizer = tp.nn.BatchNorm(x.shape[1]).to(x.backend).to(dtype=x.dtype)
+    normalizer.weight, normalizer.bias = weight, bias
+    out = tp.nn.Sequential(normalizer, tp.nn.ReLU())(x)
+    return F.concatenate([out.reshape(-1), normalizer.running_mean, normalizer.running_var])
+
+
+def every_elementwise(x, y):
+    """All elementwise functions, of images whose memory is channels-last."""
+    x, y = (Reordered()(a) for a in (x, y))
+    parts = [x + y, x - y, x * y, x / (y * y + 1.0), abs(x) ** 2.5, -x, F.exp(x), F.erf(y), F.maximum(x, y)]
+    parts += [F.where(x > y, x, y), F.clip(x, -0.5, 0.5), F.relu(x), F.prelu(x, y[0, :, 0, 0]), F.sigmoid(x)]
+    parts += [F.softplus(y), F.hardtanh(x), F.minimum(x, 0.3)]
+    return F.stack(parts)
+
+
+class Reordered(tp.Op):
+    """The same images, channels-last in memory."""
+
+    def forward(self, x):
+        return channels_first(array_module(x).ascontiguousarray(channels_last(x)))
+
+    def backward(self, g):
+        return g
+
+
 def labelled(x):
     labels = np.random.default_rng(1).integers(-1, x.shape[1], (len(x), *x.shape[2:]))  # -1 is no class
     return CrossEntropy(to_backend(labels, x.backend))(x)
@@ -85,6 +119,10 @@ def updated(update, lists, *numbers):
         return [a for arrays in every for a in arrays]
 
     return program
+
+
+def masked(shape, p):
+    return lambda backend, dtype: [dropout_mask(*random_arrays([shape], dtype, backend), shape, p, 2**64 - 3)]
 
 
 IMAGE, FILTERS = (3, 4, 7, 6), (5, 4, 3, 2)
@@ -112,9 +150,11 @@ RECTIFIED = [
     differentiated(lambda x, b: ShiftedReLU(overwrite=False)(x, b, 0.4), IMAGE, PER_CHANNEL),
     differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
     differentiated(lambda x, b, s: ShiftedReLU(overwrite=True)(x * 2, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
+    differentiated(lambda x, b, s: ShiftedReLU(overwrite=False, gain=1.7)(x, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
     differentiated(lambda x, b: ShiftedReLU(overwrite=False)(x, b, 0.4), (3, 130, 6, 6), (130, 1, 1)),
 ]
-ROWS_RECTIFIED = differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), (70, 5), (5,), (5,))
+RECTIFIED += [differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), (70, 5), (5,), (5,))]
+PRODUCTS = [differentiated(F.matmul, *shapes) for shapes in (((9, 4), (4, 5)), ((4, 6), (6, 9)), ((3, 4, 5), (5, 6)))]
 SHAPES = (4, 3), (3, 300), (4, 3, 2, 2)
 ROWS = [differentiated(lambda w, s: F.weight_norm(w, s, 1.3), shape, shape[:1]) for shape in SHAPES]
 BATCH = [
@@ -122,6 +162,10 @@ BATCH = [
     for shape in (IMAGE, (9, 4), (3, 130, 6, 6), (6, 1))
 ]
 BATCH += [differentiated(lambda x, w, b: trained_batch_norm(100 + 3 * x, w, b), IMAGE, (4,), (4,))]
+BATCH_RELU = [differentiated(rectified_batch_norm, shape, shape[1:2], shape[1:2]) for shape in (IMAGE, (9, 5))]
+STACKS = [differentiated(F.matmul, *shapes) for shapes in (((6, 4), (4, 3)), ((2, 1, 4), (2, 4, 3)), ((5, 1), (1, 1)))]
+STACKS += [differentiated(lambda x: tp.Tensor(product(x.data, x.data[0, 0])) + 0.0 * x.sum(), (3, 2, 4))]
+STACKS += [differentiated(lambda x, y: F.matmul(x.T[:, ::2], y.transpose(1, 0)[1:-1]), (6, 4), (3, 5))]
 LOSS = [differentiated(labelled, shape) for shape in ((6, 4), (3, 4, 2, 5))]
 EQUATION = [
     differentiated(partial(normprop, partial(layer, *sizes, activation=activation, mode=mode)), *shapes, (4,), (4,))
@@ -132,6 +176,7 @@ EQUATION = [
     ]
     for activation in HOMOGENEOUS
 ]
+SCALED = [differentiated(lambda x, w, s: ScaledLinear(1.3)(x, w, s), (n, 6), (9, 6), (9,)) for n in (4, 12)]
 
 # The programs that make an override run, by its name.
 CASES = {
@@ -141,27 +186,34 @@ CASES = {
         ["tiles.convolve", "tiles.convolve_gradients", "tiles.input_gradient", "tiles.filter_gradient"], TILES
     ),
     **dict.fromkeys(["phases.phased", "phases.phased_gradients"], PHASES),
-    **dict.fromkeys(
-        [f"fourier.{name}" for name in ("convolve", "gradients", "input_gradient", "filter_gradient")], FOURIER
-    ),
+    **dict.fromkeys(["fourier.convolve", "fourier.gradients"], FOURIER),
     **dict.fromkeys(["host.blockwise", "host.blockwise_input_gradient", "host.blockwise_filter_gradient"], CONVOLUTION),
     **{
         f"{module}.{name}{gradient}": cases
         for module in ("host", "cuda")
         for name, cases in [
             ("max_pool", MAXIMA),
-            ("shifted_relu", RECTIFIED if module == "host" else [*RECTIFIED, ROWS_RECTIFIED]),
+            ("shifted_relu", RECTIFIED),
             ("weight_norm", ROWS),
             ("batch_norm", BATCH),
+            *([("batch_norm_relu", BATCH_RELU)] if module == "cuda" else []),
         ]
         for gradient in ("", "_gradient")
     },
+    "fused.rectified_batches": BATCH_RELU,
+    "cuda.mask": [masked(shape, p) for shape, p in (((3, 5, 2), 0.3), ((7,), 0.999), ((4, 130), 0.5))],
+    "cuda.in_memory_order": [differentiated(every_elementwise, (3, 4, 5, 6), (3, 4, 5, 6))],
     **dict.fromkeys(["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES),
+    "blas.cublas_product": STACKS,
+    "weights.matmul": PRODUCTS,
+    "weights.linear": [differentiated(F.linear, (n, 6), (8, 6)) for n in (4, 12)],
+    "weights.scaled_linear_gradient": SCALED,
+    "host.multiply_gradient": [differentiated(F.multiply, IMAGE, PER_CHANNEL)],
     "host.tanh_gradient": [differentiated(F.tanh, IMAGE)],
     **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
     **{
         f"{module}.{name}": cases
-        for module in ("updates", "cuda")
+        for module in ("weights", "cuda")
         for name, cases in {
             "sgd": [updated(optim.sgd, 3, 0.1, momentum, decay) for momentum in (0.9, 0.0) for decay in (0.01, 0.0)],
             "rmsprop": [updated(optim.rmsprop, 3, 0.1, 0.99, 1e-8, decay) for decay in (0.01, 0.0)],
@@ -230,7 +282,7 @@ def arrays_in(value):
     ("function", "shapes"),
     [
         (partial(F.conv2d, padding=1), TILED),
-        (F.conv2d, POINTWISE),
+        (partial(F.conv2d, stride=2), POINTWISE),
         (partial(F.conv2d, stride=2, padding=3), ((2, 32, 19, 21), (32, 32, 7, 7))),
         (F.conv2d, ((2, 16, 14, 12), (17, 16, 11, 11))),
         (F.conv2d, (IMAGE, FILTERS)),

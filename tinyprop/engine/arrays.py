@@ -134,12 +134,6 @@ def plain_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def plain_operand(value: Any) -> Any:
-    """The same, and an np.matrix or a masked array as a plain array: their operators mean something else."""
-    special = isinstance(value, np.ndarray) and type(value) is not np.ndarray
-    return np.array(value) if special else plain_number(value)
-
-
 def common_backend(operands: list[Any]) -> str | None:
     """The backend of operands that need no fitting: float arrays of one dtype, with masks and Python numbers."""
     kind = dtype = None
@@ -157,9 +151,15 @@ def common_backend(operands: list[Any]) -> str | None:
             dtype = x.dtype
         elif x.dtype != dtype:
             return None
-    if dtype is None or dtype.kind != "f":
+    if dtype is None or dtype.kind != "f" or (kind is not np.ndarray and elsewhere(operands)):
         return None
     return "numpy" if kind is np.ndarray else "cupy"
+
+
+def elsewhere(operands: list[Any]) -> set[int]:
+    """The numbers of devices, other than the current one, that have some of these arrays."""
+    found = {x.data.device_id for x in operands if is_device_array(x)}
+    return found and found - {sys.modules["cupy"].cuda.runtime.getDevice()}
 
 
 def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[Any], str]:
@@ -168,13 +168,14 @@ def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[A
     Floats keep their dtype. Integers and bools become float32 in a function that is `floating`, or where they meet a
     Python float; integers that meet a float array take its dtype. Python and NumPy scalars never promote.
     """
-    operands = [plain_operand(x) for x in operands]
+    special = [isinstance(x, np.ndarray) and type(x) is not np.ndarray for x in operands]  # np.matrix: other operators
+    operands = [np.array(x) if odd else plain_number(x) for x, odd in zip(operands, special, strict=True)]
     arrays = [x for x in operands if is_array(x)]
     if len({backend_of(x) for x in arrays}) > 1:
-        raise BackendError(
-            f"{name} got a NumPy and a CuPy array together: move one of them with .to('cupy') or .to('numpy') first."
-        )
+        raise BackendError(f"{name} got a NumPy and a CuPy array together: move one by .to('cupy') or .to('numpy').")
     backend = backend_of(arrays[0]) if arrays else default_backend()
+    if others := elsewhere(arrays):
+        raise BackendError(f"{name} got an array of device {min(others)}, not the current one: see cupy.cuda.Device.")
     dtype = max((x.dtype for x in arrays if x.dtype.kind == "f"), key=lambda d: d.itemsize, default=None)
     cast = "iu" if dtype is not None and not floating else "iub"
     if dtype is None and (floating or any(isinstance(x, float) for x in operands)):

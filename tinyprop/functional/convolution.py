@@ -14,6 +14,7 @@ from ..engine.graph import Op
 from ..engine.overrides import setting
 from ..engine.tensor import Operand, Tensor, as_tensor
 from ..windows import Pair, Shape, Window, channels_first, channels_last
+from .linear import product
 
 _exact = ContextVar("exact", default=False)
 
@@ -60,7 +61,8 @@ class Convolve(Convolution):
 
     def forward(self, x: Array, w: Array) -> Array:
         rows, across = self.window.output(x.shape)
-        out = columns(x, self.window, self.groups) @ filter_matrices(w, self.groups)  # (groups, N * places, O / groups)
+        unfolded = columns(x, self.window, self.groups)
+        out = product(unfolded, filter_matrices(w, self.groups))  # (groups, N * places, O / groups)
         return channels_first(out.transpose(1, 0, 2).reshape(len(x), rows, across, w.shape[0]))
 
     def backward(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
@@ -72,7 +74,7 @@ class InputGradient(Convolution):
 
     def forward(self, g: Array, w: Array) -> Array:
         (n, _, rows, across), c, (kh, kw) = g.shape, self.image[1], self.window.kernel
-        parts = output_rows(g, self.groups) @ filter_matrices(w, self.groups).transpose(0, 2, 1)
+        parts = product(output_rows(g, self.groups), filter_matrices(w, self.groups).transpose(0, 2, 1))
         parts = parts.reshape(self.groups, n, rows, across, kh, kw, c // self.groups)
         parts = parts.transpose(1, 2, 3, 4, 5, 0, 6).reshape(n, rows, across, kh, kw, c)
         return self.window.scatter(parts, (n, *self.image[1:]))
@@ -86,8 +88,9 @@ class FilterGradient(Convolution):
 
     def forward(self, x: Array, g: Array) -> Array:
         o, c, kh, kw = self.filters
-        product = columns(x, self.window, self.groups).transpose(0, 2, 1) @ output_rows(g, self.groups)
-        return product.reshape(self.groups, kh, kw, c, o // self.groups).transpose(0, 4, 3, 1, 2).reshape(o, c, kh, kw)
+        unfolded = columns(x, self.window, self.groups)
+        found = product(unfolded.transpose(0, 2, 1), output_rows(g, self.groups))
+        return found.reshape(self.groups, kh, kw, c, o // self.groups).transpose(0, 4, 3, 1, 2).reshape(o, c, kh, kw)
 
     def backward(self, v: Tensor, x: Tensor, g: Tensor) -> Any:
         return lambda: InputGradient(*self.geometry)(g, v), lambda: Convolve(*self.geometry)(x, v)

@@ -3,11 +3,18 @@
 from math import prod
 from typing import Any
 
-from ..engine.arrays import Array
+from ..engine.arrays import Array, array_module
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
+from ..engine.overrides import overridable
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .shapes import transpose
+
+
+@overridable
+def product(x: Array, y: Array, out: Array | None = None) -> Array:
+    """x @ y for matrices, stacks of them, or a vector y, into `out` if it is given."""
+    return array_module(x).matmul(x, y, out=out)
 
 
 class Matmul(Op):
@@ -16,7 +23,7 @@ class Matmul(Op):
     hint = "stacks of matrices whose leading axes are equal, or 1"
 
     def forward(self, x: Array, y: Array) -> Array:
-        return x @ y
+        return product(x, y)
 
     def backward(self, g: Tensor, x: Tensor, y: Tensor) -> Any:
         return lambda: g @ _swapped(y), lambda: _swapped(x) @ g
@@ -26,7 +33,7 @@ class Linear(Op):
     """x (N, in) to (N, out) by weights (out, in). Each gradient has the memory layout of its input."""
 
     def forward(self, x: Array, w: Array) -> Array:
-        return x @ w.T
+        return product(x, w.T)
 
     def backward(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
         return lambda: Matmul()(g, w), lambda: Matmul()(_swapped(g), x)

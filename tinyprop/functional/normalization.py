@@ -3,13 +3,14 @@
 from math import prod
 from typing import Any
 
-from ..engine.arrays import Array, array_module, from_host
+from ..engine.arrays import Array, array_module
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
 from ..engine.guard import check_editable
+from ..engine.overrides import overridable
 from ..engine.tensor import Operand, Tensor, as_tensor
-from ..random import generator
-from ..threads import add_up, is_first_part, over_batch
+from ..random import next_key, random_words
+from ..threads import add_up, in_batch, is_first_thread, over_batch
 from ..windows import Shape
 from .arithmetic import as_float, rsqrt
 from .reductions import mean, norm
@@ -55,10 +56,11 @@ def weight_norm(weight: Operand, scale: Operand, factor: float = 1.0, centered: 
     tensor([[-2.,  2.,  0.]])
     """
     weight, scale = as_tensor(weight, like=scale), as_tensor(scale, like=weight)
-    got = f"weight_norm of weight {weight.shape} and scale {scale.shape}"
     if weight.ndim < 2 or scale.shape != weight.shape[:1]:
+        got = f"weight_norm of weight {weight.shape} and scale {scale.shape}"
         raise ShapeError(got, "weight is (rows, ...), scale is (rows,)", f"scale of shape {weight.shape[:1]}")
     if centered and weight.size < 2 * len(weight):
+        got = f"weight_norm of weight {weight.shape}, centered"
         raise ShapeError(got, "one weight minus its own mean is 0, which has no direction", "centered=False")
     rows = weight - mean(weight, tuple(range(1, weight.ndim)), keepdims=True) if centered else weight
     return WeightNorm(factor)(rows, scale)
@@ -110,7 +112,7 @@ class BatchNorm(Normalize):
         return center, var
 
     def move_running(self, center: Array, var: Array) -> None:
-        if is_first_part():
+        if is_first_thread():
             for running, now in zip(self.running, (center, var * (self.count / (self.count - 1))), strict=True):
                 running += self.momentum * (now - running)
 
@@ -154,17 +156,23 @@ def batch_norm(
     xp = array_module(x._data)
     weight = Tensor(xp.ones(features, x.dtype)) if weight is None else weight
     bias = Tensor(xp.zeros(features, x.dtype)) if bias is None else bias
-    if not training:
-        scale = weight * rsqrt(running_var + eps)
-        return x * column(scale, x.ndim - 1) + column(bias - running_mean * scale, x.ndim - 1)
-    count = add_up(x.size // max(features, 1))
+    if training:
+        return batch_op(BatchNorm, x, running_mean, running_var, momentum, eps)(x, weight, bias)
+    scale = weight * rsqrt(running_var + eps)
+    return x * column(scale, x.ndim - 1) + column(bias - running_mean * scale, x.ndim - 1)
+
+
+def batch_op(
+    kind: type[BatchNorm], x: Tensor, running_mean: Tensor, running_var: Tensor, momentum: float, eps: float
+) -> BatchNorm:
+    """The op that normalises x by its own statistics and moves the running ones."""
+    count = add_up(x.size // max(running_mean.size, 1))
     if count < 2:
         got, hint = f"batch_norm of a batch of shape {x.shape}", "a larger batch, or NormProp, which needs none"
         raise ShapeError(got, "one value per feature has no spread: its normalised value would be 0/0", hint)
     check_editable(running_mean, "running_mean")
     check_editable(running_var, "running_var")
-    axes = (0, *range(2, x.ndim))
-    return BatchNorm(axes, eps, count, momentum, running_mean._data, running_var._data)(x, weight, bias)
+    return kind((0, *range(2, x.ndim)), eps, count, momentum, running_mean._data, running_var._data)
 
 
 def layer_norm(
@@ -236,5 +244,12 @@ def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Tensor:
     x = as_float(x)
     if not training or p == 0:
         return x
-    surviving = generator().random(x.shape, "float32") >= p
-    return x * from_host(surviving.astype(x.dtype) / x.dtype.type(1.0 - p), like=x._data)
+    shape, mine = in_batch(x.shape)
+    return x * Tensor(dropout_mask(x._data, shape, p, next_key())[mine])
+
+
+@overridable
+def dropout_mask(x: Array, shape: Shape, p: float, key: int) -> Array:
+    """0 with probability p, otherwise 1 / (1 - p), in an array of this shape that is like x otherwise."""
+    surviving = random_words(shape, key, x) >= round(p * 2**32)
+    return surviving.astype(x.dtype) * x.dtype.type(1.0 / (1.0 - p))

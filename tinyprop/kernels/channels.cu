@@ -1,83 +1,161 @@
-// Images as matrices: a row for each pixel of each image, a column for each channel. Sums over rows are taken in
-// strips: a thread goes down a strip of one column, so neighbors read neighbors, and the order of the sum is fixed.
+// Images as matrices: a row for each pixel of each image, a column for each channel. A thread goes down a strip of rows
+// in a pack of WIDTH columns, so neighbors read neighbors, and the order of a sum is fixed. It asks for LOADS packs
+// before it uses the first: memory answers late, but many questions at once.
 
-struct Matrix { long long rows, columns, strip; };  // `strip` is the number of rows in a strip
+struct Matrix { long long rows, columns, strip; };  // columns are counted in packs; `strip` is the rows of a strip
+
+template <typename T> struct alignas(WIDTH * sizeof(T)) Pack { T at[WIDTH]; };
 
 struct Strip {
-    long long column, first, end, size, sum;  // elements first, first + columns, ... before end; where its sum goes
-    __device__ Strip(const Matrix& m) : column((long long)blockIdx.x * THREADS + threadIdx.x) {
-        const long long row = blockIdx.y * m.strip;
-        size = row + m.strip < m.rows ? m.strip : m.rows - row;
-        first = row * m.columns + column, end = (row + size) * m.columns, sum = blockIdx.y * m.columns + column;
+    unsigned number, column;
+    long long first, end, columns, strips;  // rows first to end
+    __device__ Strip(const Matrix& m) : columns(m.columns), strips((m.rows + m.strip - 1) / m.strip) {
+        const unsigned i = blockIdx.x * THREADS + threadIdx.x, across = m.columns;
+        number = i / across, column = i % across, first = number * m.strip;
+        end = first + m.strip < m.rows ? first + m.strip : m.rows;
+    }
+
+    // One pack for each column, times `one`; or `one` for all if there is no array.
+    template <typename T> __device__ Pack<T> either(const T* several, T one) const {
+        Pack<T> pack;
+        for (int c = 0; c < WIDTH; ++c) pack.at[c] = several ? several[column * WIDTH + c] * one : one;
+        return pack;
+    }
+
+    // Sums of this strip: a row of sums[which] (strips, columns).
+    template <typename T> __device__ void store(T* sums, int which, const Pack<T>& sum) const {
+        ((Pack<T>*)sums)[(which * strips + number) * columns + column] = sum;
+    }
+
+    // out = use(c, x, y) for each element of the strip, in order; there may be no y, and no out.
+    template <int INPUTS, typename T, typename Use>
+    __device__ void each(const T* x, const T* y, T* out, Use use) const {
+        long long row = first;
+        for (; row + LOADS / INPUTS <= end; row += LOADS / INPUTS) rows<LOADS / INPUTS, INPUTS>(row, x, y, out, use);
+        for (; row < end; ++row) rows<1, INPUTS>(row, x, y, out, use);
+    }
+
+    template <int DEPTH, int INPUTS, typename T, typename Use>
+    __device__ void rows(long long row, const T* x, const T* y, T* out, Use use) const {
+        Pack<T> xs[DEPTH], ys[DEPTH];
+        #pragma unroll
+        for (int k = 0; k < DEPTH; ++k) {
+            xs[k] = ((const Pack<T>*)x)[(row + k) * columns + column];
+            if (INPUTS == 2) ys[k] = ((const Pack<T>*)y)[(row + k) * columns + column];
+        }
+        #pragma unroll
+        for (int k = 0; k < DEPTH; ++k) {
+            #pragma unroll
+            for (int c = 0; c < WIDTH; ++c) xs[k].at[c] = use(c, xs[k].at[c], ys[k].at[c]);
+            if (out) ((Pack<T>*)out)[(row + k) * columns + column] = xs[k];
+        }
     }
 };
 
-// A number for each column, or one for all if there is no array.
-template <typename T> __device__ T either(const T* several, T one, long long i) { return several ? several[i] : one; }
-
+// x and out may be the same
 template <typename T>
-__global__ void shifted_relu(const T* x, const T* biases, T bias, const T* shifts, T shift, T* out, const Matrix m) {
-    const long long i = (long long)blockIdx.x * THREADS + threadIdx.x, column = i % m.columns;
-    if (i >= m.rows * m.columns) return;
-    const T low = -either(shifts, shift, column), sum = x[i] + (either(biases, bias, column) + low);
-    out[i] = sum < low ? low : sum;  // NaN stays NaN
+__global__ __launch_bounds__(THREADS, BLOCKS) void shifted_relu(const T* x, const T* __restrict__ biases, T bias, const T* __restrict__ shifts, T shift,
+                             T* out, const Matrix m) {
+    const Strip s(m);
+    if (s.first >= m.rows) return;
+    const Pack<T> added = s.either(biases, bias), low = s.either(shifts, shift);
+    s.template each<1, T>(x, nullptr, out, [&](int c, T x, T) {
+        const T sum = x + (added.at[c] - low.at[c]);
+        return sum < -low.at[c] ? -low.at[c] : sum;  // NaN stays NaN
+    });
 }
 
 // `sums` are those of `passed` over strips: (strips, columns)
 template <typename T>
-__global__ void shifted_relu_gradient(const T* g, const T* out, const T* shifts, T shift, T* passed, T* sums,
-                                      const Matrix m) {
+__global__ __launch_bounds__(THREADS, BLOCKS) void shifted_relu_gradient(const T* __restrict__ g, const T* __restrict__ out, const T* __restrict__ shifts,
+                                      T shift, T* __restrict__ passed, T* __restrict__ sums, const Matrix m) {
     const Strip s(m);
-    if (s.column >= m.columns) return;
-    const T low = -either(shifts, shift, s.column);
-    T sum = 0;
-    for (long long i = s.first; i < s.end; i += m.columns) sum += passed[i] = out[i] <= low ? T(0) : g[i];
-    sums[s.sum] = sum;
+    if (s.first >= m.rows) return;
+    const Pack<T> low = s.either(shifts, shift);
+    Pack<T> sum = {};
+    s.template each<2, T>(g, out, passed, [&](int c, T g, T out) {
+        const T passes = out <= -low.at[c] ? T(0) : g;
+        sum.at[c] += passes;
+        return passes;
+    });
+    s.store(sums, 0, sum);
 }
 
-// The mean over each strip, and the sum of (x - mean)^2: two matrices (strips, columns)
-template <typename T> __global__ void strip_moments(const T* x, T* means, T* squares, const Matrix m) {
-    const Strip s(m);
-    if (s.column >= m.columns) return;
-    T sum = 0, square = 0;
-    for (long long i = s.first; i < s.end; i += m.columns) sum += x[i];
-    const T mean = sum / T(s.size);
-    for (long long i = s.first; i < s.end; i += m.columns) square += (x[i] - mean) * (x[i] - mean);
-    means[s.sum] = mean;
-    squares[s.sum] = square;
-}
-
-// `inverse` is 1 / sqrt(var + eps), here and below
+// The mean over each strip, and the sum of (x - mean)^2: two matrices (strips, columns). Without the first row of the
+// strip, sums lose few digits, however far from 0 the mean is.
 template <typename T>
-__global__ void batch_norm(const T* x, const T* mean, const T* inverse, const T* weight, const T* bias, T* out,
-                           const Matrix m) {
-    const long long i = (long long)blockIdx.x * THREADS + threadIdx.x, column = i % m.columns;
-    if (i >= m.rows * m.columns) return;
-    out[i] = (x[i] - mean[column]) * (inverse[column] * weight[column]) + bias[column];
-}
-
-// The sums of g and of g * (x - mean) * inverse over strips: two matrices (strips, columns)
-template <typename T>
-__global__ void batch_norm_sums(const T* g, const T* x, const T* mean, const T* inverse, T* sums, T* products,
-                                const Matrix m) {
+__global__ __launch_bounds__(THREADS, BLOCKS) void strip_moments(const T* __restrict__ x, T* __restrict__ sums, const Matrix m) {
     const Strip s(m);
-    if (s.column >= m.columns) return;
-    T sum = 0, product = 0;
-    for (long long i = s.first; i < s.end; i += m.columns) {
-        sum += g[i];
-        product += g[i] * (x[i] - mean[s.column]);
+    if (s.first >= m.rows) return;
+    const Pack<T> start = s.either(x + s.first * s.columns * WIDTH, T(1));
+    Pack<T> mean = {}, square = {};
+    s.template each<1, T>(x, nullptr, nullptr, [&](int c, T x, T) {
+        const T off = x - start.at[c];
+        mean.at[c] += off;
+        square.at[c] += off * off;
+        return off;
+    });
+    for (int c = 0; c < WIDTH; ++c) {
+        const T off = mean.at[c] / T(s.end - s.first);
+        square.at[c] -= mean.at[c] * off;
+        mean.at[c] = start.at[c] + off;
     }
-    sums[s.sum] = sum;
-    products[s.sum] = product * inverse[s.column];
+    s.store(sums, 0, mean);
+    s.store(sums, 1, square);
 }
 
-// `total` and `along` are the sums of all strips
+// The statistics of columns (4, columns): mean, inverse = 1 / sqrt(var + eps), inverse * weight, and bias. Normalized is
+// (x - mean) * inverse * weight + bias, but at least `low`: 0 if a rectifier follows, else minus infinity.
+template <typename T> struct Normal {
+    Pack<T> mean, inverse, scale, bias;
+    __device__ Normal(const Strip& s, const T* statistics)
+        : mean(s.either(statistics, T(1))), inverse(s.either(statistics + s.columns * WIDTH, T(1))),
+          scale(s.either(statistics + 2 * s.columns * WIDTH, T(1))),
+          bias(s.either(statistics + 3 * s.columns * WIDTH, T(1))) {}
+    __device__ T at(int c, T x) const { return fma(x - mean.at[c], scale.at[c], bias.at[c]); }
+};
+
 template <typename T>
-__global__ void batch_norm_gradient(const T* g, const T* x, const T* mean, const T* inverse, const T* weight,
-                                    const T* total, const T* along, T* g_x, const Matrix m) {
-    const long long i = (long long)blockIdx.x * THREADS + threadIdx.x, column = i % m.columns;
-    if (i >= m.rows * m.columns) return;
-    const T normal = (x[i] - mean[column]) * inverse[column];
-    const T rest = g[i] - (total[column] + normal * along[column]) / T(m.rows);
-    g_x[i] = rest * (inverse[column] * weight[column]);
+__global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm(const T* __restrict__ x, const T* __restrict__ statistics, T low, T* __restrict__ out,
+                           const Matrix m) {
+    const Strip s(m);
+    if (s.first >= m.rows) return;
+    const Normal<T> normal(s, statistics);
+    s.template each<1, T>(x, nullptr, out, [&](int c, T x, T) {
+        const T y = normal.at(c, x);
+        return y < low ? low : y;
+    });
+}
+
+// The sums of passed g and of passed g * (x - mean) * inverse over strips: two matrices (strips, columns)
+template <typename T>
+__global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm_sums(const T* __restrict__ g, const T* __restrict__ x, const T* __restrict__ statistics,
+                                T low, T* __restrict__ sums, const Matrix m) {
+    const Strip s(m);
+    if (s.first >= m.rows) return;
+    const Normal<T> normal(s, statistics);
+    Pack<T> sum = {}, product = {};
+    s.template each<2, T>(g, x, nullptr, [&](int c, T g, T x) {
+        const T passes = normal.at(c, x) <= low ? T(0) : g;
+        sum.at[c] += passes;
+        product.at[c] += passes * (x - normal.mean.at[c]);
+        return passes;
+    });
+    for (int c = 0; c < WIDTH; ++c) product.at[c] *= normal.inverse.at[c];
+    s.store(sums, 0, sum);
+    s.store(sums, 1, product);
+}
+
+// `sums` (2, columns) are those of all strips
+template <typename T>
+__global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm_gradient(const T* __restrict__ g, const T* __restrict__ x, const T* __restrict__ statistics,
+                                    T low, const T* __restrict__ sums, T* __restrict__ g_x, const Matrix m) {
+    const Strip s(m);
+    if (s.first >= m.rows) return;
+    const Normal<T> normal(s, statistics);
+    const Pack<T> totals = s.either(sums, T(1)), alongs = s.either(sums + s.columns * WIDTH, T(1));
+    s.template each<2, T>(g, x, g_x, [&](int c, T g, T x) {
+        const T passes = normal.at(c, x) <= low ? T(0) : g, off = (x - normal.mean.at[c]) * normal.inverse.at[c];
+        return (passes - (totals.at[c] + off * alongs.at[c]) / T(m.rows)) * normal.scale.at[c];
+    });
 }

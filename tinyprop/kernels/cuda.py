@@ -7,6 +7,7 @@ additions: the same run gives the same bits. Each override computes what its rul
 
 import math
 from collections.abc import Sequence
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,29 +16,43 @@ import numpy as np
 
 from .. import optim
 from ..engine.arrays import Array, array_module, is_device_array, load_module
+from ..engine.graph import Op
 from ..engine.overrides import override
+from ..functional.arithmetic import Elementwise
 from ..functional.losses import CrossEntropy
-from ..functional.normalization import BatchNorm, WeightNorm
+from ..functional.normalization import BatchNorm, WeightNorm, dropout_mask
 from ..functional.pooling import AveragePool, MaxPool, Spread
+from ..threads import shares_batch
 from ..windows import Pair, Shape, Window, channels_first, channels_last
-from .fused import ShiftedReLU
+from .fused import BatchNormReLU, ShiftedReLU
 
 Arrays = Sequence[Array]
 
 THREADS = 128  # in a block
 TABLE = 64  # arrays that one launch updates: their addresses are an argument of the kernel, at most 4 KB
-LEAST_STRIP = 64  # rows that one thread adds up
-MOST_STRIPS = 65_535  # what CUDA allows along the second axis of a grid
-OPTIONS = (f"-DTHREADS={THREADS}", f"-DTABLE={TABLE}")
+EACH = 4  # elements that a thread updates
+LOADS = 8  # that a thread has in flight
+PACK = 4  # columns that a thread reads at once
+RESIDENT = 512  # threads of a multiprocessor that keep its memory busy, with so many loads of a pack each
+CHANGING = 8  # numbers of an update that may change from step to step
+SIZES = {"THREADS": THREADS, "BLOCKS": RESIDENT // THREADS, "TABLE": TABLE, "EACH": EACH, "LOADS": LOADS}
+OPTIONS = tuple(f"-D{name}={value}" for name, value in SIZES.items())
+
+changing: ContextVar[Any] = ContextVar("changing", default=None)  # the Mailbox of a step that is recorded, or replayed
+
+
+@cache
+def _cupy() -> Any:
+    return load_module("cupy")
 
 
 @cache
 def _kernel(kernel: str, dtype: str, options: tuple[str, ...]) -> Any:
     """Compile "file.name" for elements of this type."""
     file, name = kernel.split(".")
-    name += "<float>" if dtype == "float32" else "<double>"
+    name += "<float>" if dtype == "f" else "<double>"
     code = Path(__file__).with_name(f"{file}.cu").read_text()
-    module = load_module("cupy").RawModule(code=code, options=(*OPTIONS, *options), name_expressions=(name,))
+    module = _cupy().RawModule(code=code, options=(*OPTIONS, *options), name_expressions=(name,))
     return module.get_function(name)
 
 
@@ -47,70 +62,82 @@ def _launch(
     """Run "file.name" on a grid of blocks, or with so many threads. Integers are passed as long long, floats as
     elements, None as a null pointer."""
     blocks = grid if isinstance(grid, tuple) else (-(-grid // THREADS),)
-    passed = tuple(dtype.type(a) if isinstance(a, float) else a for a in arguments)
-    _kernel(kernel, str(dtype), options)(blocks, (THREADS,), passed)
+    passed = tuple([dtype.type(a) if type(a) is float else a for a in arguments])
+    _kernel(kernel, dtype.char, options)(blocks, (THREADS,), passed)
 
 
 def supported(*arrays: Any) -> bool:
     """Whether these are arrays on a device, not empty, and all float32 or all float64."""
-    return all(is_device_array(a) and a.size and a.dtype == arrays[0].dtype and a.dtype.char in "fd" for a in arrays)
+    dtype: Any = getattr(arrays[0], "dtype", None)
+    for a in arrays:
+        if not is_device_array(a) or a.dtype is not dtype or not a.size:
+            return False
+    return dtype.char in "fd"
 
 
-def _struct(numbers: Any, kind: str = "int64") -> Any:
+def _struct(numbers: Any, kind: Any = "int64") -> Any:
     """Addresses and numbers as a C struct, which is passed by value: nothing is copied to the device."""
-    packed = np.array(numbers, kind).reshape(-1)
-    return packed.view(f"V{packed.nbytes}")[0]
+    return np.void(np.array(numbers, kind).tobytes())
 
 
 def _empty(shape: Shape, like: Array) -> Array:
-    return array_module(like).empty(shape, like.dtype)
+    return _cupy().ndarray(shape, like.dtype)
 
 
 def _contiguous(x: Array) -> Array:
-    return array_module(x).ascontiguousarray(x)
+    return x if x.flags.c_contiguous else _cupy().ascontiguousarray(x)
 
 
 def _channels_last(x: Array) -> Array:
     return _contiguous(channels_last(x))  # a view if the memory is channels-last already
 
 
-def _rows(x: Array) -> tuple[int, int, int]:
-    """The numbers of rows and columns of x (..., columns), and of the rows of a strip."""
-    rows, columns = x.size // x.shape[-1], x.shape[-1]
-    return rows, columns, max(LEAST_STRIP, -(-rows // MOST_STRIPS))
+@cache
+def _multiprocessors(device: int) -> int:
+    return _cupy().cuda.Device(device).attributes["MultiProcessorCount"]
 
 
-def _by_element(kernel: str, x: Array, *arguments: Any, out: Array | None = None) -> Array:
-    """Run a kernel with a thread for each element of x (N, ..., C); the result is (N, C, ...)."""
-    out = _empty(x.shape, x) if out is None else out
-    _launch(kernel, x.dtype, x.size, x, *arguments, out, _struct(_rows(x)))
-    return channels_first(out)
+def _strip(x: Array) -> int:
+    """The rows of a strip, which are read LOADS at a time: as few as keep all multiprocessors busy."""
+    return LOADS * -(-x.size // (LOADS * PACK * RESIDENT * _multiprocessors(x.data.device_id)))
 
 
-def _by_strip(kernel: str, x: Array, *arguments: Any, sums: int = 2) -> Array:
-    """Run a kernel with a thread for each strip of x (N, ..., C); the results are (sums, strips, C)."""
-    rows, columns, strip = _rows(x)
-    out = _empty((sums, -(-rows // strip), columns), x)
-    _launch(
-        kernel, x.dtype, (-(-columns // THREADS), out.shape[1]), x, *arguments, *out, _struct((rows, columns, strip))
-    )
+def _by_strip(kernel: str, x: Array, *arguments: Any, sums: int = 0) -> Array:
+    """Run a kernel with a thread for each strip and pack of x (N, ..., C); its sums are (sums, strips, C)."""
+    columns, strip = x.shape[-1], _strip(x)
+    out = _empty((sums, -(-x.size // (columns * strip)), columns), x)
+    arrays = [a for a in (x, *arguments) if hasattr(a, "data")]
+    aligned = all(a.data.ptr % (PACK * x.itemsize) == 0 for a in arrays) and columns % PACK == 0
+    width = PACK if aligned else 1
+    matrix = _struct((x.size // columns, columns // width, strip))
+    threads = out.shape[1] * columns // width
+    results = (out,) if sums else ()
+    _launch(kernel, x.dtype, threads, x, *arguments, *results, matrix, options=(f"-DWIDTH={width}",))
     return out
 
 
-def _per_channel(value: Any, x: Array) -> tuple[Array | None, float] | None:
-    """What is passed for a number, or for an array (C, 1, ...) with one for each channel of x; None for others."""
+def _per_channel(value: Any, x: Array, gain: float = 1.0) -> tuple[Array | None, float] | None:
+    """What is passed for gain times a number, or an array (C, 1, ...) with one per channel of x; None for others."""
     if x.ndim < 2 or not hasattr(value, "shape"):
-        return (None, float(value)) if x.ndim >= 2 else None
+        return (None, gain * float(value)) if x.ndim >= 2 else None
     fits = value.shape == (x.shape[1], *[1] * (x.ndim - 2)) and supported(value, x)
-    return (_contiguous(value.reshape(-1)), 0.0) if fits else None
+    return (_contiguous(value.reshape(-1)), gain) if fits else None
+
+
+@cache
+def _gained_sums() -> Any:
+    return _cupy().ReductionKernel("T x, T gain", "T y", "x", "a + b", "y = a * gain", "0", "gained_sums")
 
 
 @override(ShiftedReLU.forward, on="cupy")
 def shifted_relu(op: ShiftedReLU, x: Array, bias: Any, shift: Any) -> Array:
-    if not supported(x) or (biases := _per_channel(bias, x)) is None or (shifts := _per_channel(shift, x)) is None:
+    biases, shifts = (_per_channel(bias, x, op.gain), _per_channel(shift, x)) if supported(x) else (None, None)
+    if biases is None or shifts is None:
         return NotImplemented
     op.cache["bias shape"], last = getattr(bias, "shape", ()), _channels_last(x)
-    return _by_element("channels.shifted_relu", last, *biases, *shifts, out=last if op.overwrite else None)
+    out = last if op.overwrite else _empty(last.shape, x)
+    _by_strip("channels.shifted_relu", last, *biases, *shifts, out)
+    return channels_first(out)
 
 
 @override(ShiftedReLU.backward, on="cupy")
@@ -120,7 +147,8 @@ def shifted_relu_gradient(op: ShiftedReLU, g: Array, shift: Any, out: Array) -> 
     last, shape = _channels_last(g), op.cache["bias shape"]
     passed = _empty(last.shape, g)
     sums = _by_strip("channels.shifted_relu_gradient", last, _channels_last(out), *shifts, passed, sums=1)
-    return channels_first(passed), lambda: sums.sum(axis=1).reshape(shape), lambda: -g
+    gain = sums.dtype.type(op.gain)
+    return channels_first(passed), lambda: _gained_sums()(sums, gain, axis=1).reshape(shape), lambda: -g
 
 
 @override(WeightNorm.forward, on="cupy")
@@ -152,25 +180,73 @@ def unit_rows(weights: Arrays) -> Any:
 
 
 @override(BatchNorm.forward, on="cupy")
-def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
+def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array, low: float = -math.inf) -> Array:
     numbers = weight, bias, *op.running
-    if not supported(x, *numbers) or any(a.shape != x.shape[1:2] or not a.flags.c_contiguous for a in numbers):
+    if shares_batch() or not supported(x, *numbers):
         return NotImplemented
-    last, statistics = _channels_last(x), _empty((2, x.shape[1]), x)
-    moments = _by_strip("channels.strip_moments", last)
-    arguments = *moments, *statistics, *op.running, float(op.eps), float(op.momentum), *_rows(last)
+    if any(a.shape != x.shape[1:2] or not a.flags.c_contiguous for a in numbers):
+        return NotImplemented
+    last, statistics = _channels_last(x), _empty((4, x.shape[1]), x)
+    sums = _by_strip("channels.strip_moments", last, sums=2)
+    sizes = last.size // x.shape[1], x.shape[1], _strip(last)
+    arguments = sums, weight, bias, statistics, *op.running, float(op.eps), float(op.momentum), *sizes
     _launch("rows.batch_statistics", x.dtype, (x.shape[1],), *arguments)
-    op.cache["statistics"] = statistics
-    return _by_element("channels.batch_norm", last, *statistics, weight, bias)
+    op.cache["statistics"], out = statistics, _empty(last.shape, x)
+    _by_strip("channels.batch_norm", last, statistics, low, out)
+    return channels_first(out)
 
 
 @override(BatchNorm.backward, on="cupy")
-def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array) -> Any:
+def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array, low: float = -math.inf) -> Any:
     if "statistics" not in op.cache or not supported(g, x, weight):
         return NotImplemented
     g, x, statistics = _channels_last(g), _channels_last(x), op.cache["statistics"]
-    total, along = _by_strip("channels.batch_norm_sums", g, x, *statistics).sum(axis=1)
-    return _by_element("channels.batch_norm_gradient", g, x, *statistics, weight, total, along), along, total
+    sums, g_x = _by_strip("channels.batch_norm_sums", g, x, statistics, low, sums=2).sum(axis=1), _empty(g.shape, g)
+    _by_strip("channels.batch_norm_gradient", g, x, statistics, low, sums, g_x)
+    return channels_first(g_x), sums[1], sums[0]
+
+
+@override(BatchNormReLU.forward, on="cupy")
+def batch_norm_relu(op: BatchNormReLU, x: Array, weight: Array, bias: Array) -> Array:
+    return batch_norm(op, x, weight, bias, low=0.0)
+
+
+@override(BatchNormReLU.backward, on="cupy")
+def batch_norm_relu_gradient(op: BatchNormReLU, g: Array, x: Array, weight: Array, out: Array) -> Any:
+    """What passes is computed again from x: that is one array less to read than `out`."""
+    return batch_norm_gradient(op, g, x, weight, low=0.0)
+
+
+def in_memory_order(op: Elementwise, *arrays: Any) -> Any:
+    """Compute with images whose memory is channels-last as (N, H, W, C): CuPy would write (N, C, H, W)."""
+    shaped = [a for a in arrays if hasattr(a, "ndim")]
+    last = any(a.ndim == 4 and a.strides[1] == a.itemsize < a.strides[3] for a in shaped)
+    if not last or any(a.ndim > 4 for a in shaped):
+        return NotImplemented
+    views = (channels_last(a[(None,) * (4 - a.ndim)]) if hasattr(a, "ndim") else a for a in arrays)
+    return channels_first(type(op).forward(op, *views))
+
+
+def _every(kind: type[Elementwise]) -> set[Any]:
+    """The rules of all elementwise functions."""
+    return {kind.forward}.union(*(_every(below) for below in kind.__subclasses__())) - {Op.forward}
+
+
+for _rule in sorted(_every(Elementwise), key=lambda rule: rule.__qualname__):
+    override(_rule, on="cupy")(in_memory_order)
+
+
+@override(dropout_mask, on="cupy")
+def mask(x: Array, shape: Shape, p: float, key: int) -> Array:
+    if not supported(x):
+        return NotImplemented
+    out, box, live = _empty(shape, x), changing.get(), None
+    if box is not None:
+        box.keep_key(key, x.dtype)
+        live = box.place()
+    numbers = _struct((key & 0xFFFFFFFF, key >> 32), "uint32"), live, round(p * 2**32), 1.0 / (1.0 - p)
+    _launch("random.dropout_mask", x.dtype, -(-out.size // 4), out, *numbers, out.size)
+    return out
 
 
 def _cross_entropy(op: CrossEntropy, x: Array, g: Array | None, out: Array) -> Array:
@@ -230,17 +306,27 @@ def spread(op: Spread, g: Array) -> Array:
 
 def _update(w: Arrays, g: Arrays, means: Arrays, squares: Arrays, *numbers: float) -> Any:
     """The step of an optimizer that keeps running means, squares, or both (update.cu has the formula)."""
+    box = changing.get()
+    if box is not None and box.replaying:
+        return box.keep(numbers)
     edited = *w, *means, *squares
     if not w or not supported(*edited, *g) or not all(a.flags.c_contiguous for a in edited):
         return NotImplemented
-    g, none = [_contiguous(a) for a in g], [None] * len(w)
+    dtype, g, none = w[0].dtype, [_contiguous(a) for a in g], [None] * len(w)
+    given, live = _struct(numbers, dtype), None
+    if box is not None:
+        box.keep(numbers)
+        live = box.place()
     every = zip(w, g, means or none, squares or none, strict=True)
-    rows = [(*(0 if a is None else a.data.ptr for a in arrays), arrays[0].size) for arrays in every]
+    rows = [
+        (*(0 if a is None else a.data.ptr for a in arrays), arrays[0].size, -(-arrays[0].size // (THREADS * EACH)))
+        for arrays in every
+    ]
     for start in range(0, len(rows), TABLE):
-        table = np.zeros((TABLE, 5), "int64")
+        table = np.zeros((TABLE, 6), "int64")
         table[: len(rows) - start] = rows[start : start + TABLE]
-        table[:, -1] = table[:, -1].cumsum()  # where the elements of each row end
-        _launch("update.update", w[0].dtype, int(table[-1, -1]), _struct(table), *map(float, numbers))
+        table[:, -1] = table[:, -1].cumsum()  # where the blocks of each row end
+        _launch("update.update", dtype, (int(table[-1, -1]),), _struct(table), given, live)
 
 
 @override(optim.sgd, on="cupy")

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
-from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient
+from ..functional.convolution import Convolution, Convolve
 from ..windows import Pair, Shape, channels_first, channels_last
 
 LEAST = 6  # rows and columns of a filter from which on it is faster, as measured
@@ -23,19 +23,15 @@ MOST = 2**23  # frequencies times filters times channels: more would take too mu
 
 def pays(op: Convolution) -> bool:
     (o, c, kh, kw), plain = op.filters, op.groups == 1 and op.window.stride == (1, 1) and op.window.dilation == (1, 1)
-    return plain and min(kh, kw) >= LEAST and _frequencies(op)[0] * _frequencies(op)[1] * o * c <= MOST
+    height, _, across = _lengths(op)
+    return plain and min(kh, kw) >= LEAST and height * across * o * c <= MOST
 
 
-def _lengths(op: Convolution) -> Pair:
-    """The lengths of the transform: those of the padded image."""
+def _lengths(op: Convolution) -> tuple[int, int, int]:
+    """Of the transform down and across, those of the padded image; and the number of frequencies across: as the images
+    are real, half of them follow from the others."""
     (_, _, h, w), (ph, pw) = op.image, op.window.padding
-    return h + 2 * ph, w + 2 * pw
-
-
-def _frequencies(op: Convolution) -> Pair:
-    """How many there are down and across; as the images are real, half of them across follow from the others."""
-    height, width = _lengths(op)
-    return height, width // 2 + 1
+    return h + 2 * ph, w + 2 * pw, (w + 2 * pw) // 2 + 1
 
 
 @cache
@@ -58,21 +54,21 @@ def _matrices(length: int, start: int, size: int, dtype: np.dtype[Any]) -> list[
 
 def _transformed(images: HostArray, op: Convolution, corner: Pair = (0, 0)) -> HostArray:
     """Images (N, C, H, W), moved by `corner` -> (frequencies, N, real or imaginary * C)"""
-    (n, c, h, w), (fh, fw), (height, width) = images.shape, _frequencies(op), _lengths(op)
+    (n, c, h, w), (height, width, half) = images.shape, _lengths(op)
     across, _, _, _ = _matrices(width, corner[1], w, images.dtype)
     _, down, _, _ = _matrices(height, corner[0], h, images.dtype)
-    rows = across @ channels_last(images)  # (N, H, 2 * fw, C)
-    found = down @ rows.reshape(n, h * 2, fw * c)  # (N, fh * 2, fw * C)
-    return found.reshape(n, fh, 2, fw, c).transpose(1, 3, 0, 2, 4).reshape(fh * fw, n, 2 * c)
+    rows = across @ channels_last(images)  # (N, H, 2 * half, C)
+    found = down @ rows.reshape(n, h * 2, half * c)  # (N, height * 2, half * C)
+    return found.reshape(n, height, 2, half, c).transpose(1, 3, 0, 2, 4).reshape(height * half, n, 2 * c)
 
 
 def _back(products: HostArray, op: Convolution, corner: Pair, size: Shape) -> HostArray:
     """(frequencies, N, real or imaginary * C) -> the part of `size` at `corner` of the images, (N, C, *size)"""
-    (_, n, c), (fh, fw), (height, width), (h, w) = products.shape, _frequencies(op), _lengths(op), size
+    (_, n, c), (height, width, half), (h, w) = products.shape, _lengths(op), size
     _, _, across, _ = _matrices(width, corner[1], w, products.dtype)
     _, _, _, down = _matrices(height, corner[0], h, products.dtype)
-    found = products.reshape(fh, fw, n, 2, c // 2).transpose(2, 0, 3, 1, 4).reshape(n, fh * 2, -1)
-    rows = (down @ found).reshape(n, h, 2 * fw, c // 2)
+    found = products.reshape(height, half, n, 2, c // 2).transpose(2, 0, 3, 1, 4).reshape(n, height * 2, -1)
+    rows = (down @ found).reshape(n, h, 2 * half, c // 2)
     return channels_first(across @ rows)
 
 
@@ -93,37 +89,22 @@ def convolve(op: Convolve, x: HostArray, w: HostArray) -> Any:
         return NotImplemented
     filters, pixels = _filters(w, op), _transformed(x, op, op.window.padding)
     if op.recorded:
-        op.cache.update(filters=filters, pixels=pixels)
+        op.cache["transforms"] = filters, pixels
     return _back(pixels @ filters.transpose(0, 2, 1), op, (0, 0), op.window.output(x.shape))
 
 
 @override(Convolve.backward, on="numpy")
 def gradients(op: Convolve, g: HostArray, x: HostArray, w: HostArray) -> Any:
     """Transform g once for both gradients."""
-    if not pays(op):
+    if "transforms" not in op.cache:
         return NotImplemented
-    known = {**op.cache, "outputs": _transformed(g, op)}
-    return lambda: input_gradient(op, g, w, **known), lambda: filter_gradient(op, x, g, **known)
+    (filters, pixels), outputs, (o, c) = op.cache["transforms"], _transformed(g, op), op.filters[:2]
 
+    def of_w() -> HostArray:
+        products = (outputs.transpose(0, 2, 1) @ pixels).reshape(-1, 2, o, 2, c)
+        sums = np.empty((len(products), o, 2, c), products.dtype)  # pixels times conjugate outputs
+        np.add(products[:, 0, :, 0], products[:, 1, :, 1], out=sums[:, :, 0])
+        np.subtract(products[:, 0, :, 1], products[:, 1, :, 0], out=sums[:, :, 1])
+        return np.ascontiguousarray(_back(sums.reshape(-1, o, 2 * c), op, (0, 0), op.filters[2:]))
 
-@override(InputGradient.forward, on="numpy")
-def input_gradient(op: Convolution, g: HostArray, w: HostArray, **known: HostArray) -> Any:
-    if not pays(op):
-        return NotImplemented
-    outputs, filters = known.get("outputs"), known.get("filters")
-    outputs = _transformed(g, op) if outputs is None else outputs
-    return _back(outputs @ (_filters(w, op) if filters is None else filters), op, op.window.padding, op.image[2:])
-
-
-@override(FilterGradient.forward, on="numpy")
-def filter_gradient(op: Convolution, x: HostArray, g: HostArray, **known: HostArray) -> Any:
-    if not pays(op):
-        return NotImplemented
-    outputs, pixels, (o, c) = known.get("outputs"), known.get("pixels"), op.filters[:2]
-    outputs = _transformed(g, op) if outputs is None else outputs
-    pixels = _transformed(x, op, op.window.padding) if pixels is None else pixels
-    products = (outputs.transpose(0, 2, 1) @ pixels).reshape(-1, 2, o, 2, c)
-    sums = np.empty((len(products), o, 2, c), products.dtype)  # pixels times conjugate outputs
-    np.add(products[:, 0, :, 0], products[:, 1, :, 1], out=sums[:, :, 0])
-    np.subtract(products[:, 0, :, 1], products[:, 1, :, 0], out=sums[:, :, 1])
-    return np.ascontiguousarray(_back(sums.reshape(-1, o, 2 * c), op, (0, 0), op.filters[2:]))
+    return lambda: _back(outputs @ filters, op, op.window.padding, op.image[2:]), of_w

@@ -1,6 +1,8 @@
 """Faster ways on the host: blocks that stay in the cache from the first step to the last, and fewer passes."""
 
 from collections.abc import Callable, Iterable
+from functools import reduce
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ import numpy as np
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
 from ..functional.activations import Tanh
+from ..functional.arithmetic import Multiply
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient, columns, filter_matrices
 from ..functional.normalization import BatchNorm, WeightNorm, column
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
@@ -17,7 +20,8 @@ from .fused import ShiftedReLU
 from .pointwise import blocks
 
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
-PIXELS_AT_ONCE = 2**18  # elements of images that are pooled or rectified
+PIXELS_AT_ONCE = 2**18  # elements of images that are rectified
+POOLED_AT_ONCE = 2**19  # elements of images that are pooled, in more and smaller steps
 ROWS_AT_ONCE = 2**16  # elements of a batch that is normalised
 
 
@@ -68,45 +72,45 @@ class Line:
     """
 
     def __init__(self, window: Window, axis: int, size: int):
-        self.axis, self.places, self.stride = 1 + axis, window.places(axis, size), window.stride[axis]
-        self.meetings, self.whole = [], []  # (places, phase, elements of the phase); on the image at every place?
+        self.axis, self.stride, self.meetings = 1 + axis, window.stride[axis], []
+        self.everywhere = self.along(slice(0, window.places(axis, size)))
         for places, pixels in window.along(axis, size):
             first, phase = divmod(pixels.start, self.stride)
-            elements = slice(first, first + places.stop - places.start)
+            elements = slice(first, first + places.stop - places.start)  # of the phase
             self.meetings.append((self.along(places), phase, self.along(elements)))
-            self.whole.append(places == slice(0, self.places))
 
     def along(self, part: slice) -> tuple[slice, ...]:
         return (*[slice(None)] * self.axis, part)
+
+    def outside(self, part: tuple[slice, ...]) -> list[tuple[slice, ...]]:
+        return [self.along(slice(0, part[-1].start)), self.along(slice(part[-1].stop, None))]
 
     def phases(self, x: HostArray) -> list[HostArray]:
         """(N, H, W, C) -> every stride-th row, or a copy of every stride-th column"""
         views = [x[self.along(slice(phase, None, self.stride))] for phase in range(self.stride)]
         return views if self.axis == 1 else [np.ascontiguousarray(view) for view in views]
 
-    def shape(self, x: HostArray, length: int) -> tuple[int, ...]:
-        return (*x.shape[: self.axis], length, *x.shape[self.axis + 1 :])
-
-    def reduce(self, ufunc: np.ufunc, phases: list[HostArray], nothing: float) -> HostArray:
+    def reduce(self, ufunc: np.ufunc, phases: list[HostArray], nothing: float, out: HostArray) -> HostArray:
         """Combine the elements of each window."""
-        order = sorted(range(len(self.whole)), key=lambda i: not self.whole[i])
-        if sum(self.whole) > 1:  # start from two elements that all windows have
-            a, b = (phases[phase][elements] for _, phase, elements in (self.meetings[i] for i in order[:2]))
-            out, order = ufunc(a, b), order[2:]
+        met = [(places, phases[phase][elements]) for places, phase, elements in self.meetings]
+        met.sort(key=lambda pair: pair[0] != self.everywhere)
+        if [places for places, _ in met[:2]] == [self.everywhere] * 2:  # start from two that all windows have
+            ufunc(met[0][1], met[1][1], out=out)
+            met = met[2:]
         else:
-            out = np.full(self.shape(phases[0], self.places), nothing, phases[0].dtype)
-        for i in order:
-            places, phase, elements = self.meetings[i]
-            ufunc(out[places], phases[phase][elements], out=out[places])
+            out[...] = nothing
+        for places, pixels in met:
+            ufunc(out[places], pixels, out=out[places])
         return out
 
-    def first(self, differs: Callable[[int], HostArray], shape: tuple[int, ...]) -> HostArray:
-        """For each window the number of its first element that does not differ: how many before it do."""
-        searching, number = np.ones(shape, bool), np.zeros(shape, np.uint8)
-        for i, (places, _, _) in enumerate(self.meetings[:-1]):
-            searching[places] &= differs(i)
-            number += searching.view(np.uint8)
-        return number
+    def meet(self, ufunc: np.ufunc, i: int, phases: list[HostArray], others: HostArray, elsewhere: Any) -> HostArray:
+        """ufunc(what element i of the kernel meets, others) at its places; `elsewhere` where it is not on the image."""
+        places, phase, elements = self.meetings[i]
+        out = np.empty(others.shape, np.asarray(elsewhere).dtype)
+        for gap in self.outside(places):
+            out[gap] = elsewhere
+        ufunc(phases[phase][elements], others[places], out=out[places])
+        return out
 
     def scatter(self, g: HostArray, mask: Callable[[int], HostArray] | None, out: HostArray) -> None:
         """Add g, times the mask of each element, to the elements `out` of its windows."""
@@ -117,8 +121,8 @@ class Line:
             part, target = g[places], phases[phase]
             if phase in new:
                 new.remove(phase)
-                target[self.along(slice(0, elements[-1].start))] = 0
-                target[self.along(slice(elements[-1].stop, None))] = 0
+                for gap in self.outside(elements):
+                    target[gap] = 0
                 np.copyto(target[elements], part) if mask is None else np.multiply(part, mask(i), out=target[elements])
             else:
                 target[elements] += part if mask is None else part * mask(i)
@@ -129,6 +133,12 @@ class Line:
                 view[...] = phases[phase]
 
 
+def _first(worse: list[HostArray], like: HostArray) -> HostArray:
+    """How many elements in a row, from the first on, are worse than a later one: the number of the best element."""
+    runs = accumulate((flags.view(np.uint8) for flags in worse), np.bitwise_and)
+    return reduce(np.add, runs) if worse else np.zeros(like.shape, np.uint8)
+
+
 def _lines(window: Window, image: tuple[int, ...]) -> tuple[Line, Line]:
     return Line(window, 0, image[2]), Line(window, 1, image[3])
 
@@ -137,7 +147,7 @@ def _by_blocks(function: Callable[..., Any], size: Pair, *arrays: HostArray) -> 
     """function(out, *arrays) on blocks of images (N, H, W, C), as (N, C, *size)."""
     n, c = arrays[0].shape[:2]
     out = np.empty((n, *size, c), arrays[0].dtype)
-    for images in blocks(max(*arrays, out, key=np.size), PIXELS_AT_ONCE):
+    for images in blocks(max(*arrays, out, key=np.size), POOLED_AT_ONCE):
         function(out[images], *(np.ascontiguousarray(channels_last(a)[images]) for a in arrays))
     return channels_first(out)
 
@@ -152,23 +162,18 @@ def max_pool(op: MaxPool, x: HostArray) -> Any:
 
     def block(out: HostArray, x: HostArray) -> None:
         pixels = rows.phases(x)
-        top = rows.reduce(np.maximum, pixels, low)  # (N, places, W, C)
+        top = rows.reduce(np.maximum, pixels, low, np.empty((len(x), size[0], *x.shape[2:]), x.dtype))
         tops = across.phases(top)
-        out[...] = across.reduce(np.maximum, tops, low)  # (N, places, places, C)
+        across.reduce(np.maximum, tops, low, out)
         if op.recorded:
-
-            def differs(i: int) -> HostArray:
-                places, phase, elements = rows.meetings[i]
-                return pixels[phase][elements] != top[places]
-
-            row = rows.first(differs, top.shape)
+            row = _first([rows.meet(np.not_equal, i, pixels, top, True) for i in range(len(rows.meetings) - 1)], top)
             # Of several columns with the maximum the one whose row is first wins, then the first one: the scan order.
-            numbers, best, keys = across.phases(row), np.full(out.shape, 255, np.uint8), []
-            for places, phase, elements in across.meetings:
-                others = (tops[phase][elements] != out[places]).view(np.uint8)
-                keys.append(numbers[phase][elements] + others * np.uint8(128))
-                np.minimum(best[places], keys[-1], out=best[places])
-            marks.append((row, across.first(lambda i: keys[i] != best[across.meetings[i][0]], out.shape)))
+            numbers, keys = across.phases(row), []
+            for j in range(len(across.meetings)):
+                others = across.meet(np.not_equal, j, tops, out, True).view(np.uint8) * np.uint8(128)
+                keys.append(across.meet(np.add, j, numbers, others, np.uint8(255)))
+            least = list(accumulate(keys[::-1], np.minimum))[::-1]  # of each key and those after it
+            marks.append((row, _first([a > b for a, b in zip(keys, least[1:], strict=False)], out)))
 
     out = _by_blocks(block, size, x)
     if op.recorded and not (x.dtype.kind == "f" and np.isnan(out.min(initial=0.0))):  # NaN equals nothing: no marks
@@ -193,13 +198,14 @@ def max_pool_gradient(op: MaxPool, g: HostArray, x: HostArray, out: HostArray) -
 
 @override(AveragePool.forward, on="numpy")
 def average_pool(op: AveragePool, x: HostArray) -> Any:
-    rows, across = _lines(op.window, x.shape)
+    (rows, across), size = _lines(op.window, x.shape), op.window.output(x.shape)
 
     def block(out: HostArray, x: HostArray) -> None:
-        sums = rows.reduce(np.add, rows.phases(x), 0.0)
-        np.multiply(across.reduce(np.add, across.phases(sums), 0.0), op.factor, out=out)
+        sums = rows.reduce(np.add, rows.phases(x), 0.0, np.empty((len(x), size[0], *x.shape[2:]), x.dtype))
+        across.reduce(np.add, across.phases(sums), 0.0, out)
+        out *= op.factor
 
-    return _by_blocks(block, op.window.output(x.shape), x)
+    return _by_blocks(block, size, x)
 
 
 @override(Spread.forward, on="numpy")
@@ -235,23 +241,23 @@ def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: Host
 
 def _along_a_row(values: Any, x: HostArray) -> HostArray:
     """A number, or (C, 1, 1), as (1, C, 1, W): NumPy is slow where its inner loop is only as long as the channels."""
-    row = empty_image((1, x.shape[1], 1, x.shape[3]), x)
+    row = np.empty_like(x[:1, :, :1] if x.ndim == 4 else x[:1])
     row[...] = values
     return row
 
 
-def _is_image(x: HostArray, *values: Any) -> bool:
-    """Whether x is (N, C, H, W), and the values are numbers or (C, 1, 1), of the same dtype."""
-    arrays = [v for v in values if isinstance(v, np.ndarray)]
-    return x.ndim == 4 and all(v.shape == (x.shape[1], 1, 1) and v.dtype == x.dtype for v in arrays)
+def _per_channel(x: HostArray, *values: Any) -> bool:
+    """Whether x is (N, C) or (N, C, H, W), and the values are numbers, or one for each channel, of the same dtype."""
+    arrays, shape = [v for v in values if isinstance(v, np.ndarray)], (*x.shape[1:2], 1, 1)[: x.ndim - 1]
+    return x.ndim in (2, 4) and all(v.shape == shape and v.dtype == x.dtype for v in arrays)
 
 
 @override(ShiftedReLU.forward, on="numpy")
 def shifted_relu(op: ShiftedReLU, x: HostArray, bias: Any, shift: Any) -> Any:
-    if not _is_image(x, bias, shift):
+    if not _per_channel(x, bias, shift):
         return NotImplemented
-    out = x if op.overwrite else empty_image(x.shape, x)
-    added, floor = _along_a_row(bias - shift, x), _along_a_row(-shift, x)
+    out = x if op.overwrite else np.empty_like(x)
+    added, floor = _along_a_row(bias * op.gain - shift, x), _along_a_row(-shift, x)
     for images in blocks(x, PIXELS_AT_ONCE):
         np.add(x[images], added, out=out[images])
         np.maximum(out[images], floor, out=out[images])
@@ -260,14 +266,19 @@ def shifted_relu(op: ShiftedReLU, x: HostArray, bias: Any, shift: Any) -> Any:
 
 @override(ShiftedReLU.backward, on="numpy")
 def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostArray) -> Any:
-    if not _is_image(out, shift) or g.dtype != out.dtype:
+    if not _per_channel(out, shift) or g.dtype != out.dtype:
         return NotImplemented
-    passed, sums = empty_image(g.shape, g), []
+    passed, sums = np.empty_like(g), []
     floor = _along_a_row(-shift, g) if isinstance(shift, np.ndarray) else -shift  # comparing with a number is faster
     for images in blocks(g, PIXELS_AT_ONCE):
         np.multiply(g[images], out[images] != floor, out=passed[images])  # NaN passes its gradient, too
         sums.append(row_sum(_rows(passed[images])))
-    return passed, np.sum(sums, axis=0).reshape(-1, 1, 1), lambda: -g
+    return passed, column(np.sum(sums, axis=0), g.ndim - 1) * op.gain, lambda: -g
+
+
+@override(Multiply.backward, on="numpy")
+def multiply_gradient(op: Multiply, g: HostArray, x: Any, y: Any) -> Any:
+    return (lambda: g * y, lambda: g * x) if g.ndim else NotImplemented  # without ops, whose checks take longer
 
 
 @override(Tanh.backward, on="numpy")

@@ -5,9 +5,10 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from ..engine.arrays import Array, array_module, is_host_array
+from ..engine.arrays import Array, is_host_array
 from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve
+from ..functional.linear import product
 from ..windows import channels_last, empty_image
 
 OUTPUTS_AT_ONCE = 2**18  # elements of the output, 1 MB in float32
@@ -42,10 +43,10 @@ def _multiply(pixels: Array, matrix: Array, part: Part, out: Array) -> None:
     out = channels_last(out)
     inside = out[:, part[0], part[1]]
     if inside.shape == out.shape:
-        array_module(out).matmul(pixels, matrix, out=out.reshape(-1, out.shape[3]))
+        product(pixels, matrix, out=out.reshape(-1, out.shape[3]))
     else:
         out[...] = 0
-        inside[...] = (pixels @ matrix).reshape(inside.shape)
+        inside[...] = product(pixels, matrix).reshape(inside.shape)
 
 
 @override(Convolve.forward)
@@ -55,7 +56,10 @@ def pointwise(op: Convolve, x: Array, w: Array) -> Any:
     places, pixels = meeting
     out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
     for images in blocks(out, OUTPUTS_AT_ONCE):
-        _multiply(_pixels(x[images], pixels), w[:, :, 0, 0].T, places, out[images])
+        met = _pixels(x[images], pixels)
+        _multiply(met, w[:, :, 0, 0].T, places, out[images])
+        if op.recorded and op.window.stride != (1, 1):  # then these are copies, and fewer than there are pixels
+            op.cache.setdefault("met", {})[images.start] = met
     return out
 
 
@@ -72,5 +76,6 @@ def pointwise_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
         if g_x is not None:
             _multiply(rows, w[:, :, 0, 0], pixels, g_x[images])
         if of_w:
-            parts.append(rows.T @ _pixels(x[images], pixels))
+            met = op.cache.get("met", {}).get(images.start)
+            parts.append(product(rows.T, _pixels(x[images], pixels) if met is None else met))
     return g_x, reduce(add, parts).reshape(w.shape) if of_w else None

@@ -9,7 +9,15 @@ struct Window {
 struct Range {
     long long start;
     int across, channels, h, h_end, w, w_end;
-    __device__ long long at(int y, int x) const { return start + ((long long)y * across + x) * channels; }
+    __device__ int size() const { return (h_end - h) * (w_end - w); }
+
+    // The number of the one in row y, column x, which move on to the next one; the last one comes again and again.
+    __device__ long long next(int& y, int& x) const {
+        const long long number = start + ((long long)y * across + x) * channels;
+        const bool more = x + 1 < w_end, below = y + 1 < h_end;
+        x = more ? x + 1 : below ? w : x, y = more || !below ? y : y + 1;
+        return number;
+    }
 };
 
 // The pixels of window i, which is cut off at the edges of the image.
@@ -33,31 +41,48 @@ __device__ Range windows_of(long long i, const Window& s) {
 // The largest element of each window, where NaN is the largest, or, if there is a factor, factor * the sum. The first
 // pixel, in scan order, that is the largest has won.
 template <typename T>
-__global__ void pool(const T* x, long long* won, T* out, const Window shape, long long size, T factor) {
+__global__ __launch_bounds__(THREADS, BLOCKS) void pool(const T* __restrict__ x, long long* __restrict__ won,
+                                                        T* __restrict__ out, const Window shape, long long size,
+                                                        T factor) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
     const Range p = pixels_of(i, shape);
-    long long largest = p.at(p.h, p.w);
-    T sum = 0;
-    for (int h = p.h; h < p.h_end; ++h)
-        for (int w = p.w; w < p.w_end; ++w) {
-            const long long j = p.at(h, w);
-            sum += x[j];
-            if (x[j] > x[largest] || (x[j] != x[j] && x[largest] == x[largest])) largest = j;
+    int h = p.h, w = p.w;
+    long long largest = -1, at[LOADS + 1];  // a window of 3x3 at once
+    T top = 0, sum = 0, pixels[LOADS + 1];
+    for (int left = p.size(); left > 0; left -= LOADS + 1) {
+        #pragma unroll
+        for (int k = 0; k <= LOADS; ++k) pixels[k] = x[at[k] = p.next(h, w)];
+        #pragma unroll
+        for (int k = 0; k <= LOADS; ++k) {
+            sum += k < left ? pixels[k] : T(0);
+            const bool wins = largest < 0 || pixels[k] > top || (pixels[k] != pixels[k] && top == top);
+            largest = wins ? at[k] : largest, top = wins ? pixels[k] : top;
         }
-    out[i] = factor != 0 ? factor * sum : x[largest];
+    }
+    out[i] = factor != 0 ? factor * sum : top;
     if (won) won[i] = largest;
 }
 
 // The transpose: factor * the sum of g over the windows that contain a pixel, or over those that it has won.
 template <typename T>
-__global__ void unpool(const T* g, const long long* won, T* out, const Window shape, long long size, T factor) {
+__global__ __launch_bounds__(THREADS, BLOCKS) void unpool(const T* __restrict__ g, const long long* __restrict__ won,
+                                                          T* __restrict__ out, const Window shape, long long size,
+                                                          T factor) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
     const Range r = windows_of(i, shape);
-    T sum = 0;
-    for (int h = r.h; h < r.h_end; ++h)
-        for (int w = r.w; w < r.w_end; ++w)
-            if (!won || won[r.at(h, w)] == i) sum += g[r.at(h, w)];
+    int h = r.h, w = r.w;
+    long long winners[LOADS / 2];
+    T sum = 0, gs[LOADS / 2];
+    for (int left = r.size(); left > 0; left -= LOADS / 2) {
+        #pragma unroll
+        for (int k = 0; k < LOADS / 2; ++k) {
+            const long long at = r.next(h, w);
+            gs[k] = g[at], winners[k] = won ? won[at] : i;
+        }
+        #pragma unroll
+        for (int k = 0; k < LOADS / 2; ++k) sum += k < left && winners[k] == i ? gs[k] : T(0);
+    }
     out[i] = factor * sum;
 }

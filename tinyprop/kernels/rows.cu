@@ -5,8 +5,8 @@ template <typename T> __device__ T block_sum(T mine) {
     __shared__ T all[THREADS];
     all[threadIdx.x] = mine;
     __syncthreads();
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half) all[threadIdx.x] += all[threadIdx.x + half];
+    for (int offset = THREADS / 2; offset > 0; offset /= 2) {
+        if (threadIdx.x < offset) all[threadIdx.x] += all[threadIdx.x + offset];
         __syncthreads();
     }
     const T sum = all[0];
@@ -40,25 +40,28 @@ __global__ void weight_norm_gradient(const T* g, const T* w, const T* scale, T f
     if (threadIdx.x == 0) g_scale[blockIdx.x] = products / length * factor;
 }
 
-// mean and 1 / sqrt(var + eps) of each column, from the moments of its strips (strips, columns); the running estimates
-// are moved towards the mean and the unbiased variance.
+// The statistics of each column (mean, 1 / sqrt(var + eps), that times weight, and bias: channels.cu), from the moments
+// of its strips (2, strips, columns); the running estimates are moved towards the mean and the unbiased variance.
 template <typename T>
-__global__ void batch_statistics(const T* means, const T* squares, T* mean, T* inverse, T* running_mean, T* running_var,
+__global__ void batch_statistics(const T* __restrict__ means, const T* __restrict__ weight, const T* __restrict__ bias,
+                                 T* __restrict__ statistics, T* __restrict__ running_mean, T* __restrict__ running_var,
                                  T eps, T momentum, long long rows, long long columns, long long strip) {
     const long long strips = (rows + strip - 1) / strip, column = blockIdx.x;
-    const T last = rows - (strips - 1) * strip;  // the number of rows in the last strip
+    const T* squares = means + strips * columns;
+    const T last = rows - (strips - 1) * strip;  // rows in the last strip
     T sum = 0, square = 0;
     for (long long s = threadIdx.x; s < strips; s += THREADS)
         sum += (s < strips - 1 ? T(strip) : last) * means[s * columns + column];
-    const T center = block_sum(sum) / T(rows);
+    const T mean = block_sum(sum) / T(rows);
     for (long long s = threadIdx.x; s < strips; s += THREADS) {
-        const T off = means[s * columns + column] - center;
+        const T off = means[s * columns + column] - mean;
         square += squares[s * columns + column] + (s < strips - 1 ? T(strip) : last) * off * off;
     }
     square = block_sum(square);
     if (threadIdx.x) return;
-    mean[column] = center;
-    inverse[column] = T(1) / sqrt(square / T(rows) + eps);
-    running_mean[column] += momentum * (center - running_mean[column]);
+    const T inverse = T(1) / sqrt(square / T(rows) + eps);
+    const T results[] = {mean, inverse, inverse * weight[column], bias[column]};
+    for (int k = 0; k < 4; ++k) statistics[k * columns + column] = results[k];
+    running_mean[column] += momentum * (mean - running_mean[column]);
     running_var[column] += momentum * (square / T(rows - 1) - running_var[column]);
 }

@@ -25,7 +25,7 @@ template <typename T> __global__ void map_tiles(const T* source, T* target, cons
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
     const Tile tile(i, shape);
-    T half[TARGET][SOURCE];  // MATRIX @ source
+    T left[TARGET][SOURCE];  // MATRIX @ source
     #pragma unroll
     for (int b = 0; b < SOURCE; ++b) {
         T column[SOURCE];
@@ -34,9 +34,9 @@ template <typename T> __global__ void map_tiles(const T* source, T* target, cons
             column[a] = BACK ? source[(a * SOURCE + b) * size + i] : tile.has(a, b) ? source[tile.at(a, b)] : T(0);
         #pragma unroll
         for (int p = 0; p < TARGET; ++p) {
-            half[p][b] = 0;
+            left[p][b] = 0;
             #pragma unroll
-            for (int a = 0; a < SOURCE; ++a) half[p][b] += matrix[p][a] * column[a];
+            for (int a = 0; a < SOURCE; ++a) left[p][b] += matrix[p][a] * column[a];
         }
     }
     #pragma unroll
@@ -45,7 +45,7 @@ template <typename T> __global__ void map_tiles(const T* source, T* target, cons
         for (int q = 0; q < TARGET; ++q) {
             T sum = 0;
             #pragma unroll
-            for (int b = 0; b < SOURCE; ++b) sum += half[p][b] * matrix[q][b];
+            for (int b = 0; b < SOURCE; ++b) sum += left[p][b] * matrix[q][b];
             if (!BACK) target[(p * TARGET + q) * size + i] = sum;
             else if (tile.has(p, q)) target[tile.at(p, q)] = sum;
         }

@@ -20,6 +20,7 @@ import numpy as np
 from ..engine.arrays import Array, HostArray, array_module, float32, is_device_array
 from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient
+from ..functional.linear import product
 from ..windows import Shape, Window, channels_last, empty_image
 from .cuda import map_tiles
 from .pointwise import blocks
@@ -156,7 +157,8 @@ def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, saved: Array | Non
     filters, pixels, outputs = tiling.filters(w.transpose(1, 0, 2, 3)), channels_last(x), channels_last(out)
     for images, tiles in tiling.blocks(x):
         room = tiling.empty(pixels[images]) if saved is None else saved[:, tiles]
-        products = tiling.to_points("input", pixels[images], room) @ filters  # (points, tiles, C) @ (points, C, O)
+        points = tiling.to_points("input", pixels[images], room)
+        products = product(points, filters)  # (points, tiles, C) @ (points, C, O)
         tiling.from_points("output", products, outputs[images])
     return out
 
@@ -214,5 +216,5 @@ def filter_gradient(op: Convolution, x: Array, g: Array, known: dict[str, Array]
                 tiling.to_points(name, array[images], known[name][:, tiles])
     out = xp.empty((o, c, k, k), float32).transpose(1, 2, 3, 0)  # (C, k, k, O)
     out = out if is_device_array(out) else np.empty(out.shape, float32)  # NumPy writes where O is last in memory
-    tiling.from_points("filter.T", known["input"].transpose(0, 2, 1) @ known["output.T"], out)
+    tiling.from_points("filter.T", product(known["input"].transpose(0, 2, 1), known["output.T"]), out)
     return xp.ascontiguousarray(out.transpose(3, 0, 1, 2))

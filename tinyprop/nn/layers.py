@@ -18,9 +18,8 @@ def parameter(values: Any, *shape: int) -> Tensor:
     """A trainable float32 tensor of this shape, filled with a number or with an array of this shape."""
     host = host_array(values, float32)
     if host.shape not in ((), shape):
-        raise ShapeError(
-            f"initial values of shape {host.shape}", f"a number, or an array of shape {shape}", "one value per unit"
-        )
+        got, rule = f"initial values of shape {host.shape}", f"a number, or an array of shape {shape}"
+        raise ShapeError(got, rule, "one value per unit")
     spread = array_module(host).broadcast_to(host, shape).copy()
     return Tensor(to_backend(spread, default_backend()), requires_grad=True)
 
@@ -146,7 +145,7 @@ class Dropout(Module):
     """
 
     shown = "p"
-    whole_batch = True  # the masks come from one generator, in order
+    draws_for_batch = True
 
     def __init__(self, p: float = 0.5):
         if not 0 <= p < 1:

@@ -8,7 +8,7 @@ from typing import Any, Self
 from ..engine.arrays import Array, array_module, is_array, to_backend
 from ..engine.errors import explain
 from ..engine.guard import check_editable
-from ..engine.overrides import setting
+from ..engine.overrides import overridable, setting
 from ..engine.tensor import Tensor
 from ..errors import StateError
 
@@ -77,8 +77,8 @@ class Module:
     # Attributes for the repr: "p" (its value), "stride=" (with its name), or "bias=True" (unless it has that value).
     shown = ""
     whole_batch = False  # whether a training batch must stay in one piece because its samples depend on each other
-    sums_over_batch = False  # whether the parts of a batch must be computed at the same time, for sums over all of them
-    _training = True
+    draws_for_batch = sums_over_batch = False  # whether it draws, in order, for all parts of a batch; or sums over them
+    edits, _training = 0, True  # how often an attribute of any module was set, and its own mode
     _set_by_forward: Set[str] = frozenset()  # names of attributes that are not part of the state
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,6 +108,7 @@ class Module:
                     for inner, tensor in found._named_tensors():
                         tensor.name = f"{name}.{inner}"
         super().__setattr__(attribute, value)
+        Module.edits += 1
 
     def _members(self) -> Iterator[tuple[str, "Tensor | Module"]]:
         """The tensors and modules of this module's own state, by name."""
@@ -175,8 +176,7 @@ class Module:
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
         """Set every parameter and buffer from a state of the same names and shapes; all of them or none.
 
-        A tied tensor may be given under any of its names, or under several, as in states saved by tinyprop 0.1; the
-        values must then be equal.
+        A tied tensor may be given under any of its names, or under several with equal values, as by tinyprop 0.1.
         """
         names: dict[Tensor, list[str]] = {}
         for name, tensor in self._all_names():
@@ -332,6 +332,12 @@ class Sequential(ModuleList):
         super().__init__(layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        for layer in self:
-            x = layer(x)
-        return x
+        return in_turn(x, self)
+
+
+@overridable
+def in_turn(x: Tensor, layers: Sequential) -> Tensor:
+    """The output of the last layer."""
+    for layer in layers:
+        x = layer(x)
+    return x

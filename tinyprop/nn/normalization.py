@@ -1,5 +1,6 @@
 """Layers that normalise by the closed forms of Normalization Propagation."""
 
+from functools import lru_cache
 from typing import Any
 
 from .. import functional as F
@@ -22,6 +23,7 @@ def equation(x: Tensor, layer: "NormProp", c1: Any, c2: Any) -> Tensor:
     return (layer.activate(u) - layer.per_unit(c2)) / layer.per_unit(c1)
 
 
+@lru_cache
 def standard_moments(activation: Any) -> moments.Moments:
     """Of this activation of N(0, 1): a name, with the slope that a PReLU starts with, or a function of tensors."""
     if callable(activation):
@@ -38,17 +40,15 @@ class NormProp(Module):
 
     `mode="exact"` takes them from N(beta, gamma^2), so the output stays normalised whatever is learnt. There gamma
     starts at 1, and beta at 1 for a rectifier, where a deep network keeps its scale forwards and nearly backwards.
-    As beta / gamma falls, a unit is rarely on, c1 tends to 0, and the gain 1/c1 would amplify the few samples left
-    without bound. So c1 is at least MIN_RELATIVE_C1 times its value at beta = 0: below that the output keeps its mean
-    of 0, its variance falls below 1, and the unit fades out.
+    As beta / gamma falls, c1 tends to 0, and 1/c1 would amplify the few samples left without bound. So c1 is at least
+    MIN_RELATIVE_C1 times its value at beta = 0: below that the mean stays 0, the variance falls, the unit fades out.
     """
 
     def __init__(self, weight: Tensor, activation: str, gamma: Any, mode: str):
         if mode not in ("paper", "exact"):
             raise ValueError(explain(f"mode={mode!r}", "it is 'paper' or 'exact'", "mode='paper'"))
-        units = weight.shape[0]
         self.activation, self.mode, self.standard = activation, mode, standard_moments(activation)
-        self.weight = weight
+        self.weight, units = weight, weight.shape[0]
         if isinstance(gamma, str):
             if gamma != "jacobian":
                 raise ValueError(explain(f"gamma={gamma!r}", "it is 'jacobian', a number or an array", "gamma=1.0"))

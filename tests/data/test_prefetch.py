@@ -5,6 +5,9 @@ import pytest
 
 import tinyprop as tp
 from tinyprop.data import batches, prefetched
+from tinyprop.data.prefetch import _uploaded
+
+from ..conftest import BACKENDS
 
 
 def samples(n=23):
@@ -44,3 +47,88 @@ def test_a_device_without_pinned_memory_gets_plain_copies(backend, monkeypatch):
     if backend == "cupy":
         monkeypatch.setattr(sys.modules["cupy"].cuda, "alloc_pinned_memory", refuse)
     assert_same(seen(backend, samples()), batches(samples(), 5, np.random.default_rng(1)))
+
+
+@pytest.mark.cupy
+@pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator")
+def test_uploads_wait_for_whoever_used_their_memory():
+    """In epoch 2 the slots get memory that the last steps of epoch 1 may still read; and an epoch may end early. This
+    fails with EMUCUPY_RACES=1 only (see conftest.py)."""
+    arrays, last = samples(), None
+    for _ in range(2):
+        for images, _ in prefetched(batches(arrays, 5), "cupy"):
+            last = images * 2
+    for images, _ in prefetched(batches(arrays, 5), "cupy"):
+        last = images * 2
+        break
+    del images
+    for _ in range(3):
+        last = last + last[:1]
+    assert last.size
+
+
+class OtherDevices:
+    """As much of CuPy as uploads need, with two devices: a stream may only be used while its device is the current."""
+
+    def __init__(self):
+        self.cuda, self.current, self.runtime = self, 0, self
+        self.CUDARuntimeError = RuntimeError
+
+    def Device(self):
+        return Chosen(self, self.current)
+
+    def Stream(self, non_blocking):
+        return OtherStream(self)
+
+    def get_current_stream(self):
+        return OtherStream(self)
+
+    def alloc_pinned_memory(self, size):
+        return bytearray(size)
+
+    def empty(self, shape, dtype):
+        return np.empty(shape, dtype).view(Settable)
+
+
+class Settable(np.ndarray):
+    def set(self, values, stream):
+        stream.check()
+        self[...] = values
+
+
+class Chosen:
+    def __init__(self, module, number):
+        self.module, self.number = module, number
+
+    def __enter__(self):
+        self.before, self.module.current = self.module.current, self.number
+
+    def __exit__(self, *error):
+        self.module.current = self.before
+
+
+class OtherStream:
+    def __init__(self, module):
+        self.module, self.device, self.done = module, module.current, False
+
+    def check(self):
+        assert self.module.current == self.device, "a stream of another device"
+
+    def record(self):
+        self.check()
+        return self
+
+    def wait_event(self, event):
+        self.check()
+
+    def synchronize(self):
+        pass
+
+
+def test_uploads_stay_on_their_device_and_leave_the_current_one_alone():
+    there, seen = OtherDevices(), []
+    there.current = 1
+    for images, _ in _uploaded(batches(samples(), 5), there):
+        seen.append((len(images), there.current))
+        there.current = len(seen) % 2  # whoever takes the batches may change it
+    assert seen == [(5, 1), (5, 1), (5, 0), (5, 1), (3, 0)]

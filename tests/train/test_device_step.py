@@ -1,11 +1,14 @@
 """The training step on a device: it computes what NumPy does, and nothing but the batch crosses the border."""
 
+import math
+
 import numpy as np
 import pytest
 
 import tinyprop as tp
 from tinyprop import nn
 from tinyprop.train import TrainingStep
+from tinyprop.train import step as step_module
 
 from ..conftest import BACKENDS
 
@@ -20,12 +23,12 @@ def paper_batch(rng, n=8):
     return rng.integers(0, 256, (n, 3, 32, 32)).astype(np.uint8), rng.integers(0, 10, n)
 
 
-def paper_step(backend, images, norm="normprop", width=WIDTH, lr=0.05):
+def paper_step(backend, images, norm="normprop", width=WIDTH, lr=0.05, graph=False):
     tp.manual_seed(0)
     with tp.use_backend(backend):
         first = tp.data.GlobalNormalizer((3, 32, 32)).fit(images)
         net = nn.Sequential(first, *nn.build(nn.NIN, norm=norm, width=width))
-    return TrainingStep(net, tp.optim.SGD(net.parameters(), lr, weight_decay=0.001), threads=1)
+    return TrainingStep(net, tp.optim.SGD(net.parameters(), lr, weight_decay=0.001), threads=1, graph=graph)
 
 
 def counted(run):
@@ -48,14 +51,32 @@ def test_only_the_batch_crosses_the_border_and_nobody_waits(norm, rng):
     assert not [k for k in counts["kernels"] if "float64" in k or "double" in k]
 
 
-@pytest.mark.parametrize(("norm", "most"), [("normprop", 150), ("batch", 175), ("none", 150)])
+@pytest.mark.parametrize(("norm", "most"), [("normprop", 100), ("batch", 140), ("none", 102)])
 @pytest.mark.parametrize("optimizer", [tp.optim.SGD, tp.optim.RMSProp])
 def test_a_step_takes_few_kernels(norm, most, optimizer, rng):
     images, labels = paper_batch(rng)
     step = paper_step("cupy", images, norm)
     step.optimizer = optimizer(step.model.parameters(), 0.001, weight_decay=0.001)
     counts = counted(lambda: step(images, labels))
-    assert counts["launches"] + sum(counts["library_calls"].values()) + counts["memsets"] <= most
+    assert counts["launches"] + counts["memsets"] <= most
+    assert sum(counts["library_calls"].values()) == 26, "nine convolutions: the first has no gradient for its input"
+
+
+def test_evaluation_runs_on_the_stream_of_its_caller_in_large_parts(rng, monkeypatch):
+    """On another stream it would race with the upload of the weights (with EMUCUPY_RACES=1; see conftest.py)."""
+    import cupy
+
+    images, labels = paper_batch(rng, 8)
+    sizes, before = [], nn.Sequential.forward
+    monkeypatch.setattr(step_module, "ON_DEVICE", 3)
+    monkeypatch.setattr(nn.Sequential, "forward", lambda self, x: (sizes.append(len(x)), before(self, x))[1])
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        net = paper_step("cupy", images, width=0.05).model
+        loss, error = tp.train.evaluate(net, images, labels)
+        assert cupy.cuda.get_current_stream() == stream
+    assert sizes == [3, 3, 2]
+    assert math.isfinite(loss)
+    assert 0 <= error <= 1
 
 
 def test_wrong_labels_are_refused_on_the_host(rng):
@@ -67,7 +88,7 @@ def test_wrong_labels_are_refused_on_the_host(rng):
 
 def trained(backend, norm, images, labels, dtype=np.float32):
     """Losses (10,) and, in one vector, all parameters after ten steps."""
-    step = paper_step(backend, images, norm, lr=0.01)
+    step = paper_step(backend, images, norm, lr=0.01, graph=None)
     step.model.to(dtype=dtype)
     losses = [float(step(images, labels)) for _ in range(10)]
     return np.array(losses), np.concatenate([p.numpy().ravel() for p in step.model.parameters()])

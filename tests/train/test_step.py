@@ -155,11 +155,30 @@ def test_networks_that_need_the_whole_batch_are_refused(rng):
     x, labels = batch(rng, 8)
     net = nn.Sequential(nn.Dropout(0.5), *nn.build(SPEC))
     optimizer = tp.optim.SGD(net.parameters(), 0.05)
-    with pytest.raises(ValueError, match=r"(?s)threads=2.*Dropout needs the batch in one piece.*try:"):
+    with pytest.raises(ValueError, match=r"(?s)threads=2.*Dropout draws for the whole batch.*try:"):
         TrainingStep(net, optimizer, threads=2)
     TrainingStep(net, optimizer)(x, labels)
     with pytest.raises(ValueError, match=r"(?s)threads=0.*at least 1"):
         TrainingStep(nn.build(SPEC), optimizer, threads=0)
+
+
+def test_products_are_the_same_on_any_number_of_threads(rng, monkeypatch):
+    """A fully connected network shares its products out, not its batch."""
+    monkeypatch.setattr("tinyprop.kernels.weights.MULTIPLICATIONS", 1)
+    x, labels = rng.standard_normal((6, 40)).astype("float32"), rng.integers(0, 10, 6)
+
+    def steps(threads):
+        tp.manual_seed(0)
+        net = nn.Sequential(nn.NormPropLinear(40, 30), nn.Linear(30, 20), nn.ReLU(), nn.Linear(20, 10))
+        return helpers.trained(net, x, labels, threads=threads)
+
+    losses, alone = steps(1)
+    for threads in (2, 3):
+        shared_losses, shared = steps(threads)
+        np.testing.assert_allclose(shared_losses, losses, rtol=1e-5)
+        for name, values in alone.items():
+            np.testing.assert_allclose(shared[name], values, rtol=1e-4, atol=1e-6, err_msg=name)
+        np.testing.assert_equal(steps(threads), (shared_losses, shared))
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,13 @@ def _remote(url: str, *members: str) -> Remote:
     return Remote(url, *FILES[url], members, unpacked)
 
 
-def _idx(address: str, part: str) -> tuple[Remote, ...]:
-    return tuple(_remote(f"{address}/{part}-{kind}-ubyte.gz") for kind in ("images-idx3", "labels-idx1"))
+def _mnist(classes: tuple[str, ...], folders: tuple[str, ...], address: str) -> Source:
+    train, test = (
+        tuple(_remote(f"{address}/{part}-{kind}-ubyte.gz") for kind in ("images-idx3", "labels-idx1"))
+        for part in ("train", "t10k")
+    )
+    largest = 60_000 * 784 + HEADERS
+    return Source(classes=classes, folders=folders, train=train, test=test, largest=largest, read=read_mnist)
 
 
 SOURCES: dict[str, Source] = {
@@ -66,20 +71,6 @@ SOURCES: dict[str, Source] = {
         read=read_svhn,
         per_class=(400, 200),  # of train and of extra, section 5 of the paper
     ),
-    "mnist": Source(
-        classes=DIGITS,
-        folders=("mnist", "MNIST/raw"),
-        train=_idx(MNIST, "train"),
-        test=_idx(MNIST, "t10k"),
-        largest=60_000 * 784 + HEADERS,
-        read=read_mnist,
-    ),
-    "fashion-mnist": Source(
-        classes=FASHION,
-        folders=("fashion-mnist", "FashionMNIST/raw"),
-        train=_idx(ZALANDO, "train"),
-        test=_idx(ZALANDO, "t10k"),
-        largest=60_000 * 784 + HEADERS,
-        read=read_mnist,
-    ),
+    "mnist": _mnist(DIGITS, ("mnist", "MNIST/raw"), MNIST),
+    "fashion-mnist": _mnist(FASHION, ("fashion-mnist", "FashionMNIST/raw"), ZALANDO),
 }

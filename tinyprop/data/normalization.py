@@ -12,7 +12,7 @@ from ..engine.tensor import Tensor
 from ..errors import StateError
 from ..nn.layers import parameter
 from ..nn.module import Module
-from ..threads import add_up, is_first_part, over_batch
+from ..threads import add_up, is_first_part, is_first_thread, over_batch
 
 CHUNK = 1000  # samples whose statistics are computed together
 CONSTANT = 1e-12  # a variance below this fraction of the squared mean is rounding
@@ -115,11 +115,11 @@ class BatchNormalizer(Normalizer):
             rule = "one sample has no standard deviation: each feature would become 0/0"
             hint = "GlobalNormalizer, as the paper does for batch size 1; or a larger batch"
             raise ShapeError("a training batch of 1 sample for a BatchNormalizer", rule, hint)
-        first = over_batch(x[0] if is_first_part() else x[0] * 0.0)
+        first = over_batch(F.sum(x[: int(is_first_part())], axis=0))
         change = x - first  # exactly 0 for a constant feature, however large
         mean = over_batch(F.sum(change, axis=0)) / count
         std = _spread(mean, over_batch(F.sum((change - mean) ** 2, axis=0)) / count)
-        if is_first_part():
+        if is_first_thread():
             unbiased = std.data * (count / (count - 1)) ** 0.5
             for running, now in ((self.mean, mean.data + first.data), (self.std, unbiased)):
                 running.data += self.momentum * (now - running.data)

@@ -28,7 +28,8 @@ class Slot:
     """Memory for a batch of images, pinned on the host and on the device.
 
     Host and device work at different times. Before either half is overwritten, its last reader must be done: the
-    upload for the half on the host, the step that used the images for the half on the device.
+    upload for the half on the host; for the half on the device the step that used the images, and at first whatever
+    used this memory before it was ours.
     """
 
     def __init__(self, cupy: Any, images: HostArray):
@@ -36,8 +37,8 @@ class Slot:
         memory = cupy.cuda.alloc_pinned_memory(max(1, images.nbytes))
         self.host = np.frombuffer(memory, images.dtype, images.size).reshape(images.shape)
         self.there = cupy.empty(images.shape, images.dtype)
-        self.uploaded: Any = None  # events
-        self.used: Any = None
+        self.uploaded: Any = None  # an event, as is `used`
+        self.release()
 
     def fits(self, images: Array) -> bool:
         alike = is_host_array(images) and images.dtype == self.host.dtype and images.shape[1:] == self.host.shape[1:]
@@ -49,8 +50,7 @@ class Slot:
         if self.uploaded is not None and not self.uploaded.done:
             self.uploaded.synchronize()
         self.host[: self.count] = images
-        if self.used is not None:
-            stream.wait_event(self.used)
+        stream.wait_event(self.used)
         self.there[: self.count].set(self.host[: self.count], stream=stream)
         self.uploaded = stream.record()
 
@@ -73,15 +73,19 @@ def _uploaded(batches: Iterable[Batch], cupy: Any) -> Iterator[Batch]:
 
 def _uploads(batches: Iterable[Batch], cupy: Any) -> Iterator[Any]:
     """Start an upload into each of two slots in turn; a batch that is not like the first one gets no slot."""
-    stream = cupy.cuda.Stream(non_blocking=True)
+    device, stream = cupy.cuda.Device(), cupy.cuda.Stream(non_blocking=True)
     slots: list[Slot] | None = None
-    for number, (images, labels) in enumerate(batches):
-        if slots is None:
-            try:
-                slots = [Slot(cupy, images), Slot(cupy, images)] if is_host_array(images) else []
-            except (MemoryError, cupy.cuda.runtime.CUDARuntimeError):  # no pinned memory: batches are simply copied
-                slots = []
-        slot = slots[number % 2] if slots and slots[0].fits(images) else None
-        if slot is not None:
-            slot.upload(images, stream)
-        yield slot, images, labels
+    try:
+        for number, (images, labels) in enumerate(batches):
+            with device:  # whoever takes the batches may have moved on to another one
+                if slots is None:
+                    try:
+                        slots = [Slot(cupy, images), Slot(cupy, images)] if is_host_array(images) else []
+                    except (MemoryError, cupy.cuda.runtime.CUDARuntimeError):  # no pinned memory: simply copied
+                        slots = []
+                slot = slots[number % 2] if slots and slots[0].fits(images) else None
+                if slot is not None:
+                    slot.upload(images, stream)
+            yield slot, images, labels
+    finally:
+        stream.synchronize()  # an upload that nobody waited for would write to memory that is no longer ours

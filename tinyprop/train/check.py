@@ -3,8 +3,9 @@
 import argparse
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from . import checkpoint
 from .config import FIXED, Config
 
 SUMS = "SHA256SUMS"  # of a finished run; `sha256sum -c SHA256SUMS` checks them, too
-MOST = 1 << 32  # bytes of a log or a figure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,68 +38,55 @@ def audit(folder: Path) -> Iterator[str]:
         return
     facts = whole[-1].facts
     for name, rows in (("log.csv", facts["history"]), ("signals.csv", facts["signals"])):
-        yield from log_problems(folder / name, rows)
-    yield from config_problems(folder / "config.json", facts)
+        before = [row for row in rows if row["epoch"] < rows[-1]["epoch"]]  # the last epoch may not be written yet
+        if before or (folder / name).exists():
+            allowed = [csv_text(some).encode() for some in (rows, before) if some]
+            yield from problem(folder / name, allowed.__contains__, "not what the newest checkpoint has")
+    yield from problem(folder / "config.json", lambda content: is_config(content, facts["config"]), "other settings")
     if (folder / SUMS).exists():
         yield from sum_problems(folder)
     elif len(facts["history"]) == facts["config"]["epochs"] and (folder / "model.safetensors").exists():
         yield f"{folder / SUMS}: missing, so the figures cannot be checked"
-    if (folder / "model.safetensors").exists():
-        yield from model_problems(folder / "model.safetensors")
+    if (model := folder / "model.safetensors").exists():
+        yield from problem(model, lambda content: "sha256" in decode(content, model)[1], "has no digest")
 
 
-def log_problems(path: Path, rows: list[dict[str, Any]]) -> Iterator[str]:
-    """A log has the rows of the newest checkpoint; those of the last epoch may not be written yet."""
-    before = [row for row in rows if row["epoch"] < rows[-1]["epoch"]]
-    if not before and not path.exists():
-        return
+def problem(path: Path, fine: Callable[[bytes], bool], otherwise: str) -> Iterator[str]:
+    """A line about a file that cannot be read, or is not fine."""
     try:
-        if read_regular(path, MOST) not in [csv_text(some).encode() for some in (rows, before) if some]:
-            yield f"{path}: not what the newest checkpoint has"
-    except OSError as error:
-        yield f"{path}: cannot be read ({error})"
-
-
-def config_problems(path: Path, facts: dict[str, Any]) -> Iterator[str]:
-    try:
-        stated = json.loads(read_regular(path, MOST))
-        config = Config(**{f.name: stated[f.name] for f in fields(Config)})
-        if any(getattr(config, name) != facts["config"][name] for name in FIXED):
-            yield f"{path}: not the settings of the newest checkpoint"
+        if not fine(read_regular(path, checkpoint.MOST)):
+            yield f"{path}: {otherwise}"
+    except StateError as error:
+        yield error.args[0]
     except (OSError, ValueError, TypeError, KeyError) as error:
         yield f"{path}: cannot be read ({error})"
 
 
-def model_problems(path: Path) -> Iterator[str]:
-    try:
-        _, metadata = decode(read_regular(path, checkpoint.MOST), path)
-        if "sha256" not in metadata:
-            yield f"{path}: has no digest"
-    except (OSError, StateError) as error:
-        yield error.args[0] if isinstance(error, StateError) else f"{path}: cannot be read ({error})"
+def is_config(content: bytes, settings: dict[str, Any]) -> bool:
+    """Whether a file has these settings, apart from what a resumed run may change."""
+    stated = json.loads(content)
+    config = Config(**{f.name: stated[f.name] for f in fields(Config)})
+    return all(getattr(config, name) == settings[name] for name in FIXED)
 
 
 def write_sums(folder: Path) -> None:
     """The digests of all files of a finished run."""
     names = sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    lines = [f"{_sum(folder / name)}  {name}\n" for name in names if name != SUMS]
+    contents = {name: read_regular(folder / name, checkpoint.MOST) for name in names if name != SUMS}
+    lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in contents.items()]
     write_whole(folder / SUMS, "".join(lines).encode())
 
 
 def sum_problems(folder: Path) -> Iterator[str]:
     try:
-        lines = read_regular(folder / SUMS, MOST).decode().split("\n")
+        lines = read_regular(folder / SUMS, checkpoint.MOST).decode().split("\n")
     except (OSError, ValueError) as error:
         yield f"{folder / SUMS}: cannot be read ({error})"
         return
-    for line in filter(None, lines):
-        stated, _, name = line.partition("  ")
-        try:
-            if not name or Path(name).name != name or _sum(folder / name) != stated:
-                yield f"{folder / name}: not the file whose digest is in {SUMS}"
-        except OSError as error:
-            yield f"{folder / name}: cannot be read ({error})"
+    for stated, _, name in (line.partition("  ") for line in lines if line):
+        path = folder / name if Path(name).name == name else folder  # nothing elsewhere is read
+        yield from problem(path, partial(has_digest, stated), f"not the file whose digest is in {SUMS}")
 
 
-def _sum(path: Path) -> str:
-    return hashlib.sha256(read_regular(path, checkpoint.MOST)).hexdigest()
+def has_digest(stated: str, content: bytes) -> bool:
+    return hashlib.sha256(content).hexdigest() == stated

@@ -22,7 +22,7 @@ SAVED = 2  # checkpoints that a run leaves
 MOST = 1 << 34  # bytes
 TYPES: dict[str, Any] = {
     "config": dict, "batch": int, "loss": float, "lr": float, "schedule": dict, "generator": dict, "history": list,
-    "signals": list, "data": str, "versions": dict, "threads": int,
+    "signals": list, "data": str, "versions": dict, "threads": int, "ranks": int,
 }  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def read(path: Path) -> Checkpoint:
         arrays, metadata = decode(read_regular(path, MOST, follow=False), path)
         if metadata.get("format") != FORMAT or "sha256" not in metadata:
             raise ValueError("it is not a checkpoint of this version of tinyprop")
-        facts = json.loads(metadata["facts"])
+        facts = {"ranks": 1} | json.loads(metadata["facts"])  # older ones do not say
         check(facts)
     except StateError:
         raise
@@ -94,7 +94,6 @@ def check(facts: dict[str, Any]) -> None:
         0 <= row["epoch"] <= len(epochs) for row in facts["signals"]
     ):
         raise ValueError("its epochs are not numbered from 1")
-    if not (
-        math.isfinite(facts["loss"]) and 0 <= facts["lr"] < math.inf and facts["batch"] >= 0 and facts["threads"] >= 1
-    ):
+    counts = facts["batch"] >= 0 and facts["threads"] >= 1 and facts["ranks"] >= 1
+    if not (math.isfinite(facts["loss"]) and 0 <= facts["lr"] < math.inf and counts):
         raise ValueError("a number of its state is out of range")

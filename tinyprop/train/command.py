@@ -6,6 +6,8 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
+from .. import data
+from ..ranks import world
 from .config import Config, allowed, kind, rule
 from .run import Run
 from .step import keep_freed_memory
@@ -15,6 +17,9 @@ EXAMPLES = """example:
 
 The directory of the run gets config.json, log.csv, signals.csv (each layer after each epoch), checkpoints, the weights
 and the learning curves. Ctrl-C saves and stops; the same command with --resume resumes, to the same weights bit by bit.
+
+`mpiexec -n 4 tinyprop train ...` trains on 4 processes (pip install 'tinyprop[mpi]'), on one or several machines, each
+with an equal share of every batch: the same weights up to rounding. It may be resumed with another number of them.
 """
 
 
@@ -53,8 +58,14 @@ def value_parser(f: "Field[Any]") -> Callable[[str], Any]:
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     keep_freed_memory()
     config = Config(**{f.name: getattr(options, f.name) for f in fields(Config)})
-    training = Run(config, options.out, options.root)
-    if not training.run(options.resume):
+    with world(config.backend) as ranks:
+        if ranks.size > 1:
+            ranks.from_first(lambda: data.found(config.data, options.root, download=True))  # it alone downloads
+        training = Run(config, options.out, options.root, ranks=ranks)
+        finished = training.run(options.resume)
+    if not ranks.first:
+        return 0 if finished else 130
+    if not finished:
         print(f"Stopped in epoch {training.epoch + 1}; everything is saved. Add --resume to continue.")
         return 130
     print(f"Test error {training.history[-1]['test_error']:.2%} after {training.epoch} epochs.")

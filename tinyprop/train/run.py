@@ -4,8 +4,8 @@ import hashlib
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -15,12 +15,13 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from .. import data, nn, optim
-from ..engine.arrays import HostArray, array_module, from_host, use_backend
+from ..engine.arrays import Array, HostArray, array_module, from_host, to_numpy, use_backend
 from ..engine.tensor import Tensor
 from ..errors import DivergenceError, StateError
 from ..files import TEMPORARY, locked, remove, write_csv, write_json
 from ..info import versions
 from ..random import generator, manual_seed, new_generator
+from ..ranks import Ranks
 from ..saving import save
 from . import checkpoint
 from .check import SUMS, write_sums
@@ -43,8 +44,18 @@ class Run:
 
     SAVE_SECONDS = 60.0  # between checkpoints within an epoch
 
-    def __init__(self, config: Config, out: Path, root: Path | None = None, say: Callable[[str], None] = tqdm.write):
-        self.config, self.out, self.say = config, out, say
+    told: Callable[[], bool] = staticmethod(lambda: False)  # another reason to stop, asked after each step
+
+    def __init__(
+        self,
+        config: Config,
+        out: Path,
+        root: Path | None = None,
+        say: Callable[[str], None] = tqdm.write,
+        ranks: Ranks | None = None,
+    ):
+        self.config, self.out, self.ranks = config, out, ranks or Ranks()
+        self.say = say if self.ranks.first else lambda line: None
         self.train, self.test = data.load(config.data, root, "train"), data.load(config.data, root, "test")
         self.valid = data.load(config.data, root, "valid") if config.validation else None
         if config.train_size is not None:
@@ -65,7 +76,7 @@ class Run:
             self.schedule = optim.HalveEvery(config.halve_every)
         elif config.schedule == "plateau":
             self.schedule = optim.HalveOnPlateau(config.patience)
-        self.step = TrainingStep(self.model, self.optimizer, threads=config.threads)
+        self.step = TrainingStep(self.model, self.optimizer, threads=config.threads, ranks=self.ranks)
         self.threads = self.step.threads
         self.history: list[dict[str, float]] = []  # a row for each finished epoch
         self.signals: list[dict[str, Any]] = []  # a row for each layer and finished epoch
@@ -78,14 +89,11 @@ class Run:
 
     def run(self, resume: bool = False) -> bool:
         """Train to the last epoch, or until Ctrl-C or SIGTERM; whether the last epoch was reached."""
-        with locked(self.out), stop_on_signals() as stop:
-            self.resume() if resume else self.refuse_to_overwrite()
-            remove(self.out / SUMS)
-            for path in self.out.glob(".*.part"):  # what a process left that was killed while it wrote
-                if TEMPORARY.fullmatch(path.name):
-                    remove(path)
-            write_json(self.out / "config.json", asdict(self.config) | versions())
-            self.write_logs()  # they may be an epoch behind the checkpoint
+        with ExitStack() as stack, stop_on_signals() as stop:
+            self.ranks.from_first(lambda: stack.enter_context(locked(self.out)))
+            self.ranks.check_same("images", self.fingerprint)
+            self.resume() if resume else self.ranks.from_first(self.refuse_to_overwrite)
+            self.ranks.from_first(self.tidy_up)
             while self.epoch < self.config.epochs:
                 if not self.run_epoch(stop):
                     self.save()
@@ -94,8 +102,18 @@ class Run:
             self.finish()
         return True
 
+    def tidy_up(self) -> None:
+        """Make the directory ready for the run."""
+        remove(self.out / SUMS)
+        for path in self.out.glob(".*.part"):  # what a process left that was killed while it wrote
+            if TEMPORARY.fullmatch(path.name):
+                remove(path)
+        write_json(self.out / "config.json", asdict(self.config) | versions())
+        self.write_logs()  # they may be an epoch behind the checkpoint
+
     def run_epoch(self, stop: list[bool]) -> bool:
         """The batches that are left of the present epoch; False if stopped before the end."""
+        self.ranks.asked = lambda: stop[0] or self.told()
         config, number = self.config, -(-len(self.train) // self.config.batch_size)
         random = new_generator([config.seed, self.epoch])
         batches = data.batches(self.train, config.batch_size, random, config.flip)
@@ -120,7 +138,7 @@ class Run:
                     rate = self.images / (time.perf_counter() - self.started)
                     bar.set_postfix(loss=f"{float(self.loss) / self.batch:.3f}", images=f"{rate:.0f}/s", refresh=False)
                 bar.update()
-                if stop[0]:
+                if (look or self.ranks.size == 1) and self.ranks.stopping():
                     return False
                 if time.perf_counter() - saved > self.SAVE_SECONDS:
                     self.save()
@@ -142,17 +160,18 @@ class Run:
         if self.schedule is not None:
             self.schedule.epoch_ended(self.optimizer, loss)
         self.batch, self.loss = 0, 0.0
+        self.ranks.check_same("weights", digest(self.model.state_dict().values()))
         self.save()
         self.write_logs()
         self.say(in_words(self.history[-1], self.config.epochs))
 
     def write_logs(self) -> None:
-        if self.history:
+        if self.history and self.ranks.first:
             write_csv(self.out / "log.csv", self.history)
             write_csv(self.out / "signals.csv", self.signals)
 
     def evaluate(self, name: str, images: data.Dataset) -> dict[str, float]:
-        loss, error = evaluate(self.model, images.images, images.labels, self.config.threads)
+        loss, error = evaluate(self.model, images.images, images.labels, self.config.threads, self.ranks)
         return {f"{name}_loss": loss, f"{name}_error": error}
 
     def measure(self) -> list[dict[str, Any]]:
@@ -163,6 +182,8 @@ class Run:
 
     def finish(self) -> None:
         """What a run leaves when it is done, besides its log."""
+        if not self.ranks.first:
+            return
         from .. import plots  # only now: it loads matplotlib
 
         save(self.out / "model.safetensors", self.model.state_dict())
@@ -179,6 +200,8 @@ class Run:
                     "what is saved is finite; the checkpoint before is still there",
                     "a smaller learning rate",
                 )
+        if not self.ranks.first:
+            return
         state = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         state |= {f"optimizer.{k}": v for k, v in self.optimizer.state_dict().items()}
         facts = {
@@ -193,11 +216,26 @@ class Run:
             "data": self.fingerprint,
             "versions": versions(),
             "threads": self.threads,
+            "ranks": self.ranks.size,
         }
         checkpoint.write(self.out, state, facts)
 
     def resume(self) -> None:
         """Continue from the newest checkpoint that is whole; without any, from the start."""
+        found = self.ranks.from_first(self.newest)
+        if found is None:
+            return
+        facts = found.facts
+        self.model.load_state_dict(_under("model.", found.arrays))
+        self.optimizer.load_state_dict(_under("optimizer.", found.arrays))
+        self.history, self.signals = facts["history"], facts["signals"]
+        self.batch, self.loss, self.optimizer.lr = facts["batch"], facts["loss"], facts["lr"]
+        if self.schedule is not None:
+            vars(self.schedule).update(facts["schedule"])
+        generator().bit_generator.state = facts["generator"]
+
+    def newest(self) -> checkpoint.Checkpoint | None:
+        """The newest checkpoint that is whole, if it is one of this run."""
         whole, complaints = checkpoint.read_all(self.out)
         for complaint in complaints:
             self.say(f"tinyprop: passed over {complaint}")
@@ -207,17 +245,9 @@ class Run:
                 "a run is resumed from a whole checkpoint; nothing was changed",
                 "another output directory, or copy a checkpoint back",
             )
-        if not whole:
-            return
-        facts = whole[-1].facts
-        self.compare(facts)
-        self.model.load_state_dict(_under("model.", whole[-1].arrays))
-        self.optimizer.load_state_dict(_under("optimizer.", whole[-1].arrays))
-        self.history, self.signals = facts["history"], facts["signals"]
-        self.batch, self.loss, self.optimizer.lr = facts["batch"], facts["loss"], facts["lr"]
-        if self.schedule is not None:
-            vars(self.schedule).update(facts["schedule"])
-        generator().bit_generator.state = facts["generator"]
+        if whole:
+            self.compare(whole[-1].facts)
+        return whole[-1] if whole else None
 
     def compare(self, facts: dict[str, Any]) -> None:
         """Refuse to continue another run; mention what may change the last bits."""
@@ -229,7 +259,7 @@ class Run:
             self.refuse(f"epochs = {self.config.epochs}", f"{len(facts['history'])} finished epochs")
         if facts["data"] != self.fingerprint:
             self.refuse("other images or labels", f"{self.config.data} with the digest {facts['data'][:8]}")
-        for name, here in (("versions", versions()), ("threads", self.threads)):
+        for name, here in (("versions", versions()), ("threads", self.threads), ("ranks", self.ranks.size)):
             if here != (there := facts[name]):
                 self.say(f"tinyprop: resumed with other {name}, so the last bits may differ: {here}, before {there}")
 
@@ -262,11 +292,13 @@ def _under(prefix: str, arrays: Mapping[str, HostArray]) -> dict[str, HostArray]
 
 def fingerprint(*datasets: data.Dataset | None) -> str:
     """A digest of all images and labels."""
+    return digest(array for some in datasets if some is not None for array in (some.images, some.labels))
+
+
+def digest(arrays: Iterable[Array]) -> str:
     found = hashlib.sha256()
-    for some in datasets:
-        if some is not None:
-            found.update(np.ascontiguousarray(some.images).data)
-            found.update(np.ascontiguousarray(some.labels).data)
+    for array in arrays:
+        found.update(np.ascontiguousarray(to_numpy(array)).data)
     return found.hexdigest()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
+from .. import optim
 from ..engine.arrays import Array, array_module, as_array, float32, from_host, host_array, is_array, is_host_array
 from ..engine.backward import grad
 from ..engine.errors import ShapeError, explain
@@ -19,11 +20,15 @@ from ..errors import DivergenceError
 from ..functional.losses import IGNORED
 from ..nn.module import Module, Sequential, evaluating
 from ..optim import Optimizer, normalize_weights
+from ..ranks import Ranks
 from ..threads import Workers, allow, blas_threads, cores
+from .replays import Replays
 
 Gradients = list[Array | None]  # one per parameter; None if the loss does not depend on it
 Contribution = tuple[Array, Gradients]  # of a part of a batch, to its mean loss and to the gradients
 Loss = Callable[[Tensor, Any], Tensor]
+
+ON_DEVICE = 1_000  # images that a device evaluates together
 
 
 def keep_freed_memory() -> None:
@@ -51,9 +56,17 @@ class TrainingStep:
     A NormProp network never looks across the batch, so the gradient for a batch is the sum of the gradients for its
     parts. The parts of a convolutional network run on `threads` threads (all cores if None), each with a BLAS of one
     thread, which is faster than one thread that calls a BLAS of many. BatchNorm's parts run at the same time, and wait
-    for the sums of each other. Fully connected networks are the exception: a few large products, which BLAS itself
-    distributes best, among as many threads. Dropout, whose masks come from one generator, takes one thread, and so
-    does a GPU. Several threads of a program may train their own networks at once.
+    for the sums of each other. Fully connected networks are the exception: they have more weights than activations, so
+    each product is shared out among the threads instead of the batch. Dropout, whose keys come from one generator,
+    takes one thread, and so does a GPU. Several threads of a program may train their own networks at once.
+
+    On a GPU the step is recorded as a CUDA graph when a shape of batch comes for the second time, and then replayed by
+    one launch. `graph=False` orders kernel by kernel; `graph=True` refuses where None would do the same with a warning
+    (`no_graph` has the reason). A graph is recorded anew when arrays or attributes of modules were replaced. What a
+    forward or a loss of your own computes in Python, other than with tensors, is done at the recording only.
+
+    With `ranks`, several processes train one network: each calls its step with the same whole batch, computes its
+    share, and updates with the sums of all. Sums over the batch and masks are those of one process.
 
     >>> net = tp.nn.build("C(4,3,1,1)-C(2,1,1,0)-P(8,8,0,avg)")
     >>> step = tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.1))
@@ -62,48 +75,89 @@ class TrainingStep:
     ()
     """
 
-    def __init__(self, model: Module, optimizer: Optimizer, loss: Loss = F.cross_entropy, threads: int | None = None):
+    def __init__(
+        self,
+        model: Module,
+        optimizer: Optimizer,
+        loss: Loss = F.cross_entropy,
+        threads: int | None = None,
+        graph: bool | None = None,
+        ranks: Ranks | None = None,
+    ):
         if not callable(loss):
             rule = "the third argument is a function of outputs and labels"
             raise TypeError(explain(f"TrainingStep with loss={loss!r}", rule, f"threads={loss!r}, by name"))
+        self.ranks = ranks or Ranks()
         obstacles = [f"{type(m).__name__} needs the batch in one piece" for m in model.modules() if m.whole_batch]
+        if obstacles and self.ranks.size > 1:
+            raise ValueError(explain(f"{self.ranks.size} ranks", obstacles[0], "one rank"))
+        obstacles += [f"{type(m).__name__} draws for the whole batch" for m in model.modules() if m.draws_for_batch]
         if optimizer.params[0].backend != "numpy":
             obstacles.append("a GPU takes one thread")
-        self.blas_threads = threads if threads and threads < cores() else None  # of a batch in one piece; None: all
+        limit = self.ranks.cores if self.ranks.cores < cores() else None
+        self.blas_threads = limit if threads is None and obstacles else 1  # of a batch in one piece; None: no limit
         if threads is None:
-            threads = 1 if obstacles else cores()
+            threads = 1 if obstacles else self.ranks.cores
         if threads < 1 or (threads > 1 and obstacles):
             rule = obstacles[0] if obstacles else "it is at least 1"
             raise ValueError(explain(f"threads={threads}", rule, "threads=1, or None to let it choose"))
         self.model, self.optimizer, self.loss, self.threads = model, optimizer, loss, threads
         self.in_parts = threads > 1 and any(p.ndim == 4 for p in model.parameters())
         self.together = any(m.sums_over_batch for m in model.modules())
+        self.graph, self.classes = graph, 0
+        self.no_graph = self.obstacle() if graph is not False else "graph=False"
+        if graph and self.no_graph:
+            raise ValueError(explain("graph=True", f"here it is not possible: {self.no_graph}", "graph=None"))
+        self.replays = Replays(self) if self.no_graph is None else None
+
+    def obstacle(self) -> str | None:
+        """Why the step cannot be a CUDA graph; None if it can, as far as is known beforehand."""
+        if self.optimizer.params[0].backend == "numpy":
+            return "these parameters are not on a GPU"
+        if self.ranks.size > 1:
+            return "ranks add up their gradients before the update"
+        if type(self.optimizer).update.__module__ != optim.__name__:
+            return f"what {type(self.optimizer).__name__}.update computes on the host would not be repeated"
+        return None
 
     def __call__(self, x: Any, labels: Any) -> Array:
-        home = self.optimizer.params[0]._data
-        x, labels = _there(_array(x), home), _array(labels)
+        x, labels = _array(x), _array(labels)
         if not x.ndim or not labels.ndim or not len(x) or len(x) != len(labels):
             raise ShapeError(
                 f"a batch of x {x.shape} and labels {labels.shape}",
                 "the first axis of both is the number of samples, at least 1",
                 "one label per sample",
             )
-        total = len(x)  # what the mean loss is taken over: samples, or labels that count
+        if self.replays is not None and (replayed := self.replays(x, labels)) is not None:
+            return replayed
+        home = self.optimizer.params[0]._data
+        x, total = _there(x, home), len(x)  # what the mean loss is taken over: samples, or labels that count
         if self.loss is not F.cross_entropy:
             labels = _there(labels, home)
         elif is_host_array(labels):  # cross_entropy checks these before it uploads them
             total = max(1, int((labels != IGNORED).sum()))
+        loss, gradients = self.differentiate(x, labels, total)
+        self.update(gradients)
+        if self.replays is not None:
+            self.replays.computed()
+        return as_array(loss)
+
+    def differentiate(self, x: Array, labels: Array, total: int) -> Contribution:
+        """The mean loss of a batch and the gradients; numbers that are not finite are refused on the host."""
+        mine = self.ranks.share(len(x))
+        our_x, our_labels = x[mine], labels[mine]
 
         def part(where: slice) -> Contribution:
             with np.errstate(all="ignore"):  # a loss that is not finite is dealt with below
-                loss = self.mean_loss(x[where], labels[where], total)
+                loss = self.mean_loss(our_x[where], our_labels[where], total)
                 gradients = grad(loss, self.optimizer.params, allow_unused=True)
             return loss._data, [None if g is None else g._data for g in gradients]
 
         before = [(b, b._data.copy()) for b in self.model.buffers()] if is_host_array(x) else []
         finite = False
         try:
-            loss, gradients = self.gradients(part, len(x))
+            with self.ranks.sharing(len(x)):
+                loss, gradients = self.ranks.total(*self.gradients(part, len(our_x)))
             finite = not is_host_array(x) or bool(
                 math.isfinite(loss) and all(g is None or np.isfinite(g).all() for g in gradients)
             )
@@ -117,22 +171,26 @@ class TrainingStep:
                 "loss and gradients are finite numbers; nothing was updated with these",
                 "a smaller learning rate; for norm='none' the paper needs 0.0001",
             )
+        return loss, gradients
+
+    def update(self, gradients: Gradients) -> None:
         for p, g in zip(self.optimizer.params, gradients, strict=True):
             p.grad = None if g is None else Tensor(g)
         with allow(self.threads):
             self.optimizer.step()
             normalize_weights(self.model)
         self.optimizer.zero_grad()
-        return as_array(loss)
 
     def gradients(self, part: Callable[[slice], Contribution], samples: int) -> Contribution:
         """The mean loss of a batch and the gradients: the sums of the contributions of its parts."""
         if not self.in_parts:
-            with nullcontext() if self.blas_threads is None else blas_threads(self.blas_threads):
+            with allow(self.threads), nullcontext() if self.blas_threads is None else blas_threads(self.blas_threads):
                 return part(slice(None))
         try:
             return Workers.of(self.threads).map(part, samples, _add, self.together)
         except (ValueError, TypeError, LookupError):
+            if self.ranks.size > 1:  # the others may not have met it
+                raise
             try:  # told for the whole batch, if it occurs there too: the user knows those shapes
                 part(slice(None))
             except Exception as same:
@@ -142,6 +200,9 @@ class TrainingStep:
     def mean_loss(self, x: Array, labels: Array, total: int) -> Tensor:
         """What a part contributes to the mean loss of a batch, taken over `total` samples or labels."""
         outputs = self.model(Tensor(x))
+        self.classes = outputs.shape[1] if outputs.ndim > 1 else 0
+        if not len(x):  # a rank without a share of this batch takes part in the sums
+            return F.sum(outputs) * 0.0
         if self.loss is F.cross_entropy:
             return F.cross_entropy(outputs, labels, "sum") * (1.0 / total)
         loss = self.loss(outputs, labels)
@@ -182,7 +243,7 @@ def _there(array: Array, home: Array) -> Array:
 
 @no_grad()
 def logits(model: Module, images: Array, threads: int | None = None) -> Array:
-    """The outputs of a network in evaluation mode, without a graph, on all cores.
+    """The outputs of a network in evaluation mode, without a graph: on all cores, or on the stream of the caller.
 
     The network is only read: several threads may evaluate it at once.
 
@@ -200,14 +261,20 @@ def logits(model: Module, images: Array, threads: int | None = None) -> Array:
             error.add_note(f"(in images {where.start} to {where.stop - 1}: {len(images)} are evaluated in parts)")
             raise
 
-    workers = Workers.of(threads or cores() if is_host_array(home) else 1)
     with evaluating():
-        parts = workers.map(part, len(images), lambda a, b: a + b)
+        if is_host_array(home):
+            parts = Workers.of(threads or cores()).map(part, len(images), lambda a, b: a + b)
+        else:  # here and now: the stream and the device belong to this thread
+            starts = range(0, max(len(images), 1), ON_DEVICE)
+            parts = [out for start in starts for out in part(slice(start, start + ON_DEVICE))]
     return array_module(*parts).concatenate(parts)
 
 
-def evaluate(model: Module, images: Array, labels: Array, threads: int | None = None) -> tuple[float, float]:
-    """The mean cross-entropy of a network on images and the fraction it gets wrong, in evaluation mode.
+def evaluate(
+    model: Module, images: Array, labels: Array, threads: int | None = None, ranks: Ranks | None = None
+) -> tuple[float, float]:
+    """The mean cross-entropy of a network on images and the fraction it gets wrong, in evaluation mode. Each of several
+    `ranks` computes its share of the images.
 
     >>> net = tp.nn.Sequential(tp.nn.Flatten(), tp.nn.Identity())
     >>> evaluate(net, tp.tensor([[0.0, 9.0], [9.0, 0.0]]).data, tp.tensor([1, 1], dtype=int).data)[1]
@@ -219,7 +286,8 @@ def evaluate(model: Module, images: Array, labels: Array, threads: int | None = 
         raise ShapeError(
             got, "there is one label per image, and at least one image", "images and labels of the same split"
         )
-    out = logits(model, images, threads)
+    ranks = ranks or Ranks()
+    out = ranks.gather(logits(model, images[ranks.share(len(images))], threads or ranks.cores))
     truth = _there(labels, out)
     loss = F.cross_entropy(Tensor(out), truth).item()
     wrong = (out.argmax(axis=1) != truth) | ~array_module(out).isfinite(out).all(axis=1)  # NaN is not a class

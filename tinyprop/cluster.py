@@ -1,0 +1,123 @@
+"""Where independent pieces of work are computed: processes here, a dask cluster, or the ranks of an MPI job.
+
+Each is an Executor of concurrent.futures, and what a piece returns does not depend on which of them computed it.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, Executor
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from .errors import StateError
+from .ranks import watched
+from .threads import cores
+
+LIKE_CTRL_C = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+STOPPED = threading.Event()  # set in a worker that begins nothing new
+
+
+def place(text: str) -> str:
+    """The value of --cluster, checked."""
+    if text not in ("processes", "mpi") and not text.startswith("dask://"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not processes, mpi or dask://host:port")
+    return text
+
+
+@contextmanager
+def executor(where: str, jobs: int | None = None) -> Iterator[tuple[Executor | None, int]]:
+    """An Executor for the pieces, and how many it computes at once. A rank that computed pieces for the first one gets
+    None instead, when all are done.
+
+    >>> with executor("processes", jobs=1) as (pool, jobs):
+    ...     list(pool.map(abs, [-1, 2]))
+    [1, 2]
+    """
+    pool: Any
+    try:
+        if where == "mpi":
+            futures, comm = _import("mpi4py.futures", "mpi"), _import("mpi4py.MPI", "mpi").COMM_WORLD
+            if comm.rank:
+                listen()
+            with watched(comm), futures.MPICommExecutor(comm) as pool:
+                try:
+                    yield pool, jobs or max(1, comm.size - 1)
+                finally:
+                    if pool is not None:
+                        pool.shutdown(cancel_futures=True)
+        elif where.startswith("dask://"):
+            distributed = _import("distributed", "dask")
+            with distributed.Client(where.removeprefix("dask://"), set_as_default=False) as client:
+                try:
+                    yield client.get_executor(pure=False), jobs or sum(client.nthreads().values())
+                except distributed.KilledWorker as error:  # four workers, one after the other, died of one piece
+                    raise BrokenExecutor from error
+        else:
+            from concurrent.futures import ProcessPoolExecutor  # not in a browser
+            from multiprocessing import active_children, get_context
+
+            jobs = jobs or cores()
+            with ProcessPoolExecutor(jobs, get_context("spawn"), _start) as pool:
+                try:
+                    yield pool, jobs
+                except BaseException:
+                    for worker in active_children():
+                        worker.kill()
+                    raise
+    except BrokenExecutor:
+        lost = "a worker process that was lost (killed, or out of memory)"
+        raise StateError(lost, "every piece of work is computed", "the same command again") from None
+
+
+def _import(name: str, extra: str) -> Any:
+    try:
+        return import_module(name)
+    except (ImportError, RuntimeError) as error:
+        got, install = f"a cluster of {extra}, without {name} ({error})", f"pip install 'tinyprop[{extra}]'"
+        raise StateError(got, "it is an extra of tinyprop", install) from None
+
+
+# -- in a worker
+
+
+def listen() -> None:
+    """A signal lets a worker finish, or save, what it is at, and begin nothing new."""
+    for number in (signal.SIGINT, *LIKE_CTRL_C):
+        signal.signal(number, lambda *_: STOPPED.set())
+
+
+def _start() -> None:
+    listen()
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  the bars of single runs; errors go to the parent as they are
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Not even a parent that was killed leaves a worker behind."""
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def stopping() -> bool:
+    """Whether the piece that this thread computes is no longer wanted: after a signal, or if dask has cancelled it, as
+    it also does when the command that asked for it has ended."""
+    if STOPPED.is_set():
+        return True
+    worker = sys.modules.get("distributed.worker")
+    try:
+        here = worker and worker.get_worker()
+    except ValueError:  # not on a worker of dask
+        here = None
+    if not here:
+        return False
+    task = here.state.tasks.get(here.get_current_task())
+    return task is None or task.state != "executing"

@@ -1,0 +1,266 @@
+"""Training steps on a device as CUDA graphs: recorded once, and then each step is one launch.
+
+To order the 120 kernels of a step takes the host milliseconds, longer than a fast device needs to run them. A graph has
+them with their arguments: each replay reads and writes the same addresses, with whatever is there by then. So a batch
+is first copied to a fixed place, memory comes from a pool of its own, and numbers that change from step to step, as the
+learning rate does, are read from the device.
+"""
+
+import gc
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain
+from operator import is_
+from struct import Struct
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import functional as F
+from ..engine.arrays import Array, DType, HostArray, is_host_array, load_module
+from ..engine.overrides import _plain, setting
+from ..engine.tensor import Tensor
+from ..functional.convolution import _exact
+from ..kernels.cuda import CHANGING, changing
+from ..nn.module import Module, _evaluating, _observing, _visit
+from ..optim import Adam
+from ..random import generator, next_key
+
+if TYPE_CHECKING:
+    from .step import TrainingStep
+
+SLOTS = 4  # batches whose labels may be on their way: how far the host may be ahead of the device
+MOST_GRAPHS = 8  # of one training; batches of further shapes are computed as usual
+MOST_UPDATES = 16  # groups of parameters with numbers of their own
+MODES = _exact, _evaluating, _observing  # what a step depends on, besides its arrays and the attributes of its modules
+
+
+class Mailbox:
+    """What changes from step to step, besides the images: the labels, and numbers of the optimizer. They go to the
+    device in one copy, from pinned memory that is not written again before the copy is over."""
+
+    def __init__(self, cupy: Any, shape: tuple[int, ...], labels: DType, numbers: DType):
+        self.runtime, size = cupy.cuda.runtime, math.prod(shape) * labels.itemsize
+        self.format, self.each = Struct(f"{CHANGING}{numbers.char}"), CHANGING * numbers.itemsize
+        self.start = -(-size // self.each) * self.each  # of the numbers
+        self.bytes = self.start + MOST_UPDATES * self.each
+        self.there = cupy.empty(self.bytes, "uint8")
+        self.labels = self.there[:size].view(labels).reshape(shape)
+        self.memory = [cupy.cuda.alloc_pinned_memory(self.bytes) for _ in range(SLOTS)]
+        self.rooms = [np.frombuffer(m, labels, math.prod(shape)).reshape(shape) for m in self.memory]
+        self.posted = [cupy.cuda.Event(disable_timing=True) for _ in range(SLOTS)]
+        self.turn = self.used = 0  # the present slot, and how many have their numbers in it
+        self.kind, self.keys = numbers, 0  # of random masks: these come before the updates
+        self.replaying = False
+
+    def next(self) -> HostArray:
+        """Take the next slot; returns where its labels go."""
+        self.turn, self.used = (self.turn + 1) % SLOTS, 0
+        if not self.posted[self.turn].done:
+            self.posted[self.turn].synchronize()
+        return self.rooms[self.turn]
+
+    def keep(self, numbers: tuple[float, ...]) -> None:
+        """Add the numbers of an update to the next post."""
+        if self.used == MOST_UPDATES:
+            raise ValueError(f"there are more than {MOST_UPDATES} groups of parameters")
+        self.format.pack_into(self.memory[self.turn], self.start + self.used * self.each, *numbers)
+        self.used += 1
+
+    def keep_key(self, key: int, kind: DType) -> None:
+        """Add the key of a random mask of this dtype, in pieces that a float can hold."""
+        if kind != self.kind:
+            raise ValueError(f"a mask is {kind}, but the parameters are {self.kind}")
+        self.keep((*((key >> shift) & 0xFFFF for shift in (0, 16, 32, 48)), *[0] * (CHANGING - 4)))
+        self.keys += 1
+
+    def place(self) -> Array:
+        """Where on the device the numbers will be that were added last."""
+        return self.there[self.start + (self.used - 1) * self.each :]
+
+    def post(self, stream: Any) -> None:
+        to, start = self.there.data.ptr, self.memory[self.turn].ptr
+        self.runtime.memcpyAsync(to, start, self.bytes, self.runtime.memcpyHostToDevice, stream.ptr)
+        self.posted[self.turn].record(stream)
+
+
+class Replay:
+    """One graph, for batches like this one, and everything that it has the addresses of."""
+
+    def __init__(self, step: "TrainingStep", x: Array, labels: Array):
+        self.cupy, self.step = load_module("cupy"), step
+        self.parts = step.model, step.optimizer, step.loss
+        self.checked = step.loss is F.cross_entropy and is_host_array(labels)
+        self.x = self.cupy.empty(x.shape, x.dtype)
+        kind = np.dtype("int64") if self.checked else labels.dtype
+        self.box = Mailbox(self.cupy, labels.shape, kind, step.optimizer.params[0].dtype)
+        self.total = labels.size if self.checked else len(x)
+        self.edits, self.attributes = Module.edits, [vars(module) for module in step.model.modules()]
+        self.values = list(chain.from_iterable(map(dict.values, self.attributes)))
+        tensors = [value for value in self.values if isinstance(value, Tensor)]
+        self.tensors = list(dict.fromkeys([*step.optimizer.params, *step.model.parameters(), *tensors]))
+        self.settings = self.present_settings()
+        self.arrays = self.present_arrays()
+
+    def present_settings(self) -> list[Any]:
+        return [value for name, value in vars(self.parts[1]).items() if name != "lr"]
+
+    def present_arrays(self) -> list[Array]:
+        return [*[t._data for t in self.tensors], *chain.from_iterable(self.parts[1].memory.values())]
+
+    def holds(self) -> bool:
+        """Whether nothing has changed since the graph was recorded, except for numbers in arrays."""
+        model, optimizer, loss = self.parts
+        step = self.step
+        same = step.model is model and step.optimizer is optimizer and step.loss is loss
+        if same and self.edits != Module.edits:
+            now = list(chain.from_iterable(map(dict.values, self.attributes)))
+            self.edits, same = Module.edits, len(now) == len(self.values) and all(map(is_, now, self.values))
+        return (
+            same
+            and all(map(is_, self.present_settings(), self.settings))
+            and all(map(is_, self.present_arrays(), self.arrays))
+        )
+
+    def take(self, labels: Array) -> bool:
+        """Put labels on the host into the mailbox; False if one of them is no class, or does not count."""
+        room = self.box.next()
+        if is_host_array(labels):
+            room[...] = labels
+        return not self.checked or bool(room.view("uint64").max() < self.step.classes)  # where -1 is very large
+
+    def record(self, stream: Any) -> None:
+        random, self.pool = generator().bit_generator.state, self.cupy.cuda.MemoryPool()
+        with recorded(self.cupy, stream, self.pool) as graphs, setting(changing, self.box), no_uploads(self.cupy):
+            self.loss, gradients = self.step.differentiate(self.x, self.box.labels, self.total)
+            self.step.update(gradients)
+        self.graph, self.box.replaying = graphs[0], True
+        due = [i for i, g in enumerate(gradients) if g is not None]
+        self.due = due if isinstance(self.step.optimizer, Adam) else due[:1]  # Adam counts the steps of each
+        expected = np.random.Generator(type(generator().bit_generator)())
+        expected.bit_generator.state = random
+        for _ in range(self.box.keys):
+            next_key(expected)
+        if generator().bit_generator.state != expected.bit_generator.state:
+            raise ValueError("random numbers were drawn on the host")
+        if self.box.used == self.box.keys:
+            raise ValueError("no kernel updates these parameters")
+
+    def refresh(self) -> None:
+        """Draw new keys, and let the optimizer do its part on the host: its kernels only leave their numbers in the
+        mailbox."""
+        keys, self.box.keys = self.box.keys, 0
+        for _ in range(keys):
+            self.box.keep_key(next_key(), self.box.kind)
+        before = changing.set(self.box)
+        self.step.optimizer.update(self.due)
+        changing.reset(before)
+
+    def launch(self, x: Array, labels: Array) -> Array:
+        """A step on the current stream; returns a copy of its loss."""
+        stream = self.cupy.cuda.get_current_stream()
+        self.box.post(stream)
+        for static, array in ((self.x, x),) if is_host_array(labels) else ((self.x, x), (self.box.labels, labels)):
+            if is_host_array(array):
+                static.set(array)
+            elif array.flags.c_contiguous:
+                static.data.copy_from_device_async(array.data, array.nbytes, stream)
+            else:
+                static[...] = array
+        self.graph.launch(stream)
+        loss = self.cupy.ndarray((), self.loss.dtype)
+        loss.data.copy_from_device_async(self.loss.data, loss.nbytes, stream)
+        return loss
+
+
+@contextmanager
+def recorded(cupy: Any, stream: Any, pool: Any) -> Iterator[list[Any]]:
+    """Record, instead of run, what the block orders; the list has the graph afterwards."""
+    graphs: list[Any] = []
+    with stream, cupy.cuda.using_allocator(pool.malloc):
+        stream.begin_capture()
+        try:
+            yield graphs
+        except BaseException:
+            with suppress(Exception):  # an operation that is not allowed has ended it already
+                stream.end_capture()
+            raise
+        graphs.append(stream.end_capture())
+
+
+@contextmanager
+def no_uploads(cupy: Any) -> Iterator[None]:
+    """Refuse uploads by this thread: a graph would repeat them from memory that is long used for something else."""
+    usual, me = cupy.get_default_pinned_memory_pool().malloc, get_ident()
+
+    def allocate(size: int) -> Any:
+        if get_ident() == me:
+            raise ValueError("something is uploaded in the middle of the step")
+        return usual(size)
+
+    cupy.cuda.set_pinned_memory_allocator(allocate)
+    try:
+        yield
+    finally:
+        cupy.cuda.set_pinned_memory_allocator(usual)
+
+
+class Replays:
+    """The graphs of a training, one for each shape of a batch and mode. The first batch of a kind is computed as usual,
+    which compiles kernels; the graph is recorded for the second."""
+
+    def __init__(self, step: "TrainingStep"):
+        self.step, self.cuda = step, load_module("cupy").cuda
+        self.stream = self.cuda.Stream(non_blocking=True)  # to record on; replays run on that of the caller
+        self.asked: Any = None  # the kind of the last batch
+        self.seen: set[Any] = set()  # kinds of batches that were computed as usual, without an error
+        self.graphs: dict[Any, Replay] = {}
+
+    def __call__(self, x: Array, labels: Array) -> Array | None:
+        """The loss of a replayed step; None if nothing was done, and the batch is to be computed as usual."""
+        key: Any = x.shape, x.dtype.char, is_host_array(labels), labels.shape, labels.dtype.char
+        key += self.cuda.runtime.getDevice(), *[mode.get() for mode in MODES]
+        self.asked = key
+        if _plain.get() or _visit.get() is not None or not 0 <= self.step.optimizer.lr < math.inf:
+            return None
+        replay = self.graphs.get(key)
+        if replay is not None and replay.holds():
+            if not replay.take(labels):
+                return None
+            replay.refresh()
+            return replay.launch(x, labels)
+        if replay is not None:
+            del self.graphs[key]
+        elif key in self.seen and len(self.graphs) < MOST_GRAPHS and self.step.no_graph is None:
+            return self.first(key, x, labels)
+        return None
+
+    def computed(self) -> None:
+        """The last batch was computed as usual: one like it may be recorded."""
+        self.seen.add(self.asked)
+
+    def first(self, key: Any, x: Array, labels: Array) -> Array | None:
+        """Record a graph, and replay it; if that is not possible, say why, and never try again."""
+        optimizer = self.step.optimizer
+        host = {k: list(v) if isinstance(v, list) else v for k, v in vars(optimizer).items()}  # Adam counts its steps
+        replay = Replay(self.step, x, labels)
+        if not replay.take(labels):
+            return None
+        try:
+            replay.record(self.stream)
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        else:
+            self.graphs[key] = replay
+            return replay.launch(x, labels)
+        vars(optimizer).update(host)
+        optimizer.zero_grad()
+        gc.collect()  # a graph of ops that was left half way must not guard the parameters
+        if self.step.graph:
+            raise RuntimeError(f"the step cannot be recorded as a CUDA graph: {reason}")
+        self.step.no_graph = reason
+        warnings.warn(f"tinyprop trains without CUDA graphs: {reason}", RuntimeWarning, stacklevel=4)
+        return None

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
-from . import nn, plots
+from . import nn
 from .arguments import whole_number
 from .engine.arrays import HostArray
 from .engine.errors import explain
 from .engine.tensor import Tensor
 from .estimate import Estimate
 from .random import manual_seed, new_generator
-from .stacks import DEGREES, GROUP, NORMS, Stack
+from .stacks import DEGREES, GROUP, INSTRUMENTS, NORMS, Stack
 from .table import Table
 from .theory.instruments import correlations, spectra
 from .threads import blas_threads
@@ -46,22 +45,30 @@ def stops(stack: Stack, shift: float) -> HostArray:
     return np.unique(np.array([0, *between, last]).round().astype(int))
 
 
+def by_layer(
+    stack: Stack, model: nn.Sequential, x: Tensor, random: "np.random.Generator"
+) -> tuple[HostArray, HostArray]:
+    """The standard deviation of a unit over inputs, and the size of a random gradient relative to the last layer."""
+    head = nn.Linear(stack.width, stack.width)
+    head.weight.data *= 1e-3 / math.sqrt(stack.states[-1, 0])  # no class is favoured: the gradient is random
+    labels = random.integers(0, stack.width, len(x))
+    records = nn.signals(nn.Sequential(*model, head), x, labels)[:-1]
+    squares = np.array([r.std**2 + r.mean**2 - r.unit_mean_square for r in records])
+    gradients = np.array([r.gradient_std for r in records])
+    return np.sqrt(squares * len(x) / (len(x) - 1)), gradients / gradients[-1]
+
+
 def measured(stack: Stack, networks: int, seed: int, at: HostArray) -> dict[str, HostArray]:
     """What each instrument shows at these layers: (networks, stops)."""
-    shown: dict[str, list[Any]] = {name: [] for name in plots.INSTRUMENTS}
+    shown: dict[str, list[Any]] = {name: [] for name in INSTRUMENTS}
     for i in range(seed, seed + networks):
         manual_seed(i)
         random = new_generator([i, 1])
         model = stack.network()
         x = Tensor(random.standard_normal((stack.batch, stack.width), np.float32))
-        head = nn.Linear(stack.width, stack.width)
-        head.weight.data *= 1e-3 / math.sqrt(stack.states[-1, 0])  # no class is favoured: the gradient is random
-        labels = random.integers(0, stack.width, stack.batch)
-        records = nn.signals(nn.Sequential(*model, head), x, labels)[:-1]
-        squares = np.array([r.std**2 + r.mean**2 - r.unit_mean_square for r in records])
-        gradients = np.array([r.gradient_std for r in records])
-        shown["signal"].append(np.sqrt(squares * stack.batch / (stack.batch - 1)))
-        shown["gradient"].append(gradients / gradients[-1])
+        signal, gradient = by_layer(stack, model, x, random)
+        shown["signal"].append(signal)
+        shown["gradient"].append(gradient)
         stages = [nn.Sequential(*list(model)[a:b]) for a, b in pairwise([0, *(at + 1)])]
         one = x if stack.norm == "batch" else x[:1]
         shown["spectrum"].append([s.product[0] for s in spectra(nn.Sequential(*stages), one, 1, i)])
@@ -72,13 +79,13 @@ def measured(stack: Stack, networks: int, seed: int, at: HostArray) -> dict[str,
 
 def curves(stack: Stack, networks: int, seed: int, shift: float = 0.0) -> dict[str, Curve]:
     """Theory and measurement for each instrument. Of signals and gradients, squares are averaged over networks."""
-    found, at, theory = {}, stops(stack, shift), stack.predicted()
+    found, at = {}, stops(stack, shift)
     for name, values in measured(stack, networks, seed, at).items():
         if name in ("signal", "gradient"):
             points = [root(Estimate.of(list(column))) for column in (values**2).T]
         else:
             points = [Estimate.of(list(column)) for column in values.T]
-        found[name] = Curve(stack.layers, theory[name], stack.layers[at], points)
+        found[name] = Curve(stack.layers, stack.predicted(name), stack.layers[at], points)
     return found
 
 
@@ -90,7 +97,9 @@ def root(square: Estimate) -> Estimate:
 
 def compare(stacks: list[Stack], networks: int, seed: int) -> dict[str, dict[str, Curve]]:
     """For each instrument, the curves of all normalisers."""
-    found: dict[str, dict[str, Curve]] = {name: {} for name in plots.INSTRUMENTS}
+    from tqdm.auto import tqdm
+
+    found: dict[str, dict[str, Curve]] = {name: {} for name in INSTRUMENTS}
     with blas_threads(1):  # the products are small
         for i, stack in enumerate(tqdm(stacks, disable=None, leave=False)):
             for name, curve in curves(stack, networks, seed, i / len(stacks)).items():
@@ -128,20 +137,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("--batch", 64, "inputs in a batch", type=whole_number(2), metavar="N")
     option("--networks", 8, "random networks that are measured", type=whole_number(2), metavar="N")
     option("--seed", 0, "random seed", type=whole_number(0), metavar="N")
-    parser.add_argument("--only", choices=list(plots.INSTRUMENTS), help="draw what one instrument shows, not all four")
+    parser.add_argument("--only", choices=list(INSTRUMENTS), help="draw what one instrument shows, not all four")
     option("--out", Path("runs/compare.png"), "file of the figure", type=Path, metavar="FILE")
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from . import plots
+
     norms = list(dict.fromkeys(options.norms))
-    check(options, norms)
+    check(options, norms, len(plots.COLORS))
     shape = (options.activation, options.depth, options.width, options.batch, options.residual)
     found = compare([Stack(norm, *shape) for norm in norms], options.networks, options.seed)
     print(table(found).text(shutil.get_terminal_size((110, 24)).columns))
     kind = "residual blocks" if options.residual else "layers"
     heading = (
         f"{options.depth} {kind} of {options.width} units, {options.activation}, batches of {options.batch}. "
-        f"Lines: theory. Points: {options.networks} random networks, with 95 % intervals."
+        f"Thick lines: theory. Points: {options.networks} random networks, with 95 % intervals."
     )
     only = options.only
     figure = plots.instrument(only, found[only]) if only else plots.comparison(found, heading)
@@ -149,7 +160,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     return 0
 
 
-def check(options: argparse.Namespace, norms: list[str]) -> None:
+def check(options: argparse.Namespace, norms: list[str], colors: int) -> None:
     got = f"--norms {' '.join(norms)} --width {options.width} --batch {options.batch}"
     if "batch" in norms and options.batch <= 3:
         rule = "behind BatchNorm the mean squared gradient is finite for batches of more than 3"
@@ -158,5 +169,5 @@ def check(options: argparse.Namespace, norms: list[str]) -> None:
         raise ValueError(
             explain(got, f"groups have {GROUP} units", f"--width {GROUP * max(1, options.width // GROUP)}")
         )
-    if len(norms) > len(plots.COLORS):
-        raise ValueError(explain(got, f"a figure has {len(plots.COLORS)} colors", "two figures"))
+    if len(norms) > colors:
+        raise ValueError(explain(got, f"a figure has {colors} colors", "two figures"))

@@ -2,11 +2,11 @@
 
 from html import escape
 
-from .engine.backward import inputs_first, node_of, parents_of
+from .engine.backward import grad, inputs_first, node_of, parents_of
 from .engine.graph import Node, Op
 from .engine.tensor import Tensor
 
-STEP, LANE, WIDTH, HEIGHT = 130, 60, 100, 38  # pixels: from one depth to the next, between lanes, of a box
+STEP, LANE, WIDTH, HEIGHT = 140, 60, 114, 38  # pixels: from one depth to the next, between lanes, of a box
 
 
 class Drawing(str):
@@ -21,8 +21,9 @@ class Drawing(str):
     _repr_svg_ = svg
 
 
-def draw(t: Tensor) -> Drawing:
-    r"""The graph that leads to a tensor: ops with the shapes of their results, leaves with their names.
+def draw(t: Tensor, **named: Tensor) -> Drawing:
+    r"""The graph that leads to a tensor: ops with the shapes of their results, leaves with their names. Tensors of one
+    element that are passed by name are shown with that name, their value, and the gradient of t with respect to them.
 
     >>> w = tp.tensor([[1.0, 2.0]], requires_grad=True)
     >>> w.name = "w"
@@ -39,24 +40,37 @@ def draw(t: Tensor) -> Drawing:
     }
     >>> graph.svg()[:4]
     '<svg'
+    >>> x = tp.tensor(3.0, requires_grad=True)
+    >>> print(tp.draw(y := x * x, x=x, y=y))  # doctest: +ELLIPSIS
+    digraph {
+      ...
+      n0 [label="x\n3, grad 6", ...];
+      n1 [label="y = Multiply\n9, grad 1", ...];
+    ...
     """
     ops, leaves = inputs_first(node_of(t))
     nodes: list[Node] = [*leaves, *ops]
     number = {node: i for i, node in enumerate(nodes)}
     names = [type(node).__name__ if isinstance(node, Op) else node.name or "leaf" for node in nodes]
+    notes = [str(node.shape) for node in nodes]
+    gradients = grad(t, list(named.values()), retain_graph=True) if named else ()
+    for (name, x), gradient in zip(named.items(), gradients, strict=True):
+        i = number[node_of(x)]
+        names[i] = f"{name} = {names[i]}" if isinstance(nodes[i], Op) else name
+        notes[i] = f"{x.item():.4g}, grad {gradient.item():.4g}"
     edges = [[number[p] for p in parents_of(node) if p is not None] if isinstance(node, Op) else [] for node in nodes]
     lines = ["digraph {", '  rankdir=LR; node [fontname="Helvetica", fontsize=11];']
     for i, node in enumerate(nodes):
         label = names[i].replace("\\", "\\\\").replace('"', '\\"')
         leaf = 'shape=box, style="rounded,filled", fillcolor="#cfe3f5"'
-        lines.append(f'  n{i} [label="{label}\\n{node.shape}", {"shape=ellipse" if isinstance(node, Op) else leaf}];')
+        lines.append(f'  n{i} [label="{label}\\n{notes[i]}", {"shape=ellipse" if isinstance(node, Op) else leaf}];')
         lines += [f"  n{parent} -> n{i};" for parent in edges[i]]
     drawing = Drawing("\n".join([*lines, "}"]))
-    drawing.drawn = _svg(nodes, names, edges)
+    drawing.drawn = _svg(nodes, names, notes, edges)
     return drawing
 
 
-def _svg(nodes: list[Node], names: list[str], edges: list[list[int]]) -> str:
+def _svg(nodes: list[Node], names: list[str], notes: list[str], edges: list[list[int]]) -> str:
     """Boxes from left to right by their distance from the result; each takes the free lane nearest to its successor."""
     depth, lane, taken = [0] * len(nodes), [0] * len(nodes), set[tuple[int, int]]()
     for i in reversed(range(len(nodes))):
@@ -76,11 +90,11 @@ def _svg(nodes: list[Node], names: list[str], edges: list[list[int]]) -> str:
             a, b = at[p][0] + WIDTH, at[p][1] + HEIGHT / 2
             parts.append(f'<path d="M{a},{b} C{(a + x) / 2},{b} {(a + x) / 2},{y} {x},{y}"/>')
     parts.append("</g>")
-    for node, name, (x, y) in zip(nodes, names, at, strict=True):
+    for node, name, note, (x, y) in zip(nodes, names, notes, at, strict=True):
         fill, corner = ("#ffffff", HEIGHT / 2) if isinstance(node, Op) else ("#cfe3f5", 6)
         parts.append(
             f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="{corner}" fill="{fill}" stroke="#555"/>'
         )
         parts.append(f'<text x="{x + WIDTH / 2}" y="{y + 16}">{escape(name)}</text>')
-        parts.append(f'<text x="{x + WIDTH / 2}" y="{y + 31}" fill="#555">{escape(str(node.shape))}</text>')
+        parts.append(f'<text x="{x + WIDTH / 2}" y="{y + 31}" fill="#555">{escape(note)}</text>')
     return "\n".join([*parts, "</svg>"])

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from .engine.arrays import HostArray
 from .files import whole_file
+from .stacks import INSTRUMENTS
 
 COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]  # Okabe and Ito
 GRAY = "#777777"
@@ -61,6 +62,21 @@ def training_curves(history: list[dict[str, float]]) -> Figure:
     left.set(title="Cross-entropy")
     left.legend()
     right.set(title="Test error, %")
+    return figure
+
+
+@styled
+def compared_trainings(histories: Mapping[str, list[dict[str, float]]]) -> Figure:
+    """Loss, test error and speed of several trainings, epoch by epoch."""
+    figure, every = panels(3, 9.6, 3.0)
+    titles = {"train_loss": "Cross-entropy, training", "test_error": "Test error", "images_per_second": "Images/s"}
+    for axes, (column, title) in zip(every, titles.items(), strict=True):
+        for color, (name, history) in zip(COLORS, histories.items(), strict=False):
+            epochs, values = [row["epoch"] for row in history], [row[column] for row in history]
+            axes.plot(epochs, values, "o-", markersize=3, color=color, label=name)
+        axes.set(title=title, xlabel="epoch", ylim=(0, None))
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    every[0].legend()
     return figure
 
 
@@ -122,14 +138,6 @@ def depth(networks: Mapping[str, Any], shown: Sequence[int]) -> Figure:
     beyond = math.floor(np.log10(found.gradient).mean(axis=0).max())
     right.text(25.4, 4e3, f"to $10^{{{beyond}}}$ in layer 1", ha="right", fontsize=9, color=color)
     return figure
-
-
-INSTRUMENTS = {
-    "signal": "Signal: standard deviation of a unit over inputs",
-    "gradient": "Gradient, relative to the last layer",
-    "spectrum": "Largest singular value of the Jacobian so far",
-    "correlation": "Correlation of two inputs at an angle of 60\N{DEGREE SIGN}",
-}
 
 
 @styled

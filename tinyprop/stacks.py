@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,21 @@ from . import functional as F
 from . import moments, nn
 from .engine.arrays import HostArray
 from .engine.backward import grad
+from .engine.errors import explain
 from .engine.tensor import Tensor
+from .moments.dual import PIECEWISE_LINEAR, piecewise_linear
+from .moments.hermite import hermite
 from .nn.layers import ACTIVATIONS
+from .nn.normalization import MIN_RELATIVE_C1
 from .theory import gains
 
+gaussian = lru_cache(maxsize=4096)(moments.gaussian)  # deep networks ask for the same moments again and again
 GROUP = 8  # units in a group of GroupNorm
 SQUASH = 0.5  # alpha of DyT and Derf
 DEGREES = 60.0  # between two inputs
+COSINES = np.append(math.cos(math.radians(DEGREES)), np.linspace(-1.0, 1.0, 21))  # and between others
+TERMS = 100  # of Mehler's series, which leave less than 1e-4 of the variance
+TRACY_WIDOM = -1.2065335745820  # the mean of their law for real matrices
 
 NORMS = {
     "glorot": "no normaliser, weights of Glorot and Bengio (2010)",
@@ -37,6 +45,12 @@ NORMS = {
     "normprop": "NormProp as in the paper: gamma = 1/1.21 for ReLU (Arpit et al., 2016)",
     "normprop-exact": "NormProp in exact mode: gamma = 1, and beta = 1 for rectifiers",
 }
+INSTRUMENTS = {
+    "signal": "Signal: standard deviation of a unit over inputs",
+    "gradient": "Gradient, relative to the last layer",
+    "spectrum": "Largest singular value of the Jacobian so far",
+    "correlation": f"Correlation of two inputs at an angle of {DEGREES:.0f}\N{DEGREE SIGN}",
+}
 BEFORE: dict[str, Callable[[int], nn.Module]] = {
     "batch": nn.BatchNorm,
     "layer": nn.LayerNorm,
@@ -50,11 +64,13 @@ SQUASHES: dict[str, tuple[Callable[..., nn.Module], Callable[..., Tensor]]] = {
 
 
 class Canonical(nn.Module):
-    """The part of a NormProp layer behind its weighted sum u: (s(u + beta) - c2) / c1."""
+    """The part of a NormProp layer behind its weighted sum u: (s(u + beta) - c2) / c1.
 
-    def __init__(self, activation: str, beta: float):
-        m = moments.gaussian(activation, beta)
-        self.activation, self.beta, self.c1, self.c2 = activation, beta, m.std, m.mean
+    Of others with a beta, where c1 = 1 and c2 = 0, as if beta were no part of the normaliser: u has no mean.
+    """
+
+    def __init__(self, activation: str, beta: float, c1: float, c2: float):
+        self.activation, self.beta, self.c1, self.c2 = activation, beta, c1, c2
 
     def forward(self, u: Tensor) -> Tensor:
         return (ACTIVATIONS[self.activation](u + self.beta) - self.c2) / self.c1
@@ -62,7 +78,7 @@ class Canonical(nn.Module):
 
 @dataclass(frozen=True)
 class Law:
-    """A wide layer z -> N(W (s(z + beta) - shift)) of random weights of variance square / n, and N a normaliser.
+    """A wide layer z -> gamma N(W (s(z + beta) - shift)), W random weights of variance square / n, N a normaliser.
 
     None stands for what LayerNorm and weight standardisation take from the data: the mean of s as shift, one over its
     variance as square.
@@ -73,6 +89,7 @@ class Law:
     shift: float | None = 0.0
     beta: float = 0.0
     divide: str = ""  # by what N divides: "rms", "std" after the mean of the batch is removed, or nothing
+    gamma: float = 1.0  # behind N; of layers without statistics, it is a part of square
     start: float = 1.0  # the mean square of the first z
 
     def layer(self, state: HostArray) -> tuple[HostArray, float]:
@@ -81,19 +98,30 @@ class Law:
         """
         bends = {} if isinstance(self.function, str) else {"kinks": (0.0,)}
         std = math.sqrt(state[0])
-        m = moments.gaussian(self.function, self.beta, std, **bends)
-        products = [m.std**2]
-        for rho in np.clip(state[1:] / state[0], -1.0, 1.0):
-            products.append(moments.dual(self.function, rho, self.beta, std, **bends).covariance)
+        m = gaussian(self.function, self.beta, std, **bends)
+        products = self.covariances(np.clip(state[1:] / state[0], -1.0, 1.0), std, m.std**2)
         left = 0.0 if self.shift is None else (m.mean - self.shift) ** 2
         square = 1.0 / m.std**2 if self.square is None else self.square
-        return square * (np.array(products) + left), square * m.slope2
+        return square * (np.append(m.std**2, products) + left), square * m.slope2
+
+    def covariances(self, rho: HostArray, std: float, variance: float) -> HostArray:
+        """Cov(s(U), s(V)): of smooth functions by Mehler's series, whose last two terms get what is left."""
+        if self.function in PIECEWISE_LINEAR:
+            one = np.full_like(rho, self.beta), np.full_like(rho, std)
+            return piecewise_linear(*PIECEWISE_LINEAR[self.function](), rho, *one, *one)
+        s = ACTIVATIONS[self.function] if isinstance(self.function, str) else self.function
+        squares = hermite(lambda u: s(Tensor(u)).data, np.array(self.beta), np.array(std), TERMS) ** 2
+        squares[-2:] += max(variance - squares.sum(), 0.0) / 2.0
+        return rho * np.polynomial.polynomial.polyval(rho, squares)
 
     def normalized(self, state: HostArray) -> tuple[HostArray, float]:
-        """N, and what it divides the squared values by."""
+        """gamma N, and what it divides the squared values by."""
+        if not self.divide:
+            return state, 1.0
         if self.divide == "std":
             state = state - state[1]
-        return (state / state[0], state[0]) if self.divide else (state, 1.0)
+        square = state[0] / self.gamma**2
+        return state / square, square
 
 
 @dataclass(frozen=True)
@@ -106,6 +134,14 @@ class Stack:
     width: int
     batch: int
     residual: bool
+    gamma: float | None = None  # scale and shift of a normaliser that has them: one number for all units, or None
+    beta: float | None = None  # for what its layers start with
+
+    def __post_init__(self) -> None:
+        known = "normprop" in self.norm or self.norm in BEFORE
+        if (self.gamma is not None and not known) or (self.beta is not None and (not known or self.norm == "rms")):
+            got, rule = f"{self.norm} with gamma={self.gamma}, beta={self.beta}", "it has no such parameter"
+            raise ValueError(explain(got, rule, "gamma=None, beta=None"))
 
     @property
     def layers(self) -> HostArray:
@@ -122,21 +158,37 @@ class Stack:
         return "selu" if self.norm == "selu" else self.activation
 
     @cached_property
-    def normprop(self) -> tuple[float, float]:
-        """gamma and beta that a NormProp layer starts with."""
-        mode = "exact" if self.norm == "normprop-exact" else "paper"
-        layer = nn.NormPropLinear(1, 1, self.function, mode=mode)
-        return layer.gamma.item(), layer.beta.item()
+    def affine(self) -> tuple[float, float]:
+        """gamma and beta."""
+        gamma, beta = 1.0, 0.0
+        if "normprop" in self.norm:
+            layer = nn.NormPropLinear(1, 1, self.function, mode="exact" if self.norm == "normprop-exact" else "paper")
+            gamma, beta = layer.gamma.item(), layer.beta.item()
+        return gamma if self.gamma is None else self.gamma, beta if self.beta is None else self.beta
+
+    @cached_property
+    def constants(self) -> tuple[float, float]:
+        """c1 and c2 of NormProp; in a residual block gamma is behind the activation."""
+        if self.norm == "normprop":
+            m = gaussian(self.function)
+            return m.std, m.mean
+        std = 1.0 if self.residual else self.affine[0]
+        m = gaussian(self.function, self.affine[1], std)
+        return max(m.std, MIN_RELATIVE_C1 * gaussian(self.function, 0.0, std).std), m.mean
 
     def network(self) -> nn.Sequential:
         """Random weights; cut in front of each activation, or into an identity and residual blocks."""
         layers: list[nn.Module] = [nn.Identity()] if self.residual else []
         for i in range(self.depth):
-            before = [BEFORE[self.norm](self.width)] if self.norm in BEFORE else []
+            before: list[Any] = [BEFORE[self.norm](self.width)] if self.norm in BEFORE else []
+            for normalizer in before:
+                normalizer.weight.data[...] = self.affine[0]
             behind = [nn.LayerNorm(self.width)] if self.norm == "layer-after" else []
             activation: nn.Module = nn.Activation(self.function)
             if "normprop" in self.norm:
-                activation = Canonical(self.function, self.normprop[1])
+                activation = Canonical(self.function, self.affine[1], *self.constants)
+            elif self.affine[1]:
+                activation = Canonical(self.function, self.affine[1], 1.0, 0.0)
             elif self.norm in SQUASHES:  # without statistics, part of the activation
                 activation = nn.Sequential(SQUASHES[self.norm][0](self.width, SQUASH), activation)
             if self.residual:
@@ -155,7 +207,7 @@ class Stack:
         layer = nn.Linear(n, n, bias=False)
         nn.init.kaiming_normal_(layer, "identity")
         if "normprop" in self.norm:
-            return nn.init.kaiming_normal_(nn.NormPropLinear(n, n, "identity", gamma=self.normprop[0]), "identity")
+            return nn.init.kaiming_normal_(nn.NormPropLinear(n, n, "identity", gamma=self.affine[0]), "identity")
         if self.norm == "orthogonal":
             return nn.init.orthogonal_(layer, nn.init.gain(source))
         if self.norm == "weight":
@@ -166,11 +218,9 @@ class Stack:
 
     @cached_property
     def law(self) -> Law:
-        function, gamma, beta = self.function, 1.0, 0.0
-        if "normprop" in self.norm:
-            gamma, beta = self.normprop
-        m = moments.gaussian(function, beta)
-        he, canonical = 1.0 / (m.std**2 + m.mean**2), (gamma / m.std) ** 2
+        function, (gamma, beta) = self.function, self.affine
+        m = gaussian(function)
+        he, start = 1.0 / (m.std**2 + m.mean**2), 1.0 if self.residual else gamma**2
         if self.norm in SQUASHES:
             s, squash = ACTIVATIONS[function], SQUASHES[self.norm][1]
             return Law(lambda u: s(squash(SQUASH * u)), he)
@@ -179,16 +229,18 @@ class Stack:
         if self.norm == "layer-after":
             return Law(function, None, None)
         if self.norm == "ws":
-            return Law(function, canonical, None)
+            return Law(function, 1.0 / m.std**2, None)
         if "normprop" in self.norm:
-            return Law(function, canonical, m.mean, beta, start=1.0 if self.residual else gamma**2)
-        return Law(function, he, divide={"batch": "std"}.get(self.norm, "rms" if self.norm in BEFORE else ""))
+            c1, c2 = self.constants
+            return Law(function, (gamma / c1) ** 2, c2, beta, start=start)
+        divide = {"batch": "std"}.get(self.norm, "rms" if self.norm in BEFORE else "")
+        return Law(function, he, beta=beta, divide=divide, start=start, gamma=gamma)
 
     @cached_property
     def _theory(self) -> tuple[HostArray, HostArray]:
         law = self.law
         inside = replace(law, divide="rms") if self.scaled else law
-        states, factors = [law.start * np.array([1.0, 0.0, math.cos(math.radians(DEGREES))])], []
+        states, factors = [law.start * np.append([1.0, 0.0], COSINES)], []
         for _ in range(self.depth - (not self.residual)):
             if self.residual:
                 arriving, square = inside.normalized(states[-1])
@@ -205,14 +257,14 @@ class Stack:
     @property
     def states(self) -> HostArray:
         """For each layer, in the limit of a large width: the mean square of z, in front of the activation (or of h,
-        between residual blocks), the mean product for unrelated inputs, and that for inputs at an angle of DEGREES.
+        between residual blocks), the mean product for unrelated inputs, and those for inputs with COSINES between them.
         """
         return self._theory[0]
 
     @cached_property
     def factors(self) -> HostArray:
         """By how much the squared gradient grows from each layer to the one before, with what is known of finite sizes
-        and batches.
+        and batches: for gamma = 1 and beta = 0.
         """
         known = {
             "batch": lambda: gains.batch_norm_gain(self.batch, self.function),
@@ -221,56 +273,65 @@ class Stack:
             "group": lambda: gains.group_norm_gain(self.width, GROUP, self.function),
         }
         limits = self._theory[1]
-        if self.norm not in known:
+        if self.norm not in known or self.affine != (1.0, 0.0):
             return limits
         gain = known[self.norm]()
         if self.residual:  # W is behind N, and independent of it
             return 1.0 + (limits - 1.0) * gain * self.width / (self.width - 1) / self.law.layer(np.ones(1))[1]
         return np.full(len(limits), gain)
 
-    def predicted(self) -> dict[str, HostArray | None]:
-        """The curves of theory, one for each instrument: in the limit of a large width, and none where a small batch or
-        a small group matters in a way that is not known, nor for the singular values of residual networks.
+    def predicted(self, instrument: str) -> HostArray | None:
+        """The curve of theory for one instrument: in the limit of a large width, and singular values to the next order.
+        There is none where a small batch or a small group matters in a way that is not known, as for the singular
+        values behind BatchNorm, whose samples share one Jacobian, nor for those of residual networks.
         """
-        square, unrelated, pair = self.states.T
-        variance, growth = square - unrelated, np.append(np.cumprod(self.factors[::-1])[::-1], 1.0)
-        if self.norm == "batch" and not self.residual:
-            variance = variance * self.batch / (self.batch - 1)  # BatchNorm divides by the size of the batch
-        elif self.norm == "batch":
+        square, unrelated, pair = self.states.T[:3]
+        coupled = self.norm in ("batch", "group")
+        if instrument == "spectrum":
+            return None if coupled or self.residual else self.largest()
+        if instrument == "correlation":
+            return None if coupled else pair / square
+        if instrument == "signal":  # BatchNorm divides by the size of the batch, not by one less
+            size = self.batch / (self.batch - 1) if self.norm == "batch" and not self.residual else 1.0
+            return None if self.norm == "group" else np.sqrt((square - unrelated) * size)
+        growth = np.append(np.cumprod(self.factors[::-1])[::-1], 1.0)
+        if self.norm == "batch" and self.residual and self.affine == (1.0, 0.0):
             of = gains.batch_norm_residual_gain
             growth = np.array([of(self.depth, self.batch, self.function, i) for i in range(self.depth + 1)])
-        coupled = self.norm in ("batch", "group")
-        return {
-            "signal": None if self.norm == "group" else np.sqrt(variance),
-            "gradient": np.sqrt(growth),
-            "spectrum": None if coupled or self.residual else self.largest(),
-            "correlation": None if coupled else pair / square,
-        }
+        return np.sqrt(growth)
 
     def largest(self) -> HostArray:
-        """The largest singular value of the Jacobian of the layers so far, in the limit of a large width.
+        """The largest singular value of the Jacobian of the layers so far.
 
         W and D = diag s'(z) are asymptotically free, so the S-transforms of W W^T, which is 1 / (1 + m) for a Gaussian
         W and 1 for an orthogonal one, and of D^2 multiply. With psi(t) = E t d^2 / (1 - t d^2), that of D^2 is (1 + m)
-        / m psi^-1(m). The square of the largest singular value is the minimum of (1 + m) / (m S(m)) over m > 0.
+        / m psi^-1(m). In the limit of a large width n, the square of the largest singular value is the minimum of z(m)
+        = (1 + m) / (m S(m)) over m > 0. There the density of the squares ends as (A / pi) sqrt(z - x), with A =
+        sqrt(2 / z'') / z, and the last of n values is, on average, TRACY_WIDOM (n A)^(-2/3) away from its end: with f''
+        the second derivative of log z, a fraction of TRACY_WIDOM (f'' / (2 n^2))^(1/3).
         """
-        z = np.linspace(-9.0, 9.0, 3000)  # 0, where rectifiers have their kink, is between two of them
+        z = np.linspace(-9.0, 9.0, 1000)  # 0, where rectifiers have their kink, is between two of them
         weights = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
         below = -np.expm1(-np.geomspace(1e-5, 35.0, 400))  # of the largest t
         m = np.geomspace(1e-4, 1e4, 800)
         free = np.zeros_like(m) if self.norm == "orthogonal" else np.log1p(m)  # -log S of W W^T
         logs = [np.log1p(m) - np.log(m) + free + math.log(self.law.start)]
-        done: dict[float, HostArray] = {}
+        function = ACTIVATIONS[self.law.function] if isinstance(self.law.function, str) else self.law.function
+        done: dict[bytes, HostArray] = {}
         for square, factor in zip(self.states[:, 0], self.factors, strict=False):
-            key = round(float(square), 9)
+            u = Tensor(self.law.beta + math.sqrt(square) * z, requires_grad=True)
+            d2 = grad(function(u).sum(), u)[0].data ** 2
+            key = d2.tobytes()
             if key not in done:
-                u = Tensor(self.law.beta + math.sqrt(square) * z, requires_grad=True)
-                function = self.law.function
-                value = (ACTIVATIONS[function] if isinstance(function, str) else function)(u)
-                d2 = grad(value.sum(), u)[0].data ** 2
                 t = below / d2.max()
                 psi = (weights * (t[:, None] * d2 / (1.0 - t[:, None] * d2))).sum(axis=1)
                 inverse = np.interp(np.log(m), np.log(psi), np.log(t))
                 done[key] = np.log(m / (1.0 + m)) - inverse - math.log(weights @ d2)
             logs.append(logs[-1] + done[key] + free + math.log(factor))
-        return np.exp(0.5 * np.min(logs, axis=1))
+        edges = []
+        for log in logs:
+            i = int(np.argmin(log))
+            near = slice(max(i - 10, 0), i + 11)
+            bend = np.polyfit(np.log(m[near]), log[near], 2)[0]  # m^2 f'' / 2, as f' = 0; none at an end, of an atom
+            edges.append(log[i] + math.log1p(TRACY_WIDOM * (max(bend, 0.0) / (m[i] * self.width) ** 2) ** (1 / 3)))
+        return np.exp(0.5 * np.array(edges))

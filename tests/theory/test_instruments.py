@@ -115,3 +115,13 @@ def test_refusals():
     assert len(spectra(net.eval(), tp.ones(1, 3))) == 2
     assert_explained(ValueError, lambda: correlations(net, tp.zeros(1, 3)), "direction")
     assert_explained(ValueError, lambda: correlations(net, tp.ones(2, 1)), "direction")
+
+
+def test_samples_are_separate_where_batch_norm_has_fixed_statistics():
+    net = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm(6), nn.Tanh())
+    net(tp.randn(20, 6))
+    x = tp.randn(1, 6)
+    assert not instruments.Jacobian(net, x, x).separate
+    assert instruments.Jacobian(net.eval(), x, x).separate
+    matrix = tp.jacobian(lambda v: net(v.reshape(1, 6)).reshape(6), x.reshape(6)).data
+    np.testing.assert_allclose(spectra(net, x)[-1].product, np.linalg.svd(matrix, compute_uv=False), rtol=1e-4)

@@ -42,25 +42,37 @@ def measured(net, x):
     return [u for _, _, u in pre_activations(net, x)]
 
 
-def assert_within_5_standard_errors(records, net, x):
-    """One correct comparison in 1.7 million misses it. The samples are independent, their positions are not."""
-    for record, (name, _, u) in zip(records, pre_activations(net, tp.tensor(x)), strict=True):
-        assert record.layer == name
-        by_sample = u.reshape(len(x), -1, u.shape[1])
-        squares = (by_sample - u.mean(axis=0)) ** 2
-        of_mean, of_variance = (z.mean(axis=1).std(axis=0) / math.sqrt(len(x)) for z in (by_sample, squares))
-        common = record.variance > 1e-3  # units that are hardly ever on are no matter for a simulation
-        assert (abs(record.mean - u.mean(axis=0)) <= 5 * of_mean + 1e-9)[common].all(), name
-        error = record.error * record.variance + 1e-9
-        assert (abs(record.variance - u.var(axis=0)) <= 5 * of_variance + error)[common].all(), name
+def assert_within_5_standard_errors(records, net, samples):
+    """By chance, a mean misses with a probability of 6e-7. A variance misses more often, as its standard error comes
+    from the same skewed squares: 1e-6 for a Gaussian unit, up to 1e-3 for one that is rarely on. Hence a miss counts
+    only if it is there in four times as many fresh samples, too: 1e-12 and 1e-7. A truncated series may be off by what
+    the record states, but by no more than 2 % (4 in 1,000 was the most in 300 nested networks, by their duals).
+    """
+
+    def misses(count):
+        x, found = samples(count), set()
+        for record, (name, _, u) in zip(records, pre_activations(net, tp.tensor(x)), strict=True):
+            assert record.layer == name
+            by_sample = u.reshape(count, -1, u.shape[1])  # these are independent, their positions are not
+            squares = (by_sample - u.mean(axis=0)) ** 2
+            of_mean, of_variance = (z.mean(axis=1).std(axis=0) / math.sqrt(count) for z in (by_sample, squares))
+            common = record.variance > 1e-3  # units that are hardly ever on are no matter for a simulation
+            off = abs(record.mean - u.mean(axis=0)) > 5 * of_mean + 1e-9
+            found |= {(name, "mean", i) for i in np.flatnonzero(off & common)}
+            series = min(record.error, 0.02) * record.variance + 1e-9
+            off = abs(record.variance - u.var(axis=0)) > 5 * of_variance + series
+            found |= {(name, "variance", i) for i in np.flatnonzero(off & common)}
+        return found
+
+    if found := misses(20_000):
+        assert not found & misses(80_000)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @settings(max_examples=-(-settings().max_examples // 7))
 @given(rng=rngs())
 def test_two_linear_layers_are_exact(name, rng):
-    """w^T C w with the covariance of dual activations, to the error that is stated; and within 5 standard errors of
-    a simulation, which one correct comparison in 1.7 million misses."""
+    """w^T C w with the covariance of dual activations, to the error that is stated; and a simulation."""
     net = randomize(nn.Sequential(nn.Linear(4, 3), nn.Activation(name), nn.Linear(3, 2)), rng)
     mean, matrix = rng.normal(size=4), covariance(rng, 4)
     first, hidden, second = records = tp.propagate(net, mean, matrix)
@@ -76,7 +88,34 @@ def test_two_linear_layers_are_exact(name, rng):
     np.testing.assert_allclose(second.mean, v @ one.mean + net[2].bias.data, rtol=1e-9, atol=1e-12)
     bound = (second.error + 1e-7) * (abs(v) @ one.std) ** 2
     assert (abs(second.variance - np.einsum("oi,ij,oj->o", v, duals, v)) <= bound).all()
-    assert_within_5_standard_errors(records, net, rng.multivariate_normal(mean, matrix, 20_000))
+    assert_within_5_standard_errors(records, net, lambda count: rng.multivariate_normal(mean, matrix, count))
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@settings(max_examples=-(-settings().max_examples // 7))
+@given(rng=rngs())
+def test_the_error_of_a_series(name, rng):
+    """With a_k the coefficients of s(U), sum k a_k^2 = Var(U) E s'(U)^2. So the squares of those above degree 12, which
+    make the stated error, add up to at most 1/13 of that, and those from degree 11 on to 1/11. This is true of the
+    whole series, and of the one that takes its place, whose last two degrees are given the rest of the variance: for
+    two units, these parts of both are at most rho^11 times the geometric mean of their sums. Those of a sine are known.
+    """
+    mean, matrix = 2.0 * rng.normal(size=4), 2.0 * covariance(rng, 4)
+    start = field.Field.of(mean, matrix)
+    after, error = field.Pointwise(name, {})(start)
+    std = np.sqrt(start.variance)
+    found = tp.moments.gaussian(name, mean, std)
+    most = std**2 * found.slope2
+    assert -1e-12 <= error <= most.sum() / 13 / (found.std**2).sum() + 1e-9
+    if name == "sin":
+        squares = [
+            (std**k * np.exp(-(std**2) / 2) * np.sin(mean + k * math.pi / 2)) ** 2 / math.factorial(k)
+            for k in range(13, 60)
+        ]
+        assert error == pytest.approx(np.sum(squares) / (found.std**2).sum(), rel=1e-6, abs=1e-9)
+    duals = tp.moments.dual(name, start.rho, (mean[:, None], mean), (std[:, None], std)).covariance
+    bound = 2 / 11 * np.sqrt(np.outer(most, most)) * abs(start.rho) ** 11
+    assert (abs(after.covariance() - duals) <= bound + 1e-7 * np.outer(found.std, found.std)).all()
 
 
 def block(*layers, **options):
@@ -109,10 +148,11 @@ def test_normalisers_and_residual_sums_are_exact(layers, rng):
     """Up to the second linear layer, for any weights; in a residual sum, what a branch has in common with its input."""
     net = randomize(nn.Sequential(*layers()), rng)
     mean, matrix = rng.normal(size=4), covariance(rng, 4)
-    x, shape = rng.multivariate_normal(mean, matrix, 20_000), (1, 2, 2) if layers in ON_IMAGES else (4,)
+    shape = (1, 2, 2) if layers in ON_IMAGES else (4,)
     records = tp.propagate(net, mean.reshape(shape), matrix)
-    assert all(r.exact and r.error < 0.15 for r in records), records  # a bound of what the series leaves out
-    assert_within_5_standard_errors(records, net, x.reshape(-1, *shape))
+    assert all(r.exact for r in records), records
+    samples = lambda count: rng.multivariate_normal(mean, matrix, count).reshape(-1, *shape)  # noqa: E731
+    assert_within_5_standard_errors(records, net, samples)
 
 
 PER_SAMPLE = {

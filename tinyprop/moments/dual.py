@@ -83,7 +83,7 @@ def dual(activation: Activation, rho: Any, mean: Any = 0.0, std: Any = 1.0, **pa
     bends = {"kinks": kinks} if kinks else {}
     mean1, mean2 = (gaussian(activation, m, s, **arrays, **bends).mean for m, s in ((m1, s1), (m2, s2)))
     if activation in PIECEWISE_LINEAR:
-        covariance = _piecewise_linear(*PIECEWISE_LINEAR[activation](**arrays), r, m1, s1, m2, s2)
+        covariance = piecewise_linear(*PIECEWISE_LINEAR[activation](**arrays), r, m1, s1, m2, s2)
     elif activation == "erf":
         w1, w2 = (xp.sqrt(0.5 + s * s) for s in (s1, s2))
         covariance = 4.0 * _over_correlations(m1 / w1, m2 / w2, r * (s1 / w1) * (s2 / w2), 0)
@@ -101,7 +101,7 @@ def dual(activation: Activation, rho: Any, mean: Any = 0.0, std: Any = 1.0, **pa
     return Dual(*(_as_given(Tensor(as_array(x)), given) for x in (product, covariance)))
 
 
-def _piecewise_linear(
+def piecewise_linear(
     kinks: list[float], slopes: list[Any], rho: Array, m1: Array, s1: Array, m2: Array, s2: Array
 ) -> Array:
     xp = array_module(rho)

@@ -17,6 +17,7 @@ from ..engine.arrays import Array, HostArray, array_module, backend_of, float64,
 from ..engine.errors import explain
 from ..engine.graph import Op
 from ..engine.tensor import Tensor
+from ..functional.linear import product
 
 POINTS = 26  # nodes in a panel
 FARTHEST = 37.0  # in standard deviations: exp(-37^2 / 2) is 1e-297, the last that leaves room for a small factor
@@ -66,7 +67,7 @@ class Mills(Op):
         end = 2.0 * NEGLIGIBLE / (x + xp.sqrt(x * x + 2.0 * NEGLIGIBLE))  # there the exponent is -NEGLIGIBLE
         u = end[..., None] * nodes
         terms = xp.exp(-(x[..., None] + 0.5 * u) * u) * u**self.n
-        return end * (terms @ weights) / math.factorial(self.n)
+        return end * product(terms, weights) / math.factorial(self.n)
 
     def backward(self, g: Tensor, x: Tensor) -> Tensor:
         return -(self.n + 1) * g * Mills(self.n + 1)(x)

@@ -58,19 +58,11 @@ class Design:
         square = found.std**2 + rest**2
         chi, unrelated = found.jacobian_factor**2, rest**2 / square
         gain = chi * (1.0 - unrelated)
-        values = {"c1": math.sqrt(square), "c2": found.mean, "chi": chi, "unrelated": unrelated, "gain": gain}
-        values |= {
-            "growth": gain**self.depth,
-            "variance_slope": self._variance_slope(self.centering * found.mean, square),
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-    def _variance_slope(self, shift: float, square: float) -> float:
         q = Tensor(np.array(1.0), requires_grad=True)
         m = moments.gaussian(self.activation, self.beta, self.gamma * q**0.5, **self.params)
-        (slope,) = grad(m.std**2 + (m.mean - shift) ** 2, q)
-        return float(slope.item()) / square
+        (slope,) = grad(m.std**2 + (m.mean - self.centering * found.mean) ** 2, q)
+        vars(self).update(c1=math.sqrt(square), c2=found.mean, chi=chi, unrelated=unrelated, gain=gain)
+        vars(self).update(growth=gain**self.depth, variance_slope=float(slope.item()) / square)
 
     @cached_property
     def forgotten(self) -> float:
@@ -121,9 +113,7 @@ def design(depth: int, activation: str, zeta: float = 1.5, eta: float = 0.9) -> 
     target = math.log(zeta) / depth
     if activation in RECTIFIERS:
         if math.log(points[1].chi) > target:
-            beta = _bisect(
-                lambda beta: 2.0 * math.log(_moments(activation, 1.0, beta, params).jacobian_factor) - target, 0, 30
-            )
+            beta = _bisect(lambda beta: math.log(Design("", activation, 1, 1.0, 1.0, beta, params).chi) - target, 0, 30)
             points.append(Design("shifted", activation, depth, 1.0, 1.0, beta, params))
         if _leaky_forgets(0.0, depth) > eta:
             a = _bisect(lambda a: _leaky_forgets(a, depth) - eta, 0.0, 1.0)
@@ -132,10 +122,6 @@ def design(depth: int, activation: str, zeta: float = 1.5, eta: float = 0.9) -> 
         shape = _shaped(activation, target)
         points += [Design("dks", activation, depth, 1.0, *shape, params)] if shape else []
     return points
-
-
-def _moments(activation: str, gamma: float, beta: float, params: dict[str, float]) -> moments.Moments:
-    return moments.gaussian(activation, beta, gamma, **params)
 
 
 def _bisect(function: Callable[[float], float], low: float, high: float) -> float:

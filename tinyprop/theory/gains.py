@@ -32,7 +32,6 @@ def rms_norm_gain(n: int, activation: str = "relu") -> float:
     >>> round(rms_norm_gain(64), 12)
     1.000252016129
     """
-    _check(n > 2, f"rms_norm_gain(n={n})", "n > 2, or the mean square is infinite", "rms_norm_gain(64)")
     on = _sphere(n, n, activation)
     return (n - 1) / (n * (n - 2)) * (n * on["dd"] - on["ddyy"]) / on["ss"]
 
@@ -43,7 +42,6 @@ def group_norm_gain(n: int, m: int, activation: str = "relu") -> float:
     >>> round(group_norm_gain(32, 8), 4)
     1.1625
     """
-    _check(m > 3, f"group_norm_gain(n={n}, m={m})", "m > 3, or the mean square is infinite", "m=8")
     on = _sphere(m - 1, m, activation)  # P removes the mean, too
     return (n - 1) / (n * (m - 3)) * ((m - 1) * on["dd"] - on["ddyy"]) / on["ss"]
 
@@ -66,7 +64,6 @@ def batch_norm_gain(batch: int, activation: str = "relu") -> float:
     >>> [round(batch_norm_gain(batch), 9) for batch in (8, 64)]
     [1.788189977, 1.493062938]
     """
-    _check(batch > 3, f"batch_norm_gain(batch={batch})", "batch > 3, or the mean square is infinite", "batch=8")
     on = _sphere(batch - 1, batch, activation)
     return batch / ((batch - 3) * (batch - 1)) * _centered_trace(on, batch) / (on["ss"] - on["st"])
 
@@ -94,7 +91,6 @@ def batch_norm_residual_gain(depth: int, batch: int | None = None, activation: s
         m = moments.gaussian(activation)
         chi, lost = m.jacobian_factor**2, m.mean**2 / (m.std**2 + m.mean**2)
         return residual_gain(depth, math.sqrt(1.0 - lost), chi) / residual_gain(first, math.sqrt(1.0 - lost), chi)
-    _check(batch > 3, f"batch_norm_residual_gain(batch={batch})", "batch > 3", "batch=8")
     on = _sphere(batch - 1, batch, activation)
     of_rest = _centered_trace(on, batch)
     of_mean = (1 - 1 / batch) * (on["dd"] - on["de"]) - (on["ddyy"] + (batch - 1) * on["dyez"]) / batch
@@ -132,6 +128,9 @@ def _sphere(dimensions: int, values: int, activation: str) -> dict[str, float]:
 
     In polar coordinates (sin r, angle) of the plane of both, the density is sin(r) cos(r)^(dimensions - 3).
     """
+    if dimensions <= 2:
+        got, rule = f"the gain behind a norm of {values} values", "the mean square is finite in > 2 dimensions"
+        raise ValueError(explain(got, f"{rule}; they have {dimensions}", "a norm of 8 values"))
     nodes, weights = gauss_legendre(NODES)
 
     def panels(edges: HostArray) -> tuple[HostArray, HostArray]:
@@ -153,8 +152,3 @@ def _sphere(dimensions: int, values: int, activation: str) -> dict[str, float]:
     y, s, d, z, t, e = found
     products = {"ss": s * s, "st": s * t, "dd": d * d, "de": d * e, "ddyy": (d * y) ** 2, "dyez": d * y * e * z}
     return {name: float((weight * product).sum() / weight.sum()) for name, product in products.items()}
-
-
-def _check(right: bool, got: str, rule: str, hint: str) -> None:
-    if not right:
-        raise ValueError(explain(got, rule, hint))

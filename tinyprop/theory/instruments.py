@@ -44,9 +44,8 @@ def spectra(model: nn.Module, x: Tensor, largest: int = 8, seed: int = 0) -> lis
     """The singular values of every layer's Jacobian at a batch x, and of the product of the Jacobians so far.
 
     The Jacobian is that of the whole batch, which is block-diagonal if samples do not depend on each other. Up to SMALL
-    numbers in and out of the layers it is computed in full. Beyond, the `largest` singular values are approached from
-    below, from products with blocks of vectors (randomised block Krylov iteration: Musco and Musco, 2015).
-    The layers run in their own mode, and the model stays as it is.
+    numbers in and out of the layers it is computed in full. Beyond, the `largest` are approached from below, by blocks
+    of vectors (randomised Krylov iteration: Musco and Musco, 2015). Layers keep their mode, and the model its state.
     """
     if any(isinstance(module, nn.Dropout) and module.training for module in model.modules()):
         rule = "a Jacobian belongs to one function, and dropout draws another one each time"
@@ -77,7 +76,8 @@ class Jacobian:
 
     def __init__(self, module: nn.Module, x: Tensor, y: Tensor):
         self.module, self.x, self.y = module, x.detach(), y
-        self.separate = not any(part.whole_batch or part.sums_over_batch for part in module.modules())
+        training = [part for part in module.modules() if part.training]
+        self.separate = not any(m.whole_batch or m.draws_for_batch or m.sums_over_batch for m in training)
 
     def times(self, block: HostArray) -> HostArray:
         """J v for each vector v: (k, inputs) -> (k, outputs)."""
@@ -145,9 +145,8 @@ def correlations(model: nn.Module, x: Tensor, degrees: float = 60.0, seed: int =
     given = to_numpy(x.data).astype(np.float64).reshape(len(x), -1)
     lengths = np.linalg.norm(given, axis=1, keepdims=True)
     if not lengths.all() or given.shape[1] < 2:
-        raise ValueError(
-            explain(f"correlations of inputs {x.shape}", "each has a direction", "at least 2 numbers, not 0")
-        )
+        got, rule = f"correlations of inputs {x.shape}", "each has a direction"
+        raise ValueError(explain(got, rule, "at least 2 numbers, not 0"))
     other = new_generator([seed, len(x)]).standard_normal(given.shape)  # whose seed is unlikely to be that of the data
     other -= given * (given * other).sum(axis=1, keepdims=True) / lengths**2
     other *= lengths / np.linalg.norm(other, axis=1, keepdims=True)

@@ -23,9 +23,10 @@ class Propagated:
     """The predicted moments of one layer, for each unit or channel, over samples and positions.
 
     They are those of the pre-activations for layers with weights, of the output for all others. `exact` says that they
-    hold for the weights and the input as given, except for rounding and the truncation of a series, bounded by `error`.
-    Otherwise `error` estimates the relative error of the variance: it adds up 1 / (effective number of inputs) of
-    each layer, the rate of the central limit theorem, and, with several Gaussians, what a single one would change.
+    hold for the weights and the input as given, except for rounding and the truncation of a series: `error` is the
+    fraction of the variance of activations that it leaves out. Otherwise `error` estimates the relative error of the
+    variance: it adds up 1 / (effective number of inputs) of each layer, the rate of the central limit theorem, and,
+    with several Gaussians, what a single one would change.
 
     >>> net = tp.nn.Sequential(tp.nn.Linear(2, 1, bias=False))
     >>> net[0].weight.data[...] = [[3.0, 4.0]]
@@ -297,11 +298,9 @@ def step(state: Any, layer: Any) -> tuple[Any, Any]:
     elif isinstance(layer, nn.PReLU):
         state = state.bent(Pointwise("prelu", slopes(layer)))
     elif isinstance(layer, nn.DyT):
-        state = state.scaled(
-            array(layer.alpha).item(), array(layer.shift).item() if isinstance(layer, nn.Derf) else 0.0
-        )
-        name, c1 = "erf" if isinstance(layer, nn.Derf) else "tanh", 1.0 / array(layer.weight)
-        state = state.bent(Pointwise(name, {}, c1, -array(layer.bias) * c1))
+        name, shift = ("erf", layer.shift.item()) if isinstance(layer, nn.Derf) else ("tanh", 0.0)
+        c1 = 1.0 / array(layer.weight)
+        state = state.scaled(layer.alpha.item(), shift).bent(Pointwise(name, {}, c1, -array(layer.bias) * c1))
     elif isinstance(layer, nn.AvgPool2d):
         if not layer.count_include_pad and layer.padding not in (0, (0, 0)):
             got, rule = "AvgPool2d(count_include_pad=False) with padding", "its weights differ between positions"

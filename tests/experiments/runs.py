@@ -30,8 +30,8 @@ def evaluation(accuracy, loss, images):
     )
 
 
-def record(config, accuracy=50.0, loss=1.0, diverged=False, speed=500.0):
-    """A run with this test accuracy in %, this loss, and this many images a second."""
+def record(config, accuracy=50.0, loss=1.0, diverged=False, rough=0.1):
+    """A run with this test accuracy in %, this loss, and training losses that are this rough."""
     rng = np.random.default_rng(config.seed)
     errors = [
         1.0 - accuracy / 100.0 * (1.0 - 0.5 ** (i + 1)) / (1.0 - 0.5**config.epochs) for i in range(config.epochs)
@@ -48,10 +48,10 @@ def record(config, accuracy=50.0, loss=1.0, diverged=False, speed=500.0):
         history=[]
         if diverged
         else [
-            {"epoch": i + 1, "test_error": error, "validation_error": error, "images_per_second": speed}
+            {"epoch": i + 1, "test_error": error, "validation_error": error, "images_per_second": 500.0}
             for i, error in enumerate(errors)
         ],
-        losses=list(rng.uniform(0.9, 1.1, 12)),
+        losses=[1.0 + rough * (-1.0) ** i for i in range(12)],
         layers=[Layer(i, means[:1] if diverged else means, [0.0] if diverged else means) for i in range(1, 10)],
         diverged=Divergence(1, 3, "a loss of nan") if diverged else None,
         temperature=None if diverged else 1.0,
@@ -69,14 +69,14 @@ def study(experiment, scale, lost=(), **made_up):
 
     def filled(settings):
         found = {}
-        for name, setting in settings.items():
-            records = []
-            for seed in range(1, setting.seeds + 1):
+        for name, config in settings.items():
+            records, planned = [], experiment.planned(scale, name)
+            for seed in range(1, planned + 1):
                 facts = {"accuracy": 50.0 + seed, "loss": 1.0 + 0.01 * seed}
                 facts |= {fact: of(name, seed) for fact, of in made_up.items()}
                 diverged = name in lost or (name, seed) in lost
-                records.append(record(replace(setting.config, seed=seed), diverged=diverged, **facts))
-            found[name] = Arm(setting, tuple(records))
+                records.append(record(replace(config, seed=seed), diverged=diverged, **facts))
+            found[name] = Arm(config, planned, tuple(records))
         return found
 
     arms = filled(experiment.settings(scale))

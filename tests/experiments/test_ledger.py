@@ -164,7 +164,7 @@ DAMAGES = {
 def test_a_damaged_record_counts_as_not_there_and_is_named(how, ledger):
     ledger.add(record(TINY))
     path, said = ledger.path(TINY), []
-    assert ledger.find(TINY).accuracy == 50.0
+    assert ledger.find(TINY).test.error == 0.5
     path.write_bytes(DAMAGES[how](path.read_bytes()))
     assert ledger.find(TINY, said.append) is None
     assert len(said) == 1

@@ -7,10 +7,11 @@ from functools import cache
 import pytest
 
 from tinyprop.experiments import EXPERIMENTS
-from tinyprop.experiments.experiment import REGISTERED, decide
+from tinyprop.experiments.evidence import REGISTERED
+from tinyprop.experiments.experiment import Arm, decide
 from tinyprop.experiments.ledger import Ledger, run_name
 from tinyprop.experiments.scales import ANCHOR, PAPER_RUN, SCALES
-from tinyprop.experiments.study import Study, cost_of
+from tinyprop.experiments.study import Study
 
 from .runs import record
 
@@ -46,31 +47,28 @@ def study(tmp_path, monkeypatch):
     return make
 
 
-def primary(found):
-    """The configs that primary claims compare, up to a number of seeds."""
-    return {
-        replace(e.arms[name].setting.config, seed=0)
-        for e in found.experiments()
-        for f in e.findings()
-        if f.primary
-        for name in f.claim.settings
-    }
+def needs(found):
+    """What each undecided claim needs up to a look that may decide it."""
+    for e in found.experiments():
+        for f in e.findings():
+            settings = f.claim.settings.union(*map(e.before, f.claim.settings))
+            configs = {c for name in settings for c in found.configs(e.arms[name]) if c.seed <= f.first_chance}
+            if missing := {c for c in configs if c.data != "svhn"}:
+                yield missing
 
 
-def test_the_first_look_of_the_primary_claims_comes_first(study):
+def test_the_claims_that_cost_least_come_first_up_to_a_look_that_may_decide_them(study):
     found = study(lambda config: False)
-    order = found.wanted()
-    of_primary = primary(found)
-    first = [c for c in order if replace(c, seed=0) in of_primary and c.seed <= 6]
-    tried = [c for c in order if c.epochs == 1 and c.momentum == 0.0]
-    assert set(order[: len(first) + len(tried)]) == set(first) | set(tried)
-    assert [c.seed for c in order[: len(first) + len(tried)]] == sorted(c.seed for c in first + tried)
-    rest = order[len(first) + len(tried) :]
-    assert [replace(c, seed=0, norm="normprop") for c in rest[:9]] == [ANCHOR] * 8 + [PAPER_RUN]
-    costs = [cost_of(c) for c in rest[9:]]
-    assert costs == sorted(costs)
-    assert rest[-1] == replace(PAPER_RUN, norm="batch", seed=1)
-    assert not [c for c in order if c.data == "svhn" or c.seed > 6]
+    order, claims = found.wanted(), list(needs(found))
+    both = {c for norm in ("normprop", "batch") for c in found.configs(Arm(replace(LAPTOP.protocol, norm=norm), 12))}
+    assert claims.count(both) == 6, "many claims use these"
+    end = max(order.index(c) for c in both)
+    assert set(order[: end + 1]) == both
+    done = set().union(*claims)
+    assert set(order[: len(done)]) == done
+    assert {replace(c, seed=0, norm="normprop") for c in order[len(done) - 8 : len(done)]} == {ANCHOR}
+    assert [replace(c, seed=0) for c in order[-2:]] == [PAPER_RUN, replace(PAPER_RUN, norm="batch")]
+    assert not [c for c in order if c.data == "svhn"]
 
 
 def test_rates_are_tried_before_they_are_used(study):
@@ -82,7 +80,7 @@ def test_rates_are_tried_before_they_are_used(study):
 
     assert not plain(study(lambda config: False, "optimizers"))
     assert not plain(study(lambda config: tried(config) and config.lr != 1.5, "optimizers"))
-    assert {c.seed for c in plain(study(tried, "optimizers"))} == set(range(1, 7))
+    assert {c.seed for c in plain(study(tried, "optimizers"))} == set(range(1, 13))
 
 
 def test_decided_claims_get_no_further_runs_and_undecided_ones_their_next_look(study):
@@ -97,7 +95,7 @@ def test_decided_claims_get_no_further_runs_and_undecided_ones_their_next_look(s
     assert not [c for c in order if c.flip]
     open_ = [f for f in claims.values() if f.supported is None and f.next_look]
     assert {f.next_look for f in open_} <= {16, 24}
-    widest = max((f for f in open_ if f.next_look == 16), key=lambda f: f.width)
+    widest = max((f for f in open_ if f.next_look == 16), key=lambda f: f.widest[1].width)
     assert widest.claim.text == "Dropout does not help NormProp."
     assert {(c.dropout, c.data_norm) for c in order[:8]} == {(0.0, "batch"), (0.2, "batch")}
     assert [c.seed for c in order[:8]] == [13, 13, 14, 14, 15, 15, 16, 16]

@@ -3,21 +3,23 @@
 import math
 import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 from .. import paper
 from ..estimate import Estimate
+from ..train import Config
 from .evidence import ACCURACY, Comparison, Measure, compared
-from .experiment import CHANCE, CONTROLS, NORMPROP, Arm, Claim, Experiment
+from .experiment import CHANCE, NORMPROP, Arm, Claim, Experiment
 from .figures import Curves
-from .scales import Scale, Setting, Settings, Turn
+from .scales import Scale, Settings
 from .section5 import rate
 
 INVERSE, ONE = f"gamma = 1/{paper.JACOBIAN_FACTOR:g}", "gamma = 1"
 STARTS: Mapping[str, Mapping[str, Any]] = {INVERSE: {}, ONE: {"gamma": 1.0}, "exact": {"mode": "exact"}}
 GAMMA_RATES = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
-LARGEST_RATE = Measure("largest rate", " octaves", lambda record: math.nan, better=1, form=".1f")  # of several runs
+LARGEST_RATE = Measure("largest rate", "octaves", lambda record: math.nan, better=1, form=".1f")  # of several runs
 
 
 class JacobianFactor(Experiment):
@@ -28,18 +30,18 @@ class JacobianFactor(Experiment):
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
         return {
-            f"{start}, rate {lr:g}": scale.setting(4, lr=lr, epochs=scale.rate_epochs, **change)
+            f"{start}, rate {lr:g}": replace(scale.protocol, lr=lr, epochs=scale.rate_epochs, **change)
             for start, change in STARTS.items()
-            for lr in scale.some(GAMMA_RATES)
+            for lr in GAMMA_RATES
         }
 
-    def by_rate(self, start: str) -> dict[str, Arm]:
-        return {f"{lr:g}": self.arms[f"{start}, rate {lr:g}"] for lr in self.scale.some(GAMMA_RATES)}
+    def by_rate(self, start: str) -> dict[float, Arm]:
+        return {lr: self.arms[f"{start}, rate {lr:g}"] for lr in GAMMA_RATES}
 
     def claims(self) -> list[Claim]:
         larger = f"{INVERSE} trains at larger rates than {ONE} without diverging."
         text = f"At a rate at which both train, {INVERSE} is better."
-        pairs = {f"at rate {lr}": (f"{INVERSE}, rate {lr}", f"{ONE}, rate {lr}") for lr in self.by_rate(ONE)}
+        pairs = {f"at rate {lr:g}": (f"{INVERSE}, rate {lr:g}", f"{ONE}, rate {lr:g}") for lr in GAMMA_RATES}
         return [
             Claim(larger, "no number", Comparison.better, pairs, (LARGEST_RATE,)),
             Claim(text, "not in the paper", Comparison.better, pairs),
@@ -58,8 +60,9 @@ class JacobianFactor(Experiment):
         return {f"{INVERSE} minus {ONE}": [found]}
 
     def levels(self) -> dict[str, Curves]:
-        def curve(start: str) -> dict[str, Estimate]:
-            return {lr: arm.estimate(ACCURACY) for lr, arm in self.by_rate(start).items() if not arm.diverged}
+        def curve(start: str) -> dict[float, Estimate]:
+            found = {lr: arm.estimate(ACCURACY) for lr, arm in self.by_rate(start).items() if not arm.diverged}
+            return {lr: estimate for lr, estimate in found.items() if estimate.n}
 
         return {"Test accuracy, %": {start: curve(start) for start in STARTS}}
 
@@ -79,53 +82,53 @@ class Optimizers(Experiment):
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
-        short: dict[str, Any] = {"epochs": scale.rate_epochs, "validation": True}
-        single: dict[str, Any] = {"data_norm": "global", "batch_size": 1}
-        turns = {"SGD": Turn.FIRST_LOOK, "RMSProp": Turn.EXPLORATORY}  # a primary claim needs SGD's rate
-        tried = {
-            f"{name}, rate {lr:g}": scale.setting(2, turns[name], lr=lr, **short, **CHANGES[name])
-            for name in RATES
-            for lr in scale.some(RATES[name])
-        }
-        return tried | {
-            MOMENTUM: scale.setting(CONTROLS),
-            ONE_MOMENTUM: scale.setting(12, lr=rate(1), **single),
-            ONE_PLAIN: scale.setting(6, lr=10 * rate(1), momentum=0.0, **single),
-        }
+        short, single = (
+            replace(scale.protocol, epochs=scale.rate_epochs, validation=True),
+            replace(scale.protocol, data_norm="global", batch_size=1, lr=rate(1)),
+        )
+        tried = {f"{name}, rate {lr:g}": replace(short, lr=lr, **CHANGES[name]) for name in RATES for lr in RATES[name]}
+        one_plain = replace(single, lr=10 * single.lr, momentum=0.0)
+        return {**tried, MOMENTUM: scale.protocol, ONE_MOMENTUM: single, ONE_PLAIN: one_plain}
 
     @classmethod
-    def later_settings(cls, scale: Scale, arms: Mapping[str, Arm]) -> Settings:
-        """They are run when all rates are tried."""
-
-        def best(name: str) -> Setting:
-            tried = {lr: arms[f"{name}, rate {lr:g}"] for lr in scale.some(RATES[name])}
+    def later_settings(cls, scale: Scale, arms: Mapping[str, Arm]) -> Mapping[str, Config | None]:
+        def best(name: str) -> Config | None:
+            tried = {lr: arms[f"{name}, rate {lr:g}"] for lr in RATES[name]}
 
             def badness(lr: float) -> tuple[int, float]:
                 losses = [record.validation.loss for record in tried[lr].survivors if record.validation]
                 return tried[lr].diverged, statistics.fmean(losses) if losses else math.inf
 
-            done = all(len(arm.records) == arm.setting.seeds for arm in tried.values())
-            turn = Turn.EXPLORATORY if done else Turn.NOT_YET
-            return scale.setting(12, turn, lr=min(tried, key=badness), **CHANGES[name])
+            if any(len(arm.records) < arm.planned for arm in tried.values()):
+                return None
+            return replace(scale.protocol, lr=min(tried, key=badness), **CHANGES[name])
 
         return {f"{name}, at its chosen rate": best(name) for name in RATES}
+
+    @classmethod
+    def before(cls, name: str) -> list[str]:
+        optimizer, _, chosen = name.partition(", at its ")
+        return [f"{optimizer}, rate {lr:g}" for lr in RATES[optimizer]] if chosen else []
 
     def shown(self) -> dict[str, Arm]:
         return {name: self.arms[name] for name in (MOMENTUM, RMSPROP, PLAIN, ONE_MOMENTUM, ONE_PLAIN)}
 
     def claims(self) -> list[Claim]:
         names = {"Momentum": MOMENTUM, "RMSProp": RMSPROP, "SGD": PLAIN}
-        found = []
-        for ours, theirs in combinations(names, 2):
-            text, pair = f"{ours} is better than {theirs}, with batches of 50.", (names[ours], names[theirs])
-            printed = "in general, for most batch sizes"
-            found.append(Claim(text, printed, Comparison.better, {f"{ours} minus {theirs}": pair}))
         text, single = "With batches of one image, SGD is like momentum.", (ONE_PLAIN, ONE_MOMENTUM)
-        return [*found, Claim(text, "very similar", Comparison.alike, {"SGD minus momentum, one image": single})]
+        return [
+            Claim(
+                f"{ours} is better than {theirs}, with batches of 50.",
+                "in general, for most batch sizes",
+                Comparison.better,
+                {f"{ours} minus {theirs}": (names[ours], names[theirs])},
+            )
+            for ours, theirs in combinations(names, 2)
+        ] + [Claim(text, "very similar", Comparison.alike, {"SGD minus momentum, one image": single})]
 
     def remarks(self) -> str:
-        settings = [self.arms[name].setting for name in (RMSPROP, PLAIN)]
-        rates = ["not chosen yet" if s.turn == Turn.NOT_YET else f"{s.config.lr:g}" for s in settings]
+        configs = [self.arms[name].config for name in (RMSPROP, PLAIN)]
+        rates = [f"{config.lr:g}" if config else "not chosen yet" for config in configs]
         return f"{self.note} The chosen rates: {rates[0]} for RMSProp, {rates[1]} for SGD."
 
 
@@ -136,9 +139,9 @@ class Regularization(Experiment):
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
         return {
-            NORMPROP: scale.setting(CONTROLS),
-            "with dropout": scale.setting(16, dropout=0.2),
-            "without decay": scale.setting(12, weight_decay=0.0),
+            NORMPROP: scale.protocol,
+            "with dropout": replace(scale.protocol, dropout=0.2),
+            "without decay": replace(scale.protocol, weight_decay=0.0),
         }
 
     def claims(self) -> list[Claim]:
@@ -157,8 +160,8 @@ class Activations(Experiment):
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
-        planned = {"relu": CONTROLS, "prelu": 6, "tanh": 6, "elu": 6, "gelu": 6}
-        return {name: scale.setting(seeds, activation=name) for name, seeds in planned.items()}
+        names = ("relu", "prelu", "tanh", "elu", "gelu")
+        return {name: replace(scale.protocol, activation=name) for name in names}
 
     def claims(self) -> list[Claim]:
         extends = "NormProp extends to other activations: all train, beyond chance."

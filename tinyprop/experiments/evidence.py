@@ -11,8 +11,10 @@ the others. (For verdicts in both directions this is proven if claims are indepe
 
 import math
 import statistics
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -21,33 +23,34 @@ from ..engine.arrays import HostArray
 from ..estimate import Estimate
 from .record import Record
 
+REGISTERED = tomllib.loads(files(__package__).joinpath("preregistration.toml").read_text())
+LEVEL = 1.0 - REGISTERED["rule"]["confidence"]
+LOOKS = REGISTERED["rule"]["looks"]
+POWER = 0.8  # of the differences that a number of seeds is said to find
+
 Verdict = bool | None  # None: the runs cannot tell
-LEVEL = 0.05
-LOOKS = (6, 12, 24)
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run that did not diverge."""
+    """A number of a run that did not diverge, or a number for each test image, whose mean counts."""
 
     name: str
     unit: str  # of levels
-    of: Callable[[Record], float]
+    of: Callable[[Record], Any]
     better: int = -1  # 1 if more is better, -1 if less is
     margin: float = 0.0
     form: str = ".3f"
     spread: bool = False  # compare distances from the median: which setting varies less between random seeds
-    by_image: Callable[[Record], HostArray] | None = None  # what `of` is the mean of, if it is one over test images
 
     @property
     def difference_unit(self) -> str:
-        return self.unit.replace("%", "points").strip()
+        return self.unit.replace("%", "points")
 
 
-ACCURACY = Measure(
-    "test accuracy", " %", lambda r: r.accuracy, 1, margin=1.0, form=".1f", by_image=Record.image_accuracies
-)
-LOSS = Measure("test loss", " nats", lambda r: r.loss, margin=0.03, by_image=Record.image_losses)
+MARGINS = {name: endpoint["margin"] for name, endpoint in REGISTERED["endpoints"].items()}
+ACCURACY = Measure("test accuracy", "%", Record.image_accuracies, 1, MARGINS["accuracy"], ".1f")
+LOSS = Measure("test loss", "nats", Record.image_losses, margin=MARGINS["loss"])
 ENDPOINTS = (ACCURACY, LOSS)
 
 
@@ -59,18 +62,15 @@ class Comparison:
     difference: Estimate
     diverged: tuple[int, int] = (0, 0)  # runs of ours and of theirs
     survived: tuple[bool, bool] = (True, True)  # whether ours and theirs have runs that did not
+    floor: float = 0.0  # the part of the standard error that comes from the images, and that more seeds leave
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """How much better ours is. Survivors of a setting that sometimes diverges are a biased sample, and decide
         nothing; a setting that never diverged is better than one that always did."""
-        for side, sign in ((0, 1), (1, -1)):
-            if (
-                self.survived[side]
-                and not self.diverged[side]
-                and self.diverged[1 - side]
-                and not self.survived[1 - side]
-            ):
-                return sign * math.inf, sign * math.inf
+        sides = list(zip(self.survived, self.diverged, strict=True))
+        if (True, 0) in sides and any(lost and not ran for ran, lost in sides):
+            limit = math.inf if sides[0] == (True, 0) else -math.inf
+            return limit, limit
         if any(self.diverged) or not self.difference.n:
             return -math.inf, math.inf
         mean, half_width = self.measure.better * self.difference.mean, self.difference.half_width_at(1.0 - level)
@@ -104,14 +104,25 @@ class Comparison:
 
     def with_seeds(self, n: int) -> "Comparison":
         """What n random seeds would find, if mean and deviation stayed as they are."""
-        error = self.difference.standard_error * math.sqrt(self.difference.n / n)
+        of_seeds = self.difference.standard_error**2 - self.floor**2
+        error = math.sqrt(self.floor**2 + of_seeds * self.difference.n / n)
         return replace(self, difference=Estimate.from_error(self.difference.mean, error, n))
 
+    def detectable(self, n: int, level: float) -> float:
+        """How far from 0, or from a margin, a true difference must be for n random seeds to find it with POWER."""
+        planned = self.with_seeds(n).difference
+        return planned.half_width_at(1.0 - level) + statistics.NormalDist().inv_cdf(POWER) * planned.standard_error
+
     def __str__(self) -> str:
-        number = f"{self.difference:+{self.measure.form}} {self.measure.difference_unit}".rstrip()
-        text = number if self.difference.n else "no pair of runs"
-        lost = f"; {self.diverged[0]} and {self.diverged[1]} runs diverged" if any(self.diverged) else ""
-        return f"{text} ({self.outcome}{lost})"
+        lost = [f"{self.diverged[0]} and {self.diverged[1]} runs diverged"] if any(self.diverged) else []
+        outcome = [self.outcome] if lost or self.difference.n > 1 else []
+        return self.number + (f" ({'; '.join(outcome + lost)})" if outcome else "")
+
+    @property
+    def number(self) -> str:
+        form, unit = self.measure.form, f" {self.measure.difference_unit}".rstrip()
+        few = ["no pair of runs", f"{self.difference.mean:+{form}}{unit} (one seed)"]
+        return few[self.difference.n] if self.difference.n < 2 else f"{self.difference:+{form}}{unit}"
 
 
 def compared(
@@ -119,12 +130,12 @@ def compared(
 ) -> Comparison:
     """From what each random seed gives: a number, or a number for each test image."""
     pairs = [np.asarray(ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
-    means = [float(pair.mean()) for pair in pairs]
+    difference, floor = Estimate.of([float(pair.mean()) for pair in pairs]), 0.0
     if len(pairs) > 1 and pairs[0].ndim:
-        difference = Estimate.from_error(statistics.fmean(means), float(crossed_error(np.stack(pairs))), len(pairs))
-    else:
-        difference = Estimate.of(means)
-    return Comparison(measure, difference, diverged, (bool(ours), bool(theirs)))
+        values = np.stack(pairs)
+        difference = Estimate.from_error(difference.mean, float(crossed_error(values)), len(pairs))
+        floor = image_error(values)
+    return Comparison(measure, difference, diverged, (bool(ours), bool(theirs)), floor)
 
 
 def crossed_error(values: HostArray) -> HostArray:
@@ -139,6 +150,13 @@ def crossed_error(values: HostArray) -> HostArray:
     rows, columns = values.mean(axis=-1), values.mean(axis=-2)
     rest = values - rows[..., None] - columns[..., None, :] + rows.mean(axis=-1)[..., None, None]
     return np.sqrt(rows.var(axis=-1, ddof=1) / n + columns.var(axis=-1) / m + (rest**2).mean(axis=(-2, -1)) / (n * m))
+
+
+def image_error(values: HostArray) -> float:
+    """The standard error of the mean of values (seeds, images) that is left with any number of seeds."""
+    n, m = values.shape
+    of_both = (values - values.mean(axis=1, keepdims=True)).var(axis=0, ddof=1).mean()
+    return math.sqrt(max(0.0, float(values.mean(axis=0).var() - of_both / n)) / m)
 
 
 def predicted(places: Sequence[Sequence[float]], values: Sequence[float], place: Sequence[float]) -> Estimate:

@@ -1,32 +1,32 @@
 """What an experiment is: settings to run, and from the finished runs findings, a figure and a table."""
 
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 from matplotlib.figure import Figure
 
-from ..estimate import Estimate
+from ..estimate import Estimate, student_quantile
 from ..table import Table
+from ..train import Config
 from . import evidence
-from .evidence import ENDPOINTS, Comparison, Measure, Rule, Verdict
+from .evidence import ENDPOINTS, REGISTERED, Comparison, Measure, Rule, Verdict
 from .figures import Curves, draw
 from .record import Record
-from .scales import Scale, Setting, Settings
+from .scales import Scale, Settings
 
 NORMPROP, BATCHNORM = "NormProp", "BatchNorm"
-CONTROLS = 24  # planned runs of the settings that many experiments share
+CLEAR = 8.0  # standard errors
 CHANCE, CHANCE_ACCURACY = "chance", 10.0  # stands for a setting; % of the images of ten classes
-REGISTERED = tomllib.loads(files(__package__).joinpath("preregistration.toml").read_text())
 
 
 @dataclass(frozen=True)
 class Arm:
     """A setting with its runs, as far as they are finished."""
 
-    setting: Setting
+    config: Config | None  # None if it depends on runs that are not finished
+    planned: int  # random seeds
     records: tuple[Record, ...] = ()
 
     @property
@@ -41,18 +41,13 @@ class Arm:
         """Only the random seeds 1 to n."""
         return replace(self, records=tuple(record for record in self.records if record.config.seed <= n))
 
-    def values(self, measure: Measure) -> dict[int, float]:
-        """By random seed."""
+    def values(self, measure: Measure) -> dict[int, Any]:
+        """By random seed: a number, or one for each image."""
         found = {record.config.seed: measure.of(record) for record in self.survivors}
         return evidence.deviations(found) if measure.spread else found
 
-    def images(self, measure: Measure) -> dict[int, Any]:
-        """The same, where possible image by image."""
-        by_image = measure.by_image
-        return {r.config.seed: by_image(r) for r in self.survivors} if by_image else self.values(measure)
-
     def estimate(self, measure: Measure) -> Estimate:
-        return Estimate.of(list(self.values(measure).values()))
+        return Estimate.of([float(np.mean(value)) for value in self.values(measure).values()])
 
     def curve(self, of: Callable[[Record], Sequence[float]], start: int) -> dict[int, Estimate]:
         """Something that each run has after every epoch, from the epoch `start` on."""
@@ -60,10 +55,9 @@ class Arm:
         return dict(enumerate(map(Estimate.of, by_epoch), start))
 
     def words(self, measure: Measure) -> str:
-        if not self.records:
-            return "not run"
-        lost = f" ({self.diverged} of {len(self.records)} runs diverged)" if self.diverged else ""
-        return (f"{self.estimate(measure):{measure.form}}{measure.unit}" if self.survivors else "no number") + lost
+        lost = [f"{self.diverged} of {len(self.records)} runs diverged"] if self.diverged else []
+        number = [f"{self.estimate(measure):{measure.form}}"] if self.survivors else []
+        return "; ".join(number + lost)
 
 
 class Claim(NamedTuple):
@@ -99,27 +93,36 @@ class Finding:
         return evidence.first_verdict(self.claim.holds, self.looks, level)
 
     @property
-    def next_look(self) -> int:
-        """0 after the last."""
-        return next((n for n in evidence.looks(self.planned)[len(self.looks) :]), 0)
+    def level(self) -> float:
+        """That of the first claim of a family to be decided."""
+        return evidence.LEVEL / (len(REGISTERED["primary"]) if self.primary else 1)
 
     @property
-    def width(self) -> float:
-        """Of the widest interval."""
-        return max(comparison.width for comparison in flat(self.found))
+    def next_look(self) -> int:
+        """0 after the last."""
+        return next(iter(evidence.looks(self.planned)[len(self.looks) :]), 0)
+
+    @property
+    def first_chance(self) -> int:
+        """The first look at which a clear difference would decide: early ones may spend hardly any of the level."""
+        for n in evidence.looks(self.planned):
+            if student_quantile(1.0 - evidence.spent(self.level, n / self.planned), n - 1) < CLEAR:
+                return n
+        return self.planned
+
+    @property
+    def widest(self) -> tuple[str, Comparison]:
+        """The comparison with the widest interval, and the name of its pair."""
+        return max(((label, c) for label, found in self.found.items() for c in found), key=lambda pair: pair[1].width)
 
     @property
     def verdict(self) -> str:
-        if self.supported is not None:
-            return "supported" if self.supported else "not supported"
-        return f"cannot tell (about {self.needed():,} seeds would)" if self.needed() else "cannot tell"
+        return {True: "supported", False: "not supported", None: "cannot tell"}[self.supported]
 
     def needed(self) -> int:
-        """How many random seeds would decide, as the first of the family, if mean and deviation stayed as they are.
-        0 if no number would."""
-        level = evidence.LEVEL / (len(REGISTERED["primary"]) if self.primary else 1)
+        """How many random seeds would decide, if mean and deviation stayed as they are; 0 if no number would."""
         for n in (round(self.planned * 1.1**i) for i in range(80 if self.runs > 1 else 0)):
-            if evidence.judged(self.claim.holds, [c.with_seeds(n) for c in flat(self.found)], level) is not None:
+            if evidence.judged(self.claim.holds, [c.with_seeds(n) for c in flat(self.found)], self.level) is not None:
                 return n
         return 0
 
@@ -136,7 +139,7 @@ class Experiment:
     title: ClassVar[str]
     note = ""  # what a reader must know to read figure and findings
     reported: tuple[Measure, ...] = ENDPOINTS  # in the table, and in the figure
-    x, form = "epoch", "o-"  # of the levels in the figure: what is along the x-axis, and matplotlib's line format
+    x = "epoch"  # what is along the x-axis of the levels in the figure
     paper: float | None = None  # the level that the paper reports
 
     def __init__(self, scale: Scale, arms: Mapping[str, Arm]):
@@ -145,12 +148,22 @@ class Experiment:
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
         """NormProp and BatchNorm by the protocol of sections 5.1 to 5.4, which many experiments share."""
-        return {NORMPROP: scale.setting(CONTROLS), BATCHNORM: scale.setting(CONTROLS, norm="batch")}
+        return {NORMPROP: scale.protocol, BATCHNORM: replace(scale.protocol, norm="batch")}
 
     @classmethod
-    def later_settings(cls, scale: Scale, arms: Mapping[str, Arm]) -> Settings:
-        """Settings that depend on finished runs."""
+    def later_settings(cls, scale: Scale, arms: Mapping[str, Arm]) -> Mapping[str, Config | None]:
+        """Settings that depend on finished runs; None as long as they are not known."""
         return {}
+
+    @classmethod
+    def before(cls, name: str) -> Iterable[str]:
+        """The settings whose runs decide what a later setting is."""
+        return ()
+
+    @classmethod
+    def planned(cls, scale: Scale, name: str) -> int:
+        """How many random seeds of a setting are run."""
+        return min(scale.most_seeds, REGISTERED["planned"][cls.name].get(name, scale.most_seeds))
 
     def claims(self) -> list[Claim]:
         raise NotImplementedError
@@ -161,7 +174,7 @@ class Experiment:
         primary = {claim["claim"] for claim in REGISTERED["primary"] if claim["experiment"] == self.name}
         for claim in self.claims():
             arms = [self.arms[name] for name in claim.settings]
-            planned = min(arm.setting.seeds for arm in arms)
+            planned = min(arm.planned for arm in arms)
             reached = [n for n in evidence.looks(planned) if all(len(arm.first(n).records) == n for arm in arms)]
             looks = [(n / planned, flat(self.first(n).compared(claim))) for n in reached]
             runs = len(set.intersection(*({record.config.seed for record in arm.records} for arm in arms)))
@@ -180,21 +193,23 @@ class Experiment:
         arm = self.arms[ours]
         if theirs == CHANCE:
             chance = {record.config.seed: CHANCE_ACCURACY for record in arm.records}
-            return evidence.compared(measure, arm.images(measure), chance, (arm.diverged, 0))
+            return evidence.compared(measure, arm.values(measure), chance, (arm.diverged, 0))
         other = self.arms[theirs]
-        return evidence.compared(measure, arm.images(measure), other.images(measure), (arm.diverged, other.diverged))
+        return evidence.compared(measure, arm.values(measure), other.values(measure), (arm.diverged, other.diverged))
 
     def shown(self) -> Mapping[str, Arm]:
         """The settings that the table and the figure show."""
         return self.arms
 
     def table(self) -> Table:
-        """What was measured in each setting."""
+        """What was measured in each setting that was run."""
+        header = [f"{measure.name}, {measure.unit}".rstrip(", ") for measure in self.reported]
         rows = [
-            [name, f"{len(arm.records)} of {arm.setting.seeds}", *map(arm.words, self.reported)]
+            [name, f"{len(arm.records)} of {arm.planned}", *map(arm.words, self.reported)]
             for name, arm in self.shown().items()
+            if arm.records
         ]
-        return Table(["setting", "seeds", *(measure.name for measure in self.reported)], rows)
+        return Table(["setting", "seeds", *header], rows)
 
     def remarks(self) -> str:
         return self.note
@@ -210,7 +225,7 @@ class Experiment:
         return [{label: self.compare(*pair, measure) for label, pair in pairs.items()} for measure in self.reported]
 
     def figure(self) -> Figure:
-        return draw(self.levels(), self.differences(), self.x, self.form, self.paper)
+        return draw(self.levels(), self.differences(), self.x, self.paper)
 
 
 def decide(experiments: Sequence[Experiment]) -> list[list[Finding]]:

@@ -58,11 +58,14 @@ class Ledger:
         write_json(self.path(record.config), record.to_json())
 
 
-def compute(config: Config, ledger: Ledger, runs: Path, root: Path | None) -> bool:
-    """Train, or resume, a run and add it to the ledger; False if it was stopped before the end."""
+def compute(
+    config: Config, ledger: Ledger, runs: Path, root: Path | None, told: Callable[[], bool] = lambda: False
+) -> bool:
+    """Train, or resume, a run and add it to the ledger; False if it was stopped, or told to stop, before the end."""
     if ledger.find(config):
         return True
     run = RecordedRun(config, runs / run_name(config), root)
+    run.told = told
     diverged = None
     try:
         if not run.run(resume=True):

@@ -102,22 +102,13 @@ class Record:
     validation: Evaluation | None = None
     test: Evaluation | None = None
 
-    @property
-    def accuracy(self) -> float:
-        """On test images, in %."""
-        return 100.0 * (1.0 - self.test.error) if self.test else math.nan
-
-    @property
-    def loss(self) -> float:
-        """On test images, after temperature scaling, in nats."""
-        return self.test.scaled_loss if self.test else math.nan
-
     def image_accuracies(self) -> HostArray:
         """Of each test image: 0 or 100 %."""
         assert self.test, "it diverged"
         return 100.0 * self.test.image_correct()
 
     def image_losses(self) -> HostArray:
+        """Of each test image, after temperature scaling, in nats."""
         assert self.test, "it diverged"
         return self.test.image_losses()
 
@@ -144,13 +135,9 @@ class Record:
         return cls(**facts)
 
 
-def rounded(value: Any) -> Any:
+def rounded(facts: Any) -> Any:
     """Plain data with floats to 5 digits."""
-    if isinstance(value, dict):
-        return {name: rounded(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(item) for item in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+    return json.loads(json.dumps(facts), parse_float=lambda text: float(f"{float(text):.5g}"))
 
 
 def digest(facts: Any) -> str:

@@ -7,11 +7,14 @@ from dataclasses import replace
 
 from .. import paper
 from ..estimate import Estimate
+from ..train import Config
 from .evidence import ACCURACY, ENDPOINTS, Comparison, Measure, predicted, roughness
-from .experiment import BATCHNORM, CHANCE, CONTROLS, NORMPROP, NORMS, Claim, Experiment
+from .experiment import BATCHNORM, CHANCE, NORMPROP, NORMS, Claim, Experiment
 from .figures import Curves
 from .record import Layer, Record
-from .scales import IMAGES, PAPER_RUN, Scale, Setting, Settings, Turn
+from .scales import IMAGES, PAPER_RUN, Scale, Settings
+
+CONFIGURED = {NORMPROP: "normprop", BATCHNORM: "batch"}  # as a Config says it
 
 
 class DataNormalization(Experiment):
@@ -20,20 +23,20 @@ class DataNormalization(Experiment):
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
-        planned = {("batch", 50): CONTROLS, ("global", 50): 16, ("batch", 100): 12, ("global", 100): 12}
         return {
-            f"{kind}, batches of {n}": scale.setting(seeds, data_norm=kind, batch_size=n, lr=rate(n))
-            for (kind, n), seeds in planned.items()
+            f"{kind}, batches of {n}": replace(scale.protocol, data_norm=kind, batch_size=n, lr=lr)
+            for n, lr in paper.LEARNING_RATES.items()
+            for kind in ("batch", "global")
         }
 
     def claims(self) -> list[Claim]:
         text = "Global and batch data normalisation perform very similarly, with batches of"
         best = f"no number; the best, {paper.ACCURACY_AFTER_30_EPOCHS} %, with batch data normalisation"
-        found = []
-        for n in paper.LEARNING_RATES:
-            pairs = {f"global minus batch, {n}": (f"global, batches of {n}", f"batch, batches of {n}")}
-            found.append(Claim(f"{text} {n}.", best, Comparison.alike, pairs))
-        return found
+        pairs = {n: (f"global, batches of {n}", f"batch, batches of {n}") for n in paper.LEARNING_RATES}
+        return [
+            Claim(f"{text} {n}.", best, Comparison.alike, {f"global minus batch, {n}": pair})
+            for n, pair in pairs.items()
+        ]
 
 
 # -- 5.2
@@ -56,6 +59,11 @@ def averaged(name: str, of: Callable[[Layer], float], layers: Iterable[int]) -> 
 
 
 FINAL_MEAN = averaged("final mean input", final_mean, HIDDEN)
+BUT_ONE = Measure(
+    "without the largest layer",
+    "",
+    lambda record: statistics.fmean(sorted(final_mean(record.layers[i - 1]) for i in HIDDEN)[:-1]),
+)
 
 
 class CovariateShift(Experiment):
@@ -63,15 +71,15 @@ class CovariateShift(Experiment):
     note = (
         "The mean input of a layer is the |mean| of what arrives from the layer below, averaged over all features. Its "
         "movement is how far these means move in an epoch, after the first. Epoch 0 is before training. Whether they "
-        "converge after 32 epochs cannot be seen in short runs."
+        "converge after 32 epochs, as in the paper, cannot be seen in short runs."
     )
-    reported = (*ENDPOINTS, FINAL_MEAN)
+    reported = (*ENDPOINTS, FINAL_MEAN, BUT_ONE)
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
         rates = (paper.UNNORMALIZED_RATE, 0.01)  # at the second it trains
-        unnormalized = {f"no normalisation, rate {lr:g}": scale.setting(6, norm="none", lr=lr) for lr in rates}
-        return super().settings(scale) | unnormalized
+        none = {f"no normalisation, rate {lr:g}": replace(scale.protocol, norm="none", lr=lr) for lr in rates}
+        return {**super().settings(scale), **none}
 
     def claims(self) -> list[Claim]:
         stable = "The mean inputs of lower hidden layers (2 to 5) are more stable with NormProp than with BN."
@@ -99,15 +107,15 @@ class Convergence(Experiment):
     name, section, title = "convergence", "5.3", "Convergence of NormProp and BatchNorm"
     note = (
         "Roughness is the root mean square of the training loss about a smooth curve (a cubic polynomial in the "
-        "logarithm of the step). The standard deviation over epochs, which measures the climb, is not used."
+        "logarithm of the step). The standard deviation over epochs is not used: it measures the climb."
     )
 
     def claims(self) -> list[Claim]:
         text = "NormProp converges more stably than BN"
         varies = f"{text}: after the first epoch its accuracy varies less between random seeds."
         steady = f"{text}: its training loss, averaged over 50 steps, is less rough."
-        early = Measure("distance from the median", " %", lambda r: r.accuracies()[0], form=".2f", spread=True)
-        rough = Measure("roughness", " nats", lambda record: roughness(record.losses), form=".4f")
+        early = Measure("distance from the median", "%", lambda r: r.accuracies()[0], form=".2f", spread=True)
+        rough = Measure("roughness", "nats", lambda record: roughness(record.losses), form=".4f")
         return [
             Claim(varies, "a plot", Comparison.better, NORMS, (early,)),
             Claim(steady, "a plot", Comparison.better, NORMS, (rough,)),
@@ -138,10 +146,8 @@ class BatchSize(Experiment):
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
-        return {
-            f"batches of {n}": scale.setting(16 if n == 50 else 12, data_norm="global", batch_size=n, lr=rate(n))
-            for n in SIZES
-        }
+        base = replace(scale.protocol, data_norm="global")
+        return {f"batches of {n}": replace(base, batch_size=n, lr=rate(n)) for n in SIZES}
 
     def claims(self) -> list[Claim]:
         unaffected = "NormProp is largely unaffected by the batch size (1, 10, 100 and 250 against 50)."
@@ -155,25 +161,19 @@ class BatchSize(Experiment):
         ]
 
 
-# -- 5.5 and 5.6
-
-CONFIGURED = {NORMPROP: "normprop", BATCHNORM: "batch"}  # as a Config says it
-
-
 class Results(Experiment):
     name, section, title = "results", "5.5", "Test errors on the data sets"
     note = (
         "The paper's errors are those of its full protocol, without intervals: compare who is better, not the values. "
-        "What is not run has no data here. The row at half width has all images and 8 epochs, with the rate halved "
-        "every 2."
+        "The row at half width has all images and 8 epochs, with the rate halved every 2."
     )
-    x, form = "", "o"
+    x = "Test accuracy, %"
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
         return {
-            f"{row}, {name}": replace(setting, config=replace(setting.config, norm=norm))
-            for row, setting in scale.rows.items()
+            f"{row}, {name}": replace(config, norm=norm)
+            for row, config in scale.rows.items()
             for name, norm in CONFIGURED.items()
         }
 
@@ -189,35 +189,9 @@ class Results(Experiment):
 
     def levels(self) -> dict[str, Curves]:
         def curve(norm: str) -> dict[str, Estimate]:
-            rows = self.scale.rows
-            return {row: self.arms[f"{row}, {norm}"].estimate(ACCURACY) for row in rows}
+            return {row: self.arms[f"{row}, {norm}"].estimate(ACCURACY) for row in self.scale.rows}
 
-        return {"Test accuracy, %": {norm: curve(norm) for norm in CONFIGURED}}
-
-
-def image_times(record: Record) -> list[float]:
-    """Milliseconds of training for an image, in each epoch."""
-    return [1000.0 / row["images_per_second"] for row in record.history]
-
-
-IMAGE_TIME = Measure("training time of an image", " ms", lambda record: statistics.fmean(image_times(record)))
-
-
-class Speed(Experiment):
-    name, section, title = "speed", "5.6", "The time of training"
-    note = (
-        "Runs of the same random seed are computed at about the same time, each on one thread. What else the machine "
-        "does at that time is not controlled: `benchmarks` measures speed."
-    )
-    reported = (IMAGE_TIME,)
-
-    def claims(self) -> list[Claim]:
-        printed = " against ".join(f"{seconds:g}" for seconds in paper.EPOCH_SECONDS.values())
-        text = "NormProp takes less time than BN."
-        return [Claim(text, f"{printed} s for an epoch, on a GPU", Comparison.better, NORMS, self.reported)]
-
-    def levels(self) -> dict[str, Curves]:
-        return {"Training time of an image, ms": {name: arm.curve(image_times, 1) for name, arm in self.arms.items()}}
+        return {"Test accuracy": {norm: curve(norm) for norm in CONFIGURED}}
 
 
 # -- towards the paper's scale
@@ -228,28 +202,25 @@ GRID = ((0.5, 0.5), (0.5, 2.0), (1.0, 0.5), (1.0, 1.0), (1.0, 2.0), (2.0, 1.0)) 
 class Scaling(Experiment):
     name, section, title = "scale", "5.1", "From laptop scale towards the paper's"
     note = (
-        "Predictions are by a linear regression of NormProp minus BatchNorm over the logarithms of width and number of "
-        "images, from the small scales alone, which have neither flips nor more epochs; with their prediction "
-        "intervals. Curves are on validation images; at the paper's scale on test images, as in the paper."
+        "Predictions come from a linear regression of NormProp minus BatchNorm on the logarithms of width and number "
+        "of images, over the small scales alone, which have no flips and fewer epochs; with 95 % prediction intervals. "
+        "Curves are on validation images; at the paper's scale on test images, as in the paper."
     )
     paper = paper.ACCURACY_AFTER_30_EPOCHS
 
     @classmethod
     def settings(cls, scale: Scale) -> Settings:
-        found = {}
-        for label, setting in (cls.grid(scale) | scale.larger).items():
-            for name, norm in CONFIGURED.items():
-                turn = Turn.EXPLORATORY if (setting.turn, norm) == (Turn.PAPER, "batch") else setting.turn
-                found[f"{name}, {label}"] = replace(setting, config=replace(setting.config, norm=norm), turn=turn)
-        return found
+        return {
+            f"{name}, {label}": replace(config, norm=norm)
+            for label, config in {**cls.grid(scale), **scale.larger}.items()
+            for name, norm in CONFIGURED.items()
+        }
 
     @classmethod
     def grid(cls, scale: Scale) -> Settings:
         base = scale.protocol
-        if base.train_size is None:
-            return {}
-        sizes = [(wide * base.width, round(many * base.train_size)) for wide, many in GRID]
-        return {f"width {w:g}, {n:,} images": scale.setting(4, width=w, train_size=n) for w, n in sizes}
+        sizes = [(wide * base.width, round(many * base.train_size)) for wide, many in GRID if base.train_size]
+        return {f"width {w:g}, {n:,} images": replace(base, width=w, train_size=n) for w, n in sizes}
 
     def claims(self) -> list[Claim]:
         return []
@@ -257,22 +228,21 @@ class Scaling(Experiment):
     def pair(self, label: str, measure: Measure) -> Comparison:
         return self.compare(f"{NORMPROP}, {label}", f"{BATCHNORM}, {label}", measure)
 
-    def prediction(self, setting: Setting, measure: Measure) -> Comparison:
+    def prediction(self, config: Config, measure: Measure) -> Comparison:
         """Of the difference at another scale."""
 
-        def place(setting: Setting) -> list[float]:
-            config = setting.config
+        def place(config: Config) -> list[float]:
             return [1.0, math.log(config.width), math.log(config.train_size or IMAGES)]
 
-        found = [(place(setting), self.pair(name, measure)) for name, setting in self.grid(self.scale).items()]
+        found = [(place(small), self.pair(label, measure)) for label, small in self.grid(self.scale).items()]
         known = [(x, comparison.difference.mean) for x, comparison in found if comparison.difference.n]
-        return Comparison(measure, predicted([x for x, _ in known], [y for _, y in known], place(setting)))
+        return Comparison(measure, predicted([x for x, _ in known], [y for _, y in known], place(config)))
 
     def differences(self) -> list[dict[str, Comparison]]:
         panels = [{label: self.pair(label, measure) for label in self.grid(self.scale)} for measure in self.reported]
-        for label, setting in self.scale.larger.items():
+        for label, config in self.scale.larger.items():
             for panel, m in zip(panels, self.reported, strict=True):
-                panel |= {f"{label}, predicted": self.prediction(setting, m), label: self.pair(label, m)}
+                panel |= {f"{label}, predicted": self.prediction(config, m), label: self.pair(label, m)}
         return panels
 
     def levels(self) -> dict[str, Curves]:
@@ -281,19 +251,25 @@ class Scaling(Experiment):
 
     def remarks(self) -> str:
         texts = [self.note, f"The paper's best accuracy is {self.paper} %, after {PAPER_RUN.epochs} epochs."]
-        for label, setting in self.scale.larger.items():
+        for label, config in self.scale.larger.items():
             for measure in self.reported:
-                expected, found = self.prediction(setting, measure), self.pair(label, measure)
-                texts.append(f"NormProp minus BatchNorm, {label}: predicted {expected}, found {found}.")
+                expected, found = self.prediction(config, measure), self.pair(label, measure)
+                parts = [f"predicted {expected.number}"] if expected.difference.n else []
+                parts += [f"found {found}"] if found.difference.n else []
+                texts += [f"{label.capitalize()}, {measure.name}: {', '.join(parts)}."] if parts else []
         for name, arm in self.arms.items():
-            for record in arm.survivors if arm.setting.config.epochs == PAPER_RUN.epochs else ():
-                c, images, accuracies = record.config, record.images["train"], record.accuracies()
-                best, hours = max(accuracies), sum(images / row["images_per_second"] for row in record.history) / 3600
-                texts.append(
-                    f"{name} (width {c.width:g}, {images:,} images, batches of {c.batch_size}, rate {c.lr:g} halved "
-                    f"every {c.halve_every} epochs, weight decay {c.weight_decay:g}, which the paper does not give for "
-                    f"this run): {accuracies[-1]:.2f} % after {c.epochs} epochs, the best {best:.2f} % after "
-                    f"{accuracies.index(best) + 1}; {hours:.1f} h on one thread, "
-                    f"{c.epochs * images / hours / 3600:.0f} images/s."
-                )
+            if arm.config and arm.config.epochs == PAPER_RUN.epochs:
+                texts += [f"{name}: {at_length(record)}." for record in arm.survivors]
         return " ".join(texts)
+
+
+def at_length(record: Record) -> str:
+    """The protocol, the accuracy and the speed of a long run."""
+    c, images, accuracies = record.config, record.images["train"], record.accuracies()
+    best, seconds = max(accuracies), sum(images / row["images_per_second"] for row in record.history)
+    return (
+        f"width {c.width:g}, {images:,} images, batches of {c.batch_size}, rate {c.lr:g} halved every {c.halve_every} "
+        f"epochs, weight decay {c.weight_decay:g} (which the paper does not give for this run); {accuracies[-1]:.2f} % "
+        f"after {c.epochs} epochs, the best {best:.2f} % after {accuracies.index(best) + 1}; {seconds / 3600:.1f} h on "
+        f"one thread, {c.epochs * images / seconds:.0f} images/s"
+    )

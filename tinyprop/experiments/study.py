@@ -1,6 +1,7 @@
 """The experiments with their finished runs, and which runs are most useful next."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from ..train import Config
 from .experiment import Arm, Experiment, decide
 from .ledger import Ledger, run_name
 from .record import Record
-from .scales import IMAGES, Scale, Setting, Settings, Turn
+from .scales import IMAGES, PAPER_RUN, Scale
+
+Order = tuple[Any, ...]  # the least comes first
 
 
 @dataclass
@@ -31,16 +34,21 @@ class Study:
         """With all runs that are finished by now."""
         found = []
         for experiment in self.chosen:
-            arms = self.arms(experiment.settings(self.scale))
-            found.append(experiment(self.scale, arms | self.arms(experiment.later_settings(self.scale, arms))))
+            arms = self.arms(experiment, experiment.settings(self.scale))
+            later = self.arms(experiment, experiment.later_settings(self.scale, arms))
+            found.append(experiment(self.scale, arms | later))
         return found
 
-    def arms(self, settings: Settings) -> dict[str, Arm]:
-        found = {name: map(self.record, self.configs(setting)) for name, setting in settings.items()}
-        return {name: Arm(settings[name], tuple(filter(None, records))) for name, records in found.items()}
+    def arms(self, experiment: type[Experiment], settings: Mapping[str, Config | None]) -> dict[str, Arm]:
+        arms = {name: Arm(config, experiment.planned(self.scale, name)) for name, config in settings.items()}
+        return {
+            name: replace(arm, records=tuple(filter(None, map(self.record, self.configs(arm)))))
+            for name, arm in arms.items()
+        }
 
-    def configs(self, setting: Setting) -> list[Config]:
-        return [replace(setting.config, seed=seed + 1, backend=self.backend) for seed in range(setting.seeds)]
+    def configs(self, arm: Arm) -> list[Config]:
+        base = arm.config
+        return [replace(base, seed=seed + 1, backend=self.backend) for seed in range(arm.planned)] if base else []
 
     def record(self, config: Config) -> Record | None:
         name = run_name(config)
@@ -56,30 +64,43 @@ class Study:
         begun = {path.name for path in self.runs.glob("*-seed*")}
         return sorted(filter(self.has_data, left), key=lambda c: (run_name(c) not in begun, order[c], run_name(c)))
 
-    def order(self, experiments: Sequence[Experiment]) -> dict[Config, tuple[Any, ...]]:
-        """When it is a run's turn. An undecided claim needs the runs up to its next look. The first look at primary
-        claims comes first, seed by seed; at later ones, the widest interval does. Exploratory runs follow, cheap ones
-        first. Where all claims that use a setting are decided, it gets no further runs.
-        """
-        turns: dict[Config, tuple[Any, ...]] = {}
+    def order(self, experiments: Sequence[Experiment]) -> dict[Config, Order]:
+        """When it is a run's turn.
 
-        def want(setting: Setting, seeds: int, turn: Turn, *urgency: float) -> None:
-            for config in self.configs(setting)[:seeds] if setting.turn != Turn.NOT_YET else ():
-                cost = (cost_of(config), config.seed) if turn == Turn.EXPLORATORY else (config.seed, -cost_of(config))
-                key = (turn, *urgency, *cost)
-                turns[config] = min(turns.get(config, key), key)
+        First come the runs that claims need up to a look that may decide them, in the order of their cost for each
+        claim that they complete: one that is nearly there is finished before another is begun. Then come the settings
+        that no claim uses; then further looks at primary claims, the widest interval first; then the rest. A setting
+        gets no further runs once all claims that use it are decided.
+        """
+        needs: list[tuple[Order, set[Config]]] = []
+
+        def want(arms: Iterable[Arm], seeds: float, *turn: float) -> None:
+            configs = [c for arm in arms for c in self.configs(arm) if c.seed <= seeds]
+            if missing := {config for config in configs if not self.record(config)}:
+                needs.append((turn, missing))
 
         for experiment, findings in zip(experiments, decide(experiments), strict=True):
-            for name in experiment.arms.keys() - {name for finding in findings for name in finding.claim.settings}:
-                setting = experiment.arms[name].setting
-                want(setting, setting.seeds, setting.turn)
-            for finding in (f for f in findings if f.supported is None):
-                for setting in (experiment.arms[name].setting for name in finding.claim.settings):
-                    if finding.primary and finding.looks:
-                        want(setting, finding.next_look, Turn.LATER_LOOKS, finding.next_look, -finding.width)
-                    else:
-                        turn = Turn.FIRST_LOOK if finding.primary else setting.turn
-                        want(setting, finding.next_look, turn)
+            claimed = set[str]()
+            for f in findings:
+                settings = f.claim.settings.union(*map(experiment.before, f.claim.settings))
+                claimed |= settings
+                arms = [experiment.arms[name] for name in settings]
+                if f.supported is None and f.runs < f.first_chance:
+                    want(arms, f.first_chance, 0)
+                elif f.supported is None and f.primary:
+                    want(arms, f.next_look, 2, f.next_look, -f.widest[1].width)
+                elif f.supported is None:
+                    want(arms, f.next_look, 3)
+            for name in experiment.arms.keys() - claimed:
+                arm = experiment.arms[name]
+                want([arm], arm.planned, 3 if arm.config == replace(PAPER_RUN, norm="batch") else 1)
+        turns: dict[Config, Order] = {}
+        for turn, missing in needs:
+            completed = sum(other <= missing for _, other in needs)
+            price = math.fsum(map(cost_of, missing)) / completed
+            for config in missing:
+                key = (*turn, price, config.seed, -cost_of(config))
+                turns[config] = min(turns.get(config, key), key)
         return turns
 
     def has_data(self, config: Config) -> bool:

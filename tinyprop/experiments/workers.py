@@ -2,27 +2,32 @@
 
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
-from multiprocessing import active_children, get_context, parent_process
+from multiprocessing import active_children
 from pathlib import Path
 
-from threadpoolctl import threadpool_limits
-
+from ..cluster import LIKE_CTRL_C, STOPPED, stopping
+from ..errors import StateError
 from ..files import locked
+from ..threads import blas_threads
 from ..train import Config, keep_freed_memory
 from .ledger import Ledger, compute, run_name
 
-LIKE_CTRL_C = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-STOPPED = threading.Event()  # set in a worker that begins nothing new
+ALONE = threading.Lock()  # held by a run: its record says which overrides the process used
 
 
 def compute_all(
-    wanted: Callable[[], Sequence[Config]], ledger: Ledger, runs: Path, root: Path | None, jobs: int, seconds: float
+    wanted: Callable[[], Sequence[Config]],
+    ledger: Ledger,
+    runs: Path,
+    root: Path | None,
+    pool: Executor,
+    jobs: int,
+    seconds: float,
 ) -> bool:
     """Compute the first run that is wanted, whenever a job is free, until time is up; False after Ctrl-C.
 
@@ -30,16 +35,17 @@ def compute_all(
     they have.
     """
     end, running = time.monotonic() + seconds, dict[Future[bool], Config]()
+    ledger, runs = Ledger(ledger.folder.absolute()), runs.absolute()  # workers may have another working directory
     with locked(runs):
         heard = [n for n in LIKE_CTRL_C if signal.getsignal(n) != signal.SIG_IGN]  # nohup ignores SIGHUP
         before = {n: signal.signal(n, signal.default_int_handler) for n in heard}
-        pool, stopped = ProcessPoolExecutor(jobs, get_context("spawn"), _start), False
+        stopped = False
         try:
             while True:
                 left = [config for config in wanted() if config not in running.values()]
                 to_go = len(left) + len(running)
                 for config in left[: jobs - len(running)]:
-                    running[pool.submit(_compute, config, ledger, runs, root)] = config
+                    running[pool.submit(_compute, config, ledger, runs, root, end - time.monotonic())] = config
                 finished, _ = wait(
                     running, min(max(0.0, end - time.monotonic()), threading.TIMEOUT_MAX), FIRST_COMPLETED
                 )
@@ -48,53 +54,45 @@ def compute_all(
                     break
                 for future in finished:
                     to_go -= 1
-                    print(f"{run_name(running.pop(future))} is finished, {to_go} to go", flush=True)
+                    name = run_name(config := running.pop(future))
+                    if not ledger.find(config):
+                        rule = "workers and the command share the directories of runs and of the ledger"
+                        raise StateError(f"{name}, finished but not in {ledger.folder}", rule, "a shared file system")
+                    print(f"{name} is finished, {to_go} to go", flush=True)
         except KeyboardInterrupt:
             stopped = True
         finally:  # after an error, too
             try:
-                pool.shutdown(wait=not running, cancel_futures=True)
-                if running:
-                    _stop_workers()
-            except KeyboardInterrupt:
-                for worker in active_children():
-                    worker.kill()
-                raise
+                _stop(running)
             finally:
                 for number, handler in before.items():
                     signal.signal(number, handler)
     return not stopped
 
 
-def _stop_workers() -> None:
-    while children := active_children():
-        for pid in [child.pid for child in children if child.pid]:  # again and again: a run may just be starting
+def _stop(running: Collection[Future[bool]]) -> None:
+    """Let all runs save and stop. Ranks of MPI hear the signal themselves, and know when time is up."""
+    for future in running:
+        future.cancel()  # which a worker of dask notices
+    while not all(future.done() for future in running):
+        for pid in [child.pid for child in active_children() if child.pid]:  # again and again: a run may be starting
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGINT)
-        time.sleep(0.2)
+        wait(running, 0.2)
 
 
 # -- in a worker
 
 
-def _start() -> None:
-    for number in (signal.SIGINT, *LIKE_CTRL_C):
-        signal.signal(number, lambda *_: STOPPED.set())  # while a run is in progress, it listens and saves
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  the bars of single runs; errors go to the parent as they are
-    threadpool_limits(1, user_api="blas")
-    keep_freed_memory()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _compute(config: Config, ledger: Ledger, runs: Path, root: Path | None) -> bool:
-    if not STOPPED.is_set() and not compute(config, ledger, runs, root):
-        STOPPED.set()
-    return not STOPPED.is_set()
-
-
-def _end_with_parent() -> None:
-    """Not even a parent that was killed leaves a worker behind; its run resumes from the last checkpoint."""
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+def _compute(config: Config, ledger: Ledger, runs: Path, root: Path | None, seconds: float) -> bool:
+    """Compute a run, for so long; False if it was stopped."""
+    end, ours = time.monotonic() + seconds, threading.current_thread() is threading.main_thread()  # dask has threads
+    if ours:
+        keep_freed_memory()
+    with ALONE, blas_threads(1):
+        if stopping():
+            return False
+        finished = compute(config, ledger, runs, root, lambda: stopping() or time.monotonic() > end)
+    if ours and not finished:
+        STOPPED.set()  # the run has heard the signal
+    return finished

@@ -125,10 +125,10 @@ def test_exact_values_of_recursions_and_integrals():
     assert closed_forms.depth_recursion(1 / 1.21, 50)[0, [0, 1, 8, 49]] == pytest.approx(
         [0.683013, 0.466507, 0.065866, 0.003676], abs=5e-7
     )
-    e9 = largest(9, lambda x: x)
-    z, weights = closed_forms.largest(9)
-    assert weights @ z == pytest.approx(float(e9), rel=1e-13)
-    assert weights @ (z - float(e9)) ** 2 == pytest.approx(float(largest(9, lambda x: (x - e9) ** 2)), rel=1e-12)
+    e9 = largest(9, lambda x: max(x, mp.mpf(0)))
+    variance = largest(9, lambda x: (max(x, mp.mpf(0)) - e9) ** 2)
+    references = float((e9 - 1 / mp.sqrt(2 * PI)) / C1), float(mp.sqrt(variance) / C1)
+    assert closed_forms.max_pool(9, 0.0) == pytest.approx(references, rel=1e-12)
     for gamma, settled in ((0.95, 0.45592), (0.9, 0.34248), (0.85, 0.27499), (0.7, 0.16090)):
         assert closed_forms.fixed_point(gamma) == pytest.approx(settled, abs=5e-6)
     assert closed_forms.product_moments(128, 9)[0] == pytest.approx(21.3491, abs=5e-5)

@@ -1,19 +1,18 @@
 """Claims on the covariance of pre-activations: Proposition 1, the canonical error bound, and correlated inputs."""
 
 import math
+from functools import partial
 
 import numpy as np
 
 from .. import functional as F
-from ..derivatives import jacobian
-from ..engine.arrays import Array, HostArray, to_numpy
-from ..engine.backward import grad
-from ..engine.tensor import tensor
+from .. import grad, jacobian, tensor
+from ..engine.arrays import HostArray, to_numpy
 from ..estimate import Estimate
 from ..nn import Linear, NormPropLinear
 from .claim import Case, Findings, claim, computed
 from .monte_carlo import Sampler, Tally, each
-from .networks import gaussian, layer_with, random_layer, whole_jacobian
+from .networks import first_unit, gaussian, layer_with, random_layer, whole_jacobian
 
 
 def covariance_of(weights: HostArray, sigma: float = 1.0) -> HostArray:
@@ -138,11 +137,7 @@ def slips(mc: Sampler) -> Findings:
     """
     sigma, units, inputs = 2.0, 3, 5
     layer = layer_with(np.eye(units, inputs), activation="identity", gamma=1.0)
-
-    def draw(random: np.random.Generator, count: int) -> Array:
-        return layer(gaussian(random, count, inputs) * sigma).data[:, 0]
-
-    tally = mc.tally("sigma", draw, samples=200_000, watch=Tally.variance)
+    tally = mc.tally("sigma", first_unit(layer, inputs, sigma), samples=200_000, watch=Tally.variance)
     on = jacobian(F.relu, layer(tensor(np.ones(inputs, np.float32)))).shape[0]
     yield Case("Var u, sigma = 2", sigma, sigma**2, tally.variance())
     yield Case(f"entries of the indicator, {units} units of {inputs} inputs", inputs, units, computed(on))
@@ -170,10 +165,8 @@ def first_layer(mc: Sampler) -> Findings:
         slopes = to_numpy(whole_jacobian(layer, gaussian(random, inputs)))
         return np.einsum("ui,ij,uj->u", slopes, covariance, slopes, optimize=True)
 
-    def draw(random: np.random.Generator, count: int) -> HostArray:
-        return variances(random_layer(random, count, inputs, activation="identity", gamma=1.0), random)
-
-    tally = mc.tally("filters", draw, samples=20_000, cost=2, block=250)
+    layer = partial(random_layer, inputs=inputs, activation="identity", gamma=1.0)
+    tally = mc.tally("filters", lambda random, n: variances(layer(random, n), random), 20_000, cost=2, block=250)
     line = size + 2.0 * sum((size - i) * neighbors**i for i in range(1, size))  # the sum over pairs along one axis
     exact = (line / size) ** 2 * (1.0 + (channels - 1.0) * neighbors)
     yield Case("Var u, mean over filters", 1.0, 1.0, tally.mean(), scatter=scatter)
@@ -189,7 +182,7 @@ def non_sequitur(mc: Sampler) -> Findings:
     coherence there is, 1, and yet each of its units has mean 0 and variance 1.
     """
     layer = layer_with(np.ones((4, 6)), gamma=1.0)
-    tally = mc.tally("identical", lambda random, n: layer(gaussian(random, n, 6)).data[:, 0], samples=200_000)
+    tally = mc.tally("identical", first_unit(layer, 6), samples=200_000)
     coherence = float(np.corrcoef(layer(gaussian(np.random.default_rng(mc.seed), 1000, 6)).numpy().T)[0, 1])
     yield Case("coherence of units with mean 0, variance 1", 0.0, 1.0, computed(coherence))
     yield Case("Var o of such a unit", 1.0, 1.0, tally.variance())

@@ -4,12 +4,14 @@ X and Z are standard normal; c2 and c1 are mean and standard deviation of ReLU(Z
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .. import moments, paper
 from ..engine.arrays import HostArray
+from ..moments.hermite import hermite
 from ..moments.quadrature import gauss_legendre
 
 _relu = moments.gaussian("relu")
@@ -34,14 +36,12 @@ def arc_cosine(rho: float) -> float:
 
 
 def correlation_after(rho: float, a: float = 0.0) -> float:
-    """The correlation of PReLU(X) and PReLU(Y): PReLU is (1 + a)/2 x + (1 - a)/2 |x|, and the parts do not mix.
+    """The correlation of PReLU(X) and PReLU(Y) of slope a, whose pre-activations X and Y have correlation rho.
 
     >>> abs(correlation_after(0.5) - (arc_cosine(0.5) - C2**2) / C1**2) < 1e-14  # of ReLU
     True
     """
-    even = (2.0 / math.pi) * (math.sqrt(1.0 - rho * rho) + rho * math.asin(rho) - 1.0)
-    variance = moments.gaussian("prelu", a=a).std ** 2
-    return (((1.0 + a) / 2.0) ** 2 * rho + ((1.0 - a) / 2.0) ** 2 * even) / variance
+    return float(moments.dual("prelu", rho, a=a).covariance / moments.gaussian("prelu", a=a).std ** 2)
 
 
 def jacobian_kernel(rho: Any) -> Any:
@@ -129,12 +129,6 @@ def normal_grid(kinks: tuple[float, ...] = (-1.0, 0.0, 1.0)) -> tuple[HostArray,
     return z, (lengths * weights).ravel() * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
 
 
-def largest(k: int) -> tuple[HostArray, HostArray]:
-    """Nodes and weights of expectations over the largest of k standard normal numbers."""
-    z, weights = normal_grid()
-    return z, weights * k * np.array([normal_cdf(x) for x in z]) ** (k - 1)
-
-
 def max_pool(k: int, rho: float) -> tuple[float, float]:
     """Mean and standard deviation of the max of k units o whose pre-activations have correlation rho >= 0.
 
@@ -144,7 +138,8 @@ def max_pool(k: int, rho: float) -> tuple[float, float]:
     >>> round(mean, 3), round(std, 3)
     (1.18, 1.296)
     """
-    z, weights = largest(k)
+    z, weights = normal_grid()
+    weights = weights * k * np.array([normal_cdf(x) for x in z]) ** (k - 1)  # of the largest of k
     given = moments.gaussian("relu", math.sqrt(1.0 - rho) * z, math.sqrt(rho))
     mean = float(weights @ given.mean)
     variance = float(weights @ (given.std**2 + (given.mean - mean) ** 2))
@@ -163,16 +158,10 @@ def max_pool_of_two(rho: float) -> tuple[float, float]:
     return mean, (math.pi - angle) / math.pi + math.sin(2.0 * angle) / (2.0 * math.pi)
 
 
-def hermite_degree(values: HostArray, z: HostArray, weights: HostArray, terms: int) -> float:
+def hermite_degree(function: Callable[[HostArray], HostArray], degrees: int = 100) -> float:
     """The mean degree of a function's Hermite expansion, each degree k >= 1 weighted by its share of the variance."""
-    before, here = np.zeros_like(z), np.ones_like(z)  # normalised Hermite polynomials of degree k - 1 and k
-    mass = total = 0.0
-    for k in range(1, terms + 1):
-        before, here = here, (z * here - math.sqrt(k - 1.0) * before) / math.sqrt(k)
-        coefficient = float(weights @ (values * here))
-        mass += coefficient**2
-        total += k * coefficient**2
-    return total / mass
+    shares = hermite(function, np.zeros(()), np.ones(()), degrees) ** 2
+    return float(np.arange(1, degrees + 1) @ shares / shares.sum())
 
 
 def sphere_relu_mean(dimensions: int) -> float:

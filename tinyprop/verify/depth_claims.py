@@ -1,19 +1,17 @@
 """Claims on depth, section 3.3: whether normalisation propagates from layer to layer."""
 
-import math
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .. import moments
-from ..engine.arrays import HostArray
-from ..engine.graph import no_grad
+from .. import moments, no_grad
 from ..paper import MEAN_INPUTS
 from .claim import Case, Findings, claim, shown
 from .closed_forms import C1, C2, JACOBIAN_FACTOR, PAPER_GAMMA, depth_recursion, normal_grid
 from .monte_carlo import Sampler, Tally, each
 from .networks import gaussian, preactivation_statistics, random_layer
+from .reproduction import trained_means
 
 DEPTH = 9  # of the paper's network
 INPUTS = 128
@@ -21,12 +19,9 @@ INPUTS = 128
 
 def depth_tally(mc: Sampler, width: int, depth: int, samples: int, **settings: Any) -> Tally:
     """Over networks: E u^2 of each layer, then the variances of units, then the mean squares of their means."""
-
-    def draw(random: np.random.Generator) -> HostArray:
-        return preactivation_statistics(random, width, depth, INPUTS, **settings).ravel()
-
-    name = f"depth {width} {depth} {sorted(settings.items())}"
-    return mc.tally(name, each(draw), samples, cost=depth * width * 20, block=1, watch=partial(Tally.mean, i=depth - 1))
+    draw = each(lambda random: preactivation_statistics(random, width, depth, INPUTS, **settings).ravel())
+    name, watch = f"depth {width} {depth} {sorted(settings.items())}", partial(Tally.mean, i=depth - 1)
+    return mc.tally(name, draw, samples, cost=depth * width * 20, block=1, watch=watch)
 
 
 @claim("C20", "3.3", "By induction, every layer's input has mean 0 and variance 1 (gamma = 1).")
@@ -86,14 +81,12 @@ def hidden_means(mc: Sampler) -> Findings:
 
     watch = partial(Tally.mean, i=layers - 1)
     tally = mc.tally(f"arriving {width}", each(draw), samples=12, cost=10**5, block=1, watch=watch)
-    z, weights = normal_grid()
-    sizes = []
-    for v, k in depth_recursion(1.0 / JACOBIAN_FACTOR, layers).T:
-        sizes.append(float(weights @ abs(moments.gaussian("relu", math.sqrt(k) * z, math.sqrt(v)).mean - C2)) / C1)
-    average = sum(sizes) / layers
+    (z, weights), (v, k) = normal_grid(), depth_recursion(1.0 / JACOBIAN_FACTOR, layers)[:, :, None]
+    sizes = abs(moments.gaussian("relu", np.sqrt(k) * z, np.sqrt(v)).mean - C2) @ weights / C1
+    average = float(sizes.mean())
     estimate = tally.function(lambda means: float(means.mean()))
     what, printed = "mean |E o| arriving at layers 2 to 9, untrained", MEAN_INPUTS["normprop"]
     yield Case(what, printed, average, estimate, finite_size=0.1, judged=False)
-    yield shown("the same, layer 2", sizes[0], tally.mean(0), finite_size=0.1)
-    yield shown("the same, layer 9", sizes[-1], tally.mean(layers - 1), finite_size=0.15)
-    return f"tinyprop reproduce covariate-shift measures it. Before training {average:.2f} is expected, not 0"
+    yield shown("the same, layer 2", float(sizes[0]), tally.mean(0), finite_size=0.1)
+    yield shown("the same, layer 9", float(sizes[-1]), tally.mean(layers - 1), finite_size=0.15)
+    return f"{trained_means()}. Before training {average:.2f} is expected, not 0"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ class Drawing:
         self.figure, (self.left, self.right) = panels(2, width, height)
         self.data: dict[str, Any] = {}
 
-    def curve(self, axes: Any, name: str, x: Any, y: Any, color: str, **style: Any) -> None:
-        axes.plot(x, y, color=color, **style)
+    def curve(self, axes: Any, name: str, x: Any, y: Any, color: str) -> None:
+        axes.plot(x, y, color=color)
         self.data[name] = {"x": [float(a) for a in x], "y": [float(b) for b in y]}
 
     def points(self, axes: Any, name: str, x: Any, estimates: Sequence[Estimate], color: str) -> None:
@@ -61,13 +62,12 @@ def spectrum_figure(mc: Sampler) -> Drawing:
     left.set_yticks([])
     left.spines["left"].set_visible(False)
     ratios, dense = [0.25, 0.5, 1.0, 1.5, 2.5, 3.5], np.linspace(0.05, 4.0, 200)
-    tallies = []
-    for ratio in ratios:
 
-        def ends(random: np.random.Generator, units: int = int(192 * ratio)) -> HostArray:
-            return nonzero(spectrum(random, units, 192))[[-1, 0]]
+    def ends(random: np.random.Generator, ratio: float) -> HostArray:
+        return nonzero(spectrum(random, int(192 * ratio), 192))[[-1, 0]]
 
-        tallies.append(mc.tally(f"edges {ratio}", each(ends), samples=8, cost=10**5, block=1))
+    draws = {f"edges {ratio}": each(partial(ends, ratio=ratio)) for ratio in ratios}
+    tallies = [mc.tally(name, draw, samples=8, cost=10**5, block=1) for name, draw in draws.items()]
     for i, (name, color) in enumerate((("smallest but 0", GREEN), ("largest", BLUE))):
         drawing.curve(right, name, dense, [spectrum_edges(ratio, 1)[i] for ratio in dense], color)
         drawing.points(right, f"{name}, measured", ratios, [tally.mean(i) for tally in tallies], color)

@@ -4,21 +4,20 @@ import math
 
 import numpy as np
 
-from .. import moments
+from .. import grad, moments, tensor
 from ..engine.arrays import Array
-from ..engine.backward import grad
-from ..engine.tensor import tensor
 from ..estimate import Estimate
 from ..nn import MaxPool2d, NormPropLinear
 from ..nn.layers import ACTIVATIONS
+from ..theory import Design
 from . import closed_forms
-from .claim import Case, Findings, all_ones, claim, computed, shown
+from .claim import Case, Findings, all_ones, claim, is_zero, shown
 from .closed_forms import C1, C2, CHI, JACOBIAN_FACTOR, max_pool, normal_grid, product_moments
 from .depth_claims import depth_tally
 from .jacobian_claims import product_tally
-from .moment_claims import SETTINGS, unit_output
+from .moment_claims import SETTINGS
 from .monte_carlo import Sampler, Tally
-from .networks import difference_ratio, gaussian, jacobian_rows, layer_with
+from .networks import difference_ratio, first_unit, gaussian, jacobian_rows, layer_with
 from .pooling_claims import WINDOW, pooled_tally
 
 
@@ -44,7 +43,7 @@ def exact_normprop(mc: Sampler) -> Findings:
     """
     for activation, gamma, beta in (("relu", 0.7, 0.5), ("relu", 1.5, -0.5), ("tanh", 2.0, 1.0), ("gelu", 0.5, -1.0)):
         name, layer = f"{activation}, gamma {gamma:g}, beta {beta:g}", exact_unit(activation, gamma, beta)
-        tally = mc.tally(f"exact {name}", unit_output(layer), samples=400_000, watch=Tally.variance)
+        tally = mc.tally(f"exact {name}", first_unit(layer), samples=400_000, watch=Tally.variance)
         z, weights = normal_grid((-beta / gamma,))
         out = layer.to(dtype="float64")(tensor(z[:, None])).numpy()[:, 0]
         yield Case(f"Var o, {name}", 1.0, float(weights @ out**2), tally.variance())
@@ -52,7 +51,7 @@ def exact_normprop(mc: Sampler) -> Findings:
     unit = exact_unit("relu", 0.7, 0.5).to(dtype="float64")
     slopes = grad(unit(tensor(np.array([[0.3], [1.2]]))).sum(), [unit.gamma, unit.beta])
     redundant = sum(float((p * slope).item()) for p, slope in zip((unit.gamma, unit.beta), slopes, strict=True))
-    yield Case("gamma do/dgamma + beta do/dbeta, ReLU", 0.0, 0.0, computed(redundant))
+    yield is_zero("gamma do/dgamma + beta do/dbeta, ReLU", redundant)
     moved, slopes = zip(*(_at_settings(name, np.random.default_rng(mc.seed)) for name in ACTIVATIONS), strict=True)
     for i, what in enumerate(("c2", "c1", "E s'^2")):
         yield all_ones(f"{what} / quadrature, all activations", [x for found in moved for x in found[i]])
@@ -97,17 +96,14 @@ def positive_beta(mc: Sampler) -> Findings:
     mean = t * cdf + density
     variance = (t * t + 1.0) * cdf + t * density - mean * mean
     one, slope = cdf / variance, (cdf - mean * density) / variance
-    exact = moments.gaussian("relu", t, 1.0)
+    point = Design("", "relu", 1, centering=1.0, gamma=1.0, beta=t, params={})
     backwards = gain(mc, "gain at t = 1", exact_unit("relu", 1.0, t))
     deep = depth_tally(mc, width, depth, samples=10, gamma=1.0, beta=t, mode="exact")
     product = product_tally(mc, 48, layers, 1.0, samples=100, mode="exact")
-    step = 1e-3  # in the variance of the pre-activations: what the next layer makes of it
-    wider, narrower = (moments.gaussian("relu", t, math.sqrt(1.0 + shift)) for shift in (step, -step))
-    shrunk = ((wider.std**2 + (wider.mean - mean) ** 2) - (narrower.std**2 + (narrower.mean - mean) ** 2)) / variance
-    yield Case("gain of a layer, beta = gamma", one, exact.jacobian_factor**2, backwards)
+    yield Case("gain of a layer, beta = gamma", one, point.chi, backwards)
     yield shown(f"gain of {layers} layers", one**layers, product.mean(), finite_size=0.1)
     yield Case(f"E u^2, layer {depth}", 1.0, 1.0, deep.mean(depth - 1), finite_size=0.1, rounding=0.1)
-    yield shown("factor of an error of the variance", slope, shrunk / (2.0 * step), tolerance=1e-05)
+    yield shown("factor of an error of the variance", slope, point.variance_slope)
     after = [math.sqrt(layer**50) for layer in (one, CHI)]
     return f"gain {one:.2f} instead of {CHI:.2f}: after 50 layers {after[0]:.0f} times the size, not {after[1]:,.0f}"
 
@@ -119,12 +115,9 @@ def no_free_lunch(mc: Sampler) -> Findings:
     and 1 only for a line (Gaussian Poincare inequality; jumps excluded). No gamma, beta, c1, c2 normalises forwards and
     keeps the mean square backwards.
     """
-    z, weights = normal_grid()
-    functions = {"tanh": np.tanh(z), "sin": np.sin(z)}
-    degrees = {name: closed_forms.hermite_degree(values, z, weights, 100) for name, values in functions.items()}
-    for name, degree in degrees.items():
+    for name, function in {"tanh": np.tanh, "sin": np.sin}.items():
         estimate = gain(mc, f"gain of {name}", layer_with([[1.0]], activation=name, gamma=1.0))
-        exact = moments.gaussian(name).jacobian_factor ** 2
+        degree, exact = closed_forms.hermite_degree(function), moments.gaussian(name).jacobian_factor ** 2
         yield Case(f"gain of {name}, and its mean Hermite degree", degree, exact, estimate)
     random = np.random.default_rng(mc.seed)
     gamma, beta = np.exp(random.normal(size=50)), random.normal(size=50)
@@ -156,15 +149,13 @@ def pooling_constants(mc: Sampler) -> Findings:
     is (pi - th)/pi + sin(2 th)/(2 pi).
     """
     rho = 0.5
-    mean, std = max_pool(WINDOW, rho)
-    tally = pooled_tally(mc, MaxPool2d(3), rho)
-    pair_mean, pair_std = max_pool(2, rho)
+    (mean, std), (pair_mean, pair_std) = (max_pool(k, rho) for k in (WINDOW, 2))
+    tally, raw = pooled_tally(mc, MaxPool2d(3), rho), C1 * pair_mean + C2
     closed_mean, closed_square = closed_forms.max_pool_of_two(rho)
-    raw_mean, raw_std = C1 * pair_mean + C2, C1 * pair_std
     yield Case("mean after max-pooling, rho = 0.5", mean, mean, tally.mean())
     yield Case("std after max-pooling, rho = 0.5", std, std, tally.std())
-    yield Case("E max(0, X, Y)", closed_mean, raw_mean)
-    yield Case("E max(0, X, Y)^2", closed_square, raw_std**2 + raw_mean**2)
+    yield Case("E max(0, X, Y)", closed_mean, raw)
+    yield Case("E max(0, X, Y)^2", closed_square, (C1 * pair_std) ** 2 + raw**2)
     return f"subtract {mean:.3f} and divide by {std:.3f} after a 3 x 3 pool at rho = 0.5, and it is normalised again"
 
 
@@ -177,12 +168,10 @@ def spectral_moments(mc: Sampler) -> Findings:
     """
     width, depth = 16, 4
     tally = product_tally(mc, width, depth, 1.0, samples=800)
-    exact_second, exact_squared = product_moments(width, depth)
-    scale = CHI ** (-2 * depth)
-    second = tally.function(lambda means: means[1] * scale)
-    squared = tally.function(lambda means: means[2] * scale)
-    yield Case("E tr(G^2)/n over chi^2L", exact_second, exact_second, second)
-    yield Case("E (tr G/n)^2 over chi^2L", exact_squared, exact_squared, squared)
+    exact, scale = product_moments(width, depth), CHI ** (-2 * depth)
+    found = tally.function(lambda means: means[1] * scale), tally.function(lambda means: means[2] * scale)
+    yield Case("E tr(G^2)/n over chi^2L", exact[0], exact[0], found[0])
+    yield Case("E (tr G/n)^2 over chi^2L", exact[1], exact[1], found[1])
     yield Case("the first, one layer", 2.0 + (width - 1.0) / width, product_moments(width, 1)[0])
     yield Case("the first, width 10^9", 1.0 + 2.0 * depth, product_moments(10**9, depth)[0], rounding=1e-6)
-    return f"{exact_second:.3f} for {depth} layers of {width}, against {1 + 2 * depth} at infinite width"
+    return f"{exact[0]:.3f} for {depth} layers of {width}, against {1 + 2 * depth} at infinite width"

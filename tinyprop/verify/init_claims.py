@@ -8,10 +8,8 @@ from functools import partial
 import numpy as np
 
 from .. import functional as F
-from .. import moments
+from .. import grad, moments, tensor
 from ..engine.arrays import HostArray
-from ..engine.backward import grad
-from ..engine.tensor import tensor
 from ..nn import Activation, Linear, Module, ReLU, ScaledWS, Sequential, WeightNorm, init
 from ..optim import SGD
 from . import closed_forms
@@ -23,11 +21,6 @@ from .networks import gaussian, orthogonal_samples, probe, seeded, singular_valu
 from .training_claims import batch
 
 about_init = partial(claim, family="init")
-
-
-def glorot(layer: Module) -> Module:
-    """A new layer starts with Glorot's weights."""
-    return layer
 
 
 def stack(random: np.random.Generator, width: int, depth: int, activation: str, start: Callable[..., Module]) -> Module:
@@ -63,6 +56,16 @@ def square_tally(mc: Sampler, name: str, layer: Callable[[], Module], width: int
     return mc.tally(f"factor {name} {width}", each(draw), samples=4000, cost=200, block=50)
 
 
+HALVINGS = 30  # layers
+
+
+def halvings(mc: Sampler, name: str, wrapped: Callable[[Linear], Module], paper: float, relation: str) -> Case:
+    """Of the mean square, by ReLU layers of these weights: one in each, exactly."""
+    tally = square_tally(mc, name, lambda: wrapped(Linear(64, 64, bias=False)), 64)
+    estimate = tally.function(lambda means: HALVINGS * math.log2(means[0]))
+    return Case(f"log2 of the mean square after {HALVINGS} layers", paper, -HALVINGS, estimate, relation)
+
+
 @about_init("N09", "He et al. (2015), 2.2", "Weights of variance 2/n keep the mean square of a ReLU network.")
 def he_keeps(mc: Sampler) -> Findings:
     """q is the mean square of the n units of a layer. The next layer has q times f = (2/n) sum ReLU(z_i)^2, z_i
@@ -83,11 +86,8 @@ def glorot_stalls(mc: Sampler) -> Findings:
     that of the layer's input, and ReLU keeps half of it, as w and -w are as likely. That holds for every input, so the
     halves multiply: exactly, at any width.
     """
-    width, depth = 64, 30
-    tally = square_tally(mc, "glorot", lambda: Linear(width, width, bias=False), width)
-    estimate = tally.function(lambda means: depth * math.log2(means[0]))
-    yield Case(f"log2 of the mean square after {depth} layers", -depth, -depth, estimate)
-    return f"{2.0**-depth:.1e} of it remain after {depth} layers"
+    yield halvings(mc, "glorot", lambda linear: linear, -HALVINGS, "equal to")
+    return f"{2.0**-HALVINGS:.1e} of it remain after {HALVINGS} layers"
 
 
 def tanh_recursion(depth: int) -> tuple[float, float]:
@@ -106,7 +106,7 @@ def glorot_keeps(mc: Sampler) -> Findings:
     layer L. The gradient's mean square is multiplied by E tanh'(sqrt(q) Z)^2 in each layer, and falls likewise.
     """
     width, depth = 192, 10
-    tally = deep_tally(mc, width, depth, "tanh", glorot)
+    tally = deep_tally(mc, width, depth, "tanh", lambda layer: layer)  # which starts with Glorot's weights
     square, gain = tanh_recursion(depth)
     yield Case(f"mean square after {depth} layers", 1.0, square, tally.mean(0), finite_size=0.03)
     yield Case(f"gain of the gradient over {depth} layers", 1.0, gain, tally.mean(1), finite_size=0.03)
@@ -168,10 +168,6 @@ def weights_grow(mc: Sampler) -> Findings:
     return "Pythagoras: a step orthogonal to v always makes it longer"
 
 
-def weight_norm(width: int, **settings: float) -> WeightNorm:
-    return WeightNorm(Linear(width, width, bias=not settings), **settings)
-
-
 @about_init("N17", "Salimans and Kingma (2016), 3", "Data-dependent initialisation: units have mean 0 and variance 1.")
 def data_dependent(mc: Sampler) -> Findings:
     """The length g of a row and its bias b are set by one batch: divided by the standard deviation that the unit has
@@ -183,7 +179,7 @@ def data_dependent(mc: Sampler) -> Findings:
 
     def draw(random: np.random.Generator) -> list[float]:
         seeded(random)
-        layers = [(ReLU(), weight_norm(width)) for _ in range(depth)]
+        layers = [(ReLU(), WeightNorm(Linear(width, width))) for _ in range(depth)]
         net, x = Sequential(*sum(layers, ())), gaussian(random, samples, width)
         out, gain = probe(random, init.data_dependent_(net, x), x)
         return [abs(out.mean(axis=0)).max(), abs(out.var(axis=0) - 1.0).max(), gain]
@@ -200,10 +196,7 @@ def scale_of_features(mc: Sampler) -> Findings:
     """With rows of length g = 1 and no bias, a unit's pre-activation has the mean square of its input, as E (w . x)^2 =
     |x|^2/n for a random direction w in n dimensions, and ReLU halves it: 2^-L after L layers, exactly, at any width.
     """
-    width, depth = 64, 30
-    tally = square_tally(mc, "weight norm", lambda: weight_norm(width, scale=1.0), width)
-    estimate = tally.function(lambda means: depth * math.log2(means[0]))
-    yield Case(f"log2 of the mean square after {depth} layers", 0.0, -depth, estimate, relation="differs from")
+    yield halvings(mc, "weight norm", partial(WeightNorm, scale=1.0), 0.0, "differs from")
     return "each ReLU layer halves the mean square, as with Glorot's weights (N10)"
 
 

@@ -4,15 +4,15 @@ import math
 
 import numpy as np
 
+from .. import Tensor
 from .. import functional as F
 from ..engine.arrays import Array, HostArray, to_numpy
-from ..engine.tensor import Tensor
 from ..nn import NormPropConv2d, NormPropLinear, Sequential
 from ..nn.layers import ACTIVATIONS
 from ..paper import JACOBIAN_FACTOR as PRINTED_FACTOR
 from ..paper import MEAN_SQUARE_GAIN as PRINTED
 from . import closed_forms
-from .claim import Case, Findings, all_ones, claim, computed, shown
+from .claim import Case, Findings, all_ones, claim, computed, is_zero, shown
 from .closed_forms import C1, CHI, JACOBIAN_FACTOR, PAPER_GAMMA, jacobian_kernel, product_moments
 from .depth_claims import DEPTH
 from .monte_carlo import Sampler, Tally, each
@@ -233,7 +233,7 @@ def jacobian_factor(mc: Sampler) -> Findings:
     yield Case("relative standard deviation of squared singular values", 0.0, scatter, measured, judged=False)
     gamma = computed(new.gamma.item())
     yield Case("gamma of a new layer", PAPER_GAMMA, 1.0 / JACOBIAN_FACTOR, gamma, rounding=ROUNDING)
-    yield Case("beta of a new layer", 0.0, 0.0, computed(new.beta.item()))
+    yield is_zero("beta of a new layer", new.beta.item())
     yield all_ones("gamma times Jacobian factor", starts)
     yield shown("gamma in exact mode", 1.0, exact.gamma.item())
     yield shown("beta in exact mode", 1.0, exact.beta.item())

@@ -1,11 +1,14 @@
 """The ledger of claims, and running them."""
 
 from collections.abc import Callable, Collection
+from concurrent.futures import CancelledError, Executor
 from functools import partial
 
+from ..cluster import stopping
 from ..engine.arrays import default_backend, use_backend
 from ..engine.errors import explain
 from ..random import generator, manual_seed
+from ..threads import blas_threads
 from . import (  # noqa: F401  each of these enters its claims
     canonical_claims,
     depth_claims,
@@ -59,6 +62,7 @@ def run(
     samples: int | None = None,
     seed: int = 0,
     backend: str | None = None,
+    executor: Executor | None = None,
     until: float | None = None,
     threads: int | None = None,
     progress: Callable[[str, float], None] = lambda id, fraction: None,
@@ -68,7 +72,8 @@ def run(
 
     `samples` is the number of plain samples for each estimate; a random network counts for many, by its cost, and a few
     are always drawn. `until` is a standard error to reach instead. The answer depends on the seed only, not on the
-    number of threads. `progress` is called with the claim at work and the fraction of its samples that is done.
+    number of threads, nor on the `executor` of concurrent.futures that settles the claims side by side, if one is
+    given. `progress` is called with the claim at work and the fraction of its samples that is done.
 
     >>> (result,) = tp.verify.run(["C01"], samples=10_000)
     >>> result.verdict, round(result.exact, 6), result.estimate.n
@@ -76,17 +81,39 @@ def run(
     """
     backend = backend or default_backend()
     picked = chosen(ids, family)
-    sampler = Sampler(samples, until, seed, threads if backend == "numpy" else 1)  # a GPU takes one thread
+    threads = threads if backend == "numpy" and executor is None else 1  # a GPU takes one thread
+    settle = partial(settled, samples=samples, until=until, seed=seed, backend=backend, threads=threads)
+    if executor is None:
+        return [settle(claim.id, progress=progress) for claim in picked]
     results = []
+    for result in executor.map(settle, [claim.id for claim in picked]):
+        progress(result.id, 1.0)
+        results.append(result)
+    return results
+
+
+def go_on_if_wanted(id: str, fraction: float) -> None:
+    if stopping():
+        raise CancelledError(f"{id} was stopped")
+
+
+def settled(
+    id: str,
+    samples: int | None,
+    until: float | None,
+    seed: int,
+    backend: str,
+    threads: int | None,
+    progress: Callable[[str, float], None] = go_on_if_wanted,
+) -> Result:
+    """A settled claim: one piece of work, for any process."""
     before = generator().bit_generator.state
+    sampler = Sampler(samples, until, seed, threads, partial(progress, id))
     try:
-        with use_backend(backend):
-            for claim in picked:
-                sampler.progress = partial(progress, claim.id)
-                sampler.progress(0.0)
-                manual_seed(seed)  # so that no claim depends on those before it
-                results.append(claim.settle(sampler, EXPECTED[claim.id]))
+        with use_backend(backend), blas_threads(1):  # the same bits whatever the cores, and whoever else computes
+            sampler.progress(0.0)
+            manual_seed(seed)  # so that no claim depends on those before it
+            return LEDGER[id].settle(sampler, EXPECTED[id])
     finally:  # the generator of weights and masks goes on as if nothing had been drawn from it
         manual_seed(0)
         generator().bit_generator.state = before
-    return results

@@ -7,18 +7,17 @@ from functools import partial
 import numpy as np
 
 from .. import functional as F
-from .. import moments
-from ..engine.backward import grad
-from ..engine.tensor import tensor
+from .. import grad, moments, tensor
 from ..estimate import Estimate
 from ..nn import ELU, LeakyReLU, NormPropLinear
 from ..nn.layers import ACTIVATIONS
-from .claim import Case, Findings, all_ones, claim, computed, shown
+from .claim import Case, Findings, all_ones, claim, is_zero, shown
 from .closed_forms import C1, C2, PAPER_GAMMA, correlation_after, normal_cdf, normal_grid
-from .monte_carlo import Draw, Sampler, Tally
-from .networks import difference_ratio, gaussian, layer_with, two_units
+from .monte_carlo import Sampler, Tally
+from .networks import difference_ratio, first_unit, gaussian, layer_with, two_units
 
 ELU_TAIL = math.exp(0.5) * normal_cdf(-1.0)  # E exp(Z) over Z < 0
+ELU_SLOPE = 0.5 + math.exp(2.0) * normal_cdf(-2.0)  # E ELU'(Z)^2
 SETTINGS = ((0.0, 1.0), (0.7, 1.0), (-1.0, 0.3), (-2.0, 2.0), (0.4, 0.05), (-5.0, 1.0), (3.0, 0.5))  # mean, std
 KINKS = {"kinks": (-1.0, 0.0, 1.0)}
 
@@ -111,26 +110,15 @@ def product_tally(mc: Sampler, rho: float, a: float) -> Tally:
     """Products of the outputs of two normalised PReLU units, whose pre-activations have correlation rho."""
     layer = two_units(rho, activation="prelu")
     layer.a.data[...] = a
-
-    def draw(random: np.random.Generator, count: int) -> object:
-        out = layer(gaussian(random, count, 2)).data
-        return out[:, 0] * out[:, 1]
-
-    return mc.tally(f"correlation {rho} {a}", draw, samples=200_000)
+    return mc.tally(f"correlation {rho} {a}", lambda random, n: layer(gaussian(random, n, 2)).data.prod(1), 200_000)
 
 
 CLOSED = {  # c1^2 and E s'^2 of some activations s
     "hardtanh": (1.0 - 2.0 * math.exp(-0.5) / math.sqrt(2.0 * math.pi), 2.0 * normal_cdf(1.0) - 1.0),
     "sin": ((1.0 - math.exp(-2.0)) / 2.0, (1.0 + math.exp(-2.0)) / 2.0),
     "erf": (2.0 / math.pi * math.asin(2.0 / 3.0), 4.0 / (math.pi * math.sqrt(5.0))),
-    "gelu": (
-        1.0 / 3.0 + 1.0 / (2.0 * math.sqrt(3.0) * math.pi) - 1.0 / (4.0 * math.pi),
-        1.0 / 3.0 + 2.0 / (3.0 * math.sqrt(3.0) * math.pi),
-    ),
-    "elu": (
-        0.5 + math.exp(2.0) * normal_cdf(-2.0) - 2.0 * ELU_TAIL + 0.5 - (C2 + ELU_TAIL - 0.5) ** 2,
-        0.5 + math.exp(2.0) * normal_cdf(-2.0),
-    ),
+    "gelu": (1 / 3 + (2.0 / math.sqrt(3.0) - 1.0) / (4.0 * math.pi), 1 / 3 + 2.0 / (3.0 * math.sqrt(3.0) * math.pi)),
+    "elu": (ELU_SLOPE - 2.0 * ELU_TAIL + 0.5 - (C2 + ELU_TAIL - 0.5) ** 2, ELU_SLOPE),
 }
 
 
@@ -143,22 +131,20 @@ def any_activation(mc: Sampler) -> Findings:
     means, gains, slopes, random = [], [], [], np.random.default_rng(mc.seed)
     for name in sorted(ACTIVATIONS, key=lambda name: name != "tanh"):
         layer = layer_with([[1.0]], activation=name, gamma=1.0)
-        tally = mc.tally(f"layer {name}", unit_output(layer), samples=100_000, watch=Tally.variance)
+        tally = mc.tally(f"layer {name}", first_unit(layer), samples=100_000, watch=Tally.variance)
         out, slope = _in_float64(layer, z)
         yield Case(f"Var o, {name}", 1.0, float(weights @ out**2), tally.variance())
         means.append(float(weights @ out))
         gains.append(float(weights @ slope**2) / layer.standard.jacobian_factor**2)
         u = tensor(random.standard_normal((50, 1)), requires_grad=True)
         slopes.append(difference_ratio(partial(layer.activate, u), [u], random))
-    closed = []
-    for name, (variance, slope2) in CLOSED.items():
-        found = moments.gaussian(name)
-        closed += [found.std**2 / variance, found.slope2 / slope2]
+    found = {name: moments.gaussian(name) for name in CLOSED}
+    closed = [x for name, (c, d) in CLOSED.items() for x in (found[name].std ** 2 / c, found[name].slope2 / d)]
     out, _ = _in_float64(layer_with([[1.0]], gamma=PAPER_GAMMA), z)
     shrunk = float(weights @ out**2)
     # E (ReLU(gamma Z) - c2)^2 = gamma^2/2 - 2 gamma c2^2 + c2^2
     expected = (PAPER_GAMMA**2 / 2.0 - 2.0 * PAPER_GAMMA * C2**2 + C2**2) / C1**2
-    yield Case("E o, the farthest from 0 of all activations", 0.0, 0.0, computed(max(means, key=abs)))
+    yield is_zero("E o, the farthest from 0 of all activations", max(means, key=abs))
     yield all_ones("E o'^2 / squared Jacobian factor", gains)
     yield all_ones("slope of s / difference quotient", slopes, tolerance=1e-5)
     yield all_ones(f"c1^2, E s'^2 of {', '.join(CLOSED)} / closed form", closed)
@@ -166,11 +152,6 @@ def any_activation(mc: Sampler) -> Findings:
     yield shown("nn.LeakyReLU() of -1", -0.01, LeakyReLU()(tensor(-1.0)).item())
     yield shown("nn.ELU() of -1", math.exp(-1.0) - 1.0, ELU()(tensor(-1.0)).item())
     return f"at gamma = 1, beta = 0 only: ReLU at 1/1.21 has E o^2 = {shrunk:.3f}"
-
-
-def unit_output(layer: NormPropLinear) -> Draw:
-    """Draws the output of a layer of one unit and one standard normal input."""
-    return lambda random, count: layer(gaussian(random, count, 1)).data[:, 0]
 
 
 def _in_float64(layer: NormPropLinear, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

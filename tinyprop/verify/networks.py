@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import Tensor, grad, manual_seed, no_grad, tensor
 from ..engine.arrays import Array, HostArray, array_module, default_backend, to_backend, to_numpy
-from ..engine.backward import grad
-from ..engine.graph import no_grad
-from ..engine.tensor import Tensor, tensor
 from ..nn import Linear, Module, NormPropLinear
-from ..random import manual_seed
+from .monte_carlo import Draw
 
 
 def gaussian(random: np.random.Generator, *shape: int) -> Tensor:
@@ -37,6 +35,11 @@ def random_layer(random: np.random.Generator, units: int, inputs: int, **setting
 def two_units(rho: float, **settings: Any) -> NormPropLinear:
     """A NormProp layer of gamma = 1 with two units, whose rows have the cosine rho."""
     return layer_with([[1.0, 0.0], [rho, (1.0 - rho * rho) ** 0.5]], gamma=1.0, **settings)
+
+
+def first_unit(layer: Callable[[Tensor], Tensor], inputs: int = 1, scale: float = 1.0) -> Draw:
+    """Draws the output of a layer's first unit, for normal inputs of this scale."""
+    return lambda random, count: layer(gaussian(random, count, inputs) * scale).data[:, 0]
 
 
 def jacobian_rows(function: Callable[[Tensor], Tensor], x: Tensor, units: Sequence[int]) -> list[Tensor]:

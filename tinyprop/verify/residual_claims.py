@@ -6,10 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from .. import moments
-from ..engine.backward import grad
+from .. import grad, moments
 from ..estimate import Estimate
 from ..nn import Activation, BatchNorm, Derf, DyT, LayerNorm, Linear, Module, ReLU, Residual, ScaledWS, Sequential, init
+from ..theory import Design
 from ..theory.gains import batch_norm_residual_gain, residual_gain, tanh_residual
 from .claim import Case, Findings, claim, computed, is_not_zero, is_zero, shown
 from .closed_forms import CHI, arc_cosine
@@ -227,9 +227,7 @@ def post_or_pre(mc: Sampler) -> Findings:
     """
     depth, width, gains = 8, 192, {}
     for name in ("tanh", "relu"):
-        m = moments.gaussian(name)
-        square = float(m.std**2 + m.mean**2)
-        g = float(m.slope2) / square
+        start = Design("", name, 1, centering=0.0, gamma=1.0, beta=0.0, params={})
 
         def block(random: np.random.Generator, before: int, post: bool, name: str, scale: float) -> Module:
             norm, branch = LayerNorm(width), (Activation(name), dense(random, width, scale))
@@ -237,10 +235,10 @@ def post_or_pre(mc: Sampler) -> Findings:
                 return Sequential(Residual(Sequential(*branch)), norm)
             return Residual(Sequential(norm, *branch))
 
-        kinds = (partial(block, post=post, name=name, scale=1.0 / square) for post in (True, False))
+        kinds = (partial(block, post=post, name=name, scale=start.c1**-2) for post in (True, False))
         post, pre = (residual_tally(mc, f"{name} {i}", kind, depth, width) for i, kind in enumerate(kinds))
-        gains[name], what = (1.0 + g) / 2.0, f"gain a block, Post-LN, {name}"
+        gains[name], what = (1.0 + start.gain) / 2.0, f"gain a block, Post-LN, {name}"
         yield Case(what, 1.0, gains[name], post.power(1.0 / depth), relation="differs from", finite_size=0.01)
-        exact = residual_gain(depth, 1.0, g)
+        exact = residual_gain(depth, 1.0, start.gain)
         yield shown(f"gain of {depth} blocks, Pre-LN, {name}", exact, pre.mean(), finite_size=0.04)
     return f"true of tanh, {gains['tanh']:.3f} a block; with ReLU and He's weights, both keep gradients at the start"

@@ -24,9 +24,12 @@ TOOLS = {
     "features": "what each peer can do, asked by running it",
     "profile": "where the time of a step goes, op by op",
     "scaling": "how time and memory of a step grow with batch size, width, depth and threads",
+    "ranks": "what a step costs on several processes, and a prediction for clusters",
     "overhead": "what a small op costs, against PyTorch",
+    "host": "what a step on a device costs the host, against a bare CuPy op",
     "sampling": "what `tinyprop verify` adds to drawing random numbers",
     "agreement": "losses and test errors of whole trainings, against PyTorch",
+    "publish": "all of this again on a CPU, for RESULTS.md, PROFILE.md, SCALING.md and the README",
     "gpu": "a step on a GPU against the GPU's limits, or a prediction of it",
 }
 
@@ -70,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peers", nargs="+", choices=PEERS, metavar="PEER", help=f"some of {', '.join(PEERS)}")
     parser.add_argument("--repeats", type=whole_number(1), help="times for each row (default 7, quick 3)")
     parser.add_argument("--threads", type=whole_number(1), default=cores, help=f"of every peer (default {cores})")
+    parser.add_argument("--together", action="store_true", help="all peers in one process, not each in its own")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="output directory (default runs/bench)")
 
 
@@ -79,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     sections = list(SECTIONS) if options.section == "all" else [options.section]
     cases = plan(sections, options.threads, options.quick)
     repeats = options.repeats or (3 if options.quick else 7)
-    results = measure.run(cases, options.peers, repeats, options.threads, options.quick)
+    results = measure.run(cases, options.peers, repeats, options.threads, options.quick, options.together)
     about, tables = report.about(results), report.tables(results)
     print("\n\n".join(["\n".join(about), *(table.text(110) for table in tables)]))
     for path in report.write_page(options.out, "bench", "Benchmarks", about, tables, results):

@@ -1,6 +1,7 @@
 """The figures of the benchmarks."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,20 +42,35 @@ def roofline(
 
 
 @styled
-def scaling(found: Mapping[str, Mapping[float, Mapping[str, Any]]], path: Path) -> Path:
+def scaling(
+    found: Mapping[str, Mapping[float, Mapping[str, Any]]],
+    exponents: Mapping[tuple[str, str], Sequence[tuple[float, float]]],
+    path: Path,
+) -> Path:
     """Time and memory of a step against what is varied, in logarithms: a power of it is a straight line."""
-    figure, every = panels(len(found), 3.0 * len(found), 5.6, rows=2)
-    for i, (axis, points) in enumerate(found.items()):
-        for row, (name, value) in enumerate(
-            {"ms": lambda m: m.median * 1e3, "MB": lambda m: (m.peak_memory or 0) / 1e6}.items()
-        ):
+    figure, every = panels(len(found), 2.6 * len(found), 5.0, rows=2)
+    values = {
+        "time of a step (ms)": lambda m: m.median * 1e3,
+        "peak memory (MB)": lambda m: (m.peak_memory or math.nan) / 1e6,
+    }
+    for row, (name, value) in enumerate(values.items()):
+        first = every[row * len(found)]
+        first.set_ylabel(name)
+        for i, (axis, points) in enumerate(found.items()):
             axes = every[row * len(found) + i]
             for j, peer in enumerate(next(iter(points.values()))):
                 ys = [value(m[peer]) for m in points.values()]
                 axes.plot(list(points), ys, "o-", color=COLORS[j], label=PEERS[peer].title, markersize=4)
-            axes.set(xscale="log", yscale="log", title=f"{name} by {axis}" if i else f"Step, {name} by {axis}")
+                slope = f"{exponents[axis, peer][row][0]:.2f}"
+                above = {"transform": axes.transAxes, "ha": "right", "fontsize": 9, "color": COLORS[j]}
+                axes.text(0.82 + 0.18 * j, 1.03, slope if j else f"slopes {slope}", **above)
+            if axes is not first:
+                axes.sharey(first)
+                axes.tick_params(labelleft=False)
+            axes.set(xscale="log", yscale="log", xlabel=axis if row else "")
             axes.set_xticks(list(points), [f"{x:g}" for x in points])
             axes.minorticks_off()
             axes.grid(alpha=0.25)
-    every[0].legend(fontsize=8)
+        first.yaxis.set_major_formatter("{x:,g}")
+    every[0].legend(fontsize=8, loc="upper left")
     return save(figure, path)

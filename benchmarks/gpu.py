@@ -1,6 +1,7 @@
 """A training step on a CUDA device: how fast it is, how near to what the device can do, and where its time goes."""
 
 import argparse
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -93,6 +94,8 @@ class Step:
     host_seconds: list[float]  # that the host needs to order a step
     shares: dict[str, Share]  # on the device alone, without the waiting for the host
     work: dict[str, Work]
+    replayed: list[float]  # seconds of steps as a CUDA graph, from the end of one to the end of the next
+    replay_host: list[float]  # seconds that the host needs to order one of these
     used: int  # bytes after the steps: weights, optimiser, data
     held: int  # bytes that the memory pool has taken from the device: what the steps needed at most
 
@@ -164,7 +167,7 @@ def measure(norm: str, width: float, batch: int, steps: int) -> Step:
     manual_seed(0)
     with use_backend("cupy"):
         net = nn.Sequential(GlobalNormalizer(images.shape[1:]).fit(images), *nn.build(nn.NIN, norm=norm, width=width))
-    step = TrainingStep(net, SGD(net.parameters(), **LEARNING))
+    step = TrainingStep(net, SGD(net.parameters(), **LEARNING), graph=False)  # kernel by kernel, to be watched
 
     stream, ends = cupy.cuda.get_current_stream(), []
     batches = prefetched(repeat((images, labels), WARM_UP + steps), "cupy")  # as in training: uploads overlap
@@ -185,7 +188,18 @@ def measure(norm: str, width: float, batch: int, steps: int) -> Step:
         step(x, y)
         clock.mark()
     work = step_work(net, images.shape)
-    return Step(norm, batch, width, seconds, host_seconds, clock.shares(), work, used, held)
+    replay = TrainingStep(net, SGD(net.parameters(), **LEARNING), graph=True)
+    replayed, replay_host = [], []
+    for _ in range(WARM_UP + steps):
+        begin = time.perf_counter()
+        replay(x, labels)
+        replay_host.append(time.perf_counter() - begin)
+        replayed.append(stream.record())
+    replayed[-1].synchronize()
+    graph = [cupy.cuda.get_elapsed_time(a, b) / 1e3 for a, b in pairwise(replayed[WARM_UP - 1 :])]
+    return Step(
+        norm, batch, width, seconds, host_seconds, clock.shares(), work, graph, replay_host[WARM_UP:], used, held
+    )
 
 
 def hold(seconds: float, clock: int) -> None:
@@ -213,7 +227,19 @@ def about(results: GpuResults) -> list[str]:
 
 
 def tables(results: GpuResults) -> list[Table]:
-    return [step_table(results), *(share_table(step) for step in results.steps)]
+    return [way_table(results), step_table(results), *(share_table(step) for step in results.steps)]
+
+
+def way_table(results: GpuResults) -> Table:
+    """The table of GPU.md, measured."""
+    rows = []
+    for s in results.steps:
+        device = milliseconds(sum(share.seconds for share in s.shares.values()))
+        for way, seconds, host in (("eager", s.seconds, s.host_seconds), ("graph", s.replayed, s.replay_host)):
+            times = [device, milliseconds(median(host)), milliseconds(median(seconds))]
+            rows.append([NORMS[s.norm], results.device.name, way, *times, f"{s.batch / median(seconds):,.0f}"])
+    header = ["network", "device", "way", "device, ms", "host, ms", "step, ms", "images/s"]
+    return Table(header, rows, "The step, to compare with benchmarks/GPU.md")
 
 
 def step_table(results: GpuResults) -> Table:
@@ -287,6 +313,7 @@ def points(step: Step) -> dict[str, tuple[float, float]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--predict", action="store_true", help="write GPU.md instead; needs CuPy on emulated CUDA")
+    parser.add_argument("--kernels", action="store_true", help="write KERNELS.md instead; needs CuPy and cuobjdump")
     parser.add_argument("--steps", type=whole_number(1), default=50, help="steps that are timed (default 50)")
     parser.add_argument("--width", type=float, default=1.0, help="of the network (default 1)")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="output directory (default runs/bench)")
@@ -297,6 +324,11 @@ def run(options: argparse.Namespace) -> int:
         from . import gpu_prediction
 
         print(gpu_prediction.write())
+        return 0
+    if options.kernels:
+        from . import gpu_kernels
+
+        print(gpu_kernels.write())
         return 0
     if problem := info.diagnose(info.look()):
         raise ValueError(problem)

@@ -1,26 +1,30 @@
 """Predict the time of a training step on GPUs that nobody here has: GPU.md.
 
-FLOPs and bytes are counted from the geometry of the network. Launches are counted by running a step on CuPy under
-emulated CUDA (the package `emucupy`); they depend neither on the width of the network, from a quarter up, nor on the
-batch size.
+FLOPs and bytes are counted from the geometry of the network. What the host needs is measured by `benchmarks/host.py`,
+on CuPy under emulated CUDA (the package `emucupy`), without the work of the device.
 """
 
+import re
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
-import tinyprop as tp
+import tinyprop.functional as F
 from tinyprop import nn
+from tinyprop.engine.arrays import HostArray
 from tinyprop.files import write_whole
+from tinyprop.functional.linear import product
+from tinyprop.kernels import cuda, tiles
 from tinyprop.table import Table
 
 from .gpu import BATCH, NORMS, Device
+from .host import Cost, measured
 from .work import Work, step_work, whole
 
 PAGE = Path(__file__).with_name("GPU.md")
+REPEATS = 31  # turns of what is measured on the host
 
 DEVICES = [  # compute capability, multiprocessors, clock and memory clock in kHz, bus width in bits
     Device("T4", "75", 40, 1_590_000, 5_001_000, 256),
@@ -33,12 +37,15 @@ DEVICES = [  # compute capability, multiprocessors, clock and memory clock in kH
 class Assumptions:
     arithmetic: float  # part of the peak that matrix products reach
     bandwidth: float  # part of the peak that kernels reach that read and write
+    latency: float  # seconds until memory answers, which nobody hides at the start of a kernel
     gap: float  # seconds on the device between two kernels
-    host: float  # seconds of the host for each launch: Python, the engine and CuPy
+    host: float  # how much longer the host needs than the one that was measured
 
 
-BEST = Assumptions(0.8, 0.85, 1e-6, 10e-6)
-WORST = Assumptions(0.4, 0.6, 3e-6, 30e-6)
+BEST = Assumptions(0.8, 0.85, 0.5e-6, 1e-6, 0.4)
+WORST = Assumptions(0.4, 0.6, 1e-6, 3e-6, 1.2)
+TORCH_LAUNCHES = 90  # of a step with BatchNorm: a kernel for each layer and each gradient, one optimizer for all
+TORCH_HOST = 5e-6, 10e-6  # seconds of its host for each launch
 
 
 @dataclass(frozen=True)
@@ -46,12 +53,12 @@ class Prediction:
     """Seconds."""
 
     kernels: dict[str, float]
-    gaps: float
+    waiting: float
     host: float
 
     @property
     def device(self) -> float:
-        return sum(self.kernels.values()) + self.gaps
+        return sum(self.kernels.values()) + self.waiting
 
     @property
     def step(self) -> float:
@@ -66,26 +73,42 @@ def peaks(device: Device) -> tuple[float, float]:
     return device.peak_flops, device.peak_bandwidth
 
 
-def predict(device: Device, work: dict[str, Work], launches: int, assumed: Assumptions) -> Prediction:
-    flops, bandwidth = assumed.arithmetic * peaks(device)[0], assumed.bandwidth * peaks(device)[1]
+def reachable(device: Device, latency: float) -> float:
+    """Bytes per second that the loads in flight allow, however fast the memory is (Little's law)."""
+    return device.multiprocessors * cuda.RESIDENT * cuda.LOADS * cuda.PACK * 4 / latency
+
+
+def predict(device: Device, work: dict[str, Work], launches: int, host: float, assumed: Assumptions) -> Prediction:
+    """`host` are its seconds for a step."""
+    flops = assumed.arithmetic * peaks(device)[0]
+    bandwidth = min(assumed.bandwidth * peaks(device)[1], reachable(device, assumed.latency))
     kernels = {name: max(w.flops / flops, w.bytes / bandwidth) for name, w in work.items()}
-    return Prediction(kernels, launches * assumed.gap, launches * assumed.host)
+    return Prediction(kernels, launches * (assumed.gap + assumed.latency), host)
 
 
-def counted_launches(norm: str) -> int:
-    """Kernels, library calls and fills of memory in one step."""
-    emucupy: Any = import_module("emucupy")
+def rounded(x: HostArray) -> HostArray:
+    """float32 with 10 bits behind the point instead of 23, as tensor cores read it in TF32."""
+    bits = x.view("uint32") + np.uint32(0xFFF) + ((x.view("uint32") >> np.uint32(13)) & np.uint32(1))  # ties to even
+    return (bits & np.uint32(0xFFFFE000)).view("float32")
+
+
+def tf32_errors() -> dict[str, float]:
+    """The error of a convolution of 192 with 192 channels, 5x5, relative to the size of its results: by tiles in
+    float32, by one product in TF32, and by tiles in TF32."""
     random = np.random.default_rng(0)
-    images, labels = random.integers(0, 256, (8, 3, 32, 32)).astype(np.uint8), random.integers(0, 10, 8)
-    with tp.use_backend("cupy"):
-        first = tp.data.GlobalNormalizer((3, 32, 32)).fit(images)
-        net = nn.Sequential(first, *nn.build(nn.NIN, norm=norm, width=0.25))
-    step = tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), 0.01, weight_decay=0.001))
-    step(images, labels)
-    emucupy.reset()
-    step(images, labels)
-    counts = emucupy.stats()
-    return counts["launches"] + sum(counts["library_calls"].values()) + counts["memsets"]
+    x = random.standard_normal((4, 192, 16, 16)).astype("float32")
+    w = random.standard_normal((192, 192, 5, 5)).astype("float32")
+    with F.exact_convolution():
+        exact = F.conv2d(x.astype("float64"), w.astype("float64"), padding=2).data
+        plain = F.conv2d(rounded(x), rounded(w), padding=2).data
+    in_float32 = F.conv2d(x, w, padding=2).data
+    with patch.object(tiles, "product", lambda x, y, out=None: product(rounded(x.copy()), rounded(y.copy()), out)):
+        tiled = F.conv2d(x, w, padding=2).data
+
+    def error(found: HostArray) -> float:
+        return float(np.sqrt(((found - exact) ** 2).mean() / (exact**2).mean()))
+
+    return {"tiles, float32": error(in_float32), "one product, TF32": error(plain), "tiles, TF32": error(tiled)}
 
 
 def between(least: float, most: float) -> str:
@@ -98,101 +121,118 @@ def table(rows: list[list[str]]) -> str:
     return Table(rows[0], rows[1:]).markdown()
 
 
-def page(launches: dict[str, int]) -> str:
-    """GPU.md, from the launches of a step with each way to normalise."""
+def page(costs: dict[str, Cost], errors: dict[str, float]) -> str:
+    """GPU.md, from what steps cost the host with each way to normalise, and from the errors of TF32."""
     images = (BATCH, 3, 32, 32)
     works = {norm: step_work(nn.build(nn.NIN, norm=norm), images) for norm in NORMS}
     work = works["normprop"]
-    ranges = {
-        (norm, d.name): [predict(d, works[norm], launches[norm], a) for a in (BEST, WORST)]
-        for norm in NORMS
-        for d in DEVICES
-    }
 
-    devices = [["device", "multiprocessors x cores x clock x 2", "TFLOP/s", "memory clock x bus width x 2", "GB/s"]]
+    devices = [["device", "TFLOP/s", "GB/s", "GB/s that loads in flight allow"]]
     for d in DEVICES:
         peak_flops, bandwidth = peaks(d)
-        cores = peak_flops / (2e3 * d.clock * d.multiprocessors)
-        flops = f"{d.multiprocessors} x {cores:.0f} x {d.clock / 1e6:.2f} GHz x 2"
-        bytes_ = f"{d.memory_clock / 1e6:.3f} GHz x {d.bus_width} bits x 2"
-        devices.append([d.name, flops, f"{peak_flops / 1e12:.1f}", bytes_, f"{bandwidth / 1e9:.0f}"])
+        allowed = [f"{reachable(d, a.latency) / 1e9:,.0f}" for a in (WORST, BEST)]
+        devices.append([d.name, f"{peak_flops / 1e12:.1f}", f"{bandwidth / 1e9:.0f}", "-".join(allowed)])
 
     kernels = [["kernel or op", "GFLOP", "MB", *(f"{d.name}, ms" for d in DEVICES)]]
+    ranges = {d.name: [predict(d, work, 0, 0.0, a) for a in (BEST, WORST)] for d in DEVICES}
     for name, w in sorted(work.items(), key=lambda item: -item[1].bytes):
-        parts = [[p.kernels[name] * 1e3 for p in ranges["normprop", d.name]] for d in DEVICES]
-        kernels.append([name, f"{w.flops / 1e9:.2f}", f"{w.bytes / 1e6:.0f}", *(between(*p) for p in parts)])
+        parts = [between(*(p.kernels[name] * 1e3 for p in both)) for both in ranges.values()]
+        kernels.append([name, f"{w.flops / 1e9:.2f}", f"{w.bytes / 1e6:.0f}", *parts])
     total = whole(work)
-    sums = [[sum(p.kernels.values()) * 1e3 for p in ranges["normprop", d.name]] for d in DEVICES]
-    kernels.append(["**sum**", f"{total.flops / 1e9:.2f}", f"{total.bytes / 1e6:.0f}", *(between(*s) for s in sums)])
+    sums = [between(*(p.device * 1e3 for p in both)) for both in ranges.values()]
+    kernels.append(["**sum**", f"{total.flops / 1e9:.2f}", f"{total.bytes / 1e6:.0f}", *sums])
 
-    steps = [["network, device", "launches", "gaps, ms", "device, ms", "host, ms", "**step, ms**", "images/s"]]
-    for (norm, name), both in ranges.items():
-        gaps, device, host, step = (
-            between(*(getattr(p, what) * 1e3 for p in both)) for what in ("gaps", "device", "host", "step")
-        )
-        rate = f"{BATCH / both[1].step:,.0f}-{BATCH / both[0].step:,.0f}"
-        steps.append([f"{NORMS[norm]}, {name}", str(launches[norm]), gaps, device, host, f"**{step}**", rate])
+    steps = [["network", "device", "way", "device, ms", "host, ms", "**step, ms**", "images/s"]]
+    for norm, title in NORMS.items():
+        for d in DEVICES:
+            cost, w = costs[norm], works[norm]
+            for way, host in (("eager", cost.launches * cost.launch), ("graph", cost.replay)):
+                both = [predict(d, w, cost.launches, host * a.host * 1e-6, a) for a in (BEST, WORST)]
+                steps.append([title, d.name, way, *timed(both)])
+    direct = step_work(nn.build(nn.NIN, norm="batch"), images, exact=True)
+    for d in DEVICES:
+        pairs = zip((BEST, WORST), TORCH_HOST, strict=True)
+        both = [predict(d, direct, TORCH_LAUNCHES, TORCH_LAUNCHES * host, a) for a, host in pairs]
+        steps.append(["BatchNorm in PyTorch", d.name, "eager", *timed(both)])
 
-    t4, example = DEVICES[0], work["Convolve"]
-    peak_flops, bandwidth = peaks(t4)
-    by_flops = [example.flops / (a.arithmetic * peak_flops) * 1e3 for a in (BEST, WORST)]
-    by_bytes = [example.bytes / (a.bandwidth * bandwidth) * 1e3 for a in (BEST, WORST)]
-    direct = whole(step_work(nn.build(nn.NIN), images, exact=True)).flops / 1e9
+    host = [["network", "launches", "host for a launch, us", "host for a replay, us"]]
+    host += [
+        [title, str(costs[n].launches), f"{costs[n].launch:.1f}", f"{costs[n].replay:.0f}"]
+        for n, title in NORMS.items()
+    ]
+    gflop, tiled = (whole(w).flops / 1e9 for w in (direct, works["batch"]))
+    least, most = (1e6 * seconds for seconds in TORCH_HOST)
+    found = [["convolution, 192 to 192 channels, 5x5", "relative error"], *([k, f"{v:.1e}"] for k, v in errors.items())]
     return f"""# What a GPU should do
 
-**A prediction.** None of this was measured on a GPU: nobody here has one. To check it on yours:
-
-    python -m benchmarks gpu
-
-prints the same kernels with their times; please report where it is off by more than the ranges. This page is written by
-`python -m benchmarks gpu --predict`, and a test keeps it in step with the code.
-
-The training step of the paper's network, full width, {BATCH} images, float32.
-
-## Work
-
-{table(kernels)}
-
-GFLOP and MB are counted from the geometry of the network (`benchmarks/work.py`), for the NormProp step. Convolution
-without tiles would take {direct:.1f} GFLOP in all. Times are the larger of FLOPs by arithmetic and bytes by bandwidth,
-from best to worst. So for Convolve on a {t4.name}: {example.flops / 1e9:.2f} GFLOP / ({BEST.arithmetic:g} to \
-{WORST.arithmetic:g} x {peak_flops / 1e12:.1f} TFLOP/s) = {between(*by_flops)} ms, and
-{example.bytes / 1e6:.0f} MB / ({BEST.bandwidth:g} to {WORST.bandwidth:g} x {bandwidth / 1e9:.0f} GB/s) = \
-{between(*by_bytes)} ms.
-
-## Devices
-
-{table(devices)}
-
-These give what NVIDIA states: in the data sheets of the T4 (8.1 TFLOP/s, 320 GB/s) and of the H100 SXM (67 TFLOP/s,
-3.35 TB/s), and in the white paper of the Ada architecture for the RTX 4090 (82.6 TFLOP/s, 1008 GB/s). Cores by compute
-capability are those of NVIDIA's cuda-samples. TF32 is off, as CuPy has it by default.
-
-## Assumptions
-
-| | best | worst | why |
-| --- | ---: | ---: | --- |
-| matrix products, part of the peak | {BEST.arithmetic:g} | {WORST.arithmetic:g} | matrices of 96 to 192 columns fill \
-a large GPU badly; a T4 lowers its clock at 70 W |
-| memory, part of the peak | {BEST.bandwidth:g} | {WORST.bandwidth:g} | reads and writes in order reach about 0.85; \
-tiles and windows overlap, but caches help |
-| gap between kernels, us | {BEST.gap * 1e6:g} | {WORST.gap * 1e6:g} | what a device needs from one kernel to the next |
-| host for each launch, us | {BEST.host * 1e6:g} | {WORST.host * 1e6:g} | CuPy's elementwise functions took 11 us of \
-host time in [cupy#3298](https://github.com/cupy/cupy/pull/3298); the engine adds some |
-
-These four are guesses; everything else is counted.
+**A prediction.** None of this was measured on a GPU: nobody here has one. `python -m benchmarks gpu` prints the same
+tables, measured on yours; please report what is outside of the ranges. This page is written by
+`python -m benchmarks gpu --predict`. A step trains the paper's network: full width, {BATCH} images, float32.
 
 ## The step
 
 {table(steps)}
 
-Launches (kernels, calls of cuBLAS, fills) are counted on emulated CUDA. Device = kernels + gaps; host = launches x time
-of the host for each; the step is the larger of the two, because the host orders steps while the device works. Where the
-host sets the pace, a larger batch costs nothing until the device is busy.
+The step is the larger of device and host, because the host orders steps while the device works. Eager: kernel by
+kernel. Graph: one launch for a step. PyTorch is a guess of the same kind: convolution without tiles ({gflop:.0f} GFLOP
+instead of {tiled:.0f}), {TORCH_LAUNCHES} launches of {least:g} to {most:g} us each.
+
+## Host
+
+{table(host)}
+
+Measured by `python -m benchmarks host` on the machine that wrote this page, without the work of the device.
+
+## Device
+
+{table(kernels)}
+
+GFLOP and MB are counted (`benchmarks/work.py`), here for the NormProp step. Times are the larger of FLOPs by arithmetic
+and bytes by bandwidth; each launch of the step adds a gap and the latency of memory.
+
+{table(devices)}
+
+Peaks follow from clocks, cores and bus width, and are those that NVIDIA states (a test compares them). By Little's law,
+loads in flight ({cuda.RESIDENT} threads a multiprocessor with {cuda.LOADS} loads of {cuda.PACK * 4} bytes each: see
+[KERNELS.md](KERNELS.md)) limit the bandwidth to their bytes by the latency: more than the memory can do.
+
+| assumed | best | worst |
+| --- | ---: | ---: |
+| matrix products, part of the peak | {BEST.arithmetic:g} | {WORST.arithmetic:g} |
+| memory, part of the peak | {BEST.bandwidth:g} | {WORST.bandwidth:g} |
+| latency of memory, us | {BEST.latency * 1e6:g} | {WORST.latency * 1e6:g} |
+| gap between kernels, us | {BEST.gap * 1e6:g} | {WORST.gap * 1e6:g} |
+| time of the host, times that measured on a busy machine | {BEST.host:g} | {WORST.host:g} |
+
+## TF32
+
+`CUPY_TF32=1` lets cuBLAS round the inputs of float32 products to 10 bits behind the point, on devices since the A100
+(not a T4); sums stay in float32. Rounded in NumPy:
+
+{table(found)}
+
+Tiles amplify rounding, so that TF32 and tiles together are the least exact; by default it is off.
 """
 
 
+def timed(both: list[Prediction]) -> list[str]:
+    device, host, step = (between(*(getattr(p, what) * 1e3 for p in both)) for what in ("device", "host", "step"))
+    return [device, host, f"**{step}**", f"{BATCH / both[1].step:,.0f}-{BATCH / both[0].step:,.0f}"]
+
+
+def stated(page: str) -> tuple[dict[str, Cost], dict[str, float]]:
+    """What was measured for a page: what a step costs the host, and the errors of TF32."""
+    costs = {}
+    for norm, title in NORMS.items():
+        found = re.search(rf"^\| {title} \| (\d+) \| ([\d.]+) \| (\d+) \|$", page, re.M)
+        assert found
+        costs[norm] = Cost(int(found[1]), 0.0, float(found[2]), float(found[3]), 0.0)
+    errors = re.findall(r"^\| (.*?, (?:TF32|float32)) \| (\S+) \|$", page, re.M)
+    return costs, {name: float(error) for name, error in errors}
+
+
 def write() -> Path:
-    """GPU.md, from launches that are counted now."""
-    write_whole(PAGE, page({norm: counted_launches(norm) for norm in NORMS}).encode())
+    """GPU.md, from what is measured now; stated with few digits, from which the rest of the page follows."""
+    first = page({norm: measured(norm, REPEATS) for norm in NORMS}, tf32_errors())
+    write_whole(PAGE, page(*stated(first)).encode())
     return PAGE

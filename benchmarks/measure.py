@@ -13,7 +13,7 @@ from tinyprop.info import machine, versions
 
 from .cases import Case
 from .peers import PEERS, is_installed
-from .workers import Remote
+from .workers import Remote, new_process
 
 TOLERANCE = {"step": 1e-4, "inference": 1e-3, "layer": 1e-3}  # tiles round by 1e-6, and a ReLU may then flip
 
@@ -46,13 +46,20 @@ class Results:
 
 
 def run(
-    cases: Sequence[Case], peers: Sequence[str] | None = None, repeats: int = 7, threads: int = 1, quick: bool = False
+    cases: Sequence[Case],
+    peers: Sequence[str] | None = None,
+    repeats: int = 7,
+    threads: int = 1,
+    quick: bool = False,
+    together: bool = False,
 ) -> Results:
-    """Measure the cases on the peers that are installed, or on some of them."""
+    """Measure the cases on the peers that are installed, or on some of them, each in a process of its own, or all
+    `together` in one."""
     chosen, notes = choose(peers, quick)
     names = [name for name in chosen if any(takes_part(name, case) for case in cases)]
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    remotes = [Remote(name, threads) for name in names]
+    process = new_process() if together else None
+    remotes = [Remote(name, threads, process) for name in names]
     measurements: list[Measurement] = []
     turns = sum(takes_part(name, case) for case in cases for name in names) * (repeats + 1)
     try:
@@ -62,7 +69,7 @@ def run(
     finally:
         for remote in remotes:
             remote.close()
-    options = {"repeats": repeats, "threads": threads, "quick": quick, "load_before": load}
+    options = {"repeats": repeats, "threads": threads, "quick": quick, "together": together, "load_before": load}
     packages = versions(*dict.fromkeys(PEERS[name].package for name in names))
     return Results(machine(), options, packages, notes, measurements)
 

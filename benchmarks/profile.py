@@ -35,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    print(measured(options))
+    return 0
+
+
+def measured(options: argparse.Namespace) -> str:
     keep_freed_memory()
     case = Case("profile", "NormProp", batch=options.images, width=options.width)
     net, (images, labels) = case.build(), case.data()
@@ -50,8 +55,7 @@ def run(options: argparse.Namespace) -> int:
             clock.mark()
             rounds.append({name: share.seconds for name, share in clock.shares().items()})
     spent = {name: 1e3 * median(r[name] for r in rounds[WARM_UP:]) for name in rounds[0]}
-    print(page(spent, products(net, images.shape), best, options))
-    return 0
+    return page(spent, products(net, images.shape), best, options)
 
 
 def with_shapes(op: Op, name: str) -> str:

@@ -53,6 +53,17 @@ def slowdown(row: Row, *peers: str) -> str:
     return f"{min(found) / row['tinyprop'].median:.2f}" if found and "tinyprop" in row else "-"
 
 
+def behind(results: Results) -> list[str]:
+    """The cases in which PyTorch, at its best, is faster than tinyprop, and by how much."""
+    torch = [peer for peer in PEERS if PEERS[peer].package == "torch"]
+    ratios = {
+        f"the {case} step" if section == "step" else case: slowdown(row, *torch)
+        for section in dict.fromkeys(m.section for m in results.measurements)
+        for case, row in by_case(results.measurements, section).items()
+    }
+    return [f"{case} ({ratio})" for case, ratio in ratios.items() if ratio.startswith("0")]
+
+
 def tables(results: Results) -> list[Table]:
     """A table for each section that was measured."""
     steps = by_case(results.measurements, "step")
@@ -60,7 +71,7 @@ def tables(results: Results) -> list[Table]:
     return [step_table(steps)] * bool(steps) + [comparison(title, rows) for title, rows in others.items() if rows]
 
 
-def step_table(steps: dict[str, Row]) -> Table:
+def step_table(steps: dict[str, Row], title: str = "A training step of the paper's network") -> Table:
     normprop, batch = steps.get("NormProp", {}), steps.get("BatchNorm", {})
     rows = []
     for peer, m in normprop.items():
@@ -79,7 +90,7 @@ def step_table(steps: dict[str, Row]) -> Table:
         f"{paper[1]:g} s for an epoch on a GPU, {paper[0] / paper[1]:.3f}."
     )
     header = ["peer", "NormProp ms", "least-most", "images/s", "peak MB", "/ ours", "BatchNorm ms", "/ ours", "NP/BN"]
-    return Table(header, rows, "A training step of the paper's network", " ".join([note, *remarks]))
+    return Table(header, rows, title, " ".join([note, *remarks]))
 
 
 def comparison(title: str, cases: dict[str, Row]) -> Table:
@@ -102,7 +113,8 @@ def about(results: Results) -> list[str]:
         f"{machine['cpu']}, {machine['cores']} cores; {machine['blas']}; {machine['system']}",
         ", ".join(f"{name} {version}" for name, version in results.versions.items())
         + f", numpy {machine['numpy']}, Python {machine['python']}",
-        f"float32, {options['threads']} threads, {options['repeats']} repeats, peers in turns, a process for each"
+        f"float32, {options['threads']} threads, {options['repeats']} repeats, peers in turns, "
+        + ("all in one process" if options["together"] else "a process for each")
         + ("" if load is None else f"; load of the machine before: {load:.2f}"),
         *([f"a quick run: VGG-like at width {QUICK_WIDTH}"] if options["quick"] else []),
         *results.notes,

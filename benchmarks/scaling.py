@@ -31,7 +31,7 @@ def axes(threads: int) -> dict[str, dict[float, Case]]:
     base = replace(BASE, threads=threads)
     return {
         "batch size": {n: replace(base, batch=n) for n in (1, 4, 16, 64, 256)},
-        "width": {w: replace(base, width=w) for w in (0.125, 0.25, 0.5, 1.0)},
+        "width": {w: replace(base, width=w) for w in (0.1, 0.2, 0.5, 1.0)},
         "depth": {
             d: replace(
                 base, width=1.0, image=(3, 16, 16), network="-".join([STACK] * d + ["C(10,1,1,0)", "P(16,16,0,avg)"])
@@ -47,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=whole_number(1), default=7, help="times for each point (default 7)")
     parser.add_argument("--threads", type=whole_number(1), default=cores, help=f"at most (default {cores})")
     parser.add_argument("--out", type=Path, default=Path("runs/scaling"), help="directory (default runs/scaling)")
+    parser.set_defaults(load=None)  # what `publish` found before its first run
+    parser.add_argument("--dry-run", action="store_true", help="two points for each axis, to see that it works")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -55,14 +57,17 @@ def run(options: argparse.Namespace) -> int:
     points: dict[str, dict[float, Results]] = {}
     for axis, cases in axes(options.threads).items():
         named = {x: replace(case, name=f"{axis} {x:g}") for x, case in cases.items()}
+        named = dict(list(named.items())[:2]) if options.dry_run else named
         points[axis] = {x: measure.run([case], PEERS, options.repeats, case.threads) for x, case in named.items()}
     found = {
         axis: {x: {m.peer: m for m in results.measurements} for x, results in some.items()}
         for axis, some in points.items()
     }
-    last = points["batch size"][1]
+    last, fits = points["batch size"][1], fitted(found)
+    if options.load is not None:
+        last = replace(last, options=last.options | {"load_before": options.load})
     about = [*report.about(last)[:2], f"float32, medians of {options.repeats}; {report.about(last)[2].split('; ')[-1]}"]
-    tables = [growth(found), *(levels(axis, some) for axis, some in found.items())]
+    tables = [growth(fits), *(levels(axis, some) for axis, some in found.items())]
     print("\n\n".join(table.text(110) for table in tables))
     head = "\n".join(
         ["# How the cost of a step grows", "", __doc__.split("\n\n")[1].strip(), "", *(f"- {a}" for a in about)]
@@ -72,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     write_json(
         options.out / "scaling.json", {a: {f"{x:g}": asdict(r) for x, r in p.items()} for a, p in points.items()}
     )
-    print(options.out / "SCALING.md", figures.scaling(found, options.out / "scaling.png"), sep="\n")
+    print(options.out / "SCALING.md", figures.scaling(found, fits, options.out / "scaling.png"), sep="\n")
     return 0
 
 
@@ -92,21 +97,28 @@ def exponent(xs: Sequence[float], ys: Sequence[float | None]) -> tuple[float, fl
     u = u - u.mean()
     slope = float(u @ v / (u @ u))
     rest = v - v.mean() - slope * u
-    error = math.sqrt(float(rest @ rest) / max(1, len(u) - 2) / float(u @ u))
+    error = math.sqrt(float(rest @ rest) / (len(u) - 2) / float(u @ u)) if len(u) > 2 else math.nan
     return round(slope, 12), round(error, 12)
 
 
-def growth(found: dict[str, Axis]) -> Table:
-    rows = []
+def fitted(found: dict[str, Axis]) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """The exponents of time and of memory, by axis and peer."""
+    fits = {}
     for axis, points in found.items():
         for peer in PEERS:
             some = {x: m[peer] for x, m in points.items() if peer in m}
-            time = exponent(list(some), [m.median for m in some.values()])
-            memory = exponent(list(some), [m.peak_memory for m in some.values()])
-            cells = [f"{slope:.2f} ± {error:.2f}" for slope, error in (time, memory)]
-            rows.append([axis, measure.PEERS[peer].title, *cells])
+            measured = [m.median for m in some.values()], [m.peak_memory for m in some.values()]
+            fits[axis, peer] = [exponent(list(some), values) for values in measured]
+    return fits
+
+
+def growth(fits: dict[tuple[str, str], list[tuple[float, float]]]) -> Table:
+    rows = [
+        [axis, measure.PEERS[peer].title, *(f"{slope:.2f}" + f" ± {e:.2f}" * (not math.isnan(e)) for slope, e in fit)]
+        for (axis, peer), fit in fits.items()
+    ]
     note = "The slope of the logarithm of time, or of peak memory, over that of what is varied, ± its standard error."
-    return Table(["axis", "peer", "exponent of time", "of memory"], rows, "Exponents", note)
+    return Table(["axis", "peer", "exponent of time", "of memory"], rows, "Exponents", note, "llrr")
 
 
 def levels(axis: str, points: Axis) -> Table:

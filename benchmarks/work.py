@@ -47,10 +47,12 @@ def step_work(net: Iterable[Module], images: Shape, exact: bool = False) -> dict
     True
     """
     total: dict[str, Work] = {}
-    shape, first = images, True
+    shape, first, before = images, True, None
     for layer in net:
-        for name, work in layer_work(layer, shape, first, exact):
+        fused = isinstance(before, nn.BatchNorm) and isinstance(layer, nn.Activation)  # one kernel does both
+        for name, work in () if fused else layer_work(layer, shape, first, exact):
             total[name] = total.get(name, Work()) + work
+        before = layer
         shape = shape_after(layer, shape)
         first = first and not list(layer.parameters())
     return total

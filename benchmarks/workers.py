@@ -1,4 +1,5 @@
-"""Each peer works in a process of its own: threads, settings and memory of one do not affect the others."""
+"""Each peer works in a process of its own, so that threads, settings and memory of one do not affect the others; or
+all work in one, where they share what the machine gives to a process."""
 
 import os
 import signal
@@ -12,21 +13,24 @@ from typing import Any
 from .cases import Case
 from .peers import PEERS
 
-LEAST_SECONDS = 0.25  # shorter work is repeated until it has taken so long, and the mean counts
+LEAST_SECONDS = 0.15  # shorter work is repeated until it has taken so long, twice at least, and the mean counts
 PAUSE = 0.03  # seconds before each measurement, in which the idle threads of the peer before it stop spinning
 
 
-class Remote:
-    """A process with a Worker, whose methods it calls."""
+def new_process() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, get_context("spawn"))
 
-    def __init__(self, peer: str, threads: int):
-        self.peer, self.title = peer, PEERS[peer].title
-        self.process = ProcessPoolExecutor(1, get_context("spawn"))
-        self.starting = self.process.submit(_start, peer, threads)
+
+class Remote:
+    """A process with a Worker, whose methods it calls: a new process, or one that other peers use, too."""
+
+    def __init__(self, peer: str, threads: int, process: ProcessPoolExecutor | None = None):
+        self.peer, self.title, self.process = peer, PEERS[peer].title, process or new_process()
+        self.starting = self.process.submit(_start, peer, threads, process is None)
 
     def call(self, method: str, *arguments: Any) -> Any:
         self.starting.result()  # raises what the import of the peer has raised
-        return self.process.submit(_call, method, *arguments).result()
+        return self.process.submit(_call, self.peer, method, *arguments).result()
 
     def close(self) -> None:
         self.process.shutdown(cancel_futures=True)
@@ -35,24 +39,25 @@ class Remote:
 class Worker:
     """Lives in the process of one peer."""
 
-    def __init__(self, peer: str, threads: int):
+    def __init__(self, peer: str, threads: int, alone: bool):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reports
         if hasattr(os, "sched_setaffinity"):  # for peers that take every core they see
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
         self.peer = PEERS[peer](threads)
         self.jobs: dict[Case, tuple[Callable[[], Any], int]] = {}  # the work, and how many calls are timed together
-        self.after_imports = resident("VmRSS")
+        self.after_imports = resident("VmRSS") if alone else None
 
     def prepare(self, case: Case) -> tuple[list[float], int | None]:
         """Make everything ready for `seconds` of this case.
 
-        Returns the numbers in which all peers have to agree and, for the first case, the most bytes that the process
-        has held, minus what it held after the imports: later that would include the cases before.
+        Returns the numbers in which all peers have to agree and, for the first case of a peer in its own process, the
+        most bytes that it has held, minus what it held after the imports: later that would include the cases before.
         """
         work, values = self.peer.job(case)
         start = time.perf_counter()
         work()
-        self.jobs[case] = work, max(1, round(LEAST_SECONDS / (time.perf_counter() - start)))
+        once = time.perf_counter() - start
+        self.jobs[case] = work, max(1 if once > 1.0 else 2, round(LEAST_SECONDS / once))
         before, peak = self.after_imports, resident("VmHWM")
         self.after_imports = None
         return values, None if peak is None or before is None else peak - before
@@ -71,15 +76,15 @@ class Worker:
         self.jobs.clear()
 
 
-_workers: list[Worker] = []  # the one of this process
+_workers: dict[str, Worker] = {}  # those of this process
 
 
-def _start(peer: str, threads: int) -> None:
-    _workers.append(Worker(peer, threads))
+def _start(peer: str, threads: int, alone: bool) -> None:
+    _workers[peer] = Worker(peer, threads, alone)
 
 
-def _call(method: str, *arguments: Any) -> Any:
-    return getattr(_workers[0], method)(*arguments)
+def _call(peer: str, method: str, *arguments: Any) -> Any:
+    return getattr(_workers[peer], method)(*arguments)
 
 
 def resident(key: str) -> int | None:

@@ -1,0 +1,35 @@
+"""What a step costs the host; the times mean nothing here, but what is counted does."""
+
+import pytest
+
+from benchmarks import host
+from benchmarks.__main__ import main
+from tests.conftest import BACKENDS
+
+pytestmark = [
+    pytest.mark.cupy,
+    pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
+]
+
+
+def test_recording_orders_what_a_step_orders():
+    emucupy = pytest.importorskip("emucupy", reason="only the emulator counts")
+    import cupy
+
+    step, images, labels = host.step_of("normprop", graph=False)
+    there = cupy.asarray(labels)
+    step(images, there)
+    emucupy.reset()
+    step(images, there)
+    counts = emucupy.stats()
+    ordered = counts["launches"] + sum(counts["library_calls"].values()) + counts["memsets"]
+    assert host.counted(cupy, lambda: step(images, there)) == ordered
+
+
+def test_the_command_prints_both_ratios(capsys):
+    assert main(["host", "--repeats", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "NormProp" in said
+    assert "BatchNorm" in said
+    cost = host.measured("normprop", 1)
+    assert min(cost.addition, cost.launch, cost.replay, cost.copies) > 0

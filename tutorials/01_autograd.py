@@ -1,160 +1,227 @@
 # %% [markdown]
-# # 1. An autograd engine in 60 lines
+# # 1. Derivatives by hand, then by a program
 #
-# **Goal.** Write a program that differentiates other programs, train a network with it, and recognise every part of it
-# in tinyprop.
+# **Goal.** Differentiate one small expression with pencil and paper, then write a program that does the same for any
+# expression, and recognise its parts in tinyprop.
 #
-# A program that computes a number is a chain of simple steps, and each step has a derivative you know from school. The
-# chain rule multiplies them. Two decisions make this fast: every step *remembers its inputs*, and the derivatives are
-# multiplied *from the result backwards*, so that one pass serves a million inputs at once.
+# The expression is the squared error of the smallest possible model, a line. The model gets an input $x$ and computes
+# $u = wx + b$, where $w$ (the weight) and $b$ (the bias) are the numbers to be learnt. The right answer would be $y$,
+# so the error is $e = u - y$, and the loss is $L = e^2$. Learning means to change $w$ and $b$ so that $L$ falls, and
+# for that we need to know $dL/dw$ and $dL/db$: how fast $L$ changes when $w$ or $b$ changes.
+#
+# This is where we are going. Each box is a number: its value, and the derivative of $L$ with respect to it.
 
 # %%
+import math
+
 import numpy as np
 
 import tinyprop as tp
-from lesson import BLACK, BLUE, GRAY, RED, panels, show
+from lesson import BLACK, BLUE, RED, check, hint, panels, predict, reveal, show
+
+w, x, b, y = (tp.tensor(v, requires_grad=True) for v in (-1.5, 2.0, 0.5, 1.0))
+m = w * x
+u = m + b
+e = u - y
+L = e * e
+show(tp.draw(L, w=w, x=x, b=b, y=y, m=m, u=u, e=e, L=L))
 
 # %% [markdown]
-# ## The engine
+# ## By hand
 #
-# A `Var` is a value and its inputs. With each input comes a function, its *pull-back*: it takes the gradient of the
-# final result in this value, and returns that in the input. For a product, for instance, it is "times the other
-# factor".
+# Forwards, with $w = -1.5$, $x = 2$, $b = 0.5$, $y = 1$:
+# $$ m = wx = -3, \qquad u = m + b = -2.5, \qquad e = u - y = -3.5, \qquad L = e^2 = 12.25. $$
+# Backwards, start at the end. $dL/dL = 1$: if $L$ grows by a little, $L$ grows by as much. Then take one step at a
+# time, and multiply by the derivative of that step. This is the *chain rule*.
+#
+# | step | its derivative | so |
+# |---|---|---|
+# | $L = e^2$ | $dL/de = 2e = -7$ | $dL/de = -7$ |
+# | $e = u - y$ | $de/du = 1$, $de/dy = -1$ | $dL/du = -7$, $dL/dy = 7$ |
+# | $u = m + b$ | $du/dm = 1$, $du/db = 1$ | $dL/dm = -7$, $dL/db = -7$ |
+# | $m = wx$ | $dm/dw = x = 2$, $dm/dx = w = -1.5$ | $dL/dw = -14$, $dL/dx = 10.5$ |
+#
+# Compare with the figure. Three rules were enough: a sum passes the derivative on, a difference turns its sign for the
+# second term, and a product multiplies it by *the other factor*.
+#
+# Is it true? There is a test that needs no calculus: move $w$ a little to both sides and see how $L$ changes. This is
+# called a *central difference*, and every gradient in this project is tested against it.
 
 
 # %%
-class Var:
-    def __init__(self, value, *inputs):
-        self.value = np.asarray(value, float)
-        self.inputs = inputs  # pairs: a Var, and the function that pulls a gradient back to it
-        self.grad = np.zeros_like(self.value)
+def loss(w, x=2.0, b=0.5, y=1.0):
+    return (w * x + b - y) ** 2
+
+
+h = 1e-5
+print(f"dL/dw by hand: -14; by a central difference: {(loss(-1.5 + h) - loss(-1.5 - h)) / (2 * h):.6f}")
+
+# %% [markdown]
+# ## A program that remembers
+#
+# To go backwards, a program has to remember how it came forwards. So we make our own kind of number, `Value`. It holds
+# its value, the values that it was computed from (its inputs), and for each input the derivative of this one step,
+# which we call the *local slope*. Python calls `__add__` for `+`, `__sub__` for `-` and `__mul__` for `*`.
+
+
+# %%
+class Value:
+    def __init__(self, value, inputs=(), slopes=()):
+        self.value, self.inputs, self.slopes = value, inputs, slopes
+        self.grad = 0.0  # the derivative of the result with respect to this, once it is known
 
     def __add__(self, other):
-        return Var(self.value + other.value, (self, lambda g: g), (other, lambda g: g))
+        return Value(self.value + other.value, (self, other), (1.0, 1.0))
 
     def __sub__(self, other):
-        return Var(self.value - other.value, (self, lambda g: g), (other, lambda g: -g))
+        return Value(self.value - other.value, (self, other), (1.0, -1.0))
 
     def __mul__(self, other):
-        return Var(self.value * other.value, (self, lambda g: g * other.value), (other, lambda g: g * self.value))
-
-    def __matmul__(self, other):
-        pull_left, pull_right = lambda g: g @ other.value.T, lambda g: self.value.T @ g
-        return Var(self.value @ other.value, (self, pull_left), (other, pull_right))
-
-    def tanh(self):
-        out = np.tanh(self.value)
-        return Var(out, (self, lambda g: g * (1 - out * out)))
-
-    def sum(self):
-        return Var(self.value.sum(), (self, lambda g: g * np.ones_like(self.value)))
-
-    def backward(self):
-        self.grad = np.ones_like(self.value)
-        for var in reversed(inputs_first(self)):
-            for source, pull_back in var.inputs:
-                source.grad = source.grad + pull_back(var.grad)
+        return Value(self.value * other.value, (self, other), (other.value, self.value))  # the other factor
 
 
-def inputs_first(var, order=None):
-    """Everything that led to a Var: what is computed first comes first, and each comes once."""
+def line(w, x, b, y):
+    e = w * x + b - y
+    return e * e
+
+
+start = [Value(v) for v in (-1.5, 2.0, 0.5, 1.0)]
+result = line(*start)
+print("value", result.value, "made of", [i.value for i in result.inputs], "with local slopes", result.slopes)
+
+# %% [markdown]
+# Look at the local slopes. For $e \cdot e$ the program has recorded two inputs that happen to be the same `Value`, with
+# a slope of $-3.5$ each. It does not know the rule for a square, and does not need to: $L$ depends on $e$ in two ways,
+# and the contributions of both ways are *added*. That is the other half of the chain rule.
+#
+# ## Backwards
+#
+# Now go from the result to the inputs, and hand on `grad * slope` at every step. Two things must be right:
+# contributions are added, and a value hands on its gradient only after *all* contributions to it have arrived. The
+# second is a matter of order: we list the values so that inputs come before what is computed from them (a *topological
+# order*), and walk through that list from its end.
+
+
+# %%
+def inputs_first(value, order=None):
+    """Everything that led to a value: inputs before what they are used for, and each once."""
     order = [] if order is None else order
-    if var not in order:
-        for source, _ in var.inputs:
+    if value not in order:
+        for source in value.inputs:
             inputs_first(source, order)
-        order.append(var)
+        order.append(value)
     return order
 
 
+def backward(result):
+    result.grad = 1.0
+    for value in reversed(inputs_first(result)):
+        for source, slope in zip(value.inputs, value.slopes, strict=True):
+            source.grad += value.grad * slope
+
+
+backward(result)
+for name, value in zip("wxby", start, strict=True):
+    print(f"dL/d{name} = {value.grad:g}")
+
 # %% [markdown]
-# That is all of it. Does it work? The derivative of $\tanh^2 x$ is $2 \tanh x\,(1 - \tanh^2 x)$. Since each point of
-# `x` only affects its own term of the sum, one `backward` gives the whole curve.
+# That is *backpropagation*, also called the reverse mode of automatic differentiation. The same two functions
+# differentiate any program built from `Value`s, and one walk gives the derivative with respect to every input, be it
+# four or a billion.
+#
+# What if `+=` were only `=`? Then of two ways only the last one would count.
 
 # %%
-x = Var(np.linspace(-3, 3, 121))
-t = x.tanh()
-(t * t).sum().backward()
+QUESTION = "dL/de with = in place of +="
+predict(QUESTION)  # put your number in: predict(QUESTION, 3.0)
+
+
+# %%
+def careless_backward(result):
+    result.grad = 1.0
+    for value in reversed(inputs_first(result)):
+        for source, slope in zip(value.inputs, value.slopes, strict=True):
+            source.grad = value.grad * slope
+
+
+wrong = line(*(Value(v) for v in (-1.5, 2.0, 0.5, 1.0)))
+careless_backward(wrong)
+reveal(QUESTION, wrong.inputs[0].grad)
+print("dL/de is", result.inputs[0].grad)
+
+# %% [markdown]
+# ## One more rule, and a curve
+#
+# A network also bends: it needs a function that is not a line. We take $\tanh$, whose derivative is $1 - \tanh^2$. Any
+# function will do as long as we know its slope. Here is the derivative of $\tanh^2 x$ by our program, at 61 places.
+
+
+# %%
+def tanh(v):
+    t = math.tanh(v.value)
+    return Value(t, (v,), (1 - t * t,))
+
+
+places = np.linspace(-3, 3, 61)
+values, slopes = [], []
+for place in places:
+    v = Value(float(place))
+    t = tanh(v)
+    square = t * t
+    backward(square)
+    values.append(square.value)
+    slopes.append(v.grad)
+differences = (np.tanh(places + h) ** 2 - np.tanh(places - h) ** 2) / (2 * h)
 
 figure, (axes,) = panels(1, 6.5, 2.9)
-axes.plot(x.value, t.value**2, color=BLUE, label=r"$\tanh^2 x$")
-axes.plot(x.value, x.grad, color=RED, label="its slope, by our engine")
-h = 1e-5
-differences = (np.tanh(x.value + h) ** 2 - np.tanh(x.value - h) ** 2) / (2 * h)
-axes.plot(x.value[::6], differences[::6], "o", color=BLACK, markersize=3.5, label="by central differences")
-axes.set(title="One backward pass, 121 derivatives", xlabel="x")
+axes.plot(places, values, color=BLUE, label=r"$\tanh^2 x$")
+axes.plot(places, slopes, color=RED, label="its slope, by our program")
+axes.plot(places[::3], differences[::3], "o", color=BLACK, markersize=3.5, label="by central differences")
+axes.set(title="Slopes without calculus", xlabel="x")
 axes.legend()
 show(figure)
-print(f"largest difference: {abs(x.grad - differences).max():.0e}")
+print(f"they agree to 1e-9: {abs(np.array(slopes) - differences).max() < 1e-9}")
 
 # %% [markdown]
-# ## The trap: a value that is used twice
+# ## Learn the line
 #
-# Predict: with $b = 2x$ and $c = b + b$, what is $dc/dx$? In the graph `b` is *one* node with *two* edges to `c`.
-# `backward` must add up both contributions, and it must not go on from `b` before both have arrived. That is what
-# `source.grad + ...` and `inputs_first` are for. Engines that forget one of them give 2, or 6.
+# Now use it. Here are 20 points near the line $y = 0.8x - 0.3$. In each step, compute the loss of all points, its
+# gradient, and move $w$ and $b$ a little *against* the gradient: downhill. This is gradient descent.
 
 # %%
-x = Var(3.0)
-b = Var(2.0) * x
-c = b + b
-c.backward()
-print("dc/dx =", x.grad)
-
-# %% [markdown]
-# ## Train a network with it
-#
-# A network of one hidden layer learns a wave. Constants enter as a column of ones, so no step needs broadcasting.
-
-# %%
-STEPS, RATE, HIDDEN = 400, 0.1, 12
 random = np.random.default_rng(0)
-points = np.linspace(-1, 1, 40)[:, None]
-inputs = np.hstack([points, np.ones_like(points)])  # (40, 2)
-target = np.sin(4 * points)
-start = [2.0 * random.standard_normal((2, HIDDEN)), random.standard_normal((HIDDEN, 1)) / HIDDEN**0.5]
-
-weights = [w.copy() for w in start]
-losses = []
-for _ in range(STEPS):
-    w1, w2 = Var(weights[0]), Var(weights[1])
-    output = (Var(inputs) @ w1).tanh() @ w2
-    error = output - Var(target)
-    loss = (error * error).sum() * Var(1 / len(points))
-    loss.backward()
-    losses.append(float(loss.value))
-    weights = [w - RATE * v.grad for w, v in zip(weights, (w1, w2), strict=True)]
+xs = random.uniform(-2, 2, 20)
+ys = 0.8 * xs - 0.3 + 0.2 * random.standard_normal(20)
+w, b, RATE = -1.5, 0.5, 0.1
+lines, losses = [(w, b)], []
+for _ in range(30):
+    weight, bias, total = Value(w), Value(b), Value(0.0)
+    for px, py in zip(xs, ys, strict=True):
+        total = total + line(weight, Value(px), bias, Value(py))
+    mean = total * Value(1 / len(xs))
+    backward(mean)
+    losses.append(mean.value)
+    w, b = w - RATE * weight.grad, b - RATE * bias.grad
+    lines.append((w, b))
 
 figure, (left, right) = panels(2, 8.0, 2.9)
-left.plot(points, target, color=GRAY, linewidth=5, alpha=0.35, label="target")
-left.plot(points, output.value, color=BLUE, label="network")
-left.set(title="What it learnt", xlabel="x", ylim=(-1.1, 1.9))
-left.legend(loc="upper right")
+left.plot(xs, ys, "o", color=BLACK, markersize=4)
+ends = np.array([-2.0, 2.0])
+for step, alpha in ((0, 0.25), (3, 0.4), (30, 1.0)):
+    left.plot(ends, lines[step][0] * ends + lines[step][1], color=BLUE, alpha=alpha)
+    left.text(2.05, 2 * lines[step][0] + lines[step][1], f"step {step}", color=BLUE, va="center", fontsize=9)
+left.set(title="The line after some steps", xlabel="x", xlim=(-2.1, 2.9))
 right.semilogy(losses, color=BLUE)
 right.set(title="Mean square error", xlabel="step")
 show(figure)
-print(f"mean square error: {losses[0]:.2f} at first, {losses[-1]:.4f} after {STEPS} steps")
+print(f"w = {w:.2f}, b = {b:.2f}; mean square error {losses[0]:.2f} at first, {losses[-1]:.3f} in the end")
 
 # %% [markdown]
-# ## The same thing in tinyprop
+# ## The same in tinyprop
 #
-# A `tp.Tensor` is our `Var`, and `tp.Op` holds a step's forward and its pull-back side by side. Same weights,
-# same gradients:
-
-# %%
-w1, w2 = (tp.tensor(w, requires_grad=True) for w in start)
-error = tp.functional.tanh(tp.tensor(inputs) @ w1) @ w2 - target
-(error * error).mean().backward()
-
-v1, v2 = Var(start[0]), Var(start[1])
-ours = (Var(inputs) @ v1).tanh() @ v2 - Var(target)
-((ours * ours).sum() * Var(1 / len(points))).backward()
-for name, theirs, mine in (("w1", w1, v1), ("w2", w2, v2)):
-    print(f"{name}: gradients agree to 1e-12: {np.allclose(theirs.grad.numpy(), mine.grad, rtol=0, atol=1e-12)}")
-
-# %% [markdown]
-# What does it have that ours has not? Broadcasting, float32 and GPUs, convolutions, an `inputs_first` without
-# recursion, and one idea: its pull-backs compute with *tensors*. So a gradient is a tensor with a history of its own,
-# and has a gradient, too. `tp.check_gradients` compares both with central differences.
+# A `tp.Tensor` is our `Value`, for whole arrays instead of single numbers (lesson 2). A step of the graph is a `tp.Op`,
+# which has a `forward` and a `backward` side by side. Its backward computes with *tensors*, so a gradient has a graph
+# of its own, and a gradient, too:
 
 # %%
 x = tp.tensor(0.5, requires_grad=True)
@@ -162,24 +229,71 @@ y = tp.functional.tanh(x) ** 2
 (slope,) = tp.grad(y, [x], create_graph=True)
 (curvature,) = tp.grad(slope, [x])
 print(f"value {y.item():.4f}, slope {slope.item():.4f}, curvature {curvature.item():.4f}")
-tp.check_gradients(lambda x: tp.functional.tanh(x) ** 2, x)
+tp.check_gradients(lambda x: tp.functional.tanh(x) ** 2, x)  # against central differences, slope and curvature
 
 # %% [markdown]
 # ## Exercises
 #
-# 1. Give `Var` a division and an `exp`, and check $e^x / (1 + e^x)$ against central differences.
-# 2. `inputs_first` calls itself, and looks things up in a list. Build a chain of 10,000 additions and see it fail.
-#    Write it with a stack and a set.
-# 3. In tinyprop a new op is a subclass of `tp.Op`. Write the softsign, $x / (1 + |x|)$, whose slope is
-#    $1 / (1 + |x|)^2$, so that `tp.check_gradients` is content, to second order.
+# Fill in the holes, run the cell, and read the answer. `hint("1.1")` gives a first hint, and a clearer one each time
+# you call it.
 #
-# Solutions: [solutions/01_autograd.py](solutions/01_autograd.py).
+# **1.1** Write down the derivative of $x \tanh x$ with respect to $x$, as a function of the number $x$.
+
+
+# %%
+def slope_of_x_tanh_x(x): ...  # your code: math.tanh is there
+
+
+check("1.1", slope_of_x_tanh_x)
+# hint("1.1")
+
+# %% [markdown]
+# **1.2** Division. For the numbers $a$ and $b$, return the value $a / b$, and its two local slopes, with respect to $a$
+# and with respect to $b$.
+
+
+# %%
+def divide(a, b):
+    return a / b, ..., ...
+
+
+check("1.2", divide)
+
+# %% [markdown]
+# **1.3** `inputs_first` calls itself, and searches a list every time. A chain of 10,000 additions is too deep for
+# Python. Write it with a loop: keep your own stack, and a set of the values that you have seen. The check gives you
+# objects that have `.inputs`, as `Value` does.
+
+
+# %%
+def inputs_first_by_a_loop(value): ...  # your code: return a list
+
+
+check("1.3", inputs_first_by_a_loop)
+
+# %% [markdown]
+# **1.4** In tinyprop, a new step is a subclass of `tp.Op`. `backward` gets the gradient `g` of the result, and names
+# what else it needs of `forward`. Write the softsign, $x / (1 + |x|)$, whose slope is $1 / (1 + |x|)^2$.
+
+
+# %%
+class Softsign(tp.Op):
+    def forward(self, x):
+        return x / (1 + abs(x))
+
+    def backward(self, g, x):
+        return g  # your code
+
+
+check("1.4", Softsign)
+
+# %% [markdown]
+# Solutions, with derivations: [solutions/01_autograd.ipynb](solutions/01_autograd.ipynb).
 #
 # ## Read next
 #
 # - [`tinyprop/engine/graph.py`](../tinyprop/engine/graph.py): `Op`; and
 #   [`tinyprop/engine/backward.py`](../tinyprop/engine/backward.py): `inputs_first` and `pull_back`, grown up.
-# - [`tinyprop/functional/arithmetic.py`](../tinyprop/functional/arithmetic.py): the rules, one class each.
 # - Baydin, Pearlmutter, Radul and Siskind, *Automatic differentiation in machine learning: a survey*, JMLR 2018.
 #
-# Next: [2. Convolution and pooling as array programs](02_convolution.ipynb).
+# Next: [2. Arrays, and a network that learns](02_network.ipynb).

@@ -1,20 +1,25 @@
 # %% [markdown]
 # # 6. NormProp from equation to layer
 #
-# **Goal.** Write the paper's layer in a dozen lines, test every property it promises, and check its gradient.
+# **Goal.** Write the paper's layer in a dozen lines, test every property it promises, understand why it may count on a
+# bell curve in layer 2, and know when it may not.
 #
-# The equation (section 4.3 of the paper), for one unit with weights $w$, scale $\gamma$ and shift $\beta$:
+# The equation (section 4.3 of the paper), for one unit with the weights $w$ (a row of numbers of length
+# $|w| = \sqrt{\sum_i w_i^2}$), the scale $\gamma$ and the shift $\beta$, and for an activation $s$ such as ReLU:
 # $$ o = \frac{1}{c_1}\Big[\, s\Big(\gamma\,\frac{w \cdot x}{|w|} + \beta\Big) - c_2 \Big] $$
-# If $x$ has independent entries of mean 0 and variance 1, then $w \cdot x / |w|$ has mean 0 and variance 1, whatever
-# $w$ is: lengths of vectors are all that counts. If it is Gaussian, too, then $c_1$ and $c_2$ of lesson 4 normalise
-# what comes out, and the next layer starts where this one did. *Normalisation propagates.*
+# If the inputs $x_i$ are uncorrelated, with mean 0 and variance 1, then $w \cdot x$ has the variance
+# $\sum_i w_i^2 = |w|^2$, and so $w \cdot x / |w|$ has mean 0 and variance 1 for every $w$. If it is Gaussian, too, then
+# $c_1$ and $c_2$ of lesson 5 normalise what comes out, and the next layer starts where this one did. *Normalisation
+# propagates.*
 
 # %%
+import math
+
 import numpy as np
 
 import tinyprop as tp
 import tinyprop.functional as F
-from lesson import BLACK, BLUE, GRAY, RED, panels, show
+from lesson import BLACK, BLUE, GRAY, GREEN, RED, check, hint, panels, predict, reveal, show
 
 
 class NormProp(tp.nn.Module):
@@ -49,8 +54,9 @@ print(f"means {means.mean():+.3f} +- {means.std():.3f}, standard deviations {std
 print(f"of a mean of {SAMPLES} samples one expects a spread of {SAMPLES**-0.5:.3f}")
 
 # %% [markdown]
-# No batch was looked at: the spread is chance, not the layer. tinyprop's own layer is the same function, with
-# $\gamma/(c_1|w|)$ multiplied into the weights first, so that little is left to do for each sample.
+# No batch statistic was used: the spread comes from the 4,000 random samples, not from the layer. tinyprop's own layer
+# is the same function, with $\gamma/(c_1|w|)$ multiplied into the weights first, so that little is left to do per
+# sample.
 
 # %%
 theirs = tp.nn.NormPropLinear(INPUTS, UNITS, gamma=1.0)
@@ -58,11 +64,65 @@ theirs.weight.data = layer.weight.data.copy()
 print("equals tp.nn.NormPropLinear:", np.allclose(theirs(x).data, out.data, atol=1e-5))
 
 # %% [markdown]
+# ## Why layer 2 is Gaussian
+#
+# "If it is Gaussian, too": in layer 1 it is, if the data are. But the output of layer 1 is a rectified, lopsided thing
+# (lesson 5 has its histogram), and it is the input of layer 2. Why may layer 2 use the same $c_1$ and $c_2$?
+#
+# Because of the **central limit theorem**: a sum of many independent terms, none of which dominates, is nearly
+# Gaussian, whatever the terms are. The pre-activation $u = \sum_i w_i o_i / |w|$ of layer 2 is such a sum. How near is
+# it? A good measure is the *excess kurtosis*, $E[u^4]/E[u^2]^2 - 3$, which is 0 for a bell curve. For independent $o_i$
+# of mean 0, variance 1 and excess kurtosis $k$, only the terms $i = j = k = l$ of $E[u^4]$ make a difference, and
+# $$ \text{excess kurtosis of } u = k \sum_i \frac{w_i^4}{|w|^4} \approx \frac{3k}{n + 2}, $$
+# the last for a row of $n$ Gaussian weights, on average. ReLU has $k = 2.41$ (from exercise 5.2, minus 3). So the error
+# falls as one over the width. Predict it for 30 inputs, then see.
+
+# %%
+QUESTION = "excess kurtosis of u in layer 2, width 30"
+predict(QUESTION)
+
+# %%
+KURTOSIS = 2.407639  # of ReLU of a normal number, in excess of 3
+WIDTHS = (1, 3, 10, 30, 100)
+random = np.random.default_rng(0)
+shown, excess = {}, {}
+for width in WIDTHS:
+    rows, found = [], []
+    for _ in range(60):  # layers
+        o = (np.maximum(random.standard_normal((3000, width)), 0) - layer.c.mean) / layer.c.std
+        w = random.standard_normal(width)
+        u = o @ (w / np.linalg.norm(w))
+        rows.append(u)
+        found.append((u**4).mean() / (u**2).mean() ** 2 - 3)
+    shown[width], excess[width] = np.concatenate(rows), np.array(found)
+reveal(QUESTION, excess[30].mean())
+
+figure, (left, right) = panels(2, 8.6, 3.1)
+grid = np.linspace(-3.5, 3.5, 141)
+for width, colour in ((1, GRAY), (3, GREEN), (30, BLUE)):
+    left.hist(shown[width], bins=grid[::2], density=True, histtype="step", color=colour, label=f"width {width}")
+left.plot(grid, np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi), color=BLACK, linewidth=1, label="bell curve")
+left.set(title="$u$ in layer 2, all units", xlim=(-3.5, 3.5), ylim=(0, 0.75), yticks=[])
+left.legend(fontsize=9)
+bars = [v.std(ddof=1) / math.sqrt(len(v)) for v in excess.values()]
+right.errorbar(WIDTHS, [v.mean() for v in excess.values()], bars, fmt="o", color=BLUE, capsize=3, label="measured")
+right.plot(WIDTHS, [3 * KURTOSIS / (n + 2) for n in WIDTHS], color=BLACK, linewidth=1, label="$3k/(n + 2)$")
+right.set(title="Excess kurtosis", xlabel="width $n$", xscale="log", yscale="log")
+right.legend()
+show(figure)
+for width in WIDTHS:
+    expected = 3 * KURTOSIS / (width + 2)
+    print(f"width {width:3}: {excess[width].mean():.2f} +- {bars[WIDTHS.index(width)]:.2f}, expected {expected:.2f}")
+
+# %% [markdown]
+# So a layer of 100 inputs is Gaussian enough. The theorem asks for *independent* terms and many of them. A row that
+# learns to listen to one input only is back at width 1, and inputs that move together count as few.
+#
 # ## The gradient, checked
 #
 # The length $|w|$ is part of the function, so the gradient passes through it. We wrote no gradient: the engine has it.
-# `tp.check_gradients` compares it with central differences in float64, and the gradient of the gradient as well. (A
-# kink nearby would spoil the differences; none happens to be within reach of these inputs.)
+# `tp.check_gradients` compares it with central differences in float64, and the gradient of the gradient as well. (At a
+# kink of ReLU, a central difference is meaningless; these inputs keep away from it.)
 
 # %%
 small = NormProp(4, 3)
@@ -80,12 +140,14 @@ print("gradients agree with central differences, to second order")
 # %% [markdown]
 # ## Only the direction counts
 #
-# Predict: what changes if all weights are multiplied by 10? And what is the angle between $w$ and its gradient?
+# Multiply all weights by 10. What changes?
 #
 # The function does not change. So along $w$ it is constant, and the gradient has no part along $w$: they are
-# orthogonal. And the same function of longer weights is flatter by 10. That is why, after each step, tinyprop puts the
-# weights back to length 1 (`tp.optim.normalize_weights`, section 4.4): it is free for the function, but without it
-# every step makes $w$ longer, by Pythagoras, and the effective learning rate shrinks as $1/|w|^2$.
+# orthogonal. And as a function of weights that are ten times as long, it changes ten times as slowly, so the gradient
+# is ten times smaller. After each step of training, tinyprop puts the weights back to length 1
+# (`tp.optim.normalize_weights`, section 4.4 of the paper). This does not change the function. Without it every step
+# would make $w$ longer, by Pythagoras, and the steps would turn it less and less: by an angle proportional to
+# $1/|w|^2$.
 
 
 # %%
@@ -106,7 +168,7 @@ print(f"cosine of weights and gradients below 1e-4: {abs(cosine).max() < 1e-4}")
 # %% [markdown]
 # ## Where the small print is
 #
-# "If $x$ has independent entries" was an assumption. The pixels of an image are not independent: neighbours are alike.
+# "If the inputs are uncorrelated" was an assumption. The pixels of an image are correlated: neighbours are alike.
 # Then the variance of $w \cdot x/|w|$ depends on what $w$ looks for. Take patches of images, normalise each pixel
 # over the data, and compare random filters with a blur (all weights equal) and with checks (neighbours of opposite
 # sign).
@@ -124,7 +186,7 @@ found = {
 
 figure, (axes,) = panels(1, 6.5, 2.8)
 axes.hist(found["random"] ** 2, bins=np.geomspace(0.03, 60, 40), color=BLUE, alpha=0.75)
-axes.set(title=r"Variance of $w \cdot x / |w|$ over patches of pictures", xscale="log", yticks=[])
+axes.set(title=r"Variance of $w \cdot x / |w|$ over image patches", xscale="log", yticks=[])
 top = 1.15 * axes.get_ylim()[1]
 axes.set_ylim(0, top)
 for name, colour in (("checks", GRAY), ("blur", RED)):
@@ -138,19 +200,60 @@ print(f"variance: {(found['random'] ** 2).mean():.2f} on average over random fil
 print(f"{found['blur'][0] ** 2:.1f} for the blur, {found['checks'][0] ** 2:.2f} for the checks")
 
 # %% [markdown]
-# On average over random filters the promise holds: the mean is 1, up to chance. For a given filter it does not. The
-# paper normalises each pixel and hopes for the rest; whitening the data would be the cure. See
+# On average over random filters the variance is 1, up to chance. For a given filter it is $w^T C w/|w|^2$, with the
+# covariance matrix $C$ of the patch, and that can be anything between the smallest and the largest eigenvalue of $C$.
+# The paper normalises each pixel and leaves it at that; whitening the data would make $C$ the identity. See
 # `tinyprop verify C11 --explain`.
 #
 # ## Exercises
 #
-# 1. Write a convolutional NormProp layer with `F.conv2d` and compare it with `tp.nn.NormPropConv2d`.
-# 2. Fold $c_1$ in: show that $\mathrm{relu}(u + \beta)/c_1 - c_2/c_1$ can be had as $\max(z + b, -t)$, one pass over
-#    the samples, with suitable $z$, $b$ and $t$.
-# 3. Take 200 steps of plain gradient descent without normalising the weights. Show that $|w|$ never shrinks, and that
-#    with `tp.optim.normalize_weights` it stays at 1.
-#
-# Solutions: [solutions/06_normprop_layer.py](solutions/06_normprop_layer.py).
+# **6.1** The layer as a function, with NumPy. $x$ is (samples, inputs), $W$ is (units, inputs), $\gamma$ and $\beta$
+# are (units,). Return the outputs, (samples, units), for ReLU.
+
+
+# %%
+def normprop(x, weight, gamma, beta): ...  # your code; layer.c.std is c1, layer.c.mean is c2
+
+
+check("6.1", normprop)
+# hint("6.1")
+
+# %% [markdown]
+# **6.2** Fold the constants in. Show that $(\mathrm{relu}(u + \beta) - c_2)/c_1$ can be computed as $\max(z + b, -t)$
+# with $z = u/c_1$: one addition and one comparison per number. Return $b$ and $t$ for a given $\beta$.
+
+
+# %%
+def folded(beta):
+    return ..., ...
+
+
+check("6.2", folded)
+
+# %% [markdown]
+# **6.3** A step of plain gradient descent with the rate $\eta$ takes $w$ to $w - \eta g$. Given $|w|$ and $|g|$, how
+# long is $w$ after the step?
+
+
+# %%
+def length_after(length, gradient_length, rate): ...  # your code
+
+
+check("6.3", length_after)
+
+# %% [markdown]
+# **6.4** How wide must a layer be, so that the excess kurtosis of the next layer's pre-activations is below $\epsilon$
+# on average? Take ReLU, $k = 2.4076$.
+
+
+# %%
+def width_for(epsilon): ...  # your code: the smallest whole number
+
+
+check("6.4", width_for)
+
+# %% [markdown]
+# Solutions, with derivations: [solutions/06_normprop_layer.ipynb](solutions/06_normprop_layer.ipynb).
 #
 # ## Read next
 #
@@ -158,5 +261,7 @@ print(f"{found['blur'][0] ** 2:.1f} for the blur, {found['checks'][0] ** 2:.2f} 
 #   [`tinyprop/kernels/fused.py`](../tinyprop/kernels/fused.py) folds $c_1$ into its weights.
 # - Arpit et al., *Normalization propagation*, ICML 2016, sections 3 and 4. Salimans and Kingma, *Weight normalization*,
 #   NeurIPS 2016: the same $w/|w|$, from another direction.
+# - In the [laboratory](../docs/lab/index.html#norm=normprop&depth=2) of the site (`make site`),
+#   sliders change the networks of this lesson.
 #
-# Next: [7. Train it](07_training.ipynb).
+# Next: [7. The Jacobian](07_jacobian.ipynb).

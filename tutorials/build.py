@@ -1,4 +1,4 @@
-"""Make the notebooks from the lessons: python tutorials/build.py, or only some: python tutorials/build.py 03 07.
+"""Make the notebooks from the lessons and their solutions: python tutorials/build.py, or only some: build.py 03 E1.
 
 A notebook holds nothing that changes from one run to the next: no times, no versions, no random ids. Data of the user
 are out of sight, so that everyone gets the notebook of someone who has just cloned the repository.
@@ -18,23 +18,23 @@ from tqdm import tqdm
 from tinyprop.saving import write_whole
 
 HERE = Path(__file__).parent
-LESSONS = sorted(HERE.glob("[0-9][0-9]_*.py"))
+SOURCES = [*sorted(HERE.glob("[0-9E][0-9]_*.py")), *sorted((HERE / "solutions").glob("[0-9E][0-9]_*.py"))]
 PYTHON = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
 
 
-def cells_of(lesson: Path) -> Any:
+def cells_of(source: Path) -> Any:
     """A lesson as a notebook that has not run."""
-    notebook = jupytext.read(lesson, fmt="py:percent")
+    notebook = jupytext.read(source, fmt="py:percent")
     for i, cell in enumerate(notebook.cells):
         cell.id, cell.metadata = f"cell-{i:02}", {}
     return notebook
 
 
-def executed(lesson: Path) -> Any:
-    notebook = cells_of(lesson)
+def executed(source: Path) -> Any:
+    notebook = cells_of(source)
     NotebookClient(
         notebook,
         timeout=600,
@@ -42,7 +42,7 @@ def executed(lesson: Path) -> Any:
         record_timing=False,
         coalesce_streams=True,
         extra_arguments=["--log-level=ERROR"],
-        resources={"metadata": {"path": str(HERE)}},
+        resources={"metadata": {"path": str(source.parent)}},
     ).execute()
     notebook.metadata, notebook.nbformat, notebook.nbformat_minor = PYTHON, 4, 5
     for cell in notebook.cells:
@@ -51,13 +51,13 @@ def executed(lesson: Path) -> Any:
 
 
 def main(wanted: list[str]) -> None:
-    chosen = [lesson for lesson in LESSONS if not wanted or lesson.name[:2] in wanted]
+    chosen = [source for source in SOURCES if not wanted or source.name[:2] in wanted]
     with TemporaryDirectory() as empty:
         os.environ |= {"XDG_CACHE_HOME": empty}
         os.environ.pop("TINYPROP_DATA", None)
-        for lesson in tqdm(chosen, unit="lesson", disable=None):
-            text = nbformat.writes(executed(lesson)) + "\n"
-            write_whole(lesson.with_suffix(".ipynb"), text.encode())
+        for source in tqdm(chosen, unit="notebook", disable=None):
+            text = nbformat.writes(executed(source)) + "\n"
+            write_whole(source.with_suffix(".ipynb"), text.encode())
 
 
 if __name__ == "__main__":

@@ -1,38 +1,48 @@
-"""What every lesson shares: the style of its figures, and where they go."""
+"""What every lesson shares: the style of its figures, where they go, and exercises that answer back."""
 
 import io
 import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import matplotlib
-from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 
+import exercises  # noqa: F401  (registers the checkers)
+from checks import check, hint, predict, reveal
+from tinyprop.draw import Drawing
 from tinyprop.plots import COLORS, GRAY, STYLE, panels
 
-__all__ = ["BLACK", "BLUE", "GRAY", "GREEN", "ORANGE", "PINK", "RED", "SKY", "panels", "show"]
+__all__ = ["BLACK", "BLUE", "GRAY", "GREEN", "ORANGE", "PINK", "RED", "SKY", "check", "hint", "panels", "predict"]
+__all__ += ["reveal", "show"]
 
 BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK = COLORS
 matplotlib.rcParams.update(STYLE)
 DPI = 110  # 8 inches then fill the column of a code host
 
+warnings.filterwarnings("ignore", "IProgress not found")  # tqdm would like ipywidgets, which no lesson needs
 threadpool_limits(1, "blas")  # so that sums are rounded alike whatever the number of cores
 
 _shown = 0
 
 
-def show(figure: Figure) -> None:
-    """Put a figure below the cell of a notebook; of a plain script, into runs/tutorials."""
+def show(figure: Any) -> None:
+    """Put a figure, or a graph of `tp.draw`, below the cell of a notebook; of a plain script, into runs/tutorials."""
     global _shown
     _shown += 1
-    png = io.BytesIO()
-    figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})  # no version: the same bytes every time
+    if isinstance(figure, Drawing):
+        kind, content = "svg", figure.svg().encode()
+    else:
+        png = io.BytesIO()
+        figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})  # no version: the same bytes every time
+        kind, content = "png", png.getvalue()
     if "ipykernel" in sys.modules:
-        from IPython.display import Image, display
+        from IPython.display import SVG, Image, display
 
-        display(Image(png.getvalue()))
+        display(SVG(content) if kind == "svg" else Image(content))
         return
-    path = Path("runs/tutorials", f"{Path(sys.argv[0]).stem}-{_shown}.png")
+    path = Path("runs/tutorials", f"{Path(sys.argv[0]).stem}-{_shown}.{kind}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(png.getvalue())
+    path.write_bytes(content)
     print(f"figure: {path}", file=sys.stderr)

@@ -1,72 +1,74 @@
-"""Solutions of lesson 1: an autograd engine in 60 lines."""
+# %% [markdown]
+# # Solutions of lesson 1: derivatives by hand, then by a program
 
-import numpy as np
+# %%
+import math
+import sys
 
+sys.path += ["..", "tutorials"]  # where lesson.py is, seen from here and from the repository
 import tinyprop as tp
+from lesson import check
 
-# Exercise 1. The rules of a quotient: g / b for the numerator, -g a / b^2 for the denominator.
-
-
-class Var:
-    def __init__(self, value, *inputs):
-        self.value, self.inputs = np.asarray(value, float), inputs
-        self.grad = np.zeros_like(self.value)
-
-    def __add__(self, other):
-        return Var(self.value + other.value, (self, lambda g: g), (other, lambda g: g))
-
-    def __truediv__(self, other):
-        a, b = self.value, other.value
-        return Var(a / b, (self, lambda g: g / b), (other, lambda g: -g * a / b**2))
-
-    def exp(self):
-        out = np.exp(self.value)
-        return Var(out, (self, lambda g: g * out))
-
-    def backward(self):
-        self.grad = np.ones_like(self.value)
-        for var in reversed(inputs_first(self)):
-            for source, pull_back in var.inputs:
-                source.grad = source.grad + pull_back(var.grad)
+# %% [markdown]
+# **1.1** $x \tanh x$ is a product, and each factor depends on $x$. The two contributions are added:
+# $$ \frac{d}{dx}\, x \tanh x = \underbrace{1 \cdot \tanh x}_{\text{through the first factor}} +
+# \underbrace{x \cdot (1 - \tanh^2 x)}_{\text{through the second}}. $$
+# It is what `backward` does: two edges lead from `x` to the product, one of them by way of `tanh`.
 
 
-# Exercise 2. A node is put back on the stack before its inputs; when it comes up again, they are done.
+# %%
+def slope_of_x_tanh_x(x):
+    t = math.tanh(x)
+    return t + x * (1 - t * t)
 
 
-def inputs_first(root):
-    order, seen, stack = [], set(), [(root, False)]
+check("1.1", slope_of_x_tanh_x)
+
+# %% [markdown]
+# **1.2** For a fixed $b$, $a / b$ is a line in $a$ of slope $1/b$. For a fixed $a$, write $a / b = a\, b^{-1}$; the
+# power rule gives $-a\, b^{-2}$. It is negative for positive $a$: to divide by more leaves less.
+
+
+# %%
+def divide(a, b):
+    return a / b, 1 / b, -a / b**2
+
+
+check("1.2", divide)
+
+# %% [markdown]
+# **1.3** The recursive function does two things with a value: first it visits the inputs, then it lists the value. In
+# between, Python's own stack remembers where it was. With a stack of our own, we push the value again, marked as
+# "inputs done", *below* its inputs. When it comes up for the second time, everything it depends on has been listed.
+#
+# The set replaces the search through the list, which takes time proportional to its length at every step: for $n$
+# values the loop takes $n$ steps, the search would take $n^2$.
+
+
+# %%
+def inputs_first_by_a_loop(value):
+    order, seen, stack = [], set(), [(value, False)]
     while stack:
-        var, inputs_done = stack.pop()
+        value, inputs_done = stack.pop()
         if inputs_done:
-            order.append(var)
-        elif var not in seen:
-            seen.add(var)
-            stack.append((var, True))
-            stack += [(source, False) for source, _ in var.inputs]
+            order.append(value)
+        elif value not in seen:
+            seen.add(value)
+            stack.append((value, True))
+            stack += [(source, False) for source in value.inputs]
     return order
 
 
-x = Var(np.linspace(-2, 2, 9))
-(x.exp() / (Var(1.0) + x.exp())).backward()
+check("1.3", inputs_first_by_a_loop)
+
+# %% [markdown]
+# **1.4** For $x > 0$ the softsign is $x/(1 + x)$, with the slope $\frac{(1 + x) - x}{(1 + x)^2}$; for $x < 0$ it is
+# $x/(1 - x)$, with the slope $\frac{(1 - x) + x}{(1 - x)^2}$. Both are $1/(1 + |x|)^2$. Backward multiplies the
+# gradient that arrives by it. Since `abs`, `**` and `/` act on tensors, the slope has a graph, and so a slope of its
+# own.
 
 
-def logistic(u):
-    return np.exp(u) / (1 + np.exp(u))
-
-
-differences = (logistic(x.value + 1e-5) - logistic(x.value - 1e-5)) / 2e-5
-assert np.allclose(x.grad, differences, atol=1e-9)
-
-first = last = Var(1.0)
-for _ in range(10_000):
-    last = last + Var(1.0)
-last.backward()
-assert (last.value, first.grad) == (10_001, 1)
-
-
-# Exercise 3. backward names what it needs of forward, here x, and computes with tensors.
-
-
+# %%
 class Softsign(tp.Op):
     def forward(self, x):
         return x / (1 + abs(x))
@@ -75,4 +77,4 @@ class Softsign(tp.Op):
         return g / (1 + abs(x)) ** 2
 
 
-tp.check_gradients(lambda x: Softsign()(x), tp.tensor([-1.5, -0.2, 0.3, 2.0]))
+check("1.4", Softsign)

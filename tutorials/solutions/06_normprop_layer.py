@@ -1,53 +1,87 @@
-"""Solutions of lesson 6: NormProp from equation to layer."""
+# %% [markdown]
+# # Solutions of lesson 6: NormProp from equation to layer
+
+# %%
+import math
+import sys
 
 import numpy as np
 
+sys.path += ["..", "tutorials"]  # where lesson.py is, seen from here and from the repository
 import tinyprop as tp
-import tinyprop.functional as F
+from lesson import check
 
-random = np.random.default_rng(0)
-c = tp.moments.gaussian("relu")
+C1, C2 = math.sqrt((1 - 1 / math.pi) / 2), 1 / math.sqrt(2 * math.pi)
 
-# Exercise 1. The length is that of a whole filter (C, k, k), and gamma, beta belong to a channel of the output.
-
-
-def normprop_conv(x, weight, gamma, beta, padding):
-    length = F.sqrt((weight**2).sum(axis=(1, 2, 3)))  # (O,)
-    u = F.conv2d(x, weight * (gamma / length).reshape(-1, 1, 1, 1), padding=padding)
-    return (F.relu(u + beta.reshape(-1, 1, 1)) - c.mean) / c.std
+# %% [markdown]
+# **6.1** `x @ weight.T` has a column for each unit; the lengths, one for each row of the weights, broadcast over it.
 
 
-layer = tp.nn.NormPropConv2d(3, 8, 5, padding=2)
-layer.beta.data = random.standard_normal(8, np.float32)
-x = tp.tensor(random.standard_normal((2, 3, 10, 10), np.float32))
-mine = normprop_conv(x, layer.weight, layer.gamma, layer.beta, padding=2)
-assert np.allclose(mine.data, layer(x).data, atol=1e-5)
-
-# Exercise 2. max(0, v) - t = max(v - t, -t). With 1/c1 in the weights, v = u/c1 + beta/c1 and t = c2/c1.
-
-u, beta = random.standard_normal(1000), 0.3
-z, b, t = u / c.std, (beta - c.mean) / c.std, c.mean / c.std
-assert np.allclose(np.maximum(z + b, -t), (np.maximum(u + beta, 0) - c.mean) / c.std)
-
-# Exercise 3. The step is orthogonal to w, so |w - lr g|^2 = |w|^2 + lr^2 |g|^2.
+# %%
+def normprop(x, weight, gamma, beta):
+    length = np.linalg.norm(weight, axis=1)  # (units,)
+    u = gamma * (x @ weight.T) / length + beta
+    return (np.maximum(u, 0) - C2) / C1
 
 
-def lengths(constrained):
+check("6.1", normprop)
+
+# %% [markdown]
+# **6.2** $\max(0, v) - t = \max(v - t, -t)$ for every $v$ and $t$. Take $v = (u + \beta)/c_1$ and $t = c_2/c_1$:
+# $$ \frac{\max(0, u + \beta) - c_2}{c_1} = \max(v, 0) - t = \max\Big( \underbrace{\frac{u}{c_1}}_{z} +
+# \underbrace{\frac{\beta - c_2}{c_1}}_{b},\; -t \Big). $$
+# The division by $c_1$ in $z$ costs nothing, if $\gamma/(c_1 |w|)$ is multiplied into the weights, once per step.
+
+
+# %%
+def folded(beta):
+    return (beta - C2) / C1, C2 / C1
+
+
+check("6.2", folded)
+
+# %% [markdown]
+# **6.3** The function does not change along $w$, so $w \cdot g = 0$, and
+# $|w - \eta g|^2 = |w|^2 - 2\eta\, w \cdot g + \eta^2 |g|^2 = |w|^2 + \eta^2 |g|^2$: the length never falls. Here it is
+# with a real layer, whose unit rows get longer in each of 100 steps unless they are put back.
+
+
+# %%
+def length_after(length, gradient_length, rate):
+    return math.sqrt(length**2 + (rate * gradient_length) ** 2)
+
+
+check("6.3", length_after)
+
+
+def lengths(put_back):
+    tp.manual_seed(0)
     layer = tp.nn.NormPropLinear(10, 5)
     tp.optim.normalize_weights(layer)
     optimizer = tp.optim.SGD(layer.parameters(), lr=1.0, momentum=0.0)
     x, found = tp.tensor(np.random.default_rng(1).standard_normal((50, 10), np.float32)), []
-    for _ in range(200):
+    for _ in range(100):
         (layer(x) ** 3).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-        if constrained:
+        if put_back:
             tp.optim.normalize_weights(layer)
         found.append(np.linalg.norm(layer.weight.data, axis=1))
     return np.array(found)
 
 
-free = lengths(constrained=False)
-assert (np.diff(free, axis=0) > -1e-6).all()
-assert (free[-1] > 1.001).all()
-assert np.allclose(lengths(constrained=True), 1, atol=1e-5)
+free = lengths(put_back=False)
+print(f"never shorter: {(np.diff(free, axis=0) > -1e-6).all()}; the longest row is {free[-1].max():.1f} in the end")
+print(f"put back to 1 in each step: {np.allclose(lengths(put_back=True), 1, atol=1e-5)}")
+
+# %% [markdown]
+# **6.4** $3k/(n + 2) < \epsilon$ means $n > 3k/\epsilon - 2$. The smallest such whole number is
+# $\lfloor 3k/\epsilon - 2 \rfloor + 1$.
+
+
+# %%
+def width_for(epsilon):
+    return math.floor(3 * 2.4076 / epsilon - 2) + 1
+
+
+check("6.4", width_for)

@@ -1,0 +1,213 @@
+"""`make site`: the pages and the laboratory, in a folder that any static host can serve."""
+
+import base64
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import lab.lab as lab
+
+from tinyprop.compare import FUNCTIONS
+from tinyprop.stacks import NORMS, Stack
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+SITE = ROOT / "site"
+MODULES = DOCS / "node_modules"
+MOST_BYTES = 60_000_000
+FOLDERS = ("tutorials", "figures", "benchmarks", "tinyprop", "tests", "tools")  # with pages, or files they link to
+PYODIDE = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm", "pyodide-lock.json", "python_stdlib.zip")
+LABELS = {
+    "glorot": "None, Glorot's weights",
+    "he": "None, He's weights",
+    "orthogonal": "None, orthogonal weights",
+    "selu": "SELU",
+    "batch": "BatchNorm",
+    "layer": "LayerNorm",
+    "layer-after": "LayerNorm behind",
+    "rms": "RMSNorm",
+    "group": "GroupNorm",
+    "weight": "WeightNorm",
+    "ws": "Weight standardisation",
+    "dyt": "DyT",
+    "derf": "Derf",
+    "normprop": "NormProp",
+    "normprop-exact": "NormProp, exact mode",
+}
+
+
+def affine(norm: str, activation: str) -> dict[str, float]:
+    """gamma and beta that a network starts with, if it has them."""
+    start = dict(zip(("gamma", "beta"), Stack(norm, activation, 2, 16, 4, False).affine, strict=True))
+    for name in list(start):
+        try:
+            Stack(norm, activation, 2, 16, 4, False, **{name: 1.0})
+        except ValueError:
+            del start[name]
+    return start
+
+
+def install() -> None:
+    """What the site serves of others, from npm."""
+    subprocess.run(["npm", "ci", "--silent", "--no-audit", "--ignore-scripts", "--prefix", DOCS], check=True)
+
+
+def laboratory(out: Path) -> None:
+    """The page, tinyprop's wheel, and the files of Pyodide and NumPy."""
+    shutil.copytree(DOCS / "lab", out, ignore=shutil.ignore_patterns("__pycache__"))
+    (out / "pyodide").mkdir()
+    for name in PYODIDE:
+        shutil.copy(MODULES / "pyodide" / name, out / "pyodide")
+    (numpy,) = (MODULES / "@emscripten-forge" / "numpy" / "pkg").glob("numpy-*.tar.gz")
+    shutil.copy(numpy, out)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", out, ROOT], check=True)
+    (wheel,) = out.glob("tinyprop-*.whl")
+    write(out / "files.json", {"numpy": numpy.name, "wheel": wheel.name})
+    norms = {name: {"label": LABELS[name], "note": NORMS[name]} for name in NORMS}
+    starts = {norm: {activation: affine(norm, activation) for activation in FUNCTIONS} for norm in NORMS}
+    write(out / "settings.json", {"norms": norms, "activations": FUNCTIONS, "affine": starts, "first": first()})
+
+
+def first() -> dict[str, Any]:
+    """The setting that the page starts with, and its figures, which are there before Python is."""
+    setting = {
+        "norm": "normprop", "activation": "relu", "gamma": None, "beta": None,
+        "depth": 20, "width": 100, "batch": 64, "residual": False,
+    }  # fmt: skip
+    place = {"layer": 20, "seed": 0}
+    return {"setting": setting | place, "panels": list(lab.panels(Stack(**setting), **place))}
+
+
+def write(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=1, default=lambda value: value.tolist()) + "\n")
+
+
+# -- the pages
+
+
+def pages(out: Path) -> None:
+    """Lay out the sources as they are in the repository, with the pages of docs/ in front, and run Sphinx on them."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder)
+        skipped = shutil.ignore_patterns("__pycache__", "runs", "lab", "node_modules", "package*.json", "build.py")
+        shutil.copytree(DOCS, source, ignore=skipped, dirs_exist_ok=True)
+        for name in FOLDERS:
+            shutil.copytree(ROOT / name, source / name, ignore=skipped)
+        for path in [*ROOT.glob("*.md"), ROOT / "LICENSE", ROOT / "CITATION.cff"]:
+            shutil.copy(path, source)
+        shutil.copy(MODULES / "mathjax" / "es5" / "tex-svg.js", source / "static" / "mathjax.js")
+        gallery(source)
+        for name in ("tutorials", "figures", "benchmarks"):
+            contents(source / name)
+        for path in [*source.glob("*.md"), *source.glob("*/*.md"), *source.glob("tutorials/**/*.ipynb")]:
+            path.write_text(relinked(path))
+        sphinx = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going", "-j", "auto"]
+        subprocess.run([*sphinx, "-d", source / ".doctrees", source, out], check=True)
+
+
+def contents(folder: Path) -> None:
+    """Put the pages of a folder into the table of contents, below its README."""
+    found = [*folder.glob("*.ipynb"), *folder.glob("*.md"), *folder.glob("solutions/*.ipynb")]
+    names = [str(path.relative_to(folder).with_suffix("")) for path in sorted(found) if path.stem != "README"]
+    with (folder / "README.md").open("a") as readme:
+        readme.write("\n".join(["", "```{toctree}", ":hidden:", "", *names, "```", ""]))
+
+
+def relinked(path: Path) -> str:
+    """The text of a page, whose links to the laboratory are those of the site, and without links to folders."""
+
+    def link(match: re.Match[str]) -> str:
+        text, target = match.groups()
+        if laboratory := re.fullmatch(r"((?:\.\./)*)(?:docs/)?(lab/index\.html.*)", target):
+            return f"<a href='{laboratory[1]}{laboratory[2]}'>{text}</a>"
+        return text if (path.parent / target).is_dir() else match[0]
+
+    return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", link, path.read_text())
+
+
+def gallery(source: Path) -> None:
+    """A page of all figures, and of the first one of each lesson."""
+    images = source / "static" / "gallery"
+    images.mkdir()
+    shown = []
+    for notebook in sorted(source.glob("tutorials/*.ipynb")):
+        cells = json.loads(notebook.read_text())["cells"]
+        title = "".join(cells[0]["source"]).partition("\n")[0].lstrip("# ")
+        outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+        figure = next((data["image/png"] for data in outputs if "image/png" in data), None)
+        if figure:
+            (images / f"{notebook.stem}.png").write_bytes(base64.b64decode("".join(figure)))
+            shown.append((f"tutorials/{notebook.stem}.html", f"{notebook.stem}.png", title))
+    for path in sorted(
+        [*source.glob("figures/*.png"), *source.glob("figures/*.gif"), *source.glob("tutorials/**/*.gif")]
+    ):
+        shutil.copy(path, images)
+        shown.append((f"_static/gallery/{path.name}", path.name, path.stem.replace("_", " ").capitalize()))
+    items = [
+        f'<figure><a href="{link}"><img src="_static/gallery/{name}" alt="" loading="lazy"></a>'
+        f'<figcaption><a href="{link}">{html.escape(title)}</a></figcaption></figure>'
+        for link, name, title in shown
+    ]
+    head = "# Gallery\n\nThe first figure of each lesson, and those of the commands. Each leads to its source.\n\n"
+    (source / "gallery.md").write_text("\n".join([head + '<div class="gallery">', *items, "</div>", ""]))
+
+
+# -- what must hold of the result
+
+
+class Page(HTMLParser):
+    """The anchors of a page, and what it links to."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.anchors, self.targets = {""}, set[str]()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        for name, value in attributes:
+            if name in ("id", "name") and value:
+                self.anchors.add(value)
+            elif name in ("href", "src") and value:
+                self.targets.add(value)
+
+
+def broken_links(site: Path) -> list[str]:
+    """Links to files or anchors that are not there. What is behind the # of the laboratory is a setting."""
+    found = {path.resolve(): Page(path) for path in site.rglob("*.html")}
+    broken = []
+    for path, page in found.items():
+        for target in page.targets:
+            parts = urlsplit(target)
+            if parts.scheme or parts.netloc:
+                continue
+            file = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            anchors = found[file].anchors if file in found else {""}
+            if not file.is_file() or (file.parent.name != "lab" and unquote(parts.fragment) not in anchors):
+                broken.append(f"{path.relative_to(site.resolve())}: {target}")
+    return sorted(broken)
+
+
+def main() -> None:
+    shutil.rmtree(SITE, ignore_errors=True)
+    install()
+    pages(SITE)
+    laboratory(SITE / "lab")
+    if broken := broken_links(SITE):
+        sys.exit("\n".join([f"{len(broken)} broken links", *broken]))
+    size = sum(path.stat().st_size for path in SITE.rglob("*") if path.is_file())
+    if size > MOST_BYTES:
+        sys.exit(f"the site has {size:,} bytes, more than {MOST_BYTES:,}")
+    print(f"{SITE}: {len(list(SITE.rglob('*.html')))} pages, {size / 1e6:.0f} MB; python -m http.server -d {SITE}")
+
+
+if __name__ == "__main__":
+    main()

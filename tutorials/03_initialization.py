@@ -1,0 +1,255 @@
+# %% [markdown]
+# # 3. How to start
+#
+# **Goal.** Derive how large the first, random weights of a network should be (Glorot's and He's rules), watch what
+# happens otherwise, and see what a rule that holds "on average" leaves out.
+#
+# Before training, the weights are random numbers. How large? It hardly matters for one layer, and decides everything
+# for thirty, because what one layer does to the size of its signal, the next one does again. Here are networks of 30
+# ReLU layers of 100 units, $\mathrm{relu}(u) = \max(0, u)$, with weights of four sizes. Left: the size of the signal on
+# its way up. Right: the size of a gradient on its way down. Both have logarithmic scales.
+
+# %%
+import math
+from itertools import pairwise
+
+import numpy as np
+
+import tinyprop as tp
+import tinyprop.functional as F
+from lesson import BLUE, GRAY, GREEN, RED, SKY, check, hint, panels, predict, reveal, show
+
+WIDTH, DEPTH, SAMPLES = 100, 30, 50
+SIZES = {1.0: (RED, "variance $1/n$"), 1.8: (SKY, "$1.8/n$"), 2.0: (BLUE, "$2/n$"), 3.0: (GREEN, "$3/n$")}
+
+
+def weights(random, outputs, inputs, variance):
+    return random.standard_normal((outputs, inputs)) * math.sqrt(variance)
+
+
+def sizes_by_layer(scale, seed=0, activation=F.relu):
+    """Root mean square of the pre-activations of each layer, and of a gradient that comes from the top."""
+    random = np.random.default_rng(seed)
+    h, all_u = tp.tensor(random.standard_normal((SAMPLES, WIDTH)), requires_grad=True), []
+    for _ in range(DEPTH):
+        u = h @ weights(random, WIDTH, WIDTH, scale / WIDTH).T
+        all_u.append(u)
+        h = activation(u)
+    gradients = tp.grad(h, all_u, random.standard_normal(h.shape))
+    return [[math.sqrt((t.data**2).mean()) for t in tensors] for tensors in (all_u, gradients)]
+
+
+layers = np.arange(1, DEPTH + 1)
+figure, (left, right) = panels(2, 8.6, 3.2)
+for scale, (colour, label) in SIZES.items():
+    forwards, backwards = sizes_by_layer(scale)
+    left.semilogy(layers, forwards, color=colour, label=label)
+    right.semilogy(layers, backwards, color=colour)
+left.set(title="Signal, root mean square", xlabel="layer", ylim=(1e-6, 1e4))
+right.set(title="Gradient, root mean square", xlabel="layer", ylim=(1e-6, 1e4))
+left.legend(fontsize=9, loc="lower left")
+show(figure)
+
+# %% [markdown]
+# ## Forwards
+#
+# A unit has $n$ inputs $x_1, \dots, x_n$ and computes $u = \sum_i w_i x_i$. Draw the weights independently, with mean 0
+# and variance $v$. What is the mean of $u^2$? In $u^2 = \sum_{i,j} w_i w_j x_i x_j$, all terms with $i \ne j$ average
+# to 0, since $E[w_i w_j] = 0$. The others have $E[w_i^2] = v$:
+# $$ E[u^2] = v \sum_i x_i^2 = n v \cdot \overline{x^2}, $$
+# where $\overline{x^2}$ is the mean square of the inputs. Without an activation, $v = 1/n$ keeps the size.
+#
+# ReLU sets about half of the $u$ to 0: as $u$ is as often positive as negative, with the same distribution,
+# $E[\mathrm{relu}(u)^2] = \frac12 E[u^2]$. So a layer multiplies the mean square by $nv/2$, and $L$ layers by
+# $(nv/2)^L$. It stays as it is for
+# $$ v = \frac{2}{n} \qquad\text{(He et al., 2015).} $$
+# With $v = 1/n$ each layer halves the mean square. How large is the root mean square of $u$ in layer 30?
+
+# %%
+QUESTION = "signal in layer 30 with variance 1/n"
+predict(QUESTION)
+
+# %%
+measured = [sizes_by_layer(1.0, seed)[0][-1] for seed in range(8)]
+reveal(QUESTION, float(np.sqrt(np.mean(np.square(measured)))))
+print(f"by the formula, the root of 2^-29: {math.sqrt(0.5**29):.2e}")
+
+# %% [markdown]
+# ## Backwards
+#
+# If the unit's $m$ successors have the gradients $g_1, \dots, g_m$, the gradient with respect to the unit's output is
+# $\sum_j w_{ji} g_j$: the same kind of sum, over the *outputs* of the layer. So backwards, the mean square is
+# multiplied by $m v$, and by $1/2$ for the units that ReLU has switched off. It is kept if $v = 2/m$.
+#
+# For a square layer, $m = n$, both conditions agree. Otherwise they do not. Glorot and Bengio (2010) proposed the
+# compromise, for activations like $\tanh$ that are nearly a line around 0 (so without the factor 2 of ReLU):
+# $$ v = \frac{2}{n + m}. $$
+# They draw from a *uniform* distribution on $[-r, r]$. Its variance is $r^2/3$, which gives $r = \sqrt{6/(n + m)}$.
+#
+# ## Does tanh stay?
+#
+# Near 0, $\tanh u \approx u$, so Glorot's rule should keep the signal of a $\tanh$ network. It does not quite: $\tanh$
+# is always a little smaller than $u$. In a wide network $u$ is Gaussian (lesson 6 tells why), so the mean square $q$ of
+# the next layer is $E \tanh(\sqrt q Z)^2$ with a standard normal $Z$, which `tp.moments.gaussian` computes exactly.
+
+# %%
+q, curve = 1.0, []
+for _ in layers:
+    curve.append(math.sqrt(q))
+    m = tp.moments.gaussian("tanh", 0.0, math.sqrt(q))
+    q = m.mean**2 + m.std**2
+
+figure, (axes,) = panels(1, 6.5, 2.8)
+found = sizes_by_layer(1.0, activation=F.tanh)[0]
+axes.plot(layers, found, "o", color=BLUE, markersize=4, label="a network of 100 units")
+axes.plot(layers, curve, color=BLUE, linewidth=1, label="infinitely wide")
+axes.set(title=r"tanh, Glorot's weights: signal", xlabel="layer", ylim=(0, 1.1))
+axes.legend()
+show(figure)
+print(f"tanh in layer 30: root mean square {curve[-1]:.3f}; it falls like a power of the depth, not exponentially")
+
+# %% [markdown]
+# ## On average
+#
+# He's rule keeps the *expectation* of the mean square. What does a single network do? Here are many networks of 12
+# layers, and the mean square of their last layer for one input of mean square 1.
+
+
+# %%
+FEW = 12  # layers
+
+
+def last_mean_square(width, networks, random):
+    """For many networks at once: (networks,)"""
+    h = np.ones((networks, width, 1))
+    for _ in range(FEW):
+        u = weights(random, networks * width, width, 2 / width).reshape(networks, width, width) @ h
+        h = np.maximum(u, 0)
+    return (h**2).mean(axis=(1, 2))
+
+
+figure, (axes,) = panels(1, 6.5, 2.8)
+for width, networks, colour in ((100, 100, BLUE), (20, 2000, RED)):
+    found = last_mean_square(width, networks, np.random.default_rng(0))
+    shown = np.log10(np.maximum(found, 1e-3))
+    axes.hist(shown, bins=np.linspace(-3, 1.5, 28), density=True, color=colour, alpha=0.5, label=f"width {width}")
+    spread = (1 + 5 / width) ** FEW
+    print(f"width {width:3}: mean {found.mean():.2f}, median {np.median(found):.2f};", end=" ")
+    print(f"mean of the square {np.mean(found**2):.1f}, by the formula {spread:.1f}")
+axes.axvline(0, color=GRAY, linestyle=":")
+axes.set(title=f"Mean square in layer {FEW}, He's weights", xlabel="power of ten", yticks=[])
+axes.legend()
+show(figure)
+
+# %% [markdown]
+# The mean is near 1, but the typical network is below, and some are far above. The wider the layers, the narrower the
+# distribution: the mean of the square is $(1 + 5/n)^L$, exactly. (For width 20 the average over so many networks is
+# still not settled: a few very large values carry it.) A rule about averages is a rule about *wide* networks.
+#
+# ## Does it matter for training?
+#
+# The three spirals of lesson 2 again, with 20 hidden ReLU layers and three sizes of weights. The learning rate is
+# the same for all.
+
+# %%
+random = np.random.default_rng(0)
+turn = np.linspace(0.15, 1, 60)
+angle = 4.2 * turn + 2 * np.pi / 3 * np.arange(3)[:, None] + 0.12 * random.standard_normal((3, 60))
+points = 1.7 * np.stack([turn * np.cos(angle), turn * np.sin(angle)], axis=-1).reshape(-1, 2)
+labels = np.repeat(np.arange(3), 60)
+
+
+def losses_with(scale, hidden=20, width=32, steps=120):
+    random = np.random.default_rng(1)
+    sizes = [2] + [width] * hidden + [3]
+    layers = [tp.tensor(weights(random, m, n, scale / n), requires_grad=True) for n, m in pairwise(sizes)]
+    biases = [tp.zeros(m, requires_grad=True, dtype="float64") for m in sizes[1:]]
+    optimizer, losses = tp.optim.SGD([*layers, *biases], lr=0.01, momentum=0.9), []
+    for _ in range(steps):
+        h = tp.tensor(points)
+        for w, b in zip(layers[:-1], biases[:-1], strict=True):
+            h = F.relu(h @ w.T + b)
+        loss = F.cross_entropy(h @ layers[-1].T + biases[-1], labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+figure, (axes,) = panels(1, 6.5, 2.8)
+for scale, colour in ((1.0, RED), (2.0, BLUE), (3.0, GREEN)):
+    with np.errstate(all="ignore"):
+        losses = losses_with(scale)
+    axes.plot(losses, color=colour, label=f"variance ${scale:g}/n$")
+    end = f"{losses[-1]:.2f} after {len(losses)} steps" if math.isfinite(losses[-1]) else "then it overflows"
+    print(f"variance {scale:g}/n: loss {losses[0]:.2f} at first, {end}")
+axes.axhline(math.log(3), color=GRAY, linestyle=":")
+axes.set(title="Training loss of 20 hidden layers", xlabel="step", ylim=(0, 3))
+axes.legend(loc="upper right")
+show(figure)
+
+# %% [markdown]
+# With variance $1/n$ the network stays near $\ln 3 = 1.10$, where it knows nothing: signals and gradients are too faint
+# to learn from. With $3/n$ it starts by being confidently wrong, and has not recovered. With He's $2/n$ it learns. (One
+# seed each; with fewer layers, the choice matters less.) But nothing holds the sizes where they started: during
+# training, every weight moves. Holding them is what the *normalisers* of the next lessons are for.
+#
+# ## Exercises
+#
+# **3.1** The leaky ReLU is $u$ above 0 and $a u$ below. Which standard deviation of the weights keeps the mean square
+# of a layer with $n$ inputs?
+
+
+# %%
+def he_std(inputs, a): ...  # your code; a = 0 is ReLU
+
+
+check("3.1", he_std)
+# hint("3.1")
+
+# %% [markdown]
+# **3.2** Glorot's weights are uniform on $[-r, r]$. Return $r$ for a layer of so many inputs and outputs.
+
+
+# %%
+def glorot_bound(inputs, outputs): ...  # your code
+
+
+check("3.2", glorot_bound)
+
+# %% [markdown]
+# **3.3** What is the root mean square of $u$ in layer $L$ of a ReLU network whose weights have variance $c/n$, if the
+# inputs have mean square 1? ($u$ in layer 1 has seen one matrix of weights and no ReLU.)
+
+
+# %%
+def size_in_layer(c, layer): ...  # your code
+
+
+check("3.3", size_in_layer)
+
+# %% [markdown]
+# **3.4** Any activation. Given a function $s$ that acts on arrays, return the number $g$ such that weights of standard
+# deviation $g/\sqrt n$ keep the mean square of $u$ at 1. A few digits are enough: take many normal numbers, or
+# integrate.
+
+
+# %%
+def gain(s): ...  # your code
+
+
+check("3.4", gain)
+
+# %% [markdown]
+# Solutions, with derivations: [solutions/03_initialization.ipynb](solutions/03_initialization.ipynb).
+#
+# ## Read next
+#
+# - [`tinyprop/nn/init.py`](../tinyprop/nn/init.py): these and orthogonal, data-dependent and Fixup's starts.
+# - Glorot and Bengio, *Understanding the difficulty of training deep feedforward neural networks*, AISTATS 2010. He,
+#   Zhang, Ren and Sun, *Delving deep into rectifiers*, ICCV 2015. `tinyprop verify N09 N10 N11 --explain`.
+# - In the [laboratory](../docs/lab/index.html#norm=he&depth=30) of the site (`make site`),
+#   sliders change the networks of this lesson.
+#
+# Next: [4. BatchNorm from scratch](04_batchnorm.ipynb).

@@ -1,0 +1,195 @@
+# %% [markdown]
+# # E2. Any activation
+#
+# **Goal.** Use NormProp with any activation: PReLU that learns its slope, tanh, GELU, or your own. Get its constants
+# from an integral rather than from a simulation, and know how many digits to trust.
+#
+# Nothing in lesson 6 was special to ReLU but two constants. For another activation $s$ they are $c_2 = E\,s(X)$ and
+# $c_1^2 = \mathrm{Var}\,s(X)$, integrals over the bell curve. Some have closed forms, all can be computed. And with
+# them comes the Jacobian factor $\sqrt{E\,s'(X)^2}/c_1$, ReLU's 1.21.
+
+# %%
+import numpy as np
+
+import tinyprop as tp
+import tinyprop.functional as F
+from lesson import BLUE, GRAY, GREEN, RED, check, hint, panels, predict, reveal, show
+from tinyprop.nn.layers import ACTIVATIONS
+
+NAMES = ["relu", "tanh", "gelu", "elu", "silu", "hardtanh"]
+grid = np.linspace(-3, 3, 301)
+figure, every = panels(6, 9.0, 1.9)
+for axes, name in zip(every, NAMES, strict=True):
+    m = tp.moments.gaussian(name)
+    raw = ACTIVATIONS[name](tp.tensor(grid)).data
+    axes.plot(grid, raw, color=GRAY, linewidth=1.2)
+    axes.plot(grid, (raw - m.mean) / m.std, color=BLUE)
+    axes.set(ylim=(-2.2, 3.2), xticks=[-2, 0, 2], yticks=[-2, 0, 2])
+    axes.set_title(name, loc="center")
+    axes.axhline(0, color=GRAY, linewidth=0.6)
+show(figure)
+
+# %% [markdown]
+# Grey is the activation, blue what NormProp makes of it: shifted so that the *average over normal inputs* is 0,
+# stretched so that their standard deviation is 1.
+#
+# ## Integral against simulation
+#
+# The paper suggests simulating the constants of other activations (section 4.6). That works, at the pace of lesson 5:
+# a hundred times the samples for one digit more. An integral of a smooth function needs a hundred points for *all*
+# digits, if they are placed by the Gauss-Legendre rule. How many standard errors are the two apart?
+
+# %%
+QUESTION = "largest distance of the 12 constants, in standard errors"
+predict(QUESTION)
+
+# %%
+SAMPLES, apart = 200_000, []
+print(f"{'':9} {'c2':>11} {'c1':>11} {'factor':>7}   simulated: off by standard errors")
+for name in NAMES:
+    m, sim = tp.moments.gaussian(name), tp.moments.simulate(name, samples=SAMPLES)
+    z2, z1 = (sim.mean - m.mean) / sim.mean_error, (sim.std - m.std) / sim.std_error
+    apart += [abs(z1), abs(z2)]
+    print(f"{name:9} {m.mean:11.8f} {m.std:11.8f} {m.jacobian_factor:7.4f}   c2 {z2:+.1f}, c1 {z1:+.1f}")
+
+reveal(QUESTION, max(apart))
+
+# %% [markdown]
+# They agree within chance (all rows share the same samples, so they err together). How fast does the integral converge?
+# Here it is for tanh, by hand: $n$ Gauss-Legendre points on $[-9, 9]$, beyond which the bell curve has less than
+# $10^{-18}$ of its mass.
+
+# %%
+exact = tp.moments.gaussian("tanh").std
+points = np.arange(10, 130, 10)
+errors = []
+for n in points:
+    nodes, weights = np.polynomial.legendre.leggauss(n)
+    z, w = 9 * nodes, 9 * weights * np.exp(-0.5 * (9 * nodes) ** 2) / np.sqrt(2 * np.pi)
+    errors.append(abs(np.sqrt(w @ np.tanh(z) ** 2) - exact))
+sizes = 10 ** np.arange(1, 7)
+sim = [tp.moments.simulate("tanh", samples=n, seed=1) for n in sizes]
+
+figure, (axes,) = panels(1, 6.5, 3.2)
+axes.loglog(points, np.maximum(errors, 1e-17), "o-", color=BLUE)
+axes.loglog(sizes, [s.std_error for s in sim], "o-", color=RED)
+axes.text(150, 1e-11, "Gauss-Legendre", color=BLUE)
+axes.text(2e4, 1e-2, "simulation,\nstandard error", color=RED)
+axes.set(title="Error of $c_1$ of tanh", xlabel="points, or samples")
+show(figure)
+print(f"{points[-1]} points: error below 1e-12: {errors[-1] < 1e-12}")
+print(f"{sizes[-1]:,} samples: standard error {sim[-1].std_error:.0e}")
+
+# %% [markdown]
+# ## PReLU that learns its slope
+#
+# PReLU is $x$ above 0 and $a\,x$ below, and $a$ is learnt. Then $c_1(a)$ and $c_2(a)$ change in every step, so they are
+# *part of the function*, and the gradient with respect to $a$ passes through them. tinyprop's constants are
+# differentiable:
+
+# %%
+a = tp.tensor(np.linspace(-1, 2, 61), requires_grad=True)
+m = tp.moments.gaussian("prelu", a=a)
+(slope_of_c1,) = tp.grad(m.std.sum(), [a], retain_graph=True)
+(slope_of_c2,) = tp.grad(m.mean.sum(), [a])
+
+figure, (left, right) = panels(2, 8.0, 2.9)
+left.plot(a.data, m.std.data, color=BLUE, label="$c_1(a)$")
+left.plot(a.data, m.mean.data, color=RED, label="$c_2(a)$")
+left.plot(a.data, slope_of_c1.data, color=BLUE, linestyle=":", label="slopes")
+left.plot(a.data, slope_of_c2.data, color=RED, linestyle=":")
+left.set(title="Constants of PReLU, and their slopes", xlabel="a")
+left.legend(fontsize=8.5)
+right.plot(a.data, m.jacobian_factor.data, color=GREEN)
+right.plot([0, 1], [1.2112, 1], "o", color=GREEN)
+right.annotate("ReLU 1.21", (0, 1.2112), (6, 4), textcoords="offset points", color=GREEN)
+right.annotate("a line: 1", (1, 1), (-8, 8), textcoords="offset points", color=GREEN)
+right.set(title="Jacobian factor", xlabel="a", ylim=(0.9, 1.75))
+show(figure)
+
+# %% [markdown]
+# A layer learns $|x|$, which needs $a = -1$, from a start at $a = 1/4$. NormProp can represent it: $|x|$ shifted and
+# scaled to mean 0 and standard deviation 1.
+
+# %%
+random = np.random.default_rng(0)
+x = random.standard_normal((256, 1)).astype(np.float32)
+absolute = tp.moments.gaussian("abs")
+target = (abs(x) - absolute.mean) / absolute.std
+layer = tp.nn.NormPropLinear(1, 1, activation="prelu", gamma=1.0)
+optimizer = tp.optim.SGD(layer.parameters(), lr=0.05, momentum=0.9)
+path = []
+for _ in range(120):
+    error = layer(tp.tensor(x)) - target
+    loss = (error * error).mean()
+    loss.backward()
+    path.append((layer.a.data.item(), loss.item()))
+    optimizer.step()
+    optimizer.zero_grad()
+print(f"slope a: {path[0][0]:.2f} at first, {path[-1][0]:.2f} in the end")
+print(f"mean square error: {path[0][1]:.2f} at first, {path[-1][1]:.3f} in the end")
+
+# %% [markdown]
+# ## Your own
+#
+# Any function will do. Say where it has kinks; `tp.moments.gaussian` integrates between them, and refines until nothing
+# changes. With tensors as mean or spread, it is differentiable like everything else.
+
+# %%
+own = tp.moments.gaussian(lambda u: np.maximum(u, 0) ** 2 - 0.1 * u, kinks=(0.0,))
+print(f"squared ReLU, leaky: c2 = {own.mean:.6f}, c1 = {own.std:.6f}, Jacobian factor {own.jacobian_factor:.4f}")
+beta = tp.tensor(0.3, requires_grad=True)
+mean = tp.moments.gaussian(lambda u: F.tanh(u) ** 3, beta, 1.0).mean
+print(f"d/dbeta E tanh(X + beta)^3 at 0.3: {tp.grad(mean, [beta])[0].item():.4f}")
+
+# %% [markdown]
+# Look at the column `factor` again. It is above 1 for every activation, and 1 only for a line. That is no accident: it
+# is the theorem of lesson 8.
+#
+# ## Exercises
+#
+# **E2.1** Your own quadrature. Given a smooth function $s$ of arrays, return the mean and the standard deviation of
+# $s(Z)$ to ten digits, by Gauss-Legendre points as above.
+
+
+# %%
+def constants(s):
+    return ..., ...
+
+
+check("E2.1", constants)
+# hint("E2.1")
+
+# %% [markdown]
+# **E2.2** Simulated constants do no harm unless the network is deep: a relative error $\epsilon$ of $c_1$ changes the
+# scale of $L$ layers by $(1 + \epsilon)^L$. How many samples keep that below a factor $1 + \delta$, if $\epsilon$ is
+# one standard error and the activation is ReLU? (From exercise 5.2, $\epsilon = \sqrt{1.102/N}$.)
+
+
+# %%
+def samples_for(depth, delta): ...  # your code
+
+
+check("E2.2", samples_for)
+
+# %% [markdown]
+# **E2.3** Return $dc_1/da$ of PReLU, for a given $a$. (From exercise 5.1, $2 c_1^2 = (1 + a^2) - (1 - a)^2/\pi$.)
+
+
+# %%
+def slope_of_c1(a): ...  # your code
+
+
+check("E2.3", slope_of_c1)
+
+# %% [markdown]
+# Solutions, with derivations: [solutions/E2_any_activation.ipynb](solutions/E2_any_activation.ipynb).
+#
+# ## Read next
+#
+# - [`tinyprop/moments/quadrature.py`](../tinyprop/moments/quadrature.py) and
+#   [`tinyprop/moments/rules.py`](../tinyprop/moments/rules.py).
+# - He et al., *Delving deep into rectifiers*, ICCV 2015 (PReLU). Hendrycks and Gimpel, *Gaussian error linear units*,
+#   2016. Klambauer et al., *Self-normalizing neural networks*, NeurIPS 2017: an activation with $c_2 = 0$, $c_1 = 1$.
+#
+# Back to the [course](README.md).

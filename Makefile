@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n auto -q
 
-.PHONY: demo check test coverage plain full lint release tutorials lock clean
+.PHONY: demo check test coverage plain full lint release tutorials site lock clean
 
 demo: .venv/installed
 	$(BIN)/tinyprop demo
@@ -20,8 +20,9 @@ coverage: .venv/installed  # as test, with the fraction of statements and branch
 plain: .venv/installed  # everything without any override
 	TINYPROP_PLAIN=1 $(PYTEST)
 
-full: test plain release  # and every fault and bit flip, and many more random examples
-	TINYPROP_FULL=1 $(PYTEST) tests/train/test_faults.py tests/train/test_check.py tests/test_cli.py
+full: test plain release  # and every fault and bit flip, and many more simulations and random examples
+	TINYPROP_FULL=1 $(PYTEST) tests/train/test_faults.py tests/train/test_check.py tests/test_cli.py \
+		tests/experiments/test_evidence.py
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/engine tests/functional tests/nn
 
 lint: .venv/installed
@@ -33,9 +34,13 @@ lint: .venv/installed
 release: .venv/installed  # build the archives, and test them in environments of their own
 	$(BIN)/python .ci/release.py
 
-tutorials: .venv/installed  # execute the lessons, and write their notebooks
+tutorials: .venv/installed  # execute the lessons and solutions, and write their notebooks
 	$(BIN)/pip install --disable-pip-version-check -e '.[tutorials]'
 	$(BIN)/python tutorials/build.py
+
+site: .venv/installed  # the course, the reference and the laboratory, for any static host; needs npm
+	$(BIN)/pip install --disable-pip-version-check --quiet -e '.[docs]'
+	$(BIN)/python docs/build.py
 
 lock:  # resolve the versions in requirements-dev.lock again, for all Pythons and systems
 	$(PYTHON) -m venv .venv/lock
@@ -47,9 +52,9 @@ lock:  # resolve the versions in requirements-dev.lock again, for all Pythons an
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinyprop needs Python 3.11 or newer: make PYTHON=python3.11")'
 	@echo "Installing tinyprop and its tools into .venv; this takes a minute or two, once."
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --disable-pip-version-check --require-hashes --no-deps -r requirements-dev.lock
 	$(BIN)/pip install --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 clean:
-	rm -rf .venv runs dist
+	rm -rf .venv runs dist site jupyter_execute docs/node_modules

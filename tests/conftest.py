@@ -50,3 +50,18 @@ def _nothing_leaks():
     yield
     assert tp.engine.arrays.default_backend() == before
     assert (tp.tensor(1.0, requires_grad=True) * 1).requires_grad, "no_grad() was left on"
+
+
+@pytest.fixture(autouse=True)
+def _no_races():
+    """On the emulator with EMUCUPY_RACES=1, a test fails whose operations on the same memory nothing puts in order."""
+    if os.environ.get("EMUCUPY_RACES") != "1":
+        yield
+        return
+    import cupy
+    import emucupy
+
+    cupy.cuda.Device().synchronize()  # what other tests did is over
+    emucupy.reset()
+    yield
+    assert not emucupy.races()

@@ -1,5 +1,6 @@
 """The tour, and the figure at the front of the README: what depth does to signals and gradients."""
 
+import json
 import math
 import re
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tinyprop import demo, depth, plots
+from tinyprop import demo, depth, info, plots
 from tinyprop.cli import main
 from tinyprop.threads import blas_threads
+
+from .conftest import BACKENDS
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -84,3 +87,51 @@ def test_the_tour_refuses_no_epochs_and_stops_at_once(tmp_path, capsys, monkeypa
     monkeypatch.setattr(depth, "measured", interrupted)
     assert main(["demo", "--out", str(tmp_path)]) == 130
     assert "stopped" in capsys.readouterr().err
+
+
+def test_without_a_gpu_one_sentence_says_what_is_missing(capsys, monkeypatch):
+    monkeypatch.setattr(info, "look", lambda: info.Facts(import_error="No module named cupy"))
+    assert main(["demo", "--backend", "cupy"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("tinyprop: CuPy is not installed: pip install")
+    assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.cupy
+@pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator")
+def test_on_a_gpu_both_networks_are_trained_and_compared(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "IMAGES", 150)
+    assert main(["demo", "--backend", "cupy", "--width", "0.05", "--epochs", "2", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    for name in demo.NETWORKS.values():
+        line = (
+            rf"^{name}, epoch 2/2: loss \d\.\d+, test error .*%, [\d,]+ images/s, [\d,]+ MB of the GPU's memory in use$"
+        )
+        assert re.search(line, said, re.M), said
+    assert "kernel by kernel" not in said
+    assert Path(said.splitlines()[-1]).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.cupy
+@pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator")
+def test_the_notebook_for_a_hosted_gpu_runs_small(tmp_path, monkeypatch, capsys):
+    source = (README.parent / "tutorials" / "gpu_demo.py").read_text()
+    small = source.replace("WIDTH, EPOCHS = 1.0, 4", "WIDTH, EPOCHS = 0.05, 1")
+    assert small != source
+    monkeypatch.setattr(demo, "IMAGES", 100)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(small, "gpu_demo.py", "exec"), {})
+    assert (tmp_path / "runs" / "gpu_demo" / "gpu.png").is_file()
+    assert "BatchNorm, epoch 1/1" in capsys.readouterr().out
+
+
+def test_the_notebook_is_in_step_with_its_script_and_holds_no_results():
+    folder = README.parent / "tutorials"
+    cells = json.loads((folder / "gpu_demo.ipynb").read_text())["cells"]
+    text = (folder / "gpu_demo.py").read_text()
+    for cell in cells:
+        assert not cell.get("outputs")
+        lines = "".join(cell["source"])
+        assert lines in (text if cell["cell_type"] == "code" else text.replace("\n# ", "\n").replace("\n#\n", "\n\n"))
+    assert len(cells) == text.count("# %%")

@@ -1,4 +1,4 @@
-"""`tinyprop demo`: a figure, two short trainings and five claims, in about a minute."""
+"""`tinyprop demo`: a figure, two short trainings and five claims in a minute; or the paper's network on a GPU."""
 
 import argparse
 import shutil
@@ -8,14 +8,15 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from . import depth, plots, verify
+from . import depth, info, plots, verify
 from .arguments import whole_number
-from .engine.arrays import to_numpy
+from .engine.arrays import load_module, to_numpy
 from .threads import blas_threads
 from .train import Config, Run, keep_freed_memory, logits
 from .train.run import in_words
 
 IMAGES = 4000
+NETWORKS = {"normprop": "NormProp", "batch": "BatchNorm"}
 CLAIMS = {  # and why a teacher would show them
     "C02": "NormProp divides by the right constant.",
     "C32": "It needs no batch.",
@@ -32,7 +33,7 @@ Where to go next
   {tinyprop} train --help
       trains the paper's network on CIFAR-10, CIFAR-100, SVHN, MNIST or Fashion-MNIST
   tutorials/README.md
-      is a course of ten lessons, from an autograd engine in 60 lines to a network on a GPU"""
+      is a course of ten lessons, from the derivative of one expression to a contest of all normalisers"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--epochs", type=whole_number(1), default=4, metavar="N", help="epochs of each training (default: %(default)s)"
     )
+    parser.add_argument(
+        "--backend", choices=("numpy", "cupy"), default="numpy", help="cupy: the paper's network on a GPU, no more"
+    )
+    parser.add_argument("--width", type=float, help="multiplies its filters (default: 0.125, and on a GPU 1)")
     parser.add_argument(
         "--figure", type=Path, metavar="FILE", help="only draw the figure of the README, into this file"
     )
@@ -50,16 +55,21 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if options.figure:
         show_depth(options.figure)
         return 0
+    if options.backend == "cupy":
+        return run_on_gpu(options)
     print("In about a minute: what depth does to a signal, two networks in training, and five claims of the paper.")
     print(f"\n1. A signal and its gradient in {depth.LAYERS} untrained layers")
     show_depth(options.out / "depth.png")
     print(f"\n2. NormProp and BatchNorm learn to recognise drawn shapes from the same {IMAGES:,} images")
-    for norm, name in (("normprop", "NormProp"), ("batch", "BatchNorm")):
+    for norm, name in NETWORKS.items():
         with blas_threads(1):  # BLAS threads wait for each other, which is slow on a busy machine
-            finished = train(norm, name, options.epochs, options.out / norm)
-        if not finished:
-            print("Stopped. The same command resumes the training.")
+            training = train(configured(options, norm, 0.125), name, options.out / norm)
+        if training is None:
             return 130
+        images, labels = training.test.images[:32], training.test.labels[:32]
+        guesses = to_numpy(logits(training.model, images)).argmax(axis=1)
+        figure = plots.predictions(images, labels, guesses, training.test.classes)
+        print(plots.save(figure, options.out / norm / "predictions.png"))
     print("\n3. Five claims, each settled by an exact value and a measurement")
     for id, lesson in CLAIMS.items():
         (result,) = verify.run([id])
@@ -77,17 +87,45 @@ def show_depth(path: Path) -> None:
     print(plots.save(plots.depth(networks, depth.SHOWN), path))
 
 
-def train(norm: str, name: str, epochs: int, out: Path) -> bool:
-    """A line for each epoch, also for those of an earlier run; False if stopped before the end."""
-    config = Config(data="shapes", norm=norm, width=0.125, epochs=epochs, train_size=IMAGES, test_size=1000)
-    training = Run(config, out, say=lambda line: print(f"{name}, {line}", flush=True))
+def run_on_gpu(options: argparse.Namespace) -> int:
+    """NormProp and BatchNorm at full width: a line for each epoch, the memory, and a figure of both."""
+    if problem := info.diagnose(info.look()):
+        print(f"tinyprop: {problem}", file=sys.stderr)
+        return 1
+    histories = {}
+    for norm, name in NETWORKS.items():
+        training = train(configured(options, norm, 1.0), name, options.out / norm)
+        if training is None:
+            return 130
+        histories[name] = training.history
+        if training.step.no_graph is not None:
+            print(f"{name} ran kernel by kernel: {training.step.no_graph}")
+    print(plots.save(plots.compared_trainings(histories), options.out / "gpu.png"))
+    return 0
+
+
+def configured(options: argparse.Namespace, norm: str, width: float) -> Config:
+    width, backend = width if options.width is None else options.width, options.backend
+    return Config(
+        "shapes", norm, width=width, epochs=options.epochs, train_size=IMAGES, test_size=1000, backend=backend
+    )
+
+
+def memory_used(backend: str) -> str:
+    """What of a GPU's memory is taken, by whomever."""
+    if backend == "numpy":
+        return ""
+    free, total = load_module(backend).cuda.runtime.memGetInfo()
+    return f", {(total - free) / 1e6:,.0f} MB of the GPU's memory in use"
+
+
+def train(config: Config, name: str, out: Path) -> Run | None:
+    """A line for each epoch, also for those of an earlier run; None if stopped before the end."""
+    training = Run(config, out, say=lambda line: print(f"{name}, {line}{memory_used(config.backend)}", flush=True))
     training.resume()
     for row in training.history:
-        training.say(in_words(row, epochs))
-    if not training.run(resume=True):
-        return False
-    images, labels = training.test.images[:32], training.test.labels[:32]
-    guesses = to_numpy(logits(training.model, images)).argmax(axis=1)
-    figure = plots.predictions(images, labels, guesses, training.test.classes)
-    print(plots.save(figure, out / "predictions.png"))
-    return True
+        training.say(in_words(row, config.epochs))
+    if training.run(resume=True):
+        return training
+    print("Stopped. The same command resumes the training.")
+    return None

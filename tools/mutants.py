@@ -53,8 +53,8 @@ GROUPS = {
     "claims": ["tinyprop/verify/*_claims.py"],
 }
 NEAR = {  # the tests of each group
-    "moments": ["tests/test_moments.py"],
-    "layers": ["tests/nn", "tests/test_nets.py"],
+    "moments": ["tests/test_moments.py", "tests/test_dual.py"],
+    "layers": ["tests/nn"],
     "gradients": ["tests/functional", "tests/kernels"],
     "closed forms": ["tests/verify/test_claims.py"],
     "claims": ["tests/verify/test_claims.py"],

@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from contextvars import ContextVar
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +48,8 @@ def _cupy() -> Any:
 @cache
 def _kernel(kernel: str, dtype: str, options: tuple[str, ...]) -> Any:
     """Compile "file.name" for elements of this type."""
+    from pathlib import Path  # here, as it takes longer to import than all of kernels/
+
     file, name = kernel.split(".")
     name += "<float>" if dtype == "f" else "<double>"
     code = Path(__file__).with_name(f"{file}.cu").read_text()

@@ -11,7 +11,7 @@ import tinyprop as tp
 from tinyprop import compare, nn, plots, theory
 from tinyprop.cli import main
 from tinyprop.estimate import Estimate
-from tinyprop.stacks import NORMS, Law, Stack
+from tinyprop.stacks import INSTRUMENTS, NORMS, Law, Stack
 from tinyprop.threads import blas_threads
 
 CHI = math.pi / (math.pi - 1)
@@ -91,9 +91,17 @@ def test_a_series_has_the_covariance(activation, beta, std):
     np.testing.assert_allclose(found, exact, atol=2e-5 * variance)
 
 
-def test_measuring_needs_numpy_alone():
-    """As in a browser: what draws and shows progress is loaded when it is used."""
-    program = "import sys, tinyprop.compare; print(*sorted({'matplotlib', 'tqdm', 'threadpoolctl'} & set(sys.modules)))"
+@pytest.mark.parametrize(
+    ("room", "unused"),
+    [
+        ("compare", {"matplotlib", "tqdm", "threadpoolctl"}),
+        ("plots", {"tinyprop.theory"}),
+        ("train", {"tinyprop.theory"}),
+    ],
+)
+def test_what_is_not_used_is_not_loaded(room, unused):
+    """Measuring needs NumPy alone, as in a browser; only what compares with theory loads it."""
+    program = f"import sys, tinyprop.{room}; print(*sorted({unused} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
@@ -203,4 +211,4 @@ def test_each_instrument_has_a_figure():
         np.testing.assert_array_equal(he.get_ydata(), curves["he"].theory)
         assert len(axes.containers) == 2, "points with error bars"
     page = plots.comparison(found, "three layers")
-    assert [axes.get_title(loc="left") for axes in page.axes] == list(plots.INSTRUMENTS.values())
+    assert [axes.get_title(loc="left") for axes in page.axes] == list(INSTRUMENTS.values())

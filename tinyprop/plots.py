@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 
 from .engine.arrays import HostArray
 from .files import whole_file
-from .stacks import INSTRUMENTS
 
 COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]  # Okabe and Ito
 GRAY = "#777777"
@@ -163,6 +162,8 @@ def comparison(found: Mapping[str, Mapping[str, Any]], heading: str) -> Figure:
 
 def _by_layer(axes: Any, name: str, curves: Mapping[str, Any]) -> None:
     """A line for theory, or a thin one between points where there is none. Where lines coincide, all are seen."""
+    from .stacks import INSTRUMENTS  # here, as it loads theory/, which other figures do not need
+
     for i, (label, curve) in enumerate(curves.items()):
         means, errors = [p.mean for p in curve.points], [p.half_width for p in curve.points]
         if curve.theory is None:

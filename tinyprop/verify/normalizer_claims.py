@@ -12,7 +12,7 @@ from ..engine.arrays import HostArray
 from ..nn import Activation, BatchNorm, LayerNorm, Module, ReLU, RMSNorm, Sequential
 from ..nn.layers import ACTIVATIONS
 from ..paper import JACOBIAN_FACTOR as PRINTED_FACTOR
-from ..theory.gains import batch_norm_gain, layer_norm_gain, rms_norm_gain
+from ..theory.gains import batch_norm_gain, norm_gain
 from . import closed_forms
 from .claim import Case, Findings, all_ones, claim, computed, is_not_zero, is_zero, shown
 from .closed_forms import C2, CHI, JACOBIAN_FACTOR, arc_cosine
@@ -266,9 +266,9 @@ def where_it_stands(mc: Sampler) -> Findings:
     width, wide = 32, 128
     before = layer_gain(mc, "before", lambda n: [LayerNorm(n, eps=0.0), ReLU()], width, 0.5)
     after = layer_gain(mc, "after", lambda n: [ReLU(), LayerNorm(n, eps=0.0)], wide, 1.0)
-    yield Case(f"gain, LayerNorm before ReLU, n = {width}", 1.0, layer_norm_gain(width), before.mean(), rounding=0.005)
+    yield Case(f"gain, LayerNorm before ReLU, n = {width}", 1.0, norm_gain(width), before.mean(), rounding=0.005)
     yield Case(f"gain, LayerNorm behind ReLU, n = {wide}", 1.0, CHI, after.mean(), finite_size=0.03)
-    return f"{layer_norm_gain(width):.3f} before ReLU, but {CHI:.3f} behind it: {CHI**9:.0f} after 9 layers"
+    return f"{norm_gain(width):.3f} before ReLU, but {CHI:.3f} behind it: {CHI**9:.0f} after 9 layers"
 
 
 @layernorm("N15", "Zhang and Sennrich (2019)", "Re-centring is dispensable: RMSNorm does what LayerNorm does.")
@@ -280,7 +280,7 @@ def without_centering(mc: Sampler) -> Findings:
     """
     width, wide, rho = 32, 256, 0.5
     gain = layer_gain(mc, "rms", lambda n: [RMSNorm(n, eps=0.0), ReLU()], width, 0.5).mean()
-    yield Case(f"gain, RMSNorm before ReLU, n = {width}", 1.0, rms_norm_gain(width), gain, rounding=0.005)
+    yield Case(f"gain, RMSNorm before ReLU, n = {width}", 1.0, norm_gain(width, center=False), gain, rounding=0.005)
     exact = 2.0 * arc_cosine(rho)
     for name, norm in (("RMSNorm", RMSNorm(wide)), ("LayerNorm", LayerNorm(wide))):
 

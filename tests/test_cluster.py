@@ -141,14 +141,18 @@ def test_dask_settles_claims_to_the_same_bytes(tmp_path, numbers, dask_cluster):
     assert (tmp_path / "a").read_bytes() == numbers
 
 
-def cpu_seconds(session):
-    """Of all processes of a session."""
-    ticks = 0
+def cpu_seconds(root):
+    """Of a process and all that it has started."""
+    processes = {}  # number -> parent, ticks
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended
             fields = path.read_text().rpartition(")")[2].split()
-            ticks += (int(fields[3]) == session) * (int(fields[11]) + int(fields[12]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+            processes[int(path.parent.name)] = int(fields[1]), int(fields[11]) + int(fields[12])
+
+    def ours(pid):
+        return pid == root or (pid in processes and ours(processes[pid][0]))
+
+    return sum(ticks for pid, (_, ticks) in processes.items() if ours(pid)) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.slow

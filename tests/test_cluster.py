@@ -15,7 +15,7 @@ import pytest
 
 import tinyprop as tp
 from tests.helpers import assert_explained, exhaustive
-from tests.train.test_ranks import MPIEXEC, needs_mpi
+from tests.train.test_ranks import ENVIRONMENT, MPIEXEC, needs_mpi
 from tinyprop import cluster
 from tinyprop.cli import main
 from tinyprop.files import locked
@@ -24,19 +24,17 @@ needs_dask = pytest.mark.skipif(not find_spec("distributed"), reason="needs tiny
 CLAIMS = ["C01", "C06", "C12", "C21", "N01"]
 VERIFY = ["verify", *CLAIMS, "--samples", "5000"]
 REPRODUCE = ["reproduce", "dropout", "--scale", "tiny", "--seeds", "1"]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
 TIMES = ("images_per_second",)  # what a record has of the time that a run took
 
 
-def command(*arguments, launcher=(), **options):
+def command(*arguments, launcher=()):
     """A tinyprop command in a process of its own; it cannot hang."""
-    words = [*launcher, sys.executable, "-m", "tinyprop", *map(str, arguments)]
-    options = {"capture_output": True, "timeout": 240, **options}
-    return subprocess.run(words, text=True, env=ENVIRONMENT, **options)
+    words = [*launcher, sys.executable, "-m", "tinyprop", *arguments]
+    return subprocess.run([*map(str, words)], text=True, env=ENVIRONMENT, capture_output=True, timeout=240)
 
 
 def background(*words, **options):
-    return subprocess.Popen(words, env=ENVIRONMENT, start_new_session=True, **options)
+    return subprocess.Popen([*map(str, words)], env=ENVIRONMENT, start_new_session=True, **options)
 
 
 @contextmanager
@@ -117,28 +115,21 @@ def numbers(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_processes_settle_claims_to_the_same_bytes(tmp_path, numbers):
-    assert command(*VERIFY, "--json", tmp_path / "a", "--cluster", "processes").returncode == 0
-    assert (tmp_path / "a").read_bytes() == numbers
-
-
-@pytest.mark.slow
-@needs_mpi
-@pytest.mark.parametrize("size", [pytest.param(1, marks=exhaustive), 3])
-def test_mpi_settles_claims_to_the_same_bytes(tmp_path, numbers, size):
-    launcher = (str(MPIEXEC), "-n", str(size))
-    done = command(*VERIFY, "--json", tmp_path / "a", "--cluster", "mpi", launcher=launcher)
+@pytest.mark.parametrize(
+    ("where", "launcher"),
+    [
+        ("processes", ()),
+        pytest.param("mpi", (MPIEXEC, "-n", "1"), marks=[needs_mpi, exhaustive]),
+        pytest.param("mpi", (MPIEXEC, "-n", "3"), marks=needs_mpi),
+        pytest.param("dask", (), marks=needs_dask),
+    ],
+)
+def test_claims_are_settled_to_the_same_bytes(tmp_path, numbers, where, launcher, request):
+    where = request.getfixturevalue("dask_cluster")[0] if where == "dask" else where
+    done = command(*VERIFY, "--json", tmp_path / "a", "--cluster", where, launcher=launcher)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "a").read_bytes() == numbers
     assert done.stdout.count("claims in") == 1, "the first rank alone reports"
-
-
-@pytest.mark.slow
-@needs_dask
-def test_dask_settles_claims_to_the_same_bytes(tmp_path, numbers, dask_cluster):
-    done = command(*VERIFY, "--json", tmp_path / "a", "--cluster", dask_cluster[0])
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "a").read_bytes() == numbers
 
 
 def cpu_seconds(root):
@@ -159,7 +150,7 @@ def cpu_seconds(root):
 @pytest.mark.parametrize("where", ["processes", pytest.param("mpi", marks=needs_mpi)])
 def test_ctrl_c_ends_claims_at_once(where):
     """Of 1e10 samples, which take minutes; the signal goes to the command alone."""
-    launcher = [str(MPIEXEC), "-n", "3"] if where == "mpi" else []
+    launcher = [MPIEXEC, "-n", "3"] if where == "mpi" else []
     words = [sys.executable, "-m", "tinyprop", "verify", "C01", "C02", "C21", "--samples", "1e10", "--cluster", where]
     job = background(*launcher, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
@@ -216,14 +207,12 @@ def report(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_two_processes_compute_the_same_bytes(tmp_path, report):
-    assert reproduced(tmp_path, "--jobs", "2") == report
-
-
-@pytest.mark.slow
-@needs_mpi
-def test_mpi_computes_the_same_bytes(tmp_path, report):
-    assert reproduced(tmp_path, "--cluster", "mpi", launcher=(str(MPIEXEC), "-n", "3")) == report
+@pytest.mark.parametrize(
+    ("arguments", "launcher"),
+    [(("--jobs", "2"), ()), pytest.param(("--cluster", "mpi"), (MPIEXEC, "-n", "3"), marks=needs_mpi)],
+)
+def test_runs_are_computed_to_the_same_bytes(tmp_path, report, arguments, launcher):
+    assert reproduced(tmp_path, *arguments, launcher=launcher) == report
 
 
 @pytest.mark.slow
@@ -234,13 +223,13 @@ def test_killed_workers_of_dask_delay_their_claims_and_runs_only(tmp_path, repor
     verify = ["verify", *CLAIMS, "--samples", "3000000", "--json", path]
     reproduce = [*REPRODUCE, "--out", tmp_path / "out", "--runs", tmp_path / "runs"]
     with dask(tmp_path, workers=3) as (address, workers):
-        for victim, words, at_work in (
+        for victim, words, working in (
             (workers[0], verify, lambda: cpu_seconds(workers[0].pid) > 2.5),  # imports take less
             (workers[1], reproduce, lambda: list((tmp_path / "runs").glob("*/log.csv"))),
         ):
             words = [sys.executable, "-m", "tinyprop", *words, "--cluster", address]
-            job = background(*map(str, words), stdout=subprocess.DEVNULL)
-            until(at_work)
+            job = background(*words, stdout=subprocess.DEVNULL)
+            until(working)
             victim.kill()
             assert job.wait(240) == 0
     assert json.loads(path.read_text()) == [result.to_json() for result in expected]
@@ -262,7 +251,7 @@ def endless(folder, *arguments, launcher=()):
     """A command whose runs would take for ever, when two of them have finished an epoch."""
     places = ["--out", folder / "out", "--runs", folder / "runs"]
     words = [*launcher, sys.executable, "-c", LONG, "reproduce", "convergence", "--scale", "tiny", *arguments, *places]
-    job = background(*map(str, words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    job = background(*words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         until(lambda: len(list((folder / "runs").glob("*/log.csv"))) == 2, 120)
         yield job

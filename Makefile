@@ -21,7 +21,7 @@ plain: .venv/installed  # everything without any override
 	TINYPROP_PLAIN=1 $(PYTEST)
 
 full: test plain release  # and every fault and bit flip, and many more simulations and random examples
-	TINYPROP_FULL=1 $(PYTEST) tests/train/test_faults.py tests/train/test_check.py tests/test_cli.py \
+	TINYPROP_FULL=1 $(PYTEST) tests/train tests/data/test_formats.py tests/test_cli.py tests/test_cluster.py \
 		tests/experiments/test_evidence.py
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/engine tests/functional tests/nn
 

@@ -9,18 +9,15 @@ from .. import functional as F
 from .. import grad, jacobian, tensor
 from ..engine.arrays import HostArray, to_numpy
 from ..estimate import Estimate
-from ..nn import Linear, NormPropLinear
+from ..nn import NormPropLinear
 from .claim import Case, Findings, claim, computed
 from .monte_carlo import Sampler, Tally, each
 from .networks import first_unit, gaussian, layer_with, random_layer, whole_jacobian
 
 
 def covariance_of(weights: HostArray, sigma: float = 1.0) -> HostArray:
-    """The covariance of the engine's Linear layer of these weights, for inputs of covariance sigma^2 I."""
-    units, inputs = weights.shape
-    layer = Linear(inputs, units, bias=False).to(dtype="float64")
-    layer.weight.data = tensor(weights).data
-    slopes = to_numpy(whole_jacobian(layer, tensor(np.zeros(inputs))))
+    """The covariance of a linear map of these weights, for inputs of covariance sigma^2 I."""
+    slopes = to_numpy(whole_jacobian(lambda x: F.linear(x, tensor(weights)), tensor(np.zeros(weights.shape[1]))))
     return sigma**2 * slopes @ slopes.T
 
 
@@ -80,15 +77,14 @@ def bound_is_tight(mc: Sampler) -> Findings:
     (log log N + log 4 pi)/(2 b), plus 0.577/b, for large N.
     """
     random = np.random.default_rng(mc.seed)
-    two = error_and_bound(covariance_of(random.standard_normal((2, 7))))
-    corners = error_and_bound(covariance_of(np.eye(8) - 1.0 / 8))  # rows from the center of a simplex to its corners
-    square = error_and_bound(covariance_of(random.standard_normal((256, 256))))
-    slack = square[1] / square[0]
+    corners = np.eye(8) - 1.0 / 8  # rows from the center of a simplex to its corners
+    matrices = random.standard_normal((2, 7)), corners, random.standard_normal((256, 256))
+    two, simplex, slack = (bound / error for error, bound in (error_and_bound(covariance_of(w)) for w in matrices))
     pairs = math.log(256 * 255)
     highest = math.sqrt(2.0 * pairs)
     limit = highest - (math.log(pairs) + math.log(4.0 * math.pi) - 2.0 * 0.5772) / (2.0 * highest)
-    yield Case("bound / error, two rows", 1.0, 1.0, computed(two[1] / two[0]))
-    yield Case("bound / error, simplex", 1.0, 1.0, computed(corners[1] / corners[0]))
+    yield Case("bound / error, two rows", 1.0, 1.0, computed(two))
+    yield Case("bound / error, simplex", 1.0, 1.0, computed(simplex))
     yield Case("bound / error, 256 random rows", 1.0, limit, computed(slack), finite_size=0.25, judged=False)
     return f"for equiangular rows; a random 256 x 256 layer is {slack:.1f} times below it"
 
@@ -99,18 +95,19 @@ def approximately_canonical(mc: Sampler) -> Findings:
     against m diagonal entries, so the relative error is sqrt((m - 1)/(n + m - 1)): 0.71 for a square layer, and small
     only for m << n.
     """
-    for m, n in ((256, 256), (8, 256)):
+    n = 256
 
-        def off_diagonal(random: np.random.Generator, m: int = m, n: int = n) -> float:
-            layer = random_layer(random, m, n, activation="identity", gamma=1.0)
-            slopes = to_numpy(whole_jacobian(layer, gaussian(random, n)))
-            return float(np.linalg.norm(slopes @ slopes.T)) ** 2 - m
+    def off_diagonal(random: np.random.Generator, m: int) -> float:
+        layer = random_layer(random, m, n, activation="identity", gamma=1.0)
+        slopes = to_numpy(whole_jacobian(layer, gaussian(random, n)))
+        return float(np.linalg.norm(slopes @ slopes.T)) ** 2 / m - 1.0
 
-        def relative(tally: Tally, m: int = m) -> Estimate:
-            return tally.function(lambda off: math.sqrt(off[0] / (m + off[0])))
+    def relative(tally: Tally) -> Estimate:
+        return tally.function(lambda off: math.sqrt(off[0] / (1.0 + off[0])))
 
-        tally = mc.tally(f"canonical {m}", each(off_diagonal), samples=12, cost=50_000, block=1, watch=relative)
-        exact = math.sqrt((m - 1) / (n + m - 1))
+    for m in (256, 8):
+        drawn, exact = each(partial(off_diagonal, m=m)), math.sqrt((m - 1) / (n + m - 1))
+        tally = mc.tally(f"canonical {m}", drawn, samples=12, cost=50_000, block=1, watch=relative)
         yield Case(f"relative error, {m} x {n}", 0.0, exact, relative(tally), judged=m == n)
     return f"many small cosines add up; for m << n it is true: {exact:.2f} at 8 x 256"
 
@@ -121,8 +118,7 @@ def proof_line(mc: Sampler) -> Findings:
     line before has sigma^4 |W W^T|^2, so the sum needs sigma^4, too. With two rows and the best diagonal, the left side
     is sigma^4 times the printed right side. The last line of the proof has the factor again.
     """
-    variance = 2.0
-    weights = np.random.default_rng(mc.seed).standard_normal((2, 5))
+    variance, weights = 2.0, np.random.default_rng(mc.seed).standard_normal((2, 5))
     left, right = error_and_bound(covariance_of(weights, math.sqrt(variance)))
     printed = (right / variance) ** 2
     yield Case("left / right side, sigma^2 = 2", 1.0, variance**2, computed(left**2 / printed), "at most")

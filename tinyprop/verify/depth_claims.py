@@ -1,6 +1,8 @@
 """Claims on depth, section 3.3: whether normalisation propagates from layer to layer."""
 
+import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,10 +10,9 @@ import numpy as np
 from .. import moments, no_grad
 from ..paper import MEAN_INPUTS
 from .claim import Case, Findings, claim, shown
-from .closed_forms import C1, C2, JACOBIAN_FACTOR, PAPER_GAMMA, depth_recursion, normal_grid
+from .closed_forms import C1, C2, JACOBIAN_FACTOR, PAPER_GAMMA, depth_recursion, fixed_point, normal_grid
 from .monte_carlo import Sampler, Tally, each
 from .networks import gaussian, preactivation_statistics, random_layer
-from .reproduction import trained_means
 
 DEPTH = 9  # of the paper's network
 INPUTS = 128
@@ -61,6 +62,15 @@ def induction_as_recommended(mc: Sampler) -> Findings:
     return f"the variance falls to {exact[0, 8]:.3f}, units keep means of {k**0.5:.2f}"
 
 
+def trained_means() -> str:
+    """What REPRODUCTION.md, where there is one, says about the mean inputs of section 5.2."""
+    page = Path(__file__).parents[2] / "REPRODUCTION.md"
+    row = r"mean inputs end closer to 0 .*\|.*\| (?:NormProp minus BatchNorm: )?(.+) \| (.+) \| (.+) \|"
+    if page.exists() and (found := re.search(row, page.read_text("utf-8"))):
+        return f"REPRODUCTION.md has {found[2]} seeds: {found[1]}; {found[3]}"
+    return "tinyprop reproduce covariate-shift measures it"
+
+
 @claim("C38", "5.2", "Hidden mean inputs converge closer to 0 for NormProp (0.19 on average) than for BN (0.33).")
 def hidden_means(mc: Sampler) -> Findings:
     """The input of a unit is what arrives from the layer below: its output o = (ReLU(u) - c2)/c1, with c1 and c2 the
@@ -90,3 +100,18 @@ def hidden_means(mc: Sampler) -> Findings:
     yield shown("the same, layer 2", float(sizes[0]), tally.mean(0), finite_size=0.1)
     yield shown("the same, layer 9", float(sizes[-1]), tally.mean(layers - 1), finite_size=0.15)
     return f"{trained_means()}. Before training {average:.2f} is expected, not 0"
+
+
+@claim("G4", "beyond 3.3", "A deep ReLU network of gamma <= 1 settles at sqrt(E u^2) = 1/(1 + tau).")
+def phase_diagram(mc: Sampler) -> Findings:
+    """With u the pre-activations, q = E u^2 goes to (gamma/c1)^2 (q/2 - sqrt(q)/pi + 1/(2 pi)) in the next layer, with
+    c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): a parabola in sqrt(q). Its stable fixed point is sqrt(q) = 1/(1 +
+    tau) with tau^2 = (pi - 1)(1/gamma^2 - 1). At gamma = 1/1.2112, the inverse Jacobian factor, tau is 1, and q is 1/4.
+    """
+    width, depth = 128, 30
+    at_end = depth_tally(mc, width, depth, samples=10, gamma=1.0 / JACOBIAN_FACTOR).mean(depth - 1)
+    yield Case(f"E u^2, layer {depth} of width {width}", 0.25, 0.25, at_end, finite_size=0.1, judged=False)
+    for gamma in (1.0 / JACOBIAN_FACTOR, 0.95, 0.9, 0.7):
+        settled = float(depth_recursion(gamma, 400)[:, -1].sum())
+        yield Case(f"E u^2, layer 400, gamma = {gamma:.4g}", fixed_point(gamma), settled)
+    return "1/4 at the Jacobian factor, and what iterating the recursion gives"

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
+from .. import Tensor, grad, moments, tensor
 from .. import functional as F
-from .. import grad, moments, tensor
 from ..engine.arrays import HostArray
 from ..nn import Activation, Linear, Module, ReLU, ScaledWS, Sequential, WeightNorm, init
 from ..optim import SGD
@@ -17,8 +17,7 @@ from .claim import Case, Findings, claim, computed, is_zero, shown
 from .closed_forms import C1, CHI, correlation_after, normal_cdf, normal_grid
 from .moment_claims import NFNETS, output_tally
 from .monte_carlo import Sampler, Tally, each
-from .networks import gaussian, orthogonal_samples, probe, seeded, singular_values
-from .training_claims import batch
+from .networks import batch, gaussian, network_tally, orthogonal_samples, probe, seeded, singular_values
 
 about_init = partial(claim, family="init")
 
@@ -31,38 +30,30 @@ def stack(random: np.random.Generator, width: int, depth: int, activation: str, 
 
 
 def deep_tally(mc: Sampler, width: int, depth: int, activation: str, start: Callable[..., Module]) -> Tally:
-    """Of such a network, for inputs of N(0, 1): the mean square of the output, and the gain of the gradient."""
+    """Of such a network, for inputs of N(0, 1)."""
 
-    def draw(random: np.random.Generator) -> tuple[float, float]:
-        network = stack(random, width, depth, activation, start)
-        out, gain = probe(random, network, gaussian(random, 32, width))
-        return (out * out).mean(), gain
+    def build(random: np.random.Generator) -> tuple[Module, Tensor]:
+        return stack(random, width, depth, activation, start), gaussian(random, 32, width)
 
-    return mc.tally(f"deep {activation}", each(draw), samples=32, cost=10**5, block=1)
+    return network_tally(mc, f"deep {activation}", build, samples=32)
 
 
-def square_tally(mc: Sampler, name: str, layer: Callable[[], Module], width: int) -> Tally:
-    """By how much a layer and ReLU multiply the mean square of a sample: the factor, and its square, averaged over
-    orthogonal samples.
-    """
-    x = orthogonal_samples(np.random.default_rng(mc.seed), width, width)
+SQUARE = 64  # the width of single layers
 
-    def draw(random: np.random.Generator) -> tuple[float, float]:
-        seeded(random)
-        out = F.relu(layer()(x)).numpy().astype(np.float64)
-        factors = (out * out).mean(axis=1)
-        return factors.mean(), (factors**2).mean()
 
-    return mc.tally(f"factor {name} {width}", each(draw), samples=4000, cost=200, block=50)
+def square_tally(mc: Sampler, name: str, start: Callable[..., Module]) -> Tally:
+    """Of one such layer with ReLU, for orthogonal samples of mean square 1."""
+    x = orthogonal_samples(np.random.default_rng(mc.seed), SQUARE, SQUARE)
+    build = lambda random: (stack(random, SQUARE, 1, "relu", start), x)  # noqa: E731
+    return network_tally(mc, f"factor {name} {SQUARE}", build, samples=4000, cost=200, block=50)
 
 
 HALVINGS = 30  # layers
 
 
-def halvings(mc: Sampler, name: str, wrapped: Callable[[Linear], Module], paper: float, relation: str) -> Case:
+def halvings(mc: Sampler, name: str, start: Callable[..., Module], paper: float, relation: str) -> Case:
     """Of the mean square, by ReLU layers of these weights: one in each, exactly."""
-    tally = square_tally(mc, name, lambda: wrapped(Linear(64, 64, bias=False)), 64)
-    estimate = tally.function(lambda means: HALVINGS * math.log2(means[0]))
+    estimate = square_tally(mc, name, start).function(lambda means: HALVINGS * math.log2(means[1]))
     return Case(f"log2 of the mean square after {HALVINGS} layers", paper, -HALVINGS, estimate, relation)
 
 
@@ -72,12 +63,12 @@ def he_keeps(mc: Sampler) -> Findings:
     independent N(0, 1), whatever the direction of its input. So f is independent from layer to layer, E f = 1 and E f^2
     = 1 + 5/n. After L layers, E q = 1, but E q^2 = (1 + 5/n)^L: most networks have less than 1, and a few much more.
     """
-    width, depth = 64, 20
-    tally = square_tally(mc, "he", lambda: init.kaiming_normal_(Linear(width, width, bias=False)), width)
-    second = (1.0 + 5.0 / width) ** depth
-    yield Case(f"E q after {depth} layers of {width}", 1.0, 1.0, tally.power(depth), scatter=math.sqrt(second - 1.0))
-    yield shown("E q^2, there", second, tally.power(depth, 1))
-    return f"on average; over networks, q scatters by {math.sqrt(second - 1.0):.2f} after {depth} layers of {width}"
+    depth, tally = 20, square_tally(mc, "he", init.kaiming_normal_)
+    second = (1.0 + 5.0 / SQUARE) ** depth
+    scatter = math.sqrt(second - 1.0)
+    yield Case(f"E q after {depth} layers of {SQUARE}", 1.0, 1.0, tally.power(depth, 1), scatter=scatter)
+    yield shown("E q^2, there", second, tally.power(depth, 2))
+    return f"on average; over networks, q scatters by {scatter:.2f} after {depth} layers of {SQUARE}"
 
 
 @about_init("N10", "He et al. (2015), 2.2", "Glorot's weights stall deep ReLU networks: 2^-L after L layers.")
@@ -108,8 +99,8 @@ def glorot_keeps(mc: Sampler) -> Findings:
     width, depth = 192, 10
     tally = deep_tally(mc, width, depth, "tanh", lambda layer: layer)  # which starts with Glorot's weights
     square, gain = tanh_recursion(depth)
-    yield Case(f"mean square after {depth} layers", 1.0, square, tally.mean(0), finite_size=0.03)
-    yield Case(f"gain of the gradient over {depth} layers", 1.0, gain, tally.mean(1), finite_size=0.03)
+    yield Case(f"mean square after {depth} layers", 1.0, square, tally.mean(1), finite_size=0.03)
+    yield Case(f"gain of the gradient over {depth} layers", 1.0, gain, tally.mean(0), finite_size=0.03)
     deep = 300
     yield shown(f"2 L times the mean square, L = {deep}", 1.0, 2.0 * deep * tanh_recursion(deep)[0], finite_size=0.02)
     return f"{square:.3f} of it remain after {depth} layers, and {gain:.3f} of the gradient's"
@@ -255,11 +246,10 @@ def selu_gradients(mc: Sampler) -> Findings:
     width, depth = 192, 16
     tally = deep_tally(mc, width, depth, "selu", partial(init.kaiming_normal_, nonlinearity="selu"))
     gain = float(moments.gaussian("selu").slope2)
-    measured = tally.power(1.0 / depth, 1)
     yield Case("gain of the gradient, 32 layers", 1.0, gain**32)
     yield Case("the same, 100 layers", 1.0, gain**100)
-    yield Case(f"gain a layer, {depth} layers of {width}", 1.0, gain, measured, finite_size=0.01)
-    yield shown(f"mean square of the signal, layer {depth}", 1.0, tally.mean(0), finite_size=0.04)
+    yield Case(f"gain a layer, {depth} layers of {width}", 1.0, gain, tally.power(1.0 / depth), finite_size=0.01)
+    yield shown(f"mean square of the signal, layer {depth}", 1.0, tally.mean(1), finite_size=0.04)
     return f"the signal keeps its scale; the gradient grows to {gain**32:.1f} in 32 layers, {gain**100:.0f} in 100"
 
 

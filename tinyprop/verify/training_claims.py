@@ -3,6 +3,7 @@ that only training can settle."""
 
 import math
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -18,21 +19,13 @@ from ..paper import EPOCH_SECONDS, TEST_ERRORS
 from .claim import Case, Findings, claim, computed, is_zero, shown
 from .closed_forms import C1, C2
 from .monte_carlo import Sampler, Tally
-from .networks import difference_ratio, gaussian, layer_with
+from .networks import batch, difference_ratio, gaussian, largest_difference, layer_with
 
 
 def small_network(random: np.random.Generator, *widths: int) -> Sequential:
-    """A NormProp network in float64, so that what is equal is equal to 15 digits."""
+    """A NormProp network in float64."""
     layers = [layer_with(random.standard_normal((units, inputs))) for inputs, units in pairwise(widths)]
     return Sequential(*layers).to(dtype="float64")
-
-
-def batch(random: np.random.Generator, *shape: int) -> Tensor:
-    return tensor(random.standard_normal(shape))
-
-
-def largest_difference(a: Tensor, b: Tensor) -> float:
-    return float(abs(a.numpy() - b.numpy()).max())
 
 
 def weights_of(network: Module) -> list[Tensor]:
@@ -74,12 +67,11 @@ def constraint_is_free(mc: Sampler) -> Findings:
     random = np.random.default_rng(mc.seed)
     network, x, weights = small_network(random, 6, 8, 5), batch(random, 20, 6), batch(random, 20, 5)
     first = weights_of(network)[0]
-    before, w = grad((network(x) * weights).sum(), first)[0].numpy(), first.numpy()
+    slope, w = grad((network(x) * weights).sum(), first)[0].numpy(), first.numpy()
     scale_weights(network, 2.0)
-    scaled = grad((network(x) * weights).sum(), first)[0].numpy()
-    size, scaled_size = (float(np.linalg.norm(slope)) for slope in (before, scaled))
-    yield Case("gradient at 2w / gradient at w", 1.0, 0.5, computed(scaled_size / size))
-    yield is_zero("fraction of the gradient along w", abs((before * w).sum(axis=1)).max() / size)
+    size, scaled = (np.linalg.norm(g) for g in (slope, grad((network(x) * weights).sum(), first)[0].numpy()))
+    yield Case("gradient at 2w / gradient at w", 1.0, 0.5, computed(float(scaled / size)))
+    yield is_zero("fraction of the gradient along w", abs((slope * w).sum(axis=1)).max() / size)
     return "the function is unchanged, its optimisation is not: the effective learning rate is proportional to 1/|w|^2"
 
 
@@ -142,7 +134,7 @@ def single_samples(mc: Sampler) -> Findings:
     differences = abs(sum(slopes(one) for one in singles) - together)
     *_, weight, bias = parameters
     hidden = tensor(random.standard_normal((7, 5)), requires_grad=True)
-    slope = difference_ratio(lambda: F.linear(hidden, weight, bias), [hidden, bias], random)
+    slope = difference_ratio(partial(F.linear, hidden, weight, bias), [hidden, bias], random)
     yield is_zero("output alone minus in a batch", largest_difference(alone, network(x)))
     yield is_zero("sum of single gradients minus that of the batch", differences.max())
     yield shown("slope along input and bias / difference quotient", 1.0, slope, tolerance=1e-5)
@@ -155,9 +147,11 @@ def single_samples_bn(mc: Sampler) -> Findings:
     over the places of the map as well, and has H W of them in a single image of height H and width W.
     """
 
+    random = np.random.default_rng(mc.seed)
+
     def works(*shape: int) -> float:
         try:
-            BatchNorm(shape[1])(tensor(np.random.default_rng(mc.seed).standard_normal(shape).astype(np.float32)))
+            BatchNorm(shape[1]).to(dtype="float64")(batch(np.random.default_rng(mc.seed), *shape))
         except ShapeError:
             return 0.0
         return 1.0
@@ -165,19 +159,13 @@ def single_samples_bn(mc: Sampler) -> Findings:
     yield Case("applicable to (1, 8, 4, 4)", 0.0, 1.0, computed(works(1, 8, 4, 4)))
     yield is_zero("applicable to (1, 8)", works(1, 8))
     # As the engine computes it, against its definition, from the same numbers.
-    random = np.random.default_rng(mc.seed)
-    eps, momentum = 1e-5, 0.1
-    layer, x = BatchNorm(3).to(dtype="float64"), 2.0 * random.standard_normal((5, 3, 2, 2)) + 1.0
-
-    def by(mean: HostArray, variance: HostArray) -> HostArray:
-        return (x - mean[:, None, None]) / np.sqrt(variance + eps)[:, None, None]
-
-    mean, variance = x.mean(axis=(0, 2, 3)), x.var(axis=(0, 2, 3))
-    training = abs(layer(tensor(x)).numpy() - by(mean, variance)).max()
-    later = by(momentum * mean, 1.0 - momentum + momentum * variance * 20 / 19)  # after one step from 0 and 1
-    evaluated = abs(layer.eval()(tensor(x)).numpy() - later).max()
-
-    leaves = [Tensor(t.data, requires_grad=True) for t in (tensor(x), batch(random, 3), batch(random, 3))]
+    eps, momentum, layer = 1e-5, 0.1, BatchNorm(3).to(dtype="float64")
+    x = 2.0 * batch(random, 5, 3, 2, 2) + 1.0
+    mean, variance = x.mean(axis=(0, 2, 3), keepdims=True), x.var(axis=(0, 2, 3), keepdims=True)
+    training = largest_difference(layer(x), (x - mean) / (variance + eps) ** 0.5)
+    running = 1.0 - momentum + momentum * variance * (20 / 19)  # after one step from 1; the mean, from 0
+    evaluated = largest_difference(layer.eval()(x), (x - momentum * mean) / (running + eps) ** 0.5)
+    leaves = [Tensor(t.data, requires_grad=True) for t in (x, batch(random, 3), batch(random, 3))]
 
     def batch_norm() -> Tensor:
         x, weight, bias = leaves
@@ -196,12 +184,13 @@ def batch_normalized_data(mc: Sampler) -> Findings:
     + 1). Two samples always become -1 and 1; one is undefined. For the paper's 50 and 100 it is nearly Gaussian.
     """
     exact = {size: 3.0 * (size - 1.0) / (size + 1.0) for size in (50, 100, 4, 2)}
+
+    def draw(random: np.random.Generator, count: int, size: int) -> Array:
+        return (BatchNormalizer((count,))(gaussian(random, size, count)).data ** 4).mean(axis=0)
+
     for size, fourth in exact.items():
-
-        def draw(random: np.random.Generator, count: int, size: int = size) -> Array:
-            return (BatchNormalizer((count,))(gaussian(random, size, count)).data ** 4).mean(axis=0)
-
-        tally = mc.tally(f"batch {size}", draw, samples=400_000 // size, cost=size, block=32_768 // size)
+        drawn = partial(draw, size=size)
+        tally = mc.tally(f"batch {size}", drawn, samples=400_000 // size, cost=size, block=32_768 // size)
         yield Case(f"E x^4, batch of {size}", 3.0, fourth, tally.mean(), judged=size >= 50)
     return f"nearly: E x^4 is {exact[50]:.2f} for 50, {exact[4]:.2f} for 4, 3 globally"
 
@@ -209,14 +198,11 @@ def batch_normalized_data(mc: Sampler) -> Findings:
 @claim("C35", "4.1", "Normalising each feature makes the range of the inputs irrelevant.")
 def range_is_free(mc: Sampler) -> Findings:
     """a x + b minus its mean, over its standard deviation, is the same as for x itself, if a > 0."""
-    x = np.random.default_rng(mc.seed).standard_normal((200, 5))
-
-    def normalized(samples: HostArray) -> Tensor:
-        array = tensor(samples).data
-        return GlobalNormalizer((5,)).to(dtype="float64").fit(array)(Tensor(array))
-
-    yield is_zero("difference", largest_difference(normalized(255.0 * x + 128.0), normalized(x)))
-    yield is_zero("mean of a normalised feature, farthest from 0", abs(normalized(x).numpy().mean(axis=0)).max())
+    x = batch(np.random.default_rng(mc.seed), 200, 5)
+    moved = 255.0 * x + 128.0
+    one, other = (GlobalNormalizer((5,)).to(dtype="float64").fit(samples.data)(samples) for samples in (x, moved))
+    yield is_zero("difference", largest_difference(other, one))
+    yield is_zero("mean of a normalised feature, farthest from 0", abs(one.numpy().mean(axis=0)).max())
     return "x and 255 x + 128 become the same"
 
 

@@ -16,9 +16,9 @@ parts from each group:
 
 Left out is what cannot change a result: docstrings, error messages, reprs, type checks, texts, code for CuPy only, the
 block sizes of kernels; and, in claims, how much is measured (samples, sizes, the tolerance of a limit) and which
-numbers are printed. Each mutant runs in a copy of the repository. `tinyprop verify` catches it with an unexpected
-verdict, an exception or a timeout; what survives goes to `pytest -x -m "not slow"`, with `--near` only to the tests of
-its own group.
+numbers are printed. Each mutant runs in a copy of the repository. `tinyprop verify`, first of the default claims and
+then of all others, catches it with an unexpected verdict, an exception or a timeout. What survives goes to `pytest -x
+-m "not slow"`: to the tests of its own group and then, without `--near`, to all of them.
 """
 
 import argparse
@@ -48,7 +48,7 @@ GROUPS = {
         f"tinyprop/nn/{name}.py"
         for name in ("layers", "normalization", "statistics", "weights", "residual", "init", "spec")
     ],
-    "gradients": ["tinyprop/functional/*.py", "tinyprop/kernels/[!c]*.py"],
+    "gradients": ["tinyprop/functional/*.py", "tinyprop/kernels/[!bc]*.py"],
     "closed forms": ["tinyprop/verify/closed_forms.py"],
     "claims": ["tinyprop/verify/*_claims.py"],
 }
@@ -184,13 +184,16 @@ import sys
 import time
 import numpy as np
 import tinyprop as tp
-ids = sys.argv[1:] or [claim.id for claim in tp.verify.claims()]
+ids = sys.argv[1:] or [claim.id for claim in tp.verify.claims("all")]
 with np.errstate(all="ignore"):
     for id in ids:
         start = time.process_time()
-        (result,) = tp.verify.run([id], threads=1)
+        try:
+            (result,) = tp.verify.run([id], threads=1)
+        except Exception as error:
+            sys.exit(f"{id} {type(error).__name__}: {str(error).splitlines()[0]}")
         if not result.as_expected:
-            sys.exit(f"{result.id} {result.verdict}")
+            sys.exit(f"{id} {result.verdict}")
         print(id, time.process_time() - start)
 """
 TESTS = ["-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
@@ -226,13 +229,13 @@ def call(folder: Path, arguments: list[str], timeout: float) -> tuple[bool, str]
     return False, (failed or lines or [f"exit status {done.returncode}"])[-1][:110]
 
 
-def try_out(mutant: Mutant, folder: Path, verify: list[str], tests: list[str], timeout: float) -> Outcome:
+def try_out(mutant: Mutant, folder: Path, verify: list[str], tests: list[list[str]], timeout: float) -> Outcome:
     path = folder / mutant.path
     source = path.read_text(encoding="utf-8")
     path.write_text(mutant.apply(source), encoding="utf-8")
     try:
-        for by, arguments in (("verify", verify), ("tests", tests)):
-            well, how = call(folder, arguments, timeout) if arguments else (True, "")
+        for by, arguments in (("verify", verify), *(("tests", files) for files in tests)):
+            well, how = call(folder, arguments, timeout)
             if not well:
                 return Outcome(mutant, by, how)
         return Outcome(mutant, "survived", "")
@@ -263,7 +266,7 @@ def main() -> int:
     parser.add_argument("--verify-only", action="store_true", help="do not run the tests on what survives verify")
     parser.add_argument("--list", action="store_true", help="list the mutants, and run nothing")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table, as Markdown")
-    parser.add_argument("--near", action="store_true", help="run only the tests of the mutant's group, not all")
+    parser.add_argument("--near", action="store_true", help="run only the tests of the mutant's group")
     options = parser.parse_args()
     mutants = sample(options.count, options.seed)
     if options.list:
@@ -271,25 +274,29 @@ def main() -> int:
             shown = mutant.shown((ROOT / mutant.path).read_text(encoding="utf-8"))
             print(f"{mutant.path}:{mutant.line}  {mutant.kind}: {shown}")
         return 0
-    tests = [] if options.verify_only else TESTS
-    near = sorted({name for names in NEAR.values() for name in names}) if options.near and tests else []
+    tests = {group: [] if options.verify_only else [[*TESTS, *names]] for group, names in NEAR.items()}
+    if not options.near and not options.verify_only:
+        tests = {group: [*runs, TESTS] for group, runs in tests.items()}
     folders: queue.Queue[Path] = queue.Queue()
     for _ in range(options.jobs):
         folders.put(copied())
     start, first = time.perf_counter(), folders.queue[0]
     verify = ["-c", VERIFY]
-    for arguments in ([*tests, *near], verify):
-        well, how = call(first, arguments, 3600) if arguments else (True, "")
+    before = {tuple(run) for runs in tests.values() for run in (runs if options.near else runs[1:])}
+    for arguments in (*before, verify):
+        well, how = call(first, list(arguments), 3600)
         if not well:
             parser.error(f"without a mutation it already fails: {how}")
     timeout = 120 + 3 * (time.perf_counter() - start)
     seconds = dict(line.split() for line in how.splitlines())
-    verify += sorted(seconds, key=lambda id: float(seconds[id]))  # the cheap claims first
+    verify += sorted(
+        seconds, key=lambda id: (id.startswith("N"), float(seconds[id]))
+    )  # the default, cheap claims first
 
     def one(mutant: Mutant) -> Outcome:
         folder = folders.get()
         try:
-            outcome = try_out(mutant, folder, verify, [*tests, *(NEAR[mutant.group] if near else [])], timeout)
+            outcome = try_out(mutant, folder, verify, tests[mutant.group], timeout)
         finally:
             folders.put(folder)
         print(f"{outcome.caught:9}{mutant.path}:{mutant.line}  {outcome.how}", file=sys.stderr, flush=True)
@@ -297,7 +304,7 @@ def main() -> int:
 
     try:
         with ThreadPoolExecutor(options.jobs) as pool:
-            table = report(list(pool.map(one, mutants)), options.seed, bool(tests))
+            table = report(list(pool.map(one, mutants)), options.seed, not options.verify_only)
     finally:
         while not folders.empty():
             shutil.rmtree(folders.get())

@@ -33,8 +33,7 @@ def error_and_bound(covariance: HostArray) -> tuple[float, float]:
 @claim("C05", "3.2, Proposition 1", "The covariance is at most the canonical bound away from a diagonal one.")
 def bound_holds(mc: Sampler) -> Findings:
     """For inputs of covariance sigma^2 I and weights W, the covariance is sigma^2 W W^T. Its off-diagonal entries are
-    sigma^2 |W_i| |W_j| times a cosine, and no cosine is larger than the coherence. Two rows have a single cosine: there
-    it is an equality, so 1 is the largest ratio.
+    sigma^2 |W_i| |W_j| times a cosine, at most the coherence. Two rows have one cosine, so the largest ratio is 1.
     """
 
     def violates(random: np.random.Generator) -> bool:
@@ -52,9 +51,8 @@ def bound_holds(mc: Sampler) -> Findings:
 
 @claim("C06", "3.2, Proposition 1", "The closest diagonal has the entries sigma^2 |W_i|^2.")
 def best_diagonal(mc: Sampler) -> Findings:
-    """The squared Frobenius distance to a diagonal matrix with entries alpha_i is a sum over entries, and alpha_i is
-    only in the i-th diagonal one. As it is a parabola in each alpha_i, one Newton step from 0, with the engine's
-    gradient, lands on the minimum.
+    """The squared Frobenius distance to a diagonal matrix with entries alpha_i is a sum over entries, of which only the
+    i-th diagonal one has alpha_i. It is a parabola: one Newton step, by the engine's gradient, finds its minimum.
     """
     random, sigma = np.random.default_rng(mc.seed), 1.5
     weights = random.standard_normal((6, 9))
@@ -72,9 +70,9 @@ def best_diagonal(mc: Sampler) -> Findings:
 @claim("C07", "3.2", "The canonical error bound can be made tight.")
 def bound_is_tight(mc: Sampler) -> Findings:
     """It is an equality exactly if every two rows have the same absolute cosine: two rows, orthogonal rows, a simplex.
-    Random rows are far from that: the bound has the largest cosine where the error has the root mean square. Of N =
-    m (m - 1) nearly normal cosines, the largest is b = sqrt(2 log N) root mean squares, minus
-    (log log N + log 4 pi)/(2 b), plus 0.577/b, for large N.
+    Random rows are far from that: the bound has the largest cosine where the error has the root mean square. Of N = m
+    (m - 1) nearly normal cosines, the largest is b = sqrt(2 log N) root mean squares, minus (log log N + log 4 pi)/(2
+    b), plus 0.577/b, for large N.
     """
     random = np.random.default_rng(mc.seed)
     corners = np.eye(8) - 1.0 / 8  # rows from the center of a simplex to its corners
@@ -91,9 +89,8 @@ def bound_is_tight(mc: Sampler) -> Findings:
 
 @claim("C08", "3.2", "The covariance of incoherent filters is approximately canonical.")
 def approximately_canonical(mc: Sampler) -> Findings:
-    """The cosine of two random rows of n inputs has E cos^2 = 1/n, which is small. But m units have m (m - 1) pairs
-    against m diagonal entries, so the relative error is sqrt((m - 1)/(n + m - 1)): 0.71 for a square layer, and small
-    only for m << n.
+    """The cosine of two random rows of n inputs has E cos^2 = 1/n, which is small. But m units have m (m - 1) pairs and
+    m diagonal entries: the relative error is sqrt((m - 1)/(n + m - 1)), 0.71 for a square layer, small only for m << n.
     """
     n = 256
 

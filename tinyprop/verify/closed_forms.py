@@ -51,11 +51,9 @@ def jacobian_kernel(rho: Any) -> Any:
 
 
 def spectrum_edges(units: float, inputs: float) -> tuple[float, float]:
-    """The smallest and largest nonzero singular value of a layer's Jacobian, in the limit of a large layer.
-
-    Half of the rows w are on. Given that, w points to the side of the input, but w w^T, and so the singular values,
-    have the law of random unit rows: J is 1/c1 times units/2 of these, and its squared singular values follow the
-    Marchenko-Pastur law.
+    """The smallest and largest nonzero singular value of a layer's Jacobian, in the limit of a large layer. Half of the
+    rows w are on. Given that, w points to the side of the input, but w w^T, and so the singular values, have the law of
+    random unit rows: J is 1/c1 times units/2 of these, and the squares follow the Marchenko-Pastur law.
     """
     root = math.sqrt(units / (2.0 * inputs))
     return abs(1.0 - root) / C1, (1.0 + root) / C1
@@ -142,13 +140,6 @@ def max_pool(k: int, rho: float) -> tuple[float, float]:
 def avg_pool_std(k: int, rho: float) -> float:
     """The standard deviation of the average of k units o whose pre-activations have correlation rho."""
     return math.sqrt((1.0 + (k - 1) * correlation_after(rho)) / k)
-
-
-def max_pool_of_two(rho: float) -> tuple[float, float]:
-    """The closed form for k = 2: mean and second moment of max(0, X, Y)."""
-    angle = math.acos(math.sqrt((1.0 - rho) / 2.0))
-    mean = (2.0 + math.sqrt(2.0 * (1.0 - rho))) / (2.0 * math.sqrt(2.0 * math.pi))
-    return mean, (math.pi - angle) / math.pi + math.sin(2.0 * angle) / (2.0 * math.pi)
 
 
 def hermite_degree(function: Callable[[HostArray], HostArray], degrees: int = 100) -> float:

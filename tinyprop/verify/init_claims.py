@@ -44,7 +44,10 @@ SQUARE = 64  # the width of single layers
 def square_tally(mc: Sampler, name: str, start: Callable[..., Module]) -> Tally:
     """Of one such layer with ReLU, for orthogonal samples of mean square 1."""
     x = orthogonal_samples(np.random.default_rng(mc.seed), SQUARE, SQUARE)
-    build = lambda random: (stack(random, SQUARE, 1, "relu", start), x)  # noqa: E731
+
+    def build(random: np.random.Generator) -> tuple[Module, Tensor]:
+        return stack(random, SQUARE, 1, "relu", start), x
+
     return network_tally(mc, f"factor {name} {SQUARE}", build, samples=4000, cost=200, block=50)
 
 
@@ -73,9 +76,8 @@ def he_keeps(mc: Sampler) -> Findings:
 
 @about_init("N10", "He et al. (2015), 2.2", "Glorot's weights stall deep ReLU networks: 2^-L after L layers.")
 def glorot_stalls(mc: Sampler) -> Findings:
-    """Glorot's weights have the variance 1/n in a square layer of width n. The mean square of a unit before ReLU is
-    that of the layer's input, and ReLU keeps half of it, as w and -w are as likely. That holds for every input, so the
-    halves multiply: exactly, at any width.
+    """Glorot's weights have variance 1/n in a square layer of width n, so a unit's mean square before ReLU is that of
+    the layer's input; ReLU keeps half, as w and -w are as likely. That holds for any input: halves multiply.
     """
     yield halvings(mc, "glorot", lambda linear: linear, -HALVINGS, "equal to")
     return f"{2.0**-HALVINGS:.1e} of it remain after {HALVINGS} layers"
@@ -142,15 +144,13 @@ def weights_grow(mc: Sampler) -> Findings:
     |v|, so the gradient by v is orthogonal to v. A step of plain gradient descent of length c |v| makes |v| longer by
     sqrt(1 + c^2), as in a right triangle; with momentum, that is so in the first step only.
     """
-    random, rate = np.random.default_rng(mc.seed), 0.1
-    layer = WeightNorm(Linear(6, 5)).to(dtype="float64")
+    random, rate, layer = np.random.default_rng(mc.seed), 0.1, WeightNorm(Linear(6, 5)).to(dtype="float64")
     v = layer.layer.weight
-    loss = (F.tanh(layer(batch(random, 20, 6))) * batch(random, 20, 5)).sum()
-    loss.backward()
+    (F.tanh(layer(batch(random, 20, 6))) * batch(random, 20, 5)).sum().backward()
     before, slope = v.numpy().copy(), tensor(v.grad).numpy()
     SGD([v], lr=rate).step()
-    length, moved = np.linalg.norm(before, axis=1), np.linalg.norm(rate * slope, axis=1)
-    grown, c = np.linalg.norm(v.numpy(), axis=1) / length, moved / length
+    old, moved, new = (np.linalg.norm(rows, axis=1) for rows in (before, rate * slope, v.numpy()))
+    grown, c = new / old, moved / old
     most = int(c.argmax())
     exact = math.sqrt(1.0 + c[most] ** 2)
     yield is_zero("largest v . gradient of v", abs((before * slope).sum(axis=1)).max())
@@ -223,8 +223,8 @@ def selu_slope(mc: Sampler) -> Findings:
     z, weights = normal_grid()
     x = tensor(z, requires_grad=True)
     out = F.selu(x)
-    s, slope, step = out.numpy(), grad(out.sum(), x)[0].numpy(), 0.01
-    exact = float(weights @ (slope * z)) / 2.0, float(weights @ (s * slope * z))
+    slope, step = grad(out.sum(), x)[0].numpy(), 0.01
+    exact = float(weights @ (slope * z)) / 2.0, float(weights @ (out.numpy() * slope * z))
 
     def draw(random: np.random.Generator, count: int) -> HostArray:
         x = gaussian(random, count)
@@ -255,9 +255,8 @@ def selu_gradients(mc: Sampler) -> Findings:
 
 @about_init("N22", "Brock et al. (2021, ICLR)", "NF-nets scale ReLU by gamma = sqrt(2/(1 - 1/pi)).")
 def nf_net_gammas(mc: Sampler) -> Findings:
-    """gamma = 1/c1, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): what gives the activation's output variance
-    1. The constants for other activations that the released code has, and ReLU's too, are 1/c1 of a sample, and off by
-    its error: less than 0.1 %.
+    """gamma = 1/c1, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1), gives the output variance 1. The constants
+    of the released code, for ReLU and other activations, are 1/c1 of a sample, and off by its error: less than 0.1 %.
     """
     gamma = math.sqrt(2.0 / (1.0 - 1.0 / math.pi))
     yield Case("1/gamma of ReLU", 1.0 / gamma, moments.gaussian("relu").std, output_tally(mc, "relu", Tally.std).std())
@@ -274,7 +273,7 @@ def standardised_weights(mc: Sampler) -> Findings:
     draw of weights. If each pair z_i, z_j has the correlation rho, then ReLU(z_i) and ReLU(z_j) have R(rho), and the
     variance is 1 - R(rho), as what all inputs share is removed with the mean.
     """
-    width, rho = 48, 0.5
+    width, rho, exact = 48, 0.5, 1.0 - correlation_after(0.5)
     seeded(np.random.default_rng(mc.seed))
     layer = ScaledWS(Linear(width, 16, bias=False))
     rows = layer.weight.numpy().astype(np.float64)
@@ -288,7 +287,6 @@ def standardised_weights(mc: Sampler) -> Findings:
         return np.array([layer(F.relu(x)).numpy()[:, 0] for x in inputs])
 
     tally = mc.tally("standardised", draw, samples=100_000, block=1 << 12, watch=Tally.variance)
-    exact = 1.0 - correlation_after(rho)
     yield Case("mean of a unit, uncorrelated inputs", 0.0, 0.0, tally.mean())
     yield Case("variance of a unit, uncorrelated inputs", 1.0, 1.0, tally.variance())
     yield shown(f"variance of a unit, inputs of correlation {rho:g}", exact, tally.variance(1))

@@ -263,8 +263,7 @@ def positive_beta(mc: Sampler) -> Findings:
 def spectral_moments(mc: Sampler) -> Findings:
     """G = J J^T for the Jacobian J of L layers of width n. Given that a unit is on, its row w is not isotropic, but the
     law of w w^T is unchanged, and G does not see the signs of rows. So E tr(G^2)/n and E (tr G/n)^2, relative to
-    chi^(2L) with chi = pi/(pi - 1), follow a linear recursion over layers. One layer gives 2 + (n - 1)/n; wide networks
-    tend to 1 + 2L.
+    chi^(2L), chi = pi/(pi - 1), follow a linear recursion. One layer gives 2 + (n - 1)/n; wide networks tend to 1 + 2L.
     """
     width, depth = 16, 4
     tally = product_tally(mc, width, depth, 1.0, samples=800)

@@ -52,9 +52,7 @@ def relu_variance(mc: Sampler) -> Findings:
 
 @claim("C03", "4.6, Remark 2", "PReLU_a(X) has mean (1 - a)/sqrt(2 pi).")
 def prelu_mean(mc: Sampler) -> Findings:
-    """PReLU_a(x) is x for x > 0 and a x elsewhere. The negative half contributes -a E|X| / 2, for any real a; the
-    proof's sign(a) is not needed.
-    """
+    """PReLU_a(x) is x for x > 0 and a x elsewhere. The negative half adds -a E|X|/2, for any a."""
     for a in (-2.0, 0.25, 3.0):
         estimate, exact = output_tally(mc, "prelu", Tally.mean, a).mean(), moments.gaussian("prelu", a=a).mean
         yield Case(f"mean at a = {a:g}", (1.0 - a) / math.sqrt(2.0 * math.pi), exact, estimate)
@@ -63,9 +61,7 @@ def prelu_mean(mc: Sampler) -> Findings:
 
 @claim("C04", "4.6, Remark 2", "PReLU_a(X) has variance ((1 + a^2) - (1 - a)^2/pi)/2.")
 def prelu_variance(mc: Sampler) -> Findings:
-    """PReLU_a(x) is x for x > 0 and a x elsewhere. E PReLU_a(X)^2 = (1 + a^2)/2, minus the squared mean,
-    (1 - a)^2/(2 pi).
-    """
+    """PReLU_a(x) is x for x > 0 and a x elsewhere, so its mean square is (1 + a^2)/2: minus the squared mean of C03."""
     for a in (-2.0, -1.0, 0.25, 3.0):
         tally, exact = output_tally(mc, "prelu", Tally.variance, a), moments.gaussian("prelu", a=a).std ** 2
         yield Case(f"variance at a = {a:g}", ((1.0 + a * a) - (1.0 - a) ** 2 / math.pi) / 2.0, exact, tally.variance())
@@ -74,9 +70,7 @@ def prelu_variance(mc: Sampler) -> Findings:
 
 @claim("C45", "Appendix A", "|X| of a standard normal X has mean sqrt(2/pi) and variance 1 - 2/pi.")
 def half_normal(mc: Sampler) -> Findings:
-    """With phi the density of N(0, 1), E|X| is 2 times the integral of x phi(x) over x > 0, which is 2 phi(0) =
-    sqrt(2/pi); and E X^2 = 1.
-    """
+    """With phi the density of N(0, 1), E|X| = 2 times the integral of x phi(x) over x > 0 = 2 phi(0); and E X^2 = 1."""
     exact = moments.gaussian("abs")
     tally = output_tally(mc, "abs", Tally.mean)
     yield Case("E |X|", math.sqrt(2.0 / math.pi), exact.mean, tally.mean())
@@ -205,10 +199,9 @@ def pixels(random: np.random.Generator, kind: str, *shape: int) -> Tensor:
 
 @claim("C37", "3.1", "Data and pre-activations are Gaussian, so ReLU's mean is 1/sqrt(2 pi).")
 def not_gaussian(mc: Sampler) -> Findings:
-    """A filter that looks at one pixel x passes that pixel's law on: E max(0, x) = E|x|/2. A dense filter of n weights
-    in a random direction averages it out: with k4 and k6 the cumulants of a pixel, an Edgeworth expansion gives
-    c2 (1 - k4/(8 (n + 2)) + k6/(16 (n + 2)(n + 4)) - 5 k4^2 (9n + 96)/(384 (n + 2)(n + 4)(n + 6))) and terms of order
-    1/n^3, with c2 = 1/sqrt(2 pi): the central limit theorem at work.
+    """A filter of one pixel x passes its law on: E max(0, x) = E|x|/2. A dense filter of n weights in a random
+    direction averages it out: with c2 = 1/sqrt(2 pi), and k4 and k6 the cumulants of a pixel, Edgeworth's expansion is
+    c2 (1 - k4/(8 (n + 2)) + k6/(16 (n + 2)(n + 4)) - 5 k4^2 (9n + 96)/(384 (n + 2)(n + 4)(n + 6))) + O(1/n^3).
     """
     n, unit, means = 27, layer_with([[1.0]], gamma=1.0), {}
 
@@ -274,8 +267,8 @@ def _at_settings(activation: str, random: np.random.Generator) -> tuple[list[lis
 @claim("G1", "beyond 4.6", "With c1 and c2 of N(beta, gamma^2), the output is normalised for every gamma and beta.")
 def exact_normprop(mc: Sampler) -> Findings:
     """gamma u + beta is N(beta, gamma^2) if u is N(0, 1): take the mean c2 and the standard deviation c1 of the
-    activation for that, and let the gradient pass through them. For ReLU the output o depends on beta/gamma only: gamma
-    do/dgamma + beta do/dbeta = 0.
+    activation for that, with their gradients. ReLU's output o depends on beta/gamma only: gamma do/dgamma + beta
+    do/dbeta = 0.
     """
     for activation, gamma, beta in (("relu", 0.7, 0.5), ("relu", 1.5, -0.5), ("tanh", 2.0, 1.0), ("gelu", 0.5, -1.0)):
         name, layer = f"{activation}, gamma {gamma:g}, beta {beta:g}", exact_unit(activation, gamma, beta)
@@ -300,9 +293,8 @@ def exact_normprop(mc: Sampler) -> Findings:
 @claim("G3", "beyond 3.4", "No free lunch: a normalised nonlinear output has a mean-square gain above 1.")
 def no_free_lunch(mc: Sampler) -> Findings:
     """Expand the output o in normalised Hermite polynomials of degree k with coefficients a_k: Var o is the sum of
-    a_k^2 over k >= 1, and E o'^2 the sum of k a_k^2. So the gain E o'^2/Var o is the mean Hermite degree, at least 1,
-    and 1 only for a line (Gaussian Poincare inequality; jumps excluded). No gamma, beta, c1, c2 normalises forwards and
-    keeps the mean square backwards.
+    a_k^2 over k >= 1, and E o'^2 that of k a_k^2. So the gain E o'^2/Var o is the mean Hermite degree: at least 1, and
+    1 only for a line (Gaussian Poincare inequality; no jumps). No gamma, beta, c1, c2 keeps both scales.
     """
     for name, function in {"tanh": np.tanh, "sin": np.sin}.items():
         estimate = gain(mc, f"gain of {name}", layer_with([[1.0]], activation=name, gamma=1.0))

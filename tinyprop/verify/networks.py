@@ -102,26 +102,6 @@ def difference_ratio(function: Callable[[], Tensor], points: Iterable[Tensor], r
     return float(1.0 + (terms.sum() - quotient) / np.linalg.norm(terms))
 
 
-def preactivation_statistics(
-    random: np.random.Generator, width: int, depth: int, inputs: int, input_scale: float = 1.0, **settings: Any
-) -> HostArray:
-    """Of the pre-activations of each layer of a random network: (3, depth), without bias.
-
-    E u^2; the variance of a unit over inputs, averaged over units; and the mean square of the units' means. A layer
-    of the same weights without activation shows the pre-activations u.
-    """
-    x, found = gaussian(random, inputs, width) * input_scale, []
-    with no_grad():
-        for _ in range(depth):
-            layer = random_layer(random, width, width, **settings)
-            linear = layer_with(layer.weight.numpy(), activation="identity", gamma=layer.gamma.numpy())
-            u = linear(x).numpy().astype(np.float64)
-            variance = u.var(axis=0, ddof=1).mean()
-            found.append([(u * u).mean(), variance, (u.mean(axis=0) ** 2).mean() - variance / inputs])
-            x = layer(x)
-    return np.array(found).T
-
-
 def seeded(random: np.random.Generator) -> None:
     """Let the layers' own initialisation draw its next weights from here."""
     manual_seed(int(random.integers(2**62)))

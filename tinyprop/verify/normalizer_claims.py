@@ -24,10 +24,6 @@ from .networks import batch, dense, gaussian, largest_difference, network_tally,
 batchnorm, layernorm = partial(claim, family="batchnorm"), partial(claim, family="layernorm")
 
 
-def without_epsilon(features: int) -> BatchNorm:
-    return BatchNorm(features, eps=0.0)
-
-
 @batchnorm("N01", "Ioffe and Szegedy (2015), 3.3", "BatchNorm does not see the scale of weights: BN((aW)u) = BN(Wu).")
 def scale_of_weights(mc: Sampler) -> Findings:
     """W are the weights of a layer, u its input and a > 0. BN(x) = (x - m)/sqrt(v + eps) with the mean m and variance v
@@ -52,7 +48,7 @@ def smaller_gradients(mc: Sampler) -> Findings:
     layer's input u does not change, as W u is multiplied by a, and its gradient by 1/a.
     """
     random, a = np.random.default_rng(mc.seed), 3.0
-    x, first, weights, norm = batch(random, 16, 6), batch(random, 5, 6), batch(random, 16, 5), without_epsilon(5)
+    x, first, weights, norm = batch(random, 16, 6), batch(random, 5, 6), batch(random, 16, 5), BatchNorm(5, eps=0.0)
 
     def gradients(scale: float) -> list[Tensor]:
         w, u = tensor(scale * first.numpy(), requires_grad=True), Tensor(x.data, requires_grad=True)
@@ -101,7 +97,7 @@ def small_batches(mc: Sampler) -> Findings:
     exact = {size: closed_forms.sphere_relu_mean(size - 1) for size in (32, 8, 4)}
 
     def draw(random: np.random.Generator, count: int, size: int) -> Array:
-        return F.relu(without_epsilon(count)(gaussian(random, size, count))).mean(axis=0).data
+        return F.relu(BatchNorm(count, eps=0.0)(gaussian(random, size, count))).mean(axis=0).data
 
     for size, mean in exact.items():
         tally = mc.tally(f"batch of {size}", partial(draw, size=size), samples=60_000, block=1 << 12)
@@ -117,7 +113,7 @@ def batch_gain(mc: Sampler, activation: str, size: int, samples: int, power: flo
     width = max(32, size)
 
     def build(random: np.random.Generator) -> tuple[Module, Tensor]:
-        layer = Sequential(dense(random, width), without_epsilon(width), Activation(activation))
+        layer = Sequential(dense(random, width), BatchNorm(width, eps=0.0), Activation(activation))
         return layer, orthogonal_samples(random, size, width)
 
     tally = network_tally(mc, f"batch gain {activation} {size}", build, samples, cost=100, block=10, centered=True)
@@ -155,8 +151,8 @@ def relu_batch_norm(mc: Sampler) -> Findings:
     width, size, depth = 192, 32, 5
 
     def build(random: np.random.Generator) -> tuple[Module, Tensor]:
-        layers = [(ReLU(), dense(random, width), without_epsilon(width)) for _ in range(depth)]
-        return Sequential(*sum(layers, ())), without_epsilon(width)(gaussian(random, size, width)).detach()
+        layers = [(ReLU(), dense(random, width), BatchNorm(width, eps=0.0)) for _ in range(depth)]
+        return Sequential(*sum(layers, ())), BatchNorm(width, eps=0.0)(gaussian(random, size, width)).detach()
 
     deep = network_tally(mc, "deep batch norm", build, samples=24, centered=True).power(0.5 / depth)
     what, exact = f"gain in size a layer, {depth} layers, B = {size}", math.sqrt(batch_norm_gain(size))
@@ -200,7 +196,7 @@ def orthogonal(mc: Sampler) -> Findings:
 
     def draw(random: np.random.Generator) -> list[float]:
         x = math.sqrt(alike) * gaussian(random, 1, width) + math.sqrt(1.0 - alike) * gaussian(random, size, width)
-        with_norm, without = network(random, without_epsilon(width)), network(random)
+        with_norm, without = network(random, BatchNorm(width, eps=0.0)), network(random)
         return [mean_cosine(out) for out in (x, with_norm(x), without(x))]
 
     tally = mc.tally("apart", each(draw), samples=24, cost=10**5, block=1)
@@ -254,9 +250,8 @@ def layer_gain(mc: Sampler, parts: list[Module], width: int, mean_square: float)
 @layernorm("N14", "after Ba et al. (2016)", "LayerNorm keeps gradients of ReLU layers stable, wherever it stands.")
 def where_it_stands(mc: Sampler) -> Findings:
     """Before ReLU, u is normalised and half of the units are on: the mean-square gain is (n - 1)(n - 2)/(n (n - 3)) for
-    n units and an input of mean square 1/2, which is what ReLU leaves: 1 for wide layers. Behind ReLU, LayerNorm
-    removes the mean that ReLU makes and divides by the standard deviation c1 of what remains: the gain is 1/(2 c1^2) =
-    pi/(pi - 1), as in NormProp, and 1.467^L after L layers.
+    n units and inputs of mean square 1/2, as ReLU leaves them. Behind ReLU, LayerNorm removes the mean that ReLU makes
+    and divides by its standard deviation c1: the gain is 1/(2 c1^2) = pi/(pi - 1) = 1.467.
     """
     width, wide = 32, 128
     before = layer_gain(mc, [LayerNorm(width, eps=0.0), ReLU()], width, 0.5)

@@ -9,7 +9,7 @@ from .. import grad, manual_seed, no_grad, plain, tensor
 from ..engine.arrays import Array, HostArray, to_numpy
 from ..nn import NIN, AvgPool2d, MaxPool2d, Module, NormPropConv2d, build
 from .claim import Case, Findings, all_ones, claim, computed, is_zero, shown
-from .closed_forms import C1, C2, avg_pool_std, max_pool, max_pool_of_two
+from .closed_forms import C1, C2, avg_pool_std, max_pool
 from .monte_carlo import Sampler, Tally, Watch
 from .networks import difference_ratio, gaussian, whole_jacobian
 
@@ -34,9 +34,8 @@ def pooled_tally(mc: Sampler, pool: Module, rho: float, watch: Watch = Tally.mea
 @claim("C23", "3.2", "Max-pooling does not affect the statistics significantly, as the pooled units are correlated.")
 def max_pooling(mc: Sampler) -> Findings:
     """If the pre-activations of k units have correlation rho, the largest of the units is ReLU(sqrt(rho) Z + sqrt(1 -
-    rho) M), with Z normal and M the largest of k independent normals: its moments are an integral over M. For small 1 -
-    rho the mean shifts by 1.27 sqrt(1 - rho) for k = 9: a square root, so that even rho = 0.99 shifts it by 0.13
-    standard deviations. At a corner of a padded map a window has 4 units.
+    rho) M), with Z normal and M the largest of k independent normals: an integral over M. For k = 9 and small 1 - rho
+    the mean shifts by 1.27 sqrt(1 - rho), 0.13 standard deviations even at 0.99. At a corner of a padded map k is 4.
     """
     for rho in CORRELATIONS:
         tally, (mean, std) = pooled_tally(mc, MaxPool2d(3), rho), max_pool(WINDOW, rho)
@@ -170,16 +169,17 @@ def padded_border(mc: Sampler) -> Findings:
 
 @claim("G5", "beyond 3.2", "Max-pooling of equally correlated units has exact constants.")
 def pooling_constants(mc: Sampler) -> Findings:
-    """See C23: an integral over the largest of k normals. For k = 2 units X, Y of correlation rho it has a closed form,
-    with th = arccos sqrt((1 - rho)/2): E max(0, X, Y) = (2 + sqrt(2 (1 - rho)))/(2 sqrt(2 pi)), and the second moment
-    is (pi - th)/pi + sin(2 th)/(2 pi).
+    """An integral over the largest of k normals (C23). For two units X, Y of correlation rho, with th = arccos sqrt((1
+    - rho)/2), E max(0, X, Y) = (2 + sqrt(2 (1 - rho)))/(2 sqrt(2 pi)), and its square has 1 - th/pi + sin(2 th)/(2 pi).
     """
     rho = 0.5
     (mean, std), (pair_mean, pair_std) = (max_pool(k, rho) for k in (WINDOW, 2))
     tally, raw = pooled_tally(mc, MaxPool2d(3), rho), C1 * pair_mean + C2
-    closed_mean, closed_square = max_pool_of_two(rho)
+    th = math.acos(math.sqrt((1.0 - rho) / 2.0))
+    closed = (2.0 + math.sqrt(2.0 * (1.0 - rho))) / (2.0 * math.sqrt(2.0 * math.pi))
     yield Case("mean after max-pooling, rho = 0.5", mean, mean, tally.mean())
     yield Case("std after max-pooling, rho = 0.5", std, std, tally.std())
-    yield Case("E max(0, X, Y)", closed_mean, raw)
-    yield Case("E max(0, X, Y)^2", closed_square, (C1 * pair_std) ** 2 + raw**2)
+    yield Case("E max(0, X, Y)", closed, raw)
+    square = 1.0 - th / math.pi + math.sin(2.0 * th) / (2.0 * math.pi)
+    yield Case("E max(0, X, Y)^2", square, (C1 * pair_std) ** 2 + raw**2)
     return f"subtract {mean:.3f} and divide by {std:.3f} after a 3 x 3 pool at rho = 0.5, and it is normalised again"

@@ -80,10 +80,9 @@ def nf_variance(mc: Sampler) -> Findings:
 @residual("N25", "Brock et al. (2021, ICLR)", "NF-nets behave as well as ResNets with BatchNorm.")
 def as_well_behaved(mc: Sampler) -> Findings:
     """Both grow like a power of the depth L. In an NF-net the gradient's mean square is multiplied by 1 + chi alpha^2/v
-    in a block, chi = pi/(pi - 1) the gain of its branch and v = 1 + l alpha^2 the variance after l blocks: in all it
-    grows like L^chi. With BatchNorm before ReLU and He's weights in the branch, a block adds 1 - 1/pi = 1/chi to the
-    variance over a large batch, and multiplies by 1 + 1/v: L^chi again. Small batches multiply by more, by the
-    integrals of N06.
+    in a block, chi = pi/(pi - 1) the gain of its branch and v = 1 + l alpha^2 the variance after l blocks: L^chi in
+    all. With BatchNorm before ReLU and He's weights in the branch, a block adds 1 - 1/pi = 1/chi to the variance over a
+    large batch, and multiplies by 1 + 1/v: L^chi again. Small batches multiply by more, by the integrals of N06.
     """
     for alpha, depth in NF_NETS:
         what, exact = f"gain of an NF-net, {depth} blocks, alpha = {alpha:g}", residual_gain(depth, alpha, CHI)

@@ -13,7 +13,7 @@ from .. import functional as F
 from ..data import BatchNormalizer, GlobalNormalizer
 from ..engine.arrays import Array, HostArray
 from ..estimate import Estimate
-from ..nn import BatchNorm, Dropout, Linear, Module, NormPropLinear, Sequential
+from ..nn import BatchNorm, Dropout, Linear, Sequential
 from ..optim import SGD, normalize_weights
 from ..paper import EPOCH_SECONDS, TEST_ERRORS
 from .claim import Case, Findings, claim, computed, is_zero, shown
@@ -22,35 +22,25 @@ from .monte_carlo import Sampler, Tally
 from .networks import batch, difference_ratio, gaussian, largest_difference, layer_with
 
 
-def small_network(random: np.random.Generator, *widths: int) -> Sequential:
-    """A NormProp network in float64."""
+def small_network(random: np.random.Generator, *widths: int) -> tuple[Sequential, list[Tensor]]:
+    """A NormProp network in float64, and its weights."""
     layers = [layer_with(random.standard_normal((units, inputs))) for inputs, units in pairwise(widths)]
-    return Sequential(*layers).to(dtype="float64")
-
-
-def weights_of(network: Module) -> list[Tensor]:
-    return [layer.weight for layer in network.modules() if isinstance(layer, NormPropLinear)]
-
-
-def scale_weights(network: Module, factor: float) -> None:
-    for weight in weights_of(network):
-        weight.data = factor * weight.data
+    return Sequential(*layers).to(dtype="float64"), [layer.weight for layer in layers]
 
 
 def change(seed: int, factor: float) -> float:
     """How far the output of a network moves if its weights are multiplied by a factor."""
     random = np.random.default_rng(seed)
-    network, x = small_network(random, 6, 8, 8, 5), batch(random, 20, 6)
+    (network, weights), x = small_network(random, 6, 8, 8, 5), batch(random, 20, 6)
     before = network(x)
-    scale_weights(network, factor)
+    for weight in weights:
+        weight.data = factor * weight.data
     return largest_difference(network(x), before)
 
 
 @claim("C26", "4.4", "The scale of weight vectors does not affect the representation.")
 def scale_is_free(mc: Sampler) -> Findings:
-    """A layer uses its weight vector w as w/|w|, which is the same for w and c w, if c > 0. A factor below 0 turns the
-    filter around, and the output changes.
-    """
+    """A layer uses w/|w|, the same for a weight vector w and c w, if c > 0; c < 0 turns the filter around."""
     scaled, turned = change(mc.seed, 7.0), change(mc.seed, -7.0)
     yield is_zero("change of output, weights times 7", scaled)
     yield Case("change of output, weights times -7", 0.0, None, computed(turned), judged=False)
@@ -60,36 +50,33 @@ def scale_is_free(mc: Sampler) -> Findings:
 @claim("C27", "4.4", "Constraining weights to unit length only removes a redundant parameter.")
 def constraint_is_free(mc: Sampler) -> Findings:
     """If the loss f of a weight vector w has f(c w) = f(w) for all c > 0, its gradient at c w is 1/c times that at w,
-    and at right angles to w. So the same learning rate turns a long vector by a smaller angle, in proportion to
-    1/|w|^2, and every step makes it longer: unconstrained, the effective learning rate decays by itself. The constraint
-    fixes it.
+    and orthogonal to w. So the same learning rate turns a long vector by a smaller angle, in proportion to 1/|w|^2, and
+    every step makes it longer: the effective learning rate decays by itself, unless the constraint fixes it.
     """
     random = np.random.default_rng(mc.seed)
-    network, x, weights = small_network(random, 6, 8, 5), batch(random, 20, 6), batch(random, 20, 5)
-    first = weights_of(network)[0]
-    slope, w = grad((network(x) * weights).sum(), first)[0].numpy(), first.numpy()
-    scale_weights(network, 2.0)
-    size, scaled = (np.linalg.norm(g) for g in (slope, grad((network(x) * weights).sum(), first)[0].numpy()))
+    (network, (w, _)), x, terms = small_network(random, 6, 8, 5), batch(random, 20, 6), batch(random, 20, 5)
+    (slope,) = grad((network(x) * terms).sum(), w)
+    along = abs((slope * w).sum(axis=1).numpy()).max()
+    w.data = 2.0 * w.data
+    size, scaled = (np.linalg.norm(g.numpy()) for g in (slope, *grad((network(x) * terms).sum(), w)))
     yield Case("gradient at 2w / gradient at w", 1.0, 0.5, computed(float(scaled / size)))
-    yield is_zero("fraction of the gradient along w", abs((slope * w).sum(axis=1)).max() / size)
+    yield is_zero("fraction of the gradient along w", along / size)
     return "the function is unchanged, its optimisation is not: the effective learning rate is proportional to 1/|w|^2"
 
 
 @claim("C28", "4.4", "Weight decay is necessary besides the unit-length constraint.")
 def decay_is_a_rate(mc: Sampler) -> Findings:
     """A step of SGD with learning rate r, gradient g and weight decay d takes w to w - r (g + d w) = (1 - r d) (w -
-    r/(1 - r d) g), and scaling to unit length removes the factor in front. For constrained weights and plain SGD, decay
-    d is a learning rate of r/(1 - r d) and nothing else: it can only act on gamma, beta and weights that are not
-    constrained. Momentum remembers earlier w, and adds a little.
+    r/(1 - r d) g), and scaling to unit length removes the factor in front. So for constrained weights and plain SGD,
+    decay is a learning rate of r/(1 - r d); it acts on gamma, beta and other weights. Momentum adds a little.
     """
     rate, decay, steps = 0.05, 0.005, 20
 
     def trained(rate: float, decay: float) -> HostArray:
         random = np.random.default_rng(mc.seed)
-        network, x, labels = small_network(random, 6, 8, 5), batch(random, 40, 6), random.integers(0, 5, 40)
+        (network, weights), x = small_network(random, 6, 8, 5), batch(random, 40, 6)
+        labels, optimizer = random.integers(0, 5, 40), SGD(weights, rate, momentum=0.0, weight_decay=decay)
         normalize_weights(network)
-        weights = weights_of(network)
-        optimizer = SGD(weights, rate, momentum=0.0, weight_decay=decay)
         for _ in range(steps):
             F.cross_entropy(network(x), labels).backward()
             optimizer.step()
@@ -104,9 +91,7 @@ def decay_is_a_rate(mc: Sampler) -> Findings:
 
 @claim("C29", "4.2", "Weights start as in Glorot and Bengio; their scale need not be tuned.")
 def start_scale(mc: Sampler) -> Findings:
-    """Glorot and Bengio draw uniform weights of variance 2/(inputs + outputs). By C26 only directions matter: ten times
-    their scale is the same network.
-    """
+    """Glorot and Bengio draw uniform weights of variance 2/(inputs + outputs). By C26 only directions matter."""
     manual_seed(mc.seed)
     new = Tally.of(Linear(150, 250).weight.numpy().ravel()).variance()
     yield is_zero("change of output, weights times 10", change(mc.seed, 10.0))
@@ -116,11 +101,9 @@ def start_scale(mc: Sampler) -> Findings:
 
 @claim("C32", "4.1, 5.4", "With global data normalisation, NormProp trains with batches of one sample.")
 def single_samples(mc: Sampler) -> Findings:
-    """No layer looks at another sample: the output of a sample alone is its output in a batch, and the gradient of a
-    batch is the sum of the gradients of its samples.
-    """
+    """No layer looks at another sample, and the gradient of a batch is the sum of those of its samples."""
     random, count = np.random.default_rng(mc.seed), 20
-    network = Sequential(*small_network(random, 6, 8, 5), Linear(5, 4).to(dtype="float64"))
+    network = Sequential(*small_network(random, 6, 8, 5)[0], Linear(5, 4).to(dtype="float64"))
     x, labels = batch(random, count, 6), random.integers(0, 4, count)
     parameters = list(network.parameters())
 
@@ -265,18 +248,15 @@ def printed_margins(mc: Sampler, rival: str, name: str) -> Findings:
 
 @claim("C42", "5.5", "NormProp is better than BN, or competitive, on all data sets.")
 def better_than_bn(mc: Sampler) -> Findings:
-    """Training settles it: `tinyprop reproduce results`. What the printed errors themselves can show is their distance
-    in standard errors of a binomial count, of which 1.96 (our threshold, not the paper's) would be significant at 5 %;
-    the variance over random seeds, which is not printed, comes on top.
+    """Training settles it: `tinyprop reproduce results`. The printed errors show their distance in standard errors of a
+    binomial count; 1.96 (our threshold) is significant at 5 %, if random seeds, which are not printed, add nothing.
     """
     return (yield from printed_margins(mc, "batch_norm", "BN"))
 
 
 @claim("C43", "5.5", "NormProp beats the state of the art.")
 def state_of_the_art(mc: Sampler) -> Findings:
-    """Training settles it: `tinyprop reproduce results`. The printed margins are compared with the error of counting,
-    as in C42.
-    """
+    """Training settles it: `tinyprop reproduce results`. Printed margins are compared as in C42."""
     return (yield from printed_margins(mc, "best_other", "the best other"))
 
 

@@ -112,8 +112,7 @@ def approximately_canonical(mc: Sampler) -> Findings:
 @claim("C09", "Appendix A", "Line 4 of the proof: the off-diagonal part is at most sum mu^2 |W_i|^2 |W_j|^2.")
 def proof_line(mc: Sampler) -> Findings:
     """W has the rows W_i, mu is the largest absolute cosine of two of them, and sigma^2 the variance of an input. The
-    line before has sigma^4 |W W^T|^2, so the sum needs sigma^4, too. With two rows and the best diagonal, the left side
-    is sigma^4 times the printed right side. The last line of the proof has the factor again.
+    line before has sigma^4 |W W^T|^2, so the sum needs sigma^4, too; with two rows, that is the ratio of both sides.
     """
     variance, weights = 2.0, np.random.default_rng(mc.seed).standard_normal((2, 5))
     left, right = error_and_bound(covariance_of(weights, math.sqrt(variance)))
@@ -125,9 +124,7 @@ def proof_line(mc: Sampler) -> Findings:
 
 @claim("C10", "3.4", "The covariance is sigma W~ W~^T, and the indicator of active units is in R^n.")
 def slips(mc: Sampler) -> Findings:
-    """For inputs of covariance sigma^2 I and unit rows W~, covariances are quadratic: sigma^2 W~ W~^T. And the
-    indicator has one entry for each of the m units, not for each of the n inputs.
-    """
+    """For inputs of covariance sigma^2 I and unit rows W~ it is sigma^2 W~ W~^T; m units have an indicator in R^m."""
     sigma, units, inputs = 2.0, 3, 5
     layer = layer_with(np.eye(units, inputs), activation="identity", gamma=1.0)
     tally = mc.tally("sigma", first_unit(layer, inputs, sigma), samples=200_000, watch=Tally.variance)
@@ -171,9 +168,7 @@ def first_layer(mc: Sampler) -> Findings:
 
 @claim("C39", "5.2", "Preserved statistics of hidden units show that the canonical error bound is small.")
 def non_sequitur(mc: Sampler) -> Findings:
-    """Mean and variance of one unit do not depend on the other units. A layer of identical rows has the largest
-    coherence there is, 1, and yet each of its units has mean 0 and variance 1.
-    """
+    """Each unit of a layer of identical rows has mean 0 and variance 1, but their coherence is 1, the largest."""
     layer = layer_with(np.ones((4, 6)), gamma=1.0)
     tally = mc.tally("identical", first_unit(layer, 6), samples=200_000)
     coherence = float(np.corrcoef(layer(gaussian(np.random.default_rng(mc.seed), 1000, 6)).numpy().T)[0, 1])

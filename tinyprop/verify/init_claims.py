@@ -268,10 +268,9 @@ def nf_net_gammas(mc: Sampler) -> Findings:
 
 @about_init("N23", "Brock et al. (2021, ICLR)", "Scaled weight standardisation gives mean 0 and variance 1.")
 def standardised_weights(mc: Sampler) -> Findings:
-    """Each row of weights has the sum 0 and the length 1/c1. Its inputs are ReLU(z_i), z_i of N(0, 1), all of the same
-    mean, which a row of sum 0 removes, and of variance c1^2: uncorrelated, they sum up to variance 1, for every single
-    draw of weights. If each pair z_i, z_j has the correlation rho, then ReLU(z_i) and ReLU(z_j) have R(rho), and the
-    variance is 1 - R(rho), as what all inputs share is removed with the mean.
+    """Each row of weights has the sum 0 and the length 1/c1. Its inputs ReLU(z_i), z_i of N(0, 1), have the same mean,
+    which a row of sum 0 removes, and variance c1^2: uncorrelated, they sum up to variance 1, for all weights. If each
+    pair z_i, z_j has the correlation rho, then ReLU(z_i) and ReLU(z_j) have R(rho), and the variance is 1 - R(rho).
     """
     width, rho, exact = 48, 0.5, 1.0 - correlation_after(0.5)
     seeded(np.random.default_rng(mc.seed))

@@ -120,9 +120,7 @@ CLOSED = {  # c1^2 and E s'^2 of some activations s
 
 @claim("C30", "4.6", "(s(u) - c2)/c1 normalises the output of any activation s.")
 def any_activation(mc: Sampler) -> Findings:
-    """c2 and c1 are the mean and the standard deviation of s(u) for u ~ N(0, 1), whatever s is. With gamma or beta away
-    from 1 and 0, gamma u + beta is no longer N(0, 1), and the constants no longer fit: see G1.
-    """
+    """c2 and c1 are mean and standard deviation of s(u), u ~ N(0, 1). For N(beta, gamma^2) they do not fit: see G1."""
     z, weights = normal_grid()
     means, gains, slopes, random = [], [], [], np.random.default_rng(mc.seed)
     for name in sorted(ACTIVATIONS, key=lambda name: name != "tanh"):
@@ -245,9 +243,7 @@ def params(activation: str) -> dict[str, float]:
 
 
 def _at_settings(activation: str, random: np.random.Generator) -> tuple[list[list[float]], float]:
-    """c2, c1 and E s'^2 at some means and standard deviations over their quadrature, and the slope of an exact layer
-    along all its parameters and its input over the difference quotient.
-    """
+    """c2, c1, E s'^2 at SETTINGS over their quadrature, and an exact layer's slope over the difference quotient."""
     layer = exact_unit(activation, 1.0, 0.3).to(dtype="float64")
     ratios: list[list[float]] = [[], [], []]
     for mean, std in SETTINGS:
@@ -266,9 +262,8 @@ def _at_settings(activation: str, random: np.random.Generator) -> tuple[list[lis
 
 @claim("G1", "beyond 4.6", "With c1 and c2 of N(beta, gamma^2), the output is normalised for every gamma and beta.")
 def exact_normprop(mc: Sampler) -> Findings:
-    """gamma u + beta is N(beta, gamma^2) if u is N(0, 1): take the mean c2 and the standard deviation c1 of the
-    activation for that, with their gradients. ReLU's output o depends on beta/gamma only: gamma do/dgamma + beta
-    do/dbeta = 0.
+    """gamma u + beta is N(beta, gamma^2) if u is N(0, 1): take the mean c2 and standard deviation c1 of the activation
+    for that, with their gradients. Of ReLU, the output o has beta/gamma only: gamma do/dgamma + beta do/dbeta = 0.
     """
     for activation, gamma, beta in (("relu", 0.7, 0.5), ("relu", 1.5, -0.5), ("tanh", 2.0, 1.0), ("gelu", 0.5, -1.0)):
         name, layer = f"{activation}, gamma {gamma:g}, beta {beta:g}", exact_unit(activation, gamma, beta)

@@ -75,9 +75,7 @@ def independent_units(mc: Sampler) -> Findings:
 
 @claim("C40", "5", "The nine-layer architecture fits together for images of 32 x 32.")
 def architecture(mc: Sampler) -> Findings:
-    """A window of size k with stride s and padding p turns a map of size L into (L + 2p - k)/s + 1, rounded down. That
-    the network computes and learns what it should is seen from its output, and from its gradients by differences.
-    """
+    """A window of size k, stride s and padding p turns a map of size L into (L + 2p - k)/s + 1, rounded down."""
     random, network = np.random.default_rng(mc.seed), build(NIN, width=0.05)
     x = [gaussian(random, 1, 3, 32, 32)]
     with no_grad():
@@ -120,9 +118,7 @@ def _conv_error(random: np.random.Generator) -> float:
 
 
 def _kernel_error(random: np.random.Generator) -> float:
-    """How far the gradient of the paper's network in float32, by the fastest ways, is from that in float64 by the plain
-    rules, relative to its length. Rounding moves a few units across a kink.
-    """
+    """The relative error of a gradient of the paper's network in float32; rounding moves some units across a kink."""
     manual_seed(int(random.integers(2**32)))
     errors = []
     for norm in ("normprop", "batch"):

@@ -113,8 +113,7 @@ def single_samples(mc: Sampler) -> Findings:
 
     singles = [slice(i, i + 1) for i in range(count)]
     alone = F.concatenate([network(x[one]) for one in singles], axis=0)
-    together = slopes(slice(None))
-    differences = abs(sum(slopes(one) for one in singles) - together)
+    differences = abs(sum(slopes(one) for one in singles) - slopes(slice(None)))
     *_, weight, bias = parameters
     hidden = tensor(random.standard_normal((7, 5)), requires_grad=True)
     slope = difference_ratio(partial(F.linear, hidden, weight, bias), [hidden, bias], random)
@@ -129,7 +128,6 @@ def single_samples_bn(mc: Sampler) -> Findings:
     """One number has no spread: a fully connected BN layer divides 0 by 0. A convolutional one takes its statistics
     over the places of the map as well, and has H W of them in a single image of height H and width W.
     """
-
     random = np.random.default_rng(mc.seed)
 
     def works(*shape: int) -> float:

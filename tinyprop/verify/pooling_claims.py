@@ -89,7 +89,9 @@ def architecture(mc: Sampler) -> Findings:
     yield Case("classes", 10.0, 10.0, computed(classes))
     yield is_zero("maps of another size", wrong)
     yield shown("bias of a new convolution", 0.0, abs(list(network.parameters())[-1].numpy()).max())
-    yield shown("5 x 5 filters, padding 2, against a sum", 0.0, _conv_error(random), tolerance=1e-5)
+    for size in (5, 7):  # by Winograd tiles, and by Fourier transforms
+        what = f"{size} x {size} filters, padding {size // 2}, against a sum"
+        yield shown(what, 0.0, _conv_error(random, size), tolerance=1e-5)
     yield all_ones("slope of the loss / difference quotient", slopes, tolerance=1e-4)
     yield shown("gradients in float32 and in float64, difference", 0.0, _kernel_error(random), tolerance=0.03)
     return f"sizes {', '.join(map(str, maps))}"
@@ -108,13 +110,14 @@ def _slope_ratio(random: np.random.Generator, norm: str, activation: str, mode: 
     return difference_ratio(lambda: F.cross_entropy(network(x), labels), points, random)
 
 
-def _conv_error(random: np.random.Generator) -> float:
+def _conv_error(random: np.random.Generator, size: int) -> float:
     """The largest difference between a layer of the engine in float32 and the sum that defines a convolution."""
-    x, w = random.standard_normal((4, 16, 9, 9)), random.standard_normal((16, 16, 5, 5))
-    padded = np.pad(x, ((0, 0), (0, 0), (2, 2), (2, 2)))
-    views = np.lib.stride_tricks.sliding_window_view(padded, (5, 5), axis=(2, 3))
-    out = F.conv2d(tensor(x.astype(np.float32)), tensor(w.astype(np.float32)), padding=2).numpy()
-    return float(abs(out - np.einsum("nchwij,ocij->nohw", views, w, optimize=True)).max()) / 20.0  # of their size
+    x, w, side = random.standard_normal((4, 16, 9, 9)), random.standard_normal((16, 16, size, size)), size // 2
+    padded = np.pad(x, ((0, 0), (0, 0), (side, side), (side, side)))
+    views = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(2, 3))
+    out = F.conv2d(tensor(x.astype(np.float32)), tensor(w.astype(np.float32)), padding=side).numpy()
+    error = abs(out - np.einsum("nchwij,ocij->nohw", views, w, optimize=True)).max()
+    return float(error) / (4.0 * size)  # of their size
 
 
 def _kernel_error(random: np.random.Generator) -> float:

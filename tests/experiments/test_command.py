@@ -29,7 +29,7 @@ def reproduce(folder, *arguments):
 def fill(ledger, *names, seeds=2):
     """Put made-up runs into a ledger."""
     for name in names:
-        for arm in study(EXPERIMENTS[name], SCALES["tiny"]).arms.values():
+        for arm in study(name, "tiny").arms.values():
             for record in arm.records[:seeds]:
                 ledger.add(record)
 
@@ -64,7 +64,7 @@ def test_only_missing_runs_are_computed_whatever_the_number_of_jobs(tmp_path, ca
         fill(ledger, "dropout", seeds=1)
         assert reproduce(ledger.folder.parents[1], "dropout", "--jobs", jobs) == 0
         assert f"3 runs to compute, {jobs} at a time" in capsys.readouterr().out
-    for config in EXPERIMENTS["dropout"].settings(SCALES["tiny"]).values():
+    for config in EXPERIMENTS["dropout"](SCALES["tiny"]).settings().values():
         ours, theirs = (ledger.find(replace(config, seed=2)) for ledger in ledgers)
         assert (ours.test, ours.losses, ours.layers) == (theirs.test, theirs.losses, theirs.layers)
     damaged = sorted(ledgers[0].folder.glob("*seed1*"))[0]

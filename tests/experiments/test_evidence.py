@@ -13,6 +13,7 @@ from tests.helpers import sampled
 from tinyprop.estimate import Estimate
 from tinyprop.experiments import evidence
 from tinyprop.experiments.evidence import ACCURACY, LEVEL, LOSS, Comparison, compared, first_verdict, judged
+from tinyprop.experiments.measures import roughness
 
 RULES = ("better", "alike", "at_least_as_good")
 NO_MARGIN = replace(ACCURACY, margin=0.0)
@@ -282,6 +283,6 @@ def test_deviations_tell_which_of_two_settings_varies_less(rng):
 def test_roughness_sees_noise_and_no_trend(rng):
     steps = np.arange(40) + 0.5
     smooth = 2.3 - 0.4 * np.log(steps) + 0.03 * np.log(steps) ** 2
-    assert evidence.roughness(smooth) == pytest.approx(0.0, abs=1e-9)
-    noise = [evidence.roughness(smooth + 0.05 * rng.standard_normal(40)) for _ in range(200)]
+    assert roughness(smooth) == pytest.approx(0.0, abs=1e-9)
+    noise = [roughness(smooth + 0.05 * rng.standard_normal(40)) for _ in range(200)]
     assert np.mean(np.square(noise)) == pytest.approx(0.05**2, rel=0.1)

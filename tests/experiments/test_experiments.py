@@ -8,18 +8,13 @@ from dataclasses import replace
 import pytest
 
 from tinyprop.experiments import EXPERIMENTS
-from tinyprop.experiments.beyond import Optimizers
 from tinyprop.experiments.evidence import ACCURACY, REGISTERED
 from tinyprop.experiments.experiment import CHANCE, NORMPROP, decide
 from tinyprop.experiments.report import page
 from tinyprop.experiments.scales import SCALES
 from tinyprop.plots import save
 
-from . import runs
-
-
-def study(name, scale="laptop", **made_up):
-    return runs.study(EXPERIMENTS[name], SCALES[scale], **made_up)
+from .runs import record, study
 
 
 def judged(found):
@@ -112,9 +107,7 @@ def test_rates_are_chosen_by_validation_loss_among_those_that_never_diverge():
     def loss(setting, seed):
         return 1.0 + abs(float(setting.split()[-1]) - 0.001) if ", rate" in setting else 1.0
 
-    scale = SCALES["laptop"]
-    arms = study("optimizers", loss=loss, lost={("RMSProp, rate 0.001", 1)}).arms
-    found = Optimizers.later_settings(scale, arms)
+    found = study("optimizers", loss=loss, lost={("RMSProp, rate 0.001", 1)}).chosen()
     assert {name: config.lr for name, config in found.items()} == {
         "RMSProp, at its chosen rate": 0.0003,
         "SGD, at its chosen rate": 0.015,
@@ -170,7 +163,7 @@ def test_runs_of_other_versions_are_pooled_if_they_are_alike(shift, verdict):
     def by_version(arm):
         newer = {"tinyprop": "1"}
         records = [
-            replace(runs.record(r.config, 60.0 + shift, 1.0 + 0.1 * shift), versions=newer) if r.config.seed % 2 else r
+            replace(record(r.config, 60.0 + shift, 1.0 + 0.1 * shift), versions=newer) if r.config.seed % 2 else r
             for r in arm.records
         ]
         return replace(arm, records=tuple(records))

@@ -11,10 +11,8 @@ the others. (For verdicts in both directions this is proven if claims are indepe
 
 import math
 import statistics
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -22,8 +20,9 @@ import numpy as np
 from ..engine.arrays import HostArray
 from ..estimate import Estimate
 from .record import Record
+from .scales import table
 
-REGISTERED = tomllib.loads(files(__package__).joinpath("preregistration.toml").read_text())
+REGISTERED = table("preregistration.toml")
 LEVEL = 1.0 - REGISTERED["rule"]["confidence"]
 LOOKS = REGISTERED["rule"]["looks"]
 POWER = 0.8  # of the differences that a number of seeds is said to find
@@ -229,18 +228,6 @@ def holm(judges: Sequence[Callable[[float], Verdict]], family: int, level: float
         verdicts = found
 
 
-# -- measures of a run
-
-
 def deviations(values: Mapping[int, float]) -> dict[int, float]:
     """How far each value is from the median."""
     return {seed: abs(value - statistics.median(values.values())) for seed, value in values.items()}
-
-
-def roughness(losses: Sequence[float]) -> float:
-    """The root mean square of a loss curve about a smooth one: a cubic polynomial in the logarithm of the step."""
-    if len(losses) < 6:
-        return 0.0
-    steps = np.log(np.arange(len(losses)) + 0.5)
-    rest = np.array(losses) - np.polyval(np.polyfit(steps, losses, 3), steps)
-    return float(np.sqrt((rest**2).sum() / (len(losses) - 4)))

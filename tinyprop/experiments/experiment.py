@@ -14,9 +14,8 @@ from ..estimate import Estimate, student_quantile
 from ..table import Table
 from ..train import Config
 from . import evidence
-from .evidence import ENDPOINTS, REGISTERED, Comparison, Measure, Rule, Verdict
+from .evidence import ENDPOINTS, MEASURES, REGISTERED, Comparison, Measure, Rule, Verdict
 from .figures import Curves, draw
-from .measures import MEASURES
 from .record import Record
 from .scales import Scale, Settings, table
 
@@ -107,6 +106,7 @@ class Finding:
     looks: Sequence[evidence.Look]  # those that the runs have reached
     runs: int  # random seeds that all settings have
     planned: int
+    no_data: Sequence[str]  # names of data sets that are not available
     supported: Verdict = None
 
     def judge(self, level: float) -> Verdict:
@@ -203,7 +203,10 @@ class Experiment:
             reached = [n for n in evidence.looks(planned) if all(len(arm.first(n).records) == n for arm in arms)]
             looks = [(n / planned, flat(self.first(n).compared(claim))) for n in reached]
             runs = len(set.intersection(*({record.config.seed for record in arm.records} for arm in arms)))
-            findings.append(Finding(claim, claim.text in primary, self.compared(claim), looks, runs, planned))
+            no_data = [
+                name for name in REGISTERED["not_available"] if name in {a.config.data for a in arms if a.config}
+            ]
+            findings.append(Finding(claim, claim.text in primary, self.compared(claim), looks, runs, planned, no_data))
         return findings
 
     def first(self, n: int) -> "Experiment":

@@ -8,10 +8,10 @@ from functools import partial
 from .. import paper
 from ..estimate import Estimate
 from ..train import Config
-from .evidence import ACCURACY, ENDPOINTS, Comparison, Measure, compared, predicted
+from . import evidence
+from .evidence import ACCURACY, ENDPOINTS, HIDDEN, LARGEST_RATE, Comparison, Measure, averaged
 from .experiment import BATCHNORM, NORMPROP, TABLE, Arm, Claim, Experiment
 from .figures import Curves
-from .measures import BUT_ONE, FINAL_MEAN, HIDDEN, LARGEST_RATE, averaged, final_mean, movement
 from .record import Record
 from .scales import IMAGES, PAPER_RUN, Settings
 
@@ -21,7 +21,7 @@ NORMS = {NORMPROP: "normprop", BATCHNORM: "batch"}  # as a Config says it
 class CovariateShift(Experiment):
     """Layer by layer."""
 
-    reported = (*ENDPOINTS, FINAL_MEAN, BUT_ONE)
+    reported = (*ENDPOINTS, evidence.FINAL_MEAN, evidence.BUT_ONE)
 
     def levels(self) -> dict[str, Curves]:
         def curves(i: int) -> Curves:
@@ -32,7 +32,7 @@ class CovariateShift(Experiment):
     def differences(self) -> list[dict[str, Comparison]]:
         return [
             {f"layer {i}": self.compare(NORMPROP, BATCHNORM, averaged(name, of, [i])) for i in HIDDEN}
-            for name, of in (("final mean input", final_mean), ("movement", movement))
+            for name, of in (("final mean input", evidence.final_mean), ("movement", evidence.movement))
         ]
 
 
@@ -85,7 +85,7 @@ class JacobianFactor(Experiment):
         if claim.measures != (LARGEST_RATE,):
             return super().compared(claim)
         ours, theirs = list(self.by_rate())[:2]
-        found = compared(LARGEST_RATE, self.rates_survived(ours), self.rates_survived(theirs))
+        found = evidence.compared(LARGEST_RATE, self.rates_survived(ours), self.rates_survived(theirs))
         return {f"{ours} minus {theirs}": [found]}
 
     def levels(self) -> dict[str, Curves]:
@@ -125,16 +125,14 @@ class Scaling(Experiment):
 
         found = {label: self.compare(*self.pairs()[label], measure).difference for label in self.grid()}
         known = [(place(small), found[label].mean) for label, small in self.grid().items() if found[label].n]
-        return Comparison(measure, predicted([x for x, _ in known], [y for _, y in known], place(config)))
+        return Comparison(measure, evidence.predicted([x for x, _ in known], [y for _, y in known], place(config)))
 
     def differences(self) -> list[dict[str, Comparison]]:
-        panels = []
-        for measure, found in zip(self.reported, super().differences(), strict=True):
-            larger = {label: found.pop(label) for label in self.scale.larger}
-            for label, comparison in larger.items():
-                found[f"{label}, predicted"] = self.prediction(self.scale.larger[label], measure)
-                found[label] = comparison
-            panels.append(found)
+        panels = super().differences()
+        for label, config in self.scale.larger.items():
+            for panel, m in zip(panels, self.reported, strict=True):
+                found = panel.pop(label)
+                panel |= {f"{label}, predicted": self.prediction(config, m), label: found}
         return panels
 
     def levels(self) -> dict[str, Curves]:
@@ -143,13 +141,6 @@ class Scaling(Experiment):
 
     def remarks(self) -> str:
         texts = [super().remarks(), f"The paper's best accuracy is {self.paper} %, after {PAPER_RUN.epochs} epochs."]
-        panels = self.differences()
-        for label in self.scale.larger:
-            for panel in panels:
-                expected, found = panel[f"{label}, predicted"], panel[label]
-                parts = [f"predicted {expected.number}"] if expected.difference.n else []
-                parts += [f"found {found}"] if found.difference.n else []
-                texts += [f"{label.capitalize()}, {found.measure.name}: {', '.join(parts)}."] if parts else []
         for name, arm in self.arms.items():
             if arm.config and arm.config.epochs == PAPER_RUN.epochs:
                 texts += [f"{name}: {at_length(record)}." for record in arm.survivors]

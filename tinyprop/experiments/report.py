@@ -12,7 +12,7 @@ from ..estimate import Estimate
 from ..table import Table
 from ..train import Config
 from .evidence import ENDPOINTS, LEVEL, POWER, REGISTERED, Comparison, Measure
-from .experiment import BATCHNORM, Arm, Experiment, Finding, decide
+from .experiment import BATCHNORM, CLEAR, Arm, Experiment, Finding, decide
 from .record import Record
 
 MARK = "<!-- evidence -->"  # a line of the README before and after what it quotes of the report
@@ -40,6 +40,7 @@ def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> s
         margins="; ".join(f"{m.name} ± {m.margin:g}, in {m.difference_unit}" for m in ENDPOINTS),
         level=100.0 * LEVEL,
         power=100.0 * POWER,
+        clear=CLEAR,
         primary=summary("primary", [f for f in findings if f.primary], scale.name),
         exploratory=summary("exploratory", [f for f in findings if not f.primary], scale.name),
         losses=listed(losses(experiments, judged)) or "Nowhere so far.",
@@ -62,14 +63,17 @@ def section(e: Experiment, findings: Sequence[Finding], folder: str) -> str:
     waiting = [name for name, arm in e.shown().items() if not arm.records]
     levels = [e.table().markdown()] if len(waiting) < len(e.shown()) else []
     if waiting:
-        names = "; ".join(waiting) if len(waiting) <= FEW else f"{len(waiting)} of {len(e.shown())} settings"
-        levels.append(f"Not run: {names}.")
-    text = SECTION.format(
-        e=e, folder=folder, runs=runs_of(e.arms.values()), remarks=e.remarks(), levels="\n\n".join(levels)
-    )
+        named = "; ".join(waiting) if len(waiting) <= FEW else f"{len(waiting)} of {len(e.shown())} settings"
+        levels.append(f"Not run: {named}.")
+    panels = e.differences()
+    rows = [[label, *(panel[label].number for panel in panels)] for label, c in panels[0].items() if c.difference.n]
+    if rows and panels[0].keys() - {label for f in findings for label in f.claim.pairs}:  # claims do not list all
+        names = [next(iter(panel.values())).measure.name for panel in panels]
+        levels.append(Table([e.facts["differences"], *names], rows).markdown())
     header = ["claim", "the paper", "ours", "seeds", f"at {e.scale.name} scale"]
-    claims = Table(header, [claim_row(f) for f in findings], align="lllll").markdown()
-    return f"{text}\n{claims}\n" if findings else text
+    levels += [Table(header, [claim_row(f) for f in findings], align="lllll").markdown()] if findings else []
+    facts = {"runs": runs_of(e.arms.values()), "remarks": e.remarks(), "levels": "\n\n".join(levels)}
+    return SECTION.format(e=e, folder=folder, **facts)
 
 
 def claim_row(f: Finding) -> list[str]:
@@ -86,8 +90,8 @@ def in_brief(experiments: Sequence[Experiment], findings: Sequence[Finding]) -> 
         some = [f.supported for f in findings if f.primary == primary and f.claim.paper != "not in the paper"]
         return f"{some.count(True)} supported, {some.count(False)} not supported, {some.count(None)} undecided"
 
-    runs = runs_of(distinct(experiments).values())
-    return f"So far {runs} planned runs are finished. Primary claims: {counted(True)}. Other claims: {counted(False)}."
+    runs, primary, other = runs_of(distinct(experiments).values()), counted(True), counted(False)
+    return f"So far {runs} planned runs are finished. Primary claims: {primary}. Other claims of the paper: {other}."
 
 
 def summary(kind: str, findings: Sequence[Finding], scale: str) -> str:
@@ -100,6 +104,8 @@ def still_needed(finding: Finding) -> str:
     label, widest = finding.widest
     if finding.supported is not None:
         return ""
+    if finding.no_data:
+        return f"data that are not available here: {', '.join(finding.no_data)}"
     if widest.difference.n < 2:
         return f"a clear difference would decide after {finding.first_chance} seeds"
     measure = widest.measure

@@ -1,7 +1,7 @@
 # make demo, make test: each sets up everything it needs in .venv, once.
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest -n auto -q
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal -q
 
 .PHONY: demo check test coverage plain full lint release tutorials site lock clean
 
@@ -31,7 +31,7 @@ lint: .venv/installed
 	$(BIN)/mypy
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive tinyprop
 
-release: .venv/installed  # build the archives, and test them in environments of their own
+release: .venv/installed  # build the archives; run the README with only the wheel, and the quick tests of the sdist
 	$(BIN)/python .ci/release.py
 
 tutorials: .venv/installed  # execute the lessons and solutions, and write their notebooks

@@ -21,8 +21,8 @@ plain: .venv/installed  # everything without any override
 	TINYPROP_PLAIN=1 $(PYTEST)
 
 full: test plain release  # and every fault and bit flip, and many more simulations and random examples
-	TINYPROP_FULL=1 $(PYTEST) tests/train/test_faults.py tests/train/test_check.py tests/test_cli.py \
-		tests/experiments/test_evidence.py tests/functional/test_opinfo.py
+	TINYPROP_FULL=1 $(PYTEST) tests/train tests/test_cli.py tests/test_compare.py tests/experiments/test_evidence.py \
+		tests/functional/test_opinfo.py
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/engine tests/functional tests/nn
 
 lint: .venv/installed

@@ -7,7 +7,7 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: several processes share the cores already
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import tinyprop as tp  # noqa: E402
+import tinyprop as tp
 
 
 @pytest.fixture(autouse=True, scope="session")

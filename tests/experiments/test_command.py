@@ -197,7 +197,7 @@ def test_a_second_command_in_the_same_directory_is_refused(tmp_path, endless, ca
 @pytest.mark.slow
 def test_a_budget_saves_and_reports(tmp_path):
     places = ["--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
-    arguments = ["reproduce", "convergence", "--scale", "tiny", "--jobs", "1", "--budget", "0.5m", *places]
+    arguments = ["reproduce", "convergence", "--scale", "tiny", "--jobs", "1", "--budget", "0.2m", *places]
     done = subprocess.run([sys.executable, "-c", LONG, *arguments], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "out/README.md").exists()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tinyprop as tp
+from tests.helpers import FULL
 from tinyprop import compare, nn, plots, theory
 from tinyprop.cli import main
 from tinyprop.estimate import Estimate
@@ -45,9 +46,11 @@ def test_theory_and_measurement(norm):
     assert_measured(stack(norm, depth=4, width=64, batch=8), 8)
 
 
+PAIRS = [("relu", False), ("tanh", True), *([("relu", True), ("tanh", False)] if FULL else [])]  # see `make full`
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("residual", [False, True])
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize(("activation", "residual"), PAIRS)
 @pytest.mark.parametrize("norm", NORMS)
 def test_theory_and_measurement_of_every_network(norm, activation, residual, monkeypatch):
     monkeypatch.setattr(theory.instruments, "ROUNDS", 1)  # for BatchNorm, whose spectrum has no theory

@@ -201,16 +201,16 @@ def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: Host
 
 
 def _along_a_row(values: Any, x: HostArray) -> HostArray:
-    """A number, or (C, 1, 1), as (1, C, 1, W): NumPy is slow where its inner loop is only as long as the channels."""
+    """A number, or (C,), as (1, C, 1, W): NumPy is slow where its inner loop is only as long as the channels."""
     row = np.empty_like(x[:1, :, :1] if x.ndim == 4 else x[:1])
-    row[...] = values
+    row[...] = column(values, x.ndim - 1) if isinstance(values, np.ndarray) else values
     return row
 
 
 def _per_channel(x: HostArray, *values: Any) -> bool:
     """Whether x is (N, C) or (N, C, H, W), and the values are numbers, or one for each channel, of the same dtype."""
-    arrays, shape = [v for v in values if isinstance(v, np.ndarray)], (*x.shape[1:2], 1, 1)[: x.ndim - 1]
-    return x.ndim in (2, 4) and all(v.shape == shape and v.dtype == x.dtype for v in arrays)
+    arrays = [v for v in values if isinstance(v, np.ndarray)]
+    return x.ndim in (2, 4) and all(v.shape == x.shape[1:2] and v.dtype == x.dtype for v in arrays)
 
 
 @override(ShiftedReLU.forward, on="numpy")
@@ -234,7 +234,7 @@ def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostAr
     for images in blocks(g, PIXELS_AT_ONCE):
         np.multiply(g[images], out[images] != floor, out=passed[images])  # NaN passes its gradient, too
         sums.append(row_sum(_rows(passed[images])))
-    return passed, column(np.sum(sums, axis=0), g.ndim - 1) * op.gain, lambda: -g
+    return passed, np.sum(sums, axis=0) * op.gain, lambda: -row_sum(_rows(g))
 
 
 @override(Multiply.backward, on="numpy")

@@ -56,7 +56,7 @@ def lines(path):
 # brackets): they may shrink, and never grow.
 ROOMS = {
     "engine": 1_150,
-    "functional": 1_803,  # (1,800)
+    "functional": 1_800,
     "moments": 900,
     "nn": 1_500,
     "kernels": 1_916,  # (1,500)

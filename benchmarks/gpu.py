@@ -313,7 +313,7 @@ def points(step: Step) -> dict[str, tuple[float, float]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--predict", action="store_true", help="write GPU.md instead; needs CuPy on emulated CUDA")
-    parser.add_argument("--kernels", action="store_true", help="write KERNELS.md instead; needs CuPy, cuobjdump and nvdisasm")
+    parser.add_argument("--kernels", action="store_true", help="write KERNELS.md instead; needs CuPy and cuobjdump")
     parser.add_argument("--steps", type=whole_number(1), default=50, help="steps that are timed (default 50)")
     parser.add_argument("--width", type=float, default=1.0, help="of the network (default 1)")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="output directory (default runs/bench)")

@@ -30,6 +30,8 @@ def test_a_fault_at_any_operation_leaves_the_old_content_or_the_new_one(name, fa
         with injected(Faults(tmp_path), monkeypatch) as faults:
             write(path, n)
         contents.append(path.read_bytes())
+        faults.after_power_loss()
+        assert path.read_bytes() == contents[-1], "what was written is on the disk"
     assert contents[0] != contents[1]
     assert 5 <= faults.count <= 50  # open, write, fsync, rename, and fsync of the directory
     for at in range(1, faults.count + 1):

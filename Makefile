@@ -21,10 +21,10 @@ coverage: .venv/installed  # the fraction of statements and branches that tests 
 plain: .venv/installed  # everything without any override
 	TINYPROP_PLAIN=1 $(PYTEST)
 
-full: test plain release  # and every fault and bit flip, and many more simulations and random examples
+full: test plain release  # and what is exhaustive: CONTRIBUTING.md lists it
 	TINYPROP_FULL=1 $(PYTEST) tests/train tests/test_cli.py tests/test_compare.py tests/experiments/test_evidence.py \
 		tests/functional/test_opinfo.py
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/engine tests/functional tests/nn
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not slow" tests/engine tests/functional tests/nn
 
 lint: .venv/installed
 	$(BIN)/ruff format --check .

@@ -272,9 +272,9 @@ class Stack:
         """
         known = {
             "batch": lambda: gains.batch_norm_gain(self.batch, self.function),
-            "layer": lambda: gains.layer_norm_gain(self.width, self.function),
-            "rms": lambda: gains.rms_norm_gain(self.width, self.function),
-            "group": lambda: gains.group_norm_gain(self.width, GROUP, self.function),
+            "layer": lambda: gains.norm_gain(self.width, self.function),
+            "rms": lambda: gains.norm_gain(self.width, self.function, center=False),
+            "group": lambda: gains.norm_gain(self.width, self.function, GROUP),
         }
         limits = self._theory[1]
         if self.norm not in known or self.affine != (1.0, 0.0):

@@ -20,7 +20,8 @@ def panels(stack: Stack, layer: int, seed: int) -> Iterator[tuple[str, dict]]:
     random = np.random.default_rng([seed, 1])
     net, at = stack.network(), layer - stack.layers[0]
     x = random.standard_normal((stack.batch, stack.width))
-    seen = (sample_by_sample, batch_by_batch)[stack.norm == "batch"](net, at, x, random)
+    look = batch_by_batch if stack.norm == "batch" else sample_by_sample
+    seen = look(net, at, x, random)
 
     signal = np.sqrt([z.var(axis=0, ddof=1).mean() for z in seen.values])
     gradient = np.sqrt([(g**2).mean() for g in seen.gradients])

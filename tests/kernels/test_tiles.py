@@ -33,14 +33,6 @@ def products(window, x, w, g, backend="numpy"):
     return [op(*geometry)(*(tp.tensor(a, backend=backend) for a in arrays)).numpy() for op, *arrays in pairs]
 
 
-@pytest.mark.parametrize("k", [3, 4, 5])
-def test_the_matrices_convolve_exactly_along_an_axis(rng, k):
-    matrix = tiles.matrices(k)
-    pixels, filter = rng.standard_normal(tiles.TILES[k][0] + k - 1), rng.standard_normal(k)
-    outputs = matrix["output"] @ ((matrix["input"] @ pixels) * (matrix["filter"] @ filter))
-    np.testing.assert_allclose(outputs, np.correlate(pixels, filter, "valid"), atol=1e-13)
-
-
 @st.composite
 def geometries(draw):
     k = draw(st.sampled_from([3, 4, 5]))

@@ -32,8 +32,8 @@ class WeightNorm(Op):
         self.factor = factor
 
     def forward(self, w: Array, scale: Array) -> Array:
-        rows = w.reshape(len(w), -1)
-        length = array_module(w).sqrt((rows * rows).sum(axis=1))
+        xp, rows = array_module(w), w.reshape(len(w), -1)
+        length = xp.sqrt(xp.einsum("ij,ij->i", rows, rows))  # without an array of squares
         return w * column(scale * self.factor / length, w.ndim)
 
     def backward(self, g: Tensor, w: Tensor, scale: Tensor) -> Any:

@@ -186,11 +186,6 @@ def _row_products(x: HostArray, y: HostArray) -> HostArray:
     return np.einsum("ij,ij->i", x.reshape(len(x), -1), y.reshape(len(y), -1))
 
 
-@override(WeightNorm.forward, on="numpy")
-def weight_norm(op: WeightNorm, w: HostArray, scale: HostArray) -> Any:
-    return w * column(scale * op.factor / np.sqrt(_row_products(w, w)), w.ndim)
-
-
 @override(WeightNorm.backward, on="numpy")
 def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: HostArray) -> Any:
     length = np.sqrt(_row_products(w, w))

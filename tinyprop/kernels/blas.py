@@ -29,9 +29,8 @@ _mine = threading.local()
 def _library() -> Any:
     """cuBLAS as CuPy has loaded it; None if it is not found by its name."""
     version = _cupy().cuda.runtime.runtimeGetVersion() // 1000
-    library: Any
     try:
-        library = ctypes.CDLL(f"cublas64_{version}.dll" if sys.platform == "win32" else f"libcublas.so.{version}")
+        library: Any = ctypes.CDLL(f"cublas64_{version}.dll" if sys.platform == "win32" else f"libcublas.so.{version}")
     except OSError:
         return None
     pointer, number, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong

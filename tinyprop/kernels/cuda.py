@@ -36,7 +36,6 @@ RESIDENT = 512  # threads of a multiprocessor that keep its memory busy, with so
 CHANGING = 8  # numbers of an update that may change from step to step
 SIZES = {"THREADS": THREADS, "BLOCKS": RESIDENT // THREADS, "TABLE": TABLE, "EACH": EACH, "LOADS": LOADS}
 OPTIONS = tuple(f"-D{name}={value}" for name, value in SIZES.items())
-WIDTHS = {width: (f"-DWIDTH={width}",) for width in (1, PACK)}
 
 changing: ContextVar[Any] = ContextVar("changing", default=None)  # the Mailbox of a step that is recorded, or replayed
 
@@ -116,8 +115,8 @@ def _by_strip(kernel: str, x: Array, *arguments: Any, sums: int = 0) -> Any:
     odd = [a for a in (x, *arguments) if hasattr(a, "data") and a.data.ptr % (PACK * x.itemsize)]
     width = 1 if odd or columns % PACK else PACK
     matrix = _struct("int64", x.size // columns, columns // width, strip)
-    threads = strips * columns // width
-    _launch(kernel, x.dtype, threads, x, *arguments, *results, matrix, options=WIDTHS[width])
+    threads, options = strips * columns // width, (f"-DWIDTH={width}",)
+    _launch(kernel, x.dtype, threads, x, *arguments, *results, matrix, options=options)
     return results[0] if results else None
 
 
@@ -185,10 +184,6 @@ def unit_rows(weights: Arrays) -> Any:
         _launch("rows.weight_norm", w.dtype, (len(w),), w, None, 1.0, w, w.size // len(w))
 
 
-def _lowest(op: BatchNorm) -> float:
-    return 0.0 if isinstance(op, BatchNormReLU) else -math.inf
-
-
 @override(BatchNormReLU.forward, on="cupy")
 @override(BatchNorm.forward, on="cupy")
 def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
@@ -197,13 +192,12 @@ def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
         return NotImplemented
     if any(a.shape != x.shape[1:2] or not a.flags.c_contiguous for a in numbers):
         return NotImplemented
-    last, statistics = _channels_last(x), _empty((4, x.shape[1]), x)
-    sums = _by_strip("channels.strip_moments", last, sums=2)
-    sizes = last.size // x.shape[1], x.shape[1], _strip(last)
-    arguments = sums, weight, bias, statistics, *op.running, float(op.eps), float(op.momentum), *sizes
-    _launch("rows.batch_statistics", x.dtype, (x.shape[1],), *arguments)
-    op.cache["statistics"], out = statistics, _empty(last.shape, x)
-    _by_strip("channels.batch_norm", last, statistics, _lowest(op), out)
+    last, statistics, columns = _channels_last(x), _empty((4, x.shape[1]), x), x.shape[1]
+    sums, low = _by_strip("channels.strip_moments", last, sums=2), 0.0 if isinstance(op, BatchNormReLU) else -math.inf
+    arguments = sums, weight, bias, statistics, *op.running, float(op.eps), float(op.momentum)
+    _launch("rows.batch_statistics", x.dtype, (columns,), *arguments, x.size // columns, columns, _strip(last))
+    op.cache["statistics"], out = (statistics, low), _empty(last.shape, x)
+    _by_strip("channels.batch_norm", last, statistics, low, out)
     return channels_first(out)
 
 
@@ -213,7 +207,7 @@ def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array, *out: 
     """What a rectifier passes is computed again from x: that is one array less to read than `out`."""
     if "statistics" not in op.cache or not supported(g, x, weight):
         return NotImplemented
-    arguments = _channels_last(g), _channels_last(x), op.cache["statistics"], _lowest(op)
+    arguments = _channels_last(g), _channels_last(x), *op.cache["statistics"]
     sums, g_x = _totals(_by_strip("channels.batch_norm_sums", *arguments, sums=2)), _empty(arguments[0].shape, g)
     _by_strip("channels.batch_norm_gradient", *arguments, sums, g_x)
     return channels_first(g_x), sums[1], sums[0]
@@ -242,10 +236,8 @@ for _rule in sorted(_every(Elementwise), key=lambda rule: rule.__qualname__):
 def mask(x: Array, shape: Shape, p: float, key: int) -> Array:
     if not supported(x):
         return NotImplemented
-    out, box, live = _empty(shape, x), changing.get(), None
-    if box is not None:
-        box.keep_key(key, x.dtype)
-        live = box.place()
+    out, box = _empty(shape, x), changing.get()
+    live = None if box is None else box.keep_key(key, x.dtype)
     numbers = _struct("uint32", key & 0xFFFFFFFF, key >> 32), live, round(p * 2**32), 1.0 / (1.0 - p)
     _launch("random.dropout_mask", x.dtype, -(-out.size // 4), out, *numbers, out.size)
     return out
@@ -307,15 +299,13 @@ def _update(w: Arrays, g: Arrays, means: Arrays, squares: Arrays, *numbers: floa
     """The step of an optimizer that keeps running means, squares, or both (update.cu has the formula)."""
     box = changing.get()
     if box is not None and box.replaying:
-        return box.keep(numbers)
+        box.keep(numbers)
+        return None
     edited = *w, *means, *squares
     if not w or not supported(*edited, *g) or not all(a.flags.c_contiguous for a in edited):
         return NotImplemented
     dtype, g = w[0].dtype, [_contiguous(a) for a in g]
-    given, live = _struct(dtype.char, *numbers), None
-    if box is not None:
-        box.keep(numbers)
-        live = box.place()
+    given, live = _struct(dtype.char, *numbers), None if box is None else box.keep(numbers)
     addresses = [[a.data.ptr for a in arrays] or [0] * len(w) for arrays in (w, g, means, squares)]
     sizes = np.array([a.size for a in w])
     rows = np.array([*addresses, sizes, -(-sizes // (THREADS * EACH))], "int64").T

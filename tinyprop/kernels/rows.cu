@@ -24,8 +24,7 @@ template <typename T> __device__ T row_product(const T* a, const T* b, long long
 // out = gain * the sum over strips, for each column of each matrix of sums (matrices, strips, columns)
 template <typename T>
 __global__ void totals(const T* sums, T gain, T* out, long long strips, long long columns) {
-    const long long column = blockIdx.x % columns;
-    const T* first = sums + blockIdx.x / columns * strips * columns + column;
+    const T* first = sums + blockIdx.x / columns * strips * columns + blockIdx.x % columns;
     T sum = 0;
     for (long long s = threadIdx.x; s < strips; s += THREADS) sum += first[s * columns];
     sum = block_sum(sum);

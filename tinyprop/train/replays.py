@@ -63,23 +63,21 @@ class Mailbox:
             self.posted[self.turn].synchronize()
         return self.rooms[self.turn]
 
-    def keep(self, numbers: tuple[float, ...]) -> None:
-        """Add the numbers of an update to the next post."""
+    def keep(self, numbers: tuple[float, ...]) -> Array | None:
+        """Add the numbers of an update to the next post; returns where on the device a recorded kernel finds them."""
         if self.used == MOST_UPDATES:
             raise ValueError(f"there are more than {MOST_UPDATES} groups of parameters")
-        self.format.pack_into(self.memory[self.turn], self.start + self.used * self.each, *numbers)
+        start = self.start + self.used * self.each
+        self.format.pack_into(self.memory[self.turn], start, *numbers)
         self.used += 1
+        return None if self.replaying else self.there[start:]
 
-    def keep_key(self, key: int, kind: DType) -> None:
+    def keep_key(self, key: int, kind: DType) -> Array | None:
         """Add the key of a random mask of this dtype, in pieces that a float can hold."""
         if kind != self.kind:
             raise ValueError(f"a mask is {kind}, but the parameters are {self.kind}")
-        self.keep((*((key >> shift) & 0xFFFF for shift in (0, 16, 32, 48)), *[0] * (CHANGING - 4)))
         self.keys += 1
-
-    def place(self) -> Array:
-        """Where on the device the numbers will be that were added last."""
-        return self.there[self.start + (self.used - 1) * self.each :]
+        return self.keep((*((key >> shift) & 0xFFFF for shift in (0, 16, 32, 48)), *[0] * (CHANGING - 4)))
 
     def post(self, stream: Any) -> None:
         to, start = self.there.data.ptr, self.memory[self.turn].ptr

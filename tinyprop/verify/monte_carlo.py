@@ -52,8 +52,7 @@ class Tally:
         """The tally of one block, (count,) or (k, count). To overwrite the values saves memory, and so time."""
         xp = array_module(values)
         block = xp.atleast_2d(values)
-        count = block.shape[1]
-        means = block.sum(axis=1) / count
+        count, means = block.shape[1], block.sum(axis=1) / block.shape[1]
         away = xp.subtract(block, means[:, None], out=block if overwrite else None)
         squares = away * away
         cubes, fourths = ((squares[:, None] @ powers[:, :, None])[:, 0, 0] for powers in (away, squares))

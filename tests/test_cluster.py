@@ -151,16 +151,23 @@ def cpu_seconds(root):
 def test_ctrl_c_ends_claims_at_once(where):
     """Of 1e10 samples, which take minutes; the signal goes to the command alone."""
     launcher = [MPIEXEC, "-n", "3"] if where == "mpi" else []
-    words = [sys.executable, "-m", "tinyprop", "verify", "C01", "C02", "C21", "--samples", "1e10", "--cluster", where]
-    job = background(*launcher, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
+    words = ["-m", "tinyprop", "verify", "C01", "C02", "C21", "--samples", "1e10", "--cluster", where]
+    with running(*launcher, sys.executable, *words) as job:
         until(lambda: cpu_seconds(job.pid) > 8)  # imports take less
         assert job.poll() is None
         job.send_signal(signal.SIGINT)
         said, _ = job.communicate(timeout=60)
         assert job.returncode == 130
-        assert b"Traceback" not in said
+        assert "Traceback" not in said
         until(lambda: not group_alive(job.pid), 20)
+
+
+@contextmanager
+def running(*words):
+    """A job that leaves nothing behind."""
+    job = background(*words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        yield job
     finally:
         if group_alive(job.pid):
             os.killpg(job.pid, signal.SIGKILL)
@@ -252,14 +259,9 @@ def endless(folder, *arguments, launcher=()):
     """A command whose runs would take for ever, when two of them have finished an epoch."""
     places = ["--out", folder / "out", "--runs", folder / "runs"]
     words = [*launcher, sys.executable, "-c", LONG, "reproduce", "convergence", "--scale", "tiny", *arguments, *places]
-    job = background(*words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        until(lambda: len(list((folder / "runs").glob("*/log.csv"))) == 2, 120)
+    with running(*words) as job:
+        until(lambda: len(list((folder / "runs").glob("*/log.csv"))) == 2)
         yield job
-    finally:
-        if group_alive(job.pid):
-            os.killpg(job.pid, signal.SIGKILL)
-        job.communicate()
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pytest
 import tinyprop as tp
 from tests.helpers import few_images, flipped, sampled
 from tinyprop.cli import main
+from tinyprop.saving import decode
 from tinyprop.train import Config, Run, checkpoint
 from tinyprop.train.check import SUMS, audit
 
@@ -45,14 +46,13 @@ def test_every_bit_flip_is_found(run_folder, tmp_path, record_property):
 
 
 @pytest.mark.slow
-def test_no_bit_flip_of_a_checkpoint_is_read(run_folder, tmp_path, record_property):
+def test_no_bit_flip_of_a_checkpoint_is_read(run_folder, record_property):
     (path,) = checkpoint.paths(run_folder)
-    content, copy = path.read_bytes(), tmp_path / path.name
+    content = path.read_bytes()
     flips = sampled(range(8 * len(content)), 2000)
     for bit in flips:
-        copy.write_bytes(flipped(content, bit))
         with pytest.raises(tp.StateError):
-            checkpoint.read(copy)
+            decode(flipped(content, bit), path)  # which is how `checkpoint.read` begins
     record_property("compared", f"bit flips of a checkpoint {len(flips)}")
 
 

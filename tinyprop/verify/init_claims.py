@@ -134,6 +134,9 @@ def orthogonal_start(mc: Sampler) -> Findings:
         found = mc.median_of_means(f"orthogonal {width} {depth}", drawn, samples, cost=1000 * depth, block=5)
         yield Case(f"E tr G^2/n, ReLU, {depth} layers of {width}", 1.0, exact, found, relation="differs from")
     yield shown("the same, 9 layers of 10^9", 10.0, closed_forms.orthogonal_moments(10**9, 9)[0], tolerance=1e-6)
+    one = closed_forms.orthogonal_moments(32, 1)  # where tr G is 2 times the number of units that are on
+    yield shown("the same, one layer", 2.0, one[0])
+    yield shown("E (tr G/n)^2, one layer of 32", 1.0 + 1.0 / 32, one[1])
     deep = closed_forms.orthogonal_moments(64, 9)[0]
     return f"with ReLU the squared singular values spread like 1 + L: {deep:.1f} for 9 layers of 64"
 

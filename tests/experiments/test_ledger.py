@@ -148,7 +148,7 @@ def test_epoch_0_changes_nothing(tmp_path):
     config = replace(TINY, norm="batch", dropout=0.3, epochs=1)
     looking, plain = RecordedRun(config, tmp_path / "a"), tp.train.Run(config, tmp_path / "b", say=lambda line: None)
     tp.manual_seed(5)
-    looking.run()
+    looking.run(resume=True)
     tp.manual_seed(5)
     plain.run()
     ours, theirs = looking.model.state_dict(), plain.model.state_dict()

@@ -148,7 +148,7 @@ def test_epoch_0_changes_nothing(tmp_path):
     config = replace(TINY, norm="batch", dropout=0.3, epochs=1)
     looking, plain = RecordedRun(config, tmp_path / "a"), tp.train.Run(config, tmp_path / "b", say=lambda line: None)
     tp.manual_seed(5)
-    looking.run()
+    looking.run(resume=True)
     tp.manual_seed(5)
     plain.run()
     ours, theirs = looking.model.state_dict(), plain.model.state_dict()
@@ -215,7 +215,7 @@ def test_a_run_says_which_sources_computed_it(tmp_path):
     run.signals += [{"epoch": 1, "layer": 1, "size": 0.1, "moved": 0.0, "sources": records.sources()}]
     found = run.record(records.Divergence(1, 1, "a loss"))
     assert found.versions["sources"] == f"? {records.sources()}"
-    others = "creation derivatives draw errors estimate experiments files info paper plots saving stacks table theory"
+    others = "cluster creation derivatives draw errors estimate experiments files info paper plots saving stacks table theory"
     program = "import sys, tinyprop.experiments.record; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT

@@ -222,14 +222,11 @@ class RecordedRun(Run):
 
     def resume(self) -> None:
         super().resume()
+        if not self.signals:
+            self.measure_start()
         steps = self.epoch * -(-len(self.train) // self.config.batch_size) + self.batch
         if steps:
             self.step.losses = list(np.frombuffer((self.out / "losses.f4").read_bytes(), "<f4")[:steps])
-
-    def run_epoch(self, stop: list[bool]) -> bool:
-        if not self.signals:
-            self.measure_start()
-        return super().run_epoch(stop)
 
     def measure_start(self) -> None:
         """The rows of epoch 0, in training mode, as running statistics have seen nothing yet; then restore them."""

@@ -21,7 +21,7 @@ INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+ )?([\w.]+)(.*?);"
 SHOWN = {"75": "T4", "89": "RTX 4090", "90": "H100", "120": "RTX 5090"}  # architectures, and a device with each
 LEAST = 8  # loads in flight
 USED = [("input", 0), ("filter", 0), ("output.T", 0), ("output", 1), ("filter.T", 1)]  # transforms, and whether back
-READ_LITTLE = "batch_statistics", "cross_entropy", "dropout_mask"  # a few kilobytes, which are in the cache
+READ_LITTLE = "batch_statistics", "cross_entropy", "dropout_mask", "totals"  # a few kilobytes, which are in the cache
 
 
 def variants(path: Path) -> dict[str, tuple[str, ...]]:

@@ -46,7 +46,6 @@ class Faults:
 
     def fsync(self, descriptor):
         self.operation()
-        os.fsync(descriptor)
         if os.path.isdir(f"/proc/self/fd/{descriptor}"):
             folder = os.path.realpath(f"/proc/self/fd/{descriptor}")
             self.durable = {p: c for p, c in self.durable.items() if str(p.parent.resolve()) != folder}

@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import hypothesis.extra.numpy as hnp
@@ -226,6 +227,9 @@ def battery(cases: list[Case]) -> list[Callable[..., None]]:
     return [test_values, test_gradients, test_dtypes]
 
 
+exhaustive = pytest.mark.skipif(not FULL, reason="only in `make full`")
+
+
 def sampled(cases, count):
     """Every one of these cases in `make full`; otherwise `count` of them, drawn at random, the same ones every time.
 
@@ -233,3 +237,23 @@ def sampled(cases, count):
     """
     cases = list(cases)
     return cases if FULL else random.Random(0).sample(cases, min(count, len(cases)))
+
+
+@contextmanager
+def few_images(train: int, others: int) -> Iterator[None]:
+    """Data sets are their first images only, and are loaded once."""
+    load = cache(tp.data.load)
+
+    def first(name: str, root: Any, split: str) -> tp.data.Dataset:
+        return load(name, root, split).first(train if split == "train" else others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tp.data, "load", first)
+        yield
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    """A copy with one bit changed."""
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)

@@ -329,7 +329,7 @@ check("8.4", beta_for)
 #
 # ## Read next
 #
-# - [`tinyprop/verify/depth_claims.py`](../tinyprop/verify/depth_claims.py), `general_claims.py`; `tinyprop verify C21
+# - [`tinyprop/verify/depth_claims.py`](../tinyprop/verify/depth_claims.py), `moment_claims.py`; `tinyprop verify C21
 #   G3 --explain`; [`tinyprop/nn/residual.py`](../tinyprop/nn/residual.py).
 # - Poole et al., *Exponential expressivity in deep neural networks through transient chaos*, NeurIPS 2016. Schoenholz
 #   et al., *Deep information propagation*, ICLR 2017: the recursion, its fixed points, and what they mean for training.

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from tinyprop.experiments import EXPERIMENTS
 from tinyprop.experiments.experiment import Arm
 from tinyprop.experiments.record import Divergence, Evaluation, Layer, Record
+from tinyprop.experiments.scales import SCALES
 from tinyprop.train import Config
 
 TINY = Config(
@@ -60,24 +62,24 @@ def record(config, accuracy=50.0, loss=1.0, diverged=False, rough=0.1):
     )
 
 
-def study(experiment, scale, lost=(), **made_up):
+def study(name, scale="laptop", lost=(), **made_up):
     """An experiment with all its runs, none of them computed.
 
     What is made up is a function of the name of the setting and the random seed; settings in `lost` diverge, or single
     runs (name, seed).
     """
 
-    def filled(settings):
-        found = {}
-        for name, config in settings.items():
-            records, planned = [], experiment.planned(scale, name)
+    def filled(found, settings):
+        for setting, config in settings.items():
+            records, planned = [], found.planned(setting)
             for seed in range(1, planned + 1):
                 facts = {"accuracy": 50.0 + seed, "loss": 1.0 + 0.01 * seed}
-                facts |= {fact: of(name, seed) for fact, of in made_up.items()}
-                diverged = name in lost or (name, seed) in lost
+                facts |= {fact: of(setting, seed) for fact, of in made_up.items()}
+                diverged = setting in lost or (setting, seed) in lost
                 records.append(record(replace(config, seed=seed), diverged=diverged, **facts))
-            found[name] = Arm(config, planned, tuple(records))
+            found.arms[setting] = Arm(config, planned, tuple(records))
         return found
 
-    arms = filled(experiment.settings(scale))
-    return experiment(scale, arms | filled(experiment.later_settings(scale, arms)))
+    found = EXPERIMENTS[name](SCALES[scale])
+    filled(found, found.settings())
+    return filled(found, found.chosen())

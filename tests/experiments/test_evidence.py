@@ -130,17 +130,9 @@ def test_images_are_part_of_the_interval():
 
 def test_more_seeds_leave_the_error_of_the_images(rng):
     """The deviations are 1.5 between seeds, 20 between images and 40 for both: 1.5^2/n + 20^2/400 + 40^2/(400 n)."""
-    found = []
-    for values in crossed(rng, 200, 8, 400, 1.5, 20.0, 40.0):
-        found.append(compared(ACCURACY, dict(enumerate(values)), dict.fromkeys(range(8), 0.0)))
-    floors, few, many = (
-        np.mean([value(c) ** 2 for c in found])
-        for value in (
-            lambda c: c.floor,
-            lambda c: c.with_seeds(8).difference.standard_error,
-            lambda c: c.with_seeds(10_000).difference.standard_error,
-        )
-    )
+    found = [comparison(values) for values in crossed(rng, 200, 8, 400, 1.5, 20.0, 40.0)]
+    floors = np.mean([c.floor**2 for c in found])
+    few, many = (np.mean([c.with_seeds(n).difference.standard_error ** 2 for c in found]) for n in (8, 10_000))
     assert floors == pytest.approx(1.0, rel=0.1)
     assert few == pytest.approx(np.mean([c.difference.standard_error**2 for c in found]))
     assert many == pytest.approx(floors, rel=0.02)
@@ -148,9 +140,8 @@ def test_more_seeds_leave_the_error_of_the_images(rng):
 
 @pytest.mark.parametrize("planned", [12, 24])
 def test_what_planned_seeds_find_is_found_in_four_of_five(planned, rng):
-    effect = Comparison(NO_MARGIN, Estimate.from_error(0.0, 1.5 / math.sqrt(planned), planned)).detectable(
-        planned, LEVEL
-    )
+    found = Comparison(NO_MARGIN, Estimate.from_error(0.0, 1.5 / math.sqrt(planned), planned))
+    effect = found.detectable(planned, LEVEL)
     samples = effect + 1.5 * rng.standard_normal((1000, planned))
     better = [comparison(values, NO_MARGIN).better() is True for values in samples.tolist()]
     assert abs(np.mean(better) - evidence.POWER) < 4 * math.sqrt(0.2 * 0.8 / 1000) + 0.01  # t is nearly normal
@@ -224,14 +215,6 @@ def test_one_claim_is_wrongly_judged_in_at_most_five_percent(samples, rng):
     assert naive > most(samples)
 
 
-def test_a_look_that_decides_is_final_and_early_looks_need_more():
-    clear, none, worse = (Comparison(NO_MARGIN, Estimate.from_error(mean, 0.5, 24)) for mean in (2.0, 0.0, -9.0))
-    at = {0.25: [clear], 0.5: [none], 1.0: [worse]}
-    assert first_verdict(Comparison.better, list(at.items()), LEVEL) is False
-    assert first_verdict(Comparison.better, [(1.0, [clear]), (1.0, [worse])], LEVEL) is True
-    assert first_verdict(Comparison.better, [], LEVEL) is None
-
-
 def test_looks_spend_the_level_and_no_more():
     used = []
     assert first_verdict(lambda _, level: used.append(level), [(n / 24, [None]) for n in evidence.LOOKS], LEVEL) is None
@@ -253,11 +236,8 @@ def test_a_claim_holds_for_all_and_fails_for_one():
 
 def test_holm_gives_the_share_of_decided_claims_to_the_others():
     needs = [0.05 / 12, 0.05 / 11, 0.05 / 9]
-    assert evidence.holm([lambda level, need=need: True if level >= need else None for need in needs], 12) == [
-        True,
-        True,
-        None,
-    ]
+    judges = [lambda level, need=need: True if level >= need else None for need in needs]
+    assert evidence.holm(judges, 12) == [True, True, None]
 
 
 @pytest.mark.parametrize(("planned", "effect"), [(24, 1.9), (16, 2.3), (12, 2.8)])
@@ -268,15 +248,12 @@ def test_planned_seeds_find_such_a_difference(planned, effect, rng):
 
 
 def test_deviations_tell_which_of_two_settings_varies_less(rng):
-    found = []
-    for factor in (1.0, 3.0):
-        values = [dict(enumerate(s * rng.standard_normal(24))) for s in [1.0, factor] * 300]
-        pairs = zip(values[::2], values[1::2], strict=True)
-        found.append(
-            sum(compared(LOSS, evidence.deviations(a), evidence.deviations(b)).better() is True for a, b in pairs)
-        )
-    assert found[0] < 300 * 0.025 + 4 * math.sqrt(300 * 0.025)
-    assert found[1] > 0.9 * 300
+    def better(factor):
+        ours, theirs = (evidence.deviations(dict(enumerate(s * rng.standard_normal(24)))) for s in (1.0, factor))
+        return compared(LOSS, ours, theirs).better() is True
+
+    assert sum(better(1.0) for _ in range(300)) < 300 * 0.025 + 4 * math.sqrt(300 * 0.025)
+    assert sum(better(3.0) for _ in range(300)) > 0.9 * 300
 
 
 def test_roughness_sees_noise_and_no_trend(rng):

@@ -10,7 +10,7 @@ from tinyprop.experiments import EXPERIMENTS
 from tinyprop.experiments.evidence import REGISTERED
 from tinyprop.experiments.experiment import Arm, decide
 from tinyprop.experiments.ledger import Ledger, run_name
-from tinyprop.experiments.scales import ANCHOR, PAPER_RUN, SCALES
+from tinyprop.experiments.scales import PAPER_RUN, SCALES
 from tinyprop.experiments.study import Study
 
 from .runs import record
@@ -66,7 +66,9 @@ def test_the_claims_that_cost_least_come_first_up_to_a_look_that_may_decide_them
     assert set(order[: end + 1]) == both
     done = set().union(*claims)
     assert set(order[: len(done)]) == done
-    assert {replace(c, seed=0, norm="normprop") for c in order[len(done) - 8 : len(done)]} == {ANCHOR}
+    assert {replace(c, seed=0, norm="normprop") for c in order[len(done) - 8 : len(done)]} == {
+        LAPTOP.larger["half width, all images"]
+    }
     assert [replace(c, seed=0) for c in order[-2:]] == [PAPER_RUN, replace(PAPER_RUN, norm="batch")]
     assert not [c for c in order if c.data == "svhn"]
 

@@ -42,7 +42,6 @@ def test_arrays_that_no_kernel_is_made_for_are_declined():
         cuda.shifted_relu(ShiftedReLU(overwrite=False), f4, scale[:1], 0.5),
         cuda.shifted_relu(ShiftedReLU(overwrite=False), f4[0], 0.0, 0.5),
         cuda.shifted_relu(ShiftedReLU(overwrite=False), f4, f4, 0.5),
-        cuda.shifted_relu_gradient(ShiftedReLU(overwrite=False), f4, 0.5, f4),
         cuda.max_pool(MaxPool(Window((3, 3), (2, 2), (1, 1))), up(np.ones((1, 1, 5, 5), "f2"))),
         cuda.sgd([f4, f8], [f4, f8], [f4, f8], 0.1, 0.9, 0.0),
         cuda.sgd([f4.T], [f4.T], [f4.T], 0.1, 0.9, 0.0),

@@ -128,7 +128,7 @@ def masked(shape, p):
 IMAGE, FILTERS = (3, 4, 7, 6), (5, 4, 3, 2)
 TILED = (4, 32, 8, 8), (33, 32, 3, 3)
 POINTWISE = (6, 5, 7, 8), (4, 5, 1, 1)
-PER_CHANNEL = (4, 1, 1)
+PER_CHANNEL = (4,)
 
 CONVOLUTION = [differentiated(partial(F.conv2d, stride=s, padding=p), IMAGE, FILTERS) for s, p in ((1, 1), ((2, 1), 0))]
 CONVOLUTION += [differentiated(partial(F.conv2d, padding=1), (3, 4, 7, 6), (5, 4, 3, 3))]  # as large as the input
@@ -151,7 +151,7 @@ RECTIFIED = [
     differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
     differentiated(lambda x, b, s: ShiftedReLU(overwrite=True)(x * 2, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
     differentiated(lambda x, b, s: ShiftedReLU(overwrite=False, gain=1.7)(x, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
-    differentiated(lambda x, b: ShiftedReLU(overwrite=False)(x, b, 0.4), (3, 130, 6, 6), (130, 1, 1)),
+    differentiated(lambda x, b: ShiftedReLU(overwrite=False)(x, b, 0.4), (3, 130, 6, 6), (130,)),
 ]
 RECTIFIED += [differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), (70, 5), (5,), (5,))]
 PRODUCTS = [differentiated(F.matmul, *shapes) for shapes in (((9, 4), (4, 5)), ((4, 6), (6, 9)), ((3, 4, 5), (5, 6)))]
@@ -208,7 +208,7 @@ CASES = {
     "weights.matmul": PRODUCTS,
     "weights.linear": [differentiated(F.linear, (n, 6), (8, 6)) for n in (4, 12)],
     "weights.scaled_linear_gradient": SCALED,
-    "host.multiply_gradient": [differentiated(F.multiply, IMAGE, PER_CHANNEL)],
+    "host.multiply_gradient": [differentiated(F.multiply, IMAGE, (4, 1, 1))],
     "host.tanh_gradient": [differentiated(F.tanh, IMAGE)],
     **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
     **{

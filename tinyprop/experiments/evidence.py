@@ -11,19 +11,18 @@ the others. (For verdicts in both directions this is proven if claims are indepe
 
 import math
 import statistics
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from ..engine.arrays import HostArray
 from ..estimate import Estimate
-from .record import Record
+from .record import Layer, Record
+from .scales import table
 
-REGISTERED = tomllib.loads(files(__package__).joinpath("preregistration.toml").read_text())
+REGISTERED = table("preregistration.toml")
 LEVEL = 1.0 - REGISTERED["rule"]["confidence"]
 LOOKS = REGISTERED["rule"]["looks"]
 POWER = 0.8  # of the differences that a number of seeds is said to find
@@ -37,7 +36,7 @@ class Measure:
 
     name: str
     unit: str  # of levels
-    of: Callable[[Record], Any]
+    of: Callable[[Any], Any]  # of a Record
     better: int = -1  # 1 if more is better, -1 if less is
     margin: float = 0.0
     form: str = ".3f"
@@ -49,8 +48,8 @@ class Measure:
 
 
 MARGINS = {name: endpoint["margin"] for name, endpoint in REGISTERED["endpoints"].items()}
-ACCURACY = Measure("test accuracy", "%", Record.image_accuracies, 1, MARGINS["accuracy"], ".1f")
-LOSS = Measure("test loss", "nats", Record.image_losses, margin=MARGINS["loss"])
+ACCURACY = Measure("test accuracy", "%", lambda r: 100.0 * r.test.image_correct(), 1, MARGINS["accuracy"], ".1f")
+LOSS = Measure("test loss", "nats", lambda record: record.test.image_losses(), margin=MARGINS["loss"])
 ENDPOINTS = (ACCURACY, LOSS)
 
 
@@ -67,10 +66,10 @@ class Comparison:
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """How much better ours is. Survivors of a setting that sometimes diverges are a biased sample, and decide
         nothing; a setting that never diverged is better than one that always did."""
-        sides = list(zip(self.survived, self.diverged, strict=True))
-        if (True, 0) in sides and any(lost and not ran for ran, lost in sides):
-            limit = math.inf if sides[0] == (True, 0) else -math.inf
-            return limit, limit
+        if any(self.diverged) and not all(self.survived):
+            never = [ran and not lost for ran, lost in zip(self.survived, self.diverged, strict=True)]
+            limit = math.inf if never[0] else -math.inf
+            return (limit, limit) if any(never) else (-math.inf, math.inf)
         if any(self.diverged) or not self.difference.n:
             return -math.inf, math.inf
         mean, half_width = self.measure.better * self.difference.mean, self.difference.half_width_at(1.0 - level)
@@ -231,10 +230,26 @@ def holm(judges: Sequence[Callable[[float], Verdict]], family: int, level: float
 
 # -- measures of a run
 
+HIDDEN, LOWER = range(2, 10), range(2, 6)  # the paper's "last 8 layers", and its "lower hidden layers"
 
-def deviations(values: Mapping[int, float]) -> dict[int, float]:
-    """How far each value is from the median."""
-    return {seed: abs(value - statistics.median(values.values())) for seed, value in values.items()}
+
+def final_mean(layer: Layer) -> float:
+    return layer.size[-1]
+
+
+def movement(layer: Layer) -> float:
+    """How far means move in an epoch; the first epoch leaves the random start and does not count."""
+    return statistics.fmean(layer.moved[2:] or layer.moved)
+
+
+def averaged(name: str, of: Callable[[Layer], float], layers: Iterable[int], but_largest: int = 0) -> Measure:
+    """A number of each layer, averaged over some layers, without the largest few."""
+
+    def average(record: Record) -> float:
+        values = sorted(of(record.layers[i - 1]) for i in layers)
+        return statistics.fmean(values[: len(values) - but_largest])
+
+    return Measure(name, "", average)
 
 
 def roughness(losses: Sequence[float]) -> float:
@@ -244,3 +259,17 @@ def roughness(losses: Sequence[float]) -> float:
     steps = np.log(np.arange(len(losses)) + 0.5)
     rest = np.array(losses) - np.polyval(np.polyfit(steps, losses, 3), steps)
     return float(np.sqrt((rest**2).sum() / (len(losses) - 4)))
+
+
+def deviations(values: Mapping[int, float]) -> dict[int, float]:
+    """How far each value is from the median."""
+    return {seed: abs(value - statistics.median(values.values())) for seed, value in values.items()}
+
+
+FINAL_MEAN = averaged("final mean input", final_mean, HIDDEN)
+BUT_ONE = averaged("without the largest layer", final_mean, HIDDEN, but_largest=1)
+LARGEST_RATE = Measure("largest rate", "octaves", lambda record: math.nan, better=1, form=".1f")  # of several runs
+MOVEMENT = averaged("movement", movement, LOWER)
+EARLY = Measure("distance from the median", "%", lambda record: record.accuracies()[0], form=".2f", spread=True)
+ROUGHNESS = Measure("roughness", "nats", lambda record: roughness(record.losses), form=".4f")
+MEASURES = {m.name: m for m in (*ENDPOINTS, FINAL_MEAN, BUT_ONE, LARGEST_RATE, MOVEMENT, EARLY, ROUGHNESS)}

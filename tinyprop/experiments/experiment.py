@@ -1,21 +1,25 @@
 """What an experiment is: settings to run, and from the finished runs findings, a figure and a table."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from .. import paper
 from ..estimate import Estimate, student_quantile
 from ..table import Table
 from ..train import Config
 from . import evidence
-from .evidence import ENDPOINTS, REGISTERED, Comparison, Measure, Rule, Verdict
+from .evidence import ENDPOINTS, MEASURES, REGISTERED, Comparison, Measure, Rule, Verdict
 from .figures import Curves, draw
 from .record import Record
-from .scales import Scale, Settings
+from .scales import Scale, Settings, table
 
+TABLE = table("experiments.toml")
 NORMPROP, BATCHNORM = "NormProp", "BatchNorm"
 CLEAR = 8.0  # standard errors
 CHANCE, CHANCE_ACCURACY = "chance", 10.0  # stands for a setting; % of the images of ten classes
@@ -36,6 +40,12 @@ class Arm:
     @property
     def diverged(self) -> int:
         return len(self.records) - len(self.survivors)
+
+    @property
+    def badness(self) -> tuple[int, float]:
+        """The least is the best learning rate: runs that diverged, then the loss on validation images."""
+        losses = [record.validation.loss for record in self.survivors if record.validation]
+        return self.diverged, statistics.fmean(losses) if losses else math.inf
 
     def first(self, n: int) -> "Arm":
         """Only the random seeds 1 to n."""
@@ -69,12 +79,21 @@ class Claim(NamedTuple):
     pairs: Mapping[str, tuple[str, str]]  # the names of ours and theirs
     measures: tuple[Measure, ...] = ENDPOINTS
 
+    @classmethod
+    def read(cls, facts: Mapping[str, Any]) -> "Claim":
+        """From experiments.toml."""
+        pairs = {
+            label.format(each): (ours.format(each), theirs.format(each))
+            for each in facts.get("each", [""])
+            for label, (ours, theirs) in facts["pairs"].items()
+        }
+        measures = tuple(MEASURES[name] for name in facts["measures"]) if "measures" in facts else ENDPOINTS
+        holds = getattr(Comparison, facts["holds"].replace(" ", "_"))
+        return cls(facts["text"], facts["paper"].format_map(vars(paper)), holds, pairs, measures)
+
     @property
     def settings(self) -> set[str]:
         return {name for pair in self.pairs.values() for name in pair} - {CHANCE}
-
-
-NORMS = {"NormProp minus BatchNorm": (NORMPROP, BATCHNORM)}
 
 
 @dataclass(frozen=True)
@@ -87,6 +106,7 @@ class Finding:
     looks: Sequence[evidence.Look]  # those that the runs have reached
     runs: int  # random seeds that all settings have
     planned: int
+    no_data: Sequence[str]  # names of data sets that are not available
     supported: Verdict = None
 
     def judge(self, level: float) -> Verdict:
@@ -131,42 +151,47 @@ def flat(found: Mapping[str, Sequence[Comparison]]) -> list[Comparison]:
     return [comparison for comparisons in found.values() for comparison in comparisons]
 
 
+@dataclass
 class Experiment:
-    """The class says what to run; an instance has the runs."""
+    """Words, settings and claims are those of experiments.toml; a subclass has what is not data."""
 
-    name: ClassVar[str]
-    section: ClassVar[str]
-    title: ClassVar[str]
-    note = ""  # what a reader must know to read figure and findings
-    reported: tuple[Measure, ...] = ENDPOINTS  # in the table, and in the figure
-    x = "epoch"  # what is along the x-axis of the levels in the figure
-    paper: float | None = None  # the level that the paper reports
+    name: str
+    scale: Scale
+    arms: dict[str, Arm] = field(default_factory=dict)  # the settings with their runs
 
-    def __init__(self, scale: Scale, arms: Mapping[str, Arm]):
-        self.scale, self.arms = scale, arms
+    reported: ClassVar[tuple[Measure, ...]] = ENDPOINTS  # in the table, and in the figure
+    x: ClassVar[str] = "epoch"  # what is along the x-axis of the levels in the figure
+    paper: ClassVar[float | None] = None  # the level that the paper reports
 
-    @classmethod
-    def settings(cls, scale: Scale) -> Settings:
-        """NormProp and BatchNorm by the protocol of sections 5.1 to 5.4, which many experiments share."""
-        return {NORMPROP: scale.protocol, BATCHNORM: replace(scale.protocol, norm="batch")}
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return TABLE[self.name]
 
-    @classmethod
-    def later_settings(cls, scale: Scale, arms: Mapping[str, Arm]) -> Mapping[str, Config | None]:
-        """Settings that depend on finished runs; None as long as they are not known."""
-        return {}
+    def settings(self) -> Settings:
+        return {name: self.scale.config(**changes) for name, changes in self.facts["settings"].items()}
 
-    @classmethod
-    def before(cls, name: str) -> Iterable[str]:
-        """The settings whose runs decide what a later setting is."""
-        return ()
+    def before(self, name: str) -> list[str]:
+        """The settings whose runs decide what a chosen setting is."""
+        start = self.facts.get("chosen", {}).get(name)
+        return [other for other in self.arms if start and other.startswith(start)]
 
-    @classmethod
-    def planned(cls, scale: Scale, name: str) -> int:
+    def chosen(self) -> dict[str, Config | None]:
+        """Settings at the best of the learning rates that were tried; None as long as it is not known."""
+        found: dict[str, Config | None] = {}
+        for name in self.facts.get("chosen", {}):
+            tried = [self.arms[other] for other in self.before(name)]
+            best = min(tried, key=lambda arm: arm.badness).config
+            finished = best and all(len(arm.records) == arm.planned for arm in tried)
+            changes = {of: getattr(best, of) for of in ("lr", "optimizer", "momentum")}
+            found[name] = self.scale.config(**changes) if finished else None
+        return found
+
+    def planned(self, name: str) -> int:
         """How many random seeds of a setting are run."""
-        return min(scale.most_seeds, REGISTERED["planned"][cls.name].get(name, scale.most_seeds))
+        return min(self.scale.most_seeds, REGISTERED["planned"][self.name].get(name, self.scale.most_seeds))
 
     def claims(self) -> list[Claim]:
-        raise NotImplementedError
+        return [Claim.read(claim) for claim in self.facts.get("claims", ())]
 
     def findings(self) -> list[Finding]:
         """What the runs say, before `decide` has judged it."""
@@ -178,12 +203,15 @@ class Experiment:
             reached = [n for n in evidence.looks(planned) if all(len(arm.first(n).records) == n for arm in arms)]
             looks = [(n / planned, flat(self.first(n).compared(claim))) for n in reached]
             runs = len(set.intersection(*({record.config.seed for record in arm.records} for arm in arms)))
-            findings.append(Finding(claim, claim.text in primary, self.compared(claim), looks, runs, planned))
+            no_data = [
+                name for name in REGISTERED["not_available"] if name in {a.config.data for a in arms if a.config}
+            ]
+            findings.append(Finding(claim, claim.text in primary, self.compared(claim), looks, runs, planned, no_data))
         return findings
 
-    def first(self, n: int) -> Self:
+    def first(self, n: int) -> "Experiment":
         """Only the random seeds 1 to n."""
-        return type(self)(self.scale, {name: arm.first(n) for name, arm in self.arms.items()})
+        return replace(self, arms={name: arm.first(n) for name, arm in self.arms.items()})
 
     def compared(self, claim: Claim) -> dict[str, list[Comparison]]:
         """All pairs, in all measures."""
@@ -197,9 +225,9 @@ class Experiment:
         other = self.arms[theirs]
         return evidence.compared(measure, arm.values(measure), other.values(measure), (arm.diverged, other.diverged))
 
-    def shown(self) -> Mapping[str, Arm]:
+    def shown(self) -> dict[str, Arm]:
         """The settings that the table and the figure show."""
-        return self.arms
+        return {name: self.arms[name] for name in self.facts.get("shown", self.arms)}
 
     def table(self) -> Table:
         """What was measured in each setting that was run."""
@@ -212,17 +240,27 @@ class Experiment:
         return Table(["setting", "seeds", *header], rows)
 
     def remarks(self) -> str:
-        return self.note
+        """What a reader must know to read figure and findings."""
+        rates = []
+        for name in self.facts.get("chosen", ()):
+            config = self.arms[name].config
+            rates.append(f"{config.lr:g}" if config else "not chosen yet")
+            rates[-1] += f" for {name.partition(',')[0]}"
+        return self.facts["note"] + (f" The chosen rates: {', '.join(rates)}." if rates else "")
 
     def levels(self) -> dict[str, Curves]:
         """The left panels of the figure, by title."""
         return {"Accuracy, %": {name: arm.curve(Record.accuracies, 1) for name, arm in self.shown().items()}}
 
-    def differences(self) -> list[dict[str, Comparison]]:
-        """The right panels of the figure."""
+    def pairs(self) -> dict[str, tuple[str, str]]:
+        """Of settings whose differences the figure shows."""
         claims = [claim.pairs for claim in self.claims() if claim.measures == self.reported]
-        pairs = {label: pair for pairs in claims for label, pair in pairs.items()}
-        return [{label: self.compare(*pair, measure) for label, pair in pairs.items()} for measure in self.reported]
+        return {label: pair for pairs in claims for label, pair in pairs.items()}
+
+    def differences(self) -> list[dict[str, Comparison]]:
+        """The right panels of the figure, one for each measure."""
+        pairs = self.pairs().items()
+        return [{label: self.compare(*pair, measure) for label, pair in pairs} for measure in self.reported]
 
     def figure(self) -> Figure:
         return draw(self.levels(), self.differences(), self.x, self.paper)

@@ -47,14 +47,15 @@ def draw_levels(axes: Any, curves: Curves) -> None:
 
 
 def draw_differences(axes: Any, comparisons: Mapping[str, Comparison]) -> None:
-    """From the top down, over a band of differences that do not matter; predictions are hollow."""
+    """From the top down, over a band of differences that do not matter; predictions are hollow, single pairs gray."""
     measure = next(iter(comparisons.values())).measure
     for row, (name, comparison) in enumerate(comparisons.items()):
-        found, fill = comparison.difference, "white" if name.endswith("predicted") else "black"
-        style = {"fmt": "o", "color": "black", "markerfacecolor": fill, "capsize": 3, "elinewidth": 1.2}
+        found, color = comparison.difference, GRAY if comparison.difference.n == 1 else "black"
+        fill = "white" if name.endswith("predicted") else color
+        style = {"fmt": "o", "color": color, "markerfacecolor": fill, "capsize": 3, "elinewidth": 1.2}
         axes.errorbar([found.mean], [row], xerr=bars([found]), **style)
         if not found.n:
-            why = "diverged" if any(comparison.diverged) else "no pair of runs"
+            why = "diverged" if any(comparison.diverged) else "no runs yet"
             axes.text(0.02, row, why, transform=axes.get_yaxis_transform(), va="center", color=GRAY, fontsize=8)
     axes.axvspan(-measure.margin, measure.margin, color=GRAY, alpha=0.15, linewidth=0)
     axes.axvline(0.0, color=GRAY, linewidth=1, linestyle=":")

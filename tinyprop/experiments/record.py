@@ -6,6 +6,7 @@ import json
 import math
 import zlib
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ from ..random import generator
 from ..train import Config, Run, TrainingStep
 
 FORMAT = "tinyprop run 1"
+NUMERICS = (  # rooms and files that decide the numbers of a run
+    "data", "engine", "experiments/record.py", "functional", "kernels", "moments", "nn", "optim.py", "random.py",
+    "ranks.py", "special.py", "threads.py", "train", "windows.py",
+)  # fmt: skip
 CHUNK = 100  # images that go through a network together when it is evaluated
 WINDOW = 2500  # images over which training losses are averaged, but at least 50 steps
 SMALLEST, STEP = 1e-4, 0.2  # losses of single images are saved as SMALLEST * exp(STEP * a whole number below 256)
@@ -102,16 +107,6 @@ class Record:
     validation: Evaluation | None = None
     test: Evaluation | None = None
 
-    def image_accuracies(self) -> HostArray:
-        """Of each test image: 0 or 100 %."""
-        assert self.test, "it diverged"
-        return 100.0 * self.test.image_correct()
-
-    def image_losses(self) -> HostArray:
-        """Of each test image, after temperature scaling, in nats."""
-        assert self.test, "it diverged"
-        return self.test.image_losses()
-
     def accuracies(self) -> list[float]:
         """After each epoch, on validation images if there are any, else on test images, in %."""
         name = "validation_error" if self.config.validation else "test_error"
@@ -142,6 +137,15 @@ def rounded(facts: Any) -> Any:
 
 def digest(facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def sources() -> str:
+    """A short digest of all sources that decide the numbers of a run, whatever version they call themselves."""
+    package = Path(__file__).parents[1]
+    paths = [path for name in NUMERICS for path in (package / name, *(package / name).rglob("*"))]
+    texts = {str(p.relative_to(package)): p.read_text("utf-8") for p in paths if p.suffix in (".py", ".cu")}
+    return digest(texts)[:10]
 
 
 # -- evaluation
@@ -252,6 +256,7 @@ class RecordedRun(Run):
                 "size": float(abs(means).mean()),
                 "moved": float(abs(means - before.get(i, means)).mean()),
                 "means": means.tolist(),  # for the next epoch alone
+                "sources": sources(),  # another version may resume the run
             }
             for i, means in enumerate(self.passed[self.first][1], start=1)
         ]
@@ -271,7 +276,7 @@ class RecordedRun(Run):
         by_layer = [[row for row in rows if row["layer"] == i] for i in sorted({row["layer"] for row in rows})]
         record = Record(
             config=self.config,
-            versions=versions(),
+            versions=versions() | {"sources": " ".join(dict.fromkeys(row.get("sources", "?") for row in self.signals))},
             machine=machine(),
             overrides=[str(entry) for entry in overrides() if entry.used],
             images={name: len(images) for name, images in {"train": self.train, **self.sets}.items()},

@@ -4,6 +4,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
 
 import numpy as np
 
@@ -11,32 +12,14 @@ from ..estimate import Estimate
 from ..table import Table
 from ..train import Config
 from .evidence import ENDPOINTS, LEVEL, POWER, REGISTERED, Comparison, Measure
-from .experiment import BATCHNORM, Arm, Experiment, Finding, decide
+from .experiment import BATCHNORM, CLEAR, Arm, Experiment, Finding, decide
 from .record import Record
 
 MARK = "<!-- evidence -->"  # a line of the README before and after what it quotes of the report
-INTRODUCTION = """# The paper's experiments
+FEW = 4  # settings that are not run are named, if they are not more
+SECTION = """## {e.facts[title]} (section {e.facts[section]})
 
-What the paper claims, what our runs say, and whether they support it. This page is computed from the ledger of finished
-runs by `{command}`; no number is written by hand. A verdict is about our scale: {description}.
-What holds for short runs of narrow networks need not hold for long runs of wide ones.
-
-**{brief}**
-
-The rule was registered on {registered}, before the runs (`tinyprop/experiments/preregistration.toml`):
-
-{rule}
-- margins: {margins}
-
-Differences are means over pairs of runs with the same random seed, ± half their 95 % interval. A claim that one setting
-is better is not supported if it is worse or alike. A claim that two are alike is not supported if the interval lies
-wholly outside the margins. "At least as good" allows for a loss within the margin. The probability of any wrong verdict
-on primary claims is at most {level:g} %, so they need clearer differences than the intervals shown here, and at early
-looks much clearer ones. Section 5.6, the time of training, is not judged: our runs share their machine with other work.
-"""
-SECTION = """## {e.title} (section {e.section})
-
-![{e.title}]({folder}{e.name}.png)
+![{e.facts[title]}]({folder}{e.name}.png)
 
 `tinyprop reproduce {e.name}`: {runs} planned runs. {remarks}
 
@@ -48,25 +31,26 @@ def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> s
     """`folder` leads from the page to the figures."""
     judged, scale = decide(experiments), experiments[0].scale
     findings = [finding for found in judged for finding in found]
-    introduction = INTRODUCTION.format(
+    return files(__package__).joinpath("report.md").read_text("utf-8").format(
         command=command,
         description=scale.description,
         brief=in_brief(experiments, findings),
         registered=REGISTERED["registered"],
-        rule="\n".join(f"- {name.replace('_', ' ')}: {text}" for name, text in REGISTERED["rule"].items()),
+        rule=listed(f"{name.replace('_', ' ')}: {text}" for name, text in REGISTERED["rule"].items()),
         margins="; ".join(f"{m.name} ± {m.margin:g}, in {m.difference_unit}" for m in ENDPOINTS),
         level=100.0 * LEVEL,
-    )
-    parts = [introduction, summary(findings, scale.name), losses(experiments, judged)]
-    for e, found in zip(experiments, judged, strict=True):
-        waiting = [name for name, arm in e.shown().items() if not arm.records]
-        levels = [e.table().markdown()] if len(waiting) < len(e.shown()) else []
-        levels += [f"Not run: {'; '.join(waiting)}."] if waiting else []
-        facts = {"runs": runs_of(e.arms.values()), "remarks": e.remarks(), "levels": "\n\n".join(levels)}
-        parts.append(SECTION.format(e=e, folder=folder, **facts))
-        if found:
-            parts.append(claims(found, scale.name))
-    return "\n".join([*parts, followed(experiments, judged)])
+        power=100.0 * POWER,
+        clear=CLEAR,
+        primary=summary("primary", [f for f in findings if f.primary], scale.name),
+        exploratory=summary("exploratory", [f for f in findings if not f.primary], scale.name),
+        losses=listed(losses(experiments, judged)) or "Nowhere so far.",
+        sections="\n".join(section(e, found, folder) for e, found in zip(experiments, judged, strict=True)),
+        followed=listed(followed(experiments, judged)),
+    )  # fmt: skip
+
+
+def listed(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def quoted(report: str, readme: str) -> str:
@@ -75,18 +59,28 @@ def quoted(report: str, readme: str) -> str:
     return re.sub(f"(?<={MARK}\n).*(?=\n{MARK})", brief, readme)
 
 
-def claims(findings: Sequence[Finding], scale: str) -> str:
-    def row(f: Finding) -> list[str]:
-        found = {
-            label: [c for c in comparisons if c.difference.n or any(c.diverged)]
-            for label, comparisons in f.found.items()
-        }
-        ours = [f"{label}: {', '.join(map(str, some))}" for label, some in found.items() if some]
-        text = f"**Primary:** {f.claim.text}" if f.primary else f.claim.text
-        return [text, f.claim.paper, "<br>".join(ours) or "not run", f"{f.runs} of {f.planned}", f.verdict]
+def section(e: Experiment, findings: Sequence[Finding], folder: str) -> str:
+    waiting = [name for name, arm in e.shown().items() if not arm.records]
+    levels = [e.table().markdown()] if len(waiting) < len(e.shown()) else []
+    if waiting:
+        named = "; ".join(waiting) if len(waiting) <= FEW else f"{len(waiting)} of {len(e.shown())} settings"
+        levels.append(f"Not run: {named}.")
+    panels = e.differences()
+    rows = [[label, *(panel[label].number for panel in panels)] for label, c in panels[0].items() if c.difference.n]
+    if rows and panels[0].keys() - {label for f in findings for label in f.claim.pairs}:  # claims do not list all
+        names = [next(iter(panel.values())).measure.name for panel in panels]
+        levels.append(Table([e.facts["differences"], *names], rows).markdown())
+    header = ["claim", "the paper", "ours", "seeds", f"at {e.scale.name} scale"]
+    levels += [Table(header, [claim_row(f) for f in findings], align="lllll").markdown()] if findings else []
+    facts = {"runs": runs_of(e.arms.values()), "remarks": e.remarks(), "levels": "\n\n".join(levels)}
+    return SECTION.format(e=e, folder=folder, **facts)
 
-    header = ["claim", "the paper", "ours", "seeds", f"at {scale} scale"]
-    return Table(header, [row(f) for f in findings], align="lllll").markdown() + "\n"
+
+def claim_row(f: Finding) -> list[str]:
+    some = {label: [c for c in found if c.difference.n or any(c.diverged)] for label, found in f.found.items()}
+    ours = [f"{label}: {', '.join(map(str, found))}" for label, found in some.items() if found]
+    text = f"**Primary:** {f.claim.text}" if f.primary else f.claim.text
+    return [text, f.claim.paper, "<br>".join(ours) or "not run", f"{f.runs} of {f.planned}", f.verdict]
 
 
 def in_brief(experiments: Sequence[Experiment], findings: Sequence[Finding]) -> str:
@@ -96,52 +90,43 @@ def in_brief(experiments: Sequence[Experiment], findings: Sequence[Finding]) -> 
         some = [f.supported for f in findings if f.primary == primary and f.claim.paper != "not in the paper"]
         return f"{some.count(True)} supported, {some.count(False)} not supported, {some.count(None)} undecided"
 
-    runs = runs_of(distinct(experiments).values())
-    return f"So far {runs} planned runs are finished. Primary claims: {counted(True)}. Other claims: {counted(False)}."
+    runs, primary, other = runs_of(distinct(experiments).values()), counted(True), counted(False)
+    return f"So far {runs} planned runs are finished. Primary claims: {primary}. Other claims of the paper: {other}."
 
 
-def summary(findings: Sequence[Finding], scale: str) -> str:
-    rows = [[f.claim.text, f"{f.runs} of {f.planned}", f.verdict, still_needed(f)] for f in findings if f.primary]
-    header = ["primary claim", "seeds so far", f"at {scale} scale", "what it takes to decide"]
-    return f"""## Summary
-
-{Table(header, rows, align="llll").markdown()}
-
-Where we cannot tell, the last column has the widest interval, how far from 0 or from a margin a difference must be for
-the planned seeds to find it with a probability of {100 * POWER:g} %, given the deviations seen so far and the level of
-the first claim of the family, and how many seeds would decide if means and deviations stayed as they are. More seeds do
-not reduce the part of an interval that comes from the choice of test images.
-"""
+def summary(kind: str, findings: Sequence[Finding], scale: str) -> str:
+    header = [f"{kind} claim", "seeds so far", f"at {scale} scale", "what it takes to decide"]
+    rows = [[f.claim.text, f"{f.runs} of {f.planned}", f.verdict, still_needed(f)] for f in findings]
+    return Table(header, rows, align="llll").markdown()
 
 
 def still_needed(finding: Finding) -> str:
     label, widest = finding.widest
-    if finding.supported is not None or widest.difference.n < 2:
+    if finding.supported is not None:
         return ""
-    power = (
-        f"{widest.detectable(finding.planned, finding.level):{widest.measure.form}} {widest.measure.difference_unit}"
-    )
+    if finding.no_data:
+        return f"data that are not available here: {', '.join(finding.no_data)}"
+    if widest.difference.n < 2:
+        return f"a clear difference would decide after {finding.first_chance} seeds"
+    measure = widest.measure
+    power = f"{widest.detectable(finding.planned, finding.level):{measure.form}} {measure.difference_unit}"
     seeds = f"about {needed:,}" if (needed := finding.needed()) else "no number of"
     return f"{label}: {widest}; {finding.planned} seeds find {power.rstrip()}; {seeds} seeds would decide"
 
 
-def losses(experiments: Sequence[Experiment], judged: Sequence[Sequence[Finding]]) -> str:
+def losses(experiments: Sequence[Experiment], judged: Sequence[Sequence[Finding]]) -> Iterable[str]:
     """All comparisons of NormProp with BatchNorm that NormProp loses, or has lost so far."""
     lost: dict[object, str] = {}  # each once, though experiments share runs
     for e, findings in zip(experiments, judged, strict=True):
-        for f in findings:
-            for label, (ours, theirs) in f.claim.pairs.items():
-                for c in f.found[label] if BATCHNORM in theirs else ():
-                    if c.outcome == "worse" or (c.difference.n == 1 and c.measure.better * c.difference.mean < 0):
-                        runs = (c.measure.name, e.arms[ours].config, e.arms[theirs].config)
-                        lost.setdefault(runs, f"- {e.title}, {label}, {c.measure.name}: {c}")
-    lines = "\n".join(lost.values()) or "Nowhere so far."
-    return f"""## Where NormProp loses to BatchNorm
-
-Every comparison that NormProp loses by its {100 * (1 - LEVEL):g} % interval, or in the only pair of runs so far:
-
-{lines}
-"""
+        claimed = [(f.claim.pairs, f.claim.measures) for f in findings]
+        for pairs, measures in [*claimed, (e.pairs(), e.reported)]:
+            for label, (ours, theirs) in pairs.items():
+                for measure in measures if BATCHNORM in theirs else ():
+                    c = e.compare(ours, theirs, measure)
+                    if c.outcome == "worse" or (c.difference.n == 1 and measure.better * c.difference.mean < 0):
+                        runs = (measure.name, e.arms[ours].config, e.arms[theirs].config)
+                        lost.setdefault(runs, f"{e.facts['title']}, {label}, {measure.name}: {c}")
+    return lost.values()
 
 
 def distinct(experiments: Iterable[Experiment]) -> dict[Config | str, Arm]:
@@ -153,7 +138,7 @@ def distinct(experiments: Iterable[Experiment]) -> dict[Config | str, Arm]:
     return arms
 
 
-def followed(experiments: Sequence[Experiment], judged: Sequence[Sequence[Finding]]) -> str:
+def followed(experiments: Sequence[Experiment], judged: Sequence[Sequence[Finding]]) -> list[str]:
     """How the pre-registration was followed, and whether the runs may be pooled."""
     arms, undecided = distinct(experiments), set()
     for e, findings in zip(experiments, judged, strict=True):
@@ -163,7 +148,7 @@ def followed(experiments: Sequence[Experiment], judged: Sequence[Sequence[Findin
     short = {key for key, arm in arms.items() if len(arm.records) < arm.planned}
     missing = {key for key in short if isinstance(key, Config) and key.data in REGISTERED["not_available"]}
     versions = Counter(version(record) for arm in arms.values() for record in arm.records)
-    lines = [
+    return [
         f"{runs_of(arms.values())} planned runs are finished.",
         f"Settings with fewer runs than planned: {len(short - undecided)} because all claims about them are decided, "
         f"{len(missing)} because there are no data ({', '.join(REGISTERED['not_available'])}), "
@@ -173,7 +158,6 @@ def followed(experiments: Sequence[Experiment], judged: Sequence[Sequence[Findin
         "Versions: " + ("; ".join(f"{name}: {count} runs" for name, count in sorted(versions.items())) or "none") + ".",
         *[f"Pooling, {measure.name}: {pooling(arms.values(), measure)}" for measure in ENDPOINTS],
     ]
-    return "## How the plan was followed\n\n" + "\n".join(f"- {line}" for line in lines) + "\n"
 
 
 def runs_of(arms: Iterable[Arm]) -> str:

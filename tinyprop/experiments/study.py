@@ -19,7 +19,7 @@ Order = tuple[Any, ...]  # the least comes first
 
 @dataclass
 class Study:
-    chosen: Sequence[type[Experiment]]
+    chosen: Sequence[Callable[..., Experiment]]
     scale: Scale
     ledger: Ledger
     runs: Path  # of unfinished runs
@@ -33,18 +33,18 @@ class Study:
     def experiments(self) -> list[Experiment]:
         """With all runs that are finished by now."""
         found = []
-        for experiment in self.chosen:
-            arms = self.arms(experiment, experiment.settings(self.scale))
-            later = self.arms(experiment, experiment.later_settings(self.scale, arms))
-            found.append(experiment(self.scale, arms | later))
+        for make in self.chosen:
+            e = self.filled(make(self.scale), make(self.scale).settings())
+            found.append(self.filled(e, e.chosen()))
         return found
 
-    def arms(self, experiment: type[Experiment], settings: Mapping[str, Config | None]) -> dict[str, Arm]:
-        arms = {name: Arm(config, experiment.planned(self.scale, name)) for name, config in settings.items()}
-        return {
-            name: replace(arm, records=tuple(filter(None, map(self.record, self.configs(arm)))))
-            for name, arm in arms.items()
-        }
+    def filled(self, e: Experiment, settings: Mapping[str, Config | None]) -> Experiment:
+        """The experiment with these settings, too."""
+        arms = {name: Arm(config, e.planned(name)) for name, config in settings.items()}
+        records = {name: filter(None, map(self.record, self.configs(arm))) for name, arm in arms.items()}
+        return replace(
+            e, arms=e.arms | {name: replace(arm, records=tuple(records[name])) for name, arm in arms.items()}
+        )
 
     def configs(self, arm: Arm) -> list[Config]:
         base = arm.config
@@ -74,26 +74,22 @@ class Study:
         """
         needs: list[tuple[Order, set[Config]]] = []
 
-        def want(arms: Iterable[Arm], seeds: float, *turn: float) -> None:
+        def want(arms: Iterable[Arm], seeds: int, turn: Order) -> None:
             configs = [c for arm in arms for c in self.configs(arm) if c.seed <= seeds]
             if missing := {config for config in configs if not self.record(config)}:
                 needs.append((turn, missing))
 
-        for experiment, findings in zip(experiments, decide(experiments), strict=True):
-            claimed = set[str]()
+        for e, findings in zip(experiments, decide(experiments), strict=True):
+            idle = dict(e.arms)
             for f in findings:
-                settings = f.claim.settings.union(*map(experiment.before, f.claim.settings))
-                claimed |= settings
-                arms = [experiment.arms[name] for name in settings]
-                if f.supported is None and f.runs < f.first_chance:
-                    want(arms, f.first_chance, 0)
-                elif f.supported is None and f.primary:
-                    want(arms, f.next_look, 2, f.next_look, -f.widest[1].width)
-                elif f.supported is None:
-                    want(arms, f.next_look, 3)
-            for name in experiment.arms.keys() - claimed:
-                arm = experiment.arms[name]
-                want([arm], arm.planned, 3 if arm.config == replace(PAPER_RUN, norm="batch") else 1)
+                settings = f.claim.settings.union(*map(e.before, f.claim.settings))
+                idle = {name: arm for name, arm in idle.items() if name not in settings}
+                early = f.runs < f.first_chance
+                turn = (0,) if early else (2, f.next_look, -f.widest[1].width) if f.primary else (3,)
+                if f.supported is None:
+                    want([e.arms[name] for name in settings], f.first_chance if early else f.next_look, turn)
+            for arm in idle.values():
+                want([arm], arm.planned, (3 if arm.config == replace(PAPER_RUN, norm="batch") else 1,))
         turns: dict[Config, Order] = {}
         for turn, missing in needs:
             completed = sum(other <= missing for _, other in needs)

@@ -10,11 +10,12 @@ from contextlib import suppress
 from multiprocessing import active_children
 from pathlib import Path
 
-from ..cluster import LIKE_CTRL_C, STOPPED, stopping
+from ..cluster import STOPPED, stopping
 from ..errors import StateError
 from ..files import locked
 from ..threads import blas_threads
 from ..train import Config, keep_freed_memory
+from ..train.run import stop_on_signals
 from .ledger import Ledger, compute, run_name
 
 ALONE = threading.Lock()  # held by a run: its record says which overrides the process used
@@ -36,38 +37,30 @@ def compute_all(
     """
     end, running = time.monotonic() + seconds, dict[Future[bool], Config]()
     ledger, runs = Ledger(ledger.folder.absolute()), runs.absolute()  # workers may have another working directory
-    with locked(runs):
-        heard = [n for n in LIKE_CTRL_C if signal.getsignal(n) != signal.SIG_IGN]  # nohup ignores SIGHUP
-        before = {n: signal.signal(n, signal.default_int_handler) for n in heard}
-        stopped = False
+    with locked(runs), stop_on_signals() as stop:
         try:
-            while True:
+            while not stop[0]:
                 left = [config for config in wanted() if config not in running.values()]
                 to_go = len(left) + len(running)
                 for config in left[: jobs - len(running)]:
                     running[pool.submit(_compute, config, ledger, runs, root, end - time.monotonic())] = config
-                finished, _ = wait(
-                    running, min(max(0.0, end - time.monotonic()), threading.TIMEOUT_MAX), FIRST_COMPLETED
-                )
-                stopped = not all(future.result() for future in finished)  # raises the error of a worker here
-                if stopped or not finished:
+                finished = set[Future[bool]]()
+                while running and not (finished or stop[0] or time.monotonic() > end):
+                    finished, _ = wait(running, 0.2, FIRST_COMPLETED)
+                if not finished:
                     break
                 for future in finished:
-                    to_go -= 1
                     name = run_name(config := running.pop(future))
+                    if not future.result():  # raises the error of a worker here
+                        return time.monotonic() > end and not stop[0]
                     if not ledger.find(config):
                         rule = "workers and the command share the directories of runs and of the ledger"
                         raise StateError(f"{name}, finished but not in {ledger.folder}", rule, "a shared file system")
+                    to_go -= 1
                     print(f"{name} is finished, {to_go} to go", flush=True)
-        except KeyboardInterrupt:
-            stopped = True
         finally:  # after an error, too
-            try:
-                _stop(running)
-            finally:
-                for number, handler in before.items():
-                    signal.signal(number, handler)
-    return not stopped
+            _stop(running)
+    return not stop[0]
 
 
 def _stop(running: Collection[Future[bool]]) -> None:

@@ -118,6 +118,9 @@ def padding_ignored() -> Any:
     return np.errstate(invalid="ignore")
 
 
+Watch: TypeAlias = Callable[[Tally], Estimate]  # the estimate whose standard error `until` looks at
+
+
 @dataclass
 class Sampler:
     """How claims are measured: with how many samples, or until which standard error, from which seed, on which cores.
@@ -140,13 +143,7 @@ class Sampler:
                 raise ValueError(explain(f"{name}={value}", "it is a number above 0", f"{name}=1000"))
 
     def tally(
-        self,
-        name: str,
-        draw: Draw,
-        samples: int,
-        cost: int = 1,
-        block: int = BLOCK,
-        watch: Callable[[Tally], Estimate] = Tally.mean,
+        self, name: str, draw: Draw, samples: int, cost: int = 1, block: int = BLOCK, watch: Watch = Tally.mean
     ) -> Tally:
         """Draw `samples` samples, or as many as the user asked for, and tally them.
 
@@ -195,11 +192,10 @@ class Sampler:
         """The mean of what has a long tail, as the median of the means of groups, which no single sample can move. Its
         standard error is sqrt(pi/2) times that of their mean.
         """
-        groups = [
-            self.tally(f"{name} {i}", draw, -(-samples // GROUPS), cost, block).mean().mean for i in range(GROUPS)
-        ]
-        error = math.sqrt(math.pi / 2.0) * Estimate.of(groups).standard_error
-        return Estimate.from_error(float(np.median(groups)), error, GROUPS)
+        each_has = -(-samples // GROUPS)
+        means = [self.tally(f"{name} {i}", draw, each_has, cost, block).mean().mean for i in range(GROUPS)]
+        error = math.sqrt(math.pi / 2.0) * Estimate.of(means).standard_error
+        return Estimate.from_error(float(np.median(means)), error, GROUPS)
 
 
 def each(draw: Callable[[np.random.Generator], Any]) -> Draw:

@@ -14,9 +14,8 @@ check: .venv/installed  # the quick tests, in less than a minute
 test: .venv/installed
 	$(PYTEST)
 
-coverage: .venv/installed  # the fraction of statements and branches that tests cover, those in other processes aside
-	$(PYTEST) --cov --cov-report=term:skip-covered --ignore=tests/test_tutorials.py --ignore=tests/test_cluster.py \
-		--ignore=tests/functional/test_opinfo.py
+coverage: .venv/installed  # the fraction of statements and branches that tests cover; lessons run in other processes
+	$(PYTEST) --cov --cov-report=term:skip-covered --ignore=tests/test_tutorials.py --ignore=tests/functional/test_opinfo.py
 
 plain: .venv/installed  # everything without any override
 	TINYPROP_PLAIN=1 $(PYTEST)

@@ -38,11 +38,11 @@ class Faults:
 
     # -- what tinyprop.files sees as `os` and `open`
 
-    def open_file(self, path, mode="r", *args):
+    def open_file(self, path, mode="r", **options):
         if "x" not in mode:
-            return builtins.open(path, mode, *args)
+            return builtins.open(path, mode, **options)
         self.operation()
-        return Watched(builtins.open(path, mode, *args), self)
+        return Watched(builtins.open(path, mode, **options), self)
 
     def fsync(self, descriptor):
         self.operation()

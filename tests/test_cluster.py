@@ -164,6 +164,7 @@ def test_ctrl_c_ends_claims_at_once(where):
     finally:
         if group_alive(job.pid):
             os.killpg(job.pid, signal.SIGKILL)
+        job.communicate()
 
 
 def group_alive(group):

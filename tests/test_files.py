@@ -1,8 +1,10 @@
 """Whoever reads a file sees one whole content: whatever happens to its writer, and of however many writers."""
 
 import hashlib
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import pytest
 import tinyprop as tp
 from tests.faults import BROKEN, FULL, Faults, Killed, injected
 from tinyprop import plots
-from tinyprop.files import TEMPORARY, whole_file, write_csv, write_json, write_whole
+from tinyprop.files import TEMPORARY, read_regular, whole_file, write_csv, write_json, write_whole
 
 WRITERS = {
     "x.bin": lambda path, n: write_whole(path, bytes([n]) * 9_999),
@@ -30,6 +32,8 @@ def test_a_fault_at_any_operation_leaves_the_old_content_or_the_new_one(name, fa
         with injected(Faults(tmp_path), monkeypatch) as faults:
             write(path, n)
         contents.append(path.read_bytes())
+        faults.after_power_loss()
+        assert path.read_bytes() == contents[-1], "what was written is on the disk"
     assert contents[0] != contents[1]
     assert 5 <= faults.count <= 50  # open, write, fsync, rename, and fsync of the directory
     for at in range(1, faults.count + 1):
@@ -45,6 +49,17 @@ def test_a_fault_at_any_operation_leaves_the_old_content_or_the_new_one(name, fa
         for p in left:
             p.unlink()
         path.write_bytes(contents[1])
+
+
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, os.mkfifo, lambda p: p.symlink_to("/dev/zero"), lambda p: p.write_text("5 bytes")]
+)
+def test_what_is_not_a_small_regular_file_is_refused_by_name_and_left_closed(make, tmp_path):
+    make(tmp_path / "x")
+    before = os.listdir("/dev/fd")
+    with pytest.raises(OSError, match=str(tmp_path / "x")):
+        read_regular(tmp_path / "x", most=4)
+    assert os.listdir("/dev/fd") == before
 
 
 WRITER = """

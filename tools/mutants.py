@@ -57,7 +57,7 @@ NEAR = {  # the tests of each group
     "moments": ["tests/test_moments.py", "tests/test_dual.py"],
     "layers": ["tests/nn"],
     "gradients": ["tests/functional", "tests/kernels"],
-    "closed forms": ["tests/verify/test_claims.py"],
+    "closed forms": ["tests/test_docstrings.py", "tests/verify/test_claims.py"],
     "claims": ["tests/verify/test_claims.py"],
 }
 TEXT_FUNCTIONS = {"extra_repr", "__repr__", "__str__", "__format__", "__dir__"}

@@ -34,12 +34,15 @@ def evaluation(accuracy, loss, images):
 
 def record(config, accuracy=50.0, loss=1.0, diverged=False, rough=0.1):
     """A run with this test accuracy in %, this loss, and training losses that are this rough."""
-    rng = np.random.default_rng(config.seed)
+    rng, epochs = np.random.default_rng(config.seed), range(1, config.epochs + 1)
     errors = [
-        1.0 - accuracy / 100.0 * (1.0 - 0.5 ** (i + 1)) / (1.0 - 0.5**config.epochs) for i in range(config.epochs)
+        1.0 - accuracy / 100.0 * (1.0 - 0.5**i) / (1.0 - 0.5**config.epochs) + 0.01 * rng.uniform() for i in epochs
     ]
-    errors = [round(error + 0.01 * rng.uniform(), 5) for error in errors]
-    means = list(rng.uniform(0.1, 0.2, config.epochs + 1).round(5))
+    rows = [
+        {"epoch": i, "test_error": error, "validation_error": error, "images_per_second": 500.0}
+        for i, error in zip(epochs, errors, strict=True)
+    ]
+    means = list(rng.uniform(0.1, 0.2, config.epochs + 1))
     found = None if diverged else evaluation(accuracy, loss, config.test_size or IMAGES)
     return Record(
         config=config,
@@ -47,12 +50,7 @@ def record(config, accuracy=50.0, loss=1.0, diverged=False, rough=0.1):
         machine={"cpu": "none"},
         overrides=[],
         images={"train": 100, "test": 100},
-        history=[]
-        if diverged
-        else [
-            {"epoch": i + 1, "test_error": error, "validation_error": error, "images_per_second": 500.0}
-            for i, error in enumerate(errors)
-        ],
+        history=[] if diverged else rows,
         losses=[1.0 + rough * (-1.0) ** i for i in range(12)],
         layers=[Layer(i, means[:1] if diverged else means, [0.0] if diverged else means) for i in range(1, 10)],
         diverged=Divergence(1, 3, "a loss of nan") if diverged else None,

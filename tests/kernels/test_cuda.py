@@ -1,7 +1,6 @@
 """What test_overrides.py does not test of the CUDA overrides: NaN, memory, what is declined."""
 
 import numpy as np
-import pytest
 
 from tinyprop.engine.arrays import to_backend, to_numpy
 from tinyprop.functional.normalization import WeightNorm
@@ -10,12 +9,9 @@ from tinyprop.kernels import cuda
 from tinyprop.kernels.fused import ShiftedReLU
 from tinyprop.windows import Window
 
-from ..conftest import BACKENDS
+from ..conftest import on_a_device
 
-pytestmark = [
-    pytest.mark.cupy,
-    pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
-]
+pytestmark = on_a_device
 
 
 def up(*arrays):

@@ -185,6 +185,14 @@ def test_a_seed_gives_the_same_weights_on_every_backend(backend):
     assert all((tp.Tensor(there[k]).numpy() == v).all() for k, v in weights().items())
 
 
+def test_a_forward_may_take_several_inputs():
+    class Add(nn.Module):
+        def forward(self, x, y, scale=1.0):
+            return (x + y) * scale
+
+    assert Add()(tp.tensor(1.0), tp.tensor(2.0), scale=2.0).item() == 6.0
+
+
 @pytest.mark.parametrize(
     "layer",
     [

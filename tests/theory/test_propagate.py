@@ -89,7 +89,9 @@ def test_two_linear_layers_are_exact(name, rng):
     assert_within_5_standard_errors(records, net, lambda count: rng.multivariate_normal(mean, matrix, count))
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("relu", "sin"))) for name in ACTIVATIONS]
+)
 @settings(max_examples=-(-settings().max_examples // 7))
 @given(rng=rngs())
 def test_the_error_of_a_series(name, rng):

@@ -203,9 +203,7 @@ class Experiment:
             reached = [n for n in evidence.looks(planned) if all(len(arm.first(n).records) == n for arm in arms)]
             looks = [(n / planned, flat(self.first(n).compared(claim))) for n in reached]
             runs = len(set.intersection(*({record.config.seed for record in arm.records} for arm in arms)))
-            no_data = [
-                name for name in REGISTERED["not_available"] if name in {a.config.data for a in arms if a.config}
-            ]
+            no_data = sorted({arm.config.data for arm in arms if arm.config} & set(REGISTERED["not_available"]))
             findings.append(Finding(claim, claim.text in primary, self.compared(claim), looks, runs, planned, no_data))
         return findings
 
@@ -241,11 +239,8 @@ class Experiment:
 
     def remarks(self) -> str:
         """What a reader must know to read figure and findings."""
-        rates = []
-        for name in self.facts.get("chosen", ()):
-            config = self.arms[name].config
-            rates.append(f"{config.lr:g}" if config else "not chosen yet")
-            rates[-1] += f" for {name.partition(',')[0]}"
+        chosen = {name.partition(",")[0]: self.arms[name].config for name in self.facts.get("chosen", ())}
+        rates = [f"{config.lr:g} for {name}" if config else f"none yet for {name}" for name, config in chosen.items()]
         return self.facts["note"] + (f" The chosen rates: {', '.join(rates)}." if rates else "")
 
     def levels(self) -> dict[str, Curves]:

@@ -185,8 +185,13 @@ def unit_rows(weights: Arrays) -> Any:
         _launch("rows.weight_norm", w.dtype, (len(w),), w, None, 1.0, w, w.size // len(w))
 
 
+def _lowest(op: BatchNorm) -> float:
+    return 0.0 if isinstance(op, BatchNormReLU) else -math.inf
+
+
+@override(BatchNormReLU.forward, on="cupy")
 @override(BatchNorm.forward, on="cupy")
-def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array, low: float = -math.inf) -> Array:
+def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
     numbers = weight, bias, *op.running
     if shares_batch() or not supported(x, *numbers):
         return NotImplemented
@@ -198,29 +203,20 @@ def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array, low: float =
     arguments = sums, weight, bias, statistics, *op.running, float(op.eps), float(op.momentum), *sizes
     _launch("rows.batch_statistics", x.dtype, (x.shape[1],), *arguments)
     op.cache["statistics"], out = statistics, _empty(last.shape, x)
-    _by_strip("channels.batch_norm", last, statistics, low, out)
+    _by_strip("channels.batch_norm", last, statistics, _lowest(op), out)
     return channels_first(out)
 
 
+@override(BatchNormReLU.backward, on="cupy")
 @override(BatchNorm.backward, on="cupy")
-def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array, low: float = -math.inf) -> Any:
+def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array, *out: Array) -> Any:
+    """What a rectifier passes is computed again from x: that is one array less to read than `out`."""
     if "statistics" not in op.cache or not supported(g, x, weight):
         return NotImplemented
-    g, x, statistics = _channels_last(g), _channels_last(x), op.cache["statistics"]
-    sums, g_x = _totals(_by_strip("channels.batch_norm_sums", g, x, statistics, low, sums=2)), _empty(g.shape, g)
-    _by_strip("channels.batch_norm_gradient", g, x, statistics, low, sums, g_x)
+    arguments = _channels_last(g), _channels_last(x), op.cache["statistics"], _lowest(op)
+    sums, g_x = _totals(_by_strip("channels.batch_norm_sums", *arguments, sums=2)), _empty(arguments[0].shape, g)
+    _by_strip("channels.batch_norm_gradient", *arguments, sums, g_x)
     return channels_first(g_x), sums[1], sums[0]
-
-
-@override(BatchNormReLU.forward, on="cupy")
-def batch_norm_relu(op: BatchNormReLU, x: Array, weight: Array, bias: Array) -> Array:
-    return batch_norm(op, x, weight, bias, low=0.0)
-
-
-@override(BatchNormReLU.backward, on="cupy")
-def batch_norm_relu_gradient(op: BatchNormReLU, g: Array, x: Array, weight: Array, out: Array) -> Any:
-    """What passes is computed again from x: that is one array less to read than `out`."""
-    return batch_norm_gradient(op, g, x, weight, low=0.0)
 
 
 def in_memory_order(op: Elementwise, *arrays: Any) -> Any:
@@ -255,23 +251,20 @@ def mask(x: Array, shape: Shape, p: float, key: int) -> Array:
     return out
 
 
-def _cross_entropy(op: CrossEntropy, x: Array, g: Array | None, out: Array) -> Array:
-    labels = op.labels.astype("int64", copy=False)
-    arguments = _channels_last(x), _contiguous(labels), g, out, labels.size, x.shape[1]
-    _launch("loss.cross_entropy", x.dtype, labels.size, *arguments)
-    return out
-
-
 @override(CrossEntropy.forward, on="cupy")
-def cross_entropy(op: CrossEntropy, x: Array) -> Array:
-    return _cross_entropy(op, x, None, _empty(op.labels.shape, x)) if supported(x) else NotImplemented
+def cross_entropy(op: CrossEntropy, x: Array, g: Array | None = None) -> Array:
+    """The losses, or with g the gradient."""
+    if not supported(x):
+        return NotImplemented
+    labels = _contiguous(op.labels.astype("int64", copy=False))
+    out = _empty(labels.shape if g is None else (*labels.shape, x.shape[1]), x)
+    _launch("loss.cross_entropy", x.dtype, labels.size, _channels_last(x), labels, g, out, labels.size, x.shape[1])
+    return out if g is None else channels_first(out)
 
 
 @override(CrossEntropy.backward, on="cupy")
 def cross_entropy_gradient(op: CrossEntropy, g: Array, x: Array) -> Array:
-    if not supported(g, x):
-        return NotImplemented
-    return channels_first(_cross_entropy(op, x, _contiguous(g), _empty((*g.shape, x.shape[1]), x)))
+    return cross_entropy(op, x, _contiguous(g)) if supported(g, x) else NotImplemented
 
 
 def _pool(kernel: str, op: MaxPool | AveragePool, image: Shape, size: Pair, factor: float, x: Array, won: Any) -> Array:

@@ -142,8 +142,7 @@ def _leaky_forgets(a: float, depth: int) -> float:
 
 
 def _shaped(activation: str, target: float) -> tuple[float, float] | None:
-    """gamma and beta with log chi = target and a variance slope of 1, by Newton's method, if it converges: that of
-    hardtanh runs to gamma = 0, where all are lines."""
+    """gamma and beta with log chi = target and a variance slope of 1, by Newton's method, if it converges."""
 
     def wrong(x: HostArray) -> HostArray:
         point = Design("", activation, 1, 1.0, float(x[0]), float(x[1]), {})
@@ -152,10 +151,7 @@ def _shaped(activation: str, target: float) -> tuple[float, float] | None:
     for start in (0.6, -0.6):
         x = np.array([0.3, start])
         for _ in range(STEPS):
-            h = 1e-5
-            if x[0] <= h:
-                break
-            here = wrong(x)
+            here, h = wrong(x), min(1e-5, 0.5 * float(x[0]))  # that of hardtanh runs to gamma = 0, where it is a line
             jacobian = np.stack([(wrong(x + h * e) - wrong(x - h * e)) / (2 * h) for e in np.eye(2)], axis=1)
             if not np.isfinite(jacobian).all() or abs(np.linalg.det(jacobian)) < 1e-14:
                 break

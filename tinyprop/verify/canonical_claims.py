@@ -32,8 +32,8 @@ def error_and_bound(covariance: HostArray) -> tuple[float, float]:
 
 @claim("C05", "3.2, Proposition 1", "The covariance is at most the canonical bound away from a diagonal one.")
 def bound_holds(mc: Sampler) -> Findings:
-    """For inputs of covariance sigma^2 I and weights W, the covariance is sigma^2 W W^T. Its off-diagonal entries are
-    sigma^2 |W_i| |W_j| times a cosine, at most the coherence. Two rows have one cosine, so the largest ratio is 1.
+    """For inputs of covariance sigma^2 I and weights W it is sigma^2 W W^T. Off the diagonal, that is sigma^2 |W_i|
+    |W_j| times the cosine of two rows W_i, W_j, at most the coherence, the largest one. With two rows the ratio is 1.
     """
 
     def violates(random: np.random.Generator) -> bool:
@@ -168,7 +168,7 @@ def first_layer(mc: Sampler) -> Findings:
 
 @claim("C39", "5.2", "Preserved statistics of hidden units show that the canonical error bound is small.")
 def non_sequitur(mc: Sampler) -> Findings:
-    """Each unit of a layer of identical rows has mean 0 and variance 1, but their coherence is 1, the largest."""
+    """Each unit of a layer of identical rows has mean 0 and variance 1, but their coherence is 1, the worst."""
     layer = layer_with(np.ones((4, 6)), gamma=1.0)
     tally = mc.tally("identical", first_unit(layer, 6), samples=200_000)
     coherence = float(np.corrcoef(layer(gaussian(np.random.default_rng(mc.seed), 1000, 6)).numpy().T)[0, 1])

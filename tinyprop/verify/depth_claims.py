@@ -45,7 +45,7 @@ def depth_tally(mc: Sampler, width: int, depth: int, samples: int, **settings: A
 @claim("C20", "3.3", "By induction, every layer's input has mean 0 and variance 1 (gamma = 1).")
 def induction(mc: Sampler) -> Findings:
     """With u the pre-activations, an infinitely wide network takes q = E u^2 to q + (sqrt(q) - 1)^2/(pi - 1) in the
-    next: 1 is a fixed point of slope 1, as for every positively homogeneous activation, and any q above it runs away.
+    next layer: 1 is a fixed point of slope 1, as for every positively homogeneous activation; any q above runs away.
     """
     width, deep, drift = 128, 20, 4
     tally = depth_tally(mc, width, deep, samples=60, gamma=1.0)

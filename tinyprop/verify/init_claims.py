@@ -77,7 +77,7 @@ def he_keeps(mc: Sampler) -> Findings:
 @about_init("N10", "He et al. (2015), 2.2", "Glorot's weights stall deep ReLU networks: 2^-L after L layers.")
 def glorot_stalls(mc: Sampler) -> Findings:
     """Glorot's weights have variance 1/n in a square layer of width n, so a unit's mean square before ReLU is that of
-    the layer's input; ReLU keeps half, as w and -w are as likely. That holds for any input: halves multiply.
+    the layer's input; ReLU keeps half, as weights w and -w are as likely. For any input, so halves multiply.
     """
     yield halvings(mc, "glorot", lambda linear: linear, -HALVINGS, "equal to")
     return f"{2.0**-HALVINGS:.1e} of it remain after {HALVINGS} layers"

@@ -120,7 +120,7 @@ CLOSED = {  # c1^2 and E s'^2 of some activations s
 
 @claim("C30", "4.6", "(s(u) - c2)/c1 normalises the output of any activation s.")
 def any_activation(mc: Sampler) -> Findings:
-    """c2 and c1 are mean and standard deviation of s(u), u ~ N(0, 1). For N(beta, gamma^2) they do not fit: see G1."""
+    """c2 and c1 are the mean and standard deviation of s(u), u ~ N(0, 1). They do not fit gamma u + beta: see G1."""
     z, weights = normal_grid()
     means, gains, slopes, random = [], [], [], np.random.default_rng(mc.seed)
     for name in sorted(ACTIVATIONS, key=lambda name: name != "tanh"):
@@ -262,8 +262,8 @@ def _at_settings(activation: str, random: np.random.Generator) -> tuple[list[lis
 
 @claim("G1", "beyond 4.6", "With c1 and c2 of N(beta, gamma^2), the output is normalised for every gamma and beta.")
 def exact_normprop(mc: Sampler) -> Findings:
-    """gamma u + beta is N(beta, gamma^2) if u is N(0, 1): take the mean c2 and standard deviation c1 of the activation
-    for that, with their gradients. Of ReLU, the output o has beta/gamma only: gamma do/dgamma + beta do/dbeta = 0.
+    """gamma u + beta is N(beta, gamma^2) if u is N(0, 1): take the activation's mean c2 and standard deviation c1 for
+    that, and differentiate them. ReLU's output o depends on beta/gamma only: gamma do/dgamma + beta do/dbeta = 0.
     """
     for activation, gamma, beta in (("relu", 0.7, 0.5), ("relu", 1.5, -0.5), ("tanh", 2.0, 1.0), ("gelu", 0.5, -1.0)):
         name, layer = f"{activation}, gamma {gamma:g}, beta {beta:g}", exact_unit(activation, gamma, beta)
@@ -289,7 +289,7 @@ def exact_normprop(mc: Sampler) -> Findings:
 def no_free_lunch(mc: Sampler) -> Findings:
     """Expand the output o in normalised Hermite polynomials of degree k with coefficients a_k: Var o is the sum of
     a_k^2 over k >= 1, and E o'^2 that of k a_k^2. So the gain E o'^2/Var o is the mean Hermite degree: at least 1, and
-    1 only for a line (Gaussian Poincare inequality; no jumps). No gamma, beta, c1, c2 keeps both scales.
+    1 only for a line (Gaussian Poincare inequality; no jumps). No gamma, beta, c1, c2 keeps the scale both ways.
     """
     for name, function in {"tanh": np.tanh, "sin": np.sin}.items():
         estimate = gain(mc, f"gain of {name}", layer_with([[1.0]], activation=name, gamma=1.0))

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..engine.arrays import Array, HostArray, to_numpy
+from ..engine.arrays import Array, HostArray, array_module, to_numpy
 from ..engine.errors import explain
 from ..estimate import Estimate
 from ..threads import blas_threads, cores
@@ -50,13 +50,14 @@ class Tally:
     @classmethod
     def of(cls, values: Array, overwrite: bool = False) -> "Tally":
         """The tally of one block, (count,) or (k, count). To overwrite the values saves memory, and so time."""
-        block = np.atleast_2d(to_numpy(values))
+        xp = array_module(values)
+        block = xp.atleast_2d(values)
         count = block.shape[1]
-        means = np.add.reduce(block, axis=1) / count
-        away = np.subtract(block, means[:, None], out=block if overwrite else None)
+        means = block.sum(axis=1) / count
+        away = xp.subtract(block, means[:, None], out=block if overwrite else None)
         squares = away * away
-        sums = (away @ away.T, np.vecdot(squares, away), np.vecdot(squares, squares))
-        return cls(count, means.astype(np.float64), *(s.astype(np.float64) for s in sums))
+        cubes, fourths = ((squares[:, None] @ powers[:, :, None])[:, 0, 0] for powers in (away, squares))
+        return cls(count, *(to_numpy(sums).astype(np.float64) for sums in (means, away @ away.T, cubes, fourths)))
 
     @classmethod
     def merged(cls, parts: Sequence["Tally"]) -> "Tally":

@@ -251,7 +251,7 @@ def layer_gain(mc: Sampler, parts: list[Module], width: int, mean_square: float)
 def where_it_stands(mc: Sampler) -> Findings:
     """Before ReLU, u is normalised and half of the units are on: the mean-square gain is (n - 1)(n - 2)/(n (n - 3)) for
     n units and inputs of mean square 1/2, as ReLU leaves them. Behind ReLU, LayerNorm removes the mean that ReLU makes
-    and divides by its standard deviation c1: the gain is 1/(2 c1^2) = pi/(pi - 1) = 1.467.
+    and divides by the standard deviation c1 of the rest: the gain is 1/(2 c1^2) = pi/(pi - 1) = 1.467.
     """
     width, wide = 32, 128
     before = layer_gain(mc, [LayerNorm(width, eps=0.0), ReLU()], width, 0.5)

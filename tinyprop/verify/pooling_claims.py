@@ -168,8 +168,8 @@ def padded_border(mc: Sampler) -> Findings:
 
 @claim("G5", "beyond 3.2", "Max-pooling of equally correlated units has exact constants.")
 def pooling_constants(mc: Sampler) -> Findings:
-    """An integral over the largest of k normals (C23). For two units X, Y of correlation rho, with th = arccos sqrt((1
-    - rho)/2), E max(0, X, Y) = (2 + sqrt(2 (1 - rho)))/(2 sqrt(2 pi)), and its square has 1 - th/pi + sin(2 th)/(2 pi).
+    """An integral over the largest of k normals (C23). For units X, Y of correlation rho, th =arccos sqrt((1 - rho)/2),
+    E max(0, X, Y) = (2 + sqrt(2 - 2 rho))/sqrt(8 pi) and E max(0, X, Y)^2 = 1 - th/pi + sin(2 th)/(2 pi).
     """
     rho = 0.5
     (mean, std), (pair_mean, pair_std) = (max_pool(k, rho) for k in (WINDOW, 2))

@@ -66,9 +66,9 @@ def constraint_is_free(mc: Sampler) -> Findings:
 
 @claim("C28", "4.4", "Weight decay is necessary besides the unit-length constraint.")
 def decay_is_a_rate(mc: Sampler) -> Findings:
-    """A step of SGD with learning rate r, gradient g and weight decay d takes w to w - r (g + d w) = (1 - r d) (w -
-    r/(1 - r d) g), and scaling to unit length removes the factor in front. So for constrained weights and plain SGD,
-    decay is a learning rate of r/(1 - r d); it acts on gamma, beta and other weights. Momentum adds a little.
+    """SGD with learning rate r, gradient g and weight decay d takes w to w - r (g + d w) = (1 - r d) (w - r/(1 - r d)
+    g), and scaling to unit length removes the factor in front. So for constrained weights and plain SGD, decay only
+    raises the learning rate to r/(1 - r d). It acts on gamma, beta and other weights; momentum adds a little.
     """
     rate, decay, steps = 0.05, 0.005, 20
 
@@ -246,8 +246,8 @@ def printed_margins(mc: Sampler, rival: str, name: str) -> Findings:
 
 @claim("C42", "5.5", "NormProp is better than BN, or competitive, on all data sets.")
 def better_than_bn(mc: Sampler) -> Findings:
-    """Training settles it: `tinyprop reproduce results`. The printed errors show their distance in standard errors of a
-    binomial count; 1.96 (our threshold) is significant at 5 %, if random seeds, which are not printed, add nothing.
+    """Training settles it: `tinyprop reproduce results`. The printed errors are compared in standard errors of a
+    binomial count, of which 1.96 (our threshold, not the paper's) is significant at 5 %, if seeds add no error.
     """
     return (yield from printed_margins(mc, "batch_norm", "BN"))
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,8 @@ def browser(tmp_path_factory):
         context.close()
 
 
-@pytest.fixture
-def page(browser, address):
+@contextmanager
+def watched(browser, address):
     """A page that collects what must not happen: outside requests, failures, messages on the console."""
     page, wrong = browser.new_page(), []
     page.on("request", lambda r: r.url.startswith((address, "data:", "blob:")) or wrong.append(r.url))
@@ -69,10 +70,18 @@ def page(browser, address):
 
 
 @pytest.fixture
-def laboratory(page, address):
-    page.goto(f"{address}lab/index.html")
-    answered(page, None)
-    return page
+def page(browser, address):
+    with watched(browser, address) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def laboratory(browser, address):
+    """Python starts once."""
+    with watched(browser, address) as page:
+        page.goto(f"{address}lab/index.html")
+        answered(page, None)
+        yield page
 
 
 def answered(page, before):

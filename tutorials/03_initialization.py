@@ -185,9 +185,12 @@ for scale, colour in ((1.0, RED), (2.0, BLUE), (3.0, GREEN)):
         runs = [losses_with(scale, seed) for seed in range(1, 5)]
     for i, losses in enumerate(runs):
         axes.plot(losses, color=colour, alpha=0.7, linewidth=1.2, label=None if i else f"variance ${scale:g}/n$")
-    first, last = (np.mean([losses[at] for losses in runs]) for at in (0, -1))
-    end = f"{last:.2f} after {len(runs[0])} steps" if math.isfinite(last) else "then it overflows, every time"
-    print(f"variance {scale:g}/n: mean loss {first:.3g} at first, {end}")
+    first = np.mean([losses[0] for losses in runs])
+    learnt, lost = sum(min(losses) < 0.8 for losses in runs), sum(not math.isfinite(losses[-1]) for losses in runs)
+    print(
+        f"variance {scale:g}/n: mean loss {first:.3g} at first; of {len(runs)} runs, {learnt} get below 0.8,", end=" "
+    )
+    print(f"{lost} overflow")
 axes.axhline(math.log(3), color=GRAY, linestyle=":")
 axes.set(title="Training loss of 20 hidden layers", xlabel="step", ylim=(0, 3))
 axes.legend(loc="upper right")

@@ -1,6 +1,7 @@
 """Dual activations: an independent quadrature, laws, functions, refusals."""
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import tinyprop as tp
 import tinyprop.functional as F
 from tests.helpers import assert_explained
 from tinyprop.moments import dual, gaussian
+from tinyprop.moments.hermite import hermite
 
 PARAMS = {"prelu": {"a": 0.3}, "elu": {"alpha": 0.7}}
 NAMES = list(tp.nn.layers.ACTIVATIONS)
@@ -109,3 +111,9 @@ def test_refusals():
     assert_explained(ValueError, lambda: dual("step", 0.5), "step")
     assert_explained(TypeError, lambda: dual("relu", 0.5, a=0.1), "'a'")
     assert_explained(ValueError, lambda: dual(lambda u: abs(u - 0.1), 0.5), "kinks")
+
+
+def test_hermite_coefficients_see_the_kink():
+    """E[ReLU(m + s Z) Z] = s Phi(m/s), which an integral across the kink misses by 1e-3."""
+    (found,) = hermite(lambda u: np.maximum(u, 0.0), np.array(0.3), np.array(0.7), 1)
+    assert found == pytest.approx(0.7 * NormalDist().cdf(0.3 / 0.7), rel=1e-12)

@@ -1,13 +1,18 @@
-"""What every doctest may use without importing it."""
+"""Where tests find nothing of the user's, and what every doctest may use without importing it."""
+
+import os
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: several processes share the cores already
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import tinyprop as tp
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_data_of_the_user(tmp_path_factory):
-    """Data sets are looked for, and shapes are kept, in a folder of this run."""
+    """Data sets are looked for in a folder of this run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("TINYPROP_DATA", raising=False)

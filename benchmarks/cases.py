@@ -95,7 +95,8 @@ def layers(threads: int, quick: bool) -> list[Case]:
 
 
 def inference(threads: int, quick: bool) -> list[Case]:
-    return [Case("inference", "NIN, NormProp", work="inference", threads=threads)]
+    names = {f"NIN, NormProp, {n} thread{'s' * (n > 1)}": n for n in sorted({threads, 1}, reverse=True)}
+    return [Case("inference", name, work="inference", threads=n) for name, n in names.items()]
 
 
 def networks(threads: int, quick: bool) -> list[Case]:

@@ -1,5 +1,6 @@
 """What NVIDIA's compiler makes of the CUDA kernels: KERNELS.md. It needs no device, only CuPy and cuobjdump."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -20,6 +21,8 @@ KERNEL = re.compile(r"template <typename T>\s*__global__ (?:__launch_bounds__\(.
 INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+ )?([\w.]+)(.*?);")
 SHOWN = {"75": "T4", "89": "RTX 4090", "90": "H100", "120": "RTX 5090"}  # architectures, and a device with each
 LEAST = 8  # loads in flight
+WHEELS = "nvidia/cu13", "triton/backends/nvidia"  # nvidia-cuda-cuobjdump has no nvdisasm, triton has both
+NEEDS = "cuobjdump, or no nvdisasm, which it calls: pip install triton"
 USED = [("input", 0), ("filter", 0), ("output.T", 0), ("output", 1), ("filter.T", 1)]  # transforms, and whether back
 READ_LITTLE = "batch_statistics", "cross_entropy", "dropout_mask"  # a few kilobytes, which are in the cache
 
@@ -65,21 +68,23 @@ class Code:
     bytes: int  # that these loads bring
 
 
-def cuobjdump() -> str | None:
-    """NVIDIA's tool, in the path or in the wheel nvidia-cuda-cuobjdump."""
-    wheels = (Path(folder, "nvidia/cu13/bin/cuobjdump") for folder in sys.path)
-    return shutil.which("cuobjdump") or next((str(path) for path in wheels if path.exists()), None)
+def tool_path() -> str | None:
+    """Folders with NVIDIA's cuobjdump and the nvdisasm that it calls: those of $PATH, and of wheels that have them."""
+    wheels = [str(Path(folder, f"{wheel}/bin")) for folder in sys.path for wheel in WHEELS]
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *wheels])
+    return path if shutil.which("cuobjdump", path=path) and shutil.which("nvdisasm", path=path) else None
 
 
 def inspected(source: str, architecture: str, more: Iterable[str] = ()) -> dict[str, Code]:
     """The code of each kernel of a source, for float32."""
-    tool = cuobjdump()
-    if tool is None:
-        raise ValueError("there is no cuobjdump: pip install nvidia-cuda-cuobjdump")
+    path = tool_path()
+    if path is None:
+        raise ValueError(f"there is no {NEEDS}")
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled(source, kernels(source, "float"), f"sm_{architecture}", more)[1])
         file.flush()
-        run = subprocess.run([tool, "-sass", "-res-usage", file.name], capture_output=True, text=True, check=True)
+        command = [shutil.which("cuobjdump", path=path) or "", "-sass", "-res-usage", file.name]
+        run = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"PATH": path})
     usage = {name: numbers for name, *numbers in re.findall(r"Function (\w+):\s+REG:(\d+) STACK:(\d+)", run.stdout)}
     found = {}
     for part in run.stdout.split("Function : ")[1:]:

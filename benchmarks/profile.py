@@ -5,6 +5,7 @@ the speed that this BLAS reaches with large square matrices, which no code of ou
 """
 
 import argparse
+import os
 import time
 from collections import defaultdict
 from statistics import median
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=15, help="steps that the medians are taken over (default 15)")
     parser.add_argument("--images", type=int, default=25, help="batch size (default 25)")
     parser.add_argument("--width", type=float, default=1.0, help="of the network (default 1)")
+    parser.set_defaults(load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None)  # `publish` has its own
 
 
 def run(options: argparse.Namespace) -> int:
@@ -103,11 +105,14 @@ def page(spent: dict[str, float], flops: dict[str, float], best: float, options:
     rows.append(["everything else: graph, update, constraint", f"{spent[REST]:.1f}", ""])
     rows.append(["**sum**", f"**{sum(spent.values()):.0f}**", f"**{least:.0f}**"])
     where = f"{options.images} images on one thread of {here['cpu']} ({here['blas']})"
+    load = "" if options.load is None else f"; load of the machine before: {options.load:.2f}"
     gflop = sum(flops.values()) / 1e9
     return f"""# Where the time of a step goes
 
 Written by `python -m benchmarks profile` with tinyprop {versions()["tinyprop"]}: {where}, medians of {options.steps} \
-steps, in milliseconds of the processor.
+steps, in milliseconds of the processor{load}.
+Each op, forward and backward, is compared with what its products of matrices would take at the speed of BLAS; other \
+frameworks are not measured here.
 The products of matrices have {gflop:.1f} GFLOP; at the {best / 1e9:.0f} GFLOP/s that a product of 2048 x 2048 reaches \
 here they take {least:.0f} ms.
 

@@ -18,7 +18,7 @@ from tinyprop.table import Table
 from . import measure, overhead, profile, report, scaling
 from .cases import SECTIONS, Case, plan
 from .measure import Results
-from .peers import PEERS
+from .peers import PEERS, is_installed
 
 FAST = [name for name in PEERS if name == "tinyprop" or PEERS[name].package == "torch"]
 SLOW = [name for name in PEERS if name not in FAST]
@@ -43,17 +43,20 @@ def run(options: argparse.Namespace) -> int:
     apart = measure.run(cases(threads, "step"), FAST, repeats, threads)
     ops = overhead.table(1 if dry else 41)
     write_results(options.into, together, alone, apart, ops)
-    sizes = Namespace(steps=1, images=2, width=0.05) if dry else Namespace(steps=15, images=25, width=1.0)
-    write_whole(pages / "PROFILE.md", f"{profile.measured(sizes)}\n".encode())
     load = together.options["load_before"]
+    sizes = {"steps": 1, "images": 2, "width": 0.05} if dry else {"steps": 15, "images": 25, "width": 1.0}
+    write_whole(pages / "PROFILE.md", f"{profile.measured(Namespace(**sizes, load=load))}\n".encode())
     scaling.run(Namespace(repeats=1 if dry else 5, threads=threads, out=pages, dry_run=dry, load=load))
+    others = [peer for peer in SLOW if is_installed(peer)]
+    if not others:
+        return 0
     repeats = min(repeats, SLOW_REPEATS)
-    slow = measure.run(cases(threads, "step"), ["tinyprop", *SLOW], repeats, threads)
+    slow = measure.run(cases(threads, "step"), ["tinyprop", *others], repeats, threads)
     every = replace(
         apart,
         measurements=apart.measurements + [m for m in slow.measurements if m.peer != "tinyprop"],
         versions=apart.versions | slow.versions,
-        notes=[*apart.notes, *slow.notes, f"{', '.join(PEERS[peer].title for peer in SLOW)}: {repeats} repeats"],
+        notes=[*apart.notes, *slow.notes, f"{', '.join(PEERS[peer].title for peer in others)}: {repeats} repeats"],
     )
     write_results(options.into, together, alone, every, ops)
     return 0
@@ -72,14 +75,18 @@ def write_results(root: Path, together: Results, alone: Results, apart: Results,
         ops,
     ]
     behind = "; ".join(report.behind(together)) or "nothing"
+    missing = [f"{PEERS[peer].title}: not installed, so not measured" for peer in SLOW if not is_installed(peer)]
     head = [
         "# Results",
         "Written by `python -m benchmarks publish`. [PROFILE.md](PROFILE.md) says where the time of a step goes, "
         "[SCALING.md](SCALING.md) how it grows.",
+        "tinyprop against PyTorch and, in the first table, other frameworks that are installed: the same networks, "
+        "weights, data and results, on the same threads. Times are of the clock, except those of small ops. Ratios are "
+        "the other's time divided by tinyprop's (above 1, tinyprop is faster), but tinyprop's by PyTorch's for small ops.",
         "In the first table each peer has a process of its own, and so its own memory. In all others tinyprop and "
         "PyTorch take turns in one process; there PyTorch, too, has memory that tinyprop asks the C library to keep.",
         f"Slower than in PyTorch, at its best, are, with the last column of their table: {behind}.",
-        "\n".join(f"- {line}" for line in report.about(apart)),
+        "\n".join(f"- {line}" for line in [*report.about(apart), *missing]),
     ]
     page = "\n\n".join([*head, *(table.markdown() for table in tables)])
     write_whole(root / "benchmarks" / "RESULTS.md", f"{page}\n".encode())

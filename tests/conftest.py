@@ -30,6 +30,10 @@ def _backends():
 
 
 BACKENDS = list(_backends())
+on_a_device = [
+    pytest.mark.cupy,
+    pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
+]
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick" if len(BACKENDS) == 1 else "device"))
 
 

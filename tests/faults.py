@@ -38,15 +38,14 @@ class Faults:
 
     # -- what tinyprop.files sees as `os` and `open`
 
-    def open_file(self, path, mode="r", *args):
+    def open_file(self, path, mode="r", **options):
         if "x" not in mode:
-            return builtins.open(path, mode, *args)
+            return builtins.open(path, mode, **options)
         self.operation()
-        return Watched(builtins.open(path, mode, *args), self)
+        return Watched(builtins.open(path, mode, **options), self)
 
     def fsync(self, descriptor):
         self.operation()
-        os.fsync(descriptor)
         if os.path.isdir(f"/proc/self/fd/{descriptor}"):
             folder = os.path.realpath(f"/proc/self/fd/{descriptor}")
             self.durable = {p: c for p, c in self.durable.items() if str(p.parent.resolve()) != folder}

@@ -10,20 +10,23 @@ inputs from its domain, away from its kinks. (test_opinfo.py has PyTorch's answe
 
 import math
 import os
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyprop as tp
 
 FLOATS = [np.float32, np.float64]
+FULL = bool(os.environ.get("TINYPROP_FULL"))  # whether what is exhaustive runs: see `make full`
 
 
 def make(array: Any, backend: str, requires_grad: bool = False, dtype: Any = None) -> tp.Tensor:
@@ -201,6 +204,7 @@ def battery(cases: list[Case]) -> list[Callable[..., None]]:
         assert_close(out, case.reference(*arrays, **options))
 
     @every_case
+    @settings(max_examples=settings().max_examples // 2)  # each compares many numbers: of both orders, recorded or not
     @given(data=st.data())
     def test_gradients(case: Case, backend: str, data: Any) -> None:
         arrays, options = data.draw(case.inputs)
@@ -223,7 +227,33 @@ def battery(cases: list[Case]) -> list[Callable[..., None]]:
     return [test_values, test_gradients, test_dtypes]
 
 
+exhaustive = pytest.mark.skipif(not FULL, reason="only in `make full`")
+
+
 def sampled(cases, count):
-    """Every one of these cases in `make full`; otherwise about `count` of them, spread evenly."""
+    """Every one of these cases in `make full`; otherwise `count` of them, drawn at random, the same ones every time.
+
+    (Every k-th would be simpler, but of all bits or of all combinations of options, it can leave one value out.)
+    """
     cases = list(cases)
-    return cases if os.environ.get("TINYPROP_FULL") else cases[:: max(1, len(cases) // count)]
+    return cases if FULL else random.Random(0).sample(cases, min(count, len(cases)))
+
+
+@contextmanager
+def few_images(train: int, others: int) -> Iterator[None]:
+    """Data sets are their first images only, and are loaded once."""
+    load = cache(tp.data.load)
+
+    def first(name: str, root: Any, split: str) -> tp.data.Dataset:
+        return load(name, root, split).first(train if split == "train" else others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tp.data, "load", first)
+        yield
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    """A copy with one bit changed."""
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)

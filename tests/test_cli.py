@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 import tinyprop as tp
-from tests.helpers import sampled
+from tests.helpers import few_images, sampled
 from tinyprop.cli import main
 
 QUICK = ["--width", "0.04", "--train-size", "60", "--batch-size", "20", "--epochs", "1"]
 
 
 @pytest.fixture(autouse=True)
-def _few_images(monkeypatch):
-    load = tp.data.load
-    monkeypatch.setattr(tp.data, "load", lambda *args: load(*args).first(100))
+def _few_images():
+    with few_images(100, 100):
+        yield
 
 
 def test_train_takes_the_papers_settings(tmp_path, capsys):

@@ -2,41 +2,39 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import tinyprop as tp
-from tests.helpers import assert_explained
-from tests.train.test_ranks import MPIEXEC, needs_mpi
+from tests.helpers import assert_explained, exhaustive
+from tests.train.test_ranks import ENVIRONMENT, MPIEXEC, needs_mpi
 from tinyprop import cluster
 from tinyprop.cli import main
+from tinyprop.files import locked
 
 needs_dask = pytest.mark.skipif(not find_spec("distributed"), reason="needs tinyprop[dask]")
 CLAIMS = ["C01", "C06", "C12", "C21", "N01"]
 VERIFY = ["verify", *CLAIMS, "--samples", "5000"]
 REPRODUCE = ["reproduce", "dropout", "--scale", "tiny", "--seeds", "1"]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
 TIMES = ("images_per_second",)  # what a record has of the time that a run took
 
 
-def command(*arguments, launcher=(), **options):
+def command(*arguments, launcher=()):
     """A tinyprop command in a process of its own; it cannot hang."""
-    words = [*launcher, sys.executable, "-m", "tinyprop", *map(str, arguments)]
-    options = {"capture_output": True, "timeout": 240, **options}
-    return subprocess.run(words, text=True, env=ENVIRONMENT, **options)
+    words = [*launcher, sys.executable, "-m", "tinyprop", *arguments]
+    return subprocess.run([*map(str, words)], text=True, env=ENVIRONMENT, capture_output=True, timeout=240)
 
 
 def background(*words, **options):
-    return subprocess.Popen(words, env=ENVIRONMENT, start_new_session=True, **options)
+    return subprocess.Popen([*map(str, words)], env=ENVIRONMENT, start_new_session=True, **options)
 
 
 @contextmanager
@@ -64,7 +62,14 @@ def dask(folder, workers=2):
         log.close()
 
 
-def until(condition, seconds):
+@pytest.fixture(scope="module")
+def dask_cluster(tmp_path_factory):
+    """For tests that kill no worker."""
+    with dask(tmp_path_factory.mktemp("dask")) as found:
+        yield found
+
+
+def until(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -110,69 +115,56 @@ def numbers(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_processes_settle_claims_to_the_same_bytes(tmp_path, numbers):
-    assert command(*VERIFY, "--json", tmp_path / "a", "--cluster", "processes").returncode == 0
-    assert (tmp_path / "a").read_bytes() == numbers
-
-
-@pytest.mark.slow
-@needs_mpi
-@pytest.mark.parametrize("size", [1, 3])
-def test_mpi_settles_claims_to_the_same_bytes(tmp_path, numbers, size):
-    launcher = (str(MPIEXEC), "-n", str(size))
-    done = command(*VERIFY, "--json", tmp_path / "a", "--cluster", "mpi", launcher=launcher)
+@pytest.mark.parametrize(
+    ("where", "launcher"),
+    [
+        ("processes", ()),
+        pytest.param("mpi", (MPIEXEC, "-n", "1"), marks=[needs_mpi, exhaustive]),
+        pytest.param("mpi", (MPIEXEC, "-n", "3"), marks=needs_mpi),
+        pytest.param("dask", (), marks=needs_dask),
+    ],
+)
+def test_claims_are_settled_to_the_same_bytes(tmp_path, numbers, where, launcher, request):
+    where = request.getfixturevalue("dask_cluster")[0] if where == "dask" else where
+    done = command(*VERIFY, "--json", tmp_path / "a", "--cluster", where, launcher=launcher)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "a").read_bytes() == numbers
     assert done.stdout.count("claims in") == 1, "the first rank alone reports"
 
 
-@pytest.mark.slow
-@needs_dask
-def test_dask_settles_claims_to_the_same_bytes(tmp_path, numbers):
-    with dask(tmp_path) as (address, _):
-        done = command(*VERIFY, "--json", tmp_path / "a", "--cluster", address)
-        assert done.returncode == 0, done.stderr
-    assert (tmp_path / "a").read_bytes() == numbers
+def cpu_seconds(root):
+    """Of a process and all that it has started."""
+    processes = {}  # number -> parent, ticks
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            fields = path.read_text().rpartition(")")[2].split()
+            processes[int(path.parent.name)] = int(fields[1]), int(fields[11]) + int(fields[12])
 
+    def ours(pid):
+        return pid == root or (pid in processes and ours(processes[pid][0]))
 
-@pytest.mark.slow
-@needs_dask
-def test_a_killed_worker_of_dask_delays_its_claims_only(tmp_path):
-    """It is killed while it settles a claim, of enough samples to take seconds."""
-    expected, path = tp.verify.run(CLAIMS, samples=3_000_000), tmp_path / "a"
-    with dask(tmp_path) as (address, workers):
-        words = ["verify", *CLAIMS, "--samples", "3000000", "--json", path, "--cluster", address]
-        job = background(sys.executable, "-m", "tinyprop", *map(str, words), stdout=subprocess.DEVNULL)
-        until(lambda: cpu_seconds(workers[0].pid) > 2.5, 60)  # imports take less
-        workers[0].kill()
-        assert job.wait(200) == 0
-    assert json.loads(path.read_text()) == [result.to_json() for result in expected]
-
-
-def cpu_seconds(pid):
-    return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) / os.sysconf(
-        "SC_CLK_TCK"
-    )
+    return sum(ticks for pid, (_, ticks) in processes.items() if ours(pid)) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["processes", pytest.param("mpi", marks=needs_mpi)])
 def test_ctrl_c_ends_claims_at_once(where):
     """Of 1e10 samples, which take minutes; the signal goes to the command alone."""
-    launcher = [str(MPIEXEC), "-n", "3"] if where == "mpi" else []
+    launcher = [MPIEXEC, "-n", "3"] if where == "mpi" else []
     words = [sys.executable, "-m", "tinyprop", "verify", "C01", "C02", "C21", "--samples", "1e10", "--cluster", where]
     job = background(*launcher, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        time.sleep(8)
+        until(lambda: cpu_seconds(job.pid) > 8)  # imports take less
         assert job.poll() is None
         job.send_signal(signal.SIGINT)
         said, _ = job.communicate(timeout=60)
         assert job.returncode == 130
         assert b"Traceback" not in said
-        until(lambda: not group_alive(job.pid), 10)
+        until(lambda: not group_alive(job.pid), 20)
     finally:
         if group_alive(job.pid):
             os.killpg(job.pid, signal.SIGKILL)
+        job.communicate()
 
 
 def group_alive(group):
@@ -216,27 +208,32 @@ def report(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_two_processes_compute_the_same_bytes(tmp_path, report):
-    assert reproduced(tmp_path, "--jobs", "2") == report
-
-
-@pytest.mark.slow
-@needs_mpi
-def test_mpi_computes_the_same_bytes(tmp_path, report):
-    assert reproduced(tmp_path, "--cluster", "mpi", launcher=(str(MPIEXEC), "-n", "3")) == report
+@pytest.mark.parametrize(
+    ("arguments", "launcher"),
+    [(("--jobs", "2"), ()), pytest.param(("--cluster", "mpi"), (MPIEXEC, "-n", "3"), marks=needs_mpi)],
+)
+def test_runs_are_computed_to_the_same_bytes(tmp_path, report, arguments, launcher):
+    assert reproduced(tmp_path, *arguments, launcher=launcher) == report
 
 
 @pytest.mark.slow
 @needs_dask
-def test_dask_computes_the_same_bytes_though_a_worker_is_killed(tmp_path, report):
-    """In the middle of a run: another worker resumes it from its checkpoint."""
-    with dask(tmp_path) as (address, workers):
-        places = ["--out", tmp_path / "out", "--runs", tmp_path / "runs"]
-        words = [sys.executable, "-m", "tinyprop", *REPRODUCE, *places, "--cluster", address]
-        job = background(*map(str, words), stdout=subprocess.DEVNULL)
-        until(lambda: list((tmp_path / "runs").glob("*/log.csv")), 120)
-        workers[0].kill()
-        assert job.wait(240) == 0
+def test_killed_workers_of_dask_delay_their_claims_and_runs_only(tmp_path, report):
+    """One settles a claim, of enough samples to take seconds; one is in a run, which the third one resumes."""
+    expected, path = tp.verify.run(CLAIMS, samples=3_000_000), tmp_path / "a"
+    verify = ["verify", *CLAIMS, "--samples", "3000000", "--json", path]
+    reproduce = [*REPRODUCE, "--out", tmp_path / "out", "--runs", tmp_path / "runs"]
+    with dask(tmp_path, workers=3) as (address, workers):
+        for victim, words, working in (
+            (workers[0], verify, lambda: cpu_seconds(workers[0].pid) > 2.5),  # imports take less
+            (workers[1], reproduce, lambda: list((tmp_path / "runs").glob("*/log.csv"))),
+        ):
+            words = [sys.executable, "-m", "tinyprop", *words, "--cluster", address]
+            job = background(*words, stdout=subprocess.DEVNULL)
+            until(working)
+            victim.kill()
+            assert job.wait(240) == 0
+    assert json.loads(path.read_text()) == [result.to_json() for result in expected]
     assert contents(tmp_path) == report
 
 
@@ -255,7 +252,7 @@ def endless(folder, *arguments, launcher=()):
     """A command whose runs would take for ever, when two of them have finished an epoch."""
     places = ["--out", folder / "out", "--runs", folder / "runs"]
     words = [*launcher, sys.executable, "-c", LONG, "reproduce", "convergence", "--scale", "tiny", *arguments, *places]
-    job = background(*map(str, words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    job = background(*words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         until(lambda: len(list((folder / "runs").glob("*/log.csv"))) == 2, 120)
         yield job
@@ -293,32 +290,36 @@ def test_a_lost_process_ends_the_command_with_a_sentence(tmp_path):
 @pytest.mark.slow
 @needs_dask
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_no_run_goes_on_after_its_command(tmp_path, number):
+def test_no_run_goes_on_after_its_command(tmp_path, number, dask_cluster):
     """Dask's workers stay, but stop computing; the runs are saved."""
-    with dask(tmp_path) as (address, workers):
-        with endless(tmp_path, "--cluster", address) as job:
-            job.send_signal(number)
-            said, _ = job.communicate(timeout=60)
-        if number == signal.SIGINT:
-            assert (job.returncode, "the same command resumes" in said) == (130, True)
-        runs = list((tmp_path / "runs").glob("*-seed*"))
-        logs = [run / "log.csv" for run in runs]
-        time.sleep(5)
-        before = [log.read_bytes() for log in logs]
-        time.sleep(5)
-        assert [log.read_bytes() for log in logs] == before, "nothing is computed any more"
-        assert all(worker.poll() is None for worker in workers)
-        assert all(list(run.glob("checkpoint-*.safetensors")) for run in runs)
+    address, workers = dask_cluster
+    with endless(tmp_path, "--cluster", address) as job:
+        job.send_signal(number)
+        said, _ = job.communicate(timeout=60)
+    if number == signal.SIGINT:
+        assert (job.returncode, "the same command resumes" in said) == (130, True)
+    until(lambda: not any(map(at_work, (tmp_path / "runs").glob("*-seed*"))), 60)
+    runs = list((tmp_path / "runs").glob("*-seed*"))
+    assert len(runs) == 2, "and nothing new was begun"
+    assert all(worker.poll() is None for worker in workers)
+    assert all(list(run.glob("checkpoint-*.safetensors")) for run in runs)
+
+
+def at_work(run):
+    """Whether some process holds the lock of a run."""
+    try:
+        with locked(run):
+            return False
+    except tp.StateError:
+        return True
 
 
 @pytest.mark.slow
 @needs_dask
-def test_workers_that_see_other_files_are_told_from_those_that_share_them(tmp_path, monkeypatch):
+def test_workers_that_see_other_files_are_told_from_those_that_share_them(tmp_path, monkeypatch, dask_cluster):
     """A ledger that the command does not find its run in is an error, not a reason to compute it for ever."""
     from tinyprop.experiments.ledger import Ledger
 
-    with dask(tmp_path, workers=1) as (address, _):
-        monkeypatch.setattr(Ledger, "find", lambda self, config, say=None: None)
-        words = [*REPRODUCE, "--out", tmp_path / "out", "--runs", tmp_path / "runs", "--cluster", address]
-        assert main([*map(str, words)]) == 1
-    shutil.rmtree(tmp_path / "runs")
+    monkeypatch.setattr(Ledger, "find", lambda self, config, say=None: None)
+    places = ["--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
+    assert main([*REPRODUCE, *places, "--cluster", dask_cluster[0]]) == 1

@@ -36,13 +36,6 @@ def test_jacobian_is_differentiable_where_its_input_is(backend):
     assert x.grad is None
 
 
-def test_a_jacobian_of_a_jacobian_is_the_hessian(backend):
-    x = make(np.array([0.5, -1.0, 2.0]), backend)
-    nested = tp.jacobian(lambda x: tp.jacobian(quartic, x), x)
-    assert_close(nested, tp.hessian(quartic, x).numpy())
-    assert nested.numpy().any()
-
-
 def test_a_jacobian_inside_a_jacobian_may_use_the_outer_variable(backend):
     x, y = make(np.array([1.0, 2.0]), backend), make(np.array([3.0, 4.0]), backend)
     j = tp.jacobian(lambda x: tp.jacobian(lambda y: x * y * y, y).sum() + x.sum(), x)
@@ -79,7 +72,7 @@ def test_a_function_that_records_no_graph_is_refused_instead_of_giving_zeros(f, 
 def test_hessian(backend):
     x = make(np.array([0.5, -1.0, 2.0]), backend)
     h = tp.hessian(quartic, x).numpy()
-    assert_close(h, h.T)
+    assert_close(tp.jacobian(lambda x: tp.jacobian(quartic, x), x), h)
     a, s, q, point = A.sum(axis=0), (A @ x.numpy() ** 2).sum(), (x.numpy() ** 2).sum(), x.numpy()
     assert_close(
         h, 2 * np.diag(a) * q + 2 * np.eye(3) * s + 4 * (np.outer(a * point, point) + np.outer(point, a * point))
@@ -163,13 +156,10 @@ def test_the_right_input_is_named():
         tp.check_gradients(lambda x, y: x.sum() * Cube(bend=1.0)(y), np.ones(2), np.linspace(0.1, 1, 8))
 
 
-def test_functions_that_do_not_depend_on_an_input():
+def test_functions_of_some_inputs_or_none_and_of_float32_are_checked_in_float64():
+    seen = []
     tp.check_gradients(lambda x, y: x * 2.0, np.ones(3), np.ones(2))
     tp.check_gradients(lambda x: tp.tensor(np.ones(2)), np.ones(3))
-
-
-def test_float32_inputs_are_checked_in_float64():
-    seen = []
     tp.check_gradients(lambda x: seen.append(x.dtype) or x * x, tp.tensor([1.0, 2.0]))
     assert set(seen) == {np.dtype(np.float64)}
 

@@ -1,12 +1,66 @@
-"""One path, many writers: whoever reads it sees one whole content."""
+"""Whoever reads a file sees one whole content: whatever happens to its writer, and of however many writers."""
 
 import hashlib
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tinyprop.files import TEMPORARY, read_regular, whole_file
+import tinyprop as tp
+from tests.faults import BROKEN, FULL, Faults, Killed, injected
+from tinyprop import plots
+from tinyprop.files import TEMPORARY, read_regular, whole_file, write_csv, write_json, write_whole
+
+WRITERS = {
+    "x.bin": lambda path, n: write_whole(path, bytes([n]) * 9_999),
+    "x.json": lambda path, n: write_json(path, {"n": n}),
+    "x.csv": lambda path, n: write_csv(path, [{"n": n}] * 99),
+    "x.safetensors": lambda path, n: tp.save(path, {"n": np.full(99, n)}),
+    "x.png": lambda path, n: plots.save(plots.panels(1, 0.5 + n, 1.0)[0], path),
+}
+
+
+@pytest.mark.parametrize("fault", [FULL, BROKEN, "kill", "power loss"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_fault_at_any_operation_leaves_the_old_content_or_the_new_one(name, fault, tmp_path, monkeypatch):
+    path, write = tmp_path / "run" / name, WRITERS[name]
+    contents = []
+    for n in (2, 1):
+        with injected(Faults(tmp_path), monkeypatch) as faults:
+            write(path, n)
+        contents.append(path.read_bytes())
+        faults.after_power_loss()
+        assert path.read_bytes() == contents[-1], "what was written is on the disk"
+    assert contents[0] != contents[1]
+    assert 5 <= faults.count <= 50  # open, write, fsync, rename, and fsync of the directory
+    for at in range(1, faults.count + 1):
+        error = fault if isinstance(fault, int) else None
+        with injected(Faults(path.parent, at, error), monkeypatch) as faults, pytest.raises((OSError, Killed)):
+            write(path, 2)
+        if fault == "power loss":
+            faults.after_power_loss()
+        assert path.read_bytes() in contents
+        left = [p for p in path.parent.iterdir() if p != path]
+        assert all(TEMPORARY.fullmatch(p.name) for p in left)
+        assert not left or error is None
+        for p in left:
+            p.unlink()
+        path.write_bytes(contents[1])
+
+
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, os.mkfifo, lambda p: p.symlink_to("/dev/zero"), lambda p: p.write_text("5 bytes")]
+)
+def test_what_is_not_a_small_regular_file_is_refused_by_name_and_left_closed(make, tmp_path):
+    make(tmp_path / "x")
+    before = os.listdir("/dev/fd")
+    with pytest.raises(OSError, match=str(tmp_path / "x")):
+        read_regular(tmp_path / "x", most=4)
+    assert os.listdir("/dev/fd") == before
+
 
 WRITER = """
 import hashlib, os, sys, time
@@ -47,21 +101,3 @@ def test_four_processes_write_and_two_read_one_path_without_a_torn_read(tmp_path
     assert all(process.returncode == 0 for process in processes)
     assert min(counts) >= 10, counts  # each wrote, or saw, many different contents
     assert [p.name for p in tmp_path.iterdir()] == ["shared"]
-
-
-def test_a_writer_that_is_killed_leaves_the_old_content_and_a_name_of_ours(tmp_path):
-    path = tmp_path / "shared"
-    path.write_bytes(b"old")
-    program = f"""
-from pathlib import Path; import time
-from tinyprop.files import whole_file
-with whole_file(Path({str(path)!r})) as file:
-    file.write(b"new"); file.flush(); print("written", flush=True); time.sleep(60)
-"""
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "written\n"
-    process.kill()
-    process.communicate()
-    assert read_regular(path, most=3) == b"old"
-    (left,) = [p.name for p in tmp_path.iterdir() if p != path]
-    assert TEMPORARY.fullmatch(left)

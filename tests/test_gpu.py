@@ -8,14 +8,10 @@ import tinyprop as tp
 from tinyprop import nn
 from tinyprop.train import TrainingStep
 
-from .conftest import BACKENDS
+from .conftest import on_a_device
 
 IMAGES, WIDTH = (200, 0.25) if importlib.util.find_spec("emucupy") is None else (20, 0.1)
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.cupy,
-    pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
-]
+pytestmark = [pytest.mark.gpu, *on_a_device]
 
 
 def trained(steps=10):

@@ -152,6 +152,8 @@ def test_slides_come_from_the_lessons(tmp_path):
     slides = deck.split("\n---\n")
     assert slides[0].startswith("# 3. How to start")
     assert any(slide.strip().startswith("## Forwards") and "$$ E[u^2]" in slide for slide in slides)
+    assert all(slide.strip().startswith("![") == ("![" in slide) for slide in slides), "a figure has its own slide"
+    assert max(len(slide) for slide in slides) < 1200, "a slide that overflows"
     figures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", deck)
     assert len(figures) == 4
     assert all((tmp_path / figure).stat().st_size > 1000 for figure in figures)

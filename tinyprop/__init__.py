@@ -23,10 +23,10 @@ from .engine.overrides import overrides, plain
 from .engine.tensor import Tensor, tensor
 from .errors import DataError, DivergenceError, StateError
 from .random import manual_seed
-from .saving import load, save
 
 if TYPE_CHECKING:
     from . import data, train, verify
+    from .saving import load, save
     from .theory import design, propagate
 
 __version__ = "0.2.0"
@@ -39,12 +39,15 @@ __all__ = [
 ]  # fmt: skip
 
 
+_LATER = {"design": "theory", "propagate": "theory", "load": "saving", "save": "saving"}
+
+
 def __getattr__(name: str) -> Any:
-    """tp.data, tp.train, tp.verify and what is in theory/ are loaded on first use."""
+    """What is not needed by everyone is loaded on first use."""
     if name in ("data", "train", "verify"):
         return import_module(f".{name}", __name__)
-    if name in ("design", "propagate"):
-        return getattr(import_module(".theory", __name__), name)
+    if name in _LATER:
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

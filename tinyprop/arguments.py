@@ -1,7 +1,6 @@
 """Arguments of the commands: suggestions for mistyped names, and checked numbers."""
 
 import argparse
-import difflib
 import re
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -11,6 +10,8 @@ class Parser(argparse.ArgumentParser):
     """Suggests the nearest name for a mistyped command, choice or option."""
 
     def error(self, message: str) -> NoReturn:
+        import difflib
+
         known = list(self._option_string_actions)
         if wrong := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
             typed, known = wrong[1], re.findall(r"[\w.-]+", wrong[2])

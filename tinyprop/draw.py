@@ -1,7 +1,5 @@
 """The graph of a computation as a figure."""
 
-from html import escape
-
 from .engine.backward import grad, inputs_first, node_of, parents_of
 from .engine.graph import Node, Op
 from .engine.tensor import Tensor
@@ -72,6 +70,8 @@ def draw(t: Tensor, **named: Tensor) -> Drawing:
 
 def _svg(nodes: list[Node], names: list[str], notes: list[str], edges: list[list[int]]) -> str:
     """Boxes from left to right by their distance from the result; each takes the free lane nearest to its successor."""
+    from html import escape
+
     depth, lane, taken = [0] * len(nodes), [0] * len(nodes), set[tuple[int, int]]()
     for i in reversed(range(len(nodes))):
         place = next(k for k in range(lane[i], lane[i] + len(nodes) + 1) if (depth[i], k) not in taken)

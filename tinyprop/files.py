@@ -85,13 +85,16 @@ def read_regular(path: Path, most: int, follow: bool = True) -> bytes:
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
-    with open(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{path} is not a regular file")
         if status.st_size > most:
             raise OSError(f"{path} has {status.st_size:,} bytes, more than {most:,}")
-        return file.read()
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)  # `open` would not close that of a directory
 
 
 @contextmanager

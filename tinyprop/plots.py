@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 
 from .engine.arrays import HostArray
 from .files import whole_file
-from .stacks import INSTRUMENTS
 
 COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]  # Okabe and Ito
 GRAY = "#777777"
@@ -50,18 +49,19 @@ def save(figure: Figure, path: Path) -> Path:
 
 @styled
 def training_curves(history: list[dict[str, float]]) -> Figure:
-    """Loss and test error after each epoch."""
+    """Loss and error after each epoch: on test images, or on validation images in a run that has them."""
     figure, (left, right) = panels(2, 8.0, 3.2)
+    name = "validation" if "validation_loss" in history[0] else "test"
     epochs = [row["epoch"] for row in history]
     left.plot(epochs, [row["train_loss"] for row in history], "o-", markersize=3, color=COLORS[0], label="training")
-    left.plot(epochs, [row["test_loss"] for row in history], "o-", markersize=3, color=COLORS[1], label="test")
-    right.plot(epochs, [100 * row["test_error"] for row in history], "o-", markersize=3, color=COLORS[1])
+    left.plot(epochs, [row[f"{name}_loss"] for row in history], "o-", markersize=3, color=COLORS[1], label=name)
+    right.plot(epochs, [100 * row[f"{name}_error"] for row in history], "o-", markersize=3, color=COLORS[1])
     for axes in (left, right):
         axes.set(xlabel="epoch", ylim=(0, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
     left.set(title="Cross-entropy")
     left.legend()
-    right.set(title="Test error, %")
+    right.set(title=f"{name.capitalize()} error, %")
     return figure
 
 
@@ -163,6 +163,8 @@ def comparison(found: Mapping[str, Mapping[str, Any]], heading: str) -> Figure:
 
 def _by_layer(axes: Any, name: str, curves: Mapping[str, Any]) -> None:
     """A line for theory, or a thin one between points where there is none. Where lines coincide, all are seen."""
+    from .stacks import INSTRUMENTS  # here, as it loads theory/, which other figures do not need
+
     for i, (label, curve) in enumerate(curves.items()):
         means, errors = [p.mean for p in curve.points], [p.half_width for p in curve.points]
         if curve.theory is None:

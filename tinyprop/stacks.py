@@ -105,7 +105,11 @@ class Law:
         return square * (np.append(m.std**2, products) + left), square * m.slope2
 
     def covariances(self, rho: HostArray, std: float, variance: float) -> HostArray:
-        """Cov(s(U), s(V)): of smooth functions by Mehler's series, whose last two terms get what is left."""
+        """Cov(s(U), s(V)): of ReLU in closed form (Cho and Saul, 2009), of smooth functions by Mehler's series, whose
+        last two terms get what is left.
+        """
+        if self.function == "relu" and not self.beta:
+            return std**2 / (2.0 * math.pi) * (rho * (math.pi - np.arccos(rho)) + np.sqrt(1.0 - rho**2) - 1.0)
         if self.function in PIECEWISE_LINEAR:
             one = np.full_like(rho, self.beta), np.full_like(rho, std)
             return piecewise_linear(*PIECEWISE_LINEAR[self.function](), rho, *one, *one)
@@ -268,9 +272,9 @@ class Stack:
         """
         known = {
             "batch": lambda: gains.batch_norm_gain(self.batch, self.function),
-            "layer": lambda: gains.layer_norm_gain(self.width, self.function),
-            "rms": lambda: gains.rms_norm_gain(self.width, self.function),
-            "group": lambda: gains.group_norm_gain(self.width, GROUP, self.function),
+            "layer": lambda: gains.norm_gain(self.width, self.function),
+            "rms": lambda: gains.norm_gain(self.width, self.function, center=False),
+            "group": lambda: gains.norm_gain(self.width, self.function, GROUP),
         }
         limits = self._theory[1]
         if self.norm not in known or self.affine != (1.0, 0.0):
@@ -323,15 +327,17 @@ class Stack:
             d2 = grad(function(u).sum(), u)[0].data ** 2
             key = d2.tobytes()
             if key not in done:
-                t = below / d2.max()
-                psi = (weights * (t[:, None] * d2 / (1.0 - t[:, None] * d2))).sum(axis=1)
+                slopes, where = np.unique(d2, return_inverse=True)  # rectifiers have only two
+                t = below / slopes[-1]
+                td2 = np.outer(t, slopes)
+                psi = td2 / (1.0 - td2) @ np.bincount(where, weights)
                 inverse = np.interp(np.log(m), np.log(psi), np.log(t))
                 done[key] = np.log(m / (1.0 + m)) - inverse - math.log(weights @ d2)
             logs.append(logs[-1] + done[key] + free + math.log(factor))
-        edges = []
-        for log in logs:
-            i = int(np.argmin(log))
-            near = slice(max(i - 10, 0), i + 11)
-            bend = np.polyfit(np.log(m[near]), log[near], 2)[0]  # m^2 f'' / 2, as f' = 0; none at an end, of an atom
-            edges.append(log[i] + math.log1p(TRACY_WIDOM * (max(bend, 0.0) / (m[i] * self.width) ** 2) ** (1 / 3)))
-        return np.exp(0.5 * np.array(edges))
+        every = np.array(logs)
+        best = every.argmin(axis=1)
+        near = np.clip(best, 10, len(m) - 11)[:, None] + np.arange(-10, 11)
+        nearby = np.take_along_axis(every, near, axis=1).T  # steps of log m are equal, so one grid does for all
+        bend = np.polyfit(np.log(m[:21]), nearby, 2)[0]  # m^2 f'' / 2, as f' = 0; none at an end, of an atom
+        edges = every.min(axis=1) + np.log1p(TRACY_WIDOM * np.cbrt(np.maximum(bend, 0.0) / (m[best] * self.width) ** 2))
+        return np.exp(0.5 * edges)

@@ -1,6 +1,5 @@
 """The geometry of convolution and pooling: windows that slide over the last two axes of an image."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 from operator import index as as_int
 from typing import Any
@@ -14,10 +13,12 @@ Pair = tuple[int, int]
 
 def pair(value: Any, name: str, least: int) -> Pair:
     """A number, or a pair (rows, columns) of them, as a checked pair."""
-    with suppress(TypeError, ValueError):
+    try:
         first, second = map(as_int, value if isinstance(value, (tuple, list)) else (value, value))
-        if min(first, second) >= least:
+        if first >= least and second >= least:
             return first, second
+    except (TypeError, ValueError):
+        pass
     raise ShapeError(f"{name}={value!r}", f"it is an integer >= {least}, or a pair of them", f"{name}={least}")
 
 
@@ -56,8 +57,8 @@ class Window:
         if len(image) != 4:
             hint = "x[None], with a batch axis" if len(image) == 3 else "x.reshape(N, C, H, W)"
             raise ShapeError(f"an image of shape {image}", "images are (N, C, H, W)", hint)
-        rows, columns = (self.places(axis, size) for axis, size in enumerate(image[2:]))
-        if min(rows, columns) < 1:
+        rows, columns = self.places(0, image[2]), self.places(1, image[3])
+        if rows < 1 or columns < 1:
             got = f"an image of shape {image} under {self}"
             raise ShapeError(got, "the window must fit on the padded image", "a smaller kernel or more padding")
         return rows, columns
@@ -122,6 +123,7 @@ def channels_first(x: Array) -> Array:
 
 def empty_image(shape: Shape, *like: Array) -> Array:
     """Memory for images (N, C, H, W), channels-last, of the dtype of what is computed from these arrays."""
-    n, c, h, w = shape
-    xp = array_module(*like)
-    return channels_first(xp.empty((n, h, w, c), xp.result_type(*like)))
+    (n, c, h, w), xp, dtype = shape, array_module(*like), like[0].dtype
+    if any(a.dtype != dtype for a in like):
+        dtype = xp.result_type(*like)
+    return channels_first(xp.empty((n, h, w, c), dtype))

@@ -16,14 +16,15 @@ parts from each group:
 
 Left out is what cannot change a result: docstrings, error messages, reprs, type checks, texts, code for CuPy only, the
 block sizes of kernels; and, in claims, how much is measured (samples, sizes, the tolerance of a limit) and which
-numbers are printed. Each mutant runs in a copy of the repository. `tinyprop verify` catches it with an unexpected
-verdict, an exception or a timeout; what survives goes to `pytest -x -m "not slow"`, with `--near` only to the tests of
-its own group.
+numbers are printed. Each mutant runs in a copy of the repository. `tinyprop verify`, of the claims that execute the
+changed line, the default ones first, catches it with an unexpected verdict, an exception or a timeout. What survives
+goes to `pytest -x -m "not slow"`: to the tests of its own group and then, without `--near`, to all of them.
 """
 
 import argparse
 import ast
 import copy
+import json
 import os
 import queue
 import random
@@ -48,7 +49,7 @@ GROUPS = {
         f"tinyprop/nn/{name}.py"
         for name in ("layers", "normalization", "statistics", "weights", "residual", "init", "spec")
     ],
-    "gradients": ["tinyprop/functional/*.py", "tinyprop/kernels/[!c]*.py"],
+    "gradients": ["tinyprop/functional/*.py", "tinyprop/kernels/[!bc]*.py"],
     "closed forms": ["tinyprop/verify/closed_forms.py"],
     "claims": ["tinyprop/verify/*_claims.py"],
 }
@@ -56,7 +57,7 @@ NEAR = {  # the tests of each group
     "moments": ["tests/test_moments.py", "tests/test_dual.py"],
     "layers": ["tests/nn"],
     "gradients": ["tests/functional", "tests/kernels"],
-    "closed forms": ["tests/verify/test_claims.py"],
+    "closed forms": ["tests/test_docstrings.py", "tests/verify/test_claims.py"],
     "claims": ["tests/verify/test_claims.py"],
 }
 TEXT_FUNCTIONS = {"extra_repr", "__repr__", "__str__", "__format__", "__dir__"}
@@ -77,6 +78,7 @@ class Mutant:
     group: str
     path: Path
     line: int
+    lines: tuple[int, ...]  # of the statement; none if it is executed on import
     start: int
     end: int
     new: str
@@ -132,25 +134,33 @@ def is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.keyword) and node.arg in EFFORT
 
 
-def sites(tree: ast.Module, group: str, gradients_only: bool) -> Iterator[tuple[ast.AST, str, ast.AST]]:
-    def walk(node: ast.AST, inside: bool, arithmetic: bool) -> Iterator[tuple[ast.AST, str, ast.AST]]:
+Site = tuple[ast.AST, tuple[int, ...], str, ast.AST]  # an expression, its lines, and what it becomes
+
+
+def sites(tree: ast.Module, group: str, gradients_only: bool) -> Iterator[Site]:
+    def walk(node: ast.AST, inside: bool, arithmetic: bool, lines: tuple[int, ...]) -> Iterator[Site]:
         if is_text(node):
             return
         inside = inside or (isinstance(node, ast.FunctionDef) and node.name == "backward")
         if inside:
             whole_numbers = group != "claims" or arithmetic
             for kind, changed in variants(node, whole_numbers):
-                yield node, kind, changed
+                yield node, lines, kind, changed
         for name, child in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list", "format_spec"):
                 continue
             if group == "claims" and name == "iter" and isinstance(child, ast.Tuple):
                 continue  # the settings that a claim is measured at
+            in_function = lines or (isinstance(node, ast.FunctionDef) and name == "body")
             for inner in child if isinstance(child, list) else [child]:
-                if isinstance(inner, ast.AST):
-                    yield from walk(inner, inside, isinstance(node, (ast.BinOp, ast.Compare)))
+                if isinstance(inner, ast.stmt):
+                    last = inner.body[0].lineno - 1 if hasattr(inner, "body") else inner.end_lineno
+                    its_lines = tuple(range(inner.lineno, max(inner.lineno, last) + 1)) if in_function else ()
+                    yield from walk(inner, inside, False, its_lines)
+                elif isinstance(inner, ast.AST):
+                    yield from walk(inner, inside, isinstance(node, (ast.BinOp, ast.Compare)), lines)
 
-    yield from walk(tree, not gradients_only, False)
+    yield from walk(tree, not gradients_only, False, ())
 
 
 def all_mutants() -> dict[str, list[Mutant]]:
@@ -162,12 +172,12 @@ def all_mutants() -> dict[str, list[Mutant]]:
             starts = [0]
             for line in source.encode().split(b"\n"):
                 starts.append(starts[-1] + len(line) + 1)
-            for node, kind, changed in sites(ast.parse(source), group, "functional" in path.parts):
+            for node, lines, kind, changed in sites(ast.parse(source), group, "functional" in path.parts):
                 # offsets of the syntax tree are in bytes
                 head = len(source.encode()[: starts[node.lineno - 1] + node.col_offset].decode())
                 tail = len(source.encode()[: starts[node.end_lineno - 1] + node.end_col_offset].decode())
                 new = f"({ast.unparse(ast.fix_missing_locations(copy.deepcopy(changed)))})"
-                found[group].append(Mutant(group, path.relative_to(ROOT), node.lineno, head, tail, new, kind))
+                found[group].append(Mutant(group, path.relative_to(ROOT), node.lineno, lines, head, tail, new, kind))
     return found
 
 
@@ -179,19 +189,34 @@ def sample(count: int, seed: int) -> list[Mutant]:
     return drawn
 
 
+REACHED = """
+import json
+import os
+import time
+import coverage
+import tinyprop as tp
+found = {}
+for claim in tp.verify.claims("all"):
+    watch, start = coverage.Coverage(data_file=None, source=["tinyprop"], config_file=False), time.process_time()
+    with watch.collect():
+        (result,) = tp.verify.run([claim.id], samples=1000, threads=1)
+    data = watch.get_data()
+    lines = {os.path.relpath(path): data.lines(path) for path in data.measured_files()}
+    found[claim.id] = time.process_time() - start, lines
+print(json.dumps(found))
+"""
 VERIFY = """
 import sys
-import time
 import numpy as np
 import tinyprop as tp
-ids = sys.argv[1:] or [claim.id for claim in tp.verify.claims()]
 with np.errstate(all="ignore"):
-    for id in ids:
-        start = time.process_time()
-        (result,) = tp.verify.run([id], threads=1)
+    for id in sys.argv[1:]:
+        try:
+            (result,) = tp.verify.run([id], threads=1)
+        except Exception as error:
+            sys.exit(f"{id} {type(error).__name__}: {str(error).splitlines()[0]}")
         if not result.as_expected:
-            sys.exit(f"{result.id} {result.verdict}")
-        print(id, time.process_time() - start)
+            sys.exit(f"{id} {result.verdict}")
 """
 TESTS = ["-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
 
@@ -226,13 +251,13 @@ def call(folder: Path, arguments: list[str], timeout: float) -> tuple[bool, str]
     return False, (failed or lines or [f"exit status {done.returncode}"])[-1][:110]
 
 
-def try_out(mutant: Mutant, folder: Path, verify: list[str], tests: list[str], timeout: float) -> Outcome:
+def try_out(mutant: Mutant, folder: Path, verify: list[str], tests: list[list[str]], timeout: float) -> Outcome:
     path = folder / mutant.path
     source = path.read_text(encoding="utf-8")
     path.write_text(mutant.apply(source), encoding="utf-8")
     try:
-        for by, arguments in (("verify", verify), ("tests", tests)):
-            well, how = call(folder, arguments, timeout) if arguments else (True, "")
+        for by, arguments in (("verify", verify), *(("tests", files) for files in tests)):
+            well, how = call(folder, arguments, timeout)
             if not well:
                 return Outcome(mutant, by, how)
         return Outcome(mutant, "survived", "")
@@ -263,7 +288,7 @@ def main() -> int:
     parser.add_argument("--verify-only", action="store_true", help="do not run the tests on what survives verify")
     parser.add_argument("--list", action="store_true", help="list the mutants, and run nothing")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table, as Markdown")
-    parser.add_argument("--near", action="store_true", help="run only the tests of the mutant's group, not all")
+    parser.add_argument("--near", action="store_true", help="run only the tests of the mutant's group")
     options = parser.parse_args()
     mutants = sample(options.count, options.seed)
     if options.list:
@@ -271,25 +296,31 @@ def main() -> int:
             shown = mutant.shown((ROOT / mutant.path).read_text(encoding="utf-8"))
             print(f"{mutant.path}:{mutant.line}  {mutant.kind}: {shown}")
         return 0
-    tests = [] if options.verify_only else TESTS
-    near = sorted({name for names in NEAR.values() for name in names}) if options.near and tests else []
+    everything = [] if options.near else [TESTS]
+    tests = {group: [] if options.verify_only else [[*TESTS, *names], *everything] for group, names in NEAR.items()}
     folders: queue.Queue[Path] = queue.Queue()
     for _ in range(options.jobs):
         folders.put(copied())
     start, first = time.perf_counter(), folders.queue[0]
-    verify = ["-c", VERIFY]
-    for arguments in ([*tests, *near], verify):
-        well, how = call(first, arguments, 3600) if arguments else (True, "")
+    reached = json.loads(call(first, ["-c", REACHED], 3600)[1])  # by id: seconds, and the lines of each file
+    ids = sorted(
+        reached, key=lambda id: (id.startswith("N"), reached[id][0])
+    )  # the default claims first, cheap ones first
+    for arguments in (["-c", VERIFY, *ids], *(run[-1] for run in tests.values() if run)):
+        well, how = call(first, arguments, 3600)
         if not well:
             parser.error(f"without a mutation it already fails: {how}")
     timeout = 120 + 3 * (time.perf_counter() - start)
-    seconds = dict(line.split() for line in how.splitlines())
-    verify += sorted(seconds, key=lambda id: float(seconds[id]))  # the cheap claims first
+
+    def verify(mutant: Mutant) -> list[str]:
+        """The claims that can see it."""
+        path, lines = str(mutant.path), set(mutant.lines)
+        return ["-c", VERIFY, *(id for id in ids if not lines or lines & set(reached[id][1].get(path, ())))]
 
     def one(mutant: Mutant) -> Outcome:
         folder = folders.get()
         try:
-            outcome = try_out(mutant, folder, verify, [*tests, *(NEAR[mutant.group] if near else [])], timeout)
+            outcome = try_out(mutant, folder, verify(mutant), tests[mutant.group], timeout)
         finally:
             folders.put(folder)
         print(f"{outcome.caught:9}{mutant.path}:{mutant.line}  {outcome.how}", file=sys.stderr, flush=True)
@@ -297,7 +328,7 @@ def main() -> int:
 
     try:
         with ThreadPoolExecutor(options.jobs) as pool:
-            table = report(list(pool.map(one, mutants)), options.seed, bool(tests))
+            table = report(list(pool.map(one, mutants)), options.seed, not options.verify_only)
     finally:
         while not folders.empty():
             shutil.rmtree(folders.get())

@@ -133,7 +133,8 @@ for name, ours, theirs in zip(("w1", "b1", "w2", "b2"), gradients, leaves, stric
     print(f"{name}: our gradient equals tinyprop's to 1e-12: {np.allclose(ours, theirs.grad.numpy(), atol=1e-12)}")
 
 # %% [markdown]
-# The loss at the start is *above* $\ln 3$: random logits are confidently wrong as often as they are right.
+# The loss at the start is *above* $\ln 3$. Random logits prefer one class, mostly the wrong one of three, and a wrong
+# preference costs more than a right one saves: $-\ln p$ is steep where $p$ is small.
 #
 # ## SGD and momentum
 #
@@ -243,8 +244,9 @@ def momentum_step(w, v, g, rate, momentum):
 check("2.3", momentum_step)
 
 # %% [markdown]
-# **2.4** Broadcasting. In $Y = X \odot s$, the row $s$ of shape $(k,)$ multiplies every row of $X$, of shape $(n, k)$.
-# Given $X$, $s$ and the gradient $G$ with respect to $Y$, return the gradients with respect to $X$ and to $s$.
+# **2.4** Broadcasting. In $Y = X \odot s$, the row $s$ of shape $(k,)$ multiplies every row of $X$, of shape $(n, k)$,
+# element by element: $Y_{ij} = X_{ij} s_j$. Given $X$, $s$ and the gradient $G$ with respect to $Y$, return the
+# gradients with respect to $X$ and to $s$.
 
 
 # %%

@@ -31,7 +31,7 @@ for axes, values, title in ((left, batch, "Before"), (right, batch_norm(batch), 
     axes.plot(*values.T, "o", color=BLUE, markersize=3.5, alpha=0.7)
     axes.errorbar(*values.mean(axis=0), *values.std(axis=0)[::-1], "o", color=RED, capsize=4)
     axes.set(title=title, xlim=(-5, 7), ylim=(-4, 4), xlabel="unit 1", ylabel="unit 2")
-left.text(6.8, 3.3, "red: mean and standard deviation", color=RED, ha="right", fontsize=9)
+left.text(0.3, 2.8, "red: mean and\nstandard deviation", color=RED, fontsize=9)
 show(figure)
 after = batch_norm(batch)
 print("equals tp.nn.BatchNorm:", np.allclose(tp.nn.BatchNorm(2)(tp.tensor(batch)).numpy(), after, atol=1e-6))

@@ -95,8 +95,8 @@ print(f"exact {1 / c1:.10f}, table {TABLE:.10f}: {TABLE * c1 - 1:+.3%}")
 # Where do 0.064 % come from? The recipe that circulates with it (we have it from code that uses the table, not from its
 # authors): draw 1024 rows of 256 normal numbers, apply ReLU, take the variance *of each row*, average, and return one
 # over the root. There are two errors in it. One is chance. The other is small print: the variance of a row is taken
-# about the *row's own* mean, which was fitted to the same 256 numbers, so it is too small by 255/256 on average, and
-# the constant is too large. Let us repeat the recipe with many seeds.
+# about the *row's own* mean, which was fitted to the same 256 numbers, so it is too small by the factor 255/256 on
+# average, and the constant is too large. Let us repeat the recipe with many seeds.
 
 
 # %%

@@ -72,9 +72,10 @@ print("equals tp.nn.NormPropLinear:", np.allclose(theirs(x).data, out.data, atol
 # Because of the **central limit theorem**: a sum of many independent terms, none of which dominates, is nearly
 # Gaussian, whatever the terms are. The pre-activation $u = \sum_i w_i o_i / |w|$ of layer 2 is such a sum. How near is
 # it? A good measure is the *excess kurtosis*, $E[u^4]/E[u^2]^2 - 3$, which is 0 for a bell curve. For independent $o_i$
-# of mean 0, variance 1 and excess kurtosis $k$, only the terms $i = j = k = l$ of $E[u^4]$ make a difference, and
-# $$ \text{excess kurtosis of } u = k \sum_i \frac{w_i^4}{|w|^4} \approx \frac{3k}{n + 2}, $$
-# the last for a row of $n$ Gaussian weights, on average. ReLU has $k = 2.41$ (from exercise 5.2, minus 3). So the error
+# of mean 0, variance 1 and excess kurtosis $k$, only the terms of $E[u^4]$ in which all four factors are the same $o_i$
+# make a difference, and
+# $$ \text{excess kurtosis of } u = k \sum_i \frac{w_i^4}{|w|^4}, \qquad\text{on average}\qquad \frac{3k}{n + 2} $$
+# over rows of $n$ Gaussian weights. ReLU has $k = 2.41$ (from exercise 5.2, minus 3). So the error
 # falls as one over the width. Predict it for 30 inputs, then see.
 
 # %%

@@ -145,9 +145,9 @@ print(f"gamma = 1/1.2112: after 2,000 layers q is {recursion(GAMMA, 2000).sum(ax
 #
 # ## The exact mode
 #
-# The mend: take $c_1$ and $c_2$ of what really enters the activation, a Gaussian of mean $\beta$ and standard deviation
-# $\gamma$:
-# $$ o = \frac{s(\gamma u + \beta) - c_2(\gamma, \beta)}{c_1(\gamma, \beta)}. $$
+# The mend: take $c_1$ and $c_2$ of what really enters the activation $s$, a Gaussian of mean $\beta$ and standard
+# deviation $\gamma$. With $z = w \cdot x / |w|$,
+# $$ o = \frac{s(\gamma z + \beta) - c_2(\gamma, \beta)}{c_1(\gamma, \beta)}. $$
 # Then mean 0 and variance 1 hold for *every* $\gamma$ and $\beta$, also while they are learnt; the gradient passes
 # through both constants. In tinyprop this is `mode="exact"`.
 
@@ -199,9 +199,9 @@ show(figure)
 # ## No free lunch
 #
 # No. Let $o(Z)$ be any normalised output, $E[o] = 0$ and $E[o^2] = 1$. Expand it in Hermite polynomials,
-# $o = \sum_k a_k h_k(Z)$: like a Fourier series, but for the bell curve. $h_k$ has degree $k$, and the $h_k$ are
-# orthonormal, $E[h_j h_k] = [j = k]$. The derivative of $h_k$ is $\sqrt k\, h_{k-1}$. So
-# $$ E[o^2] = \sum_{k \ge 1} a_k^2 = 1, \qquad E[o'^2] = \sum_{k \ge 1} k\,a_k^2 \;\ge\; 1. $$
+# $o = \sum_d a_d h_d(Z)$: like a Fourier series, but for the bell curve. $h_d$ has degree $d$, and different $h_d$ are
+# orthonormal, $E[h_c h_d] = [c = d]$. The derivative of $h_d$ is $\sqrt d\, h_{d-1}$. As $a_0 = E[o] = 0$,
+# $$ E[o^2] = \sum_{d \ge 1} a_d^2 = 1, \qquad E[o'^2] = \sum_{d \ge 1} d\,a_d^2 \;\ge\; 1. $$
 # The gain of the gradient is the *mean degree* of the activation, written $\chi$. It is 1 only if all weight is on
 # degree 1: a line. (This is the Gaussian Poincaré inequality. It needs a function without jumps.) All one can do is to
 # make the activation less nonlinear, for instance by $\beta > 0$, which moves ReLU's kink away from the middle.
@@ -329,7 +329,7 @@ check("8.4", beta_for)
 #
 # ## Read next
 #
-# - [`tinyprop/verify/depth_claims.py`](../tinyprop/verify/depth_claims.py), `general_claims.py`; `tinyprop verify C21
+# - [`tinyprop/verify/depth_claims.py`](../tinyprop/verify/depth_claims.py), `moment_claims.py`; `tinyprop verify C21
 #   G3 --explain`; [`tinyprop/nn/residual.py`](../tinyprop/nn/residual.py).
 # - Poole et al., *Exponential expressivity in deep neural networks through transient chaos*, NeurIPS 2016. Schoenholz
 #   et al., *Deep information propagation*, ICLR 2017: the recursion, its fixed points, and what they mean for training.

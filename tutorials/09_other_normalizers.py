@@ -42,10 +42,10 @@ show(figure)
 # %% [markdown]
 # | name | what it does to a layer $u = Wx$ |
 # |---|---|
-# | BatchNorm | each channel: minus its mean, over its standard deviation, over samples and places |
-# | LayerNorm (Ba et al., 2016) | each *sample*: the same over channels and places |
-# | RMSNorm (Zhang and Sennrich, 2019) | each sample: over its root mean square; the mean stays |
-# | GroupNorm (Wu and He, 2018) | each sample and group of channels: minus mean, over standard deviation |
+# | BatchNorm | each *channel*: minus mean, divided by standard deviation, both taken over samples and places |
+# | LayerNorm (Ba et al., 2016) | each *sample*: the same, taken over channels and places |
+# | RMSNorm (Zhang and Sennrich, 2019) | each sample: divided by its root mean square; the mean stays |
+# | GroupNorm (Wu and He, 2018) | each sample and group of channels: minus mean, divided by standard deviation |
 # | InstanceNorm (Ulyanov et al., 2016) | the same, with one channel in each group |
 # | WeightNorm (Salimans and Kingma, 2016) | each row of weights: $g\, w/\lvert w\rvert$, with a learnt length $g$ |
 # | scaled weight standardisation (NF-nets; Brock et al., 2021) | each row: minus its mean, then length $1/c_1$ |
@@ -124,23 +124,26 @@ reveal(QUESTION, unchanged)
 #
 # Now the instruments of lessons 3 and 8: the variance of a unit over inputs on the way up, and the gradient on the way
 # down, for ReLU networks of 128 units with random weights. Dots are measured (batches of 64, mean over 4 networks),
-# lines are the theory for wide networks, by `tinyprop.stacks`.
+# lines are the theory for wide networks, by `tinyprop.stacks`. (Of GroupNorm, whose groups of 8 units are small, the
+# signal is only measured.)
 
 # %%
 NORMS = {
-    "he": ("no normaliser, He", GRAY),
-    "weight": ("WeightNorm", PINK),
-    "dyt": ("DyT", ORANGE),
-    "batch": ("BatchNorm", RED),
-    "layer": ("LayerNorm before ReLU", GREEN),
-    "layer-after": ("LayerNorm after ReLU", SKY),
-    "ws": ("NF-net (WS)", BLACK),
-    "normprop-exact": (r"NormProp, exact, $\beta = 1$", BLUE),
+    "he": ("no normaliser, He", GRAY, "-"),
+    "weight": ("WeightNorm", PINK, "-"),
+    "dyt": ("DyT", ORANGE, "-"),
+    "batch": ("BatchNorm", RED, "-"),
+    "layer": ("LayerNorm before ReLU", GREEN, "-"),
+    "layer-after": ("LayerNorm after ReLU", SKY, "-"),
+    "rms": ("RMSNorm before ReLU", GREEN, "--"),
+    "group": ("GroupNorm before ReLU", ORANGE, "--"),
+    "ws": ("NF-net (WS)", BLACK, "-"),
+    "normprop-exact": (r"NormProp, exact, $\beta = 1$", BLUE, "-"),
 }
 DEPTH, WIDTH, BATCH = 20, 128, 64
 figure, (left, right) = panels(2, 9.6, 4.6)
 print(f"{'':27} {'signal, layer 20':>17} {'gradient, layer 1':>18}   theory")
-for norm, (label, colour) in NORMS.items():
+for norm, (label, colour, style) in NORMS.items():
     stack = Stack(norm, "relu", DEPTH, WIDTH, BATCH, residual=False)
     signals, gradients = [], []
     for seed in range(4):
@@ -155,19 +158,20 @@ for norm, (label, colour) in NORMS.items():
         found = tp.grad(h, outputs, random.standard_normal(h.shape, np.float32))
         gradients.append([(g.data**2).mean() for g in found])
     signal, gradient = np.sqrt(np.mean(signals, axis=0)), np.sqrt(np.mean(gradients, axis=0))
-    square, unrelated = stack.states.T[:2]  # mean square of u, and mean product of u for two unrelated inputs
-    wide_signal = np.sqrt(square - unrelated)
-    wide_gradient = np.sqrt(np.append(np.cumprod(stack.factors[::-1])[::-1], 1.0))
-    for axes, values, line in ((left, signal, wide_signal), (right, gradient, wide_gradient)):
+    theory = []
+    for axes, name, values, place in ((left, "signal", signal, -1), (right, "gradient", gradient, 0)):
         axes.semilogy(stack.layers[::2], values[::2], "o", color=colour, markersize=3.5)
-        axes.semilogy(stack.layers, line, color=colour, linewidth=1.2, label=label)
+        line = stack.predicted(name)
+        theory.append("none" if line is None else f"{line[place]:.3g}")
+        line = np.full(DEPTH, np.nan) if line is None else line
+        axes.semilogy(stack.layers, line, style, color=colour, linewidth=1.2, label=label)
     plain = label.replace("$", "").replace("\\", "")
-    print(f"{plain:27} {signal[-1]:17.3g} {gradient[0]:18.3g}   {wide_signal[-1]:.3g}, {wide_gradient[0]:.3g}")
+    print(f"{plain:27} {signal[-1]:17.3g} {gradient[0]:18.3g}   {', '.join(theory)}")
 left.set(title="Signal: standard deviation over inputs", xlabel="layer", ylim=(1e-7, 5))
 right.set(title="Gradient, relative to the last layer", xlabel="layer")
 for axes in (left, right):
     axes.set_xticks([1, 5, 10, 15, 20])
-figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
+figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8.5)
 show(figure)
 
 # %% [markdown]
@@ -177,8 +181,9 @@ show(figure)
 #   and their gradients grow by lesson 8's $\sqrt\chi$ per layer, 1.21 for ReLU at $\beta = 0$ (a little more for
 #   BatchNorm, as its batch is finite; less for NormProp in its exact mode, as its $\beta = 1$). Yang et al. (2019)
 #   found 1.21 for BatchNorm: it is the same number as NormProp's.
-# - Those that *leave it*: He's start, RMSNorm, LayerNorm *before* ReLU. Their gradients keep their size, but the
-#   signal, as seen by a unit over inputs, fades: with every layer all inputs look more alike.
+# - Those that *leave it*: He's start, RMSNorm, LayerNorm and GroupNorm *before* ReLU. Their gradients keep their size
+#   (those of GroupNorm grow slowly, as its groups are small), but the signal, as seen by a unit over inputs, fades:
+#   with every layer all inputs look more alike.
 #
 # So it matters *where* LayerNorm stands. WeightNorm alone is Glorot's rule in disguise: rows of length 1, and half of
 # the mean square lost in each layer. In practice it is started with data (`tp.nn.init.data_dependent_`). DyT does not

@@ -11,12 +11,14 @@
 # %%
 import json
 import math
+from itertools import combinations
 
 import contest
 import numpy as np
 
 import tinyprop as tp
 from lesson import BLUE, GRAY, RED, check, hint, panels, predict, reveal, show
+from tinyprop.estimate import student_quantile
 
 data, classes = contest.images(), tp.data.load("shapes", split="test").classes
 x, y = data["train"]
@@ -126,8 +128,8 @@ print("mean over seeds, standard error, and the learning rate that validation ch
 #
 # With **batches of one**, BatchNorm falls back among the last. In training, its statistics are those of the places of a
 # single image; in evaluation, they are running averages over images, which is another function. NormProp and weight
-# standardisation, which use no statistics of the data, are ahead of all others. (That every error is larger than on the
-# left is no surprise: these runs saw each image once instead of four times. Compare within a column.)
+# standardisation, which use no statistics of the data, have the smallest errors. (That every error is larger than on
+# the left, but DyT's, is no surprise: these runs saw each image once instead of four times. Compare within a column.)
 #
 # LayerNorm depends on no batch, and is far behind on the left as well. Two possible reasons: it takes its mean over all
 # channels and places of an image, so it removes brightness and contrast; and in front of ReLU, in a chain without
@@ -135,20 +137,36 @@ print("mean over seeds, standard error, and the learning rate that validation ch
 #
 # ## How sure is that?
 #
-# Two means with error bars are compared by their difference, divided by the standard error of the difference. As a rule
-# of thumb, below 2 it may well be chance, and above 3 hardly. With few seeds the standard errors themselves are
-# uncertain, so take the rule with care; and with eight contestants there are 28 pairs, some of which look far apart by
-# chance alone.
+# Two means with error bars are compared by their difference, divided by the standard error of the difference. With many
+# seeds, chance alone takes this number beyond 2 in one case of twenty. With few seeds, the standard errors themselves
+# are uncertain, and the bound is larger; Student's $t$ distribution gives it. And eight contestants make 28 pairs: for
+# a bound that chance exceeds in *any* of them in one case of twenty, each pair may do so in one case of 560 only.
 
 # %%
+pairs, freedom = list(combinations(contest.NORMS, 2)), 2 * (len(contest.SEEDS) - 1)
+alone, together = (student_quantile(1 - 0.05 / count, freedom) for count in (1, len(pairs)))
+
+
+def apart(one, other, batch):
+    """The difference of two means in standard errors."""
+    (a, _), (b, _) = scores[one, batch], scores[other, batch]
+    return (b.mean() - a.mean()) / math.hypot(standard_error(a), standard_error(b))
+
+
+print(f"{len(contest.SEEDS)} seeds each: the bound is {alone:.1f} for one pair, {together:.1f} for {len(pairs)} pairs")
 for batch in (25, 1):
-    first = scores["normprop", batch][0]
-    for other in ("batch", "layer", "ws"):
-        second = scores[other, batch][0]
-        z = (second.mean() - first.mean()) / math.hypot(standard_error(first), standard_error(second))
-        print(f"batches of {batch:2}: {contest.NORMS[other]} minus NormProp: {z:+.1f} standard errors")
+    distances = {name: apart("normprop", norm, batch) for norm, name in contest.NORMS.items() if norm != "normprop"}
+    print(f"batches of {batch}, minus NormProp:", ", ".join(f"{name} {z:+.1f}" for name, z in distances.items()))
+    sizes = np.array([abs(apart(one, other, batch)) for one, other in pairs])
+    print(f"   pairs beyond the first bound: {(sizes > alone).sum()}, beyond the second: {(sizes > together).sum()}")
 
 # %% [markdown]
+# So this is what three seeds separate. With batches of 25, the first three places are not separated; all others are
+# beyond the first bound from NormProp, and LayerNorm and DyT also beyond the second. With batches of one, NormProp is
+# ahead of all but weight standardisation, BatchNorm included, by the first bound; by the second, no pair is separated.
+# If you had chosen *one* pair before you saw the figure, as a good experiment does, the first bound would be the right
+# one.
+#
 # What the contest does not tell: how they compare in larger networks, on photographs, or after long training. The
 # paper's own experiments, at their full size and with more seeds, are in [REPRODUCTION.md](../REPRODUCTION.md).
 #

@@ -67,7 +67,7 @@ _, seen_of_one = one_step(1)
 figure, (left, right) = panels(2, 9.0, 3.6)
 common = Counter(name for name, _ in seen).most_common(10)[::-1]
 left.barh([name for name, _ in common], [count for _, count in common], color=BLUE)
-left.set(title="Ops of one training step, the ten most frequent")
+left.set(title="Ops of one training step, the ten most frequent", xticks=range(common[-1][1] + 1))
 for ops, colour, label in ((seen_of_one, RED, "one image"), (seen, BLUE, "64 images")):
     sizes = np.sort([size for _, size in ops])
     right.step(sizes, np.arange(1, len(sizes) + 1), where="post", color=colour, label=label)

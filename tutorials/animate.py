@@ -94,7 +94,8 @@ def growing_product(width: int = 150, networks: int = 12) -> None:
         ):
             axes.axvline(math.log10(at), color=color)
             axes.text(math.log10(at), 29, name, color=color, fontsize=10, ha=side)
-        axes.set(ylim=(0, 31), xlim=(-4, 2), xticks=range(-4, 3), xlabel="singular value, power of ten", yticks=[])
+        axes.set(ylim=(0, 31), xlim=(-4, 2), xlabel="singular value, power of ten", yticks=[])
+        axes.set_xticks(range(-4, 3), ["below -4", *map(str, range(-3, 3))])
         zero = 1 - nonzero.size / here.size
         heading = f"Product of {depth} layer{'s' if depth > 1 else ''} of {width} units: {zero:.0%} are 0, "
         axes.set_title(heading + f"the five largest carry {top:.0%} of the mean square", fontsize=10.5)

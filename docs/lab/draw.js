@@ -1,5 +1,5 @@
 // Charts as SVG text. Colors, weights and fonts are in style.css.
-const WIDTH = 440, HEIGHT = 270, LEFT = 52, RIGHT = 12, TOP = 10, BOTTOM = 40;
+const WIDTH = 440, HEIGHT = 270, LEFT = 52, RIGHT = 18, TOP = 10, BOTTOM = 40;
 const round = (value) => Math.round(value * 100) / 100;
 
 export function number(value) {

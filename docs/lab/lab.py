@@ -1,64 +1,121 @@
 """The numbers of the laboratory: theory, and one random network. The page runs this file; so can you."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 import tinyprop as tp
-from tinyprop.compare import by_layer
 from tinyprop.stacks import COSINES, Stack
-from tinyprop.theory import correlations, spectra
 
-ANGLES = (30.0, 60.0, 90.0, 120.0)  # between the two inputs of a pair
+ANGLES = np.radians([30.0, 60.0, 90.0, 120.0])  # between the two inputs of a pair
 PAIRS = 8
 BINS = 60
 
 
 def panels(stack: Stack, layer: int, seed: int) -> Iterator[tuple[str, dict]]:
-    """One panel after the other, the quickest first. `layer` counts from 1, or from 0 with residual blocks."""
+    """One panel after the other. `layer` counts from 1, or from 0 with residual blocks."""
     tp.manual_seed(seed)
     random = np.random.default_rng([seed, 1])
-    net = stack.network()
-    x = tp.tensor(random.standard_normal((stack.batch, stack.width)), dtype="float32")
-    signal, gradient = by_layer(stack, net, x, random)
-    theory = {f"{name} theory": stack.predicted(name) for name in ("signal", "gradient")}
-    yield "layers", {"layers": stack.layers, "signal": signal, "gradient": gradient, **theory}
+    net, at = stack.network(), layer - stack.layers[0]
+    x = random.standard_normal((stack.batch, stack.width))
+    look = batch_by_batch if stack.norm == "batch" else sample_by_sample
+    seen = look(net, at, x, random)
 
-    at = layer - stack.layers[0]
-    part = tp.nn.Sequential(*list(net)[: at + 1])
-    yield "distribution", distribution(part, x) | {"theory std": math.sqrt(stack.states[at, 0])}
+    signal = np.sqrt([z.var(axis=0, ddof=1).mean() for z in seen.values])
+    gradient = np.sqrt([(g**2).mean() for g in seen.gradients])
+    theory = {f"{name} theory": stack.predicted(name) for name in ("signal", "gradient")}
+    yield "layers", {"layers": stack.layers, "signal": signal, "gradient": gradient / gradient[-1], **theory}
+    yield "distribution", histograms(seen.values[at]) | {"theory std": math.sqrt(stack.states[at, 0])}
+    cosines = [[cosine(*pair) for pair in zip(*pairs, strict=True)] for pairs in seen.pairs]
     known = stack.predicted("correlation") is not None
     theory = {"cosines": COSINES[1:], "theory": stack.states[at, 3:] / stack.states[at, 0] if known else None}
-    yield "correlation", correlation(part, x if stack.norm == "batch" else x[: 2 * PAIRS], seed) | theory
+    found = {"at": np.cos(ANGLES), "mean": np.mean(cosines, axis=1), "std": np.std(cosines, axis=1)}
+    yield "correlation", found | theory
     largest = stack.predicted("spectrum")
-    yield "spectrum", {"values": spectrum(part, x), "largest theory": None if largest is None else largest[at]}
+    singular = np.linalg.svd(seen.jacobian, compute_uv=False)
+    yield "spectrum", {"values": singular, "largest theory": None if largest is None else largest[at]}
 
 
-def distribution(part: tp.nn.Sequential, x: tp.Tensor) -> dict:
-    """Histograms of the values behind these layers, and of their deviations from the mean of each unit."""
+@dataclass
+class Seen:
+    """What is seen of a network, as float64 arrays."""
+
+    values: list  # behind each layer, for each input
+    gradients: list  # a random gradient of the last layer, on its way back
+    pairs: list  # values behind the chosen layer: for each angle, of the first inputs and of their partners
+    jacobian: np.ndarray  # of the layers up to the chosen one, at the first input
+
+
+def sample_by_sample(net: tp.nn.Sequential, at: int, x: np.ndarray, random: np.random.Generator) -> Seen:
+    """Samples do not depend on each other, so one pass forwards and one backwards show everything."""
+    (count, width), first = x.shape, x[:PAIRS]
+    inputs = tensor(x, *partners(first, random), *[x[:1]] * width)
+    outputs = through(net, inputs)
+    noise = tensor(random.standard_normal(x.shape))
+    total = (outputs[-1][:count] * noise).sum() + (outputs[at][-width:] * tensor(np.eye(width))).sum()
+    back, *gradients = arrays(tp.grad(total, [inputs, *outputs]))
+    values = arrays(outputs)
+    others = np.split(values[at][count:-width], len(ANGLES))
+    pairs = [(values[at][: len(first)], other) for other in others]
+    return Seen([z[:count] for z in values], [g[:count] for g in gradients], pairs, back[-width:])
+
+
+def batch_by_batch(net: tp.nn.Sequential, at: int, x: np.ndarray, random: np.random.Generator) -> Seen:
+    """BatchNorm: pairs are a batch as large as x, and the Jacobian is that of a layer with the statistics of x."""
+    for module in net.modules():
+        if isinstance(module, tp.nn.BatchNorm):
+            module.momentum = 1.0  # its running statistics are those of the last batch
+    first, below = x[: len(x) // 2], list(net)[: at + 1]
     with tp.no_grad():
-        z = part(x).numpy().astype("float64")
+        ends = [through(below, tensor(first, partner))[-1] for partner in partners(first, random)]
+    outputs = through(net, tensor(x))
+    gradients = tp.grad(outputs[-1], outputs, random.standard_normal(x.shape).astype("float32"))
+    net.eval()
+    copies = tensor(*[x[:1]] * x.shape[1])
+    jacobian = tp.grad(through(below, copies)[-1], [copies], np.eye(x.shape[1], dtype="float32"))
+    pairs = [np.split(z, 2) for z in arrays(ends)]
+    return Seen(arrays(outputs), arrays(gradients), pairs, *arrays(jacobian))
+
+
+def through(layers: Iterable[tp.nn.Module], x: tp.Tensor) -> list[tp.Tensor]:
+    """The output of each layer."""
+    outputs = []
+    for layer in layers:
+        x = layer(x)
+        outputs.append(x)
+    return outputs
+
+
+def tensor(*parts: np.ndarray) -> tp.Tensor:
+    return tp.tensor(np.concatenate(parts), requires_grad=True, dtype="float32")
+
+
+def arrays(tensors: list[tp.Tensor]) -> list[np.ndarray]:
+    return [t.numpy().astype("float64") for t in tensors]
+
+
+def partners(x: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
+    """For each angle, an input of the same length at this angle to each x, in a random direction."""
+    lengths = np.linalg.norm(x, axis=1, keepdims=True)
+    other = random.standard_normal(x.shape)
+    other -= x * (x * other).sum(axis=1, keepdims=True) / lengths**2
+    other *= lengths / np.linalg.norm(other, axis=1, keepdims=True)
+    return [math.cos(angle) * x + math.sin(angle) * other for angle in ANGLES]
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
+
+
+def histograms(z: np.ndarray) -> dict:
+    """Of all values, and of their deviations from the mean of each unit."""
     half = 4.0 * max(1.0, math.sqrt((z**2).mean()))
     edges = np.linspace(-half, half, BINS + 1)
     counts = [np.histogram(values, edges)[0] for values in (z, z - z.mean(axis=0))]
     all_values, about = (count / (z.size * (edges[1] - edges[0])) for count in counts)
     return {"edges": edges, "all": all_values, "about": about}
-
-
-def correlation(part: tp.nn.Sequential, x: tp.Tensor, seed: int) -> dict:
-    """Of pairs of inputs, at some angles at the start; both inputs of all pairs are one batch, as large as x."""
-    pairs = [correlations(part, x[: len(x) // 2], angle, seed)[-1].cosines for angle in ANGLES]
-    return {"at": np.cos(np.radians(ANGLES)), "mean": [p.mean() for p in pairs], "std": [p.std() for p in pairs]}
-
-
-def spectrum(part: tp.nn.Sequential, x: tp.Tensor) -> np.ndarray:
-    """The singular values of the Jacobian at the first input; BatchNorm keeps the statistics of the whole batch."""
-    for module in part.modules():
-        if isinstance(module, tp.nn.BatchNorm):
-            module.momentum = 1.0
-    part(x)
-    return spectra(tp.nn.Sequential(part.eval()), x[:1])[0].product
 
 
 def show(stack: Stack, layer: int, seed: int) -> None:

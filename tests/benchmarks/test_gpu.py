@@ -14,14 +14,10 @@ from benchmarks.clock import Clock, Share, watched
 from benchmarks.gpu import NORMS, REST, GpuResults, Step, points, step_table, way_table
 from benchmarks.gpu_prediction import DEVICES, PAGE, Assumptions, predict
 from benchmarks.work import Work
-from tests.conftest import BACKENDS, needs_overrides
+from tests.conftest import needs_overrides, on_a_device
 from tinyprop import info, plots
 from tinyprop.engine.graph import Op
 
-needs_cupy = [
-    pytest.mark.cupy,
-    pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
-]
 T4 = DEVICES[0]
 
 
@@ -95,7 +91,7 @@ def results():
 
 
 class TestOnTheDevice:
-    pytestmark = needs_cupy
+    pytestmark = on_a_device
 
     def test_a_step_is_measured_in_all_its_parts(self, results):
         for step in results.steps:

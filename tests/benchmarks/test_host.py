@@ -4,12 +4,9 @@ import pytest
 
 from benchmarks import host
 from benchmarks.__main__ import main
-from tests.conftest import BACKENDS
+from tests.conftest import on_a_device
 
-pytestmark = [
-    pytest.mark.cupy,
-    pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
-]
+pytestmark = on_a_device
 
 
 def test_recording_orders_what_a_step_orders():

@@ -61,16 +61,6 @@ def test_views_share_the_guard_of_their_owner(view):
     assert x.data[0, 0] == 6.0
 
 
-def test_what_two_graphs_need_is_free_when_both_are_gone():
-    x = leaf([1.0])
-    a, b = x * x, x * x
-    a.backward()
-    with read_only():
-        x.data[0] = 5.0
-    del b
-    x.data[0] = 5.0
-
-
 def test_two_tensors_on_one_array_and_on_a_view_of_it():
     """The view becomes writeable again even if its owner is released later."""
     array = np.ones(4)

@@ -39,11 +39,6 @@ def twice(x):
     return op, op(x)
 
 
-def test_the_rule_itself_without_an_override(backend):
-    op, y = twice(leaf([1.0], backend))
-    assert (op.by, y.tolist()) == ("rule", [2.0])
-
-
 def test_the_first_that_does_not_decline_is_taken(backend):
     asked = []
 

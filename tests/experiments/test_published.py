@@ -9,7 +9,7 @@ from tinyprop.experiments.ledger import Ledger
 from tinyprop.experiments.report import page, quoted
 from tinyprop.experiments.scales import SCALES
 from tinyprop.experiments.study import Study
-from tinyprop.verify.reproduction import trained_means
+from tinyprop.verify.depth_claims import trained_means
 
 ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "figures/runs"

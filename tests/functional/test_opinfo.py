@@ -1,6 +1,7 @@
 """PyTorch's own test samples (its OpInfo database), run through tinyprop.
 
-Every function of ours that PyTorch also has is called with PyTorch's sample inputs. For each sample we compare
+Every function of ours that PyTorch also has is called with PyTorch's sample inputs: in `make full` with all of its
+reference inputs, elsewhere with its ordinary ones, at most 20 for each function and dtype. For each sample we compare
 
     values, shapes and dtypes    float32, float64, float16, int64 and bool
     first gradients              float32 and float64, with random cotangents v:  d<v, f(x)>/dx
@@ -30,6 +31,7 @@ import pytest
 
 import tinyprop as tp
 import tinyprop.functional as F
+from tests.helpers import FULL, sampled
 
 pytestmark = pytest.mark.slow
 
@@ -253,14 +255,15 @@ def database():
 def samples(torch, op, dtype):
     """PyTorch's samples as (args, kwargs), the same ones every time."""
     differentiable = op.supports_autograd and str(dtype)[6:] in WITH_GRADIENTS
+    inputs = op.reference_inputs if FULL else op.sample_inputs
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         random.seed(0)
         try:
-            found = list(op.reference_inputs("cpu", dtype, requires_grad=differentiable))
+            found = list(inputs("cpu", dtype, requires_grad=differentiable))
         except ValueError:  # PyTorch asks for the gradient of a mask here
-            found = list(op.reference_inputs("cpu", dtype, requires_grad=False))
-    for sample in [((s.input, *s.args), s.kwargs) for s in found]:
+            found = list(inputs("cpu", dtype, requires_grad=False))
+    for sample in [((s.input, *s.args), s.kwargs) for s in sampled(found, 20)]:
         leaves = torch.utils._pytree.tree_leaves(sample)
         tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
         for x in tensors if differentiable and not any(x.requires_grad for x in tensors) else []:

@@ -1,7 +1,6 @@
 """What test_overrides.py does not test of the CUDA overrides: NaN, memory, what is declined."""
 
 import numpy as np
-import pytest
 
 from tinyprop.engine.arrays import to_backend, to_numpy
 from tinyprop.functional.normalization import WeightNorm
@@ -10,12 +9,9 @@ from tinyprop.kernels import cuda
 from tinyprop.kernels.fused import ShiftedReLU
 from tinyprop.windows import Window
 
-from ..conftest import BACKENDS
+from ..conftest import on_a_device
 
-pytestmark = [
-    pytest.mark.cupy,
-    pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
-]
+pytestmark = on_a_device
 
 
 def up(*arrays):
@@ -42,7 +38,6 @@ def test_arrays_that_no_kernel_is_made_for_are_declined():
         cuda.shifted_relu(ShiftedReLU(overwrite=False), f4, scale[:1], 0.5),
         cuda.shifted_relu(ShiftedReLU(overwrite=False), f4[0], 0.0, 0.5),
         cuda.shifted_relu(ShiftedReLU(overwrite=False), f4, f4, 0.5),
-        cuda.shifted_relu_gradient(ShiftedReLU(overwrite=False), f4, 0.5, f4),
         cuda.max_pool(MaxPool(Window((3, 3), (2, 2), (1, 1))), up(np.ones((1, 1, 5, 5), "f2"))),
         cuda.sgd([f4, f8], [f4, f8], [f4, f8], 0.1, 0.9, 0.0),
         cuda.sgd([f4.T], [f4.T], [f4.T], 0.1, 0.9, 0.0),

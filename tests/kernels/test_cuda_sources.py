@@ -11,9 +11,7 @@ from tinyprop.kernels import cuda, tiles
 
 pytestmark = pytest.mark.cupy
 ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")
-needs_cuobjdump = pytest.mark.skipif(
-    gpu_kernels.cuobjdump() is None, reason="needs cuobjdump: pip install nvidia-cuda-cuobjdump"
-)
+needs_cuobjdump = pytest.mark.skipif(gpu_kernels.tool_path() is None, reason=f"there is no {gpu_kernels.NEEDS}")
 
 
 def options(path):

@@ -6,13 +6,10 @@ from tinyprop import nn
 from tinyprop.kernels import cuda
 from tinyprop.windows import channels_first
 
-from ..conftest import BACKENDS
+from ..conftest import on_a_device
 from ..train.test_device_step import paper_batch, paper_step
 
-pytestmark = [
-    pytest.mark.cupy,
-    pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
-]
+pytestmark = on_a_device
 IMAGES, WIDTH = 8, 0.25  # enough for the convolutions to be done as in a whole batch at full width
 BATCH = 50  # images; the limits are for the full width
 

@@ -13,14 +13,13 @@ from tinyprop.engine.arrays import to_numpy
 from tinyprop.kernels import cuda
 
 from .. import opencl
-from ..conftest import BACKENDS, needs_overrides
+from ..conftest import needs_overrides, on_a_device
 from .test_overrides import CASES
 
 pytestmark = [
-    pytest.mark.cupy,
+    *on_a_device,
     pytest.mark.slow,
     needs_overrides,
-    pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
     pytest.mark.skipif(opencl.missing() is not None, reason=opencl.missing() or ""),
 ]
 TEXTS = {path.stem: path.read_text() for path in SOURCES}

@@ -66,17 +66,15 @@ def differentiated(function, *shapes):
     return program
 
 
-def trained_batch_norm(x, weight, bias):
-    running = [tp.tensor(weight.data * 0), tp.tensor(weight.data * 0 + 1)]
-    out = F.batch_norm(x, *running, weight, bias, training=True)
-    return F.concatenate([out.reshape(-1), *running])  # the running estimates are results, too
-
-
-def rectified_batch_norm(x, weight, bias):
-    normalizer = tp.nn.BatchNorm(x.shape[1]).to(x.backend).to(dtype=x.dtype)
-    normalizer.weight, normalizer.bias = weight, bias
-    out = tp.nn.Sequential(normalizer, tp.nn.ReLU())(x)
-    return F.concatenate([out.reshape(-1), normalizer.running_mean, normalizer.running_var])
+def batch_norms(x, weight, bias):
+    """A BatchNorm, and another one with a ReLU behind it; the running estimates are results, too."""
+    results = []
+    for behind in ([], [tp.nn.ReLU()]):
+        normalizer = tp.nn.BatchNorm(x.shape[1]).to(x.backend).to(dtype=x.dtype)
+        normalizer.weight, normalizer.bias = weight, bias
+        out = tp.nn.Sequential(normalizer, *behind)(x)
+        results += [out.reshape(-1), normalizer.running_mean, normalizer.running_var]
+    return F.concatenate(results)
 
 
 def every_elementwise(x, y):
@@ -128,7 +126,7 @@ def masked(shape, p):
 IMAGE, FILTERS = (3, 4, 7, 6), (5, 4, 3, 2)
 TILED = (4, 32, 8, 8), (33, 32, 3, 3)
 POINTWISE = (6, 5, 7, 8), (4, 5, 1, 1)
-PER_CHANNEL = (4, 1, 1)
+PER_CHANNEL = (4,)
 
 CONVOLUTION = [differentiated(partial(F.conv2d, stride=s, padding=p), IMAGE, FILTERS) for s, p in ((1, 1), ((2, 1), 0))]
 CONVOLUTION += [differentiated(partial(F.conv2d, padding=1), (3, 4, 7, 6), (5, 4, 3, 3))]  # as large as the input
@@ -151,18 +149,15 @@ RECTIFIED = [
     differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
     differentiated(lambda x, b, s: ShiftedReLU(overwrite=True)(x * 2, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
     differentiated(lambda x, b, s: ShiftedReLU(overwrite=False, gain=1.7)(x, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
-    differentiated(lambda x, b: ShiftedReLU(overwrite=False)(x, b, 0.4), (3, 130, 6, 6), (130, 1, 1)),
+    differentiated(lambda x, b: ShiftedReLU(overwrite=False)(x, b, 0.4), (3, 130, 6, 6), (130,)),
 ]
 RECTIFIED += [differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), (70, 5), (5,), (5,))]
 PRODUCTS = [differentiated(F.matmul, *shapes) for shapes in (((9, 4), (4, 5)), ((4, 6), (6, 9)), ((3, 4, 5), (5, 6)))]
 SHAPES = (4, 3), (3, 300), (4, 3, 2, 2)
 ROWS = [differentiated(lambda w, s: F.weight_norm(w, s, 1.3), shape, shape[:1]) for shape in SHAPES]
-BATCH = [
-    differentiated(trained_batch_norm, shape, shape[1:2], shape[1:2])
-    for shape in (IMAGE, (9, 4), (3, 130, 6, 6), (6, 1))
-]
-BATCH += [differentiated(lambda x, w, b: trained_batch_norm(100 + 3 * x, w, b), IMAGE, (4,), (4,))]
-BATCH_RELU = [differentiated(rectified_batch_norm, shape, shape[1:2], shape[1:2]) for shape in (IMAGE, (9, 5))]
+FEATURES = IMAGE, (9, 4), (3, 130, 6, 6), (6, 1)
+BATCH = [differentiated(batch_norms, shape, shape[1:2], shape[1:2]) for shape in FEATURES]
+BATCH += [differentiated(lambda x, w, b: batch_norms(100 + 3 * x, w, b), IMAGE, (4,), (4,))]
 STACKS = [differentiated(F.matmul, *shapes) for shapes in (((6, 4), (4, 3)), ((2, 1, 4), (2, 4, 3)), ((5, 1), (1, 1)))]
 STACKS += [differentiated(lambda x: tp.Tensor(product(x.data, x.data[0, 0])) + 0.0 * x.sum(), (3, 2, 4))]
 STACKS += [differentiated(lambda x, y: F.matmul(x.T[:, ::2], y.transpose(1, 0)[1:-1]), (6, 4), (3, 5))]
@@ -196,11 +191,10 @@ CASES = {
             ("shifted_relu", RECTIFIED),
             ("weight_norm", ROWS),
             ("batch_norm", BATCH),
-            *([("batch_norm_relu", BATCH_RELU)] if module == "cuda" else []),
         ]
         for gradient in ("", "_gradient")
     },
-    "fused.rectified_batches": BATCH_RELU,
+    "fused.rectified_batches": BATCH,
     "cuda.mask": [masked(shape, p) for shape, p in (((3, 5, 2), 0.3), ((7,), 0.999), ((4, 130), 0.5))],
     "cuda.in_memory_order": [differentiated(every_elementwise, (3, 4, 5, 6), (3, 4, 5, 6))],
     **dict.fromkeys(["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES),
@@ -208,7 +202,7 @@ CASES = {
     "weights.matmul": PRODUCTS,
     "weights.linear": [differentiated(F.linear, (n, 6), (8, 6)) for n in (4, 12)],
     "weights.scaled_linear_gradient": SCALED,
-    "host.multiply_gradient": [differentiated(F.multiply, IMAGE, PER_CHANNEL)],
+    "host.multiply_gradient": [differentiated(F.multiply, IMAGE, (4, 1, 1))],
     "host.tanh_gradient": [differentiated(F.tanh, IMAGE)],
     **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
     **{

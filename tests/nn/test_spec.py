@@ -43,17 +43,14 @@ def test_the_papers_network(norm):
     assert kinds[-3:] == ["Conv2d", "AvgPool2d", "Flatten"], "the last convolution is linear, the mean gives the logits"
 
 
-def test_full_width_has_the_papers_filters():
-    net = nn.build(nn.NIN)
-    assert [p.shape[0] for n, p in net.named_parameters() if n.endswith("weight")] == [
-        192, 160, 96, 192, 192, 192, 192, 192, 10,
-    ]  # fmt: skip
-
-
-def test_width_and_classes():
-    net = nn.build(nn.NIN, width=0.25, classes=100)
-    assert [p.shape[0] for n, p in net.named_parameters() if n.endswith("weight")] == [48, 40, 24] + [48] * 5 + [100]
-    assert nn.build(nn.NIN, width=1e-9)[0].weight.shape[0] == 1
+@pytest.mark.parametrize(
+    ("options", "filters"),
+    [({}, [192, 160, 96] + [192] * 5 + [10]), ({"width": 0.25, "classes": 100}, [48, 40, 24] + [48] * 5 + [100]),
+     ({"width": 1e-9}, [1] * 8 + [10])],
+)  # fmt: skip
+def test_width_and_classes(options, filters):
+    net = nn.build(nn.NIN.replace("-", " -\n "), **options)  # spaces do not matter
+    assert [p.shape[0] for n, p in net.named_parameters() if n.endswith("weight")] == filters
 
 
 def test_activations_reach_the_layers():
@@ -62,10 +59,6 @@ def test_activations_reach_the_layers():
     assert "1.a" in nn.build(nn.NIN, norm="none", activation="prelu", width=0.05).state_dict()
     net = nn.build(nn.NIN, mode="exact", gamma=2.0, width=0.05)
     assert (net[0].mode, net[0].gamma.numpy()[0]) == ("exact", 2.0)
-
-
-def test_spaces_do_not_matter():
-    assert len(nn.build(" C(4, 3,1 ,1) -\n P(2,2,0, max) - C(2,1,1,0) ")) == 4
 
 
 @pytest.mark.parametrize(

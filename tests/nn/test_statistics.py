@@ -17,29 +17,20 @@ def randomized(layer, rng, dtype=np.float64):
     return layer
 
 
-def dyt(torch):
-    class DyT(torch.nn.Module):
-        def __init__(self, features):
+def squash(torch, function, *names):
+    """Published as a formula."""
+
+    class Squash(torch.nn.Module):
+        def __init__(self):
             super().__init__()
-            for name in ("alpha", "weight", "bias"):
-                setattr(self, name, torch.nn.Parameter(torch.zeros(1 if name == "alpha" else features)))
+            for name in names:
+                setattr(self, name, torch.nn.Parameter(torch.zeros(4 if name in ("weight", "bias") else 1)))
 
         def forward(self, x):
-            return self.weight[:, None, None] * torch.tanh(self.alpha * x) + self.bias[:, None, None]
+            weight, bias = (p[:, None, None] for p in (self.weight, self.bias))
+            return weight * function(self.alpha * x + getattr(self, "shift", 0.0)) + bias
 
-    return DyT
-
-
-def derf(torch):
-    class Derf(dyt(torch)):
-        def __init__(self, features):
-            super().__init__(features)
-            self.shift = torch.nn.Parameter(torch.zeros(1))
-
-        def forward(self, x):
-            return self.weight[:, None, None] * torch.erf(self.alpha * x + self.shift) + self.bias[:, None, None]
-
-    return Derf
+    return Squash()
 
 
 PAIRS = {
@@ -50,8 +41,8 @@ PAIRS = {
     "GroupNorm": (lambda: nn.GroupNorm(2, 4), lambda t: t.nn.GroupNorm(2, 4)),
     "InstanceNorm": (lambda: nn.GroupNorm(4, 4), lambda t: t.nn.InstanceNorm2d(4, affine=True)),
     "BatchNorm": (lambda: nn.BatchNorm(4), lambda t: t.nn.BatchNorm2d(4)),
-    "DyT": (lambda: nn.DyT(4), lambda t: dyt(t)(4)),
-    "Derf": (lambda: nn.Derf(4), lambda t: derf(t)(4)),
+    "DyT": (lambda: nn.DyT(4), lambda t: squash(t, t.tanh, "alpha", "weight", "bias")),
+    "Derf": (lambda: nn.Derf(4), lambda t: squash(t, t.erf, "alpha", "weight", "bias", "shift")),
 }
 
 

@@ -78,14 +78,6 @@ def test_standardized_rows_have_sum_0_and_length_1_over_c1(kind, rng):
         assert nn.ScaledWS(nn.Linear(3, 2), activation).factor == pytest.approx(factor, abs=1e-12)
 
 
-def test_standardized_weights_keep_mean_0_and_variance_1(rng):
-    """Behind ReLU of independent N(0, 1), for this one draw of the weights: 5 standard errors of 40,000 samples."""
-    layer, n = nn.ScaledWS(nn.Linear(30, 8, bias=False)).to(dtype=np.float64), 40_000
-    u = layer(tp.tensor(np.maximum(rng.standard_normal((n, 30)), 0))).numpy()
-    assert abs(u.mean(axis=0)).max() < 5 / math.sqrt(n)
-    assert abs(u.var(axis=0) - 1).max() < 5 * math.sqrt(((u**2).var(axis=0) / n).max())
-
-
 @kinds
 def test_data_dependent_initialization(kind, backend, rng):
     """On that batch each unit has mean 0 and variance 1, exactly, whatever scale and bias were."""
@@ -106,5 +98,7 @@ def test_what_cannot_be_wrapped_or_initialized_is_explained():
     x = tp.ones(3, 2)
     layer = nn.WeightNorm(nn.Linear(2, 2, bias=False))
     assert_explained(ValueError, lambda: layer.initialize(x), "without a bias")
-    assert_explained(ValueError, lambda: nn.WeightNorm(nn.Linear(2, 2)).initialize(x), "(3, 2)", "larger batch")
+    for _ in range(20):  # in some of which rounding makes three equal numbers differ from their mean
+        layer = nn.WeightNorm(nn.Linear(2, 2))
+        assert_explained(ValueError, lambda layer=layer: layer.initialize(x), "(3, 2)", "larger batch")
     assert_explained(tp.ShapeError, lambda: nn.ScaledWS(nn.Linear(1, 2))(tp.ones(3, 1)), "no direction")

@@ -29,9 +29,9 @@ def test_closed_forms(size):
     n = size
     assert gains.batch_norm_gain(n) == pytest.approx(relu_batch_norm_gain(n), rel=1e-11)
     assert gains.batch_norm_gain(n, "identity") == pytest.approx((n - 2) / (n - 3), rel=1e-12)
-    assert gains.rms_norm_gain(n) == pytest.approx((n - 1) ** 2 / (n * (n - 2)), rel=1e-12)
-    assert gains.layer_norm_gain(n) == pytest.approx((n - 1) * (n - 2) / (n * (n - 3)), rel=1e-12)
-    assert gains.group_norm_gain(3 * n, n) == pytest.approx((3 * n - 1) * (n - 2) / (3 * n * (n - 3)), rel=1e-12)
+    assert gains.norm_gain(n, center=False) == pytest.approx((n - 1) ** 2 / (n * (n - 2)), rel=1e-12)
+    assert gains.norm_gain(n) == pytest.approx((n - 1) * (n - 2) / (n * (n - 3)), rel=1e-12)
+    assert gains.norm_gain(3 * n, group=n) == pytest.approx((3 * n - 1) * (n - 2) / (3 * n * (n - 3)), rel=1e-12)
 
 
 def test_published_numbers_and_limits():
@@ -43,17 +43,17 @@ def test_published_numbers_and_limits():
         m = tp.moments.gaussian(activation, **({"a": 0.25} if activation == "prelu" else {}))
         assert gains.batch_norm_gain(10**6, activation) == pytest.approx(m.jacobian_factor**2, rel=1e-4)
         uncentered = m.slope2 / (m.std**2 + m.mean**2)
-        assert gains.layer_norm_gain(10**6, activation) == pytest.approx(uncentered, rel=1e-4)
-        assert gains.rms_norm_gain(10**6, activation) == pytest.approx(uncentered, rel=1e-4)
+        for center in (True, False):
+            assert gains.norm_gain(10**6, activation, center=center) == pytest.approx(uncentered, rel=1e-4)
 
 
-@pytest.mark.parametrize(("n", "norm", "gain"), [
-    (6, nn.RMSNorm, gains.rms_norm_gain),
-    (8, nn.LayerNorm, gains.layer_norm_gain),
-    (16, lambda n: nn.GroupNorm(2, n), lambda n, activation: gains.group_norm_gain(n, 8, activation)),
+@pytest.mark.parametrize(("n", "norm", "options"), [
+    (6, nn.RMSNorm, {"center": False}),
+    (8, nn.LayerNorm, {}),
+    (16, lambda n: nn.GroupNorm(2, n), {"group": 8}),
 ])  # fmt: skip
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_random_layers(n, norm, gain, activation):
+def test_random_layers(n, norm, options, activation):
     """20,000 layers of a few units, each with its own weights and an input of the mean square that the gain is for;
     within 5 standard errors (error probability 1e-6). In smaller groups the error would be infinite.
     """
@@ -70,7 +70,7 @@ def test_random_layers(n, norm, gain, activation):
     (back,) = tp.grad(layer(u), u, random.standard_normal((layers, n)))
     squares = (np.einsum("kij,ki->kj", weights, back.numpy()) ** 2).sum(axis=1) / n
     error = squares.std() / math.sqrt(layers)
-    assert abs(squares.mean() - gain(n, activation)) < 5 * error
+    assert abs(squares.mean() - gains.norm_gain(n, activation, **options)) < 5 * error
     assert error < 0.02 * squares.mean()
 
 
@@ -91,8 +91,8 @@ def test_residual_networks():
 @pytest.mark.parametrize("call", [
     lambda: gains.batch_norm_gain(3),
     lambda: gains.batch_norm_residual_gain(5, 3),
-    lambda: gains.rms_norm_gain(2),
-    lambda: gains.layer_norm_gain(3),
+    lambda: gains.norm_gain(2, center=False),
+    lambda: gains.norm_gain(3),
 ])  # fmt: skip
 def test_infinite_gains_are_refused(call):
     assert_explained(ValueError, call, "> ")

@@ -10,12 +10,9 @@ from tinyprop import nn
 from tinyprop.train import TrainingStep
 from tinyprop.train import step as step_module
 
-from ..conftest import BACKENDS
+from ..conftest import on_a_device
 
-pytestmark = [
-    pytest.mark.cupy,
-    pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
-]
+pytestmark = on_a_device
 WIDTH = 0.25  # wide enough for the convolutions to be done as in the full network
 
 
@@ -77,13 +74,6 @@ def test_evaluation_runs_on_the_stream_of_its_caller_in_large_parts(rng, monkeyp
     assert sizes == [3, 3, 2]
     assert math.isfinite(loss)
     assert 0 <= error <= 1
-
-
-def test_wrong_labels_are_refused_on_the_host(rng):
-    images, labels = paper_batch(rng, 2)
-    step = paper_step("cupy", images, width=0.05)
-    with pytest.raises(IndexError, match=r"(?s)10 classes"):
-        step(images, labels + 10)
 
 
 def trained(backend, norm, images, labels, dtype=np.float32):

@@ -9,7 +9,7 @@ import pytest
 
 import tinyprop as tp
 from tests.faults import BROKEN, FULL, Faults, Killed, injected
-from tests.helpers import sampled
+from tests.helpers import few_images, flipped, sampled
 from tinyprop.train import Config, Run, checkpoint, run
 from tinyprop.train.check import audit
 
@@ -31,14 +31,16 @@ CASES = [(fault, "paper") for fault in FAULTS] + [("kill", name) for name in CON
 
 @pytest.fixture(autouse=True)
 def _small_and_without_figures(monkeypatch):
-    load = tp.data.load
-    monkeypatch.setattr(tp.data, "load", lambda *which: load(*which).first(8))
+    """And with a checkpoint after each step, so that runs are resumed in the middle of an epoch, too."""
 
     def finish(self):
         run.save(self.out / "model.safetensors", self.model.state_dict())
         run.write_sums(self.out)
 
     monkeypatch.setattr(Run, "finish", finish)
+    monkeypatch.setattr(Run, "SAVE_SECONDS", 0.0)
+    with few_images(8, 8):
+        yield
 
 
 def train(config, folder, resume=False):
@@ -54,14 +56,17 @@ def log(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "configuration"), CASES)
-def test_any_fault_leaves_a_run_that_resumes_to_the_same_weights(fault, configuration, tmp_path, monkeypatch):
+def test_any_fault_leaves_a_run_that_resumes_to_the_same_weights(
+    fault, configuration, tmp_path, monkeypatch, record_property
+):
     """At every file operation in `make full`; elsewhere at some, and at fewer for the other configurations."""
     config = Config(**SMALL | CONFIGURATIONS[configuration])
     whole = train(config, tmp_path / "whole")
     with injected(Faults(tmp_path / "counted"), monkeypatch) as faults:
         train(config, tmp_path / "counted")
-    assert faults.count > 30
-    for at in sampled(range(1, faults.count + 1), 12 if configuration == "paper" else 4):
+    assert faults.count > 50
+    operations = sampled(range(1, faults.count + 1), 12 if configuration == "paper" else 4)
+    for at in operations:
         folder = tmp_path / f"at {at}"
         folder.mkdir()
         saved = []  # what a finished save has promised
@@ -85,11 +90,13 @@ def test_any_fault_leaves_a_run_that_resumes_to_the_same_weights(fault, configur
         assert log(folder) == log(tmp_path / "whole")
         assert list(audit(folder)) == []
         assert not list(folder.glob(".*.part"))
+    record_property("compared", f"{fault} at operations {len(operations)}")
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, record_property):
-    """Of any file of a run that was stopped after its first epoch; 1,000 random flips in `make full`."""
+def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, monkeypatch, record_property):
+    """Of any file of a run that was stopped after its first epoch, with one checkpoint; 1,000 flips in `make full`."""
+    monkeypatch.setattr(Run, "SAVE_SECONDS", 60.0)
     config = Config(**SMALL)
     whole = train(config, tmp_path / "whole")
     first = replace(config, epochs=1)
@@ -99,9 +106,8 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, record_property):
     for number in flips:
         copy = shutil.copytree(tmp_path / "stopped", tmp_path / "copy")
         path = chance.choice(sorted(p for p in copy.iterdir() if p.stat().st_size))
-        content = bytearray(path.read_bytes())
-        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-        path.write_bytes(content)
+        content = path.read_bytes()
+        path.write_bytes(flipped(content, chance.randrange(8 * len(content))))
         try:
             assert train(config, copy, resume=True) == whole, f"flip {number}, of {path.name}"
             assert log(copy) == log(tmp_path / "whole")

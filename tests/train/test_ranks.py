@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 import tinyprop as tp
-from tests.helpers import assert_explained
+from tests.helpers import assert_explained, exhaustive
 from tinyprop.cli import main
 from tinyprop.ranks import world
 from tinyprop.train import Config, Ranks, Run, TrainingStep, checkpoint, evaluate
@@ -40,40 +41,53 @@ def assert_same_bits(one, other):
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
+@cache
+def alone(kind):
+    """What one process trains."""
+    return train(Ranks(), 1, **KINDS[kind])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_the_weights_are_those_of_one_process(kind, size):
     """With uneven and empty shares, sums over the batch, masks, any loss; and every rank holds the same bits."""
-    expected = train(Ranks(), 1, **KINDS[kind])
     ranks = on_threads(size, lambda ranks: train(ranks, 1, **KINDS[kind]))
     for state in ranks:
         assert_same_bits(state, ranks[0])
-    assert_same_weights(ranks[0], expected, TOLERANCE.get(kind, 1e-12))
+    assert_same_weights(ranks[0], alone(kind), TOLERANCE.get(kind, 1e-12))
 
 
 @pytest.mark.slow
 @needs_mpi
-@pytest.mark.parametrize(("size", "threads"), [(2, 1), (3, 1), (4, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("size", "threads"), [(3, 1), (2, 2), pytest.param(2, 1, marks=exhaustive), pytest.param(4, 1, marks=exhaustive)]
+)
 def test_the_weights_are_those_of_one_process_on_mpi(tmp_path, size, threads):
-    """Again the same bits in a second job, and several threads in each rank."""
-    for folder in (tmp_path / "a", tmp_path / "b"):
+    """And several threads in each rank; there, a second job has the same bits again."""
+    jobs = "ab" if threads > 1 else "a"
+    for folder in [tmp_path / job for job in jobs]:
         folder.mkdir()
         done = mpi(size, "-m", "tests.train.rank_program", folder, threads)
         assert done.returncode == 0, done.stderr
     for kind in KINDS:
-        paths = [tmp_path / job / f"{kind}-{rank}.npz" for job in "ab" for rank in range(size)]
+        paths = [tmp_path / job / f"{kind}-{rank}.npz" for job in jobs for rank in range(size)]
         states = [dict(np.load(path)) for path in paths]
         for state in states:
             assert_same_bits(state, states[0])
-        assert_same_weights(states[0], train(Ranks(), 1, **KINDS[kind]), TOLERANCE.get(kind, 1e-12))
+        assert_same_weights(states[0], alone(kind), TOLERANCE.get(kind, 1e-12))
 
 
-def mpi(size, *arguments, **options):
-    """Run Python under mpiexec, as a job that cannot hang."""
-    command = [str(MPIEXEC), "-n", str(size), sys.executable, *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    options = {"capture_output": True, "timeout": 180, **options}
-    return subprocess.run(command, text=True, env=environment, **options)
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def words(size, *arguments):
+    """The command that runs Python under mpiexec."""
+    return [str(MPIEXEC), "-n", str(size), sys.executable, *map(str, arguments)]
+
+
+def mpi(size, *arguments):
+    """A job that cannot hang."""
+    return subprocess.run(words(size, *arguments), text=True, env=ENVIRONMENT, capture_output=True, timeout=180)
 
 
 @pytest.mark.parametrize("samples", [1, 3, 8, 50])
@@ -249,21 +263,9 @@ LONG = ["--width", "0.04", "--train-size", "100", "--test-size", "20", "--epochs
 @pytest.fixture
 def endless(tmp_path):
     """A job of two ranks after its first epoch, which would take for ever; no process of it is left behind."""
-    command = [
-        str(MPIEXEC),
-        "-n",
-        "2",
-        sys.executable,
-        "-m",
-        "tinyprop",
-        "train",
-        *LONG,
-        "--out",
-        str(tmp_path / "run"),
-    ]
     job = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        words(2, "-m", "tinyprop", "train", *LONG, "--out", tmp_path / "run"), stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, start_new_session=True, env=ENVIRONMENT,
     )  # fmt: skip
     try:
         deadline = time.monotonic() + 120
@@ -294,7 +296,7 @@ def workers(folder):
 
 @pytest.mark.slow
 @needs_mpi
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=exhaustive)])
 def test_a_signal_saves_and_stops_all_ranks(tmp_path, endless, number):
     endless.send_signal(number)
     said, _ = endless.communicate(timeout=90)
@@ -306,7 +308,7 @@ def test_a_signal_saves_and_stops_all_ranks(tmp_path, endless, number):
 
 @pytest.mark.slow
 @needs_mpi
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=exhaustive), 1])
 def test_a_killed_rank_ends_the_job_with_a_line_and_another_number_of_ranks_resumes(tmp_path, endless, rank):
     ranks = workers(tmp_path)
     assert len(ranks) == 2
@@ -343,7 +345,7 @@ sys.exit(main(["train", "--width", "0.04", "--train-size", "10", "--test-size", 
 
 @pytest.mark.slow
 @needs_mpi
-@pytest.mark.parametrize("who", ["0", "1", "all"])
+@pytest.mark.parametrize("who", [pytest.param("0", marks=exhaustive), "1", "all"])
 def test_an_error_of_one_rank_or_of_all_is_told_once(tmp_path, who):
     done = mpi(2, "-c", ERRORS, who, tmp_path / "run")
     assert done.returncode == 1

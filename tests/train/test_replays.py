@@ -10,13 +10,7 @@ import tinyprop.functional as F
 from tinyprop import nn
 from tinyprop.train import TrainingStep, replays
 
-from ..conftest import BACKENDS
-
-on_a_device = [
-    pytest.mark.cupy,
-    pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
-]
-needs_a_device = pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator")
+from ..conftest import on_a_device
 
 
 def batch(rng, n=6):

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 import tinyprop as tp
+from tests.conftest import BACKENDS
+from tests.helpers import few_images, flipped, sampled
 from tinyprop.files import locked
 from tinyprop.train import Config, Run, checkpoint, network
 from tinyprop.train.run import stop_on_signals
@@ -25,12 +27,14 @@ TINY = {"data": "shapes", "width": 0.04, "epochs": 3, "train_size": 120, "batch_
 @pytest.fixture(autouse=True, scope="module")
 def _few_test_images():
     """Evaluation of a run is not what is tested here."""
-    load = tp.data.load
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            tp.data, "load", lambda name, root, split: load(name, root, split).first(200 if split == "train" else 40)
-        )
+    with few_images(200, 40):
         yield
+
+
+@pytest.fixture
+def _no_curves(monkeypatch):
+    """Drawing takes longer than training."""
+    monkeypatch.setattr("tinyprop.plots.save", lambda figure, path: None)
 
 
 @pytest.fixture(scope="module")
@@ -80,21 +84,24 @@ def test_a_run_leaves_everything_behind(whole):
     assert len(checkpoint.paths(whole)) == 2, "older checkpoints are dropped"
 
 
-@pytest.mark.parametrize("damage", [None, "truncate", "flip", "foreign", "fifo", "link", "sparse"])
+DAMAGE = {
+    None: lambda path, content: path.write_bytes(content),
+    "truncate": lambda path, content: path.write_bytes(content[:-7]),
+    "flip": lambda path, content: path.write_bytes(flipped(content, 8 * len(content) - 1)),
+    "foreign": lambda path, content: path.write_bytes(b"something else"),
+    "fifo": lambda path, content: os.mkfifo(path),
+    "link": lambda path, content: path.symlink_to("/dev/zero"),
+    "sparse": lambda path, content: (path.touch(), os.truncate(path, 1 << 40)),
+}
+
+
+@pytest.mark.usefixtures("_no_curves")
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_a_resumed_run_skips_a_damaged_checkpoint_and_ends_with_the_same_bits(whole, stopped, damage, capsys):
     newest = checkpoint.paths(stopped)[-1]
     content = newest.read_bytes()
     newest.unlink()
-    if damage == "fifo":
-        os.mkfifo(newest)
-    elif damage == "link":
-        newest.symlink_to("/dev/zero")
-    elif damage == "sparse":
-        with open(newest, "wb") as file:
-            file.truncate(1 << 40)
-    else:
-        changed = {None: content, "truncate": content[:-7], "flip": content[:-1] + bytes([content[-1] ^ 1])}
-        newest.write_bytes(changed.get(damage, b"something else"))
+    DAMAGE[damage](newest, content)
     Run(Config(**TINY), stopped).run(resume=True)
     assert (str(newest) in capsys.readouterr().out) == (damage is not None)
     assert same(weights(stopped), weights(whole))
@@ -118,6 +125,7 @@ def test_what_cannot_be_resumed_is_refused_and_changes_nothing(stopped, monkeypa
     refused("none of whose 2 checkpoints can be used.*nothing was changed")
 
 
+@pytest.mark.usefixtures("_no_curves")
 def test_one_command_at_a_time_which_removes_its_own_temporary_files_only(stopped, capsys):
     ours, theirs = stopped / f".log.csv.{'0' * 32}.part", stopped / ".thesis.part"
     for path in (ours, theirs):
@@ -140,18 +148,10 @@ def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"dropout": 0.3},
-        {"norm": "batch", "threads": 1, "data_norm": "batch"},
-        {"optimizer": "rmsprop", "lr": 0.001, "flip": True, "patience": 1},
-        {"activation": "prelu", "mode": "exact"},
-    ],
-)
-def test_a_run_that_is_stopped_anywhere_ends_with_the_same_bits(tmp_path, monkeypatch, change):
-    """Ctrl-C after every third step, again and again, until the run is done."""
-    config = Config(**{**TINY, **change, "threads": change.get("threads", None if "dropout" in change else 2)})
+def test_a_run_that_is_stopped_anywhere_ends_with_the_same_bits(tmp_path):
+    """Ctrl-C after every third step, again and again, until the run is done; test_faults.py has other settings."""
+    change = {"dropout": 0.3, "threads": None, "flip": True, "validation": True}
+    config = Config(**{**TINY, **change})
     whole = Run(config, tmp_path / "whole")
     whole.run()
     for _ in range(100):
@@ -183,32 +183,31 @@ from tinyprop.train import Config, Run
 load = tp.data.load
 tp.data.load = lambda name, root, split: load(name, root, split).first(200 if split == "train" else 40)
 Run.SAVE_SECONDS = 0.05
-run = Run(Config(**{config!r}), Path({out!r}))
+run = Run(Config(**{config!r}), Path({out!r}), say=lambda line: None)
 step = run.step
-run.step = lambda *batch: time.sleep({pause}) or step(*batch)
+run.step = lambda *batch: time.sleep(0.05) or step(*batch)
 run.run(resume=True)
 """
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_20_times_ends_with_the_same_bits(tmp_path):
-    """SIGKILL at random moments, while it computes and while it writes; each life gets at least one checkpoint on."""
-    config = {**TINY, "epochs": 16, "batch_size": 10}  # 192 steps, of which a life has no more than 8
+@pytest.mark.usefixtures("_no_curves")
+def test_a_run_that_is_killed_at_any_moment_ends_with_the_same_bits(tmp_path):
+    """SIGKILL, while it computes and while it writes, 20 times in `make full`; each life gets a checkpoint further."""
+    kills = len(sampled(range(20), 3))
+    config = {**TINY, "epochs": kills, "batch_size": 10}  # of 12 steps each; a life has no more than 8
     Run(Config(**config), tmp_path / "whole").run()
     chance, out = random.Random(0), tmp_path / "killed"
-    for life in range(21):
-        code = SLOW_RUN.format(config=config, out=str(out), pause=0.05 if life < 20 else 0)
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL)
-        if life < 20:
-            before = checkpoint.paths(out)
-            while checkpoint.paths(out) == before:
-                assert process.poll() is None
-                time.sleep(0.01)
-            time.sleep(chance.uniform(0.0, 0.2))
-            process.kill()
-            assert process.wait() == -signal.SIGKILL
-        else:
-            assert process.wait() == 0
+    for _ in range(kills):
+        code = SLOW_RUN.format(config=config, out=str(out))
+        before, process = checkpoint.paths(out), subprocess.Popen([sys.executable, "-c", code])
+        while checkpoint.paths(out) == before:
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0.0, 0.2))
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    assert Run(Config(**config), out, say=lambda line: None).run(resume=True)
     assert same(weights(out), weights(tmp_path / "whole"))
     assert not list(out.glob(".*.part"))
 
@@ -253,33 +252,18 @@ def test_the_network_is_the_papers_with_its_data_normalised():
     assert net.eval()(tp.tensor(images)).shape == (10, 7)
 
 
-@pytest.mark.slow
-def test_the_same_code_on_every_backend(backend, tmp_path):
-    run = Run(Config(**{**TINY, "backend": backend, "threads": None, "epochs": 1, "train_size": 40}), tmp_path)
-    run.run()
-    assert next(run.model.parameters()).backend == backend
-    on_host = Run(Config(**{**TINY, "threads": None, "epochs": 1, "train_size": 40}), tmp_path / "host")
-    on_host.run()
-    assert run.history[0]["train_loss"] == pytest.approx(on_host.history[0]["train_loss"], rel=1e-4)
-
-
-@pytest.mark.slow
-def test_memory_stays_flat_over_epochs(tmp_path):
-    import tracemalloc
-
-    sizes = []
-
-    class Watched(Run):
-        def finish_epoch(self):
-            super().finish_epoch()
-            sizes.append(tracemalloc.get_traced_memory()[0])
-
-    tracemalloc.start()
-    try:
-        Watched(Config(**{**TINY, "epochs": 8, "train_size": 40}), tmp_path).run()
-    finally:
-        tracemalloc.stop()
-    assert sizes[-1] - sizes[2] < 200_000
+@pytest.mark.cupy
+@pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator")
+@pytest.mark.usefixtures("_no_curves")
+def test_the_same_code_on_a_device(tmp_path):
+    losses = []
+    for backend in ("numpy", "cupy"):
+        config = Config(**{**TINY, "backend": backend, "threads": None, "epochs": 1, "train_size": 40})
+        run = Run(config, tmp_path / backend)
+        run.run()
+        assert next(run.model.parameters()).backend == backend
+        losses.append(run.history[0]["train_loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 class DeviceLoss:
@@ -310,16 +294,11 @@ def on_a_device(tmp_path, monkeypatch, every, loss):
     return run
 
 
-def test_on_a_device_the_loss_is_read_every_so_many_steps(tmp_path, monkeypatch):
-    reads = {}
-    for every in (1, 3, 100):
-        assert on_a_device(tmp_path, monkeypatch, every, lambda batch: 1.0).run_epoch([False])
-        reads[every] = DeviceLoss.reads
-    assert reads[1] == 3 * reads[3] == 6 * reads[100] > 0
-
-
-@pytest.mark.parametrize(("every", "noticed"), [(1, 3), (4, 4), (100, 6)])
-def test_on_a_device_a_loss_that_is_not_finite_is_noticed_within_the_epoch(tmp_path, monkeypatch, every, noticed):
+@pytest.mark.parametrize(("every", "looks", "noticed"), [(1, 6, 3), (3, 2, 3), (4, 2, 4), (100, 1, 6)])
+def test_on_a_device_the_loss_is_read_every_so_many_steps(tmp_path, monkeypatch, every, looks, noticed):
+    """One that is not finite is noticed then, and at the end of the epoch at the latest."""
+    assert on_a_device(tmp_path, monkeypatch, every, lambda batch: 1.0).run_epoch([False])
+    assert DeviceLoss.reads == 2 * looks
     run = on_a_device(tmp_path, monkeypatch, every, lambda batch: float("nan") if batch == 2 else 1.0)
     with pytest.raises(tp.DivergenceError, match=f"at step {noticed} of epoch 1"):
         run.run_epoch([False])

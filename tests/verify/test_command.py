@@ -132,9 +132,9 @@ def test_explain_derives_and_draws(capsys, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FIGURES)
-def test_figures(family):
-    drawing = FIGURES[family][1](Sampler(seed=1))
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures(name):
+    drawing = FIGURES[name][0](Sampler(seed=1))
     json.dumps(drawing.data)
     figure = drawing.figure
     figure.canvas.draw()

@@ -39,7 +39,7 @@ def opened(path: Path) -> Iterator[Any]:
         refuse(path, f"which cannot be read ({str(error) or type(error).__name__})", "it must be whole and readable")
 
 
-def checked_size(path: Path, content: bytearray, source: Source) -> None:
+def check_size(path: Path, content: bytearray, source: Source) -> None:
     """Refuse what no file of the data set can hold, or what is compressed as no images are."""
     limit = min(source.largest, max(FREE, 2 * os.path.getsize(path)))
     if len(content) > limit:
@@ -52,15 +52,18 @@ def content_of(path: Path, source: Source) -> bytearray:
     with opened(path) as file:
         while piece := file.read(PIECE):
             content += piece
-            checked_size(path, content, source)
+            check_size(path, content, source)
     return content
 
 
-def check_labels(path: Path, labels: HostArray, allowed: range) -> HostArray:
+def labelled(path: Path, images: HostArray, labels: HostArray, allowed: range) -> Samples:
+    """Images and labels that fit together; the labels are from this file."""
+    if len(images) != len(labels):
+        refuse(path, f"which has {len(labels):,} labels for {len(images):,} images", "each image has one label")
     wrong = labels[(labels < allowed[0]) | (labels > allowed[-1])]
     if len(wrong):
         refuse(path, f"which has the label {wrong[0]}", f"labels are integers from {allowed[0]} to {allowed[-1]}")
-    return labels.astype(np.int64)
+    return images, labels.astype(np.int64)
 
 
 def read_cifar(source: Source, paths: list[Path], split: str, label_bytes: int = 1) -> list[Samples]:
@@ -70,15 +73,14 @@ def read_cifar(source: Source, paths: list[Path], split: str, label_bytes: int =
     if paths[0].name == archive.name:
         contents = tar_members(paths[0], memoryview(contents[0]), archive.members)
         paths = paths * len(contents)
-    size = label_bytes + prod(IMAGE)
-    images, labels = [], []
+    size, parts = label_bytes + prod(IMAGE), []
     for path, content in zip(paths, contents, strict=True):
         if not content or len(content) % size:
             refuse(path, f"with {len(content):,} bytes of records", f"a record has {size:,} bytes")
         records = np.frombuffer(content, np.uint8).reshape(-1, size)
-        images.append(records[:, label_bytes:].reshape(-1, *IMAGE))
-        labels.append(check_labels(path, records[:, label_bytes - 1], range(len(source.classes))))
-    return [(np.concatenate(images), np.concatenate(labels))]
+        images, labels = records[:, label_bytes:].reshape(-1, *IMAGE), records[:, label_bytes - 1]
+        parts.append(labelled(path, images, labels, range(len(source.classes))))
+    return [(np.concatenate([images for images, _ in parts]), np.concatenate([labels for _, labels in parts]))]
 
 
 def tar_members(path: Path, archive: memoryview, names: Sequence[str]) -> list[memoryview]:
@@ -107,9 +109,7 @@ def tar_members(path: Path, archive: memoryview, names: Sequence[str]) -> list[m
 def read_mnist(source: Source, paths: list[Path], split: str) -> list[Samples]:
     """A file of images and one of labels."""
     images, labels = read_idx(paths[0], (28, 28), source), read_idx(paths[1], (), source)
-    if len(images) != len(labels):
-        refuse(paths[1], f"which has {len(labels):,} labels for {len(images):,} images", "each image has one label")
-    return [(images[:, None], check_labels(paths[1], labels, range(len(source.classes))))]
+    return [labelled(paths[1], images[:, None], labels, range(len(source.classes)))]
 
 
 def read_idx(path: Path, shape: tuple[int, ...], source: Source) -> HostArray:
@@ -141,9 +141,8 @@ def read_svhn(source: Source, paths: list[Path], split: str) -> Iterator[Samples
                 refuse(path, f"whose header ends in {header[124:].hex(' ')}", "a MATLAB 5 file has 00 01 49 4d there")
             images = _read_matrix(source, path, file, "X", (32, 32, 3, -1)).reshape(-1, *IMAGE)  # (N, C, W, H)
             labels = _read_matrix(source, path, file, "y", (-1, 1))
-        if len(images) != len(labels):
-            refuse(path, f"which has {len(labels):,} labels for {len(images):,} images", "each image has one label")
-        yield np.ascontiguousarray(images.swapaxes(2, 3)), check_labels(path, labels, range(1, 11)) % 10
+        images, labels = labelled(path, images, labels, range(1, 11))
+        yield np.ascontiguousarray(images.swapaxes(2, 3)), labels % 10
 
 
 def _read_matrix(source: Source, path: Path, file: IO[bytes], name: str, shape: tuple[int, ...]) -> HostArray:
@@ -158,7 +157,7 @@ def _read_matrix(source: Source, path: Path, file: IO[bytes], name: str, shape: 
         if not piece:
             raise EOFError("it ends too early")
         matrix += stream.decompress(piece, PIECE)
-        checked_size(path, matrix, source)
+        check_size(path, matrix, source)
     (count,) = struct.unpack_from("<i", matrix.ljust(64, b"\0"), 32 + 4 * shape.index(-1))
     axes = [min(max(1, count), 1 << 20) if length == -1 else length for length in shape]
     head = struct.pack(f"<II{len(axes)}iHH4sII", INT32, 4 * len(axes), *axes, INT8, 1, name.encode(), UINT8, prod(axes))

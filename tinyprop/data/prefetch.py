@@ -21,7 +21,13 @@ def prefetched(batches: Iterable[Batch], backend: str) -> Iterator[Batch]:
     >>> [len(labels) for _, labels in prefetched(pairs, "numpy")]
     [2, 1]
     """
-    return iter(batches) if backend == "numpy" else _uploaded(batches, load_module(backend))
+    if backend == "numpy":
+        yield from batches
+        return
+    for (slot, images, labels), _ in pairwise(chain(_uploads(batches, load_module(backend)), [None])):
+        yield (images if slot is None else slot.images()), labels  # the next one is on its way
+        if slot is not None:
+            slot.release()
 
 
 class Slot:
@@ -62,13 +68,6 @@ class Slot:
     def release(self) -> None:
         """Declare that no work queued from now on uses the images."""
         self.used = self.cupy.cuda.get_current_stream().record()
-
-
-def _uploaded(batches: Iterable[Batch], cupy: Any) -> Iterator[Batch]:
-    for (slot, images, labels), _ in pairwise(chain(_uploads(batches, cupy), [None])):  # the next one is on its way
-        yield (images if slot is None else slot.images()), labels
-        if slot is not None:
-            slot.release()
 
 
 def _uploads(batches: Iterable[Batch], cupy: Any) -> Iterator[Any]:

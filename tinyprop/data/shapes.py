@@ -12,12 +12,11 @@ from collections.abc import Callable
 from functools import cache
 from itertools import product
 from math import prod
-from pathlib import Path
 
 import numpy as np
 
 from ..engine.arrays import HostArray
-from .sources import Samples, Source
+from .sources import Samples
 
 SIDE, PIXEL, UNIT = 32, 16, 1024
 CHUNK = 250  # images drawn together: few enough for the cache
@@ -133,20 +132,16 @@ def _add_dots(dice: Dice, images: HostArray) -> None:
         np.copyto(images, color, where=(distance2 <= _per_pixel(radius**2))[:, None])
 
 
-def _colors(dice: Dice, n: int) -> tuple[HostArray, HostArray]:
-    """A color for the background and one for the shape, (N, 3) each: the darkest and the lightest of five."""
-    colors = dice.between(10, 246, 5, n, 3)
-    light, every = colors.sum(axis=-1), np.arange(n)
-    return colors[light.argmin(axis=0), every], colors[light.argmax(axis=0), every]
-
-
 def _images(dice: Dice, labels: HostArray) -> HostArray:
+    """A background of the darkest of five random colors, and on it a shape of the lightest one."""
     n = len(labels)
     covered = _coverage(dice, labels)[:, None]
-    dark, light = _colors(dice, n)
-    background = _painted(dice, dark)
+    colors = dice.between(10, 246, 5, n, 3)
+    light, every = colors.sum(axis=-1), np.arange(n)
+    background = _painted(dice, colors[light.argmin(axis=0), every])
     _add_dots(dice, background)
-    images = background + (((_painted(dice, light) - background) * covered) >> 2)
+    shape = _painted(dice, colors[light.argmax(axis=0), every])
+    images = background + (((shape - background) * covered) >> 2)
     strength = dice.between(4, 32, n)[:, None, None, None]
     noise = dice.bytes(2, *images.shape).astype(np.int32)
     images += ((noise[0] + noise[1] - 255) * strength) >> 8
@@ -165,8 +160,3 @@ def draw(count: int, seed: int = 0) -> Samples:
     labels = (np.argsort(dice.bits.random_raw(count), kind="stable") % len(CLASSES)).astype(np.int64)
     chunks = [_images(dice, labels[start : start + CHUNK]) for start in range(0, count, CHUNK)]
     return np.concatenate(chunks), labels
-
-
-def read(source: Source, paths: list[Path], split: str) -> list[Samples]:
-    """The data set, which has no files."""
-    return [draw(2_000, seed=2) if split == "test" else draw(10_000, seed=1)]

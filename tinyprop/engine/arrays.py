@@ -151,15 +151,15 @@ def common_backend(operands: list[Any]) -> str | None:
             dtype = x.dtype
         elif x.dtype != dtype:
             return None
-    if dtype is None or dtype.kind != "f" or (kind is not np.ndarray and elsewhere(operands)):
+    if dtype is None or dtype.kind != "f":
         return None
-    return "numpy" if kind is np.ndarray else "cupy"
+    backend = "numpy" if kind is np.ndarray else "cupy"
+    return None if backend == "cupy" and elsewhere([x for x in operands if type(x) is kind]) else backend
 
 
-def elsewhere(operands: list[Any]) -> set[int]:
+def elsewhere(arrays: list[Array]) -> set[int]:
     """The numbers of devices, other than the current one, that have some of these arrays."""
-    found = {x.data.device_id for x in operands if is_device_array(x)}
-    return found and found - {sys.modules["cupy"].cuda.runtime.getDevice()}
+    return {x.data.device_id for x in arrays} - {sys.modules["cupy"].cuda.runtime.getDevice()}
 
 
 def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[Any], str]:
@@ -174,7 +174,7 @@ def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[A
     if len({backend_of(x) for x in arrays}) > 1:
         raise BackendError(f"{name} got a NumPy and a CuPy array together: move one by .to('cupy') or .to('numpy').")
     backend = backend_of(arrays[0]) if arrays else default_backend()
-    if others := elsewhere(arrays):
+    if backend == "cupy" and (others := elsewhere(arrays)):
         raise BackendError(f"{name} got an array of device {min(others)}, not the current one: see cupy.cuda.Device.")
     dtype = max((x.dtype for x in arrays if x.dtype.kind == "f"), key=lambda d: d.itemsize, default=None)
     cast = "iu" if dtype is not None and not floating else "iub"

@@ -53,7 +53,7 @@ def pull_back(
     wanted: set[Node] = set(targets or ())  # the targets, and the ops that lead to one
     through = set(ops) if targets is None else set()  # the ops that pass their gradient on
     for op in ops if targets is not None else ():
-        if any(parent in wanted for parent in parents_of(op)):
+        if not wanted.isdisjoint(op.parents or ()):
             wanted.add(op)
             through.add(op)
     gradients: dict[Node, Tensor] = {root: seed}
@@ -66,7 +66,7 @@ def pull_back(
                 found[op] = g
             if g is None or op not in through:
                 continue
-            for parent, gradient in zip(parents_of(op), op.gradients(g), strict=True):
+            for parent, gradient in zip(op.parents or (), op.gradients(g), strict=True):
                 if parent is not None and (targets is None or parent in wanted):
                     part, before = _fitted(gradient, op, parent), gradients.get(parent)
                     if before is not None:

@@ -7,12 +7,10 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-import numpy as np
-
 from .arrays import Array, DType, as_array, backend_of, common_backend, fit_together, is_array
 from .errors import GradientError, ShapeError, explain
 from .guard import NOTHING, Saved, owner_of
-from .overrides import overridden, run, setting, try_overrides
+from .overrides import overridden, setting, try_overrides
 from .tensor import Operand, Tensor
 
 if TYPE_CHECKING:
@@ -128,17 +126,19 @@ class Op:
         self.recorded = wanted and _recording.get()
         rule = type(self).forward
         try:
-            out = run(rule, backend, self, *arrays) if rule in overridden else rule(self, *arrays)
+            out = try_overrides(rule, backend, self, *arrays) if rule in overridden else NotImplemented
+            if out is NotImplemented:
+                out = rule(self, *arrays)
         except (ValueError, IndexError) as error:
             shapes = ", ".join(str(a.shape) if is_array(a) else repr(a) for a in arrays)
             if self.hint is None or isinstance(error, ShapeError):
                 raise
             raise ShapeError(f"{type(self).__name__}({shapes})", str(error), self.hint) from None
-        if type(out) is not np.ndarray and not is_array(out := as_array(out)):
+        if not is_array(out) and not is_array(out := as_array(out)):
             got = f"{type(self).__name__}.forward returned a {type(out).__name__}"
             raise TypeError(explain(got, "forward takes arrays and returns an array", "compute with arrays in forward"))
         result = Tensor(out, self.recorded, self if self.recorded else None)
-        if out.base is not None or any(out is a for a in arrays):
+        if out.base is not None or id(out) in map(id, arrays):
             _share_memory(result, inputs)
         if self.recorded:
             self.number, self.parents = next(_numbers), tuple(parents)
@@ -203,11 +203,11 @@ class Op:
 
 def _share_memory(result: Tensor, inputs: Sequence[Operand]) -> None:
     """If the result is a view of an input, let both share their guard. Memory that NumPy does not own is exposed."""
-    out = result._data
+    out, memory = result._data, result._data if result._data.base is None else result._data.base
     result.exposed = owner_of(out) is None
     for x in inputs:
         array: Any = x._data if isinstance(x, Tensor) else x
-        if is_array(array) and (out is array or out.base is array or (out.base is not None and out.base is array.base)):
+        if out is array or memory is array or memory is getattr(array, "base", None):
             result.exposed = True
             if isinstance(x, Tensor):
                 result._share(x)

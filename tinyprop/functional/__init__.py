@@ -37,6 +37,7 @@ METHODS: list[Any] = [
 OPERATORS: dict[str, Any] = {
     "add": add, "sub": subtract, "mul": multiply, "truediv": divide, "pow": power, "matmul": matmul,
 }
+COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "invert": "invert"}
 # fmt: on
 
 
@@ -46,11 +47,10 @@ def _attach() -> None:
         setattr(Tensor, function.__name__, function)
     Tensor.T = property(transpose, doc="The axes in reverse order.")
     Tensor.__getitem__, Tensor.__neg__, Tensor.__abs__ = index, negative, abs
-    Tensor.__invert__ = _partial("invert")
     for name, function in OPERATORS.items():
         setattr(Tensor, f"__{name}__", function)
         setattr(Tensor, f"__r{name}__", _swapped(function))
-    for name, ufunc in {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}.items():
+    for name, ufunc in COMPARISONS.items():
         setattr(Tensor, f"__{name}__", _partial(ufunc))
     for name, ufunc in {"eq": "equal", "ne": "not_equal"}.items():
         setattr(Tensor, f"__{name}__", _equality(ufunc))

@@ -48,15 +48,14 @@ class AveragePool(Op):
     """The sum over each window, times a factor."""
 
     def __init__(self, window: Window, image: Shape, factor: float):
-        self.settings = window, image, factor
-        self.window, self.image, self.factor = self.settings
+        self.window, self.image, self.factor = window, image, factor
 
     def forward(self, x: Array) -> Array:
         views = self.window.views(self.window.padded(channels_last(x)))  # (N, rows, columns, kh, kw, C)
         return channels_first(views.sum(axis=(3, 4)) * self.factor)
 
     def backward(self, g: Tensor) -> Any:
-        return Spread(*self.settings)(g)
+        return Spread(self.window, self.image, self.factor)(g)
 
 
 class Spread(AveragePool):
@@ -69,7 +68,7 @@ class Spread(AveragePool):
         return self.window.scatter(elements, (n, *self.image[1:]))
 
     def backward(self, h: Tensor) -> Any:
-        return AveragePool(*self.settings)(h)
+        return AveragePool(self.window, self.image, self.factor)(h)
 
 
 def _window(x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool = False) -> Window:

@@ -92,9 +92,7 @@ class Put(Op):
         self.where, self.new_shape, self.background = where, shape, background
 
     def forward(self, x: Array) -> Array:
-        out = array_module(x).zeros(self.new_shape, x.dtype)
-        if self.background:
-            out[...] = self.background
+        out = array_module(x).full(self.new_shape, self.background, x.dtype)
         if any(is_array(part) and part.dtype.kind != "b" for part in self.where):
             array_module(x).add.at(out, self.where, x)  # an index may occur twice
         else:

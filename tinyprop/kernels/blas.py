@@ -35,10 +35,7 @@ def _library() -> Any:
     except OSError:
         return None
     pointer, number, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
-    matrix, stack = (
-        (pointer, number, number),
-        (pointer, number, number, long),
-    )  # address, type, stride (and a longer one)
+    matrix, stack = (pointer, number, number), (pointer, number, number, long)  # address, type, stride, a longer one
     before = pointer, *[number] * 5, pointer
     library.cublasGemmEx.argtypes = *before, *matrix, *matrix, pointer, *matrix, number, number
     library.cublasGemmStridedBatchedEx.argtypes = *before, *stack, *stack, pointer, *stack, number, number, number

@@ -8,8 +8,7 @@ additions: the same run gives the same bits. Each override computes what its rul
 import math
 from collections.abc import Sequence
 from contextvars import ContextVar
-from functools import cache
-from pathlib import Path
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ RESIDENT = 512  # threads of a multiprocessor that keep its memory busy, with so
 CHANGING = 8  # numbers of an update that may change from step to step
 SIZES = {"THREADS": THREADS, "BLOCKS": RESIDENT // THREADS, "TABLE": TABLE, "EACH": EACH, "LOADS": LOADS}
 OPTIONS = tuple(f"-D{name}={value}" for name, value in SIZES.items())
+WIDTHS = {width: (f"-DWIDTH={width}",) for width in (1, PACK)}
 
 changing: ContextVar[Any] = ContextVar("changing", default=None)  # the Mailbox of a step that is recorded, or replayed
 
@@ -49,6 +49,8 @@ def _cupy() -> Any:
 @cache
 def _kernel(kernel: str, dtype: str, options: tuple[str, ...]) -> Any:
     """Compile "file.name" for elements of this type."""
+    from pathlib import Path  # here, as it takes longer to import than all of kernels/
+
     file, name = kernel.split(".")
     name += "<float>" if dtype == "f" else "<double>"
     code = Path(__file__).with_name(f"{file}.cu").read_text()
@@ -62,21 +64,25 @@ def _launch(
     """Run "file.name" on a grid of blocks, or with so many threads. Integers are passed as long long, floats as
     elements, None as a null pointer."""
     blocks = grid if isinstance(grid, tuple) else (-(-grid // THREADS),)
-    passed = tuple([dtype.type(a) if type(a) is float else a for a in arguments])
-    _kernel(kernel, dtype.char, options)(blocks, (THREADS,), passed)
+    if float in map(type, arguments):
+        arguments = tuple([dtype.type(a) if type(a) is float else a for a in arguments])
+    _kernel(kernel, dtype.char, options)(blocks, (THREADS,), arguments)
 
 
 def supported(*arrays: Any) -> bool:
     """Whether these are arrays on a device, not empty, and all float32 or all float64."""
-    dtype: Any = getattr(arrays[0], "dtype", None)
+    if not is_device_array(arrays[0]) or arrays[0].dtype.char not in "fd":
+        return False
+    kind, dtype = type(arrays[0]), arrays[0].dtype
     for a in arrays:
-        if not is_device_array(a) or a.dtype is not dtype or not a.size:
+        if type(a) is not kind or a.dtype is not dtype or not a.size:
             return False
-    return dtype.char in "fd"
+    return True
 
 
-def _struct(numbers: Any, kind: Any = "int64") -> Any:
-    """Addresses and numbers as a C struct, which is passed by value: nothing is copied to the device."""
+@lru_cache(1024)
+def _struct(kind: str, *numbers: float) -> Any:
+    """Numbers as a C struct, which is passed by value: nothing is copied to the device."""
     return np.void(np.array(numbers, kind).tobytes())
 
 
@@ -102,31 +108,32 @@ def _strip(x: Array) -> int:
     return LOADS * -(-x.size // (LOADS * PACK * RESIDENT * _multiprocessors(x.data.device_id)))
 
 
-def _by_strip(kernel: str, x: Array, *arguments: Any, sums: int = 0) -> Array:
+def _by_strip(kernel: str, x: Array, *arguments: Any, sums: int = 0) -> Any:
     """Run a kernel with a thread for each strip and pack of x (N, ..., C); its sums are (sums, strips, C)."""
     columns, strip = x.shape[-1], _strip(x)
-    out = _empty((sums, -(-x.size // (columns * strip)), columns), x)
-    arrays = [a for a in (x, *arguments) if hasattr(a, "data")]
-    aligned = all(a.data.ptr % (PACK * x.itemsize) == 0 for a in arrays) and columns % PACK == 0
-    width = PACK if aligned else 1
-    matrix = _struct((x.size // columns, columns // width, strip))
-    threads = out.shape[1] * columns // width
-    results = (out,) if sums else ()
-    _launch(kernel, x.dtype, threads, x, *arguments, *results, matrix, options=(f"-DWIDTH={width}",))
+    strips = -(-x.size // (columns * strip))
+    results = [_empty((sums, strips, columns), x)] if sums else []
+    odd = [a for a in (x, *arguments) if hasattr(a, "data") and a.data.ptr % (PACK * x.itemsize)]
+    width = 1 if odd or columns % PACK else PACK
+    matrix = _struct("int64", x.size // columns, columns // width, strip)
+    threads = strips * columns // width
+    _launch(kernel, x.dtype, threads, x, *arguments, *results, matrix, options=WIDTHS[width])
+    return results[0] if results else None
+
+
+def _totals(sums: Array, gain: float = 1.0) -> Array:
+    """gain * sums.sum(axis=1), of what `_by_strip` returns: (sums, strips, C) -> (sums, C)"""
+    count, strips, columns = sums.shape
+    out = _empty((count, columns), sums)
+    _launch("rows.totals", sums.dtype, (count * columns,), sums, float(gain), out, strips, columns)
     return out
 
 
 def _per_channel(value: Any, x: Array, gain: float = 1.0) -> tuple[Array | None, float] | None:
-    """What is passed for gain times a number, or an array (C, 1, ...) with one per channel of x; None for others."""
+    """What is passed for gain times a number, or an array (C,) with one per channel of x; None for others."""
     if x.ndim < 2 or not hasattr(value, "shape"):
         return (None, gain * float(value)) if x.ndim >= 2 else None
-    fits = value.shape == (x.shape[1], *[1] * (x.ndim - 2)) and supported(value, x)
-    return (_contiguous(value.reshape(-1)), gain) if fits else None
-
-
-@cache
-def _gained_sums() -> Any:
-    return _cupy().ReductionKernel("T x, T gain", "T y", "x", "a + b", "y = a * gain", "0", "gained_sums")
+    return (_contiguous(value), gain) if value.shape == x.shape[1:2] and supported(value, x) else None
 
 
 @override(ShiftedReLU.forward, on="cupy")
@@ -134,7 +141,7 @@ def shifted_relu(op: ShiftedReLU, x: Array, bias: Any, shift: Any) -> Array:
     biases, shifts = (_per_channel(bias, x, op.gain), _per_channel(shift, x)) if supported(x) else (None, None)
     if biases is None or shifts is None:
         return NotImplemented
-    op.cache["bias shape"], last = getattr(bias, "shape", ()), _channels_last(x)
+    last = _channels_last(x)
     out = last if op.overwrite else _empty(last.shape, x)
     _by_strip("channels.shifted_relu", last, *biases, *shifts, out)
     return channels_first(out)
@@ -142,13 +149,12 @@ def shifted_relu(op: ShiftedReLU, x: Array, bias: Any, shift: Any) -> Array:
 
 @override(ShiftedReLU.backward, on="cupy")
 def shifted_relu_gradient(op: ShiftedReLU, g: Array, shift: Any, out: Array) -> Any:
-    if "bias shape" not in op.cache or not supported(g, out) or (shifts := _per_channel(shift, out)) is None:
+    if not supported(g, out) or (shifts := _per_channel(shift, out)) is None:
         return NotImplemented
-    last, shape = _channels_last(g), op.cache["bias shape"]
+    last = _channels_last(g)
     passed = _empty(last.shape, g)
     sums = _by_strip("channels.shifted_relu_gradient", last, _channels_last(out), *shifts, passed, sums=1)
-    gain = sums.dtype.type(op.gain)
-    return channels_first(passed), lambda: _gained_sums()(sums, gain, axis=1).reshape(shape), lambda: -g
+    return channels_first(passed), lambda: _totals(sums, op.gain)[0], lambda: -last.sum(axis=tuple(range(g.ndim - 1)))
 
 
 @override(WeightNorm.forward, on="cupy")
@@ -179,8 +185,13 @@ def unit_rows(weights: Arrays) -> Any:
         _launch("rows.weight_norm", w.dtype, (len(w),), w, None, 1.0, w, w.size // len(w))
 
 
+def _lowest(op: BatchNorm) -> float:
+    return 0.0 if isinstance(op, BatchNormReLU) else -math.inf
+
+
+@override(BatchNormReLU.forward, on="cupy")
 @override(BatchNorm.forward, on="cupy")
-def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array, low: float = -math.inf) -> Array:
+def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
     numbers = weight, bias, *op.running
     if shares_batch() or not supported(x, *numbers):
         return NotImplemented
@@ -192,29 +203,20 @@ def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array, low: float =
     arguments = sums, weight, bias, statistics, *op.running, float(op.eps), float(op.momentum), *sizes
     _launch("rows.batch_statistics", x.dtype, (x.shape[1],), *arguments)
     op.cache["statistics"], out = statistics, _empty(last.shape, x)
-    _by_strip("channels.batch_norm", last, statistics, low, out)
+    _by_strip("channels.batch_norm", last, statistics, _lowest(op), out)
     return channels_first(out)
 
 
+@override(BatchNormReLU.backward, on="cupy")
 @override(BatchNorm.backward, on="cupy")
-def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array, low: float = -math.inf) -> Any:
+def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array, *out: Array) -> Any:
+    """What a rectifier passes is computed again from x: that is one array less to read than `out`."""
     if "statistics" not in op.cache or not supported(g, x, weight):
         return NotImplemented
-    g, x, statistics = _channels_last(g), _channels_last(x), op.cache["statistics"]
-    sums, g_x = _by_strip("channels.batch_norm_sums", g, x, statistics, low, sums=2).sum(axis=1), _empty(g.shape, g)
-    _by_strip("channels.batch_norm_gradient", g, x, statistics, low, sums, g_x)
+    arguments = _channels_last(g), _channels_last(x), op.cache["statistics"], _lowest(op)
+    sums, g_x = _totals(_by_strip("channels.batch_norm_sums", *arguments, sums=2)), _empty(arguments[0].shape, g)
+    _by_strip("channels.batch_norm_gradient", *arguments, sums, g_x)
     return channels_first(g_x), sums[1], sums[0]
-
-
-@override(BatchNormReLU.forward, on="cupy")
-def batch_norm_relu(op: BatchNormReLU, x: Array, weight: Array, bias: Array) -> Array:
-    return batch_norm(op, x, weight, bias, low=0.0)
-
-
-@override(BatchNormReLU.backward, on="cupy")
-def batch_norm_relu_gradient(op: BatchNormReLU, g: Array, x: Array, weight: Array, out: Array) -> Any:
-    """What passes is computed again from x: that is one array less to read than `out`."""
-    return batch_norm_gradient(op, g, x, weight, low=0.0)
 
 
 def in_memory_order(op: Elementwise, *arrays: Any) -> Any:
@@ -244,28 +246,25 @@ def mask(x: Array, shape: Shape, p: float, key: int) -> Array:
     if box is not None:
         box.keep_key(key, x.dtype)
         live = box.place()
-    numbers = _struct((key & 0xFFFFFFFF, key >> 32), "uint32"), live, round(p * 2**32), 1.0 / (1.0 - p)
+    numbers = _struct("uint32", key & 0xFFFFFFFF, key >> 32), live, round(p * 2**32), 1.0 / (1.0 - p)
     _launch("random.dropout_mask", x.dtype, -(-out.size // 4), out, *numbers, out.size)
     return out
 
 
-def _cross_entropy(op: CrossEntropy, x: Array, g: Array | None, out: Array) -> Array:
-    labels = op.labels.astype("int64", copy=False)
-    arguments = _channels_last(x), _contiguous(labels), g, out, labels.size, x.shape[1]
-    _launch("loss.cross_entropy", x.dtype, labels.size, *arguments)
-    return out
-
-
 @override(CrossEntropy.forward, on="cupy")
-def cross_entropy(op: CrossEntropy, x: Array) -> Array:
-    return _cross_entropy(op, x, None, _empty(op.labels.shape, x)) if supported(x) else NotImplemented
+def cross_entropy(op: CrossEntropy, x: Array, g: Array | None = None) -> Array:
+    """The losses, or with g the gradient."""
+    if not supported(x):
+        return NotImplemented
+    labels = _contiguous(op.labels.astype("int64", copy=False))
+    out = _empty(labels.shape if g is None else (*labels.shape, x.shape[1]), x)
+    _launch("loss.cross_entropy", x.dtype, labels.size, _channels_last(x), labels, g, out, labels.size, x.shape[1])
+    return out if g is None else channels_first(out)
 
 
 @override(CrossEntropy.backward, on="cupy")
 def cross_entropy_gradient(op: CrossEntropy, g: Array, x: Array) -> Array:
-    if not supported(g, x):
-        return NotImplemented
-    return channels_first(_cross_entropy(op, x, _contiguous(g), _empty((*g.shape, x.shape[1]), x)))
+    return cross_entropy(op, x, _contiguous(g)) if supported(g, x) else NotImplemented
 
 
 def _pool(kernel: str, op: MaxPool | AveragePool, image: Shape, size: Pair, factor: float, x: Array, won: Any) -> Array:
@@ -274,7 +273,7 @@ def _pool(kernel: str, op: MaxPool | AveragePool, image: Shape, size: Pair, fact
         return NotImplemented
     out, window = _empty((len(x), *size, x.shape[1]), x), op.window
     shape = *image[2:], *window.output(image), x.shape[1], *window.kernel, *window.stride, *window.padding
-    _launch(kernel, x.dtype, out.size, _channels_last(x), won, out, _struct(shape, "int32"), out.size, float(factor))
+    _launch(kernel, x.dtype, out.size, _channels_last(x), won, out, _struct("int32", *shape), out.size, float(factor))
     return channels_first(out)
 
 
@@ -312,21 +311,19 @@ def _update(w: Arrays, g: Arrays, means: Arrays, squares: Arrays, *numbers: floa
     edited = *w, *means, *squares
     if not w or not supported(*edited, *g) or not all(a.flags.c_contiguous for a in edited):
         return NotImplemented
-    dtype, g, none = w[0].dtype, [_contiguous(a) for a in g], [None] * len(w)
-    given, live = _struct(numbers, dtype), None
+    dtype, g = w[0].dtype, [_contiguous(a) for a in g]
+    given, live = _struct(dtype.char, *numbers), None
     if box is not None:
         box.keep(numbers)
         live = box.place()
-    every = zip(w, g, means or none, squares or none, strict=True)
-    rows = [
-        (*(0 if a is None else a.data.ptr for a in arrays), arrays[0].size, -(-arrays[0].size // (THREADS * EACH)))
-        for arrays in every
-    ]
+    addresses = [[a.data.ptr for a in arrays] or [0] * len(w) for arrays in (w, g, means, squares)]
+    sizes = np.array([a.size for a in w])
+    rows = np.array([*addresses, sizes, -(-sizes // (THREADS * EACH))], "int64").T
     for start in range(0, len(rows), TABLE):
         table = np.zeros((TABLE, 6), "int64")
         table[: len(rows) - start] = rows[start : start + TABLE]
         table[:, -1] = table[:, -1].cumsum()  # where the blocks of each row end
-        _launch("update.update", dtype, (int(table[-1, -1]),), _struct(table), given, live)
+        _launch("update.update", dtype, (int(table[-1, -1]),), np.void(table.tobytes()), given, live)
 
 
 @override(optim.sgd, on="cupy")
@@ -355,4 +352,4 @@ def map_tiles(matrix: tuple[str, ...], images: Array, tiles: Window, points: Arr
     shape = *strides, h, w, c, *tiles.output((n, c, h, w)), tiles.stride[0], *tiles.padding
     threads, ends = points.size // len(points), (points, images) if back else (images, points)
     options = *matrix, f"-DBACK={back:d}"
-    _launch("tiles.map_tiles", images.dtype, threads, *ends, _struct(shape), threads, options=options)
+    _launch("tiles.map_tiles", images.dtype, threads, *ends, _struct("int64", *shape), threads, options=options)

@@ -7,7 +7,7 @@ from ..engine.arrays import Array, array_module
 from ..engine.graph import Op
 from ..engine.overrides import override
 from ..engine.tensor import Tensor
-from ..functional.normalization import BatchNorm, batch_op
+from ..functional.normalization import BatchNorm, batch_op, column
 from ..nn.layers import Activation
 from ..nn.module import Sequential, _visit, in_turn, is_observing
 from ..nn.normalization import NormProp, equation
@@ -19,19 +19,24 @@ HOMOGENEOUS = ("relu", "prelu", "leaky_relu", "abs", "identity")  # s(c x) = c s
 
 class ShiftedReLU(Op):
     """max(x + gain * bias, 0) - shift, computed as max(x + (gain * bias - shift), -shift): the shift takes no pass of
-    its own."""
+    its own. Both are numbers, or have one for each channel of x (N, C, ...)."""
 
     def __init__(self, overwrite: bool, gain: float = 1.0):
         self.overwrite, self.gain = overwrite, gain
 
     def forward(self, x: Array, bias: Array, shift: Array) -> Array:
-        xp = array_module(x)
-        out = xp.add(x, bias * self.gain - shift, out=x if self.overwrite else None)
+        xp, shift = array_module(x), _beside(shift, x)
+        out = xp.add(x, _beside(bias, x) * self.gain - shift, out=x if self.overwrite else None)
         return xp.maximum(out, -shift, out=out)
 
     def backward(self, g: Tensor, shift: Tensor, out: Tensor) -> Any:
-        passed = F.where(out <= -shift, 0.0, g)  # NaN passes the gradient on, as in F.relu
-        return passed, lambda: passed * self.gain, lambda: -g
+        passed = F.where(out <= -_beside(shift, out), 0.0, g)  # NaN passes the gradient on, as in F.relu
+        rest = (0, *range(2, g.ndim))
+        return passed, lambda: F.sum(passed, rest) * self.gain, lambda: -F.sum(g, rest)
+
+
+def _beside(values: Any, x: Any) -> Any:
+    return column(values, x.ndim - 1) if hasattr(values, "shape") else values
 
 
 @override(equation)
@@ -49,10 +54,9 @@ def folded_equation(x: Tensor, layer: NormProp, c1: Any, c2: Any) -> Any:
         u = ScaledLinear(gain)(x, weight, scale)  # there are fewer outputs to scale than weights
     else:
         u = layer.weighted_sum(x, F.weight_norm(weight, scale, gain))
-    bias, shift = layer.per_unit(beta), layer.per_unit(c2 / c1)
     if layer.activation == "relu":
-        return ShiftedReLU(overwrite=True, gain=gain)(u, bias, shift)  # no op has saved u
-    return layer.activate(u + bias * gain) - shift
+        return ShiftedReLU(overwrite=True, gain=gain)(u, beta, c2 / c1)  # no op has saved u
+    return layer.activate(u + layer.per_unit(beta) * gain) - layer.per_unit(c2 / c1)
 
 
 class BatchNormReLU(BatchNorm):

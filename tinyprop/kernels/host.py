@@ -1,8 +1,6 @@
 """Faster ways on the host: blocks that stay in the cache from the first step to the last, and fewer passes."""
 
-from collections.abc import Callable, Iterable
-from functools import reduce
-from itertools import accumulate
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,14 +13,15 @@ from ..functional.convolution import Convolution, Convolve, FilterGradient, Inpu
 from ..functional.normalization import BatchNorm, WeightNorm, column
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
 from ..threads import add_up
-from ..windows import Pair, Window, channels_first, channels_last, empty_image
+from ..windows import Window, channels_first, channels_last, empty_image
 from .fused import ShiftedReLU
 from .pointwise import blocks
 
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
 PIXELS_AT_ONCE = 2**18  # elements of images that are rectified
-POOLED_AT_ONCE = 2**19  # elements of images that are pooled, in more and smaller steps
+POOLED_AT_ONCE = 2**19  # elements of images that are pooled
 ROWS_AT_ONCE = 2**16  # elements of a batch that is normalised
+UNKNOWN = 255  # more than any number of an element of a window
 
 
 def _image_blocks(op: Convolution, x: HostArray) -> list[slice]:
@@ -64,160 +63,122 @@ def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) ->
     return sum(FilterGradient.forward(op, x[images], g[images]) for images in _image_blocks(op, x))
 
 
-class Line:
-    """The windows along one axis of images (N, H, W, C), 0 for the rows, 1 for the columns: 2k slices, not k * k.
+Meeting = tuple[tuple[slice, ...], HostArray]  # the places where an element of a kernel is on the image, what it meets
+
+
+def _meetings(window: Window, axis: int, x: HostArray) -> list[Meeting]:
+    """Those of each element of the kernel along an axis of images (N, H, W, C), 0 for the rows, 1 for the columns.
 
     Every stride-th row, or column, is a phase. An element of the kernel meets neighbours of one phase at neighbouring
     places, so that operations on phases have long inner loops; those of columns are copied for it.
     """
-
-    def __init__(self, window: Window, axis: int, size: int):
-        self.axis, self.stride, self.meetings = 1 + axis, window.stride[axis], []
-        self.everywhere = self.along(slice(0, window.places(axis, size)))
-        for places, pixels in window.along(axis, size):
-            first, phase = divmod(pixels.start, self.stride)
-            elements = slice(first, first + places.stop - places.start)  # of the phase
-            self.meetings.append((self.along(places), phase, self.along(elements)))
-
-    def along(self, part: slice) -> tuple[slice, ...]:
-        return (*[slice(None)] * self.axis, part)
-
-    def outside(self, part: tuple[slice, ...]) -> list[tuple[slice, ...]]:
-        return [self.along(slice(0, part[-1].start)), self.along(slice(part[-1].stop, None))]
-
-    def phases(self, x: HostArray) -> list[HostArray]:
-        """(N, H, W, C) -> every stride-th row, or a copy of every stride-th column"""
-        views = [x[self.along(slice(phase, None, self.stride))] for phase in range(self.stride)]
-        return views if self.axis == 1 else [np.ascontiguousarray(view) for view in views]
-
-    def reduce(self, ufunc: np.ufunc, phases: list[HostArray], nothing: float, out: HostArray) -> HostArray:
-        """Combine the elements of each window."""
-        met = [(places, phases[phase][elements]) for places, phase, elements in self.meetings]
-        met.sort(key=lambda pair: pair[0] != self.everywhere)
-        if [places for places, _ in met[:2]] == [self.everywhere] * 2:  # start from two that all windows have
-            ufunc(met[0][1], met[1][1], out=out)
-            met = met[2:]
-        else:
-            out[...] = nothing
-        for places, pixels in met:
-            ufunc(out[places], pixels, out=out[places])
-        return out
-
-    def meet(self, ufunc: np.ufunc, i: int, phases: list[HostArray], others: HostArray, elsewhere: Any) -> HostArray:
-        """ufunc(what element i of the kernel meets, others) at its places; `elsewhere` where it is not on the image."""
-        places, phase, elements = self.meetings[i]
-        out = np.empty(others.shape, np.asarray(elsewhere).dtype)
-        for gap in self.outside(places):
-            out[gap] = elsewhere
-        ufunc(phases[phase][elements], others[places], out=out[places])
-        return out
-
-    def scatter(self, g: HostArray, mask: Callable[[int], HostArray] | None, out: HostArray) -> None:
-        """Add g, times the mask of each element, to the elements `out` of its windows."""
-        views = [out[self.along(slice(phase, None, self.stride))] for phase in range(self.stride)]
-        phases = views if self.axis == 1 else [np.empty(view.shape, out.dtype) for view in views]
-        new = set(range(self.stride))  # phases that nothing was added to
-        for i, (places, phase, elements) in enumerate(self.meetings):
-            part, target = g[places], phases[phase]
-            if phase in new:
-                new.remove(phase)
-                for gap in self.outside(elements):
-                    target[gap] = 0
-                np.copyto(target[elements], part) if mask is None else np.multiply(part, mask(i), out=target[elements])
-            else:
-                target[elements] += part if mask is None else part * mask(i)
-        for phase, view in enumerate(views):
-            if phase in new:
-                view[...] = 0
-            elif self.axis == 2:
-                view[...] = phases[phase]
+    stride, before = window.stride[axis], (slice(None),) * (1 + axis)
+    phases = [x[(*before, slice(phase, None, stride))] for phase in range(stride)]
+    phases = [np.ascontiguousarray(pixels) for pixels in phases] if axis else phases
+    found = []
+    for places, pixels in window.along(axis, x.shape[1 + axis]):
+        first, phase = divmod(pixels.start, stride)
+        neighbors = slice(first, first + places.stop - places.start)
+        found.append(((*before, places), phases[phase][(*before, neighbors)]))
+    return found
 
 
-def _first(worse: list[HostArray], like: HostArray) -> HostArray:
-    """How many elements in a row, from the first on, are worse than a later one: the number of the best element."""
-    runs = accumulate((flags.view(np.uint8) for flags in worse), np.bitwise_and)
-    return reduce(np.add, runs) if worse else np.zeros(like.shape, np.uint8)
-
-
-def _lines(window: Window, image: tuple[int, ...]) -> tuple[Line, Line]:
-    return Line(window, 0, image[2]), Line(window, 1, image[3])
-
-
-def _by_blocks(function: Callable[..., Any], size: Pair, *arrays: HostArray) -> HostArray:
-    """function(out, *arrays) on blocks of images (N, H, W, C), as (N, C, *size)."""
-    n, c = arrays[0].shape[:2]
-    out = np.empty((n, *size, c), arrays[0].dtype)
-    for images in blocks(max(*arrays, out, key=np.size), POOLED_AT_ONCE):
-        function(out[images], *(np.ascontiguousarray(channels_last(a)[images]) for a in arrays))
-    return channels_first(out)
+def _reduce(ufunc: np.ufunc, meetings: list[Meeting], nothing: float, out: HostArray) -> HostArray:
+    """Combine what each window meets."""
+    met = sorted(meetings, key=lambda meeting: -meeting[1].size)
+    if len(met) > 1 and met[1][1].shape == out.shape:  # start from two that all windows have
+        ufunc(met[0][1], met[1][1], out=out)
+        met = met[2:]
+    else:
+        out[...] = nothing
+    for places, pixels in met:
+        ufunc(out[places], pixels, out=out[places])
+    return out
 
 
 @override(MaxPool.forward, on="numpy")
 def max_pool(op: MaxPool, x: HostArray) -> Any:
-    """Where a graph is recorded, the marks remember where each maximum stood: its row, then its column."""
-    if max(op.window.kernel) > 127:
+    """Rows first, then columns. Where a graph is recorded, the number of each window's first maximum is saved."""
+    (kh, kw), size, (n, c, _, w) = op.window.kernel, op.window.output(x.shape), x.shape
+    if kh * kw > UNKNOWN:
         return NotImplemented
-    (rows, across), size, low = _lines(op.window, x.shape), op.window.output(x.shape), lowest(x)
-    marks: list[tuple[HostArray, HostArray]] = []
-
-    def block(out: HostArray, x: HostArray) -> None:
-        pixels = rows.phases(x)
-        top = rows.reduce(np.maximum, pixels, low, np.empty((len(x), size[0], *x.shape[2:]), x.dtype))
-        tops = across.phases(top)
-        across.reduce(np.maximum, tops, low, out)
+    out, numbers = np.empty((n, *size, c), x.dtype), np.empty((n, *size, c), np.uint8)
+    for images in blocks(x, POOLED_AT_ONCE):
+        rows = _meetings(op.window, 0, np.ascontiguousarray(channels_last(x)[images]))
+        top = _reduce(np.maximum, rows, lowest(x), np.empty((len(out[images]), size[0], w, c), x.dtype))
+        across = _meetings(op.window, 1, top)
+        best, number = _reduce(np.maximum, across, lowest(x), out[images]), numbers[images]
         if op.recorded:
-            row = _first([rows.meet(np.not_equal, i, pixels, top, True) for i in range(len(rows.meetings) - 1)], top)
-            # Of several columns with the maximum the one whose row is first wins, then the first one: the scan order.
-            numbers, keys = across.phases(row), []
-            for j in range(len(across.meetings)):
-                others = across.meet(np.not_equal, j, tops, out, True).view(np.uint8) * np.uint8(128)
-                keys.append(across.meet(np.add, j, numbers, others, np.uint8(255)))
-            least = list(accumulate(keys[::-1], np.minimum))[::-1]  # of each key and those after it
-            marks.append((row, _first([a > b for a, b in zip(keys, least[1:], strict=False)], out)))
-
-    out = _by_blocks(block, size, x)
-    if op.recorded and not (x.dtype.kind == "f" and np.isnan(out.min(initial=0.0))):  # NaN equals nothing: no marks
-        op.cache["marks"] = marks
-    return out
+            row = np.zeros(top.shape, np.uint8)  # how many elements, from here on, come before the first maximum
+            for places, pixels in rows[-2::-1]:
+                row += 1
+                row[places] *= (pixels != top[places]).view(np.uint8)
+            row *= kw
+            number[...] = UNKNOWN
+            for j, ((places, tops), (_, before)) in enumerate(zip(across, _meetings(op.window, 1, row), strict=True)):
+                others = (tops != best[places]).view(np.uint8) * UNKNOWN
+                np.minimum(number[places], others | (before + j), out=number[places])  # the first in scan order
+    if op.recorded and not (x.dtype.kind == "f" and np.isnan(out.min(initial=0.0))):  # NaN equals nothing
+        op.cache["numbers"] = numbers
+    return channels_first(out)
 
 
 @override(MaxPool.backward, on="numpy")
 def max_pool_gradient(op: MaxPool, g: HostArray, x: HostArray, out: HostArray) -> Any:
-    if "marks" not in op.cache:
+    if "numbers" not in op.cache:
         return NotImplemented
-    (rows, across), marks = _lines(op.window, x.shape), iter(op.cache["marks"])
-
-    def block(out: HostArray, g: HostArray) -> None:
-        row, column = next(marks)
-        spread = np.empty(row.shape, g.dtype)
-        across.scatter(g, lambda j: column[across.meetings[j][0]] == j, spread)
-        rows.scatter(spread, lambda i: row[rows.meetings[i][0]] == i, out)
-
-    return _by_blocks(block, (x.shape[2], x.shape[3]), g)
+    (n, c, h, w), (kh, kw), (sh, sw), (ph, pw) = x.shape, op.window.kernel, op.window.stride, op.window.padding
+    g_x, parts = np.empty((n, h, w, c), g.dtype), blocks(x, POOLED_AT_ONCE)
+    image, down, across = (np.arange(size) for size in (parts[-1].stop - parts[-1].start, *g.shape[2:]))
+    corners = ((image[:, None] * h + down * sh - ph)[:, :, None] * w + across * sw - pw)[..., None] * c + np.arange(c)
+    elements = ((np.arange(kh)[:, None] * w + np.arange(kw)) * c).reshape(-1)  # where they are, from the corner on
+    for images in parts:
+        winners = elements.take(op.cache["numbers"][images])
+        winners += corners[: len(winners)]
+        values = np.ascontiguousarray(channels_last(g)[images])
+        g_x[images] = 0
+        np.add.at(g_x[images].reshape(-1), winners.reshape(-1), values.reshape(-1))
+    return channels_first(g_x)
 
 
 @override(AveragePool.forward, on="numpy")
 def average_pool(op: AveragePool, x: HostArray) -> Any:
-    (rows, across), size = _lines(op.window, x.shape), op.window.output(x.shape)
+    (n, c, _, w), (rows, across) = x.shape, op.window.output(x.shape)
+    out = np.empty((n, rows, across, c), x.dtype)
+    for images in blocks(x, POOLED_AT_ONCE):
+        met = _meetings(op.window, 0, np.ascontiguousarray(channels_last(x)[images]))
+        sums = _reduce(np.add, met, 0.0, np.empty((len(out[images]), rows, w, c), x.dtype))
+        part = _reduce(np.add, _meetings(op.window, 1, sums), 0.0, out[images])
+        part *= op.factor
+    return channels_first(out)
 
-    def block(out: HostArray, x: HostArray) -> None:
-        sums = rows.reduce(np.add, rows.phases(x), 0.0, np.empty((len(x), size[0], *x.shape[2:]), x.dtype))
-        across.reduce(np.add, across.phases(sums), 0.0, out)
-        out *= op.factor
 
-    return _by_blocks(block, size, x)
+def _scatter(window: Window, axis: int, g: HostArray, out: HostArray) -> HostArray:
+    """The transpose of a sum over windows along an axis: each element gets what its windows have, phase by phase."""
+    stride, before = window.stride[axis], (slice(None),) * (1 + axis)
+    along = sorted(window.along(axis, out.shape[1 + axis]), key=lambda met: met[0].start - met[0].stop)
+    for phase in range(stride):
+        pixels = out[(*before, slice(phase, None, stride))]
+        met = [(g[(*before, places)], out[(*before, p)]) for places, p in along if p.start % stride == phase]
+        if met and met[0][1].shape == pixels.shape:  # it meets all of them
+            pixels[...] = met.pop(0)[0]
+        else:
+            pixels[...] = 0
+        for values, some in met:
+            some += values
+    return out
 
 
 @override(Spread.forward, on="numpy")
 def spread(op: Spread, g: HostArray) -> Any:
-    rows, across = _lines(op.window, op.image)
-
-    def block(out: HostArray, g: HostArray) -> None:
-        columns = np.empty((*g.shape[:2], *out.shape[2:]), g.dtype)
-        across.scatter(g * op.factor, None, columns)
-        rows.scatter(columns, None, out)
-
-    return _by_blocks(block, (op.image[2], op.image[3]), g)
+    (n, c, rows, _), (_, _, h, w) = g.shape, op.image
+    out = np.empty((n, h, w, c), g.dtype)
+    for images in blocks(out, POOLED_AT_ONCE):
+        values = np.ascontiguousarray(channels_last(g)[images]) * op.factor
+        _scatter(
+            op.window, 0, _scatter(op.window, 1, values, np.empty((len(values), rows, w, c), g.dtype)), out[images]
+        )
+    return channels_first(out)
 
 
 def _row_products(x: HostArray, y: HostArray) -> HostArray:
@@ -240,16 +201,16 @@ def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: Host
 
 
 def _along_a_row(values: Any, x: HostArray) -> HostArray:
-    """A number, or (C, 1, 1), as (1, C, 1, W): NumPy is slow where its inner loop is only as long as the channels."""
+    """A number, or (C,), as (1, C, 1, W): NumPy is slow where its inner loop is only as long as the channels."""
     row = np.empty_like(x[:1, :, :1] if x.ndim == 4 else x[:1])
-    row[...] = values
+    row[...] = column(values, x.ndim - 1) if isinstance(values, np.ndarray) else values
     return row
 
 
 def _per_channel(x: HostArray, *values: Any) -> bool:
     """Whether x is (N, C) or (N, C, H, W), and the values are numbers, or one for each channel, of the same dtype."""
-    arrays, shape = [v for v in values if isinstance(v, np.ndarray)], (*x.shape[1:2], 1, 1)[: x.ndim - 1]
-    return x.ndim in (2, 4) and all(v.shape == shape and v.dtype == x.dtype for v in arrays)
+    arrays = [v for v in values if isinstance(v, np.ndarray)]
+    return x.ndim in (2, 4) and all(v.shape == x.shape[1:2] and v.dtype == x.dtype for v in arrays)
 
 
 @override(ShiftedReLU.forward, on="numpy")
@@ -273,7 +234,7 @@ def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostAr
     for images in blocks(g, PIXELS_AT_ONCE):
         np.multiply(g[images], out[images] != floor, out=passed[images])  # NaN passes its gradient, too
         sums.append(row_sum(_rows(passed[images])))
-    return passed, column(np.sum(sums, axis=0), g.ndim - 1) * op.gain, lambda: -g
+    return passed, np.sum(sums, axis=0) * op.gain, lambda: -row_sum(_rows(g))
 
 
 @override(Multiply.backward, on="numpy")

@@ -14,6 +14,7 @@ from ..windows import channels_last, empty_image
 OUTPUTS_AT_ONCE = 2**18  # elements of the output, 1 MB in float32
 
 Part = tuple[slice, slice]  # rows and columns of an image
+ALL = slice(None), slice(None)
 
 
 def blocks(x: Array, most: int, each: int | None = None) -> list[slice]:
@@ -28,6 +29,8 @@ def _meeting(op: Convolution) -> tuple[Part, Part] | None:
     """The places where the window is on the image, and the pixels that it meets there; None if it is not 1x1."""
     if op.window.kernel != (1, 1) or op.groups != 1:
         return None
+    if op.window.stride == (1, 1) and op.window.padding == (0, 0):
+        return ALL, ALL
     ((rows, pixel_rows),) = op.window.along(0, op.image[2])
     ((across, pixel_columns),) = op.window.along(1, op.image[3])
     return (rows, across), (pixel_rows, pixel_columns)
@@ -35,13 +38,14 @@ def _meeting(op: Convolution) -> tuple[Part, Part] | None:
 
 def _pixels(x: Array, part: Part) -> Array:
     """(N, C, H, W) -> (N * pixels of the part, C): a view if the part is all and the memory channels-last"""
-    return channels_last(x)[:, part[0], part[1]].reshape(-1, x.shape[1])
+    x = channels_last(x)
+    return (x if part is ALL else x[:, part[0], part[1]]).reshape(-1, x.shape[3])
 
 
 def _multiply(pixels: Array, matrix: Array, part: Part, out: Array) -> None:
     """pixels (N * pixels of the part, C) @ matrix (C, O) -> the part of out (N, O, H, W), which is zero elsewhere"""
     out = channels_last(out)
-    inside = out[:, part[0], part[1]]
+    inside = out if part is ALL else out[:, part[0], part[1]]
     if inside.shape == out.shape:
         product(pixels, matrix, out=out.reshape(-1, out.shape[3]))
     else:

@@ -21,6 +21,17 @@ template <typename T> __device__ T row_product(const T* a, const T* b, long long
     return block_sum(sum);
 }
 
+// out = gain * the sum over strips, for each column of each matrix of sums (matrices, strips, columns)
+template <typename T>
+__global__ void totals(const T* sums, T gain, T* out, long long strips, long long columns) {
+    const long long column = blockIdx.x % columns;
+    const T* first = sums + blockIdx.x / columns * strips * columns + column;
+    T sum = 0;
+    for (long long s = threadIdx.x; s < strips; s += THREADS) sum += first[s * columns];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) out[blockIdx.x] = gain * sum;
+}
+
 // out = w * (scale * factor / length) for each row; without a scale it is 1
 template <typename T>
 __global__ void weight_norm(const T* w, const T* scale, T factor, T* out, long long columns) {

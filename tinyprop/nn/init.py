@@ -25,11 +25,8 @@ Target = TypeVar("Target", Tensor, Module)
 def weights(target: Tensor | Module) -> Iterator[Tensor]:
     """The tensor itself, or the weights of the layers in a module, in order."""
     if isinstance(target, Tensor):
-        yield target
-    else:
-        for module in target.modules():
-            if isinstance(module, (Linear, Conv2d, NormProp)):
-                yield module.weight
+        return iter([target])
+    return (module.weight for module in target.modules() if isinstance(module, (Linear, Conv2d, NormProp)))
 
 
 def _fill(target: Target, values: Callable[[tuple[int, ...], int], HostArray]) -> Target:
@@ -90,8 +87,7 @@ def data_dependent_(net: Module, x: Tensor) -> Module:
     >>> net = tp.nn.Sequential(*(tp.nn.WeightNorm(tp.nn.Linear(4, 4)) for _ in range(3)))
     >>> out = tp.nn.init.data_dependent_(net, tp.randn(50, 4))(tp.randn(50, 4))
     """
-    _as_it_arrives(net, x, (WeightNorm,), lambda layer, arriving: layer.initialize(arriving))
-    return net
+    return _as_it_arrives(net, x, (WeightNorm,), WeightNorm.initialize)
 
 
 def lsuv_(net: Module, x: Tensor) -> Module:
@@ -111,11 +107,10 @@ def lsuv_(net: Module, x: Tensor) -> Module:
             raise ValueError(explain(got, "its variance cannot become 1", "a larger batch, of different samples"))
         layer.weight._data[...] /= std._data
 
-    _as_it_arrives(net, x, (Linear, Conv2d), unit_variance)
-    return net
+    return _as_it_arrives(net, x, (Linear, Conv2d), unit_variance)
 
 
-def _as_it_arrives(net: Module, x: Tensor, kinds: tuple[type, ...], fit: Callable[[Any, Tensor], Any]) -> None:
+def _as_it_arrives(net: Module, x: Tensor, kinds: tuple[type, ...], fit: Callable[[Any, Tensor], Any]) -> Module:
     """Run the network on a batch, and call fit(layer, its input) for each layer of these kinds before its turn."""
     fitted: list[Module] = []
 
@@ -130,6 +125,7 @@ def _as_it_arrives(net: Module, x: Tensor, kinds: tuple[type, ...], fit: Callabl
         names = " or ".join(kind.__name__ for kind in kinds)
         rule = f"this sets layers of type {names} to what arrives at them"
         raise ValueError(explain(f"a {type(net).__name__} that calls none", rule, "tp.nn.init.orthogonal_(net)"))
+    return net
 
 
 def fixup_(net: Module, nonlinearity: str = "relu") -> Module:

@@ -9,6 +9,7 @@ from ..engine.arrays import array_module, default_backend, float32, host_array, 
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
 from ..random import generator
+from ..windows import pair
 from .module import Module
 
 Size = int | tuple[int, int]
@@ -28,10 +29,6 @@ def glorot(*shape: int) -> Tensor:
     """Uniform weights of shape (outputs, inputs, ...), as in Glorot and Bengio (2010): the paper's section 4.2."""
     bound = math.sqrt(6.0 / ((shape[0] + shape[1]) * math.prod(shape[2:])))
     return parameter(generator().uniform(-bound, bound, shape), *shape)
-
-
-def filter_shape(out_channels: int, in_channels: int, kernel_size: Size) -> tuple[int, ...]:
-    return (out_channels, in_channels, *(kernel_size if isinstance(kernel_size, tuple) else (kernel_size, kernel_size)))
 
 
 class Linear(Module):
@@ -81,7 +78,7 @@ class Conv2d(Module):
             raise ValueError(explain(got, "groups divides the channels of input and output", "groups=1"))
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel_size
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self.weight = glorot(*filter_shape(out_channels, in_channels // groups, kernel_size))
+        self.weight = glorot(out_channels, in_channels // groups, *pair(kernel_size, "kernel_size", 1))
         self.bias = parameter(0.0, out_channels) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:

@@ -8,7 +8,8 @@ from .. import moments
 from ..engine.errors import explain
 from ..engine.overrides import overridable
 from ..engine.tensor import Tensor
-from .layers import ACTIVATIONS, Size, check_activation, filter_shape, glorot, parameter
+from ..windows import pair
+from .layers import ACTIVATIONS, Size, check_activation, glorot, parameter
 from .module import Module
 
 RECTIFIERS = ("relu", "prelu", "leaky_relu", "elu", "gelu", "silu", "softplus")
@@ -130,7 +131,8 @@ class NormPropConv2d(NormProp):
         gamma: Any = "jacobian",
         mode: str = "paper",
     ):
-        super().__init__(glorot(*filter_shape(out_channels, in_channels, kernel_size)), activation, gamma, mode)
+        weight = glorot(out_channels, in_channels, *pair(kernel_size, "kernel_size", 1))
+        super().__init__(weight, activation, gamma, mode)
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel_size
         self.stride, self.padding = stride, padding
 

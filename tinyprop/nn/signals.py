@@ -42,9 +42,7 @@ def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
             x = layer(x)
             names.append(f"{i} {type(layer).__name__}")
             outputs.append(x)
-        gradients: list[Tensor | None] = [None] * len(outputs)
-        if labels is not None:
-            gradients = list(grad(F.cross_entropy(x, labels), outputs))
+        gradients = [None] * len(outputs) if labels is None else grad(F.cross_entropy(x, labels), outputs)
     return [_signal(*parts) for parts in zip(names, outputs, gradients, strict=True)]
 
 

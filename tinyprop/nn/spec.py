@@ -192,9 +192,9 @@ class Builder:
         if self.norm == "normprop":
             return self.initialized(NormPropConv2d(channels, filters, *geometry, activation, *self.normprop))
         layer = self.initialized(Conv2d(channels, filters, *geometry, bias=self.norm not in BEFORE))
-        return (
-            ScaledWS(layer, self.source) if self.norm == "ws" else WeightNorm(layer) if self.norm == "weight" else layer
-        )
+        if self.norm == "ws":
+            return ScaledWS(layer, self.source)
+        return WeightNorm(layer) if self.norm == "weight" else layer
 
     def initialized(self, layer: Any) -> Any:
         if self.init in ("he", "lecun"):

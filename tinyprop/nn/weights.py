@@ -58,12 +58,12 @@ class WeightNorm(Module):
         with no_grad():
             u = self(x)
             axes = tuple(range(u.ndim - 1)) if isinstance(self.layer, Linear) else (0, 2, 3)
-            center, std = F.mean(u, axes) - self.layer.bias, F.std(u, axes)
-            if not (std.numpy() > 0).all():
+            mean, std = F.mean(u, axes), F.std(u, axes)
+            if not (std.numpy() > 1e-6 * abs(mean.numpy())).all():  # rounding may keep that of a constant from being 0
                 got = f"initialize with an input of shape {x.shape} for which some unit is constant"
                 raise ValueError(explain(got, "its variance cannot become 1", "a larger batch, of different samples"))
             self.scale.data[...] /= std.data
-            self.layer.bias.data[...] = -(center / std).data
+            self.layer.bias.data[...] = ((self.layer.bias - mean) / std).data
             return self(x)
 
 

@@ -151,7 +151,7 @@ def _shaped(activation: str, target: float) -> tuple[float, float] | None:
     for start in (0.6, -0.6):
         x = np.array([0.3, start])
         for _ in range(STEPS):
-            here, h = wrong(x), 1e-5
+            here, h = wrong(x), min(1e-5, 0.5 * float(x[0]))  # that of hardtanh runs to gamma = 0, where it is a line
             jacobian = np.stack([(wrong(x + h * e) - wrong(x - h * e)) / (2 * h) for e in np.eye(2)], axis=1)
             if not np.isfinite(jacobian).all() or abs(np.linalg.det(jacobian)) < 1e-14:
                 break

@@ -1,7 +1,7 @@
 """Fields: the mean and the covariance of all values of a layer, and what linear maps and activations do to them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,34 +22,49 @@ DEGREES = 12  # of Hermite polynomials
 class Field:
     """One of the Gaussians that stand for the values of a layer.
 
-    At most `WHOLE` values have a correlation for each pair. An image of more has one for each two channels and each
-    offset between two positions, wherever they are.
+    There is a correlation for each two cells and each offset between them. At most `WHOLE` values are cells of their
+    own, with no other offset than 0. In an image of more, the cells are its channels, and two positions correlate by
+    their offset, wherever they are.
     """
 
     mean: HostArray  # (C, H, W), or (units,)
     variance: HostArray
-    rho: HostArray  # (values, values), or (C, C, 2H - 1, 2W - 1) with the offset 0 in the center
+    rho: HostArray  # (cells, cells, 2H - 1, 2W - 1), or (values, values, 1, 1), with the offset 0 in the center
     held: int = 0  # leading channels that belong to the input of a residual branch
 
     @classmethod
-    def of(cls, mean: HostArray, covariance: HostArray, held: int = 0) -> "Field":
+    def of(cls, mean: HostArray, covariance: HostArray) -> "Field":
+        """From the covariance matrix of all values."""
         variance = np.diagonal(covariance).astype("float64").reshape(mean.shape)
         std = nonzero(variance).ravel().astype(covariance.dtype)
-        return cls(mean, variance, covariance / (std[:, None] * std), held)
+        return cls(mean, variance, (covariance / (std[:, None] * std))[:, :, None, None])
 
     @property
     def whole(self) -> bool:
-        return self.rho.ndim == 2
+        return len(self.rho) == self.mean.size
 
     @property
     def live(self) -> tuple[HostArray, HostArray]:
         """Mean and variance without the channels that are held."""
         return self.mean[self.held :], self.variance[self.held :]
 
+    @property
+    def positions(self) -> tuple[int, int]:
+        """Of a cell, down and across."""
+        return self.rho.shape[2] // 2 + 1, self.rho.shape[3] // 2 + 1
+
+    def pairs(self) -> HostArray:
+        """How many pairs of positions there are for each offset."""
+        rows, columns = (n - abs(np.arange(1.0 - n, n)) for n in self.positions)
+        return np.outer(rows, columns)
+
+    def by_cell(self, x: HostArray) -> HostArray:
+        """The mean of values in each cell."""
+        return x.reshape(len(self.rho), -1).mean(axis=1)
+
     def covariance(self) -> HostArray:
-        """Of all values (values, values), or averaged over positions (C, C, 2H - 1, 2W - 1)."""
-        std = np.sqrt(self.variance.ravel() if self.whole else self.variance.mean(axis=(1, 2)))
-        return self.rho * outer(std, self.rho)
+        """For each two cells and each offset."""
+        return self.rho * outer(np.sqrt(self.by_cell(self.variance)), self.rho)
 
     def by_offset(self) -> HostArray:
         """Correlations (C, C, 2H - 1, 2W - 1), averaged over all pairs of positions with the same offset."""
@@ -64,63 +79,57 @@ class Field:
 
     def take(self, channels: HostArray, held: int) -> "Field":
         """These channels, some of them perhaps twice."""
-        values = channels
-        if self.whole:
-            values = np.arange(self.mean.size).reshape(len(self.mean), -1)[channels].ravel()
-        return Field(self.mean[channels], self.variance[channels], self.rho[np.ix_(values, values)], held)
+        cells = np.arange(len(self.rho)).reshape(len(self.mean), -1)[channels].ravel()
+        return Field(self.mean[channels], self.variance[channels], self.rho[np.ix_(cells, cells)], held)
 
     def scaled(self, factor: Any, shift: Any = 0.0) -> "Field":
         """factor * x + shift; both have the shape of the mean, or one value per channel."""
         factor, shift = self.padded(factor, 1.0), self.padded(shift, 0.0)
-        sign = np.sign(factor).ravel() if self.whole else np.sign(factor[:, :1, :1]).ravel()
-        rho = self.rho * outer(sign, self.rho)
+        rho = self.rho * outer(self.by_cell(np.sign(factor)), self.rho)
         return Field(factor * self.mean + shift, factor**2 * self.variance, rho, self.held)
 
-    def noisy(self, variance: HostArray) -> "Field":
-        """Plus independent noise of this variance."""
-        total = self.variance + self.padded(variance, 0.0)
-        ratio = np.sqrt(self.variance / nonzero(total) ** 2)
-        ratio = ratio.ravel() if self.whole else ratio.mean(axis=(1, 2))
-        rho, each = self.rho * outer(ratio, self.rho), np.arange(len(ratio))
-        rho[(each, each) if self.whole else (each, each, *(n - 1 for n in self.mean.shape[1:]))] = 1.0
+    def dropped(self, p: float) -> "Field":
+        """With dropout: each value is multiplied by 0 or 1 / (1 - p)."""
+        mean, variance = self.live
+        total = self.variance + self.padded(p / (1.0 - p) * (variance + mean**2), 0.0)
+        rho = self.rho * outer(self.by_cell(np.sqrt(self.variance / nonzero(total) ** 2)), self.rho)
+        each, (h, w) = np.arange(len(rho)), self.positions
+        rho[each, each, h - 1, w - 1] = 1.0
         return replace(self, variance=total, rho=rho)
 
     def centered(self, groups: int) -> "Field":
         """Every value minus the mean of its group of channels, over positions too."""
-        c, size = len(self.mean), (len(self.mean) - self.held) // groups
-        average = np.zeros((c, c))
-        average[self.held :, self.held :] = np.kron(np.eye(groups), np.full((size, size), 1.0 / size))
-        shift = average @ self.mean.reshape(c, -1).mean(axis=1)
-        mean, covariance = self.mean - shift.reshape(-1, *[1] * (self.mean.ndim - 1)), self.covariance()
-        if self.whole:
-            blocks = covariance.reshape(c, -1, c, self.mean.size // c)  # (C, P, C, P)
-            with_mean = blocks.mean(axis=3) @ average.T  # (C, P, C), of values and means of groups
-            means = average @ with_mean.mean(axis=1)
-            blocks = blocks - with_mean[..., None] - with_mean.transpose(2, 0, 1)[:, None] + means[:, None, :, None]
-            return Field.of(mean, blocks.reshape(covariance.shape), self.held)
-        _, h, w = self.mean.shape
-        pairs = np.bincount(offsets(h, w).ravel()).reshape(2 * h - 1, 2 * w - 1)
-        with_mean = np.tensordot(covariance, pairs / (h * w) ** 2, 2) @ average.T
-        change = average @ with_mean - with_mean - with_mean.T
-        variance = np.maximum(self.variance + np.diagonal(change)[:, None, None], 0.0)
+        size = self.mean.size // len(self.rho)  # of a cell
+        held = self.held * self.mean[0].size // size
+
+        def averaged(x: HostArray) -> HostArray:
+            """The mean over each group of cells; 0 for what is held."""
+            parts = x[held:].reshape(groups, -1, *x.shape[1:])
+            means = np.repeat(parts.mean(axis=1), parts.shape[1], axis=0)
+            return np.concatenate([np.zeros_like(x[:held]), means])
+
+        def of_values(x: HostArray) -> HostArray:
+            return np.repeat(x, size).reshape(self.mean.shape)
+
+        covariance = self.covariance()
+        with_mean = averaged(np.tensordot(covariance, self.pairs() / size**2, 2)).T
+        change = averaged(with_mean) - with_mean - with_mean.T
+        mean = self.mean - of_values(averaged(self.by_cell(self.mean)))
+        variance = np.maximum(self.variance + of_values(np.diagonal(change)), 0.0)
         return Field(mean, variance, normalized(covariance + change[:, :, None, None]), self.held)
 
     def mean_square(self) -> tuple[float, float]:
         """The expected mean square of all values, and its relative variance if they are Gaussian."""
-        covariance = self.covariance()
-        pairs = 1.0 if self.whole else np.bincount(offsets(*self.mean.shape[1:]).ravel()).reshape(self.rho.shape[2:])
-        size = float((self.variance + self.mean**2).sum())
-        spread = self.mean.ravel() if self.whole else self.mean.mean(axis=(1, 2))
-        products = 2.0 * covariance**2 + 4.0 * covariance * outer(spread, covariance)
-        return size / self.mean.size, float((products * pairs).sum()) / max(size**2, 1e-300)
+        covariance, size = self.covariance(), float((self.variance + self.mean**2).sum())
+        products = 2.0 * covariance**2 + 4.0 * covariance * outer(self.by_cell(self.mean), covariance)
+        return size / self.mean.size, float((products * self.pairs()).sum()) / max(size**2, 1e-300)
 
     def flat(self) -> "Field":
-        """As a vector, with a correlation for each pair."""
-        rho, positions = self.rho, self.mean.size // len(self.mean)
-        if not self.whole:
-            c, h, w = self.mean.shape
-            rho = rho.reshape(c, c, -1)[:, :, offsets(h, w)].transpose(0, 2, 1, 3).reshape(self.mean.size, -1)
-        return Field(self.mean.ravel(), self.variance.ravel(), rho, self.held * positions)
+        """As a vector."""
+        cells, size = len(self.rho), self.mean.size
+        rho = self.rho.reshape(cells, cells, -1)[:, :, offsets(*self.positions)]  # (cells, cells, P, P)
+        rho = rho.transpose(0, 2, 1, 3).reshape(size, size, 1, 1)
+        return Field(self.mean.ravel(), self.variance.ravel(), rho, self.held * size // len(self.mean))
 
     def padded(self, x: Any, value: float) -> HostArray:
         """x, one per channel or value, with a shape like the mean; `value` in the channels that are held."""
@@ -140,12 +149,12 @@ def nonzero(variance: HostArray) -> HostArray:
 
 
 def outer(x: HostArray, like: HostArray) -> HostArray:
-    """x_i x_j, to go with correlations of all pairs, or of each offset."""
-    return (x[:, None] * x).astype(like.dtype).reshape(len(x), len(x), *[1] * (like.ndim - 2))
+    """x_i x_j, to go with correlations."""
+    return (x[:, None] * x).astype(like.dtype)[:, :, None, None]
 
 
 def normalized(covariance: HostArray) -> HostArray:
-    """Correlations (C, C, 2H - 1, 2W - 1)."""
+    """Correlations from covariances, for each two cells and each offset."""
     _, _, h, w = covariance.shape
     std = nonzero(np.diagonal(covariance[:, :, h // 2, w // 2]))
     return np.clip(covariance / outer(std, covariance), -1.0, 1.0)
@@ -216,12 +225,14 @@ class Linear:
         std, (o, c, kh, kw) = np.sqrt(field.variance), self.weight.shape
         flat = self.weight.reshape(o, -1)
         index = patches(self.window, np.arange(1.0, std.size + 1).reshape(std.shape)).astype(int) - 1  # -1: padding
-        spread = np.append(std.ravel(), 0.0)[index]  # (positions, patch)
+        spread, kinds = np.append(std.ravel(), 0.0)[index], np.arange(len(index))  # (positions, patch)
         if field.whole:
-            found = [((x := flat * s) @ field.rho[np.ix_(i, i)] * x).sum(1) for s, i in zip(spread, index, strict=True)]
+            found = [
+                ((x := flat * s) @ field.rho[np.ix_(i, i)][..., 0, 0] * x).sum(1)
+                for s, i in zip(spread, index, strict=True)
+            ]
             return np.array(found).T.reshape(shape)
         rho = field.rho[:, :, *self.taps(*std.shape[1:])].transpose(0, 2, 1, 3).reshape(c * kh * kw, -1)
-        kinds = np.arange(len(index))
         if kh * kw > 1:
             _, kinds = np.unique(index[:, : kh * kw] >= 0, axis=0, return_inverse=True)
             spread = np.stack([spread[kinds == k].mean(axis=0) for k in range(kinds.max() + 1)])
@@ -267,22 +278,25 @@ class Pointwise:
     c1: Any = 1.0
     c2: Any = 0.0
 
-    def value(self, u: HostArray, channel: int | None = None) -> HostArray:
-        """Of values (C, ...), or of any of one channel."""
+    def each(self, change: Callable[[Any], Any]) -> "Pointwise":
+        """With all numbers changed."""
+        params = {name: change(x) for name, x in self.params.items()}
+        return Pointwise(self.name, params, change(self.c1), change(self.c2))
 
-        def own(x: Any) -> Any:
-            return per_channel(x, u.ndim) if channel is None or np.size(x) == 1 else float(x[channel])
+    def of_channel(self, k: int) -> "Pointwise":
+        return self.each(lambda x: x[k] if np.size(x) > 1 else x)
 
-        params = {k: own(v) for k, v in self.params.items()}
-        s = u if self.name == "identity" else getattr(F, self.name)(Tensor(u), **params).data
-        return (s - own(self.c2)) / own(self.c1)
+    def value(self, u: HostArray) -> HostArray:
+        """Of values (C, ...)."""
+        this = self.each(lambda x: per_channel(x, u.ndim))
+        s = u if self.name == "identity" else getattr(F, self.name)(Tensor(u), **this.params).data
+        return (s - this.c2) / this.c1
 
     def moments(self, mean: HostArray, variance: HostArray) -> tuple[HostArray, HostArray]:
         """Mean and variance of its values."""
-        params = {k: per_channel(v, mean.ndim) for k, v in self.params.items()}
-        found = moments.gaussian(self.name, mean, np.sqrt(variance), **params)
-        c1, c2 = (per_channel(x, mean.ndim) for x in (self.c1, self.c2))
-        return (found.mean - c2) / c1, (found.std / c1) ** 2
+        this = self.each(lambda x: per_channel(x, mean.ndim))
+        found = moments.gaussian(self.name, mean, np.sqrt(variance), **this.params)
+        return (found.mean - this.c2) / this.c1, (found.std / this.c1) ** 2
 
     def __call__(self, field: Field) -> tuple[Field, float]:
         """The field of its values, and a bound of the relative error of covariances.
@@ -321,7 +335,7 @@ def max_pool(field: Field, function: Pointwise, window: Window) -> Field:
     wins, rho = np.zeros((c, c, mean.shape[2])), field.by_offset()
     pool, found = Linear(wins.reshape(c, c, *window.kernel), window=window), np.zeros((2, c, len(mean)))
     for k in range(c):
-        values, pairs = partial(function.value, channel=k), rho[k, k][pool.taps(h, w)].astype("float64")
-        found[0, k], found[1, k], wins[k, k] = largest(values, mean[:, k], std[:, k], pairs)
+        own, pairs = function.of_channel(k), rho[k, k][pool.taps(h, w)].astype("float64")
+        found[0, k], found[1, k], wins[k, k] = largest(own.value, mean[:, k], std[:, k], pairs)
     shape = c, *window.output((1, c, h, w))
     return Field(found[0].reshape(shape), found[1].reshape(shape), pool.correlations(function(field)[0], shape))

@@ -18,41 +18,29 @@ from ..engine.errors import explain
 from ..engine.tensor import Tensor
 from ..moments.quadrature import gauss_legendre
 from ..nn.layers import ACTIVATIONS
+from ..nn.normalization import PRELU_START, standard_moments
 
 PANELS, NODES = 6, 16
 
 
-def rms_norm_gain(n: int, activation: str = "relu") -> float:
-    """RMSNorm before the activation, for an input of the mean square E s^2; for ReLU (n - 1)^2 / (n (n - 2)).
+def norm_gain(n: int, activation: str = "relu", group: int | None = None, center: bool = True) -> float:
+    """A normaliser of samples before the activation, for an input of the mean square E s^2: RMSNorm without `center`,
+    LayerNorm with it, GroupNorm in groups of so many of the n units. (LayerNorm behind the activation has chi.)
 
-    With u = W x of length |u|, y = sqrt(n) u / |u| is uniform on a sphere, D = diag s'(y), and P removes the direction
-    y. The gradient of x is that of y times sqrt(n) / |u| W^T P D, with E n / |u|^2 = n / (n - 2) / E s^2, and as P u =
-    0, W^T P has the gain (n - 1) / n.
+    The values y of a group are uniform on the sphere of mean square 1 in k dimensions, k their number or, without their
+    mean, one fewer. Let D = diag s'(y), and P remove the direction y, and the mean. With u = W x of length |u|, the
+    gradient of x is that of y times sqrt(k) / |u| W^T P D, with E k / |u|^2 = k / (k - 2) / E s^2, and as P u = 0, W^T
+    P has the gain (n - 1) / n. For ReLU it is (n - 1) / n (k - 1) / (k - 2).
 
-    >>> round(rms_norm_gain(64), 12)
-    1.000252016129
-    """
-    on = _sphere(n, n, activation)
-    return (n - 1) / (n * (n - 2)) * (n * on["dd"] - on["ddyy"]) / on["ss"]
-
-
-def group_norm_gain(n: int, m: int, activation: str = "relu") -> float:
-    """GroupNorm before the activation, in groups of m of the n units; for ReLU (n - 1)(m - 2) / (n (m - 3)).
-
-    >>> round(group_norm_gain(32, 8), 4)
+    >>> [round(norm_gain(64, center=center), 12) for center in (False, True)]
+    [1.000252016129, 1.000512295082]
+    >>> round(norm_gain(32, group=8), 4)
     1.1625
     """
-    on = _sphere(m - 1, m, activation)  # P removes the mean, too
-    return (n - 1) / (n * (m - 3)) * ((m - 1) * on["dd"] - on["ddyy"]) / on["ss"]
-
-
-def layer_norm_gain(n: int, activation: str = "relu") -> float:
-    """LayerNorm before the activation: one group. Behind the activation its gain is chi.
-
-    >>> round(layer_norm_gain(64), 12)
-    1.000512295082
-    """
-    return group_norm_gain(n, n, activation)
+    values = group or n
+    k = values - center
+    on = _sphere(k, values, activation)
+    return (n - 1) / (n * (k - 2)) * (k * on["dd"] - on["ddyy"]) / on["ss"]
 
 
 def batch_norm_gain(batch: int, activation: str = "relu") -> float:
@@ -88,7 +76,7 @@ def batch_norm_residual_gain(depth: int, batch: int | None = None, activation: s
     42.932861813
     """
     if batch is None:
-        m = moments.gaussian(activation)
+        m = standard_moments(activation)
         chi, lost = m.jacobian_factor**2, m.mean**2 / (m.std**2 + m.mean**2)
         return residual_gain(depth, math.sqrt(1.0 - lost), chi) / residual_gain(first, math.sqrt(1.0 - lost), chi)
     on = _sphere(batch - 1, batch, activation)
@@ -143,7 +131,7 @@ def _sphere(dimensions: int, values: int, activation: str) -> dict[str, float]:
     r, r_weights = panels(np.linspace(0.0, min(0.5 * math.pi, 12.0 / math.sqrt(dimensions)), PANELS + 1))
     angle, angle_weights = panels(np.unique([np.linspace(*arc, PANELS) for arc in arcs]))
     weight = np.outer(r_weights * np.sin(r) * np.cos(r) ** (dimensions - 3), angle_weights)
-    params = {"a": 0.25} if activation == "prelu" else {}
+    params = {"a": PRELU_START} if activation == "prelu" else {}
     found = []
     for start in (0.0, between):
         at = Tensor(math.sqrt(dimensions) * np.outer(np.sin(r), np.cos(angle - start)), requires_grad=True)

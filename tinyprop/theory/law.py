@@ -54,15 +54,14 @@ class Law(Mixture):
 
     def bent(self, function: Pointwise) -> "Law":
         """With the mean parameters of all channels."""
-        params = {name: float(np.mean(x)) for name, x in function.params.items()}
-        return replace(self, pending=Pointwise(function.name, params, np.mean(function.c1), np.mean(function.c2)))
+        return replace(self, pending=function.each(lambda x: float(np.mean(x))))
 
     def scaled(self, factor: Any, shift: Any = 0.0) -> "Law":
         return replace(self, fields=(self.field.scaled(np.sqrt(np.mean(np.square(factor))), np.mean(shift)),))
 
     def linear(self, weights: Linear) -> "Law":
         mean, shape = self.field.mean, self.field.mean.shape
-        square = (self.field.covariance() + np.outer(mean, mean).astype(self.field.rho.dtype)).reshape(shape * 2)
+        square = self.field.covariance().reshape(shape * 2) + np.multiply.outer(mean, mean).astype(self.field.rho.dtype)
         window = weights.window or Window.of(shape[1:], 1, 0)  # Linear sees all positions, behind Flatten
         border = [(0, 0), *((p, p) for p in window.padding)]
         square, mean = np.pad(square, border * 2), np.pad(mean, border)
@@ -87,11 +86,12 @@ class Law(Mixture):
 
     def max_pool(self, window: Window) -> "Law":
         """From samples of a channel; a little more variance, as rounding may make the covariance indefinite."""
-        covariance, size = self.field.covariance().astype("float64"), self.field.mean.size
+        size = self.field.mean.size
+        covariance = self.field.covariance().astype("float64").reshape(size, size)
         root = np.linalg.cholesky(covariance + 1e-6 * covariance.trace() * np.eye(size))
         z = new_generator(0).standard_normal((SAMPLES // 2, size))
         u = (np.concatenate([z, -z]) @ root.T).reshape(-1, *self.field.mean.shape) + self.field.mean
-        values = u if self.pending is None else self.pending.value(u, 0)
+        values = u if self.pending is None else self.pending.value(u)
         pooled = F.max_pool2d(Tensor(values), window.kernel, window.stride, window.padding).numpy()
         mean, error = pooled.mean(axis=0), self.error + math.sqrt(2.0 / SAMPLES)
         rest = (pooled - mean).reshape(SAMPLES, -1)
@@ -100,13 +100,9 @@ class Law(Mixture):
     def flat(self) -> "Law":
         return self
 
-    def batch_normalized(self, eps: float) -> "Law":
-        """All samples here are the batch."""
-        mean, covariance = self.field.mean - self.field.mean.mean(), self.field.covariance()
-        covariance = covariance - covariance.mean(axis=0) - covariance.mean(axis=1, keepdims=True) + covariance.mean()
-        size = covariance.trace() / len(covariance) + (mean**2).mean() + eps
-        changed = self.of(mean / np.sqrt(size), covariance / size, exact=False)
-        return replace(changed, error=self.error + changed.field.mean_square()[1])
+    def batch_normalized(self, eps: float) -> Mixture:
+        """All samples here are the batch: one group."""
+        return super().normalized(1, True, eps)
 
     def normalized(self, groups: int, center: bool, eps: float) -> "Law":
         """The mean over many channels and the mean square are the same in all groups."""
@@ -125,12 +121,12 @@ class Law(Mixture):
         """Random weights make the results of a branch uncorrelated with its input."""
         *held, branch = self.held
         covariance = self.field.covariance() + alpha**2 * branch.covariance()
-        return self.of(self.field.mean + alpha * branch.mean, covariance, held=tuple(held))
+        return self.of(self.field.mean + alpha * branch.mean, covariance[:, :, 0, 0], held=tuple(held))
 
     def squares(self) -> HostArray:
         """Over positions, E u^2, and E u(p) u(q) for a sample with itself and for two different ones."""
         field = self.applied().fields[0]
-        pairs, count = field.covariance() + np.outer(field.mean, field.mean), len(field.mean)
+        pairs, count = field.covariance()[:, :, 0, 0] + np.outer(field.mean, field.mean), len(field.mean)
         blocks = pairs.reshape(count, field.mean[0].size, count, -1).mean(axis=(1, 3))
         other = (blocks.sum() - blocks.trace()) / max(1, count * (count - 1))
         return np.array([pairs.trace() / len(pairs), blocks.trace() / count, other])

@@ -174,13 +174,11 @@ class Mixture:
         return replace(self, fields=fields, gaussian=False, exact=exact, bound=bound, pending=None)
 
     def linear(self, weights: Linear) -> "Mixture":
-        field = self.fields[0]
-        if weights.window is None and field.live[0].shape != weights.weight.shape[1:]:
-            got = f"Linear with {weights.weight.shape[1]} features for values of shape {field.live[0].shape}"
-            raise ShapeError(got, "it takes as many features as it has weights", "Flatten, or another mean")
-        if weights.window is not None and field.mean.ndim != 3:
-            raise ShapeError(f"a convolution of values {field.mean.shape}", "it takes images (C, H, W)", "another mean")
-        return self.map(weights, error=self.error + (0.0 if self.gaussian else weights.concentration(field.live[1])))
+        variance = self.fields[0].live[1]
+        if (weights.window is None) != (variance.ndim == 1):
+            got = f"{'Linear' if weights.window is None else 'a convolution'} of values {variance.shape}"
+            raise ShapeError(got, "Linear takes vectors, a convolution images (C, H, W)", "Flatten, or another mean")
+        return self.map(weights, error=self.error + (0.0 if self.gaussian else weights.concentration(variance)))
 
     def average(self, window: Window) -> "Mixture":
         kernel = np.full(window.kernel, 1.0 / math.prod(window.kernel))
@@ -200,15 +198,6 @@ class Mixture:
             got = f"Flatten of an image {self.fields[0].mean.shape}"
             raise ShapeError(got, f"the covariance of more than {WHOLE} values would not fit", "pool it first")
         return self.map(Field.flat)
-
-    def dropped(self, p: float) -> "Mixture":
-        """With dropout: each value is multiplied by 0 or 1 / (1 - p)."""
-
-        def noisy(field: Field) -> Field:
-            mean, variance = field.live
-            return field.noisy(p / (1.0 - p) * (variance + mean**2))
-
-        return self.map(noisy, gaussian=False) if p else self
 
     def scaled(self, factor: Any, shift: Any = 0.0) -> "Mixture":
         return self.map(lambda field: field.scaled(factor, shift))
@@ -276,24 +265,22 @@ def walk(layers: list[Any], state: Any, prefix: str = "", first: int = 0) -> tup
             state = after.applied().joined(before, layer.alpha)
             shown.append((name, state))
         else:
-            state, one = step(state, layer)
-            shown.append((name, one))
+            state = step(state, layer)
+            shown.append((name, replace(state, pending=None) if isinstance(layer, NormProp) else state))
     return shown, state
 
 
-def step(state: Any, layer: Any) -> tuple[Any, Any]:
-    """The state after a layer, and the one to show: these differ for a layer that contains an activation."""
+def step(state: Any, layer: Any) -> Any:
+    """The state after a layer."""
     if isinstance(layer, nn.MaxPool2d):
-        state = state.max_pool(Window.of(layer.kernel_size, layer.stride, layer.padding))
-        return state, state
+        return state.max_pool(Window.of(layer.kernel_size, layer.stride, layer.padding))
     state = state.applied()
     if (weights := linear_map(layer)) is not None:
-        state = shown = state.linear(weights)
+        state = state.linear(weights)
         if isinstance(layer, NormProp):
             c1, c2 = (array(c) if isinstance(c, Tensor) else c for c in layer.constants())
             state = state.bent(Pointwise(layer.activation, slopes(layer), c1, c2))
-        return state, shown
-    if isinstance(layer, nn.Activation):
+    elif isinstance(layer, nn.Activation):
         state = state.bent(Pointwise(layer.function, layer.params))
     elif isinstance(layer, nn.PReLU):
         state = state.bent(Pointwise("prelu", slopes(layer)))
@@ -309,7 +296,8 @@ def step(state: Any, layer: Any) -> tuple[Any, Any]:
     elif isinstance(layer, nn.Flatten):
         state = state.flat()
     elif isinstance(layer, nn.Dropout):
-        state = state.dropped(layer.p if layer.training else 0.0)
+        if layer.training and layer.p:
+            state = state.map(lambda field: field.dropped(layer.p), gaussian=False)
     elif isinstance(layer, nn.BatchNorm):
         if layer.training:
             state = state.batch_normalized(layer.eps).scaled(array(layer.weight), array(layer.bias))
@@ -335,7 +323,7 @@ def step(state: Any, layer: Any) -> tuple[Any, Any]:
     else:
         rule = "propagate knows layers with weights, normalisers, pooling, activations, Flatten, Residual, Sequential"
         raise TypeError(explain(f"a layer {type(layer).__name__}", rule, "tp.nn.signals(net, x) measures any network"))
-    return state, state
+    return state
 
 
 def array(tensor: Tensor) -> HostArray:

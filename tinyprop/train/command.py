@@ -1,8 +1,8 @@
 """`tinyprop train`."""
 
 import argparse
-from collections.abc import Callable
 from dataclasses import Field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,26 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         shown = text if f.default is None else f"{text} (default: %(default)s)"
         letter = {int: "N", float: "X"}.get(kind(f))
         choices = f.metadata["choices"] or None
-        value_of = str if choices else value_parser(f)
+        value_of = str if choices else partial(parse, f)
         parser.add_argument(flag, type=value_of, choices=choices, default=f.default, help=shown, metavar=letter)
     parser.add_argument("--root", type=Path, help="data directory (default: $TINYPROP_DATA, or the user's cache)")
     parser.add_argument("--out", type=Path, default=Path("runs/train"), help="output directory (default: %(default)s)")
     parser.add_argument("--resume", action="store_true", help="continue the run in the output directory, if any")
 
 
-def value_parser(f: "Field[Any]") -> Callable[[str], Any]:
-    """Parse the value of a setting, and check it."""
-
-    def parse(text: str) -> Any:
-        try:
-            value = kind(f)(text)
-        except ValueError:
-            value = text
-        if not allowed(f, value):
-            raise argparse.ArgumentTypeError(f"{text!r} is not {rule(f)}")
-        return value
-
-    return parse
+def parse(f: "Field[Any]", text: str) -> Any:
+    """The value of a setting, checked."""
+    try:
+        value = kind(f)(text)
+    except ValueError:
+        value = text
+    if not allowed(f, value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {rule(f)}")
+    return value
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

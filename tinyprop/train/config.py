@@ -9,20 +9,13 @@ from ..engine.arrays import HostArray
 from ..engine.errors import explain
 from ..nn.module import Module
 
+LIMITS = {"above": "above", "low": "of at least", "high": "at most"}  # of numbers, in words
+NO_LIMITS = {"above": -math.inf, "low": -math.inf, "high": math.inf}
 
-def setting(
-    default: Any,
-    help: str,
-    *,
-    choices: tuple[str, ...] = (),
-    low: float = -math.inf,
-    high: float = math.inf,
-    above: float = -math.inf,
-    resumable: bool = False,
-) -> Any:
-    """A field of a Config. A number is in [low, high] and above `above`; a resumed run may change what is resumable."""
-    rule = {"help": help, "choices": choices, "low": low, "high": high, "above": above, "resumable": resumable}
-    return field(default=default, metadata=rule)
+
+def setting(default: Any, help: str, *, choices: tuple[str, ...] = (), resumable: bool = False, **limits: float) -> Any:
+    """A field of a Config, with LIMITS for a number. A resumed run may change what is resumable."""
+    return field(default=default, metadata={"help": help, "choices": choices, "resumable": resumable, **limits})
 
 
 @dataclass(frozen=True)
@@ -90,12 +83,14 @@ def allowed(f: "Field[Any]", value: Any) -> bool:
     """Whether a setting may take this value."""
     if value is None:
         return f.default is None
-    if kind(f) in (str, bool):
-        return isinstance(value, kind(f)) and (not f.metadata["choices"] or value in f.metadata["choices"])
-    number = isinstance(value, int | float) if kind(f) is float else isinstance(value, int)
-    if not number or isinstance(value, bool):
+    if kind(f) is str:
+        return isinstance(value, str) and value in f.metadata["choices"]
+    if kind(f) is bool or isinstance(value, bool):
+        return kind(f) is bool and isinstance(value, bool)
+    if not isinstance(value, int | float if kind(f) is float else int):
         return False
-    return f.metadata["low"] <= value <= f.metadata["high"] and f.metadata["above"] < value < math.inf
+    above, low, high = (f.metadata.get(name, limit) for name, limit in NO_LIMITS.items())
+    return bool(low <= value <= high and above < value < math.inf)
 
 
 def rule(f: "Field[Any]") -> str:
@@ -108,11 +103,7 @@ def rule(f: "Field[Any]") -> str:
         return "True or False"
     if kind(f) is str:
         return f"one of {', '.join(f.metadata['choices'])}"
-    limits = [
-        f"{word} {f.metadata[name]:g}"
-        for name, word in (("above", "above"), ("low", "of at least"), ("high", "at most"))
-        if math.isfinite(f.metadata[name])
-    ]
+    limits = [f"{word} {f.metadata[name]:g}" for name, word in LIMITS.items() if name in f.metadata]
     return f"a {'whole ' if kind(f) is int else ''}number {' and '.join(limits)}".rstrip()
 
 
@@ -133,14 +124,13 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
     spec = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")  # all that is left of the image
     gamma = "jacobian" if config.gamma is None else config.gamma
     layers = nn.build(spec, channels, config.norm, config.activation, config.width, classes, config.mode, gamma)
-    for layer in layers:
-        if config.beta is not None and isinstance(layer, nn.NormPropConv2d):
-            layer.beta.data[...] = config.beta
     shape = (channels, height, width)
     first = data.GlobalNormalizer(shape).fit(images) if config.data_norm == "global" else data.BatchNormalizer(shape)
     every: list[Module] = [first]
     for layer in layers:
         every.append(layer)
+        if config.beta is not None and isinstance(layer, nn.NormPropConv2d):
+            layer.beta.data[...] = config.beta
         if config.dropout and isinstance(layer, nn.MaxPool2d | nn.AvgPool2d) and layer is not layers[-2]:
             every.append(nn.Dropout(config.dropout))
     return nn.Sequential(*every)

@@ -92,38 +92,32 @@ class Replay:
 
     def __init__(self, step: "TrainingStep", x: Array, labels: Array):
         self.cupy, self.step = load_module("cupy"), step
-        self.parts = step.model, step.optimizer, step.loss
         self.checked = step.loss is F.cross_entropy and is_host_array(labels)
         self.x = self.cupy.empty(x.shape, x.dtype)
         kind = np.dtype("int64") if self.checked else labels.dtype
         self.box = Mailbox(self.cupy, labels.shape, kind, step.optimizer.params[0].dtype)
         self.total = labels.size if self.checked else len(x)
-        self.edits, self.attributes = Module.edits, [vars(module) for module in step.model.modules()]
-        self.values = list(chain.from_iterable(map(dict.values, self.attributes)))
-        tensors = [value for value in self.values if isinstance(value, Tensor)]
+        self.edits, self.modules = Module.edits, [vars(module) for module in step.model.modules()]
+        self.attributes = self.present_attributes()
+        tensors = [value for value in self.attributes if isinstance(value, Tensor)]
         self.tensors = list(dict.fromkeys([*step.optimizer.params, *step.model.parameters(), *tensors]))
-        self.settings = self.present_settings()
-        self.arrays = self.present_arrays()
+        self.objects = self.present_objects()
 
-    def present_settings(self) -> list[Any]:
-        return [value for name, value in vars(self.parts[1]).items() if name != "lr"]
+    def present_attributes(self) -> list[Any]:
+        return list(chain.from_iterable(map(dict.values, self.modules)))
 
-    def present_arrays(self) -> list[Array]:
-        return [*[t._data for t in self.tensors], *chain.from_iterable(self.parts[1].memory.values())]
+    def present_objects(self) -> list[Any]:
+        step, arrays = self.step, [t._data for t in self.tensors]
+        settings = [value for name, value in vars(step.optimizer).items() if name != "lr"]
+        return [step.model, step.optimizer, step.loss, *settings, *arrays, *chain(*step.optimizer.memory.values())]
 
     def holds(self) -> bool:
         """Whether nothing has changed since the graph was recorded, except for numbers in arrays."""
-        model, optimizer, loss = self.parts
-        step = self.step
-        same = step.model is model and step.optimizer is optimizer and step.loss is loss
-        if same and self.edits != Module.edits:
-            now = list(chain.from_iterable(map(dict.values, self.attributes)))
-            self.edits, same = Module.edits, len(now) == len(self.values) and all(map(is_, now, self.values))
-        return (
-            same
-            and all(map(is_, self.present_settings(), self.settings))
-            and all(map(is_, self.present_arrays(), self.arrays))
-        )
+        if self.edits != Module.edits:
+            self.edits, now = Module.edits, self.present_attributes()
+            if len(now) != len(self.attributes) or not all(map(is_, now, self.attributes)):
+                return False
+        return all(map(is_, self.present_objects(), self.objects))
 
     def take(self, labels: Array) -> bool:
         """Put labels on the host into the mailbox; False if one of them is no class, or does not count."""

@@ -4,7 +4,7 @@ import hashlib
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from itertools import islice
@@ -15,7 +15,8 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from .. import data, nn, optim
-from ..engine.arrays import Array, HostArray, array_module, from_host, to_numpy, use_backend
+from ..cluster import LIKE_CTRL_C
+from ..engine.arrays import Array, array_module, from_host, to_numpy, use_backend
 from ..engine.tensor import Tensor
 from ..errors import DivergenceError, StateError
 from ..files import TEMPORARY, locked, remove, write_csv, write_json
@@ -56,7 +57,7 @@ class Run:
     ):
         self.config, self.out, self.ranks = config, out, ranks or Ranks()
         self.say = say if self.ranks.first else lambda line: None
-        self.train, self.test = data.load(config.data, root, "train"), data.load(config.data, root, "test")
+        self.train, self.test = (data.load(config.data, root, split) for split in ("train", "test"))
         self.valid = data.load(config.data, root, "valid") if config.validation else None
         if config.train_size is not None:
             order = new_generator([config.seed, len(self.train)]).permutation(len(self.train))
@@ -72,20 +73,25 @@ class Run:
         else:
             self.optimizer = optim.RMSProp(parameters, config.lr, weight_decay=config.weight_decay)
         self.schedule: optim.HalveEvery | optim.HalveOnPlateau | None = None  # "linear" sets the rate before each step
-        if config.schedule == "halve":
-            self.schedule = optim.HalveEvery(config.halve_every)
-        elif config.schedule == "plateau":
-            self.schedule = optim.HalveOnPlateau(config.patience)
+        if config.schedule != "linear":
+            halve, plateau = optim.HalveEvery(config.halve_every), optim.HalveOnPlateau(config.patience)
+            self.schedule = halve if config.schedule == "halve" else plateau
         self.step = TrainingStep(self.model, self.optimizer, threads=config.threads, ranks=self.ranks)
         self.threads = self.step.threads
         self.history: list[dict[str, float]] = []  # a row for each finished epoch
         self.signals: list[dict[str, Any]] = []  # a row for each layer and finished epoch
         self.batch, self.loss = 0, 0.0  # batches done in the present epoch, and the sum of their losses
-        self.fingerprint = fingerprint(self.train, self.valid, self.test)
+        sets = filter(None, (self.train, self.valid, self.test))
+        self.fingerprint = digest(array for some in sets for array in (some.images, some.labels))
 
     @property
     def epoch(self) -> int:
         return len(self.history)
+
+    @property
+    def parts(self) -> dict[str, nn.Module | optim.Optimizer]:
+        """What has arrays of its own in a checkpoint."""
+        return {"model": self.model, "optimizer": self.optimizer}
 
     def run(self, resume: bool = False) -> bool:
         """Train to the last epoch, or until Ctrl-C or SIGTERM; whether the last epoch was reached."""
@@ -104,9 +110,8 @@ class Run:
 
     def tidy_up(self) -> None:
         """Make the directory ready for the run."""
-        remove(self.out / SUMS)
-        for path in self.out.glob(".*.part"):  # what a process left that was killed while it wrote
-            if TEMPORARY.fullmatch(path.name):
+        for path in self.out.iterdir():
+            if path.name == SUMS or TEMPORARY.fullmatch(path.name):  # left by a process that was killed while it wrote
                 remove(path)
         write_json(self.out / "config.json", asdict(self.config) | versions())
         self.write_logs()  # they may be an epoch behind the checkpoint
@@ -193,8 +198,9 @@ class Run:
 
     def save(self) -> None:
         """Everything that the rest of the run depends on; a state that is not finite is never saved."""
-        for name, value in self.model.state_dict().items():
-            if not array_module(value).isfinite(value).all():
+        arrays = {f"{owner}.{k}": v for owner, part in self.parts.items() for k, v in part.state_dict().items()}
+        for name, value in arrays.items():
+            if name.startswith("model.") and not array_module(value).isfinite(value).all():
                 raise DivergenceError(
                     f"{name} that is not finite, after step {self.batch} of epoch {self.epoch + 1}",
                     "what is saved is finite; the checkpoint before is still there",
@@ -202,8 +208,6 @@ class Run:
                 )
         if not self.ranks.first:
             return
-        state = {f"model.{k}": v for k, v in self.model.state_dict().items()}
-        state |= {f"optimizer.{k}": v for k, v in self.optimizer.state_dict().items()}
         facts = {
             "config": asdict(self.config),
             "batch": self.batch,
@@ -218,7 +222,7 @@ class Run:
             "threads": self.threads,
             "ranks": self.ranks.size,
         }
-        checkpoint.write(self.out, state, facts)
+        checkpoint.write(self.out, arrays, facts)
 
     def resume(self) -> None:
         """Continue from the newest checkpoint that is whole; without any, from the start."""
@@ -226,8 +230,9 @@ class Run:
         if found is None:
             return
         facts = found.facts
-        self.model.load_state_dict(_under("model.", found.arrays))
-        self.optimizer.load_state_dict(_under("optimizer.", found.arrays))
+        for owner, part in self.parts.items():
+            named = {name.partition("."): array for name, array in found.arrays.items()}
+            part.load_state_dict({name: array for (whose, _, name), array in named.items() if whose == owner})
         self.history, self.signals = facts["history"], facts["signals"]
         self.batch, self.loss, self.optimizer.lr = facts["batch"], facts["loss"], facts["lr"]
         if self.schedule is not None:
@@ -264,19 +269,13 @@ class Run:
                 self.say(f"tinyprop: resumed with other {name}, so the last bits may differ: {here}, before {there}")
 
     def refuse(self, now: str, then: str) -> None:
-        raise StateError(
-            f"{now} for the run in {self.out}, which has {then}",
-            "a run is continued as it began",
-            f"{then}, or another output directory",
-        )
+        got, rule = f"{now} for the run in {self.out}, which has {then}", "a run is continued as it began"
+        raise StateError(got, rule, f"{then}, or another output directory")
 
     def refuse_to_overwrite(self) -> None:
         if checkpoint.paths(self.out):
-            raise StateError(
-                f"{self.out}, which holds a run",
-                "a run is not overwritten",
-                "--resume to continue it, or another --out",
-            )
+            got, hint = f"{self.out}, which holds a run", "--resume to continue it, or another --out"
+            raise StateError(got, "a run is not overwritten", hint)
 
 
 def in_words(row: dict[str, float], epochs: int) -> str:
@@ -284,15 +283,6 @@ def in_words(row: dict[str, float], epochs: int) -> str:
     errors = [f"{name} error {row[key]:.2%}" for name in ("validation", "test") if (key := f"{name}_error") in row]
     rate = f"{row['images_per_second']:,.0f} images/s"
     return ", ".join([f"epoch {row['epoch']}/{epochs}: loss {row['train_loss']:.3f}", *errors, rate])
-
-
-def _under(prefix: str, arrays: Mapping[str, HostArray]) -> dict[str, HostArray]:
-    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
-
-
-def fingerprint(*datasets: data.Dataset | None) -> str:
-    """A digest of all images and labels."""
-    return digest(array for some in datasets if some is not None for array in (some.images, some.labels))
 
 
 def digest(arrays: Iterable[Array]) -> str:
@@ -306,20 +296,17 @@ def digest(arrays: Iterable[Array]) -> str:
 def stop_on_signals() -> Iterator[list[bool]]:
     """A flag that the first Ctrl-C, SIGTERM or SIGHUP sets, so that a step can be finished and saved; a second signal
     acts as usual."""
-    stop = [False]
-    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as nohup asks
-        numbers.remove(signal.SIGHUP)
-
-    def set_flag(number: int, frame: Any) -> None:
-        stop[0] = True
-        restore()
+    stop, previous = [False], dict[int, Any]()
+    numbers = [signal.SIGINT, *(n for n in LIKE_CTRL_C if signal.getsignal(n) != signal.SIG_IGN)]  # nohup ignores one
 
     def restore() -> None:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
-    previous: dict[int, Any] = {}
+    def set_flag(number: int, frame: Any) -> None:
+        stop[0] = True
+        restore()
+
     try:
         for number in numbers:
             with suppress(ValueError):  # only the main thread may

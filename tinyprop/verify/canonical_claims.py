@@ -9,18 +9,15 @@ from .. import functional as F
 from .. import grad, jacobian, tensor
 from ..engine.arrays import HostArray, to_numpy
 from ..estimate import Estimate
-from ..nn import Linear, NormPropLinear
+from ..nn import NormPropLinear
 from .claim import Case, Findings, claim, computed
 from .monte_carlo import Sampler, Tally, each
 from .networks import first_unit, gaussian, layer_with, random_layer, whole_jacobian
 
 
 def covariance_of(weights: HostArray, sigma: float = 1.0) -> HostArray:
-    """The covariance of the engine's Linear layer of these weights, for inputs of covariance sigma^2 I."""
-    units, inputs = weights.shape
-    layer = Linear(inputs, units, bias=False).to(dtype="float64")
-    layer.weight.data = tensor(weights).data
-    slopes = to_numpy(whole_jacobian(layer, tensor(np.zeros(inputs))))
+    """The covariance of a linear map of these weights, for inputs of covariance sigma^2 I."""
+    slopes = to_numpy(whole_jacobian(lambda x: F.linear(x, tensor(weights)), tensor(np.zeros(weights.shape[1]))))
     return sigma**2 * slopes @ slopes.T
 
 
@@ -35,9 +32,8 @@ def error_and_bound(covariance: HostArray) -> tuple[float, float]:
 
 @claim("C05", "3.2, Proposition 1", "The covariance is at most the canonical bound away from a diagonal one.")
 def bound_holds(mc: Sampler) -> Findings:
-    """For inputs of covariance sigma^2 I and weights W, the covariance is sigma^2 W W^T. Its off-diagonal entries are
-    sigma^2 |W_i| |W_j| times a cosine, and no cosine is larger than the coherence. Two rows have a single cosine: there
-    it is an equality, so 1 is the largest ratio.
+    """For inputs of covariance sigma^2 I and weights W it is sigma^2 W W^T. Off the diagonal, that is sigma^2 |W_i|
+    |W_j| times the cosine of two rows W_i, W_j, at most the coherence, the largest one. With two rows the ratio is 1.
     """
 
     def violates(random: np.random.Generator) -> bool:
@@ -55,9 +51,8 @@ def bound_holds(mc: Sampler) -> Findings:
 
 @claim("C06", "3.2, Proposition 1", "The closest diagonal has the entries sigma^2 |W_i|^2.")
 def best_diagonal(mc: Sampler) -> Findings:
-    """The squared Frobenius distance to a diagonal matrix with entries alpha_i is a sum over entries, and alpha_i is
-    only in the i-th diagonal one. As it is a parabola in each alpha_i, one Newton step from 0, with the engine's
-    gradient, lands on the minimum.
+    """The squared Frobenius distance to a diagonal matrix with entries alpha_i is a sum over entries, of which only the
+    i-th diagonal one has alpha_i. It is a parabola: one Newton step, by the engine's gradient, finds its minimum.
     """
     random, sigma = np.random.default_rng(mc.seed), 1.5
     weights = random.standard_normal((6, 9))
@@ -75,42 +70,41 @@ def best_diagonal(mc: Sampler) -> Findings:
 @claim("C07", "3.2", "The canonical error bound can be made tight.")
 def bound_is_tight(mc: Sampler) -> Findings:
     """It is an equality exactly if every two rows have the same absolute cosine: two rows, orthogonal rows, a simplex.
-    Random rows are far from that: the bound has the largest cosine where the error has the root mean square. Of N =
-    m (m - 1) nearly normal cosines, the largest is b = sqrt(2 log N) root mean squares, minus
-    (log log N + log 4 pi)/(2 b), plus 0.577/b, for large N.
+    Random rows are far from that: the bound has the largest cosine where the error has the root mean square. Of N = m
+    (m - 1) nearly normal cosines, the largest is b = sqrt(2 log N) root mean squares, minus (log log N + log 4 pi)/(2
+    b), plus 0.577/b, for large N.
     """
     random = np.random.default_rng(mc.seed)
-    two = error_and_bound(covariance_of(random.standard_normal((2, 7))))
-    corners = error_and_bound(covariance_of(np.eye(8) - 1.0 / 8))  # rows from the center of a simplex to its corners
-    square = error_and_bound(covariance_of(random.standard_normal((256, 256))))
-    slack = square[1] / square[0]
+    corners = np.eye(8) - 1.0 / 8  # rows from the center of a simplex to its corners
+    matrices = random.standard_normal((2, 7)), corners, random.standard_normal((256, 256))
+    two, simplex, slack = (bound / error for error, bound in (error_and_bound(covariance_of(w)) for w in matrices))
     pairs = math.log(256 * 255)
     highest = math.sqrt(2.0 * pairs)
     limit = highest - (math.log(pairs) + math.log(4.0 * math.pi) - 2.0 * 0.5772) / (2.0 * highest)
-    yield Case("bound / error, two rows", 1.0, 1.0, computed(two[1] / two[0]))
-    yield Case("bound / error, simplex", 1.0, 1.0, computed(corners[1] / corners[0]))
+    yield Case("bound / error, two rows", 1.0, 1.0, computed(two))
+    yield Case("bound / error, simplex", 1.0, 1.0, computed(simplex))
     yield Case("bound / error, 256 random rows", 1.0, limit, computed(slack), finite_size=0.25, judged=False)
     return f"for equiangular rows; a random 256 x 256 layer is {slack:.1f} times below it"
 
 
 @claim("C08", "3.2", "The covariance of incoherent filters is approximately canonical.")
 def approximately_canonical(mc: Sampler) -> Findings:
-    """The cosine of two random rows of n inputs has E cos^2 = 1/n, which is small. But m units have m (m - 1) pairs
-    against m diagonal entries, so the relative error is sqrt((m - 1)/(n + m - 1)): 0.71 for a square layer, and small
-    only for m << n.
+    """The cosine of two random rows of n inputs has E cos^2 = 1/n, which is small. But m units have m (m - 1) pairs and
+    m diagonal entries: the relative error is sqrt((m - 1)/(n + m - 1)), 0.71 for a square layer, small only for m << n.
     """
-    for m, n in ((256, 256), (8, 256)):
+    n = 256
 
-        def off_diagonal(random: np.random.Generator, m: int = m, n: int = n) -> float:
-            layer = random_layer(random, m, n, activation="identity", gamma=1.0)
-            slopes = to_numpy(whole_jacobian(layer, gaussian(random, n)))
-            return float(np.linalg.norm(slopes @ slopes.T)) ** 2 - m
+    def off_diagonal(random: np.random.Generator, m: int) -> float:
+        layer = random_layer(random, m, n, activation="identity", gamma=1.0)
+        slopes = to_numpy(whole_jacobian(layer, gaussian(random, n)))
+        return float(np.linalg.norm(slopes @ slopes.T)) ** 2 / m - 1.0
 
-        def relative(tally: Tally, m: int = m) -> Estimate:
-            return tally.function(lambda off: math.sqrt(off[0] / (m + off[0])))
+    def relative(tally: Tally) -> Estimate:
+        return tally.function(lambda off: math.sqrt(off[0] / (1.0 + off[0])))
 
-        tally = mc.tally(f"canonical {m}", each(off_diagonal), samples=12, cost=50_000, block=1, watch=relative)
-        exact = math.sqrt((m - 1) / (n + m - 1))
+    for m in (256, 8):
+        drawn, exact = each(partial(off_diagonal, m=m)), math.sqrt((m - 1) / (n + m - 1))
+        tally = mc.tally(f"canonical {m}", drawn, samples=12, cost=50_000, block=1, watch=relative)
         yield Case(f"relative error, {m} x {n}", 0.0, exact, relative(tally), judged=m == n)
     return f"many small cosines add up; for m << n it is true: {exact:.2f} at 8 x 256"
 
@@ -118,11 +112,9 @@ def approximately_canonical(mc: Sampler) -> Findings:
 @claim("C09", "Appendix A", "Line 4 of the proof: the off-diagonal part is at most sum mu^2 |W_i|^2 |W_j|^2.")
 def proof_line(mc: Sampler) -> Findings:
     """W has the rows W_i, mu is the largest absolute cosine of two of them, and sigma^2 the variance of an input. The
-    line before has sigma^4 |W W^T|^2, so the sum needs sigma^4, too. With two rows and the best diagonal, the left side
-    is sigma^4 times the printed right side. The last line of the proof has the factor again.
+    line before has sigma^4 |W W^T|^2, so the sum needs sigma^4, too; with two rows, that is the ratio of both sides.
     """
-    variance = 2.0
-    weights = np.random.default_rng(mc.seed).standard_normal((2, 5))
+    variance, weights = 2.0, np.random.default_rng(mc.seed).standard_normal((2, 5))
     left, right = error_and_bound(covariance_of(weights, math.sqrt(variance)))
     printed = (right / variance) ** 2
     yield Case("left / right side, sigma^2 = 2", 1.0, variance**2, computed(left**2 / printed), "at most")
@@ -132,9 +124,7 @@ def proof_line(mc: Sampler) -> Findings:
 
 @claim("C10", "3.4", "The covariance is sigma W~ W~^T, and the indicator of active units is in R^n.")
 def slips(mc: Sampler) -> Findings:
-    """For inputs of covariance sigma^2 I and unit rows W~, covariances are quadratic: sigma^2 W~ W~^T. And the
-    indicator has one entry for each of the m units, not for each of the n inputs.
-    """
+    """For inputs of covariance sigma^2 I and unit rows W~ it is sigma^2 W~ W~^T; m units have an indicator in R^m."""
     sigma, units, inputs = 2.0, 3, 5
     layer = layer_with(np.eye(units, inputs), activation="identity", gamma=1.0)
     tally = mc.tally("sigma", first_unit(layer, inputs, sigma), samples=200_000, watch=Tally.variance)
@@ -178,9 +168,7 @@ def first_layer(mc: Sampler) -> Findings:
 
 @claim("C39", "5.2", "Preserved statistics of hidden units show that the canonical error bound is small.")
 def non_sequitur(mc: Sampler) -> Findings:
-    """Mean and variance of one unit do not depend on the other units. A layer of identical rows has the largest
-    coherence there is, 1, and yet each of its units has mean 0 and variance 1.
-    """
+    """Each unit of a layer of identical rows has mean 0 and variance 1, but their coherence is 1, the worst."""
     layer = layer_with(np.ones((4, 6)), gamma=1.0)
     tally = mc.tally("identical", first_unit(layer, 6), samples=200_000)
     coherence = float(np.corrcoef(layer(gaussian(np.random.default_rng(mc.seed), 1000, 6)).numpy().T)[0, 1])

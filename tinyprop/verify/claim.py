@@ -106,8 +106,8 @@ def computed(value: float) -> Estimate:
 
 def shown(what: str, exact: float, found: Estimate | float, finite_size: float = 0.0, tolerance: float = 0.0) -> Case:
     """A number that the paper does not print: not judged, but compared with what was measured or computed."""
-    estimate = found if isinstance(found, Estimate) else computed(found)
-    return Case(what, None, exact, estimate, finite_size=finite_size, tolerance=tolerance)
+    found = found if isinstance(found, Estimate) else computed(found)
+    return Case(what, None, exact, found, finite_size=finite_size, tolerance=tolerance)
 
 
 def all_ones(what: str, ratios: Sequence[float], tolerance: float = 0.0) -> Case:
@@ -126,6 +126,7 @@ def is_not_zero(what: str, value: float) -> Case:
 
 
 Findings: TypeAlias = Generator[Case, None, str]  # cases, the first of which gives the result its numbers; the reason
+Measure: TypeAlias = Callable[[Sampler], Findings]
 
 
 def judge(cases: tuple[Case, ...]) -> str:
@@ -160,7 +161,7 @@ class Claim:
     id: str
     section: str  # of the paper, or another paper with its section
     statement: str
-    measure: Callable[[Sampler], Findings]  # yields the cases, and returns the reason
+    measure: Measure
     family: str = "normprop"
 
     @property
@@ -221,12 +222,10 @@ class Result:
 LEDGER: dict[str, Claim] = {}
 
 
-def claim(
-    id: str, section: str, statement: str, family: str = "normprop"
-) -> Callable[[Callable[[Sampler], Findings]], Claim]:
+def claim(id: str, section: str, statement: str, family: str = "normprop") -> Callable[[Measure], Claim]:
     """A decorator that enters a function into the ledger: @claim("C01", "3.2", "The statement.")."""
 
-    def enter(measure: Callable[[Sampler], Findings]) -> Claim:
+    def enter(measure: Measure) -> Claim:
         LEDGER[id] = Claim(id, section, statement, measure, family)
         return LEDGER[id]
 

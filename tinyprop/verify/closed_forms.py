@@ -5,6 +5,7 @@ X and Z are standard normal; c2 and c1 are mean and standard deviation of ReLU(Z
 
 import math
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,7 @@ C1, C2 = _relu.std, _relu.mean
 CHI = _relu.jacobian_factor**2  # E s'^2 / c1^2 = pi / (pi - 1): the mean-square gain of a layer
 JACOBIAN_FACTOR = _relu.jacobian_factor
 PAPER_GAMMA = 1.0 / paper.JACOBIAN_FACTOR  # as the paper rounds it
-
-
-def normal_cdf(x: float) -> float:
-    """The distribution function of N(0, 1)."""
-    return 0.5 * math.erfc(-x / math.sqrt(2.0))
+normal_cdf = NormalDist().cdf
 
 
 def arc_cosine(rho: float) -> float:
@@ -54,11 +51,9 @@ def jacobian_kernel(rho: Any) -> Any:
 
 
 def spectrum_edges(units: float, inputs: float) -> tuple[float, float]:
-    """The smallest and largest nonzero singular value of a layer's Jacobian, in the limit of a large layer.
-
-    Half of the rows w are on. Given that, w points to the side of the input, but w w^T, and so the singular values,
-    have the law of random unit rows: J is 1/c1 times units/2 of these, and its squared singular values follow the
-    Marchenko-Pastur law.
+    """The smallest and largest nonzero singular value of a layer's Jacobian, in the limit of a large layer. Half of the
+    rows w are on. Given that, w points to the side of the input, but w w^T, and so the singular values, have the law of
+    random unit rows: J is 1/c1 times units/2 of these, and the squares follow the Marchenko-Pastur law.
     """
     root = math.sqrt(units / (2.0 * inputs))
     return abs(1.0 - root) / C1, (1.0 + root) / C1
@@ -67,9 +62,8 @@ def spectrum_edges(units: float, inputs: float) -> tuple[float, float]:
 def spectrum_density(s: HostArray, units: float, inputs: float) -> HostArray:
     """The density of the nonzero singular values for units <= 2 inputs; it integrates to 1."""
     low, high = spectrum_edges(units, inputs)
-    y = units / (2.0 * inputs)
     inside = np.clip((high**2 - s * s) * (s * s - low**2), 0.0, None)
-    return np.sqrt(inside) * C1**2 / (math.pi * y * s)
+    return np.sqrt(inside) * C1**2 / (math.pi * units / (2.0 * inputs) * s)
 
 
 def product_moments(width: int, depth: int) -> tuple[float, float]:
@@ -97,13 +91,12 @@ def depth_recursion(gamma: float, depth: int, input_square: float = 1.0) -> Host
     >>> depth_recursion(1.0 / 1.21, 9)[:, -1].round(6)
     array([0.065866, 0.185219])
     """
-    found = np.empty((2, depth))
-    gain, q, k = gamma * gamma / (C1 * C1), gamma * gamma * input_square, 0.0
-    for layer in range(depth):
-        found[:, layer] = q - k, k
+    gain, q, k, found = gamma * gamma / (C1 * C1), gamma * gamma * input_square, 0.0, []
+    for _ in range(depth):
+        found.append((q - k, k))
         center = -2.0 * C2 * C2 * math.sqrt(q) + C2 * C2
         q, k = gain * (q / 2.0 + center), gain * (q * arc_cosine(min(1.0, k / q)) + center)
-    return found
+    return np.array(found).T
 
 
 def fixed_point(gamma: float) -> float:
@@ -122,8 +115,7 @@ def normal_grid(kinks: tuple[float, ...] = (-1.0, 0.0, 1.0)) -> tuple[HostArray,
     >>> round(float(weights @ z**4), 12)
     3.0
     """
-    nodes, weights = gauss_legendre(24)
-    edges = np.unique(np.concatenate([np.arange(-12.0, 12.5, 0.5), kinks]))
+    (nodes, weights), edges = gauss_legendre(24), np.unique([*np.arange(-12.0, 12.5, 0.5), *kinks])
     lengths = np.diff(edges)[:, None]
     z = (edges[:-1, None] + lengths * nodes).ravel()
     return z, (lengths * weights).ravel() * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
@@ -142,20 +134,12 @@ def max_pool(k: int, rho: float) -> tuple[float, float]:
     weights = weights * k * np.array([normal_cdf(x) for x in z]) ** (k - 1)  # of the largest of k
     given = moments.gaussian("relu", math.sqrt(1.0 - rho) * z, math.sqrt(rho))
     mean = float(weights @ given.mean)
-    variance = float(weights @ (given.std**2 + (given.mean - mean) ** 2))
-    return (mean - C2) / C1, math.sqrt(variance) / C1
+    return (mean - C2) / C1, math.sqrt(weights @ (given.std**2 + (given.mean - mean) ** 2)) / C1
 
 
 def avg_pool_std(k: int, rho: float) -> float:
     """The standard deviation of the average of k units o whose pre-activations have correlation rho."""
     return math.sqrt((1.0 + (k - 1) * correlation_after(rho)) / k)
-
-
-def max_pool_of_two(rho: float) -> tuple[float, float]:
-    """The closed form for k = 2: mean and second moment of max(0, X, Y)."""
-    angle = math.acos(math.sqrt((1.0 - rho) / 2.0))
-    mean = (2.0 + math.sqrt(2.0 * (1.0 - rho))) / (2.0 * math.sqrt(2.0 * math.pi))
-    return mean, (math.pi - angle) / math.pi + math.sin(2.0 * angle) / (2.0 * math.pi)
 
 
 def hermite_degree(function: Callable[[HostArray], HostArray], degrees: int = 100) -> float:

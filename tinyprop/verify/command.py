@@ -81,8 +81,6 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if options.figures or options.explain:
         from .figures import draw_figures  # loads matplotlib
 
-        folder = options.figures or Path("runs/verify")
-        modules = {claim.measure.__module__ for claim in picked}
-        for path in draw_figures(modules, Sampler(seed=options.seed), folder):
+        for path in draw_figures(order, Sampler(seed=options.seed), options.figures or Path("runs/verify")):
             print(f"Figure: {path}")
     return 0 if all(result.as_expected for result in results) else 1

@@ -1,34 +1,51 @@
 """Claims on depth, section 3.3: whether normalisation propagates from layer to layer."""
 
+import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import moments, no_grad
+from ..engine.arrays import HostArray
 from ..paper import MEAN_INPUTS
 from .claim import Case, Findings, claim, shown
-from .closed_forms import C1, C2, JACOBIAN_FACTOR, PAPER_GAMMA, depth_recursion, normal_grid
+from .closed_forms import C1, C2, JACOBIAN_FACTOR, PAPER_GAMMA, depth_recursion, fixed_point, normal_grid
 from .monte_carlo import Sampler, Tally, each
-from .networks import gaussian, preactivation_statistics, random_layer
-from .reproduction import trained_means
+from .networks import gaussian, layer_with, random_layer
 
 DEPTH = 9  # of the paper's network
 INPUTS = 128
 
 
 def depth_tally(mc: Sampler, width: int, depth: int, samples: int, **settings: Any) -> Tally:
-    """Over networks: E u^2 of each layer, then the variances of units, then the mean squares of their means."""
-    draw = each(lambda random: preactivation_statistics(random, width, depth, INPUTS, **settings).ravel())
-    name, watch = f"depth {width} {depth} {sorted(settings.items())}", partial(Tally.mean, i=depth - 1)
-    return mc.tally(name, draw, samples, cost=depth * width * 20, block=1, watch=watch)
+    """Of the pre-activations u of each layer of random networks: E u^2, then the variances of units over inputs, then
+    the mean squares of their means, without bias. A layer of the same weights without activation shows u.
+    """
+    name = f"depth {width} {depth} {sorted(settings.items())}"
+    input_scale = settings.pop("input_scale", 1.0)
+
+    def draw(random: np.random.Generator) -> HostArray:
+        x, found = gaussian(random, INPUTS, width) * input_scale, []
+        with no_grad():
+            for _ in range(depth):
+                layer = random_layer(random, width, width, **settings)
+                linear = layer_with(layer.weight.numpy(), activation="identity", gamma=layer.gamma.numpy())
+                u = linear(x).numpy().astype(np.float64)
+                variance = u.var(axis=0, ddof=1).mean()
+                found.append([(u * u).mean(), variance, (u.mean(axis=0) ** 2).mean() - variance / INPUTS])
+                x = layer(x)
+        return np.array(found).T.ravel()
+
+    watch = partial(Tally.mean, i=depth - 1)
+    return mc.tally(name, each(draw), samples, cost=depth * width * 20, block=1, watch=watch)
 
 
 @claim("C20", "3.3", "By induction, every layer's input has mean 0 and variance 1 (gamma = 1).")
 def induction(mc: Sampler) -> Findings:
-    """With u the pre-activations of a layer, an infinitely wide network takes q = E u^2 to q + (sqrt(q) - 1)^2/(pi - 1)
-    in the next layer: 1 is a fixed point of slope exactly 1, as for every positively homogeneous activation. Nothing
-    pulls a chance error back, and any q above 1 runs away.
+    """With u the pre-activations, an infinitely wide network takes q = E u^2 to q + (sqrt(q) - 1)^2/(pi - 1) in the
+    next layer: 1 is a fixed point of slope 1, as for every positively homogeneous activation; any q above runs away.
     """
     width, deep, drift = 128, 20, 4
     tally = depth_tally(mc, width, deep, samples=60, gamma=1.0)
@@ -49,9 +66,7 @@ def induction_as_recommended(mc: Sampler) -> Findings:
     1), are those of gamma = 1. So too much is subtracted, units get means of their own, and E u^2 settles at 1/4 (for
     gamma = 1/1.2112), all of it means: the variance over inputs falls like 1/l^2 with the layer l.
     """
-    width = 256
-    tally = depth_tally(mc, width, DEPTH, samples=12, gamma=PAPER_GAMMA)
-    exact = depth_recursion(PAPER_GAMMA, 50)
+    tally, exact = depth_tally(mc, 256, DEPTH, samples=12, gamma=PAPER_GAMMA), depth_recursion(PAPER_GAMMA, 50)
     for layer in (DEPTH, 1, 2):
         estimate = tally.mean(DEPTH + layer - 1)
         yield Case(f"Var u, layer {layer}", 1.0, exact[0, layer - 1], estimate, finite_size=0.15)
@@ -59,6 +74,15 @@ def induction_as_recommended(mc: Sampler) -> Findings:
     yield Case(f"mean^2 of units, layer {DEPTH}", 0.0, k, tally.mean(3 * DEPTH - 1), finite_size=0.25)
     yield Case("Var u, layer 50", 1.0, exact[0, -1], judged=False)
     return f"the variance falls to {exact[0, 8]:.3f}, units keep means of {k**0.5:.2f}"
+
+
+def trained_means() -> str:
+    """What REPRODUCTION.md, where there is one, says about the mean inputs of section 5.2."""
+    page = Path(__file__).parents[2] / "REPRODUCTION.md"
+    row = r"mean inputs end closer to 0 .*\|.*\| (?:NormProp minus BatchNorm: )?(.+) \| (.+) \| (.+) \|"
+    if page.exists() and (found := re.search(row, page.read_text("utf-8"))):
+        return f"REPRODUCTION.md has {found[2]} seeds: {found[1]}; {found[3]}"
+    return "tinyprop reproduce covariate-shift measures it"
 
 
 @claim("C38", "5.2", "Hidden mean inputs converge closer to 0 for NormProp (0.19 on average) than for BN (0.33).")
@@ -72,21 +96,34 @@ def hidden_means(mc: Sampler) -> Findings:
 
     def draw(random: np.random.Generator) -> list[float]:
         """The mean size of the units' means over inputs, after each layer of an untrained network."""
-        x, found = gaussian(random, 1000, width), []
+        outputs = [gaussian(random, 1000, width)]
         with no_grad():
             for _ in range(layers):
-                x = random_layer(random, width, width)(x)
-                found.append(abs(x.numpy().mean(axis=0)).mean())
-        return found
+                outputs.append(random_layer(random, width, width)(outputs[-1]))
+        return [abs(x.numpy().mean(axis=0)).mean() for x in outputs[1:]]
 
     watch = partial(Tally.mean, i=layers - 1)
     tally = mc.tally(f"arriving {width}", each(draw), samples=12, cost=10**5, block=1, watch=watch)
     (z, weights), (v, k) = normal_grid(), depth_recursion(1.0 / JACOBIAN_FACTOR, layers)[:, :, None]
     sizes = abs(moments.gaussian("relu", np.sqrt(k) * z, np.sqrt(v)).mean - C2) @ weights / C1
-    average = float(sizes.mean())
-    estimate = tally.function(lambda means: float(means.mean()))
+    average, estimate = float(sizes.mean()), tally.function(lambda means: float(means.mean()))
     what, printed = "mean |E o| arriving at layers 2 to 9, untrained", MEAN_INPUTS["normprop"]
     yield Case(what, printed, average, estimate, finite_size=0.1, judged=False)
     yield shown("the same, layer 2", float(sizes[0]), tally.mean(0), finite_size=0.1)
     yield shown("the same, layer 9", float(sizes[-1]), tally.mean(layers - 1), finite_size=0.15)
     return f"{trained_means()}. Before training {average:.2f} is expected, not 0"
+
+
+@claim("G4", "beyond 3.3", "A deep ReLU network of gamma <= 1 settles at sqrt(E u^2) = 1/(1 + tau).")
+def phase_diagram(mc: Sampler) -> Findings:
+    """With u the pre-activations, q = E u^2 goes to (gamma/c1)^2 (q/2 - sqrt(q)/pi + 1/(2 pi)) in the next layer, with
+    c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): a parabola in sqrt(q). Its stable fixed point is sqrt(q) = 1/(1 +
+    tau) with tau^2 = (pi - 1)(1/gamma^2 - 1). At gamma = 1/1.2112, the inverse Jacobian factor, tau is 1, and q is 1/4.
+    """
+    width, depth = 128, 30
+    at_end = depth_tally(mc, width, depth, samples=10, gamma=1.0 / JACOBIAN_FACTOR).mean(depth - 1)
+    yield Case(f"E u^2, layer {depth} of width {width}", 0.25, 0.25, at_end, finite_size=0.1, judged=False)
+    for gamma in (1.0 / JACOBIAN_FACTOR, 0.95, 0.9, 0.7):
+        settled = float(depth_recursion(gamma, 400)[:, -1].sum())
+        yield Case(f"E u^2, layer 400, gamma = {gamma:.4g}", fixed_point(gamma), settled)
+    return "1/4 at the Jacobian factor, and what iterating the recursion gives"

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
+from .. import Tensor, grad, moments, tensor
 from .. import functional as F
-from .. import grad, moments, tensor
 from ..engine.arrays import HostArray
 from ..nn import Activation, Linear, Module, ReLU, ScaledWS, Sequential, WeightNorm, init
 from ..optim import SGD
@@ -17,8 +17,7 @@ from .claim import Case, Findings, claim, computed, is_zero, shown
 from .closed_forms import C1, CHI, correlation_after, normal_cdf, normal_grid
 from .moment_claims import NFNETS, output_tally
 from .monte_carlo import Sampler, Tally, each
-from .networks import gaussian, orthogonal_samples, probe, seeded, singular_values
-from .training_claims import batch
+from .networks import batch, gaussian, network_tally, orthogonal_samples, probe, seeded, singular_values
 
 about_init = partial(claim, family="init")
 
@@ -31,38 +30,33 @@ def stack(random: np.random.Generator, width: int, depth: int, activation: str, 
 
 
 def deep_tally(mc: Sampler, width: int, depth: int, activation: str, start: Callable[..., Module]) -> Tally:
-    """Of such a network, for inputs of N(0, 1): the mean square of the output, and the gain of the gradient."""
+    """Of such a network, for inputs of N(0, 1)."""
 
-    def draw(random: np.random.Generator) -> tuple[float, float]:
-        network = stack(random, width, depth, activation, start)
-        out, gain = probe(random, network, gaussian(random, 32, width))
-        return (out * out).mean(), gain
+    def build(random: np.random.Generator) -> tuple[Module, Tensor]:
+        return stack(random, width, depth, activation, start), gaussian(random, 32, width)
 
-    return mc.tally(f"deep {activation}", each(draw), samples=32, cost=10**5, block=1)
+    return network_tally(mc, f"deep {activation}", build, samples=32)
 
 
-def square_tally(mc: Sampler, name: str, layer: Callable[[], Module], width: int) -> Tally:
-    """By how much a layer and ReLU multiply the mean square of a sample: the factor, and its square, averaged over
-    orthogonal samples.
-    """
-    x = orthogonal_samples(np.random.default_rng(mc.seed), width, width)
+SQUARE = 64  # the width of single layers
 
-    def draw(random: np.random.Generator) -> tuple[float, float]:
-        seeded(random)
-        out = F.relu(layer()(x)).numpy().astype(np.float64)
-        factors = (out * out).mean(axis=1)
-        return factors.mean(), (factors**2).mean()
 
-    return mc.tally(f"factor {name} {width}", each(draw), samples=4000, cost=200, block=50)
+def square_tally(mc: Sampler, name: str, start: Callable[..., Module]) -> Tally:
+    """Of one such layer with ReLU, for orthogonal samples of mean square 1."""
+    x = orthogonal_samples(np.random.default_rng(mc.seed), SQUARE, SQUARE)
+
+    def build(random: np.random.Generator) -> tuple[Module, Tensor]:
+        return stack(random, SQUARE, 1, "relu", start), x
+
+    return network_tally(mc, f"factor {name} {SQUARE}", build, samples=4000, cost=200, block=50)
 
 
 HALVINGS = 30  # layers
 
 
-def halvings(mc: Sampler, name: str, wrapped: Callable[[Linear], Module], paper: float, relation: str) -> Case:
+def halvings(mc: Sampler, name: str, start: Callable[..., Module], paper: float, relation: str) -> Case:
     """Of the mean square, by ReLU layers of these weights: one in each, exactly."""
-    tally = square_tally(mc, name, lambda: wrapped(Linear(64, 64, bias=False)), 64)
-    estimate = tally.function(lambda means: HALVINGS * math.log2(means[0]))
+    estimate = square_tally(mc, name, start).function(lambda means: HALVINGS * math.log2(means[1]))
     return Case(f"log2 of the mean square after {HALVINGS} layers", paper, -HALVINGS, estimate, relation)
 
 
@@ -72,19 +66,18 @@ def he_keeps(mc: Sampler) -> Findings:
     independent N(0, 1), whatever the direction of its input. So f is independent from layer to layer, E f = 1 and E f^2
     = 1 + 5/n. After L layers, E q = 1, but E q^2 = (1 + 5/n)^L: most networks have less than 1, and a few much more.
     """
-    width, depth = 64, 20
-    tally = square_tally(mc, "he", lambda: init.kaiming_normal_(Linear(width, width, bias=False)), width)
-    second = (1.0 + 5.0 / width) ** depth
-    yield Case(f"E q after {depth} layers of {width}", 1.0, 1.0, tally.power(depth), scatter=math.sqrt(second - 1.0))
-    yield shown("E q^2, there", second, tally.power(depth, 1))
-    return f"on average; over networks, q scatters by {math.sqrt(second - 1.0):.2f} after {depth} layers of {width}"
+    depth, tally = 20, square_tally(mc, "he", init.kaiming_normal_)
+    second = (1.0 + 5.0 / SQUARE) ** depth
+    scatter = math.sqrt(second - 1.0)
+    yield Case(f"E q after {depth} layers of {SQUARE}", 1.0, 1.0, tally.power(depth, 1), scatter=scatter)
+    yield shown("E q^2, there", second, tally.power(depth, 2))
+    return f"on average; over networks, q scatters by {scatter:.2f} after {depth} layers of {SQUARE}"
 
 
 @about_init("N10", "He et al. (2015), 2.2", "Glorot's weights stall deep ReLU networks: 2^-L after L layers.")
 def glorot_stalls(mc: Sampler) -> Findings:
-    """Glorot's weights have the variance 1/n in a square layer of width n. The mean square of a unit before ReLU is
-    that of the layer's input, and ReLU keeps half of it, as w and -w are as likely. That holds for every input, so the
-    halves multiply: exactly, at any width.
+    """Glorot's weights have variance 1/n in a square layer of width n, so a unit's mean square before ReLU is that of
+    the layer's input; ReLU keeps half, as weights w and -w are as likely. For any input, so halves multiply.
     """
     yield halvings(mc, "glorot", lambda linear: linear, -HALVINGS, "equal to")
     return f"{2.0**-HALVINGS:.1e} of it remain after {HALVINGS} layers"
@@ -108,8 +101,8 @@ def glorot_keeps(mc: Sampler) -> Findings:
     width, depth = 192, 10
     tally = deep_tally(mc, width, depth, "tanh", lambda layer: layer)  # which starts with Glorot's weights
     square, gain = tanh_recursion(depth)
-    yield Case(f"mean square after {depth} layers", 1.0, square, tally.mean(0), finite_size=0.03)
-    yield Case(f"gain of the gradient over {depth} layers", 1.0, gain, tally.mean(1), finite_size=0.03)
+    yield Case(f"mean square after {depth} layers", 1.0, square, tally.mean(1), finite_size=0.03)
+    yield Case(f"gain of the gradient over {depth} layers", 1.0, gain, tally.mean(0), finite_size=0.03)
     deep = 300
     yield shown(f"2 L times the mean square, L = {deep}", 1.0, 2.0 * deep * tanh_recursion(deep)[0], finite_size=0.02)
     return f"{square:.3f} of it remain after {depth} layers, and {gain:.3f} of the gradient's"
@@ -151,15 +144,13 @@ def weights_grow(mc: Sampler) -> Findings:
     |v|, so the gradient by v is orthogonal to v. A step of plain gradient descent of length c |v| makes |v| longer by
     sqrt(1 + c^2), as in a right triangle; with momentum, that is so in the first step only.
     """
-    random, rate = np.random.default_rng(mc.seed), 0.1
-    layer = WeightNorm(Linear(6, 5)).to(dtype="float64")
+    random, rate, layer = np.random.default_rng(mc.seed), 0.1, WeightNorm(Linear(6, 5)).to(dtype="float64")
     v = layer.layer.weight
-    loss = (F.tanh(layer(batch(random, 20, 6))) * batch(random, 20, 5)).sum()
-    loss.backward()
+    (F.tanh(layer(batch(random, 20, 6))) * batch(random, 20, 5)).sum().backward()
     before, slope = v.numpy().copy(), tensor(v.grad).numpy()
     SGD([v], lr=rate).step()
-    length, moved = np.linalg.norm(before, axis=1), np.linalg.norm(rate * slope, axis=1)
-    grown, c = np.linalg.norm(v.numpy(), axis=1) / length, moved / length
+    old, moved, new = (np.linalg.norm(rows, axis=1) for rows in (before, rate * slope, v.numpy()))
+    grown, c = new / old, moved / old
     most = int(c.argmax())
     exact = math.sqrt(1.0 + c[most] ** 2)
     yield is_zero("largest v . gradient of v", abs((before * slope).sum(axis=1)).max())
@@ -232,8 +223,8 @@ def selu_slope(mc: Sampler) -> Findings:
     z, weights = normal_grid()
     x = tensor(z, requires_grad=True)
     out = F.selu(x)
-    s, slope, step = out.numpy(), grad(out.sum(), x)[0].numpy(), 0.01
-    exact = float(weights @ (slope * z)) / 2.0, float(weights @ (s * slope * z))
+    slope, step = grad(out.sum(), x)[0].numpy(), 0.01
+    exact = float(weights @ (slope * z)) / 2.0, float(weights @ (out.numpy() * slope * z))
 
     def draw(random: np.random.Generator, count: int) -> HostArray:
         x = gaussian(random, count)
@@ -255,19 +246,17 @@ def selu_gradients(mc: Sampler) -> Findings:
     width, depth = 192, 16
     tally = deep_tally(mc, width, depth, "selu", partial(init.kaiming_normal_, nonlinearity="selu"))
     gain = float(moments.gaussian("selu").slope2)
-    measured = tally.power(1.0 / depth, 1)
     yield Case("gain of the gradient, 32 layers", 1.0, gain**32)
     yield Case("the same, 100 layers", 1.0, gain**100)
-    yield Case(f"gain a layer, {depth} layers of {width}", 1.0, gain, measured, finite_size=0.01)
-    yield shown(f"mean square of the signal, layer {depth}", 1.0, tally.mean(0), finite_size=0.04)
+    yield Case(f"gain a layer, {depth} layers of {width}", 1.0, gain, tally.power(1.0 / depth), finite_size=0.01)
+    yield shown(f"mean square of the signal, layer {depth}", 1.0, tally.mean(1), finite_size=0.04)
     return f"the signal keeps its scale; the gradient grows to {gain**32:.1f} in 32 layers, {gain**100:.0f} in 100"
 
 
 @about_init("N22", "Brock et al. (2021, ICLR)", "NF-nets scale ReLU by gamma = sqrt(2/(1 - 1/pi)).")
 def nf_net_gammas(mc: Sampler) -> Findings:
-    """gamma = 1/c1, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): what gives the activation's output variance
-    1. The constants for other activations that the released code has, and ReLU's too, are 1/c1 of a sample, and off by
-    its error: less than 0.1 %.
+    """gamma = 1/c1, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1), gives the output variance 1. The constants
+    of the released code, for ReLU and other activations, are 1/c1 of a sample, and off by its error: less than 0.1 %.
     """
     gamma = math.sqrt(2.0 / (1.0 - 1.0 / math.pi))
     yield Case("1/gamma of ReLU", 1.0 / gamma, moments.gaussian("relu").std, output_tally(mc, "relu", Tally.std).std())
@@ -279,12 +268,11 @@ def nf_net_gammas(mc: Sampler) -> Findings:
 
 @about_init("N23", "Brock et al. (2021, ICLR)", "Scaled weight standardisation gives mean 0 and variance 1.")
 def standardised_weights(mc: Sampler) -> Findings:
-    """Each row of weights has the sum 0 and the length 1/c1. Its inputs are ReLU(z_i), z_i of N(0, 1), all of the same
-    mean, which a row of sum 0 removes, and of variance c1^2: uncorrelated, they sum up to variance 1, for every single
-    draw of weights. If each pair z_i, z_j has the correlation rho, then ReLU(z_i) and ReLU(z_j) have R(rho), and the
-    variance is 1 - R(rho), as what all inputs share is removed with the mean.
+    """Each row of weights has the sum 0 and the length 1/c1. Its inputs ReLU(z_i), z_i of N(0, 1), have the same mean,
+    which a row of sum 0 removes, and variance c1^2: uncorrelated, they sum up to variance 1, for all weights. If each
+    pair z_i, z_j has the correlation rho, then ReLU(z_i) and ReLU(z_j) have R(rho), and the variance is 1 - R(rho).
     """
-    width, rho = 48, 0.5
+    width, rho, exact = 48, 0.5, 1.0 - correlation_after(0.5)
     seeded(np.random.default_rng(mc.seed))
     layer = ScaledWS(Linear(width, 16, bias=False))
     rows = layer.weight.numpy().astype(np.float64)
@@ -298,7 +286,6 @@ def standardised_weights(mc: Sampler) -> Findings:
         return np.array([layer(F.relu(x)).numpy()[:, 0] for x in inputs])
 
     tally = mc.tally("standardised", draw, samples=100_000, block=1 << 12, watch=Tally.variance)
-    exact = 1.0 - correlation_after(rho)
     yield Case("mean of a unit, uncorrelated inputs", 0.0, 0.0, tally.mean())
     yield Case("variance of a unit, uncorrelated inputs", 1.0, 1.0, tally.variance())
     yield shown(f"variance of a unit, inputs of correlation {rho:g}", exact, tally.variance(1))

@@ -1,6 +1,7 @@
 """Claims on the Jacobian, section 3.4: its expectation, its singular values, and products over layers."""
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -11,10 +12,12 @@ from ..nn import NormPropConv2d, NormPropLinear, Sequential
 from ..nn.layers import ACTIVATIONS
 from ..paper import JACOBIAN_FACTOR as PRINTED_FACTOR
 from ..paper import MEAN_SQUARE_GAIN as PRINTED
+from ..theory import Design
 from . import closed_forms
 from .claim import Case, Findings, all_ones, claim, computed, is_zero, shown
 from .closed_forms import C1, CHI, JACOBIAN_FACTOR, PAPER_GAMMA, jacobian_kernel, product_moments
-from .depth_claims import DEPTH
+from .depth_claims import DEPTH, depth_tally
+from .moment_claims import exact_unit, gain
 from .monte_carlo import Sampler, Tally, each
 from .networks import gaussian, jacobian_rows, layer_with, random_layer, singular_values, two_units, whole_jacobian
 
@@ -91,9 +94,9 @@ def spectrum(random: np.random.Generator, units: int, inputs: int) -> HostArray:
     return singular_values(layer, gaussian(random, inputs))
 
 
-def conv_spectrum(random: np.random.Generator, channels: int, filters: int, size: int) -> HostArray:
+def conv_spectrum(random: np.random.Generator, filters: int, channels: int, pixels: int) -> HostArray:
     """The same for a 3 x 3 convolution of a square image whose opposite sides are joined."""
-    layer = NormPropConv2d(channels, filters, 3, gamma=1.0)
+    layer, size = NormPropConv2d(channels, filters, 3, gamma=1.0), math.isqrt(pixels)
     layer.weight.data = gaussian(random, *layer.weight.shape).data
 
     def joined(x: Tensor) -> Tensor:
@@ -101,7 +104,7 @@ def conv_spectrum(random: np.random.Generator, channels: int, filters: int, size
         x = F.concatenate([x[:, :, -1:], x, x[:, :, :1]], axis=2)
         return layer(F.concatenate([x[..., -1:], x, x[..., :1]], axis=3))
 
-    return singular_values(joined, gaussian(random, channels * size * size))
+    return singular_values(joined, gaussian(random, channels * pixels))
 
 
 def nonzero(values: HostArray) -> HostArray:
@@ -116,33 +119,29 @@ def all_singular_values(mc: Sampler) -> Findings:
     and singular values do not see the signs of rows. So the nonzero ones fill (1/c1) [1 - sqrt(m/2n), 1 + sqrt(m/2n)]
     by the Marchenko-Pastur law. With orthogonal rows they are 0 or 1/c1 = 1.713. 1.21 is the root mean square of all.
     """
-    shapes = {"square": (320, 320), "wide": (192, 384), "tall": (384, 192), "conv": (16, 16)}
+    shapes = {"square": (320, 320, 1), "wide": (192, 384, 1), "tall": (384, 192, 1), "conv": (16, 16, 16)}
     low, high = closed_forms.spectrum_edges(1, 1)
     near, whole = np.linspace(0.9 * PRINTED_FACTOR, 1.1 * PRINTED_FACTOR, 201), np.linspace(low, high, 20_001)
     fraction, integral = (float(np.trapezoid(closed_forms.spectrum_density(s, 1, 1), s)) for s in (near, whole))
-    for name, (units, inputs) in shapes.items():
 
-        def draw(
-            random: np.random.Generator, name: str = name, units: int = units, inputs: int = inputs
-        ) -> list[float]:
-            values = conv_spectrum(random, inputs, units, 4) if name == "conv" else spectrum(random, units, inputs)
-            some = nonzero(values)
-            outputs = units * 16 if name == "conv" else units
-            within = np.mean(abs(some - PRINTED_FACTOR) < 0.1 * PRINTED_FACTOR)
-            return [some[0], some[-1], 1.0 - len(some) / len(values), np.sum(values**2) / outputs, within]
+    def draw(random: np.random.Generator, units: int, inputs: int, places: int) -> list[float]:
+        values = spectrum(random, units, inputs) if places == 1 else conv_spectrum(random, units, inputs, places)
+        some = nonzero(values)
+        within = np.mean(abs(some - PRINTED_FACTOR) < 0.1 * PRINTED_FACTOR)
+        return [some[0], some[-1], 1.0 - len(some) / len(values), np.sum(values**2) / (units * places), within]
 
-        tally = mc.tally(f"spectrum {name}", each(draw), samples=10, cost=200_000, block=1)
-        edges = closed_forms.spectrum_edges(units, inputs)
-        square, size = name == "square", 0.05 if name != "conv" else 0.12
-        what = f"largest singular value, {name}"
-        yield Case(what, PRINTED_FACTOR, edges[1], tally.mean(), finite_size=size, judged=square)
+    for name, (units, inputs, places) in shapes.items():
+        drawn = each(partial(draw, units=units, inputs=inputs, places=places))
+        tally = mc.tally(f"spectrum {name}", drawn, samples=10, cost=200_000, block=1)
+        what, edges = f"largest singular value, {name}", closed_forms.spectrum_edges(units, inputs)
+        size, judged = 0.05 if places == 1 else 0.12, name == "square"
+        yield Case(what, PRINTED_FACTOR, edges[1], tally.mean(), finite_size=size, judged=judged)
         yield Case(f"mean square over rows, {name}", PRINTED, CHI, tally.mean(3), judged=False)
-        if square:
+        if name == "square":
             what = "smallest singular value but 0, square"
             yield Case(what, PRINTED_FACTOR, edges[0], tally.mean(1), finite_size=0.15)
             yield Case("fraction of them that is 0, square", 0.0, 0.5, tally.mean(2))
-            rms = tally.function(lambda means: math.sqrt(means[3]))
-            what = "root mean square, square"
+            what, rms = "root mean square, square", tally.power(0.5, 3)
             yield Case(what, PRINTED_FACTOR, JACOBIAN_FACTOR, rms, rounding=ROUNDING, judged=False)
             what = "fraction of the nonzero ones within 10 % of 1.21, square"
             yield Case(what, 1.0, fraction, tally.mean(4), judged=False)
@@ -160,17 +159,17 @@ def mean_square_gain(mc: Sampler) -> Findings:
     c1^2, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): m pi/(pi - 1) on average, with a relative standard
     deviation of 1/sqrt(m). For each input coordinate that is 1.47 m/n: 1.47 for square layers only.
     """
-    for units, inputs in ((64, 64), (128, 64)):
+    inputs = 64
 
-        def draw(random: np.random.Generator, units: int = units, inputs: int = inputs) -> tuple[float, float]:
-            layer = random_layer(random, units, inputs, gamma=1.0)
-            gain = float((whole_jacobian(layer, gaussian(random, inputs)) ** 2).sum()) / inputs
-            return gain, gain**2
+    def draw(random: np.random.Generator, units: int) -> tuple[float, float]:
+        layer = random_layer(random, units, inputs, gamma=1.0)
+        gain = float((whole_jacobian(layer, gaussian(random, inputs)) ** 2).sum()) / inputs
+        return gain, gain**2
 
-        tally = mc.tally(f"gain {units}", each(draw), samples=400, cost=1000, block=10)
-        what, exact, square = f"gain of {units} x {inputs}", CHI * units / inputs, units == inputs
-        scatter = 1.0 / math.sqrt(units)
-        yield Case(what, PRINTED, exact, tally.mean(), rounding=ROUNDING, scatter=scatter, judged=square)
+    for units in (64, 128):
+        tally = mc.tally(f"gain {units}", each(partial(draw, units=units)), samples=400, cost=1000, block=10)
+        what, exact, scatter = f"gain of {units} x {inputs}", CHI * units / inputs, 1.0 / math.sqrt(units)
+        yield Case(what, PRINTED, exact, tally.mean(), rounding=ROUNDING, scatter=scatter, judged=units == inputs)
         relative = tally.function(lambda means: math.sqrt(means[1] - means[0] ** 2) / means[0])
         yield shown(f"its relative standard deviation, {units} x {inputs}", scatter, relative)
     return "on average, for square layers; a layer of m units and n inputs has 1.47 m/n"
@@ -204,11 +203,9 @@ def isometry(mc: Sampler) -> Findings:
     Isometry would make tr(G^2)/n equal to (tr G/n)^2. But its ratio to chi^(2L) tends to 1 + 2L for wide layers, and a
     recursion in L gives it exactly for every width: the spectrum of the product spreads with every layer.
     """
-    width = 32
-    tally = product_tally(mc, width, 3, 1.0, samples=800)
-    estimate = tally.function(lambda means: means[1] * CHI**-6)
+    estimate = product_tally(mc, 32, 3, 1.0, samples=800).function(lambda means: means[1] * CHI**-6)
     deep = product_moments(64, DEPTH)[0]
-    yield Case("E tr(G^2)/n over chi^2L, L = 3", 1.0, product_moments(width, 3)[0], estimate)
+    yield Case("E tr(G^2)/n over chi^2L, L = 3", 1.0, product_moments(32, 3)[0], estimate)
     return f"the spread of squared singular values grows like 1 + 2L: {deep:.1f} for 9 layers of 64"
 
 
@@ -224,13 +221,12 @@ def jacobian_factor(mc: Sampler) -> Findings:
     scatter = math.sqrt(product_moments(width, 1)[0] - 1.0)
     measured = tally.function(lambda means: math.sqrt(means[1] / means[0] ** 2 - 1.0))
     rounding = 0.01 / PRINTED_FACTOR  # what the last digit of 1.21 makes of its square
-    new = NormPropLinear(2, 1)
-    layers = [NormPropLinear(1, 1, name) for name in ACTIVATIONS]
-    starts = [layer.gamma.item() * layer.standard.jacobian_factor for layer in layers]
-    exact = NormPropLinear(1, 1, mode="exact")
     yield Case("gain of a layer", 1.0, gain, tally.mean(), rounding=rounding, scatter=scatter)
     yield Case(f"gain of {DEPTH} layers", 1.0, gain**DEPTH, deep.mean(), judged=False)
     yield Case("relative standard deviation of squared singular values", 0.0, scatter, measured, judged=False)
+    new, exact = NormPropLinear(2, 1), NormPropLinear(1, 1, mode="exact")
+    layers = [NormPropLinear(1, 1, name) for name in ACTIVATIONS]
+    starts = [layer.gamma.item() * layer.standard.jacobian_factor for layer in layers]
     gamma = computed(new.gamma.item())
     yield Case("gamma of a new layer", PAPER_GAMMA, 1.0 / JACOBIAN_FACTOR, gamma, rounding=ROUNDING)
     yield is_zero("beta of a new layer", new.beta.item())
@@ -238,3 +234,42 @@ def jacobian_factor(mc: Sampler) -> Findings:
     yield shown("gamma in exact mode", 1.0, exact.gamma.item())
     yield shown("beta in exact mode", 1.0, exact.beta.item())
     return f"for the mean square, at any depth ({gain**50:.2f} after 50 layers); single values scatter as before"
+
+
+@claim("G2", "beyond 4.3", "Exact NormProp with beta = gamma keeps the scale forwards and nearly keeps it backwards.")
+def positive_beta(mc: Sampler) -> Findings:
+    """At t = beta/gamma, the mean-square gain of ReLU is Phi(t)/Var ReLU(Z + t), with Z ~ N(0, 1) and Phi and phi its
+    distribution function and density: 1.467 at 0, 1.120 at 1, 1.018 at 2, as the kink matters less. Over 50 layers
+    1.120 still multiplies to 290 in mean square, a factor of 17 in size; 1.467 to 2e8. Errors of the variance shrink by
+    (Phi - c2 phi)/Var = 0.77 with each layer at t = 1, with c2 the mean of ReLU(Z + t), so a deep network stays put.
+    """
+    width, depth, t, layers = 128, 20, 1.0, 5
+    density, cdf = math.exp(-0.5 * t * t) / math.sqrt(2.0 * math.pi), closed_forms.normal_cdf(t)
+    mean = t * cdf + density
+    variance = (t * t + 1.0) * cdf + t * density - mean * mean
+    one, slope = cdf / variance, (cdf - mean * density) / variance
+    point = Design("", "relu", 1, centering=1.0, gamma=1.0, beta=t, params={})
+    yield Case("gain of a layer, beta = gamma", one, point.chi, gain(mc, "gain at t = 1", exact_unit("relu", 1.0, t)))
+    product = product_tally(mc, 48, layers, 1.0, samples=100, mode="exact")
+    yield shown(f"gain of {layers} layers", one**layers, product.mean(), finite_size=0.1)
+    deep = depth_tally(mc, width, depth, samples=10, gamma=1.0, beta=t, mode="exact")
+    yield Case(f"E u^2, layer {depth}", 1.0, 1.0, deep.mean(depth - 1), finite_size=0.1, rounding=0.1)
+    yield shown("factor of an error of the variance", slope, point.variance_slope)
+    after = [math.sqrt(layer**50) for layer in (one, CHI)]
+    return f"gain {one:.2f} instead of {CHI:.2f}: after 50 layers {after[0]:.0f} times the size, not {after[1]:,.0f}"
+
+
+@claim("G6", "beyond 3.4", "The first two spectral moments of a deep Jacobian are exact at every width.")
+def spectral_moments(mc: Sampler) -> Findings:
+    """G = J J^T for the Jacobian J of L layers of width n. Given that a unit is on, its row w is not isotropic, but the
+    law of w w^T is unchanged, and G does not see the signs of rows. So E tr(G^2)/n and E (tr G/n)^2, relative to
+    chi^(2L), chi = pi/(pi - 1), follow a linear recursion. One layer gives 2 + (n - 1)/n; wide networks tend to 1 + 2L.
+    """
+    width, depth = 16, 4
+    tally = product_tally(mc, width, depth, 1.0, samples=800)
+    exact, scale = product_moments(width, depth), CHI ** (-2 * depth)
+    yield Case("E tr(G^2)/n over chi^2L", exact[0], exact[0], tally.function(lambda means: means[1] * scale))
+    yield Case("E (tr G/n)^2 over chi^2L", exact[1], exact[1], tally.function(lambda means: means[2] * scale))
+    yield Case("the first, one layer", 2.0 + (width - 1.0) / width, product_moments(width, 1)[0])
+    yield Case("the first, width 10^9", 1.0 + 2.0 * depth, product_moments(10**9, depth)[0], rounding=1e-6)
+    return f"{exact[0]:.3f} for {depth} layers of {width}, against {1 + 2 * depth} at infinite width"

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..engine.arrays import Array, HostArray, to_numpy
+from ..engine.arrays import Array, HostArray, array_module, to_numpy
 from ..engine.errors import explain
 from ..estimate import Estimate
 from ..threads import blas_threads, cores
@@ -50,13 +50,14 @@ class Tally:
     @classmethod
     def of(cls, values: Array, overwrite: bool = False) -> "Tally":
         """The tally of one block, (count,) or (k, count). To overwrite the values saves memory, and so time."""
-        block = np.atleast_2d(to_numpy(values))
+        xp = array_module(values)
+        block = xp.atleast_2d(values)
         count = block.shape[1]
-        means = np.add.reduce(block, axis=1) / count
-        away = np.subtract(block, means[:, None], out=block if overwrite else None)
+        means = block.sum(axis=1) / count
+        away = xp.subtract(block, means[:, None], out=block if overwrite else None)
         squares = away * away
-        sums = (away @ away.T, np.vecdot(squares, away), np.vecdot(squares, squares))
-        return cls(count, means.astype(np.float64), *(s.astype(np.float64) for s in sums))
+        cubes, fourths = ((squares[:, None] @ powers[:, :, None])[:, 0, 0] for powers in (away, squares))
+        return cls(count, *(to_numpy(sums).astype(np.float64) for sums in (means, away @ away.T, cubes, fourths)))
 
     @classmethod
     def merged(cls, parts: Sequence["Tally"]) -> "Tally":
@@ -118,6 +119,9 @@ def padding_ignored() -> Any:
     return np.errstate(invalid="ignore")
 
 
+Watch: TypeAlias = Callable[[Tally], Estimate]  # the estimate whose standard error `until` looks at
+
+
 @dataclass
 class Sampler:
     """How claims are measured: with how many samples, or until which standard error, from which seed, on which cores.
@@ -140,13 +144,7 @@ class Sampler:
                 raise ValueError(explain(f"{name}={value}", "it is a number above 0", f"{name}=1000"))
 
     def tally(
-        self,
-        name: str,
-        draw: Draw,
-        samples: int,
-        cost: int = 1,
-        block: int = BLOCK,
-        watch: Callable[[Tally], Estimate] = Tally.mean,
+        self, name: str, draw: Draw, samples: int, cost: int = 1, block: int = BLOCK, watch: Watch = Tally.mean
     ) -> Tally:
         """Draw `samples` samples, or as many as the user asked for, and tally them.
 
@@ -195,11 +193,10 @@ class Sampler:
         """The mean of what has a long tail, as the median of the means of groups, which no single sample can move. Its
         standard error is sqrt(pi/2) times that of their mean.
         """
-        groups = [
-            self.tally(f"{name} {i}", draw, -(-samples // GROUPS), cost, block).mean().mean for i in range(GROUPS)
-        ]
-        error = math.sqrt(math.pi / 2.0) * Estimate.of(groups).standard_error
-        return Estimate.from_error(float(np.median(groups)), error, GROUPS)
+        each_has = -(-samples // GROUPS)
+        means = [self.tally(f"{name} {i}", draw, each_has, cost, block).mean().mean for i in range(GROUPS)]
+        error = math.sqrt(math.pi / 2.0) * Estimate.of(means).standard_error
+        return Estimate.from_error(float(np.median(means)), error, GROUPS)
 
 
 def each(draw: Callable[[np.random.Generator], Any]) -> Draw:

@@ -2,19 +2,28 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .. import Tensor, grad, manual_seed, no_grad, tensor
 from ..engine.arrays import Array, HostArray, array_module, default_backend, to_backend, to_numpy
 from ..nn import Linear, Module, NormPropLinear
-from .monte_carlo import Draw
+from .monte_carlo import Draw, Sampler, Tally, each
 
 
 def gaussian(random: np.random.Generator, *shape: int) -> Tensor:
     """Standard normal numbers, drawn in float32 on the host, as a tensor of the default backend."""
     return tensor(random.standard_normal(shape, np.float32))
+
+
+def batch(random: np.random.Generator, *shape: int) -> Tensor:
+    """The same in float64, so that what is equal is equal to 15 digits."""
+    return tensor(random.standard_normal(shape))
+
+
+def largest_difference(a: Tensor, b: Tensor) -> float:
+    return float(abs(a.numpy() - b.numpy()).max())
 
 
 def layer_with(rows: Any, beta: float | None = None, **settings: Any) -> NormPropLinear:
@@ -46,12 +55,7 @@ def jacobian_rows(function: Callable[[Tensor], Tensor], x: Tensor, units: Sequen
     """For each sample of a batch, the rows of the Jacobian that belong to some units: (samples, inputs) each."""
     x = Tensor(x.data, requires_grad=True)
     out = function(x)
-    rows = []
-    for unit in units:
-        cotangent = array_module(out.data).zeros_like(out.data)
-        cotangent[:, unit] = 1.0
-        rows.append(grad(out, x, cotangent, retain_graph=True)[0])
-    return rows
+    return [grad(out[:, unit].sum(), x, retain_graph=True)[0] for unit in units]
 
 
 def whole_jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Array:
@@ -68,18 +72,21 @@ def whole_jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Array:
     return grad(out, copies, cotangent)[0].data.reshape(outputs, x.size)
 
 
-def difference_ratio(function: Callable[[], Tensor], points: Iterable[Tensor], random: np.random.Generator) -> float:
-    """A slope by the engine's gradients over the same slope by a central difference, in float64: 1 if both are right.
+def singular_values(function: Callable[[Tensor], Tensor], x: Tensor) -> HostArray:
+    """Those of the Jacobian at one sample."""
+    return np.linalg.svd(to_numpy(whole_jacobian(function, x)).astype(np.float64), compute_uv=False)
 
-    It is the slope of a randomly weighted sum of the function's values, along a random direction of all the points
-    (tensors that it depends on). As it may be near 0 by chance, 1 plus the difference of both, relative to the root sum
-    of squares of its terms.
+
+def difference_ratio(function: Callable[[], Tensor], points: Iterable[Tensor], random: np.random.Generator) -> float:
+    """A slope by the engine's gradients over the same by a central difference, in float64: 1 if both are right.
+
+    It is that of a randomly weighted sum of the function's values, along a random direction of all the points (tensors
+    that it depends on). As it may be near 0, it is 1 plus their difference over the root sum of squares of the terms.
     """
     leaves = list(points)
-    places = [leaf.data for leaf in leaves]
-    ways = [to_backend(random.standard_normal(leaf.shape), default_backend()) for leaf in leaves]
+    places, ways = [leaf.data for leaf in leaves], [batch(random, *leaf.shape).data for leaf in leaves]
     out = function()
-    weights = Tensor(to_backend(random.standard_normal(out.shape), default_backend()))
+    weights = batch(random, *out.shape)
     gradients = grad((out * weights).sum(), leaves)
     terms = np.concatenate([to_numpy(g.data * way).ravel() for g, way in zip(gradients, ways, strict=True)])
 
@@ -93,32 +100,6 @@ def difference_ratio(function: Callable[[], Tensor], points: Iterable[Tensor], r
     quotient = (moved(step) - moved(-step)) / (2.0 * step)
     moved(0.0)  # back to where they were
     return float(1.0 + (terms.sum() - quotient) / np.linalg.norm(terms))
-
-
-def singular_values(function: Callable[[Tensor], Tensor], x: Tensor) -> HostArray:
-    """Those of the Jacobian at one sample."""
-    return np.linalg.svd(to_numpy(whole_jacobian(function, x)).astype(np.float64), compute_uv=False)
-
-
-def preactivation_statistics(
-    random: np.random.Generator, width: int, depth: int, inputs: int, input_scale: float = 1.0, **settings: Any
-) -> HostArray:
-    """Of the pre-activations of each layer of a random network: (3, depth), without bias.
-
-    E u^2; the variance of a unit over inputs, averaged over units; and the mean square of the units' means. A layer
-    of the same weights without activation shows the pre-activations u.
-    """
-    x = gaussian(random, inputs, width) * input_scale
-    found = np.empty((3, depth))
-    with no_grad():
-        for depth_here in range(depth):
-            layer = random_layer(random, width, width, **settings)
-            linear = layer_with(to_numpy(layer.weight.data), activation="identity", gamma=to_numpy(layer.gamma.data))
-            u = to_numpy(linear(x).data).astype(np.float64)
-            variance = u.var(axis=0, ddof=1).mean()
-            found[:, depth_here] = (u * u).mean(), variance, (u.mean(axis=0) ** 2).mean() - variance / inputs
-            x = layer(x)
-    return found
 
 
 def seeded(random: np.random.Generator) -> None:
@@ -141,14 +122,31 @@ def orthogonal_samples(random: np.random.Generator, count: int, width: int, mean
 
 def probe(random: np.random.Generator, network: Module, x: Tensor, centered: bool = False) -> tuple[HostArray, float]:
     """The output for a batch, and the mean-square gain of a gradient on its way back: of a random one, and so, on
-    average, |J|^2 / n for the Jacobian J of all outputs by all n inputs. BatchNorm lets pass what is centred over the
-    batch only: so is the gradient that it hands on.
+    average, |J|^2 / n for the Jacobian J of all outputs by all n inputs. BatchNorm passes on only what is centred over
+    the batch, so such a gradient is centred, too.
     """
     x = Tensor(x.data, requires_grad=True)
     out = network(x)
-    cotangent = random.standard_normal(out.shape, np.float32)
-    if centered:
-        cotangent -= cotangent.mean(axis=0)
-    (found,) = grad(out, x, to_backend(cotangent, default_backend()))
-    gain = float((found.data.astype("float64") ** 2).sum()) / float((cotangent.astype("float64") ** 2).sum())
-    return to_numpy(out.data).astype(np.float64), gain
+    given = random.standard_normal(out.shape, np.float32)
+    given -= given.mean(axis=0) if centered else 0.0
+    found = grad(out, x, to_backend(given, default_backend()))[0].numpy()
+    gain = float((found.astype(np.float64) ** 2).sum() / (given.astype(np.float64) ** 2).sum())
+    return out.numpy().astype(np.float64), gain
+
+
+Build: TypeAlias = Callable[[np.random.Generator], tuple[Module, Tensor]]  # a random network, and a batch for it
+
+
+def network_tally(
+    mc: Sampler, name: str, build: Build, samples: int, cost: int = 10**5, block: int = 1, centered: bool = False
+) -> Tally:
+    """Of random networks: the gain of the gradient; the mean square of the output, and its square for single samples,
+    averaged over the batch; and the variance over the batch.
+    """
+
+    def draw(random: np.random.Generator) -> list[float]:
+        out, gain = probe(random, *build(random), centered)
+        squares = (out * out).mean(axis=1)
+        return [gain, squares.mean(), (squares**2).mean(), out.var(axis=0, ddof=1).mean()]
+
+    return mc.tally(name, each(draw), samples, cost, block)

@@ -1,36 +1,27 @@
 """What other papers say of BatchNorm (N01 to N08), LayerNorm and RMSNorm (N13 to N15), tested before training."""
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from .. import Tensor, grad, jacobian, moments, tensor
 from .. import functional as F
-from ..engine.arrays import HostArray
+from ..engine.arrays import Array
+from ..estimate import Estimate
 from ..nn import Activation, BatchNorm, LayerNorm, Module, ReLU, RMSNorm, Sequential
 from ..nn.layers import ACTIVATIONS
 from ..paper import JACOBIAN_FACTOR as PRINTED_FACTOR
-from ..theory.gains import batch_norm_gain, layer_norm_gain, rms_norm_gain
+from ..theory.gains import batch_norm_gain, norm_gain
 from . import closed_forms
 from .claim import Case, Findings, all_ones, claim, computed, is_not_zero, is_zero, shown
 from .closed_forms import C2, CHI, JACOBIAN_FACTOR, arc_cosine
-from .general_claims import params
 from .jacobian_claims import nonzero
-from .monte_carlo import Sampler, Tally, each
-from .networks import dense, gaussian, orthogonal_samples, probe
-from .training_claims import batch, largest_difference
+from .moment_claims import params
+from .monte_carlo import Sampler, each
+from .networks import batch, dense, gaussian, largest_difference, network_tally, orthogonal_samples
 
 batchnorm, layernorm = partial(claim, family="batchnorm"), partial(claim, family="layernorm")
-
-
-def without_epsilon(features: int) -> BatchNorm:
-    return BatchNorm(features, eps=0.0)
-
-
-def quotient(means: HostArray) -> float:
-    return float(means[0] / means[1])
 
 
 @batchnorm("N01", "Ioffe and Szegedy (2015), 3.3", "BatchNorm does not see the scale of weights: BN((aW)u) = BN(Wu).")
@@ -57,7 +48,7 @@ def smaller_gradients(mc: Sampler) -> Findings:
     layer's input u does not change, as W u is multiplied by a, and its gradient by 1/a.
     """
     random, a = np.random.default_rng(mc.seed), 3.0
-    x, first, weights, norm = batch(random, 16, 6), batch(random, 5, 6), batch(random, 16, 5), without_epsilon(5)
+    x, first, weights, norm = batch(random, 16, 6), batch(random, 5, 6), batch(random, 16, 5), BatchNorm(5, eps=0.0)
 
     def gradients(scale: float) -> list[Tensor]:
         w, u = tensor(scale * first.numpy(), requires_grad=True), Tensor(x.data, requires_grad=True)
@@ -103,30 +94,33 @@ def small_batches(mc: Sampler) -> Findings:
     - 1 dimensions in which they sum to 0. So E ReLU(y) = sqrt(B - 1) Gamma((B - 1)/2)/(2 sqrt(pi) Gamma(B/2)), Gamma
     the gamma function: that of all data, 1/sqrt(2 pi), only as B grows.
     """
-    off = {}
-    for size in (32, 8, 4):
+    exact = {size: closed_forms.sphere_relu_mean(size - 1) for size in (32, 8, 4)}
 
-        def draw(random: np.random.Generator, count: int, size: int = size) -> object:
-            return F.relu(without_epsilon(count)(gaussian(random, size, count))).mean(axis=0).data
+    def draw(random: np.random.Generator, count: int, size: int) -> Array:
+        return F.relu(BatchNorm(count, eps=0.0)(gaussian(random, size, count))).mean(axis=0).data
 
-        exact = closed_forms.sphere_relu_mean(size - 1)
-        off[size] = exact / C2 - 1.0
-        estimate = mc.tally(f"batch of {size}", draw, samples=60_000, block=1 << 12).mean()
-        yield Case(f"E ReLU(BN), batch of {size}", C2, exact, estimate)
-    return f"{off[32]:.1%} off with 32 samples, {off[8]:.1%} with 8, {off[4]:.1%} with 4"
+    for size, mean in exact.items():
+        tally = mc.tally(f"batch of {size}", partial(draw, size=size), samples=60_000, block=1 << 12)
+        yield Case(f"E ReLU(BN), batch of {size}", C2, mean, tally.mean())
+    off = [mean / C2 - 1.0 for mean in exact.values()]
+    return f"{off[0]:.1%} off with 32 samples, {off[1]:.1%} with 8, {off[2]:.1%} with 4"
 
 
-def batch_gain(mc: Sampler, activation: str, size: int, width: int, samples: int) -> Tally:
-    """Of a layer s(BN(Wx)) at orthogonal samples: the gain of a centred gradient over 1 - 2/width, and the variance of
-    outputs over the batch.
+def batch_gain(mc: Sampler, activation: str, size: int, samples: int, power: float = 1.0) -> Estimate:
+    """The gain of a centred gradient, in the mean square to a power, in a layer s(BN(Wx)) of width n at orthogonal
+    samples: over the variance of the outputs in the batch, and over 1 - 2/n.
     """
+    width = max(32, size)
 
-    def draw(random: np.random.Generator) -> tuple[float, float]:
-        layer = Sequential(dense(random, width), without_epsilon(width), Activation(activation))
-        out, gain = probe(random, layer, orthogonal_samples(random, size, width), centered=True)
-        return gain / (1.0 - 2.0 / width), out.var(axis=0, ddof=1).mean()
+    def build(random: np.random.Generator) -> tuple[Module, Tensor]:
+        layer = Sequential(dense(random, width), BatchNorm(width, eps=0.0), Activation(activation))
+        return layer, orthogonal_samples(random, size, width)
 
-    return mc.tally(f"batch gain {activation} {size}", each(draw), samples, cost=100, block=10)
+    tally = network_tally(mc, f"batch gain {activation} {size}", build, samples, cost=100, block=10, centered=True)
+    return tally.function(lambda means: float(means[0] / (1.0 - 2.0 / width) / means[3]) ** power)
+
+
+BATCHES = ((8, 1200), (64, 200))  # and how many layers of each are drawn
 
 
 @batchnorm("N05", "Yang et al. (2019)", "BatchNorm in a linear network multiplies gradients by (B - 2)/(B - 3).")
@@ -136,9 +130,8 @@ def linear_batch_norm(mc: Sampler) -> Findings:
     v ~ chi^2/B of B - 1 degrees of freedom has the mean B/(B - 3). Random weights W make samples orthogonal (N08). Then
     this is exact at any width n, up to a factor 1 - 2/n, which the measurement is divided by.
     """
-    for size, width in ((8, 32), (64, 64)):
-        tally = batch_gain(mc, "identity", size, width, samples=1200 if size < 64 else 200)
-        exact, estimate = batch_norm_gain(size, "identity"), tally.function(quotient)
+    for size, samples in BATCHES:
+        exact, estimate = batch_norm_gain(size, "identity"), batch_gain(mc, "identity", size, samples)
         yield Case(f"mean-square gain, B = {size}", (size - 2.0) / (size - 3.0), exact, estimate)
     return "6/5 for a batch of 8, 62/61 for 64: infinite for 3 or fewer"
 
@@ -152,20 +145,18 @@ def relu_batch_norm(mc: Sampler) -> Findings:
     """
     limit = math.sqrt(batch_norm_gain(10**6))
     yield Case("gain in size, B = 10^6", PRINTED_FACTOR, limit, rounding=0.005)
-    for size, width, samples in ((8, 32, 1200), (64, 64, 200)):
-        tally = batch_gain(mc, "relu", size, width, samples)
-        estimate = tally.function(lambda means: math.sqrt(quotient(means)))
+    for size, samples in BATCHES:
+        estimate = batch_gain(mc, "relu", size, samples, power=0.5)
         yield shown(f"gain in size, B = {size}", math.sqrt(batch_norm_gain(size)), estimate)
     width, size, depth = 192, 32, 5
 
-    def deep(random: np.random.Generator) -> float:
-        layers = [(ReLU(), dense(random, width), without_epsilon(width)) for _ in range(depth)]
-        start = without_epsilon(width)(gaussian(random, size, width)).detach()
-        return probe(random, Sequential(*sum(layers, ())), start, centered=True)[1]
+    def build(random: np.random.Generator) -> tuple[Module, Tensor]:
+        layers = [(ReLU(), dense(random, width), BatchNorm(width, eps=0.0)) for _ in range(depth)]
+        return Sequential(*sum(layers, ())), BatchNorm(width, eps=0.0)(gaussian(random, size, width)).detach()
 
-    found = mc.tally("deep batch norm", each(deep), samples=24, cost=10**5, block=1)
+    deep = network_tally(mc, "deep batch norm", build, samples=24, centered=True).power(0.5 / depth)
     what, exact = f"gain in size a layer, {depth} layers, B = {size}", math.sqrt(batch_norm_gain(size))
-    yield shown(what, exact, found.power(0.5 / depth), finite_size=0.02)
+    yield shown(what, exact, deep, finite_size=0.02)
     return f"in the limit; {math.sqrt(batch_norm_gain(8)):.3f} for a batch of 8. After 50 layers it is {limit**50:,.0f}"
 
 
@@ -179,7 +170,7 @@ def no_activation_helps(mc: Sampler) -> Findings:
     yield Case("least gain of all activations, large batches", 1.0, min(chi.values()), relation="at least")
     size, names = 16, ("tanh", "erf", "gelu", "relu")
     for name in names:
-        estimate = batch_gain(mc, name, size, 32, samples=400).function(quotient)
+        estimate = batch_gain(mc, name, size, samples=400)
         yield Case(f"gain of {name}, B = {size}", 1.0, batch_norm_gain(size, name), estimate, relation="at least")
     ratios = [batch_norm_gain(10**6, name) / chi[name] for name in names]
     yield all_ones("gain at B = 10^6 over chi, these four", ratios, tolerance=1e-5)
@@ -195,18 +186,18 @@ def orthogonal(mc: Sampler) -> Findings:
     width, size, depth, alike = 128, 8, 30, 0.9
     exact = 2.0 * arc_cosine(-1.0 / (size - 1))
 
-    def network(random: np.random.Generator, norm: bool) -> Module:
-        parts: list[Callable[[], Module]] = [lambda: dense(random, width, 2.0), lambda: without_epsilon(width), ReLU]
-        return Sequential(*(part() for _ in range(depth) for part in parts if norm or part is not parts[1]))
+    def network(random: np.random.Generator, *norm: Module) -> Module:
+        return Sequential(*sum(((dense(random, width, 2.0), *norm, ReLU()) for _ in range(depth)), ()))
+
+    def mean_cosine(x: Tensor) -> float:
+        h = x.numpy().astype(np.float64)
+        total = (h * h).sum()
+        return float(((h.sum(axis=0) ** 2).sum() - total) / ((size - 1) * total))
 
     def draw(random: np.random.Generator) -> list[float]:
         x = math.sqrt(alike) * gaussian(random, 1, width) + math.sqrt(1.0 - alike) * gaussian(random, size, width)
-        found = []
-        for out in (x, network(random, True)(x), network(random, False)(x)):
-            h = out.numpy().astype(np.float64)
-            total = (h * h).sum()
-            found.append(((h.sum(axis=0) ** 2).sum() - total) / ((size - 1) * total))
-        return found
+        with_norm, without = network(random, BatchNorm(width, eps=0.0)), network(random)
+        return [mean_cosine(out) for out in (x, with_norm(x), without(x))]
 
     tally = mc.tally("apart", each(draw), samples=24, cost=10**5, block=1)
     what = f"mean cosine, layer {depth}, B = {size}"
@@ -219,9 +210,9 @@ def orthogonal(mc: Sampler) -> Findings:
     return f"from {alike:g} to {exact:.3f}, as of independent samples; 1/pi for large batches"
 
 
-def pair(random: np.random.Generator, width: int, cosine: float, mean_square: float) -> Tensor:
-    """Two samples of exactly this cosine and mean square."""
-    x = orthogonal_samples(random, 2, width, mean_square).numpy()
+def pair(random: np.random.Generator, width: int, cosine: float) -> Tensor:
+    """Two samples of exactly this cosine, and mean square 1."""
+    x = orthogonal_samples(random, 2, width).numpy()
     return tensor(np.stack([x[0], cosine * x[0] + math.sqrt(1.0 - cosine**2) * x[1]]))
 
 
@@ -246,29 +237,28 @@ def layer_invariances(mc: Sampler) -> Findings:
     return "as the table has it: three changes leave no trace, two do"
 
 
-def layer_gain(mc: Sampler, name: str, parts: Callable[[int], list[Module]], width: int, mean_square: float) -> Tally:
+def layer_gain(mc: Sampler, parts: list[Module], width: int, mean_square: float) -> Estimate:
     """Of one linear layer and these parts: the gain, over samples in all orthogonal directions of this mean square."""
 
-    def draw(random: np.random.Generator) -> float:
+    def build(random: np.random.Generator) -> tuple[Module, Tensor]:
         x = orthogonal_samples(random, width, width, mean_square)
-        return probe(random, Sequential(dense(random, width), *parts(width)), x)[1]
+        return Sequential(dense(random, width), *parts), x
 
-    return mc.tally(f"layer gain {name} {width}", each(draw), samples=100, cost=1000, block=5)
+    return network_tally(mc, f"layer gain {parts}", build, samples=100, cost=1000, block=5).mean()
 
 
 @layernorm("N14", "after Ba et al. (2016)", "LayerNorm keeps gradients of ReLU layers stable, wherever it stands.")
 def where_it_stands(mc: Sampler) -> Findings:
     """Before ReLU, u is normalised and half of the units are on: the mean-square gain is (n - 1)(n - 2)/(n (n - 3)) for
-    n units and an input of mean square 1/2, which is what ReLU leaves: 1 for wide layers. Behind ReLU, LayerNorm
-    removes the mean that ReLU makes and divides by the standard deviation c1 of what remains: the gain is 1/(2 c1^2) =
-    pi/(pi - 1), as in NormProp, and 1.467^L after L layers.
+    n units and inputs of mean square 1/2, as ReLU leaves them. Behind ReLU, LayerNorm removes the mean that ReLU makes
+    and divides by the standard deviation c1 of the rest: the gain is 1/(2 c1^2) = pi/(pi - 1) = 1.467.
     """
     width, wide = 32, 128
-    before = layer_gain(mc, "before", lambda n: [LayerNorm(n, eps=0.0), ReLU()], width, 0.5)
-    after = layer_gain(mc, "after", lambda n: [ReLU(), LayerNorm(n, eps=0.0)], wide, 1.0)
-    yield Case(f"gain, LayerNorm before ReLU, n = {width}", 1.0, layer_norm_gain(width), before.mean(), rounding=0.005)
-    yield Case(f"gain, LayerNorm behind ReLU, n = {wide}", 1.0, CHI, after.mean(), finite_size=0.03)
-    return f"{layer_norm_gain(width):.3f} before ReLU, but {CHI:.3f} behind it: {CHI**9:.0f} after 9 layers"
+    before = layer_gain(mc, [LayerNorm(width, eps=0.0), ReLU()], width, 0.5)
+    after = layer_gain(mc, [ReLU(), LayerNorm(wide, eps=0.0)], wide, 1.0)
+    yield Case(f"gain, LayerNorm before ReLU, n = {width}", 1.0, norm_gain(width), before, rounding=0.005)
+    yield Case(f"gain, LayerNorm behind ReLU, n = {wide}", 1.0, CHI, after, finite_size=0.03)
+    return f"{norm_gain(width):.3f} before ReLU, but {CHI:.3f} behind it: {CHI**9:.0f} after 9 layers"
 
 
 @layernorm("N15", "Zhang and Sennrich (2019)", "Re-centring is dispensable: RMSNorm does what LayerNorm does.")
@@ -279,17 +269,17 @@ def without_centering(mc: Sampler) -> Findings:
     degree 1. What differs: RMSNorm sees it if the same number is added to all units.
     """
     width, wide, rho = 32, 256, 0.5
-    gain = layer_gain(mc, "rms", lambda n: [RMSNorm(n, eps=0.0), ReLU()], width, 0.5).mean()
-    yield Case(f"gain, RMSNorm before ReLU, n = {width}", 1.0, rms_norm_gain(width), gain, rounding=0.005)
+    gain = layer_gain(mc, [RMSNorm(width, eps=0.0), ReLU()], width, 0.5)
+    yield Case(f"gain, RMSNorm before ReLU, n = {width}", 1.0, norm_gain(width, center=False), gain, rounding=0.005)
     exact = 2.0 * arc_cosine(rho)
+
+    def draw(random: np.random.Generator, norm: Module) -> tuple[float, float]:
+        a, b = F.relu(norm(dense(random, wide)(pair(random, wide, rho)))).numpy()
+        return float(a @ b), float(a @ a + b @ b) / 2.0
+
     for name, norm in (("RMSNorm", RMSNorm(wide)), ("LayerNorm", LayerNorm(wide))):
-
-        def draw(random: np.random.Generator, norm: Module = norm) -> tuple[float, float]:
-            a, b = F.relu(norm(dense(random, wide)(pair(random, wide, rho, 1.0)))).numpy()
-            return float(a @ b), float(a @ a + b @ b) / 2.0
-
-        cosine = mc.tally(f"cosine {name}", each(draw), samples=80, cost=5000, block=4).function(quotient)
-        what = f"cosine behind ReLU, {name}, before {rho:g}"
+        tally = mc.tally(f"cosine {name}", each(partial(draw, norm=norm)), samples=80, cost=5000, block=4)
+        what, cosine = f"cosine behind ReLU, {name}, before {rho:g}", tally.function(lambda means: means[0] / means[1])
         yield Case(what, exact, exact, cosine, finite_size=0.01, rounding=0.01)
     u, rms = batch(np.random.default_rng(mc.seed), 9, 8), RMSNorm(8).to(dtype="float64")
     yield is_not_zero("1 added to all units: largest change of RMSNorm", largest_difference(rms(u + 1.0), rms(u)))

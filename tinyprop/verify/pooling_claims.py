@@ -1,25 +1,23 @@
 """Claims on convolutional networks: pooling, padding, and the paper's architecture."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from .. import functional as F
 from .. import grad, manual_seed, no_grad, plain, tensor
 from ..engine.arrays import Array, HostArray, to_numpy
-from ..estimate import Estimate
 from ..nn import NIN, AvgPool2d, MaxPool2d, Module, NormPropConv2d, build
 from .claim import Case, Findings, all_ones, claim, computed, is_zero, shown
 from .closed_forms import C1, C2, avg_pool_std, max_pool
-from .monte_carlo import Sampler, Tally
+from .monte_carlo import Sampler, Tally, Watch
 from .networks import difference_ratio, gaussian, whole_jacobian
 
 WINDOW = 9
 CORRELATIONS = (0.9, 0.5, 0.99)
 
 
-def pooled_tally(mc: Sampler, pool: Module, rho: float, watch: Callable[[Tally], Estimate] = Tally.mean) -> Tally:
+def pooled_tally(mc: Sampler, pool: Module, rho: float, watch: Watch = Tally.mean) -> Tally:
     """The first window of a pool over 3 x 3 normalised units whose pre-activations have correlation rho."""
     layer = NormPropConv2d(1, 1, 1, gamma=1.0)
     layer.weight.data[...] = 1.0
@@ -36,9 +34,8 @@ def pooled_tally(mc: Sampler, pool: Module, rho: float, watch: Callable[[Tally],
 @claim("C23", "3.2", "Max-pooling does not affect the statistics significantly, as the pooled units are correlated.")
 def max_pooling(mc: Sampler) -> Findings:
     """If the pre-activations of k units have correlation rho, the largest of the units is ReLU(sqrt(rho) Z + sqrt(1 -
-    rho) M), with Z normal and M the largest of k independent normals: its moments are an integral over M. For small 1 -
-    rho the mean shifts by 1.27 sqrt(1 - rho) for k = 9: a square root, so that even rho = 0.99 shifts it by 0.13
-    standard deviations. At a corner of a padded map a window has 4 units.
+    rho) M), with Z normal and M the largest of k independent normals: an integral over M. For k = 9 and small 1 - rho
+    the mean shifts by 1.27 sqrt(1 - rho), 0.13 standard deviations even at 0.99. At a corner of a padded map k is 4.
     """
     for rho in CORRELATIONS:
         tally, (mean, std) = pooled_tally(mc, MaxPool2d(3), rho), max_pool(WINDOW, rho)
@@ -69,8 +66,7 @@ def average_pooling(mc: Sampler) -> Findings:
 @claim("C25", "3.2", "If the pooled units were independent, mean and standard deviation would be different.")
 def independent_units(mc: Sampler) -> Findings:
     """The max of 9 independent units is ReLU of the largest of 9 normals."""
-    tally = pooled_tally(mc, MaxPool2d(3), 0.0)
-    mean, std = max_pool(WINDOW, 0.0)
+    tally, (mean, std) = pooled_tally(mc, MaxPool2d(3), 0.0), max_pool(WINDOW, 0.0)
     raw = tally.function(lambda means: C1 * means[0] + C2)
     yield Case("E max of 9 rectified", C2, C1 * mean + C2, raw, "differs from")
     yield Case("std of the max, in c1", 1.0, std, tally.std(), judged=False)
@@ -79,26 +75,23 @@ def independent_units(mc: Sampler) -> Findings:
 
 @claim("C40", "5", "The nine-layer architecture fits together for images of 32 x 32.")
 def architecture(mc: Sampler) -> Findings:
-    """A window of size k with stride s and padding p turns a map of size L into (L + 2p - k)/s + 1, rounded down. That
-    the network computes and learns what it should is seen from its output, and from its gradients by differences.
-    """
-    network = build(NIN, width=0.05)
-    random = np.random.default_rng(mc.seed)
-    sizes, x = [], gaussian(random, 1, 3, 32, 32)
+    """A window of size k, stride s and padding p turns a map of size L into (L + 2p - k)/s + 1, rounded down."""
+    random, network = np.random.default_rng(mc.seed), build(NIN, width=0.05)
+    x = [gaussian(random, 1, 3, 32, 32)]
     with no_grad():
         for layer in network:
-            x = layer(x)
-            sizes.append(x.shape[-1])
-    *maps, classes = sizes
-    written = [32, 32, 16, 16, 16, 16, 8, 8, 4, 8, 8, 1]
-    wrong = sum(a != b for a, b in zip(maps, written, strict=True))
+            x.append(layer(x[-1]))
+    *maps, classes = (out.shape[-1] for out in x[1:])
+    wrong = sum(a != b for a, b in zip(maps, [32, 32, 16, 16, 16, 16, 8, 8, 4, 8, 8, 1], strict=True))
     variants = "normprop relu paper, normprop prelu exact, normprop gelu exact, batch relu paper, none prelu paper"
     slopes = [_slope_ratio(random, *variant.split()) for variant in variants.split(", ")]
     yield Case("size of the last map", 1.0, 1.0, computed(maps[-1]))
     yield Case("classes", 10.0, 10.0, computed(classes))
     yield is_zero("maps of another size", wrong)
     yield shown("bias of a new convolution", 0.0, abs(list(network.parameters())[-1].numpy()).max())
-    yield shown("5 x 5 filters, padding 2, against a sum", 0.0, _conv_error(random), tolerance=1e-5)
+    for size in (5, 7):  # by Winograd tiles, and by Fourier transforms
+        what = f"{size} x {size} filters, padding {size // 2}, against a sum"
+        yield shown(what, 0.0, _conv_error(random, size), tolerance=1e-5)
     yield all_ones("slope of the loss / difference quotient", slopes, tolerance=1e-4)
     yield shown("gradients in float32 and in float64, difference", 0.0, _kernel_error(random), tolerance=0.03)
     return f"sizes {', '.join(map(str, maps))}"
@@ -117,19 +110,18 @@ def _slope_ratio(random: np.random.Generator, norm: str, activation: str, mode: 
     return difference_ratio(lambda: F.cross_entropy(network(x), labels), points, random)
 
 
-def _conv_error(random: np.random.Generator) -> float:
+def _conv_error(random: np.random.Generator, size: int) -> float:
     """The largest difference between a layer of the engine in float32 and the sum that defines a convolution."""
-    x, w = random.standard_normal((4, 16, 9, 9)), random.standard_normal((16, 16, 5, 5))
-    padded = np.pad(x, ((0, 0), (0, 0), (2, 2), (2, 2)))
-    views = np.lib.stride_tricks.sliding_window_view(padded, (5, 5), axis=(2, 3))
-    out = F.conv2d(tensor(x.astype(np.float32)), tensor(w.astype(np.float32)), padding=2).numpy()
-    return float(abs(out - np.einsum("nchwij,ocij->nohw", views, w, optimize=True)).max()) / 20.0  # of their size
+    x, w, side = random.standard_normal((4, 16, 9, 9)), random.standard_normal((16, 16, size, size)), size // 2
+    padded = np.pad(x, ((0, 0), (0, 0), (side, side), (side, side)))
+    views = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(2, 3))
+    out = F.conv2d(tensor(x.astype(np.float32)), tensor(w.astype(np.float32)), padding=side).numpy()
+    error = abs(out - np.einsum("nchwij,ocij->nohw", views, w, optimize=True)).max()
+    return float(error) / (4.0 * size)  # of their size
 
 
 def _kernel_error(random: np.random.Generator) -> float:
-    """How far the gradient of the paper's network in float32, by the fastest ways, is from that in float64 by the plain
-    rules, relative to its length. Rounding moves a few units across a kink.
-    """
+    """The relative error of a gradient of the paper's network in float32; rounding moves some units across a kink."""
     manual_seed(int(random.integers(2**32)))
     errors = []
     for norm in ("normprop", "batch"):
@@ -150,10 +142,9 @@ def padded_border(mc: Sampler) -> Findings:
     (ReLU(0) - c2)/c1 = -0.683, with c1 and c2 the standard deviation and mean of ReLU(Z), Z ~ N(0, 1): the mean over
     the map is 48/64 of that. And where a 5 x 5 filter with padding 2 meets zeros, Var u is the fraction of it inside.
     """
-    inside, side, padding = 4, 8, 2
+    inside, side = 4, 8
     new = 1.0 - inside**2 / side**2
-    mean = -new * C2 / C1
-    layer = NormPropConv2d(16, 4, 1, padding=padding, gamma=1.0)
+    layer = NormPropConv2d(16, 4, 1, padding=2, gamma=1.0)
     layer.weight.data = gaussian(np.random.default_rng(mc.seed), *layer.weight.shape).data
 
     def draw(random: np.random.Generator, count: int) -> HostArray:
@@ -167,10 +158,27 @@ def padded_border(mc: Sampler) -> Findings:
     slopes = whole_jacobian(lambda x: first(x.reshape(-1, 3, 16, 16)), gaussian(np.random.default_rng(0), 3 * 16 * 16))
     variances = to_numpy(slopes**2).sum(axis=1)  # of each place, for pixels of variance 1
     of_filter = (12 * 5 + 2 * (4 + 3)) / (16 * 5)  # inside the map, along one axis, averaged over places
-    yield Case("mean over the map", 0.0, mean, tally.mean(0))
+    yield Case("mean over the map", 0.0, -new * C2 / C1, tally.mean(0))
     yield Case("second moment over the map", 1.0, 1.0 - new + new * (C2 / C1) ** 2, tally.mean(1))
-    yield Case(
-        "Var u over a map of 16 x 16, 5 x 5 filters", 1.0, of_filter**2, computed(variances.mean()), judged=False
-    )
+    what = "Var u over a map of 16 x 16, 5 x 5 filters"
+    yield Case(what, 1.0, of_filter**2, computed(variances.mean()), judged=False)
     yield Case("the same, at a corner", 1.0, (3 / 5) ** 2, computed(variances[0]), judged=False)
     return f"{new:.0%} of it is the constant {-C2 / C1:.3f} that padding makes"
+
+
+@claim("G5", "beyond 3.2", "Max-pooling of equally correlated units has exact constants.")
+def pooling_constants(mc: Sampler) -> Findings:
+    """An integral over the largest of k normals (C23). For units X, Y of correlation rho, th =arccos sqrt((1 - rho)/2),
+    E max(0, X, Y) = (2 + sqrt(2 - 2 rho))/sqrt(8 pi) and E max(0, X, Y)^2 = 1 - th/pi + sin(2 th)/(2 pi).
+    """
+    rho = 0.5
+    (mean, std), (pair_mean, pair_std) = (max_pool(k, rho) for k in (WINDOW, 2))
+    tally, raw = pooled_tally(mc, MaxPool2d(3), rho), C1 * pair_mean + C2
+    th = math.acos(math.sqrt((1.0 - rho) / 2.0))
+    closed = (2.0 + math.sqrt(2.0 * (1.0 - rho))) / (2.0 * math.sqrt(2.0 * math.pi))
+    yield Case("mean after max-pooling, rho = 0.5", mean, mean, tally.mean())
+    yield Case("std after max-pooling, rho = 0.5", std, std, tally.std())
+    yield Case("E max(0, X, Y)", closed, raw)
+    square = 1.0 - th / math.pi + math.sin(2.0 * th) / (2.0 * math.pi)
+    yield Case("E max(0, X, Y)^2", square, (C1 * pair_std) ** 2 + raw**2)
+    return f"subtract {mean:.3f} and divide by {std:.3f} after a 3 x 3 pool at rho = 0.5, and it is normalised again"

@@ -66,8 +66,7 @@ class Report:
         return [" " * INDENT + (self.paint(line, code) if code else line) for line in lines]
 
     def numbers(self, *values: str) -> str:
-        padded = (f"{self.plain(text):<{size}}" for text, size in zip(values, COLUMNS.values(), strict=True))
-        return "".join(padded).rstrip()
+        return "".join(map(str.ljust, map(self.plain, values), COLUMNS.values())).rstrip()
 
     def case(self, case: Case) -> list[str]:
         """What the number is, and the number as the paper has it, exactly, and measured."""

@@ -6,15 +6,15 @@ from functools import partial
 
 import numpy as np
 
-from .. import grad, moments
+from .. import Tensor, grad, moments
 from ..estimate import Estimate
 from ..nn import Activation, BatchNorm, Derf, DyT, LayerNorm, Linear, Module, ReLU, Residual, ScaledWS, Sequential, init
 from ..theory import Design
 from ..theory.gains import batch_norm_residual_gain, residual_gain, tanh_residual
 from .claim import Case, Findings, claim, computed, is_not_zero, is_zero, shown
 from .closed_forms import CHI, arc_cosine
-from .monte_carlo import Sampler, Tally, each
-from .networks import dense, gaussian, orthogonal_samples, probe, seeded
+from .monte_carlo import Sampler, Tally
+from .networks import dense, first_unit, gaussian, network_tally, orthogonal_samples, probe, seeded
 
 residual, dyt = partial(claim, family="residual"), partial(claim, family="dyt")
 
@@ -24,18 +24,14 @@ Block = Callable[[np.random.Generator, int], Module]  # from a generator, and th
 def residual_tally(
     mc: Sampler, name: str, block: Block, depth: int, width: int = 128, batch: int = 16, samples: int = 64
 ) -> Tally:
-    """Of a chain of blocks, for orthogonal inputs of mean square 1: gain of the gradient, mean square of the output,
-    its square for single samples, and variance over the batch.
-    """
+    """Of a chain of blocks, for orthogonal inputs of mean square 1."""
 
-    def draw(random: np.random.Generator) -> list[float]:
+    def build(random: np.random.Generator) -> tuple[Module, Tensor]:
         seeded(random)
-        network = Sequential(*(block(random, before) for before in range(depth)))
-        out, gain = probe(random, network, orthogonal_samples(random, batch, width))
-        squares = (out * out).mean(axis=1)
-        return [gain, squares.mean(), (squares**2).mean(), out.var(axis=0, ddof=1).mean()]
+        chain = Sequential(*(block(random, before) for before in range(depth)))
+        return chain, orthogonal_samples(random, batch, width)
 
-    return mc.tally(f"residual {name} {depth} {width} {batch}", each(draw), samples, cost=10**5, block=1)
+    return network_tally(mc, f"residual {name} {depth} {width} {batch}", build, samples)
 
 
 def behind(random: np.random.Generator, width: int, *first: Module) -> Module:
@@ -43,17 +39,27 @@ def behind(random: np.random.Generator, width: int, *first: Module) -> Module:
     return Residual(Sequential(*first, dense(random, width), ReLU(), dense(random, width, 2.0)))
 
 
-NF_NETS = ((1.0, 10), (0.2, 12))  # alpha, and the number of blocks
+WIDTH, DEPTH, BATCH = 128, 10, 32  # of the networks of N24 to N26
+NF_NETS = ((1.0, DEPTH), (0.2, 12))  # alpha, and the number of blocks
 
 
-def nf_tally(mc: Sampler, alpha: float, depth: int, width: int = 128) -> Tally:
+def nf_tally(mc: Sampler, alpha: float, depth: int) -> Tally:
     """Of an NF-net: blocks h + alpha WS(ReLU(h / beta)), beta^2 the variance of h that the blocks before leave."""
 
     def block(random: np.random.Generator, before: int) -> Module:
         beta = math.sqrt(1.0 + before * alpha**2)
-        return Residual(Sequential(ReLU(), ScaledWS(Linear(width, width, bias=False))), alpha, beta)
+        return Residual(Sequential(ReLU(), ScaledWS(Linear(WIDTH, WIDTH, bias=False))), alpha, beta)
 
-    return residual_tally(mc, f"nf {alpha}", block, depth, width, samples=128)
+    return residual_tally(mc, f"nf {alpha}", block, depth, samples=128)
+
+
+def batch_norm_tally(mc: Sampler) -> Tally:
+    """Of a network of blocks h + W ReLU(BatchNorm(h)), W He's weights."""
+
+    def block(random: np.random.Generator, before: int) -> Module:
+        return Residual(Sequential(BatchNorm(WIDTH, eps=0.0), ReLU(), dense(random, WIDTH, 2.0)))
+
+    return residual_tally(mc, "batch norm", block, DEPTH, batch=BATCH)
 
 
 @residual("N24", "Brock et al. (2021, ICLR)", "In an NF-net, the variance after l blocks is 1 + l alpha^2.")
@@ -74,32 +80,21 @@ def nf_variance(mc: Sampler) -> Findings:
 @residual("N25", "Brock et al. (2021, ICLR)", "NF-nets behave as well as ResNets with BatchNorm.")
 def as_well_behaved(mc: Sampler) -> Findings:
     """Both grow like a power of the depth L. In an NF-net the gradient's mean square is multiplied by 1 + chi alpha^2/v
-    in a block, chi = pi/(pi - 1) the gain of its branch and v = 1 + l alpha^2 the variance after l blocks: in all it
-    grows like L^chi. With BatchNorm before ReLU and He's weights in the branch, a block adds 1 - 1/pi = 1/chi to the
-    variance over a large batch, and multiplies by 1 + 1/v: L^chi again. Small batches multiply by more, by the
-    integrals of N06.
+    in a block, chi = pi/(pi - 1) the gain of its branch and v = 1 + l alpha^2 the variance after l blocks: L^chi in
+    all. With BatchNorm before ReLU and He's weights in the branch, a block adds 1 - 1/pi = 1/chi to the variance over a
+    large batch, and multiplies by 1 + 1/v: L^chi again. Small batches multiply by more, by the integrals of N06.
     """
     for alpha, depth in NF_NETS:
-        found = nf_tally(mc, alpha, depth).mean()
-        exact = residual_gain(depth, alpha, CHI)
-        yield shown(f"gain of an NF-net, {depth} blocks, alpha = {alpha:g}", exact, found, finite_size=0.03)
-    depth, batch = 10, 32
-    found = batch_norm_tally(mc, depth, batch).mean()
-    exact = batch_norm_residual_gain(depth, batch)
-    yield shown(f"gain of a BatchNorm ResNet, {depth} blocks, B = {batch}", exact, found, finite_size=0.05)
+        what, exact = f"gain of an NF-net, {depth} blocks, alpha = {alpha:g}", residual_gain(depth, alpha, CHI)
+        yield shown(what, exact, nf_tally(mc, alpha, depth).mean(), finite_size=0.03)
+    what, exact = f"gain of a BatchNorm ResNet, {DEPTH} blocks, B = {BATCH}", batch_norm_residual_gain(DEPTH, BATCH)
+    yield shown(what, exact, batch_norm_tally(mc).mean(), finite_size=0.05)
     deep = 10**5
     for name, gain in (("NF-net", lambda n: residual_gain(n, 1.0, CHI)), ("BatchNorm", batch_norm_residual_gain)):
         exponent = math.log2(gain(2 * deep) / gain(deep))
         yield Case(f"exponent of L, {name}", CHI, exponent, rounding=1e-4)
-    nf = residual_gain(depth, 1.0, CHI)
-    return f"both L^{CHI:.3f}: over {depth} blocks {nf:.1f} in an NF-net of alpha = 1, {exact:.1f} with BatchNorm"
-
-
-def batch_norm_tally(mc: Sampler, depth: int, batch: int, width: int = 128) -> Tally:
-    def block(random: np.random.Generator, before: int) -> Module:
-        return Residual(Sequential(BatchNorm(width, eps=0.0), ReLU(), dense(random, width, 2.0)))
-
-    return residual_tally(mc, "batch norm", block, depth, width, batch)
+    nf = residual_gain(DEPTH, 1.0, CHI)
+    return f"both L^{CHI:.3f}: over {DEPTH} blocks {nf:.1f} in an NF-net of alpha = 1, {exact:.1f} with BatchNorm"
 
 
 def share(added: float, blocks: int) -> float:
@@ -114,21 +109,18 @@ def share_of_a_branch(mc: Sampler) -> Findings:
     share 2 k(-1/(B - 1)) of the branch's mean square, k the arc-cosine kernel of degree 1, 1/pi of it for large B. So
     the branch adds V = 1 - 2 k to the variance over the batch, and has V/(1 + l V) of it.
     """
-    depth, batch = 10, 32
-    tally = batch_norm_tally(mc, depth, batch)
-    added = 1.0 - 2.0 * arc_cosine(-1.0 / (batch - 1))
+    tally = batch_norm_tally(mc)
+    added = 1.0 - 2.0 * arc_cosine(-1.0 / (BATCH - 1))
 
     def measured(i: int, block: int) -> Estimate:
-        return tally.function(lambda means: share(float(means[i] - 1.0) / depth, block))
+        return tally.function(lambda means: share(float(means[i] - 1.0) / DEPTH, block))
 
-    for block in (1, depth):
-        paper, exact = share(1.0, block), share(added, block)
-        yield Case(
-            f"share of block {block} in E h^2", paper, paper, measured(1, block), finite_size=0.01, rounding=0.01
-        )
-        yield Case(f"share of block {block} in the variance", paper, exact, measured(3, block), finite_size=0.01)
-    first, last = share(added, 1), share(added, depth)
-    return f"of E h^2; of the variance, {first:.3f} for 1/2, {last:.4f} for 1/{depth + 1}"
+    for block in (1, DEPTH):
+        what, paper, exact = f"share of block {block} in", share(1.0, block), share(added, block)
+        yield Case(f"{what} E h^2", paper, paper, measured(1, block), finite_size=0.01, rounding=0.01)
+        yield Case(f"{what} the variance", paper, exact, measured(3, block), finite_size=0.01)
+    first, last = share(added, 1), share(added, DEPTH)
+    return f"of E h^2; of the variance, {first:.3f} for 1/2, {last:.4f} for 1/{DEPTH + 1}"
 
 
 @residual("N27", "Zhang et al. (2019), 2 and 3", "Unnormalised blocks double the variance; Fixup's keep it.")
@@ -143,8 +135,7 @@ def fixup(mc: Sampler) -> Findings:
     scatter = math.sqrt((tally.means[2] / tally.means[1] ** 2) ** depth - 1.0)
     for i, what in ((1, "mean square"), (0, "gain of the gradient")):
         yield Case(f"{what}, {depth} blocks", 2.0**depth, 2.0**depth, tally.power(depth, i), scatter=scatter)
-    random = np.random.default_rng(mc.seed)
-    ends = Linear(width, width), Linear(width, width)
+    random, ends = np.random.default_rng(mc.seed), (Linear(width, width), Linear(width, width))
     block = Residual(Sequential(ends[0], ReLU(), ends[1]))
     init.fixup_(Sequential(block, Linear(width, 2)))
     x = gaussian(random, 4, width)
@@ -163,15 +154,11 @@ def dyt_is_no_normalizer(mc: Sampler) -> Findings:
     mean square is E tanh(sqrt(v) Z/2)^2, Z ~ N(0, 1), which grows with v, and tends to 1 only as v does to infinity.
     LayerNorm's is 1 for every v. It limits large values, as LayerNorm does; it does not restore a scale.
     """
-    squares = {}
+    squares, layer = {}, DyT(1)
     for variance in (1.0, 0.25, 4.0):
-        layer, std = DyT(1), math.sqrt(variance)
-
-        def draw(random: np.random.Generator, count: int, layer: Module = layer, std: float = std) -> object:
-            return layer(std * gaussian(random, count, 1)).data[:, 0] ** 2
-
+        std = math.sqrt(variance)
         squares[variance] = float(moments.gaussian("tanh", 0.0, 0.5 * std).std ** 2)
-        found = mc.tally(f"dyt {variance}", draw, samples=200_000).mean()
+        found = mc.tally(f"dyt {variance}", first_unit(lambda x: layer(x) ** 2, scale=std), samples=200_000).mean()
         yield Case(f"mean square for an input of variance {variance:g}", 1.0, squares[variance], found)
     norm = LayerNorm(64)(4.0 * gaussian(np.random.default_rng(mc.seed), 8, 64)).numpy()
     yield shown("the same of LayerNorm, variance 16", 1.0, float((norm**2).mean()), tolerance=1e-4)
@@ -196,17 +183,19 @@ def stretched_exponential(mc: Sampler) -> Findings:
     grows like L - 2 m sqrt(L), and ln p like 2 k sqrt(L) + d ln L with d = k m - k^2/2. N = tanh(a h) (DyT) has k = 4
     a/(3 sqrt(2 pi)) and m = 2/(a sqrt(2 pi)). a starts at 1/2.
     """
-    depth, width, a = 12, 128, 0.5
-    layers = {"LayerNorm": LayerNorm, "Derf": Derf, "DyT": DyT}
-    limits = {"LayerNorm": (depth + 1.0,) * 2, "Derf": tanh_residual(depth, a, "erf"), "DyT": tanh_residual(depth, a)}
-    for name, norm in layers.items():
+    depth, a = 12, 0.5
 
-        def block(random: np.random.Generator, before: int, norm: Callable[[int], Module] = norm) -> Module:
-            return behind(random, width, norm(width))
+    def block(random: np.random.Generator, before: int, norm: Callable[[int], Module]) -> Module:
+        return behind(random, WIDTH, norm(WIDTH))
 
-        tally = residual_tally(mc, name, block, depth, width)
-        for i, what, exact in ((0, "gain of the gradient", limits[name][1]), (1, "mean square", limits[name][0])):
-            yield shown(f"{what}, {depth} blocks, {name}", exact, tally.mean(i), finite_size=0.05)
+    for norm, (square, gain) in (
+        (LayerNorm, (depth + 1.0, depth + 1.0)),
+        (Derf, tanh_residual(depth, a, "erf")),
+        (DyT, tanh_residual(depth, a)),
+    ):
+        tally = residual_tally(mc, norm.__name__, partial(block, norm=norm), depth)
+        for i, what, exact in ((0, "gain of the gradient", gain), (1, "mean square", square)):
+            yield shown(f"{what}, {depth} blocks, {norm.__name__}", exact, tally.mean(i), finite_size=0.05)
     root = math.sqrt(2.0 * math.pi)
     rates = {"Derf": (2.0 * a / math.pi, 2.0 / (math.pi * a)), "DyT": (4.0 * a / (3.0 * root), 2.0 / (a * root))}
     for (name, (k, m)), far in zip(rates.items(), (10_000, 800), strict=True):
@@ -226,16 +215,14 @@ def post_or_pre(mc: Sampler) -> Findings:
     f(LN(h)), in which E h^2 = 1 + l after l blocks: 1 + g/(1 + l) a block, and L^g in all, against a signal of L + 1.
     """
     depth, width, gains = 8, 192, {}
+
+    def block(random: np.random.Generator, before: int, post: bool, start: Design) -> Module:
+        norm, branch = LayerNorm(width), (Activation(start.activation), dense(random, width, start.c1**-2))
+        return Sequential(Residual(Sequential(*branch)), norm) if post else Residual(Sequential(norm, *branch))
+
     for name in ("tanh", "relu"):
         start = Design("", name, 1, centering=0.0, gamma=1.0, beta=0.0, params={})
-
-        def block(random: np.random.Generator, before: int, post: bool, name: str, scale: float) -> Module:
-            norm, branch = LayerNorm(width), (Activation(name), dense(random, width, scale))
-            if post:
-                return Sequential(Residual(Sequential(*branch)), norm)
-            return Residual(Sequential(norm, *branch))
-
-        kinds = (partial(block, post=post, name=name, scale=start.c1**-2) for post in (True, False))
+        kinds = (partial(block, post=post, start=start) for post in (True, False))
         post, pre = (residual_tally(mc, f"{name} {i}", kind, depth, width) for i, kind in enumerate(kinds))
         gains[name], what = (1.0 + start.gain) / 2.0, f"gain a block, Post-LN, {name}"
         yield Case(what, 1.0, gains[name], post.power(1.0 / depth), relation="differs from", finite_size=0.01)

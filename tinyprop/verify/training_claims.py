@@ -3,6 +3,7 @@ that only training can settle."""
 
 import math
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -12,52 +13,34 @@ from .. import functional as F
 from ..data import BatchNormalizer, GlobalNormalizer
 from ..engine.arrays import Array, HostArray
 from ..estimate import Estimate
-from ..nn import BatchNorm, Dropout, Linear, Module, NormPropLinear, Sequential
+from ..nn import BatchNorm, Dropout, Linear, Sequential
 from ..optim import SGD, normalize_weights
 from ..paper import EPOCH_SECONDS, TEST_ERRORS
 from .claim import Case, Findings, claim, computed, is_zero, shown
 from .closed_forms import C1, C2
 from .monte_carlo import Sampler, Tally
-from .networks import difference_ratio, gaussian, layer_with
+from .networks import batch, difference_ratio, gaussian, largest_difference, layer_with
 
 
-def small_network(random: np.random.Generator, *widths: int) -> Sequential:
-    """A NormProp network in float64, so that what is equal is equal to 15 digits."""
+def small_network(random: np.random.Generator, *widths: int) -> tuple[Sequential, list[Tensor]]:
+    """A NormProp network in float64, and its weights."""
     layers = [layer_with(random.standard_normal((units, inputs))) for inputs, units in pairwise(widths)]
-    return Sequential(*layers).to(dtype="float64")
-
-
-def batch(random: np.random.Generator, *shape: int) -> Tensor:
-    return tensor(random.standard_normal(shape))
-
-
-def largest_difference(a: Tensor, b: Tensor) -> float:
-    return float(abs(a.numpy() - b.numpy()).max())
-
-
-def weights_of(network: Module) -> list[Tensor]:
-    return [layer.weight for layer in network.modules() if isinstance(layer, NormPropLinear)]
-
-
-def scale_weights(network: Module, factor: float) -> None:
-    for weight in weights_of(network):
-        weight.data = factor * weight.data
+    return Sequential(*layers).to(dtype="float64"), [layer.weight for layer in layers]
 
 
 def change(seed: int, factor: float) -> float:
     """How far the output of a network moves if its weights are multiplied by a factor."""
     random = np.random.default_rng(seed)
-    network, x = small_network(random, 6, 8, 8, 5), batch(random, 20, 6)
+    (network, weights), x = small_network(random, 6, 8, 8, 5), batch(random, 20, 6)
     before = network(x)
-    scale_weights(network, factor)
+    for weight in weights:
+        weight.data = factor * weight.data
     return largest_difference(network(x), before)
 
 
 @claim("C26", "4.4", "The scale of weight vectors does not affect the representation.")
 def scale_is_free(mc: Sampler) -> Findings:
-    """A layer uses its weight vector w as w/|w|, which is the same for w and c w, if c > 0. A factor below 0 turns the
-    filter around, and the output changes.
-    """
+    """A layer uses w/|w|, the same for a weight vector w and c w, if c > 0; c < 0 turns the filter around."""
     scaled, turned = change(mc.seed, 7.0), change(mc.seed, -7.0)
     yield is_zero("change of output, weights times 7", scaled)
     yield Case("change of output, weights times -7", 0.0, None, computed(turned), judged=False)
@@ -67,37 +50,33 @@ def scale_is_free(mc: Sampler) -> Findings:
 @claim("C27", "4.4", "Constraining weights to unit length only removes a redundant parameter.")
 def constraint_is_free(mc: Sampler) -> Findings:
     """If the loss f of a weight vector w has f(c w) = f(w) for all c > 0, its gradient at c w is 1/c times that at w,
-    and at right angles to w. So the same learning rate turns a long vector by a smaller angle, in proportion to
-    1/|w|^2, and every step makes it longer: unconstrained, the effective learning rate decays by itself. The constraint
-    fixes it.
+    and orthogonal to w. So the same learning rate turns a long vector by a smaller angle, in proportion to 1/|w|^2, and
+    every step makes it longer: the effective learning rate decays by itself, unless the constraint fixes it.
     """
     random = np.random.default_rng(mc.seed)
-    network, x, weights = small_network(random, 6, 8, 5), batch(random, 20, 6), batch(random, 20, 5)
-    first = weights_of(network)[0]
-    before, w = grad((network(x) * weights).sum(), first)[0].numpy(), first.numpy()
-    scale_weights(network, 2.0)
-    scaled = grad((network(x) * weights).sum(), first)[0].numpy()
-    size, scaled_size = (float(np.linalg.norm(slope)) for slope in (before, scaled))
-    yield Case("gradient at 2w / gradient at w", 1.0, 0.5, computed(scaled_size / size))
-    yield is_zero("fraction of the gradient along w", abs((before * w).sum(axis=1)).max() / size)
+    (network, (w, _)), x, terms = small_network(random, 6, 8, 5), batch(random, 20, 6), batch(random, 20, 5)
+    (slope,) = grad((network(x) * terms).sum(), w)
+    along = abs((slope * w).sum(axis=1).numpy()).max()
+    w.data = 2.0 * w.data
+    size, scaled = (np.linalg.norm(g.numpy()) for g in (slope, *grad((network(x) * terms).sum(), w)))
+    yield Case("gradient at 2w / gradient at w", 1.0, 0.5, computed(float(scaled / size)))
+    yield is_zero("fraction of the gradient along w", along / size)
     return "the function is unchanged, its optimisation is not: the effective learning rate is proportional to 1/|w|^2"
 
 
 @claim("C28", "4.4", "Weight decay is necessary besides the unit-length constraint.")
 def decay_is_a_rate(mc: Sampler) -> Findings:
-    """A step of SGD with learning rate r, gradient g and weight decay d takes w to w - r (g + d w) = (1 - r d) (w -
-    r/(1 - r d) g), and scaling to unit length removes the factor in front. For constrained weights and plain SGD, decay
-    d is a learning rate of r/(1 - r d) and nothing else: it can only act on gamma, beta and weights that are not
-    constrained. Momentum remembers earlier w, and adds a little.
+    """SGD with learning rate r, gradient g and weight decay d takes w to w - r (g + d w) = (1 - r d) (w - r/(1 - r d)
+    g), and scaling to unit length removes the factor in front. So for constrained weights and plain SGD, decay only
+    raises the learning rate to r/(1 - r d). It acts on gamma, beta and other weights; momentum adds a little.
     """
     rate, decay, steps = 0.05, 0.005, 20
 
     def trained(rate: float, decay: float) -> HostArray:
         random = np.random.default_rng(mc.seed)
-        network, x, labels = small_network(random, 6, 8, 5), batch(random, 40, 6), random.integers(0, 5, 40)
+        (network, weights), x = small_network(random, 6, 8, 5), batch(random, 40, 6)
+        labels, optimizer = random.integers(0, 5, 40), SGD(weights, rate, momentum=0.0, weight_decay=decay)
         normalize_weights(network)
-        weights = weights_of(network)
-        optimizer = SGD(weights, rate, momentum=0.0, weight_decay=decay)
         for _ in range(steps):
             F.cross_entropy(network(x), labels).backward()
             optimizer.step()
@@ -112,9 +91,7 @@ def decay_is_a_rate(mc: Sampler) -> Findings:
 
 @claim("C29", "4.2", "Weights start as in Glorot and Bengio; their scale need not be tuned.")
 def start_scale(mc: Sampler) -> Findings:
-    """Glorot and Bengio draw uniform weights of variance 2/(inputs + outputs). By C26 only directions matter: ten times
-    their scale is the same network.
-    """
+    """Glorot and Bengio draw uniform weights of variance 2/(inputs + outputs). By C26 only directions matter."""
     manual_seed(mc.seed)
     new = Tally.of(Linear(150, 250).weight.numpy().ravel()).variance()
     yield is_zero("change of output, weights times 10", change(mc.seed, 10.0))
@@ -124,11 +101,9 @@ def start_scale(mc: Sampler) -> Findings:
 
 @claim("C32", "4.1, 5.4", "With global data normalisation, NormProp trains with batches of one sample.")
 def single_samples(mc: Sampler) -> Findings:
-    """No layer looks at another sample: the output of a sample alone is its output in a batch, and the gradient of a
-    batch is the sum of the gradients of its samples.
-    """
+    """No layer looks at another sample, and the gradient of a batch is the sum of those of its samples."""
     random, count = np.random.default_rng(mc.seed), 20
-    network = Sequential(*small_network(random, 6, 8, 5), Linear(5, 4).to(dtype="float64"))
+    network = Sequential(*small_network(random, 6, 8, 5)[0], Linear(5, 4).to(dtype="float64"))
     x, labels = batch(random, count, 6), random.integers(0, 4, count)
     parameters = list(network.parameters())
 
@@ -138,11 +113,10 @@ def single_samples(mc: Sampler) -> Findings:
 
     singles = [slice(i, i + 1) for i in range(count)]
     alone = F.concatenate([network(x[one]) for one in singles], axis=0)
-    together = slopes(slice(None))
-    differences = abs(sum(slopes(one) for one in singles) - together)
+    differences = abs(sum(slopes(one) for one in singles) - slopes(slice(None)))
     *_, weight, bias = parameters
     hidden = tensor(random.standard_normal((7, 5)), requires_grad=True)
-    slope = difference_ratio(lambda: F.linear(hidden, weight, bias), [hidden, bias], random)
+    slope = difference_ratio(partial(F.linear, hidden, weight, bias), [hidden, bias], random)
     yield is_zero("output alone minus in a batch", largest_difference(alone, network(x)))
     yield is_zero("sum of single gradients minus that of the batch", differences.max())
     yield shown("slope along input and bias / difference quotient", 1.0, slope, tolerance=1e-5)
@@ -154,10 +128,11 @@ def single_samples_bn(mc: Sampler) -> Findings:
     """One number has no spread: a fully connected BN layer divides 0 by 0. A convolutional one takes its statistics
     over the places of the map as well, and has H W of them in a single image of height H and width W.
     """
+    random = np.random.default_rng(mc.seed)
 
     def works(*shape: int) -> float:
         try:
-            BatchNorm(shape[1])(tensor(np.random.default_rng(mc.seed).standard_normal(shape).astype(np.float32)))
+            BatchNorm(shape[1]).to(dtype="float64")(batch(np.random.default_rng(mc.seed), *shape))
         except ShapeError:
             return 0.0
         return 1.0
@@ -165,19 +140,13 @@ def single_samples_bn(mc: Sampler) -> Findings:
     yield Case("applicable to (1, 8, 4, 4)", 0.0, 1.0, computed(works(1, 8, 4, 4)))
     yield is_zero("applicable to (1, 8)", works(1, 8))
     # As the engine computes it, against its definition, from the same numbers.
-    random = np.random.default_rng(mc.seed)
-    eps, momentum = 1e-5, 0.1
-    layer, x = BatchNorm(3).to(dtype="float64"), 2.0 * random.standard_normal((5, 3, 2, 2)) + 1.0
-
-    def by(mean: HostArray, variance: HostArray) -> HostArray:
-        return (x - mean[:, None, None]) / np.sqrt(variance + eps)[:, None, None]
-
-    mean, variance = x.mean(axis=(0, 2, 3)), x.var(axis=(0, 2, 3))
-    training = abs(layer(tensor(x)).numpy() - by(mean, variance)).max()
-    later = by(momentum * mean, 1.0 - momentum + momentum * variance * 20 / 19)  # after one step from 0 and 1
-    evaluated = abs(layer.eval()(tensor(x)).numpy() - later).max()
-
-    leaves = [Tensor(t.data, requires_grad=True) for t in (tensor(x), batch(random, 3), batch(random, 3))]
+    eps, momentum, layer = 1e-5, 0.1, BatchNorm(3).to(dtype="float64")
+    x = 2.0 * batch(random, 5, 3, 2, 2) + 1.0
+    mean, variance = x.mean(axis=(0, 2, 3), keepdims=True), x.var(axis=(0, 2, 3), keepdims=True)
+    training = largest_difference(layer(x), (x - mean) / (variance + eps) ** 0.5)
+    running = 1.0 - momentum + momentum * variance * (20 / 19)  # after one step from 1; the mean, from 0
+    evaluated = largest_difference(layer.eval()(x), (x - momentum * mean) / (running + eps) ** 0.5)
+    leaves = [Tensor(t.data, requires_grad=True) for t in (x, batch(random, 3), batch(random, 3))]
 
     def batch_norm() -> Tensor:
         x, weight, bias = leaves
@@ -196,12 +165,13 @@ def batch_normalized_data(mc: Sampler) -> Findings:
     + 1). Two samples always become -1 and 1; one is undefined. For the paper's 50 and 100 it is nearly Gaussian.
     """
     exact = {size: 3.0 * (size - 1.0) / (size + 1.0) for size in (50, 100, 4, 2)}
+
+    def draw(random: np.random.Generator, count: int, size: int) -> Array:
+        return (BatchNormalizer((count,))(gaussian(random, size, count)).data ** 4).mean(axis=0)
+
     for size, fourth in exact.items():
-
-        def draw(random: np.random.Generator, count: int, size: int = size) -> Array:
-            return (BatchNormalizer((count,))(gaussian(random, size, count)).data ** 4).mean(axis=0)
-
-        tally = mc.tally(f"batch {size}", draw, samples=400_000 // size, cost=size, block=32_768 // size)
+        drawn = partial(draw, size=size)
+        tally = mc.tally(f"batch {size}", drawn, samples=400_000 // size, cost=size, block=32_768 // size)
         yield Case(f"E x^4, batch of {size}", 3.0, fourth, tally.mean(), judged=size >= 50)
     return f"nearly: E x^4 is {exact[50]:.2f} for 50, {exact[4]:.2f} for 4, 3 globally"
 
@@ -209,14 +179,11 @@ def batch_normalized_data(mc: Sampler) -> Findings:
 @claim("C35", "4.1", "Normalising each feature makes the range of the inputs irrelevant.")
 def range_is_free(mc: Sampler) -> Findings:
     """a x + b minus its mean, over its standard deviation, is the same as for x itself, if a > 0."""
-    x = np.random.default_rng(mc.seed).standard_normal((200, 5))
-
-    def normalized(samples: HostArray) -> Tensor:
-        array = tensor(samples).data
-        return GlobalNormalizer((5,)).to(dtype="float64").fit(array)(Tensor(array))
-
-    yield is_zero("difference", largest_difference(normalized(255.0 * x + 128.0), normalized(x)))
-    yield is_zero("mean of a normalised feature, farthest from 0", abs(normalized(x).numpy().mean(axis=0)).max())
+    x = batch(np.random.default_rng(mc.seed), 200, 5)
+    moved = 255.0 * x + 128.0
+    one, other = (GlobalNormalizer((5,)).to(dtype="float64").fit(samples.data)(samples) for samples in (x, moved))
+    yield is_zero("difference", largest_difference(other, one))
+    yield is_zero("mean of a normalised feature, farthest from 0", abs(one.numpy().mean(axis=0)).max())
     return "x and 255 x + 128 become the same"
 
 
@@ -279,18 +246,15 @@ def printed_margins(mc: Sampler, rival: str, name: str) -> Findings:
 
 @claim("C42", "5.5", "NormProp is better than BN, or competitive, on all data sets.")
 def better_than_bn(mc: Sampler) -> Findings:
-    """Training settles it: `tinyprop reproduce results`. What the printed errors themselves can show is their distance
-    in standard errors of a binomial count, of which 1.96 (our threshold, not the paper's) would be significant at 5 %;
-    the variance over random seeds, which is not printed, comes on top.
+    """Training settles it: `tinyprop reproduce results`. The printed errors are compared in standard errors of a
+    binomial count, of which 1.96 (our threshold, not the paper's) is significant at 5 %, if seeds add no error.
     """
     return (yield from printed_margins(mc, "batch_norm", "BN"))
 
 
 @claim("C43", "5.5", "NormProp beats the state of the art.")
 def state_of_the_art(mc: Sampler) -> Findings:
-    """Training settles it: `tinyprop reproduce results`. The printed margins are compared with the error of counting,
-    as in C42.
-    """
+    """Training settles it: `tinyprop reproduce results`. Printed margins are compared as in C42."""
     return (yield from printed_margins(mc, "best_other", "the best other"))
 
 

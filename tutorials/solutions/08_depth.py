@@ -47,10 +47,10 @@ for _ in range(100):
 print(f"gamma = 0.9: {q:.6f} after 100 steps of the recursion, {settled(0.9):.6f} by the formula")
 
 # %% [markdown]
-# **8.3** The normalised output is $o = \sum_{k \ge 1} a_k h_k / c_1$ with $c_1^2 = \sum_{k \ge 1} a_k^2$. Its
-# derivative is $\sum_k a_k \sqrt k\, h_{k-1} / c_1$, and since the $h_k$ are orthonormal, $E[o'^2] = \sum_k k a_k^2 /
+# **8.3** The normalised output is $o = \sum_{d \ge 1} a_d h_d / c_1$ with $c_1^2 = \sum_{d \ge 1} a_d^2$. Its
+# derivative is $\sum_d a_d \sqrt d\, h_{d-1} / c_1$, and since the $h_d$ are orthonormal, $E[o'^2] = \sum_d d a_d^2 /
 # c_1^2$. For tanh, with coefficients by quadrature, it is the square of the Jacobian factor, which tinyprop computes
-# from the slope. The polynomials come from $h_{k+1} = (x h_k - \sqrt k\, h_{k-1})/\sqrt{k + 1}$.
+# from the slope. The polynomials come from $h_{d+1} = (x h_d - \sqrt d\, h_{d-1})/\sqrt{d + 1}$.
 
 
 # %%

@@ -235,6 +235,7 @@ def test_divergence_names_the_step_and_the_layer(tmp_path):
     ("name", "value"),
     [
         ("norm", "spectral"), ("data", "imagenet"), ("activation", "step"), ("backend", "torch"), ("optimizer", "adam"),
+        ("spec", "C(8,3,1)"), ("spec", ""), ("init", "xavier"),
         ("epochs", 0), ("batch_size", -1), ("train_size", 0), ("lr", -0.1), ("lr", float("nan")), ("momentum", 1.5),
     ],
 )  # fmt: skip
@@ -250,6 +251,30 @@ def test_the_network_is_the_papers_with_its_data_normalised():
     assert kinds[0] == "BatchNormalizer"
     assert kinds.count("Dropout") == 2
     assert net.eval()(tp.tensor(images)).shape == (10, 7)
+
+
+RESIDUAL = "C(8,3,2,1)-R(C(8,3,1,1)-C(8,3,1,1))-C(10,1,1,0)-P(16,16,0,avg)"
+
+
+@pytest.mark.parametrize("init", [None, "orthogonal", "fixup", "lsuv"])
+def test_any_network_in_the_papers_shorthand_trains_and_resumes(tmp_path, init):
+    config = Config(**{**TINY, "spec": RESIDUAL, "norm": "none", "init": init, "width": 1.0})
+    assert Run(replace(config, epochs=1), tmp_path / "resumed").run()
+    assert Run(config, tmp_path / "resumed").run(resume=True)
+    assert Run(config, tmp_path / "whole").run()
+    assert same(weights(tmp_path / "resumed"), weights(tmp_path / "whole"))
+
+
+def test_lsuv_starts_every_layer_at_variance_1():
+    images = np.random.default_rng(0).integers(0, 255, (200, 3, 16, 16)).astype(np.uint8)
+    net = network(Config(spec="C(8,3,1,1)-C(8,3,1,1)-C(5,1,1,0)-P(16,16,0,avg)", norm="none", init="lsuv"), images, 5)
+    found = [signal for signal in tp.nn.signals(net, tp.tensor(images[:100])) if "Conv2d" in signal.layer]
+    assert [signal.std for signal in found] == pytest.approx([1.0, 1.0, 1.0], abs=1e-3)
+
+
+def test_a_network_with_too_many_outputs_is_refused():
+    with pytest.raises(tp.ShapeError, match="one output for each of 5 classes"):
+        network(Config(spec="C(5,1,1,0)-P(2,2,0,avg)"), np.zeros((2, 3, 4, 4), np.uint8), 5)
 
 
 @pytest.mark.cupy

@@ -11,7 +11,7 @@ from ..engine.errors import ShapeError
 from ..engine.tensor import Tensor
 from ..errors import StateError
 from ..nn.layers import parameter
-from ..nn.module import Module
+from ..nn.module import Module, is_observing
 from ..threads import add_up, is_first_part, is_first_thread, over_batch
 
 CHUNK = 1000  # samples whose statistics are computed together
@@ -119,7 +119,7 @@ class BatchNormalizer(Normalizer):
         change = x - first  # exactly 0 for a constant feature, however large
         mean = over_batch(F.sum(change, axis=0)) / count
         std = _spread(mean, over_batch(F.sum((change - mean) ** 2, axis=0)) / count)
-        if is_first_thread():
+        if is_first_thread() and not is_observing():
             unbiased = std.data * (count / (count - 1)) ** 0.5
             for running, now in ((self.mean, mean.data + first.data), (self.std, unbiased)):
                 running.data += self.momentum * (now - running.data)

@@ -6,10 +6,14 @@ from typing import Any, get_args
 
 from .. import data, nn
 from ..engine.arrays import HostArray
-from ..engine.errors import explain
+from ..engine.errors import ShapeError, explain
+from ..engine.graph import no_grad
+from ..engine.tensor import Tensor
 from ..nn.module import Module
+from ..nn.spec import GRAMMAR, INITS, parse
 
 LIMITS = {"above": "above", "low": "of at least", "high": "at most"}  # of numbers, in words
+LSUV_IMAGES = 100  # on which the weights of `init="lsuv"` are scaled
 NO_LIMITS = {"above": -math.inf, "low": -math.inf, "high": math.inf}
 
 
@@ -33,7 +37,15 @@ class Config:
     """
 
     data: str = setting("shapes", "data set", choices=data.NAMES)
+    spec: str | None = setting(
+        None,
+        "layers in the paper's shorthand, such as 'C(16,3,1,1)-R(C(16,3,1,1))-C(10,1,1,0)-P(32,32,0,avg)' "
+        "(default: the paper's network)",
+    )
     norm: str = setting("normprop", "normalisation of the hidden layers", choices=nn.NORMS)
+    init: str | None = setting(
+        None, "initial weights (default: glorot for normprop, batch and none, else he)", choices=(*INITS, "lsuv")
+    )
     activation: str = setting("relu", "activation of the hidden layers", choices=tuple(nn.layers.ACTIVATIONS))
     mode: str = setting(
         "paper", "constants of NormProp: for N(0, 1) input, or for N(beta, gamma^2)", choices=("paper", "exact")
@@ -84,7 +96,8 @@ def allowed(f: "Field[Any]", value: Any) -> bool:
     if value is None:
         return f.default is None
     if kind(f) is str:
-        return isinstance(value, str) and value in f.metadata["choices"]
+        choices = f.metadata["choices"]
+        return isinstance(value, str) and (value in choices if choices else is_spec(value))
     if kind(f) is bool or isinstance(value, bool):
         return kind(f) is bool and isinstance(value, bool)
     if not isinstance(value, int | float if kind(f) is float else int):
@@ -102,9 +115,18 @@ def rule(f: "Field[Any]") -> str:
     if kind(f) is bool:
         return "True or False"
     if kind(f) is str:
-        return f"one of {', '.join(f.metadata['choices'])}"
+        choices = f.metadata["choices"]
+        return f"one of {', '.join(choices)}" if choices else GRAMMAR
     limits = [f"{word} {f.metadata[name]:g}" for name, word in LIMITS.items() if name in f.metadata]
     return f"a {'whole ' if kind(f) is int else ''}number {' and '.join(limits)}".rstrip()
+
+
+def is_spec(text: str) -> bool:
+    """Whether this is a network in the paper's shorthand."""
+    try:
+        return bool(parse(text))
+    except ValueError:
+        return False
 
 
 def kind(f: "Field[Any]") -> type:
@@ -113,7 +135,7 @@ def kind(f: "Field[Any]") -> type:
 
 
 def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
-    """The paper's network with its data normalisation in front, for images like these (N, C, H, W).
+    """The network of a run with its data normalisation in front, for images like these (N, C, H, W).
 
     >>> images = tp.data.load("shapes", split="test").images
     >>> net = tp.train.network(tp.train.Config(width=0.1), images, classes=10)
@@ -121,9 +143,10 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
     (2, 10)
     """
     _, channels, height, width = images.shape
-    spec = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")  # all that is left of the image
+    papers = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")  # all that is left of the image
+    spec, init = config.spec or papers, "orthogonal" if config.init == "lsuv" else config.init
     gamma = "jacobian" if config.gamma is None else config.gamma
-    layers = nn.build(spec, channels, config.norm, config.activation, config.width, classes, config.mode, gamma)
+    layers = nn.build(spec, channels, config.norm, config.activation, config.width, classes, config.mode, gamma, init)
     shape = (channels, height, width)
     first = data.GlobalNormalizer(shape).fit(images) if config.data_norm == "global" else data.BatchNormalizer(shape)
     every: list[Module] = [first]
@@ -133,4 +156,13 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
             layer.beta.data[...] = config.beta
         if config.dropout and isinstance(layer, nn.MaxPool2d | nn.AvgPool2d) and layer is not layers[-2]:
             every.append(nn.Dropout(config.dropout))
-    return nn.Sequential(*every)
+    net = nn.Sequential(*every)
+    with no_grad(), nn.evaluating():
+        found = net(Tensor(images[:1])).shape
+    if found != (1, classes):
+        got = f"a network with outputs {found[1:]} for images {shape}"
+        rule = f"it must have one output for each of {classes} classes"
+        raise ShapeError(got, rule, "a last pool of the size of the image that is left: P(8,8,0,avg) for one of 8x8")
+    if config.init == "lsuv":
+        nn.init.lsuv_(net, Tensor(images[:LSUV_IMAGES]))
+    return net

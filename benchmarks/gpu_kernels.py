@@ -21,8 +21,8 @@ KERNEL = re.compile(r"template <typename T>\s*__global__ (?:__launch_bounds__\(.
 INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+ )?([\w.]+)(.*?);")
 SHOWN = {"75": "T4", "89": "RTX 4090", "90": "H100", "120": "RTX 5090"}  # architectures, and a device with each
 LEAST = 8  # loads in flight
-WHEELS = "nvidia/cu13", "triton/backends/nvidia"  # nvidia-cuda-cuobjdump has no nvdisasm, triton has both
-NEEDS = "cuobjdump, or no nvdisasm, which it calls: pip install triton"
+WHEELS = "nvidia/cu13/bin"  # where the wheels put them
+NEEDS = "cuobjdump, or no nvdisasm, which it calls: pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"
 USED = [("input", 0), ("filter", 0), ("output.T", 0), ("output", 1), ("filter.T", 1)]  # transforms, and whether back
 READ_LITTLE = "batch_statistics", "cross_entropy", "dropout_mask"  # a few kilobytes, which are in the cache
 
@@ -70,7 +70,7 @@ class Code:
 
 def tool_path() -> str | None:
     """Folders with NVIDIA's cuobjdump and the nvdisasm that it calls: those of $PATH, and of wheels that have them."""
-    wheels = [str(Path(folder, f"{wheel}/bin")) for folder in sys.path for wheel in WHEELS]
+    wheels = [str(Path(folder, WHEELS)) for folder in sys.path]
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *wheels])
     return path if shutil.which("cuobjdump", path=path) and shutil.which("nvdisasm", path=path) else None
 

@@ -8,7 +8,6 @@ each stream of a thread, since what runs at the same time cannot share it.
 import ctypes
 import os
 import sys
-import threading
 from functools import cache
 from typing import Any
 
@@ -22,7 +21,7 @@ FLOAT32, FLOAT64 = 0, 1  # cudaDataType_t
 COMPUTE_FLOAT32, COMPUTE_FLOAT64, COMPUTE_TF32 = 68, 70, 77  # cublasComputeType_t
 DEFAULT = -1  # cublasGemmAlgo_t
 
-_mine = threading.local()
+_workspaces: dict[tuple[int, int], Any] = {}  # by handle and stream; a graph that one thread recorded may outlive it
 
 
 @cache
@@ -57,11 +56,10 @@ def _kind(dtype: str, device: int) -> tuple[int, int, Any, Any]:
 def _handle(library: Any, cuda: Any) -> int:
     """This thread's handle, ready for the current stream. Setting a stream takes the workspace away."""
     handle, stream = cuda.device.get_cublas_handle(), cuda.get_current_stream().ptr
-    workspaces = _mine.__dict__.setdefault("workspaces", {})
-    if (handle, stream) not in workspaces:
-        workspaces[handle, stream] = cuda.Memory(WORKSPACE)  # from no pool: it stays
+    if (handle, stream) not in _workspaces:
+        _workspaces[handle, stream] = cuda.Memory(WORKSPACE)  # from no pool: it stays
     library.cublasSetStream_v2(handle, stream)
-    library.cublasSetWorkspace_v2(handle, workspaces[handle, stream].ptr, WORKSPACE)
+    library.cublasSetWorkspace_v2(handle, _workspaces[handle, stream].ptr, WORKSPACE)
     return int(handle)
 
 

@@ -16,7 +16,7 @@ from .arguments import Parser
 COMMANDS = {
     "demo": ("demo", "a tour of about a minute: a figure, two short trainings, five claims"),
     "verify": ("verify.command", "settle the claims of the paper: exact value, measurement, verdict"),
-    "train": ("train.command", "train the paper's network; it can be stopped and resumed"),
+    "train": ("train.command", "train a network, by default the paper's; it can be stopped and resumed"),
     "certify": ("certify", "compare a trained network with the theory, layer by layer"),
     "check": ("train.check", "audit the directory of a run: every file, digest and log"),
     "reproduce": ("experiments.command", "run the paper's experiments: data, figures and findings"),

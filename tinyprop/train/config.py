@@ -8,7 +8,7 @@ from .. import data, nn
 from ..engine.arrays import HostArray
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
-from ..engine.tensor import Tensor
+from ..engine.tensor import tensor
 from ..nn.module import Module
 from ..nn.spec import GRAMMAR, INITS, parse
 
@@ -37,16 +37,16 @@ class Config:
     """
 
     data: str = setting("shapes", "data set", choices=data.NAMES)
+    norm: str = setting("normprop", "normalisation of the hidden layers", choices=nn.NORMS)
+    activation: str = setting("relu", "activation of the hidden layers", choices=tuple(nn.layers.ACTIVATIONS))
     spec: str | None = setting(
         None,
         "layers in the paper's shorthand, such as 'C(16,3,1,1)-R(C(16,3,1,1))-C(10,1,1,0)-P(32,32,0,avg)' "
         "(default: the paper's network)",
     )
-    norm: str = setting("normprop", "normalisation of the hidden layers", choices=nn.NORMS)
     init: str | None = setting(
         None, "initial weights (default: glorot for normprop, batch and none, else he)", choices=(*INITS, "lsuv")
     )
-    activation: str = setting("relu", "activation of the hidden layers", choices=tuple(nn.layers.ACTIVATIONS))
     mode: str = setting(
         "paper", "constants of NormProp: for N(0, 1) input, or for N(beta, gamma^2)", choices=("paper", "exact")
     )
@@ -158,11 +158,11 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
             every.append(nn.Dropout(config.dropout))
     net = nn.Sequential(*every)
     with no_grad(), nn.evaluating():
-        found = net(Tensor(images[:1])).shape
+        found = net(tensor(images[:1])).shape
     if found != (1, classes):
         got = f"a network with outputs {found[1:]} for images {shape}"
         rule = f"it must have one output for each of {classes} classes"
         raise ShapeError(got, rule, "a last pool of the size of the image that is left: P(8,8,0,avg) for one of 8x8")
     if config.init == "lsuv":
-        nn.init.lsuv_(net, Tensor(images[:LSUV_IMAGES]))
+        nn.init.lsuv_(net, tensor(images[:LSUV_IMAGES]))
     return net

@@ -42,7 +42,7 @@ class Assumptions:
     host: float  # how much longer the host needs than the one that was measured
 
 
-BEST = Assumptions(0.8, 0.85, 0.5e-6, 1e-6, 0.4)
+BEST = Assumptions(0.8, 0.85, 0.5e-6, 1e-6, 0.5)
 WORST = Assumptions(0.4, 0.6, 1e-6, 3e-6, 1.2)
 TORCH_LAUNCHES = 90  # of a step with BatchNorm: a kernel for each layer and each gradient, one optimizer for all
 TORCH_HOST = 5e-6, 10e-6  # seconds of its host for each launch
@@ -202,7 +202,7 @@ loads in flight ({cuda.RESIDENT} threads a multiprocessor with {cuda.LOADS} load
 | memory, part of the peak | {BEST.bandwidth:g} | {WORST.bandwidth:g} |
 | latency of memory, us | {BEST.latency * 1e6:g} | {WORST.latency * 1e6:g} |
 | gap between kernels, us | {BEST.gap * 1e6:g} | {WORST.gap * 1e6:g} |
-| time of the host, times that measured on a busy machine | {BEST.host:g} | {WORST.host:g} |
+| time of the host, times that measured here | {BEST.host:g} | {WORST.host:g} |
 
 ## TF32
 

@@ -77,7 +77,7 @@ def test_a_room_is_small(room, most):
 def test_import_is_light():
     """`import tinyprop` loads NumPy; what draws, trains, reads files or talks to the network waits until it is used."""
     heavy = {"matplotlib", "safetensors", "PIL", "http", "urllib.request", "tqdm", "threadpoolctl"}
-    heavy |= {"tinyprop.train", "tinyprop.theory"}
+    heavy |= {"html", "tinyprop.saving", "tinyprop.train", "tinyprop.theory"}
     program = f"import sys, tinyprop, tinyprop.cli; print(*sorted({heavy} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert found.stdout.split() == []

@@ -76,3 +76,9 @@ def test_it_is_saved_with_the_network(tmp_path, rng):
     other.load_state_dict(tp.load(tmp_path / "net.safetensors"))
     assert repr(other[0]) == repr(net[0]) == "GlobalNormalizer((3, 4, 4))"
     np.testing.assert_array_equal(other(tp.tensor(samples)).numpy(), net(tp.tensor(samples)).numpy())
+
+
+def test_looking_at_signals_moves_no_estimates():
+    normalizer = BatchNormalizer((2,))
+    tp.nn.signals(tp.nn.Sequential(normalizer), tp.tensor([[1.0, 2.0], [3.0, 6.0]]))
+    assert (normalizer.mean.tolist(), normalizer.std.tolist()) == ([0.0, 0.0], [1.0, 1.0])

@@ -249,6 +249,19 @@ class TestOnADevice:
                 step(*pair)
         assert replay.pool.total_bytes() == before
 
+    def test_a_mailbox_keeps_its_memory_until_the_last_copy_is_over(self):
+        """The pool hands it to the next one, which fills it."""
+        emucupy = pytest.importorskip("emucupy", reason="only the emulator knows what is over")
+        import cupy
+
+        for _ in range(2):
+            box = replays.Mailbox(cupy, (4,), np.dtype("int64"), np.dtype("float32"))
+            for _ in range(replays.SLOTS):
+                box.next()
+                box.post(cupy.cuda.get_current_stream())
+            del box
+        assert emucupy.stats()["races"] == 0
+
     def test_what_is_known_not_to_work_is_said_at_once(self):
         class Own(tp.optim.SGD):
             def update(self, due):

@@ -84,6 +84,11 @@ class Mailbox:
         self.runtime.memcpyAsync(to, start, self.bytes, self.runtime.memcpyHostToDevice, stream.ptr)
         self.posted[self.turn].record(stream)
 
+    def __del__(self) -> None:
+        with suppress(Exception):  # at the end of the process the driver may be gone
+            for posted in self.posted:
+                posted.synchronize()  # then the pool may hand out the memory again
+
 
 class Replay:
     """One graph, for batches like this one, and everything that it has the addresses of."""

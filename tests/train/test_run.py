@@ -125,6 +125,16 @@ def test_what_cannot_be_resumed_is_refused_and_changes_nothing(stopped, monkeypa
     refused("none of whose 2 checkpoints can be used.*nothing was changed")
 
 
+def test_a_setting_of_another_version_is_its_default_or_refused(stopped):
+    run = Run(Config(**TINY), stopped)
+    facts = checkpoint.read_all(stopped)[0][-1].facts
+    assert facts["config"].pop("spec") is None
+    run.compare(facts)
+    facts["config"]["warmup"] = 3
+    with pytest.raises(tp.StateError, match=r"no warmup.*which has warmup = 3"):
+        run.compare(facts)
+
+
 @pytest.mark.usefixtures("_no_curves")
 def test_one_command_at_a_time_which_removes_its_own_temporary_files_only(stopped, capsys):
     ours, theirs = stopped / f".log.csv.{'0' * 32}.part", stopped / ".thesis.part"

@@ -1,6 +1,7 @@
 """The geometry of convolution and pooling: windows that slide over the last two axes of an image."""
 
 from dataclasses import dataclass
+from functools import cache
 from operator import index as as_int
 from typing import Any
 
@@ -113,12 +114,17 @@ class Window:
 
 def channels_last(x: Array) -> Array:
     """(N, C, ...) -> (N, ..., C), a view; contiguous if the memory is laid out channels-last already."""
-    return x.transpose(0, *range(2, x.ndim), 1)
+    return x.transpose(_axes(x.ndim, True))
 
 
 def channels_first(x: Array) -> Array:
     """(N, ..., C) -> (N, C, ...), a view: how images look outside, while their memory stays channels-last."""
-    return x.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
+    return x.transpose(_axes(x.ndim, False))
+
+
+@cache
+def _axes(ndim: int, last: bool) -> Shape:
+    return (0, *range(2, ndim), 1) if last else (0, ndim - 1, *range(1, ndim - 1))
 
 
 def empty_image(shape: Shape, *like: Array) -> Array:

@@ -60,11 +60,9 @@ def _kernel(kernel: str, dtype: str, options: tuple[str, ...]) -> Any:
 def _launch(
     kernel: str, dtype: Any, grid: int | tuple[int, ...], *arguments: Any, options: tuple[str, ...] = ()
 ) -> None:
-    """Run "file.name" on a grid of blocks, or with so many threads. Integers are passed as long long, floats as
-    elements, None as a null pointer."""
+    """Run "file.name" on a grid of blocks, or with so many threads. Integers are passed as long long, None as a null
+    pointer; a number that the kernel takes as an element has that type already: `dtype.type(0.5)`."""
     blocks = grid if isinstance(grid, tuple) else (-(-grid // THREADS),)
-    if float in map(type, arguments):
-        arguments = tuple([dtype.type(a) if type(a) is float else a for a in arguments])
     _kernel(kernel, dtype.char, options)(blocks, (THREADS,), arguments)
 
 
@@ -112,7 +110,7 @@ def _by_strip(kernel: str, x: Array, *arguments: Any, sums: int = 0) -> Any:
     columns, strip = x.shape[-1], _strip(x)
     strips = -(-x.size // (columns * strip))
     results = [_empty((sums, strips, columns), x)] if sums else []
-    odd = [a for a in (x, *arguments) if hasattr(a, "data") and a.data.ptr % (PACK * x.itemsize)]
+    odd = [a for a in (x, *arguments) if type(a) is type(x) and a.data.ptr % (PACK * x.itemsize)]
     width = 1 if odd or columns % PACK else PACK
     matrix = _struct("int64", x.size // columns, columns // width, strip)
     threads, options = strips * columns // width, (f"-DWIDTH={width}",)
@@ -124,15 +122,16 @@ def _totals(sums: Array, gain: float = 1.0) -> Array:
     """gain * sums.sum(axis=1), of what `_by_strip` returns: (sums, strips, C) -> (sums, C)"""
     count, strips, columns = sums.shape
     out = _empty((count, columns), sums)
-    _launch("rows.totals", sums.dtype, (count * columns,), sums, float(gain), out, strips, columns)
+    _launch("rows.totals", sums.dtype, (count * columns,), sums, sums.dtype.type(gain), out, strips, columns)
     return out
 
 
 def _per_channel(value: Any, x: Array, gain: float = 1.0) -> tuple[Array | None, float] | None:
     """What is passed for gain times a number, or an array (C,) with one per channel of x; None for others."""
+    element = x.dtype.type
     if x.ndim < 2 or not hasattr(value, "shape"):
-        return (None, gain * float(value)) if x.ndim >= 2 else None
-    return (_contiguous(value), gain) if value.shape == x.shape[1:2] and supported(value, x) else None
+        return (None, element(gain * value)) if x.ndim >= 2 else None
+    return (_contiguous(value), element(gain)) if value.shape == x.shape[1:2] and supported(value, x) else None
 
 
 @override(ShiftedReLU.forward, on="cupy")
@@ -161,7 +160,7 @@ def weight_norm(op: WeightNorm, w: Array, scale: Array) -> Array:
     if not supported(w, scale) or scale.shape != w.shape[:1]:
         return NotImplemented
     out = _empty(w.shape, w)
-    arguments = _contiguous(w), _contiguous(scale), float(op.factor), out, w.size // len(w)
+    arguments = _contiguous(w), _contiguous(scale), w.dtype.type(op.factor), out, w.size // len(w)
     _launch("rows.weight_norm", w.dtype, (len(w),), *arguments)
     return out
 
@@ -171,7 +170,7 @@ def weight_norm_gradient(op: WeightNorm, g: Array, w: Array, scale: Array) -> An
     if not supported(g, w, scale) or scale.shape != w.shape[:1]:
         return NotImplemented
     g_w, g_scale, columns = _empty(w.shape, w), _empty(scale.shape, w), w.size // len(w)
-    arguments = _contiguous(g), _contiguous(w), _contiguous(scale), float(op.factor), g_w, g_scale, columns
+    arguments = _contiguous(g), _contiguous(w), _contiguous(scale), w.dtype.type(op.factor), g_w, g_scale, columns
     _launch("rows.weight_norm_gradient", w.dtype, (len(w),), *arguments)
     return g_w, g_scale
 
@@ -181,7 +180,7 @@ def unit_rows(weights: Arrays) -> Any:
     if not supported(*weights) or not all(w.flags.c_contiguous for w in weights):
         return NotImplemented
     for w in weights:
-        _launch("rows.weight_norm", w.dtype, (len(w),), w, None, 1.0, w, w.size // len(w))
+        _launch("rows.weight_norm", w.dtype, (len(w),), w, None, w.dtype.type(1), w, w.size // len(w))
 
 
 @override(BatchNormReLU.forward, on="cupy")
@@ -193,11 +192,12 @@ def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
     if any(a.shape != x.shape[1:2] or not a.flags.c_contiguous for a in numbers):
         return NotImplemented
     last, statistics, columns = _channels_last(x), _empty((4, x.shape[1]), x), x.shape[1]
-    sums, low = _by_strip("channels.strip_moments", last, sums=2), 0.0 if isinstance(op, BatchNormReLU) else -math.inf
-    arguments = sums, weight, bias, statistics, *op.running, float(op.eps), float(op.momentum)
+    sums, element = _by_strip("channels.strip_moments", last, sums=2), x.dtype.type
+    arguments = sums, weight, bias, statistics, *op.running, element(op.eps), element(op.momentum)
     _launch("rows.batch_statistics", x.dtype, (columns,), *arguments, x.size // columns, columns, _strip(last))
-    op.cache["statistics"], out = (statistics, low), _empty(last.shape, x)
-    _by_strip("channels.batch_norm", last, statistics, low, out)
+    op.cache["statistics"] = statistics, element(0 if isinstance(op, BatchNormReLU) else -math.inf)
+    out = _empty(last.shape, x)
+    _by_strip("channels.batch_norm", last, *op.cache["statistics"], out)
     return channels_first(out)
 
 
@@ -238,7 +238,7 @@ def mask(x: Array, shape: Shape, p: float, key: int) -> Array:
         return NotImplemented
     out, box = _empty(shape, x), changing.get()
     live = None if box is None else box.keep_key(key, x.dtype)
-    numbers = _struct("uint32", key & 0xFFFFFFFF, key >> 32), live, round(p * 2**32), 1.0 / (1.0 - p)
+    numbers = _struct("uint32", key & 0xFFFFFFFF, key >> 32), live, round(p * 2**32), x.dtype.type(1.0 / (1.0 - p))
     _launch("random.dropout_mask", x.dtype, -(-out.size // 4), out, *numbers, out.size)
     return out
 
@@ -265,7 +265,8 @@ def _pool(kernel: str, op: MaxPool | AveragePool, image: Shape, size: Pair, fact
         return NotImplemented
     out, window = _empty((len(x), *size, x.shape[1]), x), op.window
     shape = *image[2:], *window.output(image), x.shape[1], *window.kernel, *window.stride, *window.padding
-    _launch(kernel, x.dtype, out.size, _channels_last(x), won, out, _struct("int32", *shape), out.size, float(factor))
+    arguments = _channels_last(x), won, out, _struct("int32", *shape), out.size, x.dtype.type(factor)
+    _launch(kernel, x.dtype, out.size, *arguments)
     return channels_first(out)
 
 

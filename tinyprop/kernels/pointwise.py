@@ -25,6 +25,11 @@ def blocks(x: Array, most: int, each: int | None = None) -> list[slice]:
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
 
 
+def part(x: Array, block: slice) -> Array:
+    """A block of x; x itself if it is all of it, since on a device a view takes the host a while."""
+    return x if block.stop - block.start == len(x) else x[block]
+
+
 def _meeting(op: Convolution) -> tuple[Part, Part] | None:
     """The places where the window is on the image, and the pixels that it meets there; None if it is not 1x1."""
     if op.window.kernel != (1, 1) or op.groups != 1:
@@ -36,16 +41,14 @@ def _meeting(op: Convolution) -> tuple[Part, Part] | None:
     return (rows, across), (pixel_rows, pixel_columns)
 
 
-def _pixels(x: Array, part: Part) -> Array:
-    """(N, C, H, W) -> (N * pixels of the part, C): a view if the part is all and the memory channels-last"""
-    x = channels_last(x)
-    return (x if part is ALL else x[:, part[0], part[1]]).reshape(-1, x.shape[3])
+def _pixels(x: Array, which: Part) -> Array:
+    """(N, H, W, C) -> (N * pixels of the part, C): a view if these are all, and the memory contiguous"""
+    return (x if which is ALL else x[:, which[0], which[1]]).reshape(-1, x.shape[3])
 
 
-def _multiply(pixels: Array, matrix: Array, part: Part, out: Array) -> None:
-    """pixels (N * pixels of the part, C) @ matrix (C, O) -> the part of out (N, O, H, W), which is zero elsewhere"""
-    out = channels_last(out)
-    inside = out if part is ALL else out[:, part[0], part[1]]
+def _multiply(pixels: Array, matrix: Array, which: Part, out: Array) -> None:
+    """pixels (N * pixels of the part, C) @ matrix (C, O) -> the part of out (N, H, W, O), which is zero elsewhere"""
+    inside = out if which is ALL else out[:, which[0], which[1]]
     if inside.shape == out.shape:
         product(pixels, matrix, out=out.reshape(-1, out.shape[3]))
     else:
@@ -57,13 +60,14 @@ def _multiply(pixels: Array, matrix: Array, part: Part, out: Array) -> None:
 def pointwise(op: Convolve, x: Array, w: Array) -> Any:
     if (meeting := _meeting(op)) is None:
         return NotImplemented
-    places, pixels = meeting
+    (places, pixels), matrix = meeting, w.reshape(w.shape[:2]).T
     out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
-    for images in blocks(out, OUTPUTS_AT_ONCE):
-        met = _pixels(x[images], pixels)
-        _multiply(met, w[:, :, 0, 0].T, places, out[images])
+    images, outputs = channels_last(x), channels_last(out)
+    for block in blocks(out, OUTPUTS_AT_ONCE):
+        met = _pixels(part(images, block), pixels)
+        _multiply(met, matrix, places, part(outputs, block))
         if op.recorded and op.window.stride != (1, 1):  # then these are copies, and fewer than there are pixels
-            op.cache.setdefault("met", {})[images.start] = met
+            op.cache.setdefault("met", {})[block.start] = met
     return out
 
 
@@ -72,14 +76,16 @@ def pointwise_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
     """Both gradients of a block of images, or the one that is wanted, while its g is in the cache."""
     if (meeting := _meeting(op)) is None:
         return NotImplemented
-    places, pixels = meeting
+    (places, pixels), saved = meeting, op.cache.get("met", {}) if op.window.stride != (1, 1) else {}
     of_x, of_w = (parent is not None for parent in op.parents or (True, True))
     g_x, parts = empty_image(x.shape, g, w) if of_x else None, []
-    for images in blocks(g, OUTPUTS_AT_ONCE):
-        rows = _pixels(g[images], places)
-        if g_x is not None:
-            _multiply(rows, w[:, :, 0, 0], pixels, g_x[images])
+    images, gradients, matrix = channels_last(x), channels_last(g), w.reshape(w.shape[:2])
+    result = None if g_x is None else channels_last(g_x)
+    for block in blocks(g, OUTPUTS_AT_ONCE):
+        rows = _pixels(part(gradients, block), places)
+        if result is not None:
+            _multiply(rows, matrix, pixels, part(result, block))
         if of_w:
-            met = op.cache.get("met", {}).get(images.start)
-            parts.append(product(rows.T, _pixels(x[images], pixels) if met is None else met))
+            met = saved.get(block.start)
+            parts.append(product(rows.T, _pixels(part(images, block), pixels) if met is None else met))
     return g_x, reduce(add, parts).reshape(w.shape) if of_w else None

@@ -113,7 +113,7 @@ class Module:
     def _members(self) -> Iterator[tuple[str, "Tensor | Module"]]:
         """The tensors and modules of this module's own state, by name."""
         for attribute, value in vars(self).items():
-            if attribute not in self._set_by_forward:
+            if isinstance(value, (Tensor, Module, list, tuple, dict)) and attribute not in self._set_by_forward:
                 for name, found in _reachable(attribute, value):
                     leaf = isinstance(found, Tensor) and found.node is None
                     if isinstance(found, Module) or (leaf and (found.requires_grad or name == attribute)):

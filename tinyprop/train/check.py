@@ -65,7 +65,7 @@ def problem(path: Path, fine: Callable[[bytes], bool], otherwise: str) -> Iterat
 def is_config(content: bytes, settings: dict[str, Any]) -> bool:
     """Whether a file has these settings, apart from what a resumed run may change."""
     stated = json.loads(content)
-    config = Config(**{f.name: stated[f.name] for f in fields(Config)})
+    config = Config(**{f.name: stated.get(f.name, f.default) for f in fields(Config)})
     return all(getattr(config, name) == settings[name] for name in FIXED)
 
 

@@ -7,7 +7,7 @@ is written whole or not at all, so a run that is killed at any moment leaves the
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ def read(path: Path) -> Checkpoint:
             raise ValueError("it is not a checkpoint of this version of tinyprop")
         facts = {"ranks": 1} | json.loads(metadata["facts"])  # older ones do not say
         check(facts)
+        facts["config"] = asdict(Config(**facts["config"]))  # with the defaults of what an older version did not know
     except StateError:
         raise
     except (OSError, ValueError, TypeError, KeyError) as error:

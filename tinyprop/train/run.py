@@ -256,10 +256,7 @@ class Run:
 
     def compare(self, facts: dict[str, Any]) -> None:
         """Refuse to continue another run; mention what may change the last bits."""
-        now = asdict(self.config)
-        then = asdict(Config()) | facts["config"]  # an older version had the defaults of what it did not know
-        for name in then.keys() - now.keys():
-            self.refuse(f"no {name}, a setting of another version,", f"{name} = {then[name]!r}")
+        now, then = asdict(self.config), facts["config"]
         for name in [*FIXED, "epochs"] if self.config.schedule == "linear" else FIXED:
             if now[name] != then[name]:
                 self.refuse(f"{name} = {now[name]!r}", f"{name} = {then[name]!r}")

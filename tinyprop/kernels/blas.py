@@ -66,8 +66,6 @@ def _handle(library: Any, cuda: Any) -> int:
 def _operand(x: Array) -> tuple[Array, bool, int]:
     """A stack of matrices whose rows or columns lie in one piece, whether it is the columns, and how far apart."""
     (rows, columns), size = x.shape[-2:], x.itemsize
-    if x.flags.c_contiguous:
-        return x, False, columns
     down, across = x.strides[-2] // size, x.strides[-1] // size
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
         return x, False, max(down, columns)

@@ -83,8 +83,8 @@ def write_results(root: Path, together: Results, alone: Results, apart: Results,
         "tinyprop against PyTorch and, in the first table, other frameworks that are installed: the same networks, "
         "weights, data and results, on the same threads. Times are of the clock, except those of small ops. Ratios are "
         "the other's time divided by tinyprop's: above 1, tinyprop is faster. Only for small ops it is the reverse.",
-        "In the first table each peer has a process of its own, and so its own memory. In all others tinyprop and "
-        "PyTorch take turns in one process; there PyTorch, too, has memory that tinyprop asks the C library to keep.",
+        "In the first table each peer has a process of its own; in all others tinyprop and PyTorch take turns in one. "
+        "Every peer has the C library keep the memory that it frees (`tp.train.keep_freed_memory()`).",
         f"Slower than in PyTorch, at its best, are, with the last column of their table: {behind}.",
         "\n".join(f"- {line}" for line in [*report.about(apart), *missing]),
     ]

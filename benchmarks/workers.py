@@ -10,6 +10,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from tinyprop.train import keep_freed_memory
+
 from .cases import Case
 from .peers import PEERS
 
@@ -43,6 +45,7 @@ class Worker:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reports
         if hasattr(os, "sched_setaffinity"):  # for peers that take every core they see
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+        keep_freed_memory()  # for every peer: without, PyTorch waits for some 48,000 pages in a step
         self.peer = PEERS[peer](threads)
         self.jobs: dict[Case, tuple[Callable[[], Any], int]] = {}  # the work, and how many calls are timed together
         self.after_imports = resident("VmRSS") if alone else None

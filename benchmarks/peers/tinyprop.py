@@ -10,17 +10,13 @@ from tinyprop.engine.backward import grad
 from tinyprop.engine.graph import no_grad
 from tinyprop.engine.tensor import Tensor
 from tinyprop.optim import SGD
-from tinyprop.train import TrainingStep, keep_freed_memory, logits
+from tinyprop.train import TrainingStep, logits
 
 from .peer import Peer, Train, cotangent
 
 
 class Tinyprop(Peer):
     title = package = "tinyprop"
-
-    def __init__(self, threads: int):
-        super().__init__(threads)
-        keep_freed_memory()
 
     def trainer(self, net: nn.Sequential, threads: int) -> Train:
         step = TrainingStep(net, SGD(net.parameters(), **self.learning), threads=threads)

@@ -45,7 +45,7 @@ class Worker:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reports
         if hasattr(os, "sched_setaffinity"):  # for peers that take every core they see
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-        keep_freed_memory()  # for every peer: without, PyTorch waits for some 48,000 pages in a step
+        keep_freed_memory()  # for every peer: otherwise PyTorch waits for new pages in each step
         self.peer = PEERS[peer](threads)
         self.jobs: dict[Case, tuple[Callable[[], Any], int]] = {}  # the work, and how many calls are timed together
         self.after_imports = resident("VmRSS") if alone else None

@@ -10,6 +10,7 @@ from tinyprop.engine.backward import grad
 from tinyprop.engine.graph import no_grad
 from tinyprop.engine.tensor import Tensor
 from tinyprop.optim import SGD
+from tinyprop.threads import cores
 from tinyprop.train import TrainingStep, logits
 
 from .peer import Peer, Train, cotangent
@@ -19,7 +20,8 @@ class Tinyprop(Peer):
     title = package = "tinyprop"
 
     def trainer(self, net: nn.Sequential, threads: int) -> Train:
-        step = TrainingStep(net, SGD(net.parameters(), **self.learning), threads=threads)
+        chosen = threads if threads < cores() else None  # as PyTorch may use fewer than it is allowed to
+        step = TrainingStep(net, SGD(net.parameters(), **self.learning), threads=chosen)
         return lambda x, labels: float(step(x, labels))
 
     def predictor(self, net: nn.Sequential, threads: int) -> Callable[[HostArray], HostArray]:

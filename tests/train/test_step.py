@@ -151,6 +151,17 @@ def test_networks_that_need_the_whole_batch_are_refused(rng):
         TrainingStep(nn.build(SPEC), optimizer, threads=0)
 
 
+@pytest.mark.parametrize(("least", "threads"), [(1e3, 3), (1e12, 1)])
+def test_a_step_takes_as_many_threads_as_its_work_is_worth(rng, monkeypatch, least, threads):
+    """The bits tell how many: sums over parts of a batch are rounded differently."""
+    x, labels = batch(rng, 24)
+    monkeypatch.setattr(step, "LEAST_WORK", least)
+    monkeypatch.setattr(tp.train.Ranks, "cores", 3)
+    chosen, *others = (trained(n, x, labels) for n in (None, threads, 4 - threads))
+    np.testing.assert_equal(chosen, others[0])
+    assert any((a != b).any() for a, b in zip(chosen[1].values(), others[1][1].values(), strict=True))
+
+
 def test_products_are_the_same_on_any_number_of_threads(rng, monkeypatch):
     """A fully connected network shares its products out, not its batch."""
     monkeypatch.setattr("tinyprop.kernels.weights.MULTIPLICATIONS", 1)

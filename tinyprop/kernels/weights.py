@@ -29,7 +29,7 @@ def _spread_blocks(work: Callable[[int, Any], None], arrays: list[HostArray]) ->
         for i, rows in pieces[where]:
             work(i, rows)
 
-    spread(some, len(pieces))
+    spread(some, len(pieces)) if sum(a.size for a in arrays) > WEIGHTS_AT_ONCE else some(slice(None))
 
 
 def _in_blocks(rule: Callable[..., None]) -> None:

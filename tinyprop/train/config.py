@@ -78,7 +78,9 @@ class Config:
     test_size: int | None = setting(None, "evaluate on the first N test images (default: all)", low=1)
     seed: int = setting(0, "random seed", low=0)
     backend: str = setting("numpy", "where arrays live", choices=("numpy", "cupy"))
-    threads: int | None = setting(None, "threads of a step (default: cores per process)", low=1, resumable=True)
+    threads: int | None = setting(
+        None, "threads of a step (default: as many cores as its work is worth)", low=1, resumable=True
+    )
     read_every: int = setting(50, "on a GPU, steps between readings of the loss", low=1, resumable=True)
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ Contribution = tuple[Array, Gradients]  # of a part of a batch, to its mean loss
 Loss = Callable[[Tensor, Any], Tensor]
 
 ON_DEVICE = 1_000  # images that a device evaluates together
+LEAST_WORK = 7.5e6  # for a thread to pay, as measured: elements of its inputs times the root of the number of weights
 
 
 def keep_freed_memory() -> None:
@@ -54,11 +55,12 @@ class TrainingStep:
     treats each sample by itself; F.cross_entropy is the default.
 
     A NormProp network never looks across the batch, so the gradient for a batch is the sum of the gradients for its
-    parts. The parts of a convolutional network run on `threads` threads (all cores if None), each with a BLAS of one
-    thread, which is faster than one thread that calls a BLAS of many. BatchNorm's parts run at the same time, and wait
-    for the sums of each other. Fully connected networks are the exception: they have more weights than activations, so
-    each product is shared out among the threads instead of the batch. Dropout, whose keys come from one generator,
-    takes one thread, and so does a GPU. Several threads of a program may train their own networks at once.
+    parts. The parts of a convolutional network run on `threads` threads, each with a BLAS of one thread, which is
+    faster than one thread that calls a BLAS of many. With None these are as many cores as the work is worth: threads
+    take turns in Python, which a small batch does not make up for. BatchNorm's parts run at the same time, and wait for
+    the sums of each other. Fully connected networks are the exception: they have more weights than activations, so each
+    product is shared out among the threads instead of the batch. Dropout, whose keys come from one generator, takes one
+    thread, and so does a GPU. Several threads of a program may train their own networks at once.
 
     On a GPU the step is recorded as a CUDA graph when a shape of batch comes for the second time, and then replayed by
     one launch. `graph=False` orders kernel by kernel; `graph=True` refuses where None would do the same with a warning
@@ -94,6 +96,7 @@ class TrainingStep:
         obstacles += [f"{type(m).__name__} draws for the whole batch" for m in model.modules() if m.draws_for_batch]
         if optimizer.params[0].backend != "numpy":
             obstacles.append("a GPU takes one thread")
+        self.explicit = threads is not None
         limit = self.ranks.cores if self.ranks.cores < cores() else None
         self.blas_threads = limit if threads is None and obstacles else 1  # of a batch in one piece; None: no limit
         if threads is None:
@@ -103,6 +106,7 @@ class TrainingStep:
             raise ValueError(explain(f"threads={threads}", rule, "threads=1, or None to let it choose"))
         self.model, self.optimizer, self.loss, self.threads = model, optimizer, loss, threads
         self.in_parts = threads > 1 and any(p.ndim == 4 for p in model.parameters())
+        self.root = math.sqrt(sum(p.size for p in model.parameters()))  # widths, and so activations, grow with it
         self.together = any(m.sums_over_batch for m in model.modules())
         self.graph, self.classes = graph, 0
         self.no_graph = self.obstacle() if graph is not False else "graph=False"
@@ -157,7 +161,7 @@ class TrainingStep:
         finite = False
         try:
             with self.ranks.sharing(len(x)):
-                loss, gradients = self.ranks.total(*self.gradients(part, len(our_x)))
+                loss, gradients = self.ranks.total(*self.gradients(part, our_x))
             finite = not is_host_array(x) or bool(
                 math.isfinite(loss) and all(g is None or np.isfinite(g).all() for g in gradients)
             )
@@ -181,13 +185,16 @@ class TrainingStep:
             normalize_weights(self.model)
         self.optimizer.zero_grad()
 
-    def gradients(self, part: Callable[[slice], Contribution], samples: int) -> Contribution:
+    def gradients(self, part: Callable[[slice], Contribution], x: Array) -> Contribution:
         """The mean loss of a batch and the gradients: the sums of the contributions of its parts."""
-        if not self.in_parts:
+        threads = self.threads if self.in_parts else 1
+        if not self.explicit:
+            threads = max(1, min(threads, int(x.size * self.root / LEAST_WORK)))
+        if threads == 1:
             with allow(self.threads), nullcontext() if self.blas_threads is None else blas_threads(self.blas_threads):
                 return part(slice(None))
         try:
-            return Workers.of(self.threads).map(part, samples, _add, self.together)
+            return Workers.of(threads).map(part, len(x), _add, self.together)
         except (ValueError, TypeError, LookupError):
             if self.ranks.size > 1:  # the others may not have met it
                 raise

@@ -41,6 +41,11 @@ def test_arange_has_integers_for_integers(backend):
             np.testing.assert_array_equal(t.numpy(), np.arange(*bounds))
 
 
+def test_a_range_does_not_add_up_rounded_steps(backend):
+    exact = np.arange(1000.0, 1001.0, 0.01)
+    np.testing.assert_array_equal(tp.arange(1000.0, 1001.0, 0.01, backend=backend).numpy(), exact.astype("float32"))
+
+
 def test_random_numbers_follow_the_seed_and_their_distribution(backend):
     """n = 100,000: five standard errors for each moment, so that a check fails by chance once in 1.7 million times."""
     n = 100_000

@@ -69,6 +69,19 @@ def test_a_function_that_records_no_graph_is_refused_instead_of_giving_zeros(f, 
         assert_explained(tp.GradientError, lambda d=derivative: d(f, x), "does not depend on its input through a graph")
 
 
+def test_a_result_that_depends_only_on_others_is_refused_too():
+    w = make([2.0], "numpy", requires_grad=True)
+    for f in (lambda x: w * x.detach(), lambda x: w):
+        assert_explained(tp.GradientError, lambda f=f: tp.jacobian(f, tp.ones(1)), "does not depend on its input")
+    assert tp.jacobian(lambda x: tp.functional.concatenate([w, x]), tp.ones(1)).tolist() == [[0.0], [1.0]]
+
+
+def test_integers_have_no_derivatives():
+    n = tp.tensor(np.array([1, 2]))
+    for derivative in (tp.jacobian, tp.hessian, lambda f, x: tp.jvp(f, x, n)):
+        assert_explained(TypeError, lambda d=derivative: d(lambda x: (x * 0.5).sum(), n), "only floating-point")
+
+
 def test_hessian(backend):
     x = make(np.array([0.5, -1.0, 2.0]), backend)
     h = tp.hessian(quartic, x).numpy()

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from .engine.arrays import HostArray, default_backend, float32, host_array, is_host_array, load_module, plain_number
 from .engine.errors import explain
 from .engine.tensor import Tensor, check_elements, tensor
@@ -76,7 +78,8 @@ def arange(*bounds: float, requires_grad: bool = False, dtype: Any = None, backe
     tensor([0., 1., 2.])
     """
     whole = all(isinstance(plain_number(bound), int) for bound in bounds)
-    return _created("arange", bounds, requires_grad, dtype or ("int64" if whole else float32), backend)
+    values = np.arange(*bounds, dtype="int64" if whole else "float64")  # NumPy would round the step to float32
+    return tensor(values, requires_grad, dtype or ("int64" if whole else float32), backend)
 
 
 def randn(*shape: Any, requires_grad: bool = False, dtype: Any = float32, backend: str | None = None) -> Tensor:

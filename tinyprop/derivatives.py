@@ -6,10 +6,10 @@ from itertools import product
 
 from . import functional as F
 from .engine.arrays import Array, array_module, as_array, float64, from_host, host_array, to_numpy
-from .engine.backward import grad, node_of, pull_back
+from .engine.backward import grad, inputs_first, node_of, pull_back
 from .engine.errors import GradientError, ShapeError
 from .engine.graph import recording, recording_now
-from .engine.tensor import Tensor
+from .engine.tensor import Tensor, check_elements
 from .random import new_generator
 
 Function = Callable[[Tensor], Tensor]
@@ -24,6 +24,7 @@ _nested = ContextVar("nested", default=False)  # inside a function that is being
 
 def _input(x: Tensor) -> tuple[Tensor, bool]:
     """An input that requires a gradient, and whether the derivative is to be differentiable."""
+    check_elements(x.dtype, requires_grad=True)
     if x.requires_grad:
         return x, recording_now()
     return Tensor(x._data, requires_grad=True)._share(x), recording_now() and _nested.get()
@@ -37,7 +38,7 @@ def _output(f: Function, x: Tensor, name: str) -> Tensor:
             y = f(x)
     finally:
         _nested.reset(before)
-    if not (isinstance(y, Tensor) and y.requires_grad):
+    if not (isinstance(y, Tensor) and any(node is node_of(x) for nodes in inputs_first(node_of(y)) for node in nodes)):
         raise GradientError(
             f"{name} of a function whose result does not depend on its input through a graph",
             "the function must compute with tensors, without detach(), .data or no_grad()",

@@ -164,6 +164,13 @@ def test_integers_stay_integers_where_nothing_is_divided():
         assert out.dtype == np.int64
 
 
+def test_a_list_beside_integers_keeps_integers():
+    n = tp.tensor(np.array([16777217, 2]))  # float32 has no 16777217
+    assert (n == [16777217, 2]).tolist() == [True, True]
+    assert (n * [1, 2]).dtype == np.int64
+    assert (n * [0.5, 2]).dtype == (tp.tensor([1.0, 2.0]) * [1, 2]).dtype == np.float32
+
+
 @pytest.mark.parametrize("other", [None, "text", {}, object(), [None]])
 @pytest.mark.parametrize("operator", ["__add__", "__rmul__", "__truediv__", "__pow__", "__lt__"])
 def test_what_is_no_number_is_refused(operator, other):

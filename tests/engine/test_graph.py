@@ -142,6 +142,19 @@ def test_grad_with_respect_to_an_inner_result_frees_nothing_below_it(backend):
     assert x.grad.tolist() == [6.0, 12.0]
 
 
+def test_the_gradient_to_start_from_may_be_edited_afterwards(backend):
+    x, v = leaf([1.0, 2.0], backend), make([1.0, 1.0], backend).data
+    (g,) = tp.grad(x**3, [x], v, create_graph=True)
+    v[:] = 0
+    assert tp.grad(g.sum(), [x])[0].tolist() == [6.0, 12.0]
+
+
+def test_an_integer_that_was_told_to_require_a_gradient_is_refused():
+    n = tp.tensor(np.arange(3))
+    n.requires_grad = True
+    assert_explained(TypeError, (n * 1.5).sum().backward, "only floating-point tensors have gradients")
+
+
 def test_no_grad_as_context_and_decorator():
     x = leaf(1.0)
 

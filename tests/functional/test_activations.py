@@ -117,6 +117,12 @@ def test_slope_at_the_kinks_is_that_of_torch(name, x):
     assert_close(ours.grad, theirs.grad.numpy(), 1e-6)
 
 
+def test_a_dead_unit_passes_nothing_on_not_even_infinity(backend):
+    x = make([-1.0, 4.0, np.nan], backend, requires_grad=True)
+    F.relu(x).backward(make([np.inf, 2.0, 3.0], backend))
+    assert x.grad.tolist() == [0.0, 2.0, 3.0]
+
+
 @pytest.mark.parametrize("kind", ["tensor", "array", "list"])
 def test_prelu_slopes_belong_to_the_channels(backend, kind):
     x = make(-np.ones((1, 2, 2, 2)), backend)

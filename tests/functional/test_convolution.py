@@ -85,6 +85,23 @@ def test_integer_images_and_lists_do_not_promote(backend, dtype):
         assert tp.grad(out.sum(), [w])[0].dtype == dtype
 
 
+@pytest.mark.parametrize("size", [2, 3, 7])
+@pytest.mark.parametrize("elements", [bool, "uint8", "int64"])
+def test_integers_and_masks_are_numbers_that_do_not_wrap_around(backend, elements, size, rng):
+    x, w = rng.integers(0, 2, (2, 1, 9, 9)), rng.integers(0, 200, (1, 1, size, size))
+    out = F.conv2d(make(x.astype(elements), backend), make(w.astype("uint8"), backend))
+    assert out.dtype == "float32"
+    assert_close(out, naive_conv2d(x.astype(float), w.astype(float)), 1e-5)
+
+
+def test_exact_convolution_keeps_the_digits_beside_a_large_pixel(rng):
+    x, w = rng.normal(size=(1, 1, 24, 24)).astype("f"), rng.normal(size=(1, 1, 7, 7)).astype("f")
+    x[0, 0, 0, 0] = 1e8
+    with F.exact_convolution():
+        out = F.conv2d(x, w).numpy()[..., 10:, 10:]
+    assert_close(out, naive_conv2d(x.astype(float), w.astype(float))[..., 10:, 10:], 1e-4)
+
+
 def test_no_images_at_all(backend):
     x, w = leaf(np.ones((0, 2, 5, 5)), backend), leaf(np.ones((4, 2, 3, 3)), backend)
     out = F.conv2d(x, w, padding=1)

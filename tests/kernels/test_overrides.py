@@ -211,6 +211,7 @@ CASES = {
     "weights.scaled_linear_gradient": SCALED,
     "host.multiply_gradient": [differentiated(F.multiply, IMAGE, (4, 1, 1))],
     "host.tanh_gradient": [differentiated(F.tanh, IMAGE)],
+    "host.relu_gradient": [differentiated(F.relu, IMAGE)],
     **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
     **{
         f"{module}.{name}": cases

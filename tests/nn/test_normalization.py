@@ -98,11 +98,28 @@ def test_only_homogeneous_activations_are_folded(rng):
         assert homogeneous == (name in HOMOGENEOUS), name
 
 
+@pytest.mark.parametrize("mode", ["paper", "exact"])
+@pytest.mark.parametrize("activation", [*HOMOGENEOUS, "tanh"])
+def test_a_linear_layer_takes_any_axes_in_front(backend, activation, mode, rng):
+    """Axis 1 is no axis of units then, even if it is as long."""
+    with tp.use_backend(backend):
+        layer = nn.NormPropLinear(3, 4, activation, mode=mode)
+        layer.beta.data[...] = tp.arange(4.0).data
+        x = tp.tensor(rng.normal(size=(2, 4, 3)).astype("f"))
+        g = tp.tensor(rng.normal(size=(2, 4, 4)).astype("f"))
+        out, flat = layer(x), layer(x.reshape(8, 3)).reshape(2, 4, 4)
+        np.testing.assert_allclose(out.numpy(), flat.numpy(), rtol=1e-5, atol=1e-6)
+        wanted = list(layer.parameters())
+        for one, other in zip(tp.grad(out, wanted, g), tp.grad(flat, wanted, g), strict=True):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-4, atol=1e-5)
+        assert layer(x[0, 0]).shape == (4,)
+
+
 def test_a_shifted_relu_passes_the_gradient_of_nan_on():
     x = tp.tensor([[-1.0, 2.0, np.nan]], requires_grad=True)
     out = ShiftedReLU(overwrite=False)(x, 0.5, 0.25)
     np.testing.assert_array_equal(out.numpy(), [[-0.25, 2.25, np.nan]])
-    out.backward(np.ones((1, 3), np.float32))
+    out.backward(np.array([[np.inf, 1.0, 1.0]], np.float32))
     assert x.grad.tolist() == [[0.0, 1.0, 1.0]]
 
 

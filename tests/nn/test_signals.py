@@ -36,6 +36,24 @@ def test_gradients_with_labels(rng):
     assert last.gradient_std == pytest.approx(np.sqrt((g.numpy() ** 2).mean()), rel=1e-5)
 
 
+def test_layers_are_measured_as_the_network_calls_them(rng):
+    """In its own order, some twice and some never."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            self.unused, self.last, self.first = nn.Tanh(), nn.Linear(4, 3), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.last(self.first(self.first(x)) + 10.0)
+
+    net, x = Net(), tp.tensor(rng.normal(size=(20, 4)).astype(np.float32))
+    found = nn.signals(net, x, rng.integers(0, 3, 20))
+    assert [s.layer for s in found] == ["first Linear", "first Linear", "last Linear"]
+    assert found[-1].mean == pytest.approx(net(x).numpy().mean(), rel=1e-5)
+    assert found[1].mean == pytest.approx(net.first(net.first(x)).numpy().mean(), rel=1e-4)
+    assert all(s.gradient_std > 0 for s in found)
+
+
 @pytest.mark.parametrize("norm", ["normprop", "batch"])
 def test_it_leaves_the_network_as_it_was(norm, rng):
     net = nn.build("C(4,3,1,1)-C(3,1,1,0)-P(4,4,0,avg)", norm=norm)

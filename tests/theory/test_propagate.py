@@ -398,6 +398,7 @@ def test_refusals():
     line, two, image = nn.Linear(2, 2), (np.zeros(2), np.eye(2)), (np.zeros((1, 2, 2)), np.eye(4))
     assert_explained(ValueError, lambda: tp.propagate(line, np.zeros(2), np.eye(3)), "(3, 3)")
     assert_explained(ValueError, lambda: tp.propagate(line, np.zeros(2), [[1, 1], [0, 1]]), "symmetric")
+    assert_explained(ValueError, lambda: tp.propagate(line, np.zeros(2), [[1, 2], [2, 1]]), "negative variance")
     assert_explained(ValueError, lambda: tp.propagate(line, np.zeros(3), np.eye(3)), "(1, 3)", "(2, 2)")
     assert_explained(ValueError, lambda: tp.propagate(line, *image), "Linear of values (1, 2, 2)", "Flatten")
     assert_explained(ValueError, lambda: tp.propagate(nn.Conv2d(1, 1, 1), *two), "images")
@@ -409,6 +410,13 @@ def test_refusals():
     assert_explained(TypeError, lambda: tp.propagate(nn.LayerNorm((2, 2)), *image), "whole samples")
     assert_explained(TypeError, lambda: tp.propagate(nn.Residual(nn.MaxPool2d(1)), *image), "in front of the block")
     assert_explained(TypeError, lambda: tp.propagate(nn.Residual(nn.Conv2d(1, 1, 3, 2, 1)), *image), "residual branch")
+    for kind in (nn.Linear, nn.Sequential):  # which computes something else
+        own = type("Own", (kind,), {"forward": lambda self, x: 100.0 * x})(*[2, 1] if kind is nn.Linear else [line])
+        assert_explained(
+            TypeError, lambda own=own: tp.propagate(own, *two), "Own, with a forward of its own", "signals"
+        )
+    groups = nn.ScaledWS(nn.Conv2d(2, 2, 3, groups=2))
+    assert_explained(TypeError, lambda: tp.propagate(groups, data=np.ones((4, 2, 3, 3)), weights="random"), "in groups")
     wide = nn.Sequential(nn.Conv2d(1, 1200, 1), nn.Flatten())
     assert_explained(ValueError, lambda: tp.propagate(wide, *image), "pool it first")
 

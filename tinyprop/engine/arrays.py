@@ -98,13 +98,13 @@ def host_array(values: object, dtype: Any = None) -> HostArray:
     return np.asarray(values, dtype)
 
 
-def numbers(values: object, dtype: Any = None) -> HostArray:
-    """Numbers in nested lists as a host array, float32 unless a dtype is given; anything else is refused."""
+def numbers(values: object, dtype: Any = float32) -> HostArray:
+    """Numbers in nested lists as a host array, in this dtype or, with None, in their own; anything else is refused."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         kind = type(values).__name__ if array.dtype.kind == "O" and not array.ndim else f"{array.dtype} elements"
         raise TypeError(explain(kind, "a tensor holds floats, integers or bools", "numbers, lists of them, or arrays"))
-    return array.astype(dtype or float32)  # a copy: what is saved must not change
+    return array.astype(dtype or array.dtype)  # a copy: what is saved must not change
 
 
 def as_array(value: Any) -> Array:
@@ -134,8 +134,9 @@ def plain_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def common_backend(operands: list[Any]) -> str | None:
-    """The backend of operands that need no fitting: float arrays of one dtype, with masks and Python numbers."""
+def common_backend(operands: list[Any], floating: bool) -> str | None:
+    """The backend of operands that need no fitting: float arrays of one dtype, with Python numbers and, unless the
+    function is `floating`, masks."""
     kind = dtype = None
     for x in operands:
         t = type(x)
@@ -145,7 +146,7 @@ def common_backend(operands: list[Any]) -> str | None:
             kind = t
         elif t is not kind:
             return None
-        if x.dtype is dtype or x.dtype is _MASK:
+        if x.dtype is dtype or (x.dtype is _MASK and not floating):
             continue
         if dtype is None:
             dtype = x.dtype
@@ -176,15 +177,22 @@ def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[A
     backend = backend_of(arrays[0]) if arrays else default_backend()
     if backend == "cupy" and (others := elsewhere(arrays)):
         raise BackendError(f"{name} got an array of device {min(others)}, not the current one: see cupy.cuda.Device.")
+    alone = not arrays  # then a number, too, is made an array
+    lists = {
+        i: numbers(x, None)
+        for i, x in enumerate(operands)
+        if not is_array(x) and (not isinstance(x, (bool, int, float)) or (alone and i == 0))
+    }
     dtype = max((x.dtype for x in arrays if x.dtype.kind == "f"), key=lambda d: d.itemsize, default=None)
     cast = "iu" if dtype is not None and not floating else "iub"
-    if dtype is None and (floating or any(isinstance(x, float) for x in operands)):
+    floats = any(isinstance(x, float) for x in operands) or any(x.dtype.kind == "f" for x in lists.values())
+    if dtype is None and (floating or floats or alone):
         dtype = np.dtype(float32)
     fitted = []
     for i, x in enumerate(operands):
-        if is_array(x):
-            x = x.astype(dtype) if dtype is not None and x.dtype.kind in cast else x
-        elif not isinstance(x, (bool, int, float)) or (i == 0 and not arrays):
-            x = to_backend(numbers(x, dtype), backend)
+        if i in lists:
+            x = to_backend(lists[i] if dtype is None else lists[i].astype(dtype), backend)
+        elif is_array(x) and dtype is not None and x.dtype.kind in cast:
+            x = x.astype(dtype)
         fitted.append(x)
     return fitted, backend

@@ -7,7 +7,7 @@ from typing import Any
 from .arrays import Array, array_module, as_array
 from .errors import GradientError, ShapeError
 from .graph import Gradient, Node, Op, recording
-from .tensor import Tensor
+from .tensor import Tensor, check_elements
 
 
 def node_of(x: Tensor) -> Node:
@@ -98,7 +98,10 @@ def _fitted(gradient: Gradient, op: Op, parent: Any) -> Tensor:
             )
         spread = [i + added for i, n in enumerate(shape) if n == 1 and g.shape[i + added] != 1]
         g = g.sum(axis=(*range(added), *spread)).reshape(shape)
-    return g if g._data.dtype == parent.dtype else g.astype(parent.dtype)
+    if g._data.dtype == parent.dtype:
+        return g
+    check_elements(parent.dtype, requires_grad=True)
+    return g.astype(parent.dtype)
 
 
 def seed_of(output: Tensor, grad: Tensor | Array | None) -> Tensor:
@@ -118,7 +121,7 @@ def seed_of(output: Tensor, grad: Tensor | Array | None) -> Tensor:
                 "backward(grad) with a grad of that shape, or reduce with sum() or mean() first",
             )
         return Tensor(xp.ones(output.shape, output.dtype))
-    seed = grad if isinstance(grad, Tensor) else Tensor(xp.asarray(grad, output.dtype))
+    seed = grad if isinstance(grad, Tensor) else Tensor(xp.array(grad, output.dtype))  # a copy: it may be edited later
     if seed.shape != output.shape:
         raise ShapeError(
             f"a gradient of shape {seed.shape} for a tensor of shape {output.shape}",

@@ -120,7 +120,7 @@ class Op:
                 x = x._data
             arrays.append(x)
             parents.append(node)
-        backend = common_backend(arrays)
+        backend = common_backend(arrays, self.floating)
         if backend is None:
             arrays, backend = fit_together(type(self).__name__, arrays, self.floating)
         self.recorded = wanted and _recording.get()

@@ -203,7 +203,7 @@ def tensor(data: Any, requires_grad: bool = False, dtype: Any = None, backend: s
         array = data if is_device_array(data) else np.asarray(data)  # also of an np.matrix the plain array
     else:
         try:
-            array = arrays.numbers(data, dtype)
+            array = arrays.numbers(data, dtype or arrays.float32)
         except ValueError as error:
             got = f"tensor(...) of a {type(data).__name__}"
             raise ShapeError(got, str(error), "nested lists of numbers, all of equal length") from None

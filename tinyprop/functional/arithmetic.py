@@ -351,6 +351,6 @@ def compare(name: str, *operands: Operand) -> Tensor:
         kinds = ", ".join(str(getattr(a, "dtype", type(a).__name__)) for a in arrays)
         if "float" in kinds:
             raise TypeError(explain(f"{name} of {kinds}", "masks are bools or integers", "(x > 0) & (y > 0)"))
-    if common_backend(arrays) is None:
+    if common_backend(arrays, floating=False) is None:
         arrays, _ = fit_together(name, arrays, floating=False)
     return Tensor(as_array(getattr(array_module(*arrays), name)(*arrays)))

@@ -54,7 +54,7 @@ def folded_equation(x: Tensor, layer: NormProp, c1: Any, c2: Any) -> Any:
         u = ScaledLinear(gain)(x, weight, scale)  # there are fewer outputs to scale than weights
     else:
         u = layer.weighted_sum(x, F.weight_norm(weight, scale, gain))
-    if layer.activation == "relu":
+    if layer.activation == "relu" and u.ndim == weight.ndim:  # else units are not on axis 1
         return ShiftedReLU(overwrite=True, gain=gain)(u, beta, c2 / c1)  # no op has saved u
     return layer.activate(u + layer.per_unit(beta) * gain) - layer.per_unit(c2 / c1)
 
@@ -66,7 +66,7 @@ class BatchNormReLU(BatchNorm):
         return array_module(x).maximum(super().forward(x, weight, bias), 0.0)
 
     def backward(self, g: Tensor, x: Tensor, weight: Tensor, out: Tensor) -> Any:  # type: ignore[override]
-        return super().backward(g * (out != 0), x, weight)
+        return super().backward(F.where(out == 0, 0.0, g), x, weight)
 
 
 @override(in_turn, on="cupy")

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
-from ..functional.activations import Tanh
+from ..functional.activations import ReLU, Tanh
 from ..functional.arithmetic import Multiply
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient, columns, filter_matrices
 from ..functional.normalization import BatchNorm, WeightNorm, column
@@ -208,6 +208,21 @@ def _per_channel(x: HostArray, *values: Any) -> bool:
     return x.ndim in (2, 4) and all(v.shape == x.shape[1:2] and v.dtype == x.dtype for v in arrays)
 
 
+def _gated(g: HostArray, open: HostArray, out: HostArray) -> HostArray:
+    """g where the gate is open, 0 elsewhere. A product is much faster than np.where, but infinity times 0 is NaN."""
+    with np.errstate(invalid="ignore"):
+        np.multiply(g, open, out=out)
+    values = out.ravel(order="K")  # in the order of memory: no copy
+    if np.isnan(np.dot(values, values)):
+        out[...] = np.where(open, g, 0.0)
+    return out
+
+
+@override(ReLU.backward, on="numpy")
+def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> HostArray:
+    return _gated(g, out != 0, np.empty_like(g))
+
+
 @override(ShiftedReLU.forward, on="numpy")
 def shifted_relu(op: ShiftedReLU, x: HostArray, bias: Any, shift: Any) -> Any:
     if not _per_channel(x, bias, shift):
@@ -227,7 +242,7 @@ def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostAr
     passed, sums = np.empty_like(g), []
     floor = _along_a_row(-shift, g) if isinstance(shift, np.ndarray) else -shift  # comparing with a number is faster
     for images in blocks(g, PIXELS_AT_ONCE):
-        np.multiply(g[images], out[images] != floor, out=passed[images])  # NaN passes its gradient, too
+        _gated(g[images], out[images] != floor, passed[images])  # NaN passes its gradient, too
         sums.append(row_sum(_rows(passed[images])))
     return passed, np.sum(sums, axis=0) * op.gain, lambda: -row_sum(_rows(g))
 

@@ -14,7 +14,7 @@ from ..engine.guard import check_editable
 from ..engine.tensor import Tensor
 from ..random import generator
 from .layers import Conv2d, Linear
-from .module import Module, before_each, observing
+from .module import Module, observing, visiting
 from .normalization import NormProp, standard_moments
 from .residual import Residual
 from .weights import WeightNorm
@@ -119,7 +119,7 @@ def _as_it_arrives(net: Module, x: Tensor, kinds: tuple[type, ...], fit: Callabl
             fitted.append(layer)
             fit(layer, arriving)
 
-    with no_grad(), observing(), before_each(visit):
+    with no_grad(), observing(), visiting(visit):
         net(x)
     if not fitted:
         names = " or ".join(kind.__name__ for kind in kinds)

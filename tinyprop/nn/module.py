@@ -14,7 +14,7 @@ from ..errors import StateError
 
 _evaluating = ContextVar("evaluating", default=False)
 _observing = ContextVar("observing", default=False)
-_visit: ContextVar[Callable[["Module", Any], None] | None] = ContextVar("visit", default=None)
+_visit: ContextVar[Callable[..., Callable[[Tensor], None] | None] | None] = ContextVar("visit", default=None)
 _running: ContextVar[tuple["Module", ...]] = ContextVar("running", default=())  # whose forward is being computed
 
 
@@ -40,8 +40,9 @@ def is_observing() -> bool:
     return _observing.get()
 
 
-def before_each(visit: Callable[["Module", Any], None]) -> AbstractContextManager[None]:
-    """Inside the block, call visit(module, its input) before each call of a module."""
+def visiting(visit: Callable[["Module", Any], Callable[[Tensor], None] | None]) -> AbstractContextManager[None]:
+    """Inside the block, call visit(module, its input) before each call of a module, and what it returns, if anything,
+    with the output."""
     return setting(_visit, visit)
 
 
@@ -86,13 +87,16 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        if visit := _visit.get():
-            visit(self, *args)
+        visit = _visit.get()
+        tell = visit(self, *args) if visit else None
         before = _running.set((*_running.get(), self))
         try:
-            return self.forward(*args, **kwargs)
+            out = self.forward(*args, **kwargs)
         finally:
             _running.reset(before)
+        if tell:
+            tell(out)
+        return out
 
     def __setattr__(self, attribute: str, value: Any) -> None:
         by_forward: set[str] = vars(self).setdefault("_set_by_forward", set())

@@ -8,6 +8,7 @@ from .. import moments
 from ..engine.errors import explain
 from ..engine.overrides import overridable
 from ..engine.tensor import Tensor
+from ..functional.activations import PReLU
 from ..windows import pair
 from .layers import ACTIVATIONS, Size, check_activation, glorot, parameter
 from .module import Module
@@ -78,8 +79,7 @@ class NormProp(Module):
         raise NotImplementedError
 
     def activate(self, u: Tensor) -> Tensor:
-        s = ACTIVATIONS[self.activation]
-        return s(u, self.a) if self.activation == "prelu" else s(u)
+        return PReLU()(u, self.per_unit(self.a)) if self.activation == "prelu" else ACTIVATIONS[self.activation](u)
 
     def per_unit(self, t: Any) -> Any:
         """One value per unit, shaped to broadcast against the output; a number stays a number."""

@@ -8,7 +8,7 @@ from ..engine.arrays import array_module
 from ..engine.backward import grad
 from ..engine.graph import recording
 from ..engine.tensor import Tensor
-from .module import Module, observing
+from .module import Module, observing, visiting
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,28 @@ class Signal:
 
 
 def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
-    """Measure the output of every layer for a batch and, given labels, the gradient of the loss with respect to it. The
-    layers run in their own mode, and the model stays as it is.
+    """Measure the output of every layer of a model for a batch, in the order in which they are called, and, given
+    labels, the gradient of the loss with respect to it. The layers run in their own mode, and the model stays as it is.
 
     >>> net = tp.nn.Sequential(tp.nn.Linear(4, 8), tp.nn.ReLU())
     >>> [s.layer for s in tp.nn.signals(net, tp.tensor([[1.0] * 4] * 2))]
     ['0 Linear', '1 ReLU']
     """
-    names, outputs = [], []
+    found: list[tuple[str, Tensor]] = []
+    layers = {layer: f"{name} {type(layer).__name__}" for name, layer in model.named_children()}
+
+    def visit(layer: Module, *arriving: Any) -> Any:
+        return (lambda out: found.append((layers[layer], out))) if layer in layers else None
+
     x = Tensor(x._data, requires_grad=labels is not None)  # the first layers may have no parameters
     with recording(labels is not None), observing():
-        for i, layer in enumerate(model):
-            x = layer(x)
-            names.append(f"{i} {type(layer).__name__}")
-            outputs.append(x)
-        gradients = [None] * len(outputs) if labels is None else grad(F.cross_entropy(x, labels), outputs)
-    return [_signal(*parts) for parts in zip(names, outputs, gradients, strict=True)]
+        with visiting(visit):
+            out = model(x)
+        outputs = [output for _, output in found]
+        gradients: Any = [None] * len(outputs)
+        if labels is not None:
+            gradients = grad(F.cross_entropy(out, labels), outputs, allow_unused=True)
+    return [_signal(*layer, gradient) for layer, gradient in zip(found, gradients, strict=True)]
 
 
 def _signal(name: str, output: Tensor, gradient: Tensor | None) -> Signal:

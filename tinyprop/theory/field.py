@@ -174,6 +174,7 @@ class Linear:
     bias: Any = 0.0
     window: Window | None = None
     centered: bool = False  # whether rows add up to 0, for random weights
+    groups: int = 1
 
     def of(self, batch: HostArray, weight: HostArray | None = None) -> HostArray:
         """Without the bias."""

@@ -9,6 +9,7 @@ import numpy as np
 from .. import functional as F
 from .. import nn
 from ..engine.arrays import HostArray
+from ..engine.errors import explain
 from ..engine.graph import no_grad
 from ..engine.tensor import Tensor
 from ..nn.module import observing
@@ -76,6 +77,9 @@ class Law(Mixture):
             level += mean[:, a, b]
         size, inputs = math.prod(window.kernel), weights.weight[0].size
         total = total.reshape(level.size, level.size) / size
+        if weights.centered and weights.groups > 1:
+            got, rule = "ScaledWS of a convolution in groups", "random rows are centred over all channels"
+            raise TypeError(explain(got, rule, "weights='given'"))
         if weights.centered:  # rows that add up to 0 see deviations from the mean of the patch
             total = total - np.outer(level, level) / size**2
             total *= inputs / (inputs - 1) if self.exact else 1.0  # samples have a mean of their own

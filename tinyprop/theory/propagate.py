@@ -90,9 +90,13 @@ def gaussian(mean: Any, covariance: Any) -> tuple[HostArray, HostArray]:
         raise ShapeError(got, rule, "data=images")
     matrix = matrix.reshape(mean.size, mean.size)
     scale = abs(matrix).max(initial=0.0)
-    if not np.allclose(matrix, matrix.T, rtol=0, atol=1e-6 * scale) or np.diag(matrix).min() < 0:
-        got = "a covariance that is not symmetric, or has negative variances"
-        raise ValueError(explain(got, "it is a covariance matrix", "numpy.cov(samples.T)"))
+    try:
+        if not np.allclose(matrix, matrix.T, rtol=0, atol=1e-6 * scale):
+            raise np.linalg.LinAlgError
+        np.linalg.cholesky(matrix + 1e-6 * (scale or 1.0) * np.eye(mean.size))
+    except np.linalg.LinAlgError:
+        got = "a covariance that is not symmetric, or gives some direction a negative variance"
+        raise ValueError(explain(got, "it is a covariance matrix", "numpy.cov(samples.T)")) from None
     return mean, matrix
 
 
@@ -244,7 +248,7 @@ class Mixture:
 
 
 def layers_of(net: nn.Module) -> list[Any]:
-    return list(net) if isinstance(net, nn.Sequential) else [net]
+    return list(net) if type(net).forward is nn.Sequential.forward else [net]
 
 
 def walk(layers: list[Any], state: Any, prefix: str = "", first: int = 0) -> tuple[list[tuple[str, Any]], Any]:
@@ -252,6 +256,9 @@ def walk(layers: list[Any], state: Any, prefix: str = "", first: int = 0) -> tup
     shown = []
     for i, layer in enumerate(layers, first):
         name, inside = f"{prefix}{i} {type(layer).__name__}", f"{prefix}{i}."
+        if type(layer).forward.__module__.partition(".")[0] != "tinyprop":
+            got, rule = f"{type(layer).__name__}, with a forward of its own", "propagate knows the layers of tp.nn"
+            raise TypeError(explain(got, rule, "tp.nn.signals(net, x) measures any network"))
         if isinstance(layer, nn.Sequential):
             inner, state = walk(list(layer), state, inside)
             shown += inner
@@ -350,4 +357,4 @@ def linear_map(layer: Any) -> Linear | None:
         dense = np.zeros((len(weight), groups * weight.shape[1], *window.kernel))  # 0 between groups
         dense[rows, channels + rows // (len(weight) // groups) * weight.shape[1]] = weight
         weight = dense
-    return Linear(weight, bias, window, isinstance(layer, nn.ScaledWS))
+    return Linear(weight, bias, window, isinstance(layer, nn.ScaledWS), groups)

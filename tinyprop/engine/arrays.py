@@ -135,8 +135,7 @@ def plain_number(value: Any) -> Any:
 
 
 def common_backend(operands: list[Any], floating: bool) -> str | None:
-    """The backend of operands that need no fitting: float arrays of one dtype, with Python numbers and, unless the
-    function is `floating`, masks."""
+    """That of float arrays of one dtype, with Python numbers and, if not `floating`, masks: they need no fitting."""
     kind = dtype = None
     for x in operands:
         t = type(x)
@@ -177,22 +176,15 @@ def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[A
     backend = backend_of(arrays[0]) if arrays else default_backend()
     if backend == "cupy" and (others := elsewhere(arrays)):
         raise BackendError(f"{name} got an array of device {min(others)}, not the current one: see cupy.cuda.Device.")
-    alone = not arrays  # then a number, too, is made an array
-    lists = {
-        i: numbers(x, None)
-        for i, x in enumerate(operands)
-        if not is_array(x) and (not isinstance(x, (bool, int, float)) or (alone and i == 0))
-    }
+    lists = [i for i, x in enumerate(operands) if not (is_array(x) or (isinstance(x, (int, float)) and (arrays or i)))]
+    for i in lists:
+        operands[i] = numbers(operands[i], None)
     dtype = max((x.dtype for x in arrays if x.dtype.kind == "f"), key=lambda d: d.itemsize, default=None)
     cast = "iu" if dtype is not None and not floating else "iub"
-    floats = any(isinstance(x, float) for x in operands) or any(x.dtype.kind == "f" for x in lists.values())
-    if dtype is None and (floating or floats or alone):
+    floats = any(isinstance(x, float) or (is_array(x) and x.dtype.kind == "f") for x in operands)
+    if dtype is None and (floating or floats or not arrays):
         dtype = np.dtype(float32)
-    fitted = []
     for i, x in enumerate(operands):
-        if i in lists:
-            x = to_backend(lists[i] if dtype is None else lists[i].astype(dtype), backend)
-        elif is_array(x) and dtype is not None and x.dtype.kind in cast:
-            x = x.astype(dtype)
-        fitted.append(x)
-    return fitted, backend
+        if is_array(x) and dtype is not None and (i in lists or x.dtype.kind in cast):
+            operands[i] = x.astype(dtype)
+    return [to_backend(x, backend) if i in lists else x for i, x in enumerate(operands)], backend

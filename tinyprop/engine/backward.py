@@ -98,10 +98,10 @@ def _fitted(gradient: Gradient, op: Op, parent: Any) -> Tensor:
             )
         spread = [i + added for i, n in enumerate(shape) if n == 1 and g.shape[i + added] != 1]
         g = g.sum(axis=(*range(added), *spread)).reshape(shape)
-    if g._data.dtype == parent.dtype:
-        return g
-    check_elements(parent.dtype, requires_grad=True)
-    return g.astype(parent.dtype)
+    if g._data.dtype != parent.dtype:
+        check_elements(parent.dtype, requires_grad=True)
+        g = g.astype(parent.dtype)
+    return g
 
 
 def seed_of(output: Tensor, grad: Tensor | Array | None) -> Tensor:

@@ -42,13 +42,11 @@ def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
         return (lambda out: found.append((layers[layer], out))) if layer in layers else None
 
     x = Tensor(x._data, requires_grad=labels is not None)  # the first layers may have no parameters
-    with recording(labels is not None), observing():
-        with visiting(visit):
-            out = model(x)
-        outputs = [output for _, output in found]
-        gradients: Any = [None] * len(outputs)
-        if labels is not None:
-            gradients = grad(F.cross_entropy(out, labels), outputs, allow_unused=True)
+    with recording(labels is not None), observing(), visiting(visit):
+        out = model(x)
+        loss = None if labels is None else F.cross_entropy(out, labels)
+    outputs = [output for _, output in found]
+    gradients = [None] * len(outputs) if loss is None else grad(loss, outputs, allow_unused=True)
     return [_signal(*layer, gradient) for layer, gradient in zip(found, gradients, strict=True)]
 
 

@@ -95,8 +95,9 @@ def write_results(root: Path, together: Results, alone: Results, apart: Results,
     text = (
         f"The time of a training step of the paper's network (50 images, float32) on {machine}"
         f"{'' if load is None else f', load before {load:.2f}'}; the columns `/ ours` are times divided by tinyprop's, "
-        "NP/BN is NormProp's time divided by BatchNorm's. Of all that [RESULTS.md](benchmarks/RESULTS.md) compares, "
-        f"these are slower than in PyTorch: {behind}. In a clone, `python -m benchmarks` measures it on your machine."
+        "NP/BN is NormProp's time divided by BatchNorm's. Of the steps, layers and networks that "
+        f"[RESULTS.md](benchmarks/RESULTS.md) compares in one process, these are slower than in PyTorch: {behind}. In "
+        "a clone, `python -m benchmarks` measures it on your machine."
     )
     rows = [line for line in tables[0].markdown().splitlines() if line.startswith("|")]
     old = re.compile(r"The time of a training step of the paper's network.*?\n\n(\|.*?\n)+", re.S)

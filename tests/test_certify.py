@@ -46,6 +46,12 @@ def test_the_numbers_of_a_layer():
     assert [coherence, left, assumed, right] == ["1", "283", "70.7", "70.7"]  # the input has variance 4, not 1
 
 
+def test_a_layer_of_one_unit_has_nothing_beside_its_diagonal():
+    layer, x = tp.nn.Conv2d(3, 1, 1), np.random.default_rng(0).normal(size=(50, 3, 2, 2)).astype("float32")
+    *_, left, assumed, right = certificate(tp.nn.Sequential(layer), x, 1).rows[0]
+    assert [left, assumed, right] == ["0", "0", "0"]
+
+
 def test_refusals(tmp_path, capsys):
     assert main(["certify", str(tmp_path)]) == 1
     assert "no checkpoint" in capsys.readouterr().err

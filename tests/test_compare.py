@@ -109,6 +109,17 @@ def test_what_is_not_used_is_not_loaded(room, unused):
     assert done.stdout.split() == []
 
 
+def test_what_theory_cannot_say_is_left_out(tmp_path, capsys):
+    """Of narrow and deep networks: the largest singular value to first order, and the angle behind a dead layer."""
+    spectrum = stack("he", 40, width=64).predicted("spectrum")
+    known = np.isfinite(spectrum)
+    assert known[:5].all()
+    assert not known[-1]
+    assert (np.diff(spectrum[known]) > 0).all(), "it grows with the depth"
+    assert main(f"compare --width 8 --depth 5 --networks 2 --norms he --out {tmp_path / 'f.png'}".split()) == 0
+    assert "no value" in capsys.readouterr().out
+
+
 def test_no_scale_without_a_normalizer():
     for norm, gamma, beta in (("he", 0.5, None), ("ws", None, 0.5), ("rms", None, 0.5)):
         with pytest.raises(ValueError, match="no such parameter"):

@@ -9,6 +9,7 @@ import numpy as np
 
 from . import functional as F
 from . import nn
+from .arguments import whole_number
 from .engine.arrays import HostArray
 from .engine.graph import no_grad
 from .engine.tensor import Tensor
@@ -32,9 +33,11 @@ variances that are too small.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_directory", type=Path, metavar="RUN", help="output directory of `tinyprop train`")
     parser.add_argument("--root", type=Path, help="data directory (default: $TINYPROP_DATA, or the user's cache)")
-    parser.add_argument("--images", type=int, default=1000, help="test images to measure with (default: %(default)s)")
     parser.add_argument(
-        "--components", type=int, default=10, help="Gaussians that stand for them (default: %(default)s)"
+        "--images", type=whole_number(2), default=1000, help="test images to measure with (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--components", type=whole_number(1), default=10, help="Gaussians that stand for them (default: %(default)s)"
     )
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
 
@@ -65,7 +68,7 @@ def certificate(net: nn.Module, images: HostArray, components: int) -> Table:
         rows_of_w = weights.weight.reshape(len(weights.weight), -1)
         products = rows_of_w @ rows_of_w.T
         assumed, right = error_and_bound(products)
-        left, _ = error_and_bound(np.cov(u.T, ddof=0))
+        left, _ = error_and_bound(np.atleast_2d(np.cov(u.T, ddof=0)))
         lengths = np.sqrt(np.diagonal(products))
         cosines = products / np.outer(lengths, lengths) - np.eye(len(lengths))
         constant = min(expected.mean.std(), mean.std()) < 1e-6  # as in the first layer, where both are 0

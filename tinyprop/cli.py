@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, ArithmeticError, OSError) as error:
+    except (ValueError, ArithmeticError, OSError, MemoryError) as error:
         print(f"tinyprop: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -53,6 +53,9 @@ def executor(where: str, jobs: int | None = None) -> Iterator[tuple[Executor | N
         elif where.startswith("dask://"):
             distributed = _import("distributed", "dask")
             with distributed.Client(where.removeprefix("dask://"), set_as_default=False) as client:
+                if not client.nthreads():
+                    print("waiting for a worker of dask", flush=True)
+                    client.wait_for_workers(1)
                 try:
                     yield client.get_executor(pure=False), jobs or sum(client.nthreads().values())
                 except distributed.KilledWorker as error:  # four workers, one after the other, died of one piece

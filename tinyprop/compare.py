@@ -114,7 +114,8 @@ def table(found: dict[str, dict[str, Curve]]) -> Table:
         place = 0 if name == "gradient" else -1
         header += [name, "theory"]
         for row, curve in zip(rows, curves.values(), strict=True):
-            row += [str(curve.points[place]), "" if curve.theory is None else f"{curve.theory[place]:.4g}"]
+            theory = math.nan if curve.theory is None else curve.theory[place]
+            row += [str(curve.points[place]), "" if math.isnan(theory) else f"{theory:.4g}"]
     note = "Gradient: of the first layer, relative to the last. All others: in the last layer. ± is for 95 %."
     return Table(header, rows, note=note)
 

@@ -32,6 +32,8 @@ class Estimate:
     def of(cls, values: Sequence[float]) -> "Estimate":
         """From the values themselves."""
         n = len(values)
+        if not all(map(math.isfinite, values)):
+            return cls(math.nan, math.inf, n)
         if n < 2:
             return cls(values[0] if n else math.nan, math.inf, n)
         return cls.from_error(statistics.fmean(values), statistics.stdev(values) / math.sqrt(n), n)
@@ -57,7 +59,7 @@ class Estimate:
         return self.standard_error * student_quantile(confidence, self.n - 1)
 
     def __format__(self, form: str) -> str:
-        if not self.n:
+        if not self.n or math.isnan(self.mean):
             return "no value"
         if math.isinf(self.half_width):
             return f"{self.mean:{form or '.6g'}} (one value)"

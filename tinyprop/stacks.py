@@ -27,6 +27,7 @@ DEGREES = 60.0  # between two inputs
 COSINES = np.append(math.cos(math.radians(DEGREES)), np.linspace(-1.0, 1.0, 21))  # and between others
 TERMS = 100  # of Mehler's series, which leave less than 1e-4 of the variance
 TRACY_WIDOM = -1.2065335745820  # the mean of their law for real matrices
+LARGEST_SHIFT = 0.3  # of the edge, relatively: for more, the first order says nothing
 
 NORMS = {
     "glorot": "no normaliser, weights of Glorot and Bengio (2010)",
@@ -339,5 +340,6 @@ class Stack:
         near = np.clip(best, 10, len(m) - 11)[:, None] + np.arange(-10, 11)
         nearby = np.take_along_axis(every, near, axis=1).T  # steps of log m are equal, so one grid does for all
         bend = np.polyfit(np.log(m[:21]), nearby, 2)[0]  # m^2 f'' / 2, as f' = 0; none at an end, of an atom
-        edges = every.min(axis=1) + np.log1p(TRACY_WIDOM * np.cbrt(np.maximum(bend, 0.0) / (m[best] * self.width) ** 2))
-        return np.exp(0.5 * edges)
+        shift = TRACY_WIDOM * np.cbrt(np.maximum(bend, 0.0) / (m[best] * self.width) ** 2)
+        shift[abs(shift) > LARGEST_SHIFT] = np.nan  # the layers are too narrow for a first order
+        return np.exp(0.5 * (every.min(axis=1) + np.log1p(shift)))

@@ -35,7 +35,10 @@ def panels(stack: Stack, layer: int, seed: int) -> Iterator[tuple[str, dict]]:
     yield "correlation", found | theory
     largest = stack.predicted("spectrum")
     singular = np.linalg.svd(seen.jacobian, compute_uv=False)
-    yield "spectrum", {"values": singular, "largest theory": None if largest is None else largest[at]}
+    yield (
+        "spectrum",
+        {"values": singular, "largest theory": None if largest is None or np.isnan(largest[at]) else largest[at]},
+    )
 
 
 @dataclass

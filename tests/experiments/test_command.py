@@ -15,6 +15,7 @@ import pytest
 from tinyprop.cli import main
 from tinyprop.errors import DataError
 from tinyprop.experiments import EXPERIMENTS
+from tinyprop.experiments.evidence import REGISTERED
 from tinyprop.experiments.experiment import Experiment
 from tinyprop.experiments.ledger import Ledger, run_name
 from tinyprop.experiments.scales import SCALES
@@ -79,6 +80,10 @@ def test_only_missing_runs_are_computed_whatever_the_number_of_jobs(tmp_path, ca
 def test_publishing_writes_the_page_and_the_figures(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Experiment, "figure", lambda self: panels(1, 1.0, 1.0)[0])  # these are tested elsewhere
+    with pytest.raises(SystemExit):
+        main(["reproduce", "--continue", "--scale", "tiny", "--seeds", "0"])
+    assert "what is published is the scale laptop" in capsys.readouterr().err
+    monkeypatch.setitem(REGISTERED, "scale", "tiny")
     assert main(["reproduce", "--continue", "--scale", "tiny", "--seeds", "0"]) == 0
     figures = {f"{name}.png" for name in EXPERIMENTS}
     assert set(capsys.readouterr().out.splitlines()) == {f"figures/{name}" for name in figures} | {"REPRODUCTION.md"}

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from tests.helpers import sampled
 from tinyprop.estimate import Estimate
 from tinyprop.experiments import evidence
-from tinyprop.experiments.evidence import ACCURACY, LEVEL, LOSS, Comparison, compared, first_verdict, judged
+from tinyprop.experiments.evidence import (
+    ACCURACY,
+    LARGEST_RATE,
+    LEVEL,
+    LOSS,
+    Comparison,
+    compared,
+    first_verdict,
+    judged,
+)
 
 RULES = ("better", "alike", "at_least_as_good")
 NO_MARGIN = replace(ACCURACY, margin=0.0)
@@ -38,6 +47,12 @@ def test_one_interval_never_contradicts_itself(mean, half, measure):
     assert not (found["better"] and theirs.better())
     assert found["at_least_as_good"] or not (found["better"] or found["alike"])
     assert found["at_least_as_good"] is not False or theirs.better()
+
+
+def test_whole_numbers_that_are_equal_for_all_seeds_decide_nothing():
+    """A fair coin falls on the same side four times once in eight times."""
+    assert set(verdicts(comparison([1.0] * 4, LARGEST_RATE)).values()) == {None}
+    assert comparison([1.0] * 11 + [2.0], LARGEST_RATE).better()
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_the_largest_rate_is_the_last_before_a_run_diverges():
     found = study("jacobian-factor", lost={"gamma = 1, rate 0.05", "gamma = 1, rate 0.1", "gamma = 1/1.21, rate 0.2"})
     assert set(found.rates_survived("gamma = 1").values()) == {2}
     assert set(found.rates_survived("gamma = 1/1.21").values()) == {4}
-    assert judged(found)[0].supported is True
+    assert judged(found)[0].supported is None, "equal for all four seeds"
 
 
 def test_the_page_counts_the_claims_and_names_what_normprop_loses():

@@ -116,13 +116,54 @@ def test_what_cannot_be_resumed_is_refused_and_changes_nothing(stopped, monkeypa
 
     refused("holds a run.*rule:.*--resume", resume=False)
     refused("lr = 0.1 for the run.*which has lr = 0.02.*rule:.*try:", lr=0.1)
-    refused("epochs = 1 .*2 finished epochs", epochs=1)
+    refused("epochs = 1 .*which has epochs >= 2", epochs=1)
     load = tp.data.load
     monkeypatch.setattr(tp.data, "load", lambda *which: load(*which).first(39))
     refused("other images or labels")
     for path in checkpoint.paths(stopped):
         path.write_bytes(path.read_bytes()[:-1])
     refused("none of whose 2 checkpoints can be used.*nothing was changed")
+
+
+def test_an_epoch_that_has_begun_is_not_left_out(stopped):
+    found = checkpoint.read_all(stopped)[0][-1]
+    checkpoint.write(stopped, found.arrays, {**found.facts, "batch": 1})
+    with pytest.raises(tp.StateError, match=r"epochs = 2 .*which has epochs >= 3"):
+        Run(Config(**{**TINY, "epochs": 2}), stopped).run(resume=True)
+
+
+@pytest.mark.usefixtures("_no_curves")
+def test_a_run_that_ends_earlier_than_it_was_to_is_tested_all_the_same(tmp_path):
+    settings = {**TINY, "validation": True}
+    run = Run(Config(**settings), tmp_path / "run")
+    run.told = lambda: run.epoch == 2
+    assert not run.run()
+    assert "test_error" not in run.history[-1]
+    checkpoint.paths(run.out)[-1].unlink()  # which is a step later than the end of the epoch
+    shorter = Run(Config(**{**settings, "epochs": 2}), tmp_path / "run")
+    assert shorter.run(resume=True)
+    assert 0 <= shorter.history[-1]["test_error"] <= 1
+    assert read_csv(tmp_path / "run" / "log.csv")[-1]["test_error"]
+
+
+def test_a_learning_rate_may_be_a_whole_number(tmp_path):
+    Run(Config(**TINY, lr=1), tmp_path).save()
+    (found,), complaints = checkpoint.read_all(tmp_path)
+    assert found.facts["lr"] == 1.0
+    assert not complaints
+
+
+def test_a_last_batch_of_one_image_is_refused_before_any_work(tmp_path):
+    with pytest.raises(ValueError, match=r"(?s)'batch' with 41 images in batches of 20.*rule:.*one image.*try:"):
+        Run(Config(**{**TINY, "train_size": 41, "batch_size": 20, "data_norm": "batch"}), tmp_path)
+
+
+def test_beta_reaches_the_layers_of_residual_blocks():
+    spec = "C(4,3,1,1)-R(C(4,3,1,1))-C(10,1,1,0)-P(32,32,0,avg)"
+    net = network(Config(spec=spec, beta=0.7), np.zeros((1, 3, 32, 32), "uint8"), 10)
+    betas = [value for name, value in net.named_parameters() if name.endswith("beta")]
+    assert len(betas) == 2
+    assert all((beta == 0.7).numpy().all() for beta in betas)
 
 
 def test_a_setting_that_an_older_version_did_not_know_has_its_default(stopped):

@@ -10,6 +10,7 @@ from ..cluster import executor, place
 from ..files import write_whole
 from ..train import keep_freed_memory
 from . import EXPERIMENTS
+from .evidence import REGISTERED
 from .ledger import Ledger
 from .report import page, quoted
 from .scales import SCALES
@@ -54,6 +55,8 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if options.publish:
         if names - {"all"}:
             parser.error("argument --continue: only all experiments are published, together")
+        if (options.scale, options.backend) != (REGISTERED["scale"], "numpy"):
+            parser.error(f"argument --continue: what is published is the scale {REGISTERED['scale']}, on numpy")
         names, options.out, options.ledger = {"all"}, FIGURES, FIGURES / "runs"
     if not names:
         parser.error("the following arguments are required: EXPERIMENT")

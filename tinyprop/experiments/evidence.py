@@ -41,6 +41,7 @@ class Measure:
     margin: float = 0.0
     form: str = ".3f"
     spread: bool = False  # compare distances from the median: which setting varies less between random seeds
+    whole: bool = False  # whole numbers
 
     @property
     def difference_unit(self) -> str:
@@ -65,12 +66,13 @@ class Comparison:
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """How much better ours is. Survivors of a setting that sometimes diverges are a biased sample, and decide
-        nothing; a setting that never diverged is better than one that always did."""
+        nothing; a setting that never diverged is better than one that always did. Whole numbers that are
+        equal for all seeds do not say how others would deviate, and decide nothing either."""
         if any(self.diverged) and not all(self.survived):
             never = [ran and not lost for ran, lost in zip(self.survived, self.diverged, strict=True)]
             limit = math.inf if never[0] else -math.inf
             return (limit, limit) if any(never) else (-math.inf, math.inf)
-        if any(self.diverged) or not self.difference.n:
+        if any(self.diverged) or not self.difference.n or (self.measure.whole and not self.difference.half_width):
             return -math.inf, math.inf
         mean, half_width = self.measure.better * self.difference.mean, self.difference.half_width_at(1.0 - level)
         return mean - half_width, mean + half_width
@@ -268,7 +270,9 @@ def deviations(values: Mapping[int, float]) -> dict[int, float]:
 
 FINAL_MEAN = averaged("final mean input", final_mean, HIDDEN)
 BUT_ONE = averaged("without the largest layer", final_mean, HIDDEN, but_largest=1)
-LARGEST_RATE = Measure("largest rate", "octaves", lambda record: math.nan, better=1, form=".1f")  # of several runs
+LARGEST_RATE = Measure(
+    "largest rate", "octaves", lambda record: math.nan, better=1, form=".1f", whole=True
+)  # of several
 MOVEMENT = averaged("movement", movement, LOWER)
 EARLY = Measure("distance from the median", "%", lambda record: record.accuracies()[0], form=".2f", spread=True)
 ROUGHNESS = Measure("roughness", "nats", lambda record: roughness(record.losses), form=".4f")

@@ -108,6 +108,10 @@ def still_needed(finding: Finding) -> str:
         return f"data that are not available here: {', '.join(finding.no_data)}"
     if widest.difference.n < 2:
         return f"a clear difference would decide after {finding.first_chance} seeds"
+    if not widest.difference.half_width:
+        return (
+            f"{label}: {widest}; the same for each of {finding.runs} seeds, so that nothing is known of their deviation"
+        )
     measure = widest.measure
     power = f"{widest.detectable(finding.planned, finding.level):{measure.form}} {measure.difference_unit}"
     seeds = f"about {needed:,}" if (needed := finding.needed()) else "no number of"

@@ -56,7 +56,9 @@ class Config:
         "global", "normalise the data over the training set, or over each mini-batch", choices=("global", "batch")
     )
     width: float = setting(0.25, "multiplies the number of filters; 1 is the paper's network", above=0, high=100)
-    dropout: float = setting(0.0, "dropout probability after each hidden pooling layer", low=0, high=1)
+    dropout: float = setting(
+        0.0, "dropout probability after each hidden pooling layer outside of blocks", low=0, high=1
+    )
     epochs: int = setting(10, "passes over the training images", low=1, resumable=True)
     batch_size: int = setting(50, "images per mini-batch", low=1)
     lr: float = setting(0.02, "initial learning rate; the paper uses 0.05", above=0, high=100)
@@ -152,10 +154,11 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
     shape = (channels, height, width)
     first = data.GlobalNormalizer(shape).fit(images) if config.data_norm == "global" else data.BatchNormalizer(shape)
     every: list[Module] = [first]
+    for layer in layers.modules() if config.beta is not None else ():
+        if isinstance(layer, nn.NormPropConv2d):
+            layer.beta.data[...] = config.beta
     for layer in layers:
         every.append(layer)
-        if config.beta is not None and isinstance(layer, nn.NormPropConv2d):
-            layer.beta.data[...] = config.beta
         if config.dropout and isinstance(layer, nn.MaxPool2d | nn.AvgPool2d) and layer is not layers[-2]:
             every.append(nn.Dropout(config.dropout))
     net = nn.Sequential(*every)

@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 from .. import data, nn, optim
 from ..cluster import LIKE_CTRL_C
 from ..engine.arrays import Array, array_module, from_host, to_numpy, use_backend
+from ..engine.errors import explain
 from ..engine.tensor import Tensor
 from ..errors import DivergenceError, StateError
 from ..files import TEMPORARY, locked, remove, write_csv, write_json
@@ -62,6 +63,10 @@ class Run:
         if config.train_size is not None:
             order = new_generator([config.seed, len(self.train)]).permutation(len(self.train))
             self.train = self.train.subset(order[: config.train_size])  # the same for every network of this seed
+        if config.data_norm == "batch" and (len(self.train) - 1) % config.batch_size == 0:
+            got = f"data_norm = 'batch' with {len(self.train)} images in batches of {config.batch_size}"
+            rule = "the last batch would be one image, which has no standard deviation"
+            raise ValueError(explain(got, rule, f"batch_size = {config.batch_size + 1}"))
         if config.test_size is not None:
             self.test = self.test.first(config.test_size)
         manual_seed(config.seed)
@@ -105,6 +110,10 @@ class Run:
                     self.save()
                     return False
                 self.finish_epoch()
+            if "test_error" not in self.history[-1]:  # there were to be more epochs
+                self.history[-1] |= self.evaluate("test", self.test)
+                self.save()
+                self.write_logs()
             self.finish()
         return True
 
@@ -212,7 +221,7 @@ class Run:
             "config": asdict(self.config),
             "batch": self.batch,
             "loss": float(self.loss),
-            "lr": self.optimizer.lr,
+            "lr": float(self.optimizer.lr),
             "schedule": vars(self.schedule) if self.schedule else {},
             "generator": generator().bit_generator.state,
             "history": self.history,
@@ -260,8 +269,9 @@ class Run:
         for name in [*FIXED, "epochs"] if self.config.schedule == "linear" else FIXED:
             if now[name] != then[name]:
                 self.refuse(f"{name} = {now[name]!r}", f"{name} = {then[name]!r}")
-        if self.config.epochs < len(facts["history"]):
-            self.refuse(f"epochs = {self.config.epochs}", f"{len(facts['history'])} finished epochs")
+        begun = len(facts["history"]) + (facts["batch"] > 0)
+        if self.config.epochs < begun:
+            self.refuse(f"epochs = {self.config.epochs}", f"epochs >= {begun}")
         if facts["data"] != self.fingerprint:
             self.refuse("other images or labels", f"{self.config.data} with the digest {facts['data'][:8]}")
         for name, here in (("versions", versions()), ("threads", self.threads), ("ranks", self.ranks.size)):

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from .engine.arrays import HostArray, default_backend, float32, host_array, is_host_array, load_module, plain_number
 from .engine.errors import explain
 from .engine.tensor import Tensor, check_elements, tensor
@@ -78,8 +76,8 @@ def arange(*bounds: float, requires_grad: bool = False, dtype: Any = None, backe
     tensor([0., 1., 2.])
     """
     whole = all(isinstance(plain_number(bound), int) for bound in bounds)
-    values = np.arange(*bounds, dtype="int64" if whole else "float64")  # NumPy would round the step to float32
-    return tensor(values, requires_grad, dtype or ("int64" if whole else float32), backend)
+    values = _created("arange", bounds, False, "int64" if whole else "float64", backend)  # not a step in float32
+    return tensor(values.data, requires_grad, dtype or ("int64" if whole else float32))
 
 
 def randn(*shape: Any, requires_grad: bool = False, dtype: Any = float32, backend: str | None = None) -> Tensor:

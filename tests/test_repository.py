@@ -56,7 +56,7 @@ def lines(path):
 # brackets): they may shrink, and never grow.
 ROOMS = {
     "engine": 1_153,  # (1,150)
-    "functional": 1_802,  # (1,800)
+    "functional": 1_800,
     "moments": 900,
     "nn": 1_507,  # (1,500)
     "kernels": 1_940,  # (1,500)

@@ -51,8 +51,6 @@ def output_rows(g: Array, groups: int) -> Array:
 class Convolution(Op):
     """What the three products share; `exact` tells overrides not to round more than the plain product does."""
 
-    floating = True
-
     def __init__(self, window: Window, groups: int, image: Shape, filters: Shape, exact: bool):
         self.geometry = window, groups, image, filters, exact
         self.window, self.groups, self.image, self.filters, self.exact = self.geometry

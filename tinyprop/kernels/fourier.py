@@ -87,7 +87,7 @@ def _filters(w: HostArray, op: Convolution) -> HostArray:
 
 @override(Convolve.forward, on="numpy")
 def convolve(op: Convolve, x: HostArray, w: HostArray) -> Any:
-    if not pays(op):
+    if not pays(op) or x.dtype.kind != "f" or w.dtype.kind != "f":
         return NotImplemented
     filters, pixels = _filters(w, op), _transformed(x, op, op.window.padding)
     if op.recorded:

@@ -210,11 +210,11 @@ def _per_channel(x: HostArray, *values: Any) -> bool:
 
 def _gated(g: HostArray, open: HostArray, out: HostArray) -> HostArray:
     """g where the gate is open, 0 elsewhere. A product is much faster than np.where, but infinity times 0 is NaN."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         np.multiply(g, open, out=out)
-    values = out.ravel(order="K")  # in the order of memory: no copy
-    if np.isnan(np.dot(values, values)):
-        out[...] = np.where(open, g, 0.0)
+        values = out.ravel(order="K")  # in the order of memory: no copy
+        if np.isnan(np.dot(values, values)):
+            out[...] = np.where(open, g, 0.0)
     return out
 
 

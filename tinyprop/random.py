@@ -9,7 +9,6 @@ import threading
 import numpy as np
 
 from .engine.arrays import Array, array_module
-from .engine.overrides import overridable
 
 _random = threading.local()
 
@@ -76,17 +75,3 @@ def random_words(shape: tuple[int, ...], key: int, like: Array) -> Array:
     zero = xp.zeros_like(number)
     words = philox((number & np.uint64(0xFFFFFFFF), number >> 32, zero, zero), key)
     return xp.stack(words, axis=1).reshape(-1)[:size].reshape(shape).astype("uint32")
-
-
-@overridable
-def standard_normal(like: Array, shape: tuple[int, ...], key: int) -> Array:
-    """Standard normal numbers in an array of this shape that is like `like` otherwise: two from two words, by Box and
-    Muller (1958). The words are the same on both backends, but logarithms and cosines may be rounded differently.
-
-    >>> standard_normal(np.zeros(1), (3,), key=0).round(3).tolist()
-    [0.991, -0.925, -0.618]
-    """
-    xp, size = array_module(like), math.prod(shape)
-    first, second = random_words((-(-size // 2), 2), key, like).astype(like.dtype).T * 2.0**-32
-    radius, angle = xp.sqrt(-2.0 * xp.log(first + 2.0**-33)), 2.0 * math.pi * second
-    return xp.stack([radius * xp.cos(angle), radius * xp.sin(angle)], axis=1).reshape(-1)[:size].reshape(shape)

@@ -20,7 +20,6 @@ from tinyprop.functional.normalization import dropout_mask
 from tinyprop.kernels import cuda, host, pointwise, weights
 from tinyprop.kernels.fused import HOMOGENEOUS, ShiftedReLU
 from tinyprop.kernels.weights import ScaledLinear
-from tinyprop.random import standard_normal
 from tinyprop.threads import allow
 from tinyprop.windows import channels_first, channels_last
 
@@ -124,10 +123,6 @@ def masked(shape, p):
     return lambda backend, dtype: [dropout_mask(*random_arrays([shape], dtype, backend), shape, p, 2**64 - 3)]
 
 
-def drawn(shape):
-    return lambda backend, dtype: [standard_normal(*random_arrays([(1,)], dtype, backend), shape, 2**64 - 3)]
-
-
 IMAGE, FILTERS = (3, 4, 7, 6), (5, 4, 3, 2)
 TILED = (4, 32, 8, 8), (33, 32, 3, 3)
 POINTWISE = (6, 5, 7, 8), (4, 5, 1, 1)
@@ -201,7 +196,6 @@ CASES = {
     },
     "host.weight_norm_gradient": ROWS,
     "fused.rectified_batches": BATCH,
-    "cuda.normals": [drawn((3, 5, 2)), drawn((7,)), drawn((4, 130))],
     "cuda.mask": [masked(shape, p) for shape, p in (((3, 5, 2), 0.3), ((7,), 0.999), ((4, 130), 0.5))],
     "cuda.in_memory_order": [differentiated(every_elementwise, (3, 4, 5, 6), (3, 4, 5, 6))],
     **dict.fromkeys(["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES),

@@ -21,7 +21,6 @@ from ..functional.arithmetic import Elementwise
 from ..functional.losses import CrossEntropy
 from ..functional.normalization import BatchNorm, WeightNorm, dropout_mask
 from ..functional.pooling import AveragePool, MaxPool, Spread
-from ..random import standard_normal
 from ..threads import shares_batch
 from ..windows import Pair, Shape, Window, channels_first, channels_last
 from .fused import BatchNormReLU, ShiftedReLU
@@ -241,15 +240,6 @@ def mask(x: Array, shape: Shape, p: float, key: int) -> Array:
     live = None if box is None else box.keep_key(key, x.dtype)
     numbers = _struct("uint32", key & 0xFFFFFFFF, key >> 32), live, round(p * 2**32), x.dtype.type(1.0 / (1.0 - p))
     _launch("random.dropout_mask", x.dtype, -(-out.size // 4), out, *numbers, out.size)
-    return out
-
-
-@override(standard_normal, on="cupy")
-def normals(like: Array, shape: Shape, key: int) -> Array:
-    if not supported(like):
-        return NotImplemented
-    out, words = _empty(shape, like), _struct("uint32", key & 0xFFFFFFFF, key >> 32)
-    _launch("random.standard_normal", out.dtype, -(-out.size // 4), out, words, out.size)
     return out
 
 

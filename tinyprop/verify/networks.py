@@ -7,23 +7,19 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import Tensor, grad, manual_seed, no_grad, tensor
-from ..engine.arrays import Array, HostArray, array_module, default_backend, load_module, to_backend, to_numpy
+from ..engine.arrays import Array, HostArray, array_module, default_backend, to_backend, to_numpy
 from ..nn import Linear, Module, NormPropLinear
-from ..random import next_key, standard_normal
 from .monte_carlo import Draw, Sampler, Tally, each
 
 
-def gaussian(random: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Tensor:
-    """Standard normal numbers on the default backend: from the generator itself on the host, where it is fastest, and
-    on a device from a key that it gives."""
-    if default_backend() == "numpy":
-        return tensor(random.standard_normal(shape, dtype))
-    return Tensor(standard_normal(load_module(default_backend()).empty(1, dtype), shape, next_key(random)))
+def gaussian(random: np.random.Generator, *shape: int) -> Tensor:
+    """Standard normal numbers, drawn in float32 on the host, as a tensor of the default backend."""
+    return tensor(random.standard_normal(shape, np.float32))
 
 
 def batch(random: np.random.Generator, *shape: int) -> Tensor:
     """The same in float64, so that what is equal is equal to 15 digits."""
-    return gaussian(random, *shape, dtype=np.float64)
+    return tensor(random.standard_normal(shape))
 
 
 def largest_difference(a: Tensor, b: Tensor) -> float:
@@ -63,8 +59,10 @@ def jacobian_rows(function: Callable[[Tensor], Tensor], x: Tensor, units: Sequen
 
 
 def whole_jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Array:
-    """The Jacobian (outputs, inputs) at one sample, as `tp.jacobian` has it, but in one backward pass: for each output
-    there is a copy of the sample."""
+    """The Jacobian (outputs, inputs) at one sample, in one backward pass: a copy of the sample for each output.
+
+    It equals `tp.jacobian`, which takes one backward pass for each output.
+    """
     xp = array_module(x.data)
     with no_grad():
         outputs = function(Tensor(x.data[None])).size
@@ -125,7 +123,8 @@ def orthogonal_samples(random: np.random.Generator, count: int, width: int, mean
 def probe(random: np.random.Generator, network: Module, x: Tensor, centered: bool = False) -> tuple[HostArray, float]:
     """The output for a batch, and the mean-square gain of a gradient on its way back: of a random one, and so, on
     average, |J|^2 / n for the Jacobian J of all outputs by all n inputs. BatchNorm passes on only what is centred over
-    the batch, so such a gradient is centred, too."""
+    the batch, so such a gradient is centred, too.
+    """
     x = Tensor(x.data, requires_grad=True)
     out = network(x)
     given = random.standard_normal(out.shape, np.float32)
@@ -142,7 +141,8 @@ def network_tally(
     mc: Sampler, name: str, build: Build, samples: int, cost: int = 10**5, block: int = 1, centered: bool = False
 ) -> Tally:
     """Of random networks: the gain of the gradient; the mean square of the output, and its square for single samples,
-    averaged over the batch; and the variance over the batch."""
+    averaged over the batch; and the variance over the batch.
+    """
 
     def draw(random: np.random.Generator) -> list[float]:
         out, gain = probe(random, *build(random), centered)

@@ -29,7 +29,7 @@ Contribution = tuple[Array, Gradients]  # of a part of a batch, to its mean loss
 Loss = Callable[[Tensor, Any], Tensor]
 
 ON_DEVICE = 1_000  # images that a device evaluates together
-LEAST_WORK = 7.5e6  # for a thread to pay, as measured: elements of its inputs times the root of the number of weights
+LEAST_WORK = 5.5e6  # for a thread to pay, as measured: elements of its inputs times the root of the number of weights
 
 
 def keep_freed_memory() -> None:

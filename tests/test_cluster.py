@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -130,6 +131,19 @@ def test_claims_are_settled_to_the_same_bytes(tmp_path, numbers, where, launcher
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "a").read_bytes() == numbers
     assert done.stdout.count("claims in") == 1, "the first rank alone reports"
+
+
+@pytest.mark.slow
+@needs_dask
+def test_a_first_worker_of_dask_is_waited_for(tmp_path, capsys):
+    """As in the queue of a cluster: nothing must be computed, and called finished, by no workers."""
+    with dask(tmp_path, workers=0) as (address, members):
+        program = [sys.executable, "-m", "distributed.cli.dask_worker", address.replace("dask://", "tcp://")]
+        options = ["--nthreads", "1", "--no-dashboard", "--no-nanny", "--local-directory", str(tmp_path)]
+        threading.Timer(1.0, lambda: members.append(background(*program, *options))).start()
+        with cluster.executor(address) as (pool, jobs):
+            assert (jobs, pool.submit(abs, -3).result()) == (1, 3)
+    assert "waiting for a worker" in capsys.readouterr().out
 
 
 def cpu_seconds(root):

@@ -27,7 +27,7 @@ DEGREES = 60.0  # between two inputs
 COSINES = np.append(math.cos(math.radians(DEGREES)), np.linspace(-1.0, 1.0, 21))  # and between others
 TERMS = 100  # of Mehler's series, which leave less than 1e-4 of the variance
 TRACY_WIDOM = -1.2065335745820  # the mean of their law for real matrices
-LARGEST_SHIFT = 0.3  # of the edge, relatively: for more, the first order says nothing
+LARGEST_SHIFT = 0.3  # relative, of the edge; beyond it the first order is not worth showing
 
 NORMS = {
     "glorot": "no normaliser, weights of Glorot and Bengio (2010)",

@@ -98,7 +98,7 @@ def host_array(values: object, dtype: Any = None) -> HostArray:
     return np.asarray(values, dtype)
 
 
-def numbers(values: object, dtype: Any = float32) -> HostArray:
+def numbers(values: object, dtype: Any) -> HostArray:
     """Numbers in nested lists as a host array, in this dtype or, with None, in their own; anything else is refused."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":

@@ -60,8 +60,8 @@ def _kernel(kernel: str, dtype: str, options: tuple[str, ...]) -> Any:
 def _launch(
     kernel: str, dtype: Any, grid: int | tuple[int, ...], *arguments: Any, options: tuple[str, ...] = ()
 ) -> None:
-    """Run "file.name" on a grid of blocks, or with so many threads. Integers are passed as long long, None as a null
-    pointer; a number that the kernel takes as an element has that type already: `dtype.type(0.5)`."""
+    """Run "file.name" on a grid of blocks, or on this number of threads. Integers become long long, None a null
+    pointer. A number that the kernel takes as an element must be one: `dtype.type(0.5)`, since a float is a double."""
     blocks = grid if isinstance(grid, tuple) else (-(-grid // THREADS),)
     _kernel(kernel, dtype.char, options)(blocks, (THREADS,), arguments)
 

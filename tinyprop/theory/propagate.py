@@ -89,15 +89,20 @@ def gaussian(mean: Any, covariance: Any) -> tuple[HostArray, HostArray]:
         rule = "the mean is (features,) or (C, H, W), the covariance that of all its values"
         raise ShapeError(got, rule, "data=images")
     matrix = matrix.reshape(mean.size, mean.size)
-    scale = abs(matrix).max(initial=0.0)
-    try:
-        if not np.allclose(matrix, matrix.T, rtol=0, atol=1e-6 * scale):
-            raise np.linalg.LinAlgError
-        np.linalg.cholesky(matrix + 1e-6 * (scale or 1.0) * np.eye(mean.size))
-    except np.linalg.LinAlgError:
+    if not is_covariance(matrix):
         got = "a covariance that is not symmetric, or gives some direction a negative variance"
-        raise ValueError(explain(got, "it is a covariance matrix", "numpy.cov(samples.T)")) from None
+        raise ValueError(explain(got, "it is a covariance matrix", "numpy.cov(samples.T)"))
     return mean, matrix
+
+
+def is_covariance(matrix: HostArray) -> bool:
+    """Whether it is symmetric and has no negative eigenvalue, up to rounding."""
+    slack = 1e-6 * (abs(matrix).max(initial=0.0) or 1.0)
+    try:
+        np.linalg.cholesky(matrix + slack * np.eye(len(matrix)))
+    except np.linalg.LinAlgError:
+        return False
+    return bool(np.allclose(matrix, matrix.T, rtol=0, atol=slack))
 
 
 def fitted(data: HostArray, components: int) -> "Mixture":

@@ -66,7 +66,7 @@ class Run:
         if config.data_norm == "batch" and (len(self.train) - 1) % config.batch_size == 0:
             got = f"data_norm = 'batch' with {len(self.train)} images in batches of {config.batch_size}"
             rule = "the last batch would be one image, which has no standard deviation"
-            raise ValueError(explain(got, rule, f"batch_size = {config.batch_size + 1}"))
+            raise ValueError(explain(got, rule, "another batch_size, or data_norm = 'global'"))
         if config.test_size is not None:
             self.test = self.test.first(config.test_size)
         manual_seed(config.seed)

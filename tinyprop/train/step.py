@@ -56,11 +56,11 @@ class TrainingStep:
 
     A NormProp network never looks across the batch, so the gradient for a batch is the sum of the gradients for its
     parts. The parts of a convolutional network run on `threads` threads, each with a BLAS of one thread, which is
-    faster than one thread that calls a BLAS of many. With None these are as many cores as the work is worth: threads
-    take turns in Python, which a small batch does not make up for. BatchNorm's parts run at the same time, and wait for
-    the sums of each other. Fully connected networks are the exception: they have more weights than activations, so each
-    product is shared out among the threads instead of the batch. Dropout, whose keys come from one generator, takes one
-    thread, and so does a GPU. Several threads of a program may train their own networks at once.
+    faster than one thread that calls a BLAS of many. With None, as many cores are used as the work is worth: threads
+    take turns to run Python, which costs a small batch more than it gains. BatchNorm's parts run at the same time, and
+    wait for the sums of each other. Fully connected networks are the exception: they have more weights than
+    activations, so each product is shared out among the threads instead of the batch. Dropout, whose keys come from one
+    generator, takes one thread, and so does a GPU. Several threads of a program may train their own networks at once.
 
     On a GPU the step is recorded as a CUDA graph when a shape of batch comes for the second time, and then replayed by
     one launch. `graph=False` orders kernel by kernel; `graph=True` refuses where None would do the same with a warning

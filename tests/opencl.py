@@ -30,6 +30,7 @@ WORDS = {
     r"\bthreadIdx\.x\b": "((unsigned)get_local_id(0))",
     r"\bblockIdx\.x\b": "((unsigned)get_group_id(0))",
     r"__global__": "__kernel",
+    r"\b(sqrt|log|cospi|sinpi)f\b": r"\1",  # for all types
     r"if \(live\) n = \*live;": "",  # it points to private or to global memory; here there are none
     # kernels take no structs with pointers by value
     r"const Table (\w+)(.*?\) {)": (

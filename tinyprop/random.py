@@ -1,4 +1,4 @@
-"""The random generator of each thread, and Philox, whose numbers are the same wherever they are computed.
+"""The random generator of each thread, and numbers that are the same wherever they are computed.
 
 NumPy loads its own generators on first use, which takes a while.
 """
@@ -8,7 +8,8 @@ import threading
 
 import numpy as np
 
-from .engine.arrays import Array, array_module
+from .engine.arrays import Array, HostArray, from_host
+from .engine.overrides import overridable
 
 _random = threading.local()
 
@@ -16,8 +17,8 @@ _random = threading.local()
 def manual_seed(seed: int) -> None:
     """Seed the generator of initial weights and dropout masks for the calling thread.
 
-    Weights are drawn on the host, and masks by `philox` from a key that is drawn there, so that a seed means the same
-    on both backends.
+    Weights are drawn on the host, and masks follow from a key that is drawn there, so that a seed means the same on
+    both backends.
 
     >>> tp.manual_seed(0)
     >>> first = tp.nn.Linear(3, 2).weight
@@ -40,38 +41,31 @@ def new_generator(seed: int | list[int]) -> "np.random.Generator":
 
 
 def next_key(random: "np.random.Generator | None" = None) -> int:
-    """64 random bits, from the generator of the calling thread if none is given: a key for `philox`."""
+    """64 random bits, from the generator of the calling thread if none is given: a key for `random_words`."""
     return int((random or generator()).integers(2**64, dtype="uint64"))
 
 
-def philox(counter: tuple[Array, ...], key: int) -> tuple[Array, ...]:
-    """Philox 4x32-10 of Salmon et al. (2011): four random words for each counter of four words, which is scrambled by
-    multiplications. No state is kept, so that every element of an array can be computed by itself.
+def random_words(size: int, key: int) -> HostArray:
+    """So many random words of 32 bits: those of NumPy's Philox (Salmon et al., 2011), which scrambles a counter by
+    multiplications. It has no state but the counter, so that each word can also be computed by itself, on a device.
 
-    >>> zero = np.zeros(1, "uint64")
-    >>> " ".join(f"{word.item():08x}" for word in philox((zero,) * 4, key=0))
-    '6627e8d5 e169c58d bc57ac4c 9b00dbd8'
+    >>> random_words(4, key=7).tolist() == random_words(9, key=7)[:4].tolist()
+    True
     """
-    a, b, c, d = counter  # uint64, below 2**32
-    low = np.uint64(0xFFFFFFFF)
-    for i in range(10):
-        k0, k1 = (np.uint64((word + i * step) & 0xFFFFFFFF) for word, step in zip(_words(key), _STEPS, strict=True))
-        left, right = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
-        a, b, c, d = (right >> 32) ^ b ^ k0, right & low, (left >> 32) ^ d ^ k1, left & low
-    return a, b, c, d
+    return np.random.Philox(key=key).random_raw(-(-size // 2)).astype("<u8", copy=False).view("<u4")[:size]
 
 
-_STEPS = 0x9E3779B9, 0xBB67AE85  # of the key from round to round: the golden ratio, and sqrt(3) - 1
+@overridable
+def normals(like: Array, shape: tuple[int, ...], key: int) -> Array:
+    """Standard normal numbers in float32, where `like` is, from random words by the formula of Box and Muller (1958).
 
-
-def _words(key: int) -> tuple[int, int]:
-    return key & 0xFFFFFFFF, key >> 32
-
-
-def random_words(shape: tuple[int, ...], key: int, like: Array) -> Array:
-    """A random uint32 for each element of an array of this shape, where `like` is: Philox of the element's number."""
-    xp, size = array_module(like), math.prod(shape)
-    number = xp.arange(-(-size // 4), dtype="uint64")
-    zero = xp.zeros_like(number)
-    words = philox((number & np.uint64(0xFFFFFFFF), number >> 32, zero, zero), key)
-    return xp.stack(words, axis=1).reshape(-1)[:size].reshape(shape).astype("uint32")
+    >>> x = normals(np.ones(1), (1000, 1000), key=7)
+    >>> abs(x.mean()) < 0.005, abs(x.std() - 1.0) < 0.0035  # by five standard errors
+    (np.True_, np.True_)
+    """
+    half = -(-math.prod(shape) // 16) * 8  # a multiple of what a thread of a device makes
+    radius, angle = random_words(2 * half, key).astype(np.float32).reshape(2, half)
+    radius = np.sqrt(-2.0 * np.log(radius * np.float32(2.0**-32) + np.float32(2.0**-33)))
+    angle *= np.float32(2.0 * math.pi / 2.0**32)
+    numbers = np.concatenate((radius * np.cos(angle), radius * np.sin(angle)))
+    return from_host(numbers[: math.prod(shape)].reshape(shape), like)

@@ -20,6 +20,7 @@ from tinyprop.functional.normalization import dropout_mask
 from tinyprop.kernels import cuda, host, pointwise, weights
 from tinyprop.kernels.fused import HOMOGENEOUS, ShiftedReLU
 from tinyprop.kernels.weights import ScaledLinear
+from tinyprop.random import normals
 from tinyprop.threads import allow
 from tinyprop.windows import channels_first, channels_last
 
@@ -119,6 +120,10 @@ def updated(update, lists, *numbers):
     return program
 
 
+def drawn(shape):
+    return lambda backend, dtype: [normals(*random_arrays([(1,)], dtype, backend), shape, 2**64 - 3)]
+
+
 def masked(shape, p):
     return lambda backend, dtype: [dropout_mask(*random_arrays([shape], dtype, backend), shape, p, 2**64 - 3)]
 
@@ -197,6 +202,7 @@ CASES = {
     "host.weight_norm_gradient": ROWS,
     "fused.rectified_batches": BATCH,
     "cuda.mask": [masked(shape, p) for shape, p in (((3, 5, 2), 0.3), ((7,), 0.999), ((4, 130), 0.5))],
+    "cuda.normals_on_device": [drawn(shape) for shape in ((3, 5), (64, 130))],
     "cuda.in_memory_order": [differentiated(every_elementwise, (3, 4, 5, 6), (3, 4, 5, 6))],
     **dict.fromkeys(["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES),
     "blas.cublas_product": STACKS,
@@ -218,7 +224,8 @@ CASES = {
         }.items()
     },
 }
-FLOAT32_ONLY = "tiles.", "phases."  # Winograd convolution rounds more, so float64 is computed plainly
+# Winograd convolution rounds more, so float64 is computed plainly; random numbers are float32
+FLOAT32_ONLY = "tiles.", "phases.", "cuda.normals_on_device"
 
 
 def name_of(entry):

@@ -3,7 +3,7 @@
 from math import prod
 from typing import Any
 
-from ..engine.arrays import Array, array_module
+from ..engine.arrays import Array, array_module, from_host
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
 from ..engine.guard import check_editable
@@ -251,5 +251,5 @@ def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Tensor:
 @overridable
 def dropout_mask(x: Array, shape: Shape, p: float, key: int) -> Array:
     """0 with probability p, otherwise 1 / (1 - p), in an array of this shape that is like x otherwise."""
-    surviving = random_words(shape, key, x) >= round(p * 2**32)
-    return surviving.astype(x.dtype) * x.dtype.type(1.0 / (1.0 - p))
+    surviving = random_words(prod(shape), key).reshape(shape) >= round(p * 2**32)
+    return from_host(surviving * x.dtype.type(1.0 / (1.0 - p)), x)

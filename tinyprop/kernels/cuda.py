@@ -21,6 +21,7 @@ from ..functional.arithmetic import Elementwise
 from ..functional.losses import CrossEntropy
 from ..functional.normalization import BatchNorm, WeightNorm, dropout_mask
 from ..functional.pooling import AveragePool, MaxPool, Spread
+from ..random import normals
 from ..threads import shares_batch
 from ..windows import Pair, Shape, Window, channels_first, channels_last
 from .fused import BatchNormReLU, ShiftedReLU
@@ -238,9 +239,17 @@ def mask(x: Array, shape: Shape, p: float, key: int) -> Array:
         return NotImplemented
     out, box = _empty(shape, x), changing.get()
     live = None if box is None else box.keep_key(key, x.dtype)
-    numbers = _struct("uint32", key & 0xFFFFFFFF, key >> 32), live, round(p * 2**32), x.dtype.type(1.0 / (1.0 - p))
-    _launch("random.dropout_mask", x.dtype, -(-out.size // 4), out, *numbers, out.size)
+    numbers = np.uint64(key), live, round(p * 2**32), x.dtype.type(1.0 / (1.0 - p))
+    _launch("random.dropout_mask", x.dtype, -(-out.size // 8), out, *numbers, out.size)
     return out
+
+
+@override(normals, on="cupy")
+def normals_on_device(like: Array, shape: Shape, key: int) -> Array:
+    half, dtype = -(-math.prod(shape) // 16) * 8, np.dtype("float32")
+    out = _cupy().ndarray(2 * half, dtype)
+    _launch("random.normals", dtype, half // 8, out, np.uint64(key), half)
+    return out[: math.prod(shape)].reshape(shape)
 
 
 @override(CrossEntropy.forward, on="cupy")

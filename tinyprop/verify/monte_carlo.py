@@ -42,10 +42,10 @@ class Tally:
     """
 
     count: int
-    means: HostArray
-    products: HostArray
-    cubes: HostArray
-    fourths: HostArray
+    means: Array
+    products: Array
+    cubes: Array
+    fourths: Array
 
     @classmethod
     def of(cls, values: Array, overwrite: bool = False) -> "Tally":
@@ -56,26 +56,30 @@ class Tally:
         away = xp.subtract(block, means[:, None], out=block if overwrite else None)
         squares = away * away
         cubes, fourths = ((squares[:, None] @ powers[:, :, None])[:, 0, 0] for powers in (away, squares))
-        return cls(count, *(to_numpy(sums).astype(np.float64) for sums in (means, away @ away.T, cubes, fourths)))
+        return cls(count, *(sums.astype(np.float64) for sums in (means, away @ away.T, cubes, fourths)))
 
     @classmethod
     def merged(cls, parts: Sequence["Tally"]) -> "Tally":
-        counts = np.array([part.count for part in parts], np.float64)[:, None]
-        means, cubes, fourths = (np.stack([getattr(p, name) for p in parts]) for name in ("means", "cubes", "fourths"))
-        squares = np.stack([part.variance_sums() for part in parts])
-        count = sum(part.count for part in parts)
+        """Of tallies on one backend, there."""
+        xp, count = array_module(parts[0].means), sum(part.count for part in parts)
+        counts = xp.array([part.count for part in parts], np.float64)[:, None]
+        means, cubes, fourths = (xp.stack([getattr(p, name) for p in parts]) for name in ("means", "cubes", "fourths"))
+        squares = xp.stack([part.variance_sums() for part in parts])
         mean = means[0] + (counts * (means - means[0])).sum(axis=0) / count
         step = means - mean
         return cls(
             count,
             mean,
-            np.sum([part.products for part in parts], axis=0) + (counts * step).T @ step,
+            xp.stack([part.products for part in parts]).sum(axis=0) + (counts * step).T @ step,
             (cubes + step * (3.0 * squares + counts * step**2)).sum(axis=0),
             (fourths + step * (4.0 * cubes + step * (6.0 * squares + counts * step**2))).sum(axis=0),
         )
 
-    def variance_sums(self) -> HostArray:
-        return np.diagonal(self.products)
+    def on_host(self) -> "Tally":
+        return Tally(self.count, *map(to_numpy, (self.means, self.products, self.cubes, self.fourths)))
+
+    def variance_sums(self) -> Array:
+        return self.products.diagonal()
 
     def covariance(self) -> HostArray:
         """The unbiased covariance matrix of the quantities."""
@@ -162,7 +166,8 @@ class Sampler:
                 stop = min(per_task, count - number * per_task)
                 starts = range(0, stop, block)
                 with padding_ignored():
-                    return Tally.merged([Tally.of(draw(random, min(block, stop - i)), overwrite=True) for i in starts])
+                    parts = [Tally.of(draw(random, min(block, stop - i)), overwrite=True) for i in starts]
+                    return Tally.merged(parts).on_host()  # not in between, so that a device is not kept waiting
 
             number = -(-count // per_task)
             with blas_threads(1):

@@ -9,16 +9,18 @@ import numpy as np
 from .. import Tensor, grad, manual_seed, no_grad, tensor
 from ..engine.arrays import Array, HostArray, array_module, default_backend, to_backend, to_numpy
 from ..nn import Linear, Module, NormPropLinear
+from ..random import next_key, normals
 from .monte_carlo import Draw, Sampler, Tally, each
 
 
 def gaussian(random: np.random.Generator, *shape: int) -> Tensor:
-    """Standard normal numbers, drawn in float32 on the host, as a tensor of the default backend."""
-    return tensor(random.standard_normal(shape, np.float32))
+    """Standard normal numbers in float32, drawn where the default backend is."""
+    like = to_backend(np.empty(1), default_backend())
+    return Tensor(normals(like, shape, next_key(random)))
 
 
 def batch(random: np.random.Generator, *shape: int) -> Tensor:
-    """The same in float64, so that what is equal is equal to 15 digits."""
+    """The same in float64, drawn on the host, so that what is equal is equal to 15 digits."""
     return tensor(random.standard_normal(shape))
 
 
@@ -28,9 +30,10 @@ def largest_difference(a: Tensor, b: Tensor) -> float:
 
 def layer_with(rows: Any, beta: float | None = None, **settings: Any) -> NormPropLinear:
     """A NormProp layer with these weights (units, inputs)."""
-    units, inputs = np.shape(rows)
+    weight = rows if isinstance(rows, Tensor) else tensor(rows, dtype="float32")
+    units, inputs = weight.shape
     layer = NormPropLinear(inputs, units, **settings)
-    layer.weight.data = to_backend(np.asarray(rows, np.float32), default_backend())
+    layer.weight.data = weight.data
     if beta is not None:
         layer.beta.data[...] = beta
     return layer
@@ -38,7 +41,7 @@ def layer_with(rows: Any, beta: float | None = None, **settings: Any) -> NormPro
 
 def random_layer(random: np.random.Generator, units: int, inputs: int, **settings: Any) -> NormPropLinear:
     """A NormProp layer whose rows point in random directions, uniformly."""
-    return layer_with(random.standard_normal((units, inputs), np.float32), **settings)
+    return layer_with(gaussian(random, units, inputs), **settings)
 
 
 def two_units(rho: float, **settings: Any) -> NormPropLinear:

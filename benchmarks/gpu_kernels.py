@@ -24,7 +24,7 @@ LEAST = 8  # loads in flight
 WHEELS = "nvidia/cu13/bin"  # where the wheels put them
 NEEDS = "cuobjdump, or no nvdisasm, which it calls: pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"
 USED = [("input", 0), ("filter", 0), ("output.T", 0), ("output", 1), ("filter.T", 1)]  # transforms, and whether back
-READ_LITTLE = "batch_statistics", "cross_entropy", "dropout_mask", "normals"  # at most a few kilobytes, which are in the cache
+READ_LITTLE = "batch_statistics", "cross_entropy", "dropout_mask", "normals"  # at most what is in the cache
 
 
 def variants(path: Path) -> dict[str, tuple[str, ...]]:

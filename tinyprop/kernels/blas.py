@@ -8,6 +8,7 @@ each stream of a thread, since what runs at the same time cannot share it.
 import ctypes
 import os
 import sys
+import threading
 from functools import cache
 from typing import Any
 
@@ -20,8 +21,6 @@ WORKSPACE = 32 << 20  # bytes, as NVIDIA recommends for its largest devices
 FLOAT32, FLOAT64 = 0, 1  # cudaDataType_t
 COMPUTE_FLOAT32, COMPUTE_FLOAT64, COMPUTE_TF32 = 68, 70, 77  # cublasComputeType_t
 DEFAULT = -1  # cublasGemmAlgo_t
-
-_workspaces: dict[tuple[int, int], Any] = {}  # by handle and stream; a graph that one thread recorded may outlive it
 
 
 @cache
@@ -37,6 +36,7 @@ def _library() -> Any:
     before = pointer, *[number] * 5, pointer
     library.cublasGemmEx.argtypes = *before, *matrix, *matrix, pointer, *matrix, number, number
     library.cublasGemmStridedBatchedEx.argtypes = *before, *stack, *stack, pointer, *stack, number, number, number
+    library.cublasDestroy_v2.argtypes = (pointer,)
     library.cublasSetStream_v2.argtypes = pointer, pointer
     library.cublasSetWorkspace_v2.argtypes = pointer, pointer, ctypes.c_size_t
     return library
@@ -53,14 +53,42 @@ def _kind(dtype: str, device: int) -> tuple[int, int, Any, Any]:
     return FLOAT32, COMPUTE_TF32 if reduced else COMPUTE_FLOAT32, one, zero
 
 
-def _handle(library: Any, cuda: Any) -> int:
-    """This thread's handle, ready for the current stream. Setting a stream takes the workspace away."""
-    handle, stream = cuda.device.get_cublas_handle(), cuda.get_current_stream().ptr
-    if (handle, stream) not in _workspaces:
-        _workspaces[handle, stream] = cuda.Memory(WORKSPACE)  # from no pool: it stays
-    library.cublasSetStream_v2(handle, stream)
-    library.cublasSetWorkspace_v2(handle, _workspaces[handle, stream].ptr, WORKSPACE)
-    return int(handle)
+class Handle:
+    """cuBLAS for one thread and device. CuPy has another, whose stream and workspace it resets."""
+
+    def __init__(self, library: Any):
+        self.library, self.number = library, ctypes.c_void_p()
+        self.stream: int | None = None  # that it is ready for
+        self.workspaces: dict[int, Any] = {}  # by stream
+        if status := library.cublasCreate_v2(ctypes.byref(self.number)):
+            raise RuntimeError(f"cuBLAS does not start: status {status}")
+
+    def on(self, stream: int) -> ctypes.c_void_p:
+        if stream != self.stream:
+            if stream not in self.workspaces:
+                self.workspaces[stream] = _cupy().cuda.Memory(WORKSPACE)  # from no pool
+            self.library.cublasSetStream_v2(self.number, stream)  # takes the workspace away
+            self.library.cublasSetWorkspace_v2(self.number, self.workspaces[stream].ptr, WORKSPACE)
+            self.stream = stream
+        return self.number
+
+    def __del__(self) -> None:
+        self.library.cublasDestroy_v2(self.number)
+
+
+class Handles(threading.local):
+    """Those of the calling thread, by device."""
+
+    def __init__(self) -> None:
+        self.by_device: dict[int, Handle] = {}
+
+
+_handles = Handles()
+
+
+def workspaces() -> list[Any]:
+    """Those of the calling thread. A graph that it has recorded needs them, even after the end of the thread."""
+    return [room for handle in _handles.by_device.values() for room in handle.workspaces.values()]
 
 
 def _operand(x: Array) -> tuple[Array, bool, int]:
@@ -85,8 +113,11 @@ def cublas_product(x: Array, y: Array, out: Array | None = None) -> Any:
     if not out.flags.c_contiguous:
         return NotImplemented
     (x, turned_x, from_x), (y, turned_y, from_y) = _operand(x), _operand(y)
-    kind, compute, one, zero = _kind(x.dtype.char, x.data.device_id)
-    handle, (m, k), n = _handle(library, _cupy().cuda), x.shape[-2:], y.shape[-1]
+    (device, stream), (m, k), n = (x.data.device_id, _cupy().cuda.get_current_stream().ptr), x.shape[-2:], y.shape[-1]
+    kind, compute, one, zero = _kind(x.dtype.char, device)
+    if device not in _handles.by_device:
+        _handles.by_device[device] = Handle(library)
+    handle = _handles.by_device[device].on(stream)
     before = handle, turned_y, turned_x, n, m, k, one  # to cuBLAS a row is a column: out.T = y.T @ x.T
     matrices: list[tuple[int, ...]] = [(y.data.ptr, kind, from_y), (x.data.ptr, kind, from_x), (out.data.ptr, kind, n)]
     if x.ndim == 2:

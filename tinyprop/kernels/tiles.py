@@ -12,7 +12,7 @@ gradients use the transposed matrices. The rounding error is 5e-6 of the result 
 """
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ TILES = {3: (4, (0, 1, -1, 0.5, -2)), 4: (4, (0, 1, -1, 2, -0.5, 0.5)), 5: (4, (
 TILES_AT_ONCE = 32  # these stay in the cache, and BLAS multiplies such small matrices without copying them first
 
 
+@lru_cache(256)
 def pays(window: Window, image: Shape, filters: Shape, least: int | None = None) -> bool:
     """Whether tiles are faster, as measured: with enough channels, and enough outputs, which fill the tiles."""
     if window.kernel not in ((3, 3), (4, 4), (5, 5)) or window.stride != (1, 1) or window.dilation != (1, 1):
@@ -152,6 +153,9 @@ def _overlap_add(tiles: HostArray, step: int) -> HostArray:
     return out.reshape(*before, -1, m)
 
 
+tiling_of = lru_cache(256)(Tiling)
+
+
 def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, saved: Array | None = None) -> Array:
     """Convolve x with w into `out`; the input transform is written to `saved` if there is one."""
     filters, pixels, outputs = tiling.filters(w.transpose(1, 0, 2, 3)), channels_last(x), channels_last(out)
@@ -168,7 +172,7 @@ def convolve(op: Convolve, x: Array, w: Array) -> Array:
     """Save the input transform for the gradient with respect to w."""
     if not applies(op, x, w):
         return NotImplemented
-    tiling, out = Tiling(op.window, x.shape), empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
+    tiling, out = tiling_of(op.window, x.shape), empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
     if op.recorded:
         op.cache["input"] = tiling.empty(channels_last(x))
     return _convolve(tiling, x, w, out, op.cache.get("input"))
@@ -191,8 +195,8 @@ def input_gradient(op: Convolution, g: Array, w: Array, known: dict[str, Array] 
     k, (ph, pw), out = op.filters[2], op.window.padding, empty_image((len(g), *op.image[1:]), g, w)
     if is_device_array(g):  # tiles that overlap are better read than added up: convolve with the filters turned round
         turned = Window(op.window.kernel, (1, 1), (k - 1 - ph, k - 1 - pw))
-        return _convolve(Tiling(turned, g.shape), g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), out)
-    tiling, outputs, known = Tiling(op.window, op.image), channels_last(g), {} if known is None else known
+        return _convolve(tiling_of(turned, g.shape), g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), out)
+    tiling, outputs, known = tiling_of(op.window, op.image), channels_last(g), {} if known is None else known
     filters, new = tiling.filters(w), "output.T" not in known  # filters (points, O, C)
     transformed = known["output.T"] = tiling.empty(outputs) if new else known["output.T"]
     for images, tiles in tiling.blocks(g):
@@ -207,7 +211,7 @@ def filter_gradient(op: Convolution, x: Array, g: Array, known: dict[str, Array]
     """`known` contains the transforms of x and g, or gets them."""
     if not applies(op, x, g):
         return NotImplemented
-    xp, tiling, (o, c, k, _) = array_module(x), Tiling(op.window, op.image), op.filters
+    xp, tiling, (o, c, k, _) = array_module(x), tiling_of(op.window, op.image), op.filters
     known = {} if known is None else known
     for name, array in (("input", channels_last(x)), ("output.T", channels_last(g))):
         if name not in known:

@@ -24,6 +24,7 @@ from ..engine.arrays import Array, DType, HostArray, is_host_array, load_module
 from ..engine.overrides import _plain, setting
 from ..engine.tensor import Tensor
 from ..functional.convolution import _exact
+from ..kernels.blas import workspaces
 from ..kernels.cuda import CHANGING, changing
 from ..nn.module import Module, _evaluating, _observing, _visit
 from ..optim import Adam
@@ -134,7 +135,7 @@ class Replay:
         with recorded(self.cupy, stream, self.pool) as graphs, setting(changing, self.box), no_uploads(self.cupy):
             self.loss, gradients = self.step.differentiate(self.x, self.box.labels, self.total)
             self.step.update(gradients)
-        self.graph, self.box.replaying = graphs[0], True
+        self.graph, self.workspaces, self.box.replaying = graphs[0], workspaces(), True
         due = [i for i, g in enumerate(gradients) if g is not None]
         self.due = due if isinstance(self.step.optimizer, Adam) else due[:1]  # Adam counts the steps of each
         expected = np.random.Generator(type(generator().bit_generator)())

@@ -235,11 +235,10 @@ class Mixture:
     def joined(self, before: "Mixture", alpha: float) -> "Mixture":
         """Values + alpha * results of the branch."""
         outer, held = before.fields[0].held, self.fields[0].held
-        unit, empty = np.eye(held - outer), np.zeros((held - outer, outer))
-        weight = np.block([[np.eye(outer), empty.T, empty.T], [empty, alpha * unit, unit]])
+        weight = np.hstack([alpha * np.eye(held - outer), np.eye(held - outer)])
         image = self.fields[0].mean.ndim == 3
         weights = Linear(weight[:, :, None, None], window=Window.of(1, 1, 0)) if image else Linear(weight)
-        return self.map(lambda field: replace(weights(replace(field, held=0)), held=outer))
+        return self.map(lambda field: weights(replace(field, held=outer)))
 
 
 def layers_of(net: nn.Module) -> list[Any]:

@@ -45,9 +45,7 @@ def stops(stack: Stack, shift: float) -> HostArray:
     return np.unique(np.array([0, *between, last]).round().astype(int))
 
 
-def by_layer(
-    stack: Stack, model: nn.Sequential, x: Tensor, random: "np.random.Generator"
-) -> tuple[HostArray, HostArray]:
+def by_layer(stack: Stack, model: nn.Sequential, x: Tensor, random: np.random.Generator) -> tuple[HostArray, HostArray]:
     """The standard deviation of a unit over inputs, and the size of a random gradient relative to the last layer."""
     head = nn.Linear(stack.width, stack.width)
     head.weight.data *= 1e-3 / math.sqrt(stack.states[-1, 0])  # no class is favoured: the gradient is random
@@ -60,21 +58,19 @@ def by_layer(
 
 def measured(stack: Stack, networks: int, seed: int, at: HostArray) -> dict[str, HostArray]:
     """What each instrument shows at these layers: (networks, stops)."""
-    shown: dict[str, list[Any]] = {name: [] for name in INSTRUMENTS}
+    shown = []
     for i in range(seed, seed + networks):
         manual_seed(i)
         random = new_generator([i, 1])
         model = stack.network()
         x = Tensor(random.standard_normal((stack.batch, stack.width), np.float32))
         signal, gradient = by_layer(stack, model, x, random)
-        shown["signal"].append(signal)
-        shown["gradient"].append(gradient)
         stages = [nn.Sequential(*list(model)[a:b]) for a, b in pairwise([0, *(at + 1)])]
         one = x if stack.norm == "batch" else x[:1]
-        shown["spectrum"].append([s.product[0] for s in spectra(nn.Sequential(*stages), one, 1, i)])
+        spectrum = [s.product[0] for s in spectra(nn.Sequential(*stages), one, 1, i)]
         pairs = correlations(model, x[: stack.batch // 2], DEGREES, i)
-        shown["correlation"].append([pair.cosines.mean() for pair in pairs])
-    return {name: np.array(v) if name == "spectrum" else np.array(v)[:, at] for name, v in shown.items()}
+        shown.append([signal[at], gradient[at], spectrum, [pairs[k].cosines.mean() for k in at]])
+    return dict(zip(INSTRUMENTS, np.array(shown).swapaxes(0, 1), strict=True))
 
 
 def curves(stack: Stack, networks: int, seed: int, shift: float = 0.0) -> dict[str, Curve]:

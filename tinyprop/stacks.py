@@ -65,9 +65,9 @@ SQUASHES: dict[str, tuple[Callable[..., nn.Module], Callable[..., Tensor]]] = {
 
 
 class Canonical(nn.Module):
-    """The part of a NormProp layer behind its weighted sum u: (s(u + beta) - c2) / c1.
+    """The part of a layer behind its weighted sum u: (s(u + beta) - c2) / c1, where only NormProp has c1 and c2.
 
-    Of others with a beta, where c1 = 1 and c2 = 0, as if beta were no part of the normaliser: u has no mean.
+    A normaliser's beta is added here, so that u has no mean.
     """
 
     def __init__(self, activation: str, beta: float, c1: float, c2: float):
@@ -173,7 +173,9 @@ class Stack:
 
     @cached_property
     def constants(self) -> tuple[float, float]:
-        """c1 and c2 of NormProp; in a residual block gamma is behind the activation."""
+        """c1 and c2; in a residual block of NormProp gamma is behind the activation."""
+        if "normprop" not in self.norm:
+            return 1.0, 0.0
         if self.norm == "normprop":
             m = gaussian(self.function)
             return m.std, m.mean
@@ -189,12 +191,8 @@ class Stack:
             for normalizer in before:
                 normalizer.weight.data[...] = self.affine[0]
             behind = [nn.LayerNorm(self.width)] if self.norm == "layer-after" else []
-            activation: nn.Module = nn.Activation(self.function)
-            if "normprop" in self.norm:
-                activation = Canonical(self.function, self.affine[1], *self.constants)
-            elif self.affine[1]:
-                activation = Canonical(self.function, self.affine[1], 1.0, 0.0)
-            elif self.norm in SQUASHES:  # without statistics, part of the activation
+            activation: nn.Module = Canonical(self.function, self.affine[1], *self.constants)
+            if self.norm in SQUASHES:  # without statistics, part of the activation
                 activation = nn.Sequential(SQUASHES[self.norm][0](self.width, SQUASH), activation)
             if self.residual:
                 branch = nn.Sequential(*before, activation, *behind, self.linear(self.function))
@@ -271,16 +269,14 @@ class Stack:
         """By how much the squared gradient grows from each layer to the one before, with what is known of finite sizes
         and batches: for gamma = 1 and beta = 0.
         """
-        known = {
-            "batch": lambda: gains.batch_norm_gain(self.batch, self.function),
-            "layer": lambda: gains.norm_gain(self.width, self.function),
-            "rms": lambda: gains.norm_gain(self.width, self.function, center=False),
-            "group": lambda: gains.norm_gain(self.width, self.function, GROUP),
-        }
         limits = self._theory[1]
-        if self.norm not in known or self.affine != (1.0, 0.0):
+        if self.norm not in BEFORE or self.affine != (1.0, 0.0):
             return limits
-        gain = known[self.norm]()
+        if self.norm == "batch":
+            gain = gains.batch_norm_gain(self.batch, self.function)
+        else:
+            group = GROUP if self.norm == "group" else self.width
+            gain = gains.norm_gain(self.width, self.function, group, center=self.norm != "rms")
         if self.residual:  # W is behind N, and independent of it
             return 1.0 + (limits - 1.0) * gain * self.width / (self.width - 1) / self.law.layer(np.ones(1))[1]
         return np.full(len(limits), gain)

@@ -77,9 +77,8 @@ class Design:
     def correlations(self, rho: float) -> HostArray:
         """The correlation of two inputs, before and after each of the layers."""
         path = [rho]
-        while len(path) <= self.depth:
-            after = path[-1] if len(path) > 1 and path[-1] == path[-2] else min(self.c_map(path[-1]), 1.0)
-            path.append(after)
+        for _ in range(self.depth):
+            path.append(min(self.c_map(path[-1]), 1.0))
         return np.array(path)
 
     def gradients(self) -> HostArray:
@@ -118,9 +117,8 @@ def design(depth: int, activation: str, zeta: float = 1.5, eta: float = 0.9) -> 
         if _leaky_forgets(0.0, depth) > eta:
             a = _bisect(lambda a: _leaky_forgets(a, depth) - eta, 0.0, 1.0)
             points.append(Design("tat", "leaky_relu", depth, 0.0, 1.0, 0.0, {"a": a}))
-    elif activation not in ("abs", "identity"):
-        shape = _shaped(activation, target)
-        points += [Design("dks", activation, depth, 1.0, *shape, params)] if shape else []
+    elif activation not in ("abs", "identity") and (shape := _shaped(activation, target)):
+        points.append(Design("dks", activation, depth, 1.0, *shape, params))
     return points
 
 

@@ -1,7 +1,9 @@
 """Fields: the mean and the covariance of all values of a layer, and what linear maps and activations do to them."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from ..engine.arrays import HostArray, to_numpy
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
 from ..moments.hermite import hermite, largest
+from ..nn.layers import ACTIVATIONS
 from ..windows import Window
 
 WHOLE = 4096  # values whose correlations may be stored for each pair
@@ -90,8 +93,7 @@ class Field:
 
     def dropped(self, p: float) -> "Field":
         """With dropout: each value is multiplied by 0 or 1 / (1 - p)."""
-        mean, variance = self.live
-        total = self.variance + self.padded(p / (1.0 - p) * (variance + mean**2), 0.0)
+        total = self.variance + self.padded(p / (1.0 - p), 0.0) * (self.variance + self.mean**2)
         rho = self.rho * outer(self.by_cell(np.sqrt(self.variance / nonzero(total) ** 2)), self.rho)
         each, (h, w) = np.arange(len(rho)), self.positions
         rho[each, each, h - 1, w - 1] = 1.0
@@ -123,6 +125,13 @@ class Field:
         covariance, size = self.covariance(), float((self.variance + self.mean**2).sum())
         products = 2.0 * covariance**2 + 4.0 * covariance * outer(self.by_cell(self.mean), covariance)
         return size / self.mean.size, float((products * self.pairs()).sum()) / max(size**2, 1e-300)
+
+    def normalized(self, groups: int, center: bool, eps: float) -> tuple["Field", float]:
+        """Every group of channels divided by the root of its expected mean square: an error of O(1 / its size)."""
+        field = self.centered(groups) if center else self
+        channels = np.arange(self.held, len(self.mean)).reshape(groups, -1)
+        sizes, errors = zip(*(field.take(some, 0).mean_square() for some in channels), strict=True)
+        return field.scaled(np.repeat((np.array(sizes) + eps) ** -0.5, channels.shape[1])), max(errors)
 
     def flat(self) -> "Field":
         """As a vector."""
@@ -224,20 +233,17 @@ class Linear:
         """
         assert self.window is not None
         std, (o, c, kh, kw) = np.sqrt(field.variance), self.weight.shape
-        flat = self.weight.reshape(o, -1)
-        index = patches(self.window, np.arange(1.0, std.size + 1).reshape(std.shape)).astype(int) - 1  # -1: padding
-        spread, kinds = np.append(std.ravel(), 0.0)[index], np.arange(len(index))  # (positions, patch)
+        flat, index = self.weight.reshape(o, -1), patches(self.window, std.shape)
+        spread, kinds = np.append(std, 0.0)[index], np.arange(len(index))  # (positions, patch)
         if field.whole:
-            found = [
-                ((x := flat * s) @ field.rho[np.ix_(i, i)][..., 0, 0] * x).sum(1)
-                for s, i in zip(spread, index, strict=True)
-            ]
-            return np.array(found).T.reshape(shape)
-        rho = field.rho[:, :, *self.taps(*std.shape[1:])].transpose(0, 2, 1, 3).reshape(c * kh * kw, -1)
-        if kh * kw > 1:
-            _, kinds = np.unique(index[:, : kh * kw] >= 0, axis=0, return_inverse=True)
-            spread = np.stack([spread[kinds == k].mean(axis=0) for k in range(kinds.max() + 1)])
-        found = [((x := flat * s) @ rho * x).sum(axis=1) for s in spread]
+            pairs: Iterable[HostArray] = (field.rho[np.ix_(i, i)][..., 0, 0] for i in index)
+        else:
+            rho = field.rho[:, :, *self.taps(*std.shape[1:])].transpose(0, 2, 1, 3).reshape(c * kh * kw, -1)
+            pairs = repeat(rho)
+            if kh * kw > 1:
+                _, kinds = np.unique(index[:, : kh * kw] >= 0, axis=0, return_inverse=True)
+                spread = np.stack([spread[kinds == k].mean(axis=0) for k in range(kinds.max() + 1)])
+        found = [((x := flat * s) @ rho * x).sum(axis=1) for s, rho in zip(spread, pairs, strict=False)]
         return np.array(found)[kinds].T.reshape(shape)
 
     def taps(self, h: int, w: int) -> tuple[HostArray, HostArray]:
@@ -264,9 +270,10 @@ class Linear:
         return normalized(after[:, :, i, j])
 
 
-def patches(window: Window, image: HostArray) -> HostArray:
-    """(C, H, W) -> (positions, C kh kw), with 0 on the padding."""
-    views = window.views(window.padded(image.transpose(1, 2, 0)[None]))[0]  # (rows, columns, kh, kw, C)
+def patches(window: Window, shape: tuple[int, ...]) -> HostArray:
+    """Where the values of each patch are in an image (C, H, W): (positions, C kh kw), with -1 on the padding."""
+    index = np.arange(math.prod(shape)).reshape(shape)
+    views = window.views(window.padded(index.transpose(1, 2, 0)[None], -1))[0]  # (rows, columns, kh, kw, C)
     return views.transpose(0, 1, 4, 2, 3).reshape(views.shape[0] * views.shape[1], -1)
 
 
@@ -290,8 +297,7 @@ class Pointwise:
     def value(self, u: HostArray) -> HostArray:
         """Of values (C, ...)."""
         this = self.each(lambda x: per_channel(x, u.ndim))
-        s = u if self.name == "identity" else getattr(F, self.name)(Tensor(u), **this.params).data
-        return (s - this.c2) / this.c1
+        return (ACTIVATIONS[self.name](Tensor(u), **this.params).data - this.c2) / this.c1
 
     def moments(self, mean: HostArray, variance: HostArray) -> tuple[HostArray, HostArray]:
         """Mean and variance of its values."""
@@ -328,11 +334,8 @@ def max_pool(field: Field, function: Pointwise, window: Window) -> Field:
     by Stein's lemma, between a maximum of Gaussian values and another Gaussian.
     """
     c, h, w = field.mean.shape
-    inside, mean, std = (
-        patches(window, x).reshape(-1, c, window.kernel[0] * window.kernel[1])
-        for x in (np.ones((c, h, w)), field.mean, np.sqrt(field.variance))
-    )
-    mean = np.where(inside > 0, mean, -np.inf)
+    index = patches(window, (c, h, w)).reshape(-1, c, math.prod(window.kernel))
+    mean, std = np.append(field.mean, -np.inf)[index], np.append(np.sqrt(field.variance), 0.0)[index]
     wins, rho = np.zeros((c, c, mean.shape[2])), field.by_offset()
     pool, found = Linear(wins.reshape(c, c, *window.kernel), window=window), np.zeros((2, c, len(mean)))
     for k in range(c):

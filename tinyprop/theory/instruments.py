@@ -111,18 +111,13 @@ class Jacobian:
         for _ in range(ROUNDS):
             block = self.times(block / np.linalg.norm(block))
             for _ in range(2):  # rounding makes the first not quite orthogonal to the basis
-                block = _orthonormal(block, block @ basis.T @ basis)
+                _, sizes, rows = np.linalg.svd(block - block @ basis.T @ basis, full_matrices=False)
+                block = rows[sizes > NEGLIGIBLE * np.linalg.norm(block)]  # elsewhere there is only rounding
             if not len(block):  # the basis is complete
                 break
             basis, block = np.concatenate([basis, block]), self.transposed(block)
             projected = np.concatenate([projected, block])
         return np.pad(np.linalg.svd(projected, compute_uv=False), (0, count))[:count]
-
-
-def _orthonormal(rows: HostArray, minus: HostArray) -> HostArray:
-    """A basis of the space of the differences, without directions in which there is only rounding."""
-    _, sizes, basis = np.linalg.svd(rows - minus, full_matrices=False)
-    return basis[sizes > NEGLIGIBLE * np.linalg.norm(rows)]
 
 
 @dataclass(frozen=True)

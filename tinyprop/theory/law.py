@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -64,17 +65,11 @@ class Law(Mixture):
         mean, shape = self.field.mean, self.field.mean.shape
         square = self.field.covariance().reshape(shape * 2) + np.multiply.outer(mean, mean).astype(self.field.rho.dtype)
         window = weights.window or Window.of(shape[1:], 1, 0)  # Linear sees all positions, behind Flatten
-        border = [(0, 0), *((p, p) for p in window.padding)]
-        square, mean = np.pad(square, border * 2), np.pad(mean, border)
         places = window.output((1, 1, *shape[1:]))
         total, level = np.zeros((shape[0], *places) * 2, square.dtype), np.zeros((shape[0], *places))
-        for shift in np.ndindex(*window.kernel):
-            a, b = (
-                slice(d * i, d * i + s * n, s)
-                for i, d, s, n in zip(shift, window.dilation, window.stride, places, strict=True)
-            )
-            total += square[:, a, b, :, a, b]
-            level += mean[:, a, b]
+        for (i, a), (j, b) in product(window.along(0, shape[1]), window.along(1, shape[2])):
+            total[:, i, j, :, i, j] += square[:, a, b, :, a, b]
+            level[:, i, j] += mean[:, a, b]
         size, inputs = math.prod(window.kernel), weights.weight[0].size
         total = total.reshape(level.size, level.size) / size
         if weights.centered and weights.groups > 1:
@@ -153,7 +148,7 @@ def law(net: nn.Module, given: HostArray | tuple[HostArray, HostArray]) -> list[
     samples = x.numpy() if x.ndim == 4 else x.numpy().astype("float64")[:, :, None, None]
     blocks = np.array_split(samples, -(-len(samples) // max(2, VALUES // samples[0, 0].size)))
     n, sizes = len(samples), [len(block) for block in blocks]
-    for states in zip(*(walk(layers[first:], Law.start(block), first=first)[0] for block in blocks), strict=True):
+    for states in zip(*(walk(layers[first:], Law.start(block), first=first) for block in blocks), strict=True):
         square, same, other = np.average([state.squares() for _, state in states], axis=0, weights=sizes)
         of_mean = max(same / n + (1.0 - 1.0 / n) * other, 0.0)
         name, state = states[0]

@@ -1,7 +1,7 @@
 """The mean and variance of every layer, computed from its weights and from the moments of the input."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,7 +78,7 @@ def propagate(
 
         return law(net, given)
     start = Mixture((Field.of(*given),)) if isinstance(given, tuple) else fitted(given, components)
-    return [state.record(name) for name, state in walk(layers_of(net), start)[0]]
+    return [state.record(name) for name, state in walk(layers_of(net), start)]
 
 
 def gaussian(mean: Any, covariance: Any) -> tuple[HostArray, HostArray]:
@@ -169,7 +169,7 @@ class Mixture:
 
     def map(self, function: Callable[[Field], Field], **changes: Any) -> "Mixture":
         exact = self.exact and self.fields[0].whole
-        return replace(self, fields=tuple(map(function, self.fields)), **{"exact": exact, **changes})
+        return replace(self, fields=tuple(map(function, self.fields)), exact=exact, **changes)
 
     def bent(self, function: Pointwise) -> "Mixture":
         return replace(self, pending=function)
@@ -199,8 +199,8 @@ class Mixture:
             raise TypeError(explain(got, rule, "pool in front of the block"))
         function = self.pending or Pointwise("identity", {})
         error = self.error + math.sqrt(2.0 / SAMPLES)  # of a variance from so many samples
-        pooled = self.map(lambda field: max_pool(field, function, window), exact=False, error=error)
-        return replace(pooled, gaussian=False, pending=None)
+        fields = tuple(max_pool(field, function, window) for field in self.fields)
+        return replace(self, fields=fields, gaussian=False, exact=False, error=error, pending=None)
 
     def flat(self) -> "Mixture":
         if self.fields[0].mean.size > WHOLE:
@@ -217,18 +217,8 @@ class Mixture:
         return self.scaled(1.0 / std, -mean / std)
 
     def normalized(self, groups: int, center: bool, eps: float) -> "Mixture":
-        """Every group of channels divided by the root of its expected mean square: an error of O(1 / its size)."""
-        error = 0.0
-
-        def divided(field: Field) -> Field:
-            nonlocal error
-            field = field.centered(groups) if center else field
-            channels = np.arange(field.held, len(field.mean)).reshape(groups, -1)
-            sizes, errors = zip(*(field.take(some, 0).mean_square() for some in channels), strict=True)
-            error = max(error, max(errors))
-            return field.scaled(np.repeat((np.array(sizes) + eps) ** -0.5, channels.shape[1]))
-
-        return replace(self.map(divided, exact=False), error=self.error + error)
+        fields, errors = zip(*(field.normalized(groups, center, eps) for field in self.fields), strict=True)
+        return replace(self, fields=fields, exact=False, error=self.error + max(errors))
 
     def split(self) -> "Mixture":
         """With a second copy of all values, to be changed by a residual branch."""
@@ -245,41 +235,38 @@ class Mixture:
     def joined(self, before: "Mixture", alpha: float) -> "Mixture":
         """Values + alpha * results of the branch."""
         outer, held = before.fields[0].held, self.fields[0].held
-        unit, empty = np.eye(held - outer), np.zeros((held - outer, outer))
-        weight = np.block([[np.eye(outer), empty.T, empty.T], [empty, alpha * unit, unit]])
+        weight = np.hstack([alpha * np.eye(held - outer), np.eye(held - outer)])
         image = self.fields[0].mean.ndim == 3
         weights = Linear(weight[:, :, None, None], window=Window.of(1, 1, 0)) if image else Linear(weight)
-        return self.map(lambda field: replace(weights(replace(field, held=0)), held=outer))
+        return self.map(lambda field: weights(replace(field, held=outer)))
 
 
 def layers_of(net: nn.Module) -> list[Any]:
     return list(net) if type(net).forward is nn.Sequential.forward else [net]
 
 
-def walk(layers: list[Any], state: Any, prefix: str = "", first: int = 0) -> tuple[list[tuple[str, Any]], Any]:
-    """The state to show of every layer, by number and class, and the one after all of them."""
-    shown = []
+def walk(layers: list[Any], state: Any, prefix: str = "", first: int = 0) -> Generator[tuple[str, Any], None, Any]:
+    """The state to show of every layer, by number and class; returns the one after all of them."""
     for i, layer in enumerate(layers, first):
         name, inside = f"{prefix}{i} {type(layer).__name__}", f"{prefix}{i}."
         if type(layer).forward.__module__.partition(".")[0] != "tinyprop":
             got, rule = f"{type(layer).__name__}, with a forward of its own", "propagate knows the layers of tp.nn"
             raise TypeError(explain(got, rule, "tp.nn.signals(net, x) measures any network"))
         if isinstance(layer, nn.Sequential):
-            inner, state = walk(list(layer), state, inside)
-            shown += inner
+            state = yield from walk(list(layer), state, inside)
         elif isinstance(layer, nn.Residual):
             before = state.applied()
-            inner, after = walk(layers_of(layer.branch), before.split().scaled(1.0 / layer.beta), inside)
-            shown, after = shown + inner, after.applied().exchanged(before)
+            state = yield from walk(layers_of(layer.branch), before.split().scaled(1.0 / layer.beta), inside)
+            state = state.applied().exchanged(before)
             if layer.shortcut is not None:
-                inner, after = walk(layers_of(layer.shortcut), after.scaled(1.0 / layer.beta), inside + "shortcut.")
-                shown += inner
-            state = after.applied().joined(before, layer.alpha)
-            shown.append((name, state))
+                shortcut = layers_of(layer.shortcut)
+                state = yield from walk(shortcut, state.scaled(1.0 / layer.beta), inside + "shortcut.")
+            state = state.applied().joined(before, layer.alpha)
+            yield name, state
         else:
             state = step(state, layer)
-            shown.append((name, replace(state, pending=None) if isinstance(layer, NormProp) else state))
-    return shown, state
+            yield name, replace(state, pending=None) if isinstance(layer, NormProp) else state
+    return state
 
 
 def step(state: Any, layer: Any) -> Any:

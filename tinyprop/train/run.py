@@ -77,6 +77,7 @@ class Run:
             self.optimizer: optim.Optimizer = optim.SGD(parameters, config.lr, config.momentum, config.weight_decay)
         else:
             self.optimizer = optim.RMSProp(parameters, config.lr, weight_decay=config.weight_decay)
+        self.parts = {"model": self.model, "optimizer": self.optimizer}  # what has arrays of its own in a checkpoint
         self.schedule: optim.HalveEvery | optim.HalveOnPlateau | None = None  # "linear" sets the rate before each step
         if config.schedule != "linear":
             halve, plateau = optim.HalveEvery(config.halve_every), optim.HalveOnPlateau(config.patience)
@@ -92,11 +93,6 @@ class Run:
     @property
     def epoch(self) -> int:
         return len(self.history)
-
-    @property
-    def parts(self) -> dict[str, nn.Module | optim.Optimizer]:
-        """What has arrays of its own in a checkpoint."""
-        return {"model": self.model, "optimizer": self.optimizer}
 
     def run(self, resume: bool = False) -> bool:
         """Train to the last epoch, or until Ctrl-C or SIGTERM; whether the last epoch was reached."""

@@ -10,12 +10,11 @@ from contextlib import suppress
 from multiprocessing import active_children
 from pathlib import Path
 
-from ..cluster import STOPPED, stopping
+from ..cluster import STOPPED, stop_on_signals, stopping
 from ..errors import StateError
 from ..files import locked
 from ..threads import blas_threads
 from ..train import Config, keep_freed_memory
-from ..train.run import stop_on_signals
 from .ledger import Ledger, compute, run_name
 from .study import Study
 

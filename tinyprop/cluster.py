@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -83,6 +83,30 @@ def _import(name: str, extra: str) -> Any:
     except (ImportError, RuntimeError) as error:
         got, install = f"a cluster of {extra}, without {name} ({error})", f"pip install 'tinyprop[{extra}]'"
         raise StateError(got, "it is an extra of tinyprop", install) from None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[list[bool]]:
+    """A flag that the first Ctrl-C, SIGTERM or SIGHUP sets, so that a step can be finished and saved; a second signal
+    acts as usual."""
+    stop, previous = [False], dict[int, Any]()
+    numbers = [signal.SIGINT, *(n for n in LIKE_CTRL_C if signal.getsignal(n) != signal.SIG_IGN)]  # nohup ignores one
+
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    def set_flag(number: int, frame: Any) -> None:
+        stop[0] = True
+        restore()
+
+    try:
+        for number in numbers:
+            with suppress(ValueError):  # only the main thread may
+                previous[number] = signal.signal(number, set_flag)
+        yield stop
+    finally:
+        restore()
 
 
 # -- in a worker

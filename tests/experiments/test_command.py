@@ -19,6 +19,7 @@ from tinyprop.experiments.evidence import REGISTERED
 from tinyprop.experiments.experiment import Experiment
 from tinyprop.experiments.ledger import Ledger, run_name
 from tinyprop.experiments.scales import SCALES
+from tinyprop.experiments.study import Study
 from tinyprop.experiments.workers import compute_all
 from tinyprop.plots import panels
 
@@ -103,11 +104,12 @@ def test_data_that_are_not_available_are_named_and_skipped(tmp_path, capsys, mon
 
 
 def test_when_time_is_up_the_runs_are_saved(tmp_path):
-    endless, ledger = replace(TINY, epochs=100_000), Ledger(tmp_path / "ledger")
+    endless, work = replace(TINY, epochs=100_000), Study([], SCALES["tiny"], Ledger(tmp_path / "ledger"), tmp_path)
+    work.wanted = lambda: [endless]
     with ThreadPoolExecutor() as pool:
-        assert compute_all(lambda: [endless], ledger, tmp_path / "runs", None, pool, 1, seconds=1.0)
-    assert list((tmp_path / "runs" / run_name(endless)).glob("checkpoint-*.safetensors"))
-    assert not ledger.find(endless)
+        assert compute_all(work, pool, 1, seconds=1.0)
+    assert list((tmp_path / run_name(endless)).glob("checkpoint-*.safetensors"))
+    assert not work.ledger.find(endless)
 
 
 LONG = """

@@ -17,9 +17,9 @@ import pytest
 import tinyprop as tp
 from tests.conftest import BACKENDS
 from tests.helpers import few_images, flipped, sampled
+from tinyprop.cluster import stop_on_signals
 from tinyprop.files import locked
 from tinyprop.train import Config, Run, checkpoint, network
-from tinyprop.train.run import stop_on_signals
 
 TINY = {"data": "shapes", "width": 0.04, "epochs": 3, "train_size": 120, "batch_size": 20, "threads": 2}
 

@@ -70,7 +70,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             return 0
         if left := len(study.wanted()):
             print(f"{left} runs to compute, {jobs} at a time", flush=True)
-            if not compute_all(study.wanted, ledger, options.runs, options.root, pool, jobs, options.budget):
+            if not compute_all(study, pool, jobs, options.budget):
                 print("stopped; everything is saved, and the same command resumes")
                 return 130
     experiments = study.experiments()

@@ -270,9 +270,7 @@ def deviations(values: Mapping[int, float]) -> dict[int, float]:
 
 FINAL_MEAN = averaged("final mean input", final_mean, HIDDEN)
 BUT_ONE = averaged("without the largest layer", final_mean, HIDDEN, but_largest=1)
-LARGEST_RATE = Measure(
-    "largest rate", "octaves", lambda _: math.nan, better=1, form=".1f", whole=True
-)  # of several runs
+LARGEST_RATE = Measure("largest rate", "octaves", lambda _: math.nan, 1, form=".1f", whole=True)  # of several runs
 MOVEMENT = averaged("movement", movement, LOWER)
 EARLY = Measure("distance from the median", "%", lambda record: record.accuracies()[0], form=".2f", spread=True)
 ROUGHNESS = Measure("roughness", "nats", lambda record: roughness(record.losses), form=".4f")

@@ -113,9 +113,8 @@ class Scaling(Experiment):
         return {f"{name}, {label}": replace(c, norm=norm) for label, c in every for name, norm in NORMS.items()}
 
     def pairs(self) -> dict[str, tuple[str, str]]:
-        return {
-            label: (f"{NORMPROP}, {label}", f"{BATCHNORM}, {label}") for label in [*self.grid(), *self.scale.larger]
-        }
+        labels = [*self.grid(), *self.scale.larger]
+        return {label: (f"{NORMPROP}, {label}", f"{BATCHNORM}, {label}") for label in labels}
 
     def prediction(self, config: Config, measure: Measure) -> Comparison:
         """Of the difference at another scale."""

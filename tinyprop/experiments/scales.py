@@ -25,7 +25,7 @@ class Scale:
     description: str
     protocol: Config
     larger: Settings
-    row_changes: Mapping[str, Any]
+    rows: Settings  # of the table in section 5.5
     most_seeds: int
     rate_epochs: int
 
@@ -33,16 +33,11 @@ class Scale:
         """The protocol with some changes; a short run is as long as those that try learning rates."""
         return replace(self.protocol, **({"epochs": self.rate_epochs} if short else {}) | changes)
 
-    @property
-    def rows(self) -> Settings:
-        """Of the table in section 5.5."""
-        rows = self.row_changes.items()
-        return {row: self.larger[what] if isinstance(what, str) else self.config(**what) for row, what in rows}
-
 
 def read(name: str, protocol: Any, larger: Any, rows: Any, **rest: Any) -> Scale:
-    large = {label: Config(threads=1, **config) for label, config in larger.items()}
-    return Scale(name, protocol=Config(threads=1, **protocol), larger=large, row_changes=rows, **rest)
+    base, large = Config(threads=1, **protocol), {label: Config(threads=1, **c) for label, c in larger.items()}
+    found = {row: large[what] if isinstance(what, str) else replace(base, **what) for row, what in rows.items()}
+    return Scale(name, protocol=base, larger=large, rows=found, **rest)
 
 
 SCALES = {name: read(name, **facts) for name, facts in table("scales.toml").items()}

@@ -1,7 +1,7 @@
 """The experiments with their finished runs, and which runs are most useful next."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,19 +32,14 @@ class Study:
 
     def experiments(self) -> list[Experiment]:
         """With all runs that are finished by now."""
-        found = []
-        for make in self.chosen:
-            e = self.filled(make(self.scale), make(self.scale).settings())
-            found.append(self.filled(e, e.chosen()))
+        found = [make(self.scale) for make in self.chosen]
+        for e in found:
+            for settings in (e.settings, e.chosen):  # the runs of the first decide what the others are
+                for name, config in settings().items():
+                    arm = Arm(config, e.planned(name))
+                    records = filter(None, map(self.record, self.configs(arm)))
+                    e.arms[name] = replace(arm, records=tuple(records))
         return found
-
-    def filled(self, e: Experiment, settings: Mapping[str, Config | None]) -> Experiment:
-        """The experiment with these settings, too."""
-        arms = {name: Arm(config, e.planned(name)) for name, config in settings.items()}
-        records = {name: filter(None, map(self.record, self.configs(arm))) for name, arm in arms.items()}
-        return replace(
-            e, arms=e.arms | {name: replace(arm, records=tuple(records[name])) for name, arm in arms.items()}
-        )
 
     def configs(self, arm: Arm) -> list[Config]:
         base = arm.config

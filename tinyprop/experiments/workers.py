@@ -4,46 +4,38 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from multiprocessing import active_children
 from pathlib import Path
 
-from ..cluster import STOPPED, stopping
+from ..cluster import STOPPED, stop_on_signals, stopping
 from ..errors import StateError
 from ..files import locked
 from ..threads import blas_threads
 from ..train import Config, keep_freed_memory
-from ..train.run import stop_on_signals
 from .ledger import Ledger, compute, run_name
+from .study import Study
 
 ALONE = threading.Lock()  # held by a run: its record says which overrides the process used
 
 
-def compute_all(
-    wanted: Callable[[], Sequence[Config]],
-    ledger: Ledger,
-    runs: Path,
-    root: Path | None,
-    pool: Executor,
-    jobs: int,
-    seconds: float,
-) -> bool:
+def compute_all(study: Study, pool: Executor, jobs: int, seconds: float) -> bool:
     """Compute the first run that is wanted, whenever a job is free, until time is up; False after Ctrl-C.
 
     Everything done so far is saved in any case. A second Ctrl-C ends the workers at once, with the checkpoints that
     they have.
     """
     end, running = time.monotonic() + seconds, dict[Future[bool], Config]()
-    ledger, runs = Ledger(ledger.folder.absolute()), runs.absolute()  # workers may have another working directory
+    ledger, runs = Ledger(study.ledger.folder.absolute()), study.runs.absolute()  # workers may be elsewhere
     with locked(runs), stop_on_signals() as stop:
         try:
             while not stop[0]:
-                left = [config for config in wanted() if config not in running.values()]
+                left = [config for config in study.wanted() if config not in running.values()]
                 to_go = len(left) + len(running)
                 for config in left[: jobs - len(running)]:
-                    running[pool.submit(_compute, config, ledger, runs, root, end - time.monotonic())] = config
+                    running[pool.submit(_compute, config, ledger, runs, study.root, end - time.monotonic())] = config
                 finished = set[Future[bool]]()
                 while running and not (finished or stop[0] or time.monotonic() > end):
                     finished, _ = wait(running, 0.2, FIRST_COMPLETED)

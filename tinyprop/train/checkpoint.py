@@ -90,10 +90,8 @@ def check(facts: dict[str, Any]) -> None:
         if not isinstance(facts[name], kind) or isinstance(facts[name], bool):
             raise ValueError(f"its {name} is not of type {kind.__name__}")
     Config(**facts["config"])
-    epochs = [row["epoch"] for row in facts["history"]]
-    if epochs != list(range(1, len(epochs) + 1)) or not all(
-        0 <= row["epoch"] <= len(epochs) for row in facts["signals"]
-    ):
+    logged, measured = ([row["epoch"] for row in facts[name]] for name in ("history", "signals"))
+    if logged != list(range(1, len(logged) + 1)) or not all(0 <= epoch <= len(logged) for epoch in measured):
         raise ValueError("its epochs are not numbered from 1")
     counts = facts["batch"] >= 0 and facts["threads"] >= 1 and facts["ranks"] >= 1
     if not (math.isfinite(facts["loss"]) and 0 <= facts["lr"] < math.inf and counts):

@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from itertools import chain
 from operator import is_
 from struct import Struct
@@ -131,15 +132,13 @@ class Replay:
         return not self.checked or bool(room.view("uint64").max() < self.step.classes)  # where -1 is very large
 
     def record(self, stream: Any) -> None:
-        random, self.pool = generator().bit_generator.state, self.cupy.cuda.MemoryPool()
-        with recorded(self.cupy, stream, self.pool) as graphs, setting(changing, self.box), no_uploads(self.cupy):
+        expected, self.pool = deepcopy(generator()), self.cupy.cuda.MemoryPool()
+        with recorded(self.cupy, stream, self.pool) as graphs, setting(changing, self.box):
             self.loss, gradients = self.step.differentiate(self.x, self.box.labels, self.total)
             self.step.update(gradients)
         self.graph, self.workspaces, self.box.replaying = graphs[0], workspaces(), True
         due = [i for i, g in enumerate(gradients) if g is not None]
         self.due = due if isinstance(self.step.optimizer, Adam) else due[:1]  # Adam counts the steps of each
-        expected = np.random.Generator(type(generator().bit_generator)())
-        expected.bit_generator.state = random
         for _ in range(self.box.keys):
             next_key(expected)
         if generator().bit_generator.state != expected.bit_generator.state:
@@ -153,9 +152,8 @@ class Replay:
         keys, self.box.keys = self.box.keys, 0
         for _ in range(keys):
             self.box.keep_key(next_key(), self.box.kind)
-        before = changing.set(self.box)
-        self.step.optimizer.update(self.due)
-        changing.reset(before)
+        with setting(changing, self.box):
+            self.step.optimizer.update(self.due)
 
     def launch(self, x: Array, labels: Array) -> Array:
         """A step on the current stream; returns a copy of its loss."""
@@ -176,22 +174,9 @@ class Replay:
 
 @contextmanager
 def recorded(cupy: Any, stream: Any, pool: Any) -> Iterator[list[Any]]:
-    """Record, instead of run, what the block orders; the list has the graph afterwards."""
+    """Record, instead of run, what the block orders; the list has the graph afterwards. Uploads by this thread are
+    refused: the graph would repeat them from memory that is long used for something else."""
     graphs: list[Any] = []
-    with stream, cupy.cuda.using_allocator(pool.malloc):
-        stream.begin_capture()
-        try:
-            yield graphs
-        except BaseException:
-            with suppress(Exception):  # an operation that is not allowed has ended it already
-                stream.end_capture()
-            raise
-        graphs.append(stream.end_capture())
-
-
-@contextmanager
-def no_uploads(cupy: Any) -> Iterator[None]:
-    """Refuse uploads by this thread: a graph would repeat them from memory that is long used for something else."""
     usual, me = cupy.get_default_pinned_memory_pool().malloc, get_ident()
 
     def allocate(size: int) -> Any:
@@ -199,11 +184,18 @@ def no_uploads(cupy: Any) -> Iterator[None]:
             raise ValueError("something is uploaded in the middle of the step")
         return usual(size)
 
-    cupy.cuda.set_pinned_memory_allocator(allocate)
-    try:
-        yield
-    finally:
-        cupy.cuda.set_pinned_memory_allocator(usual)
+    with stream, cupy.cuda.using_allocator(pool.malloc):
+        stream.begin_capture()
+        cupy.cuda.set_pinned_memory_allocator(allocate)
+        try:
+            yield graphs
+        except BaseException:
+            with suppress(Exception):  # an operation that is not allowed has ended it already
+                stream.end_capture()
+            raise
+        finally:
+            cupy.cuda.set_pinned_memory_allocator(usual)
+        graphs.append(stream.end_capture())
 
 
 class Replays:

@@ -2,10 +2,9 @@
 
 import hashlib
 import math
-import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from .. import data, nn, optim
-from ..cluster import LIKE_CTRL_C
+from ..cluster import stop_on_signals
 from ..engine.arrays import Array, array_module, from_host, to_numpy, use_backend
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
@@ -77,6 +76,7 @@ class Run:
             self.optimizer: optim.Optimizer = optim.SGD(parameters, config.lr, config.momentum, config.weight_decay)
         else:
             self.optimizer = optim.RMSProp(parameters, config.lr, weight_decay=config.weight_decay)
+        self.parts = {"model": self.model, "optimizer": self.optimizer}  # what has arrays of its own in a checkpoint
         self.schedule: optim.HalveEvery | optim.HalveOnPlateau | None = None  # "linear" sets the rate before each step
         if config.schedule != "linear":
             halve, plateau = optim.HalveEvery(config.halve_every), optim.HalveOnPlateau(config.patience)
@@ -92,11 +92,6 @@ class Run:
     @property
     def epoch(self) -> int:
         return len(self.history)
-
-    @property
-    def parts(self) -> dict[str, nn.Module | optim.Optimizer]:
-        """What has arrays of its own in a checkpoint."""
-        return {"model": self.model, "optimizer": self.optimizer}
 
     def run(self, resume: bool = False) -> bool:
         """Train to the last epoch, or until Ctrl-C or SIGTERM; whether the last epoch was reached."""
@@ -300,27 +295,3 @@ def digest(arrays: Iterable[Array]) -> str:
     for array in arrays:
         found.update(np.ascontiguousarray(to_numpy(array)).data)
     return found.hexdigest()
-
-
-@contextmanager
-def stop_on_signals() -> Iterator[list[bool]]:
-    """A flag that the first Ctrl-C, SIGTERM or SIGHUP sets, so that a step can be finished and saved; a second signal
-    acts as usual."""
-    stop, previous = [False], dict[int, Any]()
-    numbers = [signal.SIGINT, *(n for n in LIKE_CTRL_C if signal.getsignal(n) != signal.SIG_IGN)]  # nohup ignores one
-
-    def restore() -> None:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-    def set_flag(number: int, frame: Any) -> None:
-        stop[0] = True
-        restore()
-
-    try:
-        for number in numbers:
-            with suppress(ValueError):  # only the main thread may
-                previous[number] = signal.signal(number, set_flag)
-        yield stop
-    finally:
-        restore()

@@ -10,6 +10,7 @@ import tinyprop.functional as F
 from tinyprop import nn
 
 from .helpers import cotangent
+from .nn.test_layers import LAYERS
 
 
 def outcome(backend, program):
@@ -114,28 +115,10 @@ class Branches(nn.Module):
 PROGRAMS = {
     "Tensor": tensors,
     "grad, jacobian, check_gradients": derivatives,
-    "Linear": layer(partial(nn.Linear, 5, 3), (4, 5)),
-    "Conv2d": layer(partial(nn.Conv2d, 3, 4, 3, padding=1)),
-    "MaxPool2d": layer(partial(nn.MaxPool2d, 3, 2, 1)),
-    "AvgPool2d": layer(partial(nn.AvgPool2d, 3, 2, 1, count_include_pad=False)),
-    "Flatten": layer(nn.Flatten),
+    **{name: layer(make, (3, 4, 5, 6)) for name, (make, _) in LAYERS.items()},
     "Dropout": layer(partial(nn.Dropout, 0.3)),
-    "BatchNorm": layer(partial(nn.BatchNorm, 3)),
-    "LayerNorm": layer(partial(nn.LayerNorm, (3, None, None))),
-    "RMSNorm": layer(partial(nn.RMSNorm, (3, 8, 8))),
-    "GroupNorm": layer(partial(nn.GroupNorm, 3, 3)),
-    "DyT": layer(partial(nn.DyT, 3)),
-    "Derf": layer(partial(nn.Derf, 3)),
-    "WeightNorm": layer(lambda: nn.WeightNorm(nn.Conv2d(3, 4, 3))),
-    "ScaledWS": layer(lambda: nn.ScaledWS(nn.Linear(5, 3)), (4, 5)),
     "Residual": layer(lambda: nn.Residual(nn.Conv2d(3, 4, 3, padding=1), 0.5, 2.0, nn.Conv2d(3, 4, 1))),
     "Scale": layer(partial(nn.Scale, 0.3)),
-    "PReLU": layer(partial(nn.PReLU, 3), (4, 3)),
-    **{
-        kind.__name__: layer(kind, (4, 3))
-        for kind in vars(nn).values()
-        if nn.Activation in getattr(kind, "__mro__", ())[1:]
-    },
     "ModuleList": layer(Branches),
     "NormPropLinear": layer(partial(nn.NormPropLinear, 5, 3, "tanh"), (4, 5)),
     "NormPropConv2d": layer(partial(nn.NormPropConv2d, 3, 4, 3, padding=1)),

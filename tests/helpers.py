@@ -3,7 +3,7 @@
 A `Case` is a function of `tinyprop.functional`, an independent reference on host arrays, and a hypothesis strategy for
 inputs from its domain, away from its kinks. (test_opinfo.py has PyTorch's answers.) `battery(cases)` turns them into
 
-    test_values      the value equals the reference, to 1e-12 in float64
+    test_values      the value equals the reference, to 1e-12 in float64; the inputs stay as they were
     test_gradients   first and second derivatives, recorded or not, equal central differences
     test_dtypes      float32 stays float32 and float64 stays float64: results, gradients, and every op on the way
 """
@@ -199,9 +199,12 @@ def battery(cases: list[Case]) -> list[Callable[..., None]]:
     @given(data=st.data())
     def test_values(case: Case, backend: str, data: Any) -> None:
         arrays, options = data.draw(case.inputs)
-        out, _ = case.run(arrays, options, backend)
+        out, leaves = case.run(arrays, options, backend)
         assert out.backend == backend
         assert_close(out, case.reference(*arrays, **options))
+        tp.grad(out, leaves, make(cotangent(out.shape), backend))
+        for x, array in zip(leaves, arrays, strict=True):
+            np.testing.assert_array_equal(x.numpy(), array)
 
     @every_case
     @settings(max_examples=settings().max_examples // 2)  # each compares many numbers: of both orders, recorded or not

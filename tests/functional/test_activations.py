@@ -12,7 +12,6 @@ from tests.helpers import (
     assert_close,
     assert_explained,
     battery,
-    computed_dtypes,
     make,
     one_array,
     points,
@@ -131,12 +130,3 @@ def test_prelu_slopes_belong_to_the_channels(backend, kind):
     assert_close(out[0, :, 0, 1], [-0.5, -2.0])
     assert_close(out[0, :, 1, 0], [-0.5, -2.0])
     assert_explained(tp.ShapeError, lambda: F.prelu(x, make(np.ones(3), backend)), "(1, 2, 2, 2)")
-
-
-@pytest.mark.parametrize("number", [0.25, np.float64(0.25), 1, np.int64(1)])
-def test_slopes_do_not_promote(backend, number):
-    x = make(np.array([-1.0, 2.0], np.float32), backend, requires_grad=True)
-    for f in (F.prelu, F.leaky_relu, F.elu):
-        with computed_dtypes() as seen:
-            tp.grad(f(x, number).sum(), [x], create_graph=True)
-        assert seen == {np.dtype(np.float32)}

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 import tinyprop as tp
 import tinyprop.functional as F
 from tests.helpers import (
-    FLOATS,
     Case,
     assert_close,
     assert_explained,
@@ -213,16 +212,6 @@ def test_an_index_may_be_a_tensor(backend):
     assert_close(tp.grad(x[:, columns].sum(), [x])[0], [[1, 0, 2], [1, 0, 2]])
     assert_close(x[x > 2.5], [3, 4, 5])
     assert_close(tp.grad((x[x > 2.5] ** 2).sum(), [x])[0], [[0, 0, 0], [6, 8, 10]])
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_joining_integers_and_lists_does_not_promote(backend, dtype):
-    x = make(np.ones(2, dtype), backend, requires_grad=True)
-    n = make(np.arange(2), backend)
-    for out in (F.concatenate([x, n]), F.stack([n, x]), F.concatenate([x, [0.5, 0.5]]), F.stack([x, [0.5, 0.5]])):
-        assert out.dtype == dtype
-        assert out.backend == backend
-        assert tp.grad(out.sum(), [x])[0].dtype == dtype
 
 
 def test_to_brings_the_gradient_home(backend):

@@ -141,19 +141,22 @@ def shapes(least: int = 0, most: int = 3, side: int = 3) -> st.SearchStrategy[tu
     return hnp.array_shapes(min_dims=least, max_dims=most, max_side=side)
 
 
-def axes(ndim: int) -> st.SearchStrategy[Any]:
-    """None, an axis, counted from the front or from the back, or several of them."""
-    if not ndim:
-        return st.none()
-    one = st.integers(-ndim, ndim - 1)
-    return st.none() | one | st.lists(one, min_size=1, max_size=ndim, unique_by=lambda a: a % ndim).map(tuple)
+def one_axis(shape: tuple[int, ...]) -> st.SearchStrategy[int]:
+    """Counted from the front or from the back."""
+    return st.integers(-len(shape), len(shape) - 1)
+
+
+def any_axes(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
+    """None, an axis, or several of them."""
+    return st.none() | one_axis(shape) | hnp.valid_tuple_axes(len(shape), min_size=1) if shape else st.none()
 
 
 @st.composite
-def one_array(draw: Any, low: float = -3, high: float = 3, kinks: Any = (), gap: float = 0.05, **options: Any) -> Any:
-    """An array, and options drawn from strategies, or as they are."""
-    x = points(draw(rngs()), draw(shapes()), low, high, kinks, gap)
-    return [x], draw_options(draw, options)
+def one_array(draw, low=-3, high=3, kinks=(), gap=0.05, least=0, side=3, **options):
+    """An array, and options: strategies, functions of its shape that give strategies, or values."""
+    shape = draw(shapes(least, side=side))
+    options = {k: v(shape) if callable(v) else v for k, v in options.items()}
+    return [points(draw(rngs()), shape, low, high, kinks, gap)], draw_options(draw, options)
 
 
 @st.composite

@@ -11,6 +11,8 @@ inputs from its domain, away from its kinks. (test_opinfo.py has PyTorch's answe
 import math
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -243,6 +245,12 @@ def sampled(cases, count):
     """
     cases = list(cases)
     return cases if FULL else random.Random(0).sample(cases, min(count, len(cases)))
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A program in a process of its own, whose warnings are errors."""
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
 
 
 @contextmanager

@@ -74,7 +74,10 @@ def test_far_out(dtype, backend):
 
 
 @every_dtype
-def test_nan_and_shapes(dtype, backend):
+def test_values_at_zero_and_nan_and_shapes(dtype, backend):
+    assert apply(special.erf, [0.0], dtype, backend)[0] == 0
+    assert apply(special.erfc, [0.0], dtype, backend)[0] == 1
+    np.testing.assert_allclose(apply(special.erfcx, [0.0], dtype, backend), 1, rtol=4 * ROUNDING[dtype])
     for f in (special.erf, special.erfc, special.erfcx):
         assert np.isnan(apply(f, [math.nan], dtype, backend)).all()
         for shape in [(), (0,), (2, 3)]:

@@ -1,5 +1,3 @@
-import os
-import subprocess
 import sys
 import threading
 from functools import partial
@@ -11,14 +9,8 @@ import pytest
 import tinyprop as tp
 import tinyprop.functional as F
 from tests.conftest import BACKENDS
-from tests.helpers import FLOATS, computed_dtypes, leaf, make
+from tests.helpers import FLOATS, computed_dtypes, leaf, make, run_python
 from tinyprop.random import generator
-
-
-def run_python(code, **environment):
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env={**os.environ, **environment}
-    )
 
 
 def test_an_import_prints_nothing_warns_of_nothing_and_does_not_import_cupy():

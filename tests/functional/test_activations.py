@@ -6,18 +6,7 @@ from hypothesis import strategies as st
 
 import tinyprop as tp
 import tinyprop.functional as F
-from tests.helpers import (
-    FLOATS,
-    Case,
-    assert_close,
-    assert_explained,
-    battery,
-    make,
-    one_array,
-    points,
-    rngs,
-    shapes,
-)
+from tests.helpers import FLOATS, Case, assert_close, assert_explained, battery, make, one_array, points, rngs, shapes
 
 ALPHA, SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al., 2017
 SLOPES = st.sampled_from([0.01, 0.25, 0, -0.5, 2])

@@ -119,14 +119,12 @@ test_values, test_gradients, test_dtypes = battery(CASES)
 
 
 @given(drawn=batches())
-def test_a_batch_is_normalized_and_the_running_estimates_move_towards_it(backend, drawn):
+def test_the_running_estimates_move_towards_those_of_the_batch(backend, drawn):
     """By the momentum, the variance towards the unbiased one, as in PyTorch."""
     (x, *_), options = drawn
     mean, var = (make(options["running"][k], backend) for k in ("mean", "var"))
-    y = F.batch_norm(make(x, backend), mean, var, training=True, momentum=0.25, eps=0.0).numpy()
+    F.batch_norm(make(x, backend), mean, var, training=True, momentum=0.25)
     axes = features(x)
-    assert_close(y.mean(axes), np.zeros(x.shape[1]), 1e-11)
-    assert_close(y.var(axes), np.ones(x.shape[1]), 1e-11)
     assert_close(mean, 0.75 * options["running"]["mean"] + 0.25 * x.mean(axes))
     assert_close(var, 0.75 * options["running"]["var"] + 0.25 * x.var(axes, ddof=1))
 

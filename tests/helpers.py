@@ -3,7 +3,7 @@
 A `Case` is a function of `tinyprop.functional`, an independent reference on host arrays, and a hypothesis strategy for
 inputs from its domain, away from its kinks. (test_opinfo.py has PyTorch's answers.) `battery(cases)` turns them into
 
-    test_values      the value equals the reference, to 1e-12 in float64
+    test_values      the value equals the reference, to 1e-12 in float64; the inputs stay as they were
     test_gradients   first and second derivatives, recorded or not, equal central differences
     test_dtypes      float32 stays float32 and float64 stays float64: results, gradients, and every op on the way
 """
@@ -11,6 +11,8 @@ inputs from its domain, away from its kinks. (test_opinfo.py has PyTorch's answe
 import math
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,19 +143,22 @@ def shapes(least: int = 0, most: int = 3, side: int = 3) -> st.SearchStrategy[tu
     return hnp.array_shapes(min_dims=least, max_dims=most, max_side=side)
 
 
-def axes(ndim: int) -> st.SearchStrategy[Any]:
-    """None, an axis, counted from the front or from the back, or several of them."""
-    if not ndim:
-        return st.none()
-    one = st.integers(-ndim, ndim - 1)
-    return st.none() | one | st.lists(one, min_size=1, max_size=ndim, unique_by=lambda a: a % ndim).map(tuple)
+def one_axis(shape: tuple[int, ...]) -> st.SearchStrategy[int]:
+    """Counted from the front or from the back."""
+    return st.integers(-len(shape), len(shape) - 1)
+
+
+def any_axes(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
+    """None, an axis, or several of them."""
+    return st.none() | one_axis(shape) | hnp.valid_tuple_axes(len(shape), min_size=1) if shape else st.none()
 
 
 @st.composite
-def one_array(draw: Any, low: float = -3, high: float = 3, kinks: Any = (), gap: float = 0.05, **options: Any) -> Any:
-    """An array, and options drawn from strategies, or as they are."""
-    x = points(draw(rngs()), draw(shapes()), low, high, kinks, gap)
-    return [x], draw_options(draw, options)
+def one_array(draw, low=-3, high=3, kinks=(), gap=0.05, least=0, side=3, **options):
+    """An array, and options: strategies, functions of its shape that give strategies, or values."""
+    shape = draw(shapes(least, side=side))
+    options = {k: v(shape) if callable(v) else v for k, v in options.items()}
+    return [points(draw(rngs()), shape, low, high, kinks, gap)], draw_options(draw, options)
 
 
 @st.composite
@@ -199,9 +204,12 @@ def battery(cases: list[Case]) -> list[Callable[..., None]]:
     @given(data=st.data())
     def test_values(case: Case, backend: str, data: Any) -> None:
         arrays, options = data.draw(case.inputs)
-        out, _ = case.run(arrays, options, backend)
+        out, leaves = case.run(arrays, options, backend)
         assert out.backend == backend
         assert_close(out, case.reference(*arrays, **options))
+        tp.grad(out, leaves, make(cotangent(out.shape), backend))
+        for x, array in zip(leaves, arrays, strict=True):
+            np.testing.assert_array_equal(x.numpy(), array)
 
     @every_case
     @settings(max_examples=settings().max_examples // 2)  # each compares many numbers: of both orders, recorded or not
@@ -237,6 +245,12 @@ def sampled(cases, count):
     """
     cases = list(cases)
     return cases if FULL else random.Random(0).sample(cases, min(count, len(cases)))
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A program in a process of its own, whose warnings are errors."""
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
 
 
 @contextmanager

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import tinyprop as tp
-import tinyprop.functional as F
 from tinyprop import nn
 
 from .helpers import cotangent
+from .nn.test_layers import LAYERS
 
 
 def outcome(backend, program):
@@ -45,27 +45,6 @@ def layer(make_layer, shape=SHAPE):
     return program
 
 
-def tensors(backend):
-    x = tp.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]], requires_grad=True)
-    y = tp.tensor([2.0, 3.0, 4.0])
-    parts = [x + y, y - x, x * y, x / y, x**2, -x, x @ x.T, 2.0 / y, x[0], x[:, [2, 0, 2]], x.T, x.reshape(3, 2)]
-    parts += [x.sum(axis=0), x.mean(), x.max(axis=1), x.transpose(1, 0), x.detach(), abs(x), x.sum(keepdims=True)]
-    assert (x.shape, x.ndim, x.dtype, x.backend, x.requires_grad) == ((2, 3), 2, np.float32, backend, True)
-    sum((part * part).sum() for part in parts).backward()
-    assert x.grad.backend == backend
-    assert x.to("numpy").backend == "numpy"
-    with tp.no_grad():
-        assert not (x * 2).requires_grad
-    return [*parts, x.grad, y > 2.5, np.array(x.sum().item())]
-
-
-def derivatives(backend):
-    x = tp.tensor(np.array([0.3, -1.2, 2.0]), requires_grad=True)
-    (slope,) = tp.grad(F.tanh(x).sum(), [x], create_graph=True)
-    tp.check_gradients(F.gelu, x)
-    return [slope, *tp.grad(slope.sum(), [x]), tp.jacobian(lambda x: x * x.sum(), x)]
-
-
 def trained(norm, optimizer, backend):
     net = nn.build("C(6,3,1,1)-P(2,2,0,max)-C(4,1,1,0)-P(4,4,0,avg)", norm=norm)
     step = tp.train.TrainingStep(net, optimizer(net.parameters(), 0.01), threads=1)
@@ -89,13 +68,6 @@ def looked_at(backend):
     return [np.array([s.mean, s.std, s.dead, s.unit_mean_square, s.gradient_std], "float32") for s in found]
 
 
-def moments(backend):
-    points = [tp.tensor(np.array(v), requires_grad=True) for v in ([-1.3, 0.4], [0.7, 1.2])]
-    found = [tp.moments.gaussian(name, *points) for name in ("relu", "tanh", "gelu", "elu")]
-    (found[0].mean + found[1].std + found[2].slope2).sum().backward()
-    return [m.std for m in found] + [m.jacobian_factor for m in found] + [p.grad for p in points]
-
-
 def settled(backend):
     results = tp.verify.run(["C01", "C02"], samples=2000, seed=0, backend=backend)
     return [np.array([r.exact, r.estimate.mean], np.float32) for r in results]  # as the samples are
@@ -112,30 +84,10 @@ class Branches(nn.Module):
 
 
 PROGRAMS = {
-    "Tensor": tensors,
-    "grad, jacobian, check_gradients": derivatives,
-    "Linear": layer(partial(nn.Linear, 5, 3), (4, 5)),
-    "Conv2d": layer(partial(nn.Conv2d, 3, 4, 3, padding=1)),
-    "MaxPool2d": layer(partial(nn.MaxPool2d, 3, 2, 1)),
-    "AvgPool2d": layer(partial(nn.AvgPool2d, 3, 2, 1, count_include_pad=False)),
-    "Flatten": layer(nn.Flatten),
+    **{name: layer(make, (3, 4, 5, 6)) for name, (make, _) in LAYERS.items()},
     "Dropout": layer(partial(nn.Dropout, 0.3)),
-    "BatchNorm": layer(partial(nn.BatchNorm, 3)),
-    "LayerNorm": layer(partial(nn.LayerNorm, (3, None, None))),
-    "RMSNorm": layer(partial(nn.RMSNorm, (3, 8, 8))),
-    "GroupNorm": layer(partial(nn.GroupNorm, 3, 3)),
-    "DyT": layer(partial(nn.DyT, 3)),
-    "Derf": layer(partial(nn.Derf, 3)),
-    "WeightNorm": layer(lambda: nn.WeightNorm(nn.Conv2d(3, 4, 3))),
-    "ScaledWS": layer(lambda: nn.ScaledWS(nn.Linear(5, 3)), (4, 5)),
     "Residual": layer(lambda: nn.Residual(nn.Conv2d(3, 4, 3, padding=1), 0.5, 2.0, nn.Conv2d(3, 4, 1))),
     "Scale": layer(partial(nn.Scale, 0.3)),
-    "PReLU": layer(partial(nn.PReLU, 3), (4, 3)),
-    **{
-        kind.__name__: layer(kind, (4, 3))
-        for kind in vars(nn).values()
-        if nn.Activation in getattr(kind, "__mro__", ())[1:]
-    },
     "ModuleList": layer(Branches),
     "NormPropLinear": layer(partial(nn.NormPropLinear, 5, 3, "tanh"), (4, 5)),
     "NormPropConv2d": layer(partial(nn.NormPropConv2d, 3, 4, 3, padding=1)),
@@ -144,7 +96,6 @@ PROGRAMS = {
     **{f"normprop, {kind.__name__}": partial(trained, "normprop", kind) for kind in (tp.optim.RMSProp, tp.optim.Adam)},
     "GlobalNormalizer, BatchNormalizer, batches": normalized,
     "signals, draw": looked_at,
-    "moments": moments,
     "verify": settled,
 }
 

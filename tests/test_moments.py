@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tinyprop as tp
 import tinyprop.functional as F
-from tests.helpers import assert_explained
+from tests.helpers import assert_explained, leaf
 from tinyprop.moments import gaussian, simulate
 from tinyprop.moments.quadrature import Mills
 
@@ -36,10 +36,6 @@ def as_numpy(x):
 
 def to(backend, *arrays):
     return [tp.engine.arrays.to_backend(np.asarray(x), backend) for x in arrays]
-
-
-def tensors(backend, *arrays, dtype=np.float64):
-    return [tp.tensor(np.asarray(x, dtype), requires_grad=True, backend=backend) for x in arrays]
 
 
 def params_for(name, value):
@@ -127,7 +123,7 @@ def exact_gradients(t):
 @pytest.mark.parametrize(("dtype", "relative"), [(np.float32, 1e-6), (np.float64, 1e-12)])
 def test_gradients_keep_their_digits_in_the_tail(name, dtype, relative, backend):
     for t in (-8.0, -5.0, -1.0, 0.0, 2.0) if dtype == np.float32 else (-30.0, -20.0, -8.0, 0.0, 8.0):
-        mean, std = tensors(backend, t, 1.0, dtype=dtype)
+        mean, std = leaf(t, backend, dtype), leaf(1.0, backend, dtype)
         m = gaussian(name, mean, std, **params_for(name, 0.0))
         assert m.mean.dtype == m.jacobian_factor.dtype == dtype
         assert m.mean.backend == backend
@@ -141,7 +137,7 @@ def test_gradients_keep_their_digits_in_the_tail(name, dtype, relative, backend)
 def test_second_derivatives_keep_their_digits_in_the_tail(backend):
     for t in (-20.0, -8.0, -1.0):
         for k, field in enumerate(("mean", "std")):
-            mean, std = tensors(backend, t, 1.0)
+            mean, std = leaf(t, backend), leaf(1.0, backend)
             (slope,) = tp.grad(getattr(gaussian("relu", mean, std), field), mean, create_graph=True)
             got = tp.grad(slope, mean)[0].item()
             step = mp.mpf(10) ** -15
@@ -163,7 +159,7 @@ def test_gradients_to_second_order(name, field, backend):
 
 def test_gradients_at_zero_std_are_finite(backend):
     for name in NAMES:
-        mean, std = tensors(backend, [0.0, 0.7, -0.7], [0.0, 0.0, 0.0])
+        mean, std = leaf([0.0, 0.7, -0.7], backend), leaf([0.0, 0.0, 0.0], backend)
         m = gaussian(name, mean, std, **params_for(name, 0.5))
         sum(weight * x.sum() for weight, x in zip((1.0, -0.5, 2.0, 0.3), values(m), strict=True)).backward()
         assert np.isfinite(mean.grad.numpy()).all(), name
@@ -203,7 +199,7 @@ def test_shapes_and_kinds(backend):
     assert got.mean.dtype == np.float64
     for name in ("relu", "tanh", "erf"):
         assert gaussian(name, *to(backend, np.zeros((0, 2)))).std.shape == (0, 2)
-    (t,) = tensors(backend, [0.5, 1.0], dtype=np.float32)
+    t = leaf([0.5, 1.0], backend, np.float32)
     assert gaussian("tanh", t, 2.0).std.dtype == np.float32
     assert gaussian("leaky_relu", 0.0, 1.0, a=t).std.requires_grad
     with tp.no_grad():

@@ -3,14 +3,13 @@
 import ast
 import io
 import re
-import subprocess
-import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
 import tinyprop as tp
+from tests.helpers import run_python
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tinyprop"
@@ -79,8 +78,8 @@ def test_import_is_light():
     heavy = {"matplotlib", "safetensors", "PIL", "http", "urllib.request", "tqdm", "threadpoolctl"}
     heavy |= {"html", "tinyprop.saving", "tinyprop.train", "tinyprop.theory"}
     program = f"import sys, tinyprop, tinyprop.cli; print(*sorted({heavy} & set(sys.modules)))"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert found.stdout.split() == []
+    done = run_python(program)
+    assert (done.returncode, done.stdout.split()) == (0, [])
 
 
 # From the bottom to the top. Rooms of one row do not import each other.

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import BACKENDS
+from .conftest import BACKENDS, PLAIN
 
 COURSE = Path(__file__).parent.parent / "tutorials"
 LESSONS = sorted(COURSE.glob("[0-9][0-9]_*.py"))
 ELECTIVES = sorted(COURSE.glob("E[0-9]_*.py"))
+GPU_DEMO = COURSE / "gpu_demo.py"
 SOLUTIONS = sorted((COURSE / "solutions").glob("[0-9E][0-9]_*.py"))
+SOURCES = [*LESSONS, *ELECTIVES, *SOLUTIONS, GPU_DEMO]
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 TRAINED = ("03_initialization", "04_batchnorm", "10_contest")  # another BLAS rounds differently, and it grows
 ON_KERNELS = ("E1_convolution", "E3_gpu", "E4_data_parallel")  # overrides change what these count
-PLAIN = os.environ.get("TINYPROP_PLAIN", "0") not in ("", "0")
 
 
 def cells(lesson):
@@ -88,13 +89,14 @@ def test_a_solution_solves_every_exercise(solution):
     assert "not yet" not in shown
 
 
-@pytest.mark.parametrize("source", LESSONS + ELECTIVES + SOLUTIONS, ids=lambda path: str(path.relative_to(COURSE)))
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(COURSE)))
 def test_a_notebook_is_in_step_with_its_source(source):
     jupytext = pytest.importorskip("jupytext")
     notebook = jupytext.read(source, fmt="py:percent")
     assert [(c["cell_type"], "".join(c["source"])) for c in cells(source)] == [
         (c.cell_type, c.source) for c in notebook.cells
     ], "make tutorials"
+    assert source != GPU_DEMO or outputs(source) == [], "only who has a GPU can run it"
 
 
 @pytest.mark.parametrize("lesson", LESSONS + ELECTIVES, ids=name)

@@ -1,7 +1,6 @@
-import os
-import subprocess
 import sys
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,14 +9,8 @@ import pytest
 import tinyprop as tp
 import tinyprop.functional as F
 from tests.conftest import BACKENDS
-from tests.helpers import leaf
+from tests.helpers import FLOATS, computed_dtypes, leaf, make, run_python
 from tinyprop.random import generator
-
-
-def run_python(code, **environment):
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env={**os.environ, **environment}
-    )
 
 
 def test_an_import_prints_nothing_warns_of_nothing_and_does_not_import_cupy():
@@ -128,6 +121,32 @@ def test_float32_and_float64_meet_in_float64_and_part_again(backend):
     assert z.dtype == np.float64
     gx, gy = tp.grad(z.sum(), [x, y])
     assert (gx.dtype, gy.dtype) == (np.float32, np.float64)
+
+
+BESIDE_FLOATS = [
+    lambda x, n: x @ n,
+    lambda x, n: n @ x.T,
+    lambda x, n: [[1.0, 2.0]] @ x,
+    lambda x, n: F.concatenate([x, n, [[0.5, 0.5]]]),
+    lambda x, n: F.stack([n, x]),
+    lambda x, n: F.stack([x, [[0.5, 0.5], [0.5, 0.5]]]),
+    lambda x, n: F.conv2d(n[None, None], x[None, None]),
+    lambda x, n: F.conv2d(n[None, None], x[None, None], [0.5]),
+    lambda x, n: F.conv2d([[[[1.0, 2.0], [3.0, 4.0]]]], x[None, None]),
+]
+SLOPES = 0.25, np.float64(0.25), 1, np.int64(1)
+BESIDE_FLOATS += [partial(lambda f, a, x, n: f(x, a), f, a) for f in (F.prelu, F.leaky_relu, F.elu) for a in SLOPES]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("call", BESIDE_FLOATS)
+def test_integers_lists_and_numbers_beside_floats_never_promote(backend, call, dtype):
+    x, n = leaf([[-1.0, 2.0], [3.0, -4.0]], backend, dtype), make(np.eye(2, dtype=np.uint8), backend)
+    with computed_dtypes() as seen:
+        out = call(x, n)
+        (slope,) = tp.grad(out.sum(), [x], create_graph=True)
+    assert seen == {out.dtype, slope.dtype} == {np.dtype(dtype)}
+    assert out.backend == backend
 
 
 FLOATING = [

@@ -1,7 +1,6 @@
 """The guard against edits in place: what a graph needs is read-only, and writeable again when the graph is gone."""
 
 import gc
-import subprocess
 import sys
 import threading
 import weakref
@@ -11,7 +10,7 @@ import pytest
 
 import tinyprop as tp
 import tinyprop.functional as F
-from tests.helpers import assert_explained, leaf, make
+from tests.helpers import assert_explained, leaf, make, run_python
 from tinyprop.engine import guard
 
 
@@ -227,8 +226,8 @@ def test_a_graph_in_a_cycle_is_released_by_the_garbage_collector():
 
 def test_a_program_that_ends_with_a_live_graph_is_silent():
     code = "import tinyprop as tp; x = tp.tensor([1.0], requires_grad=True); y = x * x; import gc; gc.disable()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("", "")
+    done = run_python(code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def in_threads(*functions):

@@ -1,12 +1,8 @@
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 import tinyprop as tp
-from tests.helpers import leaf, make
+from tests.helpers import leaf, make, run_python
 from tinyprop.engine import overrides
 from tinyprop.engine.overrides import overridable, override
 
@@ -179,6 +175,4 @@ def test_plain_functions_can_be_overridden_too(backend):
 def test_plain_by_the_environment():
     code = "import tinyprop as tp; from tinyprop.engine import overrides; print(overrides._plain.get())"
     for value, expected in (("1", "True"), ("0", "False"), ("", "False")):
-        environment = {**os.environ, "TINYPROP_PLAIN": value}
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
-        assert done.stdout.strip() == expected
+        assert run_python(code, TINYPROP_PLAIN=value).stdout.strip() == expected

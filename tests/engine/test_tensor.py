@@ -172,16 +172,6 @@ def test_masks_are_combined(backend):
     assert_explained(TypeError, lambda: t & x, "bitwise_and of float64, bool", "(x > 0) & (y > 0)")
 
 
-def test_there_and_back_between_backends(backend):
-    x = leaf([1.0, 2.0], dtype=np.float32)
-    y = (x * 2.0).to(backend)
-    assert y.backend == backend
-    (y * y).sum().backward()
-    assert x.grad.backend == "numpy"
-    assert x.grad.tolist() == [8.0, 16.0]
-    assert y.to(backend).data is y.data
-
-
 def test_methods_are_the_functions():
     """A method of Tensor that functional has, too, is that function, with a real name and signature."""
     shared = {name for name in vars(tp.Tensor) if name in F.__all__}

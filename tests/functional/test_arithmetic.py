@@ -130,6 +130,11 @@ def slope_at(f, backend, *values):
         (F.minimum, [2.0, 2.0], [0.5, 0.5]),
         (lambda x: F.maximum(x, 0), [0.0], [0.5]),
         (F.abs, [0.0], [0.0]),
+        (F.relu, [0.0], [0.0]),
+        (F.leaky_relu, [0.0], [0.01]),
+        (F.elu, [0.0], [1.0]),
+        (F.selu, [0.0], [1.0507009873554805 * 1.6732632423543772]),
+        *((F.hardtanh, [x], [0.0]) for x in (1.0, -1.0)),
         *((lambda x: F.clip(x, -1, 1), [x], [float(abs(x) <= 1)]) for x in (1.0, -1.0, 1.01)),
         (lambda x: x**0, [0.0], [0.0]),
         (lambda x: x**1, [0.0], [1.0]),
@@ -140,7 +145,8 @@ def slope_at(f, backend, *values):
     ],
 )
 def test_slopes_at_the_kinks(f, values, slopes, backend):
-    assert slope_at(f, backend, *values) == slopes
+    """Those of activations are PyTorch's."""
+    assert slope_at(f, backend, *values) == pytest.approx(slopes, rel=1e-15, abs=0)
 
 
 def test_power_of_a_negative_number(backend):

@@ -119,14 +119,12 @@ test_values, test_gradients, test_dtypes = battery(CASES)
 
 
 @given(drawn=batches())
-def test_a_batch_is_normalized_and_the_running_estimates_move_towards_it(backend, drawn):
+def test_the_running_estimates_move_towards_those_of_the_batch(backend, drawn):
     """By the momentum, the variance towards the unbiased one, as in PyTorch."""
     (x, *_), options = drawn
     mean, var = (make(options["running"][k], backend) for k in ("mean", "var"))
-    y = F.batch_norm(make(x, backend), mean, var, training=True, momentum=0.25, eps=0.0).numpy()
+    F.batch_norm(make(x, backend), mean, var, training=True, momentum=0.25)
     axes = features(x)
-    assert_close(y.mean(axes), np.zeros(x.shape[1]), 1e-11)
-    assert_close(y.var(axes), np.ones(x.shape[1]), 1e-11)
     assert_close(mean, 0.75 * options["running"]["mean"] + 0.25 * x.mean(axes))
     assert_close(var, 0.75 * options["running"]["var"] + 0.25 * x.var(axes, ddof=1))
 
@@ -141,82 +139,15 @@ def test_running_estimates_that_a_graph_needs_are_not_moved(backend):
     call()
 
 
-@pytest.mark.parametrize("shape", [(2,), (2, 3), (4, 3, 2)])
-def test_other_numbers_of_features_are_explained(backend, shape):
-    x, two = make(np.zeros(shape), backend), make(np.zeros(2), backend)
-    assert_explained(tp.ShapeError, lambda: F.batch_norm(x, two, two), "2 features", str(shape), "(N, 2)")
-
-
-def test_a_batch_of_one_has_no_spread(backend):
-    x, two = make(np.zeros((1, 2)), backend), make(np.zeros(2), backend)
-    assert_explained(tp.ShapeError, lambda: F.batch_norm(x, two, two, training=True), "(1, 2)", "a larger batch")
-
-
-def test_all_normalizers_of_activations_are_one_statement_over_other_axes(backend, rng):
-    x, two, three = rng.normal(size=(2, 3, 4, 5)), rng.normal(size=2), rng.normal(size=3)
-    t, image = make(x, backend), (3, 4, 5)
-    layer = F.layer_norm(t, image)
-    assert_close(F.group_norm(t, 1), layer.numpy())
-    swapped = F.batch_norm(t.transpose(1, 0, 2, 3), make(two, backend), make(two**2, backend), training=True)
-    assert_close(swapped.transpose(1, 0, 2, 3), layer.numpy())
-    weight, bias = make(three, backend), make(-three, backend)
-    instance = F.group_norm(t, 3, weight, bias)
-    assert_close(instance, F.layer_norm(t, image[1:]).numpy() * three[:, None, None] - three[:, None, None])
-    assert_close(F.rms_norm(t - t.mean((1, 2, 3), keepdims=True), image), layer.numpy())
-
-
-@pytest.mark.parametrize(
-    ("function", "shift", "groups"),
-    [
-        (lambda x: F.layer_norm(x, x.shape[1:], eps=0.0), True, 1),
-        (lambda x: F.rms_norm(x, x.shape[1:], eps=0.0), False, 1),
-        (lambda x: F.group_norm(x, 2, eps=0.0), True, 2),
-    ],
-    ids=["layer_norm", "rms_norm", "group_norm"],
-)
-@given(data=st.data())
-def test_invariance_and_independence(backend, function, shift, groups, data):
-    """Of each sample, or each group: another scale, and with a mean another shift, change nothing; nor do the other
-    samples. The result is orthogonal to the gradient, as a change of scale changes nothing."""
-    rng = data.draw(rngs())
-    x, v = rng.normal(size=(3, 4, 2)), rng.normal(size=(3, 4, 2))
-    scale, move = rng.uniform(0.2, 5, (3, groups, 1, 1)), 3 * rng.normal(size=(3, groups, 1, 1))
-
-    def grouped(values):
-        return (np.ones((1, 1, 4 // groups, 1)) * values).reshape(3, 4, 1)
-
-    t = leaf(x, backend)
-    y = function(t)
-    assert_close(function(make(x * grouped(scale) + grouped(move) * shift, backend)), y.numpy(), 1e-9)
-    assert_close(function(make(x[1:2], backend)), y.numpy()[1:2], 1e-11)
-    (g,) = tp.grad(y, [t], make(v, backend))
-    along = (g.numpy() * x).reshape(3, groups, -1)
-    assert abs(along.sum(-1)).max() < 1e-10 * abs(along).max()
-    if shift:
-        assert abs(g.numpy().reshape(3, groups, -1).sum(-1)).max() < 1e-10 * abs(g.numpy()).max()
-    else:
-        assert abs(function(make(x + 1.0, backend)).numpy() - y.numpy()).max() > 1e-3
-
-
-def test_rows_without_a_mean_do_not_see_a_mean_of_the_inputs(backend, rng):
-    """Their gradient has no part along the row, nor along a shift of the row: neither changes the result."""
-    w, v = leaf(rng.normal(size=(3, 2, 2, 2)), backend), rng.normal(size=(3, 2, 2, 2))
-    scale = make(np.array([1.0, 2.0, 0.5]), backend)
-    y = F.weight_norm(w, scale, 1.5, centered=True)
-    assert_close(y.numpy().sum(axis=(1, 2, 3)) + 1.0, np.ones(3), 1e-12)
-    assert_close(np.sqrt((y.numpy() ** 2).sum(axis=(1, 2, 3))), 1.5 * scale.numpy())
-    moved = F.weight_norm(3.0 * w + 2.0, scale, 1.5, centered=True)
-    assert_close(moved, y.numpy(), 1e-11)
-    (g,) = tp.grad(y, [w], make(v, backend))
-    assert abs(g.numpy().sum(axis=(1, 2, 3))).max() < 1e-12
-    assert abs((g.numpy() * w.numpy()).sum(axis=(1, 2, 3))).max() < 1e-12
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda x, w: F.weight_norm(x, w), ["(4, 6)", "scale of shape (4,)"]),
         (lambda x, w: F.weight_norm(x[:, :1], x[:, 0], centered=True), ["(4, 1)", "no direction", "centered=False"]),
+        (lambda x, w: F.batch_norm(x, w, w), ["3 features", "(4, 6)", "(N, 3)"]),
+        (lambda x, w: F.batch_norm(w, w, w), ["3 features", "(3,)"]),
+        (lambda x, w: F.batch_norm(x.reshape(3, 4, 2), w, w), ["3 features", "(3, 4, 2)"]),
+        (lambda x, w: F.batch_norm(x[:1, :3], w, w, training=True), ["(1, 3)", "a larger batch"]),
         (lambda x, w: F.layer_norm(x, 4), ["(4, 6)", "(4,)", "last axes", "(6,)"]),
         (lambda x, w: F.layer_norm(x, (3, 6)), ["(4, 6)", "(3, 6)", "last axes"]),
         (lambda x, w: F.layer_norm(x, ()), ["last axes"]),

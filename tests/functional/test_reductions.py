@@ -8,13 +8,15 @@ import tinyprop.functional as F
 from tests.helpers import (
     FLOATS,
     Case,
+    any_axes,
     assert_close,
     assert_explained,
-    axes,
     battery,
     cotangent,
     leaf,
     make,
+    one_array,
+    one_axis,
     points,
     rngs,
     shapes,
@@ -23,12 +25,9 @@ from tests.helpers import (
 INF = np.inf
 
 
-@st.composite
-def reduced(draw, kinks=(), gap=0.05, least=0):
+def reduced(**domain):
     """An array of distinct elements, the axes to reduce, and whether to keep them."""
-    shape = draw(shapes(least=least))
-    x = points(draw(rngs()), shape, -3, 3, kinks, gap)
-    return [x], {"axis": draw(axes(len(shape))), "keepdims": draw(st.booleans())}
+    return one_array(**domain, axis=any_axes, keepdims=st.booleans())
 
 
 @st.composite
@@ -37,13 +36,7 @@ def spread(draw):
     shape = draw(shapes(least=1))
     ddof = draw(st.integers(0, 1)) if min(shape) > 1 else 0
     x = points(draw(rngs()), shape, -3, 3)
-    return [x], {"axis": draw(axes(len(shape))), "keepdims": draw(st.booleans()), "ddof": ddof}
-
-
-@st.composite
-def along_one_axis(draw):
-    shape = draw(shapes(least=1))
-    return [points(draw(rngs()), shape, -3, 3)], {"axis": draw(st.integers(-len(shape), len(shape) - 1))}
+    return [x], {"axis": draw(any_axes(shape)), "keepdims": draw(st.booleans()), "ddof": ddof}
 
 
 def reference_logsumexp(x, axis, keepdims=False):
@@ -58,6 +51,7 @@ def reference_norm(x, axis, keepdims):
     return np.sqrt((x * x).sum(axis=axis, keepdims=keepdims))
 
 
+ALONG_ONE_AXIS = one_array(least=1, axis=one_axis)
 NOT_ALONE = spread().filter(lambda drawn: drawn[0][0].size > 1)
 APART = NOT_ALONE.filter(
     lambda drawn: np.std(*drawn[0], axis=drawn[1]["axis"]).min() > 0.1
@@ -71,8 +65,8 @@ CASES = [
     Case("min", F.min, np.min, reduced()),
     Case("norm", F.norm, reference_norm, reduced(kinks=(0,), gap=0.3)),
     Case("logsumexp", F.logsumexp, reference_logsumexp, reduced(least=1)),
-    Case("softmax", F.softmax, reference_softmax, along_one_axis()),
-    Case("log_softmax", F.log_softmax, lambda x, axis: np.log(reference_softmax(x, axis)), along_one_axis()),
+    Case("softmax", F.softmax, reference_softmax, ALONG_ONE_AXIS),
+    Case("log_softmax", F.log_softmax, lambda x, axis: np.log(reference_softmax(x, axis)), ALONG_ONE_AXIS),
 ]  # fmt: skip
 
 test_values, test_gradients, test_dtypes = battery(CASES)
@@ -81,7 +75,7 @@ REDUCTIONS = {f.__name__: f for f in (F.sum, F.mean, F.var, F.std, F.max, F.min,
 EVERY = [*REDUCTIONS.values(), F.softmax, F.log_softmax]
 
 
-@given(drawn=along_one_axis(), keepdims=st.booleans())
+@given(drawn=ALONG_ONE_AXIS, keepdims=st.booleans())
 def test_argmax_is_numpys_and_has_no_gradient(backend, drawn, keepdims):
     (x,), options = drawn
     x = np.round(x)  # with ties: the first one wins

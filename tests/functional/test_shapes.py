@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import hypothesis.extra.numpy as hnp
 import numpy as np
@@ -8,14 +9,15 @@ from hypothesis import strategies as st
 import tinyprop as tp
 import tinyprop.functional as F
 from tests.helpers import (
-    FLOATS,
     Case,
+    any_axes,
     assert_close,
     assert_explained,
-    axes,
     battery,
     leaf,
     make,
+    one_array,
+    one_axis,
     points,
     rngs,
     shapes,
@@ -54,16 +56,6 @@ def broadcast(draw):
 
 
 @st.composite
-def padded(draw):
-    shape = draw(shapes())
-    width = st.integers(0, 2)
-    return [numbers(draw, shape)], {
-        "widths": [(draw(width), draw(width)) for _ in shape],
-        "value": draw(st.sampled_from([0.0, 1.5, -2])),
-    }
-
-
-@st.composite
 def joined(draw, along_new_axis=False):
     """One to three tensors, of equal shapes except, perhaps, on the axis where they meet."""
     shape = draw(shapes(least=0 if along_new_axis else 1))
@@ -78,19 +70,17 @@ def joined(draw, along_new_axis=False):
     return arrays, {"axis": axis}
 
 
-@st.composite
-def indexed(draw, kind):
-    shape = draw(shapes(least=1))
-    if kind == "basic":
-        where = draw(hnp.basic_indices(shape, allow_newaxis=True))
-    elif kind == "arrays":
-        result = hnp.array_shapes(min_dims=1, max_dims=2, max_side=3)
-        where = draw(hnp.integer_array_indices(shape, result_shape=result))
-    elif kind == "mixed":
-        where = (slice(None, None, 2), [0, 0]) if len(shape) > 1 else ([-1, 0, -1],)
-    else:
-        where = draw(hnp.arrays(bool, shape[: draw(st.integers(1, len(shape)))]))
-    return [numbers(draw, shape)], {"where": where}
+def whole_numbers(shape):
+    return hnp.integer_array_indices(shape, result_shape=hnp.array_shapes(min_dims=1, max_dims=2, max_side=3))
+
+
+def mixed(shape):
+    return st.just((slice(None, None, 2), [0, 0]) if len(shape) > 1 else ([-1, 0, -1],))
+
+
+def masks(shape):
+    """Of some axes, or of all."""
+    return st.integers(1, len(shape)).flatmap(lambda ndim: hnp.arrays(bool, shape[:ndim]))
 
 
 @st.composite
@@ -101,24 +91,17 @@ def taken(draw):
     return [numbers(draw, shape)], {"indices": draw(st.lists(indices, min_size=1, max_size=4)), "axis": axis}
 
 
-@st.composite
-def flattened(draw):
-    shape = draw(shapes())
-    return [numbers(draw, shape)], {"start_axis": draw(st.integers(-len(shape), len(shape) - 1)) if shape else 0}
+def axes_of_length_1(shape):
+    """None, one of them, or all, counted from the front or from the back."""
+    front = [i for i, n in enumerate(shape) if n == 1]
+    back = [i - len(shape) for i in front]
+    return st.none() | st.sampled_from([*front, *back, tuple(front), tuple(back)])
 
 
-@st.composite
-def squeezed(draw):
-    shape = draw(shapes(side=2))
-    ones = [i - len(shape) * draw(st.integers(0, 1)) for i, n in enumerate(shape) if n == 1]
-    axis = draw(st.none() | st.sampled_from([*ones, tuple(ones)]))
-    return [numbers(draw, shape)], {"axis": axis}
-
-
-@st.composite
-def flipped(draw):
-    shape = draw(shapes())
-    return [numbers(draw, shape)], {"axis": draw(axes(len(shape)))}
+def pairs(shape):
+    """Two widths for each axis."""
+    width = st.integers(0, 2)
+    return st.lists(st.tuples(width, width), min_size=len(shape), max_size=len(shape))
 
 
 @st.composite
@@ -143,24 +126,26 @@ def reference_split(x, size, axis):
     return np.concatenate([(i + 1) * part.reshape(-1) for i, part in enumerate(np.split(x, ends, axis))])
 
 
+INDEX = F.index, lambda x, where: x[where]
 CASES = [
     Case("flatten", F.flatten, lambda x, start_axis: x.reshape(*x.shape[: start_axis % max(x.ndim, 1)], -1),
-         flattened()),
-    Case("squeeze", F.squeeze, np.squeeze, squeezed()),
-    Case("flip", F.flip, np.flip, flipped()),
+         one_array(start_axis=lambda shape: one_axis(shape) if shape else st.just(0))),
+    Case("squeeze", F.squeeze, np.squeeze, one_array(side=2, axis=axes_of_length_1)),
+    Case("flip", F.flip, np.flip, one_array(axis=any_axes)),
     Case("split", lambda x, size, axis: every_part(F.split(x, size, axis)), reference_split, cut()),
     Case("reshape", lambda x, shape: F.reshape(x, shape), lambda x, shape: np.reshape(x, shape), reshaped()),
     Case("transpose", lambda x, axes: F.transpose(x, axes), np.transpose, transposed()),
     Case("broadcast_to", F.broadcast_to, np.broadcast_to, broadcast()),
-    Case("pad", F.pad, lambda x, widths, value: np.pad(x, widths, constant_values=value) if widths else x, padded()),
+    Case("pad", F.pad, lambda x, widths, value: np.pad(x, widths, constant_values=value) if widths else x,
+         one_array(widths=pairs, value=st.sampled_from([0.0, 1.5, -2]))),
     Case("concatenate", lambda *xs, axis: F.concatenate(xs, axis), lambda *xs, axis: np.concatenate(xs, axis),
          joined()),
     Case("stack", lambda *xs, axis: F.stack(xs, axis), lambda *xs, axis: np.stack(xs, axis),
          joined(along_new_axis=True)),
-    Case("index:basic", F.index, lambda x, where: x[where], indexed("basic")),
-    Case("index:mixed", F.index, lambda x, where: x[where], indexed("mixed")),
-    Case("index:arrays", F.index, lambda x, where: x[where], indexed("arrays")),
-    Case("index:mask", F.index, lambda x, where: x[where], indexed("mask")),
+    Case("index:basic", *INDEX, one_array(least=1, where=partial(hnp.basic_indices, allow_newaxis=True))),
+    Case("index:mixed", *INDEX, one_array(least=1, where=mixed)),
+    Case("index:arrays", *INDEX, one_array(least=1, where=whole_numbers)),
+    Case("index:mask", *INDEX, one_array(least=1, where=masks)),
     Case("take", F.take, lambda x, indices, axis: np.take(x, indices, axis), taken()),
 ]  # fmt: skip
 
@@ -215,19 +200,10 @@ def test_an_index_may_be_a_tensor(backend):
     assert_close(tp.grad((x[x > 2.5] ** 2).sum(), [x])[0], [[0, 0, 0], [6, 8, 10]])
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_joining_integers_and_lists_does_not_promote(backend, dtype):
-    x = make(np.ones(2, dtype), backend, requires_grad=True)
-    n = make(np.arange(2), backend)
-    for out in (F.concatenate([x, n]), F.stack([n, x]), F.concatenate([x, [0.5, 0.5]]), F.stack([x, [0.5, 0.5]])):
-        assert out.dtype == dtype
-        assert out.backend == backend
-        assert tp.grad(out.sum(), [x])[0].dtype == dtype
-
-
 def test_to_brings_the_gradient_home(backend):
     x = make(np.array([1.0, 2.0]), backend, requires_grad=True)
     y = F.to(x, "numpy")
+    assert x.to(backend).data is x.data
     assert y.backend == "numpy"
     (slope,) = tp.grad(y, [x], np.array([3.0, 4.0]))
     assert slope.backend == backend

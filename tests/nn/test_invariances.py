@@ -28,6 +28,7 @@ UNSCALED = {  # of each row, or of all of the weight
     "ws, convolution": ("row", lambda: nn.ScaledWS(nn.Conv2d(2, 4, 2))),
     "batch": ("row", lambda: nn.Sequential(linear(), nn.BatchNorm(4, eps=0.0))),
     "batch, convolution": ("row", lambda: nn.Sequential(conv(), nn.BatchNorm(4, eps=0.0))),
+    "instance, convolution": ("row", lambda: nn.Sequential(conv(), nn.GroupNorm(4, 4, eps=0.0))),
     "layer": ("all", lambda: nn.Sequential(linear(), nn.LayerNorm(4, eps=0.0))),
     "rms": ("all", lambda: nn.Sequential(linear(), nn.RMSNorm(4, eps=0.0))),
 }

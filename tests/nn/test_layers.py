@@ -1,61 +1,97 @@
+import math
+from functools import partial
+
 import numpy as np
+import pytest
 
 import tinyprop as tp
-from tests.helpers import assert_explained
+from tests.helpers import assert_close, assert_explained, leaf
 from tinyprop import functional as F
 from tinyprop import nn
 
 
-def test_layers_are_the_functions(backend, rng):
-    x = tp.tensor(rng.normal(size=(2, 3, 7, 8)).astype(np.float32), backend=backend)
-    linear = nn.Linear(8, 3).to(backend)
-    linear.bias.data += 1.0
-    np.testing.assert_array_equal(linear(x).numpy(), F.linear(x, linear.weight, linear.bias).numpy())
-    assert [n for n, _ in nn.Linear(4, 3, bias=False).named_parameters()] == ["weight"]
-    conv = nn.Conv2d(3, 4, (3, 2), stride=2, padding=(1, 0)).to(backend)
-    np.testing.assert_array_equal(conv(x).numpy(), F.conv2d(x, conv.weight, conv.bias, 2, (1, 0)).numpy())
-    conv = nn.Conv2d(3, 6, 2, dilation=2, groups=3, bias=False).to(backend)
-    assert conv.weight.shape == (6, 1, 2, 2)
-    np.testing.assert_array_equal(conv(x).numpy(), F.conv2d(x, conv.weight, dilation=2, groups=3).numpy())
+def scaled(x, weight, bias):
+    return x * weight.reshape(-1, 1, 1) + bias.reshape(-1, 1, 1)
+
+
+def normalized(apply, factor=1.0, **options):
+    """A layer with normalised weights as a function of its parameters."""
+    return lambda x, scale, weight, bias: apply(x, F.weight_norm(weight, scale, factor, **options), bias)
+
+
+STANDARDIZED = normalized(F.conv2d, math.sqrt(2 / (1 - 1 / math.pi)), centered=True)
+LAYERS = {  # a layer for images (3, 4, 5, 6), and the same as a function of these and of the layer's parameters
+    "Linear": (partial(nn.Linear, 6, 3), F.linear),
+    "Linear, no bias": (partial(nn.Linear, 6, 3, bias=False), F.linear),
+    "Conv2d": (partial(nn.Conv2d, 4, 3, (3, 2), 2, (1, 0)), partial(F.conv2d, stride=2, padding=(1, 0))),
+    "Conv2d, groups": (partial(nn.Conv2d, 4, 6, 2, bias=False, groups=2), partial(F.conv2d, groups=2)),
+    "Conv2d, dilation": (partial(nn.Conv2d, 4, 3, 2, dilation=2), partial(F.conv2d, dilation=2)),
+    "MaxPool2d": (partial(nn.MaxPool2d, 3, 2, 1), lambda x: F.max_pool2d(x, 3, 2, 1)),
+    "AvgPool2d": (
+        partial(nn.AvgPool2d, 3, 2, 1, count_include_pad=False),
+        lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+    ),
+    "Flatten": (nn.Flatten, lambda x: x.reshape(3, 4 * 5 * 6)),
+    **{
+        kind.__name__: (kind, getattr(F, kind.__name__.lower()))
+        for kind in (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.SELU, nn.GELU, nn.SiLU, nn.Hardtanh)
+    },
+    "Identity": (nn.Identity, lambda x: 1.0 * x),
+    "Activation": (partial(nn.Activation, "sin"), F.sin),
+    "LeakyReLU": (partial(nn.LeakyReLU, a=0.2), lambda x: F.leaky_relu(x, 0.2)),
+    "ELU": (partial(nn.ELU, alpha=2.0), lambda x: F.elu(x, 2.0)),
+    "PReLU": (nn.PReLU, F.prelu),
+    "PReLU, by channel": (partial(nn.PReLU, 4), F.prelu),
+    "LayerNorm": (partial(nn.LayerNorm, (4, 5, 6)), lambda x, *affine: F.layer_norm(x, (4, 5, 6), *affine)),
+    "LayerNorm, shared": (partial(nn.LayerNorm, (4, None, None)), lambda x, *affine: F.group_norm(x, 1, *affine)),
+    "LayerNorm, last axis": (partial(nn.LayerNorm, 6), lambda x, *affine: F.layer_norm(x, 6, *affine)),
+    "RMSNorm": (partial(nn.RMSNorm, (5, 6)), lambda x, weight: F.rms_norm(x, (5, 6), weight)),
+    "GroupNorm": (partial(nn.GroupNorm, 2, 4), lambda x, *affine: F.group_norm(x, 2, *affine)),
+    "InstanceNorm": (partial(nn.GroupNorm, 4, 4), lambda x, *affine: F.group_norm(x, 4, *affine)),
+    "BatchNorm": (
+        partial(nn.BatchNorm, 4),
+        lambda x, *affine: F.batch_norm(x, tp.zeros(4), tp.ones(4), *affine, training=True),
+    ),
+    "DyT": (partial(nn.DyT, 4), lambda x, alpha, weight, bias: scaled(F.tanh(alpha * x), weight, bias)),
+    "Derf": (
+        partial(nn.Derf, 4),
+        lambda x, alpha, weight, bias, shift: scaled(F.erf(alpha * x + shift), weight, bias),
+    ),
+    "WeightNorm": (lambda: nn.WeightNorm(nn.Conv2d(4, 3, 2)), normalized(F.conv2d)),
+    "WeightNorm, linear": (lambda: nn.WeightNorm(nn.Linear(6, 3)), normalized(F.linear)),
+    "ScaledWS": (lambda: nn.ScaledWS(nn.Conv2d(4, 3, 2)), STANDARDIZED),
+}
+PARAMETERS = {"weight", "bias", "a", "alpha", "shift", "scale", "layer.weight", "layer.bias"}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_is_its_function(name, backend, rng):
+    """So are its gradients. test_opinfo.py holds the functions against PyTorch's."""
+    make, function = LAYERS[name]
+    with tp.use_backend(backend):
+        layer, (x, v) = make().to(dtype=np.float64), rng.normal(size=(2, 3, 4, 5, 6))
+        for p in layer.parameters():
+            p.data[...] += tp.tensor(rng.uniform(-0.3, 0.3, p.shape)).data
+        assert {n for n, _ in layer.named_parameters()} <= PARAMETERS
+        leaves = [leaf(x, backend), *layer.parameters()]
+        results = layer(leaves[0]), function(*leaves)
+        assert_close(results[0], results[1].numpy())
+        gradients = (tp.grad(y, leaves, tp.tensor(v.reshape(-1)[: y.size].reshape(y.shape))) for y in results)
+        for found, expected in zip(*gradients, strict=True):
+            assert_close(found, expected.numpy())
+
+
+def test_what_no_layer_can_be_made_of_is_explained():
     assert_explained(ValueError, lambda: nn.Conv2d(3, 4, 2, groups=2), "Conv2d(3, 4, groups=2)")
-    np.testing.assert_array_equal(nn.MaxPool2d(3, 2, 1)(x).numpy(), F.max_pool2d(x, 3, 2, 1).numpy())
-    out = nn.AvgPool2d(3, 2, 1, count_include_pad=False)(x)
-    np.testing.assert_array_equal(out.numpy(), F.avg_pool2d(x, 3, 2, 1, count_include_pad=False).numpy())
-    assert nn.Flatten()(x).shape == (2, 3 * 7 * 8)
-
-
-def test_activations():
-    x = tp.tensor([-2.0, 0.5])
-    for layer, expected in [
-        (nn.ReLU(), F.relu(x)), (nn.LeakyReLU(a=0.2), F.leaky_relu(x, 0.2)), (nn.Tanh(), F.tanh(x)),
-        (nn.ELU(alpha=2.0), F.elu(x, 2.0)), (nn.GELU(), F.gelu(x)), (nn.Identity(), x), (nn.SELU(), F.selu(x)),
-        (nn.Sigmoid(), F.sigmoid(x)), (nn.SiLU(), F.silu(x)), (nn.Softplus(), F.softplus(x)),
-        (nn.Hardtanh(), F.hardtanh(x)), (nn.Activation("sin"), F.sin(x)),
-    ]:  # fmt: skip
-        np.testing.assert_array_equal(layer(x).numpy(), expected.numpy())
-        assert isinstance(layer, nn.Activation)
     assert_explained(ValueError, lambda: nn.Activation("step"), "'step'", "relu, prelu")
 
 
-def test_prelu_has_one_slope_or_one_for_each_channel(rng):
-    x = tp.tensor(-np.ones((2, 3, 2, 2), np.float32))
-    layer = nn.PReLU(3)
-    layer.a.data[...] = [0.0, 1.0, 2.0]
-    np.testing.assert_array_equal(layer(x).numpy()[0, :, 0, 0], [0.0, -1.0, -2.0])
-    layer(x).backward(np.ones(x.shape, np.float32))
-    assert layer.a.grad.numpy().tolist() == [-8.0, -8.0, -8.0]
-
-
 def test_wrong_shapes_get_a_hint_that_helps():
-    """Channels last, no batch axis, no Flatten: the three mistakes everybody makes."""
-    images = tp.tensor(np.zeros((2, 8, 8, 3), np.float32))
-    for layer in (nn.Conv2d(3, 4, 3), nn.NormPropConv2d(3, 4, 3)):
-        assert_explained(tp.ShapeError, lambda layer=layer: layer(images), "(2, 8, 8, 3)", "transpose(0, 3, 1, 2)")
-        assert_explained(
-            tp.ShapeError, lambda layer=layer: layer(tp.tensor(np.zeros((3, 8, 8), np.float32))), "batch axis"
-        )
-    for layer in (nn.Linear(192, 2), nn.NormPropLinear(192, 2)):
-        assert_explained(tp.ShapeError, lambda layer=layer: layer(images), "Flatten")
+    """Channels last, no batch axis, no Flatten: the three mistakes everybody makes; here behind normalised weights."""
+    images, conv, linear = tp.ones(2, 8, 8, 3), nn.NormPropConv2d(3, 4, 3), nn.NormPropLinear(192, 2)
+    assert_explained(tp.ShapeError, lambda: conv(images), "(2, 8, 8, 3)", "transpose(0, 3, 1, 2)")
+    assert_explained(tp.ShapeError, lambda: conv(tp.ones(3, 8, 8)), "batch axis")
+    assert_explained(tp.ShapeError, lambda: linear(images), "Flatten")
 
 
 def test_dropout_follows_its_mode(backend):

@@ -132,6 +132,8 @@ def test_a_state_is_a_copy_and_loads_back_exactly(backend, rng):
     net, other = small().to(backend), small().to(backend)
     x = tp.tensor(rng.normal(size=(5, 4)).astype(np.float32), backend=backend)
     net(x)  # moves the running statistics
+    for p in net.parameters():
+        p.data += 1.0
     state = net.state_dict()
     other.load_state_dict(state)
     for p in net.parameters():

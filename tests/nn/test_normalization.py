@@ -123,20 +123,6 @@ def test_a_shifted_relu_passes_the_gradient_of_nan_on():
     assert x.grad.tolist() == [[0.0, 1.0, 1.0]]
 
 
-def test_exact_mode_propagates_for_any_gamma_and_beta_and_paper_mode_does_not():
-    """Mean and variance of each unit, for N(0, I) input and orthonormal rows, within 5 standard errors."""
-    rng, n = np.random.default_rng(3), 200_000
-    for mode in MODES:
-        layer = nn.NormPropLinear(8, 6, gamma=rng.uniform(0.5, 2.0, 6), mode=mode).to(dtype=np.float64)
-        layer.beta.data[...] = rng.uniform(-0.5, 1.5, 6)
-        layer.weight.data[...] = np.linalg.qr(rng.normal(size=(8, 8)))[0][:6]
-        out = layer(tp.tensor(rng.standard_normal((n, 8)))).numpy()
-        mean, var = out.mean(axis=0), out.var(axis=0)
-        fourth = ((out - mean) ** 4).mean(axis=0)
-        normalized = (abs(mean) < 5 * np.sqrt(var / n)) & (abs(var - 1) < 5 * np.sqrt((fourth - var**2) / n))
-        assert normalized.all() if mode == "exact" else not normalized.any()
-
-
 @pytest.mark.parametrize(
     ("activation", "mode", "gamma", "beta"),
     [("relu", "paper", 1 / 1.211173896236, 0.0), ("tanh", "paper", 1 / 1.0852682766506, 0.0),

@@ -6,7 +6,6 @@ import pytest
 import tinyprop as tp
 from tests.helpers import assert_explained
 from tinyprop import nn
-from tinyprop.train import Config, Run
 
 RESIDUAL = (
     "C(8,3,1,1)-R(C(8,3,1,1)-C(8,3,1,1))-R(C(12,3,1,1)-P(3,1,1,avg)-C(12,1,1,0))-R(R(C(12,3,2,1))-C(12,3,1,1))"
@@ -199,23 +198,3 @@ def test_initializations_reach_every_layer():
     net = nn.build("C(6,3,1,1)-R(C(6,1,1,0)-C(6,1,1,0))-C(2,1,1,0)", norm="none", init="fixup")
     assert not net[1].branch[-1].weight.numpy().any()
     assert not net[-2].weight.numpy().any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("norm", ["layer", "ws"])
-def test_a_run_is_saved_and_resumed(norm, tmp_path):
-    """Stopped after its first epoch and resumed, a run ends with the same bits; its weights load into a new network."""
-    config = {"norm": norm, "width": 0.04, "train_size": 120, "test_size": 40, "batch_size": 20, "threads": 1}
-    whole = Run(Config(**config, epochs=2), tmp_path / "whole")
-    assert whole.run()
-    assert Run(Config(**config, epochs=1), tmp_path / "stopped").run()
-    resumed = Run(Config(**config, epochs=2), tmp_path / "stopped")
-    assert resumed.run(resume=True)
-    state = whole.model.state_dict()
-    for name, value in resumed.model.state_dict().items():
-        np.testing.assert_array_equal(value, state[name])
-    again = tp.train.network(whole.config, whole.train.images, 10)
-    again.load_state_dict(tp.load(tmp_path / "whole" / "model.safetensors"))
-    x = tp.tensor(whole.test.images[:5])
-    np.testing.assert_array_equal(again(x).numpy(), whole.model(x).numpy())
-    assert whole.history[-1]["train_loss"] < whole.history[0]["train_loss"] + 0.05

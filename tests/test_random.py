@@ -46,7 +46,7 @@ def test_neither_coordinate_tells_the_other():
 
 @pytest.mark.cupy
 @pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator")
-@pytest.mark.parametrize("shape", [(1,), (16,), (17, 31), (129, 16)])
+@pytest.mark.parametrize("shape", [(1,), (16,), (17, 31), (129, 16), (0, 3)])
 def test_normals_are_the_same_on_both_backends(shape):
     """Up to the rounding of logarithm, sine and cosine."""
     key, like = next_key(), np.ones(1)

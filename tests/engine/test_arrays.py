@@ -129,6 +129,7 @@ BESIDE_FLOATS = [
     lambda x, n: [[1.0, 2.0]] @ x,
     lambda x, n: F.concatenate([x, n, [[0.5, 0.5]]]),
     lambda x, n: F.stack([n, x]),
+    lambda x, n: F.stack([n, x, [[0.1, 0.1], [0.1, 0.1]]]),
     lambda x, n: F.stack([x, [[0.5, 0.5], [0.5, 0.5]]]),
     lambda x, n: F.conv2d(n[None, None], x[None, None]),
     lambda x, n: F.conv2d(n[None, None], x[None, None], [0.5]),

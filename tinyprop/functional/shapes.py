@@ -232,10 +232,10 @@ def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
     tensor([[1., 3.],
             [2., 4.]])
     """
-    first = next((x for x in xs if isinstance(x, Tensor)), None)
-    tensors = [as_tensor(x, like=first) for x in xs]
-    shapes = [x.shape for x in tensors]
-    if len(set(shapes)) != 1:
+    given = [as_tensor(x) for x in xs if isinstance(x, Tensor) or is_array(x)]
+    widest = max(given, key=lambda x: (x.dtype.kind == "f", x.dtype.itemsize), default=None)
+    tensors = [as_tensor(x, like=widest) for x in xs]
+    if len(set(shapes := [x.shape for x in tensors])) != 1:
         raise ShapeError(f"stack of {shapes}", "there must be at least one tensor, all of one shape", "concatenate")
     (axis,) = counted(axis, len(shapes[0]) + 1, f"stack of {shapes} along axis={axis}")
     return concatenate([x[(slice(None),) * axis + (None,)] for x in tensors], axis)

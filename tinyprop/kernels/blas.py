@@ -73,7 +73,8 @@ class Handle:
         return self.number
 
     def __del__(self) -> None:
-        self.library.cublasDestroy_v2(self.number)
+        if not sys.is_finalizing():  # at the end of the process CUDA may be gone
+            self.library.cublasDestroy_v2(self.number)
 
 
 class Handles(threading.local):

@@ -246,10 +246,12 @@ def mask(x: Array, shape: Shape, p: float, key: int) -> Array:
 
 @override(normals, on="cupy")
 def normals_on_device(like: Array, shape: Shape, key: int) -> Array:
-    half, dtype = -(-math.prod(shape) // 16) * 8, np.dtype("float32")
+    if not (size := math.prod(shape)):
+        return NotImplemented
+    half, dtype = -(-size // 16) * 8, np.dtype("float32")
     out = _cupy().ndarray(2 * half, dtype)
     _launch("random.normals", dtype, half // 8, out, np.uint64(key), half)
-    return out[: math.prod(shape)].reshape(shape)
+    return out[:size].reshape(shape)
 
 
 @override(CrossEntropy.forward, on="cupy")

@@ -64,3 +64,13 @@ def test_integers_have_no_gradients():
         assert_explained(
             TypeError, lambda f=make: f(requires_grad=True), "requires_grad=True with elements of type int"
         )
+
+
+def test_uniform_numbers_are_below_one():
+    tp.manual_seed(0)
+    assert tp.rand(100_000, dtype="float16").data.max() < 1  # float64 numbers above 1 - 2^-12 would be rounded to 1
+
+
+@pytest.mark.parametrize("make", [tp.rand, tp.randn])
+def test_random_integers_are_refused(make):
+    assert_explained(TypeError, lambda: make(3, dtype="int64"), "floats")

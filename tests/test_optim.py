@@ -213,3 +213,22 @@ def test_the_constraint_scales_hidden_weights_and_changes_no_output(backend, rng
         np.testing.assert_allclose(np.linalg.norm(w, axis=1), 1.0, rtol=1e-6)
     np.testing.assert_allclose(net(x).numpy(), before, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(net[3].weight.numpy(), last)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: RMSProp([tp.ones(3, requires_grad=True)], alpha=1.5),
+        lambda: HalveEvery(2.5),
+        lambda: HalveOnPlateau(2.5),
+        lambda: LinearTo(0.0, 2.5),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(call):
+    assert_explained(ValueError, call)
+
+
+def test_a_gradient_of_another_shape_is_not_spread():
+    w = tp.ones(3, requires_grad=True)
+    w.grad = tp.ones(1)
+    assert_explained(tp.ShapeError, SGD([w], lr=0.1).step, "(1,)", "(3,)")

@@ -11,6 +11,7 @@ import numpy as np
 
 from . import __version__
 from .arguments import Parser
+from .engine.errors import BackendError
 
 # A module with add_arguments(parser) and run(options, parser), which returns the exit status; and what it is for.
 COMMANDS = {
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, ArithmeticError, OSError, MemoryError) as error:
+    except (ValueError, ArithmeticError, OSError, MemoryError, BackendError) as error:
         print(f"tinyprop: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from .engine.arrays import HostArray, default_backend, float32, host_array, is_host_array, load_module, plain_number
+from .engine.arrays import (
+    HostArray,
+    array_module,
+    default_backend,
+    float32,
+    host_array,
+    is_host_array,
+    load_module,
+    plain_number,
+)
 from .engine.errors import explain
 from .engine.tensor import Tensor, check_elements, tensor
 from .functional.shapes import several
@@ -86,7 +95,7 @@ def randn(*shape: Any, requires_grad: bool = False, dtype: Any = float32, backen
     >>> tp.randn(2, 3).shape
     (2, 3)
     """
-    return tensor(generator().standard_normal(_shape(shape)), requires_grad, dtype, backend)
+    return tensor(generator().standard_normal(_shape(shape)), requires_grad, _floating(dtype), backend)
 
 
 def rand(*shape: Any, requires_grad: bool = False, dtype: Any = float32, backend: str | None = None) -> Tensor:
@@ -95,4 +104,15 @@ def rand(*shape: Any, requires_grad: bool = False, dtype: Any = float32, backend
     >>> bool((tp.rand(2, 3) < 1).data.all())
     True
     """
-    return tensor(generator().random(_shape(shape)), requires_grad, dtype, backend)
+    kind = _floating(dtype)
+    drawn, one = generator().random(_shape(shape)), kind.type(1)
+    xp = array_module(drawn)
+    return tensor(xp.minimum(drawn, xp.nextafter(one, 0 * one)), requires_grad, kind, backend)  # 1 after rounding
+
+
+def _floating(dtype: Any) -> Any:
+    kind = host_array(0, dtype).dtype
+    if kind.kind != "f":
+        rule = "random numbers are floats"
+        raise TypeError(explain(f"random numbers of type {kind}", rule, "(10 * tp.rand(3)).astype('int64')"))
+    return kind

@@ -9,7 +9,7 @@ from .engine.arrays import Array, array_module, as_array, float64, from_host, ho
 from .engine.backward import grad, inputs_first, node_of, pull_back
 from .engine.errors import GradientError, ShapeError
 from .engine.graph import recording, recording_now
-from .engine.tensor import Tensor, check_elements
+from .engine.tensor import Tensor, as_tensor, check_elements
 from .random import new_generator
 
 Function = Callable[[Tensor], Tensor]
@@ -120,7 +120,7 @@ def check_gradients(f: Callable[..., Tensor], *inputs: Tensor | Array, order: in
     random = new_generator(0)
     points = []
     for i, x in enumerate(inputs):
-        array = x._data if isinstance(x, Tensor) else x
+        array = as_tensor(x)._data
         _check_finite(array, f"input {i}")
         points.append(_leaf(array.astype(float64)))
     for n in range(1, order + 1):

@@ -19,7 +19,7 @@ class Drawing(str):
     _repr_svg_ = svg
 
 
-def draw(t: Tensor, **named: Tensor) -> Drawing:
+def draw(t: Tensor, /, **named: Tensor) -> Drawing:
     r"""The graph that leads to a tensor: ops with the shapes of their results, leaves with their names. Tensors of one
     element that are passed by name are shown with that name, their value, and the gradient of t with respect to them.
 

@@ -33,7 +33,7 @@ class DivergenceError(Explained, ArithmeticError):
     >>> step(tp.tensor([[float("nan")]]), [0])
     Traceback (most recent call last):
         ...
-    tinyprop.DivergenceError: got:  a loss of nan, first not finite in layer 0, Linear
+    tinyprop.DivergenceError: got:  a loss of nan, first not finite in the input
     rule: loss and gradients are finite numbers; nothing was updated with these
-    try:  a smaller learning rate; for norm='none' the paper needs 0.0001
+    try:  samples without NaN or infinity
     """

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .engine.arrays import Array, HostArray, array_module, backend_of, host_array, to_backend, to_numpy
-from .engine.errors import explain
+from .engine.errors import ShapeError, explain
 from .engine.guard import check_editable
 from .engine.overrides import overridable
 from .engine.tensor import Tensor
@@ -123,6 +123,9 @@ class Optimizer:
         for i in due:
             p = self.params[i]
             check_editable(p, p.name or "a parameter")
+            if p.grad is not None and p.grad.shape != p.shape:
+                got = f"a gradient of shape {p.grad.shape} for {p.name or 'a parameter'} of shape {p.shape}"
+                raise ShapeError(got, "they must be equal", "backward(), which sets gradients of the right shape")
             for arrays in self.memory.values():  # these follow a parameter that was moved by Module.to
                 if arrays[i].dtype != p.dtype or backend_of(arrays[i]) != p.backend:
                     arrays[i] = to_backend(arrays[i], p.backend).astype(p.dtype)
@@ -202,6 +205,8 @@ class RMSProp(Optimizer):
         weight_decay: float = 0.0,
     ):
         super().__init__(params, lr, alpha=alpha, eps=eps, weight_decay=weight_decay)
+        if alpha > 1:
+            raise ValueError(explain(f"alpha={alpha}", "it is a number from 0 to 1", "alpha=0.99"))
         self.alpha, self.eps, self.weight_decay = alpha, eps, weight_decay
 
     def update(self, due: list[int]) -> None:
@@ -266,7 +271,7 @@ class HalveEvery:
     """
 
     def __init__(self, n: int):
-        if n < 1:
+        if n < 1 or n != int(n):
             raise ValueError(explain(f"HalveEvery({n})", "it counts whole epochs, at least 1", "HalveEvery(10)"))
         self.n, self.epochs = n, 0
 
@@ -288,9 +293,9 @@ class HalveOnPlateau:
     """
 
     def __init__(self, patience: int = 3):
-        if patience < 1:
+        if patience < 1 or patience != int(patience):
             got = f"HalveOnPlateau({patience})"
-            raise ValueError(explain(got, "patience is at least 1 epoch", "HalveOnPlateau(3)"))
+            raise ValueError(explain(got, "patience is a whole number of epochs, at least 1", "HalveOnPlateau(3)"))
         self.patience, self.best, self.waited = patience, float("inf"), 0
 
     def epoch_ended(self, optimizer: Optimizer, error: float) -> None:
@@ -314,8 +319,8 @@ class LinearTo:
     """
 
     def __init__(self, final_lr: float, epochs: int):
-        if epochs < 1 or not 0 <= final_lr < float("inf"):
-            rule = "the last learning rate is a finite number >= 0, and there is at least 1 epoch"
+        if epochs < 1 or epochs != int(epochs) or not 0 <= final_lr < float("inf"):
+            rule = "the last learning rate is a finite number >= 0, and epochs a whole number of at least 1"
             raise ValueError(explain(f"LinearTo({final_lr}, epochs={epochs})", rule, "LinearTo(0.0, epochs=10)"))
         self.final_lr, self.epochs = final_lr, epochs
         self.first_lr: float | None = None  # known when the first epoch ends

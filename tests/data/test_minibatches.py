@@ -73,3 +73,7 @@ def test_wrong_arguments_are_refused_at_once():
         (((labels, labels), 5, random, True), "a width"),
     ]:
         assert_explained(ValueError, lambda arguments=arguments: batches(*arguments), word)
+
+
+def test_a_seed_is_no_generator():
+    assert_explained(TypeError, lambda: batches(numbered(5), 2, 0), "default_rng")

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tinyprop as tp
+from tests.helpers import assert_explained
 from tinyprop.data import BatchNormalizer, GlobalNormalizer
 
 
@@ -82,3 +83,9 @@ def test_looking_at_signals_moves_no_estimates():
     normalizer = BatchNormalizer((2,))
     tp.nn.signals(tp.nn.Sequential(normalizer), tp.tensor([[1.0, 2.0], [3.0, 6.0]]))
     assert (normalizer.mean.tolist(), normalizer.std.tolist()) == ([0.0, 0.0], [1.0, 1.0])
+
+
+def test_a_spread_that_float32_cannot_hold_is_refused():
+    far = 1.7e9 + np.random.default_rng(0).integers(-1000, 1000, (500, 1))
+    assert_explained(ValueError, lambda: GlobalNormalizer((1,)).fit(far), "subtract")
+    assert GlobalNormalizer((1,)).fit(np.full((5000, 1), 0.1)).std.item() == 1.0  # constant, up to rounding

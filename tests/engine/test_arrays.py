@@ -9,7 +9,7 @@ import pytest
 import tinyprop as tp
 import tinyprop.functional as F
 from tests.conftest import BACKENDS
-from tests.helpers import FLOATS, computed_dtypes, leaf, make, run_python
+from tests.helpers import FLOATS, assert_explained, computed_dtypes, leaf, make, run_python
 from tinyprop.random import generator
 
 
@@ -223,3 +223,14 @@ def test_arrays_of_two_devices_are_refused_in_one_sentence():
     with pytest.raises(tp.BackendError, match="Multiply got an array of device 1, "):
         tp.Tensor(there) * 2.0
     assert (tp.Tensor(here) + tp.Tensor(here)).tolist() == [2, 2, 2]
+
+
+def test_complex_numbers_are_refused():
+    x = leaf([1.0, 2.0], "numpy")
+    assert_explained(TypeError, lambda: x * np.array([1j, 2.0]), "complex128", "x.real")
+
+
+def test_integers_that_were_told_to_require_a_gradient_get_none():
+    n = tp.arange(1, 4)
+    n.requires_grad = True
+    assert_explained(TypeError, lambda: (n * n).backward(np.full(3, 0.5)), "floating-point")

@@ -1,5 +1,6 @@
 """The guard against edits in place: what a graph needs is read-only, and writeable again when the graph is gone."""
 
+import copy
 import gc
 import sys
 import threading
@@ -294,3 +295,15 @@ def test_no_false_error_while_other_threads_build_and_free_graphs():
 
     in_threads(work, work, look)
     shared.data[0] = 5.0
+
+
+def test_a_deep_copy_is_not_bound_to_the_graph_of_the_original():
+    net = tp.nn.Linear(3, 2)
+    loss = (net(tp.ones(4, 3)) ** 2).sum()
+    best = copy.deepcopy(net)
+    optimizer = tp.optim.SGD(best.parameters(), lr=0.1)
+    (best(tp.ones(4, 3)) ** 2).sum().backward()
+    optimizer.step()
+    best.weight.data[0] = 5.0
+    assert best.weight.name == "weight"
+    loss.backward()

@@ -194,3 +194,7 @@ def test_slopes_keep_their_digits_in_float32(backend, f, slope, x):
 def test_shapes_that_do_not_broadcast_are_explained(f, backend):
     x, y = make(np.ones((2, 3)), backend), make(np.ones((2, 4)), backend)
     assert_explained(tp.ShapeError, lambda: f(x, y), "(2, 3)", "(2, 4)", "counted from the right")
+
+
+def test_a_negative_power_of_integers_is_not_about_shapes():
+    assert_explained(TypeError, lambda: tp.arange(1, 4) ** -1, "float32")

@@ -120,3 +120,17 @@ def test_refusals_are_explained(backend, image, filters, options, words):
     x, w = make(np.ones(image), backend), make(np.ones(filters), backend)
     options = {k: make(v, backend) if k == "bias" else v for k, v in options.items()}
     assert_explained(tp.ShapeError, lambda: F.conv2d(x, w, **options), words)
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 7, 11])
+def test_an_empty_batch(backend, size):
+    images, filters = tp.zeros(0, 16, 16, 16, backend=backend), tp.ones(17, 16, size, size, backend=backend)
+    assert F.conv2d(images, filters).shape == (0, 17, 17 - size, 17 - size)
+    assert F.max_pool2d(images, 3, 2, 1).shape == F.avg_pool2d(images, 3, 2, 1).shape == (0, 16, 8, 8)
+
+
+def test_large_filters_of_float16():
+    """A Fourier transform adds up all pixels, which float16 cannot hold."""
+    images = np.random.default_rng(0).integers(0, 256, (1, 3, 32, 32)).astype(np.float16)
+    found = F.conv2d(images, np.full((4, 3, 7, 7), 1 / 147, np.float16)).data
+    assert abs(found - 127.5).max() < 30

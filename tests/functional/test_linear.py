@@ -66,3 +66,8 @@ def test_weights_that_do_not_fit_are_explained(backend, x, weight):
     x, weight = make(np.ones(x), backend), make(np.ones(weight), backend)
     got = f"linear of x {x.shape} and weight {weight.shape}"
     assert_explained(tp.ShapeError, lambda: F.linear(x, weight), got, "(out, in)", "in_features")
+
+
+def test_a_bias_does_not_make_the_output_larger():
+    for shape in ((3, 1), (5, 3)):
+        assert_explained(tp.ShapeError, lambda s=shape: F.linear(tp.ones(1, 2), tp.ones(3, 2), tp.zeros(s)), "(3,)")

@@ -199,3 +199,11 @@ def test_dropout_does_nothing_in_evaluation_or_with_p_0(backend):
     assert F.dropout(x, 0.0) is x
     for p in (1.0, -0.1):
         assert_explained(ValueError, lambda p=p: F.dropout(x, p), f"p={p}")
+
+
+@pytest.mark.parametrize("wrong", [{"weight": tp.ones(4)}, {"bias": tp.ones(4)}, {"running_var": tp.ones(4)}])
+def test_batch_norm_checks_before_it_moves_the_running_estimates(wrong):
+    running = tp.zeros(3)
+    settings = {"running_var": tp.ones(3), "training": True} | wrong
+    assert_explained(tp.ShapeError, lambda: F.batch_norm(tp.randn(4, 3) + 5, running, **settings), *wrong)
+    assert not running.data.any()

@@ -182,3 +182,9 @@ def test_an_axis_may_be_a_numpy_integer_and_a_number_has_one_axis(name, backend)
 )
 def test_refusals_are_explained(f, shape, options, words, backend):
     assert_explained(tp.ShapeError, lambda: f(make(np.zeros(shape), backend), **options), str(shape), *words)
+
+
+def test_an_empty_batch_has_as_many_results(backend):
+    x = tp.zeros(0, 3, backend=backend)
+    assert F.argmax(x, axis=1).shape == F.max(x, axis=1).shape == F.logsumexp(x, axis=1).shape == (0,)
+    assert_explained(tp.ShapeError, lambda: F.max(x, axis=0), "an element to take")

@@ -248,3 +248,10 @@ REFUSED = {
 @pytest.mark.parametrize(("call", "words"), REFUSED.values(), ids=REFUSED)
 def test_refusals_are_explained(backend, call, words):
     assert_explained(tp.ShapeError, lambda: call(make(np.ones((2, 3)), backend)), words)
+
+
+def test_concatenate_tells_a_wrong_axis_and_takes_the_rows_of_a_tensor():
+    assert_explained(
+        tp.ShapeError, lambda: F.concatenate([tp.ones(2), tp.ones(2)], axis=1), "axes are between -1 and 0"
+    )
+    assert F.concatenate(tp.ones(2, 3)).shape == (6,)

@@ -109,3 +109,15 @@ def test_fixup_starts_as_the_identity(rng):
 def test_what_is_no_weight_is_explained():
     assert_explained(tp.ShapeError, lambda: init.orthogonal_(tp.zeros(3)), "(3,)", "(outputs, inputs, ...)")
     assert_explained(ValueError, lambda: init.kaiming_normal_(nn.Linear(2, 2), "step"), "'step'")
+
+
+def test_gain_follows_a_function_that_has_changed():
+    prelu = nn.PReLU()
+    assert init.gain(prelu) > 1.3
+    prelu.a.data.fill(1.0)
+    assert init.gain(prelu) == pytest.approx(1.0)
+
+
+def test_fixup_takes_blocks_without_weights():
+    net = nn.Sequential(nn.Residual(nn.ReLU()), nn.Linear(4, 2))
+    assert not init.fixup_(net)(tp.ones(1, 4)).data.any()

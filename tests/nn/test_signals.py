@@ -63,3 +63,9 @@ def test_it_leaves_the_network_as_it_was(norm, rng):
     assert all((v == before[k]).all() for k, v in net.state_dict().items())
     assert all(p.grad is None for p in net.parameters())
     net[0].weight.data += 1.0  # nothing stays locked
+
+
+def test_a_layer_that_is_used_twice_has_two_names():
+    relu = nn.ReLU()
+    net = nn.Sequential(nn.Linear(4, 8), relu, nn.Linear(8, 8), relu)
+    assert [s.layer for s in nn.signals(net, tp.randn(5, 4))] == ["0 Linear", "1 ReLU", "2 Linear", "3 ReLU"]

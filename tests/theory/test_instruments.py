@@ -96,3 +96,17 @@ def test_samples_are_separate_where_batch_norm_has_fixed_statistics():
     assert instruments.Jacobian(net.eval(), x, x).separate
     matrix = tp.jacobian(lambda v: net(v.reshape(1, 6)).reshape(6), x.reshape(6)).data
     np.testing.assert_allclose(spectra(net, x)[-1].product, np.linalg.svd(matrix, compute_uv=False), rtol=1e-4)
+
+
+def test_a_module_with_a_forward_of_its_own_is_one_layer():
+    block, x = nn.Residual(nn.Linear(4, 4, bias=False)), tp.randn(1, 4)
+    (found,) = spectra(block, x)
+    expected = np.linalg.svd(np.eye(4) + block.branch.weight.numpy(), compute_uv=False)
+    np.testing.assert_allclose(found.product, expected, rtol=1e-5)
+    assert [c.layer for c in correlations(block, x)] == [found.layer] == ["0 Residual"]
+
+
+def test_pairs_of_integers_have_the_angle_that_was_asked_for():
+    images = np.random.default_rng(0).integers(0, 256, (3, 1, 4, 4)).astype(np.uint8)
+    (found,) = correlations(nn.Sequential(nn.Flatten()), tp.tensor(images), degrees=60.0)
+    np.testing.assert_allclose(found.cosines, 0.5, atol=1e-6)

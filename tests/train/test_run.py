@@ -117,8 +117,8 @@ def test_what_cannot_be_resumed_is_refused_and_changes_nothing(stopped, monkeypa
     refused("holds a run.*rule:.*--resume", resume=False)
     refused("lr = 0.1 for the run.*which has lr = 0.02.*rule:.*try:", lr=0.1)
     refused("epochs = 1 .*which has epochs >= 2", epochs=1)
-    load = tp.data.load
-    monkeypatch.setattr(tp.data, "load", lambda *which: load(*which).first(39))
+    load, backwards = tp.data.load, lambda images: images.subset(range(len(images))[::-1])
+    monkeypatch.setattr(tp.data, "load", lambda *which: backwards(load(*which)))
     refused("other images or labels")
     for path in checkpoint.paths(stopped):
         path.write_bytes(path.read_bytes()[:-1])
@@ -391,3 +391,24 @@ def test_a_run_under_nohup_goes_on_when_the_terminal_closes():
             assert stop == [True]
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("_no_curves")
+def test_the_training_loss_is_a_mean_over_images(tmp_path):
+    """Of weights that hardly move, and a last batch of one image."""
+    run = Run(Config(**{**TINY, "epochs": 1, "train_size": 41, "lr": 1e-12}), tmp_path / "run")
+    loss, _ = tp.train.evaluate(run.model, run.train.images, run.train.labels)
+    run.run()
+    assert run.history[0]["train_loss"] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.usefixtures("_no_curves")
+def test_a_run_does_not_depend_on_what_else_was_drawn(tmp_path):
+    runs = [Run(Config(**{**TINY, "epochs": 1, "dropout": 0.5, "threads": 1}), tmp_path / name) for name in "ab"]
+    losses = [run.run() and run.history[0]["train_loss"] for run in runs]
+    assert losses[0] == losses[1]
+
+
+def test_more_images_than_there_are_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="has 200 training images"):
+        Run(Config(**{**TINY, "train_size": 201}), tmp_path / "run")

@@ -326,3 +326,16 @@ def test_what_is_not_finite_updates_nothing(net, loss, words):
 def test_nan_is_not_a_class():
     net = nn.Sequential(nn.Flatten(), nn.Identity())
     assert evaluate(net, np.array([[np.nan, 0.0], [1.0, 0.0]], np.float32), np.array([0, 0]))[1] == 0.5
+
+
+def test_input_that_is_not_finite_is_told_from_divergence():
+    net = tp.nn.Sequential(tp.nn.Linear(3, 2))
+    step = TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.1))
+    x = np.ones((4, 3), np.float32)
+    x[0, 0] = np.nan
+    assert_explained(tp.DivergenceError, lambda: step(x, [0, 1, 0, 1]), "in the input", "samples")
+
+
+def test_labels_that_do_not_count_are_no_errors():
+    logits = np.array([[9.0, 0.0], [9.0, 0.0]], np.float32)
+    assert tp.train.evaluate(tp.nn.Sequential(tp.nn.Identity()), logits, np.array([0, -100]))[1] == 0.0

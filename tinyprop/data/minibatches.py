@@ -32,6 +32,9 @@ def batches(
         raise ShapeError(got, "arrays (N, ...) and (N,)", "batches(dataset, 50), or batches((images, labels), 50)")
     if batch_size < 1:
         raise ValueError(explain(f"batch_size={batch_size}", "it is at least 1", "batch_size=50"))
+    if random is not None and not hasattr(random, "permutation"):
+        got, rule = f"random={random!r}", "it is a generator"
+        raise TypeError(explain(got, rule, "random=numpy.random.default_rng(0)"))
     if flip and (random is None or images.ndim < 2):
         rule = "images to flip have a width, and a generator says which are flipped"
         raise ValueError(explain(f"flip=True, random={random}", rule, "random=numpy.random.default_rng(0)"))

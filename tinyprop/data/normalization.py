@@ -6,8 +6,8 @@ Each feature (each pixel of each channel) gets mean 0 and standard deviation 1; 
 from typing import Any, Self
 
 from .. import functional as F
-from ..engine.arrays import Array, float64, is_array, to_backend
-from ..engine.errors import ShapeError
+from ..engine.arrays import Array, array_module, float64, is_array, to_backend
+from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
 from ..errors import StateError
 from ..nn.layers import parameter
@@ -78,7 +78,11 @@ class GlobalNormalizer(Normalizer):
             squares = squares + ((chunk - chunk_mean) ** 2).sum(axis=0) + delta**2 * (count * len(chunk) / total)
             mean = mean + delta * (len(chunk) / total)
             count = total
-        std = _spread(Tensor(mean), Tensor(squares / count)).data
+        var, rounding = squares / count, (count * 2e-16 * mean) ** 2
+        if array_module(var).any((var > rounding) & (var <= CONSTANT * mean**2)):
+            rule = "float32 cannot hold the differences of values that are a million times larger"
+            raise ValueError(explain("a feature whose spread is tiny beside its mean", rule, "subtract its mean first"))
+        std = _spread(Tensor(mean), Tensor(var)).data
         for buffer, values in ((self.mean, mean), (self.std, std)):
             buffer.data[...] = to_backend(values, buffer.backend)
         self._fitted = True

@@ -171,6 +171,8 @@ def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[A
     special = [isinstance(x, np.ndarray) and type(x) is not np.ndarray for x in operands]  # np.matrix: other operators
     operands = [np.array(x) if odd else plain_number(x) for x, odd in zip(operands, special, strict=True)]
     arrays = [x for x in operands if is_array(x)]
+    if odd := [x.dtype for x in arrays if x.dtype.kind not in "fiub"]:
+        raise TypeError(explain(f"{name} of {odd[0]} elements", "a tensor holds floats, integers or bools", "x.real"))
     if len({backend_of(x) for x in arrays}) > 1:
         raise BackendError(f"{name} got a NumPy and a CuPy array together: move one by .to('cupy') or .to('numpy').")
     backend = backend_of(arrays[0]) if arrays else default_backend()

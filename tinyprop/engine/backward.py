@@ -112,6 +112,7 @@ def seed_of(output: Tensor, grad: Tensor | Array | None) -> Tensor:
             "some input must have requires_grad=True, and no_grad() must not be active",
             "tp.tensor(..., requires_grad=True)",
         )
+    check_elements(output.dtype, requires_grad=True)
     xp = array_module(output._data)
     if grad is None:
         if output.size != 1:

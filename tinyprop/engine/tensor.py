@@ -4,6 +4,7 @@ The rooms above attach the operators and methods: `graph` attaches `backward`, `
 """
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
@@ -49,6 +50,12 @@ class Tensor:
         self.name: str | None = None
         self.uses: Uses = []  # see guard.py, as for `exposed`
         self.exposed = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Tensor":
+        """Memory of its own, which no graph has saved."""
+        new = memo[id(self)] = Tensor(self._data.copy(), self.requires_grad, deepcopy(self.node, memo))
+        new.grad, new.name = deepcopy(self.grad, memo), self.name
+        return new
 
     # What the rooms above attach, declared for type checkers.
     sum = mean = var = std = max = min = argmax = norm = exp = log = sqrt = tanh = relu = abs = clip = _attached

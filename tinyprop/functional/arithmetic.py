@@ -92,7 +92,13 @@ class Power(Elementwise):
     """
 
     def forward(self, x: Array, y: Array) -> Array:
-        return x**y
+        try:
+            return x**y
+        except ValueError as error:
+            if "negative" not in str(error):
+                raise
+            got, rule = "a negative power of integers", "it is no integer"
+            raise TypeError(explain(got, rule, "x.astype('float32')")) from None
 
     def backward(self, g: Tensor, x: Tensor | Scalar, y: Tensor | Scalar) -> Any:
         def slope_x() -> Tensor:

@@ -54,7 +54,13 @@ def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
         raise ShapeError(got, "x is (..., in), weight is (out, in)", hint)
     rows = x.shape[:-1]
     out = Linear()(x.reshape(prod(rows), x.shape[-1]), weight).reshape(*rows, weight.shape[0])
-    return out if bias is None else out + bias
+    if bias is None:
+        return out
+    moved = out + bias
+    if moved.shape != out.shape:
+        got = f"linear with a bias of shape {as_tensor(bias).shape} for an output of shape {out.shape}"
+        raise ShapeError(got, "there is one for each output", f"a bias of shape {out.shape[-1:]}")
+    return moved
 
 
 def _swapped(x: Tensor) -> Tensor:

@@ -153,6 +153,10 @@ def batch_norm(
     if x.ndim < 2 or x.shape[1] != features:
         rule, hint = "axis 1 holds the features", f"(N, {features}) or (N, {features}, H, W)"
         raise ShapeError(f"batch_norm of {features} features of shape {x.shape}", rule, hint)
+    for name, p in {"running_var": running_var, "weight": weight, "bias": bias}.items():
+        if p is not None and p.size != features:
+            got, rule = f"batch_norm of {features} features with a {name} of shape {p.shape}", "each has one"
+            raise ShapeError(got, rule, f"shape ({features},)")
     xp = array_module(x._data)
     weight = Tensor(xp.ones(features, x.dtype)) if weight is None else weight
     bias = Tensor(xp.zeros(features, x.dtype)) if bias is None else bias

@@ -29,9 +29,9 @@ class Reduction(Op):
     def axes(self, shape: Shape) -> Shape:
         """The axes counted from the front, checked. As in NumPy, a 0-d tensor may be reduced along axis 0 or -1."""
         got = f"{type(self).__name__.lower()} of shape {shape}"
-        if 0 in shape and not self.of_nothing:
-            raise ShapeError(got, "there must be an element to take", "a tensor with elements")
         axes = counted(self.axis, len(shape) or 1, f"{got} with axis={self.axis}")
+        if not self.of_nothing and shape and 0 in (shape[i] for i in axes):
+            raise ShapeError(got, "there must be an element to take", "a tensor with elements")
         return tuple(axes) if shape else ()
 
     def expanded(self, t: Tensor, shape: Shape) -> Tensor:

@@ -62,6 +62,8 @@ class Concatenate(Op):
         self.axis = axis
 
     def forward(self, *xs: Array) -> Array:
+        got = f"concatenate of {[x.shape for x in xs]} along axis={self.axis}"
+        (self.axis,) = counted(self.axis, xs[0].ndim, got)
         self.sizes = [x.shape[self.axis] for x in xs]
         return array_module(*xs).concatenate(xs, self.axis)
 
@@ -220,7 +222,7 @@ def concatenate(xs: Sequence[Operand], axis: int = 0) -> Tensor:
     >>> F.concatenate([[1.0], [2.0, 3.0]])
     tensor([1., 2., 3.])
     """
-    if not xs:
+    if len(xs) == 0:
         raise ShapeError("concatenate([])", "there must be at least one tensor to join", "a list of tensors")
     return Concatenate(axis)(*xs)
 

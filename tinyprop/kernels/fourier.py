@@ -69,8 +69,8 @@ def _back(products: HostArray, op: Convolution, corner: Pair, size: Shape) -> Ho
     (_, n, c), (height, width, half), (h, w) = products.shape, _lengths(op), size
     _, _, across, _ = _matrices(width, corner[1], w, products.dtype)
     _, _, _, down = _matrices(height, corner[0], h, products.dtype)
-    found = products.reshape(height, half, n, 2, c // 2).transpose(2, 0, 3, 1, 4).reshape(n, height * 2, -1)
-    rows = (down @ found).reshape(n, h, 2 * half, c // 2)
+    found = products.reshape(height, half, n, 2, c // 2).transpose(2, 0, 3, 1, 4)
+    rows = (down @ found.reshape(n, height * 2, half * (c // 2))).reshape(n, h, 2 * half, c // 2)
     return channels_first(across @ rows)
 
 
@@ -87,7 +87,7 @@ def _filters(w: HostArray, op: Convolution) -> HostArray:
 
 @override(Convolve.forward, on="numpy")
 def convolve(op: Convolve, x: HostArray, w: HostArray) -> Any:
-    if not pays(op) or x.dtype.kind != "f" or w.dtype.kind != "f":
+    if not pays(op) or x.dtype.char not in "fd" or w.dtype.char not in "fd":
         return NotImplemented
     filters, pixels = _filters(w, op), _transformed(x, op, op.window.padding)
     if op.recorded:

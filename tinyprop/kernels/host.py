@@ -85,7 +85,7 @@ def _meetings(window: Window, axis: int, x: HostArray) -> list[Meeting]:
 
 def _reduce(ufunc: np.ufunc, meetings: list[Meeting], nothing: float, out: HostArray) -> HostArray:
     """Combine what each window meets."""
-    met = sorted(meetings, key=lambda meeting: -meeting[1].size)
+    met = sorted(meetings, key=lambda meeting: meeting[0][-1].start - meeting[0][-1].stop)
     if len(met) > 1 and met[1][1].shape == out.shape:  # start from two that all windows have
         ufunc(met[0][1], met[1][1], out=out)
         met = met[2:]

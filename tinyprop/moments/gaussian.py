@@ -159,7 +159,8 @@ def _function(
 
     _check_range(mean.data, std.data)
     wide = not_too_narrow(mean, std)
-    center = values(mean).detach()
+    here = values(mean)
+    center = here.detach()
     panels, change, before = 8, math.inf, None
     while panels < MOST_PANELS:
         panels *= 2
@@ -174,7 +175,7 @@ def _function(
             change = max(float(abs(x - y).max()) for x, y in zip(now, before, strict=True))
         if change <= AGREE or not mean.size:
             part = std / wide
-            return center + shift * part, spread * part, slope2
+            return center + shift * part + (1.0 - part.detach()) * (here - center), spread * part, slope2
         before = now
     got = f"a function whose moments still change by {change:.1e} standard deviations with {panels} panels"
     rule = "it must be smooth between its kinks, and its second moment must be finite"

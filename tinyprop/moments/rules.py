@@ -143,10 +143,12 @@ def _bent_at_origin(
     origin = origin if kink else origin.detach()
     grid = Grid(origin.reshape(*mean.shape, 1) + starts, Tensor(lengths))
     u, at_nodes = grid.points(mean, wide), [outer(p) for p in params]
-    shift, spread = grid.shift_and_std(value(u, *at_nodes) - outer(value(mean, *params).detach()))
+    here = value(mean, *params)
+    shift, spread = grid.shift_and_std(value(u, *at_nodes) - outer(here.detach()))
     slopes = slope(u, *at_nodes)
-    part = std / wide  # 1, unless that is 1e-6
-    return shift * part, spread * part, grid.expectation(slopes * slopes)
+    part = std / wide  # 1, unless that is 1e-6: then it follows the line through the mean, which has a slope
+    line = (1.0 - part.detach()) * (here - here.detach())
+    return shift * part + line, spread * part, grid.expectation(slopes * slopes)
 
 
 def _sigmoid_on_the_left(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Triple]:

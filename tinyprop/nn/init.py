@@ -92,7 +92,8 @@ def data_dependent_(net: Module, x: Tensor) -> Module:
 
 def lsuv_(net: Module, x: Tensor) -> Module:
     """Orthogonal weights, each layer's scaled so that its output has variance 1 on this batch: layer-sequential
-    unit-variance initialisation, Mishkin and Matas (2016). Biases become 0, so that one step is enough.
+    unit-variance initialisation, Mishkin and Matas (2016). Biases become 0, so that one step is enough. WeightNorm,
+    ScaledWS and NormProp have scales of their own, and stay as they are.
 
     >>> net = tp.nn.init.lsuv_(tp.nn.Sequential(tp.nn.Linear(4, 4), tp.nn.ReLU(), tp.nn.Linear(4, 4)), tp.randn(9, 4))
     """
@@ -142,7 +143,7 @@ def fixup_(net: Module, nonlinearity: str = "relu") -> Module:
         got, rule = f"fixup_ of a {type(free[0]).__name__}", "a row of weights that is 0 cannot be normalised"
         raise ValueError(explain(got, rule, "a network of Linear and Conv2d layers, norm='none'"))
     kaiming_normal_(net, nonlinearity)
-    blocks = [module for module in net.modules() if isinstance(module, Residual)]
+    blocks = [m for m in net.modules() if isinstance(m, Residual) and any(True for _ in weights(m.branch))]
     for block in blocks:
         *others, last = weights(block.branch)
         for weight in others:

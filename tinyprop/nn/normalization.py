@@ -25,11 +25,15 @@ def equation(x: Tensor, layer: "NormProp", c1: Any, c2: Any) -> Tensor:
     return (layer.activate(u) - layer.per_unit(c2)) / layer.per_unit(c1)
 
 
-@lru_cache
 def standard_moments(activation: Any) -> moments.Moments:
     """Of this activation of N(0, 1): a name, with the slope that a PReLU starts with, or a function of tensors."""
     if callable(activation):
         return moments.gaussian(lambda u: activation(Tensor(u)), kinks=(0.0,))
+    return _moments_by_name(activation)
+
+
+@lru_cache
+def _moments_by_name(activation: str) -> moments.Moments:
     check_activation(activation)
     return moments.gaussian(activation, **({"a": PRELU_START} if activation == "prelu" else {}))
 

@@ -36,10 +36,15 @@ def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
     ['0 Linear', '1 ReLU']
     """
     found: list[tuple[str, Tensor]] = []
-    layers = {layer: f"{name} {type(layer).__name__}" for name, layer in model.named_children()}
+    names: dict[Module, list[str]] = {}  # several if it is used several times
+    for name, layer in model.named_children():
+        names.setdefault(layer, []).append(f"{name} {type(layer).__name__}")
 
     def visit(layer: Module, *arriving: Any) -> Any:
-        return (lambda out: found.append((layers[layer], out))) if layer in layers else None
+        if layer not in names:
+            return None
+        name = names[layer].pop(0) if len(names[layer]) > 1 else names[layer][0]
+        return lambda out: found.append((name, out))
 
     x = Tensor(x._data, requires_grad=labels is not None)  # the first layers may have no parameters
     with recording(labels is not None), observing(), visiting(visit):

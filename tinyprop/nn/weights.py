@@ -25,10 +25,11 @@ class WeightNorm(Module):
         if not isinstance(layer, (Linear, Conv2d)):
             got, rule = f"{type(self).__name__} of a {type(layer).__name__}", "it wraps a layer that has a weight"
             raise TypeError(explain(got, rule, "a Linear or a Conv2d"))
-        lengths = F.norm(layer.weight, tuple(range(1, layer.weight.ndim))).numpy()
-        self.layer, self.scale = layer, parameter(lengths if scale is None else scale, len(layer.weight))
+        self.layer, self.scale = layer, parameter(1.0 if scale is None else scale, len(layer.weight))
         if (self.scale.backend, self.scale.dtype) != (layer.weight.backend, layer.weight.dtype):
             self.to(layer.weight.backend, layer.weight.dtype)
+        if scale is None:
+            self.scale.data[...] = F.norm(layer.weight, tuple(range(1, layer.weight.ndim))).data
 
     @property
     def weight(self) -> Tensor:

@@ -18,6 +18,7 @@ from ..engine.graph import no_grad
 from ..engine.tensor import Tensor
 from ..nn.module import observing
 from ..random import new_generator
+from .propagate import layers_of
 
 SMALL = 256  # numbers in and out, up to which a Jacobian is computed in full
 ROUNDS = 8  # in which a block of vectors is multiplied by the Jacobian and by its transpose
@@ -53,7 +54,7 @@ def spectra(model: nn.Module, x: Tensor, largest: int = 8, seed: int = 0) -> lis
     start, so_far, found = x, list[nn.Module](), []
     product: HostArray | None = np.eye(x.size) if x.size <= SMALL else None
     with observing():
-        for i, layer in enumerate(model):
+        for i, layer in enumerate(layers_of(model)):
             so_far.append(layer)
             with no_grad():
                 y = layer(x)
@@ -146,9 +147,10 @@ def correlations(model: nn.Module, x: Tensor, degrees: float = 60.0, seed: int =
     other -= given * (given * other).sum(axis=1, keepdims=True) / lengths**2
     other *= lengths / np.linalg.norm(other, axis=1, keepdims=True)
     pairs = np.concatenate([given, math.cos(math.radians(degrees)) * given + math.sin(math.radians(degrees)) * other])
-    z, found = Tensor(from_host(pairs.astype(x.dtype), like=x.data).reshape(-1, *x.shape[1:])), []
+    pairs = pairs.astype(x.dtype if x.dtype.kind == "f" else np.float32).reshape(-1, *x.shape[1:])
+    z, found = Tensor(from_host(pairs, like=x.data)), []
     with no_grad(), observing():
-        for i, layer in enumerate(model):
+        for i, layer in enumerate(layers_of(model)):
             z = layer(z)
             one, two = to_numpy(z.data).astype(np.float64).reshape(2, len(x), -1)
             products = (one * two).sum(axis=1)

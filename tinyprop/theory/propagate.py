@@ -72,6 +72,9 @@ def propagate(
     """
     if weights not in ("given", "random"):
         raise ValueError(explain(f"weights={weights!r}", "they are 'given' or 'random'", "weights='given'"))
+    if data is not None and not (mean is None and covariance is None):
+        got, rule = "propagate with data, and a mean or a covariance", "the data have their own"
+        raise ValueError(explain(got, rule, "propagate(net, data=x), or propagate(net, mean, covariance)"))
     given = to_numpy(getattr(data, "data", data)) if data is not None else gaussian(mean, covariance)
     if weights == "random":
         from .law import law

@@ -60,6 +60,9 @@ class Run:
         self.train, self.test = (data.load(config.data, root, split) for split in ("train", "test"))
         self.valid = data.load(config.data, root, "valid") if config.validation else None
         if config.train_size is not None:
+            if config.train_size > len(self.train):
+                got, rule = f"train_size = {config.train_size}", f"{config.data} has {len(self.train)} training images"
+                raise ValueError(explain(got, rule, f"train_size = {len(self.train)}, or none"))
             order = new_generator([config.seed, len(self.train)]).permutation(len(self.train))
             self.train = self.train.subset(order[: config.train_size])  # the same for every network of this seed
         if config.data_norm == "batch" and (len(self.train) - 1) % config.batch_size == 0:
@@ -87,17 +90,24 @@ class Run:
         self.signals: list[dict[str, Any]] = []  # a row for each layer and finished epoch
         self.batch, self.loss = 0, 0.0  # batches done in the present epoch, and the sum of their losses
         sets = filter(None, (self.train, self.valid, self.test))
+        self.random = generator().bit_generator.state
         self.fingerprint = digest(array for some in sets for array in (some.images, some.labels))
 
     @property
     def epoch(self) -> int:
         return len(self.history)
 
+    @property
+    def batches_done(self) -> float:
+        """In the present epoch, as far as its loss is concerned: a last one that is smaller counts for less."""
+        return min(self.batch, len(self.train) / self.config.batch_size)
+
     def run(self, resume: bool = False) -> bool:
         """Train to the last epoch, or until Ctrl-C or SIGTERM; whether the last epoch was reached."""
         with ExitStack() as stack, stop_on_signals() as stop:
             self.ranks.from_first(lambda: stack.enter_context(locked(self.out)))
             self.ranks.check_same("images", self.fingerprint)
+            generator().bit_generator.state = self.random  # whatever was drawn since the run was made
             self.resume() if resume else self.ranks.from_first(self.refuse_to_overwrite)
             self.ranks.from_first(self.tidy_up)
             while self.epoch < self.config.epochs:
@@ -134,7 +144,8 @@ class Run:
                 if config.schedule == "linear":
                     self.optimizer.lr = config.lr * (1.0 - (self.epoch + self.batch / number) / config.epochs)
                 try:
-                    self.loss += float(self.step(images, labels)) if on_host else self.step(images, labels)
+                    loss, part = self.step(images, labels), len(images) / config.batch_size
+                    self.loss += float(loss) * part if on_host else loss if part == 1.0 else loss * part
                     look = on_host or (self.batch + 1) % config.read_every == 0 or self.batch + 1 == number
                     if look and not math.isfinite(float(self.loss)):
                         raise DivergenceError("a loss that is not finite", "it must be", "a smaller learning rate")
@@ -145,7 +156,8 @@ class Run:
                 self.images += len(images)
                 if look:
                     rate = self.images / (time.perf_counter() - self.started)
-                    bar.set_postfix(loss=f"{float(self.loss) / self.batch:.3f}", images=f"{rate:.0f}/s", refresh=False)
+                    mean = float(self.loss) / self.batches_done
+                    bar.set_postfix(loss=f"{mean:.3f}", images=f"{rate:.0f}/s", refresh=False)
                 bar.update()
                 if (look or self.ranks.size == 1) and self.ranks.stopping():
                     return False
@@ -156,7 +168,7 @@ class Run:
 
     def finish_epoch(self) -> None:
         """Measure, log, move on to the next epoch, and save."""
-        seconds, loss = time.perf_counter() - self.started, float(self.loss) / self.batch
+        seconds, loss = time.perf_counter() - self.started, float(self.loss) / self.batches_done
         row = {"epoch": self.epoch + 1, "lr": self.optimizer.lr, "train_loss": loss}
         with np.errstate(all="ignore"):  # if the numbers run away, the next step says so
             if self.valid is not None:

@@ -28,6 +28,7 @@ Gradients = list[Array | None]  # one per parameter; None if the loss does not d
 Contribution = tuple[Array, Gradients]  # of a part of a batch, to its mean loss and to the gradients
 Loss = Callable[[Tensor, Any], Tensor]
 
+INPUT = "the input"
 ON_DEVICE = 1_000  # images that a device evaluates together
 LEAST_WORK = 5.5e6  # for a thread to pay, as measured: elements of its inputs times the root of the number of weights
 
@@ -169,11 +170,14 @@ class TrainingStep:
             for buffer, values in [] if finite else before:  # BatchNorm's running estimates
                 buffer._data[...] = values
         if not finite:
-            what = "a gradient that is not finite, " if math.isfinite(loss) else ""
+            where, hint = self.first_bad_layer(x), "a smaller learning rate; for norm='none' the paper needs 0.0001"
+            got = f"a loss of {float(loss):g}, first not finite in {where}"
+            if math.isfinite(loss):
+                got = f"a gradient that is not finite, of a loss of {float(loss):g}"
             raise DivergenceError(
-                f"{what}a loss of {float(loss):g}, first not finite in {self.first_bad_layer(x)}",
+                got,
                 "loss and gradients are finite numbers; nothing was updated with these",
-                "a smaller learning rate; for norm='none' the paper needs 0.0001",
+                "samples without NaN or infinity" if where == INPUT else hint,
             )
         return loss, gradients
 
@@ -221,6 +225,8 @@ class TrainingStep:
     @no_grad()
     def first_bad_layer(self, x: Array) -> str:
         """Where the first output that is not finite comes from."""
+        if not array_module(x).isfinite(x).all():
+            return INPUT
         layers = list(self.model.named_children()) if isinstance(self.model, Sequential) else [("", self.model)]
         out = Tensor(x)
         for name, layer in layers:
@@ -298,4 +304,4 @@ def evaluate(
     truth = _there(labels, out)
     loss = F.cross_entropy(Tensor(out), truth).item()
     wrong = (out.argmax(axis=1) != truth) | ~array_module(out).isfinite(out).all(axis=1)  # NaN is not a class
-    return loss, float(wrong.mean())
+    return loss, float(wrong[truth != IGNORED].mean())

@@ -88,6 +88,7 @@ def architecture(mc: Sampler) -> Findings:
     yield Case("size of the last map", 1.0, 1.0, computed(maps[-1]))
     yield Case("classes", 10.0, 10.0, computed(classes))
     yield is_zero("maps of another size", wrong)
+    yield all_ones("weights / those of its layers", [_weights_ratio(width) for width in (1.0, 0.5)])
     yield shown("bias of a new convolution", 0.0, abs(list(network.parameters())[-1].numpy()).max())
     for size in (5, 7):  # by Winograd tiles, and by Fourier transforms
         what = f"{size} x {size} filters, padding {size // 2}, against a sum"
@@ -95,6 +96,15 @@ def architecture(mc: Sampler) -> Findings:
     yield all_ones("slope of the loss / difference quotient", slopes, tolerance=1e-4)
     yield shown("gradients in float32 and in float64, difference", 0.0, _kernel_error(random), tolerance=0.03)
     return f"sizes {', '.join(map(str, maps))}"
+
+
+def _weights_ratio(width: float) -> float:
+    """The weights of the paper's network of this width, by those of its nine layers, one by one."""
+    c = [3, *(width * filters for filters in (192, 160, 96, 192, 192, 192, 192, 192)), 10]
+    sizes = (5, 1, 1, 5, 1, 1, 5, 1, 1)
+    network = build(NIN) if width == 1.0 else build(NIN, width=width)
+    found = sum(p.size for p in network.parameters() if p.ndim == 4)
+    return found / sum(a * b * k * k for a, b, k in zip(c, c[1:], sizes, strict=False))
 
 
 SMALL = "C(6,5,1,2)-C(5,1,1,0)-P(3,2,1,max)-C(4,3,2,1)-P(3,2,1,avg)-C(3,1,1,1)-P(3,3,0,avg)"

@@ -9,11 +9,13 @@ import numpy as np
 from .. import Tensor, grad, moments
 from ..estimate import Estimate
 from ..nn import Activation, BatchNorm, Derf, DyT, LayerNorm, Linear, Module, ReLU, Residual, ScaledWS, Sequential, init
+from ..nn.signals import signals
+from ..nn.spec import build
 from ..theory import Design
 from ..theory.gains import batch_norm_residual_gain, residual_gain, tanh_residual
 from .claim import Case, Findings, claim, computed, is_not_zero, is_zero, shown
 from .closed_forms import CHI, arc_cosine
-from .monte_carlo import Sampler, Tally
+from .monte_carlo import Sampler, Tally, each
 from .networks import dense, first_unit, gaussian, network_tally, orthogonal_samples, probe, seeded
 
 residual, dyt = partial(claim, family="residual"), partial(claim, family="dyt")
@@ -53,6 +55,19 @@ def nf_tally(mc: Sampler, alpha: float, depth: int) -> Tally:
     return residual_tally(mc, f"nf {alpha}", block, depth, samples=128)
 
 
+def built_tally(mc: Sampler) -> Tally:
+    """Of an NF-net in the shorthand, alpha = 1/2: mean squares behind two blocks, behind one with more channels, and
+    where they are scaled for the next convolution."""
+    spec = "C(128,1,1,0)-R(C(128,1,1,0)-C(128,1,1,0))-R(C(128,1,1,0))-R(C(256,1,2,0))-C(10,1,1,0)-P(2,2,0,avg)"
+
+    def draw(random: np.random.Generator) -> list[float]:
+        seeded(random)
+        net = build(spec, in_channels=128, norm="ws", alpha=0.5)
+        return [s.std**2 + s.mean**2 for s in signals(net, gaussian(random, 64, 128, 4, 4))[1:5]]
+
+    return mc.tally("built", each(draw), samples=24, cost=10**5, block=1)
+
+
 def batch_norm_tally(mc: Sampler) -> Tally:
     """Of a network of blocks h + W ReLU(BatchNorm(h)), W He's weights."""
 
@@ -74,6 +89,9 @@ def nf_variance(mc: Sampler) -> Findings:
         spread = math.sqrt(tally.means[2] / tally.means[1] ** 2 - 1.0)
         what = f"mean square after {depth} blocks, alpha = {alpha:g}"
         yield Case(what, exact, exact, found, finite_size=0.01, rounding=0.01 * exact, scatter=spread)
+    tally, places = built_tally(mc), {"1 block": 1.25, "2 blocks": 1.5, "more channels": 1.25, "a scale": 1.0}
+    for i, (place, exact) in enumerate(places.items()):
+        yield shown(f"of C and R, behind {place}", exact, tally.mean(i), finite_size=0.01)
     return "on average; networks of 128 units scatter about it"
 
 

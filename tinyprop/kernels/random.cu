@@ -16,7 +16,7 @@ struct Eight {
         for (int k = 0; k < 8; ++k) at[k] = (unsigned)(words[k / 2] >> k % 2 * 32);
     }
 
-    // The upper count of a product.
+    // The upper half of a product.
     __device__ Word high(Word a, Word b) const {
         const Word low = (unsigned)a, bottom = (unsigned)b, top = b >> 32;
         const Word middle = (a >> 32) * bottom + (low * bottom >> 32), other = low * top + (unsigned)middle;

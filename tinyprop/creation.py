@@ -107,7 +107,7 @@ def rand(*shape: Any, requires_grad: bool = False, dtype: Any = float32, backend
     kind = _floating(dtype)
     drawn, one = generator().random(_shape(shape)), kind.type(1)
     xp = array_module(drawn)
-    return tensor(xp.minimum(drawn, xp.nextafter(one, 0 * one)), requires_grad, kind, backend)  # 1 after rounding
+    return tensor(xp.minimum(drawn, xp.nextafter(one, 0 * one)), requires_grad, kind, backend)  # rounding makes no 1
 
 
 def _floating(dtype: Any) -> Any:

@@ -46,8 +46,8 @@ def next_key(random: "np.random.Generator | None" = None) -> int:
 
 
 def random_words(size: int, key: int) -> HostArray:
-    """So many random words of 32 bits: those of NumPy's Philox (Salmon et al., 2011), which scrambles a counter by
-    multiplications. It has no state but the counter, so that each word can also be computed by itself, on a device.
+    """`size` random words of 32 bits, from NumPy's Philox (Salmon et al., 2011), which scrambles a counter by
+    multiplications. Its only state is the counter, so a device can compute each word by itself.
 
     >>> random_words(4, key=7).tolist() == random_words(9, key=7)[:4].tolist()
     True

@@ -133,7 +133,7 @@ def test_running_estimates_that_a_graph_needs_are_not_moved(backend):
     x, mean, var = leaf(np.arange(6.0).reshape(3, 2), backend), make(np.zeros(2), backend), make(np.ones(2), backend)
     weight = leaf(np.ones(2), backend)
     y = F.batch_norm(x, mean, var, weight)
-    call = lambda: F.batch_norm(x, mean, var, weight, training=True)  # noqa: E731
+    call = partial(F.batch_norm, x, mean, var, weight, training=True)
     assert_explained(tp.EditError, call, "running_")
     del y
     call()

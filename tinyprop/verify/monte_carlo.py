@@ -60,7 +60,7 @@ class Tally:
 
     @classmethod
     def merged(cls, parts: Sequence["Tally"]) -> "Tally":
-        """Of tallies on one backend, there."""
+        """The tally of all parts, computed on the backend that they share."""
         xp, count = array_module(parts[0].means), sum(part.count for part in parts)
         counts = xp.array([part.count for part in parts], np.float64)[:, None]
         means, cubes, fourths = (xp.stack([getattr(p, name) for p in parts]) for name in ("means", "cubes", "fourths"))

@@ -102,7 +102,7 @@ def _weights_ratio(width: float) -> float:
     """The weights of the paper's network of this width, by those of its nine layers, one by one."""
     c = [3, *(width * filters for filters in (192, 160, 96, 192, 192, 192, 192, 192)), 10]
     sizes = (5, 1, 1, 5, 1, 1, 5, 1, 1)
-    network = build(NIN) if width == 1.0 else build(NIN, width=width)
+    network = build(NIN) if width == 1.0 else build(NIN, width=width)  # the default width is tested, too
     found = sum(p.size for p in network.parameters() if p.ndim == 4)
     return found / sum(a * b * k * k for a, b, k in zip(c, c[1:], sizes, strict=False))
 

@@ -8,17 +8,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor, Executor
+import time
+from collections.abc import Callable, Collection, Hashable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import StateError
 from .ranks import watched
 from .threads import cores
 
 LIKE_CTRL_C = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+Piece = TypeVar("Piece", bound=Hashable)
 STOPPED = threading.Event()  # set in a worker that begins nothing new
 
 
@@ -109,6 +111,57 @@ def stop_on_signals() -> Iterator[list[bool]]:
         restore()
 
 
+def compute_wanted(
+    wanted: Callable[[], list[Piece]],
+    compute: Callable[..., bool],
+    finished: Callable[[Piece, int], None],
+    pool: Executor,
+    jobs: int,
+    seconds: float,
+) -> bool:
+    """Compute the first piece that is wanted, whenever a job is free, until time is up; False after Ctrl-C.
+
+    `compute(piece, told=...)` is called in a worker, and returns False if it was told to stop before the end;
+    `finished(piece, left)` is called here. What is being computed in the end is told to stop, and can save what it has.
+    A second Ctrl-C ends the workers at once.
+    """
+    end, running = time.monotonic() + seconds, dict[Future[bool], Piece]()
+    with stop_on_signals() as stop:
+        try:
+            while not stop[0]:
+                left = [piece for piece in wanted() if piece not in running.values()]
+                to_go = len(left) + len(running)
+                for piece in left[: jobs - len(running)]:
+                    running[pool.submit(_compute, compute, piece, end - time.monotonic())] = piece
+                done = set[Future[bool]]()
+                while running and not (done or stop[0] or time.monotonic() > end):
+                    done, _ = wait(running, 0.2, FIRST_COMPLETED)
+                if not done:
+                    break
+                for future in done:
+                    piece = running.pop(future)
+                    if not future.result():  # raises the error of a worker here
+                        return time.monotonic() > end and not stop[0]
+                    to_go -= 1
+                    finished(piece, to_go)
+        finally:  # after an error, too
+            _stop(running)
+    return not stop[0]
+
+
+def _stop(running: Collection["Future[bool]"]) -> None:
+    """Let all pieces save and stop. Ranks of MPI hear the signal themselves, and know when time is up."""
+    from multiprocessing import active_children
+
+    for future in running:
+        future.cancel()  # which a worker of dask notices
+    while not all(future.done() for future in running):
+        for pid in [child.pid for child in active_children() if child.pid]:  # again and again: one may be starting
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
+        wait(running, 0.2)
+
+
 # -- in a worker
 
 
@@ -116,6 +169,14 @@ def listen() -> None:
     """A signal lets a worker finish, or save, what it is at, and begin nothing new."""
     for number in (signal.SIGINT, *LIKE_CTRL_C):
         signal.signal(number, lambda *_: STOPPED.set())
+
+
+def _compute(compute: Callable[..., bool], piece: Hashable, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    done = compute(piece, told=lambda: stopping() or time.monotonic() > end)
+    if not done and threading.current_thread() is threading.main_thread():  # dask has threads
+        STOPPED.set()  # the piece has heard the signal
+    return done
 
 
 def _start() -> None:

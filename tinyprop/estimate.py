@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 
+from .engine.arrays import HostArray
 from .moments.quadrature import gauss_legendre
 
 CONFIDENCE = 0.95
@@ -41,6 +42,38 @@ class Estimate:
     @classmethod
     def from_error(cls, mean: float, standard_error: float, n: int) -> "Estimate":
         return cls(mean, standard_error * student_quantile(CONFIDENCE, n - 1) if standard_error else 0.0, n)
+
+    @classmethod
+    def crossed(cls, values: HostArray) -> "Estimate":
+        """The mean of values (seeds, images) for new seeds and new images: both are resampled by a crossed bootstrap of
+        infinitely many draws, in which all values of a seed, or of an image, go together.
+
+        For independent multinomial weights its variance has a closed form, the sum of those of the seeds' means, of the
+        images' means and of the rest (Owen, 2007). It is an upper limit: noise of single values is in all three. The
+        first has n - 1 in place of n, as seeds are few.
+        """
+        n, m = values.shape
+        rows, columns = values.mean(axis=1), values.mean(axis=0)
+        rest = values - rows[:, None] - columns + rows.mean()
+        variance = rows.var(ddof=1) / n + columns.var() / m + (rest**2).mean() / (n * m)
+        return cls.from_error(statistics.fmean(rows.tolist()), math.sqrt(variance), n)
+
+    @classmethod
+    def predicted(
+        cls, places: Sequence[Sequence[float]], values: Sequence[float], place: Sequence[float]
+    ) -> "Estimate":
+        """A new value at a place, by linear regression over some others, with its 95 % prediction interval.
+
+        >>> print(Estimate.predicted([[1, 0], [1, 1], [1, 2], [1, 3]], [0.0, 1.1, 1.9, 3.0], [1, 4]))
+        3.95 ± 0.65
+        """
+        x, y, new = np.array(places, "float64"), np.array(values), np.array(place)
+        if len(y) <= len(place) or np.linalg.matrix_rank(x) < len(place):
+            return cls.of([])
+        weights = np.linalg.lstsq(x, y, rcond=None)[0]
+        freedom = len(y) - len(place)
+        variance = float(((y - x @ weights) ** 2).sum()) / freedom * (1.0 + float(new @ np.linalg.solve(x.T @ x, new)))
+        return cls.from_error(float(new @ weights), math.sqrt(variance), freedom + 1)
 
     @property
     def standard_error(self) -> float:

@@ -1,12 +1,15 @@
 """What is here: machine, versions, BLAS, data sets, and CuPy, with the command that helps where it does not work."""
 
 import argparse
+import hashlib
+import json
 import os
 import platform
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
@@ -15,6 +18,11 @@ from typing import Any
 from . import data
 
 PACKAGES = ("numpy", "matplotlib", "safetensors", "tqdm", "threadpoolctl", "cupy-cuda12x", "cupy-cuda13x")
+
+NUMERICS = (  # rooms and files that decide the numbers of a run
+    "data", "engine", "experiments/record.py", "functional", "kernels", "moments", "nn", "optim.py", "random.py",
+    "ranks.py", "special.py", "threads.py", "train", "windows.py",
+)  # fmt: skip
 
 
 def describe() -> Iterator[str]:
@@ -53,6 +61,15 @@ def versions(*packages: str) -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[package] = version(package)
     return found if packages else found | {"python": platform.python_version()}
+
+
+@cache
+def sources() -> str:
+    """A short digest of all sources that decide the numbers of a run, whatever version they call themselves."""
+    package = Path(__file__).parent
+    paths = [path for name in NUMERICS for path in (package / name, *(package / name).rglob("*"))]
+    texts = {str(p.relative_to(package)): p.read_text("utf-8") for p in paths if p.suffix in (".py", ".cu")}
+    return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def machine() -> dict[str, Any]:

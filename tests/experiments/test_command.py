@@ -20,7 +20,6 @@ from tinyprop.experiments.experiment import Experiment
 from tinyprop.experiments.ledger import Ledger, run_name
 from tinyprop.experiments.scales import SCALES
 from tinyprop.experiments.study import Study
-from tinyprop.experiments.workers import compute_all
 from tinyprop.plots import panels
 
 from .runs import TINY, study
@@ -107,7 +106,7 @@ def test_when_time_is_up_the_runs_are_saved(tmp_path):
     endless, work = replace(TINY, epochs=100_000), Study([], SCALES["tiny"], Ledger(tmp_path / "ledger"), tmp_path)
     work.wanted = lambda: [endless]
     with ThreadPoolExecutor() as pool:
-        assert compute_all(work, pool, 1, seconds=1.0)
+        assert work.compute(pool, 1, seconds=1.0)
     assert list((tmp_path / run_name(endless)).glob("checkpoint-*.safetensors"))
     assert not work.ledger.find(endless)
 

@@ -19,6 +19,7 @@ from tinyprop.experiments import ledger as room
 from tinyprop.experiments import record as records
 from tinyprop.experiments.ledger import Ledger, compute, run_name
 from tinyprop.experiments.record import Evaluation, Record, RecordedRun, best_temperature, image_losses, passed_through
+from tinyprop.info import NUMERICS, sources
 from tinyprop.train import network
 
 from .runs import TINY, record
@@ -212,15 +213,13 @@ def test_a_run_says_which_sources_computed_it(tmp_path):
     """Whatever their version; also if others resume it. What else is imported decides no number of a run."""
     run = RecordedRun(replace(TINY, epochs=1), tmp_path)
     run.signals = [{"epoch": 0, "layer": 1, "size": 0.1, "moved": 0.0}]  # as an older version has left it
-    run.signals += [{"epoch": 1, "layer": 1, "size": 0.1, "moved": 0.0, "sources": records.sources()}]
+    run.signals += [{"epoch": 1, "layer": 1, "size": 0.1, "moved": 0.0, "sources": sources()}]
     found = run.record(records.Divergence(1, 1, "a loss"))
-    assert found.versions["sources"] == f"? {records.sources()}"
+    assert found.versions["sources"] == f"? {sources()}"
     others = "cluster creation derivatives draw errors estimate experiments files info paper plots saving stacks table"
     program = "import sys, tinyprop.experiments.record; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout
     rooms = {name.split(".")[1] for name in loaded.split() if name.startswith("tinyprop.")}
-    assert rooms - {*others.split(), "theory"} == {
-        name.removesuffix(".py") for name in records.NUMERICS if "/" not in name
-    }
+    assert rooms - {*others.split(), "theory"} == {name.removesuffix(".py") for name in NUMERICS if "/" not in name}

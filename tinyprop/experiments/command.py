@@ -15,7 +15,6 @@ from .ledger import Ledger
 from .report import page, quoted
 from .scales import SCALES
 from .study import Study
-from .workers import compute_all
 
 EXAMPLES = """examples:
   tinyprop reproduce convergence results --jobs 4            two experiments, which share runs
@@ -70,7 +69,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             return 0
         if left := len(study.wanted()):
             print(f"{left} runs to compute, {jobs} at a time", flush=True)
-            if not compute_all(study, pool, jobs, options.budget):
+            if not study.compute(pool, jobs, options.budget):
                 print("stopped; everything is saved, and the same command resumes")
                 return 130
     experiments = study.experiments()

@@ -12,12 +12,11 @@ the others. (For verdicts in both directions this is proven if claims are indepe
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..engine.arrays import HostArray
 from ..estimate import Estimate
 from .record import Layer, Record
 from .scales import table
@@ -25,7 +24,7 @@ from .scales import table
 REGISTERED = table("preregistration.toml")
 LEVEL = 1.0 - REGISTERED["rule"]["confidence"]
 LOOKS = REGISTERED["rule"]["looks"]
-POWER = 0.8  # of the differences that a number of seeds is said to find
+POWER = 0.8  # with which a difference is found
 
 Verdict = bool | None  # None: the runs cannot tell
 
@@ -62,7 +61,6 @@ class Comparison:
     difference: Estimate
     diverged: tuple[int, int] = (0, 0)  # runs of ours and of theirs
     survived: tuple[bool, bool] = (True, True)  # whether ours and theirs have runs that did not
-    floor: float = 0.0  # the part of the standard error that comes from the images, and that more seeds leave
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """How much better ours is. Survivors of a setting that sometimes diverges are a biased sample, and decide
@@ -101,18 +99,14 @@ class Comparison:
     def width(self) -> float:
         """Of the interval, in margins; without a margin, in differences. 0 if more runs cannot make it narrower."""
         scale = self.measure.margin or abs(self.difference.mean)
-        return self.difference.half_width / scale if scale and not any(self.diverged) else 0.0
+        if not scale or any(self.diverged):
+            return 0.0
+        return self.difference.half_width / scale if self.difference.n > 1 else math.inf
 
-    def with_seeds(self, n: int) -> "Comparison":
-        """What n random seeds would find, if mean and deviation stayed as they are."""
-        of_seeds = self.difference.standard_error**2 - self.floor**2
-        error = math.sqrt(self.floor**2 + of_seeds * self.difference.n / n)
-        return replace(self, difference=Estimate.from_error(self.difference.mean, error, n))
-
-    def detectable(self, n: int, level: float) -> float:
-        """How far from 0, or from a margin, a true difference must be for n random seeds to find it with POWER."""
-        planned = self.with_seeds(n).difference
-        return planned.half_width_at(1.0 - level) + statistics.NormalDist().inv_cdf(POWER) * planned.standard_error
+    def detectable(self, level: float) -> float:
+        """How far from 0, or from a margin, a true difference must be for as many seeds to find it with POWER."""
+        found, power = self.difference, statistics.NormalDist().inv_cdf(POWER)
+        return found.half_width_at(1.0 - level) + power * found.standard_error
 
     def __str__(self) -> str:
         lost = [f"{self.diverged[0]} and {self.diverged[1]} runs diverged"] if any(self.diverged) else []
@@ -131,48 +125,9 @@ def compared(
 ) -> Comparison:
     """From what each random seed gives: a number, or a number for each test image."""
     pairs = [np.asarray(ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
-    difference, floor = Estimate.of([float(pair.mean()) for pair in pairs]), 0.0
-    if len(pairs) > 1 and pairs[0].ndim:
-        values = np.stack(pairs)
-        difference = Estimate.from_error(difference.mean, float(crossed_error(values)), len(pairs))
-        floor = image_error(values)
-    return Comparison(measure, difference, diverged, (bool(ours), bool(theirs)), floor)
-
-
-def crossed_error(values: HostArray) -> HostArray:
-    """The standard error of the mean of values (..., seeds, images), as a crossed bootstrap of infinitely many draws
-    finds it: both seeds and images are resampled, and all values of a seed, or of an image, go together.
-
-    For independent multinomial weights its variance has a closed form, the sum of those of the seeds' means, of the
-    images' means and of the rest (Owen, 2007). It is an upper limit: noise of single values is in all three. The first
-    has n - 1 in place of n, as seeds are few.
-    """
-    n, m = values.shape[-2:]
-    rows, columns = values.mean(axis=-1), values.mean(axis=-2)
-    rest = values - rows[..., None] - columns[..., None, :] + rows.mean(axis=-1)[..., None, None]
-    return np.sqrt(rows.var(axis=-1, ddof=1) / n + columns.var(axis=-1) / m + (rest**2).mean(axis=(-2, -1)) / (n * m))
-
-
-def image_error(values: HostArray) -> float:
-    """The standard error of the mean of values (seeds, images) that is left with any number of seeds."""
-    n, m = values.shape
-    of_both = (values - values.mean(axis=1, keepdims=True)).var(axis=0, ddof=1).mean()
-    return math.sqrt(max(0.0, float(values.mean(axis=0).var() - of_both / n)) / m)
-
-
-def predicted(places: Sequence[Sequence[float]], values: Sequence[float], place: Sequence[float]) -> Estimate:
-    """A new value at a place, by linear regression over some others, with its 95 % prediction interval.
-
-    >>> f"{predicted([[1, 0], [1, 1], [1, 2], [1, 3]], [0.0, 1.1, 1.9, 3.0], [1, 4]):.2f}"
-    '3.95 ± 0.65'
-    """
-    x, y, new = np.array(places, "float64"), np.array(values), np.array(place)
-    if len(y) <= len(place) or np.linalg.matrix_rank(x) < len(place):
-        return Estimate.of([])
-    weights = np.linalg.lstsq(x, y, rcond=None)[0]
-    freedom = len(y) - len(place)
-    variance = float(((y - x @ weights) ** 2).sum()) / freedom * (1.0 + float(new @ np.linalg.solve(x.T @ x, new)))
-    return Estimate.from_error(float(new @ weights), math.sqrt(variance), freedom + 1)
+    many = len(pairs) > 1 and pairs[0].ndim
+    difference = Estimate.crossed(np.stack(pairs)) if many else Estimate.of([float(pair.mean()) for pair in pairs])
+    return Comparison(measure, difference, diverged, (bool(ours), bool(theirs)))
 
 
 # -- verdicts on claims

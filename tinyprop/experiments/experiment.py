@@ -4,24 +4,24 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from .. import paper
-from ..estimate import Estimate, student_quantile
+from .. import paper, plots
+from ..estimate import Estimate
+from ..plots import Curves
 from ..table import Table
 from ..train import Config
 from . import evidence
-from .evidence import ENDPOINTS, MEASURES, REGISTERED, Comparison, Measure, Rule, Verdict
-from .figures import Curves, draw
+from .evidence import ENDPOINTS, LEVEL, MEASURES, REGISTERED, Comparison, Measure, Rule, Verdict
 from .record import Record
 from .scales import Scale, Settings, table
 
 TABLE = table("experiments.toml")
 NORMPROP, BATCHNORM = "NormProp", "BatchNorm"
-CLEAR = 8.0  # standard errors
 CHANCE, CHANCE_ACCURACY = "chance", 10.0  # stands for a setting; % of the images of ten classes
 
 
@@ -115,20 +115,12 @@ class Finding:
     @property
     def level(self) -> float:
         """That of the first claim of a family to be decided."""
-        return evidence.LEVEL / (len(REGISTERED["primary"]) if self.primary else 1)
+        return LEVEL / (len(REGISTERED["primary"]) if self.primary else 1)
 
     @property
     def next_look(self) -> int:
         """0 after the last."""
         return next(iter(evidence.looks(self.planned)[len(self.looks) :]), 0)
-
-    @property
-    def first_chance(self) -> int:
-        """The first look at which a clear difference would decide: early ones may spend hardly any of the level."""
-        for n in evidence.looks(self.planned):
-            if student_quantile(1.0 - evidence.spent(self.level, n / self.planned), n - 1) < CLEAR:
-                return n
-        return self.planned
 
     @property
     def widest(self) -> tuple[str, Comparison]:
@@ -139,17 +131,6 @@ class Finding:
     def verdict(self) -> str:
         return {True: "supported", False: "not supported", None: "cannot tell"}[self.supported]
 
-    def needed(self) -> int:
-        """How many random seeds would decide, if mean and deviation stayed as they are; 0 if no number would."""
-        for n in (round(self.planned * 1.1**i) for i in range(80 if self.runs > 1 else 0)):
-            if evidence.judged(self.claim.holds, [c.with_seeds(n) for c in flat(self.found)], self.level) is not None:
-                return n
-        return 0
-
-
-def flat(found: Mapping[str, Sequence[Comparison]]) -> list[Comparison]:
-    return [comparison for comparisons in found.values() for comparison in comparisons]
-
 
 @dataclass
 class Experiment:
@@ -158,6 +139,7 @@ class Experiment:
     name: str
     scale: Scale
     arms: dict[str, Arm] = field(default_factory=dict)  # the settings with their runs
+    findings: list[Finding] = field(default_factory=list)  # what the runs say, once `decide` has judged it
 
     reported: ClassVar[tuple[Measure, ...]] = ENDPOINTS  # in the table, and in the figure
     x: ClassVar[str] = "epoch"  # what is along the x-axis of the levels in the figure
@@ -193,19 +175,23 @@ class Experiment:
     def claims(self) -> list[Claim]:
         return [Claim.read(claim) for claim in self.facts.get("claims", ())]
 
-    def findings(self) -> list[Finding]:
-        """What the runs say, before `decide` has judged it."""
+    def unjudged(self) -> list[Finding]:
         findings = []
         primary = {claim["claim"] for claim in REGISTERED["primary"] if claim["experiment"] == self.name}
         for claim in self.claims():
             arms = [self.arms[name] for name in claim.settings]
             planned = min(arm.planned for arm in arms)
             reached = [n for n in evidence.looks(planned) if all(len(arm.first(n).records) == n for arm in arms)]
-            looks = [(n / planned, flat(self.first(n).compared(claim))) for n in reached]
+            looks = [(n / planned, [*chain(*self.first(n).compared(claim).values())]) for n in reached]
             runs = len(set.intersection(*({record.config.seed for record in arm.records} for arm in arms)))
             no_data = sorted({arm.config.data for arm in arms if arm.config} & set(REGISTERED["not_available"]))
             findings.append(Finding(claim, claim.text in primary, self.compared(claim), looks, runs, planned, no_data))
         return findings
+
+    def is_decided(self, name: str) -> bool:
+        """Whether there are claims about a setting, and all of them are decided."""
+        about = [finding.supported for finding in self.findings if name in finding.claim.settings]
+        return None not in about and bool(about)
 
     def first(self, n: int) -> "Experiment":
         """Only the random seeds 1 to n."""
@@ -216,12 +202,10 @@ class Experiment:
         return {label: [self.compare(*pair, m) for m in claim.measures] for label, pair in claim.pairs.items()}
 
     def compare(self, ours: str, theirs: str, measure: Measure) -> Comparison:
-        arm = self.arms[ours]
-        if theirs == CHANCE:
-            chance = {record.config.seed: CHANCE_ACCURACY for record in arm.records}
-            return evidence.compared(measure, arm.values(measure), chance, (arm.diverged, 0))
-        other = self.arms[theirs]
-        return evidence.compared(measure, arm.values(measure), other.values(measure), (arm.diverged, other.diverged))
+        arm, other = self.arms[ours], self.arms.get(theirs)
+        chance = {record.config.seed: CHANCE_ACCURACY for record in arm.records}
+        values, diverged = (other.values(measure), other.diverged) if other else (chance, 0)
+        return evidence.compared(measure, arm.values(measure), values, (arm.diverged, diverged))
 
     def shown(self) -> dict[str, Arm]:
         """The settings that the table and the figure show."""
@@ -230,11 +214,8 @@ class Experiment:
     def table(self) -> Table:
         """What was measured in each setting that was run."""
         header = [f"{measure.name}, {measure.unit}".rstrip(", ") for measure in self.reported]
-        rows = [
-            [name, f"{len(arm.records)} of {arm.planned}", *map(arm.words, self.reported)]
-            for name, arm in self.shown().items()
-            if arm.records
-        ]
+        ran = {name: arm for name, arm in self.shown().items() if arm.records}
+        rows = [[name, f"{len(a.records)} of {a.planned}", *map(a.words, self.reported)] for name, a in ran.items()]
         return Table(["setting", "seeds", *header], rows)
 
     def remarks(self) -> str:
@@ -258,15 +239,14 @@ class Experiment:
         return [{label: self.compare(*pair, measure) for label, pair in pairs} for measure in self.reported]
 
     def figure(self) -> Figure:
-        return draw(self.levels(), self.differences(), self.x, self.paper)
+        return plots.experiment(self.levels(), self.differences(), self.x, self.paper)
 
 
-def decide(experiments: Sequence[Experiment]) -> list[list[Finding]]:
-    """The findings of each experiment, judged: the primary claims as one family, the others each for itself."""
-    every = [experiment.findings() for experiment in experiments]
-    family = [finding for findings in every for finding in findings if finding.primary]
+def decide(experiments: Sequence[Experiment]) -> None:
+    """Judge all findings: the primary claims as one family, the others each for itself."""
+    for e in experiments:
+        e.findings = e.unjudged()
+    family = [finding for e in experiments for finding in e.findings if finding.primary]
     verdicts = iter(evidence.holm([finding.judge for finding in family], len(REGISTERED["primary"])))
-    return [
-        [replace(f, supported=next(verdicts) if f.primary else f.judge(evidence.LEVEL)) for f in findings]
-        for findings in every
-    ]
+    for e in experiments:
+        e.findings = [replace(f, supported=next(verdicts) if f.primary else f.judge(LEVEL)) for f in e.findings]

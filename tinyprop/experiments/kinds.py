@@ -7,11 +7,11 @@ from functools import partial
 
 from .. import paper
 from ..estimate import Estimate
+from ..plots import Curves
 from ..train import Config
 from . import evidence
 from .evidence import ACCURACY, ENDPOINTS, HIDDEN, LARGEST_RATE, Comparison, Measure, averaged
 from .experiment import BATCHNORM, NORMPROP, TABLE, Arm, Claim, Experiment
-from .figures import Curves
 from .record import Record
 from .scales import IMAGES, PAPER_RUN, Settings
 
@@ -24,10 +24,11 @@ class CovariateShift(Experiment):
     reported = (*ENDPOINTS, evidence.FINAL_MEAN, evidence.BUT_ONE)
 
     def levels(self) -> dict[str, Curves]:
-        def curves(i: int) -> Curves:
-            return {name: arm.curve(lambda record: record.layers[i - 1].size, 0) for name, arm in self.arms.items()}
-
-        return {f"Mean input of layer {i}": curves(i) for i in HIDDEN}
+        sizes = {i: lambda record, i=i: record.layers[i - 1].size for i in HIDDEN}
+        return {
+            f"Mean input of layer {i}": {name: arm.curve(of, 0) for name, arm in self.arms.items()}
+            for i, of in sizes.items()
+        }
 
     def differences(self) -> list[dict[str, Comparison]]:
         return [
@@ -56,10 +57,8 @@ class Results(Experiment):
         return found
 
     def levels(self) -> dict[str, Curves]:
-        def curve(norm: str) -> dict[str, Estimate]:
-            return {row: self.arms[f"{row}, {norm}"].estimate(ACCURACY) for row in self.scale.rows}
-
-        return {"Test accuracy": {norm: curve(norm) for norm in NORMS}}
+        rows = self.scale.rows
+        return {"Test accuracy": {n: {row: self.arms[f"{row}, {n}"].estimate(ACCURACY) for row in rows} for n in NORMS}}
 
 
 class JacobianFactor(Experiment):
@@ -90,7 +89,7 @@ class JacobianFactor(Experiment):
 
     def levels(self) -> dict[str, Curves]:
         def curve(arms: dict[float, Arm]) -> dict[float, Estimate]:
-            return {lr: arm.estimate(ACCURACY) for lr, arm in arms.items() if arm.records and not arm.diverged}
+            return {lr: arm.estimate(ACCURACY) for lr, arm in arms.items() if not arm.diverged}
 
         return {"Test accuracy, %": {start: curve(arms) for start, arms in self.by_rate().items()}}
 
@@ -119,12 +118,12 @@ class Scaling(Experiment):
     def prediction(self, config: Config, measure: Measure) -> Comparison:
         """Of the difference at another scale."""
 
-        def place(config: Config) -> list[float]:
-            return [1.0, math.log(config.width), math.log(config.train_size or IMAGES)]
+        def place(config: Config) -> tuple[float, ...]:
+            return 1.0, math.log(config.width), math.log(config.train_size or IMAGES)
 
         found = {label: self.compare(*self.pairs()[label], measure).difference for label in self.grid()}
-        known = [(place(small), found[label].mean) for label, small in self.grid().items() if found[label].n]
-        return Comparison(measure, evidence.predicted([x for x, _ in known], [y for _, y in known], place(config)))
+        known = {place(small): found[label].mean for label, small in self.grid().items() if found[label].n}
+        return Comparison(measure, Estimate.predicted(list(known), list(known.values()), place(config)))
 
     def differences(self) -> list[dict[str, Comparison]]:
         panels = super().differences()
@@ -139,31 +138,22 @@ class Scaling(Experiment):
         return {"Accuracy, %": {name: self.arms[name].curve(Record.accuracies, 1) for name in names}}
 
     def remarks(self) -> str:
-        texts = [super().remarks(), f"The paper's best accuracy is {self.paper} %, after {PAPER_RUN.epochs} epochs."]
-        for name, arm in self.arms.items():
-            if arm.config and arm.config.epochs == PAPER_RUN.epochs:
-                texts += [f"{name}: {at_length(record)}." for record in arm.survivors]
-        return " ".join(texts)
+        long = {name: arm for name, arm in self.arms.items() if arm.config and arm.config.epochs == PAPER_RUN.epochs}
+        told = [self.told(name, record) for name, arm in long.items() for record in arm.survivors]
+        return " ".join([super().remarks().format(paper=self.paper, epochs=PAPER_RUN.epochs), *told])
+
+    def told(self, name: str, record: Record) -> str:
+        """The protocol, the accuracies and the speed of a long run."""
+        images, accuracies = record.images["train"], dict(enumerate(record.accuracies(), 1))
+        best = max(accuracies, key=accuracies.__getitem__)
+        seconds = sum(images / row["images_per_second"] for row in record.history)
+        some = ", ".join(f"{accuracies[epoch]:.2f} % ({epoch})" for epoch in accuracies if epoch == 1 or epoch % 5 == 0)
+        facts = {"best": best, "most": accuracies[best], "accuracies": some, "hours": seconds / 3600.0}
+        speed = len(accuracies) * images / seconds
+        return self.facts["long"].format(name=name, config=record.config, images=images, speed=speed, **facts)
 
 
-def at_length(record: Record) -> str:
-    """The protocol, the accuracy and the speed of a long run."""
-    c, images, accuracies = record.config, record.images["train"], record.accuracies()
-    best, seconds = max(accuracies), sum(images / row["images_per_second"] for row in record.history)
-    return (
-        f"width {c.width:g}, {images:,} images, batches of {c.batch_size}, rate {c.lr:g} halved every {c.halve_every} "
-        f"epochs, weight decay {c.weight_decay:g} (which the paper does not give for this run); {accuracies[-1]:.2f} % "
-        f"after {c.epochs} epochs, the best {best:.2f} % after {accuracies.index(best) + 1}; {seconds / 3600:.1f} h on "
-        f"one thread, {c.epochs * images / seconds:.0f} images/s"
-    )
-
-
-KINDS: dict[str, type[Experiment]] = {
-    "covariate-shift": CovariateShift,
-    "results": Results,
-    "scale": Scaling,
-    "jacobian-factor": JacobianFactor,
-}
+KINDS = {"covariate-shift": CovariateShift, "results": Results, "scale": Scaling, "jacobian-factor": JacobianFactor}
 EXPERIMENTS: dict[str, Callable[..., Experiment]] = {  # of a scale and runs
     name: partial(KINDS.get(name, Experiment), name) for name in TABLE
 }

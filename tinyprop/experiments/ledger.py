@@ -7,14 +7,18 @@ progress live elsewhere, and leave nothing when they are done.
 import hashlib
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from ..errors import DivergenceError
 from ..files import write_json
-from ..train import Config
+from ..threads import blas_threads
+from ..train import Config, keep_freed_memory
 from .record import Divergence, Record, RecordedRun
+
+ALONE = threading.Lock()  # held by a run: its record says which overrides the process used
 
 
 def run_name(config: Config) -> str:
@@ -61,17 +65,25 @@ class Ledger:
 def compute(
     config: Config, ledger: Ledger, runs: Path, root: Path | None, told: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Train, or resume, a run and add it to the ledger; False if it was stopped, or told to stop, before the end."""
-    if ledger.find(config):
-        return True
-    run = RecordedRun(config, runs / run_name(config), root)
-    run.told = told
-    diverged = None
-    try:
-        if not run.run(resume=True):
+    """Train, or resume, a run and add it to the ledger; False if it was stopped, or told to stop, before the end.
+
+    Matrix products are on one thread, so the result does not depend on how many runs there are side by side.
+    """
+    with ALONE, blas_threads(1):
+        if told():
             return False
-    except DivergenceError as error:
-        diverged = Divergence(min(run.epoch + 1, config.epochs), run.batch + 1, error.args[0])
-    ledger.add(run.record(diverged))
-    shutil.rmtree(run.out)
-    return True
+        if ledger.find(config):
+            return True
+        if threading.current_thread() is threading.main_thread():  # not in a worker of dask, which is not ours
+            keep_freed_memory()
+        run = RecordedRun(config, runs / run_name(config), root)
+        run.told = told
+        diverged = None
+        try:
+            if not run.run(resume=True):
+                return False
+        except DivergenceError as error:
+            diverged = Divergence(min(run.epoch + 1, config.epochs), run.batch + 1, error.args[0])
+        ledger.add(run.record(diverged))
+        shutil.rmtree(run.out)
+        return True

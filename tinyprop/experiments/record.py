@@ -6,7 +6,6 @@ import json
 import math
 import zlib
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,11 @@ from ..engine.overrides import overrides
 from ..engine.tensor import Tensor
 from ..errors import DivergenceError
 from ..files import write_whole
-from ..info import machine, versions
+from ..info import machine, sources, versions
 from ..random import generator
 from ..train import Config, Run, TrainingStep
 
 FORMAT = "tinyprop run 1"
-NUMERICS = (  # rooms and files that decide the numbers of a run
-    "data", "engine", "experiments/record.py", "functional", "kernels", "moments", "nn", "optim.py", "random.py",
-    "ranks.py", "special.py", "threads.py", "train", "windows.py",
-)  # fmt: skip
 CHUNK = 100  # images that go through a network together when it is evaluated
 WINDOW = 2500  # images over which training losses are averaged, but at least 50 steps
 SMALLEST, STEP = 1e-4, 0.2  # losses of single images are saved as SMALLEST * exp(STEP * a whole number below 256)
@@ -137,15 +132,6 @@ def rounded(facts: Any) -> Any:
 
 def digest(facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-@cache
-def sources() -> str:
-    """A short digest of all sources that decide the numbers of a run, whatever version they call themselves."""
-    package = Path(__file__).parents[1]
-    paths = [path for name in NUMERICS for path in (package / name, *(package / name).rglob("*"))]
-    texts = {str(p.relative_to(package)): p.read_text("utf-8") for p in paths if p.suffix in (".py", ".cu")}
-    return digest(texts)[:10]
 
 
 # -- evaluation

@@ -4,7 +4,6 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 
 import numpy as np
 
@@ -12,40 +11,31 @@ from ..estimate import Estimate
 from ..table import Table
 from ..train import Config
 from .evidence import ENDPOINTS, LEVEL, POWER, REGISTERED, Comparison, Measure
-from .experiment import BATCHNORM, CLEAR, Arm, Experiment, Finding, decide
+from .experiment import BATCHNORM, Arm, Experiment, Finding, decide
 from .record import Record
+from .scales import text
 
 MARK = "<!-- evidence -->"  # a line of the README before and after what it quotes of the report
-FEW = 4  # settings that are not run are named, if they are not more
-SECTION = """## {e.facts[title]} (section {e.facts[section]})
-
-![{e.facts[title]}]({folder}{e.name}.png)
-
-`tinyprop reproduce {e.name}`: {runs} planned runs. {remarks}
-
-{levels}
-"""
 
 
 def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> str:
     """`folder` leads from the page to the figures."""
-    judged, scale = decide(experiments), experiments[0].scale
-    findings = [finding for found in judged for finding in found]
-    return files(__package__).joinpath("report.md").read_text("utf-8").format(
+    decide(experiments)
+    findings, scale = [finding for e in experiments for finding in e.findings], experiments[0].scale
+    return text("report.md").format(
         command=command,
         description=scale.description,
         brief=in_brief(experiments, findings),
         registered=REGISTERED["registered"],
-        rule=listed(f"{name.replace('_', ' ')}: {text}" for name, text in REGISTERED["rule"].items()),
+        rule=listed(f"{name.replace('_', ' ')}: {words}" for name, words in REGISTERED["rule"].items()),
         margins="; ".join(f"{m.name} ± {m.margin:g}, in {m.difference_unit}" for m in ENDPOINTS),
         level=100.0 * LEVEL,
         power=100.0 * POWER,
-        clear=CLEAR,
         primary=summary("primary", [f for f in findings if f.primary], scale.name),
         exploratory=summary("exploratory", [f for f in findings if not f.primary], scale.name),
-        losses=listed(losses(experiments, judged)) or "Nowhere so far.",
-        sections="\n".join(section(e, found, folder) for e, found in zip(experiments, judged, strict=True)),
-        followed=listed(followed(experiments, judged)),
+        losses=listed(losses(experiments)) or "Nowhere so far.",
+        sections="\n".join(section(e, folder) for e in experiments),
+        followed=listed(followed(experiments)),
     )  # fmt: skip
 
 
@@ -59,28 +49,26 @@ def quoted(report: str, readme: str) -> str:
     return re.sub(f"(?<={MARK}\n).*(?=\n{MARK})", brief, readme)
 
 
-def section(e: Experiment, findings: Sequence[Finding], folder: str) -> str:
+def section(e: Experiment, folder: str) -> str:
     waiting = [name for name, arm in e.shown().items() if not arm.records]
     levels = [e.table().markdown()] if len(waiting) < len(e.shown()) else []
-    if waiting:
-        named = "; ".join(waiting) if len(waiting) <= FEW else f"{len(waiting)} of {len(e.shown())} settings"
-        levels.append(f"Not run: {named}.")
+    levels += [f"Not run: {'; '.join(waiting)}."] if waiting else []
     panels = e.differences()
     rows = [[label, *(panel[label].number for panel in panels)] for label, c in panels[0].items() if c.difference.n]
-    if rows and panels[0].keys() - {label for f in findings for label in f.claim.pairs}:  # claims do not list all
+    if rows and panels[0].keys() - {label for f in e.findings for label in f.claim.pairs}:  # claims do not list all
         names = [next(iter(panel.values())).measure.name for panel in panels]
         levels.append(Table([e.facts["differences"], *names], rows).markdown())
     header = ["claim", "the paper", "ours", "seeds", f"at {e.scale.name} scale"]
-    levels += [Table(header, [claim_row(f) for f in findings], align="lllll").markdown()] if findings else []
+    levels += [Table(header, [claim_row(f) for f in e.findings], align="lllll").markdown()] if e.findings else []
     facts = {"runs": runs_of(e.arms.values()), "remarks": e.remarks(), "levels": "\n\n".join(levels)}
-    return SECTION.format(e=e, folder=folder, **facts)
+    return text("section.md").format(e=e, folder=folder, **facts)
 
 
 def claim_row(f: Finding) -> list[str]:
     some = {label: [c for c in found if c.difference.n or any(c.diverged)] for label, found in f.found.items()}
     ours = [f"{label}: {', '.join(map(str, found))}" for label, found in some.items() if found]
-    text = f"**Primary:** {f.claim.text}" if f.primary else f.claim.text
-    return [text, f.claim.paper, "<br>".join(ours) or "not run", f"{f.runs} of {f.planned}", f.verdict]
+    claim = f"**Primary:** {f.claim.text}" if f.primary else f.claim.text
+    return [claim, f.claim.paper, "<br>".join(ours) or "not run", f"{f.runs} of {f.planned}", f.verdict]
 
 
 def in_brief(experiments: Sequence[Experiment], findings: Sequence[Finding]) -> str:
@@ -95,35 +83,31 @@ def in_brief(experiments: Sequence[Experiment], findings: Sequence[Finding]) -> 
 
 
 def summary(kind: str, findings: Sequence[Finding], scale: str) -> str:
-    header = [f"{kind} claim", "seeds so far", f"at {scale} scale", "what it takes to decide"]
-    rows = [[f.claim.text, f"{f.runs} of {f.planned}", f.verdict, still_needed(f)] for f in findings]
+    header = [f"{kind} claim", "seeds so far", f"at {scale} scale", "where we cannot tell"]
+    rows = [[f.claim.text, f"{f.runs} of {f.planned}", f.verdict, undecided(f)] for f in findings]
     return Table(header, rows, align="llll").markdown()
 
 
-def still_needed(finding: Finding) -> str:
-    label, widest = finding.widest
-    if finding.supported is not None:
+def undecided(f: Finding) -> str:
+    """Why a claim is not decided: the widest interval, and what as many seeds would find."""
+    label, widest = f.widest
+    if f.supported is not None:
         return ""
-    if finding.no_data:
-        return f"data that are not available here: {', '.join(finding.no_data)}"
+    if f.no_data:
+        return f"data that are not available here: {', '.join(f.no_data)}"
     if widest.difference.n < 2:
-        return f"a clear difference would decide after {finding.first_chance} seeds"
+        return f"judged after {f.next_look} seeds"
     if not widest.difference.half_width:
-        return (
-            f"{label}: {widest}; the same for each of {finding.runs} seeds, so that nothing is known of their deviation"
-        )
-    measure = widest.measure
-    power = f"{widest.detectable(finding.planned, finding.level):{measure.form}} {measure.difference_unit}"
-    seeds = f"about {needed:,}" if (needed := finding.needed()) else "no number of"
-    return f"{label}: {widest}; {finding.planned} seeds find {power.rstrip()}; {seeds} seeds would decide"
+        return f"{label}: {widest}; the same for each of {f.runs} seeds, so that nothing is known of their deviation"
+    found = f"{widest.detectable(f.level):{widest.measure.form}} {widest.measure.difference_unit}".rstrip()
+    return f"{label}: {widest}; {widest.difference.n} seeds find {found}"
 
 
-def losses(experiments: Sequence[Experiment], judged: Sequence[Sequence[Finding]]) -> Iterable[str]:
+def losses(experiments: Sequence[Experiment]) -> Iterable[str]:
     """All comparisons of NormProp with BatchNorm that NormProp loses, or has lost so far."""
     lost: dict[object, str] = {}  # each once, though experiments share runs
-    for e, findings in zip(experiments, judged, strict=True):
-        claimed = [(f.claim.pairs, f.claim.measures) for f in findings]
-        for pairs, measures in [*claimed, (e.pairs(), e.reported)]:
+    for e in experiments:
+        for pairs, measures in [*((f.claim.pairs, f.claim.measures) for f in e.findings), (e.pairs(), e.reported)]:
             for label, (ours, theirs) in pairs.items():
                 for measure in measures if BATCHNORM in theirs else ():
                     c = e.compare(ours, theirs, measure)
@@ -142,13 +126,10 @@ def distinct(experiments: Iterable[Experiment]) -> dict[Config | str, Arm]:
     return arms
 
 
-def followed(experiments: Sequence[Experiment], judged: Sequence[Sequence[Finding]]) -> list[str]:
+def followed(experiments: Sequence[Experiment]) -> list[str]:
     """How the pre-registration was followed, and whether the runs may be pooled."""
-    arms, undecided = distinct(experiments), set()
-    for e, findings in zip(experiments, judged, strict=True):
-        for name, arm in e.arms.items():
-            about = [f.supported for f in findings if name in f.claim.settings]
-            undecided |= {arm.config or name} if None in about or not about else set()
+    arms = distinct(experiments)
+    undecided = {arm.config or name for e in experiments for name, arm in e.arms.items() if not e.is_decided(name)}
     short = {key for key, arm in arms.items() if len(arm.records) < arm.planned}
     missing = {key for key in short if isinstance(key, Config) and key.data in REGISTERED["not_available"]}
     versions = Counter(version(record) for arm in arms.values() for record in arm.records)

@@ -12,9 +12,13 @@ IMAGES = 45_000  # for training, in CIFAR-10
 Settings = Mapping[str, Config]  # by name
 
 
-def table(name: str) -> dict[str, Any]:
+def text(name: str) -> str:
     """A file of this room."""
-    return tomllib.loads(files(__package__).joinpath(name).read_text("utf-8"))
+    return files(__package__).joinpath(name).read_text("utf-8")
+
+
+def table(name: str) -> dict[str, Any]:
+    return tomllib.loads(text(name))
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,21 @@
 """The experiments with their finished runs, and which runs are most useful next."""
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .. import data
-from ..errors import DataError
+from ..cluster import compute_wanted
+from ..errors import DataError, StateError
+from ..files import locked
 from ..train import Config
 from .experiment import Arm, Experiment, decide
-from .ledger import Ledger, run_name
+from .ledger import Ledger, compute, run_name
 from .record import Record
-from .scales import IMAGES, PAPER_RUN, Scale
+from .scales import IMAGES, Scale
 
 Order = tuple[Any, ...]  # the least comes first
 
@@ -53,46 +56,47 @@ class Study:
         return self.records[name]
 
     def wanted(self) -> list[Config]:
-        """The runs that are still to be computed, the most useful first. What was begun is finished first."""
-        order = self.order(self.experiments())
-        left = [c for c in order if (self.most is None or c.seed <= self.most) and not self.record(c)]
-        begun = {path.name for path in self.runs.glob("*-seed*")}
-        return sorted(filter(self.has_data, left), key=lambda c: (run_name(c) not in begun, order[c], run_name(c)))
+        """The runs that are still to be computed, the most useful first.
 
-    def order(self, experiments: Sequence[Experiment]) -> dict[Config, Order]:
-        """When it is a run's turn.
-
-        First come the runs that claims need up to a look that may decide them, in the order of their cost for each
-        claim that they complete: one that is nearly there is finished before another is begun. Then come the settings
-        that no claim uses; then further looks at primary claims, the widest interval first; then the rest. A setting
+        What was begun is finished first. Then come the runs up to the next look at claims that are not decided, primary
+        claims first, and of these the ones with the widest intervals; then the settings that no claim uses. A setting
         gets no further runs once all claims that use it are decided.
         """
-        needs: list[tuple[Order, set[Config]]] = []
+        experiments, turns = self.experiments(), dict[Config, Order]()
 
-        def want(arms: Iterable[Arm], seeds: int, turn: Order) -> None:
-            configs = [c for arm in arms for c in self.configs(arm) if c.seed <= seeds]
-            if missing := {config for config in configs if not self.record(config)}:
-                needs.append((turn, missing))
+        def want(arm: Arm, seeds: int, turn: Order) -> None:
+            for config in self.configs(arm)[:seeds]:
+                turns[config] = min(turns.get(config, turn), turn)
 
-        for e, findings in zip(experiments, decide(experiments), strict=True):
+        decide(experiments)
+        for e in experiments:
             idle = dict(e.arms)
-            for f in findings:
-                settings = f.claim.settings.union(*map(e.before, f.claim.settings))
-                idle = {name: arm for name, arm in idle.items() if name not in settings}
-                early = f.runs < f.first_chance
-                turn = (0,) if early else (2, f.next_look, -f.widest[1].width) if f.primary else (3,)
-                if f.supported is None:
-                    want([e.arms[name] for name in settings], f.first_chance if early else f.next_look, turn)
+            for f in e.findings:
+                for name in f.claim.settings.union(*map(e.before, f.claim.settings)):
+                    idle.pop(name, None)
+                    if f.supported is None:
+                        want(e.arms[name], f.next_look, (not f.primary, f.next_look, -f.widest[1].width))
             for arm in idle.values():
-                want([arm], arm.planned, (3 if arm.config == replace(PAPER_RUN, norm="batch") else 1,))
-        turns: dict[Config, Order] = {}
-        for turn, missing in needs:
-            completed = sum(other <= missing for _, other in needs)
-            price = math.fsum(map(cost_of, missing)) / completed
-            for config in missing:
-                key = (*turn, price, config.seed, -cost_of(config))
-                turns[config] = min(turns.get(config, key), key)
-        return turns
+                want(arm, arm.planned, (2,))
+        begun = {path.name for path in self.runs.glob("*-seed*")}
+        left = [c for c in turns if (self.most is None or c.seed <= self.most) and not self.record(c)]
+        usefulness = {c: (run_name(c) not in begun, turns[c], c.seed, cost_of(c), run_name(c)) for c in left}
+        return sorted(filter(self.has_data, left), key=usefulness.__getitem__)
+
+    def compute(self, pool: Executor, jobs: int, seconds: float) -> bool:
+        """The runs that are wanted, until time is up; False after Ctrl-C. What was done is saved in any case."""
+        ledger, runs = Ledger(self.ledger.folder.absolute()), self.runs.absolute()  # workers may be elsewhere
+
+        def finished(config: Config, to_go: int) -> None:
+            if not ledger.find(config):
+                rule = "workers and the command share the directories of runs and of the ledger"
+                got = f"{run_name(config)}, finished but not in {ledger.folder}"
+                raise StateError(got, rule, "a shared file system")
+            print(f"{run_name(config)} is finished, {to_go} to go", flush=True)
+
+        with locked(runs):
+            work = partial(compute, ledger=ledger, runs=runs, root=self.root)
+            return compute_wanted(self.wanted, work, finished, pool, jobs, seconds)
 
     def has_data(self, config: Config) -> bool:
         """Whether a data set is here, or can be downloaded."""
@@ -107,4 +111,5 @@ class Study:
 
 def cost_of(config: Config) -> float:
     """About proportional to the time that a run takes."""
-    return config.epochs * (config.train_size or IMAGES) * config.width**1.2 * (1.0 + 4.0 / config.batch_size)
+    of_norm = 1.4 if config.norm == "batch" else 1.0
+    return config.epochs * (config.train_size or IMAGES) * config.width**1.2 * (1.0 + 4.0 / config.batch_size) * of_norm

@@ -32,9 +32,11 @@ def place(text: str) -> str:
 
 
 @contextmanager
-def executor(where: str, jobs: int | None = None) -> Iterator[tuple[Executor | None, int]]:
+def executor(
+    where: str, jobs: int | None = None, start: Callable[[], None] | None = None
+) -> Iterator[tuple[Executor | None, int]]:
     """An Executor for the pieces, and how many it computes at once. A rank that computed pieces for the first one gets
-    None instead, when all are done.
+    None instead, when all are done. `start` is called first in each process that is made for them.
 
     >>> with executor("processes", jobs=1) as (pool, jobs):
     ...     list(pool.map(abs, [-1, 2]))
@@ -67,7 +69,7 @@ def executor(where: str, jobs: int | None = None) -> Iterator[tuple[Executor | N
             from multiprocessing import active_children, get_context
 
             jobs = jobs or cores()
-            with ProcessPoolExecutor(jobs, get_context("spawn"), _start) as pool:
+            with ProcessPoolExecutor(jobs, get_context("spawn"), _start, (start,)) as pool:
                 try:
                     yield pool, jobs
                 except BaseException:
@@ -179,8 +181,10 @@ def _compute(compute: Callable[..., bool], piece: Hashable, seconds: float) -> b
     return done
 
 
-def _start() -> None:
+def _start(start: Callable[[], None] | None) -> None:
     listen()
+    if start:
+        start()
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  the bars of single runs; errors go to the parent as they are
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

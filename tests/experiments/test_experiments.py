@@ -178,7 +178,7 @@ def test_a_long_run_is_told_epoch_by_epoch():
     accuracies = record.accuracies()
     assert f"many epochs: {accuracies[0]:.2f} % (1), {accuracies[4]:.2f} % (5), " in text
     assert f"the best is {max(accuracies):.2f} %, after {accuracies.index(max(accuracies)) + 1}. " in text
-    assert "with 1 threads: 500 images/s" in text
+    assert "with `--threads 1` (500 images/s), without evaluation" in text
 
 
 def test_what_a_look_has_decided_stays_decided():

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     ledger, scale = Ledger(options.ledger or options.runs / "ledger"), SCALES[options.scale]
     study = Study(chosen, scale, ledger, options.runs, options.root, options.backend, options.seeds)
     one_device = options.backend == "cupy" and options.cluster == "processes"
-    with executor(options.cluster, options.jobs or (1 if one_device else None)) as (pool, jobs):
+    with executor(options.cluster, options.jobs or (1 if one_device else None), keep_freed_memory) as (pool, jobs):
         if pool is None:  # a rank that has computed runs for the first one
             return 0
         if left := len(study.wanted()):

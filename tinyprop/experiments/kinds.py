@@ -24,11 +24,10 @@ class CovariateShift(Experiment):
     reported = (*ENDPOINTS, evidence.FINAL_MEAN, evidence.BUT_ONE)
 
     def levels(self) -> dict[str, Curves]:
-        sizes = {i: lambda record, i=i: record.layers[i - 1].size for i in HIDDEN}
-        return {
-            f"Mean input of layer {i}": {name: arm.curve(of, 0) for name, arm in self.arms.items()}
-            for i, of in sizes.items()
-        }
+        def curves(i: int) -> Curves:
+            return {name: arm.curve(lambda record: record.layers[i - 1].size, 0) for name, arm in self.arms.items()}
+
+        return {f"Mean input of layer {i}": curves(i) for i in HIDDEN}
 
     def differences(self) -> list[dict[str, Comparison]]:
         return [

@@ -15,7 +15,7 @@ from pathlib import Path
 from ..errors import DivergenceError
 from ..files import write_json
 from ..threads import blas_threads
-from ..train import Config, keep_freed_memory
+from ..train import Config
 from .record import Divergence, Record, RecordedRun
 
 ALONE = threading.Lock()  # held by a run: its record says which overrides the process used
@@ -74,8 +74,6 @@ def compute(
             return False
         if ledger.find(config):
             return True
-        if threading.current_thread() is threading.main_thread():  # not in a worker of dask, which is not ours
-            keep_freed_memory()
         run = RecordedRun(config, runs / run_name(config), root)
         run.told = told
         diverged = None

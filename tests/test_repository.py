@@ -51,7 +51,7 @@ def lines(path):
     return len(path.read_text().splitlines())
 
 
-# The most lines a room may have, with docstrings, blanks and CUDA sources. Six are larger than we want them to be (in
+# The most lines a room may have, with docstrings, blanks and CUDA sources. Most are larger than we want them to be (in
 # brackets): they may shrink, and never grow.
 ROOMS = {
     "engine": 1_163,  # (1,150)
@@ -63,7 +63,7 @@ ROOMS = {
     "data": 970,  # (900)
     "train": 1_308,  # (900)
     "verify": 3_385,  # (3,000)
-    "experiments": 1_434,  # (1,400)
+    "experiments": 1_400,
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinyprop.experiments import EXPERIMENTS
 from tinyprop.experiments.experiment import Arm
-from tinyprop.experiments.record import Divergence, Evaluation, Layer, Record
+from tinyprop.experiments.record import Evaluation, Layer, Record
 from tinyprop.experiments.scales import SCALES
 from tinyprop.train import Config
 
@@ -53,7 +53,7 @@ def record(config, accuracy=50.0, loss=1.0, diverged=False, rough=0.1):
         history=[] if diverged else rows,
         losses=[1.0 + rough * (-1.0) ** i for i in range(12)],
         layers=[Layer(i, means[:1] if diverged else means, [0.0] if diverged else means) for i in range(1, 10)],
-        diverged=Divergence(1, 3, "a loss of nan") if diverged else None,
+        diverged={"epoch": 1, "step": 3, "what": "a loss of nan"} if diverged else None,
         temperature=None if diverged else 1.0,
         validation=found if config.validation else None,
         test=found,

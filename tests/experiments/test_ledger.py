@@ -180,10 +180,10 @@ def test_a_run_that_diverges_is_recorded(ledger, tmp_path):
     wild = replace(TINY, norm="none", lr=100.0, epochs=30, data_norm="global")
     assert compute(wild, ledger, tmp_path / "runs", None)
     found = ledger.find(wild)
-    assert "loss" in found.diverged.what
+    assert "loss" in found.diverged["what"]
     assert found.test is None
-    assert len(found.history) == found.diverged.epoch - 1
-    assert len(found.layers[0].size) == found.diverged.epoch
+    assert len(found.history) == found.diverged["epoch"] - 1
+    assert len(found.layers[0].size) == found.diverged["epoch"]
     assert list((tmp_path / "runs").iterdir()) == []
 
 
@@ -206,7 +206,7 @@ def test_outputs_that_are_not_finite_are_wrong_and_a_divergence(value, ledger, t
         assert run.evaluate("test", run.test)["test_error"] == pytest.approx(1 / len(run.test))
         assert compute(config, ledger, tmp_path / "runs", None)
     found = ledger.find(config)
-    assert (found.diverged.epoch, found.test) == (1, None)
+    assert (found.diverged["epoch"], found.test) == (1, None)
 
 
 def test_a_run_says_which_sources_computed_it(tmp_path):
@@ -214,7 +214,7 @@ def test_a_run_says_which_sources_computed_it(tmp_path):
     run = RecordedRun(replace(TINY, epochs=1), tmp_path)
     run.signals = [{"epoch": 0, "layer": 1, "size": 0.1, "moved": 0.0}]  # as an older version has left it
     run.signals += [{"epoch": 1, "layer": 1, "size": 0.1, "moved": 0.0, "sources": sources()}]
-    found = run.record(records.Divergence(1, 1, "a loss"))
+    found = run.record({"epoch": 1, "step": 1, "what": "a loss"})
     assert found.versions["sources"] == f"? {sources()}"
     others = "cluster creation derivatives draw errors estimate experiments files info paper plots saving stacks table"
     program = "import sys, tinyprop.experiments.record; print(*sys.modules)"

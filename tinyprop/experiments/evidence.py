@@ -99,9 +99,8 @@ class Comparison:
     def width(self) -> float:
         """Of the interval, in margins; without a margin, in differences. 0 if more runs cannot make it narrower."""
         scale = self.measure.margin or abs(self.difference.mean)
-        if not scale or any(self.diverged):
-            return 0.0
-        return self.difference.half_width / scale if self.difference.n > 1 else math.inf
+        fixed, width = any(self.diverged) or not scale, self.difference.half_width
+        return 0.0 if fixed else width / scale if self.difference.n > 1 else math.inf
 
     def detectable(self, level: float) -> float:
         """How far from 0, or from a margin, a true difference must be for as many seeds to find it with POWER."""

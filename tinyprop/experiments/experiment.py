@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from .. import paper, plots
 from ..estimate import Estimate
 from ..plots import Curves
-from ..table import Table
 from ..train import Config
 from . import evidence
 from .evidence import ENDPOINTS, LEVEL, MEASURES, REGISTERED, Comparison, Measure, Rule, Verdict
@@ -210,13 +209,6 @@ class Experiment:
     def shown(self) -> dict[str, Arm]:
         """The settings that the table and the figure show."""
         return {name: self.arms[name] for name in self.facts.get("shown", self.arms)}
-
-    def table(self) -> Table:
-        """What was measured in each setting that was run."""
-        header = [f"{measure.name}, {measure.unit}".rstrip(", ") for measure in self.reported]
-        ran = {name: arm for name, arm in self.shown().items() if arm.records}
-        rows = [[name, f"{len(a.records)} of {a.planned}", *map(a.words, self.reported)] for name, a in ran.items()]
-        return Table(["setting", "seeds", *header], rows)
 
     def remarks(self) -> str:
         """What a reader must know to read figure and findings."""

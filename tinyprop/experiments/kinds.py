@@ -153,6 +153,4 @@ class Scaling(Experiment):
 
 
 KINDS = {"covariate-shift": CovariateShift, "results": Results, "scale": Scaling, "jacobian-factor": JacobianFactor}
-EXPERIMENTS: dict[str, Callable[..., Experiment]] = {  # of a scale and runs
-    name: partial(KINDS.get(name, Experiment), name) for name in TABLE
-}
+EXPERIMENTS: dict[str, Callable[..., Experiment]] = {n: partial(KINDS.get(n, Experiment), n) for n in TABLE}

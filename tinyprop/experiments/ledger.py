@@ -16,7 +16,7 @@ from ..errors import DivergenceError
 from ..files import write_json
 from ..threads import blas_threads
 from ..train import Config
-from .record import Divergence, Record, RecordedRun
+from .record import Record, RecordedRun
 
 ALONE = threading.Lock()  # held by a run: its record says which overrides the process used
 
@@ -65,11 +65,8 @@ class Ledger:
 def compute(
     config: Config, ledger: Ledger, runs: Path, root: Path | None, told: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Train, or resume, a run and add it to the ledger; False if it was stopped, or told to stop, before the end.
-
-    Matrix products are on one thread, so the result does not depend on how many runs there are side by side.
-    """
-    with ALONE, blas_threads(1):
+    """Train, or resume, a run and add it to the ledger; False if it was stopped, or told to stop, before the end."""
+    with ALONE, blas_threads(1):  # whatever is computed beside it
         if told():
             return False
         if ledger.find(config):
@@ -81,7 +78,7 @@ def compute(
             if not run.run(resume=True):
                 return False
         except DivergenceError as error:
-            diverged = Divergence(min(run.epoch + 1, config.epochs), run.batch + 1, error.args[0])
+            diverged = {"epoch": min(run.epoch + 1, config.epochs), "step": run.batch + 1, "what": error.args[0]}
         ledger.add(run.record(diverged))
         shutil.rmtree(run.out)
         return True

@@ -31,13 +31,6 @@ SMALLEST, STEP = 1e-4, 0.2  # losses of single images are saved as SMALLEST * ex
 
 
 @dataclass(frozen=True)
-class Divergence:
-    epoch: int
-    step: int
-    what: str
-
-
-@dataclass(frozen=True)
 class Layer:
     """The means, over images and places, of the features that arrive at a layer: section 5.2's "input of a unit".
 
@@ -97,7 +90,7 @@ class Record:
     history: list[dict[str, float]]  # the training log: a row for each epoch
     losses: list[float]  # training loss, averaged over windows
     layers: list[Layer]
-    diverged: Divergence | None
+    diverged: dict[str, Any] | None  # epoch, step and what
     temperature: float | None = None  # the best on the validation images; 1 in a run without validation
     validation: Evaluation | None = None
     test: Evaluation | None = None
@@ -119,7 +112,6 @@ class Record:
             raise ValueError("it does not hold what was written")
         facts["config"] = Config(**facts["config"])
         facts["layers"] = [Layer(**layer) for layer in facts["layers"]]
-        facts["diverged"] = facts["diverged"] and Divergence(**facts["diverged"])
         for name in ("validation", "test"):
             facts[name] = facts[name] and Evaluation(**facts[name])
         return cls(**facts)
@@ -132,9 +124,6 @@ def rounded(facts: Any) -> Any:
 
 def digest(facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-# -- evaluation
 
 
 def image_losses(outputs: HostArray, labels: HostArray, temperature: float = 1.0) -> HostArray:
@@ -173,9 +162,6 @@ def passed_through(model: nn.Sequential, images: HostArray) -> tuple[HostArray, 
             x = layer(x)
         outputs.append(to_numpy(x.data))
     return np.concatenate(outputs), [to_numpy(total) / len(images) for total in sums.values()]
-
-
-# -- the run
 
 
 class StepWithLosses(TrainingStep):
@@ -251,7 +237,7 @@ class RecordedRun(Run):
             if not np.isfinite(self.passed[name][0]).all():
                 raise DivergenceError("outputs that are not finite", "they are numbers", "a smaller learning rate")
 
-    def record(self, diverged: Divergence | None) -> Record:
+    def record(self, diverged: dict[str, Any] | None) -> Record:
         window = max(50, WINDOW // self.config.batch_size)
         losses = np.array([float(loss) for loss in self.step.losses])
         history = [row for row in self.history if all(map(math.isfinite, row.values()))]

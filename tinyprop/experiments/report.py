@@ -3,7 +3,7 @@
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -21,21 +21,29 @@ MARK = "<!-- evidence -->"  # a line of the README before and after what it quot
 def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> str:
     """`folder` leads from the page to the figures."""
     decide(experiments)
-    findings, scale = [finding for e in experiments for finding in e.findings], experiments[0].scale
+    arms, scale = distinct(experiments), experiments[0].scale
+    primary, others = ([f for e in experiments for f in e.findings if f.primary == which] for which in (True, False))
     return text("report.md").format(
         command=command,
         description=scale.description,
-        brief=in_brief(experiments, findings),
+        runs=runs_of(arms.values()),
+        of_primary=counted(primary),
+        of_others=counted(others),
         registered=REGISTERED["registered"],
         rule=listed(f"{name.replace('_', ' ')}: {words}" for name, words in REGISTERED["rule"].items()),
         margins="; ".join(f"{m.name} ± {m.margin:g}, in {m.difference_unit}" for m in ENDPOINTS),
         level=100.0 * LEVEL,
         power=100.0 * POWER,
-        primary=summary("primary", [f for f in findings if f.primary], scale.name),
-        exploratory=summary("exploratory", [f for f in findings if not f.primary], scale.name),
+        primary=summary("primary", primary, scale.name),
+        exploratory=summary("exploratory", others, scale.name),
         losses=listed(losses(experiments)) or "Nowhere so far.",
         sections="\n".join(section(e, folder) for e in experiments),
-        followed=listed(followed(experiments)),
+        short=reasons(experiments, arms),
+        not_available=", ".join(REGISTERED["not_available"]),
+        partly=listed(f"Of {name}, we have {what}." for name, what in REGISTERED["partly_available"].items()),
+        added=listed(f"Added on {a['on']}, when {a['when']}: {a['what']}." for a in REGISTERED["added"].values()),
+        versions=versions(arms.values()),
+        pooled=listed(f"Pooling, {measure.name}: {pooling(arms.values(), measure)}" for measure in ENDPOINTS),
     )  # fmt: skip
 
 
@@ -50,9 +58,12 @@ def quoted(report: str, readme: str) -> str:
 
 
 def section(e: Experiment, folder: str) -> str:
-    waiting = [name for name, arm in e.shown().items() if not arm.records]
-    levels = [e.table().markdown()] if len(waiting) < len(e.shown()) else []
-    levels += [f"Not run: {'; '.join(waiting)}."] if waiting else []
+    header = ["setting", "seeds", *(f"{measure.name}, {measure.unit}".rstrip(", ") for measure in e.reported)]
+    ran = {name: arm for name, arm in e.shown().items() if arm.records}
+    rows = [[name, f"{len(arm.records)} of {arm.planned}", *map(arm.words, e.reported)] for name, arm in ran.items()]
+    levels = [Table(header, rows).markdown()] if ran else []
+    waiting = "; ".join(name for name in e.shown() if name not in ran)
+    levels += [f"Not run: {waiting}."] if waiting else []
     panels = e.differences()
     rows = [[label, *(panel[label].number for panel in panels)] for label, c in panels[0].items() if c.difference.n]
     if rows and panels[0].keys() - {label for f in e.findings for label in f.claim.pairs}:  # claims do not list all
@@ -71,15 +82,9 @@ def claim_row(f: Finding) -> list[str]:
     return [claim, f.claim.paper, "<br>".join(ours) or "not run", f"{f.runs} of {f.planned}", f.verdict]
 
 
-def in_brief(experiments: Sequence[Experiment], findings: Sequence[Finding]) -> str:
-    """One line, which the README repeats."""
-
-    def counted(primary: bool) -> str:
-        some = [f.supported for f in findings if f.primary == primary and f.claim.paper != "not in the paper"]
-        return f"{some.count(True)} supported, {some.count(False)} not supported, {some.count(None)} undecided"
-
-    runs, primary, other = runs_of(distinct(experiments).values()), counted(True), counted(False)
-    return f"So far {runs} planned runs are finished. Primary claims: {primary}. Other claims of the paper: {other}."
+def counted(findings: Iterable[Finding]) -> str:
+    some = [finding.supported for finding in findings if finding.claim.paper != "not in the paper"]
+    return f"{some.count(True)} supported, {some.count(False)} not supported, {some.count(None)} undecided"
 
 
 def summary(kind: str, findings: Sequence[Finding], scale: str) -> str:
@@ -126,23 +131,17 @@ def distinct(experiments: Iterable[Experiment]) -> dict[Config | str, Arm]:
     return arms
 
 
-def followed(experiments: Sequence[Experiment]) -> list[str]:
-    """How the pre-registration was followed, and whether the runs may be pooled."""
-    arms = distinct(experiments)
+def reasons(experiments: Sequence[Experiment], arms: Mapping[Config | str, Arm]) -> dict[str, int]:
+    """How many settings have fewer runs than planned, by the reason."""
     undecided = {arm.config or name for e in experiments for name, arm in e.arms.items() if not e.is_decided(name)}
     short = {key for key, arm in arms.items() if len(arm.records) < arm.planned}
-    missing = {key for key in short if isinstance(key, Config) and key.data in REGISTERED["not_available"]}
-    versions = Counter(version(record) for arm in arms.values() for record in arm.records)
-    return [
-        f"{runs_of(arms.values())} planned runs are finished.",
-        f"Settings with fewer runs than planned: {len(short - undecided)} because all claims about them are decided, "
-        f"{len(missing)} because there are no data ({', '.join(REGISTERED['not_available'])}), "
-        f"{len(short & undecided - missing)} because they are not finished yet.",
-        *[f"Of {name}, we have {what}." for name, what in REGISTERED["partly_available"].items()],
-        *[f"Added on {a['on']}, when {a['when']}: {a['what']}." for a in REGISTERED["added"].values()],
-        "Versions: " + ("; ".join(f"{name}: {count} runs" for name, count in sorted(versions.items())) or "none") + ".",
-        *[f"Pooling, {measure.name}: {pooling(arms.values(), measure)}" for measure in ENDPOINTS],
-    ]
+    no_data = {key for key in short if isinstance(key, Config) and key.data in REGISTERED["not_available"]}
+    return {"decided": len(short - undecided), "no_data": len(no_data), "unfinished": len(short & undecided - no_data)}
+
+
+def versions(arms: Iterable[Arm]) -> str:
+    counts = Counter(version(record) for arm in arms for record in arm.records)
+    return "; ".join(f"{name}: {count} runs" for name, count in sorted(counts.items())) or "none"
 
 
 def runs_of(arms: Iterable[Arm]) -> str:

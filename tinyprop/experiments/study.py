@@ -17,8 +17,6 @@ from .ledger import Ledger, compute, run_name
 from .record import Record
 from .scales import IMAGES, Scale
 
-Order = tuple[Any, ...]  # the least comes first
-
 
 @dataclass
 class Study:
@@ -59,12 +57,11 @@ class Study:
         """The runs that are still to be computed, the most useful first.
 
         What was begun is finished first. Then come the runs up to the next look at claims that are not decided, primary
-        claims first, and of these the ones with the widest intervals; then the settings that no claim uses. A setting
-        gets no further runs once all claims that use it are decided.
+        claims first, and the widest intervals first among these; then the settings that no claim uses.
         """
-        experiments, turns = self.experiments(), dict[Config, Order]()
+        experiments, turns = self.experiments(), dict[Config, tuple[Any, ...]]()
 
-        def want(arm: Arm, seeds: int, turn: Order) -> None:
+        def want(arm: Arm, seeds: int, turn: tuple[Any, ...]) -> None:
             for config in self.configs(arm)[:seeds]:
                 turns[config] = min(turns.get(config, turn), turn)
 

@@ -10,7 +10,7 @@ import pytest
 from tinyprop.experiments import EXPERIMENTS
 from tinyprop.experiments.evidence import ACCURACY, REGISTERED
 from tinyprop.experiments.experiment import CHANCE, NORMPROP, decide
-from tinyprop.experiments.report import page
+from tinyprop.experiments.report import MARK, page, quoted
 from tinyprop.experiments.scales import SCALES
 from tinyprop.plots import save
 
@@ -170,15 +170,19 @@ def test_predictions_continue_the_trend_over_scales():
     assert found.prediction(whole, ACCURACY).difference.mean == pytest.approx(-1.0)
 
 
-def test_a_long_run_is_told_epoch_by_epoch():
+def test_a_long_run_is_told_epoch_by_epoch_and_the_readme_quotes_it():
     found = study("scale", accuracy=lambda setting, seed: 90.0)
-    text = found.remarks()
-    assert "is 90.35 %, after 30 epochs. NormProp, the paper's scale, random seed 1: width 1, 100 training" in text
-    (record,) = found.arms["NormProp, the paper's scale"].records
-    accuracies = record.accuracies()
-    assert f"many epochs: {accuracies[0]:.2f} % (1), {accuracies[4]:.2f} % (5), " in text
-    assert f"the best is {max(accuracies):.2f} %, after {accuracies.index(max(accuracies)) + 1}. " in text
+    accuracies = found.arms["NormProp, the paper's scale"].records[0].accuracies()
+    text, (best, epoch) = page([found], ""), max((accuracy, i) for i, accuracy in enumerate(accuracies, 1))
+    assert f"By epoch: {accuracies[0]:.2f} % (1), {accuracies[4]:.2f} % (5), " in text
+    assert f"the best is {best:.2f} %, after {epoch}. Width 1, 100 training images" in text
     assert "with `--threads 1` (500 images/s), without evaluation" in text
+    readme = quoted(text, f"{MARK}\nold\n{MARK}\n").splitlines()[1]
+    assert readme.startswith("So far ")
+    short = (
+        f"At the paper's scale NormProp classifies {accuracies[-1]:.2f} % of the test images correctly after 30 epochs"
+    )
+    assert f" {short}; the paper's best is 90.35 %. At the paper's scale BatchNorm " in readme
 
 
 def test_what_a_look_has_decided_stays_decided():

@@ -138,18 +138,18 @@ class Scaling(Experiment):
 
     def remarks(self) -> str:
         long = {name: arm for name, arm in self.arms.items() if arm.config and arm.config.epochs == PAPER_RUN.epochs}
-        told = [self.told(name, record) for name, arm in long.items() for record in arm.survivors]
-        return " ".join([super().remarks().format(paper=self.paper, epochs=PAPER_RUN.epochs), *told])
+        told = [self.told(name.partition(",")[0], record) for name, arm in long.items() for record in arm.survivors]
+        return " ".join([super().remarks(), *told])
 
-    def told(self, name: str, record: Record) -> str:
-        """The protocol, the accuracies and the speed of a long run."""
+    def told(self, norm: str, record: Record) -> str:
+        """The accuracies, the protocol and the speed of a long run."""
         images, accuracies = record.images["train"], dict(enumerate(record.accuracies(), 1))
         best = max(accuracies, key=accuracies.__getitem__)
         seconds = sum(images / row["images_per_second"] for row in record.history)
         some = ", ".join(f"{accuracies[epoch]:.2f} % ({epoch})" for epoch in accuracies if epoch == 1 or epoch % 5 == 0)
-        facts = {"best": best, "most": accuracies[best], "accuracies": some, "hours": seconds / 3600.0}
-        speed = len(accuracies) * images / seconds
-        return self.facts["long"].format(name=name, config=record.config, images=images, speed=speed, **facts)
+        facts = {"best": best, "most": accuracies[best], "some": some, "last": accuracies[len(accuracies)]}
+        times = {"hours": seconds / 3600.0, "speed": len(accuracies) * images / seconds}
+        return self.facts["long"].format(norm=norm, c=record.config, images=images, paper=self.paper, **facts, **times)
 
 
 KINDS = {"covariate-shift": CovariateShift, "results": Results, "scale": Scaling, "jacobian-factor": JacobianFactor}

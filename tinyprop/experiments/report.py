@@ -52,9 +52,9 @@ def listed(lines: Iterable[str]) -> str:
 
 
 def quoted(report: str, readme: str) -> str:
-    """The README with the line of the report that says how far we are."""
-    (brief,) = re.findall(r"^\*\*(.*)\*\*$", report, re.M)
-    return re.sub(f"(?<={MARK}\n).*(?=\n{MARK})", brief, readme)
+    """The README with the sentences that are bold in the report."""
+    bold = " ".join(re.findall(r"\*\*(.*?\.)\*\*", report))
+    return re.sub(f"(?<={MARK}\n).*(?=\n{MARK})", bold, readme)
 
 
 def section(e: Experiment, folder: str) -> str:
@@ -100,10 +100,8 @@ def undecided(f: Finding) -> str:
         return ""
     if f.no_data:
         return f"data that are not available here: {', '.join(f.no_data)}"
-    if widest.difference.n < 2:
-        return f"judged after {f.next_look} seeds"
-    if not widest.difference.half_width:
-        return f"{label}: {widest}; the same for each of {f.runs} seeds, so that nothing is known of their deviation"
+    if widest.difference.n < 2 or not widest.difference.half_width:
+        return f"{label}: {widest}"
     found = f"{widest.detectable(f.level):{widest.measure.form}} {widest.measure.difference_unit}".rstrip()
     return f"{label}: {widest}; {widest.difference.n} seeds find {found}"
 

@@ -175,14 +175,15 @@ def test_a_long_run_is_told_epoch_by_epoch_and_the_readme_quotes_it():
     accuracies = found.arms["NormProp, the paper's scale"].records[0].accuracies()
     text, (best, epoch) = page([found], ""), max((accuracy, i) for i, accuracy in enumerate(accuracies, 1))
     assert f"By epoch: {accuracies[0]:.2f} % (1), {accuracies[4]:.2f} % (5), " in text
-    assert f"the best is {best:.2f} %, after {epoch}. Width 1, 100 training images" in text
-    assert "with `--threads 1` (500 images/s), without evaluation" in text
+    assert "% (30). Width 1, 100 training images" in text
+    assert "(500 images/s; threads: 1), without evaluation" in text
     readme = quoted(text, f"{MARK}\nold\n{MARK}\n").splitlines()[1]
     assert readme.startswith("So far ")
     short = (
         f"At the paper's scale NormProp classifies {accuracies[-1]:.2f} % of the test images correctly after 30 epochs"
     )
-    assert f" {short}; the paper's best is 90.35 %. At the paper's scale BatchNorm " in readme
+    paper = "the paper's best is 90.35 %. At the paper's scale BatchNorm "
+    assert f" {short}, and {best:.2f} % at its best, after {epoch}; {paper}" in readme
 
 
 def test_what_a_look_has_decided_stays_decided():

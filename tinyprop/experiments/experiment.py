@@ -201,7 +201,7 @@ class Experiment:
         return {label: [self.compare(*pair, m) for m in claim.measures] for label, pair in claim.pairs.items()}
 
     def compare(self, ours: str, theirs: str, measure: Measure) -> Comparison:
-        arm, other = self.arms[ours], self.arms.get(theirs)
+        arm, other = self.arms[ours], None if theirs == CHANCE else self.arms[theirs]
         chance = {record.config.seed: CHANCE_ACCURACY for record in arm.records}
         values, diverged = (other.values(measure), other.diverged) if other else (chance, 0)
         return evidence.compared(measure, arm.values(measure), values, (arm.diverged, diverged))

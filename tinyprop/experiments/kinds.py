@@ -145,10 +145,10 @@ class Scaling(Experiment):
         """The accuracies, the protocol and the speed of a long run."""
         images, accuracies = record.images["train"], dict(enumerate(record.accuracies(), 1))
         best = max(accuracies, key=accuracies.__getitem__)
-        seconds = sum(images / row["images_per_second"] for row in record.history)
+        seconds = [images / speed for row in record.history if (speed := row["images_per_second"])]  # 0: not measured
         some = ", ".join(f"{accuracies[epoch]:.2f} % ({epoch})" for epoch in accuracies if epoch == 1 or epoch % 5 == 0)
         facts = {"best": best, "most": accuracies[best], "some": some, "last": accuracies[len(accuracies)]}
-        times = {"hours": seconds / 3600.0, "speed": len(accuracies) * images / seconds}
+        times = {"hours": sum(seconds) / 3600.0, "speed": len(seconds) * images / sum(seconds)}
         return self.facts["long"].format(norm=norm, c=record.config, images=images, paper=self.paper, **facts, **times)
 
 

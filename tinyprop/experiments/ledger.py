@@ -66,7 +66,7 @@ def compute(
     config: Config, ledger: Ledger, runs: Path, root: Path | None, told: Callable[[], bool] = lambda: False
 ) -> bool:
     """Train, or resume, a run and add it to the ledger; False if it was stopped, or told to stop, before the end."""
-    with ALONE, blas_threads(1):  # whatever is computed beside it
+    with ALONE, blas_threads(1):  # so that the result does not depend on how many runs there are side by side
         if told():
             return False
         if ledger.find(config):

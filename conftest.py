@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: several processes share the cores already
+# before NumPy is imported: several processes share the cores already
+if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import tinyprop as tp

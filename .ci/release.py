@@ -1,5 +1,5 @@
-"""Build the sdist and, from it, the wheel. Run the README in an environment with only the wheel, and the quick tests of
-the unpacked sdist with the tools of this one."""
+"""Build the sdist and, from it, the wheel. Run the README in an environment with only the wheel,
+and the quick tests of the unpacked sdist with the tools of this one."""
 
 import os
 import re
@@ -28,12 +28,27 @@ def main() -> None:
         empty = folder / "empty"
         empty.mkdir()
         venv.create(folder / "wheel", with_pip=True)
-        python = folder / "wheel" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
-        run(python, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", wheel, cwd=folder)
+        python = (
+            folder / "wheel" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+        )
+        run(
+            python,
+            "-m",
+            "pip",
+            "install",
+            "--disable-pip-version-check",
+            "--quiet",
+            wheel,
+            cwd=folder,
+        )
         fences = FENCE.findall((ROOT / "README.md").read_text())
-        (empty / "readme.py").write_text("\n".join(text for kind, text in fences if kind == "python"))
+        (empty / "readme.py").write_text(
+            "\n".join(text for kind, text in fences if kind == "python")
+        )
         with_overrides = os.environ | {"TINYPROP_PLAIN": "0"}
-        printed = subprocess.check_output([python, "readme.py"], cwd=empty, env=with_overrides, text=True)
+        printed = subprocess.check_output(
+            [python, "readme.py"], cwd=empty, env=with_overrides, text=True
+        )
         expected = "".join(text for kind, text in fences if kind == "text")
         assert printed == expected, f"the README says:\n{expected}\nbut prints:\n{printed}"
 

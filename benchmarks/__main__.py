@@ -1,4 +1,5 @@
-"""`python -m benchmarks COMMAND`: how fast tinyprop is, compared with other frameworks and with hardware limits."""
+"""`python -m benchmarks COMMAND`: how fast tinyprop is, compared with other frameworks and with
+hardware limits."""
 
 import argparse
 import os
@@ -15,7 +16,7 @@ from .peers import PEERS
 
 COMPARISONS = {
     "all": "every comparison with the peers below, in one report",
-    "step": "a training step of the paper's network, with NormProp and with BatchNorm, on every peer",
+    "step": "a training step of the paper's network, NormProp and BatchNorm, on every peer",
     "layers": "each layer of the paper's network by itself",
     "inference": "the outputs of a batch",
     "networks": "a VGG-like network, a fully connected one, and convolutions of unusual geometry",
@@ -35,7 +36,8 @@ TOOLS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if it did what it says, 1 if it could not, 2 for wrong arguments, 130 after Ctrl-C."""
+    """Run a command; 0 if it did what it says, 1 if it could not, 2 for wrong arguments, 130 after
+    Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     options = parser(arguments).parse_args(arguments)
     try:
@@ -49,19 +51,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of the command in these arguments; of the other commands it knows only the names."""
+    """The parser of the command in these arguments; of the other commands it knows only the
+    names."""
     top = Parser(
         prog="python -m benchmarks",
         description=__doc__.split(": ")[1].capitalize(),
         epilog="Peers that are not installed are left out: pip install torch jax autograd mygrad. "
-        "Run `python -m benchmarks COMMAND --help` for details; benchmarks/README.md says how we measure.",
+        "Run `python -m benchmarks COMMAND --help` for details; benchmarks/README.md says how we "
+        "measure.",
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     called = next((word for word in arguments if not word.startswith("-")), None)
     for name, text in {**COMPARISONS, **TOOLS}.items():
         new = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         if name == called:
-            module: Any = import_module(f".{name}", __package__) if name in TOOLS else sys.modules[__name__]
+            module: Any = (
+                import_module(f".{name}", __package__) if name in TOOLS else sys.modules[__name__]
+            )
             module.add_arguments(new)
             new.set_defaults(run=module.run, section=name)
     return top
@@ -69,12 +75,24 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     cores = os.cpu_count() or 1
-    parser.add_argument("--quick", action="store_true", help="3 repeats, the fast peers, fewer and smaller networks")
-    parser.add_argument("--peers", nargs="+", choices=PEERS, metavar="PEER", help=f"some of {', '.join(PEERS)}")
-    parser.add_argument("--repeats", type=whole_number(1), help="times for each row (default 7, quick 3)")
-    parser.add_argument("--threads", type=whole_number(1), default=cores, help=f"of every peer (default {cores})")
-    parser.add_argument("--together", action="store_true", help="all peers in one process, not each in its own")
-    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="output directory (default runs/bench)")
+    parser.add_argument(
+        "--quick", action="store_true", help="3 repeats, the fast peers, fewer and smaller networks"
+    )
+    parser.add_argument(
+        "--peers", nargs="+", choices=PEERS, metavar="PEER", help=f"some of {', '.join(PEERS)}"
+    )
+    parser.add_argument(
+        "--repeats", type=whole_number(1), help="times for each row (default 7, quick 3)"
+    )
+    parser.add_argument(
+        "--threads", type=whole_number(1), default=cores, help=f"of every peer (default {cores})"
+    )
+    parser.add_argument(
+        "--together", action="store_true", help="all peers in one process, not each in its own"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/bench"), help="output directory (default runs/bench)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -83,7 +101,9 @@ def run(options: argparse.Namespace) -> int:
     sections = list(SECTIONS) if options.section == "all" else [options.section]
     cases = plan(sections, options.threads, options.quick)
     repeats = options.repeats or (3 if options.quick else 7)
-    results = measure.run(cases, options.peers, repeats, options.threads, options.quick, options.together)
+    results = measure.run(
+        cases, options.peers, repeats, options.threads, options.quick, options.together
+    )
     about, tables = report.about(results), report.tables(results)
     print("\n\n".join(["\n".join(about), *(table.text(110) for table in tables)]))
     for path in report.write_page(options.out, "bench", "Benchmarks", about, tables, results):

@@ -1,9 +1,9 @@
-"""Does tinyprop train as PyTorch does? The same network, weights and order of batches in both, for several seeds.
+"""Does tinyprop train as PyTorch does? The same network, weights and order of batches in both, for
+several seeds.
 
-The paper's network at quarter width, 10,000 training images, batch 50, learning rate 0.05, momentum 0.9, weight decay
-0.001. Rounding errors grow from step to step, so the runs of a seed drift apart; their means over seeds should not.
-About a minute an epoch and seed on two cores.
-"""
+The paper's network at quarter width, 10,000 training images, batch 50, learning rate 0.05, momentum
+0.9, weight decay 0.001. Rounding errors grow from step to step, so the runs of a seed drift apart;
+their means over seeds should not. About a minute an epoch and seed on two cores."""
 
 import argparse
 from collections.abc import Iterator
@@ -29,11 +29,17 @@ Split = tuple[HostArray, HostArray]  # images and labels
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", choices=data.NAMES, default="cifar10", help="data set (default cifar10)")
+    parser.add_argument(
+        "--data", choices=data.NAMES, default="cifar10", help="data set (default cifar10)"
+    )
     parser.add_argument("--root", type=Path, help="directory of the data set")
     parser.add_argument("--epochs", type=whole_number(1), default=5, help="default 5")
-    parser.add_argument("--seeds", type=whole_number(2), default=3, help="runs of each peer (default 3)")
-    parser.add_argument("--images", type=whole_number(50), default=10_000, help="training images (default 10,000)")
+    parser.add_argument(
+        "--seeds", type=whole_number(2), default=3, help="runs of each peer (default 3)"
+    )
+    parser.add_argument(
+        "--images", type=whole_number(50), default=10_000, help="training images (default 10,000)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,7 +50,9 @@ def run(options: argparse.Namespace) -> int:
     found = {}  # by peer: (seeds, epochs, loss and error)
     for name in ("tinyprop", "torch"):
         peer = PEERS[name](cores())
-        found[name] = np.array([list(history(peer, s, options.epochs, *prepared)) for s in range(options.seeds)])
+        found[name] = np.array(
+            [list(history(peer, s, options.epochs, *prepared)) for s in range(options.seeds)]
+        )
     found["difference"] = found["tinyprop"] - found["torch"]
     rows = []
     for epoch in range(options.epochs):
@@ -52,12 +60,19 @@ def run(options: argparse.Namespace) -> int:
             loss, error = (Estimate.of(values.tolist()) for values in runs[:, epoch].T)
             rows.append([str(epoch + 1), name, f"{loss:.3f}", f"{error:.2f}"])
     note = f"Means over {options.seeds} seeds, with 95 % confidence intervals."
-    print(Table(["epoch", "peer", "training loss", "test error, %"], rows, note=note, align="rlrr").text())
+    print(
+        Table(
+            ["epoch", "peer", "training loss", "test error, %"], rows, note=note, align="rlrr"
+        ).text()
+    )
     return 0
 
 
-def history(peer: Peer, seed: int, epochs: int, train: Split, test: Split) -> Iterator[tuple[float, float]]:
-    """Training loss and test error in % after each epoch; a step trains the arrays of the network itself."""
+def history(
+    peer: Peer, seed: int, epochs: int, train: Split, test: Split
+) -> Iterator[tuple[float, float]]:
+    """Training loss and test error in % after each epoch; a step trains the arrays of the network
+    itself."""
     peer.learning = LEARNING
     peer.use_threads(cores())
     manual_seed(seed)

@@ -10,7 +10,8 @@ from tinyprop.nn.module import Module
 from tinyprop.nn.spec import is_pool, parse
 from tinyprop.random import manual_seed, new_generator
 
-# A small rate, so that in a long run no loss gets so close to 0 that its gradients are denormal: those are slow.
+# A small rate, so that in a long run no loss gets so close to 0 that its gradients are denormal:
+# those are slow.
 LEARNING = {"lr": 0.001, "momentum": 0.9, "weight_decay": 0.001}
 
 VGG = (
@@ -23,10 +24,11 @@ QUICK_WIDTH = 0.25  # of the VGG-like network in a quick run
 
 @dataclass(frozen=True)
 class Case:
-    """A piece of work. From the same case every peer makes the same network, weights, images and labels.
+    """A piece of work. From the same case every peer makes the same network, weights, images and
+    labels.
 
-    `work` is a training "step", the "inference" of a batch, or forward and backward through one "layer".
-    """
+    `work` is a training "step", the "inference" of a batch, or forward and backward through one
+    "layer"."""
 
     section: str
     name: str
@@ -49,10 +51,13 @@ class Case:
         return perceptron(*map(int, self.network.split("-")), norm=self.norm)
 
     def data(self) -> tuple[HostArray, HostArray]:
-        """Images (N, C, H, W), or features (N, F) for a network without convolutions, and labels (N,)."""
+        """Images (N, C, H, W), or features (N, F) for a network without convolutions, and labels
+        (N,)."""
         random = new_generator(1)
         shape = self.image if "C" in self.network else (int(self.network.split("-")[0]),)
-        return random.standard_normal((self.batch, *shape), "float32"), random.integers(0, 10, self.batch)
+        return random.standard_normal((self.batch, *shape), "float32"), random.integers(
+            0, 10, self.batch
+        )
 
 
 def perceptron(*features: int, norm: str) -> nn.Sequential:
@@ -64,7 +69,11 @@ def perceptron(*features: int, norm: str) -> nn.Sequential:
     hidden: list[Module] = []
     for inputs, outputs in pairwise(features[:-1]):
         normprop = norm == "normprop"
-        hidden += [nn.NormPropLinear(inputs, outputs)] if normprop else [nn.Linear(inputs, outputs), nn.ReLU()]
+        hidden += (
+            [nn.NormPropLinear(inputs, outputs)]
+            if normprop
+            else [nn.Linear(inputs, outputs), nn.ReLU()]
+        )
     return nn.Sequential(*hidden, nn.Linear(features[-2], features[-1]))
 
 
@@ -74,16 +83,24 @@ def plan(sections: Sequence[str] = ("step",), threads: int = 1, quick: bool = Fa
     >>> [case.name for case in plan(["step"])]
     ['NormProp', 'BatchNorm']
     """
-    return [case for name, cases in SECTIONS.items() if name in sections for case in cases(threads, quick)]
+    return [
+        case
+        for name, cases in SECTIONS.items()
+        if name in sections
+        for case in cases(threads, quick)
+    ]
 
 
 def steps(threads: int, quick: bool) -> list[Case]:
     norms = {"NormProp": "normprop", "BatchNorm": "batch"}
-    return [Case("step", name, norm=norm, threads=threads, for_all=True) for name, norm in norms.items()]
+    return [
+        Case("step", name, norm=norm, threads=threads, for_all=True) for name, norm in norms.items()
+    ]
 
 
 def layers(threads: int, quick: bool) -> list[Case]:
-    """Each layer of the paper's network by itself, on one thread and half a batch, as one of two threads sees it."""
+    """Each layer of the paper's network by itself, on one thread and half a batch, as one of two
+    threads sees it."""
     cases, channels, side = [], 3, 32
     for i, layer in enumerate(parse(nn.NIN)):
         size, stride, padding = map(int, layer[:3] if is_pool(layer) else layer[1:])
@@ -95,12 +112,15 @@ def layers(threads: int, quick: bool) -> list[Case]:
 
 
 def inference(threads: int, quick: bool) -> list[Case]:
-    names = {f"NIN, NormProp, {n} thread{'s' * (n > 1)}": n for n in sorted({threads, 1}, reverse=True)}
+    names = {
+        f"NIN, NormProp, {n} thread{'s' * (n > 1)}": n for n in sorted({threads, 1}, reverse=True)
+    }
     return [Case("inference", name, work="inference", threads=n) for name, n in names.items()]
 
 
 def networks(threads: int, quick: bool) -> list[Case]:
-    """Steps of other networks, and convolutions of unusual geometry: forward and both gradients, on one thread."""
+    """Steps of other networks, and convolutions of unusual geometry: forward and both gradients, on
+    one thread."""
     vgg = Case("networks", "VGG-like", VGG, width=QUICK_WIDTH if quick else 1.0, threads=threads)
     mlp = Case("networks", "MLP", MLP, batch=128, threads=threads)
     convolution = Case("networks", "", work="layer", norm="none", batch=25)
@@ -114,7 +134,12 @@ def networks(threads: int, quick: bool) -> list[Case]:
         *[replace(net, name=f"{net.name}, NormProp") for net in (vgg, mlp)],
         *[replace(net, name=f"{net.name}, plain", norm="none") for net in (vgg, mlp)],
         *[
-            replace(convolution, name=f"{name}, {channels} channels", network=network, image=(channels, 32, 32))
+            replace(
+                convolution,
+                name=f"{name}, {channels} channels",
+                network=network,
+                image=(channels, 32, 32),
+            )
             for name, (network, channels) in unusual.items()
         ],
     ]

@@ -1,4 +1,5 @@
-"""How long each op of a training step takes, forward and backward, on a processor or on a device."""
+"""How long each op of a training step takes, forward and backward, on a processor or on a
+device."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -23,7 +24,8 @@ class Share:
 
 
 class Clock:
-    """Marks at the beginning and end of pieces of work, which may be nested; the time of a piece excludes inner ones.
+    """Marks at the beginning and end of pieces of work, which may be nested; the time of a piece
+    excludes inner ones.
 
     `record()` gives the present moment, `elapsed(a, b)` the seconds between two of them.
     """
@@ -49,12 +51,18 @@ class Clock:
         seconds: defaultdict[str, float] = defaultdict(float)
         for (start, name), (end, _) in pairwise(self.marks):
             seconds[name] += self.elapsed(start, end)
-        return {name: Share(self.calls[name], s) for name, s in sorted(seconds.items(), key=lambda item: -item[1])}
+        return {
+            name: Share(self.calls[name], s)
+            for name, s in sorted(seconds.items(), key=lambda item: -item[1])
+        }
 
 
 @contextmanager
-def watched(clock: Clock, label: Callable[[Op, str], str] = lambda op, name: name) -> Iterator[None]:
-    """Inside the block every op, and the gradient of every op, runs under the clock, by its name or label."""
+def watched(
+    clock: Clock, label: Callable[[Op, str], str] = lambda op, name: name
+) -> Iterator[None]:
+    """Inside the block every op, and the gradient of every op, runs under the clock, by its name or
+    label."""
     call, gradients = Op.__call__, Op.gradients
     backward = 0  # inside how many gradients we are: an op that computes a gradient is a part of it
 

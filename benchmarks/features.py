@@ -1,4 +1,5 @@
-"""What tinyprop and its peers can do, each asked by running a few lines in its own words: the table of FEATURES.md."""
+"""What tinyprop and its peers can do, each asked by running a few lines in its own words: the table
+of FEATURES.md."""
 
 import argparse
 from collections.abc import Callable
@@ -18,14 +19,21 @@ from tinyprop.table import Table
 PAGE = Path(__file__).with_name("FEATURES.md")
 TWO = np.full(1, 2.0, np.float32)
 IMAGE, FILTER = np.ones((1, 1, 5, 5), np.float32), np.ones((1, 1, 3, 3), np.float32)
-COVERED = np.outer([1, 2, 3, 2, 1], [1, 2, 3, 2, 1])  # how many windows of the filter cover each pixel
+# how many windows of the filter cover each pixel
+COVERED = np.outer([1, 2, 3, 2, 1], [1, 2, 3, 2, 1])
 CHAIN = 10_000
-TITLES = {"tinyprop": "tinyprop", "torch": "PyTorch", "jax": "JAX", "autograd": "HIPS autograd", "mygrad": "MyGrad"}
+TITLES = {
+    "tinyprop": "tinyprop",
+    "torch": "PyTorch",
+    "jax": "JAX",
+    "autograd": "HIPS autograd",
+    "mygrad": "MyGrad",
+}
 
 
 def words(package: str) -> SimpleNamespace:
-    """How a peer says things: an array to differentiate by (`leaf`), the gradient of f after its forward pass
-    (`pull_back(f, x)()`), gradients of gradients (`second`), and so on."""
+    """How a peer says things: an array to differentiate by (`leaf`), the gradient of f after its
+    forward pass (`pull_back(f, x)()`), gradients of gradients (`second`), and so on."""
     it: Any = import_module(package)
     say = SimpleNamespace(edit=lambda x: x.data.__setitem__(0, 9.0))
 
@@ -38,24 +46,38 @@ def words(package: str) -> SimpleNamespace:
         return say.grad(g.sum(), [x])[0]
 
     if package in ("tinyprop", "torch", "mygrad"):
-        say.leaf, say.pull_back, say.second = lambda a: it.tensor(a, requires_grad=True), recorded, second
+        say.leaf, say.pull_back, say.second = (
+            lambda a: it.tensor(a, requires_grad=True),
+            recorded,
+            second,
+        )
     else:
-        say.leaf, say.edit = import_module(f"{package}.numpy").array, lambda x: x.__setitem__(0, 9.0)
+        say.leaf, say.edit = (
+            import_module(f"{package}.numpy").array,
+            lambda x: x.__setitem__(0, 9.0),
+        )
         say.second = lambda f, x: it.grad(lambda x: it.grad(f)(x).sum())(x)
     if package == "tinyprop":
         say.grad, say.convolve = it.grad, it.functional.conv2d
         say.check = lambda: it.check_gradients(lambda x: x * x, it.tensor([1.0, 2.0]))
     elif package == "torch":
-        say.grad, say.convolve = it.autograd.grad, lambda x, w: it.nn.functional.conv2d(x, it.tensor(w))
+        say.grad, say.convolve = (
+            it.autograd.grad,
+            lambda x, w: it.nn.functional.conv2d(x, it.tensor(w)),
+        )
         say.edit = it.no_grad()(lambda x: x.__setitem__(0, 9.0))
-        say.check = lambda: it.autograd.gradcheck(it.square, it.ones(2, dtype=it.float64, requires_grad=True))
+        say.check = lambda: it.autograd.gradcheck(
+            it.square, it.ones(2, dtype=it.float64, requires_grad=True)
+        )
     elif package == "mygrad":
         say.leaf = it.tensor
         say.convolve = lambda x, w: import_module("mygrad.nnet").conv_nd(x, w, stride=1)
     elif package == "jax":
         say.pull_back = lambda f, x: partial(it.vjp(f, x)[1], np.float32(1))
         say.convolve = lambda x, w: it.lax.conv(x, w, (1, 1), "VALID")
-        say.check = lambda: import_module("jax.test_util").check_grads(it.numpy.square, (2.0,), order=1)
+        say.check = lambda: import_module("jax.test_util").check_grads(
+            it.numpy.square, (2.0,), order=1
+        )
     elif package == "autograd":
         convolve: Any = import_module("autograd.scipy.signal").convolve
         say.pull_back = lambda f, x: partial(it.make_vjp(f)(x)[0], np.float32(1))
@@ -64,7 +86,9 @@ def words(package: str) -> SimpleNamespace:
     return say
 
 
-def gradient_is(say: SimpleNamespace, f: Callable[[Any], Any], at: Any, expected: Any, edit: bool = False) -> bool:
+def gradient_is(
+    say: SimpleNamespace, f: Callable[[Any], Any], at: Any, expected: Any, edit: bool = False
+) -> bool:
     x = say.leaf(at)
     pull_back = say.pull_back(lambda x: f(x).sum(), x)
     try:
@@ -72,7 +96,9 @@ def gradient_is(say: SimpleNamespace, f: Callable[[Any], Any], at: Any, expected
             say.edit(x)
         found = pull_back()
     except (RuntimeError, ValueError, TypeError):
-        if edit:  # refused: PyTorch says "modified by an inplace operation", NumPy "read-only", JAX "immutable"
+        # refused: PyTorch says "modified by an inplace operation", NumPy "read-only", JAX
+        # "immutable"
+        if edit:
             return True
         raise
     return np.allclose(found.numpy() if hasattr(found, "numpy") else found, expected)
@@ -87,16 +113,21 @@ def chain(x: Any) -> Any:
 QUESTIONS: dict[str, Callable[[SimpleNamespace], Any]] = {
     "gradients of arrays": lambda say: gradient_is(say, lambda x: x**3, IMAGE, 3 * IMAGE),
     "float32 stays float32": lambda say: "float32" in str((0.5 * say.leaf(TWO)).dtype),
-    "gradients of gradients": lambda say: float(say.second(lambda x: (x**3).sum(), say.leaf(TWO))[0]) == 12.0,
+    "gradients of gradients": lambda say: (
+        float(say.second(lambda x: (x**3).sum(), say.leaf(TWO))[0]) == 12.0
+    ),
     "convolution": lambda say: gradient_is(say, lambda x: say.convolve(x, FILTER), IMAGE, COVERED),
     f"a chain of {CHAIN:,} ops": lambda say: gradient_is(say, chain, TWO, 1.0),
-    "refuses or survives an edit before backward": lambda say: gradient_is(say, lambda x: x * x, TWO, 4.0, edit=True),
+    "refuses or survives an edit before backward": lambda say: gradient_is(
+        say, lambda x: x * x, TWO, 4.0, edit=True
+    ),
     "a gradient check": lambda say: say.check() in (None, True),
 }
 
 
 def answers(package: str) -> list[str]:
-    """Yes or no to each question; no if the lines raise, for want of a function, or give a wrong answer."""
+    """Yes or no to each question; no if the lines raise, for want of a function, or give a wrong
+    answer."""
     say, found = words(package), []
     for question in QUESTIONS.values():
         try:
@@ -113,13 +144,17 @@ def installed() -> list[str]:
 def table() -> Table:
     """Of the peers that are installed."""
     known = versions(*installed())
-    columns = [[f"{TITLES[package]} {known[package]}", *answers(package)] for package in installed()]
+    columns = [
+        [f"{TITLES[package]} {known[package]}", *answers(package)] for package in installed()
+    ]
     header, *rows = zip(["", *QUESTIONS], *columns, strict=True)
     return Table(header, rows, align="l" * len(header))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--write", action="store_true", help=f"write benchmarks/{PAGE.name}; needs all peers")
+    parser.add_argument(
+        "--write", action="store_true", help=f"write benchmarks/{PAGE.name}; needs all peers"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -127,7 +162,10 @@ def run(options: argparse.Namespace) -> int:
     if options.write and set(installed()) != TITLES.keys():
         raise ValueError(f"{PAGE.name} needs all peers: pip install torch jax autograd mygrad")
     if options.write:
-        head = "# Features\n\nWritten by `python -m benchmarks features --write`, which asks each peer by running it."
+        head = (
+            "# Features\n\nWritten by `python -m benchmarks features --write`, which asks each "
+            "peer by running it."
+        )
         write_whole(PAGE, f"{head}\n\n{table().markdown()}\n".encode())
         print(PAGE)
     return 0

@@ -1,4 +1,5 @@
-"""A training step on a CUDA device: how fast it is, how near to what the device can do, and where its time goes."""
+"""A training step on a CUDA device: how fast it is, how near to what the device can do, and where
+its time goes."""
 
 import argparse
 import time
@@ -40,16 +41,36 @@ HOLD = """__global__ void hold(long long cycles) {
 }"""
 LEAST_SHARE = 0.01  # of the time of a step, for a line in the table
 
-# FP32 cores of a multiprocessor, by compute capability: Common/helper_cuda.h of https://github.com/NVIDIA/cuda-samples
+# FP32 cores of a multiprocessor, by compute capability: Common/helper_cuda.h of
+# https://github.com/NVIDIA/cuda-samples
 CORES = {
-    "50": 128, "52": 128, "53": 128, "60": 64, "61": 128, "62": 128, "70": 64, "72": 64, "75": 64, "80": 64, "86": 128,
-    "87": 128, "89": 128, "90": 128, "100": 128, "101": 128, "103": 128, "110": 128, "120": 128, "121": 128,
-}  # fmt: skip
+    "50": 128,
+    "52": 128,
+    "53": 128,
+    "60": 64,
+    "61": 128,
+    "62": 128,
+    "70": 64,
+    "72": 64,
+    "75": 64,
+    "80": 64,
+    "86": 128,
+    "87": 128,
+    "89": 128,
+    "90": 128,
+    "100": 128,
+    "101": 128,
+    "103": 128,
+    "110": 128,
+    "120": 128,
+    "121": 128,
+}
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a device tells of itself, 0 if it does not; and what it can do at best, which is then unknown."""
+    """What a device tells of itself, 0 if it does not; and what it can do at best, which is then
+    unknown."""
 
     name: str
     capability: str  # as "75"
@@ -77,9 +98,13 @@ class Device:
 def this_device() -> Device:
     cupy = load_module("cupy")
     number = cupy.cuda.Device()
-    facts = number.attributes  # of CUDA 13 and later, the only place that tells clocks; a name may be missing
+    # of CUDA 13 and later, the only place that tells clocks; a name may be missing
+    facts = number.attributes
     name = cupy.cuda.runtime.getDeviceProperties(number.id)["name"].decode()
-    told = [facts.get(k, 0) for k in ("MultiProcessorCount", "ClockRate", "MemoryClockRate", "GlobalMemoryBusWidth")]
+    told = [
+        facts.get(k, 0)
+        for k in ("MultiProcessorCount", "ClockRate", "MemoryClockRate", "GlobalMemoryBusWidth")
+    ]
     return Device(name, number.compute_capability, *told)
 
 
@@ -94,7 +119,8 @@ class Step:
     host_seconds: list[float]  # that the host needs to order a step
     shares: dict[str, Share]  # on the device alone, without the waiting for the host
     work: dict[str, Work]
-    replayed: list[float]  # seconds of steps as a CUDA graph, from the end of one to the end of the next
+    # seconds of steps as a CUDA graph, from the end of one to the end of the next
+    replayed: list[float]
     replay_host: list[float]  # seconds that the host needs to order one of these
     used: int  # bytes after the steps: weights, optimiser, data
     held: int  # bytes that the memory pool has taken from the device: what the steps needed at most
@@ -124,7 +150,8 @@ def device_clock() -> Clock:
 
 @contextmanager
 def watched_kernels(clock: Clock) -> Iterator[None]:
-    """Inside the block every op, the gradient of every op, and every fused kernel runs under the clock, by its name."""
+    """Inside the block every op, the gradient of every op, and every fused kernel runs under the
+    clock, by its name."""
     launch = cuda._launch
 
     def timed_launch(kernel: str, *arguments: Any, **options: Any) -> None:
@@ -145,7 +172,8 @@ def short(kernel: str) -> str:
 
 
 def measured(steps: int = 50, width: float = 1.0, batch: int = BATCH) -> GpuResults:
-    """Measure the training step of the paper's network on the device, with NormProp and with BatchNorm."""
+    """Measure the training step of the paper's network on the device, with NormProp and with
+    BatchNorm."""
     cupy = load_module("cupy")
     runtime = cupy.cuda.runtime
     numbers = {"CUDA": runtime.runtimeGetVersion(), "driver of CUDA": runtime.driverGetVersion()}
@@ -163,15 +191,25 @@ def measure(norm: str, width: float, batch: int, steps: int) -> Step:
     pool.free_all_blocks()
     before = pool.used_bytes(), pool.total_bytes()
     random = new_generator(1)
-    images, labels = random.integers(0, 256, (batch, 3, 32, 32), "uint8"), random.integers(0, 10, batch)
+    images, labels = (
+        random.integers(0, 256, (batch, 3, 32, 32), "uint8"),
+        random.integers(0, 10, batch),
+    )
     manual_seed(0)
     with use_backend("cupy"):
-        net = nn.Sequential(GlobalNormalizer(images.shape[1:]).fit(images), *nn.build(nn.NIN, norm=norm, width=width))
-    step = TrainingStep(net, SGD(net.parameters(), **LEARNING), graph=False)  # kernel by kernel, to be watched
+        net = nn.Sequential(
+            GlobalNormalizer(images.shape[1:]).fit(images),
+            *nn.build(nn.NIN, norm=norm, width=width),
+        )
+    # kernel by kernel, to be watched
+    step = TrainingStep(net, SGD(net.parameters(), **LEARNING), graph=False)
 
     stream, ends = cupy.cuda.get_current_stream(), []
-    batches = prefetched(repeat((images, labels), WARM_UP + steps), "cupy")  # as in training: uploads overlap
-    for x, y in tqdm(batches, desc=NORMS[norm], total=WARM_UP + steps, unit="step", disable=None, leave=False):
+    # as in training: uploads overlap
+    batches = prefetched(repeat((images, labels), WARM_UP + steps), "cupy")
+    for x, y in tqdm(
+        batches, desc=NORMS[norm], total=WARM_UP + steps, unit="step", disable=None, leave=False
+    ):
         step(x, y)
         ends.append(stream.record())
     ends[-1].synchronize()
@@ -180,7 +218,9 @@ def measure(norm: str, width: float, batch: int, steps: int) -> Step:
 
     x, y = to_backend(images, "cupy"), to_backend(labels, "cupy")
     profiler = import_module("cupyx.profiler")
-    host_seconds = profiler.benchmark(step, (x, y), n_repeat=min(10, steps), name=norm, n_warmup=1).cpu_times.tolist()
+    host_seconds = profiler.benchmark(
+        step, (x, y), n_repeat=min(10, steps), name=norm, n_warmup=1
+    ).cpu_times.tolist()
     clock = device_clock()
     hold(min(LONGEST_HOLD, 4 * max(host_seconds)), this_device().clock or USUAL_CLOCK)
     with watched_kernels(clock):
@@ -198,13 +238,26 @@ def measure(norm: str, width: float, batch: int, steps: int) -> Step:
     replayed[-1].synchronize()
     graph = [cupy.cuda.get_elapsed_time(a, b) / 1e3 for a, b in pairwise(replayed[WARM_UP - 1 :])]
     return Step(
-        norm, batch, width, seconds, host_seconds, clock.shares(), work, graph, replay_host[WARM_UP:], used, held
+        norm,
+        batch,
+        width,
+        seconds,
+        host_seconds,
+        clock.shares(),
+        work,
+        graph,
+        replay_host[WARM_UP:],
+        used,
+        held,
     )
 
 
 def hold(seconds: float, clock: int) -> None:
-    """Keep a device busy for some seconds, given its clock in kHz, so that the host gets ahead of it."""
-    module = load_module("cupy").RawModule(code=HOLD, options=("-std=c++17",), name_expressions=("hold",))
+    """Keep a device busy for some seconds, given its clock in kHz, so that the host gets ahead of
+    it."""
+    module = load_module("cupy").RawModule(
+        code=HOLD, options=("-std=c++17",), name_expressions=("hold",)
+    )
     module.get_function("hold")((1,), (1,), (int(1e3 * clock * seconds),))
 
 
@@ -220,7 +273,8 @@ def about(results: GpuResults) -> list[str]:
     flops = "unknown" if d.peak_flops is None else f"{d.peak_flops / 1e12:.1f} TFLOP/s"
     bandwidth = "unknown" if d.peak_bandwidth is None else f"{d.peak_bandwidth / 1e9:.0f} GB/s"
     return [
-        f"{d.name}, compute capability {d.capability[:-1]}.{d.capability[-1]}, {d.multiprocessors} multiprocessors; "
+        f"{d.name}, compute capability {d.capability[:-1]}.{d.capability[-1]}, "
+        f"{d.multiprocessors} multiprocessors; "
         f"peak in float32 {flops}, of its memory {bandwidth}",
         ", ".join(f"{name} {version}" for name, version in results.versions.items()),
     ]
@@ -235,9 +289,20 @@ def way_table(results: GpuResults) -> Table:
     rows = []
     for s in results.steps:
         device = milliseconds(sum(share.seconds for share in s.shares.values()))
-        for way, seconds, host in (("eager", s.seconds, s.host_seconds), ("graph", s.replayed, s.replay_host)):
+        for way, seconds, host in (
+            ("eager", s.seconds, s.host_seconds),
+            ("graph", s.replayed, s.replay_host),
+        ):
             times = [device, milliseconds(median(host)), milliseconds(median(seconds))]
-            rows.append([NORMS[s.norm], results.device.name, way, *times, f"{s.batch / median(seconds):,.0f}"])
+            rows.append(
+                [
+                    NORMS[s.norm],
+                    results.device.name,
+                    way,
+                    *times,
+                    f"{s.batch / median(seconds):,.0f}",
+                ]
+            )
     header = ["network", "device", "way", "device, ms", "host, ms", "step, ms", "images/s"]
     return Table(header, rows, "The step, to compare with benchmarks/GPU.md")
 
@@ -256,13 +321,27 @@ def step_table(results: GpuResults) -> Table:
         rates = [f"{flops / 1e12:.2f}", part(flops, d.peak_flops), f"{bandwidth / 1e9:.0f}"]
         memory = [megabytes(s.used), megabytes(s.held)]
         rows.append([NORMS[s.norm], *speed, *rates, part(bandwidth, d.peak_bandwidth), *memory])
-    header = ["network", "ms", "least-most", "images/s", "host ms", "TFLOP/s", "of peak", "GB/s", "of peak"]
+    header = [
+        "network",
+        "ms",
+        "least-most",
+        "images/s",
+        "host ms",
+        "TFLOP/s",
+        "of peak",
+        "GB/s",
+        "of peak",
+    ]
     first = results.steps[0]
     note = (
-        f"The paper's network at width {first.width:g}, {first.batch} images, float32; median of {len(first.seconds)} "
-        "steps in a row, batches uploaded from pinned memory. If the host needs as long to order a step as the step "
-        "takes, the device waits for it. FLOPs and bytes are counted from the geometry of the network; what tiles "
-        "save of plain convolution is not counted. MB: used by weights, optimiser and data, and held by the memory "
+        f"The paper's network at width {first.width:g}, {first.batch} images, float32; median of "
+        f"{len(first.seconds)} "
+        "steps in a row, batches uploaded from pinned memory. If the host needs as long to order "
+        "a step as the step "
+        "takes, the device waits for it. FLOPs and bytes are counted from the geometry of the "
+        "network; what tiles "
+        "save of plain convolution is not counted. MB: used by weights, optimiser and data, and "
+        "held by the memory "
         "pool, which is what the steps needed at most."
     )
     return Table([*header, "MB used", "MB held"], rows, "A training step on the device", note)
@@ -278,13 +357,28 @@ def share_table(step: Step) -> Table:
         work, cells = step.work.get(name), ["-"] * 4
         if work:
             rates = work.flops / share.seconds / 1e12, work.bytes / share.seconds / 1e9
-            cells = [f"{work.flops / 1e9:.2f}", f"{work.bytes / 1e6:.0f}", f"{rates[0]:.2f}", f"{rates[1]:.0f}"]
-        rows.append([name, str(share.calls), milliseconds(share.seconds), f"{share.seconds / total:.0%}", *cells])
+            cells = [
+                f"{work.flops / 1e9:.2f}",
+                f"{work.bytes / 1e6:.0f}",
+                f"{rates[0]:.2f}",
+                f"{rates[1]:.0f}",
+            ]
+        rows.append(
+            [
+                name,
+                str(share.calls),
+                milliseconds(share.seconds),
+                f"{share.seconds / total:.0%}",
+                *cells,
+            ]
+        )
     rows.append([REST, "-", milliseconds(rest), f"{rest / total:.0%}", *["-"] * 4])
     header = ["kernel or op", "calls", "ms", "share", "GFLOP", "MB", "TFLOP/s", "GB/s"]
     note = (
-        f"One step of {milliseconds(total)} ms by CUDA events around every op and fused kernel, ordered while the "
-        "device was held up, so that it never waited for the host. An op (in capitals) has what its fused kernels "
+        f"One step of {milliseconds(total)} ms by CUDA events around every op and fused kernel, "
+        "ordered while the "
+        "device was held up, so that it never waited for the host. An op (in capitals) has what "
+        "its fused kernels "
         "leave: for convolutions, the matrix products."
     )
     return Table(header, rows, f"Where the time of a {NORMS[step.norm]} step goes", note)
@@ -292,12 +386,16 @@ def share_table(step: Step) -> Table:
 
 def write(results: GpuResults, out: Path) -> list[Path]:
     """The page, and a roofline for each network."""
-    paths = write_page(out, "gpu", "Benchmark on a device", about(results), tables(results), results)
+    paths = write_page(
+        out, "gpu", "Benchmark on a device", about(results), tables(results), results
+    )
     d = results.device
     for step in results.steps:
         title = f"{NORMS[step.norm]} step on {d.name}"
         figure = figures.roofline(title, d.peak_flops, d.peak_bandwidth, points(step))
-        paths += [plots.save(figure, out / f"roofline_{step.norm}.{kind}") for kind in ("png", "svg")]
+        paths += [
+            plots.save(figure, out / f"roofline_{step.norm}.{kind}") for kind in ("png", "svg")
+        ]
     return paths
 
 
@@ -308,15 +406,27 @@ def points(step: Step) -> dict[str, tuple[float, float]]:
     for name, share in step.shares.items():
         if name in step.work and share.seconds >= LEAST_SHARE * total:
             parts.append((name, step.work[name], share.seconds))
-    return {name: (work.flops / work.bytes, work.flops / seconds) for name, work, seconds in parts if work.flops}
+    return {
+        name: (work.flops / work.bytes, work.flops / seconds)
+        for name, work, seconds in parts
+        if work.flops
+    }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--predict", action="store_true", help="write GPU.md instead; needs CuPy on emulated CUDA")
-    parser.add_argument("--kernels", action="store_true", help="write KERNELS.md instead; needs CuPy and cuobjdump")
-    parser.add_argument("--steps", type=whole_number(1), default=50, help="steps that are timed (default 50)")
+    parser.add_argument(
+        "--predict", action="store_true", help="write GPU.md instead; needs CuPy on emulated CUDA"
+    )
+    parser.add_argument(
+        "--kernels", action="store_true", help="write KERNELS.md instead; needs CuPy and cuobjdump"
+    )
+    parser.add_argument(
+        "--steps", type=whole_number(1), default=50, help="steps that are timed (default 50)"
+    )
     parser.add_argument("--width", type=float, default=1.0, help="of the network (default 1)")
-    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="output directory (default runs/bench)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/bench"), help="output directory (default runs/bench)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

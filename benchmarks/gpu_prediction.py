@@ -1,8 +1,8 @@
 """Predict the time of a training step on GPUs that nobody here has: GPU.md.
 
-FLOPs and bytes are counted from the geometry of the network. What the host needs is measured by `benchmarks/host.py`,
-on CuPy under emulated CUDA (the package `emucupy`), without the work of the device.
-"""
+FLOPs and bytes are counted from the geometry of the network. What the host needs is measured by
+`benchmarks/host.py`, on CuPy under emulated CUDA (the package `emucupy`), without the work of the
+device."""
 
 import re
 from dataclasses import dataclass
@@ -44,7 +44,8 @@ class Assumptions:
 
 BEST = Assumptions(0.8, 0.85, 0.5e-6, 1e-6, 0.5)
 WORST = Assumptions(0.4, 0.6, 1e-6, 3e-6, 1.2)
-TORCH_LAUNCHES = 90  # of a step with BatchNorm: a kernel for each layer and each gradient, one optimizer for all
+# of a step with BatchNorm: a kernel for each layer and each gradient, one optimizer for all
+TORCH_LAUNCHES = 90
 TORCH_HOST = 5e-6, 10e-6  # seconds of its host for each launch
 
 
@@ -62,7 +63,8 @@ class Prediction:
 
     @property
     def step(self) -> float:
-        """The host orders steps while the device works on earlier ones: the slower of both sets the pace."""
+        """The host orders steps while the device works on earlier ones: the slower of both sets the
+        pace."""
         return max(self.device, self.host)
 
 
@@ -74,11 +76,14 @@ def peaks(device: Device) -> tuple[float, float]:
 
 
 def reachable(device: Device, latency: float) -> float:
-    """Bytes per second that the loads in flight allow, however fast the memory is (Little's law)."""
+    """Bytes per second that the loads in flight allow, however fast the memory is (Little's
+    law)."""
     return device.multiprocessors * cuda.RESIDENT * cuda.LOADS * cuda.PACK * 4 / latency
 
 
-def predict(device: Device, work: dict[str, Work], launches: int, host: float, assumed: Assumptions) -> Prediction:
+def predict(
+    device: Device, work: dict[str, Work], launches: int, host: float, assumed: Assumptions
+) -> Prediction:
     """`host` are its seconds for a step."""
     flops = assumed.arithmetic * peaks(device)[0]
     bandwidth = min(assumed.bandwidth * peaks(device)[1], reachable(device, assumed.latency))
@@ -88,13 +93,16 @@ def predict(device: Device, work: dict[str, Work], launches: int, host: float, a
 
 def rounded(x: HostArray) -> HostArray:
     """float32 with 10 bits behind the point instead of 23, as tensor cores read it in TF32."""
-    bits = x.view("uint32") + np.uint32(0xFFF) + ((x.view("uint32") >> np.uint32(13)) & np.uint32(1))  # ties to even
+    # ties to even
+    bits = (
+        x.view("uint32") + np.uint32(0xFFF) + ((x.view("uint32") >> np.uint32(13)) & np.uint32(1))
+    )
     return (bits & np.uint32(0xFFFFE000)).view("float32")
 
 
 def tf32_errors() -> dict[str, float]:
-    """The error of a convolution of 192 with 192 channels, 5x5, relative to the size of its results: by tiles in
-    float32, by one product in TF32, and by tiles in TF32."""
+    """The error of a convolution of 192 with 192 channels, 5x5, relative to the size of its
+    results: by tiles in float32, by one product in TF32, and by tiles in TF32."""
     random = np.random.default_rng(0)
     x = random.standard_normal((4, 192, 16, 16)).astype("float32")
     w = random.standard_normal((192, 192, 5, 5)).astype("float32")
@@ -102,13 +110,19 @@ def tf32_errors() -> dict[str, float]:
         exact = F.conv2d(x.astype("float64"), w.astype("float64"), padding=2).data
         plain = F.conv2d(rounded(x), rounded(w), padding=2).data
     in_float32 = F.conv2d(x, w, padding=2).data
-    with patch.object(tiles, "product", lambda x, y, out=None: product(rounded(x.copy()), rounded(y.copy()), out)):
+    with patch.object(
+        tiles, "product", lambda x, y, out=None: product(rounded(x.copy()), rounded(y.copy()), out)
+    ):
         tiled = F.conv2d(x, w, padding=2).data
 
     def error(found: HostArray) -> float:
         return float(np.sqrt(((found - exact) ** 2).mean() / (exact**2).mean()))
 
-    return {"tiles, float32": error(in_float32), "one product, TF32": error(plain), "tiles, TF32": error(tiled)}
+    return {
+        "tiles, float32": error(in_float32),
+        "one product, TF32": error(plain),
+        "tiles, TF32": error(tiled),
+    }
 
 
 def between(least: float, most: float) -> str:
@@ -122,7 +136,8 @@ def table(rows: list[list[str]]) -> str:
 
 
 def page(costs: dict[str, Cost], errors: dict[str, float]) -> str:
-    """GPU.md, from what steps cost the host with each way to normalise, and from the errors of TF32."""
+    """GPU.md, from what steps cost the host with each way to normalise, and from the errors of
+    TF32."""
     images = (BATCH, 3, 32, 32)
     works = {norm: step_work(nn.build(nn.NIN, norm=norm), images) for norm in NORMS}
     work = works["normprop"]
@@ -131,7 +146,9 @@ def page(costs: dict[str, Cost], errors: dict[str, float]) -> str:
     for d in DEVICES:
         peak_flops, bandwidth = peaks(d)
         allowed = [f"{reachable(d, a.latency) / 1e9:,.0f}" for a in (WORST, BEST)]
-        devices.append([d.name, f"{peak_flops / 1e12:.1f}", f"{bandwidth / 1e9:.0f}", "-".join(allowed)])
+        devices.append(
+            [d.name, f"{peak_flops / 1e12:.1f}", f"{bandwidth / 1e9:.0f}", "-".join(allowed)]
+        )
 
     kernels = [["kernel or op", "GFLOP", "MB", *(f"{d.name}, ms" for d in DEVICES)]]
     ranges = {d.name: [predict(d, work, 0, 0.0, a) for a in (BEST, WORST)] for d in DEVICES}
@@ -147,7 +164,9 @@ def page(costs: dict[str, Cost], errors: dict[str, float]) -> str:
         for d in DEVICES:
             cost, w = costs[norm], works[norm]
             for way, host in (("eager", cost.launches * cost.launch), ("graph", cost.replay)):
-                both = [predict(d, w, cost.launches, host * a.host * 1e-6, a) for a in (BEST, WORST)]
+                both = [
+                    predict(d, w, cost.launches, host * a.host * 1e-6, a) for a in (BEST, WORST)
+                ]
                 steps.append([title, d.name, way, *timed(both)])
     direct = step_work(nn.build(nn.NIN, norm="batch"), images, exact=True)
     for d in DEVICES:
@@ -162,7 +181,10 @@ def page(costs: dict[str, Cost], errors: dict[str, float]) -> str:
     ]
     gflop, tiled = (whole(w).flops / 1e9 for w in (direct, works["batch"]))
     least, most = (1e6 * seconds for seconds in TORCH_HOST)
-    found = [["convolution, 192 to 192 channels, 5x5", "relative error"], *([k, f"{v:.1e}"] for k, v in errors.items())]
+    found = [
+        ["convolution, 192 to 192 channels, 5x5", "relative error"],
+        *([k, f"{v:.1e}"] for k, v in errors.items()),
+    ]
     return f"""# What a GPU should do
 
 **A prediction.** None of this was measured on a GPU: nobody here has one. `python -m benchmarks gpu` prints the same
@@ -216,7 +238,9 @@ Tiles amplify rounding, so that TF32 and tiles together are the least exact; by 
 
 
 def timed(both: list[Prediction]) -> list[str]:
-    device, host, step = (between(*(getattr(p, what) * 1e3 for p in both)) for what in ("device", "host", "step"))
+    device, host, step = (
+        between(*(getattr(p, what) * 1e3 for p in both)) for what in ("device", "host", "step")
+    )
     return [device, host, f"**{step}**", f"{BATCH / both[1].step:,.0f}-{BATCH / both[0].step:,.0f}"]
 
 
@@ -232,7 +256,8 @@ def stated(page: str) -> tuple[dict[str, Cost], dict[str, float]]:
 
 
 def write() -> Path:
-    """GPU.md, from what is measured now; stated with few digits, from which the rest of the page follows."""
+    """GPU.md, from what is measured now; stated with few digits, from which the rest of the page
+    follows."""
     first = page({norm: measured(norm, REPEATS) for norm in NORMS}, tf32_errors())
     write_whole(PAGE, page(*stated(first)).encode())
     return PAGE

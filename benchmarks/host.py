@@ -1,8 +1,9 @@
-"""What a training step on a device costs the host: Python, the engine and CuPy, without any work of the device.
+"""What a training step on a device costs the host: Python, the engine and CuPy, without any work of
+the device.
 
-A step that is ordered kernel by kernel is recorded instead of run; one that is replayed gets a graph without kernels.
-Both take turns with bare CuPy additions. The ratio is what counts, not the times. A GPU or emulated CUDA will do.
-"""
+A step that is ordered kernel by kernel is recorded instead of run; one that is replayed gets a
+graph without kernels. Both take turns with bare CuPy additions. The ratio is what counts, not the
+times. A GPU or emulated CUDA will do."""
 
 import argparse
 import re
@@ -47,22 +48,37 @@ def run(options: argparse.Namespace) -> int:
         graph = [f"{c.replay:.0f}", f"{c.copies:.1f}", f"{(c.replay - c.copies) / c.addition:.1f}"]
         rows.append([name, str(c.launches), f"{c.addition:.1f}", *eager, *graph])
     header = ["network", "launches", "CuPy +, us", "a launch, us", "over it", "ratio"]
-    note = "The first ratio is a launch by an addition; the second a replayed step, without its copies, by an addition."
-    table = Table([*header, "replay, us", "its copies", "ratio"], rows, "Host time of a step on a device", note)
+    note = (
+        "The first ratio is a launch by an addition; the second a replayed step, without its "
+        "copies, by an addition."
+    )
+    table = Table(
+        [*header, "replay, us", "its copies", "ratio"],
+        rows,
+        "Host time of a step on a device",
+        note,
+    )
     print(table.text(110))
     return 0
 
 
 def step_of(norm: str, graph: bool, width: float = 0.25, batch: int = 8) -> tuple[Any, Any, Any]:
-    """The step of the paper's network, with images on the device and labels on the host, as the prefetcher has them."""
+    """The step of the paper's network, with images on the device and labels on the host, as the
+    prefetcher has them."""
     random = np.random.default_rng(0)
-    images, labels = random.integers(0, 256, (batch, 3, 32, 32)).astype(np.uint8), random.integers(0, 10, batch)
+    images, labels = (
+        random.integers(0, 256, (batch, 3, 32, 32)).astype(np.uint8),
+        random.integers(0, 10, batch),
+    )
     tp.manual_seed(0)
     with tp.use_backend("cupy"):
         net = nn.Sequential(
-            tp.data.GlobalNormalizer((3, 32, 32)).fit(images), *nn.build(nn.NIN, norm=norm, width=width)
+            tp.data.GlobalNormalizer((3, 32, 32)).fit(images),
+            *nn.build(nn.NIN, norm=norm, width=width),
         )
-    step = tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), 0.01, weight_decay=0.001), graph=graph)
+    step = tp.train.TrainingStep(
+        net, tp.optim.SGD(net.parameters(), 0.01, weight_decay=0.001), graph=graph
+    )
     return step, to_backend(images, "cupy"), labels
 
 
@@ -98,7 +114,10 @@ def measured(norm: str, repeats: int) -> Cost:
         replayed(images, labels)
 
     def turn(_: int) -> tuple[float, ...]:
-        added, ordered = recording(lambda: cupy.add(x, x), TIMES), recording(lambda: eager(images, there))
+        added, ordered = (
+            recording(lambda: cupy.add(x, x), TIMES),
+            recording(lambda: eager(images, there)),
+        )
         return added, ordered / launches, seconds(step, TIMES), seconds(copies, TIMES)
 
     times = zip(*map(turn, range(repeats)), strict=True)
@@ -114,7 +133,8 @@ def seconds(work: Callable[[], Any], times: int) -> float:
 
 
 def counted(cupy: Any, work: Callable[[], Any]) -> int:
-    """Kernels, products of matrices and fills of memory that the work orders: the nodes of its graph."""
+    """Kernels, products of matrices and fills of memory that the work orders: the nodes of its
+    graph."""
     stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
     with recorded(cupy, stream, pool) as graphs:
         work()

@@ -15,7 +15,8 @@ from .cases import Case
 from .peers import PEERS, is_installed
 from .workers import Remote, new_process
 
-TOLERANCE = {"step": 1e-4, "inference": 1e-3, "layer": 1e-3}  # tiles round by 1e-6, and a ReLU may then flip
+# tiles round by 1e-6, and a ReLU may then flip
+TOLERANCE = {"step": 1e-4, "inference": 1e-3, "layer": 1e-3}
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ def run(
     quick: bool = False,
     together: bool = False,
 ) -> Results:
-    """Measure the cases on the peers that are installed, or on some of them, each in a process of its own, or all
-    `together` in one."""
+    """Measure the cases on the peers that are installed, or on some of them, each in a process of
+    its own, or all `together` in one."""
     chosen, notes = choose(peers, quick)
     names = [name for name in chosen if any(takes_part(name, case) for case in cases)]
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
@@ -69,7 +70,13 @@ def run(
     finally:
         for remote in remotes:
             remote.close()
-    options = {"repeats": repeats, "threads": threads, "quick": quick, "together": together, "load_before": load}
+    options = {
+        "repeats": repeats,
+        "threads": threads,
+        "quick": quick,
+        "together": together,
+        "load_before": load,
+    }
     packages = versions(*dict.fromkeys(PEERS[name].package for name in names))
     return Results(machine(), options, packages, notes, measurements)
 
@@ -94,8 +101,13 @@ def takes_part(peer: str, case: Case) -> bool:
 def measure(
     cases: list[Case], remotes: list[Remote], repeats: int, notes: list[str], bar: Any
 ) -> Iterator[Measurement]:
-    """The times of some cases on the peers that can do them and agree, all in turns with each other."""
-    ready = [(case, remote, memory) for case in cases for remote, memory in prepare(case, remotes, notes, bar)]
+    """The times of some cases on the peers that can do them and agree, all in turns with each
+    other."""
+    ready = [
+        (case, remote, memory)
+        for case in cases
+        for remote, memory in prepare(case, remotes, notes, bar)
+    ]
     seconds: list[list[float]] = [[] for _ in ready]
     for turn in range(repeats):
         there_and_back = range(len(ready)) if turn % 2 == 0 else range(len(ready))[::-1]
@@ -109,7 +121,9 @@ def measure(
         remote.call("forget")
 
 
-def prepare(case: Case, remotes: list[Remote], notes: list[str], bar: Any) -> Iterator[tuple[Remote, int | None]]:
+def prepare(
+    case: Case, remotes: list[Remote], notes: list[str], bar: Any
+) -> Iterator[tuple[Remote, int | None]]:
     """The peers that can do a case and agree with the first of them, with their peak memory."""
     agreed: list[float] = []
     bar.set_postfix_str(f"{case.section}: {case.name}")
@@ -117,7 +131,11 @@ def prepare(case: Case, remotes: list[Remote], notes: list[str], bar: Any) -> It
         try:
             values, memory = remote.call("prepare", case)
         except Exception as error:  # whatever a framework may raise, in its import or later
-            notes.append(f"{remote.title}: cannot do {case.section} {case.name}: {type(error).__name__}: {error}")
+            notes.append(
+                f"{remote.title}: cannot do {case.section} {case.name}: "
+                f"{type(error).__name__}: "
+                f"{error}"
+            )
             continue
         finally:
             bar.update()
@@ -125,13 +143,17 @@ def prepare(case: Case, remotes: list[Remote], notes: list[str], bar: Any) -> It
         if agree(agreed, values, TOLERANCE[case.work]):
             yield remote, memory
         else:
-            notes.append(f"{remote.title}: other numbers in {case.section} {case.name}: {values}, not {agreed}")
+            notes.append(
+                f"{remote.title}: other numbers in {case.section} {case.name}: {values}, not "
+                f"{agreed}"
+            )
 
 
 def agree(expected: list[float], got: list[float], tolerance: float) -> bool:
     """Whether numbers are the same up to rounding.
 
-    >>> agree([2.0, 0.0], [2.0001, 0.0], 1e-3), agree([2.0], [2.1], 1e-3), agree([2.0], [float("nan")], 1e-3)
+    >>> nan = float("nan")
+    >>> agree([2.0, 0.0], [2.0001, 0.0], 1e-3), agree([2.0], [2.1], 1e-3), agree([2.0], [nan], 1e-3)
     (True, False, False)
     """
     pairs = zip(expected, got, strict=False)

@@ -27,7 +27,9 @@ ONES = np.ones((8, 8), np.float32)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repeats", type=whole_number(1), default=41, help="turns of each engine (default 41)")
+    parser.add_argument(
+        "--repeats", type=whole_number(1), default=41, help="turns of each engine (default 41)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

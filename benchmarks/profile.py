@@ -1,8 +1,9 @@
-"""Where the time of a training step goes: each op of the paper's network, on one thread, 25 images (half a batch).
+"""Where the time of a training step goes: each op of the paper's network, on one thread, 25 images
+(half a batch).
 
-Times are of the processor, not of the clock, so they tolerate a busy machine. Products of matrices are compared with
-the speed that this BLAS reaches with large square matrices, which no code of ours can exceed.
-"""
+Times are of the processor, not of the clock, so they tolerate a busy machine. Products of matrices
+are compared with the speed that this BLAS reaches with large square matrices, which no code of ours
+can exceed."""
 
 import argparse
 import os
@@ -30,10 +31,13 @@ LEAST = 0.5  # ms, for a row of its own
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--steps", type=int, default=15, help="steps that the medians are taken over (default 15)")
+    parser.add_argument(
+        "--steps", type=int, default=15, help="steps that the medians are taken over (default 15)"
+    )
     parser.add_argument("--images", type=int, default=25, help="batch size (default 25)")
     parser.add_argument("--width", type=float, default=1.0, help="of the network (default 1)")
-    parser.set_defaults(load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None)  # `publish` has its own
+    # `publish` has its own
+    parser.set_defaults(load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -66,13 +70,16 @@ def with_shapes(op: Op, name: str) -> str:
 
 
 def products(net: nn.Sequential, shape: Shape) -> dict[str, float]:
-    """The arithmetic of the matrix products of each convolution and of its gradients, by the labels of the ops."""
+    """The arithmetic of the matrix products of each convolution and of its gradients, by the labels
+    of the ops."""
     flops: defaultdict[str, float] = defaultdict(float)
     first = True
     for layer in net:
         if isinstance(layer, nn.Conv2d | nn.NormPropConv2d):
             label = f"{'x'.join(map(str, shape))} {'x'.join(map(str, layer.weight.shape))}"
-            for name, work in convolution_work(window_of(layer), shape, layer.weight.shape, first, exact=False):
+            for name, work in convolution_work(
+                window_of(layer), shape, layer.weight.shape, first, exact=False
+            ):
                 if name in ("Convolve", gradient("Convolve")):
                     flops[f"{name} {label}"] += work.flops
             first = False
@@ -91,7 +98,9 @@ def peak() -> float:
     return 2 * 2048**3 / min(seconds)
 
 
-def page(spent: dict[str, float], flops: dict[str, float], best: float, options: argparse.Namespace) -> str:
+def page(
+    spent: dict[str, float], flops: dict[str, float], best: float, options: argparse.Namespace
+) -> str:
     """PROFILE.md."""
     here = machine()
     least = 1e3 * sum(flops.values()) / best
@@ -109,11 +118,11 @@ def page(spent: dict[str, float], flops: dict[str, float], best: float, options:
     gflop = sum(flops.values()) / 1e9
     return f"""# Where the time of a step goes
 
-Written by `python -m benchmarks profile` with tinyprop {versions()["tinyprop"]}: {where}, medians of {options.steps} \
-steps, in milliseconds of the processor{load}.
-Each op, forward and backward, is compared with what its products of matrices would take at the speed of BLAS; other \
-frameworks are not measured here.
-The products of matrices have {gflop:.1f} GFLOP; at the {best / 1e9:.0f} GFLOP/s that a product of 2048 x 2048 reaches \
-here they take {least:.0f} ms.
+Written by `python -m benchmarks profile` with tinyprop {versions()["tinyprop"]}: \
+{where}, medians of {options.steps} steps, in milliseconds of the processor{load}.
+Each op, forward and backward, is compared with what its products of matrices would take at the \
+speed of BLAS; other frameworks are not measured here.
+The products of matrices have {gflop:.1f} GFLOP; at the {best / 1e9:.0f} GFLOP/s that a product of \
+2048 x 2048 reaches here they take {least:.0f} ms.
 
 {Table(["what", "ms", "products at that speed"], rows).markdown()}"""

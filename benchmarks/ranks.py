@@ -1,10 +1,10 @@
 """What a training step costs on n workers: measured on this machine, predicted for clusters.
 
-A step of n workers takes as long as the slowest worker's share of the batch, what every worker does for itself (the
-update), and the sums: T(n) = max over workers of (fixed + image * ceil(batch / n)) + update + sums(n). For the sums
-each worker sends its slices to the others, adds up what it received, and sends the result to all. These are 2 (n - 1)
-messages of bytes / n each: sums(n) = 2 (n - 1) (latency + bytes / n / bandwidth) + bytes / memory.
-"""
+A step of n workers takes as long as the slowest worker's share of the batch, what every worker does
+for itself (the update), and the sums: T(n) = max over workers of (fixed + image * ceil(batch / n))
++ update + sums(n). For the sums each worker sends its slices to the others, adds up what it
+received, and sends the result to all. These are 2 (n - 1) messages of bytes / n each: sums(n) = 2
+(n - 1) (latency + bytes / n / bandwidth) + bytes / memory."""
 
 import argparse
 import json
@@ -58,12 +58,16 @@ class Network:
 ETHERNET = Network("10 Gb/s Ethernet", 30e-6, 1.1e9)
 INFINIBAND = Network("100 Gb/s InfiniBand", 2e-6, 11e9)
 CLUSTERS = (ETHERNET, INFINIBAND)
-BATCHES: dict[str, Callable[[int], int]] = {"a batch of 50": lambda n: BATCH, "50 images each": lambda n: BATCH * n}
+BATCHES: dict[str, Callable[[int], int]] = {
+    "a batch of 50": lambda n: BATCH,
+    "50 images each": lambda n: BATCH * n,
+}
 
 
 @dataclass(frozen=True)
 class Step:
-    """The costs of a step of one network on one thread of this machine, in seconds, and the size of its buffer."""
+    """The costs of a step of one network on one thread of this machine, in seconds, and the size of
+    its buffer."""
 
     width: float
     fixed: float  # whatever the share
@@ -80,20 +84,31 @@ def sums(network: Network, memory: float, size: int, workers: int) -> float:
     """How many seconds it takes to sum a buffer of this many bytes."""
     if workers == 1:
         return 0.0
-    return 2 * (workers - 1) * (network.latency + size / workers / network.bandwidth) + size / memory
+    return (
+        2 * (workers - 1) * (network.latency + size / workers / network.bandwidth) + size / memory
+    )
 
 
 def simulated(step: Step, network: Network, memory: float, workers: int, batch: int) -> float:
-    """Seconds of a step in which the slowest of the workers decides, each with a jitter as was measured."""
+    """Seconds of a step in which the slowest of the workers decides, each with a jitter as was
+    measured."""
     random = np.random.default_rng(workers)
     slowest = random.choice(step.jitter, (TRIALS, workers)).max(axis=1).mean()
-    return slowest * step.computing(workers, batch) + step.update + sums(network, memory, step.size, workers)
+    return (
+        slowest * step.computing(workers, batch)
+        + step.update
+        + sums(network, memory, step.size, workers)
+    )
 
 
-def crossover(step: Step, network: Network, memory: float, batch: Callable[[int], int]) -> int | None:
+def crossover(
+    step: Step, network: Network, memory: float, batch: Callable[[int], int]
+) -> int | None:
     """From how many workers on the sums take longer than computing."""
     longer = (
-        n for n in range(2, MOST + 1) if sums(network, memory, step.size, n) > step.computing(n, batch(n)) + step.update
+        n
+        for n in range(2, MOST + 1)
+        if sums(network, memory, step.size, n) > step.computing(n, batch(n)) + step.update
     )
     return next(longer, None)
 
@@ -116,7 +131,8 @@ def prepared(width: float, threads: int, ranks: Ranks | None = None) -> Training
 
 
 def measure(repeats: int) -> dict[str, Any] | None:
-    """What rank 0 of two finds, in turns: steps on one thread, on two threads, and on two ranks of a thread each."""
+    """What rank 0 of two finds, in turns: steps on one thread, on two threads, and on two ranks of
+    a thread each."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
@@ -135,7 +151,10 @@ def measure(repeats: int) -> dict[str, Any] | None:
         return seconds
 
     random = np.random.default_rng(0)
-    images, labels = random.normal(size=(BATCH, 3, 32, 32)).astype("float32"), random.integers(0, 10, BATCH)
+    images, labels = (
+        random.normal(size=(BATCH, 3, 32, 32)).astype("float32"),
+        random.integers(0, 10, BATCH),
+    )
     found: dict[str, Any] = {"steps": {}, "sums": {}}
     for width in WIDTHS:
         steps = {
@@ -164,7 +183,12 @@ def measure(repeats: int) -> dict[str, Any] | None:
 
         updates = [turns(update, False) for _ in range(repeats)]
         size = 4 * (2 + sum(p.size for p in step.optimizer.params))
-        found["steps"][str(width)] = {"times": times, "shares": shares, "updates": updates, "bytes": size}
+        found["steps"][str(width)] = {
+            "times": times,
+            "shares": shares,
+            "updates": updates,
+            "bytes": size,
+        }
     for size in SIZES:
         numbers = np.ones(size, "float32")
         seconds = [turns(partial(ranks.add_up, numbers), True) for _ in range(20 * repeats)]
@@ -175,7 +199,9 @@ def measure(repeats: int) -> dict[str, Any] | None:
 def fitted(width: float, found: dict[str, Any]) -> Step:
     """A straight line through the times of shares; the update is not a part of it."""
     update = median(found["updates"])
-    shares = sorted((int(share), median(times) - update) for share, times in found["shares"].items())
+    shares = sorted(
+        (int(share), median(times) - update) for share, times in found["shares"].items()
+    )
     image, fixed = np.polyfit(*zip(*shares, strict=True), 1)
     alone = found["times"]["one thread"]
     jitter = [seconds / median(alone) for seconds in alone]
@@ -183,11 +209,14 @@ def fitted(width: float, found: dict[str, Any]) -> Step:
 
 
 def machine_network(found: dict[str, list[float]]) -> Network:
-    """Latency and bandwidth between two ranks of this machine: a line through the times of sums, 2 messages each."""
+    """Latency and bandwidth between two ranks of this machine: a line through the times of sums, 2
+    messages each."""
     points = [(4 * int(size) / 2, median(seconds) / 2) for size, seconds in found.items()]
     sizes, seconds = np.array(points).T
     slope = (seconds[-1] - seconds[0]) / (sizes[-1] - sizes[0])
-    return Network("this machine", float(max(1e-7, seconds[0] - slope * sizes[0])), float(1.0 / slope))
+    return Network(
+        "this machine", float(max(1e-7, seconds[0] - slope * sizes[0])), float(1.0 / slope)
+    )
 
 
 def memory_speed() -> float:
@@ -208,7 +237,10 @@ def sweep(step: Step) -> tuple[int, float, float]:
     images = {"svhn": 598_388}  # train and extra, without 600 of each class for validation
     hours = [
         c.epochs
-        * ((c.train_size or images.get(c.data, IMAGES)) * (step.image + (step.fixed + step.update) / c.batch_size))
+        * (
+            (c.train_size or images.get(c.data, IMAGES))
+            * (step.image + (step.fixed + step.update) / c.batch_size)
+        )
         * (c.width / step.width) ** 1.2
         / 3600
         for c in configs.values()
@@ -222,12 +254,24 @@ def page(found: dict[str, Any], repeats: int) -> str:
     lines = [
         "# A step on many workers",
         "",
-        "Made by `python -m benchmarks ranks`. (How the cost of one step grows with the network is another page.)",
+        (
+            "Made by `python -m benchmarks ranks`. (How the cost of one step grows with the "
+            "network "
+            "is another page.)"
+        ),
         "",
         *__doc__.split("\n\n")[1].splitlines(),
         "",
-        f"Machine: {found['machine']}. float32, the paper's network, batches of {BATCH}; medians of {3 * repeats}. The",
-        f"load of the machine was {found['load']:.1f} before: above 0 it was not idle, and times are too long.",
+        (
+            f"Machine: {found['machine']}. float32, the paper's network, batches of {BATCH}; "
+            "medians "
+            f"of {3 * repeats}. The"
+        ),
+        (
+            f"load of the machine was {found['load']:.1f} before: above 0 it was not idle, and "
+            "times "
+            "are too long."
+        ),
         "",
     ]
     rows = []
@@ -236,26 +280,54 @@ def page(found: dict[str, Any], repeats: int) -> str:
         model = simulated(step, here, memory, 2, BATCH)
         measured = [ms(median(t)) for t in times.values()]
         rows.append([f"{step.width:g}", *measured, f"{ratio(times):.2f}", ms(model)])
-    header = ["width", "1 thread", "2 threads", "2 ranks", "ranks / threads", "2 ranks, by the model"]
+    header = [
+        "width",
+        "1 thread",
+        "2 threads",
+        "2 ranks",
+        "ranks / threads",
+        "2 ranks, by the model",
+    ]
     lines += [Table(header, rows, "Measured on 1 and 2 workers (ms)").markdown(), ""]
     rows = [
-        [f"{step.width:g}", ms(step.fixed), ms(step.image), ms(step.update), f"{step.size / 1e6:.2f}"] for step in steps
+        [
+            f"{step.width:g}",
+            ms(step.fixed),
+            ms(step.image),
+            ms(step.update),
+            f"{step.size / 1e6:.2f}",
+        ]
+        for step in steps
     ]
     header = ["width", "fixed (ms)", "an image (ms)", "update (ms)", "buffer (MB)"]
     lines += [Table(header, rows, "The model's numbers").markdown(), ""]
     rows = [
-        [n.name, f"{n.latency * 1e6:.1f}", f"{n.bandwidth / 1e9:.2f}", "measured" if n is here else "assumed"]
+        [
+            n.name,
+            f"{n.latency * 1e6:.1f}",
+            f"{n.bandwidth / 1e9:.2f}",
+            "measured" if n is here else "assumed",
+        ]
         for n in (here, ETHERNET, INFINIBAND)
     ]
-    lines += [Table(["network", "latency (us)", "bandwidth (GB/s)", "source"], rows, "Networks").markdown(), ""]
+    lines += [
+        Table(
+            ["network", "latency (us)", "bandwidth (GB/s)", "source"], rows, "Networks"
+        ).markdown(),
+        "",
+    ]
     lines += [
         "## Prediction",
         "",
         fill(
-            "Nothing below was run. It assumes that a worker is a core like this machine's; that its steps scatter as "
-            f"the {len(steps[0].jitter)} measured ones do, so that a machine that was busy makes the prediction worse; "
-            "that sums and computing do not overlap; that no two messages share a link; and that the 2 (n - 1) "
-            "messages follow one another, which for short ones is more than an MPI needs. A cell has the time of a "
+            "Nothing below was run. It assumes that a worker is a core like this machine's; that "
+            "its steps scatter as "
+            f"the {len(steps[0].jitter)} measured ones do, so that a machine that was busy makes "
+            "the prediction worse; "
+            "that sums and computing do not overlap; that no two messages share a link; and that "
+            "the 2 (n - 1) "
+            "messages follow one another, which for short ones is more than an MPI needs. A cell "
+            "has the time of a "
             "step, the images per second, and the fraction of the time that the sums take.",
             120,
         ),
@@ -275,21 +347,37 @@ def page(found: dict[str, Any], repeats: int) -> str:
             lines += [Table(columns, rows, f"Width {step.width:g}, {kind}").markdown(), ""]
     rows = []
     for speed in (1, 10, 100):
-        for step in (replace(s, fixed=s.fixed / speed, image=s.image / speed, update=s.update / speed) for s in steps):
-            found_at = [crossover(step, links, memory, batch) for batch in BATCHES.values() for links in CLUSTERS]
+        for step in (
+            replace(s, fixed=s.fixed / speed, image=s.image / speed, update=s.update / speed)
+            for s in steps
+        ):
+            found_at = [
+                crossover(step, links, memory, batch)
+                for batch in BATCHES.values()
+                for links in CLUSTERS
+            ]
             cells = [f"{n:,}" if n else f"above {MOST:,}" for n in found_at]
             rows.append([f"{speed} times a core, width {step.width:g}", *cells])
     header = ["worker", *(f"{links.name}, {kind}" for kind in BATCHES for links in CLUSTERS)]
-    lines += [Table(header, rows, "From how many workers on the sums take longer than the rest").markdown(), ""]
+    lines += [
+        Table(
+            header, rows, "From how many workers on the sums take longer than the rest"
+        ).markdown(),
+        "",
+    ]
     runs, hours, longest = sweep(steps[-1])
     lines += [
         "## A sweep at the paper's scale",
         "",
         fill(
-            f"`tinyprop reproduce all --scale paper` plans at most {runs} runs. At the measured cost of a step on one "
-            f"thread their training takes {hours:,.0f} core-hours (costs of other widths are scaled by width^1.2). "
-            f"Runs are independent: 8 workers need at least {max(longest, hours / 8):,.0f} hours, 256 workers "
-            f"{max(longest, hours / 256):,.0f}. The longest single run takes {longest:,.0f} hours, and fewer on "
+            f"`tinyprop reproduce all --scale paper` plans at most {runs} runs. At the measured "
+            "cost of a step on one "
+            f"thread their training takes {hours:,.0f} core-hours (costs of other widths are "
+            "scaled by width^1.2). "
+            f"Runs are independent: 8 workers need at least {max(longest, hours / 8):,.0f} "
+            "hours, 256 workers "
+            f"{max(longest, hours / 256):,.0f}. The longest single run takes {longest:,.0f} "
+            "hours, and fewer on "
             "several ranks.",
             120,
         ),
@@ -308,9 +396,17 @@ def ms(seconds: float) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repeats", type=whole_number(1), default=7, help="turns of each measurement (default 7)")
-    parser.add_argument("--out", type=Path, default=PAGE, help="the page (default benchmarks/RANKS.md)")
-    parser.add_argument("--check", action="store_true", help=f"fail if two ranks cost {MARGIN} of two threads, or more")
+    parser.add_argument(
+        "--repeats", type=whole_number(1), default=7, help="turns of each measurement (default 7)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=PAGE, help="the page (default benchmarks/RANKS.md)"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help=f"fail if two ranks cost {MARGIN} of two threads, or more",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -319,7 +415,11 @@ def run(options: argparse.Namespace) -> int:
     program = [sys.executable, "-c", f"from {__name__} import worker; worker({options.repeats})"]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
-        [str(mpiexec), "-n", "2", *program], stdout=subprocess.PIPE, text=True, env=environment, check=True
+        [str(mpiexec), "-n", "2", *program],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        check=True,
     )
     found = json.loads(done.stdout) | {"load": load}
     text = page(found, options.repeats)

@@ -16,7 +16,7 @@ from .peers import PEERS
 TITLES = {
     "layers": "Each layer by itself: forward and backward, 25 images, one thread (ms)",
     "inference": "Inference of a batch (ms)",
-    "networks": "Steps of other networks; convolutions of unusual geometry, 25 images, one thread (ms)",
+    "networks": "Steps of other networks; unusual convolutions, 25 images, one thread (ms)",
 }
 Row = dict[str, Measurement]  # of one case, by peer
 
@@ -68,28 +68,53 @@ def tables(results: Results) -> list[Table]:
     """A table for each section that was measured."""
     steps = by_case(results.measurements, "step")
     others = {title: by_case(results.measurements, section) for section, title in TITLES.items()}
-    return [step_table(steps)] * bool(steps) + [comparison(title, rows) for title, rows in others.items() if rows]
+    return [step_table(steps)] * bool(steps) + [
+        comparison(title, rows) for title, rows in others.items() if rows
+    ]
 
 
-def step_table(steps: dict[str, Row], title: str = "A training step of the paper's network") -> Table:
+def step_table(
+    steps: dict[str, Row], title: str = "A training step of the paper's network"
+) -> Table:
     normprop, batch = steps.get("NormProp", {}), steps.get("BatchNorm", {})
     rows = []
     for peer, m in normprop.items():
-        cells = [milliseconds(m.median), spread(m.seconds), f"{m.batch / m.median:,.0f}", megabytes(m.peak_memory)]
+        cells = [
+            milliseconds(m.median),
+            spread(m.seconds),
+            f"{m.batch / m.median:,.0f}",
+            megabytes(m.peak_memory),
+        ]
         rows.append([PEERS[peer].title, *cells, slowdown(normprop, peer)])
         other = batch.get(peer)
         rows[-1] += [milliseconds(other.median), slowdown(batch, peer)] if other else ["-", "-"]
         rows[-1].append(f"{m.median / other.median:.2f}" if other else "-")
-    remarks = [f"{PEERS[peer].title}: {PEERS[peer].remark}." for peer in normprop if PEERS[peer].remark]
+    remarks = [
+        f"{PEERS[peer].title}: {PEERS[peer].remark}." for peer in normprop if PEERS[peer].remark
+    ]
     paper = EPOCH_SECONDS["normprop"], EPOCH_SECONDS["batch"]
     note = (
-        "Forward, backward, SGD with momentum and weight decay, unit-length constraint; medians. The columns `/ ours` "
-        "are times divided by tinyprop's, NormProp by NormProp and BatchNorm by BatchNorm. Peak memory is the highest "
-        "resident memory of the peer's own process in NormProp steps minus what it held after its imports. NP/BN is "
-        f"the time with NormProp divided by that with BatchNorm; the paper's section 5.6 has {paper[0]:g} s against "
+        "Forward, backward, SGD with momentum and weight decay, unit-length constraint; medians. "
+        "The columns `/ ours` "
+        "are times divided by tinyprop's, NormProp by NormProp and BatchNorm by BatchNorm. Peak "
+        "memory is the highest "
+        "resident memory of the peer's own process in NormProp steps minus what it held after "
+        "its imports. NP/BN is "
+        "the time with NormProp divided by that with BatchNorm; the paper's section 5.6 has "
+        f"{paper[0]:g} s against "
         f"{paper[1]:g} s for an epoch on a GPU, {paper[0] / paper[1]:.3f}."
     )
-    header = ["peer", "NormProp ms", "least-most", "images/s", "peak MB", "/ ours", "BatchNorm ms", "/ ours", "NP/BN"]
+    header = [
+        "peer",
+        "NormProp ms",
+        "least-most",
+        "images/s",
+        "peak MB",
+        "/ ours",
+        "BatchNorm ms",
+        "/ ours",
+        "NP/BN",
+    ]
     return Table(header, rows, title, " ".join([note, *remarks]))
 
 
@@ -98,10 +123,17 @@ def comparison(title: str, cases: dict[str, Row]) -> Table:
     peers = [peer for peer in PEERS if any(peer in row for row in cases.values())]
     torch = [peer for peer in peers if PEERS[peer].package == "torch"]
     rows = [
-        [name, *(milliseconds(row[p].median) if p in row else "-" for p in peers), slowdown(row, *torch)]
+        [
+            name,
+            *(milliseconds(row[p].median) if p in row else "-" for p in peers),
+            slowdown(row, *torch),
+        ]
         for name, row in cases.items()
     ]
-    note = "The last column is the time of PyTorch's better layout divided by tinyprop's: above 1, tinyprop is faster."
+    note = (
+        "The last column is the time of PyTorch's better layout divided by tinyprop's: above 1, "
+        "tinyprop is faster."
+    )
     return Table(["case", *(PEERS[p].title for p in peers), "best / ours"], rows, title, note)
 
 

@@ -1,7 +1,8 @@
-"""What `tinyprop verify` adds to drawing random numbers: C01, the mean of ReLU, against drawing alone.
+"""What `tinyprop verify` adds to drawing random numbers: C01, the mean of ReLU, against drawing
+alone.
 
-Both draw as many float32 normals on the same threads, in turns in this process; alone, by NumPy's fastest generator.
-"""
+Both draw as many float32 normals on the same threads, in turns in this process; alone, by NumPy's
+fastest generator."""
 
 import argparse
 import time
@@ -16,8 +17,12 @@ from tinyprop.verify.monte_carlo import BLOCK, TASK, Sampler
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--samples", type=whole_number(1), default=10**8, help="how many to draw (default 1e8)")
-    parser.add_argument("--repeats", type=whole_number(1), default=7, help="turns of each (default 7)")
+    parser.add_argument(
+        "--samples", type=whole_number(1), default=10**8, help="how many to draw (default 1e8)"
+    )
+    parser.add_argument(
+        "--repeats", type=whole_number(1), default=7, help="turns of each (default 7)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,8 +1,9 @@
-"""What a training step has to do on a device, from the geometry of its network alone: arithmetic, and bytes.
+"""What a training step has to do on a device, from the geometry of its network alone: arithmetic,
+and bytes.
 
-Work is counted for each CUDA kernel, and for each op that calls a library, so that it can be compared with their
-times. Bytes are those of every array that is read or written, once each: caches save some, misses cost more.
-"""
+Work is counted for each CUDA kernel, and for each op that calls a library, so that it can be
+compared with their times. Bytes are those of every array that is read or written, once each: caches
+save some, misses cost more."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -38,7 +39,8 @@ def gradient(op: str) -> str:
 
 
 def step_work(net: Iterable[Module], images: Shape, exact: bool = False) -> dict[str, Work]:
-    """The work of a training step of a convolutional network on images (N, C, H, W), kernel by kernel.
+    """The work of a training step of a convolutional network on images (N, C, H, W), kernel by
+    kernel.
 
     With `exact`, no convolution is done in tiles: this is the arithmetic that textbooks count.
 
@@ -49,7 +51,8 @@ def step_work(net: Iterable[Module], images: Shape, exact: bool = False) -> dict
     total: dict[str, Work] = {}
     shape, first, before = images, True, None
     for layer in net:
-        fused = isinstance(before, nn.BatchNorm) and isinstance(layer, nn.Activation)  # one kernel does both
+        # one kernel does both
+        fused = isinstance(before, nn.BatchNorm) and isinstance(layer, nn.Activation)
         for name, work in () if fused else layer_work(layer, shape, first, exact):
             total[name] = total.get(name, Work()) + work
         before = layer
@@ -100,14 +103,19 @@ def layer_work(layer: Module, image: Shape, first: bool, exact: bool) -> Iterato
         yield "batch_norm", touching(out, out, flops=4 * prod(out))
         yield "batch_norm_sums", touching(out, out, flops=4 * prod(out))
         yield "batch_norm_gradient", touching(out, out, out, flops=8 * prod(out))
-    if isinstance(layer, nn.Activation):  # its gradient writes a mask, a byte for each element, and reads it
+    # its gradient writes a mask, a byte for each element, and reads it
+    if isinstance(layer, nn.Activation):
         yield "ReLU", touching(out, out, flops=prod(out))
-        yield gradient("ReLU"), touching(out, out, out, flops=2 * prod(out)) + Work(bytes=2 * prod(out))
+        yield (
+            gradient("ReLU"),
+            touching(out, out, out, flops=2 * prod(out)) + Work(bytes=2 * prod(out)),
+        )
     if isinstance(layer, (nn.Conv2d, nn.NormPropConv2d)):
         yield from convolution_work(window_of(layer), image, layer.weight.shape, first, exact)
     if isinstance(layer, (nn.MaxPool2d, nn.AvgPool2d)):
         looks = prod(out) * prod(window_of(layer).kernel)
-        won = (out, out) if isinstance(layer, nn.MaxPool2d) else ()  # where the maximum was, in 8 bytes
+        # where the maximum was, in 8 bytes
+        won = (out, out) if isinstance(layer, nn.MaxPool2d) else ()
         yield "pool", touching(image, out, *won, flops=looks)
         yield "unpool", touching(out, image, *won, flops=looks)
     parameters = sum(p.size for p in layer.parameters())
@@ -115,22 +123,32 @@ def layer_work(layer: Module, image: Shape, first: bool, exact: bool) -> Iterato
         yield "update", touching(5 * parameters, flops=6 * parameters)
 
 
-def convolution_work(window: Window, image: Shape, kernel: Shape, first: bool, exact: bool) -> Iterator[Part]:
-    """A convolution and its gradients (with respect to filters only, for the first layer), by the fastest algorithm."""
+def convolution_work(
+    window: Window, image: Shape, kernel: Shape, first: bool, exact: bool
+) -> Iterator[Part]:
+    """A convolution and its gradients (with respect to filters only, for the first layer), by the
+    fastest algorithm."""
     (n, c, h, width), (o, _, kh, kw) = image, kernel
     rows, across = window.output(image)
     places, inner, copied = n * rows * across, kh * kw * c, Work()
     if window.kernel == (1, 1):  # where the window is on the padding, nothing is multiplied
-        met = [places.stop - places.start for axis in (0, 1) for places, _ in window.along(axis, image[2 + axis])]
+        met = [
+            places.stop - places.start
+            for axis in (0, 1)
+            for places, _ in window.along(axis, image[2 + axis])
+        ]
         places = n * prod(met)
-    elif exact or not tiles.pays(window, image, kernel):  # the pixels of each window, copied to a row
+    # the pixels of each window, copied to a row
+    elif exact or not tiles.pays(window, image, kernel):
         padded = n * (h + 2 * window.padding[0]) * (width + 2 * window.padding[1]) * c
         copied = touching(image, 2 * padded, places * inner)
     else:
         yield from tiled("Convolve", n, (c, h, width), (o, rows, across), kh)
         if not first:
             yield from tiled(gradient("Convolve"), n, (o, rows, across), (c, h, width), kh)
-        yield from tiled(gradient("Convolve"), n, (c, h, width), (o, rows, across), kh, of_filters=True)
+        yield from tiled(
+            gradient("Convolve"), n, (c, h, width), (o, rows, across), kh, of_filters=True
+        )
         return
     yield "Convolve", product(places, inner, o) + copied
     if not first:
@@ -138,8 +156,11 @@ def convolution_work(window: Window, image: Shape, kernel: Shape, first: bool, e
     yield gradient("Convolve"), product(inner, places, o) + copied
 
 
-def tiled(name: str, n: int, source: Shape, result: Shape, k: int, of_filters: bool = False) -> Iterator[Part]:
-    """Images (C, H, W) and results (O, rows, columns) through their values at points: see `kernels/tiles.py`."""
+def tiled(
+    name: str, n: int, source: Shape, result: Shape, k: int, of_filters: bool = False
+) -> Iterator[Part]:
+    """Images (C, H, W) and results (O, rows, columns) through their values at points: see
+    `kernels/tiles.py`."""
     step, points = tiles.TILES[k]
     size = len(points) + 1
     read, weigh, write = (tiles.matrices(k)[matrix] for matrix in ("input", "filter", "output"))
@@ -147,7 +168,8 @@ def tiled(name: str, n: int, source: Shape, result: Shape, k: int, of_filters: b
     number = n * -(-rows // step) * -(-across // step)
 
     def mapped(matrix: Any, patches: int, *arrays: int) -> Part:
-        """matrix @ patch @ matrix.T of every patch; elements of the matrix that are 0 cost nothing."""
+        """matrix @ patch @ matrix.T of every patch; elements of the matrix that are 0 cost
+        nothing."""
         flops = 2.0 * int((matrix != 0).sum()) * sum(matrix.shape) * patches
         return "map_tiles", touching(*arrays, flops=flops)
 

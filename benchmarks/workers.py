@@ -1,5 +1,5 @@
-"""Each peer works in a process of its own, so that threads, settings and memory of one do not affect the others; or
-all work in one, where they share what the machine gives to a process."""
+"""Each peer works in a process of its own, so that threads, settings and memory of one do not
+affect the others; or all work in one, where they share what the machine gives to a process."""
 
 import os
 import signal
@@ -15,8 +15,10 @@ from tinyprop.train import keep_freed_memory
 from .cases import Case
 from .peers import PEERS
 
-LEAST_SECONDS = 0.15  # shorter work is repeated until it has taken so long, twice at least, and the mean counts
-PAUSE = 0.03  # seconds before each measurement, in which the idle threads of the peer before it stop spinning
+# shorter work is repeated until it has taken so long, twice at least, and the mean counts
+LEAST_SECONDS = 0.15
+# seconds before each measurement, in which the idle threads of the peer before it stop spinning
+PAUSE = 0.03
 
 
 def new_process() -> ProcessPoolExecutor:
@@ -24,7 +26,8 @@ def new_process() -> ProcessPoolExecutor:
 
 
 class Remote:
-    """A process with a Worker, whose methods it calls: a new process, or one that other peers use, too."""
+    """A process with a Worker, whose methods it calls: a new process, or one that other peers use,
+    too."""
 
     def __init__(self, peer: str, threads: int, process: ProcessPoolExecutor | None = None):
         self.peer, self.title, self.process = peer, PEERS[peer].title, process or new_process()
@@ -47,15 +50,16 @@ class Worker:
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
         keep_freed_memory()  # for every peer: otherwise PyTorch waits for new pages in each step
         self.peer = PEERS[peer](threads)
-        self.jobs: dict[Case, tuple[Callable[[], Any], int]] = {}  # the work, and how many calls are timed together
+        # the work, and how many calls are timed together
+        self.jobs: dict[Case, tuple[Callable[[], Any], int]] = {}
         self.after_imports = resident("VmRSS") if alone else None
 
     def prepare(self, case: Case) -> tuple[list[float], int | None]:
         """Make everything ready for `seconds` of this case.
 
-        Returns the numbers in which all peers have to agree and, for the first case of a peer in its own process, the
-        most bytes that it has held, minus what it held after the imports: later that would include the cases before.
-        """
+        Returns the numbers in which all peers have to agree and, for the first case of a peer in
+        its own process, the most bytes that it has held, minus what it held after the imports:
+        later that would include the cases before."""
         work, values = self.peer.job(case)
         start = time.perf_counter()
         work()
@@ -91,10 +95,11 @@ def _call(peer: str, method: str, *arguments: Any) -> Any:
 
 
 def resident(key: str) -> int | None:
-    """Resident memory of this process: now (VmRSS), or at most so far (VmHWM); None if not on Linux.
+    """Resident memory of this process: now (VmRSS), or at most so far (VmHWM); None if not on
+    Linux.
 
-    getrusage's ru_maxrss would be the same, had it not been inherited from the process that started this one.
-    """
+    getrusage's ru_maxrss would be the same, had it not been inherited from the process that started
+    this one."""
     status = Path("/proc/self/status")
     if not status.exists():
         return None

@@ -23,8 +23,15 @@ ROOT = DOCS.parent
 SITE = ROOT / "site"
 MODULES = DOCS / "node_modules"
 MOST_BYTES = 60_000_000
-FOLDERS = ("tutorials", "figures", "benchmarks", "tinyprop", "tests", "tools")  # with pages, or files they link to
-PYODIDE = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm", "pyodide-lock.json", "python_stdlib.zip")
+# with pages, or files they link to
+FOLDERS = ("tutorials", "figures", "benchmarks", "tinyprop", "tests", "tools")
+PYODIDE = (
+    "pyodide.mjs",
+    "pyodide.asm.js",
+    "pyodide.asm.wasm",
+    "pyodide-lock.json",
+    "python_stdlib.zip",
+)
 LABELS = {
     "glorot": "None, Glorot's weights",
     "he": "None, He's weights",
@@ -46,7 +53,9 @@ LABELS = {
 
 def affine(norm: str, activation: str) -> dict[str, float]:
     """gamma and beta that a network starts with, if it has them."""
-    start = dict(zip(("gamma", "beta"), Stack(norm, activation, 2, 16, 4, False).affine, strict=True))
+    start = dict(
+        zip(("gamma", "beta"), Stack(norm, activation, 2, 16, 4, False).affine, strict=True)
+    )
     for name in list(start):
         try:
             Stack(norm, activation, 2, 16, 4, False, **{name: 1.0})
@@ -57,7 +66,9 @@ def affine(norm: str, activation: str) -> dict[str, float]:
 
 def install() -> None:
     """What the site serves of others, from npm."""
-    subprocess.run(["npm", "ci", "--silent", "--no-audit", "--ignore-scripts", "--prefix", DOCS], check=True)
+    subprocess.run(
+        ["npm", "ci", "--silent", "--no-audit", "--ignore-scripts", "--prefix", DOCS], check=True
+    )
 
 
 def laboratory(out: Path) -> None:
@@ -73,16 +84,27 @@ def laboratory(out: Path) -> None:
     (wheel,) = out.glob("tinyprop-*.whl")
     write(out / "files.json", {"numpy": numpy.name, "wheel": wheel.name})
     norms = {name: {"label": LABELS[name], "note": NORMS[name]} for name in NORMS}
-    starts = {norm: {activation: affine(norm, activation) for activation in FUNCTIONS} for norm in NORMS}
-    write(out / "settings.json", {"norms": norms, "activations": FUNCTIONS, "affine": starts, "first": first()})
+    starts = {
+        norm: {activation: affine(norm, activation) for activation in FUNCTIONS} for norm in NORMS
+    }
+    write(
+        out / "settings.json",
+        {"norms": norms, "activations": FUNCTIONS, "affine": starts, "first": first()},
+    )
 
 
 def first() -> dict[str, Any]:
     """The setting that the page starts with, and its figures, which are there before Python is."""
     setting = {
-        "norm": "normprop", "activation": "relu", "gamma": None, "beta": None,
-        "depth": 20, "width": 100, "batch": 64, "residual": False,
-    }  # fmt: skip
+        "norm": "normprop",
+        "activation": "relu",
+        "gamma": None,
+        "beta": None,
+        "depth": 20,
+        "width": 100,
+        "batch": 64,
+        "residual": False,
+    }
     place = {"layer": 20, "seed": 0}
     return {"setting": setting | place, "panels": list(lab.panels(Stack(**setting), **place))}
 
@@ -95,10 +117,13 @@ def write(path: Path, content: object) -> None:
 
 
 def pages(out: Path) -> None:
-    """Lay out the sources as they are in the repository, with the pages of docs/ in front, and run Sphinx on them."""
+    """Lay out the sources as they are in the repository, with the pages of docs/ in front, and run
+    Sphinx on them."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder)
-        skipped = shutil.ignore_patterns("__pycache__", "runs", "lab", "node_modules", "package*.json", "build.py")
+        skipped = shutil.ignore_patterns(
+            "__pycache__", "runs", "lab", "node_modules", "package*.json", "build.py"
+        )
         shutil.copytree(DOCS, source, ignore=skipped, dirs_exist_ok=True)
         for name in FOLDERS:
             shutil.copytree(ROOT / name, source / name, ignore=skipped)
@@ -108,22 +133,40 @@ def pages(out: Path) -> None:
         gallery(source)
         for name in ("tutorials", "figures", "benchmarks"):
             contents(source / name)
-        for path in [*source.glob("*.md"), *source.glob("*/*.md"), *source.glob("tutorials/**/*.ipynb")]:
+        for path in [
+            *source.glob("*.md"),
+            *source.glob("*/*.md"),
+            *source.glob("tutorials/**/*.ipynb"),
+        ]:
             path.write_text(relinked(path))
-        sphinx = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going", "-j", "auto"]
+        sphinx = [
+            sys.executable,
+            "-m",
+            "sphinx",
+            "--quiet",
+            "--fail-on-warning",
+            "--keep-going",
+            "-j",
+            "auto",
+        ]
         subprocess.run([*sphinx, "-d", source / ".doctrees", source, out], check=True)
 
 
 def contents(folder: Path) -> None:
     """Put the pages of a folder into the table of contents, below its README."""
     found = [*folder.glob("*.ipynb"), *folder.glob("*.md"), *folder.glob("solutions/*.ipynb")]
-    names = [str(path.relative_to(folder).with_suffix("")) for path in sorted(found) if path.stem != "README"]
+    names = [
+        str(path.relative_to(folder).with_suffix(""))
+        for path in sorted(found)
+        if path.stem != "README"
+    ]
     with (folder / "README.md").open("a") as readme:
         readme.write("\n".join(["", "```{toctree}", ":hidden:", "", *names, "```", ""]))
 
 
 def relinked(path: Path) -> str:
-    """The text of a page, whose links to the laboratory are those of the site, and without links to folders."""
+    """The text of a page, whose links to the laboratory are those of the site, and without links to
+    folders."""
 
     def link(match: re.Match[str]) -> str:
         text, target = match.groups()
@@ -148,17 +191,28 @@ def gallery(source: Path) -> None:
             (images / f"{notebook.stem}.png").write_bytes(base64.b64decode("".join(figure)))
             shown.append((f"tutorials/{notebook.stem}.html", f"{notebook.stem}.png", title))
     for path in sorted(
-        [*source.glob("figures/*.png"), *source.glob("figures/*.gif"), *source.glob("tutorials/**/*.gif")]
+        [
+            *source.glob("figures/*.png"),
+            *source.glob("figures/*.gif"),
+            *source.glob("tutorials/**/*.gif"),
+        ]
     ):
         shutil.copy(path, images)
-        shown.append((f"_static/gallery/{path.name}", path.name, path.stem.replace("_", " ").capitalize()))
+        shown.append(
+            (f"_static/gallery/{path.name}", path.name, path.stem.replace("_", " ").capitalize())
+        )
     items = [
         f'<figure><a href="{link}"><img src="_static/gallery/{name}" alt="" loading="lazy"></a>'
         f'<figcaption><a href="{link}">{html.escape(title)}</a></figcaption></figure>'
         for link, name, title in shown
     ]
-    head = "# Gallery\n\nThe first figure of each lesson, and those of the commands. Each leads to its source.\n\n"
-    (source / "gallery.md").write_text("\n".join([head + '<div class="gallery">', *items, "</div>", ""]))
+    head = (
+        "# Gallery\n\nThe first figure of each lesson, and those of the commands. Each leads to "
+        "its source.\n\n"
+    )
+    (source / "gallery.md").write_text(
+        "\n".join([head + '<div class="gallery">', *items, "</div>", ""])
+    )
 
 
 # -- what must hold of the result
@@ -181,7 +235,8 @@ class Page(HTMLParser):
 
 
 def broken_links(site: Path) -> list[str]:
-    """Links to files or anchors that are not there. What is behind the # of the laboratory is a setting."""
+    """Links to files or anchors that are not there. What is behind the # of the laboratory is a
+    setting."""
     found = {path.resolve(): Page(path) for path in site.rglob("*.html")}
     broken = []
     for path, page in found.items():
@@ -191,7 +246,9 @@ def broken_links(site: Path) -> list[str]:
                 continue
             file = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             anchors = found[file].anchors if file in found else {""}
-            if not file.is_file() or (file.parent.name != "lab" and unquote(parts.fragment) not in anchors):
+            if not file.is_file() or (
+                file.parent.name != "lab" and unquote(parts.fragment) not in anchors
+            ):
                 broken.append(f"{path.relative_to(site.resolve())}: {target}")
     return sorted(broken)
 
@@ -206,7 +263,10 @@ def main() -> None:
     size = sum(path.stat().st_size for path in SITE.rglob("*") if path.is_file())
     if size > MOST_BYTES:
         sys.exit(f"the site has {size:,} bytes, more than {MOST_BYTES:,}")
-    print(f"{SITE}: {len(list(SITE.rglob('*.html')))} pages, {size / 1e6:.0f} MB; python -m http.server -d {SITE}")
+    print(
+        f"{SITE}: {len(list(SITE.rglob('*.html')))} pages, {size / 1e6:.0f} MB; python -m "
+        f"http.server -d {SITE}"
+    )
 
 
 if __name__ == "__main__":

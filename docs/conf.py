@@ -43,7 +43,8 @@ python_maximum_signature_line_length = 100
 
 
 def as_rst(text: str) -> list[str]:
-    """A docstring, which is plain text with `code`, formulas in indented paragraphs, lists and doctests."""
+    """A docstring, which is plain text with `code`, formulas in indented paragraphs, lists and
+    doctests."""
     lines: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
         first = paragraph.lstrip("\n")
@@ -60,7 +61,9 @@ def as_rst(text: str) -> list[str]:
     return lines
 
 
-def process(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+def process(
+    app: object, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
     lines[:] = as_rst("\n".join(lines))
 
 

@@ -1,8 +1,8 @@
 """Backends and hypothesis profiles for all tests.
 
-A test that takes the `backend` fixture runs on NumPy and, where a device (or the emulator) is present, on CuPy;
-`pytest -m cupy` picks the latter. `HYPOTHESIS_PROFILE=thorough` draws many more examples.
-"""
+A test that takes the `backend` fixture runs on NumPy and, where a device (or the emulator) is
+present, on CuPy; `pytest -m cupy` picks the latter. `HYPOTHESIS_PROFILE=thorough` draws many more
+examples."""
 
 import os
 
@@ -13,7 +13,9 @@ from hypothesis import settings
 import tinyprop as tp
 
 PLAIN = os.environ.get("TINYPROP_PLAIN", "0") not in ("", "0")
-needs_overrides = pytest.mark.skipif(PLAIN, reason="tests overrides, which TINYPROP_PLAIN=1 turns off")
+needs_overrides = pytest.mark.skipif(
+    PLAIN, reason="tests overrides, which TINYPROP_PLAIN=1 turns off"
+)
 
 settings.register_profile("quick", max_examples=20, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=500, deadline=None)
@@ -34,7 +36,9 @@ on_a_device = [
     pytest.mark.cupy,
     pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
 ]
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick" if len(BACKENDS) == 1 else "device"))
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE", "quick" if len(BACKENDS) == 1 else "device")
+)
 
 
 @pytest.fixture(params=BACKENDS, scope="session")
@@ -58,7 +62,8 @@ def _nothing_leaks():
 
 @pytest.fixture(autouse=True)
 def _no_races():
-    """On the emulator with EMUCUPY_RACES=1, a test fails whose operations on the same memory nothing puts in order."""
+    """On the emulator with EMUCUPY_RACES=1, a test fails whose operations on the same memory
+    nothing puts in order."""
     if os.environ.get("EMUCUPY_RACES") != "1":
         yield
         return

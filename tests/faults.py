@@ -1,10 +1,10 @@
 """A file system that fails: under tinyprop.files, at the k-th operation, as in the tests of SQLite.
 
-Every file is written through tinyprop.files, whose operations (open, write, fsync, rename, unlink) are counted here.
-At the k-th one the disk is full or broken (an OSError), the process is killed (Killed, which nobody catches, and no
-operation after it has any effect), or the power fails: then `Faults.after_power_loss` also takes back everything that
-was not flushed to the disk - content before fsync, and names before the fsync of their directory.
-"""
+Every file is written through tinyprop.files, whose operations (open, write, fsync, rename, unlink)
+are counted here. At the k-th one the disk is full or broken (an OSError), the process is killed
+(Killed, which nobody catches, and no operation after it has any effect), or the power fails: then
+`Faults.after_power_loss` also takes back everything that was not flushed to the disk - content
+before fsync, and names before the fsync of their directory."""
 
 import builtins
 import errno
@@ -20,11 +20,13 @@ class Killed(BaseException):
 
 class Faults:
     def __init__(self, folder, at=None, error=None):
-        """At operation number `at`, counted from 1: an OSError of this errno, or the end of the process for None."""
+        """At operation number `at`, counted from 1: an OSError of this errno, or the end of the
+        process for None."""
         self.folder, self.at, self.error = folder, at, error
         self.count, self.dead = 0, False
         self.flushed = {}  # inode -> content that survives a power loss
-        self.durable = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}  # names that do
+        # names that do
+        self.durable = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
     def operation(self):
         if self.dead:
@@ -48,7 +50,9 @@ class Faults:
         self.operation()
         if os.path.isdir(f"/proc/self/fd/{descriptor}"):
             folder = os.path.realpath(f"/proc/self/fd/{descriptor}")
-            self.durable = {p: c for p, c in self.durable.items() if str(p.parent.resolve()) != folder}
+            self.durable = {
+                p: c for p, c in self.durable.items() if str(p.parent.resolve()) != folder
+            }
             for path in self.folder.rglob("*"):
                 if path.is_file() and str(path.parent.resolve()) == folder:
                     self.durable[path] = self.flushed.get(path.stat().st_ino, b"")

@@ -1,11 +1,14 @@
-"""What tests share: `leaf`, `assert_close`, one naive convolution, one training run, and a battery of tests.
+"""What tests share: `leaf`, `assert_close`, one naive convolution, one training run, and a battery
+of tests.
 
-A `Case` is a function of `tinyprop.functional`, an independent reference on host arrays, and a hypothesis strategy for
-inputs from its domain, away from its kinks. (test_opinfo.py has PyTorch's answers.) `battery(cases)` turns them into
+A `Case` is a function of `tinyprop.functional`, an independent reference on host arrays, and a
+hypothesis strategy for inputs from its domain, away from its kinks. (test_opinfo.py has PyTorch's
+answers.) `battery(cases)` turns them into
 
-    test_values      the value equals the reference, to 1e-12 in float64; the inputs stay as they were
-    test_gradients   first and second derivatives, recorded or not, equal central differences
-    test_dtypes      float32 stays float32 and float64 stays float64: results, gradients, and every op on the way
+    test_values      the value equals the reference, to 1e-12 in float64; the inputs stay as they
+    were test_gradients   first and second derivatives, recorded or not, equal central differences
+    test_dtypes      float32 stays float32 and float64 stays float64: results, gradients, and every
+    op on the way
 """
 
 import math
@@ -42,12 +45,15 @@ def leaf(values: Any, backend: str = "numpy", dtype: Any = np.float64) -> tp.Ten
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float = 1e-12) -> None:
-    """Equal shapes, and values that differ by at most this fraction of the largest one (at least of 1e-3)."""
+    """Equal shapes, and values that differ by at most this fraction of the largest one (at least of
+    1e-3)."""
     actual = actual.numpy() if isinstance(actual, tp.Tensor) else np.asarray(actual)
     expected = np.asarray(expected)
     assert actual.shape == expected.shape
     finite = abs(expected[np.isfinite(expected)])
-    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * finite.max(initial=1e-3))
+    np.testing.assert_allclose(
+        actual, expected, rtol=tolerance, atol=tolerance * finite.max(initial=1e-3)
+    )
 
 
 def assert_explained(error: type[Exception], call: Callable[[], Any], *words: str) -> None:
@@ -64,7 +70,8 @@ def assert_explained(error: type[Exception], call: Callable[[], Any], *words: st
 
 @contextmanager
 def computed_dtypes() -> Iterator[set[np.dtype]]:
-    """The dtypes of all floating-point results that ops compute inside the block, forward or backward."""
+    """The dtypes of all floating-point results that ops compute inside the block, forward or
+    backward."""
     seen: set[np.dtype] = set()
     call = tp.Op.__call__
 
@@ -92,11 +99,22 @@ def int_or_pair(least: int, most: int) -> st.SearchStrategy[Any]:
 
 
 def naive_conv2d(
-    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Any:
-    """The definition, one pixel of the output after the other:
-    out[n, o, i, j] = bias[o] + sum of x[n, c, i * sh + d * dh - ph, j * sw + r * dw - pw] * weight[o, c, d, r]."""
-    (sh, sw), (ph, pw), (dh, dw), (o, c, kh, kw) = both(stride), both(padding), both(dilation), weight.shape
+    """The definition, one pixel of the output after the other: out[n, o, i, j] = bias[o] + sum of
+    x[n, c, i * sh + d * dh - ph, j * sw + r * dw - pw] * weight[o, c, d, r]."""
+    (sh, sw), (ph, pw), (dh, dw), (o, c, kh, kw) = (
+        both(stride),
+        both(padding),
+        both(dilation),
+        weight.shape,
+    )
     x = np.pad(x, [(0, 0), (0, 0), (ph, ph), (pw, pw)])
     height, width = dh * (kh - 1) + 1, dw * (kw - 1) + 1
     out = np.zeros((len(x), o, (x.shape[2] - height) // sh + 1, (x.shape[3] - width) // sw + 1))
@@ -119,11 +137,21 @@ def trained(
     """The losses of some training steps, and the state of the network after them, on the host."""
     step = tp.train.TrainingStep(net, optimizer(net.parameters(), lr), **how)
     losses = [float(step(images, labels)) for _ in range(steps)]
-    return losses, {name: tp.engine.arrays.to_numpy(value) for name, value in net.state_dict().items()}
+    return losses, {
+        name: tp.engine.arrays.to_numpy(value) for name, value in net.state_dict().items()
+    }
 
 
-def points(rng: np.random.Generator, shape: Any, low: float, high: float, kinks: Any = (), gap: float = 0.05) -> Any:
-    """Distinct numbers from low to high, half a cell of an even grid or more apart, none nearer than gap to a kink."""
+def points(
+    rng: np.random.Generator,
+    shape: Any,
+    low: float,
+    high: float,
+    kinks: Any = (),
+    gap: float = 0.05,
+) -> Any:
+    """Distinct numbers from low to high, half a cell of an even grid or more apart, none nearer
+    than gap to a kink."""
     size = math.prod(shape)
     cells = (np.arange(size) + rng.uniform(0.25, 0.75, size)) / max(size, 1)
     x = rng.permutation(low + (high - low) * cells)
@@ -150,7 +178,11 @@ def one_axis(shape: tuple[int, ...]) -> st.SearchStrategy[int]:
 
 def any_axes(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
     """None, an axis, or several of them."""
-    return st.none() | one_axis(shape) | hnp.valid_tuple_axes(len(shape), min_size=1) if shape else st.none()
+    return (
+        st.none() | one_axis(shape) | hnp.valid_tuple_axes(len(shape), min_size=1)
+        if shape
+        else st.none()
+    )
 
 
 @st.composite
@@ -166,7 +198,10 @@ def broadcasting(draw: Any, *domains: tuple[Any, ...], **options: Any) -> Any:
     """Arrays of shapes that broadcast together, from these domains (low, high, kinks, gap)."""
     drawn = draw(hnp.mutually_broadcastable_shapes(num_shapes=len(domains), max_dims=3, max_side=3))
     rng = draw(rngs())
-    arrays = [points(rng, shape, *domain) for shape, domain in zip(drawn.input_shapes, domains, strict=True)]
+    arrays = [
+        points(rng, shape, *domain)
+        for shape, domain in zip(drawn.input_shapes, domains, strict=True)
+    ]
     return arrays, draw_options(draw, options)
 
 
@@ -176,7 +211,8 @@ def draw_options(draw: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Case:
-    """One function under test. What follows a colon in its name tells several cases of a function apart."""
+    """One function under test. What follows a colon in its name tells several cases of a function
+    apart."""
 
     name: str
     function: Callable[..., tp.Tensor]  # (*tensors, **options)
@@ -186,7 +222,9 @@ class Case:
     def __str__(self) -> str:
         return self.name
 
-    def run(self, arrays: Any, options: Any, backend: str, dtype: Any = np.float64) -> tuple[tp.Tensor, list[Any]]:
+    def run(
+        self, arrays: Any, options: Any, backend: str, dtype: Any = np.float64
+    ) -> tuple[tp.Tensor, list[Any]]:
         """The result, and the leaves it was computed from."""
         leaves = [leaf(x, backend, dtype) for x in arrays]
         return self.function(*leaves, **options), leaves
@@ -212,7 +250,8 @@ def battery(cases: list[Case]) -> list[Callable[..., None]]:
             np.testing.assert_array_equal(x.numpy(), array)
 
     @every_case
-    @settings(max_examples=settings().max_examples // 2)  # each compares many numbers: of both orders, recorded or not
+    # each compares many numbers: of both orders, recorded or not
+    @settings(max_examples=settings().max_examples // 2)
     @given(data=st.data())
     def test_gradients(case: Case, backend: str, data: Any) -> None:
         arrays, options = data.draw(case.inputs)
@@ -226,7 +265,9 @@ def battery(cases: list[Case]) -> list[Callable[..., None]]:
         arrays, options = data.draw(case.inputs)
         with computed_dtypes() as seen:
             out, leaves = case.run(arrays, options, backend, dtype)
-            gradients = tp.grad(out, leaves, make(cotangent(out.shape, dtype), backend), create_graph=True)
+            gradients = tp.grad(
+                out, leaves, make(cotangent(out.shape, dtype), backend), create_graph=True
+            )
         assert out.dtype == dtype
         assert [g.dtype for g in gradients] == [dtype] * len(leaves)
         assert [g.shape for g in gradients] == [x.shape for x in leaves]
@@ -239,10 +280,11 @@ exhaustive = pytest.mark.skipif(not FULL, reason="only in `make full`")
 
 
 def sampled(cases, count):
-    """Every one of these cases in `make full`; otherwise `count` of them, drawn at random, the same ones every time.
+    """Every one of these cases in `make full`; otherwise `count` of them, drawn at random, the same
+    ones every time.
 
-    (Every k-th would be simpler, but of all bits or of all combinations of options, it can leave one value out.)
-    """
+    (Every k-th would be simpler, but of all bits or of all combinations of options, it can leave
+    one value out.)"""
     cases = list(cases)
     return cases if FULL else random.Random(0).sample(cases, min(count, len(cases)))
 

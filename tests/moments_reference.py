@@ -1,5 +1,6 @@
-"""Moments of activations to 40 digits, by other ways than tinyprop's: closed forms as E s^2 - (E s)^2, which is safe
-with digits to spare, and the trapezoidal rule, whose error is exp(-2 pi d / h) for a strip of half-width d.
+"""Moments of activations to 40 digits, by other ways than tinyprop's: closed forms as E s^2 - (E
+s)^2, which is safe with digits to spare, and the trapezoidal rule, whose error is exp(-2 pi d / h)
+for a strip of half-width d.
 
 Call it under `mp.workdps(DIGITS)`."""
 
@@ -63,7 +64,8 @@ def sin(m, s):
 
 
 def trapezoid(value, slope, m, s, *, pole=None, width=0):
-    """For a function with its nearest pole at i * pole; or, without one, that grows like exp(width y^2) along iy."""
+    """For a function with its nearest pole at i * pole; or, without one, that grows like exp(width
+    y^2) along iy."""
     step = 2 * mp.pi * pole / s / 100 if pole else mp.pi * mp.sqrt(2 / (1 + 4 * width * s * s)) / 10
     step = min(step, mp.mpf(1) / 4)
     last = int((15 + min(2 * s * (1 + abs(m)), abs(m) / s)) / step) + 1
@@ -91,7 +93,9 @@ def logistic(u):
 
 
 def sigmoid(m, s):
-    mean, variance, slope2 = trapezoid(logistic, lambda u: logistic(u) * logistic(-u), -abs(m), s, pole=mp.pi)
+    mean, variance, slope2 = trapezoid(
+        logistic, lambda u: logistic(u) * logistic(-u), -abs(m), s, pole=mp.pi
+    )
     return mean if m <= 0 else 1 - mean, variance, slope2
 
 
@@ -105,7 +109,9 @@ def softplus(m, s):
 
 
 def silu(m, s):
-    return trapezoid(lambda u: u * logistic(u), lambda u: logistic(u) * (1 + u * logistic(-u)), m, s, pole=mp.pi)
+    return trapezoid(
+        lambda u: u * logistic(u), lambda u: logistic(u) * (1 + u * logistic(-u)), m, s, pole=mp.pi
+    )
 
 
 def reference(name, mean, std, **params):

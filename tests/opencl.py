@@ -1,8 +1,9 @@
-"""CUDA kernels under oclgrind: a simulator of OpenCL that reports data races, and reads that are out of bounds or of
-memory that nobody wrote. clang compiles C++ for OpenCL, after a few words of CUDA are translated.
+"""CUDA kernels under oclgrind: a simulator of OpenCL that reports data races, and reads that are
+out of bounds or of memory that nobody wrote. clang compiles C++ for OpenCL, after a few words of
+CUDA are translated.
 
-Run as a program, under oclgrind, it replays the launches in a pickled file and writes what is in memory afterwards.
-"""
+Run as a program, under oclgrind, it replays the launches in a pickled file and writes what is in
+memory afterwards."""
 
 import os
 import pickle
@@ -16,16 +17,27 @@ from pathlib import Path
 import numpy as np
 
 TOOLS = {"oclgrind": "oclgrind", "clang": "clang-14"}
-FLAGS = ["-cl-std=CLC++", "-target", "spir64-unknown-unknown", "-Xclang", "-finclude-default-header", "-O1", "-g", "-w"]
+FLAGS = [
+    "-cl-std=CLC++",
+    "-target",
+    "spir64-unknown-unknown",
+    "-Xclang",
+    "-finclude-default-header",
+    "-O1",
+    "-g",
+    "-w",
+]
 WORDS = {
     r"template <typename T>\s*|typename T, |, typename T\b|<T>": "",  # elements are floats
     r"<(\w+), T>": r"<\1>",
     r"\bT\b": "float",
     r"\blong long\b": "long",  # 64 bits
-    r"\b(const )?(float|long|Pack|Numbers) ?\*": r"__global \1\2 *",  # all pointers are to global memory
+    # all pointers are to global memory
+    r"\b(const )?(float|long|Pack|Numbers) ?\*": r"__global \1\2 *",
     r"__restrict__|__launch_bounds__\(.*?\)": "",
     r"__device__": "__attribute__((always_inline))",
-    r"__shared__ float (\w+)\[\w+\];": r"__local float* \1 = shared();",  # a call that is replaced once it is compiled
+    # a call that is replaced once it is compiled
+    r"__shared__ float (\w+)\[\w+\];": r"__local float* \1 = shared();",
     r"__syncthreads\(\)": "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)",
     r"\bthreadIdx\.x\b": "((unsigned)get_local_id(0))",
     r"\bblockIdx\.x\b": "((unsigned)get_group_id(0))",
@@ -57,12 +69,17 @@ def missing():
         import pyopencl  # noqa: F401
     except ImportError:
         absent.append("pyopencl")
-    return f"needs {' and '.join(absent)}: apt-get install oclgrind clang-14, pip install pyopencl" if absent else None
+    return (
+        f"needs {' and '.join(absent)}: apt-get install oclgrind clang-14, pip install pyopencl"
+        if absent
+        else None
+    )
 
 
 @dataclass
 class Launch:
-    """One launch of a kernel: what it was given, and what the memory that it was given was like afterwards."""
+    """One launch of a kernel: what it was given, and what the memory that it was given was like
+    afterwards."""
 
     kernel: str  # "file.name"
     options: tuple[str, ...]
@@ -70,7 +87,8 @@ class Launch:
     threads: int
     arguments: list  # arrays, numbers, bytes of structs, None
     fresh: set[int]  # the arguments that nobody wrote before
-    pointers: dict[int, np.ndarray] = field(default_factory=dict)  # arrays whose addresses are in a struct
+    # arrays whose addresses are in a struct
+    pointers: dict[int, np.ndarray] = field(default_factory=dict)
     after: list = field(default_factory=list)  # the arrays among the arguments, afterwards
 
 
@@ -82,7 +100,8 @@ def translated(source):
 
 
 def in_global_memory(function):
-    """LLVM's text of a function in which what a generic pointer to global memory leads to is global as well."""
+    """LLVM's text of a function in which what a generic pointer to global memory leads to is global
+    as well."""
     function = CAST.sub(r"\1 = bitcast \2 to \3 addrspace(1)*", function)
     found = re.findall(r"(%\S+) = bitcast .* addrspace\(1\)\*,", function)
     for pointer in found:
@@ -92,15 +111,21 @@ def in_global_memory(function):
 
 
 def bitcode(source, options, folder):
-    """LLVM bitcode of a translated source. Generic pointers, which oclgrind does not know, become private ones."""
+    """LLVM bitcode of a translated source. Generic pointers, which oclgrind does not know, become
+    private ones."""
     text, binary = folder / "kernel.clcpp", folder / "kernel.ll"
     text.write_text(source)
     clang = [TOOLS["clang"], *FLAGS]
-    subprocess.run([*clang, *options, "-x", "clcpp", "-S", "-emit-llvm", text, "-o", binary], check=True)
+    subprocess.run(
+        [*clang, *options, "-x", "clcpp", "-S", "-emit-llvm", text, "-o", binary], check=True
+    )
     code = binary.read_text()
-    code = re.sub(r"^define .*?^}", lambda function: in_global_memory(function[0]), code, flags=re.S | re.M)
+    code = re.sub(
+        r"^define .*?^}", lambda function: in_global_memory(function[0]), code, flags=re.S | re.M
+    )
     size = next(option.partition("=")[2] for option in options if option.startswith("-DTHREADS="))
-    for kernel in re.findall(r"spir_kernel void @(\w+)\(", code):  # oclgrind knows local memory by the kernel's name
+    # oclgrind knows local memory by the kernel's name
+    for kernel in re.findall(r"spir_kernel void @(\w+)\(", code):
         before, start, rest = code.partition(f"spir_kernel void @{kernel}(")
         body, end, after = rest.partition("\n}\n")
         local = f"[{size} x float] addrspace(3)* @{kernel}.shared to float addrspace(3)*"
@@ -108,7 +133,9 @@ def bitcode(source, options, folder):
         code += f"\n@{kernel}.shared = internal addrspace(3) global [{size} x float] undef\n"
     for word, other in GENERIC.items():
         code = re.sub(word, other, code)
-    code = MEMCPY.sub(lambda m: f"@llvm.memcpy.p{m[2] or 0}i8.p{m[4] or 0}i8.i64({m[1]}{m[3]}", code)
+    code = MEMCPY.sub(
+        lambda m: f"@llvm.memcpy.p{m[2] or 0}i8.p{m[4] or 0}i8.i64({m[1]}{m[3]}", code
+    )
     for a, b in ((0, 1), (1, 0)):
         if f"@llvm.memcpy.p{a}i8.p{b}i8" in code:
             types = ", ".join(f"i8 addrspace({n})*" for n in (a, b))
@@ -120,7 +147,8 @@ def bitcode(source, options, folder):
 
 
 def errors(launches, sources, folder):
-    """What oclgrind reports of these launches, with these sources by file, and memory afterwards, launch by launch."""
+    """What oclgrind reports of these launches, with these sources by file, and memory afterwards,
+    launch by launch."""
     for number, launch in enumerate(launches):
         (part := folder / str(number)).mkdir()
         (part / "launch").write_bytes(pickle.dumps(launch))
@@ -128,7 +156,9 @@ def errors(launches, sources, folder):
     checks = ["--data-races", "--uninitialized", "--max-errors", "20"]
     program = [sys.executable, __file__, str(folder), str(len(launches))]
     environment = os.environ | {"PYOPENCL_NO_CACHE": "1"}
-    run = subprocess.run(["oclgrind", *checks, *program], check=True, env=environment, capture_output=True, text=True)
+    run = subprocess.run(
+        ["oclgrind", *checks, *program], check=True, env=environment, capture_output=True, text=True
+    )
     results = [pickle.loads((folder / str(n) / "after").read_bytes()) for n in range(len(launches))]
     return run.stderr.strip(), results
 
@@ -150,16 +180,21 @@ def replay(folder):
         return cl.Buffer(context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=array)
 
     tables = {address: buffer(array) for address, array in launch.pointers.items()}
-    moved = dict(zip(tables, addresses(context, queue, tables.values()), strict=True)) if tables else {}
+    moved = (
+        dict(zip(tables, addresses(context, queue, tables.values()), strict=True)) if tables else {}
+    )
     for i, argument in enumerate(launch.arguments):
         if isinstance(argument, bytes) and tables and i == 0:
             words = np.frombuffer(argument, "int64").tolist()
-            argument = tables[None] = buffer(np.array([moved.get(w, w) for w in words]))  # kept alive
+            # kept alive
+            argument = tables[None] = buffer(np.array([moved.get(w, w) for w in words]))
         elif isinstance(argument, bytes):
             argument = np.frombuffer(argument, f"V{len(argument)}")[0]
         elif isinstance(argument, np.ndarray):
             same = next((j for j in buffers if launch.arguments[j] is argument), None)
-            argument = buffers[i] = buffer(argument, i in launch.fresh) if same is None else buffers[same]
+            argument = buffers[i] = (
+                buffer(argument, i in launch.fresh) if same is None else buffers[same]
+            )
         kernel.set_arg(i, argument)
     cl.enqueue_nd_range_kernel(queue, kernel, (launch.blocks * launch.threads,), (launch.threads,))
     after = []

@@ -1,4 +1,5 @@
-"""Claims and runs on processes, MPI and dask: the same bytes, also if a worker dies, and nothing is left behind."""
+"""Claims and runs on processes, MPI and dask: the same bytes, also if a worker dies, and nothing is
+left behind."""
 
 import json
 import os
@@ -31,7 +32,9 @@ TIMES = ("images_per_second",)  # what a record has of the time that a run took
 def command(*arguments, launcher=()):
     """A tinyprop command in a process of its own; it cannot hang."""
     words = [*launcher, sys.executable, "-m", "tinyprop", *arguments]
-    return subprocess.run([*map(str, words)], text=True, env=ENVIRONMENT, capture_output=True, timeout=240)
+    return subprocess.run(
+        [*map(str, words)], text=True, env=ENVIRONMENT, capture_output=True, timeout=240
+    )
 
 
 def background(*words, **options):
@@ -40,20 +43,33 @@ def background(*words, **options):
 
 @contextmanager
 def dask(folder, workers=2):
-    """The address of a dask cluster, and its workers, as processes without a nanny, which would start them again."""
+    """The address of a dask cluster, and its workers, as processes without a nanny, which would
+    start them again."""
     found, log = folder / "scheduler.json", open(folder / "dask.log", "w")  # noqa: SIM115  closed below
     where = ["--scheduler-file", str(found)]
     quiet = {"stdout": log, "stderr": log, "cwd": folder}
     scheduler = background(
-        sys.executable, "-m", "distributed.cli.dask_scheduler", *where, "--host", "127.0.0.1", "--port", "0",
-        "--no-dashboard", **quiet,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_scheduler",
+        *where,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--no-dashboard",
+        **quiet,
+    )
     members = []
     try:
         until(found.exists, 60)
         one = ["--nthreads", "1", "--no-dashboard", "--no-nanny", "--local-directory", str(folder)]
         for _ in range(workers):
-            members.append(background(sys.executable, "-m", "distributed.cli.dask_worker", *where, *one, **quiet))
+            members.append(
+                background(
+                    sys.executable, "-m", "distributed.cli.dask_worker", *where, *one, **quiet
+                )
+            )
         until(lambda: (folder / "dask.log").read_text().count("Registered to") >= workers, 90)
         yield json.loads(found.read_text())["address"].replace("tcp://", "dask://"), members
     finally:
@@ -81,7 +97,9 @@ def test_any_executor_settles_claims_to_the_same_results():
     expected = tp.verify.run(CLAIMS, samples=5000)
     seen = []
     with ThreadPoolExecutor(3) as pool:
-        found = tp.verify.run(CLAIMS, 5000, 0, None, pool, progress=lambda id, fraction: seen.append(id))
+        found = tp.verify.run(
+            CLAIMS, 5000, 0, None, pool, progress=lambda id, fraction: seen.append(id)
+        )
     assert found == expected
     assert seen == [result.id for result in expected]
 
@@ -101,7 +119,9 @@ def test_a_cluster_that_does_not_exist_is_refused(capsys, monkeypatch):
     for extra, module in (("mpi", "mpi4py"), ("dask", "distributed")):
         monkeypatch.setitem(sys.modules, module, None)
         where = "mpi" if extra == "mpi" else "dask://127.0.0.1:1"
-        assert_explained(tp.StateError, cluster.executor(where).__enter__, f"pip install 'tinyprop[{extra}]'")
+        assert_explained(
+            tp.StateError, cluster.executor(where).__enter__, f"pip install 'tinyprop[{extra}]'"
+        )
 
 
 # -- verify
@@ -136,10 +156,23 @@ def test_claims_are_settled_to_the_same_bytes(tmp_path, numbers, where, launcher
 @pytest.mark.slow
 @needs_dask
 def test_a_first_worker_of_dask_is_waited_for(tmp_path, capsys):
-    """As in the queue of a cluster: nothing must be computed, and called finished, by no workers."""
+    """As in the queue of a cluster: nothing must be computed, and called finished, by no
+    workers."""
     with dask(tmp_path, workers=0) as (address, members):
-        program = [sys.executable, "-m", "distributed.cli.dask_worker", address.replace("dask://", "tcp://")]
-        options = ["--nthreads", "1", "--no-dashboard", "--no-nanny", "--local-directory", str(tmp_path)]
+        program = [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_worker",
+            address.replace("dask://", "tcp://"),
+        ]
+        options = [
+            "--nthreads",
+            "1",
+            "--no-dashboard",
+            "--no-nanny",
+            "--local-directory",
+            str(tmp_path),
+        ]
         threading.Timer(1.0, lambda: members.append(background(*program, *options))).start()
         with cluster.executor(address) as (pool, jobs):
             assert (jobs, pool.submit(abs, -3).result()) == (1, 3)
@@ -157,7 +190,9 @@ def cpu_seconds(root):
     def ours(pid):
         return pid == root or (pid in processes and ours(processes[pid][0]))
 
-    return sum(ticks for pid, (_, ticks) in processes.items() if ours(pid)) / os.sysconf("SC_CLK_TCK")
+    return sum(ticks for pid, (_, ticks) in processes.items() if ours(pid)) / os.sysconf(
+        "SC_CLK_TCK"
+    )
 
 
 @pytest.mark.slow
@@ -165,7 +200,18 @@ def cpu_seconds(root):
 def test_ctrl_c_ends_claims_at_once(where):
     """Of 1e10 samples, which take minutes; the signal goes to the command alone."""
     launcher = [MPIEXEC, "-n", "3"] if where == "mpi" else []
-    words = ["-m", "tinyprop", "verify", "C01", "C02", "C21", "--samples", "1e10", "--cluster", where]
+    words = [
+        "-m",
+        "tinyprop",
+        "verify",
+        "C01",
+        "C02",
+        "C21",
+        "--samples",
+        "1e10",
+        "--cluster",
+        where,
+    ]
     with running(*launcher, sys.executable, *words) as job:
         until(lambda: cpu_seconds(job.pid) > 8)  # imports take less
         assert job.poll() is None
@@ -208,7 +254,9 @@ def reproduced(folder, *arguments, launcher=()):
 
 def contents(folder):
     """The bytes of the report, and the records without times."""
-    records = {path.name: json.loads(path.read_text()) for path in (folder / "runs/ledger").iterdir()}
+    records = {
+        path.name: json.loads(path.read_text()) for path in (folder / "runs/ledger").iterdir()
+    }
     for record in records.values():
         del record["sha256"]  # which covers the times
         for row in record["history"]:
@@ -231,7 +279,10 @@ def report(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "launcher"),
-    [(("--jobs", "2"), ()), pytest.param(("--cluster", "mpi"), (MPIEXEC, "-n", "3"), marks=needs_mpi)],
+    [
+        (("--jobs", "2"), ()),
+        pytest.param(("--cluster", "mpi"), (MPIEXEC, "-n", "3"), marks=needs_mpi),
+    ],
 )
 def test_runs_are_computed_to_the_same_bytes(tmp_path, report, arguments, launcher):
     assert reproduced(tmp_path, *arguments, launcher=launcher) == report
@@ -240,7 +291,8 @@ def test_runs_are_computed_to_the_same_bytes(tmp_path, report, arguments, launch
 @pytest.mark.slow
 @needs_dask
 def test_killed_workers_of_dask_delay_their_claims_and_runs_only(tmp_path, report):
-    """One settles a claim, of enough samples to take seconds; one is in a run, which the third one resumes."""
+    """One settles a claim, of enough samples to take seconds; one is in a run, which the third one
+    resumes."""
     expected, path = tp.verify.run(CLAIMS, samples=3_000_000), tmp_path / "a"
     verify = ["verify", *CLAIMS, "--samples", "3000000", "--json", path]
     reproduce = [*REPRODUCE, "--out", tmp_path / "out", "--runs", tmp_path / "runs"]
@@ -272,7 +324,18 @@ sys.exit(main(sys.argv[1:]))
 def endless(folder, *arguments, launcher=()):
     """A command whose runs would take for ever, when two of them have finished an epoch."""
     places = ["--out", folder / "out", "--runs", folder / "runs"]
-    words = [*launcher, sys.executable, "-c", LONG, "reproduce", "convergence", "--scale", "tiny", *arguments, *places]
+    words = [
+        *launcher,
+        sys.executable,
+        "-c",
+        LONG,
+        "reproduce",
+        "convergence",
+        "--scale",
+        "tiny",
+        *arguments,
+        *places,
+    ]
     with running(*words) as job:
         until(lambda: len(list((folder / "runs").glob("*/log.csv"))) == 2)
         yield job
@@ -296,7 +359,16 @@ def test_ctrl_c_lets_the_runs_of_all_ranks_save(tmp_path):
 def test_a_lost_process_ends_the_command_with_a_sentence(tmp_path):
     with endless(tmp_path, "--jobs", "2") as job:
         workers = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-        os.kill(int(next(pid for pid in workers if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())), 9)
+        os.kill(
+            int(
+                next(
+                    pid
+                    for pid in workers
+                    if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+                )
+            ),
+            9,
+        )
         said, _ = job.communicate(timeout=60)
     assert job.returncode == 1
     assert "got:  a worker process that was lost" in said
@@ -332,8 +404,11 @@ def at_work(run):
 
 @pytest.mark.slow
 @needs_dask
-def test_workers_that_see_other_files_are_told_from_those_that_share_them(tmp_path, monkeypatch, dask_cluster):
-    """A ledger that the command does not find its run in is an error, not a reason to compute it for ever."""
+def test_workers_that_see_other_files_are_told_from_those_that_share_them(
+    tmp_path, monkeypatch, dask_cluster
+):
+    """A ledger that the command does not find its run in is an error, not a reason to compute it
+    for ever."""
     from tinyprop.experiments.ledger import Ledger
 
     monkeypatch.setattr(Ledger, "find", lambda self, config, say=None: None)

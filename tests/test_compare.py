@@ -1,4 +1,5 @@
-"""Theory against random networks for every normaliser, theory against numbers derived elsewhere, and the command."""
+"""Theory against random networks for every normaliser, theory against numbers derived elsewhere,
+and the command."""
 
 import math
 import subprocess
@@ -16,7 +17,8 @@ from tinyprop.stacks import INSTRUMENTS, NORMS, Law, Stack
 from tinyprop.threads import blas_threads
 
 CHI = math.pi / (math.pi - 1)
-EXACT = ("glorot", "he", "orthogonal", "weight", "normprop")  # gradients of ReLU networks, at every width
+# gradients of ReLU networks, at every width
+EXACT = ("glorot", "he", "orthogonal", "weight", "normprop")
 
 
 def stack(norm, depth=6, residual=False, activation="relu", width=128, batch=32):
@@ -24,9 +26,8 @@ def stack(norm, depth=6, residual=False, activation="relu", width=128, batch=32)
 
 
 def assert_measured(stack, networks):
-    """Each point within 5 standard errors of theory, and of what a width of n leaves open where theory is a limit: a
-    relative error of 1/n in each of L layers.
-    """
+    """Each point within 5 standard errors of theory, and of what a width of n leaves open where
+    theory is a limit: a relative error of 1/n in each of L layers."""
     with blas_threads(1):
         curves = compare.curves(stack, networks, seed=100)
     for name, curve in curves.items():
@@ -35,9 +36,17 @@ def assert_measured(stack, networks):
         for i, point in zip(curve.at - curve.layers[0], curve.points, strict=True):
             theory = curve.theory[i]
             rest = stack.depth / stack.width
-            if name == "gradient" and stack.norm in EXACT and stack.activation == "relu" and not stack.residual:
+            if (
+                name == "gradient"
+                and stack.norm in EXACT
+                and stack.activation == "relu"
+                and not stack.residual
+            ):
                 rest = 0.0
-            assert abs(point.mean - theory) < 5 * point.standard_error + rest * theory + 1e-6, (name, i)
+            assert abs(point.mean - theory) < 5 * point.standard_error + rest * theory + 1e-6, (
+                name,
+                i,
+            )
     return curves
 
 
@@ -46,14 +55,16 @@ def test_theory_and_measurement(norm):
     assert_measured(stack(norm, depth=4, width=64, batch=8), 8)
 
 
-PAIRS = [("relu", False), ("tanh", True), *([("relu", True), ("tanh", False)] if FULL else [])]  # see `make full`
+# see `make full`
+PAIRS = [("relu", False), ("tanh", True), *([("relu", True), ("tanh", False)] if FULL else [])]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("activation", "residual"), PAIRS)
 @pytest.mark.parametrize("norm", NORMS)
 def test_theory_and_measurement_of_every_network(norm, activation, residual, monkeypatch):
-    monkeypatch.setattr(theory.instruments, "ROUNDS", 1)  # for BatchNorm, whose spectrum has no theory
+    # for BatchNorm, whose spectrum has no theory
+    monkeypatch.setattr(theory.instruments, "ROUNDS", 1)
     curves = assert_measured(stack(norm, residual=residual, activation=activation), 16)
     assert curves["gradient"].theory is not None
 
@@ -82,13 +93,20 @@ def test_a_stack_has_the_constants_of_a_layer(norm, mode, beta):
     layer = nn.NormPropLinear(1, 1, "gelu", gamma=0.7, mode=mode)
     layer.beta.data[...] = beta
     expected = [float(np.ravel(getattr(c, "data", c))[0]) for c in layer.constants()]
-    assert Stack(norm, "gelu", 2, 8, 8, False, 0.7, beta).constants == pytest.approx(expected, rel=1e-5)
+    assert Stack(norm, "gelu", 2, 8, 8, False, 0.7, beta).constants == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
-@pytest.mark.parametrize("activation", ["gelu", "tanh", "selu", "softplus", "erf", "sin", "leaky_relu"])
+@pytest.mark.parametrize(
+    "activation", ["gelu", "tanh", "selu", "softplus", "erf", "sin", "leaky_relu"]
+)
 @pytest.mark.parametrize(("beta", "std"), [(0.0, 1.0), (0.7, 2.5)])
 def test_a_series_has_the_covariance(activation, beta, std):
-    rho, variance = np.array([-1.0, -0.3, 0.0, 0.5, 0.999]), tp.moments.gaussian(activation, beta, std).std ** 2
+    rho, variance = (
+        np.array([-1.0, -0.3, 0.0, 0.5, 0.999]),
+        tp.moments.gaussian(activation, beta, std).std ** 2,
+    )
     found = Law(activation, 1.0, beta=beta).covariances(rho, std, variance)
     exact = tp.moments.dual(activation, rho, beta, std).covariance
     np.testing.assert_allclose(found, exact, atol=2e-5 * variance)
@@ -105,18 +123,24 @@ def test_a_series_has_the_covariance(activation, beta, std):
 def test_what_is_not_used_is_not_loaded(room, unused):
     """Measuring needs NumPy alone, as in a browser; only what compares with theory loads it."""
     program = f"import sys, tinyprop.{room}; print(*sorted({unused} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == []
 
 
 def test_what_theory_cannot_say_is_left_out(tmp_path, capsys):
-    """Of narrow and deep networks: the largest singular value to first order, and the angle behind a dead layer."""
+    """Of narrow and deep networks: the largest singular value to first order, and the angle behind
+    a dead layer."""
     spectrum = stack("he", 40, width=64).predicted("spectrum")
     known = np.isfinite(spectrum)
     assert known[:5].all()
     assert not known[-1]
     assert (np.diff(spectrum[known]) > 0).all(), "it grows with the depth"
-    assert main(f"compare --width 8 --depth 5 --networks 2 --norms he --out {tmp_path / 'f.png'}".split()) == 0
+    assert (
+        main(f"compare --width 8 --depth 5 --networks 2 --norms he --out {tmp_path}/f.png".split())
+        == 0
+    )
     assert "no value" in capsys.readouterr().out
 
 
@@ -128,7 +152,8 @@ def test_no_scale_without_a_normalizer():
 
 def test_theory_has_the_numbers_that_were_derived_elsewhere():
     normprop = stack("normprop", depth=9).states
-    np.testing.assert_allclose(normprop[-1, 0] - normprop[-1, 1], 0.065866, atol=1e-3)  # for gamma = 1/1.21
+    # for gamma = 1/1.21
+    np.testing.assert_allclose(normprop[-1, 0] - normprop[-1, 1], 0.065866, atol=1e-3)
     tanh = stack("glorot", depth=11, activation="tanh")
     assert tanh.states[-1, 0] == pytest.approx(0.052200082787, abs=1e-11)
     assert math.prod(tanh.factors) == pytest.approx(0.0713697291, abs=1e-9)
@@ -141,20 +166,24 @@ def test_theory_has_the_numbers_that_were_derived_elsewhere():
     for norm, gain in gains.items():
         wide = stack(norm, depth=10, residual=True, width=10**6)
         assert wide.predicted("gradient")[0] ** 2 == pytest.approx(gain, rel=1e-5)
-    assert stack("layer", 1, residual=True, width=8).factors == pytest.approx([1 + (8 - 2) / (8 - 3)])
+    assert stack("layer", 1, residual=True, width=8).factors == pytest.approx(
+        [1 + (8 - 2) / (8 - 3)]
+    )
     batch = stack("batch", depth=10, residual=True).predicted("signal")
     assert batch[-1] ** 2 == pytest.approx(1 + 10 * (1 - 1 / math.pi))
     np.testing.assert_allclose(stack("batch", batch=8).predicted("signal"), math.sqrt(8 / 7))
     for norm, shape in {"derf": "erf", "dyt": "tanh"}.items():
         squashed = stack(norm, depth=2, residual=True)
         known = theory.gains.tanh_residual(2, shape=shape)
-        assert (squashed.states[-1, 0], math.prod(squashed.factors)) == pytest.approx(known, abs=1e-8)
+        assert (squashed.states[-1, 0], math.prod(squashed.factors)) == pytest.approx(
+            known, abs=1e-8
+        )
 
 
 def test_the_largest_singular_value_of_rectifiers_has_a_closed_form():
-    """The least (1 + m)^2 (1 + 2m)^L / m for Gaussian weights in L + 1 layers, and L^L / (L-1)^(L-1) for orthogonal.
-    One Gaussian layer of width n loses 2^(4/3) 1.2065 n^(-2/3) of its 4 (Johnstone, 2001).
-    """
+    """The least (1 + m)^2 (1 + 2m)^L / m for Gaussian weights in L + 1 layers, and L^L /
+    (L-1)^(L-1) for orthogonal. One Gaussian layer of width n loses 2^(4/3) 1.2065 n^(-2/3) of its 4
+    (Johnstone, 2001)."""
     networks = [stack(norm, depth=31, width=10**12) for norm in ("he", "orthogonal")]
     gaussian, orthogonal = (network.predicted("spectrum") for network in networks)
     edge = stack("he", width=100).predicted("spectrum")[0] ** 2
@@ -164,7 +193,9 @@ def test_the_largest_singular_value_of_rectifiers_has_a_closed_form():
         least = ((1 + m) ** 2 * (1 + 2 * m) ** layers / m).min()
         assert gaussian[layers] == pytest.approx(math.sqrt(least), rel=1e-3)
     for layers in (3, 5, 30):
-        assert orthogonal[layers] ** 2 == pytest.approx(layers**layers / (layers - 1) ** (layers - 1), rel=1e-3)
+        assert orthogonal[layers] ** 2 == pytest.approx(
+            layers**layers / (layers - 1) ** (layers - 1), rel=1e-3
+        )
 
 
 @pytest.mark.parametrize("norm", ["normprop", "normprop-exact"])
@@ -178,14 +209,30 @@ def test_networks_of_normprop_are_made_of_its_layers(norm, rng):
         layers.append(layer)
     x = tp.tensor(rng.normal(size=(5, 16)).astype(np.float32))
     activation = list(network[-1].modules())[1]
-    np.testing.assert_allclose(activation(network(x)).numpy(), nn.Sequential(*layers)(x).numpy(), atol=1e-5)
+    np.testing.assert_allclose(
+        activation(network(x)).numpy(), nn.Sequential(*layers)(x).numpy(), atol=1e-5
+    )
 
 
 def test_the_error_of_a_root():
     assert compare.root(Estimate(4.0, 0.4, 10)) == Estimate(2.0, pytest.approx(0.1), 10)
 
 
-SMALL = ["compare", "--norms", "he", "batch", "he", "--depth", "3", "--width", "16", "--batch", "8", "--networks", "3"]
+SMALL = [
+    "compare",
+    "--norms",
+    "he",
+    "batch",
+    "he",
+    "--depth",
+    "3",
+    "--width",
+    "16",
+    "--batch",
+    "8",
+    "--networks",
+    "3",
+]
 
 
 def test_the_command_draws_a_page(tmp_path, capsys):
@@ -218,7 +265,9 @@ def test_nonsense_is_refused(arguments, words, capsys):
 
 
 def test_each_instrument_has_a_figure():
-    found = compare.compare([stack("he", 3, width=16), stack("group", 3, width=16)], networks=2, seed=0)
+    found = compare.compare(
+        [stack("he", 3, width=16), stack("group", 3, width=16)], networks=2, seed=0
+    )
     for name, curves in found.items():
         (axes,) = plots.instrument(name, curves).axes
         he = next(line for line in axes.lines if line.get_label() == "he")

@@ -1,4 +1,5 @@
-"""The contract: whole programs give on every backend, with overrides, what the plain rules give on NumPy."""
+"""The contract: whole programs give on every backend, with overrides, what the plain rules give on
+NumPy."""
 
 from functools import partial
 
@@ -16,21 +17,28 @@ def outcome(backend, program):
     """The arrays and numbers that a program gives, on the host."""
     with tp.use_backend(backend):
         tp.manual_seed(0)
-        return [x.numpy() if isinstance(x, tp.Tensor) else tp.engine.arrays.to_numpy(x) for x in program(backend)]
+        return [
+            x.numpy() if isinstance(x, tp.Tensor) else tp.engine.arrays.to_numpy(x)
+            for x in program(backend)
+        ]
 
 
 def assert_same(got, expected):
     for a, b in zip(got, expected, strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         tolerance = 1e-11 if b.dtype == np.float64 else 3e-5
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * max(1e-3, abs(b).max(initial=0.0)))
+        np.testing.assert_allclose(
+            a, b, rtol=tolerance, atol=tolerance * max(1e-3, abs(b).max(initial=0.0))
+        )
 
 
 SHAPE = (4, 3, 8, 8)
 
 
 def images(shape=SHAPE):
-    return tp.tensor(np.random.default_rng(2).normal(size=shape).astype("float32"), requires_grad=True)
+    return tp.tensor(
+        np.random.default_rng(2).normal(size=shape).astype("float32"), requires_grad=True
+    )
 
 
 def layer(make_layer, shape=SHAPE):
@@ -40,7 +48,13 @@ def layer(make_layer, shape=SHAPE):
         module, x = make_layer(), images(shape)
         out = module(x)
         out.backward(tp.tensor(cotangent(out.shape, "float32")))
-        return [out, x.grad, *(p.grad for p in module.parameters()), *module.state_dict().values(), module.eval()(x)]
+        return [
+            out,
+            x.grad,
+            *(p.grad for p in module.parameters()),
+            *module.state_dict().values(),
+            module.eval()(x),
+        ]
 
     return program
 
@@ -65,7 +79,10 @@ def looked_at(backend):
     net = nn.build("C(6,3,1,1)-C(4,1,1,0)-P(8,8,0,avg)")
     found = nn.signals(net, images(), np.array([0, 1, 2, 3]))
     assert tp.draw(net(images())).startswith("digraph")
-    return [np.array([s.mean, s.std, s.dead, s.unit_mean_square, s.gradient_std], "float32") for s in found]
+    return [
+        np.array([s.mean, s.std, s.dead, s.unit_mean_square, s.gradient_std], "float32")
+        for s in found
+    ]
 
 
 def settled(backend):
@@ -86,14 +103,21 @@ class Branches(nn.Module):
 PROGRAMS = {
     **{name: layer(make, (3, 4, 5, 6)) for name, (make, _) in LAYERS.items()},
     "Dropout": layer(partial(nn.Dropout, 0.3)),
-    "Residual": layer(lambda: nn.Residual(nn.Conv2d(3, 4, 3, padding=1), 0.5, 2.0, nn.Conv2d(3, 4, 1))),
+    "Residual": layer(
+        lambda: nn.Residual(nn.Conv2d(3, 4, 3, padding=1), 0.5, 2.0, nn.Conv2d(3, 4, 1))
+    ),
     "Scale": layer(partial(nn.Scale, 0.3)),
     "ModuleList": layer(Branches),
     "NormPropLinear": layer(partial(nn.NormPropLinear, 5, 3, "tanh"), (4, 5)),
     "NormPropConv2d": layer(partial(nn.NormPropConv2d, 3, 4, 3, padding=1)),
-    "NormPropConv2d, exact": layer(partial(nn.NormPropConv2d, 3, 4, 3, activation="prelu", mode="exact")),
+    "NormPropConv2d, exact": layer(
+        partial(nn.NormPropConv2d, 3, 4, 3, activation="prelu", mode="exact")
+    ),
     **{f"{norm}, SGD": partial(trained, norm, tp.optim.SGD) for norm in nn.NORMS},
-    **{f"normprop, {kind.__name__}": partial(trained, "normprop", kind) for kind in (tp.optim.RMSProp, tp.optim.Adam)},
+    **{
+        f"normprop, {kind.__name__}": partial(trained, "normprop", kind)
+        for kind in (tp.optim.RMSProp, tp.optim.Adam)
+    },
     "GlobalNormalizer, BatchNormalizer, batches": normalized,
     "signals, draw": looked_at,
     "verify": settled,

@@ -34,7 +34,10 @@ def test_values():
 
 
 def test_arange_has_integers_for_integers(backend):
-    for dtype, *every in ((np.int64, (3,), (1, 7, 2), (np.int64(3),)), (np.float32, (np.float32(3),), (0, 1, 0.25))):
+    for dtype, *every in (
+        (np.int64, (3,), (1, 7, 2), (np.int64(3),)),
+        (np.float32, (np.float32(3),), (0, 1, 0.25)),
+    ):
         for bounds in every:
             t = tp.arange(*bounds, backend=backend)
             assert t.dtype == dtype
@@ -43,11 +46,14 @@ def test_arange_has_integers_for_integers(backend):
 
 def test_a_range_does_not_add_up_rounded_steps(backend):
     exact = np.arange(1000.0, 1001.0, 0.01)
-    np.testing.assert_array_equal(tp.arange(1000.0, 1001.0, 0.01, backend=backend).numpy(), exact.astype("float32"))
+    np.testing.assert_array_equal(
+        tp.arange(1000.0, 1001.0, 0.01, backend=backend).numpy(), exact.astype("float32")
+    )
 
 
 def test_random_numbers_follow_the_seed_and_their_distribution(backend):
-    """n = 100,000: five standard errors for each moment, so that a check fails by chance once in 1.7 million times."""
+    """n = 100,000: five standard errors for each moment, so that a check fails by chance once in
+    1.7 million times."""
     n = 100_000
     for f, mean, var, fourth in ((tp.randn, 0.0, 1.0, 3.0), (tp.rand, 0.5, 1 / 12, 1 / 80)):
         tp.manual_seed(1)
@@ -62,13 +68,16 @@ def test_random_numbers_follow_the_seed_and_their_distribution(backend):
 def test_integers_have_no_gradients():
     for make in (lambda **o: tp.zeros(2, dtype=int, **o), lambda **o: tp.arange(3, **o)):
         assert_explained(
-            TypeError, lambda f=make: f(requires_grad=True), "requires_grad=True with elements of type int"
+            TypeError,
+            lambda f=make: f(requires_grad=True),
+            "requires_grad=True with elements of type int",
         )
 
 
 def test_uniform_numbers_are_below_one():
     tp.manual_seed(0)
-    assert tp.rand(100_000, dtype="float16").data.max() < 1  # float64 numbers above 1 - 2^-12 would be rounded to 1
+    # float64 numbers above 1 - 2^-12 would be rounded to 1
+    assert tp.rand(100_000, dtype="float16").data.max() < 1
 
 
 @pytest.mark.parametrize("make", [tp.rand, tp.randn])

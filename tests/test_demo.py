@@ -24,7 +24,8 @@ def networks():
 
 @pytest.mark.slow
 def test_depth_does_what_theory_says(networks):
-    """Mean-square gains of the gradient are known; spreads are those of wide networks (width 256: up to 20 %)."""
+    """Mean-square gains of the gradient are known; spreads are those of wide networks (width 256:
+    up to 20 %)."""
     default, exact, he, batch, pairs = networks.values()
     gain = (depth.LAYERS - 1) / 2
     chi = math.pi / (math.pi - 1)
@@ -38,14 +39,18 @@ def test_depth_does_what_theory_says(networks):
     for kept in (exact, batch):
         np.testing.assert_allclose(kept.spread, 1.0, atol=0.07)
     for values in pairs.values.values():
-        assert np.median(abs(values)) == pytest.approx(1, abs=1e-3), "of two values, one is as far up as one is down"
+        assert np.median(abs(values)) == pytest.approx(1, abs=1e-3), (
+            "of two values, one is as far up as one is down"
+        )
 
 
 @pytest.mark.slow
 def test_the_readme_says_what_the_figure_shows(networks):
     text = README.read_text()
     assert depth.table(networks).markdown() in text
-    _, exact, _, batch, _ = (found.at(1)[1] ** (1 / (depth.LAYERS - 1)) for found in networks.values())
+    _, exact, _, batch, _ = (
+        found.at(1)[1] ** (1 / (depth.LAYERS - 1)) for found in networks.values()
+    )
     assert f"gradients grow by {100 * (exact - 1):.0f} % a layer. He" in text
     assert f"gradients grow by {100 * (batch - 1):.0f} % a layer; with" in text
 
@@ -55,7 +60,9 @@ def test_the_figure_has_a_curve_and_a_distribution_for_each_network(networks):
     left, right, *below = plots.depth(networks, depth.SHOWN).axes
     assert len(left.lines) == len(right.lines) == len(below) == len(networks)
     assert [axes.get_title(loc="left").replace("\n", ", ") for axes in below] == list(networks)
-    np.testing.assert_allclose(left.lines[0].get_ydata()[-1], next(iter(networks.values())).at(depth.LAYERS)[0])
+    np.testing.assert_allclose(
+        left.lines[0].get_ydata()[-1], next(iter(networks.values())).at(depth.LAYERS)[0]
+    )
 
 
 @pytest.mark.slow
@@ -101,11 +108,27 @@ def test_without_a_gpu_one_sentence_says_what_is_missing(capsys, monkeypatch):
 @pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator")
 def test_on_a_gpu_both_networks_are_trained_and_compared(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "IMAGES", 150)
-    assert main(["demo", "--backend", "cupy", "--width", "0.05", "--epochs", "2", "--out", str(tmp_path)]) == 0
+    assert (
+        main(
+            [
+                "demo",
+                "--backend",
+                "cupy",
+                "--width",
+                "0.05",
+                "--epochs",
+                "2",
+                "--out",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
     said = capsys.readouterr().out
     for name in demo.NETWORKS.values():
         line = (
-            rf"^{name}, epoch 2/2: loss \d\.\d+, test error .*%, [\d,]+ images/s, [\d,]+ MB of the GPU's memory in use$"
+            rf"^{name}, epoch 2/2: loss \d\.\d+, test error .*%, [\d,]+ images/s, [\d,]+ MB of "
+            r"the GPU's memory in use$"
         )
         assert re.search(line, said, re.M), said
     assert "kernel by kernel" not in said

@@ -1,4 +1,5 @@
-"""Jacobians, Hessians, products with them; and the check of gradients, which must find what is wrong, and say where."""
+"""Jacobians, Hessians, products with them; and the check of gradients, which must find what is
+wrong, and say where."""
 
 import re
 
@@ -60,26 +61,43 @@ def without_a_graph(x):
 
 
 @pytest.mark.parametrize(
-    "f", [without_a_graph, lambda x: x.detach() * 2, lambda x: tp.tensor(x.numpy()), lambda x: tp.ones(2)]
+    "f",
+    [
+        without_a_graph,
+        lambda x: x.detach() * 2,
+        lambda x: tp.tensor(x.numpy()),
+        lambda x: tp.ones(2),
+    ],
 )
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_a_function_that_records_no_graph_is_refused_instead_of_giving_zeros(f, requires_grad):
     x = make([1.0, 2.0], "numpy", requires_grad)
     for derivative in (tp.jacobian, tp.hessian, lambda f, x: tp.jvp(f, x, tp.ones(2))):
-        assert_explained(tp.GradientError, lambda d=derivative: d(f, x), "does not depend on its input through a graph")
+        assert_explained(
+            tp.GradientError,
+            lambda d=derivative: d(f, x),
+            "does not depend on its input through a graph",
+        )
 
 
 def test_a_result_that_depends_only_on_others_is_refused_too():
     w = make([2.0], "numpy", requires_grad=True)
     for f in (lambda x: w * x.detach(), lambda x: w):
-        assert_explained(tp.GradientError, lambda f=f: tp.jacobian(f, tp.ones(1)), "does not depend on its input")
-    assert tp.jacobian(lambda x: tp.functional.concatenate([w, x]), tp.ones(1)).tolist() == [[0.0], [1.0]]
+        assert_explained(
+            tp.GradientError, lambda f=f: tp.jacobian(f, tp.ones(1)), "does not depend on its input"
+        )
+    assert tp.jacobian(lambda x: tp.functional.concatenate([w, x]), tp.ones(1)).tolist() == [
+        [0.0],
+        [1.0],
+    ]
 
 
 def test_integers_have_no_derivatives():
     n = tp.tensor(np.array([1, 2]))
     for derivative in (tp.jacobian, tp.hessian, lambda f, x: tp.jvp(f, x, n)):
-        assert_explained(TypeError, lambda d=derivative: d(lambda x: (x * 0.5).sum(), n), "only floating-point")
+        assert_explained(
+            TypeError, lambda d=derivative: d(lambda x: (x * 0.5).sum(), n), "only floating-point"
+        )
 
 
 def test_hessian(backend):
@@ -88,7 +106,10 @@ def test_hessian(backend):
     assert_close(tp.jacobian(lambda x: tp.jacobian(quartic, x), x), h)
     a, s, q, point = A.sum(axis=0), (A @ x.numpy() ** 2).sum(), (x.numpy() ** 2).sum(), x.numpy()
     assert_close(
-        h, 2 * np.diag(a) * q + 2 * np.eye(3) * s + 4 * (np.outer(a * point, point) + np.outer(point, a * point))
+        h,
+        2 * np.diag(a) * q
+        + 2 * np.eye(3) * s
+        + 4 * (np.outer(a * point, point) + np.outer(point, a * point)),
     )
     assert not tp.hessian(lambda x: x.sum(), x).numpy().any()  # linear: true zeros
     assert tp.hessian(lambda x: (x**3).sum(), make(np.ones((2, 2)), backend)).shape == (2, 2, 2, 2)
@@ -135,7 +156,9 @@ class Cube(tp.Op):
 def test_a_wrong_element_is_found_and_named_with_both_numbers(size):
     x = np.linspace(-1, 1, size)
     tp.check_gradients(Cube(), x, order=3 if size == 6 else 2, tolerance=1e-5)
-    with pytest.raises(tp.GradientError, match=r"(?s)order 1, input 0, index \(5,\).*rule:.*try:") as caught:
+    with pytest.raises(
+        tp.GradientError, match=r"(?s)order 1, input 0, index \(5,\).*rule:.*try:"
+    ) as caught:
         tp.check_gradients(Cube(bend=0.01), x)
     said, measured = map(float, re.findall(r"(?:is|give) (-?[\d.e-]+)", str(caught.value)))
     assert said / measured == pytest.approx(1 + 0.01 / (3 * x[5] ** 2), rel=1e-6)
@@ -160,13 +183,17 @@ def test_a_wrong_recorded_gradient_is_found(size):
             return g * 3 * x * x * (2.0 if recording_now() else 1.0)
 
     for order in (1, 2):
-        with pytest.raises(tp.GradientError, match=r"(?s)order 1, input 0.*\(recorded\).*rule:.*try:"):
+        with pytest.raises(
+            tp.GradientError, match=r"(?s)order 1, input 0.*\(recorded\).*rule:.*try:"
+        ):
             tp.check_gradients(TwoFaced(), np.linspace(0.5, 1, size), order=order)
 
 
 def test_the_right_input_is_named():
     with pytest.raises(tp.GradientError, match=r"input 1, index \(5,\)"):
-        tp.check_gradients(lambda x, y: x.sum() * Cube(bend=1.0)(y), np.ones(2), np.linspace(0.1, 1, 8))
+        tp.check_gradients(
+            lambda x, y: x.sum() * Cube(bend=1.0)(y), np.ones(2), np.linspace(0.1, 1, 8)
+        )
 
 
 def test_functions_of_some_inputs_or_none_and_of_float32_are_checked_in_float64():

@@ -1,4 +1,5 @@
-"""The reference is in the docstrings: every public name has one, with an example that runs as a doctest.
+"""The reference is in the docstrings: every public name has one, with an example that runs as a
+doctest.
 
 The example of a method or property may be in the docstring of its class.
 """
@@ -9,10 +10,15 @@ import re
 import tinyprop as tp
 from tinyprop import nn
 
-ROOMS = {"tp": tp} | {f"tp.{name}": getattr(tp, name) for name in ("functional", "nn", "data", "verify")}
+ROOMS = {"tp": tp} | {
+    f"tp.{name}": getattr(tp, name) for name in ("functional", "nn", "data", "verify")
+}
 OFFERED = {  # by rooms that are a single file
     "tp.moments": (tp.moments, "gaussian dual simulate Moments Dual Simulation"),
-    "tp.optim": (tp.optim, "Optimizer SGD RMSProp Adam HalveEvery HalveOnPlateau LinearTo normalize_weights"),
+    "tp.optim": (
+        tp.optim,
+        "Optimizer SGD RMSProp Adam HalveEvery HalveOnPlateau LinearTo normalize_weights",
+    ),
     "tp.train": (tp.train, "TrainingStep evaluate keep_freed_memory Config network Run"),
 }
 
@@ -24,7 +30,8 @@ def documented():
     for prefix, (room, offered) in names.items():
         for name in offered:
             value = getattr(room, name)
-            like_another = isinstance(value, type) and nn.Activation in value.__mro__[1:]  # nn.ReLU is like F.relu
+            # nn.ReLU is like F.relu
+            like_another = isinstance(value, type) and nn.Activation in value.__mro__[1:]
             if callable(value) and not like_another:
                 yield f"{prefix}.{name}", value
     for owner in (tp.Tensor, tp.nn.Module):
@@ -34,7 +41,10 @@ def documented():
 
 
 def has_example(name, value):
-    doc, owner = inspect.getdoc(value), {"Tensor": tp.Tensor, "Module": nn.Module}.get(name.split(".")[0])
+    doc, owner = (
+        inspect.getdoc(value),
+        {"Tensor": tp.Tensor, "Module": nn.Module}.get(name.split(".")[0]),
+    )
     lines = f"{doc}\n{inspect.getdoc(owner) if owner else ''}".splitlines()
     used = re.compile(rf"\b{name.split('.')[-1]}\b" if owner else "")
     return doc and any(line.startswith((">>>", "...")) and used.search(line) for line in lines)

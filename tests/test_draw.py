@@ -31,7 +31,9 @@ def test_boxes_do_not_overlap():
     for _ in range(4):
         out = out * w + F.tanh(out) * F.sin(w)
     root = ElementTree.fromstring(tp.draw(out).svg())
-    corners = [(box.get("x"), box.get("y")) for box in root.iter("{http://www.w3.org/2000/svg}rect")]
+    corners = [
+        (box.get("x"), box.get("y")) for box in root.iter("{http://www.w3.org/2000/svg}rect")
+    ]
     assert len(set(corners)) == len(corners) > 20
 
 

@@ -21,12 +21,18 @@ KINKS = {"hardtanh": (-1.0, 1.0)}
 means = st.floats(-3.0, 3.0)
 stds = st.floats(-2.0, 1.5).map(math.exp)
 inside = st.floats(-1.0, 1.0)
-near_one = st.tuples(st.sampled_from([-1.0, 1.0]), st.floats(0.0, 12.0)).map(lambda x: x[0] * (1.0 - 10.0 ** -x[1]))
+near_one = st.tuples(st.sampled_from([-1.0, 1.0]), st.floats(0.0, 12.0)).map(
+    lambda x: x[0] * (1.0 - 10.0 ** -x[1])
+)
 rhos = inside | near_one | st.sampled_from([-1.0, 0.0, 1.0])
 
 
 def function(name):
-    return (lambda u: u) if name == "identity" else lambda u: getattr(F, name)(u, **PARAMS.get(name, {})).data
+    return (
+        (lambda u: u)
+        if name == "identity"
+        else lambda u: getattr(F, name)(u, **PARAMS.get(name, {})).data
+    )
 
 
 def panels(edges, points=20):
@@ -37,11 +43,12 @@ def panels(edges, points=20):
 
 
 def reference(s, kinks, rho, m1, s1, m2, s2):
-    """E s(U)s(V) and the covariance, over independent sum and difference of U and V, in units of their deviations.
+    """E s(U)s(V) and the covariance, over independent sum and difference of U and V, in units of
+    their deviations.
 
-    For a given sum, the integrand is smooth between the kinks of both factors. These integrals are smooth functions of
-    the sum, on the scale at which kinks pass through the bulk of the difference.
-    """
+    For a given sum, the integrand is smooth between the kinks of both factors. These integrals are
+    smooth functions of the sum, on the scale at which kinks pass through the bulk of the
+    difference."""
     a, b, ends = math.sqrt((1.0 + rho) / 2.0), math.sqrt((1.0 - rho) / 2.0), (-12.0, 12.0)
     x, y = [(k - m1) / s1 for k in kinks], [(k - m2) / s2 for k in kinks]
     steps = 2.0 ** np.arange(-3.0, 34.0)
@@ -74,12 +81,18 @@ def assert_agrees(activation, s, places, rho, m1, s1, m2, s2, **params):
 @settings(max_examples=settings().max_examples // 4)
 @given(rho=rhos, m1=means, s1=stds, m2=means, s2=stds)
 def test_a_dual_equals_an_independent_quadrature(name, rho, m1, s1, m2, s2):
-    assert_agrees(name, function(name), KINKS.get(name, (0.0,)), rho, m1, s1, m2, s2, **PARAMS.get(name, {}))
+    assert_agrees(
+        name, function(name), KINKS.get(name, (0.0,)), rho, m1, s1, m2, s2, **PARAMS.get(name, {})
+    )
 
 
 @pytest.mark.parametrize(
     ("s", "kinks"),
-    [(lambda u: u**3 - u, ()), (lambda u: np.cos(2 * u) + u, ()), (lambda u: np.where(u > 0.5, u, -0.3), (0.5,))],
+    [
+        (lambda u: u**3 - u, ()),
+        (lambda u: np.cos(2 * u) + u, ()),
+        (lambda u: np.where(u > 0.5, u, -0.3), (0.5,)),
+    ],
     ids=["cubic", "cosine", "jump"],
 )
 @pytest.mark.parametrize("rho", [-1.0, -0.6, 0.3, 1.0 - 1e-7])
@@ -92,8 +105,12 @@ def test_closed_forms():
     rho = np.linspace(-1.0, 1.0, 9)
     angle = np.arccos(rho)
     arc_cosine = (np.sin(angle) + (math.pi - angle) * rho) / (2.0 * math.pi)
-    np.testing.assert_allclose(dual("relu", rho, std=(2.0, 3.0)).product, 6.0 * arc_cosine, atol=1e-14)
-    np.testing.assert_allclose(dual("erf", rho).product, 2.0 / math.pi * np.arcsin(2.0 * rho / 3.0), atol=1e-15)
+    np.testing.assert_allclose(
+        dual("relu", rho, std=(2.0, 3.0)).product, 6.0 * arc_cosine, atol=1e-14
+    )
+    np.testing.assert_allclose(
+        dual("erf", rho).product, 2.0 / math.pi * np.arcsin(2.0 * rho / 3.0), atol=1e-15
+    )
 
 
 def test_shapes():

@@ -1,4 +1,5 @@
-"""The exercises of the course: each checker accepts what is right, and says of each usual mistake what is wrong."""
+"""The exercises of the course: each checker accepts what is right, and says of each usual mistake
+what is wrong."""
 
 import itertools
 import math
@@ -45,7 +46,9 @@ def results_first(value):
 
 def softsign(backward):
     """The op of exercise 1.4 with this backward."""
-    return type("Softsign", (tp.Op,), {"forward": lambda self, x: x / (1 + abs(x)), "backward": backward})
+    return type(
+        "Softsign", (tp.Op,), {"forward": lambda self, x: x / (1 + abs(x)), "backward": backward}
+    )
 
 
 def slope(x):
@@ -97,15 +100,27 @@ WRONG = {  # answers that are no formulas, and a part of what is said of each
         (lambda z, y: z / len(z), "central differences"),
     ],
     "3.4": [
-        (lambda s: 1 / s(np.random.default_rng(1).standard_normal(10**5)).std(), "the mean counts, too"),
-        (lambda s: np.sqrt((s(np.random.default_rng(1).standard_normal(10**5)) ** 2).mean()), "upside down"),
+        (
+            lambda s: 1 / s(np.random.default_rng(1).standard_normal(10**5)).std(),
+            "the mean counts, too",
+        ),
+        (
+            lambda s: np.sqrt((s(np.random.default_rng(1).standard_normal(10**5)) ** 2).mean()),
+            "upside down",
+        ),
         (lambda s: 1.0, "for ReLU it is 1.414"),
     ],
     "10.3": [
         (lambda runs: min(r["test"] for r in runs if r["test"] is not None), "test images"),
         (lambda runs: min(runs, key=lambda r: r["valid"] or 0)["rate"], "diverged"),
-        (lambda runs: min((r for r in runs if r["valid"]), key=lambda r: r["valid"])["rate"], "mean over seeds"),
-        (lambda runs: min((r for r in runs if r["test"]), key=lambda r: r["test"])["rate"], "test images"),
+        (
+            lambda runs: min((r for r in runs if r["valid"]), key=lambda r: r["valid"])["rate"],
+            "mean over seeds",
+        ),
+        (
+            lambda runs: min((r for r in runs if r["test"]), key=lambda r: r["test"])["rate"],
+            "test images",
+        ),
     ],
     "E2.1": [
         (lambda s: (1.0, 1.0), "the mean of tanh"),
@@ -121,7 +136,10 @@ WRONG = {  # answers that are no formulas, and a part of what is said of each
     "E3.2": [
         (lambda net: [("numpy", "float32")], "return a set"),
         (lambda net: {("numpy", "float64")}, "for a new network"),
-        (lambda net: {(p.backend, str(p.dtype)) for p in list(net.parameters())[:1]}, "misses parameters"),
+        (
+            lambda net: {(p.backend, str(p.dtype)) for p in list(net.parameters())[:1]},
+            "misses parameters",
+        ),
     ],
     "E3.3": [
         (lambda x: x + tp.tensor(np.ones(x.shape)), "float64"),
@@ -156,7 +174,9 @@ WRONG = {  # answers that are no formulas, and a part of what is said of each
 CASES = [(number, answer, says) for number, cases in WRONG.items() for answer, says in cases]
 
 
-@pytest.mark.parametrize(("number", "answer", "says"), CASES, ids=[f"{n}: {says}" for n, _, says in CASES])
+@pytest.mark.parametrize(
+    ("number", "answer", "says"), CASES, ids=[f"{n}: {says}" for n, _, says in CASES]
+)
 def test_a_mistake_is_recognised(number, answer, says):
     wrong = checks.verdict(number, answer)
     assert wrong is not None, "accepted"
@@ -178,22 +198,33 @@ def answer(number, place=None, expression=None):
     return function if "of" in entry else function()
 
 
-PARTS = [(number, i, part) for number, e in exercises.FORMULAS.items() for i, part in enumerate(e.get("part", [e]))]
+PARTS = [
+    (number, i, part)
+    for number, e in exercises.FORMULAS.items()
+    for i, part in enumerate(e.get("part", [e]))
+]
 
 
-@pytest.mark.parametrize(("number", "place", "part"), PARTS, ids=[f"{number} {i}" for number, i, _ in PARTS])
+@pytest.mark.parametrize(
+    ("number", "place", "part"), PARTS, ids=[f"{number} {i}" for number, i, _ in PARTS]
+)
 def test_each_mistake_in_a_formula_has_its_own_sentence(number, place, part):
     """No mistake passes as right, or as another one."""
     assert checks.verdict(number, answer(number)) is None
     for expression, sentence in part.get("mistakes", {}).items():
         assert checks.verdict(number, answer(number, place, expression)) == sentence, expression
     otherwise = re.sub(r"\\{.*?\\}", ".+", re.escape(part["otherwise"]))
-    assert re.fullmatch(otherwise, checks.verdict(number, answer(number, place, f"3 * ({part['answer']}) + 17")))
+    assert re.fullmatch(
+        otherwise, checks.verdict(number, answer(number, place, f"3 * ({part['answer']}) + 17"))
+    )
 
 
 def test_every_exercise_has_hints_a_hole_and_mistakes():
     assert set(WRONG) | set(exercises.FORMULAS) == set(checks.EXERCISES)
-    lessons = {path.stem.split("_")[0].lstrip("0"): path.read_text() for path in COURSE.glob("[0-9E][0-9]_*.py")}
+    lessons = {
+        path.stem.split("_")[0].lstrip("0"): path.read_text()
+        for path in COURSE.glob("[0-9E][0-9]_*.py")
+    }
     for number, exercise in checks.EXERCISES.items():
         assert len(exercise.hints) >= 2, number
         assert f'check("{number}", ' in lessons[number.split(".")[0]]
@@ -210,7 +241,9 @@ def test_a_hole_is_recognised(number):
     assert "fill in the hole" in checks.verdict(number, ...)
     if number not in ("1.4", "5.4", "E4.2"):
         assert "fill in" in checks.verdict(number, lambda *args, **named: None)
-        assert "it stops with ZeroDivisionError" in checks.verdict(number, lambda *args, **named: 1 / 0)
+        assert "it stops with ZeroDivisionError" in checks.verdict(
+            number, lambda *args, **named: 1 / 0
+        )
 
 
 def test_check_says_what_to_do(capsys):
@@ -254,7 +287,9 @@ def test_a_prediction_is_locked_once_the_answer_is_seen(capsys, monkeypatch):
     assert lines[3] == "height: you have seen the answer; your guess stays 3.0"
 
 
-@pytest.mark.parametrize(("guess", "answer", "says"), [(None, 2.0, ": 2"), (1.0, 0.0, "off by +1"), (-1.0, 2.0, "-3")])
+@pytest.mark.parametrize(
+    ("guess", "answer", "says"), [(None, 2.0, ": 2"), (1.0, 0.0, "off by +1"), (-1.0, 2.0, "-3")]
+)
 def test_a_prediction_is_compared(guess, answer, says, capsys, monkeypatch):
     monkeypatch.setattr(checks, "_guesses", {"q": guess})
     monkeypatch.setattr(checks, "_revealed", set())

@@ -1,4 +1,5 @@
-"""Whoever reads a file sees one whole content: whatever happens to its writer, and of however many writers."""
+"""Whoever reads a file sees one whole content: whatever happens to its writer, and of however many
+writers."""
 
 import hashlib
 import os
@@ -25,7 +26,9 @@ WRITERS = {
 
 @pytest.mark.parametrize("fault", [FULL, BROKEN, "kill", "power loss"])
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_fault_at_any_operation_leaves_the_old_content_or_the_new_one(name, fault, tmp_path, monkeypatch):
+def test_a_fault_at_any_operation_leaves_the_old_content_or_the_new_one(
+    name, fault, tmp_path, monkeypatch
+):
     path, write = tmp_path / "run" / name, WRITERS[name]
     contents = []
     for n in (2, 1):
@@ -38,7 +41,10 @@ def test_a_fault_at_any_operation_leaves_the_old_content_or_the_new_one(name, fa
     assert 5 <= faults.count <= 50  # open, write, fsync, rename, and fsync of the directory
     for at in range(1, faults.count + 1):
         error = fault if isinstance(fault, int) else None
-        with injected(Faults(path.parent, at, error), monkeypatch) as faults, pytest.raises((OSError, Killed)):
+        with (
+            injected(Faults(path.parent, at, error), monkeypatch) as faults,
+            pytest.raises((OSError, Killed)),
+        ):
             write(path, 2)
         if fault == "power loss":
             faults.after_power_loss()
@@ -52,7 +58,8 @@ def test_a_fault_at_any_operation_leaves_the_old_content_or_the_new_one(name, fa
 
 
 @pytest.mark.parametrize(
-    "make", [Path.mkdir, os.mkfifo, lambda p: p.symlink_to("/dev/zero"), lambda p: p.write_text("5 bytes")]
+    "make",
+    [Path.mkdir, os.mkfifo, lambda p: p.symlink_to("/dev/zero"), lambda p: p.write_text("5 bytes")],
 )
 def test_what_is_not_a_small_regular_file_is_refused_by_name_and_left_closed(make, tmp_path):
     make(tmp_path / "x")
@@ -96,7 +103,9 @@ def test_four_processes_write_and_two_read_one_path_without_a_torn_read(tmp_path
         file.write(hashlib.sha256(b"").digest())
     programs = [WRITER] * 4 + [READER] * 2
     start = [[sys.executable, "-c", program, str(path), "5"] for program in programs]
-    processes = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for arguments in start]
+    processes = [
+        subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for arguments in start
+    ]
     counts = [int(process.communicate(timeout=120)[0]) for process in processes]
     assert all(process.returncode == 0 for process in processes)
     assert min(counts) >= 10, counts  # each wrote, or saw, many different contents

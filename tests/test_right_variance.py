@@ -1,4 +1,5 @@
-"""The layer of tools/right_variance.py: what it divides by, and what its gradient passes through."""
+"""The layer of tools/right_variance.py: what it divides by, and what its gradient passes
+through."""
 
 import sys
 from pathlib import Path
@@ -26,7 +27,8 @@ def test_with_uncorrelated_patches_it_is_the_papers_layer(layer, rng):
 
 
 def test_on_the_images_that_were_measured_mean_and_variance_are_right(layer, rng):
-    """For any weights and correlations, with padding; exactly, so that nothing is left to chance."""
+    """For any weights and correlations, with padding; exactly, so that nothing is left to
+    chance."""
     x = rng.gamma(1.0, size=(120, 2, 6, 6)).astype("float32").cumsum(axis=3)
     layer.measure(x)
     layer.gamma.data[...], layer.beta.data[...] = 1.5, -0.3
@@ -42,12 +44,18 @@ def test_the_gradient_is_orthogonal_to_the_weights(layer, rng):
     layer.measure(x)
     (gradient,) = tp.grad((layer(tp.tensor(x)) ** 3).mean(), layer.weight)
     rows = (gradient.numpy() * layer.weight.numpy()).sum(axis=(1, 2, 3))
-    np.testing.assert_allclose(rows / np.linalg.norm(gradient.numpy().reshape(5, -1), axis=1), 0.0, atol=1e-4)
+    np.testing.assert_allclose(
+        rows / np.linalg.norm(gradient.numpy().reshape(5, -1), axis=1), 0.0, atol=1e-4
+    )
 
 
 def test_the_page_says_who_diverged():
     steps = dict.fromkeys(RULES, 3) | {"batch": 1}
-    runs = [Training(rule, 0.1, seed, [2.0] * n, [1.0], None) for rule, n in steps.items() for seed in (0, 1)]
+    runs = [
+        Training(rule, 0.1, seed, [2.0] * n, [1.0], None)
+        for rule, n in steps.items()
+        for seed in (0, 1)
+    ]
     text = page(runs, 3, "shapes")
     assert "| C measured once, gamma = 1 | 0.1 | 2 of 2 | 2.00 | 2.00, 2.00 |" in text
     assert "| BatchNorm | 0.1 | 0 of 2 | - | (step 2), (step 2) |" in text

@@ -12,7 +12,8 @@ def test_a_round_trip_is_exact(backend, tmp_path):
     tp.save(tmp_path / "net.safetensors", net.state_dict())
     state = tp.load(tmp_path / "net.safetensors")
     assert all(
-        (tp.Tensor(v).numpy() == state[k]).all() and v.dtype == state[k].dtype for k, v in net.state_dict().items()
+        (tp.Tensor(v).numpy() == state[k]).all() and v.dtype == state[k].dtype
+        for k, v in net.state_dict().items()
     )
     other = nn.build(nn.NIN, width=0.05).to(backend)
     other.load_state_dict(state)
@@ -20,7 +21,12 @@ def test_a_round_trip_is_exact(backend, tmp_path):
 
 
 def test_any_layout_and_type(tmp_path):
-    state = {"t": np.arange(6.0).reshape(2, 3).T, "i": np.arange(3), "b": np.array([True]), "0d": np.array(1.5)}
+    state = {
+        "t": np.arange(6.0).reshape(2, 3).T,
+        "i": np.arange(3),
+        "b": np.array([True]),
+        "0d": np.array(1.5),
+    }
     tp.save(tmp_path / "a.safetensors", state)
     for k, v in tp.load(tmp_path / "a.safetensors").items():
         np.testing.assert_array_equal(v, state[k])

@@ -1,4 +1,5 @@
-"""The built site in a real browser: nothing from outside, no errors, and the numbers of native tinyprop."""
+"""The built site in a real browser: nothing from outside, no errors, and the numbers of native
+tinyprop."""
 
 import functools
 import http.server
@@ -13,16 +14,26 @@ from pathlib import Path
 import pytest
 
 SITE = Path(__file__).parent.parent / "site"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 MINUTES = 60_000  # milliseconds
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (SITE / "lab" / "index.html").exists(), reason="needs the site: make site"),
+    pytest.mark.skipif(
+        not (SITE / "lab" / "index.html").exists(), reason="needs the site: make site"
+    ),
     pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
 ]
 
@@ -34,7 +45,9 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def address():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=SITE))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=SITE)
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
@@ -43,7 +56,9 @@ def address():
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e .[docs]")
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="needs playwright: pip install -e .[docs]"
+    )
     with api.sync_playwright() as playwright:
         context = playwright.chromium.launch_persistent_context(
             tmp_path_factory.mktemp("profile"),
@@ -57,9 +72,12 @@ def browser(tmp_path_factory):
 
 @contextmanager
 def watched(browser, address):
-    """A page that collects what must not happen: outside requests, failures, messages on the console."""
+    """A page that collects what must not happen: outside requests, failures, messages on the
+    console."""
     page, wrong = browser.new_page(), []
-    page.on("request", lambda r: r.url.startswith((address, "data:", "blob:")) or wrong.append(r.url))
+    page.on(
+        "request", lambda r: r.url.startswith((address, "data:", "blob:")) or wrong.append(r.url)
+    )
     page.on("requestfailed", lambda r: wrong.append(f"failed: {r.url}"))
     page.on("response", lambda r: r.status < 400 or wrong.append(f"{r.status}: {r.url}"))
     page.on("console", lambda m: m.type not in ("error", "warning") or wrong.append(m.text))
@@ -99,7 +117,9 @@ def press(page, control, key):
 
 def columns(page, figure):
     """The table of numbers under a figure."""
-    rows = page.eval_on_selector_all(f"#{figure} tr", "rows => rows.map(r => [...r.cells].map(c => c.textContent))")
+    rows = page.eval_on_selector_all(
+        f"#{figure} tr", "rows => rows.map(r => [...r.cells].map(c => c.textContent))"
+    )
     return {name: [float(x) for x in column if x] for name, *column in zip(*rows, strict=True)}
 
 
@@ -107,7 +127,9 @@ def native(page, tmp_path):
     """What the program that the page shows prints here."""
     script = tmp_path / "shown.py"
     script.write_text(page.text_content("#code code"))
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, cwd=SITE.parent)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=True, cwd=SITE.parent
+    )
     found, panel = {}, ""
     for line in done.stdout.splitlines():
         if key := re.match(r"  (.+?): (.*)", line):
@@ -118,13 +140,18 @@ def native(page, tmp_path):
 
 
 def assert_same(page, tmp_path):
-    """Curves to 5 digits, what a float32 network computes to 3, and the singular values that are not rounding."""
+    """Curves to 5 digits, what a float32 network computes to 3, and the singular values that are
+    not rounding."""
     found = native(page, tmp_path)
     for figure in ("signal", "gradient"):
         table = columns(page, figure)
-        assert table.get("theory", []) == pytest.approx(found["layers", f"{figure} theory"], rel=1e-5)
+        assert table.get("theory", []) == pytest.approx(
+            found["layers", f"{figure} theory"], rel=1e-5
+        )
         assert table["network"] == pytest.approx(found["layers", figure], rel=2e-3)
-    assert columns(page, "distribution")["all"] == pytest.approx(found["distribution", "all"], abs=0.02)
+    assert columns(page, "distribution")["all"] == pytest.approx(
+        found["distribution", "all"], abs=0.02
+    )
     correlation = columns(page, "correlation")
     assert correlation.get("theory", []) == pytest.approx(found["correlation", "theory"], abs=1e-5)
     assert correlation["network"] == pytest.approx(found["correlation", "mean"], abs=2e-3)
@@ -139,14 +166,16 @@ def test_the_laboratory_computes_what_native_tinyprop_does(laboratory, tmp_path)
     curve = laboratory.get_attribute("#signal .line.theory", "d")
     press(laboratory, "gamma", "PageUp")
     assert float(laboratory.input_value("#gamma")) > 0.9
-    assert columns(laboratory, "signal")["theory"] > before  # a larger gamma keeps more of the signal
+    # a larger gamma keeps more of the signal
+    assert columns(laboratory, "signal")["theory"] > before
     assert laboratory.get_attribute("#signal .line.theory", "d") != curve
     assert_same(laboratory, tmp_path)
 
 
 def test_other_networks(page, address, tmp_path):
     """From a link, which is the setting; and the same figure each time."""
-    link = f"{address}lab/index.html#norm=batch&activation=gelu&depth=6&width=40&batch=16&layer=3&residual=1&seed=2"
+    settings = "norm=batch&activation=gelu&depth=6&width=40&batch=16&layer=3&residual=1&seed=2"
+    link = f"{address}lab/index.html#{settings}"
     page.goto(link)
     answered(page, None)
     assert_same(page, tmp_path)
@@ -166,13 +195,19 @@ def test_other_networks(page, address, tmp_path):
 
 
 def test_the_laboratory_can_be_used_without_a_mouse_and_without_eyes(laboratory):
-    controls = laboratory.eval_on_selector_all("select, input", "all => all.map(e => [e.id, e.labels.length])")
+    controls = laboratory.eval_on_selector_all(
+        "select, input", "all => all.map(e => [e.id, e.labels.length])"
+    )
     assert len(controls) == 9
     assert [name for name, labels in controls if labels != 1] == []
-    described = laboratory.eval_on_selector_all("figure svg", "all => all.map(e => e.getAttribute('aria-label'))")
+    described = laboratory.eval_on_selector_all(
+        "figure svg", "all => all.map(e => e.getAttribute('aria-label'))"
+    )
     assert len(described) == 5
     assert all(re.search(r"\d", text) for text in described)
-    assert re.search(r"Signal: [\d.]+ .* Gradient .* singular value", laboratory.inner_text("[aria-live=polite]"))
+    assert re.search(
+        r"Signal: [\d.]+ .* Gradient .* singular value", laboratory.inner_text("[aria-live=polite]")
+    )
     for _ in range(5):
         laboratory.keyboard.press("Tab")
     assert laboratory.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
@@ -199,6 +234,8 @@ def test_pages_fit_and_load_nothing_from_outside(page, address, width):
         page.goto(address + file.relative_to(SITE).as_posix(), wait_until="networkidle")
         assert page.title()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), file
-        page.wait_for_function("[...document.querySelectorAll('.math')].every(e => e.querySelector('mjx-container'))")
+        page.wait_for_function(
+            "[...document.querySelectorAll('.math')].every(e => e.querySelector('mjx-container'))"
+        )
         formulas += page.locator("mjx-container").count()
     assert formulas > 0

@@ -11,7 +11,8 @@ from tests.helpers import FLOATS
 from tinyprop import special
 
 ROUNDING = {np.float32: 2**-23, np.float64: 2**-52}
-SMALLEST = {np.float32: 2**-126, np.float64: 2**-1022}  # of the normal numbers; a GPU may flush smaller ones to 0
+# of the normal numbers; a GPU may flush smaller ones to 0
+SMALLEST = {np.float32: 2**-126, np.float64: 2**-1022}
 
 every_dtype = pytest.mark.parametrize("dtype", FLOATS)
 
@@ -53,7 +54,8 @@ SMALL = np.geomspace(1e-30, 1, 101)
     ],
 )
 def test_values(name, x, units, dtype, backend):
-    if name == "erfcx" and backend == "cupy":  # CUDA's own: 5 digits show that it is the right function
+    # CUDA's own: 5 digits show that it is the right function
+    if name == "erfcx" and backend == "cupy":
         units = 1e-5 / ROUNDING[dtype]
     reference = erfcx if name == "erfcx" else getattr(mpmath, name)
     assert_accurate(getattr(special, name), reference, x, dtype, backend, units)
@@ -77,7 +79,9 @@ def test_far_out(dtype, backend):
 def test_values_at_zero_and_nan_and_shapes(dtype, backend):
     assert apply(special.erf, [0.0], dtype, backend)[0] == 0
     assert apply(special.erfc, [0.0], dtype, backend)[0] == 1
-    np.testing.assert_allclose(apply(special.erfcx, [0.0], dtype, backend), 1, rtol=4 * ROUNDING[dtype])
+    np.testing.assert_allclose(
+        apply(special.erfcx, [0.0], dtype, backend), 1, rtol=4 * ROUNDING[dtype]
+    )
     for f in (special.erf, special.erfc, special.erfcx):
         assert np.isnan(apply(f, [math.nan], dtype, backend)).all()
         for shape in [(), (0,), (2, 3)]:

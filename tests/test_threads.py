@@ -9,7 +9,16 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import tinyprop as tp
 from tinyprop import functional as F
-from tinyprop.threads import Workers, add_up, allow, allowed, blas_threads, is_first_part, over_batch, spread
+from tinyprop.threads import (
+    Workers,
+    add_up,
+    allow,
+    allowed,
+    blas_threads,
+    is_first_part,
+    over_batch,
+    spread,
+)
 
 
 def now():
@@ -58,7 +67,8 @@ def test_every_part_gets_the_sum_of_all(samples):
 
 
 def test_the_sum_over_the_batch_has_gradients_of_any_order():
-    """y = (sum of all)^3 in every part: each of the three parts sends 3 s^2 to everyone, and so on."""
+    """y = (sum of all)^3 in every part: each of the three parts sends 3 s^2 to everyone, and so
+    on."""
 
     def work(where):
         x = tp.tensor(float(where.start + 1), requires_grad=True)
@@ -91,7 +101,8 @@ def test_teams_of_several_users_do_not_wait_for_each_other():
 
 
 def test_a_network_in_one_piece_takes_as_many_threads_as_it_is_given(rng, monkeypatch):
-    """Its products are shared out among them, each with one thread of BLAS; Dropout leaves the cores to BLAS."""
+    """Its products are shared out among them, each with one thread of BLAS; Dropout leaves the
+    cores to BLAS."""
     for module in (tp.train.step, tp.ranks):
         monkeypatch.setattr(module, "cores", lambda: 4)
     seen = []
@@ -105,7 +116,9 @@ def test_a_network_in_one_piece_takes_as_many_threads_as_it_is_given(rng, monkey
     dropout = tp.nn.Sequential(tp.nn.Linear(3, 2), tp.nn.Dropout(0.5), Watch())
     with threadpool_limits(3, user_api="blas"):
         for model, threads in (net, 1), (net, 2), (net, None), (dropout, 1), (dropout, None):
-            step = tp.train.TrainingStep(model, tp.optim.SGD(model.parameters(), 0.1), F.mse_loss, threads)
+            step = tp.train.TrainingStep(
+                model, tp.optim.SGD(model.parameters(), 0.1), F.mse_loss, threads
+            )
             step(rng.normal(size=(4, 3)), rng.normal(size=(4, 2)))
     assert seen == [(1, {1}), (2, {1}), (4, {1}), (1, {1}), (1, {3})]
 
@@ -129,7 +142,9 @@ def test_spread_work_does_not_spread_again():
     seen = []
     with allow(2):
         spread(lambda outer: spread(lambda inner: seen.append((allowed(), outer, inner)), 4), 4)
-    assert sorted(map(repr, seen)) == sorted(repr((1, slice(a, a + 2), slice(None))) for a in (0, 2))
+    assert sorted(map(repr, seen)) == sorted(
+        repr((1, slice(a, a + 2), slice(None))) for a in (0, 2)
+    )
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])

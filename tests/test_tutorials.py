@@ -17,7 +17,8 @@ GPU_DEMO = COURSE / "gpu_demo.py"
 SOLUTIONS = sorted((COURSE / "solutions").glob("[0-9E][0-9]_*.py"))
 SOURCES = [*LESSONS, *ELECTIVES, *SOLUTIONS, GPU_DEMO]
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
-TRAINED = ("03_initialization", "04_batchnorm", "10_contest")  # another BLAS rounds differently, and it grows
+# another BLAS rounds differently, and it grows
+TRAINED = ("03_initialization", "04_batchnorm", "10_contest")
 ON_KERNELS = ("E1_convolution", "E3_gpu", "E4_data_parallel")  # overrides change what these count
 
 
@@ -30,12 +31,15 @@ def outputs(lesson):
 
 
 def run(script, folder):
-    """Run a script as a reader does, in an empty folder, and return what it prints. Its warnings are errors."""
+    """Run a script as a reader does, in an empty folder, and return what it prints. Its warnings
+    are errors."""
     ignored = "ignore:invalid value encountered in matmul:RuntimeWarning"  # see pyproject.toml
     command = [sys.executable, "-W", "error", "-W", ignored, str(script)]
     path = os.pathsep.join([str(COURSE.parent), str(COURSE), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -84,7 +88,9 @@ def test_a_lesson_has_its_parts(lesson):
 def test_a_solution_solves_every_exercise(solution):
     lesson = COURSE / solution.name
     assert exercises_of(solution) == exercises_of(lesson) != []
-    shown = "".join("".join(output["text"]) for output in outputs(solution) if output["output_type"] == "stream")
+    shown = "".join(
+        "".join(output["text"]) for output in outputs(solution) if output["output_type"] == "stream"
+    )
     assert re.findall(r"^(\S+) is right$", shown, re.M) == exercises_of(lesson)
     assert "not yet" not in shown
 
@@ -105,17 +111,26 @@ def test_a_notebook_shows_figures_and_no_errors(lesson):
     assert {output["output_type"] for output in found} == {"stream", "display_data"}
     assert {output.get("name", "stdout") for output in found} == {"stdout"}
     code = [cell for cell in cells(lesson) if cell["cell_type"] == "code"]
-    figures = [kind for output in code[0]["outputs"] for kind in output.get("data", {}) if kind.startswith("image/")]
+    figures = [
+        kind
+        for output in code[0]["outputs"]
+        for kind in output.get("data", {})
+        if kind.startswith("image/")
+    ]
     assert figures, "a figure in the first screen"
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
-    assert not re.search(r"/home/|/root/|/tmp/|site-packages", lesson.with_suffix(".ipynb").read_text())
+    assert not re.search(
+        r"/home/|/root/|/tmp/|site-packages", lesson.with_suffix(".ipynb").read_text()
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lesson", LESSONS + ELECTIVES, ids=name)
 def test_a_lesson_prints_what_its_notebook_shows(lesson, tmp_path):
     printed = run(lesson, tmp_path)
-    shown = "".join("".join(output["text"]) for output in outputs(lesson) if output["output_type"] == "stream")
+    shown = "".join(
+        "".join(output["text"]) for output in outputs(lesson) if output["output_type"] == "stream"
+    )
     if "on a GPU" in printed or (PLAIN and lesson.stem in TRAINED + ON_KERNELS):  # other numbers
         return
     assert NUMBER.sub("#", printed).split() == NUMBER.sub("#", shown).split(), "make tutorials"
@@ -143,7 +158,9 @@ def test_the_contest_is_complete():
     settings = [(run["norm"], run["batch"], run["rate"], run["seed"]) for run in runs]
     wanted = set(itertools.product(contest.NORMS, contest.EPOCHS, contest.RATES, contest.SEEDS[:1]))
     for norm, batch in itertools.product(contest.NORMS, contest.EPOCHS):
-        wanted |= {(norm, batch, contest.best_rate(runs, norm, batch), seed) for seed in contest.SEEDS}
+        wanted |= {
+            (norm, batch, contest.best_rate(runs, norm, batch), seed) for seed in contest.SEEDS
+        }
     assert sorted(settings) == sorted(wanted)
 
 
@@ -154,7 +171,9 @@ def test_slides_come_from_the_lessons(tmp_path):
     slides = deck.split("\n---\n")
     assert slides[0].startswith("# 3. How to start")
     assert any(slide.strip().startswith("## Forwards") and "$$ E[u^2]" in slide for slide in slides)
-    assert all(slide.strip().startswith("![") == ("![" in slide) for slide in slides), "a figure has its own slide"
+    assert all(slide.strip().startswith("![") == ("![" in slide) for slide in slides), (
+        "a figure has its own slide"
+    )
     assert max(len(slide) for slide in slides) < 1200, "a slide that overflows"
     figures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", deck)
     assert len(figures) == 4

@@ -39,7 +39,9 @@ def whole_number(low: int) -> Callable[[str], int]:
             if value != int(value) or value < low:
                 raise ValueError
         except (ValueError, OverflowError):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {low}") from None
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number of at least {low}"
+            ) from None
         return int(value)
 
     return parse

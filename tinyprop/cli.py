@@ -13,28 +13,41 @@ from . import __version__
 from .arguments import Parser
 from .engine.errors import BackendError
 
-# A module with add_arguments(parser) and run(options, parser), which returns the exit status; and what it is for.
+# A module with add_arguments(parser) and run(options, parser), which returns the exit status; and
+# what it is for.
 COMMANDS = {
     "demo": ("demo", "a tour of about a minute: a figure, two short trainings, five claims"),
-    "verify": ("verify.command", "settle the claims of the paper: exact value, measurement, verdict"),
-    "train": ("train.command", "train a network, by default the paper's; it can be stopped and resumed"),
+    "verify": (
+        "verify.command",
+        "settle the claims of the paper: exact value, measurement, verdict",
+    ),
+    "train": (
+        "train.command",
+        "train a network, by default the paper's; it can be stopped and resumed",
+    ),
     "certify": ("certify", "compare a trained network with the theory, layer by layer"),
     "check": ("train.check", "audit the directory of a run: every file, digest and log"),
     "reproduce": ("experiments.command", "run the paper's experiments: data, figures and findings"),
-    "compare": ("compare", "draw what normalisers do to signals and gradients in depth: theory and measurement"),
+    "compare": (
+        "compare",
+        "draw what normalisers do to signals and gradients in depth: theory and measurement",
+    ),
     "info": ("info", "show versions, BLAS, devices and the data sets found"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if it did what it says, 1 if it could not, 2 for wrong arguments, 130 after Ctrl-C."""
+    """Run a command; 0 if it did what it says, 1 if it could not, 2 for wrong arguments, 130 after
+    Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # "±" on a terminal that cannot encode it is "?", not a traceback
+        # "±" on a terminal that cannot encode it is "?", not a traceback
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     options = parser(arguments).parse_args(arguments)
     try:
-        with np.errstate(all="ignore"):  # what is not finite is reported by name, not as a warning of NumPy
+        # what is not finite is reported by name, not as a warning of NumPy
+        with np.errstate(all="ignore"):
             return int(options.run(options))
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -48,10 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of the command in these arguments; of the other commands it knows only the names."""
+    """The parser of the command in these arguments; of the other commands it knows only the
+    names."""
     top = Parser(
         prog="tinyprop",
-        description="Normalization Propagation on a small autograd engine: train it, and check every claim about it.",
+        description=(
+            "Normalization Propagation on a small autograd engine: train it, and check every "
+            "claim about it."
+        ),
         epilog="Run `tinyprop COMMAND --help` for details.",
     )
     top.add_argument("--version", action="version", version=f"tinyprop {__version__}")

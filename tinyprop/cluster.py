@@ -1,7 +1,8 @@
-"""Where independent pieces of work are computed: processes here, a dask cluster, or the ranks of an MPI job.
+"""Where independent pieces of work are computed: processes here, a dask cluster, or the ranks of an
+MPI job.
 
-Each is an Executor of concurrent.futures, and what a piece returns does not depend on which of them computed it.
-"""
+Each is an Executor of concurrent.futures, and what a piece returns does not depend on which of them
+computed it."""
 
 import argparse
 import os
@@ -35,8 +36,9 @@ def place(text: str) -> str:
 def executor(
     where: str, jobs: int | None = None, start: Callable[[], None] | None = None
 ) -> Iterator[tuple[Executor | None, int]]:
-    """An Executor for the pieces, and how many it computes at once. A rank that computed pieces for the first one gets
-    None instead, when all are done. `start` is called first in each process that is made for them.
+    """An Executor for the pieces, and how many it computes at once. A rank that computed pieces for
+    the first one gets None instead, when all are done. `start` is called first in each process that
+    is made for them.
 
     >>> with executor("processes", jobs=1) as (pool, jobs):
     ...     list(pool.map(abs, [-1, 2]))
@@ -45,7 +47,10 @@ def executor(
     pool: Any
     try:
         if where == "mpi":
-            futures, comm = _import("mpi4py.futures", "mpi"), _import("mpi4py.MPI", "mpi").COMM_WORLD
+            futures, comm = (
+                _import("mpi4py.futures", "mpi"),
+                _import("mpi4py.MPI", "mpi").COMM_WORLD,
+            )
             if comm.rank:
                 listen()
             with watched(comm), futures.MPICommExecutor(comm) as pool:
@@ -62,7 +67,8 @@ def executor(
                     client.wait_for_workers(1)
                 try:
                     yield client.get_executor(pure=False), jobs or sum(client.nthreads().values())
-                except distributed.KilledWorker as error:  # four workers, one after the other, died of one piece
+                # four workers, one after the other, died of one piece
+                except distributed.KilledWorker as error:
                     raise BrokenExecutor from error
         else:
             from concurrent.futures import ProcessPoolExecutor  # not in a browser
@@ -78,23 +84,29 @@ def executor(
                     raise
     except BrokenExecutor:
         lost = "a worker process that was lost (killed, or out of memory)"
-        raise StateError(lost, "every piece of work is computed", "the same command again") from None
+        raise StateError(
+            lost, "every piece of work is computed", "the same command again"
+        ) from None
 
 
 def _import(name: str, extra: str) -> Any:
     try:
         return import_module(name)
     except (ImportError, RuntimeError) as error:
-        got, install = f"a cluster of {extra}, without {name} ({error})", f"pip install 'tinyprop[{extra}]'"
+        got, install = (
+            f"a cluster of {extra}, without {name} ({error})",
+            f"pip install 'tinyprop[{extra}]'",
+        )
         raise StateError(got, "it is an extra of tinyprop", install) from None
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[list[bool]]:
-    """A flag that the first Ctrl-C, SIGTERM or SIGHUP sets, so that a step can be finished and saved; a second signal
-    acts as usual."""
+    """A flag that the first Ctrl-C, SIGTERM or SIGHUP sets, so that a step can be finished and
+    saved; a second signal acts as usual."""
     stop, previous = [False], dict[int, Any]()
-    numbers = [signal.SIGINT, *(n for n in LIKE_CTRL_C if signal.getsignal(n) != signal.SIG_IGN)]  # nohup ignores one
+    # nohup ignores one
+    numbers = [signal.SIGINT, *(n for n in LIKE_CTRL_C if signal.getsignal(n) != signal.SIG_IGN)]
 
     def restore() -> None:
         for number, handler in previous.items():
@@ -121,12 +133,12 @@ def compute_wanted(
     jobs: int,
     seconds: float,
 ) -> bool:
-    """Compute the first piece that is wanted, whenever a job is free, until time is up; False after Ctrl-C.
+    """Compute the first piece that is wanted, whenever a job is free, until time is up; False after
+    Ctrl-C.
 
-    `compute(piece, told=...)` is called in a worker, and returns False if it was told to stop before the end;
-    `finished(piece, left)` is called here. What is being computed in the end is told to stop, and can save what it has.
-    A second Ctrl-C ends the workers at once.
-    """
+    `compute(piece, told=...)` is called in a worker, and returns False if it was told to stop
+    before the end; `finished(piece, left)` is called here. What is being computed in the end is
+    told to stop, and can save what it has. A second Ctrl-C ends the workers at once."""
     end, running = time.monotonic() + seconds, dict[Future[bool], Piece]()
     with stop_on_signals() as stop:
         try:
@@ -152,13 +164,15 @@ def compute_wanted(
 
 
 def _stop(running: Collection["Future[bool]"]) -> None:
-    """Let all pieces save and stop. Ranks of MPI hear the signal themselves, and know when time is up."""
+    """Let all pieces save and stop. Ranks of MPI hear the signal themselves, and know when time is
+    up."""
     from multiprocessing import active_children
 
     for future in running:
         future.cancel()  # which a worker of dask notices
     while not all(future.done() for future in running):
-        for pid in [child.pid for child in active_children() if child.pid]:  # again and again: one may be starting
+        # again and again: one may be starting
+        for pid in [child.pid for child in active_children() if child.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGINT)
         wait(running, 0.2)
@@ -200,8 +214,8 @@ def _end_with_parent() -> None:
 
 
 def stopping() -> bool:
-    """Whether the piece that this thread computes is no longer wanted: after a signal, or if dask has cancelled it, as
-    it also does when the command that asked for it has ended."""
+    """Whether the piece that this thread computes is no longer wanted: after a signal, or if dask
+    has cancelled it, as it also does when the command that asked for it has ended."""
     if STOPPED.is_set():
         return True
     worker = sys.modules.get("distributed.worker")

@@ -1,4 +1,5 @@
-"""`tinyprop compare`: normalisers through the same four instruments, theory and measurement in one figure."""
+"""`tinyprop compare`: normalisers through the same four instruments, theory and measurement in one
+figure."""
 
 import argparse
 import math
@@ -25,7 +26,18 @@ from .threads import blas_threads
 POINTS = 5  # layers at which singular values are measured
 
 DEFAULT = ["glorot", "he", "batch", "layer", "ws", "normprop", "normprop-exact"]
-FUNCTIONS = ["relu", "leaky_relu", "elu", "gelu", "silu", "softplus", "tanh", "erf", "sin", "identity"]
+FUNCTIONS = [
+    "relu",
+    "leaky_relu",
+    "elu",
+    "gelu",
+    "silu",
+    "softplus",
+    "tanh",
+    "erf",
+    "sin",
+    "identity",
+]
 
 
 @dataclass(frozen=True)
@@ -39,16 +51,21 @@ class Curve:
 
 
 def stops(stack: Stack, shift: float) -> HostArray:
-    """Indices of layers at which points are drawn: the first, the last, and some between, moved by `shift`."""
+    """Indices of layers at which points are drawn: the first, the last, and some between, moved by
+    `shift`."""
     last = len(stack.layers) - 1
     between = (np.arange(POINTS) + shift) * last / POINTS
     return np.unique(np.array([0, *between, last]).round().astype(int))
 
 
-def by_layer(stack: Stack, model: nn.Sequential, x: Tensor, random: np.random.Generator) -> tuple[HostArray, HostArray]:
-    """The standard deviation of a unit over inputs, and the size of a random gradient relative to the last layer."""
+def by_layer(
+    stack: Stack, model: nn.Sequential, x: Tensor, random: np.random.Generator
+) -> tuple[HostArray, HostArray]:
+    """The standard deviation of a unit over inputs, and the size of a random gradient relative to
+    the last layer."""
     head = nn.Linear(stack.width, stack.width)
-    head.weight.data *= 1e-3 / math.sqrt(stack.states[-1, 0])  # no class is favoured: the gradient is random
+    # no class is favoured: the gradient is random
+    head.weight.data *= 1e-3 / math.sqrt(stack.states[-1, 0])
     labels = random.integers(0, stack.width, len(x))
     records = nn.signals(nn.Sequential(*model, head), x, labels)[:-1]
     squares = np.array([r.std**2 + r.mean**2 - r.unit_mean_square for r in records])
@@ -74,7 +91,8 @@ def measured(stack: Stack, networks: int, seed: int, at: HostArray) -> dict[str,
 
 
 def curves(stack: Stack, networks: int, seed: int, shift: float = 0.0) -> dict[str, Curve]:
-    """Theory and measurement for each instrument. Of signals and gradients, squares are averaged over networks."""
+    """Theory and measurement for each instrument. Of signals and gradients, squares are averaged
+    over networks."""
     found, at = {}, stops(stack, shift)
     for name, values in measured(stack, networks, seed, at).items():
         if name in ("signal", "gradient"):
@@ -112,7 +130,10 @@ def table(found: dict[str, dict[str, Curve]]) -> Table:
         for row, curve in zip(rows, curves.values(), strict=True):
             theory = math.nan if curve.theory is None else curve.theory[place]
             row += [str(curve.points[place]), "" if math.isnan(theory) else f"{theory:.4g}"]
-    note = "Gradient: of the first layer, relative to the last. All others: in the last layer. ± is for 95 %."
+    note = (
+        "Gradient: of the first layer, relative to the last. All others: in the last layer. ± is "
+        "for 95 %."
+    )
     return Table(header, rows, note=note)
 
 
@@ -124,17 +145,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, default=default, help=f"{help} (default: %(default)s)", **more)
 
     parser.add_argument(
-        "--norms", nargs="+", choices=list(NORMS), default=DEFAULT, metavar="NORM",
+        "--norms",
+        nargs="+",
+        choices=list(NORMS),
+        default=DEFAULT,
+        metavar="NORM",
         help=f"normalisers, see below (default: {' '.join(DEFAULT)})",
-    )  # fmt: skip
-    parser.add_argument("--residual", action="store_true", help="residual blocks h + branch(h) instead of layers")
+    )
+    parser.add_argument(
+        "--residual", action="store_true", help="residual blocks h + branch(h) instead of layers"
+    )
     option("--activation", "relu", "activation", choices=FUNCTIONS)
     option("--depth", 20, "layers, or residual blocks", type=whole_number(2), metavar="N")
     option("--width", 256, "units in each layer", type=whole_number(8), metavar="N")
     option("--batch", 64, "inputs in a batch", type=whole_number(2), metavar="N")
     option("--networks", 8, "random networks that are measured", type=whole_number(2), metavar="N")
     option("--seed", 0, "random seed", type=whole_number(0), metavar="N")
-    parser.add_argument("--only", choices=list(INSTRUMENTS), help="draw what one instrument shows, not all four")
+    parser.add_argument(
+        "--only", choices=list(INSTRUMENTS), help="draw what one instrument shows, not all four"
+    )
     option("--out", Path("runs/compare.png"), "file of the figure", type=Path, metavar="FILE")
 
 
@@ -148,7 +177,8 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     print(table(found).text(shutil.get_terminal_size((110, 24)).columns))
     kind = "residual blocks" if options.residual else "layers"
     heading = (
-        f"{options.depth} {kind} of {options.width} units, {options.activation}, batches of {options.batch}. "
+        f"{options.depth} {kind} of {options.width} units, {options.activation}, batches of "
+        f"{options.batch}. "
         f"Thick lines: theory. Points: {options.networks} random networks, with 95 % intervals."
     )
     only = options.only
@@ -164,7 +194,11 @@ def check(options: argparse.Namespace, norms: list[str], colors: int) -> None:
         raise ValueError(explain(got, rule, "--batch 8"))
     if "group" in norms and options.width % GROUP:
         raise ValueError(
-            explain(got, f"groups have {GROUP} units", f"--width {GROUP * max(1, options.width // GROUP)}")
+            explain(
+                got,
+                f"groups have {GROUP} units",
+                f"--width {GROUP * max(1, options.width // GROUP)}",
+            )
         )
     if len(norms) > colors:
         raise ValueError(explain(got, f"a figure has {colors} colors", "two figures"))

@@ -1,4 +1,5 @@
-"""`tinyprop demo`: a figure, two short trainings and five claims in a minute; or the paper's network on a GPU."""
+"""`tinyprop demo`: a figure, two short trainings and five claims in a minute; or the paper's
+network on a GPU."""
 
 import argparse
 import shutil
@@ -33,20 +34,38 @@ Where to go next
   {tinyprop} train --help
       trains the paper's network on CIFAR-10, CIFAR-100, SVHN, MNIST or Fashion-MNIST
   tutorials/README.md
-      is a course of ten lessons, from the derivative of one expression to a contest of all normalisers"""
+      is a course of ten lessons, from the derivative of one expression to a contest of all
+      normalisers"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="output directory (default: %(default)s)")
     parser.add_argument(
-        "--epochs", type=whole_number(1), default=4, metavar="N", help="epochs of each training (default: %(default)s)"
+        "--out",
+        type=Path,
+        default=Path("runs/demo"),
+        help="output directory (default: %(default)s)",
     )
     parser.add_argument(
-        "--backend", choices=("numpy", "cupy"), default="numpy", help="cupy: the paper's network on a GPU, no more"
+        "--epochs",
+        type=whole_number(1),
+        default=4,
+        metavar="N",
+        help="epochs of each training (default: %(default)s)",
     )
-    parser.add_argument("--width", type=float, help="multiplies its filters (default: 0.125, and on a GPU 1)")
     parser.add_argument(
-        "--figure", type=Path, metavar="FILE", help="only draw the figure of the README, into this file"
+        "--backend",
+        choices=("numpy", "cupy"),
+        default="numpy",
+        help="cupy: the paper's network on a GPU, no more",
+    )
+    parser.add_argument(
+        "--width", type=float, help="multiplies its filters (default: 0.125, and on a GPU 1)"
+    )
+    parser.add_argument(
+        "--figure",
+        type=Path,
+        metavar="FILE",
+        help="only draw the figure of the README, into this file",
     )
 
 
@@ -57,10 +76,16 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         return 0
     if options.backend == "cupy":
         return run_on_gpu(options)
-    print("In about a minute: what depth does to a signal, two networks in training, and five claims of the paper.")
+    print(
+        "In about a minute: what depth does to a signal, two networks in training, and five "
+        "claims of the paper."
+    )
     print(f"\n1. A signal and its gradient in {depth.LAYERS} untrained layers")
     show_depth(options.out / "depth.png")
-    print(f"\n2. NormProp and BatchNorm learn to recognise drawn shapes from the same {IMAGES:,} images")
+    print(
+        f"\n2. NormProp and BatchNorm learn to recognise drawn shapes from the same {IMAGES:,} "
+        "images"
+    )
     for norm, name in NETWORKS.items():
         with blas_threads(1):  # BLAS threads wait for each other, which is slow on a busy machine
             training = train(configured(options, norm, 0.125), name, options.out / norm)
@@ -82,13 +107,16 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 def show_depth(path: Path) -> None:
     with blas_threads(1):  # the products are small
-        networks = {name: depth.measured(name) for name in tqdm(depth.NETWORKS, disable=None, leave=False)}
+        networks = {
+            name: depth.measured(name) for name in tqdm(depth.NETWORKS, disable=None, leave=False)
+        }
     print(depth.table(networks).text(shutil.get_terminal_size((110, 24)).columns))
     print(plots.save(plots.depth(networks, depth.SHOWN), path))
 
 
 def run_on_gpu(options: argparse.Namespace) -> int:
-    """NormProp and BatchNorm at full width: a line for each epoch, the memory, and a figure of both."""
+    """NormProp and BatchNorm at full width: a line for each epoch, the memory, and a figure of
+    both."""
     if problem := info.diagnose(info.look()):
         print(f"tinyprop: {problem}", file=sys.stderr)
         return 1
@@ -107,7 +135,13 @@ def run_on_gpu(options: argparse.Namespace) -> int:
 def configured(options: argparse.Namespace, norm: str, width: float) -> Config:
     width, backend = width if options.width is None else options.width, options.backend
     return Config(
-        "shapes", norm, width=width, epochs=options.epochs, train_size=IMAGES, test_size=1000, backend=backend
+        "shapes",
+        norm,
+        width=width,
+        epochs=options.epochs,
+        train_size=IMAGES,
+        test_size=1000,
+        backend=backend,
     )
 
 
@@ -121,7 +155,11 @@ def memory_used(backend: str) -> str:
 
 def train(config: Config, name: str, out: Path) -> Run | None:
     """A line for each epoch, also for those of an earlier run; None if stopped before the end."""
-    training = Run(config, out, say=lambda line: print(f"{name}, {line}{memory_used(config.backend)}", flush=True))
+    training = Run(
+        config,
+        out,
+        say=lambda line: print(f"{name}, {line}{memory_used(config.backend)}", flush=True),
+    )
     training.resume()
     for row in training.history:
         training.say(in_words(row, config.epochs))

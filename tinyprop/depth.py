@@ -1,4 +1,5 @@
-"""What 30 untrained layers keep and lose of a signal and of its gradient, without a normaliser and with three."""
+"""What 30 untrained layers keep and lose of a signal and of its gradient, without a normaliser and
+with three."""
 
 import math
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ SHOWN = (1, 10, 20, 30)  # layers whose distributions are drawn
 
 
 def normprop(x: Tensor, mode: str) -> Iterator[Tensor]:
-    """The pre-activations of each layer: the equation of the NormProp layer, halted before its activation."""
+    """The pre-activations of each layer: the equation of the NormProp layer, halted before its
+    activation."""
     for _ in range(LAYERS):
         layer = nn.NormPropLinear(WIDTH, WIDTH, mode=mode)
         u = layer.weighted_sum(x, F.weight_norm(layer.weight, layer.gamma)) + layer.beta
@@ -30,7 +32,8 @@ def normprop(x: Tensor, mode: str) -> Iterator[Tensor]:
 
 
 def he(x: Tensor, batch: int | None = None) -> Iterator[Tensor]:
-    """The pre-activations of each layer, with weights as in He et al. (2015); BatchNorm over mini-batches, if given."""
+    """The pre-activations of each layer, with weights as in He et al. (2015); BatchNorm over
+    mini-batches, if given."""
     for i in range(LAYERS):
         layer = nn.Linear(WIDTH, WIDTH)
         if i:  # behind a ReLU, which halves the mean square
@@ -41,14 +44,16 @@ def he(x: Tensor, batch: int | None = None) -> Iterator[Tensor]:
 
 
 def batch_norm(u: Tensor, batch: int) -> Tensor:
-    """BatchNorm of consecutive mini-batches: to the layer, the same unit in two of them is two features."""
+    """BatchNorm of consecutive mini-batches: to the layer, the same unit in two of them is two
+    features."""
     n = INPUTS // batch
     features = F.transpose(u.reshape(n, batch, WIDTH), (1, 0, 2)).reshape(batch, n * WIDTH)
     normalized = nn.BatchNorm(n * WIDTH)(features).reshape(batch, n, WIDTH)
     return F.transpose(normalized, (1, 0, 2)).reshape(INPUTS, WIDTH)
 
 
-NETWORKS: dict[str, tuple[Any, tuple[Any, ...], str]] = {  # the function, its arguments, and what it teaches
+# the function, its arguments, and what it teaches
+NETWORKS: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "NormProp, default gamma": (normprop, ("paper",), "keeps gradients, loses the input"),
     "NormProp, exact mode": (normprop, ("exact",), "keeps the signal, gradients grow slowly"),
     "He, no normalisation": (he, (), "keeps gradients, loses the input"),
@@ -61,18 +66,24 @@ NETWORKS: dict[str, tuple[Any, tuple[Any, ...], str]] = {  # the function, its a
 class Depth:
     """What is measured of one kind of network, for each random seed and layer."""
 
-    spread: HostArray  # standard deviation of a unit over inputs, root mean square over units: (seeds, layers)
-    gradient: HostArray  # root-mean-square gradient with respect to the pre-activations, over that of the last layer
-    values: dict[int, HostArray]  # pre-activations of the first seed in some layers, minus their mean: (inputs, units)
+    # standard deviation of a unit over inputs, root mean square over units: (seeds, layers)
+    spread: HostArray
+    # root-mean-square gradient with respect to the pre-activations, over that of the last layer
+    gradient: HostArray
+    # pre-activations of the first seed in some layers, minus their mean: (inputs, units)
+    values: dict[int, HostArray]
 
     def at(self, layer: int) -> tuple[float, float]:
         """Spread and gradient of this layer: geometric means over the seeds."""
-        spread, gradient = (np.exp(np.log(array[:, layer - 1]).mean()) for array in (self.spread, self.gradient))
+        spread, gradient = (
+            np.exp(np.log(array[:, layer - 1]).mean()) for array in (self.spread, self.gradient)
+        )
         return float(spread), float(gradient)
 
 
 def measured(name: str) -> Depth:
-    """Send standard normal inputs, and a random gradient back, through the layers of this network."""
+    """Send standard normal inputs, and a random gradient back, through the layers of this
+    network."""
     function, arguments, _ = NETWORKS[name]
     spreads, gradients = [], []
     values: dict[int, HostArray] = {}
@@ -91,7 +102,13 @@ def measured(name: str) -> Depth:
 
 def table(networks: dict[str, Depth]) -> Table:
     """The ends of the curves, and what they teach."""
-    header = ["untrained network", "std, layer 1", f"layer {LAYERS}", "gradient, layer 1", "keeps and loses"]
+    header = [
+        "untrained network",
+        "std, layer 1",
+        f"layer {LAYERS}",
+        "gradient, layer 1",
+        "keeps and loses",
+    ]
     rows = []
     for name, found in networks.items():
         (first, gradient), (last, _) = found.at(1), found.at(LAYERS)

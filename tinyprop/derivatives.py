@@ -1,4 +1,5 @@
-"""Derivatives of functions: Jacobians, Hessians, Jacobian-vector products, and a check against central differences."""
+"""Derivatives of functions: Jacobians, Hessians, Jacobian-vector products, and a check against
+central differences."""
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -31,14 +32,18 @@ def _input(x: Tensor) -> tuple[Tensor, bool]:
 
 
 def _output(f: Function, x: Tensor, name: str) -> Tensor:
-    """f(x), refused if it does not depend on x: the derivative would be zeros because no graph was recorded."""
+    """f(x), refused if it does not depend on x: the derivative would be zeros because no graph was
+    recorded."""
     before = _nested.set(True)
     try:
         with recording(True):
             y = f(x)
     finally:
         _nested.reset(before)
-    if not (isinstance(y, Tensor) and any(node is node_of(x) for nodes in inputs_first(node_of(y)) for node in nodes)):
+    if not (
+        isinstance(y, Tensor)
+        and any(node is node_of(x) for nodes in inputs_first(node_of(y)) for node in nodes)
+    ):
         raise GradientError(
             f"{name} of a function whose result does not depend on its input through a graph",
             "the function must compute with tensors, without detach(), .data or no_grad()",
@@ -48,14 +53,19 @@ def _output(f: Function, x: Tensor, name: str) -> Tensor:
 
 
 def _rows(y: Tensor, x: Tensor, create_graph: bool) -> Tensor:
-    """The derivatives of y with respect to x, shape (*y.shape, *x.shape); zeros where y does not depend on x."""
+    """The derivatives of y with respect to x, shape (*y.shape, *x.shape); zeros where y does not
+    depend on x."""
     xp, node, rows = array_module(x._data), node_of(x), []
     for i in range(y.size):
         seed = xp.zeros(y.size, y.dtype)
         seed[i] = 1
         found = pull_back(y, Tensor(seed.reshape(y.shape)), {node}, create_graph, retain_graph=True)
         rows.append(found[node] if node in found else Tensor(xp.zeros(x.shape, x.dtype)))
-    return F.stack(rows).reshape(*y.shape, *x.shape) if rows else Tensor(xp.zeros(y.shape + x.shape, x.dtype))
+    return (
+        F.stack(rows).reshape(*y.shape, *x.shape)
+        if rows
+        else Tensor(xp.zeros(y.shape + x.shape, x.dtype))
+    )
 
 
 def jacobian(f: Function, x: Tensor) -> Tensor:
@@ -81,15 +91,22 @@ def hessian(f: Function, x: Tensor) -> Tensor:
     x, create_graph = _input(x)
     y = _output(f, x, "hessian")
     if y.size != 1:
-        raise ShapeError(f"hessian of a function with result {y.shape}", "the result is a scalar", "sum(), or jacobian")
-    (gradient,) = grad(y, [x], Tensor(array_module(x._data).ones(y.shape, y.dtype)), create_graph=True)
+        raise ShapeError(
+            f"hessian of a function with result {y.shape}",
+            "the result is a scalar",
+            "sum(), or jacobian",
+        )
+    (gradient,) = grad(
+        y, [x], Tensor(array_module(x._data).ones(y.shape, y.dtype)), create_graph=True
+    )
     if not gradient.requires_grad:  # f is linear in x
         return Tensor(array_module(x._data).zeros(x.shape + x.shape, x.dtype))
     return _rows(gradient, x, create_graph)
 
 
 def jvp(f: Function, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """f(x), and the product of its Jacobian with a vector v of x's shape: the derivative of f in the direction v.
+    """f(x), and the product of its Jacobian with a vector v of x's shape: the derivative of f in
+    the direction v.
 
     The vector-Jacobian product u -> u J is linear in u, and its transpose applied to v is J v.
 
@@ -97,7 +114,9 @@ def jvp(f: Function, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     (tensor([1., 4.]), tensor([2., 0.]))
     """
     if v.shape != x.shape:
-        raise ShapeError(f"jvp at x {x.shape} with v {v.shape}", "v has the shape of x", f"v.reshape{x.shape}")
+        raise ShapeError(
+            f"jvp at x {x.shape} with v {v.shape}", "v has the shape of x", f"v.reshape{x.shape}"
+        )
     differentiable = recording_now() and (x.requires_grad or v.requires_grad or _nested.get())
     x, _ = _input(x)
     y = _output(f, x, "jvp")
@@ -108,12 +127,16 @@ def jvp(f: Function, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return (y if differentiable else y.detach()), pushed
 
 
-def check_gradients(f: Callable[..., Tensor], *inputs: Tensor | Array, order: int = 2, tolerance: float = 1e-6) -> None:
-    """Compare the gradients of f with central differences in float64; raise GradientError where they differ.
+def check_gradients(
+    f: Callable[..., Tensor], *inputs: Tensor | Array, order: int = 2, tolerance: float = 1e-6
+) -> None:
+    """Compare the gradients of f with central differences in float64; raise GradientError where
+    they differ.
 
-    Both gradients are checked: the one that is computed without a graph, and the recorded one (create_graph=True).
-    `order=2` checks the gradient of the gradient as well. Small functions are checked derivative by derivative, large
-    ones along random directions. Differences are meaningless next to a kink: choose inputs away from it.
+    Both gradients are checked: the one that is computed without a graph, and the recorded one
+    (create_graph=True). `order=2` checks the gradient of the gradient as well. Small functions are
+    checked derivative by derivative, large ones along random directions. Differences are
+    meaningless next to a kink: choose inputs away from it.
 
     >>> tp.check_gradients(lambda x, y: x * y + x**3, tp.tensor([1.0, 2.0]), tp.tensor([3.0, 4.0]))
     """
@@ -128,7 +151,14 @@ def check_gradients(f: Callable[..., Tensor], *inputs: Tensor | Array, order: in
         _check_finite(y._data, "a result")
         u, *steps = [from_host(random.standard_normal(t.shape), like=t._data) for t in (y, *points)]
         for i, step in enumerate(steps):
-            _check_input(_with_others_fixed(f, points, i), points[i], u, step, f"order {n}, input {i}", tolerance)
+            _check_input(
+                _with_others_fixed(f, points, i),
+                points[i],
+                u,
+                step,
+                f"order {n}, input {i}",
+                tolerance,
+            )
         f, points = _projected_gradient(f, steps), [*points, _leaf(u)]
 
 
@@ -138,10 +168,14 @@ def _leaf(array: Array) -> Tensor:
 
 def _check_finite(array: Array, what: str) -> None:
     if not array_module(array).isfinite(array).all():
-        raise GradientError(f"{what} with NaN or infinity in it", "differences need finite numbers", "another point")
+        raise GradientError(
+            f"{what} with NaN or infinity in it", "differences need finite numbers", "another point"
+        )
 
 
-def _with_others_fixed(f: Callable[..., Tensor], points: Sequence[Tensor], i: int) -> Callable[..., Tensor]:
+def _with_others_fixed(
+    f: Callable[..., Tensor], points: Sequence[Tensor], i: int
+) -> Callable[..., Tensor]:
     return lambda x: f(*points[:i], x, *points[i + 1 :])
 
 
@@ -152,7 +186,11 @@ def _projected_gradient(f: Callable[..., Tensor], steps: Sequence[Array]) -> Cal
         *xs, u = xs_and_u
         y = f(*xs)
         nodes = [node_of(x) for x in xs]
-        found = pull_back(y, u, set(nodes), create_graph=True, retain_graph=True) if y.requires_grad else {}
+        found = (
+            pull_back(y, u, set(nodes), create_graph=True, retain_graph=True)
+            if y.requires_grad
+            else {}
+        )
         total = (u * 0.0).sum()
         for node, step in zip(nodes, steps, strict=True):
             if node in found:
@@ -162,8 +200,11 @@ def _projected_gradient(f: Callable[..., Tensor], steps: Sequence[Array]) -> Cal
     return slope
 
 
-def _check_input(f: Callable[..., Tensor], x: Tensor, u: Array, step: Array, name: str, tolerance: float) -> None:
-    """Check f at x: every derivative, or <u, f> along a step and, if that is off, element by element."""
+def _check_input(
+    f: Callable[..., Tensor], x: Tensor, u: Array, step: Array, name: str, tolerance: float
+) -> None:
+    """Check f at x: every derivative, or <u, f> along a step and, if that is off, element by
+    element."""
     xp, y, indices = array_module(x._data), f(x), _indices(x.shape)
 
     def gradient(u: Array, recorded: bool) -> Array:
@@ -171,7 +212,9 @@ def _check_input(f: Callable[..., Tensor], x: Tensor, u: Array, step: Array, nam
         return found[x]._data if x in found else xp.zeros_like(x._data)
 
     def difference(direction: Array) -> Array:
-        return (f(_leaf(x._data + STEP * direction))._data - f(_leaf(x._data - STEP * direction))._data) / (2 * STEP)
+        return (
+            f(_leaf(x._data + STEP * direction))._data - f(_leaf(x._data - STEP * direction))._data
+        ) / (2 * STEP)
 
     def unit(like: Array, index: Index) -> Array:
         direction = array_module(like).zeros_like(like)
@@ -185,7 +228,10 @@ def _check_input(f: Callable[..., Tensor], x: Tensor, u: Array, step: Array, nam
         if not (off <= allowed).all():
             i = int(off.argmax())
             raise GradientError(
-                f"{name}, {places[i]}: the gradient is {exact[i]:.9g}, differences give {measured[i]:.9g}",
+                (
+                    f"{name}, {places[i]}: the gradient is {exact[i]:.9g}, differences give "
+                    f"{measured[i]:.9g}"
+                ),
                 f"both must agree to {tolerance} of the largest derivative",
                 "correct the backward rule; or, if a kink is near, move the input away from it",
             )
@@ -193,19 +239,24 @@ def _check_input(f: Callable[..., Tensor], x: Tensor, u: Array, step: Array, nam
     small = x.size <= SMALL and y.size <= SMALL
     if small:
         outputs = _indices(y.shape)
-        columns = host_array([to_numpy(difference(unit(x._data, i))).reshape(-1) for i in indices])  # (x.size, y.size)
+        # (x.size, y.size)
+        columns = host_array([to_numpy(difference(unit(x._data, i))).reshape(-1) for i in indices])
         size = float(abs(to_numpy(y._data)).max(initial=0.0))
     for recorded in (False, True):
         kind = " (recorded)" if recorded else ""
         if small:
-            rows = host_array([to_numpy(gradient(unit(y._data, o), recorded)).reshape(-1) for o in outputs])
+            rows = host_array(
+                [to_numpy(gradient(unit(y._data, o), recorded)).reshape(-1) for o in outputs]
+            )
             places = [f"index {i}, output {o}{kind}" for i in indices for o in outputs]
             compare(rows.reshape(y.size, x.size).T, columns, size, places)
             continue
         slope, size = gradient(u, recorded), float(abs(u * y._data).sum())
         measured = (u * difference(step)).sum(keepdims=True)
         try:
-            compare((slope * step).sum(keepdims=True), measured, size, [f"a random direction{kind}"])
+            compare(
+                (slope * step).sum(keepdims=True), measured, size, [f"a random direction{kind}"]
+            )
         except GradientError:
             some = indices[:: len(indices) // PROBED + 1]
             exact = host_array([float(slope[i]) for i in some])

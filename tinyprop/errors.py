@@ -18,7 +18,8 @@ class StateError(Explained, ValueError):
 class DataError(Explained, ValueError):
     """A data file that is missing, damaged or of the wrong kind; the first part names the file.
 
-    >>> print(tp.DataError("train.bin of 0 bytes", "an image has 3073 of them", "delete it, and load again"))
+    >>> rule, hint = "an image has 3073 of them", "delete it, and load again"
+    >>> print(tp.DataError("train.bin of 0 bytes", rule, hint))
     got:  train.bin of 0 bytes
     rule: an image has 3073 of them
     try:  delete it, and load again

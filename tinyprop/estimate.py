@@ -16,7 +16,8 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean of n independent values, and half the width of its 95 % confidence interval (Student's t).
+    """A mean of n independent values, and half the width of its 95 % confidence interval (Student's
+    t).
 
     >>> estimate = Estimate.of([1.0, 2.0, 3.0])
     >>> print(estimate)
@@ -26,7 +27,8 @@ class Estimate:
     """
 
     mean: float
-    half_width: float  # infinite for a single value, 0 for a number that nothing is left to chance in
+    # infinite for a single value, 0 for a number that nothing is left to chance in
+    half_width: float
     n: int
 
     @classmethod
@@ -41,17 +43,19 @@ class Estimate:
 
     @classmethod
     def from_error(cls, mean: float, standard_error: float, n: int) -> "Estimate":
-        return cls(mean, standard_error * student_quantile(CONFIDENCE, n - 1) if standard_error else 0.0, n)
+        return cls(
+            mean, standard_error * student_quantile(CONFIDENCE, n - 1) if standard_error else 0.0, n
+        )
 
     @classmethod
     def crossed(cls, values: HostArray) -> "Estimate":
-        """The mean of values (seeds, images) for new seeds and new images: both are resampled by a crossed bootstrap of
-        infinitely many draws, in which all values of a seed, or of an image, go together.
+        """The mean of values (seeds, images) for new seeds and new images: both are resampled by a
+        crossed bootstrap of infinitely many draws, in which all values of a seed, or of an image,
+        go together.
 
-        For independent multinomial weights its variance has a closed form, the sum of those of the seeds' means, of the
-        images' means and of the rest (Owen, 2007). It is an upper limit: noise of single values is in all three. The
-        first has n - 1 in place of n, as seeds are few.
-        """
+        For independent multinomial weights its variance has a closed form, the sum of those of the
+        seeds' means, of the images' means and of the rest (Owen, 2007). It is an upper limit: noise
+        of single values is in all three. The first has n - 1 in place of n, as seeds are few."""
         n, m = values.shape
         rows, columns = values.mean(axis=1), values.mean(axis=0)
         rest = values - rows[:, None] - columns + rows.mean()
@@ -62,9 +66,11 @@ class Estimate:
     def predicted(
         cls, places: Sequence[Sequence[float]], values: Sequence[float], place: Sequence[float]
     ) -> "Estimate":
-        """A new value at a place, by linear regression over some others, with its 95 % prediction interval.
+        """A new value at a place, by linear regression over some others, with its 95 % prediction
+        interval.
 
-        >>> print(Estimate.predicted([[1, 0], [1, 1], [1, 2], [1, 3]], [0.0, 1.1, 1.9, 3.0], [1, 4]))
+        >>> rows, values = [[1, 0], [1, 1], [1, 2], [1, 3]], [0.0, 1.1, 1.9, 3.0]
+        >>> print(Estimate.predicted(rows, values, [1, 4]))
         3.95 ± 0.65
         """
         x, y, new = np.array(places, "float64"), np.array(values), np.array(place)
@@ -72,12 +78,18 @@ class Estimate:
             return cls.of([])
         weights = np.linalg.lstsq(x, y, rcond=None)[0]
         freedom = len(y) - len(place)
-        variance = float(((y - x @ weights) ** 2).sum()) / freedom * (1.0 + float(new @ np.linalg.solve(x.T @ x, new)))
+        variance = (
+            float(((y - x @ weights) ** 2).sum())
+            / freedom
+            * (1.0 + float(new @ np.linalg.solve(x.T @ x, new)))
+        )
         return cls.from_error(float(new @ weights), math.sqrt(variance), freedom + 1)
 
     @property
     def standard_error(self) -> float:
-        return self.half_width / student_quantile(CONFIDENCE, self.n - 1) if self.half_width else 0.0
+        return (
+            self.half_width / student_quantile(CONFIDENCE, self.n - 1) if self.half_width else 0.0
+        )
 
     @property
     def low(self) -> float:
@@ -111,16 +123,22 @@ class Estimate:
 
 @cache
 def student_quantile(confidence: float, freedom: int) -> float:
-    """The t for which a Student variable with this many degrees of freedom lies in [-t, t] with this probability.
+    """The t for which a Student variable with this many degrees of freedom lies in [-t, t] with
+    this probability.
 
-    With t = sqrt(freedom) tan(angle) the density becomes a power of a cosine, which is smooth up to the end.
+    With t = sqrt(freedom) tan(angle) the density becomes a power of a cosine, which is smooth up to
+    the end.
 
     >>> round(student_quantile(0.99, 9), 4), round(student_quantile(0.99, 10**9), 4)
     (3.2498, 2.5758)
     """
     freedom = max(1, min(freedom, 10**6))
     nodes, weights = gauss_legendre(64)
-    height = 2.0 * math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+    height = (
+        2.0
+        * math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
+        / math.sqrt(math.pi)
+    )
 
     def inside(angle: float) -> float:
         return height * angle * float(weights @ np.cos(angle * nodes) ** (freedom - 1))

@@ -22,9 +22,9 @@ TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.part")  # names that only `whole_fi
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Write to a temporary file beside `path`, flush it to the disk, and rename it.
 
-    The temporary name is unique, so threads, processes and machines that share the directory may write one path at
-    once: the last to finish wins. The directory is flushed, too, so that the file survives a power loss.
-    """
+    The temporary name is unique, so threads, processes and machines that share the directory may
+    write one path at once: the last to finish wins. The directory is flushed, too, so that the file
+    survives a power loss."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
@@ -70,16 +70,20 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A column for each name that any of the rows has; where a row does not have it, the cell is empty."""
+    """A column for each name that any of the rows has; where a row does not have it, the cell is
+    empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+    writer = csv.DictWriter(
+        text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
 
 
 def read_regular(path: Path, most: int, follow: bool = True) -> bytes:
-    """The content of a regular file of at most `most` bytes; nothing else is opened for long enough to hang.
+    """The content of a regular file of at most `most` bytes; nothing else is opened for long enough
+    to hang.
 
     Without `follow` a symbolic link is refused, too.
     """
@@ -99,7 +103,8 @@ def read_regular(path: Path, most: int, follow: bool = True) -> bytes:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Only one process at a time works in a directory; the system releases the lock when the process ends, however.
+    """Only one process at a time works in a directory; the system releases the lock when the
+    process ends, however.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name, locked(Path(name)), locked(Path(name)):

@@ -1,4 +1,5 @@
-"""What is here: machine, versions, BLAS, data sets, and CuPy, with the command that helps where it does not work."""
+"""What is here: machine, versions, BLAS, data sets, and CuPy, with the command that helps where it
+does not work."""
 
 import argparse
 import hashlib
@@ -17,23 +18,49 @@ from typing import Any
 
 from . import data
 
-PACKAGES = ("numpy", "matplotlib", "safetensors", "tqdm", "threadpoolctl", "cupy-cuda12x", "cupy-cuda13x")
+PACKAGES = (
+    "numpy",
+    "matplotlib",
+    "safetensors",
+    "tqdm",
+    "threadpoolctl",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+)
 
 NUMERICS = (  # rooms and files that decide the numbers of a run
-    "data", "engine", "experiments/record.py", "functional", "kernels", "moments", "nn", "optim.py", "random.py",
-    "ranks.py", "special.py", "threads.py", "train", "windows.py",
-)  # fmt: skip
+    "data",
+    "engine",
+    "experiments/record.py",
+    "functional",
+    "kernels",
+    "moments",
+    "nn",
+    "optim.py",
+    "random.py",
+    "ranks.py",
+    "special.py",
+    "threads.py",
+    "train",
+    "windows.py",
+)
 
 
 def describe() -> Iterator[str]:
     """The lines of `tinyprop info`."""
     here = machine()
     yield f"Python {here['python']} on {here['system']}; {here['cpu']}, {here['cores']} cores"
-    yield "packages: " + ", ".join(f"{name} {number}" for name, number in versions(*PACKAGES).items())
+    yield "packages: " + ", ".join(
+        f"{name} {number}" for name, number in versions(*PACKAGES).items()
+    )
     yield f"BLAS: {here['blas']}"
     cuda = look()
     problem = diagnose(cuda)
-    yield f"backends: numpy. {problem}" if problem else f"backends: numpy, cupy on {', '.join(cuda.devices)}"
+    yield (
+        f"backends: numpy. {problem}"
+        if problem
+        else f"backends: numpy, cupy on {', '.join(cuda.devices)}"
+    )
     for name in data.NAMES:
         yield f"data: {name:14} {data.found(name) or 'not available here; downloaded on first use'}"
 
@@ -49,7 +76,8 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """The version of tinyprop and of these packages, where installed; by default, of what a result depends on.
+    """The version of tinyprop and of these packages, where installed; by default, of what a result
+    depends on.
 
     >>> list(versions())
     ['tinyprop', 'numpy', 'python']
@@ -65,10 +93,15 @@ def versions(*packages: str) -> dict[str, str]:
 
 @cache
 def sources() -> str:
-    """A short digest of all sources that decide the numbers of a run, whatever version they call themselves."""
+    """A short digest of all sources that decide the numbers of a run, whatever version they call
+    themselves."""
     package = Path(__file__).parent
     paths = [path for name in NUMERICS for path in (package / name, *(package / name).rglob("*"))]
-    texts = {str(p.relative_to(package)): p.read_text("utf-8") for p in paths if p.suffix in (".py", ".cu")}
+    texts = {
+        str(p.relative_to(package)): p.read_text("utf-8")
+        for p in paths
+        if p.suffix in (".py", ".cu")
+    }
     return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:10]
 
 
@@ -96,7 +129,10 @@ def blas() -> str:
     from threadpoolctl import threadpool_info
 
     libraries = [library for library in threadpool_info() if library["user_api"] == "blas"]
-    names = (" ".join(str(b.get(k) or "") for k in ("internal_api", "version", "architecture")) for b in libraries)
+    names = (
+        " ".join(str(b.get(k) or "") for k in ("internal_api", "version", "architecture"))
+        for b in libraries
+    )
     return ", ".join(dict.fromkeys(names)) or "unknown"
 
 
@@ -110,7 +146,8 @@ class Facts:
 
     wheels: tuple[str, ...] = ()  # installed packages that bring CuPy
     import_error: str = ""
-    driver: int = 0  # the newest CUDA that the driver supports, as 12080 for 12.8; 0 without a driver
+    # the newest CUDA that the driver supports, as 12080 for 12.8; 0 without a driver
+    driver: int = 0
     devices: tuple[str, ...] = ()
     device_error: str = ""
     kernel_error: str = ""  # of a first kernel, which needs NVRTC and CUDA's headers
@@ -159,23 +196,30 @@ def diagnose(facts: Facts) -> str:
     wanted = int(built[1]) if built else 0
     install, update = f"pip install 'tinyprop[{fitting}]'", f"({DRIVERS}), then try nvidia-smi."
     reason = f" ({facts.device_error})" if facts.device_error else ""
-    help = "unset CUDA_VISIBLE_DEVICES, which hides devices" if facts.hidden else "nvidia-smi shows what there is"
+    help = (
+        "unset CUDA_VISIBLE_DEVICES, which hides devices"
+        if facts.hidden
+        else "nvidia-smi shows what there is"
+    )
     problems: dict[str, object] = {  # in the order in which they show
         f"Several packages bring CuPy and overwrite each other ({', '.join(wheels)}): "
         f"pip uninstall -y {' '.join(wheels)} && {install}.": len(wheels) > 1,
-        "CuPy is not installed: pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for CUDA 12.": (
-            not wheels and facts.import_error
-        ),
+        (
+            "CuPy is not installed: pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for CUDA "
+            "12."
+        ): (not wheels and facts.import_error),
         f"CuPy is installed but cannot be imported ({facts.import_error}): "
         f"pip install --force-reinstall 'tinyprop[{fitting}]'.": facts.import_error,
         f"There is no NVIDIA driver: install that of this machine's GPU {update}": not facts.driver,
-        f"The NVIDIA driver is too old: it supports CUDA {known}, and CuPy needs {OLDEST}.0 or newer. "
+        f"The NVIDIA driver is too old: it supports CUDA {known}, and CuPy needs {OLDEST}.0 or "
+        "newer. "
         f"Install a newer one {update}": major < OLDEST,
         f"CuPy is built for CUDA {wanted}, and the NVIDIA driver supports CUDA {known}: "
         f"pip uninstall -y {package} && {install}, or install a newer driver.": major < wanted,
         f"CuPy finds no CUDA device{reason}: {help}.": not facts.devices,
         f"CuPy cannot compile a kernel ({facts.kernel_error}): "
-        f"pip install '{package}[ctk]', which brings CUDA's compiler and headers.": facts.kernel_error,
+        f"pip install '{package}[ctk]', which brings CUDA's compiler and "
+        "headers.": facts.kernel_error,
         f"CuPy cannot multiply matrices ({facts.blas_error}): "
         f"pip install '{package}[ctk]', which brings cuBLAS.": facts.blas_error,
     }

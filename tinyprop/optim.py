@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .engine.arrays import Array, HostArray, array_module, backend_of, host_array, to_backend, to_numpy
+from .engine.arrays import (
+    Array,
+    HostArray,
+    array_module,
+    backend_of,
+    host_array,
+    to_backend,
+    to_numpy,
+)
 from .engine.errors import ShapeError, explain
 from .engine.guard import check_editable
 from .engine.overrides import overridable
@@ -16,7 +24,9 @@ Arrays = list[Array]  # one for each parameter; the updates change them in place
 
 
 @overridable
-def sgd(w: Arrays, g: Arrays, velocity: Arrays, lr: float, momentum: float, weight_decay: float) -> None:
+def sgd(
+    w: Arrays, g: Arrays, velocity: Arrays, lr: float, momentum: float, weight_decay: float
+) -> None:
     """One step of stochastic gradient descent."""
     for w_i, g_i, v in zip(w, g, velocity, strict=True):
         if weight_decay:
@@ -29,7 +39,9 @@ def sgd(w: Arrays, g: Arrays, velocity: Arrays, lr: float, momentum: float, weig
 
 
 @overridable
-def rmsprop(w: Arrays, g: Arrays, square: Arrays, lr: float, alpha: float, eps: float, weight_decay: float) -> None:
+def rmsprop(
+    w: Arrays, g: Arrays, square: Arrays, lr: float, alpha: float, eps: float, weight_decay: float
+) -> None:
     """One step of RMSProp."""
     for w_i, g_i, s in zip(w, g, square, strict=True):
         if weight_decay:
@@ -41,9 +53,17 @@ def rmsprop(w: Arrays, g: Arrays, square: Arrays, lr: float, alpha: float, eps: 
 
 @overridable
 def adam(
-    w: Arrays, g: Arrays, mean: Arrays, square: Arrays,
-    lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, step: int,
-) -> None:  # fmt: skip
+    w: Arrays,
+    g: Arrays,
+    mean: Arrays,
+    square: Arrays,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    step: int,
+) -> None:
     """Step number `step`, counted from 1, of Adam."""
     for w_i, g_i, m, s in zip(w, g, mean, square, strict=True):
         if weight_decay:
@@ -51,7 +71,8 @@ def adam(
         m += (1 - beta1) * (g_i - m)
         s *= beta2
         s += (1 - beta2) * g_i * g_i
-        root = array_module(w_i).sqrt(s) / (1 - beta2**step) ** 0.5  # both estimates start at 0: undo that bias
+        # both estimates start at 0: undo that bias
+        root = array_module(w_i).sqrt(s) / (1 - beta2**step) ** 0.5
         w_i -= lr / (1 - beta1**step) * m / (root + eps)
 
 
@@ -65,7 +86,8 @@ def unit_rows(weights: list[Array]) -> None:
 class Optimizer:
     """Updates parameters in place from their gradients. `lr` may be changed between steps.
 
-    A parameter that is given twice is updated once. Weight decay is added to the gradient, as in PyTorch.
+    A parameter that is given twice is updated once. Weight decay is added to the gradient, as in
+    PyTorch.
 
     >>> w = tp.tensor([1.0], requires_grad=True)
     >>> optimizer = tp.optim.SGD([w], lr=0.1)
@@ -75,16 +97,20 @@ class Optimizer:
     True
     """
 
-    remembers: tuple[str, ...] = ()  # names of arrays of the shape of a parameter that are saved between steps
+    # names of arrays of the shape of a parameter that are saved between steps
+    remembers: tuple[str, ...] = ()
 
     def __init__(self, params: Iterable[Tensor], lr: float, **settings: float):
         self.params = self._checked(params)
         for name, value in {"lr": lr, **settings}.items():
             if not 0 <= value < float("inf"):
-                raise ValueError(explain(f"{name}={value}", "it is a finite number >= 0", f"{name}=0.01"))
+                raise ValueError(
+                    explain(f"{name}={value}", "it is a finite number >= 0", f"{name}=0.01")
+                )
         self.lr = lr
         self.memory = {
-            name: [array_module(p._data).zeros_like(p._data) for p in self.params] for name in self.remembers
+            name: [array_module(p._data).zeros_like(p._data) for p in self.params]
+            for name in self.remembers
         }
 
     def _checked(self, params: Iterable[Tensor]) -> list[Tensor]:
@@ -92,22 +118,34 @@ class Optimizer:
         call = type(self).__name__
         if isinstance(params, (Module, Tensor)):
             hint = f"{call}(net.parameters())" if isinstance(params, Module) else f"{call}([w])"
-            raise TypeError(explain(f"{call}({type(params).__name__}(...))", "it takes several tensors", hint))
+            raise TypeError(
+                explain(f"{call}({type(params).__name__}(...))", "it takes several tensors", hint)
+            )
         given = list(params)
         if not given:
-            raise ValueError(explain(f"{call} without parameters", "it needs at least one", "net.parameters()"))
+            raise ValueError(
+                explain(f"{call} without parameters", "it needs at least one", "net.parameters()")
+            )
         for p in given:
             if not isinstance(p, Tensor):
-                got, rule = f"{call} with a {type(p).__name__} as a parameter", "parameters are tensors"
+                got, rule = (
+                    f"{call} with a {type(p).__name__} as a parameter",
+                    "parameters are tensors",
+                )
                 raise TypeError(explain(got, rule, "net.parameters(), or a list of tensors"))
             if p.node is not None:
                 got = f"{call} with a computed tensor of shape {p.shape} as a parameter"
-                rule = "parameters are leaves: an update of a result does not change what it was computed from"
+                rule = (
+                    "parameters are leaves: an update of a result does not change what it was "
+                    "computed from"
+                )
                 hint = "the tensors it was computed from; or a copy, as tp.tensor(t.detach())"
                 raise ValueError(explain(got, rule, hint))
             if not p.requires_grad:
                 got = f"{call} with a tensor of shape {p.shape} that does not require a gradient"
-                raise ValueError(explain(got, "it would never be updated", "tp.tensor(..., requires_grad=True)"))
+                raise ValueError(
+                    explain(got, "it would never be updated", "tp.tensor(..., requires_grad=True)")
+                )
         return list(dict.fromkeys(given))
 
     def zero_grad(self) -> None:
@@ -124,9 +162,15 @@ class Optimizer:
             p = self.params[i]
             check_editable(p, p.name or "a parameter")
             if p.grad is not None and p.grad.shape != p.shape:
-                got = f"a gradient of shape {p.grad.shape} for {p.name or 'a parameter'} of shape {p.shape}"
-                raise ShapeError(got, "they must be equal", "backward(), which sets gradients of the right shape")
-            for arrays in self.memory.values():  # these follow a parameter that was moved by Module.to
+                got = (
+                    f"a gradient of shape {p.grad.shape} for {p.name or 'a parameter'} of shape "
+                    f"{p.shape}"
+                )
+                raise ShapeError(
+                    got, "they must be equal", "backward(), which sets gradients of the right shape"
+                )
+            # these follow a parameter that was moved by Module.to
+            for arrays in self.memory.values():
                 if arrays[i].dtype != p.dtype or backend_of(arrays[i]) != p.backend:
                     arrays[i] = to_backend(arrays[i], p.backend).astype(p.dtype)
         if due:
@@ -143,8 +187,13 @@ class Optimizer:
         return [[self.params[i]._data for i in due], gradients, *memory]
 
     def state_dict(self) -> dict[str, Array]:
-        """A copy of what is remembered of each parameter; the learning rate is saved with the schedule."""
-        return {f"{name}.{i}": m.copy() for name, arrays in self.memory.items() for i, m in enumerate(arrays)}
+        """A copy of what is remembered of each parameter; the learning rate is saved with the
+        schedule."""
+        return {
+            f"{name}.{i}": m.copy()
+            for name, arrays in self.memory.items()
+            for i, m in enumerate(arrays)
+        }
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
         """Restore what `state_dict` returned, for the same parameters in the same order.
@@ -152,10 +201,19 @@ class Optimizer:
         In states saved by tinyprop 0.1, what SGD and RMSProp remember is called "memory".
         """
         if len(self.remembers) == 1 and "memory.0" in state:
-            state = {name.replace("memory.", f"{self.remembers[0]}."): m for name, m in state.items()}
-        own = {f"{name}.{i}": m for name, arrays in self.memory.items() for i, m in enumerate(arrays)}
-        if {name: m.shape for name, m in state.items()} != {name: m.shape for name, m in own.items()}:
-            rule = f"a state of {type(self).__name__} holds {' and '.join(self.remembers)} for each of "
+            state = {
+                name.replace("memory.", f"{self.remembers[0]}."): m for name, m in state.items()
+            }
+        own = {
+            f"{name}.{i}": m for name, arrays in self.memory.items() for i, m in enumerate(arrays)
+        }
+        if {name: m.shape for name, m in state.items()} != {
+            name: m.shape for name, m in own.items()
+        }:
+            rule = (
+                f"a state of {type(self).__name__} holds {' and '.join(self.remembers)} for each "
+                "of "
+            )
             rule += f"{len(self.params)} parameters, of its shape"
             hint = "make the optimizer with the same parameters in the same order"
             raise StateError("the state of another optimizer", rule, hint)
@@ -175,7 +233,9 @@ class SGD(Optimizer):
 
     remembers = ("velocity",)
 
-    def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.9, weight_decay: float = 0.0):
+    def __init__(
+        self, params: Iterable[Tensor], lr: float, momentum: float = 0.9, weight_decay: float = 0.0
+    ):
         super().__init__(params, lr, momentum=momentum, weight_decay=weight_decay)
         self.momentum, self.weight_decay = momentum, weight_decay
 
@@ -236,14 +296,17 @@ class Adam(Optimizer):
     ):
         super().__init__(params, lr, eps=eps, weight_decay=weight_decay)
         if not (len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
-            raise ValueError(explain(f"betas={betas}", "two numbers from 0 to less than 1", "betas=(0.9, 0.999)"))
+            raise ValueError(
+                explain(f"betas={betas}", "two numbers from 0 to less than 1", "betas=(0.9, 0.999)")
+            )
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
         self.steps = [0] * len(self.params)  # how often each parameter was updated
 
     def update(self, due: list[int]) -> None:
         for i in due:
             self.steps[i] += 1
-        for step in sorted({self.steps[i] for i in due}):  # several only if some parameters had no gradient at times
+        # several only if some parameters had no gradient at times
+        for step in sorted({self.steps[i] for i in due}):
             same = [i for i in due if self.steps[i] == step]
             w, g, mean, square = self.arrays(same)
             adam(w, g, mean, square, self.lr, *self.betas, self.eps, self.weight_decay, step)
@@ -255,7 +318,11 @@ class Adam(Optimizer):
         steps: HostArray = to_numpy(state["steps"]) if "steps" in state else host_array([])
         super().load_state_dict({name: m for name, m in state.items() if name != "steps"})
         if steps.shape != (len(self.params),):
-            raise StateError("a state without the step counts of Adam", "it has one per parameter", "save it again")
+            raise StateError(
+                "a state without the step counts of Adam",
+                "it has one per parameter",
+                "save it again",
+            )
         self.steps = [int(step) for step in steps]
 
 
@@ -272,7 +339,9 @@ class HalveEvery:
 
     def __init__(self, n: int):
         if n < 1 or n != int(n):
-            raise ValueError(explain(f"HalveEvery({n})", "it counts whole epochs, at least 1", "HalveEvery(10)"))
+            raise ValueError(
+                explain(f"HalveEvery({n})", "it counts whole epochs, at least 1", "HalveEvery(10)")
+            )
         self.n, self.epochs = n, 0
 
     def epoch_ended(self, optimizer: Optimizer, error: float) -> None:
@@ -282,7 +351,8 @@ class HalveEvery:
 
 
 class HalveOnPlateau:
-    """Halve the learning rate when the training error has not improved for `patience` epochs (section 4.4).
+    """Halve the learning rate when the training error has not improved for `patience` epochs
+    (section 4.4).
 
     >>> optimizer = tp.optim.SGD([tp.tensor([1.0], requires_grad=True)], lr=0.4)
     >>> schedule = tp.optim.HalveOnPlateau(patience=2)
@@ -295,7 +365,11 @@ class HalveOnPlateau:
     def __init__(self, patience: int = 3):
         if patience < 1 or patience != int(patience):
             got = f"HalveOnPlateau({patience})"
-            raise ValueError(explain(got, "patience is a whole number of epochs, at least 1", "HalveOnPlateau(3)"))
+            raise ValueError(
+                explain(
+                    got, "patience is a whole number of epochs, at least 1", "HalveOnPlateau(3)"
+                )
+            )
         self.patience, self.best, self.waited = patience, float("inf"), 0
 
     def epoch_ended(self, optimizer: Optimizer, error: float) -> None:
@@ -308,7 +382,8 @@ class HalveOnPlateau:
 
 
 class LinearTo:
-    """Change the learning rate by equal amounts after each epoch, from its value at the start to `final_lr`.
+    """Change the learning rate by equal amounts after each epoch, from its value at the start to
+    `final_lr`.
 
     >>> optimizer = tp.optim.SGD([tp.tensor([1.0], requires_grad=True)], lr=0.4)
     >>> schedule = tp.optim.LinearTo(0.0, epochs=4)
@@ -320,8 +395,13 @@ class LinearTo:
 
     def __init__(self, final_lr: float, epochs: int):
         if epochs < 1 or epochs != int(epochs) or not 0 <= final_lr < float("inf"):
-            rule = "the last learning rate is a finite number >= 0, and epochs a whole number of at least 1"
-            raise ValueError(explain(f"LinearTo({final_lr}, epochs={epochs})", rule, "LinearTo(0.0, epochs=10)"))
+            rule = (
+                "the last learning rate is a finite number >= 0, and epochs a whole number of at "
+                "least 1"
+            )
+            raise ValueError(
+                explain(f"LinearTo({final_lr}, epochs={epochs})", rule, "LinearTo(0.0, epochs=10)")
+            )
         self.final_lr, self.epochs = final_lr, epochs
         self.first_lr: float | None = None  # known when the first epoch ends
         self.ended = 0  # epochs so far
@@ -335,14 +415,17 @@ class LinearTo:
 
 
 def normalize_weights(model: Module) -> None:
-    """Scale each weight vector or filter of the NormProp layers to unit length, in place (section 4.4).
+    """Scale each weight vector or filter of the NormProp layers to unit length, in place (section
+    4.4).
 
     >>> net = tp.nn.Sequential(tp.nn.NormPropLinear(3, 2))
     >>> tp.optim.normalize_weights(net)
     >>> round(float((net[0].weight.data**2).sum()), 5)
     2.0
     """
-    weights = dict.fromkeys(module.weight for module in model.modules() if isinstance(module, NormProp))
+    weights = dict.fromkeys(
+        module.weight for module in model.modules() if isinstance(module, NormProp)
+    )
     for weight in weights:
         check_editable(weight, weight.name or "a weight")
     if weights:

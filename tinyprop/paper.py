@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
-MEAN_SQUARE_GAIN = 1.47  # section 3.4: E[J J^T] is about this times the identity, J the Jacobian of a ReLU layer
-JACOBIAN_FACTOR = 1.21  # section 3.4: singular values of a ReLU layer's Jacobian; gamma starts at its inverse
+# section 3.4: E[J J^T] is about this times the identity, J the Jacobian of a ReLU layer
+MEAN_SQUARE_GAIN = 1.47
+# section 3.4: singular values of a ReLU layer's Jacobian; gamma starts at its inverse
+JACOBIAN_FACTOR = 1.21
 
 
 class Errors(NamedTuple):
@@ -24,7 +26,9 @@ TEST_ERRORS = {
 }
 LEARNING_RATES = {50: 0.05, 100: 0.08}  # by batch size: section 5.1
 UNNORMALIZED_RATE = 0.0001  # learning rate of the network without normalisation: section 5.2
-MEAN_INPUTS = {"normprop": 0.19, "batch": 0.33}  # hidden mean inputs at convergence, averaged: section 5.2
-ACCURACY_AFTER_30_EPOCHS = 90.35  # %, the best of section 5.1: batch data normalisation, batches of 50
+# hidden mean inputs at convergence, averaged: section 5.2
+MEAN_INPUTS = {"normprop": 0.19, "batch": 0.33}
+# %, the best of section 5.1: batch data normalisation, batches of 50
+ACCURACY_AFTER_30_EPOCHS = 90.35
 WEIGHT_DECAYS = (0.0005, 0.005)  # "a small coefficient is necessary": section 4.4
 EPOCH_SECONDS = {"normprop": 84.0, "batch": 96.0}  # on a GPU: section 5.6

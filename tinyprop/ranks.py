@@ -1,4 +1,5 @@
-"""Processes that train one network together: each computes its share of every batch, and all hold the same weights."""
+"""Processes that train one network together: each computes its share of every batch, and all hold
+the same weights."""
 
 import os
 import subprocess  # nosec B404
@@ -19,15 +20,21 @@ from .threads import Part, Shape, blas_threads, cores, sharing
 T = TypeVar("T")
 
 PATIENCE = 2.0  # seconds that a rank with an error waits for the others to meet it, too
-SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # how many processes mpiexec started: MPICH (and Slurm), Open MPI
-LOST = "tinyprop: a rank was lost, and the others were stopped; what is saved can be resumed, on any number of ranks"
+# how many processes mpiexec started: MPICH (and Slurm), Open MPI
+SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+LOST = (
+    "tinyprop: a rank was lost, and the others were stopped; what is saved can be resumed, on "
+    "any number of ranks"
+)
 
 
 class Ranks:
-    """The processes of an MPI communicator, or one alone. `Alltoall` and `Allgather` carry what a step adds up.
+    """The processes of an MPI communicator, or one alone. `Alltoall` and `Allgather` carry what a
+    step adds up.
 
-    Sums are taken in the order of the ranks: each rank receives one slice of everyone's numbers, adds these up, and
-    sends the result to all. So all ranks get the same bits, every time, and no rank sends more than twice the numbers.
+    Sums are taken in the order of the ranks: each rank receives one slice of everyone's numbers,
+    adds these up, and sends the result to all. So all ranks get the same bits, every time, and no
+    rank sends more than twice the numbers.
 
     >>> alone = tp.train.Ranks()
     >>> alone.share(5), alone.add_up(2.0)
@@ -35,7 +42,8 @@ class Ranks:
     """
 
     def __init__(self, comm: Any = None, here: int = 1, place: int = 0):
-        self.comm, self.here, self.place = comm, here, place  # how many ranks this machine has, and which this one is
+        # how many ranks this machine has, and which this one is
+        self.comm, self.here, self.place = comm, here, place
         self.rank: int = 0 if comm is None else comm.rank
         self.size: int = 1 if comm is None else comm.size
         self.nccl: Any = None  # carries arrays on devices
@@ -51,8 +59,11 @@ class Ranks:
         return max(1, cores() // self.here)
 
     def share(self, samples: int) -> slice:
-        """This rank's share of the samples. If there are fewer samples than ranks, the last ranks have none."""
-        return slice(-(-samples * self.rank // self.size), -(-samples * (self.rank + 1) // self.size))
+        """This rank's share of the samples. If there are fewer samples than ranks, the last ranks
+        have none."""
+        return slice(
+            -(-samples * self.rank // self.size), -(-samples * (self.rank + 1) // self.size)
+        )
 
     def sharing(self, samples: int) -> AbstractContextManager[None]:
         """Inside the block, sums over the batch go over all ranks."""
@@ -64,7 +75,8 @@ class Ranks:
             return numbers
         array = numbers if is_device_array(numbers) else np.asarray(numbers)
         xp = array_module(array)
-        sent = xp.zeros((self.size, -(-array.size // self.size)), array.dtype)  # a row for each rank
+        # a row for each rank
+        sent = xp.zeros((self.size, -(-array.size // self.size)), array.dtype)
         sent.reshape(-1)[: array.size] = array.reshape(-1)
         received = xp.empty_like(sent)
         if is_host_array(array):
@@ -76,15 +88,28 @@ class Ranks:
         return sent.reshape(-1)[: array.size].reshape(array.shape)[()]
 
     def total(self, loss: Array, gradients: list[Array | None]) -> tuple[Array, list[Array | None]]:
-        """The sums of the loss and of each gradient, which travel together with the wish to stop."""
+        """The sums of the loss and of each gradient, which travel together with the wish to
+        stop."""
         if self.size == 1:
             return loss, gradients
         given = [g for g in gradients if g is not None]
         xp = array_module(loss)
-        pieces = [xp.reshape(loss, 1), *(g.reshape(-1) for g in given), xp.full(1, self.asked(), loss.dtype)]
-        sums = iter(xp.split(self.add_up(xp.concatenate(pieces)), np.cumsum([p.size for p in pieces])[:-1].tolist()))
+        pieces = [
+            xp.reshape(loss, 1),
+            *(g.reshape(-1) for g in given),
+            xp.full(1, self.asked(), loss.dtype),
+        ]
+        sums = iter(
+            xp.split(
+                self.add_up(xp.concatenate(pieces)),
+                np.cumsum([p.size for p in pieces])[:-1].tolist(),
+            )
+        )
         loss = next(sums).reshape(())
-        totals = [None if g is None else next(sums).reshape(g.shape).astype(g.dtype, copy=False) for g in gradients]
+        totals = [
+            None if g is None else next(sums).reshape(g.shape).astype(g.dtype, copy=False)
+            for g in gradients
+        ]
         self.flag = next(sums)[0]
         return loss, totals
 
@@ -143,8 +168,8 @@ class RankPart(Part):
 def world(backend: str = "numpy") -> Iterator[Ranks]:
     """The processes that mpiexec started, one device for each on a GPU; without mpiexec, one alone.
 
-    An error that all ranks meet is left to the first one. After an error of one rank, or its death, the job ends.
-    """
+    An error that all ranks meet is left to the first one. After an error of one rank, or its death,
+    the job ends."""
     started = max(int(os.environ.get(name, 1)) for name in SIZES)
     if started == 1:
         yield Ranks()
@@ -161,7 +186,11 @@ def world(backend: str = "numpy") -> Iterator[Ranks]:
         while not met.Test() and time.monotonic() < deadline:
             time.sleep(0.01)
         if not met.Test():
-            print(f"tinyprop: on rank {ranks.rank}: {str(error) or type(error).__name__}", file=sys.stderr, flush=True)
+            print(
+                f"tinyprop: on rank {ranks.rank}: {str(error) or type(error).__name__}",
+                file=sys.stderr,
+                flush=True,
+            )
             ranks.comm.Abort(1)
             os._exit(1)  # it may return before mpiexec ends this process, too
         if not ranks.first:
@@ -171,8 +200,8 @@ def world(backend: str = "numpy") -> Iterator[Ranks]:
 
 @contextmanager
 def watched(comm: Any) -> Iterator[None]:
-    """Say so if this rank is killed, or another one is: mpiexec gives the survivors no time to say anything, so a
-    process of its own, which waits for a word, does."""
+    """Say so if this rank is killed, or another one is: mpiexec gives the survivors no time to say
+    anything, so a process of its own, which waits for a word, does."""
     if comm.rank or comm.size == 1:
         yield
         return
@@ -190,7 +219,9 @@ def _connect(started: int) -> Ranks:
 
         comm = MPI.COMM_WORLD
         if comm.size != started:
-            raise RuntimeError(f"{MPI.Get_library_version().split(chr(10))[0]} finds {comm.size} of them")
+            raise RuntimeError(
+                f"{MPI.Get_library_version().split(chr(10))[0]} finds {comm.size} of them"
+            )
     except (ImportError, RuntimeError) as error:
         raise StateError(
             f"{started} processes that cannot reach each other ({error})",
@@ -205,7 +236,9 @@ def _use_device(ranks: Ranks) -> None:
     cupy = load_module("cupy")
     if ranks.here > (devices := cupy.cuda.runtime.getDeviceCount()):
         raise StateError(
-            f"{ranks.here} ranks on a machine with {devices} devices", "a rank has a device of its own", "fewer ranks"
+            f"{ranks.here} ranks on a machine with {devices} devices",
+            "a rank has a device of its own",
+            "fewer ranks",
         )
     from cupyx.distributed import init_process_group
 

@@ -1,4 +1,5 @@
-"""Arrays by name in a safetensors file, sealed: a digest in its metadata covers every byte of it."""
+"""Arrays by name in a safetensors file, sealed: a digest in its metadata covers every byte of
+it."""
 
 import hashlib
 import json
@@ -49,7 +50,8 @@ def encode(state: Mapping[str, Array], facts: Mapping[str, str] | None = None) -
 
 
 def decode(content: bytes, path: str | Path) -> tuple[dict[str, HostArray], dict[str, str]]:
-    """The arrays and the metadata of a safetensors file. If it has a digest, every byte is checked against it."""
+    """The arrays and the metadata of a safetensors file. If it has a digest, every byte is checked
+    against it."""
     import safetensors.numpy
 
     try:
@@ -79,5 +81,6 @@ def digest(content: bytes, stated: str) -> str:
 
 
 def _entry(digest: str) -> bytes:
-    """The digest as it stands in the header; quotes inside other metadata are escaped, so it is there only once."""
+    """The digest as it stands in the header; quotes inside other metadata are escaped, so it is
+    there only once."""
     return f'"sha256":"{digest}"'.encode()

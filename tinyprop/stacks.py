@@ -1,4 +1,5 @@
-"""Fully connected networks of each normaliser, and what is known of them in the limit of a large width."""
+"""Fully connected networks of each normaliser, and what is known of them in the limit of a large
+width."""
 
 import math
 from collections.abc import Callable
@@ -20,11 +21,13 @@ from .nn.layers import ACTIVATIONS
 from .nn.normalization import MIN_RELATIVE_C1
 from .theory import gains
 
-gaussian = lru_cache(maxsize=4096)(moments.gaussian)  # deep networks ask for the same moments again and again
+# deep networks ask for the same moments again and again
+gaussian = lru_cache(maxsize=4096)(moments.gaussian)
 GROUP = 8  # units in a group of GroupNorm
 SQUASH = 0.5  # alpha of DyT and Derf
 DEGREES = 60.0  # between two inputs
-COSINES = np.append(math.cos(math.radians(DEGREES)), np.linspace(-1.0, 1.0, 21))  # and between others
+# and between others
+COSINES = np.append(math.cos(math.radians(DEGREES)), np.linspace(-1.0, 1.0, 21))
 TERMS = 100  # of Mehler's series, which leave less than 1e-4 of the variance
 TRACY_WIDOM = -1.2065335745820  # the mean of their law for real matrices
 LARGEST_SHIFT = 0.3  # relative, of the edge; beyond it the first order is not worth showing
@@ -65,7 +68,8 @@ SQUASHES: dict[str, tuple[Callable[..., nn.Module], Callable[..., Tensor]]] = {
 
 
 class Canonical(nn.Module):
-    """The part of a layer behind its weighted sum u: (s(u + beta) - c2) / c1, where only NormProp has c1 and c2.
+    """The part of a layer behind its weighted sum u: (s(u + beta) - c2) / c1, where only NormProp
+    has c1 and c2.
 
     A normaliser's beta is added here, so that u has no mean.
     """
@@ -79,24 +83,24 @@ class Canonical(nn.Module):
 
 @dataclass(frozen=True)
 class Law:
-    """A wide layer z -> gamma N(W (s(z + beta) - shift)), W random weights of variance square / n, N a normaliser.
+    """A wide layer z -> gamma N(W (s(z + beta) - shift)), W random weights of variance square / n,
+    N a normaliser.
 
-    None stands for what LayerNorm and weight standardisation take from the data: the mean of s as shift, one over its
-    variance as square.
-    """
+    None stands for what LayerNorm and weight standardisation take from the data: the mean of s as
+    shift, one over its variance as square."""
 
     function: Any
     square: float | None
     shift: float | None = 0.0
     beta: float = 0.0
-    divide: str = ""  # by what N divides: "rms", "std" after the mean of the batch is removed, or nothing
+    # by what N divides: "rms", "std" after the mean of the batch is removed, or nothing
+    divide: str = ""
     gamma: float = 1.0  # behind N; of layers without statistics, it is a part of square
     start: float = 1.0  # the mean square of the first z
 
     def layer(self, state: HostArray) -> tuple[HostArray, float]:
-        """From the mean square of z and its mean products for pairs of inputs to those of the next z, before N, and
-        the gain of the squared gradient on the way.
-        """
+        """From the mean square of z and its mean products for pairs of inputs to those of the next
+        z, before N, and the gain of the squared gradient on the way."""
         bends = {} if isinstance(self.function, str) else {"kinks": (0.0,)}
         std = math.sqrt(state[0])
         m = gaussian(self.function, self.beta, std, **bends)
@@ -106,16 +110,21 @@ class Law:
         return square * (np.append(m.std**2, products) + left), square * m.slope2
 
     def covariances(self, rho: HostArray, std: float, variance: float) -> HostArray:
-        """Cov(s(U), s(V)): of ReLU in closed form (Cho and Saul, 2009), of smooth functions by Mehler's series, whose
-        last two terms get what is left.
-        """
+        """Cov(s(U), s(V)): of ReLU in closed form (Cho and Saul, 2009), of smooth functions by
+        Mehler's series, whose last two terms get what is left."""
         if self.function == "relu" and not self.beta:
-            return std**2 / (2.0 * math.pi) * (rho * (math.pi - np.arccos(rho)) + np.sqrt(1.0 - rho**2) - 1.0)
+            return (
+                std**2
+                / (2.0 * math.pi)
+                * (rho * (math.pi - np.arccos(rho)) + np.sqrt(1.0 - rho**2) - 1.0)
+            )
         if self.function in PIECEWISE_LINEAR:
             one = np.full_like(rho, self.beta), np.full_like(rho, std)
             return piecewise_linear(*PIECEWISE_LINEAR[self.function](), rho, *one, *one)
         s = ACTIVATIONS[self.function] if isinstance(self.function, str) else self.function
-        squares = hermite(lambda u: s(Tensor(u)).data, np.array(self.beta), np.array(std), TERMS) ** 2
+        squares = (
+            hermite(lambda u: s(Tensor(u)).data, np.array(self.beta), np.array(std), TERMS) ** 2
+        )
         squares[-2:] += max(variance - squares.sum(), 0.0) / 2.0
         return rho * np.polynomial.polynomial.polyval(rho, squares)
 
@@ -139,13 +148,19 @@ class Stack:
     width: int
     batch: int
     residual: bool
-    gamma: float | None = None  # scale and shift of a normaliser that has them: one number for all units, or None
+    # scale and shift of a normaliser that has them: one number for all units, or None
+    gamma: float | None = None
     beta: float | None = None  # for what its layers start with
 
     def __post_init__(self) -> None:
         known = "normprop" in self.norm or self.norm in BEFORE
-        if (self.gamma is not None and not known) or (self.beta is not None and (not known or self.norm == "rms")):
-            got, rule = f"{self.norm} with gamma={self.gamma}, beta={self.beta}", "it has no such parameter"
+        if (self.gamma is not None and not known) or (
+            self.beta is not None and (not known or self.norm == "rms")
+        ):
+            got, rule = (
+                f"{self.norm} with gamma={self.gamma}, beta={self.beta}",
+                "it has no such parameter",
+            )
             raise ValueError(explain(got, rule, "gamma=None, beta=None"))
 
     @property
@@ -155,7 +170,8 @@ class Stack:
 
     @property
     def scaled(self) -> bool:
-        """Whether residual blocks divide by the standard deviation of their input that theory predicts."""
+        """Whether residual blocks divide by the standard deviation of their input that theory
+        predicts."""
         return self.norm in ("ws", "normprop", "normprop-exact")
 
     @property
@@ -167,7 +183,9 @@ class Stack:
         """gamma and beta."""
         gamma, beta = 1.0, 0.0
         if "normprop" in self.norm:
-            layer = nn.NormPropLinear(1, 1, self.function, mode="exact" if self.norm == "normprop-exact" else "paper")
+            layer = nn.NormPropLinear(
+                1, 1, self.function, mode="exact" if self.norm == "normprop-exact" else "paper"
+            )
             gamma, beta = layer.gamma.item(), layer.beta.item()
         return gamma if self.gamma is None else self.gamma, beta if self.beta is None else self.beta
 
@@ -184,7 +202,8 @@ class Stack:
         return max(m.std, MIN_RELATIVE_C1 * gaussian(self.function, 0.0, std).std), m.mean
 
     def network(self) -> nn.Sequential:
-        """Random weights; cut in front of each activation, or into an identity and residual blocks."""
+        """Random weights; cut in front of each activation, or into an identity and residual
+        blocks."""
         layers: list[nn.Module] = [nn.Identity()] if self.residual else []
         for i in range(self.depth):
             before: list[Any] = [BEFORE[self.norm](self.width)] if self.norm in BEFORE else []
@@ -199,7 +218,9 @@ class Stack:
                 beta = math.sqrt(self.states[i, 0]) if self.scaled else 1.0
                 layers.append(nn.Residual(branch, beta=beta))
             elif i:
-                layers.append(nn.Sequential(activation, *behind, self.linear(self.function), *before))
+                layers.append(
+                    nn.Sequential(activation, *behind, self.linear(self.function), *before)
+                )
             else:
                 layers.append(nn.Sequential(self.linear("identity"), *before))
         return nn.Sequential(*layers)
@@ -210,14 +231,20 @@ class Stack:
         layer = nn.Linear(n, n, bias=False)
         nn.init.kaiming_normal_(layer, "identity")
         if "normprop" in self.norm:
-            return nn.init.kaiming_normal_(nn.NormPropLinear(n, n, "identity", gamma=self.affine[0]), "identity")
+            return nn.init.kaiming_normal_(
+                nn.NormPropLinear(n, n, "identity", gamma=self.affine[0]), "identity"
+            )
         if self.norm == "orthogonal":
             return nn.init.orthogonal_(layer, nn.init.gain(source))
         if self.norm == "weight":
             return nn.WeightNorm(layer, 1.0)
         if self.norm == "ws":
             return nn.ScaledWS(layer, source)
-        return layer if self.norm in ("glorot", "layer-after") else nn.init.kaiming_normal_(layer, source)
+        return (
+            layer
+            if self.norm in ("glorot", "layer-after")
+            else nn.init.kaiming_normal_(layer, source)
+        )
 
     @cached_property
     def law(self) -> Law:
@@ -259,16 +286,15 @@ class Stack:
 
     @property
     def states(self) -> HostArray:
-        """For each layer, in the limit of a large width: the mean square of z, in front of the activation (or of h,
-        between residual blocks), the mean product for unrelated inputs, and those for inputs with COSINES between them.
-        """
+        """For each layer, in the limit of a large width: the mean square of z, in front of the
+        activation (or of h, between residual blocks), the mean product for unrelated inputs, and
+        those for inputs with COSINES between them."""
         return self._theory[0]
 
     @cached_property
     def factors(self) -> HostArray:
-        """By how much the squared gradient grows from each layer to the one before, with what is known of finite sizes
-        and batches: for gamma = 1 and beta = 0.
-        """
+        """By how much the squared gradient grows from each layer to the one before, with what is
+        known of finite sizes and batches: for gamma = 1 and beta = 0."""
         limits = self._theory[1]
         if self.norm not in BEFORE or self.affine != (1.0, 0.0):
             return limits
@@ -278,14 +304,21 @@ class Stack:
             group = GROUP if self.norm == "group" else self.width
             gain = gains.norm_gain(self.width, self.function, group, center=self.norm != "rms")
         if self.residual:  # W is behind N, and independent of it
-            return 1.0 + (limits - 1.0) * gain * self.width / (self.width - 1) / self.law.layer(np.ones(1))[1]
+            return (
+                1.0
+                + (limits - 1.0)
+                * gain
+                * self.width
+                / (self.width - 1)
+                / self.law.layer(np.ones(1))[1]
+            )
         return np.full(len(limits), gain)
 
     def predicted(self, instrument: str) -> HostArray | None:
-        """The curve of theory for one instrument: in the limit of a large width, and singular values to the next order.
-        There is none where a small batch or a small group matters in a way that is not known, as for the singular
-        values behind BatchNorm, whose samples share one Jacobian, nor for those of residual networks.
-        """
+        """The curve of theory for one instrument: in the limit of a large width, and singular
+        values to the next order. There is none where a small batch or a small group matters in a
+        way that is not known, as for the singular values behind BatchNorm, whose samples share one
+        Jacobian, nor for those of residual networks."""
         square, unrelated, pair = self.states.T[:3]
         coupled = self.norm in ("batch", "group")
         if instrument == "spectrum":
@@ -293,31 +326,40 @@ class Stack:
         if instrument == "correlation":
             return None if coupled else pair / square
         if instrument == "signal":  # BatchNorm divides by the size of the batch, not by one less
-            size = self.batch / (self.batch - 1) if self.norm == "batch" and not self.residual else 1.0
+            size = (
+                self.batch / (self.batch - 1) if self.norm == "batch" and not self.residual else 1.0
+            )
             return None if self.norm == "group" else np.sqrt((square - unrelated) * size)
         growth = np.append(np.cumprod(self.factors[::-1])[::-1], 1.0)
         if self.norm == "batch" and self.residual and self.affine == (1.0, 0.0):
             of = gains.batch_norm_residual_gain
-            growth = np.array([of(self.depth, self.batch, self.function, i) for i in range(self.depth + 1)])
+            growth = np.array(
+                [of(self.depth, self.batch, self.function, i) for i in range(self.depth + 1)]
+            )
         return np.sqrt(growth)
 
     def largest(self) -> HostArray:
         """The largest singular value of the Jacobian of the layers so far.
 
-        W and D = diag s'(z) are asymptotically free, so the S-transforms of W W^T, which is 1 / (1 + m) for a Gaussian
-        W and 1 for an orthogonal one, and of D^2 multiply. With psi(t) = E t d^2 / (1 - t d^2), that of D^2 is (1 + m)
-        / m psi^-1(m). In the limit of a large width n, the square of the largest singular value is the minimum of z(m)
-        = (1 + m) / (m S(m)) over m > 0. There the density of the squares ends as (A / pi) sqrt(z - x), with A =
-        sqrt(2 / z'') / z, and the last of n values is, on average, TRACY_WIDOM (n A)^(-2/3) away from its end: with f''
-        the second derivative of log z, a fraction of TRACY_WIDOM (f'' / (2 n^2))^(1/3).
-        """
-        z = np.linspace(-9.0, 9.0, 1000)  # 0, where rectifiers have their kink, is between two of them
+        W and D = diag s'(z) are asymptotically free, so the S-transforms of W W^T, which is 1 / (1
+        + m) for a Gaussian W and 1 for an orthogonal one, and of D^2 multiply. With psi(t) = E t
+        d^2 / (1 - t d^2), that of D^2 is (1 + m) / m psi^-1(m). In the limit of a large width n,
+        the square of the largest singular value is the minimum of z(m) = (1 + m) / (m S(m)) over m
+        > 0. There the density of the squares ends as (A / pi) sqrt(z - x), with A = sqrt(2 / z'') /
+        z, and the last of n values is, on average, TRACY_WIDOM (n A)^(-2/3) away from its end: with
+        f'' the second derivative of log z, a fraction of TRACY_WIDOM (f'' / (2 n^2))^(1/3)."""
+        # 0, where rectifiers have their kink, is between two of them
+        z = np.linspace(-9.0, 9.0, 1000)
         weights = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
         below = -np.expm1(-np.geomspace(1e-5, 35.0, 400))  # of the largest t
         m = np.geomspace(1e-4, 1e4, 800)
         free = np.zeros_like(m) if self.norm == "orthogonal" else np.log1p(m)  # -log S of W W^T
         logs = [np.log1p(m) - np.log(m) + free + math.log(self.law.start)]
-        function = ACTIVATIONS[self.law.function] if isinstance(self.law.function, str) else self.law.function
+        function = (
+            ACTIVATIONS[self.law.function]
+            if isinstance(self.law.function, str)
+            else self.law.function
+        )
         done: dict[bytes, HostArray] = {}
         for square, factor in zip(self.states[:, 0], self.factors, strict=False):
             u = Tensor(self.law.beta + math.sqrt(square) * z, requires_grad=True)
@@ -334,8 +376,10 @@ class Stack:
         every = np.array(logs)
         best = every.argmin(axis=1)
         near = np.clip(best, 10, len(m) - 11)[:, None] + np.arange(-10, 11)
-        nearby = np.take_along_axis(every, near, axis=1).T  # steps of log m are equal, so one grid does for all
-        bend = np.polyfit(np.log(m[:21]), nearby, 2)[0]  # m^2 f'' / 2, as f' = 0; none at an end, of an atom
+        # steps of log m are equal, so one grid does for all
+        nearby = np.take_along_axis(every, near, axis=1).T
+        # m^2 f'' / 2, as f' = 0; none at an end, of an atom
+        bend = np.polyfit(np.log(m[:21]), nearby, 2)[0]
         shift = TRACY_WIDOM * np.cbrt(np.maximum(bend, 0.0) / (m[best] * self.width) ** 2)
         shift[abs(shift) > LARGEST_SHIFT] = np.nan  # the layers are too narrow for a first order
         return np.exp(0.5 * (every.min(axis=1) + np.log1p(shift)))

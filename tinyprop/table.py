@@ -11,7 +11,8 @@ NARROWEST = 20  # columns that a wrapped cell is given at least
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a header. The first column is aligned to the left, the others by `align`: "l" or "r" each.
+    """Rows of text under a header. The first column is aligned to the left, the others by `align`:
+    "l" or "r" each.
 
     >>> table = Table(["network", "error"], [["NormProp", "9.11"], ["BatchNorm", "9.41"]])
     >>> print(table.text())
@@ -50,7 +51,12 @@ class Table:
         lines = []
         for parts in zip_longest(*cells, fillvalue=""):
             placed = zip(parts, sizes, self.aligned(), strict=True)
-            lines.append(GAP.join(part.rjust(size) if side == "r" else part.ljust(size) for part, size, side in placed))
+            lines.append(
+                GAP.join(
+                    part.rjust(size) if side == "r" else part.ljust(size)
+                    for part, size, side in placed
+                )
+            )
         return [line.rstrip() for line in lines]
 
     def markdown(self) -> str:

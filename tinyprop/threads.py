@@ -1,4 +1,5 @@
-"""Work on all cores: threads that share the parts of a batch, sums over these parts, and the threads of BLAS."""
+"""Work on all cores: threads that share the parts of a batch, sums over these parts, and the
+threads of BLAS."""
 
 import os
 import sys
@@ -15,7 +16,8 @@ from .engine.graph import Op
 from .engine.overrides import setting
 from .engine.tensor import Tensor
 
-MAX_PART = 64  # samples that go through the network together: enough for large products, few enough for memory
+# samples that go through the network together: enough for large products, few enough for memory
+MAX_PART = 64
 
 T = TypeVar("T")
 Shape = tuple[int, ...]
@@ -33,7 +35,8 @@ def cores() -> int:
 
 
 class BLASLimits:
-    """The limits that blocks have asked for: the lowest counts, for the whole process, until its block is left."""
+    """The limits that blocks have asked for: the lowest counts, for the whole process, until its
+    block is left."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -48,7 +51,9 @@ class BLASLimits:
             if lowest is None:
                 self.restore()
             elif lowest != self.lowest:
-                self.original = self.original or [(library, library.get_num_threads()) for library in _blas()]
+                self.original = self.original or [
+                    (library, library.get_num_threads()) for library in _blas()
+                ]
                 self.lowest = lowest
                 for library in _blas():
                     _set_threads(library, lowest)
@@ -72,11 +77,13 @@ def _blas() -> list[Any]:
         from threadpoolctl import ThreadpoolController
     except ImportError:
         return []
-    return list(ThreadpoolController().select(user_api="blas").lib_controllers)  # finding them takes milliseconds
+    # finding them takes milliseconds
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 def _set_threads(library: Any, threads: int) -> None:
-    """From any thread: threadpoolctl 3.8 listens to one thread only, lest several fight; but our limits are counted."""
+    """From any thread: threadpoolctl 3.8 listens to one thread only, lest several fight; but our
+    limits are counted."""
     getattr(library, "_real_set_num_threads", library.set_num_threads)(threads)
 
 
@@ -85,7 +92,8 @@ _limits = BLASLimits()
 
 @contextmanager
 def blas_threads(threads: int) -> Iterator[None]:
-    """Limit the threads of BLAS, for the whole process; where blocks overlap, the lowest limit counts.
+    """Limit the threads of BLAS, for the whole process; where blocks overlap, the lowest limit
+    counts.
 
     >>> with blas_threads(1):
     ...     y = tp.ones(2, 2) @ tp.ones(2, 2)
@@ -101,9 +109,10 @@ def blas_threads(threads: int) -> Iterator[None]:
 
 
 class Team:
-    """The threads that compute the parts of one batch at the same time. Each puts its numbers on a desk; when all have,
-    everyone adds up all of them in the same order, and so gets the same bits. There are two desks in turn: nobody comes
-    back to the first one before all have left it for the second."""
+    """The threads that compute the parts of one batch at the same time. Each puts its numbers on a
+    desk; when all have, everyone adds up all of them in the same order, and so gets the same bits.
+    There are two desks in turn: nobody comes back to the first one before all have left it for the
+    second."""
 
     def __init__(self, size: int):
         self.desks: list[list[Any]] = [[None] * size, [None] * size]
@@ -111,12 +120,13 @@ class Team:
 
 
 class Part:
-    """One thread's place in a team. If the team shares the batch with other processes, its first thread speaks with
-    them, as the part `beyond`."""
+    """One thread's place in a team. If the team shares the batch with other processes, its first
+    thread speaks with them, as the part `beyond`."""
 
     def __init__(self, team: Team, place: int, beyond: "Part | None" = None):
         self.team, self.place, self.turn, self.beyond = team, place, 0, beyond
-        self.first: bool = place == 0 and (beyond is None or beyond.first)  # of all parts, everywhere
+        # of all parts, everywhere
+        self.first: bool = place == 0 and (beyond is None or beyond.first)
 
     def exchange(self, numbers: Any) -> list[Any]:
         desk = self.team.desks[self.turn]
@@ -128,7 +138,9 @@ class Part:
     def add_up(self, numbers: Any) -> Any:
         every = self.exchange(numbers)
         if any(n is None for n in every):
-            raise RuntimeError("one part of the batch asked for fewer sums over the batch than the others")
+            raise RuntimeError(
+                "one part of the batch asked for fewer sums over the batch than the others"
+            )
         total = reduce(add, every)
         if self.beyond is None:
             return total
@@ -144,13 +156,15 @@ def sharing(part: Part | None) -> AbstractContextManager[None]:
 
 
 def add_up(numbers: Any) -> Any:
-    """The sum of a number or an array over all parts of the batch. Where nobody shares a batch, it is one part."""
+    """The sum of a number or an array over all parts of the batch. Where nobody shares a batch, it
+    is one part."""
     part = _part.get()
     return numbers if part is None else part.add_up(numbers)
 
 
 class OverBatch(Op):
-    """The differentiable sum: each part's numbers go to all parts, so the gradients of all parts come back to each."""
+    """The differentiable sum: each part's numbers go to all parts, so the gradients of all parts
+    come back to each."""
 
     def forward(self, numbers: Array) -> Array:
         return add_up(numbers)
@@ -170,7 +184,8 @@ def shares_batch() -> bool:
 
 
 def in_batch(shape: Shape) -> tuple[Shape, Any]:
-    """The shape of the batch that all processes share, and the index of this one's samples in it."""
+    """The shape of the batch that all processes share, and the index of this one's samples in
+    it."""
     part = _part.get()
     return (shape, ...) if part is None else part.in_batch(shape)
 
@@ -182,7 +197,8 @@ def is_first_part() -> bool:
 
 
 def is_first_thread() -> bool:
-    """Whether this thread, of all that share the batch in this process, may do what is done once for all of them."""
+    """Whether this thread, of all that share the batch in this process, may do what is done once
+    for all of them."""
     part = _part.get()
     return part is None or part.place == 0
 
@@ -204,18 +220,29 @@ class Workers:
 
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads, "tinyprop")
-        self.lock = threading.Lock()  # a team enters the queue as a whole: half of two teams would wait forever
+        # a team enters the queue as a whole: half of two teams would wait forever
+        self.lock = threading.Lock()
 
-    def map(self, work: Callable[[slice], T], samples: int, merge: Callable[[T, T], T], together: bool = False) -> T:
-        """The results of work on all parts, merged in the order of the samples; `together`, the work adds up numbers
-        over all parts, so there is one for each thread."""
-        threads = 1 if _in_worker.get() else self.threads  # a worker that waited for its own pool might wait forever
+    def map(
+        self,
+        work: Callable[[slice], T],
+        samples: int,
+        merge: Callable[[T, T], T],
+        together: bool = False,
+    ) -> T:
+        """The results of work on all parts, merged in the order of the samples; `together`, the
+        work adds up numbers over all parts, so there is one for each thread."""
+        # a worker that waited for its own pool might wait forever
+        threads = 1 if _in_worker.get() else self.threads
         samples = max(samples, 1)  # no samples are one empty part
-        rounds = 1 if together else -(-samples // (MAX_PART * threads))  # equal parts, the same number for each thread
+        # equal parts, the same number for each thread
+        rounds = 1 if together else -(-samples // (MAX_PART * threads))
         size = -(-samples // (rounds * threads))
         parts = [slice(start, start + size) for start in range(0, samples, size)]
         count = min(threads, len(parts))
-        shares = [parts[len(parts) * i // count : len(parts) * (i + 1) // count] for i in range(count)]
+        shares = [
+            parts[len(parts) * i // count : len(parts) * (i + 1) // count] for i in range(count)
+        ]
         team = Team(count) if together and count > 1 else None
         beyond = _part.get() if together else None
 
@@ -234,18 +261,23 @@ class Workers:
                 raise
             return result
 
-        contexts = [copy_context() for _ in shares]  # no_grad() and exact_convolution() hold in the threads, too
+        # no_grad() and exact_convolution() hold in the threads, too
+        contexts = [copy_context() for _ in shares]
         with blas_threads(1):
             if count == 1:
                 return contexts[0].run(merged, 0)
             with self.lock:
                 runs = [self.pool.submit(c.run, merged, place) for place, c in enumerate(contexts)]
-            errors = list(filter(None, [run.exception() for run in runs]))  # waits for all of them, even if one fails
+            # waits for all of them, even if one fails
+            errors = list(filter(None, [run.exception() for run in runs]))
             if errors:
                 try:  # a thread's own error, not that others then waited for it in vain
-                    raise min(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError))
+                    raise min(
+                        errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)
+                    )
                 finally:
-                    del errors, runs  # the error refers to this frame: this cycle would keep its graph alive
+                    # the error refers to this frame: this cycle would keep its graph alive
+                    del errors, runs
             return reduce(merge, [run.result() for run in runs])
 
 
@@ -253,7 +285,8 @@ _allowed = ContextVar("allowed", default=1)
 
 
 def allow(threads: int) -> AbstractContextManager[None]:
-    """Let `spread` use this number of threads inside the block, and BLAS no more than one of its own in each."""
+    """Let `spread` use this number of threads inside the block, and BLAS no more than one of its
+    own in each."""
     return setting(_allowed, threads)
 
 
@@ -273,7 +306,9 @@ def spread(work: Callable[[slice], None], pieces: int) -> None:
         _in_worker.set(True)
         work(share)
 
-    others = [Workers.of(threads).pool.submit(copy_context().run, alone, share) for share in shares[1:]]
+    others = [
+        Workers.of(threads).pool.submit(copy_context().run, alone, share) for share in shares[1:]
+    ]
     try:
         copy_context().run(alone, shares[0])
     finally:

@@ -1,12 +1,13 @@
-"""Mutation testing: change one thing in the package at a time, and see whether `tinyprop verify` or the tests notice.
+"""Mutation testing: change one thing in the package at a time, and see whether `tinyprop verify` or
+the tests notice.
 
-    python tools/mutants.py --count 60 --seed 0                    `tinyprop verify`, then the quick tests
-    python tools/mutants.py --count 60 --seed 1 --verify-only      without the tests
-    python tools/mutants.py --count 60 --seed 0 --out tools/MUTANTS.md
+    python tools/mutants.py --count 60 --seed 0                    `tinyprop verify`, then the quick
+    tests python tools/mutants.py --count 60 --seed 1 --verify-only      without the tests python
+    tools/mutants.py --count 60 --seed 0 --out tools/MUTANTS.md
 
-A mutant changes one operator, constant, sign or comparison, or drops one term of a sum or factor of a product. The
-sites are listed by walking the syntax trees of five groups of code, and `--count` of them are drawn at random, in equal
-parts from each group:
+A mutant changes one operator, constant, sign or comparison, or drops one term of a sum or factor of
+a product. The sites are listed by walking the syntax trees of five groups of code, and `--count` of
+them are drawn at random, in equal parts from each group:
 
     moments       tinyprop/moments/
     layers        tinyprop/nn/: layers, normalization, statistics, weights, residual, init, spec
@@ -14,12 +15,12 @@ parts from each group:
     closed forms  tinyprop/verify/closed_forms.py
     claims        tinyprop/verify/*_claims.py
 
-Left out is what cannot change a result: docstrings, error messages, reprs, type checks, texts, code for CuPy only, the
-block sizes of kernels; and, in claims, how much is measured (samples, sizes, the tolerance of a limit) and which
-numbers are printed. Each mutant runs in a copy of the repository. `tinyprop verify`, of the claims that execute the
-changed line, the default ones first, catches it with an unexpected verdict, an exception or a timeout. What survives
-goes to `pytest -x -m "not slow"`: to the tests of its own group and then, without `--near`, to all of them.
-"""
+Left out is what cannot change a result: docstrings, error messages, reprs, type checks, texts, code
+for CuPy only, the block sizes of kernels; and, in claims, how much is measured (samples, sizes, the
+tolerance of a limit) and which numbers are printed. Each mutant runs in a copy of the repository.
+`tinyprop verify`, of the claims that execute the changed line, the default ones first, catches it
+with an unexpected verdict, an exception or a timeout. What survives goes to `pytest -x -m "not
+slow"`: to the tests of its own group and then, without `--near`, to all of them."""
 
 import argparse
 import ast
@@ -62,13 +63,26 @@ NEAR = {  # the tests of each group
 }
 TEXT_FUNCTIONS = {"extra_repr", "__repr__", "__str__", "__format__", "__dir__"}
 TEXT_CALLS = {"explain", "ShapeError", "ValueError", "TypeError", "isinstance"}
-EFFORT = {"samples", "cost", "block", "threads", "finite_size", "tolerance"}  # keyword arguments of measurements
+# keyword arguments of measurements
+EFFORT = {"samples", "cost", "block", "threads", "finite_size", "tolerance"}
 SWAPS: dict[type, type] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
-    ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.MatMult: ast.Mult,
-    ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.And: ast.Or, ast.Or: ast.And,
-}  # fmt: skip
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.MatMult: ast.Mult,
+    ast.Lt: ast.GtE,
+    ast.GtE: ast.Lt,
+    ast.Gt: ast.LtE,
+    ast.LtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
 
 
 @dataclass(frozen=True)
@@ -88,7 +102,10 @@ class Mutant:
         return source[: self.start] + self.new + source[self.end :]
 
     def shown(self, source: str) -> str:
-        return f"{' '.join(source[self.start : self.end].split())} -> {' '.join(self.new[1:-1].split())}"
+        return (
+            f"{' '.join(source[self.start : self.end].split())} -> "
+            f"{' '.join(self.new[1:-1].split())}"
+        )
 
 
 @dataclass(frozen=True)
@@ -130,15 +147,20 @@ def is_text(node: ast.AST) -> bool:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         return any(ast.unparse(target).endswith("_AT_ONCE") for target in targets)
     if isinstance(node, ast.If):
-        return any(isinstance(inner, ast.Raise) for inner in node.body) or "is_device_array" in ast.unparse(node.test)
+        return any(
+            isinstance(inner, ast.Raise) for inner in node.body
+        ) or "is_device_array" in ast.unparse(node.test)
     return isinstance(node, ast.keyword) and node.arg in EFFORT
 
 
-Site = tuple[ast.AST, tuple[int, ...], str, ast.AST]  # an expression, its lines, and what it becomes
+# an expression, its lines, and what it becomes
+Site = tuple[ast.AST, tuple[int, ...], str, ast.AST]
 
 
 def sites(tree: ast.Module, group: str, gradients_only: bool) -> Iterator[Site]:
-    def walk(node: ast.AST, inside: bool, arithmetic: bool, lines: tuple[int, ...]) -> Iterator[Site]:
+    def walk(
+        node: ast.AST, inside: bool, arithmetic: bool, lines: tuple[int, ...]
+    ) -> Iterator[Site]:
         if is_text(node):
             return
         inside = inside or (isinstance(node, ast.FunctionDef) and node.name == "backward")
@@ -155,10 +177,16 @@ def sites(tree: ast.Module, group: str, gradients_only: bool) -> Iterator[Site]:
             for inner in child if isinstance(child, list) else [child]:
                 if isinstance(inner, ast.stmt):
                     last = inner.body[0].lineno - 1 if hasattr(inner, "body") else inner.end_lineno
-                    its_lines = tuple(range(inner.lineno, max(inner.lineno, last) + 1)) if in_function else ()
+                    its_lines = (
+                        tuple(range(inner.lineno, max(inner.lineno, last) + 1))
+                        if in_function
+                        else ()
+                    )
                     yield from walk(inner, inside, False, its_lines)
                 elif isinstance(inner, ast.AST):
-                    yield from walk(inner, inside, isinstance(node, (ast.BinOp, ast.Compare)), lines)
+                    yield from walk(
+                        inner, inside, isinstance(node, (ast.BinOp, ast.Compare)), lines
+                    )
 
     yield from walk(tree, not gradients_only, False, ())
 
@@ -172,12 +200,18 @@ def all_mutants() -> dict[str, list[Mutant]]:
             starts = [0]
             for line in source.encode().split(b"\n"):
                 starts.append(starts[-1] + len(line) + 1)
-            for node, lines, kind, changed in sites(ast.parse(source), group, "functional" in path.parts):
+            for node, lines, kind, changed in sites(
+                ast.parse(source), group, "functional" in path.parts
+            ):
                 # offsets of the syntax tree are in bytes
                 head = len(source.encode()[: starts[node.lineno - 1] + node.col_offset].decode())
-                tail = len(source.encode()[: starts[node.end_lineno - 1] + node.end_col_offset].decode())
+                tail = len(
+                    source.encode()[: starts[node.end_lineno - 1] + node.end_col_offset].decode()
+                )
                 new = f"({ast.unparse(ast.fix_missing_locations(copy.deepcopy(changed)))})"
-                found[group].append(Mutant(group, path.relative_to(ROOT), node.lineno, lines, head, tail, new, kind))
+                found[group].append(
+                    Mutant(group, path.relative_to(ROOT), node.lineno, lines, head, tail, new, kind)
+                )
     return found
 
 
@@ -197,7 +231,8 @@ import coverage
 import tinyprop as tp
 found = {}
 for claim in tp.verify.claims("all"):
-    watch, start = coverage.Coverage(data_file=None, source=["tinyprop"], config_file=False), time.process_time()
+    watch = coverage.Coverage(data_file=None, source=["tinyprop"], config_file=False)
+    start = time.process_time()
     with watch.collect():
         (result,) = tp.verify.run([claim.id], samples=1000, threads=1)
     data = watch.get_data()
@@ -218,13 +253,26 @@ with np.errstate(all="ignore"):
         if not result.as_expected:
             sys.exit(f"{id} {result.verdict}")
 """
-TESTS = ["-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
+TESTS = [
+    "-m",
+    "pytest",
+    "-q",
+    "-x",
+    "-m",
+    "not slow",
+    "-p",
+    "no:cacheprovider",
+    "--no-header",
+    "--tb=no",
+]
 
 
 def copied() -> Path:
     """The files of the repository, in a directory of their own."""
     folder = Path(tempfile.mkdtemp(prefix="mutants-"))
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+    )
     for name in listed.stdout.decode().split("\n"):
         if name and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -235,12 +283,24 @@ def copied() -> Path:
 
 
 def call(folder: Path, arguments: list[str], timeout: float) -> tuple[bool, str]:
-    """Run Python in this directory: whether it ended well, and its output, or the line that says what was wrong."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
+    """Run Python in this directory: whether it ended well, and its output, or the line that says
+    what was wrong."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     command = [sys.executable, *arguments]
     try:
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace", timeout=timeout
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
         )
     except subprocess.TimeoutExpired:
         return False, "timeout"
@@ -251,7 +311,9 @@ def call(folder: Path, arguments: list[str], timeout: float) -> tuple[bool, str]
     return False, (failed or lines or [f"exit status {done.returncode}"])[-1][:110]
 
 
-def try_out(mutant: Mutant, folder: Path, verify: list[str], tests: list[list[str]], timeout: float) -> Outcome:
+def try_out(
+    mutant: Mutant, folder: Path, verify: list[str], tests: list[list[str]], timeout: float
+) -> Outcome:
     path = folder / mutant.path
     source = path.read_text(encoding="utf-8")
     path.write_text(mutant.apply(source), encoding="utf-8")
@@ -271,24 +333,48 @@ def report(outcomes: list[Outcome], seed: int, tests: bool) -> Table:
         mutant = outcome.mutant
         change = mutant.shown((ROOT / mutant.path).read_text(encoding="utf-8"))
         place = f"{str(mutant.path).removeprefix('tinyprop/')}:{mutant.line}"
-        rows.append([str(i), mutant.group, place, f"{mutant.kind}: {change}", outcome.caught, outcome.how])
-    counts = {name: sum(outcome.caught == name for outcome in outcomes) for name in ("verify", "tests", "survived")}
+        rows.append(
+            [str(i), mutant.group, place, f"{mutant.kind}: {change}", outcome.caught, outcome.how]
+        )
+    counts = {
+        name: sum(outcome.caught == name for outcome in outcomes)
+        for name in ("verify", "tests", "survived")
+    }
     by_verify = counts["verify"] / len(outcomes)
-    note = f"{len(outcomes)} mutants, seed {seed}: `tinyprop verify` alone catches {counts['verify']} ({by_verify:.0%})"
-    note += f", the quick tests {counts['tests']} more; {counts['survived']} survive." if tests else "."
+    note = (
+        f"{len(outcomes)} mutants, seed {seed}: `tinyprop verify` alone catches "
+        f"{counts['verify']} ({by_verify:.0%})"
+    )
+    note += (
+        f", the quick tests {counts['tests']} more; {counts['survived']} survive." if tests else "."
+    )
     header = ["", "group", "where", "mutant", "caught by", "how"]
     return Table(header, rows, title="Mutants", note=note, align="rlllll")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=60, metavar="N", help="mutants to draw (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="random seed of the drawing (%(default)s)")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="mutants at a time (%(default)s)")
-    parser.add_argument("--verify-only", action="store_true", help="do not run the tests on what survives verify")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--count", type=int, default=60, metavar="N", help="mutants to draw (%(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="random seed of the drawing (%(default)s)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=2, metavar="N", help="mutants at a time (%(default)s)"
+    )
+    parser.add_argument(
+        "--verify-only", action="store_true", help="do not run the tests on what survives verify"
+    )
     parser.add_argument("--list", action="store_true", help="list the mutants, and run nothing")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table, as Markdown")
-    parser.add_argument("--near", action="store_true", help="run only the tests of the mutant's group")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="also write the table, as Markdown"
+    )
+    parser.add_argument(
+        "--near", action="store_true", help="run only the tests of the mutant's group"
+    )
     options = parser.parse_args()
     mutants = sample(options.count, options.seed)
     if options.list:
@@ -297,12 +383,16 @@ def main() -> int:
             print(f"{mutant.path}:{mutant.line}  {mutant.kind}: {shown}")
         return 0
     everything = [] if options.near else [TESTS]
-    tests = {group: [] if options.verify_only else [[*TESTS, *names], *everything] for group, names in NEAR.items()}
+    tests = {
+        group: [] if options.verify_only else [[*TESTS, *names], *everything]
+        for group, names in NEAR.items()
+    }
     folders: queue.Queue[Path] = queue.Queue()
     for _ in range(options.jobs):
         folders.put(copied())
     start, first = time.perf_counter(), folders.queue[0]
-    reached = json.loads(call(first, ["-c", REACHED], 3600)[1])  # by id: seconds, and the lines of each file
+    # by id: seconds, and the lines of each file
+    reached = json.loads(call(first, ["-c", REACHED], 3600)[1])
     ids = sorted(
         reached, key=lambda id: (id.startswith("N"), reached[id][0])
     )  # the default claims first, cheap ones first
@@ -315,7 +405,11 @@ def main() -> int:
     def verify(mutant: Mutant) -> list[str]:
         """The claims that can see it."""
         path, lines = str(mutant.path), set(mutant.lines)
-        return ["-c", VERIFY, *(id for id in ids if not lines or lines & set(reached[id][1].get(path, ())))]
+        return [
+            "-c",
+            VERIFY,
+            *(id for id in ids if not lines or lines & set(reached[id][1].get(path, ()))),
+        ]
 
     def one(mutant: Mutant) -> Outcome:
         folder = folders.get()
@@ -323,7 +417,11 @@ def main() -> int:
             outcome = try_out(mutant, folder, verify(mutant), tests[mutant.group], timeout)
         finally:
             folders.put(folder)
-        print(f"{outcome.caught:9}{mutant.path}:{mutant.line}  {outcome.how}", file=sys.stderr, flush=True)
+        print(
+            f"{outcome.caught:9}{mutant.path}:{mutant.line}  {outcome.how}",
+            file=sys.stderr,
+            flush=True,
+        )
         return outcome
 
     try:

@@ -1,19 +1,20 @@
-"""NormProp with the right variance: does dividing by sqrt(w^T C w), with C measured, train better than by |w|?
+"""NormProp with the right variance: does dividing by sqrt(w^T C w), with C measured, train better
+than by |w|?
 
-    python tools/right_variance.py --root DATA      half an hour on one core; resumes from figures/right-variance.json
-    python tools/right_variance.py --root DATA --out /tmp/page --seeds 1 --steps 5      a short try
+    python tools/right_variance.py --root DATA      half an hour on one core; resumes from
+    figures/right-variance.json python tools/right_variance.py --root DATA --out /tmp/page --seeds 1
+    --steps 5      a short try
 
-The paper's layer divides w.x by |w|, which is its standard deviation if the values of a patch x are uncorrelated and
-have variance 1. On images they are neither. With the mean m and the covariance C of the patches, measured on a few
-hundred images,
+The paper's layer divides w.x by |w|, which is its standard deviation if the values of a patch x are
+uncorrelated and have variance 1. On images they are neither. With the mean m and the covariance C
+of the patches, measured on a few hundred images,
 
     u = gamma w.(x - m) / sqrt(w^T C w) + beta
 
-has mean beta and variance gamma^2 on those images, whatever w is; padding and pooling are inside m and C. As in the
-paper, the layer depends on the direction of w only, and on no other image of the batch. (With m and C of the batch, it
-would be BatchNorm forwards; but here they are constants for the gradient.) C is measured once, or again after every
-other step, on the same images.
-"""
+has mean beta and variance gamma^2 on those images, whatever w is; padding and pooling are inside m
+and C. As in the paper, the layer depends on the direction of w only, and on no other image of the
+batch. (With m and C of the batch, it would be BatchNorm forwards; but here they are constants for
+the gradient.) C is measured once, or again after every other step, on the same images."""
 
 import argparse
 import json
@@ -47,13 +48,15 @@ RULES = {
     "batch": "BatchNorm",
 }
 BATCH, TRAIN, TEST = 50, 10_000, 1000  # images: of a step, to train on, to measure Var u on
-ONCE, FIXED, EVERY = 500, 100, 2  # images that C is measured on once; and again after every so many steps
+# images that C is measured on once; and again after every so many steps
+ONCE, FIXED, EVERY = 500, 100, 2
 CHUNK = 50  # images whose patches are in memory together
 LARGEST = 100.0  # a loss above this counts as diverged; guessing has 2.3
 
 
 class RightVariance(nn.NormPropConv2d):
-    """A NormProp layer that divides by the standard deviation of w.x for patches of a given mean and covariance.
+    """A NormProp layer that divides by the standard deviation of w.x for patches of a given mean
+    and covariance.
 
     At first they have mean 0 and covariance I: the paper's rule.
     """
@@ -61,7 +64,10 @@ class RightVariance(nn.NormPropConv2d):
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
         size = math.prod(self.weight.shape[1:])
-        self.patch_mean, self.covariance = Tensor(np.zeros(size, "float32")), Tensor(np.eye(size, dtype="float32"))
+        self.patch_mean, self.covariance = (
+            Tensor(np.zeros(size, "float32")),
+            Tensor(np.eye(size, dtype="float32")),
+        )
 
     def pre_activation(self, x):
         rows = self.weight.reshape(len(self.weight.data), -1)  # (O, C kh kw)
@@ -76,7 +82,10 @@ class RightVariance(nn.NormPropConv2d):
 
     def measure(self, x):
         """Take the mean and the covariance of the patches of these images."""
-        window, size = Window.of(self.kernel_size, self.stride, self.padding), len(self.patch_mean.data)
+        window, size = (
+            Window.of(self.kernel_size, self.stride, self.padding),
+            len(self.patch_mean.data),
+        )
         count, total, products = 0, np.zeros(size), np.zeros((size, size))
         for start in range(0, len(x), CHUNK):
             part = np.ascontiguousarray(x[start : start + CHUNK].transpose(0, 2, 3, 1))
@@ -92,7 +101,8 @@ class RightVariance(nn.NormPropConv2d):
 
 @dataclass(frozen=True)
 class Training:
-    """One run: the losses of its steps, and the mean over units of Var u in each layer, before and after."""
+    """One run: the losses of its steps, and the mean over units of Var u in each layer, before and
+    after."""
 
     rule: str
     lr: float
@@ -103,17 +113,28 @@ class Training:
 
     def final(self, steps: int) -> float:
         """The mean loss of the last third of the steps; NaN if it diverged before the end."""
-        return float(np.mean(self.losses[2 * steps // 3 :])) if len(self.losses) == steps else math.nan
+        return (
+            float(np.mean(self.losses[2 * steps // 3 :])) if len(self.losses) == steps else math.nan
+        )
 
 
 def network(rule, images):
     """The paper's network for images like these, width 0.25."""
-    norm, gamma = ("batch" if rule == "batch" else "normprop"), ("jacobian" if rule == "jacobian" else 1.0)
+    norm, gamma = (
+        ("batch" if rule == "batch" else "normprop"),
+        ("jacobian" if rule == "jacobian" else 1.0),
+    )
     layers = list(nn.build(nn.NIN, norm=norm, width=0.25, gamma=gamma))
     if rule in ("once", "refreshed"):
         for i, layer in enumerate(layers):
             if isinstance(layer, nn.NormPropConv2d):
-                geometry = layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding
+                geometry = (
+                    layer.in_channels,
+                    layer.out_channels,
+                    layer.kernel_size,
+                    layer.stride,
+                    layer.padding,
+                )
                 layers[i] = RightVariance(*geometry, gamma=1.0)
                 layers[i].weight.data[...] = layer.weight.data
     return nn.Sequential(tp.data.GlobalNormalizer(images.shape[1:]).fit(images), *layers)
@@ -137,9 +158,17 @@ def variances(net, images):
         if isinstance(layer, RightVariance):
             u = layer.pre_activation(x)
         elif isinstance(layer, nn.NormPropConv2d):
-            u = layer.weighted_sum(x, F.weight_norm(layer.weight, layer.gamma)) + layer.per_unit(layer.beta)
+            u = layer.weighted_sum(x, F.weight_norm(layer.weight, layer.gamma)) + layer.per_unit(
+                layer.beta
+            )
         x = layer(x)
-        u = x if isinstance(layer, nn.BatchNorm) else u if isinstance(layer, nn.NormPropConv2d) else None
+        u = (
+            x
+            if isinstance(layer, nn.BatchNorm)
+            else u
+            if isinstance(layer, nn.NormPropConv2d)
+            else None
+        )
         found += [] if u is None else [float(u.data.var(axis=(0, 2, 3), dtype="float64").mean())]
     return found
 
@@ -183,7 +212,11 @@ def page(runs, steps, data):
             same = [getattr(r, when) for r in runs if (r.rule, r.lr) == (rule, lr)]
             if rule != "batch" and (some := [v for v in same if v is not None]):
                 found = zip(*some, strict=True)
-                yield [title, *(f"{np.mean(v):.2f} ({min(v):.2f}-{max(v):.2f})" for v in found), f"{len(some)}"]
+                yield [
+                    title,
+                    *(f"{np.mean(v):.2f} ({min(v):.2f}-{max(v):.2f})" for v in found),
+                    f"{len(some)}",
+                ]
 
     header = ["rule", *layers, "runs"]
     title = "Variance of the pre-activations by layer, before training"
@@ -198,24 +231,33 @@ def page(runs, steps, data):
             finals = [r.final(steps) for r in some]
             survived = [x for x in finals if math.isfinite(x)]
             each = [f"{x:.2f}" for x in finals]
-            each = [x if x != "nan" else f"(step {len(r.losses) + 1})" for x, r in zip(each, some, strict=True)]
+            each = [
+                x if x != "nan" else f"(step {len(r.losses) + 1})"
+                for x, r in zip(each, some, strict=True)
+            ]
             mean = f"{Estimate.of(survived):.2f}" if len(survived) == len(some) else "-"
-            losses.append([title, f"{lr:g}", f"{len(survived)} of {len(some)}", mean, ", ".join(each)])
+            losses.append(
+                [title, f"{lr:g}", f"{len(survived)} of {len(some)}", mean, ", ".join(each)]
+            )
     title = f"Mean training loss of steps {2 * steps // 3 + 1} to {steps}"
     note = (
-        "In parentheses: the step at which a run diverged. A mean is given where every seed survived, ± the half-width "
+        "In parentheses: the step at which a run diverged. A mean is given where every seed "
+        "survived, ± the half-width "
         "of its 95 % interval. " + " ".join(differences(runs, steps, rates))
     )
-    tables.append(Table(["rule", "rate", "survived", "mean", "by seed"], losses, title, note, "lrrrl"))
+    tables.append(
+        Table(["rule", "rate", "survived", "mean", "by seed"], losses, title, note, "lrrrl")
+    )
     intro = f"""# NormProp with the right variance
 
-Written by `python tools/right_variance.py`, which defines the method; the losses of every step are in
-[right-variance.json](right-variance.json). The paper's network at width 0.25 on {data} ({TRAIN:,} images),
-{steps} steps of {BATCH} images, momentum 0.9, weight decay 0.001, rates {rates_text}, random seeds
-{", ".join(map(str, seeds))}. C is measured on {ONCE} training images once, or on {FIXED} fixed ones at the start and
-after every {EVERY} steps. Variances are means over units, on {TEST:,} test images: the mean over seeds, and in
-parentheses the smallest and the largest. Losses are those of the mini-batches, for BatchNorm in training mode. A loss
-above {LARGEST:g} counts as diverged.
+Written by `python tools/right_variance.py`, which defines the method; the losses of every step are
+in [right-variance.json](right-variance.json). The paper's network at width 0.25 on {data}
+({TRAIN:,} images), {steps} steps of {BATCH} images, momentum 0.9, weight decay 0.001, rates
+{rates_text}, random seeds {", ".join(map(str, seeds))}. C is measured on {ONCE} training images
+once, or on {FIXED} fixed ones at the start and after every {EVERY} steps. Variances are means over
+units, on {TEST:,} test images: the mean over seeds, and in parentheses the smallest and the
+largest. Losses are those of the mini-batches, for BatchNorm in training mode. A loss above
+{LARGEST:g} counts as diverged.
 """
     return "\n\n".join([intro.rstrip(), *(t.markdown() for t in tables)]) + "\n"
 
@@ -224,20 +266,29 @@ def differences(runs, steps, rates):
     """Each rule minus BatchNorm, in pairs of the same seed, where all survived."""
     for rule, title in list(RULES.items())[:-1]:
         for lr in rates:
-            one, other = ([r.final(steps) for r in runs if (r.rule, r.lr) == (x, lr)] for x in (rule, "batch"))
+            one, other = (
+                [r.final(steps) for r in runs if (r.rule, r.lr) == (x, lr)] for x in (rule, "batch")
+            )
             pairs = [a - b for a, b in zip(one, other, strict=True)]
             if all(map(math.isfinite, pairs)):
-                yield f"{title[0].upper() + title[1:]}, minus BatchNorm, at {lr:g}: {Estimate.of(pairs):+.2f}."
+                yield (
+                    f"{title[0].upper() + title[1:]}, minus BatchNorm, at {lr:g}: "
+                    f"{Estimate.of(pairs):+.2f}."
+                )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default="cifar10", choices=tp.data.NAMES)
     parser.add_argument("--root", type=Path, help="data directory")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--rates", type=float, nargs="+", default=[0.05, 0.2])
-    parser.add_argument("--out", type=Path, default=ROOT / "figures/right-variance", help="without .json and .md")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "figures/right-variance", help="without .json and .md"
+    )
     options = parser.parse_args()
     train_set = tp.data.load(options.data, options.root, "train")
     test_images = tp.data.load(options.data, options.root, "test").images[:TEST]
@@ -246,7 +297,9 @@ def main():
     facts = {"data": options.data, "steps": options.steps}
     saved = json.loads(path.read_text()) if path.exists() else facts | {"runs": []}
     if {name: saved[name] for name in facts} != facts:
-        parser.error(f"{path} has runs with {saved['data']} and {saved['steps']} steps: choose another --out")
+        parser.error(
+            f"{path} has runs with {saved['data']} and {saved['steps']} steps: choose another --out"
+        )
     runs = [Training(**r) for r in saved["runs"]]
     tp.train.keep_freed_memory()
     for seed in range(options.seeds):
@@ -254,8 +307,17 @@ def main():
             for rule in RULES:
                 if not any((r.rule, r.lr, r.seed) == (rule, lr, seed) for r in runs):
                     runs.append(train(rule, lr, seed, options.steps, train_set, test_images))
-                    write_json(path, facts | {"versions": versions(), "runs": [asdict(r) for r in runs]})
-                    print(rule, lr, seed, len(runs[-1].losses), runs[-1].final(options.steps), flush=True)
+                    write_json(
+                        path, facts | {"versions": versions(), "runs": [asdict(r) for r in runs]}
+                    )
+                    print(
+                        rule,
+                        lr,
+                        seed,
+                        len(runs[-1].losses),
+                        runs[-1].final(options.steps),
+                        flush=True,
+                    )
     write_whole(options.out.with_suffix(".md"), page(runs, options.steps, options.data).encode())
 
 

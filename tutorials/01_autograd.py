@@ -1,15 +1,17 @@
 # %% [markdown]
 # # 1. Derivatives by hand, then by a program
 #
-# **Goal.** Differentiate one small expression with pencil and paper, then write a program that does the same for any
-# expression, and recognise its parts in tinyprop.
+# **Goal.** Differentiate one small expression with pencil and paper, then write a program that does
+# the same for any expression, and recognise its parts in tinyprop.
 #
-# The expression is the squared error of the smallest possible model, a line. The model gets an input $x$ and computes
-# $u = wx + b$, where $w$ (the weight) and $b$ (the bias) are the numbers to be learnt. The right answer would be $y$,
-# so the error is $e = u - y$, and the loss is $L = e^2$. Learning means to change $w$ and $b$ so that $L$ falls, and
-# for that we need to know $dL/dw$ and $dL/db$: how fast $L$ changes when $w$ or $b$ changes.
+# The expression is the squared error of the smallest possible model, a line. The model gets an
+# input $x$ and computes $u = wx + b$, where $w$ (the weight) and $b$ (the bias) are the numbers to
+# be learnt. The right answer would be $y$, so the error is $e = u - y$, and the loss is $L = e^2$.
+# Learning means to change $w$ and $b$ so that $L$ falls, and for that we need to know $dL/dw$ and
+# $dL/db$: how fast $L$ changes when $w$ or $b$ changes.
 #
-# This is where we are going. Each box is a number: its value, and the derivative of $L$ with respect to it.
+# This is where we are going. Each box is a number: its value, and the derivative of $L$ with
+# respect to it.
 
 # %%
 import math
@@ -31,8 +33,8 @@ show(tp.draw(L, w=w, x=x, b=b, y=y, m=m, u=u, e=e, L=L))
 #
 # Forwards, with $w = -1.5$, $x = 2$, $b = 0.5$, $y = 1$:
 # $$ m = wx = -3, \qquad u = m + b = -2.5, \qquad e = u - y = -3.5, \qquad L = e^2 = 12.25. $$
-# Backwards, start at the end. $dL/dL = 1$: if $L$ grows by a little, $L$ grows by as much. Then take one step at a
-# time, and multiply by the derivative of that step. This is the *chain rule*.
+# Backwards, start at the end. $dL/dL = 1$: if $L$ grows by a little, $L$ grows by as much. Then
+# take one step at a time, and multiply by the derivative of that step. This is the *chain rule*.
 #
 # | step | its derivative | so |
 # |---|---|---|
@@ -41,11 +43,12 @@ show(tp.draw(L, w=w, x=x, b=b, y=y, m=m, u=u, e=e, L=L))
 # | $u = m + b$ | $du/dm = 1$, $du/db = 1$ | $dL/dm = -7$, $dL/db = -7$ |
 # | $m = wx$ | $dm/dw = x = 2$, $dm/dx = w = -1.5$ | $dL/dw = -14$, $dL/dx = 10.5$ |
 #
-# Compare with the figure. Three rules were enough: a sum passes the derivative on, a difference turns its sign for the
-# second term, and a product multiplies it by *the other factor*.
+# Compare with the figure. Three rules were enough: a sum passes the derivative on, a difference
+# turns its sign for the second term, and a product multiplies it by *the other factor*.
 #
-# Is it true? There is a test that needs no calculus: move $w$ a little to both sides and see how $L$ changes. This is
-# called a *central difference*, and every gradient in this project is tested against it.
+# Is it true? There is a test that needs no calculus: move $w$ a little to both sides and see how
+# $L$ changes. This is called a *central difference*, and every gradient in this project is tested
+# against it.
 
 
 # %%
@@ -54,14 +57,18 @@ def loss(w, x=2.0, b=0.5, y=1.0):
 
 
 h = 1e-5
-print(f"dL/dw by hand: -14; by a central difference: {(loss(-1.5 + h) - loss(-1.5 - h)) / (2 * h):.6f}")
+print(
+    "dL/dw by hand: -14; by a central difference: "
+    f"{(loss(-1.5 + h) - loss(-1.5 - h)) / (2 * h):.6f}"
+)
 
 # %% [markdown]
 # ## A program that remembers
 #
-# To go backwards, a program has to remember how it came forwards. So we make our own kind of number, `Value`. It holds
-# its value, the values that it was computed from (its inputs), and for each input the derivative of this one step,
-# which we call the *local slope*. Python calls `__add__` for `+`, `__sub__` for `-` and `__mul__` for `*`.
+# To go backwards, a program has to remember how it came forwards. So we make our own kind of
+# number, `Value`. It holds its value, the values that it was computed from (its inputs), and for
+# each input the derivative of this one step, which we call the *local slope*. Python calls
+# `__add__` for `+`, `__sub__` for `-` and `__mul__` for `*`.
 
 
 # %%
@@ -77,7 +84,8 @@ class Value:
         return Value(self.value - other.value, (self, other), (1.0, -1.0))
 
     def __mul__(self, other):
-        return Value(self.value * other.value, (self, other), (other.value, self.value))  # the other factor
+        # the other factor
+        return Value(self.value * other.value, (self, other), (other.value, self.value))
 
 
 def line(w, x, b, y):
@@ -87,19 +95,27 @@ def line(w, x, b, y):
 
 start = [Value(v) for v in (-1.5, 2.0, 0.5, 1.0)]
 result = line(*start)
-print("value", result.value, "made of", [i.value for i in result.inputs], "with local slopes", result.slopes)
+print(
+    "value",
+    result.value,
+    "made of",
+    [i.value for i in result.inputs],
+    "with local slopes",
+    result.slopes,
+)
 
 # %% [markdown]
-# Look at the local slopes. For $e \cdot e$ the program has recorded two inputs that happen to be the same `Value`, with
-# a slope of $-3.5$ each. It does not know the rule for a square, and does not need to: $L$ depends on $e$ in two ways,
-# and the contributions of both ways are *added*. That is the other half of the chain rule.
+# Look at the local slopes. For $e \cdot e$ the program has recorded two inputs that happen to be
+# the same `Value`, with a slope of $-3.5$ each. It does not know the rule for a square, and does
+# not need to: $L$ depends on $e$ in two ways, and the contributions of both ways are *added*. That
+# is the other half of the chain rule.
 #
 # ## Backwards
 #
-# Now go from the result to the inputs, and hand on `grad * slope` at every step. Two things must be right:
-# contributions are added, and a value hands on its gradient only after *all* contributions to it have arrived. The
-# second is a matter of order: we list the values so that inputs come before what is computed from them (a *topological
-# order*), and walk through that list from its end.
+# Now go from the result to the inputs, and hand on `grad * slope` at every step. Two things must be
+# right: contributions are added, and a value hands on its gradient only after *all* contributions
+# to it have arrived. The second is a matter of order: we list the values so that inputs come before
+# what is computed from them (a *topological order*), and walk through that list from its end.
 
 
 # %%
@@ -125,9 +141,9 @@ for name, value in zip("wxby", start, strict=True):
     print(f"dL/d{name} = {value.grad:g}")
 
 # %% [markdown]
-# That is *backpropagation*, also called the reverse mode of automatic differentiation. The same two functions
-# differentiate any program built from `Value`s, and one walk gives the derivative with respect to every input, be it
-# four or a billion.
+# That is *backpropagation*, also called the reverse mode of automatic differentiation. The same two
+# functions differentiate any program built from `Value`s, and one walk gives the derivative with
+# respect to every input, be it four or a billion.
 #
 # What if `+=` were only `=`? Then of two ways only the last one would count.
 
@@ -152,8 +168,9 @@ print("dL/de is", result.inputs[0].grad)
 # %% [markdown]
 # ## One more rule, and a curve
 #
-# A network also bends: it needs a function that is not a line. We take $\tanh$, whose derivative is $1 - \tanh^2$. Any
-# function will do as long as we know its slope. Here is the derivative of $\tanh^2 x$ by our program, at 61 places.
+# A network also bends: it needs a function that is not a line. We take $\tanh$, whose derivative is
+# $1 - \tanh^2$. Any function will do as long as we know its slope. Here is the derivative of
+# $\tanh^2 x$ by our program, at 61 places.
 
 
 # %%
@@ -176,7 +193,9 @@ differences = (np.tanh(places + h) ** 2 - np.tanh(places - h) ** 2) / (2 * h)
 figure, (axes,) = panels(1, 6.5, 2.9)
 axes.plot(places, values, color=BLUE, label=r"$\tanh^2 x$")
 axes.plot(places, slopes, color=RED, label="its slope, by our program")
-axes.plot(places[::3], differences[::3], "o", color=BLACK, markersize=3.5, label="by central differences")
+axes.plot(
+    places[::3], differences[::3], "o", color=BLACK, markersize=3.5, label="by central differences"
+)
 axes.set(title="A slope from local slopes", xlabel="x")
 axes.legend()
 show(figure)
@@ -185,8 +204,9 @@ print(f"they agree to 1e-9: {abs(np.array(slopes) - differences).max() < 1e-9}")
 # %% [markdown]
 # ## Learn the line
 #
-# Now use it. Here are 20 points near the line $y = 0.8x - 0.3$. In each step, compute the loss of all points, its
-# gradient, and move $w$ and $b$ a little *against* the gradient: downhill. This is gradient descent.
+# Now use it. Here are 20 points near the line $y = 0.8x - 0.3$. In each step, compute the loss of
+# all points, its gradient, and move $w$ and $b$ a little *against* the gradient: downhill. This is
+# gradient descent.
 
 # %%
 random = np.random.default_rng(0)
@@ -209,19 +229,30 @@ left.plot(xs, ys, "o", color=BLACK, markersize=4)
 ends = np.array([-2.0, 2.0])
 for step, alpha in ((0, 0.25), (3, 0.4), (30, 1.0)):
     left.plot(ends, lines[step][0] * ends + lines[step][1], color=BLUE, alpha=alpha)
-    left.text(2.05, 2 * lines[step][0] + lines[step][1], f"step {step}", color=BLUE, va="center", fontsize=9)
+    left.text(
+        2.05,
+        2 * lines[step][0] + lines[step][1],
+        f"step {step}",
+        color=BLUE,
+        va="center",
+        fontsize=9,
+    )
 left.set(title="The line after some steps", xlabel="x", xlim=(-2.1, 2.9))
 right.semilogy(losses, color=BLUE)
 right.set(title="Mean square error", xlabel="step")
 show(figure)
-print(f"w = {w:.2f}, b = {b:.2f}; mean square error {losses[0]:.2f} at first, {losses[-1]:.3f} in the end")
+print(
+    f"w = {w:.2f}, b = {b:.2f}; mean square error {losses[0]:.2f} at first, {losses[-1]:.3f} "
+    "in "
+    "the end"
+)
 
 # %% [markdown]
 # ## The same in tinyprop
 #
-# A `tp.Tensor` is our `Value`, for whole arrays instead of single numbers (lesson 2). A step of the graph is a `tp.Op`,
-# which has a `forward` and a `backward` side by side. Its backward computes with *tensors*, so a gradient has a graph
-# of its own, and a gradient, too:
+# A `tp.Tensor` is our `Value`, for whole arrays instead of single numbers (lesson 2). A step of the
+# graph is a `tp.Op`, which has a `forward` and a `backward` side by side. Its backward computes
+# with *tensors*, so a gradient has a graph of its own, and a gradient, too:
 
 # %%
 x = tp.tensor(0.5, requires_grad=True)
@@ -229,15 +260,17 @@ y = tp.functional.tanh(x) ** 2
 (slope,) = tp.grad(y, [x], create_graph=True)
 (curvature,) = tp.grad(slope, [x])
 print(f"value {y.item():.4f}, slope {slope.item():.4f}, curvature {curvature.item():.4f}")
-tp.check_gradients(lambda x: tp.functional.tanh(x) ** 2, x)  # against central differences, slope and curvature
+# against central differences, slope and curvature
+tp.check_gradients(lambda x: tp.functional.tanh(x) ** 2, x)
 
 # %% [markdown]
 # ## Exercises
 #
-# Fill in the holes, run the cell, and read the answer. `hint("1.1")` gives a first hint, and a clearer one each time
-# you call it.
+# Fill in the holes, run the cell, and read the answer. `hint("1.1")` gives a first hint, and a
+# clearer one each time you call it.
 #
-# **1.1** Write down the derivative of $x \tanh x$ with respect to $x$, as a function of the number $x$.
+# **1.1** Write down the derivative of $x \tanh x$ with respect to $x$, as a function of the number
+# $x$.
 
 
 # %%
@@ -248,8 +281,8 @@ check("1.1", slope_of_x_tanh_x)
 # hint("1.1")
 
 # %% [markdown]
-# **1.2** Division. For the numbers $a$ and $b$, return the value $a / b$, and its two local slopes, with respect to $a$
-# and with respect to $b$.
+# **1.2** Division. For the numbers $a$ and $b$, return the value $a / b$, and its two local slopes,
+# with respect to $a$ and with respect to $b$.
 
 
 # %%
@@ -260,9 +293,9 @@ def divide(a, b):
 check("1.2", divide)
 
 # %% [markdown]
-# **1.3** `inputs_first` calls itself, and searches a list every time. A chain of 10,000 additions is too deep for
-# Python. Write it with a loop: keep your own stack, and a set of the values that you have seen. The check gives you
-# objects that have `.inputs`, as `Value` does.
+# **1.3** `inputs_first` calls itself, and searches a list every time. A chain of 10,000 additions
+# is too deep for Python. Write it with a loop: keep your own stack, and a set of the values that
+# you have seen. The check gives you objects that have `.inputs`, as `Value` does.
 
 
 # %%
@@ -272,8 +305,9 @@ def inputs_first_by_a_loop(value): ...  # your code: return a list
 check("1.3", inputs_first_by_a_loop)
 
 # %% [markdown]
-# **1.4** In tinyprop, a new step is a subclass of `tp.Op`. `backward` gets the gradient `g` of the result, and names
-# what else it needs of `forward`. Write the softsign, $x / (1 + |x|)$, whose slope is $1 / (1 + |x|)^2$.
+# **1.4** In tinyprop, a new step is a subclass of `tp.Op`. `backward` gets the gradient `g` of the
+# result, and names what else it needs of `forward`. Write the softsign, $x / (1 + |x|)$, whose
+# slope is $1 / (1 + |x|)^2$.
 
 
 # %%
@@ -293,7 +327,9 @@ check("1.4", Softsign)
 # ## Read next
 #
 # - [`tinyprop/engine/graph.py`](../tinyprop/engine/graph.py): `Op`; and
-#   [`tinyprop/engine/backward.py`](../tinyprop/engine/backward.py): `inputs_first` and `pull_back`, grown up.
-# - Baydin, Pearlmutter, Radul and Siskind, *Automatic differentiation in machine learning: a survey*, JMLR 2018.
+#   [`tinyprop/engine/backward.py`](../tinyprop/engine/backward.py): `inputs_first` and `pull_back`,
+#   grown up.
+# - Baydin, Pearlmutter, Radul and Siskind, *Automatic differentiation in machine learning: a
+#   survey*, JMLR 2018.
 #
 # Next: [2. Arrays, and a network that learns](02_network.ipynb).

@@ -1,11 +1,13 @@
 # %% [markdown]
 # # 2. Arrays, and a network that learns
 #
-# **Goal.** Carry backpropagation from single numbers to matrices, derive the gradient of the loss that classifiers use,
-# and train a network by SGD with momentum, first with every gradient written by hand.
+# **Goal.** Carry backpropagation from single numbers to matrices, derive the gradient of the loss
+# that classifiers use, and train a network by SGD with momentum, first with every gradient written
+# by hand.
 #
-# The task: tell three spirals apart. Each point has two coordinates and a class, 0, 1 or 2. No straight line separates
-# them; a network with one hidden layer does. Here are the points, and what the network of this lesson will have learnt.
+# The task: tell three spirals apart. Each point has two coordinates and a class, 0, 1 or 2. No
+# straight line separates them; a network with one hidden layer does. Here are the points, and what
+# the network of this lesson will have learnt.
 
 # %%
 import numpy as np
@@ -28,13 +30,17 @@ def draw_classes(axes, classify):
     grid = np.linspace(-1.25, 1.25, 120)
     plane = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
     classes = classify(plane).reshape(120, 120)
-    axes.contourf(grid, grid, classes, levels=[-0.5, 0.5, 1.5, 2.5], colors=[BLUE, RED, GREEN], alpha=0.25)
+    axes.contourf(
+        grid, grid, classes, levels=[-0.5, 0.5, 1.5, 2.5], colors=[BLUE, RED, GREEN], alpha=0.25
+    )
 
 
 def draw_points(axes, title):
     for k, colour in enumerate((BLUE, RED, GREEN)):
         axes.plot(*points[labels == k].T, "o", color=colour, markersize=2.5)
-    axes.set(title=title, aspect="equal", xticks=[], yticks=[], xlim=(-1.25, 1.25), ylim=(-1.25, 1.25))
+    axes.set(
+        title=title, aspect="equal", xticks=[], yticks=[], xlim=(-1.25, 1.25), ylim=(-1.25, 1.25)
+    )
 
 
 def loss_of(w1, b1, w2, b2, x=points):
@@ -72,33 +78,37 @@ print(f"wrong: {(classify(points) != labels).sum()} of {len(points)} points")
 # %% [markdown]
 # The network computes, for a point $x$ (a row of 2 numbers),
 # $$ h = \tanh(x W_1 + b_1), \qquad z = h W_2 + b_2. $$
-# $h$ are the 32 *hidden units*, and $z$ are 3 numbers, the *logits*: the larger $z_k$, the more the network believes in
-# class $k$. With all 300 points as the rows of a matrix $X$, one product $X W_1$ computes them all.
+# $h$ are the 32 *hidden units*, and $z$ are 3 numbers, the *logits*: the larger $z_k$, the more the
+# network believes in class $k$. With all 300 points as the rows of a matrix $X$, one product $X
+# W_1$ computes them all.
 #
 # ## The rule of a matrix product
 #
-# Let $C = AB$, that is $C_{ij} = \sum_k A_{ik} B_{kj}$. Suppose that we know $G_{ij} = dL/dC_{ij}$, the gradient of the
-# loss with respect to each entry of $C$. What is $dL/dA_{ik}$? The entry $A_{ik}$ takes part in row $i$ of $C$ only: in
-# $C_{ij}$ it is multiplied by $B_{kj}$. By the chain rule, add up over all $j$:
+# Let $C = AB$, that is $C_{ij} = \sum_k A_{ik} B_{kj}$. Suppose that we know $G_{ij} = dL/dC_{ij}$,
+# the gradient of the loss with respect to each entry of $C$. What is $dL/dA_{ik}$? The entry
+# $A_{ik}$ takes part in row $i$ of $C$ only: in $C_{ij}$ it is multiplied by $B_{kj}$. By the chain
+# rule, add up over all $j$:
 # $$ \frac{dL}{dA_{ik}} = \sum_j G_{ij} B_{kj}, \qquad\text{that is}\qquad \frac{dL}{dA} = G B^T,
-# \qquad\text{and likewise}\qquad \frac{dL}{dB} = A^T G. $$
-# To remember it, look at the shapes: with $A$ of shape $(n, k)$ and $B$ of shape $(k, m)$, $G$ is $(n, m)$, and there
-# is only one way to make $(n, k)$ from $G$ and $B$.
+# \qquad\text{and likewise}\qquad \frac{dL}{dB} = A^T G. $$ To remember it, look at the shapes: with
+# $A$ of shape $(n, k)$ and $B$ of shape $(k, m)$, $G$ is $(n, m)$, and there is only one way to
+# make $(n, k)$ from $G$ and $B$.
 #
 # ## The rule of broadcasting
 #
-# In $X W_1 + b_1$, the one row $b_1$ is added to all 300 rows. It is used 300 times, so its gradient is the *sum* over
-# the rows of $G$. Whatever is repeated forwards is summed backwards.
+# In $X W_1 + b_1$, the one row $b_1$ is added to all 300 rows. It is used 300 times, so its
+# gradient is the *sum* over the rows of $G$. Whatever is repeated forwards is summed backwards.
 #
 # ## Cross-entropy
 #
-# Softmax turns logits into probabilities, $p_k = e^{z_k} / \sum_j e^{z_j}$. The loss of a point whose class is $y$ is
-# the *cross-entropy*, minus the log of the probability that it got:
+# Softmax turns logits into probabilities, $p_k = e^{z_k} / \sum_j e^{z_j}$. The loss of a point
+# whose class is $y$ is the *cross-entropy*, minus the log of the probability that it got:
 # $$ \ell = -\ln p_y = -z_y + \ln \sum_j e^{z_j}. $$
-# If the network knows nothing, all $p_k$ are $1/3$, and $\ell = \ln 3$. Its derivative is a pleasant surprise:
+# If the network knows nothing, all $p_k$ are $1/3$, and $\ell = \ln 3$. Its derivative is a
+# pleasant surprise:
 # $$ \frac{d\ell}{dz_k} = -[k = y] + \frac{e^{z_k}}{\sum_j e^{z_j}} = p_k - [k = y], $$
-# where $[k = y]$ is 1 for the right class and 0 otherwise. *What you said, minus what is true.* In a program, subtract
-# the largest logit first: $e^{1000}$ overflows, and a shift of all logits changes no $p_k$.
+# where $[k = y]$ is 1 for the right class and 0 otherwise. *What you said, minus what is true.* In
+# a program, subtract the largest logit first: $e^{1000}$ overflows, and a shift of all logits
+# changes no $p_k$.
 #
 # Now we have all rules. Forwards and backwards, with NumPy alone:
 
@@ -130,22 +140,29 @@ loss_of(*leaves).backward()
 reveal(QUESTION, loss)
 print(f"a network that says 1/3 for each class has a loss of {np.log(3):.2f}")
 for name, ours, theirs in zip(("w1", "b1", "w2", "b2"), gradients, leaves, strict=True):
-    print(f"{name}: our gradient equals tinyprop's to 1e-12: {np.allclose(ours, theirs.grad.numpy(), atol=1e-12)}")
+    print(
+        f"{name}: our gradient equals tinyprop's to 1e-12: "
+        f"{np.allclose(ours, theirs.grad.numpy(), atol=1e-12)}"
+    )
 
 # %% [markdown]
-# The loss at the start is *above* $\ln 3$. Random logits prefer one class, mostly the wrong one of three, and a wrong
-# preference costs more than a right one saves: $-\ln p$ is steep where $p$ is small.
+# The loss at the start is *above* $\ln 3$. Random logits prefer one class, mostly the wrong one of
+# three, and a wrong preference costs more than a right one saves: $-\ln p$ is steep where $p$ is
+# small.
 #
 # ## SGD and momentum
 #
-# With the gradient $g$ of a parameter $w$, the simplest step is $w \leftarrow w - \eta g$, where $\eta$ is the learning
-# rate. If $g$ is computed from a random part of the data, a *mini-batch*, this is stochastic gradient descent, SGD.
+# With the gradient $g$ of a parameter $w$, the simplest step is $w \leftarrow w - \eta g$, where
+# $\eta$ is the learning rate. If $g$ is computed from a random part of the data, a *mini-batch*,
+# this is stochastic gradient descent, SGD.
 #
-# Many losses are long valleys: steep across, nearly flat along. A rate that is small enough for the steep direction is
-# far too small for the flat one. *Momentum* keeps a velocity $v$ that remembers earlier gradients:
+# Many losses are long valleys: steep across, nearly flat along. A rate that is small enough for the
+# steep direction is far too small for the flat one. *Momentum* keeps a velocity $v$ that remembers
+# earlier gradients:
 # $$ v \leftarrow \mu v + g, \qquad w \leftarrow w - \eta v. $$
-# Across the valley, gradients of opposite sign cancel; along it, they add up, to $1/(1 - \mu)$ times one gradient. Here
-# both go down the valley $f(a, b) = \frac12 (a^2 + 30\, b^2)$, with the same rate.
+# Across the valley, gradients of opposite sign cancel; along it, they add up, to $1/(1 - \mu)$
+# times one gradient. Here both go down the valley $f(a, b) = \frac12 (a^2 + 30\, b^2)$, with the
+# same rate.
 
 
 # %%
@@ -164,7 +181,9 @@ heights = 0.5 * (grid_a**2 + 30 * grid_b**2)
 left.contour(grid_a, grid_b, heights, levels=np.geomspace(0.05, 30, 9), colors=GRAY, linewidths=0.7)
 for momentum, colour in ((0.0, RED), (0.8, BLUE)):
     path = descend(0.03, momentum)
-    left.plot(*path.T, "o-", color=colour, markersize=2.5, linewidth=1, label=rf"$\mu = {momentum:g}$")
+    left.plot(
+        *path.T, "o-", color=colour, markersize=2.5, linewidth=1, label=rf"$\mu = {momentum:g}$"
+    )
     right.semilogy(0.5 * (path[:, 0] ** 2 + 30 * path[:, 1] ** 2), color=colour)
     print(f"momentum {momentum:g}: after 60 steps f is {0.5 * (path[-1] ** 2 @ [1, 30]):.1e}")
 left.set(title="Two ways down a valley", xlabel="a", ylabel="b")
@@ -175,7 +194,8 @@ show(figure)
 # %% [markdown]
 # ## All together
 #
-# Mini-batches of 30 points, momentum, our own gradients. One pass over all points is called an *epoch*.
+# Mini-batches of 30 points, momentum, our own gradients. One pass over all points is called an
+# *epoch*.
 
 # %%
 curves = {}
@@ -196,7 +216,10 @@ for momentum, rate, colour in ((0.0, 0.3, RED), (0.9, 0.3, BLUE)):
 figure, (axes,) = panels(1, 6.5, 2.8)
 for momentum, (losses, colour) in curves.items():
     axes.semilogy(losses, color=colour, label=rf"SGD, $\mu = {momentum:g}$")
-    print(f"momentum {momentum:g}: mean loss {losses[0]:.2f} at first, {losses[-1]:.3f} after {len(losses)} epochs")
+    print(
+        f"momentum {momentum:g}: mean loss {losses[0]:.2f} at first, {losses[-1]:.3f} after "
+        f"{len(losses)} epochs"
+    )
 axes.axhline(np.log(3), color=GRAY, linestyle=":")
 axes.text(60, 1.2, "knows nothing", color=GRAY, ha="right", fontsize=9)
 axes.set(title="Mean loss of all points", xlabel="epoch")
@@ -204,13 +227,13 @@ axes.legend(loc="lower left")
 show(figure)
 
 # %% [markdown]
-# That is all there is to training a network. Everything else in this course is about one question: what happens to the
-# numbers inside when there are not one but ten or fifty layers?
+# That is all there is to training a network. Everything else in this course is about one question:
+# what happens to the numbers inside when there are not one but ten or fifty layers?
 #
 # ## Exercises
 #
-# **2.1** The rule of a product. Given $A$, $B$ and the gradient $G$ with respect to $AB$, return the gradients with
-# respect to $A$ and to $B$.
+# **2.1** The rule of a product. Given $A$, $B$ and the gradient $G$ with respect to $AB$, return
+# the gradients with respect to $A$ and to $B$.
 
 
 # %%
@@ -222,8 +245,8 @@ check("2.1", product_gradients)
 # hint("2.1")
 
 # %% [markdown]
-# **2.2** Cross-entropy. Given logits $z$ of shape $(n, K)$ and labels of shape $(n,)$, return the gradient of the
-# *mean* loss with respect to $z$. It must survive logits of 1,000.
+# **2.2** Cross-entropy. Given logits $z$ of shape $(n, K)$ and labels of shape $(n,)$, return the
+# gradient of the *mean* loss with respect to $z$. It must survive logits of 1,000.
 
 
 # %%
@@ -244,9 +267,9 @@ def momentum_step(w, v, g, rate, momentum):
 check("2.3", momentum_step)
 
 # %% [markdown]
-# **2.4** Broadcasting. In $Y = X \odot s$, the row $s$ of shape $(k,)$ multiplies every row of $X$, of shape $(n, k)$,
-# element by element: $Y_{ij} = X_{ij} s_j$. Given $X$, $s$ and the gradient $G$ with respect to $Y$, return the
-# gradients with respect to $X$ and to $s$.
+# **2.4** Broadcasting. In $Y = X \odot s$, the row $s$ of shape $(k,)$ multiplies every row of $X$,
+# of shape $(n, k)$, element by element: $Y_{ij} = X_{ij} s_j$. Given $X$, $s$ and the gradient $G$
+# with respect to $Y$, return the gradients with respect to $X$ and to $s$.
 
 
 # %%
@@ -262,7 +285,8 @@ check("2.4", scale_gradients)
 # ## Read next
 #
 # - [`tinyprop/functional/linear.py`](../tinyprop/functional/linear.py) and
-#   [`losses.py`](../tinyprop/functional/losses.py): the same rules; [`tinyprop/optim.py`](../tinyprop/optim.py): SGD.
+#   [`losses.py`](../tinyprop/functional/losses.py): the same rules;
+#   [`tinyprop/optim.py`](../tinyprop/optim.py): SGD.
 # - Goodfellow, Bengio and Courville, *Deep learning*, 2016, chapters 6 and 8.
 #
 # Next: [3. How to start](03_initialization.ipynb).

@@ -1,13 +1,14 @@
 # %% [markdown]
 # # 3. How to start
 #
-# **Goal.** Derive how large the first, random weights of a network should be (Glorot's and He's rules), watch what
-# happens otherwise, and see what a rule that holds "on average" leaves out.
+# **Goal.** Derive how large the first, random weights of a network should be (Glorot's and He's
+# rules), watch what happens otherwise, and see what a rule that holds "on average" leaves out.
 #
-# Before training, the weights are random numbers. How large? It hardly matters for one layer, and decides everything
-# for thirty, because what one layer does to the size of its signal, the next one does again. Here are networks of 30
-# ReLU layers of 100 units, $\mathrm{relu}(u) = \max(0, u)$, with weights of four sizes. Left: the size of the signal on
-# its way up. Right: the size of a gradient on its way down. Both have logarithmic scales.
+# Before training, the weights are random numbers. How large? It hardly matters for one layer, and
+# decides everything for thirty, because what one layer does to the size of its signal, the next one
+# does again. Here are networks of 30 ReLU layers of 100 units, $\mathrm{relu}(u) = \max(0, u)$,
+# with weights of four sizes. Left: the size of the signal on its way up. Right: the size of a
+# gradient on its way down. Both have logarithmic scales.
 
 # %%
 import math
@@ -20,7 +21,12 @@ import tinyprop.functional as F
 from lesson import BLUE, GRAY, GREEN, RED, SKY, check, hint, panels, predict, reveal, show
 
 WIDTH, DEPTH, SAMPLES = 100, 30, 50
-SIZES = {1.0: (RED, "variance $1/n$"), 1.8: (SKY, "$1.8/n$"), 2.0: (BLUE, "$2/n$"), 3.0: (GREEN, "$3/n$")}
+SIZES = {
+    1.0: (RED, "variance $1/n$"),
+    1.8: (SKY, "$1.8/n$"),
+    2.0: (BLUE, "$2/n$"),
+    3.0: (GREEN, "$3/n$"),
+}
 
 
 def weights(random, outputs, inputs, variance):
@@ -28,7 +34,8 @@ def weights(random, outputs, inputs, variance):
 
 
 def sizes_by_layer(scale, seed=0, activation=F.relu):
-    """Root mean square of the pre-activations of each layer, and of a gradient that comes from the top."""
+    """Root mean square of the pre-activations of each layer, and of a gradient that comes from the
+    top."""
     random = np.random.default_rng(seed)
     h, all_u = tp.tensor(random.standard_normal((SAMPLES, WIDTH)), requires_grad=True), []
     for _ in range(DEPTH):
@@ -53,17 +60,20 @@ show(figure)
 # %% [markdown]
 # ## Forwards
 #
-# A unit has $n$ inputs $x_1, \dots, x_n$ and computes $u = \sum_i w_i x_i$. Draw the weights independently, with mean 0
-# and variance $v$. What is the mean of $u^2$? In $u^2 = \sum_{i,j} w_i w_j x_i x_j$, all terms with $i \ne j$ average
-# to 0, since $E[w_i w_j] = 0$. The others have $E[w_i^2] = v$:
+# A unit has $n$ inputs $x_1, \dots, x_n$ and computes $u = \sum_i w_i x_i$. Draw the weights
+# independently, with mean 0 and variance $v$. What is the mean of $u^2$? In $u^2 = \sum_{i,j} w_i
+# w_j x_i x_j$, all terms with $i \ne j$ average to 0, since $E[w_i w_j] = 0$. The others have
+# $E[w_i^2] = v$:
 # $$ E[u^2] = v \sum_i x_i^2 = n v \cdot \overline{x^2}, $$
-# where $\overline{x^2}$ is the mean square of the inputs. Without an activation, $v = 1/n$ keeps the size.
+# where $\overline{x^2}$ is the mean square of the inputs. Without an activation, $v = 1/n$ keeps
+# the size.
 #
-# ReLU sets about half of the $u$ to 0: as $u$ is as often positive as negative, with the same distribution,
-# $E[\mathrm{relu}(u)^2] = \frac12 E[u^2]$. So a layer multiplies the mean square by $nv/2$, and $L$ layers by
-# $(nv/2)^L$. It stays as it is for
+# ReLU sets about half of the $u$ to 0: as $u$ is as often positive as negative, with the same
+# distribution, $E[\mathrm{relu}(u)^2] = \frac12 E[u^2]$. So a layer multiplies the mean square by
+# $nv/2$, and $L$ layers by $(nv/2)^L$. It stays as it is for
 # $$ v = \frac{2}{n} \qquad\text{(He et al., 2015).} $$
-# With $v = 1/n$ each layer halves the mean square. How large is the root mean square of $u$ in layer 30?
+# With $v = 1/n$ each layer halves the mean square. How large is the root mean square of $u$ in
+# layer 30?
 
 # %%
 QUESTION = "signal in layer 30 with variance 1/n"
@@ -77,20 +87,24 @@ print(f"by the formula, the root of 2^-29: {math.sqrt(0.5**29):.2e}")
 # %% [markdown]
 # ## Backwards
 #
-# If the unit's $m$ successors have the gradients $g_1, \dots, g_m$, the gradient with respect to the unit's output is
-# $\sum_j w_{ji} g_j$: the same kind of sum, over the *outputs* of the layer. So backwards, the mean square is
-# multiplied by $m v$, and by $1/2$ for the units that ReLU has switched off. It is kept if $v = 2/m$.
+# If the unit's $m$ successors have the gradients $g_1, \dots, g_m$, the gradient with respect to
+# the unit's output is $\sum_j w_{ji} g_j$: the same kind of sum, over the *outputs* of the layer.
+# So backwards, the mean square is multiplied by $m v$, and by $1/2$ for the units that ReLU has
+# switched off. It is kept if $v = 2/m$.
 #
-# For a square layer, $m = n$, both conditions agree. Otherwise they do not. Glorot and Bengio (2010) proposed the
-# compromise, for activations like $\tanh$ that are nearly a line around 0 (so without the factor 2 of ReLU):
+# For a square layer, $m = n$, both conditions agree. Otherwise they do not. Glorot and Bengio
+# (2010) proposed the compromise, for activations like $\tanh$ that are nearly a line around 0 (so
+# without the factor 2 of ReLU):
 # $$ v = \frac{2}{n + m}. $$
-# They draw from a *uniform* distribution on $[-r, r]$. Its variance is $r^2/3$, which gives $r = \sqrt{6/(n + m)}$.
+# They draw from a *uniform* distribution on $[-r, r]$. Its variance is $r^2/3$, which gives $r =
+# \sqrt{6/(n + m)}$.
 #
 # ## Does tanh stay?
 #
-# Near 0, $\tanh u \approx u$, so Glorot's rule should keep the signal of a $\tanh$ network. It does not quite: $\tanh$
-# is always a little smaller than $u$. In a wide network $u$ is Gaussian (lesson 6 tells why), so the mean square $q$ of
-# the next layer is $E \tanh(\sqrt q Z)^2$ with a standard normal $Z$, which `tp.moments.gaussian` computes exactly.
+# Near 0, $\tanh u \approx u$, so Glorot's rule should keep the signal of a $\tanh$ network. It does
+# not quite: $\tanh$ is always a little smaller than $u$. In a wide network $u$ is Gaussian (lesson
+# 6 tells why), so the mean square $q$ of the next layer is $E \tanh(\sqrt q Z)^2$ with a standard
+# normal $Z$, which `tp.moments.gaussian` computes exactly.
 
 # %%
 q, curve = 1.0, []
@@ -106,13 +120,16 @@ axes.plot(layers, curve, color=BLUE, linewidth=1, label="infinitely wide")
 axes.set(title=r"tanh, Glorot's weights: signal", xlabel="layer", ylim=(0, 1.1))
 axes.legend()
 show(figure)
-print(f"tanh in layer 30: root mean square {curve[-1]:.3f}; it falls like a power of the depth, not exponentially")
+print(
+    f"tanh in layer 30: root mean square {curve[-1]:.3f}; it falls like a power of the depth, "
+    "not exponentially"
+)
 
 # %% [markdown]
 # ## On average
 #
-# He's rule keeps the *expectation* of the mean square. What does a single network do? Here are many networks of 12
-# layers, and the mean square of their last layer for one input of mean square 1.
+# He's rule keeps the *expectation* of the mean square. What does a single network do? Here are many
+# networks of 12 layers, and the mean square of their last layer for one input of mean square 1.
 
 
 # %%
@@ -132,7 +149,14 @@ figure, (axes,) = panels(1, 6.5, 2.8)
 for width, networks, colour in ((100, 100, BLUE), (20, 2000, RED)):
     found = last_mean_square(width, networks, np.random.default_rng(0))
     shown = np.log10(np.maximum(found, 1e-3))
-    axes.hist(shown, bins=np.linspace(-3, 1.5, 28), density=True, color=colour, alpha=0.5, label=f"width {width}")
+    axes.hist(
+        shown,
+        bins=np.linspace(-3, 1.5, 28),
+        density=True,
+        color=colour,
+        alpha=0.5,
+        label=f"width {width}",
+    )
     spread = (1 + 5 / width) ** FEW
     print(f"width {width:3}: mean {found.mean():.2f}, median {np.median(found):.2f};", end=" ")
     print(f"mean of the square {np.mean(found**2):.1f}, by the formula {spread:.1f}")
@@ -142,14 +166,15 @@ axes.legend()
 show(figure)
 
 # %% [markdown]
-# The mean is near 1, but the typical network is below, and some are far above. The wider the layers, the narrower the
-# distribution: the mean of the square is $(1 + 5/n)^L$, exactly. (For width 20 the average over so many networks is
-# still not settled: a few very large values carry it.) A rule about averages is a rule about *wide* networks.
+# The mean is near 1, but the typical network is below, and some are far above. The wider the
+# layers, the narrower the distribution: the mean of the square is $(1 + 5/n)^L$, exactly. (For
+# width 20 the average over so many networks is still not settled: a few very large values carry
+# it.) A rule about averages is a rule about *wide* networks.
 #
 # ## Does it matter for training?
 #
-# The three spirals of lesson 2 again, with 20 hidden ReLU layers and three sizes of weights, for four random starts
-# each. The learning rate is the same for all.
+# The three spirals of lesson 2 again, with 20 hidden ReLU layers and three sizes of weights, for
+# four random starts each. The learning rate is the same for all.
 
 # %%
 random = np.random.default_rng(0)
@@ -162,7 +187,9 @@ labels = np.repeat(np.arange(3), 60)
 def losses_with(scale, seed, hidden=20, width=32, steps=150):
     random = np.random.default_rng(seed)
     sizes = [2] + [width] * hidden + [3]
-    layers = [tp.tensor(weights(random, m, n, scale / n), requires_grad=True) for n, m in pairwise(sizes)]
+    layers = [
+        tp.tensor(weights(random, m, n, scale / n), requires_grad=True) for n, m in pairwise(sizes)
+    ]
     biases = [tp.zeros(m, requires_grad=True, dtype="float64") for m in sizes[1:]]
     optimizer, losses = tp.optim.SGD([*layers, *biases], lr=0.03, momentum=0.0), []
     for _ in range(steps):
@@ -184,11 +211,24 @@ for scale, colour in ((1.0, RED), (2.0, BLUE), (3.0, GREEN)):
     with np.errstate(all="ignore"):
         runs = [losses_with(scale, seed) for seed in range(1, 5)]
     for i, losses in enumerate(runs):
-        axes.plot(losses, color=colour, alpha=0.7, linewidth=1.2, label=None if i else f"variance ${scale:g}/n$")
+        axes.plot(
+            losses,
+            color=colour,
+            alpha=0.7,
+            linewidth=1.2,
+            label=None if i else f"variance ${scale:g}/n$",
+        )
     first = np.mean([losses[0] for losses in runs])
-    learnt, lost = sum(min(losses) < 0.8 for losses in runs), sum(not math.isfinite(losses[-1]) for losses in runs)
+    learnt, lost = (
+        sum(min(losses) < 0.8 for losses in runs),
+        sum(not math.isfinite(losses[-1]) for losses in runs),
+    )
     print(
-        f"variance {scale:g}/n: mean loss {first:.3g} at first; of {len(runs)} runs, {learnt} get below 0.8,", end=" "
+        (
+            f"variance {scale:g}/n: mean loss {first:.3g} at first; of {len(runs)} runs, {learnt} "
+            "get below 0.8,"
+        ),
+        end=" ",
     )
     print(f"{lost} overflow")
 axes.axhline(math.log(3), color=GRAY, linestyle=":")
@@ -197,16 +237,17 @@ axes.legend(loc="upper right")
 show(figure)
 
 # %% [markdown]
-# With variance $1/n$ the network stays near $\ln 3 = 1.10$, where it knows nothing: signals and gradients are too faint
-# to learn from. With $3/n$ the first loss is far above that, the first gradient as large, and the first steps throw the
-# weights so far that the numbers overflow; a smaller learning rate would help. With He's $2/n$ it learns, by fits and
-# starts. (With fewer layers, the choice matters less.) And nothing holds the sizes where they started: during training,
+# With variance $1/n$ the network stays near $\ln 3 = 1.10$, where it knows nothing: signals and
+# gradients are too faint to learn from. With $3/n$ the first loss is far above that, the first
+# gradient as large, and the first steps throw the weights so far that the numbers overflow; a
+# smaller learning rate would help. With He's $2/n$ it learns, by fits and starts. (With fewer
+# layers, the choice matters less.) And nothing holds the sizes where they started: during training,
 # every weight moves. Holding them is what the *normalisers* of the next lessons are for.
 #
 # ## Exercises
 #
-# **3.1** The leaky ReLU is $u$ above 0 and $a u$ below. Which standard deviation of the weights keeps the mean square
-# of a layer with $n$ inputs?
+# **3.1** The leaky ReLU is $u$ above 0 and $a u$ below. Which standard deviation of the weights
+# keeps the mean square of a layer with $n$ inputs?
 
 
 # %%
@@ -217,7 +258,8 @@ check("3.1", he_std)
 # hint("3.1")
 
 # %% [markdown]
-# **3.2** Glorot's weights are uniform on $[-r, r]$. Return $r$ for a layer of so many inputs and outputs.
+# **3.2** Glorot's weights are uniform on $[-r, r]$. Return $r$ for a layer of so many inputs and
+# outputs.
 
 
 # %%
@@ -227,8 +269,9 @@ def glorot_bound(inputs, outputs): ...  # your code
 check("3.2", glorot_bound)
 
 # %% [markdown]
-# **3.3** What is the root mean square of $u$ in layer $L$ of a ReLU network whose weights have variance $c/n$, if the
-# inputs have mean square 1? ($u$ in layer 1 has seen one matrix of weights and no ReLU.)
+# **3.3** What is the root mean square of $u$ in layer $L$ of a ReLU network whose weights have
+# variance $c/n$, if the inputs have mean square 1? ($u$ in layer 1 has seen one matrix of weights
+# and no ReLU.)
 
 
 # %%
@@ -238,9 +281,9 @@ def size_in_layer(c, layer): ...  # your code
 check("3.3", size_in_layer)
 
 # %% [markdown]
-# **3.4** Any activation. Given a function $s$ that acts on arrays, return the number $g$ such that weights of standard
-# deviation $g/\sqrt n$ keep the mean square of $u$ at 1. A few digits are enough: take many normal numbers, or
-# integrate.
+# **3.4** Any activation. Given a function $s$ that acts on arrays, return the number $g$ such that
+# weights of standard deviation $g/\sqrt n$ keep the mean square of $u$ at 1. A few digits are
+# enough: take many normal numbers, or integrate.
 
 
 # %%
@@ -250,13 +293,16 @@ def gain(s): ...  # your code
 check("3.4", gain)
 
 # %% [markdown]
-# Solutions, with derivations: [solutions/03_initialization.ipynb](solutions/03_initialization.ipynb).
+# Solutions, with derivations:
+# [solutions/03_initialization.ipynb](solutions/03_initialization.ipynb).
 #
 # ## Read next
 #
-# - [`tinyprop/nn/init.py`](../tinyprop/nn/init.py): these and orthogonal, data-dependent and Fixup's starts.
-# - Glorot and Bengio, *Understanding the difficulty of training deep feedforward neural networks*, AISTATS 2010. He,
-#   Zhang, Ren and Sun, *Delving deep into rectifiers*, ICCV 2015. `tinyprop verify N09 N10 N11 --explain`.
+# - [`tinyprop/nn/init.py`](../tinyprop/nn/init.py): these and orthogonal, data-dependent and
+#   Fixup's starts.
+# - Glorot and Bengio, *Understanding the difficulty of training deep feedforward neural networks*,
+#   AISTATS 2010. He, Zhang, Ren and Sun, *Delving deep into rectifiers*, ICCV 2015. `tinyprop
+#   verify N09 N10 N11 --explain`.
 # - In the [laboratory](../docs/lab/index.html#norm=he&depth=30) of the site (`make site`),
 #   sliders change the networks of this lesson.
 #

@@ -1,16 +1,17 @@
 # %% [markdown]
 # # 7. The Jacobian: what 1.21 is and is not
 #
-# **Goal.** Look at all singular values of a NormProp layer, find the paper's 1.21 among them (or not), and learn what
-# an average hides.
+# **Goal.** Look at all singular values of a NormProp layer, find the paper's 1.21 among them (or
+# not), and learn what an average hides.
 #
-# The *Jacobian* $J$ of a layer is the matrix of its derivatives: $J_{ij}$ is the derivative of output $i$ with respect
-# to input $j$. Backwards, a gradient $g$ becomes $J^T g$. How much longer or shorter that is depends on the direction
-# of $g$; the *singular values* of $J$ are the factors, from the largest to the smallest. If they are above 1, gradients
-# explode with depth; if they are below 1, they vanish. The ideal is called *dynamical isometry*: all singular values 1.
-# The paper (section 3.4) shows that, on average over inputs, $E[JJ^T] \approx 1.47\, I$, concludes that "the singular
-# values of the Jacobian are 1.21" (the root of 1.47), and divides it out. Here are the singular values of one layer at
-# one input.
+# The *Jacobian* $J$ of a layer is the matrix of its derivatives: $J_{ij}$ is the derivative of
+# output $i$ with respect to input $j$. Backwards, a gradient $g$ becomes $J^T g$. How much longer
+# or shorter that is depends on the direction of $g$; the *singular values* of $J$ are the factors,
+# from the largest to the smallest. If they are above 1, gradients explode with depth; if they are
+# below 1, they vanish. The ideal is called *dynamical isometry*: all singular values 1. The paper
+# (section 3.4) shows that, on average over inputs, $E[JJ^T] \approx 1.47\, I$, concludes that "the
+# singular values of the Jacobian are 1.21" (the root of 1.47), and divides it out. Here are the
+# singular values of one layer at one input.
 
 # %%
 import math
@@ -29,7 +30,8 @@ c1, factor = relu.std, relu.jacobian_factor
 def layer_and_input(width, seed):
     random = np.random.default_rng(seed)
     layer = tp.nn.NormPropLinear(width, width, gamma=1.0)
-    layer.weight.data = random.standard_normal((width, width), np.float32)  # rows in random directions
+    # rows in random directions
+    layer.weight.data = random.standard_normal((width, width), np.float32)
     return layer, tp.tensor(random.standard_normal(width, np.float32))
 
 
@@ -39,7 +41,14 @@ values = np.linalg.svd(jacobian.astype(np.float64), compute_uv=False)
 nonzero = values[values > 1e-4]
 
 figure, (axes,) = panels(1, 7.0, 3.3)
-axes.hist(nonzero, bins=24, density=True, color=BLUE, alpha=0.6, label=f"{len(nonzero)} of {WIDTH} singular values")
+axes.hist(
+    nonzero,
+    bins=24,
+    density=True,
+    color=BLUE,
+    alpha=0.6,
+    label=f"{len(nonzero)} of {WIDTH} singular values",
+)
 grid = np.linspace(*spectrum_edges(1, 1), 200)
 axes.plot(grid, spectrum_density(grid, 1, 1), color=BLACK, label="Marchenko-Pastur law")
 axes.axvline(factor, color=RED)
@@ -49,12 +58,16 @@ axes.annotate(f"{WIDTH - len(nonzero)} at 0", (0.0, 0.0), (0.02, 0.2), color=BLU
 axes.set(title="Singular values of one layer at one input", xlim=(-0.05, 3.1), ylim=(0, 0.7))
 axes.legend(loc="upper right")
 show(figure)
-print(f"nonzero ones: {nonzero[-1]:.2f} to {nonzero[0]:.2f}; root mean square of all {np.sqrt((values**2).mean()):.3f}")
+print(
+    f"nonzero ones: {nonzero[-1]:.2f} to {nonzero[0]:.2f}; root mean square of all "
+    f"{np.sqrt((values**2).mean()):.3f}"
+)
 
 # %% [markdown]
-# About half of the singular values are 0: those units are off, and their rows of $J$ are 0. The others spread over a
-# wide band. In a large layer its edges are $(1 \pm \sqrt{1/2})/c_1$, and the histogram follows the law that Marchenko
-# and Pastur found for random matrices in 1967. How many are near 1.21?
+# About half of the singular values are 0: those units are off, and their rows of $J$ are 0. The
+# others spread over a wide band. In a large layer its edges are $(1 \pm \sqrt{1/2})/c_1$, and the
+# histogram follows the law that Marchenko and Pastur found for random matrices in 1967. How many
+# are near 1.21?
 
 # %%
 QUESTION = "fraction of all singular values within 5 % of 1.21"
@@ -68,10 +81,11 @@ print(f"edges of the band in a large square layer: {low:.4f} to {high:.4f}")
 # %% [markdown]
 # ## What 1.21 is
 #
-# A row of $J$ is $w / (|w| c_1)$ if its unit is on, which it is half of the time, and 0 otherwise. Its mean square
-# length is $\frac{1}{2 c_1^2} = \frac{\pi}{\pi - 1} = 1.4669$. That is the diagonal of $E[JJ^T]$, and it is exact. So
-# $1.2112 = \sqrt{\pi/(\pi - 1)}$ is the **root mean square** of the singular values of a square layer: what $J$ does to
-# a random gradient on average. Measure it, with an error bar.
+# A row of $J$ is $w / (|w| c_1)$ if its unit is on, which it is half of the time, and 0 otherwise.
+# Its mean square length is $\frac{1}{2 c_1^2} = \frac{\pi}{\pi - 1} = 1.4669$. That is the diagonal
+# of $E[JJ^T]$, and it is exact. So $1.2112 = \sqrt{\pi/(\pi - 1)}$ is the **root mean square** of
+# the singular values of a square layer: what $J$ does to a random gradient on average. Measure it,
+# with an error bar.
 
 # %%
 LAYERS = 40
@@ -80,15 +94,19 @@ for seed in range(LAYERS):
     layer, x = layer_and_input(100, seed)
     squares.append((tp.jacobian(layer, x).numpy() ** 2).sum() / 100)
 error = np.std(squares, ddof=1) / math.sqrt(LAYERS)
-print(f"mean square {np.mean(squares):.3f} +- {error:.3f} over {LAYERS} layers; exact {math.pi / (math.pi - 1):.4f}")
+print(
+    f"mean square {np.mean(squares):.3f} +- {error:.3f} over {LAYERS} layers; exact "
+    f"{math.pi / (math.pi - 1):.4f}"
+)
 print(f"root {math.sqrt(np.mean(squares)):.3f}; exact {factor:.4f}")
 
 # %% [markdown]
 # ## What it is not
 #
-# *Not the singular values.* Even with orthogonal rows, where $E[JJ^T]$ is $1.47\,I$ exactly, no singular value is 1.21:
-# they are 0 or $1/c_1$. The average of $JJ^T$ over inputs is a multiple of the identity, but a gradient meets $J$ at
-# *one* input. A coin that shows 0 or 1 shows 1/2 on average, and never 1/2.
+# *Not the singular values.* Even with orthogonal rows, where $E[JJ^T]$ is $1.47\,I$ exactly, no
+# singular value is 1.21: they are 0 or $1/c_1$. The average of $JJ^T$ over inputs is a multiple of
+# the identity, but a gradient meets $J$ at *one* input. A coin that shows 0 or 1 shows 1/2 on
+# average, and never 1/2.
 
 # %%
 layer, x = layer_and_input(WIDTH, seed=1)
@@ -97,15 +115,18 @@ orthogonal = np.linalg.svd(tp.jacobian(layer, x).numpy().astype(np.float64), com
 print("orthogonal rows:", sorted({f"{abs(v):.4f}" for v in orthogonal}), f"and 1/c1 = {1 / c1:.4f}")
 
 # %% [markdown]
-# *Not the whole story for a deep network.* Dividing by 1.21 (by $\gamma = 1/1.21$) keeps the mean square at 1 at any
-# depth. But a product of matrices whose singular values are spread out has singular values that are spread out more: a
-# few directions get nearly everything. Here are products of up to nine layers, the paper's depth, with
-# `gamma="jacobian"`. ([`figures/spectrum.gif`](../figures/spectrum.gif) shows the same, layer by layer.)
+# *Not the whole story for a deep network.* Dividing by 1.21 (by $\gamma = 1/1.21$) keeps the mean
+# square at 1 at any depth. But a product of matrices whose singular values are spread out has
+# singular values that are spread out more: a few directions get nearly everything. Here are
+# products of up to nine layers, the paper's depth, with `gamma="jacobian"`.
+# ([`figures/spectrum.gif`](../figures/spectrum.gif) shows the same, layer by layer.)
 
 # %%
 DEPTH, NARROW = 9, 150
 tp.manual_seed(0)
-net = tp.nn.Sequential(*[tp.nn.NormPropLinear(NARROW, NARROW, gamma="jacobian") for _ in range(DEPTH)])
+net = tp.nn.Sequential(
+    *[tp.nn.NormPropLinear(NARROW, NARROW, gamma="jacobian") for _ in range(DEPTH)]
+)
 x = tp.tensor(np.random.default_rng(0).standard_normal(NARROW, np.float32))
 product, spectra = np.eye(NARROW), []
 for layer in net:
@@ -116,8 +137,16 @@ for layer in net:
 figure, (axes,) = panels(1, 6.5, 3.3)
 depths = np.arange(1, DEPTH + 1)
 axes.semilogy(depths, [s[0] for s in spectra], "o-", color=RED, label="largest")
-axes.semilogy(depths, [np.sqrt((s**2).mean()) for s in spectra], "o-", color=BLUE, label="root mean square")
-axes.semilogy(depths, [np.median(s[s > 1e-9]) for s in spectra], "o-", color=GRAY, label="median of those above 0")
+axes.semilogy(
+    depths, [np.sqrt((s**2).mean()) for s in spectra], "o-", color=BLUE, label="root mean square"
+)
+axes.semilogy(
+    depths,
+    [np.median(s[s > 1e-9]) for s in spectra],
+    "o-",
+    color=GRAY,
+    label="median of those above 0",
+)
 axes.axhline(1, color=BLACK, linewidth=1, linestyle=":")
 axes.set_yticks([0.2, 0.5, 1, 2, 5], ["0.2", "0.5", "1", "2", "5"])
 axes.set_yticks([], minor=True)
@@ -125,11 +154,15 @@ axes.set(title="Singular values of a product of layers", xlabel="layers")
 axes.legend()
 show(figure)
 share = (spectra[-1][:5] ** 2).sum() / (spectra[-1] ** 2).sum()
-print(f"after {DEPTH} layers: largest {spectra[-1][0]:.1f}; the five largest carry {share:.0%} of the mean square")
+print(
+    f"after {DEPTH} layers: largest {spectra[-1][0]:.1f}; the five largest carry {share:.0%} "
+    "of "
+    "the mean square"
+)
 
 # %% [markdown]
-# The blue line of a single network scatters about 1; `tinyprop verify C18` averages over many networks. The verdicts on
-# the claims of this lesson:
+# The blue line of a single network scatters about 1; `tinyprop verify C18` averages over many
+# networks. The verdicts on the claims of this lesson:
 
 # %%
 for r in tp.verify.run(["C12", "C14", "C15", "C16"]):
@@ -137,15 +170,16 @@ for r in tp.verify.run(["C12", "C14", "C15", "C16"]):
     print(f"{r.id} {r.verdict:24} {statement}")
 
 # %% [markdown]
-# So $\gamma = 1/1.21$ does keep the *mean square* of the gradient. The reason given for it, that all singular values
-# become 1, does not hold.
+# So $\gamma = 1/1.21$ does keep the *mean square* of the gradient. The reason given for it, that
+# all singular values become 1, does not hold.
 #
 # ## Exercises
 #
-# **7.1** A layer may have more units than inputs, or fewer. In a large layer, half of the units are on, and the
-# Jacobian consists of their rows: $k = \frac{\text{units}}{2}$ random directions of length $1/c_1$ in $n$ dimensions.
-# By Marchenko and Pastur, the nonzero singular values of $k$ such rows of length 1 lie between $|1 - \sqrt{k/n}|$ and
-# $1 + \sqrt{k/n}$. Return the smallest and the largest nonzero singular value for so many units and inputs.
+# **7.1** A layer may have more units than inputs, or fewer. In a large layer, half of the units are
+# on, and the Jacobian consists of their rows: $k = \frac{\text{units}}{2}$ random directions of
+# length $1/c_1$ in $n$ dimensions. By Marchenko and Pastur, the nonzero singular values of $k$ such
+# rows of length 1 lie between $|1 - \sqrt{k/n}|$ and $1 + \sqrt{k/n}$. Return the smallest and the
+# largest nonzero singular value for so many units and inputs.
 
 
 # %%
@@ -157,9 +191,10 @@ check("7.1", edges)
 # hint("7.1")
 
 # %% [markdown]
-# **7.2** What is the mean square gain $E|J|^2/n$ of a product of $L$ square layers with a given $\gamma$? (It is exact
-# for every width: turning the sign of a row of weights does not change its line, but switches the unit on or off. So
-# which units are on tells nothing about the lines, and gains multiply.)
+# **7.2** What is the mean square gain $E|J|^2/n$ of a product of $L$ square layers with a given
+# $\gamma$? (It is exact for every width: turning the sign of a row of weights does not change its
+# line, but switches the unit on or off. So which units are on tells nothing about the lines, and
+# gains multiply.)
 
 
 # %%
@@ -169,8 +204,9 @@ def gain_of_product(depth, gamma): ...  # your code
 check("7.2", gain_of_product)
 
 # %% [markdown]
-# **7.3** Two rows of weights at an angle of cosine $\rho$. What is $E[JJ^T]_{12}$, with $\gamma = 1$ and Gaussian
-# inputs? Both units must be on, which happens with the probability $(\pi - \arccos\rho)/(2\pi)$.
+# **7.3** Two rows of weights at an angle of cosine $\rho$. What is $E[JJ^T]_{12}$, with $\gamma =
+# 1$ and Gaussian inputs? Both units must be on, which happens with the probability $(\pi -
+# \arccos\rho)/(2\pi)$.
 
 
 # %%
@@ -180,8 +216,8 @@ def off_diagonal(rho): ...  # your code
 check("7.3", off_diagonal)
 
 # %% [markdown]
-# **7.4** Which fraction of the singular values of a large layer is 0? (A matrix of shape (units, inputs) has as many
-# singular values as the smaller of the two.)
+# **7.4** Which fraction of the singular values of a large layer is 0? (A matrix of shape (units,
+# inputs) has as many singular values as the smaller of the two.)
 
 
 # %%
@@ -195,9 +231,10 @@ check("7.4", zero_fraction)
 #
 # ## Read next
 #
-# - [`tinyprop/verify/jacobian_claims.py`](../tinyprop/verify/jacobian_claims.py); `tinyprop verify C15 --explain`.
-# - Saxe, McClelland and Ganguli, *Exact solutions to the nonlinear dynamics of learning in deep linear neural
-#   networks*, ICLR 2014. Pennington, Schoenholz and Ganguli, *Resurrecting the sigmoid in deep learning through
-#   dynamical isometry*, NeurIPS 2017.
+# - [`tinyprop/verify/jacobian_claims.py`](../tinyprop/verify/jacobian_claims.py); `tinyprop verify
+#   C15 --explain`.
+# - Saxe, McClelland and Ganguli, *Exact solutions to the nonlinear dynamics of learning in deep
+#   linear neural networks*, ICLR 2014. Pennington, Schoenholz and Ganguli, *Resurrecting the
+#   sigmoid in deep learning through dynamical isometry*, NeurIPS 2017.
 #
 # Next: [8. Depth](08_depth.ipynb).

@@ -1,14 +1,14 @@
 # %% [markdown]
 # # 9. The other normalisers
 #
-# **Goal.** Put LayerNorm, RMSNorm, GroupNorm, WeightNorm, the weight standardisation of NF-nets and DyT on the same
-# stage as BatchNorm and NormProp: what each takes its mean over, what leaves it unchanged, and what it does to a signal
-# and to a gradient in 20 layers.
+# **Goal.** Put LayerNorm, RMSNorm, GroupNorm, WeightNorm, the weight standardisation of NF-nets and
+# DyT on the same stage as BatchNorm and NormProp: what each takes its mean over, what leaves it
+# unchanged, and what it does to a signal and to a gradient in 20 layers.
 #
-# A hidden layer of a convolutional network is an array (samples, channels, height, width). Most normalisers subtract a
-# mean and divide by a standard deviation; they differ in *what they take the mean over*. Below, every square is the
-# whole map of one channel of one sample. To normalise the square with the blue frame, each method uses the coloured
-# ones.
+# A hidden layer of a convolutional network is an array (samples, channels, height, width). Most
+# normalisers subtract a mean and divide by a standard deviation; they differ in *what they take the
+# mean over*. Below, every square is the whole map of one channel of one sample. To normalise the
+# square with the blue frame, each method uses the coloured ones.
 
 # %%
 import math
@@ -17,13 +17,33 @@ import numpy as np
 from matplotlib.patches import Rectangle
 
 import tinyprop as tp
-from lesson import BLACK, BLUE, GRAY, GREEN, ORANGE, PINK, RED, SKY, check, hint, panels, predict, reveal, show
+from lesson import (
+    BLACK,
+    BLUE,
+    GRAY,
+    GREEN,
+    ORANGE,
+    PINK,
+    RED,
+    SKY,
+    check,
+    hint,
+    panels,
+    predict,
+    reveal,
+    show,
+)
 from tinyprop.stacks import Stack
 
 SAMPLES, CHANNELS = 5, 8
 figure, every = panels(5, 9.6, 2.3)
-used = {name: np.zeros((SAMPLES, CHANNELS)) for name in ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm")}
-used["BatchNorm"][:, 2] = used["LayerNorm"][1] = used["GroupNorm"][1, :4] = used["InstanceNorm"][1, 2] = 1
+used = {
+    name: np.zeros((SAMPLES, CHANNELS))
+    for name in ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm")
+}
+used["BatchNorm"][:, 2] = used["LayerNorm"][1] = used["GroupNorm"][1, :4] = used["InstanceNorm"][
+    1, 2
+] = 1
 used["no statistics"] = np.zeros((SAMPLES, CHANNELS))
 for axes, (name, squares) in zip(every, used.items(), strict=True):
     for i in range(SAMPLES):
@@ -31,8 +51,18 @@ for axes, (name, squares) in zip(every, used.items(), strict=True):
             colour = SKY if squares[i, j] else "white"
             if (i, j) == (1, 2) and squares[i, j]:
                 colour = BLUE
-            axes.add_patch(Rectangle((j, -i), 0.9, 0.9, facecolor=colour, edgecolor=BLUE if (i, j) == (1, 2) else GRAY))
-    axes.set(xlim=(-0.2, CHANNELS), ylim=(-SAMPLES + 0.8, 1.1), aspect="equal", xticks=[], yticks=[])
+            axes.add_patch(
+                Rectangle(
+                    (j, -i),
+                    0.9,
+                    0.9,
+                    facecolor=colour,
+                    edgecolor=BLUE if (i, j) == (1, 2) else GRAY,
+                )
+            )
+    axes.set(
+        xlim=(-0.2, CHANNELS), ylim=(-SAMPLES + 0.8, 1.1), aspect="equal", xticks=[], yticks=[]
+    )
     axes.set_title(name, loc="center", fontsize=10)
     axes.set_xlabel("channels", fontsize=9)
     axes.spines[:].set_visible(False)
@@ -52,8 +82,8 @@ show(figure)
 # | DyT (Zhu et al., 2025) | each number by itself: $\tanh(\alpha u)$, with a learnt $\alpha$ |
 # | NormProp | each row: $\gamma\, w/\lvert w\rvert$; then $(s - c_2)/c_1$ |
 #
-# (The last four use no statistics of the data: that is the empty panel of the figure.) For one fully connected layer,
-# each is a line or two:
+# (The last four use no statistics of the data: that is the empty panel of the figure.) For one
+# fully connected layer, each is a line or two:
 
 
 # %%
@@ -66,7 +96,8 @@ def unit_rows(w):
 
 
 C2, C1 = 1 / math.sqrt(2 * math.pi), math.sqrt((1 - 1 / math.pi) / 2)
-LAYERS = {  # from inputs x (samples, inputs) and weights w (units, inputs) to what enters the activation
+# from inputs x (samples, inputs) and weights w (units, inputs) to what enters the activation
+LAYERS = {
     "BatchNorm": lambda x, w: standardized(x @ w.T, 0),
     "LayerNorm": lambda x, w: standardized(x @ w.T, 1),
     "RMSNorm": lambda x, w: x @ w.T / np.sqrt(((x @ w.T) ** 2).mean(axis=1, keepdims=True)),
@@ -80,14 +111,21 @@ LAYERS = {  # from inputs x (samples, inputs) and weights w (units, inputs) to w
 random = np.random.default_rng(0)
 x, w = random.standard_normal((6, 30)) + 0.5, random.standard_normal((8, 30))
 u = tp.tensor(x @ w.T)
-for name, theirs in (("LayerNorm", tp.nn.LayerNorm(8)), ("GroupNorm", tp.nn.GroupNorm(2, 8)), ("DyT", tp.nn.DyT(8))):
-    print(f"{name} equals tinyprop's: {np.allclose(LAYERS[name](x, w), theirs(u).numpy(), atol=1e-4)}")
+for name, theirs in (
+    ("LayerNorm", tp.nn.LayerNorm(8)),
+    ("GroupNorm", tp.nn.GroupNorm(2, 8)),
+    ("DyT", tp.nn.DyT(8)),
+):
+    print(
+        f"{name} equals tinyprop's: {np.allclose(LAYERS[name](x, w), theirs(u).numpy(), atol=1e-4)}"
+    )
 
 # %% [markdown]
 # ## What leaves them unchanged
 #
-# A normaliser is known by its invariances. Change something, and see whether the first sample's output changes. Make
-# your own table before you run the cell. In how many of the 40 cases of the eight normalisers does *nothing* change?
+# A normaliser is known by its invariances. Change something, and see whether the first sample's
+# output changes. Make your own table before you run the cell. In how many of the 40 cases of the
+# eight normalisers does *nothing* change?
 
 # %%
 QUESTION = "cases in which nothing changes, of 40"
@@ -115,17 +153,18 @@ for name, layer in LAYERS.items():
 reveal(QUESTION, unchanged)
 
 # %% [markdown]
-# Read the columns. *All weights*: whoever divides by something that grows with the weights does not care. *One row*:
-# BatchNorm and the methods that normalise rows. *The sample*: LayerNorm, RMSNorm and GroupNorm do not see how large a
-# sample is; for an image, they remove its contrast. *Inputs + 1*: a constant that all inputs share is removed by
-# BatchNorm (it is a constant of the batch) and by WS (the row sums to 0). *Company*: only BatchNorm.
+# Read the columns. *All weights*: whoever divides by something that grows with the weights does not
+# care. *One row*: BatchNorm and the methods that normalise rows. *The sample*: LayerNorm, RMSNorm
+# and GroupNorm do not see how large a sample is; for an image, they remove its contrast. *Inputs +
+# 1*: a constant that all inputs share is removed by BatchNorm (it is a constant of the batch) and
+# by WS (the row sums to 0). *Company*: only BatchNorm.
 #
 # ## Twenty layers
 #
-# Now the instruments of lessons 3 and 8: the variance of a unit over inputs on the way up, and the gradient on the way
-# down, for ReLU networks of 128 units with random weights. Dots are measured (batches of 64, mean over 4 networks),
-# lines are the theory for wide networks, by `tinyprop.stacks`. (Of GroupNorm, whose groups of 8 units are small, the
-# signal is only measured.)
+# Now the instruments of lessons 3 and 8: the variance of a unit over inputs on the way up, and the
+# gradient on the way down, for ReLU networks of 128 units with random weights. Dots are measured
+# (batches of 64, mean over 4 networks), lines are the theory for wide networks, by
+# `tinyprop.stacks`. (Of GroupNorm, whose groups of 8 units are small, the signal is only measured.)
 
 # %%
 NORMS = {
@@ -159,7 +198,10 @@ for norm, (label, colour, style) in NORMS.items():
         gradients.append([(g.data**2).mean() for g in found])
     signal, gradient = np.sqrt(np.mean(signals, axis=0)), np.sqrt(np.mean(gradients, axis=0))
     theory = []
-    for axes, name, values, place in ((left, "signal", signal, -1), (right, "gradient", gradient, 0)):
+    for axes, name, values, place in (
+        (left, "signal", signal, -1),
+        (right, "gradient", gradient, 0),
+    ):
         axes.semilogy(stack.layers[::2], values[::2], "o", color=colour, markersize=3.5)
         line = stack.predicted(name)
         theory.append("none" if line is None else f"{line[place]:.3g}")
@@ -177,25 +219,28 @@ show(figure)
 # %% [markdown]
 # Two classes appear.
 #
-# - Those that *remove the mean which ReLU makes*: BatchNorm, LayerNorm after ReLU, WS, NormProp. They keep the signal,
-#   and their gradients grow by lesson 8's $\sqrt\chi$ per layer, 1.21 for ReLU at $\beta = 0$ (a little more for
-#   BatchNorm, as its batch is finite; less for NormProp in its exact mode, as its $\beta = 1$). Yang et al. (2019)
-#   found 1.21 for BatchNorm: it is the same number as NormProp's.
-# - Those that *leave it*: He's start, RMSNorm, LayerNorm and GroupNorm *before* ReLU. Their gradients keep their size
-#   (those of GroupNorm grow slowly, as its groups are small), but the signal, as seen by a unit over inputs, fades:
-#   with every layer all inputs look more alike.
+# - Those that *remove the mean which ReLU makes*: BatchNorm, LayerNorm after ReLU, WS, NormProp.
+#   They keep the signal, and their gradients grow by lesson 8's $\sqrt\chi$ per layer, 1.21 for
+#   ReLU at $\beta = 0$ (a little more for BatchNorm, as its batch is finite; less for NormProp in
+#   its exact mode, as its $\beta = 1$). Yang et al. (2019) found 1.21 for BatchNorm: it is the same
+#   number as NormProp's.
+# - Those that *leave it*: He's start, RMSNorm, LayerNorm and GroupNorm *before* ReLU. Their
+#   gradients keep their size (those of GroupNorm grow slowly, as its groups are small), but the
+#   signal, as seen by a unit over inputs, fades: with every layer all inputs look more alike.
 #
-# So it matters *where* LayerNorm stands. WeightNorm alone is Glorot's rule in disguise: rows of length 1, and half of
-# the mean square lost in each layer. In practice it is started with data (`tp.nn.init.data_dependent_`). DyT does not
-# normalise: $\tanh(\alpha u)$ makes large signals smaller, but does not make small ones larger.
+# So it matters *where* LayerNorm stands. WeightNorm alone is Glorot's rule in disguise: rows of
+# length 1, and half of the mean square lost in each layer. In practice it is started with data
+# (`tp.nn.init.data_dependent_`). DyT does not normalise: $\tanh(\alpha u)$ makes large signals
+# smaller, but does not make small ones larger.
 #
-# NF-nets and pre-norm networks live with $\chi > 1$ by the way out of lesson 8: residual blocks, whose gain is a power
-# of the depth.
+# NF-nets and pre-norm networks live with $\chi > 1$ by the way out of lesson 8: residual blocks,
+# whose gain is a power of the depth.
 #
 # ## Exercises
 #
-# **9.1** GroupNorm for images: $x$ is (samples, channels, height, width), and the channels are cut into `groups` groups
-# of neighbours. Return the normalised array. (One group is LayerNorm, one channel per group is InstanceNorm.)
+# **9.1** GroupNorm for images: $x$ is (samples, channels, height, width), and the channels are cut
+# into `groups` groups of neighbours. Return the normalised array. (One group is LayerNorm, one
+# channel per group is InstanceNorm.)
 
 
 # %%
@@ -206,8 +251,8 @@ check("9.1", group_norm)
 # hint("9.1")
 
 # %% [markdown]
-# **9.2** Scaled weight standardisation: rows of sum 0 and length $1/c_1$. Why does sum 0 help? The inputs are ReLU
-# outputs, which all have the mean $c_2$.
+# **9.2** Scaled weight standardisation: rows of sum 0 and length $1/c_1$. Why does sum 0 help? The
+# inputs are ReLU outputs, which all have the mean $c_2$.
 
 
 # %%
@@ -217,8 +262,8 @@ def scaled_ws(w): ...  # your code: w is (units, inputs)
 check("9.2", scaled_ws)
 
 # %% [markdown]
-# **9.3** A row of weights of WeightNorm: $w = g\, v/|v|$. Given $v$, the number $g$ and the gradient $G$ with respect
-# to $w$ (a vector), return the gradients with respect to $v$ and $g$.
+# **9.3** A row of weights of WeightNorm: $w = g\, v/|v|$. Given $v$, the number $g$ and the
+# gradient $G$ with respect to $w$ (a vector), return the gradients with respect to $v$ and $g$.
 
 
 # %%
@@ -229,8 +274,9 @@ def weight_norm_gradients(v, g, gradient):
 check("9.3", weight_norm_gradients)
 
 # %% [markdown]
-# **9.4** DyT does not normalise. Return the mean square of $\tanh(\alpha u)$ for Gaussian $u$ of mean 0 and a given
-# variance; three digits are enough. For LayerNorm it would be 1, whatever the variance.
+# **9.4** DyT does not normalise. Return the mean square of $\tanh(\alpha u)$ for Gaussian $u$ of
+# mean 0 and a given variance; three digits are enough. For LayerNorm it would be 1, whatever the
+# variance.
 
 
 # %%
@@ -240,15 +286,18 @@ def dyt_mean_square(alpha, variance): ...  # your code
 check("9.4", dyt_mean_square)
 
 # %% [markdown]
-# Solutions, with derivations: [solutions/09_other_normalizers.ipynb](solutions/09_other_normalizers.ipynb).
+# Solutions, with derivations:
+# [solutions/09_other_normalizers.ipynb](solutions/09_other_normalizers.ipynb).
 #
 # ## Read next
 #
-# - [`tinyprop/nn/statistics.py`](../tinyprop/nn/statistics.py), [`tinyprop/nn/weights.py`](../tinyprop/nn/weights.py);
-#   `tinyprop compare` draws the figure above for any of them, with singular values and correlations;
-#   `tinyprop verify N13 N14 N18 N28 --explain`.
-# - Yang, Pennington, Rao, Sohl-Dickstein and Schoenholz, *A mean field theory of batch normalization*, ICLR 2019. Xiong
-#   et al., *On layer normalization in the Transformer architecture*, ICML 2020.
+# - [`tinyprop/nn/statistics.py`](../tinyprop/nn/statistics.py),
+#   [`tinyprop/nn/weights.py`](../tinyprop/nn/weights.py); `tinyprop compare` draws the figure above
+#   for any of them, with singular values and correlations; `tinyprop verify N13 N14 N18 N28
+#   --explain`.
+# - Yang, Pennington, Rao, Sohl-Dickstein and Schoenholz, *A mean field theory of batch
+#   normalization*, ICLR 2019. Xiong et al., *On layer normalization in the Transformer
+#   architecture*, ICML 2020.
 # - In the [laboratory](../docs/lab/index.html#norm=layer&depth=20) of the site (`make site`),
 #   sliders change the networks of this lesson.
 #

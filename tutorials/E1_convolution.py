@@ -1,12 +1,13 @@
 # %% [markdown]
 # # E1. Convolution and pooling as array programs
 #
-# **Goal.** Turn nested loops into one product of matrices, then make that product six times smaller, and see what it
-# costs in digits.
+# **Goal.** Turn nested loops into one product of matrices, then make that product six times
+# smaller, and see what it costs in digits.
 #
-# A convolution slides a small window over an image. At each place it multiplies the pixels under the window by a filter
-# and adds up. Written literally, that is a loop over images, filters, rows and columns; in Python it would take minutes
-# where a network has milliseconds. NumPy is fast when one call does all the work.
+# A convolution slides a small window over an image. At each place it multiplies the pixels under
+# the window by a filter and adds up. Written literally, that is a loop over images, filters, rows
+# and columns; in Python it would take minutes where a network has milliseconds. NumPy is fast when
+# one call does all the work.
 
 # %%
 import numpy as np
@@ -25,7 +26,9 @@ def by_loops(x, w):
         for channel in range(o):
             for i in range(height - k + 1):
                 for j in range(width - k + 1):
-                    out[image, channel, i, j] = (x[image, :, i : i + k, j : j + k] * w[channel]).sum()
+                    out[image, channel, i, j] = (
+                        x[image, :, i : i + k, j : j + k] * w[channel]
+                    ).sum()
     return out
 
 
@@ -49,17 +52,20 @@ show(figure)
 # %% [markdown]
 # ## One product of matrices
 #
-# A window is a row of $k \cdot k \cdot C$ numbers. All windows are a matrix with a row for each place; all filters are
-# a matrix with a column for each. Their product is the convolution. Building the first matrix is called
-# *im2col*. The windows overlap, but nothing has to be copied to *look* at them: a view whose strides repeat does it.
+# A window is a row of $k \cdot k \cdot C$ numbers. All windows are a matrix with a row for each
+# place; all filters are a matrix with a column for each. Their product is the convolution. Building
+# the first matrix is called *im2col*. The windows overlap, but nothing has to be copied to *look*
+# at them: a view whose strides repeat does it.
 
 
 # %%
 def by_one_product(x, w):
     k = w.shape[-1]
-    windows = np.lib.stride_tricks.sliding_window_view(x, (k, k), axis=(2, 3))  # (N, C, rows, columns, k, k), a view
+    # (N, C, rows, columns, k, k), a view
+    windows = np.lib.stride_tricks.sliding_window_view(x, (k, k), axis=(2, 3))
     n, c, rows, columns, _, _ = windows.shape
-    matrix = windows.transpose(0, 2, 3, 1, 4, 5).reshape(n * rows * columns, c * k * k)  # now it is copied
+    # now it is copied
+    matrix = windows.transpose(0, 2, 3, 1, 4, 5).reshape(n * rows * columns, c * k * k)
     out = matrix @ w.reshape(len(w), -1).T  # (places, O)
     return out.reshape(n, rows, columns, len(w)).transpose(0, 3, 1, 2)
 
@@ -71,33 +77,37 @@ for name, result in {
     print(f"{name:12} equals the loops: {np.allclose(result, filtered, atol=1e-6)}")
 
 # %% [markdown]
-# Matrix products are what processors do best: every number is fetched once and used many times. This is the rule by
-# which tinyprop defines convolution (`functional/convolution.py`). One thing is left to improve: the number of
-# multiplications.
+# Matrix products are what processors do best: every number is fetched once and used many times.
+# This is the rule by which tinyprop defines convolution (`functional/convolution.py`). One thing is
+# left to improve: the number of multiplications.
 #
 # ## Fewer multiplications: Winograd convolution
 #
-# How many multiplications do 2 neighbouring outputs of a filter of 3 need? Directly, $2 \cdot 3 = 6$.
+# How many multiplications do 2 neighbouring outputs of a filter of 3 need? Directly, $2 \cdot 3 =
+# 6$.
 
 # %%
 QUESTION = "multiplications for 2 outputs of a filter of 3"
 predict(QUESTION)
 
 # %% [markdown]
-# The trick is about polynomials, and is called *Toom-Cook*. A polynomial with 3 coefficients times one with 2 has 4
-# coefficients. Multiplied term by term, that takes 6 multiplications. But a polynomial with 4 coefficients is
-# also known by its *values* at 4 points, and values are multiplied one by one. So evaluate both factors at 4 points,
-# multiply the values (4 multiplications), and interpolate. Let $V_n$ be the matrix that evaluates a polynomial with $n$
+# The trick is about polynomials, and is called *Toom-Cook*. A polynomial with 3 coefficients times
+# one with 2 has 4 coefficients. Multiplied term by term, that takes 6 multiplications. But a
+# polynomial with 4 coefficients is also known by its *values* at 4 points, and values are
+# multiplied one by one. So evaluate both factors at 4 points, multiply the values (4
+# multiplications), and interpolate. Let $V_n$ be the matrix that evaluates a polynomial with $n$
 # coefficients at the points: row $p$ is $1, p, p^2, \dots$ Then the product of $a$ and $b$ is
 # $$ V_4^{-1} \big[ (V_3 a) \odot (V_2 b) \big]. $$
-# For a fixed $a$ this is a linear map from the 2 numbers $b$ to 4 numbers. Sliding the filter $a$ over 4 pixels $x$ is
-# the *transposed* map, from 4 numbers to 2. So transpose every factor, and reverse their order:
+# For a fixed $a$ this is a linear map from the 2 numbers $b$ to 4 numbers. Sliding the filter $a$
+# over 4 pixels $x$ is the *transposed* map, from 4 numbers to 2. So transpose every factor, and
+# reverse their order:
 # $$ V_2^T \big[ (V_3 a) \odot (V_4^{-T} x) \big]. $$
-# This is *Winograd convolution*. Only the filter is evaluated at the points. The pixels go through the transposed
-# interpolation, and the products through the transposed evaluation. The three matrices are called the filter, input and
-# output transforms. They only add, and scale by fixed small numbers; and since each pixel is transformed once for all
-# filters and each filter once for all images, they hardly count. Take the points 0, 1, -1 and infinity (the value at
-# infinity is the leading coefficient):
+# This is *Winograd convolution*. Only the filter is evaluated at the points. The pixels go through
+# the transposed interpolation, and the products through the transposed evaluation. The three
+# matrices are called the filter, input and output transforms. They only add, and scale by fixed
+# small numbers; and since each pixel is transformed once for all filters and each filter once for
+# all images, they hardly count. Take the points 0, 1, -1 and infinity (the value at infinity is the
+# leading coefficient):
 
 
 # %%
@@ -105,7 +115,9 @@ def transforms(step, k, points):
     """The input, filter and output transforms for `step` neighbouring outputs of a filter of k."""
 
     def evaluate(n):
-        return np.array([[float(p) ** i for i in range(n)] for p in points] + [[0.0] * (n - 1) + [1.0]])
+        return np.array(
+            [[float(p) ** i for i in range(n)] for p in points] + [[0.0] * (n - 1) + [1.0]]
+        )
 
     return np.linalg.inv(evaluate(step + k - 1)).T, evaluate(k), evaluate(step).T
 
@@ -118,10 +130,10 @@ print("Winograd:", of_output @ products)
 print("directly:", np.correlate(pixels, weights, "valid"))
 
 # %% [markdown]
-# In two dimensions the transforms are applied along rows and columns, and the saving is squared. An image is cut into
-# *tiles*, each with the pixels that a few neighbouring outputs need. Larger tiles save more. Why not take huge ones?
-# Because powers of the points grow, and rounding with them. Let us measure: for a 5 x 5 filter, the multiplications per
-# output, and the error in float32.
+# In two dimensions the transforms are applied along rows and columns, and the saving is squared. An
+# image is cut into *tiles*, each with the pixels that a few neighbouring outputs need. Larger tiles
+# save more. Why not take huge ones? Because powers of the points grow, and rounding with them. Let
+# us measure: for a 5 x 5 filter, the multiplications per output, and the error in float32.
 
 # %%
 POINTS = (0, 1, -1, 2, -2, 0.5, -0.5, 4, -4, 0.25, -0.25)
@@ -130,7 +142,8 @@ random = np.random.default_rng(0)
 sizes, counts, errors = range(1, 8), [], []
 for step in sizes:
     size = step + 4  # of the tile
-    three = [np.kron(m, m) for m in transforms(step, 5, POINTS[: size - 1])]  # the same along rows and columns
+    # the same along rows and columns
+    three = [np.kron(m, m) for m in transforms(step, 5, POINTS[: size - 1])]
     x, w = random.standard_normal((size * size, CASES)), random.standard_normal((25, CASES))
     exact = three[2] @ ((three[0] @ x) * (three[1] @ w))  # float64
     of_input, of_filter, of_output, x, w = (a.astype(np.float32) for a in (*three, x, w))
@@ -141,20 +154,31 @@ for step in sizes:
 figure, (axes,) = panels(1, 6.5, 3.3)
 axes.loglog(counts, errors, "o-", color=BLUE)
 for step, count, error in zip(sizes, counts, errors, strict=True):
-    axes.annotate(f"{step} x {step}", (count, error), (7, 5), textcoords="offset points", color=BLUE)
+    axes.annotate(
+        f"{step} x {step}", (count, error), (7, 5), textcoords="offset points", color=BLUE
+    )
 axes.plot(counts[3:4], errors[3:4], "o", color=RED, markersize=9, zorder=3)
-axes.annotate("tinyprop", (counts[3], errors[3]), (-12, -4), textcoords="offset points", color=RED, ha="right")
+axes.annotate(
+    "tinyprop", (counts[3], errors[3]), (-12, -4), textcoords="offset points", color=RED, ha="right"
+)
 axes.set_xticks([2.5, 4, 6.25, 10, 25], ["2.5", "4", "6.25", "10", "25"])
 axes.set_xticks([], minor=True)
 axes.margins(y=0.12)
-axes.set(title="Relative rounding error of tiles, 5 x 5 filter", xlabel="multiplications per output")
+axes.set(
+    title="Relative rounding error of tiles, 5 x 5 filter", xlabel="multiplications per output"
+)
 show(figure)
-print(f"4 x 4 outputs: {counts[3]:g} multiplications per output instead of 25, {25 / counts[3]:g} times fewer")
+print(
+    f"4 x 4 outputs: {counts[3]:g} multiplications per output instead of 25, "
+    f"{25 / counts[3]:g} "
+    "times fewer"
+)
 
 # %% [markdown]
-# tinyprop takes tiles of 4 x 4 outputs, with points chosen for small errors, when there are enough channels to pay for
-# the transforms (`pays` in `kernels/tiles.py`). float64 never goes by tiles, and `F.exact_convolution()` forbids them.
-# They are an *override*: a faster way, registered beside the rule. `with tp.plain():` computes everything by the rules.
+# tinyprop takes tiles of 4 x 4 outputs, with points chosen for small errors, when there are enough
+# channels to pay for the transforms (`pays` in `kernels/tiles.py`). float64 never goes by tiles,
+# and `F.exact_convolution()` forbids them. They are an *override*: a faster way, registered beside
+# the rule. `with tp.plain():` computes everything by the rules.
 
 # %%
 x, w = random.standard_normal((2, 32, 16, 16)), random.standard_normal((32, 32, 5, 5))
@@ -168,14 +192,18 @@ for name, result in {"Winograd": by_tiles, "plain product": plain}.items():
     print(f"{name:14} relative error {error:.0e}")
 print("outputs of a tile along an axis, and points, for each filter size:", TILES)
 ours, theirs = transforms(4, 5, TILES[5][1]), matrices(5)
-same = [np.array_equal(m, theirs[name]) for m, name in zip(ours, ("input", "filter", "output"), strict=True)]
+same = [
+    np.array_equal(m, theirs[name])
+    for m, name in zip(ours, ("input", "filter", "output"), strict=True)
+]
 print("our transforms are tinyprop's:", all(same))
 
 # %% [markdown]
 # ## Pooling, taken apart
 #
-# Max-pooling takes the largest pixel of each window. The largest of 3 x 3 is the largest of 3 row maxima: first along
-# the rows, then along the columns, 2k slices instead of k². Slices, never pixels: the loop below has three turns.
+# Max-pooling takes the largest pixel of each window. The largest of 3 x 3 is the largest of 3 row
+# maxima: first along the rows, then along the columns, 2k slices instead of k². Slices, never
+# pixels: the loop below has three turns.
 
 
 # %%
@@ -199,8 +227,8 @@ show(figure)
 # %% [markdown]
 # ## Exercises
 #
-# **E1.1** Give `by_one_product` a stride and a padding: pad the image with zeros on all sides first, then take every
-# `stride`-th window in both directions.
+# **E1.1** Give `by_one_product` a stride and a padding: pad the image with zeros on all sides
+# first, then take every `stride`-th window in both directions.
 
 
 # %%
@@ -211,9 +239,10 @@ check("E1.1", convolution)
 # hint("E1.1")
 
 # %% [markdown]
-# **E1.2** The gradient with respect to the image is a convolution, too. Given $g$, the gradient with respect to the
-# output of a convolution with stride 1 and no padding, of shape (N, O, rows, columns), and the filters $w$ (O, C, k,
-# k), return the gradient with respect to the image. You may use `by_one_product`.
+# **E1.2** The gradient with respect to the image is a convolution, too. Given $g$, the gradient
+# with respect to the output of a convolution with stride 1 and no padding, of shape (N, O, rows,
+# columns), and the filters $w$ (O, C, k, k), return the gradient with respect to the image. You may
+# use `by_one_product`.
 
 
 # %%
@@ -223,8 +252,8 @@ def image_gradient(g, w): ...  # your code
 check("E1.2", image_gradient)
 
 # %% [markdown]
-# **E1.3** How many multiplications per output does Winograd convolution need, for tiles of $m \times m$ outputs and a
-# filter of $k \times k$?
+# **E1.3** How many multiplications per output does Winograd convolution need, for tiles of $m
+# \times m$ outputs and a filter of $k \times k$?
 
 
 # %%
@@ -238,9 +267,11 @@ check("E1.3", multiplications)
 #
 # ## Read next
 #
-# - [`tinyprop/functional/convolution.py`](../tinyprop/functional/convolution.py), `pooling.py` beside it, `windows.py`
-#   one floor up; then the overrides in [`tinyprop/kernels/tiles.py`](../tinyprop/kernels/tiles.py) and `pointwise.py`.
-# - [`benchmarks/README.md`](../benchmarks/README.md): how to measure what tiles gain on your machine.
+# - [`tinyprop/functional/convolution.py`](../tinyprop/functional/convolution.py), `pooling.py`
+#   beside it, `windows.py` one floor up; then the overrides in
+#   [`tinyprop/kernels/tiles.py`](../tinyprop/kernels/tiles.py) and `pointwise.py`.
+# - [`benchmarks/README.md`](../benchmarks/README.md): how to measure what tiles gain on your
+#   machine.
 # - Lavin and Gray, *Fast algorithms for convolutional neural networks*, CVPR 2016.
 #
 # Back to the [course](README.md).

@@ -1,12 +1,14 @@
 # %% [markdown]
 # # E2. Any activation
 #
-# **Goal.** Use NormProp with any activation: PReLU that learns its slope, tanh, GELU, or your own. Get its constants
-# from an integral rather than from a simulation, and know how many digits to trust.
+# **Goal.** Use NormProp with any activation: PReLU that learns its slope, tanh, GELU, or your own.
+# Get its constants from an integral rather than from a simulation, and know how many digits to
+# trust.
 #
-# Nothing in lesson 6 was special to ReLU but two constants. For another activation $s$ they are $c_2 = E\,s(X)$ and
-# $c_1^2 = \mathrm{Var}\,s(X)$, integrals over the bell curve. Some have closed forms, all can be computed. And with
-# them comes the Jacobian factor $\sqrt{E\,s'(X)^2}/c_1$, ReLU's 1.21.
+# Nothing in lesson 6 was special to ReLU but two constants. For another activation $s$ they are
+# $c_2 = E\,s(X)$ and $c_1^2 = \mathrm{Var}\,s(X)$, integrals over the bell curve. Some have closed
+# forms, all can be computed. And with them comes the Jacobian factor $\sqrt{E\,s'(X)^2}/c_1$,
+# ReLU's 1.21.
 
 # %%
 import numpy as np
@@ -30,14 +32,15 @@ for axes, name in zip(every, NAMES, strict=True):
 show(figure)
 
 # %% [markdown]
-# Grey is the activation, blue what NormProp makes of it: shifted so that the *average over normal inputs* is 0,
-# stretched so that their standard deviation is 1.
+# Grey is the activation, blue what NormProp makes of it: shifted so that the *average over normal
+# inputs* is 0, stretched so that their standard deviation is 1.
 #
 # ## Integral against simulation
 #
-# The paper suggests simulating the constants of other activations (section 4.6). That works, at the pace of lesson 5:
-# a hundred times the samples for one digit more. An integral of a smooth function needs a hundred points for *all*
-# digits, if they are placed by the Gauss-Legendre rule. How many standard errors are the two apart?
+# The paper suggests simulating the constants of other activations (section 4.6). That works, at the
+# pace of lesson 5: a hundred times the samples for one digit more. An integral of a smooth function
+# needs a hundred points for *all* digits, if they are placed by the Gauss-Legendre rule. How many
+# standard errors are the two apart?
 
 # %%
 QUESTION = "largest distance of the 12 constants, in standard errors"
@@ -50,14 +53,17 @@ for name in NAMES:
     m, sim = tp.moments.gaussian(name), tp.moments.simulate(name, samples=SAMPLES)
     z2, z1 = (sim.mean - m.mean) / sim.mean_error, (sim.std - m.std) / sim.std_error
     apart += [abs(z1), abs(z2)]
-    print(f"{name:9} {m.mean:11.8f} {m.std:11.8f} {m.jacobian_factor:7.4f}   c2 {z2:+.1f}, c1 {z1:+.1f}")
+    print(
+        f"{name:9} {m.mean:11.8f} {m.std:11.8f} {m.jacobian_factor:7.4f}   c2 {z2:+.1f}, c1 "
+        f"{z1:+.1f}"
+    )
 
 reveal(QUESTION, max(apart))
 
 # %% [markdown]
-# They agree within chance (all rows share the same samples, so they err together). How fast does the integral converge?
-# Here it is for tanh, by hand: $n$ Gauss-Legendre points on $[-9, 9]$, beyond which the bell curve has less than
-# $10^{-18}$ of its mass.
+# They agree within chance (all rows share the same samples, so they err together). How fast does
+# the integral converge? Here it is for tanh, by hand: $n$ Gauss-Legendre points on $[-9, 9]$,
+# beyond which the bell curve has less than $10^{-18}$ of its mass.
 
 # %%
 exact = tp.moments.gaussian("tanh").std
@@ -83,9 +89,9 @@ print(f"{sizes[-1]:,} samples: standard error {sim[-1].std_error:.0e}")
 # %% [markdown]
 # ## PReLU that learns its slope
 #
-# PReLU is $x$ above 0 and $a\,x$ below, and $a$ is learnt. Then $c_1(a)$ and $c_2(a)$ change in every step, so they are
-# *part of the function*, and the gradient with respect to $a$ passes through them. tinyprop's constants are
-# differentiable:
+# PReLU is $x$ above 0 and $a\,x$ below, and $a$ is learnt. Then $c_1(a)$ and $c_2(a)$ change in
+# every step, so they are *part of the function*, and the gradient with respect to $a$ passes
+# through them. tinyprop's constants are differentiable:
 
 # %%
 a = tp.tensor(np.linspace(-1, 2, 61), requires_grad=True)
@@ -108,8 +114,8 @@ right.set(title="Jacobian factor", xlabel="a", ylim=(0.9, 1.75))
 show(figure)
 
 # %% [markdown]
-# A layer learns $|x|$, which needs $a = -1$, from a start at $a = 1/4$. NormProp can represent it: $|x|$ shifted and
-# scaled to mean 0 and standard deviation 1.
+# A layer learns $|x|$, which needs $a = -1$, from a start at $a = 1/4$. NormProp can represent it:
+# $|x|$ shifted and scaled to mean 0 and standard deviation 1.
 
 # %%
 random = np.random.default_rng(0)
@@ -132,24 +138,28 @@ print(f"mean square error: {path[0][1]:.2f} at first, {path[-1][1]:.3f} in the e
 # %% [markdown]
 # ## Your own
 #
-# Any function will do. Say where it has kinks; `tp.moments.gaussian` integrates between them, and refines until nothing
-# changes. With tensors as mean or spread, it is differentiable like everything else.
+# Any function will do. Say where it has kinks; `tp.moments.gaussian` integrates between them, and
+# refines until nothing changes. With tensors as mean or spread, it is differentiable like
+# everything else.
 
 # %%
 own = tp.moments.gaussian(lambda u: np.maximum(u, 0) ** 2 - 0.1 * u, kinks=(0.0,))
-print(f"squared ReLU, leaky: c2 = {own.mean:.6f}, c1 = {own.std:.6f}, Jacobian factor {own.jacobian_factor:.4f}")
+print(
+    f"squared ReLU, leaky: c2 = {own.mean:.6f}, c1 = {own.std:.6f}, Jacobian factor "
+    f"{own.jacobian_factor:.4f}"
+)
 beta = tp.tensor(0.3, requires_grad=True)
 mean = tp.moments.gaussian(lambda u: F.tanh(u) ** 3, beta, 1.0).mean
 print(f"d/dbeta E tanh(X + beta)^3 at 0.3: {tp.grad(mean, [beta])[0].item():.4f}")
 
 # %% [markdown]
-# Look at the column `factor` again. It is above 1 for every activation, and 1 only for a line. That is no accident: it
-# is the theorem of lesson 8.
+# Look at the column `factor` again. It is above 1 for every activation, and 1 only for a line. That
+# is no accident: it is the theorem of lesson 8.
 #
 # ## Exercises
 #
-# **E2.1** Your own quadrature. Given a smooth function $s$ of arrays, return the mean and the standard deviation of
-# $s(Z)$ to ten digits, by Gauss-Legendre points as above.
+# **E2.1** Your own quadrature. Given a smooth function $s$ of arrays, return the mean and the
+# standard deviation of $s(Z)$ to ten digits, by Gauss-Legendre points as above.
 
 
 # %%
@@ -161,9 +171,10 @@ check("E2.1", constants)
 # hint("E2.1")
 
 # %% [markdown]
-# **E2.2** Simulated constants do no harm unless the network is deep: a relative error $\epsilon$ of $c_1$ changes the
-# scale of $L$ layers by $(1 + \epsilon)^L$. How many samples keep that below a factor $1 + \delta$, if $\epsilon$ is
-# one standard error and the activation is ReLU? (From exercise 5.2, $\epsilon = \sqrt{1.102/N}$.)
+# **E2.2** Simulated constants do no harm unless the network is deep: a relative error $\epsilon$ of
+# $c_1$ changes the scale of $L$ layers by $(1 + \epsilon)^L$. How many samples keep that below a
+# factor $1 + \delta$, if $\epsilon$ is one standard error and the activation is ReLU? (From
+# exercise 5.2, $\epsilon = \sqrt{1.102/N}$.)
 
 
 # %%
@@ -173,7 +184,8 @@ def samples_for(depth, delta): ...  # your code
 check("E2.2", samples_for)
 
 # %% [markdown]
-# **E2.3** Return $dc_1/da$ of PReLU, for a given $a$. (From exercise 5.1, $2 c_1^2 = (1 + a^2) - (1 - a)^2/\pi$.)
+# **E2.3** Return $dc_1/da$ of PReLU, for a given $a$. (From exercise 5.1, $2 c_1^2 = (1 + a^2) - (1
+# - a)^2/\pi$.)
 
 
 # %%
@@ -183,13 +195,16 @@ def slope_of_c1(a): ...  # your code
 check("E2.3", slope_of_c1)
 
 # %% [markdown]
-# Solutions, with derivations: [solutions/E2_any_activation.ipynb](solutions/E2_any_activation.ipynb).
+# Solutions, with derivations:
+# [solutions/E2_any_activation.ipynb](solutions/E2_any_activation.ipynb).
 #
 # ## Read next
 #
 # - [`tinyprop/moments/quadrature.py`](../tinyprop/moments/quadrature.py) and
 #   [`tinyprop/moments/rules.py`](../tinyprop/moments/rules.py).
-# - He et al., *Delving deep into rectifiers*, ICCV 2015 (PReLU). Hendrycks and Gimpel, *Gaussian error linear units*,
-#   2016. Klambauer et al., *Self-normalizing neural networks*, NeurIPS 2017: an activation with $c_2 = 0$, $c_1 = 1$.
+# - He et al., *Delving deep into rectifiers*, ICCV 2015 (PReLU). Hendrycks and Gimpel, *Gaussian
+#   error linear units*,
+#   2016. Klambauer et al., *Self-normalizing neural networks*, NeurIPS 2017: an activation with
+#         $c_2 = 0$, $c_1 = 1$.
 #
 # Back to the [course](README.md).

@@ -1,12 +1,13 @@
 # %% [markdown]
 # # E3. The same code on a GPU
 #
-# **Goal.** Run a training step on a GPU without changing it, and know the two things that make a GPU slow: many small
-# launches, and transfers of data.
+# **Goal.** Run a training step on a GPU without changing it, and know the two things that make a
+# GPU slow: many small launches, and transfers of data.
 #
-# CuPy has NumPy's functions for arrays on a CUDA device. tinyprop's functions never call NumPy by name; they ask each
-# array where it lives (`xp = array_module(x)`) and compute there. So one line decides. This lesson runs on NumPy where
-# there is no device. The code is the same; on a device, CUDA kernels do the work of several NumPy calls at once.
+# CuPy has NumPy's functions for arrays on a CUDA device. tinyprop's functions never call NumPy by
+# name; they ask each array where it lives (`xp = array_module(x)`) and compute there. So one line
+# decides. This lesson runs on NumPy where there is no device. The code is the same; on a device,
+# CUDA kernels do the work of several NumPy calls at once.
 
 # %%
 from collections import Counter
@@ -25,12 +26,14 @@ except tp.BackendError:
     print("no GPU here: everything below runs on NumPy (tinyprop info says what is missing)")
 
 SPEC = "C(16,5,1,2)-C(16,1,1,0)-P(2,2,0,max)-C(24,3,1,1)-C(10,1,1,0)-P(8,8,0,avg)"
-VIEWS = ("Reshape", "Transpose", "BroadcastTo")  # only look at an array in another way: nothing is computed
+# only look at an array in another way: nothing is computed
+VIEWS = ("Reshape", "Transpose", "BroadcastTo")
 
 
 @contextmanager
 def watched_ops():
-    """A list to which every op that computes, forwards or backwards, adds its name and how many elements it makes.
+    """A list to which every op that computes, forwards or backwards, adds its name and how many
+    elements it makes.
 
     A gradient that an override from `kernels/` computes in one go is no op, and is not counted.
     """
@@ -71,7 +74,9 @@ left.set(title="Ops of one training step, the ten most frequent", xticks=range(c
 for ops, colour, label in ((seen_of_one, RED, "one image"), (seen, BLUE, "64 images")):
     sizes = np.sort([size for _, size in ops])
     right.step(sizes, np.arange(1, len(sizes) + 1), where="post", color=colour, label=label)
-right.set(title="Ops with at most so many elements", xscale="log", xlabel="elements", ylim=(0, None))
+right.set(
+    title="Ops with at most so many elements", xscale="log", xlabel="elements", ylim=(0, None)
+)
 right.legend()
 show(figure)
 print(f"loss {loss:.3f}; {len(seen)} ops for 64 images, {len(seen_of_one)} for one")
@@ -79,13 +84,14 @@ print(f"loss {loss:.3f}; {len(seen)} ops for 64 images, {len(seen_of_one)} for o
 # %% [markdown]
 # ## Launches
 #
-# Every op is one *launch* of a kernel, or a few: the host tells the device what to do and continues. A launch has a
-# fixed cost, whatever the size of the array. On the right: the number of ops hardly depends on the batch, and many of
-# them make only a few numbers (gradients of gamma and beta, the loss). For one image the device mostly waits for the
-# next launch. So the first rule is: **large batches, few ops**.
+# Every op is one *launch* of a kernel, or a few: the host tells the device what to do and
+# continues. A launch has a fixed cost, whatever the size of the array. On the right: the number of
+# ops hardly depends on the batch, and many of them make only a few numbers (gradients of gamma and
+# beta, the loss). For one image the device mostly waits for the next launch. So the first rule is:
+# **large batches, few ops**.
 #
-# Here is the layer as lesson 6 wrote it, and tinyprop's. How many ops does the textbook version take, with its
-# gradient?
+# Here is the layer as lesson 6 wrote it, and tinyprop's. How many ops does the textbook version
+# take, with its gradient?
 
 # %%
 QUESTION = "ops of the textbook layer, forwards and backwards"
@@ -116,27 +122,34 @@ for name, f in {
     results[name] = out.numpy()
     if name == "textbook":
         reveal(QUESTION, len(seen))
-    print(f"{name}: {forward} ops forwards, {len(seen)} with the gradient; {large} of these make a whole batch")
+    print(
+        f"{name}: {forward} ops forwards, {len(seen)} with the gradient; {large} of these "
+        "make a "
+        "whole batch"
+    )
 print("same result:", np.allclose(results["textbook"], results["tinyprop"], atol=1e-5))
 
 # %% [markdown]
 # tinyprop multiplies $\gamma / (c_1 |w|)$ into the weights and takes bias, ReLU and shift in one op
-# (`kernels/fused.py`). On a device, `kernels/cuda.py` goes further: one kernel of our own for the rows of the weights,
-# one for bias, ReLU and shift, one for the update of *all* parameters. Their sources are the `.cu` files beside it, and
-# each launch has the NumPy formula that it equals as its docstring. All of them are overrides: `tp.overrides()` lists
-# them, and `with tp.plain():` does without.
+# (`kernels/fused.py`). On a device, `kernels/cuda.py` goes further: one kernel of our own for the
+# rows of the weights, one for bias, ReLU and shift, one for the update of *all* parameters. Their
+# sources are the `.cu` files beside it, and each launch has the NumPy formula that it equals as its
+# docstring. All of them are overrides: `tp.overrides()` lists them, and `with tp.plain():` does
+# without.
 #
 # ## Transfers
 #
-# The other cost is transfers. Host and device have memories of their own, and the connection between them is slow.
-# Worse, the host must *wait* until the device has the answer. tinyprop never moves data unless asked; these calls do:
+# The other cost is transfers. Host and device have memories of their own, and the connection
+# between them is slow. Worse, the host must *wait* until the device has the answer. tinyprop never
+# moves data unless asked; these calls do:
 #
-# - `tp.tensor(array)` uploads a host array to the default backend; `t.to("cupy")`, `net.to("cupy")` move by name;
+# - `tp.tensor(array)` uploads a host array to the default backend; `t.to("cupy")`, `net.to("cupy")`
+#   move by name;
 # - `t.numpy()`, `t.item()`, `float(...)`, `print(t)` bring numbers back, and wait.
 #
-# A NumPy and a CuPy array in one expression are an error, not a silent copy. So the second rule is: **do not read every
-# loss**. Only reading it synchronises with the GPU. The step returns it as an array on the device. Add up there, and
-# read once:
+# A NumPy and a CuPy array in one expression are an error, not a silent copy. So the second rule is:
+# **do not read every loss**. Only reading it synchronises with the GPU. The step returns it as an
+# array on the device. Add up there, and read once:
 
 # %%
 tp.manual_seed(0)
@@ -148,23 +161,28 @@ labels = random.integers(0, 10, 64)
 STEPS = 8
 total = 0.0
 for _ in range(STEPS):
-    total = total + step(images, labels)  # stays where it is: the device may be many steps behind the host
+    # stays where it is: the device may be many steps behind the host
+    total = total + step(images, labels)
 print(f"mean loss of {STEPS} steps: {float(total) / STEPS:.3f}")  # the only wait
 
 # %% [markdown]
-# In `tinyprop train` the same is `--read-every 50`, and `tp.data.prefetched` uploads the next batch while the device
-# computes. The third rule is **float32 everywhere**: a float64 that leaks in, say from `np.ones(3)`, makes everything
-# it touches twice as large and, on most GPUs, many times slower. The engine keeps to the dtype of its inputs:
+# In `tinyprop train` the same is `--read-every 50`, and `tp.data.prefetched` uploads the next batch
+# while the device computes. The third rule is **float32 everywhere**: a float64 that leaks in, say
+# from `np.ones(3)`, makes everything it touches twice as large and, on most GPUs, many times
+# slower. The engine keeps to the dtype of its inputs:
 
 # %%
-kinds = {str(p.dtype) for p in net.parameters()} | {str((images * 0.5).dtype), str(step(images, labels).dtype)}
+kinds = {str(p.dtype) for p in net.parameters()} | {
+    str((images * 0.5).dtype),
+    str(step(images, labels).dtype),
+}
 print("types of numbers in this network:", kinds)
 
 # %% [markdown]
 # ## Does it compute the same?
 #
-# The seed means the same on both backends, so a step must give the same loss, up to rounding. That is the way to test a
-# device: not "it runs", but "it agrees".
+# The seed means the same on both backends, so a step must give the same loss, up to rounding. That
+# is the way to test a device: not "it runs", but "it agrees".
 
 # %%
 with tp.use_backend("numpy"):
@@ -173,14 +191,16 @@ here, _ = one_step(64)
 print(f"NumPy and this machine's backend agree to 1e-4: {abs(here - on_host) < 1e-4}")
 
 # %% [markdown]
-# No GPU at hand? Everything in this lesson runs on NumPy, too. Where CuPy finds a device, `pytest -m cupy` runs the
-# tests on it; `tests/train/test_device_step.py` counts what a step moves and launches.
+# No GPU at hand? Everything in this lesson runs on NumPy, too. Where CuPy finds a device, `pytest
+# -m cupy` runs the tests on it; `tests/train/test_device_step.py` counts what a step moves and
+# launches.
 #
 # ## Exercises
 #
-# **E3.1** Write BatchNorm (training mode, $\epsilon = 10^{-5}$, no scale or shift) with few ops on whole batches. The
-# check counts the ops, forwards and backwards, that make as many numbers as $x$ has: at most 12. Several ops on the
-# small arrays of means cost less than one on the batch. `F.mean`, `F.var`, `F.sqrt` are there; $x$ is (samples, units).
+# **E3.1** Write BatchNorm (training mode, $\epsilon = 10^{-5}$, no scale or shift) with few ops on
+# whole batches. The check counts the ops, forwards and backwards, that make as many numbers as $x$
+# has: at most 12. Several ops on the small arrays of means cost less than one on the batch.
+# `F.mean`, `F.var`, `F.sqrt` are there; $x$ is (samples, units).
 
 
 # %%
@@ -191,8 +211,8 @@ check("E3.1", lean_batch_norm)
 # hint("E3.1")
 
 # %% [markdown]
-# **E3.2** Write `where_is(net)`: the set of pairs (backend, dtype) of all its parameters, such as `("numpy",
-# "float32")`.
+# **E3.2** Write `where_is(net)`: the set of pairs (backend, dtype) of all its parameters, such as
+# `("numpy", "float32")`.
 
 
 # %%
@@ -202,8 +222,8 @@ def where_is(net): ...  # your code
 check("E3.2", where_is)
 
 # %% [markdown]
-# **E3.3** The dtype leak. This function is meant to add noise to a float32 tensor, but its result is float64, twice as
-# large. Mend it.
+# **E3.3** The dtype leak. This function is meant to add noise to a float32 tensor, but its result
+# is float64, twice as large. Mend it.
 
 
 # %%
@@ -222,6 +242,7 @@ check("E3.3", add_noise)
 #   [`tinyprop/engine/overrides.py`](../tinyprop/engine/overrides.py),
 #   [`tinyprop/kernels/cuda.py`](../tinyprop/kernels/cuda.py);
 #   [`tests/train/test_device_step.py`](../tests/train/test_device_step.py).
-# - The CuPy user guide, docs.cupy.dev: *Differences between CuPy and NumPy*, *Performance best practices*.
+# - The CuPy user guide, docs.cupy.dev: *Differences between CuPy and NumPy*, *Performance best
+#   practices*.
 #
 # Back to the [course](README.md).

@@ -1,13 +1,15 @@
 # %% [markdown]
 # # E4. One network, four processes
 #
-# **Goal.** Split every batch among four workers, and get the weights of one; see why NormProp needs one exchange a
-# step, and why BatchNorm, if each worker uses only its own samples, learns something else.
+# **Goal.** Split every batch among four workers, and get the weights of one; see why NormProp needs
+# one exchange a step, and why BatchNorm, if each worker uses only its own samples, learns something
+# else.
 #
-# A large job runs on several processes, called *ranks*, which share no memory: they send each other arrays. The usual
-# library for that is MPI, and `mpiexec -n 4 tinyprop train ...` uses it. Here threads play the ranks, so that this
-# lesson runs everywhere. Two of MPI's calls are enough: in `Alltoall` each rank sends row i of its array to rank i; in
-# `Allgather` each rank sends its row to all.
+# A large job runs on several processes, called *ranks*, which share no memory: they send each other
+# arrays. The usual library for that is MPI, and `mpiexec -n 4 tinyprop train ...` uses it. Here
+# threads play the ranks, so that this lesson runs everywhere. Two of MPI's calls are enough: in
+# `Alltoall` each rank sends row i of its array to rank i; in `Allgather` each rank sends its row to
+# all.
 
 # %%
 import threading
@@ -22,10 +24,17 @@ from lesson import BLUE, GRAY, GREEN, ORANGE, RED, check, hint, panels, predict,
 
 
 class Comm:
-    """What MPI calls a communicator: this rank, how many there are, and a way to exchange arrays."""
+    """What MPI calls a communicator: this rank, how many there are, and a way to exchange
+    arrays."""
 
     def __init__(self, rank, slots, barrier):
-        self.rank, self.size, self.slots, self.barrier, self.calls = rank, len(slots), slots, barrier, 0
+        self.rank, self.size, self.slots, self.barrier, self.calls = (
+            rank,
+            len(slots),
+            slots,
+            barrier,
+            0,
+        )
 
     def exchange(self, array):
         self.slots[self.rank] = array.copy()
@@ -53,11 +62,17 @@ def on_ranks(size, work):
 
 figure, (axes,) = panels(1, 7.4, 2.0)
 for i in range(24):
-    axes.add_patch(Rectangle((i * 0.5, 0), 0.42, 0.6, facecolor=(BLUE, RED, GREEN, ORANGE)[i // 6], alpha=0.7))
+    axes.add_patch(
+        Rectangle((i * 0.5, 0), 0.42, 0.6, facecolor=(BLUE, RED, GREEN, ORANGE)[i // 6], alpha=0.7)
+    )
 for rank in range(4):
     axes.text(3 * rank + 1.45, 0.85, f"rank {rank}: gradient of 6 samples", ha="center", fontsize=8)
-    axes.annotate("", (6, -0.75), (3 * rank + 1.45, -0.08), arrowprops={"arrowstyle": "->", "color": GRAY})
-axes.text(6, -1.05, "sum, in the order of the ranks; then the same update on all", ha="center", fontsize=9)
+    axes.annotate(
+        "", (6, -0.75), (3 * rank + 1.45, -0.08), arrowprops={"arrowstyle": "->", "color": GRAY}
+    )
+axes.text(
+    6, -1.05, "sum, in the order of the ranks; then the same update on all", ha="center", fontsize=9
+)
 axes.set(xlim=(-0.2, 12.2), ylim=(-1.2, 1.2), title="One batch of 24 samples on four ranks")
 axes.axis("off")
 show(figure)
@@ -66,9 +81,10 @@ print("the sum of the ranks' numbers:", on_ranks(4, lambda ranks: ranks.add_up(1
 # %% [markdown]
 # ## A step, by hand
 #
-# The mean loss of a batch is a sum over its samples, and so is its gradient. Each rank computes the gradient of its
-# share, `add_up` adds the four gradients in the order of the ranks, and every rank makes the same update. All start
-# from the same seed, so all hold the same weights, for ever. (float64, to see that nothing but rounding differs.)
+# The mean loss of a batch is a sum over its samples, and so is its gradient. Each rank computes the
+# gradient of its share, `add_up` adds the four gradients in the order of the ranks, and every rank
+# makes the same update. All start from the same seed, so all hold the same weights, for ever.
+# (float64, to see that nothing but rounding differs.)
 
 # %%
 SPEC = "C(8,5,2,2)-P(2,2,0,max)-C(8,3,1,1)-C(10,1,1,0)-P(8,8,0,avg)"
@@ -118,15 +134,15 @@ print(f"NormProp:  below 1e-12: {normprop.max() < 1e-12}")
 print(f"BatchNorm: {apart[0]:.4f} after one step, {apart[-1]:.3f} after {STEPS}")
 
 # %% [markdown]
-# NormProp's statistics were computed before training, from integrals; a sample never sees another one. BatchNorm
-# divides by the standard deviation of *the batch*. A rank that sees 6 of 24 samples divides by another one, so the
-# function that it computes, and its gradient, are others: four ranks train another network than one. That is not
-# rounding.
+# NormProp's statistics were computed before training, from integrals; a sample never sees another
+# one. BatchNorm divides by the standard deviation of *the batch*. A rank that sees 6 of 24 samples
+# divides by another one, so the function that it computes, and its gradient, are others: four ranks
+# train another network than one. That is not rounding.
 #
 # ## BatchNorm, together
 #
-# The remedy has a name, synchronised BatchNorm: add up the sums of all ranks inside the layer, forwards and backwards.
-# `TrainingStep` does so.
+# The remedy has a name, synchronised BatchNorm: add up the sums of all ranks inside the layer,
+# forwards and backwards. `TrainingStep` does so.
 
 # %%
 together = distance("batch", with_tinyprop)
@@ -151,9 +167,10 @@ show(figure)
 # %% [markdown]
 # ## What it costs
 #
-# An exchange costs time even if it is short: all wait for the last. So it matters how often ranks meet. NormProp meets
-# once a step, when loss and gradients travel in one buffer. (One meeting is two calls: a slice of the sums for each
-# rank, then the sums to all.) BatchNorm meets in every layer, on the way forwards and on the way back.
+# An exchange costs time even if it is short: all wait for the last. So it matters how often ranks
+# meet. NormProp meets once a step, when loss and gradients travel in one buffer. (One meeting is
+# two calls: a slice of the sums for each rank, then the sums to all.) BatchNorm meets in every
+# layer, on the way forwards and on the way back.
 #
 # The network has two hidden layers. How often do the ranks meet in one step with BatchNorm?
 
@@ -173,7 +190,9 @@ def meetings(norm):
         with ranks.sharing(len(images)), tp.no_grad():
             net(tp.tensor(images[ranks.share(len(images))]))
         forwards = ranks.comm.calls // 2
-        tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.05), threads=1, ranks=ranks)(images, labels)
+        tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.05), threads=1, ranks=ranks)(
+            images, labels
+        )
         return forwards, ranks.comm.calls // 2 - forwards
 
     return on_ranks(4, work)
@@ -185,13 +204,15 @@ for norm in ("normprop", "batch"):
 reveal(QUESTION, step)
 
 # %% [markdown]
-# On one machine a meeting takes microseconds; between machines, some 20 to 50 of them, plus the time for the bytes.
-# [`benchmarks/RANKS.md`](../benchmarks/RANKS.md) has the arithmetic for 8 and for 256 workers.
+# On one machine a meeting takes microseconds; between machines, some 20 to 50 of them, plus the
+# time for the bytes. [`benchmarks/RANKS.md`](../benchmarks/RANKS.md) has the arithmetic for 8 and
+# for 256 workers.
 #
 # ## Exercises
 #
-# **E4.1** Split a batch. Return the number of samples of each rank, a list of as many numbers as there are ranks: no
-# two ranks differ by more than one sample, and if there are fewer samples than ranks, the last ranks have none.
+# **E4.1** Split a batch. Return the number of samples of each rank, a list of as many numbers as
+# there are ranks: no two ranks differ by more than one sample, and if there are fewer samples than
+# ranks, the last ranks have none.
 
 
 # %%
@@ -202,9 +223,9 @@ check("E4.1", shares)
 # hint("E4.1")
 
 # %% [markdown]
-# **E4.2** Sums in floating point depend on their order. Find three numbers $a$, $b$, $c$ with $(a + b) + c \ne a + (b +
-# c)$. (`add_up` adds in the order of the ranks, so that all ranks get the same bits. If each rank began with its own
-# number, their weights would slowly drift apart.)
+# **E4.2** Sums in floating point depend on their order. Find three numbers $a$, $b$, $c$ with $(a +
+# b) + c \ne a + (b + c)$. (`add_up` adds in the order of the ranks, so that all ranks get the same
+# bits. If each rank began with its own number, their weights would slowly drift apart.)
 
 # %%
 three_numbers = ...  # a tuple
@@ -212,9 +233,10 @@ three_numbers = ...  # a tuple
 check("E4.2", three_numbers)
 
 # %% [markdown]
-# **E4.3** A step of one process takes `compute` milliseconds; on $n$ ranks it takes $1/n$ of that. A meeting of $n$
-# ranks takes $0.05 \log_2 n$ ms, plus $\frac{2(n - 1)}{n}$ times the time to send the gradients once, `send` ms. From
-# how many ranks on does the meeting take longer than the computing?
+# **E4.3** A step of one process takes `compute` milliseconds; on $n$ ranks it takes $1/n$ of that.
+# A meeting of $n$ ranks takes $0.05 \log_2 n$ ms, plus $\frac{2(n - 1)}{n}$ times the time to send
+# the gradients once, `send` ms. From how many ranks on does the meeting take longer than the
+# computing?
 
 
 # %%
@@ -228,9 +250,9 @@ check("E4.3", too_many_ranks)
 #
 # ## Read next
 #
-# - [`ranks.py`](../tinyprop/ranks.py): sums in the order of the ranks, and what happens when a rank is lost;
-#   [`threads.py`](../tinyprop/threads.py): sums over the parts of a batch.
-# - Goyal et al., *Accurate, large minibatch SGD: training ImageNet in 1 hour*, 2017: what becomes of learning when
-#   workers make the batch large.
+# - [`ranks.py`](../tinyprop/ranks.py): sums in the order of the ranks, and what happens when a rank
+#   is lost; [`threads.py`](../tinyprop/threads.py): sums over the parts of a batch.
+# - Goyal et al., *Accurate, large minibatch SGD: training ImageNet in 1 hour*, 2017: what becomes
+#   of learning when workers make the batch large.
 #
 # Back to the [course](README.md).

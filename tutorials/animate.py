@@ -1,4 +1,5 @@
-"""The moving figures of lessons 8 and 7: python tutorials/animate.py writes gamma.gif and spectrum.gif to figures/."""
+"""The moving figures of lessons 8 and 7: python tutorials/animate.py writes gamma.gif and
+spectrum.gif to figures/."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,22 +24,35 @@ def unit_rows(random: np.random.Generator, width: int) -> Any:
     return w / np.linalg.norm(w, axis=1, keepdims=True)
 
 
-def save(name: str, figure: Any, draw: Callable[[Any], None], frames: Sequence[Any], fps: int) -> None:
-    animation = FuncAnimation(figure, lambda frame: draw(frame) or [], frames=frames, init_func=lambda: [])
+def save(
+    name: str, figure: Any, draw: Callable[[Any], None], frames: Sequence[Any], fps: int
+) -> None:
+    animation = FuncAnimation(
+        figure, lambda frame: draw(frame) or [], frames=frames, init_func=lambda: []
+    )
     animation.save(FIGURES / name, writer=PillowWriter(fps=fps), dpi=72)
     print(f"{name}: {(FIGURES / name).stat().st_size / 1e6:.2f} MB")
 
 
 def gamma_swept(width: int = 256, inputs: int = 200) -> None:
-    """Pre-activations of 30 NormProp layers, the same random weights throughout, while gamma goes from 0.7 to 1."""
+    """Pre-activations of 30 NormProp layers, the same random weights throughout, while gamma goes
+    from 0.7 to 1."""
     random = np.random.default_rng(0)
-    start, weights = random.standard_normal((inputs, width)), [unit_rows(random, width).T for _ in range(DEPTH)]
+    start, weights = (
+        random.standard_normal((inputs, width)),
+        [unit_rows(random, width).T for _ in range(DEPTH)],
+    )
     edges = np.linspace(-3, 3, 91)
     figure, every = panels(2, 9.6, 4.2)
     titles = ("Pre-activations of all units", "minus the mean of each unit: what the input decides")
     images = []
     for axes, title in zip(every, titles, strict=True):
-        shape = {"origin": "lower", "extent": (0.5, DEPTH + 0.5, -3, 3), "aspect": "auto", "interpolation": "nearest"}
+        shape = {
+            "origin": "lower",
+            "extent": (0.5, DEPTH + 0.5, -3, 3),
+            "aspect": "auto",
+            "interpolation": "nearest",
+        }
         images.append(axes.imshow(np.zeros((90, DEPTH)), cmap="Blues", vmin=0, vmax=0.8, **shape))
         axes.set(title=title, xlabel="layer", xticks=[1, 10, 20, 30], yticks=[-2, 0, 2])
     label = figure.suptitle(" ", x=0.02, ha="left", fontsize=13)
@@ -47,19 +61,25 @@ def gamma_swept(width: int = 256, inputs: int = 200) -> None:
         x, columns = start, []
         for w in weights:
             u = gamma * (x @ w)
-            columns.append([np.histogram(part, edges, density=True)[0] for part in (u, u - u.mean(axis=0))])
+            columns.append(
+                [np.histogram(part, edges, density=True)[0] for part in (u, u - u.mean(axis=0))]
+            )
             x = (np.maximum(u, 0) - C2) / C1
         for image, column in zip(images, np.array(columns).transpose(1, 2, 0), strict=True):
             image.set_data(column)
         gain = (gamma * math.sqrt(CHI)) ** (DEPTH - 1)
-        label.set_text(rf"$\gamma = {gamma:.3f}$:  from layer 30 to layer 1 the gradient is multiplied by {gain:.3g}")
+        label.set_text(
+            rf"$\gamma = {gamma:.3f}$:  from layer 30 to layer 1 the gradient is multiplied by "
+            rf"{gain:.3g}"
+        )
 
     swept = [*np.linspace(0.7, 1 / math.sqrt(CHI), 14), *np.linspace(1 / math.sqrt(CHI), 1, 20)]
     save("gamma.gif", figure, draw, [*swept[:14], *[swept[13]] * 6, *swept[14:], *[1.0] * 8], fps=5)
 
 
 def growing_product(width: int = 150, networks: int = 12) -> None:
-    """Singular values of the product of 1 to 30 Jacobians of NormProp layers with gamma = 1/1.21."""
+    """Singular values of the product of 1 to 30 Jacobians of NormProp layers with gamma =
+    1/1.21."""
     random, spectra = np.random.default_rng(0), []
     gamma = 1 / math.sqrt(CHI)
     for _ in range(networks):
@@ -97,8 +117,13 @@ def growing_product(width: int = 150, networks: int = 12) -> None:
         axes.set(ylim=(0, 31), xlim=(-4, 2), xlabel="singular value, power of ten", yticks=[])
         axes.set_xticks(range(-4, 3), ["below -4", *map(str, range(-3, 3))])
         zero = 1 - nonzero.size / here.size
-        heading = f"Product of {depth} layer{'s' if depth > 1 else ''} of {width} units: {zero:.0%} are 0, "
-        axes.set_title(heading + f"the five largest carry {top:.0%} of the mean square", fontsize=10.5)
+        heading = (
+            f"Product of {depth} layer{'s' if depth > 1 else ''} of {width} units: {zero:.0%} "
+            "are 0, "
+        )
+        axes.set_title(
+            heading + f"the five largest carry {top:.0%} of the mean square", fontsize=10.5
+        )
 
     save("spectrum.gif", figure, draw, [*[1] * 3, *range(2, DEPTH + 1), *[DEPTH] * 6], fps=4)
 

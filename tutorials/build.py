@@ -1,8 +1,9 @@
-"""Make the notebooks from the lessons and their solutions: python tutorials/build.py, or only some: build.py 03 E1.
+"""Make the notebooks from the lessons and their solutions: python tutorials/build.py, or only some:
+build.py 03 E1.
 
-A notebook holds nothing that changes from one run to the next: no times, no versions, no random ids. Data of the user
-are out of sight, so that everyone gets the notebook of someone who has just cloned the repository.
-"""
+A notebook holds nothing that changes from one run to the next: no times, no versions, no random
+ids. Data of the user are out of sight, so that everyone gets the notebook of someone who has just
+cloned the repository."""
 
 import os
 import sys
@@ -18,7 +19,10 @@ from tqdm import tqdm
 from tinyprop.saving import write_whole
 
 HERE = Path(__file__).parent
-SOURCES = [*sorted(HERE.glob("[0-9E][0-9]_*.py")), *sorted((HERE / "solutions").glob("[0-9E][0-9]_*.py"))]
+SOURCES = [
+    *sorted(HERE.glob("[0-9E][0-9]_*.py")),
+    *sorted((HERE / "solutions").glob("[0-9E][0-9]_*.py")),
+]
 PYTHON = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},

@@ -1,9 +1,9 @@
-"""Exercises that answer back. `check("1.2", answer)` says whether an answer is right or what is wrong with it;
-`hint("1.2")` gives one more hint each time; `predict` takes a guess before `reveal` shows the number.
+"""Exercises that answer back. `check("1.2", answer)` says whether an answer is right or what is
+wrong with it; `hint("1.2")` gives one more hint each time; `predict` takes a guess before `reveal`
+shows the number.
 
-A checker is a function of the answer that raises NotYet with a sentence for the student. Those of the course are in
-exercises.py.
-"""
+A checker is a function of the answer that raises NotYet with a sentence for the student. Those of
+the course are in exercises.py."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,7 +51,9 @@ def numbers(got: Any, shape: tuple[int, ...] | None = None) -> Any:
     try:
         array = np.asarray(got.numpy() if isinstance(got, tp.Tensor) else got, float)
     except (TypeError, ValueError):
-        raise NotYet(f"a number or an array of numbers was expected, not {type(got).__name__}") from None
+        raise NotYet(
+            f"a number or an array of numbers was expected, not {type(got).__name__}"
+        ) from None
     expect(shape is None or array.shape == shape, f"it has shape {array.shape}, not {shape}")
     expect(np.isfinite(array).all(), "it is not finite: there is an inf or a nan in it")
     return array
@@ -59,10 +61,15 @@ def numbers(got: Any, shape: tuple[int, ...] | None = None) -> Any:
 
 def near(got: Any, wanted: Any, relative: float = 1e-6) -> bool:
     """Whether two arrays agree, up to this fraction of the largest number wanted."""
-    return bool(np.abs(numbers(got, np.shape(wanted)) - wanted).max() <= relative * max(np.abs(wanted).max(), 1e-12))
+    return bool(
+        np.abs(numbers(got, np.shape(wanted)) - wanted).max()
+        <= relative * max(np.abs(wanted).max(), 1e-12)
+    )
 
 
-def right(got: Any, wanted: Any, otherwise: str, *mistakes: tuple[Any, str], relative: float = 1e-6) -> None:
+def right(
+    got: Any, wanted: Any, otherwise: str, *mistakes: tuple[Any, str], relative: float = 1e-6
+) -> None:
     """The answer is what is wanted, or this mistake, or something else."""
     got = numbers(got)
     if got.shape == np.shape(wanted) and near(got, wanted, relative):
@@ -91,15 +98,24 @@ def verdict(number: str, answer: Any) -> str | None:
         except NotYet:
             raise
         except RecursionError:
-            raise NotYet("it calls itself too often: Python allows about 1,000 nested calls") from None
+            raise NotYet(
+                "it calls itself too often: Python allows about 1,000 nested calls"
+            ) from None
         except Exception as error:
             raise NotYet(f"it stops with {type(error).__name__}: {error}") from error
-        return expect(result is not None and result is not ..., "it returns nothing yet: fill in the hole") or result
+        return (
+            expect(
+                result is not None and result is not ..., "it returns nothing yet: fill in the hole"
+            )
+            or result
+        )
 
     if answer is None or answer is ...:
         return "there is no answer yet: fill in the hole"
     try:
-        EXERCISES[number].checker(asked if callable(answer) and not isinstance(answer, type) else answer)
+        EXERCISES[number].checker(
+            asked if callable(answer) and not isinstance(answer, type) else answer
+        )
     except NotYet as wrong:
         return str(wrong)
     return None
@@ -108,7 +124,11 @@ def verdict(number: str, answer: Any) -> str | None:
 def check(number: str, answer: Any) -> None:
     """Say whether the answer to an exercise is right, or what is wrong with it."""
     wrong = verdict(number, answer)
-    print(f"{number} is right" if wrong is None else f'{number} not yet: {wrong}. For help: hint("{number}")')
+    print(
+        f"{number} is right"
+        if wrong is None
+        else f'{number} not yet: {wrong}. For help: hint("{number}")'
+    )
 
 
 def hint(number: str) -> None:
@@ -122,12 +142,16 @@ def hint(number: str) -> None:
 
 
 def predict(question: str, guess: float | None = None) -> None:
-    """Note a guess, a number, until `reveal` shows the answer. After that, guesses are no longer taken."""
+    """Note a guess, a number, until `reveal` shows the answer. After that, guesses are no longer
+    taken."""
     if question in _revealed:
         print(f"{question}: you have seen the answer; your guess stays {_guesses[question]}")
         return
     _guesses[question] = guess
-    print(f"{question}: {'what do you think? Put a number behind the question' if guess is None else f'{guess:g}'}")
+    answer = "what do you think? Put a number behind the question"
+    if guess is not None:
+        answer = f"{guess:g}"
+    print(f"{question}: {answer}")
 
 
 def reveal(question: str, answer: float) -> None:
@@ -138,5 +162,9 @@ def reveal(question: str, answer: float) -> None:
         print(f"{question}: {answer:.3g}")
         return
     ratio = guess / answer if answer else float("inf")
-    far = f"{ratio:.2g} times the answer" if ratio > 0 and ratio != float("inf") else f"off by {guess - answer:+.2g}"
+    far = (
+        f"{ratio:.2g} times the answer"
+        if ratio > 0 and ratio != float("inf")
+        else f"off by {guess - answer:+.2g}"
+    )
     print(f"{question}: {answer:.3g}; you said {guess:g}, {far}")

@@ -1,7 +1,7 @@
 """The checkers of all exercises. Each tests properties of an answer, and knows the usual mistakes.
 
-Where the answer is a formula, exercises.toml says what is right, which mistakes are usual, and what to say of them.
-"""
+Where the answer is a formula, exercises.toml says what is right, which mistakes are usual, and what
+to say of them."""
 
 import math
 import tomllib
@@ -28,7 +28,9 @@ def draws(*shape, seed=0):
 
 
 def normal(x, axes, eps=0.0, ddof=0):
-    return (x - x.mean(axis=axes, keepdims=True)) / np.sqrt(x.var(axis=axes, keepdims=True, ddof=ddof) + eps)
+    return (x - x.mean(axis=axes, keepdims=True)) / np.sqrt(
+        x.var(axis=axes, keepdims=True, ddof=ddof) + eps
+    )
 
 
 def in_groups(x, groups, eps, axes=2):
@@ -60,7 +62,9 @@ def turned(w):
 
 def image_gradient(g, w):
     (n, _, rows, columns), (_, channels, k, _) = g.shape, w.shape
-    image = tp.zeros(n, channels, rows + k - 1, columns + k - 1, requires_grad=True, dtype="float64")
+    image = tp.zeros(
+        n, channels, rows + k - 1, columns + k - 1, requires_grad=True, dtype="float64"
+    )
     return tp.grad(F.conv2d(image, tp.tensor(w)), [image], g)[0].numpy()
 
 
@@ -71,8 +75,26 @@ def too_many_ranks(compute, send, trips):
     return n
 
 
-FUNCTIONS = (np.sqrt, np.tanh, np.arccos, np.floor, np.maximum, np.arange, np.array, np.linalg.norm, math.erfc)
-FUNCTIONS += (tp.moments.gaussian, draws, normal, in_groups, running_mean, unit_rows, normalized_relu)
+FUNCTIONS = (
+    np.sqrt,
+    np.tanh,
+    np.arccos,
+    np.floor,
+    np.maximum,
+    np.arange,
+    np.array,
+    np.linalg.norm,
+    math.erfc,
+)
+FUNCTIONS += (
+    tp.moments.gaussian,
+    draws,
+    normal,
+    in_groups,
+    running_mean,
+    unit_rows,
+    normalized_relu,
+)
 FUNCTIONS += (convolved, turned, image_gradient, too_many_ranks)
 NAMES = {f.__name__: f for f in FUNCTIONS} | {"pi": math.pi, "C1": C1, "C2": C2, "CHI": CHI}
 
@@ -101,7 +123,9 @@ def formula(entry: dict[str, Any]) -> Any:
             found = pieces(got, len(parts), entry["returns"]) if "part" in entry else (got,)
             for part, one in zip(parts, found, strict=True):
                 wanted = value(part["answer"], names)
-                mistakes = [(value(wrong, names), why) for wrong, why in part.get("mistakes", {}).items()]
+                mistakes = [
+                    (value(wrong, names), why) for wrong, why in part.get("mistakes", {}).items()
+                ]
                 otherwise = part["otherwise"].format(**names, wanted=wanted)
                 right(one, wanted, otherwise, *mistakes, relative=entry.get("relative", 1e-6))
 
@@ -117,8 +141,12 @@ for number, entry in FORMULAS.items():
 
 @exercise(
     "1.3",
-    "Put a value on the stack twice: once to look at its inputs, and once more, below them, to list it.",
-    "Stack pairs (value, inputs_done). Pop one: if its inputs are done, append it to the list; otherwise, if you have "
+    (
+        "Put a value on the stack twice: once to look at its inputs, and once more, below them, to "
+        "list it."
+    ),
+    "Stack pairs (value, inputs_done). Pop one: if its inputs are done, append it to the list; "
+    "otherwise, if you have "
     "not seen it, push (value, True), then (input, False) for each input.",
 )
 def inputs_first_by_a_loop(f):
@@ -127,8 +155,13 @@ def inputs_first_by_a_loop(f):
     d = Node(b, c, a)
     found = list(f(Node(d, d, c)))
     counts = Counter(id(value) for value in found)
-    expect(max(counts.values()) == 1, "a value that is used twice is listed twice: remember what you have seen")
-    expect(len(found) == 5, f"it lists {len(found)} values of a graph that has 5, the result included")
+    expect(
+        max(counts.values()) == 1,
+        "a value that is used twice is listed twice: remember what you have seen",
+    )
+    expect(
+        len(found) == 5, f"it lists {len(found)} values of a graph that has 5, the result included"
+    )
     for place, value in enumerate(found):
         late = [source for source in value.inputs if found.index(source) > place]
         expect(not late, "an input comes after a value that is computed from it")
@@ -151,7 +184,10 @@ class Node:
     "g / (1 + abs(x)) ** 2; abs, +, ** and / work on tensors.",
 )
 def softsign(op):
-    expect(isinstance(op, type) and issubclass(op, tp.Op), "the answer is the class, a subclass of tp.Op")
+    expect(
+        isinstance(op, type) and issubclass(op, tp.Op),
+        "the answer is the class, a subclass of tp.Op",
+    )
     x = tp.tensor([-1.3, -0.4, 0.3, 1.7], requires_grad=True, dtype="float64")
     g = draws(4)
     try:
@@ -171,7 +207,9 @@ def softsign(op):
     try:
         tp.check_gradients(lambda x: op()(x), x)
     except Exception:
-        raise NotYet("the slope is right, but its own slope is not: compute with tensors, not with x.data") from None
+        raise NotYet(
+            "the slope is right, but its own slope is not: compute with tensors, not with x.data"
+        ) from None
 
 
 def softmax(z):
@@ -182,12 +220,18 @@ def softmax(z):
 @exercise(
     "2.2",
     "What you said, minus what is true, and the loss is a mean over n rows.",
-    "Compute p = softmax of each row after subtracting its largest logit, subtract 1 at the label, divide by n.",
+    (
+        "Compute p = softmax of each row after subtracting its largest logit, subtract 1 at the "
+        "label, divide by n."
+    ),
 )
 def cross_entropy_gradient(f):
     z, labels = 2 * draws(6, 4), np.array([0, 3, 1, 1, 2, 0])
     p = softmax(z)
-    wanted, probabilities = (p - np.eye(4)[labels]) / 6, "these are the probabilities: subtract 1 at the right class"
+    wanted, probabilities = (
+        (p - np.eye(4)[labels]) / 6,
+        "these are the probabilities: subtract 1 at the right class",
+    )
     right(
         f(z, labels),
         wanted,
@@ -201,13 +245,18 @@ def cross_entropy_gradient(f):
         try:
             large = numbers(f(1000 * z, labels), z.shape)
         except NotYet:
-            raise NotYet("logits of 1,000 overflow: subtract the largest logit of each row first") from None
+            raise NotYet(
+                "logits of 1,000 overflow: subtract the largest logit of each row first"
+            ) from None
     right(large, (softmax(1000 * z) - np.eye(4)[labels]) / 6, "it is wrong for logits of 1,000")
 
 
 @exercise(
     "3.4",
-    "What counts for the next layer is the mean square of s(Z), Z standard normal, not its variance.",
+    (
+        "What counts for the next layer is the mean square of s(Z), Z standard normal, not its "
+        "variance."
+    ),
     "g = 1 / sqrt(mean of s(z)**2) for many normal z.",
 )
 def gain(f):
@@ -221,7 +270,10 @@ def gain(f):
             f(s),
             square**-0.5,
             f"for {name} it is {square**-0.5:.3f}",
-            (variance**-0.5, f"for {name} you divide by the standard deviation; the mean counts, too"),
+            (
+                variance**-0.5,
+                f"for {name} you divide by the standard deviation; the mean counts, too",
+            ),
             (square**0.5, f"for {name} it is upside down: a faint activation needs large weights"),
             relative=0.02,
         )
@@ -229,50 +281,85 @@ def gain(f):
 
 @exercise(
     "10.3",
-    "Group the runs by their rate, average the validation error of each group, and take the smallest.",
+    (
+        "Group the runs by their rate, average the validation error of each group, and take the "
+        "smallest."
+    ),
     "A run that diverged has None: count it as an error of 0.9, which is chance.",
 )
 def best_rate(f):
-    """A rate that is best by one lucky run, one that is best on test images, one that diverges, and the right one."""
-    table = {0.3: (None, 0.1, None), 0.1: (0.2, 0.6, 0.6), 0.03: (0.3, 0.3, 0.35), 0.01: (0.5, 0.5, 0.45)}
-    runs = [{"rate": r, "seed": i, "valid": v, "test": v} for r, vs in table.items() for i, v in enumerate(vs)]
+    """A rate that is best by one lucky run, one that is best on test images, one that diverges, and
+    the right one."""
+    table = {
+        0.3: (None, 0.1, None),
+        0.1: (0.2, 0.6, 0.6),
+        0.03: (0.3, 0.3, 0.35),
+        0.01: (0.5, 0.5, 0.45),
+    }
+    runs = [
+        {"rate": r, "seed": i, "valid": v, "test": v}
+        for r, vs in table.items()
+        for i, v in enumerate(vs)
+    ]
     runs = [run | {"test": 0.05} if run["rate"] == 0.01 else run for run in runs]
     got = f([dict(run) for run in runs])
-    expect(not (isinstance(got, float) and got in (0.05, 0.01)), "the test images are for the end: use validation")
+    expect(
+        not (isinstance(got, float) and got in (0.05, 0.01)),
+        "the test images are for the end: use validation",
+    )
     right(
         got,
         0.03,
         "it is another rate",
         (0.5, "return the rate, not its error"),
-        (0.3, "a rate at which most runs diverged is no good choice, or compare the mean over seeds"),
+        (
+            0.3,
+            "a rate at which most runs diverged is no good choice, or compare the mean over seeds",
+        ),
         (0.1, "compare the mean over seeds, not the best run"),
     )
 
 
 @exercise(
     "E2.1",
-    "np.polynomial.legendre.leggauss(n) gives points and weights on [-1, 1]; stretch both to [-9, 9].",
-    "weights * 9 * exp(-z^2/2) / sqrt(2 pi), z = 9 * points; variance = mean of the square minus the squared mean.",
+    (
+        "np.polynomial.legendre.leggauss(n) gives points and weights on [-1, 1]; stretch both to "
+        "[-9, 9]."
+    ),
+    (
+        "weights * 9 * exp(-z^2/2) / sqrt(2 pi), z = 9 * points; variance = mean of the square "
+        "minus "
+        "the squared mean."
+    ),
 )
 def constants(f):
     for name, s in (("tanh", np.tanh), ("z^2", np.square), ("sin(z) + 1", lambda z: np.sin(z) + 1)):
         mean, std = pieces(f(s), 2, "the mean and the standard deviation")
         exact = {"tanh": (0.0, tp.moments.gaussian("tanh").std), "z^2": (1.0, math.sqrt(2.0))}
         want_mean, want_std = exact.get(name, (1.0, math.sqrt((1 - math.exp(-2)) / 2)))
-        expect(abs(float(numbers(mean, ())) - want_mean) < 1e-10, f"the mean of {name} is {want_mean:.10f}")
+        expect(
+            abs(float(numbers(mean, ())) - want_mean) < 1e-10,
+            f"the mean of {name} is {want_mean:.10f}",
+        )
         right(
             std,
             want_std,
             f"the standard deviation of {name} is {want_std:.10f}",
             (want_std**2, "that is the variance"),
-            (math.hypot(want_mean, want_std), "that is the root mean square: subtract the squared mean"),
+            (
+                math.hypot(want_mean, want_std),
+                "that is the root mean square: subtract the squared mean",
+            ),
             relative=1e-9,
         )
 
 
 @exercise(
     "E3.1",
-    "x - mean is needed once; multiply it by one over the root of the small array var + eps instead of dividing.",
+    (
+        "x - mean is needed once; multiply it by one over the root of the small array var + eps "
+        "instead of dividing."
+    ),
     "d = x - F.mean(x, axis=0); var = F.mean(d * d, axis=0); return d * (1 / F.sqrt(var + 1e-5)).",
 )
 def lean_batch_norm(f):
@@ -295,21 +382,37 @@ def lean_batch_norm(f):
     wanted = (data - data.mean(axis=0)) / np.sqrt(data.var(axis=0) + 1e-5)
     right(out, wanted, "a unit does not have mean 0 and variance 1 over the batch", relative=1e-3)
     count = sum(size >= data.size for size in sizes)
-    expect(count <= 12, f"it takes {count} ops on whole batches, forwards and backwards; 12 are enough")
+    expect(
+        count <= 12, f"it takes {count} ops on whole batches, forwards and backwards; 12 are enough"
+    )
 
 
-@exercise("E3.2", "p.backend and p.dtype, for p in net.parameters().", "{(p.backend, str(p.dtype)) for p in ...}.")
+@exercise(
+    "E3.2",
+    "p.backend and p.dtype, for p in net.parameters().",
+    "{(p.backend, str(p.dtype)) for p in ...}.",
+)
 def where_is(f):
     net = tp.nn.Sequential(tp.nn.Linear(2, 3), tp.nn.BatchNorm(3))
     backend = net[0].weight.backend
     expect(isinstance(f(net), set), "return a set of pairs")
-    expect(f(net) == {(backend, "float32")}, f"for a new network it is {{({backend!r}, 'float32')}}, not {f(net)}")
+    expect(
+        f(net) == {(backend, "float32")},
+        f"for a new network it is {{({backend!r}, 'float32')}}, not {f(net)}",
+    )
     net[1].to(dtype="float64")
     both = {(backend, "float32"), (backend, "float64")}
-    expect(f(net) == both, "it misses parameters: one layer of this network is float64, the other float32")
+    expect(
+        f(net) == both,
+        "it misses parameters: one layer of this network is float64, the other float32",
+    )
 
 
-@exercise("E3.3", "NumPy's generators draw float64 unless told otherwise.", "standard_normal(x.shape, np.float32).")
+@exercise(
+    "E3.3",
+    "NumPy's generators draw float64 unless told otherwise.",
+    "standard_normal(x.shape, np.float32).",
+)
 def add_noise(f):
     x = tp.zeros(3, 4)
     out = f(x)
@@ -327,10 +430,20 @@ def add_noise(f):
 def shares(f):
     for samples, ranks in ((24, 4), (3, 4), (10, 4), (7, 2)):
         got = numbers(f(samples, ranks), (ranks,))
-        expect(got.sum() == samples, f"of {samples} samples on {ranks} ranks, {got.sum():.0f} are used")
-        expect(got.min() >= 0 and (got == got.round()).all(), "a share is a whole number of samples")
-        expect(got.max() - got.min() <= 1, f"{samples} samples on {ranks} ranks: some rank has two more than another")
-        expect(samples >= ranks or (np.diff(got) <= 0).all(), "with fewer samples than ranks, the last ranks have none")
+        expect(
+            got.sum() == samples, f"of {samples} samples on {ranks} ranks, {got.sum():.0f} are used"
+        )
+        expect(
+            got.min() >= 0 and (got == got.round()).all(), "a share is a whole number of samples"
+        )
+        expect(
+            got.max() - got.min() <= 1,
+            f"{samples} samples on {ranks} ranks: some rank has two more than another",
+        )
+        expect(
+            samples >= ranks or (np.diff(got) <= 0).all(),
+            "with fewer samples than ranks, the last ranks have none",
+        )
 
 
 @exercise("E4.2", "A very large number swallows a small one.", "1e16 + 1 is 1e16.")

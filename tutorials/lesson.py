@@ -1,4 +1,5 @@
-"""What every lesson shares: the style of its figures, where they go, and exercises that answer back."""
+"""What every lesson shares: the style of its figures, where they go, and exercises that answer
+back."""
 
 import io
 import sys
@@ -14,28 +15,44 @@ from checks import check, hint, predict, reveal
 from tinyprop.draw import Drawing
 from tinyprop.plots import COLORS, GRAY, STYLE, panels
 
-__all__ = ["BLACK", "BLUE", "GRAY", "GREEN", "ORANGE", "PINK", "RED", "SKY", "check", "hint", "panels", "predict"]
+__all__ = [
+    "BLACK",
+    "BLUE",
+    "GRAY",
+    "GREEN",
+    "ORANGE",
+    "PINK",
+    "RED",
+    "SKY",
+    "check",
+    "hint",
+    "panels",
+    "predict",
+]
 __all__ += ["reveal", "show"]
 
 BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK = COLORS
 matplotlib.rcParams.update(STYLE)
 DPI = 110  # 8 inches then fill the column of a code host
 
-warnings.filterwarnings("ignore", "IProgress not found")  # tqdm would like ipywidgets, which no lesson needs
+# tqdm would like ipywidgets, which no lesson needs
+warnings.filterwarnings("ignore", "IProgress not found")
 threadpool_limits(1, "blas")  # so that sums are rounded alike whatever the number of cores
 
 _shown = 0
 
 
 def show(figure: Any) -> None:
-    """Put a figure, or a graph of `tp.draw`, below the cell of a notebook; of a plain script, into runs/tutorials."""
+    """Put a figure, or a graph of `tp.draw`, below the cell of a notebook; of a plain script, into
+    runs/tutorials."""
     global _shown
     _shown += 1
     if isinstance(figure, Drawing):
         kind, content = "svg", figure.svg().encode()
     else:
         png = io.BytesIO()
-        figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})  # no version: the same bytes every time
+        # no version: the same bytes every time
+        figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
         kind, content = "png", png.getvalue()
     if "ipykernel" in sys.modules:
         from IPython.display import SVG, Image, display

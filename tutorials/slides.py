@@ -1,8 +1,9 @@
-"""Slides from the lessons: python tutorials/slides.py [03 ...] [directory] writes a Markdown deck and its figures.
+"""Slides from the lessons: python tutorials/slides.py [03 ...] [directory] writes a Markdown deck
+and its figures.
 
-A section of a lesson is a slide with its heading, the first sentence or two of each paragraph and of each item of a
-list, its formulas and tables, or several slides if that is too much for one. Every figure is a slide of its own. `---`
-separates slides, as Marp, Slidev and pandoc expect:
+A section of a lesson is a slide with its heading, the first sentence or two of each paragraph and
+of each item of a list, its formulas and tables, or several slides if that is too much for one.
+Every figure is a slide of its own. `---` separates slides, as Marp, Slidev and pandoc expect:
 
     pandoc -s --mathjax -t revealjs runs/slides/03_initialization.md -o slides.html
 """
@@ -15,7 +16,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SENTENCES = re.compile(r".{80,}?[.?!]\)?(?=\s|$)", re.S)  # one, or as many short ones as make a line
+# one, or as many short ones as make a line
+SENTENCES = re.compile(r".{80,}?[.?!]\)?(?=\s|$)", re.S)
 LINES = 18  # of text on a slide
 CONTINUED = ", continued"
 LINK = re.compile(r"(?<!!)\[([^]]+)\]\([^)]+\)")
@@ -55,7 +57,9 @@ def slides(notebook: Path, to: Path) -> list[str]:
                 if block.startswith("#"):
                     heading = block.partition("\n")[0]
                     made.append([])
-                elif made[-1][0].startswith("![") or sum(map(lines, made[-1])) + lines(block) > LINES:
+                elif (
+                    made[-1][0].startswith("![") or sum(map(lines, made[-1])) + lines(block) > LINES
+                ):
                     made.append([heading + CONTINUED])
                 made[-1].append(block)
             if exercises:
@@ -66,7 +70,9 @@ def slides(notebook: Path, to: Path) -> list[str]:
                     figures += 1
                     figure = to / f"{notebook.stem}-{figures}.{suffix}"
                     content = "".join(output["data"][kind])
-                    figure.write_bytes(base64.b64decode(content) if suffix == "png" else content.encode())
+                    figure.write_bytes(
+                        base64.b64decode(content) if suffix == "png" else content.encode()
+                    )
                     made.append([f"![{heading.lstrip('# ')}]({figure.name})"])
     return ["\n\n".join(blocks) for blocks in made]
 

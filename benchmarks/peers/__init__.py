@@ -1,4 +1,5 @@
-"""The frameworks that are compared, one file each; a framework is imported only in a process of its own."""
+"""The frameworks that are compared, one file each; a framework is imported only in a process of its
+own."""
 
 from importlib.util import find_spec
 

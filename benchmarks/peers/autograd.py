@@ -29,7 +29,9 @@ class Autograd(OnNumpy):
 
         extend.defvjp(self.windows, back)
 
-    def gradients(self, layers: Layers, p: Arrays, x: HostArray, labels: HostArray) -> tuple[float, Arrays]:
+    def gradients(
+        self, layers: Layers, p: Arrays, x: HostArray, labels: HostArray
+    ) -> tuple[float, Arrays]:
         chosen = np.eye(10, dtype=np.float32)[labels]
 
         def mean_loss(p: Arrays) -> Any:
@@ -42,10 +44,12 @@ class Autograd(OnNumpy):
         return float(loss), gradients
 
     def relu(self, x: Any) -> Any:
-        return self.np.where(x > 0, x, np.float32(0))  # its maximum would pass on half of the gradient at 0
+        # its maximum would pass on half of the gradient at 0
+        return self.np.where(x > 0, x, np.float32(0))
 
     def convolve(self, x: Any, weight: Any, bias: Any, stride: Any, padding: Any) -> Any:
-        views = self.windows(x, weight.shape[2], stride, padding, 0.0)  # (N, C, rows, columns, kh, kw)
+        # (N, C, rows, columns, kh, kw)
+        views = self.windows(x, weight.shape[2], stride, padding, 0.0)
         out = self.np.tensordot(views, weight, ((1, 4, 5), (1, 2, 3)))  # -> (N, rows, columns, O)
         out = self.np.transpose(out, (0, 3, 1, 2))
         return out if bias is None else out + bias.reshape(-1, 1, 1)
@@ -61,15 +65,21 @@ def windows(x: HostArray, size: int, stride: int, padding: int, fill: float) -> 
     """x (N, C, H, W) -> (N, C, rows, columns, size, size), without a copy but for the padding."""
     edges = ((0, 0), (0, 0), (padding, padding), (padding, padding))
     padded = np.pad(x, edges, constant_values=fill)
-    return np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))[:, :, ::stride, ::stride]
+    return np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))[
+        :, :, ::stride, ::stride
+    ]
 
 
-def windows_transposed(g: HostArray, shape: tuple[int, ...], size: int, stride: int, padding: int) -> HostArray:
+def windows_transposed(
+    g: HostArray, shape: tuple[int, ...], size: int, stride: int, padding: int
+) -> HostArray:
     """The gradient of `windows`: every element is added to the pixel that it is a copy of."""
     n, c, h, w = shape
     rows, columns = g.shape[2:4]
     padded = np.zeros((n, c, h + 2 * padding, w + 2 * padding), g.dtype)
     for i in range(size):
         for j in range(size):
-            padded[:, :, i : i + rows * stride : stride, j : j + columns * stride : stride] += g[..., i, j]
+            padded[:, :, i : i + rows * stride : stride, j : j + columns * stride : stride] += g[
+                ..., i, j
+            ]
     return padded[:, :, padding : padding + h, padding : padding + w]

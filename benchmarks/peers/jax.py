@@ -14,7 +14,9 @@ class Jax(Framework):
     title = "JAX jit"
     package = "jax"
     slow = True
-    remark = "the whole step compiled; its threads are limited by the cores that the process may use"
+    remark = (
+        "the whole step compiled; its threads are limited by the cores that the process may use"
+    )
 
     def __init__(self, threads: int):
         super().__init__(threads)
@@ -30,15 +32,24 @@ class Jax(Framework):
 
         def updated(name: str, weight: Any, velocity: Any) -> Any:
             weight = weight - self.learning["lr"] * velocity
-            return weight / self.per_unit(self.length(weight), weight) if name in unit_length else weight
+            return (
+                weight / self.per_unit(self.length(weight), weight)
+                if name in unit_length
+                else weight
+            )
 
         def whole_step(p: Arrays, velocities: Arrays, x: Any, labels: Any) -> Any:
             loss, g = jax.value_and_grad(mean_loss)(p, x, labels)
             velocities = {
-                name: self.learning["momentum"] * v + g[name] + self.learning["weight_decay"] * p[name]
+                name: self.learning["momentum"] * v
+                + g[name]
+                + self.learning["weight_decay"] * p[name]
                 for name, v in velocities.items()
             }
-            return loss, ({name: updated(name, p[name], v) for name, v in velocities.items()}, velocities)
+            return loss, (
+                {name: updated(name, p[name], v) for name, v in velocities.items()},
+                velocities,
+            )
 
         p = {name: jax.numpy.array(values) for name, values in parameters(net).items()}
         state = p, {name: jax.numpy.zeros_like(values) for name, values in p.items()}
@@ -54,12 +65,16 @@ class Jax(Framework):
 
     def convolve(self, x: Any, weight: Any, bias: Any, stride: Any, padding: Any) -> Any:
         along, names = [(padding, padding)] * 2, ("NCHW", "OIHW", "NCHW")
-        out = self.jax.lax.conv_general_dilated(x, weight, (stride, stride), along, dimension_numbers=names)
+        out = self.jax.lax.conv_general_dilated(
+            x, weight, (stride, stride), along, dimension_numbers=names
+        )
         return out if bias is None else out + bias.reshape(-1, 1, 1)
 
     def pool(self, x: Any, start: float, combine: Any, size: int, stride: int, padding: int) -> Any:
         edges = ((0, 0), (0, 0), (padding, padding), (padding, padding))
-        return self.jax.lax.reduce_window(x, start, combine, (1, 1, size, size), (1, 1, stride, stride), edges)
+        return self.jax.lax.reduce_window(
+            x, start, combine, (1, 1, size, size), (1, 1, stride, stride), edges
+        )
 
     def max_pool(self, x: Any, size: Any, stride: Any, padding: Any) -> Any:
         return self.pool(x, -math.inf, self.jax.lax.max, size, stride, padding)

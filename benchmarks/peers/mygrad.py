@@ -1,4 +1,5 @@
-"""MyGrad, with its own convolution, max pool and batch norm; it pads no pools and has no average pool."""
+"""MyGrad, with its own convolution, max pool and batch norm; it pads no pools and has no average
+pool."""
 
 import math
 from functools import reduce
@@ -27,7 +28,9 @@ class MyGrad(OnNumpy):
         self.nnet: Any = import_module("mygrad.nnet")
         self.relu = self.nnet.relu
 
-    def gradients(self, layers: Layers, p: Arrays, x: HostArray, labels: HostArray) -> tuple[float, Arrays]:
+    def gradients(
+        self, layers: Layers, p: Arrays, x: HostArray, labels: HostArray
+    ) -> tuple[float, Arrays]:
         tensors = {name: self.mygrad.tensor(values) for name, values in p.items()}
         scores = self.forward(layers, tensors, self.mygrad.tensor(x, constant=True))
         loss = self.nnet.softmax_crossentropy(scores, labels)
@@ -39,14 +42,19 @@ class MyGrad(OnNumpy):
         return out if bias is None else out + bias.reshape(-1, 1, 1)
 
     def padded(self, x: Any, size: int, stride: int, padding: int, fill: float) -> Any:
-        """x (N, C, H, W) with a border, cut to what the windows cover: MyGrad's pool takes no other sizes."""
+        """x (N, C, H, W) with a border, cut to what the windows cover: MyGrad's pool takes no other
+        sizes."""
         sides = [(side + 2 * padding - size) // stride * stride + size for side in x.shape[2:]]
-        image = self.mygrad.full((*x.shape[:2], *(s + 2 * padding for s in x.shape[2:])), fill, dtype=x.dtype)
+        image = self.mygrad.full(
+            (*x.shape[:2], *(s + 2 * padding for s in x.shape[2:])), fill, dtype=x.dtype
+        )
         image[:, :, padding : padding + x.shape[2], padding : padding + x.shape[3]] = x
         return image[:, :, : sides[0], : sides[1]]
 
     def max_pool(self, x: Any, size: Any, stride: Any, padding: Any) -> Any:
-        return self.nnet.max_pool(self.padded(x, size, stride, padding, -math.inf), (size, size), stride)
+        return self.nnet.max_pool(
+            self.padded(x, size, stride, padding, -math.inf), (size, size), stride
+        )
 
     def avg_pool(self, x: Any, size: Any, stride: Any, padding: Any) -> Any:
         image = self.padded(x, size, stride, padding, 0.0)

@@ -1,4 +1,5 @@
-"""What a peer has to do, and what the other frameworks share: each translates the very network that tinyprop builds."""
+"""What a peer has to do, and what the other frameworks share: each translates the very network that
+tinyprop builds."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -14,15 +15,18 @@ from tinyprop.random import new_generator
 
 from ..cases import LEARNING, Case
 
-STEPS_CHECKED = 3  # that the third loss agrees shows that gradients, updates and the constraint do, too
+# that the third loss agrees shows that gradients, updates and the constraint do, too
+STEPS_CHECKED = 3
 
-Train = Callable[[HostArray, HostArray], float]  # a step on images and labels; returns the loss before it
+# a step on images and labels; returns the loss before it
+Train = Callable[[HostArray, HostArray], float]
 Arrays = Mapping[str, Any]  # the parameters of a network by their names, as arrays of a framework
 Layers = Iterable[tuple[str, Module]]
 
 
 class Peer:
-    """A framework that can do the work of a case. What it cannot do, it does not implement; the report says so."""
+    """A framework that can do the work of a case. What it cannot do, it does not implement; the
+    report says so."""
 
     title = ""
     package = ""
@@ -57,7 +61,9 @@ class Peer:
         """From images to logits."""
         raise NotImplementedError
 
-    def layer(self, net: nn.Sequential, i: int, x: HostArray, input_gradient: bool) -> Callable[[], list[HostArray]]:
+    def layer(
+        self, net: nn.Sequential, i: int, x: HostArray, input_gradient: bool
+    ) -> Callable[[], list[HostArray]]:
         """Output and gradients of layer i, on what the layers before it make of the images."""
         raise NotImplementedError
 
@@ -95,7 +101,8 @@ class Framework(Peer):
         """The output of a layer, by the tinyprop layer that says what to do."""
         match layer:
             case nn.NormPropConv2d() | nn.NormPropLinear():
-                c1, c2 = np.float32(layer.standard.std), np.float32(layer.standard.mean)  # MyGrad makes floats float64
+                # MyGrad makes floats float64
+                c1, c2 = np.float32(layer.standard.std), np.float32(layer.standard.mean)
                 weight, gamma, beta = (p[f"{name}.{key}"] for key in ("weight", "gamma", "beta"))
                 scale = self.per_unit(gamma / (self.length(weight) * c1), weight)
                 return self.relu(self.weighted_sum(layer, x, weight * scale, beta / c1)) - c2 / c1
@@ -133,9 +140,12 @@ class Framework(Peer):
 
 
 class OnNumpy(Framework):
-    """A framework on NumPy without an optimiser of its own: gradients by the framework, the update by hand."""
+    """A framework on NumPy without an optimiser of its own: gradients by the framework, the update
+    by hand."""
 
-    def gradients(self, layers: Layers, p: Arrays, x: HostArray, labels: HostArray) -> tuple[float, Arrays]:
+    def gradients(
+        self, layers: Layers, p: Arrays, x: HostArray, labels: HostArray
+    ) -> tuple[float, Arrays]:
         """The mean cross-entropy, and its gradients with respect to the parameters."""
         raise NotImplementedError
 

@@ -20,15 +20,19 @@ class Tinyprop(Peer):
     title = package = "tinyprop"
 
     def trainer(self, net: nn.Sequential, threads: int) -> Train:
-        chosen = threads if threads < cores() else None  # as PyTorch may use fewer than it is allowed to
+        # as PyTorch may use fewer than it is allowed to
+        chosen = threads if threads < cores() else None
         step = TrainingStep(net, SGD(net.parameters(), **self.learning), threads=chosen)
         return lambda x, labels: float(step(x, labels))
 
     def predictor(self, net: nn.Sequential, threads: int) -> Callable[[HostArray], HostArray]:
         return lambda x: logits(net, x, threads)
 
-    def layer(self, net: nn.Sequential, i: int, x: HostArray, input_gradient: bool) -> Callable[[], list[HostArray]]:
-        if x.ndim == 4:  # in the memory order that layers hand on, as PyTorch's channels_last gets it
+    def layer(
+        self, net: nn.Sequential, i: int, x: HostArray, input_gradient: bool
+    ) -> Callable[[], list[HostArray]]:
+        # in the memory order that layers hand on, as PyTorch's channels_last gets it
+        if x.ndim == 4:
             x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
         layer, entering = net[i], Tensor(x)
         with no_grad():

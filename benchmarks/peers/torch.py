@@ -21,7 +21,11 @@ class Torch(Framework):
         super().__init__(threads)
         self.torch: Any = import_module("torch")
         self.functions: Any = import_module("torch.nn.functional")
-        self.relu, self.convolve, self.linear = self.functions.relu, self.functions.conv2d, self.functions.linear
+        self.relu, self.convolve, self.linear = (
+            self.functions.relu,
+            self.functions.conv2d,
+            self.functions.linear,
+        )
         self.max_pool, self.avg_pool = self.functions.max_pool2d, self.functions.avg_pool2d
 
     def use_threads(self, threads: int) -> None:
@@ -31,7 +35,11 @@ class Torch(Framework):
     def array(self, values: HostArray) -> Any:
         """The same memory, unless another layout takes a copy."""
         tensor = self.torch.from_numpy(values)
-        return tensor.contiguous(memory_format=getattr(self.torch, self.layout)) if values.ndim == 4 else tensor
+        return (
+            tensor.contiguous(memory_format=getattr(self.torch, self.layout))
+            if values.ndim == 4
+            else tensor
+        )
 
     def trainer(self, net: nn.Sequential, threads: int) -> Train:
         p = {name: self.array(values).requires_grad_() for name, values in parameters(net).items()}
@@ -61,7 +69,9 @@ class Torch(Framework):
 
         return predict
 
-    def layer(self, net: nn.Sequential, i: int, x: HostArray, input_gradient: bool) -> Callable[[], list[HostArray]]:
+    def layer(
+        self, net: nn.Sequential, i: int, x: HostArray, input_gradient: bool
+    ) -> Callable[[], list[HostArray]]:
         p = {name: self.array(values).requires_grad_() for name, values in parameters(net).items()}
         before, only = list(net.named_children())[:i], list(net.named_children())[i : i + 1]
         with self.torch.no_grad():
@@ -69,11 +79,16 @@ class Torch(Framework):
             gradient = self.torch.empty_like(self.forward(only, p, entering))
             gradient.copy_(self.torch.from_numpy(cotangent(tuple(gradient.shape))))
         entering.requires_grad_(input_gradient)
-        wanted = [entering] * input_gradient + [p[f"{only[0][0]}.{name}"] for name in parameters(only[0][1])]
+        wanted = [entering] * input_gradient + [
+            p[f"{only[0][0]}.{name}"] for name in parameters(only[0][1])
+        ]
 
         def work() -> list[HostArray]:
             output = self.forward(only, p, entering)
-            return [t.detach().numpy() for t in (output, *self.torch.autograd.grad(output, wanted, gradient))]
+            return [
+                t.detach().numpy()
+                for t in (output, *self.torch.autograd.grad(output, wanted, gradient))
+            ]
 
         return work
 
@@ -105,13 +120,18 @@ class TorchThreads(TorchChannelsLast):
 
         def part(x: HostArray, labels: HostArray, total: int) -> tuple[float, tuple[Any, ...]]:
             scores = self.forward(layers, p, self.array(x))
-            loss = self.functions.cross_entropy(scores, self.torch.from_numpy(labels), reduction="sum") / total
+            loss = (
+                self.functions.cross_entropy(scores, self.torch.from_numpy(labels), reduction="sum")
+                / total
+            )
             return loss.item(), self.torch.autograd.grad(loss, list(p.values()))
 
         def step(x: HostArray, labels: HostArray) -> float:
             size = -(-len(x) // threads)
             starts = range(0, len(x), size)
-            jobs = [workers.submit(part, x[i : i + size], labels[i : i + size], len(x)) for i in starts]
+            jobs = [
+                workers.submit(part, x[i : i + size], labels[i : i + size], len(x)) for i in starts
+            ]
             losses, gradients = zip(*(job.result() for job in jobs), strict=True)
             for weight, parts in zip(p.values(), zip(*gradients, strict=True), strict=True):
                 weight.grad = sum(parts)

@@ -1,4 +1,5 @@
-"""The numbers of the laboratory: theory, and one random network. The page runs this file; so can you."""
+"""The numbers of the laboratory: theory, and one random network. The page runs this file; so can
+you."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -26,18 +27,30 @@ def panels(stack: Stack, layer: int, seed: int) -> Iterator[tuple[str, dict]]:
     signal = np.sqrt([z.var(axis=0, ddof=1).mean() for z in seen.values])
     gradient = np.sqrt([(g**2).mean() for g in seen.gradients])
     theory = {f"{name} theory": stack.predicted(name) for name in ("signal", "gradient")}
-    yield "layers", {"layers": stack.layers, "signal": signal, "gradient": gradient / gradient[-1], **theory}
-    yield "distribution", histograms(seen.values[at]) | {"theory std": math.sqrt(stack.states[at, 0])}
+    yield (
+        "layers",
+        {"layers": stack.layers, "signal": signal, "gradient": gradient / gradient[-1], **theory},
+    )
+    yield (
+        "distribution",
+        histograms(seen.values[at]) | {"theory std": math.sqrt(stack.states[at, 0])},
+    )
     cosines = [[cosine(*pair) for pair in zip(*pairs, strict=True)] for pairs in seen.pairs]
     known = stack.predicted("correlation") is not None
-    theory = {"cosines": COSINES[1:], "theory": stack.states[at, 3:] / stack.states[at, 0] if known else None}
+    theory = {
+        "cosines": COSINES[1:],
+        "theory": stack.states[at, 3:] / stack.states[at, 0] if known else None,
+    }
     found = {"at": np.cos(ANGLES), "mean": np.mean(cosines, axis=1), "std": np.std(cosines, axis=1)}
     yield "correlation", found | theory
     largest = stack.predicted("spectrum")
     singular = np.linalg.svd(seen.jacobian, compute_uv=False)
     yield (
         "spectrum",
-        {"values": singular, "largest theory": None if largest is None or np.isnan(largest[at]) else largest[at]},
+        {
+            "values": singular,
+            "largest theory": None if largest is None or np.isnan(largest[at]) else largest[at],
+        },
     )
 
 
@@ -47,17 +60,23 @@ class Seen:
 
     values: list  # behind each layer, for each input
     gradients: list  # a random gradient of the last layer, on its way back
-    pairs: list  # values behind the chosen layer: for each angle, of the first inputs and of their partners
+    # values behind the chosen layer: for each angle, of the first inputs and of their partners
+    pairs: list
     jacobian: np.ndarray  # of the layers up to the chosen one, at the first input
 
 
-def sample_by_sample(net: tp.nn.Sequential, at: int, x: np.ndarray, random: np.random.Generator) -> Seen:
-    """Samples do not depend on each other, so one pass forwards and one backwards show everything."""
+def sample_by_sample(
+    net: tp.nn.Sequential, at: int, x: np.ndarray, random: np.random.Generator
+) -> Seen:
+    """Samples do not depend on each other, so one pass forwards and one backwards show
+    everything."""
     (count, width), first = x.shape, x[:PAIRS]
     inputs = tensor(x, *partners(first, random), *[x[:1]] * width)
     outputs = through(net, inputs)
     noise = tensor(random.standard_normal(x.shape))
-    total = (outputs[-1][:count] * noise).sum() + (outputs[at][-width:] * tensor(np.eye(width))).sum()
+    total = (outputs[-1][:count] * noise).sum() + (
+        outputs[at][-width:] * tensor(np.eye(width))
+    ).sum()
     back, *gradients = arrays(tp.grad(total, [inputs, *outputs]))
     values = arrays(outputs)
     others = np.split(values[at][count:-width], len(ANGLES))
@@ -65,8 +84,11 @@ def sample_by_sample(net: tp.nn.Sequential, at: int, x: np.ndarray, random: np.r
     return Seen([z[:count] for z in values], [g[:count] for g in gradients], pairs, back[-width:])
 
 
-def batch_by_batch(net: tp.nn.Sequential, at: int, x: np.ndarray, random: np.random.Generator) -> Seen:
-    """BatchNorm: pairs are a batch as large as x, and the Jacobian is that of a layer with the statistics of x."""
+def batch_by_batch(
+    net: tp.nn.Sequential, at: int, x: np.ndarray, random: np.random.Generator
+) -> Seen:
+    """BatchNorm: pairs are a batch as large as x, and the Jacobian is that of a layer with the
+    statistics of x."""
     for module in net.modules():
         if isinstance(module, tp.nn.BatchNorm):
             module.momentum = 1.0  # its running statistics are those of the last batch
@@ -100,7 +122,8 @@ def arrays(tensors: list[tp.Tensor]) -> list[np.ndarray]:
 
 
 def partners(x: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
-    """For each angle, an input of the same length at this angle to each x, in a random direction."""
+    """For each angle, an input of the same length at this angle to each x, in a random
+    direction."""
     lengths = np.linalg.norm(x, axis=1, keepdims=True)
     other = random.standard_normal(x.shape)
     other -= x * (x * other).sum(axis=1, keepdims=True) / lengths**2
@@ -126,4 +149,9 @@ def show(stack: Stack, layer: int, seed: int) -> None:
     for name, numbers in panels(stack, layer, seed):
         print(name)
         for key, values in numbers.items():
-            print(f"  {key}:", "none" if values is None else " ".join(f"{value:.6g}" for value in np.ravel(values)))
+            print(
+                f"  {key}:",
+                "none"
+                if values is None
+                else " ".join(f"{value:.6g}" for value in np.ravel(values)),
+            )

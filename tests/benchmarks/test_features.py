@@ -7,8 +7,14 @@ from benchmarks import features
 
 def committed():
     """The answers on the page, by peer."""
-    rows = [line.strip("| ").split(" | ") for line in features.PAGE.read_text().splitlines() if line.startswith("| ")]
-    found = {name.rpartition(" ")[0]: [row[i + 1] for row in rows[2:]] for i, name in enumerate(rows[0])}
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in features.PAGE.read_text().splitlines()
+        if line.startswith("| ")
+    ]
+    found = {
+        name.rpartition(" ")[0]: [row[i + 1] for row in rows[2:]] for i, name in enumerate(rows[0])
+    }
     assert [row[0] for row in rows[2:]] == list(features.QUESTIONS)
     assert list(found) == list(features.TITLES.values())
     return found

@@ -21,7 +21,9 @@ from tinyprop.engine.graph import Op
 T4 = DEVICES[0]
 
 
-@pytest.mark.parametrize(("number", "teraflops", "gigabytes"), [(0, 8.1, 320), (1, 82.6, 1008), (2, 67, 3350)])
+@pytest.mark.parametrize(
+    ("number", "teraflops", "gigabytes"), [(0, 8.1, 320), (1, 82.6, 1008), (2, 67, 3350)]
+)
 def test_peaks_are_those_that_nvidia_states(number, teraflops, gigabytes):
     device = DEVICES[number]
     assert device.peak_flops == pytest.approx(teraflops * 1e12, rel=0.01)
@@ -29,15 +31,29 @@ def test_peaks_are_those_that_nvidia_states(number, teraflops, gigabytes):
 
 
 def made(**shares):
-    """A step of 10 ms with a kernel of 2 ms that does 4 GFLOP on 1 GB, and others without counted work."""
+    """A step of 10 ms with a kernel of 2 ms that does 4 GFLOP on 1 GB, and others without counted
+    work."""
     work = {"kernel": Work(4e9, 1e9), "other": Work(2e9, 3e9)}
     shares = {name: Share(1, s) for name, s in {"kernel": 0.002, "Add": 0.001, **shares}.items()}
-    return Step("normprop", 50, 1.0, [0.009, 0.010, 0.020], [0.001], shares, work, [0.004, 0.005], [1e-4], 10**6, 10**7)
+    return Step(
+        "normprop",
+        50,
+        1.0,
+        [0.009, 0.010, 0.020],
+        [0.001],
+        shares,
+        work,
+        [0.004, 0.005],
+        [1e-4],
+        10**6,
+        10**7,
+    )
 
 
 def test_rates_are_work_by_the_median_time():
     (row,) = step_table(GpuResults(T4, {}, [made()])).rows
-    assert row[3:9] == ["5,000", "1", "0.60", "7%", "400", "125%"]  # images/s, host, TFLOP/s and GB/s of the peaks
+    # images/s, host, TFLOP/s and GB/s of the peaks
+    assert row[3:9] == ["5,000", "1", "0.60", "7%", "400", "125%"]
 
 
 def test_both_ways_are_told_as_in_the_prediction():
@@ -48,14 +64,22 @@ def test_both_ways_are_told_as_in_the_prediction():
 
 
 @pytest.mark.parametrize(
-    "device", [T4, replace(T4, clock=0), replace(T4, capability="999", memory_clock=0), replace(T4, bus_width=0)]
+    "device",
+    [
+        T4,
+        replace(T4, clock=0),
+        replace(T4, capability="999", memory_clock=0),
+        replace(T4, bus_width=0),
+    ],
 )
 def test_a_roofline_is_drawn_from_what_is_known(device, tmp_path):
     assert points(made(other=1e-6)) == {"the whole step": (1.5, 6e9 / 0.010), "kernel": (4.0, 2e12)}
     assert (device.peak_flops is None) == (device.clock == 0 or device.capability == "999")
     figure = figures.roofline("step", device.peak_flops, device.peak_bandwidth, points(made()))
     lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 2]
-    assert len(lines) == (device.peak_flops is not None) + (device.peak_bandwidth is not None) - (device is T4)
+    assert len(lines) == (device.peak_flops is not None) + (device.peak_bandwidth is not None) - (
+        device is T4
+    )
     assert plots.save(figure, tmp_path / "roof.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -77,12 +101,18 @@ def test_inner_times_are_not_counted_outside():
 
 
 def test_ops_and_their_gradients_are_watched_and_no_trace_is_left():
-    call, x, clock = Op.__call__, tp.tensor([2.0], requires_grad=True), Clock(time.thread_time, lambda a, b: b - a)
+    call, x, clock = (
+        Op.__call__,
+        tp.tensor([2.0], requires_grad=True),
+        Clock(time.thread_time, lambda a, b: b - a),
+    )
     with watched(clock):
         (x * x).sum().backward()
     assert Op.__call__ is call
     calls = {name: share.calls for name, share in clock.shares().items() if name != REST}
-    assert calls == {"Multiply": 1, "Sum": 1, "Sum gradient": 1, "Multiply gradient": 1}, "without ops of gradients"
+    assert calls == {"Multiply": 1, "Sum": 1, "Sum gradient": 1, "Multiply gradient": 1}, (
+        "without ops of gradients"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +144,13 @@ class TestOnTheDevice:
         kept = json.loads((tmp_path / "gpu.json").read_text())
         assert [s["seconds"] for s in kept["steps"]] == [s.seconds for s in results.steps]
         text = (tmp_path / "gpu.md").read_text()
-        for word in (results.device.name, "images/s", "MB held", "| Convolve gradient", "BatchNorm step"):
+        for word in (
+            results.device.name,
+            "images/s",
+            "MB held",
+            "| Convolve gradient",
+            "BatchNorm step",
+        ):
             assert word in text
 
     def test_the_launches_on_the_page_are_those_of_the_step(self):
@@ -147,9 +183,14 @@ def test_the_slower_of_host_and_device_sets_the_pace():
     work = {"a": Work(flops=4e9, bytes=1.0), "b": Work(flops=1.0, bytes=3.2e8)}
     assumed = Assumptions(0.5, 0.5, 5e-7, 1e-6, 1.0)
     found = predict(T4, work, 100, 1e-3, assumed)
-    assert found.kernels == {"a": pytest.approx(4e9 / 4.07e12, rel=1e-3), "b": pytest.approx(2e-3, rel=1e-3)}
+    assert found.kernels == {
+        "a": pytest.approx(4e9 / 4.07e12, rel=1e-3),
+        "b": pytest.approx(2e-3, rel=1e-3),
+    }
     assert found.device == pytest.approx(sum(found.kernels.values()) + 1.5e-4)
     assert (found.step, found.host) == (found.device, 1e-3)
     assert predict(T4, work, 100, 1e-2, assumed).step == 1e-2
     slow = predict(T4, work, 100, 1e-3, replace(assumed, latency=1e-3)).kernels["b"]
-    assert slow == pytest.approx(3.2e8 / (40 * 512 * 8 * 16 / 1e-3)), "loads in flight limit the bandwidth"
+    assert slow == pytest.approx(3.2e8 / (40 * 512 * 8 * 16 / 1e-3)), (
+        "loads in flight limit the bandwidth"
+    )

@@ -41,14 +41,30 @@ def test_a_peer_does_the_same_work(name, section):
 @pytest.mark.slow
 def test_peers_are_timed_in_processes_and_the_times_are_written(tmp_path, capsys, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr("benchmarks.__main__.plan", lambda *args: [tiny(case) for case in plan(*args)])
-    options = ["--peers", "tinyprop", "torch-in-parts", "--repeats", "2", "--threads", "1", "--out", str(tmp_path)]
+    monkeypatch.setattr(
+        "benchmarks.__main__.plan", lambda *args: [tiny(case) for case in plan(*args)]
+    )
+    options = [
+        "--peers",
+        "tinyprop",
+        "torch-in-parts",
+        "--repeats",
+        "2",
+        "--threads",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
     assert main(["step", *options]) == 0
     assert str(tmp_path / "bench.json") in capsys.readouterr().out
     results = json.loads((tmp_path / "bench.json").read_text())
     assert [note for note in results["notes"] if "cannot do step BatchNorm" not in note] == []
     found = {(m["case"], m["peer"]): m for m in results["measurements"]}
-    assert list(found) == [("NormProp", "tinyprop"), ("NormProp", "torch-in-parts"), ("BatchNorm", "tinyprop")]
+    assert list(found) == [
+        ("NormProp", "tinyprop"),
+        ("NormProp", "torch-in-parts"),
+        ("BatchNorm", "tinyprop"),
+    ]
     assert all(len(m["seconds"]) == 2 and min(m["seconds"]) > 0 for m in found.values())
     for (case, _), m in found.items():  # after NormProp, the memory of BatchNorm is not its own
         assert m["peak_memory"] is None or (m["peak_memory"] > 0 and case == "NormProp")
@@ -87,7 +103,9 @@ def test_a_peer_that_computes_something_else_is_not_timed():
 def test_notes_name_the_peers_that_are_left_out():
     chosen, notes = choose(None, quick=True)
     assert not any(PEERS[name].slow for name in chosen)
-    assert [note.split(":")[0] for note in notes] == [PEERS[name].title for name in PEERS if name not in chosen]
+    assert [note.split(":")[0] for note in notes] == [
+        PEERS[name].title for name in PEERS if name not in chosen
+    ]
     assert choose(["tinyprop"], quick=True) == (["tinyprop"], [])
 
 
@@ -97,11 +115,26 @@ def test_ratios_are_of_medians():
 
     measured = [m("net", "tinyprop", 0.1, 0.2, 9.0), m("net", "torch", 0.5, 0.5, 0.1)]
     measured += [m("net", "torch-channels-last", 0.3, 0.3, 0.3)]
-    measured += [m(case, "tinyprop", 0.2, 0.1, section="step") for case in ("NormProp", "BatchNorm")]
-    measured += [m("NormProp", "torch", 0.6, section="step"), m("BatchNorm", "torch", 0.3, section="step")]
+    measured += [
+        m(case, "tinyprop", 0.2, 0.1, section="step") for case in ("NormProp", "BatchNorm")
+    ]
+    measured += [
+        m("NormProp", "torch", 0.6, section="step"),
+        m("BatchNorm", "torch", 0.3, section="step"),
+    ]
     step, networks = tables(Results({}, {}, {}, [], measured))
     assert networks.rows == [["net", "200", "500", "300", "1.50"]]
-    assert step.rows[1] == ["PyTorch NCHW", "600", "600-600", "83", "-", "4.00", "300", "2.00", "2.00"]
+    assert step.rows[1] == [
+        "PyTorch NCHW",
+        "600",
+        "600-600",
+        "83",
+        "-",
+        "4.00",
+        "300",
+        "2.00",
+        "2.00",
+    ]
     assert "84 s against 96 s" in step.note
 
 
@@ -120,22 +153,31 @@ def test_pytorch_trains_the_arrays_of_the_network():
 @pytest.mark.parametrize(
     ("command", "word"),
     [
-        (["profile", "--steps", "1", "--images", "2", "--width", "0.05"], "| Convolve gradient 2x3x32x32 10x3x5x5 |"),
+        (
+            ["profile", "--steps", "1", "--images", "2", "--width", "0.05"],
+            "| Convolve gradient 2x3x32x32 10x3x5x5 |",
+        ),
         (["sampling", "--samples", "1e6", "--repeats", "1"], "times drawing alone"),
         (["overhead", "--repeats", "1"], "x.tanh()"),
-        (["agreement", "--data", "shapes", "--epochs", "1", "--seeds", "2", "--images", "50"], "difference"),
+        (
+            ["agreement", "--data", "shapes", "--epochs", "1", "--seeds", "2", "--images", "50"],
+            "difference",
+        ),
     ],
 )
 def test_the_other_commands(command, word, capsys, monkeypatch):
     monkeypatch.setattr("benchmarks.profile.LEAST", 0.0)
-    monkeypatch.setattr("tinyprop.nn.NIN", "C(40,5,4,2)-C(10,1,1,0)-P(8,8,0,avg)")  # the paper's takes ten seconds
+    # the paper's takes ten seconds
+    monkeypatch.setattr("tinyprop.nn.NIN", "C(40,5,4,2)-C(10,1,1,0)-P(8,8,0,avg)")
     if command[0] in ("overhead", "agreement"):
         pytest.importorskip("torch")
     assert main(command) == 0
     assert word in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("wrong", [["stp"], ["step", "--repeats", "0"], ["step", "--peers", "abacus"]])
+@pytest.mark.parametrize(
+    "wrong", [["stp"], ["step", "--repeats", "0"], ["step", "--peers", "abacus"]]
+)
 def test_wrong_arguments_are_refused(wrong, capsys):
     with pytest.raises(SystemExit) as caught:
         main(wrong)

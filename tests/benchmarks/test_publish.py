@@ -19,8 +19,17 @@ MACHINE = dict.fromkeys(["cpu", "cores", "blas", "system", "numpy", "python"], "
 
 def results(*rows, **options):
     """Rows are (section, case, peer, seconds)."""
-    measured = [Measurement(section, case, peer, 50, [seconds], 10**6) for section, case, peer, seconds in rows]
-    options = {"repeats": 1, "threads": 2, "quick": False, "together": True, "load_before": 0.25} | options
+    measured = [
+        Measurement(section, case, peer, 50, [seconds], 10**6)
+        for section, case, peer, seconds in rows
+    ]
+    options = {
+        "repeats": 1,
+        "threads": 2,
+        "quick": False,
+        "together": True,
+        "load_before": 0.25,
+    } | options
     return Results(MACHINE, options, {"torch": "2.0"}, [], measured)
 
 
@@ -47,10 +56,16 @@ def test_pages_and_readme_say_the_same(tmp_path):
     (tmp_path / "README.md").write_text(README.read_text())
     (tmp_path / "benchmarks").mkdir()
     small_ops = Table(["op", "ratio"], [["x + y", "1.23"]], "An op")
-    measured = results(*STEPS, *NETWORKS), results(*STEPS, threads=1), results(*STEPS, together=False, load_before=2.0)
+    measured = (
+        results(*STEPS, *NETWORKS),
+        results(*STEPS, threads=1),
+        results(*STEPS, together=False, load_before=2.0),
+    )
     for _ in range(2):  # it can be written again
         write_results(tmp_path, *measured, small_ops)
-    readme, page = ((tmp_path / name).read_text() for name in ("README.md", "benchmarks/RESULTS.md"))
+    readme, page = (
+        (tmp_path / name).read_text() for name in ("README.md", "benchmarks/RESULTS.md")
+    )
     row = "| PyTorch channels_last | 400 | 400-400 | 125 | 1 | 2.00 | 800 | 2.00 | 0.50 |"
     for words in (row, "the BatchNorm step (0.75); MLP (0.50)", "0.25"):
         assert words in readme.replace("\n", " ")
@@ -71,7 +86,10 @@ def test_exponents_are_fitted_and_drawn(tmp_path):
     peers = dict(zip(scaling.PEERS, (1.0, 2.0), strict=True))
     found = {
         axis: {
-            x: {p: Measurement("scaling", "", p, 50, [k * x**power], int(1e6 * k * x)) for p, k in peers.items()}
+            x: {
+                p: Measurement("scaling", "", p, 50, [k * x**power], int(1e6 * k * x))
+                for p, k in peers.items()
+            }
             for x in cases
         }
         for power, (axis, cases) in enumerate(scaling.axes(2).items())

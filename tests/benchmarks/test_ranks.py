@@ -3,7 +3,17 @@
 import pytest
 
 from benchmarks import ranks
-from benchmarks.ranks import ETHERNET, Network, Step, crossover, fitted, machine_network, page, simulated, sums
+from benchmarks.ranks import (
+    ETHERNET,
+    Network,
+    Step,
+    crossover,
+    fitted,
+    machine_network,
+    page,
+    simulated,
+    sums,
+)
 
 FIXED, IMAGE, UPDATE = 0.004, 0.002, 0.001
 MEMORY = 1e10
@@ -40,7 +50,9 @@ def test_sums_cost_nothing_alone_and_more_with_more_workers():
 
 
 def test_the_slowest_worker_decides():
-    steady, shaky = (Step(1.0, FIXED, IMAGE, UPDATE, 10**6, jitter) for jitter in ([1.0], [1.0, 2.0]))
+    steady, shaky = (
+        Step(1.0, FIXED, IMAGE, UPDATE, 10**6, jitter) for jitter in ([1.0], [1.0, 2.0])
+    )
     assert simulated(steady, ETHERNET, MEMORY, 1, 50) == pytest.approx(FIXED + 50 * IMAGE + UPDATE)
     slow = simulated(shaky, ETHERNET, MEMORY, 8, 50) - sums(ETHERNET, MEMORY, 10**6, 8) - UPDATE
     assert slow == pytest.approx((2.0 - 0.5**8) * steady.computing(8, 50), rel=0.01)

@@ -8,7 +8,10 @@ import zlib
 
 import numpy as np
 
-CIFAR10 = [*(f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6)), "cifar-10-batches-bin/test_batch.bin"]
+CIFAR10 = [
+    *(f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6)),
+    "cifar-10-batches-bin/test_batch.bin",
+]
 
 
 def images(rng, *shape):
@@ -38,7 +41,11 @@ def packed(content):
 
 
 def idx(array):
-    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    return (
+        bytes([0, 0, 8, array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
 
 
 def matrix(name, array, kind=2, shape=None):
@@ -64,7 +71,11 @@ HEADER = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"
 def svhn(images, labels):
     """The file of images (N, 3, 32, 32) and labels from 1 to 10."""
     x = images.transpose(2, 3, 1, 0)  # (N, C, H, W) -> (H, W, C, N)
-    return HEADER + compressed(matrix("X", x)) + compressed(matrix("y", np.asarray(labels, np.uint8)[:, None]))
+    return (
+        HEADER
+        + compressed(matrix("X", x))
+        + compressed(matrix("y", np.asarray(labels, np.uint8)[:, None]))
+    )
 
 
 def write(folder, files):

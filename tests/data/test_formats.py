@@ -1,4 +1,5 @@
-"""Readers give what was written, or a DataError that names the file: never another error, and no memory for claims."""
+"""Readers give what was written, or a DataError that names the file: never another error, and no
+memory for claims."""
 
 import re
 import struct
@@ -33,7 +34,9 @@ ARCHIVE = "cifar-10-binary.tar.gz"
 
 def read(path, split="train"):
     """What the reader of a file gives, chosen by the name of the file."""
-    name = {"bin": "cifar10", "coarse": "cifar100", "gz": "cifar10", "mat": "svhn"}.get(path.name.split(".")[-1])
+    name = {"bin": "cifar10", "coarse": "cifar100", "gz": "cifar10", "mat": "svhn"}.get(
+        path.name.split(".")[-1]
+    )
     if name is None:
         return formats.read_idx(path, (28, 28), SOURCES["mnist"])
     (part,) = SOURCES[name].read(SOURCES[name], [path], split)
@@ -49,7 +52,9 @@ def test_records_come_back(tmp_path):
     images, labels = read(written(tmp_path, "x.bin", samples.records(IMAGES, [1, 0, 9, 2, 3])))
     np.testing.assert_array_equal(images, IMAGES)
     assert labels.tolist() == [1, 0, 9, 2, 3]
-    path = written(tmp_path, "x.coarse", samples.records(IMAGES, [200, 100, 19, 0, 0], [99, 0, 5, 1, 2]))
+    path = written(
+        tmp_path, "x.coarse", samples.records(IMAGES, [200, 100, 19, 0, 0], [99, 0, 5, 1, 2])
+    )
     assert read(path)[1].tolist() == [99, 0, 5, 1, 2]
 
 
@@ -78,7 +83,9 @@ def test_idx_files_come_back(tmp_path, pack):
     path = tmp_path / ("x.gz" if pack is packed else "x")
     for array in (DIGITS, DIGITS[:, 0, 0].copy()):
         path.write_bytes(pack(idx(array)))
-        np.testing.assert_array_equal(formats.read_idx(path, array.shape[1:], SOURCES["mnist"]), array)
+        np.testing.assert_array_equal(
+            formats.read_idx(path, array.shape[1:], SOURCES["mnist"]), array
+        )
 
 
 @pytest.mark.parametrize("writer", ["scipy", "samples"])
@@ -100,7 +107,13 @@ def resized(size):
     return bytes(content)
 
 
-CLAIMED_SIZES = (b"77777777777\0", b"\xff" * 12, b"\x80" + bytes(10) + b"\1", b"-0000000512\0", bytes(12))
+CLAIMED_SIZES = (
+    b"77777777777\0",
+    b"\xff" * 12,
+    b"\x80" + bytes(10) + b"\1",
+    b"-0000000512\0",
+    bytes(12),
+)
 RECORDS, IDX, LABELS = samples.records(IMAGES, [1, 0, 9, 2, 3]), idx(DIGITS), idx(DIGITS.ravel())
 GZIP = packed(tar(MEMBERS))
 GOOD_X, GOOD_Y = compressed(matrix("X", X)), compressed(matrix("y", Y))
@@ -117,7 +130,10 @@ REFUSED = {
     ],
     ARCHIVE: [
         *((packed(content), "no file") for content in (b"", bytes(LARGE), tar(MEMBERS[:4]))),
-        *((packed(content), "header at byte 0 is damaged") for content in (b"x" * 1000, tar(MEMBERS)[:5_000])),
+        *(
+            (packed(content), "header at byte 0 is damaged")
+            for content in (b"x" * 1000, tar(MEMBERS)[:5_000])
+        ),
         *((packed(resized(size)), "header at byte 0 is damaged") for size in CLAIMED_SIZES),
         (packed(tar(MEMBERS)[:52_000]), "header at byte 51,200 is damaged"),
         (packed(b"x" + tar(MEMBERS)[1:]), "header at byte 0 is damaged"),
@@ -129,8 +145,12 @@ REFUSED = {
         (packed(tar(MEMBERS, type=tarfile.LNKTYPE, linkname="/etc/passwd")), "no file"),
         (packed(tar([(MEMBERS[0][0], bytes(LARGE)), *MEMBERS[1:]])), "8,000,000 bytes of records"),
         *((GZIP[:end], "cannot be read") for end in (10, len(GZIP) // 2, -8, -1)),
-        *((content, "cannot be read") for content in (b"x" + GZIP[1:], GZIP + b"x", GZIP[:-8] + bytes(8))),
-        (packed(tar(MEMBERS) + bytes(LARGE))[:-8] + bytes(8), "cannot be read"),  # the checksum comes last
+        *(
+            (content, "cannot be read")
+            for content in (b"x" + GZIP[1:], GZIP + b"x", GZIP[:-8] + bytes(8))
+        ),
+        # the checksum comes last
+        (packed(tar(MEMBERS) + bytes(LARGE))[:-8] + bytes(8), "cannot be read"),
     ],
     "idx": [
         (b"", "starts with"),
@@ -146,7 +166,10 @@ REFUSED = {
     ],
     "x.mat": [
         (b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM", "header ends in 00 02"),
-        *((HEADER + content, "X is damaged") for content in (b"", GOOD_Y + GOOD_X, matrix("X", X) + GOOD_Y)),
+        *(
+            (HEADER + content, "X is damaged")
+            for content in (b"", GOOD_Y + GOOD_X, matrix("X", X) + GOOD_Y)
+        ),
         *((HEADER + GOOD_X + content, "y is damaged") for content in (b"", GOOD_X)),
         *((content, "too early") for content in (GOOD[:-1], GOOD[: len(GOOD) // 2])),
         (HEADER + struct.pack("<II", 15, len(GOOD_X) - 12) + GOOD_X[8:], "too early"),
@@ -154,7 +177,14 @@ REFUSED = {
         *((HEADER + compressed(content), "X is damaged") for content in (bytes(LARGE), CLAIM)),
         *(
             (HEADER + compressed(matrix("X", X, shape=shape)) + GOOD_Y, "X is damaged")
-            for shape in [(32, 32, 3, 2**31 - 1), (32, 32, 3, -5), (32, 32, 3, 4), (32, 32, 3, 6), (32, 96, 5), ()]
+            for shape in [
+                (32, 32, 3, 2**31 - 1),
+                (32, 32, 3, -5),
+                (32, 32, 3, 4),
+                (32, 32, 3, 6),
+                (32, 96, 5),
+                (),
+            ]
         ),
         (HEADER + compressed(matrix("X", X, kind=9)) + GOOD_Y, "X is damaged"),
         (HEADER + compressed(matrix("X", X) + bytes(8)) + GOOD_Y, "X is damaged"),
@@ -176,7 +206,8 @@ def at_most(memory):
 
 
 def refused(path, message, memory=25_000_000):
-    """To read the file raises a DataError that names it and says this, and takes no more memory than that."""
+    """To read the file raises a DataError that names it and says this, and takes no more memory
+    than that."""
     match = rf"(?s)^got: .*{re.escape(str(path))}.*{message}.*\ntry:  .+"
     with at_most(memory), pytest.raises(tp.DataError, match=match):
         read(path)
@@ -195,14 +226,22 @@ def test_files_that_cannot_be_opened_or_are_too_long_are_refused(tmp_path, monke
     monkeypatch.setitem(SOURCES, "cifar10", replace(SOURCES["cifar10"], largest=2_000_000))
     refused(written(tmp_path, "x.bin", bytes(LARGE)), "more than 2,000,000 bytes", memory=5_000_000)
     monkeypatch.setattr(formats, "FREE", 2_000_000)
-    refused(written(tmp_path, "x.mat", HEADER + compressed(bytes(LARGE))), "more than 2,000,000 ", memory=5_000_000)
+    refused(
+        written(tmp_path, "x.mat", HEADER + compressed(bytes(LARGE))),
+        "more than 2,000,000 ",
+        memory=5_000_000,
+    )
 
 
 def gzip_bomb(start, megabytes):
     """A gzip file of these bytes and then zeros."""
     packer = zlib.compressobj(1, wbits=31)
     return b"".join(
-        [packer.compress(start), *(packer.compress(bytes(1 << 20)) for _ in range(megabytes)), packer.flush()]
+        [
+            packer.compress(start),
+            *(packer.compress(bytes(1 << 20)) for _ in range(megabytes)),
+            packer.flush(),
+        ]
     )
 
 
@@ -218,10 +257,22 @@ SIZE = 400  # MB, of which readers take less than half before they refuse
 BOMBS = {
     "zeros": ("cifar10", ARCHIVE, lambda: gzip_bomb(b"", SIZE)),
     "a member": ("cifar10", ARCHIVE, lambda: gzip_bomb(huge(tarfile.REGTYPE, SIZE << 20), SIZE)),
-    "an extended header": ("cifar10", ARCHIVE, lambda: gzip_bomb(huge(tarfile.XHDTYPE, SIZE << 20), SIZE)),
-    "a long name": ("cifar10", ARCHIVE, lambda: gzip_bomb(huge(tarfile.GNUTYPE_LONGNAME, SIZE << 20), SIZE)),
+    "an extended header": (
+        "cifar10",
+        ARCHIVE,
+        lambda: gzip_bomb(huge(tarfile.XHDTYPE, SIZE << 20), SIZE),
+    ),
+    "a long name": (
+        "cifar10",
+        ARCHIVE,
+        lambda: gzip_bomb(huge(tarfile.GNUTYPE_LONGNAME, SIZE << 20), SIZE),
+    ),
     "many members": ("cifar10", ARCHIVE, lambda: gzip_bomb(400_000 * huge(tarfile.DIRTYPE, 0), 0)),
-    "idx": ("mnist", "images.gz", lambda: gzip_bomb(IDX[:4] + struct.pack(">I", 500_000) + IDX[8:16], SIZE)),
+    "idx": (
+        "mnist",
+        "images.gz",
+        lambda: gzip_bomb(IDX[:4] + struct.pack(">I", 500_000) + IDX[8:16], SIZE),
+    ),
     "a matrix": ("svhn", "x.mat", lambda: HEADER + compressed(CLAIMED + bytes(SIZE << 20))),
 }
 
@@ -246,12 +297,15 @@ for path in map(Path, sys.argv[1:]):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 def test_bombs_are_refused_in_little_time_and_memory(tmp_path):
-    """Measured in a process of their own: at most 200 MB more than reading nothing takes, and 10 seconds for each."""
+    """Measured in a process of their own: at most 200 MB more than reading nothing takes, and 10
+    seconds for each."""
     paths = []
     for number, (data, name, content) in enumerate(BOMBS.values()):
         paths.append(tmp_path / str(number) / data / name)
         samples.write(tmp_path / str(number) / data, {name: content()})
-    done = subprocess.run([sys.executable, "-c", READER, *paths], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", READER, *paths], capture_output=True, text=True, check=True
+    )
     refused = [line.split() for line in done.stdout.splitlines()]
     assert len(refused) == len(BOMBS)
     for bomb, (memory, seconds, named) in zip(BOMBS, refused, strict=True):
@@ -292,7 +346,11 @@ def damaged(rng, content):
         (ARCHIVE, tar(MEMBERS), packed),
         ("idx", IDX, bytes),
         ("x.mat", GOOD, bytes),
-        ("x.mat", matrix("X", X) + matrix("y", Y), lambda c: HEADER + compressed(c[:-64]) + compressed(c[-64:])),
+        (
+            "x.mat",
+            matrix("X", X) + matrix("y", Y),
+            lambda c: HEADER + compressed(c[:-64]) + compressed(c[-64:]),
+        ),
     ],
     ids=["records", "archive", "inside an archive", "idx", "mat", "inside a mat"],
 )
@@ -312,4 +370,5 @@ def test_damaged_files_are_read_or_refused(tmp_path, name, good, finish):
             assert images.shape == (len(labels), *((28, 28) if name == "idx" else (3, 32, 32)))
             assert 0 <= labels.min() <= labels.max() < 10
     assert all(str(path) in text and len(text) < 2_000 for text in refusals)
-    assert len(refusals) > len(tries) * 0.4  # most damage is noticed; a pixel that has changed cannot be
+    # most damage is noticed; a pixel that has changed cannot be
+    assert len(refusals) > len(tries) * 0.4

@@ -8,9 +8,15 @@ from tests.helpers import assert_explained
 from tinyprop.data import BatchNormalizer, GlobalNormalizer
 
 
-@given(st.integers(1, 2500), st.sampled_from([np.uint8, np.float32, np.float64]), st.integers(0, 2**32 - 1))
+@given(
+    st.integers(1, 2500),
+    st.sampled_from([np.uint8, np.float32, np.float64]),
+    st.integers(0, 2**32 - 1),
+)
 def test_global_statistics_are_those_of_the_whole_set(n, dtype, seed):
-    samples = (np.random.default_rng(seed).normal(100, 20, size=(n, 2, 3))).clip(0, 255).astype(dtype)
+    samples = (
+        (np.random.default_rng(seed).normal(100, 20, size=(n, 2, 3))).clip(0, 255).astype(dtype)
+    )
     layer = GlobalNormalizer((2, 3)).fit(samples)
     np.testing.assert_allclose(layer.mean.numpy(), samples.astype(float).mean(axis=0), rtol=1e-6)
     std = samples.astype(float).std(axis=0)
@@ -20,7 +26,8 @@ def test_global_statistics_are_those_of_the_whole_set(n, dtype, seed):
 def test_global_output_is_normalised(backend, rng):
     samples = rng.integers(0, 256, size=(3000, 3, 2, 2)).astype(np.uint8)
     with tp.use_backend(backend):
-        layer = GlobalNormalizer((3, 2, 2)).fit(samples)  # samples stay on the host, statistics go to the layer
+        # samples stay on the host, statistics go to the layer
+        layer = GlobalNormalizer((3, 2, 2)).fit(samples)
     assert layer.mean.backend == layer.std.backend == backend
     out = layer(tp.tensor(samples, backend=backend))
     assert out.dtype == np.float32
@@ -49,7 +56,10 @@ def test_batch_output_is_normalised_and_running_estimates_serve_for_validation(b
     before = layer.state_dict()
     valid = layer.eval()(tp.tensor(np.full((1, 4), 3.0, np.float32), backend=backend))
     np.testing.assert_allclose(valid.numpy(), 0, atol=0.2)
-    assert all((tp.Tensor(v).numpy() == tp.Tensor(before[k]).numpy()).all() for k, v in layer.state_dict().items())
+    assert all(
+        (tp.Tensor(v).numpy() == tp.Tensor(before[k]).numpy()).all()
+        for k, v in layer.state_dict().items()
+    )
 
 
 def test_wrong_shapes_are_refused():
@@ -58,7 +68,10 @@ def test_wrong_shapes_are_refused():
     with pytest.raises(tp.ShapeError, match=r"(?s)1 sample.*rule:.*0/0.*try:.*GlobalNormalizer"):
         layer(one)
     layer.eval()(one)
-    for call in (lambda x: GlobalNormalizer((3,)).fit(x), lambda x: GlobalNormalizer((3,))(tp.tensor(x))):
+    for call in (
+        lambda x: GlobalNormalizer((3,)).fit(x),
+        lambda x: GlobalNormalizer((3,))(tp.tensor(x)),
+    ):
         with pytest.raises(tp.ShapeError, match=r"(?s)\(5, 4\).*rule:.*3.*try:"):
             call(np.ones((5, 4), np.float32))
     with pytest.raises(tp.ShapeError, match="N >= 1"):
@@ -71,12 +84,16 @@ def test_it_is_saved_with_the_network(tmp_path, rng):
     net = tp.nn.Sequential(GlobalNormalizer((3, 4, 4)).fit(samples), *tp.nn.build(spec))
     tp.save(tmp_path / "net.safetensors", net.state_dict())
     other = tp.nn.Sequential(GlobalNormalizer((3, 4, 4)), *tp.nn.build(spec))
-    with pytest.raises(tp.StateError, match=r"(?s)got: .*never fitted.*rule: .*try: .*fit\(images\)"):
+    with pytest.raises(
+        tp.StateError, match=r"(?s)got: .*never fitted.*rule: .*try: .*fit\(images\)"
+    ):
         other(tp.tensor(samples))
     assert repr(other[0]) == "GlobalNormalizer((3, 4, 4), not fitted)"
     other.load_state_dict(tp.load(tmp_path / "net.safetensors"))
     assert repr(other[0]) == repr(net[0]) == "GlobalNormalizer((3, 4, 4))"
-    np.testing.assert_array_equal(other(tp.tensor(samples)).numpy(), net(tp.tensor(samples)).numpy())
+    np.testing.assert_array_equal(
+        other(tp.tensor(samples)).numpy(), net(tp.tensor(samples)).numpy()
+    )
 
 
 def test_looking_at_signals_moves_no_estimates():
@@ -88,4 +105,5 @@ def test_looking_at_signals_moves_no_estimates():
 def test_a_spread_that_float32_cannot_hold_is_refused():
     far = 1.7e9 + np.random.default_rng(0).integers(-1000, 1000, (500, 1))
     assert_explained(ValueError, lambda: GlobalNormalizer((1,)).fit(far), "subtract")
-    assert GlobalNormalizer((1,)).fit(np.full((5000, 1), 0.1)).std.item() == 1.0  # constant, up to rounding
+    # constant, up to rounding
+    assert GlobalNormalizer((1,)).fit(np.full((5000, 1), 0.1)).std.item() == 1.0

@@ -51,8 +51,8 @@ def test_a_device_without_pinned_memory_gets_plain_copies(backend, monkeypatch):
 @pytest.mark.cupy
 @pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator")
 def test_uploads_wait_for_whoever_used_their_memory():
-    """In epoch 2 the slots get memory that the last steps of epoch 1 may still read; and an epoch may end early. This
-    fails with EMUCUPY_RACES=1 only (see conftest.py)."""
+    """In epoch 2 the slots get memory that the last steps of epoch 1 may still read; and an epoch
+    may end early. This fails with EMUCUPY_RACES=1 only (see conftest.py)."""
     arrays, last = samples(), None
     for _ in range(2):
         for images, _ in prefetched(batches(arrays, 5), "cupy"):
@@ -67,7 +67,8 @@ def test_uploads_wait_for_whoever_used_their_memory():
 
 
 class OtherDevices:
-    """As much of CuPy as uploads need, with two devices: a stream may only be used while its device is the current."""
+    """As much of CuPy as uploads need, with two devices: a stream may only be used while its device
+    is the current."""
 
     def __init__(self):
         self.cuda, self.current, self.runtime = self, 0, self

@@ -12,7 +12,9 @@ from . import samples
 def root(tmp_path, monkeypatch):
     """A folder of data; no other one has any, and nothing is downloaded."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
-    monkeypatch.setattr(sources, "download", lambda remote, folder: pytest.fail(f"download of {remote}"))
+    monkeypatch.setattr(
+        sources, "download", lambda remote, folder: pytest.fail(f"download of {remote}")
+    )
     return tmp_path / "data"
 
 
@@ -46,7 +48,11 @@ def test_cifar10_from_its_folder(root, rng):
 
 @pytest.mark.parametrize("folder", ["", "cifar100/", None])
 def test_cifar100_takes_the_fine_labels(root, rng, folder):
-    images, fine, coarse = samples.images(rng, 30, 3, 32, 32), rng.integers(0, 100, 30), rng.integers(0, 20, 30)
+    images, fine, coarse = (
+        samples.images(rng, 30, 3, 32, 32),
+        rng.integers(0, 100, 30),
+        rng.integers(0, 20, 30),
+    )
     content = {
         "cifar-100-binary/train.bin": samples.records(images[:20], coarse[:20], fine[:20]),
         "cifar-100-binary/test.bin": samples.records(images[20:], coarse[20:], fine[20:]),
@@ -63,13 +69,20 @@ def test_cifar100_takes_the_fine_labels(root, rng, folder):
 @pytest.mark.parametrize("style", ["raw", "packed", "dotted", "torchvision"])
 def test_mnist_in_all_its_spellings(root, rng, name, style):
     images, labels = samples.images(rng, 30, 28, 28), rng.integers(0, 10, 30).astype(np.uint8)
-    folder = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}[name] if style == "torchvision" else name
+    folder = (
+        {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}[name]
+        if style == "torchvision"
+        else name
+    )
     for part, rows in [("train", slice(20)), ("t10k", slice(20, 30))]:
         for kind, array in [("images-idx3-ubyte", images), ("labels-idx1-ubyte", labels)]:
             file, content = f"{part}-{kind}", samples.idx(array[rows])
             if style == "packed":
                 file, content = f"{file}.gz", samples.packed(content)
-            samples.write(root / folder, {file.replace("-idx", ".idx") if style == "dotted" else file: content})
+            samples.write(
+                root / folder,
+                {file.replace("-idx", ".idx") if style == "dotted" else file: content},
+            )
     train, valid, test = loaded(name, root, images[:, None], labels)
     assert (train.images.shape, len(valid), len(test)) == ((18, 1, 28, 28), 2, 10)
     assert tp.data.found("mnist" if name == "fashion-mnist" else "fashion-mnist", root) is None
@@ -77,10 +90,17 @@ def test_mnist_in_all_its_spellings(root, rng, name, style):
         assert len(tp.data.load(name, root / name, "test")) == 10
 
 
-@pytest.mark.parametrize(("labels", "message"), [([0] * 4, "4 labels for 3 images"), ([0, 1, 10], "label 10.*0 to 9")])
+@pytest.mark.parametrize(
+    ("labels", "message"), [([0] * 4, "4 labels for 3 images"), ([0, 1, 10], "label 10.*0 to 9")]
+)
 def test_mnist_with_wrong_labels_is_refused(root, rng, labels, message):
-    files = {"images-idx3": samples.images(rng, 3, 28, 28), "labels-idx1": np.array(labels, np.uint8)}
-    samples.write(root / "mnist", {f"t10k-{name}-ubyte": samples.idx(array) for name, array in files.items()})
+    files = {
+        "images-idx3": samples.images(rng, 3, 28, 28),
+        "labels-idx1": np.array(labels, np.uint8),
+    }
+    samples.write(
+        root / "mnist", {f"t10k-{name}-ubyte": samples.idx(array) for name, array in files.items()}
+    )
     with pytest.raises(tp.DataError, match=rf"(?s)t10k-labels.*{message}"):
         tp.data.load("mnist", root, "test")
 
@@ -95,8 +115,14 @@ def test_svhn_holds_out_some_of_each_class(root, rng):
     assert (np.bincount(valid.labels) == 2 + 3).all()
     assert (np.bincount(train.labels) == 18 + 27).all()
     for loaded, published in [((train, valid), ("train", "extra")), ((test,), ("test",))]:
-        got = {image.tobytes(): label for part in loaded for image, label in zip(part.images, part.labels, strict=True)}
-        assert got == {image.tobytes(): n for part in published for image, n in zip(*files[part], strict=True)}
+        got = {
+            image.tobytes(): label
+            for part in loaded
+            for image, label in zip(part.images, part.labels, strict=True)
+        }
+        assert got == {
+            image.tobytes(): n for part in published for image, n in zip(*files[part], strict=True)
+        }
 
 
 def test_validation_images_are_the_last_ones_as_many_as_the_paper_says(rng):
@@ -112,7 +138,9 @@ def test_validation_images_are_the_last_ones_as_many_as_the_paper_says(rng):
 
 def test_unknown_names_and_splits_are_refused_with_the_allowed_ones():
     for call in (tp.data.load, tp.data.found):
-        with pytest.raises(ValueError, match=r"(?s)'cifar'.*shapes, cifar10, cifar100, svhn, mnist, fashion-mnist"):
+        with pytest.raises(
+            ValueError, match=r"(?s)'cifar'.*shapes, cifar10, cifar100, svhn, mnist, fashion-mnist"
+        ):
             call("cifar")
         with pytest.raises(ValueError, match=r"(?s)'dev'.*train, valid, test"):
             call("shapes", split="dev")
@@ -129,8 +157,12 @@ def test_a_dataset_gives_its_first_images_and_subsets():
     one, other = dataset.subset(order[:500]), dataset.subset(order[500:].tolist())
     assert (len(one), len(other), one.classes, one.split) == (500, 1_500, dataset.classes, "test")
     assert not np.shares_memory(one.images, dataset.images)
-    np.testing.assert_array_equal(np.concatenate([one.images, other.images])[np.argsort(order)], dataset.images)
-    np.testing.assert_array_equal(np.concatenate([one.labels, other.labels])[np.argsort(order)], dataset.labels)
+    np.testing.assert_array_equal(
+        np.concatenate([one.images, other.images])[np.argsort(order)], dataset.images
+    )
+    np.testing.assert_array_equal(
+        np.concatenate([one.labels, other.labels])[np.argsort(order)], dataset.labels
+    )
     with pytest.raises(ValueError, match=r"(?s)first\(0\).*at least 1"):
         dataset.first(0)
     for wrong in ([-1], [2_000], [0.5], [[0, 1]], 3, np.ones(2_000, bool)):

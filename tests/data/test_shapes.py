@@ -8,7 +8,8 @@ from tinyprop.data import shapes
 
 
 def test_all_images_have_known_bytes():
-    """All arithmetic is on integers: the digests hold on every machine and for every version of NumPy."""
+    """All arithmetic is on integers: the digests hold on every machine and for every version of
+    NumPy."""
     train, valid, test = (tp.data.load("shapes", split=split) for split in tp.data.SPLITS)
     assert (len(train), len(valid), len(test)) == (9_000, 1_000, 2_000)
     labels = np.concatenate([train.labels, valid.labels])
@@ -20,7 +21,9 @@ def test_all_images_have_known_bytes():
     ]:
         records = [np.insert(p.images.reshape(len(p), -1), 0, p.labels, axis=1) for p in parts]
         assert hashlib.md5(np.concatenate(records).tobytes()).hexdigest() == digest
-    assert len({image.tobytes() for part in (train, valid, test) for image in part.images}) == 12_000
+    assert (
+        len({image.tobytes() for part in (train, valid, test) for image in part.images}) == 12_000
+    )
 
 
 def test_no_direction_is_near_a_tie():
@@ -41,7 +44,9 @@ def test_an_edit_of_loaded_images_stays_with_the_one_who_made_it():
 @pytest.mark.parametrize("name", shapes.CLASSES)
 def test_every_shape_is_its_own_mirror_image_and_fills_its_circle(name):
     side = np.arange(-1200, 1201, 10, dtype=np.int32)
-    inside = shapes.SHAPES[name](side[None, :] + 0 * side[:, None], side[:, None] + 0 * side[None, :])
+    inside = shapes.SHAPES[name](
+        side[None, :] + 0 * side[:, None], side[:, None] + 0 * side[None, :]
+    )
     assert (inside == inside[:, ::-1]).mean() > 0.999
     far = abs(side[None, :] + 1j * side[:, None])
     assert not inside[far > 1180].any()

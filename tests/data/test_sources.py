@@ -32,7 +32,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        server, start = self.server, int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+        server, start = (
+            self.server,
+            int(self.headers["Range"].removeprefix("bytes=").removesuffix("-")),
+        )
         server.starts.append(start)
         fault = server.faults.pop(0) if server.faults else None
         content = server.content.get(self.path)
@@ -81,15 +84,25 @@ def server():
 
 def remote(server, path, content, scheme="http"):
     """Let the server offer a file with this content at this path."""
-    return Remote(f"{scheme}://{server.address}{path}", len(content), hashlib.sha256(content).hexdigest())
+    return Remote(
+        f"{scheme}://{server.address}{path}", len(content), hashlib.sha256(content).hexdigest()
+    )
 
 
 def test_the_places(tmp_path, monkeypatch):
     monkeypatch.setenv("TINYPROP_DATA", "~/data")
     monkeypatch.setenv("HOME", "/home/someone")
-    for cache, folder in [(tmp_path, tmp_path), ("", "/home/someone/.cache"), ("relative", "/home/someone/.cache")]:
+    for cache, folder in [
+        (tmp_path, tmp_path),
+        ("", "/home/someone/.cache"),
+        ("relative", "/home/someone/.cache"),
+    ]:
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-        assert places("here") == [Path("here"), Path("/home/someone/data"), Path(folder, "tinyprop")]
+        assert places("here") == [
+            Path("here"),
+            Path("/home/someone/data"),
+            Path(folder, "tinyprop"),
+        ]
 
 
 def test_the_first_place_with_all_files_counts(tmp_path, monkeypatch):
@@ -107,7 +120,8 @@ def test_the_first_place_with_all_files_counts(tmp_path, monkeypatch):
 
 
 def test_only_regular_files_that_are_not_empty_are_found(tmp_path):
-    for make in (os.mkfifo, Path.mkdir, Path.touch):  # to open a pipe that nobody writes to would never return
+    # to open a pipe that nobody writes to would never return
+    for make in (os.mkfifo, Path.mkdir, Path.touch):
         root = tmp_path / make.__name__
         root.mkdir()
         make(root / "test_32x32.mat")
@@ -122,17 +136,31 @@ RIGHT = bytes(range(256)) * 40
 
 def fails(remote, folder, message):
     path = folder / remote.name
-    match = rf"(?s)got:  {path}, .*not available.*{message}.*rule: .*try:  download {remote.url} .* save it as {path}"
+    match = (
+        rf"(?s)got:  {path}, .*not available.*{message}.*rule: .*try:  download {remote.url} .* "
+        rf"save it as {path}"
+    )
     with pytest.raises(tp.DataError, match=match):
         download(remote, folder)
     assert os.listdir(folder) == []
 
 
-def test_a_download_that_fails_leaves_nothing_and_says_what_to_put_where(tmp_path, server, monkeypatch):
-    server.content = {"/other": RIGHT[::-1], "/long": RIGHT + b"x", "/short": RIGHT[:-1], "/loop": b""}
+def test_a_download_that_fails_leaves_nothing_and_says_what_to_put_where(
+    tmp_path, server, monkeypatch
+):
+    server.content = {
+        "/other": RIGHT[::-1],
+        "/long": RIGHT + b"x",
+        "/short": RIGHT[:-1],
+        "/loop": b"",
+    }
     wrong = hashlib.sha256(RIGHT[::-1]).hexdigest()
     data = tmp_path / "data"
-    fails(remote(server, "/other", RIGHT), data, f"digest is {wrong} instead of {hashlib.sha256(RIGHT).hexdigest()}")
+    fails(
+        remote(server, "/other", RIGHT),
+        data,
+        f"digest is {wrong} instead of {hashlib.sha256(RIGHT).hexdigest()}",
+    )
     fails(remote(server, "/long", RIGHT), data, "longer than 10,240 bytes")
     fails(remote(server, "/short", RIGHT), data, "ends after 10,239 of 10,240 bytes")
     fails(remote(server, "/missing", RIGHT), data, "404")
@@ -175,10 +203,23 @@ def test_a_transfer_has_a_limit_however_little_it_is_silent(tmp_path, server, mo
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
 def test_https_is_not_left(tmp_path, server, monkeypatch):
-    """A certificate for 127.0.0.1 is trusted; one redirect leads to another address with https, one to http."""
+    """A certificate for 127.0.0.1 is trusted; one redirect leads to another address with https, one
+    to http."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject, "-keyout", key, "-out", certificate]
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        *subject,
+        "-keyout",
+        key,
+        "-out",
+        certificate,
+    ]
     subprocess.run(make, check=True, capture_output=True)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -186,11 +227,17 @@ def test_https_is_not_left(tmp_path, server, monkeypatch):
     with serving(partial(context.wrap_socket, server_side=True)) as secure:
         server.content = secure.content = {"/file": RIGHT}
         secure.faults = [f"https://{secure.address}/file"]
-        assert download(remote(secure, "/file", RIGHT, "https"), tmp_path / "a").read_bytes() == RIGHT
+        assert (
+            download(remote(secure, "/file", RIGHT, "https"), tmp_path / "a").read_bytes() == RIGHT
+        )
         server.faults = [f"https://{secure.address}/file"]
         assert download(remote(server, "/file", RIGHT), tmp_path / "b").read_bytes() == RIGHT
         secure.faults = [f"http://{server.address}/file"]
-        fails(remote(secure, "/file", RIGHT, "https"), tmp_path / "c", f"redirected to http://{server.address}/file")
+        fails(
+            remote(secure, "/file", RIGHT, "https"),
+            tmp_path / "c",
+            f"redirected to http://{server.address}/file",
+        )
 
 
 def test_missing_files_are_downloaded_once(tmp_path, server, monkeypatch, rng, capsys):
@@ -215,8 +262,13 @@ def test_missing_files_are_downloaded_once(tmp_path, server, monkeypatch, rng, c
 
 
 @pytest.mark.parametrize("style", ["raw", "packed", "dotted"])
-def test_a_file_that_is_not_the_published_one_is_named_once(tmp_path, rng, style, monkeypatch, capsys):
-    arrays = {"images-idx3": samples.images(rng, 3, 28, 28), "labels-idx1": np.array([1, 2, 3], np.uint8)}
+def test_a_file_that_is_not_the_published_one_is_named_once(
+    tmp_path, rng, style, monkeypatch, capsys
+):
+    arrays = {
+        "images-idx3": samples.images(rng, 3, 28, 28),
+        "labels-idx1": np.array([1, 2, 3], np.uint8),
+    }
     files = {f"t10k-{kind}-ubyte": samples.idx(array) for kind, array in arrays.items()}
     if style == "packed":
         files = {f"{name}.gz": samples.packed(content) for name, content in files.items()}
@@ -226,14 +278,19 @@ def test_a_file_that_is_not_the_published_one_is_named_once(tmp_path, rng, style
     digest = hashlib.sha256(files[labels]).hexdigest()
     old = SOURCES["mnist"].test[1]
     new = replace(old, sha256=digest, unpacked=dict.fromkeys(old.unpacked, digest))
-    monkeypatch.setitem(SOURCES, "mnist", replace(SOURCES["mnist"], test=(SOURCES["mnist"].test[0], new)))
+    monkeypatch.setitem(
+        SOURCES, "mnist", replace(SOURCES["mnist"], test=(SOURCES["mnist"].test[0], new))
+    )
     assert tp.data.found("mnist", tmp_path, "test") == str(folder)
     assert capsys.readouterr().err == ""  # a file that is only looked up is not read
     for _ in range(2):
         assert len(tp.data.load("mnist", tmp_path, "test")) == 3
     (line,) = capsys.readouterr().err.splitlines()
     digest = hashlib.sha256(files[images]).hexdigest()
-    assert line == f"tinyprop: {folder / images} is not the published file: its SHA-256 digest is {digest}"
+    assert (
+        line
+        == f"tinyprop: {folder / images} is not the published file: its SHA-256 digest is {digest}"
+    )
 
 
 def test_every_address_has_a_digest_of_its_own():
@@ -244,13 +301,26 @@ def test_every_address_has_a_digest_of_its_own():
     assert all(len(bytes.fromhex(digest)) == 32 for digest in digests)
     assert all(set(map(os.path.basename, r.members)) <= set(r.unpacked) for r in remotes)
     plain = {r.url.split("/")[2] for r in remotes if not r.url.startswith("https://")}
-    assert plain == {"ufldl.stanford.edu", "fashion-mnist.s3-website.eu-central-1.amazonaws.com"}  # without https
+    # without https
+    assert plain == {"ufldl.stanford.edu", "fashion-mnist.s3-website.eu-central-1.amazonaws.com"}
     for source in SOURCES.values():
         assert all(r.size < source.largest for r in source.train + source.test)
 
 
 def test_importing_the_room_loads_nothing_for_downloads_or_archives():
-    heavy = {"tqdm", "http.client", "urllib.request", "tarfile", "zipfile", "gzip", "ssl", "numpy.random"}
-    code = f"import sys; before = {{*sys.modules}}; import tinyprop.data; print({heavy} & ({{*sys.modules}} - before))"
+    heavy = {
+        "tqdm",
+        "http.client",
+        "urllib.request",
+        "tarfile",
+        "zipfile",
+        "gzip",
+        "ssl",
+        "numpy.random",
+    }
+    code = (
+        f"import sys; before = {{*sys.modules}}; import tinyprop.data; print({heavy} & "
+        "({*sys.modules} - before))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -14,7 +14,9 @@ from tinyprop.random import generator
 
 
 def test_an_import_prints_nothing_warns_of_nothing_and_does_not_import_cupy():
-    done = run_python("import tinyprop, sys; assert 'cupy' not in sys.modules", TINYPROP_BACKEND="cupy")
+    done = run_python(
+        "import tinyprop, sys; assert 'cupy' not in sys.modules", TINYPROP_BACKEND="cupy"
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -30,14 +32,21 @@ def cupy_without_a_device(monkeypatch):
         raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
 
     runtime = SimpleNamespace(getDeviceCount=count, CUDARuntimeError=CUDARuntimeError)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), ndarray=type(None)))
+    monkeypatch.setitem(
+        sys.modules,
+        "cupy",
+        SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), ndarray=type(None)),
+    )
 
 
 @pytest.mark.parametrize(
     ("break_it", "words"),
     [
         (hide_cupy, ["CuPy backend is not available", "import of cupy", "`tinyprop info`"]),
-        (cupy_without_a_device, ["CuPy backend is not available", "cudaErrorNoDevice", "`tinyprop info`"]),
+        (
+            cupy_without_a_device,
+            ["CuPy backend is not available", "cudaErrorNoDevice", "`tinyprop info`"],
+        ),
     ],
 )
 def test_a_missing_backend_is_explained_in_one_sentence(monkeypatch, break_it, words):
@@ -83,7 +92,13 @@ def test_an_array_stays_where_it_is():
 def test_mixing_backends_is_refused_with_both_names():
     cupy = pytest.importorskip("cupy")
     x, y = tp.tensor(np.ones(2)), tp.tensor(cupy.ones(2))
-    for mix in (lambda: x + y, lambda: y * x, lambda: x @ y, lambda: x > y, lambda: tp.functional.stack([x, y])):
+    for mix in (
+        lambda: x + y,
+        lambda: y * x,
+        lambda: x @ y,
+        lambda: x > y,
+        lambda: tp.functional.stack([x, y]),
+    ):
         with pytest.raises(tp.BackendError, match=r"NumPy and a CuPy array.*\.to\('cupy'\)"):
             mix()
 
@@ -111,8 +126,8 @@ def test_a_seed_is_that_of_the_calling_thread():
     assert [first, second] == expected
 
 
-# One dtype policy: floats keep theirs, integers and bools become float32 in a floating-point function, numbers never
-# promote.
+# One dtype policy: floats keep theirs, integers and bools become float32 in a floating-point
+# function, numbers never promote.
 
 
 def test_float32_and_float64_meet_in_float64_and_part_again(backend):
@@ -136,13 +151,20 @@ BESIDE_FLOATS = [
     lambda x, n: F.conv2d([[[[1.0, 2.0], [3.0, 4.0]]]], x[None, None]),
 ]
 SLOPES = 0.25, np.float64(0.25), 1, np.int64(1)
-BESIDE_FLOATS += [partial(lambda f, a, x, n: f(x, a), f, a) for f in (F.prelu, F.leaky_relu, F.elu) for a in SLOPES]
+BESIDE_FLOATS += [
+    partial(lambda f, a, x, n: f(x, a), f, a)
+    for f in (F.prelu, F.leaky_relu, F.elu)
+    for a in SLOPES
+]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("call", BESIDE_FLOATS)
 def test_integers_lists_and_numbers_beside_floats_never_promote(backend, call, dtype):
-    x, n = leaf([[-1.0, 2.0], [3.0, -4.0]], backend, dtype), make(np.eye(2, dtype=np.uint8), backend)
+    x, n = (
+        leaf([[-1.0, 2.0], [3.0, -4.0]], backend, dtype),
+        make(np.eye(2, dtype=np.uint8), backend),
+    )
     with computed_dtypes() as seen:
         out = call(x, n)
         (slope,) = tp.grad(out.sum(), [x], create_graph=True)
@@ -151,9 +173,32 @@ def test_integers_lists_and_numbers_beside_floats_never_promote(backend, call, d
 
 
 FLOATING = [
-    F.exp, F.expm1, F.log1p, F.sqrt, F.rsqrt, F.sin, F.cos, F.erf, F.tanh, F.sigmoid, F.softplus, F.relu, F.hardtanh,
-    F.elu, F.selu, F.gelu, F.silu, F.leaky_relu, F.mean, F.var, F.std, F.norm, F.logsumexp, F.softmax, F.log_softmax,
-]  # fmt: skip
+    F.exp,
+    F.expm1,
+    F.log1p,
+    F.sqrt,
+    F.rsqrt,
+    F.sin,
+    F.cos,
+    F.erf,
+    F.tanh,
+    F.sigmoid,
+    F.softplus,
+    F.relu,
+    F.hardtanh,
+    F.elu,
+    F.selu,
+    F.gelu,
+    F.silu,
+    F.leaky_relu,
+    F.mean,
+    F.var,
+    F.std,
+    F.norm,
+    F.logsumexp,
+    F.softmax,
+    F.log_softmax,
+]
 FLOATING = {f.__name__: f for f in FLOATING}
 FLOATING |= {
     "x / 2": lambda x: x / 2,
@@ -175,12 +220,27 @@ FLOATING |= {
 @pytest.mark.parametrize("elements", [np.int64, np.uint8, bool])
 @pytest.mark.parametrize("name", FLOATING)
 def test_integers_and_bools_become_float32_in_a_floating_point_function(name, elements):
-    assert FLOATING[name](tp.tensor(np.array([1, 1, 0, 1], elements) + np.array(1, elements))).dtype == np.float32
+    assert (
+        FLOATING[name](tp.tensor(np.array([1, 1, 0, 1], elements) + np.array(1, elements))).dtype
+        == np.float32
+    )
 
 
 def test_integers_stay_integers_where_nothing_is_divided():
     n = tp.tensor(np.arange(4))
-    for out in (n + 1, n * n, -n, abs(n), n**2, n.sum(), n.max(), F.maximum(n, 2), F.clip(n, 1, 2), n @ n, n[::2]):
+    for out in (
+        n + 1,
+        n * n,
+        -n,
+        abs(n),
+        n**2,
+        n.sum(),
+        n.max(),
+        F.maximum(n, 2),
+        F.clip(n, 1, 2),
+        n @ n,
+        n[::2],
+    ):
         assert out.dtype == np.int64
 
 
@@ -194,7 +254,9 @@ def test_a_list_beside_integers_keeps_integers():
 @pytest.mark.parametrize("other", [None, "text", {}, object(), [None]])
 @pytest.mark.parametrize("operator", ["__add__", "__rmul__", "__truediv__", "__pow__", "__lt__"])
 def test_what_is_no_number_is_refused(operator, other):
-    with pytest.raises(TypeError, match=r"(?s)got:.*rule: a tensor holds floats, integers or bools.*try:"):
+    with pytest.raises(
+        TypeError, match=r"(?s)got:.*rule: a tensor holds floats, integers or bools.*try:"
+    ):
         getattr(tp.tensor([1.0]), operator)(other)
 
 
@@ -218,7 +280,9 @@ def test_arrays_of_two_devices_are_refused_in_one_sentence():
 
     here, there = cupy.ones(3, "f4"), cupy.ones(3, "f4").view(There)
     for x, y in ((here, there), (there, there), (there, here)):
-        with pytest.raises(tp.BackendError, match=r"^Add got an array of device 1, not the current one: .*\.$"):
+        with pytest.raises(
+            tp.BackendError, match=r"^Add got an array of device 1, not the current one: .*\.$"
+        ):
             tp.Tensor(x) + tp.Tensor(y)
     with pytest.raises(tp.BackendError, match="Multiply got an array of device 1, "):
         tp.Tensor(there) * 2.0

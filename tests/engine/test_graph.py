@@ -73,7 +73,8 @@ def test_interior_gradients_never_accumulate_across_calls(backend):
     z.backward(retain_graph=True)
     first = x.grad.numpy().copy()
     z.backward()
-    np.testing.assert_array_equal(x.grad.numpy(), 2 * first)  # those of leaves do, until they are cleared
+    # those of leaves do, until they are cleared
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * first)
     assert y.grad is None
 
 
@@ -152,7 +153,9 @@ def test_the_gradient_to_start_from_may_be_edited_afterwards(backend):
 def test_an_integer_that_was_told_to_require_a_gradient_is_refused():
     n = tp.tensor(np.arange(3))
     n.requires_grad = True
-    assert_explained(TypeError, (n * 1.5).sum().backward, "only floating-point tensors have gradients")
+    assert_explained(
+        TypeError, (n * 1.5).sum().backward, "only floating-point tensors have gradients"
+    )
 
 
 def test_no_grad_as_context_and_decorator():
@@ -196,7 +199,9 @@ def test_an_op_that_forgets_an_input_raises():
             return g * y, None
 
     x, y = leaf(1.0), leaf(2.0)
-    assert_explained(tp.GradientError, Forgetful()(x, y).backward, "no gradient from Forgetful.backward")
+    assert_explained(
+        tp.GradientError, Forgetful()(x, y).backward, "no gradient from Forgetful.backward"
+    )
     Forgetful()(x, y.detach()).backward()
     assert x.grad.item() == 2.0
 
@@ -210,7 +215,8 @@ def test_backward_gets_what_it_names_in_the_order_it_names_it():
             return g * out / x, -g * out / y
 
     tp.check_gradients(Ratio(), np.array([1.0, 2.0]), np.array([3.0, 5.0]))
-    for odd in (lambda op, x: x, lambda op, x, z=2.0: x, lambda op, x, *, z: x):  # z is unknown, or may be missing
+    # z is unknown, or may be missing
+    for odd in (lambda op, x: x, lambda op, x, z=2.0: x, lambda op, x, *, z: x):
         rules = {"forward": odd, "backward": lambda op, g, z: g}
         words = "Odd.backward with a parameter 'z'", "(x) or out"
         assert_explained(TypeError, lambda rules=rules: type("Odd", (tp.Op,), rules), *words)
@@ -231,7 +237,9 @@ def test_an_op_of_any_number_of_inputs_saves_all_of_them(backend):
     tp.check_gradients(lambda *xs: Product()(*xs), x, y, z)
 
 
-@pytest.mark.parametrize("error", [ValueError("three is too many"), IndexError("no such row"), KeyError("name")])
+@pytest.mark.parametrize(
+    "error", [ValueError("three is too many"), IndexError("no such row"), KeyError("name")]
+)
 def test_an_exception_in_forward_keeps_its_type_its_message_and_its_traceback(error):
     class Failing(tp.Op):
         def forward(self, x):
@@ -266,7 +274,10 @@ def backward_that_returns(value):
         (lambda g: (g, g.data, g), "a ndarray from Sum3.backward"),
         (lambda g: (g, lambda: 1.0, g), "a float from Sum3.backward"),
         (lambda g: (g, g[:0], g), "a gradient of shape (0,) from Sum3.backward"),
-        (lambda g: (g, F.stack([g, g]).reshape(4), g), "a gradient of shape (4,) from Sum3.backward"),
+        (
+            lambda g: (g, F.stack([g, g]).reshape(4), g),
+            "a gradient of shape (4,) from Sum3.backward",
+        ),
     ],
 )
 def test_wrong_gradients_of_an_op_are_explained(value, words):
@@ -291,11 +302,27 @@ def twice(y):
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda x: Round()(x).backward(), tp.GradientError, ["gradient of Round", "never substitutes zeros"]),
+        (
+            lambda x: Round()(x).backward(),
+            tp.GradientError,
+            ["gradient of Round", "never substitutes zeros"],
+        ),
         (lambda x: Talk()(x), TypeError, ["Talk.forward returned a str"]),
-        (lambda x: F.stack([x, x]).backward(), tp.GradientError, ["(2,)", "needs a scalar", "sum()"]),
-        (lambda x: x.detach().backward(), tp.GradientError, ["does not require one", "requires_grad=True"]),
-        (lambda x: tp.grad(x * 2.0, [x, leaf([1.0, 2.0], x.backend)]), tp.GradientError, ["(2,)", "depend"]),
+        (
+            lambda x: F.stack([x, x]).backward(),
+            tp.GradientError,
+            ["(2,)", "needs a scalar", "sum()"],
+        ),
+        (
+            lambda x: x.detach().backward(),
+            tp.GradientError,
+            ["does not require one", "requires_grad=True"],
+        ),
+        (
+            lambda x: tp.grad(x * 2.0, [x, leaf([1.0, 2.0], x.backend)]),
+            tp.GradientError,
+            ["(2,)", "depend"],
+        ),
         (lambda x: tp.grad(x * x, [x], np.ones(3)), tp.ShapeError, ["(3,)", "()"]),
         (lambda x: twice(x * x), tp.GradientError, ["freed", "retain_graph=True"]),
     ],

@@ -1,4 +1,5 @@
-"""The guard against edits in place: what a graph needs is read-only, and writeable again when the graph is gone."""
+"""The guard against edits in place: what a graph needs is read-only, and writeable again when the
+graph is gone."""
 
 import copy
 import gc
@@ -28,7 +29,8 @@ def _nothing_stays_frozen():
 
 
 def test_an_edit_of_a_saved_array_is_refused_until_the_graph_is_gone():
-    """Of an array that came from outside, of one that was handed out before, and of an intermediate result."""
+    """Of an array that came from outside, of one that was handed out before, and of an intermediate
+    result."""
     source, w = np.array([1.0, 2.0]), leaf([1.0, 1.0])
     x, before = tp.from_numpy(source, requires_grad=True), w.data
     h = x + 1.0
@@ -46,7 +48,9 @@ def test_an_edit_of_a_saved_array_is_refused_until_the_graph_is_gone():
     assert not source.flags.writeable
 
 
-@pytest.mark.parametrize("view", [lambda x: x.reshape(4), lambda x: x.T, lambda x: x[0], lambda x: x.detach()])
+@pytest.mark.parametrize(
+    "view", [lambda x: x.reshape(4), lambda x: x.T, lambda x: x[0], lambda x: x.detach()]
+)
 def test_views_share_the_guard_of_their_owner(view):
     x = leaf(np.ones((2, 2)))
     y = view(x)
@@ -77,7 +81,13 @@ def test_two_tensors_on_one_array_and_on_a_view_of_it():
 def test_updates_by_tinyprop_explain_themselves(backend):
     x = leaf([1.0], backend)
     y = x * x
-    assert_explained(tp.EditError, lambda: guard.check_editable(x, "the weights"), "the weights", "(1,)", "no_grad")
+    assert_explained(
+        tp.EditError,
+        lambda: guard.check_editable(x, "the weights"),
+        "the weights",
+        "(1,)",
+        "no_grad",
+    )
     del y
     guard.check_editable(x)
 
@@ -104,7 +114,9 @@ def strided_memory():
     return np.lib.stride_tricks.as_strided(owner, (3,), (8,)), owner
 
 
-@pytest.mark.parametrize("memory", [pytest.param(torch_memory, marks=pytest.mark.slow), strided_memory])
+@pytest.mark.parametrize(
+    "memory", [pytest.param(torch_memory, marks=pytest.mark.slow), strided_memory]
+)
 def test_memory_of_another_library_is_copied_and_does_not_disable_the_guard(memory):
     array, owner = memory()
     x = tp.from_numpy(array, requires_grad=True)
@@ -226,13 +238,17 @@ def test_a_graph_in_a_cycle_is_released_by_the_garbage_collector():
 
 
 def test_a_program_that_ends_with_a_live_graph_is_silent():
-    code = "import tinyprop as tp; x = tp.tensor([1.0], requires_grad=True); y = x * x; import gc; gc.disable()"
+    code = (
+        "import tinyprop as tp; x = tp.tensor([1.0], requires_grad=True); y = x * x; import gc; "
+        "gc.disable()"
+    )
     done = run_python(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def in_threads(*functions):
-    """Run functions at once, with many switches between them; the first error of any of them is raised here."""
+    """Run functions at once, with many switches between them; the first error of any of them is
+    raised here."""
     errors, start, interval = [], threading.Barrier(len(functions)), sys.getswitchinterval()
 
     def guarded(function):
@@ -275,7 +291,8 @@ def test_every_edit_is_noticed_while_other_threads_build_and_free_graphs():
 
 
 def test_no_false_error_while_other_threads_build_and_free_graphs():
-    """Each thread may update its own weights as soon as its own graph is gone; the shared ones are free at the end."""
+    """Each thread may update its own weights as soon as its own graph is gone; the shared ones are
+    free at the end."""
     shared = leaf(np.ones(8))
     shared.data  # noqa: B018  # exposed: its array is frozen and released again and again
 

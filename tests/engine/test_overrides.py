@@ -9,8 +9,11 @@ from tinyprop.engine.overrides import overridable, override
 
 @pytest.fixture(autouse=True)
 def _scratch_table(monkeypatch):
-    """What a test registers is forgotten afterwards; and overrides are on, also in a run of the suite without them."""
-    monkeypatch.setattr(overrides, "table", {backend: dict(rules) for backend, rules in overrides.table.items()})
+    """What a test registers is forgotten afterwards; and overrides are on, also in a run of the
+    suite without them."""
+    monkeypatch.setattr(
+        overrides, "table", {backend: dict(rules) for backend, rules in overrides.table.items()}
+    )
     known = set(overrides.overridden)
     before = overrides._plain.set(False)
     yield
@@ -56,7 +59,9 @@ def test_the_first_that_does_not_decline_is_taken(backend):
     op, y = twice(leaf([1.0], backend))
     assert (op.by, y.tolist(), asked) == ("override", [2.0], ["first", "second"])
     used = {
-        str(entry): entry.used for entry in tp.overrides() if entry.rule is Twice.forward and entry.backend == backend
+        str(entry): entry.used
+        for entry in tp.overrides()
+        if entry.rule is Twice.forward and entry.backend == backend
     }
     assert list(used.values()) == [False, True, False]
     assert f"Twice.forward on {backend}: {__name__}.accepts" in used
@@ -173,6 +178,9 @@ def test_plain_functions_can_be_overridden_too(backend):
 
 
 def test_plain_by_the_environment():
-    code = "import tinyprop as tp; from tinyprop.engine import overrides; print(overrides._plain.get())"
+    code = (
+        "import tinyprop as tp; from tinyprop.engine import overrides; "
+        "print(overrides._plain.get())"
+    )
     for value, expected in (("1", "True"), ("0", "False"), ("", "False")):
         assert run_python(code, TINYPROP_PLAIN=value).stdout.strip() == expected

@@ -33,11 +33,18 @@ def test_from_numpy_shares_the_memory_of_an_array():
     array[0] = 5.0
     assert t.tolist() == [5.0, 0.0, 0.0]
     assert t.data is array
-    assert_explained(TypeError, lambda: tp.from_numpy([1.0]), "from_numpy of a list", "tp.tensor(...), which copies")
+    assert_explained(
+        TypeError,
+        lambda: tp.from_numpy([1.0]),
+        "from_numpy of a list",
+        "tp.tensor(...), which copies",
+    )
 
 
 @pytest.mark.slow  # to import PyTorch takes seconds
-@pytest.mark.parametrize("make_tensor", [tp.tensor, lambda t: tp.tensor(t.numpy()), lambda t: tp.tensor([1.0]) * t])
+@pytest.mark.parametrize(
+    "make_tensor", [tp.tensor, lambda t: tp.tensor(t.numpy()), lambda t: tp.tensor([1.0]) * t]
+)
 def test_tensors_of_pytorch_are_copied(make_tensor):
     torch = pytest.importorskip("torch")
     theirs = torch.ones(3)
@@ -54,7 +61,9 @@ def test_a_copy_of_a_tensor(backend):
     assert y.backend == backend
 
 
-@pytest.mark.parametrize("data", ["text", [[1.0], [1.0, 2.0]], [object()], np.array(["a"]), np.array([1j]), {}, None])
+@pytest.mark.parametrize(
+    "data", ["text", [[1.0], [1.0, 2.0]], [object()], np.array(["a"]), np.array([1j]), {}, None]
+)
 def test_what_is_not_numbers_is_refused(data):
     assert_explained((ValueError, TypeError), lambda: tp.tensor(data))
 
@@ -108,7 +117,9 @@ def test_array_op_tensor_is_a_tensor_with_its_gradient(backend):
 @pytest.mark.cupy
 def test_nothing_leaves_the_device_unasked():
     cupy = pytest.importorskip("cupy")
-    assert_explained(TypeError, lambda: np.asarray(tp.tensor(cupy.ones(2))), "leaves the device", "t.numpy()")
+    assert_explained(
+        TypeError, lambda: np.asarray(tp.tensor(cupy.ones(2))), "leaves the device", "t.numpy()"
+    )
 
 
 def test_item_and_truth():
@@ -116,7 +127,9 @@ def test_item_and_truth():
     assert tp.tensor(1.0) > 0
     assert not tp.tensor(0.0)
     for wrong in (lambda t: t.item(), bool, float, lambda t: f"{t:.3f}"):
-        assert_explained(tp.ShapeError, lambda wrong=wrong: wrong(tp.tensor([1.0, 2.0])), "item() of shape (2,)")
+        assert_explained(
+            tp.ShapeError, lambda wrong=wrong: wrong(tp.tensor([1.0, 2.0])), "item() of shape (2,)"
+        )
 
 
 def test_format(backend):
@@ -141,7 +154,9 @@ def test_length_and_iteration():
     rows[1].sum().backward()
     assert t.grad.tolist() == [[0.0, 0.0], [1.0, 1.0]]
     assert_explained(TypeError, lambda: len(tp.tensor(1.0)), "0-d")
-    assert_explained(TypeError, lambda: t.__setitem__(0, 3.0), "an assignment into a tensor", "where")
+    assert_explained(
+        TypeError, lambda: t.__setitem__(0, 3.0), "an assignment into a tensor", "where"
+    )
 
 
 @given(st.data())
@@ -151,10 +166,27 @@ def test_operators_are_numpys(backend, data):
     a, b = (data.draw(hnp.arrays(np.float64, s, elements=number)) for s in shapes.input_shapes)
     x, y = (make(v, backend) for v in (a, b))
     for ours, theirs in [
-        (x + y, a + b), (x - y, a - b), (x * y, a * b), (x / y, a / b), (x**y, a**b), (-x, -a), (abs(-x), a),
-        (x < y, a < b), (x <= y, a <= b), (x > y, a > b), (x >= y, a >= b), (x == y, a == b), (x != y, a != b),
-        (2 + x, 2 + a), (2 - x, 2 - a), (2 * x, 2 * a), (2 / x, 2 / a), (2**x, 2**a), (x + 2, a + 2), (x**2, a**2),
-    ]:  # fmt: skip
+        (x + y, a + b),
+        (x - y, a - b),
+        (x * y, a * b),
+        (x / y, a / b),
+        (x**y, a**b),
+        (-x, -a),
+        (abs(-x), a),
+        (x < y, a < b),
+        (x <= y, a <= b),
+        (x > y, a > b),
+        (x >= y, a >= b),
+        (x == y, a == b),
+        (x != y, a != b),
+        (2 + x, 2 + a),
+        (2 - x, 2 - a),
+        (2 * x, 2 * a),
+        (2 / x, 2 / a),
+        (2**x, 2**a),
+        (x + 2, a + 2),
+        (x**2, a**2),
+    ]:
         np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-14)
         assert ours.shape == np.shape(theirs)
 
@@ -163,8 +195,14 @@ def test_masks_are_combined(backend):
     a, b = np.array([True, True, False]), np.array([True, False, False])
     x, y = make(a, backend), make(b, backend)
     for ours, theirs in [
-        (x & y, a & b), (x | y, a | b), (x ^ y, a ^ b), (~x, ~a), (True & x, a), (y.data | x, a | b), (x ^ True, ~a),
-    ]:  # fmt: skip
+        (x & y, a & b),
+        (x | y, a | b),
+        (x ^ y, a ^ b),
+        (~x, ~a),
+        (True & x, a),
+        (y.data | x, a | b),
+        (x ^ True, ~a),
+    ]:
         assert ours.dtype == bool
         assert ours.tolist() == theirs.tolist()
     t = make(np.array([1.0, 5.0, 9.0]), backend)
@@ -173,7 +211,8 @@ def test_masks_are_combined(backend):
 
 
 def test_methods_are_the_functions():
-    """A method of Tensor that functional has, too, is that function, with a real name and signature."""
+    """A method of Tensor that functional has, too, is that function, with a real name and
+    signature."""
     shared = {name for name in vars(tp.Tensor) if name in F.__all__}
     assert shared >= {"sum", "argmax", "relu", "reshape", "astype", "to"}
     assert all(getattr(tp.Tensor, name) is getattr(F, name) for name in shared)
@@ -185,6 +224,15 @@ def test_methods_are_the_functions():
 
 def test_methods_that_take_numbers_or_a_tuple(backend):
     x = make(np.arange(6.0).reshape(2, 3), backend)
-    for shape in (x.reshape(3, 2), x.reshape((3, -1)), x.T, x.transpose(), x.transpose(1, 0), x.transpose((1, 0))):
+    for shape in (
+        x.reshape(3, 2),
+        x.reshape((3, -1)),
+        x.T,
+        x.transpose(),
+        x.transpose(1, 0),
+        x.transpose((1, 0)),
+    ):
         assert shape.shape == (3, 2)
-    assert x.reshape(6).shape == x.reshape(np.int64(6)).shape == x.flatten().transpose(0).shape == (6,)
+    assert (
+        x.reshape(6).shape == x.reshape(np.int64(6)).shape == x.flatten().transpose(0).shape == (6,)
+    )

@@ -13,7 +13,14 @@ from tinyprop.experiments.scales import SCALES
 from tinyprop.train import Config
 
 TINY = Config(
-    data="shapes", width=0.04, epochs=2, batch_size=20, train_size=60, test_size=30, threads=1, data_norm="batch"
+    data="shapes",
+    width=0.04,
+    epochs=2,
+    batch_size=20,
+    train_size=60,
+    test_size=30,
+    threads=1,
+    data_norm="batch",
 )
 
 
@@ -22,7 +29,10 @@ IMAGES = 2000
 
 def evaluation(accuracy, loss, images):
     """The first images are right, as many as it takes, and all losses are the same."""
-    correct, codes = np.arange(images) < round(images * accuracy / 100.0), np.full(images, 46, np.uint8)
+    correct, codes = (
+        np.arange(images) < round(images * accuracy / 100.0),
+        np.full(images, 46, np.uint8),
+    )
     return Evaluation(
         1.0 - accuracy / 100.0,
         loss,
@@ -36,7 +46,8 @@ def record(config, accuracy=50.0, loss=1.0, diverged=False, rough=0.1):
     """A run with this test accuracy in %, this loss, and training losses that are this rough."""
     rng, epochs = np.random.default_rng(config.seed), range(1, config.epochs + 1)
     errors = [
-        1.0 - accuracy / 100.0 * (1.0 - 0.5**i) / (1.0 - 0.5**config.epochs) + 0.01 * rng.uniform() for i in epochs
+        1.0 - accuracy / 100.0 * (1.0 - 0.5**i) / (1.0 - 0.5**config.epochs) + 0.01 * rng.uniform()
+        for i in epochs
     ]
     rows = [
         {"epoch": i, "test_error": error, "validation_error": error, "images_per_second": 500.0}
@@ -52,7 +63,10 @@ def record(config, accuracy=50.0, loss=1.0, diverged=False, rough=0.1):
         images={"train": 100, "test": 100},
         history=[] if diverged else rows,
         losses=[1.0 + rough * (-1.0) ** i for i in range(12)],
-        layers=[Layer(i, means[:1] if diverged else means, [0.0] if diverged else means) for i in range(1, 10)],
+        layers=[
+            Layer(i, means[:1] if diverged else means, [0.0] if diverged else means)
+            for i in range(1, 10)
+        ],
         diverged={"epoch": 1, "step": 3, "what": "a loss of nan"} if diverged else None,
         temperature=None if diverged else 1.0,
         validation=found if config.validation else None,
@@ -63,9 +77,8 @@ def record(config, accuracy=50.0, loss=1.0, diverged=False, rough=0.1):
 def study(name, scale="laptop", lost=(), **made_up):
     """An experiment with all its runs, none of them computed.
 
-    What is made up is a function of the name of the setting and the random seed; settings in `lost` diverge, or single
-    runs (name, seed).
-    """
+    What is made up is a function of the name of the setting and the random seed; settings in `lost`
+    diverge, or single runs (name, seed)."""
 
     def filled(found, settings):
         for setting, config in settings.items():

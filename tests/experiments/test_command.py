@@ -38,23 +38,40 @@ def fill(ledger, *names, seeds=2):
                 ledger.add(record)
 
 
-OTHER_MACHINE = {"PYTHONHASHSEED": "7", "OPENBLAS_CORETYPE": "Haswell", "OMP_NUM_THREADS": "1", "TZ": "Asia/Tokyo"}
+OTHER_MACHINE = {
+    "PYTHONHASHSEED": "7",
+    "OPENBLAS_CORETYPE": "Haswell",
+    "OMP_NUM_THREADS": "1",
+    "TZ": "Asia/Tokyo",
+}
 
 
 def test_the_same_ledger_gives_the_same_bytes_on_another_machine(tmp_path, capsys):
-    """With another order of sets, another BLAS and no vector instructions, as far as NumPy can do without them, and
-    with files that were written in another order. (Figures are compared for one version of matplotlib alone.) The
-    report covers the finished runs; --seeds 0 computes none."""
+    """With another order of sets, another BLAS and no vector instructions, as far as NumPy can do
+    without them, and with files that were written in another order. (Figures are compared for one
+    version of matplotlib alone.) The report covers the finished runs; --seeds 0 computes none."""
     names = ["dropout", "scale"]
     fill(Ledger(tmp_path / "a/runs/ledger"), *names)
     fill(Ledger(tmp_path / "b/runs/ledger"), *reversed(names))
     assert main(words(tmp_path / "a", *names, "--seeds", "0")) == 0
     config = np.show_config("dicts")["SIMD Extensions"]
-    plain = os.environ | OTHER_MACHINE | {"NPY_DISABLE_CPU_FEATURES": " ".join(config.get("found", []))}
-    command = [sys.executable, "-W", "ignore", "-m", "tinyprop", *words(tmp_path / "b", *names, "--seeds", "0")]
+    plain = (
+        os.environ | OTHER_MACHINE | {"NPY_DISABLE_CPU_FEATURES": " ".join(config.get("found", []))}
+    )
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "tinyprop",
+        *words(tmp_path / "b", *names, "--seeds", "0"),
+    ]
     subprocess.run(command, check=True, env=plain, capture_output=True)
     said = [line.rpartition("/")[2] for line in capsys.readouterr().out.splitlines()]
-    ours, theirs = ({path.name: path.read_bytes() for path in (tmp_path / name / "out").iterdir()} for name in "ab")
+    ours, theirs = (
+        {path.name: path.read_bytes() for path in (tmp_path / name / "out").iterdir()}
+        for name in "ab"
+    )
     assert ours == theirs
     assert said == ["scale.png", "dropout.png", "README.md"]
     assert ours.keys() == set(said)
@@ -79,17 +96,22 @@ def test_only_missing_runs_are_computed_whatever_the_number_of_jobs(tmp_path, ca
 
 def test_publishing_writes_the_page_and_the_figures(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Experiment, "figure", lambda self: panels(1, 1.0, 1.0)[0])  # these are tested elsewhere
+    # these are tested elsewhere
+    monkeypatch.setattr(Experiment, "figure", lambda self: panels(1, 1.0, 1.0)[0])
     with pytest.raises(SystemExit):
         main(["reproduce", "--continue", "--scale", "tiny", "--seeds", "0"])
     assert "what is published is the scale laptop" in capsys.readouterr().err
     monkeypatch.setitem(REGISTERED, "scale", "tiny")
     assert main(["reproduce", "--continue", "--scale", "tiny", "--seeds", "0"]) == 0
     figures = {f"{name}.png" for name in EXPERIMENTS}
-    assert set(capsys.readouterr().out.splitlines()) == {f"figures/{name}" for name in figures} | {"REPRODUCTION.md"}
+    assert set(capsys.readouterr().out.splitlines()) == {f"figures/{name}" for name in figures} | {
+        "REPRODUCTION.md"
+    }
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")}
     assert written == {f"figures/{name}" for name in figures} | {"REPRODUCTION.md"}
-    assert all(f"(figures/{name})" in (tmp_path / "REPRODUCTION.md").read_text() for name in figures)
+    assert all(
+        f"(figures/{name})" in (tmp_path / "REPRODUCTION.md").read_text() for name in figures
+    )
 
 
 def test_data_that_are_not_available_are_named_and_skipped(tmp_path, capsys, monkeypatch):
@@ -103,7 +125,10 @@ def test_data_that_are_not_available_are_named_and_skipped(tmp_path, capsys, mon
 
 
 def test_when_time_is_up_the_runs_are_saved(tmp_path):
-    endless, work = replace(TINY, epochs=100_000), Study([], SCALES["tiny"], Ledger(tmp_path / "ledger"), tmp_path)
+    endless, work = (
+        replace(TINY, epochs=100_000),
+        Study([], SCALES["tiny"], Ledger(tmp_path / "ledger"), tmp_path),
+    )
     work.wanted = lambda: [endless]
     with ThreadPoolExecutor() as pool:
         assert work.compute(pool, 1, seconds=1.0)
@@ -142,9 +167,12 @@ def is_gone_after(group, seconds):
 def endless(tmp_path):
     """A command in runs that would take for ever, after their first epoch."""
     process = subprocess.Popen(
-        [sys.executable, "-c", LONG, *words(tmp_path, "convergence", "--jobs", "2")], stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-c", LONG, *words(tmp_path, "convergence", "--jobs", "2")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     try:
         while len(list((tmp_path / "runs").glob("*/log.csv"))) < 2:
             assert process.poll() is None
@@ -158,7 +186,11 @@ def endless(tmp_path):
 
 def checkpoints(folder):
     """Whether each run that was begun has one."""
-    return [bool(list(run.glob("checkpoint-*.safetensors"))) for run in (folder / "runs").iterdir() if run.is_dir()]
+    return [
+        bool(list(run.glob("checkpoint-*.safetensors")))
+        for run in (folder / "runs").iterdir()
+        if run.is_dir()
+    ]
 
 
 @pytest.mark.slow
@@ -181,7 +213,9 @@ def test_a_signal_saves_and_leaves_no_process_behind(tmp_path, endless, number, 
 @pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once_even_if_a_worker_hangs(endless):
     children = Path(f"/proc/{endless.pid}/task/{endless.pid}/children").read_text().split()
-    workers = [int(pid) for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+    workers = [
+        int(pid) for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
     assert len(workers) == 2
     os.kill(workers[0], signal.SIGSTOP)  # it will never save
     os.killpg(endless.pid, signal.SIGINT)  # to all, as a terminal does
@@ -205,10 +239,16 @@ def test_workers_end_with_their_parent_and_begin_nothing_new(tmp_path, endless):
 @pytest.mark.parametrize(
     "arguments",
     [
-        "dance", "dropout --jobs 0", "dropout --seeds -1", "dropout --scale huge", "dropout --continue", "",
-        "--continue --budget 2", "--continue --budget -2h",
+        "dance",
+        "dropout --jobs 0",
+        "dropout --seeds -1",
+        "dropout --scale huge",
+        "dropout --continue",
+        "",
+        "--continue --budget 2",
+        "--continue --budget -2h",
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(SystemExit) as caught:
         main(["reproduce", *arguments.split()])

@@ -28,7 +28,9 @@ NO_MARGIN = replace(ACCURACY, margin=0.0)
 
 
 def comparison(differences, measure=ACCURACY):
-    return compared(measure, dict(enumerate(differences)), dict.fromkeys(range(len(differences)), 0.0))
+    return compared(
+        measure, dict(enumerate(differences)), dict.fromkeys(range(len(differences)), 0.0)
+    )
 
 
 def verdicts(found):
@@ -69,8 +71,10 @@ def test_whole_numbers_that_are_equal_for_all_seeds_decide_nothing():
     ],
 )
 def test_better_alike_and_at_least_as_good(low, high, outcome, expected):
-    two = [(low + high) / 2 + sign * (high - low) / 2 / 12.7062 for sign in (-1, 1)]  # Student's t of two values
-    for values, measure in ((two, ACCURACY), ([-0.03 * v for v in two], LOSS)):  # a loss is better below
+    # Student's t of two values
+    two = [(low + high) / 2 + sign * (high - low) / 2 / 12.7062 for sign in (-1, 1)]
+    # a loss is better below
+    for values, measure in ((two, ACCURACY), ([-0.03 * v for v in two], LOSS)):
         found = comparison(values, measure)
         assert found.outcome == outcome
         assert tuple(verdicts(found).values()) == expected
@@ -109,7 +113,9 @@ def test_images_are_part_of_the_interval():
     found = compared(ACCURACY, ours, theirs)
     assert found.difference.mean == pytest.approx(5.0)
     assert found.difference.standard_error == pytest.approx(100 * math.sqrt(0.05 * 0.95 / 100))
-    assert compared(ACCURACY, ours, dict.fromkeys(ours, 10.0)).difference.mean == pytest.approx(45.0)
+    assert compared(ACCURACY, ours, dict.fromkeys(ours, 10.0)).difference.mean == pytest.approx(
+        45.0
+    )
 
 
 @pytest.mark.parametrize("seeds", [12, 24])
@@ -117,7 +123,8 @@ def test_what_so_many_seeds_find_is_found_in_four_of_five(seeds, rng):
     found = Comparison(NO_MARGIN, Estimate.from_error(0.0, 1.5 / math.sqrt(seeds), seeds))
     samples = found.detectable(LEVEL) + 1.5 * rng.standard_normal((1000, seeds))
     better = [comparison(values, NO_MARGIN).better() is True for values in samples.tolist()]
-    assert abs(np.mean(better) - evidence.POWER) < 4 * math.sqrt(0.2 * 0.8 / 1000) + 0.01  # t is nearly normal
+    # t is nearly normal
+    assert abs(np.mean(better) - evidence.POWER) < 4 * math.sqrt(0.2 * 0.8 / 1000) + 0.01
 
 
 # -- looks and families
@@ -132,18 +139,27 @@ FAMILY = [  # each at the edge, where no verdict is right
 
 
 def simulated(rng, samples, family=FAMILY, planned=PLANNED, effect=(), shared=0.5, spread=1.5):
-    """Rules and looks of each sample of a family of claims, all of whose settings share a control."""
+    """Rules and looks of each sample of a family of claims, all of whose settings share a
+    control."""
     means = np.array([edge for _, _, edge in family])
     means[: len(effect)] = effect
     values = math.sqrt(1.0 - shared) * rng.standard_normal((samples, len(family), max(planned)))
-    values = means[:, None] + spread * (values + math.sqrt(shared) * rng.standard_normal((samples, 1, max(planned))))
+    values = means[:, None] + spread * (
+        values + math.sqrt(shared) * rng.standard_normal((samples, 1, max(planned)))
+    )
     at = {n: values[..., :n] for n in {n for most in planned for n in evidence.looks(most)}}
-    at = {n: (part.mean(axis=-1).tolist(), (part.std(axis=-1, ddof=1) / n**0.5).tolist()) for n, part in at.items()}
+    at = {
+        n: (part.mean(axis=-1).tolist(), (part.std(axis=-1, ddof=1) / n**0.5).tolist())
+        for n, part in at.items()
+    }
 
     def claim(i, j):
         rule, measure, _ = family[j]
         return rule, [
-            (n / planned[j], [Comparison(measure, Estimate.from_error(at[n][0][i][j], at[n][1][i][j], n))])
+            (
+                n / planned[j],
+                [Comparison(measure, Estimate.from_error(at[n][0][i][j], at[n][1][i][j], n))],
+            )
             for n in evidence.looks(planned[j])
         ]
 
@@ -155,31 +171,48 @@ def most(samples, probability=LEVEL):
     return samples * probability + 4 * math.sqrt(samples * probability * (1 - probability))
 
 
-@pytest.mark.parametrize("samples", [500, pytest.param(len(sampled(range(20_000), 4000)), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "samples", [500, pytest.param(len(sampled(range(20_000), 4000)), marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("shared", [0.0, 0.5])
 @pytest.mark.parametrize("effect", [(), (6.0, 8.0, 8.0, 6.0)], ids=["no effects", "four effects"])
 def test_any_verdict_of_a_family_is_wrong_in_at_most_five_percent(samples, shared, effect, rng):
-    """With three looks. Claims with an effect are decided, and leave their share of the level to the others."""
+    """With three looks. Claims with an effect are decided, and leave their share of the level to
+    the others."""
     rows = simulated(rng, samples, effect=effect, shared=shared)
-    found = [evidence.holm([partial(first_verdict, *claim) for claim in row], len(row)) for row in rows]
+    found = [
+        evidence.holm([partial(first_verdict, *claim) for claim in row], len(row)) for row in rows
+    ]
     wrong = sum(any(verdict is not None for verdict in row[len(effect) :]) for row in found)
     assert 0.2 * LEVEL * samples < wrong < most(samples)
     if effect:
         assert np.mean([row[:4] == [True, False, False, True] for row in found]) > 0.99
 
 
-@pytest.mark.parametrize("samples", [2000, pytest.param(len(sampled(range(50_000), 10_000)), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "samples", [2000, pytest.param(len(sampled(range(50_000), 10_000)), marks=pytest.mark.slow)]
+)
 def test_one_claim_is_wrongly_judged_in_at_most_five_percent(samples, rng):
-    """Over all its looks: nearly all of the level is used, and without O'Brien and Fleming it would be exceeded."""
+    """Over all its looks: nearly all of the level is used, and without O'Brien and Fleming it would
+    be exceeded."""
     claims = [claim for (claim,) in simulated(rng, samples, FAMILY[:1], (24,))]
-    assert 0.7 * LEVEL * samples < sum(first_verdict(*claim, LEVEL) is not None for claim in claims) < most(samples)
+    assert (
+        0.7 * LEVEL * samples
+        < sum(first_verdict(*claim, LEVEL) is not None for claim in claims)
+        < most(samples)
+    )
     naive = sum(any(judged(rule, look[1], LEVEL) is not None for look in at) for rule, at in claims)
     assert naive > most(samples)
 
 
 def test_looks_spend_the_level_and_no_more():
     used = []
-    assert first_verdict(lambda _, level: used.append(level), [(n / 24, [None]) for n in evidence.LOOKS], LEVEL) is None
+    assert (
+        first_verdict(
+            lambda _, level: used.append(level), [(n / 24, [None]) for n in evidence.LOOKS], LEVEL
+        )
+        is None
+    )
     by_look = used[::2]  # each comparison is asked twice: whether it fails, and whether it holds
     assert by_look == used[1::2]
     assert sum(by_look) == pytest.approx(LEVEL)
@@ -187,11 +220,14 @@ def test_looks_spend_the_level_and_no_more():
 
 
 def test_a_claim_holds_for_all_and_fails_for_one():
-    good, open_, bad = (Comparison(ACCURACY, Estimate.from_error(mean, 0.5, 24)) for mean in (3.0, 0.5, -3.0))
+    good, open_, bad = (
+        Comparison(ACCURACY, Estimate.from_error(mean, 0.5, 24)) for mean in (3.0, 0.5, -3.0)
+    )
     assert judged(Comparison.better, [good, good], LEVEL) is True
     assert judged(Comparison.better, [good, open_], LEVEL) is None
     assert judged(Comparison.better, [good, open_, bad], LEVEL) is False
-    barely = Comparison(ACCURACY, Estimate.from_error(-1.2, 0.5, 24))  # in one of 1,000 it would be found by chance
+    # in one of 1,000 it would be found by chance
+    barely = Comparison(ACCURACY, Estimate.from_error(-1.2, 0.5, 24))
     assert judged(Comparison.better, [barely], LEVEL) is False
     assert judged(Comparison.better, [barely, *[good] * 9], LEVEL) is None
 
@@ -204,14 +240,17 @@ def test_holm_gives_the_share_of_decided_claims_to_the_others():
 
 @pytest.mark.parametrize(("planned", "effect"), [(24, 1.9), (16, 2.3), (12, 2.8)])
 def test_planned_seeds_find_such_a_difference(planned, effect, rng):
-    """In four of five samples, first of the family, with a deviation of 1.5 points, as in the first paired runs."""
+    """In four of five samples, first of the family, with a deviation of 1.5 points, as in the first
+    paired runs."""
     claims = [claim for (claim,) in simulated(rng, 500, FAMILY[:1], (planned,), [effect])]
     assert np.mean([first_verdict(*claim, LEVEL / 12) is True for claim in claims]) > 0.8
 
 
 def test_deviations_tell_which_of_two_settings_varies_less(rng):
     def better(factor):
-        ours, theirs = (evidence.deviations(dict(enumerate(s * rng.standard_normal(24)))) for s in (1.0, factor))
+        ours, theirs = (
+            evidence.deviations(dict(enumerate(s * rng.standard_normal(24)))) for s in (1.0, factor)
+        )
         return compared(LOSS, ours, theirs).better() is True
 
     assert sum(better(1.0) for _ in range(300)) < 300 * 0.025 + 4 * math.sqrt(300 * 0.025)

@@ -18,7 +18,14 @@ from tests.conftest import PLAIN
 from tinyprop.experiments import ledger as room
 from tinyprop.experiments import record as records
 from tinyprop.experiments.ledger import Ledger, compute, run_name
-from tinyprop.experiments.record import Evaluation, Record, RecordedRun, best_temperature, image_losses, passed_through
+from tinyprop.experiments.record import (
+    Evaluation,
+    Record,
+    RecordedRun,
+    best_temperature,
+    image_losses,
+    passed_through,
+)
 from tinyprop.info import NUMERICS, sources
 from tinyprop.train import network
 
@@ -56,10 +63,17 @@ def test_means_are_those_of_every_feature_that_arrives(norm, rng, backend, monke
     net.eval()
     outputs, means = passed_through(net, images)
     layers = list(net)
-    convolutions = [i for i, layer in enumerate(layers) if isinstance(layer, tp.nn.Conv2d | tp.nn.NormPropConv2d)]
+    convolutions = [
+        i
+        for i, layer in enumerate(layers)
+        if isinstance(layer, tp.nn.Conv2d | tp.nn.NormPropConv2d)
+    ]
     assert len(convolutions) == 9
     with tp.no_grad():
-        arriving = [tp.nn.Sequential(*layers[:i])(x).numpy().mean(axis=(0, 2, 3), dtype=float) for i in convolutions]
+        arriving = [
+            tp.nn.Sequential(*layers[:i])(x).numpy().mean(axis=(0, 2, 3), dtype=float)
+            for i in convolutions
+        ]
         for found, expected in zip([outputs, *means], [net(x).numpy(), *arriving], strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
@@ -68,22 +82,35 @@ def test_means_are_those_of_every_feature_that_arrives(norm, rng, backend, monke
 def test_what_is_saved_of_single_images_is_close(seed, scale):
     rng = np.random.default_rng(seed)
     outputs = scale * rng.standard_normal((203, 10))
-    labels = (outputs / scale + rng.gumbel(size=outputs.shape)).argmax(axis=1)  # of probabilities at this temperature
+    # of probabilities at this temperature
+    labels = (outputs / scale + rng.gumbel(size=outputs.shape)).argmax(axis=1)
     temperature = best_temperature(outputs, labels)
     losses = image_losses(outputs, labels, temperature)
     found = Evaluation.of(outputs, labels, temperature)
     assert (found.image_correct() == (outputs.argmax(axis=1) == labels)).all()
-    assert len(found.correct) + len(found.scaled_losses) < 2 * len(labels) + 20, "the ledger stays small"
+    assert len(found.correct) + len(found.scaled_losses) < 2 * len(labels) + 20, (
+        "the ledger stays small"
+    )
     assert found.scaled_loss == pytest.approx(losses.mean())
     assert found.image_losses().mean() == pytest.approx(losses.mean())
     error = abs(found.image_losses() - losses)
     assert (error <= 0.23 * losses + 2e-4).all()
-    assert losses.mean() <= min(image_losses(outputs, labels, factor * temperature).mean() for factor in (0.9, 1.1))
+    assert losses.mean() <= min(
+        image_losses(outputs, labels, factor * temperature).mean() for factor in (0.9, 1.1)
+    )
 
 
 def test_a_name_is_the_content_of_the_config():
     assert run_name(TINY) == run_name(replace(TINY, threads=2, read_every=7))
-    changes = {"seed": 1, "lr": 0.1, "beta": 1.0, "test_size": 31, "flip": True, "epochs": 3, "validation": True}
+    changes = {
+        "seed": 1,
+        "lr": 0.1,
+        "beta": 1.0,
+        "test_size": 31,
+        "flip": True,
+        "epochs": 3,
+        "validation": True,
+    }
     names = {run_name(replace(TINY, **{name: value})) for name, value in changes.items()}
     assert len(names | {run_name(TINY)}) == len(changes) + 1
 
@@ -100,8 +127,12 @@ def test_a_run_is_computed_once_and_leaves_only_its_record(ledger, tmp_path, mon
     assert found.images == {"train": 60, "validation": 130, "test": 30}
     assert found.test.error == pytest.approx(found.history[-1]["test_error"], rel=1e-4)
     assert found.validation.loss == pytest.approx(found.history[-1]["validation_loss"], rel=1e-4)
-    assert found.validation.image_correct().mean() == pytest.approx(1.0 - found.validation.error, rel=1e-4)
-    assert found.losses == pytest.approx([np.mean([row["train_loss"] for row in found.history])], rel=1e-4)
+    assert found.validation.image_correct().mean() == pytest.approx(
+        1.0 - found.validation.error, rel=1e-4
+    )
+    assert found.losses == pytest.approx(
+        [np.mean([row["train_loss"] for row in found.history])], rel=1e-4
+    )
     assert [(layer.layer, len(layer.size), layer.moved[0]) for layer in found.layers] == [
         (i, 3, 0.0) for i in range(1, 10)
     ]
@@ -114,7 +145,9 @@ def test_a_run_is_computed_once_and_leaves_only_its_record(ledger, tmp_path, mon
 
 @pytest.mark.usefixtures("few_validation_images")
 @pytest.mark.parametrize("stop_after", [2, 5])
-def test_a_run_that_is_stopped_resumes_to_the_same_record(stop_after, ledger, tmp_path, monkeypatch):
+def test_a_run_that_is_stopped_resumes_to_the_same_record(
+    stop_after, ledger, tmp_path, monkeypatch
+):
     """Within the first epoch, and in the second one; dropout needs the state of the generator."""
     whole = Ledger(tmp_path / "whole")
     assert compute(VALIDATED, whole, tmp_path / "runs", None)
@@ -147,7 +180,10 @@ def test_a_run_that_is_stopped_resumes_to_the_same_record(stop_after, ledger, tm
 def test_epoch_0_changes_nothing(tmp_path):
     """Neither the network nor the random numbers: it trains as a run that does not look."""
     config = replace(TINY, norm="batch", dropout=0.3, epochs=1)
-    looking, plain = RecordedRun(config, tmp_path / "a"), tp.train.Run(config, tmp_path / "b", say=lambda line: None)
+    looking, plain = (
+        RecordedRun(config, tmp_path / "a"),
+        tp.train.Run(config, tmp_path / "b", say=lambda line: None),
+    )
     tp.manual_seed(5)
     looking.run(resume=True)
     tp.manual_seed(5)
@@ -188,9 +224,11 @@ def test_a_run_that_diverges_is_recorded(ledger, tmp_path):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_outputs_that_are_not_finite_are_wrong_and_a_divergence(value, ledger, tmp_path, monkeypatch):
-    """The last step may break a network, and no further step notices. With -inf for a class that is not the image's,
-    the loss is finite."""
+def test_outputs_that_are_not_finite_are_wrong_and_a_divergence(
+    value, ledger, tmp_path, monkeypatch
+):
+    """The last step may break a network, and no further step notices. With -inf for a class that is
+    not the image's, the loss is finite."""
     through, config = records.passed_through, replace(TINY, epochs=1)
 
     def broken(model, images):
@@ -210,16 +248,23 @@ def test_outputs_that_are_not_finite_are_wrong_and_a_divergence(value, ledger, t
 
 
 def test_a_run_says_which_sources_computed_it(tmp_path):
-    """Whatever their version; also if others resume it. What else is imported decides no number of a run."""
+    """Whatever their version; also if others resume it. What else is imported decides no number of
+    a run."""
     run = RecordedRun(replace(TINY, epochs=1), tmp_path)
-    run.signals = [{"epoch": 0, "layer": 1, "size": 0.1, "moved": 0.0}]  # as an older version has left it
+    # as an older version has left it
+    run.signals = [{"epoch": 0, "layer": 1, "size": 0.1, "moved": 0.0}]
     run.signals += [{"epoch": 1, "layer": 1, "size": 0.1, "moved": 0.0, "sources": sources()}]
     found = run.record({"epoch": 1, "step": 1, "what": "a loss"})
     assert found.versions["sources"] == f"? {sources()}"
-    others = "cluster creation derivatives draw errors estimate experiments files info paper plots saving stacks table"
+    others = (
+        "cluster creation derivatives draw errors estimate experiments files info paper plots "
+        "saving stacks table"
+    )
     program = "import sys, tinyprop.experiments.record; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout
     rooms = {name.split(".")[1] for name in loaded.split() if name.startswith("tinyprop.")}
-    assert rooms - {*others.split(), "theory"} == {name.removesuffix(".py") for name in NUMERICS if "/" not in name}
+    assert rooms - {*others.split(), "theory"} == {
+        name.removesuffix(".py") for name in NUMERICS if "/" not in name
+    }

@@ -18,7 +18,9 @@ LEDGER = ROOT / "figures/runs"
 @pytest.mark.slow
 @pytest.mark.skipif(not LEDGER.exists(), reason="the ledger is in the repository only")
 def test_the_report_the_readme_and_c38_say_what_the_ledger_says(tmp_path):
-    study = Study(list(EXPERIMENTS.values()), SCALES["laptop"], Ledger(LEDGER), tmp_path, say=pytest.fail)
+    study = Study(
+        list(EXPERIMENTS.values()), SCALES["laptop"], Ledger(LEDGER), tmp_path, say=pytest.fail
+    )
     experiments = study.experiments()
     report, readme = ((ROOT / name).read_text("utf-8") for name in ("REPRODUCTION.md", "README.md"))
     assert page(experiments, "tinyprop reproduce --continue", "figures/") == report

@@ -35,24 +35,32 @@ def study(tmp_path, monkeypatch):
 
     def make(finished, *names):
         chosen = [EXPERIMENTS[name] for name in names or EXPERIMENTS]
-        ledger = InMemory(lambda config: record(config, **made_up(config)) if finished(config) else None)
+        ledger = InMemory(
+            lambda config: record(config, **made_up(config)) if finished(config) else None
+        )
         return Study(chosen, LAPTOP, ledger, tmp_path, say=lambda line: None)
 
     def made_up(config):
-        """BatchNorm is much better; everything else is about alike, so that some claims stay open."""
+        """BatchNorm is much better; everything else is about alike, so that some claims stay
+        open."""
         noise = zlib.crc32(run_name(config).encode()) % 7 - 3
         wide = 4.0 if config.dropout else 1.0
-        return {"accuracy": 60.0 + 6.0 * (config.norm == "batch") + 0.5 * wide * noise, "loss": 1.0 + 0.01 * noise}
+        return {
+            "accuracy": 60.0 + 6.0 * (config.norm == "batch") + 0.5 * wide * noise,
+            "loss": 1.0 + 0.01 * noise,
+        }
 
     return make
 
 
 def test_primary_claims_come_first_then_others_then_settings_without_claims(study):
-    """All up to the first look; among settings without claims are those of the paper's scale, the most expensive."""
+    """All up to the first look; among settings without claims are those of the paper's scale, the
+    most expensive."""
     order = study(lambda config: False).wanted()
     controls = {replace(LAPTOP.protocol, norm=norm) for norm in ("normprop", "batch")}
     first = {
-        seed: [i for i, c in enumerate(order) if replace(c, seed=0) in controls and c.seed == seed] for seed in (1, 6)
+        seed: [i for i, c in enumerate(order) if replace(c, seed=0) in controls and c.seed == seed]
+        for seed in (1, 6)
     }
     assert max(first[1]) < min(first[6])
     half_width = [i for i, c in enumerate(order) if (c.width, c.train_size) == (0.5, None)]
@@ -60,7 +68,10 @@ def test_primary_claims_come_first_then_others_then_settings_without_claims(stud
     primary = [i for i, c in enumerate(order) if c.flip and c.data == "cifar10" and c.width == 0.25]
     assert max(primary) < min(half_width)
     assert max(half_width) < min(grid)
-    assert [replace(c, seed=0) for c in order if c.width == 1.0] == [PAPER_RUN, replace(PAPER_RUN, norm="batch")]
+    assert [replace(c, seed=0) for c in order if c.width == 1.0] == [
+        PAPER_RUN,
+        replace(PAPER_RUN, norm="batch"),
+    ]
     assert not [c for c in order if c.data == "svhn"]
 
 
@@ -69,11 +80,15 @@ def test_rates_are_tried_before_they_are_used(study):
         return config.epochs == 1
 
     def plain(found):
-        return [c for c in found.wanted() if c.momentum == 0.0 and c.batch_size == 50 and c.epochs > 1]
+        return [
+            c for c in found.wanted() if c.momentum == 0.0 and c.batch_size == 50 and c.epochs > 1
+        ]
 
     assert not plain(study(lambda config: False, "optimizers"))
     assert not plain(study(lambda config: tried(config) and config.lr != 1.5, "optimizers"))
-    assert {c.seed for c in plain(study(tried, "optimizers"))} == set(range(1, 7)), "up to the first look"
+    assert {c.seed for c in plain(study(tried, "optimizers"))} == set(range(1, 7)), (
+        "up to the first look"
+    )
 
 
 def test_decided_claims_get_no_further_runs_and_undecided_ones_their_next_look(study):

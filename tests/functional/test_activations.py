@@ -6,7 +6,18 @@ from hypothesis import strategies as st
 
 import tinyprop as tp
 import tinyprop.functional as F
-from tests.helpers import FLOATS, Case, assert_close, assert_explained, battery, make, one_array, points, rngs, shapes
+from tests.helpers import (
+    FLOATS,
+    Case,
+    assert_close,
+    assert_explained,
+    battery,
+    make,
+    one_array,
+    points,
+    rngs,
+    shapes,
+)
 
 ALPHA, SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al., 2017
 SLOPES = st.sampled_from([0.01, 0.25, 0, -0.5, 2])
@@ -35,17 +46,27 @@ def prelu_inputs(draw):
 
 CASES = [
     Case("relu", F.relu, lambda x: np.maximum(x, 0), one_array(**AT_ZERO)),
-    Case("leaky_relu", F.leaky_relu, lambda x, a: np.where(x > 0, x, a * x), one_array(**AT_ZERO, a=SLOPES)),
+    Case(
+        "leaky_relu",
+        F.leaky_relu,
+        lambda x, a: np.where(x > 0, x, a * x),
+        one_array(**AT_ZERO, a=SLOPES),
+    ),
     Case("prelu", F.prelu, reference_prelu, prelu_inputs()),
     Case("tanh", F.tanh, np.tanh, one_array()),
     Case("sigmoid", F.sigmoid, lambda x: 1 / (1 + np.exp(-x)), one_array(-8, 8)),
     Case("softplus", F.softplus, lambda x: np.log1p(np.exp(x)), one_array(-8, 8)),
-    Case("elu", F.elu, reference_elu, one_array(**AT_ZERO, alpha=st.sampled_from([1, 1.0, 0.5, np.float64(2)]))),
+    Case(
+        "elu",
+        F.elu,
+        reference_elu,
+        one_array(**AT_ZERO, alpha=st.sampled_from([1, 1.0, 0.5, np.float64(2)])),
+    ),
     Case("selu", F.selu, lambda x: SCALE * reference_elu(x, ALPHA), one_array(**AT_ZERO)),
     Case("gelu", F.gelu, lambda x: x * phi(x), one_array()),
     Case("silu", F.silu, lambda x: x / (1 + np.exp(-x)), one_array(-8, 8)),
     Case("hardtanh", F.hardtanh, lambda x: np.clip(x, -1, 1), one_array(kinks=(-1, 1))),
-]  # fmt: skip
+]
 
 test_values, test_gradients, test_dtypes = battery(CASES)
 
@@ -74,13 +95,22 @@ def test_tails(name, backend, dtype):
     (slope,) = tp.grad(y, [x], make(np.ones(2, dtype), backend), create_graph=True)
     assert_close(y, [left, right], 1e-6)
     assert_close(slope, [left_slope, right_slope], 1e-6)
-    (curvature,) = tp.grad((slope * slope).sum(), [x]) if slope.requires_grad else (make(np.zeros(2), backend),)
+    (curvature,) = (
+        tp.grad((slope * slope).sum(), [x])
+        if slope.requires_grad
+        else (make(np.zeros(2), backend),)
+    )
     assert_close(curvature, [0, 0])
 
 
 @pytest.mark.parametrize(
     ("f", "reference"),
-    [(F.sigmoid, np.exp), (F.softplus, np.exp), (F.elu, lambda x: x), (F.selu, lambda x: SCALE * ALPHA * x)],
+    [
+        (F.sigmoid, np.exp),
+        (F.softplus, np.exp),
+        (F.elu, lambda x: x),
+        (F.selu, lambda x: SCALE * ALPHA * x),
+    ],
     ids=["sigmoid", "softplus", "elu", "selu"],
 )
 @pytest.mark.parametrize(("dtype", "digits"), [(np.float32, 1e-5), (np.float64, 1e-12)])

@@ -34,14 +34,19 @@ reference_erf = np.vectorize(math.erf, otypes=[float])
 @st.composite
 def distinct_pairs(draw):
     """Two arrays that broadcast together and have no element in common: no ties."""
-    left, right = draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=3)).input_shapes
+    left, right = draw(
+        hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=3)
+    ).input_shapes
     both = points(draw(rngs()), (math.prod(left) + math.prod(right),), -3, 3)
     return [both[: math.prod(left)].reshape(left), both[math.prod(left) :].reshape(right)], {}
 
 
 def conditions():
-    """A choice of the left or the right, element by element, that broadcasts with any shape of up to three axes."""
-    return st.sampled_from([[[True]], [[False]], True]) | st.lists(st.booleans(), min_size=1, max_size=1)
+    """A choice of the left or the right, element by element, that broadcasts with any shape of up
+    to three axes."""
+    return st.sampled_from([[[True]], [[False]], True]) | st.lists(
+        st.booleans(), min_size=1, max_size=1
+    )
 
 
 def choose(x, y, condition):
@@ -54,9 +59,18 @@ CASES = [
     Case("multiply", F.multiply, np.multiply, broadcasting(ANY, ANY)),
     Case("divide", F.divide, np.divide, broadcasting(ANY, NOT_ZERO)),
     Case("power", F.power, np.power, broadcasting(POSITIVE, ANY)),
-    Case("power:number", lambda x, n: x**n, lambda x, n: x**n, one_array(*NOT_ZERO, n=st.integers(-3, 4))),
-    Case("power:of a number", lambda x, base: base**x, lambda x, base: base**x,
-         one_array(base=st.sampled_from([2, 0.5, math.e]))),
+    Case(
+        "power:number",
+        lambda x, n: x**n,
+        lambda x, n: x**n,
+        one_array(*NOT_ZERO, n=st.integers(-3, 4)),
+    ),
+    Case(
+        "power:of a number",
+        lambda x, base: base**x,
+        lambda x, base: base**x,
+        one_array(base=st.sampled_from([2, 0.5, math.e])),
+    ),
     Case("negative", F.negative, np.negative, one_array()),
     Case("exp", F.exp, np.exp, one_array()),
     Case("expm1", F.expm1, np.expm1, one_array()),
@@ -71,15 +85,29 @@ CASES = [
     Case("abs", F.abs, np.abs, one_array(kinks=(0,))),
     Case("maximum", F.maximum, np.maximum, distinct_pairs()),
     Case("minimum", F.minimum, np.minimum, distinct_pairs()),
-    Case("where", choose, lambda x, y, condition: np.where(condition, x, y),
-         broadcasting(ANY, ANY, condition=conditions())),
-    Case("clip", lambda x, bounds: F.clip(x, *bounds), lambda x, bounds: np.clip(x, *bounds),
-         one_array(*BOUNDS_AND_KINKS, bounds=BOUNDS)),
-]  # fmt: skip
+    Case(
+        "where",
+        choose,
+        lambda x, y, condition: np.where(condition, x, y),
+        broadcasting(ANY, ANY, condition=conditions()),
+    ),
+    Case(
+        "clip",
+        lambda x, bounds: F.clip(x, *bounds),
+        lambda x, bounds: np.clip(x, *bounds),
+        one_array(*BOUNDS_AND_KINKS, bounds=BOUNDS),
+    ),
+]
 
 test_values, test_gradients, test_dtypes = battery(CASES)
 
-BINARY = {"add": F.add, "subtract": F.subtract, "multiply": F.multiply, "divide": F.divide, "power": F.power}
+BINARY = {
+    "add": F.add,
+    "subtract": F.subtract,
+    "multiply": F.multiply,
+    "divide": F.divide,
+    "power": F.power,
+}
 BINARY |= {"maximum": F.maximum, "minimum": F.minimum}
 
 OTHERS = [2, 0.1, True, np.float64(0.1), np.float32(0.5), np.int64(2), [0.5, 2.0, 3.0]]
@@ -101,7 +129,11 @@ def test_numbers_and_lists_never_promote_and_lose_no_digit(name, backend, dtype,
     assert seen == {np.dtype(dtype)}
     assert out.backend == backend
     y = np.asarray(other, dtype)
-    assert_close(out, getattr(np, name)(*((y, array) if swap else (array, y))), 1e-15 if dtype is np.float64 else 1e-6)
+    assert_close(
+        out,
+        getattr(np, name)(*((y, array) if swap else (array, y))),
+        1e-15 if dtype is np.float64 else 1e-6,
+    )
 
 
 def test_astype_passes_the_gradient_back_in_the_old_dtype(backend):
@@ -187,7 +219,9 @@ def test_slopes_keep_their_digits_in_float32(backend, f, slope, x):
     """Also where the function itself has lost them: near -1, elu' = elu + 1 would have none."""
     leaf32 = leaf(x, backend, np.float32)
     (measured,) = tp.grad(f(leaf32).sum(), [leaf32])
-    np.testing.assert_allclose(measured.numpy(), slope(leaf32.numpy().astype(np.float64)), rtol=3e-6)
+    np.testing.assert_allclose(
+        measured.numpy(), slope(leaf32.numpy().astype(np.float64)), rtol=3e-6
+    )
 
 
 @pytest.mark.parametrize("f", [*BINARY.values(), lambda x, y: F.where(x > 0, x, y)])

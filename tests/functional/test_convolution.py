@@ -48,9 +48,13 @@ CASES = [
     Case("conv2d", F.conv2d, naive_conv2d, images_and_filters()),
     Case("conv2d:bias", F.conv2d, naive_conv2d, images_and_filters(bias=True)),
     Case("conv2d:dilation", F.conv2d, naive_conv2d, images_and_filters(dilation=DILATED)),
-    Case("conv2d:groups", F.conv2d, naive_conv2d,
-         images_and_filters(bias=True, dilation=DILATED, groups=st.integers(2, 3))),
-]  # fmt: skip
+    Case(
+        "conv2d:groups",
+        F.conv2d,
+        naive_conv2d,
+        images_and_filters(bias=True, dilation=DILATED, groups=st.integers(2, 3)),
+    ),
+]
 
 test_values, test_gradients, test_dtypes = battery(CASES)
 
@@ -61,7 +65,9 @@ def test_any_memory_layout_will_do(backend, rng):
     image, kernel = make(x, backend), make(w, backend)
     expected = naive_conv2d(x[:, :, ::2, ::-1], w, padding=1)
     assert_close(F.conv2d(image[:, :, ::2, ::-1], kernel, padding=1), expected)
-    channels_last = make(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), backend).transpose(0, 3, 1, 2)
+    channels_last = make(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), backend).transpose(
+        0, 3, 1, 2
+    )
     assert_close(F.conv2d(channels_last, kernel, padding=1), naive_conv2d(x, w, padding=1))
     tp.check_gradients(lambda x, w: F.conv2d(x[:, :, ::2, ::-1], w, padding=1), image, kernel)
 
@@ -98,8 +104,18 @@ REFUSED = {
     "an image without a batch axis": ((3, 5, 5), W, {}, "x[None], with a batch axis"),
     "channels last": ((2, 5, 5, 3), W, {}, "x.transpose(0, 3, 1, 2)"),
     "filters with three axes": (X, (4, 3, 3), {}, "four axes each"),
-    "another number of channels": ((2, 4, 5, 5), W, {}, "in_channels=4 for this layer, or images with 3 channels"),
-    "groups that do not divide the filters": ((2, 6, 5, 5), (4, 2, 3, 3), {"groups": 3}, "that 3 divides"),
+    "another number of channels": (
+        (2, 4, 5, 5),
+        W,
+        {},
+        "in_channels=4 for this layer, or images with 3 channels",
+    ),
+    "groups that do not divide the filters": (
+        (2, 6, 5, 5),
+        (4, 2, 3, 3),
+        {"groups": 3},
+        "that 3 divides",
+    ),
     "no groups": (X, W, {"groups": 0}, "groups=0"),
     "filters larger than the image": ((2, 3, 2, 5), W, {}, "must fit on the padded image"),
     "filters spread beyond the image": (X, W, {"dilation": 3}, "dilation=(3, 3)"),
@@ -124,9 +140,14 @@ def test_refusals_are_explained(backend, image, filters, options, words):
 
 @pytest.mark.parametrize("size", [1, 3, 5, 7, 11])
 def test_an_empty_batch(backend, size):
-    images, filters = tp.zeros(0, 16, 16, 16, backend=backend), tp.ones(17, 16, size, size, backend=backend)
+    images, filters = (
+        tp.zeros(0, 16, 16, 16, backend=backend),
+        tp.ones(17, 16, size, size, backend=backend),
+    )
     assert F.conv2d(images, filters).shape == (0, 17, 17 - size, 17 - size)
-    assert F.max_pool2d(images, 3, 2, 1).shape == F.avg_pool2d(images, 3, 2, 1).shape == (0, 16, 8, 8)
+    assert (
+        F.max_pool2d(images, 3, 2, 1).shape == F.avg_pool2d(images, 3, 2, 1).shape == (0, 16, 8, 8)
+    )
 
 
 def test_large_filters_of_float16():

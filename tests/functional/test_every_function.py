@@ -5,7 +5,10 @@ import pytest
 
 import tinyprop.functional as F
 
-TABLES = {path.stem for path in Path(__file__).parent.glob("test_*.py")} - {"test_every_function", "test_opinfo"}
+TABLES = {path.stem for path in Path(__file__).parent.glob("test_*.py")} - {
+    "test_every_function",
+    "test_opinfo",
+}
 MODULES = [import_module(f"tests.functional.{name}") for name in TABLES]
 # These are random, have no gradient, or work in more than one dtype.
 WITH_TESTS_OF_THEIR_OWN = {"argmax", "astype", "dropout", "exact_convolution", "to"}

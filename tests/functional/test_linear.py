@@ -11,7 +11,9 @@ from tests.helpers import Case, assert_close, assert_explained, battery, make, p
 @st.composite
 def factors(draw):
     """Two factors of any shapes that NumPy's matmul takes."""
-    drawn = draw(hnp.mutually_broadcastable_shapes(signature=np.matmul.signature, max_dims=2, max_side=3))
+    drawn = draw(
+        hnp.mutually_broadcastable_shapes(signature=np.matmul.signature, max_dims=2, max_side=3)
+    )
     rng = draw(rngs())
     return [points(rng, shape, -3, 3) for shape in drawn.input_shapes], {}
 
@@ -19,7 +21,10 @@ def factors(draw):
 @st.composite
 def layers(draw):
     """x (..., in), weight (out, in) and bias (out,)."""
-    shape, units = draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=3)), draw(st.integers(1, 3))
+    shape, units = (
+        draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=3)),
+        draw(st.integers(1, 3)),
+    )
     rng = draw(rngs())
     return [points(rng, s, -3, 3) for s in (shape, (units, shape[-1]), (units,))], {}
 
@@ -27,16 +32,20 @@ def layers(draw):
 CASES = [
     Case("matmul", F.matmul, np.matmul, factors()),
     Case("linear", F.linear, lambda x, weight, bias: x @ weight.T + bias, layers()),
-]  # fmt: skip
+]
 
 test_values, test_gradients, test_dtypes = battery(CASES)
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), [((0, 3), (3, 2)), ((2, 0), (0, 3)), ((0,), (0, 2)), ((0,), (2, 0, 3)), ((2, 1, 0), (0,))]
+    ("left", "right"),
+    [((0, 3), (3, 2)), ((2, 0), (0, 3)), ((0,), (0, 2)), ((0,), (2, 0, 3)), ((2, 1, 0), (0,))],
 )
 def test_empty_factors(backend, left, right):
-    x, y = make(np.ones(left), backend, requires_grad=True), make(np.ones(right), backend, requires_grad=True)
+    x, y = (
+        make(np.ones(left), backend, requires_grad=True),
+        make(np.ones(right), backend, requires_grad=True),
+    )
     out = x @ y
     assert_close(out, np.ones(left) @ np.ones(right))
     assert [g.shape for g in tp.grad(out.sum(), [x, y])] == [left, right]
@@ -44,17 +53,28 @@ def test_empty_factors(backend, left, right):
 
 @pytest.mark.parametrize(
     ("left", "right"),
-    [((2, 3), (2, 3)), ((3,), (2,)), ((2, 3), (4,)), ((), (3,)), ((3,), ()), ((2, 2, 3), (2, 4, 3))],
+    [
+        ((2, 3), (2, 3)),
+        ((3,), (2,)),
+        ((2, 3), (4,)),
+        ((), (3,)),
+        ((3,), ()),
+        ((2, 2, 3), (2, 4, 3)),
+    ],
 )
 def test_factors_that_do_not_fit_are_explained(backend, left, right):
     x, y = make(np.ones(left), backend), make(np.ones(right), backend)
-    assert_explained(tp.ShapeError, lambda: x @ y, f"matmul of {left} and {right}", "last axis", "transpose")
+    assert_explained(
+        tp.ShapeError, lambda: x @ y, f"matmul of {left} and {right}", "last axis", "transpose"
+    )
     stacks = make(np.ones((2, 3, 4)), backend), make(np.ones((3, 4, 5)), backend)
     assert_explained(tp.ShapeError, lambda: stacks[0] @ stacks[1], "(2, 3, 4)", "(3, 4, 5)")
 
 
 def test_the_gradient_of_weights_is_laid_out_as_they_are(backend, rng):
-    x, weight = (make(rng.standard_normal(s), backend, requires_grad=True) for s in ((4, 3), (2, 3)))
+    x, weight = (
+        make(rng.standard_normal(s), backend, requires_grad=True) for s in ((4, 3), (2, 3))
+    )
     gradients = tp.grad(F.linear(x, weight).sum(), [x, weight])
     assert all(g.data.flags.c_contiguous for g in gradients)
 
@@ -62,7 +82,11 @@ def test_the_gradient_of_weights_is_laid_out_as_they_are(backend, rng):
 @pytest.mark.parametrize(("x", "weight"), [((2, 3), (3, 2)), ((), (2, 3)), ((2, 3), (3,))])
 def test_weights_that_do_not_fit_are_explained(backend, x, weight):
     images = make(np.ones((2, 3, 4, 4)), backend)
-    assert_explained(tp.ShapeError, lambda: F.linear(images, make(np.ones((5, 48)), backend)), "Flatten() before this")
+    assert_explained(
+        tp.ShapeError,
+        lambda: F.linear(images, make(np.ones((5, 48)), backend)),
+        "Flatten() before this",
+    )
     x, weight = make(np.ones(x), backend), make(np.ones(weight), backend)
     got = f"linear of x {x.shape} and weight {weight.shape}"
     assert_explained(tp.ShapeError, lambda: F.linear(x, weight), got, "(out, in)", "in_features")
@@ -70,4 +94,8 @@ def test_weights_that_do_not_fit_are_explained(backend, x, weight):
 
 def test_a_bias_does_not_make_the_output_larger():
     for shape in ((3, 1), (5, 3)):
-        assert_explained(tp.ShapeError, lambda s=shape: F.linear(tp.ones(1, 2), tp.ones(3, 2), tp.zeros(s)), "(3,)")
+        assert_explained(
+            tp.ShapeError,
+            lambda s=shape: F.linear(tp.ones(1, 2), tp.ones(3, 2), tp.zeros(s)),
+            "(3,)",
+        )

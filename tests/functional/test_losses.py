@@ -25,12 +25,16 @@ REDUCTION = st.sampled_from(["mean", "sum", "none"])
 
 @st.composite
 def classified(draw, ignored=None, **options):
-    """Logits (N, C, ...) and labels (N, ...), of which some are the ignored one (maybe a class), but not the first."""
+    """Logits (N, C, ...) and labels (N, ...), of which some are the ignored one (maybe a class),
+    but not the first."""
     shape, rng = draw(shapes(least=2, most=4)), draw(rngs())
     labels = rng.integers(0, shape[1], shape[:1] + shape[2:])
     if ignored is not None:
         assume(shape[1] > 1)
-        labels.reshape(-1)[0], labels.reshape(-1)[1:][rng.random(labels.size - 1) < 0.4] = 1, ignored
+        labels.reshape(-1)[0], labels.reshape(-1)[1:][rng.random(labels.size - 1) < 0.4] = (
+            1,
+            ignored,
+        )
         options["ignore_index"] = ignored
     options |= {"labels": labels, "reduction": REDUCTION}
     return [points(rng, shape, -3, 3)], draw_options(draw, options)
@@ -70,11 +74,20 @@ SMOOTHING = st.sampled_from([0.1, 0.5, 1.0])
 CASES = [
     Case("cross_entropy", *CROSS_ENTROPY, classified()),
     Case("cross_entropy:ignore_index", *CROSS_ENTROPY, classified(ignored=-100)),
-    Case("cross_entropy:label_smoothing", *CROSS_ENTROPY, classified(ignored=0, label_smoothing=SMOOTHING)),
+    Case(
+        "cross_entropy:label_smoothing",
+        *CROSS_ENTROPY,
+        classified(ignored=0, label_smoothing=SMOOTHING),
+    ),
     Case("nll_loss", F.nll_loss, reference_nll, classified()),
     Case("nll_loss:ignore_index", F.nll_loss, reference_nll, classified(ignored=0)),
-    Case("mse_loss", F.mse_loss, lambda x, y, reduction: reduced((x - y) ** 2, reduction, x.size), targets()),
-]  # fmt: skip
+    Case(
+        "mse_loss",
+        F.mse_loss,
+        lambda x, y, reduction: reduced((x - y) ** 2, reduction, x.size),
+        targets(),
+    ),
+]
 
 test_values, test_gradients, test_dtypes = battery(CASES)
 
@@ -128,10 +141,19 @@ def test_other_options_are_explained(backend):
         for f in (F.cross_entropy, F.nll_loss):
             words = "3 classes", "from 0 to 2", "count classes from 0"
             assert_explained(IndexError, lambda f=f, labels=labels: f(x, labels), *words)
-    assert_explained(ValueError, lambda: F.cross_entropy(x, [0, 1], "average"), "'average'", "'mean', 'sum' or 'none'")
-    assert_explained(ValueError, lambda: F.cross_entropy(x, [0, 1], label_smoothing=2), "label_smoothing=2")
+    assert_explained(
+        ValueError,
+        lambda: F.cross_entropy(x, [0, 1], "average"),
+        "'average'",
+        "'mean', 'sum' or 'none'",
+    )
+    assert_explained(
+        ValueError, lambda: F.cross_entropy(x, [0, 1], label_smoothing=2), "label_smoothing=2"
+    )
 
 
 def test_a_target_that_would_be_broadcast_is_refused(backend):
     x, y = make(np.zeros((4, 1)), backend), make(np.zeros(4), backend)
-    assert_explained(tp.ShapeError, lambda: F.mse_loss(x, y), "(4, 1) and (4,)", "nearly always a mistake")
+    assert_explained(
+        tp.ShapeError, lambda: F.mse_loss(x, y), "(4, 1) and (4,)", "nearly always a mistake"
+    )

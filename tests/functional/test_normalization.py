@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 
 import tinyprop as tp
 import tinyprop.functional as F
-from tests.helpers import Case, assert_close, assert_explained, battery, leaf, make, points, rngs, shapes
+from tests.helpers import (
+    Case,
+    assert_close,
+    assert_explained,
+    battery,
+    leaf,
+    make,
+    points,
+    rngs,
+    shapes,
+)
 
 
 def rows(w):
@@ -34,21 +44,29 @@ def weights(draw):
 
 @st.composite
 def batches(draw, training=True, affine=True):
-    """Features (N, C, ...) that are spread enough, their weights and biases, and running estimates. Two values of a
-    feature always become -1 and 1: their gradient is nothing but rounding."""
+    """Features (N, C, ...) that are spread enough, their weights and biases, and running estimates.
+    Two values of a feature always become -1 and 1: their gradient is nothing but rounding."""
     rng, shape = draw(rngs()), draw(shapes(least=2, most=4, side=4))
     x = points(rng, shape, -3, 3)
     assume(not training or (x.size >= 4 * x.shape[1] and x.std(axis=features(x)).min() > 0.1))
-    arrays = [x] + ([points(rng, shape[1:2], 0.3, 2), points(rng, shape[1:2], -1, 1)] if affine else [])
+    arrays = [x] + (
+        [points(rng, shape[1:2], 0.3, 2), points(rng, shape[1:2], -1, 1)] if affine else []
+    )
     running = {"mean": points(rng, shape[1:2], -1, 1), "var": points(rng, shape[1:2], 0.5, 2)}
-    return arrays, {"running": running, "training": training, "eps": draw(st.sampled_from([1e-5, 0.1]))}
+    return arrays, {
+        "running": running,
+        "training": training,
+        "eps": draw(st.sampled_from([1e-5, 0.1])),
+    }
 
 
 @st.composite
 def samples(draw, groups=False, biases=True):
-    """Samples in parts of three values or more, which are normalised together, with weights and biases, or none."""
+    """Samples in parts of three values or more, which are normalised together, with weights and
+    biases, or none."""
     rng, part = draw(rngs()), (draw(st.integers(3, 4)), *draw(shapes(least=0, most=2)))
-    outside = draw(shapes(least=2, most=2) if groups else shapes(least=1, most=2))  # (N, groups), or axes in front
+    # (N, groups), or axes in front
+    outside = draw(shapes(least=2, most=2) if groups else shapes(least=1, most=2))
     values = [points(rng, part, -3, 3) + rng.uniform(-1, 1) for _ in range(math.prod(outside))]
     x, options = np.reshape(values, (*outside, *part)), {"eps": draw(st.sampled_from([1e-5, 0.1]))}
     if groups:
@@ -78,7 +96,9 @@ def over_groups(x, weight=None, bias=None, *, over, eps):
         part = slice(group * size, (group + 1) * size)
         out[n, part] = (x[n, part] - x[n, part].mean()) / np.sqrt(x[n, part].var() + eps)
     shape = (-1, *[1] * (x.ndim - 2))
-    return out * (1.0 if weight is None else weight.reshape(shape)) + (0.0 if bias is None else bias.reshape(shape))
+    return out * (1.0 if weight is None else weight.reshape(shape)) + (
+        0.0 if bias is None else bias.reshape(shape)
+    )
 
 
 def features(x):
@@ -95,7 +115,9 @@ def reference_batch_norm(x, weight=1.0, bias=0.0, *, running, training, eps):
     axes = features(x)
     mean, var = (x.mean(axes), x.var(axes)) if training else (running["mean"], running["var"])
     shape = (-1, *[1] * (x.ndim - 2))
-    mean, var, weight, bias = (np.broadcast_to(v, x.shape[1:2]).reshape(shape) for v in (mean, var, weight, bias))
+    mean, var, weight, bias = (
+        np.broadcast_to(v, x.shape[1:2]).reshape(shape) for v in (mean, var, weight, bias)
+    )
     return (x - mean) / np.sqrt(var + eps) * weight + bias
 
 
@@ -108,7 +130,12 @@ BATCH_NORM = batch_norm, reference_batch_norm
 CASES = [
     Case("weight_norm", F.weight_norm, reference_weight_norm, weights()),
     Case("layer_norm", called(F.layer_norm), over_last_axes, samples()),
-    Case("rms_norm", called(F.rms_norm), partial(over_last_axes, centered=False), samples(biases=False)),
+    Case(
+        "rms_norm",
+        called(F.rms_norm),
+        partial(over_last_axes, centered=False),
+        samples(biases=False),
+    ),
     Case("group_norm", called(F.group_norm), over_groups, samples(groups=True)),
     Case("batch_norm", *BATCH_NORM, batches()),
     Case("batch_norm:no weight", *BATCH_NORM, batches(affine=False)),
@@ -130,7 +157,11 @@ def test_the_running_estimates_move_towards_those_of_the_batch(backend, drawn):
 
 
 def test_running_estimates_that_a_graph_needs_are_not_moved(backend):
-    x, mean, var = leaf(np.arange(6.0).reshape(3, 2), backend), make(np.zeros(2), backend), make(np.ones(2), backend)
+    x, mean, var = (
+        leaf(np.arange(6.0).reshape(3, 2), backend),
+        make(np.zeros(2), backend),
+        make(np.ones(2), backend),
+    )
     weight = leaf(np.ones(2), backend)
     y = F.batch_norm(x, mean, var, weight)
     call = partial(F.batch_norm, x, mean, var, weight, training=True)
@@ -143,7 +174,10 @@ def test_running_estimates_that_a_graph_needs_are_not_moved(backend):
     ("call", "words"),
     [
         (lambda x, w: F.weight_norm(x, w), ["(4, 6)", "scale of shape (4,)"]),
-        (lambda x, w: F.weight_norm(x[:, :1], x[:, 0], centered=True), ["(4, 1)", "no direction", "centered=False"]),
+        (
+            lambda x, w: F.weight_norm(x[:, :1], x[:, 0], centered=True),
+            ["(4, 1)", "no direction", "centered=False"],
+        ),
         (lambda x, w: F.batch_norm(x, w, w), ["3 features", "(4, 6)", "(N, 3)"]),
         (lambda x, w: F.batch_norm(w, w, w), ["3 features", "(3,)"]),
         (lambda x, w: F.batch_norm(x.reshape(3, 4, 2), w, w), ["3 features", "(3, 4, 2)"]),
@@ -152,7 +186,10 @@ def test_running_estimates_that_a_graph_needs_are_not_moved(backend):
         (lambda x, w: F.layer_norm(x, (3, 6)), ["(4, 6)", "(3, 6)", "last axes"]),
         (lambda x, w: F.layer_norm(x, ()), ["last axes"]),
         (lambda x, w: F.layer_norm(x, 6, w), ["(4, 6)", "(3,)", "broadcast against x"]),
-        (lambda x, w: F.layer_norm(x[:1], 6, x), ["(1, 6)", "(4, 6)", "broadcast against x", "shape (6,)"]),
+        (
+            lambda x, w: F.layer_norm(x[:1], 6, x),
+            ["(1, 6)", "(4, 6)", "broadcast against x", "shape (6,)"],
+        ),
         (lambda x, w: F.layer_norm(x[:, :1], 1), ["(4, 1)", "0/0", "rms_norm"]),
         (lambda x, w: F.rms_norm(x[:, :0], 0), ["(4, 0)"]),
         (lambda x, w: F.rms_norm(x, (4, 5)), ["rms_norm of shape (4, 6)", "(4, 5)"]),
@@ -169,12 +206,15 @@ def test_shapes_that_do_not_fit_are_explained(backend, call, words):
 
 
 def test_the_root_mean_square_of_one_value_leaves_its_sign(backend):
-    assert_close(F.rms_norm(make([[-3.0], [2.0]], backend, dtype=np.float64), 1, eps=0.0), [[-1.0], [1.0]])
+    assert_close(
+        F.rms_norm(make([[-3.0], [2.0]], backend, dtype=np.float64), 1, eps=0.0), [[-1.0], [1.0]]
+    )
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_dropout_keeps_the_mean_and_drops_what_it_says(backend, p):
-    """n = 40,000 elements: five standard errors, so that one in 1.7 million such checks would fail by chance."""
+    """n = 40,000 elements: five standard errors, so that one in 1.7 million such checks would fail
+    by chance."""
     tp.manual_seed(0)
     x = leaf(np.ones(40_000), backend)
     y = F.dropout(x, p)
@@ -201,9 +241,13 @@ def test_dropout_does_nothing_in_evaluation_or_with_p_0(backend):
         assert_explained(ValueError, lambda p=p: F.dropout(x, p), f"p={p}")
 
 
-@pytest.mark.parametrize("wrong", [{"weight": tp.ones(4)}, {"bias": tp.ones(4)}, {"running_var": tp.ones(4)}])
+@pytest.mark.parametrize(
+    "wrong", [{"weight": tp.ones(4)}, {"bias": tp.ones(4)}, {"running_var": tp.ones(4)}]
+)
 def test_batch_norm_checks_before_it_moves_the_running_estimates(wrong):
     running = tp.zeros(3)
     settings = {"running_var": tp.ones(3), "training": True} | wrong
-    assert_explained(tp.ShapeError, lambda: F.batch_norm(tp.randn(4, 3) + 5, running, **settings), *wrong)
+    assert_explained(
+        tp.ShapeError, lambda: F.batch_norm(tp.randn(4, 3) + 5, running, **settings), *wrong
+    )
     assert not running.data.any()

@@ -1,17 +1,19 @@
 """PyTorch's own test samples (its OpInfo database), run through tinyprop.
 
-Every function of ours that PyTorch also has is called with PyTorch's sample inputs: in `make full` with all of its
-reference inputs, elsewhere with its ordinary ones, at most 20 for each function and dtype. For each sample we compare
+Every function of ours that PyTorch also has is called with PyTorch's sample inputs: in `make full`
+with all of its reference inputs, elsewhere with its ordinary ones, at most 20 for each function and
+dtype. For each sample we compare
 
     values, shapes and dtypes    float32, float64, float16, int64 and bool
     first gradients              float32 and float64, with random cotangents v:  d<v, f(x)>/dx
     second gradients             the same, with random directions u:  d<u, d<v, f(x)>/dx> / d(x, v)
 
-A sample is left out if an input holds NaN, infinity or a complex number; if it is large (each large one repeats a
-smaller one); if `NOT_OURS` says that tinyprop has no such feature; or if tinyprop refuses it with a three-part error
-and `MAY_REFUSE` allows that. Second gradients are left out if a function in `KINKS` has a 0 among its inputs, and where
-PyTorch's first gradient is not finite (the slope of sqrt at 0, or of x**y with respect to y at x < 0). There our first
-gradient must not be finite either: a clean number would be wrong. All other kinks and ties are compared.
+A sample is left out if an input holds NaN, infinity or a complex number; if it is large (each large
+one repeats a smaller one); if `NOT_OURS` says that tinyprop has no such feature; or if tinyprop
+refuses it with a three-part error and `MAY_REFUSE` allows that. Second gradients are left out if a
+function in `KINKS` has a 0 among its inputs, and where PyTorch's first gradient is not finite (the
+slope of sqrt at 0, or of x**y with respect to y at x < 0). There our first gradient must not be
+finite either: a clean number would be wrong. All other kinks and ties are compared.
 
 Everything else fails.
 """
@@ -37,10 +39,13 @@ pytestmark = pytest.mark.slow
 
 WITH_GRADIENTS = ["float32", "float64"]
 VALUES_ONLY = ["float16", "int64", "bool"]
-TOLERANCE = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-11}  # ten times that for second gradients
-LARGE = 20_000  # elements: this leaves out three samples of about a million for each elementwise function
+# ten times that for second gradients
+TOLERANCE = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-11}
+# elements: this leaves out three samples of about a million for each elementwise function
+LARGE = 20_000
 
-# -- how to call tinyprop: torch name -> (tinyprop name, call); a call takes our function, then PyTorch's arguments
+# -- how to call tinyprop: torch name -> (tinyprop name, call);
+# a call takes our function, then PyTorch's arguments
 
 
 def axes(dim):
@@ -80,9 +85,15 @@ def rms_norm(f, x, normalized_shape, weight=None, eps=None):
 
 
 def deviation(f, x, dim=None, unbiased=True, keepdim=False, *, correction=None):
-    """PyTorch has two ways to give ddof, which is 1 by default, and var(x, unbiased) beside var(x, dim)."""
+    """PyTorch has two ways to give ddof, which is 1 by default, and var(x, unbiased) beside var(x,
+    dim)."""
     dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
-    return f(x, axis=axes(dim), keepdims=keepdim, ddof=int(unbiased) if correction is None else correction)
+    return f(
+        x,
+        axis=axes(dim),
+        keepdims=keepdim,
+        ddof=int(unbiased) if correction is None else correction,
+    )
 
 
 def swapped(f, x, dim0, dim1):
@@ -101,13 +112,23 @@ def max_pool(f, x, return_indices, dilation=1, **options):
     return f(x, **options)
 
 
-def avg_pool(f, x, size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+def avg_pool(
+    f,
+    x,
+    size,
+    stride=None,
+    padding=0,
+    ceil_mode=False,
+    count_include_pad=True,
+    divisor_override=None,
+):
     padding = padding[0] if padding in [(0,), (1,), (2,)] else padding
     return f(x, size, stride or None, padding, count_include_pad=count_include_pad)
 
 
 def cross_entropy(f, x, labels, weight=None, **options):
-    """OpInfo has no label smoothing, and we have no class weights: put the one in place of the other."""
+    """OpInfo has no label smoothing, and we have no class weights: put the one in place of the
+    other."""
     return f(x, labels, label_smoothing=0.0 if weight is None else 0.1, **options)
 
 
@@ -127,11 +148,20 @@ CALLS = {
     "__rpow__": ("operator.pow", reflected),
     "where": ("where", lambda f, x, condition, y: f(condition, x, y)),  # OpInfo puts x first
     "clamp": ("clip", lambda f, x, min=None, max=None: f(x, number(min), number(max))),
-    **{name: (name, same) for name in ["abs", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square"]},
-    **{name: (name, same) for name in ["sin", "cos", "erf", "tanh", "sigmoid", "maximum", "minimum"]},
+    **{
+        name: (name, same)
+        for name in ["abs", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square"]
+    },
+    **{
+        name: (name, same)
+        for name in ["sin", "cos", "erf", "tanh", "sigmoid", "maximum", "minimum"]
+    },
     # comparisons, masks and dtypes
     **{name: (f"operator.{name}", same) for name in ["eq", "ne", "lt", "le", "gt", "ge"]},
-    **{f"bitwise_{k}": (f"operator.{v}", same) for k, v in {"and": "and_", "or": "or_", "not": "invert"}.items()},
+    **{
+        f"bitwise_{k}": (f"operator.{v}", same)
+        for k, v in {"and": "and_", "or": "or_", "not": "invert"}.items()
+    },
     "half": ("astype", lambda f, x, **_: f(x, "float16")),
     "float": ("astype", lambda f, x, **_: f(x, "float32")),
     "double": ("astype", lambda f, x, **_: f(x, "float64")),
@@ -142,9 +172,17 @@ CALLS = {
     **dict.fromkeys(["amax", "max:reduction_no_dim", "max:reduction_with_dim"], ("max", reduction)),
     **dict.fromkeys(["amin", "min:reduction_no_dim", "min:reduction_with_dim"], ("min", reduction)),
     **{name: (name[:3], deviation) for name in ["var", "var:unbiased", "std", "std:unbiased"]},
-    "norm": ("norm", lambda f, x, p="fro", dim=None, keepdim=False, **dtype: reduction(f, x, dim, keepdim, **dtype)),
+    "norm": (
+        "norm",
+        lambda f, x, p="fro", dim=None, keepdim=False, **dtype: reduction(
+            f, x, dim, keepdim, **dtype
+        ),
+    ),
     **{
-        name: (name.partition(":")[0], lambda f, x, dim, dtype=None: f(x.astype(dtype or x.dtype), axis=dim))
+        name: (
+            name.partition(":")[0],
+            lambda f, x, dim, dtype=None: f(x.astype(dtype or x.dtype), axis=dim),
+        )
         for name in ["softmax", "softmax:with_dtype", "log_softmax", "log_softmax:with_dtype"]
     },
     # matrix products
@@ -153,31 +191,52 @@ CALLS = {
     # shapes
     "reshape": ("reshape", same),
     "flatten": ("flatten", lambda f, x, start_dim=0, end_dim=-1: f(x, start_dim)),
-    **{name: ("squeeze", lambda f, x, dim=None: f(x, axis=dim)) for name in ["squeeze", "squeeze:multiple"]},
+    **{
+        name: ("squeeze", lambda f, x, dim=None: f(x, axis=dim))
+        for name in ["squeeze", "squeeze:multiple"]
+    },
     "unsqueeze": ("operator.getitem", lambda f, x, dim: f(x, at(dim, None, x.ndim + 1))),
     "transpose": ("transpose", swapped),
     "permute": ("transpose", lambda f, x, dims: f(x, dims)),
     "T": ("transpose", same),
     "broadcast_to": ("broadcast_to", same),
     "nn.functional.pad:constant": ("pad", padded),
-    **{k: (v, lambda f, xs, dim=0: f(xs, axis=dim)) for k, v in {"cat": "concatenate", "stack": "stack"}.items()},
-    **{name: ("split", lambda f, x, size, dim=0: f(x, size, axis=dim)) for name in ["split", "split_with_sizes"]},
+    **{
+        k: (v, lambda f, xs, dim=0: f(xs, axis=dim))
+        for k, v in {"cat": "concatenate", "stack": "stack"}.items()
+    },
+    **{
+        name: ("split", lambda f, x, size, dim=0: f(x, size, axis=dim))
+        for name in ["split", "split_with_sizes"]
+    },
     "flip": ("flip", lambda f, x, dims: f(x, axis=dims)),
     "__getitem__": ("operator.getitem", same),
     "select": ("operator.getitem", lambda f, x, dim, index: f(x, at(dim, index, x.ndim))),
-    "unbind": ("operator.getitem", lambda f, x, dim=0: [f(x, at(dim, i, x.ndim)) for i in range(x.shape[dim])]),
+    "unbind": (
+        "operator.getitem",
+        lambda f, x, dim=0: [f(x, at(dim, i, x.ndim)) for i in range(x.shape[dim])],
+    ),
     "take": ("take", lambda f, x, index: f(x.reshape(-1), index)),
     "index_select": ("take", lambda f, x, dim, index: f(x, index, axis=dim)),
     # activations
     **{f"nn.functional.{name}": (name, same) for name in ["relu", "selu", "silu", "elu"]},
     "nn.functional.prelu": ("prelu", lambda f, x, weight: f(x, weight)),
-    "nn.functional.leaky_relu": ("leaky_relu", lambda f, x, negative_slope=0.01: f(x, negative_slope)),
-    **{f"nn.functional.{name}": (name, lambda f, x, **_: f(x)) for name in ["gelu", "softplus", "hardtanh"]},
+    "nn.functional.leaky_relu": (
+        "leaky_relu",
+        lambda f, x, negative_slope=0.01: f(x, negative_slope),
+    ),
+    **{
+        f"nn.functional.{name}": (name, lambda f, x, **_: f(x))
+        for name in ["gelu", "softplus", "hardtanh"]
+    },
     # images, losses, normalizers
     "nn.functional.max_pool2d": ("max_pool2d", max_pool),
     "nn.functional.avg_pool2d": ("avg_pool2d", avg_pool),
     "nn.functional.cross_entropy": ("cross_entropy", cross_entropy),
-    "nn.functional.nll_loss": ("nll_loss", lambda f, x, labels, weight=None, **options: f(x, labels, **options)),
+    "nn.functional.nll_loss": (
+        "nll_loss",
+        lambda f, x, labels, weight=None, **options: f(x, labels, **options),
+    ),
     **{f"nn.functional.{name}": (name, same) for name in ["linear", "conv2d", "mse_loss"]},
     "nn.functional.batch_norm": ("batch_norm", same),
     "nn.functional.layer_norm": ("layer_norm", same),
@@ -185,21 +244,30 @@ CALLS = {
     "nn.functional.group_norm": ("group_norm", same),
 }
 
-# What PyTorch computes from a sample where its own call has no counterpart: `nn` is torch.nn.functional.
+# What PyTorch computes from a sample where its own call has no counterpart: `nn` is
+# torch.nn.functional.
 INSTEAD = {
     "max:reduction_with_dim": lambda nn, x, *args: x.max(*args).values,
     "min:reduction_with_dim": lambda nn, x, *args: x.min(*args).values,
     "clamp": lambda nn, x, min=None, max=None: x.clamp(number(min), number(max)),
     "nn.functional.gelu": lambda nn, x, **_: nn.gelu(x),
-    "nn.functional.softplus": lambda nn, x, **_: -nn.logsigmoid(-x),  # PyTorch's is linear above a threshold
+    # PyTorch's is linear above a threshold
+    "nn.functional.softplus": lambda nn, x, **_: -nn.logsigmoid(-x),
     "nn.functional.hardtanh": lambda nn, x, **_: nn.hardtanh(x),
-    "nn.functional.max_pool2d": lambda nn, *args, **kwargs: max_pool(nn.max_pool2d, *args, **kwargs),
+    "nn.functional.max_pool2d": lambda nn, *args, **kwargs: max_pool(
+        nn.max_pool2d, *args, **kwargs
+    ),
     "nn.functional.avg_pool2d": lambda nn, *args: avg_pool(nn.avg_pool2d, *args),
-    "nn.functional.cross_entropy": lambda nn, *args, **kwargs: cross_entropy(nn.cross_entropy, *args, **kwargs),
-    "nn.functional.nll_loss": lambda nn, x, labels, weight=None, **options: nn.nll_loss(x, labels, **options),
+    "nn.functional.cross_entropy": lambda nn, *args, **kwargs: cross_entropy(
+        nn.cross_entropy, *args, **kwargs
+    ),
+    "nn.functional.nll_loss": lambda nn, x, labels, weight=None, **options: nn.nll_loss(
+        x, labels, **options
+    ),
 }
 
-# -- what is left out, and why: predicates on the arguments, under the names that the calls above give them
+# -- what is left out, and why: predicates on the arguments, under the names that the calls above
+# give them
 
 
 def kind(x):
@@ -208,18 +276,31 @@ def kind(x):
 
 INTEGERS = ("integers become float32", lambda s: kind(s.x) != "f")
 NOT_OURS = {
-    **{f"bitwise_{name}": [("only masks", lambda s: kind(s.x) == "i")] for name in ["and", "or", "not"]},
+    **{
+        f"bitwise_{name}": [("only masks", lambda s: kind(s.x) == "i")]
+        for name in ["and", "or", "not"]
+    },
     "square": [("the square of a mask", lambda s: kind(s.x) == "b")],
-    "where": [("two numbers make float32", lambda s: not any(isinstance(v, tp.Tensor) for v in (s.x, s.y)))],
+    "where": [
+        (
+            "two numbers make float32",
+            lambda s: not any(isinstance(v, tp.Tensor) for v in (s.x, s.y)),
+        )
+    ],
     "flatten": [("an end axis", lambda s: s.end_dim not in (-1, s.x.ndim - 1))],
     "norm": [("only the Euclidean norm", lambda s: s.p not in (2, "fro", None))],
     **{f"nn.functional.{name}": [INTEGERS] for name in ["relu", "hardtanh", "avg_pool2d"]},
     "nn.functional.rms_norm": [("squares beyond float16", lambda s: s.x.dtype == np.float16)],
-    "nn.functional.conv2d": [("padding in words", lambda s: isinstance(s.kwargs.get("padding"), str))],
+    "nn.functional.conv2d": [
+        ("padding in words", lambda s: isinstance(s.kwargs.get("padding"), str))
+    ],
 }
 NO_AXES = ("an axis of a 0-d tensor", lambda s: s.x.ndim == 0)
 NO_ELEMENTS = ("no elements", lambda s: s.x.size == 0)
-LONG_AXIS = ("not of length 1", lambda s: s.x.ndim == 0 or any(s.x.shape[axis] != 1 for axis in np.atleast_1d(s.dim)))
+LONG_AXIS = (
+    "not of length 1",
+    lambda s: s.x.ndim == 0 or any(s.x.shape[axis] != 1 for axis in np.atleast_1d(s.dim)),
+)
 NO_BATCH = ("images without a batch axis", lambda s: s.x.ndim == 3)
 NO_ROWS = ("logits without a batch axis", lambda s: s.x.ndim == 1)
 MAY_REFUSE = {
@@ -228,17 +309,30 @@ MAY_REFUSE = {
     **{name: [LONG_AXIS] for name in ["squeeze", "squeeze:multiple"]},
     "logsumexp": [NO_AXES, NO_ELEMENTS],
     **{name: [NO_ELEMENTS] for name, (_, call) in CALLS.items() if call is deviation},
-    "pow": [("integer to a negative power", lambda s: kind(s.x) == "i" and (np.asarray(s.args[0]) < 0).any())],
-    "__rpow__": [("integer to a negative power", lambda s: kind(s.y) == "i" and (np.asarray(s.x) < 0).any())],
+    "pow": [
+        (
+            "integer to a negative power",
+            lambda s: kind(s.x) == "i" and (np.asarray(s.args[0]) < 0).any(),
+        )
+    ],
+    "__rpow__": [
+        ("integer to a negative power", lambda s: kind(s.y) == "i" and (np.asarray(s.x) < 0).any())
+    ],
     "nn.functional.pad:constant": [("negative padding", lambda s: min(s.pad) < 0)],
     "cat": [("an empty vector among matrices", lambda s: len({x.ndim for x in s.xs}) > 1)],
     **{f"nn.functional.{name}": [NO_BATCH] for name in ["conv2d", "max_pool2d", "avg_pool2d"]},
     "nn.functional.layer_norm": [("one value", lambda s: np.prod(s.args[0]) < 2)],
-    "nn.functional.batch_norm": [("no channels or statistics", lambda s: s.x.ndim < 2 or s.args[0] is None)],
+    "nn.functional.batch_norm": [
+        ("no channels or statistics", lambda s: s.x.ndim < 2 or s.args[0] is None)
+    ],
     "nn.functional.nll_loss": [NO_ROWS],
-    "nn.functional.cross_entropy": [NO_ROWS, ("probabilities as labels", lambda s: kind(s.labels) == "f")],
+    "nn.functional.cross_entropy": [
+        NO_ROWS,
+        ("probabilities as labels", lambda s: kind(s.labels) == "f"),
+    ],
 }
-# At 0, the second derivatives of these jump, and PyTorch takes the other side; those of x**y hold log 0.
+# At 0, the second derivatives of these jump, and PyTorch takes the other side; those of x**y hold
+# log 0.
 KINKS = {"nn.functional.elu", "nn.functional.selu", "nn.functional.prelu", "pow", "__rpow__"}
 
 
@@ -246,7 +340,8 @@ KINKS = {"nn.functional.elu", "nn.functional.selu", "nn.functional.prelu", "pow"
 def database():
     """PyTorch's OpInfo by name, "name:variant" for variants."""
     with pytest.MonkeyPatch.context() as patch:
-        if importlib.util.find_spec("expecttest") is None:  # a package for PyTorch's own tests: no sample needs it
+        # a package for PyTorch's own tests: no sample needs it
+        if importlib.util.find_spec("expecttest") is None:
             patch.setitem(sys.modules, "expecttest", SimpleNamespace(TestCase=unittest.TestCase))
         from torch.testing._internal.common_methods_invocations import op_db
     return {f"{op.name}:{op.variant_test_name}".rstrip(":"): op for op in reversed(op_db)}
@@ -268,7 +363,9 @@ def samples(torch, op, dtype):
         tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
         for x in tensors if differentiable and not any(x.requires_grad for x in tensors) else []:
             x.requires_grad_(x.is_floating_point())
-        finite = all(x.isfinite().all() for x in tensors) and not any(isinstance(x, complex) for x in leaves)
+        finite = all(x.isfinite().all() for x in tensors) and not any(
+            isinstance(x, complex) for x in leaves
+        )
         if tensors and finite and sum(x.numel() for x in tensors) <= LARGE:
             yield sample
 
@@ -277,13 +374,20 @@ def translated(torch, sample, tensor, dtype=lambda x: x):
     """The sample with `tensor` applied to its tensors and `dtype` to its dtypes."""
 
     def one(x):
-        return tensor(x) if isinstance(x, torch.Tensor) else dtype(x) if isinstance(x, torch.dtype) else x
+        return (
+            tensor(x)
+            if isinstance(x, torch.Tensor)
+            else dtype(x)
+            if isinstance(x, torch.dtype)
+            else x
+        )
 
     return torch.utils._pytree.tree_map(one, sample)
 
 
 def computed(torch, call, sample, grad, variable):
-    """Values, first and second gradients, by name. `grad` and `variable` (of an array) are PyTorch's or ours."""
+    """Values, first and second gradients, by name. `grad` and `variable` (of an array) are
+    PyTorch's or ours."""
     result = call(*sample[0], **sample[1])
     outs = [*result] if isinstance(result, (list, tuple)) else [result]
     found = {f"value {i}": out for i, out in enumerate(outs)}
@@ -296,10 +400,13 @@ def computed(torch, call, sample, grad, variable):
         pairs = zip(grad(total, xs, create_graph=True, allow_unused=True), xs, strict=True)
         return [x.detach() * 0.0 if g is None else g for g, x in pairs]
 
-    leaves = [x for x in torch.utils._pytree.tree_leaves(sample) if getattr(x, "requires_grad", False)]
+    leaves = [
+        x for x in torch.utils._pytree.tree_leaves(sample) if getattr(x, "requires_grad", False)
+    ]
     rng = np.random.default_rng(0)  # numbers that are exact in every dtype, and never 0
     v, u = (
-        [variable(rng.integers(-99, 99, x.shape) / 32 + 1 / 64, dtype=x.dtype) for x in xs] for xs in (outs, leaves)
+        [variable(rng.integers(-99, 99, x.shape) / 32 + 1 / 64, dtype=x.dtype) for x in xs]
+        for xs in (outs, leaves)
     )
     first = gradients(outs, leaves, v)
     second = gradients(first, [*leaves, *v], u)
@@ -311,7 +418,11 @@ def torch_computes(torch, name, sample, dtype=None):
     """In the dtype of the sample, or all in float64."""
 
     def tensor(x):
-        return x.detach().to(dtype if x.is_floating_point() else None, copy=True).requires_grad_(x.requires_grad)
+        return (
+            x.detach()
+            .to(dtype if x.is_floating_point() else None, copy=True)
+            .requires_grad_(x.requires_grad)
+        )
 
     call = partial(INSTEAD[name], torch.nn.functional) if name in INSTEAD else database()[name].op
     variable = partial(torch.tensor, requires_grad=True)
@@ -320,25 +431,39 @@ def torch_computes(torch, name, sample, dtype=None):
 
 
 def agree(got, want, what, elementwise):
-    """Which elements agree: to the tolerance where they are finite. Gradients that are not may be NaN or inf."""
+    """Which elements agree: to the tolerance where they are finite. Gradients that are not may be
+    NaN or inf."""
     finite = np.isfinite(want)
     tolerance = TOLERANCE.get(str(got.dtype), 0.0) * (10 if "second" in what else 1)
-    scale = 0.05 if elementwise else abs(want[finite]).max(initial=1.0)  # the terms of a sum may be large and cancel
+    # the terms of a sum may be large and cancel
+    scale = 0.05 if elementwise else abs(want[finite]).max(initial=1.0)
     with np.errstate(all="ignore"):
         close = abs(np.subtract(got, want, dtype=float)) <= tolerance * (abs(want) + scale)
-        same = (got == want) | (np.isnan(got) & np.isnan(want)) if "value" in what else ~np.isfinite(got)
+        same = (
+            (got == want) | (np.isnan(got) & np.isnan(want))
+            if "value" in what
+            else ~np.isfinite(got)
+        )
     return np.where(finite, close, same)
 
 
 def singular(want, shape):
-    """Where a first gradient is not finite: element by element if all have this shape, or anywhere at all."""
+    """Where a first gradient is not finite: element by element if all have this shape, or anywhere
+    at all."""
     found = [~np.isfinite(x) for what, x in want.items() if what.startswith("gradient")]
-    return np.any(found, axis=0) if all(x.shape == shape for x in found) else any(x.any() for x in found)
+    return (
+        np.any(found, axis=0)
+        if all(x.shape == shape for x in found)
+        else any(x.any() for x in found)
+    )
 
 
 def disagreement(torch, name, got, sample, at_kink):
     """The first way in which these results differ from PyTorch's, or None."""
-    want, is_ufunc = torch_computes(torch, name, sample), "UfuncInfo" in type(database()[name]).__name__
+    want, is_ufunc = (
+        torch_computes(torch, name, sample),
+        "UfuncInfo" in type(database()[name]).__name__,
+    )
     if got.keys() != want.keys():
         return f"{[*got]}, PyTorch {[*want]}"
     for what, a in got.items():
@@ -346,13 +471,19 @@ def disagreement(torch, name, got, sample, at_kink):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             return f"{what}: {a.dtype}{[*a.shape]}, PyTorch {b.dtype}{[*b.shape]}"
         elementwise = is_ufunc and a.shape == got["value 0"].shape and "second" not in what
-        ok = agree(a, b, what, elementwise) | ("second" in what and (at_kink or singular(want, a.shape)))
-        if not ok.all() and a.dtype in (np.float16, np.float32):  # PyTorch may be the less exact of the two
+        ok = agree(a, b, what, elementwise) | (
+            "second" in what and (at_kink or singular(want, a.shape))
+        )
+        # PyTorch may be the less exact of the two
+        if not ok.all() and a.dtype in (np.float16, np.float32):
             exact = torch_computes(torch, name, sample, torch.float64)[what]
             ok = ok | agree(a, exact.astype(a.dtype), what, elementwise)
         if not ok.all():
             i = np.argmin(ok)
-            return f"{what}: {a.flat[i]}, PyTorch {b.flat[i]} at element {i}; {(~ok).sum()} of {ok.size} differ"
+            return (
+                f"{what}: {a.flat[i]}, PyTorch {b.flat[i]} at element {i}; {(~ok).sum()} of "
+                f"{ok.size} differ"
+            )
 
 
 def verdict(torch, name, f, sample):
@@ -369,7 +500,13 @@ def verdict(torch, name, f, sample):
         return why, None
     try:
         with np.errstate(all="ignore"):
-            got = computed(torch, partial(CALLS[name][1], f), mine, tp.grad, partial(tp.tensor, requires_grad=True))
+            got = computed(
+                torch,
+                partial(CALLS[name][1], f),
+                mine,
+                tp.grad,
+                partial(tp.tensor, requires_grad=True),
+            )
     except Exception as error:
         if [line.partition(":")[0] for line in str(error).splitlines()] != ["got", "rule", "try"]:
             return None, f"bare {type(error).__name__}: {error}"
@@ -394,7 +531,11 @@ def test_opinfo(name):
             left_out, how = verdict(torch, name, f, sample)
             here[left_out or "compared"] += 1
             if how:
-                args, kwargs = translated(torch, sample, lambda x: f"{str(x.dtype)[6:]}{[*x.shape]}")
+                args, kwargs = translated(
+                    torch, sample, lambda x: f"{str(x.dtype)[6:]}{[*x.shape]}"
+                )
                 wrong.append(f"{name}(*{args}, **{kwargs}): {how}")
     assert here["compared"], "no sample was compared"
-    assert not wrong, f"{len(wrong)} of {here['compared']} samples disagree\n" + "\n".join(wrong[:40])
+    assert not wrong, f"{len(wrong)} of {here['compared']} samples disagree\n" + "\n".join(
+        wrong[:40]
+    )

@@ -22,26 +22,34 @@ from tests.helpers import (
 
 @st.composite
 def pooled(draw, wide_border=False, **options):
-    """An image of distinct elements, and a window that fits on it. PyTorch takes borders of up to half a window."""
+    """An image of distinct elements, and a window that fits on it. PyTorch takes borders of up to
+    half a window."""
     kernel = draw(int_or_pair(1, 3))
     most = [k - 1 if wide_border else k // 2 for k in both(kernel)]
     padding = draw(st.integers(0, min(most)) | st.tuples(*[st.integers(0, p) for p in most]))
     least = [max(1, k - 2 * p) for k, p in zip(both(kernel), both(padding), strict=True)]
-    shape = *(draw(st.integers(1, 2)) for _ in range(2)), *(draw(st.integers(n, max(n, 6))) for n in least)
+    shape = (
+        *(draw(st.integers(1, 2)) for _ in range(2)),
+        *(draw(st.integers(n, max(n, 6))) for n in least),
+    )
     stride = draw(st.none() | int_or_pair(1, 3))
     window = {"kernel_size": kernel, "stride": stride, "padding": padding}
     return [points(draw(rngs()), shape, -3, 3)], window | {k: draw(v) for k, v in options.items()}
 
 
 def windows(x, kernel_size, stride=None, padding=0, ceil_mode=False):
-    """For every place of the window: the place, and the elements (N, C, ...) of the image under it."""
+    """For every place of the window: the place, and the elements (N, C, ...) of the image under
+    it."""
     (kh, kw), (ph, pw) = both(kernel_size), both(padding)
     (sh, sw), (h, w) = (kh, kw) if stride is None else both(stride), x.shape[2:]
 
     def starts(size, padding, extent, stride):
-        """A window ends on the padded image; with ceil_mode the last one may hang over, if it starts on the image."""
+        """A window ends on the padded image; with ceil_mode the last one may hang over, if it
+        starts on the image."""
         last = size + padding - extent
-        return range(-padding, 1 + (min(last + stride - 1, size - 1) if ceil_mode else last), stride)
+        return range(
+            -padding, 1 + (min(last + stride - 1, size - 1) if ceil_mode else last), stride
+        )
 
     for i, top in enumerate(starts(h, ph, kh, sh)):
         for j, left in enumerate(starts(w, pw, kw, sw)):
@@ -64,7 +72,9 @@ def reference_avg(x, count_include_pad, **window):
     kh, kw = both(window["kernel_size"])
 
     def mean(part):
-        return part.sum(axis=(2, 3)) / (kh * kw if count_include_pad else part.shape[2] * part.shape[3])
+        return part.sum(axis=(2, 3)) / (
+            kh * kw if count_include_pad else part.shape[2] * part.shape[3]
+        )
 
     return assembled(x, [(place, mean(part)) for place, part in windows(x, **window)])
 
@@ -84,7 +94,8 @@ test_values, test_gradients, test_dtypes = battery(CASES)
 
 @given(drawn=pooled(), nans=st.booleans(), rng=rngs())
 def test_a_tie_passes_its_gradient_once_to_the_first(backend, drawn, nans, rng):
-    """After a ReLU many windows hold nothing but zeros. NaN counts as the largest; PyTorch takes the last one."""
+    """After a ReLU many windows hold nothing but zeros. NaN counts as the largest; PyTorch takes
+    the last one."""
     (x,), options = drawn
     x = np.round(np.maximum(x, 0))
     if nans:
@@ -94,12 +105,17 @@ def test_a_tie_passes_its_gradient_once_to_the_first(backend, drawn, nans, rng):
     g = cotangent(out.shape)
     numbered = np.broadcast_to(np.arange(x[0, 0].size).reshape(x.shape[2:]), x.shape)
     expected = np.zeros_like(x)
-    for (place, part), (_, names) in zip(windows(x, **options), windows(numbered, **options), strict=True):
+    for (place, part), (_, names) in zip(
+        windows(x, **options), windows(numbered, **options), strict=True
+    ):
         for n, c in np.ndindex(x.shape[:2]):
-            winner = names[n, c].reshape(-1)[part[n, c].argmax()]  # NumPy's argmax finds the first NaN, too
+            # NumPy's argmax finds the first NaN, too
+            winner = names[n, c].reshape(-1)[part[n, c].argmax()]
             expected[n, c].reshape(-1)[winner] += g[(n, c, *place)]
     for create_graph in (True, False):
-        (slope,) = tp.grad(out, [image], make(g, backend), create_graph=create_graph, retain_graph=True)
+        (slope,) = tp.grad(
+            out, [image], make(g, backend), create_graph=create_graph, retain_graph=True
+        )
         assert_close(slope, expected)
 
 
@@ -122,7 +138,11 @@ REFUSED = {
     "a single row": ((4,), {"kernel_size": 2}, "(N, C, H, W)"),
     "a number": ((), {"kernel_size": 2}, "(N, C, H, W)"),
     "a window larger than the image": (X, {"kernel_size": 5}, "must fit on the padded image"),
-    "a border as wide as the window": (X, {"kernel_size": 2, "padding": 2}, "every window must hold an element"),
+    "a border as wide as the window": (
+        X,
+        {"kernel_size": 2, "padding": 2},
+        "every window must hold an element",
+    ),
     "a window of 0": (X, {"kernel_size": 0}, "kernel_size=0"),
     "three sizes": (X, {"kernel_size": (1, 2, 3)}, "kernel_size=(1, 2, 3)"),
     "a stride of 0": (X, {"kernel_size": 2, "stride": 0}, "stride=0"),

@@ -66,12 +66,19 @@ CASES = [
     Case("norm", F.norm, reference_norm, reduced(kinks=(0,), gap=0.3)),
     Case("logsumexp", F.logsumexp, reference_logsumexp, reduced(least=1)),
     Case("softmax", F.softmax, reference_softmax, ALONG_ONE_AXIS),
-    Case("log_softmax", F.log_softmax, lambda x, axis: np.log(reference_softmax(x, axis)), ALONG_ONE_AXIS),
-]  # fmt: skip
+    Case(
+        "log_softmax",
+        F.log_softmax,
+        lambda x, axis: np.log(reference_softmax(x, axis)),
+        ALONG_ONE_AXIS,
+    ),
+]
 
 test_values, test_gradients, test_dtypes = battery(CASES)
 
-REDUCTIONS = {f.__name__: f for f in (F.sum, F.mean, F.var, F.std, F.max, F.min, F.norm, F.logsumexp)}
+REDUCTIONS = {
+    f.__name__: f for f in (F.sum, F.mean, F.var, F.std, F.max, F.min, F.norm, F.logsumexp)
+}
 EVERY = [*REDUCTIONS.values(), F.softmax, F.log_softmax]
 
 
@@ -115,7 +122,9 @@ def test_the_mean_of_float16_does_not_overflow(backend):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_softmax_family_at_plus_minus_1000(backend, dtype):
-    x = make(np.array([[1000, 1000], [-1000, -1000], [1000, -1000]], dtype), backend, requires_grad=True)
+    x = make(
+        np.array([[1000, 1000], [-1000, -1000], [1000, -1000]], dtype), backend, requires_grad=True
+    )
     half = np.log(2)
     assert_close(F.softmax(x), [[0.5, 0.5], [0.5, 0.5], [1, 0]], 1e-6)
     assert_close(F.log_softmax(x), [[-half, -half], [-half, -half], [0, -2000]], 1e-6)
@@ -126,7 +135,9 @@ def test_log_softmax_keeps_small_digits(backend):
     """The loss of a sure and right answer is exp(-30), not 0, also far from the origin."""
     out = F.log_softmax(make(np.array([1000.0, 970.0]), backend))
     np.testing.assert_allclose(out.numpy()[1], -30, rtol=1e-12)
-    np.testing.assert_allclose(F.log_softmax(make(np.array([0.0, -30.0]), backend)).numpy()[0], -np.exp(-30), rtol=1e-2)
+    np.testing.assert_allclose(
+        F.log_softmax(make(np.array([0.0, -30.0]), backend)).numpy()[0], -np.exp(-30), rtol=1e-2
+    )
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -165,7 +176,11 @@ def test_an_axis_may_be_a_numpy_integer_and_a_number_has_one_axis(name, backend)
             expected = tp.grad(f(x, axis=1), [x], make(np.ones(out.shape), backend))[0].numpy()
             assert_close(tp.grad(out, [x], make(np.ones(out.shape), backend))[0], expected)
     for axis in (0, -1, None):
-        number = f(x[0, 1], axis) if name in ("softmax", "log_softmax") and axis is not None else f(x[0, 1])
+        number = (
+            f(x[0, 1], axis)
+            if name in ("softmax", "log_softmax") and axis is not None
+            else f(x[0, 1])
+        )
         assert number.shape == ()
         assert name == "argmax" or tp.grad(number, [x])[0].shape == (2, 2)
     assert_explained(tp.ShapeError, lambda: f(x[0, 0], axis=1), "()", "axis=1")
@@ -174,17 +189,25 @@ def test_an_axis_may_be_a_numpy_integer_and_a_number_has_one_axis(name, backend)
 @pytest.mark.parametrize(
     ("f", "shape", "options", "words"),
     [
-        *((f, (2, 3), {"axis": a}, [f"axis={a}", "between -2 and 1"]) for f in EVERY for a in (2, -3)),
+        *(
+            (f, (2, 3), {"axis": a}, [f"axis={a}", "between -2 and 1"])
+            for f in EVERY
+            for a in (2, -3)
+        ),
         *((f, (2, 3), {"axis": (0, 0)}, ["each given once"]) for f in REDUCTIONS.values()),
         *((f, (0, 3), {"axis": 0}, [f.__name__]) for f in (F.max, F.min, F.argmax, F.logsumexp)),
         (F.var, (2, 1), {"axis": 1, "ddof": 1}, ["ddof=1"]),
     ],
 )
 def test_refusals_are_explained(f, shape, options, words, backend):
-    assert_explained(tp.ShapeError, lambda: f(make(np.zeros(shape), backend), **options), str(shape), *words)
+    assert_explained(
+        tp.ShapeError, lambda: f(make(np.zeros(shape), backend), **options), str(shape), *words
+    )
 
 
 def test_an_empty_batch_has_as_many_results(backend):
     x = tp.zeros(0, 3, backend=backend)
-    assert F.argmax(x, axis=1).shape == F.max(x, axis=1).shape == F.logsumexp(x, axis=1).shape == (0,)
+    assert (
+        F.argmax(x, axis=1).shape == F.max(x, axis=1).shape == F.logsumexp(x, axis=1).shape == (0,)
+    )
     assert_explained(tp.ShapeError, lambda: F.max(x, axis=0), "an element to take")

@@ -71,7 +71,9 @@ def joined(draw, along_new_axis=False):
 
 
 def whole_numbers(shape):
-    return hnp.integer_array_indices(shape, result_shape=hnp.array_shapes(min_dims=1, max_dims=2, max_side=3))
+    return hnp.integer_array_indices(
+        shape, result_shape=hnp.array_shapes(min_dims=1, max_dims=2, max_side=3)
+    )
 
 
 def mixed(shape):
@@ -88,7 +90,10 @@ def taken(draw):
     shape = draw(shapes(least=1))
     axis = draw(st.integers(-len(shape), len(shape) - 1))
     indices = st.integers(-shape[axis], shape[axis] - 1)
-    return [numbers(draw, shape)], {"indices": draw(st.lists(indices, min_size=1, max_size=4)), "axis": axis}
+    return [numbers(draw, shape)], {
+        "indices": draw(st.lists(indices, min_size=1, max_size=4)),
+        "axis": axis,
+    }
 
 
 def axes_of_length_1(shape):
@@ -123,31 +128,58 @@ def every_part(parts):
 
 def reference_split(x, size, axis):
     ends = np.cumsum(size)[:-1] if isinstance(size, list) else range(size, x.shape[axis], size)
-    return np.concatenate([(i + 1) * part.reshape(-1) for i, part in enumerate(np.split(x, ends, axis))])
+    return np.concatenate(
+        [(i + 1) * part.reshape(-1) for i, part in enumerate(np.split(x, ends, axis))]
+    )
 
 
 INDEX = F.index, lambda x, where: x[where]
 CASES = [
-    Case("flatten", F.flatten, lambda x, start_axis: x.reshape(*x.shape[: start_axis % max(x.ndim, 1)], -1),
-         one_array(start_axis=lambda shape: one_axis(shape) if shape else st.just(0))),
+    Case(
+        "flatten",
+        F.flatten,
+        lambda x, start_axis: x.reshape(*x.shape[: start_axis % max(x.ndim, 1)], -1),
+        one_array(start_axis=lambda shape: one_axis(shape) if shape else st.just(0)),
+    ),
     Case("squeeze", F.squeeze, np.squeeze, one_array(side=2, axis=axes_of_length_1)),
     Case("flip", F.flip, np.flip, one_array(axis=any_axes)),
     Case("split", lambda x, size, axis: every_part(F.split(x, size, axis)), reference_split, cut()),
-    Case("reshape", lambda x, shape: F.reshape(x, shape), lambda x, shape: np.reshape(x, shape), reshaped()),
+    Case(
+        "reshape",
+        lambda x, shape: F.reshape(x, shape),
+        lambda x, shape: np.reshape(x, shape),
+        reshaped(),
+    ),
     Case("transpose", lambda x, axes: F.transpose(x, axes), np.transpose, transposed()),
     Case("broadcast_to", F.broadcast_to, np.broadcast_to, broadcast()),
-    Case("pad", F.pad, lambda x, widths, value: np.pad(x, widths, constant_values=value) if widths else x,
-         one_array(widths=pairs, value=st.sampled_from([0.0, 1.5, -2]))),
-    Case("concatenate", lambda *xs, axis: F.concatenate(xs, axis), lambda *xs, axis: np.concatenate(xs, axis),
-         joined()),
-    Case("stack", lambda *xs, axis: F.stack(xs, axis), lambda *xs, axis: np.stack(xs, axis),
-         joined(along_new_axis=True)),
-    Case("index:basic", *INDEX, one_array(least=1, where=partial(hnp.basic_indices, allow_newaxis=True))),
+    Case(
+        "pad",
+        F.pad,
+        lambda x, widths, value: np.pad(x, widths, constant_values=value) if widths else x,
+        one_array(widths=pairs, value=st.sampled_from([0.0, 1.5, -2])),
+    ),
+    Case(
+        "concatenate",
+        lambda *xs, axis: F.concatenate(xs, axis),
+        lambda *xs, axis: np.concatenate(xs, axis),
+        joined(),
+    ),
+    Case(
+        "stack",
+        lambda *xs, axis: F.stack(xs, axis),
+        lambda *xs, axis: np.stack(xs, axis),
+        joined(along_new_axis=True),
+    ),
+    Case(
+        "index:basic",
+        *INDEX,
+        one_array(least=1, where=partial(hnp.basic_indices, allow_newaxis=True)),
+    ),
     Case("index:mixed", *INDEX, one_array(least=1, where=mixed)),
     Case("index:arrays", *INDEX, one_array(least=1, where=whole_numbers)),
     Case("index:mask", *INDEX, one_array(least=1, where=masks)),
     Case("take", F.take, lambda x, indices, axis: np.take(x, indices, axis), taken()),
-]  # fmt: skip
+]
 
 test_values, test_gradients, test_dtypes = battery(CASES)
 
@@ -168,7 +200,8 @@ test_values, test_gradients, test_dtypes = battery(CASES)
     ],
 )
 def test_indices_of_all_kinds(backend, where, expected):
-    """A tuple inside the index is a sequence of indices, as in NumPy; the index may also be empty."""
+    """A tuple inside the index is a sequence of indices, as in NumPy; the index may also be
+    empty."""
     x = leaf(np.arange(6.0).reshape(2, 3), backend)
     out = x[where]
     assert_close(out, np.arange(6.0).reshape(2, 3)[where])
@@ -252,6 +285,8 @@ def test_refusals_are_explained(backend, call, words):
 
 def test_concatenate_tells_a_wrong_axis_and_takes_the_rows_of_a_tensor():
     assert_explained(
-        tp.ShapeError, lambda: F.concatenate([tp.ones(2), tp.ones(2)], axis=1), "axes are between -1 and 0"
+        tp.ShapeError,
+        lambda: F.concatenate([tp.ones(2), tp.ones(2)], axis=1),
+        "axes are between -1 and 0",
     )
     assert F.concatenate(tp.ones(2, 3)).shape == (6,)

@@ -1,4 +1,5 @@
-"""cuBLAS called directly: each thread has a handle and workspaces of its own, for as long as somebody needs them."""
+"""cuBLAS called directly: each thread has a handle and workspaces of its own, for as long as
+somebody needs them."""
 
 import weakref
 from concurrent.futures import ThreadPoolExecutor

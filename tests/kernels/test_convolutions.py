@@ -1,4 +1,5 @@
-"""Strides by phases, large filters by Fourier transforms: for any geometry, and how much they round."""
+"""Strides by phases, large filters by Fourier transforms: for any geometry, and how much they
+round."""
 
 import numpy as np
 import pytest
@@ -32,7 +33,8 @@ def convolutions(draw):
 
 @given(convolutions(), st.integers(0, 9))
 def test_any_convolution_by_phases_or_fourier_transforms(convolution, seed):
-    """Whether they pay or not: strides by phases where ceil(k / s) is a size of tiles, stride 1 by transforms."""
+    """Whether they pay or not: strides by phases where ceil(k / s) is a size of tiles, stride 1 by
+    transforms."""
     image, filters, geometry = convolution
     rng = np.random.default_rng(seed)
     x, w = rng.standard_normal(image).astype("f4"), rng.standard_normal(filters).astype("f4")
@@ -40,10 +42,16 @@ def test_any_convolution_by_phases_or_fourier_transforms(convolution, seed):
     assume(geometry["stride"] == 1 or size in tiles.TILES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            tiles, "pays", lambda window, *_: window.stride == (1, 1) and window.kernel == (size, size) != filters[2:]
+            tiles,
+            "pays",
+            lambda window, *_: (
+                window.stride == (1, 1) and window.kernel == (size, size) != filters[2:]
+            ),
         )
         patch.setattr(fourier, "pays", lambda op: op.window.stride == (1, 1))
-        entry = {e.function: e for e in tp.overrides()}[phases.phased if geometry["stride"] > 1 else fourier.convolve]
+        entry = {e.function: e for e in tp.overrides()}[
+            phases.phased if geometry["stride"] > 1 else fourier.convolve
+        ]
         entry.used = False
         got = results(x, w, **geometry)
         assert entry.used
@@ -53,9 +61,12 @@ def test_any_convolution_by_phases_or_fourier_transforms(convolution, seed):
         assert np.linalg.norm(a - b) <= 2e-5 * np.linalg.norm(b) + 1e-5
 
 
-@pytest.mark.parametrize(("k", "stride", "most"), [(7, 2, 6e-6), (5, 2, 6e-6), (11, 1, 4e-7), (7, 1, 4e-7)])
+@pytest.mark.parametrize(
+    ("k", "stride", "most"), [(7, 2, 6e-6), (5, 2, 6e-6), (11, 1, 4e-7), (7, 1, 4e-7)]
+)
 def test_rounding(rng, k, stride, most):
-    """Relative to the result, in the Frobenius norm: Fourier transforms round as little as the plain product."""
+    """Relative to the result, in the Frobenius norm: Fourier transforms round as little as the
+    plain product."""
     x, w = (rng.standard_normal(shape).astype("f4") for shape in ((8, 32, 24, 24), (32, 32, k, k)))
     geometry = {"stride": stride, "padding": k // 2}
     with tp.plain():

@@ -25,11 +25,16 @@ def test_shifted_relu_passes_nan_and_overwrites():
     np.testing.assert_array_equal(to_numpy(out), [[np.nan, np.inf, -0.5]])
     assert out.data.ptr == x.data.ptr
     g = up(np.array([[1, 2, 3]], "f4"))
-    np.testing.assert_array_equal(to_numpy(cuda.shifted_relu_gradient(op, g, 0.5, out)[0]), [[1, 2, 0]])
+    np.testing.assert_array_equal(
+        to_numpy(cuda.shifted_relu_gradient(op, g, 0.5, out)[0]), [[1, 2, 0]]
+    )
 
 
 def test_arrays_that_no_kernel_is_made_for_are_declined():
-    f4, f8, f2, empty = (up(np.ones(s, d)) for s, d in (((4, 3), "f4"), ((4, 3), "f8"), ((4, 3), "f2"), ((0, 3), "f4")))
+    f4, f8, f2, empty = (
+        up(np.ones(s, d))
+        for s, d in (((4, 3), "f4"), ((4, 3), "f8"), ((4, 3), "f2"), ((0, 3), "f4"))
+    )
     scale = up(np.ones(4, "f4"))
     for declined in (
         cuda.weight_norm(WeightNorm(1.0), f8, scale),

@@ -11,14 +11,19 @@ from tinyprop.kernels import cuda, tiles
 
 pytestmark = pytest.mark.cupy
 ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")
-needs_cuobjdump = pytest.mark.skipif(gpu_kernels.tool_path() is None, reason=f"there is no {gpu_kernels.NEEDS}")
+needs_cuobjdump = pytest.mark.skipif(
+    gpu_kernels.tool_path() is None, reason=f"there is no {gpu_kernels.NEEDS}"
+)
 
 
 def options(path):
-    """All options that a source is compiled with; that of tiles once for each matrix and direction."""
+    """All options that a source is compiled with; that of tiles once for each matrix and
+    direction."""
     if path.stem != "tiles":
         return list(variants(path).values())
-    every = [tiles._matrix(k, name, on_device=True) for k in tiles.TILES for name in tiles.matrices(k)]
+    every = [
+        tiles._matrix(k, name, on_device=True) for k in tiles.TILES for name in tiles.matrices(k)
+    ]
     return [(*matrix, f"-DBACK={back}") for matrix in every for back in (0, 1)]
 
 
@@ -39,7 +44,10 @@ def test_every_source_compiles(path, architecture):
 
 
 def float64_arithmetic(source, names, more=()):
-    return re.findall(r"(?:add|sub|mul|div|fma|cvt|sqrt)\.\S*f64\S*", compiled(source, names, "compute_90", more)[0])
+    return re.findall(
+        r"(?:add|sub|mul|div|fma|cvt|sqrt)\.\S*f64\S*",
+        compiled(source, names, "compute_90", more)[0],
+    )
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
@@ -57,13 +65,21 @@ def test_kernels_that_read_much_have_enough_loads_in_flight():
     for name, codes in gpu_kernels.all_inspected().items():
         for architecture, code in codes.items():
             assert code.spilled == 0, (name, architecture)
-            assert code.loads >= gpu_kernels.LEAST or name in READ_LITTLE, (name, architecture, code)
+            assert code.loads >= gpu_kernels.LEAST or name in READ_LITTLE, (
+                name,
+                architecture,
+                code,
+            )
     rows = re.findall(r"^\| (\w+(?: \(.*?\))?) \|", gpu_kernels.PAGE.read_text(), re.M)
-    assert rows == ["kernel", *gpu_kernels.all_inspected()], "its numbers depend on the compiler, its kernels do not"
+    assert rows == ["kernel", *gpu_kernels.all_inspected()], (
+        "its numbers depend on the compiler, its kernels do not"
+    )
 
 
 @needs_cuobjdump
 def test_a_loop_that_waits_for_each_load_is_noticed():
     one_by_one = """template <typename T>
-    __global__ void sum(const T* x, T* y) { for (int i = 0; i < 100; ++i) y[i] = x[i] + x[2 * i]; }"""
+    __global__ void sum(const T* x, T* y) {
+        for (int i = 0; i < 100; ++i) y[i] = x[i] + x[2 * i];
+    }"""
     assert gpu_kernels.inspected(one_by_one, "90")["sum"].loads < gpu_kernels.LEAST

@@ -1,4 +1,5 @@
-"""Images stay channels-last in the memory of a device: what CuPy copies to bring them into order is counted."""
+"""Images stay channels-last in the memory of a device: what CuPy copies to bring them into order is
+counted."""
 
 import pytest
 
@@ -15,8 +16,8 @@ BATCH = 50  # images; the limits are for the full width
 
 
 def copied(run):
-    """The bytes that CuPy's own copies read and write while `run` runs. Each copy goes to new memory, or follows an
-    operation that took some: its size is that of the last allocation."""
+    """The bytes that CuPy's own copies read and write while `run` runs. Each copy goes to new
+    memory, or follows an operation that took some: its size is that of the last allocation."""
     emucupy = pytest.importorskip("emucupy", reason="only the emulator counts")
     from cupy.cuda.memory_hook import MemoryHook
 
@@ -28,7 +29,11 @@ def copied(run):
             self.size = size
 
         def count(self):
-            copies = sum(n for name, n in emucupy.stats()["kernels"].items() if name.startswith("cupy_copy__"))
+            copies = sum(
+                n
+                for name, n in emucupy.stats()["kernels"].items()
+                if name.startswith("cupy_copy__")
+            )
             self.total += 2 * self.size * copies
             emucupy.reset()
 
@@ -41,13 +46,19 @@ def copied(run):
 
 
 def copied_in_a_step(norm, rng):
-    """Megabytes for a whole batch at full width, without the first im2col of the first layer. Its second one does not
-    depend on the width of the network; everything else is taken to grow with it."""
+    """Megabytes for a whole batch at full width, without the first im2col of the first layer. Its
+    second one does not depend on the width of the network; everything else is taken to grow with
+    it."""
     images, labels = paper_batch(rng, IMAGES)
     step = paper_step("cupy", images, norm, WIDTH)
     assert nn.NIN.startswith("C(192,5,1,2)")
     im2col = 2 * 4 * IMAGES * 32 * 32 * 5 * 5 * 3  # read and written
-    return (im2col + (copied(lambda: step(images, labels)) - 2 * im2col) / WIDTH) * BATCH / IMAGES / 1e6
+    return (
+        (im2col + (copied(lambda: step(images, labels)) - 2 * im2col) / WIDTH)
+        * BATCH
+        / IMAGES
+        / 1e6
+    )
 
 
 @pytest.mark.parametrize(("norm", "most"), [("normprop", 60), ("batch", 120), ("none", 120)])

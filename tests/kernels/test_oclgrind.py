@@ -1,4 +1,5 @@
-"""Every CUDA kernel under oclgrind: no data race, nothing out of bounds, nothing read that nobody wrote.
+"""Every CUDA kernel under oclgrind: no data race, nothing out of bounds, nothing read that nobody
+wrote.
 
 The launches are those of the cases in test_overrides.py, recorded on CuPy."""
 
@@ -23,7 +24,11 @@ pytestmark = [
     pytest.mark.skipif(opencl.missing() is not None, reason=opencl.missing() or ""),
 ]
 TEXTS = {path.stem: path.read_text() for path in SOURCES}
-BARRIERS = [(file, found.start()) for file, text in TEXTS.items() for found in re.finditer(r"__syncthreads\(\);", text)]
+BARRIERS = [
+    (file, found.start())
+    for file, text in TEXTS.items()
+    for found in re.finditer(r"__syncthreads\(\);", text)
+]
 MOST = 1  # launches of a kernel that are replayed, for each of its options
 
 
@@ -44,13 +49,16 @@ class Recorder:
         table = self.table(arguments)
         call = kernel, tuple(options), len(table)
         self.seen[call] += dtype == "float32"
-        if dtype != "float32" or self.seen[call] > MOST or len(table) > 16:  # large tables take minutes
+        # large tables take minutes
+        if dtype != "float32" or self.seen[call] > MOST or len(table) > 16:
             return self.launch(kernel, dtype, grid, *arguments, options=options)
         blocks = grid[0] if isinstance(grid, tuple) else -(-grid // cuda.THREADS)
         hosts = {a.data.ptr: to_numpy(a).copy() for a in arrays}
         passed = [self.passed(a, hosts) for a in arguments]
         fresh = {
-            i for i, a in enumerate(passed) if isinstance(a, np.ndarray) and a.ndim and (a.view("u1") == 255).all()
+            i
+            for i, a in enumerate(passed)
+            if isinstance(a, np.ndarray) and a.ndim and (a.view("u1") == 255).all()
         }
         before = {address: to_numpy(a) for address, a in table.items()}
         everything = (*cuda.OPTIONS, *options)
@@ -69,12 +77,18 @@ class Recorder:
 
     def table(self, arguments):
         """The arrays whose addresses are in the table of `update`, by address."""
-        structs = [a for a in arguments if isinstance(a, np.void) and a.nbytes == cuda.TABLE * 6 * 8]
-        rows = np.frombuffer(structs[0].tobytes(), "int64").reshape(cuda.TABLE, 6) if structs else []
+        structs = [
+            a for a in arguments if isinstance(a, np.void) and a.nbytes == cuda.TABLE * 6 * 8
+        ]
+        rows = (
+            np.frombuffer(structs[0].tobytes(), "int64").reshape(cuda.TABLE, 6) if structs else []
+        )
         memory = self.cupy.cuda.UnownedMemory
         return {
             address: self.cupy.ndarray(
-                (row[4],), "float32", self.cupy.cuda.MemoryPointer(memory(address, 4 * int(row[4]), self), 0)
+                (row[4],),
+                "float32",
+                self.cupy.cuda.MemoryPointer(memory(address, 4 * int(row[4]), self), 0),
             )
             for row in rows
             for address in row[:4].tolist()
@@ -107,16 +121,21 @@ def test_kernels_have_no_races_and_stay_in_bounds(launches, tmp_path):
     log, results = opencl.errors(launches, TEXTS, tmp_path)
     assert not log
     for launch, after in zip(launches, results, strict=True):
-        if launch.kernel == "tiles.map_tiles":  # it gets views, of which only the elements are copied here
+        # it gets views, of which only the elements are copied here
+        if launch.kernel == "tiles.map_tiles":
             continue
         for got, expected in zip(after, launch.after, strict=True):
-            np.testing.assert_allclose(got, expected.reshape(got.shape), 1e-4, 1e-5, err_msg=launch.kernel)
+            np.testing.assert_allclose(
+                got, expected.reshape(got.shape), 1e-4, 1e-5, err_msg=launch.kernel
+            )
 
 
 @pytest.mark.parametrize(("file", "position"), BARRIERS, ids=lambda value: str(value))
 def test_a_removed_barrier_is_noticed(launches, file, position, tmp_path):
     text = TEXTS[file][:position] + TEXTS[file][position:].replace("__syncthreads();", ";", 1)
-    log, _ = opencl.errors([n for n in launches if n.kernel.startswith(file)], {file: text}, tmp_path)
+    log, _ = opencl.errors(
+        [n for n in launches if n.kernel.startswith(file)], {file: text}, tmp_path
+    )
     assert "data race" in log or "Uninitialized" in log
 
 
@@ -124,11 +143,18 @@ def test_a_removed_barrier_is_noticed(launches, file, position, tmp_path):
     ("file", "right", "wrong", "report"),
     [
         ("channels", "first + m.strip : m.rows;", "first + m.strip : m.rows + 1;", "Invalid"),
-        ("rows", "all[threadIdx.x] = mine;", "if (threadIdx.x < 8) all[threadIdx.x] = mine;", "ninitialized"),
+        (
+            "rows",
+            "all[threadIdx.x] = mine;",
+            "if (threadIdx.x < 8) all[threadIdx.x] = mine;",
+            "ninitialized",
+        ),
     ],
 )
 def test_reads_that_are_wrong_are_noticed(launches, file, right, wrong, report, tmp_path):
     assert right in TEXTS[file]
     changed = {file: TEXTS[file].replace(right, wrong)}
-    log, _ = opencl.errors([n for n in launches if n.kernel.startswith(file)][:2], changed, tmp_path)
+    log, _ = opencl.errors(
+        [n for n in launches if n.kernel.startswith(file)][:2], changed, tmp_path
+    )
     assert report in log

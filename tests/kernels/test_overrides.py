@@ -1,4 +1,5 @@
-"""Every override equals its rule: the table is walked, and each entry runs in a case and is held against `tp.plain()`.
+"""Every override equals its rule: the table is walked, and each entry runs in a case and is held
+against `tp.plain()`.
 
 An override without a case fails here, and so does a case that its override declines.
 """
@@ -32,7 +33,8 @@ TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    """Few small images and weights are cut into several blocks and spread over threads, as many large ones are."""
+    """Few small images and weights are cut into several blocks and spread over threads, as many
+    large ones are."""
     for name in ("COLUMNS_AT_ONCE", "PIXELS_AT_ONCE", "POOLED_AT_ONCE", "ROWS_AT_ONCE"):
         monkeypatch.setattr(host, name, 300)
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 100)
@@ -49,7 +51,8 @@ def random_arrays(shapes, dtype, backend):
 
 
 def differentiated(function, *shapes):
-    """A program that gives a function's value, and its gradients: all at once, recorded or not, and one by one."""
+    """A program that gives a function's value, and its gradients: all at once, recorded or not, and
+    one by one."""
 
     def program(backend, dtype):
         *arrays, seed = random_arrays([*shapes, (10**5,)], dtype, backend)
@@ -61,14 +64,19 @@ def differentiated(function, *shapes):
             return [out, *tp.grad(out, [leaves[i] for i in wanted], cotangent, create_graph)]
 
         every = range(len(arrays))
-        asked = [(every, False), (every, True), *(([i], recorded) for i in every for recorded in (False, True))]
+        asked = [
+            (every, False),
+            (every, True),
+            *(([i], recorded) for i in every for recorded in (False, True)),
+        ]
         return [x for wanted, recorded in asked for x in results(wanted, recorded)]
 
     return program
 
 
 def batch_norms(x, weight, bias):
-    """A BatchNorm, and another one with a ReLU behind it; the running estimates are results, too."""
+    """A BatchNorm, and another one with a ReLU behind it; the running estimates are results,
+    too."""
     results = []
     for behind in ([], [tp.nn.ReLU()]):
         normalizer = tp.nn.BatchNorm(x.shape[1]).to(x.backend).to(dtype=x.dtype)
@@ -81,8 +89,24 @@ def batch_norms(x, weight, bias):
 def every_elementwise(x, y):
     """All elementwise functions, of images whose memory is channels-last."""
     x, y = (Reordered()(a) for a in (x, y))
-    parts = [x + y, x - y, x * y, x / (y * y + 1.0), abs(x) ** 2.5, -x, F.exp(x), F.erf(y), F.maximum(x, y)]
-    parts += [F.where(x > y, x, y), F.clip(x, -0.5, 0.5), F.relu(x), F.prelu(x, y[0, :, 0, 0]), F.sigmoid(x)]
+    parts = [
+        x + y,
+        x - y,
+        x * y,
+        x / (y * y + 1.0),
+        abs(x) ** 2.5,
+        -x,
+        F.exp(x),
+        F.erf(y),
+        F.maximum(x, y),
+    ]
+    parts += [
+        F.where(x > y, x, y),
+        F.clip(x, -0.5, 0.5),
+        F.relu(x),
+        F.prelu(x, y[0, :, 0, 0]),
+        F.sigmoid(x),
+    ]
     parts += [F.softplus(y), F.hardtanh(x), F.minimum(x, 0.3)]
     return F.stack(parts)
 
@@ -98,7 +122,8 @@ class Reordered(tp.Op):
 
 
 def labelled(x):
-    labels = np.random.default_rng(1).integers(-1, x.shape[1], (len(x), *x.shape[2:]))  # -1 is no class
+    # -1 is no class
+    labels = np.random.default_rng(1).integers(-1, x.shape[1], (len(x), *x.shape[2:]))
     return CrossEntropy(to_backend(labels, x.backend))(x)
 
 
@@ -112,8 +137,11 @@ def updated(update, lists, *numbers):
     """A program that gives all arrays that an optimiser's update has changed."""
 
     def program(backend, dtype):
-        shapes = [(3, 4), (1,), (130, 2), (2, 3, 5, 5)] * (cuda.TABLE // 4 + 1)  # more than one launch takes
-        every = [[abs(a) + 0.5 for a in random_arrays(shapes, dtype, backend)] for _ in range(lists)]
+        # more than one launch takes
+        shapes = [(3, 4), (1,), (130, 2), (2, 3, 5, 5)] * (cuda.TABLE // 4 + 1)
+        every = [
+            [abs(a) + 0.5 for a in random_arrays(shapes, dtype, backend)] for _ in range(lists)
+        ]
         update(*every, *numbers)
         return [a for arrays in every for a in arrays]
 
@@ -121,11 +149,15 @@ def updated(update, lists, *numbers):
 
 
 def drawn(shape):
-    return lambda backend, dtype: [normals(*random_arrays([(1,)], dtype, backend), shape, 2**64 - 3)]
+    return lambda backend, dtype: [
+        normals(*random_arrays([(1,)], dtype, backend), shape, 2**64 - 3)
+    ]
 
 
 def masked(shape, p):
-    return lambda backend, dtype: [dropout_mask(*random_arrays([shape], dtype, backend), shape, p, 2**64 - 3)]
+    return lambda backend, dtype: [
+        dropout_mask(*random_arrays([shape], dtype, backend), shape, p, 2**64 - 3)
+    ]
 
 
 IMAGE, FILTERS = (3, 4, 7, 6), (5, 4, 3, 2)
@@ -133,10 +165,15 @@ TILED = (4, 32, 8, 8), (33, 32, 3, 3)
 POINTWISE = (6, 5, 7, 8), (4, 5, 1, 1)
 PER_CHANNEL = (4,)
 
-CONVOLUTION = [differentiated(partial(F.conv2d, stride=s, padding=p), IMAGE, FILTERS) for s, p in ((1, 1), ((2, 1), 0))]
-CONVOLUTION += [differentiated(partial(F.conv2d, padding=1), (3, 4, 7, 6), (5, 4, 3, 3))]  # as large as the input
+CONVOLUTION = [
+    differentiated(partial(F.conv2d, stride=s, padding=p), IMAGE, FILTERS)
+    for s, p in ((1, 1), ((2, 1), 0))
+]
+# as large as the input
+CONVOLUTION += [differentiated(partial(F.conv2d, padding=1), (3, 4, 7, 6), (5, 4, 3, 3))]
 TILES = [
-    differentiated(partial(F.conv2d, padding=p), *shapes) for p, shapes in ((1, TILED), (2, (TILED[0], (32, 32, 5, 5))))
+    differentiated(partial(F.conv2d, padding=p), *shapes)
+    for p, shapes in ((1, TILED), (2, (TILED[0], (32, 32, 5, 5))))
 ]
 PHASES = [
     differentiated(partial(F.conv2d, stride=s, padding=p), (2, 32, *size), (32, 32, k, k))
@@ -146,29 +183,61 @@ FOURIER = [
     differentiated(partial(F.conv2d, padding=p), (2, 16, *size), (17, 16, *kernel))
     for kernel, p, size in (((7, 9), (3, 4), (11, 13)), ((11, 11), 0, (14, 12)))
 ]
-ONE_BY_ONE = [differentiated(partial(F.conv2d, stride=s, padding=p), *POINTWISE) for s, p in ((1, 0), ((2, 3), (1, 0)))]
-MAXIMA = [differentiated(lambda x, o=o: F.max_pool2d(x, 3, 2, 1, **o), IMAGE) for o in ({}, {"ceil_mode": True})]
+ONE_BY_ONE = [
+    differentiated(partial(F.conv2d, stride=s, padding=p), *POINTWISE)
+    for s, p in ((1, 0), ((2, 3), (1, 0)))
+]
+MAXIMA = [
+    differentiated(lambda x, o=o: F.max_pool2d(x, 3, 2, 1, **o), IMAGE)
+    for o in ({}, {"ceil_mode": True})
+]
 AVERAGES = [differentiated(lambda x: F.avg_pool2d(x, (3, 2), 2, 1), IMAGE)]
 RECTIFIED = [
     differentiated(lambda x, b: ShiftedReLU(overwrite=False)(x, b, 0.4), IMAGE, PER_CHANNEL),
-    differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
-    differentiated(lambda x, b, s: ShiftedReLU(overwrite=True)(x * 2, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
-    differentiated(lambda x, b, s: ShiftedReLU(overwrite=False, gain=1.7)(x, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL),
+    differentiated(
+        lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL
+    ),
+    differentiated(
+        lambda x, b, s: ShiftedReLU(overwrite=True)(x * 2, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL
+    ),
+    differentiated(
+        lambda x, b, s: ShiftedReLU(overwrite=False, gain=1.7)(x, b, s),
+        IMAGE,
+        PER_CHANNEL,
+        PER_CHANNEL,
+    ),
     differentiated(lambda x, b: ShiftedReLU(overwrite=False)(x, b, 0.4), (3, 130, 6, 6), (130,)),
 ]
-RECTIFIED += [differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), (70, 5), (5,), (5,))]
-PRODUCTS = [differentiated(F.matmul, *shapes) for shapes in (((9, 4), (4, 5)), ((4, 6), (6, 9)), ((3, 4, 5), (5, 6)))]
+RECTIFIED += [
+    differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), (70, 5), (5,), (5,))
+]
+PRODUCTS = [
+    differentiated(F.matmul, *shapes)
+    for shapes in (((9, 4), (4, 5)), ((4, 6), (6, 9)), ((3, 4, 5), (5, 6)))
+]
 SHAPES = (4, 3), (3, 300), (4, 3, 2, 2)
 ROWS = [differentiated(lambda w, s: F.weight_norm(w, s, 1.3), shape, shape[:1]) for shape in SHAPES]
 FEATURES = IMAGE, (9, 4), (3, 130, 6, 6), (6, 1)
 BATCH = [differentiated(batch_norms, shape, shape[1:2], shape[1:2]) for shape in FEATURES]
 BATCH += [differentiated(lambda x, w, b: batch_norms(100 + 3 * x, w, b), IMAGE, (4,), (4,))]
-STACKS = [differentiated(F.matmul, *shapes) for shapes in (((6, 4), (4, 3)), ((2, 1, 4), (2, 4, 3)), ((5, 1), (1, 1)))]
-STACKS += [differentiated(lambda x: tp.Tensor(product(x.data, x.data[0, 0])) + 0.0 * x.sum(), (3, 2, 4))]
-STACKS += [differentiated(lambda x, y: F.matmul(x.T[:, ::2], y.transpose(1, 0)[1:-1]), (6, 4), (3, 5))]
+STACKS = [
+    differentiated(F.matmul, *shapes)
+    for shapes in (((6, 4), (4, 3)), ((2, 1, 4), (2, 4, 3)), ((5, 1), (1, 1)))
+]
+STACKS += [
+    differentiated(lambda x: tp.Tensor(product(x.data, x.data[0, 0])) + 0.0 * x.sum(), (3, 2, 4))
+]
+STACKS += [
+    differentiated(lambda x, y: F.matmul(x.T[:, ::2], y.transpose(1, 0)[1:-1]), (6, 4), (3, 5))
+]
 LOSS = [differentiated(labelled, shape) for shape in ((6, 4), (3, 4, 2, 5))]
 EQUATION = [
-    differentiated(partial(normprop, partial(layer, *sizes, activation=activation, mode=mode)), *shapes, (4,), (4,))
+    differentiated(
+        partial(normprop, partial(layer, *sizes, activation=activation, mode=mode)),
+        *shapes,
+        (4,),
+        (4,),
+    )
     for layer, sizes, mode, *shapes in [
         (tp.nn.NormPropConv2d, (3, 4, 3), "paper", (2, 3, 6, 5), (4, 3, 3, 3)),
         (tp.nn.NormPropLinear, (5, 4), "exact", (6, 5), (4, 5)),
@@ -176,18 +245,30 @@ EQUATION = [
     ]
     for activation in HOMOGENEOUS
 ]
-SCALED = [differentiated(lambda x, w, s: ScaledLinear(1.3)(x, w, s), (n, 6), (9, 6), (9,)) for n in (4, 12)]
+SCALED = [
+    differentiated(lambda x, w, s: ScaledLinear(1.3)(x, w, s), (n, 6), (9, 6), (9,))
+    for n in (4, 12)
+]
 
 # The programs that make an override run, by its name.
 CASES = {
     "fused.folded_equation": EQUATION,
     **dict.fromkeys(["pointwise.pointwise", "pointwise.pointwise_gradients"], ONE_BY_ONE),
     **dict.fromkeys(
-        ["tiles.convolve", "tiles.convolve_gradients", "tiles.input_gradient", "tiles.filter_gradient"], TILES
+        [
+            "tiles.convolve",
+            "tiles.convolve_gradients",
+            "tiles.input_gradient",
+            "tiles.filter_gradient",
+        ],
+        TILES,
     ),
     **dict.fromkeys(["phases.phased", "phases.phased_gradients"], PHASES),
     **dict.fromkeys(["fourier.convolve", "fourier.gradients"], FOURIER),
-    **dict.fromkeys(["host.blockwise", "host.blockwise_input_gradient", "host.blockwise_filter_gradient"], CONVOLUTION),
+    **dict.fromkeys(
+        ["host.blockwise", "host.blockwise_input_gradient", "host.blockwise_filter_gradient"],
+        CONVOLUTION,
+    ),
     **{
         f"{module}.{name}{gradient}": cases
         for module in ("host", "cuda")
@@ -201,10 +282,14 @@ CASES = {
     },
     "host.weight_norm_gradient": ROWS,
     "fused.rectified_batches": BATCH,
-    "cuda.mask": [masked(shape, p) for shape, p in (((3, 5, 2), 0.3), ((7,), 0.999), ((4, 130), 0.5))],
+    "cuda.mask": [
+        masked(shape, p) for shape, p in (((3, 5, 2), 0.3), ((7,), 0.999), ((4, 130), 0.5))
+    ],
     "cuda.normals_on_device": [drawn(shape) for shape in ((3, 5), (64, 130))],
     "cuda.in_memory_order": [differentiated(every_elementwise, (3, 4, 5, 6), (3, 4, 5, 6))],
-    **dict.fromkeys(["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES),
+    **dict.fromkeys(
+        ["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES
+    ),
     "blas.cublas_product": STACKS,
     "weights.matmul": PRODUCTS,
     "weights.linear": [differentiated(F.linear, (n, 6), (8, 6)) for n in (4, 12)],
@@ -217,10 +302,18 @@ CASES = {
         f"{module}.{name}": cases
         for module in ("weights", "cuda")
         for name, cases in {
-            "sgd": [updated(optim.sgd, 3, 0.1, momentum, decay) for momentum in (0.9, 0.0) for decay in (0.01, 0.0)],
+            "sgd": [
+                updated(optim.sgd, 3, 0.1, momentum, decay)
+                for momentum in (0.9, 0.0)
+                for decay in (0.01, 0.0)
+            ],
             "rmsprop": [updated(optim.rmsprop, 3, 0.1, 0.99, 1e-8, decay) for decay in (0.01, 0.0)],
-            "adam": [updated(optim.adam, 4, 0.1, 0.9, 0.999, 1e-8, decay, 3) for decay in (0.01, 0.0)],
-            "unit_rows": [updated(lambda w: optim.unit_rows([a.reshape(len(a), -1) for a in w]), 1)],
+            "adam": [
+                updated(optim.adam, 4, 0.1, 0.9, 0.999, 1e-8, decay, 3) for decay in (0.01, 0.0)
+            ],
+            "unit_rows": [
+                updated(lambda w: optim.unit_rows([a.reshape(len(a), -1) for a in w]), 1)
+            ],
         }.items()
     },
 }
@@ -242,7 +335,8 @@ EVERY = [
     )
     for entry in tp.overrides()
     for dtype in TOLERANCE
-    if entry.backend in PRESENT and not (dtype == "float64" and name_of(entry).startswith(FLOAT32_ONLY))
+    if entry.backend in PRESENT
+    and not (dtype == "float64" and name_of(entry).startswith(FLOAT32_ONLY))
 ]
 
 
@@ -257,7 +351,9 @@ def disagreement(program, backend, dtype):
         expected = on_host(program(backend, dtype))
     for a, b in zip(got, expected, strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype) == (b.shape, np.dtype(dtype))
-    return max(abs(a - b).max() / max(1.0, abs(b).max()) for a, b in zip(got, expected, strict=True))
+    return max(
+        abs(a - b).max() / max(1.0, abs(b).max()) for a, b in zip(got, expected, strict=True)
+    )
 
 
 def test_every_override_has_a_case_and_every_case_an_override():
@@ -291,7 +387,10 @@ def arrays_in(value):
         (F.conv2d, (IMAGE, FILTERS)),
         (lambda x: F.max_pool2d(x, 3, 2, 1), (IMAGE,)),
         (lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), (IMAGE, PER_CHANNEL, PER_CHANNEL)),
-        (lambda x, w, b: F.batch_norm(x, w.detach() * 1, w.detach() * 1, w, b, True), (IMAGE, (4,), (4,))),
+        (
+            lambda x, w, b: F.batch_norm(x, w.detach() * 1, w.detach() * 1, w, b, True),
+            (IMAGE, (4,), (4,)),
+        ),
     ],
     ids=["tiles", "1x1", "phases", "fourier", "plain", "max_pool", "shifted_relu", "batch_norm"],
 )
@@ -301,7 +400,8 @@ def test_a_freed_op_holds_nothing(backend, function, shapes):
     op = out.node
     own = {id(x._data) for x in leaves}
     held = [a for a in arrays_in([op.cache, op.saved.arrays]) if id(a) not in own]
-    watched = [weakref.ref(a) for a in held if isinstance(a, np.ndarray)]  # CuPy's arrays take no weak references
+    # CuPy's arrays take no weak references
+    watched = [weakref.ref(a) for a in held if isinstance(a, np.ndarray)]
     tp.grad(out, leaves, tp.tensor(out.data * 0 + 1))
     del held, out
     gc.collect()

@@ -27,10 +27,14 @@ def relative(a, b):
 
 
 def products(window, x, w, g, backend="numpy"):
-    """Convolution and its gradients with respect to x and w, of arrays, by whatever computes them on this backend."""
+    """Convolution and its gradients with respect to x and w, of arrays, by whatever computes them
+    on this backend."""
     geometry = window, 1, x.shape, w.shape, False
     pairs = (Convolve, x, w), (InputGradient, g, w), (FilterGradient, x, g)
-    return [op(*geometry)(*(tp.tensor(a, backend=backend) for a in arrays)).numpy() for op, *arrays in pairs]
+    return [
+        op(*geometry)(*(tp.tensor(a, backend=backend) for a in arrays)).numpy()
+        for op, *arrays in pairs
+    ]
 
 
 @st.composite
@@ -53,7 +57,10 @@ def test_tiles_compute_convolution_whether_they_pay_or_not(backend, geometry, la
         x, g = (np.ascontiguousarray(a.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) for a in (x, g))
     with tp.plain():
         expected = products(window, *(a.astype("f8") for a in (x, w, g)))
-    with mock.patch.object(tiles, "pays", return_value=True), mock.patch.object(tiles, "TILES_AT_ONCE", 4):
+    with (
+        mock.patch.object(tiles, "pays", return_value=True),
+        mock.patch.object(tiles, "TILES_AT_ONCE", 4),
+    ):
         got = products(window, x, w, g, backend)
         tx, tw = (tp.tensor(a, backend=backend, requires_grad=True) for a in (x, w))
         y = Convolve(window, 1, image, filters, False)(tx, tw)
@@ -64,10 +71,15 @@ def test_tiles_compute_convolution_whether_they_pay_or_not(backend, geometry, la
         np.testing.assert_allclose(b.numpy(), c, atol=2e-5 * max(1.0, np.abs(c).max()), rtol=0)
 
 
-@pytest.mark.parametrize(("c", "h", "o", "k", "padding"), [*NIN, (64, 15, 64, 3, 1), (32, 10, 48, 3, 0)])
+@pytest.mark.parametrize(
+    ("c", "h", "o", "k", "padding"), [*NIN, (64, 15, 64, 3, 1), (32, 10, 48, 3, 0)]
+)
 def test_tiles_are_accurate_to_one_in_hundred_thousand(backend, rng, c, h, o, k, padding):
     n, window = (12 if backend == "numpy" else 2), Window((k, k), (1, 1), (padding, padding))
-    x, w = rng.standard_normal((n, c, h, h)).astype("f4"), rng.standard_normal((o, c, k, k)).astype("f4")
+    x, w = (
+        rng.standard_normal((n, c, h, h)).astype("f4"),
+        rng.standard_normal((o, c, k, k)).astype("f4"),
+    )
     g = rng.standard_normal((n, o, *window.output(x.shape))).astype("f4")
     with tp.plain():
         exact = products(window, *(a.astype("f8") for a in (x, w, g)))
@@ -84,9 +96,13 @@ def test_tiles_are_used_where_they_pay():
         assert pays(13, c, h, o, k, 1, padding)
         assert not pays(13, c, h, o, k, 2, padding)
         assert not pays(13, c, 2 * h, o, k, 1, padding, 2)
-        assert not pays(1, c, 8, o, k), "a single tile does not pay for the transform of the filters"
+        assert not pays(1, c, 8, o, k), (
+            "a single tile does not pay for the transform of the filters"
+        )
     assert not pays(25, 192, 32, 160, 1)
-    assert not pays(25, 3, 32, 192, 5, 1, 2), "three channels do not pay for the transform of the image"
+    assert not pays(25, 3, 32, 192, 5, 1, 2), (
+        "three channels do not pay for the transform of the image"
+    )
     assert not pays(25, 64, 9, 64, 3, 1, 1), "nor do tiles that are mostly empty"
 
 
@@ -116,24 +132,34 @@ def first_and_second_order(x, w, u, v, padding):
 @pytest.mark.parametrize(("k", "padding"), [(3, 1), (5, 2), (5, 0)])
 def test_tiles_agree_with_exact_convolution_to_second_order(backend, rng, k, padding):
     shapes = (6, 32, 8, 8), (34, 32, k, k), (6, 34, *[8 + 2 * padding - k + 1] * 2)
-    x, w, u = (tp.tensor(rng.standard_normal(s).astype("f4"), requires_grad=True, backend=backend) for s in shapes)
+    x, w, u = (
+        tp.tensor(rng.standard_normal(s).astype("f4"), requires_grad=True, backend=backend)
+        for s in shapes
+    )
     v = [tp.tensor(rng.standard_normal(s).astype("f4"), backend=backend) for s in shapes[:2]]
     in_tiles = first_and_second_order(x, w, u, v, padding)
     with F.exact_convolution():
         exact = first_and_second_order(x, w, u, v, padding)
     for a, b in zip(in_tiles, exact, strict=True):
-        assert 0 < relative(a.numpy(), b.numpy()) < 1e-4, "equal results would mean that one algorithm computed both"
+        assert 0 < relative(a.numpy(), b.numpy()) < 1e-4, (
+            "equal results would mean that one algorithm computed both"
+        )
 
 
 @pytest.mark.parametrize("wanted", [[0], [1], [1, 0]])
 def test_g_is_transformed_once_for_each_pass(backend, rng, wanted):
     """In whatever order the gradients are asked for; g may change before the next pass."""
-    x, w = (to_backend(rng.standard_normal(s).astype("f4"), backend) for s in ((4, 32, 8, 8), (32, 32, 3, 3)))
+    x, w = (
+        to_backend(rng.standard_normal(s).astype("f4"), backend)
+        for s in ((4, 32, 8, 8), (32, 32, 3, 3))
+    )
     op = Convolve(Window((3, 3), (1, 1), (1, 1)), 1, x.shape, w.shape, False)
     op.recorded = True
     g = tiles.convolve(op, x, w)
     expected = tiles.input_gradient(op, g, w), tiles.filter_gradient(op, x, g)
-    with mock.patch.object(tiles.Tiling, "to_points", autospec=True, side_effect=tiles.Tiling.to_points) as transform:
+    with mock.patch.object(
+        tiles.Tiling, "to_points", autospec=True, side_effect=tiles.Tiling.to_points
+    ) as transform:
         gradients = tiles.convolve_gradients(op, g, x, w)
         for i in wanted:
             np.testing.assert_allclose(to_numpy(gradients[i]()), to_numpy(expected[i]), atol=1e-3)
@@ -146,7 +172,11 @@ def test_g_is_transformed_once_for_each_pass(backend, rng, wanted):
 
 
 def test_results_stay_channels_last_in_memory(backend, rng):
-    x = tp.tensor(rng.standard_normal((4, 16, 8, 8)).astype("f4"), requires_grad=True, backend=backend)
-    y = F.conv2d(x, tp.tensor(rng.standard_normal((16, 16, 5, 5)).astype("f4"), backend=backend), padding=2)
+    x = tp.tensor(
+        rng.standard_normal((4, 16, 8, 8)).astype("f4"), requires_grad=True, backend=backend
+    )
+    y = F.conv2d(
+        x, tp.tensor(rng.standard_normal((16, 16, 5, 5)).astype("f4"), backend=backend), padding=2
+    )
     for image in (y, tp.grad(y, [x], y.detach())[0]):
         assert image.data.transpose(0, 2, 3, 1).flags.c_contiguous

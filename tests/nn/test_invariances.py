@@ -32,14 +32,16 @@ UNSCALED = {  # of each row, or of all of the weight
     "layer": ("all", lambda: nn.Sequential(linear(), nn.LayerNorm(4, eps=0.0))),
     "rms": ("all", lambda: nn.Sequential(linear(), nn.RMSNorm(4, eps=0.0))),
 }
-SHIFTED = {"ws": 1, "ws, convolution": 1, "layer": 0}  # the axis along which a sum makes no difference, either
+# the axis along which a sum makes no difference, either
+SHIFTED = {"ws": 1, "ws, convolution": 1, "layer": 0}
 
 
 @pytest.mark.parametrize("name", UNSCALED)
 @given(rng=rngs())
 def test_the_scale_of_normalized_weights_makes_no_difference(name, backend, rng):
-    """Nor does what is added to each row by weight standardisation (a number), or to all rows by LayerNorm (a row). So
-    the gradient is orthogonal to it; and if the weights grow by a factor, it shrinks by it."""
+    """Nor does what is added to each row by weight standardisation (a number), or to all rows by
+    LayerNorm (a row). So the gradient is orthogonal to it; and if the weights grow by a factor, it
+    shrinks by it."""
     which, make = UNSCALED[name]
     net = make().to(dtype=np.float64)
     for p in net.parameters():

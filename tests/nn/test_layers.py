@@ -16,15 +16,24 @@ def scaled(x, weight, bias):
 
 def normalized(apply, factor=1.0, **options):
     """A layer with normalised weights as a function of its parameters."""
-    return lambda x, scale, weight, bias: apply(x, F.weight_norm(weight, scale, factor, **options), bias)
+    return lambda x, scale, weight, bias: apply(
+        x, F.weight_norm(weight, scale, factor, **options), bias
+    )
 
 
 STANDARDIZED = normalized(F.conv2d, math.sqrt(2 / (1 - 1 / math.pi)), centered=True)
-LAYERS = {  # a layer for images (3, 4, 5, 6), and the same as a function of these and of the layer's parameters
+# a layer for images (3, 4, 5, 6), and the same as a function of these and of the layer's parameters
+LAYERS = {
     "Linear": (partial(nn.Linear, 6, 3), F.linear),
     "Linear, no bias": (partial(nn.Linear, 6, 3, bias=False), F.linear),
-    "Conv2d": (partial(nn.Conv2d, 4, 3, (3, 2), 2, (1, 0)), partial(F.conv2d, stride=2, padding=(1, 0))),
-    "Conv2d, groups": (partial(nn.Conv2d, 4, 6, 2, bias=False, groups=2), partial(F.conv2d, groups=2)),
+    "Conv2d": (
+        partial(nn.Conv2d, 4, 3, (3, 2), 2, (1, 0)),
+        partial(F.conv2d, stride=2, padding=(1, 0)),
+    ),
+    "Conv2d, groups": (
+        partial(nn.Conv2d, 4, 6, 2, bias=False, groups=2),
+        partial(F.conv2d, groups=2),
+    ),
     "Conv2d, dilation": (partial(nn.Conv2d, 4, 3, 2, dilation=2), partial(F.conv2d, dilation=2)),
     "MaxPool2d": (partial(nn.MaxPool2d, 3, 2, 1), lambda x: F.max_pool2d(x, 3, 2, 1)),
     "AvgPool2d": (
@@ -34,7 +43,16 @@ LAYERS = {  # a layer for images (3, 4, 5, 6), and the same as a function of the
     "Flatten": (nn.Flatten, lambda x: x.reshape(3, 4 * 5 * 6)),
     **{
         kind.__name__: (kind, getattr(F, kind.__name__.lower()))
-        for kind in (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.SELU, nn.GELU, nn.SiLU, nn.Hardtanh)
+        for kind in (
+            nn.ReLU,
+            nn.Tanh,
+            nn.Sigmoid,
+            nn.Softplus,
+            nn.SELU,
+            nn.GELU,
+            nn.SiLU,
+            nn.Hardtanh,
+        )
     },
     "Identity": (nn.Identity, lambda x: 1.0 * x),
     "Activation": (partial(nn.Activation, "sin"), F.sin),
@@ -42,9 +60,18 @@ LAYERS = {  # a layer for images (3, 4, 5, 6), and the same as a function of the
     "ELU": (partial(nn.ELU, alpha=2.0), lambda x: F.elu(x, 2.0)),
     "PReLU": (nn.PReLU, F.prelu),
     "PReLU, by channel": (partial(nn.PReLU, 4), F.prelu),
-    "LayerNorm": (partial(nn.LayerNorm, (4, 5, 6)), lambda x, *affine: F.layer_norm(x, (4, 5, 6), *affine)),
-    "LayerNorm, shared": (partial(nn.LayerNorm, (4, None, None)), lambda x, *affine: F.group_norm(x, 1, *affine)),
-    "LayerNorm, last axis": (partial(nn.LayerNorm, 6), lambda x, *affine: F.layer_norm(x, 6, *affine)),
+    "LayerNorm": (
+        partial(nn.LayerNorm, (4, 5, 6)),
+        lambda x, *affine: F.layer_norm(x, (4, 5, 6), *affine),
+    ),
+    "LayerNorm, shared": (
+        partial(nn.LayerNorm, (4, None, None)),
+        lambda x, *affine: F.group_norm(x, 1, *affine),
+    ),
+    "LayerNorm, last axis": (
+        partial(nn.LayerNorm, 6),
+        lambda x, *affine: F.layer_norm(x, 6, *affine),
+    ),
     "RMSNorm": (partial(nn.RMSNorm, (5, 6)), lambda x, weight: F.rms_norm(x, (5, 6), weight)),
     "GroupNorm": (partial(nn.GroupNorm, 2, 4), lambda x, *affine: F.group_norm(x, 2, *affine)),
     "InstanceNorm": (partial(nn.GroupNorm, 4, 4), lambda x, *affine: F.group_norm(x, 4, *affine)),
@@ -52,7 +79,10 @@ LAYERS = {  # a layer for images (3, 4, 5, 6), and the same as a function of the
         partial(nn.BatchNorm, 4),
         lambda x, *affine: F.batch_norm(x, tp.zeros(4), tp.ones(4), *affine, training=True),
     ),
-    "DyT": (partial(nn.DyT, 4), lambda x, alpha, weight, bias: scaled(F.tanh(alpha * x), weight, bias)),
+    "DyT": (
+        partial(nn.DyT, 4),
+        lambda x, alpha, weight, bias: scaled(F.tanh(alpha * x), weight, bias),
+    ),
     "Derf": (
         partial(nn.Derf, 4),
         lambda x, alpha, weight, bias, shift: scaled(F.erf(alpha * x + shift), weight, bias),
@@ -76,7 +106,9 @@ def test_a_layer_is_its_function(name, backend, rng):
         leaves = [leaf(x, backend), *layer.parameters()]
         results = layer(leaves[0]), function(*leaves)
         assert_close(results[0], results[1].numpy())
-        gradients = (tp.grad(y, leaves, tp.tensor(v.reshape(-1)[: y.size].reshape(y.shape))) for y in results)
+        gradients = (
+            tp.grad(y, leaves, tp.tensor(v.reshape(-1)[: y.size].reshape(y.shape))) for y in results
+        )
         for found, expected in zip(*gradients, strict=True):
             assert_close(found, expected.numpy())
 
@@ -87,8 +119,13 @@ def test_what_no_layer_can_be_made_of_is_explained():
 
 
 def test_wrong_shapes_get_a_hint_that_helps():
-    """Channels last, no batch axis, no Flatten: the three mistakes everybody makes; here behind normalised weights."""
-    images, conv, linear = tp.ones(2, 8, 8, 3), nn.NormPropConv2d(3, 4, 3), nn.NormPropLinear(192, 2)
+    """Channels last, no batch axis, no Flatten: the three mistakes everybody makes; here behind
+    normalised weights."""
+    images, conv, linear = (
+        tp.ones(2, 8, 8, 3),
+        nn.NormPropConv2d(3, 4, 3),
+        nn.NormPropLinear(192, 2),
+    )
     assert_explained(tp.ShapeError, lambda: conv(images), "(2, 8, 8, 3)", "transpose(0, 3, 1, 2)")
     assert_explained(tp.ShapeError, lambda: conv(tp.ones(3, 8, 8)), "batch axis")
     assert_explained(tp.ShapeError, lambda: linear(images), "Flatten")

@@ -10,7 +10,9 @@ from tinyprop import nn
 
 
 def small():
-    return nn.Sequential(nn.NormPropLinear(4, 3, "prelu"), nn.BatchNorm(3), nn.Sequential(nn.Linear(3, 2)))
+    return nn.Sequential(
+        nn.NormPropLinear(4, 3, "prelu"), nn.BatchNorm(3), nn.Sequential(nn.Linear(3, 2))
+    )
 
 
 def names(module):
@@ -20,15 +22,23 @@ def names(module):
 def test_names_are_pytorchs():
     net = small()
     assert names(net) == [
-        "0.weight", "0.gamma", "0.beta", "0.a", "1.weight", "1.bias", "2.0.weight", "2.0.bias",
-    ]  # fmt: skip
+        "0.weight",
+        "0.gamma",
+        "0.beta",
+        "0.a",
+        "1.weight",
+        "1.bias",
+        "2.0.weight",
+        "2.0.bias",
+    ]
     assert set(net.state_dict()) - set(names(net)) == {"1.running_mean", "1.running_var"}
     assert all(p.name == n for n, p in net.named_parameters()), "tp.draw shows these names"
     assert len(list(net.parameters())) == 8
     assert [type(layer).__name__ for layer in net] == ["NormPropLinear", "BatchNorm", "Sequential"]
     assert net[1] is list(net)[1]
     assert len(net) == 3
-    net[0].double, net[0].parent = net[0].weight * 2, net  # a computed tensor, and a way back, are no state
+    # a computed tensor, and a way back, are no state
+    net[0].double, net[0].parent = net[0].weight * 2, net
     assert len(names(net)) == 8
     assert len(list(net.modules())) == 5
 
@@ -44,8 +54,13 @@ def test_layers_and_tensors_in_lists_tuples_and_dicts_are_found():
     with pytest.raises(NotImplementedError, match="Net has no forward"):
         net(tp.tensor(1.0))
     assert names(net) == [
-        "scales.0", "blocks.0.weight", "blocks.0.bias", "blocks.1.0.weight", "heads.left.weight", "heads.left.bias",
-    ]  # fmt: skip
+        "scales.0",
+        "blocks.0.weight",
+        "blocks.0.bias",
+        "blocks.1.0.weight",
+        "heads.left.weight",
+        "heads.left.bias",
+    ]
     assert names(net) == list(net.state_dict()) == [p.name for p in net.parameters()]
     net.eval()
     assert not net.heads["right"].training
@@ -62,9 +77,18 @@ def test_a_module_list_is_a_list_of_modules():
 
 def test_what_is_no_module_is_refused_in_a_network():
     a, b = nn.Linear(2, 2), nn.ReLU()
-    assert_explained(TypeError, lambda: nn.Sequential([a, b]), "Sequential of a list", "Sequential(*layers)")
-    assert_explained(TypeError, lambda: nn.Sequential(a, nn.ReLU), "ReLU(...)", "instead of its class")
-    assert_explained(TypeError, lambda: nn.Sequential(a, tp.functional.relu), "of a function, number 1", "nn.ReLU()")
+    assert_explained(
+        TypeError, lambda: nn.Sequential([a, b]), "Sequential of a list", "Sequential(*layers)"
+    )
+    assert_explained(
+        TypeError, lambda: nn.Sequential(a, nn.ReLU), "ReLU(...)", "instead of its class"
+    )
+    assert_explained(
+        TypeError,
+        lambda: nn.Sequential(a, tp.functional.relu),
+        "of a function, number 1",
+        "nn.ReLU()",
+    )
     assert_explained(TypeError, lambda: nn.ModuleList([a, [b]]), "not nested")
     assert_explained(TypeError, lambda: nn.ModuleList(a), "ModuleList([layer])")
 
@@ -86,7 +110,8 @@ def test_a_tied_weight_is_one_parameter_and_loads_under_any_of_its_names():
     assert names(net) == list(net.state_dict()) == ["encoder.weight"]
     assert len(list(net.modules())) == 3
     every_name = ["encoder.weight", "decoder.weight", "twice.0.weight", "twice.1.weight"]
-    for given in [["encoder.weight"], ["decoder.weight"], every_name]:  # the last as saved by tinyprop 0.1
+    # the last as saved by tinyprop 0.1
+    for given in [["encoder.weight"], ["decoder.weight"], every_name]:
         weight += 1
         net.load_state_dict(dict.fromkeys(given, weight))
         np.testing.assert_array_equal(net.decoder.weight.numpy(), weight)
@@ -138,7 +163,10 @@ def test_a_state_is_a_copy_and_loads_back_exactly(backend, rng):
     other.load_state_dict(state)
     for p in net.parameters():
         p.data += 1.0
-    assert all((tp.Tensor(v).numpy() == tp.Tensor(other.state_dict()[k]).numpy()).all() for k, v in state.items())
+    assert all(
+        (tp.Tensor(v).numpy() == tp.Tensor(other.state_dict()[k]).numpy()).all()
+        for k, v in state.items()
+    )
     assert (other.eval()(x).numpy() != net.eval()(x).numpy()).any()
 
 
@@ -148,7 +176,10 @@ def test_wrong_states_name_what_is_wrong_and_change_nothing():
     for change, words in [
         (lambda s: s.pop("0.gamma"), "no '0.gamma'"),
         (lambda s: s.update({"0.delta": s["0.gamma"]}), "unknown '0.delta'"),
-        (lambda s: s.update({"2.0.weight": np.zeros((2, 2), np.float32)}), "'2.0.weight' as float32 (2, 2)"),
+        (
+            lambda s: s.update({"2.0.weight": np.zeros((2, 2), np.float32)}),
+            "'2.0.weight' as float32 (2, 2)",
+        ),
         (lambda s: s.update({"0.beta": np.zeros(3, int)}), "'0.beta' as int64"),
         (lambda s: s.update({"0.beta": [0.0, 0.0, 0.0]}), "'0.beta' as list"),
     ]:
@@ -198,13 +229,23 @@ def test_a_forward_may_take_several_inputs():
 @pytest.mark.parametrize(
     "layer",
     [
-        "Linear(3, 2)", "Linear(3, 2, bias=False)", "Conv2d(3, 8, 5, stride=1, padding=2)",
-        "Conv2d(4, 8, (3, 1), stride=2, padding=0, groups=2, bias=False)", "MaxPool2d(3, stride=2, padding=1)",
-        "AvgPool2d(2, count_include_pad=False)", "Dropout(0.2)", "ReLU()", "ELU(alpha=0.5)", "LeakyReLU(a=0.2)",
-        "Activation('sin')", "PReLU(3)", "Flatten()", "BatchNorm(3, eps=1e-05, momentum=0.2)",
+        "Linear(3, 2)",
+        "Linear(3, 2, bias=False)",
+        "Conv2d(3, 8, 5, stride=1, padding=2)",
+        "Conv2d(4, 8, (3, 1), stride=2, padding=0, groups=2, bias=False)",
+        "MaxPool2d(3, stride=2, padding=1)",
+        "AvgPool2d(2, count_include_pad=False)",
+        "Dropout(0.2)",
+        "ReLU()",
+        "ELU(alpha=0.5)",
+        "LeakyReLU(a=0.2)",
+        "Activation('sin')",
+        "PReLU(3)",
+        "Flatten()",
+        "BatchNorm(3, eps=1e-05, momentum=0.2)",
         "NormPropLinear(4, 3, activation='tanh', mode='exact')",
         "NormPropConv2d(3, 8, 5, stride=1, padding=2, activation='relu', mode='paper')",
     ],
-)  # fmt: skip
+)
 def test_the_repr_of_a_layer_is_the_call_that_makes_it(layer):
     assert repr(eval(f"nn.{layer}")) == layer

@@ -17,7 +17,8 @@ ACTIVATIONS = ["relu", "prelu", "tanh"]
 
 
 def reference(layer, x):
-    """(1/c1) [s(gamma w.x / |w| + beta) - c2], in float64; test_moments.py tests the moments c1 and c2."""
+    """(1/c1) [s(gamma w.x / |w| + beta) - c2], in float64; test_moments.py tests the moments c1 and
+    c2."""
     w, gamma, beta = (p.numpy().astype(np.float64) for p in (layer.weight, layer.gamma, layer.beta))
     a = layer.a.numpy().astype(np.float64) if layer.activation == "prelu" else None
     mean, std = (beta, abs(gamma)) if layer.mode == "exact" else (0 * beta, 1.0)
@@ -26,7 +27,8 @@ def reference(layer, x):
     u = x @ w.T if w.ndim == 2 else naive_conv2d(x, w, None, layer.stride, layer.padding)
     shape = (-1,) + (1,) * (w.ndim - 2)
     length, gamma, beta, c1, c2, a = (
-        np.reshape(v, shape) for v in (length, gamma, beta, moments.std, moments.mean, 0 * beta if a is None else a)
+        np.reshape(v, shape)
+        for v in (length, gamma, beta, moments.std, moments.mean, 0 * beta if a is None else a)
     )
     u = gamma * u / length + beta
     return ((np.tanh(u) if layer.activation == "tanh" else np.where(u > 0, u, a * u)) - c2) / c1
@@ -35,7 +37,9 @@ def reference(layer, x):
 def randomized(layer, rng, backend="numpy"):
     """Every parameter away from its start, in float64."""
     layer.to(dtype=np.float64)
-    layer.gamma.data[...] = rng.uniform(0.5, 1.5, layer.gamma.shape) * rng.choice([-1, 1], layer.gamma.shape)
+    layer.gamma.data[...] = rng.uniform(0.5, 1.5, layer.gamma.shape) * rng.choice(
+        [-1, 1], layer.gamma.shape
+    )
     layer.beta.data[...] = rng.uniform(-0.7, 0.7, layer.beta.shape)
     layer.weight.data[...] = rng.normal(size=layer.weight.shape)
     if layer.activation == "prelu":
@@ -46,13 +50,17 @@ def randomized(layer, rng, backend="numpy"):
 def draw_layer(data, rng, activation, mode):
     """A layer of random geometry and an input for it."""
     if data.draw(st.booleans(), label="convolutional"):
-        k, stride, padding = (data.draw(s) for s in (st.integers(1, 3), st.integers(1, 2), st.integers(0, 2)))
+        k, stride, padding = (
+            data.draw(s) for s in (st.integers(1, 3), st.integers(1, 2), st.integers(0, 2))
+        )
         c, o, n, size = (data.draw(st.integers(1, 3)) for _ in range(4))
         size += k
         layer = nn.NormPropConv2d(c, o, k, stride, padding, activation, mode=mode)
         return layer, rng.normal(size=(n, c, size, size + 1))
     n, fan_in, units = (data.draw(st.integers(1, 5)) for _ in range(3))
-    return nn.NormPropLinear(fan_in + 1, units, activation, mode=mode), rng.normal(size=(n, fan_in + 1))
+    return nn.NormPropLinear(fan_in + 1, units, activation, mode=mode), rng.normal(
+        size=(n, fan_in + 1)
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -70,12 +78,18 @@ def test_forward_equals_the_equation(backend, activation, mode, data):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("activation", "convolutional"),
-    [*((name, False) for name in ("relu", "prelu", "tanh", "gelu", "elu", "identity")), ("prelu", True)],
+    [
+        *((name, False) for name in ("relu", "prelu", "tanh", "gelu", "elu", "identity")),
+        ("prelu", True),
+    ],
 )
 def test_gradients_to_second_order(activation, mode, convolutional, rng):
     """With respect to the input and every parameter; no pre-activation is at a kink."""
     if convolutional:
-        layer, x = nn.NormPropConv2d(2, 2, 2, 2, 1, activation, mode=mode), rng.normal(size=(1, 2, 3, 2))
+        layer, x = (
+            nn.NormPropConv2d(2, 2, 2, 2, 1, activation, mode=mode),
+            rng.normal(size=(1, 2, 3, 2)),
+        )
     else:
         layer, x = nn.NormPropLinear(3, 2, activation, mode=mode), rng.normal(size=(2, 3))
     randomized(layer, rng)
@@ -125,21 +139,32 @@ def test_a_shifted_relu_passes_the_gradient_of_nan_on():
 
 @pytest.mark.parametrize(
     ("activation", "mode", "gamma", "beta"),
-    [("relu", "paper", 1 / 1.211173896236, 0.0), ("tanh", "paper", 1 / 1.0852682766506, 0.0),
-     ("identity", "paper", 1.0, 0.0), ("relu", "exact", 1.0, 1.0), ("tanh", "exact", 1.0, 0.0)],
-)  # fmt: skip
+    [
+        ("relu", "paper", 1 / 1.211173896236, 0.0),
+        ("tanh", "paper", 1 / 1.0852682766506, 0.0),
+        ("identity", "paper", 1.0, 0.0),
+        ("relu", "exact", 1.0, 1.0),
+        ("tanh", "exact", 1.0, 0.0),
+    ],
+)
 def test_gamma_and_beta_start_where_networks_train(activation, mode, gamma, beta):
     """One over the Jacobian factor; in exact mode 1, and rectifiers are shifted."""
     layer = nn.NormPropLinear(3, 2, activation, mode=mode)
-    np.testing.assert_allclose([layer.gamma.numpy(), layer.beta.numpy()], [[gamma] * 2, [beta] * 2], rtol=1e-6)
+    np.testing.assert_allclose(
+        [layer.gamma.numpy(), layer.beta.numpy()], [[gamma] * 2, [beta] * 2], rtol=1e-6
+    )
 
 
 def test_gamma_may_be_any_number_or_array():
     assert nn.NormPropLinear(3, 2, gamma=1.0).gamma.numpy().tolist() == [1.0, 1.0]
     assert nn.NormPropLinear(3, 2, gamma=[0.5, 2.0]).gamma.numpy().tolist() == [0.5, 2.0]
-    assert_explained(tp.ShapeError, lambda: nn.NormPropLinear(3, 2, gamma=[1.0, 2.0, 3.0]), "(3,)", "(2,)")
+    assert_explained(
+        tp.ShapeError, lambda: nn.NormPropLinear(3, 2, gamma=[1.0, 2.0, 3.0]), "(3,)", "(2,)"
+    )
     for wrong in ({"gamma": "large"}, {"mode": "fast"}, {"activation": "step"}):
-        assert_explained(ValueError, lambda wrong=wrong: nn.NormPropLinear(3, 2, **wrong), *wrong.values())
+        assert_explained(
+            ValueError, lambda wrong=wrong: nn.NormPropLinear(3, 2, **wrong), *wrong.values()
+        )
 
 
 def test_weights_start_as_glorots():
@@ -152,13 +177,16 @@ def test_weights_start_as_glorots():
 @pytest.mark.parametrize("activation", ["relu", "prelu", "tanh", "hardtanh", "sigmoid"])
 @pytest.mark.parametrize("beta", [-3.0, -8.0, -50.0])
 def test_a_dying_unit_is_not_amplified_in_exact_mode(activation, beta, rng):
-    """The gain 1/c1 is at most ten times what it is at beta = 0, gradients stay finite, the mean stays 0."""
+    """The gain 1/c1 is at most ten times what it is at beta = 0, gradients stay finite, the mean
+    stays 0."""
     tp.manual_seed(0)
     layer = nn.NormPropLinear(4, 3, activation, gamma=1.0, mode="exact")
     if activation == "prelu":
         layer.a.data[...] = 0.0
     layer.beta.data[...] = 0.0
-    at_zero = np.abs(np.diff(layer(tp.tensor(np.eye(4, dtype=np.float32) * 1e-3)).numpy(), axis=0)).max()
+    at_zero = np.abs(
+        np.diff(layer(tp.tensor(np.eye(4, dtype=np.float32) * 1e-3)).numpy(), axis=0)
+    ).max()
     c1_at_zero, _ = layer.constants()
     layer.beta.data[...] = beta
     c1, _ = layer.constants()

@@ -19,8 +19,13 @@ def test_a_block_adds_its_branch(backend, rng):
     assert_close(block(h), (shortcut(h / 2.0) + 0.3 * branch(h / 2.0)).numpy())
     assert [n for n, _ in block.named_children()] == ["branch", "shortcut"]
     assert_close(nn.Scale(0.25)(h), 0.25 * h.numpy())
-    assert repr(nn.Residual(nn.ReLU(), beta=2.0)) == "Residual(\n  alpha=1.0, beta=2.0\n  (branch): ReLU()\n)"
-    assert_explained(ValueError, lambda: nn.Residual(branch, beta=0.0), "beta=0.0", "standard deviation")
+    assert (
+        repr(nn.Residual(nn.ReLU(), beta=2.0))
+        == "Residual(\n  alpha=1.0, beta=2.0\n  (branch): ReLU()\n)"
+    )
+    assert_explained(
+        ValueError, lambda: nn.Residual(branch, beta=0.0), "beta=0.0", "standard deviation"
+    )
 
 
 def test_the_count_of_the_variance():
@@ -30,4 +35,6 @@ def test_the_count_of_the_variance():
         block = nn.Residual(nn.Identity(), alpha=0.2, beta=beta)
         assert block.variance == pytest.approx(1 + (i + 1) * 0.04, abs=1e-12)
         beta = math.sqrt(block.variance)
-    assert nn.Residual(nn.Identity(), 0.2, beta, shortcut=nn.Identity()).variance == pytest.approx(1.04)
+    assert nn.Residual(nn.Identity(), 0.2, beta, shortcut=nn.Identity()).variance == pytest.approx(
+        1.04
+    )

@@ -68,4 +68,9 @@ def test_it_leaves_the_network_as_it_was(norm, rng):
 def test_a_layer_that_is_used_twice_has_two_names():
     relu = nn.ReLU()
     net = nn.Sequential(nn.Linear(4, 8), relu, nn.Linear(8, 8), relu)
-    assert [s.layer for s in nn.signals(net, tp.randn(5, 4))] == ["0 Linear", "1 ReLU", "2 Linear", "3 ReLU"]
+    assert [s.layer for s in nn.signals(net, tp.randn(5, 4))] == [
+        "0 Linear",
+        "1 ReLU",
+        "2 Linear",
+        "3 ReLU",
+    ]

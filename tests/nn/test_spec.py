@@ -19,7 +19,9 @@ def sizes(net, x):
     with tp.no_grad():
         for layer in net:
             x = layer(x)
-            if isinstance(layer, nn.Conv2d | nn.WeightNorm | nn.NormPropConv2d | nn.MaxPool2d | nn.AvgPool2d):
+            if isinstance(
+                layer, nn.Conv2d | nn.WeightNorm | nn.NormPropConv2d | nn.MaxPool2d | nn.AvgPool2d
+            ):
                 result.append(x.shape[-1])
     return result
 
@@ -33,20 +35,33 @@ def test_the_papers_network(norm):
     kinds = [type(layer).__name__ for layer in net]
     assert kinds.count("NormPropConv2d") == (8 if norm == "normprop" else 0)
     expected = {
-        "batch": "BatchNorm", "layer": "LayerNorm", "layer-after": "LayerNorm", "rms": "RMSNorm", "group": "GroupNorm",
-        "instance": "GroupNorm", "dyt": "DyT", "derf": "Derf", "weight": "WeightNorm", "ws": "ScaledWS",
-    }  # fmt: skip
+        "batch": "BatchNorm",
+        "layer": "LayerNorm",
+        "layer-after": "LayerNorm",
+        "rms": "RMSNorm",
+        "group": "GroupNorm",
+        "instance": "GroupNorm",
+        "dyt": "DyT",
+        "derf": "Derf",
+        "weight": "WeightNorm",
+        "ws": "ScaledWS",
+    }
     normalizers = [kind for kind in kinds if kind in expected.values()]
     assert normalizers == 8 * [expected.get(norm)] * (norm in expected)
     assert [m.sums_over_batch for m in net.modules()].count(True) == (8 if norm == "batch" else 0)
-    assert kinds[-3:] == ["Conv2d", "AvgPool2d", "Flatten"], "the last convolution is linear, the mean gives the logits"
+    assert kinds[-3:] == ["Conv2d", "AvgPool2d", "Flatten"], (
+        "the last convolution is linear, the mean gives the logits"
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "filters"),
-    [({}, [192, 160, 96] + [192] * 5 + [10]), ({"width": 0.25, "classes": 100}, [48, 40, 24] + [48] * 5 + [100]),
-     ({"width": 1e-9}, [1] * 8 + [10])],
-)  # fmt: skip
+    [
+        ({}, [192, 160, 96] + [192] * 5 + [10]),
+        ({"width": 0.25, "classes": 100}, [48, 40, 24] + [48] * 5 + [100]),
+        ({"width": 1e-9}, [1] * 8 + [10]),
+    ],
+)
 def test_width_and_classes(options, filters):
     net = nn.build(nn.NIN.replace("-", " -\n "), **options)  # spaces do not matter
     assert [p.shape[0] for n, p in net.named_parameters() if n.endswith("weight")] == filters
@@ -85,14 +100,26 @@ def test_activations_reach_the_layers():
     ],
 )
 def test_a_wrong_spec_is_refused_with_position_and_grammar(spec, position):
-    with pytest.raises(ValueError, match=rf"(?s)position {position}:.*rule:.*C\(filters,size,stride,padding\).*try:"):
+    with pytest.raises(
+        ValueError,
+        match=rf"(?s)position {position}:.*rule:.*C\(filters,size,stride,padding\).*try:",
+    ):
         nn.build(spec)
 
 
 def test_a_wrong_norm_or_initialization_is_refused():
-    assert_explained(ValueError, lambda: nn.build(nn.NIN, norm="spectral"), "norm='spectral'", "normprop, batch, layer")
+    assert_explained(
+        ValueError,
+        lambda: nn.build(nn.NIN, norm="spectral"),
+        "norm='spectral'",
+        "normprop, batch, layer",
+    )
     assert_explained(ValueError, lambda: nn.build(nn.NIN, init="zero"), "init='zero'", "glorot, he")
-    assert_explained(ValueError, lambda: nn.build(nn.NIN, norm="ws", init="fixup", width=0.1), "fixup_ of a ScaledWS")
+    assert_explained(
+        ValueError,
+        lambda: nn.build(nn.NIN, norm="ws", init="fixup", width=0.1),
+        "fixup_ of a ScaledWS",
+    )
 
 
 DIGESTS = [  # of the commit before there were other norms
@@ -126,7 +153,8 @@ def kinds(net):
 
 @pytest.mark.parametrize("norm", nn.NORMS)
 def test_residual_networks(norm, backend, rng):
-    """Every parameter gets a gradient; a change of channels or size takes the other path through a convolution."""
+    """Every parameter gets a gradient; a change of channels or size takes the other path through a
+    convolution."""
     with tp.use_backend(backend):
         net = nn.build(RESIDUAL, norm=norm, activation="prelu" if norm == "layer" else "relu")
         out = net(tp.tensor(rng.normal(size=(3, 3, 16, 16)).astype(np.float32)))
@@ -142,18 +170,30 @@ def test_residual_networks(norm, backend, rng):
 def test_normalizer_and_activation_stand_in_front_of_the_convolutions_of_a_block():
     net = nn.build(RESIDUAL, norm="layer-after")
     stack = ["Activation", "LayerNorm"]
-    assert kinds(net) == ["Conv2d", *["Residual"] * 3, *stack, "MaxPool2d", "Conv2d", "AvgPool2d", "Flatten"]
+    assert kinds(net) == [
+        "Conv2d",
+        *["Residual"] * 3,
+        *stack,
+        "MaxPool2d",
+        "Conv2d",
+        "AvgPool2d",
+        "Flatten",
+    ]
     assert kinds(net[1].branch) == [*stack, "Conv2d", *stack, "Conv2d"]
     assert kinds(net[2].branch) == [*stack, "Conv2d", *stack, "AvgPool2d", "Conv2d"]
     assert kinds(net[3].branch) == ["Residual", *stack, "Conv2d"]
     images_first = nn.build("R(C(3,3,1,1)-C(3,3,1,1))-C(10,1,1,0)", norm="batch")
-    assert kinds(images_first[0].branch) == ["Conv2d", "BatchNorm", "Activation", "Conv2d"], "images are no activation"
+    assert kinds(images_first[0].branch) == ["Conv2d", "BatchNorm", "Activation", "Conv2d"], (
+        "images are no activation"
+    )
 
 
 @pytest.mark.parametrize("norm", nn.NORMS)
 def test_which_blocks_keep_count_of_the_variance(norm):
     net = nn.build(
-        "C(8,3,1,1)" + 3 * "-R(C(8,3,1,1))" + "-R(C(4,3,2,1))-R(C(4,1,1,0))-C(5,1,1,0)", norm=norm, alpha=0.5
+        "C(8,3,1,1)" + 3 * "-R(C(8,3,1,1))" + "-R(C(4,3,2,1))-R(C(4,1,1,0))-C(5,1,1,0)",
+        norm=norm,
+        alpha=0.5,
     )
     blocks, scales = ([m for m in net if isinstance(m, kind)] for kind in (nn.Residual, nn.Scale))
     count = norm in ("normprop", "ws")
@@ -171,13 +211,18 @@ def test_standardized_weights_know_the_activation_of_their_input():
 
 
 @pytest.mark.parametrize("activation", ["relu", "selu"])
-@pytest.mark.parametrize(("norm", "init"), [("none", "he"), ("dyt", None), ("derf", None), ("rms", "orthogonal")])
+@pytest.mark.parametrize(
+    ("norm", "init"), [("none", "he"), ("dyt", None), ("derf", None), ("rms", "orthogonal")]
+)
 def test_gains_keep_the_pre_activations_at_a_mean_square_of_1(norm, init, activation, rng):
-    """Eight layers deep, 60 units wide and 1x1, within a factor of 1.5; Glorot's weights leave less than 1/50."""
+    """Eight layers deep, 60 units wide and 1x1, within a factor of 1.5; Glorot's weights leave less
+    than 1/50."""
     found = {}
     for how in (init, "glorot"):
         tp.manual_seed(0)
-        net = nn.build("-".join(["C(60,1,1,0)"] * 8 + ["C(2,1,1,0)"]), 60, norm, activation, init=how)
+        net = nn.build(
+            "-".join(["C(60,1,1,0)"] * 8 + ["C(2,1,1,0)"]), 60, norm, activation, init=how
+        )
         x = tp.tensor(rng.normal(size=(40, 60, 1, 1)).astype(np.float32))
         with tp.no_grad():
             for layer in net:
@@ -190,7 +235,9 @@ def test_gains_keep_the_pre_activations_at_a_mean_square_of_1(norm, init, activa
 
 def test_initializations_reach_every_layer():
     for norm in ("none", "normprop", "weight", "ws", "batch"):
-        net = nn.build("C(6,3,1,1)-R(C(6,1,1,0))-R(C(5,1,1,0))-C(2,1,1,0)", norm=norm, init="orthogonal")
+        net = nn.build(
+            "C(6,3,1,1)-R(C(6,1,1,0))-R(C(5,1,1,0))-C(2,1,1,0)", norm=norm, init="orthogonal"
+        )
         for w in nn.init.weights(net):
             rows = w.numpy().reshape(len(w), -1)
             gram = rows @ rows.T

@@ -19,9 +19,16 @@ def randomized(layer, rng):
 
 
 EVERY = [
-    "LayerNorm", "LayerNorm, shared", "LayerNorm, last axis", "RMSNorm", "GroupNorm", "InstanceNorm", "BatchNorm",
-    "DyT", "Derf",
-]  # fmt: skip
+    "LayerNorm",
+    "LayerNorm, shared",
+    "LayerNorm, last axis",
+    "RMSNorm",
+    "GroupNorm",
+    "InstanceNorm",
+    "BatchNorm",
+    "DyT",
+    "Derf",
+]
 
 
 def test_batch_norm_moves_its_estimates_and_evaluates_with_them(rng):
@@ -37,15 +44,22 @@ def test_batch_norm_moves_its_estimates_and_evaluates_with_them(rng):
 @pytest.mark.parametrize(("mean", "error"), [(0, 3e-6), (10, 3e-5), (1000, 3e-3)])
 def test_few_digits_are_lost_far_from_zero(mean, error, rng):
     x = (rng.standard_normal((64, 8, 16, 16)) + mean).astype(np.float32)
-    for layer, axes in ((nn.BatchNorm(8), (0, 2, 3)), (nn.GroupNorm(8, 8), (2, 3)), (nn.LayerNorm(16), (3,))):
+    for layer, axes in (
+        (nn.BatchNorm(8), (0, 2, 3)),
+        (nn.GroupNorm(8, 8), (2, 3)),
+        (nn.LayerNorm(16), (3,)),
+    ):
         exact = x.astype(np.float64)
-        exact = (exact - exact.mean(axes, keepdims=True)) / np.sqrt(exact.var(axes, keepdims=True) + 1e-5)
+        exact = (exact - exact.mean(axes, keepdims=True)) / np.sqrt(
+            exact.var(axes, keepdims=True) + 1e-5
+        )
         assert abs(layer(tp.tensor(x)).numpy() - exact).max() < error
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_only_batch_statistics_tie_the_samples_of_a_batch(name, backend, rng):
-    """The others give a sample the same output whatever else is in the batch, in training as in evaluation."""
+    """The others give a sample the same output whatever else is in the batch, in training as in
+    evaluation."""
     layer, x = randomized(LAYERS[name][0](), rng).to(backend), rng.normal(size=(6, 4, 5, 6))
     whole, alone = (layer(tp.tensor(v, backend=backend)).numpy() for v in (x, x[:2]))
     assert (abs(whole[:2] - alone).max() > 1e-3) == layer.sums_over_batch == (name == "BatchNorm")
@@ -57,9 +71,15 @@ def test_only_batch_statistics_tie_the_samples_of_a_batch(name, backend, rng):
 
 def test_what_does_not_fit_is_explained():
     images = tp.ones(2, 3, 4, 4)
-    for layer in (nn.LayerNorm((4, None, None)), nn.RMSNorm(5), nn.GroupNorm(2, 3), nn.LayerNorm((2, 3, 4, 4, 4))):
+    for layer in (
+        nn.LayerNorm((4, None, None)),
+        nn.RMSNorm(5),
+        nn.GroupNorm(2, 3),
+        nn.LayerNorm((2, 3, 4, 4, 4)),
+    ):
         assert_explained(tp.ShapeError, lambda layer=layer: layer(images), "(2, 3, 4, 4)")
-    assert_explained(tp.ShapeError, lambda: nn.GroupNorm(3, 3)(tp.ones(2, 3, 1, 1)), "0/0")  # InstanceNorm of 1x1 maps
+    # InstanceNorm of 1x1 maps
+    assert_explained(tp.ShapeError, lambda: nn.GroupNorm(3, 3)(tp.ones(2, 3, 1, 1)), "0/0")
 
 
 @pytest.mark.parametrize(("kind", "function"), [(nn.DyT, F.tanh), (nn.Derf, F.erf)])

@@ -1,4 +1,5 @@
-"""The front between forgetting and growing: published and derived numbers, the identity that makes it a line, laws."""
+"""The front between forgetting and growing: published and derived numbers, the identity that makes
+it a line, laws."""
 
 import math
 
@@ -20,14 +21,19 @@ def points(depth, activation, **options):
 
 def test_relu_at_the_depth_of_the_paper_and_at_50():
     nine, fifty = points(9, "relu"), points(50, "relu")
-    assert list(nine) == ["he", "normprop", "shifted"]  # a leaky ReLU forgets less than a ReLU does, and that is 0.85
+    # a leaky ReLU forgets less than a ReLU does, and that is 0.85
+    assert list(nine) == ["he", "normprop", "shifted"]
     assert [nine["he"].unrelated, nine["he"].gain] == pytest.approx([1 / math.pi, 1.0], abs=1e-12)
     assert nine["he"].forgotten == pytest.approx(0.854809, abs=1e-6)
     assert fifty["he"].forgotten == pytest.approx(0.987862, abs=1e-6)
     assert nine["normprop"].chi == pytest.approx(math.pi / (math.pi - 1), rel=1e-12)
     assert nine["normprop"].growth == pytest.approx(31.46, abs=0.005)
-    assert [nine["shifted"].beta, fifty["shifted"].beta] == pytest.approx([1.547268731434, 2.321361342381], abs=1e-10)
-    assert points(9, "relu", zeta=math.e)["shifted"].beta == pytest.approx(1.014027858568, abs=1e-10)
+    assert [nine["shifted"].beta, fifty["shifted"].beta] == pytest.approx(
+        [1.547268731434, 2.321361342381], abs=1e-10
+    )
+    assert points(9, "relu", zeta=math.e)["shifted"].beta == pytest.approx(
+        1.014027858568, abs=1e-10
+    )
     assert fifty["tat"].params["a"] == pytest.approx(0.430522948502, abs=1e-10)
     assert points(100, "relu")["tat"].params["a"] == pytest.approx(0.570439531059, abs=1e-10)
     assert [fifty["tat"].gain, fifty["tat"].forgotten] == pytest.approx([1.0, 0.9], abs=1e-9)
@@ -48,14 +54,17 @@ def test_deep_kernel_shaping(depth, activation, gamma, beta):
     """The parameters that PyPI's dks 0.1.2 gives, to its tolerance of 4e-9."""
     point = points(depth, activation)["dks"]
     assert [point.gamma, abs(point.beta)] == pytest.approx([gamma, beta], abs=2e-8)
-    assert [point.growth, point.variance_slope, point.forgotten] == pytest.approx([1.5, 1.0, 0.0], abs=1e-8)
+    assert [point.growth, point.variance_slope, point.forgotten] == pytest.approx(
+        [1.5, 1.0, 0.0], abs=1e-8
+    )
 
 
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu", *SMOOTH])
 @settings(max_examples=settings().max_examples // 4)
 @given(centering=st.floats(0.0, 1.0), gamma=st.floats(0.2, 2.0), beta=st.floats(-1.0, 1.0))
 def test_the_front_is_a_line(activation, centering, gamma, beta):
-    """C(0), C'(1) and C(1) = 1 by the C-map itself, and C'(1) + C(0) >= 1, the inequality of Poincare."""
+    """C(0), C'(1) and C(1) = 1 by the C-map itself, and C'(1) + C(0) >= 1, the inequality of
+    Poincare."""
     point = Design("", activation, 1, centering, gamma, beta, {})
     assert point.c_map(0.0) == pytest.approx(point.unrelated, abs=1e-12)
     assert point.c_map(1.0) == pytest.approx(1.0, abs=1e-9)

@@ -1,4 +1,5 @@
-"""Gains against their closed forms, against numbers derived elsewhere, and against random layers of the engine."""
+"""Gains against their closed forms, against numbers derived elsewhere, and against random layers of
+the engine."""
 
 import math
 
@@ -29,34 +30,48 @@ def test_closed_forms(size):
     n = size
     assert gains.batch_norm_gain(n) == pytest.approx(relu_batch_norm_gain(n), rel=1e-11)
     assert gains.batch_norm_gain(n, "identity") == pytest.approx((n - 2) / (n - 3), rel=1e-12)
-    assert gains.norm_gain(n, center=False) == pytest.approx((n - 1) ** 2 / (n * (n - 2)), rel=1e-12)
+    assert gains.norm_gain(n, center=False) == pytest.approx(
+        (n - 1) ** 2 / (n * (n - 2)), rel=1e-12
+    )
     assert gains.norm_gain(n) == pytest.approx((n - 1) * (n - 2) / (n * (n - 3)), rel=1e-12)
-    assert gains.norm_gain(3 * n, group=n) == pytest.approx((3 * n - 1) * (n - 2) / (3 * n * (n - 3)), rel=1e-12)
+    assert gains.norm_gain(3 * n, group=n) == pytest.approx(
+        (3 * n - 1) * (n - 2) / (3 * n * (n - 3)), rel=1e-12
+    )
 
 
 def test_published_numbers_and_limits():
-    """tanh from an independent derivation (mpmath); BatchNorm's first correction chi (1 + 1.084838782722 / batch)."""
+    """tanh from an independent derivation (mpmath); BatchNorm's first correction chi (1 +
+    1.084838782722 / batch)."""
     numbers = {8: 1.358548125411, 16: 1.246258413855, 64: 1.192264334195}
-    assert [gains.batch_norm_gain(b, "tanh") for b in numbers] == pytest.approx(list(numbers.values()), abs=1e-11)
+    assert [gains.batch_norm_gain(b, "tanh") for b in numbers] == pytest.approx(
+        list(numbers.values()), abs=1e-11
+    )
     assert 1e4 * (gains.batch_norm_gain(10**4) / CHI - 1) == pytest.approx(1.084838782722, abs=1e-3)
     for activation in ("relu", "tanh", "gelu", "elu", "prelu"):
         m = tp.moments.gaussian(activation, **({"a": 0.25} if activation == "prelu" else {}))
-        assert gains.batch_norm_gain(10**6, activation) == pytest.approx(m.jacobian_factor**2, rel=1e-4)
+        assert gains.batch_norm_gain(10**6, activation) == pytest.approx(
+            m.jacobian_factor**2, rel=1e-4
+        )
         uncentered = m.slope2 / (m.std**2 + m.mean**2)
         for center in (True, False):
-            assert gains.norm_gain(10**6, activation, center=center) == pytest.approx(uncentered, rel=1e-4)
+            assert gains.norm_gain(10**6, activation, center=center) == pytest.approx(
+                uncentered, rel=1e-4
+            )
 
 
-@pytest.mark.parametrize(("n", "norm", "options"), [
-    (6, nn.RMSNorm, {"center": False}),
-    (8, nn.LayerNorm, {}),
-    (16, lambda n: nn.GroupNorm(2, n), {"group": 8}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("n", "norm", "options"),
+    [
+        (6, nn.RMSNorm, {"center": False}),
+        (8, nn.LayerNorm, {}),
+        (16, lambda n: nn.GroupNorm(2, n), {"group": 8}),
+    ],
+)
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_random_layers(n, norm, options, activation):
-    """20,000 layers of a few units, each with its own weights and an input of the mean square that the gain is for;
-    within 5 standard errors (error probability 1e-6). In smaller groups the error would be infinite.
-    """
+    """20,000 layers of a few units, each with its own weights and an input of the mean square that
+    the gain is for; within 5 standard errors (error probability 1e-6). In smaller groups the error
+    would be infinite."""
     random, layers = np.random.default_rng(0), 20_000
 
     def layer(u):
@@ -82,17 +97,23 @@ def test_residual_networks():
     assert gains.tanh_residual(100) == pytest.approx((65.500644, 497.1850915), rel=1e-8)
     whole = gains.batch_norm_residual_gain(20)
     assert gains.batch_norm_residual_gain(20, 10**5) == pytest.approx(whole, rel=1e-3)
-    assert gains.batch_norm_residual_gain(20, first=5) * gains.batch_norm_residual_gain(5) == pytest.approx(whole)
+    assert gains.batch_norm_residual_gain(20, first=5) * gains.batch_norm_residual_gain(
+        5
+    ) == pytest.approx(whole)
     assert gains.batch_norm_residual_gain(7, 8, first=7) == 1.0
-    # One block, of ReLU, sends back 2 batch / (batch - 3) E tr(D P D) / batch, and the trace is (batch - 2) / 2.
+    # One block, of ReLU, sends back 2 batch / (batch - 3) E tr(D P D) / batch, and the trace is
+    # (batch - 2) / 2.
     assert gains.batch_norm_residual_gain(1, 8) == pytest.approx(1 + (8 - 2) / (8 - 3), rel=1e-12)
 
 
-@pytest.mark.parametrize("call", [
-    lambda: gains.batch_norm_gain(3),
-    lambda: gains.batch_norm_residual_gain(5, 3),
-    lambda: gains.norm_gain(2, center=False),
-    lambda: gains.norm_gain(3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: gains.batch_norm_gain(3),
+        lambda: gains.batch_norm_residual_gain(5, 3),
+        lambda: gains.norm_gain(2, center=False),
+        lambda: gains.norm_gain(3),
+    ],
+)
 def test_infinite_gains_are_refused(call):
     assert_explained(ValueError, call, "> ")

@@ -12,7 +12,9 @@ from tinyprop.theory import correlations, instruments, spectra
 
 
 def conv_net():
-    return nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 5))
+    return nn.Sequential(
+        nn.Conv2d(2, 3, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 5)
+    )
 
 
 def batch_net():
@@ -21,17 +23,23 @@ def batch_net():
 
 @pytest.mark.parametrize(("make", "shape"), [(conv_net, (2, 2, 4, 4)), (batch_net, (5, 6))])
 def test_spectra_are_those_of_the_jacobians(make, shape, backend, rng):
-    """Also of a batch whose samples depend on each other; and the model, with its running estimates, stays as it is."""
+    """Also of a batch whose samples depend on each other; and the model, with its running
+    estimates, stays as it is."""
     tp.manual_seed(0)
     net = make().to(backend, "float64")
     x = tp.tensor(rng.normal(size=shape), backend=backend)
     before = net.state_dict()
     found, start, so_far = spectra(net, x), x, []
-    assert [record.layer for record in found] == [f"{i} {type(layer).__name__}" for i, layer in enumerate(net)]
+    assert [record.layer for record in found] == [
+        f"{i} {type(layer).__name__}" for i, layer in enumerate(net)
+    ]
     assert all((value == before[name]).all() for name, value in net.state_dict().items())
     for layer, record in zip(net, found, strict=True):
         so_far.append(layer)
-        for f, at, values in ((layer, x, record.own), (nn.Sequential(*so_far), start, record.product)):
+        for f, at, values in (
+            (layer, x, record.own),
+            (nn.Sequential(*so_far), start, record.product),
+        ):
             jacobian = tp.jacobian(f, at).numpy().reshape(-1, at.size)
             np.testing.assert_allclose(values, np.linalg.svd(jacobian, compute_uv=False), atol=1e-6)
         assert record.exact
@@ -40,7 +48,8 @@ def test_spectra_are_those_of_the_jacobians(make, shape, backend, rng):
 
 @pytest.mark.parametrize(("make", "shape"), [(conv_net, (2, 2, 4, 4)), (batch_net, (5, 6))])
 def test_large_jacobians_are_sampled(make, shape, backend, rng, monkeypatch):
-    """From below, and to 2 % also where many singular values are nearly equal, as those of a tanh are."""
+    """From below, and to 2 % also where many singular values are nearly equal, as those of a tanh
+    are."""
     tp.manual_seed(0)
     net, x = make().to(backend, "float64"), tp.tensor(rng.normal(size=shape), backend=backend)
     exact = spectra(net, x)
@@ -95,7 +104,9 @@ def test_samples_are_separate_where_batch_norm_has_fixed_statistics():
     assert not instruments.Jacobian(net, x, x).separate
     assert instruments.Jacobian(net.eval(), x, x).separate
     matrix = tp.jacobian(lambda v: net(v.reshape(1, 6)).reshape(6), x.reshape(6)).data
-    np.testing.assert_allclose(spectra(net, x)[-1].product, np.linalg.svd(matrix, compute_uv=False), rtol=1e-4)
+    np.testing.assert_allclose(
+        spectra(net, x)[-1].product, np.linalg.svd(matrix, compute_uv=False), rtol=1e-4
+    )
 
 
 def test_a_module_with_a_forward_of_its_own_is_one_layer():

@@ -24,37 +24,45 @@ def covariance(rng, n):
 
 
 def stationary(c, h, w, rng):
-    """Channels mixed at random, correlations that fall exponentially with the distance along both axes."""
+    """Channels mixed at random, correlations that fall exponentially with the distance along both
+    axes."""
     rows, columns = (0.7 ** abs(np.arange(n) - np.arange(n)[:, None]) for n in (h, w))
     return np.kron(covariance(rng, c), np.kron(rows, columns))
 
 
 def randomize(net, rng):
     for p in net.parameters():
-        p.data[...] = rng.normal(size=p.shape) / math.sqrt(max(1, math.prod(p.shape[1:]))) + (p.ndim == 1)
+        p.data[...] = rng.normal(size=p.shape) / math.sqrt(max(1, math.prod(p.shape[1:]))) + (
+            p.ndim == 1
+        )
     return net.to(dtype="float64")
 
 
 def measured(net, x):
-    """Mean and variance of each unit, over samples and positions, of what propagate predicts: for every layer."""
+    """Mean and variance of each unit, over samples and positions, of what propagate predicts: for
+    every layer."""
     return [(u.mean(axis=0), u.var(axis=0)) for _, _, u in pre_activations(net, x)]
 
 
 def assert_within_5_standard_errors(records, net, samples):
-    """By chance, a mean misses with a probability of 6e-7. A variance misses more often, as its standard error comes
-    from the same skewed squares: 1e-6 for a Gaussian unit, up to 1e-3 for one that is rarely on. Hence a miss counts
-    only if it is there in four times as many fresh samples, too: 1e-12 and 1e-7. A truncated series may be off by what
-    the record states, but by no more than 2 % (4 in 1,000 was the most in 300 nested networks, by their duals).
-    """
+    """By chance, a mean misses with a probability of 6e-7. A variance misses more often, as its
+    standard error comes from the same skewed squares: 1e-6 for a Gaussian unit, up to 1e-3 for one
+    that is rarely on. Hence a miss counts only if it is there in four times as many fresh samples,
+    too: 1e-12 and 1e-7. A truncated series may be off by what the record states, but by no more
+    than 2 % (4 in 1,000 was the most in 300 nested networks, by their duals)."""
 
     def misses(count):
         x, found = samples(count), set()
         for record, (name, _, u) in zip(records, pre_activations(net, tp.tensor(x)), strict=True):
             assert record.layer == name
-            by_sample = u.reshape(count, -1, u.shape[1])  # these are independent, their positions are not
+            # these are independent, their positions are not
+            by_sample = u.reshape(count, -1, u.shape[1])
             squares = (by_sample - u.mean(axis=0)) ** 2
-            of_mean, of_variance = (z.mean(axis=1).std(axis=0) / math.sqrt(count) for z in (by_sample, squares))
-            common = record.variance > 1e-3  # units that are hardly ever on are no matter for a simulation
+            of_mean, of_variance = (
+                z.mean(axis=1).std(axis=0) / math.sqrt(count) for z in (by_sample, squares)
+            )
+            # units that are hardly ever on are no matter for a simulation
+            common = record.variance > 1e-3
             off = abs(record.mean - u.mean(axis=0)) > 5 * of_mean + 1e-9
             found |= {(name, "mean", i) for i in np.flatnonzero(off & common)}
             series = min(record.error, 0.02) * record.variance + 1e-9
@@ -70,7 +78,8 @@ def assert_within_5_standard_errors(records, net, samples):
 @settings(max_examples=-(-settings().max_examples // 7))
 @given(rng=rngs())
 def test_two_linear_layers_are_exact(name, rng):
-    """w^T C w with the covariance of dual activations, to the error that is stated; and a simulation."""
+    """w^T C w with the covariance of dual activations, to the error that is stated; and a
+    simulation."""
     net = randomize(nn.Sequential(nn.Linear(4, 3), nn.Activation(name), nn.Linear(3, 2)), rng)
     mean, matrix = rng.normal(size=4), covariance(rng, 4)
     first, hidden, second = records = tp.propagate(net, mean, matrix)
@@ -81,25 +90,35 @@ def test_two_linear_layers_are_exact(name, rng):
     std = np.sqrt(np.diag(c))
     np.testing.assert_allclose([*first.mean, *first.variance], [*m, *std**2], rtol=1e-10)
     one = tp.moments.gaussian(name, m, std)
-    np.testing.assert_allclose([*hidden.mean, *hidden.variance], [*one.mean, *one.std**2], rtol=1e-10)
-    duals = tp.moments.dual(name, c / np.outer(std, std), (m[:, None], m), (std[:, None], std)).covariance
+    np.testing.assert_allclose(
+        [*hidden.mean, *hidden.variance], [*one.mean, *one.std**2], rtol=1e-10
+    )
+    duals = tp.moments.dual(
+        name, c / np.outer(std, std), (m[:, None], m), (std[:, None], std)
+    ).covariance
     np.testing.assert_allclose(second.mean, v @ one.mean + net[2].bias.data, rtol=1e-9, atol=1e-12)
     bound = (second.error + 1e-7) * (abs(v) @ one.std) ** 2
     assert (abs(second.variance - np.einsum("oi,ij,oj->o", v, duals, v)) <= bound).all()
-    assert_within_5_standard_errors(records, net, lambda count: rng.multivariate_normal(mean, matrix, count))
+    assert_within_5_standard_errors(
+        records, net, lambda count: rng.multivariate_normal(mean, matrix, count)
+    )
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("relu", "sin"))) for name in ACTIVATIONS]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("relu", "sin")))
+        for name in ACTIVATIONS
+    ],
 )
 @settings(max_examples=-(-settings().max_examples // 7))
 @given(rng=rngs())
 def test_the_error_of_a_series(name, rng):
-    """With a_k the coefficients of s(U), sum k a_k^2 = Var(U) E s'(U)^2. So the squares of those above degree 12, which
-    make the stated error, add up to at most 1/13 of that, and those from degree 11 on to 1/11. This is true of the
-    whole series, and of the one that takes its place, whose last two degrees are given the rest of the variance: for
-    two units, these parts of both are at most rho^11 times the geometric mean of their sums. Those of a sine are known.
-    """
+    """With a_k the coefficients of s(U), sum k a_k^2 = Var(U) E s'(U)^2. So the squares of those
+    above degree 12, which make the stated error, add up to at most 1/13 of that, and those from
+    degree 11 on to 1/11. This is true of the whole series, and of the one that takes its place,
+    whose last two degrees are given the rest of the variance: for two units, these parts of both
+    are at most rho^11 times the geometric mean of their sums. Those of a sine are known."""
     mean, matrix = 2.0 * rng.normal(size=4), 2.0 * covariance(rng, 4)
     start = field.Field.of(mean, matrix)
     after, error = field.Pointwise(name, {})(start)
@@ -109,7 +128,8 @@ def test_the_error_of_a_series(name, rng):
     assert -1e-12 <= error <= most.sum() / 13 / (found.std**2).sum() + 1e-9
     if name == "sin":
         squares = [
-            (std**k * np.exp(-(std**2) / 2) * np.sin(mean + k * math.pi / 2)) ** 2 / math.factorial(k)
+            (std**k * np.exp(-(std**2) / 2) * np.sin(mean + k * math.pi / 2)) ** 2
+            / math.factorial(k)
             for k in range(13, 60)
         ]
         assert error == pytest.approx(np.sum(squares) / (found.std**2).sum(), rel=1e-6, abs=1e-9)
@@ -124,18 +144,45 @@ def block(*layers, **options):
 
 
 EXACT = {
-    "weight norm": lambda: [nn.WeightNorm(nn.Linear(4, 3)), nn.ReLU(), nn.WeightNorm(nn.Linear(3, 2))],
+    "weight norm": lambda: [
+        nn.WeightNorm(nn.Linear(4, 3)),
+        nn.ReLU(),
+        nn.WeightNorm(nn.Linear(3, 2)),
+    ],
     "scaled ws": lambda: [nn.ScaledWS(nn.Linear(4, 3)), nn.ReLU(), nn.ScaledWS(nn.Linear(3, 2))],
-    "batch norm": lambda: [nn.BatchNorm(4).eval(), nn.Linear(4, 3), nn.BatchNorm(3), nn.GELU(), nn.Linear(3, 2)],
+    "batch norm": lambda: [
+        nn.BatchNorm(4).eval(),
+        nn.Linear(4, 3),
+        nn.BatchNorm(3),
+        nn.GELU(),
+        nn.Linear(3, 2),
+    ],
     "dyt": lambda: [nn.Scale(1.5), nn.DyT(4), nn.Linear(4, 2)],
     "derf": lambda: [nn.Derf(4), nn.Linear(4, 2)],
-    "residual": lambda: [block(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 4), alpha=0.7, beta=1.3), nn.Linear(4, 2)],
-    "shortcut": lambda: [nn.Residual(nn.Linear(4, 3), -2.0, 1.3, nn.Sequential(nn.Linear(4, 3), nn.ReLU()))],
-    "nested": lambda: [block(nn.Linear(4, 3), block(nn.Tanh(), nn.Linear(3, 3)), nn.Linear(3, 4)), nn.Linear(4, 2)],
+    "residual": lambda: [
+        block(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 4), alpha=0.7, beta=1.3),
+        nn.Linear(4, 2),
+    ],
+    "shortcut": lambda: [
+        nn.Residual(nn.Linear(4, 3), -2.0, 1.3, nn.Sequential(nn.Linear(4, 3), nn.ReLU()))
+    ],
+    "nested": lambda: [
+        block(nn.Linear(4, 3), block(nn.Tanh(), nn.Linear(3, 3)), nn.Linear(3, 4)),
+        nn.Linear(4, 2),
+    ],
     "normprop": lambda: [nn.NormPropLinear(4, 3, "prelu", mode="exact"), nn.NormPropLinear(3, 2)],
     "dropout": lambda: [nn.Linear(4, 3), nn.Dropout(0.5), nn.Linear(3, 2)],
-    "pool": lambda: [nn.Conv2d(1, 2, 1), nn.ReLU(), nn.AvgPool2d((1, 2)), nn.Flatten(), nn.Linear(4, 2)],
-    "images": lambda: [block(nn.Conv2d(1, 2, 3, 1, 1), nn.ReLU(), nn.Conv2d(2, 1, 3, 1, 1)), nn.Conv2d(1, 2, 2)],
+    "pool": lambda: [
+        nn.Conv2d(1, 2, 1),
+        nn.ReLU(),
+        nn.AvgPool2d((1, 2)),
+        nn.Flatten(),
+        nn.Linear(4, 2),
+    ],
+    "images": lambda: [
+        block(nn.Conv2d(1, 2, 3, 1, 1), nn.ReLU(), nn.Conv2d(2, 1, 3, 1, 1)),
+        nn.Conv2d(1, 2, 2),
+    ],
 }
 
 
@@ -146,7 +193,8 @@ ON_IMAGES = EXACT["pool"], EXACT["images"]
 @settings(max_examples=-(-settings().max_examples // 7))
 @given(rng=rngs())
 def test_normalisers_and_residual_sums_are_exact(layers, rng):
-    """Up to the second linear layer, for any weights; in a residual sum, what a branch has in common with its input."""
+    """Up to the second linear layer, for any weights; in a residual sum, what a branch has in
+    common with its input."""
     net = randomize(nn.Sequential(*layers()), rng)
     mean, matrix = rng.normal(size=4), covariance(rng, 4)
     shape = (1, 2, 2) if layers in ON_IMAGES else (4,)
@@ -165,15 +213,22 @@ PER_SAMPLE = {
 
 
 def test_the_error_of_a_normaliser_is_the_relative_variance_of_the_mean_square():
-    """2 / n for n independent values; with a mean, (2 + 4 m^2) / (1 + m^2)^2 / n; for a group, that of its values."""
+    """2 / n for n independent values; with a mean, (2 + 4 m^2) / (1 + m^2)^2 / n; for a group, that
+    of its values."""
     assert tp.propagate(nn.RMSNorm(50), np.zeros(50), np.eye(50))[0].error == pytest.approx(2 / 50)
-    assert tp.propagate(nn.RMSNorm(50), np.full(50, 2.0), np.eye(50))[0].error == pytest.approx(18 / 25 / 50)
-    assert tp.propagate(nn.GroupNorm(5, 50), np.zeros(50), np.eye(50))[0].error == pytest.approx(2 / 9)  # of 10 - 1
+    assert tp.propagate(nn.RMSNorm(50), np.full(50, 2.0), np.eye(50))[0].error == pytest.approx(
+        18 / 25 / 50
+    )
+    # of 10 - 1
+    assert tp.propagate(nn.GroupNorm(5, 50), np.zeros(50), np.eye(50))[0].error == pytest.approx(
+        2 / 9
+    )
 
 
 @pytest.mark.parametrize("norm", PER_SAMPLE.values(), ids=PER_SAMPLE)
 def test_normalisers_of_a_sample_are_as_good_as_they_say(norm, rng):
-    """The expected norm stands for that of the sample: the error is stated, and no larger than O(1 / values)."""
+    """The expected norm stands for that of the sample: the error is stated, and no larger than O(1
+    / values)."""
     net = randomize(nn.Sequential(nn.Linear(200, 200), norm(), nn.Linear(200, 3)), rng)
     mean, matrix = 0.1 * rng.normal(size=200), np.eye(200)
     first, *rest = records = tp.propagate(net, mean, matrix)
@@ -182,23 +237,30 @@ def test_normalisers_of_a_sample_are_as_good_as_they_say(norm, rng):
     x = tp.tensor(rng.multivariate_normal(mean, matrix, 4000))
     for record, (center, variance) in zip(records, measured(net, x), strict=True):
         standard_error = math.sqrt(2 / 4000 / min(len(record.mean), 50))  # of the mean variance
-        assert abs(record.variance.mean() / variance.mean() - 1) <= record.error + 5 * standard_error
+        assert (
+            abs(record.variance.mean() / variance.mean() - 1) <= record.error + 5 * standard_error
+        )
         np.testing.assert_allclose(record.mean, center, atol=0.1 * math.sqrt(variance.mean()))
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"padding": 1}, {"stride": 2, "padding": (2, 0)}, {"dilation": 2}, {"groups": 2}]
+    "options",
+    [{}, {"padding": 1}, {"stride": 2, "padding": (2, 0)}, {"dilation": 2}, {"groups": 2}],
 )
 def test_a_convolution_is_its_matrix(options, rng):
     net = randomize(nn.Sequential(nn.Conv2d(2, 4, 3, **options)), rng)
     mean, matrix = rng.normal(size=(2, 6, 5)), covariance(rng, 60)
     basis = naive_conv2d(np.eye(60).reshape(60, 2, 6, 5), net[0].weight.data, None, **options)
-    per_value = naive_conv2d(mean[None], net[0].weight.data, net[0].bias.data, **options)[0].reshape(4, -1)
+    per_value = naive_conv2d(mean[None], net[0].weight.data, net[0].bias.data, **options)[
+        0
+    ].reshape(4, -1)
     jacobian = basis.reshape(60, -1).T
     variance = np.diag(jacobian @ matrix @ jacobian.T).reshape(4, -1)
     (record,) = tp.propagate(net, mean, matrix)
     np.testing.assert_allclose(record.mean, per_value.mean(axis=1), atol=1e-12)
-    np.testing.assert_allclose(record.variance, variance.mean(axis=1) + per_value.var(axis=1), rtol=1e-10)
+    np.testing.assert_allclose(
+        record.variance, variance.mean(axis=1) + per_value.var(axis=1), rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,15 +268,28 @@ def test_a_convolution_is_its_matrix(options, rng):
     [
         lambda: [nn.Conv2d(2, 4, 3), nn.Conv2d(4, 3, (1, 3))],
         lambda: [nn.Conv2d(2, 4, 3, stride=2), nn.Conv2d(4, 4, 2, groups=2)],
-        lambda: [nn.Conv2d(2, 4, (2, 1), dilation=2), nn.Tanh(), nn.Conv2d(4, 3, 3), nn.Flatten(), nn.Linear(210, 2)],
+        lambda: [
+            nn.Conv2d(2, 4, (2, 1), dilation=2),
+            nn.Tanh(),
+            nn.Conv2d(4, 3, 3),
+            nn.Flatten(),
+            nn.Linear(210, 2),
+        ],
         lambda: [nn.Conv2d(2, 4, 1), nn.AvgPool2d(2), nn.Dropout(0.3), nn.Conv2d(4, 2, 2)],
         lambda: [nn.Conv2d(2, 4, 3), nn.PReLU(4), nn.BatchNorm(4), nn.Conv2d(4, 2, 3, padding=1)],
-        lambda: [nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.LayerNorm((4, None, None)), nn.Conv2d(4, 2, 3)],
+        lambda: [
+            nn.Conv2d(2, 4, 3),
+            nn.GroupNorm(2, 4),
+            nn.LayerNorm((4, None, None)),
+            nn.Conv2d(4, 2, 3),
+        ],
         lambda: [block(nn.Tanh(), nn.GroupNorm(1, 2), nn.Conv2d(2, 2, 1)), nn.Conv2d(2, 2, 3)],
     ],
     ids=["plain", "stride", "flatten", "pool", "padding", "groups", "residual"],
 )
-def test_offsets_describe_a_stationary_image_as_well_as_its_whole_covariance(layers, rng, monkeypatch):
+def test_offsets_describe_a_stationary_image_as_well_as_its_whole_covariance(
+    layers, rng, monkeypatch
+):
     net = randomize(nn.Sequential(*layers()), rng)
     mean, matrix = np.ones((2, 14, 9)) * rng.normal(size=(2, 1, 1)), stationary(2, 14, 9, rng)
     with_matrix = tp.propagate(net, mean, matrix)
@@ -223,16 +298,21 @@ def test_offsets_describe_a_stationary_image_as_well_as_its_whole_covariance(lay
     assert not by_offsets[-1].exact
     for a, b in zip(with_matrix, by_offsets, strict=True):
         np.testing.assert_allclose(b.mean, a.mean, atol=1e-5)
-        centered = any(isinstance(layer, nn.GroupNorm) for layer in net.modules())  # edges differ from the middle
+        # edges differ from the middle
+        centered = any(isinstance(layer, nn.GroupNorm) for layer in net.modules())
         np.testing.assert_allclose(b.variance, a.variance, rtol=0.06 if centered else 2e-3)
         assert a.exact or b.error == pytest.approx(a.error, rel=0.1)
 
 
 @given(rng=rngs())
 def test_what_is_exact_and_what_the_error_is(rng):
-    """The third linear layer is not exact; its error is the series' and the concentration of both layers before."""
+    """The third linear layer is not exact; its error is the series' and the concentration of both
+    layers before."""
     net = randomize(
-        nn.Sequential(*(nn.NormPropLinear(6, 6, "tanh") for _ in range(3)), nn.ReLU(), nn.Linear(6, 2)), rng
+        nn.Sequential(
+            *(nn.NormPropLinear(6, 6, "tanh") for _ in range(3)), nn.ReLU(), nn.Linear(6, 2)
+        ),
+        rng,
     )
     records = tp.propagate(net, np.zeros(6), np.eye(6))
     assert [r.exact for r in records] == [True, True, False, False, False]
@@ -253,7 +333,8 @@ def test_padding_never_wins():
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["paper", "exact"])
 def test_deep_networks_stay_within_the_stated_error(mode):
-    """200 networks: the variance that is measured, averaged over all, within the error that propagate states."""
+    """200 networks: the variance that is measured, averaged over all, within the error that
+    propagate states."""
     simulated, predicted, stated = np.zeros(5), np.zeros(5), np.zeros(5)
     for seed in range(200):
         tp.manual_seed(seed)
@@ -267,7 +348,8 @@ def test_deep_networks_stay_within_the_stated_error(mode):
     assert [r.exact for r in records] == [True, True, False, False, False]
     sampling = 5 * math.sqrt(2 / 500 / 200)
     assert (abs(predicted / simulated - 1) <= stated + sampling).all()
-    assert stated[-1] < 0.5  # 4 layers of 1.8 / 24, the concentration of uniform weights, add up to 0.3
+    # 4 layers of 1.8 / 24, the concentration of uniform weights, add up to 0.3
+    assert stated[-1] < 0.5
 
 
 def biased(layer):
@@ -279,24 +361,65 @@ N = 80
 LAWS = {
     "plain": lambda: [nn.Linear(20, N), nn.ReLU(), nn.Linear(N, N), nn.Tanh(), nn.Linear(N, N)],
     "bias": lambda: [biased(nn.Linear(20, N)), nn.ReLU(), biased(nn.Linear(N, N)), nn.ReLU()],
-    "normprop": lambda: [nn.NormPropLinear(20, N), nn.NormPropLinear(N, N, mode="exact"), nn.Linear(N, N)],
-    "layer": lambda: [nn.Linear(20, N), nn.ReLU(), nn.LayerNorm(N), nn.Linear(N, N), nn.ReLU(), nn.GroupNorm(2, N)],
+    "normprop": lambda: [
+        nn.NormPropLinear(20, N),
+        nn.NormPropLinear(N, N, mode="exact"),
+        nn.Linear(N, N),
+    ],
+    "layer": lambda: [
+        nn.Linear(20, N),
+        nn.ReLU(),
+        nn.LayerNorm(N),
+        nn.Linear(N, N),
+        nn.ReLU(),
+        nn.GroupNorm(2, N),
+    ],
     "rms": lambda: [nn.Linear(20, N), nn.RMSNorm(N), nn.ReLU(), nn.WeightNorm(nn.Linear(N, N))],
-    "ws": lambda: [nn.ScaledWS(nn.Linear(20, N)), nn.ReLU(), nn.ScaledWS(nn.Linear(N, N)), nn.ReLU()],
-    "batch": lambda: [nn.Scale(2.0), nn.Linear(20, N), nn.BatchNorm(N), nn.PReLU(N), nn.Dropout(0.5), nn.Linear(N, N)],
-    "residual": lambda: [nn.Linear(20, N), block(nn.ReLU(), nn.Linear(N, N), alpha=3.0, beta=2.0), nn.DyT(N)],
-    "shortcut": lambda: [nn.Residual(nn.Linear(20, N), beta=2.0, shortcut=nn.Linear(20, N)), nn.ReLU()],
-    "images": lambda: [nn.Conv2d(5, N, 2, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(N, N, 2, 2, 1)],
-    "pool": lambda: [nn.Conv2d(5, N, 2, padding=1), nn.ReLU(), nn.AvgPool2d(2, 1), nn.Flatten(), nn.Linear(4 * N, N)],
+    "ws": lambda: [
+        nn.ScaledWS(nn.Linear(20, N)),
+        nn.ReLU(),
+        nn.ScaledWS(nn.Linear(N, N)),
+        nn.ReLU(),
+    ],
+    "batch": lambda: [
+        nn.Scale(2.0),
+        nn.Linear(20, N),
+        nn.BatchNorm(N),
+        nn.PReLU(N),
+        nn.Dropout(0.5),
+        nn.Linear(N, N),
+    ],
+    "residual": lambda: [
+        nn.Linear(20, N),
+        block(nn.ReLU(), nn.Linear(N, N), alpha=3.0, beta=2.0),
+        nn.DyT(N),
+    ],
+    "shortcut": lambda: [
+        nn.Residual(nn.Linear(20, N), beta=2.0, shortcut=nn.Linear(20, N)),
+        nn.ReLU(),
+    ],
+    "images": lambda: [
+        nn.Conv2d(5, N, 2, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(N, N, 2, 2, 1),
+    ],
+    "pool": lambda: [
+        nn.Conv2d(5, N, 2, padding=1),
+        nn.ReLU(),
+        nn.AvgPool2d(2, 1),
+        nn.Flatten(),
+        nn.Linear(4 * N, N),
+    ],
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", LAWS.values(), ids=LAWS)
 def test_the_law_of_random_weights(layers):
-    """200 networks of width 80: squared means of units and their variances, averaged, within 5 standard errors of the
-    law where it is exact, and within the stated error elsewhere. The samples are not Gaussian, and their scales differ.
-    """
+    """200 networks of width 80: squared means of units and their variances, averaged, within 5
+    standard errors of the law where it is exact, and within the stated error elsewhere. The samples
+    are not Gaussian, and their scales differ."""
     rng = np.random.default_rng(3)
     x = rng.gamma(0.5, size=(12, 20)) * rng.choice([0.3, 2.0], size=(12, 1))
     x = (x.reshape(12, 5, 2, 2) if isinstance(layers()[0], nn.Conv2d) else x).astype("float32")
@@ -304,15 +427,22 @@ def test_the_law_of_random_weights(layers):
     for seed in range(200):
         tp.manual_seed(seed)
         net = nn.Sequential(*layers())
-        found.append([((mean**2).mean(), variance.mean()) for mean, variance in measured(net, tp.tensor(x))])
+        found.append(
+            [((mean**2).mean(), variance.mean()) for mean, variance in measured(net, tp.tensor(x))]
+        )
         if seed < 10:
             laws.append(tp.propagate(net, data=x, weights="random"))
     assert any(r.exact for r in laws[0])
     assert not laws[0][-1].exact
     standard_errors = np.std(found, axis=0) / math.sqrt(200)
-    for simulated, error, *records in zip(np.mean(found, axis=0), standard_errors, *laws, strict=True):
+    for simulated, error, *records in zip(
+        np.mean(found, axis=0), standard_errors, *laws, strict=True
+    ):
         law = np.mean([[r.mean[0] ** 2, r.variance[0]] for r in records], axis=0)
-        assert (abs(law - simulated) <= 5 * error + records[0].error * law.sum() + 1e-6).all(), (records[0], simulated)
+        assert (abs(law - simulated) <= 5 * error + records[0].error * law.sum() + 1e-6).all(), (
+            records[0],
+            simulated,
+        )
 
 
 def test_the_law_of_batch_norm(rng):
@@ -325,7 +455,8 @@ def test_the_law_of_batch_norm(rng):
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_the_law_of_a_gaussian_input(n):
-    """He weights: E u^2 is E |x|^2 2 / n in every layer, and the correlation follows the arc-cosine kernel."""
+    """He weights: E u^2 is E |x|^2 2 / n in every layer, and the correlation follows the arc-cosine
+    kernel."""
     net = nn.Sequential(nn.Linear(6, 6, bias=False), nn.ReLU(), nn.Linear(6, 6, bias=False))
     for layer in (net[0], net[2]):
         layer.weight.data[...] = math.sqrt(2 / 6)
@@ -333,31 +464,40 @@ def test_the_law_of_a_gaussian_input(n):
     assert first.variance[0] + first.mean[0] ** 2 == pytest.approx(2 * n, rel=first.error)
     assert last.variance[0] + last.mean[0] ** 2 == pytest.approx(2 * n, rel=last.error)
     assert first.mean[0] ** 2 < 0.05 * n
-    assert 0.5 < last.mean[0] ** 2 / (2 * n / math.pi) <= 1.05  # at |x|^2 = 6, and less where lengths differ
+    # at |x|^2 = 6, and less where lengths differ
+    assert 0.5 < last.mean[0] ** 2 / (2 * n / math.pi) <= 1.05
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", NORMS)
 def test_every_network_that_can_be_built_is_predicted(norm, rng):
-    """With a residual block and pooling: mean variances to 12 % for its own weights. Random ones describe the average
-    of all networks, and one of 16 channels to a factor of 3. Left out is the average over all of an image, which hardly
-    varies behind a normaliser of images, while the prediction divides all images by the same number."""
+    """With a residual block and pooling: mean variances to 12 % for its own weights. Random ones
+    describe the average of all networks, and one of 16 channels to a factor of 3. Left out is the
+    average over all of an image, which hardly varies behind a normaliser of images, while the
+    prediction divides all images by the same number."""
     tp.manual_seed(0)
     spec = "C(16,3,1,1)-P(2,2,0,max)-R(C(16,3,1,1)-C(16,3,1,1))-C(16,1,1,0)-P(4,4,0,avg)"
     net, root = nn.build(spec, norm=norm), np.linalg.cholesky(stationary(3, 8, 8, rng))
     images = (rng.normal(size=(60, 192)) @ root.T).reshape(60, 3, 8, 8).astype("float32")
     found = [variance.mean() for _, variance in measured(net, tp.tensor(images))][:-2]
-    for options, factor in (({"data": images}, 1.12), ({"data": images[:8], "weights": "random"}, 3.0)):
+    for options, factor in (
+        ({"data": images}, 1.12),
+        ({"data": images[:8], "weights": "random"}, 3.0),
+    ):
         predicted = [r.variance.mean() for r in tp.propagate(net, **options)][:-2]
         np.testing.assert_allclose(np.log(predicted), np.log(found), rtol=0, atol=math.log(factor))
 
 
 @pytest.mark.parametrize("rho", [-0.5, 0.0, 0.6])
 def test_the_maximum_of_two_and_of_four(rho):
-    """Clark's (1961) moments of the larger of two; those of four independent numbers from order statistics."""
+    """Clark's (1961) moments of the larger of two; those of four independent numbers from order
+    statistics."""
     c, theta = np.array([[4.0, 2 * rho], [2 * rho, 1.0]]), math.sqrt(5.0 - 4 * rho)
     alpha = 1.0 / theta  # the means are 1 and 0
-    density, cdf = math.exp(-0.5 * alpha**2) / math.sqrt(2 * math.pi), 0.5 * math.erfc(-alpha / math.sqrt(2))
+    density, cdf = (
+        math.exp(-0.5 * alpha**2) / math.sqrt(2 * math.pi),
+        0.5 * math.erfc(-alpha / math.sqrt(2)),
+    )
     mean = cdf + theta * density
     second = 5 * cdf + (1 - cdf) + theta * density
     (record,) = tp.propagate(nn.Sequential(nn.MaxPool2d((1, 2))), np.array([[[1.0, 0.0]]]), c)
@@ -371,21 +511,27 @@ def test_the_maximum_of_two_and_of_four(rho):
 
 @pytest.mark.parametrize("name", ["relu", "tanh", "abs"])
 def test_max_pooling_takes_the_activation_and_padding_into_account(name, rng):
-    net = randomize(nn.Sequential(nn.Activation(name), nn.MaxPool2d(3, 2, 1), nn.Conv2d(2, 3, 2)), rng)
+    net = randomize(
+        nn.Sequential(nn.Activation(name), nn.MaxPool2d(3, 2, 1), nn.Conv2d(2, 3, 2)), rng
+    )
     mean, matrix = np.ones((2, 6, 6)) * [[[0.3]], [[-0.2]]], stationary(2, 6, 6, rng)
     x = tp.tensor(rng.multivariate_normal(mean.ravel(), matrix, 4000).reshape(4000, 2, 6, 6))
     (_, pool, conv), (_, of_pool, of_conv) = tp.propagate(net, mean, matrix), measured(net, x)
     np.testing.assert_allclose(pool.mean, of_pool[0], atol=0.05)
     np.testing.assert_allclose(pool.variance, of_pool[1], rtol=0.1)
     np.testing.assert_allclose(conv.mean, of_conv[0], atol=0.05)
-    # Filters of either sign see how much two maxima have in common, which is an approximation: to a factor of 2.
+    # Filters of either sign see how much two maxima have in common, which is an approximation: to a
+    # factor of 2.
     np.testing.assert_allclose(np.log2(conv.variance / of_conv[1]), 0.0, atol=1.0)
 
 
 @given(components=st.integers(1, 12), rng=rngs())
 def test_however_many_gaussians_the_first_layer_is_that_of_the_data(components, rng):
     images = rng.gamma(1.0, 40.0, size=(40, 2, 5, 5)).astype("uint8")
-    for normalizer in (tp.data.GlobalNormalizer((2, 5, 5)).fit(images), tp.data.BatchNormalizer((2, 5, 5))):
+    for normalizer in (
+        tp.data.GlobalNormalizer((2, 5, 5)).fit(images),
+        tp.data.BatchNormalizer((2, 5, 5)),
+    ):
         net = nn.Sequential(normalizer, nn.NormPropConv2d(2, 3, 3, padding=1))
         records = tp.propagate(net, data=images, components=components)
         for record, (mean, variance) in zip(records, measured(net, tp.tensor(images)), strict=True):
@@ -397,26 +543,53 @@ def test_however_many_gaussians_the_first_layer_is_that_of_the_data(components, 
 def test_refusals():
     line, two, image = nn.Linear(2, 2), (np.zeros(2), np.eye(2)), (np.zeros((1, 2, 2)), np.eye(4))
     assert_explained(ValueError, lambda: tp.propagate(line, np.zeros(2), np.eye(3)), "(3, 3)")
-    assert_explained(ValueError, lambda: tp.propagate(line, np.zeros(2), [[1, 1], [0, 1]]), "symmetric")
-    assert_explained(ValueError, lambda: tp.propagate(line, np.zeros(2), [[1, 2], [2, 1]]), "negative variance")
-    assert_explained(ValueError, lambda: tp.propagate(line, np.zeros(3), np.eye(3)), "(1, 3)", "(2, 2)")
-    assert_explained(ValueError, lambda: tp.propagate(line, *image), "Linear of values (1, 2, 2)", "Flatten")
+    assert_explained(
+        ValueError, lambda: tp.propagate(line, np.zeros(2), [[1, 1], [0, 1]]), "symmetric"
+    )
+    assert_explained(
+        ValueError, lambda: tp.propagate(line, np.zeros(2), [[1, 2], [2, 1]]), "negative variance"
+    )
+    assert_explained(
+        ValueError, lambda: tp.propagate(line, np.zeros(3), np.eye(3)), "(1, 3)", "(2, 2)"
+    )
+    assert_explained(
+        ValueError, lambda: tp.propagate(line, *image), "Linear of values (1, 2, 2)", "Flatten"
+    )
     assert_explained(ValueError, lambda: tp.propagate(nn.Conv2d(1, 1, 1), *two), "images")
-    assert_explained(ValueError, lambda: tp.propagate(line, data=np.zeros((5, 2)), components=3), "components=1")
+    assert_explained(
+        ValueError, lambda: tp.propagate(line, data=np.zeros((5, 2)), components=3), "components=1"
+    )
     assert_explained(ValueError, lambda: tp.propagate(line, *two, weights="he"), "'random'")
     assert_explained(TypeError, lambda: tp.propagate(nn.ModuleList([line]), *two), "ModuleList")
     pool = nn.AvgPool2d(2, padding=1, count_include_pad=False)
     assert_explained(TypeError, lambda: tp.propagate(pool, *image), "count_include_pad")
     assert_explained(TypeError, lambda: tp.propagate(nn.LayerNorm((2, 2)), *image), "whole samples")
-    assert_explained(TypeError, lambda: tp.propagate(nn.Residual(nn.MaxPool2d(1)), *image), "in front of the block")
-    assert_explained(TypeError, lambda: tp.propagate(nn.Residual(nn.Conv2d(1, 1, 3, 2, 1)), *image), "residual branch")
+    assert_explained(
+        TypeError,
+        lambda: tp.propagate(nn.Residual(nn.MaxPool2d(1)), *image),
+        "in front of the block",
+    )
+    assert_explained(
+        TypeError,
+        lambda: tp.propagate(nn.Residual(nn.Conv2d(1, 1, 3, 2, 1)), *image),
+        "residual branch",
+    )
     for kind in (nn.Linear, nn.Sequential):  # which computes something else
-        own = type("Own", (kind,), {"forward": lambda self, x: 100.0 * x})(*[2, 1] if kind is nn.Linear else [line])
+        own = type("Own", (kind,), {"forward": lambda self, x: 100.0 * x})(
+            *[2, 1] if kind is nn.Linear else [line]
+        )
         assert_explained(
-            TypeError, lambda own=own: tp.propagate(own, *two), "Own, with a forward of its own", "signals"
+            TypeError,
+            lambda own=own: tp.propagate(own, *two),
+            "Own, with a forward of its own",
+            "signals",
         )
     groups = nn.ScaledWS(nn.Conv2d(2, 2, 3, groups=2))
-    assert_explained(TypeError, lambda: tp.propagate(groups, data=np.ones((4, 2, 3, 3)), weights="random"), "in groups")
+    assert_explained(
+        TypeError,
+        lambda: tp.propagate(groups, data=np.ones((4, 2, 3, 3)), weights="random"),
+        "in groups",
+    )
     wide = nn.Sequential(nn.Conv2d(1, 1200, 1), nn.Flatten())
     assert_explained(ValueError, lambda: tp.propagate(wide, *image), "pool it first")
 
@@ -426,21 +599,27 @@ DATA = os.environ.get("TINYPROP_DATA")  # at import: while tests run, it is hidd
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(tp.data.found("cifar10", DATA, "test") is None, reason="CIFAR-10 is not available")
+@pytest.mark.skipif(
+    tp.data.found("cifar10", DATA, "test") is None, reason="CIFAR-10 is not available"
+)
 def test_the_papers_network_on_cifar10():
-    """Layer 1 to 0.5 % per unit, layer 2 to 6 % (median over units), every layer's mean variance to 30 %, unit means
-    that correlate at 0.95 with the measured ones: all but the first are medians over the seeds."""
+    """Layer 1 to 0.5 % per unit, layer 2 to 6 % (median over units), every layer's mean variance to
+    30 %, unit means that correlate at 0.95 with the measured ones: all but the first are medians
+    over the seeds."""
     images = tp.data.load("cifar10", DATA, "test").images[:IMAGES]
     second, ratios, alike = [], [], []
     for seed in range(SEEDS):
         tp.manual_seed(seed)
-        net = nn.Sequential(tp.data.GlobalNormalizer((3, 32, 32)).fit(images), *nn.build(nn.NIN, width=WIDTH))
+        net = nn.Sequential(
+            tp.data.GlobalNormalizer((3, 32, 32)).fit(images), *nn.build(nn.NIN, width=WIDTH)
+        )
         records = tp.propagate(net, data=images, components=10)
         found = measured(net, tp.tensor(images))
         pairs = [(r, *m) for r, m in zip(records, found, strict=True) if "Conv" in r.layer]
         first, mean, variance = pairs[0]
         np.testing.assert_allclose(first.variance, variance, rtol=0.005)
-        np.testing.assert_allclose(first.mean, mean, atol=1e-3)  # of centered data, so nothing to correlate
+        # of centered data, so nothing to correlate
+        np.testing.assert_allclose(first.mean, mean, atol=1e-3)
         second.append(np.median(abs(pairs[1][0].variance / pairs[1][2] - 1)))
         alike.append([np.corrcoef(record.mean, mean)[0, 1] for record, mean, _ in pairs[1:]])
         ratios.append([record.variance.mean() / variance.mean() for record, _, variance in pairs])

@@ -1,4 +1,5 @@
-"""What each rank of the tests does: train networks of all kinds, and save what it holds. As a program, under mpiexec:
+"""What each rank of the tests does: train networks of all kinds, and save what it holds. As a
+program, under mpiexec:
 
 mpiexec -n 3 python -m tests.train.rank_program FOLDER THREADS
 """
@@ -26,7 +27,7 @@ KINDS = {
     "ignored labels": {"norm": "normprop", "ignored": True},
     "dense": {"dense": True},
     "float32": {"norm": "normprop", "dtype": "float32"},
-}  # fmt: skip
+}
 
 
 def layers(norm, data_norm, dropout, dense):
@@ -37,19 +38,31 @@ def layers(norm, data_norm, dropout, dense):
 
 
 def train(
-    ranks, threads, norm="normprop", data_norm=False, dropout=False, dense=False, ignored=False, dtype="float64",
+    ranks,
+    threads,
+    norm="normprop",
+    data_norm=False,
+    dropout=False,
+    dense=False,
+    ignored=False,
+    dtype="float64",
     loss=F.cross_entropy,
-):  # fmt: skip
+):
     """The losses of each step, the evaluation, and the state."""
     rng = np.random.default_rng(1)
     tp.manual_seed(0)
     net = nn.Sequential(*layers(norm, data_norm, dropout, dense)).to(dtype=dtype)
     if dropout:
         threads = 1
-    step = TrainingStep(net, tp.optim.SGD(net.parameters(), 0.05, 0.9, 0.001), loss, threads, ranks=ranks)
+    step = TrainingStep(
+        net, tp.optim.SGD(net.parameters(), 0.05, 0.9, 0.001), loss, threads, ranks=ranks
+    )
     found = []
     for i in range(STEPS):
-        x, labels = rng.normal(size=(SIZES[i % 5], 3, 8, 8)).astype(dtype), rng.integers(0, 4, SIZES[i % 5])
+        x, labels = (
+            rng.normal(size=(SIZES[i % 5], 3, 8, 8)).astype(dtype),
+            rng.integers(0, 4, SIZES[i % 5]),
+        )
         if ignored:
             labels[1:3] = -100
         if loss is F.mse_loss:

@@ -31,9 +31,12 @@ def test_a_run_is_as_it_was_written(run_folder, capsys):
 
 @pytest.mark.slow
 def test_every_bit_flip_is_found(run_folder, tmp_path, record_property):
-    """Of the texts that a run leaves, sampled here and all in `make full`; of what a digest covers, some."""
+    """Of the texts that a run leaves, sampled here and all in `make full`; of what a digest covers,
+    some."""
     copy = shutil.copytree(run_folder, tmp_path / "copy")
-    flips = [(path, bit) for path in sorted(copy.iterdir()) for bit in range(8 * path.stat().st_size)]
+    flips = [
+        (path, bit) for path in sorted(copy.iterdir()) for bit in range(8 * path.stat().st_size)
+    ]
     sealed = [flip for flip in flips if flip[0].suffix in SEALED]
     texts = [flip for flip in flips if flip[0].suffix not in SEALED]
     flips = sampled(texts, 300) + sealed[:: len(sealed) // 100]
@@ -48,7 +51,8 @@ def test_every_bit_flip_is_found(run_folder, tmp_path, record_property):
 
 @pytest.mark.slow
 def test_no_bit_flip_of_a_checkpoint_is_read(run_folder, tmp_path, record_property):
-    """Nearly all are refused as soon as they are decoded; the others, which leave no digest to compare, when read."""
+    """Nearly all are refused as soon as they are decoded; the others, which leave no digest to
+    compare, when read."""
     (path,) = checkpoint.paths(run_folder)
     content, copy = path.read_bytes(), tmp_path / path.name
     flips = sampled(range(8 * len(content)), 2000)
@@ -64,9 +68,17 @@ def test_no_bit_flip_of_a_checkpoint_is_read(run_folder, tmp_path, record_proper
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("batch", -1), ("batch", True), ("loss", "1"), ("lr", float("inf")), ("config", {"width": 0.0}),
-     ("history", [{"epoch": 2}]), ("threads", 0), ("extra", 1)],
-)  # fmt: skip
+    [
+        ("batch", -1),
+        ("batch", True),
+        ("loss", "1"),
+        ("lr", float("inf")),
+        ("config", {"width": 0.0}),
+        ("history", [{"epoch": 2}]),
+        ("threads", 0),
+        ("extra", 1),
+    ],
+)
 def test_facts_of_wrong_types_or_ranges_are_refused(run_folder, tmp_path, name, value):
     (path,) = checkpoint.paths(run_folder)
     found = checkpoint.read(path)

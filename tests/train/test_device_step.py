@@ -1,4 +1,5 @@
-"""The training step on a device: it computes what NumPy does, and nothing but the batch crosses the border."""
+"""The training step on a device: it computes what NumPy does, and nothing but the batch crosses the
+border."""
 
 import math
 
@@ -25,7 +26,9 @@ def paper_step(backend, images, norm="normprop", width=WIDTH, lr=0.05, graph=Fal
     with tp.use_backend(backend):
         first = tp.data.GlobalNormalizer((3, 32, 32)).fit(images)
         net = nn.Sequential(first, *nn.build(nn.NIN, norm=norm, width=width))
-    return TrainingStep(net, tp.optim.SGD(net.parameters(), lr, weight_decay=0.001), threads=1, graph=graph)
+    return TrainingStep(
+        net, tp.optim.SGD(net.parameters(), lr, weight_decay=0.001), threads=1, graph=graph
+    )
 
 
 def counted(run):
@@ -56,17 +59,22 @@ def test_a_step_takes_few_kernels(norm, most, optimizer, rng):
     step.optimizer = optimizer(step.model.parameters(), 0.001, weight_decay=0.001)
     counts = counted(lambda: step(images, labels))
     assert counts["launches"] + counts["memsets"] <= most
-    assert sum(counts["library_calls"].values()) == 26, "nine convolutions: the first has no gradient for its input"
+    assert sum(counts["library_calls"].values()) == 26, (
+        "nine convolutions: the first has no gradient for its input"
+    )
 
 
 def test_evaluation_runs_on_the_stream_of_its_caller_in_large_parts(rng, monkeypatch):
-    """On another stream it would race with the upload of the weights (with EMUCUPY_RACES=1; see conftest.py)."""
+    """On another stream it would race with the upload of the weights (with EMUCUPY_RACES=1; see
+    conftest.py)."""
     import cupy
 
     images, labels = paper_batch(rng, 8)
     sizes, before = [], nn.Sequential.forward
     monkeypatch.setattr(step_module, "ON_DEVICE", 3)
-    monkeypatch.setattr(nn.Sequential, "forward", lambda self, x: (sizes.append(len(x)), before(self, x))[1])
+    monkeypatch.setattr(
+        nn.Sequential, "forward", lambda self, x: (sizes.append(len(x)), before(self, x))[1]
+    )
     with cupy.cuda.Stream(non_blocking=True) as stream:
         net = paper_step("cupy", images, width=0.05).model
         loss, error = tp.train.evaluate(net, images, labels)
@@ -84,16 +92,21 @@ def trained(backend, norm, images, labels, dtype=np.float32):
     return np.array(losses), np.concatenate([p.numpy().ravel() for p in step.model.parameters()])
 
 
-@pytest.mark.parametrize(("norm", "tolerance"), [("normprop", 2e-3), ("batch", 0.2), ("none", 2e-3)])
+@pytest.mark.parametrize(
+    ("norm", "tolerance"), [("normprop", 2e-3), ("batch", 0.2), ("none", 2e-3)]
+)
 def test_ten_steps_agree_with_numpy_to_rounding(norm, tolerance, rng):
-    """Training amplifies rounding, through the kinks of ReLU and of maxima most of all: a sum that is 1e-7 on one
-    side of 0 passes a gradient there, and none on the other. So errors vary a hundredfold from batch to batch, on both
-    backends. On four batches, against float64, they stayed below 3e-4 of the fall of the loss, and below 2e-4 of the
-    way of the parameters (4e-2 with BatchNorm). A gradient that is 1 % off is off by 1 % of both."""
+    """Training amplifies rounding, through the kinks of ReLU and of maxima most of all: a sum that
+    is 1e-7 on one side of 0 passes a gradient there, and none on the other. So errors vary a
+    hundredfold from batch to batch, on both backends. On four batches, against float64, they stayed
+    below 3e-4 of the fall of the loss, and below 2e-4 of the way of the parameters (4e-2 with
+    BatchNorm). A gradient that is 1 % off is off by 1 % of both."""
     for _ in range(2):
         images, labels = paper_batch(rng)
         losses, parameters = trained("numpy", norm, images, labels, np.float64)
-        start = np.concatenate([p.numpy().ravel() for p in paper_step("numpy", images, norm).model.parameters()])
+        start = np.concatenate(
+            [p.numpy().ravel() for p in paper_step("numpy", images, norm).model.parameters()]
+        )
         fall, way = np.linalg.norm(losses - losses[0]), np.linalg.norm(parameters - start)
         for backend in ("numpy", "cupy"):
             found = trained(backend, norm, images, labels)

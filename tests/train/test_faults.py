@@ -26,12 +26,15 @@ CONFIGURATIONS = {
     "linear": {"schedule": "linear", "validation": True},
 }
 FAULTS = ["full", "broken", "power loss", "kill"]
-CASES = [(fault, "paper") for fault in FAULTS] + [("kill", name) for name in CONFIGURATIONS if name != "paper"]
+CASES = [(fault, "paper") for fault in FAULTS] + [
+    ("kill", name) for name in CONFIGURATIONS if name != "paper"
+]
 
 
 @pytest.fixture(autouse=True)
 def _small_and_without_figures(monkeypatch):
-    """And with a checkpoint after each step, so that runs are resumed in the middle of an epoch, too."""
+    """And with a checkpoint after each step, so that runs are resumed in the middle of an epoch,
+    too."""
 
     def finish(self):
         run.save(self.out / "model.safetensors", self.model.state_dict())
@@ -51,7 +54,9 @@ def train(config, folder, resume=False):
 def log(folder):
     """What the log says, speed aside."""
     rows = csv.DictReader((folder / "log.csv").read_text().splitlines())
-    return [{name: value for name, value in row.items() if name != "images_per_second"} for row in rows]
+    return [
+        {name: value for name, value in row.items() if name != "images_per_second"} for row in rows
+    ]
 
 
 @pytest.mark.slow
@@ -59,7 +64,8 @@ def log(folder):
 def test_any_fault_leaves_a_run_that_resumes_to_the_same_weights(
     fault, configuration, tmp_path, monkeypatch, record_property
 ):
-    """At every file operation in `make full`; elsewhere at some, and at fewer for the other configurations."""
+    """At every file operation in `make full`; elsewhere at some, and at fewer for the other
+    configurations."""
     config = Config(**SMALL | CONFIGURATIONS[configuration])
     whole = train(config, tmp_path / "whole")
     with injected(Faults(tmp_path / "counted"), monkeypatch) as faults:
@@ -72,7 +78,10 @@ def test_any_fault_leaves_a_run_that_resumes_to_the_same_weights(
         saved = []  # what a finished save has promised
         write = checkpoint.write
         error = {"full": FULL, "broken": BROKEN}.get(fault)
-        with injected(Faults(folder, at, error), monkeypatch) as faults, monkeypatch.context() as patch:
+        with (
+            injected(Faults(folder, at, error), monkeypatch) as faults,
+            monkeypatch.context() as patch,
+        ):
 
             def promised(where, arrays, facts, saved=saved, write=write):
                 write(where, arrays, facts)
@@ -95,7 +104,8 @@ def test_any_fault_leaves_a_run_that_resumes_to_the_same_weights(
 
 @pytest.mark.slow
 def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, monkeypatch, record_property):
-    """Of any file of a run that was stopped after its first epoch, with one checkpoint; 1,000 flips in `make full`."""
+    """Of any file of a run that was stopped after its first epoch, with one checkpoint; 1,000 flips
+    in `make full`."""
     monkeypatch.setattr(Run, "SAVE_SECONDS", 60.0)
     config = Config(**SMALL)
     whole = train(config, tmp_path / "whole")

@@ -1,8 +1,8 @@
-"""Processes that train one network together: the weights of one process, whatever happens to a rank.
+"""Processes that train one network together: the weights of one process, whatever happens to a
+rank.
 
-Most tests use threads as ranks, which exchange arrays as MPI does; those that need real processes are skipped without
-`pip install 'tinyprop[mpi]'`.
-"""
+Most tests use threads as ranks, which exchange arrays as MPI does; those that need real processes
+are skipped without `pip install 'tinyprop[mpi]'`."""
 
 import os
 import shutil
@@ -26,7 +26,9 @@ from tinyprop.train import Config, Ranks, Run, TrainingStep, checkpoint, evaluat
 from .rank_program import KINDS, on_threads, train
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
-needs_mpi = pytest.mark.skipif(not (find_spec("mpi4py") and MPIEXEC.exists()), reason="needs tinyprop[mpi]")
+needs_mpi = pytest.mark.skipif(
+    not (find_spec("mpi4py") and MPIEXEC.exists()), reason="needs tinyprop[mpi]"
+)
 TINY = Config(width=0.04, epochs=2, batch_size=10, train_size=44, test_size=15, threads=1)
 TOLERANCE = {"float32": 2e-6}  # of weights of order 1 after 20 steps; 1e-12 in float64
 
@@ -50,7 +52,8 @@ def alone(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_the_weights_are_those_of_one_process(kind, size):
-    """With uneven and empty shares, sums over the batch, masks, any loss; and every rank holds the same bits."""
+    """With uneven and empty shares, sums over the batch, masks, any loss; and every rank holds the
+    same bits."""
     ranks = on_threads(size, lambda ranks: train(ranks, 1, **KINDS[kind]))
     for state in ranks:
         assert_same_bits(state, ranks[0])
@@ -60,7 +63,8 @@ def test_the_weights_are_those_of_one_process(kind, size):
 @pytest.mark.slow
 @needs_mpi
 @pytest.mark.parametrize(
-    ("size", "threads"), [(3, 1), (2, 2), pytest.param(2, 1, marks=exhaustive), pytest.param(4, 1, marks=exhaustive)]
+    ("size", "threads"),
+    [(3, 1), (2, 2), pytest.param(2, 1, marks=exhaustive), pytest.param(4, 1, marks=exhaustive)],
 )
 def test_the_weights_are_those_of_one_process_on_mpi(tmp_path, size, threads):
     """And several threads in each rank; there, a second job has the same bits again."""
@@ -87,21 +91,26 @@ def words(size, *arguments):
 
 def mpi(size, *arguments):
     """A job that cannot hang."""
-    return subprocess.run(words(size, *arguments), text=True, env=ENVIRONMENT, capture_output=True, timeout=180)
+    return subprocess.run(
+        words(size, *arguments), text=True, env=ENVIRONMENT, capture_output=True, timeout=180
+    )
 
 
 @pytest.mark.parametrize("samples", [1, 3, 8, 50])
 def test_shares_cover_a_batch_and_the_first_rank_has_one(samples):
     for size in (1, 2, 3, 4, 7):
         shares = on_threads(size, lambda ranks: ranks.share(samples))
-        assert [i for share in shares for i in range(share.start, share.stop)] == list(range(samples))
+        assert [i for share in shares for i in range(share.start, share.stop)] == list(
+            range(samples)
+        )
         assert shares[0].stop > 0
         lengths = {share.stop - share.start for share in shares}
         assert max(lengths) - min(lengths) <= 1
 
 
 def test_sums_are_taken_in_the_order_of_the_ranks(backend):
-    """(1e16 - 1e16) + 1 is 1 in float64, and other orders give 0; what is not a multiple of the ranks is padded."""
+    """(1e16 - 1e16) + 1 is 1 in float64, and other orders give 0; what is not a multiple of the
+    ranks is padded."""
     numbers = [1e16, -1e16, 1.0]
 
     def add_up(ranks):
@@ -142,7 +151,9 @@ def test_a_layer_that_needs_the_whole_batch_is_refused():
     def step(ranks):
         TrainingStep(net, tp.optim.SGD(net.parameters(), 0.1), ranks=ranks)
 
-    assert_explained(ValueError, lambda: on_threads(2, step), "2 ranks", "Shuffle needs the batch in one piece")
+    assert_explained(
+        ValueError, lambda: on_threads(2, step), "2 ranks", "Shuffle needs the batch in one piece"
+    )
 
 
 def test_ranks_share_the_cores(monkeypatch):
@@ -171,7 +182,10 @@ def finished(ranks, out, config=TINY, **options):
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_run_is_that_of_one_process_and_the_first_rank_writes_it(tmp_path, size):
     finished(None, tmp_path / "one")
-    runs = on_threads(size, lambda ranks: finished(ranks, tmp_path / "all" if ranks.first else tmp_path / "nobody"))
+    runs = on_threads(
+        size,
+        lambda ranks: finished(ranks, tmp_path / "all" if ranks.first else tmp_path / "nobody"),
+    )
     assert [done for done, _ in runs] == [True] * size
     assert not (tmp_path / "nobody").exists()
     ours, theirs = ({p.name for p in (tmp_path / name).iterdir()} for name in ("one", "all"))
@@ -195,7 +209,9 @@ def test_one_rank_that_is_asked_to_stop_stops_all_after_the_same_step(tmp_path):
     (newest,) = checkpoint.read_all(tmp_path / "run")[0][-1:]
     assert (newest.progress, newest.facts["ranks"]) == ((1, 3), 2)
     lines = []
-    runs = on_threads(3, lambda ranks: finished(ranks, tmp_path / "run", resume=True, say=lines.append))
+    runs = on_threads(
+        3, lambda ranks: finished(ranks, tmp_path / "run", resume=True, say=lines.append)
+    )
     assert all(done for done, _ in runs)
     assert lines[0].endswith("other ranks, so the last bits may differ: 3, before 2")
     finished(None, tmp_path / "one")
@@ -252,21 +268,42 @@ def test_all_ranks_diverge_together(tmp_path):
 def test_without_mpi4py_the_processes_of_mpiexec_are_refused(monkeypatch):
     monkeypatch.setenv("PMI_SIZE", "4")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    assert_explained(tp.StateError, world().__enter__, "4 processes that cannot reach", "pip install 'tinyprop[mpi]'")
+    assert_explained(
+        tp.StateError,
+        world().__enter__,
+        "4 processes that cannot reach",
+        "pip install 'tinyprop[mpi]'",
+    )
 
 
 # -- the command, under mpiexec
 
-LONG = ["--width", "0.04", "--train-size", "100", "--test-size", "20", "--epochs", "1000", "--batch-size", "10"]
+LONG = [
+    "--width",
+    "0.04",
+    "--train-size",
+    "100",
+    "--test-size",
+    "20",
+    "--epochs",
+    "1000",
+    "--batch-size",
+    "10",
+]
 
 
 @pytest.fixture
 def endless(tmp_path):
-    """A job of two ranks after its first epoch, which would take for ever; no process of it is left behind."""
+    """A job of two ranks after its first epoch, which would take for ever; no process of it is left
+    behind."""
     job = subprocess.Popen(
-        words(2, "-m", "tinyprop", "train", *LONG, "--out", tmp_path / "run"), stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, start_new_session=True, env=ENVIRONMENT,
-    )  # fmt: skip
+        words(2, "-m", "tinyprop", "train", *LONG, "--out", tmp_path / "run"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env=ENVIRONMENT,
+    )
     try:
         deadline = time.monotonic() + 120
         while not (tmp_path / "run/log.csv").exists():
@@ -309,7 +346,9 @@ def test_a_signal_saves_and_stops_all_ranks(tmp_path, endless, number):
 @pytest.mark.slow
 @needs_mpi
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=exhaustive), 1])
-def test_a_killed_rank_ends_the_job_with_a_line_and_another_number_of_ranks_resumes(tmp_path, endless, rank):
+def test_a_killed_rank_ends_the_job_with_a_line_and_another_number_of_ranks_resumes(
+    tmp_path, endless, rank
+):
     ranks = workers(tmp_path)
     assert len(ranks) == 2
     os.kill(ranks[rank], signal.SIGKILL)
@@ -339,7 +378,8 @@ def run(self, resume):
         raise OSError("the disk is full")
     self.ranks.comm.Barrier()
 Run.run = run
-sys.exit(main(["train", "--width", "0.04", "--train-size", "10", "--test-size", "10", "--out", sys.argv[2]]))
+sizes = ["--width", "0.04", "--train-size", "10", "--test-size", "10"]
+sys.exit(main(["train", *sizes, "--out", sys.argv[2]]))
 """
 
 

@@ -1,4 +1,5 @@
-"""Steps as CUDA graphs: one launch each, the same bits as kernel by kernel, and never a step that is silently wrong."""
+"""Steps as CUDA graphs: one launch each, the same bits as kernel by kernel, and never a step that
+is silently wrong."""
 
 import warnings
 
@@ -20,7 +21,10 @@ def batch(rng, n=6):
 def paper_network(norm, images):
     tp.manual_seed(0)
     with tp.use_backend("cupy"):
-        return nn.Sequential(tp.data.GlobalNormalizer((3, 32, 32)).fit(images), *nn.build(nn.NIN, norm=norm, width=0.1))
+        return nn.Sequential(
+            tp.data.GlobalNormalizer((3, 32, 32)).fit(images),
+            *nn.build(nn.NIN, norm=norm, width=0.1),
+        )
 
 
 class Net(nn.Module):
@@ -56,8 +60,8 @@ def assert_same_bits(one, other):
 
 
 def trained_alike(rng, edit=lambda step, i: None, batches=None, **options):
-    """Eight steps in both ways, with a schedule and something done before each: both must give the same bits; returns
-    the step that replays."""
+    """Eight steps in both ways, with a schedule and something done before each: both must give the
+    same bits; returns the step that replays."""
     batches = batches or [small_batch(rng) for _ in range(8)]
     found = {}
     for graph in (None, False):
@@ -75,15 +79,19 @@ class TestOnADevice:
     pytestmark = on_a_device
 
     @pytest.mark.parametrize(
-        ("norm", "optimizer"), [("normprop", tp.optim.SGD), ("batch", tp.optim.SGD), ("normprop", tp.optim.Adam)]
+        ("norm", "optimizer"),
+        [("normprop", tp.optim.SGD), ("batch", tp.optim.SGD), ("normprop", tp.optim.Adam)],
     )
     def test_ten_steps_are_eight_launches_and_the_same_bits(self, norm, optimizer, rng):
-        """The first step is run as usual, and the second recorded. All losses are read at the end."""
+        """The first step is run as usual, and the second recorded. All losses are read at the
+        end."""
         emucupy = pytest.importorskip("emucupy", reason="only the emulator counts")
         batches, found = [batch(rng) for _ in range(3)], []
         for graph in (True, False):
             net = paper_network(norm, batches[0][0])
-            step = TrainingStep(net, optimizer(net.parameters(), 0.01, weight_decay=0.001), graph=graph)
+            step = TrainingStep(
+                net, optimizer(net.parameters(), 0.01, weight_decay=0.001), graph=graph
+            )
             losses = []
             for i in range(10):
                 step.optimizer.lr = 0.01 * (1 - i / 10)
@@ -93,9 +101,15 @@ class TestOnADevice:
             counts = emucupy.stats()
             assert counts["d2h"] == counts["races"] == 0
             if graph:
-                assert (counts["graph_launches"], counts["launches"], counts["captures"]) == (8, 0, 0)
+                assert (counts["graph_launches"], counts["launches"], counts["captures"]) == (
+                    8,
+                    0,
+                    0,
+                )
                 assert counts["library_calls"] == counts["kernels"] == {}
-                assert (counts["h2d"], counts["d2d"], counts["allocations"]) == (16, 8, 0), "a batch, and a loss"
+                assert (counts["h2d"], counts["d2d"], counts["allocations"]) == (16, 8, 0), (
+                    "a batch, and a loss"
+                )
             found.append({"losses": np.array([float(loss) for loss in losses]), **state(step)})
         assert_same_bits(*found)
         assert len(set(found[0]["losses"])) == 10
@@ -105,11 +119,15 @@ class TestOnADevice:
 
         pairs = [small_batch(rng) for _ in range(6)]
         there = [(cupy.asarray(x), cupy.asarray(labels)) for x, labels in pairs]
-        trained_alike(rng, batches=[(x, labels) for (x, _), (_, labels) in zip(there, pairs, strict=True)])
+        trained_alike(
+            rng, batches=[(x, labels) for (x, _), (_, labels) in zip(there, pairs, strict=True)]
+        )
         trained_alike(rng, batches=there)
         trained_alike(rng, batches=[(cupy.asfortranarray(x), labels) for x, labels in there])
 
-    @pytest.mark.parametrize("layer", [{"mode": "exact"}, {"activation": "prelu"}, {"activation": "tanh"}])
+    @pytest.mark.parametrize(
+        "layer", [{"mode": "exact"}, {"activation": "prelu"}, {"activation": "tanh"}]
+    )
     def test_constants_that_are_learnt_are_part_of_the_graph(self, layer, rng):
         step = trained_alike(rng, **layer)
         assert step.no_graph is None
@@ -155,10 +173,16 @@ class TestOnADevice:
             lambda step: setattr(step.model, "between", lambda x: x * 3.0),
             lambda step: setattr(step.model, "last", step.model.last),
             lambda step: setattr(step.optimizer, "momentum", 0.0),
-            lambda step: setattr(step, "loss", lambda out, labels: F.cross_entropy(out, labels) * 2.0),
+            lambda step: setattr(
+                step, "loss", lambda out, labels: F.cross_entropy(out, labels) * 2.0
+            ),
             lambda step: setattr(step, "optimizer", tp.optim.RMSProp(step.model.parameters(), 0.1)),
-            lambda step: step.model.load_state_dict({k: v * 0.5 for k, v in step.model.state_dict().items()}),
-            lambda step: step.optimizer.load_state_dict({k: v + 0.5 for k, v in step.optimizer.state_dict().items()}),
+            lambda step: step.model.load_state_dict(
+                {k: v * 0.5 for k, v in step.model.state_dict().items()}
+            ),
+            lambda step: step.optimizer.load_state_dict(
+                {k: v + 0.5 for k, v in step.optimizer.state_dict().items()}
+            ),
         ],
     )
     def test_what_is_edited_between_steps_counts(self, edit, rng):
@@ -204,12 +228,17 @@ class TestOnADevice:
         [
             (lambda x: x * float(abs(x).max().item() > 0), "capturing"),  # waits for the device
             (lambda x: x * tp.tensor([x.shape[0] * 1.0], backend="cupy"), "something is uploaded"),
-            (lambda x: x * float(tp.random.generator().random()), "random numbers were drawn on the host"),
+            (
+                lambda x: x * float(tp.random.generator().random()),
+                "random numbers were drawn on the host",
+            ),
         ],
         ids=["synchronises", "uploads", "random"],
     )
     @pytest.mark.parametrize("optimizer", [tp.optim.SGD, tp.optim.Adam])
-    def test_what_cannot_be_recorded_is_computed_as_usual_with_a_reason(self, between, reason, optimizer, rng):
+    def test_what_cannot_be_recorded_is_computed_as_usual_with_a_reason(
+        self, between, reason, optimizer, rng
+    ):
         pairs = [small_batch(rng) for _ in range(4)]
         step = small_step(None, between, optimizer)
         step(*pairs[0])
@@ -233,7 +262,9 @@ class TestOnADevice:
 
     def test_a_replay_draws_the_masks_that_its_step_would_draw(self, rng):
         pairs = [small_batch(rng)] * 8
-        step = trained_alike(rng, batches=pairs, between=lambda x: F.dropout(F.dropout(x, 0.5), 0.1))
+        step = trained_alike(
+            rng, batches=pairs, between=lambda x: F.dropout(F.dropout(x, 0.5), 0.1)
+        )
         assert step.no_graph is None
         step.optimizer.lr = 0.0
         assert len({float(step(*pairs[0])) for _ in range(4)}) == 4, "with new masks every time"

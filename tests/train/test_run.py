@@ -21,7 +21,14 @@ from tinyprop.cluster import stop_on_signals
 from tinyprop.files import locked
 from tinyprop.train import Config, Run, checkpoint, network
 
-TINY = {"data": "shapes", "width": 0.04, "epochs": 3, "train_size": 120, "batch_size": 20, "threads": 2}
+TINY = {
+    "data": "shapes",
+    "width": 0.04,
+    "epochs": 3,
+    "train_size": 120,
+    "batch_size": 20,
+    "threads": 2,
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -50,7 +57,9 @@ def whole(tmp_path_factory):
 @pytest.fixture(scope="module")
 def two_epochs(tmp_path_factory):
     out = tmp_path_factory.mktemp("two")
-    assert Run(Config(**{**TINY, "epochs": 2}), out).run(resume=True), "without a run to resume, a new one starts"
+    assert Run(Config(**{**TINY, "epochs": 2}), out).run(resume=True), (
+        "without a run to resume, a new one starts"
+    )
     return out
 
 
@@ -73,7 +82,14 @@ def same(a, b):
 
 
 def test_a_run_leaves_everything_behind(whole):
-    assert {p.suffix for p in whole.iterdir()} == {"", ".json", ".csv", ".safetensors", ".png", ".svg"}
+    assert {p.suffix for p in whole.iterdir()} == {
+        "",
+        ".json",
+        ".csv",
+        ".safetensors",
+        ".png",
+        ".svg",
+    }
     assert json.loads((whole / "config.json").read_text())["width"] == 0.04
     rows = read_csv(whole / "log.csv")
     assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
@@ -97,7 +113,9 @@ DAMAGE = {
 
 @pytest.mark.usefixtures("_no_curves")
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_resumed_run_skips_a_damaged_checkpoint_and_ends_with_the_same_bits(whole, stopped, damage, capsys):
+def test_a_resumed_run_skips_a_damaged_checkpoint_and_ends_with_the_same_bits(
+    whole, stopped, damage, capsys
+):
     newest = checkpoint.paths(stopped)[-1]
     content = newest.read_bytes()
     newest.unlink()
@@ -154,7 +172,9 @@ def test_a_learning_rate_may_be_a_whole_number(tmp_path):
 
 
 def test_a_last_batch_of_one_image_is_refused_before_any_work(tmp_path):
-    with pytest.raises(ValueError, match=r"(?s)'batch' with 41 images in batches of 20.*rule:.*one image.*try:"):
+    with pytest.raises(
+        ValueError, match=r"(?s)'batch' with 41 images in batches of 20.*rule:.*one image.*try:"
+    ):
         Run(Config(**{**TINY, "train_size": 41, "batch_size": 20, "data_norm": "batch"}), tmp_path)
 
 
@@ -200,7 +220,8 @@ def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_that_is_stopped_anywhere_ends_with_the_same_bits(tmp_path):
-    """Ctrl-C after every third step, again and again, until the run is done; test_faults.py has other settings."""
+    """Ctrl-C after every third step, again and again, until the run is done; test_faults.py has
+    other settings."""
     change = {"dropout": 0.3, "threads": None, "flip": True, "validation": True}
     config = Config(**{**TINY, **change})
     whole = Run(config, tmp_path / "whole")
@@ -232,7 +253,8 @@ from pathlib import Path
 import tinyprop as tp
 from tinyprop.train import Config, Run
 load = tp.data.load
-tp.data.load = lambda name, root, split: load(name, root, split).first(200 if split == "train" else 40)
+SIZES = {"train": 200, "test": 40}
+tp.data.load = lambda name, root, split: load(name, root, split).first(SIZES[split])
 Run.SAVE_SECONDS = 0.05
 run = Run(Config(**{config!r}), Path({out!r}), say=lambda line: None)
 step = run.step
@@ -244,9 +266,11 @@ run.run(resume=True)
 @pytest.mark.slow
 @pytest.mark.usefixtures("_no_curves")
 def test_a_run_that_is_killed_at_any_moment_ends_with_the_same_bits(tmp_path):
-    """SIGKILL, while it computes and while it writes, 20 times in `make full`; each life gets a checkpoint further."""
+    """SIGKILL, while it computes and while it writes, 20 times in `make full`; each life gets a
+    checkpoint further."""
     kills = len(sampled(range(20), 3))
-    config = {**TINY, "epochs": kills, "batch_size": 10}  # of 12 steps each; a life has no more than 8
+    # of 12 steps each; a life has no more than 8
+    config = {**TINY, "epochs": kills, "batch_size": 10}
     Run(Config(**config), tmp_path / "whole").run()
     chance, out = random.Random(0), tmp_path / "killed"
     for _ in range(kills):
@@ -285,11 +309,22 @@ def test_divergence_names_the_step_and_the_layer(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("norm", "spectral"), ("data", "imagenet"), ("activation", "step"), ("backend", "torch"), ("optimizer", "adam"),
-        ("spec", "C(8,3,1)"), ("spec", ""), ("init", "xavier"),
-        ("epochs", 0), ("batch_size", -1), ("train_size", 0), ("lr", -0.1), ("lr", float("nan")), ("momentum", 1.5),
+        ("norm", "spectral"),
+        ("data", "imagenet"),
+        ("activation", "step"),
+        ("backend", "torch"),
+        ("optimizer", "adam"),
+        ("spec", "C(8,3,1)"),
+        ("spec", ""),
+        ("init", "xavier"),
+        ("epochs", 0),
+        ("batch_size", -1),
+        ("train_size", 0),
+        ("lr", -0.1),
+        ("lr", float("nan")),
+        ("momentum", 1.5),
     ],
-)  # fmt: skip
+)
 def test_wrong_values_are_refused_before_any_work(name, value):
     with pytest.raises(ValueError, match=rf"(?s){name} = .*rule:.*try:.*{name} = "):
         Config(**{name: value})
@@ -318,8 +353,14 @@ def test_any_network_in_the_papers_shorthand_trains_and_resumes(tmp_path, init):
 
 def test_lsuv_starts_every_layer_at_variance_1():
     images = np.random.default_rng(0).integers(0, 255, (200, 3, 16, 16)).astype(np.uint8)
-    net = network(Config(spec="C(8,3,1,1)-C(8,3,1,1)-C(5,1,1,0)-P(16,16,0,avg)", norm="none", init="lsuv"), images, 5)
-    found = [signal for signal in tp.nn.signals(net, tp.tensor(images[:100])) if "Conv2d" in signal.layer]
+    net = network(
+        Config(spec="C(8,3,1,1)-C(8,3,1,1)-C(5,1,1,0)-P(16,16,0,avg)", norm="none", init="lsuv"),
+        images,
+        5,
+    )
+    found = [
+        signal for signal in tp.nn.signals(net, tp.tensor(images[:100])) if "Conv2d" in signal.layer
+    ]
     assert [signal.std for signal in found] == pytest.approx([1.0, 1.0, 1.0], abs=1e-3)
 
 
@@ -334,7 +375,9 @@ def test_a_network_with_too_many_outputs_is_refused():
 def test_the_same_code_on_a_device(tmp_path):
     losses = []
     for backend in ("numpy", "cupy"):
-        config = Config(**{**TINY, "backend": backend, "threads": None, "epochs": 1, "train_size": 40})
+        config = Config(
+            **{**TINY, "backend": backend, "threads": None, "epochs": 1, "train_size": 40}
+        )
         run = Run(config, tmp_path / backend)
         run.run()
         assert next(run.model.parameters()).backend == backend
@@ -370,12 +413,18 @@ def on_a_device(tmp_path, monkeypatch, every, loss):
     return run
 
 
-@pytest.mark.parametrize(("every", "looks", "noticed"), [(1, 6, 3), (3, 2, 3), (4, 2, 4), (100, 1, 6)])
-def test_on_a_device_the_loss_is_read_every_so_many_steps(tmp_path, monkeypatch, every, looks, noticed):
+@pytest.mark.parametrize(
+    ("every", "looks", "noticed"), [(1, 6, 3), (3, 2, 3), (4, 2, 4), (100, 1, 6)]
+)
+def test_on_a_device_the_loss_is_read_every_so_many_steps(
+    tmp_path, monkeypatch, every, looks, noticed
+):
     """One that is not finite is noticed then, and at the end of the epoch at the latest."""
     assert on_a_device(tmp_path, monkeypatch, every, lambda batch: 1.0).run_epoch([False])
     assert DeviceLoss.reads == 2 * looks
-    run = on_a_device(tmp_path, monkeypatch, every, lambda batch: float("nan") if batch == 2 else 1.0)
+    run = on_a_device(
+        tmp_path, monkeypatch, every, lambda batch: float("nan") if batch == 2 else 1.0
+    )
     with pytest.raises(tp.DivergenceError, match=f"at step {noticed} of epoch 1"):
         run.run_epoch([False])
 
@@ -404,7 +453,10 @@ def test_the_training_loss_is_a_mean_over_images(tmp_path):
 
 @pytest.mark.usefixtures("_no_curves")
 def test_a_run_does_not_depend_on_what_else_was_drawn(tmp_path):
-    runs = [Run(Config(**{**TINY, "epochs": 1, "dropout": 0.5, "threads": 1}), tmp_path / name) for name in "ab"]
+    runs = [
+        Run(Config(**{**TINY, "epochs": 1, "dropout": 0.5, "threads": 1}), tmp_path / name)
+        for name in "ab"
+    ]
     losses = [run.run() and run.history[0]["train_loss"] for run in runs]
     assert losses[0] == losses[1]
 

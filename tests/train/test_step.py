@@ -29,17 +29,22 @@ def batch(rng, n):
 def trained(threads, x, labels, steps=3, norm="normprop", seed=0, **options):
     tp.manual_seed(seed)
     optimizer = partial(tp.optim.SGD, weight_decay=0.001)
-    return helpers.trained(nn.build(SPEC, norm=norm), x, labels, steps, 0.05, optimizer, threads=threads, **options)
+    return helpers.trained(
+        nn.build(SPEC, norm=norm), x, labels, steps, 0.05, optimizer, threads=threads, **options
+    )
 
 
 def assert_threads_agree(steps, numbers=(2, 3), rtol=1e-5):
-    """The losses and the state of steps(threads): sums are only taken in another order, and always in the same one."""
+    """The losses and the state of steps(threads): sums are only taken in another order, and always
+    in the same one."""
     losses, whole = steps(1)
     for threads in numbers:
         shared_losses, shared = steps(threads)
         np.testing.assert_allclose(shared_losses, losses, rtol=rtol)
         for name, values in whole.items():
-            np.testing.assert_allclose(shared[name], values, rtol=10 * rtol, atol=rtol / 10, err_msg=name)
+            np.testing.assert_allclose(
+                shared[name], values, rtol=10 * rtol, atol=rtol / 10, err_msg=name
+            )
         np.testing.assert_equal(steps(threads), (shared_losses, shared))
     return losses
 
@@ -53,7 +58,8 @@ def test_parts_give_the_gradient_of_the_whole(rng, n, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "loss", [partial(F.cross_entropy, label_smoothing=0.1), F.mse_loss, lambda x, y: abs(x - y).mean()]
+    "loss",
+    [partial(F.cross_entropy, label_smoothing=0.1), F.mse_loss, lambda x, y: abs(x - y).mean()],
 )
 def test_any_loss_that_is_a_mean_over_the_batch(rng, loss):
     """Of 7 samples, one part has 4 and the other 3: each counts by its number of samples."""
@@ -80,7 +86,9 @@ def test_a_loss_is_a_function_that_returns_a_scalar(rng):
         (lambda out, labels: out, "a loss of shape (4, 4)"),
         (lambda out, labels: 1.0, "a float as a loss"),
     ]:
-        assert_explained(ValueError, lambda loss=loss: TrainingStep(net, optimizer, loss, 2)(x, labels), words)
+        assert_explained(
+            ValueError, lambda loss=loss: TrainingStep(net, optimizer, loss, 2)(x, labels), words
+        )
 
 
 def test_the_step_is_what_it_says(rng):
@@ -113,9 +121,13 @@ def test_batch_statistics_are_those_of_the_whole_batch_on_any_number_of_threads(
 
     def steps(threads):
         tp.manual_seed(0)
-        net = nn.Sequential(tp.data.BatchNormalizer((3, 8, 8)), *nn.build(SPEC, norm="batch")).to(dtype="float64")
+        net = nn.Sequential(tp.data.BatchNormalizer((3, 8, 8)), *nn.build(SPEC, norm="batch")).to(
+            dtype="float64"
+        )
         with tp.plain() if plain else nullcontext():
-            return helpers.trained(net, x.astype("float64"), labels, 3, 0.05, tp.optim.SGD, threads=threads)
+            return helpers.trained(
+                net, x.astype("float64"), labels, 3, 0.05, tp.optim.SGD, threads=threads
+            )
 
     assert_threads_agree(steps, (2, 3, 5), rtol=1e-13)
 
@@ -159,7 +171,9 @@ def test_a_step_takes_as_many_threads_as_its_work_is_worth(rng, monkeypatch, lea
     monkeypatch.setattr(tp.train.Ranks, "cores", 3)
     chosen, *others = (trained(n, x, labels) for n in (None, threads, 4 - threads))
     np.testing.assert_equal(chosen, others[0])
-    assert any((a != b).any() for a, b in zip(chosen[1].values(), others[1][1].values(), strict=True))
+    assert any(
+        (a != b).any() for a, b in zip(chosen[1].values(), others[1][1].values(), strict=True)
+    )
 
 
 def test_products_are_the_same_on_any_number_of_threads(rng, monkeypatch):
@@ -169,7 +183,9 @@ def test_products_are_the_same_on_any_number_of_threads(rng, monkeypatch):
 
     def steps(threads):
         tp.manual_seed(0)
-        net = nn.Sequential(nn.NormPropLinear(40, 30), nn.Linear(30, 20), nn.ReLU(), nn.Linear(20, 10))
+        net = nn.Sequential(
+            nn.NormPropLinear(40, 30), nn.Linear(30, 20), nn.ReLU(), nn.Linear(20, 10)
+        )
         return helpers.trained(net, x, labels, threads=threads)
 
     assert_threads_agree(steps, (2, 3))
@@ -179,16 +195,34 @@ def test_products_are_the_same_on_any_number_of_threads(rng, monkeypatch):
     ("change", "error", "words"),
     [
         (lambda x, y: (x, y + 4), IndexError, ["4 classes"]),
-        (lambda x, y: (x, y[:-1]), ValueError, ["x (40, 3, 8, 8) and labels (39,)", "one label per sample"]),
+        (
+            lambda x, y: (x, y[:-1]),
+            ValueError,
+            ["x (40, 3, 8, 8) and labels (39,)", "one label per sample"],
+        ),
         (lambda x, y: (x[:0], y[:0]), ValueError, ["x (0, 3, 8, 8)", "at least 1"]),
-        (lambda x, y: (x, np.eye(4)[y]), ValueError, ["logits (40, 4) and labels (40, 4)", "argmax"]),
-        (lambda x, y: (x, y.astype(np.float32)), ValueError, ["labels (40,) of type float32", "astype"]),
+        (
+            lambda x, y: (x, np.eye(4)[y]),
+            ValueError,
+            ["logits (40, 4) and labels (40, 4)", "argmax"],
+        ),
+        (
+            lambda x, y: (x, y.astype(np.float32)),
+            ValueError,
+            ["labels (40,) of type float32", "astype"],
+        ),
         (lambda x, y: (x, y[:, None]), ValueError, ["labels (40, 1)"]),
-        (lambda x, y: (x.transpose(0, 2, 3, 1), y), ValueError, ["x (40, 8, 8, 3)", "transpose(0, 3, 1, 2)"]),
+        (
+            lambda x, y: (x.transpose(0, 2, 3, 1), y),
+            ValueError,
+            ["x (40, 8, 8, 3)", "transpose(0, 3, 1, 2)"],
+        ),
     ],
 )
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_wrong_batch_is_refused_in_words_about_the_whole_batch(rng, threads, change, error, words):
+def test_a_wrong_batch_is_refused_in_words_about_the_whole_batch(
+    rng, threads, change, error, words
+):
     """Not about the parts that the threads have got; and before anything changes."""
     net = nn.build(SPEC)
     before = net.state_dict()
@@ -228,7 +262,8 @@ def test_evaluation_is_that_of_the_whole_set_and_writes_nothing(backend, rng, th
 
 
 def test_what_holds_outside_holds_in_the_threads(rng):
-    """no_grad(), plain() and exact_convolution() are context variables: the workers see what the caller has set."""
+    """no_grad(), plain() and exact_convolution() are context variables: the workers see what the
+    caller has set."""
     mark, seen = ContextVar("mark", default="unset"), []
 
     class Watch(nn.Module):
@@ -259,17 +294,22 @@ def test_a_step_works_in_a_process_that_was_forked_off(rng):
 
 
 def test_users_in_several_threads_do_not_disturb_each_other(rng):
-    """Each trains networks of its own on two threads, and all evaluate one with BatchNorm: every bit as alone.
+    """Each trains networks of its own on two threads, and all evaluate one with BatchNorm: every
+    bit as alone.
 
-    How many threads OpenBLAS takes is a setting of the whole process, and changes the bits of products.
-    """
+    How many threads OpenBLAS takes is a setting of the whole process, and changes the bits of
+    products."""
     x, labels = batch(rng, 24)
     shared = nn.build(SPEC, norm="batch")
     TrainingStep(shared, tp.optim.SGD(shared.parameters(), 0.05))(x, labels)
 
     def work(seed):
         parts = trained(2, x, labels, seed=seed), trained(2, x, labels, norm="batch", seed=seed)
-        return *parts, [logits(shared, x, threads=2) for _ in range(5)], evaluate(shared, x, labels, threads=1)
+        return (
+            *parts,
+            [logits(shared, x, threads=2) for _ in range(5)],
+            evaluate(shared, x, labels, threads=1),
+        )
 
     with threadpool_limits(1, user_api="blas"):
         before = shared.state_dict()
@@ -281,7 +321,8 @@ def test_users_in_several_threads_do_not_disturb_each_other(rng):
 
 
 def test_a_network_may_evaluate_another_one_in_its_forward(rng):
-    """In a worker the parts of an evaluation are not handed to the pool, which might be full of such workers."""
+    """In a worker the parts of an evaluation are not handed to the pool, which might be full of
+    such workers."""
     x, labels = batch(rng, 8)
     teacher = nn.build(SPEC)
 
@@ -304,13 +345,22 @@ class Twice(nn.Module):
 @pytest.mark.parametrize(
     ("net", "loss", "words"),
     [
-        (nn.Sequential(nn.Identity(), nn.Linear(3, 4), nn.BatchNorm(4)), F.cross_entropy, "layer 1, Linear"),
+        (
+            nn.Sequential(nn.Identity(), nn.Linear(3, 4), nn.BatchNorm(4)),
+            F.cross_entropy,
+            "layer 1, Linear",
+        ),
         (Twice(), F.cross_entropy, "first not finite in Twice"),
-        (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm(4)), lambda out, labels: F.sqrt(out * 0.0).sum(), "gradient"),
+        (
+            nn.Sequential(nn.Linear(3, 4), nn.BatchNorm(4)),
+            lambda out, labels: F.sqrt(out * 0.0).sum(),
+            "gradient",
+        ),
     ],
 )
 def test_what_is_not_finite_updates_nothing(net, loss, words):
-    """Neither weights nor BatchNorm's running estimates: for a loss, and for the gradient of a loss that is finite."""
+    """Neither weights nor BatchNorm's running estimates: for a loss, and for the gradient of a loss
+    that is finite."""
     train = TrainingStep(net, tp.optim.SGD(net.parameters(), 0.1), loss)
     if loss is F.cross_entropy:
         next(m for m in net.modules() if isinstance(m, nn.Linear)).bias.data[...] = np.inf
@@ -318,14 +368,18 @@ def test_what_is_not_finite_updates_nothing(net, loss, words):
     x = np.ones((4, 3), np.float32)
     x[0] = 2.0
     with np.errstate(all="ignore"):
-        assert_explained(tp.DivergenceError, lambda: train(x, [0, 1, 2, 3]), words, "nothing was updated")
+        assert_explained(
+            tp.DivergenceError, lambda: train(x, [0, 1, 2, 3]), words, "nothing was updated"
+        )
     after = net.state_dict()
     assert all((after[name] == before[name]).all() for name in before)
 
 
 def test_nan_is_not_a_class():
     net = nn.Sequential(nn.Flatten(), nn.Identity())
-    assert evaluate(net, np.array([[np.nan, 0.0], [1.0, 0.0]], np.float32), np.array([0, 0]))[1] == 0.5
+    assert (
+        evaluate(net, np.array([[np.nan, 0.0], [1.0, 0.0]], np.float32), np.array([0, 0]))[1] == 0.5
+    )
 
 
 def test_input_that_is_not_finite_is_told_from_divergence():
@@ -338,4 +392,6 @@ def test_input_that_is_not_finite_is_told_from_divergence():
 
 def test_labels_that_do_not_count_are_no_errors():
     logits = np.array([[9.0, 0.0], [9.0, 0.0]], np.float32)
-    assert tp.train.evaluate(tp.nn.Sequential(tp.nn.Identity()), logits, np.array([0, -100]))[1] == 0.0
+    assert (
+        tp.train.evaluate(tp.nn.Sequential(tp.nn.Identity()), logits, np.array([0, -100]))[1] == 0.0
+    )

@@ -10,7 +10,15 @@ import pytest
 from mpmath import mp
 
 import tinyprop as tp
-from tinyprop.verify import Case, Estimate, Sampler, closed_forms, init_claims, judge, residual_claims
+from tinyprop.verify import (
+    Case,
+    Estimate,
+    Sampler,
+    closed_forms,
+    init_claims,
+    judge,
+    residual_claims,
+)
 from tinyprop.verify.claim import LEDGER, UNSETTLED
 from tinyprop.verify.ledger import EXPECTED, FAMILIES
 from tinyprop.verify.networks import gaussian, random_layer, whole_jacobian
@@ -21,7 +29,10 @@ OTHERS = [f"N{i:02}" for i in range(1, 31)]
 
 @pytest.fixture(scope="module")
 def quick():
-    return {r.id: r for r in tp.verify.run(samples=20_000, seed=1) + tp.verify.run(OTHERS, samples=1000, seed=1)}
+    return {
+        r.id: r
+        for r in tp.verify.run(samples=20_000, seed=1) + tp.verify.run(OTHERS, samples=1000, seed=1)
+    }
 
 
 def test_every_claim_is_there_and_settled_as_derived(quick):
@@ -35,7 +46,9 @@ def test_every_claim_has_one_family_and_the_papers_are_the_default():
     assert families["normprop"] == [claim.id for claim in tp.verify.claims()] == IDS
     assert (families["layernorm"], families["dyt"]) == (["N13", "N14", "N15"], ["N28", "N29"])
     assert [r.id for r in tp.verify.run(family="layernorm", samples=1000)] == families["layernorm"]
-    with pytest.raises(ValueError, match="no family 'norm'\nrule: it is one of normprop, batchnorm,"):
+    with pytest.raises(
+        ValueError, match="no family 'norm'\nrule: it is one of normprop, batchnorm,"
+    ):
         tp.verify.claims("norm")
     with pytest.raises(ValueError, match="rule: ids or a family, not both"):
         tp.verify.run(["N01"], family="batchnorm")
@@ -53,7 +66,9 @@ def test_every_claim_says_what_it_is_about(quick):
         assert len(claim.derivation) > 40
         assert claim.section
         assert 10 < len(quick[claim.id].reason) < 120
-        assert str(quick[claim.id]).startswith(f"{claim.id} {claim.statement} {quick[claim.id].verdict}: ")
+        assert str(quick[claim.id]).startswith(
+            f"{claim.id} {claim.statement} {quick[claim.id].verdict}: "
+        )
 
 
 mp.dps = 30
@@ -69,12 +84,17 @@ def normal_mean(f):
 
 def selu(z):
     alpha, scale = mp.mpf("1.6732632423543772848"), mp.mpf("1.0507009873554804934")
-    return scale * (z if z > 0 else alpha * mp.expm1(z)), scale * (1 if z > 0 else alpha * mp.exp(z))  # and its slope
+    # and its slope
+    return scale * (z if z > 0 else alpha * mp.expm1(z)), scale * (
+        1 if z > 0 else alpha * mp.exp(z)
+    )
 
 
 def largest(k, f):
     """E f of the largest of k normals."""
-    return mp.quad(lambda x: f(x) * k * mp.npdf(x) * mp.ncdf(x) ** (k - 1), [-10, -4, -1, 0, 1, 2, 4, 10])
+    return mp.quad(
+        lambda x: f(x) * k * mp.npdf(x) * mp.ncdf(x) ** (k - 1), [-10, -4, -1, 0, 1, 2, 4, 10]
+    )
 
 
 REFERENCES = {
@@ -110,7 +130,8 @@ REFERENCES = {
     "N22": C1,
     "N24": mp.mpf(11),
     "N28": normal_mean(lambda z: mp.tanh(z / 2) ** 2),
-    "N30": (1 + normal_mean(lambda z: mp.sech(z) ** 4) / normal_mean(lambda z: mp.tanh(z) ** 2)) / 2,
+    "N30": (1 + normal_mean(lambda z: mp.sech(z) ** 4) / normal_mean(lambda z: mp.tanh(z) ** 2))
+    / 2,
 }
 
 
@@ -131,10 +152,13 @@ def test_exact_values_of_recursions_and_integrals():
     for gamma, settled in ((0.95, 0.45592), (0.9, 0.34248), (0.85, 0.27499), (0.7, 0.16090)):
         assert closed_forms.fixed_point(gamma) == pytest.approx(settled, abs=5e-6)
     assert closed_forms.product_moments(128, 9)[0] == pytest.approx(21.3491, abs=5e-5)
-    shift = largest(9, lambda m: mp.sqrt(0.5) * (m * mp.ncdf(m) + mp.npdf(m)))  # of ReLU(sqrt(1/2) (Z + m))
+    # of ReLU(sqrt(1/2) (Z + m))
+    shift = largest(9, lambda m: mp.sqrt(0.5) * (m * mp.ncdf(m) + mp.npdf(m)))
     assert residual_claims.derf_gain(12, 0.5) == pytest.approx(6.710321403, rel=1e-9)
     assert init_claims.tanh_recursion(50) == pytest.approx((0.010219334856, 0.0143347722), rel=1e-8)
-    assert closed_forms.max_pool(9, 0.5)[0] == pytest.approx(float((shift - 1 / mp.sqrt(2 * PI)) / C1), rel=1e-12)
+    assert closed_forms.max_pool(9, 0.5)[0] == pytest.approx(
+        float((shift - 1 / mp.sqrt(2 * PI)) / C1), rel=1e-12
+    )
 
 
 CHEAP = ["C01", "C02", "C03", "C10", "C12", "C13", "C22", "C23", "C31", "C36", "C41", "C45"]
@@ -142,8 +166,9 @@ CHEAP = ["C01", "C02", "C03", "C10", "C12", "C13", "C22", "C23", "C31", "C36", "
 
 @pytest.mark.slow
 def test_intervals_are_honest():
-    """Of 200 intervals of each claim, 190 are to contain the exact value. A claim fails with probability 3e-4 if its
-    intervals are honest, and nearly surely if they contain it 85 % of the time; all together within 4 deviations."""
+    """Of 200 intervals of each claim, 190 are to contain the exact value. A claim fails with
+    probability 3e-4 if its intervals are honest, and nearly surely if they contain it 85 % of the
+    time; all together within 4 deviations."""
     missed = dict.fromkeys(CHEAP, 0)
     for seed in range(200):
         for id in CHEAP:
@@ -186,7 +211,9 @@ def larger(right):
     """A number that is 10 % too large, or the function that returns such numbers."""
     if not callable(right):
         return 1.1 * right
-    return lambda *a, **k: tuple(1.1 * x for x in y) if isinstance(y := right(*a, **k), tuple) else 1.1 * y
+    return lambda *a, **k: (
+        tuple(1.1 * x for x in y) if isinstance(y := right(*a, **k), tuple) else 1.1 * y
+    )
 
 
 WRONG = [
@@ -195,11 +222,18 @@ WRONG = [
     ("C14", "verify.jacobian_claims.jacobian_kernel", lambda right: lambda rho: 0.9 * right(rho)),
     ("C20", "verify.depth_claims.depth_recursion", lambda right: lambda *a: 0.8 * right(*a)),
     ("C31", "verify.moment_claims.NFNETS", lambda right: {"relu": 1.72}),
-    ("C37", "verify.moment_claims.PIXELS", lambda right: right | {"laplace": (0.125**0.5, 2.0, 30.0)}),
+    (
+        "C37",
+        "verify.moment_claims.PIXELS",
+        lambda right: right | {"laplace": (0.125**0.5, 2.0, 30.0)},
+    ),
     ("C38", "verify.depth_claims.depth_recursion", lambda right: lambda *a: 0.8 * right(*a)),
     ("C42", "verify.training_claims.significance", lambda right: lambda *a: 1.1 * right(*a)),
     ("C43", "verify.training_claims.significance", lambda right: lambda *a: 1.1 * right(*a)),
-    *(pytest.param(id, f"verify.{place}", larger, marks=pytest.mark.slow) for id, place in OFF_BY_A_TENTH.items()),
+    *(
+        pytest.param(id, f"verify.{place}", larger, marks=pytest.mark.slow)
+        for id, place in OFF_BY_A_TENTH.items()
+    ),
 ]
 
 
@@ -217,19 +251,32 @@ def test_a_wrong_paper_is_told_from_a_right_one():
     assert judge((Case("mean", 0.41, 0.3989422804, estimate),)) == "approximate"
     assert judge((Case("mean", 0.6, 0.3989422804, estimate),)) == "does not hold as stated"
     assert judge((Case("mean", 0.40, 0.3989422804, estimate, rounding=0.005),)) == "holds"
-    assert judge((Case("mean", 0.40, 0.3989422804, estimate, rounding=0.005, scatter=0.3),)) == "in expectation only"
+    assert (
+        judge((Case("mean", 0.40, 0.3989422804, estimate, rounding=0.005, scatter=0.3),))
+        == "in expectation only"
+    )
     assert judge((Case("mean", 0.6, 0.3989422804, estimate, judged=False),)) == "empirical"
     assert judge((Case("bound", 0.6, 0.3989422804, estimate, "at most"),)) == "holds"
-    assert judge((Case("bound", 0.3, 0.3989422804, estimate, "at most"),)) == "does not hold as stated"
-    assert judge((Case("no number", 1.0, None, Estimate(float("nan"), 0.0, 8)),)) == "does not hold as stated"
+    assert (
+        judge((Case("bound", 0.3, 0.3989422804, estimate, "at most"),)) == "does not hold as stated"
+    )
+    assert (
+        judge((Case("no number", 1.0, None, Estimate(float("nan"), 0.0, 8)),))
+        == "does not hold as stated"
+    )
     assert judge((Case("no number", 1.0, 1.0, Estimate(float("nan"), 0.0, 8)),)) == UNSETTLED
-    assert judge((Case("other", 0.3989, 0.3989422804, estimate, "differs from"),)) == "does not hold as stated"
+    assert (
+        judge((Case("other", 0.3989, 0.3989422804, estimate, "differs from"),))
+        == "does not hold as stated"
+    )
     assert judge((Case("other", 0.2, 0.3989422804, estimate, "differs from"),)) == "holds"
 
 
 def test_the_same_seed_gives_the_same_results():
     ids = ["C01", "C17", "C21", "C36", "C37"]
-    assert tp.verify.run(ids, samples=5000, seed=3, threads=1) == tp.verify.run(ids, samples=5000, seed=3, threads=3)
+    assert tp.verify.run(ids, samples=5000, seed=3, threads=1) == tp.verify.run(
+        ids, samples=5000, seed=3, threads=3
+    )
     one, other = (tp.verify.run(ids, samples=5000, seed=seed) for seed in (3, 4))
     assert not {r.estimate.mean for r in one} & {r.estimate.mean for r in other}
 
@@ -253,11 +300,16 @@ def test_it_runs_where_threads_do_not_exist(monkeypatch):
 
 def test_importing_it_loads_nothing_heavy():
     code = "import sys, tinyprop.verify; print({'matplotlib', 'threadpoolctl'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        == "set()\n"
+    )
 
 
 def test_unknown_claims_are_refused():
-    with pytest.raises(ValueError, match=r"no claim 'C99'\nrule: ids are C01 to C45, G1 to G6 and N01 to N30"):
+    with pytest.raises(
+        ValueError, match=r"no claim 'C99'\nrule: ids are C01 to C45, G1 to G6 and N01 to N30"
+    ):
         tp.verify.run(["C01", "C99"])
     assert [r.id for r in tp.verify.run(["n01", "g3", "c26"])] == ["C26", "G3", "N01"]
 
@@ -270,14 +322,19 @@ def test_the_whole_jacobian_is_that_of_the_engine(backend):
     with tp.use_backend(backend):
         network = tp.nn.Sequential(*(random_layer(random, 6, 6, gamma=1.0) for _ in range(3)))
         x = gaussian(random, 6)
-        by_copies, by_rows = tp.engine.arrays.to_numpy(whole_jacobian(network, x)), tp.jacobian(network, x).numpy()
+        by_copies, by_rows = (
+            tp.engine.arrays.to_numpy(whole_jacobian(network, x)),
+            tp.jacobian(network, x).numpy(),
+        )
         np.testing.assert_allclose(by_copies, by_rows, rtol=1e-5, atol=1e-6)
 
 
 # Either backend.
 
 
-EITHER = "C01 C04 C06 C08 C12 C13 C22 C30 C36 G1 G3 G6 N01 N02 N04 N10 N13 N14 N16 N19 N20 N23 N27 N28"
+EITHER = (
+    "C01 C04 C06 C08 C12 C13 C22 C30 C36 G1 G3 G6 N01 N02 N04 N10 N13 N14 N16 N19 N20 N23 N27 N28"
+)
 
 
 @pytest.mark.parametrize("id", EITHER.split())

@@ -31,13 +31,24 @@ def test_a_table_a_summary_and_json(tmp_path, capsys):
     assert {tuple(case) for r in results for case in r["cases"]} == {tuple(CASE)}
     first, _, last = results
     (case,) = first["cases"]
-    assert (first["id"], first["verdict"], case["samples"], case["relation"]) == ("C01", "holds", 10_000, "equal to")
+    assert (first["id"], first["verdict"], case["samples"], case["relation"]) == (
+        "C01",
+        "holds",
+        10_000,
+        "equal to",
+    )
     assert abs(case["estimate"] - case["exact"]) < 6 * case["standard_error"]
-    assert (last["cases"][0]["paper"], last["cases"][0]["estimate"], last["verdict"]) == (0.125, None, "empirical")
+    assert (last["cases"][0]["paper"], last["cases"][0]["estimate"], last["verdict"]) == (
+        0.125,
+        None,
+        "empirical",
+    )
     assert [p.name for p in path.parent.iterdir()] == ["verify.json"]
 
 
-@pytest.mark.parametrize(("encoding", "differs", "cross"), [("utf-8", "≠", "✗"), ("ascii", "!=", "x")])
+@pytest.mark.parametrize(
+    ("encoding", "differs", "cross"), [("utf-8", "≠", "✗"), ("ascii", "!=", "x")]
+)
 def test_a_case_shows_what_the_paper_says_of_it(encoding, differs, cross, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
@@ -72,7 +83,11 @@ def results():
 def test_lines_fit_the_terminal(width, results):
     pairs = list(zip(claims() + claims("batchnorm"), results, strict=True))
     plain, painted, ascii = Report(width), Report(width, color=True), Report(width, ascii=True)
-    shown = [plain.table(results), plain.summary(results, 12.3), *(plain.explanation(*pair) for pair in pairs)]
+    shown = [
+        plain.table(results),
+        plain.summary(results, 12.3),
+        *(plain.explanation(*pair) for pair in pairs),
+    ]
     shown.append(ascii.table(results))
     assert max(len(line) for text in shown for line in text.splitlines()) <= max(width, 60)
     assert "\x1b[32m✓ holds\x1b[0m" in painted.table(results)
@@ -97,7 +112,10 @@ def test_an_unexpected_verdict_is_exit_status_1(monkeypatch, capsys):
     assert "not as expected: C01" in said
 
 
-WRONG = "C99,--samples 0,--samples 1.5,--samples many,--until 0,--until nan,--samples 10 --until 1,--backend x,--seed x"
+WRONG = (
+    "C99,--samples 0,--samples 1.5,--samples many,--until 0,--until nan,--samples 10 --until "
+    "1,--backend x,--seed x"
+)
 WRONG += ",--family x,N01 --family dyt"
 
 
@@ -120,12 +138,29 @@ def test_a_family_and_the_source_of_a_claim(capsys):
 
 
 def test_explain_derives_and_draws(capsys, tmp_path):
-    assert main(["verify", "C12", "C21", "G4", "--explain", "--figures", str(tmp_path), "--samples", "5000"]) == 0
+    assert (
+        main(
+            [
+                "verify",
+                "C12",
+                "C21",
+                "G4",
+                "--explain",
+                "--figures",
+                str(tmp_path),
+                "--samples",
+                "5000",
+            ]
+        )
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     said = " ".join(" ".join(lines).split())
     assert "Section 3.3, 4.3. gamma < 1 shrinks the pre-activations u" in said
     assert "mean^2 of units, layer 9" in said
-    assert lines[-2:] == [f"Figure: {tmp_path / name}.png" for name in ("jacobian-spectrum", "beyond")]
+    assert lines[-2:] == [
+        f"Figure: {tmp_path / name}.png" for name in ("jacobian-spectrum", "beyond")
+    ]
     names = ["beyond.json", "beyond.png", "jacobian-spectrum.json", "jacobian-spectrum.png"]
     assert sorted(p.name for p in tmp_path.iterdir()) == names
     assert json.loads((tmp_path / "beyond.json").read_text())["seed"] == 0

@@ -1,4 +1,5 @@
-"""Streaming estimates: merged as if all samples were there at once, honest, the same on every run, and fast."""
+"""Streaming estimates: merged as if all samples were there at once, honest, the same on every run,
+and fast."""
 
 import tracemalloc
 
@@ -11,15 +12,26 @@ from tinyprop.verify import Sampler, Tally
 from tinyprop.verify.monte_carlo import TASK
 
 
-@given(st.lists(st.integers(2, 40), min_size=1, max_size=6), st.integers(1, 3), st.integers(0, 2**32 - 1))
+@given(
+    st.lists(st.integers(2, 40), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.integers(0, 2**32 - 1),
+)
 def test_merging_is_the_tally_of_everything(sizes, quantities, seed):
     random = np.random.default_rng(seed)
-    blocks = [random.gamma(2.0, size=(quantities, n)) + 10.0 * random.standard_normal() for n in sizes]
-    merged, whole = Tally.merged([Tally.of(b) for b in blocks]), Tally.of(np.concatenate(blocks, axis=1))
+    blocks = [
+        random.gamma(2.0, size=(quantities, n)) + 10.0 * random.standard_normal() for n in sizes
+    ]
+    merged, whole = (
+        Tally.merged([Tally.of(b) for b in blocks]),
+        Tally.of(np.concatenate(blocks, axis=1)),
+    )
     assert merged.count == whole.count
     for name in ("means", "products", "cubes", "fourths"):
         got, want = getattr(merged, name), getattr(whole, name)
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9 * abs(whole.fourths).max(), err_msg=name)
+        np.testing.assert_allclose(
+            got, want, rtol=1e-9, atol=1e-9 * abs(whole.fourths).max(), err_msg=name
+        )
 
 
 def test_nothing_cancels_far_from_the_origin():
@@ -27,7 +39,9 @@ def test_nothing_cancels_far_from_the_origin():
     x = random.standard_normal(100_000)
     far = Tally.merged([Tally.of(part + 1e8) for part in np.split(x, 100)])
     assert far.variance().mean == pytest.approx(x.var(ddof=1), rel=1e-6)
-    assert far.variance().standard_error == pytest.approx(Tally.of(x).variance().standard_error, rel=1e-6)
+    assert far.variance().standard_error == pytest.approx(
+        Tally.of(x).variance().standard_error, rel=1e-6
+    )
 
 
 def test_moments_agree_with_numpy():
@@ -41,13 +55,16 @@ def test_moments_agree_with_numpy():
 
 
 def test_the_error_of_a_variance_comes_from_the_fourth_moment():
-    """Over 2000 repetitions; the standard deviation of 2000 numbers is known to 5 % at 3 standard errors."""
+    """Over 2000 repetitions; the standard deviation of 2000 numbers is known to 5 % at 3 standard
+    errors."""
     random, n = np.random.default_rng(2), 500
     estimates = [Tally.of(random.exponential(size=n)).variance() for _ in range(2000)]
     scatter = np.std([e.mean for e in estimates])
     exact = ((9.0 - 1.0) / n) ** 0.5  # fourth central moment 9, variance 1
     assert scatter == pytest.approx(exact, rel=0.1)
-    assert np.sqrt(np.mean([e.standard_error**2 for e in estimates])) == pytest.approx(scatter, rel=0.15)
+    assert np.sqrt(np.mean([e.standard_error**2 for e in estimates])) == pytest.approx(
+        scatter, rel=0.15
+    )
 
 
 def test_the_delta_method_uses_the_covariance():
@@ -64,10 +81,15 @@ def normals(random, count):
 
 
 def test_the_answer_depends_on_seed_and_name_not_on_threads():
-    tallies = [Sampler(seed=5, threads=t).tally("x", normals, samples=3 * TASK + 17) for t in (1, 2, 5)]
+    tallies = [
+        Sampler(seed=5, threads=t).tally("x", normals, samples=3 * TASK + 17) for t in (1, 2, 5)
+    ]
     assert {t.count for t in tallies} == {3 * TASK + 17}
     assert len({t.mean().mean for t in tallies}) == len({t.fourths[0] for t in tallies}) == 1
-    others = [Sampler(seed=seed).tally(name, normals, samples=1000) for name, seed in (("a", 0), ("b", 0), ("a", 1))]
+    others = [
+        Sampler(seed=seed).tally(name, normals, samples=1000)
+        for name, seed in (("a", 0), ("b", 0), ("a", 1))
+    ]
     assert len({t.mean().mean for t in others}) == 3
 
 
@@ -86,15 +108,16 @@ def test_expensive_samples_are_fewer():
 
 
 def test_a_median_of_means_does_not_follow_one_sample():
-    """Within 6 standard errors of the mean, 2e-8 for Student's t of 15 degrees of freedom; one huge sample moves a mean
-    by 600, and the median by less than its error."""
+    """Within 6 standard errors of the mean, 2e-8 for Student's t of 15 degrees of freedom; one huge
+    sample moves a mean by 600, and the median by less than its error."""
 
     def draw(random, count):
         x = 1.0 + random.standard_normal(count)
         return np.where(random.random(count) < 0.2 / 16_000, 1e7, x)
 
     plain, spiked = (
-        Sampler(seed=2).median_of_means("x", d, 16_000, 1, 1000) for d in (lambda r, n: 1.0 + normals(r, n), draw)
+        Sampler(seed=2).median_of_means("x", d, 16_000, 1, 1000)
+        for d in (lambda r, n: 1.0 + normals(r, n), draw)
     )
     assert abs(plain.mean - 1.0) < 6 * plain.standard_error
     assert plain.standard_error == pytest.approx((np.pi / 2 / 16_000) ** 0.5, rel=0.6)

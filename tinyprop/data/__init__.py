@@ -6,5 +6,13 @@ from .prefetch import prefetched
 from .sets import NAMES, SPLITS, Dataset, found, load
 
 __all__ = [
-    "NAMES", "SPLITS", "BatchNormalizer", "Dataset", "GlobalNormalizer", "batches", "found", "load", "prefetched",
-]  # fmt: skip
+    "NAMES",
+    "SPLITS",
+    "BatchNormalizer",
+    "Dataset",
+    "GlobalNormalizer",
+    "batches",
+    "found",
+    "load",
+    "prefetched",
+]

@@ -1,7 +1,7 @@
 """Data normalisation, section 4.1 of the paper: the first layer of a network, saved with it.
 
-Each feature (each pixel of each channel) gets mean 0 and standard deviation 1; a constant feature becomes 0.
-"""
+Each feature (each pixel of each channel) gets mean 0 and standard deviation 1; a constant feature
+becomes 0."""
 
 from typing import Any, Self
 
@@ -36,7 +36,11 @@ class Normalizer(Module):
     def as_floats(self, x: Tensor) -> Tensor:
         if x.shape[1:] != self.mean.shape:
             rule = f"a batch is (N, {str(self.mean.shape)[1:]} for this normalizer"
-            raise ShapeError(f"a batch of shape {x.shape}", rule, "reshape it, or make a normalizer for its shape")
+            raise ShapeError(
+                f"a batch of shape {x.shape}",
+                rule,
+                "reshape it, or make a normalizer for its shape",
+            )
         return x if x.dtype.kind == "f" else x.astype(self.mean.dtype)
 
 
@@ -56,7 +60,8 @@ class GlobalNormalizer(Normalizer):
 
     @property
     def fitted(self) -> bool:
-        """Whether `fit` was called or a fitted state loaded. A yes is remembered, so that a device is asked once."""
+        """Whether `fit` was called or a fitted state loaded. A yes is remembered, so that a device
+        is asked once."""
         if not self._fitted and self.std._data.all():
             self._fitted = True
         return self._fitted
@@ -75,13 +80,23 @@ class GlobalNormalizer(Normalizer):
             chunk = samples[start : start + CHUNK].astype(float64)
             chunk_mean = chunk.mean(axis=0)
             delta, total = chunk_mean - mean, count + len(chunk)
-            squares = squares + ((chunk - chunk_mean) ** 2).sum(axis=0) + delta**2 * (count * len(chunk) / total)
+            squares = (
+                squares
+                + ((chunk - chunk_mean) ** 2).sum(axis=0)
+                + delta**2 * (count * len(chunk) / total)
+            )
             mean = mean + delta * (len(chunk) / total)
             count = total
         var, rounding = squares / count, (count * 2e-16 * mean) ** 2
         if array_module(var).any((var > rounding) & (var <= CONSTANT * mean**2)):
             rule = "float32 cannot hold the differences of values that are a million times larger"
-            raise ValueError(explain("a feature whose spread is tiny beside its mean", rule, "subtract its mean first"))
+            raise ValueError(
+                explain(
+                    "a feature whose spread is tiny beside its mean",
+                    rule,
+                    "subtract its mean first",
+                )
+            )
         std = _spread(Tensor(mean), Tensor(var)).data
         for buffer, values in ((self.mean, mean), (self.std, std)):
             buffer.data[...] = to_backend(values, buffer.backend)
@@ -91,7 +106,10 @@ class GlobalNormalizer(Normalizer):
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_floats(x)
         if not self.fitted:
-            rule, hint = "it needs the statistics of the training images", "fit(images), or load a saved state"
+            rule, hint = (
+                "it needs the statistics of the training images",
+                "fit(images), or load a saved state",
+            )
             raise StateError("a batch for a GlobalNormalizer that was never fitted", rule, hint)
         return (x - self.mean) / self.std
 

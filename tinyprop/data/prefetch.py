@@ -12,9 +12,11 @@ Batch = tuple[Array, Array]  # images and labels
 
 
 def prefetched(batches: Iterable[Batch], backend: str) -> Iterator[Batch]:
-    """The batches with their images on the backend; a device receives each during the step before its own.
+    """The batches with their images on the backend; a device receives each during the step before
+    its own.
 
-    The images of a batch are overwritten two batches later. Labels stay on the host, where they can be checked.
+    The images of a batch are overwritten two batches later. Labels stay on the host, where they can
+    be checked.
 
     >>> images = tp.tensor([[1.0], [2.0], [3.0]]).data
     >>> pairs = tp.data.batches((images, tp.tensor([0, 1, 0], dtype=int).data), 2)
@@ -24,7 +26,9 @@ def prefetched(batches: Iterable[Batch], backend: str) -> Iterator[Batch]:
     if backend == "numpy":
         yield from batches
         return
-    for (slot, images, labels), _ in pairwise(chain(_uploads(batches, load_module(backend)), [None])):
+    for (slot, images, labels), _ in pairwise(
+        chain(_uploads(batches, load_module(backend)), [None])
+    ):
         yield (images if slot is None else slot.images()), labels  # the next one is on its way
         if slot is not None:
             slot.release()
@@ -33,10 +37,9 @@ def prefetched(batches: Iterable[Batch], backend: str) -> Iterator[Batch]:
 class Slot:
     """Memory for a batch of images, pinned on the host and on the device.
 
-    Host and device work at different times. Before either half is overwritten, its last reader must be done: the
-    upload for the half on the host; for the half on the device the step that used the images, and at first whatever
-    used this memory before it was ours.
-    """
+    Host and device work at different times. Before either half is overwritten, its last reader must
+    be done: the upload for the half on the host; for the half on the device the step that used the
+    images, and at first whatever used this memory before it was ours."""
 
     def __init__(self, cupy: Any, images: HostArray):
         self.cupy = cupy
@@ -47,7 +50,11 @@ class Slot:
         self.release()
 
     def fits(self, images: Array) -> bool:
-        alike = is_host_array(images) and images.dtype == self.host.dtype and images.shape[1:] == self.host.shape[1:]
+        alike = (
+            is_host_array(images)
+            and images.dtype == self.host.dtype
+            and images.shape[1:] == self.host.shape[1:]
+        )
         return alike and len(images) <= len(self.host)
 
     def upload(self, images: HostArray, stream: Any) -> None:
@@ -71,7 +78,8 @@ class Slot:
 
 
 def _uploads(batches: Iterable[Batch], cupy: Any) -> Iterator[Any]:
-    """Start an upload into each of two slots in turn; a batch that is not like the first one gets no slot."""
+    """Start an upload into each of two slots in turn; a batch that is not like the first one gets
+    no slot."""
     device, stream = cupy.cuda.Device(), cupy.cuda.Stream(non_blocking=True)
     slots: list[Slot] | None = None
     try:
@@ -79,12 +87,18 @@ def _uploads(batches: Iterable[Batch], cupy: Any) -> Iterator[Any]:
             with device:  # whoever takes the batches may have moved on to another one
                 if slots is None:
                     try:
-                        slots = [Slot(cupy, images), Slot(cupy, images)] if is_host_array(images) else []
-                    except (MemoryError, cupy.cuda.runtime.CUDARuntimeError):  # no pinned memory: simply copied
+                        slots = (
+                            [Slot(cupy, images), Slot(cupy, images)]
+                            if is_host_array(images)
+                            else []
+                        )
+                    # no pinned memory: simply copied
+                    except (MemoryError, cupy.cuda.runtime.CUDARuntimeError):
                         slots = []
                 slot = slots[number % 2] if slots and slots[0].fits(images) else None
                 if slot is not None:
                     slot.upload(images, stream)
             yield slot, images, labels
     finally:
-        stream.synchronize()  # an upload that nobody waited for would write to memory that is no longer ours
+        # an upload that nobody waited for would write to memory that is no longer ours
+        stream.synchronize()

@@ -48,7 +48,11 @@ class Dataset:
         array([2, 9, 2])
         """
         if count < 1:
-            raise ValueError(explain(f"first({count})", "count is at least 1", f"first(100) of the {len(self):,}"))
+            raise ValueError(
+                explain(
+                    f"first({count})", "count is at least 1", f"first(100) of the {len(self):,}"
+                )
+            )
         return replace(self, images=self.images[:count], labels=self.labels[:count])
 
     def subset(self, indices: HostArray | Sequence[int]) -> Self:
@@ -58,25 +62,39 @@ class Dataset:
         array([8, 2])
         """
         chosen = np.asarray(indices)
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not ((chosen >= 0) & (chosen < len(self))).all():
-            got, rule = f"subset({indices})", f"indices are integers from 0 to {len(self) - 1:,}, in one list or array"
-            raise IndexError(explain(got, rule, "subset(numpy.random.default_rng(0).permutation(len(dataset))[:100])"))
+        if (
+            chosen.ndim != 1
+            or chosen.dtype.kind not in "iu"
+            or not ((chosen >= 0) & (chosen < len(self))).all()
+        ):
+            got, rule = (
+                f"subset({indices})",
+                f"indices are integers from 0 to {len(self) - 1:,}, in one list or array",
+            )
+            raise IndexError(
+                explain(
+                    got, rule, "subset(numpy.random.default_rng(0).permutation(len(dataset))[:100])"
+                )
+            )
         return replace(self, images=self.images[chosen], labels=self.labels[chosen])
 
 
 def load(name: str, root: Root = None, split: str = "train") -> Dataset:
     """A data set: shapes (drawn on the spot), cifar10, cifar100, svhn, mnist or fashion-mnist.
 
-    Its files, compressed as they are published or unpacked, are searched in `root`, in $TINYPROP_DATA and in the user's
-    cache folder. Missing files are downloaded into the first of these that is given, and checked. The splits are train,
-    valid and test; valid is held out from the images that are published for training.
+    Its files, compressed as they are published or unpacked, are searched in `root`, in
+    $TINYPROP_DATA and in the user's cache folder. Missing files are downloaded into the first of
+    these that is given, and checked. The splits are train, valid and test; valid is held out from
+    the images that are published for training.
 
     >>> tp.data.load("shapes", split="valid")
     <shapes valid: 1,000 images 3x32x32 uint8, 10 classes>
     """
     source = _source(name, split)
     images, labels = [], []
-    for i, part in enumerate(source.read(source, source.files(root, split, fetch=True) or [], split)):
+    for i, part in enumerate(
+        source.read(source, source.files(root, split, fetch=True) or [], split)
+    ):
         valid = held_out(part[1], source.per_class[i] if source.per_class else None)
         chosen = valid if split == "valid" else ~valid if split == "train" else slice(None)
         images.append(part[0][chosen])
@@ -93,11 +111,14 @@ def held_out(labels: HostArray, per_class: int | None) -> HostArray:
     return marks
 
 
-def found(name: str, root: Root = None, split: str | None = None, download: bool = False) -> str | None:
-    """Where a data set is, or None if it is not available without a download. Files are looked up, not read.
+def found(
+    name: str, root: Root = None, split: str | None = None, download: bool = False
+) -> str | None:
+    """Where a data set is, or None if it is not available without a download. Files are looked up,
+    not read.
 
-    Without a split, the files of all splits must be there. With `download=True`, missing files are downloaded, but not
-    decoded; a DataError says why that fails.
+    Without a split, the files of all splits must be there. With `download=True`, missing files are
+    downloaded, but not decoded; a DataError says why that fails.
 
     >>> tp.data.found("shapes")
     'drawn when loaded'
@@ -113,7 +134,13 @@ def found(name: str, root: Root = None, split: str | None = None, download: bool
 
 def _source(name: str, split: str) -> Source:
     if name not in SOURCES:
-        raise ValueError(explain(f"data set {name!r}", f"a data set is one of {', '.join(NAMES)}", "load('shapes')"))
+        raise ValueError(
+            explain(
+                f"data set {name!r}", f"a data set is one of {', '.join(NAMES)}", "load('shapes')"
+            )
+        )
     if split not in SPLITS:
-        raise ValueError(explain(f"split {split!r}", f"a split is one of {', '.join(SPLITS)}", "split='train'"))
+        raise ValueError(
+            explain(f"split {split!r}", f"a split is one of {', '.join(SPLITS)}", "split='train'")
+        )
     return SOURCES[name]

@@ -1,12 +1,12 @@
 """The embedded data set: colored images of ten shapes, drawn by arithmetic.
 
-Everything is computed with integers from the raw output of a PCG64 generator, which NumPy keeps the same in all
-versions, so the bytes are the same on every machine. A pixel is 16 units wide. In the coordinates of a shape, u to the
-right and v down, its radius is 1024. Every shape is its own mirror image: flips keep the class.
+Everything is computed with integers from the raw output of a PCG64 generator, which NumPy keeps the
+same in all versions, so the bytes are the same on every machine. A pixel is 16 units wide. In the
+coordinates of a shape, u to the right and v down, its radius is 1024. Every shape is its own mirror
+image: flips keep the class.
 
-A light shape on a darker background varies in position, size, tilt, width, colors, textures and noise, and there are
-dots around it.
-"""
+A light shape on a darker background varies in position, size, tilt, width, colors, textures and
+noise, and there are dots around it."""
 
 from collections.abc import Callable
 from functools import cache
@@ -26,8 +26,11 @@ DOTS = 2  # on each background
 CELL = 8  # pixels between the random points that make clouds
 TURN = 256  # directions
 TILT = 28  # how far a shape may lean to either side: 39 degrees
-# Libraries differ in the last bit of a cosine; no entry is so near a tie that this could change its rounding.
-COSINE: HostArray = np.rint(np.cos(np.arange(TURN) * (2 * np.pi / TURN)) * (1 << 14)).astype(np.int32)
+# Libraries differ in the last bit of a cosine; no entry is so near a tie that this could change its
+# rounding.
+COSINE: HostArray = np.rint(np.cos(np.arange(TURN) * (2 * np.pi / TURN)) * (1 << 14)).astype(
+    np.int32
+)
 SINE: HostArray = np.roll(COSINE, TURN // 4)
 
 
@@ -48,8 +51,12 @@ SHAPES: dict[str, Callable[[HostArray, HostArray], HostArray]] = {
     "star": _star,
     "cross": lambda u, v: (np.minimum(abs(u), abs(v)) <= 290) & (np.maximum(abs(u), abs(v)) <= 930),
     "crescent": lambda u, v: (u * u + v * v <= 960**2) & (u * u + (v + 480) ** 2 > 800**2),
-    "heart": lambda u, v: (abs(u) + abs(v - 190) <= 740) | ((abs(u) - 370) ** 2 + (v + 180) ** 2 <= 523**2),
-    "arrow": lambda u, v: np.where(v <= 0, 10 * abs(u) <= 9 * (v + 960), (v <= 900) & (abs(u) <= 290)),
+    "heart": lambda u, v: (
+        (abs(u) + abs(v - 190) <= 740) | ((abs(u) - 370) ** 2 + (v + 180) ** 2 <= 523**2)
+    ),
+    "arrow": lambda u, v: np.where(
+        v <= 0, 10 * abs(u) <= 9 * (v + 960), (v <= 900) & (abs(u) <= 290)
+    ),
     "hourglass": lambda u, v: (abs(v) <= 800) & (10 * abs(u) <= 8 * abs(v) + 800),
 }
 CLASSES = tuple(SHAPES)
@@ -67,7 +74,9 @@ class Dice:
 
     def bytes(self, *shape: int) -> HostArray:
         count = prod(shape)
-        return self.bits.random_raw(-(-count // 8)).astype("<u8").view(np.uint8)[:count].reshape(shape)
+        return (
+            self.bits.random_raw(-(-count // 8)).astype("<u8").view(np.uint8)[:count].reshape(shape)
+        )
 
     def between(self, low: int, high: int, *shape: int) -> HostArray:
         """Integers from low up to, but not including, high."""
@@ -120,13 +129,19 @@ def _patterns(dice: Dice, n: int) -> HostArray:
 def _painted(dice: Dice, first: HostArray) -> HostArray:
     """Textures (N, 3, SIDE, SIDE) between a color and another one near it."""
     second = np.clip(first + dice.between(-40, 41, *first.shape), 0, 255)
-    return _per_pixel(first) + ((_per_pixel(second - first) * _patterns(dice, len(first))[:, None]) >> 8)
+    return _per_pixel(first) + (
+        (_per_pixel(second - first) * _patterns(dice, len(first))[:, None]) >> 8
+    )
 
 
 def _add_dots(dice: Dice, images: HostArray) -> None:
     n = len(images)
     for _ in range(DOTS):
-        x, y, radius = dice.between(0, 4 * SIDE, n), dice.between(0, 4 * SIDE, n), dice.between(2, 9, n)
+        x, y, radius = (
+            dice.between(0, 4 * SIDE, n),
+            dice.between(0, 4 * SIDE, n),
+            dice.between(2, 9, n),
+        )
         color = _per_pixel(dice.between(20, 236, n, 3))
         distance2 = (4 * PIXELS - _per_pixel(x)) ** 2 + (4 * PIXELS[:, None] - _per_pixel(y)) ** 2
         np.copyto(images, color, where=(distance2 <= _per_pixel(radius**2))[:, None])
@@ -150,13 +165,16 @@ def _images(dice: Dice, labels: HostArray) -> HostArray:
 
 @cache
 def draw(count: int, seed: int = 0) -> Samples:
-    """Images (N, 3, 32, 32) and their labels, with all classes equally often. Copy the arrays before you edit them.
+    """Images (N, 3, 32, 32) and their labels, with all classes equally often. Copy the arrays
+    before you edit them.
 
     >>> images, labels = draw(20)
     >>> images.shape, images.dtype, [CLASSES[label] for label in labels[:3]]
     ((20, 3, 32, 32), dtype('uint8'), ['ring', 'triangle', 'triangle'])
     """
     dice = Dice(seed)
-    labels = (np.argsort(dice.bits.random_raw(count), kind="stable") % len(CLASSES)).astype(np.int64)
+    labels = (np.argsort(dice.bits.random_raw(count), kind="stable") % len(CLASSES)).astype(
+        np.int64
+    )
     chunks = [_images(dice, labels[start : start + CHUNK]) for start in range(0, count, CHUNK)]
     return np.concatenate(chunks), labels

@@ -15,7 +15,8 @@ from ..errors import DataError
 from ..files import whole_file
 
 PIECE = 1 << 20  # bytes read at a time
-SILENCE, TRANSFER = 30.0, 3600.0  # seconds without a byte, and altogether, after which a download is given up
+# seconds without a byte, and altogether, after which a download is given up
+SILENCE, TRANSFER = 30.0, 3600.0
 TRIES = 10  # connections for one file
 
 Root = str | Path | None
@@ -30,7 +31,8 @@ class Remote:
     size: int
     sha256: str
     members: tuple[str, ...] = ()  # files that are needed of an archive
-    unpacked: Mapping[str, str] = field(default_factory=dict)  # known digests of these, or of the unpacked file
+    # known digests of these, or of the unpacked file
+    unpacked: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -46,11 +48,14 @@ class Source:
     train: tuple[Remote, ...] = ()
     test: tuple[Remote, ...] = ()
     largest: int = 0  # bytes that a file can hold, decompressed
-    read: Callable[["Source", list[Path], str], Iterable[Samples]]  # gives all images that are published for a split
-    per_class: tuple[int, ...] = ()  # how many of each class are for validation, for each of the Samples that are read
+    # gives all images that are published for a split
+    read: Callable[["Source", list[Path], str], Iterable[Samples]]
+    # how many of each class are for validation, for each of the Samples that are read
+    per_class: tuple[int, ...] = ()
 
     def files(self, root: Root, split: str, fetch: bool) -> list[Path] | None:
-        """The files of a split, or None if some are missing; with `fetch`, these are downloaded, the others checked."""
+        """The files of a split, or None if some are missing; with `fetch`, these are downloaded,
+        the others checked."""
         paths = []
         for remote in self.test if split == "test" else self.train:
             here = find(root, self.folders, remote)
@@ -58,13 +63,16 @@ class Source:
                 return None
             paths += here or [download(remote, places(root)[0] / self.folders[0])]
             for path in (here or ()) if fetch else ():
-                known = {**remote.unpacked, remote.name: remote.sha256}.get(path.name.replace(".idx", "-idx"))
+                known = {**remote.unpacked, remote.name: remote.sha256}.get(
+                    path.name.replace(".idx", "-idx")
+                )
                 compare(path, known or "")
         return paths
 
 
 def places(root: Root) -> list[Path]:
-    """The folders to search, whether they exist or not: root, $TINYPROP_DATA, the user's cache folder."""
+    """The folders to search, whether they exist or not: root, $TINYPROP_DATA, the user's cache
+    folder."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not cache.is_absolute():  # the XDG specification says to ignore a relative path
         cache = Path(os.path.expanduser("~"), ".cache")
@@ -73,10 +81,11 @@ def places(root: Root) -> list[Path]:
 
 
 def find(root: Root, folders: Sequence[str], remote: Remote) -> list[Path] | None:
-    """The nonempty files that hold the content of a remote file, from the first place that has them; or None.
+    """The nonempty files that hold the content of a remote file, from the first place that has
+    them; or None.
 
-    The folders are relative to the places; a place that has the name of a folder may be that folder itself.
-    """
+    The folders are relative to the places; a place that has the name of a folder may be that folder
+    itself."""
     raw = remote.name.removesuffix(".gz")
     dotted = raw.replace("-idx", ".idx")  # as some programs unpack MNIST
     for place, folder in product(places(root), folders):
@@ -84,7 +93,8 @@ def find(root: Root, folders: Sequence[str], remote: Remote) -> list[Path] | Non
             relative = [Path(folder, name) for name in names]
             for base in (place, place.parent) if relative[0].parts[0] == place.name else (place,):
                 paths = [base / path for path in relative]
-                if all(os.path.isfile(path) and os.path.getsize(path) for path in paths):  # a pipe would hang
+                # a pipe would hang
+                if all(os.path.isfile(path) and os.path.getsize(path) for path in paths):
                     return paths
     return None
 
@@ -100,11 +110,15 @@ def sha256(path: str | Path) -> str:
 def compare(path: Path, known: str) -> None:
     """Name a file that is not the published one; one that cannot be read is left to its reader."""
     if known and os.access(path, os.R_OK) and (digest := sha256(path)) != known:
-        print(f"tinyprop: {path} is not the published file: its SHA-256 digest is {digest}", file=sys.stderr)
+        print(
+            f"tinyprop: {path} is not the published file: its SHA-256 digest is {digest}",
+            file=sys.stderr,
+        )
 
 
 def download(remote: Remote, folder: Path) -> Path:
-    """Download a file into a folder; it appears there complete and with the right digest, or not at all."""
+    """Download a file into a folder; it appears there complete and with the right digest, or not at
+    all."""
     from http.client import HTTPException
 
     path, end = folder / remote.name, time.monotonic() + TRANSFER
@@ -123,7 +137,10 @@ def download(remote: Remote, folder: Path) -> Path:
                 raise OSError(f"its SHA-256 digest is {digest} instead of {remote.sha256}")
     except (OSError, HTTPException, ValueError) as error:  # URLError and timeouts are OSErrors
         raise DataError(
-            f"{path}, which is not available: the download failed ({str(error) or type(error).__name__})",
+            (
+                f"{path}, which is not available: the download failed "
+                f"({str(error) or type(error).__name__})"
+            ),
             "a data set is read from its files; those that are missing are downloaded",
             f"download {remote.url} on a machine with a network and save it as {path}",
         ) from None
@@ -136,7 +153,9 @@ def receive(remote: Remote, file: BinaryIO, end: float) -> None:
 
     from tqdm.auto import tqdm
 
-    request = Request(remote.url, headers={"User-Agent": "tinyprop", "Range": f"bytes={file.tell()}-"})
+    request = Request(
+        remote.url, headers={"User-Agent": "tinyprop", "Range": f"bytes={file.tell()}-"}
+    )
     with (  # urllib refuses redirects to file: and in circles; the others are checked below
         urlopen(request, timeout=SILENCE) as response,  # nosec B310
         tqdm(desc=remote.name, total=remote.size, unit="B", unit_scale=True, disable=None) as bar,

@@ -1,8 +1,7 @@
 """Where arrays live: NumPy's on the host, CuPy's on a device.
 
-An array decides where it is computed: `xp = array_module(x)` is the module that has its functions. The default backend
-only says where tensors are created from numbers, lists and host arrays.
-"""
+An array decides where it is computed: `xp = array_module(x)` is the module that has its functions.
+The default backend only says where tensors are created from numbers, lists and host arrays."""
 
 import importlib
 import os
@@ -23,9 +22,11 @@ _default: str | None = None  # decided on first use: $TINYPROP_BACKEND, or NumPy
 
 
 def array_module(*arrays: Array) -> Any:
-    """The module, NumPy or CuPy, that computes with these arrays (there may be Python scalars among them)."""
+    """The module, NumPy or CuPy, that computes with these arrays (there may be Python scalars among
+    them)."""
     for array in arrays:
-        if isinstance(array, (np.ndarray, np.generic)):  # arithmetic turns 0-d arrays into NumPy scalars
+        # arithmetic turns 0-d arrays into NumPy scalars
+        if isinstance(array, (np.ndarray, np.generic)):
             return np
     return sys.modules.get("cupy", np)
 
@@ -60,7 +61,9 @@ def load_module(backend: str) -> Any:
         reason = "there is no CUDA device"
     except Exception as error:  # a broken installation may raise anything
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    raise BackendError(f"The CuPy backend is not available ({reason}): `tinyprop info` says what to install.")
+    raise BackendError(
+        f"The CuPy backend is not available ({reason}): `tinyprop info` says what to install."
+    )
 
 
 def default_backend() -> str:
@@ -99,11 +102,22 @@ def host_array(values: object, dtype: Any = None) -> HostArray:
 
 
 def numbers(values: object, dtype: Any) -> HostArray:
-    """Numbers in nested lists as a host array, in this dtype or, with None, in their own; anything else is refused."""
+    """Numbers in nested lists as a host array, in this dtype or, with None, in their own; anything
+    else is refused."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
-        kind = type(values).__name__ if array.dtype.kind == "O" and not array.ndim else f"{array.dtype} elements"
-        raise TypeError(explain(kind, "a tensor holds floats, integers or bools", "numbers, lists of them, or arrays"))
+        kind = (
+            type(values).__name__
+            if array.dtype.kind == "O" and not array.ndim
+            else f"{array.dtype} elements"
+        )
+        raise TypeError(
+            explain(
+                kind,
+                "a tensor holds floats, integers or bools",
+                "numbers, lists of them, or arrays",
+            )
+        )
     return array.astype(dtype or array.dtype)  # a copy: what is saved must not change
 
 
@@ -135,7 +149,8 @@ def plain_number(value: Any) -> Any:
 
 
 def common_backend(operands: list[Any], floating: bool) -> str | None:
-    """That of float arrays of one dtype, with Python numbers and, if not `floating`, masks: they need no fitting."""
+    """That of float arrays of one dtype, with Python numbers and, if not `floating`, masks: they
+    need no fitting."""
     kind = dtype = None
     for x in operands:
         t = type(x)
@@ -154,7 +169,11 @@ def common_backend(operands: list[Any], floating: bool) -> str | None:
     if dtype is None or dtype.kind != "f":
         return None
     backend = "numpy" if kind is np.ndarray else "cupy"
-    return None if backend == "cupy" and elsewhere([x for x in operands if type(x) is kind]) else backend
+    return (
+        None
+        if backend == "cupy" and elsewhere([x for x in operands if type(x) is kind])
+        else backend
+    )
 
 
 def elsewhere(arrays: list[Array]) -> set[int]:
@@ -163,25 +182,45 @@ def elsewhere(arrays: list[Array]) -> set[int]:
 
 
 def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[Any], str]:
-    """Operands made to fit, and their backend: one backend, and no dtype that widens another by accident.
+    """Operands made to fit, and their backend: one backend, and no dtype that widens another by
+    accident.
 
-    Floats keep their dtype. Integers and bools become float32 in a function that is `floating`, or where they meet a
-    Python float; integers that meet a float array take its dtype. Python and NumPy scalars never promote.
-    """
-    special = [isinstance(x, np.ndarray) and type(x) is not np.ndarray for x in operands]  # np.matrix: other operators
-    operands = [np.array(x) if odd else plain_number(x) for x, odd in zip(operands, special, strict=True)]
+    Floats keep their dtype. Integers and bools become float32 in a function that is `floating`, or
+    where they meet a Python float; integers that meet a float array take its dtype. Python and
+    NumPy scalars never promote."""
+    # np.matrix: other operators
+    special = [isinstance(x, np.ndarray) and type(x) is not np.ndarray for x in operands]
+    operands = [
+        np.array(x) if odd else plain_number(x) for x, odd in zip(operands, special, strict=True)
+    ]
     arrays = [x for x in operands if is_array(x)]
     if odd := [x.dtype for x in arrays if x.dtype.kind not in "fiub"]:
-        raise TypeError(explain(f"{name} of {odd[0]} elements", "a tensor holds floats, integers or bools", "x.real"))
+        raise TypeError(
+            explain(
+                f"{name} of {odd[0]} elements", "a tensor holds floats, integers or bools", "x.real"
+            )
+        )
     if len({backend_of(x) for x in arrays}) > 1:
-        raise BackendError(f"{name} got a NumPy and a CuPy array together: move one by .to('cupy') or .to('numpy').")
+        raise BackendError(
+            f"{name} got a NumPy and a CuPy array together: move one by .to('cupy') or "
+            ".to('numpy')."
+        )
     backend = backend_of(arrays[0]) if arrays else default_backend()
     if backend == "cupy" and (others := elsewhere(arrays)):
-        raise BackendError(f"{name} got an array of device {min(others)}, not the current one: see cupy.cuda.Device.")
-    lists = [i for i, x in enumerate(operands) if not (is_array(x) or (isinstance(x, (int, float)) and (arrays or i)))]
+        raise BackendError(
+            f"{name} got an array of device {min(others)}, not the current one: see "
+            "cupy.cuda.Device."
+        )
+    lists = [
+        i
+        for i, x in enumerate(operands)
+        if not (is_array(x) or (isinstance(x, (int, float)) and (arrays or i)))
+    ]
     for i in lists:
         operands[i] = numbers(operands[i], None)
-    dtype = max((x.dtype for x in arrays if x.dtype.kind == "f"), key=lambda d: d.itemsize, default=None)
+    dtype = max(
+        (x.dtype for x in arrays if x.dtype.kind == "f"), key=lambda d: d.itemsize, default=None
+    )
     cast = "iu" if dtype is not None and not floating else "iub"
     floats = any(isinstance(x, float) or (is_array(x) and x.dtype.kind == "f") for x in operands)
     if dtype is None and (floating or floats or not arrays):

@@ -15,7 +15,8 @@ def node_of(x: Tensor) -> Node:
 
 
 def inputs_first(root: Node) -> tuple[list[Op], list[Tensor]]:
-    """All ops below the root in topological order (the order in which they were recorded), and the leaves."""
+    """All ops below the root in topological order (the order in which they were recorded), and the
+    leaves."""
     seen, stack, ops, leaves = {root}, [root], [], []
     while stack:
         node = stack.pop()
@@ -70,7 +71,11 @@ def pull_back(
                 if parent is not None and (targets is None or parent in wanted):
                     part, before = _fitted(gradient, op, parent), gradients.get(parent)
                     if before is not None:
-                        part = before + part if create_graph else Tensor(as_array(before._data + part._data))
+                        part = (
+                            before + part
+                            if create_graph
+                            else Tensor(as_array(before._data + part._data))
+                        )
                     gradients[parent] = part
             if not (retain_graph or create_graph):
                 op.free()
@@ -78,21 +83,30 @@ def pull_back(
 
 
 def _fitted(gradient: Gradient, op: Op, parent: Any) -> Tensor:
-    """The gradient that a rule gives, with broadcasting undone and in the dtype of the input it belongs to."""
+    """The gradient that a rule gives, with broadcasting undone and in the dtype of the input it
+    belongs to."""
     g = gradient() if callable(gradient) else gradient
     if not isinstance(g, Tensor):
         got = "no gradient" if g is None else f"a {type(g).__name__}"
         raise GradientError(
             f"{got} from {type(op).__name__}.backward for an input of shape {parent.shape}",
-            "an input that requires a gradient gets a tensor or an error; the engine never substitutes zeros",
-            "detach() that input" if g is None else "write backward with differentiable functions of tensors",
+            (
+                "an input that requires a gradient gets a tensor or an error; the engine never "
+                "substitutes zeros"
+            ),
+            "detach() that input"
+            if g is None
+            else "write backward with differentiable functions of tensors",
         )
     shape = parent.shape
     if g._data.shape != shape:
         added = g.ndim - len(shape)
         if added < 0 or any(n not in (1, m) for n, m in zip(shape, g.shape[added:], strict=True)):
             raise GradientError(
-                f"a gradient of shape {g.shape} from {type(op).__name__}.backward for an input of shape {shape}",
+                (
+                    f"a gradient of shape {g.shape} from {type(op).__name__}.backward for an input "
+                    f"of shape {shape}"
+                ),
                 "it has the shape of that input, or one that the input broadcasts to",
                 "check the order of the gradients, and transpositions",
             )
@@ -122,7 +136,8 @@ def seed_of(output: Tensor, grad: Tensor | Array | None) -> Tensor:
                 "backward(grad) with a grad of that shape, or reduce with sum() or mean() first",
             )
         return Tensor(xp.ones(output.shape, output.dtype))
-    seed = grad if isinstance(grad, Tensor) else Tensor(xp.array(grad, output.dtype))  # a copy: it may be edited later
+    # a copy: it may be edited later
+    seed = grad if isinstance(grad, Tensor) else Tensor(xp.array(grad, output.dtype))
     if seed.shape != output.shape:
         raise ShapeError(
             f"a gradient of shape {seed.shape} for a tensor of shape {output.shape}",
@@ -133,12 +148,16 @@ def seed_of(output: Tensor, grad: Tensor | Array | None) -> Tensor:
 
 
 def backward(
-    self: Tensor, grad: Tensor | Array | None = None, create_graph: bool = False, retain_graph: bool = False
+    self: Tensor,
+    grad: Tensor | Array | None = None,
+    create_graph: bool = False,
+    retain_graph: bool = False,
 ) -> None:
     """Add the gradient of this tensor to `.grad` of every leaf that requires one.
 
-    `grad` is the gradient with respect to this tensor itself, needed unless it has a single element. `create_graph`
-    makes the gradients differentiable; `retain_graph` allows a second backward pass.
+    `grad` is the gradient with respect to this tensor itself, needed unless it has a single
+    element. `create_graph` makes the gradients differentiable; `retain_graph` allows a second
+    backward pass.
 
     >>> x = tp.tensor([1.0, 2.0], requires_grad=True)
     >>> (x * x).backward(tp.tensor([1.0, 10.0]))
@@ -155,7 +174,8 @@ def backward(
         assert isinstance(leaf, Tensor)
         if leaf.grad is not None:
             g = leaf.grad + g
-        elif memory(g) in handed_out or 0 in g._data.strides:  # a leaf's gradient may be edited: no sharing
+        # a leaf's gradient may be edited: no sharing
+        elif memory(g) in handed_out or 0 in g._data.strides:
             g = g + 0.0 if g.requires_grad else Tensor(g._data.copy())
         handed_out.add(memory(g))
         leaf.grad = g
@@ -172,9 +192,11 @@ def grad(
     retain_graph: bool = False,
     allow_unused: bool = False,
 ) -> tuple[Any, ...]:
-    """The gradients of `output` with respect to the inputs, as tensors, leaving every `.grad` alone.
+    """The gradients of `output` with respect to the inputs, as tensors, leaving every `.grad`
+    alone.
 
-    An input that the output does not depend on is an error, or with `allow_unused` has None for a gradient.
+    An input that the output does not depend on is an error, or with `allow_unused` has None for a
+    gradient.
 
     >>> x = tp.tensor(3.0, requires_grad=True)
     >>> (slope,) = tp.grad(x**3, [x], create_graph=True)

@@ -4,7 +4,8 @@
 def explain(got: str, rule: str, hint: str) -> str:
     """The text of an error message.
 
-    >>> print(explain("reshape of (2, 3) to (4,)", "the number of elements must stay 6", "reshape(6)"))
+    >>> rule = "the number of elements must stay 6"
+    >>> print(explain("reshape of (2, 3) to (4,)", rule, "reshape(6)"))
     got:  reshape of (2, 3) to (4,)
     rule: the number of elements must stay 6
     try:  reshape(6)

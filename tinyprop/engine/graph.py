@@ -16,7 +16,8 @@ from .tensor import Operand, Tensor
 if TYPE_CHECKING:
     from contextlib import _GeneratorContextManager
 
-Node: TypeAlias = Union["Op", Tensor]  # an op stands for its result; a tensor in the graph is a leaf
+# an op stands for its result; a tensor in the graph is a leaf
+Node: TypeAlias = Union["Op", Tensor]
 Gradient: TypeAlias = Tensor | Callable[[], Tensor] | None
 
 OUT = -1
@@ -36,7 +37,8 @@ def recording_now() -> bool:
 
 
 def no_grad() -> "_GeneratorContextManager[None]":
-    """Compute without recording a graph: `with tp.no_grad():`, or `@tp.no_grad()` before a function.
+    """Compute without recording a graph: `with tp.no_grad():`, or `@tp.no_grad()` before a
+    function.
 
     >>> x = tp.tensor(1.0, requires_grad=True)
     >>> with tp.no_grad():
@@ -50,11 +52,12 @@ def no_grad() -> "_GeneratorContextManager[None]":
 class Op:
     """One differentiable function, applied once: `Multiply()(x, y)`. A node of the graph.
 
-    A subclass has a `forward` from arrays to an array and a `backward` from the gradient of the result to the
-    gradients of the inputs, as tensors, written with differentiable functions, so that gradients have gradients.
-    `backward` names what it needs: inputs by their names in `forward` (`*xs` gives a tuple), and `out`, the result;
-    only these are saved. An expensive gradient is returned as a function, called only if that gradient is wanted.
-    The engine undoes broadcasting and casts; settings that have no gradient are attributes of the op.
+    A subclass has a `forward` from arrays to an array and a `backward` from the gradient of the
+    result to the gradients of the inputs, as tensors, written with differentiable functions, so
+    that gradients have gradients. `backward` names what it needs: inputs by their names in
+    `forward` (`*xs` gives a tuple), and `out`, the result; only these are saved. An expensive
+    gradient is returned as a function, called only if that gradient is wanted. The engine undoes
+    broadcasting and casts; settings that have no gradient are attributes of the op.
 
     >>> class Cube(tp.Op):
     ...     def forward(self, x):
@@ -65,7 +68,8 @@ class Op:
     """
 
     floating = False  # whether integers and bools are turned into floats first
-    hint: str | None = None  # what to try when forward refuses the shapes; without one, errors pass as they are
+    # what to try when forward refuses the shapes; without one, errors pass as they are
+    hint: str | None = None
     _needs: tuple[int, ...] = ()  # what backward needs: numbers of inputs, or OUT
     _variadic: int | None = None  # the number of the input `*xs`, if forward has one
 
@@ -78,15 +82,30 @@ class Op:
 
     def __init_subclass__(cls) -> None:
         parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
-        inputs = [p.name for p in parameters if p.default is p.empty and p.kind is not p.KEYWORD_ONLY]
-        needs = list(inspect.signature(cls.backward).parameters)[2:] if cls.backward is not Op.backward else []
+        inputs = [
+            p.name for p in parameters if p.default is p.empty and p.kind is not p.KEYWORD_ONLY
+        ]
+        needs = (
+            list(inspect.signature(cls.backward).parameters)[2:]
+            if cls.backward is not Op.backward
+            else []
+        )
         if unknown := set(needs) - {*inputs, "out"}:
             got = f"{cls.__name__}.backward with a parameter {unknown.pop()!r}"
-            rule = f"after the gradient come inputs of forward that have no default ({', '.join(inputs)}) or out"
-            raise TypeError(explain(got, rule, "the name that forward gives it; save anything else as an attribute"))
+            rule = (
+                "after the gradient come inputs of forward that have no default "
+                f"({', '.join(inputs)}) or out"
+            )
+            raise TypeError(
+                explain(
+                    got, rule, "the name that forward gives it; save anything else as an attribute"
+                )
+            )
         positions = {p.name: i for i, p in enumerate(parameters)} | {"out": OUT}
         cls._needs = tuple(positions[name] for name in needs)
-        cls._variadic = next((i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), None)
+        cls._variadic = next(
+            (i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), None
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Array:
         raise NotImplementedError(f"{type(self).__name__} has no forward rule")
@@ -126,7 +145,11 @@ class Op:
         self.recorded = wanted and _recording.get()
         rule = type(self).forward
         try:
-            out = try_overrides(rule, backend, self, *arrays) if rule in overridden else NotImplemented
+            out = (
+                try_overrides(rule, backend, self, *arrays)
+                if rule in overridden
+                else NotImplemented
+            )
             if out is NotImplemented:
                 out = rule(self, *arrays)
         except (ValueError, IndexError) as error:
@@ -136,7 +159,13 @@ class Op:
             raise ShapeError(f"{type(self).__name__}({shapes})", str(error), self.hint) from None
         if not is_array(out) and not is_array(out := as_array(out)):
             got = f"{type(self).__name__}.forward returned a {type(out).__name__}"
-            raise TypeError(explain(got, "forward takes arrays and returns an array", "compute with arrays in forward"))
+            raise TypeError(
+                explain(
+                    got,
+                    "forward takes arrays and returns an array",
+                    "compute with arrays in forward",
+                )
+            )
         result = Tensor(out, self.recorded, self if self.recorded else None)
         if out.base is not None or id(out) in map(id, arrays):
             _share_memory(result, inputs)
@@ -160,7 +189,8 @@ class Op:
         return [j for i in self._needs for j in (every if i == self._variadic else (i,))]
 
     def gradients(self, g: Tensor) -> Sequence[Gradient]:
-        """The gradients of the inputs: by an override, unless they are to have gradients, or by the backward rule."""
+        """The gradients of the inputs: by an override, unless they are to have gradients, or by the
+        backward rule."""
         rule = type(self).backward
         result: Any = NotImplemented
         if rule in overridden and not _recording.get():
@@ -202,7 +232,8 @@ class Op:
 
 
 def _share_memory(result: Tensor, inputs: Sequence[Operand]) -> None:
-    """If the result is a view of an input, let both share their guard. Memory that NumPy does not own is exposed."""
+    """If the result is a view of an input, let both share their guard. Memory that NumPy does not
+    own is exposed."""
     out, memory = result._data, result._data if result._data.base is None else result._data.base
     result.exposed = owner_of(out) is None
     for x in inputs:
@@ -214,8 +245,15 @@ def _share_memory(result: Tensor, inputs: Sequence[Operand]) -> None:
 
 
 def _lifted(gradient: Any) -> Gradient:
-    """What an override returns, an array or a function that returns one, as a tensor or a function that returns one."""
-    return None if gradient is None else (lambda: Tensor(gradient())) if callable(gradient) else Tensor(gradient)
+    """What an override returns, an array or a function that returns one, as a tensor or a function
+    that returns one."""
+    return (
+        None
+        if gradient is None
+        else (lambda: Tensor(gradient()))
+        if callable(gradient)
+        else Tensor(gradient)
+    )
 
 
 def unary(op: type[Op]) -> Callable[[Operand], Tensor]:

@@ -1,10 +1,10 @@
 """Keeps values that a graph still needs from being edited in place.
 
-Tensors on the same memory share a list `uses`, with one entry for each op that has saved this memory for its backward
-pass; lists append and pop atomically. Memory that can be reached from outside the engine (`data` handed it out, or it
-came from there) is *exposed*: while it is used, its arrays are read-only, so that an edit fails where it is made. CuPy
-arrays have no such flag; there only updates that go through tinyprop are refused.
-"""
+Tensors on the same memory share a list `uses`, with one entry for each op that has saved this
+memory for its backward pass; lists append and pop atomically. Memory that can be reached from
+outside the engine (`data` handed it out, or it came from there) is *exposed*: while it is used, its
+arrays are read-only, so that an edit fails where it is made. CuPy arrays have no such flag; there
+only updates that go through tinyprop are refused."""
 
 from collections import Counter
 from contextlib import suppress
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 Uses = list[None]
 
 _lock = RLock()  # reentrant: the garbage collector may free a graph while this thread holds it
-_frozen: dict[int, list[Array]] = {}  # id of a list `uses` -> the arrays that were made read-only for it
+# id of a list `uses` -> the arrays that were made read-only for it
+_frozen: dict[int, list[Array]] = {}
 _count: Counter[int] = Counter()  # id of an array -> for how many such lists it is read-only
 
 
@@ -33,7 +34,8 @@ def owner_of(array: Array) -> Array:
 
 
 def freeze(array: Array, uses: Uses) -> Array:
-    """Make exposed memory read-only while it is used; returns the array to save, a copy if the memory is not ours."""
+    """Make exposed memory read-only while it is used; returns the array to save, a copy if the
+    memory is not ours."""
     if not isinstance(array, np.ndarray):
         return array
     owner = owner_of(array)
@@ -51,7 +53,8 @@ def freeze(array: Array, uses: Uses) -> Array:
 
 def expose(array: Array, uses: Uses) -> None:
     """Make memory read-only that is handed out while a graph uses it."""
-    uses.append(None)  # so that no other thread releases the last use before the array is on its list
+    # so that no other thread releases the last use before the array is on its list
+    uses.append(None)
     freeze(array, uses)
     uses.pop()
     release(uses)
@@ -68,7 +71,8 @@ def release(uses: Uses) -> None:
 
 
 def _thaw(a: Array) -> None:
-    """Make an array writeable again; a view whose owner is still in use becomes writeable together with its owner."""
+    """Make an array writeable again; a view whose owner is still in use becomes writeable together
+    with its owner."""
     if id(a.base) in _count:
         next(arrays for arrays in _frozen.values() if any(b is a.base for b in arrays)).append(a)
         _count[id(a)] += 1
@@ -78,7 +82,8 @@ def _thaw(a: Array) -> None:
 
 
 class Saved:
-    """Arrays (and numbers) that an op has saved; their memory is in use as long as this object lives."""
+    """Arrays (and numbers) that an op has saved; their memory is in use as long as this object
+    lives."""
 
     __slots__ = ("arrays", "uses")
 
@@ -87,7 +92,8 @@ class Saved:
         self.uses: list[Uses | None] = []
 
     def add(self, array: Any, owner: Any) -> None:
-        """Save an array: that of the tensor `owner`, or an array of the user's, or a private copy of either."""
+        """Save an array: that of the tensor `owner`, or an array of the user's, or a private copy
+        of either."""
         uses: Uses | None = None
         try:
             if owner._data is array:
@@ -119,5 +125,8 @@ def check_editable(tensor: "Tensor", name: Any = None) -> None:
         raise EditError(
             f"an update in place of {name or tensor.name or 'a parameter'} of shape {tensor.shape}",
             "a graph that has not been freed still needs the old values for its backward pass",
-            "update after backward(); free unused graphs (del loss), or evaluate under tp.no_grad()",
+            (
+                "update after backward(); free unused graphs (del loss), or evaluate under "
+                "tp.no_grad()"
+            ),
         )

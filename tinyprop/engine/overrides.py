@@ -1,4 +1,5 @@
-"""The table of overrides. An op has one rule, written for readers; `kernels/` registers faster ways to compute it:
+"""The table of overrides. An op has one rule, written for readers; `kernels/` registers faster ways
+to compute it:
 
     @override(WeightNorm.backward, on="cupy")
     def weight_norm_gradient(op, g, w, scale):      # arrays in, arrays out
@@ -6,9 +7,9 @@
             return NotImplemented                   # ask the next override, at last the rule itself
         ...
 
-An override of `forward` always applies, one of `backward` unless create_graph=True asks for gradients of gradients.
-With `tp.plain()`, or TINYPROP_PLAIN=1 in the environment, only the rules are used.
-"""
+An override of `forward` always applies, one of `backward` unless create_graph=True asks for
+gradients of gradients. With `tp.plain()`, or TINYPROP_PLAIN=1 in the environment, only the rules
+are used."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +29,8 @@ _plain = ContextVar("plain", default=os.environ.get("TINYPROP_PLAIN", "0") not i
 
 @dataclass
 class Override:
-    """One entry of the table: which rule it replaces, on which backend, and whether it has been used."""
+    """One entry of the table: which rule it replaces, on which backend, and whether it has been
+    used."""
 
     rule: Callable[..., Any]
     backend: str
@@ -36,16 +38,21 @@ class Override:
     used: bool = False
 
     def __str__(self) -> str:
-        return f"{self.rule.__qualname__} on {self.backend}: {self.function.__module__}.{self.function.__name__}"
+        return (
+            f"{self.rule.__qualname__} on {self.backend}: "
+            f"{self.function.__module__}.{self.function.__name__}"
+        )
 
 
 table: dict[str, dict[Callable[..., Any], list[Override]]] = {"numpy": {}, "cupy": {}}
 overridden: set[Callable[..., Any]] = set()  # all rules that have an override somewhere
 
 
-def override(rule: Callable[..., Any], on: str | Sequence[str] = ("numpy", "cupy")) -> Callable[[R], R]:
-    """Register a faster way to compute a rule: `forward` or `backward` of an Op class, or an `overridable` function.
-    Earlier registrations are asked first."""
+def override(
+    rule: Callable[..., Any], on: str | Sequence[str] = ("numpy", "cupy")
+) -> Callable[[R], R]:
+    """Register a faster way to compute a rule: `forward` or `backward` of an Op class, or an
+    `overridable` function. Earlier registrations are asked first."""
     rule = getattr(rule, "rule", rule)
 
     def register(function: Any) -> Any:
@@ -75,7 +82,8 @@ def run(rule: Callable[..., Any], backend: str, *args: Any, **kwargs: Any) -> An
 
 
 def overridable(function: Callable[P, R]) -> Callable[P, R]:
-    """A plain function that overrides may replace; its first argument, or the first of several, says where it runs."""
+    """A plain function that overrides may replace; its first argument, or the first of several,
+    says where it runs."""
 
     @wraps(function)
     def dispatch(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,7 +1,7 @@
 """Tensor: an array, its gradient, and its place in the graph.
 
-The rooms above attach the operators and methods: `graph` attaches `backward`, `functional` everything that computes.
-"""
+The rooms above attach the operators and methods: `graph` attaches `backward`, `functional`
+everything that computes."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 import numpy as np
 
 from . import arrays
-from .arrays import Array, DType, HostArray, Scalar, backend_of, is_array, is_device_array, to_backend, to_numpy
+from .arrays import (
+    Array,
+    DType,
+    HostArray,
+    Scalar,
+    backend_of,
+    is_array,
+    is_device_array,
+    to_backend,
+    to_numpy,
+)
 from .errors import ShapeError, explain
 from .guard import Uses, expose
 
@@ -42,7 +52,9 @@ class Tensor:
     __array_ufunc__ = None  # let Tensor handle array + tensor
     __array_priority__ = 1000  # the same, for CuPy
 
-    def __init__(self, data: Array, requires_grad: bool = False, node: Union["Op", "Tensor", None] = None):
+    def __init__(
+        self, data: Array, requires_grad: bool = False, node: Union["Op", "Tensor", None] = None
+    ):
         self._data = data
         self.grad: Tensor | None = None
         self.requires_grad = requires_grad
@@ -53,29 +65,39 @@ class Tensor:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Tensor":
         """Memory of its own, which no graph has saved."""
-        new = memo[id(self)] = Tensor(self._data.copy(), self.requires_grad, deepcopy(self.node, memo))
+        new = memo[id(self)] = Tensor(
+            self._data.copy(), self.requires_grad, deepcopy(self.node, memo)
+        )
         new.grad, new.name = deepcopy(self.grad, memo), self.name
         return new
 
     # What the rooms above attach, declared for type checkers.
-    sum = mean = var = std = max = min = argmax = norm = exp = log = sqrt = tanh = relu = abs = clip = _attached
-    to = astype = reshape = flatten = squeeze = transpose = __getitem__ = __neg__ = __abs__ = __invert__ = _attached
-    __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __matmul__ = __and__ = __or__ = __xor__ = _attached
+    sum = mean = var = std = max = min = argmax = norm = exp = log = sqrt = tanh = relu = abs = (
+        clip
+    ) = _attached
+    to = astype = reshape = flatten = squeeze = transpose = __getitem__ = __neg__ = __abs__ = (
+        __invert__
+    ) = _attached
+    __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __matmul__ = __and__ = __or__ = (
+        __xor__
+    ) = _attached
     __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __rmatmul__ = _attached
     __lt__ = __le__ = __gt__ = __ge__ = _attached
     T: Any
     backward: Any
     __eq__: Any
     __ne__: Any
-    __hash__ = object.__hash__  # a tensor is a node of a graph: == compares elements, the hash is its identity
+    # a tensor is a node of a graph: == compares elements, the hash is its identity
+    __hash__ = object.__hash__
 
     @property
     def data(self) -> Array:
-        """The array itself, not a copy. It may be edited, or set to another array of the same shape.
+        """The array itself, not a copy. It may be edited, or set to another array of the same
+        shape.
 
-        While a graph needs the values, the array is read-only, and an edit raises ValueError. The guard works on this
-        array object and on the array that owns its memory. It cannot see edits through a *view* that you took before
-        (`v = x.data[1:]`), nor edits of a CuPy array.
+        While a graph needs the values, the array is read-only, and an edit raises ValueError. The
+        guard works on this array object and on the array that owns its memory. It cannot see edits
+        through a *view* that you took before (`v = x.data[1:]`), nor edits of a CuPy array.
 
         >>> x = tp.tensor([1.0, 2.0])
         >>> x.data[0] = 5.0
@@ -88,7 +110,11 @@ class Tensor:
     @data.setter
     def data(self, array: Array) -> None:
         if not is_array(array) or array.shape != self.shape:
-            got = f"an array of shape {array.shape}" if is_array(array) else f"a {type(array).__name__}"
+            got = (
+                f"an array of shape {array.shape}"
+                if is_array(array)
+                else f"a {type(array).__name__}"
+            )
             rule = f"it must be an array of this tensor's shape {self.shape}"
             raise ShapeError(f"data set to {got}", rule, "tp.tensor(...)")
         check_elements(array.dtype, self.requires_grad)
@@ -153,7 +179,9 @@ class Tensor:
         extra = "" if self.dtype == arrays.float32 else f", dtype={self.dtype}"
         extra += "" if self.backend == "numpy" else f", backend={self.backend!r}"
         extra += ", requires_grad=True" if self.requires_grad else ""
-        values = np.array2string(to_numpy(self._data), separator=", ", prefix="tensor(", threshold=200)
+        values = np.array2string(
+            to_numpy(self._data), separator=", ", prefix="tensor(", threshold=200
+        )
         return f"tensor({values}{extra})"
 
     def __format__(self, spec: str) -> str:
@@ -161,7 +189,11 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError(explain("len() of a 0-d tensor", "only an axis has a length", "t.size, or t.reshape(1)"))
+            raise TypeError(
+                explain(
+                    "len() of a 0-d tensor", "only an axis has a length", "t.size, or t.reshape(1)"
+                )
+            )
         return self.shape[0]
 
     def __iter__(self) -> Iterator["Tensor"]:
@@ -177,25 +209,41 @@ class Tensor:
         if self.requires_grad or self.backend != "numpy":
             rule = "a conversion that nobody asked for would lose the gradient"
             rule = rule if self.requires_grad else "nothing leaves the device unless you ask for it"
-            hint = "tp.functional.concatenate, stack, ... keep the gradient; t.numpy() or t.detach() drop it"
-            raise TypeError(explain(f"a tensor of shape {self.shape} where NumPy wants an array", rule, hint))
+            hint = (
+                "tp.functional.concatenate, stack, ... keep the gradient; t.numpy() or "
+                "t.detach() drop it"
+            )
+            raise TypeError(
+                explain(f"a tensor of shape {self.shape} where NumPy wants an array", rule, hint)
+            )
         return np.array(self.data, dtype=dtype, copy=copy)
 
 
 def check_elements(dtype: Any, requires_grad: bool) -> None:
     """Refuse what cannot be an element of a tensor, or cannot have a gradient."""
-    got = f"requires_grad=True with elements of type {dtype}" if requires_grad else f"elements of type {dtype}"
+    got = (
+        f"requires_grad=True with elements of type {dtype}"
+        if requires_grad
+        else f"elements of type {dtype}"
+    )
     if dtype.kind not in "fiub":
-        raise TypeError(explain(got, "a tensor holds floats, integers or bools", "dtype=numpy.float32"))
+        raise TypeError(
+            explain(got, "a tensor holds floats, integers or bools", "dtype=numpy.float32")
+        )
     if requires_grad and dtype.kind != "f":
-        raise TypeError(explain(got, "only floating-point tensors have gradients", "dtype=numpy.float32"))
+        raise TypeError(
+            explain(got, "only floating-point tensors have gradients", "dtype=numpy.float32")
+        )
 
 
-def tensor(data: Any, requires_grad: bool = False, dtype: Any = None, backend: str | None = None) -> Tensor:
+def tensor(
+    data: Any, requires_grad: bool = False, dtype: Any = None, backend: str | None = None
+) -> Tensor:
     """A tensor with a copy of the data: numbers, nested lists or an array.
 
-    Python numbers and lists become float32; an array keeps its dtype. An array on a device stays there; everything
-    else goes to the default backend (`tp.use_backend`) unless `backend` says otherwise.
+    Python numbers and lists become float32; an array keeps its dtype. An array on a device stays
+    there; everything else goes to the default backend (`tp.use_backend`) unless `backend` says
+    otherwise.
 
     >>> tp.tensor([[1, 2], [3, 4]])
     tensor([[1., 2.],
@@ -204,16 +252,25 @@ def tensor(data: Any, requires_grad: bool = False, dtype: Any = None, backend: s
     if isinstance(data, Tensor):
         if data.requires_grad:
             rule = "a copy that nobody asked for would lose the gradient"
-            raise TypeError(explain(f"tensor(...) of a tensor of shape {data.shape}", rule, "t.detach(), or t itself"))
+            raise TypeError(
+                explain(
+                    f"tensor(...) of a tensor of shape {data.shape}",
+                    rule,
+                    "t.detach(), or t itself",
+                )
+            )
         data = data._data
     if is_array(data) or hasattr(data, "dtype"):
-        array = data if is_device_array(data) else np.asarray(data)  # also of an np.matrix the plain array
+        # also of an np.matrix the plain array
+        array = data if is_device_array(data) else np.asarray(data)
     else:
         try:
             array = arrays.numbers(data, dtype or arrays.float32)
         except ValueError as error:
             got = f"tensor(...) of a {type(data).__name__}"
-            raise ShapeError(got, str(error), "nested lists of numbers, all of equal length") from None
+            raise ShapeError(
+                got, str(error), "nested lists of numbers, all of equal length"
+            ) from None
     if backend is None:
         backend = arrays.default_backend() if backend_of(array) == "numpy" else "cupy"
     copied = to_backend(array, backend)

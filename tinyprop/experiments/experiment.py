@@ -1,4 +1,5 @@
-"""What an experiment is: settings to run, and from the finished runs findings, a figure and a table."""
+"""What an experiment is: settings to run, and from the finished runs findings, a figure and a
+table."""
 
 import math
 import statistics
@@ -42,13 +43,16 @@ class Arm:
 
     @property
     def badness(self) -> tuple[int, float]:
-        """The least is the best learning rate: runs that diverged, then the loss on validation images."""
+        """The least is the best learning rate: runs that diverged, then the loss on validation
+        images."""
         losses = [record.validation.loss for record in self.survivors if record.validation]
         return self.diverged, statistics.fmean(losses) if losses else math.inf
 
     def first(self, n: int) -> "Arm":
         """Only the random seeds 1 to n."""
-        return replace(self, records=tuple(record for record in self.records if record.config.seed <= n))
+        return replace(
+            self, records=tuple(record for record in self.records if record.config.seed <= n)
+        )
 
     def values(self, measure: Measure) -> dict[int, Any]:
         """By random seed: a number, or one for each image."""
@@ -86,7 +90,11 @@ class Claim(NamedTuple):
             for each in facts.get("each", [""])
             for label, (ours, theirs) in facts["pairs"].items()
         }
-        measures = tuple(MEASURES[name] for name in facts["measures"]) if "measures" in facts else ENDPOINTS
+        measures = (
+            tuple(MEASURES[name] for name in facts["measures"])
+            if "measures" in facts
+            else ENDPOINTS
+        )
         holds = getattr(Comparison, facts["holds"].replace(" ", "_"))
         return cls(facts["text"], facts["paper"].format_map(vars(paper)), holds, pairs, measures)
 
@@ -124,7 +132,10 @@ class Finding:
     @property
     def widest(self) -> tuple[str, Comparison]:
         """The comparison with the widest interval, and the name of its pair."""
-        return max(((label, c) for label, found in self.found.items() for c in found), key=lambda pair: pair[1].width)
+        return max(
+            ((label, c) for label, found in self.found.items() for c in found),
+            key=lambda pair: pair[1].width,
+        )
 
     @property
     def verdict(self) -> str:
@@ -138,7 +149,8 @@ class Experiment:
     name: str
     scale: Scale
     arms: dict[str, Arm] = field(default_factory=dict)  # the settings with their runs
-    findings: list[Finding] = field(default_factory=list)  # what the runs say, once `decide` has judged it
+    # what the runs say, once `decide` has judged it
+    findings: list[Finding] = field(default_factory=list)
 
     reported: ClassVar[tuple[Measure, ...]] = ENDPOINTS  # in the table, and in the figure
     x: ClassVar[str] = "epoch"  # what is along the x-axis of the levels in the figure
@@ -149,7 +161,9 @@ class Experiment:
         return TABLE[self.name]
 
     def settings(self) -> Settings:
-        return {name: self.scale.config(**changes) for name, changes in self.facts["settings"].items()}
+        return {
+            name: self.scale.config(**changes) for name, changes in self.facts["settings"].items()
+        }
 
     def before(self, name: str) -> list[str]:
         """The settings whose runs decide what a chosen setting is."""
@@ -157,7 +171,8 @@ class Experiment:
         return [other for other in self.arms if start and other.startswith(start)]
 
     def chosen(self) -> dict[str, Config | None]:
-        """Settings at the best of the learning rates that were tried; None as long as it is not known."""
+        """Settings at the best of the learning rates that were tried; None as long as it is not
+        known."""
         found: dict[str, Config | None] = {}
         for name in self.facts.get("chosen", {}):
             tried = [self.arms[other] for other in self.before(name)]
@@ -169,22 +184,46 @@ class Experiment:
 
     def planned(self, name: str) -> int:
         """How many random seeds of a setting are run."""
-        return min(self.scale.most_seeds, REGISTERED["planned"][self.name].get(name, self.scale.most_seeds))
+        return min(
+            self.scale.most_seeds, REGISTERED["planned"][self.name].get(name, self.scale.most_seeds)
+        )
 
     def claims(self) -> list[Claim]:
         return [Claim.read(claim) for claim in self.facts.get("claims", ())]
 
     def unjudged(self) -> list[Finding]:
         findings = []
-        primary = {claim["claim"] for claim in REGISTERED["primary"] if claim["experiment"] == self.name}
+        primary = {
+            claim["claim"] for claim in REGISTERED["primary"] if claim["experiment"] == self.name
+        }
         for claim in self.claims():
             arms = [self.arms[name] for name in claim.settings]
             planned = min(arm.planned for arm in arms)
-            reached = [n for n in evidence.looks(planned) if all(len(arm.first(n).records) == n for arm in arms)]
-            looks = [(n / planned, [*chain(*self.first(n).compared(claim).values())]) for n in reached]
-            runs = len(set.intersection(*({record.config.seed for record in arm.records} for arm in arms)))
-            no_data = sorted({arm.config.data for arm in arms if arm.config} & set(REGISTERED["not_available"]))
-            findings.append(Finding(claim, claim.text in primary, self.compared(claim), looks, runs, planned, no_data))
+            reached = [
+                n
+                for n in evidence.looks(planned)
+                if all(len(arm.first(n).records) == n for arm in arms)
+            ]
+            looks = [
+                (n / planned, [*chain(*self.first(n).compared(claim).values())]) for n in reached
+            ]
+            runs = len(
+                set.intersection(*({record.config.seed for record in arm.records} for arm in arms))
+            )
+            no_data = sorted(
+                {arm.config.data for arm in arms if arm.config} & set(REGISTERED["not_available"])
+            )
+            findings.append(
+                Finding(
+                    claim,
+                    claim.text in primary,
+                    self.compared(claim),
+                    looks,
+                    runs,
+                    planned,
+                    no_data,
+                )
+            )
         return findings
 
     def is_decided(self, name: str) -> bool:
@@ -198,7 +237,10 @@ class Experiment:
 
     def compared(self, claim: Claim) -> dict[str, list[Comparison]]:
         """All pairs, in all measures."""
-        return {label: [self.compare(*pair, m) for m in claim.measures] for label, pair in claim.pairs.items()}
+        return {
+            label: [self.compare(*pair, m) for m in claim.measures]
+            for label, pair in claim.pairs.items()
+        }
 
     def compare(self, ours: str, theirs: str, measure: Measure) -> Comparison:
         arm, other = self.arms[ours], None if theirs == CHANCE else self.arms[theirs]
@@ -212,13 +254,22 @@ class Experiment:
 
     def remarks(self) -> str:
         """What a reader must know to read figure and findings."""
-        chosen = {name.partition(",")[0]: self.arms[name].config for name in self.facts.get("chosen", ())}
-        rates = [f"{config.lr:g} for {name}" if config else f"none yet for {name}" for name, config in chosen.items()]
+        chosen = {
+            name.partition(",")[0]: self.arms[name].config for name in self.facts.get("chosen", ())
+        }
+        rates = [
+            f"{config.lr:g} for {name}" if config else f"none yet for {name}"
+            for name, config in chosen.items()
+        ]
         return self.facts["note"] + (f" The chosen rates: {', '.join(rates)}." if rates else "")
 
     def levels(self) -> dict[str, Curves]:
         """The left panels of the figure, by title."""
-        return {"Accuracy, %": {name: arm.curve(Record.accuracies, 1) for name, arm in self.shown().items()}}
+        return {
+            "Accuracy, %": {
+                name: arm.curve(Record.accuracies, 1) for name, arm in self.shown().items()
+            }
+        }
 
     def pairs(self) -> dict[str, tuple[str, str]]:
         """Of settings whose differences the figure shows."""
@@ -228,7 +279,10 @@ class Experiment:
     def differences(self) -> list[dict[str, Comparison]]:
         """The right panels of the figure, one for each measure."""
         pairs = self.pairs().items()
-        return [{label: self.compare(*pair, measure) for label, pair in pairs} for measure in self.reported]
+        return [
+            {label: self.compare(*pair, measure) for label, pair in pairs}
+            for measure in self.reported
+        ]
 
     def figure(self) -> Figure:
         return plots.experiment(self.levels(), self.differences(), self.x, self.paper)
@@ -239,6 +293,11 @@ def decide(experiments: Sequence[Experiment]) -> None:
     for e in experiments:
         e.findings = e.unjudged()
     family = [finding for e in experiments for finding in e.findings if finding.primary]
-    verdicts = iter(evidence.holm([finding.judge for finding in family], len(REGISTERED["primary"])))
+    verdicts = iter(
+        evidence.holm([finding.judge for finding in family], len(REGISTERED["primary"]))
+    )
     for e in experiments:
-        e.findings = [replace(f, supported=next(verdicts) if f.primary else f.judge(LEVEL)) for f in e.findings]
+        e.findings = [
+            replace(f, supported=next(verdicts) if f.primary else f.judge(LEVEL))
+            for f in e.findings
+        ]

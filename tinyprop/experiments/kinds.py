@@ -25,14 +25,23 @@ class CovariateShift(Experiment):
 
     def levels(self) -> dict[str, Curves]:
         def curves(i: int) -> Curves:
-            return {name: arm.curve(lambda record: record.layers[i - 1].size, 0) for name, arm in self.arms.items()}
+            return {
+                name: arm.curve(lambda record: record.layers[i - 1].size, 0)
+                for name, arm in self.arms.items()
+            }
 
         return {f"Mean input of layer {i}": curves(i) for i in HIDDEN}
 
     def differences(self) -> list[dict[str, Comparison]]:
         return [
-            {f"layer {i}": self.compare(NORMPROP, BATCHNORM, averaged(name, of, [i])) for i in HIDDEN}
-            for name, of in (("final mean input", evidence.final_mean), ("movement", evidence.movement))
+            {
+                f"layer {i}": self.compare(NORMPROP, BATCHNORM, averaged(name, of, [i]))
+                for i in HIDDEN
+            }
+            for name, of in (
+                ("final mean input", evidence.final_mean),
+                ("movement", evidence.movement),
+            )
         ]
 
 
@@ -43,13 +52,21 @@ class Results(Experiment):
 
     def settings(self) -> Settings:
         rows = self.scale.rows.items()
-        return {f"{row}, {name}": replace(config, norm=norm) for row, config in rows for name, norm in NORMS.items()}
+        return {
+            f"{row}, {name}": replace(config, norm=norm)
+            for row, config in rows
+            for name, norm in NORMS.items()
+        }
 
     def claims(self) -> list[Claim]:
         found = []
         for row in self.scale.rows:
             printed = paper.TEST_ERRORS.get(row)
-            errors = f"errors of {printed.normprop} and {printed.batch_norm} %" if printed else "not in the paper"
+            errors = (
+                f"errors of {printed.normprop} and {printed.batch_norm} %"
+                if printed
+                else "not in the paper"
+            )
             text = f"NormProp is better than BN or competitive on {row}."
             pairs = {row: (f"{row}, {NORMPROP}", f"{row}, {BATCHNORM}")}
             found.append(Claim(text, errors, Comparison.at_least_as_good, pairs))
@@ -57,7 +74,11 @@ class Results(Experiment):
 
     def levels(self) -> dict[str, Curves]:
         rows = self.scale.rows
-        return {"Test accuracy": {n: {row: self.arms[f"{row}, {n}"].estimate(ACCURACY) for row in rows} for n in NORMS}}
+        return {
+            "Test accuracy": {
+                n: {row: self.arms[f"{row}, {n}"].estimate(ACCURACY) for row in rows} for n in NORMS
+            }
+        }
 
 
 class JacobianFactor(Experiment):
@@ -75,7 +96,10 @@ class JacobianFactor(Experiment):
 
     def rates_survived(self, start: str) -> dict[int, float]:
         """For each random seed, how many rates, from the smallest up, train without diverging."""
-        trained = [{r.config.seed: not r.diverged for r in arm.records} for arm in self.by_rate()[start].values()]
+        trained = [
+            {r.config.seed: not r.diverged for r in arm.records}
+            for arm in self.by_rate()[start].values()
+        ]
         seeds = set.intersection(*map(set, trained))
         return {seed: [*(fine[seed] for fine in trained), False].index(False) for seed in seeds}
 
@@ -83,7 +107,9 @@ class JacobianFactor(Experiment):
         if claim.measures != (LARGEST_RATE,):
             return super().compared(claim)
         ours, theirs = list(self.by_rate())[:2]
-        found = evidence.compared(LARGEST_RATE, self.rates_survived(ours), self.rates_survived(theirs))
+        found = evidence.compared(
+            LARGEST_RATE, self.rates_survived(ours), self.rates_survived(theirs)
+        )
         return {f"{ours} minus {theirs}": [found]}
 
     def levels(self) -> dict[str, Curves]:
@@ -93,7 +119,8 @@ class JacobianFactor(Experiment):
         return {"Test accuracy, %": {start: curve(arms) for start, arms in self.by_rate().items()}}
 
 
-GRID = ((0.5, 0.5), (0.5, 2.0), (1.0, 0.5), (1.0, 1.0), (1.0, 2.0), (2.0, 1.0))  # widths and images of the protocol
+# widths and images of the protocol
+GRID = ((0.5, 0.5), (0.5, 2.0), (1.0, 0.5), (1.0, 1.0), (1.0, 2.0), (2.0, 1.0))
 
 
 class Scaling(Experiment):
@@ -103,12 +130,22 @@ class Scaling(Experiment):
 
     def grid(self) -> Settings:
         base = self.scale.protocol
-        sizes = [(wide * base.width, round(many * base.train_size)) for wide, many in GRID if base.train_size]
-        return {f"width {w:g}, {n:,} images": replace(base, width=w, train_size=n) for w, n in sizes}
+        sizes = [
+            (wide * base.width, round(many * base.train_size))
+            for wide, many in GRID
+            if base.train_size
+        ]
+        return {
+            f"width {w:g}, {n:,} images": replace(base, width=w, train_size=n) for w, n in sizes
+        }
 
     def settings(self) -> Settings:
         every = {**self.grid(), **self.scale.larger}.items()
-        return {f"{name}, {label}": replace(c, norm=norm) for label, c in every for name, norm in NORMS.items()}
+        return {
+            f"{name}, {label}": replace(c, norm=norm)
+            for label, c in every
+            for name, norm in NORMS.items()
+        }
 
     def pairs(self) -> dict[str, tuple[str, str]]:
         labels = [*self.grid(), *self.scale.larger]
@@ -120,9 +157,17 @@ class Scaling(Experiment):
         def place(config: Config) -> tuple[float, ...]:
             return 1.0, math.log(config.width), math.log(config.train_size or IMAGES)
 
-        found = {label: self.compare(*self.pairs()[label], measure).difference for label in self.grid()}
-        known = {place(small): found[label].mean for label, small in self.grid().items() if found[label].n}
-        return Comparison(measure, Estimate.predicted(list(known), list(known.values()), place(config)))
+        found = {
+            label: self.compare(*self.pairs()[label], measure).difference for label in self.grid()
+        }
+        known = {
+            place(small): found[label].mean
+            for label, small in self.grid().items()
+            if found[label].n
+        }
+        return Comparison(
+            measure, Estimate.predicted(list(known), list(known.values()), place(config))
+        )
 
     def differences(self) -> list[dict[str, Comparison]]:
         panels = super().differences()
@@ -134,23 +179,52 @@ class Scaling(Experiment):
 
     def levels(self) -> dict[str, Curves]:
         names = [f"{name}, {label}" for label in self.scale.larger for name in NORMS]
-        return {"Accuracy, %": {name: self.arms[name].curve(Record.accuracies, 1) for name in names}}
+        return {
+            "Accuracy, %": {name: self.arms[name].curve(Record.accuracies, 1) for name in names}
+        }
 
     def remarks(self) -> str:
-        long = {name: arm for name, arm in self.arms.items() if arm.config and arm.config.epochs == PAPER_RUN.epochs}
-        told = [self.told(name.partition(",")[0], record) for name, arm in long.items() for record in arm.survivors]
+        long = {
+            name: arm
+            for name, arm in self.arms.items()
+            if arm.config and arm.config.epochs == PAPER_RUN.epochs
+        }
+        told = [
+            self.told(name.partition(",")[0], record)
+            for name, arm in long.items()
+            for record in arm.survivors
+        ]
         return " ".join([super().remarks(), *told])
 
     def told(self, norm: str, record: Record) -> str:
         """The accuracies, the protocol and the speed of a long run."""
         images, accuracies = record.images["train"], dict(enumerate(record.accuracies(), 1))
         best = max(accuracies, key=accuracies.__getitem__)
-        seconds = [images / speed for row in record.history if (speed := row["images_per_second"])]  # 0: not measured
-        some = ", ".join(f"{accuracies[epoch]:.2f} % ({epoch})" for epoch in accuracies if epoch == 1 or epoch % 5 == 0)
-        facts = {"best": best, "most": accuracies[best], "some": some, "last": accuracies[len(accuracies)]}
+        # 0: not measured
+        seconds = [images / speed for row in record.history if (speed := row["images_per_second"])]
+        some = ", ".join(
+            f"{accuracies[epoch]:.2f} % ({epoch})"
+            for epoch in accuracies
+            if epoch == 1 or epoch % 5 == 0
+        )
+        facts = {
+            "best": best,
+            "most": accuracies[best],
+            "some": some,
+            "last": accuracies[len(accuracies)],
+        }
         times = {"hours": sum(seconds) / 3600.0, "speed": len(seconds) * images / sum(seconds)}
-        return self.facts["long"].format(norm=norm, c=record.config, images=images, paper=self.paper, **facts, **times)
+        return self.facts["long"].format(
+            norm=norm, c=record.config, images=images, paper=self.paper, **facts, **times
+        )
 
 
-KINDS = {"covariate-shift": CovariateShift, "results": Results, "scale": Scaling, "jacobian-factor": JacobianFactor}
-EXPERIMENTS: dict[str, Callable[..., Experiment]] = {n: partial(KINDS.get(n, Experiment), n) for n in TABLE}
+KINDS = {
+    "covariate-shift": CovariateShift,
+    "results": Results,
+    "scale": Scaling,
+    "jacobian-factor": JacobianFactor,
+}
+EXPERIMENTS: dict[str, Callable[..., Experiment]] = {
+    n: partial(KINDS.get(n, Experiment), n) for n in TABLE
+}

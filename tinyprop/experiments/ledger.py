@@ -1,8 +1,7 @@
 """The ledger: a directory with one JSON file for each finished run, which is never computed twice.
 
-The name of a file follows from the settings of its run, so ledgers of several machines can be copied together. Runs in
-progress live elsewhere, and leave nothing when they are done.
-"""
+The name of a file follows from the settings of its run, so ledgers of several machines can be
+copied together. Runs in progress live elsewhere, and leave nothing when they are done."""
 
 import hashlib
 import json
@@ -22,13 +21,16 @@ ALONE = threading.Lock()  # held by a run: its record says which overrides the p
 
 
 def run_name(config: Config) -> str:
-    """A readable name, and a hash of the settings that are not the default. (A new setting changes no old name.)
+    """A readable name, and a hash of the settings that are not the default. (A new setting changes
+    no old name.)
 
     >>> run_name(Config(data="cifar10", seed=3, threads=1))
     'cifar10-normprop-seed3-9a58570982'
     """
     config = canonical(config)
-    changed = {f.name: value for f in fields(config) if (value := getattr(config, f.name)) != f.default}
+    changed = {
+        f.name: value for f in fields(config) if (value := getattr(config, f.name)) != f.default
+    }
     hashed = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:10]
     return f"{config.data}-{config.norm}-seed{config.seed}-{hashed}"
 
@@ -46,7 +48,8 @@ class Ledger:
         return self.folder / f"{run_name(config)}.json"
 
     def find(self, config: Config, say: Callable[[str], None] = lambda line: None) -> Record | None:
-        """The record of a run, if it is finished; `say` is told of a damaged file, which counts as not there."""
+        """The record of a run, if it is finished; `say` is told of a damaged file, which counts as
+        not there."""
         try:
             record = Record.from_json(json.loads(self.path(config).read_bytes()))
             if canonical(record.config) != canonical(config):
@@ -63,10 +66,16 @@ class Ledger:
 
 
 def compute(
-    config: Config, ledger: Ledger, runs: Path, root: Path | None, told: Callable[[], bool] = lambda: False
+    config: Config,
+    ledger: Ledger,
+    runs: Path,
+    root: Path | None,
+    told: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Train, or resume, a run and add it to the ledger; False if it was stopped, or told to stop, before the end."""
-    with ALONE, blas_threads(1):  # so that the result does not depend on how many runs there are side by side
+    """Train, or resume, a run and add it to the ledger; False if it was stopped, or told to stop,
+    before the end."""
+    # so that the result does not depend on how many runs there are side by side
+    with ALONE, blas_threads(1):
         if told():
             return False
         if ledger.find(config):
@@ -78,7 +87,11 @@ def compute(
             if not run.run(resume=True):
                 return False
         except DivergenceError as error:
-            diverged = {"epoch": min(run.epoch + 1, config.epochs), "step": run.batch + 1, "what": error.args[0]}
+            diverged = {
+                "epoch": min(run.epoch + 1, config.epochs),
+                "step": run.batch + 1,
+                "what": error.args[0],
+            }
         ledger.add(run.record(diverged))
         shutil.rmtree(run.out)
         return True

@@ -27,15 +27,17 @@ from ..train import Config, Run, TrainingStep
 FORMAT = "tinyprop run 1"
 CHUNK = 100  # images that go through a network together when it is evaluated
 WINDOW = 2500  # images over which training losses are averaged, but at least 50 steps
-SMALLEST, STEP = 1e-4, 0.2  # losses of single images are saved as SMALLEST * exp(STEP * a whole number below 256)
+# losses of single images are saved as SMALLEST * exp(STEP * a whole number below 256)
+SMALLEST, STEP = 1e-4, 0.2
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The means, over images and places, of the features that arrive at a layer: section 5.2's "input of a unit".
+    """The means, over images and places, of the features that arrive at a layer: section 5.2's
+    "input of a unit".
 
-    A number for each epoch, from epoch 0, before training, where batch statistics stand in for running ones.
-    """
+    A number for each epoch, from epoch 0, before training, where batch statistics stand in for
+    running ones."""
 
     layer: int
     size: list[float]  # |mean| of a feature, averaged over all features
@@ -44,7 +46,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The final network on a set of images. A scaled loss is that of the outputs divided by the temperature."""
+    """The final network on a set of images. A scaled loss is that of the outputs divided by the
+    temperature."""
 
     error: float
     loss: float
@@ -54,8 +57,15 @@ class Evaluation:
 
     @classmethod
     def of(cls, outputs: HostArray, labels: HostArray, temperature: float) -> "Evaluation":
-        correct, scaled = outputs.argmax(axis=1) == labels, image_losses(outputs, labels, temperature)
-        codes = np.round(np.log(np.maximum(scaled, SMALLEST) / SMALLEST) / STEP).clip(0, 255).astype(np.uint8)
+        correct, scaled = (
+            outputs.argmax(axis=1) == labels,
+            image_losses(outputs, labels, temperature),
+        )
+        codes = (
+            np.round(np.log(np.maximum(scaled, SMALLEST) / SMALLEST) / STEP)
+            .clip(0, 255)
+            .astype(np.uint8)
+        )
         return cls(
             error=float(1.0 - correct.mean()),
             loss=float(image_losses(outputs, labels).mean()),
@@ -69,8 +79,8 @@ class Evaluation:
         return bits[: len(self._codes())].astype(bool)
 
     def image_losses(self) -> HostArray:
-        """Rounded to steps of 20 % (and not below 0.0001), then rescaled, so that their mean is exact: each is within
-        23 %, and typically within 6 %."""
+        """Rounded to steps of 20 % (and not below 0.0001), then rescaled, so that their mean is
+        exact: each is within 23 %, and typically within 6 %."""
         found = SMALLEST * np.exp(STEP * self._codes())
         return found * (self.scaled_loss / found.mean())
 
@@ -91,7 +101,8 @@ class Record:
     losses: list[float]  # training loss, averaged over windows
     layers: list[Layer]
     diverged: dict[str, Any] | None  # epoch, step and what
-    temperature: float | None = None  # the best on the validation images; 1 in a run without validation
+    # the best on the validation images; 1 in a run without validation
+    temperature: float | None = None
     validation: Evaluation | None = None
     test: Evaluation | None = None
 
@@ -132,10 +143,12 @@ def image_losses(outputs: HostArray, labels: HostArray, temperature: float = 1.0
 
 
 def best_temperature(outputs: HostArray, labels: HostArray) -> float:
-    """The temperature with the least loss, between 0.01 and 100: a bisection, as the loss is convex in its inverse.
+    """The temperature with the least loss, between 0.01 and 100: a bisection, as the loss is convex
+    in its inverse.
 
     >>> import numpy as np
-    >>> round(best_temperature(np.array([[np.log(9.0), 0.0]] * 4), np.array([0, 0, 0, 1])), 6)  # log 9 / log 3
+    >>> logits, labels = np.array([[np.log(9.0), 0.0]] * 4), np.array([0, 0, 0, 1])
+    >>> round(best_temperature(logits, labels), 6)  # log 9 / log 3
     2.0
     """
     truth = outputs[np.arange(len(labels)), labels].astype("float64")
@@ -181,15 +194,23 @@ class RecordedRun(Run):
         super().__init__(config, out, root, say=lambda line: None)
         for entry in overrides():
             entry.used = False
-        self.step: StepWithLosses = StepWithLosses(self.model, self.optimizer, threads=config.threads)
+        self.step: StepWithLosses = StepWithLosses(
+            self.model, self.optimizer, threads=config.threads
+        )
         self.step.losses = []
-        self.sets = {"validation": self.valid, "test": self.test} if self.valid else {"test": self.test}
+        self.sets = (
+            {"validation": self.valid, "test": self.test} if self.valid else {"test": self.test}
+        )
         self.first = next(iter(self.sets))  # the set on which mean inputs are measured
-        self.passed: dict[str, tuple[HostArray, list[HostArray]]] = {}  # outputs and means, at the last evaluation
+        # outputs and means, at the last evaluation
+        self.passed: dict[str, tuple[HostArray, list[HostArray]]] = {}
 
     def save(self) -> None:
         """The losses first: `resume` drops those that a checkpoint does not know of."""
-        write_whole(self.out / "losses.f4", np.array([float(loss) for loss in self.step.losses], "<f4").tobytes())
+        write_whole(
+            self.out / "losses.f4",
+            np.array([float(loss) for loss in self.step.losses], "<f4").tobytes(),
+        )
         super().save()
 
     def resume(self) -> None:
@@ -198,14 +219,19 @@ class RecordedRun(Run):
             self.measure_start()
         steps = self.epoch * -(-len(self.train) // self.config.batch_size) + self.batch
         if steps:
-            self.step.losses = list(np.frombuffer((self.out / "losses.f4").read_bytes(), "<f4")[:steps])
+            self.step.losses = list(
+                np.frombuffer((self.out / "losses.f4").read_bytes(), "<f4")[:steps]
+            )
 
     def measure_start(self) -> None:
-        """The rows of epoch 0, in training mode, as running statistics have seen nothing yet; then restore them."""
+        """The rows of epoch 0, in training mode, as running statistics have seen nothing yet; then
+        restore them."""
         state = {name: array.copy() for name, array in self.model.state_dict().items()}
         random = generator().bit_generator.state
         images = self.sets[self.first].images
-        self.passed[self.first] = passed_through(self.model, images[: len(images) // CHUNK * CHUNK or None])
+        self.passed[self.first] = passed_through(
+            self.model, images[: len(images) // CHUNK * CHUNK or None]
+        )
         self.signals = [{"epoch": 0, **row} for row in self.measure()]
         self.model.load_state_dict(state)
         generator().bit_generator.state = random
@@ -213,12 +239,18 @@ class RecordedRun(Run):
     def evaluate(self, name: str, images: Dataset) -> dict[str, float]:
         with nn.evaluating():
             outputs, _ = self.passed[name] = passed_through(self.model, images.images)
-        wrong = (outputs.argmax(axis=1) != images.labels) | ~np.isfinite(outputs).all(axis=1)  # NaN is not a class
+        # NaN is not a class
+        wrong = (outputs.argmax(axis=1) != images.labels) | ~np.isfinite(outputs).all(axis=1)
         error = float(wrong.mean())
-        return {f"{name}_loss": float(image_losses(outputs, images.labels).mean()), f"{name}_error": error}
+        return {
+            f"{name}_loss": float(image_losses(outputs, images.labels).mean()),
+            f"{name}_error": error,
+        }
 
     def measure(self) -> list[dict[str, Any]]:
-        before = {row["layer"]: np.array(row.pop("means")) for row in self.signals if "means" in row}
+        before = {
+            row["layer"]: np.array(row.pop("means")) for row in self.signals if "means" in row
+        }
         return [
             {
                 "layer": i,
@@ -235,27 +267,45 @@ class RecordedRun(Run):
             if name not in self.passed:  # it was stopped between the last epoch and here
                 self.evaluate(name, images)
             if not np.isfinite(self.passed[name][0]).all():
-                raise DivergenceError("outputs that are not finite", "they are numbers", "a smaller learning rate")
+                raise DivergenceError(
+                    "outputs that are not finite", "they are numbers", "a smaller learning rate"
+                )
 
     def record(self, diverged: dict[str, Any] | None) -> Record:
         window = max(50, WINDOW // self.config.batch_size)
         losses = np.array([float(loss) for loss in self.step.losses])
         history = [row for row in self.history if all(map(math.isfinite, row.values()))]
         rows = [row for row in self.signals if row["epoch"] <= len(history)]
-        by_layer = [[row for row in rows if row["layer"] == i] for i in sorted({row["layer"] for row in rows})]
+        by_layer = [
+            [row for row in rows if row["layer"] == i]
+            for i in sorted({row["layer"] for row in rows})
+        ]
         record = Record(
             config=self.config,
-            versions=versions() | {"sources": " ".join(dict.fromkeys(row.get("sources", "?") for row in self.signals))},
+            versions=versions()
+            | {"sources": " ".join(dict.fromkeys(row.get("sources", "?") for row in self.signals))},
             machine=machine(),
             overrides=[str(entry) for entry in overrides() if entry.used],
-            images={name: len(images) for name, images in {"train": self.train, **self.sets}.items()},
+            images={
+                name: len(images) for name, images in {"train": self.train, **self.sets}.items()
+            },
             history=history,
             losses=[float(losses[i : i + window].mean()) for i in range(0, len(losses), window)],
-            layers=[Layer(r[0]["layer"], [row["size"] for row in r], [row["moved"] for row in r]) for r in by_layer],
+            layers=[
+                Layer(r[0]["layer"], [row["size"] for row in r], [row["moved"] for row in r])
+                for r in by_layer
+            ],
             diverged=diverged,
         )
         if diverged:
             return record
-        temperature = best_temperature(self.passed["validation"][0], self.valid.labels) if self.valid else 1.0
-        found = {name: Evaluation.of(self.passed[name][0], s.labels, temperature) for name, s in self.sets.items()}
-        return replace(record, temperature=temperature, validation=found.get("validation"), test=found["test"])
+        temperature = (
+            best_temperature(self.passed["validation"][0], self.valid.labels) if self.valid else 1.0
+        )
+        found = {
+            name: Evaluation.of(self.passed[name][0], s.labels, temperature)
+            for name, s in self.sets.items()
+        }
+        return replace(
+            record, temperature=temperature, validation=found.get("validation"), test=found["test"]
+        )

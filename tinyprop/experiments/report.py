@@ -1,4 +1,5 @@
-"""The report: what is decided, where NormProp loses, each experiment, and how the plan was followed."""
+"""The report: what is decided, where NormProp loses, each experiment, and how the plan was
+followed."""
 
 import re
 import statistics
@@ -22,7 +23,10 @@ def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> s
     """`folder` leads from the page to the figures."""
     decide(experiments)
     arms, scale = distinct(experiments), experiments[0].scale
-    primary, others = ([f for e in experiments for f in e.findings if f.primary == which] for which in (True, False))
+    primary, others = (
+        [f for e in experiments for f in e.findings if f.primary == which]
+        for which in (True, False)
+    )
     return text("report.md").format(
         command=command,
         description=scale.description,
@@ -30,7 +34,9 @@ def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> s
         of_primary=counted(primary),
         of_others=counted(others),
         registered=REGISTERED["registered"],
-        rule=listed(f"{name.replace('_', ' ')}: {words}" for name, words in REGISTERED["rule"].items()),
+        rule=listed(
+            f"{name.replace('_', ' ')}: {words}" for name, words in REGISTERED["rule"].items()
+        ),
         margins="; ".join(f"{m.name} ± {m.margin:g}, in {m.difference_unit}" for m in ENDPOINTS),
         level=100.0 * LEVEL,
         power=100.0 * POWER,
@@ -40,11 +46,18 @@ def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> s
         sections="\n".join(section(e, folder) for e in experiments),
         short=reasons(experiments, arms),
         not_available=", ".join(REGISTERED["not_available"]),
-        partly=listed(f"Of {name}, we have {what}." for name, what in REGISTERED["partly_available"].items()),
-        added=listed(f"Added on {a['on']}, when {a['when']}: {a['what']}." for a in REGISTERED["added"].values()),
+        partly=listed(
+            f"Of {name}, we have {what}." for name, what in REGISTERED["partly_available"].items()
+        ),
+        added=listed(
+            f"Added on {a['on']}, when {a['when']}: {a['what']}."
+            for a in REGISTERED["added"].values()
+        ),
         versions=versions(arms.values()),
-        pooled=listed(f"Pooling, {measure.name}: {pooling(arms.values(), measure)}" for measure in ENDPOINTS),
-    )  # fmt: skip
+        pooled=listed(
+            f"Pooling, {measure.name}: {pooling(arms.values(), measure)}" for measure in ENDPOINTS
+        ),
+    )
 
 
 def listed(lines: Iterable[str]) -> str:
@@ -58,33 +71,65 @@ def quoted(report: str, readme: str) -> str:
 
 
 def section(e: Experiment, folder: str) -> str:
-    header = ["setting", "seeds", *(f"{measure.name}, {measure.unit}".rstrip(", ") for measure in e.reported)]
+    header = [
+        "setting",
+        "seeds",
+        *(f"{measure.name}, {measure.unit}".rstrip(", ") for measure in e.reported),
+    ]
     ran = {name: arm for name, arm in e.shown().items() if arm.records}
-    rows = [[name, f"{len(arm.records)} of {arm.planned}", *map(arm.words, e.reported)] for name, arm in ran.items()]
+    rows = [
+        [name, f"{len(arm.records)} of {arm.planned}", *map(arm.words, e.reported)]
+        for name, arm in ran.items()
+    ]
     levels = [Table(header, rows).markdown()] if ran else []
     waiting = "; ".join(name for name in e.shown() if name not in ran)
     levels += [f"Not run: {waiting}."] if waiting else []
     panels = e.differences()
-    rows = [[label, *(panel[label].number for panel in panels)] for label, c in panels[0].items() if c.difference.n]
-    if rows and panels[0].keys() - {label for f in e.findings for label in f.claim.pairs}:  # claims do not list all
+    rows = [
+        [label, *(panel[label].number for panel in panels)]
+        for label, c in panels[0].items()
+        if c.difference.n
+    ]
+    # claims do not list all
+    if rows and panels[0].keys() - {label for f in e.findings for label in f.claim.pairs}:
         names = [next(iter(panel.values())).measure.name for panel in panels]
         levels.append(Table([e.facts["differences"], *names], rows).markdown())
     header = ["claim", "the paper", "ours", "seeds", f"at {e.scale.name} scale"]
-    levels += [Table(header, [claim_row(f) for f in e.findings], align="lllll").markdown()] if e.findings else []
-    facts = {"runs": runs_of(e.arms.values()), "remarks": e.remarks(), "levels": "\n\n".join(levels)}
+    levels += (
+        [Table(header, [claim_row(f) for f in e.findings], align="lllll").markdown()]
+        if e.findings
+        else []
+    )
+    facts = {
+        "runs": runs_of(e.arms.values()),
+        "remarks": e.remarks(),
+        "levels": "\n\n".join(levels),
+    }
     return text("section.md").format(e=e, folder=folder, **facts)
 
 
 def claim_row(f: Finding) -> list[str]:
-    some = {label: [c for c in found if c.difference.n or any(c.diverged)] for label, found in f.found.items()}
+    some = {
+        label: [c for c in found if c.difference.n or any(c.diverged)]
+        for label, found in f.found.items()
+    }
     ours = [f"{label}: {', '.join(map(str, found))}" for label, found in some.items() if found]
     claim = f"**Primary:** {f.claim.text}" if f.primary else f.claim.text
-    return [claim, f.claim.paper, "<br>".join(ours) or "not run", f"{f.runs} of {f.planned}", f.verdict]
+    return [
+        claim,
+        f.claim.paper,
+        "<br>".join(ours) or "not run",
+        f"{f.runs} of {f.planned}",
+        f.verdict,
+    ]
 
 
 def counted(findings: Iterable[Finding]) -> str:
     some = [finding.supported for finding in findings if finding.claim.paper != "not in the paper"]
-    return f"{some.count(True)} supported, {some.count(False)} not supported, {some.count(None)} undecided"
+    return (
+        f"{some.count(True)} supported, {some.count(False)} not supported, {some.count(None)} "
+        "undecided"
+    )
 
 
 def summary(kind: str, findings: Sequence[Finding], scale: str) -> str:
@@ -102,7 +147,9 @@ def undecided(f: Finding) -> str:
         return f"data that are not available here: {', '.join(f.no_data)}"
     if widest.difference.n < 2 or not widest.difference.half_width:
         return f"{label}: {widest}"
-    found = f"{widest.detectable(f.level):{widest.measure.form}} {widest.measure.difference_unit}".rstrip()
+    measure = widest.measure
+    detectable = f"{widest.detectable(f.level):{measure.form}}"
+    found = f"{detectable} {measure.difference_unit}".rstrip()
     return f"{label}: {widest}; {widest.difference.n} seeds find {found}"
 
 
@@ -110,11 +157,16 @@ def losses(experiments: Sequence[Experiment]) -> Iterable[str]:
     """All comparisons of NormProp with BatchNorm that NormProp loses, or has lost so far."""
     lost: dict[object, str] = {}  # each once, though experiments share runs
     for e in experiments:
-        for pairs, measures in [*((f.claim.pairs, f.claim.measures) for f in e.findings), (e.pairs(), e.reported)]:
+        for pairs, measures in [
+            *((f.claim.pairs, f.claim.measures) for f in e.findings),
+            (e.pairs(), e.reported),
+        ]:
             for label, (ours, theirs) in pairs.items():
                 for measure in measures if BATCHNORM in theirs else ():
                     c = e.compare(ours, theirs, measure)
-                    if c.outcome == "worse" or (c.difference.n == 1 and measure.better * c.difference.mean < 0):
+                    if c.outcome == "worse" or (
+                        c.difference.n == 1 and measure.better * c.difference.mean < 0
+                    ):
                         runs = (measure.name, e.arms[ours].config, e.arms[theirs].config)
                         lost.setdefault(runs, f"{e.facts['title']}, {label}, {measure.name}: {c}")
     return lost.values()
@@ -131,10 +183,21 @@ def distinct(experiments: Iterable[Experiment]) -> dict[Config | str, Arm]:
 
 def reasons(experiments: Sequence[Experiment], arms: Mapping[Config | str, Arm]) -> dict[str, int]:
     """How many settings have fewer runs than planned, by the reason."""
-    undecided = {arm.config or name for e in experiments for name, arm in e.arms.items() if not e.is_decided(name)}
+    undecided = {
+        arm.config or name
+        for e in experiments
+        for name, arm in e.arms.items()
+        if not e.is_decided(name)
+    }
     short = {key for key, arm in arms.items() if len(arm.records) < arm.planned}
-    no_data = {key for key in short if isinstance(key, Config) and key.data in REGISTERED["not_available"]}
-    return {"decided": len(short - undecided), "no_data": len(no_data), "unfinished": len(short & undecided - no_data)}
+    no_data = {
+        key for key in short if isinstance(key, Config) and key.data in REGISTERED["not_available"]
+    }
+    return {
+        "decided": len(short - undecided),
+        "no_data": len(no_data),
+        "unfinished": len(short & undecided - no_data),
+    }
 
 
 def versions(arms: Iterable[Arm]) -> str:
@@ -152,12 +215,15 @@ def version(record: Record) -> str:
 
 
 def pooling(arms: Iterable[Arm], measure: Measure) -> str:
-    """Whether runs of a setting by other versions, or with other overrides, give the same as most of its runs."""
+    """Whether runs of a setting by other versions, or with other overrides, give the same as most
+    of its runs."""
     differences, others = [], 0
     for arm in arms:
         groups: dict[str, list[float]] = {}
         for record in arm.survivors:
-            groups.setdefault(f"{version(record)}, {record.overrides}", []).append(float(np.mean(measure.of(record))))
+            groups.setdefault(f"{version(record)}, {record.overrides}", []).append(
+                float(np.mean(measure.of(record)))
+            )
         usual, *rest = sorted(groups.values(), key=len, reverse=True) or [[]]
         if other := [value for values in rest for value in values]:
             differences.append(statistics.fmean(other) - statistics.fmean(usual))
@@ -165,6 +231,12 @@ def pooling(arms: Iterable[Arm], measure: Measure) -> str:
     if not others:
         return "all runs of each setting are of one version, with the same overrides."
     found = Comparison(measure, Estimate.of(differences))
-    may = {True: "they may be pooled", False: "they should not be pooled", None: "whether they may be pooled is open"}
-    runs = f"{others} runs are of another version, or have other overrides, than most of their setting"
+    may = {
+        True: "they may be pooled",
+        False: "they should not be pooled",
+        None: "whether they may be pooled is open",
+    }
+    runs = (
+        f"{others} runs are of another version, or have other overrides, than most of their setting"
+    )
     return f"{runs}: {found}, averaged over settings; {may[found.alike()]}."

@@ -34,13 +34,20 @@ class Scale:
     rate_epochs: int
 
     def config(self, short: bool = False, **changes: Any) -> Config:
-        """The protocol with some changes; a short run is as long as those that try learning rates."""
+        """The protocol with some changes; a short run is as long as those that try learning
+        rates."""
         return replace(self.protocol, **({"epochs": self.rate_epochs} if short else {}) | changes)
 
 
 def read(name: str, protocol: Any, larger: Any, rows: Any, **rest: Any) -> Scale:
-    base, large = Config(threads=1, **protocol), {label: Config(threads=1, **c) for label, c in larger.items()}
-    found = {row: large[what] if isinstance(what, str) else replace(base, **what) for row, what in rows.items()}
+    base, large = (
+        Config(threads=1, **protocol),
+        {label: Config(threads=1, **c) for label, c in larger.items()},
+    )
+    found = {
+        row: large[what] if isinstance(what, str) else replace(base, **what)
+        for row, what in rows.items()
+    }
     return Scale(name, protocol=base, larger=large, rows=found, **rest)
 
 

@@ -28,14 +28,16 @@ class Study:
     backend: str = "numpy"
     most: int | None = None  # random seeds that are computed for each setting
     say: Callable[[str], None] = print
-    records: dict[str, Record | None] = field(default_factory=dict)  # by the name of a run, as far as they were wanted
+    # by the name of a run, as far as they were wanted
+    records: dict[str, Record | None] = field(default_factory=dict)
     available: dict[str, bool] = field(default_factory=dict)  # data sets
 
     def experiments(self) -> list[Experiment]:
         """With all runs that are finished by now."""
         found = [make(self.scale) for make in self.chosen]
         for e in found:
-            for settings in (e.settings, e.chosen):  # the runs of the first decide what the others are
+            # the runs of the first decide what the others are
+            for settings in (e.settings, e.chosen):
                 for name, config in settings().items():
                     arm = Arm(config, e.planned(name))
                     records = filter(None, map(self.record, self.configs(arm)))
@@ -44,7 +46,11 @@ class Study:
 
     def configs(self, arm: Arm) -> list[Config]:
         base = arm.config
-        return [replace(base, seed=seed + 1, backend=self.backend) for seed in range(arm.planned)] if base else []
+        return (
+            [replace(base, seed=seed + 1, backend=self.backend) for seed in range(arm.planned)]
+            if base
+            else []
+        )
 
     def record(self, config: Config) -> Record | None:
         name = run_name(config)
@@ -56,9 +62,9 @@ class Study:
     def wanted(self) -> list[Config]:
         """The runs that are still to be computed, the most useful first.
 
-        What was begun is finished first. Then come the runs up to the next look at claims that are not decided, primary
-        claims first, and the widest intervals first among these; then the settings that no claim uses.
-        """
+        What was begun is finished first. Then come the runs up to the next look at claims that are
+        not decided, primary claims first, and the widest intervals first among these; then the
+        settings that no claim uses."""
         experiments, turns = self.experiments(), dict[Config, tuple[Any, ...]]()
 
         def want(arm: Arm, seeds: int, turn: tuple[Any, ...]) -> None:
@@ -72,17 +78,27 @@ class Study:
                 for name in f.claim.settings.union(*map(e.before, f.claim.settings)):
                     idle.pop(name, None)
                     if f.supported is None:
-                        want(e.arms[name], f.next_look, (not f.primary, f.next_look, -f.widest[1].width))
+                        want(
+                            e.arms[name],
+                            f.next_look,
+                            (not f.primary, f.next_look, -f.widest[1].width),
+                        )
             for arm in idle.values():
                 want(arm, arm.planned, (2,))
         begun = {path.name for path in self.runs.glob("*-seed*")}
-        left = [c for c in turns if (self.most is None or c.seed <= self.most) and not self.record(c)]
-        usefulness = {c: (run_name(c) not in begun, turns[c], c.seed, cost_of(c), run_name(c)) for c in left}
+        left = [
+            c for c in turns if (self.most is None or c.seed <= self.most) and not self.record(c)
+        ]
+        usefulness = {
+            c: (run_name(c) not in begun, turns[c], c.seed, cost_of(c), run_name(c)) for c in left
+        }
         return sorted(filter(self.has_data, left), key=usefulness.__getitem__)
 
     def compute(self, pool: Executor, jobs: int, seconds: float) -> bool:
-        """The runs that are wanted, until time is up; False after Ctrl-C. What was done is saved in any case."""
-        ledger, runs = Ledger(self.ledger.folder.absolute()), self.runs.absolute()  # workers may be elsewhere
+        """The runs that are wanted, until time is up; False after Ctrl-C. What was done is saved in
+        any case."""
+        # workers may be elsewhere
+        ledger, runs = Ledger(self.ledger.folder.absolute()), self.runs.absolute()
 
         def finished(config: Config, to_go: int) -> None:
             if not ledger.find(config):
@@ -99,7 +115,9 @@ class Study:
         """Whether a data set is here, or can be downloaded."""
         if config.data not in self.available:
             try:
-                self.available[config.data] = bool(data.found(config.data, self.root, download=True))
+                self.available[config.data] = bool(
+                    data.found(config.data, self.root, download=True)
+                )
             except DataError as error:
                 self.say(f"{config.data} is skipped: {error.args[0]}")
                 self.available[config.data] = False
@@ -109,4 +127,10 @@ class Study:
 def cost_of(config: Config) -> float:
     """About proportional to the time that a run takes."""
     of_norm = 1.4 if config.norm == "batch" else 1.0
-    return config.epochs * (config.train_size or IMAGES) * config.width**1.2 * (1.0 + 4.0 / config.batch_size) * of_norm
+    return (
+        config.epochs
+        * (config.train_size or IMAGES)
+        * config.width**1.2
+        * (1.0 + 4.0 / config.batch_size)
+        * of_norm
+    )

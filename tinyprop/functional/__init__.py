@@ -5,11 +5,43 @@ from typing import Any
 from ..engine.tensor import Tensor
 
 # isort: off
-# fmt: off
-from .activations import elu, gelu, hardtanh, leaky_relu, prelu, relu, selu, sigmoid, silu, softplus, tanh
+from .activations import (
+    elu,
+    gelu,
+    hardtanh,
+    leaky_relu,
+    prelu,
+    relu,
+    selu,
+    sigmoid,
+    silu,
+    softplus,
+    tanh,
+)
 from .arithmetic import (
-    abs, add, astype, clip, compare, cos, divide, erf, exp, expm1, log, log1p, maximum, minimum, multiply, negative,
-    power, rsqrt, sin, sqrt, square, subtract, where,
+    abs,
+    add,
+    astype,
+    clip,
+    compare,
+    cos,
+    divide,
+    erf,
+    exp,
+    expm1,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    power,
+    rsqrt,
+    sin,
+    sqrt,
+    square,
+    subtract,
+    where,
 )
 from .convolution import conv2d, exact_convolution
 from .linear import linear, matmul
@@ -18,27 +50,132 @@ from .normalization import batch_norm, dropout, group_norm, layer_norm, rms_norm
 from .pooling import avg_pool2d, max_pool2d
 from .reductions import argmax, log_softmax, logsumexp, max, mean, min, norm, softmax, std, sum, var
 from .shapes import (
-    broadcast_to, concatenate, flatten, flip, index, pad, reshape, split, squeeze, stack, take, to, transpose,
+    broadcast_to,
+    concatenate,
+    flatten,
+    flip,
+    index,
+    pad,
+    reshape,
+    split,
+    squeeze,
+    stack,
+    take,
+    to,
+    transpose,
 )
 
 __all__ = [
-    "abs", "add", "argmax", "astype", "avg_pool2d", "batch_norm", "broadcast_to", "clip", "concatenate", "conv2d",
-    "cos", "cross_entropy", "divide", "dropout", "elu", "erf", "exact_convolution", "exp", "expm1", "flatten", "flip",
-    "gelu", "group_norm", "hardtanh", "layer_norm", "leaky_relu", "linear", "log", "log1p", "log_softmax", "logsumexp",
-    "matmul", "max", "max_pool2d", "maximum", "mean", "min", "minimum", "mse_loss", "multiply", "negative", "nll_loss",
-    "norm", "pad", "power", "prelu", "relu", "reshape", "rms_norm", "rsqrt", "selu", "sigmoid", "silu", "sin",
-    "softmax", "softplus", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take", "tanh",
-    "to", "transpose", "var", "weight_norm", "where",
+    "abs",
+    "add",
+    "argmax",
+    "astype",
+    "avg_pool2d",
+    "batch_norm",
+    "broadcast_to",
+    "clip",
+    "concatenate",
+    "conv2d",
+    "cos",
+    "cross_entropy",
+    "divide",
+    "dropout",
+    "elu",
+    "erf",
+    "exact_convolution",
+    "exp",
+    "expm1",
+    "flatten",
+    "flip",
+    "gelu",
+    "group_norm",
+    "hardtanh",
+    "layer_norm",
+    "leaky_relu",
+    "linear",
+    "log",
+    "log1p",
+    "log_softmax",
+    "logsumexp",
+    "matmul",
+    "max",
+    "max_pool2d",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "mse_loss",
+    "multiply",
+    "negative",
+    "nll_loss",
+    "norm",
+    "pad",
+    "power",
+    "prelu",
+    "relu",
+    "reshape",
+    "rms_norm",
+    "rsqrt",
+    "selu",
+    "sigmoid",
+    "silu",
+    "sin",
+    "softmax",
+    "softplus",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "subtract",
+    "sum",
+    "take",
+    "tanh",
+    "to",
+    "transpose",
+    "var",
+    "weight_norm",
+    "where",
 ]
 METHODS: list[Any] = [
-    abs, argmax, astype, clip, exp, flatten, log, max, mean, min, norm, relu, reshape, sqrt, squeeze, std, sum, tanh,
-    to, transpose, var,
+    abs,
+    argmax,
+    astype,
+    clip,
+    exp,
+    flatten,
+    log,
+    max,
+    mean,
+    min,
+    norm,
+    relu,
+    reshape,
+    sqrt,
+    squeeze,
+    std,
+    sum,
+    tanh,
+    to,
+    transpose,
+    var,
 ]
 OPERATORS: dict[str, Any] = {
-    "add": add, "sub": subtract, "mul": multiply, "truediv": divide, "pow": power, "matmul": matmul,
+    "add": add,
+    "sub": subtract,
+    "mul": multiply,
+    "truediv": divide,
+    "pow": power,
+    "matmul": matmul,
 }
-COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "invert": "invert"}
-# fmt: on
+COMPARISONS = {
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "invert": "invert",
+}
 
 
 def _attach() -> None:
@@ -57,7 +194,8 @@ def _attach() -> None:
 
 
 def _partial(name: str) -> Any:
-    return lambda *operands: compare(name, *operands)  # unlike functools.partial, it becomes a method
+    # unlike functools.partial, it becomes a method
+    return lambda *operands: compare(name, *operands)
 
 
 def _swapped(function: Any) -> Any:
@@ -65,9 +203,12 @@ def _swapped(function: Any) -> Any:
 
 
 def _equality(name: str) -> Any:
-    """Element by element with tensors, arrays, numbers and lists; a tensor never equals anything else, such as None."""
+    """Element by element with tensors, arrays, numbers and lists; a tensor never equals anything
+    else, such as None."""
     kinds = (Tensor, float, int, list)
-    return lambda x, y: compare(name, x, y) if isinstance(y, kinds) or hasattr(y, "dtype") else NotImplemented
+    return lambda x, y: (
+        compare(name, x, y) if isinstance(y, kinds) or hasattr(y, "dtype") else NotImplemented
+    )
 
 
 OPERATORS |= {name: _partial(f"bitwise_{name}") for name in ("and", "or", "xor")}

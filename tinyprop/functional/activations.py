@@ -1,4 +1,5 @@
-"""Activations. At a kink the piecewise ones take the slope from the left, as PyTorch does; NaN passes its gradient."""
+"""Activations. At a kink the piecewise ones take the slope from the left, as PyTorch does; NaN
+passes its gradient."""
 
 import math
 from typing import Any
@@ -93,7 +94,8 @@ relu, tanh, sigmoid, softplus, hardtanh = map(unary, (ReLU, Tanh, Sigmoid, Softp
 
 
 def prelu(x: Operand, a: Operand) -> Tensor:
-    """x where positive, a x elsewhere; `a` is learnable: a number, or one for each channel (axis 1).
+    """x where positive, a x elsewhere; `a` is learnable: a number, or one for each channel (axis
+    1).
 
     >>> F.prelu([[-2.0, -2.0], [1.0, 1.0]], [0.25, 0.5])
     tensor([[-0.5, -1. ],

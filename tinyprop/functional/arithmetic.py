@@ -3,7 +3,16 @@
 import math
 from typing import Any
 
-from ..engine.arrays import Array, Scalar, array_module, as_array, common_backend, fit_together, float32, plain_number
+from ..engine.arrays import (
+    Array,
+    Scalar,
+    array_module,
+    as_array,
+    common_backend,
+    fit_together,
+    float32,
+    plain_number,
+)
 from ..engine.errors import explain
 from ..engine.graph import Op, binary, unary
 from ..engine.tensor import Operand, Tensor, as_tensor
@@ -104,7 +113,8 @@ class Power(Elementwise):
         def slope_x() -> Tensor:
             if isinstance(y, Tensor):
                 return g * (y * where((x == 0) & (y == 0), 1.0, x) ** (y - 1))
-            return g * (y * x ** (y - 1)) if y != 0 else g * 0.0  # the slope of x**0 is 0, at x = 0 too
+            # the slope of x**0 is 0, at x = 0 too
+            return g * (y * x ** (y - 1)) if y != 0 else g * 0.0
 
         def slope_y() -> Tensor:  # x**y log(x): 0 at x = 0, and not defined for x < 0
             if isinstance(x, Tensor):
@@ -245,7 +255,9 @@ class Maximum(Elementwise):
 
     def backward(self, g: Tensor, x: Tensor, y: Tensor) -> Any:
         shared = where(compare("equal", x, y), 0.5 * g, g)
-        return lambda: where(compare("less", x, y), 0.0, shared), lambda: where(compare("less", y, x), 0.0, shared)
+        return lambda: where(compare("less", x, y), 0.0, shared), lambda: where(
+            compare("less", y, x), 0.0, shared
+        )
 
 
 class Minimum(Maximum):
@@ -341,7 +353,8 @@ def as_float(x: Operand) -> Tensor:
 
 
 def astype(x: Operand, dtype: Any) -> Tensor:
-    """x with elements of another type; its gradient has the old type. Integers and bools have no gradient.
+    """x with elements of another type; its gradient has the old type. Integers and bools have no
+    gradient.
 
     >>> F.astype([1.5, 2.0], "float64")
     tensor([1.5, 2. ], dtype=float64)
@@ -351,12 +364,15 @@ def astype(x: Operand, dtype: Any) -> Tensor:
 
 
 def compare(name: str, *operands: Operand) -> Tensor:
-    """NumPy's comparison, or bitwise function of masks, of that name: a tensor that has no gradient."""
+    """NumPy's comparison, or bitwise function of masks, of that name: a tensor that has no
+    gradient."""
     arrays = [v._data if isinstance(v, Tensor) else v for v in operands]
     if name.startswith(("bitwise", "invert")):
         kinds = ", ".join(str(getattr(a, "dtype", type(a).__name__)) for a in arrays)
         if "float" in kinds:
-            raise TypeError(explain(f"{name} of {kinds}", "masks are bools or integers", "(x > 0) & (y > 0)"))
+            raise TypeError(
+                explain(f"{name} of {kinds}", "masks are bools or integers", "(x > 0) & (y > 0)")
+            )
     if common_backend(arrays, floating=False) is None:
         arrays, _ = fit_together(name, arrays, floating=False)
     return Tensor(as_array(getattr(array_module(*arrays), name)(*arrays)))

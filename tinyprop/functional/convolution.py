@@ -1,8 +1,9 @@
-"""Two-dimensional convolution and its gradients, as one product of matrices for each group (im2col).
+"""Two-dimensional convolution and its gradients, as one product of matrices for each group
+(im2col).
 
-Images are (N, C, H, W) outside and channels-last in memory, so that the rows of the matrices are contiguous. Each of
-the three products is linear in both of its inputs, and the other two are its gradients: no order needs further rules.
-"""
+Images are (N, C, H, W) outside and channels-last in memory, so that the rows of the matrices are
+contiguous. Each of the three products is linear in both of its inputs, and the other two are its
+gradients: no order needs further rules."""
 
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -20,7 +21,8 @@ _exact = ContextVar("exact", default=False)
 
 
 def exact_convolution() -> AbstractContextManager[None]:
-    """Convolve by plain matrix products inside the block, without Winograd's rounding; so will the gradients.
+    """Convolve by plain matrix products inside the block, without Winograd's rounding; so will the
+    gradients.
 
     >>> with F.exact_convolution():
     ...     y = F.conv2d(tp.tensor([[[[2.0]]]]), [[[[3.0]]]])
@@ -33,13 +35,19 @@ def columns(x: Array, window: Window, groups: int) -> Array:
     views = window.views(window.padded(channels_last(x)))
     n, rows, across, kh, kw, c = views.shape
     grouped = views.reshape(n, rows, across, kh, kw, groups, c // groups)
-    return grouped.transpose(5, 0, 1, 2, 3, 4, 6).reshape(groups, n * rows * across, kh * kw * c // groups)
+    return grouped.transpose(5, 0, 1, 2, 3, 4, 6).reshape(
+        groups, n * rows * across, kh * kw * c // groups
+    )
 
 
 def filter_matrices(w: Array, groups: int) -> Array:
     """(O, C / groups, kh, kw) -> (groups, kh * kw * C / groups, O / groups)"""
     o, c, kh, kw = w.shape
-    return w.reshape(groups, o // groups, c, kh, kw).transpose(0, 3, 4, 2, 1).reshape(groups, kh * kw * c, o // groups)
+    return (
+        w.reshape(groups, o // groups, c, kh, kw)
+        .transpose(0, 3, 4, 2, 1)
+        .reshape(groups, kh * kw * c, o // groups)
+    )
 
 
 def output_rows(g: Array, groups: int) -> Array:
@@ -49,7 +57,8 @@ def output_rows(g: Array, groups: int) -> Array:
 
 
 class Convolution(Op):
-    """What the three products share; `exact` tells overrides not to round more than the plain product does."""
+    """What the three products share; `exact` tells overrides not to round more than the plain
+    product does."""
 
     def __init__(self, window: Window, groups: int, image: Shape, filters: Shape, exact: bool):
         self.geometry = window, groups, image, filters, exact
@@ -66,15 +75,20 @@ class Convolve(Convolution):
         return channels_first(out.transpose(1, 0, 2).reshape(len(x), rows, across, w.shape[0]))
 
     def backward(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
-        return lambda: InputGradient(*self.geometry)(g, w), lambda: FilterGradient(*self.geometry)(x, g)
+        return lambda: InputGradient(*self.geometry)(g, w), lambda: FilterGradient(*self.geometry)(
+            x, g
+        )
 
 
 class InputGradient(Convolution):
-    """The transpose of Convolve with respect to x: g (N, O, rows, columns) and w to (N, C, H, W)."""
+    """The transpose of Convolve with respect to x: g (N, O, rows, columns) and w to (N, C, H,
+    W)."""
 
     def forward(self, g: Array, w: Array) -> Array:
         (n, _, rows, across), c, (kh, kw) = g.shape, self.image[1], self.window.kernel
-        parts = product(output_rows(g, self.groups), filter_matrices(w, self.groups).transpose(0, 2, 1))
+        parts = product(
+            output_rows(g, self.groups), filter_matrices(w, self.groups).transpose(0, 2, 1)
+        )
         parts = parts.reshape(self.groups, n, rows, across, kh, kw, c // self.groups)
         parts = parts.transpose(1, 2, 3, 4, 5, 0, 6).reshape(n, rows, across, kh, kw, c)
         return self.window.scatter(parts, (n, *self.image[1:]))
@@ -84,13 +98,18 @@ class InputGradient(Convolution):
 
 
 class FilterGradient(Convolution):
-    """The transpose of Convolve with respect to w: x (N, C, H, W) and g to (O, C / groups, kh, kw)."""
+    """The transpose of Convolve with respect to w: x (N, C, H, W) and g to (O, C / groups, kh,
+    kw)."""
 
     def forward(self, x: Array, g: Array) -> Array:
         o, c, kh, kw = self.filters
         unfolded = columns(x, self.window, self.groups)
         found = product(unfolded.transpose(0, 2, 1), output_rows(g, self.groups))
-        return found.reshape(self.groups, kh, kw, c, o // self.groups).transpose(0, 4, 3, 1, 2).reshape(o, c, kh, kw)
+        return (
+            found.reshape(self.groups, kh, kw, c, o // self.groups)
+            .transpose(0, 4, 3, 1, 2)
+            .reshape(o, c, kh, kw)
+        )
 
     def backward(self, v: Tensor, x: Tensor, g: Tensor) -> Any:
         return lambda: InputGradient(*self.geometry)(g, v), lambda: Convolve(*self.geometry)(x, v)
@@ -105,7 +124,8 @@ def conv2d(
     dilation: int | Pair = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Slide the filters of `weight` (O, C / groups, kh, kw) over images x (N, C, H, W): cross-correlation, as usual.
+    """Slide the filters of `weight` (O, C / groups, kh, kw) over images x (N, C, H, W):
+    cross-correlation, as usual.
 
     >>> image = tp.tensor([[[[1.0, 2.0, 3.0]]]])
     >>> F.conv2d(image, [[[[1.0, -1.0]]]]).data
@@ -121,15 +141,24 @@ def conv2d(
     bias = as_tensor(bias, like=out)
     if bias.shape != weight.shape[:1]:
         got = f"conv2d with weight {weight.shape} and bias {bias.shape}"
-        raise ShapeError(got, "there is one bias for each output channel", f"shape {weight.shape[:1]}")
+        raise ShapeError(
+            got, "there is one bias for each output channel", f"shape {weight.shape[:1]}"
+        )
     return out + bias.reshape(-1, 1, 1)
 
 
 def _check_shapes(x: Shape, weight: Shape, groups: int) -> None:
-    channels, images = groups * weight[1] if len(weight) == 4 else 0, len(x) == 4 and len(weight) == 4
+    channels, images = (
+        groups * weight[1] if len(weight) == 4 else 0,
+        len(x) == 4 and len(weight) == 4,
+    )
     if images and groups >= 1 and x[1] == channels and weight[0] % groups == 0:
         return
-    hint = f"in_channels={x[1]} for this layer, or images with {channels} channels" if images else "four axes each"
+    hint = (
+        f"in_channels={x[1]} for this layer, or images with {channels} channels"
+        if images
+        else "four axes each"
+    )
     if len(x) == 3 and x[0] == channels:
         hint = "x[None], with a batch axis"
     elif len(x) == 4 and x[3] == channels:

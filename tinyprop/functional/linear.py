@@ -30,7 +30,8 @@ class Matmul(Op):
 
 
 class Linear(Op):
-    """x (N, in) to (N, out) by weights (out, in). Each gradient has the memory layout of its input."""
+    """x (N, in) to (N, out) by weights (out, in). Each gradient has the memory layout of its
+    input."""
 
     def forward(self, x: Array, w: Array) -> Array:
         return product(x, w.T)
@@ -58,7 +59,10 @@ def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
         return out
     moved = out + bias
     if moved.shape != out.shape:
-        got = f"linear with a bias of shape {as_tensor(bias).shape} for an output of shape {out.shape}"
+        got = (
+            f"linear with a bias of shape {as_tensor(bias).shape} for an output of shape "
+            f"{out.shape}"
+        )
         raise ShapeError(got, "there is one for each output", f"a bias of shape {out.shape[-1:]}")
     return moved
 
@@ -75,8 +79,15 @@ def matmul(x: Operand, y: Operand) -> Tensor:
     """
     x, y = as_tensor(x, like=y), as_tensor(y, like=x)
     if not x.ndim or not y.ndim or x.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
-        rule = "the last axis of the first must be as long as the last but one (or only) axis of the second"
-        raise ShapeError(f"matmul of {x.shape} and {y.shape}", rule, "transpose one of them, for instance x @ w.T")
+        rule = (
+            "the last axis of the first must be as long as the last but one (or only) axis of "
+            "the second"
+        )
+        raise ShapeError(
+            f"matmul of {x.shape} and {y.shape}",
+            rule,
+            "transpose one of them, for instance x @ w.T",
+        )
     rows, columns = x.shape[:-1], y.shape[-1:] if y.ndim > 1 else ()
     if y.ndim <= 2:  # one large product: (..., K) @ (K, M) -> (rows, K) @ (K, M)
         out = Matmul()(x.reshape(prod(rows), x.shape[-1]), y.reshape(y.shape[0], prod(columns)))

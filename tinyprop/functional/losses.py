@@ -13,7 +13,8 @@ IGNORED = -100  # the label that counts for nothing, as in PyTorch
 
 
 def one_hot(labels: Array, x: Array) -> Array:
-    """labels (N, ...) -> (N, C, ...), true at the class that is the label; nowhere if the label is no class"""
+    """labels (N, ...) -> (N, C, ...), true at the class that is the label; nowhere if the label is
+    no class"""
     classes = array_module(labels).arange(x.shape[1]).reshape(-1, *[1] * (x.ndim - 2))  # (C, ...)
     return classes == labels[:, None]
 
@@ -38,19 +39,25 @@ class CrossEntropy(Op):
 
 
 def cross_entropy(
-    x: Operand, labels: Any, reduction: str = "mean", label_smoothing: float = 0.0, ignore_index: int = IGNORED
+    x: Operand,
+    labels: Any,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    ignore_index: int = IGNORED,
 ) -> Tensor:
     """The cross-entropy of logits x, shape (N, C, ...), with integer labels, shape (N, ...).
 
-    `reduction` is "mean", "sum" or "none" over the labels; those equal to `ignore_index` do not count. With
-    `label_smoothing` s the target is 1 - s at the label plus s / C at every class.
+    `reduction` is "mean", "sum" or "none" over the labels; those equal to `ignore_index` do not
+    count. With `label_smoothing` s the target is 1 - s at the label plus s / C at every class.
 
     >>> F.cross_entropy([[0.0, 0.0]], [1])
     tensor(0.6931472)
     """
     x = as_tensor(x)
     if not 0 <= label_smoothing <= 1:
-        raise ValueError(explain(f"label_smoothing={label_smoothing}", "it is a number from 0 to 1", "0.1"))
+        raise ValueError(
+            explain(f"label_smoothing={label_smoothing}", "it is a number from 0 to 1", "0.1")
+        )
     labels, counted = _checked_labels("cross_entropy", x, labels, ignore_index)
     losses = CrossEntropy(labels)(x)
     if label_smoothing:
@@ -60,15 +67,20 @@ def cross_entropy(
     return _reduced(losses, reduction, counted)
 
 
-def nll_loss(x: Operand, labels: Any, reduction: str = "mean", ignore_index: int = IGNORED) -> Tensor:
-    """The negative of log-probabilities x, shape (N, C, ...), at the labels: `cross_entropy` after `log_softmax`.
+def nll_loss(
+    x: Operand, labels: Any, reduction: str = "mean", ignore_index: int = IGNORED
+) -> Tensor:
+    """The negative of log-probabilities x, shape (N, C, ...), at the labels: `cross_entropy` after
+    `log_softmax`.
 
     >>> F.nll_loss([[-0.5, -2.0]], [1])
     tensor(2.)
     """
     x = as_tensor(x)
     labels, counted = _checked_labels("nll_loss", x, labels, ignore_index)
-    return _reduced(-sum(where(Tensor(one_hot(labels, x._data)), x, 0.0), axis=1), reduction, counted)
+    return _reduced(
+        -sum(where(Tensor(one_hot(labels, x._data)), x, 0.0), axis=1), reduction, counted
+    )
 
 
 def mse_loss(x: Operand, target: Operand, reduction: str = "mean") -> Tensor:
@@ -80,22 +92,33 @@ def mse_loss(x: Operand, target: Operand, reduction: str = "mean") -> Tensor:
     x, target = as_float(as_tensor(x, like=target)), as_float(as_tensor(target, like=x))
     if x.shape != target.shape:
         rule = "both have the same shape; broadcasting here is nearly always a mistake"
-        raise ShapeError(f"mse_loss of {x.shape} and {target.shape}", rule, f"target.reshape{x.shape}")
+        raise ShapeError(
+            f"mse_loss of {x.shape} and {target.shape}", rule, f"target.reshape{x.shape}"
+        )
     return _reduced(square(x - target), reduction, None)
 
 
 def _reduced(losses: Tensor, reduction: str, counted: Array | None) -> Tensor:
     """The mean over the labels that count, the sum, or the losses themselves."""
     if reduction not in ("mean", "sum", "none"):
-        raise ValueError(explain(f"reduction={reduction!r}", "it is 'mean', 'sum' or 'none'", "reduction='mean'"))
+        raise ValueError(
+            explain(f"reduction={reduction!r}", "it is 'mean', 'sum' or 'none'", "reduction='mean'")
+        )
     if reduction == "mean":
         return mean(losses) if counted is None else sum(losses) / counted.sum().astype(losses.dtype)
     return sum(losses) if reduction == "sum" else losses
 
 
 def _checked_labels(name: str, x: Tensor, labels: Any, ignored: int) -> tuple[Array, Array | None]:
-    """A copy of the labels where x lives, and which of them count (None: all). Labels on a device are not checked."""
-    labels = labels._data if isinstance(labels, Tensor) else labels if is_array(labels) else host_array(labels)
+    """A copy of the labels where x lives, and which of them count (None: all). Labels on a device
+    are not checked."""
+    labels = (
+        labels._data
+        if isinstance(labels, Tensor)
+        else labels
+        if is_array(labels)
+        else host_array(labels)
+    )
     got = f"{name} of logits {x.shape} and labels {labels.shape} of type {labels.dtype}"
     rule = "logits are (N, C, ...), labels are integers of shape (N, ...)"
     expected = x.shape[:1] + x.shape[2:]
@@ -117,5 +140,9 @@ def _checked_labels(name: str, x: Tensor, labels: Any, ignored: int) -> tuple[Ar
     if valid.size and not (valid.min() >= 0 and valid.max() < x.shape[1]):
         found = f"labels from {valid.min()} to {valid.max()} for {x.shape[1]} classes"
         rule = f"a label is a class number from 0 to {x.shape[1] - 1}"
-        raise IndexError(explain(found, rule, "count classes from 0, or give the network more outputs"))
-    return from_host(classes, like=x._data), None if counts.all() else from_host(counts, like=x._data)
+        raise IndexError(
+            explain(found, rule, "count classes from 0, or give the network more outputs")
+        )
+    return from_host(classes, like=x._data), None if counts.all() else from_host(
+        counts, like=x._data
+    )

@@ -1,4 +1,5 @@
-"""Normalisation: of weights by their length, of activations by statistics of a batch, a sample or a group."""
+"""Normalisation: of weights by their length, of activations by statistics of a batch, a sample or a
+group."""
 
 from math import prod
 from typing import Any
@@ -19,7 +20,8 @@ from .shapes import reshape, several
 
 
 def column(numbers: Any, ndim: int) -> Any:
-    """(n,) -> (n, 1, ...) with `ndim` axes: for rows (n, ...), or, with `ndim` - 1 axes, for channels (N, n, ...)"""
+    """(n,) -> (n, 1, ...) with `ndim` axes: for rows (n, ...), or, with `ndim` - 1 axes, for
+    channels (N, n, ...)"""
     return numbers.reshape(-1, *[1] * (ndim - 1))
 
 
@@ -41,14 +43,19 @@ class WeightNorm(Op):
         length = norm(w, within, keepdims=True)
         unit, size = w / length, column(scale * self.factor, w.ndim)
         along = sum_over(g * unit, within, keepdims=True)
-        return lambda: (g - unit * along) * (size / length), lambda: (along * self.factor).reshape(scale.shape)
+        return lambda: (g - unit * along) * (size / length), lambda: (along * self.factor).reshape(
+            scale.shape
+        )
 
 
-def weight_norm(weight: Operand, scale: Operand, factor: float = 1.0, centered: bool = False) -> Tensor:
-    """The rows weight[i], whatever their length, at length scale[i] * factor (Salimans and Kingma, 2016).
+def weight_norm(
+    weight: Operand, scale: Operand, factor: float = 1.0, centered: bool = False
+) -> Tensor:
+    """The rows weight[i], whatever their length, at length scale[i] * factor (Salimans and Kingma,
+    2016).
 
-    `centered` rows lose their mean first: scaled weight standardisation (Brock et al., 2021). Their sum is then 0, so
-    that the mean which all inputs share cancels.
+    `centered` rows lose their mean first: scaled weight standardisation (Brock et al., 2021). Their
+    sum is then 0, so that the mean which all inputs share cancels.
 
     >>> F.weight_norm(tp.tensor([[3.0, 4.0]]), tp.tensor([10.0]))
     tensor([[6., 8.]])
@@ -58,18 +65,24 @@ def weight_norm(weight: Operand, scale: Operand, factor: float = 1.0, centered: 
     weight, scale = as_tensor(weight, like=scale), as_tensor(scale, like=weight)
     if weight.ndim < 2 or scale.shape != weight.shape[:1]:
         got = f"weight_norm of weight {weight.shape} and scale {scale.shape}"
-        raise ShapeError(got, "weight is (rows, ...), scale is (rows,)", f"scale of shape {weight.shape[:1]}")
+        raise ShapeError(
+            got, "weight is (rows, ...), scale is (rows,)", f"scale of shape {weight.shape[:1]}"
+        )
     if centered and weight.size < 2 * len(weight):
         got = f"weight_norm of weight {weight.shape}, centered"
-        raise ShapeError(got, "one weight minus its own mean is 0, which has no direction", "centered=False")
-    rows = weight - mean(weight, tuple(range(1, weight.ndim)), keepdims=True) if centered else weight
+        raise ShapeError(
+            got, "one weight minus its own mean is 0, which has no direction", "centered=False"
+        )
+    rows = (
+        weight - mean(weight, tuple(range(1, weight.ndim)), keepdims=True) if centered else weight
+    )
     return WeightNorm(factor)(rows, scale)
 
 
 class Normalize(Op):
-    """(x - mean) / sqrt(var + eps) * weight + bias, with the mean and the variance over some axes: batch, layer and
-    group normalisation. Not `centered`, the mean stays, and the mean square takes the place of the variance: RMSNorm.
-    """
+    """(x - mean) / sqrt(var + eps) * weight + bias, with the mean and the variance over some axes:
+    batch, layer and group normalisation. Not `centered`, the mean stays, and the mean square takes
+    the place of the variance: RMSNorm."""
 
     floating = True
     hint = "weight and bias broadcast against x"
@@ -98,10 +111,19 @@ class Normalize(Op):
 
 
 class BatchNorm(Normalize):
-    """Over all axes but 1, with one weight and bias for each feature; forward also moves the running estimates. Sums go
-    over all parts of a batch, if several threads share it, and `count` is how many values of a feature there are."""
+    """Over all axes but 1, with one weight and bias for each feature; forward also moves the
+    running estimates. Sums go over all parts of a batch, if several threads share it, and `count`
+    is how many values of a feature there are."""
 
-    def __init__(self, axes: Shape, eps: float, count: int, momentum: float, running_mean: Array, running_var: Array):
+    def __init__(
+        self,
+        axes: Shape,
+        eps: float,
+        count: int,
+        momentum: float,
+        running_mean: Array,
+        running_var: Array,
+    ):
         super().__init__(axes, eps)
         self.count, self.momentum, self.running = count, momentum, (running_mean, running_var)
 
@@ -113,7 +135,9 @@ class BatchNorm(Normalize):
 
     def move_running(self, center: Array, var: Array) -> None:
         if is_first_thread():
-            for running, now in zip(self.running, (center, var * (self.count / (self.count - 1))), strict=True):
+            for running, now in zip(
+                self.running, (center, var * (self.count / (self.count - 1))), strict=True
+            ):
                 running += self.momentum * (now - running)
 
     def mean(self, x: Tensor) -> Tensor:
@@ -139,7 +163,8 @@ def batch_norm(
 ) -> Tensor:
     """Normalise each feature (axis 1) over the batch and all places: Ioffe and Szegedy (2015).
 
-    When training, by the statistics of the batch, which also move the running estimates in place; otherwise by these.
+    When training, by the statistics of the batch, which also move the running estimates in place;
+    otherwise by these.
 
     >>> mean, var = tp.zeros(1), tp.ones(1)
     >>> F.batch_norm([[1.0], [3.0]], mean, var, training=True, eps=0.0), mean
@@ -148,14 +173,21 @@ def batch_norm(
     """
     if running_mean is None or running_var is None:
         rule = "the running estimates are tensors, which training moves"
-        raise ShapeError("batch_norm without running estimates", rule, "tp.zeros(C) and tp.ones(C) for C features")
+        raise ShapeError(
+            "batch_norm without running estimates",
+            rule,
+            "tp.zeros(C) and tp.ones(C) for C features",
+        )
     x, features = as_float(x), running_mean.size
     if x.ndim < 2 or x.shape[1] != features:
         rule, hint = "axis 1 holds the features", f"(N, {features}) or (N, {features}, H, W)"
         raise ShapeError(f"batch_norm of {features} features of shape {x.shape}", rule, hint)
     for name, p in {"running_var": running_var, "weight": weight, "bias": bias}.items():
         if p is not None and p.size != features:
-            got, rule = f"batch_norm of {features} features with a {name} of shape {p.shape}", "each has one"
+            got, rule = (
+                f"batch_norm of {features} features with a {name} of shape {p.shape}",
+                "each has one",
+            )
             raise ShapeError(got, rule, f"shape ({features},)")
     xp = array_module(x._data)
     weight = Tensor(xp.ones(features, x.dtype)) if weight is None else weight
@@ -167,35 +199,53 @@ def batch_norm(
 
 
 def batch_op(
-    kind: type[BatchNorm], x: Tensor, running_mean: Tensor, running_var: Tensor, momentum: float, eps: float
+    kind: type[BatchNorm],
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
 ) -> BatchNorm:
     """The op that normalises x by its own statistics and moves the running ones."""
     count = add_up(x.size // max(running_mean.size, 1))
     if count < 2:
-        got, hint = f"batch_norm of a batch of shape {x.shape}", "a larger batch, or NormProp, which needs none"
-        raise ShapeError(got, "one value per feature has no spread: its normalised value would be 0/0", hint)
+        got, hint = (
+            f"batch_norm of a batch of shape {x.shape}",
+            "a larger batch, or NormProp, which needs none",
+        )
+        raise ShapeError(
+            got, "one value per feature has no spread: its normalised value would be 0/0", hint
+        )
     check_editable(running_mean, "running_mean")
     check_editable(running_var, "running_var")
     return kind((0, *range(2, x.ndim)), eps, count, momentum, running_mean._data, running_var._data)
 
 
 def layer_norm(
-    x: Operand, normalized_shape: Any, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5
+    x: Operand,
+    normalized_shape: Any,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise each sample over its last axes, of these lengths: Ba et al. (2016). Weight and bias have this shape, or
-    another that broadcasts against x.
+    """Normalise each sample over its last axes, of these lengths: Ba et al. (2016). Weight and bias
+    have this shape, or another that broadcasts against x.
 
     >>> F.layer_norm([[1.0, 3.0], [10.0, 10.5]], 2, eps=0.0)
     tensor([[-1.,  1.],
             [-1.,  1.]])
     """
     x, shape = as_float(x), several(normalized_shape)
-    return _normalized(f"layer_norm of shape {x.shape} over axes of lengths {shape}", x, shape, weight, bias, eps)
+    return _normalized(
+        f"layer_norm of shape {x.shape} over axes of lengths {shape}", x, shape, weight, bias, eps
+    )
 
 
-def rms_norm(x: Operand, normalized_shape: Any, weight: Operand | None = None, eps: float = 1e-5) -> Tensor:
-    """Divide each sample by its root mean square over the last axes: `layer_norm` without the mean, Zhang and Sennrich
-    (2019). (In PyTorch, eps is the machine epsilon of the dtype unless given.)
+def rms_norm(
+    x: Operand, normalized_shape: Any, weight: Operand | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Divide each sample by its root mean square over the last axes: `layer_norm` without the mean,
+    Zhang and Sennrich (2019). (In PyTorch, eps is the machine epsilon of the dtype unless given.)
 
     >>> F.rms_norm([[1.0, 7.0]], 2, eps=0.0)
     tensor([[0.2, 1.4]])
@@ -206,9 +256,14 @@ def rms_norm(x: Operand, normalized_shape: Any, weight: Operand | None = None, e
 
 
 def group_norm(
-    x: Operand, num_groups: int, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5
+    x: Operand,
+    num_groups: int,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise each sample within groups of its channels (axis 1), over all places: Wu and He (2018).
+    """Normalise each sample within groups of its channels (axis 1), over all places: Wu and He
+    (2018).
 
     >>> F.group_norm([[1.0, 3.0, 10.0, 20.0]], 2, eps=0.0)
     tensor([[-1.,  1., -1.,  1.]])
@@ -216,10 +271,17 @@ def group_norm(
     x = as_float(x)
     got = f"group_norm of shape {x.shape} in {num_groups} groups"
     if x.ndim < 2 or num_groups < 1 or x.shape[1] % num_groups:
-        raise ShapeError(got, "axis 1 holds the channels, which the number of groups divides", "num_groups=1")
-    shape = num_groups, x.shape[1] // num_groups, *x.shape[2:]  # (N, C, ...) -> (N, groups, C / groups, ...)
-    weight, bias = (t if t is None else reshape(t, (*shape[:2], *[1] * (x.ndim - 2))) for t in (weight, bias))
-    return _normalized(got, x.reshape(len(x), *shape), shape[1:], weight, bias, eps).reshape(x.shape)
+        raise ShapeError(
+            got, "axis 1 holds the channels, which the number of groups divides", "num_groups=1"
+        )
+    # (N, C, ...) -> (N, groups, C / groups, ...)
+    shape = num_groups, x.shape[1] // num_groups, *x.shape[2:]
+    weight, bias = (
+        t if t is None else reshape(t, (*shape[:2], *[1] * (x.ndim - 2))) for t in (weight, bias)
+    )
+    return _normalized(got, x.reshape(len(x), *shape), shape[1:], weight, bias, eps).reshape(
+        x.shape
+    )
 
 
 def _normalized(
@@ -233,18 +295,23 @@ def _normalized(
     op = Normalize(tuple(range(-len(lengths), 0)), eps, centered)
     out = op(x, 1.0 if weight is None else weight, 0.0 if bias is None else bias)
     if out.shape != x.shape:
-        raise ShapeError(f"{got}, with weight or bias for {out.shape}", Normalize.hint, f"shape {lengths}")
+        raise ShapeError(
+            f"{got}, with weight or bias for {out.shape}", Normalize.hint, f"shape {lengths}"
+        )
     return out
 
 
 def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Tensor:
-    """Each element is 0 with probability p, and the others are scaled by 1 / (1 - p); x itself unless training.
+    """Each element is 0 with probability p, and the others are scaled by 1 / (1 - p); x itself
+    unless training.
 
     >>> F.dropout([1.0, 2.0], training=False)
     tensor([1., 2.])
     """
     if not 0 <= p < 1:
-        raise ValueError(explain(f"p={p}", "a probability of dropping is at least 0 and less than 1", "p=0.5"))
+        raise ValueError(
+            explain(f"p={p}", "a probability of dropping is at least 0 and less than 1", "p=0.5")
+        )
     x = as_float(x)
     if not training or p == 0:
         return x
@@ -254,6 +321,7 @@ def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Tensor:
 
 @overridable
 def dropout_mask(x: Array, shape: Shape, p: float, key: int) -> Array:
-    """0 with probability p, otherwise 1 / (1 - p), in an array of this shape that is like x otherwise."""
+    """0 with probability p, otherwise 1 / (1 - p), in an array of this shape that is like x
+    otherwise."""
     surviving = random_words(prod(shape), key).reshape(shape) >= round(p * 2**32)
     return from_host(surviving * x.dtype.type(1.0 / (1.0 - p)), x)

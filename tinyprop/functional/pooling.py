@@ -13,7 +13,13 @@ from .shapes import Put
 
 def lowest(x: Array) -> float:
     """What no element of x is below."""
-    return float("-inf") if x.dtype.kind == "f" else array_module(x).iinfo(x.dtype).min if x.dtype.kind == "i" else 0
+    return (
+        float("-inf")
+        if x.dtype.kind == "f"
+        else array_module(x).iinfo(x.dtype).min
+        if x.dtype.kind == "i"
+        else 0
+    )
 
 
 class MaxPool(Op):
@@ -32,11 +38,15 @@ class MaxPool(Op):
         return channels_first(self.windows(x, lowest(x)).max(axis=3))
 
     def winners(self, x: Array, out: Array) -> Array:
-        """For each window the position, in x.reshape(-1), of its largest element: the first one in scan order."""
+        """For each window the position, in x.reshape(-1), of its largest element: the first one in
+        scan order."""
         xp, (n, c, h, w) = array_module(x), x.shape
         elements = self.windows(x, lowest(x))
-        pixels = self.windows(xp.arange(h * w).reshape(1, 1, h, w), -1)  # their numbers, and -1 on the padding
-        largest = ((elements == channels_last(out)[:, :, :, None]) | (elements != elements)) & (pixels >= 0)
+        # their numbers, and -1 on the padding
+        pixels = self.windows(xp.arange(h * w).reshape(1, 1, h, w), -1)
+        largest = ((elements == channels_last(out)[:, :, :, None]) | (elements != elements)) & (
+            pixels >= 0
+        )
         winner = xp.where(largest, pixels, h * w).min(axis=3)  # (N, rows, columns, C)
         return xp.arange(n * c).reshape(n, c, 1, 1) * (h * w) + channels_first(winner)
 
@@ -51,7 +61,8 @@ class AveragePool(Op):
         self.window, self.image, self.factor = window, image, factor
 
     def forward(self, x: Array) -> Array:
-        views = self.window.views(self.window.padded(channels_last(x)))  # (N, rows, columns, kh, kw, C)
+        # (N, rows, columns, kh, kw, C)
+        views = self.window.views(self.window.padded(channels_last(x)))
         return channels_first(views.sum(axis=(3, 4)) * self.factor)
 
     def backward(self, g: Tensor) -> Any:
@@ -64,7 +75,9 @@ class Spread(AveragePool):
     def forward(self, g: Array) -> Array:
         n, c, rows, columns = g.shape
         elements = channels_last(g * self.factor)[:, :, :, None, None]
-        elements = array_module(g).broadcast_to(elements, (n, rows, columns, *self.window.kernel, c))
+        elements = array_module(g).broadcast_to(
+            elements, (n, rows, columns, *self.window.kernel, c)
+        )
         return self.window.scatter(elements, (n, *self.image[1:]))
 
     def backward(self, h: Tensor) -> Any:
@@ -74,7 +87,10 @@ class Spread(AveragePool):
 def _window(x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool = False) -> Window:
     window = Window.of(kernel, stride, padding, ceil=ceil)
     window.output(x.shape)
-    if min(count for axis, size in enumerate(x.shape[2:]) for count in _counts(window, axis, size)) < 1:
+    if (
+        min(count for axis, size in enumerate(x.shape[2:]) for count in _counts(window, axis, size))
+        < 1
+    ):
         got = f"padding {window.padding} for a pooling window of {window.kernel} on {x.shape}"
         raise ShapeError(got, "every window must hold an element of the image", "less padding")
     return window
@@ -82,11 +98,16 @@ def _window(x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool = Fals
 
 def _counts(window: Window, axis: int, size: int) -> list[int]:
     """How many pixels of the image each place of the window covers along an axis."""
-    starts = [place * window.stride[axis] - window.padding[axis] for place in range(window.places(axis, size))]
+    starts = [
+        place * window.stride[axis] - window.padding[axis]
+        for place in range(window.places(axis, size))
+    ]
     return [min(start + window.kernel[axis], size) - max(start, 0) for start in starts]
 
 
-def max_pool2d(x: Operand, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False) -> Tensor:
+def max_pool2d(
+    x: Operand, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False
+) -> Tensor:
     """The largest element of each window; of equal ones the first in scan order gets the gradient.
 
     >>> F.max_pool2d(tp.tensor([[[[1.0, 3.0, 2.0, 0.0]]]]), (1, 2)).data
@@ -97,9 +118,15 @@ def max_pool2d(x: Operand, kernel_size: Any, stride: Any = None, padding: Any = 
 
 
 def avg_pool2d(
-    x: Operand, kernel_size: Any, stride: Any = None, padding: Any = 0, *, count_include_pad: bool = True
+    x: Operand,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    *,
+    count_include_pad: bool = True,
 ) -> Tensor:
-    """The mean of each window; `count_include_pad` says whether the zeros of the border count as elements.
+    """The mean of each window; `count_include_pad` says whether the zeros of the border count as
+    elements.
 
     >>> F.avg_pool2d(tp.tensor([[[[1.0, 3.0, 2.0, 0.0]]]]), (1, 2)).data
     array([[[[2., 1.]]]], dtype=float32)
@@ -110,5 +137,6 @@ def avg_pool2d(
     down, across = ([k] for k in window.kernel) if count_include_pad else on_image
     if len({*down}) == len({*across}) == 1:
         return AveragePool(window, x.shape, 1.0 / (down[0] * across[0]))(x)
-    counts = from_host([[float(a * b) for b in across] for a in down], x._data, x.dtype)  # (rows, columns)
+    # (rows, columns)
+    counts = from_host([[float(a * b) for b in across] for a in down], x._data, x.dtype)
     return AveragePool(window, x.shape, 1.0)(x) / counts

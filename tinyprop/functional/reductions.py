@@ -27,7 +27,8 @@ class Reduction(Op):
         return reduce(axis=self.axes(x.shape), keepdims=self.keepdims)
 
     def axes(self, shape: Shape) -> Shape:
-        """The axes counted from the front, checked. As in NumPy, a 0-d tensor may be reduced along axis 0 or -1."""
+        """The axes counted from the front, checked. As in NumPy, a 0-d tensor may be reduced along
+        axis 0 or -1."""
         got = f"{type(self).__name__.lower()} of shape {shape}"
         axes = counted(self.axis, len(shape) or 1, f"{got} with axis={self.axis}")
         if not self.of_nothing and shape and 0 in (shape[i] for i in axes):
@@ -35,9 +36,14 @@ class Reduction(Op):
         return tuple(axes) if shape else ()
 
     def expanded(self, t: Tensor, shape: Shape) -> Tensor:
-        """A result for an input of that shape, or its gradient, with the reduced axes back as axes of length 1."""
+        """A result for an input of that shape, or its gradient, with the reduced axes back as axes
+        of length 1."""
         axes = self.axes(shape)
-        return t if self.keepdims else t.reshape(tuple(1 if i in axes else n for i, n in enumerate(shape)))
+        return (
+            t
+            if self.keepdims
+            else t.reshape(tuple(1 if i in axes else n for i, n in enumerate(shape)))
+        )
 
 
 class Sum(Reduction):
@@ -63,14 +69,20 @@ class Mean(Sum):
     def forward(self, x: Array) -> Array:
         self.old_shape, axes = x.shape, self.axes(x.shape)
         self.count = math.prod(x.shape[axis] for axis in axes)
-        return x.mean(axis=axes, keepdims=self.keepdims) if self.count else x.sum(axis=axes, keepdims=self.keepdims) / 0
+        return (
+            x.mean(axis=axes, keepdims=self.keepdims)
+            if self.count
+            else x.sum(axis=axes, keepdims=self.keepdims) / 0
+        )
 
     def backward(self, g: Tensor) -> Any:
-        return super().backward(g * (1.0 / self.count) if self.count else g)  # some counts are too large for float16
+        # some counts are too large for float16
+        return super().backward(g * (1.0 / self.count) if self.count else g)
 
 
 class Max(Reduction):
-    """The largest element, of all or along some axes; equal ones share the gradient. NaN counts as the largest.
+    """The largest element, of all or along some axes; equal ones share the gradient. NaN counts as
+    the largest.
 
     >>> F.max([[1.0, 5.0], [3.0, 2.0]], axis=0)
     tensor([3., 5.])
@@ -85,7 +97,8 @@ class Max(Reduction):
 
 
 class Min(Max):
-    """The smallest element, of all or along some axes; equal ones share the gradient. NaN counts as the smallest.
+    """The smallest element, of all or along some axes; equal ones share the gradient. NaN counts as
+    the smallest.
 
     >>> F.min([[1.0, 5.0], [3.0, 2.0]], axis=0)
     tensor([1., 2.])
@@ -112,7 +125,8 @@ class LogSumExp(Reduction):
         top = x.max(axis=axes, keepdims=True)
         finite = xp.isfinite(top)
         total = xp.exp(x - xp.where(finite, top, 0.0)).sum(axis=axes, keepdims=True)
-        out = top + xp.where(finite, xp.log(xp.maximum(total, 1.0)), 0.0)  # total >= 1 unless all are -inf
+        # total >= 1 unless all are -inf
+        out = top + xp.where(finite, xp.log(xp.maximum(total, 1.0)), 0.0)
         return out if self.keepdims else out.squeeze(axes)
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
@@ -131,7 +145,8 @@ sum, mean, max, min, logsumexp = map(_function, (Sum, Mean, Max, Min, LogSumExp)
 
 
 def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
-    """The variance: the sum of squared deviations from the mean, divided by their number minus ddof.
+    """The variance: the sum of squared deviations from the mean, divided by their number minus
+    ddof.
 
     >>> F.var([1.0, 2.0, 3.0, 4.0])
     tensor(1.25)
@@ -156,7 +171,8 @@ def std(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
 
 
 def norm(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The Euclidean length sqrt(sum(x^2)), of all elements or along some axes. Its slope at 0 is taken as 0.
+    """The Euclidean length sqrt(sum(x^2)), of all elements or along some axes. Its slope at 0 is
+    taken as 0.
 
     >>> F.norm([3.0, 4.0])
     tensor(5.)
@@ -170,7 +186,8 @@ def _root(x: Tensor) -> Tensor:
 
 
 def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The position of the largest element (the first of equal ones), of all or along an axis; it has no gradient.
+    """The position of the largest element (the first of equal ones), of all or along an axis; it
+    has no gradient.
 
     >>> F.argmax([[1.0, 5.0], [3.0, 2.0]], axis=1)
     tensor([1, 0], dtype=int64)
@@ -185,7 +202,8 @@ def log_softmax(x: Operand, axis: int = -1) -> Tensor:
     tensor([-1000.,     0.])
     """
     x = as_float(x)
-    x = x - max(x.detach(), axis, keepdims=True) if x.size else x  # a constant shift cancels, and keeps small digits
+    # a constant shift cancels, and keeps small digits
+    x = x - max(x.detach(), axis, keepdims=True) if x.size else x
     return x - logsumexp(x, axis, keepdims=True) if x.size else x
 
 

@@ -6,7 +6,15 @@ from math import prod
 from operator import index as as_int
 from typing import Any
 
-from ..engine.arrays import Array, array_module, backend_of, host_array, is_array, is_host_array, to_backend
+from ..engine.arrays import (
+    Array,
+    array_module,
+    backend_of,
+    host_array,
+    is_array,
+    is_host_array,
+    to_backend,
+)
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
@@ -72,7 +80,8 @@ class Concatenate(Op):
 
 
 class Index(Op):
-    """x[where] with a tuple of slices, integers, None, Ellipsis, and arrays of integers or bools."""
+    """x[where] with a tuple of slices, integers, None, Ellipsis, and arrays of integers or
+    bools."""
 
     hint = "an index within the shape of the tensor"
 
@@ -88,7 +97,8 @@ class Index(Op):
 
 
 class Put(Op):
-    """Zeros of a shape with x added at an index: the transpose of Index. Slices may have another background."""
+    """Zeros of a shape with x added at an index: the transpose of Index. Slices may have another
+    background."""
 
     def __init__(self, where: tuple[Any, ...], shape: tuple[int, ...], background: float = 0.0):
         self.where, self.new_shape, self.background = where, shape, background
@@ -118,7 +128,8 @@ class To(Op):
 
 
 def reshape(x: Operand, shape: Any = (), *more: int) -> Tensor:
-    """The same elements in the same order in another shape, given as (2, -1) or as 2, -1; one -1 is inferred.
+    """The same elements in the same order in another shape, given as (2, -1) or as 2, -1; one -1 is
+    inferred.
 
     >>> F.reshape([1, 2, 3, 4], (2, -1))
     tensor([[1., 2.],
@@ -144,7 +155,11 @@ def flatten(x: Operand, start_axis: int = 0) -> Tensor:
     (1, 4)
     """
     x = as_tensor(x)
-    (start,) = counted(start_axis, x.ndim, f"flatten of {x.shape} from axis {start_axis}") if x.ndim else (0,)
+    (start,) = (
+        counted(start_axis, x.ndim, f"flatten of {x.shape} from axis {start_axis}")
+        if x.ndim
+        else (0,)
+    )
     return reshape(x, (*x.shape[:start], prod(x.shape[start:])))
 
 
@@ -174,7 +189,8 @@ def flip(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
 
 
 def split(x: Operand, size: int | Sequence[int], axis: int = 0) -> list[Tensor]:
-    """x cut along an axis into parts of that size (the last may be smaller), or into parts of the sizes given.
+    """x cut along an axis into parts of that size (the last may be smaller), or into parts of the
+    sizes given.
 
     >>> [part.shape for part in F.split(tp.zeros(5, 2), 2)]
     [(2, 2), (2, 2), (1, 2)]
@@ -184,9 +200,17 @@ def split(x: Operand, size: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     size = size if isinstance(size, Sequence) else as_int(size)
     (axis,) = counted(axis, x.ndim, got)
     n = x.shape[axis]
-    sizes = [min(size, n - i) for i in range(0, n, max(size, 1))] if isinstance(size, int) else list(size)
+    sizes = (
+        [min(size, n - i) for i in range(0, n, max(size, 1))]
+        if isinstance(size, int)
+        else list(size)
+    )
     if min(sizes, default=1) < 0 or (isinstance(size, int) and size < 1) or sum(sizes) != n:
-        raise ShapeError(got, f"sizes are positive, and a list of them adds up to {n}", f"split(x, {max(1, n // 2)})")
+        raise ShapeError(
+            got,
+            f"sizes are positive, and a list of them adds up to {n}",
+            f"split(x, {max(1, n // 2)})",
+        )
     before, ends = (slice(None),) * axis, accumulate(sizes)
     return [x[(*before, slice(end - size, end))] for end, size in zip(ends, sizes, strict=True)]
 
@@ -209,10 +233,18 @@ def pad(x: Operand, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Te
     """
     x = as_tensor(x)
     fits = isinstance(widths, (tuple, list)) and len(widths) == x.ndim
-    if not fits or not all(isinstance(w, (tuple, list)) and len(w) == 2 and min(w) >= 0 for w in widths):
-        raise ShapeError(f"pad({x.shape}, {widths})", "one pair of widths >= 0 for each axis", f"{[(1, 1)] * x.ndim}")
+    if not fits or not all(
+        isinstance(w, (tuple, list)) and len(w) == 2 and min(w) >= 0 for w in widths
+    ):
+        raise ShapeError(
+            f"pad({x.shape}, {widths})",
+            "one pair of widths >= 0 for each axis",
+            f"{[(1, 1)] * x.ndim}",
+        )
     shape = tuple(n + before + after for n, (before, after) in zip(x.shape, widths, strict=True))
-    inside = tuple(slice(before, before + n) for n, (before, _) in zip(x.shape, widths, strict=True))
+    inside = tuple(
+        slice(before, before + n) for n, (before, _) in zip(x.shape, widths, strict=True)
+    )
     return Put(inside, shape, value)(x)
 
 
@@ -223,7 +255,9 @@ def concatenate(xs: Sequence[Operand], axis: int = 0) -> Tensor:
     tensor([1., 2., 3.])
     """
     if len(xs) == 0:
-        raise ShapeError("concatenate([])", "there must be at least one tensor to join", "a list of tensors")
+        raise ShapeError(
+            "concatenate([])", "there must be at least one tensor to join", "a list of tensors"
+        )
     return Concatenate(axis)(*xs)
 
 
@@ -238,21 +272,30 @@ def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
     widest = max(given, key=lambda x: (x.dtype.kind == "f", x.dtype.itemsize), default=None)
     tensors = [as_tensor(x, like=widest) for x in xs]
     if len(set(shapes := [x.shape for x in tensors])) != 1:
-        raise ShapeError(f"stack of {shapes}", "there must be at least one tensor, all of one shape", "concatenate")
+        raise ShapeError(
+            f"stack of {shapes}",
+            "there must be at least one tensor, all of one shape",
+            "concatenate",
+        )
     (axis,) = counted(axis, len(shapes[0]) + 1, f"stack of {shapes} along axis={axis}")
     return concatenate([x[(slice(None),) * axis + (None,)] for x in tensors], axis)
 
 
 def index(x: Operand, where: Any) -> Tensor:
-    """x[where]: slices, integers, None, Ellipsis, and arrays, lists or tuples of integers or bools."""
+    """x[where]: slices, integers, None, Ellipsis, and arrays, lists or tuples of integers or
+    bools."""
     x = as_tensor(x)
-    return Index(tuple(_index_part(part, x) for part in (where if isinstance(where, tuple) else (where,))))(x)
+    return Index(
+        tuple(_index_part(part, x) for part in (where if isinstance(where, tuple) else (where,)))
+    )(x)
 
 
 def _index_part(part: Any, x: Tensor) -> Any:
     """One part of an index; arrays are copied, so that a later edit cannot change the gradient."""
     if isinstance(part, (list, tuple)):
-        part = host_array([p._data if isinstance(p, Tensor) else p for p in part], None if len(part) else "int64")
+        part = host_array(
+            [p._data if isinstance(p, Tensor) else p for p in part], None if len(part) else "int64"
+        )
     if isinstance(part, Tensor):
         part = part._data
     if hasattr(part, "__len__") and not is_array(part):  # an array of another library, a range
@@ -277,8 +320,13 @@ def take(x: Operand, indices: Any, axis: int = 0) -> Tensor:
     (axis,) = counted(axis, x.ndim, got)
     given, n = host_array(indices) if isinstance(indices, list) else indices, x.shape[axis]
     if is_host_array(given) and given.size and not -n <= given.min() <= given.max() < n:
-        rule = f"an index is less than the length {n} of the axis"  # CuPy would silently wrap around
-        raise ShapeError(f"{got} of {given.min()} to {given.max()}", rule, "an index within the shape of the tensor")
+        # CuPy would silently wrap around
+        rule = f"an index is less than the length {n} of the axis"
+        raise ShapeError(
+            f"{got} of {given.min()} to {given.max()}",
+            rule,
+            "an index within the shape of the tensor",
+        )
     return index(x, (slice(None),) * axis + (indices,))
 
 
@@ -291,9 +339,12 @@ def several(numbers: Any) -> tuple[int, ...]:
 
 
 def counted(axis: Any, ndim: int, got: str, once: bool = True) -> list[int]:
-    """One axis, several, or for None all of them, counted from the front, in order; `once` forbids to repeat one."""
+    """One axis, several, or for None all of them, counted from the front, in order; `once` forbids
+    to repeat one."""
     given = range(ndim) if axis is None else several(axis)
-    if any(not -ndim <= a < ndim for a in given) or (once and len({a % ndim for a in given}) < len(given)):
+    if any(not -ndim <= a < ndim for a in given) or (
+        once and len({a % ndim for a in given}) < len(given)
+    ):
         rule = f"axes are between {-ndim} and {ndim - 1}" + (", each given once" if once else "")
         raise ShapeError(got, rule, "axis=0, or axis=-1 for the last")
     return sorted(a % ndim for a in given)

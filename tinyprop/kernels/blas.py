@@ -1,9 +1,9 @@
 """Matrix products on a device, by cuBLAS itself.
 
-CuPy calls the same functions, but not while a stream is being captured, which CUDA allows; and it copies stacks of
-transposed matrices first. A captured product must not ask for memory, so cuBLAS gets its workspace from here: one for
-each stream of a thread, since what runs at the same time cannot share it.
-"""
+CuPy calls the same functions, but not while a stream is being captured, which CUDA allows; and it
+copies stacks of transposed matrices first. A captured product must not ask for memory, so cuBLAS
+gets its workspace from here: one for each stream of a thread, since what runs at the same time
+cannot share it."""
 
 import ctypes
 import os
@@ -28,14 +28,26 @@ def _library() -> Any:
     """cuBLAS as CuPy has loaded it; None if it is not found by its name."""
     version = _cupy().cuda.runtime.runtimeGetVersion() // 1000
     try:
-        library: Any = ctypes.CDLL(f"cublas64_{version}.dll" if sys.platform == "win32" else f"libcublas.so.{version}")
+        library: Any = ctypes.CDLL(
+            f"cublas64_{version}.dll" if sys.platform == "win32" else f"libcublas.so.{version}"
+        )
     except OSError:
         return None
     pointer, number, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
-    matrix, stack = (pointer, number, number), (pointer, number, number, long)  # address, type, stride, a longer one
+    # address, type, stride, a longer one
+    matrix, stack = (pointer, number, number), (pointer, number, number, long)
     before = pointer, *[number] * 5, pointer
     library.cublasGemmEx.argtypes = *before, *matrix, *matrix, pointer, *matrix, number, number
-    library.cublasGemmStridedBatchedEx.argtypes = *before, *stack, *stack, pointer, *stack, number, number, number
+    library.cublasGemmStridedBatchedEx.argtypes = (
+        *before,
+        *stack,
+        *stack,
+        pointer,
+        *stack,
+        number,
+        number,
+        number,
+    )
     library.cublasDestroy_v2.argtypes = (pointer,)
     library.cublasSetStream_v2.argtypes = pointer, pointer
     library.cublasSetWorkspace_v2.argtypes = pointer, pointer, ctypes.c_size_t
@@ -46,7 +58,12 @@ def _library() -> Any:
 def _kind(dtype: str, device: int) -> tuple[int, int, Any, Any]:
     """The type of elements, how to compute with them, and 1 and 0 in that type."""
     if dtype == "d":
-        return FLOAT64, COMPUTE_FLOAT64, ctypes.pointer(ctypes.c_double(1)), ctypes.pointer(ctypes.c_double(0))
+        return (
+            FLOAT64,
+            COMPUTE_FLOAT64,
+            ctypes.pointer(ctypes.c_double(1)),
+            ctypes.pointer(ctypes.c_double(0)),
+        )
     capability = int(_cupy().cuda.Device(device).compute_capability)
     reduced = int(os.environ.get("CUPY_TF32", "0")) > 0 and capability >= 80  # as in CuPy
     one, zero = ctypes.pointer(ctypes.c_float(1)), ctypes.pointer(ctypes.c_float(0))
@@ -88,12 +105,14 @@ _handles = Handles()
 
 
 def workspaces() -> list[Any]:
-    """Those of the calling thread. A graph that it has recorded needs them, even after the end of the thread."""
+    """Those of the calling thread. A graph that it has recorded needs them, even after the end of
+    the thread."""
     return [room for handle in _handles.by_device.values() for room in handle.workspaces.values()]
 
 
 def _operand(x: Array) -> tuple[Array, bool, int]:
-    """A stack of matrices whose rows or columns lie in one piece, whether it is the columns, and how far apart."""
+    """A stack of matrices whose rows or columns lie in one piece, whether it is the columns, and
+    how far apart."""
     (rows, columns), size = x.shape[-2:], x.itemsize
     down, across = x.strides[-2] // size, x.strides[-1] // size
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
@@ -107,26 +126,46 @@ def _operand(x: Array) -> tuple[Array, bool, int]:
 def cublas_product(x: Array, y: Array, out: Array | None = None) -> Any:
     if y.ndim == 1 and out is None and supported(x, y):
         return product(x.reshape(-1, len(y)), y[:, None]).reshape(x.shape[:-1])
-    fits = x.ndim == y.ndim and x.ndim in (2, 3) and x.shape[:-2] == y.shape[:-2] and x.shape[-1] == y.shape[-2]
+    fits = (
+        x.ndim == y.ndim
+        and x.ndim in (2, 3)
+        and x.shape[:-2] == y.shape[:-2]
+        and x.shape[-1] == y.shape[-2]
+    )
     if not fits or not supported(x, y) or (library := _library()) is None:
         return NotImplemented
     out = _empty((*x.shape[:-1], y.shape[-1]), x) if out is None else out
     if not out.flags.c_contiguous:
         return NotImplemented
     (x, turned_x, from_x), (y, turned_y, from_y) = _operand(x), _operand(y)
-    (device, stream), (m, k), n = (x.data.device_id, _cupy().cuda.get_current_stream().ptr), x.shape[-2:], y.shape[-1]
+    (device, stream), (m, k), n = (
+        (x.data.device_id, _cupy().cuda.get_current_stream().ptr),
+        x.shape[-2:],
+        y.shape[-1],
+    )
     kind, compute, one, zero = _kind(x.dtype.char, device)
     if device not in _handles.by_device:
         _handles.by_device[device] = Handle(library)
     handle = _handles.by_device[device].on(stream)
-    before = handle, turned_y, turned_x, n, m, k, one  # to cuBLAS a row is a column: out.T = y.T @ x.T
-    matrices: list[tuple[int, ...]] = [(y.data.ptr, kind, from_y), (x.data.ptr, kind, from_x), (out.data.ptr, kind, n)]
+    # to cuBLAS a row is a column: out.T = y.T @ x.T
+    before = handle, turned_y, turned_x, n, m, k, one
+    matrices: list[tuple[int, ...]] = [
+        (y.data.ptr, kind, from_y),
+        (x.data.ptr, kind, from_x),
+        (out.data.ptr, kind, n),
+    ]
     if x.ndim == 2:
         a, b, c = matrices
         status = library.cublasGemmEx(*before, *a, *b, zero, *c, compute, DEFAULT)
     else:
-        a, b, c = ((*m, s.strides[0] // s.itemsize) for m, s in zip(matrices, (y, x, out), strict=True))
-        status = library.cublasGemmStridedBatchedEx(*before, *a, *b, zero, *c, len(x), compute, DEFAULT)
+        a, b, c = (
+            (*m, s.strides[0] // s.itemsize) for m, s in zip(matrices, (y, x, out), strict=True)
+        )
+        status = library.cublasGemmStridedBatchedEx(
+            *before, *a, *b, zero, *c, len(x), compute, DEFAULT
+        )
     if status:
-        raise RuntimeError(f"cuBLAS refused a product of {x.shape} and {y.shape} with status {status}")
+        raise RuntimeError(
+            f"cuBLAS refused a product of {x.shape} and {y.shape} with status {status}"
+        )
     return out

@@ -1,29 +1,39 @@
-// Images as matrices: a row for each pixel of each image, a column for each channel. A thread goes down a strip of rows
-// in a pack of WIDTH columns, so neighbors read neighbors, and the order of a sum is fixed. It asks for LOADS packs
-// before it uses the first: memory answers late, but many questions at once.
+// Images as matrices: a row for each pixel of each image, a column for each channel. A thread goes
+// down a strip of rows in a pack of WIDTH columns, so neighbors read neighbors, and the order of a
+// sum is fixed. It asks for LOADS packs before it uses the first: memory answers late, but many
+// questions at once.
 
-struct Matrix { long long rows, columns, strip; };  // columns are counted in packs; `strip` is the rows of a strip
+struct Matrix {
+    long long rows, columns, strip;
+}; // columns are counted in packs; `strip` is the rows of a strip
 
-template <typename T> struct alignas(WIDTH * sizeof(T)) Pack { T at[WIDTH]; };
+template <typename T>
+struct alignas(WIDTH * sizeof(T)) Pack {
+    T at[WIDTH];
+};
 
 struct Strip {
     unsigned number, column;
-    long long first, end, columns, strips;  // rows first to end
-    __device__ Strip(const Matrix& m) : columns(m.columns), strips((m.rows + m.strip - 1) / m.strip) {
+    long long first, end, columns, strips; // rows first to end
+    __device__ Strip(const Matrix& m)
+        : columns(m.columns), strips((m.rows + m.strip - 1) / m.strip) {
         const unsigned i = blockIdx.x * THREADS + threadIdx.x, across = m.columns;
         number = i / across, column = i % across, first = number * m.strip;
         end = first + m.strip < m.rows ? first + m.strip : m.rows;
     }
 
     // One pack for each column, times `one`; or `one` for all if there is no array.
-    template <typename T> __device__ Pack<T> either(const T* several, T one) const {
+    template <typename T>
+    __device__ Pack<T> either(const T* several, T one) const {
         Pack<T> pack;
-        for (int c = 0; c < WIDTH; ++c) pack.at[c] = several ? several[column * WIDTH + c] * one : one;
+        for (int c = 0; c < WIDTH; ++c)
+            pack.at[c] = several ? several[column * WIDTH + c] * one : one;
         return pack;
     }
 
     // Sums of this strip: a row of sums[which] (strips, columns).
-    template <typename T> __device__ void store(T* sums, int which, const Pack<T>& sum) const {
+    template <typename T>
+    __device__ void store(T* sums, int which, const Pack<T>& sum) const {
         ((Pack<T>*)sums)[(which * strips + number) * columns + column] = sum;
     }
 
@@ -31,21 +41,22 @@ struct Strip {
     template <int INPUTS, typename T, typename Use>
     __device__ void each(const T* x, const T* y, T* out, Use use) const {
         long long row = first;
-        for (; row + LOADS / INPUTS <= end; row += LOADS / INPUTS) rows<LOADS / INPUTS, INPUTS>(row, x, y, out, use);
+        for (; row + LOADS / INPUTS <= end; row += LOADS / INPUTS)
+            rows<LOADS / INPUTS, INPUTS>(row, x, y, out, use);
         for (; row < end; ++row) rows<1, INPUTS>(row, x, y, out, use);
     }
 
     template <int DEPTH, int INPUTS, typename T, typename Use>
     __device__ void rows(long long row, const T* x, const T* y, T* out, Use use) const {
         Pack<T> xs[DEPTH], ys[DEPTH];
-        #pragma unroll
+#pragma unroll
         for (int k = 0; k < DEPTH; ++k) {
             xs[k] = ((const Pack<T>*)x)[(row + k) * columns + column];
             if (INPUTS == 2) ys[k] = ((const Pack<T>*)y)[(row + k) * columns + column];
         }
-        #pragma unroll
+#pragma unroll
         for (int k = 0; k < DEPTH; ++k) {
-            #pragma unroll
+#pragma unroll
             for (int c = 0; c < WIDTH; ++c) xs[k].at[c] = use(c, xs[k].at[c], ys[k].at[c]);
             if (out) ((Pack<T>*)out)[(row + k) * columns + column] = xs[k];
         }
@@ -54,21 +65,24 @@ struct Strip {
 
 // x and out may be the same
 template <typename T>
-__global__ __launch_bounds__(THREADS, BLOCKS) void shifted_relu(const T* x, const T* __restrict__ biases, T bias, const T* __restrict__ shifts, T shift,
-                             T* out, const Matrix m) {
+__global__ __launch_bounds__(THREADS,
+                             BLOCKS) void shifted_relu(const T* x, const T* __restrict__ biases,
+                                                       T bias, const T* __restrict__ shifts,
+                                                       T shift, T* out, const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
     const Pack<T> added = s.either(biases, bias), low = s.either(shifts, shift);
     s.template each<1, T>(x, nullptr, out, [&](int c, T x, T) {
         const T sum = x + (added.at[c] - low.at[c]);
-        return sum < -low.at[c] ? -low.at[c] : sum;  // NaN stays NaN
+        return sum < -low.at[c] ? -low.at[c] : sum; // NaN stays NaN
     });
 }
 
 // `sums` are those of `passed` over strips: (strips, columns)
 template <typename T>
-__global__ __launch_bounds__(THREADS, BLOCKS) void shifted_relu_gradient(const T* __restrict__ g, const T* __restrict__ out, const T* __restrict__ shifts,
-                                      T shift, T* __restrict__ passed, T* __restrict__ sums, const Matrix m) {
+__global__ __launch_bounds__(THREADS, BLOCKS) void shifted_relu_gradient(
+    const T* __restrict__ g, const T* __restrict__ out, const T* __restrict__ shifts, T shift,
+    T* __restrict__ passed, T* __restrict__ sums, const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
     const Pack<T> low = s.either(shifts, shift);
@@ -81,10 +95,12 @@ __global__ __launch_bounds__(THREADS, BLOCKS) void shifted_relu_gradient(const T
     s.store(sums, 0, sum);
 }
 
-// The mean over each strip, and the sum of (x - mean)^2: two matrices (strips, columns). Without the first row of the
-// strip, sums lose few digits, however far from 0 the mean is.
+// The mean over each strip, and the sum of (x - mean)^2: two matrices (strips, columns). Without
+// the first row of the strip, sums lose few digits, however far from 0 the mean is.
 template <typename T>
-__global__ __launch_bounds__(THREADS, BLOCKS) void strip_moments(const T* __restrict__ x, T* __restrict__ sums, const Matrix m) {
+__global__ __launch_bounds__(THREADS, BLOCKS) void strip_moments(const T* __restrict__ x,
+                                                                 T* __restrict__ sums,
+                                                                 const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
     const Pack<T> start = s.either(x + s.first * s.columns * WIDTH, T(1));
@@ -104,9 +120,11 @@ __global__ __launch_bounds__(THREADS, BLOCKS) void strip_moments(const T* __rest
     s.store(sums, 1, square);
 }
 
-// The statistics of columns (4, columns): mean, inverse = 1 / sqrt(var + eps), inverse * weight, and bias. Normalized is
-// (x - mean) * inverse * weight + bias, but at least `low`: 0 if a rectifier follows, else minus infinity.
-template <typename T> struct Normal {
+// The statistics of columns (4, columns): mean, inverse = 1 / sqrt(var + eps), inverse * weight,
+// and bias. Normalized is (x - mean) * inverse * weight + bias, but at least `low`: 0 if a
+// rectifier follows, else minus infinity.
+template <typename T>
+struct Normal {
     Pack<T> mean, inverse, scale, bias;
     __device__ Normal(const Strip& s, const T* statistics)
         : mean(s.either(statistics, T(1))), inverse(s.either(statistics + s.columns * WIDTH, T(1))),
@@ -116,8 +134,10 @@ template <typename T> struct Normal {
 };
 
 template <typename T>
-__global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm(const T* __restrict__ x, const T* __restrict__ statistics, T low, T* __restrict__ out,
-                           const Matrix m) {
+__global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm(const T* __restrict__ x,
+                                                              const T* __restrict__ statistics,
+                                                              T low, T* __restrict__ out,
+                                                              const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
     const Normal<T> normal(s, statistics);
@@ -127,10 +147,14 @@ __global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm(const T* __restric
     });
 }
 
-// The sums of passed g and of passed g * (x - mean) * inverse over strips: two matrices (strips, columns)
+// The sums of passed g and of passed g * (x - mean) * inverse over strips: two matrices (strips,
+// columns)
 template <typename T>
-__global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm_sums(const T* __restrict__ g, const T* __restrict__ x, const T* __restrict__ statistics,
-                                T low, T* __restrict__ sums, const Matrix m) {
+__global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm_sums(const T* __restrict__ g,
+                                                                   const T* __restrict__ x,
+                                                                   const T* __restrict__ statistics,
+                                                                   T low, T* __restrict__ sums,
+                                                                   const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
     const Normal<T> normal(s, statistics);
@@ -148,14 +172,16 @@ __global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm_sums(const T* __re
 
 // `sums` (2, columns) are those of all strips
 template <typename T>
-__global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm_gradient(const T* __restrict__ g, const T* __restrict__ x, const T* __restrict__ statistics,
-                                    T low, const T* __restrict__ sums, T* __restrict__ g_x, const Matrix m) {
+__global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm_gradient(
+    const T* __restrict__ g, const T* __restrict__ x, const T* __restrict__ statistics, T low,
+    const T* __restrict__ sums, T* __restrict__ g_x, const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
     const Normal<T> normal(s, statistics);
     const Pack<T> totals = s.either(sums, T(1)), alongs = s.either(sums + s.columns * WIDTH, T(1));
     s.template each<2, T>(g, x, g_x, [&](int c, T g, T x) {
-        const T passes = normal.at(c, x) <= low ? T(0) : g, off = (x - normal.mean.at[c]) * normal.inverse.at[c];
+        const T passes = normal.at(c, x) <= low ? T(0) : g,
+                off = (x - normal.mean.at[c]) * normal.inverse.at[c];
         return (passes - (totals.at[c] + off * alongs.at[c]) / T(m.rows)) * normal.scale.at[c];
     });
 }

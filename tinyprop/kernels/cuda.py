@@ -1,9 +1,10 @@
-"""CUDA kernels as overrides on CuPy: several passes over memory in one, and many small launches in one.
+"""CUDA kernels as overrides on CuPy: several passes over memory in one, and many small launches in
+one.
 
-The kernels are in the `.cu` files beside this one, compiled when they are first used. Images are channels-last in
-memory, so that neighboring threads read neighboring elements. Sums are taken in a fixed order, never by atomic
-additions: the same run gives the same bits. Each override computes what its rule does, and declines what it cannot.
-"""
+The kernels are in the `.cu` files beside this one, compiled when they are first used. Images are
+channels-last in memory, so that neighboring threads read neighboring elements. Sums are taken in a
+fixed order, never by atomic additions: the same run gives the same bits. Each override computes
+what its rule does, and declines what it cannot."""
 
 import math
 from collections.abc import Sequence
@@ -29,16 +30,25 @@ from .fused import BatchNormReLU, ShiftedReLU
 Arrays = Sequence[Array]
 
 THREADS = 128  # in a block
-TABLE = 64  # arrays that one launch updates: their addresses are an argument of the kernel, at most 4 KB
+# arrays that one launch updates: their addresses are an argument of the kernel, at most 4 KB
+TABLE = 64
 EACH = 4  # elements that a thread updates
 LOADS = 8  # that a thread has in flight
 PACK = 4  # columns that a thread reads at once
-RESIDENT = 512  # threads of a multiprocessor that keep its memory busy, with so many loads of a pack each
+# threads of a multiprocessor that keep its memory busy, with so many loads of a pack each
+RESIDENT = 512
 CHANGING = 8  # numbers of an update that may change from step to step
-SIZES = {"THREADS": THREADS, "BLOCKS": RESIDENT // THREADS, "TABLE": TABLE, "EACH": EACH, "LOADS": LOADS}
+SIZES = {
+    "THREADS": THREADS,
+    "BLOCKS": RESIDENT // THREADS,
+    "TABLE": TABLE,
+    "EACH": EACH,
+    "LOADS": LOADS,
+}
 OPTIONS = tuple(f"-D{name}={value}" for name, value in SIZES.items())
 
-changing: ContextVar[Any] = ContextVar("changing", default=None)  # the Mailbox of a step that is recorded, or replayed
+# the Mailbox of a step that is recorded, or replayed
+changing: ContextVar[Any] = ContextVar("changing", default=None)
 
 
 @cache
@@ -59,10 +69,15 @@ def _kernel(kernel: str, dtype: str, options: tuple[str, ...]) -> Any:
 
 
 def _launch(
-    kernel: str, dtype: Any, grid: int | tuple[int, ...], *arguments: Any, options: tuple[str, ...] = ()
+    kernel: str,
+    dtype: Any,
+    grid: int | tuple[int, ...],
+    *arguments: Any,
+    options: tuple[str, ...] = (),
 ) -> None:
-    """Run "file.name" on a grid of blocks, or on this number of threads. Integers become long long, None a null
-    pointer. A number that the kernel takes as an element must be one: `dtype.type(0.5)`, since a float is a double."""
+    """Run "file.name" on a grid of blocks, or on this number of threads. Integers become long long,
+    None a null pointer. A number that the kernel takes as an element must be one:
+    `dtype.type(0.5)`, since a float is a double."""
     blocks = grid if isinstance(grid, tuple) else (-(-grid // THREADS),)
     _kernel(kernel, dtype.char, options)(blocks, (THREADS,), arguments)
 
@@ -102,12 +117,14 @@ def _multiprocessors(device: int) -> int:
 
 
 def _strip(x: Array) -> int:
-    """The rows of a strip, which are read LOADS at a time: as few as keep all multiprocessors busy."""
+    """The rows of a strip, which are read LOADS at a time: as few as keep all multiprocessors
+    busy."""
     return LOADS * -(-x.size // (LOADS * PACK * RESIDENT * _multiprocessors(x.data.device_id)))
 
 
 def _by_strip(kernel: str, x: Array, *arguments: Any, sums: int = 0) -> Any:
-    """Run a kernel with a thread for each strip and pack of x (N, ..., C); its sums are (sums, strips, C)."""
+    """Run a kernel with a thread for each strip and pack of x (N, ..., C); its sums are (sums,
+    strips, C)."""
     columns, strip = x.shape[-1], _strip(x)
     strips = -(-x.size // (columns * strip))
     results = [_empty((sums, strips, columns), x)] if sums else []
@@ -123,21 +140,37 @@ def _totals(sums: Array, gain: float = 1.0) -> Array:
     """gain * sums.sum(axis=1), of what `_by_strip` returns: (sums, strips, C) -> (sums, C)"""
     count, strips, columns = sums.shape
     out = _empty((count, columns), sums)
-    _launch("rows.totals", sums.dtype, (count * columns,), sums, sums.dtype.type(gain), out, strips, columns)
+    _launch(
+        "rows.totals",
+        sums.dtype,
+        (count * columns,),
+        sums,
+        sums.dtype.type(gain),
+        out,
+        strips,
+        columns,
+    )
     return out
 
 
 def _per_channel(value: Any, x: Array, gain: float = 1.0) -> tuple[Array | None, float] | None:
-    """What is passed for gain times a number, or an array (C,) with one per channel of x; None for others."""
+    """What is passed for gain times a number, or an array (C,) with one per channel of x; None for
+    others."""
     element = x.dtype.type
     if x.ndim < 2 or not hasattr(value, "shape"):
         return (None, element(gain * value)) if x.ndim >= 2 else None
-    return (_contiguous(value), element(gain)) if value.shape == x.shape[1:2] and supported(value, x) else None
+    return (
+        (_contiguous(value), element(gain))
+        if value.shape == x.shape[1:2] and supported(value, x)
+        else None
+    )
 
 
 @override(ShiftedReLU.forward, on="cupy")
 def shifted_relu(op: ShiftedReLU, x: Array, bias: Any, shift: Any) -> Array:
-    biases, shifts = (_per_channel(bias, x, op.gain), _per_channel(shift, x)) if supported(x) else (None, None)
+    biases, shifts = (
+        (_per_channel(bias, x, op.gain), _per_channel(shift, x)) if supported(x) else (None, None)
+    )
     if biases is None or shifts is None:
         return NotImplemented
     last = _channels_last(x)
@@ -152,8 +185,14 @@ def shifted_relu_gradient(op: ShiftedReLU, g: Array, shift: Any, out: Array) -> 
         return NotImplemented
     last = _channels_last(g)
     passed = _empty(last.shape, g)
-    sums = _by_strip("channels.shifted_relu_gradient", last, _channels_last(out), *shifts, passed, sums=1)
-    return channels_first(passed), lambda: _totals(sums, op.gain)[0], lambda: -last.sum(axis=tuple(range(g.ndim - 1)))
+    sums = _by_strip(
+        "channels.shifted_relu_gradient", last, _channels_last(out), *shifts, passed, sums=1
+    )
+    return (
+        channels_first(passed),
+        lambda: _totals(sums, op.gain)[0],
+        lambda: -last.sum(axis=tuple(range(g.ndim - 1))),
+    )
 
 
 @override(WeightNorm.forward, on="cupy")
@@ -171,7 +210,15 @@ def weight_norm_gradient(op: WeightNorm, g: Array, w: Array, scale: Array) -> An
     if not supported(g, w, scale) or scale.shape != w.shape[:1]:
         return NotImplemented
     g_w, g_scale, columns = _empty(w.shape, w), _empty(scale.shape, w), w.size // len(w)
-    arguments = _contiguous(g), _contiguous(w), _contiguous(scale), w.dtype.type(op.factor), g_w, g_scale, columns
+    arguments = (
+        _contiguous(g),
+        _contiguous(w),
+        _contiguous(scale),
+        w.dtype.type(op.factor),
+        g_w,
+        g_scale,
+        columns,
+    )
     _launch("rows.weight_norm_gradient", w.dtype, (len(w),), *arguments)
     return g_w, g_scale
 
@@ -181,7 +228,9 @@ def unit_rows(weights: Arrays) -> Any:
     if not supported(*weights) or not all(w.flags.c_contiguous for w in weights):
         return NotImplemented
     for w in weights:
-        _launch("rows.weight_norm", w.dtype, (len(w),), w, None, w.dtype.type(1), w, w.size // len(w))
+        _launch(
+            "rows.weight_norm", w.dtype, (len(w),), w, None, w.dtype.type(1), w, w.size // len(w)
+        )
 
 
 @override(BatchNormReLU.forward, on="cupy")
@@ -195,7 +244,15 @@ def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
     last, statistics, columns = _channels_last(x), _empty((4, x.shape[1]), x), x.shape[1]
     sums, element = _by_strip("channels.strip_moments", last, sums=2), x.dtype.type
     arguments = sums, weight, bias, statistics, *op.running, element(op.eps), element(op.momentum)
-    _launch("rows.batch_statistics", x.dtype, (columns,), *arguments, x.size // columns, columns, _strip(last))
+    _launch(
+        "rows.batch_statistics",
+        x.dtype,
+        (columns,),
+        *arguments,
+        x.size // columns,
+        columns,
+        _strip(last),
+    )
     op.cache["statistics"] = statistics, element(0 if isinstance(op, BatchNormReLU) else -math.inf)
     out = _empty(last.shape, x)
     _by_strip("channels.batch_norm", last, *op.cache["statistics"], out)
@@ -205,17 +262,22 @@ def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
 @override(BatchNormReLU.backward, on="cupy")
 @override(BatchNorm.backward, on="cupy")
 def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array, *out: Array) -> Any:
-    """What a rectifier passes is computed again from x: that is one array less to read than `out`."""
+    """What a rectifier passes is computed again from x: that is one array less to read than
+    `out`."""
     if "statistics" not in op.cache or not supported(g, x, weight):
         return NotImplemented
     arguments = _channels_last(g), _channels_last(x), *op.cache["statistics"]
-    sums, g_x = _totals(_by_strip("channels.batch_norm_sums", *arguments, sums=2)), _empty(arguments[0].shape, g)
+    sums, g_x = (
+        _totals(_by_strip("channels.batch_norm_sums", *arguments, sums=2)),
+        _empty(arguments[0].shape, g),
+    )
     _by_strip("channels.batch_norm_gradient", *arguments, sums, g_x)
     return channels_first(g_x), sums[1], sums[0]
 
 
 def in_memory_order(op: Elementwise, *arrays: Any) -> Any:
-    """Compute with images whose memory is channels-last as (N, H, W, C): CuPy would write (N, C, H, W)."""
+    """Compute with images whose memory is channels-last as (N, H, W, C): CuPy would write (N, C, H,
+    W)."""
     shaped = [a for a in arrays if hasattr(a, "ndim")]
     last = any(a.ndim == 4 and a.strides[1] == a.itemsize < a.strides[3] for a in shaped)
     if not last or any(a.ndim > 4 for a in shaped):
@@ -261,7 +323,17 @@ def cross_entropy(op: CrossEntropy, x: Array, g: Array | None = None) -> Array:
         return NotImplemented
     labels = _contiguous(op.labels.astype("int64", copy=False))
     out = _empty(labels.shape if g is None else (*labels.shape, x.shape[1]), x)
-    _launch("loss.cross_entropy", x.dtype, labels.size, _channels_last(x), labels, g, out, labels.size, x.shape[1])
+    _launch(
+        "loss.cross_entropy",
+        x.dtype,
+        labels.size,
+        _channels_last(x),
+        labels,
+        g,
+        out,
+        labels.size,
+        x.shape[1],
+    )
     return out if g is None else channels_first(out)
 
 
@@ -270,13 +342,36 @@ def cross_entropy_gradient(op: CrossEntropy, g: Array, x: Array) -> Array:
     return cross_entropy(op, x, _contiguous(g)) if supported(g, x) else NotImplemented
 
 
-def _pool(kernel: str, op: MaxPool | AveragePool, image: Shape, size: Pair, factor: float, x: Array, won: Any) -> Array:
-    """Run a kernel for windows on images of this shape; x is (N, C, ...), the result is (N, C, *size)."""
+def _pool(
+    kernel: str,
+    op: MaxPool | AveragePool,
+    image: Shape,
+    size: Pair,
+    factor: float,
+    x: Array,
+    won: Any,
+) -> Array:
+    """Run a kernel for windows on images of this shape; x is (N, C, ...), the result is (N, C,
+    *size)."""
     if not supported(x):
         return NotImplemented
     out, window = _empty((len(x), *size, x.shape[1]), x), op.window
-    shape = *image[2:], *window.output(image), x.shape[1], *window.kernel, *window.stride, *window.padding
-    arguments = _channels_last(x), won, out, _struct("int32", *shape), out.size, x.dtype.type(factor)
+    shape = (
+        *image[2:],
+        *window.output(image),
+        x.shape[1],
+        *window.kernel,
+        *window.stride,
+        *window.padding,
+    )
+    arguments = (
+        _channels_last(x),
+        won,
+        out,
+        _struct("int32", *shape),
+        out.size,
+        x.dtype.type(factor),
+    )
     _launch(kernel, x.dtype, out.size, *arguments)
     return channels_first(out)
 
@@ -308,7 +403,8 @@ def spread(op: Spread, g: Array) -> Array:
 
 
 def _update(w: Arrays, g: Arrays, means: Arrays, squares: Arrays, *numbers: float) -> Any:
-    """The step of an optimizer that keeps running means, squares, or both (update.cu has the formula)."""
+    """The step of an optimizer that keeps running means, squares, or both (update.cu has the
+    formula)."""
     box = changing.get()
     if box is not None and box.replaying:
         box.keep(numbers)
@@ -325,7 +421,9 @@ def _update(w: Arrays, g: Arrays, means: Arrays, squares: Arrays, *numbers: floa
         table = np.zeros((TABLE, 6), "int64")
         table[: len(rows) - start] = rows[start : start + TABLE]
         table[:, -1] = table[:, -1].cumsum()  # where the blocks of each row end
-        _launch("update.update", dtype, (int(table[-1, -1]),), np.void(table.tobytes()), given, live)
+        _launch(
+            "update.update", dtype, (int(table[-1, -1]),), np.void(table.tobytes()), given, live
+        )
 
 
 @override(optim.sgd, on="cupy")
@@ -334,24 +432,44 @@ def sgd(w: Arrays, g: Arrays, velocities: Arrays, lr: float, momentum: float, de
 
 
 @override(optim.rmsprop, on="cupy")
-def rmsprop(w: Arrays, g: Arrays, squares: Arrays, lr: float, alpha: float, eps: float, decay: float) -> Any:
+def rmsprop(
+    w: Arrays, g: Arrays, squares: Arrays, lr: float, alpha: float, eps: float, decay: float
+) -> Any:
     return _update(w, g, (), squares, lr, decay, 0, 1, alpha, 1 - alpha, 1, eps)
 
 
 @override(optim.adam, on="cupy")
 def adam(
-    w: Arrays, g: Arrays, means: Arrays, squares: Arrays,
-    lr: float, beta1: float, beta2: float, eps: float, decay: float, step: int,
-) -> Any:  # fmt: skip
+    w: Arrays,
+    g: Arrays,
+    means: Arrays,
+    squares: Arrays,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    decay: float,
+    step: int,
+) -> Any:
     size, root = lr / (1 - beta1**step), math.sqrt(1 - beta2**step)
     return _update(w, g, means, squares, size, decay, beta1, 1 - beta1, beta2, 1 - beta2, root, eps)
 
 
-def map_tiles(matrix: tuple[str, ...], images: Array, tiles: Window, points: Array, back: bool) -> None:
-    """points = matrix @ tile @ matrix.T for each tile of images (N, H, W, C), or back; points (points, tiles, C) are
-    contiguous, and `matrix` defines a matrix for the compiler."""
+def map_tiles(
+    matrix: tuple[str, ...], images: Array, tiles: Window, points: Array, back: bool
+) -> None:
+    """points = matrix @ tile @ matrix.T for each tile of images (N, H, W, C), or back; points
+    (points, tiles, C) are contiguous, and `matrix` defines a matrix for the compiler."""
     (n, h, w, c), strides = images.shape, (stride // images.itemsize for stride in images.strides)
     shape = *strides, h, w, c, *tiles.output((n, c, h, w)), tiles.stride[0], *tiles.padding
     threads, ends = points.size // len(points), (points, images) if back else (images, points)
     options = *matrix, f"-DBACK={back:d}"
-    _launch("tiles.map_tiles", images.dtype, threads, *ends, _struct("int64", *shape), threads, options=options)
+    _launch(
+        "tiles.map_tiles",
+        images.dtype,
+        threads,
+        *ends,
+        _struct("int64", *shape),
+        threads,
+        options=options,
+    )

@@ -1,12 +1,12 @@
 """Convolution with large filters by Fourier transforms, on the host: a product for each frequency.
 
-A correlation is the product of the image's transform with the conjugate of the filter's, as long as the transform is
-as long as the padded image: what wraps around then falls outside of the outputs. At each frequency the sum over
-channels is one matrix product, with real and imaginary parts side by side; its gradients are the same product with
-other factors. Images are so small that the transforms, too, are fastest as matrix products, which cost nothing for
-padding, and compute only what is wanted of an inverse. It rounds as little as the plain product, for images as a whole:
-beside a pixel that is far larger than all others, these lose their last digits everywhere.
-"""
+A correlation is the product of the image's transform with the conjugate of the filter's, as long as
+the transform is as long as the padded image: what wraps around then falls outside of the outputs.
+At each frequency the sum over channels is one matrix product, with real and imaginary parts side by
+side; its gradients are the same product with other factors. Images are so small that the
+transforms, too, are fastest as matrix products, which cost nothing for padding, and compute only
+what is wanted of an inverse. It rounds as little as the plain product, for images as a whole:
+beside a pixel that is far larger than all others, these lose their last digits everywhere."""
 
 from functools import cache
 from typing import Any
@@ -23,26 +23,29 @@ MOST = 2**23  # frequencies times filters times channels: more would take too mu
 
 
 def pays(op: Convolution) -> bool:
-    (o, c, kh, kw), plain = op.filters, op.groups == 1 and op.window.stride == (1, 1) and op.window.dilation == (1, 1)
+    (o, c, kh, kw), plain = (
+        op.filters,
+        op.groups == 1 and op.window.stride == (1, 1) and op.window.dilation == (1, 1),
+    )
     plain = plain and not op.exact
     height, _, across = _lengths(op)
     return plain and min(kh, kw) >= LEAST and height * across * o * c <= MOST
 
 
 def _lengths(op: Convolution) -> tuple[int, int, int]:
-    """Of the transform down and across, those of the padded image; and the number of frequencies across: as the images
-    are real, half of them follow from the others."""
+    """Of the transform down and across, those of the padded image; and the number of frequencies
+    across: as the images are real, half of them follow from the others."""
     (_, _, h, w), (ph, pw) = op.image, op.window.padding
     return h + 2 * ph, w + 2 * pw, (w + 2 * pw) // 2 + 1
 
 
 @cache
 def _matrices(length: int, start: int, size: int, dtype: np.dtype[Any]) -> list[HostArray]:
-    """The transform of the elements from `start` on, `size` of them, and its inverse: across, then down.
+    """The transform of the elements from `start` on, `size` of them, and its inverse: across, then
+    down.
 
-    Across, real numbers turn into (real or imaginary, frequency); down, (row, real or imaginary) into (frequency, real
-    or imaginary).
-    """
+    Across, real numbers turn into (real or imaginary, frequency); down, (row, real or imaginary)
+    into (frequency, real or imaginary)."""
     angle = 2 * np.pi / length * np.outer(np.arange(length), np.arange(start, start + size))
     cos, sin = np.cos(angle), np.sin(angle)  # (frequencies, elements)
     down = np.array([[cos, sin], [-sin, cos]]).transpose(2, 0, 3, 1).reshape(2 * length, 2 * size)
@@ -61,11 +64,16 @@ def _transformed(images: HostArray, op: Convolution, corner: Pair = (0, 0)) -> H
     _, down, _, _ = _matrices(height, corner[0], h, images.dtype)
     rows = across @ channels_last(images)  # (N, H, 2 * half, C)
     found = down @ rows.reshape(n, h * 2, half * c)  # (N, height * 2, half * C)
-    return found.reshape(n, height, 2, half, c).transpose(1, 3, 0, 2, 4).reshape(height * half, n, 2 * c)
+    return (
+        found.reshape(n, height, 2, half, c)
+        .transpose(1, 3, 0, 2, 4)
+        .reshape(height * half, n, 2 * c)
+    )
 
 
 def _back(products: HostArray, op: Convolution, corner: Pair, size: Shape) -> HostArray:
-    """(frequencies, N, real or imaginary * C) -> the part of `size` at `corner` of the images, (N, C, *size)"""
+    """(frequencies, N, real or imaginary * C) -> the part of `size` at `corner` of the images, (N,
+    C, *size)"""
     (_, n, c), (height, width, half), (h, w) = products.shape, _lengths(op), size
     _, _, across, _ = _matrices(width, corner[1], w, products.dtype)
     _, _, _, down = _matrices(height, corner[0], h, products.dtype)
@@ -75,7 +83,8 @@ def _back(products: HostArray, op: Convolution, corner: Pair, size: Shape) -> Ho
 
 
 def _filters(w: HostArray, op: Convolution) -> HostArray:
-    """(O, C, kh, kw) -> (frequencies, 2 * O, 2 * C): multiplication by complex numbers, as matrices of real ones"""
+    """(O, C, kh, kw) -> (frequencies, 2 * O, 2 * C): multiplication by complex numbers, as matrices
+    of real ones"""
     o, c = w.shape[:2]
     found = _transformed(w, op).reshape(-1, o, 2, c)
     out = np.empty((len(found), 2, o, 2, c), w.dtype)

@@ -18,8 +18,9 @@ HOMOGENEOUS = ("relu", "prelu", "leaky_relu", "abs", "identity")  # s(c x) = c s
 
 
 class ShiftedReLU(Op):
-    """max(x + gain * bias, 0) - shift, computed as max(x + (gain * bias - shift), -shift): the shift takes no pass of
-    its own. Both are numbers, or have one for each channel of x (N, C, ...)."""
+    """max(x + gain * bias, 0) - shift, computed as max(x + (gain * bias - shift), -shift): the
+    shift takes no pass of its own. Both are numbers, or have one for each channel of x (N, C,
+    ...)."""
 
     def __init__(self, overwrite: bool, gain: float = 1.0):
         self.overwrite, self.gain = overwrite, gain
@@ -30,7 +31,8 @@ class ShiftedReLU(Op):
         return xp.maximum(out, -shift, out=out)
 
     def backward(self, g: Tensor, shift: Tensor, out: Tensor) -> Any:
-        passed = F.where(out <= -_beside(shift, out), 0.0, g)  # NaN passes the gradient on, as in F.relu
+        # NaN passes the gradient on, as in F.relu
+        passed = F.where(out <= -_beside(shift, out), 0.0, g)
         rest = (0, *range(2, g.ndim))
         return passed, lambda: F.sum(passed, rest) * self.gain, lambda: -F.sum(g, rest)
 
@@ -41,7 +43,8 @@ def _beside(values: Any, x: Any) -> Any:
 
 @override(equation)
 def folded_equation(x: Tensor, layer: NormProp, c1: Any, c2: Any) -> Any:
-    """Fold 1/c1 into weights and bias, if it passes through the activation: no pass over the outputs for it."""
+    """Fold 1/c1 into weights and bias, if it passes through the activation: no pass over the
+    outputs for it."""
     if layer.activation not in HOMOGENEOUS:
         return NotImplemented
     scale, beta, gain = layer.gamma, layer.beta, 1.0
@@ -50,7 +53,11 @@ def folded_equation(x: Tensor, layer: NormProp, c1: Any, c2: Any) -> Any:
     else:
         gain = 1.0 / c1  # which the kernels apply
     weight = layer.weight
-    if weight.backend == "numpy" and weight.ndim == x.ndim == 2 and len(x) < x.shape[1] == weight.shape[1]:
+    if (
+        weight.backend == "numpy"
+        and weight.ndim == x.ndim == 2
+        and len(x) < x.shape[1] == weight.shape[1]
+    ):
         u = ScaledLinear(gain)(x, weight, scale)  # there are fewer outputs to scale than weights
     else:
         u = layer.weighted_sum(x, F.weight_norm(weight, scale, gain))
@@ -78,7 +85,12 @@ def rectified_batches(x: Tensor, layers: Sequential) -> Any:
     while i < len(every):
         a, b = every[i], every[i + 1] if i + 1 < len(every) else None
         rectified = isinstance(b, Activation) and b.function == "relu"
-        if type(a) is BatchNormLayer and a.training and rectified and x.shape[1:2] == (a.num_features,):
+        if (
+            type(a) is BatchNormLayer
+            and a.training
+            and rectified
+            and x.shape[1:2] == (a.num_features,)
+        ):
             op = batch_op(BatchNormReLU, x, a.running_mean, a.running_var, a.momentum, a.eps)
             x, i = op(x, a.weight, a.bias), i + 2
         else:

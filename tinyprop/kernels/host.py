@@ -1,4 +1,5 @@
-"""Faster ways on the host: blocks that stay in the cache from the first step to the last, and fewer passes."""
+"""Faster ways on the host: blocks that stay in the cache from the first step to the last, and fewer
+passes."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +10,14 @@ from ..engine.arrays import HostArray
 from ..engine.overrides import override
 from ..functional.activations import ReLU, Tanh
 from ..functional.arithmetic import Multiply
-from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient, columns, filter_matrices
+from ..functional.convolution import (
+    Convolution,
+    Convolve,
+    FilterGradient,
+    InputGradient,
+    columns,
+    filter_matrices,
+)
 from ..functional.normalization import BatchNorm, WeightNorm, column
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
 from ..threads import add_up
@@ -34,7 +42,9 @@ def _blockwise(op: Convolution, x: HostArray, w: HostArray) -> HostArray:
     out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
     (matrix,), outputs = filter_matrices(w, 1), channels_last(out)
     for images in _image_blocks(op, x):
-        np.matmul(columns(x[images], op.window, 1)[0], matrix, out=outputs[images].reshape(-1, len(w)))
+        np.matmul(
+            columns(x[images], op.window, 1)[0], matrix, out=outputs[images].reshape(-1, len(w))
+        )
     return out
 
 
@@ -45,8 +55,9 @@ def blockwise(op: Convolve, x: HostArray, w: HostArray) -> Any:
 
 @override(InputGradient.forward, on="numpy")
 def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> Any:
-    """If the output is as large as the input, the gradient is the convolution of g with the filters turned around:
-    gathering pixels into rows is cheaper than scattering them, unless g has many more channels."""
+    """If the output is as large as the input, the gradient is the convolution of g with the filters
+    turned around: gathering pixels into rows is cheaper than scattering them, unless g has many
+    more channels."""
     o, c, _, _ = op.filters
     if op.groups != 1:
         return NotImplemented
@@ -63,15 +74,17 @@ def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) ->
     return sum(FilterGradient.forward(op, x[images], g[images]) for images in _image_blocks(op, x))
 
 
-Meeting = tuple[tuple[slice, ...], HostArray]  # the places where an element of a kernel is on the image, what it meets
+# the places where an element of a kernel is on the image, what it meets
+Meeting = tuple[tuple[slice, ...], HostArray]
 
 
 def _meetings(window: Window, axis: int, x: HostArray) -> list[Meeting]:
-    """Those of each element of the kernel along an axis of images (N, H, W, C), 0 for the rows, 1 for the columns.
+    """Those of each element of the kernel along an axis of images (N, H, W, C), 0 for the rows, 1
+    for the columns.
 
-    Every stride-th row, or column, is a phase. An element of the kernel meets neighbours of one phase at neighbouring
-    places, so that operations on phases have long inner loops; those of columns are copied for it.
-    """
+    Every stride-th row, or column, is a phase. An element of the kernel meets neighbours of one
+    phase at neighbouring places, so that operations on phases have long inner loops; those of
+    columns are copied for it."""
     stride, before = window.stride[axis], (slice(None),) * (1 + axis)
     phases = [x[(*before, slice(phase, None, stride))] for phase in range(stride)]
     phases = [np.ascontiguousarray(pixels) for pixels in phases] if axis else phases
@@ -98,27 +111,35 @@ def _reduce(ufunc: np.ufunc, meetings: list[Meeting], nothing: float, out: HostA
 
 @override(MaxPool.forward, on="numpy")
 def max_pool(op: MaxPool, x: HostArray) -> Any:
-    """Rows first, then columns. Where a graph is recorded, the number of each window's first maximum is saved."""
+    """Rows first, then columns. Where a graph is recorded, the number of each window's first
+    maximum is saved."""
     (kh, kw), size, (n, c, _, w) = op.window.kernel, op.window.output(x.shape), x.shape
     if kh * kw > UNKNOWN:
         return NotImplemented
     out, numbers = np.empty((n, *size, c), x.dtype), np.empty((n, *size, c), np.uint8)
     for images in blocks(x, POOLED_AT_ONCE):
         rows = _meetings(op.window, 0, np.ascontiguousarray(channels_last(x)[images]))
-        top = _reduce(np.maximum, rows, lowest(x), np.empty((len(out[images]), size[0], w, c), x.dtype))
+        top = _reduce(
+            np.maximum, rows, lowest(x), np.empty((len(out[images]), size[0], w, c), x.dtype)
+        )
         across = _meetings(op.window, 1, top)
         best, number = _reduce(np.maximum, across, lowest(x), out[images]), numbers[images]
         if op.recorded:
-            row = np.zeros(top.shape, np.uint8)  # how many elements, from here on, come before the first maximum
+            # how many elements, from here on, come before the first maximum
+            row = np.zeros(top.shape, np.uint8)
             for places, pixels in rows[-2::-1]:
                 row += 1
                 row[places] *= (pixels != top[places]).view(np.uint8)
             row *= kw
             number[...] = UNKNOWN
-            for j, ((places, tops), (_, before)) in enumerate(zip(across, _meetings(op.window, 1, row), strict=True)):
+            for j, ((places, tops), (_, before)) in enumerate(
+                zip(across, _meetings(op.window, 1, row), strict=True)
+            ):
                 others = (tops != best[places]).view(np.uint8) * UNKNOWN
-                np.minimum(number[places], others | (before + j), out=number[places])  # the first in scan order
-    if op.recorded and not (x.dtype.kind == "f" and np.isnan(out.min(initial=0.0))):  # NaN equals nothing
+                # the first in scan order
+                np.minimum(number[places], others | (before + j), out=number[places])
+    # NaN equals nothing
+    if op.recorded and not (x.dtype.kind == "f" and np.isnan(out.min(initial=0.0))):
         op.cache["numbers"] = numbers
     return channels_first(out)
 
@@ -127,11 +148,21 @@ def max_pool(op: MaxPool, x: HostArray) -> Any:
 def max_pool_gradient(op: MaxPool, g: HostArray, x: HostArray, out: HostArray) -> Any:
     if "numbers" not in op.cache:
         return NotImplemented
-    (n, c, h, w), (kh, kw), (sh, sw), (ph, pw) = x.shape, op.window.kernel, op.window.stride, op.window.padding
+    (n, c, h, w), (kh, kw), (sh, sw), (ph, pw) = (
+        x.shape,
+        op.window.kernel,
+        op.window.stride,
+        op.window.padding,
+    )
     g_x, parts = np.empty((n, h, w, c), g.dtype), blocks(x, POOLED_AT_ONCE)
-    image, down, across = (np.arange(size) for size in (parts[-1].stop - parts[-1].start, *g.shape[2:]))
-    corners = ((image[:, None] * h + down * sh - ph)[:, :, None] * w + across * sw - pw)[..., None] * c + np.arange(c)
-    elements = ((np.arange(kh)[:, None] * w + np.arange(kw)) * c).reshape(-1)  # where they are, from the corner on
+    image, down, across = (
+        np.arange(size) for size in (parts[-1].stop - parts[-1].start, *g.shape[2:])
+    )
+    corners = ((image[:, None] * h + down * sh - ph)[:, :, None] * w + across * sw - pw)[
+        ..., None
+    ] * c + np.arange(c)
+    # where they are, from the corner on
+    elements = ((np.arange(kh)[:, None] * w + np.arange(kw)) * c).reshape(-1)
     for images in parts:
         winners = elements.take(op.cache["numbers"][images])
         winners += corners[: len(winners)]
@@ -154,12 +185,19 @@ def average_pool(op: AveragePool, x: HostArray) -> Any:
 
 
 def _scatter(window: Window, axis: int, g: HostArray, out: HostArray) -> HostArray:
-    """The transpose of a sum over windows along an axis: each element gets what its windows have, phase by phase."""
+    """The transpose of a sum over windows along an axis: each element gets what its windows have,
+    phase by phase."""
     stride, before = window.stride[axis], (slice(None),) * (1 + axis)
-    along = sorted(window.along(axis, out.shape[1 + axis]), key=lambda met: met[0].start - met[0].stop)
+    along = sorted(
+        window.along(axis, out.shape[1 + axis]), key=lambda met: met[0].start - met[0].stop
+    )
     for phase in range(stride):
         pixels = out[(*before, slice(phase, None, stride))]
-        met = [(g[(*before, places)], out[(*before, p)]) for places, p in along if p.start % stride == phase]
+        met = [
+            (g[(*before, places)], out[(*before, p)])
+            for places, p in along
+            if p.start % stride == phase
+        ]
         if met and met[0][1].shape == pixels.shape:  # it meets all of them
             pixels[...] = met.pop(0)[0]
         else:
@@ -176,7 +214,10 @@ def spread(op: Spread, g: HostArray) -> Any:
     for images in blocks(out, POOLED_AT_ONCE):
         values = np.ascontiguousarray(channels_last(g)[images]) * op.factor
         _scatter(
-            op.window, 0, _scatter(op.window, 1, values, np.empty((len(values), rows, w, c), g.dtype)), out[images]
+            op.window,
+            0,
+            _scatter(op.window, 1, values, np.empty((len(values), rows, w, c), g.dtype)),
+            out[images],
         )
     return channels_first(out)
 
@@ -196,20 +237,23 @@ def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: Host
 
 
 def _along_a_row(values: Any, x: HostArray) -> HostArray:
-    """A number, or (C,), as (1, C, 1, W): NumPy is slow where its inner loop is only as long as the channels."""
+    """A number, or (C,), as (1, C, 1, W): NumPy is slow where its inner loop is only as long as the
+    channels."""
     row = np.empty_like(x[:1, :, :1] if x.ndim == 4 else x[:1])
     row[...] = column(values, x.ndim - 1) if isinstance(values, np.ndarray) else values
     return row
 
 
 def _per_channel(x: HostArray, *values: Any) -> bool:
-    """Whether x is (N, C) or (N, C, H, W), and the values are numbers, or one for each channel, of the same dtype."""
+    """Whether x is (N, C) or (N, C, H, W), and the values are numbers, or one for each channel, of
+    the same dtype."""
     arrays = [v for v in values if isinstance(v, np.ndarray)]
     return x.ndim in (2, 4) and all(v.shape == x.shape[1:2] and v.dtype == x.dtype for v in arrays)
 
 
 def _gated(g: HostArray, open: HostArray, out: HostArray) -> HostArray:
-    """g where the gate is open, 0 elsewhere. A product is much faster than np.where, but infinity times 0 is NaN."""
+    """g where the gate is open, 0 elsewhere. A product is much faster than np.where, but infinity
+    times 0 is NaN."""
     with np.errstate(invalid="ignore", over="ignore"):
         np.multiply(g, open, out=out)
         values = out.ravel(order="K")  # in the order of memory: no copy
@@ -240,7 +284,8 @@ def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostAr
     if not _per_channel(out, shift) or g.dtype != out.dtype:
         return NotImplemented
     passed, sums = np.empty_like(g), []
-    floor = _along_a_row(-shift, g) if isinstance(shift, np.ndarray) else -shift  # comparing with a number is faster
+    # comparing with a number is faster
+    floor = _along_a_row(-shift, g) if isinstance(shift, np.ndarray) else -shift
     for images in blocks(g, PIXELS_AT_ONCE):
         _gated(g[images], out[images] != floor, passed[images])  # NaN passes its gradient, too
         sums.append(row_sum(_rows(passed[images])))
@@ -249,12 +294,14 @@ def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostAr
 
 @override(Multiply.backward, on="numpy")
 def multiply_gradient(op: Multiply, g: HostArray, x: Any, y: Any) -> Any:
-    return (lambda: g * y, lambda: g * x) if g.ndim else NotImplemented  # without ops, whose checks take longer
+    # without ops, whose checks take longer
+    return (lambda: g * y, lambda: g * x) if g.ndim else NotImplemented
 
 
 @override(Tanh.backward, on="numpy")
 def tanh_gradient(op: Tanh, g: HostArray, out: HostArray) -> Any:
-    return g * (1.0 - out * out) if g.ndim and g.dtype == out.dtype else NotImplemented  # without a graph of its own
+    # without a graph of its own
+    return g * (1.0 - out * out) if g.ndim and g.dtype == out.dtype else NotImplemented
 
 
 def _rows(x: HostArray) -> HostArray:
@@ -292,7 +339,12 @@ def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) 
 def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostArray) -> Any:
     if "statistics" not in op.cache:
         return NotImplemented
-    shape, g, x, (center, inverse) = channels_last(x).shape, _rows(g), _rows(x), op.cache["statistics"]
+    shape, g, x, (center, inverse) = (
+        channels_last(x).shape,
+        _rows(g),
+        _rows(x),
+        op.cache["statistics"],
+    )
     parts = blocks(x, ROWS_AT_ONCE)
     total = _block_sum(g[part] for part in parts)
     along = _block_sum(g[part] * (x[part] - center) for part in parts) * inverse

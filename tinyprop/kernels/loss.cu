@@ -1,12 +1,13 @@
-// Cross-entropy of logits x (rows, classes), one thread for each row: without g the losses, with g the gradient.
+// Cross-entropy of logits x (rows, classes), one thread for each row: without g the losses, with g
+// the gradient.
 
 template <typename T>
-__global__ void cross_entropy(const T* x, const long long* labels, const T* g, T* out, long long rows,
-                              long long classes) {
+__global__ void cross_entropy(const T* x, const long long* labels, const T* g, T* out,
+                              long long rows, long long classes) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= rows) return;
     const T* logits = x + i * classes;
-    T largest = logits[0], total = 0;  // without the largest, exp could overflow
+    T largest = logits[0], total = 0; // without the largest, exp could overflow
     for (long long k = 1; k < classes; ++k) largest = logits[k] > largest ? logits[k] : largest;
     for (long long k = 0; k < classes; ++k) total += exp(logits[k] - largest);
     const long long label = labels[i];
@@ -16,5 +17,6 @@ __global__ void cross_entropy(const T* x, const long long* labels, const T* g, T
         return;
     }
     for (long long k = 0; k < classes; ++k)
-        out[i * classes + k] = counts ? g[i] * (exp(logits[k] - largest) / total - T(k == label)) : T(0);
+        out[i * classes + k] =
+            counts ? g[i] * (exp(logits[k] - largest) / total - T(k == label)) : T(0);
 }

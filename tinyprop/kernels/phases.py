@@ -1,9 +1,10 @@
-"""Convolution with strides: the phases of an image, and of a filter, become channels, and stride 1 is left.
+"""Convolution with strides: the phases of an image, and of a filter, become channels, and stride 1
+is left.
 
-With stride s, a pixel's position modulo s decides which elements of a filter it ever meets. So s * s small images, each
-with every s-th pixel down and across, convolved with s * s small filters and added up, are the convolution; and filters
-of size k at stride s become filters of size ceil(k / s) at stride 1, to which tiles apply.
-"""
+With stride s, a pixel's position modulo s decides which elements of a filter it ever meets. So s *
+s small images, each with every s-th pixel down and across, convolved with s * s small filters and
+added up, are the convolution; and filters of size k at stride s become filters of size ceil(k / s)
+at stride 1, to which tiles apply."""
 
 from typing import Any
 
@@ -25,13 +26,16 @@ def _small(op: Convolve) -> Convolve | None:
         return None
     places, kernel = window.output(op.image), (-(-kh // s), -(-kw // s))
     image = (op.image[0], c * s * s, places[0] + kernel[0] - 1, places[1] + kernel[1] - 1)
-    small = Convolve(Window(kernel, (1, 1), (0, 0)), op.groups, image, (o, c * s * s, *kernel), op.exact)
+    small = Convolve(
+        Window(kernel, (1, 1), (0, 0)), op.groups, image, (o, c * s * s, *kernel), op.exact
+    )
     small.cache["least channels"] = LEAST_CHANNELS
     return small
 
 
 def _split(x: HostArray, corner: Pair, size: Shape, s: int) -> HostArray:
-    """Images (N, C, H, W) from `corner` on, zeros beyond their edges -> their phases (N, s * s * C, *size)"""
+    """Images (N, C, H, W) from `corner` on, zeros beyond their edges -> their phases (N, s * s * C,
+    *size)"""
     (n, c, h, w), (top, left), (rows, across) = x.shape, corner, size
     out = np.zeros((n, rows * s, across * s, c), x.dtype)
     part = channels_last(x)[:, : rows * s - top, : across * s - left]
@@ -43,9 +47,14 @@ def _split(x: HostArray, corner: Pair, size: Shape, s: int) -> HostArray:
 def _join(phases: HostArray, corner: Pair, size: Shape, s: int) -> HostArray:
     """The transpose of `_split`: phases (N, s * s * C, rows, columns) -> (N, C, *size)"""
     (n, c, rows, across), (top, left), (h, w) = phases.shape, corner, size
-    images = channels_last(phases).reshape(n, rows, across, s, s, c // (s * s)).transpose(0, 1, 3, 2, 4, 5)
+    images = (
+        channels_last(phases)
+        .reshape(n, rows, across, s, s, c // (s * s))
+        .transpose(0, 1, 3, 2, 4, 5)
+    )
     images = images.reshape(n, rows * s, across * s, -1)[:, top : top + h, left : left + w]
-    missing = [(0, 0), (0, h - images.shape[1]), (0, w - images.shape[2]), (0, 0)]  # pixels that no window meets
+    # pixels that no window meets
+    missing = [(0, 0), (0, h - images.shape[1]), (0, w - images.shape[2]), (0, 0)]
     return channels_first(np.pad(images, missing) if any(map(sum, missing)) else images)
 
 
@@ -68,7 +77,8 @@ def phased_gradients(op: Convolve, g: HostArray, x: HostArray, w: HostArray) -> 
     if "small" not in op.cache:
         return NotImplemented
     (small, filters), s = op.cache["small"], op.window.stride[0]
-    of_x, of_w = tiles.convolve_gradients(small, g, x, filters)  # of the pixels it has saved what it needs
+    # of the pixels it has saved what it needs
+    of_x, of_w = tiles.convolve_gradients(small, g, x, filters)
     return (
         lambda: _join(of_x(), op.window.padding, x.shape[2:], s),
         lambda: np.ascontiguousarray(_join(of_w(), (0, 0), w.shape[2:], s)),

@@ -1,50 +1,59 @@
-// The transforms of Winograd convolution: target = MATRIX @ source @ MATRIX.T, for each tile and channel. The source is
-// a tile of images (N, H, W, C), the target its points (points, tiles, C); with BACK, the other way round.
-// MATRIX (TARGET, SOURCE) is defined when this is compiled: elements that are 0 or 1 cost nothing.
+// The transforms of Winograd convolution: target = MATRIX @ source @ MATRIX.T, for each tile and
+// channel. The source is a tile of images (N, H, W, C), the target its points (points, tiles, C);
+// with BACK, the other way round. MATRIX (TARGET, SOURCE) is defined when this is compiled:
+// elements that are 0 or 1 cost nothing.
 
 struct Images {
-    long long to_image, to_row, to_column, to_channel;  // strides, in elements
-    long long height, width, channels, down, across, step, padding_h, padding_w;  // tiles down and across, `step` apart
+    long long to_image, to_row, to_column, to_channel; // strides, in elements
+    long long height, width, channels, down, across, step, padding_h,
+        padding_w; // tiles down and across, `step` apart
 };
 
-// Pixels (a, b) of the tile and channel of thread i. Outside the image they are 0, and never written.
+// Pixels (a, b) of the tile and channel of thread i. Outside the image they are 0, and never
+// written.
 struct Tile {
     long long start, h, w;
     const Images& s;
     __device__ Tile(unsigned i, const Images& s) : s(s) {
         const unsigned channels = s.channels, across = s.across, down = s.down, tile = i / channels;
         h = tile / across % down * s.step - s.padding_h, w = tile % across * s.step - s.padding_w;
-        start = tile / across / down * s.to_image + i % channels * s.to_channel + h * s.to_row + w * s.to_column;
+        start = tile / across / down * s.to_image + i % channels * s.to_channel + h * s.to_row +
+                w * s.to_column;
     }
-    __device__ bool has(int a, int b) const { return h + a >= 0 && h + a < s.height && w + b >= 0 && w + b < s.width; }
+    __device__ bool has(int a, int b) const {
+        return h + a >= 0 && h + a < s.height && w + b >= 0 && w + b < s.width;
+    }
     __device__ long long at(int a, int b) const { return start + a * s.to_row + b * s.to_column; }
 };
 
-template <typename T> __global__ void map_tiles(const T* source, T* target, const Images shape, long long size) {
+template <typename T>
+__global__ void map_tiles(const T* source, T* target, const Images shape, long long size) {
     constexpr T matrix[TARGET][SOURCE] = MATRIX;
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
     const Tile tile(i, shape);
-    T left[TARGET][SOURCE];  // MATRIX @ source
-    #pragma unroll
+    T left[TARGET][SOURCE]; // MATRIX @ source
+#pragma unroll
     for (int b = 0; b < SOURCE; ++b) {
         T column[SOURCE];
-        #pragma unroll
+#pragma unroll
         for (int a = 0; a < SOURCE; ++a)
-            column[a] = BACK ? source[(a * SOURCE + b) * size + i] : tile.has(a, b) ? source[tile.at(a, b)] : T(0);
-        #pragma unroll
+            column[a] = BACK             ? source[(a * SOURCE + b) * size + i]
+                        : tile.has(a, b) ? source[tile.at(a, b)]
+                                         : T(0);
+#pragma unroll
         for (int p = 0; p < TARGET; ++p) {
             left[p][b] = 0;
-            #pragma unroll
+#pragma unroll
             for (int a = 0; a < SOURCE; ++a) left[p][b] += matrix[p][a] * column[a];
         }
     }
-    #pragma unroll
+#pragma unroll
     for (int p = 0; p < TARGET; ++p) {
-        #pragma unroll
+#pragma unroll
         for (int q = 0; q < TARGET; ++q) {
             T sum = 0;
-            #pragma unroll
+#pragma unroll
             for (int b = 0; b < SOURCE; ++b) sum += left[p][b] * matrix[q][b];
             if (!BACK) target[(p * TARGET + q) * size + i] = sum;
             else if (tile.has(p, q)) target[tile.at(p, q)] = sum;

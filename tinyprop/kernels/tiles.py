@@ -1,15 +1,16 @@
-"""Winograd (Toom-Cook) convolution: fewer multiplications for filters of 3x3 to 5x5, on both backends.
+"""Winograd (Toom-Cook) convolution: fewer multiplications for filters of 3x3 to 5x5, on both
+backends.
 
-Toom-Cook multiplies polynomials by their values at n points: inv(V) @ ((V @ a) * (V @ b)), with powers of the points in
-V. Convolving n pixels with a filter a is the transpose of this map of b. Along one axis (Lavin and Gray, 2015, call the
-matrices A.T, B.T and G):
+Toom-Cook multiplies polynomials by their values at n points: inv(V) @ ((V @ a) * (V @ b)), with
+powers of the points in V. Convolving n pixels with a filter a is the transpose of this map of b.
+Along one axis (Lavin and Gray, 2015, call the matrices A.T, B.T and G):
 
     outputs = output_matrix @ ((input_matrix @ pixels) * (filter_matrix @ filter))
 
-In two dimensions each matrix is applied along both axes, and the sum over channels turns * into one matrix product for
-each point. A tile of 4x4 outputs of a 5x5 filter takes 64 multiplications instead of 400. All steps are linear, so the
-gradients use the transposed matrices. The rounding error is 5e-6 of the result in float32, not 3e-7.
-"""
+In two dimensions each matrix is applied along both axes, and the sum over channels turns * into one
+matrix product for each point. A tile of 4x4 outputs of a 5x5 filter takes 64 multiplications
+instead of 400. All steps are linear, so the gradients use the transposed matrices. The rounding
+error is 5e-6 of the result in float32, not 3e-7."""
 
 import math
 from functools import cache, lru_cache
@@ -25,16 +26,26 @@ from ..windows import Shape, Window, channels_last, empty_image
 from .cuda import map_tiles
 from .pointwise import blocks
 
-# For each size of filter the outputs of a tile along an axis, and the points, to which infinity is added. Fractions of
-# small numbers, large and small in balance, lose the fewest digits.
-TILES = {3: (4, (0, 1, -1, 0.5, -2)), 4: (4, (0, 1, -1, 2, -0.5, 0.5)), 5: (4, (0, 1, -1, 2, -2, 0.5, -0.5))}
-TILES_AT_ONCE = 32  # these stay in the cache, and BLAS multiplies such small matrices without copying them first
+# For each size of filter the outputs of a tile along an axis, and the points, to which infinity is
+# added. Fractions of small numbers, large and small in balance, lose the fewest digits.
+TILES = {
+    3: (4, (0, 1, -1, 0.5, -2)),
+    4: (4, (0, 1, -1, 2, -0.5, 0.5)),
+    5: (4, (0, 1, -1, 2, -2, 0.5, -0.5)),
+}
+# these stay in the cache, and BLAS multiplies such small matrices without copying them first
+TILES_AT_ONCE = 32
 
 
 @lru_cache(256)
 def pays(window: Window, image: Shape, filters: Shape, least: int | None = None) -> bool:
-    """Whether tiles are faster, as measured: with enough channels, and enough outputs, which fill the tiles."""
-    if window.kernel not in ((3, 3), (4, 4), (5, 5)) or window.stride != (1, 1) or window.dilation != (1, 1):
+    """Whether tiles are faster, as measured: with enough channels, and enough outputs, which fill
+    the tiles."""
+    if (
+        window.kernel not in ((3, 3), (4, 4), (5, 5))
+        or window.stride != (1, 1)
+        or window.dilation != (1, 1)
+    ):
         return False
     channels, (rows, columns) = min(filters[:2]), window.output(image)
     filled = rows * columns / (-(-rows // 4) * -(-columns // 4) * 16)
@@ -51,20 +62,27 @@ def applies(op: Convolution, *arrays: Array) -> bool:
 
 @cache
 def matrices(k: int) -> dict[str, HostArray]:
-    """The matrices along one axis for filters of k x k, and their transposes: "input", "input.T", "filter", ..."""
+    """The matrices along one axis for filters of k x k, and their transposes: "input", "input.T",
+    "filter", ..."""
     step, points = TILES[k]
 
     def powers(count: int) -> HostArray:
-        at_infinity = [0.0] * (count - 1) + [1.0]  # the value at infinity is the leading coefficient
+        # the value at infinity is the leading coefficient
+        at_infinity = [0.0] * (count - 1) + [1.0]
         return np.array([[float(p) ** i for i in range(count)] for p in points] + [at_infinity])
 
-    found = {"input": np.linalg.inv(powers(step + k - 1)).T, "filter": powers(k), "output": powers(step).T}
+    found = {
+        "input": np.linalg.inv(powers(step + k - 1)).T,
+        "filter": powers(k),
+        "output": powers(step).T,
+    }
     return found | {f"{name}.T": matrix.T for name, matrix in found.items()}
 
 
 @cache
 def _matrix(k: int, name: str, on_device: bool) -> Any:
-    """A matrix in float32, contiguous for BLAS; or as options that define it for the CUDA compiler."""
+    """A matrix in float32, contiguous for BLAS; or as options that define it for the CUDA
+    compiler."""
     rows = matrices(k)[name].tolist()
     numbers = ",".join("{" + ",".join(map(repr, row)) + "}" for row in rows)
     options = f"-DTARGET={len(rows)}", f"-DSOURCE={len(rows[0])}", f"-DMATRIX={{{numbers}}}"
@@ -72,7 +90,8 @@ def _matrix(k: int, name: str, on_device: bool) -> Any:
 
 
 class Tiling:
-    """The tiles of a convolution and its transforms. Images are (N, H, W, C) here, transforms (points, tiles, C)."""
+    """The tiles of a convolution and its transforms. Images are (N, H, W, C) here, transforms
+    (points, tiles, C)."""
 
     def __init__(self, window: Window, image: Shape):
         self.k, (step, points) = window.kernel[0], TILES[window.kernel[0]]
@@ -82,7 +101,8 @@ class Tiling:
             "output": Window((step, step), (step, step), (0, 0), ceil=True),
             "filter": Window((k, k), (k, k), (0, 0)),
         }
-        self.size, self.step, self.each = size, step, math.prod(self.windows["input"].output(image))  # tiles an image
+        # tiles an image
+        self.size, self.step, self.each = size, step, math.prod(self.windows["input"].output(image))
 
     def empty(self, images: Array) -> Array:
         """Memory for the transform of images."""
@@ -96,7 +116,10 @@ class Tiling:
 
     def to_points(self, name: str, images: Array, out: Array) -> Array:
         """out = matrix @ tile @ matrix.T for each tile of the images"""
-        matrix, tiles = _matrix(self.k, name, is_device_array(images)), self.windows[name.removesuffix(".T")]
+        matrix, tiles = (
+            _matrix(self.k, name, is_device_array(images)),
+            self.windows[name.removesuffix(".T")],
+        )
         if is_device_array(images):
             map_tiles(matrix, images, tiles, out, back=False)
             return out
@@ -108,7 +131,10 @@ class Tiling:
 
     def from_points(self, name: str, transformed: Array, out: Array) -> None:
         """tile of out = matrix @ (points of the tile) @ matrix.T, for tiles that do not overlap"""
-        matrix, tiles = _matrix(self.k, name, is_device_array(out)), self.windows[name.removesuffix(".T")]
+        matrix, tiles = (
+            _matrix(self.k, name, is_device_array(out)),
+            self.windows[name.removesuffix(".T")],
+        )
         if is_device_array(out):
             return map_tiles(matrix, out, tiles, transformed, back=True)
         (n, h, w, c), size = out.shape, len(matrix)
@@ -122,10 +148,18 @@ class Tiling:
 
     def input_adjoint(self, transformed: HostArray, out: HostArray) -> None:
         """The transpose of the input transform, to images `out`."""
-        matrix, tiles, (n, h, w, c) = _matrix(self.k, "input.T", False), self.windows["input"], out.shape
-        columns = (matrix @ _by_tile(transformed)).reshape(n, *tiles.output((n, c, h, w)), self.size, self.size, c)
-        strips = _overlap_add(columns.transpose(0, 1, 3, 2, 4, 5), self.step)  # (N, down, points, pixels across, C)
-        rows = _overlap_add(matrix @ strips.reshape(*strips.shape[:3], -1), self.step)  # (N, pixels down, across * C)
+        matrix, tiles, (n, h, w, c) = (
+            _matrix(self.k, "input.T", False),
+            self.windows["input"],
+            out.shape,
+        )
+        columns = (matrix @ _by_tile(transformed)).reshape(
+            n, *tiles.output((n, c, h, w)), self.size, self.size, c
+        )
+        # (N, down, points, pixels across, C)
+        strips = _overlap_add(columns.transpose(0, 1, 3, 2, 4, 5), self.step)
+        # (N, pixels down, across * C)
+        rows = _overlap_add(matrix @ strips.reshape(*strips.shape[:3], -1), self.step)
         (ph, pw) = tiles.padding
         out[...] = rows.reshape(n, rows.shape[1], -1, c)[:, ph : ph + h, pw : pw + w]
 
@@ -142,7 +176,8 @@ def _by_tile(transformed: Array) -> Array:
 
 
 def _overlap_add(tiles: HostArray, step: int) -> HostArray:
-    """(..., count, size, M) -> (..., pixels, M): tiles that are `step` apart, added up where they overlap"""
+    """(..., count, size, M) -> (..., pixels, M): tiles that are `step` apart, added up where they
+    overlap"""
     *before, count, size, m = tiles.shape
     out = np.empty((*before, count + (size - 1) // step, step, m), tiles.dtype)
     out[..., :count, :, :] = tiles[..., :step, :]
@@ -158,7 +193,11 @@ tiling_of = lru_cache(256)(Tiling)
 
 def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, saved: Array | None = None) -> Array:
     """Convolve x with w into `out`; the input transform is written to `saved` if there is one."""
-    filters, pixels, outputs = tiling.filters(w.transpose(1, 0, 2, 3)), channels_last(x), channels_last(out)
+    filters, pixels, outputs = (
+        tiling.filters(w.transpose(1, 0, 2, 3)),
+        channels_last(x),
+        channels_last(out),
+    )
     for images, tiles in tiling.blocks(x):
         room = tiling.empty(pixels[images]) if saved is None else saved[:, tiles]
         points = tiling.to_points("input", pixels[images], room)
@@ -172,7 +211,10 @@ def convolve(op: Convolve, x: Array, w: Array) -> Array:
     """Save the input transform for the gradient with respect to w."""
     if not applies(op, x, w):
         return NotImplemented
-    tiling, out = tiling_of(op.window, x.shape), empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
+    tiling, out = (
+        tiling_of(op.window, x.shape),
+        empty_image((len(x), len(w), *op.window.output(x.shape)), x, w),
+    )
     if op.recorded:
         op.cache["input"] = tiling.empty(channels_last(x))
     return _convolve(tiling, x, w, out, op.cache.get("input"))
@@ -183,20 +225,30 @@ def convolve_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
     """Transform g once for both gradients."""
     if not applies(op, g, x, w):
         return NotImplemented
-    known = dict(op.cache)  # g may change before the next pass, so its transform does not go to op.cache
+    # g may change before the next pass, so its transform does not go to op.cache
+    known = dict(op.cache)
     return lambda: input_gradient(op, g, w, known), lambda: filter_gradient(op, x, g, known)
 
 
 @override(InputGradient.forward)
-def input_gradient(op: Convolution, g: Array, w: Array, known: dict[str, Array] | None = None) -> Array:
+def input_gradient(
+    op: Convolution, g: Array, w: Array, known: dict[str, Array] | None = None
+) -> Array:
     """`known` contains the transform of g, or gets it."""
     if not applies(op, g, w):
         return NotImplemented
     k, (ph, pw), out = op.filters[2], op.window.padding, empty_image((len(g), *op.image[1:]), g, w)
-    if is_device_array(g):  # tiles that overlap are better read than added up: convolve with the filters turned round
+    # tiles that overlap are better read than added up: convolve with the filters turned round
+    if is_device_array(g):
         turned = Window(op.window.kernel, (1, 1), (k - 1 - ph, k - 1 - pw))
-        return _convolve(tiling_of(turned, g.shape), g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), out)
-    tiling, outputs, known = tiling_of(op.window, op.image), channels_last(g), {} if known is None else known
+        return _convolve(
+            tiling_of(turned, g.shape), g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), out
+        )
+    tiling, outputs, known = (
+        tiling_of(op.window, op.image),
+        channels_last(g),
+        {} if known is None else known,
+    )
     filters, new = tiling.filters(w), "output.T" not in known  # filters (points, O, C)
     transformed = known["output.T"] = tiling.empty(outputs) if new else known["output.T"]
     for images, tiles in tiling.blocks(g):
@@ -207,7 +259,9 @@ def input_gradient(op: Convolution, g: Array, w: Array, known: dict[str, Array] 
 
 
 @override(FilterGradient.forward)
-def filter_gradient(op: Convolution, x: Array, g: Array, known: dict[str, Array] | None = None) -> Array:
+def filter_gradient(
+    op: Convolution, x: Array, g: Array, known: dict[str, Array] | None = None
+) -> Array:
     """`known` contains the transforms of x and g, or gets them."""
     if not applies(op, x, g):
         return NotImplemented
@@ -219,6 +273,9 @@ def filter_gradient(op: Convolution, x: Array, g: Array, known: dict[str, Array]
             for images, tiles in tiling.blocks(array):
                 tiling.to_points(name, array[images], known[name][:, tiles])
     out = xp.empty((o, c, k, k), float32).transpose(1, 2, 3, 0)  # (C, k, k, O)
-    out = out if is_device_array(out) else np.empty(out.shape, float32)  # NumPy writes where O is last in memory
-    tiling.from_points("filter.T", product(known["input"].transpose(0, 2, 1), known["output.T"]), out)
+    # NumPy writes where O is last in memory
+    out = out if is_device_array(out) else np.empty(out.shape, float32)
+    tiling.from_points(
+        "filter.T", product(known["input"].transpose(0, 2, 1), known["output.T"]), out
+    )
     return xp.ascontiguousarray(out.transpose(3, 0, 1, 2))

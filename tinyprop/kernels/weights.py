@@ -1,5 +1,6 @@
-"""Fully connected layers, updates and the unit-length constraint on the host, on as many threads as the training has:
-what has more weights than activations is shared out by rows of the weights, not by samples."""
+"""Fully connected layers, updates and the unit-length constraint on the host, on as many threads as
+the training has: what has more weights than activations is shared out by rows of the weights, not
+by samples."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,23 +24,33 @@ MULTIPLICATIONS = 2**22  # of a product that is worth several threads
 
 def _spread_blocks(work: Callable[[int, Any], None], arrays: list[HostArray]) -> None:
     """work(i, rows) on blocks of rows of all arrays[i], which stay in the cache."""
-    pieces = [(i, rows) for i, a in enumerate(arrays) for rows in (blocks(a, WEIGHTS_AT_ONCE) if a.ndim else [...])]
+    pieces = [
+        (i, rows)
+        for i, a in enumerate(arrays)
+        for rows in (blocks(a, WEIGHTS_AT_ONCE) if a.ndim else [...])
+    ]
 
     def some(where: slice) -> None:
         for i, rows in pieces[where]:
             work(i, rows)
 
-    spread(some, len(pieces)) if sum(a.size for a in arrays) > WEIGHTS_AT_ONCE else some(slice(None))
+    spread(some, len(pieces)) if sum(a.size for a in arrays) > WEIGHTS_AT_ONCE else some(
+        slice(None)
+    )
 
 
 def _in_blocks(rule: Callable[..., None]) -> None:
-    """Let a rule that updates lists of arrays do so block by block: the same bits, as no row depends on another."""
+    """Let a rule that updates lists of arrays do so block by block: the same bits, as no row
+    depends on another."""
     plain = rule.rule  # type: ignore[attr-defined]
 
     def update(*arguments: Any) -> None:
         lists = [a for a in arguments if isinstance(a, list)]
         _spread_blocks(
-            lambda i, rows: plain(*([arrays[i][rows]] for arrays in lists), *arguments[len(lists) :]), lists[0]
+            lambda i, rows: plain(
+                *([arrays[i][rows]] for arrays in lists), *arguments[len(lists) :]
+            ),
+            lists[0],
         )
 
     update.__name__ = plain.__name__
@@ -51,7 +62,8 @@ for _rule in (optim.sgd, optim.rmsprop, optim.adam, optim.unit_rows):
 
 
 def _product(x: HostArray, y: HostArray) -> HostArray:
-    """x @ y; of a large product of matrices (N, K) and (K, M) each thread gets a piece along the longer side."""
+    """x @ y; of a large product of matrices (N, K) and (K, M) each thread gets a piece along the
+    longer side."""
     if x.ndim != 2 or y.ndim != 2 or allowed() < 2 or x.size * y.shape[1] < MULTIPLICATIONS:
         return x @ y
     out = np.empty((len(x), y.shape[1]), np.result_type(x, y))
@@ -77,8 +89,8 @@ def linear(op: Linear, x: HostArray, w: HostArray) -> Any:
 
 
 class ScaledLinear(Op):
-    """x (N, in) @ w.T for rows of w (out, in) at length scale[i] * factor, as the paper writes it: the outputs are
-    scaled, which are fewer than the weights."""
+    """x (N, in) @ w.T for rows of w (out, in) at length scale[i] * factor, as the paper writes it:
+    the outputs are scaled, which are fewer than the weights."""
 
     floating = True
 
@@ -97,9 +109,14 @@ class ScaledLinear(Op):
 
 
 @override(ScaledLinear.backward, on="numpy")
-def scaled_linear_gradient(op: ScaledLinear, g: HostArray, x: HostArray, w: HostArray, scale: HostArray) -> Any:
+def scaled_linear_gradient(
+    op: ScaledLinear, g: HostArray, x: HostArray, w: HostArray, scale: HostArray
+) -> Any:
     length, product = op.cache["product"]
-    g_product, g_scale = g * (scale * op.factor / length), np.einsum("ij,ij->j", g, product) * (op.factor / length)
+    g_product, g_scale = (
+        g * (scale * op.factor / length),
+        np.einsum("ij,ij->j", g, product) * (op.factor / length),
+    )
     g_w, along = _product(g_product.T, x), (g_scale * scale / length**2)[:, None]
 
     def project(_: int, rows: slice) -> None:

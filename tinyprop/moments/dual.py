@@ -1,12 +1,14 @@
 """Dual activations: the moments of a function of two correlated Gaussian numbers.
 
-- Piecewise linear functions: the covariance has the second derivative std1 std2 sum b_i b_j phi2(x_i, y_j; r) in the
-  correlation r (Price, 1958), with b the bends of the function, at x and y standard deviations from the two means, and
-  phi2 the bivariate density. So it is rho times the product of both mean slopes, plus a one-dimensional integral.
-- erf: erf(u) = 2 P(W < u) - 1 with W ~ N(0, 1/2), so the covariance is a bivariate probability: another such integral.
+- Piecewise linear functions: the covariance has the second derivative std1 std2 sum b_i b_j
+  phi2(x_i, y_j; r) in the correlation r (Price, 1958), with b the bends of the function, at x and y
+  standard deviations from the two means, and phi2 the bivariate density. So it is rho times the
+  product of both mean slopes, plus a one-dimensional integral.
+- erf: erf(u) = 2 P(W < u) - 1 with W ~ N(0, 1/2), so the covariance is a bivariate probability:
+  another such integral.
 - sin: a closed form.
-- All others: E[s(U) E[s(V) | U]]. The inner expectation is `gaussian`'s, the outer one is quadrature.
-"""
+- All others: E[s(U) E[s(V) | U]]. The inner expectation is `gaussian`'s, the outer one is
+quadrature."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,7 +29,8 @@ from .rules import TINY
 ANGLE_PANELS = 24
 SMALLEST_ANGLE = 1e-9  # contributes less than rounding
 ROUNDING = 1e-12  # by which a correlation that was computed may exceed 1
-AGREE = 1e-11  # two quadratures of a function that differ by less, in standard deviations, have converged
+# two quadratures of a function that differ by less, in standard deviations, have converged
+AGREE = 1e-11
 MOST_HALVINGS = 4
 
 # Places where the slope changes, and the slopes before, between and after them.
@@ -56,9 +59,9 @@ class Dual:
 def dual(activation: Activation, rho: Any, mean: Any = 0.0, std: Any = 1.0, **params: Any) -> Dual:
     """E s(U) s(V) and Cov(s(U), s(V)) for Gaussian U and V of correlation rho, element by element.
 
-    `activation` and its parameters are as in `gaussian`. `mean` and `std` are those of both variables, or tuples of
-    U's and V's. Numbers give numbers, arrays give float64 arrays. Tensors count as arrays: nothing here is
-    differentiable.
+    `activation` and its parameters are as in `gaussian`. `mean` and `std` are those of both
+    variables, or tuples of U's and V's. Numbers give numbers, arrays give float64 arrays. Tensors
+    count as arrays: nothing here is differentiable.
 
     >>> relu = tp.moments.dual("relu", 0.0)
     >>> round(relu.product, 12), relu.covariance
@@ -71,17 +74,28 @@ def dual(activation: Activation, rho: Any, mean: Any = 0.0, std: Any = 1.0, **pa
     kinks = params.pop("kinks", ()) if not isinstance(activation, str) else ()
     given = {"rho": rho, **params}
     for name, value in (("mean", mean), ("std", std)):
-        given[name], given[name + "2"] = value if isinstance(value, tuple) and len(value) == 2 else (value, value)
+        given[name], given[name + "2"] = (
+            value if isinstance(value, tuple) and len(value) == 2 else (value, value)
+        )
     given = {name: _data(value) for name, value in given.items()}
     arrays = {name: tensor.data for name, tensor in _float64_tensors(given).items()}
     r, m1, m2, s1, s2 = (arrays.pop(name) for name in ("rho", "mean", "mean2", "std", "std2"))
     xp = array_module(r)
     if not ((abs(r) <= 1.0 + ROUNDING) & (s2 >= 0.0) & xp.isfinite(m2 + s2)).all():
-        got = f"correlations from {r.min()} to {r.max()}, standard deviations from {min(s1.min(), s2.min())}"
-        raise ValueError(explain(got, "-1 <= rho <= 1, std >= 0, all finite", "rho / (std1 * std2) for a covariance"))
+        got = (
+            f"correlations from {r.min()} to {r.max()}, standard deviations from "
+            f"{min(s1.min(), s2.min())}"
+        )
+        raise ValueError(
+            explain(
+                got, "-1 <= rho <= 1, std >= 0, all finite", "rho / (std1 * std2) for a covariance"
+            )
+        )
     r = xp.clip(r, -1.0, 1.0)
     bends = {"kinks": kinks} if kinks else {}
-    mean1, mean2 = (gaussian(activation, m, s, **arrays, **bends).mean for m, s in ((m1, s1), (m2, s2)))
+    mean1, mean2 = (
+        gaussian(activation, m, s, **arrays, **bends).mean for m, s in ((m1, s1), (m2, s2))
+    )
     if activation in PIECEWISE_LINEAR:
         covariance = piecewise_linear(*PIECEWISE_LINEAR[activation](**arrays), r, m1, s1, m2, s2)
     elif activation == "erf":
@@ -89,7 +103,9 @@ def dual(activation: Activation, rho: Any, mean: Any = 0.0, std: Any = 1.0, **pa
         covariance = 4.0 * _over_correlations(m1 / w1, m2 / w2, r * (s1 / w1) * (s2 / w2), 0)
     elif activation == "sin":
         c, half = r * s1 * s2, 0.5 * (s1 * s1 + s2 * s2)  # half >= |c|
-        unlike, like = (xp.exp(xp.maximum(x, 0.0) - half) * xp.sign(x) * -xp.expm1(-abs(x)) for x in (c, -c))
+        unlike, like = (
+            xp.exp(xp.maximum(x, 0.0) - half) * xp.sign(x) * -xp.expm1(-abs(x)) for x in (c, -c)
+        )
         covariance = 0.5 * (unlike * xp.cos(m1 - m2) - like * xp.cos(m1 + m2))
     else:
         covariance = xp.zeros_like(r)
@@ -124,10 +140,10 @@ def piecewise_linear(
 def _over_correlations(x: Array, y: Array, rho: Array, power: int) -> Array:
     """The integral of (rho - r)^power phi2(x, y; r) over r from 0 to rho.
 
-    With |r| = cos t it is that of exp(-d^2 / (2 sin^2 t) - x y / (1 + cos t)) / (2 pi), times a power, where d = x - y,
-    over the angles t from arccos |rho| to a right angle. It varies on the scale of t, hence panels whose lengths grow
-    with t, from where it is no longer negligible. For a negative rho, y changes its sign.
-    """
+    With |r| = cos t it is that of exp(-d^2 / (2 sin^2 t) - x y / (1 + cos t)) / (2 pi), times a
+    power, where d = x - y, over the angles t from arccos |rho| to a right angle. It varies on the
+    scale of t, hence panels whose lengths grow with t, from where it is no longer negligible. For a
+    negative rho, y changes its sign."""
     xp = array_module(rho)
     nodes, weights = rule(backend_of(rho))
     sign = xp.where(rho < 0, -1.0, 1.0)
@@ -136,7 +152,8 @@ def _over_correlations(x: Array, y: Array, rho: Array, power: int) -> Array:
     start = xp.minimum(xp.maximum(xp.maximum(first, abs(x - y) / 14.0), SMALLEST_ANGLE), last)
     grades = xp.arange(ANGLE_PANELS + 1) / ANGLE_PANELS
     edges = start[..., None] * (last / start[..., None]) ** grades
-    edges = xp.concatenate([first[..., None], edges], axis=-1)  # the first panel is empty or negligible
+    # the first panel is empty or negligible
+    edges = xp.concatenate([first[..., None], edges], axis=-1)
     lengths = edges[..., 1:, None] - edges[..., :-1, None]
     t = edges[..., :-1, None] + lengths * nodes  # (..., panels, nodes)
     distance, both = (z[..., None, None] for z in (0.5 * (x - y) ** 2, x * y))
@@ -155,11 +172,12 @@ def _conditional(
     kinks: Sequence[float],
     params: dict[str, Any],
 ) -> float:
-    """E[(s(U) - mean) (E[s(V) | U] - mean)] over U, in panels that are short where either factor bends.
+    """E[(s(U) - mean) (E[s(V) | U] - mean)] over U, in panels that are short where either factor
+    bends.
 
-    The first factor bends where the function does. The second bends at the images of the same places, on the scale of
-    the function or of the Gaussian that smooths it, whichever is shorter. `u` and `v` are mean and std of U and V.
-    """
+    The first factor bends where the function does. The second bends at the images of the same
+    places, on the scale of the function or of the Gaussian that smooths it, whichever is shorter.
+    `u` and `v` are mean and std of U and V."""
     bends: dict[str, Any] = {"kinks": kinks} if kinks else {}
     (m1, s1), (m2, s2), slope = u, v, rho * v[1]
     one, other = (gaussian(activation, mean, std, **params, **bends) for mean, std in (u, v))
@@ -167,7 +185,10 @@ def _conditional(
         return 0.0
     rest = math.sqrt((1.0 - rho) * (1.0 + rho))
     breaks = [np.arange(-FARTHEST, FARTHEST, LONGEST), np.array([FARTHEST])]
-    for shift, unit, smooth in ((m1, s1, LONGEST), (m2, slope, max(rest / abs(rho), SMALLEST_ANGLE))):
+    for shift, unit, smooth in (
+        (m1, s1, LONGEST),
+        (m2, slope, max(rest / abs(rho), SMALLEST_ANGLE)),
+    ):
         scale = min(FEATURE / abs(unit), smooth, LONGEST)
         growth = scale * 2.0 ** np.arange(1 + math.ceil(math.log2(LONGEST / scale)))
         for kink in kinks or [0.0]:
@@ -195,7 +216,11 @@ def _conditional(
         before, edges = now, np.sort(np.concatenate([edges, edges[:-1] + 0.5 * lengths[:, 0]]))
     raise ValueError(
         explain(
-            f"a function whose covariance still changes by {change:.1e} standard deviations with {len(edges)} panels",
+            (
+                f"a function whose covariance still changes by {change:.1e} standard deviations "
+                "with "
+                f"{len(edges)} panels"
+            ),
             "it must be smooth between its kinks",
             "dual(function, rho, kinks=(0.0,)) with the places where it, or its slope, jumps",
         )

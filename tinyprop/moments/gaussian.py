@@ -1,6 +1,8 @@
-"""Moments of activations under Gaussian input, which Normalization Propagation shifts and divides by.
+"""Moments of activations under Gaussian input, which Normalization Propagation shifts and divides
+by.
 
-- Piecewise linear functions (relu, prelu, leaky_relu, hardtanh, abs, identity), sin and erf: closed forms.
+- Piecewise linear functions (relu, prelu, leaky_relu, hardtanh, abs, identity), sin and erf: closed
+  forms.
 - tanh, sigmoid, softplus, elu, selu, gelu, silu: quadrature around the origin, at any mean and std.
 - Any other function: quadrature between its kinks, refined until it no longer changes.
 
@@ -16,7 +18,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import functional as F
-from ..engine.arrays import Array, array_module, as_array, float32, float64, from_host, is_array, is_host_array
+from ..engine.arrays import (
+    Array,
+    array_module,
+    as_array,
+    float32,
+    float64,
+    from_host,
+    is_array,
+    is_host_array,
+)
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
 from ..random import new_generator
@@ -25,7 +36,8 @@ from .rules import RULES, TINY, Triple
 
 Activation: TypeAlias = str | Callable[..., Any]
 
-AGREE = 1e-12  # two quadratures of a function that differ by less, in standard deviations, have converged
+# two quadratures of a function that differ by less, in standard deviations, have converged
+AGREE = 1e-12
 SLOPES_AGREE = 1e-3  # slopes are that much less accurate than values
 MOST_PANELS = 512
 CHUNK = 1 << 18  # samples drawn at once
@@ -34,7 +46,8 @@ CHUNK = 1 << 18  # samples drawn at once
 @dataclass(frozen=True)
 class Moments:
     """Of sigma(U), where U has a standard deviation std_in: the mean, the standard deviation std,
-    slope2 = E[sigma'(U)^2], and jacobian_factor = std_in sqrt(slope2) / std, which for ReLU is the paper's 1.21.
+    slope2 = E[sigma'(U)^2], and jacobian_factor = std_in sqrt(slope2) / std, which for ReLU is the
+    paper's 1.21.
 
     >>> tp.moments.gaussian("identity")
     Moments(mean=0.0, std=1.0, slope2=1.0, jacobian_factor=1.0)
@@ -64,13 +77,14 @@ class Simulation:
 def gaussian(activation: Activation, mean: Any = 0.0, std: Any = 1.0, **params: Any) -> Moments:
     """The moments of activation(U) for U ~ N(mean, std^2), element by element.
 
-    `activation` is a name (prelu and leaky_relu have a parameter `a`, elu has `alpha`) or a function; a function may
-    say where it is not smooth, `kinks=(...)`, and its slopes are those of the polynomials through its values.
+    `activation` is a name (prelu and leaky_relu have a parameter `a`, elu has `alpha`) or a
+    function; a function may say where it is not smooth, `kinks=(...)`, and its slopes are those of
+    the polynomials through its values.
 
-    Numbers give numbers, arrays give float64 arrays. If anything is a Tensor, so are the results, of its dtype, and
-    differentiable in mean, std and params to any order; a function is then called with tensors. With std = 0, the
-    jacobian_factor is 1: seen from one point, the function is a line. Beyond 37 standard deviations a dead unit gets
-    no deader, so that its ratios stay finite.
+    Numbers give numbers, arrays give float64 arrays. If anything is a Tensor, so are the results,
+    of its dtype, and differentiable in mean, std and params to any order; a function is then called
+    with tensors. With std = 0, the jacobian_factor is 1: seen from one point, the function is a
+    line. Beyond 37 standard deviations a dead unit gets no deader, so that its ratios stay finite.
 
     >>> relu = tp.moments.gaussian("relu")
     >>> round(relu.mean, 12), round(relu.std, 12), round(relu.jacobian_factor, 12)
@@ -103,36 +117,51 @@ def gaussian(activation: Activation, mean: Any = 0.0, std: Any = 1.0, **params: 
 
 
 def simulate(
-    activation: Activation, mean: Any = 0.0, std: Any = 1.0, samples: int = 1_000_000, seed: int = 0, **params: Any
+    activation: Activation,
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    samples: int = 1_000_000,
+    seed: int = 0,
+    **params: Any,
 ) -> Simulation:
-    """Mean and standard deviation of activation(U), U ~ N(mean, std^2), from samples, as the paper offers.
+    """Mean and standard deviation of activation(U), U ~ N(mean, std^2), from samples, as the paper
+    offers.
 
-    All elements share their samples, and memory does not grow with the number of these. The error of the standard
-    deviation follows from the fourth moment (delta method). Nothing here is differentiable: tensors count as arrays.
+    All elements share their samples, and memory does not grow with the number of these. The error
+    of the standard deviation follows from the fourth moment (delta method). Nothing here is
+    differentiable: tensors count as arrays.
 
     >>> relu = tp.moments.simulate("relu", samples=10_000)
     >>> abs(relu.mean - tp.moments.gaussian("relu").mean) < 5 * relu.mean_error
     True
     """
     if samples < 2:
-        raise ValueError(explain(f"samples={samples}", "a standard deviation needs two", "samples=1_000_000"))
+        raise ValueError(
+            explain(f"samples={samples}", "a standard deviation needs two", "samples=1_000_000")
+        )
     if isinstance(activation, str) or not callable(activation):
         _check_params(activation, params)
         function = getattr(F, activation, lambda u: u)  # the identity is no function of its own
     else:
         _check_names("a function", params, [])
         function = activation
-    given = {k: x.data if isinstance(x, Tensor) else x for k, x in {"mean": mean, "std": std, **params}.items()}
-    arrays = {k: x.data[..., None] for k, x in _float64_tensors(given).items()}  # (...) -> (..., 1), beside samples
+    given = {
+        k: x.data if isinstance(x, Tensor) else x
+        for k, x in {"mean": mean, "std": std, **params}.items()
+    }
+    # (...) -> (..., 1), beside samples
+    arrays = {k: x.data[..., None] for k, x in _float64_tensors(given).items()}
     m, s = arrays.pop("mean"), arrays.pop("std")
     random, chunk = new_generator(seed), max(1, CHUNK // max(1, m.size))
     center, sums = None, [0.0 * m[..., 0]] * 4
     for start in range(0, samples, chunk):
         u = m + s * from_host(random.standard_normal(min(chunk, samples - start)), like=m)
         y = _data(function(u, **arrays))
-        center = y.mean(axis=-1, keepdims=True) if center is None else center  # near the mean: powers keep their digits
+        # near the mean: powers keep their digits
+        center = y.mean(axis=-1, keepdims=True) if center is None else center
         sums = [total + ((y - center) ** (k + 1)).sum(axis=-1) for k, total in enumerate(sums)]
-    d1, d2, d3, d4 = (total / samples for total in sums)  # about the center; about the mean they are:
+    # about the center; about the mean they are:
+    d1, d2, d3, d4 = (total / samples for total in sums)
     variance = d2 - d1**2
     fourth = d4 - 4.0 * d1 * d3 + 6.0 * d1**2 * d2 - 3.0 * d1**4
     xp = array_module(m)
@@ -145,16 +174,23 @@ def simulate(
 
 
 def _function(
-    function: Callable[..., Any], mean: Tensor, std: Tensor, kinks: Sequence[float], on_tensors: bool
+    function: Callable[..., Any],
+    mean: Tensor,
+    std: Tensor,
+    kinks: Sequence[float],
+    on_tensors: bool,
 ) -> Triple:
-    """Panels between the kinks, twice as many each time, until mean and standard deviation stay the same."""
+    """Panels between the kinks, twice as many each time, until mean and standard deviation stay the
+    same."""
 
     def values(u: Tensor) -> Tensor:
         result = function(u if on_tensors else u.data)
         if on_tensors and not isinstance(result, Tensor):
             got = f"a function that returns a {type(result).__name__} for a Tensor"
             rule = "with a Tensor as mean or std, the gradient has to pass through the function"
-            raise TypeError(explain(got, rule, "write it with tp.functional, or give mean and std as arrays"))
+            raise TypeError(
+                explain(got, rule, "write it with tp.functional, or give mean and std as arrays")
+            )
         return F.broadcast_to(_float64_tensor(result, u.data), u.shape)
 
     _check_range(mean.data, std.data)
@@ -169,18 +205,34 @@ def _function(
         shift, spread = grid.shift_and_std(deviations)
         slopes = grid.slopes(deviations, wide)
         slope2 = grid.expectation(slopes * slopes)
-        size = spread.data + 1e-2 * abs(center.data) + TINY  # the second part for the rounding of the values themselves
-        now = shift.data / size, spread.data / size, SLOPES_AGREE * slope2.data * (wide.data / size) ** 2
+        # the second part for the rounding of the values themselves
+        size = spread.data + 1e-2 * abs(center.data) + TINY
+        now = (
+            shift.data / size,
+            spread.data / size,
+            SLOPES_AGREE * slope2.data * (wide.data / size) ** 2,
+        )
         if before is not None and mean.size:
             change = max(float(abs(x - y).max()) for x, y in zip(now, before, strict=True))
         if change <= AGREE or not mean.size:
             part = std / wide
-            return center + shift * part + (1.0 - part.detach()) * (here - center), spread * part, slope2
+            return (
+                center + shift * part + (1.0 - part.detach()) * (here - center),
+                spread * part,
+                slope2,
+            )
         before = now
-    got = f"a function whose moments still change by {change:.1e} standard deviations with {panels} panels"
+    got = (
+        f"a function whose moments still change by {change:.1e} standard deviations with "
+        f"{panels} panels"
+    )
     rule = "it must be smooth between its kinks, and its second moment must be finite"
     raise ValueError(
-        explain(got, rule, "gaussian(function, kinks=(0.0,)) with the places where it, or its slope, jumps")
+        explain(
+            got,
+            rule,
+            "gaussian(function, kinks=(0.0,)) with the places where it, or its slope, jumps",
+        )
     )
 
 
@@ -195,13 +247,17 @@ def _check_params(activation: str, params: Collection[str]) -> None:
     _check_names(activation, params, [p.name for p in known])
     for p in known:
         if p.default is p.empty and p.name not in params:
-            raise TypeError(explain(f"{activation} without {p.name}", "it has no default", f"{p.name}=0.25"))
+            raise TypeError(
+                explain(f"{activation} without {p.name}", "it has no default", f"{p.name}=0.25")
+            )
 
 
 def _check_names(activation: str, params: Collection[str], allowed: Sequence[str]) -> None:
     unknown = [name for name in params if name not in allowed]
     if unknown:
-        rule = f"{activation} has the parameters mean, std" + "".join(f", {name}" for name in allowed)
+        rule = f"{activation} has the parameters mean, std" + "".join(
+            f", {name}" for name in allowed
+        )
         raise TypeError(explain(f"parameter {unknown[0]!r} for {activation}", rule, "leave it out"))
 
 
@@ -221,8 +277,12 @@ def _float64_tensors(given: dict[str, Any]) -> dict[str, Tensor]:
         shape = np.broadcast_shapes(*(x.shape for x in tensors.values()))
     except ValueError:
         got = ", ".join(f"{name} {x.shape}" for name, x in tensors.items())
-        raise ShapeError(got, "the shapes must broadcast together", "equal sizes, or 1, on each axis") from None
-    tensors = {name: x if x.shape == shape else F.broadcast_to(x, shape) for name, x in tensors.items()}
+        raise ShapeError(
+            got, "the shapes must broadcast together", "equal sizes, or 1, on each axis"
+        ) from None
+    tensors = {
+        name: x if x.shape == shape else F.broadcast_to(x, shape) for name, x in tensors.items()
+    }
     if is_host_array(like):
         _check_range(tensors["mean"].data, tensors["std"].data)
     else:  # a look at numbers on the device would have to wait for them

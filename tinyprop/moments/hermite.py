@@ -14,14 +14,18 @@ from .quadrature import gauss_legendre
 SAMPLES = 512  # quasi-random ones, for a maximum
 
 
-def hermite(function: Callable[[HostArray], Any], mean: HostArray, std: HostArray, degrees: int) -> HostArray:
-    """The coefficients a_k = E[s(U) He_k(Z)] / sqrt(k!) of U = mean + std Z, for k = 1, ..., degrees, in front.
+def hermite(
+    function: Callable[[HostArray], Any], mean: HostArray, std: HostArray, degrees: int
+) -> HostArray:
+    """The coefficients a_k = E[s(U) He_k(Z)] / sqrt(k!) of U = mean + std Z, for k = 1, ...,
+    degrees, in front.
 
-    Cov(s(U), s(V)) = sum a_k b_k rho^k over all k (Mehler), so their squares add up to the variance of s(U). Kinks of
-    the function are at -1, 0 and 1, as those of all activations.
-    """
+    Cov(s(U), s(V)) = sum a_k b_k rho^k over all k (Mehler), so their squares add up to the variance
+    of s(U). Kinks of the function are at -1, 0 and 1, as those of all activations."""
     std = std[..., None]
-    kinks = [np.clip((k - mean[..., None]) / np.maximum(std, 1e-12), -8.0, 8.0) for k in (-1.0, 0.0, 1.0)]
+    kinks = [
+        np.clip((k - mean[..., None]) / np.maximum(std, 1e-12), -8.0, 8.0) for k in (-1.0, 0.0, 1.0)
+    ]
     edges = np.broadcast_to(np.linspace(-8.0, 8.0, 17), (*mean.shape, 17))
     edges = np.sort(np.concatenate([edges, *kinks], axis=-1), axis=-1)
     nodes, weights = gauss_legendre(8)
@@ -52,8 +56,9 @@ def normal_points(dimensions: int) -> HostArray:
 def largest(
     function: Callable[[HostArray], Any], mean: HostArray, std: HostArray, rho: HostArray
 ) -> tuple[HostArray, HostArray, HostArray]:
-    """Mean and variance (n,) of max_k s(U_k), and how often each U_k is the largest (k,): of n groups of k variables
-    with mean and std (n, k) and correlations (k, k). A mean of -inf marks a variable that is not there."""
+    """Mean and variance (n,) of max_k s(U_k), and how often each U_k is the largest (k,): of n
+    groups of k variables with mean and std (n, k) and correlations (k, k). A mean of -inf marks a
+    variable that is not there."""
     values, vectors = np.linalg.eigh(rho)
     y = (normal_points(len(rho)) * np.sqrt(np.maximum(values, 0.0))) @ vectors.T  # (samples, k)
     best = np.full((len(mean), SAMPLES), -np.inf)
@@ -61,6 +66,15 @@ def largest(
     for k in range(len(rho)):
         u = mean[:, k, None] + std[:, k, None] * y[:, k]
         value = np.where(np.isinf(u), -np.inf, function(np.where(np.isinf(u), 0.0, u)))
-        wins = (value > largest) | ((value == largest) & (u > best))  # where s is constant, the largest U
-        best, largest, winner = np.where(wins, u, best), np.where(wins, value, largest), np.where(wins, k, winner)
-    return largest.mean(axis=1), largest.var(axis=1), np.bincount(winner.ravel(), minlength=len(rho)) / winner.size
+        # where s is constant, the largest U
+        wins = (value > largest) | ((value == largest) & (u > best))
+        best, largest, winner = (
+            np.where(wins, u, best),
+            np.where(wins, value, largest),
+            np.where(wins, k, winner),
+        )
+    return (
+        largest.mean(axis=1),
+        largest.var(axis=1),
+        np.bincount(winner.ravel(), minlength=len(rho)) / winner.size,
+    )

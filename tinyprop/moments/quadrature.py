@@ -1,9 +1,9 @@
 """Integrals against the Gaussian density, by Gauss-Legendre panels whose error stays at rounding.
 
-A panel of `POINTS` nodes integrates a function to rounding if no singularity comes closer to it, in the complex
-plane, than about its own length, and if the Gaussian falls by less than exp(-44) along it. The rest is a matter of
-choosing the panels. All nodes are in units of the standard deviation: u = mean + std * z.
-"""
+A panel of `POINTS` nodes integrates a function to rounding if no singularity comes closer to it, in
+the complex plane, than about its own length, and if the Gaussian falls by less than exp(-44) along
+it. The rest is a matter of choosing the panels. All nodes are in units of the standard deviation: u
+= mean + std * z."""
 
 import math
 from collections.abc import Sequence
@@ -20,11 +20,14 @@ from ..engine.tensor import Tensor
 from ..functional.linear import product
 
 POINTS = 26  # nodes in a panel
-FARTHEST = 37.0  # in standard deviations: exp(-37^2 / 2) is 1e-297, the last that leaves room for a small factor
+# in standard deviations: exp(-37^2 / 2) is 1e-297, the last that leaves room for a small factor
+FARTHEST = 37.0
 NEGLIGIBLE = 44.0  # exp(-44) is below rounding, with room for a large factor
 LONGEST = 5.0  # the length of a panel along which the density is smooth, in standard deviations
-NARROW = 1e-6  # a standard deviation, relative to 1 + |mean|, below which every function is taken as a line
-FEATURE = 2.5  # the length of a panel next to the origin, where activations bend: tanh has its poles at +-i pi/2
+# a standard deviation, relative to 1 + |mean|, below which every function is taken as a line
+NARROW = 1e-6
+# the length of a panel next to the origin, where activations bend: tanh has its poles at +-i pi/2
+FEATURE = 2.5
 
 
 def gauss_legendre(points: int) -> tuple[HostArray, HostArray]:
@@ -42,7 +45,8 @@ def rule(backend: str) -> tuple[Array, Array]:
 
 @cache
 def differentiation(backend: str) -> Array:
-    """The matrix that takes values at the nodes to the slopes there of the polynomial through them."""
+    """The matrix that takes values at the nodes to the slopes there of the polynomial through
+    them."""
     nodes, _ = gauss_legendre(POINTS)
     xp = array_module(nodes)
     gaps = nodes[:, None] - nodes + xp.eye(POINTS)
@@ -53,10 +57,11 @@ def differentiation(backend: str) -> Array:
 
 
 class Mills(Op):
-    """The integral of u^n/n! exp(-x u - u^2/2) over u > 0, for x >= 0: with n = 0, Mills' ratio Phi(-x) / phi(x).
+    """The integral of u^n/n! exp(-x u - u^2/2) over u > 0, for x >= 0: with n = 0, Mills' ratio
+    Phi(-x) / phi(x).
 
-    It is a sum of positive terms on one panel, so it is accurate relative to its value, however small.
-    """
+    It is a sum of positive terms on one panel, so it is accurate relative to its value, however
+    small."""
 
     def __init__(self, n: int):
         self.n = n
@@ -64,7 +69,8 @@ class Mills(Op):
     def forward(self, x: Array) -> Array:
         nodes, weights = rule(backend_of(x))
         xp = array_module(x)
-        end = 2.0 * NEGLIGIBLE / (x + xp.sqrt(x * x + 2.0 * NEGLIGIBLE))  # there the exponent is -NEGLIGIBLE
+        # there the exponent is -NEGLIGIBLE
+        end = 2.0 * NEGLIGIBLE / (x + xp.sqrt(x * x + 2.0 * NEGLIGIBLE))
         u = end[..., None] * nodes
         terms = xp.exp(-(x[..., None] + 0.5 * u) * u) * u**self.n
         return end * product(terms, weights) / math.factorial(self.n)
@@ -74,17 +80,20 @@ class Mills(Op):
 
 
 class Grid:
-    """Nodes and weights of a Gaussian expectation, for each element of a mean and a standard deviation.
+    """Nodes and weights of a Gaussian expectation, for each element of a mean and a standard
+    deviation.
 
-    `starts` and `lengths` of the panels have one axis more than these. Nodes may be tensors: then they move with the
-    mean and the standard deviation, which second derivatives need where a function has a kink.
-    """
+    `starts` and `lengths` of the panels have one axis more than these. Nodes may be tensors: then
+    they move with the mean and the standard deviation, which second derivatives need where a
+    function has a kink."""
 
     def __init__(self, starts: Tensor, lengths: Tensor):
         nodes, weights = rule(starts.backend)
         self.lengths = lengths
         self.z = _inner(starts) + _inner(lengths) * nodes  # (..., panels, nodes)
-        self.weights = _inner(lengths) * (weights / math.sqrt(2.0 * math.pi)) * F.exp(-0.5 * self.z * self.z)
+        self.weights = (
+            _inner(lengths) * (weights / math.sqrt(2.0 * math.pi)) * F.exp(-0.5 * self.z * self.z)
+        )
 
     def points(self, mean: Tensor, std: Tensor) -> Tensor:
         return outer(mean) + outer(std) * self.z
@@ -105,7 +114,8 @@ class Grid:
 
 
 def not_too_narrow(mean: Tensor, std: Tensor) -> Tensor:
-    """A standard deviation to integrate with, wide enough for the values to differ by more than their rounding.
+    """A standard deviation to integrate with, wide enough for the values to differ by more than
+    their rounding.
 
     Between 0 and this one, the standard deviation of a function's values grows in proportion.
     """
@@ -113,18 +123,23 @@ def not_too_narrow(mean: Tensor, std: Tensor) -> Tensor:
 
 
 def around_origin(mean: Array, std: Array) -> tuple[float, Array, Array]:
-    """Panels for a function that bends near 0 only: how far to look, the panels' starts from the origin, lengths.
+    """Panels for a function that bends near 0 only: how far to look, the panels' starts from the
+    origin, lengths.
 
-    On both sides of the origin the panels double in length, from `FEATURE` in u up to `LONGEST` in z: so their
-    number grows only with the logarithm of the standard deviation. They go `NEGLIGIBLE` beyond where the mass is,
-    which is as far from the mean as a function that decays like exp(-u^2/2), or slower, can move it.
-    """
+    On both sides of the origin the panels double in length, from `FEATURE` in u up to `LONGEST` in
+    z: so their number grows only with the logarithm of the standard deviation. They go `NEGLIGIBLE`
+    beyond where the mass is, which is as far from the mean as a function that decays like
+    exp(-u^2/2), or slower, can move it."""
     xp = array_module(mean)
     distance = abs(mean) / std
     shift = xp.minimum(distance, 2.0 * std * (1.0 + abs(mean)))
     half_width, widest = (float(x.max()) if x.size else 1.0 for x in (shift, std))
-    if not math.isfinite(half_width + widest):  # seen here for the first time if they live on a device
-        got = f"{mean.size} means and standard deviations on {backend_of(mean)}, some infinite, NaN or negative"
+    # seen here for the first time if they live on a device
+    if not math.isfinite(half_width + widest):
+        got = (
+            f"{mean.size} means and standard deviations on {backend_of(mean)}, some infinite, "
+            "NaN or negative"
+        )
         raise ValueError(explain(got, "all are finite, and std >= 0", "std=abs(...)"))
     half_width = min(half_width + math.sqrt(2.0 * NEGLIGIBLE), FARTHEST)
     doublings = max(0, math.ceil(math.log2(widest * LONGEST / FEATURE)))
@@ -132,13 +147,21 @@ def around_origin(mean: Array, std: Array) -> tuple[float, Array, Array]:
     growth = FEATURE * 2.0 ** xp.arange(count, dtype=float64)
     lengths = xp.minimum(growth / std[..., None], LONGEST)  # (..., panels of one side)
     ends = xp.cumsum(lengths, axis=-1)
-    return half_width, xp.concatenate([-ends, ends - lengths], axis=-1), xp.concatenate([lengths, lengths], axis=-1)
+    return (
+        half_width,
+        xp.concatenate([-ends, ends - lengths], axis=-1),
+        xp.concatenate([lengths, lengths], axis=-1),
+    )
 
 
 def between_kinks(mean: Tensor, std: Tensor, kinks: Sequence[float], panels: int) -> Grid:
     """A grid over all numbers, with so many equal panels between any two kinks."""
     edge = 0.0 * mean + FARTHEST
-    breaks = [-edge, *(F.clip((kink - mean) / std, -FARTHEST, FARTHEST) for kink in sorted(kinks)), edge]
+    breaks = [
+        -edge,
+        *(F.clip((kink - mean) / std, -FARTHEST, FARTHEST) for kink in sorted(kinks)),
+        edge,
+    ]
     fractions = array_module(mean.data).arange(panels) / panels
     starts, lengths = [], []
     for left, right in pairwise(breaks):

@@ -1,6 +1,6 @@
-"""Initial weights. Each function draws the weights of a tensor (outputs, inputs, ...), or of every Linear, Conv2d and
-NormProp layer in a module, in place, and returns what it was given; the names are PyTorch's where it has one.
-"""
+"""Initial weights. Each function draws the weights of a tensor (outputs, inputs, ...), or of every
+Linear, Conv2d and NormProp layer in a module, in place, and returns what it was given; the names
+are PyTorch's where it has one."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -26,22 +26,33 @@ def weights(target: Tensor | Module) -> Iterator[Tensor]:
     """The tensor itself, or the weights of the layers in a module, in order."""
     if isinstance(target, Tensor):
         return iter([target])
-    return (module.weight for module in target.modules() if isinstance(module, (Linear, Conv2d, NormProp)))
+    return (
+        module.weight
+        for module in target.modules()
+        if isinstance(module, (Linear, Conv2d, NormProp))
+    )
 
 
 def _fill(target: Target, values: Callable[[tuple[int, ...], int], HostArray]) -> Target:
     """Set each weight to the values for its shape and its number of inputs."""
     for weight in weights(target):
         if weight.ndim < 2:
-            raise ShapeError(f"initial values for {weight.shape}", "a weight is (outputs, inputs, ...)", "a matrix")
+            raise ShapeError(
+                f"initial values for {weight.shape}",
+                "a weight is (outputs, inputs, ...)",
+                "a matrix",
+            )
         check_editable(weight, "the weight")
-        weight._data[...] = from_host(values(weight.shape, math.prod(weight.shape[1:])), weight._data)
+        weight._data[...] = from_host(
+            values(weight.shape, math.prod(weight.shape[1:])), weight._data
+        )
     return target
 
 
 def gain(activation: str | Callable[[Tensor], Tensor]) -> float:
-    """1/sqrt(E s(Z)^2), Z ~ N(0, 1): rows of this length keep pre-activations at a mean square of 1 behind an
-    activation s, or a function of tensors with no kink but at 0. (PyTorch has other numbers for tanh and SELU.)
+    """1/sqrt(E s(Z)^2), Z ~ N(0, 1): rows of this length keep pre-activations at a mean square of 1
+    behind an activation s, or a function of tensors with no kink but at 0. (PyTorch has other
+    numbers for tanh and SELU.)
 
     >>> round(tp.nn.init.gain("relu") ** 2, 12), round(tp.nn.init.gain("selu"), 12)
     (2.0, 1.0)
@@ -50,20 +61,25 @@ def gain(activation: str | Callable[[Tensor], Tensor]) -> float:
     return float(1.0 / math.sqrt(m.std**2 + m.mean**2))
 
 
-def kaiming_normal_(target: Target, nonlinearity: str | Callable[[Tensor], Tensor] = "relu") -> Target:
-    """Gaussian, with a standard deviation of gain(nonlinearity) / sqrt(inputs): He et al. (2015), for any activation.
-    For "identity" it is LeCun's (1998), and for "selu" too, which needs it (Klambauer et al., 2017).
+def kaiming_normal_(
+    target: Target, nonlinearity: str | Callable[[Tensor], Tensor] = "relu"
+) -> Target:
+    """Gaussian, with a standard deviation of gain(nonlinearity) / sqrt(inputs): He et al. (2015),
+    for any activation. For "identity" it is LeCun's (1998), and for "selu" too, which needs it
+    (Klambauer et al., 2017).
 
     >>> tp.nn.init.kaiming_normal_(tp.nn.Linear(200, 100)).weight.std().item() < 0.11
     True
     """
     std = gain(nonlinearity)
-    return _fill(target, lambda shape, inputs: generator().normal(0.0, std / math.sqrt(inputs), shape))
+    return _fill(
+        target, lambda shape, inputs: generator().normal(0.0, std / math.sqrt(inputs), shape)
+    )
 
 
 def orthogonal_(target: Target, gain: float = 1.0) -> Target:
-    """Orthogonal rows of length `gain`, or orthogonal columns if these are fewer, uniformly distributed: Saxe et al.
-    (2014). The inputs of a filter count as one axis.
+    """Orthogonal rows of length `gain`, or orthogonal columns if these are fewer, uniformly
+    distributed: Saxe et al. (2014). The inputs of a filter count as one axis.
 
     >>> w = tp.nn.init.orthogonal_(tp.zeros(2, 3), gain=2.0)
     >>> format((w @ w.T).sum(), ".3f")
@@ -81,8 +97,8 @@ def orthogonal_(target: Target, gain: float = 1.0) -> Target:
 
 
 def data_dependent_(net: Module, x: Tensor) -> Module:
-    """Initialise each `WeightNorm` on what this batch becomes when it arrives there: Salimans and Kingma (2016),
-    section 3.
+    """Initialise each `WeightNorm` on what this batch becomes when it arrives there: Salimans and
+    Kingma (2016), section 3.
 
     >>> net = tp.nn.Sequential(*(tp.nn.WeightNorm(tp.nn.Linear(4, 4)) for _ in range(3)))
     >>> out = tp.nn.init.data_dependent_(net, tp.randn(50, 4))(tp.randn(50, 4))
@@ -91,11 +107,13 @@ def data_dependent_(net: Module, x: Tensor) -> Module:
 
 
 def lsuv_(net: Module, x: Tensor) -> Module:
-    """Orthogonal weights, each layer's scaled so that its output has variance 1 on this batch: layer-sequential
-    unit-variance initialisation, Mishkin and Matas (2016). Biases become 0, so that one step is enough. WeightNorm,
-    ScaledWS and NormProp have scales of their own, and stay as they are.
+    """Orthogonal weights, each layer's scaled so that its output has variance 1 on this batch:
+    layer-sequential unit-variance initialisation, Mishkin and Matas (2016). Biases become 0, so
+    that one step is enough. WeightNorm, ScaledWS and NormProp have scales of their own, and stay as
+    they are.
 
-    >>> net = tp.nn.init.lsuv_(tp.nn.Sequential(tp.nn.Linear(4, 4), tp.nn.ReLU(), tp.nn.Linear(4, 4)), tp.randn(9, 4))
+    >>> layers = tp.nn.Linear(4, 4), tp.nn.ReLU(), tp.nn.Linear(4, 4)
+    >>> net = tp.nn.init.lsuv_(tp.nn.Sequential(*layers), tp.randn(9, 4))
     """
 
     def unit_variance(layer: Any, arriving: Tensor) -> None:
@@ -105,18 +123,24 @@ def lsuv_(net: Module, x: Tensor) -> Module:
         std = F.std(layer(arriving))
         if not std.item() > 0:
             got = f"lsuv_ with a batch that is constant behind a {type(layer).__name__}"
-            raise ValueError(explain(got, "its variance cannot become 1", "a larger batch, of different samples"))
+            raise ValueError(
+                explain(got, "its variance cannot become 1", "a larger batch, of different samples")
+            )
         layer.weight._data[...] /= std._data
 
     return _as_it_arrives(net, x, (Linear, Conv2d), unit_variance)
 
 
-def _as_it_arrives(net: Module, x: Tensor, kinds: tuple[type, ...], fit: Callable[[Any, Tensor], Any]) -> Module:
-    """Run the network on a batch, and call fit(layer, its input) for each layer of these kinds before its turn."""
+def _as_it_arrives(
+    net: Module, x: Tensor, kinds: tuple[type, ...], fit: Callable[[Any, Tensor], Any]
+) -> Module:
+    """Run the network on a batch, and call fit(layer, its input) for each layer of these kinds
+    before its turn."""
     fitted: list[Module] = []
 
     def visit(layer: Module, arriving: Tensor) -> None:
-        if isinstance(layer, kinds) and layer not in fitted:  # one that is used twice is fitted to its first input
+        # one that is used twice is fitted to its first input
+        if isinstance(layer, kinds) and layer not in fitted:
             fitted.append(layer)
             fit(layer, arriving)
 
@@ -125,14 +149,16 @@ def _as_it_arrives(net: Module, x: Tensor, kinds: tuple[type, ...], fit: Callabl
     if not fitted:
         names = " or ".join(kind.__name__ for kind in kinds)
         rule = f"this sets layers of type {names} to what arrives at them"
-        raise ValueError(explain(f"a {type(net).__name__} that calls none", rule, "tp.nn.init.orthogonal_(net)"))
+        raise ValueError(
+            explain(f"a {type(net).__name__} that calls none", rule, "tp.nn.init.orthogonal_(net)")
+        )
     return net
 
 
 def fixup_(net: Module, nonlinearity: str = "relu") -> Module:
-    """He et al.'s weights, but 0 in the last layer of each residual branch, so that every block starts as the identity,
-    and in the last layer of the network; the m - 1 other layers of a branch are scaled by blocks^(-1 / (2 m - 2)):
-    steps 1 and 2 of Fixup, Zhang et al. (2019).
+    """He et al.'s weights, but 0 in the last layer of each residual branch, so that every block
+    starts as the identity, and in the last layer of the network; the m - 1 other layers of a branch
+    are scaled by blocks^(-1 / (2 m - 2)): steps 1 and 2 of Fixup, Zhang et al. (2019).
 
     >>> branch = tp.nn.Sequential(tp.nn.Linear(4, 4), tp.nn.ReLU(), tp.nn.Linear(4, 4))
     >>> net = tp.nn.init.fixup_(tp.nn.Sequential(tp.nn.Residual(branch), tp.nn.Linear(4, 2)))
@@ -140,10 +166,15 @@ def fixup_(net: Module, nonlinearity: str = "relu") -> Module:
     (4.0, tensor([[0., 0.]], requires_grad=True))
     """
     if free := [module for module in net.modules() if isinstance(module, (WeightNorm, NormProp))]:
-        got, rule = f"fixup_ of a {type(free[0]).__name__}", "a row of weights that is 0 cannot be normalised"
+        got, rule = (
+            f"fixup_ of a {type(free[0]).__name__}",
+            "a row of weights that is 0 cannot be normalised",
+        )
         raise ValueError(explain(got, rule, "a network of Linear and Conv2d layers, norm='none'"))
     kaiming_normal_(net, nonlinearity)
-    blocks = [m for m in net.modules() if isinstance(m, Residual) and any(True for _ in weights(m.branch))]
+    blocks = [
+        m for m in net.modules() if isinstance(m, Residual) and any(True for _ in weights(m.branch))
+    ]
     for block in blocks:
         *others, last = weights(block.branch)
         for weight in others:

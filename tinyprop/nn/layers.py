@@ -16,17 +16,22 @@ Size = int | tuple[int, int]
 
 
 def parameter(values: Any, *shape: int) -> Tensor:
-    """A trainable float32 tensor of this shape, filled with a number or with an array of this shape."""
+    """A trainable float32 tensor of this shape, filled with a number or with an array of this
+    shape."""
     host = host_array(values, float32)
     if host.shape not in ((), shape):
-        got, rule = f"initial values of shape {host.shape}", f"a number, or an array of shape {shape}"
+        got, rule = (
+            f"initial values of shape {host.shape}",
+            f"a number, or an array of shape {shape}",
+        )
         raise ShapeError(got, rule, "one value per unit")
     spread = array_module(host).broadcast_to(host, shape).copy()
     return Tensor(to_backend(spread, default_backend()), requires_grad=True)
 
 
 def glorot(*shape: int) -> Tensor:
-    """Uniform weights of shape (outputs, inputs, ...), as in Glorot and Bengio (2010): the paper's section 4.2."""
+    """Uniform weights of shape (outputs, inputs, ...), as in Glorot and Bengio (2010): the paper's
+    section 4.2."""
     bound = math.sqrt(6.0 / ((shape[0] + shape[1]) * math.prod(shape[2:])))
     return parameter(generator().uniform(-bound, bound, shape), *shape)
 
@@ -75,10 +80,18 @@ class Conv2d(Module):
     ):
         if groups < 1 or in_channels % groups or out_channels % groups:
             got = f"Conv2d({in_channels}, {out_channels}, groups={groups})"
-            raise ValueError(explain(got, "groups divides the channels of input and output", "groups=1"))
-        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel_size
+            raise ValueError(
+                explain(got, "groups divides the channels of input and output", "groups=1")
+            )
+        self.in_channels, self.out_channels, self.kernel_size = (
+            in_channels,
+            out_channels,
+            kernel_size,
+        )
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self.weight = glorot(out_channels, in_channels // groups, *pair(kernel_size, "kernel_size", 1))
+        self.weight = glorot(
+            out_channels, in_channels // groups, *pair(kernel_size, "kernel_size", 1)
+        )
         self.bias = parameter(0.0, out_channels) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -114,13 +127,19 @@ class AvgPool2d(Module):
     shown = "kernel_size stride=None padding=0 count_include_pad=True"
 
     def __init__(
-        self, kernel_size: Size, stride: Size | None = None, padding: Size = 0, count_include_pad: bool = True
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        count_include_pad: bool = True,
     ):
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.count_include_pad = count_include_pad
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding, count_include_pad=self.count_include_pad)
+        return F.avg_pool2d(
+            x, self.kernel_size, self.stride, self.padding, count_include_pad=self.count_include_pad
+        )
 
 
 class Flatten(Module):
@@ -160,7 +179,8 @@ ACTIVATIONS["identity"] = lambda x: x
 
 
 class Activation(Module):
-    """A function of each element, by its name in `tp.functional`. Most have a class of their own, as nn.ReLU.
+    """A function of each element, by its name in `tp.functional`. Most have a class of their own,
+    as nn.ReLU.
 
     >>> tp.nn.Sequential(tp.nn.Activation("sin"), tp.nn.ELU(alpha=0.5))(tp.tensor([0.0]))
     tensor([0.])
@@ -180,7 +200,9 @@ class Activation(Module):
 
 def check_activation(name: str) -> None:
     if name not in ACTIVATIONS:
-        raise ValueError(explain(f"activation {name!r}", f"it is one of {', '.join(ACTIVATIONS)}", "'relu'"))
+        raise ValueError(
+            explain(f"activation {name!r}", f"it is one of {', '.join(ACTIVATIONS)}", "'relu'")
+        )
 
 
 class Fixed(Activation):
@@ -242,7 +264,8 @@ class ELU(Activation):
 
 
 class PReLU(Module):
-    """x where positive, a x elsewhere, with learnable slopes: one for all channels, or one per channel.
+    """x where positive, a x elsewhere, with learnable slopes: one for all channels, or one per
+    channel.
 
     >>> tp.nn.PReLU()(tp.tensor([-1.0, 2.0]))
     tensor([-0.25,  2.  ], requires_grad=True)

@@ -14,12 +14,16 @@ from ..errors import StateError
 
 _evaluating = ContextVar("evaluating", default=False)
 _observing = ContextVar("observing", default=False)
-_visit: ContextVar[Callable[..., Callable[[Tensor], None] | None] | None] = ContextVar("visit", default=None)
-_running: ContextVar[tuple["Module", ...]] = ContextVar("running", default=())  # whose forward is being computed
+_visit: ContextVar[Callable[..., Callable[[Tensor], None] | None] | None] = ContextVar(
+    "visit", default=None
+)
+# whose forward is being computed
+_running: ContextVar[tuple["Module", ...]] = ContextVar("running", default=())
 
 
 def evaluating() -> AbstractContextManager[None]:
-    """Run every module in evaluation mode inside the block, without writing to any: other threads do not notice.
+    """Run every module in evaluation mode inside the block, without writing to any: other threads
+    do not notice.
 
     >>> layer = tp.nn.Dropout()
     >>> with tp.nn.evaluating():
@@ -40,18 +44,22 @@ def is_observing() -> bool:
     return _observing.get()
 
 
-def visiting(visit: Callable[["Module", Any], Callable[[Tensor], None] | None]) -> AbstractContextManager[None]:
-    """Inside the block, call visit(module, its input) before each call of a module, and what it returns, if anything,
-    with the output."""
+def visiting(
+    visit: Callable[["Module", Any], Callable[[Tensor], None] | None],
+) -> AbstractContextManager[None]:
+    """Inside the block, call visit(module, its input) before each call of a module, and what it
+    returns, if anything, with the output."""
     return setting(_visit, visit)
 
 
 class Module:
-    """A layer or a network: a `forward`, with tensors and modules as attributes, also in lists, tuples and dicts.
+    """A layer or a network: a `forward`, with tensors and modules as attributes, also in lists,
+    tuples and dicts.
 
-    Leaf tensors that require a gradient are parameters. A leaf tensor that does not require one is a buffer, saved but
-    not trained, if it is an attribute; in a list, tuple or dict it is not part of the state. What `forward` stores on
-    self is neither, whatever it is: an attribute that is first set while the module is being called stays out.
+    Leaf tensors that require a gradient are parameters. A leaf tensor that does not require one is
+    a buffer, saved but not trained, if it is an attribute; in a list, tuple or dict it is not part
+    of the state. What `forward` stores on self is neither, whatever it is: an attribute that is
+    first set while the module is being called stays out.
 
     >>> class Net(tp.nn.Module):
     ...     def __init__(self):
@@ -63,8 +71,10 @@ class Module:
     >>> out = net(x)
     >>> [name for name, _ in net.named_parameters()]
     ['blocks.0.weight', 'blocks.0.bias', 'blocks.1.weight', 'blocks.1.bias']
-    >>> [name for name, _ in net.named_children()], [type(module).__name__ for module in net.modules()]
-    (['blocks.0', 'blocks.1'], ['Net', 'Linear', 'Linear'])
+    >>> [name for name, _ in net.named_children()]
+    ['blocks.0', 'blocks.1']
+    >>> [type(module).__name__ for module in net.modules()]
+    ['Net', 'Linear', 'Linear']
     >>> sum(p.size for p in net.parameters()), [b.shape for b in tp.nn.BatchNorm(3).buffers()]
     (24, [(3,), (3,)])
     >>> other = Net().eval()
@@ -75,10 +85,13 @@ class Module:
     dtype('float64')
     """
 
-    # Attributes for the repr: "p" (its value), "stride=" (with its name), or "bias=True" (unless it has that value).
+    # Attributes for the repr: "p" (its value), "stride=" (with its name), or "bias=True" (unless it
+    # has that value).
     shown = ""
-    whole_batch = False  # whether a training batch must stay in one piece because its samples depend on each other
-    draws_for_batch = sums_over_batch = False  # whether it draws, in order, for all parts of a batch; or sums over them
+    # whether a training batch must stay in one piece because its samples depend on each other
+    whole_batch = False
+    # whether it draws, in order, for all parts of a batch; or sums over them
+    draws_for_batch = sums_over_batch = False
     edits, _training = 0, True  # how often an attribute of any module was set, and its own mode
     _set_by_forward: Set[str] = frozenset()  # names of attributes that are not part of the state
 
@@ -117,14 +130,20 @@ class Module:
     def _members(self) -> Iterator[tuple[str, "Tensor | Module"]]:
         """The tensors and modules of this module's own state, by name."""
         for attribute, value in vars(self).items():
-            if isinstance(value, (Tensor, Module, list, tuple, dict)) and attribute not in self._set_by_forward:
+            if (
+                isinstance(value, (Tensor, Module, list, tuple, dict))
+                and attribute not in self._set_by_forward
+            ):
                 for name, found in _reachable(attribute, value):
                     leaf = isinstance(found, Tensor) and found.node is None
-                    if isinstance(found, Module) or (leaf and (found.requires_grad or name == attribute)):
+                    if isinstance(found, Module) or (
+                        leaf and (found.requires_grad or name == attribute)
+                    ):
                         yield name, found
 
     def _all_names(self, above: tuple["Module", ...] = ()) -> Iterator[tuple[str, Tensor]]:
-        """Parameters and buffers by full name, own ones first; a tied tensor comes once under each of its names."""
+        """Parameters and buffers by full name, own ones first; a tied tensor comes once under each
+        of its names."""
         for name, found in self._members():
             if isinstance(found, Tensor):
                 yield name, found
@@ -162,7 +181,8 @@ class Module:
         return (child for _, child in self.named_children())
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that are trained, by name; one that is reachable under several names comes under the first."""
+        """The tensors that are trained, by name; one that is reachable under several names comes
+        under the first."""
         return ((name, tensor) for name, tensor in self._named_tensors() if tensor.requires_grad)
 
     def parameters(self) -> Iterator[Tensor]:
@@ -174,21 +194,25 @@ class Module:
         return (tensor for _, tensor in self._named_tensors() if not tensor.requires_grad)
 
     def state_dict(self) -> dict[str, Array]:
-        """A copy of every parameter and buffer, by name; a tied tensor is saved once, under its first name."""
+        """A copy of every parameter and buffer, by name; a tied tensor is saved once, under its
+        first name."""
         return {name: tensor._data.copy() for name, tensor in self._named_tensors()}
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        """Set every parameter and buffer from a state of the same names and shapes; all of them or none.
+        """Set every parameter and buffer from a state of the same names and shapes; all of them or
+        none.
 
-        A tied tensor may be given under any of its names, or under several with equal values, as by tinyprop 0.1.
-        """
+        A tied tensor may be given under any of its names, or under several with equal values, as by
+        tinyprop 0.1."""
         names: dict[Tensor, list[str]] = {}
         for name, tensor in self._all_names():
             names.setdefault(tensor, []).append(name)
         unknown = state.keys() - {name for several in names.values() for name in several}
         missing = [several[0] for several in names.values() if not state.keys() & set(several)]
         if missing or unknown:
-            wrong = [f"no {name!r}" for name in sorted(missing)] + [f"unknown {name!r}" for name in sorted(unknown)]
+            wrong = [f"no {name!r}" for name in sorted(missing)] + [
+                f"unknown {name!r}" for name in sorted(unknown)
+            ]
             raise StateError(
                 f"a state with {', '.join(wrong[:6])}{' ...' if len(wrong) > 6 else ''}",
                 "a state has exactly the names of the network's parameters and buffers",
@@ -196,14 +220,17 @@ class Module:
             )
         values = {}
         for tensor, several in names.items():
-            values[tensor] = _checked(tensor, {name: state[name] for name in several if name in state})
+            values[tensor] = _checked(
+                tensor, {name: state[name] for name in several if name in state}
+            )
             check_editable(tensor, several[0])
         for tensor, value in values.items():
             tensor._data[...] = to_backend(value, tensor.backend).astype(tensor.dtype)
 
     @property
     def training(self) -> bool:
-        """Whether it behaves as in training (batch statistics, dropout): its own mode, unless `evaluating()`."""
+        """Whether it behaves as in training (batch statistics, dropout): its own mode, unless
+        `evaluating()`."""
         return self._training and not _evaluating.get()
 
     @training.setter
@@ -211,7 +238,8 @@ class Module:
         self._training = mode
 
     def train(self, mode: bool = True) -> Self:
-        """Switch this module and all modules inside it to training behaviour: batch statistics, dropout."""
+        """Switch this module and all modules inside it to training behaviour: batch statistics,
+        dropout."""
         for module in self.modules():
             module.training = mode
         return self
@@ -221,7 +249,8 @@ class Module:
         return self.train(False)
 
     def to(self, backend: str | None = None, dtype: Any = None) -> Self:
-        """Move all parameters and buffers to a backend, or convert the floating-point ones to another dtype."""
+        """Move all parameters and buffers to a backend, or convert the floating-point ones to
+        another dtype."""
         for _, tensor in self._named_tensors():
             array = tensor._data if backend is None else to_backend(tensor._data, backend)
             tensor.data = array if dtype is None or array.dtype.kind != "f" else array.astype(dtype)
@@ -229,7 +258,8 @@ class Module:
         return self
 
     def extra_repr(self) -> str:
-        """What the repr shows in parentheses: the attributes in `shown`, or the shapes of the tensors.
+        """What the repr shows in parentheses: the attributes in `shown`, or the shapes of the
+        tensors.
 
         >>> tp.nn.Conv2d(3, 8, kernel_size=5, padding=2).extra_repr()
         '3, 8, 5, stride=1, padding=2'
@@ -242,7 +272,9 @@ class Module:
                 value = value is not None and value is not False
             if repr(value) != usual:
                 parts.append(f"{name}={value!r}" if named else repr(value))
-        tensors = (f"{name} {found.shape}" for name, found in self._members() if isinstance(found, Tensor))
+        tensors = (
+            f"{name} {found.shape}" for name, found in self._members() if isinstance(found, Tensor)
+        )
         return ", ".join(parts if self.shown else tensors)
 
     def __repr__(self) -> str:
@@ -255,7 +287,8 @@ class Module:
 
 
 def _reachable(name: str, value: Any) -> Iterator[tuple[str, Tensor | Module]]:
-    """A tensor or module under this name, or those in a list, tuple or dict, as "blocks.0" or "heads.left"."""
+    """A tensor or module under this name, or those in a list, tuple or dict, as "blocks.0" or
+    "heads.left"."""
     if isinstance(value, (Tensor, Module)):
         yield name, value
     elif isinstance(value, (list, tuple, dict)):
@@ -267,7 +300,11 @@ def _checked(tensor: Tensor, given: Mapping[str, Array]) -> Array:
     """The value for a tensor that a state gives under one or several names."""
     first_name, first = next(iter(given.items()))
     for name, value in given.items():
-        if not is_array(value) or value.shape != tensor.shape or value.dtype.kind != tensor.dtype.kind:
+        if (
+            not is_array(value)
+            or value.shape != tensor.shape
+            or value.dtype.kind != tensor.dtype.kind
+        ):
             got = f"{value.dtype} {value.shape}" if is_array(value) else type(value).__name__
             raise StateError(
                 f"{name!r} as {got}",
@@ -307,11 +344,18 @@ class ModuleList(Module):
         if not isinstance(layer, Module):
             kind = type(self).__name__
             if isinstance(layer, (list, tuple)):
-                hint = f"{kind}(*layers)" if isinstance(self, Sequential) else "one list of modules, not nested"
+                hint = (
+                    f"{kind}(*layers)"
+                    if isinstance(self, Sequential)
+                    else "one list of modules, not nested"
+                )
             elif isinstance(layer, type) and issubclass(layer, Module):
                 hint = f"{layer.__name__}(...), an object instead of its class"
             else:
-                hint = "a layer, for instance nn.ReLU() instead of F.relu; a class with a forward for anything else"
+                hint = (
+                    "a layer, for instance nn.ReLU() instead of F.relu; a class with a forward "
+                    "for anything else"
+                )
             got = f"{kind} of a {type(layer).__name__}, number {len(self)}"
             raise TypeError(explain(got, "each element is a Module", hint))
         setattr(self, str(len(self)), layer)

@@ -26,7 +26,8 @@ def equation(x: Tensor, layer: "NormProp", c1: Any, c2: Any) -> Tensor:
 
 
 def standard_moments(activation: Any) -> moments.Moments:
-    """Of this activation of N(0, 1): a name, with the slope that a PReLU starts with, or a function of tensors."""
+    """Of this activation of N(0, 1): a name, with the slope that a PReLU starts with, or a function
+    of tensors."""
     if callable(activation):
         return moments.gaussian(lambda u: activation(Tensor(u)), kinks=(0.0,))
     return _moments_by_name(activation)
@@ -41,14 +42,15 @@ def _moments_by_name(activation: str) -> moments.Moments:
 class NormProp(Module):
     """What the two NormProp layers share: `equation`, its parameters, and its constants c1 and c2.
 
-    `mode="paper"` takes c1 and c2 from N(0, 1), so the output is normalised at gamma = 1, beta = 0 only. There gamma
-    starts at "jacobian", one over the Jacobian factor of the activation (1/1.2112 for ReLU), and beta at 0.
+    `mode="paper"` takes c1 and c2 from N(0, 1), so the output is normalised at gamma = 1, beta = 0
+    only. There gamma starts at "jacobian", one over the Jacobian factor of the activation (1/1.2112
+    for ReLU), and beta at 0.
 
-    `mode="exact"` takes them from N(beta, gamma^2), so the output stays normalised whatever is learnt. There gamma
-    starts at 1, and beta at 1 for a rectifier, where a deep network keeps its scale forwards and nearly backwards.
-    As beta / gamma falls, c1 tends to 0, and 1/c1 would amplify the few samples left without bound. So c1 is at least
-    MIN_RELATIVE_C1 times its value at beta = 0: below that the mean stays 0, the variance falls, the unit fades out.
-    """
+    `mode="exact"` takes them from N(beta, gamma^2), so the output stays normalised whatever is
+    learnt. There gamma starts at 1, and beta at 1 for a rectifier, where a deep network keeps its
+    scale forwards and nearly backwards. As beta / gamma falls, c1 tends to 0, and 1/c1 would
+    amplify the few samples left without bound. So c1 is at least MIN_RELATIVE_C1 times its value at
+    beta = 0: below that the mean stays 0, the variance falls, the unit fades out."""
 
     def __init__(self, weight: Tensor, activation: str, gamma: Any, mode: str):
         if mode not in ("paper", "exact"):
@@ -57,7 +59,11 @@ class NormProp(Module):
         self.weight, units = weight, weight.shape[0]
         if isinstance(gamma, str):
             if gamma != "jacobian":
-                raise ValueError(explain(f"gamma={gamma!r}", "it is 'jacobian', a number or an array", "gamma=1.0"))
+                raise ValueError(
+                    explain(
+                        f"gamma={gamma!r}", "it is 'jacobian', a number or an array", "gamma=1.0"
+                    )
+                )
             gamma = 1.0 if mode == "exact" else 1.0 / self.standard.jacobian_factor
         self.gamma = parameter(gamma, units)
         self.beta = parameter(1.0 if mode == "exact" and activation in RECTIFIERS else 0.0, units)
@@ -68,7 +74,8 @@ class NormProp(Module):
         return equation(x, self, *self.constants())
 
     def constants(self) -> tuple[Any, Any]:
-        """c1 and c2: numbers, or tensors with one value per unit, differentiable with respect to the parameters."""
+        """c1 and c2: numbers, or tensors with one value per unit, differentiable with respect to
+        the parameters."""
         params = {"a": self.a} if self.activation == "prelu" else {}
         if self.mode == "paper":
             m = moments.gaussian(self.activation, **params) if params else self.standard
@@ -83,11 +90,16 @@ class NormProp(Module):
         raise NotImplementedError
 
     def activate(self, u: Tensor) -> Tensor:
-        return PReLU()(u, self.per_unit(self.a)) if self.activation == "prelu" else ACTIVATIONS[self.activation](u)
+        return (
+            PReLU()(u, self.per_unit(self.a))
+            if self.activation == "prelu"
+            else ACTIVATIONS[self.activation](u)
+        )
 
     def per_unit(self, t: Any) -> Any:
         """One value per unit, shaped to broadcast against the output; a number stays a number."""
-        return t.reshape(-1, *[1] * (self.weight.ndim - 2)) if isinstance(t, Tensor) else t  # (O,) -> (O, 1, 1)
+        # (O,) -> (O, 1, 1)
+        return t.reshape(-1, *[1] * (self.weight.ndim - 2)) if isinstance(t, Tensor) else t
 
 
 class NormPropLinear(NormProp):
@@ -137,7 +149,11 @@ class NormPropConv2d(NormProp):
     ):
         weight = glorot(out_channels, in_channels, *pair(kernel_size, "kernel_size", 1))
         super().__init__(weight, activation, gamma, mode)
-        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel_size
+        self.in_channels, self.out_channels, self.kernel_size = (
+            in_channels,
+            out_channels,
+            kernel_size,
+        )
         self.stride, self.padding = stride, padding
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:

@@ -8,9 +8,10 @@ from .module import Module
 class Residual(Module):
     """h + alpha branch(h / beta): a residual block, with the bookkeeping of Brock et al. (2021).
 
-    If h has variance beta^2 and the branch keeps a variance of 1, the output has variance beta^2 + alpha^2, so block l
-    of a chain gets beta^2 = 1 + l alpha^2. With a `shortcut`, as where a block changes the number of channels, both
-    paths get h / beta, and the output has variance 1 + alpha^2. `variance` is what the next block needs.
+    If h has variance beta^2 and the branch keeps a variance of 1, the output has variance beta^2 +
+    alpha^2, so block l of a chain gets beta^2 = 1 + l alpha^2. With a `shortcut`, as where a block
+    changes the number of channels, both paths get h / beta, and the output has variance 1 +
+    alpha^2. `variance` is what the next block needs.
 
     >>> first = tp.nn.Residual(tp.nn.NormPropLinear(8, 8), alpha=0.5)
     >>> second = tp.nn.Residual(tp.nn.NormPropLinear(8, 8), alpha=0.5, beta=first.variance**0.5)
@@ -20,9 +21,17 @@ class Residual(Module):
 
     shown = "alpha= beta="
 
-    def __init__(self, branch: Module, alpha: float = 1.0, beta: float = 1.0, shortcut: Module | None = None):
+    def __init__(
+        self, branch: Module, alpha: float = 1.0, beta: float = 1.0, shortcut: Module | None = None
+    ):
         if not beta > 0:
-            raise ValueError(explain(f"Residual(beta={beta})", "it is the standard deviation of the input", "beta=1.0"))
+            raise ValueError(
+                explain(
+                    f"Residual(beta={beta})",
+                    "it is the standard deviation of the input",
+                    "beta=1.0",
+                )
+            )
         self.alpha, self.beta, self.branch, self.shortcut = alpha, beta, branch, shortcut
 
     @property
@@ -33,7 +42,9 @@ class Residual(Module):
     def forward(self, h: Tensor) -> Tensor:
         x = h if self.beta == 1.0 else h * (1.0 / self.beta)
         f = self.branch(x)
-        return (h if self.shortcut is None else self.shortcut(x)) + (f if self.alpha == 1.0 else self.alpha * f)
+        return (h if self.shortcut is None else self.shortcut(x)) + (
+            f if self.alpha == 1.0 else self.alpha * f
+        )
 
 
 class Scale(Module):

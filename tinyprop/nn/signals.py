@@ -23,13 +23,16 @@ class Signal:
     mean: float
     std: float
     dead: float  # fraction of units whose output is the same for every sample and position
-    unit_mean_square: float  # mean over units of the squared mean of each: 0 if every unit is centred
-    gradient_std: float | None  # root mean square of the gradient of the loss w.r.t. this output, if labels were given
+    # mean over units of the squared mean of each: 0 if every unit is centred
+    unit_mean_square: float
+    # root mean square of the gradient of the loss w.r.t. this output, if labels were given
+    gradient_std: float | None
 
 
 def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
-    """Measure the output of every layer of a model for a batch, in the order in which they are called, and, given
-    labels, the gradient of the loss with respect to it. The layers run in their own mode, and the model stays as it is.
+    """Measure the output of every layer of a model for a batch, in the order in which they are
+    called, and, given labels, the gradient of the loss with respect to it. The layers run in their
+    own mode, and the model stays as it is.
 
     >>> net = tp.nn.Sequential(tp.nn.Linear(4, 8), tp.nn.ReLU())
     >>> [s.layer for s in tp.nn.signals(net, tp.tensor([[1.0] * 4] * 2))]
@@ -66,5 +69,7 @@ def _signal(name: str, output: Tensor, gradient: Tensor | None) -> Signal:
         std=float(array.std()),
         dead=float((ranges == 0).mean()),
         unit_mean_square=float((unit_means**2).mean()),
-        gradient_std=None if gradient is None else float(xp.sqrt((gradient._data.astype("float64") ** 2).mean())),
+        gradient_std=None
+        if gradient is None
+        else float(xp.sqrt((gradient._data.astype("float64") ** 2).mean())),
     )

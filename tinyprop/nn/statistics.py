@@ -1,4 +1,5 @@
-"""Normalisers of activations: by statistics of a batch, a sample or a group of channels, and two that take none."""
+"""Normalisers of activations: by statistics of a batch, a sample or a group of channels, and two
+that take none."""
 
 from .. import functional as F
 from ..engine.tensor import Tensor
@@ -8,7 +9,8 @@ from .module import Module, is_observing
 
 
 class BatchNorm(Module):
-    """Normalise each feature (axis 1) over the batch, and over positions if there are any: Ioffe and Szegedy (2015).
+    """Normalise each feature (axis 1) over the batch, and over positions if there are any: Ioffe
+    and Szegedy (2015).
 
     When training, use the statistics of the mini-batch; otherwise, running estimates of them.
 
@@ -30,15 +32,22 @@ class BatchNorm(Module):
     def forward(self, x: Tensor) -> Tensor:
         statistics = self.running_mean, self.running_var
         if is_observing():
-            statistics = Tensor(self.running_mean._data.copy()), Tensor(self.running_var._data.copy())
-        return F.batch_norm(x, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps)
+            statistics = (
+                Tensor(self.running_mean._data.copy()),
+                Tensor(self.running_var._data.copy()),
+            )
+        return F.batch_norm(
+            x, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps
+        )
 
 
 class RMSNorm(Module):
-    """Divide each sample by its root mean square over its last axes, of these lengths: Zhang and Sennrich (2019).
+    """Divide each sample by its root mean square over its last axes, of these lengths: Zhang and
+    Sennrich (2019).
 
-    There is one weight for each value. None is an axis of any length whose places share a weight: (C, None, None) are
-    images of C channels and any size, with one weight for each channel. See `tp.functional.rms_norm` for eps.
+    There is one weight for each value. None is an axis of any length whose places share a weight:
+    (C, None, None) are images of C channels and any size, with one weight for each channel. See
+    `tp.functional.rms_norm` for eps.
 
     >>> layer = tp.nn.RMSNorm((3, None, None))
     >>> layer(tp.ones(2, 3, 8, 8)).shape, layer.weight.shape
@@ -58,12 +67,14 @@ class RMSNorm(Module):
     def lengths(self, x: Tensor) -> tuple[int, ...]:
         """The normalised axes of this input."""
         shape = self.normalized_shape
-        return tuple(n or m for n, m in zip(shape, x.shape[-len(shape) :], strict=x.ndim >= len(shape)))
+        return tuple(
+            n or m for n, m in zip(shape, x.shape[-len(shape) :], strict=x.ndim >= len(shape))
+        )
 
 
 class LayerNorm(RMSNorm):
-    """Normalise each sample over its last axes, of these lengths: Ba et al. (2016). None is as in `RMSNorm`, so that
-    LayerNorm((C, None, None)) computes what GroupNorm(1, C) does.
+    """Normalise each sample over its last axes, of these lengths: Ba et al. (2016). None is as in
+    `RMSNorm`, so that LayerNorm((C, None, None)) computes what GroupNorm(1, C) does.
 
     >>> tp.nn.LayerNorm(2, eps=0.0)(tp.tensor([[1.0, 3.0], [10.0, 10.5]]))
     tensor([[-1.,  1.],
@@ -79,7 +90,8 @@ class LayerNorm(RMSNorm):
 
 
 class GroupNorm(Module):
-    """Normalise each sample over each group of channels (axis 1) and all positions: Wu and He (2018).
+    """Normalise each sample over each group of channels (axis 1) and all positions: Wu and He
+    (2018).
 
     GroupNorm(C, C), one channel to a group, is InstanceNorm (Ulyanov et al., 2016).
 
@@ -99,8 +111,9 @@ class GroupNorm(Module):
 
 
 class DyT(Module):
-    """Dynamic tanh: weight * tanh(alpha x) + bias, in place of a normaliser (Zhu et al., 2025). There is one alpha, and
-    a weight and bias for each feature (axis 1). Each value is squashed by itself: no statistics are taken.
+    """Dynamic tanh: weight * tanh(alpha x) + bias, in place of a normaliser (Zhu et al., 2025).
+    There is one alpha, and a weight and bias for each feature (axis 1). Each value is squashed by
+    itself: no statistics are taken.
 
     >>> tp.nn.DyT(1)(tp.tensor([[0.0], [100.0]]))
     tensor([[0.],
@@ -116,7 +129,8 @@ class DyT(Module):
         self.bias = parameter(0.0, num_features)
 
     def forward(self, x: Tensor) -> Tensor:
-        weight, bias = (column(p, x.ndim - 1) for p in (self.weight, self.bias))  # (C,) -> (C, 1, 1) for images
+        # (C,) -> (C, 1, 1) for images
+        weight, bias = (column(p, x.ndim - 1) for p in (self.weight, self.bias))
         return self.squash(x) * weight + bias
 
     def squash(self, x: Tensor) -> Tensor:
@@ -124,8 +138,8 @@ class DyT(Module):
 
 
 class Derf(DyT):
-    """weight * erf(alpha x + shift) + bias, in place of a normaliser (Chen et al., 2025): DyT with another function.
-    There is one shift, which starts at 0.
+    """weight * erf(alpha x + shift) + bias, in place of a normaliser (Chen et al., 2025): DyT with
+    another function. There is one shift, which starts at 0.
 
     >>> tp.nn.Derf(1)(tp.tensor([[0.0], [100.0]]))
     tensor([[0.],

@@ -1,9 +1,11 @@
 """Activations for a depth: the front between forgetting the input and growing the gradient.
 
-Let o(u) = (s(gamma u + beta) - centering c2) / c1, with c2 the mean of s(gamma Z + beta), and c1 such that E o(Z)^2 =
-1. Two inputs of correlation rho have the correlation C(rho) = E o(Z1) o(Z2) one layer later, if weights are random
-and layers wide. C(0) says how much of the difference between unrelated inputs a layer forgets, C'(1) by how much it
-multiplies the squared gradient. As C(0) = (E o)^2 and C'(1) = E o'^2,
+Let o(u) = (s(gamma u + beta) - centering c2) / c1, with c2 the mean of s(gamma Z + beta), and c1
+such that E o(Z)^2 =
+1. Two inputs of correlation rho have the correlation C(rho) = E o(Z1) o(Z2) one layer later, if
+weights are random and layers wide. C(0) says how much of the difference between unrelated inputs a
+layer forgets, C'(1) by how much it multiplies the squared gradient. As C(0) = (E o)^2 and C'(1) = E
+o'^2,
 
     C'(1) = chi (1 - C(0)),    chi = E o'^2 / Var o >= 1,
 
@@ -24,13 +26,15 @@ from ..engine.backward import grad
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
 
-RECTIFIERS = ("relu", "leaky_relu", "prelu")  # positively homogeneous, so that only beta / gamma matters
+# positively homogeneous, so that only beta / gamma matters
+RECTIFIERS = ("relu", "leaky_relu", "prelu")
 STEPS = 60  # of bisections and of Newton's method
 
 
 @dataclass(frozen=True)
 class Design:
-    """One point of the front: o(u) = (s(gamma u + beta) - centering c2) / c1, and what becomes of it in `depth` layers.
+    """One point of the front: o(u) = (s(gamma u + beta) - centering c2) / c1, and what becomes of
+    it in `depth` layers.
 
     >>> he = tp.design(9, "relu")[0]
     >>> he.name, round(he.c_map(0.0), 6), round(he.forgotten, 6), round(he.growth, 6)
@@ -50,7 +54,8 @@ class Design:
     unrelated: float = field(init=False)  # C(0)
     gain: float = field(init=False)  # C'(1)
     growth: float = field(init=False)  # C'(1)^depth
-    variance_slope: float = field(init=False)  # of E o(sqrt(q) Z)^2 in q at 1: whether errors of the variance grow
+    # of E o(sqrt(q) Z)^2 in q at 1: whether errors of the variance grow
+    variance_slope: float = field(init=False)
 
     def __post_init__(self) -> None:
         found = moments.gaussian(self.activation, self.beta, self.gamma, **self.params)
@@ -61,7 +66,9 @@ class Design:
         q = Tensor(np.array(1.0), requires_grad=True)
         m = moments.gaussian(self.activation, self.beta, self.gamma * q**0.5, **self.params)
         (slope,) = grad(m.std**2 + (m.mean - self.centering * found.mean) ** 2, q)
-        vars(self).update(c1=math.sqrt(square), c2=found.mean, chi=chi, unrelated=unrelated, gain=gain)
+        vars(self).update(
+            c1=math.sqrt(square), c2=found.mean, chi=chi, unrelated=unrelated, gain=gain
+        )
         vars(self).update(growth=gain**self.depth, variance_slope=float(slope.item()) / square)
 
     @cached_property
@@ -89,13 +96,17 @@ class Design:
 def design(depth: int, activation: str, zeta: float = 1.5, eta: float = 0.9) -> list[Design]:
     """Points of the front for a network of `depth` nonlinear layers, those of them that exist:
 
-    - "he": without centering, as He et al. (2015) start; keeps the gradient of a ReLU, forgets the input.
-    - "normprop": centered, as in the paper; keeps unrelated inputs unrelated, multiplies gradients by chi.
-    - "shifted" (rectifiers): NormProp with a beta for which squared gradients grow by `zeta` over the depth.
-    - "tat" (rectifiers): without centering, with a leaky slope for which unrelated inputs end at a correlation of `eta`
-      (tailored activations: Zhang et al., 2022).
-    - "dks" (others): centered, with gamma and beta for which squared gradients grow by `zeta`, and small errors of the
-      variance neither grow nor decay (deep kernel shaping: Martens et al., 2021).
+    - "he": without centering, as He et al. (2015) start; keeps the gradient of a ReLU, forgets the
+      input.
+    - "normprop": centered, as in the paper; keeps unrelated inputs unrelated, multiplies gradients
+      by chi.
+    - "shifted" (rectifiers): NormProp with a beta for which squared gradients grow by `zeta` over
+      the depth.
+    - "tat" (rectifiers): without centering, with a leaky slope for which unrelated inputs end at a
+      correlation of `eta` (tailored activations: Zhang et al., 2022).
+    - "dks" (others): centered, with gamma and beta for which squared gradients grow by `zeta`, and
+      small errors of the variance neither grow nor decay (deep kernel shaping: Martens et al.,
+      2021).
 
     >>> for point in tp.design(50, "relu"):
     ...     print(f"{point.name:8} C_L(0) = {point.forgotten:.3f}, gradient x {point.growth:.3g}")
@@ -108,11 +119,20 @@ def design(depth: int, activation: str, zeta: float = 1.5, eta: float = 0.9) -> 
         got = f"design(depth={depth}, zeta={zeta}, eta={eta})"
         raise ValueError(explain(got, "depth >= 1, zeta > 1 and 0 < eta < 1", "design(9, 'relu')"))
     params = {"a": 0.25} if activation == "prelu" else {}
-    points = [Design(name, activation, depth, c, 1.0, 0.0, params) for name, c in (("he", 0.0), ("normprop", 1.0))]
+    points = [
+        Design(name, activation, depth, c, 1.0, 0.0, params)
+        for name, c in (("he", 0.0), ("normprop", 1.0))
+    ]
     target = math.log(zeta) / depth
     if activation in RECTIFIERS:
         if math.log(points[1].chi) > target:
-            beta = _bisect(lambda beta: math.log(Design("", activation, 1, 1.0, 1.0, beta, params).chi) - target, 0, 30)
+            beta = _bisect(
+                lambda beta: (
+                    math.log(Design("", activation, 1, 1.0, 1.0, beta, params).chi) - target
+                ),
+                0,
+                30,
+            )
             points.append(Design("shifted", activation, depth, 1.0, 1.0, beta, params))
         if _leaky_forgets(0.0, depth) > eta:
             a = _bisect(lambda a: _leaky_forgets(a, depth) - eta, 0.0, 1.0)
@@ -131,7 +151,8 @@ def _bisect(function: Callable[[float], float], low: float, high: float) -> floa
 
 
 def _leaky_forgets(a: float, depth: int) -> float:
-    """C(C(...C(0))) of a leaky ReLU without centering, by the arc-cosine kernel of Cho and Saul (2009)."""
+    """C(C(...C(0))) of a leaky ReLU without centering, by the arc-cosine kernel of Cho and Saul
+    (2009)."""
     rho = 0.0
     for _ in range(depth):
         bent = math.sqrt(1.0 - rho * rho) - rho * math.acos(rho)
@@ -140,7 +161,8 @@ def _leaky_forgets(a: float, depth: int) -> float:
 
 
 def _shaped(activation: str, target: float) -> tuple[float, float] | None:
-    """gamma and beta with log chi = target and a variance slope of 1, by Newton's method, if it converges."""
+    """gamma and beta with log chi = target and a variance slope of 1, by Newton's method, if it
+    converges."""
 
     def wrong(x: HostArray) -> HostArray:
         point = Design("", activation, 1, 1.0, float(x[0]), float(x[1]), {})
@@ -149,12 +171,17 @@ def _shaped(activation: str, target: float) -> tuple[float, float] | None:
     for start in (0.6, -0.6):
         x = np.array([0.3, start])
         for _ in range(STEPS):
-            here, h = wrong(x), min(1e-5, 0.5 * float(x[0]))  # that of hardtanh runs to gamma = 0, where it is a line
-            jacobian = np.stack([(wrong(x + h * e) - wrong(x - h * e)) / (2 * h) for e in np.eye(2)], axis=1)
+            # that of hardtanh runs to gamma = 0, where it is a line
+            here, h = wrong(x), min(1e-5, 0.5 * float(x[0]))
+            jacobian = np.stack(
+                [(wrong(x + h * e) - wrong(x - h * e)) / (2 * h) for e in np.eye(2)], axis=1
+            )
             if not np.isfinite(jacobian).all() or abs(np.linalg.det(jacobian)) < 1e-14:
                 break
             change = np.linalg.solve(jacobian, -here)
-            x = x + change * min(1.0, 0.3 / float(abs(change).max()), 0.5 * x[0] / max(-change[0], 1e-30))
+            x = x + change * min(
+                1.0, 0.3 / float(abs(change).max()), 0.5 * x[0] / max(-change[0], 1e-30)
+            )
             if abs(change).max() < 1e-11:
                 return float(x[0]), float(x[1])
     return None

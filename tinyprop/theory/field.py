@@ -1,4 +1,5 @@
-"""Fields: the mean and the covariance of all values of a layer, and what linear maps and activations do to them."""
+"""Fields: the mean and the covariance of all values of a layer, and what linear maps and
+activations do to them."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -25,14 +26,14 @@ DEGREES = 12  # of Hermite polynomials
 class Field:
     """One of the Gaussians that stand for the values of a layer.
 
-    There is a correlation for each two cells and each offset between them. At most `WHOLE` values are cells of their
-    own, with no other offset than 0. In an image of more, the cells are its channels, and two positions correlate by
-    their offset, wherever they are.
-    """
+    There is a correlation for each two cells and each offset between them. At most `WHOLE` values
+    are cells of their own, with no other offset than 0. In an image of more, the cells are its
+    channels, and two positions correlate by their offset, wherever they are."""
 
     mean: HostArray  # (C, H, W), or (units,)
     variance: HostArray
-    rho: HostArray  # (cells, cells, 2H - 1, 2W - 1), or (values, values, 1, 1), with the offset 0 in the center
+    # (cells, cells, 2H - 1, 2W - 1), or (values, values, 1, 1), with the offset 0 in the center
+    rho: HostArray
     held: int = 0  # leading channels that belong to the input of a residual branch
 
     @classmethod
@@ -70,7 +71,8 @@ class Field:
         return self.rho * outer(np.sqrt(self.by_cell(self.variance)), self.rho)
 
     def by_offset(self) -> HostArray:
-        """Correlations (C, C, 2H - 1, 2W - 1), averaged over all pairs of positions with the same offset."""
+        """Correlations (C, C, 2H - 1, 2W - 1), averaged over all pairs of positions with the same
+        offset."""
         if not self.whole:
             return self.rho
         c, h, w = self.mean.shape
@@ -83,7 +85,9 @@ class Field:
     def take(self, channels: HostArray, held: int) -> "Field":
         """These channels, some of them perhaps twice."""
         cells = np.arange(len(self.rho)).reshape(len(self.mean), -1)[channels].ravel()
-        return Field(self.mean[channels], self.variance[channels], self.rho[np.ix_(cells, cells)], held)
+        return Field(
+            self.mean[channels], self.variance[channels], self.rho[np.ix_(cells, cells)], held
+        )
 
     def scaled(self, factor: Any, shift: Any = 0.0) -> "Field":
         """factor * x + shift; both have the shape of the mean, or one value per channel."""
@@ -121,27 +125,37 @@ class Field:
         return Field(mean, variance, normalized(covariance + change[:, :, None, None]), self.held)
 
     def mean_square(self) -> tuple[float, float]:
-        """The expected mean square of all values, and its relative variance if they are Gaussian."""
+        """The expected mean square of all values, and its relative variance if they are
+        Gaussian."""
         covariance, size = self.covariance(), float((self.variance + self.mean**2).sum())
-        products = 2.0 * covariance**2 + 4.0 * covariance * outer(self.by_cell(self.mean), covariance)
+        products = 2.0 * covariance**2 + 4.0 * covariance * outer(
+            self.by_cell(self.mean), covariance
+        )
         return size / self.mean.size, float((products * self.pairs()).sum()) / max(size**2, 1e-300)
 
     def normalized(self, groups: int, center: bool, eps: float) -> tuple["Field", float]:
-        """Every group of channels divided by the root of its expected mean square: an error of O(1 / its size)."""
+        """Every group of channels divided by the root of its expected mean square: an error of O(1
+        / its size)."""
         field = self.centered(groups) if center else self
         channels = np.arange(self.held, len(self.mean)).reshape(groups, -1)
         sizes, errors = zip(*(field.take(some, 0).mean_square() for some in channels), strict=True)
-        return field.scaled(np.repeat((np.array(sizes) + eps) ** -0.5, channels.shape[1])), max(errors)
+        return field.scaled(np.repeat((np.array(sizes) + eps) ** -0.5, channels.shape[1])), max(
+            errors
+        )
 
     def flat(self) -> "Field":
         """As a vector."""
         cells, size = len(self.rho), self.mean.size
-        rho = self.rho.reshape(cells, cells, -1)[:, :, offsets(*self.positions)]  # (cells, cells, P, P)
+        # (cells, cells, P, P)
+        rho = self.rho.reshape(cells, cells, -1)[:, :, offsets(*self.positions)]
         rho = rho.transpose(0, 2, 1, 3).reshape(size, size, 1, 1)
-        return Field(self.mean.ravel(), self.variance.ravel(), rho, self.held * size // len(self.mean))
+        return Field(
+            self.mean.ravel(), self.variance.ravel(), rho, self.held * size // len(self.mean)
+        )
 
     def padded(self, x: Any, value: float) -> HostArray:
-        """x, one per channel or value, with a shape like the mean; `value` in the channels that are held."""
+        """x, one per channel or value, with a shape like the mean; `value` in the channels that are
+        held."""
         x = np.broadcast_to(per_channel(x, self.mean.ndim), self.live[0].shape)
         return np.concatenate([np.full((self.held, *x.shape[1:]), value), x])
 
@@ -149,7 +163,13 @@ class Field:
 def per_channel(x: Any, ndim: int) -> Any:
     """(C,) -> (C, 1, 1), to go with (C, H, W); numbers and whole maps stay as they are."""
     x = np.asarray(x, "float64")
-    return x.reshape(-1, *[1] * (ndim - 1)) if x.ndim == 1 and x.size > 1 else x if x.ndim else float(x)
+    return (
+        x.reshape(-1, *[1] * (ndim - 1))
+        if x.ndim == 1 and x.size > 1
+        else x
+        if x.ndim
+        else float(x)
+    )
 
 
 def nonzero(variance: HostArray) -> HostArray:
@@ -177,7 +197,8 @@ def offsets(h: int, w: int) -> HostArray:
 
 @dataclass(frozen=True)
 class Linear:
-    """x (..., units) @ weight.T + bias, or the convolution of images with filters (O, C, kh, kw)."""
+    """x (..., units) @ weight.T + bias, or the convolution of images with filters (O, C, kh,
+    kw)."""
 
     weight: HostArray
     bias: Any = 0.0
@@ -187,20 +208,30 @@ class Linear:
 
     def of(self, batch: HostArray, weight: HostArray | None = None) -> HostArray:
         """Without the bias."""
-        x, w = Tensor(batch), Tensor((self.weight if weight is None else weight).astype(batch.dtype))
+        x, w = (
+            Tensor(batch),
+            Tensor((self.weight if weight is None else weight).astype(batch.dtype)),
+        )
         if self.window is None:
             return to_numpy(F.linear(x, w).data)
-        return to_numpy(F.conv2d(x, w, None, self.window.stride, self.window.padding, self.window.dilation).data)
+        return to_numpy(
+            F.conv2d(x, w, None, self.window.stride, self.window.padding, self.window.dilation).data
+        )
 
     def __call__(self, field: Field) -> Field:
         this = self.beside(field.held) if field.held else self
         mean = this.of(field.mean[None])[0]
         if field.whole and (mean.ndim == 1 or mean.size <= WHOLE):
-            half = this.of(field.covariance().reshape(-1, *field.mean.shape))  # (values before, ...)
-            both = this.of(np.ascontiguousarray(half.reshape(len(half), -1).T).reshape(-1, *field.mean.shape))
+            # (values before, ...)
+            half = this.of(field.covariance().reshape(-1, *field.mean.shape))
+            both = this.of(
+                np.ascontiguousarray(half.reshape(len(half), -1).T).reshape(-1, *field.mean.shape)
+            )
             result = Field.of(mean, both.reshape(mean.size, mean.size))
         else:
-            result = Field(mean, this.variances(field, mean.shape), this.correlations(field, mean.shape))
+            result = Field(
+                mean, this.variances(field, mean.shape), this.correlations(field, mean.shape)
+            )
         return replace(result, mean=mean + per_channel(this.bias, mean.ndim), held=field.held)
 
     def beside(self, held: int) -> "Linear":
@@ -209,7 +240,10 @@ class Linear:
         if window is not None:
             same = tuple(d * (k - 1) for d, k in zip(window.dilation, kernel, strict=True))
             if window.stride != (1, 1) or tuple(2 * p for p in window.padding) != same:
-                got, rule = f"{window} in a residual branch", "propagate compares images of one size inside a branch"
+                got, rule = (
+                    f"{window} in a residual branch",
+                    "propagate compares images of one size inside a branch",
+                )
                 raise TypeError(explain(got, rule, "stride 1 and padding (kernel_size - 1) / 2"))
         weight, each = np.zeros((held + o, held + c, *kernel)), np.arange(held)
         weight[held:, held:] = self.weight
@@ -218,7 +252,8 @@ class Linear:
         return replace(self, weight=weight, bias=bias)
 
     def concentration(self, variance: HostArray) -> float:
-        """The sum of the squared shares that single inputs have in a unit's variance: 1 / (their effective number).
+        """The sum of the squared shares that single inputs have in a unit's variance: 1 / (their
+        effective number).
 
         By the central limit theorem, it is the rate at which units deviate from Gaussian ones.
         """
@@ -228,9 +263,9 @@ class Linear:
     def variances(self, field: Field, shape: tuple[int, ...]) -> HostArray:
         """w^T C w, with C the covariance of the patch at each position; it is 0 on the padding.
 
-        Patches of a large field have the correlations of their offsets, and standard deviations of their own if the
-        filters are 1x1, otherwise those averaged over all patches with the same padding.
-        """
+        Patches of a large field have the correlations of their offsets, and standard deviations of
+        their own if the filters are 1x1, otherwise those averaged over all patches with the same
+        padding."""
         assert self.window is not None
         std, (o, c, kh, kw) = np.sqrt(field.variance), self.weight.shape
         flat, index = self.weight.reshape(o, -1), patches(self.window, std.shape)
@@ -238,48 +273,70 @@ class Linear:
         if field.whole:
             pairs: Iterable[HostArray] = (field.rho[np.ix_(i, i)][..., 0, 0] for i in index)
         else:
-            rho = field.rho[:, :, *self.taps(*std.shape[1:])].transpose(0, 2, 1, 3).reshape(c * kh * kw, -1)
+            rho = (
+                field.rho[:, :, *self.taps(*std.shape[1:])]
+                .transpose(0, 2, 1, 3)
+                .reshape(c * kh * kw, -1)
+            )
             pairs = repeat(rho)
             if kh * kw > 1:
                 _, kinds = np.unique(index[:, : kh * kw] >= 0, axis=0, return_inverse=True)
                 spread = np.stack([spread[kinds == k].mean(axis=0) for k in range(kinds.max() + 1)])
-        found = [((x := flat * s) @ rho * x).sum(axis=1) for s, rho in zip(spread, pairs, strict=False)]
+        found = [
+            ((x := flat * s) @ rho * x).sum(axis=1) for s, rho in zip(spread, pairs, strict=False)
+        ]
         return np.array(found)[kinds].T.reshape(shape)
 
     def taps(self, h: int, w: int) -> tuple[HostArray, HostArray]:
-        """For two elements of the kernel, where their offset is in correlations of images (H, W)."""
+        """For two elements of the kernel, where their offset is in correlations of images (H,
+        W)."""
         assert self.window is not None
-        i, j = (d * x.ravel() for d, x in zip(self.window.dilation, np.indices(self.window.kernel), strict=True))
+        i, j = (
+            d * x.ravel()
+            for d, x in zip(self.window.dilation, np.indices(self.window.kernel), strict=True)
+        )
         return i - i[:, None] + h - 1, j - j[:, None] + w - 1
 
     def correlations(self, field: Field, shape: tuple[int, ...]) -> HostArray:
-        """W S W^T at each frequency, where S is the transform of the covariances; padding is left out of account."""
+        """W S W^T at each frequency, where S is the transform of the covariances; padding is left
+        out of account."""
         assert self.window is not None
         before, size = replace(field, rho=field.by_offset()).covariance(), field.mean.shape[1:]
-        last = [s * (n - 1) for s, n in zip(self.window.stride, shape[1:], strict=True)]  # the largest offset
+        # the largest offset
+        last = [s * (n - 1) for s, n in zip(self.window.stride, shape[1:], strict=True)]
         ends = [self.window.extent(axis) - 1 for axis in (0, 1)]
         margin = [e + max(0, m - n + 1) for e, m, n in zip(ends, last, size, strict=True)]
-        before = np.pad(before, [(0, 0), (0, 0), *((m, m) for m in margin)], mode="edge")  # beyond the image
+        # beyond the image
+        before = np.pad(before, [(0, 0), (0, 0), *((m, m) for m in margin)], mode="edge")
         filters = np.zeros((*self.weight.shape[:2], *(e + 1 for e in ends)), "float32")
         filters[:, :, :: self.window.dilation[0], :: self.window.dilation[1]] = self.weight
-        s, f = (np.fft.rfft2(x, before.shape[2:]).transpose(2, 3, 0, 1).astype("complex64") for x in (before, filters))
+        s, f = (
+            np.fft.rfft2(x, before.shape[2:]).transpose(2, 3, 0, 1).astype("complex64")
+            for x in (before, filters)
+        )
         product = f @ s @ f.conj().swapaxes(-1, -2)
         after = np.fft.irfft2(product.transpose(2, 3, 0, 1), before.shape[2:]).astype("float32")
         center = [n - 1 + m for n, m in zip(size, margin, strict=True)]
-        i, j = (slice(c - m, c + m + 1, s) for c, m, s in zip(center, last, self.window.stride, strict=True))
+        i, j = (
+            slice(c - m, c + m + 1, s)
+            for c, m, s in zip(center, last, self.window.stride, strict=True)
+        )
         return normalized(after[:, :, i, j])
 
 
 def patches(window: Window, shape: tuple[int, ...]) -> HostArray:
-    """Where the values of each patch are in an image (C, H, W): (positions, C kh kw), with -1 on the padding."""
+    """Where the values of each patch are in an image (C, H, W): (positions, C kh kw), with -1 on
+    the padding."""
     index = np.arange(math.prod(shape)).reshape(shape)
-    views = window.views(window.padded(index.transpose(1, 2, 0)[None], -1))[0]  # (rows, columns, kh, kw, C)
+    # (rows, columns, kh, kw, C)
+    views = window.views(window.padded(index.transpose(1, 2, 0)[None], -1))[0]
     return views.transpose(0, 1, 4, 2, 3).reshape(views.shape[0] * views.shape[1], -1)
 
 
 @dataclass(frozen=True)
 class Pointwise:
-    """The function (s(u) - c2) / c1 of every value; parameters, c1 and c2 are numbers, or one value per channel."""
+    """The function (s(u) - c2) / c1 of every value; parameters, c1 and c2 are numbers, or one value
+    per channel."""
 
     name: str
     params: dict[str, Any]
@@ -308,21 +365,23 @@ class Pointwise:
     def __call__(self, field: Field) -> tuple[Field, float]:
         """The field of its values, and a bound of the relative error of covariances.
 
-        Covariances are Mehler's series; what the first degrees leave of the variance is given to the last two.
-        """
+        Covariances are Mehler's series; what the first degrees leave of the variance is given to
+        the last two."""
         mean, variance = self.moments(*field.live)
         m, v = field.live if field.whole else (x.mean(axis=(1, 2)) for x in field.live)
         a, full = hermite(self.value, m, np.sqrt(v), DEGREES), self.moments(m, v)[1]
         rest, last = np.maximum(full - (a**2).sum(axis=0), 0.0), (a[-2:] ** 2).sum(axis=0)
         a[-2:] *= np.where(last > 0, np.sqrt(1.0 + rest / np.maximum(last, 1e-300)), 1.0)
         a = (a / nonzero((a**2).sum(axis=0))).reshape(DEGREES, -1)
-        first = np.eye(DEGREES)[:, :1].repeat((len(field.rho) - a.shape[1]), axis=1)  # of channels that are held
+        # of channels that are held
+        first = np.eye(DEGREES)[:, :1].repeat((len(field.rho) - a.shape[1]), axis=1)
         rho, power = np.zeros_like(field.rho), field.rho.copy()
         for coefficients in np.concatenate([first, a], axis=1):
             rho += outer(coefficients, rho) * power
             power *= field.rho
         mean, variance = (
-            np.concatenate([x[: field.held], y]) for x, y in ((field.mean, mean), (field.variance, variance))
+            np.concatenate([x[: field.held], y])
+            for x, y in ((field.mean, mean), (field.variance, variance))
         )
         return Field(mean, variance, rho, field.held), float(rest.mean() / max(full.mean(), 1e-300))
 
@@ -330,16 +389,26 @@ class Pointwise:
 def max_pool(field: Field, function: Pointwise, window: Window) -> Field:
     """The largest value of each window, sampled with the correlations of each channel.
 
-    Two windows correlate as the averages of their values do, weighted by how often each is the largest: exactly so,
-    by Stein's lemma, between a maximum of Gaussian values and another Gaussian.
-    """
+    Two windows correlate as the averages of their values do, weighted by how often each is the
+    largest: exactly so, by Stein's lemma, between a maximum of Gaussian values and another
+    Gaussian."""
     c, h, w = field.mean.shape
     index = patches(window, (c, h, w)).reshape(-1, c, math.prod(window.kernel))
-    mean, std = np.append(field.mean, -np.inf)[index], np.append(np.sqrt(field.variance), 0.0)[index]
+    mean, std = (
+        np.append(field.mean, -np.inf)[index],
+        np.append(np.sqrt(field.variance), 0.0)[index],
+    )
     wins, rho = np.zeros((c, c, mean.shape[2])), field.by_offset()
-    pool, found = Linear(wins.reshape(c, c, *window.kernel), window=window), np.zeros((2, c, len(mean)))
+    pool, found = (
+        Linear(wins.reshape(c, c, *window.kernel), window=window),
+        np.zeros((2, c, len(mean))),
+    )
     for k in range(c):
         own, pairs = function.of_channel(k), rho[k, k][pool.taps(h, w)].astype("float64")
         found[0, k], found[1, k], wins[k, k] = largest(own.value, mean[:, k], std[:, k], pairs)
     shape = c, *window.output((1, c, h, w))
-    return Field(found[0].reshape(shape), found[1].reshape(shape), pool.correlations(function(field)[0], shape))
+    return Field(
+        found[0].reshape(shape),
+        found[1].reshape(shape),
+        pool.correlations(function(field)[0], shape),
+    )

@@ -1,9 +1,10 @@
-"""The mean-square gain of the gradient, E |J|_F^2 / n, in layers of random weights, for each normaliser.
+"""The mean-square gain of the gradient, E |J|_F^2 / n, in layers of random weights, for each
+normaliser.
 
-Layers are square, of width n, with Gaussian weights, and J is the Jacobian of one, or of a whole network. A normaliser
-that removes the mean which the activation s makes has the gain chi = E s'^2 / Var s in the limit of large layers (and
-batches): see `Design`. Here are the sizes that matter, and the residual networks.
-"""
+Layers are square, of width n, with Gaussian weights, and J is the Jacobian of one, or of a whole
+network. A normaliser that removes the mean which the activation s makes has the gain chi = E s'^2 /
+Var s in the limit of large layers (and batches): see `Design`. Here are the sizes that matter, and
+the residual networks."""
 
 import math
 from functools import cache
@@ -23,14 +24,18 @@ from ..nn.normalization import PRELU_START, standard_moments
 PANELS, NODES = 6, 16
 
 
-def norm_gain(n: int, activation: str = "relu", group: int | None = None, center: bool = True) -> float:
-    """A normaliser of samples before the activation, for an input of the mean square E s^2: RMSNorm without `center`,
-    LayerNorm with it, GroupNorm in groups of so many of the n units. (LayerNorm behind the activation has chi.)
+def norm_gain(
+    n: int, activation: str = "relu", group: int | None = None, center: bool = True
+) -> float:
+    """A normaliser of samples before the activation, for an input of the mean square E s^2: RMSNorm
+    without `center`, LayerNorm with it, GroupNorm in groups of so many of the n units. (LayerNorm
+    behind the activation has chi.)
 
-    The values y of a group are uniform on the sphere of mean square 1 in k dimensions, k their number or, without their
-    mean, one fewer. Let D = diag s'(y), and P remove the direction y, and the mean. With u = W x of length |u|, the
-    gradient of x is that of y times sqrt(k) / |u| W^T P D, with E k / |u|^2 = k / (k - 2) / E s^2, and as P u = 0, W^T
-    P has the gain (n - 1) / n. For ReLU it is (n - 1) / n (k - 1) / (k - 2).
+    The values y of a group are uniform on the sphere of mean square 1 in k dimensions, k their
+    number or, without their mean, one fewer. Let D = diag s'(y), and P remove the direction y, and
+    the mean. With u = W x of length |u|, the gradient of x is that of y times sqrt(k) / |u| W^T P
+    D, with E k / |u|^2 = k / (k - 2) / E s^2, and as P u = 0, W^T P has the gain (n - 1) / n. For
+    ReLU it is (n - 1) / n (k - 1) / (k - 2).
 
     >>> [round(norm_gain(64, center=center), 12) for center in (False, True)]
     [1.000252016129, 1.000512295082]
@@ -44,10 +49,12 @@ def norm_gain(n: int, activation: str = "relu", group: int | None = None, center
 
 
 def batch_norm_gain(batch: int, activation: str = "relu") -> float:
-    """BatchNorm before the activation, in the limit of wide layers, for every batch (Yang et al., 2019).
+    """BatchNorm before the activation, in the limit of wide layers, for every batch (Yang et al.,
+    2019).
 
-    The values y of a unit are uniform on a sphere. The gradients of the samples arrive with the covariance G = 1 -
-    11^T / batch, and P removes the mean and the direction y: E tr(D G D P), per sample and over the variance of s(y).
+    The values y of a unit are uniform on a sphere. The gradients of the samples arrive with the
+    covariance G = 1 - 11^T / batch, and P removes the mean and the direction y: E tr(D G D P), per
+    sample and over the variance of s(y).
 
     >>> [round(batch_norm_gain(batch), 9) for batch in (8, 64)]
     [1.788189977, 1.493062938]
@@ -57,20 +64,24 @@ def batch_norm_gain(batch: int, activation: str = "relu") -> float:
 
 
 def residual_gain(depth: int, alpha: float, g: float) -> float:
-    """Blocks h + alpha f(h / beta), beta^2 the variance 1 + alpha^2 (number of blocks before) of h, in which the branch
-    f has unit variance and the gain g.
+    """Blocks h + alpha f(h / beta), beta^2 the variance 1 + alpha^2 (number of blocks before) of h,
+    in which the branch f has unit variance and the gain g.
 
-    >>> round(residual_gain(10, 1.0, math.pi / (math.pi - 1)), 9), round(residual_gain(10, 1.0, 1.0), 9)
+    >>> factor = math.pi / (math.pi - 1)
+    >>> round(residual_gain(10, 1.0, factor), 9), round(residual_gain(10, 1.0, 1.0), 9)
     (26.738860905, 11.0)
     """
     return math.prod(1.0 + g / (1.0 / alpha**2 + block) for block in range(depth))
 
 
-def batch_norm_residual_gain(depth: int, batch: int | None = None, activation: str = "relu", first: int = 0) -> float:
-    """Blocks h + W s(BatchNorm(h)), E |W s|^2 = E |x|^2: in the limit of wide layers, and of large batches for None.
-    The blocks before number `first` are left out.
+def batch_norm_residual_gain(
+    depth: int, batch: int | None = None, activation: str = "relu", first: int = 0
+) -> float:
+    """Blocks h + W s(BatchNorm(h)), E |W s|^2 = E |x|^2: in the limit of wide layers, and of large
+    batches for None. The blocks before number `first` are left out.
 
-    Beside the branch, the gradient keeps its mean over the batch, which is not multiplied but leaks into the rest.
+    Beside the branch, the gradient keeps its mean over the batch, which is not multiplied but leaks
+    into the rest.
 
     >>> round(batch_norm_residual_gain(20), 9)
     42.932861813
@@ -78,20 +89,28 @@ def batch_norm_residual_gain(depth: int, batch: int | None = None, activation: s
     if batch is None:
         m = standard_moments(activation)
         chi, lost = m.jacobian_factor**2, m.mean**2 / (m.std**2 + m.mean**2)
-        return residual_gain(depth, math.sqrt(1.0 - lost), chi) / residual_gain(first, math.sqrt(1.0 - lost), chi)
+        return residual_gain(depth, math.sqrt(1.0 - lost), chi) / residual_gain(
+            first, math.sqrt(1.0 - lost), chi
+        )
     on = _sphere(batch - 1, batch, activation)
     of_rest = _centered_trace(on, batch)
-    of_mean = (1 - 1 / batch) * (on["dd"] - on["de"]) - (on["ddyy"] + (batch - 1) * on["dyez"]) / batch
+    of_mean = (1 - 1 / batch) * (on["dd"] - on["de"]) - (
+        on["ddyy"] + (batch - 1) * on["dyez"]
+    ) / batch
     rest, mean = batch - 1.0, 1.0
     for block in reversed(range(first, depth)):
         variance = 1.0 + block * (1.0 - on["st"] / on["ss"])
-        rest += batch / ((batch - 3) * on["ss"] * variance) * (of_rest * rest / (batch - 1) + of_mean * mean)
+        rest += (
+            batch
+            / ((batch - 3) * on["ss"] * variance)
+            * (of_rest * rest / (batch - 1) + of_mean * mean)
+        )
     return (rest + mean) / batch
 
 
 def tanh_residual(depth: int, alpha: float = 0.5, shape: str = "tanh") -> tuple[float, float]:
-    """Mean square of h and gain of the gradient after blocks h + W relu(t(alpha h)), Var W = 2 / n, with t tanh (DyT)
-    or erf (Derf), for inputs of unit variance.
+    """Mean square of h and gain of the gradient after blocks h + W relu(t(alpha h)), Var W = 2 / n,
+    with t tanh (DyT) or erf (Derf), for inputs of unit variance.
 
     >>> [round(x, 6) for x in tanh_residual(12) + tanh_residual(12, shape="erf")]
     [4.460409, 5.065843, 5.463428, 6.710321]
@@ -111,13 +130,17 @@ def _centered_trace(on: dict[str, float], batch: int) -> float:
 
 @cache
 def _sphere(dimensions: int, values: int, activation: str) -> dict[str, float]:
-    """Expectations of products of s = s(y), t = s(z), d = s'(y) and e = s'(z), where y and z are two of so many values,
-    uniform on the sphere of mean square 1 in a space of `dimensions`: their number or, without their mean, one fewer.
+    """Expectations of products of s = s(y), t = s(z), d = s'(y) and e = s'(z), where y and z are
+    two of so many values, uniform on the sphere of mean square 1 in a space of `dimensions`: their
+    number or, without their mean, one fewer.
 
-    In polar coordinates (sin r, angle) of the plane of both, the density is sin(r) cos(r)^(dimensions - 3).
-    """
+    In polar coordinates (sin r, angle) of the plane of both, the density is sin(r)
+    cos(r)^(dimensions - 3)."""
     if dimensions <= 2:
-        got, rule = f"the gain behind a norm of {values} values", "the mean square is finite in > 2 dimensions"
+        got, rule = (
+            f"the gain behind a norm of {values} values",
+            "the mean square is finite in > 2 dimensions",
+        )
         raise ValueError(explain(got, f"{rule}; they have {dimensions}", "a norm of 8 values"))
     nodes, weights = gauss_legendre(NODES)
 
@@ -126,17 +149,34 @@ def _sphere(dimensions: int, values: int, activation: str) -> dict[str, float]:
         return (edges[:-1, None] + lengths * nodes).ravel(), (lengths * weights).ravel()
 
     between = math.acos(0.0 if dimensions == values else -1.0 / dimensions)
-    kinks = np.sort(np.mod(np.array([0.5, 1.5, 0.5, 1.5]) * math.pi + [0.0, 0.0, between, between], 2.0 * math.pi))
+    kinks = np.sort(
+        np.mod(
+            np.array([0.5, 1.5, 0.5, 1.5]) * math.pi + [0.0, 0.0, between, between], 2.0 * math.pi
+        )
+    )
     arcs = pairwise([*kinks, kinks[0] + 2.0 * math.pi])  # between angles at which y or z is 0
-    r, r_weights = panels(np.linspace(0.0, min(0.5 * math.pi, 12.0 / math.sqrt(dimensions)), PANELS + 1))
+    r, r_weights = panels(
+        np.linspace(0.0, min(0.5 * math.pi, 12.0 / math.sqrt(dimensions)), PANELS + 1)
+    )
     angle, angle_weights = panels(np.unique([np.linspace(*arc, PANELS) for arc in arcs]))
     weight = np.outer(r_weights * np.sin(r) * np.cos(r) ** (dimensions - 3), angle_weights)
     params = {"a": PRELU_START} if activation == "prelu" else {}
     found = []
     for start in (0.0, between):
-        at = Tensor(math.sqrt(dimensions) * np.outer(np.sin(r), np.cos(angle - start)), requires_grad=True)
+        at = Tensor(
+            math.sqrt(dimensions) * np.outer(np.sin(r), np.cos(angle - start)), requires_grad=True
+        )
         value = ACTIVATIONS[activation](at, **params)
         found += [at.data, value.data, grad(value.sum(), at)[0].data]
     y, s, d, z, t, e = found
-    products = {"ss": s * s, "st": s * t, "dd": d * d, "de": d * e, "ddyy": (d * y) ** 2, "dyez": d * y * e * z}
-    return {name: float((weight * product).sum() / weight.sum()) for name, product in products.items()}
+    products = {
+        "ss": s * s,
+        "st": s * t,
+        "dd": d * d,
+        "de": d * e,
+        "ddyy": (d * y) ** 2,
+        "dyez": d * y * e * z,
+    }
+    return {
+        name: float((weight * product).sum() / weight.sum()) for name, product in products.items()
+    }

@@ -1,4 +1,5 @@
-"""Two instruments for any network and any input: singular values of Jacobians, and correlations of pairs of inputs.
+"""Two instruments for any network and any input: singular values of Jacobians, and correlations of
+pairs of inputs.
 
 Both return one record for each layer, as `tp.nn.signals` does for signals and gradients.
 """
@@ -27,30 +28,36 @@ NEGLIGIBLE = 1e-5  # differences of float32 vectors, relative to them
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Singular values of the Jacobian of one layer, and of that of the network so far, largest first.
+    """Singular values of the Jacobian of one layer, and of that of the network so far, largest
+    first.
 
     >>> net = tp.nn.Sequential(tp.nn.Linear(2, 2, bias=False), tp.nn.ReLU())
     >>> net[0].weight.data[...] = [[3.0, 0.0], [0.0, -4.0]]
-    >>> [(s.layer, s.own.tolist(), s.product.tolist()) for s in spectra(net, tp.tensor([[1.0, 1.0]]))]
+    >>> x = tp.tensor([[1.0, 1.0]])
+    >>> [(s.layer, s.own.tolist(), s.product.tolist()) for s in spectra(net, x)]
     [('0 Linear', [4.0, 3.0], [4.0, 3.0]), ('1 ReLU', [1.0, 0.0], [3.0, 0.0])]
     """
 
     layer: str  # number and class, as "2 MaxPool2d"
     own: HostArray
     product: HostArray
-    exact: bool  # all singular values, by a full decomposition; otherwise the largest ones, by a randomised one
+    # all singular values, by a full decomposition; otherwise the largest ones, by a randomised one
+    exact: bool
 
 
 def spectra(model: nn.Module, x: Tensor, largest: int = 8, seed: int = 0) -> list[Spectrum]:
-    """The singular values of every layer's Jacobian at a batch x, and of the product of the Jacobians so far.
+    """The singular values of every layer's Jacobian at a batch x, and of the product of the
+    Jacobians so far.
 
-    The Jacobian is that of the whole batch, which is block-diagonal if samples do not depend on each other. Up to SMALL
-    numbers in and out of the layers it is computed in full. Beyond, the `largest` are approached from below, by blocks
-    of vectors (randomised Krylov iteration: Musco and Musco, 2015). Layers keep their mode, and the model its state.
-    """
+    The Jacobian is that of the whole batch, which is block-diagonal if samples do not depend on
+    each other. Up to SMALL numbers in and out of the layers it is computed in full. Beyond, the
+    `largest` are approached from below, by blocks of vectors (randomised Krylov iteration: Musco
+    and Musco, 2015). Layers keep their mode, and the model its state."""
     if any(isinstance(module, nn.Dropout) and module.training for module in model.modules()):
         rule = "a Jacobian belongs to one function, and dropout draws another one each time"
-        raise ValueError(explain("spectra of a network with dropout in training mode", rule, "model.eval()"))
+        raise ValueError(
+            explain("spectra of a network with dropout in training mode", rule, "model.eval()")
+        )
     start, so_far, found = x, list[nn.Module](), []
     product: HostArray | None = np.eye(x.size) if x.size <= SMALL else None
     with observing():
@@ -67,18 +74,23 @@ def spectra(model: nn.Module, x: Tensor, largest: int = 8, seed: int = 0) -> lis
                 product = None
                 whole = Jacobian(nn.Sequential(*so_far), start, y)
                 values = [jacobian.largest(largest, seed) for jacobian in (own, whole)]
-            found.append(Spectrum(f"{i} {type(layer).__name__}", values[0], values[1], product is not None))
+            found.append(
+                Spectrum(f"{i} {type(layer).__name__}", values[0], values[1], product is not None)
+            )
             x = y
     return found
 
 
 class Jacobian:
-    """Products of blocks of vectors (rows) with the Jacobian of a module at a batch x, whose output is y."""
+    """Products of blocks of vectors (rows) with the Jacobian of a module at a batch x, whose output
+    is y."""
 
     def __init__(self, module: nn.Module, x: Tensor, y: Tensor):
         self.module, self.x, self.y = module, x.detach(), y
         training = [part for part in module.modules() if part.training]
-        self.separate = not any(m.whole_batch or m.draws_for_batch or m.sums_over_batch for m in training)
+        self.separate = not any(
+            m.whole_batch or m.draws_for_batch or m.sums_over_batch for m in training
+        )
 
     def times(self, block: HostArray) -> HostArray:
         """J v for each vector v: (k, inputs) -> (k, outputs)."""
@@ -93,8 +105,11 @@ class Jacobian:
 
         return self._in_blocks(block, self.y, pull)
 
-    def _in_blocks(self, block: HostArray, like: Tensor, product: Callable[[Tensor, Tensor], Tensor]) -> HostArray:
-        """If samples do not depend on each other, all vectors at once, each with its own copy of the batch."""
+    def _in_blocks(
+        self, block: HostArray, like: Tensor, product: Callable[[Tensor, Tensor], Tensor]
+    ) -> HostArray:
+        """If samples do not depend on each other, all vectors at once, each with its own copy of
+        the batch."""
         xp, k = array_module(self.x.data), len(block)
         vectors = from_host(block.astype(like.dtype), like=like.data).reshape(k, *like.shape)
         if self.separate:
@@ -102,10 +117,15 @@ class Jacobian:
             results = [product(Tensor(copies), Tensor(vectors.reshape(-1, *like.shape[1:])))]
         else:
             results = [product(self.x, Tensor(vector)) for vector in vectors]
-        return np.concatenate([to_numpy(result.data) for result in results]).astype(np.float64).reshape(k, -1)
+        return (
+            np.concatenate([to_numpy(result.data) for result in results])
+            .astype(np.float64)
+            .reshape(k, -1)
+        )
 
     def largest(self, count: int, seed: int) -> HostArray:
-        """The largest singular values, by the projection of J on the space of J v, J J^T J v, ... for random v."""
+        """The largest singular values, by the projection of J on the space of J v, J J^T J v, ...
+        for random v."""
         count = min(count, self.x.size, self.y.size)
         block = new_generator(seed).standard_normal((count, self.x.size))
         basis, projected = np.empty((0, self.y.size)), np.empty((0, self.x.size))
@@ -113,7 +133,8 @@ class Jacobian:
             block = self.times(block / np.linalg.norm(block))
             for _ in range(2):  # rounding makes the first not quite orthogonal to the basis
                 _, sizes, rows = np.linalg.svd(block - block @ basis.T @ basis, full_matrices=False)
-                block = rows[sizes > NEGLIGIBLE * np.linalg.norm(block)]  # elsewhere there is only rounding
+                # elsewhere there is only rounding
+                block = rows[sizes > NEGLIGIBLE * np.linalg.norm(block)]
             if not len(block):  # the basis is complete
                 break
             basis, block = np.concatenate([basis, block]), self.transposed(block)
@@ -134,19 +155,24 @@ class Correlation:
     cosines: HostArray
 
 
-def correlations(model: nn.Module, x: Tensor, degrees: float = 60.0, seed: int = 0) -> list[Correlation]:
-    """Follow pairs of inputs through all layers: each sample of x, and another of its length, in a random direction at
-    this angle to it. All are in one batch. The layers run in their own mode, and the model stays as it is.
-    """
+def correlations(
+    model: nn.Module, x: Tensor, degrees: float = 60.0, seed: int = 0
+) -> list[Correlation]:
+    """Follow pairs of inputs through all layers: each sample of x, and another of its length, in a
+    random direction at this angle to it. All are in one batch. The layers run in their own mode,
+    and the model stays as it is."""
     given = to_numpy(x.data).astype(np.float64).reshape(len(x), -1)
     lengths = np.linalg.norm(given, axis=1, keepdims=True)
     if not lengths.all() or given.shape[1] < 2:
         got, rule = f"correlations of inputs {x.shape}", "each has a direction"
         raise ValueError(explain(got, rule, "at least 2 numbers, not 0"))
-    other = new_generator([seed, len(x)]).standard_normal(given.shape)  # whose seed is unlikely to be that of the data
+    # whose seed is unlikely to be that of the data
+    other = new_generator([seed, len(x)]).standard_normal(given.shape)
     other -= given * (given * other).sum(axis=1, keepdims=True) / lengths**2
     other *= lengths / np.linalg.norm(other, axis=1, keepdims=True)
-    pairs = np.concatenate([given, math.cos(math.radians(degrees)) * given + math.sin(math.radians(degrees)) * other])
+    pairs = np.concatenate(
+        [given, math.cos(math.radians(degrees)) * given + math.sin(math.radians(degrees)) * other]
+    )
     pairs = pairs.astype(x.dtype if x.dtype.kind == "f" else np.float32).reshape(-1, *x.shape[1:])
     z, found = Tensor(from_host(pairs, like=x.data)), []
     with no_grad(), observing():

@@ -1,4 +1,5 @@
-"""The mean and variance of every layer, computed from its weights and from the moments of the input."""
+"""The mean and variance of every layer, computed from its weights and from the moments of the
+input."""
 
 import math
 from collections.abc import Callable, Generator
@@ -22,11 +23,12 @@ from .field import WHOLE, Field, Linear, Pointwise, max_pool
 class Propagated:
     """The predicted moments of one layer, for each unit or channel, over samples and positions.
 
-    They are those of the pre-activations for layers with weights, of the output for all others. `exact` says that they
-    hold for the weights and the input as given, except for rounding and the truncation of a series: `error` is the
-    fraction of the variance of activations that it leaves out. Otherwise `error` estimates the relative error of the
-    variance: it adds up 1 / (effective number of inputs) of each layer, the rate of the central limit theorem, and,
-    with several Gaussians, what a single one would change.
+    They are those of the pre-activations for layers with weights, of the output for all others.
+    `exact` says that they hold for the weights and the input as given, except for rounding and the
+    truncation of a series: `error` is the fraction of the variance of activations that it leaves
+    out. Otherwise `error` estimates the relative error of the variance: it adds up 1 / (effective
+    number of inputs) of each layer, the rate of the central limit theorem, and, with several
+    Gaussians, what a single one would change.
 
     >>> net = tp.nn.Sequential(tp.nn.Linear(2, 1, bias=False))
     >>> net[0].weight.data[...] = [[3.0, 4.0]]
@@ -50,32 +52,44 @@ def propagate(
     components: int = 1,
     weights: str = "given",
 ) -> list[Propagated]:
-    """Predict the mean and variance of every layer of a network with these weights, or with random ones.
+    """Predict the mean and variance of every layer of a network with these weights, or with random
+    ones.
 
-    The input is Gaussian, with a mean (C, H, W) or (features,) and a covariance matrix of all its values; or `data`
-    (N, C, H, W) or (N, features), which are taken as a mixture of so many Gaussians: groups of samples that are alike
-    in contrast and brightness. Ten describe images much better than one.
+    The input is Gaussian, with a mean (C, H, W) or (features,) and a covariance matrix of all its
+    values; or `data` (N, C, H, W) or (N, features), which are taken as a mixture of so many
+    Gaussians: groups of samples that are alike in contrast and brightness. Ten describe images much
+    better than one.
 
-    Exact are linear layers up to the second one, with one activation between them, where the input is Gaussian and has
-    at most 4096 values. Later layers are treated as Gaussian, which wide untrained layers nearly are. Values of larger
-    images are taken to correlate alike at all positions. Layers run in their own mode: BatchNorm and BatchNormalizer in
-    training mode divide by the standard deviation that is predicted, and Dropout adds its variance. Normalisers of a
-    sample divide by its expected norm: behind them, averages over whole images vary less than predicted.
+    Exact are linear layers up to the second one, with one activation between them, where the input
+    is Gaussian and has at most 4096 values. Later layers are treated as Gaussian, which wide
+    untrained layers nearly are. Values of larger images are taken to correlate alike at all
+    positions. Layers run in their own mode: BatchNorm and BatchNormalizer in training mode divide
+    by the standard deviation that is predicted, and Dropout adds its variance. Normalisers of a
+    sample divide by its expected norm: behind them, averages over whole images vary less than
+    predicted.
 
-    With weights="random" the prediction is the average over networks whose weights are random, independent, and as
-    large as these: see `Law`. Each record has one number, the same for all units; its mean is the root mean square of
-    the means of units. It is exact for wide layers and any data, Gaussian or not: `error` adds up 1 / width.
+    With weights="random" the prediction is the average over networks whose weights are random,
+    independent, and as large as these: see `Law`. Each record has one number, the same for all
+    units; its mean is the root mean square of the means of units. It is exact for wide layers and
+    any data, Gaussian or not: `error` adds up 1 / width.
 
     >>> net = tp.nn.Sequential(tp.nn.Linear(3, 2), tp.nn.ReLU(), tp.nn.Linear(2, 1))
-    >>> [(r.layer, r.mean.shape, r.exact) for r in tp.propagate(net, [0.0] * 3, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])]
+    >>> records = tp.propagate(net, [0.0] * 3, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    >>> [(r.layer, r.mean.shape, r.exact) for r in records]
     [('0 Linear', (2,), True), ('1 ReLU', (2,), True), ('2 Linear', (1,), True)]
     """
     if weights not in ("given", "random"):
-        raise ValueError(explain(f"weights={weights!r}", "they are 'given' or 'random'", "weights='given'"))
+        raise ValueError(
+            explain(f"weights={weights!r}", "they are 'given' or 'random'", "weights='given'")
+        )
     if data is not None and not (mean is None and covariance is None):
         got, rule = "propagate with data, and a mean or a covariance", "the data have their own"
-        raise ValueError(explain(got, rule, "propagate(net, data=x), or propagate(net, mean, covariance)"))
-    given = to_numpy(getattr(data, "data", data)) if data is not None else gaussian(mean, covariance)
+        raise ValueError(
+            explain(got, rule, "propagate(net, data=x), or propagate(net, mean, covariance)")
+        )
+    given = (
+        to_numpy(getattr(data, "data", data)) if data is not None else gaussian(mean, covariance)
+    )
     if weights == "random":
         from .law import law
 
@@ -109,10 +123,14 @@ def is_covariance(matrix: HostArray) -> bool:
 
 
 def fitted(data: HostArray, components: int) -> "Mixture":
-    """Groups of equal contrast, and inside each, of equal brightness: as many of these as divide `components`."""
+    """Groups of equal contrast, and inside each, of equal brightness: as many of these as divide
+    `components`."""
     if data.ndim not in (2, 4) or not 1 <= 2 * components <= len(data) or data[0].size > WHOLE:
         got = f"data of shape {data.shape} for {components} Gaussians"
-        rule = f"(N, features) or (N, C, H, W) of at most {WHOLE} values, and two samples for each Gaussian"
+        rule = (
+            f"(N, features) or (N, C, H, W) of at most {WHOLE} values, and two samples for each "
+            "Gaussian"
+        )
         raise ShapeError(got, rule, "components=1")
     samples = data.reshape(len(data), -1).astype("float32")
     contrast, brightness = samples.std(axis=1), samples.mean(axis=1)
@@ -129,7 +147,9 @@ def fitted(data: HostArray, components: int) -> "Mixture":
     for group in groups:
         mean = samples[group].mean(axis=0, dtype="float64")
         centered = samples[group] - mean.astype("float32")
-        fields.append(Field.of(mean.reshape(data.shape[1:]), centered.T @ centered / np.float32(len(group))))
+        fields.append(
+            Field.of(mean.reshape(data.shape[1:]), centered.T @ centered / np.float32(len(group)))
+        )
     return Mixture(tuple(fields), tuple(weights), gaussian=False)
 
 
@@ -141,7 +161,8 @@ def by_channel(mean: HostArray, variance: HostArray) -> tuple[HostArray, HostArr
 
 @dataclass(frozen=True)
 class Mixture:
-    """What is known between two layers: weighted Gaussians, and an activation that is still to be applied to them.
+    """What is known between two layers: weighted Gaussians, and an activation that is still to be
+    applied to them.
 
     Max pooling needs the values before the activation, hence the delay.
     """
@@ -156,9 +177,14 @@ class Mixture:
 
     def total(self) -> tuple[HostArray, HostArray]:
         """Mean and variance of each value, over all Gaussians."""
-        moments = [field.live if self.pending is None else self.pending.moments(*field.live) for field in self.fields]
+        moments = [
+            field.live if self.pending is None else self.pending.moments(*field.live)
+            for field in self.fields
+        ]
         mean = sum(w * m for w, (m, _) in zip(self.weights, moments, strict=True))
-        variance = sum(w * (v + (m - mean) ** 2) for w, (m, v) in zip(self.weights, moments, strict=True))
+        variance = sum(
+            w * (v + (m - mean) ** 2) for w, (m, v) in zip(self.weights, moments, strict=True)
+        )
         return np.asarray(mean), np.asarray(variance)
 
     def record(self, layer: str) -> Propagated:
@@ -188,17 +214,31 @@ class Mixture:
     def linear(self, weights: Linear) -> "Mixture":
         variance = self.fields[0].live[1]
         if (weights.window is None) != (variance.ndim == 1):
-            got = f"{'Linear' if weights.window is None else 'a convolution'} of values {variance.shape}"
-            raise ShapeError(got, "Linear takes vectors, a convolution images (C, H, W)", "Flatten, or another mean")
-        return self.map(weights, error=self.error + (0.0 if self.gaussian else weights.concentration(variance)))
+            got = (
+                f"{'Linear' if weights.window is None else 'a convolution'} of values "
+                f"{variance.shape}"
+            )
+            raise ShapeError(
+                got,
+                "Linear takes vectors, a convolution images (C, H, W)",
+                "Flatten, or another mean",
+            )
+        return self.map(
+            weights, error=self.error + (0.0 if self.gaussian else weights.concentration(variance))
+        )
 
     def average(self, window: Window) -> "Mixture":
         kernel = np.full(window.kernel, 1.0 / math.prod(window.kernel))
-        return self.map(Linear(np.eye(len(self.fields[0].live[0]))[:, :, None, None] * kernel, window=window))
+        return self.map(
+            Linear(np.eye(len(self.fields[0].live[0]))[:, :, None, None] * kernel, window=window)
+        )
 
     def max_pool(self, window: Window) -> "Mixture":
         if self.fields[0].held:
-            got, rule = "MaxPool2d in a residual branch", "propagate does not know what it has in common with its input"
+            got, rule = (
+                "MaxPool2d in a residual branch",
+                "propagate does not know what it has in common with its input",
+            )
             raise TypeError(explain(got, rule, "pool in front of the block"))
         function = self.pending or Pointwise("identity", {})
         error = self.error + math.sqrt(2.0 / SAMPLES)  # of a variance from so many samples
@@ -208,7 +248,9 @@ class Mixture:
     def flat(self) -> "Mixture":
         if self.fields[0].mean.size > WHOLE:
             got = f"Flatten of an image {self.fields[0].mean.shape}"
-            raise ShapeError(got, f"the covariance of more than {WHOLE} values would not fit", "pool it first")
+            raise ShapeError(
+                got, f"the covariance of more than {WHOLE} values would not fit", "pool it first"
+            )
         return self.map(Field.flat)
 
     def scaled(self, factor: Any, shift: Any = 0.0) -> "Mixture":
@@ -220,7 +262,9 @@ class Mixture:
         return self.scaled(1.0 / std, -mean / std)
 
     def normalized(self, groups: int, center: bool, eps: float) -> "Mixture":
-        fields, errors = zip(*(field.normalized(groups, center, eps) for field in self.fields), strict=True)
+        fields, errors = zip(
+            *(field.normalized(groups, center, eps) for field in self.fields), strict=True
+        )
         return replace(self, fields=fields, exact=False, error=self.error + max(errors))
 
     def split(self) -> "Mixture":
@@ -240,7 +284,9 @@ class Mixture:
         outer, held = before.fields[0].held, self.fields[0].held
         weight = np.hstack([alpha * np.eye(held - outer), np.eye(held - outer)])
         image = self.fields[0].mean.ndim == 3
-        weights = Linear(weight[:, :, None, None], window=Window.of(1, 1, 0)) if image else Linear(weight)
+        weights = (
+            Linear(weight[:, :, None, None], window=Window.of(1, 1, 0)) if image else Linear(weight)
+        )
         return self.map(lambda field: weights(replace(field, held=outer)))
 
 
@@ -248,22 +294,31 @@ def layers_of(net: nn.Module) -> list[Any]:
     return list(net) if type(net).forward is nn.Sequential.forward else [net]
 
 
-def walk(layers: list[Any], state: Any, prefix: str = "", first: int = 0) -> Generator[tuple[str, Any], None, Any]:
+def walk(
+    layers: list[Any], state: Any, prefix: str = "", first: int = 0
+) -> Generator[tuple[str, Any], None, Any]:
     """The state to show of every layer, by number and class; returns the one after all of them."""
     for i, layer in enumerate(layers, first):
         name, inside = f"{prefix}{i} {type(layer).__name__}", f"{prefix}{i}."
         if type(layer).forward.__module__.partition(".")[0] != "tinyprop":
-            got, rule = f"{type(layer).__name__}, with a forward of its own", "propagate knows the layers of tp.nn"
+            got, rule = (
+                f"{type(layer).__name__}, with a forward of its own",
+                "propagate knows the layers of tp.nn",
+            )
             raise TypeError(explain(got, rule, "tp.nn.signals(net, x) measures any network"))
         if isinstance(layer, nn.Sequential):
             state = yield from walk(list(layer), state, inside)
         elif isinstance(layer, nn.Residual):
             before = state.applied()
-            state = yield from walk(layers_of(layer.branch), before.split().scaled(1.0 / layer.beta), inside)
+            state = yield from walk(
+                layers_of(layer.branch), before.split().scaled(1.0 / layer.beta), inside
+            )
             state = state.applied().exchanged(before)
             if layer.shortcut is not None:
                 shortcut = layers_of(layer.shortcut)
-                state = yield from walk(shortcut, state.scaled(1.0 / layer.beta), inside + "shortcut.")
+                state = yield from walk(
+                    shortcut, state.scaled(1.0 / layer.beta), inside + "shortcut."
+                )
             state = state.applied().joined(before, layer.alpha)
             yield name, state
         else:
@@ -289,11 +344,20 @@ def step(state: Any, layer: Any) -> Any:
     elif isinstance(layer, nn.DyT):
         name, shift = ("erf", layer.shift.item()) if isinstance(layer, nn.Derf) else ("tanh", 0.0)
         c1 = 1.0 / array(layer.weight)
-        state = state.scaled(layer.alpha.item(), shift).bent(Pointwise(name, {}, c1, -array(layer.bias) * c1))
+        state = state.scaled(layer.alpha.item(), shift).bent(
+            Pointwise(name, {}, c1, -array(layer.bias) * c1)
+        )
     elif isinstance(layer, nn.AvgPool2d):
         if not layer.count_include_pad and layer.padding not in (0, (0, 0)):
-            got, rule = "AvgPool2d(count_include_pad=False) with padding", "its weights differ between positions"
-            raise TypeError(explain(got, f"{rule}; propagate has the same ones everywhere", "count_include_pad=True"))
+            got, rule = (
+                "AvgPool2d(count_include_pad=False) with padding",
+                "its weights differ between positions",
+            )
+            raise TypeError(
+                explain(
+                    got, f"{rule}; propagate has the same ones everywhere", "count_include_pad=True"
+                )
+            )
         state = state.average(Window.of(layer.kernel_size, layer.stride, layer.padding))
     elif isinstance(layer, nn.Flatten):
         state = state.flat()
@@ -310,7 +374,9 @@ def step(state: Any, layer: Any) -> Any:
         groups, shape = getattr(layer, "num_groups", 1), getattr(layer, "normalized_shape", ())
         if len(shape) in (1, 2) and state.fields[0].mean[0].size > 1:
             got = f"{type(layer).__name__}({shape}) for images"
-            raise TypeError(explain(got, "propagate normalises over whole samples", "(C, None, None)"))
+            raise TypeError(
+                explain(got, "propagate normalises over whole samples", "(C, None, None)")
+            )
         bias = getattr(layer, "bias", None)  # RMSNorm has none
         state = state.normalized(groups, bias is not None, layer.eps)
         state = state.scaled(array(layer.weight), 0.0 if bias is None else array(bias))
@@ -323,8 +389,17 @@ def step(state: Any, layer: Any) -> Any:
             std = np.sqrt(np.where(variance > 0, variance, 1.0))
         state = state.scaled(1.0 / std, -mean / std)
     else:
-        rule = "propagate knows layers with weights, normalisers, pooling, activations, Flatten, Residual, Sequential"
-        raise TypeError(explain(f"a layer {type(layer).__name__}", rule, "tp.nn.signals(net, x) measures any network"))
+        rule = (
+            "propagate knows layers with weights, normalisers, pooling, activations, Flatten, "
+            "Residual, Sequential"
+        )
+        raise TypeError(
+            explain(
+                f"a layer {type(layer).__name__}",
+                rule,
+                "tp.nn.signals(net, x) measures any network",
+            )
+        )
     return state
 
 
@@ -347,9 +422,12 @@ def linear_map(layer: Any) -> Linear | None:
         return None
     window, groups = None, getattr(base, "groups", 1)
     if weight.ndim == 4:
-        window = Window.of(base.kernel_size, base.stride, base.padding, getattr(base, "dilation", 1))
+        window = Window.of(
+            base.kernel_size, base.stride, base.padding, getattr(base, "dilation", 1)
+        )
         rows, channels = np.indices(weight.shape[:2])
-        dense = np.zeros((len(weight), groups * weight.shape[1], *window.kernel))  # 0 between groups
+        # 0 between groups
+        dense = np.zeros((len(weight), groups * weight.shape[1], *window.kernel))
         dense[rows, channels + rows // (len(weight) // groups) * weight.shape[1]] = weight
         weight = dense
     return Linear(weight, bias, window, isinstance(layer, nn.ScaledWS), groups)

@@ -5,4 +5,13 @@ from .config import Config, network
 from .run import Run
 from .step import TrainingStep, evaluate, keep_freed_memory, logits
 
-__all__ = ["Config", "Ranks", "Run", "TrainingStep", "evaluate", "keep_freed_memory", "logits", "network"]
+__all__ = [
+    "Config",
+    "Ranks",
+    "Run",
+    "TrainingStep",
+    "evaluate",
+    "keep_freed_memory",
+    "logits",
+    "network",
+]

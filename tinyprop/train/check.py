@@ -19,8 +19,12 @@ SUMS = "SHA256SUMS"  # of a finished run; `sha256sum -c SHA256SUMS` checks them,
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_directory", type=Path, metavar="RUN", help="output directory of `tinyprop train`")
-    parser.epilog = "Prints one line per finding. The exit status is 0 if there is none, 1 otherwise."
+    parser.add_argument(
+        "run_directory", type=Path, metavar="RUN", help="output directory of `tinyprop train`"
+    )
+    parser.epilog = (
+        "Prints one line per finding. The exit status is 0 if there is none, 1 otherwise."
+    )
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
@@ -38,17 +42,29 @@ def audit(folder: Path) -> Iterator[str]:
         return
     facts = whole[-1].facts
     for name, rows in (("log.csv", facts["history"]), ("signals.csv", facts["signals"])):
-        before = [row for row in rows if row["epoch"] < rows[-1]["epoch"]]  # the last epoch may not be written yet
+        # the last epoch may not be written yet
+        before = [row for row in rows if row["epoch"] < rows[-1]["epoch"]]
         if before or (folder / name).exists():
             allowed = [csv_text(some).encode() for some in (rows, before) if some]
-            yield from problem(folder / name, allowed.__contains__, "not what the newest checkpoint has")
-    yield from problem(folder / "config.json", lambda content: is_config(content, facts["config"]), "other settings")
+            yield from problem(
+                folder / name, allowed.__contains__, "not what the newest checkpoint has"
+            )
+    yield from problem(
+        folder / "config.json",
+        lambda content: is_config(content, facts["config"]),
+        "other settings",
+    )
     if (folder / SUMS).is_file():
         yield from sum_problems(folder)
-    elif len(facts["history"]) == facts["config"]["epochs"] and (folder / "model.safetensors").exists():
+    elif (
+        len(facts["history"]) == facts["config"]["epochs"]
+        and (folder / "model.safetensors").exists()
+    ):
         yield f"{folder / SUMS}: missing, so the figures cannot be checked"
     if (model := folder / "model.safetensors").exists():
-        yield from problem(model, lambda content: "sha256" in decode(content, model)[1], "has no digest")
+        yield from problem(
+            model, lambda content: "sha256" in decode(content, model)[1], "has no digest"
+        )
 
 
 def problem(path: Path, fine: Callable[[bytes], bool], otherwise: str) -> Iterator[str]:
@@ -71,8 +87,15 @@ def is_config(content: bytes, settings: dict[str, Any]) -> bool:
 
 def write_sums(folder: Path) -> None:
     """The digests of all files of a finished run."""
-    names = sorted(p.name for p in folder.iterdir() if p.is_file() and p.name != SUMS and not p.name.startswith("."))
-    lines = [f"{sha256(read_regular(folder / name, checkpoint.MOST)).hexdigest()}  {name}\n" for name in names]
+    names = sorted(
+        p.name
+        for p in folder.iterdir()
+        if p.is_file() and p.name != SUMS and not p.name.startswith(".")
+    )
+    lines = [
+        f"{sha256(read_regular(folder / name, checkpoint.MOST)).hexdigest()}  {name}\n"
+        for name in names
+    ]
     write_whole(folder / SUMS, "".join(lines).encode())
 
 
@@ -80,7 +103,9 @@ def sum_problems(folder: Path) -> Iterator[str]:
     lines = read_regular(folder / SUMS, checkpoint.MOST).decode(errors="replace").split("\n")
     for stated, _, name in (line.partition("  ") for line in lines if line):
         path = folder / name if Path(name).name == name else folder  # nothing elsewhere is read
-        yield from problem(path, partial(has_digest, stated), f"not the file whose digest is in {SUMS}")
+        yield from problem(
+            path, partial(has_digest, stated), f"not the file whose digest is in {SUMS}"
+        )
 
 
 def has_digest(stated: str, content: bytes) -> bool:

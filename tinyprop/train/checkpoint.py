@@ -1,8 +1,8 @@
 """Checkpoints: everything that the rest of a run depends on, in one sealed file.
 
-The arrays are those of a safetensors file; the facts are JSON in its metadata, and one digest covers every byte. A file
-is written whole or not at all, so a run that is killed at any moment leaves the checkpoint before.
-"""
+The arrays are those of a safetensors file; the facts are JSON in its metadata, and one digest
+covers every byte. A file is written whole or not at all, so a run that is killed at any moment
+leaves the checkpoint before."""
 
 import json
 import math
@@ -21,9 +21,19 @@ FORMAT = "tinyprop checkpoint 2"
 SAVED = 2  # checkpoints that a run leaves
 MOST = 1 << 34  # bytes
 TYPES: dict[str, Any] = {
-    "config": dict, "batch": int, "loss": float, "lr": float, "schedule": dict, "generator": dict, "history": list,
-    "signals": list, "data": str, "versions": dict, "threads": int, "ranks": int,
-}  # fmt: skip
+    "config": dict,
+    "batch": int,
+    "loss": float,
+    "lr": float,
+    "schedule": dict,
+    "generator": dict,
+    "history": list,
+    "signals": list,
+    "data": str,
+    "versions": dict,
+    "threads": int,
+    "ranks": int,
+}
 
 
 @dataclass(frozen=True)
@@ -41,9 +51,12 @@ class Checkpoint:
 
 
 def write(folder: Path, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
-    """Save a checkpoint, and delete those before the last, except damaged ones, which are left alone."""
+    """Save a checkpoint, and delete those before the last, except damaged ones, which are left
+    alone."""
     content = encode(arrays, {"format": FORMAT, "facts": json.dumps(facts)})
-    write_whole(folder / f"checkpoint-{len(facts['history']):05d}-{facts['batch']:07d}.safetensors", content)
+    write_whole(
+        folder / f"checkpoint-{len(facts['history']):05d}-{facts['batch']:07d}.safetensors", content
+    )
     whole, _ = read_all(folder)
     for old in whole[:-SAVED]:
         remove(old.path)
@@ -54,7 +67,8 @@ def paths(folder: Path) -> list[Path]:
 
 
 def read_all(folder: Path) -> tuple[list[Checkpoint], list[str]]:
-    """The whole checkpoints of a directory, by progress, and a complaint about each of the others."""
+    """The whole checkpoints of a directory, by progress, and a complaint about each of the
+    others."""
     whole, complaints = [], []
     for path in paths(folder):
         try:
@@ -72,12 +86,15 @@ def read(path: Path) -> Checkpoint:
             raise ValueError("it is not a checkpoint of this version of tinyprop")
         facts = {"ranks": 1} | json.loads(metadata["facts"])  # older ones do not say
         check(facts)
-        facts["config"] = asdict(Config(**facts["config"]))  # with the defaults of what an older version did not know
+        # with the defaults of what an older version did not know
+        facts["config"] = asdict(Config(**facts["config"]))
     except StateError:
         raise
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise StateError(
-            f"{path}, which cannot be used ({error})", "a checkpoint is whole", "the one before is used instead"
+            f"{path}, which cannot be used ({error})",
+            "a checkpoint is whole",
+            "the one before is used instead",
         ) from None
     return Checkpoint(path, arrays, facts)
 
@@ -91,7 +108,9 @@ def check(facts: dict[str, Any]) -> None:
             raise ValueError(f"its {name} is not of type {kind.__name__}")
     Config(**facts["config"])
     logged, measured = ([row["epoch"] for row in facts[name]] for name in ("history", "signals"))
-    if logged != list(range(1, len(logged) + 1)) or not all(0 <= epoch <= len(logged) for epoch in measured):
+    if logged != list(range(1, len(logged) + 1)) or not all(
+        0 <= epoch <= len(logged) for epoch in measured
+    ):
         raise ValueError("its epochs are not numbered from 1")
     counts = facts["batch"] >= 0 and facts["threads"] >= 1 and facts["ranks"] >= 1
     if not (math.isfinite(facts["loss"]) and 0 <= facts["lr"] < math.inf and counts):

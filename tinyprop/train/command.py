@@ -15,11 +15,13 @@ from .step import keep_freed_memory
 EXAMPLES = """example:
   tinyprop train --data cifar10 --width 0.25 --epochs 10 --train-size 10000 --out runs/first
 
-The directory of the run gets config.json, log.csv, signals.csv (each layer after each epoch), checkpoints, the weights
-and the learning curves. Ctrl-C saves and stops; the same command with --resume resumes, to the same weights bit by bit.
+The directory of the run gets config.json, log.csv, signals.csv (each layer after each epoch),
+checkpoints, the weights and the learning curves. Ctrl-C saves and stops; the same command with
+--resume resumes, to the same weights bit by bit.
 
-`mpiexec -n 4 tinyprop train ...` trains on 4 processes (pip install 'tinyprop[mpi]'), on one or several machines, each
-with an equal share of every batch: the same weights up to rounding. It may be resumed with another number of them.
+`mpiexec -n 4 tinyprop train ...` trains on 4 processes (pip install 'tinyprop[mpi]'), on one or
+several machines, each with an equal share of every batch: the same weights up to rounding. It may
+be resumed with another number of them.
 """
 
 
@@ -34,10 +36,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         letter = {int: "N", float: "X"}.get(kind(f))
         choices = f.metadata["choices"] or None
         value_of = str if choices else partial(parse, f)
-        parser.add_argument(flag, type=value_of, choices=choices, default=f.default, help=shown, metavar=letter)
-    parser.add_argument("--root", type=Path, help="data directory (default: $TINYPROP_DATA, or the user's cache)")
-    parser.add_argument("--out", type=Path, default=Path("runs/train"), help="output directory (default: %(default)s)")
-    parser.add_argument("--resume", action="store_true", help="continue the run in the output directory, if any")
+        parser.add_argument(
+            flag, type=value_of, choices=choices, default=f.default, help=shown, metavar=letter
+        )
+    parser.add_argument(
+        "--root", type=Path, help="data directory (default: $TINYPROP_DATA, or the user's cache)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/train"),
+        help="output directory (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the run in the output directory, if any"
+    )
 
 
 def parse(f: "Field[Any]", text: str) -> Any:
@@ -56,13 +69,16 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     config = Config(**{f.name: getattr(options, f.name) for f in fields(Config)})
     with world(config.backend) as ranks:
         if ranks.size > 1:
-            ranks.from_first(lambda: data.found(config.data, options.root, download=True))  # it alone downloads
+            # it alone downloads
+            ranks.from_first(lambda: data.found(config.data, options.root, download=True))
         training = Run(config, options.out, options.root, ranks=ranks)
         finished = training.run(options.resume)
     if not ranks.first:
         return 0 if finished else 130
     if not finished:
-        print(f"Stopped in epoch {training.epoch + 1}; everything is saved. Add --resume to continue.")
+        print(
+            f"Stopped in epoch {training.epoch + 1}; everything is saved. Add --resume to continue."
+        )
         return 130
     print(f"Test error {training.history[-1]['test_error']:.2%} after {training.epoch} epochs.")
     for name in ("log.csv", "model.safetensors", "curves.png"):

@@ -1,4 +1,5 @@
-"""What decides how a run goes: each setting is described once, for the checks and for the command line."""
+"""What decides how a run goes: each setting is described once, for the checks and for the command
+line."""
 
 import math
 from dataclasses import Field, dataclass, field, fields
@@ -17,9 +18,19 @@ LSUV_IMAGES = 100  # on which the weights of `init="lsuv"` are scaled
 NO_LIMITS = {"above": -math.inf, "low": -math.inf, "high": math.inf}
 
 
-def setting(default: Any, help: str, *, choices: tuple[str, ...] = (), resumable: bool = False, **limits: float) -> Any:
+def setting(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    resumable: bool = False,
+    **limits: float,
+) -> Any:
     """A field of a Config, with LIMITS for a number. A resumed run may change what is resumable."""
-    return field(default=default, metadata={"help": help, "choices": choices, "resumable": resumable, **limits})
+    return field(
+        default=default,
+        metadata={"help": help, "choices": choices, "resumable": resumable, **limits},
+    )
 
 
 @dataclass(frozen=True)
@@ -38,24 +49,37 @@ class Config:
 
     data: str = setting("shapes", "data set", choices=data.NAMES)
     norm: str = setting("normprop", "normalisation of the hidden layers", choices=nn.NORMS)
-    activation: str = setting("relu", "activation of the hidden layers", choices=tuple(nn.layers.ACTIVATIONS))
+    activation: str = setting(
+        "relu", "activation of the hidden layers", choices=tuple(nn.layers.ACTIVATIONS)
+    )
     spec: str | None = setting(
         None,
-        "layers in the paper's shorthand, such as 'C(16,3,1,1)-R(C(16,3,1,1))-C(10,1,1,0)-P(32,32,0,avg)' "
+        "layers in the paper's shorthand, such as "
+        "'C(16,3,1,1)-R(C(16,3,1,1))-C(10,1,1,0)-P(32,32,0,avg)' "
         "(default: the paper's network)",
     )
     init: str | None = setting(
-        None, "initial weights (default: glorot for normprop, batch and none, else he)", choices=(*INITS, "lsuv")
+        None,
+        "initial weights (default: glorot for normprop, batch and none, else he)",
+        choices=(*INITS, "lsuv"),
     )
     mode: str = setting(
-        "paper", "constants of NormProp: for N(0, 1) input, or for N(beta, gamma^2)", choices=("paper", "exact")
+        "paper",
+        "constants of NormProp: for N(0, 1) input, or for N(beta, gamma^2)",
+        choices=("paper", "exact"),
     )
-    gamma: float | None = setting(None, "initial gamma (default: the inverse of the activation's Jacobian factor)")
+    gamma: float | None = setting(
+        None, "initial gamma (default: the inverse of the activation's Jacobian factor)"
+    )
     beta: float | None = setting(None, "initial beta (default: 0; in exact mode 1 for a rectifier)")
     data_norm: str = setting(
-        "global", "normalise the data over the training set, or over each mini-batch", choices=("global", "batch")
+        "global",
+        "normalise the data over the training set, or over each mini-batch",
+        choices=("global", "batch"),
     )
-    width: float = setting(0.25, "multiplies the number of filters; 1 is the paper's network", above=0, high=100)
+    width: float = setting(
+        0.25, "multiplies the number of filters; 1 is the paper's network", above=0, high=100
+    )
     dropout: float = setting(
         0.0, "dropout probability after each hidden pooling layer outside of blocks", low=0, high=1
     )
@@ -67,32 +91,50 @@ class Config:
     weight_decay: float = setting(0.001, "L2 penalty", low=0, high=1)
     schedule: str = setting(
         "halve",
-        "learning rate: halved every so many epochs, halved when the training loss stalls, or annealed linearly to 0",
+        (
+            "learning rate: halved every so many epochs, halved when the training loss stalls, or "
+            "annealed linearly to 0"
+        ),
         choices=("halve", "plateau", "linear"),
     )
     halve_every: int = setting(10, "epochs between halvings (schedule halve)", low=1)
-    patience: int = setting(3, "epochs without a smaller training loss before halving (schedule plateau)", low=1)
+    patience: int = setting(
+        3, "epochs without a smaller training loss before halving (schedule plateau)", low=1
+    )
     flip: bool = setting(False, "mirror half of the training images")
     validation: bool = setting(
-        False, "evaluate each epoch on the validation images, and the test images only once, at the end"
+        False,
+        ("evaluate each epoch on the validation images, and the test images only once, at the end"),
     )
     train_size: int | None = setting(None, "train on N random images (default: all)", low=1)
-    test_size: int | None = setting(None, "evaluate on the first N test images (default: all)", low=1)
+    test_size: int | None = setting(
+        None, "evaluate on the first N test images (default: all)", low=1
+    )
     seed: int = setting(0, "random seed", low=0)
     backend: str = setting("numpy", "where arrays live", choices=("numpy", "cupy"))
     threads: int | None = setting(
-        None, "threads of a step (default: as many cores as its work is worth)", low=1, resumable=True
+        None,
+        "threads of a step (default: as many cores as its work is worth)",
+        low=1,
+        resumable=True,
     )
-    read_every: int = setting(50, "on a GPU, steps between readings of the loss", low=1, resumable=True)
+    read_every: int = setting(
+        50, "on a GPU, steps between readings of the loss", low=1, resumable=True
+    )
 
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
             if not allowed(f, value):
-                raise ValueError(explain(f"{f.name} = {value!r}", f"it is {rule(f)}", f"{f.name} = {f.default!r}"))
+                raise ValueError(
+                    explain(
+                        f"{f.name} = {value!r}", f"it is {rule(f)}", f"{f.name} = {f.default!r}"
+                    )
+                )
 
 
-FIXED = [f.name for f in fields(Config) if not f.metadata["resumable"]]  # what a resumed run may not change
+# what a resumed run may not change
+FIXED = [f.name for f in fields(Config) if not f.metadata["resumable"]]
 
 
 def allowed(f: "Field[Any]", value: Any) -> bool:
@@ -139,7 +181,8 @@ def kind(f: "Field[Any]") -> type:
 
 
 def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
-    """The network of a run with its data normalisation in front, for images like these (N, C, H, W).
+    """The network of a run with its data normalisation in front, for images like these (N, C, H,
+    W).
 
     >>> images = tp.data.load("shapes", split="test").images
     >>> net = tp.train.network(tp.train.Config(width=0.1), images, classes=10)
@@ -147,19 +190,38 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
     (2, 10)
     """
     _, channels, height, width = images.shape
-    papers = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")  # all that is left of the image
+    # all that is left of the image
+    papers = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")
     spec, init = config.spec or papers, "orthogonal" if config.init == "lsuv" else config.init
     gamma = "jacobian" if config.gamma is None else config.gamma
-    layers = nn.build(spec, channels, config.norm, config.activation, config.width, classes, config.mode, gamma, init)
+    layers = nn.build(
+        spec,
+        channels,
+        config.norm,
+        config.activation,
+        config.width,
+        classes,
+        config.mode,
+        gamma,
+        init,
+    )
     shape = (channels, height, width)
-    first = data.GlobalNormalizer(shape).fit(images) if config.data_norm == "global" else data.BatchNormalizer(shape)
+    first = (
+        data.GlobalNormalizer(shape).fit(images)
+        if config.data_norm == "global"
+        else data.BatchNormalizer(shape)
+    )
     every: list[Module] = [first]
     for layer in layers.modules() if config.beta is not None else ():
         if isinstance(layer, nn.NormPropConv2d):
             layer.beta.data[...] = config.beta
     for layer in layers:
         every.append(layer)
-        if config.dropout and isinstance(layer, nn.MaxPool2d | nn.AvgPool2d) and layer is not layers[-2]:
+        if (
+            config.dropout
+            and isinstance(layer, nn.MaxPool2d | nn.AvgPool2d)
+            and layer is not layers[-2]
+        ):
             every.append(nn.Dropout(config.dropout))
     net = nn.Sequential(*every)
     with no_grad(), nn.evaluating():
@@ -167,7 +229,11 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
     if found != (1, classes):
         got = f"a network with outputs {found[1:]} for images {shape}"
         rule = f"it must have one output for each of {classes} classes"
-        raise ShapeError(got, rule, "a last pool of the size of the image that is left: P(8,8,0,avg) for one of 8x8")
+        raise ShapeError(
+            got,
+            rule,
+            "a last pool of the size of the image that is left: P(8,8,0,avg) for one of 8x8",
+        )
     if config.init == "lsuv":
         nn.init.lsuv_(net, tensor(images[:LSUV_IMAGES]))
     return net

@@ -1,10 +1,10 @@
 """Training steps on a device as CUDA graphs: recorded once, and then each step is one launch.
 
-To order the 120 kernels of a step takes the host milliseconds, longer than a fast device needs to run them. A graph has
-them with their arguments: each replay reads and writes the same addresses, with whatever is there by then. So a batch
-is first copied to a fixed place, memory comes from a pool of its own, and numbers that change from step to step, as the
-learning rate does, are read from the device.
-"""
+To order the 120 kernels of a step takes the host milliseconds, longer than a fast device needs to
+run them. A graph has them with their arguments: each replay reads and writes the same addresses,
+with whatever is there by then. So a batch is first copied to a fixed place, memory comes from a
+pool of its own, and numbers that change from step to step, as the learning rate does, are read from
+the device."""
 
 import gc
 import math
@@ -37,12 +37,14 @@ if TYPE_CHECKING:
 SLOTS = 4  # batches whose labels may be on their way: how far the host may be ahead of the device
 MOST_GRAPHS = 8  # of one training; batches of further shapes are computed as usual
 MOST_UPDATES = 16  # groups of parameters with numbers of their own
-MODES = _exact, _evaluating, _observing  # what a step depends on, besides its arrays and the attributes of its modules
+# what a step depends on, besides its arrays and the attributes of its modules
+MODES = _exact, _evaluating, _observing
 
 
 class Mailbox:
-    """What changes from step to step, besides the images: the labels, and numbers of the optimizer. They go to the
-    device in one copy, from pinned memory that is not written again before the copy is over."""
+    """What changes from step to step, besides the images: the labels, and numbers of the optimizer.
+    They go to the device in one copy, from pinned memory that is not written again before the copy
+    is over."""
 
     def __init__(self, cupy: Any, shape: tuple[int, ...], labels: DType, numbers: DType):
         self.runtime, size = cupy.cuda.runtime, math.prod(shape) * labels.itemsize
@@ -52,7 +54,9 @@ class Mailbox:
         self.there = cupy.empty(self.bytes, "uint8")
         self.labels = self.there[:size].view(labels).reshape(shape)
         self.memory = [cupy.cuda.alloc_pinned_memory(self.bytes) for _ in range(SLOTS)]
-        self.rooms = [np.frombuffer(m, labels, math.prod(shape)).reshape(shape) for m in self.memory]
+        self.rooms = [
+            np.frombuffer(m, labels, math.prod(shape)).reshape(shape) for m in self.memory
+        ]
         self.posted = [cupy.cuda.Event(disable_timing=True) for _ in range(SLOTS)]
         self.turn = self.used = 0  # the present slot, and how many have their numbers in it
         self.kind, self.keys = numbers, 0  # of random masks: these come before the updates
@@ -66,7 +70,8 @@ class Mailbox:
         return self.rooms[self.turn]
 
     def keep(self, numbers: tuple[float, ...]) -> Array | None:
-        """Add the numbers of an update to the next post; returns where on the device a recorded kernel finds them."""
+        """Add the numbers of an update to the next post; returns where on the device a recorded
+        kernel finds them."""
         if self.used == MOST_UPDATES:
             raise ValueError(f"there are more than {MOST_UPDATES} groups of parameters")
         start = self.start + self.used * self.each
@@ -79,7 +84,9 @@ class Mailbox:
         if kind != self.kind:
             raise ValueError(f"a mask is {kind}, but the parameters are {self.kind}")
         self.keys += 1
-        return self.keep((*((key >> shift) & 0xFFFF for shift in (0, 16, 32, 48)), *[0] * (CHANGING - 4)))
+        return self.keep(
+            (*((key >> shift) & 0xFFFF for shift in (0, 16, 32, 48)), *[0] * (CHANGING - 4))
+        )
 
     def post(self, stream: Any) -> None:
         to, start = self.there.data.ptr, self.memory[self.turn].ptr
@@ -105,7 +112,9 @@ class Replay:
         self.edits, self.modules = Module.edits, [vars(module) for module in step.model.modules()]
         self.attributes = self.present_attributes()
         tensors = [value for value in self.attributes if isinstance(value, Tensor)]
-        self.tensors = list(dict.fromkeys([*step.optimizer.params, *step.model.parameters(), *tensors]))
+        self.tensors = list(
+            dict.fromkeys([*step.optimizer.params, *step.model.parameters(), *tensors])
+        )
         self.objects = self.present_objects()
 
     def present_attributes(self) -> list[Any]:
@@ -114,10 +123,18 @@ class Replay:
     def present_objects(self) -> list[Any]:
         step, arrays = self.step, [t._data for t in self.tensors]
         settings = [value for name, value in vars(step.optimizer).items() if name != "lr"]
-        return [step.model, step.optimizer, step.loss, *settings, *arrays, *chain(*step.optimizer.memory.values())]
+        return [
+            step.model,
+            step.optimizer,
+            step.loss,
+            *settings,
+            *arrays,
+            *chain(*step.optimizer.memory.values()),
+        ]
 
     def holds(self) -> bool:
-        """Whether nothing has changed since the graph was recorded, except for numbers in arrays."""
+        """Whether nothing has changed since the graph was recorded, except for numbers in
+        arrays."""
         if self.edits != Module.edits:
             self.edits, now = Module.edits, self.present_attributes()
             if len(now) != len(self.attributes) or not all(map(is_, now, self.attributes)):
@@ -125,11 +142,13 @@ class Replay:
         return all(map(is_, self.present_objects(), self.objects))
 
     def take(self, labels: Array) -> bool:
-        """Put labels on the host into the mailbox; False if one of them is no class, or does not count."""
+        """Put labels on the host into the mailbox; False if one of them is no class, or does not
+        count."""
         room = self.box.next()
         if is_host_array(labels):
             room[...] = labels
-        return not self.checked or bool(room.view("uint64").max() < self.step.classes)  # where -1 is very large
+        # where -1 is very large
+        return not self.checked or bool(room.view("uint64").max() < self.step.classes)
 
     def record(self, stream: Any) -> None:
         expected, self.pool = deepcopy(generator()), self.cupy.cuda.MemoryPool()
@@ -138,7 +157,8 @@ class Replay:
             self.step.update(gradients)
         self.graph, self.workspaces, self.box.replaying = graphs[0], workspaces(), True
         due = [i for i, g in enumerate(gradients) if g is not None]
-        self.due = due if isinstance(self.step.optimizer, Adam) else due[:1]  # Adam counts the steps of each
+        # Adam counts the steps of each
+        self.due = due if isinstance(self.step.optimizer, Adam) else due[:1]
         for _ in range(self.box.keys):
             next_key(expected)
         if generator().bit_generator.state != expected.bit_generator.state:
@@ -147,8 +167,8 @@ class Replay:
             raise ValueError("no kernel updates these parameters")
 
     def refresh(self) -> None:
-        """Draw new keys, and let the optimizer do its part on the host: its kernels only leave their numbers in the
-        mailbox."""
+        """Draw new keys, and let the optimizer do its part on the host: its kernels only leave
+        their numbers in the mailbox."""
         keys, self.box.keys = self.box.keys, 0
         for _ in range(keys):
             self.box.keep_key(next_key(), self.box.kind)
@@ -159,7 +179,9 @@ class Replay:
         """A step on the current stream; returns a copy of its loss."""
         stream = self.cupy.cuda.get_current_stream()
         self.box.post(stream)
-        for static, array in ((self.x, x),) if is_host_array(labels) else ((self.x, x), (self.box.labels, labels)):
+        for static, array in (
+            ((self.x, x),) if is_host_array(labels) else ((self.x, x), (self.box.labels, labels))
+        ):
             if is_host_array(array):
                 static.set(array)
             elif array.flags.c_contiguous:
@@ -174,8 +196,9 @@ class Replay:
 
 @contextmanager
 def recorded(cupy: Any, stream: Any, pool: Any) -> Iterator[list[Any]]:
-    """Record, instead of run, what the block orders; the list has the graph afterwards. Uploads by this thread are
-    refused: the graph would repeat them from memory that is long used for something else."""
+    """Record, instead of run, what the block orders; the list has the graph afterwards. Uploads by
+    this thread are refused: the graph would repeat them from memory that is long used for something
+    else."""
     graphs: list[Any] = []
     usual, me = cupy.get_default_pinned_memory_pool().malloc, get_ident()
 
@@ -199,18 +222,21 @@ def recorded(cupy: Any, stream: Any, pool: Any) -> Iterator[list[Any]]:
 
 
 class Replays:
-    """The graphs of a training, one for each shape of a batch and mode. The first batch of a kind is computed as usual,
-    which compiles kernels; the graph is recorded for the second."""
+    """The graphs of a training, one for each shape of a batch and mode. The first batch of a kind
+    is computed as usual, which compiles kernels; the graph is recorded for the second."""
 
     def __init__(self, step: "TrainingStep"):
         self.step, self.cuda = step, load_module("cupy").cuda
-        self.stream = self.cuda.Stream(non_blocking=True)  # to record on; replays run on that of the caller
+        # to record on; replays run on that of the caller
+        self.stream = self.cuda.Stream(non_blocking=True)
         self.asked: Any = None  # the kind of the last batch
-        self.seen: set[Any] = set()  # kinds of batches that were computed as usual, without an error
+        # kinds of batches that were computed as usual, without an error
+        self.seen: set[Any] = set()
         self.graphs: dict[Any, Replay] = {}
 
     def __call__(self, x: Array, labels: Array) -> Array | None:
-        """The loss of a replayed step; None if nothing was done, and the batch is to be computed as usual."""
+        """The loss of a replayed step; None if nothing was done, and the batch is to be computed as
+        usual."""
         key: Any = x.shape, x.dtype.char, is_host_array(labels), labels.shape, labels.dtype.char
         key += self.cuda.runtime.getDevice(), *[mode.get() for mode in MODES]
         self.asked = key
@@ -235,7 +261,8 @@ class Replays:
     def first(self, key: Any, x: Array, labels: Array) -> Array | None:
         """Record a graph, and replay it; if that is not possible, say why, and never try again."""
         optimizer = self.step.optimizer
-        host = {k: list(v) if isinstance(v, list) else v for k, v in vars(optimizer).items()}  # Adam counts its steps
+        # Adam counts its steps
+        host = {k: list(v) if isinstance(v, list) else v for k, v in vars(optimizer).items()}
         replay = Replay(self.step, x, labels)
         if not replay.take(labels):
             return None
@@ -252,5 +279,7 @@ class Replays:
         if self.step.graph:
             raise RuntimeError(f"the step cannot be recorded as a CUDA graph: {reason}")
         self.step.no_graph = reason
-        warnings.warn(f"tinyprop trains without CUDA graphs: {reason}", RuntimeWarning, stacklevel=4)
+        warnings.warn(
+            f"tinyprop trains without CUDA graphs: {reason}", RuntimeWarning, stacklevel=4
+        )
         return None

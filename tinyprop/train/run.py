@@ -35,7 +35,8 @@ SHOWN = 200  # test images whose signals are recorded after each epoch
 class Run:
     """A training in a folder: its config, log, checkpoints, final weights and curves.
 
-    The order of the images, and which are flipped, follow from the seed and the number of the epoch alone.
+    The order of the images, and which are flipped, follow from the seed and the number of the epoch
+    alone.
 
     >>> from pathlib import Path
     >>> run = tp.train.Run(tp.train.Config(epochs=1, train_size=100), Path("runs/first"))
@@ -45,7 +46,8 @@ class Run:
 
     SAVE_SECONDS = 60.0  # between checkpoints within an epoch
 
-    told: Callable[[], bool] = staticmethod(lambda: False)  # another reason to stop, asked after each step
+    # another reason to stop, asked after each step
+    told: Callable[[], bool] = staticmethod(lambda: False)
 
     def __init__(
         self,
@@ -61,12 +63,19 @@ class Run:
         self.valid = data.load(config.data, root, "valid") if config.validation else None
         if config.train_size is not None:
             if config.train_size > len(self.train):
-                got, rule = f"train_size = {config.train_size}", f"{config.data} has {len(self.train)} training images"
+                got, rule = (
+                    f"train_size = {config.train_size}",
+                    f"{config.data} has {len(self.train)} training images",
+                )
                 raise ValueError(explain(got, rule, f"train_size = {len(self.train)}, or none"))
             order = new_generator([config.seed, len(self.train)]).permutation(len(self.train))
-            self.train = self.train.subset(order[: config.train_size])  # the same for every network of this seed
+            # the same for every network of this seed
+            self.train = self.train.subset(order[: config.train_size])
         if config.data_norm == "batch" and (len(self.train) - 1) % config.batch_size == 0:
-            got = f"data_norm = 'batch' with {len(self.train)} images in batches of {config.batch_size}"
+            got = (
+                f"data_norm = 'batch' with {len(self.train)} images in batches of "
+                f"{config.batch_size}"
+            )
             rule = "the last batch would be one image, which has no standard deviation"
             raise ValueError(explain(got, rule, "another batch_size, or data_norm = 'global'"))
         if config.test_size is not None:
@@ -76,19 +85,29 @@ class Run:
             self.model = network(config, self.train.images, len(self.train.classes))
         parameters = list(self.model.parameters())
         if config.optimizer == "sgd":
-            self.optimizer: optim.Optimizer = optim.SGD(parameters, config.lr, config.momentum, config.weight_decay)
+            self.optimizer: optim.Optimizer = optim.SGD(
+                parameters, config.lr, config.momentum, config.weight_decay
+            )
         else:
             self.optimizer = optim.RMSProp(parameters, config.lr, weight_decay=config.weight_decay)
-        self.parts = {"model": self.model, "optimizer": self.optimizer}  # what has arrays of its own in a checkpoint
-        self.schedule: optim.HalveEvery | optim.HalveOnPlateau | None = None  # "linear" sets the rate before each step
+        # what has arrays of its own in a checkpoint
+        self.parts = {"model": self.model, "optimizer": self.optimizer}
+        # "linear" sets the rate before each step
+        self.schedule: optim.HalveEvery | optim.HalveOnPlateau | None = None
         if config.schedule != "linear":
-            halve, plateau = optim.HalveEvery(config.halve_every), optim.HalveOnPlateau(config.patience)
+            halve, plateau = (
+                optim.HalveEvery(config.halve_every),
+                optim.HalveOnPlateau(config.patience),
+            )
             self.schedule = halve if config.schedule == "halve" else plateau
-        self.step = TrainingStep(self.model, self.optimizer, threads=config.threads, ranks=self.ranks)
+        self.step = TrainingStep(
+            self.model, self.optimizer, threads=config.threads, ranks=self.ranks
+        )
         self.threads = self.step.threads
         self.history: list[dict[str, float]] = []  # a row for each finished epoch
         self.signals: list[dict[str, Any]] = []  # a row for each layer and finished epoch
-        self.batch, self.loss = 0, 0.0  # batches done in the present epoch, and the sum of their losses
+        # batches done in the present epoch, and the sum of their losses
+        self.batch, self.loss = 0, 0.0
         sets = filter(None, (self.train, self.valid, self.test))
         self.random = generator().bit_generator.state
         self.fingerprint = digest(array for some in sets for array in (some.images, some.labels))
@@ -99,15 +118,18 @@ class Run:
 
     @property
     def batches_done(self) -> float:
-        """In the present epoch, as far as its loss is concerned: a last one that is smaller counts for less."""
+        """In the present epoch, as far as its loss is concerned: a last one that is smaller counts
+        for less."""
         return min(self.batch, len(self.train) / self.config.batch_size)
 
     def run(self, resume: bool = False) -> bool:
-        """Train to the last epoch, or until Ctrl-C or SIGTERM; whether the last epoch was reached."""
+        """Train to the last epoch, or until Ctrl-C or SIGTERM; whether the last epoch was
+        reached."""
         with ExitStack() as stack, stop_on_signals() as stop:
             self.ranks.from_first(lambda: stack.enter_context(locked(self.out)))
             self.ranks.check_same("images", self.fingerprint)
-            generator().bit_generator.state = self.random  # whatever was drawn since the run was made
+            # whatever was drawn since the run was made
+            generator().bit_generator.state = self.random
             self.resume() if resume else self.ranks.from_first(self.refuse_to_overwrite)
             self.ranks.from_first(self.tidy_up)
             while self.epoch < self.config.epochs:
@@ -125,7 +147,8 @@ class Run:
     def tidy_up(self) -> None:
         """Make the directory ready for the run."""
         for path in self.out.iterdir():
-            if path.name == SUMS or TEMPORARY.fullmatch(path.name):  # left by a process that was killed while it wrote
+            # left by a process that was killed while it wrote
+            if path.name == SUMS or TEMPORARY.fullmatch(path.name):
                 remove(path)
         write_json(self.out / "config.json", asdict(self.config) | versions())
         self.write_logs()  # they may be an epoch behind the checkpoint
@@ -139,16 +162,30 @@ class Run:
         title = f"epoch {self.epoch + 1}/{config.epochs}"
         on_host = config.backend == "numpy"
         self.started, self.images, saved = time.perf_counter(), 0, time.perf_counter()
-        with tqdm(total=number, initial=self.batch, desc=title, unit="batch", disable=None, leave=False) as bar:
-            for images, labels in data.prefetched(islice(batches, self.batch, None), config.backend):
+        with tqdm(
+            total=number, initial=self.batch, desc=title, unit="batch", disable=None, leave=False
+        ) as bar:
+            for images, labels in data.prefetched(
+                islice(batches, self.batch, None), config.backend
+            ):
                 if config.schedule == "linear":
-                    self.optimizer.lr = config.lr * (1.0 - (self.epoch + self.batch / number) / config.epochs)
+                    self.optimizer.lr = config.lr * (
+                        1.0 - (self.epoch + self.batch / number) / config.epochs
+                    )
                 try:
                     loss, part = self.step(images, labels), len(images) / config.batch_size
-                    self.loss += float(loss) * part if on_host else loss if part == 1.0 else loss * part
-                    look = on_host or (self.batch + 1) % config.read_every == 0 or self.batch + 1 == number
+                    self.loss += (
+                        float(loss) * part if on_host else loss if part == 1.0 else loss * part
+                    )
+                    look = (
+                        on_host
+                        or (self.batch + 1) % config.read_every == 0
+                        or self.batch + 1 == number
+                    )
                     if look and not math.isfinite(float(self.loss)):
-                        raise DivergenceError("a loss that is not finite", "it must be", "a smaller learning rate")
+                        raise DivergenceError(
+                            "a loss that is not finite", "it must be", "a smaller learning rate"
+                        )
                 except DivergenceError as error:
                     where = f"step {self.batch + 1} of epoch {self.epoch + 1}"
                     raise DivergenceError(f"{error.args[0]}, at {where}", *error.args[1:]) from None
@@ -192,11 +229,14 @@ class Run:
             write_csv(self.out / "signals.csv", self.signals)
 
     def evaluate(self, name: str, images: data.Dataset) -> dict[str, float]:
-        loss, error = evaluate(self.model, images.images, images.labels, self.config.threads, self.ranks)
+        loss, error = evaluate(
+            self.model, images.images, images.labels, self.config.threads, self.ranks
+        )
         return {f"{name}_loss": loss, f"{name}_error": error}
 
     def measure(self) -> list[dict[str, Any]]:
-        """What is recorded of each layer after an epoch, in evaluation mode: rows of the same columns."""
+        """What is recorded of each layer after an epoch, in evaluation mode: rows of the same
+        columns."""
         few = from_host(self.test.images[:SHOWN], like=next(self.model.parameters()).data)
         found = [asdict(signal) for signal in nn.signals(self.model, Tensor(few))]
         return [{name: value for name, value in row.items() if value is not None} for row in found]
@@ -213,8 +253,13 @@ class Run:
         write_sums(self.out)
 
     def save(self) -> None:
-        """Everything that the rest of the run depends on; a state that is not finite is never saved."""
-        arrays = {f"{owner}.{k}": v for owner, part in self.parts.items() for k, v in part.state_dict().items()}
+        """Everything that the rest of the run depends on; a state that is not finite is never
+        saved."""
+        arrays = {
+            f"{owner}.{k}": v
+            for owner, part in self.parts.items()
+            for k, v in part.state_dict().items()
+        }
         for name, value in arrays.items():
             if name.startswith("model.") and not array_module(value).isfinite(value).all():
                 raise DivergenceError(
@@ -248,7 +293,9 @@ class Run:
         facts = found.facts
         for owner, part in self.parts.items():
             named = {name.partition("."): array for name, array in found.arrays.items()}
-            part.load_state_dict({name: array for (whose, _, name), array in named.items() if whose == owner})
+            part.load_state_dict(
+                {name: array for (whose, _, name), array in named.items() if whose == owner}
+            )
         self.history, self.signals = facts["history"], facts["signals"]
         self.batch, self.loss, self.optimizer.lr = facts["batch"], facts["loss"], facts["lr"]
         if self.schedule is not None:
@@ -280,26 +327,48 @@ class Run:
         if self.config.epochs < begun:
             self.refuse(f"epochs = {self.config.epochs}", f"epochs >= {begun}")
         if facts["data"] != self.fingerprint:
-            self.refuse("other images or labels", f"{self.config.data} with the digest {facts['data'][:8]}")
-        for name, here in (("versions", versions()), ("threads", self.threads), ("ranks", self.ranks.size)):
+            self.refuse(
+                "other images or labels", f"{self.config.data} with the digest {facts['data'][:8]}"
+            )
+        for name, here in (
+            ("versions", versions()),
+            ("threads", self.threads),
+            ("ranks", self.ranks.size),
+        ):
             if here != (there := facts[name]):
-                self.say(f"tinyprop: resumed with other {name}, so the last bits may differ: {here}, before {there}")
+                self.say(
+                    f"tinyprop: resumed with other {name}, so the last bits may differ: "
+                    f"{here}, "
+                    f"before {there}"
+                )
 
     def refuse(self, now: str, then: str) -> None:
-        got, rule = f"{now} for the run in {self.out}, which has {then}", "a run is continued as it began"
+        got, rule = (
+            f"{now} for the run in {self.out}, which has {then}",
+            "a run is continued as it began",
+        )
         raise StateError(got, rule, f"{then}, or another output directory")
 
     def refuse_to_overwrite(self) -> None:
         if checkpoint.paths(self.out):
-            got, hint = f"{self.out}, which holds a run", "--resume to continue it, or another --out"
+            got, hint = (
+                f"{self.out}, which holds a run",
+                "--resume to continue it, or another --out",
+            )
             raise StateError(got, "a run is not overwritten", hint)
 
 
 def in_words(row: dict[str, float], epochs: int) -> str:
     """A line about an epoch."""
-    errors = [f"{name} error {row[key]:.2%}" for name in ("validation", "test") if (key := f"{name}_error") in row]
+    errors = [
+        f"{name} error {row[key]:.2%}"
+        for name in ("validation", "test")
+        if (key := f"{name}_error") in row
+    ]
     rate = f"{row['images_per_second']:,.0f} images/s"
-    return ", ".join([f"epoch {row['epoch']}/{epochs}: loss {row['train_loss']:.3f}", *errors, rate])
+    return ", ".join(
+        [f"epoch {row['epoch']}/{epochs}: loss {row['train_loss']:.3f}", *errors, rate]
+    )
 
 
 def digest(arrays: Iterable[Array]) -> str:

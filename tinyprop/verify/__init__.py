@@ -1,5 +1,5 @@
-"""Every claim of the paper, and 30 of other papers on normalisation, settled: the exact value, a Monte-Carlo estimate
-with its error bar, and a verdict.
+"""Every claim of the paper, and 30 of other papers on normalisation, settled: the exact value, a
+Monte-Carlo estimate with its error bar, and a verdict.
 
 >>> [(r.id, r.verdict) for r in tp.verify.run(["C06", "C26"])]
 [('C06', 'holds'), ('C26', 'holds')]

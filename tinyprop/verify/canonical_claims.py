@@ -1,4 +1,5 @@
-"""Claims on the covariance of pre-activations: Proposition 1, the canonical error bound, and correlated inputs."""
+"""Claims on the covariance of pre-activations: Proposition 1, the canonical error bound, and
+correlated inputs."""
 
 import math
 from functools import partial
@@ -17,12 +18,15 @@ from .networks import first_unit, gaussian, layer_with, random_layer, whole_jaco
 
 def covariance_of(weights: HostArray, sigma: float = 1.0) -> HostArray:
     """The covariance of a linear map of these weights, for inputs of covariance sigma^2 I."""
-    slopes = to_numpy(whole_jacobian(lambda x: F.linear(x, tensor(weights)), tensor(np.zeros(weights.shape[1]))))
+    slopes = to_numpy(
+        whole_jacobian(lambda x: F.linear(x, tensor(weights)), tensor(np.zeros(weights.shape[1])))
+    )
     return sigma**2 * slopes @ slopes.T
 
 
 def error_and_bound(covariance: HostArray) -> tuple[float, float]:
-    """Both sides of Proposition 1: the distance of a covariance from its diagonal, and the bound by coherence."""
+    """Both sides of Proposition 1: the distance of a covariance from its diagonal, and the bound by
+    coherence."""
     lengths = np.sqrt(np.diagonal(covariance))
     off = covariance - np.diag(np.diagonal(covariance))
     outer = np.outer(lengths, lengths) * (1.0 - np.eye(len(lengths)))
@@ -30,10 +34,16 @@ def error_and_bound(covariance: HostArray) -> tuple[float, float]:
     return float(np.linalg.norm(off)), float(coherence * np.linalg.norm(outer))
 
 
-@claim("C05", "3.2, Proposition 1", "The covariance is at most the canonical bound away from a diagonal one.")
+@claim(
+    "C05",
+    "3.2, Proposition 1",
+    "The covariance is at most the canonical bound away from a diagonal one.",
+)
 def bound_holds(mc: Sampler) -> Findings:
-    """For inputs of covariance sigma^2 I and weights W it is sigma^2 W W^T. Off the diagonal, that is sigma^2 |W_i|
-    |W_j| times the cosine of two rows W_i, W_j, at most the coherence, the largest one. With two rows the ratio is 1.
+    """For inputs of covariance sigma^2 I and weights W it is sigma^2 W W^T. Off the diagonal, that
+    is sigma^2 |W_i|
+    |W_j| times the cosine of two rows W_i, W_j, at most the coherence, the largest one. With two
+    rows the ratio is 1.
     """
 
     def violates(random: np.random.Generator) -> bool:
@@ -45,15 +55,17 @@ def bound_holds(mc: Sampler) -> Findings:
     violated = mc.tally("bound", each(violates), samples=400, cost=1000, block=8).mean()
     two = error_and_bound(covariance_of(np.array([[1.0, 0.0], [3.0, 4.0]])))
     yield Case("fraction of matrices that violate it", 0.0, 0.0, violated)
-    yield Case("largest ratio of both sides, two rows", 1.0, 1.0, computed(two[0] / two[1]), "at most")
+    yield Case(
+        "largest ratio of both sides, two rows", 1.0, 1.0, computed(two[0] / two[1]), "at most"
+    )
     return f"no violation by {violated.n} random matrices"
 
 
 @claim("C06", "3.2, Proposition 1", "The closest diagonal has the entries sigma^2 |W_i|^2.")
 def best_diagonal(mc: Sampler) -> Findings:
-    """The squared Frobenius distance to a diagonal matrix with entries alpha_i is a sum over entries, of which only the
-    i-th diagonal one has alpha_i. It is a parabola: one Newton step, by the engine's gradient, finds its minimum.
-    """
+    """The squared Frobenius distance to a diagonal matrix with entries alpha_i is a sum over
+    entries, of which only the i-th diagonal one has alpha_i. It is a parabola: one Newton step, by
+    the engine's gradient, finds its minimum."""
     random, sigma = np.random.default_rng(mc.seed), 1.5
     weights = random.standard_normal((6, 9))
     covariance = tensor(covariance_of(weights, sigma))
@@ -69,29 +81,38 @@ def best_diagonal(mc: Sampler) -> Findings:
 
 @claim("C07", "3.2", "The canonical error bound can be made tight.")
 def bound_is_tight(mc: Sampler) -> Findings:
-    """It is an equality exactly if every two rows have the same absolute cosine: two rows, orthogonal rows, a simplex.
-    Random rows are far from that: the bound has the largest cosine where the error has the root mean square. Of N = m
-    (m - 1) nearly normal cosines, the largest is b = sqrt(2 log N) root mean squares, minus (log log N + log 4 pi)/(2
-    b), plus 0.577/b, for large N.
-    """
+    """It is an equality exactly if every two rows have the same absolute cosine: two rows,
+    orthogonal rows, a simplex. Random rows are far from that: the bound has the largest cosine
+    where the error has the root mean square. Of N = m (m - 1) nearly normal cosines, the largest is
+    b = sqrt(2 log N) root mean squares, minus (log log N + log 4 pi)/(2 b), plus 0.577/b, for large
+    N."""
     random = np.random.default_rng(mc.seed)
     corners = np.eye(8) - 1.0 / 8  # rows from the center of a simplex to its corners
     matrices = random.standard_normal((2, 7)), corners, random.standard_normal((256, 256))
-    two, simplex, slack = (bound / error for error, bound in (error_and_bound(covariance_of(w)) for w in matrices))
+    two, simplex, slack = (
+        bound / error for error, bound in (error_and_bound(covariance_of(w)) for w in matrices)
+    )
     pairs = math.log(256 * 255)
     highest = math.sqrt(2.0 * pairs)
     limit = highest - (math.log(pairs) + math.log(4.0 * math.pi) - 2.0 * 0.5772) / (2.0 * highest)
     yield Case("bound / error, two rows", 1.0, 1.0, computed(two))
     yield Case("bound / error, simplex", 1.0, 1.0, computed(simplex))
-    yield Case("bound / error, 256 random rows", 1.0, limit, computed(slack), finite_size=0.25, judged=False)
+    yield Case(
+        "bound / error, 256 random rows",
+        1.0,
+        limit,
+        computed(slack),
+        finite_size=0.25,
+        judged=False,
+    )
     return f"for equiangular rows; a random 256 x 256 layer is {slack:.1f} times below it"
 
 
 @claim("C08", "3.2", "The covariance of incoherent filters is approximately canonical.")
 def approximately_canonical(mc: Sampler) -> Findings:
-    """The cosine of two random rows of n inputs has E cos^2 = 1/n, which is small. But m units have m (m - 1) pairs and
-    m diagonal entries: the relative error is sqrt((m - 1)/(n + m - 1)), 0.71 for a square layer, small only for m << n.
-    """
+    """The cosine of two random rows of n inputs has E cos^2 = 1/n, which is small. But m units have
+    m (m - 1) pairs and m diagonal entries: the relative error is sqrt((m - 1)/(n + m - 1)), 0.71
+    for a square layer, small only for m << n."""
     n = 256
 
     def off_diagonal(random: np.random.Generator, m: int) -> float:
@@ -109,43 +130,68 @@ def approximately_canonical(mc: Sampler) -> Findings:
     return f"many small cosines add up; for m << n it is true: {exact:.2f} at 8 x 256"
 
 
-@claim("C09", "Appendix A", "Line 4 of the proof: the off-diagonal part is at most sum mu^2 |W_i|^2 |W_j|^2.")
+@claim(
+    "C09",
+    "Appendix A",
+    "Line 4 of the proof: the off-diagonal part is at most sum mu^2 |W_i|^2 |W_j|^2.",
+)
 def proof_line(mc: Sampler) -> Findings:
-    """W has the rows W_i, mu is the largest absolute cosine of two of them, and sigma^2 the variance of an input. The
-    line before has sigma^4 |W W^T|^2, so the sum needs sigma^4, too; with two rows, that is the ratio of both sides.
-    """
+    """W has the rows W_i, mu is the largest absolute cosine of two of them, and sigma^2 the
+    variance of an input. The line before has sigma^4 |W W^T|^2, so the sum needs sigma^4, too; with
+    two rows, that is the ratio of both sides."""
     variance, weights = 2.0, np.random.default_rng(mc.seed).standard_normal((2, 5))
     left, right = error_and_bound(covariance_of(weights, math.sqrt(variance)))
     printed = (right / variance) ** 2
-    yield Case("left / right side, sigma^2 = 2", 1.0, variance**2, computed(left**2 / printed), "at most")
-    yield Case("left / right side with sigma^4", 1.0, 1.0, computed(left**2 / right**2), "at most", judged=False)
+    yield Case(
+        "left / right side, sigma^2 = 2", 1.0, variance**2, computed(left**2 / printed), "at most"
+    )
+    yield Case(
+        "left / right side with sigma^4",
+        1.0,
+        1.0,
+        computed(left**2 / right**2),
+        "at most",
+        judged=False,
+    )
     return "sigma^4 is missing there, and back in the last line: a slip without consequence"
 
 
-@claim("C10", "3.4", "The covariance is sigma W~ W~^T, and the indicator of active units is in R^n.")
+@claim(
+    "C10", "3.4", "The covariance is sigma W~ W~^T, and the indicator of active units is in R^n."
+)
 def slips(mc: Sampler) -> Findings:
-    """For inputs of covariance sigma^2 I and unit rows W~ it is sigma^2 W~ W~^T; m units have an indicator in R^m."""
+    """For inputs of covariance sigma^2 I and unit rows W~ it is sigma^2 W~ W~^T; m units have an
+    indicator in R^m."""
     sigma, units, inputs = 2.0, 3, 5
     layer = layer_with(np.eye(units, inputs), activation="identity", gamma=1.0)
-    tally = mc.tally("sigma", first_unit(layer, inputs, sigma), samples=200_000, watch=Tally.variance)
+    tally = mc.tally(
+        "sigma", first_unit(layer, inputs, sigma), samples=200_000, watch=Tally.variance
+    )
     on = jacobian(F.relu, layer(tensor(np.ones(inputs, np.float32)))).shape[0]
     yield Case("Var u, sigma = 2", sigma, sigma**2, tally.variance())
-    yield Case(f"entries of the indicator, {units} units of {inputs} inputs", inputs, units, computed(on))
+    yield Case(
+        f"entries of the indicator, {units} units of {inputs} inputs", inputs, units, computed(on)
+    )
     return "sigma^2, and R^m; no harm at sigma = 1, the case that the paper goes on with"
 
 
 def patch_covariance(size: int, channels: int, neighbors: float, across: float) -> HostArray:
-    """Pixels of a patch: correlation neighbors^(dx + dy) in a channel, times `across` between channels."""
+    """Pixels of a patch: correlation neighbors^(dx + dy) in a channel, times `across` between
+    channels."""
     line = neighbors ** np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
     return np.kron(np.where(np.eye(channels) > 0, 1.0, across), np.kron(line, line))
 
 
-@claim("C11", "3.2", "With each input coordinate normalised, each pre-activation w.x/|w| has variance 1.")
+@claim(
+    "C11",
+    "3.2",
+    "With each input coordinate normalised, each pre-activation w.x/|w| has variance 1.",
+)
 def first_layer(mc: Sampler) -> Findings:
-    """Var u = w^T C w / |w|^2, with C the correlation matrix of the n inputs, lies between its smallest and its largest
-    eigenvalue. Over random directions of w the mean is tr C/n = 1 and the variance 2 (tr C^2 - n)/(n (n + 2)): 0 only
-    if C = I. A blur filter, which adds up all pixels, has the mean of all entries of C, times n.
-    """
+    """Var u = w^T C w / |w|^2, with C the correlation matrix of the n inputs, lies between its
+    smallest and its largest eigenvalue. Over random directions of w the mean is tr C/n = 1 and the
+    variance 2 (tr C^2 - n)/(n (n + 2)): 0 only if C = I. A blur filter, which adds up all pixels,
+    has the mean of all entries of C, times n."""
     size, channels, neighbors = 5, 3, 0.9
     covariance = patch_covariance(size, channels, neighbors, neighbors)
     inputs = len(covariance)
@@ -156,22 +202,37 @@ def first_layer(mc: Sampler) -> Findings:
         return np.einsum("ui,ij,uj->u", slopes, covariance, slopes, optimize=True)
 
     layer = partial(random_layer, inputs=inputs, activation="identity", gamma=1.0)
-    tally = mc.tally("filters", lambda random, n: variances(layer(random, n), random), 20_000, cost=2, block=250)
-    line = size + 2.0 * sum((size - i) * neighbors**i for i in range(1, size))  # the sum over pairs along one axis
+    tally = mc.tally(
+        "filters", lambda random, n: variances(layer(random, n), random), 20_000, cost=2, block=250
+    )
+    # the sum over pairs along one axis
+    line = size + 2.0 * sum((size - i) * neighbors**i for i in range(1, size))
     exact = (line / size) ** 2 * (1.0 + (channels - 1.0) * neighbors)
     yield Case("Var u, mean over filters", 1.0, 1.0, tally.mean(), scatter=scatter)
     yield Case("Var u, standard deviation over filters", 0.0, scatter, tally.std(), judged=False)
-    blurred = variances(layer_with(np.ones((1, inputs)), activation="identity", gamma=1.0), np.random.default_rng(0))
+    blurred = variances(
+        layer_with(np.ones((1, inputs)), activation="identity", gamma=1.0), np.random.default_rng(0)
+    )
     yield Case("Var u of a blur filter", 1.0, exact, computed(blurred[0]), judged=False)
-    return f"for pixels of correlation 0.9 a blur filter has {exact:.0f}; only random filters average to 1"
+    return (
+        f"for pixels of correlation 0.9 a blur filter has {exact:.0f}; only random filters "
+        "average to 1"
+    )
 
 
-@claim("C39", "5.2", "Preserved statistics of hidden units show that the canonical error bound is small.")
+@claim(
+    "C39",
+    "5.2",
+    "Preserved statistics of hidden units show that the canonical error bound is small.",
+)
 def non_sequitur(mc: Sampler) -> Findings:
-    """Each unit of a layer of identical rows has mean 0 and variance 1, but their coherence is 1, the worst."""
+    """Each unit of a layer of identical rows has mean 0 and variance 1, but their coherence is 1,
+    the worst."""
     layer = layer_with(np.ones((4, 6)), gamma=1.0)
     tally = mc.tally("identical", first_unit(layer, 6), samples=200_000)
-    coherence = float(np.corrcoef(layer(gaussian(np.random.default_rng(mc.seed), 1000, 6)).numpy().T)[0, 1])
+    coherence = float(
+        np.corrcoef(layer(gaussian(np.random.default_rng(mc.seed), 1000, 6)).numpy().T)[0, 1]
+    )
     yield Case("coherence of units with mean 0, variance 1", 0.0, 1.0, computed(coherence))
     yield Case("Var o of such a unit", 1.0, 1.0, tally.variance())
     yield Case("E o of such a unit", 0.0, 0.0, tally.mean())

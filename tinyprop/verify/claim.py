@@ -1,13 +1,15 @@
 """Claims, what is found about them, and the rule that turns numbers into a verdict.
 
-The rule. A claim is settled by cases: a number as the paper has it, as it is exactly, and as it was measured.
-1. Where a measurement contradicts the exact number (at odds of a million to one), nothing is settled: UNSETTLED.
+The rule. A claim is settled by cases: a number as the paper has it, as it is exactly, and as it was
+measured.
+1. Where a measurement contradicts the exact number (at odds of a million to one), nothing is
+   settled: UNSETTLED.
 2. A claim without a case that a calculation can judge is EMPIRICAL: only training can settle it.
-3. The error of a case is what lies between the paper's number and the truth, beyond the rounding in print and the
-   error bar, relative to the number. If the worst error is above CLOSE, the claim DOES_NOT_HOLD; above EQUAL, it is
-   APPROXIMATE.
-4. What is right on average, but scatters by more than SCATTER from one draw, unit or singular value to the next,
-   holds IN_EXPECTATION only. Everything else HOLDS.
+3. The error of a case is what lies between the paper's number and the truth, beyond the rounding in
+   print and the error bar, relative to the number. If the worst error is above CLOSE, the claim
+   DOES_NOT_HOLD; above EQUAL, it is APPROXIMATE.
+4. What is right on average, but scatters by more than SCATTER from one draw, unit or singular value
+   to the next, holds IN_EXPECTATION only. Everything else HOLDS.
 """
 
 import math
@@ -43,17 +45,21 @@ class Case:
     paper: float | None  # None: a number that the paper does not print, shown but not judged
     exact: float | None = None
     estimate: Estimate | None = None
-    relation: str = "equal to"  # what the paper says of the number: equal to, at most, at least, differs from
+    # what the paper says of the number: equal to, at most, at least, differs from
+    relation: str = "equal to"
     rounding: float = 0.0  # half a unit of the last digit that the paper prints
-    scale: float | None = None  # what an error is relative to: the paper's number, or 1 if that is 0
+    # what an error is relative to: the paper's number, or 1 if that is 0
+    scale: float | None = None
     scatter: float = 0.0  # relative standard deviation of single ones about the mean
-    finite_size: float = 0.0  # the exact number is a limit: how far, relatively, a finite network may be from it
+    # the exact number is a limit: how far, relatively, a finite network may be from it
+    finite_size: float = 0.0
     tolerance: float = 0.0  # absolute error of the computation: float32, difference quotients
     judged: bool = True  # or only shown, and compared with its measurement
 
     @property
     def truth(self) -> float:
-        """The exact number; the measured one where there is none, or only that of an infinite network."""
+        """The exact number; the measured one where there is none, or only that of an infinite
+        network."""
         if self.exact is not None and (not self.finite_size or self.estimate is None):
             return self.exact
         assert self.estimate is not None, f"{self.what}: neither exact nor measured"
@@ -84,8 +90,14 @@ class Case:
         """Whether the measurement excludes the exact number."""
         if self.exact is None or self.estimate is None:
             return False
-        rounding = 1e-6 * max(abs(self.exact), abs(self.estimate.mean)) + EQUAL * self.unit  # that of float32
-        allowed = self.estimate.half_width_at(SURE) + self.finite_size * abs(self.exact) + self.tolerance + rounding
+        # that of float32
+        rounding = 1e-6 * max(abs(self.exact), abs(self.estimate.mean)) + EQUAL * self.unit
+        allowed = (
+            self.estimate.half_width_at(SURE)
+            + self.finite_size * abs(self.exact)
+            + self.tolerance
+            + rounding
+        )
         return not abs(self.estimate.mean - self.exact) <= allowed
 
     def to_json(self) -> dict[str, Any]:
@@ -104,14 +116,22 @@ def computed(value: float) -> Estimate:
     return Estimate(float(value), 0.0, 1)
 
 
-def shown(what: str, exact: float, found: Estimate | float, finite_size: float = 0.0, tolerance: float = 0.0) -> Case:
-    """A number that the paper does not print: not judged, but compared with what was measured or computed."""
+def shown(
+    what: str,
+    exact: float,
+    found: Estimate | float,
+    finite_size: float = 0.0,
+    tolerance: float = 0.0,
+) -> Case:
+    """A number that the paper does not print: not judged, but compared with what was measured or
+    computed."""
     found = found if isinstance(found, Estimate) else computed(found)
     return Case(what, None, exact, found, finite_size=finite_size, tolerance=tolerance)
 
 
 def all_ones(what: str, ratios: Sequence[float], tolerance: float = 0.0) -> Case:
-    """Ratios that are all 1, if both sides are right: the one farthest from it (or NaN) is shown."""
+    """Ratios that are all 1, if both sides are right: the one farthest from it (or NaN) is
+    shown."""
     worst = max(ratios, key=lambda ratio: abs(ratio - 1.0) if ratio == ratio else math.inf)
     return shown(f"{what}, farthest from 1", 1.0, worst, tolerance=tolerance)
 
@@ -125,7 +145,8 @@ def is_not_zero(what: str, value: float) -> Case:
     return Case(what, 0.0, None, computed(value), relation="differs from")
 
 
-Findings: TypeAlias = Generator[Case, None, str]  # cases, the first of which gives the result its numbers; the reason
+# cases, the first of which gives the result its numbers; the reason
+Findings: TypeAlias = Generator[Case, None, str]
 Measure: TypeAlias = Callable[[Sampler], Findings]
 
 
@@ -150,8 +171,8 @@ def judge(cases: tuple[Case, ...]) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper (G1 to G6: one that goes beyond it; N01 to N30: of another paper on normalisation), and
-    the function that settles it.
+    """A sentence of the paper (G1 to G6: one that goes beyond it; N01 to N30: of another paper on
+    normalisation), and the function that settles it.
 
     >>> claim = tp.verify.claims()[0]
     >>> claim.id, claim.section
@@ -186,8 +207,8 @@ class Result:
     """A settled claim.
 
     >>> (result,) = tp.verify.run(["C06"])
-    >>> print(result)
-    C06 The closest diagonal has the entries sigma^2 |W_i|^2. holds: one Newton step from 0 lands on them
+    >>> print(result.id, result.verdict, "-", result.reason)
+    C06 holds - one Newton step from 0 lands on them
     """
 
     id: str
@@ -215,15 +236,21 @@ class Result:
         return f"{self.id} {self.statement} {self.verdict}: {self.reason}"
 
     def to_json(self) -> dict[str, Any]:
-        named = {name: getattr(self, name) for name in ("id", "statement", "section", "verdict", "expected", "reason")}
+        named = {
+            name: getattr(self, name)
+            for name in ("id", "statement", "section", "verdict", "expected", "reason")
+        }
         return {**named, "cases": [case.to_json() for case in self.cases]}
 
 
 LEDGER: dict[str, Claim] = {}
 
 
-def claim(id: str, section: str, statement: str, family: str = "normprop") -> Callable[[Measure], Claim]:
-    """A decorator that enters a function into the ledger: @claim("C01", "3.2", "The statement.")."""
+def claim(
+    id: str, section: str, statement: str, family: str = "normprop"
+) -> Callable[[Measure], Claim]:
+    """A decorator that enters a function into the ledger: @claim("C01", "3.2", "The
+    statement.")."""
 
     def enter(measure: Measure) -> Claim:
         LEDGER[id] = Claim(id, section, statement, measure, family)

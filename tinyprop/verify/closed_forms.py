@@ -1,7 +1,8 @@
-"""The exact values: kernels, spectra, recursions and pooling constants, derived beyond what the paper prints.
+"""The exact values: kernels, spectra, recursions and pooling constants, derived beyond what the
+paper prints.
 
-X and Z are standard normal; c2 and c1 are mean and standard deviation of ReLU(Z); o = (ReLU(u) - c2) / c1.
-"""
+X and Z are standard normal; c2 and c1 are mean and standard deviation of ReLU(Z); o = (ReLU(u) -
+c2) / c1."""
 
 import math
 from collections.abc import Callable
@@ -24,7 +25,8 @@ normal_cdf = NormalDist().cdf
 
 
 def arc_cosine(rho: float) -> float:
-    """E[ReLU(X) ReLU(Y)] for standard normal X, Y of correlation rho: Cho and Saul (2009), degree 1.
+    """E[ReLU(X) ReLU(Y)] for standard normal X, Y of correlation rho: Cho and Saul (2009), degree
+    1.
 
     >>> round(arc_cosine(1.0), 12)
     0.5
@@ -33,16 +35,20 @@ def arc_cosine(rho: float) -> float:
 
 
 def correlation_after(rho: float, a: float = 0.0) -> float:
-    """The correlation of PReLU(X) and PReLU(Y) of slope a, whose pre-activations X and Y have correlation rho.
+    """The correlation of PReLU(X) and PReLU(Y) of slope a, whose pre-activations X and Y have
+    correlation rho.
 
     >>> abs(correlation_after(0.5) - (arc_cosine(0.5) - C2**2) / C1**2) < 1e-14  # of ReLU
     True
     """
-    return float(moments.dual("prelu", rho, a=a).covariance / moments.gaussian("prelu", a=a).std ** 2)
+    return float(
+        moments.dual("prelu", rho, a=a).covariance / moments.gaussian("prelu", a=a).std ** 2
+    )
 
 
 def jacobian_kernel(rho: Any) -> Any:
-    """E[J J^T]_ij for rows of cosine rho: rho times the probability that both units are on, over c1^2 (degree 0).
+    """E[J J^T]_ij for rows of cosine rho: rho times the probability that both units are on, over
+    c1^2 (degree 0).
 
     >>> abs(jacobian_kernel(1.0) - CHI) < 1e-14
     np.True_
@@ -51,10 +57,10 @@ def jacobian_kernel(rho: Any) -> Any:
 
 
 def spectrum_edges(units: float, inputs: float) -> tuple[float, float]:
-    """The smallest and largest nonzero singular value of a layer's Jacobian, in the limit of a large layer. Half of the
-    rows w are on. Given that, w points to the side of the input, but w w^T, and so the singular values, have the law of
-    random unit rows: J is 1/c1 times units/2 of these, and the squares follow the Marchenko-Pastur law.
-    """
+    """The smallest and largest nonzero singular value of a layer's Jacobian, in the limit of a
+    large layer. Half of the rows w are on. Given that, w points to the side of the input, but w
+    w^T, and so the singular values, have the law of random unit rows: J is 1/c1 times units/2 of
+    these, and the squares follow the Marchenko-Pastur law."""
     root = math.sqrt(units / (2.0 * inputs))
     return abs(1.0 - root) / C1, (1.0 + root) / C1
 
@@ -69,7 +75,8 @@ def spectrum_density(s: HostArray, units: float, inputs: float) -> HostArray:
 def product_moments(width: int, depth: int) -> tuple[float, float]:
     """Of G = J_L..J_1 (J_L..J_1)^T, relative to chi^(2L): E tr(G^2)/n and E (tr G/n)^2.
 
-    Exact for square layers of every width: for active rows w, too, w w^T has the law of an isotropic row (C17).
+    Exact for square layers of every width: for active rows w, too, w w^T has the law of an
+    isotropic row (C17).
 
     >>> round(product_moments(64, 9)[0], 4)
     24.0548
@@ -84,9 +91,11 @@ def product_moments(width: int, depth: int) -> tuple[float, float]:
 
 
 def depth_recursion(gamma: float, depth: int, input_square: float = 1.0) -> HostArray:
-    """Pre-activations of an infinitely wide ReLU network of constants c1, c2 and one gamma: (2, depth).
+    """Pre-activations of an infinitely wide ReLU network of constants c1, c2 and one gamma: (2,
+    depth).
 
-    First the variance of a unit over inputs, then the mean square of the units' means; their sum is E u^2.
+    First the variance of a unit over inputs, then the mean square of the units' means; their sum is
+    E u^2.
 
     >>> depth_recursion(1.0 / 1.21, 9)[:, -1].round(6)
     array([0.065866, 0.185219])
@@ -109,7 +118,8 @@ def fixed_point(gamma: float) -> float:
 
 
 def normal_grid(kinks: tuple[float, ...] = (-1.0, 0.0, 1.0)) -> tuple[HostArray, HostArray]:
-    """Nodes z and weights of expectations over N(0, 1), for functions that are smooth between the kinks.
+    """Nodes z and weights of expectations over N(0, 1), for functions that are smooth between the
+    kinks.
 
     >>> z, weights = normal_grid()
     >>> round(float(weights @ z**4), 12)
@@ -122,9 +132,11 @@ def normal_grid(kinks: tuple[float, ...] = (-1.0, 0.0, 1.0)) -> tuple[HostArray,
 
 
 def max_pool(k: int, rho: float) -> tuple[float, float]:
-    """Mean and standard deviation of the max of k units o whose pre-activations have correlation rho >= 0.
+    """Mean and standard deviation of the max of k units o whose pre-activations have correlation
+    rho >= 0.
 
-    Their max is ReLU(sqrt(rho) Z + sqrt(1 - rho) M) with M the largest of k: ReLU's moments, averaged over M.
+    Their max is ReLU(sqrt(rho) Z + sqrt(1 - rho) M) with M the largest of k: ReLU's moments,
+    averaged over M.
 
     >>> mean, std = max_pool(9, 0.5)
     >>> round(mean, 3), round(std, 3)
@@ -138,37 +150,47 @@ def max_pool(k: int, rho: float) -> tuple[float, float]:
 
 
 def avg_pool_std(k: int, rho: float) -> float:
-    """The standard deviation of the average of k units o whose pre-activations have correlation rho."""
+    """The standard deviation of the average of k units o whose pre-activations have correlation
+    rho."""
     return math.sqrt((1.0 + (k - 1) * correlation_after(rho)) / k)
 
 
 def hermite_degree(function: Callable[[HostArray], HostArray], degrees: int = 100) -> float:
-    """The mean degree of a function's Hermite expansion, each degree k >= 1 weighted by its share of the variance."""
+    """The mean degree of a function's Hermite expansion, each degree k >= 1 weighted by its share
+    of the variance."""
     shares = hermite(function, np.zeros(()), np.ones(()), degrees) ** 2
     return float(np.arange(1, degrees + 1) @ shares / shares.sum())
 
 
 def sphere_relu_mean(dimensions: int) -> float:
-    """E ReLU(y) for a coordinate y, of mean square 1, of a uniform point on a sphere in so many dimensions.
+    """E ReLU(y) for a coordinate y, of mean square 1, of a uniform point on a sphere in so many
+    dimensions.
 
     >>> abs(sphere_relu_mean(10**6) - C2) < 1e-6
     True
     """
     d = float(dimensions)
-    return math.sqrt(d / math.pi) / 2.0 * math.exp(math.lgamma(d / 2.0) - math.lgamma((d + 1.0) / 2.0))
+    return (
+        math.sqrt(d / math.pi) / 2.0 * math.exp(math.lgamma(d / 2.0) - math.lgamma((d + 1.0) / 2.0))
+    )
 
 
 def orthogonal_moments(width: int, depth: int) -> tuple[float, float]:
-    """E tr(G^2)/n and E (tr G/n)^2 of G = J J^T, J the Jacobian of ReLU layers with sqrt(2) times orthogonal weights.
+    """E tr(G^2)/n and E (tr G/n)^2 of G = J J^T, J the Jacobian of ReLU layers with sqrt(2) times
+    orthogonal weights.
 
-    A layer makes 2 D A D of G, with A = O G O^T for a random rotation O, and D = diag of fair coins. Of A, E A_ii A_jj
-    is a and E A_ij^2 is b for i != j, and E A_ii^2 = a + 2 b: exact at every width (N12).
+    A layer makes 2 D A D of G, with A = O G O^T for a random rotation O, and D = diag of fair
+    coins. Of A, E A_ii A_jj is a and E A_ij^2 is b for i != j, and E A_ii^2 = a + 2 b: exact at
+    every width (N12).
 
     >>> round(orthogonal_moments(64, 9)[0], 9)
     11.822305057
     """
     n, s, t = float(width), 1.0, 1.0
     for _ in range(depth):
-        a, b = ((n + 1.0) * n * t - 2.0 * s) / ((n - 1.0) * (n + 2.0)), n * (s - t) / ((n - 1.0) * (n + 2.0))
+        a, b = (
+            ((n + 1.0) * n * t - 2.0 * s) / ((n - 1.0) * (n + 2.0)),
+            n * (s - t) / ((n - 1.0) * (n + 2.0)),
+        )
         s, t = 2.0 * (a + 2.0 * b) + (n - 1.0) * b, (2.0 * (a + 2.0 * b) + (n - 1.0) * a) / n
     return s, t

@@ -17,7 +17,7 @@ from .report import Report, can_show
 
 EXAMPLES = """examples:
   tinyprop verify                          every claim of the paper, in less than a minute
-  tinyprop verify --family batchnorm       what is said of BatchNorm (or of another family, or of all)
+  tinyprop verify --family batchnorm       claims about BatchNorm (or another family, or all)
   tinyprop verify C15 --explain            one claim: why, in numbers, and its figure
   tinyprop verify C01 C02 --until 1e-5     until the standard error is that small
   tinyprop verify --json verify.json --figures runs/verify
@@ -29,19 +29,47 @@ The exit status is 0 if every verdict is the expected one, 1 if not, 2 for wrong
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "ids", nargs="*", metavar="ID", help="claims: C01 to C45, G1 to G6, N01 to N30 (default: C and G)"
+        "ids",
+        nargs="*",
+        metavar="ID",
+        help="claims: C01 to C45, G1 to G6, N01 to N30 (default: C and G)",
     )
-    parser.add_argument("--family", choices=[*FAMILIES, "all"], help="the claims on one subject (default: normprop)")
+    parser.add_argument(
+        "--family", choices=[*FAMILIES, "all"], help="the claims on one subject (default: normprop)"
+    )
     effort = parser.add_mutually_exclusive_group()
-    effort.add_argument("--samples", type=whole_number(1), metavar="N", help="samples for each estimate, such as 1e8")
-    effort.add_argument("--until", type=positive, metavar="SE", help="sample until the standard error is this small")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="random seed (%(default)s)")
-    parser.add_argument("--backend", choices=["numpy", "cupy"], help="where to compute (default: TINYPROP_BACKEND)")
-    clusters = "compute claims side by side, with the same results: processes, dask://host:port, mpi (under mpiexec)"
+    effort.add_argument(
+        "--samples",
+        type=whole_number(1),
+        metavar="N",
+        help="samples for each estimate, such as 1e8",
+    )
+    effort.add_argument(
+        "--until", type=positive, metavar="SE", help="sample until the standard error is this small"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="random seed (%(default)s)"
+    )
+    parser.add_argument(
+        "--backend", choices=["numpy", "cupy"], help="where to compute (default: TINYPROP_BACKEND)"
+    )
+    clusters = (
+        "compute claims side by side, with the same results: processes, dask://host:port, mpi "
+        "(under mpiexec)"
+    )
     parser.add_argument("--cluster", type=place, metavar="WHERE", help=clusters)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every case of every claim to a file")
-    parser.add_argument("--figures", type=Path, metavar="DIR", help="draw the figures of these claims in a directory")
-    parser.add_argument("--explain", action="store_true", help="the derivation, and the figure (in runs/verify)")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write every case of every claim to a file"
+    )
+    parser.add_argument(
+        "--figures",
+        type=Path,
+        metavar="DIR",
+        help="draw the figures of these claims in a directory",
+    )
+    parser.add_argument(
+        "--explain", action="store_true", help="the derivation, and the figure (in runs/verify)"
+    )
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
@@ -49,7 +77,9 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         picked = chosen(options.ids or None, options.family)
     except ValueError as error:
         parser.error(str(error))
-    if options.json and (options.json.is_symlink() or (options.json.exists() and not options.json.is_file())):
+    if options.json and (
+        options.json.is_symlink() or (options.json.exists() and not options.json.is_file())
+    ):
         parser.error(f"--json {options.json} is not a regular file, and will not be replaced")
     from tqdm.auto import tqdm
 
@@ -57,7 +87,9 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     form = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} claims, {elapsed}"
     columns = shutil.get_terminal_size((100, 24)).columns
     order = {claim.id: i for i, claim in enumerate(picked)}
-    with tqdm(total=len(picked), bar_format=form, ncols=min(columns, 80) - 1, disable=None, leave=False) as bar:
+    with tqdm(
+        total=len(picked), bar_format=form, ncols=min(columns, 80) - 1, disable=None, leave=False
+    ) as bar:
 
         def progress(id: str, fraction: float) -> None:
             bar.set_description_str(f"{id} {fraction:4.0%}", refresh=False)
@@ -81,6 +113,8 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if options.figures or options.explain:
         from .figures import draw_figures  # loads matplotlib
 
-        for path in draw_figures(order, Sampler(seed=options.seed), options.figures or Path("runs/verify")):
+        for path in draw_figures(
+            order, Sampler(seed=options.seed), options.figures or Path("runs/verify")
+        ):
             print(f"Figure: {path}")
     return 0 if all(result.as_expected for result in results) else 1

@@ -11,7 +11,15 @@ from .. import moments, no_grad
 from ..engine.arrays import HostArray
 from ..paper import MEAN_INPUTS
 from .claim import Case, Findings, claim, shown
-from .closed_forms import C1, C2, JACOBIAN_FACTOR, PAPER_GAMMA, depth_recursion, fixed_point, normal_grid
+from .closed_forms import (
+    C1,
+    C2,
+    JACOBIAN_FACTOR,
+    PAPER_GAMMA,
+    depth_recursion,
+    fixed_point,
+    normal_grid,
+)
 from .monte_carlo import Sampler, Tally, each
 from .networks import gaussian, layer_with, random_layer
 
@@ -20,9 +28,9 @@ INPUTS = 128
 
 
 def depth_tally(mc: Sampler, width: int, depth: int, samples: int, **settings: Any) -> Tally:
-    """Of the pre-activations u of each layer of random networks: E u^2, then the variances of units over inputs, then
-    the mean squares of their means, without bias. A layer of the same weights without activation shows u.
-    """
+    """Of the pre-activations u of each layer of random networks: E u^2, then the variances of units
+    over inputs, then the mean squares of their means, without bias. A layer of the same weights
+    without activation shows u."""
     name = f"depth {width} {depth} {sorted(settings.items())}"
     input_scale = settings.pop("input_scale", 1.0)
 
@@ -31,10 +39,14 @@ def depth_tally(mc: Sampler, width: int, depth: int, samples: int, **settings: A
         with no_grad():
             for _ in range(depth):
                 layer = random_layer(random, width, width, **settings)
-                linear = layer_with(layer.weight.numpy(), activation="identity", gamma=layer.gamma.numpy())
+                linear = layer_with(
+                    layer.weight.numpy(), activation="identity", gamma=layer.gamma.numpy()
+                )
                 u = linear(x).numpy().astype(np.float64)
                 variance = u.var(axis=0, ddof=1).mean()
-                found.append([(u * u).mean(), variance, (u.mean(axis=0) ** 2).mean() - variance / INPUTS])
+                found.append(
+                    [(u * u).mean(), variance, (u.mean(axis=0) ** 2).mean() - variance / INPUTS]
+                )
                 x = layer(x)
         return np.array(found).T.ravel()
 
@@ -44,9 +56,9 @@ def depth_tally(mc: Sampler, width: int, depth: int, samples: int, **settings: A
 
 @claim("C20", "3.3", "By induction, every layer's input has mean 0 and variance 1 (gamma = 1).")
 def induction(mc: Sampler) -> Findings:
-    """With u the pre-activations, an infinitely wide network takes q = E u^2 to q + (sqrt(q) - 1)^2/(pi - 1) in the
-    next layer: 1 is a fixed point of slope 1, as for every positively homogeneous activation; any q above runs away.
-    """
+    """With u the pre-activations, an infinitely wide network takes q = E u^2 to q + (sqrt(q) -
+    1)^2/(pi - 1) in the next layer: 1 is a fixed point of slope 1, as for every positively
+    homogeneous activation; any q above runs away."""
     width, deep, drift = 128, 20, 4
     tally = depth_tally(mc, width, deep, samples=60, gamma=1.0)
     at_9, at_20 = tally.mean(DEPTH - 1), tally.mean(deep - 1)
@@ -54,24 +66,38 @@ def induction(mc: Sampler) -> Findings:
     drifted = depth_recursion(1.0, DEPTH, 1.05)[:, -1].sum()
     yield Case(f"E u^2, layer {DEPTH}, if layer 1 has 1.05", 1.0, drifted)
     drifted = depth_recursion(1.0, drift, 4.0)[:, -1].sum()
-    doubled = depth_tally(mc, 2 * width, drift, samples=24, gamma=1.0, input_scale=2.0).mean(drift - 1)
+    doubled = depth_tally(mc, 2 * width, drift, samples=24, gamma=1.0, input_scale=2.0).mean(
+        drift - 1
+    )
     yield shown(f"E u^2, layer {drift}, if layer 1 has 4", drifted, doubled, finite_size=0.1)
     yield Case(f"E u^2, layer {deep}", 1.0, None, at_20, judged=False)
-    return f"roughly, at width {width}: {at_9.mean:.2f}, but {at_20.mean:.1f} in layer {deep}, and it grows on"
+    return (
+        f"roughly, at width {width}: {at_9.mean:.2f}, but {at_20.mean:.1f} in layer {deep}, and "
+        "it grows on"
+    )
 
 
-@claim("C21", "3.3, 4.3", "By induction, every layer's input has mean 0 and variance 1 (gamma = 1/1.21, recommended).")
+@claim(
+    "C21",
+    "3.3, 4.3",
+    "By induction, every layer's input has mean 0 and variance 1 (gamma = 1/1.21, recommended).",
+)
 def induction_as_recommended(mc: Sampler) -> Findings:
-    """gamma < 1 shrinks the pre-activations u, but c1 and c2, the standard deviation and mean of ReLU(Z) for Z ~ N(0,
-    1), are those of gamma = 1. So too much is subtracted, units get means of their own, and E u^2 settles at 1/4 (for
-    gamma = 1/1.2112), all of it means: the variance over inputs falls like 1/l^2 with the layer l.
-    """
-    tally, exact = depth_tally(mc, 256, DEPTH, samples=12, gamma=PAPER_GAMMA), depth_recursion(PAPER_GAMMA, 50)
+    """gamma < 1 shrinks the pre-activations u, but c1 and c2, the standard deviation and mean of
+    ReLU(Z) for Z ~ N(0, 1), are those of gamma = 1. So too much is subtracted, units get means of
+    their own, and E u^2 settles at 1/4 (for gamma = 1/1.2112), all of it means: the variance over
+    inputs falls like 1/l^2 with the layer l."""
+    tally, exact = (
+        depth_tally(mc, 256, DEPTH, samples=12, gamma=PAPER_GAMMA),
+        depth_recursion(PAPER_GAMMA, 50),
+    )
     for layer in (DEPTH, 1, 2):
         estimate = tally.mean(DEPTH + layer - 1)
         yield Case(f"Var u, layer {layer}", 1.0, exact[0, layer - 1], estimate, finite_size=0.15)
     k = exact[1, DEPTH - 1]
-    yield Case(f"mean^2 of units, layer {DEPTH}", 0.0, k, tally.mean(3 * DEPTH - 1), finite_size=0.25)
+    yield Case(
+        f"mean^2 of units, layer {DEPTH}", 0.0, k, tally.mean(3 * DEPTH - 1), finite_size=0.25
+    )
     yield Case("Var u, layer 50", 1.0, exact[0, -1], judged=False)
     return f"the variance falls to {exact[0, 8]:.3f}, units keep means of {k**0.5:.2f}"
 
@@ -79,23 +105,31 @@ def induction_as_recommended(mc: Sampler) -> Findings:
 def trained_means() -> str:
     """What REPRODUCTION.md, where there is one, says about the mean inputs of section 5.2."""
     page = Path(__file__).parents[2] / "REPRODUCTION.md"
-    row = r"mean inputs end closer to 0 .*\|.*\| (?:NormProp minus BatchNorm: )?(.+) \| (.+) \| (.+) \|"
+    row = (
+        r"mean inputs end closer to 0 .*\|.*\| (?:NormProp minus BatchNorm: )?(.+) \| (.+) \| "
+        r"(.+) \|"
+    )
     if page.exists() and (found := re.search(row, page.read_text("utf-8"))):
         return f"REPRODUCTION.md has {found[2]} seeds: {found[1]}; {found[3]}"
     return "tinyprop reproduce covariate-shift measures it"
 
 
-@claim("C38", "5.2", "Hidden mean inputs converge closer to 0 for NormProp (0.19 on average) than for BN (0.33).")
+@claim(
+    "C38",
+    "5.2",
+    "Hidden mean inputs converge closer to 0 for NormProp (0.19 on average) than for BN (0.33).",
+)
 def hidden_means(mc: Sampler) -> Findings:
-    """The input of a unit is what arrives from the layer below: its output o = (ReLU(u) - c2)/c1, with c1 and c2 the
-    standard deviation and mean of ReLU(Z), Z ~ N(0, 1). `tinyprop reproduce covariate-shift` measures it in trained
-    networks. Before training it is not 0 either: a unit's pre-activation u is N(m, v) over inputs, and its mean m is
-    N(0, k) over units, with v and k from C21, so the mean size of E o follows by an integral over m.
-    """
+    """The input of a unit is what arrives from the layer below: its output o = (ReLU(u) - c2)/c1,
+    with c1 and c2 the standard deviation and mean of ReLU(Z), Z ~ N(0, 1). `tinyprop reproduce
+    covariate-shift` measures it in trained networks. Before training it is not 0 either: a unit's
+    pre-activation u is N(m, v) over inputs, and its mean m is N(0, k) over units, with v and k from
+    C21, so the mean size of E o follows by an integral over m."""
     width, layers = 160, DEPTH - 1
 
     def draw(random: np.random.Generator) -> list[float]:
-        """The mean size of the units' means over inputs, after each layer of an untrained network."""
+        """The mean size of the units' means over inputs, after each layer of an untrained
+        network."""
         outputs = [gaussian(random, 1000, width)]
         with no_grad():
             for _ in range(layers):
@@ -114,15 +148,19 @@ def hidden_means(mc: Sampler) -> Findings:
     return f"{trained_means()}. Before training {average:.2f} is expected, not 0"
 
 
-@claim("G4", "beyond 3.3", "A deep ReLU network of gamma <= 1 settles at sqrt(E u^2) = 1/(1 + tau).")
+@claim(
+    "G4", "beyond 3.3", "A deep ReLU network of gamma <= 1 settles at sqrt(E u^2) = 1/(1 + tau)."
+)
 def phase_diagram(mc: Sampler) -> Findings:
-    """With u the pre-activations, q = E u^2 goes to (gamma/c1)^2 (q/2 - sqrt(q)/pi + 1/(2 pi)) in the next layer, with
-    c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): a parabola in sqrt(q). Its stable fixed point is sqrt(q) = 1/(1 +
-    tau) with tau^2 = (pi - 1)(1/gamma^2 - 1). At gamma = 1/1.2112, the inverse Jacobian factor, tau is 1, and q is 1/4.
-    """
+    """With u the pre-activations, q = E u^2 goes to (gamma/c1)^2 (q/2 - sqrt(q)/pi + 1/(2 pi)) in
+    the next layer, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): a parabola in sqrt(q).
+    Its stable fixed point is sqrt(q) = 1/(1 + tau) with tau^2 = (pi - 1)(1/gamma^2 - 1). At gamma =
+    1/1.2112, the inverse Jacobian factor, tau is 1, and q is 1/4."""
     width, depth = 128, 30
     at_end = depth_tally(mc, width, depth, samples=10, gamma=1.0 / JACOBIAN_FACTOR).mean(depth - 1)
-    yield Case(f"E u^2, layer {depth} of width {width}", 0.25, 0.25, at_end, finite_size=0.1, judged=False)
+    yield Case(
+        f"E u^2, layer {depth} of width {width}", 0.25, 0.25, at_end, finite_size=0.1, judged=False
+    )
     for gamma in (1.0 / JACOBIAN_FACTOR, 0.95, 0.9, 0.7):
         settled = float(depth_recursion(gamma, 400)[:, -1].sum())
         yield Case(f"E u^2, layer 400, gamma = {gamma:.4g}", fixed_point(gamma), settled)

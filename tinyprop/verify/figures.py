@@ -49,11 +49,24 @@ def spectrum_figure(mc: Sampler) -> Drawing:
     left, right = drawing.left, drawing.right
     values = nonzero(spectrum(np.random.default_rng(mc.seed), width, width))
     drawing.data["singular values"] = values.tolist()
-    left.hist(values, bins=45, density=True, color=SKY, alpha=0.6, label="one layer, without the half that is 0")
+    left.hist(
+        values,
+        bins=45,
+        density=True,
+        color=SKY,
+        alpha=0.6,
+        label="one layer, without the half that is 0",
+    )
     inside = np.linspace(*spectrum_edges(1, 1), 300)
     drawing.add(left, "Marchenko-Pastur law", inside, spectrum_density(inside, 1, 1), BLUE)
-    left.axvline(JACOBIAN_FACTOR, color=RED, linewidth=1.6, label="1.21, the root mean square of all")
-    left.set(title="Singular values of one layer's Jacobian", xlabel="singular value, square layer", ylim=(0, 1))
+    left.axvline(
+        JACOBIAN_FACTOR, color=RED, linewidth=1.6, label="1.21, the root mean square of all"
+    )
+    left.set(
+        title="Singular values of one layer's Jacobian",
+        xlabel="singular value, square layer",
+        ylim=(0, 1),
+    )
     ratios, dense = [0.25, 0.5, 1.0, 1.5, 2.5, 3.5], np.linspace(0.05, 4.0, 200)
 
     def ends(random: np.random.Generator, ratio: float) -> HostArray:
@@ -71,7 +84,8 @@ def spectrum_figure(mc: Sampler) -> Drawing:
 
 @styled
 def beyond_figure(mc: Sampler) -> Drawing:
-    """The gain of exact NormProp against beta/gamma, and where deep networks settle against gamma."""
+    """The gain of exact NormProp against beta/gamma, and where deep networks settle against
+    gamma."""
     drawing, t = Drawing(), np.linspace(-1.0, 3.0, 161)
     left, right = drawing.left, drawing.right
     betas, depth, width = [-0.5, 0.0, 0.5, 1.0, 1.5, 2.0], 30, 96
@@ -84,12 +98,25 @@ def beyond_figure(mc: Sampler) -> Drawing:
         left.plot([beta], [y], "o", color=RED)
         left.text(beta + 0.12, y + 0.03, f"{name}: {y:.3f}", color=RED)
     left.axhline(1.0, color=GRAY, linewidth=1, linestyle=":", label="1: only a line has it")
-    left.set(title="Mean-square gain of exact NormProp (ReLU)", xlabel=r"$\beta / \gamma$", ylim=(0.9, 2.4))
+    left.set(
+        title="Mean-square gain of exact NormProp (ReLU)",
+        xlabel=r"$\beta / \gamma$",
+        ylim=(0.9, 2.4),
+    )
     gammas, dense = [0.7, 0.8, 0.9, 0.95], np.linspace(0.5, 1.0, 200)
     drawing.add(right, r"$1/(1+\tau)^2$", dense, [fixed_point(gamma) for gamma in dense], BLUE)
-    settled = [depth_tally(mc, width, depth, samples=12, gamma=gamma).mean(depth - 1) for gamma in gammas]
+    settled = [
+        depth_tally(mc, width, depth, samples=12, gamma=gamma).mean(depth - 1) for gamma in gammas
+    ]
     drawing.add(right, f"layer {depth}, width {width}, 95 %", gammas, settled, BLACK)
-    right.plot([1.0 / JACOBIAN_FACTOR], [0.25], "o", color=RED, zorder=4, label="Jacobian factor: 1/4 exactly")
+    right.plot(
+        [1.0 / JACOBIAN_FACTOR],
+        [0.25],
+        "o",
+        color=RED,
+        zorder=4,
+        label="Jacobian factor: 1/4 exactly",
+    )
     right.set(title=r"Where a deep network settles: $E\,u^2$", xlabel=r"$\gamma$", ylim=(0, 1.02))
     return drawing
 

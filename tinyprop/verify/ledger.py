@@ -10,26 +10,50 @@ from ..engine.arrays import default_backend, use_backend
 from ..engine.errors import explain
 from ..random import generator, manual_seed
 from ..threads import blas_threads
-from .claim import APPROXIMATE, DOES_NOT_HOLD, EMPIRICAL, HOLDS, IN_EXPECTATION, LEDGER, Claim, Result
+from .claim import (
+    APPROXIMATE,
+    DOES_NOT_HOLD,
+    EMPIRICAL,
+    HOLDS,
+    IN_EXPECTATION,
+    LEDGER,
+    Claim,
+    Result,
+)
 from .monte_carlo import Sampler
 
-for name in ("canonical", "depth", "init", "jacobian", "moment", "normalizer", "pooling", "residual", "training"):
+for name in (
+    "canonical",
+    "depth",
+    "init",
+    "jacobian",
+    "moment",
+    "normalizer",
+    "pooling",
+    "residual",
+    "training",
+):
     import_module(f".{name}_claims", __package__)  # which enters its claims
 
 FAMILIES = ("normprop", "batchnorm", "layernorm", "init", "residual", "dyt")
 NOT_TRUE = {
-    DOES_NOT_HOLD: "C08 C09 C10 C15 C17 C18 C21 C23 C24 C27 C28 C33 C39 C41 N03 N11 N14 N21 N28 N30",
+    DOES_NOT_HOLD: (
+        "C08 C09 C10 C15 C17 C18 C21 C23 C24 C27 C28 C33 C39 C41 N03 N11 N14 N21 N28 N30"
+    ),
     IN_EXPECTATION: "C11 C14 C16 C19 N09 N24 N27",
     APPROXIMATE: "C13 C20 C34 C37 N04 N26",
     EMPIRICAL: "C38 C42 C43 C44",
 }
-EXPECTED = dict.fromkeys(LEDGER, HOLDS) | {id: verdict for verdict, ids in NOT_TRUE.items() for id in ids.split()}
+EXPECTED = dict.fromkeys(LEDGER, HOLDS) | {
+    id: verdict for verdict, ids in NOT_TRUE.items() for id in ids.split()
+}
 
 
 def claims(family: str = "normprop") -> list[Claim]:
-    """The claims of a family. "normprop": C01 to C45 of the paper, and G1 to G6 beyond it. The others, N01 to N30, are
-    what other papers say of "batchnorm", "layernorm", "init" (initialisations, and what is done to weights),
-    "residual" networks, and "dyt" (dynamic tanh); "all" is all of them.
+    """The claims of a family. "normprop": C01 to C45 of the paper, and G1 to G6 beyond it. The
+    others, N01 to N30, are what other papers say of "batchnorm", "layernorm", "init"
+    (initialisations, and what is done to weights), "residual" networks, and "dyt" (dynamic tanh);
+    "all" is all of them.
 
     >>> [claim.id for claim in tp.verify.claims()][:3]
     ['C01', 'C02', 'C03']
@@ -37,7 +61,13 @@ def claims(family: str = "normprop") -> list[Claim]:
     ['N28', 'N29']
     """
     if family not in (*FAMILIES, "all"):
-        raise ValueError(explain(f"no family {family!r}", f"it is one of {', '.join(FAMILIES)}, or all", "'batchnorm'"))
+        raise ValueError(
+            explain(
+                f"no family {family!r}",
+                f"it is one of {', '.join(FAMILIES)}, or all",
+                "'batchnorm'",
+            )
+        )
     return [LEDGER[id] for id in sorted(LEDGER) if family in (LEDGER[id].family, "all")]
 
 
@@ -46,7 +76,11 @@ def chosen(ids: Collection[str] | None, family: str | None = None) -> list[Claim
     if ids is None:
         return claims(family or "normprop")
     if family is not None:
-        raise ValueError(explain(f"{len(ids)} ids and family {family!r}", "ids or a family, not both", "ids=None"))
+        raise ValueError(
+            explain(
+                f"{len(ids)} ids and family {family!r}", "ids or a family, not both", "ids=None"
+            )
+        )
     wanted = {id.upper() for id in ids}
     unknown = sorted(wanted - LEDGER.keys())
     if unknown:
@@ -68,10 +102,11 @@ def run(
 ) -> list[Result]:
     """Settle the claims of these ids, or of a family: see `claims`.
 
-    `samples` is the number of plain samples for each estimate; a random network counts for many, by its cost, and a few
-    are always drawn. `until` is a standard error to reach instead. The answer depends on the seed only, not on the
-    number of threads, nor on the `executor` of concurrent.futures that settles the claims side by side, if one is
-    given. `progress` is called with the claim at work and the fraction of its samples that is done.
+    `samples` is the number of plain samples for each estimate; a random network counts for many, by
+    its cost, and a few are always drawn. `until` is a standard error to reach instead. The answer
+    depends on the seed only, not on the number of threads, nor on the `executor` of
+    concurrent.futures that settles the claims side by side, if one is given. `progress` is called
+    with the claim at work and the fraction of its samples that is done.
 
     >>> (result,) = tp.verify.run(["C01"], samples=10_000)
     >>> result.verdict, round(result.exact, 6), result.estimate.n
@@ -80,7 +115,9 @@ def run(
     backend = backend or default_backend()
     picked = chosen(ids, family)
     threads = threads if backend == "numpy" and executor is None else 1  # a GPU takes one thread
-    settle = partial(settled, samples=samples, until=until, seed=seed, backend=backend, threads=threads)
+    settle = partial(
+        settled, samples=samples, until=until, seed=seed, backend=backend, threads=threads
+    )
     if executor is None:
         return [settle(claim.id, progress=progress) for claim in picked]
     results = []
@@ -109,7 +146,8 @@ def settled(
     before = generator().bit_generator.state
     sampler = Sampler(samples, until, seed, threads, partial(progress, id))
     try:
-        with use_backend(backend), blas_threads(1):  # the same bits whatever the cores, and whoever else computes
+        # the same bits whatever the cores, and whoever else computes
+        with use_backend(backend), blas_threads(1):
             sampler.progress(0.0)
             manual_seed(seed)  # so that no claim depends on those before it
             return LEDGER[id].settle(sampler, EXPECTED[id])

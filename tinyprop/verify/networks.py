@@ -39,7 +39,9 @@ def layer_with(rows: Any, beta: float | None = None, **settings: Any) -> NormPro
     return layer
 
 
-def random_layer(random: np.random.Generator, units: int, inputs: int, **settings: Any) -> NormPropLinear:
+def random_layer(
+    random: np.random.Generator, units: int, inputs: int, **settings: Any
+) -> NormPropLinear:
     """A NormProp layer whose rows point in random directions, uniformly."""
     return layer_with(gaussian(random, units, inputs), **settings)
 
@@ -54,15 +56,19 @@ def first_unit(layer: Callable[[Tensor], Tensor], inputs: int = 1, scale: float 
     return lambda random, count: layer(gaussian(random, count, inputs) * scale).data[:, 0]
 
 
-def jacobian_rows(function: Callable[[Tensor], Tensor], x: Tensor, units: Sequence[int]) -> list[Tensor]:
-    """For each sample of a batch, the rows of the Jacobian that belong to some units: (samples, inputs) each."""
+def jacobian_rows(
+    function: Callable[[Tensor], Tensor], x: Tensor, units: Sequence[int]
+) -> list[Tensor]:
+    """For each sample of a batch, the rows of the Jacobian that belong to some units: (samples,
+    inputs) each."""
     x = Tensor(x.data, requires_grad=True)
     out = function(x)
     return [grad(out[:, unit].sum(), x, retain_graph=True)[0] for unit in units]
 
 
 def whole_jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Array:
-    """The Jacobian (outputs, inputs) at one sample, in one backward pass: a copy of the sample for each output.
+    """The Jacobian (outputs, inputs) at one sample, in one backward pass: a copy of the sample for
+    each output.
 
     It equals `tp.jacobian`, which takes one backward pass for each output.
     """
@@ -80,18 +86,26 @@ def singular_values(function: Callable[[Tensor], Tensor], x: Tensor) -> HostArra
     return np.linalg.svd(to_numpy(whole_jacobian(function, x)).astype(np.float64), compute_uv=False)
 
 
-def difference_ratio(function: Callable[[], Tensor], points: Iterable[Tensor], random: np.random.Generator) -> float:
-    """A slope by the engine's gradients over the same by a central difference, in float64: 1 if both are right.
+def difference_ratio(
+    function: Callable[[], Tensor], points: Iterable[Tensor], random: np.random.Generator
+) -> float:
+    """A slope by the engine's gradients over the same by a central difference, in float64: 1 if
+    both are right.
 
-    It is that of a randomly weighted sum of the function's values, along a random direction of all the points (tensors
-    that it depends on). As it may be near 0, it is 1 plus their difference over the root sum of squares of the terms.
-    """
+    It is that of a randomly weighted sum of the function's values, along a random direction of all
+    the points (tensors that it depends on). As it may be near 0, it is 1 plus their difference over
+    the root sum of squares of the terms."""
     leaves = list(points)
-    places, ways = [leaf.data for leaf in leaves], [batch(random, *leaf.shape).data for leaf in leaves]
+    places, ways = (
+        [leaf.data for leaf in leaves],
+        [batch(random, *leaf.shape).data for leaf in leaves],
+    )
     out = function()
     weights = batch(random, *out.shape)
     gradients = grad((out * weights).sum(), leaves)
-    terms = np.concatenate([to_numpy(g.data * way).ravel() for g, way in zip(gradients, ways, strict=True)])
+    terms = np.concatenate(
+        [to_numpy(g.data * way).ravel() for g, way in zip(gradients, ways, strict=True)]
+    )
 
     def moved(step: float) -> float:
         for leaf, place, way in zip(leaves, places, ways, strict=True):
@@ -111,23 +125,27 @@ def seeded(random: np.random.Generator) -> None:
 
 
 def dense(random: np.random.Generator, width: int, variance: float = 1.0) -> Linear:
-    """A square linear layer without bias, of Gaussian weights of this variance over the width: 2 is He's."""
+    """A square linear layer without bias, of Gaussian weights of this variance over the width: 2 is
+    He's."""
     layer = Linear(width, width, bias=False)
     layer.weight.data = gaussian(random, width, width).data * math.sqrt(variance / width)
     return layer
 
 
-def orthogonal_samples(random: np.random.Generator, count: int, width: int, mean_square: float = 1.0) -> Tensor:
+def orthogonal_samples(
+    random: np.random.Generator, count: int, width: int, mean_square: float = 1.0
+) -> Tensor:
     """So many samples that are orthogonal to each other, in random directions."""
     basis = np.linalg.qr(random.standard_normal((width, count)))[0].T
     return tensor((math.sqrt(width * mean_square) * basis).astype(np.float32))
 
 
-def probe(random: np.random.Generator, network: Module, x: Tensor, centered: bool = False) -> tuple[HostArray, float]:
-    """The output for a batch, and the mean-square gain of a gradient on its way back: of a random one, and so, on
-    average, |J|^2 / n for the Jacobian J of all outputs by all n inputs. BatchNorm passes on only what is centred over
-    the batch, so such a gradient is centred, too.
-    """
+def probe(
+    random: np.random.Generator, network: Module, x: Tensor, centered: bool = False
+) -> tuple[HostArray, float]:
+    """The output for a batch, and the mean-square gain of a gradient on its way back: of a random
+    one, and so, on average, |J|^2 / n for the Jacobian J of all outputs by all n inputs. BatchNorm
+    passes on only what is centred over the batch, so such a gradient is centred, too."""
     x = Tensor(x.data, requires_grad=True)
     out = network(x)
     given = random.standard_normal(out.shape, np.float32)
@@ -137,15 +155,21 @@ def probe(random: np.random.Generator, network: Module, x: Tensor, centered: boo
     return out.numpy().astype(np.float64), gain
 
 
-Build: TypeAlias = Callable[[np.random.Generator], tuple[Module, Tensor]]  # a random network, and a batch for it
+# a random network, and a batch for it
+Build: TypeAlias = Callable[[np.random.Generator], tuple[Module, Tensor]]
 
 
 def network_tally(
-    mc: Sampler, name: str, build: Build, samples: int, cost: int = 10**5, block: int = 1, centered: bool = False
+    mc: Sampler,
+    name: str,
+    build: Build,
+    samples: int,
+    cost: int = 10**5,
+    block: int = 1,
+    centered: bool = False,
 ) -> Tally:
-    """Of random networks: the gain of the gradient; the mean square of the output, and its square for single samples,
-    averaged over the batch; and the variance over the batch.
-    """
+    """Of random networks: the gain of the gradient; the mean square of the output, and its square
+    for single samples, averaged over the batch; and the variance over the batch."""
 
     def draw(random: np.random.Generator) -> list[float]:
         out, gain = probe(random, *build(random), centered)

@@ -5,7 +5,17 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..estimate import CONFIDENCE, Estimate
-from .claim import APPROXIMATE, DOES_NOT_HOLD, EMPIRICAL, HOLDS, IN_EXPECTATION, UNSETTLED, Case, Claim, Result
+from .claim import (
+    APPROXIMATE,
+    DOES_NOT_HOLD,
+    EMPIRICAL,
+    HOLDS,
+    IN_EXPECTATION,
+    UNSETTLED,
+    Case,
+    Claim,
+    Result,
+)
 
 STYLES = {  # a mark, for those who see no color, an ANSI color, and the plural
     HOLDS: ("✓", "32", "hold"),
@@ -16,7 +26,17 @@ STYLES = {  # a mark, for those who see no color, an ANSI color, and the plural
     UNSETTLED: ("!", "1;31", UNSETTLED),
 }
 RELATIONS = {"equal to": "", "at most": "≤ ", "at least": "≥ ", "differs from": "≠ "}
-ASCII = {"✓": "+", "µ": "m", "≈": "~", "✗": "x", "…": "?", "±": "+-", "≤": "<=", "≥": ">=", "≠": "!="}
+ASCII = {
+    "✓": "+",
+    "µ": "m",
+    "≈": "~",
+    "✗": "x",
+    "…": "?",
+    "±": "+-",
+    "≤": "<=",
+    "≥": ">=",
+    "≠": "!=",
+}
 INDENT, NARROWEST, GAP = 5, 60, 2
 COLUMNS = {"the paper": 11, "exact": 11, f"measured, {CONFIDENCE:.0%}": 21}
 
@@ -31,7 +51,9 @@ def number(x: float | None) -> str:
 
 
 def measured(estimate: Estimate | None) -> str:
-    return "-" if estimate is None else str(estimate) if estimate.half_width else number(estimate.mean)
+    return (
+        "-" if estimate is None else str(estimate) if estimate.half_width else number(estimate.mean)
+    )
 
 
 def can_show(encoding: str | None) -> bool:
@@ -73,7 +95,9 @@ class Report:
         said = RELATIONS[case.relation] + number(case.paper)
         values = self.numbers(said, number(case.exact), measured(case.estimate))
         what = case.what + ("" if case.judged and case.paper is not None else " *")
-        first, *more = textwrap.wrap(self.plain(what), (self.room if self.beside else self.width - INDENT) - GAP)
+        first, *more = textwrap.wrap(
+            self.plain(what), (self.room if self.beside else self.width - INDENT) - GAP
+        )
         beside, below = [f"{first:<{self.room}}{values}", *more], [first, *more, " " * GAP + values]
         return [" " * INDENT + line for line in (beside if self.beside else below)]
 
@@ -106,6 +130,13 @@ class Report:
         counts = Counter(result.verdict for result in results)
         said = [f"{counts[v]} {STYLES[v][2] if counts[v] > 1 else v}" for v in STYLES if counts[v]]
         others = [result.id for result in results if not result.as_expected]
-        end = f"not as expected: {', '.join(others)}" if others else "every verdict is the expected one"
-        text = f"{len(results)} claim{'s' * (len(results) > 1)} in {seconds:.0f} s: {', '.join(said)}; {end}."
+        end = (
+            f"not as expected: {', '.join(others)}"
+            if others
+            else "every verdict is the expected one"
+        )
+        text = (
+            f"{len(results)} claim{'s' * (len(results) > 1)} in {seconds:.0f} s: "
+            f"{', '.join(said)}; {end}."
+        )
         return self.paint("\n".join(textwrap.wrap(text, self.width)), "1;31" if others else "1")

@@ -1,5 +1,5 @@
-"""Claims of section 4 on what surrounds a layer: scales, the constraint, weight decay, batches, dropout. And the claims
-that only training can settle."""
+"""Claims of section 4 on what surrounds a layer: scales, the constraint, weight decay, batches,
+dropout. And the claims that only training can settle."""
 
 import math
 from dataclasses import replace
@@ -24,7 +24,9 @@ from .networks import batch, difference_ratio, gaussian, largest_difference, lay
 
 def small_network(random: np.random.Generator, *widths: int) -> tuple[Sequential, list[Tensor]]:
     """A NormProp network in float64, and its weights."""
-    layers = [layer_with(random.standard_normal((units, inputs))) for inputs, units in pairwise(widths)]
+    layers = [
+        layer_with(random.standard_normal((units, inputs))) for inputs, units in pairwise(widths)
+    ]
     return Sequential(*layers).to(dtype="float64"), [layer.weight for layer in layers]
 
 
@@ -40,7 +42,8 @@ def change(seed: int, factor: float) -> float:
 
 @claim("C26", "4.4", "The scale of weight vectors does not affect the representation.")
 def scale_is_free(mc: Sampler) -> Findings:
-    """A layer uses w/|w|, the same for a weight vector w and c w, if c > 0; c < 0 turns the filter around."""
+    """A layer uses w/|w|, the same for a weight vector w and c w, if c > 0; c < 0 turns the filter
+    around."""
     scaled, turned = change(mc.seed, 7.0), change(mc.seed, -7.0)
     yield is_zero("change of output, weights times 7", scaled)
     yield Case("change of output, weights times -7", 0.0, None, computed(turned), judged=False)
@@ -49,33 +52,45 @@ def scale_is_free(mc: Sampler) -> Findings:
 
 @claim("C27", "4.4", "Constraining weights to unit length only removes a redundant parameter.")
 def constraint_is_free(mc: Sampler) -> Findings:
-    """If the loss f of a weight vector w has f(c w) = f(w) for all c > 0, its gradient at c w is 1/c times that at w,
-    and orthogonal to w. So the same learning rate turns a long vector by a smaller angle, in proportion to 1/|w|^2, and
-    every step makes it longer: the effective learning rate decays by itself, unless the constraint fixes it.
-    """
+    """If the loss f of a weight vector w has f(c w) = f(w) for all c > 0, its gradient at c w is
+    1/c times that at w, and orthogonal to w. So the same learning rate turns a long vector by a
+    smaller angle, in proportion to 1/|w|^2, and every step makes it longer: the effective learning
+    rate decays by itself, unless the constraint fixes it."""
     random = np.random.default_rng(mc.seed)
-    (network, (w, _)), x, terms = small_network(random, 6, 8, 5), batch(random, 20, 6), batch(random, 20, 5)
+    (network, (w, _)), x, terms = (
+        small_network(random, 6, 8, 5),
+        batch(random, 20, 6),
+        batch(random, 20, 5),
+    )
     (slope,) = grad((network(x) * terms).sum(), w)
     along = abs((slope * w).sum(axis=1).numpy()).max()
     w.data = 2.0 * w.data
-    size, scaled = (np.linalg.norm(g.numpy()) for g in (slope, *grad((network(x) * terms).sum(), w)))
+    size, scaled = (
+        np.linalg.norm(g.numpy()) for g in (slope, *grad((network(x) * terms).sum(), w))
+    )
     yield Case("gradient at 2w / gradient at w", 1.0, 0.5, computed(float(scaled / size)))
     yield is_zero("fraction of the gradient along w", along / size)
-    return "the function is unchanged, its optimisation is not: the effective learning rate is proportional to 1/|w|^2"
+    return (
+        "the function is unchanged, its optimisation is not: the effective learning rate is "
+        "proportional to 1/|w|^2"
+    )
 
 
 @claim("C28", "4.4", "Weight decay is necessary besides the unit-length constraint.")
 def decay_is_a_rate(mc: Sampler) -> Findings:
-    """SGD with learning rate r, gradient g and weight decay d takes w to w - r (g + d w) = (1 - r d) (w - r/(1 - r d)
-    g), and scaling to unit length removes the factor in front. So for constrained weights and plain SGD, decay only
-    raises the learning rate to r/(1 - r d). It acts on gamma, beta and other weights; momentum adds a little.
-    """
+    """SGD with learning rate r, gradient g and weight decay d takes w to w - r (g + d w) = (1 - r
+    d) (w - r/(1 - r d) g), and scaling to unit length removes the factor in front. So for
+    constrained weights and plain SGD, decay only raises the learning rate to r/(1 - r d). It acts
+    on gamma, beta and other weights; momentum adds a little."""
     rate, decay, steps = 0.05, 0.005, 20
 
     def trained(rate: float, decay: float) -> HostArray:
         random = np.random.default_rng(mc.seed)
         (network, weights), x = small_network(random, 6, 8, 5), batch(random, 40, 6)
-        labels, optimizer = random.integers(0, 5, 40), SGD(weights, rate, momentum=0.0, weight_decay=decay)
+        labels, optimizer = (
+            random.integers(0, 5, 40),
+            SGD(weights, rate, momentum=0.0, weight_decay=decay),
+        )
         normalize_weights(network)
         for _ in range(steps):
             F.cross_entropy(network(x), labels).backward()
@@ -86,12 +101,15 @@ def decay_is_a_rate(mc: Sampler) -> Findings:
 
     added = float(abs(trained(rate, decay) - trained(rate / (1.0 - rate * decay), 0.0)).max())
     yield Case("what decay adds to a learning rate", 0.0, 0.0, computed(added), "differs from")
-    return "with plain SGD it only raises the learning rate r to r/(1 - r d), for constrained weights"
+    return (
+        "with plain SGD it only raises the learning rate r to r/(1 - r d), for constrained weights"
+    )
 
 
 @claim("C29", "4.2", "Weights start as in Glorot and Bengio; their scale need not be tuned.")
 def start_scale(mc: Sampler) -> Findings:
-    """Glorot and Bengio draw uniform weights of variance 2/(inputs + outputs). By C26 only directions matter."""
+    """Glorot and Bengio draw uniform weights of variance 2/(inputs + outputs). By C26 only
+    directions matter."""
     manual_seed(mc.seed)
     new = Tally.of(Linear(150, 250).weight.numpy().ravel()).variance()
     yield is_zero("change of output, weights times 10", change(mc.seed, 10.0))
@@ -99,9 +117,12 @@ def start_scale(mc: Sampler) -> Findings:
     return "only directions matter"
 
 
-@claim("C32", "4.1, 5.4", "With global data normalisation, NormProp trains with batches of one sample.")
+@claim(
+    "C32", "4.1, 5.4", "With global data normalisation, NormProp trains with batches of one sample."
+)
 def single_samples(mc: Sampler) -> Findings:
-    """No layer looks at another sample, and the gradient of a batch is the sum of those of its samples."""
+    """No layer looks at another sample, and the gradient of a batch is the sum of those of its
+    samples."""
     random, count = np.random.default_rng(mc.seed), 20
     network = Sequential(*small_network(random, 6, 8, 5)[0], Linear(5, 4).to(dtype="float64"))
     x, labels = batch(random, count, 6), random.integers(0, 4, count)
@@ -125,9 +146,9 @@ def single_samples(mc: Sampler) -> Findings:
 
 @claim("C33", "1", "BN is inapplicable with batch size 1.")
 def single_samples_bn(mc: Sampler) -> Findings:
-    """One number has no spread: a fully connected BN layer divides 0 by 0. A convolutional one takes its statistics
-    over the places of the map as well, and has H W of them in a single image of height H and width W.
-    """
+    """One number has no spread: a fully connected BN layer divides 0 by 0. A convolutional one
+    takes its statistics over the places of the map as well, and has H W of them in a single image
+    of height H and width W."""
     random = np.random.default_rng(mc.seed)
 
     def works(*shape: int) -> float:
@@ -144,7 +165,8 @@ def single_samples_bn(mc: Sampler) -> Findings:
     x = 2.0 * batch(random, 5, 3, 2, 2) + 1.0
     mean, variance = x.mean(axis=(0, 2, 3), keepdims=True), x.var(axis=(0, 2, 3), keepdims=True)
     training = largest_difference(layer(x), (x - mean) / (variance + eps) ** 0.5)
-    running = 1.0 - momentum + momentum * variance * (20 / 19)  # after one step from 1; the mean, from 0
+    # after one step from 1; the mean, from 0
+    running = 1.0 - momentum + momentum * variance * (20 / 19)
     evaluated = largest_difference(layer.eval()(x), (x - momentum * mean) / (running + eps) ** 0.5)
     leaves = [Tensor(t.data, requires_grad=True) for t in (x, batch(random, 3), batch(random, 3))]
 
@@ -156,14 +178,18 @@ def single_samples_bn(mc: Sampler) -> Findings:
     yield shown("error of BN by running statistics", 0.0, evaluated)
     slope = difference_ratio(batch_norm, leaves, random)
     yield shown("slope of BN / difference quotient", 1.0, slope, tolerance=1e-5)
-    return "true for fully connected layers; convolutional ones have the places of a map to average over"
+    return (
+        "true for fully connected layers; convolutional ones have the places of a map to average "
+        "over"
+    )
 
 
 @claim("C34", "4.1, 5.1", "Batch data normalisation is as good as global normalisation.")
 def batch_normalized_data(mc: Sampler) -> Findings:
-    """A batch of B Gaussian samples x, centered and scaled, lies on a sphere: |x| <= sqrt(B - 1), E x^4 = 3 (B - 1)/(B
-    + 1). Two samples always become -1 and 1; one is undefined. For the paper's 50 and 100 it is nearly Gaussian.
-    """
+    """A batch of B Gaussian samples x, centered and scaled, lies on a sphere: |x| <= sqrt(B - 1), E
+    x^4 = 3 (B - 1)/(B
+    + 1). Two samples always become -1 and 1; one is undefined. For the paper's 50 and 100 it is
+    nearly Gaussian."""
     exact = {size: 3.0 * (size - 1.0) / (size + 1.0) for size in (50, 100, 4, 2)}
 
     def draw(random: np.random.Generator, count: int, size: int) -> Array:
@@ -171,28 +197,36 @@ def batch_normalized_data(mc: Sampler) -> Findings:
 
     for size, fourth in exact.items():
         drawn = partial(draw, size=size)
-        tally = mc.tally(f"batch {size}", drawn, samples=400_000 // size, cost=size, block=32_768 // size)
+        tally = mc.tally(
+            f"batch {size}", drawn, samples=400_000 // size, cost=size, block=32_768 // size
+        )
         yield Case(f"E x^4, batch of {size}", 3.0, fourth, tally.mean(), judged=size >= 50)
     return f"nearly: E x^4 is {exact[50]:.2f} for 50, {exact[4]:.2f} for 4, 3 globally"
 
 
 @claim("C35", "4.1", "Normalising each feature makes the range of the inputs irrelevant.")
 def range_is_free(mc: Sampler) -> Findings:
-    """a x + b minus its mean, over its standard deviation, is the same as for x itself, if a > 0."""
+    """a x + b minus its mean, over its standard deviation, is the same as for x itself, if a >
+    0."""
     x = batch(np.random.default_rng(mc.seed), 200, 5)
     moved = 255.0 * x + 128.0
-    one, other = (GlobalNormalizer((5,)).to(dtype="float64").fit(samples.data)(samples) for samples in (x, moved))
+    one, other = (
+        GlobalNormalizer((5,)).to(dtype="float64").fit(samples.data)(samples)
+        for samples in (x, moved)
+    )
     yield is_zero("difference", largest_difference(other, one))
-    yield is_zero("mean of a normalised feature, farthest from 0", abs(one.numpy().mean(axis=0)).max())
+    yield is_zero(
+        "mean of a normalised feature, farthest from 0", abs(one.numpy().mean(axis=0)).max()
+    )
     return "x and 255 x + 128 become the same"
 
 
 @claim("C36", "4.4", "Dropout changes the distribution of the output of a layer.")
 def dropout(mc: Sampler) -> Findings:
-    """If each output survives with probability p and is scaled by 1/p, a normalised output has variance 1/p; dropped
-    before it is normalised, (1/(2p) - c2^2)/c1^2, with c1 and c2 the standard deviation and mean of ReLU(Z), Z ~ N(0,
-    1). Multiplying by sqrt(p) after the normalisation would restore the variance.
-    """
+    """If each output survives with probability p and is scaled by 1/p, a normalised output has
+    variance 1/p; dropped before it is normalised, (1/(2p) - c2^2)/c1^2, with c1 and c2 the standard
+    deviation and mean of ReLU(Z), Z ~ N(0, 1). Multiplying by sqrt(p) after the normalisation would
+    restore the variance."""
     keep = 0.5
     layer, drop = layer_with([[1.0]], gamma=1.0), Dropout(1.0 - keep)
 
@@ -207,7 +241,10 @@ def dropout(mc: Sampler) -> Findings:
     unnormalized = (1.0 / (2.0 * keep) - C2**2) / C1**2
     yield Case("Var o, dropout after", 1.0, 1.0 / keep, tally.variance(0), "differs from")
     yield Case("Var o, dropout before", 1.0, unnormalized, tally.variance(1), "differs from")
-    return f"at p = 1/2 the variance is {1.0 / keep:g} after the normalisation, {unnormalized:.2f} if dropped before it"
+    return (
+        f"at p = 1/2 the variance is {1.0 / keep:g} after the normalisation, {unnormalized:.2f} "
+        "if dropped before it"
+    )
 
 
 # Only training can settle these.
@@ -216,13 +253,15 @@ SIGNIFICANT = 1.96
 
 
 def significance(ours: float, theirs: float, images: int) -> float:
-    """How many standard errors of counting two error rates, in %, are apart: positive if ours is lower."""
+    """How many standard errors of counting two error rates, in %, are apart: positive if ours is
+    lower."""
     p, q = ours / 100.0, theirs / 100.0
     return (q - p) / math.sqrt((p * (1.0 - p) + q * (1.0 - q)) / images)
 
 
 def counted_again(mc: Sampler, ours: float, theirs: float, images: int) -> Estimate:
-    """The same from simulated test sets of this size, whose images are wrong with these probabilities."""
+    """The same from simulated test sets of this size, whose images are wrong with these
+    probabilities."""
 
     def draw(random: np.random.Generator, count: int) -> HostArray:
         p, q = (random.binomial(images, rate / 100.0, count) for rate in (ours, theirs))
@@ -241,14 +280,16 @@ def printed_margins(mc: Sampler, rival: str, name: str) -> Findings:
         clear += exact > SIGNIFICANT
         yield shown(f"standard errors below {name}, {data}", exact, counted_again(mc, *numbers))
     of = f"{clear} of {len(TEST_ERRORS)}"
-    return f"tinyprop reproduce results measures it. In print, {of} margins exceed the counting error"
+    return (
+        f"tinyprop reproduce results measures it. In print, {of} margins exceed the counting error"
+    )
 
 
 @claim("C42", "5.5", "NormProp is better than BN, or competitive, on all data sets.")
 def better_than_bn(mc: Sampler) -> Findings:
-    """Training settles it: `tinyprop reproduce results`. The printed errors are compared in standard errors of a
-    binomial count, of which 1.96 (our threshold, not the paper's) is significant at 5 %, if seeds add no error.
-    """
+    """Training settles it: `tinyprop reproduce results`. The printed errors are compared in
+    standard errors of a binomial count, of which 1.96 (our threshold, not the paper's) is
+    significant at 5 %, if seeds add no error."""
     return (yield from printed_margins(mc, "batch_norm", "BN"))
 
 
@@ -260,6 +301,11 @@ def state_of_the_art(mc: Sampler) -> Findings:
 
 @claim("C44", "5.6", "NormProp is faster than BN: 84 against 96 seconds for an epoch.")
 def faster(mc: Sampler) -> Findings:
-    """The time of an epoch depends on hardware and code: in a clone, `python -m benchmarks step` measures a step."""
-    yield Case("fraction of the time saved", 1.0 - EPOCH_SECONDS["normprop"] / EPOCH_SECONDS["batch"], judged=False)
+    """The time of an epoch depends on hardware and code: in a clone, `python -m benchmarks step`
+    measures a step."""
+    yield Case(
+        "fraction of the time saved",
+        1.0 - EPOCH_SECONDS["normprop"] / EPOCH_SECONDS["batch"],
+        judged=False,
+    )
     return "it depends on hardware and code: python -m benchmarks step measures it"

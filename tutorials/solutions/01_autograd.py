@@ -25,8 +25,9 @@ def slope_of_x_tanh_x(x):
 check("1.1", slope_of_x_tanh_x)
 
 # %% [markdown]
-# **1.2** For a fixed $b$, $a / b$ is a line in $a$ of slope $1/b$. For a fixed $a$, write $a / b = a\, b^{-1}$; the
-# power rule gives $-a\, b^{-2}$. It is negative for positive $a$: to divide by more leaves less.
+# **1.2** For a fixed $b$, $a / b$ is a line in $a$ of slope $1/b$. For a fixed $a$, write $a / b =
+# a\, b^{-1}$; the power rule gives $-a\, b^{-2}$. It is negative for positive $a$: to divide by
+# more leaves less.
 
 
 # %%
@@ -37,12 +38,13 @@ def divide(a, b):
 check("1.2", divide)
 
 # %% [markdown]
-# **1.3** The recursive function does two things with a value: first it visits the inputs, then it lists the value. In
-# between, Python's own stack remembers where it was. With a stack of our own, we push the value again, marked as
-# "inputs done", *below* its inputs. When it comes up for the second time, everything it depends on has been listed.
+# **1.3** The recursive function does two things with a value: first it visits the inputs, then it
+# lists the value. In between, Python's own stack remembers where it was. With a stack of our own,
+# we push the value again, marked as "inputs done", *below* its inputs. When it comes up for the
+# second time, everything it depends on has been listed.
 #
-# The set replaces the search through the list, which takes time proportional to its length at every step: for $n$
-# values the loop takes $n$ steps, the search would take $n^2$.
+# The set replaces the search through the list, which takes time proportional to its length at every
+# step: for $n$ values the loop takes $n$ steps, the search would take $n^2$.
 
 
 # %%
@@ -62,10 +64,10 @@ def inputs_first_by_a_loop(value):
 check("1.3", inputs_first_by_a_loop)
 
 # %% [markdown]
-# **1.4** For $x > 0$ the softsign is $x/(1 + x)$, with the slope $\frac{(1 + x) - x}{(1 + x)^2}$; for $x < 0$ it is
-# $x/(1 - x)$, with the slope $\frac{(1 - x) + x}{(1 - x)^2}$. Both are $1/(1 + |x|)^2$. Backward multiplies the
-# gradient that arrives by it. Since `abs`, `**` and `/` act on tensors, the slope has a graph, and so a slope of its
-# own.
+# **1.4** For $x > 0$ the softsign is $x/(1 + x)$, with the slope $\frac{(1 + x) - x}{(1 + x)^2}$;
+# for $x < 0$ it is $x/(1 - x)$, with the slope $\frac{(1 - x) + x}{(1 - x)^2}$. Both are $1/(1 +
+# |x|)^2$. Backward multiplies the gradient that arrives by it. Since `abs`, `**` and `/` act on
+# tensors, the slope has a graph, and so a slope of its own.
 
 
 # %%

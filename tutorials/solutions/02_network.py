@@ -10,8 +10,8 @@ sys.path += ["..", "tutorials"]  # where lesson.py is, seen from here and from t
 from lesson import check
 
 # %% [markdown]
-# **2.1** $C_{ij} = \sum_k A_{ik} B_{kj}$, so $dC_{ij}/dA_{ik} = B_{kj}$ and $dC_{ij}/dB_{kj} = A_{ik}$. Sum over every
-# entry of $C$ that the factor takes part in:
+# **2.1** $C_{ij} = \sum_k A_{ik} B_{kj}$, so $dC_{ij}/dA_{ik} = B_{kj}$ and $dC_{ij}/dB_{kj} =
+# A_{ik}$. Sum over every entry of $C$ that the factor takes part in:
 # $$ \frac{dL}{dA_{ik}} = \sum_j G_{ij} B_{kj} = (G B^T)_{ik}, \qquad
 # \frac{dL}{dB_{kj}} = \sum_i A_{ik} G_{ij} = (A^T G)_{kj}. $$
 
@@ -24,9 +24,10 @@ def product_gradients(a, b, g):
 check("2.1", product_gradients)
 
 # %% [markdown]
-# **2.2** One row has the loss $\ell = -z_y + \ln \sum_j e^{z_j}$ and the derivative $p_k - [k = y]$. The mean over $n$
-# rows divides it by $n$. With $z_j - \max_j z_j$ in place of $z_j$, numerator and denominator of
-# $p_k = e^{z_k}/\sum_j e^{z_j}$ are both divided by $e^{\max z}$, so $p_k$ is the same, and no exponent is above 0.
+# **2.2** One row has the loss $\ell = -z_y + \ln \sum_j e^{z_j}$ and the derivative $p_k - [k =
+# y]$. The mean over $n$ rows divides it by $n$. With $z_j - \max_j z_j$ in place of $z_j$,
+# numerator and denominator of $p_k = e^{z_k}/\sum_j e^{z_j}$ are both divided by $e^{\max z}$, so
+# $p_k$ is the same, and no exponent is above 0.
 
 
 # %%
@@ -40,8 +41,8 @@ def cross_entropy_gradient(z, labels):
 check("2.2", cross_entropy_gradient)
 
 # %% [markdown]
-# **2.3** If the gradient is the same $g$ in every step, $v$ tends to $g(1 + \mu + \mu^2 + \dots) = g/(1 - \mu)$: with
-# $\mu = 0.9$ the steps get ten times as long.
+# **2.3** If the gradient is the same $g$ in every step, $v$ tends to $g(1 + \mu + \mu^2 + \dots) =
+# g/(1 - \mu)$: with $\mu = 0.9$ the steps get ten times as long.
 
 
 # %%
@@ -53,8 +54,9 @@ def momentum_step(w, v, g, rate, momentum):
 check("2.3", momentum_step)
 
 # %% [markdown]
-# **2.4** $Y_{ij} = X_{ij} s_j$. So $dL/dX_{ij} = G_{ij} s_j$, and $s_j$ takes part in all rows: $dL/ds_j = \sum_i
-# G_{ij} X_{ij}$. NumPy broadcasts the row in the first formula; the sum in the second undoes it.
+# **2.4** $Y_{ij} = X_{ij} s_j$. So $dL/dX_{ij} = G_{ij} s_j$, and $s_j$ takes part in all rows:
+# $dL/ds_j = \sum_i G_{ij} X_{ij}$. NumPy broadcasts the row in the first formula; the sum in the
+# second undoes it.
 
 
 # %%

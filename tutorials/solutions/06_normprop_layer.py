@@ -14,7 +14,8 @@ from lesson import check
 C1, C2 = math.sqrt((1 - 1 / math.pi) / 2), 1 / math.sqrt(2 * math.pi)
 
 # %% [markdown]
-# **6.1** `x @ weight.T` has a column for each unit; the lengths, one for each row of the weights, broadcast over it.
+# **6.1** `x @ weight.T` has a column for each unit; the lengths, one for each row of the weights,
+# broadcast over it.
 
 
 # %%
@@ -27,10 +28,11 @@ def normprop(x, weight, gamma, beta):
 check("6.1", normprop)
 
 # %% [markdown]
-# **6.2** $\max(0, v) - t = \max(v - t, -t)$ for every $v$ and $t$. Take $v = (u + \beta)/c_1$ and $t = c_2/c_1$:
+# **6.2** $\max(0, v) - t = \max(v - t, -t)$ for every $v$ and $t$. Take $v = (u + \beta)/c_1$ and
+# $t = c_2/c_1$:
 # $$ \frac{\max(0, u + \beta) - c_2}{c_1} = \max(v, 0) - t = \max\Big( \underbrace{\frac{u}{c_1}}_{z} +
-# \underbrace{\frac{\beta - c_2}{c_1}}_{b},\; -t \Big). $$
-# The division by $c_1$ in $z$ costs nothing, if $\gamma/(c_1 |w|)$ is multiplied into the weights, once per step.
+# \underbrace{\frac{\beta - c_2}{c_1}}_{b},\; -t \Big). $$ The division by $c_1$ in $z$ costs
+# nothing, if $\gamma/(c_1 |w|)$ is multiplied into the weights, once per step.
 
 
 # %%
@@ -41,9 +43,9 @@ def folded(beta):
 check("6.2", folded)
 
 # %% [markdown]
-# **6.3** The function does not change along $w$, so $w \cdot g = 0$, and
-# $|w - \eta g|^2 = |w|^2 - 2\eta\, w \cdot g + \eta^2 |g|^2 = |w|^2 + \eta^2 |g|^2$: the length never falls. Here it is
-# with a real layer, whose unit rows get longer in each of 100 steps unless they are put back.
+# **6.3** The function does not change along $w$, so $w \cdot g = 0$, and $|w - \eta g|^2 = |w|^2 -
+# 2\eta\, w \cdot g + \eta^2 |g|^2 = |w|^2 + \eta^2 |g|^2$: the length never falls. Here it is with
+# a real layer, whose unit rows get longer in each of 100 steps unless they are put back.
 
 
 # %%
@@ -71,7 +73,10 @@ def lengths(put_back):
 
 
 free = lengths(put_back=False)
-print(f"never shorter: {(np.diff(free, axis=0) > -1e-6).all()}; the longest row is {free[-1].max():.1f} in the end")
+print(
+    f"never shorter: {(np.diff(free, axis=0) > -1e-6).all()}; the longest row is "
+    f"{free[-1].max():.1f} in the end"
+)
 print(f"put back to 1 in each step: {np.allclose(lengths(put_back=True), 1, atol=1e-5)}")
 
 # %% [markdown]

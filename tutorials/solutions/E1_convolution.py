@@ -10,27 +10,32 @@ sys.path += ["..", "tutorials"]  # where lesson.py is, seen from here and from t
 from lesson import check
 
 # %% [markdown]
-# **E1.1** Padding happens before the windows are taken, and a stride is a slice of the windows: both are done without a
-# loop, and without copying more than the padded image.
+# **E1.1** Padding happens before the windows are taken, and a stride is a slice of the windows:
+# both are done without a loop, and without copying more than the padded image.
 
 
 # %%
 def convolution(x, w, stride=1, padding=0):
     k = w.shape[-1]
     x = np.pad(x, [(0, 0), (0, 0), (padding, padding), (padding, padding)])
-    windows = np.lib.stride_tricks.sliding_window_view(x, (k, k), axis=(2, 3))[:, :, ::stride, ::stride]
+    windows = np.lib.stride_tricks.sliding_window_view(x, (k, k), axis=(2, 3))[
+        :, :, ::stride, ::stride
+    ]
     n, c, rows, columns, _, _ = windows.shape
     matrix = windows.transpose(0, 2, 3, 1, 4, 5).reshape(n * rows * columns, c * k * k)
-    return (matrix @ w.reshape(len(w), -1).T).reshape(n, rows, columns, len(w)).transpose(0, 3, 1, 2)
+    return (
+        (matrix @ w.reshape(len(w), -1).T).reshape(n, rows, columns, len(w)).transpose(0, 3, 1, 2)
+    )
 
 
 check("E1.1", convolution)
 
 # %% [markdown]
-# **E1.2** In one dimension: $y_i = \sum_j w_j x_{i+j}$, so $dL/dx_p = \sum_j g_{p-j} w_j$. The index of $g$ runs
-# backwards where that of $w$ runs forwards: the filter is turned. With $i = p - j$ and $g$ padded by $k - 1$ on both
-# sides, this is a convolution with the turned filter. In two dimensions, both axes are turned. Inputs and outputs
-# change places, so the axes O and C of the filters are swapped.
+# **E1.2** In one dimension: $y_i = \sum_j w_j x_{i+j}$, so $dL/dx_p = \sum_j g_{p-j} w_j$. The
+# index of $g$ runs backwards where that of $w$ runs forwards: the filter is turned. With $i = p -
+# j$ and $g$ padded by $k - 1$ on both sides, this is a convolution with the turned filter. In two
+# dimensions, both axes are turned. Inputs and outputs change places, so the axes O and C of the
+# filters are swapped.
 
 
 # %%
@@ -43,9 +48,10 @@ def image_gradient(g, w):
 check("E1.2", image_gradient)
 
 # %% [markdown]
-# **E1.3** Along one axis, $m$ outputs of a filter of $k$ see $m + k - 1$ pixels. A polynomial with $k$ coefficients
-# times one with $m$ has $m + k - 1$ coefficients, and takes as many products of values. Along two axes both numbers are
-# squared. For $m = 4$, $k = 5$ it is $(8/4)^2 = 4$ instead of 25.
+# **E1.3** Along one axis, $m$ outputs of a filter of $k$ see $m + k - 1$ pixels. A polynomial with
+# $k$ coefficients times one with $m$ has $m + k - 1$ coefficients, and takes as many products of
+# values. Along two axes both numbers are squared. For $m = 4$, $k = 5$ it is $(8/4)^2 = 4$ instead
+# of 25.
 
 
 # %%

@@ -12,8 +12,9 @@ import tinyprop as tp
 from lesson import check
 
 # %% [markdown]
-# **E2.1** Gauss-Legendre points are made for $\int_{-1}^1$. With $z = 9t$, $\int_{-9}^9 f(z)\,dz = 9 \int_{-1}^1
-# f(9t)\,dt$, so points and weights are multiplied by 9, and the bell curve is part of $f$.
+# **E2.1** Gauss-Legendre points are made for $\int_{-1}^1$. With $z = 9t$, $\int_{-9}^9 f(z)\,dz =
+# 9 \int_{-1}^1 f(9t)\,dt$, so points and weights are multiplied by 9, and the bell curve is part of
+# $f$.
 
 
 # %%
@@ -30,8 +31,9 @@ mean, std = constants(np.vectorize(math.erf))
 print(f"erf: variance {std**2:.12f}; (2/pi) arcsin(2/3) = {2 / math.pi * math.asin(2 / 3):.12f}")
 
 # %% [markdown]
-# **E2.2** All layers use the same constant, so their errors do not average out: $(1 + \epsilon)^L = 1 + \delta$, that
-# is $\epsilon = (1 + \delta)^{1/L} - 1 \approx \delta/L$. With $\epsilon^2 = 1.102/N$, $N \approx 1.102\,(L/\delta)^2$.
+# **E2.2** All layers use the same constant, so their errors do not average out: $(1 + \epsilon)^L =
+# 1 + \delta$, that is $\epsilon = (1 + \delta)^{1/L} - 1 \approx \delta/L$. With $\epsilon^2 =
+# 1.102/N$, $N \approx 1.102\,(L/\delta)^2$.
 
 
 # %%
@@ -43,7 +45,8 @@ check("E2.2", samples_for)
 print(f"100 layers, 1 %: {samples_for(100, 0.01):.1e} samples")
 
 # %% [markdown]
-# **E2.3** Differentiate $2 c_1^2 = (1 + a^2) - (1 - a)^2/\pi$: $4 c_1 \frac{dc_1}{da} = 2a + \frac{2(1 - a)}{\pi}$.
+# **E2.3** Differentiate $2 c_1^2 = (1 + a^2) - (1 - a)^2/\pi$: $4 c_1 \frac{dc_1}{da} = 2a +
+# \frac{2(1 - a)}{\pi}$.
 
 
 # %%

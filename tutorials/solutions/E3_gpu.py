@@ -12,9 +12,10 @@ import tinyprop.functional as F
 from lesson import check
 
 # %% [markdown]
-# **E3.1** The batch is needed three times forwards: for the deviations, for their squares, and for the result.
-# Everything else happens on small arrays. `F.var` would subtract the mean once more. Dividing the batch by a small
-# array costs more than multiplying it by its inverse: the gradient of a quotient has more terms.
+# **E3.1** The batch is needed three times forwards: for the deviations, for their squares, and for
+# the result. Everything else happens on small arrays. `F.var` would subtract the mean once more.
+# Dividing the batch by a small array costs more than multiplying it by its inverse: the gradient of
+# a quotient has more terms.
 
 
 # %%
@@ -38,8 +39,8 @@ def where_is(net):
 check("E3.2", where_is)
 
 # %% [markdown]
-# **E3.3** `standard_normal(shape)` draws float64. float32 plus float64 is float64, on the host as on a device. Ask for
-# float32, so that nothing has to be converted.
+# **E3.3** `standard_normal(shape)` draws float64. float32 plus float64 is float64, on the host as
+# on a device. Ask for float32, so that nothing has to be converted.
 
 
 # %%

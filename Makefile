@@ -21,8 +21,8 @@ plain: .venv/installed  # everything without any override
 	TINYPROP_PLAIN=1 $(PYTEST)
 
 full: test plain release  # and what is exhaustive: CONTRIBUTING.md lists it
-	TINYPROP_FULL=1 $(PYTEST) tests/train tests/data/test_formats.py tests/test_cli.py tests/test_cluster.py \
-		tests/test_compare.py tests/experiments/test_evidence.py tests/functional/test_opinfo.py
+	TINYPROP_FULL=1 $(PYTEST) tests/train tests/data/test_formats.py tests/test_cli.py tests/parallel \
+		tests/instruments/test_compare.py tests/experiments/test_evidence.py tests/functional/test_opinfo.py
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not slow" tests/engine tests/functional tests/nn
 
 lint: .venv/installed

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tinyprop.arguments import Parser, whole_number
+from tinyprop.report.arguments import Parser, whole_number
 
 from .cases import SECTIONS, plan
 from .peers import PEERS

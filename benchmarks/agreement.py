@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from tinyprop import data, nn
-from tinyprop.arguments import whole_number
 from tinyprop.data import GlobalNormalizer, batches
 from tinyprop.engine.arrays import HostArray
+from tinyprop.engine.random import manual_seed
 from tinyprop.engine.tensor import Tensor
-from tinyprop.estimate import Estimate
-from tinyprop.random import manual_seed
-from tinyprop.table import Table
-from tinyprop.threads import cores
+from tinyprop.engine.threads import cores
+from tinyprop.report.arguments import whole_number
+from tinyprop.report.estimate import Estimate
+from tinyprop.report.table import Table
 from tinyprop.train import evaluate
 
 from .peers import PEERS, Peer

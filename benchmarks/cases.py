@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from tinyprop import nn
 from tinyprop.engine.arrays import HostArray
+from tinyprop.engine.random import manual_seed, new_generator
 from tinyprop.nn.module import Module
 from tinyprop.nn.spec import is_pool, parse
-from tinyprop.random import manual_seed, new_generator
 
 # A small rate, so that in a long run no loss gets so close to 0 that its gradients are denormal:
 # those are slow.

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tinyprop.files import write_whole
-from tinyprop.info import versions
-from tinyprop.table import Table
+from tinyprop.report.environment import versions
+from tinyprop.report.files import write_whole
+from tinyprop.report.table import Table
 
 PAGE = Path(__file__).with_name("FEATURES.md")
 TWO = np.full(1, 2.0, np.float32)

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from tinyprop.plots import COLORS, panels, save, styled
+from tinyprop.report.plots import COLORS, panels, save, styled
 
 from .peers import PEERS
 

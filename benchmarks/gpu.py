@@ -15,14 +15,15 @@ from unittest.mock import patch
 
 from tqdm import tqdm
 
-from tinyprop import __version__, info, nn, plots
-from tinyprop.arguments import whole_number
+from tinyprop import __version__, nn
 from tinyprop.data import GlobalNormalizer, prefetched
 from tinyprop.engine.arrays import load_module, to_backend, use_backend
+from tinyprop.engine.random import manual_seed, new_generator
 from tinyprop.kernels import cuda
 from tinyprop.optim import SGD
-from tinyprop.random import manual_seed, new_generator
-from tinyprop.table import Table
+from tinyprop.report import environment, plots
+from tinyprop.report.arguments import whole_number
+from tinyprop.report.table import Table
 from tinyprop.train import TrainingStep
 
 from . import figures
@@ -440,7 +441,7 @@ def run(options: argparse.Namespace) -> int:
 
         print(gpu_kernels.write())
         return 0
-    if problem := info.diagnose(info.look()):
+    if problem := environment.diagnose(environment.look()):
         raise ValueError(problem)
     results = measured(options.steps, options.width)
     print("\n\n".join(["\n".join(about(results)), *(table.text() for table in tables(results))]))

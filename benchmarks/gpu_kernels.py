@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tinyprop.files import write_whole
 from tinyprop.kernels import cuda, tiles
-from tinyprop.table import Table
+from tinyprop.report.files import write_whole
+from tinyprop.report.table import Table
 
 PAGE = Path(__file__).with_name("KERNELS.md")
 SOURCES = sorted(Path(cuda.__file__).parent.glob("*.cu"))
-KERNEL = re.compile(r"template <typename T>\s*__global__\s+(?:__launch_bounds__\(.*?\)\s+)?void\s+(\w+)")
+KERNEL = re.compile(
+    r"template <typename T>\s*__global__\s+(?:__launch_bounds__\(.*?\)\s+)?void\s+(\w+)"
+)
 INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+ )?([\w.]+)(.*?);")
 # architectures, and a device with each
 SHOWN = {"75": "T4", "89": "RTX 4090", "90": "H100", "120": "RTX 5090"}

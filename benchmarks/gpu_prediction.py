@@ -14,10 +14,10 @@ import numpy as np
 import tinyprop.functional as F
 from tinyprop import nn
 from tinyprop.engine.arrays import HostArray
-from tinyprop.files import write_whole
 from tinyprop.functional.linear import product
 from tinyprop.kernels import cuda, tiles
-from tinyprop.table import Table
+from tinyprop.report.files import write_whole
+from tinyprop.report.table import Table
 
 from .gpu import BATCH, NORMS, Device
 from .host import Cost, measured

@@ -16,9 +16,9 @@ import numpy as np
 
 import tinyprop as tp
 from tinyprop import nn
-from tinyprop.arguments import whole_number
 from tinyprop.engine.arrays import load_module, to_backend
-from tinyprop.table import Table
+from tinyprop.report.arguments import whole_number
+from tinyprop.report.table import Table
 from tinyprop.train.replays import recorded
 
 NORMS = {"normprop": "NormProp", "batch": "BatchNorm"}

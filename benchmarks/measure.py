@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tinyprop.info import machine, versions
+from tinyprop.report.environment import machine, versions
 
 from .cases import Case
 from .peers import PEERS, is_installed

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import tinyprop as tp
-from tinyprop.arguments import whole_number
-from tinyprop.table import Table
+from tinyprop.report.arguments import whole_number
+from tinyprop.report.table import Table
 
 OPS: dict[str, Callable[[Any, Any], Any]] = {
     "x + y": lambda x, y: x + y,

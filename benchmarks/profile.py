@@ -16,11 +16,11 @@ from threadpoolctl import threadpool_limits
 
 from tinyprop import nn
 from tinyprop.engine.graph import Op
-from tinyprop.info import machine, versions
+from tinyprop.functional.windows import Shape
 from tinyprop.optim import SGD
-from tinyprop.table import Table
+from tinyprop.report.environment import machine, versions
+from tinyprop.report.table import Table
 from tinyprop.train import TrainingStep, keep_freed_memory
-from tinyprop.windows import Shape
 
 from .cases import LEARNING, Case
 from .clock import Clock, watched

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 
-from tinyprop.arguments import whole_number
-from tinyprop.files import write_whole
-from tinyprop.table import Table
+from tinyprop.report.arguments import whole_number
+from tinyprop.report.files import write_whole
+from tinyprop.report.table import Table
 
 from . import measure, overhead, profile, report, scaling
 from .cases import SECTIONS, Case, plan

@@ -24,15 +24,15 @@ from typing import Any
 import numpy as np
 
 import tinyprop as tp
-from tinyprop.arguments import whole_number
 from tinyprop.experiments import EXPERIMENTS
 from tinyprop.experiments.ledger import Ledger, run_name
 from tinyprop.experiments.scales import IMAGES, SCALES
 from tinyprop.experiments.study import Study
-from tinyprop.files import write_json, write_whole
-from tinyprop.info import machine
-from tinyprop.ranks import Ranks
-from tinyprop.table import Table
+from tinyprop.parallel.ranks import Ranks
+from tinyprop.report.arguments import whole_number
+from tinyprop.report.environment import machine
+from tinyprop.report.files import write_json, write_whole
+from tinyprop.report.table import Table
 from tinyprop.train import Config, TrainingStep, network
 
 PAGE = Path(__file__).with_name("RANKS.md")

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tinyprop.files import write_json, write_whole
-from tinyprop.paper import EPOCH_SECONDS
-from tinyprop.table import Table
+from tinyprop.report.files import write_json, write_whole
+from tinyprop.report.table import Table
+from tinyprop.verify.paper import EPOCH_SECONDS
 
 from .cases import QUICK_WIDTH
 from .measure import Measurement, Results

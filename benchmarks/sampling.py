@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 
 import tinyprop as tp
-from tinyprop.arguments import whole_number
+from tinyprop.report.arguments import whole_number
 from tinyprop.verify.monte_carlo import BLOCK, TASK, Sampler
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tinyprop.arguments import whole_number
-from tinyprop.files import write_json, write_whole
-from tinyprop.table import Table
+from tinyprop.report.arguments import whole_number
+from tinyprop.report.files import write_json, write_whole
+from tinyprop.report.table import Table
 
 from . import measure, report
 from .cases import Case

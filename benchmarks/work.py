@@ -11,9 +11,9 @@ from math import prod
 from typing import Any
 
 from tinyprop import nn
+from tinyprop.functional.windows import Shape, Window
 from tinyprop.kernels import tiles
 from tinyprop.nn.module import Module
-from tinyprop.windows import Shape, Window
 
 FLOAT = 4  # bytes
 REST = "the rest"  # time outside of ops and fused kernels

@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 import lab.lab as lab
 
-from tinyprop.compare import FUNCTIONS
-from tinyprop.stacks import NORMS, Stack
+from tinyprop.instruments.compare import FUNCTIONS
+from tinyprop.theory.stacks import NORMS, Stack
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

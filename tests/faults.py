@@ -11,7 +11,7 @@ import errno
 import os
 from contextlib import contextmanager
 
-from tinyprop import files
+from tinyprop.report import files
 
 
 class Killed(BaseException):

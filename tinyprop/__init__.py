@@ -8,28 +8,40 @@ tensor([2., 4.])
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from . import functional, moments, nn, optim
-from . import kernels as kernels  # registers the overrides
-from .creation import arange, from_numpy, full, ones, rand, randn, zeros
-from .derivatives import check_gradients, hessian, jacobian, jvp
-from .draw import draw
+from .engine import moved
 from .engine.arrays import use_backend
 from .engine.backward import grad
-from .engine.errors import BackendError, EditError, GradientError, ShapeError
+from .engine.creation import arange, from_numpy, full, ones, rand, randn, zeros
+from .engine.errors import (
+    BackendError,
+    DataError,
+    DivergenceError,
+    EditError,
+    GradientError,
+    ShapeError,
+    StateError,
+)
 from .engine.graph import Op, no_grad
 from .engine.overrides import overrides, plain
+from .engine.random import manual_seed
 from .engine.tensor import Tensor, tensor
-from .errors import DataError, DivergenceError, StateError
-from .random import manual_seed
+from .functional.derivatives import check_gradients, hessian, jacobian, jvp
+from .functional.draw import draw
 
 if TYPE_CHECKING:
     from . import data, train, verify
-    from .saving import load, save
+    from .report.saving import load, save
     from .theory import design, propagate
 
 __version__ = "0.2.0"
+
+moved.register()
+if find_spec(f"{__name__}.kernels"):  # speed is optional: without this room the rules compute
+    import_module(".kernels", __name__)
 
 __all__ = [
     "BackendError",
@@ -74,7 +86,12 @@ __all__ = [
 ]
 
 
-_LATER = {"design": "theory", "propagate": "theory", "load": "saving", "save": "saving"}
+_LATER = {
+    "design": "theory",
+    "propagate": "theory",
+    "load": "report.saving",
+    "save": "report.saving",
+}
 
 
 def __getattr__(name: str) -> Any:

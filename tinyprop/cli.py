@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from . import __version__
-from .arguments import Parser
 from .engine.errors import BackendError
+from .report.arguments import Parser
 
 # A module with add_arguments(parser) and run(options, parser), which returns the exit status; and
 # what it is for.
 COMMANDS = {
-    "demo": ("demo", "a tour of about a minute: a figure, two short trainings, five claims"),
+    "demo": (
+        "instruments.demo",
+        "a tour of about a minute: a figure, two short trainings, five claims",
+    ),
     "verify": (
         "verify.command",
         "settle the claims of the paper: exact value, measurement, verdict",
@@ -25,14 +28,14 @@ COMMANDS = {
         "train.command",
         "train a network, by default the paper's; it can be stopped and resumed",
     ),
-    "certify": ("certify", "compare a trained network with the theory, layer by layer"),
+    "certify": ("instruments.certify", "compare a trained network with the theory, layer by layer"),
     "check": ("train.check", "audit the directory of a run: every file, digest and log"),
     "reproduce": ("experiments.command", "run the paper's experiments: data, figures and findings"),
     "compare": (
-        "compare",
+        "instruments.compare",
         "draw what normalisers do to signals and gradients in depth: theory and measurement",
     ),
-    "info": ("info", "show versions, BLAS, devices and the data sets found"),
+    "info": ("instruments.info", "show versions, BLAS, devices and the data sets found"),
 }
 
 

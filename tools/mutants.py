@@ -42,7 +42,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tinyprop.table import Table  # noqa: E402
+from tinyprop.report.table import Table  # noqa: E402
 
 GROUPS = {
     "moments": ["tinyprop/moments/*.py"],

@@ -31,14 +31,14 @@ sys.path.insert(0, str(ROOT))
 import tinyprop as tp  # noqa: E402
 from tinyprop import functional as F  # noqa: E402
 from tinyprop import nn  # noqa: E402
+from tinyprop.engine.errors import DivergenceError  # noqa: E402
+from tinyprop.engine.random import new_generator  # noqa: E402
 from tinyprop.engine.tensor import Tensor  # noqa: E402
-from tinyprop.errors import DivergenceError  # noqa: E402
-from tinyprop.estimate import Estimate  # noqa: E402
-from tinyprop.files import write_json, write_whole  # noqa: E402
-from tinyprop.info import versions  # noqa: E402
-from tinyprop.random import new_generator  # noqa: E402
-from tinyprop.table import Table  # noqa: E402
-from tinyprop.windows import Window  # noqa: E402
+from tinyprop.functional.windows import Window  # noqa: E402
+from tinyprop.report.environment import versions  # noqa: E402
+from tinyprop.report.estimate import Estimate  # noqa: E402
+from tinyprop.report.files import write_json, write_whole  # noqa: E402
+from tinyprop.report.table import Table  # noqa: E402
 
 RULES = {
     "paper": "the paper's rule, gamma = 1",

@@ -286,7 +286,7 @@ check("2.4", scale_gradients)
 #
 # - [`tinyprop/functional/linear.py`](../tinyprop/functional/linear.py) and
 #   [`losses.py`](../tinyprop/functional/losses.py): the same rules;
-#   [`tinyprop/optim.py`](../tinyprop/optim.py): SGD.
+#   [`tinyprop/optim/updates.py`](../tinyprop/optim/updates.py): SGD.
 # - Goodfellow, Bengio and Courville, *Deep learning*, 2016, chapters 6 and 8.
 #
 # Next: [3. How to start](03_initialization.ipynb).

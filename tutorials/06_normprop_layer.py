@@ -301,7 +301,7 @@ check("6.4", width_for)
 #
 # ## Read next
 #
-# - [`tinyprop/nn/normalization.py`](../tinyprop/nn/normalization.py): `equation` is the layer, and
+# - [`tinyprop/nn/normprop.py`](../tinyprop/nn/normprop.py): `equation` is the layer, and
 #   [`tinyprop/kernels/fused.py`](../tinyprop/kernels/fused.py) folds $c_1$ into its weights.
 # - Arpit et al., *Normalization propagation*, ICML 2016, sections 3 and 4. Salimans and Kingma,
 #   *Weight normalization*, NeurIPS 2016: the same $w/|w|$, from another direction.

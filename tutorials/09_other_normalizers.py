@@ -33,7 +33,7 @@ from lesson import (
     reveal,
     show,
 )
-from tinyprop.stacks import Stack
+from tinyprop.theory.stacks import Stack
 
 SAMPLES, CHANNELS = 5, 8
 figure, every = panels(5, 9.6, 2.3)
@@ -164,7 +164,7 @@ reveal(QUESTION, unchanged)
 # Now the instruments of lessons 3 and 8: the variance of a unit over inputs on the way up, and the
 # gradient on the way down, for ReLU networks of 128 units with random weights. Dots are measured
 # (batches of 64, mean over 4 networks), lines are the theory for wide networks, by
-# `tinyprop.stacks`. (Of GroupNorm, whose groups of 8 units are small, the signal is only measured.)
+# `tinyprop.theory.stacks`. (Of GroupNorm, whose groups of 8 units are small, the signal is only measured.)
 
 # %%
 NORMS = {

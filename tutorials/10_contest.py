@@ -20,7 +20,7 @@ import numpy as np
 
 import tinyprop as tp
 from lesson import BLUE, GRAY, RED, check, hint, panels, predict, reveal, show
-from tinyprop.estimate import student_quantile
+from tinyprop.report.estimate import student_quantile
 
 data, classes = contest.images(), tp.data.load("shapes", split="test").classes
 x, y = data["train"]

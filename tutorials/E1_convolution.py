@@ -268,7 +268,7 @@ check("E1.3", multiplications)
 # ## Read next
 #
 # - [`tinyprop/functional/convolution.py`](../tinyprop/functional/convolution.py), `pooling.py`
-#   beside it, `windows.py` one floor up; then the overrides in
+#   beside it, `windows.py` in the same room; then the overrides in
 #   [`tinyprop/kernels/tiles.py`](../tinyprop/kernels/tiles.py) and `pointwise.py`.
 # - [`benchmarks/README.md`](../benchmarks/README.md): how to measure what tiles gain on your
 #   machine.

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.animation import FuncAnimation, PillowWriter
 from threadpoolctl import threadpool_limits
 
-from tinyprop.plots import COLORS, GRAY, STYLE, panels
+from tinyprop.report.plots import COLORS, GRAY, STYLE, panels
 
 FIGURES = Path(__file__).parent.parent / "figures"
 C2, C1 = 1 / math.sqrt(2 * math.pi), math.sqrt((1 - 1 / math.pi) / 2)

@@ -16,7 +16,7 @@ import nbformat
 from nbclient import NotebookClient
 from tqdm import tqdm
 
-from tinyprop.saving import write_whole
+from tinyprop.report.saving import write_whole
 
 HERE = Path(__file__).parent
 SOURCES = [

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 import tinyprop as tp
-from tinyprop.saving import write_whole
+from tinyprop.report.saving import write_whole
 
 RESULTS = Path(__file__).with_name("contest.json")
 SPEC = "C(12,3,1,1)-P(2,2,0,max)-C(16,3,1,1)-P(2,2,0,max)-C(24,3,1,1)-C(10,1,1,0)-P(4,4,0,avg)"

@@ -28,8 +28,8 @@ if find_spec("cupy") is None and Path("/proc/driver/nvidia").exists():
     install("cupy-cuda12x[ctk]>=14")
 
 # %%
-from tinyprop import info  # noqa: E402  # only now is it sure to be there
 from tinyprop.cli import main  # noqa: E402
+from tinyprop.instruments import info  # noqa: E402  # only now is it sure to be there
 
 problem = info.diagnose(info.look())
 print(problem or f"on {', '.join(info.look().devices)}")

@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 
 import exercises  # noqa: F401  (registers the checkers)
 from checks import check, hint, predict, reveal
-from tinyprop.draw import Drawing
-from tinyprop.plots import COLORS, GRAY, STYLE, panels
+from tinyprop.functional.draw import Drawing
+from tinyprop.report.plots import COLORS, GRAY, STYLE, panels
 
 __all__ = [
     "BLACK",

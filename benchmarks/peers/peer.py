@@ -10,8 +10,8 @@ from threadpoolctl import threadpool_limits
 
 from tinyprop import nn
 from tinyprop.engine.arrays import HostArray
+from tinyprop.engine.random import new_generator
 from tinyprop.nn.module import Module
-from tinyprop.random import new_generator
 
 from ..cases import LEARNING, Case
 

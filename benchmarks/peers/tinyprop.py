@@ -9,8 +9,8 @@ from tinyprop.engine.arrays import HostArray
 from tinyprop.engine.backward import grad
 from tinyprop.engine.graph import no_grad
 from tinyprop.engine.tensor import Tensor
+from tinyprop.engine.threads import cores
 from tinyprop.optim import SGD
-from tinyprop.threads import cores
 from tinyprop.train import TrainingStep, logits
 
 from .peer import Peer, Train, cotangent

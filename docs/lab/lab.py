@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import tinyprop as tp
-from tinyprop.stacks import COSINES, Stack
+from tinyprop.theory.stacks import COSINES, Stack
 
 ANGLES = np.radians([30.0, 60.0, 90.0, 120.0])  # between the two inputs of a pair
 PAIRS = 8

@@ -4,7 +4,7 @@ import { loadPyodide } from "./pyodide/pyodide.mjs";
 const GLUE = `
 import json
 import lab
-from tinyprop.stacks import Stack
+from tinyprop.theory.stacks import Stack
 
 def start(text):
     setting = json.loads(text)

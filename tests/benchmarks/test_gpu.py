@@ -15,8 +15,8 @@ from benchmarks.gpu import NORMS, REST, GpuResults, Step, points, step_table, wa
 from benchmarks.gpu_prediction import DEVICES, PAGE, Assumptions, predict
 from benchmarks.work import Work
 from tests.conftest import needs_overrides, on_a_device
-from tinyprop import info, plots
 from tinyprop.engine.graph import Op
+from tinyprop.report import environment, plots
 
 T4 = DEVICES[0]
 
@@ -160,7 +160,9 @@ class TestOnTheDevice:
 
 
 def test_without_a_device_the_command_says_what_to_do(monkeypatch, capsys):
-    monkeypatch.setattr(info, "look", lambda: info.Facts(import_error="No module named cupy"))
+    monkeypatch.setattr(
+        environment, "look", lambda: environment.Facts(import_error="No module named cupy")
+    )
     assert main(["gpu"]) == 1
     assert "pip install 'tinyprop[cuda13]'" in capsys.readouterr().err
 

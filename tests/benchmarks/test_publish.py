@@ -11,7 +11,7 @@ from benchmarks.cases import plan
 from benchmarks.measure import Measurement, Results, run
 from benchmarks.peers import is_installed
 from benchmarks.publish import write_results
-from tinyprop.table import Table
+from tinyprop.report.table import Table
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 MACHINE = dict.fromkeys(["cpu", "cores", "blas", "system", "numpy", "python"], "X")

@@ -10,7 +10,7 @@ import tinyprop as tp
 import tinyprop.functional as F
 from tests.conftest import BACKENDS
 from tests.helpers import FLOATS, assert_explained, computed_dtypes, leaf, make, run_python
-from tinyprop.random import generator
+from tinyprop.engine.random import generator
 
 
 def test_an_import_prints_nothing_warns_of_nothing_and_does_not_import_cupy():

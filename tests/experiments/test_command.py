@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from tinyprop.cli import main
-from tinyprop.errors import DataError
+from tinyprop.engine.errors import DataError
 from tinyprop.experiments import EXPERIMENTS
 from tinyprop.experiments.evidence import REGISTERED
 from tinyprop.experiments.experiment import Experiment
 from tinyprop.experiments.ledger import Ledger, run_name
 from tinyprop.experiments.scales import SCALES
 from tinyprop.experiments.study import Study
-from tinyprop.plots import panels
+from tinyprop.report.plots import panels
 
 from .runs import TINY, study
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import sampled
-from tinyprop.estimate import Estimate
 from tinyprop.experiments import evidence
 from tinyprop.experiments.evidence import (
     ACCURACY,
@@ -22,6 +21,7 @@ from tinyprop.experiments.evidence import (
     first_verdict,
     judged,
 )
+from tinyprop.report.estimate import Estimate
 
 RULES = ("better", "alike", "at_least_as_good")
 NO_MARGIN = replace(ACCURACY, margin=0.0)

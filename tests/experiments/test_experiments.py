@@ -12,7 +12,7 @@ from tinyprop.experiments.evidence import ACCURACY, REGISTERED
 from tinyprop.experiments.experiment import CHANCE, NORMPROP, decide
 from tinyprop.experiments.report import MARK, page, quoted
 from tinyprop.experiments.scales import SCALES
-from tinyprop.plots import save
+from tinyprop.report.plots import save
 
 from .runs import record, study
 

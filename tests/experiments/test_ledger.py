@@ -26,7 +26,7 @@ from tinyprop.experiments.record import (
     image_losses,
     passed_through,
 )
-from tinyprop.info import NUMERICS, sources
+from tinyprop.report.environment import NUMERICS, sources
 from tinyprop.train import network
 
 from .runs import TINY, record
@@ -256,15 +256,10 @@ def test_a_run_says_which_sources_computed_it(tmp_path):
     run.signals += [{"epoch": 1, "layer": 1, "size": 0.1, "moved": 0.0, "sources": sources()}]
     found = run.record({"epoch": 1, "step": 1, "what": "a loss"})
     assert found.versions["sources"] == f"? {sources()}"
-    others = (
-        "cluster creation derivatives draw errors estimate experiments files info paper plots "
-        "saving stacks table"
-    )
+    others = "experiments parallel report theory verify"
     program = "import sys, tinyprop.experiments.record; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout
     rooms = {name.split(".")[1] for name in loaded.split() if name.startswith("tinyprop.")}
-    assert rooms - {*others.split(), "theory"} == {
-        name.removesuffix(".py") for name in NUMERICS if "/" not in name
-    }
+    assert rooms - {*others.split()} == {name for name in NUMERICS if "/" not in name}

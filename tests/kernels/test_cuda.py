@@ -5,9 +5,9 @@ import numpy as np
 from tinyprop.engine.arrays import to_backend, to_numpy
 from tinyprop.functional.normalization import WeightNorm
 from tinyprop.functional.pooling import MaxPool
+from tinyprop.functional.windows import Window
 from tinyprop.kernels import cuda
 from tinyprop.kernels.fused import ShiftedReLU
-from tinyprop.windows import Window
 
 from ..conftest import on_a_device
 

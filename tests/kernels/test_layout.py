@@ -4,8 +4,8 @@ counted."""
 import pytest
 
 from tinyprop import nn
+from tinyprop.functional.windows import channels_first
 from tinyprop.kernels import cuda
-from tinyprop.windows import channels_first
 
 from ..conftest import on_a_device
 from ..train.test_device_step import paper_batch, paper_step

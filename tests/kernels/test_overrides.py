@@ -13,17 +13,17 @@ import pytest
 
 import tinyprop as tp
 import tinyprop.functional as F
-from tinyprop import optim
 from tinyprop.engine.arrays import array_module, is_array, to_backend, to_numpy
+from tinyprop.engine.random import normals
+from tinyprop.engine.threads import allow
 from tinyprop.functional.linear import product
 from tinyprop.functional.losses import CrossEntropy
 from tinyprop.functional.normalization import dropout_mask
+from tinyprop.functional.windows import channels_first, channels_last
 from tinyprop.kernels import cuda, host, pointwise, weights
 from tinyprop.kernels.fused import HOMOGENEOUS, ShiftedReLU
 from tinyprop.kernels.weights import ScaledLinear
-from tinyprop.random import normals
-from tinyprop.threads import allow
-from tinyprop.windows import channels_first, channels_last
+from tinyprop.optim import updates
 
 from ..conftest import BACKENDS, needs_overrides
 
@@ -303,16 +303,18 @@ CASES = {
         for module in ("weights", "cuda")
         for name, cases in {
             "sgd": [
-                updated(optim.sgd, 3, 0.1, momentum, decay)
+                updated(updates.sgd, 3, 0.1, momentum, decay)
                 for momentum in (0.9, 0.0)
                 for decay in (0.01, 0.0)
             ],
-            "rmsprop": [updated(optim.rmsprop, 3, 0.1, 0.99, 1e-8, decay) for decay in (0.01, 0.0)],
+            "rmsprop": [
+                updated(updates.rmsprop, 3, 0.1, 0.99, 1e-8, decay) for decay in (0.01, 0.0)
+            ],
             "adam": [
-                updated(optim.adam, 4, 0.1, 0.9, 0.999, 1e-8, decay, 3) for decay in (0.01, 0.0)
+                updated(updates.adam, 4, 0.1, 0.9, 0.999, 1e-8, decay, 3) for decay in (0.01, 0.0)
             ],
             "unit_rows": [
-                updated(lambda w: optim.unit_rows([a.reshape(len(a), -1) for a in w]), 1)
+                updated(lambda w: updates.unit_rows([a.reshape(len(a), -1) for a in w]), 1)
             ],
         }.items()
     },

@@ -11,8 +11,8 @@ import tinyprop as tp
 from tinyprop import functional as F
 from tinyprop.engine.arrays import to_backend, to_numpy
 from tinyprop.functional.convolution import Convolve, FilterGradient, InputGradient
+from tinyprop.functional.windows import Window
 from tinyprop.kernels import tiles
-from tinyprop.windows import Window
 
 from ..conftest import needs_overrides
 

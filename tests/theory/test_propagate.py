@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tinyprop as tp
 from tests.helpers import assert_explained, naive_conv2d, rngs
 from tinyprop import nn
-from tinyprop.certify import pre_activations
+from tinyprop.instruments.certify import pre_activations
 from tinyprop.nn.spec import NORMS
 from tinyprop.theory import field
 

@@ -8,7 +8,7 @@ import pytest
 import tinyprop as tp
 from tests.helpers import few_images, flipped, sampled
 from tinyprop.cli import main
-from tinyprop.saving import decode
+from tinyprop.report.saving import decode
 from tinyprop.train import Config, Run, checkpoint
 from tinyprop.train.check import SUMS, audit
 

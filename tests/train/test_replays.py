@@ -229,7 +229,7 @@ class TestOnADevice:
             (lambda x: x * float(abs(x).max().item() > 0), "capturing"),  # waits for the device
             (lambda x: x * tp.tensor([x.shape[0] * 1.0], backend="cupy"), "something is uploaded"),
             (
-                lambda x: x * float(tp.random.generator().random()),
+                lambda x: x * float(tp.engine.random.generator().random()),
                 "random numbers were drawn on the host",
             ),
         ],

@@ -17,8 +17,8 @@ import pytest
 import tinyprop as tp
 from tests.conftest import BACKENDS
 from tests.helpers import few_images, flipped, sampled
-from tinyprop.cluster import stop_on_signals
-from tinyprop.files import locked
+from tinyprop.parallel.executors import stop_on_signals
+from tinyprop.report.files import locked
 from tinyprop.train import Config, Run, checkpoint, network
 
 TINY = {
@@ -41,7 +41,7 @@ def _few_test_images():
 @pytest.fixture
 def _no_curves(monkeypatch):
     """Drawing takes longer than training."""
-    monkeypatch.setattr("tinyprop.plots.save", lambda figure, path: None)
+    monkeypatch.setattr("tinyprop.report.plots.save", lambda figure, path: None)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typing import IO, Any, NoReturn
 import numpy as np
 
 from ..engine.arrays import HostArray
-from ..errors import DataError
+from ..engine.errors import DataError
 from .sources import PIECE, Samples, Source
 
 IMAGE = (3, 32, 32)

@@ -7,12 +7,11 @@ from typing import Any, Self
 
 from .. import functional as F
 from ..engine.arrays import Array, array_module, float64, is_array, to_backend
-from ..engine.errors import ShapeError, explain
+from ..engine.errors import ShapeError, StateError, explain
 from ..engine.tensor import Tensor
-from ..errors import StateError
+from ..engine.threads import add_up, is_first_part, is_first_thread, over_batch
 from ..nn.layers import parameter
 from ..nn.module import Module, is_observing
-from ..threads import add_up, is_first_part, is_first_thread, over_batch
 
 CHUNK = 1000  # samples whose statistics are computed together
 CONSTANT = 1e-12  # a variance below this fraction of the squared mean is rounding

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..engine.arrays import HostArray
-from ..errors import DataError
-from ..files import whole_file
+from ..engine.errors import DataError
+from ..report.files import whole_file
 
 PIECE = 1 << 20  # bytes read at a time
 # seconds without a byte, and altogether, after which a download is given up

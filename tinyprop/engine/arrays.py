@@ -6,6 +6,7 @@ The default backend only says where tensors are created from numbers, lists and 
 import importlib
 import os
 import sys
+from operator import index as as_int
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -229,3 +230,11 @@ def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[A
         if is_array(x) and dtype is not None and (i in lists or x.dtype.kind in cast):
             operands[i] = x.astype(dtype)
     return [to_backend(x, backend) if i in lists else x for i, x in enumerate(operands)], backend
+
+
+def as_int_tuple(numbers: Any) -> tuple[int, ...]:
+    """An integer, or several of them, as a tuple; NumPy's integers are integers, too."""
+    try:
+        return (as_int(numbers),)
+    except TypeError:
+        return tuple(map(as_int, numbers))

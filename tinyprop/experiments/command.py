@@ -4,10 +4,10 @@ import argparse
 import math
 from pathlib import Path
 
-from .. import plots
-from ..arguments import duration, whole_number
-from ..cluster import executor, place
-from ..files import write_whole
+from ..parallel.executors import executor, place
+from ..report import plots
+from ..report.arguments import duration, whole_number
+from ..report.files import write_whole
 from ..train import keep_freed_memory
 from . import EXPERIMENTS
 from .evidence import REGISTERED

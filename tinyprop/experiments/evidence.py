@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..estimate import Estimate
+from ..report.estimate import Estimate
 from .record import Layer, Record
 from .scales import table
 

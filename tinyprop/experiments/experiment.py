@@ -11,12 +11,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from .. import paper, plots
-from ..estimate import Estimate
-from ..plots import Curves
+from ..report.estimate import Estimate
 from ..train import Config
-from . import evidence
+from ..verify import paper
+from . import evidence, figures
 from .evidence import ENDPOINTS, LEVEL, MEASURES, REGISTERED, Comparison, Measure, Rule, Verdict
+from .figures import Curves
 from .record import Record
 from .scales import Scale, Settings, table
 
@@ -285,7 +285,7 @@ class Experiment:
         ]
 
     def figure(self) -> Figure:
-        return plots.experiment(self.levels(), self.differences(), self.x, self.paper)
+        return figures.experiment(self.levels(), self.differences(), self.x, self.paper)
 
 
 def decide(experiments: Sequence[Experiment]) -> None:

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from .. import paper
-from ..estimate import Estimate
-from ..plots import Curves
+from ..report.estimate import Estimate
 from ..train import Config
+from ..verify import paper
 from . import evidence
 from .evidence import ACCURACY, ENDPOINTS, HIDDEN, LARGEST_RATE, Comparison, Measure, averaged
 from .experiment import BATCHNORM, NORMPROP, TABLE, Arm, Claim, Experiment
+from .figures import Curves
 from .record import Record
 from .scales import IMAGES, PAPER_RUN, Settings
 

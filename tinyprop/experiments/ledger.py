@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from ..errors import DivergenceError
-from ..files import write_json
-from ..threads import blas_threads
+from ..engine.errors import DivergenceError
+from ..engine.threads import blas_threads
+from ..report.files import write_json
 from ..train import Config
 from .record import Record, RecordedRun
 

@@ -15,13 +15,13 @@ from .. import functional as F
 from .. import nn
 from ..data import Dataset
 from ..engine.arrays import Array, HostArray, from_host, to_numpy
+from ..engine.errors import DivergenceError
 from ..engine.graph import no_grad
 from ..engine.overrides import overrides
+from ..engine.random import generator
 from ..engine.tensor import Tensor
-from ..errors import DivergenceError
-from ..files import write_whole
-from ..info import machine, sources, versions
-from ..random import generator
+from ..report.environment import machine, sources, versions
+from ..report.files import write_whole
 from ..train import Config, Run, TrainingStep
 
 FORMAT = "tinyprop run 1"

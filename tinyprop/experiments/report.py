@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..estimate import Estimate
-from ..table import Table
+from ..report.estimate import Estimate
+from ..report.table import Table
 from ..train import Config
 from .evidence import ENDPOINTS, LEVEL, POWER, REGISTERED, Comparison, Measure
 from .experiment import BATCHNORM, Arm, Experiment, Finding, decide

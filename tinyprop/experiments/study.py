@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import data
-from ..cluster import compute_wanted
-from ..errors import DataError, StateError
-from ..files import locked
+from ..engine.errors import DataError, StateError
+from ..parallel.executors import compute_wanted
+from ..report.files import locked
 from ..train import Config
 from .experiment import Arm, Experiment, decide
 from .ledger import Ledger, compute, run_name

@@ -16,7 +16,7 @@ from ..engine.arrays import (
 from ..engine.errors import explain
 from ..engine.graph import Op, binary, unary
 from ..engine.tensor import Operand, Tensor, as_tensor
-from ..special import erf as erf_of_array
+from .special import erf as erf_of_array
 
 
 class Elementwise(Op):

@@ -14,8 +14,8 @@ from ..engine.errors import ShapeError
 from ..engine.graph import Op
 from ..engine.overrides import setting
 from ..engine.tensor import Operand, Tensor, as_tensor
-from ..windows import Pair, Shape, Window, channels_first, channels_last
 from .linear import product
+from .windows import Pair, Shape, Window, channels_first, channels_last
 
 _exact = ContextVar("exact", default=False)
 

@@ -4,19 +4,19 @@ group."""
 from math import prod
 from typing import Any
 
-from ..engine.arrays import Array, array_module, from_host
+from ..engine.arrays import Array, array_module, as_int_tuple, from_host
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
 from ..engine.guard import check_editable
 from ..engine.overrides import overridable
+from ..engine.random import next_key, random_words
 from ..engine.tensor import Operand, Tensor, as_tensor
-from ..random import next_key, random_words
-from ..threads import add_up, in_batch, is_first_thread, over_batch
-from ..windows import Shape
+from ..engine.threads import add_up, in_batch, is_first_thread, over_batch
 from .arithmetic import as_float, rsqrt
 from .reductions import mean, norm
 from .reductions import sum as sum_over
-from .shapes import reshape, several
+from .shapes import reshape
+from .windows import Shape
 
 
 def column(numbers: Any, ndim: int) -> Any:
@@ -235,7 +235,7 @@ def layer_norm(
     tensor([[-1.,  1.],
             [-1.,  1.]])
     """
-    x, shape = as_float(x), several(normalized_shape)
+    x, shape = as_float(x), as_int_tuple(normalized_shape)
     return _normalized(
         f"layer_norm of shape {x.shape} over axes of lengths {shape}", x, shape, weight, bias, eps
     )
@@ -250,7 +250,7 @@ def rms_norm(
     >>> F.rms_norm([[1.0, 7.0]], 2, eps=0.0)
     tensor([[0.2, 1.4]])
     """
-    x, shape = as_float(x), several(normalized_shape)
+    x, shape = as_float(x), as_int_tuple(normalized_shape)
     got = f"rms_norm of shape {x.shape} over axes of lengths {shape}"
     return _normalized(got, x, shape, weight, None, eps, centered=False)
 

@@ -6,9 +6,9 @@ from ..engine.arrays import Array, array_module, from_host
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
-from ..windows import Shape, Window, channels_first, channels_last
 from .arithmetic import as_float
 from .shapes import Put
+from .windows import Shape, Window, channels_first, channels_last
 
 
 def lowest(x: Array) -> float:

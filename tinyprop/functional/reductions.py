@@ -9,9 +9,9 @@ from ..engine.arrays import Array, array_module
 from ..engine.errors import ShapeError
 from ..engine.graph import Op, named
 from ..engine.tensor import Axes, Operand, Tensor, as_tensor
-from ..windows import Shape
 from .arithmetic import as_float, exp, sqrt, square, where
 from .shapes import broadcast_to, counted
+from .windows import Shape
 
 
 class Reduction(Op):

@@ -9,6 +9,7 @@ from typing import Any
 from ..engine.arrays import (
     Array,
     array_module,
+    as_int_tuple,
     backend_of,
     host_array,
     is_array,
@@ -135,7 +136,7 @@ def reshape(x: Operand, shape: Any = (), *more: int) -> Tensor:
     tensor([[1., 2.],
             [3., 4.]])
     """
-    return Reshape(several((shape, *more) if more else shape))(x)
+    return Reshape(as_int_tuple((shape, *more) if more else shape))(x)
 
 
 def transpose(x: Operand, axes: Any = None, *more: int) -> Tensor:
@@ -145,7 +146,7 @@ def transpose(x: Operand, axes: Any = None, *more: int) -> Tensor:
     tensor([[1.],
             [2.]])
     """
-    return Transpose(None if axes is None else several((axes, *more) if more else axes))(x)
+    return Transpose(None if axes is None else as_int_tuple((axes, *more) if more else axes))(x)
 
 
 def flatten(x: Operand, start_axis: int = 0) -> Tensor:
@@ -330,18 +331,10 @@ def take(x: Operand, indices: Any, axis: int = 0) -> Tensor:
     return index(x, (slice(None),) * axis + (indices,))
 
 
-def several(numbers: Any) -> tuple[int, ...]:
-    """An integer, or several of them, as a tuple; NumPy's integers are integers, too."""
-    try:
-        return (as_int(numbers),)
-    except TypeError:
-        return tuple(map(as_int, numbers))
-
-
 def counted(axis: Any, ndim: int, got: str, once: bool = True) -> list[int]:
     """One axis, several, or for None all of them, counted from the front, in order; `once` forbids
     to repeat one."""
-    given = range(ndim) if axis is None else several(axis)
+    given = range(ndim) if axis is None else as_int_tuple(axis)
     if any(not -ndim <= a < ndim for a in given) or (
         once and len({a % ndim for a in given}) < len(given)
     ):

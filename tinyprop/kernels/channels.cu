@@ -65,10 +65,10 @@ struct Strip {
 
 // x and out may be the same
 template <typename T>
-__global__ __launch_bounds__(THREADS,
-                             BLOCKS) void shifted_relu(const T* x, const T* __restrict__ biases,
-                                                       T bias, const T* __restrict__ shifts,
-                                                       T shift, T* out, const Matrix m) {
+__global__ __launch_bounds__(THREADS, BLOCKS)
+void shifted_relu(
+    const T* x, const T* __restrict__ biases, T bias, const T* __restrict__ shifts, T shift, T* out,
+    const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
     const Pack<T> added = s.either(biases, bias), low = s.either(shifts, shift);
@@ -80,7 +80,8 @@ __global__ __launch_bounds__(THREADS,
 
 // `sums` are those of `passed` over strips: (strips, columns)
 template <typename T>
-__global__ __launch_bounds__(THREADS, BLOCKS) void shifted_relu_gradient(
+__global__ __launch_bounds__(THREADS, BLOCKS)
+void shifted_relu_gradient(
     const T* __restrict__ g, const T* __restrict__ out, const T* __restrict__ shifts, T shift,
     T* __restrict__ passed, T* __restrict__ sums, const Matrix m) {
     const Strip s(m);
@@ -98,9 +99,8 @@ __global__ __launch_bounds__(THREADS, BLOCKS) void shifted_relu_gradient(
 // The mean over each strip, and the sum of (x - mean)^2: two matrices (strips, columns). Without
 // the first row of the strip, sums lose few digits, however far from 0 the mean is.
 template <typename T>
-__global__ __launch_bounds__(THREADS, BLOCKS) void strip_moments(const T* __restrict__ x,
-                                                                 T* __restrict__ sums,
-                                                                 const Matrix m) {
+__global__ __launch_bounds__(THREADS, BLOCKS)
+void strip_moments(const T* __restrict__ x, T* __restrict__ sums, const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
     const Pack<T> start = s.either(x + s.first * s.columns * WIDTH, T(1));
@@ -134,10 +134,10 @@ struct Normal {
 };
 
 template <typename T>
-__global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm(const T* __restrict__ x,
-                                                              const T* __restrict__ statistics,
-                                                              T low, T* __restrict__ out,
-                                                              const Matrix m) {
+__global__ __launch_bounds__(THREADS, BLOCKS)
+void batch_norm(
+    const T* __restrict__ x, const T* __restrict__ statistics, T low, T* __restrict__ out,
+    const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
     const Normal<T> normal(s, statistics);
@@ -150,11 +150,10 @@ __global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm(const T* __restric
 // The sums of passed g and of passed g * (x - mean) * inverse over strips: two matrices (strips,
 // columns)
 template <typename T>
-__global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm_sums(const T* __restrict__ g,
-                                                                   const T* __restrict__ x,
-                                                                   const T* __restrict__ statistics,
-                                                                   T low, T* __restrict__ sums,
-                                                                   const Matrix m) {
+__global__ __launch_bounds__(THREADS, BLOCKS)
+void batch_norm_sums(
+    const T* __restrict__ g, const T* __restrict__ x, const T* __restrict__ statistics, T low,
+    T* __restrict__ sums, const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
     const Normal<T> normal(s, statistics);
@@ -172,7 +171,8 @@ __global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm_sums(const T* __re
 
 // `sums` (2, columns) are those of all strips
 template <typename T>
-__global__ __launch_bounds__(THREADS, BLOCKS) void batch_norm_gradient(
+__global__ __launch_bounds__(THREADS, BLOCKS)
+void batch_norm_gradient(
     const T* __restrict__ g, const T* __restrict__ x, const T* __restrict__ statistics, T low,
     const T* __restrict__ sums, T* __restrict__ g_x, const Matrix m) {
     const Strip s(m);

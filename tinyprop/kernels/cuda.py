@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from .. import optim
 from ..engine.arrays import Array, array_module, is_device_array, load_module
 from ..engine.graph import Op
 from ..engine.overrides import override
+from ..engine.random import normals
+from ..engine.threads import shares_batch
 from ..functional.arithmetic import Elementwise
 from ..functional.losses import CrossEntropy
 from ..functional.normalization import BatchNorm, WeightNorm, dropout_mask
 from ..functional.pooling import AveragePool, MaxPool, Spread
-from ..random import normals
-from ..threads import shares_batch
-from ..windows import Pair, Shape, Window, channels_first, channels_last
+from ..functional.windows import Pair, Shape, Window, channels_first, channels_last
+from ..optim import updates
 from .fused import BatchNormReLU, ShiftedReLU
 
 Arrays = Sequence[Array]
@@ -223,7 +223,7 @@ def weight_norm_gradient(op: WeightNorm, g: Array, w: Array, scale: Array) -> An
     return g_w, g_scale
 
 
-@override(optim.unit_rows, on="cupy")
+@override(updates.unit_rows, on="cupy")
 def unit_rows(weights: Arrays) -> Any:
     if not supported(*weights) or not all(w.flags.c_contiguous for w in weights):
         return NotImplemented
@@ -426,19 +426,19 @@ def _update(w: Arrays, g: Arrays, means: Arrays, squares: Arrays, *numbers: floa
         )
 
 
-@override(optim.sgd, on="cupy")
+@override(updates.sgd, on="cupy")
 def sgd(w: Arrays, g: Arrays, velocities: Arrays, lr: float, momentum: float, decay: float) -> Any:
     return _update(w, g, velocities if momentum else (), (), lr, decay, momentum, 1, 0, 0, 1, 0)
 
 
-@override(optim.rmsprop, on="cupy")
+@override(updates.rmsprop, on="cupy")
 def rmsprop(
     w: Arrays, g: Arrays, squares: Arrays, lr: float, alpha: float, eps: float, decay: float
 ) -> Any:
     return _update(w, g, (), squares, lr, decay, 0, 1, alpha, 1 - alpha, 1, eps)
 
 
-@override(optim.adam, on="cupy")
+@override(updates.adam, on="cupy")
 def adam(
     w: Arrays,
     g: Arrays,

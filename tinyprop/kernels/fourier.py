@@ -16,7 +16,7 @@ import numpy as np
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve
-from ..windows import Pair, Shape, channels_first, channels_last
+from ..functional.windows import Pair, Shape, channels_first, channels_last
 
 LEAST = 6  # rows and columns of a filter from which on it is faster, as measured
 MOST = 2**23  # frequencies times filters times channels: more would take too much memory

@@ -10,7 +10,7 @@ from ..engine.tensor import Tensor
 from ..functional.normalization import BatchNorm, batch_op, column
 from ..nn.layers import Activation
 from ..nn.module import Sequential, _visit, in_turn, is_observing
-from ..nn.normalization import NormProp, equation
+from ..nn.normprop import NormProp, equation
 from ..nn.statistics import BatchNorm as BatchNormLayer
 from .weights import ScaledLinear
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
+from ..engine.threads import add_up
 from ..functional.activations import ReLU, Tanh
 from ..functional.arithmetic import Multiply
 from ..functional.convolution import (
@@ -20,8 +21,7 @@ from ..functional.convolution import (
 )
 from ..functional.normalization import BatchNorm, WeightNorm, column
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
-from ..threads import add_up
-from ..windows import Window, channels_first, channels_last, empty_image
+from ..functional.windows import Window, channels_first, channels_last, empty_image
 from .fused import ShiftedReLU
 from .pointwise import blocks
 

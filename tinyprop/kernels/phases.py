@@ -13,7 +13,7 @@ import numpy as np
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
 from ..functional.convolution import Convolve
-from ..windows import Pair, Shape, Window, channels_first, channels_last
+from ..functional.windows import Pair, Shape, Window, channels_first, channels_last
 from . import tiles
 
 LEAST_CHANNELS = 8  # for tiles to be faster, as measured: im2col with strides is slow

@@ -10,7 +10,7 @@ from ..engine.arrays import Array, is_host_array
 from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve
 from ..functional.linear import product
-from ..windows import channels_last, empty_image
+from ..functional.windows import channels_last, empty_image
 
 OUTPUTS_AT_ONCE = 2**18  # elements of the output, 1 MB in float32
 

@@ -53,10 +53,10 @@ __device__ Range windows_of(long long i, const Window& s) {
 // The largest element of each window, where NaN is the largest, or, if there is a factor, factor *
 // the sum. The first pixel, in scan order, that is the largest has won.
 template <typename T>
-__global__ __launch_bounds__(THREADS, BLOCKS) void pool(const T* __restrict__ x,
-                                                        long long* __restrict__ won,
-                                                        T* __restrict__ out, const Window shape,
-                                                        long long size, T factor) {
+__global__ __launch_bounds__(THREADS, BLOCKS)
+void pool(
+    const T* __restrict__ x, long long* __restrict__ won, T* __restrict__ out, const Window shape,
+    long long size, T factor) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
     const Range p = pixels_of(i, shape);
@@ -81,10 +81,10 @@ __global__ __launch_bounds__(THREADS, BLOCKS) void pool(const T* __restrict__ x,
 // The transpose: factor * the sum of g over the windows that contain a pixel, or over those that it
 // has won.
 template <typename T>
-__global__ __launch_bounds__(THREADS, BLOCKS) void unpool(const T* __restrict__ g,
-                                                          const long long* __restrict__ won,
-                                                          T* __restrict__ out, const Window shape,
-                                                          long long size, T factor) {
+__global__ __launch_bounds__(THREADS, BLOCKS)
+void unpool(
+    const T* __restrict__ g, const long long* __restrict__ won, T* __restrict__ out,
+    const Window shape, long long size, T factor) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
     const Range r = windows_of(i, shape);

@@ -22,7 +22,7 @@ from ..engine.arrays import Array, HostArray, array_module, float32, is_device_a
 from ..engine.overrides import override
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient
 from ..functional.linear import product
-from ..windows import Shape, Window, channels_last, empty_image
+from ..functional.windows import Shape, Window, channels_last, empty_image
 from .cuda import map_tiles
 from .pointwise import blocks
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from .. import optim
 from ..engine.arrays import HostArray
 from ..engine.graph import Op
 from ..engine.overrides import override
 from ..engine.tensor import Tensor
+from ..engine.threads import allowed, spread
 from ..functional.linear import Linear, Matmul
 from ..functional.normalization import WeightNorm
-from ..threads import allowed, spread
+from ..optim import updates
 from .pointwise import blocks
 
 WEIGHTS_AT_ONCE = 2**16  # elements of each array, 256 KB in float32
@@ -57,7 +57,7 @@ def _in_blocks(rule: Callable[..., None]) -> None:
     override(rule, on="numpy")(update)
 
 
-for _rule in (optim.sgd, optim.rmsprop, optim.adam, optim.unit_rows):
+for _rule in (updates.sgd, updates.rmsprop, updates.adam, updates.unit_rows):
     _in_blocks(_rule)
 
 

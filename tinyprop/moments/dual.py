@@ -21,7 +21,7 @@ from .. import functional as F
 from ..engine.arrays import Array, array_module, as_array, backend_of, to_numpy
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
-from ..special import erfc
+from ..functional.special import erfc
 from .gaussian import Activation, _as_given, _data, _float64_tensors, gaussian
 from .quadrature import FARTHEST, FEATURE, LONGEST, between_kinks, rule
 from .rules import TINY

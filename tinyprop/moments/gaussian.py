@@ -29,8 +29,8 @@ from ..engine.arrays import (
     is_host_array,
 )
 from ..engine.errors import ShapeError, explain
+from ..engine.random import new_generator
 from ..engine.tensor import Tensor
-from ..random import new_generator
 from .quadrature import between_kinks, not_too_narrow, outer, root
 from .rules import RULES, TINY, Triple
 

@@ -15,7 +15,7 @@ from ..engine.arrays import Array, array_module, float64
 from ..engine.graph import Op
 from ..engine.tensor import Tensor
 from ..functional.activations import SELU_ALPHA, SELU_SCALE
-from ..special import erfc
+from ..functional.special import erfc
 from .quadrature import (
     FARTHEST,
     NEGLIGIBLE,

@@ -24,7 +24,7 @@ from .layers import (
     Tanh,
 )
 from .module import Module, ModuleList, Sequential, evaluating
-from .normalization import NormPropConv2d, NormPropLinear
+from .normprop import NormPropConv2d, NormPropLinear
 from .residual import Residual, Scale
 from .signals import Signal, signals
 from .spec import NIN, NORMS, build

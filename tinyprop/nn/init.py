@@ -11,11 +11,11 @@ from ..engine.arrays import HostArray, array_module, from_host
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
 from ..engine.guard import check_editable
+from ..engine.random import generator
 from ..engine.tensor import Tensor
-from ..random import generator
 from .layers import Conv2d, Linear
 from .module import Module, observing, visiting
-from .normalization import NormProp, standard_moments
+from .normprop import NormProp, standard_moments
 from .residual import Residual
 from .weights import WeightNorm
 

@@ -7,9 +7,9 @@ from typing import Any
 from .. import functional as F
 from ..engine.arrays import array_module, default_backend, float32, host_array, to_backend
 from ..engine.errors import ShapeError, explain
+from ..engine.random import generator
 from ..engine.tensor import Tensor
-from ..random import generator
-from ..windows import pair
+from ..functional.windows import pair
 from .module import Module
 
 Size = int | tuple[int, int]

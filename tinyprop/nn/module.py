@@ -6,11 +6,10 @@ from contextvars import ContextVar
 from typing import Any, Self
 
 from ..engine.arrays import Array, array_module, is_array, to_backend
-from ..engine.errors import explain
+from ..engine.errors import StateError, explain
 from ..engine.guard import check_editable
 from ..engine.overrides import overridable, setting
 from ..engine.tensor import Tensor
-from ..errors import StateError
 
 _evaluating = ContextVar("evaluating", default=False)
 _observing = ContextVar("observing", default=False)

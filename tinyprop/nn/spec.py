@@ -11,7 +11,7 @@ from ..engine.tensor import Tensor
 from . import init as initial
 from .layers import ACTIVATIONS, Activation, AvgPool2d, Conv2d, Flatten, MaxPool2d, PReLU
 from .module import Module, Sequential
-from .normalization import PRELU_START, NormPropConv2d
+from .normprop import PRELU_START, NormPropConv2d
 from .residual import Residual, Scale
 from .statistics import BatchNorm, Derf, DyT, GroupNorm, LayerNorm, RMSNorm
 from .weights import ScaledWS, WeightNorm

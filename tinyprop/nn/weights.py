@@ -8,7 +8,7 @@ from ..engine.graph import no_grad
 from ..engine.tensor import Tensor
 from .layers import Conv2d, Linear, parameter
 from .module import Module
-from .normalization import standard_moments
+from .normprop import standard_moments
 
 
 class WeightNorm(Module):

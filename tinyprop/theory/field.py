@@ -14,9 +14,9 @@ from .. import moments
 from ..engine.arrays import HostArray, to_numpy
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
+from ..functional.windows import Window
 from ..moments.hermite import hermite, largest
 from ..nn.layers import ACTIVATIONS
-from ..windows import Window
 
 WHOLE = 4096  # values whose correlations may be stored for each pair
 DEGREES = 12  # of Hermite polynomials

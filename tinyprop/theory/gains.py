@@ -19,7 +19,7 @@ from ..engine.errors import explain
 from ..engine.tensor import Tensor
 from ..moments.quadrature import gauss_legendre
 from ..nn.layers import ACTIVATIONS
-from ..nn.normalization import PRELU_START, standard_moments
+from ..nn.normprop import PRELU_START, standard_moments
 
 PANELS, NODES = 6, 16
 

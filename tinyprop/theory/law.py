@@ -12,10 +12,10 @@ from .. import nn
 from ..engine.arrays import HostArray
 from ..engine.errors import explain
 from ..engine.graph import no_grad
+from ..engine.random import new_generator
 from ..engine.tensor import Tensor
+from ..functional.windows import Window
 from ..nn.module import observing
-from ..random import new_generator
-from ..windows import Window
 from .field import Field, Linear, Pointwise
 from .propagate import Mixture, Propagated, layers_of, linear_map, walk
 

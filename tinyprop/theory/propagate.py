@@ -13,9 +13,9 @@ from .. import nn
 from ..engine.arrays import HostArray, to_numpy
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
+from ..functional.windows import Window
 from ..moments.hermite import SAMPLES
-from ..nn.normalization import NormProp
-from ..windows import Window
+from ..nn.normprop import NormProp
 from .field import WHOLE, Field, Linear, Pointwise, max_pool
 
 

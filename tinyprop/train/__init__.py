@@ -1,6 +1,6 @@
 """Training: one step, whole runs that survive a kill, and evaluation."""
 
-from ..ranks import Ranks
+from ..parallel.ranks import Ranks
 from .config import Config, network
 from .run import Run
 from .step import TrainingStep, evaluate, keep_freed_memory, logits

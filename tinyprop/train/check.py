@@ -9,9 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..errors import StateError
-from ..files import csv_text, read_regular, write_whole
-from ..saving import decode
+from ..engine.errors import StateError
+from ..report.files import csv_text, read_regular, write_whole
+from ..report.saving import decode
 from . import checkpoint
 from .config import FIXED, Config
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.arrays import Array, HostArray
-from ..errors import StateError
-from ..files import read_regular, remove, write_whole
-from ..saving import decode, encode
+from ..engine.errors import StateError
+from ..report.files import read_regular, remove, write_whole
+from ..report.saving import decode, encode
 from .config import Config
 
 FORMAT = "tinyprop checkpoint 2"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import data
-from ..ranks import world
+from ..parallel.ranks import world
 from .config import Config, allowed, kind, rule
 from .run import Run
 from .step import keep_freed_memory

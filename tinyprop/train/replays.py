@@ -23,13 +23,13 @@ import numpy as np
 from .. import functional as F
 from ..engine.arrays import Array, DType, HostArray, is_host_array, load_module
 from ..engine.overrides import _plain, setting
+from ..engine.random import generator, next_key
 from ..engine.tensor import Tensor
 from ..functional.convolution import _exact
 from ..kernels.blas import workspaces
 from ..kernels.cuda import CHANGING, changing
 from ..nn.module import Module, _evaluating, _observing, _visit
 from ..optim import Adam
-from ..random import generator, next_key
 
 if TYPE_CHECKING:
     from .step import TrainingStep

@@ -14,16 +14,15 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from .. import data, nn, optim
-from ..cluster import stop_on_signals
 from ..engine.arrays import Array, array_module, from_host, to_numpy, use_backend
-from ..engine.errors import explain
+from ..engine.errors import DivergenceError, StateError, explain
+from ..engine.random import generator, manual_seed, new_generator
 from ..engine.tensor import Tensor
-from ..errors import DivergenceError, StateError
-from ..files import TEMPORARY, locked, remove, write_csv, write_json
-from ..info import versions
-from ..random import generator, manual_seed, new_generator
-from ..ranks import Ranks
-from ..saving import save
+from ..parallel.executors import stop_on_signals
+from ..parallel.ranks import Ranks
+from ..report.environment import versions
+from ..report.files import TEMPORARY, locked, remove, write_csv, write_json
+from ..report.saving import save
 from . import checkpoint
 from .check import SUMS, write_sums
 from .config import FIXED, Config, network
@@ -245,11 +244,12 @@ class Run:
         """What a run leaves when it is done, besides its log."""
         if not self.ranks.first:
             return
-        from .. import plots  # only now: it loads matplotlib
+        from ..report import plots  # only now: these load matplotlib
+        from . import figures
 
         save(self.out / "model.safetensors", self.model.state_dict())
         for kind in ("png", "svg"):
-            plots.save(plots.training_curves(self.history), self.out / f"curves.{kind}")
+            plots.save(figures.training_curves(self.history), self.out / f"curves.{kind}")
         write_sums(self.out)
 
     def save(self) -> None:

@@ -22,15 +22,14 @@ from ..engine.arrays import (
     is_host_array,
 )
 from ..engine.backward import grad
-from ..engine.errors import ShapeError, explain
+from ..engine.errors import DivergenceError, ShapeError, explain
 from ..engine.graph import no_grad
 from ..engine.tensor import Tensor
-from ..errors import DivergenceError
+from ..engine.threads import Workers, allow, blas_threads, cores
 from ..functional.losses import IGNORED
 from ..nn.module import Module, Sequential, evaluating
 from ..optim import Optimizer, normalize_weights
-from ..ranks import Ranks
-from ..threads import Workers, allow, blas_threads, cores
+from ..parallel.ranks import Ranks
 from .replays import Replays
 
 Gradients = list[Array | None]  # one per parameter; None if the loss does not depend on it

@@ -5,7 +5,7 @@ Monte-Carlo estimate with its error bar, and a verdict.
 [('C06', 'holds'), ('C26', 'holds')]
 """
 
-from ..estimate import Estimate
+from ..report.estimate import Estimate
 from .claim import Case, Claim, Result, judge
 from .ledger import claims, run
 from .monte_carlo import Sampler, Tally

@@ -9,8 +9,8 @@ import numpy as np
 from .. import functional as F
 from .. import grad, jacobian, tensor
 from ..engine.arrays import HostArray, to_numpy
-from ..estimate import Estimate
 from ..nn import NormPropLinear
+from ..report.estimate import Estimate
 from .claim import Case, Findings, claim, computed
 from .monte_carlo import Sampler, Tally, each
 from .networks import first_unit, gaussian, layer_with, random_layer, whole_jacobian

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..estimate import Estimate
+from ..report.estimate import Estimate
 from .monte_carlo import Sampler, padding_ignored
 
 HOLDS = "holds"

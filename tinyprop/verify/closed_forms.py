@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import moments, paper
+from .. import moments
 from ..engine.arrays import HostArray
 from ..moments.hermite import hermite
 from ..moments.quadrature import gauss_legendre
+from . import paper
 
 _relu = moments.gaussian("relu")
 C1, C2 = _relu.std, _relu.mean

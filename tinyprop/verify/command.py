@@ -7,9 +7,9 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from ..arguments import positive, whole_number
-from ..cluster import executor, place
-from ..files import write_json
+from ..parallel.executors import executor, place
+from ..report.arguments import positive, whole_number
+from ..report.files import write_json
 from .ledger import FAMILIES, chosen
 from .ledger import run as settle
 from .monte_carlo import Sampler

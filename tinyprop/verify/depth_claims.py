@@ -9,7 +9,6 @@ import numpy as np
 
 from .. import moments, no_grad
 from ..engine.arrays import HostArray
-from ..paper import MEAN_INPUTS
 from .claim import Case, Findings, claim, shown
 from .closed_forms import (
     C1,
@@ -22,6 +21,7 @@ from .closed_forms import (
 )
 from .monte_carlo import Sampler, Tally, each
 from .networks import gaussian, layer_with, random_layer
+from .paper import MEAN_INPUTS
 
 DEPTH = 9  # of the paper's network
 INPUTS = 128

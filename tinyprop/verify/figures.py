@@ -10,9 +10,9 @@ import numpy as np
 
 from .. import moments
 from ..engine.arrays import HostArray
-from ..estimate import Estimate
-from ..files import write_json
-from ..plots import COLORS, GRAY, panels, save, styled
+from ..report.estimate import Estimate
+from ..report.files import write_json
+from ..report.plots import COLORS, GRAY, panels, save, styled
 from .closed_forms import JACOBIAN_FACTOR, fixed_point, spectrum_density, spectrum_edges
 from .depth_claims import depth_tally
 from .jacobian_claims import nonzero, spectrum

@@ -11,8 +11,6 @@ from .. import functional as F
 from ..engine.arrays import Array, HostArray, to_numpy
 from ..nn import NormPropConv2d, NormPropLinear, Sequential
 from ..nn.layers import ACTIVATIONS
-from ..paper import JACOBIAN_FACTOR as PRINTED_FACTOR
-from ..paper import MEAN_SQUARE_GAIN as PRINTED
 from ..theory import Design
 from . import closed_forms
 from .claim import Case, Findings, all_ones, claim, computed, is_zero, shown
@@ -29,6 +27,8 @@ from .networks import (
     two_units,
     whole_jacobian,
 )
+from .paper import JACOBIAN_FACTOR as PRINTED_FACTOR
+from .paper import MEAN_SQUARE_GAIN as PRINTED
 
 ROUNDING = 0.005  # of 1.47 and of 1.21
 

@@ -5,11 +5,11 @@ from concurrent.futures import CancelledError, Executor
 from functools import partial
 from importlib import import_module
 
-from ..cluster import stopping
 from ..engine.arrays import default_backend, use_backend
 from ..engine.errors import explain
-from ..random import generator, manual_seed
-from ..threads import blas_threads
+from ..engine.random import generator, manual_seed
+from ..engine.threads import blas_threads
+from ..parallel.executors import stopping
 from .claim import (
     APPROXIMATE,
     DOES_NOT_HOLD,

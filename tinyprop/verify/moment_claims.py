@@ -9,9 +9,9 @@ import numpy as np
 from .. import Tensor, grad, moments, tensor
 from .. import functional as F
 from ..engine.arrays import Array, HostArray
-from ..estimate import Estimate
 from ..nn import ELU, LeakyReLU, NormPropLinear
 from ..nn.layers import ACTIVATIONS
+from ..report.estimate import Estimate
 from .claim import Case, Findings, all_ones, claim, is_zero, shown
 from .closed_forms import (
     C1,

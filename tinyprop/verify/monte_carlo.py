@@ -16,8 +16,8 @@ import numpy as np
 
 from ..engine.arrays import Array, HostArray, array_module, to_numpy
 from ..engine.errors import explain
-from ..estimate import Estimate
-from ..threads import blas_threads, cores
+from ..engine.threads import blas_threads, cores
+from ..report.estimate import Estimate
 
 # so many samples: (count,), or (quantities, count)
 Draw: TypeAlias = Callable[[np.random.Generator, int], Array]

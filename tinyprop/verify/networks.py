@@ -8,8 +8,8 @@ import numpy as np
 
 from .. import Tensor, grad, manual_seed, no_grad, tensor
 from ..engine.arrays import Array, HostArray, array_module, default_backend, to_backend, to_numpy
+from ..engine.random import next_key, normals
 from ..nn import Linear, Module, NormPropLinear
-from ..random import next_key, normals
 from .monte_carlo import Draw, Sampler, Tally, each
 
 

@@ -9,10 +9,9 @@ import numpy as np
 from .. import Tensor, grad, jacobian, moments, tensor
 from .. import functional as F
 from ..engine.arrays import Array
-from ..estimate import Estimate
 from ..nn import Activation, BatchNorm, LayerNorm, Module, ReLU, RMSNorm, Sequential
 from ..nn.layers import ACTIVATIONS
-from ..paper import JACOBIAN_FACTOR as PRINTED_FACTOR
+from ..report.estimate import Estimate
 from ..theory.gains import batch_norm_gain, norm_gain
 from . import closed_forms
 from .claim import Case, Findings, all_ones, claim, computed, is_not_zero, is_zero, shown
@@ -21,6 +20,7 @@ from .jacobian_claims import nonzero
 from .moment_claims import params
 from .monte_carlo import Sampler, each
 from .networks import batch, dense, gaussian, largest_difference, network_tally, orthogonal_samples
+from .paper import JACOBIAN_FACTOR as PRINTED_FACTOR
 
 batchnorm, layernorm = partial(claim, family="batchnorm"), partial(claim, family="layernorm")
 

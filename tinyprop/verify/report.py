@@ -4,7 +4,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
-from ..estimate import CONFIDENCE, Estimate
+from ..report.estimate import CONFIDENCE, Estimate
 from .claim import (
     APPROXIMATE,
     DOES_NOT_HOLD,

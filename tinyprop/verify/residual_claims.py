@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from .. import Tensor, grad, moments
-from ..estimate import Estimate
 from ..nn import (
     Activation,
     BatchNorm,
@@ -25,6 +24,7 @@ from ..nn import (
 )
 from ..nn.signals import signals
 from ..nn.spec import build
+from ..report.estimate import Estimate
 from ..theory import Design
 from ..theory.gains import batch_norm_residual_gain, residual_gain, tanh_residual
 from .claim import Case, Findings, claim, computed, is_not_zero, is_zero, shown

@@ -12,14 +12,14 @@ from .. import ShapeError, Tensor, grad, manual_seed, no_grad, tensor
 from .. import functional as F
 from ..data import BatchNormalizer, GlobalNormalizer
 from ..engine.arrays import Array, HostArray
-from ..estimate import Estimate
 from ..nn import BatchNorm, Dropout, Linear, Sequential
 from ..optim import SGD, normalize_weights
-from ..paper import EPOCH_SECONDS, TEST_ERRORS
+from ..report.estimate import Estimate
 from .claim import Case, Findings, claim, computed, is_zero, shown
 from .closed_forms import C1, C2
 from .monte_carlo import Sampler, Tally
 from .networks import batch, difference_ratio, gaussian, largest_difference, layer_with
+from .paper import EPOCH_SECONDS, TEST_ERRORS
 
 
 def small_network(random: np.random.Generator, *widths: int) -> tuple[Sequential, list[Tensor]]:

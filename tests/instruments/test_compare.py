@@ -1,0 +1,278 @@
+"""Theory against random networks for every normaliser, theory against numbers derived elsewhere,
+and the command."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+from tests.helpers import FULL
+from tinyprop import nn, theory
+from tinyprop.cli import main
+from tinyprop.engine.threads import blas_threads
+from tinyprop.instruments import compare, figures, probes
+from tinyprop.report.estimate import Estimate
+from tinyprop.theory.stacks import INSTRUMENTS, NORMS, Law, Stack
+
+CHI = math.pi / (math.pi - 1)
+# gradients of ReLU networks, at every width
+EXACT = ("glorot", "he", "orthogonal", "weight", "normprop")
+
+
+def stack(norm, depth=6, residual=False, activation="relu", width=128, batch=32):
+    return Stack(norm, activation, depth, width, batch, residual)
+
+
+def assert_measured(stack, networks):
+    """Each point within 5 standard errors of theory, and of what a width of n leaves open where
+    theory is a limit: a relative error of 1/n in each of L layers."""
+    with blas_threads(1):
+        curves = compare.curves(stack, networks, seed=100)
+    for name, curve in curves.items():
+        if curve.theory is None:
+            continue
+        for i, point in zip(curve.at - curve.layers[0], curve.points, strict=True):
+            theory = curve.theory[i]
+            rest = stack.depth / stack.width
+            if (
+                name == "gradient"
+                and stack.norm in EXACT
+                and stack.activation == "relu"
+                and not stack.residual
+            ):
+                rest = 0.0
+            assert abs(point.mean - theory) < 5 * point.standard_error + rest * theory + 1e-6, (
+                name,
+                i,
+            )
+    return curves
+
+
+@pytest.mark.parametrize("norm", ["he", "batch", "normprop-exact"])
+def test_theory_and_measurement(norm):
+    assert_measured(stack(norm, depth=4, width=64, batch=8), 8)
+
+
+# see `make full`
+PAIRS = [("relu", False), ("tanh", True), *([("relu", True), ("tanh", False)] if FULL else [])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("activation", "residual"), PAIRS)
+@pytest.mark.parametrize("norm", NORMS)
+def test_theory_and_measurement_of_every_network(norm, activation, residual, monkeypatch):
+    # for BatchNorm, whose spectrum has no theory
+    monkeypatch.setattr(probes, "ROUNDS", 1)
+    curves = assert_measured(stack(norm, residual=residual, activation=activation), 16)
+    assert curves["gradient"].theory is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize(
+    ("norm", "gamma", "beta"),
+    [
+        ("batch", 0.7, 0.5),
+        ("layer", 1.5, -0.3),
+        ("rms", 0.6, None),
+        ("normprop", 1.0, 0.4),
+        ("normprop-exact", 0.6, 0.5),
+    ],
+)
+def test_scale_and_shift(norm, gamma, beta, residual, monkeypatch):
+    monkeypatch.setattr(probes, "ROUNDS", 1)
+    shape = ("tanh" if norm == "layer" else "relu", 5, 128, 200, residual)
+    assert_measured(Stack(norm, *shape, gamma, beta), 8)
+
+
+@pytest.mark.parametrize(("norm", "mode"), [("normprop", "paper"), ("normprop-exact", "exact")])
+@pytest.mark.parametrize("beta", [0.3, -3.0])  # the latter where c1 has its floor
+def test_a_stack_has_the_constants_of_a_layer(norm, mode, beta):
+    layer = nn.NormPropLinear(1, 1, "gelu", gamma=0.7, mode=mode)
+    layer.beta.data[...] = beta
+    expected = [float(np.ravel(getattr(c, "data", c))[0]) for c in layer.constants()]
+    assert Stack(norm, "gelu", 2, 8, 8, False, 0.7, beta).constants == pytest.approx(
+        expected, rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "activation", ["gelu", "tanh", "selu", "softplus", "erf", "sin", "leaky_relu"]
+)
+@pytest.mark.parametrize(("beta", "std"), [(0.0, 1.0), (0.7, 2.5)])
+def test_a_series_has_the_covariance(activation, beta, std):
+    rho, variance = (
+        np.array([-1.0, -0.3, 0.0, 0.5, 0.999]),
+        tp.moments.gaussian(activation, beta, std).std ** 2,
+    )
+    found = Law(activation, 1.0, beta=beta).covariances(rho, std, variance)
+    exact = tp.moments.dual(activation, rho, beta, std).covariance
+    np.testing.assert_allclose(found, exact, atol=2e-5 * variance)
+
+
+@pytest.mark.parametrize(
+    ("room", "unused"),
+    [
+        ("instruments.compare", {"matplotlib", "tqdm", "threadpoolctl"}),
+        ("report.plots", {"tinyprop.theory"}),
+        ("train", {"tinyprop.theory"}),
+    ],
+)
+def test_what_is_not_used_is_not_loaded(room, unused):
+    """Measuring needs NumPy alone, as in a browser; only what compares with theory loads it."""
+    program = f"import sys, tinyprop.{room}; print(*sorted({unused} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
+
+
+def test_what_theory_cannot_say_is_left_out(tmp_path, capsys):
+    """Of narrow and deep networks: the largest singular value to first order, and the angle behind
+    a dead layer."""
+    spectrum = stack("he", 40, width=64).predicted("spectrum")
+    known = np.isfinite(spectrum)
+    assert known[:5].all()
+    assert not known[-1]
+    assert (np.diff(spectrum[known]) > 0).all(), "it grows with the depth"
+    assert (
+        main(f"compare --width 8 --depth 5 --networks 2 --norms he --out {tmp_path}/f.png".split())
+        == 0
+    )
+    assert "no value" in capsys.readouterr().out
+
+
+def test_no_scale_without_a_normalizer():
+    for norm, gamma, beta in (("he", 0.5, None), ("ws", None, 0.5), ("rms", None, 0.5)):
+        with pytest.raises(ValueError, match="no such parameter"):
+            Stack(norm, "relu", 2, 8, 8, False, gamma, beta)
+
+
+def test_theory_has_the_numbers_that_were_derived_elsewhere():
+    normprop = stack("normprop", depth=9).states
+    # for gamma = 1/1.21
+    np.testing.assert_allclose(normprop[-1, 0] - normprop[-1, 1], 0.065866, atol=1e-3)
+    tanh = stack("glorot", depth=11, activation="tanh")
+    assert tanh.states[-1, 0] == pytest.approx(0.052200082787, abs=1e-11)
+    assert math.prod(tanh.factors) == pytest.approx(0.0713697291, abs=1e-9)
+    assert stack("he", depth=10).states[-1, 1] == pytest.approx(0.854809, abs=1e-6)
+    selu = stack("selu", depth=3)
+    np.testing.assert_allclose(selu.states[-1, :2], [1.0, 0.0], atol=1e-9)
+    assert selu.factors == pytest.approx([1.071574992456] * 2, abs=1e-11)
+    assert stack("layer-after").factors == pytest.approx([CHI] * 5)
+    gains = {"ws": 26.738860905, "layer": 11.0, "he": 2.0**10}
+    for norm, gain in gains.items():
+        wide = stack(norm, depth=10, residual=True, width=10**6)
+        assert wide.predicted("gradient")[0] ** 2 == pytest.approx(gain, rel=1e-5)
+    assert stack("layer", 1, residual=True, width=8).factors == pytest.approx(
+        [1 + (8 - 2) / (8 - 3)]
+    )
+    batch = stack("batch", depth=10, residual=True).predicted("signal")
+    assert batch[-1] ** 2 == pytest.approx(1 + 10 * (1 - 1 / math.pi))
+    np.testing.assert_allclose(stack("batch", batch=8).predicted("signal"), math.sqrt(8 / 7))
+    for norm, shape in {"derf": "erf", "dyt": "tanh"}.items():
+        squashed = stack(norm, depth=2, residual=True)
+        known = theory.gains.tanh_residual(2, shape=shape)
+        assert (squashed.states[-1, 0], math.prod(squashed.factors)) == pytest.approx(
+            known, abs=1e-8
+        )
+
+
+def test_the_largest_singular_value_of_rectifiers_has_a_closed_form():
+    """The least (1 + m)^2 (1 + 2m)^L / m for Gaussian weights in L + 1 layers, and L^L /
+    (L-1)^(L-1) for orthogonal. One Gaussian layer of width n loses 2^(4/3) 1.2065 n^(-2/3) of its 4
+    (Johnstone, 2001)."""
+    networks = [stack(norm, depth=31, width=10**12) for norm in ("he", "orthogonal")]
+    gaussian, orthogonal = (network.predicted("spectrum") for network in networks)
+    edge = stack("he", width=100).predicted("spectrum")[0] ** 2
+    assert 4 - edge == pytest.approx(1.2065 * 2 ** (4 / 3) * 100 ** (-2 / 3), rel=1e-2)
+    m = np.geomspace(1e-3, 10, 100_000)
+    for layers in (0, 1, 5, 30):
+        least = ((1 + m) ** 2 * (1 + 2 * m) ** layers / m).min()
+        assert gaussian[layers] == pytest.approx(math.sqrt(least), rel=1e-3)
+    for layers in (3, 5, 30):
+        assert orthogonal[layers] ** 2 == pytest.approx(
+            layers**layers / (layers - 1) ** (layers - 1), rel=1e-3
+        )
+
+
+@pytest.mark.parametrize("norm", ["normprop", "normprop-exact"])
+def test_networks_of_normprop_are_made_of_its_layers(norm, rng):
+    """They are cut in front of the activation; otherwise they are nn.NormPropLinear."""
+    network = stack(norm, depth=3, width=16).network()
+    layers = []
+    for part in network:
+        layer = nn.NormPropLinear(16, 16, mode="exact" if norm == "normprop-exact" else "paper")
+        layer.weight.data = list(part.modules())[-1].weight.data
+        layers.append(layer)
+    x = tp.tensor(rng.normal(size=(5, 16)).astype(np.float32))
+    activation = list(network[-1].modules())[1]
+    np.testing.assert_allclose(
+        activation(network(x)).numpy(), nn.Sequential(*layers)(x).numpy(), atol=1e-5
+    )
+
+
+def test_the_error_of_a_root():
+    assert compare.root(Estimate(4.0, 0.4, 10)) == Estimate(2.0, pytest.approx(0.1), 10)
+
+
+SMALL = [
+    "compare",
+    "--norms",
+    "he",
+    "batch",
+    "he",
+    "--depth",
+    "3",
+    "--width",
+    "16",
+    "--batch",
+    "8",
+    "--networks",
+    "3",
+]
+
+
+def test_the_command_draws_a_page(tmp_path, capsys):
+    """The same one for the same seed."""
+    files = [tmp_path / "new" / f"{i}.png" for i in range(3)]
+    for seed, out in zip("001", files, strict=True):
+        assert main([*SMALL, "--residual", "--seed", seed, "--out", str(out)]) == 0
+        said = capsys.readouterr().out
+        assert said.count("\nbatch ") == said.count("\nhe ") == 1
+        assert said.endswith(f"{out}\n")
+    same, again, other = (file.read_bytes() for file in files)
+    assert same == again != other
+    assert same[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--norms", "batch", "--batch", "3"], "more than 3"),
+        (["--norms", "group", "--width", "20"], "--width 16"),
+        (["--norms", *NORMS], "colors"),
+    ],
+)
+def test_nonsense_is_refused(arguments, words, capsys):
+    assert main(["compare", *arguments]) == 1
+    assert words in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["compare", "--norms", "layr"])
+    assert "did you mean layer?" in capsys.readouterr().err
+
+
+def test_each_instrument_has_a_figure():
+    found = compare.compare(
+        [stack("he", 3, width=16), stack("group", 3, width=16)], networks=2, seed=0
+    )
+    for name, curves in found.items():
+        (axes,) = figures.instrument(name, curves).axes
+        he = next(line for line in axes.lines if line.get_label() == "he")
+        np.testing.assert_array_equal(he.get_ydata(), curves["he"].theory)
+        assert len(axes.containers) == 2, "points with error bars"
+    page = figures.comparison(found, "three layers")
+    assert [axes.get_title(loc="left") for axes in page.axes] == list(INSTRUMENTS.values())

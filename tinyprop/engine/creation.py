@@ -1,0 +1,143 @@
+"""Tensors that share an array's memory, and tensors that are made from a shape."""
+
+from typing import Any
+
+from .arrays import (
+    HostArray,
+    array_module,
+    as_int_tuple,
+    default_backend,
+    float32,
+    host_array,
+    is_host_array,
+    load_module,
+    plain_number,
+)
+from .errors import explain
+from .random import generator
+from .tensor import Tensor, check_elements, tensor
+
+
+def from_numpy(array: HostArray, requires_grad: bool = False) -> Tensor:
+    """A tensor that shares the memory of a NumPy array.
+
+    While a graph needs its values the array is read-only, as described at `Tensor.data`. Memory
+    that NumPy does not own (a PyTorch tensor's, a mapped file's) is copied when a graph saves it.
+
+    >>> a = tp.tensor([1.0, 2.0]).numpy()
+    >>> t = tp.from_numpy(a)
+    >>> a[0] = 5.0
+    >>> t
+    tensor([5., 2.])
+    """
+    if not is_host_array(array):
+        got = f"from_numpy of a {type(array).__name__}"
+        raise TypeError(
+            explain(got, "only a NumPy array has memory to share", "tp.tensor(...), which copies")
+        )
+    check_elements(array.dtype, requires_grad)
+    shared = Tensor(host_array(array), requires_grad)
+    shared.exposed = True
+    return shared
+
+
+def _created(
+    name: str, args: tuple[Any, ...], requires_grad: bool, dtype: Any, backend: str | None
+) -> Tensor:
+    array = getattr(load_module(backend or default_backend()), name)(*args, dtype=dtype)
+    check_elements(array.dtype, requires_grad)
+    return Tensor(array, requires_grad)
+
+
+def _shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    return as_int_tuple(shape[0] if len(shape) == 1 else shape)
+
+
+def zeros(
+    *shape: Any, requires_grad: bool = False, dtype: Any = float32, backend: str | None = None
+) -> Tensor:
+    """A tensor of zeros: zeros(2, 3) or zeros((2, 3)).
+
+    >>> tp.zeros(3)
+    tensor([0., 0., 0.])
+    """
+    return _created("zeros", (_shape(shape),), requires_grad, dtype, backend)
+
+
+def ones(
+    *shape: Any, requires_grad: bool = False, dtype: Any = float32, backend: str | None = None
+) -> Tensor:
+    """A tensor of ones.
+
+    >>> tp.ones(3)
+    tensor([1., 1., 1.])
+    """
+    return _created("ones", (_shape(shape),), requires_grad, dtype, backend)
+
+
+def full(
+    shape: Any,
+    value: float,
+    requires_grad: bool = False,
+    dtype: Any = float32,
+    backend: str | None = None,
+) -> Tensor:
+    """A tensor filled with one value.
+
+    >>> tp.full((2,), 7.0)
+    tensor([7., 7.])
+    """
+    return _created("full", (_shape((shape,)), value), requires_grad, dtype, backend)
+
+
+def arange(
+    *bounds: float, requires_grad: bool = False, dtype: Any = None, backend: str | None = None
+) -> Tensor:
+    """arange(stop), arange(start, stop) or arange(start, stop, step): integers for integers,
+    otherwise float32.
+
+    >>> tp.arange(3.0)
+    tensor([0., 1., 2.])
+    """
+    whole = all(isinstance(plain_number(bound), int) for bound in bounds)
+    # not a step in float32
+    values = _created("arange", bounds, False, "int64" if whole else "float64", backend)
+    return tensor(values.data, requires_grad, dtype or ("int64" if whole else float32))
+
+
+def randn(
+    *shape: Any, requires_grad: bool = False, dtype: Any = float32, backend: str | None = None
+) -> Tensor:
+    """Samples of N(0, 1); `tp.manual_seed` seeds them.
+
+    >>> tp.randn(2, 3).shape
+    (2, 3)
+    """
+    return tensor(
+        generator().standard_normal(_shape(shape)), requires_grad, _floating(dtype), backend
+    )
+
+
+def rand(
+    *shape: Any, requires_grad: bool = False, dtype: Any = float32, backend: str | None = None
+) -> Tensor:
+    """Samples of the uniform distribution on [0, 1); `tp.manual_seed` seeds them.
+
+    >>> bool((tp.rand(2, 3) < 1).data.all())
+    True
+    """
+    kind = _floating(dtype)
+    drawn, one = generator().random(_shape(shape)), kind.type(1)
+    xp = array_module(drawn)
+    # rounding makes no 1
+    return tensor(xp.minimum(drawn, xp.nextafter(one, 0 * one)), requires_grad, kind, backend)
+
+
+def _floating(dtype: Any) -> Any:
+    kind = host_array(0, dtype).dtype
+    if kind.kind != "f":
+        rule = "random numbers are floats"
+        raise TypeError(
+            explain(f"random numbers of type {kind}", rule, "(10 * tp.rand(3)).astype('int64')")
+        )
+    return kind

@@ -1,0 +1,142 @@
+"""`tinyprop certify`: the theory against a trained network, layer by layer."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import functional as F
+from .. import nn
+from ..engine.arrays import HostArray
+from ..engine.errors import StateError
+from ..engine.graph import no_grad
+from ..engine.tensor import Tensor
+from ..nn.module import observing
+from ..nn.normprop import NormProp
+from ..report.arguments import whole_number
+from ..report.table import Table
+from ..theory.propagate import layers_of, linear_map, propagate
+
+NOTE = """
+Of a layer's pre-activations u = w.x + b, over test images and positions. mean: that of each unit,
+as root mean square over units, measured and predicted from the weights and the moments of the
+images; r: correlation of both. variance: the mean over units, measured, predicted, and |w|^2, which
+it would be if x had mean 0, variance 1 and no correlations, as the paper assumes; cost: measured /
+|w|^2. coherence: the largest |cosine| of two rows of weights. left: the distance of the covariance
+of u from its diagonal; assumed: the same if the paper's assumption held, which is the left side of
+Proposition 1; right: its right side. Predictions take later layers as Gaussian, which trained ones
+are not: expect variances that are too small.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run_directory", type=Path, metavar="RUN", help="output directory of `tinyprop train`"
+    )
+    parser.add_argument(
+        "--root", type=Path, help="data directory (default: $TINYPROP_DATA, or the user's cache)"
+    )
+    parser.add_argument(
+        "--images",
+        type=whole_number(2),
+        default=1000,
+        help="test images to measure with (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--components",
+        type=whole_number(1),
+        default=10,
+        help="Gaussians that stand for them (default: %(default)s)",
+    )
+    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
+
+
+def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from ..train import Config, Run, checkpoint
+
+    whole, _ = checkpoint.read_all(options.run_directory)
+    if not whole:
+        got = f"{options.run_directory}, which has no checkpoint that is whole"
+        raise StateError(
+            got, "there is a network to look at", "the output directory of `tinyprop train`"
+        )
+    training = Run(
+        Config(**whole[-1].facts["config"]),
+        options.run_directory,
+        options.root,
+        say=lambda text: None,
+    )
+    training.resume()
+    table = certificate(
+        training.model.to("numpy").eval(),
+        training.test.images[: options.images],
+        options.components,
+    )
+    print(table.markdown() if options.markdown else table.text(width=120))
+    return 0
+
+
+def certificate(net: nn.Module, images: HostArray, components: int) -> Table:
+    """A row for each layer with weights."""
+    from ..verify.canonical_claims import error_and_bound
+
+    rows, predicted = (
+        [],
+        {record.layer: record for record in propagate(net, data=images, components=components)},
+    )
+    for name, layer, u in pre_activations(net, Tensor(images)):
+        if (weights := linear_map(layer)) is None:
+            continue
+        expected, mean, variance = predicted[name], u.mean(axis=0), u.var(axis=0).mean()
+        rows_of_w = weights.weight.reshape(len(weights.weight), -1)
+        products = rows_of_w @ rows_of_w.T
+        assumed, right = error_and_bound(products)
+        left, _ = error_and_bound(np.atleast_2d(np.cov(u.T, ddof=0)))
+        lengths = np.sqrt(np.diagonal(products))
+        cosines = products / np.outer(lengths, lengths) - np.eye(len(lengths))
+        # as in the first layer, where both are 0
+        constant = min(expected.mean.std(), mean.std()) < 1e-6
+        numbers = {
+            "mean": np.sqrt((mean**2).mean()),
+            "predicted": np.sqrt((expected.mean**2).mean()),
+            "r": np.nan if constant else np.corrcoef(expected.mean, mean)[0, 1],
+            "variance": variance,
+            "predicted ": expected.variance.mean(),
+            "|w|^2": (lengths**2).mean(),
+            "cost": variance / (lengths**2).mean(),
+            "coherence": abs(cosines).max(),
+            "left": left,
+            "assumed": assumed,
+            "right": right,
+        }
+        rows.append([name, *("-" if np.isnan(x) else f"{x:.3g}" for x in numbers.values())])
+    return Table(
+        ["layer", *map(str.strip, numbers)], rows, "Theory and measurement", " ".join(NOTE.split())
+    )
+
+
+def pre_activations(
+    net: nn.Module, x: Tensor, prefix: str = ""
+) -> Iterator[tuple[str, Any, HostArray]]:
+    """Every layer by its name in `propagate`, with the values that this is about: (samples and
+    positions, units)."""
+    for i, layer in enumerate(layers_of(net)):
+        inside, before = f"{prefix}{i}.", x
+        if isinstance(layer, nn.Sequential):
+            yield from pre_activations(layer, x, inside)
+        elif isinstance(layer, nn.Residual):
+            yield from pre_activations(layer.branch, x * (1.0 / layer.beta), inside)
+            if layer.shortcut is not None:
+                yield from pre_activations(
+                    layer.shortcut, x * (1.0 / layer.beta), inside + "shortcut."
+                )
+        with no_grad(), observing():
+            x = u = layer(before)
+            if isinstance(layer, NormProp):
+                weights = F.weight_norm(layer.weight, layer.gamma)
+                u = layer.weighted_sum(before, weights) + layer.per_unit(layer.beta)
+        if not isinstance(layer, nn.Sequential):
+            units = np.moveaxis(u.numpy(), 1, -1).reshape(-1, u.shape[1]).astype("float64")
+            yield f"{prefix}{i} {type(layer).__name__}", layer, units

@@ -1,0 +1,1 @@
+"""Processes that train one network together, and executors for independent pieces of work."""

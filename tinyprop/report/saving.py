@@ -1,0 +1,86 @@
+"""Arrays by name in a safetensors file, sealed: a digest in its metadata covers every byte of
+it."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ..engine.arrays import Array, HostArray, to_numpy
+from ..engine.errors import StateError
+from .files import read_regular, write_whole
+
+MOST = 1 << 40  # bytes of a file that `load` reads
+NO_DIGEST = "0" * 64  # what stands in the place of the digest while the digest is computed
+
+
+def save(path: str | Path, state: Mapping[str, Array]) -> None:
+    """Save arrays by name, for instance a `state_dict()`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tp.save(f"{folder}/net.safetensors", tp.nn.Linear(3, 2).state_dict())
+    ...     sorted(tp.load(f"{folder}/net.safetensors"))
+    ['bias', 'weight']
+    """
+    write_whole(Path(path), encode(state))
+
+
+def load(path: str | Path) -> dict[str, HostArray]:
+    """The arrays of a safetensors file, on the host.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tp.save(f"{folder}/x.safetensors", {"x": tp.tensor([1.0, 2.0]).data})
+    ...     tp.load(f"{folder}/x.safetensors")
+    {'x': array([1., 2.], dtype=float32)}
+    """
+    return decode(read_regular(Path(path), MOST), path)[0]
+
+
+def encode(state: Mapping[str, Array], facts: Mapping[str, str] | None = None) -> bytes:
+    """A safetensors file of these arrays, with these facts and the digest in its metadata."""
+    import safetensors.numpy
+
+    arrays = {name: np.asarray(to_numpy(array), order="C") for name, array in state.items()}
+    content = safetensors.numpy.save(arrays, {**(facts or {}), "sha256": NO_DIGEST})
+    return content.replace(_entry(NO_DIGEST), _entry(hashlib.sha256(content).hexdigest()), 1)
+
+
+def decode(content: bytes, path: str | Path) -> tuple[dict[str, HostArray], dict[str, str]]:
+    """The arrays and the metadata of a safetensors file. If it has a digest, every byte is checked
+    against it."""
+    import safetensors.numpy
+
+    try:
+        arrays = safetensors.numpy.load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        facts: dict[str, str] = header.get("__metadata__", {})
+        if "sha256" in facts and digest(content, facts["sha256"]) != facts["sha256"]:
+            raise ValueError("its bytes are not those that were saved")
+    except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise StateError(
+            f"{path}, which cannot be read ({error})",
+            "it must be a whole safetensors file",
+            "save it again, or take another copy",
+        ) from None
+    return arrays, facts
+
+
+def digest(content: bytes, stated: str) -> str:
+    """The digest of a file in which `stated` stands in the place of the digest."""
+    start = content.find(_entry(stated))
+    if start < 0:
+        raise ValueError("its digest is not in its place")
+    view, found = memoryview(content), hashlib.sha256()
+    for part in (view[:start], _entry(NO_DIGEST), view[start + len(_entry(stated)) :]):
+        found.update(part)
+    return found.hexdigest()
+
+
+def _entry(digest: str) -> bytes:
+    """The digest as it stands in the header; quotes inside other metadata are escaped, so it is
+    there only once."""
+    return f'"sha256":"{digest}"'.encode()

@@ -118,3 +118,14 @@ def test_meaning_is_free_of_speed_and_place(path):
         )
         code = re.sub(r'"""[\s\S]*?"""|#.*', "", path.read_text())
         assert re.findall(speed, code) == []
+
+
+def test_there_is_one_context():
+    """One context variable holds all settings of a block (engine/context.py). The other one is the
+    mailbox of CUDA graphs, which the engine must not know."""
+    found = [
+        path.relative_to(PACKAGE).as_posix()
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if re.search(r"= ContextVar\(", path.read_text())
+    ]
+    assert found == ["engine/context.py", "kernels/cuda.py"]

@@ -3,7 +3,7 @@ import pytest
 
 import tinyprop as tp
 from tests.helpers import leaf, make, run_python
-from tinyprop.engine import overrides
+from tinyprop.engine import context, overrides
 from tinyprop.engine.overrides import overridable, override
 
 
@@ -15,9 +15,9 @@ def _scratch_table(monkeypatch):
         overrides, "table", {backend: dict(rules) for backend, rules in overrides.table.items()}
     )
     known = set(overrides.overridden)
-    before = overrides._plain.set(False)
+    before = context.enter(context.current().changed(plain=False))
     yield
-    overrides._plain.reset(before)
+    context.leave(before)
     overrides.overridden.clear()
     overrides.overridden.update(known)
 
@@ -179,8 +179,7 @@ def test_plain_functions_can_be_overridden_too(backend):
 
 def test_plain_by_the_environment():
     code = (
-        "import tinyprop as tp; from tinyprop.engine import overrides; "
-        "print(overrides._plain.get())"
+        "import tinyprop as tp; from tinyprop.engine import context; print(context.current().plain)"
     )
     for value, expected in (("1", "True"), ("0", "False"), ("", "False")):
         assert run_python(code, TINYPROP_PLAIN=value).stdout.strip() == expected

@@ -2,15 +2,15 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from .arrays import Array, DType, as_array, backend_of, common_backend, fit_together, is_array
+from .context import context, current
 from .errors import GradientError, ShapeError, explain
 from .guard import NOTHING, Saved, owner_of
-from .overrides import overridden, setting, try_overrides
+from .overrides import overridden, try_overrides
 from .tensor import Operand, Tensor
 
 if TYPE_CHECKING:
@@ -22,18 +22,17 @@ Gradient: TypeAlias = Tensor | Callable[[], Tensor] | None
 
 OUT = -1
 
-_recording = ContextVar("recording", default=True)
 _numbers = count()
 
 
 def recording(on: bool) -> "_GeneratorContextManager[None]":
     """Record a graph inside the block, or do not."""
-    return setting(_recording, on)
+    return context(recording=on)
 
 
 def recording_now() -> bool:
     """Whether a graph is being recorded: also in a backward pass with create_graph=True."""
-    return _recording.get()
+    return current().recording
 
 
 def no_grad() -> "_GeneratorContextManager[None]":
@@ -142,7 +141,7 @@ class Op:
         backend = common_backend(arrays, self.floating)
         if backend is None:
             arrays, backend = fit_together(type(self).__name__, arrays, self.floating)
-        self.recorded = wanted and _recording.get()
+        self.recorded = wanted and current().recording
         rule = type(self).forward
         try:
             out = (
@@ -193,7 +192,7 @@ class Op:
         backward rule."""
         rule = type(self).backward
         result: Any = NotImplemented
-        if rule in overridden and not _recording.get():
+        if rule in overridden and not current().recording:
             result = try_overrides(rule, backend_of(g._data), self, g._data, *self.saved.arrays)
         if result is NotImplemented:
             result = self.backward(g, *self._saved_tensors()) if self._needs else self.backward(g)

@@ -11,20 +11,17 @@ An override of `forward` always applies, one of `backward` unless create_graph=T
 gradients of gradients. With `tp.plain()`, or TINYPROP_PLAIN=1 in the environment, only the rules
 are used."""
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from .arrays import backend_of, is_array
+from .context import context, current
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_plain = ContextVar("plain", default=os.environ.get("TINYPROP_PLAIN", "0") not in ("", "0"))
 
 
 @dataclass
@@ -66,7 +63,7 @@ def override(
 
 def try_overrides(rule: Callable[..., Any], backend: str, *args: Any, **kwargs: Any) -> Any:
     """The result of the first override that does not decline; NotImplemented if all do."""
-    if not _plain.get():
+    if not current().plain:
         for entry in table[backend].get(rule, ()):
             result = entry.function(*args, **kwargs)
             if result is not NotImplemented:
@@ -106,16 +103,6 @@ def overrides() -> list[Override]:
     return [entry for rules in table.values() for entries in rules.values() for entry in entries]
 
 
-@contextmanager
-def setting(variable: ContextVar[R], value: R) -> Iterator[None]:
-    """The context variable has this value inside the block."""
-    before = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(before)
-
-
 def plain() -> AbstractContextManager[None]:
     """Compute with the rules alone inside the block: slower, and the same results up to rounding.
 
@@ -123,4 +110,4 @@ def plain() -> AbstractContextManager[None]:
     ...     tp.tensor([2.0]).exp().log().item()
     2.0
     """
-    return setting(_plain, True)
+    return context(plain=True)

@@ -6,14 +6,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from functools import cache, reduce
 from operator import add
 from typing import Any, TypeVar
 
 from .arrays import Array
+from .context import context, current, enter
 from .graph import Op
-from .overrides import setting
 from .tensor import Tensor
 
 # samples that go through the network together: enough for large products, few enough for memory
@@ -21,9 +21,6 @@ MAX_PART = 64
 
 T = TypeVar("T")
 Shape = tuple[int, ...]
-
-_in_worker = ContextVar("in_worker", default=False)
-_part: ContextVar["Part | None"] = ContextVar("part", default=None)
 
 
 def cores() -> int:
@@ -152,13 +149,13 @@ class Part:
 
 def sharing(part: Part | None) -> AbstractContextManager[None]:
     """Inside the block, this is a part of a batch."""
-    return setting(_part, part)
+    return context(part=part)
 
 
 def add_up(numbers: Any) -> Any:
     """The sum of a number or an array over all parts of the batch. Where nobody shares a batch, it
     is one part."""
-    part = _part.get()
+    part = current().part
     return numbers if part is None else part.add_up(numbers)
 
 
@@ -180,26 +177,26 @@ def over_batch(numbers: Tensor) -> Tensor:
 
 def shares_batch() -> bool:
     """Whether sums over the batch need those of others."""
-    return _part.get() is not None
+    return current().part is not None
 
 
 def in_batch(shape: Shape) -> tuple[Shape, Any]:
     """The shape of the batch that all processes share, and the index of this one's samples in
     it."""
-    part = _part.get()
+    part = current().part
     return (shape, ...) if part is None else part.in_batch(shape)
 
 
 def is_first_part() -> bool:
     """Whether this thread has the first sample of the batch."""
-    part = _part.get()
+    part = current().part
     return part is None or part.first
 
 
 def is_first_thread() -> bool:
     """Whether this thread, of all that share the batch in this process, may do what is done once
     for all of them."""
-    part = _part.get()
+    part = current().part
     return part is None or part.place == 0
 
 
@@ -233,7 +230,7 @@ class Workers:
         """The results of work on all parts, merged in the order of the samples; `together`, the
         work adds up numbers over all parts, so there is one for each thread."""
         # a worker that waited for its own pool might wait forever
-        threads = 1 if _in_worker.get() else self.threads
+        threads = 1 if current().in_worker else self.threads
         samples = max(samples, 1)  # no samples are one empty part
         # equal parts, the same number for each thread
         rounds = 1 if together else -(-samples // (MAX_PART * threads))
@@ -244,15 +241,14 @@ class Workers:
             parts[len(parts) * i // count : len(parts) * (i + 1) // count] for i in range(count)
         ]
         team = Team(count) if together and count > 1 else None
-        beyond = _part.get() if together else None
+        beyond = current().part if together else None
 
         def merged(place: int) -> T:
-            _in_worker.set(True)
             if team is None:
-                _part.set(beyond)
+                enter(current().changed(in_worker=True, part=beyond))
                 return reduce(merge, map(work, shares[place]))
             part = Part(team, place, beyond)
-            _part.set(part)
+            enter(current().changed(in_worker=True, part=part))
             try:
                 result = work(*shares[place])
                 part.exchange(None)  # whoever still asks for a sum learns that it will not come
@@ -281,18 +277,15 @@ class Workers:
             return reduce(merge, [run.result() for run in runs])
 
 
-_allowed = ContextVar("allowed", default=1)
-
-
 def allow(threads: int) -> AbstractContextManager[None]:
     """Let `spread` use this number of threads inside the block, and BLAS no more than one of its
     own in each."""
-    return setting(_allowed, threads)
+    return context(thread_limit=threads)
 
 
 def allowed() -> int:
     """How many threads `spread` takes here: one in a worker, which shares its work already."""
-    return 1 if _in_worker.get() else _allowed.get()
+    return 1 if current().in_worker else current().thread_limit
 
 
 def spread(work: Callable[[slice], None], pieces: int) -> None:
@@ -303,7 +296,7 @@ def spread(work: Callable[[slice], None], pieces: int) -> None:
     shares = [slice(pieces * i // threads, pieces * (i + 1) // threads) for i in range(threads)]
 
     def alone(share: slice) -> None:
-        _in_worker.set(True)
+        enter(current().changed(in_worker=True))
         work(share)
 
     others = [

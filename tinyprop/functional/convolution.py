@@ -6,18 +6,15 @@ contiguous. Each of the three products is linear in both of its inputs, and the 
 gradients: no order needs further rules."""
 
 from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from typing import Any
 
 from ..engine.arrays import Array
+from ..engine.context import context, current
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
-from ..engine.overrides import setting
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .linear import product
 from .windows import Pair, Shape, Window, channels_first, channels_last
-
-_exact = ContextVar("exact", default=False)
 
 
 def exact_convolution() -> AbstractContextManager[None]:
@@ -27,7 +24,7 @@ def exact_convolution() -> AbstractContextManager[None]:
     >>> with F.exact_convolution():
     ...     y = F.conv2d(tp.tensor([[[[2.0]]]]), [[[[3.0]]]])
     """
-    return setting(_exact, True)
+    return context(exact_convolution=True)
 
 
 def columns(x: Array, window: Window, groups: int) -> Array:
@@ -135,7 +132,7 @@ def conv2d(
     _check_shapes(x.shape, weight.shape, groups)
     window = Window.of(weight.shape[2:], stride, padding, dilation)
     window.output(x.shape)
-    out = Convolve(window, groups, x.shape, weight.shape, _exact.get())(x, weight)
+    out = Convolve(window, groups, x.shape, weight.shape, current().exact_convolution)(x, weight)
     if bias is None:
         return out
     bias = as_tensor(bias, like=out)

@@ -2,12 +2,12 @@
 central differences."""
 
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from itertools import product
 
 from .. import functional as F
 from ..engine.arrays import Array, array_module, as_array, float64, from_host, host_array, to_numpy
 from ..engine.backward import grad, inputs_first, node_of, pull_back
+from ..engine.context import context, current
 from ..engine.errors import GradientError, ShapeError
 from ..engine.graph import recording, recording_now
 from ..engine.random import new_generator
@@ -20,26 +20,22 @@ SMALL = 64  # up to this many elements in and out, every single derivative is ch
 STEP = 6e-6  # the cube root of rounding, where central differences are most accurate
 PROBED = 1000  # how many elements of a large input are tried one by one to locate an error
 
-_nested = ContextVar("nested", default=False)  # inside a function that is being differentiated
-
 
 def _input(x: Tensor) -> tuple[Tensor, bool]:
     """An input that requires a gradient, and whether the derivative is to be differentiable."""
     check_elements(x.dtype, requires_grad=True)
     if x.requires_grad:
         return x, recording_now()
-    return Tensor(x._data, requires_grad=True)._share(x), recording_now() and _nested.get()
+    return Tensor(x._data, requires_grad=True)._share(
+        x
+    ), recording_now() and current().differentiating
 
 
 def _output(f: Function, x: Tensor, name: str) -> Tensor:
     """f(x), refused if it does not depend on x: the derivative would be zeros because no graph was
     recorded."""
-    before = _nested.set(True)
-    try:
-        with recording(True):
-            y = f(x)
-    finally:
-        _nested.reset(before)
+    with context(recording=True, differentiating=True):
+        y = f(x)
     if not (
         isinstance(y, Tensor)
         and any(node is node_of(x) for nodes in inputs_first(node_of(y)) for node in nodes)
@@ -117,7 +113,9 @@ def jvp(f: Function, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         raise ShapeError(
             f"jvp at x {x.shape} with v {v.shape}", "v has the shape of x", f"v.reshape{x.shape}"
         )
-    differentiable = recording_now() and (x.requires_grad or v.requires_grad or _nested.get())
+    differentiable = recording_now() and (
+        x.requires_grad or v.requires_grad or current().differentiating
+    )
     x, _ = _input(x)
     y = _output(f, x, "jvp")
     u = Tensor(array_module(y._data).zeros(y.shape, y.dtype), requires_grad=True)

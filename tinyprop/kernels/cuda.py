@@ -7,7 +7,8 @@ fixed order, never by atomic additions: the same run gives the same bits. Each o
 what its rule does, and declines what it cannot."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache
 from typing import Any
@@ -49,6 +50,16 @@ OPTIONS = tuple(f"-D{name}={value}" for name, value in SIZES.items())
 
 # the Mailbox of a step that is recorded, or replayed
 changing: ContextVar[Any] = ContextVar("changing", default=None)
+
+
+@contextmanager
+def posting_to(mailbox: Any) -> Iterator[None]:
+    """Inside the block, kernels leave the numbers that change from step to step in this mailbox."""
+    before = changing.set(mailbox)
+    try:
+        yield
+    finally:
+        changing.reset(before)
 
 
 @cache

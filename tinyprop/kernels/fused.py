@@ -4,12 +4,13 @@ from typing import Any
 
 from .. import functional as F
 from ..engine.arrays import Array, array_module
+from ..engine.context import current
 from ..engine.graph import Op
 from ..engine.overrides import override
 from ..engine.tensor import Tensor
 from ..functional.normalization import BatchNorm, batch_op, column
 from ..nn.layers import Activation
-from ..nn.module import Sequential, _visit, in_turn, is_observing
+from ..nn.module import Sequential, in_turn, is_observing
 from ..nn.normprop import NormProp, equation
 from ..nn.statistics import BatchNorm as BatchNormLayer
 from .weights import ScaledLinear
@@ -79,7 +80,7 @@ class BatchNormReLU(BatchNorm):
 @override(in_turn, on="cupy")
 def rectified_batches(x: Tensor, layers: Sequential) -> Any:
     """One op for a BatchNorm that trains and the ReLU behind it."""
-    if is_observing() or _visit.get():
+    if is_observing() or current().visit:
         return NotImplemented
     every, i = list(layers), 0
     while i < len(every):

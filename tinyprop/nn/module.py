@@ -2,22 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from typing import Any, Self
 
 from ..engine.arrays import Array, array_module, is_array, to_backend
+from ..engine.context import context, current, enter, leave
 from ..engine.errors import StateError, explain
 from ..engine.guard import check_editable
-from ..engine.overrides import overridable, setting
+from ..engine.overrides import overridable
 from ..engine.tensor import Tensor
-
-_evaluating = ContextVar("evaluating", default=False)
-_observing = ContextVar("observing", default=False)
-_visit: ContextVar[Callable[..., Callable[[Tensor], None] | None] | None] = ContextVar(
-    "visit", default=None
-)
-# whose forward is being computed
-_running: ContextVar[tuple["Module", ...]] = ContextVar("running", default=())
 
 
 def evaluating() -> AbstractContextManager[None]:
@@ -31,16 +23,16 @@ def evaluating() -> AbstractContextManager[None]:
     >>> layer.training
     True
     """
-    return setting(_evaluating, True)
+    return context(evaluating=True)
 
 
 def observing() -> AbstractContextManager[None]:
     """Inside the block, modules do what their mode says, but none moves its running estimates."""
-    return setting(_observing, True)
+    return context(observing=True)
 
 
 def is_observing() -> bool:
-    return _observing.get()
+    return current().observing
 
 
 def visiting(
@@ -48,7 +40,7 @@ def visiting(
 ) -> AbstractContextManager[None]:
     """Inside the block, call visit(module, its input) before each call of a module, and what it
     returns, if anything, with the output."""
-    return setting(_visit, visit)
+    return context(visit=visit)
 
 
 class Module:
@@ -99,13 +91,13 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        visit = _visit.get()
-        tell = visit(self, *args) if visit else None
-        before = _running.set((*_running.get(), self))
+        here = current()
+        tell = here.visit(self, *args) if here.visit else None
+        before = enter(here.changed(running=(*here.running, self)))
         try:
             out = self.forward(*args, **kwargs)
         finally:
-            _running.reset(before)
+            leave(before)
         if tell:
             tell(out)
         return out
@@ -113,7 +105,7 @@ class Module:
     def __setattr__(self, attribute: str, value: Any) -> None:
         by_forward: set[str] = vars(self).setdefault("_set_by_forward", set())
         new = attribute in by_forward or not any(_reachable("", vars(self).get(attribute)))
-        if new and any(module is self for module in _running.get()):
+        if new and any(module is self for module in current().running):
             by_forward.add(attribute)
         else:
             by_forward.discard(attribute)
@@ -230,7 +222,7 @@ class Module:
     def training(self) -> bool:
         """Whether it behaves as in training (batch statistics, dropout): its own mode, unless
         `evaluating()`."""
-        return self._training and not _evaluating.get()
+        return self._training and not current().evaluating
 
     @training.setter
     def training(self, mode: bool) -> None:

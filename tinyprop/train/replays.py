@@ -22,13 +22,12 @@ import numpy as np
 
 from .. import functional as F
 from ..engine.arrays import Array, DType, HostArray, is_host_array, load_module
-from ..engine.overrides import _plain, setting
+from ..engine.context import current
 from ..engine.random import generator, next_key
 from ..engine.tensor import Tensor
-from ..functional.convolution import _exact
 from ..kernels.blas import workspaces
-from ..kernels.cuda import CHANGING, changing
-from ..nn.module import Module, _evaluating, _observing, _visit
+from ..kernels.cuda import CHANGING, posting_to
+from ..nn.module import Module
 from ..optim import Adam
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 SLOTS = 4  # batches whose labels may be on their way: how far the host may be ahead of the device
 MOST_GRAPHS = 8  # of one training; batches of further shapes are computed as usual
 MOST_UPDATES = 16  # groups of parameters with numbers of their own
-# what a step depends on, besides its arrays and the attributes of its modules
-MODES = _exact, _evaluating, _observing
 
 
 class Mailbox:
@@ -152,7 +149,7 @@ class Replay:
 
     def record(self, stream: Any) -> None:
         expected, self.pool = deepcopy(generator()), self.cupy.cuda.MemoryPool()
-        with recorded(self.cupy, stream, self.pool) as graphs, setting(changing, self.box):
+        with recorded(self.cupy, stream, self.pool) as graphs, posting_to(self.box):
             self.loss, gradients = self.step.differentiate(self.x, self.box.labels, self.total)
             self.step.update(gradients)
         self.graph, self.workspaces, self.box.replaying = graphs[0], workspaces(), True
@@ -172,7 +169,7 @@ class Replay:
         keys, self.box.keys = self.box.keys, 0
         for _ in range(keys):
             self.box.keep_key(next_key(), self.box.kind)
-        with setting(changing, self.box):
+        with posting_to(self.box):
             self.step.optimizer.update(self.due)
 
     def launch(self, x: Array, labels: Array) -> Array:
@@ -238,9 +235,15 @@ class Replays:
         """The loss of a replayed step; None if nothing was done, and the batch is to be computed as
         usual."""
         key: Any = x.shape, x.dtype.char, is_host_array(labels), labels.shape, labels.dtype.char
-        key += self.cuda.runtime.getDevice(), *[mode.get() for mode in MODES]
+        here = current()
+        key += (
+            self.cuda.runtime.getDevice(),
+            here.exact_convolution,
+            here.evaluating,
+            here.observing,
+        )
         self.asked = key
-        if _plain.get() or _visit.get() is not None or not 0 <= self.step.optimizer.lr < math.inf:
+        if here.plain or here.visit is not None or not 0 <= self.step.optimizer.lr < math.inf:
             return None
         replay = self.graphs.get(key)
         if replay is not None and replay.holds():

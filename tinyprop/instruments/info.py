@@ -1,5 +1,5 @@
-"""`tinyprop info`: machine, versions, BLAS, data sets, and CuPy, with the command that helps where it
-does not work."""
+"""`tinyprop info`: machine, versions, BLAS, data sets, and CuPy, with the command that helps where
+it does not work."""
 
 import argparse
 from collections.abc import Iterator

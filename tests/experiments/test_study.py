@@ -24,7 +24,7 @@ class InMemory(Ledger):
     def __init__(self, make):
         object.__setattr__(self, "make", cache(make))
 
-    def find(self, config, say=print):
+    def find(self, config, log=print):
         return self.make(config)
 
 
@@ -38,7 +38,7 @@ def study(tmp_path, monkeypatch):
         ledger = InMemory(
             lambda config: record(config, **made_up(config)) if finished(config) else None
         )
-        return Study(chosen, LAPTOP, ledger, tmp_path, say=lambda line: None)
+        return Study(chosen, LAPTOP, ledger, tmp_path, log=lambda line: None)
 
     def made_up(config):
         """BatchNorm is much better; everything else is about alike, so that some claims stay

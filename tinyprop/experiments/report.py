@@ -1,7 +1,6 @@
 """The report: what is decided, where NormProp loses, each experiment, and how the plan was
 followed."""
 
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +14,6 @@ from .evidence import ENDPOINTS, LEVEL, POWER, REGISTERED, Comparison, Measure
 from .experiment import BATCHNORM, Arm, Experiment, Finding, decide
 from .record import Record
 from .scales import text
-
-MARK = "<!-- evidence -->"  # a line of the README before and after what it quotes of the report
 
 
 def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> str:
@@ -62,12 +59,6 @@ def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> s
 
 def listed(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
-
-
-def quoted(report: str, readme: str) -> str:
-    """The README with the sentences that are bold in the report."""
-    bold = " ".join(re.findall(r"\*\*(.*?\.)\*\*", report))
-    return re.sub(f"(?<={MARK}\n).*(?=\n{MARK})", bold, readme)
 
 
 def section(e: Experiment, folder: str) -> str:

@@ -91,6 +91,20 @@ def test_rates_are_tried_before_they_are_used(study):
     )
 
 
+def test_rates_are_as_urgent_as_the_claims_that_need_them(study):
+    """SGD at its chosen rate is part of a primary claim, so its rates are no settings without a
+    claim."""
+    order = study(lambda config: False).wanted()
+    rates = [
+        i
+        for i, c in enumerate(order)
+        if (c.optimizer, c.momentum, c.epochs, c.batch_size) == ("sgd", 0.0, 1, 50)
+    ]
+    without_claim = [i for i, c in enumerate(order) if c.width == 0.125]
+    assert len(rates) == 10
+    assert max(rates) < min(without_claim)
+
+
 def test_decided_claims_get_no_further_runs_and_undecided_ones_their_next_look(study):
     found = study(lambda config: config.seed <= 12)
     experiments = found.experiments()

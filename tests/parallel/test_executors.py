@@ -105,7 +105,7 @@ def test_any_executor_settles_claims_to_the_same_results():
 
 
 def test_a_claim_that_nobody_wants_any_longer_is_not_settled(monkeypatch):
-    monkeypatch.setattr(cluster.STOPPED, "is_set", lambda: True)
+    monkeypatch.setattr(cluster._request, "received", True)
     with ThreadPoolExecutor(1) as pool, pytest.raises(Exception, match="C01 was stopped"):
         tp.verify.run(["C01"], samples=5000, executor=pool)
 

@@ -202,7 +202,7 @@ def test_one_rank_that_is_asked_to_stop_stops_all_after_the_same_step(tmp_path):
     def stopped(ranks):
         run = Run(TINY, tmp_path / "run", say=lambda line: None, ranks=ranks)
         if ranks.rank == 1:
-            run.told = lambda: (run.epoch, run.batch) >= (1, 2)
+            run.should_stop = lambda: (run.epoch, run.batch) >= (1, 2)
         return run.run(), run.epoch, run.batch
 
     assert on_threads(2, stopped) == [(False, 1, 3)] * 2
@@ -371,7 +371,6 @@ def test_a_killed_rank_ends_the_job_with_a_line_and_another_number_of_ranks_resu
 ERRORS = """
 import sys
 from tinyprop.cli import main
-from tinyprop import ranks
 from tinyprop.train import Run
 def run(self, resume):
     if sys.argv[1] in ("all", str(self.ranks.rank)):

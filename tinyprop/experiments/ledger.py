@@ -74,18 +74,18 @@ def compute(
     ledger: Ledger,
     runs: Path,
     root: Path | None,
-    told: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Train, or resume, a run and add it to the ledger; False if it was stopped, or told to stop,
     before the end."""
     # one thread, so that the result does not depend on how many runs there are side by side
     with ALONE, blas_threads(1):
-        if told():
+        if should_stop():
             return False
         if ledger.find(config):
             return True
         run = RecordedRun(config, runs / run_name(config), root)
-        run.told = told
+        run.should_stop = should_stop
         diverged = None
         try:
             if not run.run(resume=True):

@@ -15,9 +15,8 @@ def normalize_weights(model: Module) -> None:
     >>> round(float((net[0].weight.data**2).sum()), 5)
     2.0
     """
-    weights = dict.fromkeys(
-        module.weight for module in model.modules() if isinstance(module, NormProp)
-    )
+    weights = [module.weight for module in model.modules() if isinstance(module, NormProp)]
+    weights = list(dict.fromkeys(weights))  # a shared one once
     for weight in weights:
         check_editable(weight, weight.name or "a weight")
     if weights:

@@ -45,6 +45,8 @@ NETWORKS = [
     ("networks", "MLP", "torch-channels-last", 0.15),
     ("networks", "VGG", "tinyprop", 0.3),
     ("networks", "VGG", "torch", 0.4),
+    ("networks", "even", "tinyprop", 0.3),
+    ("networks", "even", "torch", 0.3),
     ("networks", "alone", "tinyprop", 0.3),
 ]
 

@@ -20,6 +20,6 @@ def load_words(load: float | None) -> str:
 def require_idle(load: float | None) -> None:
     if load is not None and load > MOST:
         raise ValueError(
-            f"nothing is published, because the load average of this machine is {load:.2f}, and "
-            f"times are only right up to {MOST}: wait until it is idle"
+            f"nothing was published, because the load average is {load:.2f}, above {MOST}; wait "
+            "until the machine is idle"
         )

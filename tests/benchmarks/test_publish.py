@@ -137,8 +137,8 @@ def test_a_busy_machine_publishes_nothing(clone, quick_publish, capsys):
     assert quick_publish(clone, load=0.21) == 1
     said = capsys.readouterr()
     assert said.err == (
-        "benchmarks: nothing is published, because the load average of this machine is 0.21, and "
-        "times are only right up to 0.2: wait until it is idle\n"
+        "benchmarks: nothing was published, because the load average is 0.21, above 0.2; wait "
+        "until the machine is idle\n"
     )
     assert said.out == ""
     assert written(clone) == []

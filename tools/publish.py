@@ -25,7 +25,7 @@ from tinyprop.experiments.study import Study  # noqa: E402
 from tinyprop.report import plots  # noqa: E402
 from tinyprop.report.files import write_whole  # noqa: E402
 
-COMMAND = "tinyprop reproduce --continue"  # what the page says it is computed by
+COMMAND = "python tools/publish.py"  # what the page says it is computed by
 FIGURES = "figures"
 LEDGER = "figures/runs"
 PAGE = "REPRODUCTION.md"

@@ -15,10 +15,10 @@ from functools import cache
 from typing import Any
 
 from tinyprop.engine.arrays import load_module, to_backend
+from tinyprop.kernels.graphs import recorded
 from tinyprop.report.arguments import whole_number
 from tinyprop.report.table import Table
 from tinyprop.train import TrainingStep
-from tinyprop.train.replays import recorded
 
 from .cases import NORMS
 from .gpu import random_batch, training_step

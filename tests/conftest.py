@@ -1,9 +1,10 @@
 """Backends and hypothesis profiles for all tests.
 
 A test that takes the `backend` fixture runs on NumPy and, where a device (or the emulator) is
-present, on CuPy; `pytest -m cupy` picks the latter. `HYPOTHESIS_PROFILE=thorough` draws many more
-examples."""
+present, on CuPy; `pytest -m cupy` picks the latter. `HYPOTHESIS_PROFILE` says how many examples of
+each property are drawn: `check` 5, `test` 20 (the default), `thorough` 500."""
 
+import gc
 import os
 
 import numpy as np
@@ -17,7 +18,8 @@ needs_overrides = pytest.mark.skipif(
     PLAIN, reason="tests overrides, which TINYPROP_PLAIN=1 turns off"
 )
 
-settings.register_profile("quick", max_examples=20, deadline=None, derandomize=True)
+settings.register_profile("check", max_examples=5, deadline=None, derandomize=True)
+settings.register_profile("test", max_examples=20, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.register_profile("device", max_examples=4, deadline=None, derandomize=True)
 
@@ -36,9 +38,14 @@ on_a_device = [
     pytest.mark.cupy,
     pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
 ]
-settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE", "quick" if len(BACKENDS) == 1 else "device")
-)
+default_profile = "test" if len(BACKENDS) == 1 else "device"
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default_profile))
+
+
+def pytest_collection_finish():
+    """Collected tests live until the end: the garbage collector need not look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=BACKENDS, scope="session")

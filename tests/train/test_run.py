@@ -253,7 +253,7 @@ from pathlib import Path
 import tinyprop as tp
 from tinyprop.train import Config, Run
 load = tp.data.load
-SIZES = {"train": 200, "test": 40}
+SIZES = {{"train": 200, "test": 40}}
 tp.data.load = lambda name, root, split: load(name, root, split).first(SIZES[split])
 Run.SAVE_SECONDS = 0.05
 run = Run(Config(**{config!r}), Path({out!r}), say=lambda line: None)

@@ -6,6 +6,7 @@ each property are drawn: `check` 5, `test` 20 (the default), `thorough` 500."""
 
 import gc
 import os
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from hypothesis import settings
 
 import tinyprop as tp
 
-PLAIN = os.environ.get("TINYPROP_PLAIN", "0") not in ("", "0")
+KERNELS = find_spec("tinyprop.kernels") is not None
+PLAIN = not KERNELS or os.environ.get("TINYPROP_PLAIN", "0") not in ("", "0")
+needs_kernels = pytest.mark.skipif(not KERNELS, reason="needs tinyprop/kernels/")
 needs_overrides = pytest.mark.skipif(
-    PLAIN, reason="tests overrides, which TINYPROP_PLAIN=1 turns off"
+    PLAIN, reason="tests overrides, which are missing, or turned off by TINYPROP_PLAIN=1"
 )
 
 settings.register_profile("check", max_examples=5, deadline=None, derandomize=True)

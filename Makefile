@@ -37,7 +37,7 @@ lint: .venv/installed
 	$(BIN)/mypy
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive tinyprop
 
-release: .venv/installed  # build the archives; run the README with only the wheel, and the quick tests of the sdist
+release: .venv/installed  # build dist/; run the README with only the wheel, and the quick tests of the sdist
 	$(BIN)/python .ci/release.py
 
 tutorials: .venv/installed  # execute the lessons and solutions, and write their notebooks

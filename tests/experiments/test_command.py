@@ -132,7 +132,7 @@ def test_when_time_is_up_the_runs_are_saved(tmp_path):
     )
     work.wanted = lambda: [endless]
     with ThreadPoolExecutor() as pool:
-        assert work.compute(pool, 1, seconds=0.3)
+        assert work.compute(pool, 1, seconds=1.0)
     assert list((tmp_path / run_name(endless)).glob("checkpoint-*.safetensors"))
     assert not work.ledger.find(endless)
 

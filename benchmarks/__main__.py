@@ -1,5 +1,4 @@
-"""`python -m benchmarks COMMAND`: how fast tinyprop is, compared with other frameworks and with
-hardware limits."""
+"""`python -m benchmarks COMMAND`: how fast tinyprop is, measured on your machine."""
 
 import argparse
 import os
@@ -21,17 +20,19 @@ COMPARISONS = {
     "inference": "the outputs of a batch",
     "networks": "a VGG-like network, a fully connected one, and convolutions of unusual geometry",
 }
+# each is a module with `add_arguments` and `run`
 TOOLS = {
-    "features": "what each peer can do, asked by running it",
     "profile": "where the time of a step goes, op by op",
+    "overrides": "what a step costs without each override of kernels/",
     "scaling": "how time and memory of a step grow with batch size, width, depth and threads",
-    "ranks": "what a step costs on several processes, and a prediction for clusters",
+    "ranks": "what a step costs on two processes",
     "overhead": "what a small op costs, against PyTorch",
+    "gpu": "the time of a step on a GPU",
     "host": "what a step on a device costs the host, against a bare CuPy op",
     "sampling": "what `tinyprop verify` adds to drawing random numbers",
     "agreement": "losses and test errors of whole trainings, against PyTorch",
-    "publish": "all of this again on a CPU, for RESULTS.md, PROFILE.md, SCALING.md and the README",
-    "gpu": "a step on a GPU against the GPU's limits, or a prediction of it",
+    "publish": "measure everything on an idle CPU, and write the pages of benchmarks/ and the "
+    "README's table",
 }
 
 
@@ -55,22 +56,26 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     names."""
     top = Parser(
         prog="python -m benchmarks",
-        description=__doc__.split(": ")[1].capitalize(),
+        description="How fast tinyprop is, measured on your machine.",
         epilog="Peers that are not installed are left out: pip install torch jax autograd mygrad. "
         "Run `python -m benchmarks COMMAND --help` for details; benchmarks/README.md says how we "
         "measure.",
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    called = next((word for word in arguments if not word.startswith("-")), None)
+    words = [word for word in arguments if not word.startswith("-")]
     for name, text in {**COMPARISONS, **TOOLS}.items():
-        new = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        if name == called:
-            module: Any = (
-                import_module(f".{name}", __package__) if name in TOOLS else sys.modules[__name__]
-            )
-            module.add_arguments(new)
-            new.set_defaults(run=module.run, section=name)
+        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        if words[:1] == [name]:
+            module = module_of(name)
+            module.add_arguments(command)
+            command.set_defaults(run=module.run, section=name)
     return top
+
+
+def module_of(command: str) -> Any:
+    if command in TOOLS:
+        return import_module(f".{command}", __package__)
+    return sys.modules[__name__]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,9 +109,9 @@ def run(options: argparse.Namespace) -> int:
     results = measure.run(
         cases, options.peers, repeats, options.threads, options.quick, options.together
     )
-    about, tables = report.about(results), report.tables(results)
-    print("\n\n".join(["\n".join(about), *(table.text(110) for table in tables)]))
-    for path in report.write_page(options.out, "bench", "Benchmarks", about, tables, results):
+    tables = [table.text(110) for table in report.tables(results)]
+    print("\n\n".join(["\n".join(report.about(results)), *tables]))
+    for path in report.write_page(options.out, results):
         print(path)
     return 0
 

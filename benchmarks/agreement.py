@@ -43,29 +43,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    train, test = (data.load(options.data, options.root, split) for split in ("train", "test"))
-    train = train.first(options.images)
-    normalize = GlobalNormalizer(train.images.shape[1:]).fit(train.images)
-    prepared = [(normalize(Tensor(split.images)).data, split.labels) for split in (train, test)]
-    found = {}  # by peer: (seeds, epochs, loss and error)
+    images = data.load(options.data, options.root, "train").first(options.images)
+    others = data.load(options.data, options.root, "test")
+    normalize = GlobalNormalizer(images.images.shape[1:]).fit(images.images)
+    train = normalize(Tensor(images.images)).data, images.labels
+    test = normalize(Tensor(others.images)).data, others.labels
+    histories = {}  # by peer: (seeds, epochs, loss and error)
     for name in ("tinyprop", "torch"):
         peer = PEERS[name](cores())
-        found[name] = np.array(
-            [list(history(peer, s, options.epochs, *prepared)) for s in range(options.seeds)]
-        )
-    found["difference"] = found["tinyprop"] - found["torch"]
-    rows = []
-    for epoch in range(options.epochs):
-        for name, runs in found.items():
-            loss, error = (Estimate.of(values.tolist()) for values in runs[:, epoch].T)
-            rows.append([str(epoch + 1), name, f"{loss:.3f}", f"{error:.2f}"])
-    note = f"Means over {options.seeds} seeds, with 95 % confidence intervals."
-    print(
-        Table(
-            ["epoch", "peer", "training loss", "test error, %"], rows, note=note, align="rlrr"
-        ).text()
-    )
+        runs = []
+        for seed in range(options.seeds):
+            runs.append(list(history(peer, seed, options.epochs, train, test)))
+        histories[name] = np.array(runs)
+    histories["difference"] = histories["tinyprop"] - histories["torch"]
+    print(table(histories).text())
     return 0
+
+
+def table(histories: dict[str, HostArray]) -> Table:
+    """A row for each epoch and peer, from (seeds, epochs, loss and error)."""
+    seeds, epochs, _ = histories["difference"].shape
+    rows = []
+    for epoch in range(epochs):
+        for name, runs in histories.items():
+            losses, errors = runs[:, epoch].T  # (seeds, 2) -> (2, seeds)
+            loss = Estimate.of(losses.tolist())
+            error = Estimate.of(errors.tolist())
+            rows.append([str(epoch + 1), name, f"{loss:.3f}", f"{error:.2f}"])
+    header = ["epoch", "peer", "training loss", "test error, %"]
+    note = f"Means over {seeds} seeds, with 95 % confidence intervals."
+    return Table(header, rows, note=note, align="rlrr")
 
 
 def history(
@@ -77,7 +84,9 @@ def history(
     peer.use_threads(cores())
     manual_seed(seed)
     net = nn.build(nn.NIN, train[0].shape[1], width=0.25)
-    step, random = peer.trainer(net, cores()), np.random.default_rng(seed)
+    step = peer.trainer(net, cores())
+    random = np.random.default_rng(seed)
     for _ in range(epochs):
-        loss = np.mean([step(x, labels) for x, labels in batches(train, 50, random)])
-        yield float(loss), 100 * evaluate(net, *test)[1]
+        losses = [step(x, labels) for x, labels in batches(train, 50, random)]
+        _, error = evaluate(net, *test)
+        yield float(np.mean(losses)), 100 * error

@@ -13,6 +13,7 @@ from tinyprop.nn.spec import is_pool, parse
 # A small rate, so that in a long run no loss gets so close to 0 that its gradients are denormal:
 # those are slow.
 LEARNING = {"lr": 0.001, "momentum": 0.9, "weight_decay": 0.001}
+NORMS = {"normprop": "NormProp", "batch": "BatchNorm"}  # and what tables call them
 
 VGG = (
     "C(64,3,1,1)-C(64,3,1,1)-P(2,2,0,max)-C(128,3,1,1)-C(128,3,1,1)-P(2,2,0,max)"
@@ -43,21 +44,29 @@ class Case:
     input_gradient: bool = True  # of a layer; the first one of a network needs none
     for_all: bool = False  # also for slow peers
 
+    @property
+    def convolutional(self) -> bool:
+        return "C" in self.network
+
+    def features(self) -> list[int]:
+        """Of a network without convolutions, from the input to the logits."""
+        return [int(word) for word in self.network.split("-")]
+
     def build(self) -> nn.Sequential:
         """The network with the weights that every peer starts from."""
         manual_seed(0)
-        if "C" in self.network:
+        if self.convolutional:
             return nn.build(self.network, self.image[0], self.norm, width=self.width)
-        return perceptron(*map(int, self.network.split("-")), norm=self.norm)
+        return perceptron(*self.features(), norm=self.norm)
 
     def data(self) -> tuple[HostArray, HostArray]:
         """Images (N, C, H, W), or features (N, F) for a network without convolutions, and labels
         (N,)."""
         random = new_generator(1)
-        shape = self.image if "C" in self.network else (int(self.network.split("-")[0]),)
-        return random.standard_normal((self.batch, *shape), "float32"), random.integers(
-            0, 10, self.batch
-        )
+        shape = self.image if self.convolutional else (self.features()[0],)
+        images = random.standard_normal((self.batch, *shape), "float32")
+        labels = random.integers(0, 10, self.batch)
+        return images, labels
 
 
 def perceptron(*features: int, norm: str) -> nn.Sequential:
@@ -66,15 +75,14 @@ def perceptron(*features: int, norm: str) -> nn.Sequential:
     >>> len(perceptron(4, 8, 2, norm="none"))
     3
     """
-    hidden: list[Module] = []
+    layers: list[Module] = []
     for inputs, outputs in pairwise(features[:-1]):
-        normprop = norm == "normprop"
-        hidden += (
-            [nn.NormPropLinear(inputs, outputs)]
-            if normprop
-            else [nn.Linear(inputs, outputs), nn.ReLU()]
-        )
-    return nn.Sequential(*hidden, nn.Linear(features[-2], features[-1]))
+        if norm == "normprop":
+            layers.append(nn.NormPropLinear(inputs, outputs))
+        else:
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    layers.append(nn.Linear(features[-2], features[-1]))
+    return nn.Sequential(*layers)
 
 
 def plan(sections: Sequence[str] = ("step",), threads: int = 1, quick: bool = False) -> list[Case]:
@@ -83,66 +91,73 @@ def plan(sections: Sequence[str] = ("step",), threads: int = 1, quick: bool = Fa
     >>> [case.name for case in plan(["step"])]
     ['NormProp', 'BatchNorm']
     """
-    return [
-        case
-        for name, cases in SECTIONS.items()
-        if name in sections
-        for case in cases(threads, quick)
-    ]
+    cases = []
+    for name, section in SECTIONS.items():
+        if name in sections:
+            cases += section(threads, quick)
+    return cases
 
 
 def steps(threads: int, quick: bool) -> list[Case]:
-    norms = {"NormProp": "normprop", "BatchNorm": "batch"}
     return [
-        Case("step", name, norm=norm, threads=threads, for_all=True) for name, norm in norms.items()
+        Case("step", name, norm=norm, threads=threads, for_all=True) for norm, name in NORMS.items()
     ]
 
 
 def layers(threads: int, quick: bool) -> list[Case]:
     """Each layer of the paper's network by itself, on one thread and half a batch, as one of two
     threads sees it."""
-    cases, channels, side = [], 3, 32
-    for i, layer in enumerate(parse(nn.NIN)):
-        size, stride, padding = map(int, layer[:3] if is_pool(layer) else layer[1:])
-        name = f"{'P' if is_pool(layer) else 'C'}({','.join(layer)}) on {channels}x{side}x{side}"
+    cases = []
+    channels = 3
+    side = 32
+    for i, words in enumerate(parse(nn.NIN)):
+        kind = "P" if is_pool(words) else "C"
+        name = f"{kind}({','.join(words)}) on {channels}x{side}x{side}"
         cases.append(Case("layers", name, work="layer", layer=i, input_gradient=i > 0, batch=25))
-        channels = channels if is_pool(layer) else int(layer[0])
+        if kind == "C":
+            channels = int(words[0])
+        size, stride, padding = map(int, words[:3] if kind == "P" else words[1:])
         side = (side + 2 * padding - size) // stride + 1
     return cases
 
 
 def inference(threads: int, quick: bool) -> list[Case]:
-    names = {
-        f"NIN, NormProp, {n} thread{'s' * (n > 1)}": n for n in sorted({threads, 1}, reverse=True)
-    }
-    return [Case("inference", name, work="inference", threads=n) for name, n in names.items()]
+    cases = []
+    for n in sorted({threads, 1}, reverse=True):
+        name = f"NIN, NormProp, {n} thread{'s' if n > 1 else ''}"
+        cases.append(Case("inference", name, work="inference", threads=n))
+    return cases
 
 
 def networks(threads: int, quick: bool) -> list[Case]:
     """Steps of other networks, and convolutions of unusual geometry: forward and both gradients, on
     one thread."""
-    vgg = Case("networks", "VGG-like", VGG, width=QUICK_WIDTH if quick else 1.0, threads=threads)
+    width = QUICK_WIDTH if quick else 1.0
+    vgg = Case("networks", "VGG-like", VGG, width=width, threads=threads)
     mlp = Case("networks", "MLP", MLP, batch=128, threads=threads)
-    convolution = Case("networks", "", work="layer", norm="none", batch=25)
-    unusual = {
-        "7x7, stride 2": ("C(64,7,2,3)", 64),
-        "5x5, stride 2": ("C(64,5,2,2)", 64),
-        "1x1, stride 2": ("C(128,1,2,0)", 64),
-        "11x11": ("C(32,11,1,5)", 16),
-    }
+    cases = []
+    for norm, name in {"normprop": "NormProp", "none": "plain"}.items():
+        for net in (vgg, mlp):
+            cases.append(replace(net, name=f"{net.name}, {name}", norm=norm))
     return [
-        *[replace(net, name=f"{net.name}, NormProp") for net in (vgg, mlp)],
-        *[replace(net, name=f"{net.name}, plain", norm="none") for net in (vgg, mlp)],
-        *[
-            replace(
-                convolution,
-                name=f"{name}, {channels} channels",
-                network=network,
-                image=(channels, 32, 32),
-            )
-            for name, (network, channels) in unusual.items()
-        ],
+        *cases,
+        convolution("7x7, stride 2", "C(64,7,2,3)", 64),
+        convolution("5x5, stride 2", "C(64,5,2,2)", 64),
+        convolution("1x1, stride 2", "C(128,1,2,0)", 64),
+        convolution("11x11", "C(32,11,1,5)", 16),
     ]
+
+
+def convolution(name: str, spec: str, channels: int) -> Case:
+    return Case(
+        "networks",
+        f"{name}, {channels} channels",
+        spec,
+        work="layer",
+        norm="none",
+        image=(channels, 32, 32),
+        batch=25,
+    )
 
 
 SECTIONS: dict[str, Callable[[int, bool], list[Case]]] = {

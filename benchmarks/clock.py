@@ -1,69 +1,56 @@
-"""How long each op of a training step takes, forward and backward, on a processor or on a
-device."""
+"""The processor time of each op of a training step, forward and backward."""
 
-from collections import Counter, defaultdict
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
 from tinyprop.engine.graph import Op
 
-from .work import REST, gradient
-
-
-@dataclass(frozen=True)
-class Share:
-    """The part of one op or kernel in the time of a step."""
-
-    calls: int
-    seconds: float
+REST = "everything else: graph, update, constraint"  # time outside of ops
+Label = Callable[[Op, str], str]  # an op, and its name or that of its gradient
 
 
 class Clock:
-    """Marks at the beginning and end of pieces of work, which may be nested; the time of a piece
-    excludes inner ones.
+    """Adds up the time of pieces of work, which may be nested: the time of a piece excludes the
+    inner ones."""
 
-    `record()` gives the present moment, `elapsed(a, b)` the seconds between two of them.
-    """
+    def __init__(self, now: Callable[[], float] = time.thread_time):
+        self.now = now
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.names = [REST]  # the piece of work that is under way, after those around it
+        self.since = now()
 
-    def __init__(self, record: Callable[[], Any], elapsed: Callable[[Any, Any], float]):
-        self.record, self.elapsed = record, elapsed
-        self.names, self.calls = [REST], Counter[str]()
-        self.marks: list[tuple[Any, str]] = []  # a moment, and what begins, or continues, after it
-
-    def mark(self) -> None:
-        self.marks.append((self.record(), self.names[-1]))
+    def add(self) -> None:
+        """Count the time since the last call for the piece of work that is under way."""
+        now = self.now()
+        self.seconds[self.names[-1]] += now - self.since
+        self.since = now
 
     @contextmanager
-    def around(self, name: str, calls: int = 1) -> Iterator[None]:
-        self.calls[name] += calls
+    def around(self, name: str) -> Iterator[None]:
+        self.add()
         self.names.append(name)
-        self.mark()
-        yield
-        self.names.pop()
-        self.mark()
+        try:
+            yield
+        finally:
+            self.add()
+            self.names.pop()
 
-    def shares(self) -> dict[str, Share]:
-        seconds: defaultdict[str, float] = defaultdict(float)
-        for (start, name), (end, _) in pairwise(self.marks):
-            seconds[name] += self.elapsed(start, end)
-        return {
-            name: Share(self.calls[name], s)
-            for name, s in sorted(seconds.items(), key=lambda item: -item[1])
-        }
+
+def by_name(op: Op, name: str) -> str:
+    return name
 
 
 @contextmanager
-def watched(
-    clock: Clock, label: Callable[[Op, str], str] = lambda op, name: name
-) -> Iterator[None]:
-    """Inside the block every op, and the gradient of every op, runs under the clock, by its name or
+def watched(clock: Clock, label: Label = by_name) -> Iterator[None]:
+    """Inside the block every op, and the gradient of every op, runs under the clock, by its
     label."""
-    call, gradients = Op.__call__, Op.gradients
+    call = Op.__call__
+    gradients = Op.gradients
     backward = 0  # inside how many gradients we are: an op that computes a gradient is a part of it
 
     def timed_call(op: Op, *inputs: Any) -> Any:
@@ -73,19 +60,20 @@ def watched(
             return call(op, *inputs)
 
     def timed_gradients(op: Op, g: Any) -> list[Any]:
-        name = label(op, gradient(type(op).__name__))
+        name = label(op, f"{type(op).__name__} gradient")
 
-        def timed(function: Callable[[], Any], calls: int = 0) -> Any:
+        def timed(function: Callable[[], Any]) -> Any:
             nonlocal backward
             backward += 1
             try:
-                with clock.around(name, calls):
+                with clock.around(name):
                     return function()
             finally:
                 backward -= 1
 
-        parts = timed(lambda: gradients(op, g), calls=1)
+        parts = timed(partial(gradients, op, g))
         return [partial(timed, part) if callable(part) else part for part in parts]
 
     with patch.object(Op, "__call__", timed_call), patch.object(Op, "gradients", timed_gradients):
         yield
+    clock.add()

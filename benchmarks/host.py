@@ -1,7 +1,7 @@
 """What a training step on a device costs the host: Python, the engine and CuPy, without any work of
 the device.
 
-A step that is ordered kernel by kernel is recorded instead of run; one that is replayed gets a
+A step that is launched kernel by kernel is recorded instead of run; one that is replayed gets a
 graph without kernels. Both take turns with bare CuPy additions. The ratio is what counts, not the
 times. A GPU or emulated CUDA will do."""
 
@@ -9,24 +9,24 @@ import argparse
 import re
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-import numpy as np
-
-import tinyprop as tp
-from tinyprop import nn
 from tinyprop.engine.arrays import load_module, to_backend
+from tinyprop.kernels.graphs import recorded
 from tinyprop.report.arguments import whole_number
 from tinyprop.report.table import Table
-from tinyprop.train.replays import recorded
+from tinyprop.train import TrainingStep
 
-NORMS = {"normprop": "NormProp", "batch": "BatchNorm"}
+from .cases import NORMS
+from .gpu import random_batch, training_step
+
+WIDTH = 0.25
+BATCH = 8
 TIMES = 50  # that short work is repeated in a turn
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repeats", type=whole_number(1), default=101, help="turns (default 101)")
+Work = Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -40,102 +40,120 @@ class Cost:
     copies: float  # of its batch, without tinyprop
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repeats", type=whole_number(1), default=101, help="turns (default 101)")
+
+
 def run(options: argparse.Namespace) -> int:
     rows = []
     for norm, name in NORMS.items():
-        c = measured(norm, options.repeats)
-        eager = [f"{c.launch:.1f}", f"{c.launch - c.addition:.1f}", f"{c.launch / c.addition:.1f}"]
-        graph = [f"{c.replay:.0f}", f"{c.copies:.1f}", f"{(c.replay - c.copies) / c.addition:.1f}"]
-        rows.append([name, str(c.launches), f"{c.addition:.1f}", *eager, *graph])
-    header = ["network", "launches", "CuPy +, us", "a launch, us", "over it", "ratio"]
+        cost = measured(norm, options.repeats)
+        row = [
+            name,
+            str(cost.launches),
+            f"{cost.addition:.1f}",
+            f"{cost.launch:.1f}",
+            f"{cost.launch - cost.addition:.1f}",
+            f"{cost.launch / cost.addition:.1f}",
+            f"{cost.replay:.0f}",
+            f"{cost.copies:.1f}",
+            f"{(cost.replay - cost.copies) / cost.addition:.1f}",
+        ]
+        rows.append(row)
+    header = (
+        "network, launches, CuPy + us, a launch us, over it, ratio, replay us, its copies, ratio"
+    )
     note = (
-        "The first ratio is a launch by an addition; the second a replayed step, without its "
-        "copies, by an addition."
+        "The first ratio is a launch divided by an addition; the second a replayed step, without "
+        "its copies, divided by an addition."
     )
-    table = Table(
-        [*header, "replay, us", "its copies", "ratio"],
-        rows,
-        "Host time of a step on a device",
-        note,
-    )
+    table = Table(header.split(", "), rows, "Host time of a step on a device", note)
     print(table.text(110))
     return 0
 
 
-def step_of(norm: str, graph: bool, width: float = 0.25, batch: int = 8) -> tuple[Any, Any, Any]:
-    """The step of the paper's network, with images on the device and labels on the host, as the
-    prefetcher has them."""
-    random = np.random.default_rng(0)
-    images, labels = (
-        random.integers(0, 256, (batch, 3, 32, 32)).astype(np.uint8),
-        random.integers(0, 10, batch),
-    )
-    tp.manual_seed(0)
-    with tp.use_backend("cupy"):
-        net = nn.Sequential(
-            tp.data.GlobalNormalizer((3, 32, 32)).fit(images),
-            *nn.build(nn.NIN, norm=norm, width=width),
-        )
-    step = tp.train.TrainingStep(
-        net, tp.optim.SGD(net.parameters(), 0.01, weight_decay=0.001), graph=graph
-    )
-    return step, to_backend(images, "cupy"), labels
-
-
 def measured(norm: str, repeats: int) -> Cost:
     cupy: Any = load_module("cupy")
-    stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
-    eager, images, labels = step_of(norm, graph=False)
-    there = to_backend(labels, "cupy")  # an upload cannot be recorded
+    images, labels = random_batch(BATCH)
+    images = to_backend(images, "cupy")
+    labels_there = to_backend(labels, "cupy")  # an upload cannot be recorded
+    eager = prepared(norm, graph=False)
     for _ in range(2):
-        eager(images, there)
-    launches = counted(cupy, lambda: eager(images, there))
-    replayed, _, _ = step_of(norm, graph=True)
+        eager(images, labels_there)
+    launches = counted(lambda: eager(images, labels_there))
+    replayed = prepared(norm, graph=True)
     for _ in range(3):
         replayed(images, labels)
     (replay,) = replayed.replays.graphs.values()
-    with recorded(cupy, stream, pool) as empty:
-        pass
-    replay.graph = empty[0]
+    replay.graph = empty_graph()
+    ones = cupy.ones(8, "float32")
+    room = cupy.empty_like(images)
 
-    x, room = cupy.ones(8, "float32"), cupy.empty_like(images)
+    def add() -> None:
+        cupy.add(ones, ones)
 
-    def recording(work: Callable[[], Any], times: int = 1) -> float:
-        with recorded(cupy, stream, pool):
-            return seconds(work, times)
-
-    def copies() -> None:
-        room.data.copy_from_device_async(images.data, images.nbytes)
-        replay.box.next()
-        replay.box.post(cupy.cuda.get_current_stream())
+    def launch() -> None:
+        eager(images, labels_there)
 
     def step() -> None:
         replayed.optimizer.lr *= 0.999  # as a schedule does
         replayed(images, labels)
 
-    def turn(_: int) -> tuple[float, ...]:
-        added, ordered = (
-            recording(lambda: cupy.add(x, x), TIMES),
-            recording(lambda: eager(images, there)),
-        )
-        return added, ordered / launches, seconds(step, TIMES), seconds(copies, TIMES)
+    def copy() -> None:
+        room.data.copy_from_device_async(images.data, images.nbytes)
+        replay.box.next()
+        replay.box.post(cupy.cuda.get_current_stream())
 
-    times = zip(*map(turn, range(repeats)), strict=True)
-    return Cost(launches, *(min(t) * 1e6 for t in times))
+    times: list[list[float]] = [[], [], [], []]
+    for _ in range(repeats):
+        times[0].append(seconds_of_recording(add, TIMES))
+        times[1].append(seconds_of_recording(launch, 1) / launches)
+        times[2].append(seconds(step, TIMES))
+        times[3].append(seconds(copy, TIMES))
+    return Cost(launches, *(min(turns) * 1e6 for turns in times))
 
 
-def seconds(work: Callable[[], Any], times: int) -> float:
+def prepared(norm: str, graph: bool) -> TrainingStep:
+    images, _ = random_batch(BATCH)
+    return training_step(norm, graph, WIDTH, images)
+
+
+@cache
+def stream_and_pool() -> tuple[Any, Any]:
+    """The same for all recordings, so that only the first one takes memory from the device."""
+    cupy: Any = load_module("cupy")
+    return cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
+
+
+def recording() -> AbstractContextManager[list[Any]]:
+    """Inside the block nothing runs: a graph is recorded, in a stream and memory of its own."""
+    stream, pool = stream_and_pool()
+    return recorded(load_module("cupy"), stream, pool)
+
+
+def empty_graph() -> Any:
+    with recording() as graphs:
+        pass
+    return graphs[0]
+
+
+def counted(work: Work) -> int:
+    """Kernels, products of matrices and fills of memory that the work launches: the nodes of its
+    graph."""
+    with recording() as graphs:
+        work()
+    nodes = re.findall(r'^\s*"[^"]+"\s*\[', graphs[0].debug_dot_str(), re.MULTILINE)
+    return len(nodes)
+
+
+def seconds_of_recording(work: Work, times: int) -> float:
+    with recording():
+        return seconds(work, times)
+
+
+def seconds(work: Work, times: int) -> float:
     """Of this thread, for doing the work once."""
     start = time.thread_time()
     for _ in range(times):
         work()
     return (time.thread_time() - start) / times
-
-
-def counted(cupy: Any, work: Callable[[], Any]) -> int:
-    """Kernels, products of matrices and fills of memory that the work orders: the nodes of its
-    graph."""
-    stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
-    with recorded(cupy, stream, pool) as graphs:
-        work()
-    return len(re.findall(r'^\s*"[^"]+"\s*\[', graphs[0].debug_dot_str(), re.MULTILINE))

@@ -42,8 +42,13 @@ def table(repeats: int) -> Table:
     torch.set_num_threads(1)
     rows = []
     for name, op in OPS.items():
-        times = [(seconds(op, tp.tensor), seconds(op, torch.tensor)) for _ in range(repeats)]
-        ours, theirs = map(median, zip(*times, strict=True))
+        our_times = []
+        their_times = []
+        for _ in range(repeats):
+            our_times.append(seconds(op, tp.tensor))
+            their_times.append(seconds(op, torch.tensor))
+        ours = median(our_times)
+        theirs = median(their_times)
         rows.append([name, f"{ours * 1e6:.1f}", f"{theirs * 1e6:.1f}", f"{ours / theirs:.2f}"])
     header = ["op", "tinyprop us", "PyTorch us", "ratio"]
     note = "In one process and one thread, in turns; medians of the processor's time."
@@ -52,7 +57,8 @@ def table(repeats: int) -> Table:
 
 def seconds(op: Callable[[Any, Any], Any], tensor: Callable[..., Any]) -> float:
     """For one op of a chain, with its gradient."""
-    x, y = (tensor(ONES, requires_grad=True) for _ in range(2))
+    x = tensor(ONES, requires_grad=True)
+    y = tensor(ONES, requires_grad=True)
     start = time.process_time()
     out = x
     for _ in range(LENGTH):

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from tinyprop.report.files import write_json, write_whole
 from tinyprop.report.table import Table
 from tinyprop.verify.paper import EPOCH_SECONDS
 
 from .cases import QUICK_WIDTH
+from .load import load_words
 from .measure import Measurement, Results
 from .peers import PEERS
 
@@ -18,6 +18,7 @@ TITLES = {
     "inference": "Inference of a batch (ms)",
     "networks": "Steps of other networks; unusual convolutions, 25 images, one thread (ms)",
 }
+TORCH = [name for name, peer in PEERS.items() if peer.package == "torch"]
 Row = dict[str, Measurement]  # of one case, by peer
 
 
@@ -40,125 +41,145 @@ def megabytes(size: int | None) -> str:
 
 
 def by_case(measurements: Iterable[Measurement], section: str) -> dict[str, Row]:
-    found: dict[str, Row] = {}
+    rows: dict[str, Row] = {}
     for m in measurements:
         if m.section == section:
-            found.setdefault(m.case, {})[m.peer] = m
-    return found
+            rows.setdefault(m.case, {})[m.peer] = m
+    return rows
 
 
-def slowdown(row: Row, *peers: str) -> str:
+def ratio(row: Row, *peers: str) -> float | None:
     """The time of the fastest of these peers divided by tinyprop's."""
-    found = [row[peer].median for peer in peers if peer in row]
-    return f"{min(found) / row['tinyprop'].median:.2f}" if found and "tinyprop" in row else "-"
+    times = [row[peer].median for peer in peers if peer in row]
+    if not times or "tinyprop" not in row:
+        return None
+    return min(times) / row["tinyprop"].median
 
 
-def behind(results: Results) -> list[str]:
-    """The cases in which PyTorch, at its best, is faster than tinyprop, and by how much."""
-    torch = [peer for peer in PEERS if PEERS[peer].package == "torch"]
-    ratios = {
-        f"the {case} step" if section == "step" else case: slowdown(row, *torch)
-        for section in dict.fromkeys(m.section for m in results.measurements)
-        for case, row in by_case(results.measurements, section).items()
-    }
-    return [f"{case} ({ratio})" for case, ratio in ratios.items() if ratio.startswith("0")]
+def ratio_cell(row: Row, *peers: str) -> str:
+    number = ratio(row, *peers)
+    return "-" if number is None else f"{number:.2f}"
+
+
+def slower(results: Results) -> list[str]:
+    """The cases in which PyTorch, at its best, is faster than tinyprop, with the ratios of the
+    tables."""
+    names = []
+    for section in dict.fromkeys(m.section for m in results.measurements):
+        for case, row in by_case(results.measurements, section).items():
+            number = ratio(row, *TORCH)
+            if number is None or round(number, 2) >= 1:
+                continue
+            name = f"the {case} step" if section == "step" else case
+            names.append(f"{name} ({number:.2f})")
+    return names
 
 
 def tables(results: Results) -> list[Table]:
     """A table for each section that was measured."""
+    found = []
     steps = by_case(results.measurements, "step")
-    others = {title: by_case(results.measurements, section) for section, title in TITLES.items()}
-    return [step_table(steps)] * bool(steps) + [
-        comparison(title, rows) for title, rows in others.items() if rows
-    ]
+    if steps:
+        found.append(step_table(steps))
+    for section, title in TITLES.items():
+        cases = by_case(results.measurements, section)
+        if cases:
+            found.append(comparison(title, cases))
+    return found
 
 
-def step_table(
-    steps: dict[str, Row], title: str = "A training step of the paper's network"
-) -> Table:
-    normprop, batch = steps.get("NormProp", {}), steps.get("BatchNorm", {})
+def step_table(steps: dict[str, Row]) -> Table:
+    """A row for each peer that has done the NormProp step."""
+    normprop = steps.get("NormProp", {})
+    batch = steps.get("BatchNorm", {})
     rows = []
     for peer, m in normprop.items():
-        cells = [
+        row = [
+            PEERS[peer].title,
             milliseconds(m.median),
             spread(m.seconds),
             f"{m.batch / m.median:,.0f}",
             megabytes(m.peak_memory),
+            ratio_cell(normprop, peer),
         ]
-        rows.append([PEERS[peer].title, *cells, slowdown(normprop, peer)])
-        other = batch.get(peer)
-        rows[-1] += [milliseconds(other.median), slowdown(batch, peer)] if other else ["-", "-"]
-        rows[-1].append(f"{m.median / other.median:.2f}" if other else "-")
-    remarks = [
-        f"{PEERS[peer].title}: {PEERS[peer].remark}." for peer in normprop if PEERS[peer].remark
+        if peer in batch:
+            other = batch[peer].median
+            row += [milliseconds(other), ratio_cell(batch, peer), f"{m.median / other:.2f}"]
+        else:
+            row += ["-", "-", "-"]
+        rows.append(row)
+    header = "peer, NormProp ms, least-most, images/s, peak MB, / ours, BatchNorm ms, / ours, NP/BN"
+    title = "A training step of the paper's network"
+    return Table(header.split(", "), rows, title, step_note(normprop))
+
+
+def step_note(peers: Iterable[str]) -> str:
+    normprop = EPOCH_SECONDS["normprop"]
+    batch = EPOCH_SECONDS["batch"]
+    sentences = [
+        "Forward, backward, SGD with momentum and weight decay, unit-length constraint; medians.",
+        "The columns `/ ours` are times divided by tinyprop's, NormProp by NormProp and BatchNorm "
+        "by BatchNorm.",
+        "Peak memory is the highest resident memory of the peer's own process in NormProp steps "
+        "minus what it held after its imports.",
+        "NP/BN is the time with NormProp divided by that with BatchNorm; the paper's section 5.6 "
+        f"has {normprop:g} s against {batch:g} s for an epoch on a GPU, {normprop / batch:.3f}.",
     ]
-    paper = EPOCH_SECONDS["normprop"], EPOCH_SECONDS["batch"]
-    note = (
-        "Forward, backward, SGD with momentum and weight decay, unit-length constraint; medians. "
-        "The columns `/ ours` "
-        "are times divided by tinyprop's, NormProp by NormProp and BatchNorm by BatchNorm. Peak "
-        "memory is the highest "
-        "resident memory of the peer's own process in NormProp steps minus what it held after "
-        "its imports. NP/BN is "
-        "the time with NormProp divided by that with BatchNorm; the paper's section 5.6 has "
-        f"{paper[0]:g} s against "
-        f"{paper[1]:g} s for an epoch on a GPU, {paper[0] / paper[1]:.3f}."
-    )
-    header = [
-        "peer",
-        "NormProp ms",
-        "least-most",
-        "images/s",
-        "peak MB",
-        "/ ours",
-        "BatchNorm ms",
-        "/ ours",
-        "NP/BN",
-    ]
-    return Table(header, rows, title, " ".join([note, *remarks]))
+    for peer in peers:
+        if PEERS[peer].remark:
+            sentences.append(f"{PEERS[peer].title}: {PEERS[peer].remark}.")
+    return " ".join(sentences)
 
 
 def comparison(title: str, cases: dict[str, Row]) -> Table:
-    """A row for each case, a column for each peer, and the ratio that matters."""
+    """A row for each case, a column for each peer, and how PyTorch's best compares with ours."""
     peers = [peer for peer in PEERS if any(peer in row for row in cases.values())]
-    torch = [peer for peer in peers if PEERS[peer].package == "torch"]
-    rows = [
-        [
-            name,
-            *(milliseconds(row[p].median) if p in row else "-" for p in peers),
-            slowdown(row, *torch),
-        ]
-        for name, row in cases.items()
-    ]
+    rows = []
+    for name, row in cases.items():
+        times = [milliseconds(row[peer].median) if peer in row else "-" for peer in peers]
+        rows.append([name, *times, ratio_cell(row, *TORCH)])
+    header = ["case", *(PEERS[peer].title for peer in peers), "best / ours"]
     note = (
         "The last column is the time of PyTorch's better layout divided by tinyprop's: above 1, "
         "tinyprop is faster."
     )
-    return Table(["case", *(PEERS[p].title for p in peers), "best / ours"], rows, title, note)
+    return Table(header, rows, title, note)
 
 
 def about(results: Results) -> list[str]:
     """Where and how it was measured."""
-    machine, options = results.machine, results.options
-    load = options["load_before"]
+    return [*where(results), how(results), *results.notes]
+
+
+def where(results: Results) -> list[str]:
+    """The machine, and the versions."""
+    machine = results.machine
+    versions = [f"{name} {version}" for name, version in results.versions.items()]
+    versions += [f"numpy {machine['numpy']}", f"Python {machine['python']}"]
     return [
         f"{machine['cpu']}, {machine['cores']} cores; {machine['blas']}; {machine['system']}",
-        ", ".join(f"{name} {version}" for name, version in results.versions.items())
-        + f", numpy {machine['numpy']}, Python {machine['python']}",
-        f"float32, {options['threads']} threads, {options['repeats']} repeats, peers in turns, "
-        + ("all in one process" if options["together"] else "a process for each")
-        + ("" if load is None else f"; load of the machine before: {load:.2f}"),
-        *([f"a quick run: VGG-like at width {QUICK_WIDTH}"] if options["quick"] else []),
-        *results.notes,
+        ", ".join(versions),
     ]
 
 
-def write_page(
-    out: Path, name: str, title: str, about: Sequence[str], tables: Sequence[Table], results: Any
-) -> list[Path]:
+def how(results: Results) -> str:
+    options = results.options
+    words = ["float32", f"{options['threads']} threads", f"{options['repeats']} repeats"]
+    words.append("peers in turns")
+    words.append("all in one process" if options["together"] else "a process for each")
+    if options["quick"]:
+        words.append(f"a quick run: VGG-like at width {QUICK_WIDTH}")
+    return ", ".join(words) + load_words(options["load_before"])
+
+
+def write_page(out: Path, results: Results) -> list[Path]:
     """Everything that was measured as JSON, and the tables as Markdown."""
-    head = "\n".join([f"# {title}", "", *(f"- {line}" for line in about)])
-    page = "\n\n".join([head, *(table.markdown() for table in tables)]) + "\n"
-    write_json(out / f"{name}.json", asdict(results))
-    write_whole(out / f"{name}.md", page.encode())
-    return [out / f"{name}.json", out / f"{name}.md"]
+    lines = ["# Benchmarks", ""]
+    lines += [f"- {line}" for line in about(results)]
+    parts = ["\n".join(lines)]
+    parts += [table.markdown() for table in tables(results)]
+    data = out / "bench.json"
+    page = out / "bench.md"
+    write_json(data, asdict(results))
+    write_whole(page, ("\n\n".join(parts) + "\n").encode())
+    return [data, page]

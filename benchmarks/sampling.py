@@ -27,17 +27,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     tasks = max(1, round(options.samples / TASK))
+    samples = tasks * TASK
     ratios = []
     for _ in range(options.repeats):
         start = time.perf_counter()
-        with ThreadPoolExecutor(Sampler().threads) as pool:
-            list(pool.map(draw, range(tasks)))
+        draw_all(tasks)
         drawn = time.perf_counter()
-        tp.verify.run(["C01"], samples=tasks * TASK)
-        ratios.append((time.perf_counter() - drawn) / (drawn - start))
+        tp.verify.run(["C01"], samples=samples)
+        verified = time.perf_counter()
+        ratios.append((verified - drawn) / (drawn - start))
     spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-    print(f"{tasks * TASK:,} samples: {median(ratios):.2f} times drawing alone ({spread})")
+    print(f"{samples:,} samples: {median(ratios):.2f} times drawing alone ({spread})")
     return 0
+
+
+def draw_all(tasks: int) -> None:
+    with ThreadPoolExecutor(Sampler().threads) as pool:
+        list(pool.map(draw, range(tasks)))
 
 
 def draw(task: int) -> None:

@@ -15,10 +15,32 @@ from tinyprop.train import keep_freed_memory
 from .cases import Case
 from .peers import PEERS
 
-# shorter work is repeated until it has taken so long, twice at least, and the mean counts
+# Shorter work is repeated until it has taken so long, twice at least; its mean counts.
 LEAST_SECONDS = 0.15
-# seconds before each measurement, in which the idle threads of the peer before it stop spinning
+# Seconds before each measurement, in which the idle threads of the peer before it stop spinning.
 PAUSE = 0.03
+
+
+Work = Callable[[], Any]
+
+
+def enough_calls(work: Work) -> int:
+    """How many calls are timed together."""
+    start = time.perf_counter()
+    work()
+    once = time.perf_counter() - start
+    least = 1 if once > 1.0 else 2
+    return max(least, round(LEAST_SECONDS / once))
+
+
+def seconds(work: Work, calls: int, clock: Callable[[], float] = time.perf_counter) -> float:
+    """For one call, after a pause and a call that is not counted."""
+    time.sleep(PAUSE)
+    work()  # it fills the caches again, as the step before does in training
+    start = clock()
+    for _ in range(calls):
+        work()
+    return (clock() - start) / calls
 
 
 def new_process() -> ProcessPoolExecutor:
@@ -30,7 +52,9 @@ class Remote:
     too."""
 
     def __init__(self, peer: str, threads: int, process: ProcessPoolExecutor | None = None):
-        self.peer, self.title, self.process = peer, PEERS[peer].title, process or new_process()
+        self.peer = peer
+        self.title = PEERS[peer].title
+        self.process = process or new_process()
         self.starting = self.process.submit(_start, peer, threads, process is None)
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -50,8 +74,7 @@ class Worker:
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
         keep_freed_memory()  # for every peer: otherwise PyTorch waits for new pages in each step
         self.peer = PEERS[peer](threads)
-        # the work, and how many calls are timed together
-        self.jobs: dict[Case, tuple[Callable[[], Any], int]] = {}
+        self.jobs: dict[Case, tuple[Work, int]] = {}  # and how many calls are timed together
         self.after_imports = resident("VmRSS") if alone else None
 
     def prepare(self, case: Case) -> tuple[list[float], int | None]:
@@ -61,29 +84,23 @@ class Worker:
         its own process, the most bytes that it has held, minus what it held after the imports:
         later that would include the cases before."""
         work, values = self.peer.job(case)
-        start = time.perf_counter()
-        work()
-        once = time.perf_counter() - start
-        self.jobs[case] = work, max(1 if once > 1.0 else 2, round(LEAST_SECONDS / once))
-        before, peak = self.after_imports, resident("VmHWM")
+        self.jobs[case] = work, enough_calls(work)
+        before = self.after_imports
+        peak = resident("VmHWM")
         self.after_imports = None
-        return values, None if peak is None or before is None else peak - before
+        if before is None or peak is None:
+            return values, None
+        return values, peak - before
 
     def seconds(self, case: Case) -> float:
         """How long the work of a prepared case takes, this time."""
-        work, calls = self.jobs[case]
-        time.sleep(PAUSE)
-        work()  # not counted: it fills the caches again, as the step before does in training
-        start = time.perf_counter()
-        for _ in range(calls):
-            work()
-        return (time.perf_counter() - start) / calls
+        return seconds(*self.jobs[case])
 
     def forget(self) -> None:
         self.jobs.clear()
 
 
-_workers: dict[str, Worker] = {}  # those of this process
+_workers: dict[str, Worker] = {}  # of this process, by peer
 
 
 def _start(peer: str, threads: int, alone: bool) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 import tinyprop as tp
 from tests.helpers import few_images, sampled
-from tinyprop.cli import main
+from tinyprop.cli import COMMANDS, main
 
 QUICK = ["--width", "0.04", "--train-size", "60", "--batch-size", "20", "--epochs", "1"]
 
@@ -18,41 +18,18 @@ def _few_images():
 
 def test_train_takes_the_papers_settings(tmp_path, capsys):
     out = tmp_path / "x"
-    assert (
-        main(
-            [
-                "train",
-                "--data",
-                "shapes",
-                "--norm",
-                "normprop",
-                "--activation",
-                "relu",
-                "--lr",
-                "0.05",
-                "--momentum",
-                "0.9",
-                "--weight-decay",
-                "0.001",
-                "--seed",
-                "3",
-                "--backend",
-                "numpy",
-                "--out",
-                str(out),
-                *QUICK,
-            ]
-        )
-        == 0
+    settings = (
+        "--data shapes --norm normprop --activation relu --lr 0.05 --momentum 0.9 "
+        "--weight-decay 0.001 --seed 3 --backend numpy"
     )
+    assert main(["train", *settings.split(), "--out", str(out), *QUICK]) == 0
     assert str(out / "curves.png") in capsys.readouterr().out
     config = json.loads((out / "config.json").read_text())
     assert (config["seed"], config["weight_decay"], config["train_size"]) == (3, 0.001, 60)
     assert main(["train", *QUICK, "--out", str(out)]) == 1
     assert "--resume" in capsys.readouterr().err
-    assert (
-        main(["train", *QUICK, "--out", str(out), "--resume", "--lr", "0.05", "--seed", "4"]) == 1
-    )
+    again = ["train", *QUICK, "--out", str(out), "--resume"]
+    assert main([*again, "--lr", "0.05", "--seed", "4"]) == 1
     assert "seed = 4" in capsys.readouterr().err
 
 
@@ -85,37 +62,17 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):
 
 
 def test_divergence_is_explained(tmp_path, capsys):
-    assert (
-        main(
-            [
-                "train",
-                *QUICK,
-                "--norm",
-                "none",
-                "--lr",
-                "99",
-                "--epochs",
-                "9",
-                "--out",
-                str(tmp_path),
-            ]
-        )
-        == 1
-    )
+    settings = "--norm none --lr 99 --epochs 9"
+    assert main(["train", *QUICK, *settings.split(), "--out", str(tmp_path)]) == 1
     assert "smaller learning rate" in capsys.readouterr().err
 
 
 def test_info_tells_what_is_here(capsys):
     assert main(["info"]) == 0
     said = capsys.readouterr().out
-    for word in (
-        f"tinyprop {tp.__version__}",
-        f"numpy {np.__version__}",
-        "BLAS:",
-        "backends: numpy",
-        "cifar10",
-    ):
-        assert word in said
+    versions = [f"tinyprop {tp.__version__}", f"numpy {np.__version__}"]
+    for words in (*versions, "BLAS:", "backends: numpy", "cifar10"):
+        assert words in said
 
 
 @pytest.mark.parametrize(
@@ -130,60 +87,20 @@ def test_help_suffices(command, capsys):
     assert ("example" in said) == (command in (["train"], ["verify"], ["reproduce"]))
 
 
-WORDS = [
-    "demo",
-    "verify",
-    "train",
-    "check",
-    "reproduce",
-    "info",
-    "all",
-    "C15",
-    "convergence",
-    "--help",
-    "--version",
-    "--out",
-    "--epochs",
-    "--width",
-    "--lr",
-    "--seed",
-    "--norm",
-    "--resume",
-    "--samples",
-    "--until",
-    "--jobs",
-    "--json",
-    "0",
-    "1",
-    "-1",
-    "1e8",
-    "nan",
-    "inf",
-    "1e999",
-    "",
-    " ",
-    "-",
-    "--",
-    "=",
-    "--width=",
-    "ä",
-    "\x00",
-    "9" * 400,
-    "x" * 99,
-]
+COMMAND_WORDS = "demo verify train check reproduce info all C15 convergence"
+OPTIONS = (
+    "--help --version --out --epochs --width --lr --seed --norm --resume "
+    "--samples --until --jobs --json"
+)
+NUMBERS = "0 1 -1 1e8 nan inf 1e999"
+NONSENSE = ["", " ", "-", "--", "=", "--width=", "ä", "\x00", "9" * 400, "x" * 99]
+WORDS = [*COMMAND_WORDS.split(), *OPTIONS.split(), *NUMBERS.split(), *NONSENSE]
 
 
 @pytest.mark.slow
 def test_no_command_line_ends_in_a_traceback(monkeypatch, capsys):
     """Random command lines, the work itself stubbed: 1,000 here, 10,000 in `make full`."""
-    for module in (
-        "demo",
-        "verify.command",
-        "train.command",
-        "train.check",
-        "experiments.command",
-        "info",
-    ):
+    for module, _ in COMMANDS.values():
         monkeypatch.setattr(f"tinyprop.{module}.run", lambda options, parser: 0)
     random = np.random.default_rng(0)
     for _ in sampled(range(10_000), 1000):

@@ -13,8 +13,8 @@ from . import __version__
 from .engine.errors import BackendError
 from .report.arguments import Parser
 
-# A module with add_arguments(parser) and run(options, parser), which returns the exit status; and
-# what it is for.
+# For each command a module, with add_arguments(parser) and run(options, parser), which returns the
+# exit status; and its help.
 COMMANDS = {
     "demo": (
         "instruments.demo",
@@ -44,12 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
-        # "±" on a terminal that cannot encode it is "?", not a traceback
+        # a terminal that cannot encode "±" shows "?" instead of a traceback
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     options = parser(arguments).parse_args(arguments)
     try:
-        # what is not finite is reported by name, not as a warning of NumPy
+        # we report by name what is not finite; NumPy's warnings would only repeat it
         with np.errstate(all="ignore"):
             return int(options.run(options))
     except BrokenPipeError:  # whoever reads our output has seen enough
@@ -64,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of the command in these arguments; of the other commands it knows only the
-    names."""
+    """The parser for these arguments. It knows the options of the command that they call, and only
+    the names of the others."""
     top = Parser(
         prog="tinyprop",
         description=(
@@ -76,16 +76,22 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"tinyprop {__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    called = next((word for word in arguments if not word.startswith("-")), None)
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    called = words[0] if words else None
     for name, (module_name, help) in COMMANDS.items():
-        new = commands.add_parser(
+        description = help[0].upper() + help[1:] + "."
+        command = commands.add_parser(
             name,
             help=help,
-            description=help[0].upper() + help[1:] + ".",
+            description=description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name == called:
-            module: Any = import_module(f".{module_name}", __package__)
-            module.add_arguments(new)
-            new.set_defaults(run=lambda options, module=module, new=new: module.run(options, new))
+            _add_command(command, module_name)
     return top
+
+
+def _add_command(command: argparse.ArgumentParser, module_name: str) -> None:
+    module: Any = import_module(f".{module_name}", __package__)
+    module.add_arguments(command)
+    command.set_defaults(run=lambda options: module.run(options, command))

@@ -301,8 +301,8 @@ check("6.4", width_for)
 #
 # ## Read next
 #
-# - [`tinyprop/nn/normprop.py`](../tinyprop/nn/normprop.py): `equation` is the layer, and
-#   [`tinyprop/kernels/fused.py`](../tinyprop/kernels/fused.py) folds $c_1$ into its weights.
+# - [`tinyprop/functional/normprop.py`](../tinyprop/functional/normprop.py): the equation, and
+#   [`tinyprop/nn/normprop.py`](../tinyprop/nn/normprop.py): the layers that call it.
 # - Arpit et al., *Normalization propagation*, ICML 2016, sections 3 and 4. Salimans and Kingma,
 #   *Weight normalization*, NeurIPS 2016: the same $w/|w|$, from another direction.
 # - In the [laboratory](../docs/lab/index.html#norm=normprop&depth=2) of the site (`make site`),

@@ -130,10 +130,9 @@ for name, f in {
 print("same result:", np.allclose(results["textbook"], results["tinyprop"], atol=1e-5))
 
 # %% [markdown]
-# tinyprop multiplies $\gamma / (c_1 |w|)$ into the weights and takes bias, ReLU and shift in one op
-# (`kernels/fused.py`). On a device, `kernels/cuda.py` goes further: one kernel of our own for the
-# rows of the weights, one for bias, ReLU and shift, one for the update of *all* parameters. Their
-# sources are the `.cu` files beside it, and each launch has the NumPy formula that it equals as its
+# tinyprop multiplies $\gamma / |w|$ into the weights and takes bias, ReLU and both constants in one
+# op (`functional/normprop.py`). On a device, `kernels/cuda.py` goes further: one kernel of our own
+# for the rows of the weights, one for that op, one for the update of *all* parameters. Their sources are the `.cu` files beside it, and each launch has the NumPy formula that it equals as its
 # docstring. All of them are overrides: `tp.overrides()` lists them, and `with tp.plain():` does
 # without.
 #

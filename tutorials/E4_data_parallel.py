@@ -205,8 +205,8 @@ reveal(QUESTION, step)
 
 # %% [markdown]
 # On one machine a meeting takes microseconds; between machines, some 20 to 50 of them, plus the
-# time for the bytes. [`benchmarks/RANKS.md`](../benchmarks/RANKS.md) has the arithmetic for 8 and
-# for 256 workers.
+# time for the bytes. [`benchmarks/RANKS.md`](../benchmarks/RANKS.md) has what a step costs
+# on two processes.
 #
 # ## Exercises
 #

@@ -65,9 +65,8 @@ def windows(x: HostArray, size: int, stride: int, padding: int, fill: float) -> 
     """x (N, C, H, W) -> (N, C, rows, columns, size, size), without a copy but for the padding."""
     edges = ((0, 0), (0, 0), (padding, padding), (padding, padding))
     padded = np.pad(x, edges, constant_values=fill)
-    return np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))[
-        :, :, ::stride, ::stride
-    ]
+    every = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))
+    return every[:, :, ::stride, ::stride]
 
 
 def windows_transposed(
@@ -79,7 +78,7 @@ def windows_transposed(
     padded = np.zeros((n, c, h + 2 * padding, w + 2 * padding), g.dtype)
     for i in range(size):
         for j in range(size):
-            padded[:, :, i : i + rows * stride : stride, j : j + columns * stride : stride] += g[
-                ..., i, j
-            ]
+            down = slice(i, i + rows * stride, stride)
+            across = slice(j, j + columns * stride, stride)
+            padded[:, :, down, across] += g[..., i, j]
     return padded[:, :, padding : padding + h, padding : padding + w]

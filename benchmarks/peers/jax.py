@@ -24,32 +24,33 @@ class Jax(Framework):
         self.relu = self.jax.nn.relu
 
     def trainer(self, net: nn.Sequential, threads: int) -> Train:
-        jax, layers, unit_length = self.jax, list(net.named_children()), set(constrained(net))
+        jax = self.jax
+        layers = list(net.named_children())
+        unit_length = set(constrained(net))
+        lr = self.learning["lr"]
+        momentum = self.learning["momentum"]
+        weight_decay = self.learning["weight_decay"]
 
         def mean_loss(p: Arrays, x: Any, labels: Any) -> Any:
             scores = jax.nn.log_softmax(self.forward(layers, p, x))
             return -jax.numpy.take_along_axis(scores, labels[:, None], 1).mean()
 
         def updated(name: str, weight: Any, velocity: Any) -> Any:
-            weight = weight - self.learning["lr"] * velocity
-            return (
-                weight / self.per_unit(self.length(weight), weight)
-                if name in unit_length
-                else weight
-            )
+            weight = weight - lr * velocity
+            if name not in unit_length:
+                return weight
+            return weight / self.per_unit(self.length(weight), weight)
 
         def whole_step(p: Arrays, velocities: Arrays, x: Any, labels: Any) -> Any:
-            loss, g = jax.value_and_grad(mean_loss)(p, x, labels)
-            velocities = {
-                name: self.learning["momentum"] * v
-                + g[name]
-                + self.learning["weight_decay"] * p[name]
-                for name, v in velocities.items()
-            }
-            return loss, (
-                {name: updated(name, p[name], v) for name, v in velocities.items()},
-                velocities,
-            )
+            loss, gradients = jax.value_and_grad(mean_loss)(p, x, labels)
+            new_p = {}
+            new_velocities = {}
+            for name, weight in p.items():
+                gradient = gradients[name] + weight_decay * weight
+                velocity = momentum * velocities[name] + gradient
+                new_velocities[name] = velocity
+                new_p[name] = updated(name, weight, velocity)
+            return loss, (new_p, new_velocities)
 
         p = {name: jax.numpy.array(values) for name, values in parameters(net).items()}
         state = p, {name: jax.numpy.zeros_like(values) for name, values in p.items()}
@@ -64,9 +65,9 @@ class Jax(Framework):
         return step
 
     def convolve(self, x: Any, weight: Any, bias: Any, stride: Any, padding: Any) -> Any:
-        along, names = [(padding, padding)] * 2, ("NCHW", "OIHW", "NCHW")
+        edges = [(padding, padding), (padding, padding)]
         out = self.jax.lax.conv_general_dilated(
-            x, weight, (stride, stride), along, dimension_numbers=names
+            x, weight, (stride, stride), edges, dimension_numbers=("NCHW", "OIHW", "NCHW")
         )
         return out if bias is None else out + bias.reshape(-1, 1, 1)
 

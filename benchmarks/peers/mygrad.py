@@ -2,10 +2,7 @@
 pool."""
 
 import math
-from functools import reduce
 from importlib import import_module
-from itertools import product
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -44,12 +41,12 @@ class MyGrad(OnNumpy):
     def padded(self, x: Any, size: int, stride: int, padding: int, fill: float) -> Any:
         """x (N, C, H, W) with a border, cut to what the windows cover: MyGrad's pool takes no other
         sizes."""
-        sides = [(side + 2 * padding - size) // stride * stride + size for side in x.shape[2:]]
-        image = self.mygrad.full(
-            (*x.shape[:2], *(s + 2 * padding for s in x.shape[2:])), fill, dtype=x.dtype
-        )
-        image[:, :, padding : padding + x.shape[2], padding : padding + x.shape[3]] = x
-        return image[:, :, : sides[0], : sides[1]]
+        n, c, h, w = x.shape
+        image = self.mygrad.full((n, c, h + 2 * padding, w + 2 * padding), fill, dtype=x.dtype)
+        image[:, :, padding : padding + h, padding : padding + w] = x
+        rows = (h + 2 * padding - size) // stride * stride + size
+        columns = (w + 2 * padding - size) // stride * stride + size
+        return image[:, :, :rows, :columns]
 
     def max_pool(self, x: Any, size: Any, stride: Any, padding: Any) -> Any:
         return self.nnet.max_pool(
@@ -59,9 +56,11 @@ class MyGrad(OnNumpy):
     def avg_pool(self, x: Any, size: Any, stride: Any, padding: Any) -> Any:
         image = self.padded(x, size, stride, padding, 0.0)
         height, width = (side - size + 1 for side in image.shape[2:])
-        places = product(range(size), repeat=2)
-        slices = (image[:, :, i : i + height : stride, j : j + width : stride] for i, j in places)
-        return reduce(add, slices) / np.float32(size**2)
+        total = 0
+        for i in range(size):
+            for j in range(size):
+                total = total + image[:, :, i : i + height : stride, j : j + width : stride]
+        return total / np.float32(size**2)
 
     def batch_norm(self, layer: nn.BatchNorm, x: Any, weight: Any, bias: Any) -> Any:
         return self.nnet.batchnorm(x, gamma=weight, beta=bias, eps=layer.eps)

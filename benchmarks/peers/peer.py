@@ -43,7 +43,8 @@ class Peer:
     def job(self, case: Case) -> tuple[Callable[[], Any], list[float]]:
         """What is timed, and numbers in which all peers have to agree."""
         self.use_threads(case.threads)
-        net, (x, labels) = case.build(), case.data()
+        net = case.build()
+        x, labels = case.data()
         if case.work == "step":
             step = partial(self.trainer(net, case.threads), x, labels)
             return step, [step() for _ in range(STEPS_CHECKED)]
@@ -101,11 +102,7 @@ class Framework(Peer):
         """The output of a layer, by the tinyprop layer that says what to do."""
         match layer:
             case nn.NormPropConv2d() | nn.NormPropLinear():
-                # MyGrad makes floats float64
-                c1, c2 = np.float32(layer.standard.std), np.float32(layer.standard.mean)
-                weight, gamma, beta = (p[f"{name}.{key}"] for key in ("weight", "gamma", "beta"))
-                scale = self.per_unit(gamma / (self.length(weight) * c1), weight)
-                return self.relu(self.weighted_sum(layer, x, weight * scale, beta / c1)) - c2 / c1
+                return self.normprop(name, layer, p, x)
             case nn.Conv2d() | nn.Linear():
                 return self.weighted_sum(layer, x, p[f"{name}.weight"], p.get(f"{name}.bias"))
             case nn.BatchNorm():
@@ -118,6 +115,18 @@ class Framework(Peer):
             case nn.Flatten():
                 return x.reshape(len(x), -1)
         raise NotImplementedError(f"{type(layer).__name__} has no translation")
+
+    def normprop(self, name: str, layer: Any, p: Arrays, x: Any) -> Any:
+        """(relu(gamma w x / |w| + beta) - c2) / c1, with the division by c1 folded into the
+        weights."""
+        c1 = np.float32(layer.standard.std)  # MyGrad makes floats float64
+        c2 = np.float32(layer.standard.mean)
+        weight = p[f"{name}.weight"]
+        gamma = p[f"{name}.gamma"]
+        beta = p[f"{name}.beta"]
+        scale = self.per_unit(gamma / (self.length(weight) * c1), weight)
+        pre_activation = self.weighted_sum(layer, x, weight * scale, beta / c1)
+        return self.relu(pre_activation) - c2 / c1
 
     def weighted_sum(self, layer: Module, x: Any, weight: Any, bias: Any) -> Any:
         if isinstance(layer, nn.Conv2d | nn.NormPropConv2d):
@@ -134,9 +143,11 @@ class Framework(Peer):
 
     def batch_norm(self, layer: nn.BatchNorm, x: Any, weight: Any, bias: Any) -> Any:
         """Normalised by the batch. Running estimates, which cost next to nothing, are left out."""
-        mean, var = x.mean(axis=(0, 2, 3)), x.var(axis=(0, 2, 3))
+        mean = x.mean(axis=(0, 2, 3))
+        var = x.var(axis=(0, 2, 3))
         scale = weight / (var + layer.eps) ** 0.5
-        return x * scale.reshape(-1, 1, 1) + (bias - mean * scale).reshape(-1, 1, 1)
+        shift = bias - mean * scale
+        return x * scale.reshape(-1, 1, 1) + shift.reshape(-1, 1, 1)
 
 
 class OnNumpy(Framework):
@@ -150,7 +161,9 @@ class OnNumpy(Framework):
         raise NotImplementedError
 
     def trainer(self, net: nn.Sequential, threads: int) -> Train:
-        p, layers, unit_length = parameters(net), list(net.named_children()), constrained(net)
+        p = parameters(net)
+        layers = list(net.named_children())
+        unit_length = constrained(net)
         velocities = {name: np.zeros_like(values) for name, values in p.items()}
 
         def step(x: HostArray, labels: HostArray) -> float:

@@ -31,10 +31,11 @@ class Tinyprop(Peer):
     def layer(
         self, net: nn.Sequential, i: int, x: HostArray, input_gradient: bool
     ) -> Callable[[], list[HostArray]]:
-        # in the memory order that layers hand on, as PyTorch's channels_last gets it
-        if x.ndim == 4:
-            x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-        layer, entering = net[i], Tensor(x)
+        if x.ndim == 4:  # in the memory order that layers hand on, as channels_last in PyTorch
+            channels_last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))  # (N, C, H, W) -> NHWC
+            x = channels_last.transpose(0, 3, 1, 2)  # (N, H, W, C) -> (N, C, H, W)
+        layer = net[i]
+        entering = Tensor(x)
         with no_grad():
             for before in list(net)[:i]:
                 entering = before(entering)
@@ -42,10 +43,13 @@ class Tinyprop(Peer):
         gradient = np.empty_like(out)  # keeps the memory order
         gradient[...] = cotangent(out.shape)
         entering = Tensor(entering.data, requires_grad=input_gradient)
-        wanted = [entering] * input_gradient + list(layer.parameters())
+        wanted = list(layer.parameters())
+        if input_gradient:
+            wanted.insert(0, entering)
 
         def work() -> list[HostArray]:
             output = layer(entering)
-            return [output.data, *(g.data for g in grad(output, wanted, Tensor(gradient)))]
+            gradients = grad(output, wanted, Tensor(gradient))
+            return [tensor.data for tensor in (output, *gradients)]
 
         return work

@@ -1,12 +1,13 @@
 """PyTorch, in both of its layouts, and with the batch shared among threads as tinyprop does it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any
 
 from tinyprop import nn
 from tinyprop.engine.arrays import HostArray
+from tinyprop.nn.module import Module
 
 from .peer import Framework, Train, constrained, cotangent, parameters
 
@@ -21,12 +22,11 @@ class Torch(Framework):
         super().__init__(threads)
         self.torch: Any = import_module("torch")
         self.functions: Any = import_module("torch.nn.functional")
-        self.relu, self.convolve, self.linear = (
-            self.functions.relu,
-            self.functions.conv2d,
-            self.functions.linear,
-        )
-        self.max_pool, self.avg_pool = self.functions.max_pool2d, self.functions.avg_pool2d
+        self.relu = self.functions.relu
+        self.convolve = self.functions.conv2d
+        self.linear = self.functions.linear
+        self.max_pool = self.functions.max_pool2d
+        self.avg_pool = self.functions.avg_pool2d
 
     def use_threads(self, threads: int) -> None:
         super().use_threads(threads)
@@ -35,15 +35,24 @@ class Torch(Framework):
     def array(self, values: HostArray) -> Any:
         """The same memory, unless another layout takes a copy."""
         tensor = self.torch.from_numpy(values)
-        return (
-            tensor.contiguous(memory_format=getattr(self.torch, self.layout))
-            if values.ndim == 4
-            else tensor
-        )
+        if values.ndim != 4:
+            return tensor
+        return tensor.contiguous(memory_format=getattr(self.torch, self.layout))
+
+    def leaves(self, net: Module) -> dict[str, Any]:
+        """The parameters as tensors with gradients."""
+        return {name: self.array(p).requires_grad_() for name, p in parameters(net).items()}
+
+    def constrain(self, weights: Iterable[Any]) -> None:
+        """Scale each weight vector to unit length."""
+        with self.torch.no_grad():
+            for weight in weights:
+                weight /= self.per_unit(self.length(weight), weight)
 
     def trainer(self, net: nn.Sequential, threads: int) -> Train:
-        p = {name: self.array(values).requires_grad_() for name, values in parameters(net).items()}
-        layers, unit_length = list(net.named_children()), [p[name] for name in constrained(net)]
+        p = self.leaves(net)
+        layers = list(net.named_children())
+        unit_length = [p[name] for name in constrained(net)]
         optimizer = self.torch.optim.SGD(p.values(), **self.learning)
 
         def step(x: HostArray, labels: HostArray) -> float:
@@ -52,9 +61,7 @@ class Torch(Framework):
             loss = self.functions.cross_entropy(scores, self.torch.from_numpy(labels))
             loss.backward()
             optimizer.step()
-            with self.torch.no_grad():
-                for weight in unit_length:
-                    weight /= self.per_unit(self.length(weight), weight)
+            self.constrain(unit_length)
             return loss.item()
 
         return step
@@ -72,23 +79,22 @@ class Torch(Framework):
     def layer(
         self, net: nn.Sequential, i: int, x: HostArray, input_gradient: bool
     ) -> Callable[[], list[HostArray]]:
-        p = {name: self.array(values).requires_grad_() for name, values in parameters(net).items()}
-        before, only = list(net.named_children())[:i], list(net.named_children())[i : i + 1]
+        p = self.leaves(net)
+        layers = list(net.named_children())
+        name, layer = layers[i]
         with self.torch.no_grad():
-            entering = self.forward(before, p, self.array(x))
-            gradient = self.torch.empty_like(self.forward(only, p, entering))
+            entering = self.forward(layers[:i], p, self.array(x))
+            gradient = self.torch.empty_like(self.through(name, layer, p, entering))
             gradient.copy_(self.torch.from_numpy(cotangent(tuple(gradient.shape))))
-        entering.requires_grad_(input_gradient)
-        wanted = [entering] * input_gradient + [
-            p[f"{only[0][0]}.{name}"] for name in parameters(only[0][1])
-        ]
+        wanted = [p[f"{name}.{key}"] for key in parameters(layer)]
+        if input_gradient:
+            entering.requires_grad_()
+            wanted.insert(0, entering)
 
         def work() -> list[HostArray]:
-            output = self.forward(only, p, entering)
-            return [
-                t.detach().numpy()
-                for t in (output, *self.torch.autograd.grad(output, wanted, gradient))
-            ]
+            output = self.through(name, layer, p, entering)
+            gradients = self.torch.autograd.grad(output, wanted, gradient)
+            return [tensor.detach().numpy() for tensor in (output, *gradients)]
 
         return work
 
@@ -96,8 +102,11 @@ class Torch(Framework):
         return weight.flatten(1).norm(dim=1)
 
     def batch_norm(self, layer: nn.BatchNorm, x: Any, weight: Any, bias: Any) -> Any:
-        running = (self.torch.from_numpy(t.data) for t in (layer.running_mean, layer.running_var))
-        return self.functions.batch_norm(x, *running, weight, bias, True, layer.momentum, layer.eps)
+        mean = self.torch.from_numpy(layer.running_mean.data)
+        var = self.torch.from_numpy(layer.running_var.data)
+        return self.functions.batch_norm(
+            x, mean, var, weight, bias, training=True, momentum=layer.momentum, eps=layer.eps
+        )
 
 
 class TorchChannelsLast(Torch):
@@ -113,32 +122,29 @@ class TorchThreads(TorchChannelsLast):
     def trainer(self, net: nn.Sequential, threads: int) -> Train:
         if any(isinstance(layer, nn.BatchNorm) for layer in net.modules()):
             raise NotImplementedError("statistics over the parts of a batch")
-        p = {name: self.array(values).requires_grad_() for name, values in parameters(net).items()}
-        layers, unit_length = list(net.named_children()), [p[name] for name in constrained(net)]
+        p = self.leaves(net)
+        layers = list(net.named_children())
+        unit_length = [p[name] for name in constrained(net)]
         optimizer = self.torch.optim.SGD(p.values(), **self.learning)
         workers = ThreadPoolExecutor(threads, initializer=self.torch.set_num_threads, initargs=(1,))
 
         def part(x: HostArray, labels: HostArray, total: int) -> tuple[float, tuple[Any, ...]]:
             scores = self.forward(layers, p, self.array(x))
-            loss = (
-                self.functions.cross_entropy(scores, self.torch.from_numpy(labels), reduction="sum")
-                / total
-            )
+            expected = self.torch.from_numpy(labels)
+            loss = self.functions.cross_entropy(scores, expected, reduction="sum") / total
             return loss.item(), self.torch.autograd.grad(loss, list(p.values()))
 
         def step(x: HostArray, labels: HostArray) -> float:
             size = -(-len(x) // threads)
-            starts = range(0, len(x), size)
-            jobs = [
-                workers.submit(part, x[i : i + size], labels[i : i + size], len(x)) for i in starts
-            ]
+            jobs = []
+            for start in range(0, len(x), size):
+                rows = slice(start, start + size)
+                jobs.append(workers.submit(part, x[rows], labels[rows], len(x)))
             losses, gradients = zip(*(job.result() for job in jobs), strict=True)
             for weight, parts in zip(p.values(), zip(*gradients, strict=True), strict=True):
                 weight.grad = sum(parts)
             optimizer.step()
-            with self.torch.no_grad():
-                for weight in unit_length:
-                    weight /= self.per_unit(self.length(weight), weight)
+            self.constrain(unit_length)
             return sum(losses)
 
         return step

@@ -100,13 +100,13 @@ def test_a_peer_that_computes_something_else_is_not_timed():
     assert [m.peer for m in inference] == ["tinyprop"], "slow peers do not take part"
 
 
-def test_notes_name_the_peers_that_are_left_out():
-    chosen, notes = choose(None, quick=True)
-    assert not any(PEERS[name].slow for name in chosen)
-    assert [note.split(":")[0] for note in notes] == [
-        PEERS[name].title for name in PEERS if name not in chosen
-    ]
-    assert choose(["tinyprop"], quick=True) == (["tinyprop"], [])
+def test_peers_that_are_not_installed_are_left_out(monkeypatch):
+    monkeypatch.setattr("benchmarks.measure.is_installed", lambda name: name != "torch")
+    assert choose(None, quick=False) == [name for name in PEERS if name != "torch"]
+    assert choose(None, quick=True) == ["tinyprop", "torch-channels-last"], "slow peers wait"
+    assert choose(["mygrad"], quick=True) == ["mygrad"], "unless they are asked for"
+    with pytest.raises(ValueError, match="torch is not installed: pip install torch"):
+        choose(["tinyprop", "torch"], quick=False)
 
 
 def test_ratios_are_of_medians():

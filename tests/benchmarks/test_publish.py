@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import figures, report, scaling
+from benchmarks import figures, load, measure, overhead, profile, ranks, report, scaling
+from benchmarks.__main__ import main
 from benchmarks.cases import plan
 from benchmarks.measure import Measurement, Results, run
 from benchmarks.peers import is_installed
-from benchmarks.publish import write_results
+from benchmarks.publish import Comparisons, write_results
 from tinyprop.report.table import Table
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -44,30 +45,45 @@ NETWORKS = [
     ("networks", "MLP", "torch-channels-last", 0.15),
     ("networks", "VGG", "tinyprop", 0.3),
     ("networks", "VGG", "torch", 0.4),
+    ("networks", "even", "tinyprop", 0.3),
+    ("networks", "even", "torch", 0.3),
     ("networks", "alone", "tinyprop", 0.3),
 ]
 
 
-def test_what_is_slower_than_at_pytorchs_best_is_named():
-    assert report.behind(results(*STEPS, *NETWORKS)) == ["the BatchNorm step (0.75)", "MLP (0.50)"]
-
-
-def test_pages_and_readme_say_the_same(tmp_path):
-    (tmp_path / "README.md").write_text(README.read_text())
-    (tmp_path / "benchmarks").mkdir()
-    small_ops = Table(["op", "ratio"], [["x + y", "1.23"]], "An op")
-    measured = (
+def comparisons():
+    return Comparisons(
         results(*STEPS, *NETWORKS),
         results(*STEPS, threads=1),
         results(*STEPS, together=False, load_before=2.0),
+        Table(["op", "ratio"], [["x + y", "1.23"]], "An op"),
     )
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """The files of a clone that `publish` writes to."""
+    (tmp_path / "README.md").write_text(README.read_text())
+    (tmp_path / "benchmarks").mkdir()
+    return tmp_path
+
+
+def written(clone):
+    """What `publish` wrote beside the README."""
+    return sorted(path.name for path in (clone / "benchmarks").iterdir())
+
+
+def test_what_is_slower_than_at_pytorchs_best_is_named():
+    assert report.slower(results(*STEPS, *NETWORKS)) == ["the BatchNorm step (0.75)", "MLP (0.50)"]
+
+
+def test_pages_and_readme_say_the_same(clone):
     for _ in range(2):  # it can be written again
-        write_results(tmp_path, *measured, small_ops)
-    readme, page = (
-        (tmp_path / name).read_text() for name in ("README.md", "benchmarks/RESULTS.md")
-    )
+        write_results(clone, comparisons(), load=0.125)
+    readme = (clone / "README.md").read_text()
+    page = (clone / "benchmarks/RESULTS.md").read_text()
     row = "| PyTorch channels_last | 400 | 400-400 | 125 | 1 | 2.00 | 800 | 2.00 | 0.50 |"
-    for words in (row, "the BatchNorm step (0.75); MLP (0.50)", "0.25"):
+    for words in (row, "the BatchNorm step (0.75); MLP (0.50)", "0.12"):
         assert words in readme.replace("\n", " ")
         assert words in page
     assert "load of the machine before: 2.00" not in page, "that is the load of our own first run"
@@ -75,33 +91,95 @@ def test_pages_and_readme_say_the_same(tmp_path):
     assert outside.sub("", readme) == outside.sub("", README.read_text())
 
 
-def test_a_readme_without_the_table_is_refused(tmp_path):
-    (tmp_path / "README.md").write_text("no table")
-    (tmp_path / "benchmarks").mkdir()
+def test_a_readme_without_the_table_is_refused(clone):
+    (clone / "README.md").write_text("no table")
     with pytest.raises(ValueError, match="0 tables"):
-        write_results(tmp_path, *[results(*STEPS)] * 3, Table(["op"], []))
+        write_results(clone, comparisons(), load=None)
+    assert written(clone) == []
+
+
+def made_up(cases, peers, repeats, threads, quick=False, together=False):
+    rows = [(case.section, case.name, peer, 0.1) for case in cases for peer in peers]
+    return results(*rows, repeats=repeats, threads=threads, together=together, load_before=3.0)
+
+
+@pytest.fixture
+def quick_publish(monkeypatch):
+    """Measuring takes no time, and a machine has the load that a test gives it."""
+    monkeypatch.setattr(measure, "run", made_up)
+    monkeypatch.setattr(profile, "measured", lambda: {"Convolve": 9.0, profile.REST: 1.0})
+    monkeypatch.setattr(overhead, "table", lambda repeats: Table(["op"], [["x + y"]], "An op"))
+    times = {"one thread": [0.1], "two threads": [0.1], "two ranks": [0.1]}
+    found = {"steps": {"1.0": times}, "sums": {"1000": [0.1]}, "machine": "X"}
+    monkeypatch.setattr(ranks, "measured", lambda repeats: found)
+    monkeypatch.setattr(ranks, "mpiexec", lambda: Path(__file__))
+
+    def publish(clone, load):
+        monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0), raising=False)
+        return main(["publish", "--into", str(clone)])
+
+    return publish
+
+
+def test_an_idle_machine_publishes_every_page(clone, quick_publish, capsys):
+    assert quick_publish(clone, load=0.2) == 0
+    pages = ["PROFILE.md", "RANKS.md", "RESULTS.md", "SCALING.md"]
+    assert written(clone) == sorted([*pages, "RANKS.json", "scaling.json", "scaling.png"])
+    for page in pages:
+        text = (clone / "benchmarks" / page).read_text()
+        assert re.findall(r"load of the machine before: (\d+\.\d+)", text) == ["0.20"]
+        assert "publish" in text or page == "SCALING.md"
+    assert "load before 0.20" in (clone / "README.md").read_text()
+
+
+def test_a_busy_machine_publishes_nothing(clone, quick_publish, capsys):
+    before = (clone / "README.md").read_text()
+    assert quick_publish(clone, load=0.21) == 1
+    said = capsys.readouterr()
+    assert said.err == (
+        "benchmarks: nothing was published, because the load average is 0.21, above 0.2; wait "
+        "until the machine is idle\n"
+    )
+    assert said.out == ""
+    assert written(clone) == []
+    assert (clone / "README.md").read_text() == before
+
+
+def test_where_the_system_tells_no_load_it_is_not_told(monkeypatch):
+    monkeypatch.delattr("os.getloadavg", raising=False)
+    assert load.load_average() is None
+    load.require_idle(None)
+    assert load.load_words(None) == ""
 
 
 def test_exponents_are_fitted_and_drawn(tmp_path):
-    peers = dict(zip(scaling.PEERS, (1.0, 2.0), strict=True))
-    found = {
-        axis: {
-            x: {
-                p: Measurement("scaling", "", p, 50, [k * x**power], int(1e6 * k * x))
-                for p, k in peers.items()
-            }
+    def measured(peer, factor, x, power):
+        return Measurement("scaling", "", peer, 50, [factor * x**power], int(1e6 * factor * x))
+
+    factors = dict(zip(scaling.PEERS, (1.0, 2.0), strict=True))
+    points = {}
+    for power, (axis, cases) in enumerate(scaling.axes(2).items()):
+        points[axis] = {
+            x: {peer: measured(peer, factor, x, power) for peer, factor in factors.items()}
             for x in cases
         }
-        for power, (axis, cases) in enumerate(scaling.axes(2).items())
-    }
-    fits = scaling.fitted(found)
-    assert fits["depth", "tinyprop"][0] == pytest.approx((2.0, 0.0), abs=1e-6)
-    slope, error = fits["threads", "tinyprop"][0]
-    assert slope == pytest.approx(3.0)
-    assert math.isnan(error), "two points have no error"
-    assert ["depth", "tinyprop", "2.00 ± 0.00", "1.00 ± 0.00"] in scaling.growth(fits).rows
-    assert ["threads", "tinyprop", "3.00", "1.00"] in scaling.growth(fits).rows
-    assert figures.scaling(found, fits, tmp_path / "scaling.png").stat().st_size > 10_000
+    fits = scaling.fitted(points)
+    depth = fits["depth", "tinyprop"].time
+    assert (depth.slope, depth.error) == pytest.approx((2.0, 0.0), abs=1e-6)
+    threads = fits["threads", "tinyprop"].time
+    assert threads.slope == pytest.approx(3.0)
+    assert math.isnan(threads.error), "two points have no error"
+    rows = scaling.growth_table(fits).rows
+    assert ["depth", "tinyprop", "2.00 ± 0.00", "1.00 ± 0.00"] in rows
+    assert ["threads", "tinyprop", "3.00", "1.00"] in rows
+    assert figures.scaling(points, fits, tmp_path / "scaling.png").stat().st_size > 10_000
+
+
+def test_the_error_of_an_exponent_is_that_of_least_squares():
+    """By hand, for logarithms 0, 1, 2 and 0, 0, 3: slope 3/2, residuals 1/2, -1, 1/2."""
+    fit = scaling.exponent([1.0, math.e, math.e**2], [1.0, 1.0, math.e**3])
+    assert fit.slope == pytest.approx(1.5)
+    assert fit.error == pytest.approx(math.sqrt(1.5 / 1 / 2))
 
 
 @pytest.mark.slow

@@ -1,81 +1,51 @@
-"""The cost model of a step on many workers, on made-up measurements."""
+"""The page about two processes, on made-up measurements, and a job that measures."""
+
+import json
+from pathlib import Path
 
 import pytest
 
 from benchmarks import ranks
-from benchmarks.ranks import (
-    ETHERNET,
-    Network,
-    Step,
-    crossover,
-    fitted,
-    machine_network,
-    page,
-    simulated,
-    sums,
-)
-
-FIXED, IMAGE, UPDATE = 0.004, 0.002, 0.001
-MEMORY = 1e10
 
 
-def measured(size=400_000):
-    times = {"one thread": [0.105] * 3, "two threads": [0.055] * 3, "two ranks": [0.06] * 3}
-    shares = {str(share): [FIXED + IMAGE * share + UPDATE] * 3 for share in ranks.SHARES}
-    return {"times": times, "shares": shares, "updates": [UPDATE], "bytes": size}
+def times(**changes):
+    found = {"one thread": [0.105] * 3, "two threads": [0.055] * 3, "two ranks": [0.06] * 3}
+    return found | changes
 
 
-def test_a_line_through_the_shares_gives_the_costs():
-    step = fitted(1.0, measured())
-    assert step.fixed == pytest.approx(FIXED)
-    assert step.image == pytest.approx(IMAGE)
-    assert step.update == UPDATE
-    assert step.computing(3, 50) == pytest.approx(FIXED + 17 * IMAGE)
-
-
-def test_latency_and_bandwidth_are_recovered():
-    """Two ranks exchange half of the buffer, twice."""
-    truth = Network("", 1e-5, 2e9)
-    found = {str(n): [sums(truth, float("inf"), 4 * n, 2)] for n in ranks.SIZES}
-    network = machine_network(found)
-    assert network.latency == pytest.approx(truth.latency)
-    assert network.bandwidth == pytest.approx(truth.bandwidth)
-
-
-def test_sums_cost_nothing_alone_and_more_with_more_workers():
-    costs = [sums(ETHERNET, MEMORY, 10**6, n) for n in range(1, 300)]
-    assert costs[0] == 0.0
-    assert costs == sorted(costs)
-    assert costs[-1] < 2 * 299 * ETHERNET.latency + 2 * 10**6 / ETHERNET.bandwidth + 10**6 / MEMORY
-
-
-def test_the_slowest_worker_decides():
-    steady, shaky = (
-        Step(1.0, FIXED, IMAGE, UPDATE, 10**6, jitter) for jitter in ([1.0], [1.0, 2.0])
-    )
-    assert simulated(steady, ETHERNET, MEMORY, 1, 50) == pytest.approx(FIXED + 50 * IMAGE + UPDATE)
-    slow = simulated(shaky, ETHERNET, MEMORY, 8, 50) - sums(ETHERNET, MEMORY, 10**6, 8) - UPDATE
-    assert slow == pytest.approx((2.0 - 0.5**8) * steady.computing(8, 50), rel=0.01)
-
-
-def test_the_crossover_is_the_first_number_of_workers_whose_sums_take_longer():
-    step = Step(1.0, FIXED, IMAGE, UPDATE, 10**6, [1.0])
-    n = crossover(step, ETHERNET, MEMORY, lambda n: 50)
-    assert sums(ETHERNET, MEMORY, 10**6, n) > step.computing(n, 50) + UPDATE
-    assert sums(ETHERNET, MEMORY, 10**6, n - 1) <= step.computing(n - 1, 50) + UPDATE
-    assert crossover(step, ETHERNET, MEMORY, lambda n: 5000 * n) is None
-
-
-def test_the_page_marks_what_was_not_run():
+def test_the_page_has_medians_and_ratios_of_the_same_turn():
+    uneven = times(**{"two threads": [0.05, 0.1, 0.2], "two ranks": [0.1, 0.1, 0.1]})
     found = {
-        "steps": {str(width): measured() for width in ranks.WIDTHS},
-        "sums": {str(n): [sums(ETHERNET, MEMORY, 4 * n, 2)] for n in ranks.SIZES},
-        "memory": MEMORY,
+        "steps": {"0.25": times(), "1.0": uneven},
+        "sums": {"1000": [1e-4, 2e-4, 9e-4]},
         "machine": "an abacus",
-        "load": 0.25,
+        "load": 0.125,
     }
-    text = page(found, 1)
+    text = ranks.page(found, 1)
     assert "an abacus" in text
+    assert "load of the machine before: 0.12" in text
     assert "| 0.25 | 105 | 55 | 60 | 1.09 |" in text
-    assert "Nothing below was run." in text
-    assert "| 256 |" in text
+    assert "| 1 | 105 | 100 | 100 | 1.00 |" in text
+    assert "| 1,000 | 0.2 |" in text
+
+
+def test_the_committed_page_follows_from_its_data():
+    folder = Path(ranks.__file__).parent
+    found = json.loads((folder / "RANKS.json").read_text())
+    assert ranks.page(found, ranks.REPEATS) == (folder / "RANKS.md").read_text()
+
+
+@pytest.mark.slow
+def test_two_ranks_are_measured(tmp_path):
+    pytest.importorskip("mpi4py")
+    if not ranks.mpiexec().exists():
+        pytest.skip("there is no mpiexec beside Python")
+    page, data = ranks.write(tmp_path, 1, 0.0)
+    assert "| 0.25 |" in page.read_text()
+    assert data.exists()
+
+
+def test_without_mpi_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(ranks, "mpiexec", lambda: tmp_path / "mpiexec")
+    with pytest.raises(ValueError, match=r"tinyprop\[mpi\]"):
+        ranks.measured(1)

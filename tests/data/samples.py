@@ -41,11 +41,8 @@ def packed(content):
 
 
 def idx(array):
-    return (
-        bytes([0, 0, 8, array.ndim])
-        + struct.pack(f">{array.ndim}I", *array.shape)
-        + array.tobytes()
-    )
+    lengths = struct.pack(f">{array.ndim}I", *array.shape)
+    return bytes([0, 0, 8, array.ndim]) + lengths + array.tobytes()
 
 
 def matrix(name, array, kind=2, shape=None):
@@ -71,11 +68,8 @@ HEADER = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"
 def svhn(images, labels):
     """The file of images (N, 3, 32, 32) and labels from 1 to 10."""
     x = images.transpose(2, 3, 1, 0)  # (N, C, H, W) -> (H, W, C, N)
-    return (
-        HEADER
-        + compressed(matrix("X", x))
-        + compressed(matrix("y", np.asarray(labels, np.uint8)[:, None]))
-    )
+    y = np.asarray(labels, np.uint8)[:, None]  # (N,) -> (N, 1)
+    return HEADER + compressed(matrix("X", x)) + compressed(matrix("y", y))
 
 
 def write(folder, files):

@@ -34,9 +34,8 @@ ARCHIVE = "cifar-10-binary.tar.gz"
 
 def read(path, split="train"):
     """What the reader of a file gives, chosen by the name of the file."""
-    name = {"bin": "cifar10", "coarse": "cifar100", "gz": "cifar10", "mat": "svhn"}.get(
-        path.name.split(".")[-1]
-    )
+    endings = {"bin": "cifar10", "coarse": "cifar100", "gz": "cifar10", "mat": "svhn"}
+    name = endings.get(path.name.split(".")[-1])
     if name is None:
         return formats.read_idx(path, (28, 28), SOURCES["mnist"])
     (part,) = SOURCES[name].read(SOURCES[name], [path], split)
@@ -52,10 +51,9 @@ def test_records_come_back(tmp_path):
     images, labels = read(written(tmp_path, "x.bin", samples.records(IMAGES, [1, 0, 9, 2, 3])))
     np.testing.assert_array_equal(images, IMAGES)
     assert labels.tolist() == [1, 0, 9, 2, 3]
-    path = written(
-        tmp_path, "x.coarse", samples.records(IMAGES, [200, 100, 19, 0, 0], [99, 0, 5, 1, 2])
-    )
-    assert read(path)[1].tolist() == [99, 0, 5, 1, 2]
+    content = samples.records(IMAGES, [200, 100, 19, 0, 0], [99, 0, 5, 1, 2])
+    _, labels = read(written(tmp_path, "x.coarse", content))
+    assert labels.tolist() == [99, 0, 5, 1, 2]
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -236,13 +234,10 @@ def test_files_that_cannot_be_opened_or_are_too_long_are_refused(tmp_path, monke
 def gzip_bomb(start, megabytes):
     """A gzip file of these bytes and then zeros."""
     packer = zlib.compressobj(1, wbits=31)
-    return b"".join(
-        [
-            packer.compress(start),
-            *(packer.compress(bytes(1 << 20)) for _ in range(megabytes)),
-            packer.flush(),
-        ]
-    )
+    content = packer.compress(start)
+    for _ in range(megabytes):
+        content += packer.compress(bytes(1 << 20))
+    return content + packer.flush()
 
 
 def huge(kind, size):
@@ -322,7 +317,8 @@ def damaged(rng, content):
     content = bytearray(content)
     for _ in range(rng.integers(1, 4)):
         end = len(content) if rng.integers(2) else min(len(content), 200)
-        at, length = int(rng.integers(end + 1)), int(rng.integers(1, 9)) ** int(rng.integers(1, 4))
+        at = int(rng.integers(end + 1))
+        length = int(rng.integers(1, 9)) ** int(rng.integers(1, 4))
         match rng.integers(4):
             case 0 if at < len(content):
                 content[at] ^= 1 << int(rng.integers(8))
@@ -356,7 +352,9 @@ def damaged(rng, content):
 )
 def test_damaged_files_are_read_or_refused(tmp_path, name, good, finish):
     """Ten thousand of them in `make full`."""
-    rng, path, refusals = np.random.default_rng(len(good)), tmp_path / name, []
+    rng = np.random.default_rng(len(good))
+    path = tmp_path / name
+    refusals = []
     tries = sampled(range(1_700), 200)
     with at_most(25_000_000):
         for _ in tries:

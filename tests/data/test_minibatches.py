@@ -9,9 +9,9 @@ from tinyprop.data import batches
 
 def numbered(n, shape=(2, 3, 4)):
     """Images whose first pixel tells their number, and no two columns of which are alike."""
-    images = (np.arange(n).reshape(-1, *[1] * len(shape)) + 1000 * np.arange(shape[-1])) + np.zeros(
-        shape, int
-    )
+    numbers = np.arange(n).reshape(-1, *[1] * len(shape))  # (N,) -> (N, 1, 1, 1)
+    columns = 1000 * np.arange(shape[-1])
+    images = numbers + columns + np.zeros(shape, int)
     return images.astype(np.int64), np.arange(n)
 
 
@@ -19,9 +19,8 @@ def numbered(n, shape=(2, 3, 4)):
 def test_every_sample_comes_once_with_its_label(n, size, shuffled, flip):
     random = np.random.default_rng(0) if shuffled else None
     parts = list(batches(numbered(n), size, random, flip and shuffled))
-    assert [len(labels) for _, labels in parts] == [size] * (n // size) + [n % size] * (
-        n % size > 0
-    )
+    whole, rest = divmod(n, size)
+    assert [len(labels) for _, labels in parts] == [size] * whole + [rest] * (rest > 0)
     seen = [label for _, labels in parts for label in labels]
     assert sorted(seen) == list(range(n))
     for images, labels in parts:
@@ -33,17 +32,13 @@ def test_every_sample_comes_once_with_its_label(n, size, shuffled, flip):
 
 def test_a_seed_fixes_the_order_and_the_flips_which_are_half():
     random, same = np.random.default_rng(3), np.random.default_rng(3)
-    plain, flipped = (
-        list(batches(numbered(1000), 100, random)),
-        list(batches(numbered(1000), 100, same, flip=True)),
-    )
-    np.testing.assert_array_equal(
-        [labels for _, labels in plain], [labels for _, labels in flipped]
-    )
+    plain = [labels for _, labels in batches(numbered(1000), 100, random)]
+    flipped = list(batches(numbered(1000), 100, same, flip=True))
+    np.testing.assert_array_equal(plain, [labels for _, labels in flipped])
     fraction = np.mean([(images[:, 0, 0, 0] >= 1000).mean() for images, _ in flipped])
     assert abs(fraction - 0.5) < 5 * 0.5 / 1000**0.5  # five standard errors; the seed is fixed
     next_epoch = [labels for _, labels in batches(numbered(1000), 100, random)]
-    assert not np.array_equal([labels for _, labels in plain], next_epoch)
+    assert not np.array_equal(plain, next_epoch)
 
 
 def test_the_state_of_the_generator_does_not_depend_on_how_many_batches_are_taken():
@@ -58,7 +53,8 @@ def test_the_state_of_the_generator_does_not_depend_on_how_many_batches_are_take
 
 
 def test_bytes_stay_bytes_and_the_set_is_not_copied_or_changed(backend, rng):
-    images, labels = rng.integers(0, 256, (50, 3, 4, 4), dtype=np.uint8), rng.integers(0, 10, 50)
+    images = rng.integers(0, 256, (50, 3, 4, 4), dtype=np.uint8)
+    labels = rng.integers(0, 10, 50)
     data = tp.tensor(images, backend=backend).data, tp.tensor(labels, backend=backend).data
     for batch, its_labels in batches(data, 20, np.random.default_rng(0), flip=True):
         assert batch.dtype == np.uint8
@@ -71,19 +67,14 @@ def test_bytes_stay_bytes_and_the_set_is_not_copied_or_changed(backend, rng):
 
 def test_wrong_arguments_are_refused_at_once():
     images, labels = numbered(10)
+    words = ("images of shape", "labels of shape", "(N,)")
     for data in [
         (images, labels[:9]),
         (images, labels[:, None]),
         (images.tolist(), labels),
         (images, labels.tolist()),
     ]:
-        assert_explained(
-            tp.ShapeError,
-            lambda data=data: batches(data, 5),
-            "images of shape",
-            "labels of shape",
-            "(N,)",
-        )
+        assert_explained(tp.ShapeError, lambda data=data: batches(data, 5), *words)
     random = np.random.default_rng(0)
     for arguments, word in [
         (((images, labels), 0), "batch_size=0"),

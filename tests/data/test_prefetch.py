@@ -53,7 +53,7 @@ def test_a_device_without_pinned_memory_gets_plain_copies(backend, monkeypatch):
 def test_uploads_wait_for_whoever_used_their_memory():
     """In epoch 2 the slots get memory that the last steps of epoch 1 may still read; and an epoch
     may end early. This fails with EMUCUPY_RACES=1 only (see conftest.py)."""
-    arrays, last = samples(), None
+    arrays = samples()
     for _ in range(2):
         for images, _ in prefetched(batches(arrays, 5), "cupy"):
             last = images * 2
@@ -71,7 +71,8 @@ class OtherDevices:
     is the current."""
 
     def __init__(self):
-        self.cuda, self.current, self.runtime = self, 0, self
+        self.cuda = self.runtime = self
+        self.current = 0
         self.CUDARuntimeError = RuntimeError
 
     def Device(self):
@@ -126,7 +127,8 @@ class OtherStream:
 
 
 def test_uploads_stay_on_their_device_and_leave_the_current_one_alone(monkeypatch):
-    there, seen = OtherDevices(), []
+    there = OtherDevices()
+    seen = []
     monkeypatch.setattr(prefetch, "load_module", lambda name: there)
     there.current = 1
     for images, _ in prefetched(batches(samples(), 5), "cupy"):

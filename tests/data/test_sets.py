@@ -31,7 +31,8 @@ def loaded(name, root, images, labels):
 
 
 def test_cifar10_from_its_folder(root, rng):
-    images, labels = samples.images(rng, 60, 3, 32, 32), rng.integers(0, 10, 60)
+    images = samples.images(rng, 60, 3, 32, 32)
+    labels = rng.integers(0, 10, 60)
     parts = [samples.records(images[i : i + 10], labels[i : i + 10]) for i in range(0, 60, 10)]
     samples.write(root, dict(zip(samples.CIFAR10, parts, strict=True)))
     train, valid, test = loaded("cifar10", root, images, labels)
@@ -48,11 +49,9 @@ def test_cifar10_from_its_folder(root, rng):
 
 @pytest.mark.parametrize("folder", ["", "cifar100/", None])
 def test_cifar100_takes_the_fine_labels(root, rng, folder):
-    images, fine, coarse = (
-        samples.images(rng, 30, 3, 32, 32),
-        rng.integers(0, 100, 30),
-        rng.integers(0, 20, 30),
-    )
+    images = samples.images(rng, 30, 3, 32, 32)
+    fine = rng.integers(0, 100, 30)
+    coarse = rng.integers(0, 20, 30)
     content = {
         "cifar-100-binary/train.bin": samples.records(images[:20], coarse[:20], fine[:20]),
         "cifar-100-binary/test.bin": samples.records(images[20:], coarse[20:], fine[20:]),
@@ -68,21 +67,21 @@ def test_cifar100_takes_the_fine_labels(root, rng, folder):
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
 @pytest.mark.parametrize("style", ["raw", "packed", "dotted", "torchvision"])
 def test_mnist_in_all_its_spellings(root, rng, name, style):
-    images, labels = samples.images(rng, 30, 28, 28), rng.integers(0, 10, 30).astype(np.uint8)
-    folder = (
-        {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}[name]
-        if style == "torchvision"
-        else name
-    )
+    images = samples.images(rng, 30, 28, 28)
+    labels = rng.integers(0, 10, 30).astype(np.uint8)
+    folder = name
+    if style == "torchvision":
+        folder = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}[name]
     for part, rows in [("train", slice(20)), ("t10k", slice(20, 30))]:
         for kind, array in [("images-idx3-ubyte", images), ("labels-idx1-ubyte", labels)]:
-            file, content = f"{part}-{kind}", samples.idx(array[rows])
+            file = f"{part}-{kind}"
+            content = samples.idx(array[rows])
             if style == "packed":
-                file, content = f"{file}.gz", samples.packed(content)
-            samples.write(
-                root / folder,
-                {file.replace("-idx", ".idx") if style == "dotted" else file: content},
-            )
+                file = f"{file}.gz"
+                content = samples.packed(content)
+            elif style == "dotted":
+                file = file.replace("-idx", ".idx")
+            samples.write(root / folder, {file: content})
     train, valid, test = loaded(name, root, images[:, None], labels)
     assert (train.images.shape, len(valid), len(test)) == ((18, 1, 28, 28), 2, 10)
     assert tp.data.found("mnist" if name == "fashion-mnist" else "fashion-mnist", root) is None
@@ -95,12 +94,10 @@ def test_mnist_in_all_its_spellings(root, rng, name, style):
 )
 def test_mnist_with_wrong_labels_is_refused(root, rng, labels, message):
     files = {
-        "images-idx3": samples.images(rng, 3, 28, 28),
-        "labels-idx1": np.array(labels, np.uint8),
+        "t10k-images-idx3-ubyte": samples.idx(samples.images(rng, 3, 28, 28)),
+        "t10k-labels-idx1-ubyte": samples.idx(np.array(labels, np.uint8)),
     }
-    samples.write(
-        root / "mnist", {f"t10k-{name}-ubyte": samples.idx(array) for name, array in files.items()}
-    )
+    samples.write(root / "mnist", files)
     with pytest.raises(tp.DataError, match=rf"(?s)t10k-labels.*{message}"):
         tp.data.load("mnist", root, "test")
 
@@ -108,21 +105,23 @@ def test_mnist_with_wrong_labels_is_refused(root, rng, labels, message):
 def test_svhn_holds_out_some_of_each_class(root, rng):
     files = {}
     for part, count in {"train": 200, "extra": 300, "test": 20}.items():
-        files[part] = samples.images(rng, count, 3, 32, 32), rng.permutation(np.arange(count) % 10)
-        content = samples.svhn(files[part][0], np.where(files[part][1] == 0, 10, files[part][1]))
+        images = samples.images(rng, count, 3, 32, 32)
+        labels = rng.permutation(np.arange(count) % 10)
+        files[part] = images, labels
+        content = samples.svhn(images, np.where(labels == 0, 10, labels))
         samples.write(root / "svhn", {f"{part}_32x32.mat": content})
     train, valid, test = (tp.data.load("svhn", root, split) for split in tp.data.SPLITS)
     assert (np.bincount(valid.labels) == 2 + 3).all()
     assert (np.bincount(train.labels) == 18 + 27).all()
     for loaded, published in [((train, valid), ("train", "extra")), ((test,), ("test",))]:
-        got = {
-            image.tobytes(): label
-            for part in loaded
-            for image, label in zip(part.images, part.labels, strict=True)
-        }
-        assert got == {
-            image.tobytes(): n for part in published for image, n in zip(*files[part], strict=True)
-        }
+        got, expected = {}, {}  # the label of each image
+        for part in loaded:
+            for image, label in zip(part.images, part.labels, strict=True):
+                got[image.tobytes()] = label
+        for name in published:
+            for image, label in zip(*files[name], strict=True):
+                expected[image.tobytes()] = label
+        assert got == expected
 
 
 def test_validation_images_are_the_last_ones_as_many_as_the_paper_says(rng):
@@ -154,15 +153,15 @@ def test_a_dataset_gives_its_first_images_and_subsets():
     np.testing.assert_array_equal(few.images, dataset.images[:10])
     assert len(dataset.first(10**6)) == 2_000
     order = np.random.default_rng(0).permutation(len(dataset))
-    one, other = dataset.subset(order[:500]), dataset.subset(order[500:].tolist())
+    one = dataset.subset(order[:500])
+    other = dataset.subset(order[500:].tolist())
     assert (len(one), len(other), one.classes, one.split) == (500, 1_500, dataset.classes, "test")
     assert not np.shares_memory(one.images, dataset.images)
-    np.testing.assert_array_equal(
-        np.concatenate([one.images, other.images])[np.argsort(order)], dataset.images
-    )
-    np.testing.assert_array_equal(
-        np.concatenate([one.labels, other.labels])[np.argsort(order)], dataset.labels
-    )
+    back = np.argsort(order)
+    images = np.concatenate([one.images, other.images])
+    labels = np.concatenate([one.labels, other.labels])
+    np.testing.assert_array_equal(images[back], dataset.images)
+    np.testing.assert_array_equal(labels[back], dataset.labels)
     with pytest.raises(ValueError, match=r"(?s)first\(0\).*at least 1"):
         dataset.first(0)
     for wrong in ([-1], [2_000], [0.5], [[0, 1]], 3, np.ones(2_000, bool)):

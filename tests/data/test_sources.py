@@ -32,10 +32,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        server, start = (
-            self.server,
-            int(self.headers["Range"].removeprefix("bytes=").removesuffix("-")),
-        )
+        server = self.server
+        start = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
         server.starts.append(start)
         fault = server.faults.pop(0) if server.faults else None
         content = server.content.get(self.path)
@@ -83,10 +81,9 @@ def server():
 
 
 def remote(server, path, content, scheme="http"):
-    """Let the server offer a file with this content at this path."""
-    return Remote(
-        f"{scheme}://{server.address}{path}", len(content), hashlib.sha256(content).hexdigest()
-    )
+    """A file with this content, at this path of the server."""
+    url = f"{scheme}://{server.address}{path}"
+    return Remote(url, len(content), hashlib.sha256(content).hexdigest())
 
 
 def test_the_places(tmp_path, monkeypatch):
@@ -108,7 +105,8 @@ def test_the_places(tmp_path, monkeypatch):
 def test_the_first_place_with_all_files_counts(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("TINYPROP_DATA", str(tmp_path / "env"))
-    root, remote = tmp_path / "letters", Remote("http://x/letters.tar.gz", 1, "", ("a", "b"))
+    root = tmp_path / "letters"
+    remote = Remote("http://x/letters.tar.gz", 1, "", ("a", "b"))
     assert find(root, ("letters",), remote) is None
     samples.write(root, {"a": b"1", "c": b"1"})
     for place in (tmp_path / "cache/tinyprop/letters", tmp_path / "env/letters"):
@@ -137,8 +135,8 @@ RIGHT = bytes(range(256)) * 40
 def fails(remote, folder, message):
     path = folder / remote.name
     match = (
-        rf"(?s)got:  {path}, .*not available.*{message}.*rule: .*try:  download {remote.url} .* "
-        rf"save it as {path}"
+        rf"(?s)got:  {path}, .*not available.*{message}.*"
+        rf"rule: .*try:  download {remote.url} .* save it as {path}"
     )
     with pytest.raises(tp.DataError, match=match):
         download(remote, folder)
@@ -207,37 +205,21 @@ def test_https_is_not_left(tmp_path, server, monkeypatch):
     to http."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    make = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        *subject,
-        "-keyout",
-        key,
-        "-out",
-        certificate,
-    ]
-    subprocess.run(make, check=True, capture_output=True)
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes"]
+    files = ["-keyout", key, "-out", certificate]
+    subprocess.run([*make, *subject, *files], check=True, capture_output=True)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     with serving(partial(context.wrap_socket, server_side=True)) as secure:
         server.content = secure.content = {"/file": RIGHT}
         secure.faults = [f"https://{secure.address}/file"]
-        assert (
-            download(remote(secure, "/file", RIGHT, "https"), tmp_path / "a").read_bytes() == RIGHT
-        )
+        safe = remote(secure, "/file", RIGHT, "https")
+        assert download(safe, tmp_path / "a").read_bytes() == RIGHT
         server.faults = [f"https://{secure.address}/file"]
         assert download(remote(server, "/file", RIGHT), tmp_path / "b").read_bytes() == RIGHT
         secure.faults = [f"http://{server.address}/file"]
-        fails(
-            remote(secure, "/file", RIGHT, "https"),
-            tmp_path / "c",
-            f"redirected to http://{server.address}/file",
-        )
+        fails(safe, tmp_path / "c", f"redirected to http://{server.address}/file")
 
 
 def test_missing_files_are_downloaded_once(tmp_path, server, monkeypatch, rng, capsys):
@@ -274,23 +256,22 @@ def test_a_file_that_is_not_the_published_one_is_named_once(
         files = {f"{name}.gz": samples.packed(content) for name, content in files.items()}
     elif style == "dotted":
         files = {name.replace("-idx", ".idx"): content for name, content in files.items()}
-    folder, (images, labels) = samples.write(tmp_path / "mnist", files), sorted(files)
+    folder = samples.write(tmp_path / "mnist", files)
+    images, labels = sorted(files)
     digest = hashlib.sha256(files[labels]).hexdigest()
-    old = SOURCES["mnist"].test[1]
-    new = replace(old, sha256=digest, unpacked=dict.fromkeys(old.unpacked, digest))
-    monkeypatch.setitem(
-        SOURCES, "mnist", replace(SOURCES["mnist"], test=(SOURCES["mnist"].test[0], new))
-    )
+    mnist = SOURCES["mnist"]
+    published_images, published_labels = mnist.test
+    unpacked = dict.fromkeys(published_labels.unpacked, digest)
+    ours = replace(published_labels, sha256=digest, unpacked=unpacked)
+    monkeypatch.setitem(SOURCES, "mnist", replace(mnist, test=(published_images, ours)))
     assert tp.data.found("mnist", tmp_path, "test") == str(folder)
     assert capsys.readouterr().err == ""  # a file that is only looked up is not read
     for _ in range(2):
         assert len(tp.data.load("mnist", tmp_path, "test")) == 3
     (line,) = capsys.readouterr().err.splitlines()
     digest = hashlib.sha256(files[images]).hexdigest()
-    assert (
-        line
-        == f"tinyprop: {folder / images} is not the published file: its SHA-256 digest is {digest}"
-    )
+    rest = f"is not the published file: its SHA-256 digest is {digest}"
+    assert line == f"tinyprop: {folder / images} {rest}"
 
 
 def test_every_address_has_a_digest_of_its_own():
@@ -308,19 +289,12 @@ def test_every_address_has_a_digest_of_its_own():
 
 
 def test_importing_the_room_loads_nothing_for_downloads_or_archives():
-    heavy = {
-        "tqdm",
-        "http.client",
-        "urllib.request",
-        "tarfile",
-        "zipfile",
-        "gzip",
-        "ssl",
-        "numpy.random",
-    }
+    network = {"tqdm", "http.client", "urllib.request", "ssl"}
+    archives = {"tarfile", "zipfile", "gzip"}
+    heavy = network | archives | {"numpy.random"}
     code = (
-        f"import sys; before = {{*sys.modules}}; import tinyprop.data; print({heavy} & "
-        "({*sys.modules} - before))"
+        "import sys; before = {*sys.modules}; import tinyprop.data; "
+        f"print({heavy} & ({{*sys.modules}} - before))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

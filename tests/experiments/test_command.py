@@ -15,7 +15,6 @@ import pytest
 from tinyprop.cli import main
 from tinyprop.engine.errors import DataError
 from tinyprop.experiments import EXPERIMENTS
-from tinyprop.experiments.evidence import REGISTERED
 from tinyprop.experiments.experiment import Experiment
 from tinyprop.experiments.ledger import Ledger, run_name
 from tinyprop.experiments.scales import SCALES
@@ -95,24 +94,23 @@ def test_only_missing_runs_are_computed_whatever_the_number_of_jobs(tmp_path, ca
         assert (ours.test, ours.losses, ours.layers) == (theirs.test, theirs.losses, theirs.layers)
 
 
-def test_publishing_writes_the_page_and_the_figures(tmp_path, monkeypatch, capsys):
+def test_files_of_the_user_are_left_alone(tmp_path, monkeypatch, capsys):
+    """A report of all experiments is written to --out and nowhere else."""
     monkeypatch.chdir(tmp_path)
     # these are tested elsewhere
     monkeypatch.setattr(Experiment, "figure", lambda self: panels(1, 1.0, 1.0)[0])
-    with pytest.raises(SystemExit):
-        main(["reproduce", "--continue", "--scale", "tiny", "--seeds", "0"])
-    assert "what is published is the scale laptop" in capsys.readouterr().err
-    monkeypatch.setitem(REGISTERED, "scale", "tiny")
-    assert main(["reproduce", "--continue", "--scale", "tiny", "--seeds", "0"]) == 0
-    figures = {f"{name}.png" for name in EXPERIMENTS}
-    assert set(capsys.readouterr().out.splitlines()) == {f"figures/{name}" for name in figures} | {
-        "REPRODUCTION.md"
-    }
-    written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")}
-    assert written == {f"figures/{name}" for name in figures} | {"REPRODUCTION.md"}
-    assert all(
-        f"(figures/{name})" in (tmp_path / "REPRODUCTION.md").read_text() for name in figures
-    )
+    own = [Path(name) for name in ("REPRODUCTION.md", "README.md", "figures/results.png")]
+    for path in own:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("<!-- evidence -->\nmine\n<!-- evidence -->\n")
+    before = {path: path.read_bytes() for path in own}
+    assert main(["reproduce", "all", "--scale", "tiny", "--seeds", "0"]) == 0
+    assert {path: path.read_bytes() for path in own} == before
+    written = {Path(line) for line in capsys.readouterr().out.splitlines()}
+    names = ["README.md", *(f"{name}.png" for name in EXPERIMENTS)]
+    assert written == {Path("runs/figures") / name for name in names}
+    everything = {path for path in Path().rglob("*") if path.is_file()}
+    assert everything == written | set(own)
 
 
 def test_data_that_are_not_available_are_named_and_skipped(tmp_path, capsys, monkeypatch):
@@ -244,10 +242,10 @@ def test_workers_end_with_their_parent_and_begin_nothing_new(tmp_path, endless):
         "dropout --jobs 0",
         "dropout --seeds -1",
         "dropout --scale huge",
-        "dropout --continue",
+        "all --continue",
         "",
-        "--continue --budget 2",
-        "--continue --budget -2h",
+        "all --budget 2",
+        "all --budget -2h",
     ],
 )
 def test_wrong_arguments_are_refused(arguments):

@@ -11,7 +11,7 @@ from tests.helpers import quick_only
 from tinyprop.experiments import EXPERIMENTS
 from tinyprop.experiments.evidence import ACCURACY, REGISTERED
 from tinyprop.experiments.experiment import CHANCE, NORMPROP, decide
-from tinyprop.experiments.report import MARK, page, quoted
+from tinyprop.experiments.report import page
 from tinyprop.experiments.scales import SCALES
 from tinyprop.report.plots import save
 
@@ -203,7 +203,7 @@ def test_predictions_continue_the_trend_over_scales():
     assert found.prediction(whole, ACCURACY).difference.mean == pytest.approx(-1.0)
 
 
-def test_a_long_run_is_told_epoch_by_epoch_and_the_readme_quotes_it():
+def test_a_long_run_is_told_epoch_by_epoch():
     found = study("scale", accuracy=lambda setting, seed: 90.0)
     accuracies = found.arms["NormProp, the paper's scale"].records[0].accuracies()
     text, (best, epoch) = (
@@ -213,14 +213,13 @@ def test_a_long_run_is_told_epoch_by_epoch_and_the_readme_quotes_it():
     assert f"By epoch: {accuracies[0]:.2f} % (1), {accuracies[4]:.2f} % (5), " in text
     assert "% (30). Width 1, 100 training images" in text
     assert "(500 images/s; threads: 1), without evaluation" in text
-    readme = quoted(text, f"{MARK}\nold\n{MARK}\n").splitlines()[1]
-    assert readme.startswith("So far ")
     short = (
         f"At the paper's scale NormProp classifies {accuracies[-1]:.2f} % of the test images "
         "correctly after 30 epochs"
     )
-    paper = "the paper's best is 90.35 %. At the paper's scale BatchNorm "
-    assert f" {short}, and {best:.2f} % at its best, after {epoch}; {paper}" in readme
+    paper = "the paper's best is 90.35 %."
+    # bold: the README quotes it
+    assert f"**{short}, and {best:.2f} % at its best, after {epoch}; {paper}**" in text
 
 
 def test_what_a_look_has_decided_stays_decided():

@@ -24,7 +24,7 @@ class InMemory(Ledger):
     def __init__(self, make):
         object.__setattr__(self, "make", cache(make))
 
-    def find(self, config, say=print):
+    def find(self, config, log=print):
         return self.make(config)
 
 
@@ -38,7 +38,7 @@ def study(tmp_path, monkeypatch):
         ledger = InMemory(
             lambda config: record(config, **made_up(config)) if finished(config) else None
         )
-        return Study(chosen, LAPTOP, ledger, tmp_path, say=lambda line: None)
+        return Study(chosen, LAPTOP, ledger, tmp_path, log=lambda line: None)
 
     def made_up(config):
         """BatchNorm is much better; everything else is about alike, so that some claims stay
@@ -89,6 +89,20 @@ def test_rates_are_tried_before_they_are_used(study):
     assert {c.seed for c in plain(study(tried, "optimizers"))} == set(range(1, 7)), (
         "up to the first look"
     )
+
+
+def test_rates_are_as_urgent_as_the_claims_that_need_them(study):
+    """SGD at its chosen rate is part of a primary claim, so its rates are no settings without a
+    claim."""
+    order = study(lambda config: False).wanted()
+    rates = [
+        i
+        for i, c in enumerate(order)
+        if (c.optimizer, c.momentum, c.epochs, c.batch_size) == ("sgd", 0.0, 1, 50)
+    ]
+    without_claim = [i for i, c in enumerate(order) if c.width == 0.125]
+    assert len(rates) == 10
+    assert max(rates) < min(without_claim)
 
 
 def test_decided_claims_get_no_further_runs_and_undecided_ones_their_next_look(study):

@@ -4,10 +4,10 @@ import numpy as np
 
 from tinyprop.engine.arrays import to_backend, to_numpy
 from tinyprop.functional.normalization import WeightNorm
+from tinyprop.functional.normprop import NormalizedReLU
 from tinyprop.functional.pooling import MaxPool
 from tinyprop.functional.windows import Window
 from tinyprop.kernels import cuda
-from tinyprop.kernels.fused import ShiftedReLU
 
 from ..conftest import on_a_device
 
@@ -19,15 +19,14 @@ def up(*arrays):
     return moved[0] if len(moved) == 1 else moved
 
 
-def test_shifted_relu_passes_nan_and_overwrites():
-    op, x = ShiftedReLU(overwrite=True), up(np.array([[np.nan, np.inf, -np.inf]], "f4"))
-    out = cuda.shifted_relu(op, x, 0.0, 0.5)
+def test_a_normalized_relu_passes_nan_and_overwrites():
+    op, u = NormalizedReLU(overwrite=True), up(np.array([[np.nan, np.inf, -np.inf]], "f4"))
+    out = cuda.normalized_relu(op, u, 0.0, 2.0, 1.0)
     np.testing.assert_array_equal(to_numpy(out), [[np.nan, np.inf, -0.5]])
-    assert out.data.ptr == x.data.ptr
-    g = up(np.array([[1, 2, 3]], "f4"))
-    np.testing.assert_array_equal(
-        to_numpy(cuda.shifted_relu_gradient(op, g, 0.5, out)[0]), [[1, 2, 0]]
-    )
+    assert out.data.ptr == u.data.ptr
+    g = up(np.array([[2, 4, 6]], "f4"))
+    found = cuda.normalized_relu_gradient(op, g, 2.0, 1.0, out)[0]
+    np.testing.assert_array_equal(to_numpy(found), [[1, 2, 0]])
 
 
 def test_arrays_that_no_kernel_is_made_for_are_declined():
@@ -40,9 +39,9 @@ def test_arrays_that_no_kernel_is_made_for_are_declined():
         cuda.weight_norm(WeightNorm(1.0), f8, scale),
         cuda.weight_norm(WeightNorm(1.0), f2, f2[:, 0]),
         cuda.weight_norm(WeightNorm(1.0), empty, scale[:0]),
-        cuda.shifted_relu(ShiftedReLU(overwrite=False), f4, scale[:1], 0.5),
-        cuda.shifted_relu(ShiftedReLU(overwrite=False), f4[0], 0.0, 0.5),
-        cuda.shifted_relu(ShiftedReLU(overwrite=False), f4, f4, 0.5),
+        cuda.normalized_relu(NormalizedReLU(), f4, scale[:1], 0.5, 0.5),
+        cuda.normalized_relu(NormalizedReLU(), f4[0], 0.0, 0.5, 0.5),
+        cuda.normalized_relu(NormalizedReLU(), f4, f4, 0.5, 0.5),
         cuda.max_pool(MaxPool(Window((3, 3), (2, 2), (1, 1))), up(np.ones((1, 1, 5, 5), "f2"))),
         cuda.sgd([f4, f8], [f4, f8], [f4, f8], 0.1, 0.9, 0.0),
         cuda.sgd([f4.T], [f4.T], [f4.T], 0.1, 0.9, 0.0),

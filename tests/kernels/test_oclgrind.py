@@ -9,12 +9,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from benchmarks.gpu_kernels import KERNEL, SOURCES
 from tinyprop.engine.arrays import to_numpy
 from tinyprop.kernels import cuda
 
 from .. import opencl
 from ..conftest import needs_overrides, on_a_device
+from .cuda_code import SOURCES, kernel_names
 from .test_overrides import CASES
 
 pytestmark = [
@@ -113,7 +113,7 @@ def launches():
 
 
 def test_every_kernel_is_launched(launches):
-    every = {f"{file}.{name}" for file, text in TEXTS.items() for name in KERNEL.findall(text)}
+    every = {f"{file}.{name}" for file, text in TEXTS.items() for name in kernel_names(text)}
     assert {launch.kernel for launch in launches} == every
 
 

@@ -19,10 +19,9 @@ from tinyprop.engine.threads import allow
 from tinyprop.functional.linear import product
 from tinyprop.functional.losses import CrossEntropy
 from tinyprop.functional.normalization import dropout_mask
+from tinyprop.functional.normprop import NormalizedLinear, NormalizedReLU
 from tinyprop.functional.windows import channels_first, channels_last
 from tinyprop.kernels import cuda, host, pointwise, weights
-from tinyprop.kernels.fused import HOMOGENEOUS, ShiftedReLU
-from tinyprop.kernels.weights import ScaledLinear
 from tinyprop.optim import updates
 
 from ..conftest import BACKENDS, needs_overrides
@@ -179,10 +178,6 @@ PHASES = [
     differentiated(partial(F.conv2d, stride=s, padding=p), (2, 32, *size), (32, 32, k, k))
     for k, s, p, size in ((7, 2, 3, (19, 21)), (5, 2, 2, (23, 24)), (6, 2, 0, (28, 29)))
 ]
-FOURIER = [
-    differentiated(partial(F.conv2d, padding=p), (2, 16, *size), (17, 16, *kernel))
-    for kernel, p, size in (((7, 9), (3, 4), (11, 13)), ((11, 11), 0, (14, 12)))
-]
 ONE_BY_ONE = [
     differentiated(partial(F.conv2d, stride=s, padding=p), *POINTWISE)
     for s, p in ((1, 0), ((2, 3), (1, 0)))
@@ -192,24 +187,19 @@ MAXIMA = [
     for o in ({}, {"ceil_mode": True})
 ]
 AVERAGES = [differentiated(lambda x: F.avg_pool2d(x, (3, 2), 2, 1), IMAGE)]
+NUMBERS = 0.7, 0.4  # c1 and c2
 RECTIFIED = [
-    differentiated(lambda x, b: ShiftedReLU(overwrite=False)(x, b, 0.4), IMAGE, PER_CHANNEL),
+    differentiated(lambda u, b: NormalizedReLU()(u, b, *NUMBERS), IMAGE, PER_CHANNEL),
+    differentiated(lambda u, b: NormalizedReLU()(u, b, *NUMBERS), (3, 130, 6, 6), (130,)),
     differentiated(
-        lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL
+        lambda u, b: NormalizedReLU(overwrite=True)(u * 2, b, *NUMBERS), IMAGE, PER_CHANNEL
     ),
     differentiated(
-        lambda x, b, s: ShiftedReLU(overwrite=True)(x * 2, b, s), IMAGE, PER_CHANNEL, PER_CHANNEL
+        lambda u, b, c1, c2: NormalizedReLU()(u, b, c1 * c1 + 0.5, c2), IMAGE, *[PER_CHANNEL] * 3
     ),
     differentiated(
-        lambda x, b, s: ShiftedReLU(overwrite=False, gain=1.7)(x, b, s),
-        IMAGE,
-        PER_CHANNEL,
-        PER_CHANNEL,
+        lambda u, b, c1, c2: NormalizedReLU()(u, b, c1 * c1 + 0.5, c2), (70, 5), *[(5,)] * 3
     ),
-    differentiated(lambda x, b: ShiftedReLU(overwrite=False)(x, b, 0.4), (3, 130, 6, 6), (130,)),
-]
-RECTIFIED += [
-    differentiated(lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), (70, 5), (5,), (5,))
 ]
 PRODUCTS = [
     differentiated(F.matmul, *shapes)
@@ -231,28 +221,13 @@ STACKS += [
     differentiated(lambda x, y: F.matmul(x.T[:, ::2], y.transpose(1, 0)[1:-1]), (6, 4), (3, 5))
 ]
 LOSS = [differentiated(labelled, shape) for shape in ((6, 4), (3, 4, 2, 5))]
-EQUATION = [
-    differentiated(
-        partial(normprop, partial(layer, *sizes, activation=activation, mode=mode)),
-        *shapes,
-        (4,),
-        (4,),
-    )
-    for layer, sizes, mode, *shapes in [
-        (tp.nn.NormPropConv2d, (3, 4, 3), "paper", (2, 3, 6, 5), (4, 3, 3, 3)),
-        (tp.nn.NormPropLinear, (5, 4), "exact", (6, 5), (4, 5)),
-        (tp.nn.NormPropLinear, (5, 4), "paper", (3, 5), (4, 5)),
-    ]
-    for activation in HOMOGENEOUS
-]
 SCALED = [
-    differentiated(lambda x, w, s: ScaledLinear(1.3)(x, w, s), (n, 6), (9, 6), (9,))
+    differentiated(lambda x, w, s: NormalizedLinear()(x, w, s), (n, 6), (9, 6), (9,))
     for n in (4, 12)
 ]
 
 # The programs that make an override run, by its name.
 CASES = {
-    "fused.folded_equation": EQUATION,
     **dict.fromkeys(["pointwise.pointwise", "pointwise.pointwise_gradients"], ONE_BY_ONE),
     **dict.fromkeys(
         [
@@ -264,7 +239,6 @@ CASES = {
         TILES,
     ),
     **dict.fromkeys(["phases.phased", "phases.phased_gradients"], PHASES),
-    **dict.fromkeys(["fourier.convolve", "fourier.gradients"], FOURIER),
     **dict.fromkeys(
         ["host.blockwise", "host.blockwise_input_gradient", "host.blockwise_filter_gradient"],
         CONVOLUTION,
@@ -274,14 +248,13 @@ CASES = {
         for module in ("host", "cuda")
         for name, cases in [
             ("max_pool", MAXIMA),
-            ("shifted_relu", RECTIFIED),
+            ("normalized_relu", RECTIFIED),
             ("batch_norm", BATCH),
             *([("weight_norm", ROWS)] if module == "cuda" else []),
         ]
         for gradient in ("", "_gradient")
     },
     "host.weight_norm_gradient": ROWS,
-    "fused.rectified_batches": BATCH,
     "cuda.mask": [
         masked(shape, p) for shape, p in (((3, 5, 2), 0.3), ((7,), 0.999), ((4, 130), 0.5))
     ],
@@ -290,12 +263,10 @@ CASES = {
     **dict.fromkeys(
         ["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES
     ),
-    "blas.cublas_product": STACKS,
+    "cublas.cublas_product": STACKS,
     "weights.matmul": PRODUCTS,
     "weights.linear": [differentiated(F.linear, (n, 6), (8, 6)) for n in (4, 12)],
-    "weights.scaled_linear_gradient": SCALED,
-    "host.multiply_gradient": [differentiated(F.multiply, IMAGE, (4, 1, 1))],
-    "host.tanh_gradient": [differentiated(F.tanh, IMAGE)],
+    **dict.fromkeys(["weights.normalized_linear", "weights.normalized_linear_gradient"], SCALED),
     "host.relu_gradient": [differentiated(F.relu, IMAGE)],
     **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
     **{
@@ -385,16 +356,15 @@ def arrays_in(value):
         (partial(F.conv2d, padding=1), TILED),
         (partial(F.conv2d, stride=2), POINTWISE),
         (partial(F.conv2d, stride=2, padding=3), ((2, 32, 19, 21), (32, 32, 7, 7))),
-        (F.conv2d, ((2, 16, 14, 12), (17, 16, 11, 11))),
         (F.conv2d, (IMAGE, FILTERS)),
         (lambda x: F.max_pool2d(x, 3, 2, 1), (IMAGE,)),
-        (lambda x, b, s: ShiftedReLU(overwrite=False)(x, b, s), (IMAGE, PER_CHANNEL, PER_CHANNEL)),
+        (lambda u, b: NormalizedReLU()(u, b, *NUMBERS), (IMAGE, PER_CHANNEL)),
         (
             lambda x, w, b: F.batch_norm(x, w.detach() * 1, w.detach() * 1, w, b, True),
             (IMAGE, (4,), (4,)),
         ),
     ],
-    ids=["tiles", "1x1", "phases", "fourier", "plain", "max_pool", "shifted_relu", "batch_norm"],
+    ids=["tiles", "1x1", "phases", "plain", "max_pool", "normalized_relu", "batch_norm"],
 )
 def test_a_freed_op_holds_nothing(backend, function, shapes):
     leaves = [tp.tensor(a, requires_grad=True) for a in random_arrays(shapes, "float32", backend)]

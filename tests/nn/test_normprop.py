@@ -1,6 +1,7 @@
 """NormProp layers against their equations, the laws they obey, and BatchNorm."""
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 import tinyprop as tp
 from tests.helpers import assert_explained, naive_conv2d
 from tinyprop import nn
-from tinyprop.kernels.fused import HOMOGENEOUS, ShiftedReLU
+from tinyprop.functional.normprop import NormalizedReLU
 
 MODES = ["paper", "exact"]
 ACTIVATIONS = ["relu", "prelu", "tanh"]
@@ -109,17 +110,8 @@ def test_gradients_to_second_order(activation, mode, convolutional, rng):
     tp.check_gradients(f, x, *[p.data for p in layer.parameters()], tolerance=1e-5)
 
 
-def test_only_homogeneous_activations_are_folded(rng):
-    """s(c x) = c s(x) for c > 0 holds for these and for no others."""
-    x = tp.tensor(rng.normal(size=50))
-    for name, s in nn.layers.ACTIVATIONS.items():
-        slope = (0.3,) if name == "prelu" else ()
-        homogeneous = np.allclose(s(2.5 * x, *slope).numpy(), 2.5 * s(x, *slope).numpy(), rtol=1e-9)
-        assert homogeneous == (name in HOMOGENEOUS), name
-
-
 @pytest.mark.parametrize("mode", ["paper", "exact"])
-@pytest.mark.parametrize("activation", [*HOMOGENEOUS, "tanh"])
+@pytest.mark.parametrize("activation", ["relu", "prelu", "leaky_relu", "abs", "identity", "tanh"])
 def test_a_linear_layer_takes_any_axes_in_front(backend, activation, mode, rng):
     """Axis 1 is no axis of units then, even if it is as long."""
     with tp.use_backend(backend):
@@ -135,12 +127,26 @@ def test_a_linear_layer_takes_any_axes_in_front(backend, activation, mode, rng):
         assert layer(x[0, 0]).shape == (4,)
 
 
-def test_a_shifted_relu_passes_the_gradient_of_nan_on():
-    x = tp.tensor([[-1.0, 2.0, np.nan]], requires_grad=True)
-    out = ShiftedReLU(overwrite=False)(x, 0.5, 0.25)
-    np.testing.assert_array_equal(out.numpy(), [[-0.25, 2.25, np.nan]])
+def test_a_normalized_relu_passes_the_gradient_of_nan_on():
+    u = tp.tensor([[-1.0, 2.0, np.nan]], requires_grad=True)
+    out = NormalizedReLU()(u, 0.5, 0.5, 0.25)
+    np.testing.assert_array_equal(out.numpy(), [[-0.5, 4.5, np.nan]])
     out.backward(np.array([[np.inf, 1.0, 1.0]], np.float32))
-    assert x.grad.tolist() == [[0.0, 1.0, 1.0]]
+    assert u.grad.tolist() == [[0.0, 2.0, 2.0]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_unit_that_is_off_has_no_gradient_whatever_its_constants_round_to(dtype, rng):
+    """The rule and its override tell from the result whether the ReLU was on."""
+    for c1, c2 in rng.uniform(0.1, 3.0, (100, 2)).tolist():
+        for plain in (tp.plain(), nullcontext()):
+            u = tp.tensor(np.full((2, 3), -1.0, dtype), requires_grad=True)
+            with plain:
+                out = NormalizedReLU()(u, 0.5, c1, c2)
+            (by_rule,) = tp.grad(out.sum(), [u], create_graph=True, retain_graph=True)
+            (by_override,) = tp.grad(out.sum(), [u])
+            assert not by_rule.data.any()
+            assert not by_override.data.any()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,6 @@ from tinyprop.optim import (
     Adam,
     HalveEvery,
     HalveOnPlateau,
-    LinearTo,
     RMSProp,
     normalize_weights,
 )
@@ -39,10 +36,8 @@ def test_steps_are_pytorchs(ours, theirs, settings, rng):
     torch = pytest.importorskip("torch")
     params, arrays = start(rng, "numpy")
     torch_params = [torch.tensor(a, requires_grad=True) for a in arrays]
-    optimizer, other = (
-        ours(params, **settings),
-        getattr(torch.optim, theirs)(torch_params, **settings),
-    )
+    optimizer = ours(params, **settings)
+    other = getattr(torch.optim, theirs)(torch_params, **settings)
     for step in range(5):
         for i, (p, q) in enumerate(zip(params, torch_params, strict=True)):
             if i == 0 and step == 1:
@@ -123,9 +118,7 @@ def leaf(value=1.0):
         (lambda: Adam(leaf()), "Adam([w])"),
         (lambda: SGD(nn.Linear(2, 2).named_parameters(), lr=0.1), "a tuple"),
         (lambda: SGD([{"params": [leaf()]}], lr=0.1), "a dict"),
-        *((lambda f=f: f(0), "0") for f in (HalveEvery, HalveOnPlateau, partial(LinearTo, 0.0))),
-        (lambda: LinearTo(-1, 9), "-1"),
-        (lambda: LinearTo(float("inf"), 9), "LinearTo(inf"),
+        *((lambda f=f: f(0), "0") for f in (HalveEvery, HalveOnPlateau)),
     ],
 )
 def test_bad_values_are_refused(make, words):
@@ -137,7 +130,8 @@ def test_bad_values_are_refused(make, words):
 def test_a_rate_that_was_changed_to_nonsense_updates_nothing(kind, lr):
     w = leaf()
     optimizer = kind([w], lr=0.1)
-    optimizer.lr, w.grad = lr, tp.tensor([1.0])
+    w.grad = tp.tensor([1.0])
+    optimizer.lr = lr
     assert_explained(ValueError, optimizer.step, f"lr={lr}")
     assert w.item() == 1.0
 
@@ -167,13 +161,16 @@ def test_a_state_brings_the_optimizer_back(kind, rng):
 
 
 def test_the_state_of_another_optimizer_is_refused(rng):
-    params, _ = start(rng, "numpy")
-    sgd, rmsprop, adam = SGD(params, lr=0.1), RMSProp(params), Adam(params)
+    params, arrays = start(rng, "numpy")
+    sgd = SGD(params, lr=0.1)
+    rmsprop = RMSProp(params)
+    adam = Adam(params)
     for into, state in [
         (SGD(params[:1], lr=0.1), sgd.state_dict()),
         (rmsprop, sgd.state_dict()),
         (adam, rmsprop.state_dict()),
         (sgd, adam.state_dict()),
+        (sgd, {f"memory.{i}": a for i, a in enumerate(arrays)}),  # of tinyprop 0.1
     ]:
         assert_explained(
             tp.StateError,
@@ -185,20 +182,9 @@ def test_the_state_of_another_optimizer_is_refused(rng):
     assert_explained(tp.StateError, lambda: adam.load_state_dict(counts), "step counts")
 
 
-def test_a_state_of_tinyprop_0_1_is_read_where_it_can_be(rng):
-    params, arrays = start(rng, "numpy")
-    state = {f"memory.{i}": a for i, a in enumerate(arrays)}
-    for optimizer in (SGD(params, lr=0.1), RMSProp(params)):
-        optimizer.load_state_dict(state)
-        (memory,) = optimizer.memory.values()
-        assert all((m == a).all() for m, a in zip(memory, arrays, strict=True))
-    assert_explained(
-        tp.StateError, lambda: Adam(params).load_state_dict(state), "another optimizer"
-    )
-
-
 def rates(schedule, errors):
-    optimizer, seen = SGD([leaf()], lr=1.0), []
+    optimizer = SGD([leaf()], lr=1.0)
+    seen = []
     for error in errors:
         seen.append(optimizer.lr)
         schedule.epoch_ended(optimizer, error)
@@ -210,8 +196,6 @@ def rates(schedule, errors):
     [
         (HalveEvery(2), [0.0] * 6, [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]),
         (HalveOnPlateau(2), [9, 8, 8, 8, 7, 7, 7, 7], [1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25]),
-        (LinearTo(0.0, epochs=4), [0.0] * 6, [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]),
-        (LinearTo(2.0, epochs=2), [0.0] * 4, [1.0, 1.5, 2.0, 2.0]),
     ],
 )
 def test_schedules(schedule, errors, expected):
@@ -225,7 +209,8 @@ def test_the_constraint_scales_hidden_weights_and_changes_no_output(backend, rng
     for p in net.parameters():
         p.data *= 3.0
     x = tp.tensor(rng.normal(size=(2, 3, 4, 4)).astype(np.float32), backend=backend)
-    before, last = net(x).numpy(), net[3].weight.numpy().copy()
+    before = net(x).numpy()
+    last = net[3].weight.numpy().copy()
     normalize_weights(net)
     for layer in (net[0], net[2]):
         w = layer.weight.numpy().reshape(len(layer.weight), -1)
@@ -240,7 +225,6 @@ def test_the_constraint_scales_hidden_weights_and_changes_no_output(backend, rng
         lambda: RMSProp([tp.ones(3, requires_grad=True)], alpha=1.5),
         lambda: HalveEvery(2.5),
         lambda: HalveOnPlateau(2.5),
-        lambda: LinearTo(0.0, 2.5),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(call):

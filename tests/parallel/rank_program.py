@@ -54,30 +54,31 @@ def train(
     net = nn.Sequential(*layers(norm, data_norm, dropout, dense)).to(dtype=dtype)
     if dropout:
         threads = 1
-    step = TrainingStep(
-        net, tp.optim.SGD(net.parameters(), 0.05, 0.9, 0.001), loss, threads, ranks=ranks
-    )
-    found = []
+    optimizer = tp.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, weight_decay=0.001)
+    step = TrainingStep(net, optimizer, loss, threads, ranks=ranks)
+    losses = []
     for i in range(STEPS):
-        x, labels = (
-            rng.normal(size=(SIZES[i % 5], 3, 8, 8)).astype(dtype),
-            rng.integers(0, 4, SIZES[i % 5]),
-        )
+        size = SIZES[i % len(SIZES)]
+        x = rng.normal(size=(size, 3, 8, 8)).astype(dtype)
+        labels = rng.integers(0, 4, size)
         if ignored:
             labels[1:3] = -100
         if loss is F.mse_loss:
             labels = rng.normal(size=(len(x), 4)).astype(dtype)
-        found.append(float(step(x, labels)))
-    images, labels = rng.normal(size=(3, 3, 8, 8)).astype(dtype), np.array([0, 1, 2])
-    found += evaluate(net, images, labels, threads, ranks)
-    return {"losses": np.array(found), **net.state_dict()}
+        losses.append(float(step(x, labels)))
+    images = rng.normal(size=(3, 3, 8, 8)).astype(dtype)
+    losses += evaluate(net, images, np.array([0, 1, 2]), threads, ranks)
+    return {"losses": np.array(losses), **net.state_dict()}
 
 
 class ThreadComm:
     """What tinyprop uses of an MPI communicator (and of NCCL's), among threads."""
 
     def __init__(self, rank, slots, barrier):
-        self.rank, self.size, self.slots, self.barrier = rank, len(slots), slots, barrier
+        self.rank = rank
+        self.size = len(slots)
+        self.slots = slots
+        self.barrier = barrier
 
     def allgather(self, value):
         self.slots[self.rank] = value
@@ -106,7 +107,8 @@ class ThreadComm:
 
 def on_threads(size, work):
     """The results of work(ranks) on this many ranks, each a thread."""
-    slots, barrier = [None] * size, threading.Barrier(size)
+    slots = [None] * size
+    barrier = threading.Barrier(size)
 
     def rank(number):
         ranks = Ranks(ThreadComm(number, slots, barrier), here=size)

@@ -19,13 +19,16 @@ import tinyprop as tp
 from tests.helpers import assert_explained, exhaustive
 from tests.parallel.test_ranks import ENVIRONMENT, MPIEXEC, needs_mpi
 from tinyprop.cli import main
-from tinyprop.parallel import executors as cluster
+from tinyprop.parallel import executors
 from tinyprop.report.files import locked
 
 needs_dask = pytest.mark.skipif(not find_spec("distributed"), reason="needs tinyprop[dask]")
 CLAIMS = ["C01", "C06", "C12", "C21", "N01"]
 VERIFY = ["verify", *CLAIMS, "--samples", "5000"]
 REPRODUCE = ["reproduce", "dropout", "--scale", "tiny", "--seeds", "1"]
+SCHEDULER = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
+WORKER = [sys.executable, "-m", "distributed.cli.dask_worker"]
+WORKER += ["--nthreads", "1", "--no-dashboard", "--no-nanny"]  # a nanny would start it again
 TIMES = ("images_per_second",)  # what a record has of the time that a run took
 
 
@@ -43,35 +46,21 @@ def background(*words, **options):
 
 @contextmanager
 def dask(folder, workers=2):
-    """The address of a dask cluster, and its workers, as processes without a nanny, which would
-    start them again."""
-    found, log = folder / "scheduler.json", open(folder / "dask.log", "w")  # noqa: SIM115  closed below
-    where = ["--scheduler-file", str(found)]
+    """The address of a dask cluster, and the processes of its workers."""
+    file = folder / "scheduler.json"
+    log = open(folder / "dask.log", "w")  # noqa: SIM115  closed below
     quiet = {"stdout": log, "stderr": log, "cwd": folder}
-    scheduler = background(
-        sys.executable,
-        "-m",
-        "distributed.cli.dask_scheduler",
-        *where,
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "0",
-        "--no-dashboard",
-        **quiet,
-    )
+    at = ["--scheduler-file", str(file)]
+    local = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+    scheduler = background(*SCHEDULER, *at, *local, **quiet)
     members = []
     try:
-        until(found.exists, 60)
-        one = ["--nthreads", "1", "--no-dashboard", "--no-nanny", "--local-directory", str(folder)]
+        until(file.exists, 60)
         for _ in range(workers):
-            members.append(
-                background(
-                    sys.executable, "-m", "distributed.cli.dask_worker", *where, *one, **quiet
-                )
-            )
+            members.append(background(*WORKER, *at, "--local-directory", folder, **quiet))
         until(lambda: (folder / "dask.log").read_text().count("Registered to") >= workers, 90)
-        yield json.loads(found.read_text())["address"].replace("tcp://", "dask://"), members
+        address = json.loads(file.read_text())["address"]
+        yield address.replace("tcp://", "dask://"), members
     finally:
         for process in (*members, scheduler):
             process.kill()
@@ -105,7 +94,7 @@ def test_any_executor_settles_claims_to_the_same_results():
 
 
 def test_a_claim_that_nobody_wants_any_longer_is_not_settled(monkeypatch):
-    monkeypatch.setattr(cluster.STOPPED, "is_set", lambda: True)
+    monkeypatch.setattr(executors._request, "received", True)
     with ThreadPoolExecutor(1) as pool, pytest.raises(Exception, match="C01 was stopped"):
         tp.verify.run(["C01"], samples=5000, executor=pool)
 
@@ -120,7 +109,7 @@ def test_a_cluster_that_does_not_exist_is_refused(capsys, monkeypatch):
         monkeypatch.setitem(sys.modules, module, None)
         where = "mpi" if extra == "mpi" else "dask://127.0.0.1:1"
         assert_explained(
-            tp.StateError, cluster.executor(where).__enter__, f"pip install 'tinyprop[{extra}]'"
+            tp.StateError, executors.executor(where).__enter__, f"pip install 'tinyprop[{extra}]'"
         )
 
 
@@ -159,22 +148,9 @@ def test_a_first_worker_of_dask_is_waited_for(tmp_path, capsys):
     """As in the queue of a cluster: nothing must be computed, and called finished, by no
     workers."""
     with dask(tmp_path, workers=0) as (address, members):
-        program = [
-            sys.executable,
-            "-m",
-            "distributed.cli.dask_worker",
-            address.replace("dask://", "tcp://"),
-        ]
-        options = [
-            "--nthreads",
-            "1",
-            "--no-dashboard",
-            "--no-nanny",
-            "--local-directory",
-            str(tmp_path),
-        ]
-        threading.Timer(1.0, lambda: members.append(background(*program, *options))).start()
-        with cluster.executor(address) as (pool, jobs):
+        words = [*WORKER, address.replace("dask://", "tcp://"), "--local-directory", tmp_path]
+        threading.Timer(1.0, lambda: members.append(background(*words))).start()
+        with executors.executor(address) as (pool, jobs):
             assert (jobs, pool.submit(abs, -3).result()) == (1, 3)
     assert "waiting for a worker" in capsys.readouterr().out
 
@@ -187,12 +163,11 @@ def cpu_seconds(root):
             fields = path.read_text().rpartition(")")[2].split()
             processes[int(path.parent.name)] = int(fields[1]), int(fields[11]) + int(fields[12])
 
-    def ours(pid):
-        return pid == root or (pid in processes and ours(processes[pid][0]))
+    def is_ours(pid):
+        return pid == root or (pid in processes and is_ours(processes[pid][0]))
 
-    return sum(ticks for pid, (_, ticks) in processes.items() if ours(pid)) / os.sysconf(
-        "SC_CLK_TCK"
-    )
+    ticks = sum(ticks for pid, (_, ticks) in processes.items() if is_ours(pid))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.slow
@@ -200,18 +175,7 @@ def cpu_seconds(root):
 def test_ctrl_c_ends_claims_at_once(where):
     """Of 1e10 samples, which take minutes; the signal goes to the command alone."""
     launcher = [MPIEXEC, "-n", "3"] if where == "mpi" else []
-    words = [
-        "-m",
-        "tinyprop",
-        "verify",
-        "C01",
-        "C02",
-        "C21",
-        "--samples",
-        "1e10",
-        "--cluster",
-        where,
-    ]
+    words = f"-m tinyprop verify C01 C02 C21 --samples 1e10 --cluster {where}".split()
     with running(*launcher, sys.executable, *words) as job:
         until(lambda: cpu_seconds(job.pid) > 8)  # imports take less
         assert job.poll() is None
@@ -293,7 +257,8 @@ def test_runs_are_computed_to_the_same_bytes(tmp_path, report, arguments, launch
 def test_killed_workers_of_dask_delay_their_claims_and_runs_only(tmp_path, report):
     """One settles a claim, of enough samples to take seconds; one is in a run, which the third one
     resumes."""
-    expected, path = tp.verify.run(CLAIMS, samples=3_000_000), tmp_path / "a"
+    expected = tp.verify.run(CLAIMS, samples=3_000_000)
+    path = tmp_path / "a"
     verify = ["verify", *CLAIMS, "--samples", "3000000", "--json", path]
     reproduce = [*REPRODUCE, "--out", tmp_path / "out", "--runs", tmp_path / "runs"]
     with dask(tmp_path, workers=3) as (address, workers):
@@ -324,19 +289,9 @@ sys.exit(main(sys.argv[1:]))
 def endless(folder, *arguments, launcher=()):
     """A command whose runs would take for ever, when two of them have finished an epoch."""
     places = ["--out", folder / "out", "--runs", folder / "runs"]
-    words = [
-        *launcher,
-        sys.executable,
-        "-c",
-        LONG,
-        "reproduce",
-        "convergence",
-        "--scale",
-        "tiny",
-        *arguments,
-        *places,
-    ]
-    with running(*words) as job:
+    words = ["reproduce", "convergence", "--scale", "tiny"]
+    command = [*launcher, sys.executable, "-c", LONG, *words, *arguments, *places]
+    with running(*command) as job:
         until(lambda: len(list((folder / "runs").glob("*/log.csv"))) == 2)
         yield job
 
@@ -358,17 +313,10 @@ def test_ctrl_c_lets_the_runs_of_all_ranks_save(tmp_path):
 @pytest.mark.slow
 def test_a_lost_process_ends_the_command_with_a_sentence(tmp_path):
     with endless(tmp_path, "--jobs", "2") as job:
-        workers = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-        os.kill(
-            int(
-                next(
-                    pid
-                    for pid in workers
-                    if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-                )
-            ),
-            9,
-        )
+        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
+        workers = [int(pid) for pid, words in commands.items() if b"spawn_main" in words]
+        os.kill(workers[0], signal.SIGKILL)
         said, _ = job.communicate(timeout=60)
     assert job.returncode == 1
     assert "got:  a worker process that was lost" in said

@@ -100,9 +100,8 @@ def mpi(size, *arguments):
 def test_shares_cover_a_batch_and_the_first_rank_has_one(samples):
     for size in (1, 2, 3, 4, 7):
         shares = on_threads(size, lambda ranks: ranks.share(samples))
-        assert [i for share in shares for i in range(share.start, share.stop)] == list(
-            range(samples)
-        )
+        covered = [i for share in shares for i in range(share.start, share.stop)]
+        assert covered == list(range(samples))
         assert shares[0].stop > 0
         lengths = {share.stop - share.start for share in shares}
         assert max(lengths) - min(lengths) <= 1
@@ -133,9 +132,10 @@ def test_a_device_trains_as_the_host_does(backend):
         rng = np.random.default_rng(0)
         for n in (5, 2, 7):
             loss = step(rng.normal(size=(n, 3, 8, 8)).astype("float32"), rng.integers(0, 4, n))
-        images, labels = rng.normal(size=(5, 3, 8, 8)).astype("float32"), rng.integers(0, 4, 5)
-        found = {name: tp.engine.arrays.to_numpy(value) for name, value in net.state_dict().items()}
-        return found | {"loss": float(loss), "evaluation": evaluate(net, images, labels, 1, ranks)}
+        images = rng.normal(size=(5, 3, 8, 8)).astype("float32")
+        labels = rng.integers(0, 4, 5)
+        state = {name: tp.engine.arrays.to_numpy(value) for name, value in net.state_dict().items()}
+        return state | {"loss": float(loss), "evaluation": evaluate(net, images, labels, 1, ranks)}
 
     ranks = on_threads(3, weights)
     assert_same_bits(ranks[1], ranks[0])
@@ -202,7 +202,7 @@ def test_one_rank_that_is_asked_to_stop_stops_all_after_the_same_step(tmp_path):
     def stopped(ranks):
         run = Run(TINY, tmp_path / "run", say=lambda line: None, ranks=ranks)
         if ranks.rank == 1:
-            run.told = lambda: (run.epoch, run.batch) >= (1, 2)
+            run.should_stop = lambda: (run.epoch, run.batch) >= (1, 2)
         return run.run(), run.epoch, run.batch
 
     assert on_threads(2, stopped) == [(False, 1, 3)] * 2
@@ -278,18 +278,8 @@ def test_without_mpi4py_the_processes_of_mpiexec_are_refused(monkeypatch):
 
 # -- the command, under mpiexec
 
-LONG = [
-    "--width",
-    "0.04",
-    "--train-size",
-    "100",
-    "--test-size",
-    "20",
-    "--epochs",
-    "1000",
-    "--batch-size",
-    "10",
-]
+LONG = ["--width", "0.04", "--train-size", "100", "--test-size", "20"]
+LONG += ["--epochs", "1000", "--batch-size", "10"]
 
 
 @pytest.fixture
@@ -371,7 +361,6 @@ def test_a_killed_rank_ends_the_job_with_a_line_and_another_number_of_ranks_resu
 ERRORS = """
 import sys
 from tinyprop.cli import main
-from tinyprop import ranks
 from tinyprop.train import Run
 def run(self, resume):
     if sys.argv[1] in ("all", str(self.ranks.rank)):

@@ -18,11 +18,10 @@ def test_the_closed_form_is_what_a_crossed_bootstrap_finds(rng):
     values = crossed(rng, 1, 8, 50, 3.0, 4.0, 6.0)[0]
     seeds, images = (rng.multinomial(n, [1 / n] * n, size=20_000) for n in values.shape)
     means = ((seeds @ values) * images).sum(axis=1) / values.size
-    # n - 1 in place of n
-    between = values.mean(axis=1).var(ddof=1) / 8 - values.mean(axis=1).var() / 8
-    assert Estimate.crossed(values).standard_error == pytest.approx(
-        math.sqrt(means.var() + between), rel=0.02
-    )
+    of_seeds = values.mean(axis=1)
+    correction = of_seeds.var(ddof=1) / 8 - of_seeds.var() / 8  # for n - 1 in place of n
+    expected = math.sqrt(means.var() + correction)
+    assert Estimate.crossed(values).standard_error == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -32,25 +31,27 @@ def test_intervals_cover_the_truth(of_seed, of_image, of_both, rng):
     """Of new seeds on new images, in at least 95 % of the samples: four binomial errors are 1 in
     30,000."""
     samples, seeds = 1000, 6
-    found = [
-        Estimate.crossed(values)
-        for values in crossed(rng, samples, seeds, 400, of_seed, of_image, of_both)
-    ]
-    covered = sum(estimate.low < 0.0 < estimate.high for estimate in found)
+    draws = crossed(rng, samples, seeds, 400, of_seed, of_image, of_both)
+    estimates = [Estimate.crossed(values) for values in draws]
+    covered = sum(estimate.low < 0.0 < estimate.high for estimate in estimates)
     assert covered > 0.95 * samples - 4 * math.sqrt(samples * 0.05 * 0.95)
-    assert np.median([estimate.standard_error for estimate in found]) < 1.5 * math.hypot(
-        of_seed / seeds**0.5, of_image / 20, of_both / (20 * seeds**0.5)
-    )
+    typical = np.median([estimate.standard_error for estimate in estimates])
+    true = math.hypot(of_seed / seeds**0.5, of_image / 20, of_both / (20 * seeds**0.5))
+    assert typical < 1.5 * true
 
 
 def test_a_prediction_interval_covers_new_values(rng):
     places = np.column_stack([np.ones(6), rng.standard_normal((6, 2))])
-    new, weights, covered = np.array([1.0, 0.2, 0.2]), np.array([-3.0, 1.0, 0.5]), 0
+    new = np.array([1.0, 0.2, 0.2])
+    weights = np.array([-3.0, 1.0, 0.5])
+    covered = 0
     for _ in range(500):
-        found = Estimate.predicted(places, places @ weights + rng.standard_normal(6), new)
-        covered += abs(found.mean - new @ weights - rng.standard_normal()) < found.half_width
+        values = places @ weights + rng.standard_normal(6)
+        prediction = Estimate.predicted(places, values, new)
+        new_value = new @ weights + rng.standard_normal()
+        covered += abs(prediction.mean - new_value) < prediction.half_width
     assert abs(covered - 475) < 4 * math.sqrt(500 * 0.05 * 0.95)
-    assert not Estimate.predicted(places[:3], [1.0, 2.0, 3.0], new).n, (
-        "no number of degrees of freedom is left"
-    )
-    assert not Estimate.predicted(np.ones((6, 3)), np.arange(6.0), new).n, "all at one place"
+    no_freedom = Estimate.predicted(places[:3], [1.0, 2.0, 3.0], new)
+    assert no_freedom.n == 0
+    all_at_one_place = Estimate.predicted(np.ones((6, 3)), np.arange(6.0), new)
+    assert all_at_one_place.n == 0

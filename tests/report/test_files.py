@@ -37,7 +37,8 @@ WRITERS = {
 def test_a_fault_at_any_operation_leaves_the_old_content_or_the_new_one(
     name, fault, tmp_path, monkeypatch
 ):
-    path, write = tmp_path / "run" / name, WRITERS[name]
+    path = tmp_path / "run" / name
+    write = WRITERS[name]
     contents = []
     for n in (2, 1):
         with injected(Faults(tmp_path), monkeypatch) as faults:
@@ -80,8 +81,10 @@ def test_what_is_not_a_small_regular_file_is_refused_by_name_and_left_closed(mak
 WRITER = """
 import hashlib, os, sys, time
 from pathlib import Path
-from tinyprop.files import whole_file
-path, end, written = Path(sys.argv[1]), time.monotonic() + float(sys.argv[2]), 0
+from tinyprop.report.files import whole_file
+path = Path(sys.argv[1])
+end = time.monotonic() + float(sys.argv[2])
+written = 0
 while time.monotonic() < end:
     content = os.urandom(1000) * (1 + written % 300)
     with whole_file(path) as file:
@@ -94,8 +97,10 @@ print(written)
 READER = """
 import hashlib, sys, time
 from pathlib import Path
-from tinyprop.files import read_regular
-path, end, seen = Path(sys.argv[1]), time.monotonic() + float(sys.argv[2]), set()
+from tinyprop.report.files import read_regular
+path = Path(sys.argv[1])
+end = time.monotonic() + float(sys.argv[2])
+seen = set()
 while time.monotonic() < end:
     content = read_regular(path, most=1 << 20)
     assert hashlib.sha256(content[32:]).digest() == content[:32], len(content)
@@ -109,11 +114,10 @@ def test_four_processes_write_and_two_read_one_path_without_a_torn_read(tmp_path
     path = tmp_path / "shared"
     with whole_file(path) as file:
         file.write(hashlib.sha256(b"").digest())
-    programs = [WRITER] * 4 + [READER] * 2
-    start = [[sys.executable, "-c", program, str(path), "5"] for program in programs]
-    processes = [
-        subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for arguments in start
-    ]
+    processes = []
+    for program in [WRITER] * 4 + [READER] * 2:
+        command = [sys.executable, "-c", program, str(path), "5"]
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     counts = [int(process.communicate(timeout=120)[0]) for process in processes]
     assert all(process.returncode == 0 for process in processes)
     assert min(counts) >= 10, counts  # each wrote, or saw, many different contents

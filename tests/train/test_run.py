@@ -154,7 +154,7 @@ def test_an_epoch_that_has_begun_is_not_left_out(stopped):
 def test_a_run_that_ends_earlier_than_it_was_to_is_tested_all_the_same(tmp_path):
     settings = {**TINY, "validation": True}
     run = Run(Config(**settings), tmp_path / "run")
-    run.told = lambda: run.epoch == 2
+    run.should_stop = lambda: run.epoch == 2
     assert not run.run()
     assert "test_error" not in run.history[-1]
     checkpoint.paths(run.out)[-1].unlink()  # which is a step later than the end of the epoch
@@ -420,24 +420,24 @@ def test_on_a_device_the_loss_is_read_every_so_many_steps(
     tmp_path, monkeypatch, every, looks, noticed
 ):
     """One that is not finite is noticed then, and at the end of the epoch at the latest."""
-    assert on_a_device(tmp_path, monkeypatch, every, lambda batch: 1.0).run_epoch([False])
+    assert on_a_device(tmp_path, monkeypatch, every, lambda batch: 1.0).run_epoch(lambda: False)
     assert DeviceLoss.reads == 2 * looks
     run = on_a_device(
         tmp_path, monkeypatch, every, lambda batch: float("nan") if batch == 2 else 1.0
     )
     with pytest.raises(tp.DivergenceError, match=f"at step {noticed} of epoch 1"):
-        run.run_epoch([False])
+        run.run_epoch(lambda: False)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
 def test_a_run_under_nohup_goes_on_when_the_terminal_closes():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with stop_on_signals() as stop:
+        with stop_on_signals() as should_stop:
             signal.raise_signal(signal.SIGHUP)
-            assert stop == [False]
+            assert not should_stop()
             signal.raise_signal(signal.SIGTERM)
-            assert stop == [True]
+            assert should_stop()
     finally:
         signal.signal(signal.SIGHUP, before)
 

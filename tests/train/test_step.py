@@ -397,3 +397,19 @@ def test_labels_that_do_not_count_are_no_errors():
     assert (
         tp.train.evaluate(tp.nn.Sequential(tp.nn.Identity()), logits, np.array([0, -100]))[1] == 0.0
     )
+
+
+def test_a_layer_that_is_replaced_between_steps_is_constrained_too(rng):
+    """The step keeps its lists of tensors until a module is edited."""
+    net = tp.nn.Sequential(tp.nn.NormPropLinear(4, 3), tp.nn.BatchNorm(3))
+    step = tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.1))
+    x, labels = rng.normal(size=(5, 4)).astype("f"), [0, 1, 2, 0, 1]
+    step(x, labels)
+    kept = step.members()
+    step(x, labels)
+    assert step.members() is kept
+    other = tp.nn.NormPropLinear(4, 3)
+    other.weight.data[...] *= 7.0
+    setattr(net, "0", other)
+    step(x, labels)
+    np.testing.assert_allclose((other.weight.data**2).sum(axis=1), 1.0, rtol=1e-6)

@@ -1,12 +1,13 @@
 """The data sets: classes in their official order, addresses, sizes and SHA-256 digests of their
 files."""
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from . import shapes
 from .formats import read_cifar, read_mnist, read_svhn
-from .sources import Remote, Source
+from .sources import Remote, Samples, Source
 
 CIFAR10_FILE = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 CIFAR100_FILE = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"
@@ -28,6 +29,7 @@ FASHION = (
     "Bag",
     "Ankle boot",
 )
+CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 CIFAR100 = """
     apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
     camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile
@@ -38,60 +40,67 @@ CIFAR100 = """
     spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor
     train trout tulip turtle wardrobe whale willow_tree wolf woman worm
 """
-# SHA-256 digest, size and address of each file as it is published, and of unpacked ones where they
-# are known.
-ROWS = map(str.split, Path(__file__).with_name("files.txt").read_text().splitlines())
-FILES = {address: (int(size), digest) for digest, size, address in ROWS}
+
+
+@dataclass(frozen=True)
+class Published:
+    """Size and SHA-256 digest of a file."""
+
+    size: int
+    sha256: str
+
+
+def _read_table() -> dict[str, Published]:
+    """By address: each file as it is published, and unpacked where that is known."""
+    files = {}
+    for line in Path(__file__).with_name("files.txt").read_text().splitlines():
+        digest, size, address = line.split()
+        files[address] = Published(int(size), digest)
+    return files
+
+
+FILES = _read_table()
 
 
 def _remote(url: str, *members: str) -> Remote:
-    unpacked = {
-        Path(a).name: FILES[a][1]
-        for a in FILES
-        if a != url and a.startswith(url.removesuffix(".gz"))
-    }
-    return Remote(url, *FILES[url], members, unpacked)
+    published = FILES[url]
+    unpacked = {}
+    for address, file in FILES.items():
+        if address != url and address.startswith(url.removesuffix(".gz")):
+            unpacked[Path(address).name] = file.sha256
+    return Remote(url, published.size, published.sha256, members, unpacked)
 
 
 def _mnist(classes: tuple[str, ...], folders: tuple[str, ...], address: str) -> Source:
-    train, test = (
-        tuple(
-            _remote(f"{address}/{part}-{kind}-ubyte.gz") for kind in ("images-idx3", "labels-idx1")
-        )
-        for part in ("train", "t10k")
-    )
-    largest = 60_000 * 784 + HEADERS
+    def images_and_labels(part: str) -> tuple[Remote, Remote]:
+        images = _remote(f"{address}/{part}-images-idx3-ubyte.gz")
+        labels = _remote(f"{address}/{part}-labels-idx1-ubyte.gz")
+        return images, labels
+
     return Source(
-        classes=classes, folders=folders, train=train, test=test, largest=largest, read=read_mnist
+        classes=classes,
+        folders=folders,
+        train=images_and_labels("train"),
+        test=images_and_labels("t10k"),
+        largest=60_000 * 784 + HEADERS,
+        read=read_mnist,
     )
 
+
+def _draw_shapes(source: Source, paths: list[Path], split: str) -> list[Samples]:
+    if split == "test":
+        return [shapes.draw(2_000, seed=2)]
+    return [shapes.draw(10_000, seed=1)]
+
+
+CIFAR10_BATCHES = [f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6)]
 
 SOURCES: dict[str, Source] = {
-    "shapes": Source(
-        classes=shapes.CLASSES,
-        read=lambda source, paths, split: [
-            shapes.draw(2_000, 2) if split == "test" else shapes.draw(10_000, 1)
-        ],
-    ),
+    "shapes": Source(classes=shapes.CLASSES, read=_draw_shapes),
     "cifar10": Source(
-        classes=(
-            "airplane",
-            "automobile",
-            "bird",
-            "cat",
-            "deer",
-            "dog",
-            "frog",
-            "horse",
-            "ship",
-            "truck",
-        ),
+        classes=tuple(CIFAR10.split()),
         folders=("cifar10", "."),
-        train=(
-            _remote(
-                CIFAR10_FILE, *(f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6))
-            ),
-        ),
+        train=(_remote(CIFAR10_FILE, *CIFAR10_BATCHES),),
         test=(_remote(CIFAR10_FILE, "cifar-10-batches-bin/test_batch.bin"),),
         largest=60_000 * 3_073 + HEADERS,
         read=read_cifar,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..engine.arrays import Array, array_module, from_host, is_array
+from ..engine.arrays import Array, HostArray, array_module, from_host, is_array
 from ..engine.errors import ShapeError, explain
 from .sets import Dataset
 
@@ -27,47 +27,50 @@ def batches(
     [600, 600, 600, 200]
     """
     images, labels = (data.images, data.labels) if isinstance(data, Dataset) else data
-    if (
-        not is_array(images)
-        or not is_array(labels)
-        or labels.ndim != 1
-        or len(images) != len(labels)
-    ):
-        shapes = [getattr(array, "shape", type(array).__name__) for array in (images, labels)]
-        got = f"images of shape {shapes[0]} and labels of shape {shapes[1]}"
-        raise ShapeError(
-            got,
-            "arrays (N, ...) and (N,)",
-            "batches(dataset, 50), or batches((images, labels), 50)",
-        )
+    _check_samples(images, labels)
     if batch_size < 1:
         raise ValueError(explain(f"batch_size={batch_size}", "it is at least 1", "batch_size=50"))
+    new_generator = "random=numpy.random.default_rng(0)"
     if random is not None and not hasattr(random, "permutation"):
-        got, rule = f"random={random!r}", "it is a generator"
-        raise TypeError(explain(got, rule, "random=numpy.random.default_rng(0)"))
+        raise TypeError(explain(f"random={random!r}", "it is a generator", new_generator))
     if flip and (random is None or images.ndim < 2):
         rule = "images to flip have a width, and a generator says which are flipped"
-        raise ValueError(
-            explain(f"flip=True, random={random}", rule, "random=numpy.random.default_rng(0)")
-        )
-    order = None if random is None else random.permutation(len(labels))
-    flips = random.integers(2, size=len(labels)) == 1 if flip and random is not None else None
-    return _taken(images, labels, batch_size, order, flips)
+        raise ValueError(explain(f"flip=True, random={random}", rule, new_generator))
+    if random is None:
+        return _in_order(images, labels, batch_size)
+    order = random.permutation(len(labels))
+    flips = random.integers(2, size=len(labels)) == 1 if flip else None
+    return _shuffled(images, labels, batch_size, order, flips)
 
 
-def _taken(
-    images: Array, labels: Array, size: int, order: Array, flips: Array
+def _check_samples(images: Array, labels: Array) -> None:
+    are_arrays = is_array(images) and is_array(labels)
+    if are_arrays and labels.ndim == 1 and len(images) == len(labels):
+        return
+    shapes = [getattr(array, "shape", type(array).__name__) for array in (images, labels)]
+    raise ShapeError(
+        f"images of shape {shapes[0]} and labels of shape {shapes[1]}",
+        "arrays (N, ...) and (N,)",
+        "batches(dataset, 50), or batches((images, labels), 50)",
+    )
+
+
+def _in_order(images: Array, labels: Array, size: int) -> Iterator[tuple[Array, Array]]:
+    for start in range(0, len(labels), size):
+        part = slice(start, start + size)
+        yield images[part], labels[part]
+
+
+def _shuffled(
+    images: Array, labels: Array, size: int, order: HostArray, flips: HostArray | None
 ) -> Iterator[tuple[Array, Array]]:
     for start in range(0, len(labels), size):
         part = slice(start, start + size)
-        if order is None:
-            yield images[part], labels[part]
-            continue
-        batch, its_labels = (
-            images[from_host(order[part], like=images)],
-            labels[from_host(order[part], like=labels)],
-        )
+        its_images = images[from_host(order[part], like=images)]
+        its_labels = labels[from_host(order[part], like=labels)]
         if flips is not None:
-            mirrored = from_host(flips[part], like=images).reshape(-1, *[1] * (images.ndim - 1))
-            batch = array_module(batch).where(mirrored, batch[..., ::-1], batch)
-        yield batch, its_labels
+            mirrored = from_host(flips[part], like=images)
+            mirrored = mirrored.reshape(-1, *[1] * (images.ndim - 1))  # (n,) -> (n, 1, 1, 1)
+            xp = array_module(images)
+            its_images = xp.where(mirrored, its_images[..., ::-1], its_images)
+        yield its_images, its_labels

@@ -3,7 +3,7 @@
 Each feature (each pixel of each channel) gets mean 0 and standard deviation 1; a constant feature
 becomes 0."""
 
-from typing import Any, Self
+from typing import Self
 
 from .. import functional as F
 from ..engine.arrays import Array, array_module, float64, is_array, to_backend
@@ -17,9 +17,15 @@ CHUNK = 1000  # samples whose statistics are computed together
 CONSTANT = 1e-12  # a variance below this fraction of the squared mean is rounding
 
 
-def _spread(mean: Any, var: Any) -> Any:
-    """The standard deviation, or 1 for a constant feature."""
-    return F.sqrt(F.where(var > CONSTANT * mean * mean, var, 1.0))
+def _standard_deviation(mean: Tensor, var: Tensor) -> Tensor:
+    """The square root of the variance, or 1 for a constant feature."""
+    varies = var > CONSTANT * mean * mean
+    return F.sqrt(F.where(varies, var, 1.0))
+
+
+def _batch_shape(shape: tuple[int, ...]) -> str:
+    """As (N, 3, 32, 32) for samples of shape (3, 32, 32)."""
+    return f"(N, {str(shape)[1:]}"
 
 
 class Normalizer(Module):
@@ -34,13 +40,11 @@ class Normalizer(Module):
 
     def as_floats(self, x: Tensor) -> Tensor:
         if x.shape[1:] != self.mean.shape:
-            rule = f"a batch is (N, {str(self.mean.shape)[1:]} for this normalizer"
-            raise ShapeError(
-                f"a batch of shape {x.shape}",
-                rule,
-                "reshape it, or make a normalizer for its shape",
-            )
-        return x if x.dtype.kind == "f" else x.astype(self.mean.dtype)
+            rule = f"a batch is {_batch_shape(self.mean.shape)} for this normalizer"
+            hint = "reshape it, or make a normalizer for its shape"
+            raise ShapeError(f"a batch of shape {x.shape}", rule, hint)
+        is_float = x.dtype.kind == "f"
+        return x if is_float else x.astype(self.mean.dtype)
 
 
 class GlobalNormalizer(Normalizer):
@@ -70,33 +74,13 @@ class GlobalNormalizer(Normalizer):
 
     def fit(self, samples: Array) -> Self:
         """Measure samples (N, ...). They are read in chunks and never copied as a whole."""
-        if not is_array(samples) or samples.shape[1:] != self.mean.shape or not len(samples):
+        fits = is_array(samples) and samples.shape[1:] == self.mean.shape
+        if not fits or len(samples) == 0:
             got = f"samples of shape {getattr(samples, 'shape', type(samples).__name__)}"
-            rule = f"an array (N, {str(self.mean.shape)[1:]} with N >= 1"
+            rule = f"an array {_batch_shape(self.mean.shape)} with N >= 1"
             raise ShapeError(got, rule, "GlobalNormalizer(images.shape[1:]).fit(images)")
-        count, mean, squares = 0, 0.0, 0.0
-        for start in range(0, len(samples), CHUNK):  # merged as in Chan, Golub and LeVeque (1979)
-            chunk = samples[start : start + CHUNK].astype(float64)
-            chunk_mean = chunk.mean(axis=0)
-            delta, total = chunk_mean - mean, count + len(chunk)
-            squares = (
-                squares
-                + ((chunk - chunk_mean) ** 2).sum(axis=0)
-                + delta**2 * (count * len(chunk) / total)
-            )
-            mean = mean + delta * (len(chunk) / total)
-            count = total
-        var, rounding = squares / count, (count * 2e-16 * mean) ** 2
-        if array_module(var).any((var > rounding) & (var <= CONSTANT * mean**2)):
-            rule = "float32 cannot hold the differences of values that are a million times larger"
-            raise ValueError(
-                explain(
-                    "a feature whose spread is tiny beside its mean",
-                    rule,
-                    "subtract its mean first",
-                )
-            )
-        std = _spread(Tensor(mean), Tensor(var)).data
+        mean, var = _mean_and_variance(samples)
+        std = _standard_deviation(Tensor(mean), Tensor(var)).data
         for buffer, values in ((self.mean, mean), (self.std, std)):
             buffer.data[...] = to_backend(values, buffer.backend)
         self._fitted = True
@@ -105,12 +89,41 @@ class GlobalNormalizer(Normalizer):
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_floats(x)
         if not self.fitted:
-            rule, hint = (
+            raise StateError(
+                "a batch for a GlobalNormalizer that was never fitted",
                 "it needs the statistics of the training images",
                 "fit(images), or load a saved state",
             )
-            raise StateError("a batch for a GlobalNormalizer that was never fitted", rule, hint)
         return (x - self.mean) / self.std
+
+
+def _mean_and_variance(samples: Array) -> tuple[Array, Array]:
+    """Of each feature, in float64. Chunks are merged as in Chan, Golub and LeVeque (1979)."""
+    count: int = 0
+    mean: Array = 0.0
+    squares: Array = 0.0  # sums of squared deviations from the mean
+    for start in range(0, len(samples), CHUNK):
+        chunk = samples[start : start + CHUNK].astype(float64)
+        total = count + len(chunk)
+        chunk_mean = chunk.mean(axis=0)
+        chunk_squares = ((chunk - chunk_mean) ** 2).sum(axis=0)
+        delta = chunk_mean - mean
+        squares = squares + chunk_squares + delta**2 * (count * len(chunk) / total)
+        mean = mean + delta * (len(chunk) / total)
+        count = total
+    var = squares / count
+    rounding = (count * 2e-16 * mean) ** 2
+    varies = var > rounding
+    is_lost_in_float32 = var <= CONSTANT * mean**2
+    if array_module(var).any(varies & is_lost_in_float32):
+        raise ValueError(
+            explain(
+                "a feature whose standard deviation is tiny beside its mean",
+                "float32 cannot hold the differences of values that are a million times larger",
+                "subtract its mean first",
+            )
+        )
+    return mean, var
 
 
 class BatchNormalizer(Normalizer):
@@ -133,15 +146,19 @@ class BatchNormalizer(Normalizer):
             return (x - self.mean) / self.std
         count = add_up(len(x))
         if count < 2:
-            rule = "one sample has no standard deviation: each feature would become 0/0"
-            hint = "GlobalNormalizer, as the paper does for batch size 1; or a larger batch"
-            raise ShapeError("a training batch of 1 sample for a BatchNormalizer", rule, hint)
-        first = over_batch(F.sum(x[: int(is_first_part())], axis=0))
-        change = x - first  # exactly 0 for a constant feature, however large
-        mean = over_batch(F.sum(change, axis=0)) / count
-        std = _spread(mean, over_batch(F.sum((change - mean) ** 2, axis=0)) / count)
+            raise ShapeError(
+                "a training batch of 1 sample for a BatchNormalizer",
+                "one sample has no standard deviation: each feature would become 0/0",
+                "GlobalNormalizer, as the paper does for batch size 1; or a larger batch",
+            )
+        own_first = x[:1] if is_first_part() else x[:0]  # only one part has the first sample
+        first = over_batch(F.sum(own_first, axis=0))
+        shifted = x - first  # exactly 0 for a constant feature, however large
+        mean = over_batch(F.sum(shifted, axis=0)) / count
+        var = over_batch(F.sum((shifted - mean) ** 2, axis=0)) / count
+        std = _standard_deviation(mean, var)
         if is_first_thread() and not is_observing():
             unbiased = std.data * (count / (count - 1)) ** 0.5
             for running, now in ((self.mean, mean.data + first.data), (self.std, unbiased)):
                 running.data += self.momentum * (now - running.data)
-        return (change - mean) / std
+        return (shifted - mean) / std

@@ -1,8 +1,7 @@
 """Upload the next batch while the device computes with this one."""
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,12 +25,17 @@ def prefetched(batches: Iterable[Batch], backend: str) -> Iterator[Batch]:
     if backend == "numpy":
         yield from batches
         return
-    for (slot, images, labels), _ in pairwise(
-        chain(_uploads(batches, load_module(backend)), [None])
-    ):
-        yield (images if slot is None else slot.images()), labels  # the next one is on its way
-        if slot is not None:
+    uploads = _uploads(batches, load_module(backend))
+    upload = next(uploads, None)
+    while upload is not None:
+        following = next(uploads, None)  # its upload is on its way while this batch is used
+        slot = upload.slot
+        if slot is None:
+            yield upload.images, upload.labels
+        else:
+            yield slot.images(), upload.labels
             slot.release()
+        upload = following
 
 
 class Slot:
@@ -50,12 +54,9 @@ class Slot:
         self.release()
 
     def fits(self, images: Array) -> bool:
-        alike = (
-            is_host_array(images)
-            and images.dtype == self.host.dtype
-            and images.shape[1:] == self.host.shape[1:]
-        )
-        return alike and len(images) <= len(self.host)
+        if not is_host_array(images) or images.dtype != self.host.dtype:
+            return False
+        return images.shape[1:] == self.host.shape[1:] and len(images) <= len(self.host)
 
     def upload(self, images: HostArray, stream: Any) -> None:
         """Start copying images to the device."""
@@ -77,28 +78,40 @@ class Slot:
         self.used = self.cupy.cuda.get_current_stream().record()
 
 
-def _uploads(batches: Iterable[Batch], cupy: Any) -> Iterator[Any]:
+class Upload(NamedTuple):
+    """A batch, and the slot that its images are being copied to, if any."""
+
+    slot: Slot | None
+    images: Array
+    labels: Array
+
+
+def _uploads(batches: Iterable[Batch], cupy: Any) -> Iterator[Upload]:
     """Start an upload into each of two slots in turn; a batch that is not like the first one gets
     no slot."""
-    device, stream = cupy.cuda.Device(), cupy.cuda.Stream(non_blocking=True)
+    device = cupy.cuda.Device()
+    stream = cupy.cuda.Stream(non_blocking=True)
     slots: list[Slot] | None = None
     try:
         for number, (images, labels) in enumerate(batches):
             with device:  # whoever takes the batches may have moved on to another one
                 if slots is None:
-                    try:
-                        slots = (
-                            [Slot(cupy, images), Slot(cupy, images)]
-                            if is_host_array(images)
-                            else []
-                        )
-                    # no pinned memory: simply copied
-                    except (MemoryError, cupy.cuda.runtime.CUDARuntimeError):
-                        slots = []
+                    slots = _two_slots(cupy, images)
                 slot = slots[number % 2] if slots and slots[0].fits(images) else None
                 if slot is not None:
                     slot.upload(images, stream)
-            yield slot, images, labels
+            yield Upload(slot, images, labels)
     finally:
         # an upload that nobody waited for would write to memory that is no longer ours
         stream.synchronize()
+
+
+def _two_slots(cupy: Any, images: Array) -> list[Slot]:
+    """For batches like these images; none if they are on a device already, or if there is no pinned
+    memory: then a batch is simply copied when it is used."""
+    if not is_host_array(images):
+        return []
+    try:
+        return [Slot(cupy, images), Slot(cupy, images)]
+    except (MemoryError, cupy.cuda.runtime.CUDARuntimeError):
+        return []

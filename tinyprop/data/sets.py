@@ -48,11 +48,8 @@ class Dataset:
         array([2, 9, 2])
         """
         if count < 1:
-            raise ValueError(
-                explain(
-                    f"first({count})", "count is at least 1", f"first(100) of the {len(self):,}"
-                )
-            )
+            hint = f"first(100) of the {len(self):,}"
+            raise ValueError(explain(f"first({count})", "count is at least 1", hint))
         return replace(self, images=self.images[:count], labels=self.labels[:count])
 
     def subset(self, indices: HostArray | Sequence[int]) -> Self:
@@ -62,20 +59,11 @@ class Dataset:
         array([8, 2])
         """
         chosen = np.asarray(indices)
-        if (
-            chosen.ndim != 1
-            or chosen.dtype.kind not in "iu"
-            or not ((chosen >= 0) & (chosen < len(self))).all()
-        ):
-            got, rule = (
-                f"subset({indices})",
-                f"indices are integers from 0 to {len(self) - 1:,}, in one list or array",
-            )
-            raise IndexError(
-                explain(
-                    got, rule, "subset(numpy.random.default_rng(0).permutation(len(dataset))[:100])"
-                )
-            )
+        are_integers = chosen.ndim == 1 and chosen.dtype.kind in "iu"
+        if not are_integers or not ((chosen >= 0) & (chosen < len(self))).all():
+            rule = f"indices are integers from 0 to {len(self) - 1:,}, in one list or array"
+            hint = "subset(numpy.random.default_rng(0).permutation(len(dataset))[:100])"
+            raise IndexError(explain(f"subset({indices})", rule, hint))
         return replace(self, images=self.images[chosen], labels=self.labels[chosen])
 
 
@@ -91,24 +79,36 @@ def load(name: str, root: Root = None, split: str = "train") -> Dataset:
     <shapes valid: 1,000 images 3x32x32 uint8, 10 classes>
     """
     source = _source(name, split)
+    paths = source.files(root, split, fetch=True) or []
     images, labels = [], []
-    for i, part in enumerate(
-        source.read(source, source.files(root, split, fetch=True) or [], split)
-    ):
-        valid = held_out(part[1], source.per_class[i] if source.per_class else None)
-        chosen = valid if split == "valid" else ~valid if split == "train" else slice(None)
-        images.append(part[0][chosen])
-        labels.append(part[1][chosen])
+    for i, (its_images, its_labels) in enumerate(source.read(source, paths, split)):
+        if split != "test":
+            per_class = source.per_class[i] if source.per_class else None
+            is_valid = held_out(its_labels, per_class)
+            chosen = is_valid if split == "valid" else ~is_valid
+            its_images = its_images[chosen]
+            its_labels = its_labels[chosen]
+        images.append(its_images)
+        labels.append(its_labels)
     return Dataset(name, split, np.concatenate(images), np.concatenate(labels), source.classes)
 
 
 def held_out(labels: HostArray, per_class: int | None) -> HostArray:
-    """Mark the validation images: the last 5,000, or so many of each class, but at most a tenth."""
+    """Mark the validation images: the last `per_class` of each class, or else the last 5,000; but
+    at most a tenth."""
     marks = np.zeros(len(labels), bool)
-    for group in [labels == label for label in np.unique(labels)] if per_class else [labels >= 0]:
-        where = np.flatnonzero(group)
-        marks[where[len(where) - min(per_class or VALIDATION, len(where) // 10) :]] = True
+    if per_class is None:
+        _mark_last(marks, np.arange(len(labels)), VALIDATION)
+    else:
+        for label in np.unique(labels):
+            _mark_last(marks, np.flatnonzero(labels == label), per_class)
     return marks
+
+
+def _mark_last(marks: HostArray, indices: HostArray, count: int) -> None:
+    count = min(count, len(indices) // 10)
+    first = len(indices) - count
+    marks[indices[first:]] = True
 
 
 def found(
@@ -129,18 +129,16 @@ def found(
     paths = [_source(name, part).files(root, part, fetch=download) for part in splits]
     if None in paths:
         return None
-    return str(paths[0][0].parent) if paths[0] else "drawn when loaded"
+    if not paths[0]:
+        return "drawn when loaded"
+    return str(paths[0][0].parent)
 
 
 def _source(name: str, split: str) -> Source:
     if name not in SOURCES:
-        raise ValueError(
-            explain(
-                f"data set {name!r}", f"a data set is one of {', '.join(NAMES)}", "load('shapes')"
-            )
-        )
+        rule = f"a data set is one of {', '.join(NAMES)}"
+        raise ValueError(explain(f"data set {name!r}", rule, "load('shapes')"))
     if split not in SPLITS:
-        raise ValueError(
-            explain(f"split {split!r}", f"a split is one of {', '.join(SPLITS)}", "split='train'")
-        )
+        rule = f"a split is one of {', '.join(SPLITS)}"
+        raise ValueError(explain(f"split {split!r}", rule, "split='train'"))
     return SOURCES[name]

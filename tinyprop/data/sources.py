@@ -15,8 +15,8 @@ from ..engine.errors import DataError
 from ..report.files import whole_file
 
 PIECE = 1 << 20  # bytes read at a time
-# seconds without a byte, and altogether, after which a download is given up
-SILENCE, TRANSFER = 30.0, 3600.0
+SILENCE = 30.0  # seconds without a byte after which a download is given up
+TRANSFER = 3600.0  # and seconds altogether
 TRIES = 10  # connections for one file
 
 Root = str | Path | None
@@ -38,6 +38,11 @@ class Remote:
     def name(self) -> str:
         return self.url.rsplit("/", 1)[-1]
 
+    def known_digest(self, path: Path) -> str:
+        """The digest that this local copy should have, or an empty string if it is not known."""
+        digests = {**self.unpacked, self.name: self.sha256}
+        return digests.get(path.name.replace(".idx", "-idx"), "")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
@@ -56,17 +61,19 @@ class Source:
     def files(self, root: Root, split: str, fetch: bool) -> list[Path] | None:
         """The files of a split, or None if some are missing; with `fetch`, these are downloaded,
         the others checked."""
+        remotes = self.test if split == "test" else self.train
         paths = []
-        for remote in self.test if split == "test" else self.train:
+        for remote in remotes:
             here = find(root, self.folders, remote)
             if here is None and not fetch:
                 return None
-            paths += here or [download(remote, places(root)[0] / self.folders[0])]
-            for path in (here or ()) if fetch else ():
-                known = {**remote.unpacked, remote.name: remote.sha256}.get(
-                    path.name.replace(".idx", "-idx")
-                )
-                compare(path, known or "")
+            if here is None:
+                folder = places(root)[0] / self.folders[0]
+                here = [download(remote, folder)]
+            elif fetch:
+                for path in here:
+                    compare(path, remote.known_digest(path))
+            paths += here
         return paths
 
 
@@ -76,8 +83,11 @@ def places(root: Root) -> list[Path]:
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not cache.is_absolute():  # the XDG specification says to ignore a relative path
         cache = Path(os.path.expanduser("~"), ".cache")
-    given = [place for place in (root, os.environ.get("TINYPROP_DATA")) if place]
-    return [Path(os.path.expanduser(place)) for place in given] + [cache / "tinyprop"]
+    folders = []
+    for place in (root, os.environ.get("TINYPROP_DATA")):
+        if place:
+            folders.append(Path(os.path.expanduser(place)))
+    return [*folders, cache / "tinyprop"]
 
 
 def find(root: Root, folders: Sequence[str], remote: Remote) -> list[Path] | None:
@@ -88,15 +98,22 @@ def find(root: Root, folders: Sequence[str], remote: Remote) -> list[Path] | Non
     itself."""
     raw = remote.name.removesuffix(".gz")
     dotted = raw.replace("-idx", ".idx")  # as some programs unpack MNIST
-    for place, folder in product(places(root), folders):
-        for names in (remote.members or (raw,), (dotted,), (remote.name,)):
-            relative = [Path(folder, name) for name in names]
-            for base in (place, place.parent) if relative[0].parts[0] == place.name else (place,):
-                paths = [base / path for path in relative]
-                # a pipe would hang
-                if all(os.path.isfile(path) and os.path.getsize(path) for path in paths):
-                    return paths
+    forms = (remote.members or (raw,), (dotted,), (remote.name,))
+    for place, folder, names in product(places(root), folders, forms):
+        relative = [Path(folder, name) for name in names]
+        bases = [place]
+        if relative[0].parts[0] == place.name:
+            bases.append(place.parent)
+        for base in bases:
+            paths = [base / path for path in relative]
+            if all(_has_content(path) for path in paths):
+                return paths
     return None
+
+
+def _has_content(path: Path) -> bool:
+    """Whether this is a nonempty regular file; reading a pipe would hang."""
+    return os.path.isfile(path) and os.path.getsize(path) > 0
 
 
 def sha256(path: str | Path) -> str:
@@ -108,12 +125,14 @@ def sha256(path: str | Path) -> str:
 
 @cache  # each file once
 def compare(path: Path, known: str) -> None:
-    """Name a file that is not the published one; one that cannot be read is left to its reader."""
-    if known and os.access(path, os.R_OK) and (digest := sha256(path)) != known:
-        print(
-            f"tinyprop: {path} is not the published file: its SHA-256 digest is {digest}",
-            file=sys.stderr,
-        )
+    """Print a line about a file that is not the published one. The reader of the data set reports
+    files that cannot be read."""
+    if not known or not os.access(path, os.R_OK):
+        return
+    digest = sha256(path)
+    if digest != known:
+        message = f"{path} is not the published file: its SHA-256 digest is {digest}"
+        print(f"tinyprop: {message}", file=sys.stderr)
 
 
 def download(remote: Remote, folder: Path) -> Path:
@@ -121,30 +140,38 @@ def download(remote: Remote, folder: Path) -> Path:
     all."""
     from http.client import HTTPException
 
-    path, end = folder / remote.name, time.monotonic() + TRANSFER
+    path = folder / remote.name
     try:
         with whole_file(path) as file:
-            for left in reversed(range(TRIES)):
-                start = file.tell()
-                try:
-                    receive(remote, file, end)
-                    break
-                except (OSError, HTTPException):
-                    if not left or file.tell() <= start:
-                        raise  # a transfer that breaks off later is resumed
+            _receive_all(remote, file)
             file.flush()
-            if (digest := sha256(file.name)) != remote.sha256:
+            digest = sha256(file.name)
+            if digest != remote.sha256:
                 raise OSError(f"its SHA-256 digest is {digest} instead of {remote.sha256}")
     except (OSError, HTTPException, ValueError) as error:  # URLError and timeouts are OSErrors
+        reason = str(error) or type(error).__name__
         raise DataError(
-            (
-                f"{path}, which is not available: the download failed "
-                f"({str(error) or type(error).__name__})"
-            ),
+            f"{path}, which is not available: the download failed ({reason})",
             "a data set is read from its files; those that are missing are downloaded",
             f"download {remote.url} on a machine with a network and save it as {path}",
         ) from None
     return path
+
+
+def _receive_all(remote: Remote, file: BinaryIO) -> None:
+    """Receive a file; a transfer that breaks off is resumed, as long as each try adds something."""
+    from http.client import HTTPException
+
+    end = time.monotonic() + TRANSFER
+    for tries_left in reversed(range(TRIES)):
+        start = file.tell()
+        try:
+            receive(remote, file, end)
+            return
+        except (OSError, HTTPException):
+            has_grown = file.tell() > start
+            if tries_left == 0 or not has_grown:
+                raise
 
 
 def receive(remote: Remote, file: BinaryIO, end: float) -> None:
@@ -153,14 +180,13 @@ def receive(remote: Remote, file: BinaryIO, end: float) -> None:
 
     from tqdm.auto import tqdm
 
-    request = Request(
-        remote.url, headers={"User-Agent": "tinyprop", "Range": f"bytes={file.tell()}-"}
-    )
+    headers = {"User-Agent": "tinyprop", "Range": f"bytes={file.tell()}-"}
+    request = Request(remote.url, headers=headers)
     with (  # urllib refuses redirects to file: and in circles; the others are checked below
         urlopen(request, timeout=SILENCE) as response,  # nosec B310
         tqdm(desc=remote.name, total=remote.size, unit="B", unit_scale=True, disable=None) as bar,
     ):
-        if response.url.partition(":")[0] not in {"https", remote.url.partition(":")[0]}:
+        if _scheme(response.url) not in ("https", _scheme(remote.url)):
             raise ValueError(f"redirected to {response.url}")
         if response.status != 206:  # it sends everything
             file.seek(0)
@@ -174,3 +200,7 @@ def receive(remote: Remote, file: BinaryIO, end: float) -> None:
                 raise ValueError(f"it takes longer than {TRANSFER:,.0f} seconds")
     if file.tell() < remote.size:
         raise OSError(f"it ends after {file.tell():,} of {remote.size:,} bytes")
+
+
+def _scheme(url: str) -> str:
+    return url.partition(":")[0]

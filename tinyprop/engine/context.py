@@ -1,4 +1,4 @@
-"""What holds inside a `with` block: whether a graph is recorded, whether overrides are used, and so on.
+"""What holds inside a `with` block: whether a graph is recorded, whether overrides are used, ...
 
 All of it is one frozen record in one context variable, so that threads and coroutines see only
 their own blocks, and a worker thread that copies the context of its caller sees all of it at once.
@@ -39,7 +39,8 @@ class Context:
 
 NAMES = frozenset(field.name for field in fields(Context))
 
-_current: ContextVar[Context] = ContextVar("tinyprop", default=Context())
+_DEFAULT = Context()
+_current: ContextVar[Context] = ContextVar("tinyprop", default=_DEFAULT)
 
 current = _current.get
 enter = _current.set

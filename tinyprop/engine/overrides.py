@@ -41,6 +41,10 @@ class Override:
         )
 
 
+# By backend: makes, from a TrainingStep, what records this step and replays it. Only a device has
+# one (kernels/graphs.py).
+recorders: dict[str, Callable[[Any], Any]] = {}
+
 table: dict[str, dict[Callable[..., Any], list[Override]]] = {"numpy": {}, "cupy": {}}
 overridden: set[Callable[..., Any]] = set()  # all rules that have an override somewhere
 

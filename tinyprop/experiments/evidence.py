@@ -14,7 +14,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from .scales import table
 REGISTERED = table("preregistration.toml")
 LEVEL = 1.0 - REGISTERED["rule"]["confidence"]
 LOOKS = REGISTERED["rule"]["looks"]
-POWER = 0.8  # with which a difference is found
+POWER = 0.8  # the probability of detecting a true difference
 
 Verdict = bool | None  # None: the runs cannot tell
 
@@ -52,12 +52,25 @@ class Measure:
 
 MARGINS = {name: endpoint["margin"] for name, endpoint in REGISTERED["endpoints"].items()}
 ACCURACY = Measure(
-    "test accuracy", "%", lambda r: 100.0 * r.test.image_correct(), 1, MARGINS["accuracy"], ".1f"
+    "test accuracy",
+    "%",
+    of=lambda record: 100.0 * record.test.image_correct(),
+    better=1,
+    margin=MARGINS["accuracy"],
+    form=".1f",
 )
 LOSS = Measure(
-    "test loss", "nats", lambda record: record.test.image_losses(), margin=MARGINS["loss"]
+    "test loss",
+    "nats",
+    of=lambda record: record.test.image_losses(),
+    margin=MARGINS["loss"],
 )
 ENDPOINTS = (ACCURACY, LOSS)
+
+Interval = tuple[float, float]
+UNDECIDED: Interval = (-math.inf, math.inf)
+CERTAINLY_BETTER: Interval = (math.inf, math.inf)
+CERTAINLY_WORSE: Interval = (-math.inf, -math.inf)
 
 
 @dataclass(frozen=True)
@@ -69,96 +82,112 @@ class Comparison:
     diverged: tuple[int, int] = (0, 0)  # runs of ours and of theirs
     survived: tuple[bool, bool] = (True, True)  # whether ours and theirs have runs that did not
 
-    def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """How much better ours is. Survivors of a setting that sometimes diverges are a biased
-        sample, and decide nothing; a setting that never diverged is better than one that always
-        did. Whole numbers that are equal for all seeds do not say how others would deviate, and
-        decide nothing either."""
-        if any(self.diverged) and not all(self.survived):
-            never = [
-                ran and not lost for ran, lost in zip(self.survived, self.diverged, strict=True)
-            ]
-            limit = math.inf if never[0] else -math.inf
-            return (limit, limit) if any(never) else (-math.inf, math.inf)
-        if (
-            any(self.diverged)
-            or not self.difference.n
-            or (self.measure.whole and not self.difference.half_width)
-        ):
-            return -math.inf, math.inf
-        mean, half_width = (
-            self.measure.better * self.difference.mean,
-            self.difference.half_width_at(1.0 - level),
-        )
+    def interval(self, level: float = LEVEL) -> Interval:
+        """How much better ours is."""
+        ours_never_diverged = self.survived[0] and not self.diverged[0]
+        theirs_never_diverged = self.survived[1] and not self.diverged[1]
+        ours_always_diverged = self.diverged[0] and not self.survived[0]
+        theirs_always_diverged = self.diverged[1] and not self.survived[1]
+
+        # "a setting that never diverged is better than one that always did"
+        if ours_never_diverged and theirs_always_diverged:
+            return CERTAINLY_BETTER
+        if theirs_never_diverged and ours_always_diverged:
+            return CERTAINLY_WORSE
+        # "survivors of a setting that sometimes diverges decide nothing": they are a biased sample
+        if any(self.diverged):
+            return UNDECIDED
+        # no random seed that both have
+        if self.difference.n == 0:
+            return UNDECIDED
+        # whole numbers that are equal for all seeds do not say how those of others would deviate
+        if self.measure.whole and self.difference.half_width == 0.0:
+            return UNDECIDED
+
+        mean = self.measure.better * self.difference.mean
+        half_width = self.difference.half_width_at(1.0 - level)
         return mean - half_width, mean + half_width
 
     def better(self, level: float = LEVEL) -> Verdict:
         """Whether ours is better; it is not if it is worse, or alike."""
         low, high = self.interval(level)
-        return True if low > 0 else False if high < 0 or self.alike(level) else None
+        if low > 0:
+            return True
+        if high < 0:
+            return False
+        if self.alike(level):
+            return False
+        return None
 
     def alike(self, level: float = LEVEL) -> Verdict:
         """Whether the difference is too small to matter: the interval is inside the margins, or
         wholly outside."""
-        (low, high), margin = self.interval(level), self.measure.margin
-        return (
-            True
-            if -margin < low and high < margin
-            else False
-            if low > margin or high < -margin
-            else None
-        )
+        low, high = self.interval(level)
+        margin = self.measure.margin
+        if -margin < low and high < margin:
+            return True
+        if low > margin or high < -margin:
+            return False
+        return None
 
     def at_least_as_good(self, level: float = LEVEL) -> Verdict:
         """Whether ours is better, or worse by less than matters (one-sided)."""
         low, high = self.interval(level)
-        return (
-            True if low > -self.measure.margin else False if high < -self.measure.margin else None
-        )
+        margin = self.measure.margin
+        if low > -margin:
+            return True
+        if high < -margin:
+            return False
+        return None
 
     @property
     def outcome(self) -> str:
         low, high = self.interval()
-        return (
-            "better"
-            if low > 0
-            else "worse"
-            if high < 0
-            else "alike"
-            if self.alike()
-            else "cannot tell"
-        )
+        if low > 0:
+            return "better"
+        if high < 0:
+            return "worse"
+        if self.alike():
+            return "alike"
+        return "cannot tell"
 
     @property
     def width(self) -> float:
         """Of the interval, in margins; without a margin, in differences. 0 if more runs cannot make
         it narrower."""
+        if any(self.diverged):
+            return 0.0
         scale = self.measure.margin or abs(self.difference.mean)
-        fixed, width = any(self.diverged) or not scale, self.difference.half_width
-        return 0.0 if fixed else width / scale if self.difference.n > 1 else math.inf
+        if scale == 0.0:
+            return 0.0
+        if self.difference.n < 2:
+            return math.inf
+        return self.difference.half_width / scale
 
     def detectable(self, level: float) -> float:
-        """How far from 0, or from a margin, a true difference must be for as many seeds to find it
-        with POWER."""
-        found, power = self.difference, statistics.NormalDist().inv_cdf(POWER)
-        return found.half_width_at(1.0 - level) + power * found.standard_error
+        """How far from 0, or from a margin, a true difference must be for as many seeds to detect
+        it with POWER."""
+        quantile = statistics.NormalDist().inv_cdf(POWER)
+        half_width = self.difference.half_width_at(1.0 - level)
+        return half_width + quantile * self.difference.standard_error
 
     def __str__(self) -> str:
-        lost = (
-            [f"{self.diverged[0]} and {self.diverged[1]} runs diverged"]
-            if any(self.diverged)
-            else []
-        )
-        outcome = [self.outcome] if lost or self.difference.n > 1 else []
-        return self.number + (f" ({'; '.join(outcome + lost)})" if outcome else "")
+        ours, theirs = self.diverged
+        if any(self.diverged):
+            return f"{self.number} ({self.outcome}; {ours} and {theirs} runs diverged)"
+        if self.difference.n > 1:
+            return f"{self.number} ({self.outcome})"
+        return self.number
 
     @property
     def number(self) -> str:
-        form, unit = self.measure.form, f" {self.measure.difference_unit}".rstrip()
-        few = ["no pair of runs", f"{self.difference.mean:+{form}}{unit} (one seed)"]
-        return (
-            few[self.difference.n] if self.difference.n < 2 else f"{self.difference:+{form}}{unit}"
-        )
+        form = self.measure.form
+        unit = f" {self.measure.difference_unit}".rstrip()
+        if self.difference.n == 0:
+            return "no pair of runs"
+        if self.difference.n == 1:
+            return f"{self.difference.mean:+{form}}{unit} (one seed)"
+        return f"{self.difference:+{form}}{unit}"
 
 
 def compared(
@@ -168,29 +197,38 @@ def compared(
     diverged: tuple[int, int] = (0, 0),
 ) -> Comparison:
     """From what each random seed gives: a number, or a number for each test image."""
-    pairs = [np.asarray(ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
-    many = len(pairs) > 1 and pairs[0].ndim
-    difference = (
-        Estimate.crossed(np.stack(pairs))
-        if many
-        else Estimate.of([float(pair.mean()) for pair in pairs])
-    )
-    return Comparison(measure, difference, diverged, (bool(ours), bool(theirs)))
+    common_seeds = sorted(ours.keys() & theirs.keys())
+    pairs = [np.asarray(ours[seed] - theirs[seed]) for seed in common_seeds]
+    has_images = len(pairs) > 1 and pairs[0].ndim == 1
+    if has_images:
+        difference = Estimate.crossed(np.stack(pairs))  # (seeds, images)
+    else:
+        difference = Estimate.of([float(pair.mean()) for pair in pairs])
+    survived = (bool(ours), bool(theirs))
+    return Comparison(measure, difference, diverged, survived)
 
 
 # -- verdicts on claims
 
 Rule = Callable[[Comparison, float], Verdict]
-# the fraction of the planned runs that are there, and what they say
-Look = tuple[float, Sequence[Comparison]]
+
+
+class Look(NamedTuple):
+    """The runs of a claim after which it may be decided."""
+
+    fraction: float  # of the planned runs
+    comparisons: Sequence[Comparison]
 
 
 def judged(rule: Rule, comparisons: Sequence[Comparison], level: float) -> Verdict:
     """Whether a rule holds for all comparisons. As one that fails is enough for a "no", they share
     the level for it."""
-    if any(rule(comparison, level / len(comparisons)) is False for comparison in comparisons):
+    share = level / len(comparisons)
+    if any(rule(comparison, share) is False for comparison in comparisons):
         return False
-    return True if all(rule(comparison, level) for comparison in comparisons) else None
+    if all(rule(comparison, level) for comparison in comparisons):
+        return True
+    return None
 
 
 def looks(planned: int) -> list[int]:
@@ -199,7 +237,8 @@ def looks(planned: int) -> list[int]:
     >>> looks(24), looks(16), looks(4)
     ([6, 12, 24], [6, 12, 16], [4])
     """
-    return [*(n for n in LOOKS if n < planned), planned]
+    before_the_last = [n for n in LOOKS if n < planned]
+    return [*before_the_last, planned]
 
 
 def spent(level: float, fraction: float) -> float:
@@ -215,35 +254,38 @@ def spent(level: float, fraction: float) -> float:
 
 def first_verdict(rule: Rule, looks: Sequence[Look], level: float) -> Verdict:
     """That of the first look that decides, each at what may be spent since the look before."""
-    before = 0.0
+    spent_before = 0.0
     for fraction, comparisons in looks:
-        total = spent(level, fraction)
-        verdict = judged(rule, comparisons, total - before)
+        spent_now = spent(level, fraction)
+        verdict = judged(rule, comparisons, spent_now - spent_before)
         if verdict is not None:
             return verdict
-        before = total
+        spent_before = spent_now
     return None
 
 
 def holm(
     judges: Sequence[Callable[[float], Verdict]], family: int, level: float = LEVEL
 ) -> list[Verdict]:
-    """The verdicts on claims of a family, whose judges want a level."""
+    """The verdicts on claims of a family, by Holm's method: the claims that are not decided share
+    the level. A judge takes a level and returns a verdict."""
     verdicts: list[Verdict] = [None] * len(judges)
     while True:
-        share = level / max(1, family - sum(verdict is not None for verdict in verdicts))
-        found = [
-            judge(share) if v is None else v for v, judge in zip(verdicts, judges, strict=True)
-        ]
-        if found == verdicts:
+        decided = sum(verdict is not None for verdict in verdicts)
+        share = level / max(1, family - decided)
+        updated = list(verdicts)
+        for i, judge in enumerate(judges):
+            if verdicts[i] is None:
+                updated[i] = judge(share)
+        if updated == verdicts:
             return verdicts
-        verdicts = found
+        verdicts = updated
 
 
 # -- measures of a run
 
-# the paper's "last 8 layers", and its "lower hidden layers"
-HIDDEN, LOWER = range(2, 10), range(2, 6)
+HIDDEN = range(2, 10)  # the paper's "last 8 layers"
+LOWER = range(2, 6)  # its "lower hidden layers"
 
 
 def final_mean(layer: Layer) -> float:
@@ -263,7 +305,8 @@ def averaged(
 
     def average(record: Record) -> float:
         values = sorted(of(record.layers[i - 1]) for i in layers)
-        return statistics.fmean(values[: len(values) - but_largest])
+        kept = values[: len(values) - but_largest]
+        return statistics.fmean(kept)
 
     return Measure(name, "", average)
 
@@ -273,25 +316,45 @@ def roughness(losses: Sequence[float]) -> float:
     of the step."""
     if len(losses) < 6:
         return 0.0
-    steps = np.log(np.arange(len(losses)) + 0.5)
-    rest = np.array(losses) - np.polyval(np.polyfit(steps, losses, 3), steps)
-    return float(np.sqrt((rest**2).sum() / (len(losses) - 4)))
+    log_steps = np.log(np.arange(len(losses)) + 0.5)
+    cubic = np.polyfit(log_steps, losses, 3)
+    residuals = np.array(losses) - np.polyval(cubic, log_steps)
+    freedom = len(losses) - 4  # a cubic has 4 coefficients
+    return float(np.sqrt((residuals**2).sum() / freedom))
 
 
 def deviations(values: Mapping[int, float]) -> dict[int, float]:
     """How far each value is from the median."""
-    return {seed: abs(value - statistics.median(values.values())) for seed, value in values.items()}
+    if not values:
+        return {}
+    median = statistics.median(values.values())
+    return {seed: abs(value - median) for seed, value in values.items()}
 
 
 FINAL_MEAN = averaged("final mean input", final_mean, HIDDEN)
 BUT_ONE = averaged("without the largest layer", final_mean, HIDDEN, but_largest=1)
-# of several runs
-LARGEST_RATE = Measure("largest rate", "octaves", lambda _: math.nan, 1, form=".1f", whole=True)
+# a number of several runs, one for each learning rate
+LARGEST_RATE = Measure(
+    "largest rate", "octaves", of=lambda record: math.nan, better=1, form=".1f", whole=True
+)
 MOVEMENT = averaged("movement", movement, LOWER)
 EARLY = Measure(
-    "distance from the median", "%", lambda record: record.accuracies()[0], form=".2f", spread=True
+    "distance from the median",
+    "%",
+    of=lambda record: record.accuracies()[0],
+    form=".2f",
+    spread=True,
 )
-ROUGHNESS = Measure("roughness", "nats", lambda record: roughness(record.losses), form=".4f")
+ROUGHNESS = Measure("roughness", "nats", of=lambda record: roughness(record.losses), form=".4f")
 MEASURES = {
-    m.name: m for m in (*ENDPOINTS, FINAL_MEAN, BUT_ONE, LARGEST_RATE, MOVEMENT, EARLY, ROUGHNESS)
+    measure.name: measure
+    for measure in (
+        *ENDPOINTS,
+        FINAL_MEAN,
+        BUT_ONE,
+        LARGEST_RATE,
+        MOVEMENT,
+        EARLY,
+        ROUGHNESS,
+    )
 }

@@ -22,7 +22,9 @@ from .scales import Scale, Settings, table
 
 TABLE = table("experiments.toml")
 NORMPROP, BATCHNORM = "NormProp", "BatchNorm"
-CHANCE, CHANCE_ACCURACY = "chance", 10.0  # stands for a setting; % of the images of ten classes
+NOT_IN_THE_PAPER = "not in the paper"  # instead of what the paper says, in a claim of ours
+CHANCE = "chance"  # stands for a setting that guesses
+CHANCE_ACCURACY = 10.0  # % of the images of ten classes
 
 
 @dataclass(frozen=True)
@@ -42,35 +44,46 @@ class Arm:
         return len(self.records) - len(self.survivors)
 
     @property
-    def badness(self) -> tuple[int, float]:
-        """The least is the best learning rate: runs that diverged, then the loss on validation
-        images."""
+    def selection_key(self) -> tuple[int, float]:
+        """By which the best learning rate is selected, the least first: how many runs diverged,
+        then the loss on validation images."""
         losses = [record.validation.loss for record in self.survivors if record.validation]
-        return self.diverged, statistics.fmean(losses) if losses else math.inf
+        loss = statistics.fmean(losses) if losses else math.inf
+        return self.diverged, loss
 
     def first(self, n: int) -> "Arm":
         """Only the random seeds 1 to n."""
-        return replace(
-            self, records=tuple(record for record in self.records if record.config.seed <= n)
-        )
+        records = tuple(record for record in self.records if record.config.seed <= n)
+        return replace(self, records=records)
+
+    @property
+    def seeds(self) -> set[int]:
+        return {record.config.seed for record in self.records}
 
     def values(self, measure: Measure) -> dict[int, Any]:
         """By random seed: a number, or one for each image."""
-        found = {record.config.seed: measure.of(record) for record in self.survivors}
-        return evidence.deviations(found) if measure.spread else found
+        values = {record.config.seed: measure.of(record) for record in self.survivors}
+        return evidence.deviations(values) if measure.spread else values
 
     def estimate(self, measure: Measure) -> Estimate:
-        return Estimate.of([float(np.mean(value)) for value in self.values(measure).values()])
+        means = [float(np.mean(value)) for value in self.values(measure).values()]
+        return Estimate.of(means)
 
     def curve(self, of: Callable[[Record], Sequence[float]], start: int) -> dict[int, Estimate]:
         """Something that each run has after every epoch, from the epoch `start` on."""
-        by_epoch = zip(*map(of, self.survivors), strict=True)
-        return dict(enumerate(map(Estimate.of, by_epoch), start))
+        curves = [of(record) for record in self.survivors]
+        by_epoch = zip(*curves, strict=True)  # (runs, epochs) -> (epochs, runs)
+        estimates = [Estimate.of(values) for values in by_epoch]
+        return dict(enumerate(estimates, start))
 
     def words(self, measure: Measure) -> str:
-        lost = [f"{self.diverged} of {len(self.records)} runs diverged"] if self.diverged else []
-        number = [f"{self.estimate(measure):{measure.form}}"] if self.survivors else []
-        return "; ".join(number + lost)
+        """The level, and how many runs diverged."""
+        words = []
+        if self.survivors:
+            words.append(f"{self.estimate(measure):{measure.form}}")
+        if self.diverged:
+            words.append(f"{self.diverged} of {len(self.records)} runs diverged")
+        return "; ".join(words)
 
 
 class Claim(NamedTuple):
@@ -85,31 +98,35 @@ class Claim(NamedTuple):
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> "Claim":
         """From experiments.toml."""
-        pairs = {
-            label.format(each): (ours.format(each), theirs.format(each))
-            for each in facts.get("each", [""])
-            for label, (ours, theirs) in facts["pairs"].items()
-        }
-        measures = (
-            tuple(MEASURES[name] for name in facts["measures"])
-            if "measures" in facts
-            else ENDPOINTS
+        pairs = {}
+        for each in facts.get("each", [""]):
+            for label, (ours, theirs) in facts["pairs"].items():
+                pairs[label.format(each)] = (ours.format(each), theirs.format(each))
+        measures: tuple[Measure, ...] = ENDPOINTS
+        if "measures" in facts:
+            measures = tuple(MEASURES[name] for name in facts["measures"])
+        return cls(
+            text=facts["text"],
+            paper=facts["paper"].format_map(vars(paper)),
+            holds=getattr(Comparison, facts["holds"].replace(" ", "_")),
+            pairs=pairs,
+            measures=measures,
         )
-        holds = getattr(Comparison, facts["holds"].replace(" ", "_"))
-        return cls(facts["text"], facts["paper"].format_map(vars(paper)), holds, pairs, measures)
 
     @property
     def settings(self) -> set[str]:
-        return {name for pair in self.pairs.values() for name in pair} - {CHANCE}
+        names = {name for pair in self.pairs.values() for name in pair}
+        return names - {CHANCE}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim beside what we found."""
+    """A claim, and what the runs say about it."""
 
     claim: Claim
     primary: bool
-    found: Mapping[str, Sequence[Comparison]]  # by pair, one for each measure, of all finished runs
+    # of all finished runs, by the label of a pair: one for each measure
+    comparisons: Mapping[str, Sequence[Comparison]]
     looks: Sequence[evidence.Look]  # those that the runs have reached
     runs: int  # random seeds that all settings have
     planned: int
@@ -122,20 +139,24 @@ class Finding:
     @property
     def level(self) -> float:
         """That of the first claim of a family to be decided."""
-        return LEVEL / (len(REGISTERED["primary"]) if self.primary else 1)
+        if self.primary:
+            return LEVEL / len(REGISTERED["primary"])
+        return LEVEL
 
     @property
     def next_look(self) -> int:
-        """0 after the last."""
-        return next(iter(evidence.looks(self.planned)[len(self.looks) :]), 0)
+        """After how many runs of each setting the next look is; 0 after the last."""
+        still_to_come = evidence.looks(self.planned)[len(self.looks) :]
+        return still_to_come[0] if still_to_come else 0
 
     @property
     def widest(self) -> tuple[str, Comparison]:
-        """The comparison with the widest interval, and the name of its pair."""
-        return max(
-            ((label, c) for label, found in self.found.items() for c in found),
-            key=lambda pair: pair[1].width,
-        )
+        """The comparison with the widest interval, after the label of its pair."""
+        labelled = []
+        for label, comparisons in self.comparisons.items():
+            for comparison in comparisons:
+                labelled.append((label, comparison))
+        return max(labelled, key=lambda pair: pair[1].width)
 
     @property
     def verdict(self) -> str:
@@ -161,75 +182,76 @@ class Experiment:
         return TABLE[self.name]
 
     def settings(self) -> Settings:
-        return {
-            name: self.scale.config(**changes) for name, changes in self.facts["settings"].items()
-        }
+        settings = self.facts["settings"].items()
+        return {name: self.scale.config(**changes) for name, changes in settings}
 
     def before(self, name: str) -> list[str]:
         """The settings whose runs decide what a chosen setting is."""
         start = self.facts.get("chosen", {}).get(name)
-        return [other for other in self.arms if start and other.startswith(start)]
+        if start is None:
+            return []
+        return [other for other in self.arms if other.startswith(start)]
 
     def chosen(self) -> dict[str, Config | None]:
         """Settings at the best of the learning rates that were tried; None as long as it is not
         known."""
-        found: dict[str, Config | None] = {}
+        chosen: dict[str, Config | None] = {}
         for name in self.facts.get("chosen", {}):
             tried = [self.arms[other] for other in self.before(name)]
-            best = min(tried, key=lambda arm: arm.badness).config
-            finished = best and all(len(arm.records) == arm.planned for arm in tried)
-            changes = {of: getattr(best, of) for of in ("lr", "optimizer", "momentum")}
-            found[name] = self.scale.config(**changes) if finished else None
-        return found
+            best = min(tried, key=lambda arm: arm.selection_key).config
+            all_finished = all(len(arm.records) == arm.planned for arm in tried)
+            if best is None or not all_finished:
+                chosen[name] = None
+                continue
+            chosen[name] = self.scale.config(
+                lr=best.lr, optimizer=best.optimizer, momentum=best.momentum
+            )
+        return chosen
 
     def planned(self, name: str) -> int:
         """How many random seeds of a setting are run."""
-        return min(
-            self.scale.most_seeds, REGISTERED["planned"][self.name].get(name, self.scale.most_seeds)
-        )
+        most = self.scale.most_seeds
+        registered = REGISTERED["planned"][self.name].get(name, most)
+        return min(most, registered)
 
     def claims(self) -> list[Claim]:
         return [Claim.read(claim) for claim in self.facts.get("claims", ())]
 
     def unjudged(self) -> list[Finding]:
-        findings = []
-        primary = {
-            claim["claim"] for claim in REGISTERED["primary"] if claim["experiment"] == self.name
-        }
-        for claim in self.claims():
-            arms = [self.arms[name] for name in claim.settings]
-            planned = min(arm.planned for arm in arms)
-            reached = [
-                n
-                for n in evidence.looks(planned)
-                if all(len(arm.first(n).records) == n for arm in arms)
-            ]
-            looks = [
-                (n / planned, [*chain(*self.first(n).compared(claim).values())]) for n in reached
-            ]
-            runs = len(
-                set.intersection(*({record.config.seed for record in arm.records} for arm in arms))
-            )
-            no_data = sorted(
-                {arm.config.data for arm in arms if arm.config} & set(REGISTERED["not_available"])
-            )
-            findings.append(
-                Finding(
-                    claim,
-                    claim.text in primary,
-                    self.compared(claim),
-                    looks,
-                    runs,
-                    planned,
-                    no_data,
-                )
-            )
-        return findings
+        """The findings before `decide` has judged them."""
+        return [self.finding(claim) for claim in self.claims()]
+
+    def finding(self, claim: Claim) -> Finding:
+        arms = [self.arms[name] for name in claim.settings]
+        planned = min(arm.planned for arm in arms)
+        looks = []
+        for n in evidence.looks(planned):
+            is_reached = all(len(arm.first(n).records) == n for arm in arms)
+            if is_reached:
+                by_pair = self.first(n).compared(claim).values()
+                looks.append(evidence.Look(n / planned, list(chain(*by_pair))))
+        common_seeds = set.intersection(*(arm.seeds for arm in arms))
+        data = {arm.config.data for arm in arms if arm.config}
+        return Finding(
+            claim=claim,
+            primary=self.is_primary(claim),
+            comparisons=self.compared(claim),
+            looks=looks,
+            runs=len(common_seeds),
+            planned=planned,
+            no_data=sorted(data & set(REGISTERED["not_available"])),
+        )
+
+    def is_primary(self, claim: Claim) -> bool:
+        for registered in REGISTERED["primary"]:
+            if (registered["experiment"], registered["claim"]) == (self.name, claim.text):
+                return True
+        return False
 
     def is_decided(self, name: str) -> bool:
         """Whether there are claims about a setting, and all of them are decided."""
         about = [finding.supported for finding in self.findings if name in finding.claim.settings]
-        return None not in about and bool(about)
+        return bool(about) and None not in about
 
     def first(self, n: int) -> "Experiment":
         """Only the random seeds 1 to n."""
@@ -237,16 +259,20 @@ class Experiment:
 
     def compared(self, claim: Claim) -> dict[str, list[Comparison]]:
         """All pairs, in all measures."""
-        return {
-            label: [self.compare(*pair, m) for m in claim.measures]
-            for label, pair in claim.pairs.items()
-        }
+        compared = {}
+        for label, (ours, theirs) in claim.pairs.items():
+            compared[label] = [self.compare(ours, theirs, measure) for measure in claim.measures]
+        return compared
 
     def compare(self, ours: str, theirs: str, measure: Measure) -> Comparison:
-        arm, other = self.arms[ours], None if theirs == CHANCE else self.arms[theirs]
-        chance = {record.config.seed: CHANCE_ACCURACY for record in arm.records}
-        values, diverged = (other.values(measure), other.diverged) if other else (chance, 0)
-        return evidence.compared(measure, arm.values(measure), values, (arm.diverged, diverged))
+        arm = self.arms[ours]
+        values = arm.values(measure)
+        if theirs == CHANCE:
+            chance = dict.fromkeys(arm.seeds, CHANCE_ACCURACY)
+            return evidence.compared(measure, values, chance, (arm.diverged, 0))
+        other = self.arms[theirs]
+        diverged = (arm.diverged, other.diverged)
+        return evidence.compared(measure, values, other.values(measure), diverged)
 
     def shown(self) -> dict[str, Arm]:
         """The settings that the table and the figure show."""
@@ -254,35 +280,40 @@ class Experiment:
 
     def remarks(self) -> str:
         """What a reader must know to read figure and findings."""
-        chosen = {
-            name.partition(",")[0]: self.arms[name].config for name in self.facts.get("chosen", ())
-        }
-        rates = [
-            f"{config.lr:g} for {name}" if config else f"none yet for {name}"
-            for name, config in chosen.items()
-        ]
-        return self.facts["note"] + (f" The chosen rates: {', '.join(rates)}." if rates else "")
+        rates = []
+        for name in self.facts.get("chosen", ()):
+            optimizer = name.partition(",")[0]
+            config = self.arms[name].config
+            rate = f"{config.lr:g}" if config else "none yet"
+            rates.append(f"{rate} for {optimizer}")
+        if not rates:
+            return str(self.facts["note"])
+        return f"{self.facts['note']} The chosen rates: {', '.join(rates)}."
 
     def levels(self) -> dict[str, Curves]:
         """The left panels of the figure, by title."""
-        return {
-            "Accuracy, %": {
-                name: arm.curve(Record.accuracies, 1) for name, arm in self.shown().items()
-            }
-        }
+        arms = self.shown().items()
+        curves = {name: arm.curve(Record.accuracies, start=1) for name, arm in arms}
+        return {"Accuracy, %": curves}
 
     def pairs(self) -> dict[str, tuple[str, str]]:
         """Of settings whose differences the figure shows."""
-        claims = [claim.pairs for claim in self.claims() if claim.measures == self.reported]
-        return {label: pair for pairs in claims for label, pair in pairs.items()}
+        pairs: dict[str, tuple[str, str]] = {}
+        for claim in self.claims():
+            if claim.measures == self.reported:
+                pairs.update(claim.pairs)
+        return pairs
 
     def differences(self) -> list[dict[str, Comparison]]:
         """The right panels of the figure, one for each measure."""
-        pairs = self.pairs().items()
-        return [
-            {label: self.compare(*pair, measure) for label, pair in pairs}
-            for measure in self.reported
-        ]
+        pairs = self.pairs()
+        panels = []
+        for measure in self.reported:
+            panel = {}
+            for label, (ours, theirs) in pairs.items():
+                panel[label] = self.compare(ours, theirs, measure)
+            panels.append(panel)
+        return panels
 
     def figure(self) -> Figure:
         return figures.experiment(self.levels(), self.differences(), self.x, self.paper)
@@ -290,14 +321,17 @@ class Experiment:
 
 def decide(experiments: Sequence[Experiment]) -> None:
     """Judge all findings: the primary claims as one family, the others each for itself."""
-    for e in experiments:
-        e.findings = e.unjudged()
-    family = [finding for e in experiments for finding in e.findings if finding.primary]
-    verdicts = iter(
-        evidence.holm([finding.judge for finding in family], len(REGISTERED["primary"]))
-    )
-    for e in experiments:
-        e.findings = [
-            replace(f, supported=next(verdicts) if f.primary else f.judge(LEVEL))
-            for f in e.findings
-        ]
+    for experiment in experiments:
+        experiment.findings = experiment.unjudged()
+
+    findings = [finding for experiment in experiments for finding in experiment.findings]
+    primary = [finding for finding in findings if finding.primary]
+    family = len(REGISTERED["primary"])
+    primary_verdicts = iter(evidence.holm([finding.judge for finding in primary], family))
+
+    for experiment in experiments:
+        judged = []
+        for finding in experiment.findings:
+            supported = next(primary_verdicts) if finding.primary else finding.judge(LEVEL)
+            judged.append(replace(finding, supported=supported))
+        experiment.findings = judged

@@ -28,63 +28,91 @@ def experiment(
     A panel for each title of levels, all on one scale, with the paper's number if there is one;
     then one for each measure of differences (Comparisons): beside a single panel of levels, or
     below many."""
-    left_names, right_names = list(levels), [f"difference {i}" for i in range(len(differences))]
-    layout: list[Any] = [left_names + right_names]
-    if len(levels) > 1:
-        rows = [left_names[i : i + COLUMNS] for i in range(0, len(levels), COLUMNS)]
-        layout = [*rows, [name for name in right_names for _ in range(COLUMNS // len(right_names))]]
-    figure = Figure(figsize=(11.0, 2.6 * len(layout) + 0.8 * (len(layout) == 1)))
+    level_names = list(levels)
+    difference_names = [f"difference {i}" for i in range(len(differences))]
+    layout = _layout(level_names, difference_names)
+    height = 3.4 if len(layout) == 1 else 2.6 * len(layout)
+    figure = Figure(figsize=(11.0, height))
     FigureCanvasAgg(figure)
     figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08)
-    axes_of: dict[Any, Any] = figure.subplot_mosaic(layout)
-    left, right = [axes_of[name] for name in left_names], [axes_of[name] for name in right_names]
-    for axes, (title, curves) in zip(left, levels.items(), strict=True):
+    mosaic: dict[Any, Any] = figure.subplot_mosaic(layout)
+    level_axes = [mosaic[name] for name in level_names]
+    difference_axes = [mosaic[name] for name in difference_names]
+
+    for axes, (title, curves) in zip(level_axes, levels.items(), strict=True):
         _levels(axes, curves)
         axes.set(title=title, xlabel=x)
         if paper is not None:
-            axes.axhline(
-                paper, color=GRAY, linewidth=1, linestyle=":", label=f"the paper: {paper:g}"
-            )
-    for axes, comparisons in zip(right, differences, strict=True):
+            label = f"the paper: {paper:g}"
+            axes.axhline(paper, color=GRAY, linewidth=1, linestyle=":", label=label)
+    if len(level_axes) > 1:
+        _share_height(level_axes)
+
+    for axes, comparisons in zip(difference_axes, differences, strict=True):
         _differences(axes, comparisons)
-    if len(left) > 1:
-        top = max(axes.get_ylim()[1] for axes in left)
-        for axes in left:
-            axes.set_ylim(0.0, top)
-    named = {place for curves in levels.values() for curve in curves.values() for place in curve}
-    for axes in right if named == set(differences[0]) else right[1:]:
-        axes.set_yticklabels([])  # as in the panel before
-    figure.legend(
-        *left[0].get_legend_handles_labels(),
-        loc="outside upper center",
-        ncols=COLUMNS + 1,
-        fontsize=8,
-    )
+    # rows that have their names in the panel before need them only once
+    rows_of_levels = {
+        row for curves in levels.values() for curve in curves.values() for row in curve
+    }
+    levels_have_the_names = rows_of_levels == set(differences[0])
+    unnamed = difference_axes if levels_have_the_names else difference_axes[1:]
+    for axes in unnamed:
+        axes.set_yticklabels([])
+
+    handles, labels = level_axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=COLUMNS + 1, fontsize=8)
     return figure
+
+
+def _layout(level_names: list[str], difference_names: list[str]) -> list[Any]:
+    """The panels of a mosaic, row by row."""
+    if len(level_names) == 1:
+        return [level_names + difference_names]
+    rows = []
+    for start in range(0, len(level_names), COLUMNS):
+        rows.append(level_names[start : start + COLUMNS])
+    columns_each = COLUMNS // len(difference_names)
+    last_row = []
+    for name in difference_names:
+        last_row += [name] * columns_each
+    return [*rows, last_row]
+
+
+def _share_height(panels: Sequence[Any]) -> None:
+    """One scale, from 0, for all panels."""
+    top = max(axes.get_ylim()[1] for axes in panels)
+    for axes in panels:
+        axes.set_ylim(0.0, top)
 
 
 def _levels(axes: Any, curves: Curves) -> None:
     """Curves over epochs, or over learning rates; levels of named rows lie, one below the other."""
-    curves = {
-        name: curve
-        for name, curve in curves.items()
-        if any(estimate.n for estimate in curve.values())
-    }
-    places = list(dict.fromkeys(place for curve in curves.values() for place in curve))
-    for i, (name, curve) in enumerate(curves.items()):
-        found = list(curve.values())
-        means, half = [estimate.mean for estimate in found], _bars(found)
-        if isinstance(places[0], str):
-            rows = [places.index(place) + 0.2 * i - 0.1 * (len(curves) - 1) for place in curve]
-            axes.errorbar(means, rows, xerr=half, fmt="o", label=name, **POINTS)
-        else:
-            axes.errorbar(list(curve), means, half, fmt="o-", label=name, **POINTS)
-    if not places:
+    drawn = {}
+    for name, curve in curves.items():
+        has_runs = any(estimate.n for estimate in curve.values())
+        if has_runs:
+            drawn[name] = curve
+    if not drawn:
         axes.text(0.5, 0.5, "no runs yet", transform=axes.transAxes, ha="center", color=GRAY)
         axes.set(xticks=[], yticks=[])
-    elif isinstance(places[0], str):
+        return
+
+    places = list(dict.fromkeys(place for curve in drawn.values() for place in curve))
+    by_row = isinstance(places[0], str)
+    by_rate = isinstance(places[0], float)
+    for i, (name, curve) in enumerate(drawn.items()):
+        means = [estimate.mean for estimate in curve.values()]
+        half_widths = _bars(list(curve.values()))
+        if by_row:
+            shift = 0.2 * i - 0.1 * (len(drawn) - 1)  # curves beside each other in a row
+            rows = [places.index(place) + shift for place in curve]
+            axes.errorbar(means, rows, xerr=half_widths, fmt="o", label=name, **POINTS)
+        else:
+            axes.errorbar(list(curve), means, half_widths, fmt="o-", label=name, **POINTS)
+
+    if by_row:
         _name_rows(axes, places)
-    elif isinstance(places[0], float):
+    elif by_rate:
         axes.set_xscale("log")
         axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.xaxis.set_minor_locator(NullLocator())
@@ -95,29 +123,26 @@ def _levels(axes: Any, curves: Curves) -> None:
 def _differences(axes: Any, comparisons: Mapping[str, Any]) -> None:
     """From the top down, over a band of differences that do not matter; predictions are hollow,
     single pairs gray."""
-    measure = next(iter(comparisons.values())).measure
     for row, (name, comparison) in enumerate(comparisons.items()):
-        found, color = comparison.difference, GRAY if comparison.difference.n == 1 else "black"
+        difference = comparison.difference
+        color = GRAY if difference.n == 1 else "black"
         fill = "white" if name.endswith("predicted") else color
-        style = {
-            "fmt": "o",
-            "color": color,
-            "markerfacecolor": fill,
-            "capsize": 3,
-            "elinewidth": 1.2,
-        }
-        axes.errorbar([found.mean], [row], xerr=_bars([found]), **style)
-        if not found.n:
+        axes.errorbar(
+            [difference.mean],
+            [row],
+            xerr=_bars([difference]),
+            fmt="o",
+            color=color,
+            markerfacecolor=fill,
+            capsize=3,
+            elinewidth=1.2,
+        )
+        if difference.n == 0:
             why = "diverged" if any(comparison.diverged) else "no runs yet"
-            axes.text(
-                0.02,
-                row,
-                why,
-                transform=axes.get_yaxis_transform(),
-                va="center",
-                color=GRAY,
-                fontsize=8,
-            )
+            left_edge = axes.get_yaxis_transform()  # x in widths of the panel, y in rows
+            axes.text(0.02, row, why, transform=left_edge, va="center", color=GRAY, fontsize=8)
+
+    measure = next(iter(comparisons.values())).measure
     axes.axvspan(-measure.margin, measure.margin, color=GRAY, alpha=0.15, linewidth=0)
     axes.axvline(0.0, color=GRAY, linewidth=1, linestyle=":")
     axes.xaxis.set_major_locator(MaxNLocator(4))
@@ -133,5 +158,5 @@ def _name_rows(axes: Any, names: Sequence[str]) -> None:
 
 
 def _bars(estimates: Sequence[Estimate]) -> list[float]:
-    """Half the intervals; a single value has none."""
+    """The half-widths of the intervals; a single value has none."""
     return [estimate.half_width if estimate.n > 1 else 0.0 for estimate in estimates]

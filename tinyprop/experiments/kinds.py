@@ -10,9 +10,9 @@ from ..train import Config
 from ..verify import paper
 from . import evidence
 from .evidence import ACCURACY, ENDPOINTS, HIDDEN, LARGEST_RATE, Comparison, Measure, averaged
-from .experiment import BATCHNORM, NORMPROP, TABLE, Arm, Claim, Experiment
+from .experiment import BATCHNORM, NORMPROP, NOT_IN_THE_PAPER, TABLE, Arm, Claim, Experiment
 from .figures import Curves
-from .record import Record
+from .record import Layer, Record
 from .scales import IMAGES, PAPER_RUN, Settings
 
 NORMS = {NORMPROP: "normprop", BATCHNORM: "batch"}  # as a Config says it
@@ -24,25 +24,28 @@ class CovariateShift(Experiment):
     reported = (*ENDPOINTS, evidence.FINAL_MEAN, evidence.BUT_ONE)
 
     def levels(self) -> dict[str, Curves]:
-        def curves(i: int) -> Curves:
-            return {
-                name: arm.curve(lambda record: record.layers[i - 1].size, 0)
-                for name, arm in self.arms.items()
-            }
+        return {f"Mean input of layer {i}": self.mean_inputs(i) for i in HIDDEN}
 
-        return {f"Mean input of layer {i}": curves(i) for i in HIDDEN}
+    def mean_inputs(self, i: int) -> Curves:
+        """Of layer i, in each setting."""
+
+        def sizes(record: Record) -> list[float]:
+            return record.layers[i - 1].size
+
+        return {name: arm.curve(sizes, start=0) for name, arm in self.arms.items()}
 
     def differences(self) -> list[dict[str, Comparison]]:
-        return [
-            {
-                f"layer {i}": self.compare(NORMPROP, BATCHNORM, averaged(name, of, [i]))
-                for i in HIDDEN
-            }
-            for name, of in (
-                ("final mean input", evidence.final_mean),
-                ("movement", evidence.movement),
-            )
-        ]
+        final = self.by_layer("final mean input", evidence.final_mean)
+        movement = self.by_layer("movement", evidence.movement)
+        return [final, movement]
+
+    def by_layer(self, name: str, of: Callable[[Layer], float]) -> dict[str, Comparison]:
+        """NormProp minus BatchNorm in each hidden layer."""
+        compared = {}
+        for i in HIDDEN:
+            measure = averaged(name, of, [i])
+            compared[f"layer {i}"] = self.compare(NORMPROP, BATCHNORM, measure)
+        return compared
 
 
 class Results(Experiment):
@@ -51,34 +54,33 @@ class Results(Experiment):
     x = "Test accuracy, %"
 
     def settings(self) -> Settings:
-        rows = self.scale.rows.items()
-        return {
-            f"{row}, {name}": replace(config, norm=norm)
-            for row, config in rows
-            for name, norm in NORMS.items()
-        }
+        settings = {}
+        for row, config in self.scale.rows.items():
+            for name, norm in NORMS.items():
+                settings[f"{row}, {name}"] = replace(config, norm=norm)
+        return settings
 
     def claims(self) -> list[Claim]:
-        found = []
-        for row in self.scale.rows:
-            printed = paper.TEST_ERRORS.get(row)
-            errors = (
-                f"errors of {printed.normprop} and {printed.batch_norm} %"
-                if printed
-                else "not in the paper"
-            )
-            text = f"NormProp is better than BN or competitive on {row}."
-            pairs = {row: (f"{row}, {NORMPROP}", f"{row}, {BATCHNORM}")}
-            found.append(Claim(text, errors, Comparison.at_least_as_good, pairs))
-        return found
+        return [self.claim(row) for row in self.scale.rows]
+
+    def claim(self, row: str) -> Claim:
+        printed = paper.TEST_ERRORS.get(row)
+        errors = NOT_IN_THE_PAPER
+        if printed:
+            errors = f"errors of {printed.normprop} and {printed.batch_norm} %"
+        return Claim(
+            text=f"NormProp is better than BN or competitive on {row}.",
+            paper=errors,
+            holds=Comparison.at_least_as_good,
+            pairs={row: (f"{row}, {NORMPROP}", f"{row}, {BATCHNORM}")},
+        )
 
     def levels(self) -> dict[str, Curves]:
-        rows = self.scale.rows
-        return {
-            "Test accuracy": {
-                n: {row: self.arms[f"{row}, {n}"].estimate(ACCURACY) for row in rows} for n in NORMS
-            }
-        }
+        curves = {}
+        for name in NORMS:
+            arms = {row: self.arms[f"{row}, {name}"] for row in self.scale.rows}
+            curves[name] = {row: arm.estimate(ACCURACY) for row, arm in arms.items()}
+        return {"Test accuracy": curves}
 
 
 class JacobianFactor(Experiment):
@@ -88,38 +90,45 @@ class JacobianFactor(Experiment):
 
     def by_rate(self) -> dict[str, dict[float, Arm]]:
         """The settings of each start."""
-        found: dict[str, dict[float, Arm]] = {}
+        by_start: dict[str, dict[float, Arm]] = {}
         for name, arm in self.arms.items():
             start, _, rate = name.partition(", rate ")
-            found.setdefault(start, {})[float(rate)] = arm
-        return found
+            by_start.setdefault(start, {})[float(rate)] = arm
+        return by_start
 
     def rates_survived(self, start: str) -> dict[int, float]:
         """For each random seed, how many rates, from the smallest up, train without diverging."""
-        trained = [
-            {r.config.seed: not r.diverged for r in arm.records}
-            for arm in self.by_rate()[start].values()
-        ]
-        seeds = set.intersection(*map(set, trained))
-        return {seed: [*(fine[seed] for fine in trained), False].index(False) for seed in seeds}
+        arms = list(self.by_rate()[start].values())
+        survivors = [{record.config.seed for record in arm.survivors} for arm in arms]
+        common_seeds = set.intersection(*(arm.seeds for arm in arms))
+        survived: dict[int, float] = {}
+        for seed in common_seeds:
+            rates = 0
+            while rates < len(arms) and seed in survivors[rates]:
+                rates += 1
+            survived[seed] = rates
+        return survived
 
     def compared(self, claim: Claim) -> dict[str, list[Comparison]]:
         if claim.measures != (LARGEST_RATE,):
             return super().compared(claim)
         ours, theirs = list(self.by_rate())[:2]
-        found = evidence.compared(
+        comparison = evidence.compared(
             LARGEST_RATE, self.rates_survived(ours), self.rates_survived(theirs)
         )
-        return {f"{ours} minus {theirs}": [found]}
+        return {f"{ours} minus {theirs}": [comparison]}
 
     def levels(self) -> dict[str, Curves]:
-        def curve(arms: dict[float, Arm]) -> dict[float, Estimate]:
-            return {lr: arm.estimate(ACCURACY) for lr, arm in arms.items() if not arm.diverged}
+        curves: dict[str, dict[float, Estimate]] = {}
+        for start, arms in self.by_rate().items():
+            curves[start] = {}
+            for lr, arm in arms.items():
+                if not arm.diverged:
+                    curves[start][lr] = arm.estimate(ACCURACY)
+        return {"Test accuracy, %": curves}
 
-        return {"Test accuracy, %": {start: curve(arms) for start, arms in self.by_rate().items()}}
 
-
-# widths and images of the protocol
+# width and number of images, as multiples of the protocol's
 GRID = ((0.5, 0.5), (0.5, 2.0), (1.0, 0.5), (1.0, 1.0), (1.0, 2.0), (2.0, 1.0))
 
 
@@ -130,93 +139,101 @@ class Scaling(Experiment):
 
     def grid(self) -> Settings:
         base = self.scale.protocol
-        sizes = [
-            (wide * base.width, round(many * base.train_size))
-            for wide, many in GRID
-            if base.train_size
-        ]
-        return {
-            f"width {w:g}, {n:,} images": replace(base, width=w, train_size=n) for w, n in sizes
-        }
+        if base.train_size is None:  # all images: there are no more of them
+            return {}
+        settings = {}
+        for width_factor, images_factor in GRID:
+            width = width_factor * base.width
+            images = round(images_factor * base.train_size)
+            label = f"width {width:g}, {images:,} images"
+            settings[label] = replace(base, width=width, train_size=images)
+        return settings
 
     def settings(self) -> Settings:
-        every = {**self.grid(), **self.scale.larger}.items()
-        return {
-            f"{name}, {label}": replace(c, norm=norm)
-            for label, c in every
-            for name, norm in NORMS.items()
-        }
+        settings = {}
+        for label, config in {**self.grid(), **self.scale.larger}.items():
+            for name, norm in NORMS.items():
+                settings[f"{name}, {label}"] = replace(config, norm=norm)
+        return settings
 
     def pairs(self) -> dict[str, tuple[str, str]]:
         labels = [*self.grid(), *self.scale.larger]
         return {label: (f"{NORMPROP}, {label}", f"{BATCHNORM}, {label}") for label in labels}
 
     def prediction(self, config: Config, measure: Measure) -> Comparison:
-        """Of the difference at another scale."""
-
-        def place(config: Config) -> tuple[float, ...]:
-            return 1.0, math.log(config.width), math.log(config.train_size or IMAGES)
-
-        found = {
-            label: self.compare(*self.pairs()[label], measure).difference for label in self.grid()
-        }
-        known = {
-            place(small): found[label].mean
-            for label, small in self.grid().items()
-            if found[label].n
-        }
-        return Comparison(
-            measure, Estimate.predicted(list(known), list(known.values()), place(config))
-        )
+        """Of the difference at another scale, by linear regression over the grid."""
+        pairs = self.pairs()
+        places = []
+        differences = []
+        for label, small in self.grid().items():
+            ours, theirs = pairs[label]
+            difference = self.compare(ours, theirs, measure).difference
+            if difference.n:
+                places.append(regressors(small))
+                differences.append(difference.mean)
+        predicted = Estimate.predicted(places, differences, regressors(config))
+        return Comparison(measure, predicted)
 
     def differences(self) -> list[dict[str, Comparison]]:
-        panels = super().differences()
-        for label, config in self.scale.larger.items():
-            for panel, m in zip(panels, self.reported, strict=True):
-                found = panel.pop(label)
-                panel |= {f"{label}, predicted": self.prediction(config, m), label: found}
+        """With a prediction before each difference at a larger scale."""
+        panels = []
+        for measure, panel in zip(self.reported, super().differences(), strict=True):
+            with_predictions = {}
+            for label, comparison in panel.items():
+                if label in self.scale.larger:
+                    predicted = self.prediction(self.scale.larger[label], measure)
+                    with_predictions[f"{label}, predicted"] = predicted
+                with_predictions[label] = comparison
+            panels.append(with_predictions)
         return panels
 
     def levels(self) -> dict[str, Curves]:
-        names = [f"{name}, {label}" for label in self.scale.larger for name in NORMS]
-        return {
-            "Accuracy, %": {name: self.arms[name].curve(Record.accuracies, 1) for name in names}
-        }
+        curves = {}
+        for label in self.scale.larger:
+            for norm in NORMS:
+                name = f"{norm}, {label}"
+                curves[name] = self.arms[name].curve(Record.accuracies, start=1)
+        return {"Accuracy, %": curves}
 
     def remarks(self) -> str:
-        long = {
-            name: arm
-            for name, arm in self.arms.items()
-            if arm.config and arm.config.epochs == PAPER_RUN.epochs
-        }
-        told = [
-            self.told(name.partition(",")[0], record)
-            for name, arm in long.items()
-            for record in arm.survivors
-        ]
-        return " ".join([super().remarks(), *told])
+        remarks = [super().remarks()]
+        for name, arm in self.arms.items():
+            is_long = arm.config is not None and arm.config.epochs == PAPER_RUN.epochs
+            if is_long:
+                norm = name.partition(",")[0]
+                remarks += [self.remark(norm, record) for record in arm.survivors]
+        return " ".join(remarks)
 
-    def told(self, norm: str, record: Record) -> str:
+    def remark(self, norm: str, record: Record) -> str:
         """The accuracies, the protocol and the speed of a long run."""
-        images, accuracies = record.images["train"], dict(enumerate(record.accuracies(), 1))
-        best = max(accuracies, key=accuracies.__getitem__)
-        # 0: not measured
-        seconds = [images / speed for row in record.history if (speed := row["images_per_second"])]
-        some = ", ".join(
-            f"{accuracies[epoch]:.2f} % ({epoch})"
-            for epoch in accuracies
-            if epoch == 1 or epoch % 5 == 0
+        accuracies = dict(enumerate(record.accuracies(), start=1))  # by epoch
+        best_epoch = max(accuracies, key=accuracies.__getitem__)
+        some = []
+        for epoch, accuracy in accuracies.items():
+            if epoch == 1 or epoch % 5 == 0:
+                some.append(f"{accuracy:.2f} % ({epoch})")
+
+        images = record.images["train"]
+        speeds = [row["images_per_second"] for row in record.history]
+        seconds = [images / speed for speed in speeds if speed]  # 0: not measured
+        return str(self.facts["long"]).format(
+            norm=norm,
+            c=record.config,
+            images=images,
+            paper=self.paper,
+            best=best_epoch,
+            most=accuracies[best_epoch],
+            some=", ".join(some),
+            last=accuracies[len(accuracies)],
+            hours=sum(seconds) / 3600.0,
+            speed=len(seconds) * images / sum(seconds),
         )
-        facts = {
-            "best": best,
-            "most": accuracies[best],
-            "some": some,
-            "last": accuracies[len(accuracies)],
-        }
-        times = {"hours": sum(seconds) / 3600.0, "speed": len(seconds) * images / sum(seconds)}
-        return self.facts["long"].format(
-            norm=norm, c=record.config, images=images, paper=self.paper, **facts, **times
-        )
+
+
+def regressors(config: Config) -> tuple[float, float, float]:
+    """What a difference depends on, in a prediction."""
+    images = config.train_size or IMAGES
+    return 1.0, math.log(config.width), math.log(images)
 
 
 KINDS = {
@@ -226,5 +243,5 @@ KINDS = {
     "jacobian-factor": JacobianFactor,
 }
 EXPERIMENTS: dict[str, Callable[..., Experiment]] = {
-    n: partial(KINDS.get(n, Experiment), n) for n in TABLE
+    name: partial(KINDS.get(name, Experiment), name) for name in TABLE
 }

@@ -28,11 +28,14 @@ def run_name(config: Config) -> str:
     'cifar10-normprop-seed3-9a58570982'
     """
     config = canonical(config)
-    changed = {
-        f.name: value for f in fields(config) if (value := getattr(config, f.name)) != f.default
-    }
-    hashed = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:10]
-    return f"{config.data}-{config.norm}-seed{config.seed}-{hashed}"
+    changed = {}
+    for setting in fields(config):
+        value = getattr(config, setting.name)
+        if value != setting.default:
+            changed[setting.name] = value
+    text = json.dumps(changed, sort_keys=True)
+    short_hash = hashlib.sha256(text.encode()).hexdigest()[:10]
+    return f"{config.data}-{config.norm}-seed{config.seed}-{short_hash}"
 
 
 def canonical(config: Config) -> Config:
@@ -47,19 +50,20 @@ class Ledger:
     def path(self, config: Config) -> Path:
         return self.folder / f"{run_name(config)}.json"
 
-    def find(self, config: Config, say: Callable[[str], None] = lambda line: None) -> Record | None:
-        """The record of a run, if it is finished; `say` is told of a damaged file, which counts as
-        not there."""
+    def find(self, config: Config, log: Callable[[str], None] = lambda line: None) -> Record | None:
+        """The record of a run, or None if it is not finished. A damaged file counts as not
+        finished, and `log` is called with its name."""
+        path = self.path(config)
         try:
-            record = Record.from_json(json.loads(self.path(config).read_bytes()))
+            record = Record.from_json(json.loads(path.read_bytes()))
             if canonical(record.config) != canonical(config):
                 raise ValueError("it holds another run")
-            return record
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            say(f"{self.path(config)} is damaged and computed again: {error}")
+            log(f"{path} is damaged, so its run counts as not finished: {error}")
             return None
+        return record
 
     def add(self, record: Record) -> None:
         write_json(self.path(record.config), record.to_json())
@@ -70,18 +74,18 @@ def compute(
     ledger: Ledger,
     runs: Path,
     root: Path | None,
-    told: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Train, or resume, a run and add it to the ledger; False if it was stopped, or told to stop,
     before the end."""
-    # so that the result does not depend on how many runs there are side by side
+    # one thread, so that the result does not depend on how many runs there are side by side
     with ALONE, blas_threads(1):
-        if told():
+        if should_stop():
             return False
         if ledger.find(config):
             return True
         run = RecordedRun(config, runs / run_name(config), root)
-        run.told = told
+        run.should_stop = should_stop
         diverged = None
         try:
             if not run.run(resume=True):

@@ -7,7 +7,7 @@ import math
 import zlib
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,8 @@ FORMAT = "tinyprop run 1"
 CHUNK = 100  # images that go through a network together when it is evaluated
 WINDOW = 2500  # images over which training losses are averaged, but at least 50 steps
 # losses of single images are saved as SMALLEST * exp(STEP * a whole number below 256)
-SMALLEST, STEP = 1e-4, 0.2
+SMALLEST = 1e-4
+STEP = 0.2
 
 
 @dataclass(frozen=True)
@@ -57,35 +58,34 @@ class Evaluation:
 
     @classmethod
     def of(cls, outputs: HostArray, labels: HostArray, temperature: float) -> "Evaluation":
-        correct, scaled = (
-            outputs.argmax(axis=1) == labels,
-            image_losses(outputs, labels, temperature),
-        )
-        codes = (
-            np.round(np.log(np.maximum(scaled, SMALLEST) / SMALLEST) / STEP)
-            .clip(0, 255)
-            .astype(np.uint8)
-        )
+        correct = outputs.argmax(axis=1) == labels
+        losses = image_losses(outputs, labels)
+        scaled_losses = image_losses(outputs, labels, temperature)
+        steps = np.log(np.maximum(scaled_losses, SMALLEST) / SMALLEST) / STEP
+        codes = np.round(steps).clip(0, 255).astype(np.uint8)
         return cls(
             error=float(1.0 - correct.mean()),
-            loss=float(image_losses(outputs, labels).mean()),
-            scaled_loss=float(scaled.mean()),
+            loss=float(losses.mean()),
+            scaled_loss=float(scaled_losses.mean()),
             correct=base64.b64encode(np.packbits(correct).tobytes()).decode(),
             scaled_losses=base64.b64encode(zlib.compress(codes.tobytes(), 9)).decode(),
         )
 
     def image_correct(self) -> HostArray:
-        bits = np.unpackbits(np.frombuffer(base64.b64decode(self.correct), np.uint8))
-        return bits[: len(self._codes())].astype(bool)
+        packed = np.frombuffer(base64.b64decode(self.correct), np.uint8)
+        bits = np.unpackbits(packed)  # up to 7 more than there are images
+        images = len(self._codes())
+        return bits[:images].astype(bool)
 
     def image_losses(self) -> HostArray:
         """Rounded to steps of 20 % (and not below 0.0001), then rescaled, so that their mean is
         exact: each is within 23 %, and typically within 6 %."""
-        found = SMALLEST * np.exp(STEP * self._codes())
-        return found * (self.scaled_loss / found.mean())
+        losses = SMALLEST * np.exp(STEP * self._codes())
+        return losses * (self.scaled_loss / losses.mean())
 
     def _codes(self) -> HostArray:
-        return np.frombuffer(zlib.decompress(base64.b64decode(self.scaled_losses)), np.uint8)
+        compressed = base64.b64decode(self.scaled_losses)
+        return np.frombuffer(zlib.decompress(compressed), np.uint8)
 
 
 @dataclass(frozen=True)
@@ -119,27 +119,38 @@ class Record:
     def from_json(cls, facts: dict[str, Any]) -> "Record":
         """ValueError, TypeError or KeyError if `to_json` did not make it."""
         facts = dict(facts)
-        if facts.pop("format") != FORMAT or facts.pop("sha256") != digest(facts):
-            raise ValueError("it does not hold what was written")
+        written_format = facts.pop("format")
+        if written_format != FORMAT:
+            raise ValueError(f"its format is {written_format!r}, not {FORMAT!r}")
+        written_digest = facts.pop("sha256")
+        if written_digest != digest(facts):
+            raise ValueError("its digest is not that of its content")
         facts["config"] = Config(**facts["config"])
         facts["layers"] = [Layer(**layer) for layer in facts["layers"]]
         for name in ("validation", "test"):
-            facts[name] = facts[name] and Evaluation(**facts[name])
+            if facts[name]:
+                facts[name] = Evaluation(**facts[name])
         return cls(**facts)
 
 
 def rounded(facts: Any) -> Any:
     """Plain data with floats to 5 digits."""
-    return json.loads(json.dumps(facts), parse_float=lambda text: float(f"{float(text):.5g}"))
+
+    def to_five_digits(text: str) -> float:
+        return float(f"{float(text):.5g}")
+
+    return json.loads(json.dumps(facts), parse_float=to_five_digits)
 
 
 def digest(facts: Any) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    text = json.dumps(facts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def image_losses(outputs: HostArray, labels: HostArray, temperature: float = 1.0) -> HostArray:
     """The cross-entropy of each image."""
-    return F.cross_entropy(Tensor(outputs.astype("float64") / temperature), labels, "none").numpy()
+    scaled = Tensor(outputs.astype("float64") / temperature)
+    return F.cross_entropy(scaled, labels, "none").numpy()
 
 
 def best_temperature(outputs: HostArray, labels: HostArray) -> float:
@@ -151,18 +162,31 @@ def best_temperature(outputs: HostArray, labels: HostArray) -> float:
     >>> round(best_temperature(logits, labels), 6)  # log 9 / log 3
     2.0
     """
-    truth = outputs[np.arange(len(labels)), labels].astype("float64")
+    of_label = outputs[np.arange(len(labels)), labels].astype("float64")
+    below_largest = outputs - outputs.max(axis=1, keepdims=True)  # so that exp cannot overflow
     low, high = math.log(0.01), math.log(100.0)
     for _ in range(50):
         middle = (low + high) / 2
-        weights = np.exp((outputs - outputs.max(axis=1, keepdims=True)) / math.exp(middle))
+        weights = np.exp(below_largest / math.exp(middle))
         expected = (weights * outputs).sum(axis=1) / weights.sum(axis=1)
-        low, high = (middle, high) if (expected - truth).mean() > 0 else (low, middle)
+        # the derivative of the loss with respect to the inverse temperature
+        slope = (expected - of_label).mean()
+        if slope > 0:
+            low = middle
+        else:
+            high = middle
     return math.exp(middle)
 
 
+class Passed(NamedTuple):
+    """What a pass of images through a network gives."""
+
+    outputs: HostArray  # (N, classes)
+    means: list[HostArray]  # for each convolution, those of the features that arrive at it: (C,)
+
+
 @no_grad()
-def passed_through(model: nn.Sequential, images: HostArray) -> tuple[HostArray, list[HostArray]]:
+def passed_through(model: nn.Sequential, images: HostArray) -> Passed:
     """The outputs for images, and the mean of each feature that arrives at each convolution."""
     home = next(model.parameters()).data
     outputs: list[HostArray] = []
@@ -170,11 +194,13 @@ def passed_through(model: nn.Sequential, images: HostArray) -> tuple[HostArray, 
     for start in range(0, len(images), CHUNK):
         x = Tensor(from_host(images[start : start + CHUNK], like=home))
         for i, layer in enumerate(model):
-            if isinstance(layer, nn.Conv2d | nn.NormPropConv2d):  # (N, C, H, W) -> (C,)
-                sums[i] = sums.get(i, 0.0) + x.data.mean(axis=(2, 3), dtype="float64").sum(axis=0)
+            if isinstance(layer, nn.Conv2d | nn.NormPropConv2d):
+                of_images = x.data.mean(axis=(2, 3), dtype="float64")  # (N, C, H, W) -> (N, C)
+                sums[i] = sums.get(i, 0.0) + of_images.sum(axis=0)  # (N, C) -> (C,)
             x = layer(x)
         outputs.append(to_numpy(x.data))
-    return np.concatenate(outputs), [to_numpy(total) / len(images) for total in sums.values()]
+    means = [to_numpy(total) / len(images) for total in sums.values()]
+    return Passed(np.concatenate(outputs), means)
 
 
 class StepWithLosses(TrainingStep):
@@ -183,8 +209,9 @@ class StepWithLosses(TrainingStep):
     losses: list[Array]
 
     def __call__(self, x: Any, labels: Any) -> Array:
-        self.losses.append(super().__call__(x, labels))
-        return self.losses[-1]
+        loss = super().__call__(x, labels)
+        self.losses.append(loss)
+        return loss
 
 
 class RecordedRun(Run):
@@ -198,114 +225,130 @@ class RecordedRun(Run):
             self.model, self.optimizer, threads=config.threads
         )
         self.step.losses = []
-        self.sets = (
-            {"validation": self.valid, "test": self.test} if self.valid else {"test": self.test}
-        )
+        self.sets = {"test": self.test}
+        if self.valid:
+            self.sets = {"validation": self.valid, "test": self.test}
         self.first = next(iter(self.sets))  # the set on which mean inputs are measured
-        # outputs and means, at the last evaluation
-        self.passed: dict[str, tuple[HostArray, list[HostArray]]] = {}
+        self.passed: dict[str, Passed] = {}  # at the last evaluation
 
     def save(self) -> None:
         """The losses first: `resume` drops those that a checkpoint does not know of."""
-        write_whole(
-            self.out / "losses.f4",
-            np.array([float(loss) for loss in self.step.losses], "<f4").tobytes(),
-        )
+        losses = np.array(self.losses(), "<f4")
+        write_whole(self.out / "losses.f4", losses.tobytes())
         super().save()
+
+    def losses(self) -> list[float]:
+        """Of all steps so far."""
+        return [float(loss) for loss in self.step.losses]
 
     def resume(self) -> None:
         super().resume()
         if not self.signals:
             self.measure_start()
-        steps = self.epoch * -(-len(self.train) // self.config.batch_size) + self.batch
+        steps_per_epoch = math.ceil(len(self.train) / self.config.batch_size)
+        steps = self.epoch * steps_per_epoch + self.batch
         if steps:
-            self.step.losses = list(
-                np.frombuffer((self.out / "losses.f4").read_bytes(), "<f4")[:steps]
-            )
+            losses = np.frombuffer((self.out / "losses.f4").read_bytes(), "<f4")
+            self.step.losses = list(losses[:steps])
 
     def measure_start(self) -> None:
-        """The rows of epoch 0, in training mode, as running statistics have seen nothing yet; then
-        restore them."""
+        """The rows of epoch 0, in training mode, as running statistics have seen nothing yet. The
+        network and the random generator are restored."""
         state = {name: array.copy() for name, array in self.model.state_dict().items()}
-        random = generator().bit_generator.state
+        random_state = generator().bit_generator.state
         images = self.sets[self.first].images
-        self.passed[self.first] = passed_through(
-            self.model, images[: len(images) // CHUNK * CHUNK or None]
-        )
+        whole_chunks = len(images) // CHUNK * CHUNK
+        if whole_chunks:  # batch statistics are then all of CHUNK images
+            images = images[:whole_chunks]
+        self.passed[self.first] = passed_through(self.model, images)
         self.signals = [{"epoch": 0, **row} for row in self.measure()]
         self.model.load_state_dict(state)
-        generator().bit_generator.state = random
+        generator().bit_generator.state = random_state
 
     def evaluate(self, name: str, images: Dataset) -> dict[str, float]:
         with nn.evaluating():
-            outputs, _ = self.passed[name] = passed_through(self.model, images.images)
-        # NaN is not a class
-        wrong = (outputs.argmax(axis=1) != images.labels) | ~np.isfinite(outputs).all(axis=1)
-        error = float(wrong.mean())
-        return {
-            f"{name}_loss": float(image_losses(outputs, images.labels).mean()),
-            f"{name}_error": error,
-        }
+            self.passed[name] = passed_through(self.model, images.images)
+        outputs = self.passed[name].outputs
+        wrong_class = outputs.argmax(axis=1) != images.labels
+        not_finite = ~np.isfinite(outputs).all(axis=1)  # NaN is not a class
+        wrong = wrong_class | not_finite
+        losses = image_losses(outputs, images.labels)
+        return {f"{name}_loss": float(losses.mean()), f"{name}_error": float(wrong.mean())}
 
     def measure(self) -> list[dict[str, Any]]:
-        before = {
-            row["layer"]: np.array(row.pop("means")) for row in self.signals if "means" in row
-        }
-        return [
-            {
-                "layer": i,
-                "size": float(abs(means).mean()),
-                "moved": float(abs(means - before.get(i, means)).mean()),
-                "means": means.tolist(),  # for the next epoch alone
-                "sources": sources(),  # another version may resume the run
-            }
-            for i, means in enumerate(self.passed[self.first][1], start=1)
-        ]
+        """A row for each convolution. Those of the epoch before lose their means, which only this
+        epoch needs."""
+        means_before = {}
+        for row in self.signals:
+            if "means" in row:
+                means_before[row["layer"]] = np.array(row.pop("means"))
+        rows = []
+        for layer, means in enumerate(self.passed[self.first].means, start=1):
+            change = means - means_before.get(layer, means)
+            rows.append(
+                {
+                    "layer": layer,
+                    "size": float(abs(means).mean()),
+                    "moved": float(abs(change).mean()),
+                    "means": means.tolist(),
+                    "sources": sources(),  # another version may resume the run
+                }
+            )
+        return rows
 
     def finish(self) -> None:
         for name, images in self.sets.items():
             if name not in self.passed:  # it was stopped between the last epoch and here
                 self.evaluate(name, images)
-            if not np.isfinite(self.passed[name][0]).all():
+            if not np.isfinite(self.passed[name].outputs).all():
                 raise DivergenceError(
                     "outputs that are not finite", "they are numbers", "a smaller learning rate"
                 )
 
     def record(self, diverged: dict[str, Any] | None) -> Record:
-        window = max(50, WINDOW // self.config.batch_size)
-        losses = np.array([float(loss) for loss in self.step.losses])
         history = [row for row in self.history if all(map(math.isfinite, row.values()))]
-        rows = [row for row in self.signals if row["epoch"] <= len(history)]
-        by_layer = [
-            [row for row in rows if row["layer"] == i]
-            for i in sorted({row["layer"] for row in rows})
-        ]
+        all_sources = dict.fromkeys(row.get("sources", "?") for row in self.signals)  # each once
+        sets = {"train": self.train, **self.sets}
         record = Record(
             config=self.config,
-            versions=versions()
-            | {"sources": " ".join(dict.fromkeys(row.get("sources", "?") for row in self.signals))},
+            versions=versions() | {"sources": " ".join(all_sources)},
             machine=machine(),
             overrides=[str(entry) for entry in overrides() if entry.used],
-            images={
-                name: len(images) for name, images in {"train": self.train, **self.sets}.items()
-            },
+            images={name: len(images) for name, images in sets.items()},
             history=history,
-            losses=[float(losses[i : i + window].mean()) for i in range(0, len(losses), window)],
-            layers=[
-                Layer(r[0]["layer"], [row["size"] for row in r], [row["moved"] for row in r])
-                for r in by_layer
-            ],
+            losses=self.averaged_losses(),
+            layers=self.layers(epochs=len(history)),
             diverged=diverged,
         )
         if diverged:
             return record
-        temperature = (
-            best_temperature(self.passed["validation"][0], self.valid.labels) if self.valid else 1.0
-        )
-        found = {
-            name: Evaluation.of(self.passed[name][0], s.labels, temperature)
-            for name, s in self.sets.items()
-        }
+        temperature = 1.0
+        if self.valid:
+            temperature = best_temperature(self.passed["validation"].outputs, self.valid.labels)
+        evaluations = {}
+        for name, images in self.sets.items():
+            outputs = self.passed[name].outputs
+            evaluations[name] = Evaluation.of(outputs, images.labels, temperature)
         return replace(
-            record, temperature=temperature, validation=found.get("validation"), test=found["test"]
+            record,
+            temperature=temperature,
+            validation=evaluations.get("validation"),
+            test=evaluations["test"],
         )
+
+    def averaged_losses(self) -> list[float]:
+        """The training losses, averaged over windows of steps."""
+        losses = np.array(self.losses())
+        window = max(50, WINDOW // self.config.batch_size)
+        starts = range(0, len(losses), window)
+        return [float(losses[start : start + window].mean()) for start in starts]
+
+    def layers(self, epochs: int) -> list[Layer]:
+        """The signals up to this epoch, layer by layer."""
+        sizes: dict[int, list[float]] = {}
+        moved: dict[int, list[float]] = {}
+        for row in self.signals:
+            if row["epoch"] <= epochs:
+                sizes.setdefault(row["layer"], []).append(row["size"])
+                moved.setdefault(row["layer"], []).append(row["moved"])
+        return [Layer(layer, sizes[layer], moved[layer]) for layer in sorted(sizes)]

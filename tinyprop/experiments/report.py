@@ -1,10 +1,10 @@
 """The report: what is decided, where NormProp loses, each experiment, and how the plan was
 followed."""
 
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,231 +12,316 @@ from ..report.estimate import Estimate
 from ..report.table import Table
 from ..train import Config
 from .evidence import ENDPOINTS, LEVEL, POWER, REGISTERED, Comparison, Measure
-from .experiment import BATCHNORM, Arm, Experiment, Finding, decide
+from .experiment import BATCHNORM, NOT_IN_THE_PAPER, Arm, Experiment, Finding, decide
 from .record import Record
 from .scales import text
 
-MARK = "<!-- evidence -->"  # a line of the README before and after what it quotes of the report
-
 
 def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> str:
-    """`folder` leads from the page to the figures."""
+    """The whole report; `folder` leads from the page to the figures."""
     decide(experiments)
-    arms, scale = distinct(experiments), experiments[0].scale
-    primary, others = (
-        [f for e in experiments for f in e.findings if f.primary == which]
-        for which in (True, False)
-    )
+    scale = experiments[0].scale
+    arms = distinct(experiments)
+    findings = [finding for experiment in experiments for finding in experiment.findings]
+    primary = [finding for finding in findings if finding.primary]
+    others = [finding for finding in findings if not finding.primary]
     return text("report.md").format(
         command=command,
         description=scale.description,
         runs=runs_of(arms.values()),
         of_primary=counted(primary),
         of_others=counted(others),
-        registered=REGISTERED["registered"],
-        rule=listed(
-            f"{name.replace('_', ' ')}: {words}" for name, words in REGISTERED["rule"].items()
-        ),
-        margins="; ".join(f"{m.name} ± {m.margin:g}, in {m.difference_unit}" for m in ENDPOINTS),
         level=100.0 * LEVEL,
         power=100.0 * POWER,
         primary=summary("primary", primary, scale.name),
         exploratory=summary("exploratory", others, scale.name),
         losses=listed(losses(experiments)) or "Nowhere so far.",
-        sections="\n".join(section(e, folder) for e in experiments),
+        sections="\n".join(section(experiment, folder) for experiment in experiments),
         short=reasons(experiments, arms),
-        not_available=", ".join(REGISTERED["not_available"]),
-        partly=listed(
-            f"Of {name}, we have {what}." for name, what in REGISTERED["partly_available"].items()
-        ),
-        added=listed(
-            f"Added on {a['on']}, when {a['when']}: {a['what']}."
-            for a in REGISTERED["added"].values()
-        ),
         versions=versions(arms.values()),
-        pooled=listed(
-            f"Pooling, {measure.name}: {pooling(arms.values(), measure)}" for measure in ENDPOINTS
-        ),
+        pooled=listed(pooled(list(arms.values()))),
+        **registered(),
     )
+
+
+def registered() -> dict[str, Any]:
+    """What the report says about the preregistration."""
+    rule = []
+    for name, words in REGISTERED["rule"].items():
+        rule.append(f"{name.replace('_', ' ')}: {words}")
+    margins = []
+    for measure in ENDPOINTS:
+        margins.append(f"{measure.name} ± {measure.margin:g}, in {measure.difference_unit}")
+    partly = []
+    for name, what in REGISTERED["partly_available"].items():
+        partly.append(f"Of {name}, we have {what}.")
+    added = []
+    for addition in REGISTERED["added"].values():
+        added.append(f"Added on {addition['on']}, when {addition['when']}: {addition['what']}.")
+    return {
+        "registered": REGISTERED["registered"],
+        "rule": listed(rule),
+        "margins": "; ".join(margins),
+        "not_available": ", ".join(REGISTERED["not_available"]),
+        "partly": listed(partly),
+        "added": listed(added),
+    }
 
 
 def listed(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def quoted(report: str, readme: str) -> str:
-    """The README with the sentences that are bold in the report."""
-    bold = " ".join(re.findall(r"\*\*(.*?\.)\*\*", report))
-    return re.sub(f"(?<={MARK}\n).*(?=\n{MARK})", bold, readme)
+# -- the section of an experiment
 
 
-def section(e: Experiment, folder: str) -> str:
-    header = [
-        "setting",
-        "seeds",
-        *(f"{measure.name}, {measure.unit}".rstrip(", ") for measure in e.reported),
+def section(experiment: Experiment, folder: str) -> str:
+    parts = [
+        level_table(experiment),
+        waiting(experiment),
+        difference_table(experiment),
+        claim_table(experiment),
     ]
-    ran = {name: arm for name, arm in e.shown().items() if arm.records}
-    rows = [
-        [name, f"{len(arm.records)} of {arm.planned}", *map(arm.words, e.reported)]
-        for name, arm in ran.items()
-    ]
-    levels = [Table(header, rows).markdown()] if ran else []
-    waiting = "; ".join(name for name in e.shown() if name not in ran)
-    levels += [f"Not run: {waiting}."] if waiting else []
-    panels = e.differences()
-    rows = [
-        [label, *(panel[label].number for panel in panels)]
-        for label, c in panels[0].items()
-        if c.difference.n
-    ]
-    # claims do not list all
-    if rows and panels[0].keys() - {label for f in e.findings for label in f.claim.pairs}:
-        names = [next(iter(panel.values())).measure.name for panel in panels]
-        levels.append(Table([e.facts["differences"], *names], rows).markdown())
-    header = ["claim", "the paper", "ours", "seeds", f"at {e.scale.name} scale"]
-    levels += (
-        [Table(header, [claim_row(f) for f in e.findings], align="lllll").markdown()]
-        if e.findings
-        else []
+    return text("section.md").format(
+        e=experiment,
+        folder=folder,
+        runs=runs_of(experiment.arms.values()),
+        remarks=experiment.remarks(),
+        levels="\n\n".join(part for part in parts if part),
     )
-    facts = {
-        "runs": runs_of(e.arms.values()),
-        "remarks": e.remarks(),
-        "levels": "\n\n".join(levels),
-    }
-    return text("section.md").format(e=e, folder=folder, **facts)
 
 
-def claim_row(f: Finding) -> list[str]:
-    some = {
-        label: [c for c in found if c.difference.n or any(c.diverged)]
-        for label, found in f.found.items()
-    }
-    ours = [f"{label}: {', '.join(map(str, found))}" for label, found in some.items() if found]
-    claim = f"**Primary:** {f.claim.text}" if f.primary else f.claim.text
+def level_table(experiment: Experiment) -> str:
+    """The settings that were run."""
+    header = ["setting", "seeds"]
+    for measure in experiment.reported:
+        header.append(f"{measure.name}, {measure.unit}".rstrip(", "))
+    rows = []
+    for name, arm in experiment.shown().items():
+        if arm.records:
+            seeds = f"{len(arm.records)} of {arm.planned}"
+            levels = [arm.words(measure) for measure in experiment.reported]
+            rows.append([name, seeds, *levels])
+    return Table(header, rows).markdown() if rows else ""
+
+
+def waiting(experiment: Experiment) -> str:
+    """The settings that were not run."""
+    names = [name for name, arm in experiment.shown().items() if not arm.records]
+    return f"Not run: {'; '.join(names)}." if names else ""
+
+
+def difference_table(experiment: Experiment) -> str:
+    """The differences that the figure shows, unless the claims list all of them."""
+    panels = experiment.differences()
+    first = panels[0]
+    rows = []
+    for label, comparison in first.items():
+        if comparison.difference.n:
+            rows.append([label, *(panel[label].number for panel in panels)])
+    of_claims = {label for finding in experiment.findings for label in finding.claim.pairs}
+    claims_list_all = first.keys() <= of_claims
+    if claims_list_all or not rows:
+        return ""
+    measures = [next(iter(panel.values())).measure for panel in panels]
+    header = [experiment.facts["differences"], *(measure.name for measure in measures)]
+    return Table(header, rows).markdown()
+
+
+def claim_table(experiment: Experiment) -> str:
+    if not experiment.findings:
+        return ""
+    header = ["claim", "the paper", "ours", "seeds", f"at {experiment.scale.name} scale"]
+    rows = [claim_row(finding) for finding in experiment.findings]
+    return Table(header, rows, align="lllll").markdown()
+
+
+def claim_row(finding: Finding) -> list[str]:
+    claim = finding.claim.text
+    if finding.primary:
+        claim = f"**Primary:** {claim}"
+    ours = []
+    for label, comparisons in finding.comparisons.items():
+        ran = [str(c) for c in comparisons if c.difference.n or any(c.diverged)]
+        if ran:
+            ours.append(f"{label}: {', '.join(ran)}")
     return [
         claim,
-        f.claim.paper,
+        finding.claim.paper,
         "<br>".join(ours) or "not run",
-        f"{f.runs} of {f.planned}",
-        f.verdict,
+        f"{finding.runs} of {finding.planned}",
+        finding.verdict,
     ]
+
+
+# -- the summary
 
 
 def counted(findings: Iterable[Finding]) -> str:
-    some = [finding.supported for finding in findings if finding.claim.paper != "not in the paper"]
-    return (
-        f"{some.count(True)} supported, {some.count(False)} not supported, {some.count(None)} "
-        "undecided"
-    )
+    """How many claims of the paper are decided, and how."""
+    verdicts = []
+    for finding in findings:
+        if finding.claim.paper != NOT_IN_THE_PAPER:
+            verdicts.append(finding.supported)
+    supported = verdicts.count(True)
+    not_supported = verdicts.count(False)
+    undecided = verdicts.count(None)
+    return f"{supported} supported, {not_supported} not supported, {undecided} undecided"
 
 
 def summary(kind: str, findings: Sequence[Finding], scale: str) -> str:
     header = [f"{kind} claim", "seeds so far", f"at {scale} scale", "where we cannot tell"]
-    rows = [[f.claim.text, f"{f.runs} of {f.planned}", f.verdict, undecided(f)] for f in findings]
+    rows = []
+    for finding in findings:
+        seeds = f"{finding.runs} of {finding.planned}"
+        rows.append([finding.claim.text, seeds, finding.verdict, undecided(finding)])
     return Table(header, rows, align="llll").markdown()
 
 
-def undecided(f: Finding) -> str:
-    """Why a claim is not decided: the widest interval, and what as many seeds would find."""
-    label, widest = f.widest
-    if f.supported is not None:
+def undecided(finding: Finding) -> str:
+    """Why a claim is not decided: the widest interval, and which difference as many seeds would
+    detect."""
+    if finding.supported is not None:
         return ""
-    if f.no_data:
-        return f"data that are not available here: {', '.join(f.no_data)}"
-    if widest.difference.n < 2 or not widest.difference.half_width:
+    if finding.no_data:
+        return f"data that are not available here: {', '.join(finding.no_data)}"
+    label, widest = finding.widest
+    seeds = widest.difference.n
+    has_interval = seeds > 1 and widest.difference.half_width > 0.0
+    if not has_interval:
         return f"{label}: {widest}"
     measure = widest.measure
-    detectable = f"{widest.detectable(f.level):{measure.form}}"
-    found = f"{detectable} {measure.difference_unit}".rstrip()
-    return f"{label}: {widest}; {widest.difference.n} seeds find {found}"
+    detectable = f"{widest.detectable(finding.level):{measure.form}}"
+    difference = f"{detectable} {measure.difference_unit}".rstrip()
+    return f"{label}: {widest}; {seeds} seeds find {difference}"
 
 
 def losses(experiments: Sequence[Experiment]) -> Iterable[str]:
     """All comparisons of NormProp with BatchNorm that NormProp loses, or has lost so far."""
-    lost: dict[object, str] = {}  # each once, though experiments share runs
-    for e in experiments:
-        for pairs, measures in [
-            *((f.claim.pairs, f.claim.measures) for f in e.findings),
-            (e.pairs(), e.reported),
-        ]:
-            for label, (ours, theirs) in pairs.items():
-                for measure in measures if BATCHNORM in theirs else ():
-                    c = e.compare(ours, theirs, measure)
-                    if c.outcome == "worse" or (
-                        c.difference.n == 1 and measure.better * c.difference.mean < 0
-                    ):
-                        runs = (measure.name, e.arms[ours].config, e.arms[theirs].config)
-                        lost.setdefault(runs, f"{e.facts['title']}, {label}, {measure.name}: {c}")
-    return lost.values()
+    lines: dict[object, str] = {}  # by the runs, as experiments share some
+    for experiment in experiments:
+        for (ours, theirs), label, measure in compared_pairs(experiment):
+            if BATCHNORM not in theirs:
+                continue
+            comparison = experiment.compare(ours, theirs, measure)
+            if not is_lost(comparison):
+                continue
+            runs = (measure.name, experiment.arms[ours].config, experiment.arms[theirs].config)
+            title = experiment.facts["title"]
+            lines.setdefault(runs, f"{title}, {label}, {measure.name}: {comparison}")
+    return lines.values()
+
+
+def compared_pairs(experiment: Experiment) -> Iterable[tuple[tuple[str, str], str, Measure]]:
+    """A pair of settings, its label and a measure: all of the claims, then those of the figure."""
+    for finding in experiment.findings:
+        for label, pair in finding.claim.pairs.items():
+            for measure in finding.claim.measures:
+                yield pair, label, measure
+    for label, pair in experiment.pairs().items():
+        for measure in experiment.reported:
+            yield pair, label, measure
+
+
+def is_lost(comparison: Comparison) -> bool:
+    """By the interval, or in the only pair of runs so far."""
+    if comparison.outcome == "worse":
+        return True
+    if comparison.difference.n == 1:
+        return comparison.measure.better * comparison.difference.mean < 0
+    return False
+
+
+# -- how the plan was followed
 
 
 def distinct(experiments: Iterable[Experiment]) -> dict[Config | str, Arm]:
     """All settings, as several experiments share some; with the most runs that any plans."""
     arms: dict[Config | str, Arm] = {}
-    for name, arm in (item for e in experiments for item in e.arms.items()):
-        key = arm.config or name
-        arms[key] = max(arms.get(key, arm), arm, key=lambda arm: arm.planned)
+    for experiment in experiments:
+        for name, arm in experiment.arms.items():
+            key = arm.config or name
+            known = arms.get(key)
+            if known is None or arm.planned > known.planned:
+                arms[key] = arm
     return arms
 
 
 def reasons(experiments: Sequence[Experiment], arms: Mapping[Config | str, Arm]) -> dict[str, int]:
     """How many settings have fewer runs than planned, by the reason."""
-    undecided = {
-        arm.config or name
-        for e in experiments
-        for name, arm in e.arms.items()
-        if not e.is_decided(name)
-    }
+    open_settings: set[Config | str] = set()
+    for experiment in experiments:
+        for name, arm in experiment.arms.items():
+            if not experiment.is_decided(name):
+                open_settings.add(arm.config or name)
     short = {key for key, arm in arms.items() if len(arm.records) < arm.planned}
-    no_data = {
-        key for key in short if isinstance(key, Config) and key.data in REGISTERED["not_available"]
-    }
+    no_data: set[Config | str] = set()
+    for key in short:
+        if isinstance(key, Config) and key.data in REGISTERED["not_available"]:
+            no_data.add(key)
     return {
-        "decided": len(short - undecided),
+        "decided": len(short - open_settings),
         "no_data": len(no_data),
-        "unfinished": len(short & undecided - no_data),
+        "unfinished": len((short & open_settings) - no_data),
     }
+
+
+def runs_of(arms: Iterable[Arm]) -> str:
+    finished = 0
+    planned = 0
+    for arm in arms:
+        finished += len(arm.records)
+        planned += arm.planned
+    return f"{finished} of {planned}"
 
 
 def versions(arms: Iterable[Arm]) -> str:
     counts = Counter(version(record) for arm in arms for record in arm.records)
-    return "; ".join(f"{name}: {count} runs" for name, count in sorted(counts.items())) or "none"
-
-
-def runs_of(arms: Iterable[Arm]) -> str:
-    pairs = [(len(arm.records), arm.planned) for arm in arms]
-    return f"{sum(runs for runs, _ in pairs)} of {sum(planned for _, planned in pairs)}"
+    lines = [f"{name}: {count} runs" for name, count in sorted(counts.items())]
+    return "; ".join(lines) or "none"
 
 
 def version(record: Record) -> str:
     return ", ".join(f"{name} {number}" for name, number in record.versions.items())
 
 
+def pooled(arms: Sequence[Arm]) -> list[str]:
+    return [f"Pooling, {measure.name}: {pooling(arms, measure)}" for measure in ENDPOINTS]
+
+
 def pooling(arms: Iterable[Arm], measure: Measure) -> str:
     """Whether runs of a setting by other versions, or with other overrides, give the same as most
     of its runs."""
-    differences, others = [], 0
+    differences = []
+    other_runs = 0
     for arm in arms:
-        groups: dict[str, list[float]] = {}
-        for record in arm.survivors:
-            groups.setdefault(f"{version(record)}, {record.overrides}", []).append(
-                float(np.mean(measure.of(record)))
-            )
-        usual, *rest = sorted(groups.values(), key=len, reverse=True) or [[]]
-        if other := [value for values in rest for value in values]:
-            differences.append(statistics.fmean(other) - statistics.fmean(usual))
-            others += len(other)
-    if not others:
+        usual, others = values_by_version(arm, measure)
+        if others:
+            differences.append(statistics.fmean(others) - statistics.fmean(usual))
+            other_runs += len(others)
+    if not other_runs:
         return "all runs of each setting are of one version, with the same overrides."
-    found = Comparison(measure, Estimate.of(differences))
-    may = {
+    comparison = Comparison(measure, Estimate.of(differences))
+    conclusions = {
         True: "they may be pooled",
         False: "they should not be pooled",
         None: "whether they may be pooled is open",
     }
-    runs = (
-        f"{others} runs are of another version, or have other overrides, than most of their setting"
+    conclusion = conclusions[comparison.alike()]
+    return (
+        f"{other_runs} runs are of another version, or have other overrides, than most of their "
+        f"setting: {comparison}, averaged over settings; {conclusion}."
     )
-    return f"{runs}: {found}, averaged over settings; {may[found.alike()]}."
+
+
+def values_by_version(arm: Arm, measure: Measure) -> tuple[list[float], list[float]]:
+    """Those of the version with most runs, and those of all others."""
+    groups: dict[str, list[float]] = {}
+    for record in arm.survivors:
+        group = groups.setdefault(f"{version(record)}, {record.overrides}", [])
+        group.append(float(np.mean(measure.of(record))))
+    if not groups:
+        return [], []
+    usual, *rest = sorted(groups.values(), key=len, reverse=True)
+    others = [value for values in rest for value in values]
+    return usual, others

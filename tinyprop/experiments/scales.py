@@ -36,19 +36,23 @@ class Scale:
     def config(self, short: bool = False, **changes: Any) -> Config:
         """The protocol with some changes; a short run is as long as those that try learning
         rates."""
-        return replace(self.protocol, **({"epochs": self.rate_epochs} if short else {}) | changes)
+        protocol = self.protocol
+        if short:
+            protocol = replace(protocol, epochs=self.rate_epochs)
+        return replace(protocol, **changes)
 
 
 def read(name: str, protocol: Any, larger: Any, rows: Any, **rest: Any) -> Scale:
-    base, large = (
-        Config(threads=1, **protocol),
-        {label: Config(threads=1, **c) for label, c in larger.items()},
-    )
-    found = {
-        row: large[what] if isinstance(what, str) else replace(base, **what)
-        for row, what in rows.items()
-    }
-    return Scale(name, protocol=base, larger=large, rows=found, **rest)
+    """From scales.toml."""
+    base = Config(threads=1, **protocol)
+    larger_configs = {label: Config(threads=1, **facts) for label, facts in larger.items()}
+    row_configs = {}
+    for row, facts in rows.items():
+        if isinstance(facts, str):  # the name of a larger protocol
+            row_configs[row] = larger_configs[facts]
+        else:  # changes to the protocol
+            row_configs[row] = replace(base, **facts)
+    return Scale(name, protocol=base, larger=larger_configs, rows=row_configs, **rest)
 
 
 SCALES = {name: read(name, **facts) for name, facts in table("scales.toml").items()}

@@ -1,21 +1,41 @@
 """The experiments with their finished runs, and which runs are most useful next."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from .. import data
 from ..engine.errors import DataError, StateError
 from ..parallel.executors import compute_wanted
 from ..report.files import locked
 from ..train import Config
-from .experiment import Arm, Experiment, decide
+from .experiment import Arm, Experiment, Finding, decide
 from .ledger import Ledger, compute, run_name
 from .record import Record
 from .scales import IMAGES, Scale
+
+PRIMARY, EXPLORATORY, NO_CLAIM = range(3)  # the kinds of claims that use a run
+
+
+class Use(NamedTuple):
+    """What a run is wanted for. A smaller use comes first."""
+
+    claim: int  # PRIMARY, EXPLORATORY or NO_CLAIM
+    next_look: int = 0  # the fewer runs a claim needs for its next look, the sooner
+    minus_width: float = 0.0  # the widest interval first
+
+
+class Priority(NamedTuple):
+    """The place of a run in the queue. A smaller priority comes first."""
+
+    not_begun: bool
+    use: Use
+    seed: int
+    cost: float
+    name: str  # so that the order is the same everywhere
 
 
 @dataclass
@@ -27,37 +47,49 @@ class Study:
     root: Path | None = None
     backend: str = "numpy"
     most: int | None = None  # random seeds that are computed for each setting
-    say: Callable[[str], None] = print
-    # by the name of a run, as far as they were wanted
+    log: Callable[[str], None] = print
+    # by the name of a run, as far as they were looked up
     records: dict[str, Record | None] = field(default_factory=dict)
     available: dict[str, bool] = field(default_factory=dict)  # data sets
 
     def experiments(self) -> list[Experiment]:
         """With all runs that are finished by now."""
-        found = [make(self.scale) for make in self.chosen]
-        for e in found:
-            # the runs of the first decide what the others are
-            for settings in (e.settings, e.chosen):
-                for name, config in settings().items():
-                    arm = Arm(config, e.planned(name))
-                    records = filter(None, map(self.record, self.configs(arm)))
-                    e.arms[name] = replace(arm, records=tuple(records))
-        return found
+        experiments = [make(self.scale) for make in self.chosen]
+        for experiment in experiments:
+            self.fill(experiment, experiment.settings())
+            # which settings are chosen depends on the runs of those above
+            self.fill(experiment, experiment.chosen())
+        return experiments
+
+    def fill(self, experiment: Experiment, settings: Mapping[str, Config | None]) -> None:
+        """Add these settings, with their finished runs, to an experiment."""
+        for name, config in settings.items():
+            arm = Arm(config, experiment.planned(name))
+            records = []
+            for planned_run in self.configs(arm):
+                record = self.record(planned_run)
+                if record:
+                    records.append(record)
+            experiment.arms[name] = replace(arm, records=tuple(records))
 
     def configs(self, arm: Arm) -> list[Config]:
-        base = arm.config
-        return (
-            [replace(base, seed=seed + 1, backend=self.backend) for seed in range(arm.planned)]
-            if base
-            else []
-        )
+        """Of all planned runs of a setting; none as long as the setting is not known."""
+        if arm.config is None:
+            return []
+        seeds = range(1, arm.planned + 1)
+        return [replace(arm.config, seed=seed, backend=self.backend) for seed in seeds]
 
     def record(self, config: Config) -> Record | None:
+        """The record of a run, if it is finished; a damaged one is logged once."""
         name = run_name(config)
-        if not self.records.get(name):
-            complain = (lambda line: None) if name in self.records else self.say  # once
-            self.records[name] = self.ledger.find(config, complain)
-        return self.records[name]
+        if self.records.get(name):
+            return self.records[name]
+        if name in self.records:
+            record = self.ledger.find(config)
+        else:
+            record = self.ledger.find(config, self.log)
+        self.records[name] = record
+        return record
 
     def wanted(self) -> list[Config]:
         """The runs that are still to be computed, the most useful first.
@@ -65,45 +97,51 @@ class Study:
         What was begun is finished first. Then come the runs up to the next look at claims that are
         not decided, primary claims first, and the widest intervals first among these; then the
         settings that no claim uses."""
-        experiments, turns = self.experiments(), dict[Config, tuple[Any, ...]]()
-
-        def want(arm: Arm, seeds: int, turn: tuple[Any, ...]) -> None:
-            for config in self.configs(arm)[:seeds]:
-                turns[config] = min(turns.get(config, turn), turn)
-
-        decide(experiments)
-        for e in experiments:
-            idle = dict(e.arms)
-            for f in e.findings:
-                for name in f.claim.settings.union(*map(e.before, f.claim.settings)):
-                    idle.pop(name, None)
-                    if f.supported is None:
-                        want(
-                            e.arms[name],
-                            f.next_look,
-                            (not f.primary, f.next_look, -f.widest[1].width),
-                        )
-            for arm in idle.values():
-                want(arm, arm.planned, (2,))
         begun = {path.name for path in self.runs.glob("*-seed*")}
-        left = [
-            c for c in turns if (self.most is None or c.seed <= self.most) and not self.record(c)
-        ]
-        usefulness = {
-            c: (run_name(c) not in begun, turns[c], c.seed, cost_of(c), run_name(c)) for c in left
-        }
-        return sorted(filter(self.has_data, left), key=usefulness.__getitem__)
+        priorities: dict[Config, Priority] = {}
+        for config, use in self.uses().items():
+            name = run_name(config)
+            too_many_seeds = self.most is not None and config.seed > self.most
+            if too_many_seeds or self.record(config):
+                continue
+            priorities[config] = Priority(
+                name not in begun, use, config.seed, cost_of(config), name
+            )
+        computable = filter(self.has_data, priorities)
+        return sorted(computable, key=priorities.__getitem__)
+
+    def uses(self) -> dict[Config, Use]:
+        """The most urgent use of each run that any claim, or the plan, asks for."""
+        experiments = self.experiments()
+        decide(experiments)
+        uses: dict[Config, Use] = {}
+
+        def want(arm: Arm, seeds: int, use: Use) -> None:
+            for config in self.configs(arm)[:seeds]:
+                uses[config] = min(uses.get(config, use), use)
+
+        for experiment in experiments:
+            without_claims = dict(experiment.arms)
+            for finding in experiment.findings:
+                for name in needed_settings(experiment, finding):
+                    without_claims.pop(name, None)
+                    if finding.supported is None:
+                        want(experiment.arms[name], finding.next_look, use_for(finding))
+            for arm in without_claims.values():
+                want(arm, arm.planned, Use(NO_CLAIM))
+        return uses
 
     def compute(self, pool: Executor, jobs: int, seconds: float) -> bool:
-        """The runs that are wanted, until time is up; False after Ctrl-C. What was done is saved in
-        any case."""
-        # workers may be elsewhere
-        ledger, runs = Ledger(self.ledger.folder.absolute()), self.runs.absolute()
+        """Compute the runs that are wanted, until time is up; False after Ctrl-C. What was done is
+        saved in any case."""
+        # workers may have another current directory
+        ledger = Ledger(self.ledger.folder.absolute())
+        runs = self.runs.absolute()
 
         def finished(config: Config, to_go: int) -> None:
             if not ledger.find(config):
-                rule = "workers and the command share the directories of runs and of the ledger"
                 got = f"{run_name(config)}, finished but not in {ledger.folder}"
+                rule = "workers and the command share the directories of runs and of the ledger"
                 raise StateError(got, rule, "a shared file system")
             print(f"{run_name(config)} is finished, {to_go} to go", flush=True)
 
@@ -112,25 +150,35 @@ class Study:
             return compute_wanted(self.wanted, work, finished, pool, jobs, seconds)
 
     def has_data(self, config: Config) -> bool:
-        """Whether a data set is here, or can be downloaded."""
-        if config.data not in self.available:
+        """Whether the data set of a run is here, or can be downloaded."""
+        name = config.data
+        if name not in self.available:
             try:
-                self.available[config.data] = bool(
-                    data.found(config.data, self.root, download=True)
-                )
+                self.available[name] = bool(data.found(name, self.root, download=True))
             except DataError as error:
-                self.say(f"{config.data} is skipped: {error.args[0]}")
-                self.available[config.data] = False
-        return self.available[config.data]
+                self.log(f"{name} is skipped: {error.args[0]}")
+                self.available[name] = False
+        return self.available[name]
+
+
+def needed_settings(experiment: Experiment, finding: Finding) -> set[str]:
+    """The settings of a claim, and those whose runs decide what these are."""
+    needed = set(finding.claim.settings)
+    for name in finding.claim.settings:
+        needed.update(experiment.before(name))
+    return needed
+
+
+def use_for(finding: Finding) -> Use:
+    _, widest = finding.widest
+    claim = PRIMARY if finding.primary else EXPLORATORY
+    return Use(claim, finding.next_look, -widest.width)
 
 
 def cost_of(config: Config) -> float:
     """About proportional to the time that a run takes."""
+    images = config.train_size or IMAGES
+    of_width = config.width**1.2
+    of_batch = 1.0 + 4.0 / config.batch_size
     of_norm = 1.4 if config.norm == "batch" else 1.0
-    return (
-        config.epochs
-        * (config.train_size or IMAGES)
-        * config.width**1.2
-        * (1.0 + 4.0 / config.batch_size)
-        * of_norm
-    )
+    return config.epochs * images * of_width * of_batch * of_norm

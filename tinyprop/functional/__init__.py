@@ -47,6 +47,7 @@ from .convolution import conv2d, exact_convolution
 from .linear import linear, matmul
 from .losses import cross_entropy, mse_loss, nll_loss
 from .normalization import batch_norm, dropout, group_norm, layer_norm, rms_norm, weight_norm
+from .normprop import normprop
 from .pooling import avg_pool2d, max_pool2d
 from .reductions import argmax, log_softmax, logsumexp, max, mean, min, norm, softmax, std, sum, var
 from .shapes import (
@@ -109,6 +110,7 @@ __all__ = [
     "negative",
     "nll_loss",
     "norm",
+    "normprop",
     "pad",
     "power",
     "prelu",

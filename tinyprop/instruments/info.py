@@ -1,5 +1,5 @@
-"""`tinyprop info`: machine, versions, BLAS, data sets, and CuPy, with the command that helps where it
-does not work."""
+"""`tinyprop info`: machine, versions, BLAS, data sets, and CuPy, with the command that fixes it if
+it does not work."""
 
 import argparse
 from collections.abc import Iterator
@@ -22,19 +22,18 @@ def describe() -> Iterator[str]:
     """The lines of `tinyprop info`."""
     here = machine()
     yield f"Python {here['python']} on {here['system']}; {here['cpu']}, {here['cores']} cores"
-    yield "packages: " + ", ".join(
-        f"{name} {number}" for name, number in versions(*PACKAGES).items()
-    )
+    packages = [f"{name} {number}" for name, number in versions(*PACKAGES).items()]
+    yield f"packages: {', '.join(packages)}"
     yield f"BLAS: {here['blas']}"
     cuda = look()
     problem = diagnose(cuda)
-    yield (
-        f"backends: numpy. {problem}"
-        if problem
-        else f"backends: numpy, cupy on {', '.join(cuda.devices)}"
-    )
+    if problem:
+        yield f"backends: numpy. {problem}"
+    else:
+        yield f"backends: numpy, cupy on {', '.join(cuda.devices)}"
     for name in data.NAMES:
-        yield f"data: {name:14} {data.found(name) or 'not available here; downloaded on first use'}"
+        where = data.found(name) or "not available here; downloaded on first use"
+        yield f"data: {name:14} {where}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

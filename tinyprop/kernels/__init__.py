@@ -2,6 +2,6 @@
 stay the same, up to rounding. The order of the imports is the order in which overrides of the same
 rule are asked."""
 
-from . import fused, pointwise, tiles, phases, fourier, host, weights, cuda, blas  # isort: skip
+from . import pointwise, tiles, phases, host, weights, cuda, cublas, graphs  # isort: skip
 
-__all__ = ["blas", "cuda", "fourier", "fused", "host", "phases", "pointwise", "tiles", "weights"]
+__all__ = ["cublas", "cuda", "graphs", "host", "phases", "pointwise", "tiles", "weights"]

@@ -63,33 +63,44 @@ struct Strip {
     }
 };
 
-// x and out may be the same
+// (max(x + beta, 0) - c2) / c1; each of the three is an array or, without one, a number. x and out
+// may be the same.
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
-void shifted_relu(
-    const T* x, const T* __restrict__ biases, T bias, const T* __restrict__ shifts, T shift, T* out,
-    const Matrix m) {
+void normalized_relu(
+    const T* x, const T* __restrict__ betas, T beta, const T* __restrict__ c1s, T c1,
+    const T* __restrict__ c2s, T c2, T* out, const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
-    const Pack<T> added = s.either(biases, bias), low = s.either(shifts, shift);
+    const Pack<T> shift = s.either(betas, beta), width = s.either(c1s, c1), mean = s.either(c2s, c2);
+    Pack<T> scale, added, lowest;
+    for (int c = 0; c < WIDTH; ++c) {
+        scale.at[c] = T(1) / width.at[c];
+        added.at[c] = (shift.at[c] - mean.at[c]) / width.at[c];
+        lowest.at[c] = -mean.at[c] / width.at[c];
+    }
     s.template each<1, T>(x, nullptr, out, [&](int c, T x, T) {
-        const T sum = x + (added.at[c] - low.at[c]);
-        return sum < -low.at[c] ? -low.at[c] : sum; // NaN stays NaN
+        const T sum = x * scale.at[c] + added.at[c];
+        return sum < lowest.at[c] ? lowest.at[c] : sum; // NaN stays NaN
     });
 }
 
-// `sums` are those of `passed` over strips: (strips, columns)
+// g_x is g / c1 where the ReLU was on; `sums` are those of g_x over strips: (strips, columns)
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
-void shifted_relu_gradient(
-    const T* __restrict__ g, const T* __restrict__ out, const T* __restrict__ shifts, T shift,
-    T* __restrict__ passed, T* __restrict__ sums, const Matrix m) {
+void normalized_relu_gradient(
+    const T* __restrict__ g, const T* __restrict__ out, const T* __restrict__ c1s, T c1,
+    const T* __restrict__ c2s, T c2, T* __restrict__ g_x, T* __restrict__ sums, const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
-    const Pack<T> low = s.either(shifts, shift);
-    Pack<T> sum = {};
-    s.template each<2, T>(g, out, passed, [&](int c, T g, T out) {
-        const T passes = out <= -low.at[c] ? T(0) : g;
+    const Pack<T> width = s.either(c1s, c1), mean = s.either(c2s, c2);
+    Pack<T> scale, lowest, sum = {};
+    for (int c = 0; c < WIDTH; ++c) {
+        scale.at[c] = T(1) / width.at[c];
+        lowest.at[c] = -mean.at[c] / width.at[c];
+    }
+    s.template each<2, T>(g, out, g_x, [&](int c, T g, T out) {
+        const T passes = out <= lowest.at[c] ? T(0) : g * scale.at[c];
         sum.at[c] += passes;
         return passes;
     });
@@ -121,8 +132,7 @@ void strip_moments(const T* __restrict__ x, T* __restrict__ sums, const Matrix m
 }
 
 // The statistics of columns (4, columns): mean, inverse = 1 / sqrt(var + eps), inverse * weight,
-// and bias. Normalized is (x - mean) * inverse * weight + bias, but at least `low`: 0 if a
-// rectifier follows, else minus infinity.
+// and bias. Normalized is (x - mean) * inverse * weight + bias.
 template <typename T>
 struct Normal {
     Pack<T> mean, inverse, scale, bias;
@@ -136,33 +146,28 @@ struct Normal {
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
 void batch_norm(
-    const T* __restrict__ x, const T* __restrict__ statistics, T low, T* __restrict__ out,
+    const T* __restrict__ x, const T* __restrict__ statistics, T* __restrict__ out,
     const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
     const Normal<T> normal(s, statistics);
-    s.template each<1, T>(x, nullptr, out, [&](int c, T x, T) {
-        const T y = normal.at(c, x);
-        return y < low ? low : y;
-    });
+    s.template each<1, T>(x, nullptr, out, [&](int c, T x, T) { return normal.at(c, x); });
 }
 
-// The sums of passed g and of passed g * (x - mean) * inverse over strips: two matrices (strips,
-// columns)
+// The sums of g and of g * (x - mean) * inverse over strips: two matrices (strips, columns)
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
 void batch_norm_sums(
-    const T* __restrict__ g, const T* __restrict__ x, const T* __restrict__ statistics, T low,
+    const T* __restrict__ g, const T* __restrict__ x, const T* __restrict__ statistics,
     T* __restrict__ sums, const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
     const Normal<T> normal(s, statistics);
     Pack<T> sum = {}, product = {};
     s.template each<2, T>(g, x, nullptr, [&](int c, T g, T x) {
-        const T passes = normal.at(c, x) <= low ? T(0) : g;
-        sum.at[c] += passes;
-        product.at[c] += passes * (x - normal.mean.at[c]);
-        return passes;
+        sum.at[c] += g;
+        product.at[c] += g * (x - normal.mean.at[c]);
+        return g;
     });
     for (int c = 0; c < WIDTH; ++c) product.at[c] *= normal.inverse.at[c];
     s.store(sums, 0, sum);
@@ -173,15 +178,14 @@ void batch_norm_sums(
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
 void batch_norm_gradient(
-    const T* __restrict__ g, const T* __restrict__ x, const T* __restrict__ statistics, T low,
+    const T* __restrict__ g, const T* __restrict__ x, const T* __restrict__ statistics,
     const T* __restrict__ sums, T* __restrict__ g_x, const Matrix m) {
     const Strip s(m);
     if (s.first >= m.rows) return;
     const Normal<T> normal(s, statistics);
     const Pack<T> totals = s.either(sums, T(1)), alongs = s.either(sums + s.columns * WIDTH, T(1));
     s.template each<2, T>(g, x, g_x, [&](int c, T g, T x) {
-        const T passes = normal.at(c, x) <= low ? T(0) : g,
-                off = (x - normal.mean.at[c]) * normal.inverse.at[c];
-        return (passes - (totals.at[c] + off * alongs.at[c]) / T(m.rows)) * normal.scale.at[c];
+        const T off = (x - normal.mean.at[c]) * normal.inverse.at[c];
+        return (g - (totals.at[c] + off * alongs.at[c]) / T(m.rows)) * normal.scale.at[c];
     });
 }

@@ -23,10 +23,10 @@ from ..engine.threads import shares_batch
 from ..functional.arithmetic import Elementwise
 from ..functional.losses import CrossEntropy
 from ..functional.normalization import BatchNorm, WeightNorm, dropout_mask
+from ..functional.normprop import NormalizedReLU
 from ..functional.pooling import AveragePool, MaxPool, Spread
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last
 from ..optim import updates
-from .fused import BatchNormReLU, ShiftedReLU
 
 Arrays = Sequence[Array]
 
@@ -147,8 +147,8 @@ def _by_strip(kernel: str, x: Array, *arguments: Any, sums: int = 0) -> Any:
     return results[0] if results else None
 
 
-def _totals(sums: Array, gain: float = 1.0) -> Array:
-    """gain * sums.sum(axis=1), of what `_by_strip` returns: (sums, strips, C) -> (sums, C)"""
+def _totals(sums: Array) -> Array:
+    """sums.sum(axis=1), of what `_by_strip` returns: (sums, strips, C) -> (sums, C)"""
     count, strips, columns = sums.shape
     out = _empty((count, columns), sums)
     _launch(
@@ -156,7 +156,6 @@ def _totals(sums: Array, gain: float = 1.0) -> Array:
         sums.dtype,
         (count * columns,),
         sums,
-        sums.dtype.type(gain),
         out,
         strips,
         columns,
@@ -164,45 +163,61 @@ def _totals(sums: Array, gain: float = 1.0) -> Array:
     return out
 
 
-def _per_channel(value: Any, x: Array, gain: float = 1.0) -> tuple[Array | None, float] | None:
-    """What is passed for gain times a number, or an array (C,) with one per channel of x; None for
-    others."""
+def _per_channel(value: Any, x: Array) -> tuple[Array | None, float] | None:
+    """What is passed for a number (no array, and the number), or for an array (C,) with one value
+    for each channel of x (itself, and 1); None for others."""
     element = x.dtype.type
-    if x.ndim < 2 or not hasattr(value, "shape"):
-        return (None, element(gain * value)) if x.ndim >= 2 else None
-    return (
-        (_contiguous(value), element(gain))
-        if value.shape == x.shape[1:2] and supported(value, x)
-        else None
-    )
+    if x.ndim < 2:
+        return None
+    if not hasattr(value, "shape"):
+        return None, element(value)
+    if value.shape == x.shape[1:2] and supported(value, x):
+        return _contiguous(value), element(1)
+    return None
 
 
-@override(ShiftedReLU.forward, on="cupy")
-def shifted_relu(op: ShiftedReLU, x: Array, bias: Any, shift: Any) -> Array:
-    biases, shifts = (
-        (_per_channel(bias, x, op.gain), _per_channel(shift, x)) if supported(x) else (None, None)
-    )
-    if biases is None or shifts is None:
+def _each_per_channel(x: Array, *values: Any) -> list[Any] | None:
+    """The arguments for several numbers or arrays (C,); None if one of them is neither."""
+    arguments: list[Any] = []
+    for value in values:
+        passed = _per_channel(value, x)
+        if passed is None:
+            return None
+        arguments += passed
+    return arguments
+
+
+@override(NormalizedReLU.forward, on="cupy")
+def normalized_relu(op: NormalizedReLU, u: Array, beta: Any, c1: Any, c2: Any) -> Array:
+    """max(u / c1 + (beta - c2) / c1, -c2 / c1)"""
+    if not supported(u):
         return NotImplemented
-    last = _channels_last(x)
-    out = last if op.overwrite else _empty(last.shape, x)
-    _by_strip("channels.shifted_relu", last, *biases, *shifts, out)
+    numbers = _each_per_channel(u, beta, c1, c2)
+    if numbers is None:
+        return NotImplemented
+    last = _channels_last(u)
+    out = last if op.overwrite else _empty(last.shape, u)
+    _by_strip("channels.normalized_relu", last, *numbers, out)
     return channels_first(out)
 
 
-@override(ShiftedReLU.backward, on="cupy")
-def shifted_relu_gradient(op: ShiftedReLU, g: Array, shift: Any, out: Array) -> Any:
-    if not supported(g, out) or (shifts := _per_channel(shift, out)) is None:
+@override(NormalizedReLU.backward, on="cupy")
+def normalized_relu_gradient(op: NormalizedReLU, g: Array, c1: Any, c2: Any, out: Array) -> Any:
+    if not supported(g, out):
         return NotImplemented
-    last = _channels_last(g)
-    passed = _empty(last.shape, g)
-    sums = _by_strip(
-        "channels.shifted_relu_gradient", last, _channels_last(out), *shifts, passed, sums=1
-    )
+    numbers = _each_per_channel(out, c1, c2)
+    if numbers is None:
+        return NotImplemented
+    last, last_out = _channels_last(g), _channels_last(out)
+    g_u = _empty(last.shape, g)
+    arguments = (last_out, *numbers, g_u)
+    sums = _by_strip("channels.normalized_relu_gradient", last, *arguments, sums=1)
+    rest = tuple(range(g.ndim - 1))
     return (
-        channels_first(passed),
-        lambda: _totals(sums, op.gain)[0],
-        lambda: -last.sum(axis=tuple(range(g.ndim - 1))),
+        channels_first(g_u),
+        lambda: _totals(sums)[0],
+        lambda: (last * last_out).sum(axis=rest) / -c1,
+        lambda: last.sum(axis=rest) / -c1,
     )
 
 
@@ -244,7 +259,6 @@ def unit_rows(weights: Arrays) -> Any:
         )
 
 
-@override(BatchNormReLU.forward, on="cupy")
 @override(BatchNorm.forward, on="cupy")
 def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
     numbers = weight, bias, *op.running
@@ -264,20 +278,17 @@ def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
         columns,
         _strip(last),
     )
-    op.cache["statistics"] = statistics, element(0 if isinstance(op, BatchNormReLU) else -math.inf)
+    op.cache["statistics"] = statistics
     out = _empty(last.shape, x)
-    _by_strip("channels.batch_norm", last, *op.cache["statistics"], out)
+    _by_strip("channels.batch_norm", last, statistics, out)
     return channels_first(out)
 
 
-@override(BatchNormReLU.backward, on="cupy")
 @override(BatchNorm.backward, on="cupy")
-def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array, *out: Array) -> Any:
-    """What a rectifier passes is computed again from x: that is one array less to read than
-    `out`."""
+def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array) -> Any:
     if "statistics" not in op.cache or not supported(g, x, weight):
         return NotImplemented
-    arguments = _channels_last(g), _channels_last(x), *op.cache["statistics"]
+    arguments = _channels_last(g), _channels_last(x), op.cache["statistics"]
     sums, g_x = (
         _totals(_by_strip("channels.batch_norm_sums", *arguments, sums=2)),
         _empty(arguments[0].shape, g),

@@ -9,8 +9,7 @@ import numpy as np
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
 from ..engine.threads import add_up
-from ..functional.activations import ReLU, Tanh
-from ..functional.arithmetic import Multiply
+from ..functional.activations import ReLU
 from ..functional.convolution import (
     Convolution,
     Convolve,
@@ -20,9 +19,9 @@ from ..functional.convolution import (
     filter_matrices,
 )
 from ..functional.normalization import BatchNorm, WeightNorm, column
+from ..functional.normprop import NormalizedReLU
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
 from ..functional.windows import Window, channels_first, channels_last, empty_image
-from .fused import ShiftedReLU
 from .pointwise import blocks
 
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
@@ -240,7 +239,7 @@ def _along_a_row(values: Any, x: HostArray) -> HostArray:
     """A number, or (C,), as (1, C, 1, W): NumPy is slow where its inner loop is only as long as the
     channels."""
     row = np.empty_like(x[:1, :, :1] if x.ndim == 4 else x[:1])
-    row[...] = column(values, x.ndim - 1) if isinstance(values, np.ndarray) else values
+    row[...] = column(values, x.ndim - 1) if np.ndim(values) else values
     return row
 
 
@@ -267,41 +266,53 @@ def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> HostArray:
     return _gated(g, out != 0, np.empty_like(g))
 
 
-@override(ShiftedReLU.forward, on="numpy")
-def shifted_relu(op: ShiftedReLU, x: HostArray, bias: Any, shift: Any) -> Any:
-    if not _per_channel(x, bias, shift):
+@override(NormalizedReLU.forward, on="numpy")
+def normalized_relu(op: NormalizedReLU, u: HostArray, beta: Any, c1: Any, c2: Any) -> Any:
+    """max(u / c1 + (beta - c2) / c1, -c2 / c1), in one pass over memory."""
+    if not _per_channel(u, beta, c1, c2):
         return NotImplemented
-    out = x if op.overwrite else np.empty_like(x)
-    added, floor = _along_a_row(bias * op.gain - shift, x), _along_a_row(-shift, x)
-    for images in blocks(x, PIXELS_AT_ONCE):
-        np.add(x[images], added, out=out[images])
-        np.maximum(out[images], floor, out=out[images])
+    out = u if op.overwrite else np.empty_like(u)
+    scale = _number_or_row(1.0 / c1, u)
+    added = _along_a_row((beta - c2) / c1, u)
+    lowest = _along_a_row(op.lowest(u, c1, c2), u)
+    for images in blocks(u, PIXELS_AT_ONCE):
+        np.multiply(u[images], scale, out=out[images])
+        np.add(out[images], added, out=out[images])
+        np.maximum(out[images], lowest, out=out[images])
     return out
 
 
-@override(ShiftedReLU.backward, on="numpy")
-def shifted_relu_gradient(op: ShiftedReLU, g: HostArray, shift: Any, out: HostArray) -> Any:
-    if not _per_channel(out, shift) or g.dtype != out.dtype:
+@override(NormalizedReLU.backward, on="numpy")
+def normalized_relu_gradient(
+    op: NormalizedReLU, g: HostArray, c1: Any, c2: Any, out: HostArray
+) -> Any:
+    if not _per_channel(out, c1, c2) or g.dtype != out.dtype:
         return NotImplemented
-    passed, sums = np.empty_like(g), []
-    # comparing with a number is faster
-    floor = _along_a_row(-shift, g) if isinstance(shift, np.ndarray) else -shift
+    _, _, of_c1, of_c2 = op.parents or (None,) * 4
+    constants_learn = of_c1 is not None or of_c2 is not None
+    g_u = np.empty_like(g)
+    beta_sums, c1_sums, c2_sums = [], [], []
+    scale = _number_or_row(1.0 / c1, g)
+    lowest = _number_or_row(op.lowest(out, c1, c2), g)  # comparing with a number is faster
     for images in blocks(g, PIXELS_AT_ONCE):
-        _gated(g[images], out[images] != floor, passed[images])  # NaN passes its gradient, too
-        sums.append(row_sum(_rows(passed[images])))
-    return passed, np.sum(sums, axis=0) * op.gain, lambda: -row_sum(_rows(g))
+        part = g_u[images]
+        if constants_learn:
+            np.multiply(g[images], out[images], out=part)
+            c1_sums.append(row_sum(_rows(part)))
+            c2_sums.append(row_sum(_rows(g[images])))
+        _gated(g[images], out[images] != lowest, part)  # NaN passes its gradient, too
+        part *= scale
+        beta_sums.append(row_sum(_rows(part)))
+    return (
+        g_u,
+        np.sum(beta_sums, axis=0),
+        lambda: -np.sum(c1_sums, axis=0) / c1,
+        lambda: -np.sum(c2_sums, axis=0) / c1,
+    )
 
 
-@override(Multiply.backward, on="numpy")
-def multiply_gradient(op: Multiply, g: HostArray, x: Any, y: Any) -> Any:
-    # without ops, whose checks take longer
-    return (lambda: g * y, lambda: g * x) if g.ndim else NotImplemented
-
-
-@override(Tanh.backward, on="numpy")
-def tanh_gradient(op: Tanh, g: HostArray, out: HostArray) -> Any:
-    # without a graph of its own
-    return g * (1.0 - out * out) if g.ndim and g.dtype == out.dtype else NotImplemented
+def _number_or_row(values: Any, x: HostArray) -> Any:
+    return _along_a_row(values, x) if np.ndim(values) else values
 
 
 def _rows(x: HostArray) -> HostArray:

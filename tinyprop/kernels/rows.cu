@@ -24,15 +24,14 @@ __device__ T row_product(const T* a, const T* b, long long columns) {
     return block_sum(sum);
 }
 
-// out = gain * the sum over strips, for each column of each matrix of sums (matrices, strips,
-// columns)
+// The sum over strips, for each column of each matrix of sums (matrices, strips, columns)
 template <typename T>
-__global__ void totals(const T* sums, T gain, T* out, long long strips, long long columns) {
+__global__ void totals(const T* sums, T* out, long long strips, long long columns) {
     const T* first = sums + blockIdx.x / columns * strips * columns + blockIdx.x % columns;
     T sum = 0;
     for (long long s = threadIdx.x; s < strips; s += THREADS) sum += first[s * columns];
     sum = block_sum(sum);
-    if (threadIdx.x == 0) out[blockIdx.x] = gain * sum;
+    if (threadIdx.x == 0) out[blockIdx.x] = sum;
 }
 
 // out = w * (scale * factor / length) for each row; without a scale it is 1

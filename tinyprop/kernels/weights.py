@@ -7,14 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import functional as F
 from ..engine.arrays import HostArray
-from ..engine.graph import Op
 from ..engine.overrides import override
-from ..engine.tensor import Tensor
 from ..engine.threads import allowed, spread
 from ..functional.linear import Linear, Matmul
-from ..functional.normalization import WeightNorm
+from ..functional.normprop import NormalizedLinear
 from ..optim import updates
 from .pointwise import blocks
 
@@ -88,39 +85,30 @@ def linear(op: Linear, x: HostArray, w: HostArray) -> Any:
     return _product(x, w.T)
 
 
-class ScaledLinear(Op):
-    """x (N, in) @ w.T for rows of w (out, in) at length scale[i] * factor, as the paper writes it:
-    the outputs are scaled, which are fewer than the weights."""
-
-    floating = True
-
-    def __init__(self, factor: float):
-        self.factor = factor
-
-    def forward(self, x: HostArray, w: HostArray, scale: HostArray) -> HostArray:
-        length, product = np.sqrt(np.einsum("ij,ij->i", w, w)), _product(x, w.T)
-        if self.recorded:
-            self.cache["product"] = length, product
-        return product * (scale * self.factor / length)
-
-    def backward(self, g: Tensor, x: Tensor, w: Tensor, scale: Tensor) -> Any:
-        of_w, of_scale = WeightNorm(self.factor).backward(g.T @ x, w, scale)
-        return lambda: g @ F.weight_norm(w, scale, self.factor), of_w, of_scale
+@override(NormalizedLinear.forward, on="numpy")
+def normalized_linear(op: NormalizedLinear, x: HostArray, w: HostArray, gamma: HostArray) -> Any:
+    length = np.sqrt(np.einsum("ij,ij->i", w, w))
+    raw = _product(x, w.T)
+    if op.recorded:
+        op.cache["raw"] = length, raw
+    return raw * (gamma / length)
 
 
-@override(ScaledLinear.backward, on="numpy")
-def scaled_linear_gradient(
-    op: ScaledLinear, g: HostArray, x: HostArray, w: HostArray, scale: HostArray
+@override(NormalizedLinear.backward, on="numpy")
+def normalized_linear_gradient(
+    op: NormalizedLinear, g: HostArray, x: HostArray, w: HostArray, gamma: HostArray
 ) -> Any:
-    length, product = op.cache["product"]
-    g_product, g_scale = (
-        g * (scale * op.factor / length),
-        np.einsum("ij,ij->j", g, product) * (op.factor / length),
-    )
-    g_w, along = _product(g_product.T, x), (g_scale * scale / length**2)[:, None]
+    """With the outputs before they were scaled, gamma's gradient needs no pass over the weights."""
+    if "raw" not in op.cache:
+        return NotImplemented
+    length, raw = op.cache["raw"]
+    g_raw = g * (gamma / length)
+    g_gamma = np.einsum("ij,ij->j", g, raw) / length
+    g_w = _product(g_raw.T, x)
+    along = (g_gamma * gamma / length**2)[:, None]
 
     def project(_: int, rows: slice) -> None:
         g_w[rows] -= w[rows] * along[rows]
 
     _spread_blocks(project, [w])
-    return lambda: _product(g_product, w), g_w, g_scale
+    return lambda: _product(g_raw, w), g_w, g_gamma

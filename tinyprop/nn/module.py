@@ -8,7 +8,6 @@ from ..engine.arrays import Array, array_module, is_array, to_backend
 from ..engine.context import context, current, enter, leave
 from ..engine.errors import StateError, explain
 from ..engine.guard import check_editable
-from ..engine.overrides import overridable
 from ..engine.tensor import Tensor
 
 
@@ -371,12 +370,6 @@ class Sequential(ModuleList):
         super().__init__(layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        return in_turn(x, self)
-
-
-@overridable
-def in_turn(x: Tensor, layers: Sequential) -> Tensor:
-    """The output of the last layer."""
-    for layer in layers:
-        x = layer(x)
-    return x
+        for layer in self:
+            x = layer(x)
+        return x

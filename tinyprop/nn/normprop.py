@@ -1,28 +1,23 @@
 """Layers that normalise by the closed forms of Normalization Propagation."""
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 from .. import functional as F
 from .. import moments
 from ..engine.errors import explain
-from ..engine.overrides import overridable
 from ..engine.tensor import Tensor
 from ..functional.activations import PReLU
 from ..functional.windows import pair
 from .layers import ACTIVATIONS, Size, check_activation, glorot, parameter
 from .module import Module
 
+WeightedSum = Callable[[Tensor, Tensor], Tensor]
+
 RECTIFIERS = ("relu", "prelu", "leaky_relu", "elu", "gelu", "silu", "softplus")
 MIN_RELATIVE_C1 = 0.1
 PRELU_START = 0.25  # the slope that a PReLU starts with, as in He et al. (2015)
-
-
-@overridable
-def equation(x: Tensor, layer: "NormProp", c1: Any, c2: Any) -> Tensor:
-    """Section 4.3 of the paper: (1/c1) [s(gamma w.x / |w| + beta) - c2]."""
-    u = layer.weighted_sum(x, F.weight_norm(layer.weight, layer.gamma)) + layer.per_unit(layer.beta)
-    return (layer.activate(u) - layer.per_unit(c2)) / layer.per_unit(c1)
 
 
 def standard_moments(activation: Any) -> moments.Moments:
@@ -40,7 +35,8 @@ def _moments_by_name(activation: str) -> moments.Moments:
 
 
 class NormProp(Module):
-    """What the two NormProp layers share: `equation`, its parameters, and its constants c1 and c2.
+    """What the two NormProp layers share: the paper's equation, its parameters, and its constants
+    c1 and c2.
 
     `mode="paper"` takes c1 and c2 from N(0, 1), so the output is normalised at gamma = 1, beta = 0
     only. There gamma starts at "jacobian", one over the Jacobian factor of the activation (1/1.2112
@@ -71,7 +67,11 @@ class NormProp(Module):
             self.a = parameter(PRELU_START, units)
 
     def forward(self, x: Tensor) -> Tensor:
-        return equation(x, self, *self.constants())
+        """Section 4.3 of the paper: (1/c1) [s(gamma w.x / |w| + beta) - c2]."""
+        c1, c2 = self.constants()
+        return F.normprop(
+            x, self.weight, self.gamma, self.beta, c1, c2, self.weighted_sum, self.activate
+        )
 
     def constants(self) -> tuple[Any, Any]:
         """c1 and c2: numbers, or tensors with one value per unit, differentiable with respect to
@@ -85,16 +85,18 @@ class NormProp(Module):
         least = MIN_RELATIVE_C1 * moments.gaussian(self.activation, 0.0, std, **params).std
         return F.maximum(m.std, least), m.mean
 
-    def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The linear map of the layer, with these weights instead of its own."""
+    @property
+    def weighted_sum(self) -> WeightedSum:
+        """The linear map of the layer, as a function of its input and of weights. A subclass may
+        have a method of this name instead: `def weighted_sum(self, x, weight)`."""
         raise NotImplementedError
 
-    def activate(self, u: Tensor) -> Tensor:
-        return (
-            PReLU()(u, self.per_unit(self.a))
-            if self.activation == "prelu"
-            else ACTIVATIONS[self.activation](u)
-        )
+    @property
+    def activate(self) -> Callable[[Tensor], Tensor]:
+        """The activation. A subclass may have a method of this name: `def activate(self, u)`."""
+        if self.activation == "prelu":
+            return lambda u: PReLU()(u, self.per_unit(self.a))
+        return ACTIVATIONS[self.activation]
 
     def per_unit(self, t: Any) -> Any:
         """One value per unit, shaped to broadcast against the output; a number stays a number."""
@@ -123,8 +125,9 @@ class NormPropLinear(NormProp):
         super().__init__(glorot(out_features, in_features), activation, gamma, mode)
         self.in_features, self.out_features = in_features, out_features
 
-    def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.linear(x, weight)
+    @property
+    def weighted_sum(self) -> WeightedSum:
+        return F.linear
 
 
 class NormPropConv2d(NormProp):
@@ -156,5 +159,6 @@ class NormPropConv2d(NormProp):
         )
         self.stride, self.padding = stride, padding
 
-    def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.conv2d(x, weight, None, self.stride, self.padding)
+    @property
+    def weighted_sum(self) -> WeightedSum:
+        return partial(F.conv2d, stride=self.stride, padding=self.padding)

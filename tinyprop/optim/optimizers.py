@@ -1,4 +1,4 @@
-"""Optimizers: they hold the parameters, and what is remembered of each between steps."""
+"""Optimizers: they hold the parameters, and what they remember of each between steps."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -38,50 +38,25 @@ class Optimizer:
 
     def __init__(self, params: Iterable[Tensor], lr: float, **settings: float):
         self.params = self._checked(params)
-        for name, value in {"lr": lr, **settings}.items():
-            if not 0 <= value < float("inf"):
-                raise ValueError(
-                    explain(f"{name}={value}", "it is a finite number >= 0", f"{name}=0.01")
-                )
+        _check_numbers(lr=lr, **settings)
         self.lr = lr
-        self.memory = {
-            name: [array_module(p._data).zeros_like(p._data) for p in self.params]
-            for name in self.remembers
-        }
+        self.memory: dict[str, list[Array]] = {}  # for each name, an array for each parameter
+        for name in self.remembers:
+            self.memory[name] = [array_module(p._data).zeros_like(p._data) for p in self.params]
 
     def _checked(self, params: Iterable[Tensor]) -> list[Tensor]:
         """The parameters, each once, or an error for anything that cannot be one."""
         call = type(self).__name__
         if isinstance(params, (Module, Tensor)):
+            got = f"{call}({type(params).__name__}(...))"
             hint = f"{call}(net.parameters())" if isinstance(params, Module) else f"{call}([w])"
-            raise TypeError(
-                explain(f"{call}({type(params).__name__}(...))", "it takes several tensors", hint)
-            )
+            raise TypeError(explain(got, "it takes several tensors", hint))
         given = list(params)
         if not given:
-            raise ValueError(
-                explain(f"{call} without parameters", "it needs at least one", "net.parameters()")
-            )
+            got = f"{call} without parameters"
+            raise ValueError(explain(got, "it needs at least one", "net.parameters()"))
         for p in given:
-            if not isinstance(p, Tensor):
-                got, rule = (
-                    f"{call} with a {type(p).__name__} as a parameter",
-                    "parameters are tensors",
-                )
-                raise TypeError(explain(got, rule, "net.parameters(), or a list of tensors"))
-            if p.node is not None:
-                got = f"{call} with a computed tensor of shape {p.shape} as a parameter"
-                rule = (
-                    "parameters are leaves: an update of a result does not change what it was "
-                    "computed from"
-                )
-                hint = "the tensors it was computed from; or a copy, as tp.tensor(t.detach())"
-                raise ValueError(explain(got, rule, hint))
-            if not p.requires_grad:
-                got = f"{call} with a tensor of shape {p.shape} that does not require a gradient"
-                raise ValueError(
-                    explain(got, "it would never be updated", "tp.tensor(..., requires_grad=True)")
-                )
+            _check_parameter(p, call)
         return list(dict.fromkeys(given))
 
     def zero_grad(self) -> None:
@@ -91,26 +66,27 @@ class Optimizer:
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
-        if not 0 <= self.lr < float("inf"):  # it may have been changed
-            raise ValueError(explain(f"lr={self.lr}", "it is a finite number >= 0", "lr=0.01"))
-        due = [i for i, p in enumerate(self.params) if p.grad is not None]
-        for i in due:
-            p = self.params[i]
+        _check_numbers(lr=self.lr)  # it may have been changed
+        due = []
+        for i, p in enumerate(self.params):
+            if p.grad is None:
+                continue
             check_editable(p, p.name or "a parameter")
-            if p.grad is not None and p.grad.shape != p.shape:
-                got = (
-                    f"a gradient of shape {p.grad.shape} for {p.name or 'a parameter'} of shape "
-                    f"{p.shape}"
-                )
-                raise ShapeError(
-                    got, "they must be equal", "backward(), which sets gradients of the right shape"
-                )
-            # these follow a parameter that was moved by Module.to
-            for arrays in self.memory.values():
-                if arrays[i].dtype != p.dtype or backend_of(arrays[i]) != p.backend:
-                    arrays[i] = to_backend(arrays[i], p.backend).astype(p.dtype)
+            if p.grad.shape != p.shape:
+                name = p.name or "a parameter"
+                got = f"a gradient of shape {p.grad.shape} for {name} of shape {p.shape}"
+                hint = "backward(), which sets gradients of the right shape"
+                raise ShapeError(got, "they must be equal", hint)
+            self._move_memory(i, p)
+            due.append(i)
         if due:
             self.update(due)
+
+    def _move_memory(self, i: int, p: Tensor) -> None:
+        """Let what is remembered of a parameter follow it where Module.to has moved it."""
+        for arrays in self.memory.values():
+            if arrays[i].dtype != p.dtype or backend_of(arrays[i]) != p.backend:
+                arrays[i] = to_backend(arrays[i], p.backend).astype(p.dtype)
 
     def update(self, due: list[int]) -> None:
         """Update the parameters with these numbers."""
@@ -118,43 +94,70 @@ class Optimizer:
 
     def arrays(self, due: list[int]) -> Any:
         """Their weights, their gradients, and what is remembered of them."""
-        gradients = [g._data for i in due if (g := self.params[i].grad) is not None]
-        memory = [[several[i] for i in due] for several in self.memory.values()]
-        return [[self.params[i]._data for i in due], gradients, *memory]
+        weights, gradients = [], []
+        for i in due:
+            p = self.params[i]
+            assert p.grad is not None
+            weights.append(p._data)
+            gradients.append(p.grad._data)
+        memory = [[arrays[i] for i in due] for arrays in self.memory.values()]
+        return [weights, gradients, *memory]
+
+    def _named_memory(self) -> dict[str, Array]:
+        """What is remembered, as velocity.0, velocity.1, ..."""
+        named = {}
+        for name, arrays in self.memory.items():
+            for i, array in enumerate(arrays):
+                named[f"{name}.{i}"] = array
+        return named
 
     def state_dict(self) -> dict[str, Array]:
         """A copy of what is remembered of each parameter; the learning rate is saved with the
         schedule."""
-        return {
-            f"{name}.{i}": m.copy()
-            for name, arrays in self.memory.items()
-            for i, m in enumerate(arrays)
-        }
+        return {name: array.copy() for name, array in self._named_memory().items()}
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        """Restore what `state_dict` returned, for the same parameters in the same order.
-
-        In states saved by tinyprop 0.1, what SGD and RMSProp remember is called "memory".
-        """
-        if len(self.remembers) == 1 and "memory.0" in state:
-            state = {
-                name.replace("memory.", f"{self.remembers[0]}."): m for name, m in state.items()
-            }
-        own = {
-            f"{name}.{i}": m for name, arrays in self.memory.items() for i, m in enumerate(arrays)
-        }
-        if {name: m.shape for name, m in state.items()} != {
-            name: m.shape for name, m in own.items()
-        }:
+        """Restore what `state_dict` returned, for the same parameters in the same order."""
+        own = self._named_memory()
+        own_shapes = {name: array.shape for name, array in own.items()}
+        shapes = {name: array.shape for name, array in state.items()}
+        if shapes != own_shapes:
+            remembered = " and ".join(self.remembers)
             rule = (
-                f"a state of {type(self).__name__} holds {' and '.join(self.remembers)} for each "
-                "of "
+                f"a state of {type(self).__name__} holds {remembered} "
+                f"for each of {len(self.params)} parameters, of its shape"
             )
-            rule += f"{len(self.params)} parameters, of its shape"
             hint = "make the optimizer with the same parameters in the same order"
             raise StateError("the state of another optimizer", rule, hint)
-        for name, m in own.items():
-            m[...] = to_backend(state[name], backend_of(m))
+        for name, array in own.items():
+            array[...] = to_backend(state[name], backend_of(array))
+
+
+def _check_numbers(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not 0 <= value < float("inf"):
+            raise ValueError(
+                explain(f"{name}={value}", "it is a finite number >= 0", f"{name}=0.01")
+            )
+
+
+def _check_parameter(p: Any, call: str) -> None:
+    """Refuse what an optimizer cannot update, or would update in vain."""
+    if not isinstance(p, Tensor):
+        got = f"{call} with a {type(p).__name__} as a parameter"
+        hint = "net.parameters(), or a list of tensors"
+        raise TypeError(explain(got, "parameters are tensors", hint))
+    if p.node is not None:
+        got = f"{call} with a computed tensor of shape {p.shape} as a parameter"
+        rule = (
+            "parameters are leaves: an update of a result does not change what it was computed from"
+        )
+        hint = "the tensors it was computed from; or a copy, as tp.tensor(t.detach())"
+        raise ValueError(explain(got, rule, hint))
+    if not p.requires_grad:
+        got = f"{call} with a tensor of shape {p.shape} that does not require a gradient"
+        hint = "tp.tensor(..., requires_grad=True)"
+        raise ValueError(explain(got, "it would never be updated", hint))
 
 
 class SGD(Optimizer):
@@ -173,7 +176,8 @@ class SGD(Optimizer):
         self, params: Iterable[Tensor], lr: float, momentum: float = 0.9, weight_decay: float = 0.0
     ):
         super().__init__(params, lr, momentum=momentum, weight_decay=weight_decay)
-        self.momentum, self.weight_decay = momentum, weight_decay
+        self.momentum = momentum
+        self.weight_decay = weight_decay
 
     def update(self, due: list[int]) -> None:
         w, g, velocity = self.arrays(due)
@@ -203,7 +207,9 @@ class RMSProp(Optimizer):
         super().__init__(params, lr, alpha=alpha, eps=eps, weight_decay=weight_decay)
         if alpha > 1:
             raise ValueError(explain(f"alpha={alpha}", "it is a number from 0 to 1", "alpha=0.99"))
-        self.alpha, self.eps, self.weight_decay = alpha, eps, weight_decay
+        self.alpha = alpha
+        self.eps = eps
+        self.weight_decay = weight_decay
 
     def update(self, due: list[int]) -> None:
         w, g, square = self.arrays(due)
@@ -231,18 +237,20 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
     ):
         super().__init__(params, lr, eps=eps, weight_decay=weight_decay)
-        if not (len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
-            raise ValueError(
-                explain(f"betas={betas}", "two numbers from 0 to less than 1", "betas=(0.9, 0.999)")
-            )
-        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
+        are_valid = len(betas) == 2 and all(0 <= beta < 1 for beta in betas)
+        if not are_valid:
+            rule = "two numbers from 0 to less than 1"
+            raise ValueError(explain(f"betas={betas}", rule, "betas=(0.9, 0.999)"))
+        self.betas = betas
+        self.eps = eps
+        self.weight_decay = weight_decay
         self.steps = [0] * len(self.params)  # how often each parameter was updated
 
     def update(self, due: list[int]) -> None:
         for i in due:
             self.steps[i] += 1
-        # several only if some parameters had no gradient at times
-        for step in sorted({self.steps[i] for i in due}):
+        counts = {self.steps[i] for i in due}  # several only if some had no gradient at times
+        for step in sorted(counts):
             same = [i for i in due if self.steps[i] == step]
             w, g, mean, square = self.arrays(same)
             adam(w, g, mean, square, self.lr, *self.betas, self.eps, self.weight_decay, step)
@@ -251,8 +259,9 @@ class Adam(Optimizer):
         return super().state_dict() | {"steps": host_array(self.steps)}
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
+        memory = {name: array for name, array in state.items() if name != "steps"}
+        super().load_state_dict(memory)
         steps: HostArray = to_numpy(state["steps"]) if "steps" in state else host_array([])
-        super().load_state_dict({name: m for name, m in state.items() if name != "steps"})
         if steps.shape != (len(self.params),):
             raise StateError(
                 "a state without the step counts of Adam",

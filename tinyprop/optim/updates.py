@@ -1,4 +1,4 @@
-"""One step of each optimizer, and the unit-length constraint, as functions of arrays that they change in
+"""One step of each optimizer, and the unit-length constraint, as functions that change arrays in
 place."""
 
 from ..engine.arrays import Array, array_module
@@ -57,11 +57,14 @@ def adam(
         s += (1 - beta2) * g_i * g_i
         # both estimates start at 0: undo that bias
         root = array_module(w_i).sqrt(s) / (1 - beta2**step) ** 0.5
-        w_i -= lr / (1 - beta1**step) * m / (root + eps)
+        rate = lr / (1 - beta1**step)
+        w_i -= rate * m / (root + eps)
 
 
 @overridable
 def unit_rows(weights: list[Array]) -> None:
     """Scale each row w[i] to length 1."""
     for w in weights:
-        w /= array_module(w).sqrt((w * w).sum(axis=tuple(range(1, w.ndim)), keepdims=True))
+        other_axes = tuple(range(1, w.ndim))
+        squared_length = (w * w).sum(axis=other_axes, keepdims=True)  # (rows, 1, ...)
+        w /= array_module(w).sqrt(squared_length)

@@ -23,8 +23,8 @@ PATIENCE = 2.0  # seconds that a rank with an error waits for the others to meet
 # how many processes mpiexec started: MPICH (and Slurm), Open MPI
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 LOST = (
-    "tinyprop: a rank was lost, and the others were stopped; what is saved can be resumed, on "
-    "any number of ranks"
+    "tinyprop: a rank was lost, and the others were stopped; "
+    "what is saved can be resumed, on any number of ranks"
 )
 
 
@@ -42,13 +42,14 @@ class Ranks:
     """
 
     def __init__(self, comm: Any = None, here: int = 1, place: int = 0):
-        # how many ranks this machine has, and which this one is
-        self.comm, self.here, self.place = comm, here, place
+        self.comm = comm
+        self.here = here  # how many ranks this machine has
+        self.place = place  # which of these this one is
         self.rank: int = 0 if comm is None else comm.rank
         self.size: int = 1 if comm is None else comm.size
         self.nccl: Any = None  # carries arrays on devices
-        self.asked: Callable[[], bool] = lambda: False  # whether this rank shall stop
-        self.flag: Any = 0  # how many ranks were asked to, when the last step ended
+        self.should_stop: Callable[[], bool] = lambda: False  # whether this rank was asked to
+        self.stop_requests: Any = 0  # how many ranks were asked to, when the last step ended
 
     @property
     def first(self) -> bool:
@@ -61,13 +62,14 @@ class Ranks:
     def share(self, samples: int) -> slice:
         """This rank's share of the samples. If there are fewer samples than ranks, the last ranks
         have none."""
-        return slice(
-            -(-samples * self.rank // self.size), -(-samples * (self.rank + 1) // self.size)
-        )
+        start = -(-samples * self.rank // self.size)  # rounded up
+        stop = -(-samples * (self.rank + 1) // self.size)
+        return slice(start, stop)
 
     def sharing(self, samples: int) -> AbstractContextManager[None]:
         """Inside the block, sums over the batch go over all ranks."""
-        return sharing(RankPart(self, samples) if self.size > 1 else None)
+        part = RankPart(self, samples) if self.size > 1 else None
+        return sharing(part)
 
     def add_up(self, numbers: Any) -> Any:
         """The sum of a number or an array over all ranks."""
@@ -75,51 +77,51 @@ class Ranks:
             return numbers
         array = numbers if is_device_array(numbers) else np.asarray(numbers)
         xp = array_module(array)
-        # a row for each rank
-        sent = xp.zeros((self.size, -(-array.size // self.size)), array.dtype)
-        sent.reshape(-1)[: array.size] = array.reshape(-1)
-        received = xp.empty_like(sent)
+        length = -(-array.size // self.size)  # rounded up
+        rows = xp.zeros((self.size, length), array.dtype)  # a slice for each rank, padded with 0
+        rows.reshape(-1)[: array.size] = array.reshape(-1)
+        received = xp.empty_like(rows)  # everyone's numbers in this rank's slice
         if is_host_array(array):
-            self.comm.Alltoall(sent, received)
-            self.comm.Allgather(reduce(add, received), sent)
+            self.comm.Alltoall(rows, received)
+            self.comm.Allgather(reduce(add, received), rows)
         else:
-            self.nccl.all_to_all(sent, received)
-            self.nccl.all_gather(reduce(add, received), sent, sent.shape[1])
-        return sent.reshape(-1)[: array.size].reshape(array.shape)[()]
+            self.nccl.all_to_all(rows, received)
+            self.nccl.all_gather(reduce(add, received), rows, length)
+        total = rows.reshape(-1)[: array.size].reshape(array.shape)  # (ranks, length) -> as given
+        return total[()]  # an array without axes becomes a number
 
     def total(self, loss: Array, gradients: list[Array | None]) -> tuple[Array, list[Array | None]]:
-        """The sums of the loss and of each gradient, which travel together with the wish to
-        stop."""
+        """The sums of the loss and of each gradient. They are sent in one message, together with
+        whether this rank should stop."""
         if self.size == 1:
             return loss, gradients
-        given = [g for g in gradients if g is not None]
         xp = array_module(loss)
-        pieces = [
-            xp.reshape(loss, 1),
-            *(g.reshape(-1) for g in given),
-            xp.full(1, self.asked(), loss.dtype),
-        ]
-        sums = iter(
-            xp.split(
-                self.add_up(xp.concatenate(pieces)),
-                np.cumsum([p.size for p in pieces])[:-1].tolist(),
-            )
-        )
-        loss = next(sums).reshape(())
-        totals = [
-            None if g is None else next(sums).reshape(g.shape).astype(g.dtype, copy=False)
-            for g in gradients
-        ]
-        self.flag = next(sums)[0]
-        return loss, totals
+        pieces = [loss.reshape(1)]
+        pieces += [g.reshape(-1) for g in gradients if g is not None]
+        pieces += [xp.full(1, self.should_stop(), loss.dtype)]
+        ends = np.cumsum([piece.size for piece in pieces]).tolist()
+        sums = iter(xp.split(self.add_up(xp.concatenate(pieces)), ends[:-1]))
+        total_loss = next(sums).reshape(())
+        totals: list[Array | None] = []
+        for g in gradients:
+            if g is None:
+                totals.append(None)
+            else:
+                totals.append(next(sums).reshape(g.shape).astype(g.dtype, copy=False))
+        self.stop_requests = next(sums)[0]
+        return total_loss, totals
 
-    def stopping(self) -> bool:
+    def all_should_stop(self) -> bool:
         """Whether all ranks stop here, because one was asked to before its last step."""
-        return self.asked() if self.size == 1 else bool(self.flag)
+        if self.size == 1:
+            return self.should_stop()
+        return bool(self.stop_requests)
 
     def gather(self, rows: Array) -> Array:
         """The rows of all ranks."""
-        return rows if self.size == 1 else array_module(rows).concatenate(self.comm.allgather(rows))
+        if self.size == 1:
+            return rows
+        return array_module(rows).concatenate(self.comm.allgather(rows))
 
     def from_first(self, work: Callable[[], T]) -> T:
         """What the work on the first rank returns, or raises, on all ranks."""
@@ -139,29 +141,36 @@ class Ranks:
 
     def check_same(self, what: str, value: str) -> None:
         """Refuse to go on unless this is the same on all ranks."""
-        every = [value] if self.size == 1 else self.comm.allgather(value)
-        if others := [rank for rank, theirs in enumerate(every) if theirs != every[0]]:
-            raise StateError(
-                f"other {what} on rank {others[0]} than on rank 0",
-                "all ranks train the same network with the same images",
-                "the same data and versions, and processors of one kind, for all ranks",
-            )
+        if self.size == 1:
+            return
+        values = self.comm.allgather(value)
+        for rank, theirs in enumerate(values):
+            if theirs != values[0]:
+                raise StateError(
+                    f"other {what} on rank {rank} than on rank 0",
+                    "all ranks train the same network with the same images",
+                    "the same data and versions, and processors of one kind, for all ranks",
+                )
 
 
 class RankPart(Part):
     """One rank's share of a batch with this number of samples."""
 
     def __init__(self, ranks: Ranks, samples: int):
-        self.ranks, self.samples = ranks, samples
-        self.place, self.first = 0, ranks.first
+        self.ranks = ranks
+        self.samples = samples
+        self.place = 0
+        self.first = ranks.first
 
     def add_up(self, numbers: Any) -> Any:
         return self.ranks.add_up(numbers)
 
     def in_batch(self, shape: Shape) -> tuple[Shape, Any]:
         share = self.ranks.share(self.samples)
-        mine = shape[:1] == (share.stop - share.start,)
-        return ((self.samples, *shape[1:]), share) if mine else (shape, ...)
+        has_batch_axis = shape[:1] == (share.stop - share.start,)
+        if not has_batch_axis:
+            return shape, ...
+        return (self.samples, *shape[1:]), share
 
 
 @contextmanager
@@ -182,27 +191,34 @@ def world(backend: str = "numpy") -> Iterator[Ranks]:
         with watched(ranks.comm), blas_threads(ranks.cores):
             yield ranks
     except BaseException as error:
-        met, deadline = meeting.Ibarrier(), time.monotonic() + PATIENCE
-        while not met.Test() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if not met.Test():
-            print(
-                f"tinyprop: on rank {ranks.rank}: {str(error) or type(error).__name__}",
-                file=sys.stderr,
-                flush=True,
-            )
+        if not _all_arrive(meeting):  # the others have no error, or are gone
+            reason = str(error) or type(error).__name__
+            print(f"tinyprop: on rank {ranks.rank}: {reason}", file=sys.stderr, flush=True)
             ranks.comm.Abort(1)
-            os._exit(1)  # it may return before mpiexec ends this process, too
+            os._exit(1)  # Abort may return before mpiexec ends this process
         if not ranks.first:
             raise SystemExit(1) from None
         raise
 
 
+def _all_arrive(meeting: Any) -> bool:
+    """Whether all ranks call this within the time that a rank with an error waits."""
+    barrier = meeting.Ibarrier()
+    deadline = time.monotonic() + PATIENCE
+    while not barrier.Test():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
 @contextmanager
 def watched(comm: Any) -> Iterator[None]:
-    """Say so if this rank is killed, or another one is: mpiexec gives the survivors no time to say
-    anything, so a process of its own, which waits for a word, does."""
-    if comm.rank or comm.size == 1:
+    """Print a line if any rank is killed inside the block. mpiexec gives the survivors no time to
+    do so; therefore the first rank starts a process that waits for a word, and prints the line if
+    its input ends without one."""
+    is_watching = comm.rank == 0 and comm.size > 1
+    if not is_watching:
         yield
         return
     command = ["/bin/sh", "-c", 'read word || echo "$0" >&2', LOST]
@@ -219,9 +235,8 @@ def _connect(started: int) -> Ranks:
 
         comm = MPI.COMM_WORLD
         if comm.size != started:
-            raise RuntimeError(
-                f"{MPI.Get_library_version().split(chr(10))[0]} finds {comm.size} of them"
-            )
+            library = MPI.Get_library_version().splitlines()[0]
+            raise RuntimeError(f"{library} finds {comm.size} of them")
     except (ImportError, RuntimeError) as error:
         raise StateError(
             f"{started} processes that cannot reach each other ({error})",
@@ -234,7 +249,8 @@ def _connect(started: int) -> Ranks:
 
 def _use_device(ranks: Ranks) -> None:
     cupy = load_module("cupy")
-    if ranks.here > (devices := cupy.cuda.runtime.getDeviceCount()):
+    devices = cupy.cuda.runtime.getDeviceCount()
+    if ranks.here > devices:
         raise StateError(
             f"{ranks.here} ranks on a machine with {devices} devices",
             "a rank has a device of its own",

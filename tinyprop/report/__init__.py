@@ -1,1 +1,2 @@
-"""What commands print and write: tables, estimates, figures, and files that are whole or not there."""
+"""What commands print and write: tables, estimates, figures, and files written whole or not at
+all."""

@@ -12,22 +12,27 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         import difflib
 
-        known = list(self._option_string_actions)
-        if wrong := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
-            typed, known = wrong[1], re.findall(r"[\w.-]+", wrong[2])
-        elif wrong := re.search(r"unrecognized arguments: (-[\w-]+)", message):
-            typed = wrong[1]
+        wrong_choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        wrong_option = re.search(r"unrecognized arguments: (-[\w-]+)", message)
+        if wrong_choice:
+            typed = wrong_choice[1]
+            known = re.findall(r"[\w.-]+", wrong_choice[2])
+        elif wrong_option:
+            typed = wrong_option[1]
+            known = list(self._option_string_actions)
         else:
             super().error(message)
-        near = difflib.get_close_matches(typed, known, n=1)
-        super().error(message + (f"; did you mean {near[0]}?" if near else ""))
+        nearest = difflib.get_close_matches(typed, known, n=1)
+        if nearest:
+            message += f"; did you mean {nearest[0]}?"
+        super().error(message)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown options here, where the options of the command are known."""
-        found, rest = super().parse_known_args(args, namespace)
-        if rest:
-            self.error(f"unrecognized arguments: {' '.join(rest)}")
-        return found, rest
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
 
 
 def whole_number(low: int) -> Callable[[str], int]:
@@ -36,12 +41,11 @@ def whole_number(low: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         try:
             value = float(text)
-            if value != int(value) or value < low:
-                raise ValueError
-        except (ValueError, OverflowError):
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a whole number of at least {low}"
-            ) from None
+            is_valid = value == int(value) and value >= low
+        except (ValueError, OverflowError):  # int() refuses nan and inf
+            is_valid = False
+        if not is_valid:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {low}")
         return int(value)
 
     return parse
@@ -63,7 +67,8 @@ def duration(text: str) -> float:
     >>> duration("1.5h")
     5400.0
     """
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    if text[-1:] not in units:
+    seconds = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = text[:-1], text[-1:]
+    if unit not in seconds:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30m or 2h")
-    return units[text[-1]] * positive(text[:-1])
+    return seconds[unit] * positive(number)

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 NUMERICS = (  # rooms and files that decide the numbers of a run
     "data",
@@ -37,25 +37,28 @@ def versions(*packages: str) -> dict[str, str]:
     """
     from .. import __version__
 
-    found = {"tinyprop": __version__}
+    installed = {"tinyprop": __version__}
     for package in packages or ("numpy",):
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found if packages else found | {"python": platform.python_version()}
+            installed[package] = version(package)
+    if not packages:
+        installed["python"] = platform.python_version()
+    return installed
 
 
 @cache
 def sources() -> str:
-    """A short digest of all sources that decide the numbers of a run, whatever version they call
-    themselves."""
+    """A short digest of all sources that decide the numbers of a run, whatever their version
+    number."""
     package = Path(__file__).parent.parent
-    paths = [path for name in NUMERICS for path in (package / name, *(package / name).rglob("*"))]
-    texts = {
-        str(p.relative_to(package)): p.read_text("utf-8")
-        for p in paths
-        if p.suffix in (".py", ".cu")
-    }
-    return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:10]
+    texts = {}
+    for name in NUMERICS:
+        file_or_room = package / name
+        for path in (file_or_room, *file_or_room.rglob("*")):
+            if path.suffix in (".py", ".cu"):
+                texts[str(path.relative_to(package))] = path.read_text("utf-8")
+    content = json.dumps(texts, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:10]
 
 
 def machine() -> dict[str, Any]:
@@ -73,24 +76,29 @@ def machine() -> dict[str, Any]:
 def cpu() -> str:
     """The name of the processor, as far as the system tells."""
     path = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.+)", path.read_text()) if path.exists() else []
-    return names[0] if names else platform.processor() or platform.machine()
+    if path.exists():
+        name = re.search(r"model name\s*: (.+)", path.read_text())
+        if name is not None:
+            return name[1]
+    return platform.processor() or platform.machine()
 
 
 def blas() -> str:
     """The BLAS that NumPy uses."""
     from threadpoolctl import threadpool_info
 
-    libraries = [library for library in threadpool_info() if library["user_api"] == "blas"]
-    names = (
-        " ".join(str(b.get(k) or "") for k in ("internal_api", "version", "architecture"))
-        for b in libraries
-    )
+    names = []
+    for library in threadpool_info():
+        if library["user_api"] != "blas":
+            continue
+        facts = [library.get(key) or "" for key in ("internal_api", "version", "architecture")]
+        names.append(" ".join(map(str, facts)))
     return ", ".join(dict.fromkeys(names)) or "unknown"
 
 
 OLDEST = 12  # the oldest CUDA that there is a CuPy for
 DRIVERS = "https://www.nvidia.com/drivers"
+CUPY_WHEEL = re.compile(r"cupy(-cuda\w+|-rocm\S*)?")
 
 
 @dataclass(frozen=True)
@@ -119,8 +127,7 @@ def _attempt(fn: Callable[[], Any], otherwise: Any) -> tuple[Any, str]:
 
 def look() -> Facts:
     """Try one layer after the other: package, import, driver, device, kernel, matrix product."""
-    names = {(d.metadata["Name"] or "").lower() for d in distributions()}
-    wheels = tuple(sorted(n for n in names if re.fullmatch(r"cupy(-cuda\w+|-rocm\S*)?", n)))
+    wheels = _cupy_wheels()
     hidden = "CUDA_VISIBLE_DEVICES" in os.environ
     cupy, import_error = _attempt(lambda: import_module("cupy"), None)
     if cupy is None:
@@ -132,8 +139,31 @@ def look() -> Facts:
         return Facts(wheels, driver=driver, device_error=device_error, hidden=hidden)
     devices = tuple(runtime.getDeviceProperties(i)["name"].decode() for i in numbers)
     ones, kernel_error = _attempt(lambda: cupy.ones((2, 2), "float32") + 1.0, None)
-    blas_error = "" if ones is None else _attempt(lambda: ones @ ones, None)[1]
-    return Facts(wheels, "", driver, devices, device_error, kernel_error, blas_error, hidden)
+    blas_error = ""
+    if ones is not None:
+        _, blas_error = _attempt(lambda: ones @ ones, None)
+    return Facts(
+        wheels=wheels,
+        driver=driver,
+        devices=devices,
+        device_error=device_error,
+        kernel_error=kernel_error,
+        blas_error=blas_error,
+        hidden=hidden,
+    )
+
+
+def _cupy_wheels() -> tuple[str, ...]:
+    """The installed packages that bring CuPy."""
+    names = {(distribution.metadata["Name"] or "").lower() for distribution in distributions()}
+    return tuple(sorted(name for name in names if CUPY_WHEEL.fullmatch(name)))
+
+
+class Problem(NamedTuple):
+    """Something that keeps CuPy from working, and a sentence with the command that helps."""
+
+    is_present: bool
+    sentence: str
 
 
 def diagnose(facts: Facts) -> str:
@@ -142,38 +172,72 @@ def diagnose(facts: Facts) -> str:
     >>> diagnose(Facts(import_error="No module named 'cupy'"))
     "CuPy is not installed: pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for CUDA 12."
     """
-    wheels, major = facts.wheels, facts.driver // 1000
-    known, fitting = f"{major}.{facts.driver % 1000 // 10}", "cuda12" if major == 12 else "cuda13"
-    package = wheels[0] if wheels else f"cupy-{fitting}x"
-    built = re.search(r"cuda(\d\d)", " ".join(wheels))  # 13 for cupy-cuda13x
-    wanted = int(built[1]) if built else 0
-    install, update = f"pip install 'tinyprop[{fitting}]'", f"({DRIVERS}), then try nvidia-smi."
-    reason = f" ({facts.device_error})" if facts.device_error else ""
-    help = (
-        "unset CUDA_VISIBLE_DEVICES, which hides devices"
-        if facts.hidden
-        else "nvidia-smi shows what there is"
-    )
-    problems: dict[str, object] = {  # in the order in which they show
-        f"Several packages bring CuPy and overwrite each other ({', '.join(wheels)}): "
-        f"pip uninstall -y {' '.join(wheels)} && {install}.": len(wheels) > 1,
-        (
-            "CuPy is not installed: pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for CUDA "
-            "12."
-        ): (not wheels and facts.import_error),
-        f"CuPy is installed but cannot be imported ({facts.import_error}): "
-        f"pip install --force-reinstall 'tinyprop[{fitting}]'.": facts.import_error,
-        f"There is no NVIDIA driver: install that of this machine's GPU {update}": not facts.driver,
-        f"The NVIDIA driver is too old: it supports CUDA {known}, and CuPy needs {OLDEST}.0 or "
-        "newer. "
-        f"Install a newer one {update}": major < OLDEST,
-        f"CuPy is built for CUDA {wanted}, and the NVIDIA driver supports CUDA {known}: "
-        f"pip uninstall -y {package} && {install}, or install a newer driver.": major < wanted,
-        f"CuPy finds no CUDA device{reason}: {help}.": not facts.devices,
-        f"CuPy cannot compile a kernel ({facts.kernel_error}): "
-        f"pip install '{package}[ctk]', which brings CUDA's compiler and "
-        "headers.": facts.kernel_error,
-        f"CuPy cannot multiply matrices ({facts.blas_error}): "
-        f"pip install '{package}[ctk]', which brings cuBLAS.": facts.blas_error,
-    }
-    return next((text for text, present in problems.items() if present), "")
+    for problem in _problems(facts):
+        if problem.is_present:
+            return problem.sentence
+    return ""
+
+
+def _problems(facts: Facts) -> list[Problem]:
+    """All that can be wrong, in the order in which it shows."""
+    wheels = facts.wheels
+    major = facts.driver // 1000
+    minor = facts.driver % 1000 // 10
+    supported = f"{major}.{minor}"  # the CUDA of the driver
+    extra = "cuda12" if major == 12 else "cuda13"  # of tinyprop, for this driver
+    install = f"pip install 'tinyprop[{extra}]'"
+    package = wheels[0] if wheels else f"cupy-{extra}x"
+    built = re.search(r"cuda(\d\d)", " ".join(wheels))
+    built_for = int(built[1]) if built else 0  # 13 for cupy-cuda13x
+    device_error = f" ({facts.device_error})" if facts.device_error else ""
+    if facts.hidden:
+        find_devices = "unset CUDA_VISIBLE_DEVICES, which hides devices"
+    else:
+        find_devices = "nvidia-smi shows what there is"
+    return [
+        Problem(
+            len(wheels) > 1,
+            f"Several packages bring CuPy and overwrite each other ({', '.join(wheels)}): "
+            f"pip uninstall -y {' '.join(wheels)} && {install}.",
+        ),
+        Problem(
+            not wheels and bool(facts.import_error),
+            "CuPy is not installed: "
+            "pip install 'tinyprop[cuda13]', or 'tinyprop[cuda12]' for CUDA 12.",
+        ),
+        Problem(
+            bool(facts.import_error),
+            f"CuPy is installed but cannot be imported ({facts.import_error}): "
+            f"pip install --force-reinstall 'tinyprop[{extra}]'.",
+        ),
+        Problem(
+            facts.driver == 0,
+            "There is no NVIDIA driver: "
+            f"install that of this machine's GPU ({DRIVERS}), then try nvidia-smi.",
+        ),
+        Problem(
+            major < OLDEST,
+            "The NVIDIA driver is too old: "
+            f"it supports CUDA {supported}, and CuPy needs {OLDEST}.0 or newer. "
+            f"Install a newer one ({DRIVERS}), then try nvidia-smi.",
+        ),
+        Problem(
+            major < built_for,
+            f"CuPy is built for CUDA {built_for}, and the NVIDIA driver supports CUDA {supported}: "
+            f"pip uninstall -y {package} && {install}, or install a newer driver.",
+        ),
+        Problem(
+            not facts.devices,
+            f"CuPy finds no CUDA device{device_error}: {find_devices}.",
+        ),
+        Problem(
+            bool(facts.kernel_error),
+            f"CuPy cannot compile a kernel ({facts.kernel_error}): "
+            f"pip install '{package}[ctk]', which brings CUDA's compiler and headers.",
+        ),
+        Problem(
+            bool(facts.blas_error),
+            f"CuPy cannot multiply matrices ({facts.blas_error}): "
+            f"pip install '{package}[ctk]', which brings cuBLAS.",
+        ),
+    ]

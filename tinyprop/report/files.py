@@ -72,23 +72,24 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """A column for each name that any of the rows has; where a row does not have it, the cell is
     empty."""
+    names = dict.fromkeys(name for row in rows for name in row)  # each once, in order
     text = io.StringIO()
-    writer = csv.DictWriter(
-        text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n"
-    )
+    writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
 
 
 def read_regular(path: Path, most: int, follow: bool = True) -> bytes:
-    """The content of a regular file of at most `most` bytes; nothing else is opened for long enough
-    to hang.
+    """The content of a regular file of at most `most` bytes. Anything else is refused, and cannot
+    make this hang, as a pipe would.
 
     Without `follow` a symbolic link is refused, too.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
+    if not follow:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(path, flags)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -103,8 +104,8 @@ def read_regular(path: Path, most: int, follow: bool = True) -> bytes:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Only one process at a time works in a directory; the system releases the lock when the
-    process ends, however.
+    """Let only one process at a time work in a directory. However the process ends, the system
+    releases the lock.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name, locked(Path(name)), locked(Path(name)):

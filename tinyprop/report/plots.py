@@ -25,8 +25,6 @@ STYLE: Any = {
     "legend.frameon": False,
     "lines.linewidth": 1.8,
 }
-
-
 styled = matplotlib.rc_context(STYLE)  # a decorator for what draws; it touches no setting outside
 
 
@@ -34,7 +32,8 @@ def panels(columns: int, width: float, height: float, rows: int = 1) -> tuple[Fi
     """A figure, in inches, that needs no window, and its axes, row by row."""
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(rows, columns, squeeze=False).ravel()
+    axes = figure.subplots(rows, columns, squeeze=False)  # (rows, columns)
+    return figure, axes.ravel()
 
 
 @styled

@@ -37,7 +37,9 @@ def load(path: str | Path) -> dict[str, HostArray]:
     ...     tp.load(f"{folder}/x.safetensors")
     {'x': array([1., 2.], dtype=float32)}
     """
-    return decode(read_regular(Path(path), MOST), path)[0]
+    content = read_regular(Path(path), MOST)
+    arrays, _ = decode(content, path)
+    return arrays
 
 
 def encode(state: Mapping[str, Array], facts: Mapping[str, str] | None = None) -> bytes:
@@ -45,8 +47,10 @@ def encode(state: Mapping[str, Array], facts: Mapping[str, str] | None = None) -
     import safetensors.numpy
 
     arrays = {name: np.asarray(to_numpy(array), order="C") for name, array in state.items()}
-    content = safetensors.numpy.save(arrays, {**(facts or {}), "sha256": NO_DIGEST})
-    return content.replace(_entry(NO_DIGEST), _entry(hashlib.sha256(content).hexdigest()), 1)
+    metadata = {**(facts or {}), "sha256": NO_DIGEST}
+    content = safetensors.numpy.save(arrays, metadata)
+    sha256 = hashlib.sha256(content).hexdigest()
+    return content.replace(_entry(NO_DIGEST), _entry(sha256), 1)
 
 
 def decode(content: bytes, path: str | Path) -> tuple[dict[str, HostArray], dict[str, str]]:
@@ -56,7 +60,8 @@ def decode(content: bytes, path: str | Path) -> tuple[dict[str, HostArray], dict
 
     try:
         arrays = safetensors.numpy.load(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        header_length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + header_length])
         facts: dict[str, str] = header.get("__metadata__", {})
         if "sha256" in facts and digest(content, facts["sha256"]) != facts["sha256"]:
             raise ValueError("its bytes are not those that were saved")
@@ -71,13 +76,17 @@ def decode(content: bytes, path: str | Path) -> tuple[dict[str, HostArray], dict
 
 def digest(content: bytes, stated: str) -> str:
     """The digest of a file in which `stated` stands in the place of the digest."""
-    start = content.find(_entry(stated))
+    entry = _entry(stated)
+    start = content.find(entry)
     if start < 0:
         raise ValueError("its digest is not in its place")
-    view, found = memoryview(content), hashlib.sha256()
-    for part in (view[:start], _entry(NO_DIGEST), view[start + len(_entry(stated)) :]):
-        found.update(part)
-    return found.hexdigest()
+    end = start + len(entry)
+    view = memoryview(content)  # slices of it copy nothing
+    total = hashlib.sha256()
+    total.update(view[:start])
+    total.update(_entry(NO_DIGEST))
+    total.update(view[end:])
+    return total.hexdigest()
 
 
 def _entry(digest: str) -> bytes:

@@ -11,8 +11,7 @@ NARROWEST = 20  # columns that a wrapped cell is given at least
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a header. The first column is aligned to the left, the others by `align`:
-    "l" or "r" each.
+    """Rows of text under a header.
 
     >>> table = Table(["network", "error"], [["NormProp", "9.11"], ["BatchNorm", "9.41"]])
     >>> print(table.text())
@@ -30,39 +29,52 @@ class Table:
     rows: Sequence[Sequence[str]]
     title: str = ""
     note: str = ""
-    align: str = ""  # for instance "lrrl"; by default numbers, to the right
+    align: str = ""  # "l" or "r" for each column; by default "lrrr...", for names and numbers
 
     def aligned(self) -> str:
         return self.align or "l" + "r" * (len(self.header) - 1)
 
     def text(self, width: int = 100) -> str:
         """Aligned columns; if they are wider than `width`, the widest column is wrapped."""
-        sizes = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
+        sizes = self._column_widths(width)
+        lines = []
+        for row in (self.header, *self.rows):
+            lines += self._lines(row, sizes)
+        if self.title:
+            rule = "-" * min(width, max(map(len, lines)))
+            lines = [self.title, rule, *lines]
+        if self.note:
+            lines.append(textwrap.fill(self.note, width))
+        return "\n".join(lines)
+
+    def _column_widths(self, width: int) -> list[int]:
+        columns = zip(self.header, *self.rows, strict=True)
+        sizes = [max(map(len, column)) for column in columns]
         widest = sizes.index(max(sizes))
-        others = sum(sizes) - sizes[widest] + len(GAP) * (len(sizes) - 1)
+        gaps = len(GAP) * (len(sizes) - 1)
+        others = sum(sizes) - sizes[widest] + gaps
         sizes[widest] = min(sizes[widest], max(NARROWEST, width - others))
-        lines = [line for row in (self.header, *self.rows) for line in self._lines(row, sizes)]
-        title = [self.title, "-" * min(width, max(map(len, lines)))] if self.title else []
-        note = [textwrap.fill(self.note, width)] if self.note else []
-        return "\n".join([*title, *lines, *note])
+        return sizes
 
     def _lines(self, row: Sequence[str], sizes: Sequence[int]) -> list[str]:
+        """A row; several lines, if some of its cells are wrapped."""
         cells = [textwrap.wrap(cell, size) or [""] for cell, size in zip(row, sizes, strict=True)]
         lines = []
         for parts in zip_longest(*cells, fillvalue=""):
-            placed = zip(parts, sizes, self.aligned(), strict=True)
-            lines.append(
-                GAP.join(
-                    part.rjust(size) if side == "r" else part.ljust(size)
-                    for part, size, side in placed
-                )
-            )
-        return [line.rstrip() for line in lines]
+            padded = []
+            for part, size, side in zip(parts, sizes, self.aligned(), strict=True):
+                padded.append(part.rjust(size) if side == "r" else part.ljust(size))
+            lines.append(GAP.join(padded).rstrip())
+        return lines
 
     def markdown(self) -> str:
         rule = ["---:" if side == "r" else "---" for side in self.aligned()]
-        rows = [[cell.replace("|", "\\|") for cell in row] for row in (self.header, *self.rows)]
-        lines = ["| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])]
-        title = [f"## {self.title}", ""] if self.title else []
-        note = ["", self.note] if self.note else []
-        return "\n".join([*title, *lines, *note])
+        lines = []
+        for row in (self.header, rule, *self.rows):
+            cells = [cell.replace("|", "\\|") for cell in row]
+            lines.append("| " + " | ".join(cells) + " |")
+        if self.title:
+            lines = [f"## {self.title}", "", *lines]
+        if self.note:
+            lines += ["", self.note]
+        return "\n".join(lines)

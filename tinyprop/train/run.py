@@ -46,7 +46,7 @@ class Run:
     SAVE_SECONDS = 60.0  # between checkpoints within an epoch
 
     # another reason to stop, asked after each step
-    told: Callable[[], bool] = staticmethod(lambda: False)
+    should_stop: Callable[[], bool] = staticmethod(lambda: False)
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Run:
     def run(self, resume: bool = False) -> bool:
         """Train to the last epoch, or until Ctrl-C or SIGTERM; whether the last epoch was
         reached."""
-        with ExitStack() as stack, stop_on_signals() as stop:
+        with ExitStack() as stack, stop_on_signals() as signalled:
             self.ranks.from_first(lambda: stack.enter_context(locked(self.out)))
             self.ranks.check_same("images", self.fingerprint)
             # whatever was drawn since the run was made
@@ -132,7 +132,7 @@ class Run:
             self.resume() if resume else self.ranks.from_first(self.refuse_to_overwrite)
             self.ranks.from_first(self.tidy_up)
             while self.epoch < self.config.epochs:
-                if not self.run_epoch(stop):
+                if not self.run_epoch(signalled):
                     self.save()
                     return False
                 self.finish_epoch()
@@ -152,9 +152,9 @@ class Run:
         write_json(self.out / "config.json", asdict(self.config) | versions())
         self.write_logs()  # they may be an epoch behind the checkpoint
 
-    def run_epoch(self, stop: list[bool]) -> bool:
+    def run_epoch(self, signalled: Callable[[], bool]) -> bool:
         """The batches that are left of the present epoch; False if stopped before the end."""
-        self.ranks.asked = lambda: stop[0] or self.told()
+        self.ranks.should_stop = lambda: signalled() or self.should_stop()
         config, number = self.config, -(-len(self.train) // self.config.batch_size)
         random = new_generator([config.seed, self.epoch])
         batches = data.batches(self.train, config.batch_size, random, config.flip)
@@ -195,7 +195,7 @@ class Run:
                     mean = float(self.loss) / self.batches_done
                     bar.set_postfix(loss=f"{mean:.3f}", images=f"{rate:.0f}/s", refresh=False)
                 bar.update()
-                if (look or self.ranks.size == 1) and self.ranks.stopping():
+                if (look or self.ranks.size == 1) and self.ranks.all_should_stop():
                     return False
                 if time.perf_counter() - saved > self.SAVE_SECONDS:
                     self.save()

@@ -5,12 +5,12 @@ import math
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .. import functional as F
-from .. import optim
 from ..engine.arrays import (
     Array,
     array_module,
@@ -24,13 +24,14 @@ from ..engine.arrays import (
 from ..engine.backward import grad
 from ..engine.errors import DivergenceError, ShapeError, explain
 from ..engine.graph import no_grad
+from ..engine.overrides import recorders
 from ..engine.tensor import Tensor
 from ..engine.threads import Workers, allow, blas_threads, cores
 from ..functional.losses import IGNORED
 from ..nn.module import Module, Sequential, evaluating
-from ..optim import Optimizer, normalize_weights
+from ..optim import Optimizer
+from ..optim.constraint import constrained_weights, normalize
 from ..parallel.ranks import Ranks
-from .replays import Replays
 
 Gradients = list[Array | None]  # one per parameter; None if the loss does not depend on it
 # of a part of a batch, to its mean loss and to the gradients
@@ -64,6 +65,15 @@ def keep_freed_memory() -> None:
         mallopt(top_pad, 1 << 26)
 
 
+@dataclass(frozen=True)
+class Members:
+    """Tensors of a model, found by one walk over its modules."""
+
+    edits: int  # of modules, when they were found
+    buffers: list[Tensor]  # such as BatchNorm's running estimates
+    constrained: list[Tensor]  # weights whose rows are kept at unit length
+
+
 class TrainingStep:
     """step(x, labels): forward, backward, update, and unit-length constraint; returns the mean
     loss, on the device.
@@ -81,11 +91,11 @@ class TrainingStep:
     from one generator, takes one thread, and so does a GPU. Several threads of a program may train
     their own networks at once.
 
-    On a GPU the step is recorded as a CUDA graph when a shape of batch comes for the second time,
-    and then replayed by one launch. `graph=False` orders kernel by kernel; `graph=True` refuses
-    where None would do the same with a warning (`no_graph` has the reason). A graph is recorded
-    anew when arrays or attributes of modules were replaced. What a forward or a loss of your own
-    computes in Python, other than with tensors, is done at the recording only.
+    On a GPU the step of a network of tp.nn is recorded as a CUDA graph when a shape of batch comes
+    for the second time, and then replayed by one launch. A replay does not repeat what a forward or
+    a loss of your own does in Python, so these are recorded only with `graph=True`. `graph=False`
+    launches kernel by kernel. `no_graph` has the reason if there is no graph. A graph is recorded
+    anew when arrays or attributes of modules were replaced.
 
     With `ranks`, several processes train one network: each calls its step with the same whole
     batch, computes its share, and updates with the sums of all. Sums over the batch and masks are
@@ -143,25 +153,42 @@ class TrainingStep:
         # widths, and so activations, grow with it
         self.root = math.sqrt(sum(p.size for p in model.parameters()))
         self.together = any(m.sums_over_batch for m in model.modules())
+        self._members: Members | None = None
         self.graph, self.classes = graph, 0
-        self.no_graph = self.obstacle() if graph is not False else "graph=False"
+        self.no_graph = self.obstacle()
         if graph and self.no_graph:
             raise ValueError(
                 explain("graph=True", f"here it is not possible: {self.no_graph}", "graph=None")
             )
-        self.replays = Replays(self) if self.no_graph is None else None
+        if graph is None and self.no_graph is None:
+            self.no_graph = self.stranger()
+        if graph is False:
+            self.no_graph = "graph=False"
+        self.replays = None if self.no_graph else recorders[optimizer.params[0].backend](self)
 
     def obstacle(self) -> str | None:
         """Why the step cannot be a CUDA graph; None if it can, as far as is known beforehand."""
-        if self.optimizer.params[0].backend == "numpy":
+        backend = self.optimizer.params[0].backend
+        if backend == "numpy":
             return "these parameters are not on a GPU"
+        if backend not in recorders:
+            return "kernels/graphs.py is not there"
         if self.ranks.size > 1:
             return "ranks add up their gradients before the update"
-        if type(self.optimizer).update.__module__ != optim.__name__:
-            return (
-                f"what {type(self.optimizer).__name__}.update computes on the host would not be "
-                "repeated"
-            )
+        if not _is_ours(type(self.optimizer).update):
+            name = type(self.optimizer).__name__
+            return f"what {name}.update computes on the host would not be repeated"
+        return None
+
+    def stranger(self) -> str | None:
+        """Which part of the step is not tinyprop's, and so may do in Python what a replay would not
+        repeat: a counter, a print, a branch; None if there is none."""
+        if not _is_ours(self.loss):
+            return "what the loss computes in Python would not be repeated"
+        for module in self.model.modules():
+            if not _is_ours(type(module)):
+                name = type(module).__name__
+                return f"what {name} computes in Python would not be repeated"
         return None
 
     def __call__(self, x: Any, labels: Any) -> Array:
@@ -199,7 +226,8 @@ class TrainingStep:
                 gradients = grad(loss, self.optimizer.params, allow_unused=True)
             return loss._data, [None if g is None else g._data for g in gradients]
 
-        before = [(b, b._data.copy()) for b in self.model.buffers()] if is_host_array(x) else []
+        buffers = self.members().buffers if is_host_array(x) else []
+        before = [(buffer, buffer._data.copy()) for buffer in buffers]
         finite = False
         try:
             with self.ranks.sharing(len(x)):
@@ -225,12 +253,20 @@ class TrainingStep:
             )
         return loss, gradients
 
+    def members(self) -> "Members":
+        """The tensors of the model that a step needs; looked for anew after an edit of any
+        module."""
+        if self._members is None or self._members.edits != Module.edits:
+            buffers = list(self.model.buffers())
+            self._members = Members(Module.edits, buffers, constrained_weights(self.model))
+        return self._members
+
     def update(self, gradients: Gradients) -> None:
         for p, g in zip(self.optimizer.params, gradients, strict=True):
             p.grad = None if g is None else Tensor(g)
         with allow(self.threads):
             self.optimizer.step()
-            normalize_weights(self.model)
+            normalize(self.members().constrained)
         self.optimizer.zero_grad()
 
     def gradients(self, part: Callable[[slice], Contribution], x: Array) -> Contribution:
@@ -294,6 +330,10 @@ class TrainingStep:
             if not array_module(out._data).isfinite(out._data).all():
                 return f"layer {name}, {type(layer).__name__}" if name else type(layer).__name__
         return "the loss itself"
+
+
+def _is_ours(thing: Any) -> bool:
+    return str(getattr(thing, "__module__", "")).startswith(f"{__name__.split('.')[0]}.")
 
 
 def _add(a: Contribution, b: Contribution) -> Contribution:

@@ -9,7 +9,7 @@ from ..engine.arrays import default_backend, use_backend
 from ..engine.errors import explain
 from ..engine.random import generator, manual_seed
 from ..engine.threads import blas_threads
-from ..parallel.executors import stopping
+from ..parallel.executors import should_stop
 from .claim import (
     APPROXIMATE,
     DOES_NOT_HOLD,
@@ -129,7 +129,7 @@ def run(
 
 def go_on_if_wanted(id: str, fraction: float) -> None:
     """The progress of a claim that another process settles."""
-    if stopping():
+    if should_stop():
         raise CancelledError(f"{id} was stopped")
 
 

@@ -9,7 +9,8 @@ import pytest
 import tinyprop as tp
 import tinyprop.functional as F
 from tinyprop import nn
-from tinyprop.train import TrainingStep, replays
+from tinyprop.kernels import graphs
+from tinyprop.train import TrainingStep
 
 from ..conftest import on_a_device
 
@@ -28,7 +29,10 @@ def paper_network(norm, images):
 
 
 class Net(nn.Module):
-    """Small, with something of its own in its forward."""
+    """Small, with something in its forward that tests choose. It counts as one of tp.nn, which are
+    recorded by default."""
+
+    __module__ = "tinyprop.nn"
 
     def __init__(self, between=lambda x: x, **layer):
         self.first, self.last = nn.NormPropLinear(5, 8, **layer), nn.Linear(8, 3)
@@ -145,7 +149,7 @@ class TestOnADevice:
         assert cupy.cuda.Device().id == 0
 
     def test_each_shape_has_its_graph_up_to_a_number(self, rng, monkeypatch):
-        monkeypatch.setattr(replays, "MOST_GRAPHS", 2)
+        monkeypatch.setattr(graphs, "MOST_GRAPHS", 2)
         step = trained_alike(rng, batches=[small_batch(rng, n) for n in (4, 3, 2) * 4])
         assert [key[0][0] for key in step.replays.graphs] == [4, 3]
         assert step.no_graph is None
@@ -173,9 +177,7 @@ class TestOnADevice:
             lambda step: setattr(step.model, "between", lambda x: x * 3.0),
             lambda step: setattr(step.model, "last", step.model.last),
             lambda step: setattr(step.optimizer, "momentum", 0.0),
-            lambda step: setattr(
-                step, "loss", lambda out, labels: F.cross_entropy(out, labels) * 2.0
-            ),
+            lambda step: setattr(step, "loss", F.nll_loss),
             lambda step: setattr(step, "optimizer", tp.optim.RMSProp(step.model.parameters(), 0.1)),
             lambda step: step.model.load_state_dict(
                 {k: v * 0.5 for k, v in step.model.state_dict().items()}
@@ -269,6 +271,52 @@ class TestOnADevice:
         step.optimizer.lr = 0.0
         assert len({float(step(*pairs[0])) for _ in range(4)}) == 4, "with new masks every time"
 
+    @pytest.mark.parametrize("stranger", ["module", "subclass", "loss", "replaced loss"])
+    def test_what_a_stranger_does_in_python_is_done_in_every_step(self, stranger, rng):
+        """A replay would not repeat it, so a stranger's code is recorded only with graph=True."""
+        calls = []
+
+        class Counting(nn.Module):
+            def forward(self, x):
+                calls.append(x.shape)
+                return x
+
+        class Masked(nn.NormPropLinear):
+            def weighted_sum(self, x, weight):
+                calls.append(x.shape)
+                return super().weighted_sum(x, weight)
+
+        def loss(outputs, labels):
+            calls.append(outputs.shape)
+            return F.cross_entropy(outputs, labels)
+
+        def step_of(graph):
+            tp.manual_seed(0)
+            with tp.use_backend("cupy"):
+                kind = Masked if stranger == "subclass" else nn.NormPropLinear
+                net = nn.Sequential(kind(5, 8), nn.Linear(8, 3))
+                if stranger == "module":
+                    net.append(Counting())
+            optimizer = tp.optim.SGD(net.parameters(), 0.1)
+            given = {"loss": loss} if stranger == "loss" else {}
+            step = TrainingStep(net, optimizer, graph=graph, **given)
+            if stranger == "replaced loss":
+                step.loss = loss
+            return step
+
+        step = step_of(graph=None)
+        for _ in range(5):
+            step(*small_batch(rng))
+        assert len(calls) == 5
+        assert "in Python would not be repeated" in step.no_graph
+        if stranger != "replaced loss":
+            calls.clear()
+            step = step_of(graph=True)
+            for _ in range(5):
+                step(*small_batch(rng))
+            assert len(calls) == 2  # the first step, and the recording
+            assert step.replays.graphs
+
     def test_memory_does_not_grow(self, rng):
         step, pairs = small_step(True), [small_batch(rng) for _ in range(3)]
         for pair in pairs:
@@ -286,8 +334,8 @@ class TestOnADevice:
         import cupy
 
         for _ in range(2):
-            box = replays.Mailbox(cupy, (4,), np.dtype("int64"), np.dtype("float32"))
-            for _ in range(replays.SLOTS):
+            box = graphs.Mailbox(cupy, (4,), np.dtype("int64"), np.dtype("float32"))
+            for _ in range(graphs.SLOTS):
                 box.next()
                 box.post(cupy.cuda.get_current_stream())
             del box

@@ -16,22 +16,20 @@ from itertools import chain
 from operator import is_
 from struct import Struct
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .. import functional as F
 from ..engine.arrays import Array, DType, HostArray, is_host_array, load_module
 from ..engine.context import current
+from ..engine.overrides import recorders
 from ..engine.random import generator, next_key
 from ..engine.tensor import Tensor
-from ..kernels.blas import workspaces
-from ..kernels.cuda import CHANGING, posting_to
 from ..nn.module import Module
 from ..optim import Adam
-
-if TYPE_CHECKING:
-    from .step import TrainingStep
+from .cublas import workspaces
+from .cuda import CHANGING, posting_to
 
 SLOTS = 4  # batches whose labels may be on their way: how far the host may be ahead of the device
 MOST_GRAPHS = 8  # of one training; batches of further shapes are computed as usual
@@ -99,7 +97,7 @@ class Mailbox:
 class Replay:
     """One graph, for batches like this one, and everything that it has the addresses of."""
 
-    def __init__(self, step: "TrainingStep", x: Array, labels: Array):
+    def __init__(self, step: Any, x: Array, labels: Array):
         self.cupy, self.step = load_module("cupy"), step
         self.checked = step.loss is F.cross_entropy and is_host_array(labels)
         self.x = self.cupy.empty(x.shape, x.dtype)
@@ -222,7 +220,7 @@ class Replays:
     """The graphs of a training, one for each shape of a batch and mode. The first batch of a kind
     is computed as usual, which compiles kernels; the graph is recorded for the second."""
 
-    def __init__(self, step: "TrainingStep"):
+    def __init__(self, step: Any):
         self.step, self.cuda = step, load_module("cupy").cuda
         # to record on; replays run on that of the caller
         self.stream = self.cuda.Stream(non_blocking=True)
@@ -253,9 +251,15 @@ class Replays:
             return replay.launch(x, labels)
         if replay is not None:
             del self.graphs[key]
-        elif key in self.seen and len(self.graphs) < MOST_GRAPHS and self.step.no_graph is None:
+        elif key in self.seen and len(self.graphs) < MOST_GRAPHS and self.may_record():
             return self.first(key, x, labels)
         return None
+
+    def may_record(self) -> bool:
+        """Whether a step may be recorded now; model and loss may have been edited."""
+        if self.step.graph is None and self.step.no_graph is None:
+            self.step.no_graph = self.step.stranger()
+        return self.step.no_graph is None
 
     def computed(self) -> None:
         """The last batch was computed as usual: one like it may be recorded."""
@@ -286,3 +290,6 @@ class Replays:
             f"tinyprop trains without CUDA graphs: {reason}", RuntimeWarning, stacklevel=4
         )
         return None
+
+
+recorders["cupy"] = Replays

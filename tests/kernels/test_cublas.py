@@ -8,7 +8,7 @@ import numpy as np
 
 from tinyprop.engine.arrays import load_module, to_backend, to_numpy
 from tinyprop.functional.linear import product
-from tinyprop.kernels import blas
+from tinyprop.kernels import cublas
 
 from ..conftest import needs_overrides, on_a_device
 
@@ -31,7 +31,7 @@ def test_a_thread_takes_its_workspaces_along_unless_a_graph_needs_them(monkeypat
             stream.wait_event(cupy.cuda.get_current_stream().record())
             with stream:
                 np.testing.assert_array_equal(to_numpy(product(x, x.T)), [[5, 14], [14, 50]])
-        return blas.workspaces()
+        return cublas.workspaces()
 
     with ThreadPoolExecutor(1) as pool:
         needed = pool.submit(work).result()

@@ -1,0 +1,98 @@
+"""The equation of Normalization Propagation, section 4.3 of the paper."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ..engine.arrays import Array, array_module
+from ..engine.graph import Op
+from ..engine.tensor import Operand, Tensor, as_tensor
+from .activations import relu
+from .arithmetic import where
+from .convolution import conv2d
+from .linear import linear, product
+from .normalization import WeightNorm, column, weight_norm
+from .reductions import sum as sum_over
+
+
+def normprop(
+    x: Operand,
+    weight: Operand,
+    gamma: Operand,
+    beta: Operand,
+    c1: Any,
+    c2: Any,
+    weighted_sum: Callable[[Tensor, Tensor], Tensor] = linear,
+    activation: Callable[[Tensor], Tensor] = relu,
+) -> Tensor:
+    """(1/c1) [s(gamma w.x / |w| + beta) - c2], with the activation s and a row w of weights for
+    each unit.
+
+    `gamma` and `beta` have one value for each unit, and so have `c1` and `c2`, unless they are
+    numbers. `weighted_sum(x, weight)` is `linear`, or a convolution.
+
+    >>> F.normprop([[3.0, 4.0]], [[0.0, 2.0]], gamma=[1.0], beta=[0.0], c1=0.5, c2=1.0)
+    tensor([[6.]])
+    """
+    x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
+    gamma, beta = as_tensor(gamma, like=weight), as_tensor(beta, like=weight)
+    is_linear = weighted_sum is linear and x.ndim == weight.ndim == 2
+    if is_linear and x.shape[1] == weight.shape[1] and gamma.shape == weight.shape[:1]:
+        u = NormalizedLinear()(x, weight, gamma)
+    else:
+        u = weighted_sum(x, weight_norm(weight, gamma))
+    units_on_axis_1 = u.ndim == weight.ndim
+    if activation is relu and units_on_axis_1:
+        made_here = getattr(weighted_sum, "func", weighted_sum) in (linear, conv2d)
+        return NormalizedReLU(overwrite=made_here)(u, beta, c1, c2)
+    rest = weight.ndim - 1  # (units,) -> (units, 1, 1) for images
+    return (activation(u + column(beta, rest)) - per_unit(c2, rest)) / per_unit(c1, rest)
+
+
+def per_unit(values: Any, ndim: int) -> Any:
+    """(units,) -> (units, 1, ...) with `ndim` axes; a number stays a number."""
+    return column(values, ndim) if getattr(values, "ndim", 0) else values
+
+
+class NormalizedLinear(Op):
+    """gamma w.x / |w| for x (N, in) and rows of w (units, in), as the paper writes it."""
+
+    floating = True
+
+    def forward(self, x: Array, w: Array, gamma: Array) -> Array:
+        xp = array_module(w)
+        length = xp.sqrt(xp.einsum("ij,ij->i", w, w))
+        return product(x, w.T) * (gamma / length)
+
+    def backward(self, g: Tensor, x: Tensor, w: Tensor, gamma: Tensor) -> Any:
+        of_w, of_gamma = WeightNorm(1.0).backward(g.T @ x, w, gamma)
+        return lambda: g @ weight_norm(w, gamma), of_w, of_gamma
+
+
+class NormalizedReLU(Op):
+    """(max(u + beta, 0) - c2) / c1 for u (N, units, ...); the others are numbers, or have one value
+    for each unit. With `overwrite`, nobody else needs u, and its memory may hold the result."""
+
+    floating = True
+
+    def __init__(self, overwrite: bool = False):
+        self.overwrite = overwrite
+
+    def forward(self, u: Array, beta: Array, c1: Array, c2: Array) -> Array:
+        beta, c1, c2 = (per_unit(values, u.ndim - 1) for values in (beta, c1, c2))
+        return (array_module(u).maximum(u + beta, 0.0) - c2) / c1
+
+    def lowest(self, like: Array, c1: Any, c2: Any) -> Array:
+        """The result where the ReLU is off, rounded as in `forward`."""
+        return (array_module(like).zeros((), like.dtype) - c2) / c1
+
+    def backward(self, g: Tensor, c1: Any, c2: Any, out: Tensor) -> Any:
+        numbers = (c._data if isinstance(c, Tensor) else c for c in (c1, c2))
+        off = out <= per_unit(self.lowest(out._data, *numbers), g.ndim - 1)
+        g_u = where(off, 0.0, g) / per_unit(c1, g.ndim - 1)  # NaN passes its gradient
+        rest = (0, *range(2, g.ndim))
+        return (
+            g_u,
+            lambda: sum_over(g_u, rest),
+            lambda: -sum_over(g * out, rest) / c1,
+            lambda: -sum_over(g, rest) / c1,
+        )

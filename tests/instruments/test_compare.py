@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tinyprop as tp
-from tests.helpers import FULL
+from tests.helpers import FULL, quick_only
 from tinyprop import nn, theory
 from tinyprop.cli import main
 from tinyprop.engine.threads import blas_threads
@@ -51,7 +51,9 @@ def assert_measured(stack, networks):
     return curves
 
 
-@pytest.mark.parametrize("norm", ["he", "batch", "normprop-exact"])
+@pytest.mark.parametrize(
+    "norm", quick_only(["he", "normprop-exact"], ["he", "batch", "normprop-exact"])
+)
 def test_theory_and_measurement(norm):
     assert_measured(stack(norm, depth=4, width=64, batch=8), 8)
 

@@ -275,6 +275,11 @@ def battery(cases: list[Case]) -> list[Callable[..., None]]:
     return [test_values, test_gradients, test_dtypes]
 
 
+def quick_only(quick: Any, cases: Any) -> list[Any]:
+    """All cases, for `parametrize`; those that are not among the quick ones are marked slow."""
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+
 exhaustive = pytest.mark.skipif(not FULL, reason="only in `make full`")
 
 

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 import tinyprop as tp
 from tests import helpers
+from tests.conftest import needs_kernels
 from tests.helpers import assert_explained
 from tinyprop import functional as F
 from tinyprop import nn
@@ -176,6 +177,7 @@ def test_a_step_takes_as_many_threads_as_its_work_is_worth(rng, monkeypatch, lea
     )
 
 
+@needs_kernels
 def test_products_are_the_same_on_any_number_of_threads(rng, monkeypatch):
     """A fully connected network shares its products out, not its batch."""
     monkeypatch.setattr("tinyprop.kernels.weights.MULTIPLICATIONS", 1)

@@ -9,7 +9,7 @@ from .. import functional as F
 from ..engine.arrays import Array, array_module, float64, is_array, to_backend
 from ..engine.errors import ShapeError, StateError, explain
 from ..engine.tensor import Tensor
-from ..engine.threads import add_up, is_first_part, is_first_thread, over_batch
+from ..engine.batch import add_up, is_first_part, over_batch
 from ..nn.layers import parameter
 from ..nn.module import Module, is_observing
 
@@ -157,7 +157,7 @@ class BatchNormalizer(Normalizer):
         mean = over_batch(F.sum(shifted, axis=0)) / count
         var = over_batch(F.sum((shifted - mean) ** 2, axis=0)) / count
         std = _standard_deviation(mean, var)
-        if is_first_thread() and not is_observing():
+        if not is_observing():
             unbiased = std.data * (count / (count - 1)) ** 0.5
             for running, now in ((self.mean, mean.data + first.data), (self.std, unbiased)):
                 running.data += self.momentum * (now - running.data)

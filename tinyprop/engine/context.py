@@ -26,9 +26,8 @@ class Context:
     observing: bool = False  # whether running estimates stay as they are
     visit: Callable[..., Any] | None = None  # told of every call of a module
     running: tuple[Any, ...] = ()  # the modules whose forward is being computed, outermost first
-    part: Any = None  # the part of a batch that this thread or process computes
+    part: Any = None  # the part of a batch that this process computes
     thread_limit: int = 1  # how many threads a kernel may use
-    in_worker: bool = False  # whether this thread shares the work of another one already
 
     def changed(self, **changes: Any) -> "Context":
         """A copy with these changes. (dataclasses.replace takes six times as long.)"""

@@ -11,7 +11,7 @@ from ..engine.guard import check_editable
 from ..engine.overrides import overridable
 from ..engine.random import next_key, random_words
 from ..engine.tensor import Operand, Tensor, as_tensor
-from ..engine.threads import add_up, in_batch, is_first_thread, over_batch
+from ..engine.batch import add_up, in_batch, over_batch
 from .arithmetic import as_float, rsqrt
 from .reductions import mean, norm
 from .reductions import sum as sum_over
@@ -134,11 +134,10 @@ class BatchNorm(Normalize):
         return center, var
 
     def move_running(self, center: Array, var: Array) -> None:
-        if is_first_thread():
-            for running, now in zip(
-                self.running, (center, var * (self.count / (self.count - 1))), strict=True
-            ):
-                running += self.momentum * (now - running)
+        running_mean, running_var = self.running
+        unbiased = var * (self.count / (self.count - 1))
+        running_mean += self.momentum * (center - running_mean)
+        running_var += self.momentum * (unbiased - running_var)
 
     def mean(self, x: Tensor) -> Tensor:
         return over_batch(sum_over(x, self.axes, keepdims=True)) / self.count

@@ -89,7 +89,7 @@ class Jacobian:
         self.module, self.x, self.y = module, x.detach(), y
         training = [part for part in module.modules() if part.training]
         self.separate = not any(
-            m.whole_batch or m.draws_for_batch or m.sums_over_batch for m in training
+            m.draws_for_batch or m.sums_over_batch for m in training
         )
 
     def times(self, block: HostArray) -> HostArray:

@@ -19,7 +19,7 @@ from ..engine.arrays import Array, array_module, is_device_array, load_module
 from ..engine.graph import Op
 from ..engine.overrides import override
 from ..engine.random import normals
-from ..engine.threads import shares_batch
+from ..engine.batch import shares_batch
 from ..functional.arithmetic import Elementwise
 from ..functional.losses import CrossEntropy
 from ..functional.normalization import BatchNorm, WeightNorm, dropout_mask

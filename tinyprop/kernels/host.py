@@ -8,7 +8,7 @@ import numpy as np
 
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
-from ..engine.threads import add_up
+from ..engine.batch import add_up
 from ..functional.activations import ReLU
 from ..functional.convolution import (
     Convolution,

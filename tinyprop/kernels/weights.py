@@ -9,7 +9,8 @@ import numpy as np
 
 from ..engine.arrays import HostArray
 from ..engine.overrides import override
-from ..engine.threads import allowed, spread
+from ..engine.context import current
+from ..engine.threads import for_each
 from ..functional.linear import Linear, Matmul
 from ..functional.normprop import NormalizedLinear
 from ..optim import updates

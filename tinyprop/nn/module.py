@@ -78,8 +78,9 @@ class Module:
     # Attributes for the repr: "p" (its value), "stride=" (with its name), or "bias=True" (unless it
     # has that value).
     shown = ""
-    # whether a training batch must stay in one piece because its samples depend on each other
-    whole_batch = False
+    # whether each output depends on one sample only: a declaration that you may make for a module of
+    # your own, so that batches of it may be cut (evaluation of large sets, training on ranks)
+    per_sample = False
     # whether it draws, in order, for all parts of a batch; or sums over them
     draws_for_batch = sums_over_batch = False
     edits, _training = 0, True  # how often an attribute of any module was set, and its own mode

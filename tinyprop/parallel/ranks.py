@@ -15,7 +15,8 @@ import numpy as np
 
 from ..engine.arrays import Array, array_module, is_device_array, is_host_array, load_module
 from ..engine.errors import StateError
-from ..engine.threads import Part, Shape, blas_threads, cores, sharing
+from ..engine.batch import Shape, sharing
+from ..engine.threads import blas_threads, cores
 
 T = TypeVar("T")
 
@@ -153,13 +154,12 @@ class Ranks:
                 )
 
 
-class RankPart(Part):
+class RankPart:
     """One rank's share of a batch with this number of samples."""
 
     def __init__(self, ranks: Ranks, samples: int):
         self.ranks = ranks
         self.samples = samples
-        self.place = 0
         self.first = ranks.first
 
     def add_up(self, numbers: Any) -> Any:

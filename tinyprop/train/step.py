@@ -3,8 +3,8 @@
 import ctypes
 import math
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +20,14 @@ from ..engine.arrays import (
     host_array,
     is_array,
     is_host_array,
+    to_numpy,
 )
 from ..engine.backward import grad
 from ..engine.errors import DivergenceError, ShapeError, explain
 from ..engine.graph import no_grad
 from ..engine.overrides import recorders
 from ..engine.tensor import Tensor
-from ..engine.threads import Workers, allow, blas_threads, cores
+from ..engine.threads import blas_threads, cores, thread_limit
 from ..functional.losses import IGNORED
 from ..nn.module import Module, Sequential, evaluating
 from ..optim import Optimizer
@@ -34,14 +35,12 @@ from ..optim.constraint import constrained_weights, normalize
 from ..parallel.ranks import Ranks
 
 Gradients = list[Array | None]  # one per parameter; None if the loss does not depend on it
-# of a part of a batch, to its mean loss and to the gradients
-Contribution = tuple[Array, Gradients]
 Loss = Callable[[Tensor, Any], Tensor]
 
 INPUT = "the input"
-ON_DEVICE = 1_000  # images that a device evaluates together
-# for a thread to pay, as measured: elements of its inputs times the root of the number of weights
-LEAST_WORK = 5.5e6
+BATCH_ON_HOST = 64  # images that are evaluated together
+BATCH_ON_DEVICE = 1_000
+PROBED = 8  # images that are computed alone and together
 
 
 def keep_freed_memory() -> None:
@@ -75,21 +74,15 @@ class Members:
 
 
 class TrainingStep:
-    """step(x, labels): forward, backward, update, and unit-length constraint; returns the mean
-    loss, on the device.
+    """step(x, labels): forward, backward, update, and unit-length constraint; returns the loss, on
+    the device.
 
-    `loss(outputs, labels)` returns the mean over the samples of a batch, as a scalar tensor. Any
-    function will do that treats each sample by itself; F.cross_entropy is the default.
+    `loss(outputs, labels)` returns a scalar tensor; F.cross_entropy is the default. The network and
+    the loss may be anything: the batch is never cut.
 
-    A NormProp network never looks across the batch, so the gradient for a batch is the sum of the
-    gradients for its parts. The parts of a convolutional network run on `threads` threads, each
-    with a BLAS of one thread, which is faster than one thread that calls a BLAS of many. With None,
-    as many cores are used as the work is worth: threads take turns to run Python, which costs a
-    small batch more than it gains. BatchNorm's parts run at the same time, and wait for the sums of
-    each other. Fully connected networks are the exception: they have more weights than activations,
-    so each product is shared out among the threads instead of the batch. Dropout, whose keys come
-    from one generator, takes one thread, and so does a GPU. Several threads of a program may train
-    their own networks at once.
+    On the host, kernels share blocks of their arrays among `threads` threads, by default one for
+    each core. The numbers do not depend on how many there are. Several threads of a program may
+    train their own networks at once.
 
     On a GPU the step of a network of tp.nn is recorded as a CUDA graph when a shape of batch comes
     for the second time, and then replayed by one launch. A replay does not repeat what a forward or
@@ -99,7 +92,9 @@ class TrainingStep:
 
     With `ranks`, several processes train one network: each calls its step with the same whole
     batch, computes its share, and updates with the sums of all. Sums over the batch and masks are
-    those of one process.
+    those of one process. A module or a loss that may look across the batch in another way is
+    refused, unless it is declared to treat each sample by itself: `per_sample = True`. (A loss then
+    is a mean over the samples.)
 
     >>> net = tp.nn.build("C(4,3,1,1)-C(2,1,1,0)-P(8,8,0,avg)")
     >>> step = tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.1))
@@ -122,39 +117,18 @@ class TrainingStep:
             raise TypeError(
                 explain(f"TrainingStep with loss={loss!r}", rule, f"threads={loss!r}, by name")
             )
+        if threads is not None and threads < 1:
+            raise ValueError(explain(f"threads={threads}", "it is at least 1", "threads=1"))
+        self.model = model
+        self.optimizer = optimizer
+        self.loss = loss
         self.ranks = ranks or Ranks()
-        obstacles = [
-            f"{type(m).__name__} needs the batch in one piece"
-            for m in model.modules()
-            if m.whole_batch
-        ]
-        if obstacles and self.ranks.size > 1:
-            raise ValueError(explain(f"{self.ranks.size} ranks", obstacles[0], "one rank"))
-        obstacles += [
-            f"{type(m).__name__} draws for the whole batch"
-            for m in model.modules()
-            if m.draws_for_batch
-        ]
-        if optimizer.params[0].backend != "numpy":
-            obstacles.append("a GPU takes one thread")
-        self.explicit = threads is not None
-        limit = self.ranks.cores if self.ranks.cores < cores() else None
-        # of a batch in one piece; None: no limit
-        self.blas_threads = limit if threads is None and obstacles else 1
-        if threads is None:
-            threads = 1 if obstacles else self.ranks.cores
-        if threads < 1 or (threads > 1 and obstacles):
-            rule = obstacles[0] if obstacles else "it is at least 1"
-            raise ValueError(
-                explain(f"threads={threads}", rule, "threads=1, or None to let it choose")
-            )
-        self.model, self.optimizer, self.loss, self.threads = model, optimizer, loss, threads
-        self.in_parts = threads > 1 and any(p.ndim == 4 for p in model.parameters())
-        # widths, and so activations, grow with it
-        self.root = math.sqrt(sum(p.size for p in model.parameters()))
-        self.together = any(m.sums_over_batch for m in model.modules())
+        self.threads = threads or self.ranks.cores
+        if self.ranks.size > 1:
+            self.check_that_ranks_can_share()
         self._members: Members | None = None
-        self.graph, self.classes = graph, 0
+        self.classes = 0
+        self.graph = graph
         self.no_graph = self.obstacle()
         if graph and self.no_graph:
             raise ValueError(
@@ -166,6 +140,19 @@ class TrainingStep:
             self.no_graph = "graph=False"
         self.replays = None if self.no_graph else recorders[optimizer.params[0].backend](self)
 
+    def check_that_ranks_can_share(self) -> None:
+        """Refuse modules and losses whose numbers for a batch may not follow from those of its
+        parts."""
+        got = f"{self.ranks.size} ranks"
+        hint = "declare per_sample = True if it treats each sample by itself, or use one rank"
+        for module in self.model.modules():
+            if not can_be_split(module):
+                name = type(module).__name__
+                raise ValueError(explain(got, f"{name} may look across the batch", hint))
+        if self.loss is not F.cross_entropy and not getattr(self.loss, "per_sample", False):
+            rule = "a loss of your own may look across the batch"
+            raise ValueError(explain(got, rule, hint))
+
     def obstacle(self) -> str | None:
         """Why the step cannot be a CUDA graph; None if it can, as far as is known beforehand."""
         backend = self.optimizer.params[0].backend
@@ -175,7 +162,7 @@ class TrainingStep:
             return "kernels/graphs.py is not there"
         if self.ranks.size > 1:
             return "ranks add up their gradients before the update"
-        if not _is_ours(type(self.optimizer).update):
+        if not is_ours(type(self.optimizer).update):
             name = type(self.optimizer).__name__
             return f"what {name}.update computes on the host would not be repeated"
         return None
@@ -183,10 +170,10 @@ class TrainingStep:
     def stranger(self) -> str | None:
         """Which part of the step is not tinyprop's, and so may do in Python what a replay would not
         repeat: a counter, a print, a branch; None if there is none."""
-        if not _is_ours(self.loss):
+        if not is_ours(self.loss):
             return "what the loss computes in Python would not be repeated"
         for module in self.model.modules():
-            if not _is_ours(type(module)):
+            if not is_ours(type(module)):
                 name = type(module).__name__
                 return f"what {name} computes in Python would not be repeated"
         return None
@@ -199,59 +186,99 @@ class TrainingStep:
                 "the first axis of both is the number of samples, at least 1",
                 "one label per sample",
             )
-        if self.replays is not None and (replayed := self.replays(x, labels)) is not None:
-            return replayed
+        if self.replays is not None:
+            replayed = self.replays(x, labels)
+            if replayed is not None:
+                return replayed
         home = self.optimizer.params[0]._data
-        # what the mean loss is taken over: samples, or labels that count
-        x, total = _there(x, home), len(x)
-        if self.loss is not F.cross_entropy:
+        x = _there(x, home)
+        if self.loss is not F.cross_entropy:  # which checks labels before it uploads them
             labels = _there(labels, home)
-        elif is_host_array(labels):  # cross_entropy checks these before it uploads them
-            total = max(1, int((labels != IGNORED).sum()))
-        loss, gradients = self.differentiate(x, labels, total)
-        self.update(gradients)
+        with self.threads_for_kernels():
+            loss, gradients = self.differentiate(x, labels)
+            self.update(gradients)
         if self.replays is not None:
             self.replays.computed()
         return as_array(loss)
 
-    def differentiate(self, x: Array, labels: Array, total: int) -> Contribution:
-        """The mean loss of a batch and the gradients; numbers that are not finite are refused on
-        the host."""
+    @contextmanager
+    def threads_for_kernels(self) -> Iterator[None]:
+        """Inside the block, kernels share their blocks, and BLAS has one thread in each."""
+        if self.optimizer.params[0].backend != "numpy":
+            yield
+            return
+        with thread_limit(self.threads), blas_threads(1):
+            yield
+
+    def differentiate(self, x: Array, labels: Array) -> tuple[Array, Gradients]:
+        """The loss of a batch and its gradients. On the host, numbers that are not finite are
+        refused."""
+        on_host = is_host_array(x)
+        with self.undone_unless_finite() as result:
+            with self.ranks.sharing(len(x)), np.errstate(all="ignore"):
+                loss = self.share_of_loss(x, labels)
+                tensors = grad(loss, self.optimizer.params, allow_unused=True)
+                gradients = [None if g is None else g._data for g in tensors]
+                total_loss, totals = self.ranks.total(loss._data, gradients)
+            result.finite = not on_host or all_finite(total_loss, totals)
+        if not result.finite:
+            self.explain_divergence(x, total_loss)
+        return total_loss, totals
+
+    def share_of_loss(self, x: Array, labels: Array) -> Tensor:
+        """The loss of the batch; or what this rank's samples contribute to it."""
+        if self.ranks.size == 1:
+            outputs = self.outputs(x)
+            return self.checked_loss(outputs, labels)
         mine = self.ranks.share(len(x))
-        our_x, our_labels = x[mine], labels[mine]
+        outputs = self.outputs(x[mine])
+        if not len(outputs):  # a rank without samples takes part in the sums
+            return F.sum(outputs) * 0.0
+        if self.loss is F.cross_entropy:
+            counted = max(1, int((_host(labels) != IGNORED).sum()))
+            return F.cross_entropy(outputs, labels[mine], "sum") * (1.0 / counted)
+        return self.checked_loss(outputs, labels[mine]) * (len(outputs) / len(x))
 
-        def part(where: slice) -> Contribution:
-            with np.errstate(all="ignore"):  # a loss that is not finite is dealt with below
-                loss = self.mean_loss(our_x[where], our_labels[where], total)
-                gradients = grad(loss, self.optimizer.params, allow_unused=True)
-            return loss._data, [None if g is None else g._data for g in gradients]
+    def outputs(self, x: Array) -> Tensor:
+        outputs = self.model(Tensor(x))
+        self.classes = outputs.shape[1] if outputs.ndim > 1 else 0
+        return outputs
 
-        buffers = self.members().buffers if is_host_array(x) else []
+    def checked_loss(self, outputs: Tensor, labels: Array) -> Tensor:
+        loss = self.loss(outputs, labels)
+        if isinstance(loss, Tensor) and loss.shape == ():
+            return loss
+        got = f"a {type(loss).__name__} as a loss"
+        if isinstance(loss, Tensor):
+            got = f"a loss of shape {loss.shape}"
+        raise ShapeError(got, "a loss is a scalar tensor", "loss(...).mean()")
+
+    @contextmanager
+    def undone_unless_finite(self) -> Iterator["Outcome"]:
+        """Restore running estimates at the end of the block, unless its result is finite."""
+        outcome = Outcome()
+        on_host = self.optimizer.params[0].backend == "numpy"
+        buffers = self.members().buffers if on_host else []
         before = [(buffer, buffer._data.copy()) for buffer in buffers]
-        finite = False
         try:
-            with self.ranks.sharing(len(x)):
-                loss, gradients = self.ranks.total(*self.gradients(part, our_x))
-            finite = not is_host_array(x) or bool(
-                math.isfinite(loss) and all(g is None or np.isfinite(g).all() for g in gradients)
-            )
+            yield outcome
         finally:
-            for buffer, values in [] if finite else before:  # BatchNorm's running estimates
-                buffer._data[...] = values
-        if not finite:
-            where, hint = (
-                self.first_bad_layer(x),
-                "a smaller learning rate; for norm='none' the paper needs 0.0001",
-            )
-            got = f"a loss of {float(loss):g}, first not finite in {where}"
-            if math.isfinite(loss):
-                got = f"a gradient that is not finite, of a loss of {float(loss):g}"
-            raise DivergenceError(
-                got,
-                "loss and gradients are finite numbers; nothing was updated with these",
-                "samples without NaN or infinity" if where == INPUT else hint,
-            )
-        return loss, gradients
+            if not outcome.finite:
+                for buffer, values in before:
+                    buffer._data[...] = values
+
+    def explain_divergence(self, x: Array, loss: Array) -> None:
+        """Raise the error for a loss or a gradient that is not finite."""
+        where = self.first_nonfinite_layer(x)
+        hint = "a smaller learning rate; for norm='none' the paper needs 0.0001"
+        got = f"a loss of {float(loss):g}, first not finite in {where}"
+        if math.isfinite(loss):
+            got = f"a gradient that is not finite, of a loss of {float(loss):g}"
+        raise DivergenceError(
+            got,
+            "loss and gradients are finite numbers; nothing was updated with these",
+            "samples without NaN or infinity" if where == INPUT else hint,
+        )
 
     def members(self) -> "Members":
         """The tensors of the model that a step needs; looked for anew after an edit of any
@@ -264,65 +291,18 @@ class TrainingStep:
     def update(self, gradients: Gradients) -> None:
         for p, g in zip(self.optimizer.params, gradients, strict=True):
             p.grad = None if g is None else Tensor(g)
-        with allow(self.threads):
-            self.optimizer.step()
-            normalize(self.members().constrained)
+        self.optimizer.step()
+        normalize(self.members().constrained)
         self.optimizer.zero_grad()
 
-    def gradients(self, part: Callable[[slice], Contribution], x: Array) -> Contribution:
-        """The mean loss of a batch and the gradients: the sums of the contributions of its
-        parts."""
-        threads = self.threads if self.in_parts else 1
-        if not self.explicit:
-            threads = max(1, min(threads, int(x.size * self.root / LEAST_WORK)))
-        if threads == 1:
-            with (
-                allow(self.threads),
-                nullcontext() if self.blas_threads is None else blas_threads(self.blas_threads),
-            ):
-                return part(slice(None))
-        try:
-            return Workers.of(threads).map(part, len(x), _add, self.together)
-        except (ValueError, TypeError, LookupError):
-            if self.ranks.size > 1:  # the others may not have met it
-                raise
-            try:  # told for the whole batch, if it occurs there too: the user knows those shapes
-                part(slice(None))
-            except Exception as same:
-                raise same from None
-            raise
-
-    def mean_loss(self, x: Array, labels: Array, total: int) -> Tensor:
-        """What a part contributes to the mean loss of a batch, taken over `total` samples or
-        labels."""
-        outputs = self.model(Tensor(x))
-        self.classes = outputs.shape[1] if outputs.ndim > 1 else 0
-        if not len(x):  # a rank without a share of this batch takes part in the sums
-            return F.sum(outputs) * 0.0
-        if self.loss is F.cross_entropy:
-            return F.cross_entropy(outputs, labels, "sum") * (1.0 / total)
-        loss = self.loss(outputs, labels)
-        if not isinstance(loss, Tensor) or loss.shape != ():
-            got = (
-                f"a loss of shape {loss.shape}"
-                if isinstance(loss, Tensor)
-                else f"a {type(loss).__name__} as a loss"
-            )
-            raise ShapeError(
-                got, "a loss is a scalar tensor, the mean over the batch", "loss(...).mean()"
-            )
-        return loss * (len(x) / total)
-
     @no_grad()
-    def first_bad_layer(self, x: Array) -> str:
+    def first_nonfinite_layer(self, x: Array) -> str:
         """Where the first output that is not finite comes from."""
         if not array_module(x).isfinite(x).all():
             return INPUT
-        layers = (
-            list(self.model.named_children())
-            if isinstance(self.model, Sequential)
-            else [("", self.model)]
-        )
+        layers = [("", self.model)]
+        if isinstance(self.model, Sequential):
+            layers = list(self.model.named_children())
         out = Tensor(x)
         for name, layer in layers:
             with np.errstate(all="ignore"), evaluating():
@@ -332,14 +312,27 @@ class TrainingStep:
         return "the loss itself"
 
 
-def _is_ours(thing: Any) -> bool:
+@dataclass
+class Outcome:
+    """What a block tells about its result."""
+
+    finite: bool = False
+
+
+def all_finite(loss: Array, gradients: Gradients) -> bool:
+    if not math.isfinite(loss):
+        return False
+    return all(g is None or bool(np.isfinite(g).all()) for g in gradients)
+
+
+def can_be_split(module: Module) -> bool:
+    """Whether the outputs for a batch follow from those for its parts, as far as is known: of
+    tinyprop's own modules, and of those that are declared to."""
+    return is_ours(type(module)) or module.per_sample
+
+
+def is_ours(thing: Any) -> bool:
     return str(getattr(thing, "__module__", "")).startswith(f"{__name__.split('.')[0]}.")
-
-
-def _add(a: Contribution, b: Contribution) -> Contribution:
-    return a[0] + b[0], [
-        x if y is None else y if x is None else x + y for x, y in zip(a[1], b[1], strict=True)
-    ]
 
 
 def _array(values: Any) -> Array:
@@ -355,12 +348,19 @@ def _there(array: Array, home: Array) -> Array:
     return from_host(array, like=home) if is_host_array(array) else array
 
 
-@no_grad()
-def logits(model: Module, images: Array, threads: int | None = None) -> Array:
-    """The outputs of a network in evaluation mode, without a graph: on all cores, or on the stream
-    of the caller.
+def _host(array: Array) -> Array:
+    return to_numpy(array)
 
-    The network is only read: several threads may evaluate it at once.
+
+@no_grad()
+def logits(
+    model: Module, images: Array, threads: int | None = None, batch_size: int | None = None
+) -> Array:
+    """The outputs of a network in evaluation mode, without a graph, `batch_size` images at a time.
+
+    The network is only read: several threads may evaluate it at once. If a module is neither
+    tinyprop's nor declared `per_sample = True`, a few images are first computed alone and together,
+    and if they differ, nothing is cut.
 
     >>> net = tp.nn.Sequential(tp.nn.Flatten(), tp.nn.Identity())
     >>> logits(net, tp.tensor([[1.0, 2.0]]).data)
@@ -368,24 +368,45 @@ def logits(model: Module, images: Array, threads: int | None = None) -> Array:
     """
     images = _array(images)
     home = next((p._data for p in model.parameters()), images)
-
-    def part(where: slice) -> list[Array]:
-        try:
-            return [model(Tensor(_there(images[where], home)))._data]
-        except Exception as error:
-            error.add_note(
-                f"(in images {where.start} to {where.stop - 1}: {len(images)} are evaluated in "
-                "parts)"
-            )
-            raise
-
-    with evaluating():
-        if is_host_array(home):
-            parts = Workers.of(threads or cores()).map(part, len(images), lambda a, b: a + b)
-        else:  # here and now: the stream and the device belong to this thread
-            starts = range(0, max(len(images), 1), ON_DEVICE)
-            parts = [out for start in starts for out in part(slice(start, start + ON_DEVICE))]
+    size = batch_size or (BATCH_ON_HOST if is_host_array(home) else BATCH_ON_DEVICE)
+    starts = range(0, max(len(images), 1), size)
+    with evaluating(), thread_limit(threads or cores()), blas_threads(1):
+        if len(starts) > 1:
+            check_per_sample(model, _there(images[:PROBED], home))
+        parts = []
+        for start in starts:
+            stop = min(start + size, len(images))
+            try:
+                parts.append(model(Tensor(_there(images[start:stop], home)))._data)
+            except Exception as error:
+                if len(starts) > 1:
+                    error.add_note(f"(in images {start} to {stop - 1} of {len(images)})")
+                raise
     return array_module(*parts).concatenate(parts)
+
+
+def check_per_sample(model: Module, images: Array) -> None:
+    """Refuse to cut a set of images for a network whose outputs depend on what else is in the
+    batch, unless all its modules are known not to."""
+    strangers = [m for m in model.modules() if not (is_ours(type(m)) or m.per_sample)]
+    if not strangers:
+        return
+    together = to_numpy(model(Tensor(images))._data)
+    alone = np.concatenate(
+        [to_numpy(model(Tensor(images[i : i + 1]))._data) for i in range(len(images))]
+    )
+    scale = np.abs(together).max(initial=0.0)
+    if together.shape != alone.shape or not np.allclose(
+        together, alone, 1e-3, 1e-4 * scale, equal_nan=True
+    ):
+        names = ", ".join(sorted({type(m).__name__ for m in strangers}))
+        raise ValueError(
+            explain(
+                f"an evaluation in pieces of a network with {names}",
+                "its outputs for an image depend on the other images of the batch",
+                "batch_size=len(images); or fix the module, and declare per_sample = True",
+            )
+        )
 
 
 def evaluate(
@@ -394,9 +415,10 @@ def evaluate(
     labels: Array,
     threads: int | None = None,
     ranks: Ranks | None = None,
+    batch_size: int | None = None,
 ) -> tuple[float, float]:
     """The mean cross-entropy of a network on images and the fraction it gets wrong, in evaluation
-    mode. Each of several `ranks` computes its share of the images.
+    mode, `batch_size` images at a time. Each of several `ranks` computes its share of the images.
 
     >>> net = tp.nn.Sequential(tp.nn.Flatten(), tp.nn.Identity())
     >>> images, labels = tp.tensor([[0.0, 9.0], [9.0, 0.0]]), tp.tensor([1, 1], dtype=int)
@@ -412,7 +434,8 @@ def evaluate(
             "images and labels of the same split",
         )
     ranks = ranks or Ranks()
-    out = ranks.gather(logits(model, images[ranks.share(len(images))], threads or ranks.cores))
+    mine = images[ranks.share(len(images))]
+    out = ranks.gather(logits(model, mine, threads or ranks.cores, batch_size))
     truth = _there(labels, out)
     loss = F.cross_entropy(Tensor(out), truth).item()
     # NaN is not a class

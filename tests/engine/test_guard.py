@@ -169,7 +169,6 @@ def test_an_op_that_returns_its_second_input_hands_on_its_guard():
         (lambda x, a: x[:, a], [2, 0, 2], [[1, 0, 2], [1, 0, 2]]),
         (lambda x, a: x[a, 0], [True, False], [[1, 0, 0], [0, 0, 0]]),
         (lambda x, a: x[a], [True, False], [[1, 1, 1], [0, 0, 0]]),
-        (lambda x, a: F.take(x, a, axis=1), [2, 2, 0], [[1, 0, 2], [1, 0, 2]]),
         (lambda x, a: F.where(a, x, 0.0), [True, True, False], [[1, 1, 0], [1, 1, 0]]),
         (lambda x, a: x * a, [1.0, 2.0, 3.0], [[1, 2, 3], [1, 2, 3]]),
         (lambda x, a: F.nll_loss(x, a, "sum"), [0, 2], [[-1, 0, 0], [0, 0, -1]]),

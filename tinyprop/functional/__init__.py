@@ -61,7 +61,6 @@ from .shapes import (
     split,
     squeeze,
     stack,
-    take,
     to,
     transpose,
 )
@@ -132,7 +131,6 @@ __all__ = [
     "std",
     "subtract",
     "sum",
-    "take",
     "tanh",
     "to",
     "transpose",

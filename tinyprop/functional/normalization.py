@@ -19,7 +19,7 @@ from .shapes import reshape
 from .windows import Shape
 
 
-def column(numbers: Any, ndim: int) -> Any:
+def per_channel(numbers: Any, ndim: int) -> Any:
     """(n,) -> (n, 1, ...) with `ndim` axes: for rows (n, ...), or, with `ndim` - 1 axes, for
     channels (N, n, ...)"""
     return numbers.reshape(-1, *[1] * (ndim - 1))
@@ -36,12 +36,12 @@ class WeightNorm(Op):
     def forward(self, w: Array, scale: Array) -> Array:
         xp, rows = array_module(w), w.reshape(len(w), -1)
         length = xp.sqrt(xp.einsum("ij,ij->i", rows, rows))  # without an array of squares
-        return w * column(scale * self.factor / length, w.ndim)
+        return w * per_channel(scale * self.factor / length, w.ndim)
 
     def backward(self, g: Tensor, w: Tensor, scale: Tensor) -> Any:
         within = tuple(range(1, w.ndim))
         length = norm(w, within, keepdims=True)
-        unit, size = w / length, column(scale * self.factor, w.ndim)
+        unit, size = w / length, per_channel(scale * self.factor, w.ndim)
         along = sum_over(g * unit, within, keepdims=True)
         return lambda: (g - unit * along) * (size / length), lambda: (along * self.factor).reshape(
             scale.shape
@@ -144,10 +144,10 @@ class BatchNorm(Normalize):
         return over_batch(sum_over(x, self.axes, keepdims=True)) / self.count
 
     def forward(self, x: Array, weight: Array, bias: Array) -> Array:
-        return super().forward(x, column(weight, x.ndim - 1), column(bias, x.ndim - 1))
+        return super().forward(x, per_channel(weight, x.ndim - 1), per_channel(bias, x.ndim - 1))
 
     def backward(self, g: Tensor, x: Tensor, weight: Tensor) -> Any:
-        g_x, along, _ = super().backward(g, x, column(weight, x.ndim - 1))
+        g_x, along, _ = super().backward(g, x, per_channel(weight, x.ndim - 1))
         return g_x, lambda: sum_over(along(), self.axes), lambda: sum_over(g, self.axes)
 
 
@@ -195,7 +195,7 @@ def batch_norm(
     if training:
         return batch_op(BatchNorm, x, running_mean, running_var, momentum, eps)(x, weight, bias)
     scale = weight * rsqrt(running_var + eps)
-    return x * column(scale, x.ndim - 1) + column(bias - running_mean * scale, x.ndim - 1)
+    return x * per_channel(scale, x.ndim - 1) + per_channel(bias - running_mean * scale, x.ndim - 1)
 
 
 def batch_op(

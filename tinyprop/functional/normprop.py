@@ -10,7 +10,7 @@ from .activations import relu
 from .arithmetic import where
 from .convolution import conv2d
 from .linear import linear, product
-from .normalization import WeightNorm, column, weight_norm
+from .normalization import WeightNorm, per_channel, weight_norm
 from .reductions import sum as sum_over
 
 
@@ -45,12 +45,12 @@ def normprop(
         made_here = getattr(weighted_sum, "func", weighted_sum) in (linear, conv2d)
         return NormalizedReLU(overwrite=made_here)(u, beta, c1, c2)
     rest = weight.ndim - 1  # (units,) -> (units, 1, 1) for images
-    return (activation(u + column(beta, rest)) - per_unit(c2, rest)) / per_unit(c1, rest)
+    return (activation(u + per_channel(beta, rest)) - per_unit(c2, rest)) / per_unit(c1, rest)
 
 
 def per_unit(values: Any, ndim: int) -> Any:
     """(units,) -> (units, 1, ...) with `ndim` axes; a number stays a number."""
-    return column(values, ndim) if getattr(values, "ndim", 0) else values
+    return per_channel(values, ndim) if getattr(values, "ndim", 0) else values
 
 
 class NormalizedLinear(Op):

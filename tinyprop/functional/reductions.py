@@ -10,7 +10,7 @@ from ..engine.errors import ShapeError
 from ..engine.graph import Op, named
 from ..engine.tensor import Axes, Operand, Tensor, as_tensor
 from .arithmetic import as_float, exp, sqrt, square, where
-from .shapes import broadcast_to, counted
+from .shapes import broadcast_to, normalize_axes
 from .windows import Shape
 
 
@@ -30,7 +30,7 @@ class Reduction(Op):
         """The axes counted from the front, checked. As in NumPy, a 0-d tensor may be reduced along
         axis 0 or -1."""
         got = f"{type(self).__name__.lower()} of shape {shape}"
-        axes = counted(self.axis, len(shape) or 1, f"{got} with axis={self.axis}")
+        axes = normalize_axes(self.axis, len(shape) or 1, f"{got} with axis={self.axis}")
         if not self.of_nothing and shape and 0 in (shape[i] for i in axes):
             raise ShapeError(got, "there must be an element to take", "a tensor with elements")
         return tuple(axes) if shape else ()

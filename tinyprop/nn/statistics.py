@@ -3,7 +3,7 @@ that take none."""
 
 from .. import functional as F
 from ..engine.tensor import Tensor
-from ..functional.normalization import column
+from ..functional.normalization import per_channel
 from .layers import parameter
 from .module import Module, is_observing
 
@@ -130,7 +130,7 @@ class DyT(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # (C,) -> (C, 1, 1) for images
-        weight, bias = (column(p, x.ndim - 1) for p in (self.weight, self.bias))
+        weight, bias = (per_channel(p, x.ndim - 1) for p in (self.weight, self.bias))
         return self.squash(x) * weight + bias
 
     def squash(self, x: Tensor) -> Tensor:

@@ -123,29 +123,31 @@ def conv2d(
     array([[[[-1., -1.]]]], dtype=float32)
     """
     x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
-    _check_shapes(x.shape, weight.shape, groups)
-    window = Window.of(weight.shape[2:], stride, padding, dilation)
+    image, filters = x.shape, weight.shape
+    _check_shapes(image, filters, groups)
+    window = Window.of(filters[2:], stride, padding, dilation)
     if groups == 1:
-        out = _convolve(x, weight, window)
+        out = Convolve(window, image, filters, current().exact_convolution)(x, weight)
     else:
-        images = split(x, [weight.shape[1]] * groups, axis=1)
-        filters = split(weight, [len(weight) // groups] * groups)
-        parts = [_convolve(i, f, window) for i, f in zip(images, filters, strict=True)]
-        out = concatenate(parts, axis=1)
+        out = _in_groups(x, weight, window, groups)
     if bias is None:
         return out
     bias = as_tensor(bias, like=out)
-    if bias.shape != weight.shape[:1]:
-        got = f"conv2d with weight {weight.shape} and bias {bias.shape}"
-        raise ShapeError(
-            got, "there is one bias for each output channel", f"shape {weight.shape[:1]}"
-        )
+    if bias.shape != filters[:1]:
+        got = f"conv2d with weight {filters} and bias {bias.shape}"
+        raise ShapeError(got, "there is one bias for each output channel", f"shape {filters[:1]}")
     return out + bias.reshape(-1, 1, 1)
 
 
-def _convolve(x: Tensor, weight: Tensor, window: Window) -> Tensor:
-    window.output(x.shape)  # refuses an image that is too small, before an override sees it
-    return Convolve(window, x.shape, weight.shape, current().exact_convolution)(x, weight)
+def _in_groups(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
+    """Each group of the channels of x, convolved with its own filters."""
+    exact = current().exact_convolution
+    images = split(x, [weight.shape[1]] * groups, axis=1)
+    filters = split(weight, [len(weight) // groups] * groups)
+    parts = []
+    for x_i, w_i in zip(images, filters, strict=True):
+        parts.append(Convolve(window, x_i.shape, w_i.shape, exact)(x_i, w_i))
+    return concatenate(parts, axis=1)
 
 
 def _check_shapes(x: Shape, weight: Shape, groups: int) -> None:

@@ -20,7 +20,7 @@ from ..functional.convolution import (
     output_rows,
 )
 from ..functional.normalization import BatchNorm, WeightNorm, per_channel
-from ..functional.normprop import NormalizedReLU
+from ..functional.normprop import NormalizedReLU, per_unit
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last, empty_image
 from .pointwise import blocks
@@ -292,7 +292,7 @@ def _along_a_row(values: Any, x: HostArray) -> HostArray:
     """A number, or (C,), as (1, C, 1, W): NumPy is slow where its inner loop is only as long as the
     channels."""
     row = np.empty_like(x[:1, :, :1] if x.ndim == 4 else x[:1])
-    row[...] = per_channel(values, x.ndim - 1) if np.ndim(values) else values
+    row[...] = per_unit(values, x.ndim - 1)
     return row
 
 
@@ -371,7 +371,7 @@ def normalized_relu_gradient(
 
 
 def _number_or_row(values: Any, x: HostArray) -> Any:
-    return _along_a_row(values, x) if np.ndim(values) else values
+    return _along_a_row(values, x) if getattr(values, "ndim", 0) else values
 
 
 def _rows(x: HostArray) -> HostArray:

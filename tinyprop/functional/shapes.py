@@ -12,6 +12,7 @@ from ..engine.arrays import (
     backend_of,
     host_array,
     is_array,
+    is_host_array,
     to_backend,
 )
 from ..engine.errors import ShapeError, explain
@@ -297,65 +298,65 @@ def index(x: Operand, where: Any) -> Tensor:
     bools."""
     x = as_tensor(x)
     given = where if isinstance(where, tuple) else (where,)
-    parts = [_index_part(part, x.shape) for part in given]
-    if any(is_array(part) for part in parts):
-        parts = _own_arrays(parts, x)
+    parts = [_index_part(given, i, x) for i in range(len(given))]
     return Index(tuple(parts))(x)
 
 
-def _index_part(part: Any, shape: tuple[int, ...]) -> Any:
-    """One part of an index, with lists and tensors as arrays of integers or bools."""
-    if isinstance(part, (list, tuple)):
-        elements = [p._data if isinstance(p, Tensor) else p for p in part]
-        part = host_array(elements, None if elements else "int64")
-    elif isinstance(part, Tensor):
-        part = part._data
-    elif hasattr(part, "__len__") and not is_array(part):  # an array of another library, a range
-        part = host_array(part)
-    if is_array(part) and part.dtype.kind not in "iub":
-        got = f"an index of type {part.dtype} for a tensor of shape {shape}"
+def _index_part(given: tuple[Any, ...], i: int, x: Tensor) -> Any:
+    """Part i of an index. Arrays are copied, so that a later edit cannot change the gradient."""
+    if not hasattr(given[i], "__len__"):
+        return given[i]  # a slice, an integer, None, Ellipsis
+    array = _index_array(given[i])
+    if array.dtype.kind not in "iub":
+        got = f"an index of type {array.dtype} for a tensor of shape {x.shape}"
         hint = "index.astype('int64'), or a mask such as x > 0"
         raise IndexError(explain(got, "an index has integers or bools", hint))
-    return part
+    there = to_backend(array, x.backend)
+    if there is array:
+        return array.copy()
+    if is_host_array(array) and array.dtype.kind != "b":
+        _check_range(array, _first_axis(given, i, x.ndim), x.shape)  # CuPy would wrap around
+    return there
 
 
-def _own_arrays(parts: list[Any], x: Tensor) -> list[Any]:
-    """The parts of an index of x, with arrays copied to where x lives, so that a later edit cannot
-    change the gradient."""
-    own = []
-    axis = 0
-    used = [_axes_used(part) for part in parts]
-    for part, count in zip(parts, used, strict=True):
-        if is_array(part):
-            if backend_of(part) != x.backend and axis < x.ndim:
-                _check_range(part, axis, x.shape)  # CuPy would silently wrap around
-            part = to_backend(part, x.backend).copy()
-        own.append(part)
-        axis += x.ndim - sum(used) if part is Ellipsis else count
-    return own
+def _index_array(part: Any) -> Array:
+    """A list, a tuple, a range, a tensor or an array as an array."""
+    if isinstance(part, (list, tuple)):
+        elements = [p._data if isinstance(p, Tensor) else p for p in part]
+        return host_array(elements, None if elements else "int64")
+    if isinstance(part, Tensor):
+        return part._data
+    return part if is_array(part) else host_array(part)
+
+
+def _first_axis(given: tuple[Any, ...], i: int, ndim: int) -> int:
+    """The first axis that part i of an index is for."""
+    after_ellipsis = any(part is Ellipsis for part in given[:i])
+    if after_ellipsis:
+        return ndim - sum(map(_axes_used, given[i:]))
+    return sum(map(_axes_used, given[:i]))
 
 
 def _axes_used(part: Any) -> int:
-    """How many axes a part of an index stands for; an Ellipsis stands for all that are left."""
+    """How many axes a part of an index is for; an Ellipsis is for all that are left."""
     if part is None or part is Ellipsis or isinstance(part, bool):
         return 0
-    if is_array(part) and part.dtype.kind == "b":
-        return int(part.ndim)
-    return 1
+    if not hasattr(part, "__len__"):
+        return 1
+    array = _index_array(part)
+    return int(array.ndim) if array.dtype.kind == "b" else 1
 
 
-def _check_range(part: Array, axis: int, shape: tuple[int, ...]) -> None:
-    """Refuse an array of integers that are no index of this axis."""
-    if part.dtype.kind == "b" or not part.size:
+def _check_range(indices: Array, axis: int, shape: tuple[int, ...]) -> None:
+    """Refuse integers that are no index of this axis."""
+    if not indices.size or not 0 <= axis < len(shape):
         return
     n = shape[axis]
-    lowest, highest = part.min(), part.max()
+    lowest, highest = indices.min(), indices.max()
     if lowest < -n or highest >= n:
-        raise ShapeError(
-            f"an index from {lowest} to {highest} for axis {axis} of a tensor of shape {shape}",
-            f"an index is at least -{n} and less than the length {n} of the axis",
-            Index.hint,
-        )
+        got = f"an index from {lowest} to {highest} for axis {axis} of a tensor of shape {shape}"
+        rule = f"an index is at least {-n} and less than {n}, the length of the axis"
+        raise ShapeError(got, rule, Index.hint)
 
 
 def normalize_axes(axis: Any, ndim: int, got: str, once: bool = True) -> list[int]:

@@ -144,22 +144,24 @@ def from_host(values: object, like: Array, dtype: Any = None) -> Array:
     return to_backend(np.asarray(values, dtype), backend_of(like))
 
 
-def plain_number(value: Any) -> Any:
+def unwrap_scalar(value: Any) -> Any:
     """A NumPy scalar as a Python number, which never promotes; anything else as it is."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def common_backend(operands: list[Any], floating: bool) -> str | None:
-    """That of float arrays of one dtype, with Python numbers and, if not `floating`, masks: they
-    need no fitting."""
-    kind = dtype = None
+def fast_path_backend(operands: list[Any], floating: bool) -> str | None:
+    """The backend of operands that need no promotion; None if they may need one.
+
+    Float arrays of one dtype need none, with Python numbers and, if not `floating`, masks."""
+    array_type = None
+    dtype = None
     for x in operands:
         t = type(x)
         if t is float or t is int:
             continue
-        if kind is None and (t is np.ndarray or is_device_array(x)):
-            kind = t
-        elif t is not kind:
+        if array_type is None and (t is np.ndarray or is_device_array(x)):
+            array_type = t
+        elif t is not array_type:
             return None
         if x.dtype is dtype or (x.dtype is _MASK and not floating):
             continue
@@ -169,67 +171,89 @@ def common_backend(operands: list[Any], floating: bool) -> str | None:
             return None
     if dtype is None or dtype.kind != "f":
         return None
-    backend = "numpy" if kind is np.ndarray else "cupy"
-    return (
-        None
-        if backend == "cupy" and elsewhere([x for x in operands if type(x) is kind])
-        else backend
-    )
+    if array_type is np.ndarray:
+        return "numpy"
+    arrays = [x for x in operands if type(x) is array_type]
+    return None if foreign_devices(arrays) else "cupy"
 
 
-def elsewhere(arrays: list[Array]) -> set[int]:
+def foreign_devices(arrays: list[Array]) -> set[int]:
     """The numbers of devices, other than the current one, that have some of these arrays."""
     return {x.data.device_id for x in arrays} - {sys.modules["cupy"].cuda.runtime.getDevice()}
 
 
-def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[Any], str]:
-    """Operands made to fit, and their backend: one backend, and no dtype that widens another by
-    accident.
+def promote_operands(name: str, operands: list[Any], floating: bool) -> tuple[list[Any], str]:
+    """Operands on one backend, in dtypes that do not widen each other by accident; and this
+    backend.
 
     Floats keep their dtype. Integers and bools become float32 in a function that is `floating`, or
     where they meet a Python float; integers that meet a float array take its dtype. Python and
     NumPy scalars never promote."""
-    # np.matrix: other operators
-    special = [isinstance(x, np.ndarray) and type(x) is not np.ndarray for x in operands]
-    operands = [
-        np.array(x) if odd else plain_number(x) for x, odd in zip(operands, special, strict=True)
-    ]
+    operands = [_without_subclass(x) for x in operands]
     arrays = [x for x in operands if is_array(x)]
-    if odd := [x.dtype for x in arrays if x.dtype.kind not in "fiub"]:
-        raise TypeError(
-            explain(
-                f"{name} of {odd[0]} elements", "a tensor holds floats, integers or bools", "x.real"
-            )
-        )
-    if len({backend_of(x) for x in arrays}) > 1:
+    for x in arrays:
+        if x.dtype.kind not in "fiub":
+            got = f"{name} of {x.dtype} elements"
+            raise TypeError(explain(got, "a tensor holds floats, integers or bools", "x.real"))
+    backend = _only_backend(name, arrays)
+
+    lists = set()  # positions of what is made an array here
+    for i, x in enumerate(operands):
+        stays_number = isinstance(x, (int, float)) and (len(arrays) > 0 or i > 0)
+        if not is_array(x) and not stays_number:
+            operands[i] = numbers(x, None)
+            lists.add(i)
+
+    dtype = _promoted_dtype(operands, arrays, floating)
+    keeps_masks = not floating and any(x.dtype.kind == "f" for x in arrays)
+    cast = "iu" if keeps_masks else "iub"
+    for i, x in enumerate(operands):
+        if not is_array(x):
+            continue
+        if dtype is not None and (i in lists or x.dtype.kind in cast):
+            operands[i] = x.astype(dtype)
+        if i in lists:
+            operands[i] = to_backend(operands[i], backend)
+    return operands, backend
+
+
+def _without_subclass(x: Any) -> Any:
+    """Subclasses such as np.matrix, which has other operators, as plain arrays; NumPy scalars as
+    Python numbers."""
+    if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
+        return np.array(x)
+    return unwrap_scalar(x)
+
+
+def _only_backend(name: str, arrays: list[Array]) -> str:
+    """The backend that all of these arrays are on."""
+    if not arrays:
+        return default_backend()
+    backend = backend_of(arrays[0])
+    if any(backend_of(x) != backend for x in arrays):
         raise BackendError(
             f"{name} got a NumPy and a CuPy array together: move one by .to('cupy') or "
             ".to('numpy')."
         )
-    backend = backend_of(arrays[0]) if arrays else default_backend()
-    if backend == "cupy" and (others := elsewhere(arrays)):
+    if backend == "cupy" and (others := foreign_devices(arrays)):
         raise BackendError(
             f"{name} got an array of device {min(others)}, not the current one: see "
             "cupy.cuda.Device."
         )
-    lists = [
-        i
-        for i, x in enumerate(operands)
-        if not (is_array(x) or (isinstance(x, (int, float)) and (arrays or i)))
-    ]
-    for i in lists:
-        operands[i] = numbers(operands[i], None)
-    dtype = max(
-        (x.dtype for x in arrays if x.dtype.kind == "f"), key=lambda d: d.itemsize, default=None
+    return backend
+
+
+def _promoted_dtype(operands: list[Any], arrays: list[Array], floating: bool) -> DType | None:
+    """The float dtype that lists and integers take; None if integers stay integers."""
+    floats = [x.dtype for x in arrays if x.dtype.kind == "f"]
+    if floats:
+        return max(floats, key=lambda dtype: dtype.itemsize)
+    meets_float = any(
+        isinstance(x, float) or (is_array(x) and x.dtype.kind == "f") for x in operands
     )
-    cast = "iu" if dtype is not None and not floating else "iub"
-    floats = any(isinstance(x, float) or (is_array(x) and x.dtype.kind == "f") for x in operands)
-    if dtype is None and (floating or floats or not arrays):
-        dtype = np.dtype(float32)
-    for i, x in enumerate(operands):
-        if is_array(x) and dtype is not None and (i in lists or x.dtype.kind in cast):
-            operands[i] = x.astype(dtype)
-    return [to_backend(x, backend) if i in lists else x for i, x in enumerate(operands)], backend
+    if floating or meets_float or not arrays:
+        return np.dtype(float32)
+    return None
 
 
 def as_int_tuple(numbers: Any) -> tuple[int, ...]:

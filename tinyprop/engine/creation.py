@@ -11,7 +11,7 @@ from .arrays import (
     host_array,
     is_host_array,
     load_module,
-    plain_number,
+    unwrap_scalar,
 )
 from .errors import explain
 from .random import generator
@@ -99,7 +99,7 @@ def arange(
     >>> tp.arange(3.0)
     tensor([0., 1., 2.])
     """
-    whole = all(isinstance(plain_number(bound), int) for bound in bounds)
+    whole = all(isinstance(unwrap_scalar(bound), int) for bound in bounds)
     # not a step in float32
     values = _created("arange", bounds, False, "int64" if whole else "float64", backend)
     return tensor(values.data, requires_grad, dtype or ("int64" if whole else float32))

@@ -6,7 +6,15 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from .arrays import Array, DType, as_array, backend_of, common_backend, fit_together, is_array
+from .arrays import (
+    Array,
+    DType,
+    as_array,
+    backend_of,
+    fast_path_backend,
+    is_array,
+    promote_operands,
+)
 from .context import context, current
 from .errors import GradientError, ShapeError, explain
 from .guard import NOTHING, Saved, owner_of
@@ -138,9 +146,9 @@ class Op:
                 x = x._data
             arrays.append(x)
             parents.append(node)
-        backend = common_backend(arrays, self.floating)
+        backend = fast_path_backend(arrays, self.floating)
         if backend is None:
-            arrays, backend = fit_together(type(self).__name__, arrays, self.floating)
+            arrays, backend = promote_operands(type(self).__name__, arrays, self.floating)
         self.recorded = wanted and current().recording
         rule = type(self).forward
         try:

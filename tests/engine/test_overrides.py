@@ -11,15 +11,11 @@ from tinyprop.engine.overrides import overridable, override
 def _scratch_table(monkeypatch):
     """What a test registers is forgotten afterwards; and overrides are on, also in a run of the
     suite without them."""
-    monkeypatch.setattr(
-        overrides, "table", {backend: dict(rules) for backend, rules in overrides.table.items()}
-    )
-    known = set(overrides.overridden)
+    for backend, rules in overrides.table.items():
+        monkeypatch.setitem(overrides.table, backend, dict(rules))
     before = context.enter(context.current().changed(plain=False))
     yield
     context.leave(before)
-    overrides.overridden.clear()
-    overrides.overridden.update(known)
 
 
 class Twice(tp.Op):

@@ -46,7 +46,6 @@ class Override:
 recorders: dict[str, Callable[[Any], Any]] = {}
 
 table: dict[str, dict[Callable[..., Any], list[Override]]] = {"numpy": {}, "cupy": {}}
-overridden: set[Callable[..., Any]] = set()  # all rules that have an override somewhere
 
 
 def override(
@@ -59,7 +58,6 @@ def override(
     def register(function: Any) -> Any:
         for backend in (on,) if isinstance(on, str) else on:
             table[backend].setdefault(rule, []).append(Override(rule, backend, function))
-        overridden.add(rule)
         return function
 
     return register

@@ -237,6 +237,22 @@ def test_an_op_of_any_number_of_inputs_saves_all_of_them(backend):
     tp.check_gradients(lambda *xs: Product()(*xs), x, y, z)
 
 
+def test_inputs_after_the_first_are_saved_as_one_tuple(backend):
+    class Weighted(tp.Op):
+        """w times the sum of the squares of all xs."""
+
+        def forward(self, w, *xs):
+            return w * sum(x * x for x in xs)
+
+        def backward(self, g, xs, out, w):
+            return g * out / w, *(2.0 * g * w * x for x in xs)
+
+    w, x, y = (make(np.array(v), backend) for v in ([1.0, 2.0], [3.0, 4.0], 5.0))
+    tp.check_gradients(Weighted(), w, x, y)
+    tp.check_gradients(Weighted(), w, x)
+    assert Weighted()(leaf(2.0, backend), 3.0, 1.0).item() == 20.0  # numbers stay numbers
+
+
 @pytest.mark.parametrize(
     "error", [ValueError("three is too many"), IndexError("no such row"), KeyError("name")]
 )

@@ -77,6 +77,22 @@ def test_two_tensors_on_one_array_and_on_a_view_of_it():
     view[0] = array[0] = 5.0
 
 
+def test_memory_is_writeable_again_when_the_last_of_several_graphs_is_gone():
+    """In whatever order they go, and also after the array was handed out once more."""
+    array = np.ones(4)
+    for first, last in ((0, 1), (1, 0)):
+        tensors = [tp.from_numpy(a, requires_grad=True) for a in (array[:2], array[1:])]
+        graphs = [t * t for t in tensors]
+        views = [t.data for t in tensors]
+        graphs[first] = None
+        for a in (array, *views):
+            with read_only():
+                a[0] = 5.0
+        graphs[last] = None
+        for a in (array, *views):
+            a[0] = 1.0
+
+
 def test_updates_by_tinyprop_explain_themselves(backend):
     x = leaf([1.0], backend)
     y = x * x
@@ -124,6 +140,19 @@ def test_memory_of_another_library_is_copied_and_does_not_disable_the_guard(memo
     y.backward()
     assert x.grad.tolist() == [2.0, 2.0, 2.0]
     test_an_edit_of_a_saved_array_is_refused_until_the_graph_is_gone()
+
+
+def test_the_copy_of_foreign_memory_is_guarded_by_itself():
+    """Two graphs save a copy each, and the one that lives longer saves its copy once more."""
+    array, owner = strided_memory()
+    x = tp.from_numpy(array, requires_grad=True)
+    short, long = x * x, x * x * x
+    (slope,) = tp.grad(long.sum(), [x], create_graph=True)
+    del long
+    owner[0] = 100.0  # unnoticed, and harmless
+    (curvature,) = tp.grad(slope.sum(), [x])
+    assert curvature.tolist() == [6.0, 6.0, 6.0]
+    del slope, short
 
 
 @pytest.mark.slow  # to import PyTorch takes seconds

@@ -128,6 +128,25 @@ def test_what_a_backward_override_may_return(backend):
         op(*leaves).backward()
 
 
+def test_a_backward_override_gets_any_number_of_inputs_as_a_tuple(backend):
+    class Product(tp.Op):
+        def forward(self, x, *ys):
+            return x * ys[0] * ys[1]
+
+        def backward(self, g, ys, x):
+            raise AssertionError
+
+    @override(Product.backward)
+    def backward(op, g, ys, x):
+        assert isinstance(ys, tuple)
+        y, z = ys
+        return g * y * z, g * x * z, g * x * y
+
+    leaves = [leaf([v], backend) for v in (2.0, 3.0, 5.0)]
+    slopes = tp.grad(Product()(*leaves), leaves)
+    assert [slope.item() for slope in slopes] == [15.0, 10.0, 6.0]
+
+
 def test_an_override_may_keep_something_for_backward_in_the_cache(backend):
     @override(Twice.forward)
     def forward(op, x):

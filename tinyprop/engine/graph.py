@@ -309,7 +309,8 @@ def _share_memory(result: Tensor, inputs: Sequence[Operand]) -> None:
     memory = out if out.base is None else out.base
     for x in inputs:
         array: Any = x._data if isinstance(x, Tensor) else x
-        if memory is array or memory is getattr(array, "base", None) or out is array:
+        is_view = memory is array or memory is getattr(array, "base", None)
+        if is_view:
             result.exposed = True
             if isinstance(x, Tensor):
                 result.uses = x.uses
@@ -325,7 +326,6 @@ def _saved_tensor(saved: Saved, node: Node | None) -> Any:
     tensor = Tensor(array, node is not None, node)
     if saved.uses is not None:
         tensor.uses = saved.uses
-        tensor.exposed = True
     return tensor
 
 

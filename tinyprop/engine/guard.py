@@ -48,11 +48,9 @@ def freeze(array: Array, owner: Array, uses: Uses) -> None:
     with _lock:
         memory = _frozen.get(id(owner)) or FrozenMemory()
         for each in (owner, array):
-            if each.flags.writeable:
+            if each.flags.writeable:  # or it is frozen already, or the user's wish
                 each.setflags(write=False)
                 memory.arrays.append(each)
-        if not memory.arrays:  # the user made it read-only, and it stays so
-            return
         _frozen[id(owner)] = memory
         if not any(uses is known for known in memory.users):
             memory.users.append(uses)

@@ -161,6 +161,7 @@ def test_an_override_may_keep_something_for_backward_in_the_cache(backend):
     x = leaf([1.0], backend)
     op, y = twice(x)
     assert op.cache == {"factor": 2.0}
+    assert op(x).node.cache is not op.cache
     y.backward()
     assert op.cache == {}
     with tp.no_grad():

@@ -1,7 +1,7 @@
-"""Where arrays live: NumPy's on the host, CuPy's on a device.
+"""Arrays on the host (NumPy) and on a device (CuPy).
 
-An array decides where it is computed: `xp = array_module(x)` is the module that has its functions.
-The default backend only says where tensors are created from numbers, lists and host arrays."""
+The array decides where to compute: `xp = array_module(x)` is the module that has its functions. The
+default backend only says where tensors are created from numbers, lists and host arrays."""
 
 import importlib
 import os
@@ -17,14 +17,14 @@ Array: TypeAlias = Any  # a numpy.ndarray or a cupy.ndarray
 HostArray: TypeAlias = np.ndarray[Any, Any]
 DType: TypeAlias = np.dtype[Any]
 Scalar: TypeAlias = bool | int | float
-float32, float64 = np.float32, np.float64
+float32 = np.float32
+float64 = np.float64
 _MASK = np.dtype(bool)
 _default: str | None = None  # decided on first use: $TINYPROP_BACKEND, or NumPy
 
 
 def array_module(*arrays: Array) -> Any:
-    """The module, NumPy or CuPy, that computes with these arrays (there may be Python scalars among
-    them)."""
+    """The module, NumPy or CuPy, that computes with these arrays and Python numbers."""
     for array in arrays:
         # arithmetic turns 0-d arrays into NumPy scalars
         if isinstance(array, (np.ndarray, np.generic)):
@@ -50,7 +50,7 @@ def backend_of(array: Array) -> str:
 
 
 def load_module(backend: str) -> Any:
-    """The array module of a backend, or one sentence that says why it is not available."""
+    """The array module of a backend, or an error that says why it is not available."""
     if backend == "numpy":
         return np
     if backend != "cupy":
@@ -71,7 +71,8 @@ def default_backend() -> str:
     """The backend on which new tensors are created."""
     global _default
     if _default is None:
-        load_module(name := os.environ.get("TINYPROP_BACKEND", "numpy"))
+        name = os.environ.get("TINYPROP_BACKEND", "numpy")
+        load_module(name)
         _default = name
     return _default
 
@@ -87,7 +88,8 @@ class use_backend:
     def __init__(self, name: str):
         global _default
         load_module(name)
-        self.previous, _default = _default, name
+        self.previous = _default
+        _default = name
 
     def __enter__(self) -> None:
         pass
@@ -107,18 +109,10 @@ def numbers(values: object, dtype: Any) -> HostArray:
     else is refused."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
-        kind = (
-            type(values).__name__
-            if array.dtype.kind == "O" and not array.ndim
-            else f"{array.dtype} elements"
-        )
-        raise TypeError(
-            explain(
-                kind,
-                "a tensor holds floats, integers or bools",
-                "numbers, lists of them, or arrays",
-            )
-        )
+        is_single_object = array.dtype.kind == "O" and array.ndim == 0
+        got = type(values).__name__ if is_single_object else f"{array.dtype} elements"
+        rule = "a tensor holds floats, integers or bools"
+        raise TypeError(explain(got, rule, "numbers, lists of them, or arrays"))
     return array.astype(dtype or array.dtype)  # a copy: what is saved must not change
 
 
@@ -136,7 +130,9 @@ def to_backend(array: Array, backend: str) -> Array:
     """The array on that backend; the same object if it is there already."""
     if backend_of(array) == backend:
         return array
-    return to_numpy(array) if backend == "numpy" else load_module(backend).asarray(array)
+    if backend == "numpy":
+        return to_numpy(array)
+    return load_module(backend).asarray(array)
 
 
 def from_host(values: object, like: Array, dtype: Any = None) -> Array:
@@ -257,7 +253,7 @@ def _promoted_dtype(operands: list[Any], arrays: list[Array], floating: bool) ->
 
 
 def as_int_tuple(numbers: Any) -> tuple[int, ...]:
-    """An integer, or several of them, as a tuple; NumPy's integers are integers, too."""
+    """One integer or several, of Python or NumPy, as a tuple of Python integers."""
     try:
         return (as_int(numbers),)
     except TypeError:

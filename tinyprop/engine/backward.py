@@ -1,4 +1,4 @@
-"""The backward pass (reverse mode), and the gradients that are made of it."""
+"""The backward pass (reverse mode): `Tensor.backward` and `tp.grad`."""
 
 from collections.abc import Sequence
 from operator import attrgetter

@@ -1,4 +1,5 @@
-"""The graph: an op is a node, which knows its inputs and how to pass a gradient back to them."""
+"""The graph of a computation. An op is a node: it knows its inputs, and how to pass a gradient back
+to them."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -350,7 +351,8 @@ def binary(op: type[Op]) -> Callable[[Operand, Operand], Tensor]:
 
 
 def named(function: Any, op: type[Op]) -> Any:
-    """The function, called as the op is, and with its docstring."""
+    """The function with the name and the docstring of the op."""
     function.__name__ = function.__qualname__ = op.__name__.lower()
-    function.__doc__, function.__module__ = op.__doc__, op.__module__
+    function.__doc__ = op.__doc__
+    function.__module__ = op.__module__
     return function

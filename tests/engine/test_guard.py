@@ -85,12 +85,12 @@ def test_two_tensors_on_one_array_and_on_a_view_of_it():
 
 
 def test_memory_is_writeable_again_when_the_last_of_several_graphs_is_gone():
-    """In whatever order they go, and also after the array was handed out once more."""
+    """In whatever order they go."""
     array = np.ones(4)
     for first, last in ((0, 1), (1, 0)):
         tensors = [tp.from_numpy(a, requires_grad=True) for a in (array[:2], array[1:])]
-        graphs = [t * 2.0 for t in tensors]
         views = [t.data for t in tensors]
+        graphs = [t * 2.0 for t in tensors]
         graphs[first] = None
         for a in (array, *views):
             with read_only():

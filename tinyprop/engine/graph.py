@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # an op stands for its result; a tensor in the graph is a leaf
 Node: TypeAlias = Union["Op", Tensor]
+Parents: TypeAlias = tuple[Node | None, ...] | None
 Gradient: TypeAlias = Tensor | Callable[[], Tensor] | None
 
 OUT = -1
@@ -85,7 +86,7 @@ class Op:
 
     recorded = False
     number: int  # in the order of recording, so that inputs come first
-    parents: tuple[Node | None, ...] | None  # where the gradients go; None once the graph is freed
+    parents: Parents  # where the gradients go; None once the graph is freed
     # what backward needs, in the order in which it names it; `*xs` is one tuple
     saved: tuple[Saved | tuple[Saved, ...], ...] = ()
     shape: tuple[int, ...]
@@ -154,8 +155,7 @@ class Op:
         if out.base is not None or id(out) in map(id, arrays):
             _share_memory(result, inputs)
         if self.recorded:
-            self.parents = parents
-            self._record(inputs, arrays, result)
+            self._record(inputs, parents, arrays, result)
         return result
 
     def _unrecorded_copy(self) -> "Op":
@@ -197,10 +197,13 @@ class Op:
             )
         return array
 
-    def _record(self, inputs: Sequence[Operand], arrays: list[Any], result: Tensor) -> None:
+    def _record(
+        self, inputs: Sequence[Operand], parents: Parents, arrays: list[Any], result: Tensor
+    ) -> None:
         """Make this op a node of the graph, with all that its backward pass needs."""
         out = result._data
         self.number = next(_numbers)
+        self.parents = parents
         self.shape = out.shape
         self.dtype = out.dtype
         if not self._needs:
@@ -285,7 +288,7 @@ def _parameters_after_self(method: Callable[..., Any]) -> list[inspect.Parameter
     return list(inspect.signature(method).parameters.values())[1:]
 
 
-def _unwrap(inputs: Sequence[Operand]) -> tuple[list[Any], tuple[Node | None, ...] | None]:
+def _unwrap(inputs: Sequence[Operand]) -> tuple[list[Any], Parents]:
     """The arrays of the inputs, and the nodes to which their gradients go: None if no input
     requires a gradient."""
     arrays: list[Any] = []
@@ -310,8 +313,8 @@ def _share_memory(result: Tensor, inputs: Sequence[Operand]) -> None:
     memory = out if out.base is None else out.base
     for x in inputs:
         array: Any = x._data if isinstance(x, Tensor) else x
-        is_view = memory is array or memory is getattr(array, "base", None)
-        if is_view:
+        is_same_memory = memory is array or memory is getattr(array, "base", None)
+        if is_same_memory:
             result.exposed = True
             if isinstance(x, Tensor):
                 result.uses = x.uses

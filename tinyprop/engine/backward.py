@@ -63,7 +63,7 @@ def pull_back(
             if op not in needed:
                 continue
             g = gradients[op] if op in targets else gradients.pop(op)
-            for parent, gradient in zip(parents_of(op), op.gradients(g), strict=True):
+            for parent, gradient in zip(op.parents or (), op.gradients(g), strict=True):
                 if parent not in needed and parent not in targets:
                     continue
                 part = _fit_to_input(gradient, op, parent)
@@ -83,8 +83,9 @@ def _ops_above(targets: set[Node], ops: list[Op]) -> set[Op]:
     """The ops, given in topological order, whose results depend on a target."""
     above: set[Op] = set()
     for op in ops:
-        parents = parents_of(op)
-        if not (targets.isdisjoint(parents) and above.isdisjoint(parents)):
+        parents = op.parents or ()
+        is_above = not targets.isdisjoint(parents) or not above.isdisjoint(parents)
+        if is_above:
             above.add(op)
     return above
 

@@ -1,4 +1,10 @@
-"""Layers that normalise by the closed forms of Normalization Propagation."""
+"""The layers of Normalization Propagation (Arpit et al., 2016), which need no statistics of data.
+
+If the input x has mean 0, variance 1 and uncorrelated elements, then w.x / |w| has mean 0 and
+variance 1, too, for any weights w. It is a sum of many terms, so it is close to N(0, 1). An
+activation s of N(0, 1) has a mean c2 and a standard deviation c1 that are known in advance. A layer
+subtracts c2 and divides by c1, and its output is normalised again, ready for the next layer.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -22,7 +28,7 @@ PRELU_START = 0.25  # the slope that a PReLU starts with, as in He et al. (2015)
 
 class NormProp(Module):
     """What the two NormProp layers share: the paper's equation, its parameters, and its constants
-    c1 and c2.
+    c1 and c2. There is one row of weights, one gamma and one beta for each unit.
 
     `mode="paper"` takes c1 and c2 from N(0, 1), so the output is normalised at gamma = 1, beta = 0
     only. There gamma starts at "jacobian", one over the Jacobian factor of the activation (1/1.2112
@@ -47,25 +53,18 @@ class NormProp(Module):
         if activation == "prelu":
             self.a = parameter(PRELU_START, units)
 
-    def _initial_gamma(self, gamma: Any) -> Any:
-        if not isinstance(gamma, str):
-            return gamma
-        if gamma != "jacobian":
-            rule = "it is 'jacobian', a number or an array"
-            raise ValueError(explain(f"gamma={gamma!r}", rule, "gamma=1.0"))
-        if self.mode == "exact":
-            return 1.0
-        return 1.0 / self.standard.jacobian_factor
-
-    def _initial_beta(self) -> float:
-        is_rectifier = self.activation in RECTIFIERS
-        return 1.0 if self.mode == "exact" and is_rectifier else 0.0
-
     def forward(self, x: Tensor) -> Tensor:
         """Section 4.3 of the paper: (1/c1) [s(gamma w.x / |w| + beta) - c2]."""
         c1, c2 = self.constants()
         return F.normprop(
-            x, self.weight, self.gamma, self.beta, c1, c2, self.weighted_sum, self.activate
+            x,
+            self.weight,
+            self.gamma,
+            self.beta,
+            c1,
+            c2,
+            weighted_sum=self.weighted_sum,
+            activation=self.activate,
         )
 
     def constants(self) -> tuple[Any, Any]:
@@ -108,6 +107,22 @@ class NormProp(Module):
             return values
         positions = self.weight.ndim - 2
         return values.reshape(-1, *[1] * positions)  # (units,) -> (units, 1, 1) for images
+
+    def _initial_gamma(self, gamma: Any) -> Any:
+        """The gamma that was asked for: a number, an array, or what "jacobian" stands for."""
+        if not isinstance(gamma, str):
+            return gamma
+        if gamma != "jacobian":
+            rule = "it is 'jacobian', a number or an array"
+            raise ValueError(explain(f"gamma={gamma!r}", rule, "gamma=1.0"))
+        if self.mode == "exact":
+            return 1.0
+        return 1.0 / self.standard.jacobian_factor
+
+    def _initial_beta(self) -> float:
+        if self.mode == "exact" and self.activation in RECTIFIERS:
+            return 1.0
+        return 0.0
 
 
 class NormPropLinear(NormProp):

@@ -104,9 +104,9 @@ def _parse_layer(text: str, position: int, in_block: bool) -> tuple[Layer, int]:
         layer = Pool(size, stride, padding, mode=match[4])
     else:
         _refuse(text, position)
-    # in a block, both paths must have the same size after it
-    keeps_size = layer.size == 2 * layer.padding + 1
-    if in_block and not keeps_size:
+    # its output is as large as that of a 1x1 convolution with its stride
+    fits_shortcut = layer.size == 2 * layer.padding + 1
+    if in_block and not fits_shortcut:
         _refuse(text, position)
     return layer, match.end()
 

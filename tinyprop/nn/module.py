@@ -42,6 +42,24 @@ def visiting(
     return context(visit=visit)
 
 
+class _Edits:
+    """Counts outside of Module: a class whose attributes change loses Python's method cache, in
+    Python 3.13 for good after 1000 changes."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+_edits = _Edits()
+
+
+def edit_count() -> int:
+    """How often an attribute of any module has been set. Code that keeps a list of a network's
+    modules or tensors also keeps this number: if it has changed since, the list may be out of date.
+    A change inside a list or dict that is an attribute is not counted."""
+    return _edits.count
+
+
 class Module:
     """A layer or a network: a `forward`, with tensors and modules as attributes, also in lists,
     tuples and dicts.
@@ -82,11 +100,6 @@ class Module:
     # Whether it sums over all parts of a batch.
     sums_over_batch = False
 
-    # How often an attribute of any module has been set. Code that keeps a list of a network's
-    # modules or tensors also keeps this number: if it has changed since, the list may be out of
-    # date. A change inside a list or dict that is an attribute is not counted.
-    edits = 0
-
     _training = True  # its own mode; see `training`
     _set_by_forward: Set[str] = frozenset()  # names of attributes that are not part of the state
 
@@ -113,7 +126,7 @@ class Module:
             vars(self).get("_set_by_forward", set()).discard(attribute)
             _name_tensors(attribute, value)
         super().__setattr__(attribute, value)
-        Module.edits += 1
+        _edits.count += 1
 
     def _is_stored_by_forward(self, attribute: str) -> bool:
         """Whether an attribute that is being set now is a result that `forward` stores, rather than

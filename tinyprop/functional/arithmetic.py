@@ -8,10 +8,10 @@ from ..engine.arrays import (
     Scalar,
     array_module,
     as_array,
-    common_backend,
-    fit_together,
+    fast_path_backend,
     float32,
-    plain_number,
+    promote_operands,
+    unwrap_scalar,
 )
 from ..engine.errors import explain
 from ..engine.graph import Op, binary, unary
@@ -293,7 +293,7 @@ class Where(Elementwise):
 
 class Clip(Elementwise):
     def __init__(self, low: float | None, high: float | None):
-        self.low, self.high = plain_number(low), plain_number(high)
+        self.low, self.high = unwrap_scalar(low), unwrap_scalar(high)
         self.floating = isinstance(self.low, float) or isinstance(self.high, float)
 
     def forward(self, x: Array) -> Array:
@@ -395,7 +395,7 @@ def compare(name: str, *operands: Operand) -> Tensor:
         if "float" in kinds:
             got = f"{name} of {kinds}"
             raise TypeError(explain(got, "masks are bools or integers", "(x > 0) & (y > 0)"))
-    if common_backend(arrays, floating=False) is None:
-        arrays, _ = fit_together(name, arrays, floating=False)
+    if fast_path_backend(arrays, floating=False) is None:
+        arrays, _ = promote_operands(name, arrays, floating=False)
     ufunc = getattr(array_module(*arrays), name)
     return Tensor(as_array(ufunc(*arrays)))

@@ -26,7 +26,7 @@ from ..engine.context import current
 from ..engine.overrides import recorders
 from ..engine.random import generator, next_key
 from ..engine.tensor import Tensor
-from ..nn.module import Module
+from ..nn.module import edit_count
 from ..optim import Adam
 from .cublas import workspaces
 from .cuda import CHANGING, posting_to
@@ -104,7 +104,7 @@ class Replay:
         kind = np.dtype("int64") if self.checked else labels.dtype
         self.box = Mailbox(self.cupy, labels.shape, kind, step.optimizer.params[0].dtype)
         self.total = labels.size if self.checked else len(x)
-        self.edits, self.modules = Module.edits, [vars(module) for module in step.model.modules()]
+        self.edits, self.modules = edit_count(), [vars(module) for module in step.model.modules()]
         self.attributes = self.present_attributes()
         tensors = [value for value in self.attributes if isinstance(value, Tensor)]
         self.tensors = list(
@@ -130,8 +130,8 @@ class Replay:
     def holds(self) -> bool:
         """Whether nothing has changed since the graph was recorded, except for numbers in
         arrays."""
-        if self.edits != Module.edits:
-            self.edits, now = Module.edits, self.present_attributes()
+        if self.edits != edit_count():
+            self.edits, now = edit_count(), self.present_attributes()
             if len(now) != len(self.attributes) or not all(map(is_, now, self.attributes)):
                 return False
         return all(map(is_, self.present_objects(), self.objects))

@@ -266,8 +266,17 @@ CASES = {
     "cublas.cublas_product": STACKS,
     "weights.matmul": PRODUCTS,
     "weights.linear": [differentiated(F.linear, (n, 6), (8, 6)) for n in (4, 12)],
-    **dict.fromkeys(["weights.normalized_linear", "weights.normalized_linear_gradient"], SCALED),
+    **{
+        f"{module}.normalized_linear{gradient}": SCALED
+        for module in ("weights", "cuda")
+        for gradient in ("", "_gradient")
+    },
     "host.relu_gradient": [differentiated(F.relu, IMAGE)],
+    "cuda.relu_gradient": [
+        differentiated(F.relu, IMAGE),
+        differentiated(lambda x: F.relu(Reordered()(x)), IMAGE),
+        differentiated(F.relu, (5, 3)),
+    ],
     **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
     **{
         f"{module}.{name}": cases

@@ -20,10 +20,12 @@ from ..engine.graph import Op
 from ..engine.overrides import override
 from ..engine.random import normals
 from ..engine.threads import shares_batch
+from ..functional.activations import ReLU
 from ..functional.arithmetic import Elementwise
+from ..functional.linear import product
 from ..functional.losses import CrossEntropy
 from ..functional.normalization import BatchNorm, WeightNorm, dropout_mask
-from ..functional.normprop import NormalizedReLU
+from ..functional.normprop import NormalizedLinear, NormalizedReLU
 from ..functional.pooling import AveragePool, MaxPool, Spread
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last
 from ..optim import updates
@@ -249,6 +251,29 @@ def weight_norm_gradient(op: WeightNorm, g: Array, w: Array, scale: Array) -> An
     return g_w, g_scale
 
 
+@override(NormalizedLinear.forward, on="cupy")
+def normalized_linear(op: NormalizedLinear, x: Array, w: Array, gamma: Array) -> Any:
+    """x @ (gamma w / |w|).T: the normalized weights are kept for the gradient."""
+    weight = weight_norm(WeightNorm(1.0), w, gamma)
+    if weight is NotImplemented:
+        return NotImplemented
+    if op.recorded:
+        op.cache["weight"] = weight
+    return product(x, weight.T)
+
+
+@override(NormalizedLinear.backward, on="cupy")
+def normalized_linear_gradient(
+    op: NormalizedLinear, g: Array, x: Array, w: Array, gamma: Array
+) -> Any:
+    weight = op.cache.get("weight")
+    if weight is None or not supported(g, x, w, gamma):
+        return NotImplemented
+    g_weight = product(g.T, x)
+    g_w, g_gamma = weight_norm_gradient(WeightNorm(1.0), g_weight, w, gamma)
+    return lambda: product(g, weight), g_w, g_gamma
+
+
 @override(updates.unit_rows, on="cupy")
 def unit_rows(weights: Arrays) -> Any:
     if not supported(*weights) or not all(w.flags.c_contiguous for w in weights):
@@ -295,6 +320,21 @@ def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array) -> Any
     )
     _by_strip("channels.batch_norm_gradient", *arguments, sums, g_x)
     return channels_first(g_x), sums[1], sums[0]
+
+
+@cache
+def _relu_gradient() -> Any:
+    """A kernel that CuPy compiles; where the ReLU was off, its output is 0. NaN passes g."""
+    code = "g_x = out == T(0) ? T(0) : g"
+    return _cupy().ElementwiseKernel("T g, T out", "T g_x", code, "relu_gradient")
+
+
+@override(ReLU.backward, on="cupy")
+def relu_gradient(op: ReLU, g: Array, out: Array) -> Array:
+    """One launch instead of two, which compare and select."""
+    if out.ndim != 4:
+        return _relu_gradient()(g, out)
+    return channels_first(_relu_gradient()(channels_last(g), channels_last(out)))
 
 
 def in_memory_order(op: Elementwise, *arrays: Any) -> Any:

@@ -154,6 +154,7 @@ class Replay:
         due = [i for i, g in enumerate(gradients) if g is not None]
         # Adam counts the steps of each
         self.due = due if isinstance(self.step.optimizer, Adam) else due[:1]
+        self.gradients = [Tensor(gradients[i]) for i in self.due]
         for _ in range(self.box.keys):
             next_key(expected)
         if generator().bit_generator.state != expected.bit_generator.state:
@@ -167,8 +168,13 @@ class Replay:
         keys, self.box.keys = self.box.keys, 0
         for _ in range(keys):
             self.box.keep_key(next_key(), self.box.kind)
+        optimizer = self.step.optimizer
+        for i, gradient in zip(self.due, self.gradients, strict=True):
+            optimizer.params[i].grad = gradient  # the array in which the graph leaves it
         with posting_to(self.box):
-            self.step.optimizer.update(self.due)
+            optimizer.update(self.due)
+        for i in self.due:
+            optimizer.params[i].grad = None
 
     def launch(self, x: Array, labels: Array) -> Array:
         """A step on the current stream; returns a copy of its loss."""

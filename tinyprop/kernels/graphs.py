@@ -29,7 +29,7 @@ from ..engine.tensor import Tensor
 from ..nn.module import Module
 from ..optim import Adam
 from .cublas import workspaces
-from .cuda import CHANGING, posting_to
+from .cuda import CHANGING, staging_in
 
 SLOTS = 4  # batches whose labels may be on their way: how far the host may be ahead of the device
 MOST_GRAPHS = 8  # of one training; batches of further shapes are computed as usual
@@ -64,7 +64,7 @@ class Mailbox:
             self.posted[self.turn].synchronize()
         return self.rooms[self.turn]
 
-    def keep(self, numbers: tuple[float, ...]) -> Array | None:
+    def stage(self, numbers: tuple[float, ...]) -> Array | None:
         """Add the numbers of an update to the next post; returns where on the device a recorded
         kernel finds them."""
         if self.used == MOST_UPDATES:
@@ -74,12 +74,12 @@ class Mailbox:
         self.used += 1
         return None if self.replaying else self.there[start:]
 
-    def keep_key(self, key: int, kind: DType) -> Array | None:
+    def stage_key(self, key: int, kind: DType) -> Array | None:
         """Add the key of a random mask of this dtype, in pieces that a float can hold."""
         if kind != self.kind:
             raise ValueError(f"a mask is {kind}, but the parameters are {self.kind}")
         self.keys += 1
-        return self.keep(
+        return self.stage(
             (*((key >> shift) & 0xFFFF for shift in (0, 16, 32, 48)), *[0] * (CHANGING - 4))
         )
 
@@ -147,7 +147,7 @@ class Replay:
 
     def record(self, stream: Any) -> None:
         expected, self.pool = deepcopy(generator()), self.cupy.cuda.MemoryPool()
-        with recorded(self.cupy, stream, self.pool) as graphs, posting_to(self.box):
+        with recorded(self.cupy, stream, self.pool) as graphs, staging_in(self.box):
             self.loss, gradients = self.step.differentiate(self.x, self.box.labels, self.total)
             self.step.update(gradients)
         self.graph, self.workspaces, self.box.replaying = graphs[0], workspaces(), True
@@ -167,11 +167,11 @@ class Replay:
         their numbers in the mailbox."""
         keys, self.box.keys = self.box.keys, 0
         for _ in range(keys):
-            self.box.keep_key(next_key(), self.box.kind)
+            self.box.stage_key(next_key(), self.box.kind)
         optimizer = self.step.optimizer
         for i, gradient in zip(self.due, self.gradients, strict=True):
             optimizer.params[i].grad = gradient  # the array in which the graph leaves it
-        with posting_to(self.box):
+        with staging_in(self.box):
             optimizer.update(self.due)
         for i in self.due:
             optimizer.params[i].grad = None

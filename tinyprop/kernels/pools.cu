@@ -51,11 +51,11 @@ __device__ Range windows_of(long long i, const Window& s) {
 }
 
 // The largest element of each window, where NaN is the largest, or, if there is a factor, factor *
-// the sum. The first pixel, in scan order, that is the largest has won.
+// the sum. The first pixel, in scan order, that is the largest has argmax.
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
 void pool(
-    const T* __restrict__ x, long long* __restrict__ won, T* __restrict__ out, const Window shape,
+    const T* __restrict__ x, long long* __restrict__ argmax, T* __restrict__ out, const Window shape,
     long long size, T factor) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
@@ -75,15 +75,15 @@ void pool(
         }
     }
     out[i] = factor != 0 ? factor * sum : top;
-    if (won) won[i] = largest;
+    if (argmax) argmax[i] = largest;
 }
 
 // The transpose: factor * the sum of g over the windows that contain a pixel, or over those that it
-// has won.
+// has argmax.
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
 void unpool(
-    const T* __restrict__ g, const long long* __restrict__ won, T* __restrict__ out,
+    const T* __restrict__ g, const long long* __restrict__ argmax, T* __restrict__ out,
     const Window shape, long long size, T factor) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
@@ -95,7 +95,7 @@ void unpool(
 #pragma unroll
         for (int k = 0; k < LOADS / 2; ++k) {
             const long long at = r.next(h, w);
-            gs[k] = g[at], winners[k] = won ? won[at] : i;
+            gs[k] = g[at], winners[k] = argmax ? argmax[at] : i;
         }
 #pragma unroll
         for (int k = 0; k < LOADS / 2; ++k) sum += k < left && winners[k] == i ? gs[k] : T(0);

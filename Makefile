@@ -3,15 +3,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal -q
 
-.PHONY: demo check test coverage plain full lint release tutorials site lock clean
+.PHONY: demo check test coverage plain bare full lint release tutorials site lock clean
 
 demo: .venv/installed
 	$(BIN)/tinyprop demo
 
-check: .venv/installed  # the quick tests, in less than a minute
-	$(PYTEST) -m "not slow"
+check: .venv/installed  # the quick tests, in less than a minute, with 5 examples of each property
+	HYPOTHESIS_PROFILE=check $(PYTEST) -m "not slow"
 
-test: .venv/installed
+test: .venv/installed  # all tests, with 20 examples of each property
 	$(PYTEST)
 
 coverage: .venv/installed  # the fraction of statements and branches that tests cover; lessons run in other processes
@@ -20,7 +20,13 @@ coverage: .venv/installed  # the fraction of statements and branches that tests 
 plain: .venv/installed  # everything without any override
 	TINYPROP_PLAIN=1 $(PYTEST)
 
-full: test plain release  # and what is exhaustive: CONTRIBUTING.md lists it
+bare: .venv/installed  # the quick tests in a copy of the source without tinyprop/kernels/
+	folder=$$(mktemp -d) && trap "rm -rf $$folder" EXIT && \
+		git ls-files -z | tar --create --null --files-from=- | tar --extract --directory=$$folder && \
+		rm -r $$folder/tinyprop/kernels && cd $$folder && \
+		HYPOTHESIS_PROFILE=check PYTHONPATH=$$folder $(PYTEST:$(BIN)/%=$(CURDIR)/$(BIN)/%) -m "not slow"
+
+full: test plain bare release  # and what is exhaustive: docs/architecture.md lists it
 	TINYPROP_FULL=1 $(PYTEST) tests/train tests/data/test_formats.py tests/test_cli.py tests/parallel \
 		tests/instruments/test_compare.py tests/experiments/test_evidence.py tests/functional/test_opinfo.py
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not slow" tests/engine tests/functional tests/nn
@@ -31,7 +37,7 @@ lint: .venv/installed
 	$(BIN)/mypy
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive tinyprop
 
-release: .venv/installed  # build the archives; run the README with only the wheel, and the quick tests of the sdist
+release: .venv/installed  # build dist/; run the README with only the wheel, and the quick tests of the sdist
 	$(BIN)/python .ci/release.py
 
 tutorials: .venv/installed  # execute the lessons and solutions, and write their notebooks

@@ -1,8 +1,10 @@
 """Build the sdist and, from it, the wheel. Run the README in an environment with only the wheel,
-and the quick tests of the unpacked sdist with the tools of this one."""
+and the quick tests of the unpacked sdist with the tools of this one. Archives that pass go to
+dist/."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -56,7 +58,18 @@ def main() -> None:
             archive.extractall(folder, filter="data")
         (unpacked,) = (path.parent for path in folder.glob("*/pyproject.toml"))
         quick = ["-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", "-m", "not slow"]
-        run(sys.executable, *quick, cwd=unpacked, PYTHONPATH=str(unpacked))
+        run(
+            sys.executable,
+            *quick,
+            cwd=unpacked,
+            PYTHONPATH=str(unpacked),
+            HYPOTHESIS_PROFILE="check",
+        )
+        dist = ROOT / "dist"
+        shutil.rmtree(dist, ignore_errors=True)
+        dist.mkdir()
+        for archive in (sdist, wheel):
+            shutil.copy(archive, dist)
     print("the sdist passes its tests, and every fence of the README runs with the wheel alone")
 
 

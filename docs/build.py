@@ -125,6 +125,9 @@ def pages(out: Path) -> None:
             "__pycache__", "runs", "lab", "node_modules", "package*.json", "build.py"
         )
         shutil.copytree(DOCS, source, ignore=skipped, dirs_exist_ok=True)
+        # other pages link to this one, and it links to them, by their places in the repository
+        (source / "docs").mkdir()
+        shutil.move(source / "architecture.md", source / "docs")
         for name in FOLDERS:
             shutil.copytree(ROOT / name, source / name, ignore=skipped)
         for path in [*ROOT.glob("*.md"), ROOT / "LICENSE", ROOT / "CITATION.cff"]:

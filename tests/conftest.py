@@ -1,10 +1,12 @@
 """Backends and hypothesis profiles for all tests.
 
 A test that takes the `backend` fixture runs on NumPy and, where a device (or the emulator) is
-present, on CuPy; `pytest -m cupy` picks the latter. `HYPOTHESIS_PROFILE=thorough` draws many more
-examples."""
+present, on CuPy; `pytest -m cupy` picks the latter. `HYPOTHESIS_PROFILE` says how many examples of
+each property are drawn: `check` 5, `test` 20 (the default), `thorough` 500."""
 
+import gc
 import os
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -12,12 +14,15 @@ from hypothesis import settings
 
 import tinyprop as tp
 
-PLAIN = os.environ.get("TINYPROP_PLAIN", "0") not in ("", "0")
+KERNELS = find_spec("tinyprop.kernels") is not None
+PLAIN = not KERNELS or os.environ.get("TINYPROP_PLAIN", "0") not in ("", "0")
+needs_kernels = pytest.mark.skipif(not KERNELS, reason="needs tinyprop/kernels/")
 needs_overrides = pytest.mark.skipif(
-    PLAIN, reason="tests overrides, which TINYPROP_PLAIN=1 turns off"
+    PLAIN, reason="tests overrides, which are missing, or turned off by TINYPROP_PLAIN=1"
 )
 
-settings.register_profile("quick", max_examples=20, deadline=None, derandomize=True)
+settings.register_profile("check", max_examples=5, deadline=None, derandomize=True)
+settings.register_profile("test", max_examples=20, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.register_profile("device", max_examples=4, deadline=None, derandomize=True)
 
@@ -36,9 +41,14 @@ on_a_device = [
     pytest.mark.cupy,
     pytest.mark.skipif(len(BACKENDS) == 1, reason="needs CuPy and a device, or the emulator"),
 ]
-settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE", "quick" if len(BACKENDS) == 1 else "device")
-)
+default_profile = "test" if len(BACKENDS) == 1 else "device"
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default_profile))
+
+
+def pytest_collection_finish():
+    """Collected tests live until the end: the garbage collector need not look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=BACKENDS, scope="session")

@@ -5,10 +5,9 @@ A `Case` is a function of `tinyprop.functional`, an independent reference on hos
 hypothesis strategy for inputs from its domain, away from its kinks. (test_opinfo.py has PyTorch's
 answers.) `battery(cases)` turns them into
 
-    test_values      the value equals the reference, to 1e-12 in float64; the inputs stay as they
-    were test_gradients   first and second derivatives, recorded or not, equal central differences
-    test_dtypes      float32 stays float32 and float64 stays float64: results, gradients, and every
-    op on the way
+    test_values      the value equals the reference, to 1e-12 in float64; inputs stay as they were
+    test_gradients   first and second derivatives, recorded or not, equal central differences
+    test_dtypes      float32 stays float32, float64 float64: results, gradients, every op between
 """
 
 import math
@@ -274,6 +273,11 @@ def battery(cases: list[Case]) -> list[Callable[..., None]]:
         assert seen <= {np.dtype(dtype)}
 
     return [test_values, test_gradients, test_dtypes]
+
+
+def quick_only(quick: Any, cases: Any) -> list[Any]:
+    """All cases, for `parametrize`; those that are not among the quick ones are marked slow."""
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
 exhaustive = pytest.mark.skipif(not FULL, reason="only in `make full`")

@@ -17,7 +17,7 @@ OFFERED = {  # by rooms that are a single file
     "tp.moments": (tp.moments, "gaussian dual simulate Moments Dual Simulation"),
     "tp.optim": (
         tp.optim,
-        "Optimizer SGD RMSProp Adam HalveEvery HalveOnPlateau LinearTo normalize_weights",
+        "Optimizer SGD RMSProp Adam HalveEvery HalveOnPlateau normalize_weights",
     ),
     "tp.train": (tp.train, "TrainingStep evaluate keep_freed_memory Config network Run"),
 }

@@ -15,6 +15,7 @@ from tests.helpers import run_python
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tinyprop"
 README = (ROOT / "README.md").read_text()
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 
 
 def test_the_readme_runs_and_prints_what_it_says():
@@ -44,9 +45,16 @@ def test_the_readme_quotes_what_was_measured():
         assert tp.__version__ in (ROOT / page).read_text()
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "tutorials/README.md", "benchmarks/README.md"]
-)
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/architecture.md",
+    "tutorials/README.md",
+    "benchmarks/README.md",
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_pages_link_to_files_that_are_there(page):
     links = re.findall(r"\]\(((?!http)[^)#]+)\)", (ROOT / page).read_text())
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
@@ -88,6 +96,11 @@ def test_imports_go_downwards_only(room):
             rooms = [module.split(".")[0]] if module else [name for name in names if name in LEVEL]
             above = [r for r in rooms if dots == depth and r != room and LEVEL[r] >= LEVEL[room]]
             assert above == [], f"{path} imports {above}"
+
+
+def test_the_map_of_the_pages_is_the_order_of_imports():
+    rows = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", ARCHITECTURE, re.M)
+    assert rows[: len(LEVEL)] == list(LEVEL)[::-1]
 
 
 def test_every_room_has_a_row():

@@ -56,7 +56,7 @@ def epochs(count, folder):
         pytest.param(epochs, 2, 30, marks=pytest.mark.slow),
     ],
 )
-def test_it_stays_flat(work, few, many, tmp_path, monkeypatch, record_property):
+def test_it_stays_flat(work, few, many, tmp_path, monkeypatch):
     """After a warm-up, ten times the work may take 20 MB more: less than 10 kB a step, 70 kB a
     model."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # it only takes time
@@ -65,6 +65,6 @@ def test_it_stays_flat(work, few, many, tmp_path, monkeypatch, record_property):
     before = usage()
     work(many, *[tmp_path / "b"] if work is epochs else [])
     after = usage()
-    record_property("compared", f"{work.__name__} {few} then {many}: {before} -> {after}")
+    print(f"{work.__name__} {few} then {many}: {before} -> {after}")  # shown by pytest -rP
     assert after[0] - before[0] < 20
     assert after[1:] == before[1:]

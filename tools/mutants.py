@@ -1,16 +1,16 @@
 """Mutation testing: change one thing in the package at a time, and see whether `tinyprop verify` or
 the tests notice.
 
-    python tools/mutants.py --count 60 --seed 0                    `tinyprop verify`, then the quick
-    tests python tools/mutants.py --count 60 --seed 1 --verify-only      without the tests python
-    tools/mutants.py --count 60 --seed 0 --out tools/MUTANTS.md
+    python tools/mutants.py --count 60 --seed 0                 verify, then the quick tests
+    python tools/mutants.py --count 60 --seed 1 --verify-only   without the tests
+    python tools/mutants.py --count 60 --seed 0 --out tools/MUTANTS.md
 
 A mutant changes one operator, constant, sign or comparison, or drops one term of a sum or factor of
 a product. The sites are listed by walking the syntax trees of five groups of code, and `--count` of
 them are drawn at random, in equal parts from each group:
 
     moments       tinyprop/moments/
-    layers        tinyprop/nn/: layers, normalization, statistics, weights, residual, init, spec
+    layers        tinyprop/nn/: layers, normprop, statistics, weights, residual, init, spec
     gradients     the backward methods of tinyprop/functional/, and tinyprop/kernels/ without CuPy
     closed forms  tinyprop/verify/closed_forms.py
     claims        tinyprop/verify/*_claims.py
@@ -48,14 +48,14 @@ GROUPS = {
     "moments": ["tinyprop/moments/*.py"],
     "layers": [
         f"tinyprop/nn/{name}.py"
-        for name in ("layers", "normalization", "statistics", "weights", "residual", "init", "spec")
+        for name in ("layers", "normprop", "statistics", "weights", "residual", "init", "spec")
     ],
-    "gradients": ["tinyprop/functional/*.py", "tinyprop/kernels/[!bc]*.py"],
+    "gradients": ["tinyprop/functional/*.py", "tinyprop/kernels/[!cg]*.py"],
     "closed forms": ["tinyprop/verify/closed_forms.py"],
     "claims": ["tinyprop/verify/*_claims.py"],
 }
 NEAR = {  # the tests of each group
-    "moments": ["tinyprop/moments", "tests/test_moments.py", "tests/test_dual.py"],
+    "moments": ["tinyprop/moments", "tests/moments"],
     "layers": ["tests/nn"],
     "gradients": ["tests/functional", "tests/kernels"],
     "closed forms": ["tinyprop/verify/closed_forms.py", "tests/verify/test_claims.py"],

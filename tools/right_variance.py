@@ -1,9 +1,10 @@
 """NormProp with the right variance: does dividing by sqrt(w^T C w), with C measured, train better
 than by |w|?
 
-    python tools/right_variance.py --root DATA      half an hour on one core; resumes from
-    figures/right-variance.json python tools/right_variance.py --root DATA --out /tmp/page --seeds 1
-    --steps 5      a short try
+    # half an hour on one core; resumes from figures/right-variance.json
+    python tools/right_variance.py --root DATA
+    # a short try
+    python tools/right_variance.py --root DATA --out /tmp/page --seeds 1 --steps 5
 
 The paper's layer divides w.x by |w|, which is its standard deviation if the values of a patch x are
 uncorrelated and have variance 1. On images they are neither. With the mean m and the covariance C

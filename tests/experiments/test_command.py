@@ -45,6 +45,7 @@ OTHER_MACHINE = {
 }
 
 
+@pytest.mark.slow
 def test_the_same_ledger_gives_the_same_bytes_on_another_machine(tmp_path, capsys):
     """With another order of sets, another BLAS and no vector instructions, as far as NumPy can do
     without them, and with files that were written in another order. (Figures are compared for one

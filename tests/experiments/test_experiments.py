@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.helpers import quick_only
 from tinyprop.experiments import EXPERIMENTS
 from tinyprop.experiments.evidence import ACCURACY, REGISTERED
 from tinyprop.experiments.experiment import CHANCE, NORMPROP, decide
@@ -54,7 +55,7 @@ def test_primary_claims_are_reported_as_registered(primary):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-@pytest.mark.parametrize("finished", ["all", "diverged", "none"])
+@pytest.mark.parametrize("finished", quick_only(["all"], ["all", "diverged", "none"]))
 def test_every_figure_and_paragraph_can_be_made_of_any_runs(name, finished, tmp_path):
     found = study(name, "tiny")
     if finished == "diverged":

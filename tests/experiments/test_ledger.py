@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tinyprop as tp
-from tests.conftest import PLAIN
+from tests.conftest import PLAIN, needs_kernels
 from tinyprop.experiments import ledger as room
 from tinyprop.experiments import record as records
 from tinyprop.experiments.ledger import Ledger, compute, run_name
@@ -247,6 +247,7 @@ def test_outputs_that_are_not_finite_are_wrong_and_a_divergence(
     assert (found.diverged["epoch"], found.test) == (1, None)
 
 
+@needs_kernels
 def test_a_run_says_which_sources_computed_it(tmp_path):
     """Whatever their version; also if others resume it. What else is imported decides no number of
     a run."""

@@ -57,7 +57,7 @@ def reference(s, kinks, rho, m1, s1, m2, s2):
         breaks += [z / a + max(b / a, 1e-9) * np.concatenate([-steps, [0.0], steps]) for z in x + y]
         breaks += [[(z + w) / (2.0 * a) for z in x for w in y]]
     p, weight = (z.ravel() for z in panels(np.unique(np.clip(np.concatenate(breaks), *ends))))
-    cuts = [np.full_like(p, end) for end in np.linspace(*ends, 9)]
+    cuts = [np.full_like(p, end) for end in np.linspace(*ends, 17)]
     cuts += [(z - a * p) / max(b, 1e-30) for z in x] + [(a * p - z) / max(b, 1e-30) for z in y]
     total = np.zeros(3)
     edges = np.sort(np.clip(cuts, *ends), axis=0).T  # (sums, cuts)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tinyprop as tp
 import tinyprop.functional as F
-from tests.helpers import assert_explained, leaf
+from tests.helpers import assert_explained, leaf, quick_only
 from tinyprop.moments import gaussian, simulate
 from tinyprop.moments.quadrature import Mills
 
@@ -56,7 +56,10 @@ def assert_close(got, name, mean, std, relative=1e-12, **params):
             )
 
 
-@pytest.mark.parametrize("name", NAMES)  # 15 names, 14 settings: 210
+SLOW_REFERENCE = {"hardtanh", "erf", "gelu"}
+
+
+@pytest.mark.parametrize("name", quick_only(set(NAMES) - SLOW_REFERENCE, NAMES))
 def test_agreement_with_40_digits(name, backend):
     rng = np.random.default_rng(NAMES.index(name))
     std = np.exp(rng.uniform(np.log(0.01), np.log(5.0), 14))
@@ -71,7 +74,11 @@ def test_agreement_with_40_digits(name, backend):
 
 
 @pytest.mark.parametrize(
-    "name", ["relu", "abs", "hardtanh", "sin", "erf", "elu", "gelu", "identity"]
+    "name",
+    quick_only(
+        set(NAMES) - SLOW_REFERENCE,
+        ["relu", "abs", "hardtanh", "sin", "erf", "elu", "gelu", "identity"],
+    ),
 )
 def test_any_std(name):
     mean, std = [0.0, 3.0, -50.0, 0.5], [20.0, 200.0, 20.0, 1e-3]
@@ -116,7 +123,7 @@ def test_a_unit_beyond_37_standard_deviations_stays_finite():
     assert m.jacobian_factor > 1
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 3])
+@pytest.mark.parametrize("n", quick_only([0, 3], [0, 1, 2, 3]))
 def test_mills(n, backend):
     x = np.concatenate([np.linspace(0, 3, 7), np.linspace(5, 37, 5)])
     got = Mills(n)(to(backend, x)[0]).numpy()
@@ -171,7 +178,7 @@ def test_second_derivatives_keep_their_digits_in_the_tail(backend):
 
 
 @pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick_only(["relu", "prelu", "hardtanh", "tanh", "gelu"], NAMES))
 def test_gradients_to_second_order(name, field, backend):
     # 0 is the kink, and where training starts
     points = [[0.0, -1.3, 2.7], [1.0, 0.6, 1.4], [0.25, -0.5, 2.0]]

@@ -1,5 +1,3 @@
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,6 @@ from tinyprop.optim import (
     Adam,
     HalveEvery,
     HalveOnPlateau,
-    LinearTo,
     RMSProp,
     normalize_weights,
 )
@@ -121,9 +118,7 @@ def leaf(value=1.0):
         (lambda: Adam(leaf()), "Adam([w])"),
         (lambda: SGD(nn.Linear(2, 2).named_parameters(), lr=0.1), "a tuple"),
         (lambda: SGD([{"params": [leaf()]}], lr=0.1), "a dict"),
-        *((lambda f=f: f(0), "0") for f in (HalveEvery, HalveOnPlateau, partial(LinearTo, 0.0))),
-        (lambda: LinearTo(-1, 9), "-1"),
-        (lambda: LinearTo(float("inf"), 9), "LinearTo(inf"),
+        *((lambda f=f: f(0), "0") for f in (HalveEvery, HalveOnPlateau)),
     ],
 )
 def test_bad_values_are_refused(make, words):
@@ -201,8 +196,6 @@ def rates(schedule, errors):
     [
         (HalveEvery(2), [0.0] * 6, [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]),
         (HalveOnPlateau(2), [9, 8, 8, 8, 7, 7, 7, 7], [1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25]),
-        (LinearTo(0.0, epochs=4), [0.0] * 6, [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]),
-        (LinearTo(2.0, epochs=2), [0.0] * 4, [1.0, 1.5, 2.0, 2.0]),
     ],
 )
 def test_schedules(schedule, errors, expected):
@@ -232,7 +225,6 @@ def test_the_constraint_scales_hidden_weights_and_changes_no_output(backend, rng
         lambda: RMSProp([tp.ones(3, requires_grad=True)], alpha=1.5),
         lambda: HalveEvery(2.5),
         lambda: HalveOnPlateau(2.5),
-        lambda: LinearTo(0.0, 2.5),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(call):

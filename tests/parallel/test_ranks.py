@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import tinyprop as tp
-from tests.helpers import assert_explained, exhaustive
+from tests.helpers import assert_explained, exhaustive, quick_only
 from tinyprop.cli import main
 from tinyprop.parallel.ranks import world
 from tinyprop.train import Config, Ranks, Run, TrainingStep, checkpoint, evaluate
@@ -50,7 +50,7 @@ def alone(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", quick_only([3], [2, 3, 4]))
 def test_the_weights_are_those_of_one_process(kind, size):
     """With uneven and empty shares, sums over the batch, masks, any loss; and every rank holds the
     same bits."""
@@ -179,7 +179,7 @@ def finished(ranks, out, config=TINY, **options):
 
 
 @pytest.mark.usefixtures("_no_curves")
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", quick_only([3], [2, 3]))
 def test_a_run_is_that_of_one_process_and_the_first_rank_writes_it(tmp_path, size):
     finished(None, tmp_path / "one")
     runs = on_threads(

@@ -100,5 +100,9 @@ def test_refusals():
     assert_explained(ValueError, lambda: tp.design(0, "relu"), "depth >= 1")
     assert_explained(ValueError, lambda: tp.design(9, "relu", zeta=1.0), "zeta > 1")
     assert_explained(ValueError, lambda: tp.design(9, "step"), "step")
+
+
+@pytest.mark.slow
+def test_lines_have_no_edge_of_chaos():
     for line in ("identity", "hardtanh"):  # the latter only in the limit of a small gamma
         assert list(points(9, line)) == ["he", "normprop"]

@@ -62,7 +62,7 @@ def log(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "configuration"), CASES)
 def test_any_fault_leaves_a_run_that_resumes_to_the_same_weights(
-    fault, configuration, tmp_path, monkeypatch, record_property
+    fault, configuration, tmp_path, monkeypatch
 ):
     """At every file operation in `make full`; elsewhere at some, and at fewer for the other
     configurations."""
@@ -99,11 +99,11 @@ def test_any_fault_leaves_a_run_that_resumes_to_the_same_weights(
         assert log(folder) == log(tmp_path / "whole")
         assert list(audit(folder)) == []
         assert not list(folder.glob(".*.part"))
-    record_property("compared", f"{fault} at operations {len(operations)}")
+    print(f"{fault} at operations {len(operations)}")  # shown by pytest -rP
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, monkeypatch, record_property):
+def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, monkeypatch):
     """Of any file of a run that was stopped after its first epoch, with one checkpoint; 1,000 flips
     in `make full`."""
     monkeypatch.setattr(Run, "SAVE_SECONDS", 60.0)
@@ -125,4 +125,4 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, monkeypatch, reco
             refused += 1
         shutil.rmtree(copy)
     assert 0 < refused < len(flips)
-    record_property("compared", f"resumed after a flip {len(flips)}, refused {refused}")
+    print(f"resumed after a flip {len(flips)}, refused {refused}")  # shown by pytest -rP

@@ -16,7 +16,7 @@ import pytest
 
 import tinyprop as tp
 from tests.conftest import BACKENDS
-from tests.helpers import few_images, flipped, sampled
+from tests.helpers import few_images, flipped, quick_only, sampled
 from tinyprop.parallel.executors import stop_on_signals
 from tinyprop.report.files import locked
 from tinyprop.train import Config, Run, checkpoint, network
@@ -112,7 +112,7 @@ DAMAGE = {
 
 
 @pytest.mark.usefixtures("_no_curves")
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", quick_only([None, "flip"], DAMAGE))
 def test_a_resumed_run_skips_a_damaged_checkpoint_and_ends_with_the_same_bits(
     whole, stopped, damage, capsys
 ):
@@ -253,7 +253,7 @@ from pathlib import Path
 import tinyprop as tp
 from tinyprop.train import Config, Run
 load = tp.data.load
-SIZES = {"train": 200, "test": 40}
+SIZES = {{"train": 200, "test": 40}}
 tp.data.load = lambda name, root, split: load(name, root, split).first(SIZES[split])
 Run.SAVE_SECONDS = 0.05
 run = Run(Config(**{config!r}), Path({out!r}), say=lambda line: None)
@@ -342,7 +342,7 @@ def test_the_network_is_the_papers_with_its_data_normalised():
 RESIDUAL = "C(8,3,2,1)-R(C(8,3,1,1)-C(8,3,1,1))-C(10,1,1,0)-P(16,16,0,avg)"
 
 
-@pytest.mark.parametrize("init", [None, "orthogonal", "fixup", "lsuv"])
+@pytest.mark.parametrize("init", quick_only([None], [None, "orthogonal", "fixup", "lsuv"]))
 def test_any_network_in_the_papers_shorthand_trains_and_resumes(tmp_path, init):
     config = Config(**{**TINY, "spec": RESIDUAL, "norm": "none", "init": init, "width": 1.0})
     assert Run(replace(config, epochs=1), tmp_path / "resumed").run()

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 import tinyprop as tp
 from tests import helpers
+from tests.conftest import needs_kernels
 from tests.helpers import assert_explained
 from tinyprop import functional as F
 from tinyprop import nn
@@ -176,6 +177,7 @@ def test_a_step_takes_as_many_threads_as_its_work_is_worth(rng, monkeypatch, lea
     )
 
 
+@needs_kernels
 def test_products_are_the_same_on_any_number_of_threads(rng, monkeypatch):
     """A fully connected network shares its products out, not its batch."""
     monkeypatch.setattr("tinyprop.kernels.weights.MULTIPLICATIONS", 1)
@@ -395,3 +397,19 @@ def test_labels_that_do_not_count_are_no_errors():
     assert (
         tp.train.evaluate(tp.nn.Sequential(tp.nn.Identity()), logits, np.array([0, -100]))[1] == 0.0
     )
+
+
+def test_a_layer_that_is_replaced_between_steps_is_constrained_too(rng):
+    """The step keeps its lists of tensors until a module is edited."""
+    net = tp.nn.Sequential(tp.nn.NormPropLinear(4, 3), tp.nn.BatchNorm(3))
+    step = tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.1))
+    x, labels = rng.normal(size=(5, 4)).astype("f"), [0, 1, 2, 0, 1]
+    step(x, labels)
+    kept = step.members()
+    step(x, labels)
+    assert step.members() is kept
+    other = tp.nn.NormPropLinear(4, 3)
+    other.weight.data[...] *= 7.0
+    setattr(net, "0", other)
+    step(x, labels)
+    np.testing.assert_allclose((other.weight.data**2).sum(axis=1), 1.0, rtol=1e-6)

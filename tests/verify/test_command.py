@@ -74,14 +74,22 @@ def test_json_does_not_replace_what_is_no_regular_file(name, tmp_path, capsys):
     assert "not a regular file" in capsys.readouterr().err
 
 
-@pytest.fixture(scope="module")
-def results():
-    return run(samples=1000) + run(samples=1000, family="batchnorm")
+FEW = ["C01", "C12", "C28", "C30", "C43", "C44", "N01", "N05"]  # with short and long lines
+PAPER_AND_BATCHNORM = [claim.id for claim in claims() + claims("batchnorm")]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[FEW, pytest.param(PAPER_AND_BATCHNORM, marks=pytest.mark.slow)],
+    ids=["few", "all"],
+)
+def results(request):
+    return run(request.param, samples=1000)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
 def test_lines_fit_the_terminal(width, results):
-    pairs = list(zip(claims() + claims("batchnorm"), results, strict=True))
+    pairs = [(ledger.LEDGER[result.id], result) for result in results]
     plain, painted, ascii = Report(width), Report(width, color=True), Report(width, ascii=True)
     shown = [
         plain.table(results),
@@ -137,6 +145,7 @@ def test_a_family_and_the_source_of_a_claim(capsys):
     assert "Section" not in said
 
 
+@pytest.mark.slow
 def test_explain_derives_and_draws(capsys, tmp_path):
     assert (
         main(

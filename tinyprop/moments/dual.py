@@ -8,7 +8,8 @@
   another such integral.
 - sin: a closed form.
 - All others: E[s(U) E[s(V) | U]]. The inner expectation is `gaussian`'s, the outer one is
-quadrature."""
+  quadrature.
+"""
 
 import math
 from collections.abc import Callable, Sequence

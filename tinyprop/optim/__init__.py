@@ -2,14 +2,13 @@
 
 from .constraint import normalize_weights
 from .optimizers import SGD, Adam, Optimizer, RMSProp
-from .schedules import HalveEvery, HalveOnPlateau, LinearTo
+from .schedules import HalveEvery, HalveOnPlateau
 
 __all__ = [
     "SGD",
     "Adam",
     "HalveEvery",
     "HalveOnPlateau",
-    "LinearTo",
     "Optimizer",
     "RMSProp",
     "normalize_weights",

@@ -1,6 +1,7 @@
 """The unit-length constraint of NormProp's weights."""
 
 from ..engine.guard import check_editable
+from ..engine.tensor import Tensor
 from ..nn.module import Module
 from ..nn.normprop import NormProp
 from .updates import unit_rows
@@ -15,8 +16,17 @@ def normalize_weights(model: Module) -> None:
     >>> round(float((net[0].weight.data**2).sum()), 5)
     2.0
     """
+    normalize(constrained_weights(model))
+
+
+def constrained_weights(model: Module) -> list[Tensor]:
+    """The weights of all NormProp layers, each once."""
     weights = [module.weight for module in model.modules() if isinstance(module, NormProp)]
-    weights = list(dict.fromkeys(weights))  # a shared one once
+    return list(dict.fromkeys(weights))
+
+
+def normalize(weights: list[Tensor]) -> None:
+    """Scale each row of these weights to unit length, in place."""
     for weight in weights:
         check_editable(weight, weight.name or "a weight")
     if weights:

@@ -62,34 +62,3 @@ class HalveOnPlateau:
         if self.waited >= self.patience:
             optimizer.lr /= 2
             self.waited = 0
-
-
-class LinearTo:
-    """Change the learning rate by equal amounts after each epoch, from its value at the start to
-    `final_lr`.
-
-    >>> optimizer = tp.optim.SGD([tp.tensor([1.0], requires_grad=True)], lr=0.4)
-    >>> schedule = tp.optim.LinearTo(0.0, epochs=4)
-    >>> for epoch in range(3):
-    ...     schedule.epoch_ended(optimizer, error=0.0)
-    >>> round(optimizer.lr, 6)
-    0.1
-    """
-
-    def __init__(self, final_lr: float, epochs: int):
-        is_rate = 0 <= final_lr < float("inf")
-        if not is_rate or not _is_count(epochs):
-            got = f"LinearTo({final_lr}, epochs={epochs})"
-            rule = "final_lr is a finite number >= 0, and epochs a whole number of at least 1"
-            raise ValueError(explain(got, rule, "LinearTo(0.0, epochs=10)"))
-        self.final_lr = final_lr
-        self.epochs = epochs
-        self.first_lr: float | None = None  # known when the first epoch ends
-        self.ended = 0  # epochs so far
-
-    def epoch_ended(self, optimizer: Optimizer, error: float) -> None:
-        if self.first_lr is None:
-            self.first_lr = optimizer.lr
-        self.ended = min(self.ended + 1, self.epochs)
-        left = (self.epochs - self.ended) / self.epochs
-        optimizer.lr = left * self.first_lr + (1 - left) * self.final_lr

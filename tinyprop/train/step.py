@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ from ..engine.tensor import Tensor
 from ..engine.threads import Workers, allow, blas_threads, cores
 from ..functional.losses import IGNORED
 from ..nn.module import Module, Sequential, evaluating
-from ..optim import Optimizer, normalize_weights
+from ..optim import Optimizer
+from ..optim.constraint import constrained_weights, normalize
 from ..parallel.ranks import Ranks
 
 Gradients = list[Array | None]  # one per parameter; None if the loss does not depend on it
@@ -61,6 +63,15 @@ def keep_freed_memory() -> None:
         mallopt(trim_threshold, 1 << 30)
         # the size of a thread's heap: with less, a heap may be returned to the system
         mallopt(top_pad, 1 << 26)
+
+
+@dataclass(frozen=True)
+class Members:
+    """Tensors of a model, found by one walk over its modules."""
+
+    edits: int  # of modules, when they were found
+    buffers: list[Tensor]  # such as BatchNorm's running estimates
+    constrained: list[Tensor]  # weights whose rows are kept at unit length
 
 
 class TrainingStep:
@@ -142,6 +153,7 @@ class TrainingStep:
         # widths, and so activations, grow with it
         self.root = math.sqrt(sum(p.size for p in model.parameters()))
         self.together = any(m.sums_over_batch for m in model.modules())
+        self._members: Members | None = None
         self.graph, self.classes = graph, 0
         self.no_graph = self.obstacle()
         if graph and self.no_graph:
@@ -214,7 +226,8 @@ class TrainingStep:
                 gradients = grad(loss, self.optimizer.params, allow_unused=True)
             return loss._data, [None if g is None else g._data for g in gradients]
 
-        before = [(b, b._data.copy()) for b in self.model.buffers()] if is_host_array(x) else []
+        buffers = self.members().buffers if is_host_array(x) else []
+        before = [(buffer, buffer._data.copy()) for buffer in buffers]
         finite = False
         try:
             with self.ranks.sharing(len(x)):
@@ -240,12 +253,20 @@ class TrainingStep:
             )
         return loss, gradients
 
+    def members(self) -> "Members":
+        """The tensors of the model that a step needs; looked for anew after an edit of any
+        module."""
+        if self._members is None or self._members.edits != Module.edits:
+            buffers = list(self.model.buffers())
+            self._members = Members(Module.edits, buffers, constrained_weights(self.model))
+        return self._members
+
     def update(self, gradients: Gradients) -> None:
         for p, g in zip(self.optimizer.params, gradients, strict=True):
             p.grad = None if g is None else Tensor(g)
         with allow(self.threads):
             self.optimizer.step()
-            normalize_weights(self.model)
+            normalize(self.members().constrained)
         self.optimizer.zero_grad()
 
     def gradients(self, part: Callable[[slice], Contribution], x: Array) -> Contribution:

@@ -336,8 +336,8 @@ class TestOnADevice:
         for _ in range(2):
             box = graphs.Mailbox(cupy, (4,), np.dtype("int64"), np.dtype("float32"))
             for _ in range(graphs.SLOTS):
-                box.next()
-                box.post(cupy.cuda.get_current_stream())
+                box.next_slot()
+                box.upload(cupy.cuda.get_current_stream())
             del box
         assert emucupy.stats()["races"] == 0
 

@@ -44,6 +44,10 @@ class Recorder:
         out.reshape(-1).view("uint8")[...] = 255
         return out
 
+    def empty_like_dtype(self, shape, like):
+        """In the place of `cuda._empty`."""
+        return self.empty(shape, like.dtype)
+
     def __call__(self, kernel, dtype, grid, *arguments, options=()):
         arrays = [a for a in arguments if isinstance(a, self.cupy.ndarray)]
         table = self.table(arguments)
@@ -105,6 +109,7 @@ def launches():
         patch.setattr(cuda, "_launch", recorder)
         patch.setattr(cuda, "TABLE", 64)
         patch.setattr(cupy, "empty", recorder.empty)
+        patch.setattr(cuda, "_empty", recorder.empty_like_dtype)
         for name, programs in CASES.items():
             if name.startswith(("cuda.", "tiles.")) and name != "cuda.in_memory_order":
                 for program in programs:

@@ -37,8 +37,8 @@ __global__ void totals(const T* sums, T* out, long long parts, long long columns
 template <typename T>
 __global__ void weight_norm(const T* w, const T* scale, T factor, T* out, long long columns) {
     const T* row = w + blockIdx.x * columns;
-    const T times =
-        (scale ? scale[blockIdx.x] : T(1)) * factor / sqrt(row_product(row, row, columns));
+    const T length = sqrt(row_product(row, row, columns));
+    const T times = (scale ? scale[blockIdx.x] : T(1)) * factor / length;
     for (long long j = threadIdx.x; j < columns; j += THREADS)
         out[blockIdx.x * columns + j] = row[j] * times;
 }
@@ -46,10 +46,13 @@ __global__ void weight_norm(const T* w, const T* scale, T factor, T* out, long l
 template <typename T>
 __global__ void weight_norm_gradient(const T* g, const T* w, const T* scale, T factor, T* g_w,
                                      T* g_scale, long long columns) {
-    const T *row = w + blockIdx.x * columns, *g_row = g + blockIdx.x * columns;
-    const T squares = row_product(row, row, columns), products = row_product(row, g_row, columns);
-    const T length = sqrt(squares), times = scale[blockIdx.x] * factor / length,
-            along = products / squares;
+    const T* row = w + blockIdx.x * columns;
+    const T* g_row = g + blockIdx.x * columns;
+    const T squares = row_product(row, row, columns);
+    const T products = row_product(row, g_row, columns);
+    const T length = sqrt(squares);
+    const T times = scale[blockIdx.x] * factor / length;
+    const T along = products / squares;
     for (long long j = threadIdx.x; j < columns; j += THREADS)
         g_w[blockIdx.x * columns + j] = (g_row[j] - row[j] * along) * times;
     if (threadIdx.x == 0) g_scale[blockIdx.x] = products / length * factor;

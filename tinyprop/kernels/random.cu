@@ -1,5 +1,5 @@
-// Philox 4x64-10, as NumPy's generator of this name has it (tinyprop/engine/random.py): a thread makes
-// eight random words of 32 bits at a time, which depend on their number and on the key.
+// Philox 4x64-10, as NumPy's generator of this name has it (tinyprop/engine/random.py): a thread
+// makes eight random words of 32 bits at a time, which depend on their number and on the key.
 
 typedef unsigned long long Word;
 

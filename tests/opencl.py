@@ -69,11 +69,9 @@ def missing():
         import pyopencl  # noqa: F401
     except ImportError:
         absent.append("pyopencl")
-    return (
-        f"needs {' and '.join(absent)}: apt-get install oclgrind clang-14, pip install pyopencl"
-        if absent
-        else None
-    )
+    if not absent:
+        return None
+    return f"needs {' and '.join(absent)}: apt-get install oclgrind clang-14, pip install pyopencl"
 
 
 @dataclass
@@ -158,7 +156,8 @@ def errors(launches, sources, folder):
     """What oclgrind reports of these launches, with these sources by file, and memory afterwards,
     launch by launch."""
     for number, launch in enumerate(launches):
-        (part := folder / str(number)).mkdir()
+        part = folder / str(number)
+        part.mkdir()
         (part / "launch").write_bytes(pickle.dumps(launch))
         bitcode(translated(sources[launch.kernel.split(".")[0]]), launch.options, part)
     checks = ["--data-races", "--uninitialized", "--max-errors", "20"]
@@ -188,9 +187,9 @@ def replay(folder):
         return cl.Buffer(context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=array)
 
     tables = {address: buffer(array) for address, array in launch.pointers.items()}
-    moved = (
-        dict(zip(tables, addresses(context, queue, tables.values()), strict=True)) if tables else {}
-    )
+    moved = {}
+    if tables:
+        moved = dict(zip(tables, addresses(context, queue, tables.values()), strict=True))
     for i, argument in enumerate(launch.arguments):
         if isinstance(argument, bytes) and tables and i == 0:
             words = np.frombuffer(argument, "int64").tolist()
@@ -205,10 +204,10 @@ def replay(folder):
             )
         kernel.set_arg(i, argument)
     cl.enqueue_nd_range_kernel(queue, kernel, (launch.blocks * launch.threads,), (launch.threads,))
+    written = [(memory, launch.arguments[i]) for i, memory in buffers.items()]
+    written += [(tables[address], array) for address, array in launch.pointers.items()]
     after = []
-    for memory, like in [(b, launch.arguments[i]) for i, b in buffers.items()] + [
-        (tables[a], array) for a, array in launch.pointers.items()
-    ]:
+    for memory, like in written:
         after.append(np.empty_like(like))
         cl.enqueue_copy(queue, after[-1], memory)
     queue.finish()

@@ -70,11 +70,15 @@ def test_evaluation_runs_on_the_stream_of_its_caller_in_large_parts(rng, monkeyp
     import cupy
 
     images, labels = paper_batch(rng, 8)
-    sizes, before = [], nn.Sequential.forward
+    sizes = []
+    before = nn.Sequential.forward
+
+    def forward(self, x):
+        sizes.append(len(x))
+        return before(self, x)
+
     monkeypatch.setattr(step_module, "ON_DEVICE", 3)
-    monkeypatch.setattr(
-        nn.Sequential, "forward", lambda self, x: (sizes.append(len(x)), before(self, x))[1]
-    )
+    monkeypatch.setattr(nn.Sequential, "forward", forward)
     with cupy.cuda.Stream(non_blocking=True) as stream:
         net = paper_step("cupy", images, width=0.05).model
         loss, error = tp.train.evaluate(net, images, labels)

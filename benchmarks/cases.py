@@ -8,7 +8,7 @@ from tinyprop import nn
 from tinyprop.engine.arrays import HostArray
 from tinyprop.engine.random import manual_seed, new_generator
 from tinyprop.nn.module import Module
-from tinyprop.nn.spec import is_pool, parse
+from tinyprop.nn.spec import Conv, Pool, parse
 
 # A small rate, so that in a long run no loss gets so close to 0 that its gradients are denormal:
 # those are slow.
@@ -110,14 +110,13 @@ def layers(threads: int, quick: bool) -> list[Case]:
     cases = []
     channels = 3
     side = 32
-    for i, words in enumerate(parse(nn.NIN)):
-        kind = "P" if is_pool(words) else "C"
-        name = f"{kind}({','.join(words)}) on {channels}x{side}x{side}"
+    for i, (shorthand, layer) in enumerate(zip(nn.NIN.split("-"), parse(nn.NIN), strict=True)):
+        name = f"{shorthand} on {channels}x{side}x{side}"
         cases.append(Case("layers", name, work="layer", layer=i, input_gradient=i > 0, batch=25))
-        if kind == "C":
-            channels = int(words[0])
-        size, stride, padding = map(int, words[:3] if kind == "P" else words[1:])
-        side = (side + 2 * padding - size) // stride + 1
+        if isinstance(layer, Conv):
+            channels = layer.filters
+        if isinstance(layer, Conv | Pool):
+            side = (side + 2 * layer.padding - layer.size) // layer.stride + 1
     return cases
 
 

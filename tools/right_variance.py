@@ -90,7 +90,7 @@ class RightVariance(nn.NormPropConv2d):
         count, total, products = 0, np.zeros(size), np.zeros((size, size))
         for start in range(0, len(x), CHUNK):
             part = np.ascontiguousarray(x[start : start + CHUNK].transpose(0, 2, 3, 1))
-            views = window.views(window.padded(part))  # (n, rows, columns, kh, kw, C)
+            views = window.unfold(part)  # (n, rows, columns, kh, kw, C)
             patches = views.transpose(0, 1, 2, 5, 3, 4).reshape(-1, size)
             count += len(patches)
             total += patches.sum(axis=0, dtype="float64")

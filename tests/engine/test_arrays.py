@@ -10,6 +10,7 @@ import tinyprop as tp
 import tinyprop.functional as F
 from tests.conftest import BACKENDS
 from tests.helpers import FLOATS, assert_explained, computed_dtypes, leaf, make, run_python
+from tinyprop.engine.arrays import promote_operands
 from tinyprop.engine.random import generator
 
 
@@ -249,6 +250,25 @@ def test_a_list_beside_integers_keeps_integers():
     assert (n == [16777217, 2]).tolist() == [True, True]
     assert (n * [1, 2]).dtype == np.int64
     assert (n * [0.5, 2]).dtype == (tp.tensor([1.0, 2.0]) * [1, 2]).dtype == np.float32
+
+
+def test_masks_stay_masks_beside_floats():
+    mask, single, double = np.array([True]), np.ones(1, np.float32), np.ones(1)
+    for floating, expected in ((False, bool), (True, np.float64)):
+        (first, *_), _ = promote_operands("where", [mask, single, double], floating)
+        assert first.dtype == expected
+
+
+def test_numbers_alone_become_float32():
+    for out in (F.add(1, 2), F.add(1, 2.0), F.add(np.float64(1.0), np.int64(2)), F.exp(1)):
+        assert (out.dtype, out.shape) == (np.float32, ())
+
+
+def test_a_number_before_integers_does_not_promote():
+    n = tp.tensor(np.array([1, 2], np.uint8))
+    for out in (2 + n, F.add(2, n), F.add(np.int64(2), n)):
+        assert out.dtype == np.uint8
+        assert out.tolist() == [3, 4]
 
 
 @pytest.mark.parametrize("other", [None, "text", {}, object(), [None]])

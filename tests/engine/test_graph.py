@@ -86,9 +86,10 @@ def test_two_leaves_never_share_the_memory_of_a_gradient(backend):
     assert y.grad.numpy().tolist() == z.grad.numpy().tolist() == seed.numpy().tolist() == [1.0, 1.0]
 
 
-def test_a_gradient_that_was_broadcast_can_be_edited():
+@pytest.mark.parametrize("loss", [lambda x: x.sum(), lambda x: 1.0 * x.sum()])
+def test_a_gradient_that_was_broadcast_can_be_edited(loss):
     x = leaf([[1.0, 2.0]])
-    x.sum().backward()
+    loss(x).backward()
     x.grad.data[0, 0] = 5.0
     assert x.grad.numpy().tolist() == [[5.0, 1.0]]
 
@@ -235,6 +236,22 @@ def test_an_op_of_any_number_of_inputs_saves_all_of_them(backend):
 
     x, y, z = (make(np.array(v), backend) for v in ([1.0, 2.0], [3.0, 4.0], 5.0))
     tp.check_gradients(lambda *xs: Product()(*xs), x, y, z)
+
+
+def test_inputs_after_the_first_are_saved_as_one_tuple(backend):
+    class Weighted(tp.Op):
+        """w times the sum of the squares of all xs."""
+
+        def forward(self, w, *xs):
+            return w * sum(x * x for x in xs)
+
+        def backward(self, g, xs, out, w):
+            return g * out / w, *(2.0 * g * w * x for x in xs)
+
+    w, x, y = (make(np.array(v), backend) for v in ([1.0, 2.0], [3.0, 4.0], 5.0))
+    tp.check_gradients(Weighted(), w, x, y)
+    tp.check_gradients(Weighted(), w, x)
+    assert Weighted()(leaf(2.0, backend), 3.0, 1.0).item() == 20.0  # numbers stay numbers
 
 
 @pytest.mark.parametrize(

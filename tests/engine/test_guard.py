@@ -25,7 +25,6 @@ def _nothing_stays_frozen():
     yield
     gc.collect()
     assert not guard._frozen
-    assert not guard._count
 
 
 def test_an_edit_of_a_saved_array_is_refused_until_the_graph_is_gone():
@@ -49,7 +48,14 @@ def test_an_edit_of_a_saved_array_is_refused_until_the_graph_is_gone():
 
 
 @pytest.mark.parametrize(
-    "view", [lambda x: x.reshape(4), lambda x: x.T, lambda x: x[0], lambda x: x.detach()]
+    "view",
+    [
+        lambda x: x.reshape(4),
+        lambda x: x.T,
+        lambda x: x[0],
+        lambda x: x.T[0],
+        lambda x: x.detach(),
+    ],
 )
 def test_views_share_the_guard_of_their_owner(view):
     x = leaf(np.ones((2, 2)))
@@ -78,6 +84,22 @@ def test_two_tensors_on_one_array_and_on_a_view_of_it():
     view[0] = array[0] = 5.0
 
 
+def test_memory_is_writeable_again_when_the_last_of_several_graphs_is_gone():
+    """In whatever order they go."""
+    array = np.ones(4)
+    for first, last in ((0, 1), (1, 0)):
+        tensors = [tp.from_numpy(a, requires_grad=True) for a in (array[:2], array[1:])]
+        views = [t.data for t in tensors]
+        graphs = [t * 2.0 for t in tensors]
+        graphs[first] = None
+        for a in (array, *views):
+            with read_only():
+                a[0] = 5.0
+        graphs[last] = None
+        for a in (array, *views):
+            a[0] = 1.0
+
+
 def test_updates_by_tinyprop_explain_themselves(backend):
     x = leaf([1.0], backend)
     y = x * x
@@ -90,6 +112,33 @@ def test_updates_by_tinyprop_explain_themselves(backend):
     )
     del y
     guard.check_editable(x)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x.reshape(2, 1) * 2.0,
+        lambda x: x.reshape(2, 1).T * 2.0,
+        lambda x: x.detach() * x,
+        lambda x: tp.grad((x**3).sum(), [x], create_graph=True)[0],
+    ],
+    ids=["view", "view of a view", "detached", "gradient"],
+)
+def test_an_update_is_refused_while_a_graph_needs_the_memory_in_another_way(backend, use):
+    x = leaf([1.0, 2.0], backend)
+    y = use(x)
+    assert_explained(tp.EditError, lambda: guard.check_editable(x), "still needs the old values")
+    del y
+    guard.check_editable(x)
+
+
+def test_a_tensor_that_was_converted_for_an_op_may_be_edited(backend):
+    """The op saved the converted copy."""
+    n, x = make(np.array([1, 2]), backend), leaf([1.0, 1.0], backend)
+    y = (x * n).sum()
+    n.data[0] = 5
+    y.backward()
+    assert x.grad.tolist() == [1.0, 2.0]
 
 
 def test_data_may_be_set_while_a_graph_is_alive(backend):
@@ -127,13 +176,34 @@ def test_memory_of_another_library_is_copied_and_does_not_disable_the_guard(memo
     test_an_edit_of_a_saved_array_is_refused_until_the_graph_is_gone()
 
 
-@pytest.mark.slow  # to import PyTorch takes seconds
-def test_a_result_in_memory_of_another_library_can_be_edited_without_harm():
-    torch = pytest.importorskip("torch")
+def test_the_copy_of_foreign_memory_is_guarded_by_itself():
+    """Two graphs save a copy each, and the one that lives longer saves its copy once more."""
+    array, owner = strided_memory()
+    x = tp.from_numpy(array, requires_grad=True)
+    short, long = x * x, x * x * x
+    (slope,) = tp.grad(long.sum(), [x], create_graph=True)
+    del long
+    owner[0] = 100.0  # unnoticed, and harmless
+    (curvature,) = tp.grad(slope.sum(), [x])
+    assert curvature.tolist() == [6.0, 6.0, 6.0]
+    del slope, short
 
+
+def doubled_by_torch(x):
+    return pytest.importorskip("torch").tensor(x).mul(2).numpy()
+
+
+def doubled_by_strides(x):
+    return np.lib.stride_tricks.as_strided(2 * x, x.shape, x.strides)
+
+
+@pytest.mark.parametrize(
+    "doubled", [pytest.param(doubled_by_torch, marks=pytest.mark.slow), doubled_by_strides]
+)
+def test_a_result_in_memory_of_another_library_can_be_edited_without_harm(doubled):
     class Doubled(tp.Op):
         def forward(self, x):
-            return torch.tensor(x).mul(2).numpy()
+            return doubled(x)
 
         def backward(self, g):
             return g * 2
@@ -169,7 +239,6 @@ def test_an_op_that_returns_its_second_input_hands_on_its_guard():
         (lambda x, a: x[:, a], [2, 0, 2], [[1, 0, 2], [1, 0, 2]]),
         (lambda x, a: x[a, 0], [True, False], [[1, 0, 0], [0, 0, 0]]),
         (lambda x, a: x[a], [True, False], [[1, 1, 1], [0, 0, 0]]),
-        (lambda x, a: F.take(x, a, axis=1), [2, 2, 0], [[1, 0, 2], [1, 0, 2]]),
         (lambda x, a: F.where(a, x, 0.0), [True, True, False], [[1, 1, 0], [1, 1, 0]]),
         (lambda x, a: x * a, [1.0, 2.0, 3.0], [[1, 2, 3], [1, 2, 3]]),
         (lambda x, a: F.nll_loss(x, a, "sum"), [0, 2], [[-1, 0, 0], [0, 0, -1]]),

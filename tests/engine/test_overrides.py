@@ -11,15 +11,11 @@ from tinyprop.engine.overrides import overridable, override
 def _scratch_table(monkeypatch):
     """What a test registers is forgotten afterwards; and overrides are on, also in a run of the
     suite without them."""
-    monkeypatch.setattr(
-        overrides, "table", {backend: dict(rules) for backend, rules in overrides.table.items()}
-    )
-    known = set(overrides.overridden)
+    for backend, rules in overrides.table.items():
+        monkeypatch.setitem(overrides.table, backend, dict(rules))
     before = context.enter(context.current().changed(plain=False))
     yield
     context.leave(before)
-    overrides.overridden.clear()
-    overrides.overridden.update(known)
 
 
 class Twice(tp.Op):
@@ -132,6 +128,25 @@ def test_what_a_backward_override_may_return(backend):
         op(*leaves).backward()
 
 
+def test_a_backward_override_gets_any_number_of_inputs_as_a_tuple(backend):
+    class Product(tp.Op):
+        def forward(self, x, *ys):
+            return x * ys[0] * ys[1]
+
+        def backward(self, g, ys, x):
+            raise AssertionError
+
+    @override(Product.backward)
+    def backward(op, g, ys, x):
+        assert isinstance(ys, tuple)
+        y, z = ys
+        return g * y * z, g * x * z, g * x * y
+
+    leaves = [leaf([v], backend) for v in (2.0, 3.0, 5.0)]
+    slopes = tp.grad(Product()(*leaves), leaves)
+    assert [slope.item() for slope in slopes] == [15.0, 10.0, 6.0]
+
+
 def test_an_override_may_keep_something_for_backward_in_the_cache(backend):
     @override(Twice.forward)
     def forward(op, x):
@@ -146,6 +161,7 @@ def test_an_override_may_keep_something_for_backward_in_the_cache(backend):
     x = leaf([1.0], backend)
     op, y = twice(x)
     assert op.cache == {"factor": 2.0}
+    assert op(x).node.cache is not op.cache
     y.backward()
     assert op.cache == {}
     with tp.no_grad():

@@ -12,17 +12,38 @@ def small_graph():
     return F.relu(tp.tensor([[1.0, 1.0]]) @ w.T + b)
 
 
-def test_ops_shapes_names_and_arrows_as_text_and_as_svg():
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_ops_shapes_names_and_arrows():
     drawing = tp.draw(small_graph())
-    for part in (r"layer \"1\".weight\n(1, 2)", r"bias\n(1,)", r"Add\n(1, 1)", r"ReLU\n(1, 1)"):
-        assert part in drawing
-    assert drawing.count("->") >= 5
-    assert (drawing[:9], drawing[-1]) == ("digraph {", "}")
     root = ElementTree.fromstring(drawing.svg())
-    assert root.tag.endswith("svg")
-    words = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {'layer "1".weight', "(1, 2)", "bias", "(1,)", "ReLU", "Add"} <= words
-    assert drawing._repr_svg_() == drawing.svg()
+    assert root.tag == f"{SVG}svg"
+    words = {text.text for text in root.iter(f"{SVG}text")}
+    assert {'layer "1".weight', "(1, 2)", "bias", "(1,)", "ReLU", "Add", "(1, 1)"} <= words
+    boxes, arrows = (len(list(root.iter(f"{SVG}{tag}"))) for tag in ("rect", "path"))
+    assert boxes >= 6
+    assert arrows == boxes - 1, "in this graph every box but the last leads to one other"
+    assert drawing._repr_svg_() == drawing.svg() == str(drawing)
+
+
+def test_every_arrow_goes_from_the_right_edge_of_a_box_to_the_left_edge_of_another():
+    root = ElementTree.fromstring(tp.draw(small_graph()).svg())
+    corners = [(float(b.get("x")), float(b.get("y"))) for b in root.iter(f"{SVG}rect")]
+    starts = {(x + 114, y + 19) for x, y in corners}
+    ends = {(x, y + 19) for x, y in corners}
+    for path in root.iter(f"{SVG}path"):
+        start, _, _, end = path.get("d")[1:].replace("C", "").split()
+        assert tuple(map(float, start.split(","))) in starts
+        assert tuple(map(float, end.split(","))) in ends
+
+
+def test_named_tensors_show_their_value_and_gradient():
+    x = tp.tensor(3.0, requires_grad=True)
+    y = x * x
+    root = ElementTree.fromstring(tp.draw(y, x=x, y=y))
+    words = [text.text for text in root.iter(f"{SVG}text")]
+    assert words == ["x", "3, grad 6", "y = Multiply", "9, grad 1"]
 
 
 def test_boxes_do_not_overlap():
@@ -31,9 +52,7 @@ def test_boxes_do_not_overlap():
     for _ in range(4):
         out = out * w + F.tanh(out) * F.sin(w)
     root = ElementTree.fromstring(tp.draw(out).svg())
-    corners = [
-        (box.get("x"), box.get("y")) for box in root.iter("{http://www.w3.org/2000/svg}rect")
-    ]
+    corners = [(box.get("x"), box.get("y")) for box in root.iter(f"{SVG}rect")]
     assert len(set(corners)) == len(corners) > 20
 
 

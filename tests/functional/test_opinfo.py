@@ -216,8 +216,8 @@ CALLS = {
         "operator.getitem",
         lambda f, x, dim=0: [f(x, at(dim, i, x.ndim)) for i in range(x.shape[dim])],
     ),
-    "take": ("take", lambda f, x, index: f(x.reshape(-1), index)),
-    "index_select": ("take", lambda f, x, dim, index: f(x, index, axis=dim)),
+    "take": ("operator.getitem", lambda f, x, index: f(x.reshape(-1), index)),
+    "index_select": ("operator.getitem", lambda f, x, dim, index: f(x, at(dim, index, x.ndim))),
     # activations
     **{f"nn.functional.{name}": (name, same) for name in ["relu", "selu", "silu", "elu"]},
     "nn.functional.prelu": ("prelu", lambda f, x, weight: f(x, weight)),

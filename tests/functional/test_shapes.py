@@ -96,6 +96,10 @@ def taken(draw):
     }
 
 
+def along_axis(x, indices, axis):
+    return x[(slice(None),) * (axis % x.ndim) + (indices,)]
+
+
 def axes_of_length_1(shape):
     """None, one of them, or all, counted from the front or from the back."""
     front = [i for i, n in enumerate(shape) if n == 1]
@@ -178,7 +182,7 @@ CASES = [
     Case("index:mixed", *INDEX, one_array(least=1, where=mixed)),
     Case("index:arrays", *INDEX, one_array(least=1, where=whole_numbers)),
     Case("index:mask", *INDEX, one_array(least=1, where=masks)),
-    Case("take", F.take, lambda x, indices, axis: np.take(x, indices, axis), taken()),
+    Case("index:along an axis", along_axis, np.take, taken()),
 ]
 
 test_values, test_gradients, test_dtypes = battery(CASES)
@@ -217,7 +221,6 @@ def test_numpys_integers_are_integers(backend):
         (F.flatten(x, np.int64(0)), (6,)),
         (F.flip(x, one), (1, 6)),
         (F.split(x, np.int64(4), one)[-1], (1, 2)),
-        (F.take(x, np.int64(2), one), (1,)),
         (F.stack([x, x], one), (1, 2, 6)),
         (F.concatenate([x, x], one), (1, 12)),
     ]:
@@ -272,9 +275,12 @@ REFUSED = {
     "split into negative parts": (lambda x: F.split(x, [4, -1], 1), "adds up to 3"),
     "index out of range": (lambda x: x[2], "(2, 3)"),
     "index with too many axes": (lambda x: x[0, 0, 0], "(2, 3)"),
-    "take out of range": (lambda x: F.take(x, [3], axis=1), "(2, 3)"),
-    "take on an axis that is not there": (lambda x: F.take(x, [0], axis=2), "axis"),
-    "take from a number": (lambda x: F.take(x.sum(), [0]), "axis"),
+    "list out of range": (lambda x: x[:, [0, 3]], "(2, 3)"),
+    "list out of range from the back": (lambda x: x[[-3, 0]], "(2, 3)"),
+    "array out of range": (lambda x: x[None, ..., np.array([3])], "(2, 3)"),
+    "array out of range after a mask": (lambda x: x[np.array([True, False]), [3]], "(2, 3)"),
+    "list for an axis that is not there": (lambda x: x[:, :, [0]], "(2, 3)"),
+    "list for a number": (lambda x: x.sum()[[0]], "()"),
 }
 
 

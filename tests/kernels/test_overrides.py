@@ -20,7 +20,8 @@ from tinyprop.functional.linear import product
 from tinyprop.functional.losses import CrossEntropy
 from tinyprop.functional.normalization import dropout_mask
 from tinyprop.functional.normprop import NormalizedLinear, NormalizedReLU
-from tinyprop.functional.windows import channels_first, channels_last
+from tinyprop.functional.pooling import MaxPool
+from tinyprop.functional.windows import Window, channels_first, channels_last
 from tinyprop.kernels import cuda, host, pointwise, weights
 from tinyprop.optim import updates
 
@@ -124,12 +125,6 @@ def labelled(x):
     # -1 is no class
     labels = np.random.default_rng(1).integers(-1, x.shape[1], (len(x), *x.shape[2:]))
     return CrossEntropy(to_backend(labels, x.backend))(x)
-
-
-def normprop(make_layer, x, weight, gamma, beta):
-    layer = make_layer().to(x.backend).to(dtype=x.dtype)
-    layer.weight, layer.gamma, layer.beta = weight, gamma * gamma + 0.5, beta
-    return layer(x)
 
 
 def updated(update, lists, *numbers):
@@ -352,6 +347,37 @@ def test_an_override_equals_its_rule(entry, dtype, monkeypatch):
         assert entry.used, f"{entry} declined"
 
 
+@pytest.mark.parametrize("name", ["sgd", "rmsprop", "adam", "unit_rows"])
+def test_threads_share_an_update_and_change_no_bits(name, monkeypatch):
+    """One thread does it by the rule."""
+    (entry,) = [e for e in tp.overrides() if name_of(e) == f"weights.{name}"]
+    for program in CASES[f"weights.{name}"]:
+        results = []
+        for threads in (1, 2, 3):
+            monkeypatch.setattr(entry, "used", False)
+            with allow(threads):
+                results.append(program("numpy", "float32"))
+            assert entry.used == (threads > 1)
+        for one, two, three in zip(*results, strict=True):
+            np.testing.assert_array_equal(one, two)
+            np.testing.assert_array_equal(one, three)
+
+
+def test_the_number_of_the_first_maximum():
+    """The example in the docstrings of `_first_rows` and `_first_maxima`, and others."""
+    windows = {
+        1: [[1, 5, 2], [4, 5, 3], [4, 0, 3]],
+        0: [[7, 7, 7], [7, 7, 7], [7, 7, 7]],
+        5: [[1, 1, 1], [1, 1, 9], [9, 9, 9]],
+        8: [[-3, -3, -3], [-3, -3, -3], [-3, -3, -2]],
+    }
+    for number, window in windows.items():
+        op = MaxPool(Window((3, 3), (3, 3), (0, 0)))
+        op.recorded = True
+        host.max_pool(op, np.array([[window]], np.float32))
+        assert op.cache["numbers"].item() == number
+
+
 def arrays_in(value):
     """All arrays in nested lists, tuples and dicts."""
     if is_array(value):
@@ -382,7 +408,7 @@ def test_a_freed_op_holds_nothing(backend, function, shapes):
     out = function(*leaves)
     op = out.node
     own = {id(x._data) for x in leaves}
-    held = [a for a in arrays_in([op.cache, op.saved.arrays]) if id(a) not in own]
+    held = [a for a in arrays_in([op.cache, op.saved_arrays()]) if id(a) not in own]
     # CuPy's arrays take no weak references
     watched = [weakref.ref(a) for a in held if isinstance(a, np.ndarray)]
     tp.grad(out, leaves, tp.tensor(out.data * 0 + 1))
@@ -390,5 +416,5 @@ def test_a_freed_op_holds_nothing(backend, function, shapes):
     gc.collect()
     assert not [ref for ref in watched if ref() is not None]
     assert "cache" not in vars(op)
-    assert not list(arrays_in(list(op.saved.arrays)))
+    assert not list(arrays_in(op.saved_arrays()))
     assert op.parents is None

@@ -29,7 +29,7 @@ def relative(a, b):
 def products(window, x, w, g, backend="numpy"):
     """Convolution and its gradients with respect to x and w, of arrays, by whatever computes them
     on this backend."""
-    geometry = window, 1, x.shape, w.shape, False
+    geometry = window, x.shape, w.shape, False
     pairs = (Convolve, x, w), (InputGradient, g, w), (FilterGradient, x, g)
     return [
         op(*geometry)(*(tp.tensor(a, backend=backend) for a in arrays)).numpy()
@@ -63,7 +63,7 @@ def test_tiles_compute_convolution_whether_they_pay_or_not(backend, geometry, la
     ):
         got = products(window, x, w, g, backend)
         tx, tw = (tp.tensor(a, backend=backend, requires_grad=True) for a in (x, w))
-        y = Convolve(window, 1, image, filters, False)(tx, tw)
+        y = Convolve(window, image, filters, False)(tx, tw)
         recorded = [y, *tp.grad(y, [tx, tw], tp.tensor(g, backend=backend))]
     for a, b, c in zip(got, recorded, expected, strict=True):
         assert a.dtype == b.dtype == np.float32
@@ -109,13 +109,12 @@ def test_tiles_are_used_where_they_pay():
 def test_what_must_not_round_more_is_declined(rng):
     x, w = (rng.standard_normal(s).astype("f4") for s in ((6, 32, 8, 8), (32, 32, 3, 3)))
 
-    def declines(x, w, groups=1, exact=False):
-        op = Convolve(Window((3, 3), (1, 1), (1, 1)), groups, x.shape, w.shape, exact)
+    def declines(x, w, exact=False):
+        op = Convolve(Window((3, 3), (1, 1), (1, 1)), x.shape, w.shape, exact)
         return tiles.convolve(op, x, w) is NotImplemented
 
     assert not declines(x, w)
     assert declines(x, w, exact=True)
-    assert declines(x, w, groups=2)
     assert declines(x.astype("f8"), w)
     assert declines(x, w.astype("f8"))
 
@@ -153,7 +152,7 @@ def test_g_is_transformed_once_for_each_pass(backend, rng, wanted):
         to_backend(rng.standard_normal(s).astype("f4"), backend)
         for s in ((4, 32, 8, 8), (32, 32, 3, 3))
     )
-    op = Convolve(Window((3, 3), (1, 1), (1, 1)), 1, x.shape, w.shape, False)
+    op = Convolve(Window((3, 3), (1, 1), (1, 1)), x.shape, w.shape, False)
     op.recorded = True
     g = tiles.convolve(op, x, w)
     expected = tiles.input_gradient(op, g, w), tiles.filter_gradient(op, x, g)

@@ -6,6 +6,7 @@ import pytest
 import tinyprop as tp
 from tests.helpers import assert_explained
 from tinyprop import nn
+from tinyprop.nn.spec import Block, Conv, Pool, parse
 
 RESIDUAL = (
     "C(8,3,1,1)-R(C(8,3,1,1)-C(8,3,1,1))-R(C(12,3,1,1)-P(3,1,1,avg)-C(12,1,1,0))-R(R(C(12,3,2,1))-C(12,3,1,1))"
@@ -105,6 +106,15 @@ def test_a_wrong_spec_is_refused_with_position_and_grammar(spec, position):
         match=rf"(?s)position {position}:.*rule:.*C\(filters,size,stride,padding\).*try:",
     ):
         nn.build(spec)
+
+
+def test_a_spec_is_parsed_to_layers():
+    assert parse("C(8, 5,2,0)-R(R(C(4,3,1,1))-P(3,2,1,avg))-P(2,2,0,max)-C(10,1,1,0)") == [
+        Conv(filters=8, size=5, stride=2, padding=0),
+        Block((Block((Conv(4, 3, 1, 1),)), Pool(size=3, stride=2, padding=1, mode="avg"))),
+        Pool(2, 2, 0, "max"),
+        Conv(10, 1, 1, 0),
+    ]
 
 
 def test_a_wrong_norm_or_initialization_is_refused():

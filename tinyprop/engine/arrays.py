@@ -1,7 +1,7 @@
-"""Where arrays live: NumPy's on the host, CuPy's on a device.
+"""Arrays on the host (NumPy) and on a device (CuPy).
 
-An array decides where it is computed: `xp = array_module(x)` is the module that has its functions.
-The default backend only says where tensors are created from numbers, lists and host arrays."""
+The array decides where to compute: `xp = array_module(x)` is the module that has its functions. The
+default backend only says where tensors are created from numbers, lists and host arrays."""
 
 import importlib
 import os
@@ -17,14 +17,14 @@ Array: TypeAlias = Any  # a numpy.ndarray or a cupy.ndarray
 HostArray: TypeAlias = np.ndarray[Any, Any]
 DType: TypeAlias = np.dtype[Any]
 Scalar: TypeAlias = bool | int | float
-float32, float64 = np.float32, np.float64
+float32 = np.float32
+float64 = np.float64
 _MASK = np.dtype(bool)
 _default: str | None = None  # decided on first use: $TINYPROP_BACKEND, or NumPy
 
 
 def array_module(*arrays: Array) -> Any:
-    """The module, NumPy or CuPy, that computes with these arrays (there may be Python scalars among
-    them)."""
+    """The module, NumPy or CuPy, that computes with these arrays and Python numbers."""
     for array in arrays:
         # arithmetic turns 0-d arrays into NumPy scalars
         if isinstance(array, (np.ndarray, np.generic)):
@@ -50,7 +50,7 @@ def backend_of(array: Array) -> str:
 
 
 def load_module(backend: str) -> Any:
-    """The array module of a backend, or one sentence that says why it is not available."""
+    """The array module of a backend, or an error that says why it is not available."""
     if backend == "numpy":
         return np
     if backend != "cupy":
@@ -71,7 +71,8 @@ def default_backend() -> str:
     """The backend on which new tensors are created."""
     global _default
     if _default is None:
-        load_module(name := os.environ.get("TINYPROP_BACKEND", "numpy"))
+        name = os.environ.get("TINYPROP_BACKEND", "numpy")
+        load_module(name)
         _default = name
     return _default
 
@@ -87,7 +88,8 @@ class use_backend:
     def __init__(self, name: str):
         global _default
         load_module(name)
-        self.previous, _default = _default, name
+        self.previous = _default
+        _default = name
 
     def __enter__(self) -> None:
         pass
@@ -107,18 +109,10 @@ def numbers(values: object, dtype: Any) -> HostArray:
     else is refused."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
-        kind = (
-            type(values).__name__
-            if array.dtype.kind == "O" and not array.ndim
-            else f"{array.dtype} elements"
-        )
-        raise TypeError(
-            explain(
-                kind,
-                "a tensor holds floats, integers or bools",
-                "numbers, lists of them, or arrays",
-            )
-        )
+        is_single_object = array.dtype.kind == "O" and array.ndim == 0
+        got = type(values).__name__ if is_single_object else f"{array.dtype} elements"
+        rule = "a tensor holds floats, integers or bools"
+        raise TypeError(explain(got, rule, "numbers, lists of them, or arrays"))
     return array.astype(dtype or array.dtype)  # a copy: what is saved must not change
 
 
@@ -136,7 +130,9 @@ def to_backend(array: Array, backend: str) -> Array:
     """The array on that backend; the same object if it is there already."""
     if backend_of(array) == backend:
         return array
-    return to_numpy(array) if backend == "numpy" else load_module(backend).asarray(array)
+    if backend == "numpy":
+        return to_numpy(array)
+    return load_module(backend).asarray(array)
 
 
 def from_host(values: object, like: Array, dtype: Any = None) -> Array:
@@ -144,22 +140,24 @@ def from_host(values: object, like: Array, dtype: Any = None) -> Array:
     return to_backend(np.asarray(values, dtype), backend_of(like))
 
 
-def plain_number(value: Any) -> Any:
+def unwrap_scalar(value: Any) -> Any:
     """A NumPy scalar as a Python number, which never promotes; anything else as it is."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def common_backend(operands: list[Any], floating: bool) -> str | None:
-    """That of float arrays of one dtype, with Python numbers and, if not `floating`, masks: they
-    need no fitting."""
-    kind = dtype = None
+def fast_path_backend(operands: list[Any], floating: bool) -> str | None:
+    """The backend of operands that need no promotion; None if they may need one.
+
+    Float arrays of one dtype need none, with Python numbers and, if not `floating`, masks."""
+    array_type = None
+    dtype = None
     for x in operands:
         t = type(x)
         if t is float or t is int:
             continue
-        if kind is None and (t is np.ndarray or is_device_array(x)):
-            kind = t
-        elif t is not kind:
+        if array_type is None and (t is np.ndarray or is_device_array(x)):
+            array_type = t
+        elif t is not array_type:
             return None
         if x.dtype is dtype or (x.dtype is _MASK and not floating):
             continue
@@ -169,71 +167,93 @@ def common_backend(operands: list[Any], floating: bool) -> str | None:
             return None
     if dtype is None or dtype.kind != "f":
         return None
-    backend = "numpy" if kind is np.ndarray else "cupy"
-    return (
-        None
-        if backend == "cupy" and elsewhere([x for x in operands if type(x) is kind])
-        else backend
-    )
+    if array_type is np.ndarray:
+        return "numpy"
+    arrays = [x for x in operands if type(x) is array_type]
+    return None if foreign_devices(arrays) else "cupy"
 
 
-def elsewhere(arrays: list[Array]) -> set[int]:
+def foreign_devices(arrays: list[Array]) -> set[int]:
     """The numbers of devices, other than the current one, that have some of these arrays."""
     return {x.data.device_id for x in arrays} - {sys.modules["cupy"].cuda.runtime.getDevice()}
 
 
-def fit_together(name: str, operands: list[Any], floating: bool) -> tuple[list[Any], str]:
-    """Operands made to fit, and their backend: one backend, and no dtype that widens another by
-    accident.
+def promote_operands(name: str, operands: list[Any], floating: bool) -> tuple[list[Any], str]:
+    """Operands on one backend, in dtypes that do not widen each other by accident; and this
+    backend.
 
     Floats keep their dtype. Integers and bools become float32 in a function that is `floating`, or
     where they meet a Python float; integers that meet a float array take its dtype. Python and
     NumPy scalars never promote."""
-    # np.matrix: other operators
-    special = [isinstance(x, np.ndarray) and type(x) is not np.ndarray for x in operands]
-    operands = [
-        np.array(x) if odd else plain_number(x) for x, odd in zip(operands, special, strict=True)
-    ]
+    operands = [_without_subclass(x) for x in operands]
     arrays = [x for x in operands if is_array(x)]
-    if odd := [x.dtype for x in arrays if x.dtype.kind not in "fiub"]:
-        raise TypeError(
-            explain(
-                f"{name} of {odd[0]} elements", "a tensor holds floats, integers or bools", "x.real"
-            )
-        )
-    if len({backend_of(x) for x in arrays}) > 1:
+    for x in arrays:
+        if x.dtype.kind not in "fiub":
+            got = f"{name} of {x.dtype} elements"
+            raise TypeError(explain(got, "a tensor holds floats, integers or bools", "x.real"))
+    backend = _only_backend(name, arrays)
+
+    lists = set()  # positions of what is made an array here
+    for i, x in enumerate(operands):
+        stays_number = isinstance(x, (int, float)) and (len(arrays) > 0 or i > 0)
+        if not is_array(x) and not stays_number:
+            operands[i] = numbers(x, None)
+            lists.add(i)
+
+    dtype = _promoted_dtype(operands, arrays, floating)
+    keeps_masks = not floating and any(x.dtype.kind == "f" for x in arrays)
+    cast = "iu" if keeps_masks else "iub"
+    for i, x in enumerate(operands):
+        if not is_array(x):
+            continue
+        if dtype is not None and (i in lists or x.dtype.kind in cast):
+            operands[i] = x.astype(dtype)
+        if i in lists:
+            operands[i] = to_backend(operands[i], backend)
+    return operands, backend
+
+
+def _without_subclass(x: Any) -> Any:
+    """Subclasses such as np.matrix, which has other operators, as plain arrays; NumPy scalars as
+    Python numbers."""
+    if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
+        return np.array(x)
+    return unwrap_scalar(x)
+
+
+def _only_backend(name: str, arrays: list[Array]) -> str:
+    """The backend that all of these arrays are on."""
+    if not arrays:
+        return default_backend()
+    backend = backend_of(arrays[0])
+    if any(backend_of(x) != backend for x in arrays):
         raise BackendError(
             f"{name} got a NumPy and a CuPy array together: move one by .to('cupy') or "
             ".to('numpy')."
         )
-    backend = backend_of(arrays[0]) if arrays else default_backend()
-    if backend == "cupy" and (others := elsewhere(arrays)):
+    if backend == "cupy" and (others := foreign_devices(arrays)):
         raise BackendError(
             f"{name} got an array of device {min(others)}, not the current one: see "
             "cupy.cuda.Device."
         )
-    lists = [
-        i
-        for i, x in enumerate(operands)
-        if not (is_array(x) or (isinstance(x, (int, float)) and (arrays or i)))
-    ]
-    for i in lists:
-        operands[i] = numbers(operands[i], None)
-    dtype = max(
-        (x.dtype for x in arrays if x.dtype.kind == "f"), key=lambda d: d.itemsize, default=None
+    return backend
+
+
+def _promoted_dtype(operands: list[Any], arrays: list[Array], floating: bool) -> DType | None:
+    """The float dtype that lists and integers take; None if integers stay integers."""
+    floats = [x.dtype for x in arrays if x.dtype.kind == "f"]
+    if floats:
+        return max(floats, key=lambda dtype: dtype.itemsize)
+    meets_float = any(
+        isinstance(x, float) or (is_array(x) and x.dtype.kind == "f") for x in operands
     )
-    cast = "iu" if dtype is not None and not floating else "iub"
-    floats = any(isinstance(x, float) or (is_array(x) and x.dtype.kind == "f") for x in operands)
-    if dtype is None and (floating or floats or not arrays):
-        dtype = np.dtype(float32)
-    for i, x in enumerate(operands):
-        if is_array(x) and dtype is not None and (i in lists or x.dtype.kind in cast):
-            operands[i] = x.astype(dtype)
-    return [to_backend(x, backend) if i in lists else x for i, x in enumerate(operands)], backend
+    if floating or meets_float or not arrays:
+        return np.dtype(float32)
+    return None
 
 
 def as_int_tuple(numbers: Any) -> tuple[int, ...]:
-    """An integer, or several of them, as a tuple; NumPy's integers are integers, too."""
+    """One integer or several, of Python or NumPy, as a tuple of Python integers."""
     try:
         return (as_int(numbers),)
     except TypeError:

@@ -1,4 +1,4 @@
-"""The backward pass (reverse mode), and the gradients that are made of it."""
+"""The backward pass (reverse mode): `Tensor.backward` and `tp.grad`."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -17,7 +17,10 @@ def node_of(x: Tensor) -> Node:
 def inputs_first(root: Node) -> tuple[list[Op], list[Tensor]]:
     """All ops below the root in topological order (the order in which they were recorded), and the
     leaves."""
-    seen, stack, ops, leaves = {root}, [root], [], []
+    ops: list[Op] = []
+    leaves: list[Tensor] = []
+    seen = {root}
+    stack = [root]
     while stack:
         node = stack.pop()
         if isinstance(node, Tensor):
@@ -50,76 +53,98 @@ def pull_back(
     Only ops between the output and a target take part, and only these are freed.
     """
     root = node_of(output)
-    ops, _ = inputs_first(root)
-    wanted: set[Node] = set(targets or ())  # the targets, and the ops that lead to one
-    through = set(ops) if targets is None else set()  # the ops that pass their gradient on
-    for op in ops if targets is not None else ():
-        if not wanted.isdisjoint(op.parents or ()):
-            wanted.add(op)
-            through.add(op)
+    ops, leaves = inputs_first(root)
+    if targets is None:
+        targets = set(leaves)
+    needed = _ops_above(targets, ops)
     gradients: dict[Node, Tensor] = {root: seed}
-    found: dict[Node, Tensor] = {}
     with recording(create_graph):
-        while ops:
-            op = ops.pop()
-            g = gradients.pop(op, None)
-            if g is not None and targets is not None and op in targets:
-                found[op] = g
-            if g is None or op not in through:
+        for op in reversed(ops):
+            if op not in needed:
                 continue
+            g = gradients[op] if op in targets else gradients.pop(op)
             for parent, gradient in zip(op.parents or (), op.gradients(g), strict=True):
-                if parent is not None and (targets is None or parent in wanted):
-                    part, before = _fitted(gradient, op, parent), gradients.get(parent)
-                    if before is not None:
-                        part = (
-                            before + part
-                            if create_graph
-                            else Tensor(as_array(before._data + part._data))
-                        )
+                if parent not in needed and parent not in targets:
+                    continue
+                part = _fit_to_input(gradient, op, parent)
+                before = gradients.get(parent)
+                if before is None:
                     gradients[parent] = part
+                elif create_graph:
+                    gradients[parent] = before + part
+                else:
+                    gradients[parent] = Tensor(as_array(before._data + part._data))
             if not (retain_graph or create_graph):
                 op.free()
-    return gradients | found
+    return gradients
 
 
-def _fitted(gradient: Gradient, op: Op, parent: Any) -> Tensor:
-    """The gradient that a rule gives, with broadcasting undone and in the dtype of the input it
-    belongs to."""
+def _ops_above(targets: set[Node], ops: list[Op]) -> set[Op]:
+    """The ops, given in topological order, whose results depend on a target."""
+    above: set[Op] = set()
+    for op in ops:
+        parents = op.parents or ()
+        is_above = not targets.isdisjoint(parents) or not above.isdisjoint(parents)
+        if is_above:
+            above.add(op)
+    return above
+
+
+def _fit_to_input(gradient: Gradient, op: Op, parent: Node) -> Tensor:
+    """The gradient that a rule gives, with the shape and the dtype of the input it belongs to."""
     g = gradient() if callable(gradient) else gradient
     if not isinstance(g, Tensor):
-        got = "no gradient" if g is None else f"a {type(g).__name__}"
-        raise GradientError(
-            f"{got} from {type(op).__name__}.backward for an input of shape {parent.shape}",
-            (
-                "an input that requires a gradient gets a tensor or an error; the engine never "
-                "substitutes zeros"
-            ),
-            "detach() that input"
-            if g is None
-            else "write backward with differentiable functions of tensors",
-        )
-    shape = parent.shape
-    if g._data.shape != shape:
-        added = g.ndim - len(shape)
-        if added < 0 or any(n not in (1, m) for n, m in zip(shape, g.shape[added:], strict=True)):
-            raise GradientError(
-                (
-                    f"a gradient of shape {g.shape} from {type(op).__name__}.backward for an input "
-                    f"of shape {shape}"
-                ),
-                "it has the shape of that input, or one that the input broadcasts to",
-                "check the order of the gradients, and transpositions",
-            )
-        spread = [i + added for i, n in enumerate(shape) if n == 1 and g.shape[i + added] != 1]
-        g = g.sum(axis=(*range(added), *spread)).reshape(shape)
+        raise _not_a_tensor(g, op, parent)
+    if g._data.shape != parent.shape:
+        g = _undo_broadcasting(g, op, parent.shape)
     if g._data.dtype != parent.dtype:
         check_elements(parent.dtype, requires_grad=True)
         g = g.astype(parent.dtype)
     return g
 
 
-def seed_of(output: Tensor, grad: Tensor | Array | None) -> Tensor:
-    """The gradient to start from, checked."""
+def _not_a_tensor(value: Any, op: Op, parent: Node) -> GradientError:
+    if value is None:
+        got = "no gradient"
+        hint = "detach() that input"
+    else:
+        got = f"a {type(value).__name__}"
+        hint = "write backward with differentiable functions of tensors"
+    return GradientError(
+        f"{got} from {type(op).__name__}.backward for an input of shape {parent.shape}",
+        "an input that requires a gradient gets a tensor or an error; the engine never "
+        "substitutes zeros",
+        hint,
+    )
+
+
+def _undo_broadcasting(g: Tensor, op: Op, shape: tuple[int, ...]) -> Tensor:
+    """The sum over the copies that broadcasting made of an input of this shape."""
+    if not _broadcasts_to(shape, g.shape):
+        raise GradientError(
+            f"a gradient of shape {g.shape} from {type(op).__name__}.backward for an input of "
+            f"shape {shape}",
+            "it has the shape of that input, or one that the input broadcasts to",
+            "check the order of the gradients, and transpositions",
+        )
+    added = g.ndim - len(shape)
+    axes = list(range(added))  # broadcasting added them in front
+    for axis, n in enumerate(shape, start=added):
+        if n == 1 and g.shape[axis] != 1:
+            axes.append(axis)
+    return g.sum(axis=tuple(axes)).reshape(shape)
+
+
+def _broadcasts_to(shape: tuple[int, ...], larger: tuple[int, ...]) -> bool:
+    added = len(larger) - len(shape)
+    if added < 0:
+        return False
+    return all(n in (1, m) for n, m in zip(shape, larger[added:], strict=True))
+
+
+def initial_gradient(output: Tensor, grad: Tensor | Array | None) -> Tensor:
+    """The gradient with respect to the output itself, from which the backward pass starts: the
+    given one, checked, or 1 for a scalar."""
     if not output.requires_grad:
         raise GradientError(
             f"a gradient of a tensor of shape {output.shape} that does not require one",
@@ -136,15 +161,17 @@ def seed_of(output: Tensor, grad: Tensor | Array | None) -> Tensor:
                 "backward(grad) with a grad of that shape, or reduce with sum() or mean() first",
             )
         return Tensor(xp.ones(output.shape, output.dtype))
-    # a copy: it may be edited later
-    seed = grad if isinstance(grad, Tensor) else Tensor(xp.array(grad, output.dtype))
-    if seed.shape != output.shape:
+    if not isinstance(grad, Tensor):
+        grad = Tensor(xp.array(grad, output.dtype))  # a copy: the user may edit the array later
+    if grad.shape != output.shape:
         raise ShapeError(
-            f"a gradient of shape {seed.shape} for a tensor of shape {output.shape}",
+            f"a gradient of shape {grad.shape} for a tensor of shape {output.shape}",
             "they must be equal",
             f"reshape or broadcast it to {output.shape}",
         )
-    return seed if seed.dtype == output.dtype else seed.astype(output.dtype)
+    if grad.dtype != output.dtype:
+        return grad.astype(output.dtype)
+    return grad
 
 
 def backward(
@@ -164,21 +191,25 @@ def backward(
     >>> x.grad
     tensor([ 2., 40.])
     """
-
-    def memory(t: Tensor) -> int:
-        return id(t._data if t._data.base is None else t._data.base)
-
-    seed = seed_of(self, grad)
-    handed_out = {memory(seed)}
+    seed = initial_gradient(self, grad)
+    memory_in_use = {_memory_of(seed)}
     for leaf, g in pull_back(self, seed, None, create_graph, retain_graph).items():
         assert isinstance(leaf, Tensor)
         if leaf.grad is not None:
             g = leaf.grad + g
-        # a leaf's gradient may be edited: no sharing
-        elif memory(g) in handed_out or 0 in g._data.strides:
-            g = g + 0.0 if g.requires_grad else Tensor(g._data.copy())
-        handed_out.add(memory(g))
+        else:
+            # the user may edit a leaf's gradient, so it needs memory of its own
+            is_shared = _memory_of(g) in memory_in_use
+            is_broadcast = 0 in g._data.strides
+            if is_shared or is_broadcast:
+                g = g + 0.0 if g.requires_grad else Tensor(g._data.copy())
+        memory_in_use.add(_memory_of(g))
         leaf.grad = g
+
+
+def _memory_of(t: Tensor) -> int:
+    """A number for the memory of this tensor, the same for all views of it."""
+    return id(t._data if t._data.base is None else t._data.base)
 
 
 Tensor.backward = backward
@@ -205,12 +236,13 @@ def grad(
     """
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     nodes = [node_of(x) for x in inputs]
-    found = pull_back(output, seed_of(output, grad_output), set(nodes), create_graph, retain_graph)
+    seed = initial_gradient(output, grad_output)
+    gradients = pull_back(output, seed, set(nodes), create_graph, retain_graph)
     for x, node in zip(inputs, nodes, strict=True):
-        if node not in found and not allow_unused:
+        if node not in gradients and not allow_unused:
             raise GradientError(
                 f"the gradient with respect to a tensor of shape {x.shape}",
                 "the output must depend on it, and it must require a gradient",
                 "leave it out, or tp.tensor(..., requires_grad=True) before computing the output",
             )
-    return tuple(found.get(node) for node in nodes)
+    return tuple(gradients.get(node) for node in nodes)

@@ -1,4 +1,4 @@
-"""Tensors that share an array's memory, and tensors that are made from a shape."""
+"""Tensors made from an array, whose memory they share, or from a shape."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from .arrays import (
     host_array,
     is_host_array,
     load_module,
-    plain_number,
+    unwrap_scalar,
 )
 from .errors import explain
 from .random import generator
@@ -44,13 +44,17 @@ def from_numpy(array: HostArray, requires_grad: bool = False) -> Tensor:
 def _created(
     name: str, args: tuple[Any, ...], requires_grad: bool, dtype: Any, backend: str | None
 ) -> Tensor:
-    array = getattr(load_module(backend or default_backend()), name)(*args, dtype=dtype)
+    """What the function of that name in NumPy or CuPy returns, as a tensor."""
+    xp = load_module(backend or default_backend())
+    create = getattr(xp, name)
+    array = create(*args, dtype=dtype)
     check_elements(array.dtype, requires_grad)
     return Tensor(array, requires_grad)
 
 
-def _shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    return as_int_tuple(shape[0] if len(shape) == 1 else shape)
+def _shape(lengths: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape, given as (2, 3) or as ((2, 3),)."""
+    return as_int_tuple(lengths[0] if len(lengths) == 1 else lengths)
 
 
 def zeros(
@@ -99,10 +103,12 @@ def arange(
     >>> tp.arange(3.0)
     tensor([0., 1., 2.])
     """
-    whole = all(isinstance(plain_number(bound), int) for bound in bounds)
-    # not a step in float32
+    whole = all(isinstance(unwrap_scalar(bound), int) for bound in bounds)
+    # in float64: steps that are rounded to float32 would add up to an error
     values = _created("arange", bounds, False, "int64" if whole else "float64", backend)
-    return tensor(values.data, requires_grad, dtype or ("int64" if whole else float32))
+    if dtype is None:
+        dtype = "int64" if whole else float32
+    return tensor(values.data, requires_grad, dtype)
 
 
 def randn(
@@ -113,9 +119,9 @@ def randn(
     >>> tp.randn(2, 3).shape
     (2, 3)
     """
-    return tensor(
-        generator().standard_normal(_shape(shape)), requires_grad, _floating(dtype), backend
-    )
+    dtype = _float_dtype(dtype)
+    samples = generator().standard_normal(_shape(shape))
+    return tensor(samples, requires_grad, dtype, backend)
 
 
 def rand(
@@ -126,18 +132,23 @@ def rand(
     >>> bool((tp.rand(2, 3) < 1).data.all())
     True
     """
-    kind = _floating(dtype)
-    drawn, one = generator().random(_shape(shape)), kind.type(1)
-    xp = array_module(drawn)
-    # rounding makes no 1
-    return tensor(xp.minimum(drawn, xp.nextafter(one, 0 * one)), requires_grad, kind, backend)
+    dtype = _float_dtype(dtype)
+    samples = generator().random(_shape(shape))
+    xp = array_module(samples)
+    # float64 samples just below 1 would be rounded to 1
+    largest = xp.nextafter(dtype.type(1), dtype.type(0))
+    return tensor(xp.minimum(samples, largest), requires_grad, dtype, backend)
 
 
-def _floating(dtype: Any) -> Any:
-    kind = host_array(0, dtype).dtype
-    if kind.kind != "f":
-        rule = "random numbers are floats"
+def _float_dtype(dtype: Any) -> Any:
+    """The dtype, refused if it is not one of floats."""
+    dtype = host_array(0, dtype).dtype
+    if dtype.kind != "f":
         raise TypeError(
-            explain(f"random numbers of type {kind}", rule, "(10 * tp.rand(3)).astype('int64')")
+            explain(
+                f"random numbers of type {dtype}",
+                "random numbers are floats",
+                "(10 * tp.rand(3)).astype('int64')",
+            )
         )
-    return kind
+    return dtype

@@ -1,4 +1,4 @@
-"""Errors whose messages have three parts: what was given, which rule it breaks, what to try."""
+"""Errors whose messages have three parts: what was given, which rule it breaks, and what to try."""
 
 
 def explain(got: str, rule: str, hint: str) -> str:
@@ -17,7 +17,7 @@ class Explained(Exception):
     """An error made of the three parts: ShapeError(got, rule, hint)."""
 
     def __init_subclass__(cls) -> None:
-        cls.__module__ = "tinyprop"  # where users find it, and what a traceback shows
+        cls.__module__ = "tinyprop"  # users import it from there, and tracebacks show it
 
     def __str__(self) -> str:
         return explain(*self.args)
@@ -36,7 +36,7 @@ class ShapeError(Explained, ValueError):
 
 
 class GradientError(Explained, RuntimeError):
-    """A gradient that is wrong or missing, or that was asked for where there is none.
+    """A gradient that is wrong or missing, or of something that has none.
 
     >>> tp.tensor([1.0]).backward()
     Traceback (most recent call last):
@@ -48,7 +48,7 @@ class GradientError(Explained, RuntimeError):
 
 
 class EditError(Explained, ValueError):
-    """An edit in place of values that a graph still needs for its backward pass.
+    """An in-place edit of values that a graph still needs for its backward pass.
 
     >>> issubclass(tp.EditError, ValueError)  # as NumPy's error for a read-only array
     True

@@ -1,4 +1,5 @@
-"""The graph: an op is a node, which knows its inputs and how to pass a gradient back to them."""
+"""The graph of a computation. An op is a node: it knows its inputs, and how to pass a gradient back
+to them."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -6,11 +7,21 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from .arrays import Array, DType, as_array, backend_of, common_backend, fit_together, is_array
+import numpy as np
+
+from .arrays import (
+    Array,
+    DType,
+    as_array,
+    backend_of,
+    fast_path_backend,
+    is_array,
+    promote_operands,
+)
 from .context import context, current
 from .errors import GradientError, ShapeError, explain
-from .guard import NOTHING, Saved, owner_of
-from .overrides import overridden, try_overrides
+from .guard import Saved, owner_of
+from .overrides import table, try_overrides
 from .tensor import Operand, Tensor
 
 if TYPE_CHECKING:
@@ -18,6 +29,7 @@ if TYPE_CHECKING:
 
 # an op stands for its result; a tensor in the graph is a leaf
 Node: TypeAlias = Union["Op", Tensor]
+Parents: TypeAlias = tuple[Node | None, ...] | None
 Gradient: TypeAlias = Tensor | Callable[[], Tensor] | None
 
 OUT = -1
@@ -69,42 +81,47 @@ class Op:
     floating = False  # whether integers and bools are turned into floats first
     # what to try when forward refuses the shapes; without one, errors pass as they are
     hint: str | None = None
-    _needs: tuple[int, ...] = ()  # what backward needs: numbers of inputs, or OUT
-    _variadic: int | None = None  # the number of the input `*xs`, if forward has one
+    _needs: tuple[int, ...] = ()  # what backward needs: positions of inputs, or OUT
+    _variadic: int | None = None  # the position of the input `*xs`, if forward has one
 
     recorded = False
     number: int  # in the order of recording, so that inputs come first
-    parents: tuple[Node | None, ...] | None  # where the gradients go; None once the graph is freed
-    saved = NOTHING
+    parents: Parents  # where the gradients go; None once the graph is freed
+    # what backward needs, in the order in which it names it; `*xs` is one tuple
+    saved: tuple[Saved | tuple[Saved, ...], ...] = ()
     shape: tuple[int, ...]
     dtype: DType
 
     def __init_subclass__(cls) -> None:
-        parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
-        inputs = [
-            p.name for p in parameters if p.default is p.empty and p.kind is not p.KEYWORD_ONLY
-        ]
-        needs = (
-            list(inspect.signature(cls.backward).parameters)[2:]
-            if cls.backward is not Op.backward
-            else []
-        )
-        if unknown := set(needs) - {*inputs, "out"}:
-            got = f"{cls.__name__}.backward with a parameter {unknown.pop()!r}"
-            rule = (
-                "after the gradient come inputs of forward that have no default "
-                f"({', '.join(inputs)}) or out"
-            )
-            raise TypeError(
-                explain(
-                    got, rule, "the name that forward gives it; save anything else as an attribute"
+        positions: dict[str, int] = {}
+        cls._variadic = None
+        for i, parameter in enumerate(_parameters_after_self(cls.forward)):
+            is_optional = parameter.default is not parameter.empty
+            is_setting = parameter.kind is parameter.KEYWORD_ONLY
+            if not is_optional and not is_setting:
+                positions[parameter.name] = i
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                cls._variadic = i
+        cls._needs = ()
+        if cls.backward is not Op.backward:
+            names = [parameter.name for parameter in _parameters_after_self(cls.backward)[1:]]
+            cls._check_names(names, list(positions))
+            positions["out"] = OUT
+            cls._needs = tuple(positions[name] for name in names)
+
+    @classmethod
+    def _check_names(cls, names: list[str], inputs: list[str]) -> None:
+        """Refuse a backward that names what is neither an input of forward nor its result."""
+        for name in names:
+            if name not in inputs and name != "out":
+                raise TypeError(
+                    explain(
+                        f"{cls.__name__}.backward with a parameter {name!r}",
+                        "after the gradient come inputs of forward that have no default "
+                        f"({', '.join(inputs)}) or out",
+                        "the name that forward gives it; save anything else as an attribute",
+                    )
                 )
-            )
-        positions = {p.name: i for i, p in enumerate(parameters)} | {"out": OUT}
-        cls._needs = tuple(positions[name] for name in needs)
-        cls._variadic = next(
-            (i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), None
-        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Array:
         raise NotImplementedError(f"{type(self).__name__} has no forward rule")
@@ -123,136 +140,207 @@ class Op:
 
     def __call__(self, *inputs: Operand) -> Tensor:
         if self.recorded:  # an op is one node: applied again, it is another one
-            again = object.__new__(type(self))
-            engine = ("recorded", "number", "parents", "saved", "cache")
-            again.__dict__.update((k, v) for k, v in vars(self).items() if k not in engine)
-            return again(*inputs)
-        arrays: list[Any] = []
-        parents: list[Node | None] = []
-        wanted = False
-        for x in inputs:
-            node = None
-            if isinstance(x, Tensor):
-                if x.requires_grad:
-                    node, wanted = x if x.node is None else x.node, True
-                x = x._data
-            arrays.append(x)
-            parents.append(node)
-        backend = common_backend(arrays, self.floating)
+            return self._unrecorded_copy()(*inputs)
+
+        arrays, parents = _unwrap(inputs)
+        backend = fast_path_backend(arrays, self.floating)
         if backend is None:
-            arrays, backend = fit_together(type(self).__name__, arrays, self.floating)
-        self.recorded = wanted and current().recording
+            arrays, backend = promote_operands(type(self).__name__, arrays, self.floating)
+
+        self.recorded = parents is not None and current().recording
+        out = self._compute(arrays, backend)
+        result = Tensor(out, self.recorded, self if self.recorded else None)
+
+        # before recording: a result that is saved counts its uses together with the input
+        if out.base is not None or id(out) in map(id, arrays):
+            _share_memory(result, inputs)
+        if self.recorded:
+            self._record(inputs, parents, arrays, result)
+        return result
+
+    def _unrecorded_copy(self) -> "Op":
+        """An op with the same settings, which has not been applied."""
+        copy = object.__new__(type(self))
+        for name, value in vars(self).items():
+            if name not in ("recorded", "number", "parents", "saved", "cache"):
+                copy.__dict__[name] = value
+        return copy
+
+    def _compute(self, arrays: list[Any], backend: str) -> Array:
+        """The result of forward, or of an override."""
         rule = type(self).forward
+        out = NotImplemented
         try:
-            out = (
-                try_overrides(rule, backend, self, *arrays)
-                if rule in overridden
-                else NotImplemented
-            )
+            if rule in table[backend]:
+                out = try_overrides(rule, backend, self, *arrays)
             if out is NotImplemented:
                 out = rule(self, *arrays)
         except (ValueError, IndexError) as error:
-            shapes = ", ".join(str(a.shape) if is_array(a) else repr(a) for a in arrays)
             if self.hint is None or isinstance(error, ShapeError):
                 raise
+            shapes = ", ".join(str(a.shape) if is_array(a) else repr(a) for a in arrays)
             raise ShapeError(f"{type(self).__name__}({shapes})", str(error), self.hint) from None
-        if not is_array(out) and not is_array(out := as_array(out)):
-            got = f"{type(self).__name__}.forward returned a {type(out).__name__}"
+        if isinstance(out, np.ndarray):
+            return out
+        return self._checked_output(out)
+
+    def _checked_output(self, out: Any) -> Array:
+        """What forward returned, as an array: reductions return NumPy scalars."""
+        array = as_array(out)
+        if not is_array(array):
             raise TypeError(
                 explain(
-                    got,
+                    f"{type(self).__name__}.forward returned a {type(out).__name__}",
                     "forward takes arrays and returns an array",
                     "compute with arrays in forward",
                 )
             )
-        result = Tensor(out, self.recorded, self if self.recorded else None)
-        if out.base is not None or id(out) in map(id, arrays):
-            _share_memory(result, inputs)
-        if self.recorded:
-            self.number, self.parents = next(_numbers), tuple(parents)
-            self.shape, self.dtype = out.shape, out.dtype
-            if self._needs:
-                self.saved = Saved()
-                for i in self._positions():
-                    if i == OUT:
-                        self.saved.add(out, result)
-                    else:
-                        self.saved.add(arrays[i], inputs[i])
-        return result
+        return array
 
-    def _positions(self) -> Sequence[int]:
-        """The numbers of the inputs that are saved, with `*xs` spelt out."""
-        if self._variadic is None:
-            return self._needs
-        every = range(self._variadic, len(self.parents or ()))
-        return [j for i in self._needs for j in (every if i == self._variadic else (i,))]
+    def _record(
+        self, inputs: Sequence[Operand], parents: Parents, arrays: list[Any], result: Tensor
+    ) -> None:
+        """Make this op a node of the graph, with all that its backward pass needs."""
+        out = result._data
+        self.number = next(_numbers)
+        self.parents = parents
+        self.shape = out.shape
+        self.dtype = out.dtype
+        if not self._needs:
+            return
+        saved: list[Any] = []
+        for i in self._needs:
+            if i == OUT:
+                saved.append(Saved(out, result))
+            elif i == self._variadic:
+                saved.append(tuple(map(Saved, arrays[i:], inputs[i:])))
+            else:
+                saved.append(Saved(arrays[i], inputs[i]))
+        self.saved = tuple(saved)
 
     def gradients(self, g: Tensor) -> Sequence[Gradient]:
-        """The gradients of the inputs: by an override, unless they are to have gradients, or by the
-        backward rule."""
-        rule = type(self).backward
+        """The gradients with respect to the inputs, by the backward rule or by an override of it.
+
+        An override computes with arrays, so its gradients have no graph: where a graph is recorded,
+        the rule is used.
+        """
+        backend = backend_of(g._data)
+        has_override = type(self).backward in table[backend]
         result: Any = NotImplemented
-        if rule in overridden and not current().recording:
-            result = try_overrides(rule, backend_of(g._data), self, g._data, *self.saved.arrays)
+        if has_override and not current().recording:
+            result = self._overridden_gradients(g._data, backend)
         if result is NotImplemented:
-            result = self.backward(g, *self._saved_tensors()) if self._needs else self.backward(g)
-            result = result if isinstance(result, tuple) else (result,)
-        else:
-            result = [_lifted(r) for r in (result if isinstance(result, tuple) else (result,))]
-        count = len(self.parents or ())
-        if len(result) != count:
+            result = self.backward(g, *self._saved_tensors())
+        if not isinstance(result, tuple):
+            result = (result,)
+        expected = len(self.parents or ())
+        if len(result) != expected:
             raise GradientError(
-                f"{len(result)} gradients from {type(self).__name__}.backward for {count} inputs",
+                f"{len(result)} gradients from {type(self).__name__}.backward for {expected} "
+                "inputs",
                 "it returns one gradient for each input of forward, or None",
                 "return a tuple in the order of forward's parameters",
             )
         return result
 
+    def _overridden_gradients(self, g: Array, backend: str) -> Any:
+        """The gradients that an override computes; NotImplemented if all decline."""
+        rule = type(self).backward
+        result = try_overrides(rule, backend, self, g, *self.saved_arrays())
+        if result is NotImplemented:
+            return NotImplemented
+        if not isinstance(result, tuple):
+            result = (result,)
+        return tuple(map(as_lazy_tensor, result))
+
+    def saved_arrays(self) -> list[Any]:
+        """What was saved, as arrays and numbers; that of `*xs` as a tuple."""
+        arrays: list[Any] = []
+        for saved in self.saved:
+            if isinstance(saved, tuple):
+                arrays.append(tuple(each.array for each in saved))
+            else:
+                arrays.append(saved.array)
+        return arrays
+
     def _saved_tensors(self) -> list[Any]:
         """What was saved, as tensors that lead on into the graph; numbers as they are."""
         tensors: list[Any] = []
-        for x, uses, i in zip(self.saved.arrays, self.saved.uses, self._positions(), strict=True):
-            if is_array(x):
-                node = self if i == OUT else self.parents[i] if self.parents else None
-                x = Tensor(x, node is not None, node)
-                if uses is not None:
-                    x.uses, x.exposed = uses, True
-            tensors.append(x)
-        if self._variadic is None or self._variadic not in self._needs:
-            return tensors
-        at, rest = self._needs.index(self._variadic), len(tensors) - len(self._needs) + 1
-        return [*tensors[:at], tuple(tensors[at : at + rest]), *tensors[at + rest :]]
+        parents = self.parents or ()
+        for i, saved in zip(self._needs, self.saved, strict=True):
+            if isinstance(saved, tuple):
+                tensors.append(tuple(map(_saved_tensor, saved, parents[i:])))
+            elif i == OUT:
+                tensors.append(_saved_tensor(saved, self))
+            else:
+                tensors.append(_saved_tensor(saved, parents[i]))
+        return tensors
 
     def free(self) -> None:
         """Drop what backward needs; nothing can go back through this op any more."""
-        self.parents, self.saved = None, NOTHING
+        self.parents = None
+        self.saved = ()
         if "cache" in self.__dict__:
             del self.cache
 
 
+def _parameters_after_self(method: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(method).parameters.values())[1:]
+
+
+def _unwrap(inputs: Sequence[Operand]) -> tuple[list[Any], Parents]:
+    """The arrays of the inputs, and the nodes to which their gradients go: None if no input
+    requires a gradient."""
+    arrays: list[Any] = []
+    parents: list[Node | None] = []
+    requires_grad = False
+    for x in inputs:
+        parent = None
+        if isinstance(x, Tensor):
+            if x.requires_grad:
+                parent = x if x.node is None else x.node
+                requires_grad = True
+            x = x._data
+        arrays.append(x)
+        parents.append(parent)
+    return arrays, tuple(parents) if requires_grad else None
+
+
 def _share_memory(result: Tensor, inputs: Sequence[Operand]) -> None:
-    """If the result is a view of an input, let both share their guard. Memory that NumPy does not
-    own is exposed."""
-    out, memory = result._data, result._data if result._data.base is None else result._data.base
-    result.exposed = owner_of(out) is None
+    """If the result is an input, or a view of one, let both share their guard. Memory that NumPy
+    does not own is exposed."""
+    out = result._data
+    memory = out if out.base is None else out.base
     for x in inputs:
         array: Any = x._data if isinstance(x, Tensor) else x
-        if out is array or memory is array or memory is getattr(array, "base", None):
+        is_same_memory = memory is array or memory is getattr(array, "base", None)
+        if is_same_memory:
             result.exposed = True
             if isinstance(x, Tensor):
-                result._share(x)
+                result.uses = x.uses
+    if not result.exposed:
+        result.exposed = owner_of(out) is None
 
 
-def _lifted(gradient: Any) -> Gradient:
+def _saved_tensor(saved: Saved, node: Node | None) -> Any:
+    """What was saved as a tensor whose gradient goes to that node; a number as it is."""
+    array = saved.array
+    if isinstance(array, (int, float)):
+        return array
+    tensor = Tensor(array, node is not None, node)
+    if saved.uses is not None:
+        tensor.uses = saved.uses
+    return tensor
+
+
+def as_lazy_tensor(gradient: Any) -> Gradient:
     """What an override returns, an array or a function that returns one, as a tensor or a function
     that returns one."""
-    return (
-        None
-        if gradient is None
-        else (lambda: Tensor(gradient()))
-        if callable(gradient)
-        else Tensor(gradient)
-    )
+    if gradient is None:
+        return None
+    if callable(gradient):
+        return lambda: Tensor(gradient())
+    return Tensor(gradient)
 
 
 def unary(op: type[Op]) -> Callable[[Operand], Tensor]:
@@ -266,7 +354,8 @@ def binary(op: type[Op]) -> Callable[[Operand, Operand], Tensor]:
 
 
 def named(function: Any, op: type[Op]) -> Any:
-    """The function, called as the op is, and with its docstring."""
+    """The function with the name and the docstring of the op."""
     function.__name__ = function.__qualname__ = op.__name__.lower()
-    function.__doc__, function.__module__ = op.__doc__, op.__module__
+    function.__doc__ = op.__doc__
+    function.__module__ = op.__module__
     return function

@@ -6,8 +6,8 @@ outside the engine (`data` handed it out, or it came from there) is *exposed*: w
 arrays are read-only, so that an edit fails where it is made. CuPy arrays have no such flag; there
 only updates that go through tinyprop are refused."""
 
-from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass, field
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,20 @@ if TYPE_CHECKING:
 
 Uses = list[None]
 
+
+@dataclass
+class FrozenMemory:
+    """Memory that is read-only while a graph uses it."""
+
+    # the owner before its views: a view is writeable only if its owner is
+    arrays: list[Array] = field(default_factory=list)
+    # one list for each group of tensors that share it; tensors that the user made separately on one
+    # array do not
+    users: list[Uses] = field(default_factory=list)
+
+
 _lock = RLock()  # reentrant: the garbage collector may free a graph while this thread holds it
-# id of a list `uses` -> the arrays that were made read-only for it
-_frozen: dict[int, list[Array]] = {}
-_count: Counter[int] = Counter()  # id of an array -> for how many such lists it is read-only
+_frozen: dict[int, FrozenMemory] = {}  # by the id of the array that owns the memory
 
 
 def owner_of(array: Array) -> Array:
@@ -33,90 +43,89 @@ def owner_of(array: Array) -> Array:
     return owner if isinstance(owner, np.ndarray) and owner.flags.owndata else None
 
 
-def freeze(array: Array, uses: Uses) -> Array:
-    """Make exposed memory read-only while it is used; returns the array to save, a copy if the
-    memory is not ours."""
-    if not isinstance(array, np.ndarray):
-        return array
-    owner = owner_of(array)
-    if owner is None:
-        return array.copy()  # memory of another library, which could not be made writeable again
+def freeze(array: Array, owner: Array, uses: Uses) -> None:
+    """Make exposed memory read-only while it is used: the array, and the one that owns it."""
     with _lock:
-        arrays = _frozen.setdefault(id(uses), [])
-        for a in (owner, array):
-            if (a.flags.writeable or id(a) in _count) and not any(a is known for known in arrays):
-                arrays.append(a)
-                _count[id(a)] += 1
-                a.setflags(write=False)
-    return array
+        memory = _frozen.get(id(owner)) or FrozenMemory()
+        for each in (owner, array):
+            if each.flags.writeable:  # or it is frozen already, or the user's wish
+                each.setflags(write=False)
+                memory.arrays.append(each)
+        _frozen[id(owner)] = memory
+        if not any(uses is known for known in memory.users):
+            memory.users.append(uses)
 
 
 def expose(array: Array, uses: Uses) -> None:
     """Make memory read-only that is handed out while a graph uses it."""
-    # so that no other thread releases the last use before the array is on its list
-    uses.append(None)
-    freeze(array, uses)
-    uses.pop()
-    release(uses)
-
-
-def release(uses: Uses) -> None:
-    """Make memory that is no longer used writeable again."""
-    with _lock:
-        for a in _frozen.pop(id(uses), ()) if not uses else ():
-            _count[id(a)] -= 1
-            if not _count[id(a)]:
-                del _count[id(a)]
-                _thaw(a)
-
-
-def _thaw(a: Array) -> None:
-    """Make an array writeable again; a view whose owner is still in use becomes writeable together
-    with its owner."""
-    if id(a.base) in _count:
-        next(arrays for arrays in _frozen.values() if any(b is a.base for b in arrays)).append(a)
-        _count[id(a)] += 1
+    owner = owner_of(array)
+    if owner is None:
         return
-    with suppress(ValueError):  # its owner was made read-only by the user
-        a.setflags(write=True)
+    # so that no other thread releases the last use before the array is frozen
+    uses.append(None)
+    freeze(array, owner, uses)
+    uses.pop()
+    if not uses:
+        release(array)
+
+
+def release(array: Array) -> None:
+    """Make this memory writeable again if nothing uses it any more."""
+    owner = owner_of(array)
+    with _lock:
+        memory = _frozen.get(id(owner))
+        if memory is None:
+            return
+        memory.users = [uses for uses in memory.users if uses]
+        if memory.users:
+            return
+        del _frozen[id(owner)]
+        for each in memory.arrays:
+            with suppress(ValueError):  # its owner was made read-only by the user
+                each.setflags(write=True)
 
 
 class Saved:
-    """Arrays (and numbers) that an op has saved; their memory is in use as long as this object
+    """An array (or a number) that an op has saved; its memory is in use as long as this object
     lives."""
 
-    __slots__ = ("arrays", "uses")
+    __slots__ = ("array", "uses")
 
-    def __init__(self) -> None:
-        self.arrays: list[Any] = []
-        self.uses: list[Uses | None] = []
+    def __init__(self, array: Any, source: Any) -> None:
+        """Save an operand of forward: the array of the input `source`, or a private copy of it,
+        which has no uses to count."""
+        self.array = array
+        self.uses: Uses | None = None
+        if hasattr(source, "uses"):  # a tensor
+            if source._data is not array:
+                return
+            uses = source.uses
+            exposed = source.exposed
+        elif source is array and hasattr(array, "dtype"):  # an array of the user's
+            uses = []
+            exposed = True
+        else:
+            return
 
-    def add(self, array: Any, owner: Any) -> None:
-        """Save an array: that of the tensor `owner`, or an array of the user's, or a private copy
-        of either."""
-        uses: Uses | None = None
-        try:
-            if owner._data is array:
-                uses = owner.uses
-                uses.append(None)
-                if owner.exposed:
-                    array = freeze(array, uses)
-        except AttributeError:  # not a tensor
-            if owner is array and hasattr(array, "dtype"):
-                uses = [None]
-                array = freeze(array, uses)
-        self.arrays.append(array)
-        self.uses.append(uses)
+        must_freeze = exposed and isinstance(array, np.ndarray)
+        if not must_freeze:
+            uses.append(None)
+            self.uses = uses
+            return
+        owner = owner_of(array)
+        if owner is None:  # memory of another library, which could not be made writeable again
+            self.array = array.copy()
+            return
+        uses.append(None)
+        self.uses = uses
+        freeze(array, owner, uses)
 
     def __del__(self) -> None:
-        for uses in self.uses:
-            if uses is not None:
-                uses.pop()
-                if _frozen and not uses:
-                    release(uses)
-
-
-NOTHING = Saved()
+        uses = self.uses
+        if uses is not None:
+            uses.pop()
+            if _frozen and not uses:
+                release(self.array)
 
 
 def check_editable(tensor: "Tensor", name: Any = None) -> None:

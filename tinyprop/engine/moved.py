@@ -1,6 +1,6 @@
-"""Modules that were renamed: `tinyprop.plots` still imports for one version, and warns.
+"""Old names of modules that moved: `import tinyprop.plots` still works for one version, and warns.
 
-An import of an old name gets a module of that name, whose attributes are those of the new one.
+It gives a module of the old name whose attributes are those of the new module.
 """
 
 import sys
@@ -43,19 +43,20 @@ MOVED = {
 
 
 class OldNames(MetaPathFinder, Loader):
-    """Finds and loads the old names, once no file of that name was found."""
+    """Finds and loads modules by their old names. Python asks it last: if there is no such file."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         package, _, old = fullname.partition(".")
-        return ModuleSpec(fullname, self) if package == PACKAGE and old in MOVED else None
+        is_old_name = package == PACKAGE and old in MOVED
+        return ModuleSpec(fullname, self) if is_old_name else None
 
     def exec_module(self, module: ModuleType) -> None:
         old = module.__name__.removeprefix(f"{PACKAGE}.")
         new = f"{PACKAGE}.{MOVED[old]}"
         warnings.warn(
-            f"{module.__name__} is now {new}; the old name goes with the next version",
+            f"{module.__name__} is now {new}; the next version removes the old name",
             DeprecationWarning,
             stacklevel=2,
         )
@@ -63,6 +64,7 @@ class OldNames(MetaPathFinder, Loader):
 
 
 def register() -> None:
-    """Let old names be found; they are asked for last."""
-    if not any(isinstance(finder, OldNames) for finder in sys.meta_path):
+    """Make old names importable."""
+    is_registered = any(isinstance(finder, OldNames) for finder in sys.meta_path)
+    if not is_registered:
         sys.meta_path.append(OldNames())

@@ -1,10 +1,10 @@
-"""The table of overrides. An op has one rule, written for readers; `kernels/` registers faster ways
-to compute it:
+"""The table of overrides. An op has one rule, written for readers; `kernels/` registers faster
+implementations of it:
 
     @override(WeightNorm.backward, on="cupy")
     def weight_norm_gradient(op, g, w, scale):      # arrays in, arrays out
         if not supported(g, w, scale):
-            return NotImplemented                   # ask the next override, at last the rule itself
+            return NotImplemented                   # ask the next override, finally the rule
         ...
 
 An override of `forward` always applies, one of `backward` unless create_graph=True asks for
@@ -26,40 +26,38 @@ R = TypeVar("R")
 
 @dataclass
 class Override:
-    """One entry of the table: which rule it replaces, on which backend, and whether it has been
-    used."""
+    """One entry of the table: a faster implementation of a rule on one backend."""
 
     rule: Callable[..., Any]
     backend: str
     function: Callable[..., Any]
-    used: bool = False
+    used: bool = False  # whether it has computed something
 
     def __str__(self) -> str:
-        return (
-            f"{self.rule.__qualname__} on {self.backend}: "
-            f"{self.function.__module__}.{self.function.__name__}"
-        )
+        function = f"{self.function.__module__}.{self.function.__name__}"
+        return f"{self.rule.__qualname__} on {self.backend}: {function}"
 
 
-# By backend: makes, from a TrainingStep, what records this step and replays it. Only a device has
-# one (kernels/graphs.py).
+# backend -> a function that takes a TrainingStep, and returns what records and replays it. Only
+# devices have one (kernels/graphs.py).
 recorders: dict[str, Callable[[Any], Any]] = {}
 
+# backend -> rule -> its overrides, in the order in which they are asked
 table: dict[str, dict[Callable[..., Any], list[Override]]] = {"numpy": {}, "cupy": {}}
-overridden: set[Callable[..., Any]] = set()  # all rules that have an override somewhere
 
 
 def override(
     rule: Callable[..., Any], on: str | Sequence[str] = ("numpy", "cupy")
 ) -> Callable[[R], R]:
-    """Register a faster way to compute a rule: `forward` or `backward` of an Op class, or an
+    """Register a faster implementation of a rule: `forward` or `backward` of an Op class, or an
     `overridable` function. Earlier registrations are asked first."""
-    rule = getattr(rule, "rule", rule)
+    rule = getattr(rule, "rule", rule)  # an overridable function is registered by its rule
+    backends = (on,) if isinstance(on, str) else on
 
     def register(function: Any) -> Any:
-        for backend in (on,) if isinstance(on, str) else on:
-            table[backend].setdefault(rule, []).append(Override(rule, backend, function))
-        overridden.add(rule)
+        for backend in backends:
+            entries = table[backend].setdefault(rule, [])
+            entries.append(Override(rule, backend, function))
         return function
 
     return register
@@ -67,24 +65,27 @@ def override(
 
 def try_overrides(rule: Callable[..., Any], backend: str, *args: Any, **kwargs: Any) -> Any:
     """The result of the first override that does not decline; NotImplemented if all do."""
-    if not current().plain:
-        for entry in table[backend].get(rule, ()):
-            result = entry.function(*args, **kwargs)
-            if result is not NotImplemented:
-                entry.used = True
-                return result
+    if current().plain:
+        return NotImplemented
+    for entry in table[backend].get(rule, ()):
+        result = entry.function(*args, **kwargs)
+        if result is not NotImplemented:
+            entry.used = True
+            return result
     return NotImplemented
 
 
 def run(rule: Callable[..., Any], backend: str, *args: Any, **kwargs: Any) -> Any:
     """The result of the first override that does not decline, or of the rule itself."""
     result = try_overrides(rule, backend, *args, **kwargs)
-    return rule(*args, **kwargs) if result is NotImplemented else result
+    if result is NotImplemented:
+        return rule(*args, **kwargs)
+    return result
 
 
 def overridable(function: Callable[P, R]) -> Callable[P, R]:
-    """A plain function that overrides may replace; its first argument, or the first of several,
-    says where it runs."""
+    """Let overrides replace a plain function. Its first argument says on which backend it runs: an
+    array, a tensor, or a list of them."""
 
     @wraps(function)
     def dispatch(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -104,11 +105,15 @@ def overrides() -> list[Override]:
     >>> any("Convolve.forward" in str(entry) for entry in tp.overrides())
     True
     """
-    return [entry for rules in table.values() for entries in rules.values() for entry in entries]
+    every: list[Override] = []
+    for rules in table.values():
+        for entries in rules.values():
+            every.extend(entries)
+    return every
 
 
 def plain() -> AbstractContextManager[None]:
-    """Compute with the rules alone inside the block: slower, and the same results up to rounding.
+    """Compute with the rules alone inside the block: slower, with the same results up to rounding.
 
     >>> with tp.plain():
     ...     tp.tensor([2.0]).exp().log().item()

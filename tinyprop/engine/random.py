@@ -1,7 +1,4 @@
-"""The random generator of each thread, and numbers that are the same wherever they are computed.
-
-NumPy loads its own generators on first use, which takes a while.
-"""
+"""The random generator of each thread, and random numbers that are the same on both backends."""
 
 import math
 import threading
@@ -17,8 +14,8 @@ _random = threading.local()
 def manual_seed(seed: int) -> None:
     """Seed the generator of initial weights and dropout masks for the calling thread.
 
-    Weights are drawn on the host, and masks follow from a key that is drawn there, so that a seed
-    means the same on both backends.
+    Weights, and the keys from which masks are computed, are drawn on the host, so a seed gives the
+    same numbers on both backends.
 
     >>> tp.manual_seed(0)
     >>> first = tp.nn.Linear(3, 2).weight
@@ -32,6 +29,7 @@ def manual_seed(seed: int) -> None:
 def generator() -> "np.random.Generator":
     """The generator of the calling thread, which `manual_seed` seeds; a new thread starts with seed
     0."""
+    # not before it is needed: NumPy takes a while to load its generators
     if not hasattr(_random, "generator"):
         manual_seed(0)
     return _random.generator
@@ -44,37 +42,42 @@ def new_generator(seed: int | list[int]) -> "np.random.Generator":
 def next_key(random: "np.random.Generator | None" = None) -> int:
     """64 random bits, from the generator of the calling thread if none is given: a key for
     `random_words`."""
-    return int((random or generator()).integers(2**64, dtype="uint64"))
+    if random is None:
+        random = generator()
+    return int(random.integers(2**64, dtype="uint64"))
 
 
 def random_words(size: int, key: int) -> HostArray:
-    """`size` random words of 32 bits, from NumPy's Philox (Salmon et al., 2011), which scrambles a
-    counter by multiplications. Its only state is the counter, so a device can compute each word by
-    itself.
+    """`size` random words of 32 bits from NumPy's Philox generator (Salmon et al., 2011).
+
+    Philox scrambles a counter by multiplications. The counter is its only state, so a device can
+    compute each word independently.
 
     >>> random_words(4, key=7).tolist() == random_words(9, key=7)[:4].tolist()
     True
     """
-    return (
-        np.random.Philox(key=key)
-        .random_raw(-(-size // 2))
-        .astype("<u8", copy=False)
-        .view("<u4")[:size]
-    )
+    pairs = -(-size // 2)  # rounded up
+    words = np.random.Philox(key=key).random_raw(pairs)
+    # (pairs,) of 64 bits -> (2 * pairs,) of 32 bits, the low half first on every machine
+    halves = words.astype("<u8", copy=False).view("<u4")
+    return halves[:size]
 
 
 @overridable
 def normals(like: Array, shape: tuple[int, ...], key: int) -> Array:
-    """Standard normal numbers in float32, where `like` is, from random words by the formula of Box
-    and Muller (1958).
+    """Standard normal numbers in float32 on the backend of `like`, from random words by the
+    Box-Muller transform (1958).
 
     >>> x = normals(np.ones(1), (1000, 1000), key=7)
     >>> abs(x.mean()) < 0.005, abs(x.std() - 1.0) < 0.0035  # by five standard errors
     (np.True_, np.True_)
     """
-    half = -(-math.prod(shape) // 16) * 8  # a multiple of what a thread of a device makes
-    radius, angle = random_words(2 * half, key).astype(np.float32).reshape(2, half)
-    radius = np.sqrt(-2.0 * np.log(radius * np.float32(2.0**-32) + np.float32(2.0**-33)))
-    angle *= np.float32(2.0 * math.pi / 2.0**32)
-    numbers = np.concatenate((radius * np.cos(angle), radius * np.sin(angle)))
-    return from_host(numbers[: math.prod(shape)].reshape(shape), like)
+    size = math.prod(shape)
+    half = -(-size // 16) * 8  # a multiple of 8: a thread of a device makes so many pairs
+    words = random_words(2 * half, key).astype(np.float32)
+    first, second = words.reshape(2, half)
+    uniform = first * np.float32(2.0**-32) + np.float32(2.0**-33)  # never 0
+    radius = np.sqrt(-2.0 * np.log(uniform))
+    angle = second * np.float32(2.0 * math.pi / 2.0**32)
+    normal = np.concatenate((radius * np.cos(angle), radius * np.sin(angle)))
+    return from_host(normal[:size].reshape(shape), like)

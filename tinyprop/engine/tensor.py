@@ -1,7 +1,7 @@
 """Tensor: an array, its gradient, and its place in the graph.
 
-The rooms above attach the operators and methods: `graph` attaches `backward`, `functional`
-everything that computes."""
+Operators and methods are attached by other modules: `backward` by backward.py, and all that compute
+by `functional`."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -64,23 +64,20 @@ class Tensor:
         self.exposed = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Tensor":
-        """Memory of its own, which no graph has saved."""
-        new = memo[id(self)] = Tensor(
-            self._data.copy(), self.requires_grad, deepcopy(self.node, memo)
-        )
-        new.grad, new.name = deepcopy(self.grad, memo), self.name
+        """A copy with memory of its own, which no graph has saved."""
+        node = deepcopy(self.node, memo)
+        new = Tensor(self._data.copy(), self.requires_grad, node)
+        memo[id(self)] = new
+        new.grad = deepcopy(self.grad, memo)
+        new.name = self.name
         return new
 
-    # What the rooms above attach, declared for type checkers.
-    sum = mean = var = std = max = min = argmax = norm = exp = log = sqrt = tanh = relu = abs = (
-        clip
-    ) = _attached
-    to = astype = reshape = flatten = squeeze = transpose = __getitem__ = __neg__ = __abs__ = (
-        __invert__
-    ) = _attached
-    __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __matmul__ = __and__ = __or__ = (
-        __xor__
-    ) = _attached
+    # What `functional` attaches, declared for type checkers.
+    sum = mean = var = std = max = min = argmax = norm = _attached
+    exp = log = sqrt = tanh = relu = abs = clip = _attached
+    to = astype = reshape = flatten = squeeze = transpose = __getitem__ = _attached
+    __neg__ = __abs__ = __invert__ = __and__ = __or__ = __xor__ = _attached
+    __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __matmul__ = _attached
     __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __rmatmul__ = _attached
     __lt__ = __le__ = __gt__ = __ge__ = _attached
     T: Any
@@ -109,17 +106,16 @@ class Tensor:
 
     @data.setter
     def data(self, array: Array) -> None:
-        if not is_array(array) or array.shape != self.shape:
-            got = (
-                f"an array of shape {array.shape}"
-                if is_array(array)
-                else f"a {type(array).__name__}"
-            )
-            rule = f"it must be an array of this tensor's shape {self.shape}"
-            raise ShapeError(f"data set to {got}", rule, "tp.tensor(...)")
+        rule = f"it must be an array of this tensor's shape {self.shape}"
+        if not is_array(array):
+            raise ShapeError(f"data set to a {type(array).__name__}", rule, "tp.tensor(...)")
+        if array.shape != self.shape:
+            raise ShapeError(f"data set to an array of shape {array.shape}", rule, "tp.tensor(...)")
         check_elements(array.dtype, self.requires_grad)
         if array is not self._data:
-            self._data, self.uses, self.exposed = array, [], True
+            self._data = array
+            self.uses = []
+            self.exposed = True
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -166,23 +162,31 @@ class Tensor:
         return Tensor(self._data)._share(self)
 
     def _share(self, other: "Tensor") -> "Tensor":
-        """Note that this tensor's memory is that of another one, for the guard against edits."""
-        self.uses, self.exposed = other.uses, True
+        """Count uses together with another tensor on the same memory, for the guard against
+        edits."""
+        self.uses = other.uses
+        self.exposed = True
         return self
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        rule = "tensors are not changed in place: the graph may need the old values"
-        hint = "tp.functional.where(mask, new, old); or t.data[...] = ... before t is used"
-        raise TypeError(explain(f"an assignment into a tensor of shape {self.shape}", rule, hint))
+        raise TypeError(
+            explain(
+                f"an assignment into a tensor of shape {self.shape}",
+                "tensors are not changed in place: the graph may need the old values",
+                "tp.functional.where(mask, new, old); or t.data[...] = ... before t is used",
+            )
+        )
 
     def __repr__(self) -> str:
-        extra = "" if self.dtype == arrays.float32 else f", dtype={self.dtype}"
-        extra += "" if self.backend == "numpy" else f", backend={self.backend!r}"
-        extra += ", requires_grad=True" if self.requires_grad else ""
-        values = np.array2string(
-            to_numpy(self._data), separator=", ", prefix="tensor(", threshold=200
-        )
-        return f"tensor({values}{extra})"
+        array = to_numpy(self._data)
+        parts = [np.array2string(array, separator=", ", prefix="tensor(", threshold=200)]
+        if self.dtype != arrays.float32:
+            parts.append(f"dtype={self.dtype}")
+        if self.backend != "numpy":
+            parts.append(f"backend={self.backend!r}")
+        if self.requires_grad:
+            parts.append("requires_grad=True")
+        return f"tensor({', '.join(parts)})"
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else str(self)
@@ -206,34 +210,33 @@ class Tensor:
         return bool(self.item())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
-        if self.requires_grad or self.backend != "numpy":
-            rule = "a conversion that nobody asked for would lose the gradient"
-            rule = rule if self.requires_grad else "nothing leaves the device unless you ask for it"
-            hint = (
-                "tp.functional.concatenate, stack, ... keep the gradient; t.numpy() or "
-                "t.detach() drop it"
-            )
-            raise TypeError(
-                explain(f"a tensor of shape {self.shape} where NumPy wants an array", rule, hint)
-            )
+        if self.requires_grad:
+            raise self._refused("an implicit conversion would lose the gradient")
+        if self.backend != "numpy":
+            raise self._refused("nothing leaves the device unless you ask for it")
         return np.array(self.data, dtype=dtype, copy=copy)
+
+    def _refused(self, rule: str) -> TypeError:
+        return TypeError(
+            explain(
+                f"a tensor of shape {self.shape} where NumPy wants an array",
+                rule,
+                "tp.functional.concatenate, stack, ... keep the gradient; t.numpy() or "
+                "t.detach() drop it",
+            )
+        )
 
 
 def check_elements(dtype: Any, requires_grad: bool) -> None:
     """Refuse what cannot be an element of a tensor, or cannot have a gradient."""
-    got = (
-        f"requires_grad=True with elements of type {dtype}"
-        if requires_grad
-        else f"elements of type {dtype}"
-    )
+    got = f"elements of type {dtype}"
+    hint = "dtype=numpy.float32"
+    if requires_grad:
+        got = f"requires_grad=True with {got}"
     if dtype.kind not in "fiub":
-        raise TypeError(
-            explain(got, "a tensor holds floats, integers or bools", "dtype=numpy.float32")
-        )
+        raise TypeError(explain(got, "a tensor holds floats, integers or bools", hint))
     if requires_grad and dtype.kind != "f":
-        raise TypeError(
-            explain(got, "only floating-point tensors have gradients", "dtype=numpy.float32")
-        )
+        raise TypeError(explain(got, "only floating-point tensors have gradients", hint))
 
 
 def tensor(
@@ -251,32 +254,35 @@ def tensor(
     """
     if isinstance(data, Tensor):
         if data.requires_grad:
-            rule = "a copy that nobody asked for would lose the gradient"
             raise TypeError(
                 explain(
                     f"tensor(...) of a tensor of shape {data.shape}",
-                    rule,
+                    "an implicit copy would lose the gradient",
                     "t.detach(), or t itself",
                 )
             )
         data = data._data
-    if is_array(data) or hasattr(data, "dtype"):
-        # also of an np.matrix the plain array
-        array = data if is_device_array(data) else np.asarray(data)
-    else:
-        try:
-            array = arrays.numbers(data, dtype or arrays.float32)
-        except ValueError as error:
-            got = f"tensor(...) of a {type(data).__name__}"
-            raise ShapeError(
-                got, str(error), "nested lists of numbers, all of equal length"
-            ) from None
+    array = _array_from(data, dtype)
     if backend is None:
-        backend = arrays.default_backend() if backend_of(array) == "numpy" else "cupy"
-    copied = to_backend(array, backend)
-    copied = copied.astype(dtype or copied.dtype, copy=copied is array)
+        backend = "cupy" if is_device_array(array) else arrays.default_backend()
+    moved = to_backend(array, backend)
+    copied = moved.astype(dtype or moved.dtype, copy=moved is array)
     check_elements(copied.dtype, requires_grad)
     return Tensor(copied, requires_grad)
+
+
+def _array_from(data: Any, dtype: Any) -> Array:
+    """An array as it is; numbers and nested lists as a host array."""
+    if is_device_array(data):
+        return data
+    if hasattr(data, "dtype"):
+        return np.asarray(data)  # a plain array, also of an np.matrix or a tensor of PyTorch
+    try:
+        return arrays.numbers(data, dtype or arrays.float32)
+    except ValueError as error:
+        got = f"tensor(...) of a {type(data).__name__}"
+        hint = "nested lists of numbers, all of equal length"
+        raise ShapeError(got, str(error), hint) from None
 
 
 def as_tensor(value: Operand, like: object = None) -> Tensor:
@@ -289,4 +295,5 @@ def as_tensor(value: Operand, like: object = None) -> Tensor:
         return shared
     if not isinstance(like, Tensor):
         return tensor(value)
-    return tensor(value, dtype=like.dtype if like.dtype.kind == "f" else None, backend=like.backend)
+    dtype = like.dtype if like.dtype.kind == "f" else None
+    return tensor(value, dtype=dtype, backend=like.backend)

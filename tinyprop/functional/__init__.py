@@ -61,7 +61,6 @@ from .shapes import (
     split,
     squeeze,
     stack,
-    take,
     to,
     transpose,
 )
@@ -132,7 +131,6 @@ __all__ = [
     "std",
     "subtract",
     "sum",
-    "take",
     "tanh",
     "to",
     "transpose",
@@ -207,10 +205,12 @@ def _swapped(function: Any) -> Any:
 def _equality(name: str) -> Any:
     """Element by element with tensors, arrays, numbers and lists; a tensor never equals anything
     else, such as None."""
-    kinds = (Tensor, float, int, list)
-    return lambda x, y: (
-        compare(name, x, y) if isinstance(y, kinds) or hasattr(y, "dtype") else NotImplemented
-    )
+
+    def equality(x: Tensor, y: Any) -> Any:
+        has_elements = isinstance(y, (Tensor, float, int, list)) or hasattr(y, "dtype")
+        return compare(name, x, y) if has_elements else NotImplemented
+
+    return equality
 
 
 OPERATORS |= {name: _partial(f"bitwise_{name}") for name in ("and", "or", "xor")}

@@ -90,7 +90,11 @@ class HardTanh(Floating):
         return where(abs(out) >= 1.0, 0.0, g)
 
 
-relu, tanh, sigmoid, softplus, hardtanh = map(unary, (ReLU, Tanh, Sigmoid, Softplus, HardTanh))
+relu = unary(ReLU)
+tanh = unary(Tanh)
+sigmoid = unary(Sigmoid)
+softplus = unary(Softplus)
+hardtanh = unary(HardTanh)
 
 
 def prelu(x: Operand, a: Operand) -> Tensor:

@@ -8,10 +8,10 @@ from ..engine.arrays import (
     Scalar,
     array_module,
     as_array,
-    common_backend,
-    fit_together,
+    fast_path_backend,
     float32,
-    plain_number,
+    promote_operands,
+    unwrap_scalar,
 )
 from ..engine.errors import explain
 from ..engine.graph import Op, binary, unary
@@ -106,22 +106,31 @@ class Power(Elementwise):
         except ValueError as error:
             if "negative" not in str(error):
                 raise
-            got, rule = "a negative power of integers", "it is no integer"
-            raise TypeError(explain(got, rule, "x.astype('float32')")) from None
+            got = "a negative power of integers"
+            raise TypeError(explain(got, "it is no integer", "x.astype('float32')")) from None
 
     def backward(self, g: Tensor, x: Tensor | Scalar, y: Tensor | Scalar) -> Any:
-        def slope_x() -> Tensor:
-            if isinstance(y, Tensor):
-                return g * (y * where((x == 0) & (y == 0), 1.0, x) ** (y - 1))
-            # the slope of x**0 is 0, at x = 0 too
-            return g * (y * x ** (y - 1)) if y != 0 else g * 0.0
+        return lambda: _power_slope_x(g, x, y), lambda: _power_slope_y(g, x, y)
 
-        def slope_y() -> Tensor:  # x**y log(x): 0 at x = 0, and not defined for x < 0
-            if isinstance(x, Tensor):
-                return g * (x**y * log(where((x == 0) & (y >= 0), 1.0, where(x > 0, x, math.nan))))
-            return g * x**y * (math.log(x) if x > 0 else 0.0 if x == 0 else math.nan)
 
-        return slope_x, slope_y
+def _power_slope_x(g: Tensor, x: Any, y: Any) -> Tensor:
+    """y x**(y - 1); the slope of x**0 is 0, at x = 0 too."""
+    if isinstance(y, Tensor):
+        base = where((x == 0) & (y == 0), 1.0, x)
+        return g * (y * base ** (y - 1))
+    if y == 0:
+        return g * 0.0
+    return g * (y * x ** (y - 1))
+
+
+def _power_slope_y(g: Tensor, x: Any, y: Any) -> Tensor:
+    """x**y log(x): 0 at x = 0, and not defined for x < 0."""
+    if isinstance(x, Tensor):
+        defined = where(x > 0, x, math.nan)
+        return g * (x**y * log(where((x == 0) & (y >= 0), 1.0, defined)))
+    if x > 0:
+        return g * x**y * math.log(x)
+    return g * x**y * (0.0 if x == 0 else math.nan)
 
 
 class Negative(Elementwise):
@@ -255,8 +264,9 @@ class Maximum(Elementwise):
 
     def backward(self, g: Tensor, x: Tensor, y: Tensor) -> Any:
         shared = where(compare("equal", x, y), 0.5 * g, g)
-        return lambda: where(compare("less", x, y), 0.0, shared), lambda: where(
-            compare("less", y, x), 0.0, shared
+        return (
+            lambda: where(compare("less", x, y), 0.0, shared),
+            lambda: where(compare("less", y, x), 0.0, shared),
         )
 
 
@@ -283,7 +293,7 @@ class Where(Elementwise):
 
 class Clip(Elementwise):
     def __init__(self, low: float | None, high: float | None):
-        self.low, self.high = plain_number(low), plain_number(high)
+        self.low, self.high = unwrap_scalar(low), unwrap_scalar(high)
         self.floating = isinstance(self.low, float) or isinstance(self.high, float)
 
     def forward(self, x: Array) -> Array:
@@ -304,10 +314,23 @@ class AsType(Op):
         return g  # the engine casts it back
 
 
-add, subtract, multiply, divide, power = map(binary, (Add, Subtract, Multiply, Divide, Power))
-negative, exp, expm1, log, log1p, abs = map(unary, (Negative, Exp, Expm1, Log, Log1p, Abs))
-sqrt, sin, cos, erf = map(unary, (Sqrt, Sin, Cos, Erf))
-maximum, minimum = map(binary, (Maximum, Minimum))
+add = binary(Add)
+subtract = binary(Subtract)
+multiply = binary(Multiply)
+divide = binary(Divide)
+power = binary(Power)
+maximum = binary(Maximum)
+minimum = binary(Minimum)
+negative = unary(Negative)
+exp = unary(Exp)
+expm1 = unary(Expm1)
+log = unary(Log)
+log1p = unary(Log1p)
+sqrt = unary(Sqrt)
+sin = unary(Sin)
+cos = unary(Cos)
+erf = unary(Erf)
+abs = unary(Abs)
 
 
 def square(x: Operand) -> Tensor:
@@ -370,9 +393,9 @@ def compare(name: str, *operands: Operand) -> Tensor:
     if name.startswith(("bitwise", "invert")):
         kinds = ", ".join(str(getattr(a, "dtype", type(a).__name__)) for a in arrays)
         if "float" in kinds:
-            raise TypeError(
-                explain(f"{name} of {kinds}", "masks are bools or integers", "(x > 0) & (y > 0)")
-            )
-    if common_backend(arrays, floating=False) is None:
-        arrays, _ = fit_together(name, arrays, floating=False)
-    return Tensor(as_array(getattr(array_module(*arrays), name)(*arrays)))
+            got = f"{name} of {kinds}"
+            raise TypeError(explain(got, "masks are bools or integers", "(x > 0) & (y > 0)"))
+    if fast_path_backend(arrays, floating=False) is None:
+        arrays, _ = promote_operands(name, arrays, floating=False)
+    ufunc = getattr(array_module(*arrays), name)
+    return Tensor(as_array(ufunc(*arrays)))

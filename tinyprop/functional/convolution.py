@@ -1,5 +1,4 @@
-"""Two-dimensional convolution and its gradients, as one product of matrices for each group
-(im2col).
+"""Two-dimensional convolution and its gradients, each as one product of matrices (im2col).
 
 Images are (N, C, H, W) outside and channels-last in memory, so that the rows of the matrices are
 contiguous. Each of the three products is linear in both of its inputs, and the other two are its
@@ -14,6 +13,7 @@ from ..engine.errors import ShapeError
 from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .linear import product
+from .shapes import concatenate, split
 from .windows import Pair, Shape, Window, channels_first, channels_last
 
 
@@ -27,54 +27,52 @@ def exact_convolution() -> AbstractContextManager[None]:
     return context(exact_convolution=True)
 
 
-def columns(x: Array, window: Window, groups: int) -> Array:
-    """(N, C, H, W) -> (groups, N * places, kh * kw * C / groups), one copy"""
-    views = window.views(window.padded(channels_last(x)))
-    n, rows, across, kh, kw, c = views.shape
-    grouped = views.reshape(n, rows, across, kh, kw, groups, c // groups)
-    return grouped.transpose(5, 0, 1, 2, 3, 4, 6).reshape(
-        groups, n * rows * across, kh * kw * c // groups
-    )
+def columns(x: Array, window: Window) -> Array:
+    """(N, C, H, W) -> (N * places, kh * kw * C), one copy"""
+    windows = window.unfold(channels_last(x))
+    n, rows, across, kh, kw, c = windows.shape
+    return windows.reshape(n * rows * across, kh * kw * c)
 
 
-def filter_matrices(w: Array, groups: int) -> Array:
-    """(O, C / groups, kh, kw) -> (groups, kh * kw * C / groups, O / groups)"""
+def filter_matrix(w: Array) -> Array:
+    """(O, C, kh, kw) -> (kh * kw * C, O)"""
     o, c, kh, kw = w.shape
-    return (
-        w.reshape(groups, o // groups, c, kh, kw)
-        .transpose(0, 3, 4, 2, 1)
-        .reshape(groups, kh * kw * c, o // groups)
-    )
+    return w.transpose(2, 3, 1, 0).reshape(kh * kw * c, o)
 
 
-def output_rows(g: Array, groups: int) -> Array:
-    """(N, O, rows, columns) -> (groups, N * rows * columns, O / groups)"""
+def output_rows(g: Array) -> Array:
+    """(N, O, rows, columns) -> (N * rows * columns, O)"""
     n, o, rows, across = g.shape
-    return channels_last(g).reshape(n * rows * across, groups, o // groups).transpose(1, 0, 2)
+    return channels_last(g).reshape(n * rows * across, o)
 
 
 class Convolution(Op):
     """What the three products share; `exact` tells overrides not to round more than the plain
     product does."""
 
-    def __init__(self, window: Window, groups: int, image: Shape, filters: Shape, exact: bool):
-        self.geometry = window, groups, image, filters, exact
-        self.window, self.groups, self.image, self.filters, self.exact = self.geometry
+    def __init__(self, window: Window, image: Shape, filters: Shape, exact: bool):
+        self.window = window
+        self.image = image
+        self.filters = filters
+        self.exact = exact
+
+    def other(self, kind: type["Convolution"]) -> "Convolution":
+        """Another one of the three products, with the same geometry."""
+        return kind(self.window, self.image, self.filters, self.exact)
 
 
 class Convolve(Convolution):
-    """x (N, C, H, W) and w (O, C / groups, kh, kw) to (N, O, rows, columns)."""
+    """x (N, C, H, W) and w (O, C, kh, kw) to (N, O, rows, columns)."""
 
     def forward(self, x: Array, w: Array) -> Array:
         rows, across = self.window.output(x.shape)
-        unfolded = columns(x, self.window, self.groups)
-        out = product(unfolded, filter_matrices(w, self.groups))  # (groups, N * places, O / groups)
-        return channels_first(out.transpose(1, 0, 2).reshape(len(x), rows, across, w.shape[0]))
+        out = product(columns(x, self.window), filter_matrix(w))  # (N * places, O)
+        return channels_first(out.reshape(len(x), rows, across, len(w)))
 
     def backward(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
-        return lambda: InputGradient(*self.geometry)(g, w), lambda: FilterGradient(*self.geometry)(
-            x, g
-        )
+        of_x = self.other(InputGradient)
+        of_w = self.other(FilterGradient)
+        return lambda: of_x(g, w), lambda: of_w(x, g)
 
 
 class InputGradient(Convolution):
@@ -82,34 +80,30 @@ class InputGradient(Convolution):
     W)."""
 
     def forward(self, g: Array, w: Array) -> Array:
-        (n, _, rows, across), c, (kh, kw) = g.shape, self.image[1], self.window.kernel
-        parts = product(
-            output_rows(g, self.groups), filter_matrices(w, self.groups).transpose(0, 2, 1)
-        )
-        parts = parts.reshape(self.groups, n, rows, across, kh, kw, c // self.groups)
-        parts = parts.transpose(1, 2, 3, 4, 5, 0, 6).reshape(n, rows, across, kh, kw, c)
-        return self.window.scatter(parts, (n, *self.image[1:]))
+        n, _, rows, across = g.shape
+        kh, kw = self.window.kernel
+        parts = product(output_rows(g), filter_matrix(w).T)  # (N * places, kh * kw * C)
+        elements = parts.reshape(n, rows, across, kh, kw, self.image[1])
+        return self.window.scatter(elements, (n, *self.image[1:]))
 
     def backward(self, h: Tensor, g: Tensor, w: Tensor) -> Any:
-        return lambda: Convolve(*self.geometry)(h, w), lambda: FilterGradient(*self.geometry)(h, g)
+        of_g = self.other(Convolve)
+        of_w = self.other(FilterGradient)
+        return lambda: of_g(h, w), lambda: of_w(h, g)
 
 
 class FilterGradient(Convolution):
-    """The transpose of Convolve with respect to w: x (N, C, H, W) and g to (O, C / groups, kh,
-    kw)."""
+    """The transpose of Convolve with respect to w: x (N, C, H, W) and g to (O, C, kh, kw)."""
 
     def forward(self, x: Array, g: Array) -> Array:
         o, c, kh, kw = self.filters
-        unfolded = columns(x, self.window, self.groups)
-        found = product(unfolded.transpose(0, 2, 1), output_rows(g, self.groups))
-        return (
-            found.reshape(self.groups, kh, kw, c, o // self.groups)
-            .transpose(0, 4, 3, 1, 2)
-            .reshape(o, c, kh, kw)
-        )
+        matrix = product(columns(x, self.window).T, output_rows(g))  # (kh * kw * C, O)
+        return matrix.reshape(kh, kw, c, o).transpose(3, 2, 0, 1)  # (O, C, kh, kw)
 
     def backward(self, v: Tensor, x: Tensor, g: Tensor) -> Any:
-        return lambda: InputGradient(*self.geometry)(g, v), lambda: Convolve(*self.geometry)(x, v)
+        of_x = self.other(InputGradient)
+        of_g = self.other(Convolve)
+        return lambda: of_x(g, v), lambda: of_g(x, v)
 
 
 def conv2d(
@@ -129,38 +123,52 @@ def conv2d(
     array([[[[-1., -1.]]]], dtype=float32)
     """
     x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
-    _check_shapes(x.shape, weight.shape, groups)
-    window = Window.of(weight.shape[2:], stride, padding, dilation)
-    window.output(x.shape)
-    out = Convolve(window, groups, x.shape, weight.shape, current().exact_convolution)(x, weight)
+    image, filters = x.shape, weight.shape
+    _check_shapes(image, filters, groups)
+    window = Window.of(filters[2:], stride, padding, dilation)
+    if groups == 1:
+        out = Convolve(window, image, filters, current().exact_convolution)(x, weight)
+    else:
+        out = _in_groups(x, weight, window, groups)
     if bias is None:
         return out
     bias = as_tensor(bias, like=out)
-    if bias.shape != weight.shape[:1]:
-        got = f"conv2d with weight {weight.shape} and bias {bias.shape}"
-        raise ShapeError(
-            got, "there is one bias for each output channel", f"shape {weight.shape[:1]}"
-        )
+    if bias.shape != filters[:1]:
+        got = f"conv2d with weight {filters} and bias {bias.shape}"
+        raise ShapeError(got, "there is one bias for each output channel", f"shape {filters[:1]}")
     return out + bias.reshape(-1, 1, 1)
 
 
+def _in_groups(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
+    """Each group of the channels of x, convolved with its own filters."""
+    exact = current().exact_convolution
+    images = split(x, [weight.shape[1]] * groups, axis=1)
+    filters = split(weight, [len(weight) // groups] * groups)
+    parts = []
+    for x_i, w_i in zip(images, filters, strict=True):
+        parts.append(Convolve(window, x_i.shape, w_i.shape, exact)(x_i, w_i))
+    return concatenate(parts, axis=1)
+
+
 def _check_shapes(x: Shape, weight: Shape, groups: int) -> None:
-    channels, images = (
-        groups * weight[1] if len(weight) == 4 else 0,
-        len(x) == 4 and len(weight) == 4,
-    )
-    if images and groups >= 1 and x[1] == channels and weight[0] % groups == 0:
+    are_images = len(x) == 4 and len(weight) == 4
+    channels = groups * weight[1] if len(weight) == 4 else 0
+    if are_images and groups >= 1 and x[1] == channels and weight[0] % groups == 0:
         return
-    hint = (
-        f"in_channels={x[1]} for this layer, or images with {channels} channels"
-        if images
-        else "four axes each"
-    )
+    got = f"conv2d of x {x} and weight {weight}"
+    if groups != 1:
+        got += f" with groups={groups}"
+    rule = "x is (N, C, H, W), weight is (O, C / groups, kh, kw)"
+    raise ShapeError(got, rule, _shape_hint(x, weight, groups, channels))
+
+
+def _shape_hint(x: Shape, weight: Shape, groups: int, channels: int) -> str:
     if len(x) == 3 and x[0] == channels:
-        hint = "x[None], with a batch axis"
-    elif len(x) == 4 and x[3] == channels:
-        hint = "x.transpose(0, 3, 1, 2): these images have their channels last"
-    elif images and x[1] == channels:
-        hint = f"a number of filters that {groups} divides"
-    got = f"conv2d of x {x} and weight {weight}" + (f" with groups={groups}" if groups != 1 else "")
-    raise ShapeError(got, "x is (N, C, H, W), weight is (O, C / groups, kh, kw)", hint)
+        return "x[None], with a batch axis"
+    if len(x) == 4 and x[3] == channels:
+        return "x.transpose(0, 3, 1, 2): these images have their channels last"
+    if len(x) != 4 or len(weight) != 4:
+        return "four axes each"
+    if x[1] == channels:
+        return f"a number of filters that {groups} divides"
+    return f"in_channels={x[1]} for this layer, or images with {channels} channels"

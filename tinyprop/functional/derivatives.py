@@ -2,16 +2,27 @@
 central differences."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import product
 
-from .. import functional as F
-from ..engine.arrays import Array, array_module, as_array, float64, from_host, host_array, to_numpy
+from ..engine.arrays import (
+    Array,
+    HostArray,
+    array_module,
+    as_array,
+    float64,
+    from_host,
+    host_array,
+    to_numpy,
+)
 from ..engine.backward import grad, inputs_first, node_of, pull_back
 from ..engine.context import context, current
 from ..engine.errors import GradientError, ShapeError
 from ..engine.graph import recording, recording_now
 from ..engine.random import new_generator
 from ..engine.tensor import Tensor, as_tensor, check_elements
+from .reductions import sum as sum_over
+from .shapes import stack
 
 Function = Callable[[Tensor], Tensor]
 Index = tuple[int, ...]
@@ -26,9 +37,8 @@ def _input(x: Tensor) -> tuple[Tensor, bool]:
     check_elements(x.dtype, requires_grad=True)
     if x.requires_grad:
         return x, recording_now()
-    return Tensor(x._data, requires_grad=True)._share(
-        x
-    ), recording_now() and current().differentiating
+    leaf = Tensor(x._data, requires_grad=True)._share(x)
+    return leaf, recording_now() and current().differentiating
 
 
 def _output(f: Function, x: Tensor, name: str) -> Tensor:
@@ -36,10 +46,7 @@ def _output(f: Function, x: Tensor, name: str) -> Tensor:
     recorded."""
     with context(recording=True, differentiating=True):
         y = f(x)
-    if not (
-        isinstance(y, Tensor)
-        and any(node is node_of(x) for nodes in inputs_first(node_of(y)) for node in nodes)
-    ):
+    if not isinstance(y, Tensor) or not _depends_on(y, x):
         raise GradientError(
             f"{name} of a function whose result does not depend on its input through a graph",
             "the function must compute with tensors, without detach(), .data or no_grad()",
@@ -48,20 +55,27 @@ def _output(f: Function, x: Tensor, name: str) -> Tensor:
     return y
 
 
+def _depends_on(y: Tensor, x: Tensor) -> bool:
+    ops, leaves = inputs_first(node_of(y))
+    return any(node is node_of(x) for node in (*ops, *leaves))
+
+
 def _rows(y: Tensor, x: Tensor, create_graph: bool) -> Tensor:
     """The derivatives of y with respect to x, shape (*y.shape, *x.shape); zeros where y does not
     depend on x."""
-    xp, node, rows = array_module(x._data), node_of(x), []
+    xp = array_module(x._data)
+    if y.size == 0:
+        return Tensor(xp.zeros(y.shape + x.shape, x.dtype))
+    node = node_of(x)
+    rows = []
     for i in range(y.size):
         seed = xp.zeros(y.size, y.dtype)
         seed[i] = 1
-        found = pull_back(y, Tensor(seed.reshape(y.shape)), {node}, create_graph, retain_graph=True)
-        rows.append(found[node] if node in found else Tensor(xp.zeros(x.shape, x.dtype)))
-    return (
-        F.stack(rows).reshape(*y.shape, *x.shape)
-        if rows
-        else Tensor(xp.zeros(y.shape + x.shape, x.dtype))
-    )
+        cotangent = Tensor(seed.reshape(y.shape))
+        gradients = pull_back(y, cotangent, {node}, create_graph, retain_graph=True)
+        row = gradients.get(node)
+        rows.append(Tensor(xp.zeros(x.shape, x.dtype)) if row is None else row)
+    return stack(rows).reshape(*y.shape, *x.shape)
 
 
 def jacobian(f: Function, x: Tensor) -> Tensor:
@@ -87,16 +101,12 @@ def hessian(f: Function, x: Tensor) -> Tensor:
     x, create_graph = _input(x)
     y = _output(f, x, "hessian")
     if y.size != 1:
-        raise ShapeError(
-            f"hessian of a function with result {y.shape}",
-            "the result is a scalar",
-            "sum(), or jacobian",
-        )
-    (gradient,) = grad(
-        y, [x], Tensor(array_module(x._data).ones(y.shape, y.dtype)), create_graph=True
-    )
+        got = f"hessian of a function with result {y.shape}"
+        raise ShapeError(got, "the result is a scalar", "sum(), or jacobian")
+    xp = array_module(x._data)
+    (gradient,) = grad(y, [x], Tensor(xp.ones(y.shape, y.dtype)), create_graph=True)
     if not gradient.requires_grad:  # f is linear in x
-        return Tensor(array_module(x._data).zeros(x.shape + x.shape, x.dtype))
+        return Tensor(xp.zeros(x.shape + x.shape, x.dtype))
     return _rows(gradient, x, create_graph)
 
 
@@ -110,18 +120,16 @@ def jvp(f: Function, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     (tensor([1., 4.]), tensor([2., 0.]))
     """
     if v.shape != x.shape:
-        raise ShapeError(
-            f"jvp at x {x.shape} with v {v.shape}", "v has the shape of x", f"v.reshape{x.shape}"
-        )
-    differentiable = recording_now() and (
-        x.requires_grad or v.requires_grad or current().differentiating
-    )
+        got = f"jvp at x {x.shape} with v {v.shape}"
+        raise ShapeError(got, "v has the shape of x", f"v.reshape{x.shape}")
+    asked_for = x.requires_grad or v.requires_grad or current().differentiating
+    differentiable = recording_now() and asked_for
     x, _ = _input(x)
     y = _output(f, x, "jvp")
     u = Tensor(array_module(y._data).zeros(y.shape, y.dtype), requires_grad=True)
     with recording(True):
         (pulled,) = grad(y, [x], u, create_graph=True)
-        (pushed,) = grad(F.sum(pulled * v), [u], create_graph=differentiable)
+        (pushed,) = grad(sum_over(pulled * v), [u], create_graph=differentiable)
     return (y if differentiable else y.detach()), pushed
 
 
@@ -147,17 +155,15 @@ def check_gradients(
     for n in range(1, order + 1):
         y = f(*points)
         _check_finite(y._data, "a result")
-        u, *steps = [from_host(random.standard_normal(t.shape), like=t._data) for t in (y, *points)]
-        for i, step in enumerate(steps):
-            _check_input(
-                _with_others_fixed(f, points, i),
-                points[i],
-                u,
-                step,
-                f"order {n}, input {i}",
-                tolerance,
+        u = from_host(random.standard_normal(y.shape), like=y._data)
+        steps = [from_host(random.standard_normal(x.shape), like=x._data) for x in points]
+        for i, x in enumerate(points):
+            check = GradientCheck(
+                f"order {n}, input {i}", tolerance, _with_others_fixed(f, points, i), x
             )
-        f, points = _projected_gradient(f, steps), [*points, _leaf(u)]
+            check.run(u, steps[i])
+        f = _projected_gradient(f, steps)
+        points = [*points, _leaf(u)]
 
 
 def _leaf(array: Array) -> Tensor:
@@ -171,9 +177,7 @@ def _check_finite(array: Array, what: str) -> None:
         )
 
 
-def _with_others_fixed(
-    f: Callable[..., Tensor], points: Sequence[Tensor], i: int
-) -> Callable[..., Tensor]:
+def _with_others_fixed(f: Callable[..., Tensor], points: Sequence[Tensor], i: int) -> Function:
     return lambda x: f(*points[:i], x, *points[i + 1 :])
 
 
@@ -183,84 +187,118 @@ def _projected_gradient(f: Callable[..., Tensor], steps: Sequence[Array]) -> Cal
     def slope(*xs_and_u: Tensor) -> Tensor:
         *xs, u = xs_and_u
         y = f(*xs)
-        nodes = [node_of(x) for x in xs]
-        found = (
-            pull_back(y, u, set(nodes), create_graph=True, retain_graph=True)
-            if y.requires_grad
-            else {}
-        )
         total = (u * 0.0).sum()
+        if not y.requires_grad:
+            return total
+        nodes = [node_of(x) for x in xs]
+        gradients = pull_back(y, u, set(nodes), create_graph=True, retain_graph=True)
         for node, step in zip(nodes, steps, strict=True):
-            if node in found:
-                total = total + (found[node] * step).sum()
+            if node in gradients:
+                total = total + (gradients[node] * step).sum()
         return total
 
     return slope
 
 
-def _check_input(
-    f: Callable[..., Tensor], x: Tensor, u: Array, step: Array, name: str, tolerance: float
-) -> None:
-    """Check f at x: every derivative, or <u, f> along a step and, if that is off, element by
-    element."""
-    xp, y, indices = array_module(x._data), f(x), _indices(x.shape)
+@dataclass(frozen=True)
+class GradientCheck:
+    """The check of a function of one input at a point x."""
 
-    def gradient(u: Array, recorded: bool) -> Array:
-        found = pull_back(y, Tensor(u), {x}, recorded, retain_graph=True) if y.requires_grad else {}
-        return found[x]._data if x in found else xp.zeros_like(x._data)
+    name: str
+    tolerance: float
+    f: Function
+    x: Tensor
 
-    def difference(direction: Array) -> Array:
-        return (
-            f(_leaf(x._data + STEP * direction))._data - f(_leaf(x._data - STEP * direction))._data
-        ) / (2 * STEP)
-
-    def unit(like: Array, index: Index) -> Array:
-        direction = array_module(like).zeros_like(like)
-        direction[index] = 1.0
-        return direction
-
-    def compare(exact: Array, measured: Array, size: float, places: Sequence[str]) -> None:
-        exact, measured = to_numpy(exact).reshape(-1), to_numpy(measured).reshape(-1)
-        off = abs(exact - measured)
-        allowed = tolerance * (abs(exact) + abs(measured)).max(initial=0.0) + 1e-10 * size + 1e-9
-        if not (off <= allowed).all():
-            i = int(off.argmax())
-            raise GradientError(
-                (
-                    f"{name}, {places[i]}: the gradient is {exact[i]:.9g}, differences give "
-                    f"{measured[i]:.9g}"
-                ),
-                f"both must agree to {tolerance} of the largest derivative",
-                "correct the backward rule; or, if a kink is near, move the input away from it",
-            )
-
-    small = x.size <= SMALL and y.size <= SMALL
-    if small:
-        outputs = _indices(y.shape)
-        # (x.size, y.size)
-        columns = host_array([to_numpy(difference(unit(x._data, i))).reshape(-1) for i in indices])
-        size = float(abs(to_numpy(y._data)).max(initial=0.0))
-    for recorded in (False, True):
-        kind = " (recorded)" if recorded else ""
+    def run(self, u: Array, step: Array) -> None:
+        """Check every derivative, or, of a large function, the slope of <u, f> along a step."""
+        y = self.f(self.x)
+        small = self.x.size <= SMALL and y.size <= SMALL
         if small:
-            rows = host_array(
-                [to_numpy(gradient(unit(y._data, o), recorded)).reshape(-1) for o in outputs]
-            )
-            places = [f"index {i}, output {o}{kind}" for i in indices for o in outputs]
-            compare(rows.reshape(y.size, x.size).T, columns, size, places)
-            continue
-        slope, size = gradient(u, recorded), float(abs(u * y._data).sum())
-        measured = (u * difference(step)).sum(keepdims=True)
-        try:
-            compare(
-                (slope * step).sum(keepdims=True), measured, size, [f"a random direction{kind}"]
-            )
-        except GradientError:
-            some = indices[:: len(indices) // PROBED + 1]
-            exact = host_array([float(slope[i]) for i in some])
-            measured = host_array([float((u * difference(unit(x._data, i))).sum()) for i in some])
-            compare(exact, measured, size, [f"index {i}{kind}" for i in some])
-            raise
+            self.every_derivative(y)
+        else:
+            self.one_direction(y, u, step)
+
+    def every_derivative(self, y: Tensor) -> None:
+        inputs, outputs = _indices(self.x.shape), _indices(y.shape)
+        columns = [self.difference(_unit(self.x._data, i)) for i in inputs]
+        measured = _matrix(columns, y.size)  # (x.size, y.size)
+        size = float(abs(to_numpy(y._data)).max(initial=0.0))
+        for recorded in (False, True):
+            rows = [self.gradient(y, _unit(y._data, o), recorded) for o in outputs]
+            exact = _matrix(rows, self.x.size).T  # (x.size, y.size)
+            places = [f"index {i}, output {o}" for i in inputs for o in outputs]
+            self.compare(exact, measured, size, places, recorded)
+
+    def one_direction(self, y: Tensor, u: Array, step: Array) -> None:
+        """If the slope along the step is wrong, elements are tried one by one to locate the
+        error."""
+        size = float(abs(u * y._data).sum())
+        measured = (u * self.difference(step)).sum(keepdims=True)
+        for recorded in (False, True):
+            gradient = self.gradient(y, u, recorded)
+            exact = (gradient * step).sum(keepdims=True)
+            try:
+                self.compare(exact, measured, size, ["a random direction"], recorded)
+            except GradientError:
+                self.some_elements(gradient, u, size, recorded)
+                raise
+
+    def some_elements(self, gradient: Array, u: Array, size: float, recorded: bool) -> None:
+        indices = _indices(self.x.shape)
+        some = indices[:: len(indices) // PROBED + 1]
+        exact = [float(gradient[i]) for i in some]
+        measured = [float((u * self.difference(_unit(self.x._data, i))).sum()) for i in some]
+        places = [f"index {i}" for i in some]
+        self.compare(host_array(exact), host_array(measured), size, places, recorded)
+
+    def gradient(self, y: Tensor, u: Array, recorded: bool) -> Array:
+        """The gradient of <u, y> with respect to x, computed with or without a graph."""
+        if not y.requires_grad:
+            return array_module(self.x._data).zeros_like(self.x._data)
+        gradients = pull_back(y, Tensor(u), {self.x}, recorded, retain_graph=True)
+        if self.x not in gradients:
+            return array_module(self.x._data).zeros_like(self.x._data)
+        return gradients[self.x]._data
+
+    def difference(self, direction: Array) -> Array:
+        """The central difference of f at x along a direction."""
+        above = self.f(_leaf(self.x._data + STEP * direction))._data
+        below = self.f(_leaf(self.x._data - STEP * direction))._data
+        return (above - below) / (2 * STEP)
+
+    def compare(
+        self, exact: Array, measured: Array, size: float, places: Sequence[str], recorded: bool
+    ) -> None:
+        """Raise an error at the place where two arrays differ most, unless they agree. Differences
+        of numbers of that size have rounding errors of about 1e-10 of it."""
+        exact = to_numpy(exact).reshape(-1)
+        measured = to_numpy(measured).reshape(-1)
+        largest = (abs(exact) + abs(measured)).max(initial=0.0)
+        allowed = self.tolerance * largest + 1e-10 * size + 1e-9
+        off = abs(exact - measured)
+        if (off <= allowed).all():
+            return
+        i = int(off.argmax())
+        place = f"{places[i]} (recorded)" if recorded else places[i]
+        raise GradientError(
+            f"{self.name}, {place}: the gradient is {exact[i]:.9g}, differences give "
+            f"{measured[i]:.9g}",
+            f"both must agree to {self.tolerance} of the largest derivative",
+            "correct the backward rule; or, if a kink is near, move the input away from it",
+        )
+
+
+def _unit(like: Array, index: Index) -> Array:
+    """Zeros with a 1 at the index."""
+    direction = array_module(like).zeros_like(like)
+    direction[index] = 1.0
+    return direction
+
+
+def _matrix(rows: Sequence[Array], length: int) -> HostArray:
+    """Arrays of that many elements each, as the rows of a matrix."""
+    flat = [to_numpy(row).reshape(-1) for row in rows]
+    return host_array(flat).reshape(len(rows), length)
 
 
 def _indices(shape: Index) -> list[Index]:

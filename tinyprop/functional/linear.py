@@ -48,21 +48,21 @@ def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
     """
     x, weight = as_tensor(x, like=weight), as_tensor(weight, like=x)
     if weight.ndim != 2 or not x.ndim or x.shape[-1] != weight.shape[1]:
-        hint = "in_features equal to the last axis of x"
-        if weight.ndim == 2 and x.ndim > 2 and prod(x.shape[1:]) == weight.shape[1]:
-            hint = "Flatten() before this layer, or x.flatten(1)"
         got = f"linear of x {x.shape} and weight {weight.shape}"
+        fits_if_flat = weight.ndim == 2 and x.ndim > 2 and prod(x.shape[1:]) == weight.shape[1]
+        hint = "in_features equal to the last axis of x"
+        if fits_if_flat:
+            hint = "Flatten() before this layer, or x.flatten(1)"
         raise ShapeError(got, "x is (..., in), weight is (out, in)", hint)
     rows = x.shape[:-1]
-    out = Linear()(x.reshape(prod(rows), x.shape[-1]), weight).reshape(*rows, weight.shape[0])
+    flat = x.reshape(prod(rows), x.shape[-1])  # (..., in) -> (rows, in)
+    out = Linear()(flat, weight).reshape(*rows, weight.shape[0])
     if bias is None:
         return out
     moved = out + bias
     if moved.shape != out.shape:
-        got = (
-            f"linear with a bias of shape {as_tensor(bias).shape} for an output of shape "
-            f"{out.shape}"
-        )
+        shape = as_tensor(bias).shape
+        got = f"linear with a bias of shape {shape} for an output of shape {out.shape}"
         raise ShapeError(got, "there is one for each output", f"a bias of shape {out.shape[-1:]}")
     return moved
 
@@ -79,19 +79,18 @@ def matmul(x: Operand, y: Operand) -> Tensor:
     """
     x, y = as_tensor(x, like=y), as_tensor(y, like=x)
     if not x.ndim or not y.ndim or x.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
+        got = f"matmul of {x.shape} and {y.shape}"
         rule = (
             "the last axis of the first must be as long as the last but one (or only) axis of "
             "the second"
         )
-        raise ShapeError(
-            f"matmul of {x.shape} and {y.shape}",
-            rule,
-            "transpose one of them, for instance x @ w.T",
-        )
-    rows, columns = x.shape[:-1], y.shape[-1:] if y.ndim > 1 else ()
+        raise ShapeError(got, rule, "transpose one of them, for instance x @ w.T")
+    rows = x.shape[:-1]
+    columns = y.shape[-1:] if y.ndim > 1 else ()
     if y.ndim <= 2:  # one large product: (..., K) @ (K, M) -> (rows, K) @ (K, M)
-        out = Matmul()(x.reshape(prod(rows), x.shape[-1]), y.reshape(y.shape[0], prod(columns)))
-        return out.reshape(*rows, *columns)
+        left = x.reshape(prod(rows), x.shape[-1])
+        right = y.reshape(y.shape[0], prod(columns))
+        return Matmul()(left, right).reshape(*rows, *columns)
     if x.ndim == 1:
         return Matmul()(x.reshape(1, -1), y).reshape(*y.shape[:-2], *columns)
     return Matmul()(x, y)

@@ -15,7 +15,8 @@ IGNORED = -100  # the label that counts for nothing, as in PyTorch
 def one_hot(labels: Array, x: Array) -> Array:
     """labels (N, ...) -> (N, C, ...), true at the class that is the label; nowhere if the label is
     no class"""
-    classes = array_module(labels).arange(x.shape[1]).reshape(-1, *[1] * (x.ndim - 2))  # (C, ...)
+    numbers = array_module(labels).arange(x.shape[1])
+    classes = numbers.reshape(-1, *[1] * (x.ndim - 2))  # (C, 1, ...)
     return classes == labels[:, None]
 
 
@@ -35,7 +36,8 @@ class CrossEntropy(Op):
 
     def backward(self, g: Tensor, x: Tensor) -> Any:
         hot = one_hot(self.labels, x._data).astype(x.dtype)
-        return g[:, None] * (softmax(x, axis=1) * hot.sum(axis=1, keepdims=True) - hot)
+        is_class = hot.sum(axis=1, keepdims=True)
+        return g[:, None] * (softmax(x, axis=1) * is_class - hot)
 
 
 def cross_entropy(
@@ -55,16 +57,16 @@ def cross_entropy(
     """
     x = as_tensor(x)
     if not 0 <= label_smoothing <= 1:
-        raise ValueError(
-            explain(f"label_smoothing={label_smoothing}", "it is a number from 0 to 1", "0.1")
-        )
-    labels, counted = _checked_labels("cross_entropy", x, labels, ignore_index)
+        got = f"label_smoothing={label_smoothing}"
+        raise ValueError(explain(got, "it is a number from 0 to 1", "0.1"))
+    labels, counts = _checked_labels("cross_entropy", x, labels, ignore_index)
     losses = CrossEntropy(labels)(x)
     if label_smoothing:
         smooth = -mean(log_softmax(x, axis=1), axis=1)
-        smooth = smooth if counted is None else smooth * counted.astype(smooth.dtype)
+        if counts is not None:
+            smooth = smooth * counts.astype(smooth.dtype)
         losses = losses * (1.0 - label_smoothing) + smooth * label_smoothing
-    return _reduced(losses, reduction, counted)
+    return _reduced(losses, reduction, counts)
 
 
 def nll_loss(
@@ -77,10 +79,10 @@ def nll_loss(
     tensor(2.)
     """
     x = as_tensor(x)
-    labels, counted = _checked_labels("nll_loss", x, labels, ignore_index)
-    return _reduced(
-        -sum(where(Tensor(one_hot(labels, x._data)), x, 0.0), axis=1), reduction, counted
-    )
+    labels, counts = _checked_labels("nll_loss", x, labels, ignore_index)
+    hot = Tensor(one_hot(labels, x._data))
+    losses = -sum(where(hot, x, 0.0), axis=1)
+    return _reduced(losses, reduction, counts)
 
 
 def mse_loss(x: Operand, target: Operand, reduction: str = "mean") -> Tensor:
@@ -91,58 +93,64 @@ def mse_loss(x: Operand, target: Operand, reduction: str = "mean") -> Tensor:
     """
     x, target = as_float(as_tensor(x, like=target)), as_float(as_tensor(target, like=x))
     if x.shape != target.shape:
+        got = f"mse_loss of {x.shape} and {target.shape}"
         rule = "both have the same shape; broadcasting here is nearly always a mistake"
-        raise ShapeError(
-            f"mse_loss of {x.shape} and {target.shape}", rule, f"target.reshape{x.shape}"
-        )
+        raise ShapeError(got, rule, f"target.reshape{x.shape}")
     return _reduced(square(x - target), reduction, None)
 
 
-def _reduced(losses: Tensor, reduction: str, counted: Array | None) -> Tensor:
-    """The mean over the labels that count, the sum, or the losses themselves."""
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(
-            explain(f"reduction={reduction!r}", "it is 'mean', 'sum' or 'none'", "reduction='mean'")
-        )
-    if reduction == "mean":
-        return mean(losses) if counted is None else sum(losses) / counted.sum().astype(losses.dtype)
-    return sum(losses) if reduction == "sum" else losses
+def _reduced(losses: Tensor, reduction: str, counts: Array | None) -> Tensor:
+    """The mean over the labels that count (None: all), the sum, or the losses themselves."""
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return sum(losses)
+    if reduction != "mean":
+        got = f"reduction={reduction!r}"
+        raise ValueError(explain(got, "it is 'mean', 'sum' or 'none'", "reduction='mean'"))
+    if counts is None:
+        return mean(losses)
+    return sum(losses) / counts.sum().astype(losses.dtype)
 
 
 def _checked_labels(name: str, x: Tensor, labels: Any, ignored: int) -> tuple[Array, Array | None]:
     """A copy of the labels where x lives, and which of them count (None: all). Labels on a device
     are not checked."""
-    labels = (
-        labels._data
-        if isinstance(labels, Tensor)
-        else labels
-        if is_array(labels)
-        else host_array(labels)
-    )
-    got = f"{name} of logits {x.shape} and labels {labels.shape} of type {labels.dtype}"
-    rule = "logits are (N, C, ...), labels are integers of shape (N, ...)"
-    expected = x.shape[:1] + x.shape[2:]
-    if x.ndim > 2 and labels.ndim == 1 and expected[1:] == (1,) * (x.ndim - 2):
-        raise ShapeError(got, rule, "Flatten() at the end of the network, or logits.flatten(1)")
-    if x.ndim < 2:
-        raise ShapeError(got, rule, "logits[None] and [label], with a batch axis")
-    if labels.shape == x.shape:
-        raise ShapeError(got, rule, "labels.argmax(axis=1): class numbers, not one-hot rows")
-    if labels.shape != expected:
-        raise ShapeError(got, rule, f"labels of shape {expected}")
-    if labels.dtype.kind not in "iu":
-        raise ShapeError(got, rule, "labels.astype('int64')")
+    if isinstance(labels, Tensor):
+        labels = labels._data
+    elif not is_array(labels):
+        labels = host_array(labels)
+    hint = _label_hint(x, labels)
+    if hint is not None:
+        got = f"{name} of logits {x.shape} and labels {labels.shape} of type {labels.dtype}"
+        rule = "logits are (N, C, ...), labels are integers of shape (N, ...)"
+        raise ShapeError(got, rule, hint)
     counts = labels != ignored
     classes = array_module(labels).where(counts, labels.astype("int64"), -1)  # -1 is no class
     if not is_host_array(labels):
         return classes, counts
     valid = labels[counts]
     if valid.size and not (valid.min() >= 0 and valid.max() < x.shape[1]):
-        found = f"labels from {valid.min()} to {valid.max()} for {x.shape[1]} classes"
+        got = f"labels from {valid.min()} to {valid.max()} for {x.shape[1]} classes"
         rule = f"a label is a class number from 0 to {x.shape[1] - 1}"
-        raise IndexError(
-            explain(found, rule, "count classes from 0, or give the network more outputs")
-        )
-    return from_host(classes, like=x._data), None if counts.all() else from_host(
-        counts, like=x._data
-    )
+        hint = "count classes from 0, or give the network more outputs"
+        raise IndexError(explain(got, rule, hint))
+    classes = from_host(classes, like=x._data)
+    return classes, None if counts.all() else from_host(counts, like=x._data)
+
+
+def _label_hint(x: Tensor, labels: Array) -> str | None:
+    """What to try if labels of this shape and type do not belong to logits x; None if they do."""
+    expected = x.shape[:1] + x.shape[2:]
+    one_pixel = x.ndim > 2 and expected[1:] == (1,) * (x.ndim - 2)
+    if one_pixel and labels.ndim == 1:
+        return "Flatten() at the end of the network, or logits.flatten(1)"
+    if x.ndim < 2:
+        return "logits[None] and [label], with a batch axis"
+    if labels.shape == x.shape:
+        return "labels.argmax(axis=1): class numbers, not one-hot rows"
+    if labels.shape != expected:
+        return f"labels of shape {expected}"
+    if labels.dtype.kind not in "iu":
+        return "labels.astype('int64')"
+    return None

@@ -19,7 +19,7 @@ from .shapes import reshape
 from .windows import Shape
 
 
-def column(numbers: Any, ndim: int) -> Any:
+def per_channel(numbers: Any, ndim: int) -> Any:
     """(n,) -> (n, 1, ...) with `ndim` axes: for rows (n, ...), or, with `ndim` - 1 axes, for
     channels (N, n, ...)"""
     return numbers.reshape(-1, *[1] * (ndim - 1))
@@ -34,17 +34,20 @@ class WeightNorm(Op):
         self.factor = factor
 
     def forward(self, w: Array, scale: Array) -> Array:
-        xp, rows = array_module(w), w.reshape(len(w), -1)
+        xp = array_module(w)
+        rows = w.reshape(len(w), -1)
         length = xp.sqrt(xp.einsum("ij,ij->i", rows, rows))  # without an array of squares
-        return w * column(scale * self.factor / length, w.ndim)
+        return w * per_channel(scale * self.factor / length, w.ndim)
 
     def backward(self, g: Tensor, w: Tensor, scale: Tensor) -> Any:
         within = tuple(range(1, w.ndim))
         length = norm(w, within, keepdims=True)
-        unit, size = w / length, column(scale * self.factor, w.ndim)
+        unit = w / length
+        size = per_channel(scale * self.factor, w.ndim)
         along = sum_over(g * unit, within, keepdims=True)
-        return lambda: (g - unit * along) * (size / length), lambda: (along * self.factor).reshape(
-            scale.shape
+        return (
+            lambda: (g - unit * along) * (size / length),
+            lambda: (along * self.factor).reshape(scale.shape),
         )
 
 
@@ -65,18 +68,16 @@ def weight_norm(
     weight, scale = as_tensor(weight, like=scale), as_tensor(scale, like=weight)
     if weight.ndim < 2 or scale.shape != weight.shape[:1]:
         got = f"weight_norm of weight {weight.shape} and scale {scale.shape}"
-        raise ShapeError(
-            got, "weight is (rows, ...), scale is (rows,)", f"scale of shape {weight.shape[:1]}"
-        )
-    if centered and weight.size < 2 * len(weight):
+        rule = "weight is (rows, ...), scale is (rows,)"
+        raise ShapeError(got, rule, f"scale of shape {weight.shape[:1]}")
+    if not centered:
+        return WeightNorm(factor)(weight, scale)
+    if weight.size < 2 * len(weight):
         got = f"weight_norm of weight {weight.shape}, centered"
-        raise ShapeError(
-            got, "one weight minus its own mean is 0, which has no direction", "centered=False"
-        )
-    rows = (
-        weight - mean(weight, tuple(range(1, weight.ndim)), keepdims=True) if centered else weight
-    )
-    return WeightNorm(factor)(rows, scale)
+        rule = "one weight minus its own mean is 0, which has no direction"
+        raise ShapeError(got, rule, "centered=False")
+    within = tuple(range(1, weight.ndim))
+    return WeightNorm(factor)(weight - mean(weight, within, keepdims=True), scale)
 
 
 class Normalize(Op):
@@ -102,11 +103,13 @@ class Normalize(Op):
         return mean(x, self.axes, keepdims=True)
 
     def backward(self, g: Tensor, x: Tensor, weight: Any) -> Any:
-        off = x - self.mean(x) if self.centered else x
-        inverse = rsqrt(self.mean(off * off) + self.eps)
-        normal, g_normal = off * inverse, g * weight
+        deviation = x - self.mean(x) if self.centered else x
+        inverse = rsqrt(self.mean(deviation * deviation) + self.eps)
+        normal = deviation * inverse
+        g_normal = g * weight
         rest = g_normal - normal * self.mean(g_normal * normal)
-        rest = rest - self.mean(g_normal) if self.centered else rest
+        if self.centered:
+            rest = rest - self.mean(g_normal)
         return rest * inverse, lambda: g * normal, g
 
 
@@ -125,7 +128,9 @@ class BatchNorm(Normalize):
         running_var: Array,
     ):
         super().__init__(axes, eps)
-        self.count, self.momentum, self.running = count, momentum, (running_mean, running_var)
+        self.count = count
+        self.momentum = momentum
+        self.running = running_mean, running_var
 
     def statistics(self, x: Array) -> tuple[Array, Array]:
         center = add_up(x.sum(axis=self.axes, keepdims=True)) / self.count
@@ -134,20 +139,21 @@ class BatchNorm(Normalize):
         return center, var
 
     def move_running(self, center: Array, var: Array) -> None:
-        if is_first_thread():
-            for running, now in zip(
-                self.running, (center, var * (self.count / (self.count - 1))), strict=True
-            ):
-                running += self.momentum * (now - running)
+        if not is_first_thread():
+            return
+        running_mean, running_var = self.running
+        unbiased = var * (self.count / (self.count - 1))
+        running_mean += self.momentum * (center - running_mean)
+        running_var += self.momentum * (unbiased - running_var)
 
     def mean(self, x: Tensor) -> Tensor:
         return over_batch(sum_over(x, self.axes, keepdims=True)) / self.count
 
     def forward(self, x: Array, weight: Array, bias: Array) -> Array:
-        return super().forward(x, column(weight, x.ndim - 1), column(bias, x.ndim - 1))
+        return super().forward(x, per_channel(weight, x.ndim - 1), per_channel(bias, x.ndim - 1))
 
     def backward(self, g: Tensor, x: Tensor, weight: Tensor) -> Any:
-        g_x, along, _ = super().backward(g, x, column(weight, x.ndim - 1))
+        g_x, along, _ = super().backward(g, x, per_channel(weight, x.ndim - 1))
         return g_x, lambda: sum_over(along(), self.axes), lambda: sum_over(g, self.axes)
 
 
@@ -172,30 +178,27 @@ def batch_norm(
             [ 1.]]), tensor([0.2]))
     """
     if running_mean is None or running_var is None:
+        got = "batch_norm without running estimates"
         rule = "the running estimates are tensors, which training moves"
-        raise ShapeError(
-            "batch_norm without running estimates",
-            rule,
-            "tp.zeros(C) and tp.ones(C) for C features",
-        )
-    x, features = as_float(x), running_mean.size
+        raise ShapeError(got, rule, "tp.zeros(C) and tp.ones(C) for C features")
+    x = as_float(x)
+    features = running_mean.size
     if x.ndim < 2 or x.shape[1] != features:
-        rule, hint = "axis 1 holds the features", f"(N, {features}) or (N, {features}, H, W)"
-        raise ShapeError(f"batch_norm of {features} features of shape {x.shape}", rule, hint)
-    for name, p in {"running_var": running_var, "weight": weight, "bias": bias}.items():
+        got = f"batch_norm of {features} features of shape {x.shape}"
+        hint = f"(N, {features}) or (N, {features}, H, W)"
+        raise ShapeError(got, "axis 1 holds the features", hint)
+    for name, p in (("running_var", running_var), ("weight", weight), ("bias", bias)):
         if p is not None and p.size != features:
-            got, rule = (
-                f"batch_norm of {features} features with a {name} of shape {p.shape}",
-                "each has one",
-            )
-            raise ShapeError(got, rule, f"shape ({features},)")
+            got = f"batch_norm of {features} features with a {name} of shape {p.shape}"
+            raise ShapeError(got, "each has one", f"shape ({features},)")
     xp = array_module(x._data)
     weight = Tensor(xp.ones(features, x.dtype)) if weight is None else weight
     bias = Tensor(xp.zeros(features, x.dtype)) if bias is None else bias
     if training:
         return batch_op(BatchNorm, x, running_mean, running_var, momentum, eps)(x, weight, bias)
     scale = weight * rsqrt(running_var + eps)
-    return x * column(scale, x.ndim - 1) + column(bias - running_mean * scale, x.ndim - 1)
+    shift = bias - running_mean * scale
+    return x * per_channel(scale, x.ndim - 1) + per_channel(shift, x.ndim - 1)
 
 
 def batch_op(
@@ -209,16 +212,13 @@ def batch_op(
     """The op that normalises x by its own statistics and moves the running ones."""
     count = add_up(x.size // max(running_mean.size, 1))
     if count < 2:
-        got, hint = (
-            f"batch_norm of a batch of shape {x.shape}",
-            "a larger batch, or NormProp, which needs none",
-        )
-        raise ShapeError(
-            got, "one value per feature has no spread: its normalised value would be 0/0", hint
-        )
+        got = f"batch_norm of a batch of shape {x.shape}"
+        rule = "one value per feature has no spread: its normalised value would be 0/0"
+        raise ShapeError(got, rule, "a larger batch, or NormProp, which needs none")
     check_editable(running_mean, "running_mean")
     check_editable(running_var, "running_var")
-    return kind((0, *range(2, x.ndim)), eps, count, momentum, running_mean._data, running_var._data)
+    axes = (0, *range(2, x.ndim))
+    return kind(axes, eps, count, momentum, running_mean._data, running_var._data)
 
 
 def layer_norm(
@@ -235,10 +235,10 @@ def layer_norm(
     tensor([[-1.,  1.],
             [-1.,  1.]])
     """
-    x, shape = as_float(x), as_int_tuple(normalized_shape)
-    return _normalized(
-        f"layer_norm of shape {x.shape} over axes of lengths {shape}", x, shape, weight, bias, eps
-    )
+    x = as_float(x)
+    shape = as_int_tuple(normalized_shape)
+    got = f"layer_norm of shape {x.shape} over axes of lengths {shape}"
+    return _normalized(got, x, shape, weight, bias, eps)
 
 
 def rms_norm(
@@ -250,7 +250,8 @@ def rms_norm(
     >>> F.rms_norm([[1.0, 7.0]], 2, eps=0.0)
     tensor([[0.2, 1.4]])
     """
-    x, shape = as_float(x), as_int_tuple(normalized_shape)
+    x = as_float(x)
+    shape = as_int_tuple(normalized_shape)
     got = f"rms_norm of shape {x.shape} over axes of lengths {shape}"
     return _normalized(got, x, shape, weight, None, eps, centered=False)
 
@@ -271,17 +272,16 @@ def group_norm(
     x = as_float(x)
     got = f"group_norm of shape {x.shape} in {num_groups} groups"
     if x.ndim < 2 or num_groups < 1 or x.shape[1] % num_groups:
-        raise ShapeError(
-            got, "axis 1 holds the channels, which the number of groups divides", "num_groups=1"
-        )
-    # (N, C, ...) -> (N, groups, C / groups, ...)
-    shape = num_groups, x.shape[1] // num_groups, *x.shape[2:]
-    weight, bias = (
-        t if t is None else reshape(t, (*shape[:2], *[1] * (x.ndim - 2))) for t in (weight, bias)
-    )
-    return _normalized(got, x.reshape(len(x), *shape), shape[1:], weight, bias, eps).reshape(
-        x.shape
-    )
+        rule = "axis 1 holds the channels, which the number of groups divides"
+        raise ShapeError(got, rule, "num_groups=1")
+    # (N, C, ...) -> (N, groups, C / groups, ...), and (C,) -> (groups, C / groups, 1, ...)
+    each = x.shape[1] // num_groups
+    in_groups = x.reshape(len(x), num_groups, each, *x.shape[2:])
+    per_group = num_groups, each, *[1] * (x.ndim - 2)
+    weight = None if weight is None else reshape(weight, per_group)
+    bias = None if bias is None else reshape(bias, per_group)
+    lengths = in_groups.shape[2:]
+    return _normalized(got, in_groups, lengths, weight, bias, eps).reshape(x.shape)
 
 
 def _normalized(
@@ -295,9 +295,8 @@ def _normalized(
     op = Normalize(tuple(range(-len(lengths), 0)), eps, centered)
     out = op(x, 1.0 if weight is None else weight, 0.0 if bias is None else bias)
     if out.shape != x.shape:
-        raise ShapeError(
-            f"{got}, with weight or bias for {out.shape}", Normalize.hint, f"shape {lengths}"
-        )
+        got = f"{got}, with weight or bias for {out.shape}"
+        raise ShapeError(got, Normalize.hint, f"shape {lengths}")
     return out
 
 
@@ -309,14 +308,14 @@ def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Tensor:
     tensor([1., 2.])
     """
     if not 0 <= p < 1:
-        raise ValueError(
-            explain(f"p={p}", "a probability of dropping is at least 0 and less than 1", "p=0.5")
-        )
+        rule = "a probability of dropping is at least 0 and less than 1"
+        raise ValueError(explain(f"p={p}", rule, "p=0.5"))
     x = as_float(x)
     if not training or p == 0:
         return x
     shape, mine = in_batch(x.shape)
-    return x * Tensor(dropout_mask(x._data, shape, p, next_key())[mine])
+    mask = dropout_mask(x._data, shape, p, next_key())
+    return x * Tensor(mask[mine])
 
 
 @overridable

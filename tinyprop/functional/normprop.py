@@ -10,7 +10,7 @@ from .activations import relu
 from .arithmetic import where
 from .convolution import conv2d
 from .linear import linear, product
-from .normalization import WeightNorm, column, weight_norm
+from .normalization import WeightNorm, per_channel, weight_norm
 from .reductions import sum as sum_over
 
 
@@ -45,12 +45,13 @@ def normprop(
         made_here = getattr(weighted_sum, "func", weighted_sum) in (linear, conv2d)
         return NormalizedReLU(overwrite=made_here)(u, beta, c1, c2)
     rest = weight.ndim - 1  # (units,) -> (units, 1, 1) for images
-    return (activation(u + column(beta, rest)) - per_unit(c2, rest)) / per_unit(c1, rest)
+    activated = activation(u + per_channel(beta, rest))
+    return (activated - per_unit(c2, rest)) / per_unit(c1, rest)
 
 
 def per_unit(values: Any, ndim: int) -> Any:
     """(units,) -> (units, 1, ...) with `ndim` axes; a number stays a number."""
-    return column(values, ndim) if getattr(values, "ndim", 0) else values
+    return per_channel(values, ndim) if getattr(values, "ndim", 0) else values
 
 
 class NormalizedLinear(Op):
@@ -78,8 +79,9 @@ class NormalizedReLU(Op):
         self.overwrite = overwrite
 
     def forward(self, u: Array, beta: Array, c1: Array, c2: Array) -> Array:
-        beta, c1, c2 = (per_unit(values, u.ndim - 1) for values in (beta, c1, c2))
-        return (array_module(u).maximum(u + beta, 0.0) - c2) / c1
+        rest = u.ndim - 1  # (units,) -> (units, 1, 1) for images
+        activation = array_module(u).maximum(u + per_unit(beta, rest), 0.0)
+        return (activation - per_unit(c2, rest)) / per_unit(c1, rest)
 
     def lowest(self, like: Array, c1: Any, c2: Any) -> Array:
         """The result where the ReLU is off, rounded as in `forward`."""
@@ -87,12 +89,13 @@ class NormalizedReLU(Op):
 
     def backward(self, g: Tensor, c1: Any, c2: Any, out: Tensor) -> Any:
         numbers = (c._data if isinstance(c, Tensor) else c for c in (c1, c2))
-        off = out <= per_unit(self.lowest(out._data, *numbers), g.ndim - 1)
-        g_u = where(off, 0.0, g) / per_unit(c1, g.ndim - 1)  # NaN passes its gradient
-        rest = (0, *range(2, g.ndim))
+        lowest = self.lowest(out._data, *numbers)
+        is_off = out <= per_unit(lowest, g.ndim - 1)
+        g_u = where(is_off, 0.0, g) / per_unit(c1, g.ndim - 1)  # NaN passes its gradient
+        others = (0, *range(2, g.ndim))  # all axes but that of the units
         return (
             g_u,
-            lambda: sum_over(g_u, rest),
-            lambda: -sum_over(g * out, rest) / c1,
-            lambda: -sum_over(g, rest) / c1,
+            lambda: sum_over(g_u, others),
+            lambda: -sum_over(g * out, others) / c1,
+            lambda: -sum_over(g, others) / c1,
         )

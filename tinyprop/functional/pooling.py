@@ -1,5 +1,6 @@
 """Maximum and average over sliding windows."""
 
+from functools import lru_cache
 from typing import Any
 
 from ..engine.arrays import Array, array_module, from_host
@@ -8,18 +9,16 @@ from ..engine.graph import Op
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .arithmetic import as_float
 from .shapes import Put
-from .windows import Shape, Window, channels_first, channels_last
+from .windows import Shape, Window, channels_first, channels_last, placement
 
 
 def lowest(x: Array) -> float:
     """What no element of x is below."""
-    return (
-        float("-inf")
-        if x.dtype.kind == "f"
-        else array_module(x).iinfo(x.dtype).min
-        if x.dtype.kind == "i"
-        else 0
-    )
+    if x.dtype.kind == "f":
+        return float("-inf")
+    if x.dtype.kind == "i":
+        return int(array_module(x).iinfo(x.dtype).min)
+    return 0  # bools and unsigned integers
 
 
 class MaxPool(Op):
@@ -30,9 +29,9 @@ class MaxPool(Op):
 
     def windows(self, x: Array, border: float) -> Array:
         """(N, C, H, W) -> (N, rows, columns, kernel elements, C)"""
-        views = self.window.views(self.window.padded(channels_last(x), border))
-        n, rows, columns, kh, kw, c = views.shape
-        return views.reshape(n, rows, columns, kh * kw, c)
+        windows = self.window.unfold(channels_last(x), border)
+        n, rows, columns, kh, kw, c = windows.shape
+        return windows.reshape(n, rows, columns, kh * kw, c)
 
     def forward(self, x: Array) -> Array:
         return channels_first(self.windows(x, lowest(x)).max(axis=3))
@@ -40,15 +39,17 @@ class MaxPool(Op):
     def winners(self, x: Array, out: Array) -> Array:
         """For each window the position, in x.reshape(-1), of its largest element: the first one in
         scan order."""
-        xp, (n, c, h, w) = array_module(x), x.shape
+        xp = array_module(x)
+        n, c, h, w = x.shape
         elements = self.windows(x, lowest(x))
         # their numbers, and -1 on the padding
         pixels = self.windows(xp.arange(h * w).reshape(1, 1, h, w), -1)
-        largest = ((elements == channels_last(out)[:, :, :, None]) | (elements != elements)) & (
-            pixels >= 0
-        )
-        winner = xp.where(largest, pixels, h * w).min(axis=3)  # (N, rows, columns, C)
-        return xp.arange(n * c).reshape(n, c, 1, 1) * (h * w) + channels_first(winner)
+        is_largest = elements == channels_last(out)[:, :, :, None]
+        is_nan = elements != elements
+        candidates = (is_largest | is_nan) & (pixels >= 0)
+        winner = xp.where(candidates, pixels, h * w).min(axis=3)  # (N, rows, columns, C)
+        first_pixels = xp.arange(n * c).reshape(n, c, 1, 1) * (h * w)  # of each channel
+        return first_pixels + channels_first(winner)
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
         return Put((self.winners(x._data, out._data),), (x.size,))(g).reshape(x.shape)
@@ -61,9 +62,8 @@ class AveragePool(Op):
         self.window, self.image, self.factor = window, image, factor
 
     def forward(self, x: Array) -> Array:
-        # (N, rows, columns, kh, kw, C)
-        views = self.window.views(self.window.padded(channels_last(x)))
-        return channels_first(views.sum(axis=(3, 4)) * self.factor)
+        windows = self.window.unfold(channels_last(x))  # (N, rows, columns, kh, kw, C)
+        return channels_first(windows.sum(axis=(3, 4)) * self.factor)
 
     def backward(self, g: Tensor) -> Any:
         return Spread(self.window, self.image, self.factor)(g)
@@ -74,10 +74,9 @@ class Spread(AveragePool):
 
     def forward(self, g: Array) -> Array:
         n, c, rows, columns = g.shape
-        elements = channels_last(g * self.factor)[:, :, :, None, None]
-        elements = array_module(g).broadcast_to(
-            elements, (n, rows, columns, *self.window.kernel, c)
-        )
+        values = channels_last(g * self.factor)[:, :, :, None, None]  # (N, rows, columns, 1, 1, C)
+        shape = n, rows, columns, *self.window.kernel, c
+        elements = array_module(g).broadcast_to(values, shape)
         return self.window.scatter(elements, (n, *self.image[1:]))
 
     def backward(self, h: Tensor) -> Any:
@@ -85,24 +84,26 @@ class Spread(AveragePool):
 
 
 def _window(x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool = False) -> Window:
+    """The window of a pool, if it can be placed on x."""
     window = Window.of(kernel, stride, padding, ceil=ceil)
     window.output(x.shape)
-    if (
-        min(count for axis, size in enumerate(x.shape[2:]) for count in _counts(window, axis, size))
-        < 1
-    ):
+    _, _, h, w = x.shape
+    fewest = min(_counts(window, 0, h) + _counts(window, 1, w))
+    if fewest < 1:
         got = f"padding {window.padding} for a pooling window of {window.kernel} on {x.shape}"
         raise ShapeError(got, "every window must hold an element of the image", "less padding")
     return window
 
 
-def _counts(window: Window, axis: int, size: int) -> list[int]:
+@lru_cache(1024)
+def _counts(window: Window, axis: int, size: int) -> tuple[int, ...]:
     """How many pixels of the image each place of the window covers along an axis."""
-    starts = [
-        place * window.stride[axis] - window.padding[axis]
-        for place in range(window.places(axis, size))
-    ]
-    return [min(start + window.kernel[axis], size) - max(start, 0) for start in starts]
+    counts = []
+    for place in range(placement(window, axis, size).places):
+        start = place * window.stride[axis] - window.padding[axis]
+        stop = start + window.kernel[axis]
+        counts.append(min(stop, size) - max(start, 0))
+    return tuple(counts)
 
 
 def max_pool2d(
@@ -133,10 +134,13 @@ def avg_pool2d(
     """
     x = as_float(x)
     window = _window(x, kernel_size, stride, padding)
-    on_image = (_counts(window, axis, size) for axis, size in enumerate(x.shape[2:]))
-    down, across = ([k] for k in window.kernel) if count_include_pad else on_image
-    if len({*down}) == len({*across}) == 1:
+    if count_include_pad:
+        kh, kw = window.kernel
+        return AveragePool(window, x.shape, 1.0 / (kh * kw))(x)
+    down = _counts(window, 0, x.shape[2])
+    across = _counts(window, 1, x.shape[3])
+    all_equal = len(set(down)) == len(set(across)) == 1
+    if all_equal:
         return AveragePool(window, x.shape, 1.0 / (down[0] * across[0]))(x)
-    # (rows, columns)
-    counts = from_host([[float(a * b) for b in across] for a in down], x._data, x.dtype)
-    return AveragePool(window, x.shape, 1.0)(x) / counts
+    counts = [[float(a * b) for b in across] for a in down]  # (rows, columns)
+    return AveragePool(window, x.shape, 1.0)(x) / from_host(counts, x._data, x.dtype)

@@ -10,7 +10,7 @@ from ..engine.errors import ShapeError
 from ..engine.graph import Op, named
 from ..engine.tensor import Axes, Operand, Tensor, as_tensor
 from .arithmetic import as_float, exp, sqrt, square, where
-from .shapes import broadcast_to, counted
+from .shapes import broadcast_to, normalize_axes
 from .windows import Shape
 
 
@@ -23,14 +23,15 @@ class Reduction(Op):
         self.axis, self.keepdims = axis, keepdims
 
     def forward(self, x: Array) -> Array:
-        self.old_shape, reduce = x.shape, getattr(x, type(self).__name__.lower())
+        self.old_shape = x.shape
+        reduce = getattr(x, type(self).__name__.lower())  # x.sum, x.max, ...
         return reduce(axis=self.axes(x.shape), keepdims=self.keepdims)
 
     def axes(self, shape: Shape) -> Shape:
         """The axes counted from the front, checked. As in NumPy, a 0-d tensor may be reduced along
         axis 0 or -1."""
         got = f"{type(self).__name__.lower()} of shape {shape}"
-        axes = counted(self.axis, len(shape) or 1, f"{got} with axis={self.axis}")
+        axes = normalize_axes(self.axis, len(shape) or 1, f"{got} with axis={self.axis}")
         if not self.of_nothing and shape and 0 in (shape[i] for i in axes):
             raise ShapeError(got, "there must be an element to take", "a tensor with elements")
         return tuple(axes) if shape else ()
@@ -38,12 +39,10 @@ class Reduction(Op):
     def expanded(self, t: Tensor, shape: Shape) -> Tensor:
         """A result for an input of that shape, or its gradient, with the reduced axes back as axes
         of length 1."""
+        if self.keepdims:
+            return t
         axes = self.axes(shape)
-        return (
-            t
-            if self.keepdims
-            else t.reshape(tuple(1 if i in axes else n for i, n in enumerate(shape)))
-        )
+        return t.reshape(tuple(1 if i in axes else n for i, n in enumerate(shape)))
 
 
 class Sum(Reduction):
@@ -67,17 +66,17 @@ class Mean(Sum):
     floating = True
 
     def forward(self, x: Array) -> Array:
-        self.old_shape, axes = x.shape, self.axes(x.shape)
+        self.old_shape = x.shape
+        axes = self.axes(x.shape)
         self.count = math.prod(x.shape[axis] for axis in axes)
-        return (
-            x.mean(axis=axes, keepdims=self.keepdims)
-            if self.count
-            else x.sum(axis=axes, keepdims=self.keepdims) / 0
-        )
+        if not self.count:
+            return x.sum(axis=axes, keepdims=self.keepdims) / 0
+        return x.mean(axis=axes, keepdims=self.keepdims)
 
     def backward(self, g: Tensor) -> Any:
-        # some counts are too large for float16
-        return super().backward(g * (1.0 / self.count) if self.count else g)
+        if not self.count:
+            return super().backward(g)
+        return super().backward(g * (1.0 / self.count))  # some counts are too large for float16
 
 
 class Max(Reduction):
@@ -92,8 +91,10 @@ class Max(Reduction):
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
         top = self.expanded(out, x.shape)._data
-        best = ((x._data == top) | ((x._data != x._data) & (top != top))).astype(x.dtype)
-        return self.expanded(g, x.shape) * (best / best.sum(axis=self.axes(x.shape), keepdims=True))
+        both_nan = (x._data != x._data) & (top != top)
+        is_top = ((x._data == top) | both_nan).astype(x.dtype)
+        fraction = is_top / is_top.sum(axis=self.axes(x.shape), keepdims=True)
+        return self.expanded(g, x.shape) * fraction
 
 
 class Min(Max):
@@ -121,7 +122,8 @@ class LogSumExp(Reduction):
     floating, of_nothing = True, False
 
     def forward(self, x: Array) -> Array:
-        xp, axes = array_module(x), self.axes(x.shape)
+        xp = array_module(x)
+        axes = self.axes(x.shape)
         top = x.max(axis=axes, keepdims=True)
         finite = xp.isfinite(top)
         total = xp.exp(x - xp.where(finite, top, 0.0)).sum(axis=axes, keepdims=True)
@@ -141,7 +143,11 @@ def _function(op: type[Reduction]) -> Callable[..., Tensor]:
     return named(reduce, op)
 
 
-sum, mean, max, min, logsumexp = map(_function, (Sum, Mean, Max, Min, LogSumExp))
+sum = _function(Sum)
+mean = _function(Mean)
+max = _function(Max)
+min = _function(Min)
+logsumexp = _function(LogSumExp)
 
 
 def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
@@ -154,11 +160,13 @@ def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
     x = as_tensor(x)
     deviation = x - mean(x, axis, keepdims=True)
     out = mean(deviation * deviation, axis, keepdims)
-    count = x.size // out.size if out.size else 0
-    if out.size and count <= ddof:
+    if not out.size:
+        return out
+    count = x.size // out.size
+    if count <= ddof:
         got = f"var of {count} elements with ddof={ddof}, shape {x.shape}, axis={axis}"
         raise ShapeError(got, "there must be more elements than ddof", "ddof=0, or more elements")
-    return out * (count / (count - ddof)) if ddof and out.size else out
+    return out * (count / (count - ddof)) if ddof else out
 
 
 def std(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
@@ -192,7 +200,8 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Tenso
     >>> F.argmax([[1.0, 5.0], [3.0, 2.0]], axis=1)
     tensor([1, 0], dtype=int64)
     """
-    return ArgMax(None if axis is None else as_int(axis), keepdims)(as_tensor(x).detach())
+    axis = None if axis is None else as_int(axis)
+    return ArgMax(axis, keepdims)(as_tensor(x).detach())
 
 
 def log_softmax(x: Operand, axis: int = -1) -> Tensor:
@@ -202,9 +211,11 @@ def log_softmax(x: Operand, axis: int = -1) -> Tensor:
     tensor([-1000.,     0.])
     """
     x = as_float(x)
+    if not x.size:
+        return x
     # a constant shift cancels, and keeps small digits
-    x = x - max(x.detach(), axis, keepdims=True) if x.size else x
-    return x - logsumexp(x, axis, keepdims=True) if x.size else x
+    shifted = x - max(x.detach(), axis, keepdims=True)
+    return shifted - logsumexp(shifted, axis, keepdims=True)
 
 
 def softmax(x: Operand, axis: int = -1) -> Tensor:

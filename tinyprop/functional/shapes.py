@@ -1,7 +1,6 @@
 """Functions that move elements without changing them."""
 
 from collections.abc import Sequence
-from itertools import accumulate
 from math import prod
 from operator import index as as_int
 from typing import Any
@@ -45,7 +44,9 @@ class Transpose(Op):
         return x.transpose(self.axes)
 
     def backward(self, g: Tensor) -> Any:
-        axes = [axis % g.ndim for axis in self.axes or range(g.ndim)[::-1]]
+        if self.axes is None:
+            return transpose(g)
+        axes = [axis % g.ndim for axis in self.axes]
         return transpose(g, tuple(axes.index(i) for i in range(g.ndim)))
 
 
@@ -72,7 +73,7 @@ class Concatenate(Op):
 
     def forward(self, *xs: Array) -> Array:
         got = f"concatenate of {[x.shape for x in xs]} along axis={self.axis}"
-        (self.axis,) = counted(self.axis, xs[0].ndim, got)
+        (self.axis,) = normalize_axes(self.axis, xs[0].ndim, got)
         self.sizes = [x.shape[self.axis] for x in xs]
         return array_module(*xs).concatenate(xs, self.axis)
 
@@ -146,7 +147,9 @@ def transpose(x: Operand, axes: Any = None, *more: int) -> Tensor:
     tensor([[1.],
             [2.]])
     """
-    return Transpose(None if axes is None else as_int_tuple((axes, *more) if more else axes))(x)
+    if axes is None:
+        return Transpose(None)(x)
+    return Transpose(as_int_tuple((axes, *more) if more else axes))(x)
 
 
 def flatten(x: Operand, start_axis: int = 0) -> Tensor:
@@ -156,11 +159,10 @@ def flatten(x: Operand, start_axis: int = 0) -> Tensor:
     (1, 4)
     """
     x = as_tensor(x)
-    (start,) = (
-        counted(start_axis, x.ndim, f"flatten of {x.shape} from axis {start_axis}")
-        if x.ndim
-        else (0,)
-    )
+    if not x.ndim:
+        return reshape(x, (1,))
+    got = f"flatten of {x.shape} from axis {start_axis}"
+    (start,) = normalize_axes(start_axis, x.ndim, got)
     return reshape(x, (*x.shape[:start], prod(x.shape[start:])))
 
 
@@ -172,10 +174,12 @@ def squeeze(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """
     x = as_tensor(x)
     got = f"squeeze of {x.shape} along axis={axis}"
-    axes = counted(axis, x.ndim, got, once=False)
-    if axis is not None and any(x.shape[a] != 1 for a in axes):
+    axes = normalize_axes(axis, x.ndim, got, once=False)
+    named = axis is not None
+    if named and any(x.shape[a] != 1 for a in axes):
         raise ShapeError(got, "only axes of length 1 can go", "squeeze()")
-    return reshape(x, tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in axes))
+    kept = [n for i, n in enumerate(x.shape) if n != 1 or i not in axes]
+    return reshape(x, tuple(kept))
 
 
 def flip(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
@@ -185,8 +189,9 @@ def flip(x: Operand, axis: int | tuple[int, ...] | None = None) -> Tensor:
     tensor([3., 2., 1.])
     """
     x = as_tensor(x)
-    axes = counted(axis, x.ndim, f"flip of {x.shape} along axis={axis}", once=False)
-    return Index(tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim)))(x)
+    axes = normalize_axes(axis, x.ndim, f"flip of {x.shape} along axis={axis}", once=False)
+    steps = [-1 if i in axes else 1 for i in range(x.ndim)]
+    return Index(tuple(slice(None, None, step) for step in steps))(x)
 
 
 def split(x: Operand, size: int | Sequence[int], axis: int = 0) -> list[Tensor]:
@@ -198,22 +203,25 @@ def split(x: Operand, size: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """
     x = as_tensor(x)
     got = f"split of {x.shape} into {size} along axis={axis}"
-    size = size if isinstance(size, Sequence) else as_int(size)
-    (axis,) = counted(axis, x.ndim, got)
+    (axis,) = normalize_axes(axis, x.ndim, got)
     n = x.shape[axis]
-    sizes = (
-        [min(size, n - i) for i in range(0, n, max(size, 1))]
-        if isinstance(size, int)
-        else list(size)
-    )
-    if min(sizes, default=1) < 0 or (isinstance(size, int) and size < 1) or sum(sizes) != n:
-        raise ShapeError(
-            got,
-            f"sizes are positive, and a list of them adds up to {n}",
-            f"split(x, {max(1, n // 2)})",
-        )
-    before, ends = (slice(None),) * axis, accumulate(sizes)
-    return [x[(*before, slice(end - size, end))] for end, size in zip(ends, sizes, strict=True)]
+    if isinstance(size, Sequence):
+        sizes = list(size)
+        fits = min(sizes, default=0) >= 0 and sum(sizes) == n
+    else:
+        size = as_int(size)
+        sizes = [min(size, n - start) for start in range(0, n, max(size, 1))]
+        fits = size >= 1
+    if not fits:
+        rule = f"sizes are positive, and a list of them adds up to {n}"
+        raise ShapeError(got, rule, f"split(x, {max(1, n // 2)})")
+    before = (slice(None),) * axis
+    parts = []
+    start = 0
+    for length in sizes:
+        parts.append(x[(*before, slice(start, start + length))])
+        start += length
+    return parts
 
 
 def broadcast_to(x: Operand, shape: Sequence[int]) -> Tensor:
@@ -233,20 +241,23 @@ def pad(x: Operand, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Te
     tensor([0., 1., 2., 0., 0.])
     """
     x = as_tensor(x)
-    fits = isinstance(widths, (tuple, list)) and len(widths) == x.ndim
-    if not fits or not all(
-        isinstance(w, (tuple, list)) and len(w) == 2 and min(w) >= 0 for w in widths
-    ):
-        raise ShapeError(
-            f"pad({x.shape}, {widths})",
-            "one pair of widths >= 0 for each axis",
-            f"{[(1, 1)] * x.ndim}",
-        )
-    shape = tuple(n + before + after for n, (before, after) in zip(x.shape, widths, strict=True))
-    inside = tuple(
-        slice(before, before + n) for n, (before, _) in zip(x.shape, widths, strict=True)
-    )
-    return Put(inside, shape, value)(x)
+    if not _are_widths(widths, x.ndim):
+        got = f"pad({x.shape}, {widths})"
+        raise ShapeError(got, "one pair of widths >= 0 for each axis", f"{[(1, 1)] * x.ndim}")
+    shape = []
+    inside = []
+    for n, (before, after) in zip(x.shape, widths, strict=True):
+        shape.append(before + n + after)
+        inside.append(slice(before, before + n))
+    return Put(tuple(inside), tuple(shape), value)(x)
+
+
+def _are_widths(widths: Any, ndim: int) -> bool:
+    """Whether there is a pair (before, after), both at least 0, for each axis."""
+    if not isinstance(widths, (tuple, list)) or len(widths) != ndim:
+        return False
+    are_pairs = all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in widths)
+    return are_pairs and all(min(pair) >= 0 for pair in widths)
 
 
 def concatenate(xs: Sequence[Operand], axis: int = 0) -> Tensor:
@@ -272,75 +283,93 @@ def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
     given = [as_tensor(x) for x in xs if isinstance(x, Tensor) or is_array(x)]
     widest = max(given, key=lambda x: (x.dtype.kind == "f", x.dtype.itemsize), default=None)
     tensors = [as_tensor(x, like=widest) for x in xs]
-    if len(set(shapes := [x.shape for x in tensors])) != 1:
-        raise ShapeError(
-            f"stack of {shapes}",
-            "there must be at least one tensor, all of one shape",
-            "concatenate",
-        )
-    (axis,) = counted(axis, len(shapes[0]) + 1, f"stack of {shapes} along axis={axis}")
-    return concatenate([x[(slice(None),) * axis + (None,)] for x in tensors], axis)
+    shapes = [x.shape for x in tensors]
+    if len(set(shapes)) != 1:
+        rule = "there must be at least one tensor, all of one shape"
+        raise ShapeError(f"stack of {shapes}", rule, "concatenate")
+    got = f"stack of {shapes} along axis={axis}"
+    (axis,) = normalize_axes(axis, len(shapes[0]) + 1, got)
+    new_axis = (*(slice(None),) * axis, None)
+    return concatenate([x[new_axis] for x in tensors], axis)
 
 
 def index(x: Operand, where: Any) -> Tensor:
     """x[where]: slices, integers, None, Ellipsis, and arrays, lists or tuples of integers or
     bools."""
     x = as_tensor(x)
-    return Index(
-        tuple(_index_part(part, x) for part in (where if isinstance(where, tuple) else (where,)))
-    )(x)
+    given = where if isinstance(where, tuple) else (where,)
+    parts = [_index_part(given, i, x) for i in range(len(given))]
+    return Index(tuple(parts))(x)
 
 
-def _index_part(part: Any, x: Tensor) -> Any:
-    """One part of an index; arrays are copied, so that a later edit cannot change the gradient."""
-    if isinstance(part, (list, tuple)):
-        part = host_array(
-            [p._data if isinstance(p, Tensor) else p for p in part], None if len(part) else "int64"
-        )
-    if isinstance(part, Tensor):
-        part = part._data
-    if hasattr(part, "__len__") and not is_array(part):  # an array of another library, a range
-        part = host_array(part)
-    if not is_array(part):
-        return part
-    if part.dtype.kind not in "iub":
-        got = f"an index of type {part.dtype} for a tensor of shape {x.shape}"
+def _index_part(given: tuple[Any, ...], i: int, x: Tensor) -> Any:
+    """Part i of an index. Arrays are copied, so that a later edit cannot change the gradient."""
+    if not hasattr(given[i], "__len__"):
+        return given[i]  # a slice, an integer, None, Ellipsis
+    array = _index_array(given[i])
+    if array.dtype.kind not in "iub":
+        got = f"an index of type {array.dtype} for a tensor of shape {x.shape}"
         hint = "index.astype('int64'), or a mask such as x > 0"
         raise IndexError(explain(got, "an index has integers or bools", hint))
-    return to_backend(part, x.backend).copy()
+    there = to_backend(array, x.backend)
+    if there is array:
+        return array.copy()
+    if is_host_array(array) and array.dtype.kind != "b":
+        _check_range(array, _first_axis(given, i, x.ndim), x.shape)  # CuPy would wrap around
+    return there
 
 
-def take(x: Operand, indices: Any, axis: int = 0) -> Tensor:
-    """The slices of x along an axis at the given indices.
-
-    >>> F.take([10.0, 20.0, 30.0], [2, 0, 2])
-    tensor([30., 10., 30.])
-    """
-    x = as_tensor(x)
-    got = f"take from {x.shape} along axis={axis}"
-    (axis,) = counted(axis, x.ndim, got)
-    given, n = host_array(indices) if isinstance(indices, list) else indices, x.shape[axis]
-    if is_host_array(given) and given.size and not -n <= given.min() <= given.max() < n:
-        # CuPy would silently wrap around
-        rule = f"an index is less than the length {n} of the axis"
-        raise ShapeError(
-            f"{got} of {given.min()} to {given.max()}",
-            rule,
-            "an index within the shape of the tensor",
-        )
-    return index(x, (slice(None),) * axis + (indices,))
+def _index_array(part: Any) -> Array:
+    """A list, a tuple, a range, a tensor or an array as an array."""
+    if isinstance(part, (list, tuple)):
+        elements = [p._data if isinstance(p, Tensor) else p for p in part]
+        return host_array(elements, None if elements else "int64")
+    if isinstance(part, Tensor):
+        return part._data
+    return part if is_array(part) else host_array(part)
 
 
-def counted(axis: Any, ndim: int, got: str, once: bool = True) -> list[int]:
+def _first_axis(given: tuple[Any, ...], i: int, ndim: int) -> int:
+    """The first axis that part i of an index is for."""
+    after_ellipsis = any(part is Ellipsis for part in given[:i])
+    if after_ellipsis:
+        return ndim - sum(map(_axes_used, given[i:]))
+    return sum(map(_axes_used, given[:i]))
+
+
+def _axes_used(part: Any) -> int:
+    """How many axes a part of an index is for; an Ellipsis is for all that are left."""
+    if part is None or part is Ellipsis or isinstance(part, bool):
+        return 0
+    if not hasattr(part, "__len__"):
+        return 1
+    array = _index_array(part)
+    return int(array.ndim) if array.dtype.kind == "b" else 1
+
+
+def _check_range(indices: Array, axis: int, shape: tuple[int, ...]) -> None:
+    """Refuse integers that are no index of this axis."""
+    if not indices.size or not 0 <= axis < len(shape):
+        return
+    n = shape[axis]
+    lowest, highest = indices.min(), indices.max()
+    if lowest < -n or highest >= n:
+        got = f"an index from {lowest} to {highest} for axis {axis} of a tensor of shape {shape}"
+        rule = f"an index is at least {-n} and less than {n}, the length of the axis"
+        raise ShapeError(got, rule, Index.hint)
+
+
+def normalize_axes(axis: Any, ndim: int, got: str, once: bool = True) -> list[int]:
     """One axis, several, or for None all of them, counted from the front, in order; `once` forbids
-    to repeat one."""
+    repeating one."""
     given = range(ndim) if axis is None else as_int_tuple(axis)
-    if any(not -ndim <= a < ndim for a in given) or (
-        once and len({a % ndim for a in given}) < len(given)
-    ):
+    in_range = all(-ndim <= a < ndim for a in given)
+    axes = sorted(a % ndim for a in given) if in_range else []
+    repeated = len(set(axes)) < len(axes)
+    if not in_range or (once and repeated):
         rule = f"axes are between {-ndim} and {ndim - 1}" + (", each given once" if once else "")
         raise ShapeError(got, rule, "axis=0, or axis=-1 for the last")
-    return sorted(a % ndim for a in given)
+    return axes
 
 
 def to(x: Tensor, backend: str) -> Tensor:

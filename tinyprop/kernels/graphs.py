@@ -26,7 +26,7 @@ from ..engine.context import current
 from ..engine.overrides import recorders
 from ..engine.random import generator, next_key
 from ..engine.tensor import Tensor
-from ..nn.module import Module
+from ..nn.module import edit_count
 from ..optim import Adam
 from .cublas import workspaces
 from .cuda import CHANGING, staging_in
@@ -110,7 +110,7 @@ class Snapshot:
 
     def __init__(self, step: Any):
         self.step = step
-        self.edits = Module.edits
+        self.edits = edit_count()
         self.modules = [vars(module) for module in step.model.modules()]
         self.attributes = self.present_attributes()
         attribute_tensors = [value for value in self.attributes if isinstance(value, Tensor)]
@@ -132,8 +132,8 @@ class Snapshot:
 
     def holds(self) -> bool:
         """Whether nothing has changed since, except for numbers in arrays."""
-        if self.edits != Module.edits:
-            self.edits = Module.edits
+        if self.edits != edit_count():
+            self.edits = edit_count()
             if not _same_objects(self.present_attributes(), self.attributes):
                 return False
         return _same_objects(self.present_objects(), self.objects)

@@ -16,12 +16,13 @@ from ..functional.convolution import (
     FilterGradient,
     InputGradient,
     columns,
-    filter_matrices,
+    filter_matrix,
+    output_rows,
 )
-from ..functional.normalization import BatchNorm, WeightNorm, column
-from ..functional.normprop import NormalizedReLU
+from ..functional.normalization import BatchNorm, WeightNorm, per_channel
+from ..functional.normprop import NormalizedReLU, per_unit
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
-from ..functional.windows import Window, channels_first, channels_last, empty_image
+from ..functional.windows import Pair, Shape, Window, channels_first, channels_last, empty_image
 from .pointwise import blocks
 
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
@@ -32,24 +33,23 @@ UNKNOWN = 255  # more than any number of an element of a window
 
 
 def _image_blocks(op: Convolution, x: HostArray) -> list[slice]:
-    (o, c, kh, kw), (rows, across) = op.filters, op.window.output(op.image)
+    o, c, kh, kw = op.filters
+    rows, across = op.window.output(op.image)
     return blocks(x, COLUMNS_AT_ONCE, rows * across * (kh * kw * c + o))
 
 
 def _blockwise(op: Convolution, x: HostArray, w: HostArray) -> HostArray:
     """The convolution of x with filters w, by blocks of images."""
     out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
-    (matrix,), outputs = filter_matrices(w, 1), channels_last(out)
+    matrix = filter_matrix(w)
     for images in _image_blocks(op, x):
-        np.matmul(
-            columns(x[images], op.window, 1)[0], matrix, out=outputs[images].reshape(-1, len(w))
-        )
+        np.matmul(columns(x[images], op.window), matrix, out=output_rows(out[images]))
     return out
 
 
 @override(Convolve.forward, on="numpy")
 def blockwise(op: Convolve, x: HostArray, w: HostArray) -> Any:
-    return _blockwise(op, x, w) if op.groups == 1 else NotImplemented
+    return _blockwise(op, x, w)
 
 
 @override(InputGradient.forward, on="numpy")
@@ -58,9 +58,8 @@ def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> A
     turned around: gathering pixels into rows is cheaper than scattering them, unless g has many
     more channels."""
     o, c, _, _ = op.filters
-    if op.groups != 1:
-        return NotImplemented
-    if op.window.stride == (1, 1) and g.shape[2:] == op.image[2:] and o <= 4 * c:
+    same_size = op.window.stride == (1, 1) and g.shape[2:] == op.image[2:]
+    if same_size and o <= 4 * c:
         return _blockwise(op, g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3))
     out = empty_image((len(g), *op.image[1:]), g, w)
     for images in _image_blocks(op, g):
@@ -73,95 +72,131 @@ def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) ->
     return sum(FilterGradient.forward(op, x[images], g[images]) for images in _image_blocks(op, x))
 
 
-# the places where an element of a kernel is on the image, what it meets
-Meeting = tuple[tuple[slice, ...], HostArray]
+# an index of the places where an element of a kernel is on the image, and the pixels there
+KernelOffset = tuple[tuple[slice, ...], HostArray]
 
 
-def _meetings(window: Window, axis: int, x: HostArray) -> list[Meeting]:
+def _kernel_offsets(window: Window, axis: int, x: HostArray) -> list[KernelOffset]:
     """Those of each element of the kernel along an axis of images (N, H, W, C), 0 for the rows, 1
     for the columns.
 
     Every stride-th row, or column, is a phase. An element of the kernel meets neighbours of one
     phase at neighbouring places, so that operations on phases have long inner loops; those of
     columns are copied for it."""
-    stride, before = window.stride[axis], (slice(None),) * (1 + axis)
+    stride = window.stride[axis]
+    before = (slice(None),) * (1 + axis)
     phases = [x[(*before, slice(phase, None, stride))] for phase in range(stride)]
-    phases = [np.ascontiguousarray(pixels) for pixels in phases] if axis else phases
-    found = []
+    if axis == 1:
+        phases = [np.ascontiguousarray(pixels) for pixels in phases]
+    offsets = []
     for places, pixels in window.along(axis, x.shape[1 + axis]):
         first, phase = divmod(pixels.start, stride)
-        neighbors = slice(first, first + places.stop - places.start)
-        found.append(((*before, places), phases[phase][(*before, neighbors)]))
-    return found
+        count = places.stop - places.start
+        neighbors = phases[phase][(*before, slice(first, first + count))]
+        offsets.append(((*before, places), neighbors))
+    return offsets
 
 
-def _reduce(ufunc: np.ufunc, meetings: list[Meeting], nothing: float, out: HostArray) -> HostArray:
+def _reduce(
+    ufunc: np.ufunc, offsets: list[KernelOffset], nothing: float, out: HostArray
+) -> HostArray:
     """Combine what each window meets."""
-    met = sorted(meetings, key=lambda meeting: meeting[0][-1].start - meeting[0][-1].stop)
-    if len(met) > 1 and met[1][1].shape == out.shape:  # start from two that all windows have
-        ufunc(met[0][1], met[1][1], out=out)
-        met = met[2:]
+    most_places_first = sorted(offsets, key=_minus_count)
+    if len(offsets) > 1 and most_places_first[1][1].shape == out.shape:
+        # start from two that all windows have
+        (_, first), (_, second), *rest = most_places_first
+        ufunc(first, second, out=out)
     else:
+        rest = most_places_first
         out[...] = nothing
-    for places, pixels in met:
+    for places, pixels in rest:
         ufunc(out[places], pixels, out=out[places])
     return out
+
+
+def _minus_count(offset: KernelOffset) -> int:
+    places = offset[0][-1]
+    return int(places.start - places.stop)
 
 
 @override(MaxPool.forward, on="numpy")
 def max_pool(op: MaxPool, x: HostArray) -> Any:
     """Rows first, then columns. Where a graph is recorded, the number of each window's first
     maximum is saved."""
-    (kh, kw), size, (n, c, _, w) = op.window.kernel, op.window.output(x.shape), x.shape
+    kh, kw = op.window.kernel
     if kh * kw > UNKNOWN:
         return NotImplemented
-    out, numbers = np.empty((n, *size, c), x.dtype), np.empty((n, *size, c), np.uint8)
+    n, c, _, w = x.shape
+    rows, across = op.window.output(x.shape)
+    out = np.empty((n, rows, across, c), x.dtype)
+    numbers = np.empty(out.shape, np.uint8) if op.recorded else None
     for images in blocks(x, POOLED_AT_ONCE):
-        rows = _meetings(op.window, 0, np.ascontiguousarray(channels_last(x)[images]))
-        top = _reduce(
-            np.maximum, rows, lowest(x), np.empty((len(out[images]), size[0], w, c), x.dtype)
-        )
-        across = _meetings(op.window, 1, top)
-        best, number = _reduce(np.maximum, across, lowest(x), out[images]), numbers[images]
-        if op.recorded:
-            # how many elements, from here on, come before the first maximum
-            row = np.zeros(top.shape, np.uint8)
-            for places, pixels in rows[-2::-1]:
-                row += 1
-                row[places] *= (pixels != top[places]).view(np.uint8)
-            row *= kw
-            number[...] = UNKNOWN
-            for j, ((places, tops), (_, before)) in enumerate(
-                zip(across, _meetings(op.window, 1, row), strict=True)
-            ):
-                others = (tops != best[places]).view(np.uint8) * UNKNOWN
-                # the first in scan order
-                np.minimum(number[places], others | (before + j), out=number[places])
+        pixels = np.ascontiguousarray(channels_last(x)[images])
+        in_rows = _kernel_offsets(op.window, 0, pixels)
+        tops = np.empty((len(pixels), rows, w, c), x.dtype)
+        _reduce(np.maximum, in_rows, lowest(x), tops)
+        in_columns = _kernel_offsets(op.window, 1, tops)
+        best = _reduce(np.maximum, in_columns, lowest(x), out[images])
+        if numbers is not None:
+            first_rows = _first_rows(in_rows, tops)
+            _first_maxima(op.window, first_rows, in_columns, best, numbers[images])
     # NaN equals nothing
-    if op.recorded and not (x.dtype.kind == "f" and np.isnan(out.min(initial=0.0))):
+    has_nan = x.dtype.kind == "f" and np.isnan(out.min(initial=0.0))
+    if numbers is not None and not has_nan:
         op.cache["numbers"] = numbers
     return channels_first(out)
+
+
+def _first_rows(in_rows: list[KernelOffset], tops: HostArray) -> HostArray:
+    """For each column of each window, the row of its first maximum: the distance from the first row
+    to it. From the last row up, the distance is 0 at a maximum, and otherwise 1 more than below.
+
+        window    maximal?    distance, row by row
+        1 5 2     . x .       1 0 1    the result
+        4 5 3     x x x       0 0 0
+        4 0 3     x . x       0 0 0    the last row counts as 0
+    """
+    distance = np.zeros(tops.shape, np.uint8)
+    for places, pixels in reversed(in_rows[:-1]):
+        distance += 1
+        is_below = pixels != tops[places]
+        distance[places] *= is_below.view(np.uint8)
+    return distance
+
+
+def _first_maxima(
+    window: Window,
+    first_rows: HostArray,
+    in_columns: list[KernelOffset],
+    best: HostArray,
+    numbers: HostArray,
+) -> None:
+    """For each window, the number of its first maximum in scan order, row * kw + column. It is the
+    least of the numbers of the columns that have the window's maximum.
+
+    In the example above the columns have the maxima 4 5 3 in the rows 1 0 1. Only the second has 5,
+    so the number is 0 * 3 + 1 = 1."""
+    kw = window.kernel[1]
+    numbers[...] = UNKNOWN
+    row_numbers = _kernel_offsets(window, 1, first_rows * np.uint8(kw))
+    for j, (places, tops) in enumerate(in_columns):
+        _, row_number = row_numbers[j]
+        is_below = (tops != best[places]).view(np.uint8)
+        # UNKNOWN has all bits set, so that it stays what it is
+        candidates = is_below * np.uint8(UNKNOWN) | (row_number + np.uint8(j))
+        np.minimum(numbers[places], candidates, out=numbers[places])
 
 
 @override(MaxPool.backward, on="numpy")
 def max_pool_gradient(op: MaxPool, g: HostArray, x: HostArray, out: HostArray) -> Any:
     if "numbers" not in op.cache:
         return NotImplemented
-    (n, c, h, w), (kh, kw), (sh, sw), (ph, pw) = (
-        x.shape,
-        op.window.kernel,
-        op.window.stride,
-        op.window.padding,
-    )
-    g_x, parts = np.empty((n, h, w, c), g.dtype), blocks(x, POOLED_AT_ONCE)
-    image, down, across = (
-        np.arange(size) for size in (parts[-1].stop - parts[-1].start, *g.shape[2:])
-    )
-    corners = ((image[:, None] * h + down * sh - ph)[:, :, None] * w + across * sw - pw)[
-        ..., None
-    ] * c + np.arange(c)
-    # where they are, from the corner on
-    elements = ((np.arange(kh)[:, None] * w + np.arange(kw)) * c).reshape(-1)
+    n, c, h, w = x.shape
+    parts = blocks(x, POOLED_AT_ONCE)
+    largest = max(part.stop - part.start for part in parts)
+    corners = _corners(op.window, (largest, c, h, w), g.shape[2:])
+    elements = _elements(op.window, (w * c, c))
+    g_x = np.empty((n, h, w, c), g.dtype)
     for images in parts:
         winners = elements.take(op.cache["numbers"][images])
         winners += corners[: len(winners)]
@@ -171,53 +206,70 @@ def max_pool_gradient(op: MaxPool, g: HostArray, x: HostArray, out: HostArray) -
     return channels_first(g_x)
 
 
+def _corners(window: Window, image: Shape, places: Shape) -> HostArray:
+    """Where the first element of each window is in images (N, H, W, C).reshape(-1): (N, rows,
+    columns, C). On the padding it may be negative, which np.ravel_multi_index refuses."""
+    n, c, h, w = image
+    first = np.arange(n) * h  # rows of pixels before each image
+    down = np.arange(places[0]) * window.stride[0] - window.padding[0]
+    across = np.arange(places[1]) * window.stride[1] - window.padding[1]
+    row = first[:, None] + down  # (N, rows)
+    pixel = row[:, :, None] * w + across  # (N, rows, columns)
+    return pixel[..., None] * c + np.arange(c)
+
+
+def _elements(window: Window, strides: Pair) -> HostArray:
+    """Where each element of a window is, from its first one on: (kh * kw,)"""
+    kh, kw = window.kernel
+    to_row, to_column = strides
+    return (np.arange(kh)[:, None] * to_row + np.arange(kw) * to_column).reshape(-1)
+
+
 @override(AveragePool.forward, on="numpy")
 def average_pool(op: AveragePool, x: HostArray) -> Any:
-    (n, c, _, w), (rows, across) = x.shape, op.window.output(x.shape)
+    n, c, _, w = x.shape
+    rows, across = op.window.output(x.shape)
     out = np.empty((n, rows, across, c), x.dtype)
     for images in blocks(x, POOLED_AT_ONCE):
-        met = _meetings(op.window, 0, np.ascontiguousarray(channels_last(x)[images]))
-        sums = _reduce(np.add, met, 0.0, np.empty((len(out[images]), rows, w, c), x.dtype))
-        part = _reduce(np.add, _meetings(op.window, 1, sums), 0.0, out[images])
+        pixels = np.ascontiguousarray(channels_last(x)[images])
+        sums = np.empty((len(pixels), rows, w, c), x.dtype)
+        _reduce(np.add, _kernel_offsets(op.window, 0, pixels), 0.0, sums)
+        part = _reduce(np.add, _kernel_offsets(op.window, 1, sums), 0.0, out[images])
         part *= op.factor
     return channels_first(out)
 
 
-def _scatter(window: Window, axis: int, g: HostArray, out: HostArray) -> HostArray:
+def _scatter(window: Window, axis: int, g: HostArray, out: HostArray) -> None:
     """The transpose of a sum over windows along an axis: each element gets what its windows have,
     phase by phase."""
-    stride, before = window.stride[axis], (slice(None),) * (1 + axis)
-    along = sorted(
-        window.along(axis, out.shape[1 + axis]), key=lambda met: met[0].start - met[0].stop
-    )
+    stride = window.stride[axis]
+    before = (slice(None),) * (1 + axis)
+    offsets = window.along(axis, out.shape[1 + axis])
+    most_places_first = sorted(offsets, key=lambda offset: offset[0].start - offset[0].stop)
     for phase in range(stride):
-        pixels = out[(*before, slice(phase, None, stride))]
-        met = [
-            (g[(*before, places)], out[(*before, p)])
-            for places, p in along
-            if p.start % stride == phase
-        ]
-        if met and met[0][1].shape == pixels.shape:  # it meets all of them
-            pixels[...] = met.pop(0)[0]
+        of_phase = out[(*before, slice(phase, None, stride))]
+        met = []
+        for places, pixels in most_places_first:
+            if pixels.start % stride == phase:
+                met.append((g[(*before, places)], out[(*before, pixels)]))
+        if met and met[0][1].shape == of_phase.shape:  # it meets all of them
+            of_phase[...] = met.pop(0)[0]
         else:
-            pixels[...] = 0
+            of_phase[...] = 0
         for values, some in met:
             some += values
-    return out
 
 
 @override(Spread.forward, on="numpy")
 def spread(op: Spread, g: HostArray) -> Any:
-    (n, c, rows, _), (_, _, h, w) = g.shape, op.image
+    n, c, rows, _ = g.shape
+    _, _, h, w = op.image
     out = np.empty((n, h, w, c), g.dtype)
     for images in blocks(out, POOLED_AT_ONCE):
         values = np.ascontiguousarray(channels_last(g)[images]) * op.factor
-        _scatter(
-            op.window,
-            0,
-            _scatter(op.window, 1, values, np.empty((len(values), rows, w, c), g.dtype)),
-            out[images],
-        )
+        wide = np.empty((len(values), rows, w, c), g.dtype)
+        _scatter(op.window, 1, values, wide)
+        _scatter(op.window, 0, wide, out[images])
     return channels_first(out)
 
 
@@ -229,9 +281,10 @@ def _row_products(x: HostArray, y: HostArray) -> HostArray:
 @override(WeightNorm.backward, on="numpy")
 def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: HostArray) -> Any:
     length = np.sqrt(_row_products(w, w))
-    along, size = _row_products(g, w) / length, scale * op.factor / length
-    g_w = g * column(size, w.ndim)
-    g_w -= w * column(along * size / length, w.ndim)
+    along = _row_products(g, w) / length
+    size = scale * op.factor / length
+    g_w = g * per_channel(size, w.ndim)
+    g_w -= w * per_channel(along * size / length, w.ndim)
     return g_w, along * op.factor
 
 
@@ -239,15 +292,21 @@ def _along_a_row(values: Any, x: HostArray) -> HostArray:
     """A number, or (C,), as (1, C, 1, W): NumPy is slow where its inner loop is only as long as the
     channels."""
     row = np.empty_like(x[:1, :, :1] if x.ndim == 4 else x[:1])
-    row[...] = column(values, x.ndim - 1) if np.ndim(values) else values
+    row[...] = per_unit(values, x.ndim - 1)
     return row
 
 
-def _per_channel(x: HostArray, *values: Any) -> bool:
+def _fit(x: HostArray, *values: Any) -> bool:
     """Whether x is (N, C) or (N, C, H, W), and the values are numbers, or one for each channel, of
     the same dtype."""
-    arrays = [v for v in values if isinstance(v, np.ndarray)]
-    return x.ndim in (2, 4) and all(v.shape == x.shape[1:2] and v.dtype == x.dtype for v in arrays)
+    if x.ndim not in (2, 4):
+        return False
+    for value in values:
+        if not isinstance(value, np.ndarray):
+            continue
+        if value.shape != x.shape[1:2] or value.dtype != x.dtype:
+            return False
+    return True
 
 
 def _gated(g: HostArray, open: HostArray, out: HostArray) -> HostArray:
@@ -269,7 +328,7 @@ def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> HostArray:
 @override(NormalizedReLU.forward, on="numpy")
 def normalized_relu(op: NormalizedReLU, u: HostArray, beta: Any, c1: Any, c2: Any) -> Any:
     """max(u / c1 + (beta - c2) / c1, -c2 / c1), in one pass over memory."""
-    if not _per_channel(u, beta, c1, c2):
+    if not _fit(u, beta, c1, c2):
         return NotImplemented
     out = u if op.overwrite else np.empty_like(u)
     scale = _number_or_row(1.0 / c1, u)
@@ -286,7 +345,7 @@ def normalized_relu(op: NormalizedReLU, u: HostArray, beta: Any, c1: Any, c2: An
 def normalized_relu_gradient(
     op: NormalizedReLU, g: HostArray, c1: Any, c2: Any, out: HostArray
 ) -> Any:
-    if not _per_channel(out, c1, c2) or g.dtype != out.dtype:
+    if not _fit(out, c1, c2) or g.dtype != out.dtype:
         return NotImplemented
     _, _, of_c1, of_c2 = op.parents or (None,) * 4
     constants_learn = of_c1 is not None or of_c2 is not None
@@ -312,7 +371,7 @@ def normalized_relu_gradient(
 
 
 def _number_or_row(values: Any, x: HostArray) -> Any:
-    return _along_a_row(values, x) if np.ndim(values) else values
+    return _along_a_row(values, x) if getattr(values, "ndim", 0) else values
 
 
 def _rows(x: HostArray) -> HostArray:
@@ -338,7 +397,8 @@ def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) 
     op.move_running(center, var)
     inverse = 1.0 / np.sqrt(var + op.eps)
     op.cache["statistics"] = center, inverse
-    scale, out = inverse * weight, np.empty_like(rows)
+    scale = inverse * weight
+    out = np.empty_like(rows)
     for part in parts:
         np.subtract(rows[part], center, out=out[part])
         out[part] *= scale
@@ -350,17 +410,15 @@ def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) 
 def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostArray) -> Any:
     if "statistics" not in op.cache:
         return NotImplemented
-    shape, g, x, (center, inverse) = (
-        channels_last(x).shape,
-        _rows(g),
-        _rows(x),
-        op.cache["statistics"],
-    )
+    center, inverse = op.cache["statistics"]
+    shape = channels_last(x).shape
+    g, x = _rows(g), _rows(x)
     parts = blocks(x, ROWS_AT_ONCE)
     total = _block_sum(g[part] for part in parts)
     along = _block_sum(g[part] * (x[part] - center) for part in parts) * inverse
-    offset, slope = add_up(np.stack([total, along])) / op.count
-    slope, g_x = inverse * slope, np.empty_like(g)
+    offset, mean_along = add_up(np.stack([total, along])) / op.count
+    slope = inverse * mean_along
+    g_x = np.empty_like(g)
     for part in parts:
         np.subtract(g[part], offset, out=g_x[part])
         g_x[part] -= (x[part] - center) * slope

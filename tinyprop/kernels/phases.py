@@ -21,14 +21,16 @@ LEAST_CHANNELS = 8  # for tiles to be faster, as measured: im2col with strides i
 
 def _small(op: Convolve) -> Convolve | None:
     """The same convolution in phases, if it has any."""
-    window, (o, c, kh, kw), (s, t) = op.window, op.filters, op.window.stride
-    if s != t or s == 1 or window.dilation != (1, 1):
+    s, t = op.window.stride
+    if s != t or s == 1 or op.window.dilation != (1, 1):
         return None
-    places, kernel = window.output(op.image), (-(-kh // s), -(-kw // s))
-    image = (op.image[0], c * s * s, places[0] + kernel[0] - 1, places[1] + kernel[1] - 1)
-    small = Convolve(
-        Window(kernel, (1, 1), (0, 0)), op.groups, image, (o, c * s * s, *kernel), op.exact
-    )
+    n = op.image[0]
+    o, c, kh, kw = op.filters
+    kernel = -(-kh // s), -(-kw // s)  # ceil(k / s)
+    rows, columns = op.window.output(op.image)
+    image = n, c * s * s, rows + kernel[0] - 1, columns + kernel[1] - 1
+    filters = o, c * s * s, *kernel
+    small = Convolve(Window(kernel, (1, 1), (0, 0)), image, filters, op.exact)
     small.cache["least channels"] = LEAST_CHANNELS
     return small
 
@@ -36,48 +38,55 @@ def _small(op: Convolve) -> Convolve | None:
 def _split(x: HostArray, corner: Pair, size: Shape, s: int) -> HostArray:
     """Images (N, C, H, W) from `corner` on, zeros beyond their edges -> their phases (N, s * s * C,
     *size)"""
-    (n, c, h, w), (top, left), (rows, across) = x.shape, corner, size
-    out = np.zeros((n, rows * s, across * s, c), x.dtype)
-    part = channels_last(x)[:, : rows * s - top, : across * s - left]
-    out[:, top : top + h, left : left + w] = part
-    phases = out.reshape(n, rows, s, across, s, c).transpose(0, 1, 3, 2, 4, 5)
-    return channels_first(phases.reshape(n, rows, across, s * s * c))
+    n, c, h, w = x.shape
+    top, left = corner
+    rows, columns = size
+    padded = np.zeros((n, rows * s, columns * s, c), x.dtype)
+    inside = channels_last(x)[:, : rows * s - top, : columns * s - left]
+    padded[:, top : top + h, left : left + w] = inside
+    # (N, rows * s, columns * s, C) -> (N, rows, columns, s, s, C)
+    phases = padded.reshape(n, rows, s, columns, s, c).transpose(0, 1, 3, 2, 4, 5)
+    return channels_first(phases.reshape(n, rows, columns, s * s * c))
 
 
 def _join(phases: HostArray, corner: Pair, size: Shape, s: int) -> HostArray:
     """The transpose of `_split`: phases (N, s * s * C, rows, columns) -> (N, C, *size)"""
-    (n, c, rows, across), (top, left), (h, w) = phases.shape, corner, size
-    images = (
-        channels_last(phases)
-        .reshape(n, rows, across, s, s, c // (s * s))
-        .transpose(0, 1, 3, 2, 4, 5)
-    )
-    images = images.reshape(n, rows * s, across * s, -1)[:, top : top + h, left : left + w]
+    n, channels, rows, columns = phases.shape
+    c = channels // (s * s)
+    top, left = corner
+    h, w = size
+    # (N, rows, columns, s, s, C) -> (N, rows * s, columns * s, C)
+    elements = channels_last(phases).reshape(n, rows, columns, s, s, c)
+    padded = elements.transpose(0, 1, 3, 2, 4, 5).reshape(n, rows * s, columns * s, c)
+    images = padded[:, top : top + h, left : left + w]
     # pixels that no window meets
-    missing = [(0, 0), (0, h - images.shape[1]), (0, w - images.shape[2]), (0, 0)]
-    return channels_first(np.pad(images, missing) if any(map(sum, missing)) else images)
+    missing = h - images.shape[1], w - images.shape[2]
+    if any(missing):
+        images = np.pad(images, [(0, 0), (0, missing[0]), (0, missing[1]), (0, 0)])
+    return channels_first(images)
 
 
 @override(Convolve.forward, on="numpy")
 def phased(op: Convolve, x: HostArray, w: HostArray) -> Any:
-    small, s = _small(op), op.window.stride[0]
+    small = _small(op)
     if small is None or not tiles.applies(small, x, w):
         return NotImplemented
     small.recorded = op.recorded
+    s = op.window.stride[0]
     pixels = _split(x, op.window.padding, small.image[2:], s)
     filters = _split(w, (0, 0), small.window.kernel, s)
-    out = tiles.convolve(small, pixels, filters)
     if op.recorded:
         op.cache["small"] = small, filters
-    return out
+    return tiles.convolve(small, pixels, filters)
 
 
 @override(Convolve.backward, on="numpy")
 def phased_gradients(op: Convolve, g: HostArray, x: HostArray, w: HostArray) -> Any:
     if "small" not in op.cache:
         return NotImplemented
-    (small, filters), s = op.cache["small"], op.window.stride[0]
-    # of the pixels it has saved what it needs
+    small, filters = op.cache["small"]
+    s = op.window.stride[0]
+    # it needs the shape of the pixels only: it has saved their transform
     of_x, of_w = tiles.convolve_gradients(small, g, x, filters)
     return (
         lambda: _join(of_x(), op.window.padding, x.shape[2:], s),

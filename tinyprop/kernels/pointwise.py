@@ -2,8 +2,6 @@
 copied. Padding adds outputs that are zero, and strides leave pixels out; neither costs a
 multiplication."""
 
-from functools import reduce
-from operator import add
 from typing import Any
 
 from ..engine.arrays import Array, is_host_array
@@ -22,8 +20,13 @@ def blocks(x: Array, most: int, each: int | None = None) -> list[slice]:
     """Cut x along its first axis into equal blocks of about `most` elements, which stay in the
     cache. Other arrays may have more elements than x has: `each` for every x[i]. A device takes all
     at once."""
-    n, size = len(x), x.size if each is None else len(x) * each
-    count = max(1, min(n, round(size / most))) if is_host_array(x) else 1
+    n = len(x)
+    if not is_host_array(x):
+        return [slice(0, n)]
+    size = x.size if each is None else n * each
+    count = max(1, min(n, round(size / most)))
+    if count == 1:
+        return [slice(0, n)]
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
 
 
@@ -33,22 +36,24 @@ def part(x: Array, block: slice) -> Array:
     return x if block.stop - block.start == len(x) else x[block]
 
 
-def _meeting(op: Convolution) -> tuple[Part, Part] | None:
+def _places_and_pixels(op: Convolution) -> tuple[Part, Part] | None:
     """The places where the window is on the image, and the pixels that it meets there; None if it
     is not 1x1."""
-    if op.window.kernel != (1, 1) or op.groups != 1:
+    if op.window.kernel != (1, 1):
         return None
     if op.window.stride == (1, 1) and op.window.padding == (0, 0):
         return ALL, ALL
     ((rows, pixel_rows),) = op.window.along(0, op.image[2])
-    ((across, pixel_columns),) = op.window.along(1, op.image[3])
-    return (rows, across), (pixel_rows, pixel_columns)
+    ((columns, pixel_columns),) = op.window.along(1, op.image[3])
+    return (rows, columns), (pixel_rows, pixel_columns)
 
 
 def _pixels(x: Array, which: Part) -> Array:
     """(N, H, W, C) -> (N * pixels of the part, C): a view if these are all, and the memory
     contiguous"""
-    return (x if which is ALL else x[:, which[0], which[1]]).reshape(-1, x.shape[3])
+    if which is not ALL:
+        x = x[:, which[0], which[1]]
+    return x.reshape(-1, x.shape[3])
 
 
 def _multiply(pixels: Array, matrix: Array, which: Part, out: Array) -> None:
@@ -57,24 +62,30 @@ def _multiply(pixels: Array, matrix: Array, which: Part, out: Array) -> None:
     inside = out if which is ALL else out[:, which[0], which[1]]
     if inside.shape == out.shape:
         product(pixels, matrix, out=out.reshape(-1, out.shape[3]))
-    else:
-        out[...] = 0
-        inside[...] = product(pixels, matrix).reshape(inside.shape)
+        return
+    out[...] = 0
+    inside[...] = product(pixels, matrix).reshape(inside.shape)
 
 
 @override(Convolve.forward)
 def pointwise(op: Convolve, x: Array, w: Array) -> Any:
-    if (meeting := _meeting(op)) is None:
+    meeting = _places_and_pixels(op)
+    if meeting is None:
         return NotImplemented
-    (places, pixels), matrix = meeting, w.reshape(w.shape[:2]).T
+    places, pixels = meeting
     out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
-    images, outputs = channels_last(x), channels_last(out)
+    matrix = w.reshape(w.shape[:2]).T  # (O, C, 1, 1) -> (C, O)
+    images = channels_last(x)
+    outputs = channels_last(out)
+    # with strides they are copies, and fewer than there are pixels: worth keeping
+    keep = op.recorded and op.window.stride != (1, 1)
+    if keep:
+        op.cache["met"] = {}
     for block in blocks(out, OUTPUTS_AT_ONCE):
         met = _pixels(part(images, block), pixels)
         _multiply(met, matrix, places, part(outputs, block))
-        # then these are copies, and fewer than there are pixels
-        if op.recorded and op.window.stride != (1, 1):
-            op.cache.setdefault("met", {})[block.start] = met
+        if keep:
+            op.cache["met"][block.start] = met
     return out
 
 
@@ -82,20 +93,23 @@ def pointwise(op: Convolve, x: Array, w: Array) -> Any:
 def pointwise_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
     """Both gradients of a block of images, or the one that is wanted, while its g is in the
     cache."""
-    if (meeting := _meeting(op)) is None:
+    meeting = _places_and_pixels(op)
+    if meeting is None:
         return NotImplemented
-    (places, pixels), saved = meeting, op.cache.get("met", {}) if op.window.stride != (1, 1) else {}
+    places, pixels = meeting
     of_x, of_w = (parent is not None for parent in op.parents or (True, True))
-    g_x, parts = empty_image(x.shape, g, w) if of_x else None, []
-    images, gradients, matrix = channels_last(x), channels_last(g), w.reshape(w.shape[:2])
-    result = None if g_x is None else channels_last(g_x)
+    matrix = w.reshape(w.shape[:2])  # (O, C)
+    saved = op.cache.get("met", {})
+    g_x = empty_image(x.shape, g, w) if of_x else None
+    g_w = None
     for block in blocks(g, OUTPUTS_AT_ONCE):
-        rows = _pixels(part(gradients, block), places)
-        if result is not None:
-            _multiply(rows, matrix, pixels, part(result, block))
+        rows = _pixels(part(channels_last(g), block), places)
+        if g_x is not None:
+            _multiply(rows, matrix, pixels, part(channels_last(g_x), block))
         if of_w:
             met = saved.get(block.start)
-            parts.append(
-                product(rows.T, _pixels(part(images, block), pixels) if met is None else met)
-            )
-    return g_x, reduce(add, parts).reshape(w.shape) if of_w else None
+            if met is None:
+                met = _pixels(part(channels_last(x), block), pixels)
+            of_block = product(rows.T, met)
+            g_w = of_block if g_w is None else g_w + of_block
+    return g_x, None if g_w is None else g_w.reshape(w.shape)

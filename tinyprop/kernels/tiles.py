@@ -41,23 +41,27 @@ TILES_AT_ONCE = 32
 def pays(window: Window, image: Shape, filters: Shape, least: int | None = None) -> bool:
     """Whether tiles are faster, as measured: with enough channels, and enough outputs, which fill
     the tiles."""
-    if (
-        window.kernel not in ((3, 3), (4, 4), (5, 5))
-        or window.stride != (1, 1)
-        or window.dilation != (1, 1)
-    ):
+    k = window.kernel[0]
+    if window.kernel not in ((3, 3), (4, 4), (5, 5)) or max(window.padding) >= k:
         return False
-    channels, (rows, columns) = min(filters[:2]), window.output(image)
-    filled = rows * columns / (-(-rows // 4) * -(-columns // 4) * 16)
-    least = least or (32 if window.kernel == (3, 3) else 16)
-    enough = channels >= least and image[0] * rows * columns >= 96
-    return enough and filled > 0.7 and max(window.padding) < window.kernel[0]
+    if window.stride != (1, 1) or window.dilation != (1, 1):
+        return False
+    rows, columns = window.output(image)
+    tiles = -(-rows // 4) * -(-columns // 4)
+    fraction_filled = rows * columns / (tiles * 16)
+    enough_channels = min(filters[:2]) >= (least or (32 if k == 3 else 16))
+    enough_outputs = image[0] * rows * columns >= 96
+    return enough_channels and enough_outputs and fraction_filled > 0.7
 
 
 def applies(op: Convolution, *arrays: Array) -> bool:
     """Whether this convolution is done by tiles: not if it would have to round less."""
-    may_round = op.groups == 1 and not op.exact and all(a.dtype == float32 for a in arrays)
-    return may_round and pays(op.window, op.image, op.filters, op.cache.get("least channels"))
+    if op.exact:
+        return False
+    for array in arrays:
+        if array.dtype != float32:
+            return False
+    return pays(op.window, op.image, op.filters, op.cache.get("least channels"))
 
 
 @cache
@@ -67,9 +71,9 @@ def matrices(k: int) -> dict[str, HostArray]:
     step, points = TILES[k]
 
     def powers(count: int) -> HostArray:
-        # the value at infinity is the leading coefficient
-        at_infinity = [0.0] * (count - 1) + [1.0]
-        return np.array([[float(p) ** i for i in range(count)] for p in points] + [at_infinity])
+        rows = [[float(p) ** i for i in range(count)] for p in points]
+        at_infinity = [0.0] * (count - 1) + [1.0]  # the value there is the leading coefficient
+        return np.array([*rows, at_infinity])
 
     found = {
         "input": np.linalg.inv(powers(step + k - 1)).T,
@@ -84,9 +88,10 @@ def _matrix(k: int, name: str, on_device: bool) -> Any:
     """A matrix in float32, contiguous for BLAS; or as options that define it for the CUDA
     compiler."""
     rows = matrices(k)[name].tolist()
+    if not on_device:
+        return np.array(rows, float32)
     numbers = ",".join("{" + ",".join(map(repr, row)) + "}" for row in rows)
-    options = f"-DTARGET={len(rows)}", f"-DSOURCE={len(rows[0])}", f"-DMATRIX={{{numbers}}}"
-    return options if on_device else np.array(rows, float32)
+    return f"-DTARGET={len(rows)}", f"-DSOURCE={len(rows[0])}", f"-DMATRIX={{{numbers}}}"
 
 
 class Tiling:
@@ -94,15 +99,18 @@ class Tiling:
     (points, tiles, C)."""
 
     def __init__(self, window: Window, image: Shape):
-        self.k, (step, points) = window.kernel[0], TILES[window.kernel[0]]
-        size, k = len(points) + 1, self.k
+        k = window.kernel[0]
+        step, points = TILES[k]
+        size = len(points) + 1
+        self.k = k
+        self.step = step  # outputs of a tile along an axis
+        self.size = size  # pixels, and points, of a tile along an axis
         self.windows = {  # tiles are windows, which overlap only in the input; a filter is one tile
             "input": Window((size, size), (step, step), window.padding, ceil=True),
             "output": Window((step, step), (step, step), (0, 0), ceil=True),
             "filter": Window((k, k), (k, k), (0, 0)),
         }
-        # tiles an image
-        self.size, self.step, self.each = size, step, math.prod(self.windows["input"].output(image))
+        self.each = math.prod(self.windows["input"].output(image))  # tiles of an image
 
     def empty(self, images: Array) -> Array:
         """Memory for the transform of images."""
@@ -116,52 +124,54 @@ class Tiling:
 
     def to_points(self, name: str, images: Array, out: Array) -> Array:
         """out = matrix @ tile @ matrix.T for each tile of the images"""
-        matrix, tiles = (
-            _matrix(self.k, name, is_device_array(images)),
-            self.windows[name.removesuffix(".T")],
-        )
-        if is_device_array(images):
+        on_device = is_device_array(images)
+        matrix = _matrix(self.k, name, on_device)
+        tiles = self.windows[name.removesuffix(".T")]
+        if on_device:
             map_tiles(matrix, images, tiles, out, back=False)
             return out
-        views = tiles.views(tiles.padded(images))  # (N, down, across, size, size, C)
-        *count, size, _, c = views.shape
-        rows = matrix @ views.reshape(*count, size, size * c)  # no copy if C is last in memory
+        pixels = tiles.unfold(images)  # (N, down, across, size, size, C)
+        n, down, across, size, _, c = pixels.shape
+        # no copy if C is last in memory
+        rows = matrix @ pixels.reshape(n, down, across, size, size * c)
         np.matmul(matrix, rows.reshape(-1, len(matrix), size, c), out=_by_tile(out))
         return out
 
     def from_points(self, name: str, transformed: Array, out: Array) -> None:
         """tile of out = matrix @ (points of the tile) @ matrix.T, for tiles that do not overlap"""
-        matrix, tiles = (
-            _matrix(self.k, name, is_device_array(out)),
-            self.windows[name.removesuffix(".T")],
-        )
-        if is_device_array(out):
-            return map_tiles(matrix, out, tiles, transformed, back=True)
-        (n, h, w, c), size = out.shape, len(matrix)
+        on_device = is_device_array(out)
+        matrix = _matrix(self.k, name, on_device)
+        tiles = self.windows[name.removesuffix(".T")]
+        if on_device:
+            map_tiles(matrix, out, tiles, transformed, back=True)
+            return
+        n, h, w, c = out.shape
+        size = len(matrix)
         down, across = tiles.output((n, c, h, w))
         even = (down * size, across * size) == (h, w)
         whole = out if even else np.empty((n, down * size, across * size, c), out.dtype)
         columns = (matrix @ _by_tile(transformed)).reshape(n, down, across, -1, size * c)
-        np.matmul(matrix, columns, out=tiles.views(whole).reshape(n, down, across, size, size * c))
+        # (N, down * size, across * size, C) -> (N, down, across, size, size * C), a view
+        pixels = whole.reshape(n, down, size, across, size * c).transpose(0, 1, 3, 2, 4)
+        np.matmul(matrix, columns, out=pixels)
         if not even:
             out[...] = whole[:, :h, :w]
 
     def input_adjoint(self, transformed: HostArray, out: HostArray) -> None:
         """The transpose of the input transform, to images `out`."""
-        matrix, tiles, (n, h, w, c) = (
-            _matrix(self.k, "input.T", False),
-            self.windows["input"],
-            out.shape,
-        )
-        columns = (matrix @ _by_tile(transformed)).reshape(
-            n, *tiles.output((n, c, h, w)), self.size, self.size, c
-        )
+        matrix = _matrix(self.k, "input.T", False)
+        tiles = self.windows["input"]
+        n, h, w, c = out.shape
+        down, across = tiles.output((n, c, h, w))
+        columns = matrix @ _by_tile(transformed)  # (tiles, size, size, C)
+        columns = columns.reshape(n, down, across, self.size, self.size, c)
         # (N, down, points, pixels across, C)
         strips = _overlap_add(columns.transpose(0, 1, 3, 2, 4, 5), self.step)
         # (N, pixels down, across * C)
-        rows = _overlap_add(matrix @ strips.reshape(*strips.shape[:3], -1), self.step)
-        (ph, pw) = tiles.padding
-        out[...] = rows.reshape(n, rows.shape[1], -1, c)[:, ph : ph + h, pw : pw + w]
+        rows = _overlap_add(matrix @ strips.reshape(n, down, self.size, -1), self.step)
+        padded = rows.reshape(n, rows.shape[1], -1, c)
+        ph, pw = tiles.padding
+        out[...] = padded[:, ph : ph + h, pw : pw + w]
 
     def filters(self, w: Array) -> Array:
         """w (A, B, k, k) -> (points, A, B)"""
@@ -171,8 +181,9 @@ class Tiling:
 
 def _by_tile(transformed: Array) -> Array:
     """(points, tiles, C) -> (tiles, points down, points across, C), a view"""
-    size = math.isqrt(len(transformed))
-    return transformed.reshape(size, size, *transformed.shape[1:]).transpose(2, 0, 1, 3)
+    points, tiles, c = transformed.shape
+    size = math.isqrt(points)
+    return transformed.reshape(size, size, tiles, c).transpose(2, 0, 1, 3)
 
 
 def _overlap_add(tiles: HostArray, step: int) -> HostArray:
@@ -193,15 +204,15 @@ tiling_of = lru_cache(256)(Tiling)
 
 def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, saved: Array | None = None) -> Array:
     """Convolve x with w into `out`; the input transform is written to `saved` if there is one."""
-    filters, pixels, outputs = (
-        tiling.filters(w.transpose(1, 0, 2, 3)),
-        channels_last(x),
-        channels_last(out),
-    )
+    filters = tiling.filters(w.transpose(1, 0, 2, 3))  # (points, C, O)
+    pixels = channels_last(x)
+    outputs = channels_last(out)
+    # on the host nothing overrides `product`, and looking for it takes a while for every block
+    multiply = product if is_device_array(x) else np.matmul
     for images, tiles in tiling.blocks(x):
-        room = tiling.empty(pixels[images]) if saved is None else saved[:, tiles]
-        points = tiling.to_points("input", pixels[images], room)
-        products = product(points, filters)  # (points, tiles, C) @ (points, C, O)
+        memory = tiling.empty(pixels[images]) if saved is None else saved[:, tiles]
+        points = tiling.to_points("input", pixels[images], memory)
+        products = multiply(points, filters)  # (points, tiles, C) @ (points, C, O)
         tiling.from_points("output", products, outputs[images])
     return out
 
@@ -211,13 +222,12 @@ def convolve(op: Convolve, x: Array, w: Array) -> Array:
     """Save the input transform for the gradient with respect to w."""
     if not applies(op, x, w):
         return NotImplemented
-    tiling, out = (
-        tiling_of(op.window, x.shape),
-        empty_image((len(x), len(w), *op.window.output(x.shape)), x, w),
-    )
+    tiling = tiling_of(op.window, x.shape)
+    out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
+    saved = None
     if op.recorded:
-        op.cache["input"] = tiling.empty(channels_last(x))
-    return _convolve(tiling, x, w, out, op.cache.get("input"))
+        saved = op.cache["input"] = tiling.empty(channels_last(x))
+    return _convolve(tiling, x, w, out, saved)
 
 
 @override(Convolve.backward)
@@ -237,24 +247,26 @@ def input_gradient(
     """`known` contains the transform of g, or gets it."""
     if not applies(op, g, w):
         return NotImplemented
-    k, (ph, pw), out = op.filters[2], op.window.padding, empty_image((len(g), *op.image[1:]), g, w)
-    # tiles that overlap are better read than added up: convolve with the filters turned round
+    out = empty_image((len(g), *op.image[1:]), g, w)
     if is_device_array(g):
+        # tiles that overlap are better read than added up: convolve with the filters turned round
+        k, (ph, pw) = op.filters[2], op.window.padding
         turned = Window(op.window.kernel, (1, 1), (k - 1 - ph, k - 1 - pw))
-        return _convolve(
-            tiling_of(turned, g.shape), g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), out
-        )
-    tiling, outputs, known = (
-        tiling_of(op.window, op.image),
-        channels_last(g),
-        {} if known is None else known,
-    )
-    filters, new = tiling.filters(w), "output.T" not in known  # filters (points, O, C)
-    transformed = known["output.T"] = tiling.empty(outputs) if new else known["output.T"]
+        filters = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
+        return _convolve(tiling_of(turned, g.shape), g, filters, out)
+    tiling = tiling_of(op.window, op.image)
+    filters = tiling.filters(w)  # (points, O, C)
+    outputs = channels_last(g)
+    pixels = channels_last(out)
+    known = {} if known is None else known
+    is_new = "output.T" not in known
+    if is_new:
+        known["output.T"] = tiling.empty(outputs)
+    transformed = known["output.T"]
     for images, tiles in tiling.blocks(g):
-        if new:
+        if is_new:  # here, as the block is then in the cache
             tiling.to_points("output.T", outputs[images], transformed[:, tiles])
-        tiling.input_adjoint(transformed[:, tiles] @ filters, channels_last(out)[images])
+        tiling.input_adjoint(transformed[:, tiles] @ filters, pixels[images])
     return out
 
 
@@ -265,17 +277,26 @@ def filter_gradient(
     """`known` contains the transforms of x and g, or gets them."""
     if not applies(op, x, g):
         return NotImplemented
-    xp, tiling, (o, c, k, _) = array_module(x), tiling_of(op.window, op.image), op.filters
+    xp = array_module(x)
+    tiling = tiling_of(op.window, op.image)
     known = {} if known is None else known
-    for name, array in (("input", channels_last(x)), ("output.T", channels_last(g))):
-        if name not in known:
-            known[name] = tiling.empty(array)
-            for images, tiles in tiling.blocks(array):
-                tiling.to_points(name, array[images], known[name][:, tiles])
-    out = xp.empty((o, c, k, k), float32).transpose(1, 2, 3, 0)  # (C, k, k, O)
-    # NumPy writes where O is last in memory
-    out = out if is_device_array(out) else np.empty(out.shape, float32)
-    tiling.from_points(
-        "filter.T", product(known["input"].transpose(0, 2, 1), known["output.T"]), out
-    )
+    inputs = _transform(tiling, "input", x, known)  # (points, tiles, C)
+    outputs = _transform(tiling, "output.T", g, known)  # (points, tiles, O)
+    o, c, k, _ = op.filters
+    # (C, k, k, O); NumPy writes where O is last in memory
+    if is_device_array(x):
+        out = xp.empty((o, c, k, k), float32).transpose(1, 2, 3, 0)
+    else:
+        out = np.empty((c, k, k, o), float32)
+    tiling.from_points("filter.T", product(inputs.transpose(0, 2, 1), outputs), out)
     return xp.ascontiguousarray(out.transpose(3, 0, 1, 2))
+
+
+def _transform(tiling: Tiling, name: str, x: Array, known: dict[str, Array]) -> Array:
+    """The transform of images x (N, C, H, W) that is known by this name, or becomes so."""
+    if name not in known:
+        pixels = channels_last(x)
+        transformed = known[name] = tiling.empty(pixels)
+        for images, tiles in tiling.blocks(pixels):
+            tiling.to_points(name, pixels[images], transformed[:, tiles])
+    return known[name]

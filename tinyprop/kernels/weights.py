@@ -19,59 +19,72 @@ WEIGHTS_AT_ONCE = 2**16  # elements of each array, 256 KB in float32
 MULTIPLICATIONS = 2**22  # of a product that is worth several threads
 
 
-def _spread_blocks(work: Callable[[int, Any], None], arrays: list[HostArray]) -> None:
+def _in_blocks(work: Callable[[int, Any], None], arrays: list[HostArray]) -> None:
     """work(i, rows) on blocks of rows of all arrays[i], which stay in the cache."""
-    pieces = [
-        (i, rows)
-        for i, a in enumerate(arrays)
-        for rows in (blocks(a, WEIGHTS_AT_ONCE) if a.ndim else [...])
-    ]
+    pieces: list[tuple[int, Any]] = []
+    for i, array in enumerate(arrays):
+        for rows in blocks(array, WEIGHTS_AT_ONCE) if array.ndim else [...]:
+            pieces.append((i, rows))
 
-    def some(where: slice) -> None:
-        for i, rows in pieces[where]:
+    def work_on(some: slice) -> None:
+        for i, rows in pieces[some]:
             work(i, rows)
 
-    spread(some, len(pieces)) if sum(a.size for a in arrays) > WEIGHTS_AT_ONCE else some(
-        slice(None)
-    )
+    worth_threads = sum(array.size for array in arrays) > WEIGHTS_AT_ONCE
+    if worth_threads:
+        spread(work_on, len(pieces))
+    else:
+        work_on(slice(None))
 
 
-def _in_blocks(rule: Callable[..., None]) -> None:
-    """Let a rule that updates lists of arrays do so block by block: the same bits, as no row
-    depends on another."""
+def _share_rows(rule: Callable[..., None]) -> None:
+    """Let several threads share a rule that updates lists of arrays, by blocks of rows: the same
+    bits, as no row depends on another. On one thread this gains nothing."""
     plain = rule.rule  # type: ignore[attr-defined]
 
-    def update(*arguments: Any) -> None:
-        lists = [a for a in arguments if isinstance(a, list)]
-        _spread_blocks(
-            lambda i, rows: plain(
-                *([arrays[i][rows]] for arrays in lists), *arguments[len(lists) :]
-            ),
-            lists[0],
-        )
+    def update(*arguments: Any) -> Any:
+        if allowed() < 2:
+            return NotImplemented
+        lists = [argument for argument in arguments if isinstance(argument, list)]
+        numbers = arguments[len(lists) :]
+
+        def update_rows(i: int, rows: Any) -> None:
+            block = [[arrays[i][rows]] for arrays in lists]
+            plain(*block, *numbers)
+
+        _in_blocks(update_rows, lists[0])
+        return None
 
     update.__name__ = plain.__name__
     override(rule, on="numpy")(update)
 
 
-for _rule in (updates.sgd, updates.rmsprop, updates.adam, updates.unit_rows):
-    _in_blocks(_rule)
+_share_rows(updates.sgd)
+_share_rows(updates.rmsprop)
+_share_rows(updates.adam)
+_share_rows(updates.unit_rows)
 
 
 def _product(x: HostArray, y: HostArray) -> HostArray:
     """x @ y; of a large product of matrices (N, K) and (K, M) each thread gets a piece along the
     longer side."""
-    if x.ndim != 2 or y.ndim != 2 or allowed() < 2 or x.size * y.shape[1] < MULTIPLICATIONS:
+    if allowed() < 2 or x.ndim != 2 or y.ndim != 2:
         return x @ y
-    out = np.empty((len(x), y.shape[1]), np.result_type(x, y))
+    n, m = len(x), y.shape[1]
+    if x.size * m < MULTIPLICATIONS:
+        return x @ y
+    out = np.empty((n, m), np.result_type(x, y))
 
-    def some(where: slice) -> None:
-        if len(x) >= y.shape[1]:
-            np.matmul(x[where], y, out=out[where])
-        else:
-            np.matmul(x, y[:, where], out=out[:, where])
+    def some_rows(rows: slice) -> None:
+        np.matmul(x[rows], y, out=out[rows])
 
-    spread(some, max(out.shape))
+    def some_columns(columns: slice) -> None:
+        np.matmul(x, y[:, columns], out=out[:, columns])
+
+    if n >= m:
+        spread(some_rows, n)
+    else:
+        spread(some_columns, m)
     return out
 
 
@@ -110,5 +123,5 @@ def normalized_linear_gradient(
     def project(_: int, rows: slice) -> None:
         g_w[rows] -= w[rows] * along[rows]
 
-    _spread_blocks(project, [w])
+    _in_blocks(project, [w])
     return lambda: _product(g_raw, w), g_w, g_gamma

@@ -25,40 +25,37 @@ Target = TypeVar("Target", Tensor, Module)
 def weights(target: Tensor | Module) -> Iterator[Tensor]:
     """The tensor itself, or the weights of the layers in a module, in order."""
     if isinstance(target, Tensor):
-        return iter([target])
-    return (
-        module.weight
-        for module in target.modules()
-        if isinstance(module, (Linear, Conv2d, NormProp))
-    )
+        yield target
+        return
+    for module in target.modules():
+        if isinstance(module, (Linear, Conv2d, NormProp)):
+            yield module.weight
 
 
 def _fill(target: Target, values: Callable[[tuple[int, ...], int], HostArray]) -> Target:
     """Set each weight to the values for its shape and its number of inputs."""
     for weight in weights(target):
         if weight.ndim < 2:
-            raise ShapeError(
-                f"initial values for {weight.shape}",
-                "a weight is (outputs, inputs, ...)",
-                "a matrix",
-            )
+            got = f"initial values for {weight.shape}"
+            raise ShapeError(got, "a weight is (outputs, inputs, ...)", "a matrix")
         check_editable(weight, "the weight")
-        weight._data[...] = from_host(
-            values(weight.shape, math.prod(weight.shape[1:])), weight._data
-        )
+        inputs = math.prod(weight.shape[1:])
+        drawn = values(weight.shape, inputs)
+        weight._data[...] = from_host(drawn, weight._data)
     return target
 
 
 def gain(activation: str | Callable[[Tensor], Tensor]) -> float:
-    """1/sqrt(E s(Z)^2), Z ~ N(0, 1): rows of this length keep pre-activations at a mean square of 1
-    behind an activation s, or a function of tensors with no kink but at 0. (PyTorch has other
-    numbers for tanh and SELU.)
+    """1/sqrt(E s(Z)^2), Z ~ N(0, 1), for an activation s, by name or as a function of tensors that
+    may have a kink at 0. After this activation, rows of this length keep pre-activations at a mean
+    square of 1. (PyTorch has other numbers for tanh and SELU.)
 
     >>> round(tp.nn.init.gain("relu") ** 2, 12), round(tp.nn.init.gain("selu"), 12)
     (2.0, 1.0)
     """
     m = standard_moments(activation)
-    return float(1.0 / math.sqrt(m.std**2 + m.mean**2))
+    mean_square = m.std**2 + m.mean**2
+    return float(1.0 / math.sqrt(mean_square))
 
 
 def kaiming_normal_(
@@ -71,10 +68,12 @@ def kaiming_normal_(
     >>> tp.nn.init.kaiming_normal_(tp.nn.Linear(200, 100)).weight.std().item() < 0.11
     True
     """
-    std = gain(nonlinearity)
-    return _fill(
-        target, lambda shape, inputs: generator().normal(0.0, std / math.sqrt(inputs), shape)
-    )
+    length = gain(nonlinearity)
+
+    def values(shape: tuple[int, ...], inputs: int) -> HostArray:
+        return generator().normal(0.0, length / math.sqrt(inputs), shape)
+
+    return _fill(target, values)
 
 
 def orthogonal_(target: Target, gain: float = 1.0) -> Target:
@@ -87,23 +86,26 @@ def orthogonal_(target: Target, gain: float = 1.0) -> Target:
     """
 
     def values(shape: tuple[int, ...], inputs: int) -> HostArray:
-        normal = generator().normal(size=(max(shape[0], inputs), min(shape[0], inputs)))
+        outputs = shape[0]
+        tall = (max(outputs, inputs), min(outputs, inputs))
+        normal = generator().normal(size=tall)
         xp = array_module(normal)
         q, r = xp.linalg.qr(normal)
         q = q * xp.sign(xp.diag(r))  # otherwise the signs are those of the algorithm
-        return gain * (q if shape[0] >= inputs else q.T).reshape(shape)
+        matrix = q if outputs >= inputs else q.T
+        return gain * matrix.reshape(shape)  # (outputs, inputs) -> (outputs, channels, H, W)
 
     return _fill(target, values)
 
 
 def data_dependent_(net: Module, x: Tensor) -> Module:
-    """Initialise each `WeightNorm` on what this batch becomes when it arrives there: Salimans and
-    Kingma (2016), section 3.
+    """Initialise each `WeightNorm` on its own input when the network runs on this batch: Salimans
+    and Kingma (2016), section 3.
 
     >>> net = tp.nn.Sequential(*(tp.nn.WeightNorm(tp.nn.Linear(4, 4)) for _ in range(3)))
     >>> out = tp.nn.init.data_dependent_(net, tp.randn(50, 4))(tp.randn(50, 4))
     """
-    return _as_it_arrives(net, x, (WeightNorm,), WeightNorm.initialize)
+    return _fit_layers_in_order(net, x, (WeightNorm,), WeightNorm.initialize)
 
 
 def lsuv_(net: Module, x: Tensor) -> Module:
@@ -116,42 +118,40 @@ def lsuv_(net: Module, x: Tensor) -> Module:
     >>> net = tp.nn.init.lsuv_(tp.nn.Sequential(*layers), tp.randn(9, 4))
     """
 
-    def unit_variance(layer: Any, arriving: Tensor) -> None:
+    def unit_variance(layer: Any, layer_input: Tensor) -> None:
         orthogonal_(layer)
         if layer.bias is not None:
             layer.bias._data[...] = 0.0
-        std = F.std(layer(arriving))
+        std = F.std(layer(layer_input))
         if not std.item() > 0:
-            got = f"lsuv_ with a batch that is constant behind a {type(layer).__name__}"
-            raise ValueError(
-                explain(got, "its variance cannot become 1", "a larger batch, of different samples")
-            )
+            got = f"lsuv_ with a batch that is constant after a {type(layer).__name__}"
+            hint = "a larger batch, of different samples"
+            raise ValueError(explain(got, "its variance cannot become 1", hint))
         layer.weight._data[...] /= std._data
 
-    return _as_it_arrives(net, x, (Linear, Conv2d), unit_variance)
+    return _fit_layers_in_order(net, x, (Linear, Conv2d), unit_variance)
 
 
-def _as_it_arrives(
+def _fit_layers_in_order(
     net: Module, x: Tensor, kinds: tuple[type, ...], fit: Callable[[Any, Tensor], Any]
 ) -> Module:
     """Run the network on a batch, and call fit(layer, its input) for each layer of these kinds
     before its turn."""
     fitted: list[Module] = []
 
-    def visit(layer: Module, arriving: Tensor) -> None:
-        # one that is used twice is fitted to its first input
+    def visit(layer: Module, layer_input: Tensor) -> None:
+        # a layer that is used twice is fitted to its first input
         if isinstance(layer, kinds) and layer not in fitted:
             fitted.append(layer)
-            fit(layer, arriving)
+            fit(layer, layer_input)
 
     with no_grad(), observing(), visiting(visit):
         net(x)
     if not fitted:
         names = " or ".join(kind.__name__ for kind in kinds)
-        rule = f"this sets layers of type {names} to what arrives at them"
-        raise ValueError(
-            explain(f"a {type(net).__name__} that calls none", rule, "tp.nn.init.orthogonal_(net)")
-        )
+        got = f"a {type(net).__name__} that calls no {names}"
+        rule = "this fits such layers to their inputs"
+        raise ValueError(explain(got, rule, "tp.nn.init.orthogonal_(net)"))
     return net
 
 
@@ -165,20 +165,22 @@ def fixup_(net: Module, nonlinearity: str = "relu") -> Module:
     >>> float(net[0](tp.ones(1, 4)).sum().item()), net[1](tp.ones(1, 4))
     (4.0, tensor([[0., 0.]], requires_grad=True))
     """
-    if free := [module for module in net.modules() if isinstance(module, (WeightNorm, NormProp))]:
-        got, rule = (
-            f"fixup_ of a {type(free[0]).__name__}",
-            "a row of weights that is 0 cannot be normalised",
-        )
-        raise ValueError(explain(got, rule, "a network of Linear and Conv2d layers, norm='none'"))
+    for module in net.modules():
+        if isinstance(module, (WeightNorm, NormProp)):
+            got = f"fixup_ of a {type(module).__name__}"
+            rule = "a row of weights that is 0 cannot be normalised"
+            hint = "a network of Linear and Conv2d layers, norm='none'"
+            raise ValueError(explain(got, rule, hint))
     kaiming_normal_(net, nonlinearity)
-    blocks = [
-        m for m in net.modules() if isinstance(m, Residual) and any(True for _ in weights(m.branch))
-    ]
-    for block in blocks:
-        *others, last = weights(block.branch)
+    branches = []  # the weights of each residual branch that has any
+    for module in net.modules():
+        if isinstance(module, Residual):
+            branch = list(weights(module.branch))
+            if branch:
+                branches.append(branch)
+    for *others, last in branches:
         for weight in others:
-            weight._data[...] *= len(blocks) ** (-1.0 / (2 * len(others)))
+            weight._data[...] *= len(branches) ** (-1.0 / (2 * len(others)))
         last._data[...] = 0.0
     *_, last = weights(net)
     last._data[...] = 0.0

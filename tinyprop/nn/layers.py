@@ -20,19 +20,19 @@ def parameter(values: Any, *shape: int) -> Tensor:
     shape."""
     host = host_array(values, float32)
     if host.shape not in ((), shape):
-        got, rule = (
-            f"initial values of shape {host.shape}",
-            f"a number, or an array of shape {shape}",
-        )
+        got = f"initial values of shape {host.shape}"
+        rule = f"a number, or an array of shape {shape}"
         raise ShapeError(got, rule, "one value per unit")
-    spread = array_module(host).broadcast_to(host, shape).copy()
-    return Tensor(to_backend(spread, default_backend()), requires_grad=True)
+    filled = array_module(host).broadcast_to(host, shape).copy()
+    return Tensor(to_backend(filled, default_backend()), requires_grad=True)
 
 
 def glorot(*shape: int) -> Tensor:
     """Uniform weights of shape (outputs, inputs, ...), as in Glorot and Bengio (2010): the paper's
     section 4.2."""
-    bound = math.sqrt(6.0 / ((shape[0] + shape[1]) * math.prod(shape[2:])))
+    outputs, inputs, *filter_size = shape
+    fan_in_and_fan_out = (outputs + inputs) * math.prod(filter_size)
+    bound = math.sqrt(6.0 / fan_in_and_fan_out)
     return parameter(generator().uniform(-bound, bound, shape), *shape)
 
 
@@ -43,10 +43,9 @@ class Linear(Module):
     (1, 2)
     """
 
-    shown = "in_features out_features bias=True"
-
     def __init__(self, in_features: int, out_features: int, bias: bool = True):
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = in_features
+        self.out_features = out_features
         self.weight = glorot(out_features, in_features)
         self.bias = parameter(0.0, out_features) if bias else None
 
@@ -57,6 +56,12 @@ class Linear(Module):
         """What the layer computes, with these weights instead of its own."""
         return F.linear(x, weight, self.bias)
 
+    def extra_repr(self) -> str:
+        text = f"{self.in_features}, {self.out_features}"
+        if self.bias is None:
+            text += ", bias=False"
+        return text
+
 
 class Conv2d(Module):
     """Images x (N, in_channels, H, W) convolved with filters: see `tp.functional.conv2d`.
@@ -64,8 +69,6 @@ class Conv2d(Module):
     >>> tp.nn.Conv2d(3, 8, kernel_size=5, padding=2)(tp.tensor([[[[1.0] * 6] * 6] * 3])).shape
     (1, 8, 6, 6)
     """
-
-    shown = "in_channels out_channels kernel_size stride= padding= dilation=1 groups=1 bias=True"
 
     def __init__(
         self,
@@ -78,27 +81,38 @@ class Conv2d(Module):
         dilation: Size = 1,
         groups: int = 1,
     ):
-        if groups < 1 or in_channels % groups or out_channels % groups:
+        if groups < 1 or in_channels % groups != 0 or out_channels % groups != 0:
             got = f"Conv2d({in_channels}, {out_channels}, groups={groups})"
-            raise ValueError(
-                explain(got, "groups divides the channels of input and output", "groups=1")
-            )
-        self.in_channels, self.out_channels, self.kernel_size = (
-            in_channels,
-            out_channels,
-            kernel_size,
-        )
-        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self.weight = glorot(
-            out_channels, in_channels // groups, *pair(kernel_size, "kernel_size", 1)
-        )
+            rule = "groups divides the channels of input and output"
+            raise ValueError(explain(got, rule, "groups=1"))
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.padding = padding
+        self.dilation = dilation
+        self.groups = groups
+        height, width = pair(kernel_size, "kernel_size", 1)
+        self.weight = glorot(out_channels, in_channels // groups, height, width)
         self.bias = parameter(0.0, out_channels) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         return self.weighted_sum(x, self.weight)
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
+        """What the layer computes, with these weights instead of its own."""
         return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+    def extra_repr(self) -> str:
+        text = f"{self.in_channels}, {self.out_channels}, {self.kernel_size}"
+        text += f", stride={self.stride}, padding={self.padding}"
+        if self.dilation != 1:
+            text += f", dilation={self.dilation}"
+        if self.groups != 1:
+            text += f", groups={self.groups}"
+        if self.bias is None:
+            text += ", bias=False"
+        return text
 
 
 class MaxPool2d(Module):
@@ -108,13 +122,16 @@ class MaxPool2d(Module):
     4.0
     """
 
-    shown = "kernel_size stride=None padding=0"
-
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0):
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.padding = padding
 
     def forward(self, x: Tensor) -> Tensor:
         return F.max_pool2d(x, self.kernel_size, self.stride, self.padding)
+
+    def extra_repr(self) -> str:
+        return _window_repr(self)
 
 
 class AvgPool2d(Module):
@@ -124,8 +141,6 @@ class AvgPool2d(Module):
     2.5
     """
 
-    shown = "kernel_size stride=None padding=0 count_include_pad=True"
-
     def __init__(
         self,
         kernel_size: Size,
@@ -133,13 +148,31 @@ class AvgPool2d(Module):
         padding: Size = 0,
         count_include_pad: bool = True,
     ):
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.padding = padding
         self.count_include_pad = count_include_pad
 
     def forward(self, x: Tensor) -> Tensor:
         return F.avg_pool2d(
             x, self.kernel_size, self.stride, self.padding, count_include_pad=self.count_include_pad
         )
+
+    def extra_repr(self) -> str:
+        text = _window_repr(self)
+        if not self.count_include_pad:
+            text += ", count_include_pad=False"
+        return text
+
+
+def _window_repr(layer: MaxPool2d | AvgPool2d) -> str:
+    """The window of a pooling layer, without what has its default."""
+    text = str(layer.kernel_size)
+    if layer.stride is not None:
+        text += f", stride={layer.stride}"
+    if layer.padding != 0:
+        text += f", padding={layer.padding}"
+    return text
 
 
 class Flatten(Module):
@@ -160,7 +193,6 @@ class Dropout(Module):
     tensor([1., 2.])
     """
 
-    shown = "p"
     draws_for_batch = True
 
     def __init__(self, p: float = 0.5):
@@ -172,10 +204,27 @@ class Dropout(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.p, self.training)
 
+    def extra_repr(self) -> str:
+        return str(self.p)
 
-NAMES = "relu prelu leaky_relu tanh sigmoid softplus elu selu gelu silu hardtanh sin erf abs"
-ACTIVATIONS: dict[str, Callable[..., Tensor]] = {name: getattr(F, name) for name in NAMES.split()}
-ACTIVATIONS["identity"] = lambda x: x
+
+ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
+    "relu": F.relu,
+    "prelu": F.prelu,
+    "leaky_relu": F.leaky_relu,
+    "tanh": F.tanh,
+    "sigmoid": F.sigmoid,
+    "softplus": F.softplus,
+    "elu": F.elu,
+    "selu": F.selu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "hardtanh": F.hardtanh,
+    "sin": F.sin,
+    "erf": F.erf,
+    "abs": F.abs,
+    "identity": lambda x: x,
+}
 
 
 class Activation(Module):
@@ -188,29 +237,36 @@ class Activation(Module):
 
     def __init__(self, name: str, **params: float):
         check_activation(name)
-        self.function, self.params = name, params
+        self.function = name
+        self.params = params
 
     def forward(self, x: Tensor) -> Tensor:
         return ACTIVATIONS[self.function](x, **self.params)
 
     def extra_repr(self) -> str:
-        name = [repr(self.function)] if type(self) is Activation else []
-        return ", ".join(name + [f"{key}={value}" for key, value in self.params.items()])
+        parts = [f"{key}={value}" for key, value in self.params.items()]
+        if type(self) is Activation:  # the others are called as their function
+            parts.insert(0, repr(self.function))
+        return ", ".join(parts)
 
 
 def check_activation(name: str) -> None:
+    """Refuse a name that is not in the table of activations."""
     if name not in ACTIVATIONS:
-        raise ValueError(
-            explain(f"activation {name!r}", f"it is one of {', '.join(ACTIVATIONS)}", "'relu'")
-        )
+        rule = f"it is one of {', '.join(ACTIVATIONS)}"
+        raise ValueError(explain(f"activation {name!r}", rule, "'relu'"))
 
 
 class Fixed(Activation):
-    """An activation without parameters, which has the name of its class."""
+    """An activation without parameters. Its function has the name of its class, or of the class it
+    is derived from, in lower case."""
 
     def __init__(self) -> None:
-        names = (kind.__name__.lower() for kind in type(self).__mro__)
-        super().__init__(next(name for name in names if name in ACTIVATIONS))
+        for kind in type(self).__mro__:
+            name = kind.__name__.lower()
+            if name in ACTIVATIONS:
+                break
+        super().__init__(name)
 
 
 class ReLU(Fixed):
@@ -271,11 +327,12 @@ class PReLU(Module):
     tensor([-0.25,  2.  ], requires_grad=True)
     """
 
-    shown = "num_parameters"
-
     def __init__(self, num_parameters: int = 1, init: float = 0.25):
         self.num_parameters = num_parameters
         self.a = parameter(init, num_parameters)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.prelu(x, self.a)
+
+    def extra_repr(self) -> str:
+        return str(self.num_parameters)

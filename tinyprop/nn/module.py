@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
-from ..engine.arrays import Array, array_module, is_array, to_backend
+from ..engine.arrays import Array, is_array, to_backend
 from ..engine.context import context, current, enter, leave
 from ..engine.errors import StateError, explain
 from ..engine.guard import check_editable
@@ -42,6 +42,24 @@ def visiting(
     return context(visit=visit)
 
 
+class _Edits:
+    """Counts outside of Module: a class whose attributes change loses Python's method cache, in
+    Python 3.13 for good after 1000 changes."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+_edits = _Edits()
+
+
+def edit_count() -> int:
+    """How often an attribute of any module has been set. Code that keeps a list of a network's
+    modules or tensors also keeps this number: if it has changed since, the list may be out of date.
+    A change inside a list or dict that is an attribute is not counted."""
+    return _edits.count
+
+
 class Module:
     """A layer or a network: a `forward`, with tensors and modules as attributes, also in lists,
     tuples and dicts.
@@ -75,14 +93,14 @@ class Module:
     dtype('float64')
     """
 
-    # Attributes for the repr: "p" (its value), "stride=" (with its name), or "bias=True" (unless it
-    # has that value).
-    shown = ""
-    # whether a training batch must stay in one piece because its samples depend on each other
+    # Whether a training batch must stay in one piece because its samples depend on each other.
     whole_batch = False
-    # whether it draws, in order, for all parts of a batch; or sums over them
-    draws_for_batch = sums_over_batch = False
-    edits, _training = 0, True  # how often an attribute of any module was set, and its own mode
+    # Whether it draws random numbers for all parts of a batch, in order.
+    draws_for_batch = False
+    # Whether it sums over all parts of a batch.
+    sums_over_batch = False
+
+    _training = True  # its own mode; see `training`
     _set_by_forward: Set[str] = frozenset()  # names of attributes that are not part of the state
 
     def forward(self, x: Tensor) -> Tensor:
@@ -91,97 +109,110 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         here = current()
-        tell = here.visit(self, *args) if here.visit else None
-        before = enter(here.changed(running=(*here.running, self)))
+        after_call = here.visit(self, *args) if here.visit else None
+        token = enter(here.changed(running=(*here.running, self)))
         try:
             out = self.forward(*args, **kwargs)
         finally:
-            leave(before)
-        if tell:
-            tell(out)
+            leave(token)
+        if after_call:
+            after_call(out)
         return out
 
     def __setattr__(self, attribute: str, value: Any) -> None:
-        by_forward: set[str] = vars(self).setdefault("_set_by_forward", set())
-        new = attribute in by_forward or not any(_reachable("", vars(self).get(attribute)))
-        if new and any(module is self for module in current().running):
-            by_forward.add(attribute)
+        if self._is_stored_by_forward(attribute):
+            vars(self).setdefault("_set_by_forward", set()).add(attribute)
         else:
-            by_forward.discard(attribute)
-            for name, found in _reachable(attribute, value):
-                if isinstance(found, Tensor):
-                    found.name = name
-                else:
-                    for inner, tensor in found._named_tensors():
-                        tensor.name = f"{name}.{inner}"
+            vars(self).get("_set_by_forward", set()).discard(attribute)
+            _name_tensors(attribute, value)
         super().__setattr__(attribute, value)
-        Module.edits += 1
+        _edits.count += 1
+
+    def _is_stored_by_forward(self, attribute: str) -> bool:
+        """Whether an attribute that is being set now is a result that `forward` stores, rather than
+        state. A buffer that `forward` replaces remains state."""
+        is_running = any(module is self for module in current().running)
+        if not is_running:
+            return False
+        if attribute in self._set_by_forward:
+            return True
+        present_value = vars(self).get(attribute)
+        holds_state = any(True for _ in _flatten(attribute, present_value))
+        return not holds_state
 
     def _members(self) -> Iterator[tuple[str, "Tensor | Module"]]:
         """The tensors and modules of this module's own state, by name."""
-        for attribute, value in vars(self).items():
-            if (
-                isinstance(value, (Tensor, Module, list, tuple, dict))
-                and attribute not in self._set_by_forward
-            ):
-                for name, found in _reachable(attribute, value):
-                    leaf = isinstance(found, Tensor) and found.node is None
-                    if isinstance(found, Module) or (
-                        leaf and (found.requires_grad or name == attribute)
-                    ):
-                        yield name, found
+        # A copy, because a forward may set attributes while it goes through its layers.
+        for attribute, value in tuple(vars(self).items()):
+            if not isinstance(value, (Tensor, Module, list, tuple, dict)):
+                continue
+            if attribute in self._set_by_forward:
+                continue
+            for name, member in _flatten(attribute, value):
+                if isinstance(member, Module):
+                    yield name, member
+                    continue
+                is_leaf = member.node is None
+                is_attribute = name == attribute
+                if is_leaf and (member.requires_grad or is_attribute):
+                    yield name, member
 
-    def _all_names(self, above: tuple["Module", ...] = ()) -> Iterator[tuple[str, Tensor]]:
-        """Parameters and buffers by full name, own ones first; a tied tensor comes once under each
-        of its names."""
-        for name, found in self._members():
-            if isinstance(found, Tensor):
-                yield name, found
-        above = (*above, self)
-        for name, child in self.named_children():
-            if not any(child is module for module in above):  # a child may refer back to its parent
-                for inner, tensor in child._all_names(above):
-                    yield f"{name}.{inner}", tensor
+    def _named_modules(self) -> Iterator[tuple[str, "Module"]]:
+        """This module and all modules inside it, each once, with the prefix that the names of its
+        members have here: "" or "blocks.0."."""
+        seen: set[Module] = set()
+        stack: list[tuple[str, Module]] = [("", self)]
+        while stack:
+            prefix, module = stack.pop()
+            if module in seen:
+                continue
+            seen.add(module)
+            yield prefix, module
+            children = [(f"{prefix}{name}.", child) for name, child in module.named_children()]
+            stack.extend(reversed(children))
 
     def _named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Parameters and buffers, each once, under its first name."""
+        """Parameters and buffers by full name, own ones first; a tied tensor comes once, under its
+        first name."""
         seen: set[Tensor] = set()
-        for name, tensor in self._all_names():
-            if tensor not in seen:
-                seen.add(tensor)
-                yield name, tensor
+        for prefix, module in self._named_modules():
+            for name, member in module._members():
+                if isinstance(member, Tensor) and member not in seen:
+                    seen.add(member)
+                    yield prefix + name, member
 
     def named_children(self) -> Iterator[tuple[str, "Module"]]:
         """The modules directly inside this one, by name."""
-        return ((name, found) for name, found in self._members() if isinstance(found, Module))
+        for name, member in self._members():
+            if isinstance(member, Module):
+                yield name, member
 
     def modules(self) -> Iterator["Module"]:
         """This module and all modules inside it, each once."""
-        seen: set[Module] = set()
-        stack: list[Module] = [self]
-        while stack:
-            module = stack.pop()
-            if module not in seen:
-                seen.add(module)
-                yield module
-                stack += reversed([child for _, child in module.named_children()])
+        for _, module in self._named_modules():
+            yield module
 
     def __iter__(self) -> Iterator["Module"]:
         """The layers, in order."""
-        return (child for _, child in self.named_children())
+        for _, child in self.named_children():
+            yield child
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that are trained, by name; one that is reachable under several names comes
-        under the first."""
-        return ((name, tensor) for name, tensor in self._named_tensors() if tensor.requires_grad)
+        """The tensors that are trained, by name; a tied tensor comes once, under its first name."""
+        for name, tensor in self._named_tensors():
+            if tensor.requires_grad:
+                yield name, tensor
 
     def parameters(self) -> Iterator[Tensor]:
         """The tensors that are trained, each once."""
-        return (tensor for _, tensor in self.named_parameters())
+        for _, tensor in self.named_parameters():
+            yield tensor
 
     def buffers(self) -> Iterator[Tensor]:
         """The tensors that are saved but not trained, each once."""
-        return (tensor for _, tensor in self._named_tensors() if not tensor.requires_grad)
+        for _, tensor in self._named_tensors():
+            if not tensor.requires_grad:
+                yield tensor
 
     def state_dict(self) -> dict[str, Array]:
         """A copy of every parameter and buffer, by name; a tied tensor is saved once, under its
@@ -190,32 +221,15 @@ class Module:
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
         """Set every parameter and buffer from a state of the same names and shapes; all of them or
-        none.
-
-        A tied tensor may be given under any of its names, or under several with equal values, as by
-        tinyprop 0.1."""
-        names: dict[Tensor, list[str]] = {}
-        for name, tensor in self._all_names():
-            names.setdefault(tensor, []).append(name)
-        unknown = state.keys() - {name for several in names.values() for name in several}
-        missing = [several[0] for several in names.values() if not state.keys() & set(several)]
-        if missing or unknown:
-            wrong = [f"no {name!r}" for name in sorted(missing)] + [
-                f"unknown {name!r}" for name in sorted(unknown)
-            ]
-            raise StateError(
-                f"a state with {', '.join(wrong[:6])}{' ...' if len(wrong) > 6 else ''}",
-                "a state has exactly the names of the network's parameters and buffers",
-                "build the network as it was when the state was saved",
-            )
-        values = {}
-        for tensor, several in names.items():
-            values[tensor] = _checked(
-                tensor, {name: state[name] for name in several if name in state}
-            )
-            check_editable(tensor, several[0])
-        for tensor, value in values.items():
-            tensor._data[...] = to_backend(value, tensor.backend).astype(tensor.dtype)
+        none."""
+        tensors = dict(self._named_tensors())
+        _check_names(state, tensors)
+        for name, tensor in tensors.items():
+            _check_value(name, state[name], tensor)
+            check_editable(tensor, name)
+        for name, tensor in tensors.items():
+            value = to_backend(state[name], tensor.backend)
+            tensor._data[...] = value.astype(tensor.dtype)
 
     @property
     def training(self) -> bool:
@@ -242,72 +256,91 @@ class Module:
         """Move all parameters and buffers to a backend, or convert the floating-point ones to
         another dtype."""
         for _, tensor in self._named_tensors():
-            array = tensor._data if backend is None else to_backend(tensor._data, backend)
-            tensor.data = array if dtype is None or array.dtype.kind != "f" else array.astype(dtype)
+            array = tensor._data
+            if backend is not None:
+                array = to_backend(array, backend)
+            is_float = array.dtype.kind == "f"
+            if dtype is not None and is_float:
+                array = array.astype(dtype)
+            tensor.data = array
             tensor.grad = None
         return self
 
     def extra_repr(self) -> str:
-        """What the repr shows in parentheses: the attributes in `shown`, or the shapes of the
-        tensors.
+        """What the repr shows in parentheses: the shapes of the module's own tensors, unless a
+        subclass shows something else.
 
         >>> tp.nn.Conv2d(3, 8, kernel_size=5, padding=2).extra_repr()
         '3, 8, 5, stride=1, padding=2'
         """
         parts = []
-        for entry in self.shown.split():
-            name, named, usual = entry.partition("=")
-            value = getattr(self, name)
-            if usual == "True":  # a tensor that a layer may have, such as a bias
-                value = value is not None and value is not False
-            if repr(value) != usual:
-                parts.append(f"{name}={value!r}" if named else repr(value))
-        tensors = (
-            f"{name} {found.shape}" for name, found in self._members() if isinstance(found, Tensor)
-        )
-        return ", ".join(parts if self.shown else tensors)
+        for name, member in self._members():
+            if isinstance(member, Tensor):
+                parts.append(f"{name} {member.shape}")
+        return ", ".join(parts)
 
     def __repr__(self) -> str:
-        lines = [f"({name}): {child!r}" for name, child in self.named_children()]
+        kind = type(self).__name__
         extra = self.extra_repr()
-        if not lines:
-            return f"{type(self).__name__}({extra})"
-        inside = "\n".join([extra] * bool(extra) + lines).replace("\n", "\n  ")
-        return f"{type(self).__name__}(\n  {inside}\n)"
+        children = [f"({name}): {child!r}" for name, child in self.named_children()]
+        if not children:
+            return f"{kind}({extra})"
+        lines = [extra, *children] if extra else children
+        inside = "\n".join(lines).replace("\n", "\n  ")
+        return f"{kind}(\n  {inside}\n)"
 
 
-def _reachable(name: str, value: Any) -> Iterator[tuple[str, Tensor | Module]]:
+def _flatten(name: str, value: Any) -> Iterator[tuple[str, Tensor | Module]]:
     """A tensor or module under this name, or those in a list, tuple or dict, as "blocks.0" or
     "heads.left"."""
     if isinstance(value, (Tensor, Module)):
         yield name, value
-    elif isinstance(value, (list, tuple, dict)):
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _reachable(f"{name}.{key}", inner)
+    elif isinstance(value, (list, tuple)):
+        for index, element in enumerate(value):
+            yield from _flatten(f"{name}.{index}", element)
+    elif isinstance(value, dict):
+        for key, element in value.items():
+            yield from _flatten(f"{name}.{key}", element)
 
 
-def _checked(tensor: Tensor, given: Mapping[str, Array]) -> Array:
-    """The value for a tensor that a state gives under one or several names."""
-    first_name, first = next(iter(given.items()))
-    for name, value in given.items():
-        if (
-            not is_array(value)
-            or value.shape != tensor.shape
-            or value.dtype.kind != tensor.dtype.kind
-        ):
-            got = f"{value.dtype} {value.shape}" if is_array(value) else type(value).__name__
-            raise StateError(
-                f"{name!r} as {got}",
-                f"here it is {tensor.dtype} {tensor.shape}",
-                "build the network as it was when the state was saved",
-            )
-        if value is not first and not array_module(value).array_equal(value, first, equal_nan=True):
-            raise StateError(
-                f"different values for {first_name!r} and {name!r}",
-                "both are names of one tensor here",
-                "a network in which they are not tied",
-            )
-    return first
+def _name_tensors(attribute: str, value: Any) -> None:
+    """Give each tensor in the value of an attribute its name, which error messages and `tp.draw`
+    show."""
+    for name, member in _flatten(attribute, value):
+        if isinstance(member, Tensor):
+            member.name = name
+        else:
+            for inner_name, tensor in member._named_tensors():
+                tensor.name = f"{name}.{inner_name}"
+
+
+def _check_names(state: Mapping[str, Array], tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a state that lacks a name, or has one that the network does not have."""
+    missing = [f"no {name!r}" for name in sorted(tensors.keys() - state.keys())]
+    unknown = [f"unknown {name!r}" for name in sorted(state.keys() - tensors.keys())]
+    wrong = missing + unknown
+    if wrong:
+        more = " ..." if len(wrong) > 6 else ""
+        raise StateError(
+            f"a state with {', '.join(wrong[:6])}{more}",
+            "a state has exactly the names of the network's parameters and buffers",
+            "build the network as it was when the state was saved",
+        )
+
+
+def _check_value(name: str, value: Any, tensor: Tensor) -> None:
+    """Refuse a value for a tensor that is no array, or has another shape or kind of numbers."""
+    if not is_array(value):
+        got = type(value).__name__
+    elif value.shape != tensor.shape or value.dtype.kind != tensor.dtype.kind:
+        got = f"{value.dtype} {value.shape}"
+    else:
+        return
+    raise StateError(
+        f"{name!r} as {got}",
+        f"here it is {tensor.dtype} {tensor.shape}",
+        "build the network as it was when the state was saved",
+    )
 
 
 class ModuleList(Module):
@@ -333,23 +366,23 @@ class ModuleList(Module):
         """Add a module at the end."""
         if not isinstance(layer, Module):
             kind = type(self).__name__
-            if isinstance(layer, (list, tuple)):
-                hint = (
-                    f"{kind}(*layers)"
-                    if isinstance(self, Sequential)
-                    else "one list of modules, not nested"
-                )
-            elif isinstance(layer, type) and issubclass(layer, Module):
-                hint = f"{layer.__name__}(...), an object instead of its class"
-            else:
-                hint = (
-                    "a layer, for instance nn.ReLU() instead of F.relu; a class with a forward "
-                    "for anything else"
-                )
             got = f"{kind} of a {type(layer).__name__}, number {len(self)}"
-            raise TypeError(explain(got, "each element is a Module", hint))
+            raise TypeError(explain(got, "each element is a Module", self._hint_for(layer)))
         setattr(self, str(len(self)), layer)
         return self
+
+    def _hint_for(self, element: Any) -> str:
+        """What to write instead of an element that is no module."""
+        if isinstance(element, (list, tuple)):
+            if isinstance(self, Sequential):
+                return f"{type(self).__name__}(*layers)"
+            return "one list of modules, not nested"
+        if isinstance(element, type) and issubclass(element, Module):
+            return f"{element.__name__}(...), an object instead of its class"
+        return (
+            "a layer, for instance nn.ReLU() instead of F.relu; a class with a forward "
+            "for anything else"
+        )
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -1,4 +1,10 @@
-"""Layers that normalise by the closed forms of Normalization Propagation."""
+"""The layers of Normalization Propagation (Arpit et al., 2016), which need no statistics of data.
+
+If the input x has mean 0, variance 1 and uncorrelated elements, then w.x / |w| has mean 0 and
+variance 1, too, for any weights w. It is a sum of many terms, so it is close to N(0, 1). An
+activation s of N(0, 1) has a mean c2 and a standard deviation c1 that are known in advance. A layer
+subtracts c2 and divides by c1, and its output is normalised again, ready for the next layer.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -20,23 +26,9 @@ MIN_RELATIVE_C1 = 0.1
 PRELU_START = 0.25  # the slope that a PReLU starts with, as in He et al. (2015)
 
 
-def standard_moments(activation: Any) -> moments.Moments:
-    """Of this activation of N(0, 1): a name, with the slope that a PReLU starts with, or a function
-    of tensors."""
-    if callable(activation):
-        return moments.gaussian(lambda u: activation(Tensor(u)), kinks=(0.0,))
-    return _moments_by_name(activation)
-
-
-@lru_cache
-def _moments_by_name(activation: str) -> moments.Moments:
-    check_activation(activation)
-    return moments.gaussian(activation, **({"a": PRELU_START} if activation == "prelu" else {}))
-
-
 class NormProp(Module):
     """What the two NormProp layers share: the paper's equation, its parameters, and its constants
-    c1 and c2.
+    c1 and c2. There is one row of weights, one gamma and one beta for each unit.
 
     `mode="paper"` takes c1 and c2 from N(0, 1), so the output is normalised at gamma = 1, beta = 0
     only. There gamma starts at "jacobian", one over the Jacobian factor of the activation (1/1.2112
@@ -46,23 +38,18 @@ class NormProp(Module):
     learnt. There gamma starts at 1, and beta at 1 for a rectifier, where a deep network keeps its
     scale forwards and nearly backwards. As beta / gamma falls, c1 tends to 0, and 1/c1 would
     amplify the few samples left without bound. So c1 is at least MIN_RELATIVE_C1 times its value at
-    beta = 0: below that the mean stays 0, the variance falls, the unit fades out."""
+    beta = 0: below that, the mean stays 0, but the variance falls, and the unit fades out."""
 
     def __init__(self, weight: Tensor, activation: str, gamma: Any, mode: str):
         if mode not in ("paper", "exact"):
             raise ValueError(explain(f"mode={mode!r}", "it is 'paper' or 'exact'", "mode='paper'"))
-        self.activation, self.mode, self.standard = activation, mode, standard_moments(activation)
-        self.weight, units = weight, weight.shape[0]
-        if isinstance(gamma, str):
-            if gamma != "jacobian":
-                raise ValueError(
-                    explain(
-                        f"gamma={gamma!r}", "it is 'jacobian', a number or an array", "gamma=1.0"
-                    )
-                )
-            gamma = 1.0 if mode == "exact" else 1.0 / self.standard.jacobian_factor
-        self.gamma = parameter(gamma, units)
-        self.beta = parameter(1.0 if mode == "exact" and activation in RECTIFIERS else 0.0, units)
+        units = len(weight)
+        self.activation = activation
+        self.mode = mode
+        self.standard = standard_moments(activation)
+        self.weight = weight
+        self.gamma = parameter(self._initial_gamma(gamma), units)
+        self.beta = parameter(self._initial_beta(), units)
         if activation == "prelu":
             self.a = parameter(PRELU_START, units)
 
@@ -70,20 +57,36 @@ class NormProp(Module):
         """Section 4.3 of the paper: (1/c1) [s(gamma w.x / |w| + beta) - c2]."""
         c1, c2 = self.constants()
         return F.normprop(
-            x, self.weight, self.gamma, self.beta, c1, c2, self.weighted_sum, self.activate
+            x,
+            self.weight,
+            self.gamma,
+            self.beta,
+            c1,
+            c2,
+            weighted_sum=self.weighted_sum,
+            activation=self.activate,
         )
 
     def constants(self) -> tuple[Any, Any]:
-        """c1 and c2: numbers, or tensors with one value per unit, differentiable with respect to
-        the parameters."""
-        params = {"a": self.a} if self.activation == "prelu" else {}
-        if self.mode == "paper":
-            m = moments.gaussian(self.activation, **params) if params else self.standard
-            return m.std, m.mean
+        """c1 and c2, the standard deviation and the mean of the activation's output: numbers, or
+        tensors with one value per unit, differentiable with respect to the parameters."""
+        if self.mode == "exact":
+            return self._exact_constants()
+        if self.activation == "prelu":  # the slopes change in training
+            standard = moments.gaussian("prelu", a=self.a)
+        else:
+            standard = self.standard
+        return standard.std, standard.mean
+
+    def _exact_constants(self) -> tuple[Tensor, Tensor]:
+        """c1(gamma, beta) and c2(gamma, beta), for pre-activations N(beta, gamma^2)."""
+        slopes = {"a": self.a} if self.activation == "prelu" else {}
         std = abs(self.gamma)
-        m = moments.gaussian(self.activation, self.beta, std, **params)
-        least = MIN_RELATIVE_C1 * moments.gaussian(self.activation, 0.0, std, **params).std
-        return F.maximum(m.std, least), m.mean
+        shifted = moments.gaussian(self.activation, self.beta, std, **slopes)
+        centered = moments.gaussian(self.activation, 0.0, std, **slopes)
+        c1 = F.maximum(shifted.std, MIN_RELATIVE_C1 * centered.std)
+        c2 = shifted.mean
+        return c1, c2
 
     @property
     def weighted_sum(self) -> WeightedSum:
@@ -98,10 +101,28 @@ class NormProp(Module):
             return lambda u: PReLU()(u, self.per_unit(self.a))
         return ACTIVATIONS[self.activation]
 
-    def per_unit(self, t: Any) -> Any:
+    def per_unit(self, values: Any) -> Any:
         """One value per unit, shaped to broadcast against the output; a number stays a number."""
-        # (O,) -> (O, 1, 1)
-        return t.reshape(-1, *[1] * (self.weight.ndim - 2)) if isinstance(t, Tensor) else t
+        if not isinstance(values, Tensor):
+            return values
+        positions = self.weight.ndim - 2
+        return values.reshape(-1, *[1] * positions)  # (units,) -> (units, 1, 1) for images
+
+    def _initial_gamma(self, gamma: Any) -> Any:
+        """The gamma that was asked for: a number, an array, or what "jacobian" stands for."""
+        if not isinstance(gamma, str):
+            return gamma
+        if gamma != "jacobian":
+            rule = "it is 'jacobian', a number or an array"
+            raise ValueError(explain(f"gamma={gamma!r}", rule, "gamma=1.0"))
+        if self.mode == "exact":
+            return 1.0
+        return 1.0 / self.standard.jacobian_factor
+
+    def _initial_beta(self) -> float:
+        if self.mode == "exact" and self.activation in RECTIFIERS:
+            return 1.0
+        return 0.0
 
 
 class NormPropLinear(NormProp):
@@ -112,8 +133,6 @@ class NormPropLinear(NormProp):
     ['weight', 'gamma', 'beta']
     """
 
-    shown = "in_features out_features activation= mode="
-
     def __init__(
         self,
         in_features: int,
@@ -123,11 +142,16 @@ class NormPropLinear(NormProp):
         mode: str = "paper",
     ):
         super().__init__(glorot(out_features, in_features), activation, gamma, mode)
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = in_features
+        self.out_features = out_features
 
     @property
     def weighted_sum(self) -> WeightedSum:
         return F.linear
+
+    def extra_repr(self) -> str:
+        shape = f"{self.in_features}, {self.out_features}"
+        return f"{shape}, activation={self.activation!r}, mode={self.mode!r}"
 
 
 class NormPropConv2d(NormProp):
@@ -136,8 +160,6 @@ class NormPropConv2d(NormProp):
     >>> tp.nn.NormPropConv2d(3, 8, 5, padding=2)(tp.tensor([[[[1.0] * 4] * 4] * 3])).shape
     (1, 8, 4, 4)
     """
-
-    shown = "in_channels out_channels kernel_size stride= padding= activation= mode="
 
     def __init__(
         self,
@@ -150,15 +172,36 @@ class NormPropConv2d(NormProp):
         gamma: Any = "jacobian",
         mode: str = "paper",
     ):
-        weight = glorot(out_channels, in_channels, *pair(kernel_size, "kernel_size", 1))
+        height, width = pair(kernel_size, "kernel_size", 1)
+        weight = glorot(out_channels, in_channels, height, width)
         super().__init__(weight, activation, gamma, mode)
-        self.in_channels, self.out_channels, self.kernel_size = (
-            in_channels,
-            out_channels,
-            kernel_size,
-        )
-        self.stride, self.padding = stride, padding
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.padding = padding
 
     @property
     def weighted_sum(self) -> WeightedSum:
         return partial(F.conv2d, stride=self.stride, padding=self.padding)
+
+    def extra_repr(self) -> str:
+        shape = f"{self.in_channels}, {self.out_channels}, {self.kernel_size}"
+        window = f"stride={self.stride}, padding={self.padding}"
+        return f"{shape}, {window}, activation={self.activation!r}, mode={self.mode!r}"
+
+
+def standard_moments(activation: Any) -> moments.Moments:
+    """The moments of s(Z), Z ~ N(0, 1), for an activation s: a name, or a function of tensors that
+    may have a kink at 0. A PReLU has the slope that it starts with."""
+    if callable(activation):
+        return moments.gaussian(lambda u: activation(Tensor(u)), kinks=(0.0,))
+    return _moments_by_name(activation)
+
+
+@lru_cache
+def _moments_by_name(activation: str) -> moments.Moments:
+    check_activation(activation)
+    if activation == "prelu":
+        return moments.gaussian("prelu", a=PRELU_START)
+    return moments.gaussian(activation)

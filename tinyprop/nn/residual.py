@@ -19,45 +19,49 @@ class Residual(Module):
     1.5
     """
 
-    shown = "alpha= beta="
-
     def __init__(
         self, branch: Module, alpha: float = 1.0, beta: float = 1.0, shortcut: Module | None = None
     ):
         if not beta > 0:
-            raise ValueError(
-                explain(
-                    f"Residual(beta={beta})",
-                    "it is the standard deviation of the input",
-                    "beta=1.0",
-                )
-            )
-        self.alpha, self.beta, self.branch, self.shortcut = alpha, beta, branch, shortcut
+            rule = "it is the standard deviation of the input"
+            raise ValueError(explain(f"Residual(beta={beta})", rule, "beta=1.0"))
+        self.alpha = alpha
+        self.beta = beta
+        self.branch = branch
+        self.shortcut = shortcut
 
     @property
     def variance(self) -> float:
-        """Of the output, if the input has variance beta^2 and the branch keeps a variance of 1."""
-        return self.alpha**2 + (self.beta**2 if self.shortcut is None else 1.0)
+        """The variance of the output, if the input has variance beta^2 and the branch keeps a
+        variance of 1."""
+        other_path = self.beta**2 if self.shortcut is None else 1.0
+        return self.alpha**2 + other_path
 
     def forward(self, h: Tensor) -> Tensor:
+        # A factor of 1 costs no op.
         x = h if self.beta == 1.0 else h * (1.0 / self.beta)
-        f = self.branch(x)
-        return (h if self.shortcut is None else self.shortcut(x)) + (
-            f if self.alpha == 1.0 else self.alpha * f
-        )
+        branch = self.branch(x)
+        if self.alpha != 1.0:
+            branch = self.alpha * branch
+        other_path = h if self.shortcut is None else self.shortcut(x)
+        return other_path + branch
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha!r}, beta={self.beta!r}"
 
 
 class Scale(Module):
-    """x times a fixed number, for instance behind the last of several residual blocks.
+    """x times a fixed number, for instance after the last of several residual blocks.
 
     >>> tp.nn.Scale(0.5)(tp.tensor([1.0, 2.0]))
     tensor([0.5, 1. ])
     """
-
-    shown = "factor"
 
     def __init__(self, factor: float):
         self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.factor
+
+    def extra_repr(self) -> str:
+        return repr(self.factor)

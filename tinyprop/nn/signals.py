@@ -1,10 +1,11 @@
 """Statistics of every layer's output on a batch."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .. import functional as F
-from ..engine.arrays import array_module
 from ..engine.backward import grad
 from ..engine.graph import recording
 from ..engine.tensor import Tensor
@@ -38,38 +39,47 @@ def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
     >>> [s.layer for s in tp.nn.signals(net, tp.tensor([[1.0] * 4] * 2))]
     ['0 Linear', '1 ReLU']
     """
-    found: list[tuple[str, Tensor]] = []
-    names: dict[Module, list[str]] = {}  # several if it is used several times
+    outputs: list[tuple[str, Tensor]] = []  # of each call of a layer, with its name
+    names: dict[Module, list[str]] = {}  # a layer that is used several times has several
     for name, layer in model.named_children():
         names.setdefault(layer, []).append(f"{name} {type(layer).__name__}")
 
-    def visit(layer: Module, *arriving: Any) -> Any:
+    def visit(layer: Module, *args: Any) -> Any:
         if layer not in names:
             return None
-        name = names[layer].pop(0) if len(names[layer]) > 1 else names[layer][0]
-        return lambda out: found.append((name, out))
+        remaining = names[layer]
+        name = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        return lambda output: outputs.append((name, output))
 
-    x = Tensor(x._data, requires_grad=labels is not None)  # the first layers may have no parameters
-    with recording(labels is not None), observing(), visiting(visit):
-        out = model(x)
-        loss = None if labels is None else F.cross_entropy(out, labels)
-    outputs = [output for _, output in found]
-    gradients = [None] * len(outputs) if loss is None else grad(loss, outputs, allow_unused=True)
-    return [_signal(*layer, gradient) for layer, gradient in zip(found, gradients, strict=True)]
+    with_loss = labels is not None
+    x = Tensor(x._data, requires_grad=with_loss)  # the first layers may have no parameters
+    with recording(with_loss), observing(), visiting(visit):
+        logits = model(x)
+        loss = F.cross_entropy(logits, labels) if with_loss else None
+    gradients: Sequence[Tensor | None] = [None] * len(outputs)
+    if loss is not None:
+        gradients = grad(loss, [output for _, output in outputs], allow_unused=True)
+    result = []
+    for (name, output), gradient in zip(outputs, gradients, strict=True):
+        result.append(_measure(name, output, gradient))
+    return result
 
 
-def _signal(name: str, output: Tensor, gradient: Tensor | None) -> Signal:
-    xp = array_module(output._data)
+def _measure(name: str, output: Tensor, gradient: Tensor | None) -> Signal:
     array = output._data.astype("float64")
-    axes = (0, *range(2, array.ndim))  # samples and positions
-    unit_means, ranges = array.mean(axis=axes), array.max(axis=axes) - array.min(axis=axes)
+    all_but_units = (0, *range(2, array.ndim))  # samples and positions
+    unit_means = array.mean(axis=all_but_units)
+    unit_ranges = array.max(axis=all_but_units) - array.min(axis=all_but_units)
     return Signal(
         layer=name,
         mean=float(array.mean()),
         std=float(array.std()),
-        dead=float((ranges == 0).mean()),
+        dead=float((unit_ranges == 0).mean()),
         unit_mean_square=float((unit_means**2).mean()),
-        gradient_std=None
-        if gradient is None
-        else float(xp.sqrt((gradient._data.astype("float64") ** 2).mean())),
+        gradient_std=None if gradient is None else _root_mean_square(gradient),
     )
+
+
+def _root_mean_square(t: Tensor) -> float:
+    mean_square = (t._data.astype("float64") ** 2).mean()
+    return math.sqrt(float(mean_square))

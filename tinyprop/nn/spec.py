@@ -2,7 +2,8 @@
 padding, mode); residual blocks are R(...)."""
 
 import re
-from math import prod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias
 
 from .. import functional as F
@@ -28,63 +29,125 @@ GRAMMAR = (
     "except for padding; "
     "the last C is in no block"
 )
-LAYER = re.compile(
-    r"C\(([1-9]\d*),([1-9]\d*),([1-9]\d*),(\d+)\)|P\(([1-9]\d*),([1-9]\d*),(\d+),(max|avg)\)|R\("
-)
+CONV = re.compile(r"C\(([1-9]\d*),([1-9]\d*),([1-9]\d*),(\d+)\)")
+POOL = re.compile(r"P\(([1-9]\d*),([1-9]\d*),(\d+),(max|avg)\)")
 
-# ("192", "5", "1", "2"), ("3", "2", "1", "max"), or a block
-Layer: TypeAlias = tuple[str, ...] | list["Layer"]
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution: C(filters,size,stride,padding)."""
+
+    filters: int
+    size: int
+    stride: int
+    padding: int
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pooling layer: P(size,stride,padding,mode)."""
+
+    size: int
+    stride: int
+    padding: int
+    mode: str  # "max" or "avg"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A residual block: R(layers)."""
+
+    layers: tuple["Layer", ...]
+
+
+Layer: TypeAlias = Conv | Pool | Block
 
 
 def parse(spec: str) -> list[Layer]:
-    """The layers of a spec, those of a residual block in a list; spaces are ignored.
+    """The layers of a spec; spaces are ignored.
 
-    >>> parse("R(C(16,3,1,1)) - C(10,1,1,0) - P(2,2,0,max)")
-    [[('16', '3', '1', '1')], ('10', '1', '1', '0'), ('2', '2', '0', 'max')]
+    >>> for layer in parse("R(C(16,3,1,1)) - P(2,2,0,max) - C(10,1,1,0)"):
+    ...     print(layer)
+    Block(layers=(Conv(filters=16, size=3, stride=1, padding=1),))
+    Pool(size=2, stride=2, padding=0, mode='max')
+    Conv(filters=10, size=1, stride=1, padding=0)
     """
     text = "".join(spec.split())
-    layers, end = _sequence(text, 0)
-    units = [layer for layer in layers if not is_pool(layer)]
-    if end < len(text) or not units or isinstance(units[-1], list):
+    layers, end = _parse_layers(text, 0, in_block=False)
+    is_complete = end == len(text)
+    if not is_complete or not isinstance(last_unit(layers), Conv):
         _refuse(text, end)
     return layers
 
 
-def _sequence(text: str, position: int, in_block: bool = False) -> tuple[list[Layer], int]:
-    """The layers from this position on, and where they end."""
+def _parse_layers(text: str, position: int, in_block: bool) -> tuple[list[Layer], int]:
+    """The layers joined by "-" from this position on, and the position after them."""
     layers: list[Layer] = []
-    while match := LAYER.match(text, position):
-        if match[0] == "R(":
-            block, end = _sequence(text, match.end(), in_block=True)
-            if text[end : end + 1] != ")" or all(is_pool(layer) for layer in block):
-                _refuse(text, end)
-            layers.append(block)
-            position = end + 1
-        else:
-            layer = tuple(group for group in match.groups() if group is not None)
-            size, _, padding = map(int, layer[:3] if is_pool(layer) else layer[1:])
-            if in_block and size != 2 * padding + 1:
-                break
-            layers.append(layer)
-            position = match.end()
-        if text[position : position + 1] != "-":
+    while True:
+        layer, position = _parse_layer(text, position, in_block)
+        layers.append(layer)
+        if not text.startswith("-", position):
             return layers, position
         position += 1
-    _refuse(text, position)
+
+
+def _parse_layer(text: str, position: int, in_block: bool) -> tuple[Layer, int]:
+    """The layer at this position, and the position after it."""
+    if text.startswith("R(", position):
+        return _parse_block(text, position)
+    layer: Conv | Pool
+    if match := CONV.match(text, position):
+        filters, size, stride, padding = map(int, match.groups())
+        layer = Conv(filters, size, stride, padding)
+    elif match := POOL.match(text, position):
+        size, stride, padding = map(int, match.groups()[:3])
+        layer = Pool(size, stride, padding, mode=match[4])
+    else:
+        _refuse(text, position)
+    # its output is as large as that of a 1x1 convolution with its stride
+    fits_shortcut = layer.size == 2 * layer.padding + 1
+    if in_block and not fits_shortcut:
+        _refuse(text, position)
+    return layer, match.end()
+
+
+def _parse_block(text: str, position: int) -> tuple[Block, int]:
+    """The block at this position, and the position after it."""
+    layers, end = _parse_layers(text, position + len("R("), in_block=True)
+    is_closed = text.startswith(")", end)
+    if not is_closed or last_unit(layers) is None:
+        _refuse(text, end)
+    return Block(tuple(layers)), end + len(")")
 
 
 def _refuse(text: str, position: int) -> NoReturn:
     rest = repr(text[position : position + 20]) if position < len(text) else "its end"
-    raise ValueError(
-        explain(f"a spec that cannot be parsed at position {position}: {rest}", GRAMMAR, NIN[:27])
-    )
+    got = f"a spec that cannot be parsed at position {position}: {rest}"
+    raise ValueError(explain(got, GRAMMAR, NIN[:27]))
 
 
-def is_pool(layer: Layer) -> bool:
-    return layer[-1] in ("max", "avg")
+def first_unit(layers: Iterable[Layer]) -> Conv | Block | None:
+    """The first layer that has weights, if there is one."""
+    for layer in layers:
+        if not isinstance(layer, Pool):
+            return layer
+    return None
 
 
-BEFORE: dict[str, Any] = {  # normalisers in front of the activation, made for a number of channels
+def last_unit(layers: Sequence[Layer]) -> Conv | Block | None:
+    """The last layer that has weights, if there is one."""
+    return first_unit(reversed(layers))
+
+
+def total_stride(layers: Iterable[Layer]) -> int:
+    """The product of all strides."""
+    product = 1
+    for layer in layers:
+        product *= total_stride(layer.layers) if isinstance(layer, Block) else layer.stride
+    return product
+
+
+BEFORE: dict[str, Any] = {  # normalisers before the activation, made for a number of channels
     "batch": BatchNorm,
     "layer": lambda channels: LayerNorm((channels, None, None)),
     "rms": lambda channels: RMSNorm((channels, None, None)),
@@ -94,7 +157,7 @@ BEFORE: dict[str, Any] = {  # normalisers in front of the activation, made for a
     "derf": Derf,
 }
 NORMS = ("normprop", *BEFORE, "layer-after", "weight", "ws", "selu", "none")
-# the layers count on inputs of variance 1, so residual blocks keep count of it
+# layers that need inputs of variance 1, so that residual blocks keep track of the variance
 ANALYTIC = ("normprop", "ws")
 INITS = ("glorot", "he", "lecun", "orthogonal", "fixup")
 
@@ -106,7 +169,11 @@ def groups(channels: int) -> int:
     >>> groups(192), groups(40), groups(7)
     (32, 20, 1)
     """
-    return max(n for n in range(1, 33) if channels % n == 0 and (n == 1 or channels >= 2 * n))
+    for number in range(32, 1, -1):
+        divides = channels % number == 0
+        if divides and channels >= 2 * number:
+            return number
+    return 1
 
 
 def build(
@@ -140,11 +207,11 @@ def build(
     "lecun", "orthogonal" or "fixup", which are functions of `tp.nn.init`. He's and orthogonal rows
     have the gain of the activation that their input has gone through: for SELU, He's are LeCun's.
 
-    A residual block R(C(...)-C(...)) adds to its input: in the branch and around it, normaliser and
-    activation stand in front of the convolution that needs them instead of behind the last one (He
-    et al., 2016), and a 1x1 convolution takes the other path where the branch changes the number of
-    channels or the size. It is h + alpha branch(h / beta). beta is 1, but for "normprop" and "ws"
-    the deviation of h that follows from the blocks before: see `Residual`.
+    A residual block R(C(...)-C(...)) adds to its input: h + alpha branch(h / beta), see `Residual`.
+    In the branch and around it, normaliser and activation come before the convolution that needs
+    them instead of after the previous one (He et al., 2016). Where the branch changes the number of
+    channels or the size, there is a 1x1 convolution on the other path. beta is 1; only for
+    "normprop" and "ws" it is the standard deviation of h that follows from the blocks before.
 
     >>> net = tp.nn.build("C(8,3,1,1)-P(2,2,0,max)-C(10,1,1,0)-P(4,4,0,avg)", classes=5)
     >>> net(tp.tensor([[[[1.0] * 8] * 8] * 3])).shape
@@ -154,129 +221,161 @@ def build(
     >>> net(tp.ones(1, 3, 8, 8)).shape, [type(layer).__name__ for layer in net[1].branch]
     ((1, 5), ['LayerNorm', 'Activation', 'Conv2d', 'LayerNorm', 'Activation', 'Conv2d'])
     """
-    for name, value, allowed in (("norm", norm, NORMS), ("init", init or "glorot", INITS)):
-        if value not in allowed:
-            rule = f"it is one of {', '.join(allowed)}"
-            raise ValueError(explain(f"{name}={value!r}", rule, f"{name}={allowed[0]!r}"))
-    init = init or ("glorot" if norm in ("normprop", "batch", "none") else "he")
-    norm, activation = ("none", "selu") if norm == "selu" else (norm, activation)
+    _check_choice("norm", norm, NORMS)
+    if init is None:
+        init = "glorot" if norm in ("normprop", "batch", "none") else "he"
+    _check_choice("init", init, INITS)
+    if norm == "selu":
+        norm = "none"
+        activation = "selu"
     layers = parse(spec)
-    builder = Builder(in_channels, norm, activation, width, init, alpha, (gamma, mode))
-    last = max(i for i, layer in enumerate(layers) if not is_pool(layer))
-    network = Sequential(*builder.sequence(layers, last, classes), Flatten())
+    builder = Builder(
+        norm=norm,
+        activation=activation,
+        width=width,
+        init=init,
+        alpha=alpha,
+        gamma=gamma,
+        mode=mode,
+        logits=last_unit(layers),
+        classes=classes,
+        channels=in_channels,
+    )
+    network = Sequential(*builder.sequence(layers), Flatten())
     if init == "fixup":
         initial.fixup_(network, activation)
     return network
 
 
+def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        rule = f"it is one of {', '.join(allowed)}"
+        raise ValueError(explain(f"{name}={value!r}", rule, f"{name}={allowed[0]!r}"))
+
+
+@dataclass
 class Builder:
-    """Makes layers in order, and knows the signal that arrives at the next one."""
+    """Makes layers in order, and keeps track of the signal that arrives at the next one."""
 
-    def __init__(
-        self,
-        channels: int,
-        norm: str,
-        activation: str,
-        width: float,
-        init: str,
-        alpha: float,
-        normprop: Any,
-    ):
-        self.norm, self.activation, self.width, self.init = norm, activation, width, init
-        self.alpha, self.normprop = alpha, normprop
-        self.channels, self.variance = channels, 1.0
-        # the activation, by name or as a function, that the signal has gone through
-        self.source: Any = "identity"
-        # whether normaliser and activation of the last convolution or block are still to come
-        self.pending = False
+    norm: str
+    activation: str
+    width: float
+    init: str
+    alpha: float
+    gamma: Any
+    mode: str
+    logits: Conv | Block | None  # the layer that gives the logits
+    classes: int | None
 
-    def sequence(
-        self, layers: list[Layer], last: int | None = None, classes: int | None = None
-    ) -> list[Module]:
-        """The modules of these layers; number `last` gives the logits."""
+    channels: int  # of the signal
+    variance: float = 1.0  # of the signal, where residual blocks keep track of it
+    # the activation that the signal has gone through, by name or as a function
+    source: Any = "identity"
+    # whether normaliser and activation of the last convolution or block are still to come
+    pending: bool = False
+
+    def sequence(self, layers: Sequence[Layer]) -> list[Module]:
+        """The modules of these layers."""
         made: list[Module] = []
         for i, layer in enumerate(layers):
-            if isinstance(next((unit for unit in layers[i:] if not is_pool(unit)), None), tuple):
-                made += self.activated()  # a block has its own activations
-            if isinstance(layer, list):
-                made.append(self.block(layer))
-                continue
-            *filters, size, stride, padding = map(int, layer[:3] if is_pool(layer) else layer)
-            if is_pool(layer):
-                made.append((MaxPool2d if layer[3] == "max" else AvgPool2d)(size, stride, padding))
-            elif i == last:
-                made.append(
-                    self.initialized(
-                        Conv2d(self.channels, classes or filters[0], size, stride, padding)
-                    )
-                )
+            if isinstance(first_unit(layers[i:]), Conv):  # a block has activations of its own
+                made += self.activated()
+            if isinstance(layer, Block):
+                made.append(self.residual(layer))
+            elif isinstance(layer, Pool):
+                pool = MaxPool2d if layer.mode == "max" else AvgPool2d
+                made.append(pool(layer.size, layer.stride, layer.padding))
+            elif layer is self.logits:
+                made.append(self.output(layer))
             else:
-                width = max(1, round(filters[0] * self.width))
-                made.append(
-                    self.convolution(self.channels, width, (size, stride, padding), self.activation)
-                )
-                self.channels, self.pending = width, True
+                made.append(self.hidden(layer))
         return made
 
-    def convolution(
-        self, channels: int, filters: int, geometry: tuple[int, int, int], activation: str
-    ) -> Module:
+    def output(self, conv: Conv) -> Module:
+        """The convolution that gives the logits."""
+        filters = self.classes or conv.filters
+        layer = Conv2d(self.channels, filters, conv.size, conv.stride, conv.padding)
+        return self.initialized(layer)
+
+    def hidden(self, conv: Conv) -> Module:
+        """A convolution of scaled width, whose normaliser and activation are to come."""
+        filters = max(1, round(conv.filters * self.width))
+        layer = self.convolution(replace(conv, filters=filters), self.channels, self.activation)
+        self.channels = filters
+        self.pending = True
+        return layer
+
+    def convolution(self, conv: Conv, in_channels: int, activation: str) -> Module:
         """A convolution with weights as the norm has them; NormProp's contains the activation."""
+        sizes = (in_channels, conv.filters, conv.size, conv.stride, conv.padding)
         if self.norm == "normprop":
-            return self.initialized(
-                NormPropConv2d(channels, filters, *geometry, activation, *self.normprop)
-            )
-        layer = self.initialized(Conv2d(channels, filters, *geometry, bias=self.norm not in BEFORE))
+            return self.initialized(NormPropConv2d(*sizes, activation, self.gamma, self.mode))
+        has_bias = self.norm not in BEFORE  # those have a bias of their own
+        layer = self.initialized(Conv2d(*sizes, bias=has_bias))
         if self.norm == "ws":
             return ScaledWS(layer, self.source)
-        return WeightNorm(layer) if self.norm == "weight" else layer
+        if self.norm == "weight":
+            return WeightNorm(layer)
+        return layer
 
     def initialized(self, layer: Any) -> Any:
-        if self.init in ("he", "lecun"):
-            initial.kaiming_normal_(layer, self.source if self.init == "he" else "identity")
-        return (
+        """The layer, with new weights unless `init` is "glorot", which it has, or "fixup", which
+        needs the whole network."""
+        if self.init == "he":
+            initial.kaiming_normal_(layer, self.source)
+        elif self.init == "lecun":
+            initial.kaiming_normal_(layer, "identity")
+        elif self.init == "orthogonal":
             initial.orthogonal_(layer, initial.gain(self.source))
-            if self.init == "orthogonal"
-            else layer
-        )
+        return layer
 
     def activated(self) -> list[Module]:
-        """What stands between the last convolution or block and the next convolution."""
+        """What comes between the last convolution or block and the next convolution."""
         made = self.at_unit_variance()
-        if self.pending and self.norm != "normprop":
-            made += [BEFORE[self.norm](self.channels)] if self.norm in BEFORE else []
-            made.append(
-                PReLU(self.channels) if self.activation == "prelu" else Activation(self.activation)
-            )
-            made += [LayerNorm((self.channels, None, None))] if self.norm == "layer-after" else []
-            self.source = self.squashed if self.norm in ("dyt", "derf") else self.activation
+        in_layers = self.norm == "normprop"  # its layers contain normaliser and activation
+        if self.pending and not in_layers:
+            if self.norm in BEFORE:
+                made.append(BEFORE[self.norm](self.channels))
+            if self.activation == "prelu":
+                made.append(PReLU(self.channels))
+            else:
+                made.append(Activation(self.activation))
+            if self.norm == "layer-after":
+                made.append(LayerNorm((self.channels, None, None)))
+            squashes = self.norm in ("dyt", "derf")
+            self.source = self.squashed if squashes else self.activation
         self.pending = False
         return made
 
     def squashed(self, x: Tensor) -> Tensor:
-        """What DyT or Derf and the activation make of a value at the start."""
-        params = {"a": PRELU_START} if self.activation == "prelu" else {}
-        return ACTIVATIONS[self.activation](
-            (F.tanh if self.norm == "dyt" else F.erf)(0.5 * x), **params
-        )
+        """DyT or Derf, as it starts, and then the activation."""
+        squash = F.tanh if self.norm == "dyt" else F.erf
+        activation = ACTIVATIONS[self.activation]
+        if self.activation == "prelu":
+            return activation(squash(0.5 * x), a=PRELU_START)
+        return activation(squash(0.5 * x))
 
     def at_unit_variance(self) -> list[Module]:
-        variance, self.variance = self.variance, 1.0
-        return [Scale(variance**-0.5)] if variance != 1.0 else []
+        """A layer that scales the signal to variance 1, if it has another one."""
+        if self.variance == 1.0:
+            return []
+        scale = Scale(self.variance**-0.5)
+        self.variance = 1.0
+        return [scale]
 
-    def block(self, layers: list[Layer]) -> Residual:
-        channels, variance, self.variance = self.channels, self.variance, 1.0
-        branch = Sequential(*self.sequence(layers), *self.at_unit_variance())
-        shortcut, stride, self.source = None, strides(layers), "identity"
-        if stride > 1 or self.channels != channels:
-            shortcut = self.convolution(channels, self.channels, (1, stride, 0), "identity")
-        block = Residual(branch, self.alpha, variance**0.5, shortcut)
-        self.variance, self.pending = block.variance if self.norm in ANALYTIC else 1.0, True
-        return block
-
-
-def strides(layers: list[Layer]) -> int:
-    """The product of all strides."""
-    return prod(
-        strides(x) if isinstance(x, list) else int(x[1] if is_pool(x) else x[2]) for x in layers
-    )
+    def residual(self, block: Block) -> Residual:
+        in_channels = self.channels
+        in_variance = self.variance
+        self.variance = 1.0  # the branch gets h / beta
+        layers = self.sequence(block.layers)
+        branch = Sequential(*layers, *self.at_unit_variance())
+        self.source = "identity"  # the sum goes through no activation
+        stride = total_stride(block.layers)
+        shortcut = None
+        if stride > 1 or self.channels != in_channels:
+            conv = Conv(self.channels, size=1, stride=stride, padding=0)
+            shortcut = self.convolution(conv, in_channels, "identity")
+        residual = Residual(branch, self.alpha, in_variance**0.5, shortcut)
+        self.variance = residual.variance if self.norm in ANALYTIC else 1.0
+        self.pending = True
+        return residual

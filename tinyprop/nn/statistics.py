@@ -3,7 +3,7 @@ that take none."""
 
 from .. import functional as F
 from ..engine.tensor import Tensor
-from ..functional.normalization import column
+from ..functional.normalization import per_channel
 from .layers import parameter
 from .module import Module, is_observing
 
@@ -19,26 +19,29 @@ class BatchNorm(Module):
             [ 1.]], requires_grad=True)
     """
 
-    shown = "num_features eps= momentum="
     sums_over_batch = True
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
         self.weight = parameter(1.0, num_features)
         self.bias = parameter(0.0, num_features)
         self.running_mean = parameter(0.0, num_features).detach()
         self.running_var = parameter(1.0, num_features).detach()
 
     def forward(self, x: Tensor) -> Tensor:
-        statistics = self.running_mean, self.running_var
-        if is_observing():
-            statistics = (
-                Tensor(self.running_mean._data.copy()),
-                Tensor(self.running_var._data.copy()),
-            )
+        mean = self.running_mean
+        var = self.running_var
+        if is_observing():  # batch_norm moves the estimates in place: let it move copies
+            mean = Tensor(mean._data.copy())
+            var = Tensor(var._data.copy())
         return F.batch_norm(
-            x, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps
+            x, mean, var, self.weight, self.bias, self.training, self.momentum, self.eps
         )
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
 class RMSNorm(Module):
@@ -54,22 +57,25 @@ class RMSNorm(Module):
     ((2, 3, 8, 8), (3, 1, 1))
     """
 
-    shown = "normalized_shape eps="
-
     def __init__(self, normalized_shape: int | tuple[int | None, ...], eps: float = 1e-5):
-        shape = normalized_shape if isinstance(normalized_shape, tuple) else (normalized_shape,)
-        self.normalized_shape, self.eps = shape, eps
-        self.weight = parameter(1.0, *(n or 1 for n in shape))
+        if not isinstance(normalized_shape, tuple):
+            normalized_shape = (normalized_shape,)
+        self.normalized_shape = normalized_shape
+        self.eps = eps
+        self.weight = parameter(1.0, *(length or 1 for length in normalized_shape))
 
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.lengths(x), self.weight, self.eps)
 
     def lengths(self, x: Tensor) -> tuple[int, ...]:
-        """The normalised axes of this input."""
-        shape = self.normalized_shape
-        return tuple(
-            n or m for n, m in zip(shape, x.shape[-len(shape) :], strict=x.ndim >= len(shape))
-        )
+        """The lengths of the normalised axes of this input: its own where the layer has None."""
+        count = len(self.normalized_shape)
+        enough_axes = x.ndim >= count  # with fewer, the function refuses the input
+        pairs = zip(self.normalized_shape, x.shape[-count:], strict=enough_axes)
+        return tuple(length or present for length, present in pairs)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}"
 
 
 class LayerNorm(RMSNorm):
@@ -99,15 +105,18 @@ class GroupNorm(Module):
     tensor([[-1.,  1., -1.,  1.]], requires_grad=True)
     """
 
-    shown = "num_groups num_channels eps="
-
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5):
-        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        self.eps = eps
         self.weight = parameter(1.0, num_channels)
         self.bias = parameter(0.0, num_channels)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
 
 
 class DyT(Module):
@@ -120,8 +129,6 @@ class DyT(Module):
             [1.]], requires_grad=True)
     """
 
-    shown = "num_features"
-
     def __init__(self, num_features: int, alpha: float = 0.5):
         self.num_features = num_features
         self.alpha = parameter(alpha, 1)
@@ -130,11 +137,16 @@ class DyT(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # (C,) -> (C, 1, 1) for images
-        weight, bias = (column(p, x.ndim - 1) for p in (self.weight, self.bias))
+        weight = per_channel(self.weight, x.ndim - 1)
+        bias = per_channel(self.bias, x.ndim - 1)
         return self.squash(x) * weight + bias
 
     def squash(self, x: Tensor) -> Tensor:
+        """The function that keeps values bounded, before weight and bias."""
         return F.tanh(self.alpha * x)
+
+    def extra_repr(self) -> str:
+        return str(self.num_features)
 
 
 class Derf(DyT):

@@ -25,19 +25,19 @@ class WeightNorm(Module):
 
     def __init__(self, layer: Linear | Conv2d, scale: Any = None):
         if not isinstance(layer, (Linear, Conv2d)):
-            got, rule = (
-                f"{type(self).__name__} of a {type(layer).__name__}",
-                "it wraps a layer that has a weight",
+            got = f"{type(self).__name__} of a {type(layer).__name__}"
+            raise TypeError(
+                explain(got, "it wraps a layer that has a weight", "a Linear or a Conv2d")
             )
-            raise TypeError(explain(got, rule, "a Linear or a Conv2d"))
-        self.layer, self.scale = (
-            layer,
-            parameter(1.0 if scale is None else scale, len(layer.weight)),
-        )
-        if (self.scale.backend, self.scale.dtype) != (layer.weight.backend, layer.weight.dtype):
-            self.to(layer.weight.backend, layer.weight.dtype)
+        v = layer.weight
+        units = len(v)
+        self.layer = layer
+        self.scale = parameter(1.0 if scale is None else scale, units)
+        if (self.scale.backend, self.scale.dtype) != (v.backend, v.dtype):
+            self.to(v.backend, v.dtype)
         if scale is None:
-            self.scale.data[...] = F.norm(layer.weight, tuple(range(1, layer.weight.ndim))).data
+            inputs = tuple(range(1, v.ndim))
+            self.scale.data[...] = F.norm(v, inputs).data  # (units, ...) -> (units,)
 
     @property
     def weight(self) -> Tensor:
@@ -46,7 +46,7 @@ class WeightNorm(Module):
 
     @property
     def bias(self) -> Tensor | None:
-        """That of the layer."""
+        """The bias of the wrapped layer."""
         return self.layer.bias
 
     def forward(self, x: Tensor) -> Tensor:
@@ -62,23 +62,24 @@ class WeightNorm(Module):
         >>> format(out.mean() ** 2, ".4f"), format(out.std(), ".4f")
         ('0.0000', '1.0000')
         """
-        if self.layer.bias is None:
+        bias = self.layer.bias
+        if bias is None:
             got = f"initialize of a {type(self.layer).__name__} without a bias"
             raise ValueError(explain(got, "the bias is what makes the mean 0", "bias=True"))
         with no_grad():
             u = self(x)
-            axes = tuple(range(u.ndim - 1)) if isinstance(self.layer, Linear) else (0, 2, 3)
-            mean, std = F.mean(u, axes), F.std(u, axes)
-            # rounding may keep that of a constant from being 0
-            if not (std.numpy() > 1e-6 * abs(mean.numpy())).all():
+            is_linear = isinstance(self.layer, Linear)
+            all_but_units = tuple(range(u.ndim - 1)) if is_linear else (0, 2, 3)
+            mean = F.mean(u, all_but_units)
+            std = F.std(u, all_but_units)
+            # because of rounding, the std of a constant is not always 0
+            varies = std.numpy() > 1e-6 * abs(mean.numpy())
+            if not varies.all():
                 got = f"initialize with an input of shape {x.shape} for which some unit is constant"
-                raise ValueError(
-                    explain(
-                        got, "its variance cannot become 1", "a larger batch, of different samples"
-                    )
-                )
+                hint = "a larger batch, of different samples"
+                raise ValueError(explain(got, "its variance cannot become 1", hint))
             self.scale.data[...] /= std.data
-            self.layer.bias.data[...] = ((self.layer.bias - mean) / std).data
+            bias.data[...] = ((bias - mean) / std).data
             return self(x)
 
 
@@ -97,8 +98,6 @@ class ScaledWS(WeightNorm):
     ('1.7129', '0.0000')
     """
 
-    shown = "activation="
-
     def __init__(self, layer: Linear | Conv2d, activation: str = "relu", scale: Any = 1.0):
         super().__init__(layer, scale)
         self.activation = activation
@@ -107,3 +106,6 @@ class ScaledWS(WeightNorm):
     @property
     def weight(self) -> Tensor:
         return F.weight_norm(self.layer.weight, self.scale, self.factor, centered=True)
+
+    def extra_repr(self) -> str:
+        return f"activation={self.activation!r}"

@@ -329,7 +329,7 @@ def patches(window: Window, shape: tuple[int, ...]) -> HostArray:
     the padding."""
     index = np.arange(math.prod(shape)).reshape(shape)
     # (rows, columns, kh, kw, C)
-    views = window.views(window.padded(index.transpose(1, 2, 0)[None], -1))[0]
+    views = window.unfold(index.transpose(1, 2, 0)[None], -1)[0]
     return views.transpose(0, 1, 4, 2, 3).reshape(views.shape[0] * views.shape[1], -1)
 
 

@@ -28,7 +28,7 @@ from ..engine.overrides import recorders
 from ..engine.tensor import Tensor
 from ..engine.threads import Workers, allow, blas_threads, cores
 from ..functional.losses import IGNORED
-from ..nn.module import Module, Sequential, evaluating
+from ..nn.module import Module, Sequential, edit_count, evaluating
 from ..optim import Optimizer
 from ..optim.constraint import constrained_weights, normalize
 from ..parallel.ranks import Ranks
@@ -256,9 +256,9 @@ class TrainingStep:
     def members(self) -> "Members":
         """The tensors of the model that a step needs; looked for anew after an edit of any
         module."""
-        if self._members is None or self._members.edits != Module.edits:
+        if self._members is None or self._members.edits != edit_count():
             buffers = list(self.model.buffers())
-            self._members = Members(Module.edits, buffers, constrained_weights(self.model))
+            self._members = Members(edit_count(), buffers, constrained_weights(self.model))
         return self._members
 
     def update(self, gradients: Gradients) -> None:

@@ -101,8 +101,8 @@ def measured(norm: str, repeats: int) -> Cost:
 
     def copy() -> None:
         room.data.copy_from_device_async(images.data, images.nbytes)
-        replay.box.next()
-        replay.box.post(cupy.cuda.get_current_stream())
+        replay.mailbox.next_slot()
+        replay.mailbox.upload(cupy.cuda.get_current_stream())
 
     times: list[list[float]] = [[], [], [], []]
     for _ in range(repeats):

@@ -37,7 +37,7 @@ WORDS = {
     r"__restrict__|__launch_bounds__\(.*?\)": "",
     r"__device__": "__attribute__((always_inline))",
     # a call that is replaced once it is compiled
-    r"__shared__ float (\w+)\[\w+\];": r"__local float* \1 = shared();",
+    r"__shared__ float (\w+)\[[\w *]+\];": r"__local float* \1 = shared();",
     r"__syncthreads\(\)": "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)",
     r"\bthreadIdx\.x\b": "((unsigned)get_local_id(0))",
     r"\bblockIdx\.x\b": "((unsigned)get_group_id(0))",
@@ -69,11 +69,9 @@ def missing():
         import pyopencl  # noqa: F401
     except ImportError:
         absent.append("pyopencl")
-    return (
-        f"needs {' and '.join(absent)}: apt-get install oclgrind clang-14, pip install pyopencl"
-        if absent
-        else None
-    )
+    if not absent:
+        return None
+    return f"needs {' and '.join(absent)}: apt-get install oclgrind clang-14, pip install pyopencl"
 
 
 @dataclass
@@ -110,6 +108,13 @@ def in_global_memory(function):
     return function
 
 
+def shared_floats(options):
+    """The shared memory of a block: as many floats as a kernel takes at most, a pack for each
+    thread."""
+    sizes = dict(re.findall(r"-D(THREADS|WIDTH)=(\d+)", " ".join(options)))
+    return int(sizes["THREADS"]) * int(sizes.get("WIDTH", 1))
+
+
 def bitcode(source, options, folder):
     """LLVM bitcode of a translated source. Generic pointers, which oclgrind does not know, become
     private ones."""
@@ -123,7 +128,7 @@ def bitcode(source, options, folder):
     code = re.sub(
         r"^define .*?^}", lambda function: in_global_memory(function[0]), code, flags=re.S | re.M
     )
-    size = next(option.partition("=")[2] for option in options if option.startswith("-DTHREADS="))
+    size = shared_floats(options)
     # oclgrind knows local memory by the kernel's name
     for kernel in re.findall(r"spir_kernel void @(\w+)\(", code):
         before, start, rest = code.partition(f"spir_kernel void @{kernel}(")
@@ -136,7 +141,8 @@ def bitcode(source, options, folder):
     code = MEMCPY.sub(
         lambda m: f"@llvm.memcpy.p{m[2] or 0}i8.p{m[4] or 0}i8.i64({m[1]}{m[3]}", code
     )
-    for a, b in ((0, 1), (1, 0)):
+    code = re.sub(r"declare void @llvm\.memcpy\..*\n", "", code)  # several are the same by now
+    for a, b in ((0, 0), (0, 1), (1, 0), (1, 1)):
         if f"@llvm.memcpy.p{a}i8.p{b}i8" in code:
             types = ", ".join(f"i8 addrspace({n})*" for n in (a, b))
             code += f"declare void @llvm.memcpy.p{a}i8.p{b}i8.i64({types}, i64, i1)\n"
@@ -150,7 +156,8 @@ def errors(launches, sources, folder):
     """What oclgrind reports of these launches, with these sources by file, and memory afterwards,
     launch by launch."""
     for number, launch in enumerate(launches):
-        (part := folder / str(number)).mkdir()
+        part = folder / str(number)
+        part.mkdir()
         (part / "launch").write_bytes(pickle.dumps(launch))
         bitcode(translated(sources[launch.kernel.split(".")[0]]), launch.options, part)
     checks = ["--data-races", "--uninitialized", "--max-errors", "20"]
@@ -180,9 +187,9 @@ def replay(folder):
         return cl.Buffer(context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=array)
 
     tables = {address: buffer(array) for address, array in launch.pointers.items()}
-    moved = (
-        dict(zip(tables, addresses(context, queue, tables.values()), strict=True)) if tables else {}
-    )
+    moved = {}
+    if tables:
+        moved = dict(zip(tables, addresses(context, queue, tables.values()), strict=True))
     for i, argument in enumerate(launch.arguments):
         if isinstance(argument, bytes) and tables and i == 0:
             words = np.frombuffer(argument, "int64").tolist()
@@ -197,10 +204,10 @@ def replay(folder):
             )
         kernel.set_arg(i, argument)
     cl.enqueue_nd_range_kernel(queue, kernel, (launch.blocks * launch.threads,), (launch.threads,))
+    written = [(memory, launch.arguments[i]) for i, memory in buffers.items()]
+    written += [(tables[address], array) for address, array in launch.pointers.items()]
     after = []
-    for memory, like in [(b, launch.arguments[i]) for i, b in buffers.items()] + [
-        (tables[a], array) for a, array in launch.pointers.items()
-    ]:
+    for memory, like in written:
         after.append(np.empty_like(like))
         cl.enqueue_copy(queue, after[-1], memory)
     queue.finish()

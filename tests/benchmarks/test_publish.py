@@ -121,6 +121,7 @@ def quick_publish(monkeypatch):
     return publish
 
 
+@pytest.mark.slow
 def test_an_idle_machine_publishes_every_page(clone, quick_publish, capsys):
     assert quick_publish(clone, load=0.2) == 0
     pages = ["PROFILE.md", "RANKS.md", "RESULTS.md", "SCALING.md"]
@@ -152,6 +153,7 @@ def test_where_the_system_tells_no_load_it_is_not_told(monkeypatch):
     assert load.load_words(None) == ""
 
 
+@pytest.mark.slow
 def test_exponents_are_fitted_and_drawn(tmp_path):
     def measured(peer, factor, x, power):
         return Measurement("scaling", "", peer, 50, [factor * x**power], int(1e6 * factor * x))

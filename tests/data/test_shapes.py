@@ -7,6 +7,7 @@ import tinyprop as tp
 from tinyprop.data import shapes
 
 
+@pytest.mark.slow
 def test_all_images_have_known_bytes():
     """All arithmetic is on integers: the digests hold on every machine and for every version of
     NumPy."""

@@ -187,6 +187,7 @@ def test_a_broken_transfer_is_resumed_and_checked_as_a_whole(tmp_path, server, r
         assert len(server.starts) == sources.TRIES
 
 
+@pytest.mark.slow
 def test_a_transfer_has_a_limit_however_little_it_is_silent(tmp_path, server, monkeypatch):
     monkeypatch.setattr(sources, "TRANSFER", 0.5)
     server.content, server.piece, server.pause = {"/file": RIGHT}, 10, 0.02

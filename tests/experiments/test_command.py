@@ -123,6 +123,7 @@ def test_data_that_are_not_available_are_named_and_skipped(tmp_path, capsys, mon
     assert "not run" in (tmp_path / "out/README.md").read_text()
 
 
+@pytest.mark.slow
 def test_when_time_is_up_the_runs_are_saved(tmp_path):
     endless, work = (
         replace(TINY, epochs=100_000),

@@ -94,6 +94,7 @@ def test_a_damaged_record_is_not_published(clone):
     assert (clone / "REPRODUCTION.md").read_text() == "old\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lacks", [".git", "REPRODUCTION.md", "figures/runs"])
 def test_nothing_is_published_outside_of_a_clone(lacks, clone):
     path = clone / lacks

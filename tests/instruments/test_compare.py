@@ -244,6 +244,7 @@ def drawn(out, seed):
     return out.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_command_draws_a_page(tmp_path, capsys):
     out = tmp_path / "new" / "page.png"
     assert drawn(out, "0")[:4] == b"\x89PNG"

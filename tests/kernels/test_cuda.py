@@ -3,7 +3,8 @@
 import numpy as np
 
 from tinyprop.engine.arrays import to_backend, to_numpy
-from tinyprop.functional.normalization import WeightNorm
+from tinyprop.functional.activations import ReLU
+from tinyprop.functional.normalization import BatchNorm, WeightNorm
 from tinyprop.functional.normprop import NormalizedReLU
 from tinyprop.functional.pooling import MaxPool
 from tinyprop.functional.windows import Window
@@ -27,6 +28,30 @@ def test_a_normalized_relu_passes_nan_and_overwrites():
     g = up(np.array([[2, 4, 6]], "f4"))
     found = cuda.normalized_relu_gradient(op, g, 2.0, 1.0, out)[0]
     np.testing.assert_array_equal(to_numpy(found), [[1, 2, 0]])
+
+
+def test_the_gradient_of_a_relu_passes_where_its_output_is_nan():
+    out, g = up(np.array([0, 2, np.nan], "f4"), np.array([3, 4, 5], "f4"))
+    np.testing.assert_array_equal(to_numpy(cuda.relu_gradient(ReLU(), g, out)), [0, 4, 5])
+
+
+def test_memory_that_packs_are_not_aligned_to_is_read_by_single_elements(rng):
+    """A view that starts with the second element of its memory."""
+    values = rng.standard_normal((40, 8)).astype("f4")
+    x = up(np.append(values[0, 0], values))[1:].reshape(values.shape)
+    aligned = up(values)
+    assert cuda._strips(aligned).width == cuda.PACK
+    assert cuda._strips(x).width == 1
+    ones, zeros, g = up(np.ones(8, "f4"), np.zeros(8, "f4"), np.ones((40, 8), "f4"))
+
+    def results(x):
+        op = BatchNorm((0,), 1e-5, 40, 0.1, zeros.copy(), ones.copy())
+        op.recorded = True
+        out = cuda.batch_norm(op, x, ones, zeros)
+        return [out, *op.running, *cuda.batch_norm_gradient(op, g * aligned, x, ones)]
+
+    for one, other in zip(results(x), results(aligned), strict=True):
+        np.testing.assert_allclose(to_numpy(one), to_numpy(other), rtol=1e-5, atol=1e-5)
 
 
 def test_arrays_that_no_kernel_is_made_for_are_declined():

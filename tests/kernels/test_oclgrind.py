@@ -36,7 +36,10 @@ class Recorder:
     """Takes the place of `cuda._launch`: launches, and records what was launched."""
 
     def __init__(self, launch, cupy):
-        self.launch, self.cupy, self.launches, self.seen = launch, cupy, [], Counter()
+        self.launch = launch
+        self.cupy = cupy
+        self.launches = []
+        self.seen = Counter()
 
     def empty(self, *args, **options):
         """As cupy.empty, but recognizable until somebody writes: all bits are set."""
@@ -44,28 +47,34 @@ class Recorder:
         out.reshape(-1).view("uint8")[...] = 255
         return out
 
+    def empty_like_dtype(self, shape, like):
+        """In the place of `cuda._empty`."""
+        return self.empty(shape, like.dtype)
+
     def __call__(self, kernel, dtype, grid, *arguments, options=()):
         arrays = [a for a in arguments if isinstance(a, self.cupy.ndarray)]
         table = self.table(arguments)
         call = kernel, tuple(options), len(table)
         self.seen[call] += dtype == "float32"
-        # large tables take minutes
-        if dtype != "float32" or self.seen[call] > MOST or len(table) > 16:
+        enough = self.seen[call] > MOST
+        too_large = len(table) > 16  # these take minutes
+        if dtype != "float32" or enough or too_large:
             return self.launch(kernel, dtype, grid, *arguments, options=options)
         blocks = grid[0] if isinstance(grid, tuple) else -(-grid // cuda.THREADS)
         hosts = {a.data.ptr: to_numpy(a).copy() for a in arrays}
         passed = [self.passed(a, hosts) for a in arguments]
-        fresh = {
-            i
-            for i, a in enumerate(passed)
-            if isinstance(a, np.ndarray) and a.ndim and (a.view("u1") == 255).all()
-        }
+        fresh = {i for i, a in enumerate(passed) if self.is_fresh(a)}
         before = {address: to_numpy(a) for address, a in table.items()}
         everything = (*cuda.OPTIONS, *options)
         found = opencl.Launch(kernel, everything, blocks, cuda.THREADS, passed, fresh, before)
         self.launch(kernel, dtype, grid, *arguments, options=options)
         found.after = [to_numpy(a) for a in [*arrays, *table.values()]]
         self.launches.append(found)
+
+    def is_fresh(self, argument):
+        """Whether it is memory that nobody has written."""
+        is_array = isinstance(argument, np.ndarray) and argument.ndim > 0
+        return is_array and bool((argument.view("u1") == 255).all())
 
     def passed(self, argument, hosts):
         if isinstance(argument, self.cupy.ndarray):
@@ -77,23 +86,22 @@ class Recorder:
 
     def table(self, arguments):
         """The arrays whose addresses are in the table of `update`, by address."""
-        structs = [
-            a for a in arguments if isinstance(a, np.void) and a.nbytes == cuda.TABLE * 6 * 8
-        ]
-        rows = (
-            np.frombuffer(structs[0].tobytes(), "int64").reshape(cuda.TABLE, 6) if structs else []
-        )
-        memory = self.cupy.cuda.UnownedMemory
-        return {
-            address: self.cupy.ndarray(
-                (row[4],),
-                "float32",
-                self.cupy.cuda.MemoryPointer(memory(address, 4 * int(row[4]), self), 0),
-            )
-            for row in rows
-            for address in row[:4].tolist()
-            if address
-        }
+        size = cuda.TABLE * 6 * 8
+        structs = [a for a in arguments if isinstance(a, np.void) and a.nbytes == size]
+        if not structs:
+            return {}
+        arrays = {}
+        for row in np.frombuffer(structs[0].tobytes(), "int64").reshape(cuda.TABLE, 6).tolist():
+            *addresses, count, _ = row
+            for address in addresses:
+                if address:
+                    arrays[address] = self.array_at(address, count)
+        return arrays
+
+    def array_at(self, address, count):
+        memory = self.cupy.cuda.UnownedMemory(address, 4 * count, self)
+        pointer = self.cupy.cuda.MemoryPointer(memory, 0)
+        return self.cupy.ndarray((count,), "float32", pointer)
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +113,11 @@ def launches():
         patch.setattr(cuda, "_launch", recorder)
         patch.setattr(cuda, "TABLE", 64)
         patch.setattr(cupy, "empty", recorder.empty)
+        patch.setattr(cuda, "_empty", recorder.empty_like_dtype)
         for name, programs in CASES.items():
-            if name.startswith(("cuda.", "tiles.")) and name != "cuda.in_memory_order":
-                for program in programs:
-                    program("cupy", "float32")
+            ours = name.startswith(("cuda.", "tiles.")) and name != "cuda.in_memory_order"
+            for program in programs if ours else ():
+                program("cupy", "float32")
     return recorder.launches
 
 

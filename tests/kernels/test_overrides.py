@@ -40,7 +40,7 @@ def _small_blocks(monkeypatch):
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 100)
     monkeypatch.setattr(weights, "WEIGHTS_AT_ONCE", 30)
     monkeypatch.setattr(weights, "MULTIPLICATIONS", 30)
-    monkeypatch.setattr(cuda, "RESIDENT", 1)  # strips of different lengths
+    monkeypatch.setattr(cuda, "RESIDENT", 64)  # strips of different lengths, several parts
     with allow(2):
         yield
 
@@ -157,6 +157,7 @@ def masked(shape, p):
 IMAGE, FILTERS = (3, 4, 7, 6), (5, 4, 3, 2)
 TILED = (4, 32, 8, 8), (33, 32, 3, 3)
 POINTWISE = (6, 5, 7, 8), (4, 5, 1, 1)
+SEVERAL_PARTS = (3, 32, 9, 9)  # a sum over images in two parts, on the emulator's device
 PER_CHANNEL = (4,)
 
 CONVOLUTION = [
@@ -184,6 +185,7 @@ MAXIMA = [
 AVERAGES = [differentiated(lambda x: F.avg_pool2d(x, (3, 2), 2, 1), IMAGE)]
 NUMBERS = 0.7, 0.4  # c1 and c2
 RECTIFIED = [
+    differentiated(lambda u, b: NormalizedReLU()(u, b, *NUMBERS), SEVERAL_PARTS, (32,)),
     differentiated(lambda u, b: NormalizedReLU()(u, b, *NUMBERS), IMAGE, PER_CHANNEL),
     differentiated(lambda u, b: NormalizedReLU()(u, b, *NUMBERS), (3, 130, 6, 6), (130,)),
     differentiated(
@@ -202,7 +204,7 @@ PRODUCTS = [
 ]
 SHAPES = (4, 3), (3, 300), (4, 3, 2, 2)
 ROWS = [differentiated(lambda w, s: F.weight_norm(w, s, 1.3), shape, shape[:1]) for shape in SHAPES]
-FEATURES = IMAGE, (9, 4), (3, 130, 6, 6), (6, 1)
+FEATURES = SEVERAL_PARTS, IMAGE, (9, 4), (3, 130, 6, 6), (6, 1), (6, 32, 10, 10)
 BATCH = [differentiated(batch_norms, shape, shape[1:2], shape[1:2]) for shape in FEATURES]
 BATCH += [differentiated(lambda x, w, b: batch_norms(100 + 3 * x, w, b), IMAGE, (4,), (4,))]
 STACKS = [
@@ -261,8 +263,17 @@ CASES = {
     "cublas.cublas_product": STACKS,
     "weights.matmul": PRODUCTS,
     "weights.linear": [differentiated(F.linear, (n, 6), (8, 6)) for n in (4, 12)],
-    **dict.fromkeys(["weights.normalized_linear", "weights.normalized_linear_gradient"], SCALED),
+    **{
+        f"{module}.normalized_linear{gradient}": SCALED
+        for module in ("weights", "cuda")
+        for gradient in ("", "_gradient")
+    },
     "host.relu_gradient": [differentiated(F.relu, IMAGE)],
+    "cuda.relu_gradient": [
+        differentiated(F.relu, IMAGE),
+        differentiated(lambda x: F.relu(Reordered()(x)), IMAGE),
+        differentiated(F.relu, (5, 3)),
+    ],
     **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
     **{
         f"{module}.{name}": cases

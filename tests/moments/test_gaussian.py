@@ -280,6 +280,7 @@ def test_functions_with_kinks(backend):
     assert gaussian(np.exp, 0.0, 5.0).mean == pytest.approx(math.exp(12.5), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_functions_of_tensors_have_gradients(backend):
     points = to(backend, [-0.4, 0.8], [1.0, 0.5])
     for field in FIELDS:

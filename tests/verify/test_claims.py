@@ -279,6 +279,7 @@ def test_a_wrong_paper_is_told_from_a_right_one():
     assert judge((Case("other", 0.2, 0.3989422804, estimate, "differs from"),)) == "holds"
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_results():
     ids = ["C01", "C17", "C21", "C36", "C37"]
     assert tp.verify.run(ids, samples=5000, seed=3, threads=1) == tp.verify.run(

@@ -7,9 +7,9 @@ from typing import Self
 
 from .. import functional as F
 from ..engine.arrays import Array, array_module, float64, is_array, to_backend
+from ..engine.batch import add_up, is_first_part, over_batch
 from ..engine.errors import ShapeError, StateError, explain
 from ..engine.tensor import Tensor
-from ..engine.batch import add_up, is_first_part, over_batch
 from ..nn.layers import parameter
 from ..nn.module import Module, is_observing
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from .context import context, current, enter
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def cores() -> int:
@@ -38,7 +39,7 @@ def thread_limit(threads: int) -> AbstractContextManager[None]:
 
 
 def for_each(work: Callable[[T], None], blocks: Sequence[T]) -> None:
-    """Call work(block) for every block, on as many threads as are allowed here, this one among them.
+    """Call work(block) for every block, on as many threads as are allowed here, with this one.
 
     The blocks must not depend on each other. If some calls fail, the error of the first such block
     is raised when all threads have stopped.
@@ -66,6 +67,21 @@ def for_each(work: Callable[[T], None], blocks: Sequence[T]) -> None:
     if job.errors:
         _, error = min(job.errors, key=lambda failed: failed[0])
         raise error
+
+
+def map_each(work: Callable[[T], R], blocks: Sequence[T]) -> list[R]:
+    """The results of `for_each`, in the order of the blocks.
+
+    >>> map_each(abs, [-1, 2])
+    [1, 2]
+    """
+    results: list[Any] = [None] * len(blocks)
+
+    def keep(number: int) -> None:
+        results[number] = work(blocks[number])
+
+    for_each(keep, range(len(blocks)))
+    return results
 
 
 class Job:

@@ -5,13 +5,13 @@ from math import prod
 from typing import Any
 
 from ..engine.arrays import Array, array_module, as_int_tuple, from_host
+from ..engine.batch import add_up, in_batch, over_batch
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
 from ..engine.guard import check_editable
 from ..engine.overrides import overridable
 from ..engine.random import next_key, random_words
 from ..engine.tensor import Operand, Tensor, as_tensor
-from ..engine.batch import add_up, in_batch, over_batch
 from .arithmetic import as_float, rsqrt
 from .reductions import mean, norm
 from .reductions import sum as sum_over

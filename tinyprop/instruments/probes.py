@@ -88,9 +88,7 @@ class Jacobian:
     def __init__(self, module: nn.Module, x: Tensor, y: Tensor):
         self.module, self.x, self.y = module, x.detach(), y
         training = [part for part in module.modules() if part.training]
-        self.separate = not any(
-            m.draws_for_batch or m.sums_over_batch for m in training
-        )
+        self.separate = not any(m.draws_for_batch or m.sums_over_batch for m in training)
 
     def times(self, block: HostArray) -> HostArray:
         """J v for each vector v: (k, inputs) -> (k, outputs)."""

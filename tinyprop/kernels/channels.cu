@@ -1,11 +1,17 @@
-// Images as matrices: a row for each pixel of each image, a column for each channel. A thread goes
-// down a strip of rows in a pack of WIDTH columns, so neighbors read neighbors, and the order of a
-// sum is fixed. It asks for LOADS packs before it uses the first: memory answers late, but many
-// questions at once.
+// Images as matrices: a row for each pixel of each image, a column for each channel. Columns are
+// read in packs of WIDTH. A thread goes down a strip of rows in one pack, so the order of a sum is
+// fixed. It issues LOADS loads before it uses the first, since memory answers late.
+//
+// A block has several strips, one below the other, of `across` neighboring packs: thread t has pack
+// t % across of strip t / across. What all strips of a block add up to is a part; the parts of a
+// sum are (parts, columns), and the kernel that needs the whole sum adds them up.
 
 struct Matrix {
-    long long rows, columns, strip;
-}; // columns are counted in packs; `strip` is the rows of a strip
+    long long rows;
+    long long columns; // in packs
+    long long strip;   // rows of a strip
+    long long across;  // packs of a block, a power of two
+};
 
 template <typename T>
 struct alignas(WIDTH * sizeof(T)) Pack {
@@ -13,16 +19,33 @@ struct alignas(WIDTH * sizeof(T)) Pack {
 };
 
 struct Strip {
-    unsigned number, column;
-    long long first, end, columns, strips; // rows first to end
-    __device__ Strip(const Matrix& m)
-        : columns(m.columns), strips((m.rows + m.strip - 1) / m.strip) {
-        const unsigned i = blockIdx.x * THREADS + threadIdx.x, across = m.columns;
-        number = i / across, column = i % across, first = number * m.strip;
+    unsigned part, column;      // the part that this block adds up to, and the pack of this thread
+    long long first, end;       // rows of this strip; none if it lies outside the matrix
+    long long part_rows, parts; // rows of a part, except for the last one
+    long long rows, columns, across;
+    bool leads; // whether this thread writes what its block has found for the pack
+
+    __device__ Strip(const Matrix& m) : rows(m.rows), columns(m.columns), across(m.across) {
+        const unsigned groups = (m.columns + m.across - 1) / m.across;
+        const unsigned strips = THREADS / m.across, strip = threadIdx.x / m.across;
+        part = blockIdx.x / groups;
+        column = blockIdx.x % groups * m.across + threadIdx.x % m.across;
+        part_rows = strips * m.strip;
+        parts = (m.rows + part_rows - 1) / part_rows;
+        first = part * part_rows + strip * m.strip;
         end = first + m.strip < m.rows ? first + m.strip : m.rows;
+        leads = strip == 0 && column < m.columns;
+        if (column < m.columns && first < end) return;
+        column = column < m.columns ? column : m.columns - 1;
+        end = first;
     }
 
-    // One pack for each column, times `one`; or `one` for all if there is no array.
+    // The rows of part number p.
+    __device__ long long rows_of(long long p) const {
+        return p + 1 < parts ? part_rows : rows - p * part_rows;
+    }
+
+    // The values of these columns, times `one`; or `one` for all if there is no array.
     template <typename T>
     __device__ Pack<T> either(const T* several, T one) const {
         Pack<T> pack;
@@ -31,10 +54,44 @@ struct Strip {
         return pack;
     }
 
-    // Sums of this strip: a row of sums[which] (strips, columns).
+    // Row number r of a matrix (..., columns).
     template <typename T>
-    __device__ void store(T* sums, int which, const Pack<T>& sum) const {
-        ((Pack<T>*)sums)[(which * strips + number) * columns + column] = sum;
+    __device__ Pack<T> row(const T* matrix, long long r) const {
+        return ((const Pack<T>*)matrix)[r * columns + column];
+    }
+
+    template <typename T>
+    __device__ void store(T* matrix, long long r, const Pack<T>& values) const {
+        ((Pack<T>*)matrix)[r * columns + column] = values;
+    }
+
+    // The sum over the strips of the block, in a fixed order. All threads of the block call it.
+    template <typename T>
+    __device__ Pack<T> sum_over_strips(const Pack<T>& mine) const {
+        __shared__ T all[WIDTH * THREADS];
+        for (int c = 0; c < WIDTH; ++c) all[c * THREADS + threadIdx.x] = mine.at[c];
+        __syncthreads();
+        for (int offset = THREADS / 2; offset >= across; offset /= 2) {
+            if (threadIdx.x < offset)
+                for (int c = 0; c < WIDTH; ++c)
+                    all[c * THREADS + threadIdx.x] += all[c * THREADS + threadIdx.x + offset];
+            __syncthreads();
+        }
+        Pack<T> sum;
+        for (int c = 0; c < WIDTH; ++c) sum.at[c] = all[c * THREADS + threadIdx.x % across];
+        __syncthreads();
+        return sum;
+    }
+
+    // The sum of parts (parts, columns). The strips of the block take turns.
+    template <typename T>
+    __device__ Pack<T> sum_of_parts(const T* sums) const {
+        Pack<T> mine = {};
+        for (long long p = threadIdx.x / across; p < parts; p += THREADS / across) {
+            const Pack<T> part = row(sums, p);
+            for (int c = 0; c < WIDTH; ++c) mine.at[c] += part.at[c];
+        }
+        return sum_over_strips(mine);
     }
 
     // out = use(c, x, y) for each element of the strip, in order; there may be no y, and no out.
@@ -42,23 +99,24 @@ struct Strip {
     __device__ void each(const T* x, const T* y, T* out, Use use) const {
         long long row = first;
         for (; row + LOADS / INPUTS <= end; row += LOADS / INPUTS)
-            rows<LOADS / INPUTS, INPUTS>(row, x, y, out, use);
-        for (; row < end; ++row) rows<1, INPUTS>(row, x, y, out, use);
+            several<LOADS / INPUTS, INPUTS>(row, x, y, out, use);
+        for (; row < end; ++row) several<1, INPUTS>(row, x, y, out, use);
     }
 
+    // The same for DEPTH rows.
     template <int DEPTH, int INPUTS, typename T, typename Use>
-    __device__ void rows(long long row, const T* x, const T* y, T* out, Use use) const {
+    __device__ void several(long long row, const T* x, const T* y, T* out, Use use) const {
         Pack<T> xs[DEPTH], ys[DEPTH];
 #pragma unroll
         for (int k = 0; k < DEPTH; ++k) {
-            xs[k] = ((const Pack<T>*)x)[(row + k) * columns + column];
-            if (INPUTS == 2) ys[k] = ((const Pack<T>*)y)[(row + k) * columns + column];
+            xs[k] = this->row(x, row + k);
+            if (INPUTS == 2) ys[k] = this->row(y, row + k);
         }
 #pragma unroll
         for (int k = 0; k < DEPTH; ++k) {
 #pragma unroll
             for (int c = 0; c < WIDTH; ++c) xs[k].at[c] = use(c, xs[k].at[c], ys[k].at[c]);
-            if (out) ((Pack<T>*)out)[(row + k) * columns + column] = xs[k];
+            if (out) store(out, row + k, xs[k]);
         }
     }
 };
@@ -71,8 +129,9 @@ void normalized_relu(
     const T* x, const T* __restrict__ betas, T beta, const T* __restrict__ c1s, T c1,
     const T* __restrict__ c2s, T c2, T* out, const Matrix m) {
     const Strip s(m);
-    if (s.first >= m.rows) return;
-    const Pack<T> shift = s.either(betas, beta), width = s.either(c1s, c1), mean = s.either(c2s, c2);
+    const Pack<T> shift = s.either(betas, beta);
+    const Pack<T> width = s.either(c1s, c1);
+    const Pack<T> mean = s.either(c2s, c2);
     Pack<T> scale, added, lowest;
     for (int c = 0; c < WIDTH; ++c) {
         scale.at[c] = T(1) / width.at[c];
@@ -85,15 +144,15 @@ void normalized_relu(
     });
 }
 
-// g_x is g / c1 where the ReLU was on; `sums` are those of g_x over strips: (strips, columns)
+// g_x is g / c1 where the ReLU was on; `sums` are the parts of its sums: (parts, columns)
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
 void normalized_relu_gradient(
     const T* __restrict__ g, const T* __restrict__ out, const T* __restrict__ c1s, T c1,
     const T* __restrict__ c2s, T c2, T* __restrict__ g_x, T* __restrict__ sums, const Matrix m) {
     const Strip s(m);
-    if (s.first >= m.rows) return;
-    const Pack<T> width = s.either(c1s, c1), mean = s.either(c2s, c2);
+    const Pack<T> width = s.either(c1s, c1);
+    const Pack<T> mean = s.either(c2s, c2);
     Pack<T> scale, lowest, sum = {};
     for (int c = 0; c < WIDTH; ++c) {
         scale.at[c] = T(1) / width.at[c];
@@ -104,88 +163,146 @@ void normalized_relu_gradient(
         sum.at[c] += passes;
         return passes;
     });
-    s.store(sums, 0, sum);
+    const Pack<T> total = s.sum_over_strips(sum);
+    if (s.leads) s.store(sums, s.part, total);
 }
 
-// The mean over each strip, and the sum of (x - mean)^2: two matrices (strips, columns). Without
-// the first row of the strip, sums lose few digits, however far from 0 the mean is.
+// The mean of each part, and its sum of (x - mean)^2: two matrices (parts, columns). Without the
+// first row of the strip, sums lose few digits, however far from 0 the mean is.
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
-void strip_moments(const T* __restrict__ x, T* __restrict__ sums, const Matrix m) {
+void part_moments(const T* __restrict__ x, T* __restrict__ moments, const Matrix m) {
     const Strip s(m);
-    if (s.first >= m.rows) return;
-    const Pack<T> start = s.either(x + s.first * s.columns * WIDTH, T(1));
-    Pack<T> mean = {}, square = {};
+    const T count = s.end - s.first;
+    Pack<T> start = {}, sum = {}, square = {};
+    if (count > 0) start = s.row(x, s.first);
     s.template each<1, T>(x, nullptr, nullptr, [&](int c, T x, T) {
         const T off = x - start.at[c];
-        mean.at[c] += off;
+        sum.at[c] += off;
         square.at[c] += off * off;
         return off;
     });
-    for (int c = 0; c < WIDTH; ++c) {
-        const T off = mean.at[c] / T(s.end - s.first);
-        square.at[c] -= mean.at[c] * off;
-        mean.at[c] = start.at[c] + off;
+    Pack<T> strip_mean = {};
+    for (int c = 0; count > 0 && c < WIDTH; ++c) {
+        const T off = sum.at[c] / count;
+        square.at[c] -= sum.at[c] * off;
+        strip_mean.at[c] = start.at[c] + off;
+        sum.at[c] = count * strip_mean.at[c];
     }
-    s.store(sums, 0, mean);
-    s.store(sums, 1, square);
+    Pack<T> mean = s.sum_over_strips(sum);
+    for (int c = 0; c < WIDTH; ++c) {
+        mean.at[c] /= T(s.rows_of(s.part));
+        const T off = strip_mean.at[c] - mean.at[c];
+        square.at[c] += count * off * off;
+    }
+    square = s.sum_over_strips(square);
+    if (!s.leads) return;
+    s.store(moments, s.part, mean);
+    s.store(moments, s.parts + s.part, square);
 }
 
-// The statistics of columns (4, columns): mean, inverse = 1 / sqrt(var + eps), inverse * weight,
-// and bias. Normalized is (x - mean) * inverse * weight + bias.
+// The mean of each column, and its sum of (x - mean)^2, from the moments of the parts.
 template <typename T>
-struct Normal {
-    Pack<T> mean, inverse, scale, bias;
-    __device__ Normal(const Strip& s, const T* statistics)
-        : mean(s.either(statistics, T(1))), inverse(s.either(statistics + s.columns * WIDTH, T(1))),
-          scale(s.either(statistics + 2 * s.columns * WIDTH, T(1))),
-          bias(s.either(statistics + 3 * s.columns * WIDTH, T(1))) {}
-    __device__ T at(int c, T x) const { return fma(x - mean.at[c], scale.at[c], bias.at[c]); }
+struct Moments {
+    Pack<T> mean, square;
+
+    __device__ Moments(const Strip& s, const T* moments) {
+        const unsigned strip = threadIdx.x / s.across, strips = THREADS / s.across;
+        Pack<T> sum = {}, mine = {};
+        for (long long p = strip; p < s.parts; p += strips) {
+            const Pack<T> part = s.row(moments, p);
+            for (int c = 0; c < WIDTH; ++c) sum.at[c] += T(s.rows_of(p)) * part.at[c];
+        }
+        mean = s.sum_over_strips(sum);
+        for (int c = 0; c < WIDTH; ++c) mean.at[c] /= T(s.rows);
+        for (long long p = strip; p < s.parts; p += strips) {
+            const Pack<T> part = s.row(moments, p), inside = s.row(moments, s.parts + p);
+            for (int c = 0; c < WIDTH; ++c) {
+                const T off = part.at[c] - mean.at[c];
+                mine.at[c] += inside.at[c] + T(s.rows_of(p)) * off * off;
+            }
+        }
+        square = s.sum_over_strips(mine);
+    }
 };
 
+// out = (x - mean) * inverse * weight + bias, where inverse = 1 / sqrt(var + eps). The `statistics`
+// (2, columns) are mean and inverse; the running estimates are moved towards the mean and the
+// unbiased variance.
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
 void batch_norm(
-    const T* __restrict__ x, const T* __restrict__ statistics, T* __restrict__ out,
-    const Matrix m) {
+    const T* __restrict__ x, const T* __restrict__ moments, const T* __restrict__ weight,
+    const T* __restrict__ bias, T* __restrict__ statistics, T* __restrict__ running_mean,
+    T* __restrict__ running_var, T eps, T momentum, T* __restrict__ out, const Matrix m) {
     const Strip s(m);
-    if (s.first >= m.rows) return;
-    const Normal<T> normal(s, statistics);
-    s.template each<1, T>(x, nullptr, out, [&](int c, T x, T) { return normal.at(c, x); });
+    const Moments<T> found(s, moments);
+    const Pack<T> mean = found.mean, weights = s.either(weight, T(1)), shift = s.either(bias, T(1));
+    Pack<T> inverse, scale;
+    for (int c = 0; c < WIDTH; ++c) {
+        inverse.at[c] = T(1) / sqrt(found.square.at[c] / T(s.rows) + eps);
+        scale.at[c] = inverse.at[c] * weights.at[c];
+    }
+    s.template each<1, T>(x, nullptr, out, [&](int c, T x, T) {
+        return fma(x - mean.at[c], scale.at[c], shift.at[c]);
+    });
+    if (!s.leads || s.part > 0) return;
+    s.store(statistics, 0, mean);
+    s.store(statistics, 1, inverse);
+    for (int c = 0; c < WIDTH; ++c) {
+        const long long column = s.column * WIDTH + c;
+        const T variance = found.square.at[c] / T(s.rows - 1);
+        running_mean[column] += momentum * (mean.at[c] - running_mean[column]);
+        running_var[column] += momentum * (variance - running_var[column]);
+    }
 }
 
-// The sums of g and of g * (x - mean) * inverse over strips: two matrices (strips, columns)
+// The parts of the sums of g and of g * (x - mean) * inverse: two matrices (parts, columns)
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
 void batch_norm_sums(
     const T* __restrict__ g, const T* __restrict__ x, const T* __restrict__ statistics,
     T* __restrict__ sums, const Matrix m) {
     const Strip s(m);
-    if (s.first >= m.rows) return;
-    const Normal<T> normal(s, statistics);
+    const Pack<T> mean = s.row(statistics, 0), inverse = s.row(statistics, 1);
     Pack<T> sum = {}, product = {};
     s.template each<2, T>(g, x, nullptr, [&](int c, T g, T x) {
         sum.at[c] += g;
-        product.at[c] += g * (x - normal.mean.at[c]);
+        product.at[c] += g * (x - mean.at[c]);
         return g;
     });
-    for (int c = 0; c < WIDTH; ++c) product.at[c] *= normal.inverse.at[c];
-    s.store(sums, 0, sum);
-    s.store(sums, 1, product);
+    for (int c = 0; c < WIDTH; ++c) product.at[c] *= inverse.at[c];
+    sum = s.sum_over_strips(sum);
+    product = s.sum_over_strips(product);
+    if (!s.leads) return;
+    s.store(sums, s.part, sum);
+    s.store(sums, s.parts + s.part, product);
 }
 
-// `sums` (2, columns) are those of all strips
+// The `totals` (2, columns) of both sums are the gradients of bias and weight.
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
 void batch_norm_gradient(
     const T* __restrict__ g, const T* __restrict__ x, const T* __restrict__ statistics,
-    const T* __restrict__ sums, T* __restrict__ g_x, const Matrix m) {
+    const T* __restrict__ weight, const T* __restrict__ sums, T* __restrict__ totals,
+    T* __restrict__ g_x, const Matrix m) {
     const Strip s(m);
-    if (s.first >= m.rows) return;
-    const Normal<T> normal(s, statistics);
-    const Pack<T> totals = s.either(sums, T(1)), alongs = s.either(sums + s.columns * WIDTH, T(1));
+    const Pack<T> total = s.sum_of_parts(sums);
+    const Pack<T> along = s.sum_of_parts(sums + s.parts * s.columns * WIDTH);
+    if (s.leads && s.part == 0) {
+        s.store(totals, 0, total);
+        s.store(totals, 1, along);
+    }
+    const Pack<T> mean = s.row(statistics, 0), inverse = s.row(statistics, 1);
+    const Pack<T> weights = s.either(weight, T(1));
+    // g_x = (g - total / rows - off * along / rows) * scale, with off = (x - mean) * inverse
+    Pack<T> shift, slope, scale;
+    for (int c = 0; c < WIDTH; ++c) {
+        shift.at[c] = total.at[c] / T(s.rows);
+        slope.at[c] = along.at[c] / T(s.rows) * inverse.at[c];
+        scale.at[c] = inverse.at[c] * weights.at[c];
+    }
     s.template each<2, T>(g, x, g_x, [&](int c, T g, T x) {
-        const T off = (x - normal.mean.at[c]) * normal.inverse.at[c];
-        return (g - (totals.at[c] + off * alongs.at[c]) / T(m.rows)) * normal.scale.at[c];
+        return (g - shift.at[c] - (x - mean.at[c]) * slope.at[c]) * scale.at[c];
     });
 }

@@ -9,6 +9,7 @@ import ctypes
 import os
 import sys
 import threading
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -27,66 +28,78 @@ DEFAULT = -1  # cublasGemmAlgo_t
 def _library() -> Any:
     """cuBLAS as CuPy has loaded it; None if it is not found by its name."""
     version = _cupy().cuda.runtime.runtimeGetVersion() // 1000
+    windows = sys.platform == "win32"
+    name = f"cublas64_{version}.dll" if windows else f"libcublas.so.{version}"
     try:
-        library: Any = ctypes.CDLL(
-            f"cublas64_{version}.dll" if sys.platform == "win32" else f"libcublas.so.{version}"
-        )
+        library: Any = ctypes.CDLL(name)
     except OSError:
         return None
-    pointer, number, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
-    # address, type, stride, a longer one
-    matrix, stack = (pointer, number, number), (pointer, number, number, long)
-    before = pointer, *[number] * 5, pointer
-    library.cublasGemmEx.argtypes = *before, *matrix, *matrix, pointer, *matrix, number, number
-    library.cublasGemmStridedBatchedEx.argtypes = (
-        *before,
-        *stack,
-        *stack,
-        pointer,
-        *stack,
-        number,
-        number,
-        number,
-    )
-    library.cublasDestroy_v2.argtypes = (pointer,)
-    library.cublasSetStream_v2.argtypes = pointer, pointer
-    library.cublasSetWorkspace_v2.argtypes = pointer, pointer, ctypes.c_size_t
+    _declare_arguments(library)
     return library
 
 
-@cache
-def _kind(dtype: str, device: int) -> tuple[int, int, Any, Any]:
+def _declare_arguments(library: Any) -> None:
+    """Tell ctypes what the functions take; all return a status."""
+    pointer, number, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
+    library.cublasDestroy_v2.argtypes = (pointer,)
+    library.cublasSetStream_v2.argtypes = (pointer, pointer)
+    library.cublasSetWorkspace_v2.argtypes = (pointer, pointer, ctypes.c_size_t)
+    # handle, two transpositions, three sizes, alpha
+    before = (pointer, *[number] * 5, pointer)
+    beta, compute, algorithm = pointer, number, number
+    matrix = (pointer, number, number)  # address, type, leading dimension
+    single = (*before, *matrix, *matrix, beta, *matrix, compute, algorithm)
+    library.cublasGemmEx.argtypes = single
+    stack = (*matrix, long)  # and how far apart the matrices are
+    count = number
+    batched = (*before, *stack, *stack, beta, *stack, count, compute, algorithm)
+    library.cublasGemmStridedBatchedEx.argtypes = batched
+
+
+@dataclass(frozen=True)
+class Kind:
     """The type of elements, how to compute with them, and 1 and 0 in that type."""
+
+    elements: int
+    compute: int
+    one: Any
+    zero: Any
+
+
+@cache
+def _kind(dtype: str, device: int) -> Kind:
     if dtype == "d":
-        return (
-            FLOAT64,
-            COMPUTE_FLOAT64,
-            ctypes.pointer(ctypes.c_double(1)),
-            ctypes.pointer(ctypes.c_double(0)),
-        )
+        one, zero = ctypes.c_double(1), ctypes.c_double(0)
+        return Kind(FLOAT64, COMPUTE_FLOAT64, ctypes.pointer(one), ctypes.pointer(zero))
     capability = int(_cupy().cuda.Device(device).compute_capability)
-    reduced = int(os.environ.get("CUPY_TF32", "0")) > 0 and capability >= 80  # as in CuPy
-    one, zero = ctypes.pointer(ctypes.c_float(1)), ctypes.pointer(ctypes.c_float(0))
-    return FLOAT32, COMPUTE_TF32 if reduced else COMPUTE_FLOAT32, one, zero
+    tf32_allowed = int(os.environ.get("CUPY_TF32", "0")) > 0  # as in CuPy
+    compute = COMPUTE_TF32 if tf32_allowed and capability >= 80 else COMPUTE_FLOAT32
+    return Kind(
+        FLOAT32, compute, ctypes.pointer(ctypes.c_float(1)), ctypes.pointer(ctypes.c_float(0))
+    )
 
 
 class Handle:
     """cuBLAS for one thread and device. CuPy has another, whose stream and workspace it resets."""
 
     def __init__(self, library: Any):
-        self.library, self.number = library, ctypes.c_void_p()
+        self.library = library
+        self.number = ctypes.c_void_p()
         self.stream: int | None = None  # that it is ready for
         self.workspaces: dict[int, Any] = {}  # by stream
-        if status := library.cublasCreate_v2(ctypes.byref(self.number)):
+        status = library.cublasCreate_v2(ctypes.byref(self.number))
+        if status:
             raise RuntimeError(f"cuBLAS does not start: status {status}")
 
     def on(self, stream: int) -> ctypes.c_void_p:
-        if stream != self.stream:
-            if stream not in self.workspaces:
-                self.workspaces[stream] = _cupy().cuda.Memory(WORKSPACE)  # from no pool
-            self.library.cublasSetStream_v2(self.number, stream)  # takes the workspace away
-            self.library.cublasSetWorkspace_v2(self.number, self.workspaces[stream].ptr, WORKSPACE)
-            self.stream = stream
+        """The handle, ready for this stream."""
+        if stream == self.stream:
+            return self.number
+        if stream not in self.workspaces:
+            self.workspaces[stream] = _cupy().cuda.Memory(WORKSPACE)  # from no pool
+        self.library.cublasSetStream_v2(self.number, stream)  # takes the workspace away
+        self.library.cublasSetWorkspace_v2(self.number, self.workspaces[stream].ptr, WORKSPACE)
+        self.stream = stream
         return self.number
 
     def __del__(self) -> None:
@@ -100,6 +113,11 @@ class Handles(threading.local):
     def __init__(self) -> None:
         self.by_device: dict[int, Handle] = {}
 
+    def of(self, device: int, library: Any) -> Handle:
+        if device not in self.by_device:
+            self.by_device[device] = Handle(library)
+        return self.by_device[device]
+
 
 _handles = Handles()
 
@@ -107,65 +125,77 @@ _handles = Handles()
 def workspaces() -> list[Any]:
     """Those of the calling thread. A graph that it has recorded needs them, even after the end of
     the thread."""
-    return [room for handle in _handles.by_device.values() for room in handle.workspaces.values()]
+    every: list[Any] = []
+    for handle in _handles.by_device.values():
+        every += handle.workspaces.values()
+    return every
 
 
-def _operand(x: Array) -> tuple[Array, bool, int]:
-    """A stack of matrices whose rows or columns lie in one piece, whether it is the columns, and
-    how far apart."""
-    (rows, columns), size = x.shape[-2:], x.itemsize
-    down, across = x.strides[-2] // size, x.strides[-1] // size
-    if (across == 1 or columns == 1) and (down >= columns or rows == 1):
-        return x, False, max(down, columns)
-    if (down == 1 or rows == 1) and (across >= rows or columns == 1):
-        return x, True, max(across, rows)
-    return _contiguous(x), False, columns
+@dataclass
+class Operand:
+    """A matrix, or a stack of them, as cuBLAS takes it: rows or columns are contiguous."""
+
+    array: Array
+    by_columns: bool  # whether it is the columns
+    apart: int  # from one row or column to the next, in elements
+
+
+def _operand(x: Array) -> Operand:
+    rows, columns = x.shape[-2:]
+    down = x.strides[-2] // x.itemsize
+    across = x.strides[-1] // x.itemsize
+    rows_contiguous = across == 1 or columns == 1
+    rows_disjoint = down >= columns or rows == 1
+    if rows_contiguous and rows_disjoint:
+        return Operand(x, False, max(down, columns))
+    columns_contiguous = down == 1 or rows == 1
+    columns_disjoint = across >= rows or columns == 1
+    if columns_contiguous and columns_disjoint:
+        return Operand(x, True, max(across, rows))
+    return Operand(_contiguous(x), False, columns)
+
+
+def _fit(x: Array, y: Array) -> bool:
+    """Whether these are two matrices, or two stacks of as many, that can be multiplied."""
+    same_axes = x.ndim == y.ndim and x.ndim in (2, 3)
+    return same_axes and x.shape[:-2] == y.shape[:-2] and x.shape[-1] == y.shape[-2]
 
 
 @override(product, on="cupy")
 def cublas_product(x: Array, y: Array, out: Array | None = None) -> Any:
-    if y.ndim == 1 and out is None and supported(x, y):
+    if y.ndim == 1 and out is None and supported(x, y):  # a vector is a matrix of one column
         return product(x.reshape(-1, len(y)), y[:, None]).reshape(x.shape[:-1])
-    fits = (
-        x.ndim == y.ndim
-        and x.ndim in (2, 3)
-        and x.shape[:-2] == y.shape[:-2]
-        and x.shape[-1] == y.shape[-2]
-    )
-    if not fits or not supported(x, y) or (library := _library()) is None:
+    if not _fit(x, y) or not supported(x, y):
         return NotImplemented
-    out = _empty((*x.shape[:-1], y.shape[-1]), x) if out is None else out
+    library = _library()
+    if library is None:
+        return NotImplemented
+    if out is None:
+        out = _empty((*x.shape[:-1], y.shape[-1]), x)
     if not out.flags.c_contiguous:
         return NotImplemented
-    (x, turned_x, from_x), (y, turned_y, from_y) = _operand(x), _operand(y)
-    (device, stream), (m, k), n = (
-        (x.data.device_id, _cupy().cuda.get_current_stream().ptr),
-        x.shape[-2:],
-        y.shape[-1],
-    )
-    kind, compute, one, zero = _kind(x.dtype.char, device)
-    if device not in _handles.by_device:
-        _handles.by_device[device] = Handle(library)
-    handle = _handles.by_device[device].on(stream)
-    # to cuBLAS a row is a column: out.T = y.T @ x.T
-    before = handle, turned_y, turned_x, n, m, k, one
-    matrices: list[tuple[int, ...]] = [
-        (y.data.ptr, kind, from_y),
-        (x.data.ptr, kind, from_x),
-        (out.data.ptr, kind, n),
-    ]
-    if x.ndim == 2:
-        a, b, c = matrices
-        status = library.cublasGemmEx(*before, *a, *b, zero, *c, compute, DEFAULT)
-    else:
-        a, b, c = (
-            (*m, s.strides[0] // s.itemsize) for m, s in zip(matrices, (y, x, out), strict=True)
-        )
-        status = library.cublasGemmStridedBatchedEx(
-            *before, *a, *b, zero, *c, len(x), compute, DEFAULT
-        )
+    status = _multiply(library, _operand(x), _operand(y), out)
     if status:
-        raise RuntimeError(
-            f"cuBLAS refused a product of {x.shape} and {y.shape} with status {status}"
-        )
+        shapes = f"{x.shape} and {y.shape}"
+        raise RuntimeError(f"cuBLAS refused a product of {shapes} with status {status}")
     return out
+
+
+def _multiply(library: Any, left: Operand, right: Operand, out: Array) -> int:
+    """out = left @ right on the current stream; returns the status of cuBLAS."""
+    x, y = left.array, right.array
+    device = x.data.device_id
+    kind = _kind(x.dtype.char, device)
+    handle = _handles.of(device, library).on(_cupy().cuda.get_current_stream().ptr)
+    m, k = x.shape[-2:]
+    n = y.shape[-1]
+    # cuBLAS takes a row for a column: out.T = right.T @ left.T
+    before = (handle, right.by_columns, left.by_columns, n, m, k, kind.one)
+    a = (y.data.ptr, kind.elements, right.apart)
+    b = (x.data.ptr, kind.elements, left.apart)
+    c = (out.data.ptr, kind.elements, n)
+    if x.ndim == 2:
+        return library.cublasGemmEx(*before, *a, *b, kind.zero, *c, kind.compute, DEFAULT)
+    to_next_y, to_next_x, to_next_out = (s.strides[0] // s.itemsize for s in (y, x, out))
+    stacks = (*a, to_next_y, *b, to_next_x, kind.zero, *c, to_next_out)
+    return library.cublasGemmStridedBatchedEx(*before, *stacks, len(x), kind.compute, DEFAULT)

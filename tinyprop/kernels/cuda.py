@@ -1,5 +1,5 @@
-"""CUDA kernels as overrides on CuPy: several passes over memory in one, and many small launches in
-one.
+"""CUDA kernels as overrides on CuPy: one pass over memory instead of several, and one launch
+instead of many small ones.
 
 The kernels are in the `.cu` files beside this one, compiled when they are first used. Images are
 channels-last in memory, so that neighboring threads read neighboring elements. Sums are taken in a
@@ -10,20 +10,23 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..engine.arrays import Array, array_module, is_device_array, load_module
+from ..engine.batch import shares_batch
 from ..engine.graph import Op
 from ..engine.overrides import override
 from ..engine.random import normals
-from ..engine.batch import shares_batch
+from ..functional.activations import ReLU
 from ..functional.arithmetic import Elementwise
+from ..functional.linear import product
 from ..functional.losses import CrossEntropy
 from ..functional.normalization import BatchNorm, WeightNorm, dropout_mask
-from ..functional.normprop import NormalizedReLU
+from ..functional.normprop import NormalizedLinear, NormalizedReLU
 from ..functional.pooling import AveragePool, MaxPool, Spread
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last
 from ..optim import updates
@@ -34,8 +37,9 @@ THREADS = 128  # in a block
 # arrays that one launch updates: their addresses are an argument of the kernel, at most 4 KB
 TABLE = 64
 EACH = 4  # elements that a thread updates
-LOADS = 8  # that a thread has in flight
+LOADS = 8  # loads that a thread has in flight
 PACK = 4  # columns that a thread reads at once
+ACROSS = 8  # packs that a block reads from a row: 128 bytes of float32
 # threads of a multiprocessor that keep its memory busy, with so many loads of a pack each
 RESIDENT = 512
 CHANGING = 8  # numbers of an update that may change from step to step
@@ -48,18 +52,18 @@ SIZES = {
 }
 OPTIONS = tuple(f"-D{name}={value}" for name, value in SIZES.items())
 
-# the Mailbox of a step that is recorded, or replayed
-changing: ContextVar[Any] = ContextVar("changing", default=None)
+# the Mailbox of a step that is recorded or replayed (graphs.py); otherwise None
+_mailbox: ContextVar[Any] = ContextVar("mailbox", default=None)
 
 
 @contextmanager
-def posting_to(mailbox: Any) -> Iterator[None]:
-    """Inside the block, kernels leave the numbers that change from step to step in this mailbox."""
-    before = changing.set(mailbox)
+def staging_in(mailbox: Any) -> Iterator[None]:
+    """Inside the block, numbers that change from step to step are staged in this mailbox."""
+    before = _mailbox.set(mailbox)
     try:
         yield
     finally:
-        changing.reset(before)
+        _mailbox.reset(before)
 
 
 @cache
@@ -73,10 +77,12 @@ def _kernel(kernel: str, dtype: str, options: tuple[str, ...]) -> Any:
     from pathlib import Path  # here, as it takes longer to import than all of kernels/
 
     file, name = kernel.split(".")
-    name += "<float>" if dtype == "f" else "<double>"
+    element = "float" if dtype == "f" else "double"
+    instance = f"{name}<{element}>"
     code = Path(__file__).with_name(f"{file}.cu").read_text()
-    module = _cupy().RawModule(code=code, options=(*OPTIONS, *options), name_expressions=(name,))
-    return module.get_function(name)
+    every_option = (*OPTIONS, *options)
+    module = _cupy().RawModule(code=code, options=every_option, name_expressions=(instance,))
+    return module.get_function(instance)
 
 
 def _launch(
@@ -95,9 +101,10 @@ def _launch(
 
 def supported(*arrays: Any) -> bool:
     """Whether these are arrays on a device, not empty, and all float32 or all float64."""
-    if not is_device_array(arrays[0]) or arrays[0].dtype.char not in "fd":
+    first = arrays[0]
+    if not is_device_array(first) or first.dtype.char not in "fd":
         return False
-    kind, dtype = type(arrays[0]), arrays[0].dtype
+    kind, dtype = type(first), first.dtype
     for a in arrays:
         if type(a) is not kind or a.dtype is not dtype or not a.size:
             return False
@@ -118,6 +125,10 @@ def _contiguous(x: Array) -> Array:
     return x if x.flags.c_contiguous else _cupy().ascontiguousarray(x)
 
 
+def _all_contiguous(arrays: Arrays) -> bool:
+    return all(a.flags.c_contiguous for a in arrays)
+
+
 def _channels_last(x: Array) -> Array:
     return _contiguous(channels_last(x))  # a view if the memory is channels-last already
 
@@ -127,63 +138,78 @@ def _multiprocessors(device: int) -> int:
     return _cupy().cuda.Device(device).attributes["MultiProcessorCount"]
 
 
-def _strip(x: Array) -> int:
-    """The rows of a strip, which are read LOADS at a time: as few as keep all multiprocessors
-    busy."""
-    return LOADS * -(-x.size // (LOADS * PACK * RESIDENT * _multiprocessors(x.data.device_id)))
+@dataclass
+class Strips:
+    """How the threads of a kernel in channels.cu share a matrix, and in how many parts a block adds
+    up its columns."""
+
+    width: int  # of a pack
+    parts: int
+    blocks: int
+    matrix: Any  # the struct Matrix
 
 
-def _by_strip(kernel: str, x: Array, *arguments: Any, sums: int = 0) -> Any:
-    """Run a kernel with a thread for each strip and pack of x (N, ..., C); its sums are (sums,
-    strips, C)."""
-    columns, strip = x.shape[-1], _strip(x)
-    strips = -(-x.size // (columns * strip))
-    results = [_empty((sums, strips, columns), x)] if sums else []
-    odd = [a for a in (x, *arguments) if type(a) is type(x) and a.data.ptr % (PACK * x.itemsize)]
-    width = 1 if odd or columns % PACK else PACK
-    matrix = _struct("int64", x.size // columns, columns // width, strip)
-    threads, options = strips * columns // width, (f"-DWIDTH={width}",)
-    _launch(kernel, x.dtype, threads, x, *arguments, *results, matrix, options=options)
-    return results[0] if results else None
+def _strips(*arrays: Array) -> Strips:
+    """For arrays like the first one (N, ..., C); the others may have one value for each channel.
+    Strips are as short as keeps all multiprocessors busy, and are read LOADS rows at a time."""
+    x = arrays[0]
+    columns = x.shape[-1]
+    rows = x.size // columns
+    aligned = not any(a.data.ptr % (PACK * a.itemsize) for a in arrays)
+    width = PACK if aligned and columns % PACK == 0 else 1
+    packs = columns // width
+    busy = LOADS * PACK * RESIDENT * _multiprocessors(x.data.device_id)
+    strip = LOADS * -(-x.size // busy)  # rows
+    across = min(ACROSS, 1 << (packs - 1).bit_length())
+    parts = -(-rows // (THREADS // across * strip))
+    groups = -(-packs // across)
+    matrix = _struct("int64", rows, packs, strip, across)
+    return Strips(width, parts, parts * groups, matrix)
 
 
-def _totals(sums: Array) -> Array:
-    """sums.sum(axis=1), of what `_by_strip` returns: (sums, strips, C) -> (sums, C)"""
-    count, strips, columns = sums.shape
-    out = _empty((count, columns), sums)
-    _launch(
-        "rows.totals",
-        sums.dtype,
-        (count * columns,),
-        sums,
-        out,
-        strips,
-        columns,
-    )
+def _launch_strips(kernel: str, strips: Strips, *arguments: Any) -> None:
+    options = (f"-DWIDTH={strips.width}",)
+    grid = (strips.blocks,)
+    _launch(kernel, arguments[0].dtype, grid, *arguments, strips.matrix, options=options)
+
+
+def _sum_of_parts(sums: Array) -> Array:
+    """(parts, C) -> (C,)"""
+    parts, columns = sums.shape
+    out = _empty((columns,), sums)
+    _launch("rows.totals", sums.dtype, (columns,), sums, out, parts, columns)
     return out
 
 
-def _per_channel(value: Any, x: Array) -> tuple[Array | None, float] | None:
-    """What is passed for a number (no array, and the number), or for an array (C,) with one value
-    for each channel of x (itself, and 1); None for others."""
+@dataclass
+class PerChannel:
+    """A number, or an array (C,) with a value for each channel, as a kernel takes it: the array or
+    None, and a factor, which without an array is the number."""
+
+    array: Array | None
+    factor: Any
+
+
+def _per_channel(value: Any, x: Array) -> PerChannel | None:
+    """For x (N, C, ...); None if the value is neither."""
     element = x.dtype.type
-    if x.ndim < 2:
-        return None
     if not hasattr(value, "shape"):
-        return None, element(value)
+        return PerChannel(None, element(value))
     if value.shape == x.shape[1:2] and supported(value, x):
-        return _contiguous(value), element(1)
+        return PerChannel(_contiguous(value), element(1))
     return None
 
 
-def _each_per_channel(x: Array, *values: Any) -> list[Any] | None:
+def _per_channel_arguments(x: Array, *values: Any) -> list[Any] | None:
     """The arguments for several numbers or arrays (C,); None if one of them is neither."""
+    if x.ndim < 2:
+        return None
     arguments: list[Any] = []
     for value in values:
         passed = _per_channel(value, x)
         if passed is None:
             return None
-        arguments += passed
+        arguments += [passed.array, passed.factor]
     return arguments
 
 
@@ -192,12 +218,12 @@ def normalized_relu(op: NormalizedReLU, u: Array, beta: Any, c1: Any, c2: Any) -
     """max(u / c1 + (beta - c2) / c1, -c2 / c1)"""
     if not supported(u):
         return NotImplemented
-    numbers = _each_per_channel(u, beta, c1, c2)
+    numbers = _per_channel_arguments(u, beta, c1, c2)
     if numbers is None:
         return NotImplemented
     last = _channels_last(u)
     out = last if op.overwrite else _empty(last.shape, u)
-    _by_strip("channels.normalized_relu", last, *numbers, out)
+    _launch_strips("channels.normalized_relu", _strips(last, out), last, *numbers, out)
     return channels_first(out)
 
 
@@ -205,20 +231,30 @@ def normalized_relu(op: NormalizedReLU, u: Array, beta: Any, c1: Any, c2: Any) -
 def normalized_relu_gradient(op: NormalizedReLU, g: Array, c1: Any, c2: Any, out: Array) -> Any:
     if not supported(g, out):
         return NotImplemented
-    numbers = _each_per_channel(out, c1, c2)
+    numbers = _per_channel_arguments(out, c1, c2)
     if numbers is None:
         return NotImplemented
-    last, last_out = _channels_last(g), _channels_last(out)
+    last = _channels_last(g)
+    last_out = _channels_last(out)
+    strips = _strips(last, last_out)
     g_u = _empty(last.shape, g)
-    arguments = (last_out, *numbers, g_u)
-    sums = _by_strip("channels.normalized_relu_gradient", last, *arguments, sums=1)
+    sums = _empty((strips.parts, g.shape[1]), g)
+    arguments = (last, last_out, *numbers, g_u, sums)
+    _launch_strips("channels.normalized_relu_gradient", strips, *arguments)
     rest = tuple(range(g.ndim - 1))
     return (
         channels_first(g_u),
-        lambda: _totals(sums)[0],
+        lambda: _sum_of_parts(sums),
         lambda: (last * last_out).sum(axis=rest) / -c1,
         lambda: last.sum(axis=rest) / -c1,
     )
+
+
+def _normalize_rows(w: Array, scale: Array | None, factor: float, out: Array) -> None:
+    """out[i] = w[i] * scale[i] * factor / |w[i]|; without a scale it is 1."""
+    rows = len(w)
+    arguments = (w, scale, w.dtype.type(factor), out, w.size // rows)
+    _launch("rows.weight_norm", w.dtype, (rows,), *arguments)
 
 
 @override(WeightNorm.forward, on="cupy")
@@ -226,8 +262,7 @@ def weight_norm(op: WeightNorm, w: Array, scale: Array) -> Array:
     if not supported(w, scale) or scale.shape != w.shape[:1]:
         return NotImplemented
     out = _empty(w.shape, w)
-    arguments = _contiguous(w), _contiguous(scale), w.dtype.type(op.factor), out, w.size // len(w)
-    _launch("rows.weight_norm", w.dtype, (len(w),), *arguments)
+    _normalize_rows(_contiguous(w), _contiguous(scale), op.factor, out)
     return out
 
 
@@ -235,52 +270,65 @@ def weight_norm(op: WeightNorm, w: Array, scale: Array) -> Array:
 def weight_norm_gradient(op: WeightNorm, g: Array, w: Array, scale: Array) -> Any:
     if not supported(g, w, scale) or scale.shape != w.shape[:1]:
         return NotImplemented
-    g_w, g_scale, columns = _empty(w.shape, w), _empty(scale.shape, w), w.size // len(w)
-    arguments = (
-        _contiguous(g),
-        _contiguous(w),
-        _contiguous(scale),
-        w.dtype.type(op.factor),
-        g_w,
-        g_scale,
-        columns,
-    )
-    _launch("rows.weight_norm_gradient", w.dtype, (len(w),), *arguments)
+    rows = len(w)
+    g_w = _empty(w.shape, w)
+    g_scale = _empty(scale.shape, w)
+    given = (_contiguous(g), _contiguous(w), _contiguous(scale), w.dtype.type(op.factor))
+    _launch("rows.weight_norm_gradient", w.dtype, (rows,), *given, g_w, g_scale, w.size // rows)
     return g_w, g_scale
+
+
+@override(NormalizedLinear.forward, on="cupy")
+def normalized_linear(op: NormalizedLinear, x: Array, w: Array, gamma: Array) -> Any:
+    """x @ (gamma w / |w|).T; the normalized weights are kept for the gradient."""
+    weight = weight_norm(WeightNorm(1.0), w, gamma)
+    if weight is NotImplemented:
+        return NotImplemented
+    if op.recorded:
+        op.cache["weight"] = weight
+    return product(x, weight.T)
+
+
+@override(NormalizedLinear.backward, on="cupy")
+def normalized_linear_gradient(
+    op: NormalizedLinear, g: Array, x: Array, w: Array, gamma: Array
+) -> Any:
+    weight = op.cache.get("weight")
+    if weight is None or not supported(g, x, w, gamma):
+        return NotImplemented
+    g_weight = product(g.T, x)
+    g_w, g_gamma = weight_norm_gradient(WeightNorm(1.0), g_weight, w, gamma)
+    return lambda: product(g, weight), g_w, g_gamma
 
 
 @override(updates.unit_rows, on="cupy")
 def unit_rows(weights: Arrays) -> Any:
-    if not supported(*weights) or not all(w.flags.c_contiguous for w in weights):
+    if not supported(*weights) or not _all_contiguous(weights):
         return NotImplemented
     for w in weights:
-        _launch(
-            "rows.weight_norm", w.dtype, (len(w),), w, None, w.dtype.type(1), w, w.size // len(w)
-        )
+        _normalize_rows(w, None, 1.0, out=w)
 
 
 @override(BatchNorm.forward, on="cupy")
 def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
-    numbers = weight, bias, *op.running
-    if shares_batch() or not supported(x, *numbers):
+    """Two launches: the moments of parts of the batch, and the rest. The mean and 1 / sqrt(var +
+    eps) are kept for the gradient."""
+    per_channel = (weight, bias, *op.running)
+    if shares_batch() or not supported(x, *per_channel) or not _all_contiguous(per_channel):
         return NotImplemented
-    if any(a.shape != x.shape[1:2] or not a.flags.c_contiguous for a in numbers):
+    channels = x.shape[1:2]
+    if any(a.shape != channels for a in per_channel):
         return NotImplemented
-    last, statistics, columns = _channels_last(x), _empty((4, x.shape[1]), x), x.shape[1]
-    sums, element = _by_strip("channels.strip_moments", last, sums=2), x.dtype.type
-    arguments = sums, weight, bias, statistics, *op.running, element(op.eps), element(op.momentum)
-    _launch(
-        "rows.batch_statistics",
-        x.dtype,
-        (columns,),
-        *arguments,
-        x.size // columns,
-        columns,
-        _strip(last),
-    )
-    op.cache["statistics"] = statistics
+    last = _channels_last(x)
+    strips = _strips(last)
+    moments = _empty((2, strips.parts, *channels), x)
+    _launch_strips("channels.part_moments", strips, last, moments)
+    statistics = _empty((2, *channels), x)
     out = _empty(last.shape, x)
-    _by_strip("channels.batch_norm", last, statistics, out)
+    element = x.dtype.type
+    arguments = (weight, bias, statistics, *op.running, element(op.eps), element(op.momentum), out)
+    _launch_strips("channels.batch_norm", strips, last, moments, *arguments)
+    op.cache["statistics"] = statistics
     return channels_first(out)
 
 
@@ -288,32 +336,62 @@ def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
 def batch_norm_gradient(op: BatchNorm, g: Array, x: Array, weight: Array) -> Any:
     if "statistics" not in op.cache or not supported(g, x, weight):
         return NotImplemented
-    arguments = _channels_last(g), _channels_last(x), op.cache["statistics"]
-    sums, g_x = (
-        _totals(_by_strip("channels.batch_norm_sums", *arguments, sums=2)),
-        _empty(arguments[0].shape, g),
-    )
-    _by_strip("channels.batch_norm_gradient", *arguments, sums, g_x)
-    return channels_first(g_x), sums[1], sums[0]
+    statistics = op.cache["statistics"]
+    last = _channels_last(g)
+    last_x = _channels_last(x)
+    strips = _strips(last, last_x)
+    sums = _empty((2, strips.parts, g.shape[1]), g)
+    _launch_strips("channels.batch_norm_sums", strips, last, last_x, statistics, sums)
+    totals = _empty((2, g.shape[1]), g)
+    g_x = _empty(last.shape, g)
+    arguments = (statistics, _contiguous(weight), sums, totals, g_x)
+    _launch_strips("channels.batch_norm_gradient", strips, last, last_x, *arguments)
+    g_bias, g_weight = totals
+    return channels_first(g_x), g_weight, g_bias
+
+
+@cache
+def _relu_gradient() -> Any:
+    """A kernel that CuPy compiles. Where the ReLU was off, its output is 0; NaN passes g."""
+    code = "g_x = out == T(0) ? T(0) : g"
+    return _cupy().ElementwiseKernel("T g, T out", "T g_x", code, "relu_gradient")
+
+
+@override(ReLU.backward, on="cupy")
+def relu_gradient(op: ReLU, g: Array, out: Array) -> Array:
+    """One launch; the rule takes one to compare and one to select."""
+    if out.ndim != 4:
+        return _relu_gradient()(g, out)
+    return channels_first(_relu_gradient()(channels_last(g), channels_last(out)))
+
+
+def _is_channels_last(x: Array) -> bool:
+    return x.ndim == 4 and x.strides[1] == x.itemsize < x.strides[3]
 
 
 def in_memory_order(op: Elementwise, *arrays: Any) -> Any:
     """Compute with images whose memory is channels-last as (N, H, W, C): CuPy would write (N, C, H,
     W)."""
     shaped = [a for a in arrays if hasattr(a, "ndim")]
-    last = any(a.ndim == 4 and a.strides[1] == a.itemsize < a.strides[3] for a in shaped)
-    if not last or any(a.ndim > 4 for a in shaped):
+    if not any(_is_channels_last(a) for a in shaped) or any(a.ndim > 4 for a in shaped):
         return NotImplemented
-    views = (channels_last(a[(None,) * (4 - a.ndim)]) if hasattr(a, "ndim") else a for a in arrays)
+    views = []
+    for a in arrays:
+        if hasattr(a, "ndim"):
+            a = channels_last(a[(None,) * (4 - a.ndim)])  # as it broadcasts against (N, C, H, W)
+        views.append(a)
     return channels_first(type(op).forward(op, *views))
 
 
-def _every(kind: type[Elementwise]) -> set[Any]:
-    """The rules of all elementwise functions."""
-    return {kind.forward}.union(*(_every(below) for below in kind.__subclasses__())) - {Op.forward}
+def _forward_rules(kind: type[Elementwise]) -> set[Any]:
+    """Those of an elementwise op and of all ops derived from it."""
+    rules = {kind.forward}
+    for derived in kind.__subclasses__():
+        rules |= _forward_rules(derived)
+    return rules - {Op.forward}
 
 
-for _rule in sorted(_every(Elementwise), key=lambda rule: rule.__qualname__):
+for _rule in sorted(_forward_rules(Elementwise), key=lambda rule: rule.__qualname__):
     override(_rule, on="cupy")(in_memory_order)
 
 
@@ -321,136 +399,144 @@ for _rule in sorted(_every(Elementwise), key=lambda rule: rule.__qualname__):
 def mask(x: Array, shape: Shape, p: float, key: int) -> Array:
     if not supported(x):
         return NotImplemented
-    out, box = _empty(shape, x), changing.get()
-    live = None if box is None else box.keep_key(key, x.dtype)
-    numbers = np.uint64(key), live, round(p * 2**32), x.dtype.type(1.0 / (1.0 - p))
-    _launch("random.dropout_mask", x.dtype, -(-out.size // 8), out, *numbers, out.size)
+    out = _empty(shape, x)
+    mailbox = _mailbox.get()
+    live_key = None if mailbox is None else mailbox.stage_key(key, x.dtype)
+    dropped = round(p * 2**32)
+    survives = x.dtype.type(1.0 / (1.0 - p))
+    threads = -(-out.size // 8)
+    arguments = (out, np.uint64(key), live_key, dropped, survives, out.size)
+    _launch("random.dropout_mask", x.dtype, threads, *arguments)
     return out
 
 
 @override(normals, on="cupy")
 def normals_on_device(like: Array, shape: Shape, key: int) -> Array:
-    if not (size := math.prod(shape)):
+    size = math.prod(shape)
+    if size == 0:
         return NotImplemented
-    half, dtype = -(-size // 16) * 8, np.dtype("float32")
+    dtype = np.dtype("float32")
+    half = -(-size // 16) * 8
     out = _cupy().ndarray(2 * half, dtype)
     _launch("random.normals", dtype, half // 8, out, np.uint64(key), half)
     return out[:size].reshape(shape)
 
 
+def _cross_entropy(op: CrossEntropy, x: Array, g: Array | None, out: Array) -> None:
+    """Write the losses or, with g, the gradient (N, ..., C)."""
+    labels = _contiguous(op.labels.astype("int64", copy=False))
+    arguments = (_channels_last(x), labels, g, out, labels.size, x.shape[1])
+    _launch("loss.cross_entropy", x.dtype, labels.size, *arguments)
+
+
 @override(CrossEntropy.forward, on="cupy")
-def cross_entropy(op: CrossEntropy, x: Array, g: Array | None = None) -> Array:
-    """The losses, or with g the gradient."""
+def cross_entropy(op: CrossEntropy, x: Array) -> Array:
     if not supported(x):
         return NotImplemented
-    labels = _contiguous(op.labels.astype("int64", copy=False))
-    out = _empty(labels.shape if g is None else (*labels.shape, x.shape[1]), x)
-    _launch(
-        "loss.cross_entropy",
-        x.dtype,
-        labels.size,
-        _channels_last(x),
-        labels,
-        g,
-        out,
-        labels.size,
-        x.shape[1],
-    )
-    return out if g is None else channels_first(out)
+    losses = _empty(op.labels.shape, x)
+    _cross_entropy(op, x, None, losses)
+    return losses
 
 
 @override(CrossEntropy.backward, on="cupy")
 def cross_entropy_gradient(op: CrossEntropy, g: Array, x: Array) -> Array:
-    return cross_entropy(op, x, _contiguous(g)) if supported(g, x) else NotImplemented
+    if not supported(g, x):
+        return NotImplemented
+    g_x = _empty((*op.labels.shape, x.shape[1]), x)
+    _cross_entropy(op, x, _contiguous(g), g_x)
+    return channels_first(g_x)
 
 
 def _pool(
-    kernel: str,
-    op: MaxPool | AveragePool,
-    image: Shape,
-    size: Pair,
-    factor: float,
-    x: Array,
-    won: Any,
+    kernel: str, window: Window, image: Shape, size: Pair, factor: float, x: Array, argmax: Any
 ) -> Array:
     """Run a kernel for windows on images of this shape; x is (N, C, ...), the result is (N, C,
     *size)."""
-    if not supported(x):
-        return NotImplemented
-    out, window = _empty((len(x), *size, x.shape[1]), x), op.window
-    shape = (
-        *image[2:],
-        *window.output(image),
-        x.shape[1],
-        *window.kernel,
-        *window.stride,
-        *window.padding,
-    )
-    arguments = (
-        _channels_last(x),
-        won,
-        out,
-        _struct("int32", *shape),
-        out.size,
-        x.dtype.type(factor),
-    )
+    channels = x.shape[1]
+    out = _empty((len(x), *size, channels), x)
+    places = window.output(image)
+    height, width = image[2:]
+    sizes = (height, width, *places, channels)
+    shape = _struct("int32", *sizes, *window.kernel, *window.stride, *window.padding)
+    arguments = (_channels_last(x), argmax, out, shape, out.size, x.dtype.type(factor))
     _launch(kernel, x.dtype, out.size, *arguments)
     return channels_first(out)
 
 
 @override(MaxPool.forward, on="cupy")
 def max_pool(op: MaxPool, x: Array) -> Array:
-    """Where a graph is recorded, `won` remembers the pixel that won each window."""
+    """Where a graph is recorded, `argmax` remembers the largest pixel of each window."""
+    if not supported(x):
+        return NotImplemented
     size = op.window.output(x.shape)
-    if op.recorded and supported(x):
-        op.cache["won"] = array_module(x).empty((len(x), *size, x.shape[1]), "int64")
-    return _pool("pools.pool", op, x.shape, size, 0, x, op.cache.get("won"))
+    if op.recorded:
+        op.cache["argmax"] = array_module(x).empty((len(x), *size, x.shape[1]), "int64")
+    return _pool("pools.pool", op.window, x.shape, size, 0, x, op.cache.get("argmax"))
 
 
 @override(MaxPool.backward, on="cupy")
 def max_pool_gradient(op: MaxPool, g: Array, x: Array, out: Array) -> Array:
-    if "won" not in op.cache:
+    argmax = op.cache.get("argmax")
+    if argmax is None or not supported(g):
         return NotImplemented
-    return _pool("pools.unpool", op, x.shape, x.shape[2:], 1, g, op.cache["won"])
+    height, width = x.shape[2:]
+    return _pool("pools.unpool", op.window, x.shape, (height, width), 1, g, argmax)
 
 
 @override(AveragePool.forward, on="cupy")
 def average_pool(op: AveragePool, x: Array) -> Array:
-    return _pool("pools.pool", op, x.shape, op.window.output(x.shape), op.factor, x, None)
+    if not supported(x):
+        return NotImplemented
+    size = op.window.output(x.shape)
+    return _pool("pools.pool", op.window, x.shape, size, op.factor, x, None)
 
 
 @override(Spread.forward, on="cupy")
 def spread(op: Spread, g: Array) -> Array:
-    return _pool("pools.unpool", op, op.image, (op.image[2], op.image[3]), op.factor, g, None)
+    if not supported(g):
+        return NotImplemented
+    height, width = op.image[2:]
+    return _pool("pools.unpool", op.window, op.image, (height, width), op.factor, g, None)
 
 
 def _update(w: Arrays, g: Arrays, means: Arrays, squares: Arrays, *numbers: float) -> Any:
     """The step of an optimizer that keeps running means, squares, or both (update.cu has the
     formula)."""
-    box = changing.get()
-    if box is not None and box.replaying:
-        box.keep(numbers)
+    mailbox = _mailbox.get()
+    if mailbox is not None and mailbox.replaying:
+        mailbox.stage(numbers)
         return None
-    edited = *w, *means, *squares
-    if not w or not supported(*edited, *g) or not all(a.flags.c_contiguous for a in edited):
+    edited = (*w, *means, *squares)
+    if not w or not supported(*edited, *g) or not _all_contiguous(edited):
         return NotImplemented
-    dtype, g = w[0].dtype, [_contiguous(a) for a in g]
-    given, live = _struct(dtype.char, *numbers), None if box is None else box.keep(numbers)
-    addresses = [[a.data.ptr for a in arrays] or [0] * len(w) for arrays in (w, g, means, squares)]
-    sizes = np.array([a.size for a in w])
-    rows = np.array([*addresses, sizes, -(-sizes // (THREADS * EACH))], "int64").T
+    dtype = w[0].dtype
+    given = _struct(dtype.char, *numbers)
+    live = None if mailbox is None else mailbox.stage(numbers)
+    g = [_contiguous(a) for a in g]
+    rows = _table_rows(w, g, means, squares)
     for start in range(0, len(rows), TABLE):
-        table = np.zeros((TABLE, 6), "int64")
-        table[: len(rows) - start] = rows[start : start + TABLE]
+        table = np.zeros((TABLE, rows.shape[1]), "int64")
+        part = rows[start : start + TABLE]
+        table[: len(part)] = part
         table[:, -1] = table[:, -1].cumsum()  # where the blocks of each row end
-        _launch(
-            "update.update", dtype, (int(table[-1, -1]),), np.void(table.tobytes()), given, live
-        )
+        blocks = int(table[-1, -1])
+        _launch("update.update", dtype, (blocks,), np.void(table.tobytes()), given, live)
+
+
+def _table_rows(w: Arrays, g: Arrays, means: Arrays, squares: Arrays) -> Any:
+    """A row for each parameter: four addresses, its size, and its number of blocks."""
+    addresses = []
+    for arrays in (w, g, means, squares):
+        addresses.append([a.data.ptr for a in arrays] or [0] * len(w))
+    sizes = np.array([a.size for a in w])
+    blocks = -(-sizes // (THREADS * EACH))
+    return np.array([*addresses, sizes, blocks], "int64").T
 
 
 @override(updates.sgd, on="cupy")
 def sgd(w: Arrays, g: Arrays, velocities: Arrays, lr: float, momentum: float, decay: float) -> Any:
-    return _update(w, g, velocities if momentum else (), (), lr, decay, momentum, 1, 0, 0, 1, 0)
+    means = velocities if momentum else ()
+    return _update(w, g, means, (), lr, decay, momentum, 1, 0, 0, 1, 0)
 
 
 @override(updates.rmsprop, on="cupy")
@@ -473,8 +559,9 @@ def adam(
     decay: float,
     step: int,
 ) -> Any:
-    size, root = lr / (1 - beta1**step), math.sqrt(1 - beta2**step)
-    return _update(w, g, means, squares, size, decay, beta1, 1 - beta1, beta2, 1 - beta2, root, eps)
+    rate = lr / (1 - beta1**step)
+    root = math.sqrt(1 - beta2**step)
+    return _update(w, g, means, squares, rate, decay, beta1, 1 - beta1, beta2, 1 - beta2, root, eps)
 
 
 def map_tiles(
@@ -482,16 +569,12 @@ def map_tiles(
 ) -> None:
     """points = matrix @ tile @ matrix.T for each tile of images (N, H, W, C), or back; points
     (points, tiles, C) are contiguous, and `matrix` defines a matrix for the compiler."""
-    (n, h, w, c), strides = images.shape, (stride // images.itemsize for stride in images.strides)
-    shape = *strides, h, w, c, *tiles.output((n, c, h, w)), tiles.stride[0], *tiles.padding
-    threads, ends = points.size // len(points), (points, images) if back else (images, points)
-    options = *matrix, f"-DBACK={back:d}"
-    _launch(
-        "tiles.map_tiles",
-        images.dtype,
-        threads,
-        *ends,
-        _struct("int64", *shape),
-        threads,
-        options=options,
-    )
+    n, h, w, c = images.shape
+    strides = [stride // images.itemsize for stride in images.strides]
+    places = tiles.output((n, c, h, w))
+    shape = _struct("int64", *strides, h, w, c, *places, tiles.stride[0], *tiles.padding)
+    source, target = (points, images) if back else (images, points)
+    threads = points.size // len(points)
+    options = (*matrix, f"-DBACK={back:d}")
+    arguments = (source, target, shape, threads)
+    _launch("tiles.map_tiles", images.dtype, threads, *arguments, options=options)

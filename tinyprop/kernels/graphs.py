@@ -1,10 +1,10 @@
 """Training steps on a device as CUDA graphs: recorded once, and then each step is one launch.
 
-To order the 120 kernels of a step takes the host milliseconds, longer than a fast device needs to
-run them. A graph has them with their arguments: each replay reads and writes the same addresses,
-with whatever is there by then. So a batch is first copied to a fixed place, memory comes from a
-pool of its own, and numbers that change from step to step, as the learning rate does, are read from
-the device."""
+Launching the 120 kernels of a step one by one takes the host milliseconds, longer than a fast
+device needs to run them. A graph holds them with their arguments: each replay reads and writes the
+same addresses, with whatever is there by then. So a batch is first copied to a fixed place, memory
+comes from a pool of its own, and numbers that change from step to step, such as the learning rate,
+are read from the device."""
 
 import gc
 import math
@@ -29,173 +29,215 @@ from ..engine.tensor import Tensor
 from ..nn.module import edit_count
 from ..optim import Adam
 from .cublas import workspaces
-from .cuda import CHANGING, posting_to
+from .cuda import CHANGING, staging_in
 
 SLOTS = 4  # batches whose labels may be on their way: how far the host may be ahead of the device
 MOST_GRAPHS = 8  # of one training; batches of further shapes are computed as usual
-MOST_UPDATES = 16  # groups of parameters with numbers of their own
+MOST_UPDATES = 16  # groups of parameters with numbers of their own, and random masks
 
 
 class Mailbox:
-    """What changes from step to step, besides the images: the labels, and numbers of the optimizer.
-    They go to the device in one copy, from pinned memory that is not written again before the copy
-    is over."""
+    """What changes from step to step, besides the images: the labels, numbers of the optimizer and
+    keys of random masks. They are staged in a slot of pinned memory and uploaded in one copy; a
+    slot is not written again before its copy is over."""
 
     def __init__(self, cupy: Any, shape: tuple[int, ...], labels: DType, numbers: DType):
-        self.runtime, size = cupy.cuda.runtime, math.prod(shape) * labels.itemsize
-        self.format, self.each = Struct(f"{CHANGING}{numbers.char}"), CHANGING * numbers.itemsize
-        self.start = -(-size // self.each) * self.each  # of the numbers
-        self.bytes = self.start + MOST_UPDATES * self.each
-        self.there = cupy.empty(self.bytes, "uint8")
-        self.labels = self.there[:size].view(labels).reshape(shape)
-        self.memory = [cupy.cuda.alloc_pinned_memory(self.bytes) for _ in range(SLOTS)]
-        self.rooms = [
-            np.frombuffer(m, labels, math.prod(shape)).reshape(shape) for m in self.memory
-        ]
-        self.posted = [cupy.cuda.Event(disable_timing=True) for _ in range(SLOTS)]
-        self.turn = self.used = 0  # the present slot, and how many have their numbers in it
-        self.kind, self.keys = numbers, 0  # of random masks: these come before the updates
+        self.runtime = cupy.cuda.runtime
+        self.dtype = numbers
+        self.format = Struct(f"{CHANGING}{numbers.char}")
+        # labels first, then the numbers, aligned to the size of an entry
+        label_bytes = math.prod(shape) * labels.itemsize
+        entry_bytes = self.format.size
+        self.start = -(-label_bytes // entry_bytes) * entry_bytes
+        self.bytes = self.start + MOST_UPDATES * entry_bytes
+        self.on_device = cupy.empty(self.bytes, "uint8")
+        self.labels = self.on_device[:label_bytes].view(labels).reshape(shape)
+        self.pinned = [cupy.cuda.alloc_pinned_memory(self.bytes) for _ in range(SLOTS)]
+        self.host_labels = []
+        for memory in self.pinned:
+            flat = np.frombuffer(memory, labels, math.prod(shape))
+            self.host_labels.append(flat.reshape(shape))
+        self.uploaded = [cupy.cuda.Event(disable_timing=True) for _ in range(SLOTS)]
+        self.slot = 0
+        self.staged = 0  # entries of this slot
+        self.keys = 0  # how many of them are keys of random masks; these come before the updates
         self.replaying = False
 
-    def next(self) -> HostArray:
-        """Take the next slot; returns where its labels go."""
-        self.turn, self.used = (self.turn + 1) % SLOTS, 0
-        if not self.posted[self.turn].done:
-            self.posted[self.turn].synchronize()
-        return self.rooms[self.turn]
+    def next_slot(self) -> HostArray:
+        """Begin the next slot; returns where its labels go."""
+        self.slot = (self.slot + 1) % SLOTS
+        self.staged = 0
+        uploaded = self.uploaded[self.slot]
+        if not uploaded.done:
+            uploaded.synchronize()
+        return self.host_labels[self.slot]
 
-    def keep(self, numbers: tuple[float, ...]) -> Array | None:
-        """Add the numbers of an update to the next post; returns where on the device a recorded
+    def stage(self, numbers: tuple[float, ...]) -> Array | None:
+        """Add the numbers of an update to the next upload; returns where on the device a recorded
         kernel finds them."""
-        if self.used == MOST_UPDATES:
+        if self.staged == MOST_UPDATES:
             raise ValueError(f"there are more than {MOST_UPDATES} groups of parameters")
-        start = self.start + self.used * self.each
-        self.format.pack_into(self.memory[self.turn], start, *numbers)
-        self.used += 1
-        return None if self.replaying else self.there[start:]
+        start = self.start + self.staged * self.format.size
+        self.format.pack_into(self.pinned[self.slot], start, *numbers)
+        self.staged += 1
+        return None if self.replaying else self.on_device[start:]
 
-    def keep_key(self, key: int, kind: DType) -> Array | None:
+    def stage_key(self, key: int, dtype: DType) -> Array | None:
         """Add the key of a random mask of this dtype, in pieces that a float can hold."""
-        if kind != self.kind:
-            raise ValueError(f"a mask is {kind}, but the parameters are {self.kind}")
+        if dtype != self.dtype:
+            raise ValueError(f"a mask is {dtype}, but the parameters are {self.dtype}")
         self.keys += 1
-        return self.keep(
-            (*((key >> shift) & 0xFFFF for shift in (0, 16, 32, 48)), *[0] * (CHANGING - 4))
-        )
+        pieces = [(key >> shift) & 0xFFFF for shift in (0, 16, 32, 48)]
+        unused = [0] * (CHANGING - len(pieces))
+        return self.stage((*pieces, *unused))
 
-    def post(self, stream: Any) -> None:
-        to, start = self.there.data.ptr, self.memory[self.turn].ptr
-        self.runtime.memcpyAsync(to, start, self.bytes, self.runtime.memcpyHostToDevice, stream.ptr)
-        self.posted[self.turn].record(stream)
+    def upload(self, stream: Any) -> None:
+        target = self.on_device.data.ptr
+        source = self.pinned[self.slot].ptr
+        to_device = self.runtime.memcpyHostToDevice
+        self.runtime.memcpyAsync(target, source, self.bytes, to_device, stream.ptr)
+        self.uploaded[self.slot].record(stream)
 
     def __del__(self) -> None:
         with suppress(Exception):  # at the end of the process the driver may be gone
-            for posted in self.posted:
-                posted.synchronize()  # then the pool may hand out the memory again
+            for uploaded in self.uploaded:
+                uploaded.synchronize()  # then the pool may hand out the memory again
+
+
+class Snapshot:
+    """The objects that a graph has the addresses of, or that Python has looked at while it was
+    recorded."""
+
+    def __init__(self, step: Any):
+        self.step = step
+        self.edits = edit_count()
+        self.modules = [vars(module) for module in step.model.modules()]
+        self.attributes = self.present_attributes()
+        attribute_tensors = [value for value in self.attributes if isinstance(value, Tensor)]
+        tensors = [*step.optimizer.params, *step.model.parameters(), *attribute_tensors]
+        self.tensors = list(dict.fromkeys(tensors))
+        self.objects = self.present_objects()
+
+    def present_attributes(self) -> list[Any]:
+        """Of all modules."""
+        return list(chain.from_iterable(map(dict.values, self.modules)))
+
+    def present_objects(self) -> list[Any]:
+        """The parts of the step, the settings of its optimizer, and all arrays."""
+        step = self.step
+        settings = [value for name, value in vars(step.optimizer).items() if name != "lr"]
+        arrays = [tensor._data for tensor in self.tensors]
+        memory = chain.from_iterable(step.optimizer.memory.values())
+        return [step.model, step.optimizer, step.loss, *settings, *arrays, *memory]
+
+    def holds(self) -> bool:
+        """Whether nothing has changed since, except for numbers in arrays."""
+        if self.edits != edit_count():
+            self.edits = edit_count()
+            if not _same_objects(self.present_attributes(), self.attributes):
+                return False
+        return _same_objects(self.present_objects(), self.objects)
+
+
+def _same_objects(some: list[Any], others: list[Any]) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))
 
 
 class Replay:
     """One graph, for batches like this one, and everything that it has the addresses of."""
 
     def __init__(self, step: Any, x: Array, labels: Array):
-        self.cupy, self.step = load_module("cupy"), step
+        self.cupy = load_module("cupy")
+        self.step = step
+        # labels on a device are not checked, nor are those of another loss
         self.checked = step.loss is F.cross_entropy and is_host_array(labels)
+        label_dtype = np.dtype("int64") if self.checked else labels.dtype
         self.x = self.cupy.empty(x.shape, x.dtype)
-        kind = np.dtype("int64") if self.checked else labels.dtype
-        self.box = Mailbox(self.cupy, labels.shape, kind, step.optimizer.params[0].dtype)
+        number_dtype = step.optimizer.params[0].dtype
+        self.mailbox = Mailbox(self.cupy, labels.shape, label_dtype, number_dtype)
         self.total = labels.size if self.checked else len(x)
-        self.edits, self.modules = edit_count(), [vars(module) for module in step.model.modules()]
-        self.attributes = self.present_attributes()
-        tensors = [value for value in self.attributes if isinstance(value, Tensor)]
-        self.tensors = list(
-            dict.fromkeys([*step.optimizer.params, *step.model.parameters(), *tensors])
-        )
-        self.objects = self.present_objects()
-
-    def present_attributes(self) -> list[Any]:
-        return list(chain.from_iterable(map(dict.values, self.modules)))
-
-    def present_objects(self) -> list[Any]:
-        step, arrays = self.step, [t._data for t in self.tensors]
-        settings = [value for name, value in vars(step.optimizer).items() if name != "lr"]
-        return [
-            step.model,
-            step.optimizer,
-            step.loss,
-            *settings,
-            *arrays,
-            *chain(*step.optimizer.memory.values()),
-        ]
-
-    def holds(self) -> bool:
-        """Whether nothing has changed since the graph was recorded, except for numbers in
-        arrays."""
-        if self.edits != edit_count():
-            self.edits, now = edit_count(), self.present_attributes()
-            if len(now) != len(self.attributes) or not all(map(is_, now, self.attributes)):
-                return False
-        return all(map(is_, self.present_objects(), self.objects))
+        self.snapshot = Snapshot(step)
 
     def take(self, labels: Array) -> bool:
         """Put labels on the host into the mailbox; False if one of them is no class, or does not
         count."""
-        room = self.box.next()
+        slot = self.mailbox.next_slot()
         if is_host_array(labels):
-            room[...] = labels
-        # where -1 is very large
-        return not self.checked or bool(room.view("uint64").max() < self.step.classes)
+            slot[...] = labels
+        if not self.checked:
+            return True
+        largest = slot.view("uint64").max()  # where -1 is very large
+        return bool(largest < self.step.classes)
 
     def record(self, stream: Any) -> None:
-        expected, self.pool = deepcopy(generator()), self.cupy.cuda.MemoryPool()
-        with recorded(self.cupy, stream, self.pool) as graphs, posting_to(self.box):
-            self.loss, gradients = self.step.differentiate(self.x, self.box.labels, self.total)
+        """Record the step for the labels that were taken."""
+        expected = deepcopy(generator())
+        self.pool = self.cupy.cuda.MemoryPool()
+        with recorded(self.cupy, stream, self.pool) as graphs, staging_in(self.mailbox):
+            self.loss, gradients = self.step.differentiate(self.x, self.mailbox.labels, self.total)
             self.step.update(gradients)
-        self.graph, self.workspaces, self.box.replaying = graphs[0], workspaces(), True
-        due = [i for i, g in enumerate(gradients) if g is not None]
-        # Adam counts the steps of each
-        self.due = due if isinstance(self.step.optimizer, Adam) else due[:1]
-        for _ in range(self.box.keys):
+        self.graph = graphs[0]
+        self.workspaces = workspaces()
+        self.mailbox.replaying = True
+        self.note_updated(gradients)
+        for _ in range(self.mailbox.keys):
             next_key(expected)
         if generator().bit_generator.state != expected.bit_generator.state:
             raise ValueError("random numbers were drawn on the host")
-        if self.box.used == self.box.keys:
+        if self.mailbox.staged == self.mailbox.keys:
             raise ValueError("no kernel updates these parameters")
 
+    def note_updated(self, gradients: list[Array | None]) -> None:
+        """Remember which parameters the optimizer has updated, and where their gradients are. Adam
+        counts the steps of each; to others one stands for all."""
+        due = [i for i, g in enumerate(gradients) if g is not None]
+        self.due = due if isinstance(self.step.optimizer, Adam) else due[:1]
+        self.due_gradients = [Tensor(gradients[i]) for i in self.due]
+
     def refresh(self) -> None:
-        """Draw new keys, and let the optimizer do its part on the host: its kernels only leave
+        """Draw new keys, and let the optimizer do its part on the host: its kernels only stage
         their numbers in the mailbox."""
-        keys, self.box.keys = self.box.keys, 0
+        keys = self.mailbox.keys
+        self.mailbox.keys = 0
         for _ in range(keys):
-            self.box.keep_key(next_key(), self.box.kind)
-        with posting_to(self.box):
-            self.step.optimizer.update(self.due)
+            self.mailbox.stage_key(next_key(), self.mailbox.dtype)
+        optimizer = self.step.optimizer
+        for i, gradient in zip(self.due, self.due_gradients, strict=True):
+            optimizer.params[i].grad = gradient
+        with staging_in(self.mailbox):
+            optimizer.update(self.due)
+        for i in self.due:
+            optimizer.params[i].grad = None
 
     def launch(self, x: Array, labels: Array) -> Array:
         """A step on the current stream; returns a copy of its loss."""
         stream = self.cupy.cuda.get_current_stream()
-        self.box.post(stream)
-        for static, array in (
-            ((self.x, x),) if is_host_array(labels) else ((self.x, x), (self.box.labels, labels))
-        ):
-            if is_host_array(array):
-                static.set(array)
-            elif array.flags.c_contiguous:
-                static.data.copy_from_device_async(array.data, array.nbytes, stream)
-            else:
-                static[...] = array
+        self.mailbox.upload(stream)
+        self.copy_to(self.x, x, stream)
+        if not is_host_array(labels):
+            self.copy_to(self.mailbox.labels, labels, stream)
         self.graph.launch(stream)
         loss = self.cupy.ndarray((), self.loss.dtype)
         loss.data.copy_from_device_async(self.loss.data, loss.nbytes, stream)
         return loss
 
+    def copy_to(self, place: Array, array: Array, stream: Any) -> None:
+        if is_host_array(array):
+            place.set(array)
+        elif array.flags.c_contiguous:
+            place.data.copy_from_device_async(array.data, array.nbytes, stream)
+        else:
+            place[...] = array
+
 
 @contextmanager
 def recorded(cupy: Any, stream: Any, pool: Any) -> Iterator[list[Any]]:
-    """Record, instead of run, what the block orders; the list has the graph afterwards. Uploads by
-    this thread are refused: the graph would repeat them from memory that is long used for something
-    else."""
+    """Record what the block launches instead of running it; the list has the graph afterwards.
+    Uploads by this thread are refused: the graph would repeat them from memory that is long used
+    for something else."""
     graphs: list[Any] = []
-    usual, me = cupy.get_default_pinned_memory_pool().malloc, get_ident()
+    usual = cupy.get_default_pinned_memory_pool().malloc
+    me = get_ident()
 
     def allocate(size: int) -> Any:
         if get_ident() == me:
@@ -221,10 +263,11 @@ class Replays:
     is computed as usual, which compiles kernels; the graph is recorded for the second."""
 
     def __init__(self, step: Any):
-        self.step, self.cuda = step, load_module("cupy").cuda
+        self.step = step
+        self.cuda = load_module("cupy").cuda
         # to record on; replays run on that of the caller
         self.stream = self.cuda.Stream(non_blocking=True)
-        self.asked: Any = None  # the kind of the last batch
+        self.last_kind: Any = None  # of the last batch
         # kinds of batches that were computed as usual, without an error
         self.seen: set[Any] = set()
         self.graphs: dict[Any, Replay] = {}
@@ -232,44 +275,51 @@ class Replays:
     def __call__(self, x: Array, labels: Array) -> Array | None:
         """The loss of a replayed step; None if nothing was done, and the batch is to be computed as
         usual."""
-        key: Any = x.shape, x.dtype.char, is_host_array(labels), labels.shape, labels.dtype.char
-        here = current()
-        key += (
-            self.cuda.runtime.getDevice(),
-            here.exact_convolution,
-            here.evaluating,
-            here.observing,
-        )
-        self.asked = key
-        if here.plain or here.visit is not None or not 0 <= self.step.optimizer.lr < math.inf:
+        kind = self.kind_of(x, labels)
+        self.last_kind = kind
+        if not self.may_replay():
             return None
-        replay = self.graphs.get(key)
-        if replay is not None and replay.holds():
-            if not replay.take(labels):
-                return None
-            replay.refresh()
-            return replay.launch(x, labels)
-        if replay is not None:
-            del self.graphs[key]
-        elif key in self.seen and len(self.graphs) < MOST_GRAPHS and self.may_record():
-            return self.first(key, x, labels)
-        return None
+        replay = self.graphs.get(kind)
+        if replay is None:
+            return self.first(kind, x, labels) if self.may_record(kind) else None
+        if not replay.snapshot.holds():
+            del self.graphs[kind]
+            return None
+        if not replay.take(labels):
+            return None
+        replay.refresh()
+        return replay.launch(x, labels)
 
-    def may_record(self) -> bool:
+    def kind_of(self, x: Array, labels: Array) -> Any:
+        """What batches have in common that may share a graph."""
+        here = current()
+        device = self.cuda.runtime.getDevice()
+        modes = (here.exact_convolution, here.evaluating, here.observing)
+        of_labels = (is_host_array(labels), labels.shape, labels.dtype.char)
+        return (x.shape, x.dtype.char, *of_labels, device, *modes)
+
+    def may_replay(self) -> bool:
+        """A wrong learning rate is refused by the usual step."""
+        here = current()
+        if here.plain or here.visit is not None:
+            return False
+        return 0 <= self.step.optimizer.lr < math.inf
+
+    def may_record(self, kind: Any) -> bool:
         """Whether a step may be recorded now; model and loss may have been edited."""
+        if kind not in self.seen or len(self.graphs) >= MOST_GRAPHS:
+            return False
         if self.step.graph is None and self.step.no_graph is None:
             self.step.no_graph = self.step.stranger()
         return self.step.no_graph is None
 
     def computed(self) -> None:
         """The last batch was computed as usual: one like it may be recorded."""
-        self.seen.add(self.asked)
+        self.seen.add(self.last_kind)
 
-    def first(self, key: Any, x: Array, labels: Array) -> Array | None:
+    def first(self, kind: Any, x: Array, labels: Array) -> Array | None:
         """Record a graph, and replay it; if that is not possible, say why, and never try again."""
-        optimizer = self.step.optimizer
-        # Adam counts its steps
-        host = {k: list(v) if isinstance(v, list) else v for k, v in vars(optimizer).items()}
+        before = _copied_settings(self.step.optimizer)
         replay = Replay(self.step, x, labels)
         if not replay.take(labels):
             return None
@@ -278,18 +328,25 @@ class Replays:
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         else:
-            self.graphs[key] = replay
+            self.graphs[kind] = replay
             return replay.launch(x, labels)
-        vars(optimizer).update(host)
-        optimizer.zero_grad()
+        vars(self.step.optimizer).update(before)
+        self.step.optimizer.zero_grad()
         gc.collect()  # a graph of ops that was left half way must not guard the parameters
         if self.step.graph:
             raise RuntimeError(f"the step cannot be recorded as a CUDA graph: {reason}")
         self.step.no_graph = reason
-        warnings.warn(
-            f"tinyprop trains without CUDA graphs: {reason}", RuntimeWarning, stacklevel=4
-        )
+        message = f"tinyprop trains without CUDA graphs: {reason}"
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
         return None
+
+
+def _copied_settings(optimizer: Any) -> dict[str, Any]:
+    """The attributes of an optimizer. Lists are copied, since Adam counts its steps in one."""
+    copied = {}
+    for name, value in vars(optimizer).items():
+        copied[name] = list(value) if isinstance(value, list) else value
+    return copied
 
 
 recorders["cupy"] = Replays

@@ -1,14 +1,15 @@
 """Faster ways on the host: blocks that stay in the cache from the first step to the last, and fewer
 passes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..engine.arrays import HostArray
-from ..engine.overrides import override
 from ..engine.batch import add_up
+from ..engine.overrides import override
+from ..engine.threads import for_each, map_each
 from ..functional.activations import ReLU
 from ..functional.convolution import (
     Convolution,
@@ -42,8 +43,11 @@ def _blockwise(op: Convolution, x: HostArray, w: HostArray) -> HostArray:
     """The convolution of x with filters w, by blocks of images."""
     out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
     matrix = filter_matrix(w)
-    for images in _image_blocks(op, x):
+
+    def convolve(images: slice) -> None:
         np.matmul(columns(x[images], op.window), matrix, out=output_rows(out[images]))
+
+    for_each(convolve, _image_blocks(op, x))
     return out
 
 
@@ -62,14 +66,29 @@ def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> A
     if same_size and o <= 4 * c:
         return _blockwise(op, g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3))
     out = empty_image((len(g), *op.image[1:]), g, w)
-    for images in _image_blocks(op, g):
+
+    def scatter(images: slice) -> None:
         out[images] = InputGradient.forward(op, g[images], w)
+
+    for_each(scatter, _image_blocks(op, g))
     return out
 
 
 @override(FilterGradient.forward, on="numpy")
 def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) -> Any:
-    return sum(FilterGradient.forward(op, x[images], g[images]) for images in _image_blocks(op, x))
+    def of_block(images: slice) -> HostArray:
+        return FilterGradient.forward(op, x[images], g[images])
+
+    return _sum_in_order(of_block, _image_blocks(op, x))
+
+
+def _sum_in_order(work: Callable[[slice], HostArray], parts: list[slice]) -> HostArray:
+    """The sum of work(part) over all parts, added in their order, whoever computed them."""
+    results = map_each(work, parts)
+    total = results[0]
+    for result in results[1:]:
+        total = total + result
+    return total
 
 
 # an index of the places where an element of a kernel is on the image, and the pixels there
@@ -130,7 +149,8 @@ def max_pool(op: MaxPool, x: HostArray) -> Any:
     rows, across = op.window.output(x.shape)
     out = np.empty((n, rows, across, c), x.dtype)
     numbers = np.empty(out.shape, np.uint8) if op.recorded else None
-    for images in blocks(x, POOLED_AT_ONCE):
+
+    def pool(images: slice) -> None:
         pixels = np.ascontiguousarray(channels_last(x)[images])
         in_rows = _kernel_offsets(op.window, 0, pixels)
         tops = np.empty((len(pixels), rows, w, c), x.dtype)
@@ -140,6 +160,8 @@ def max_pool(op: MaxPool, x: HostArray) -> Any:
         if numbers is not None:
             first_rows = _first_rows(in_rows, tops)
             _first_maxima(op.window, first_rows, in_columns, best, numbers[images])
+
+    for_each(pool, blocks(x, POOLED_AT_ONCE))
     # NaN equals nothing
     has_nan = x.dtype.kind == "f" and np.isnan(out.min(initial=0.0))
     if numbers is not None and not has_nan:
@@ -197,12 +219,15 @@ def max_pool_gradient(op: MaxPool, g: HostArray, x: HostArray, out: HostArray) -
     corners = _corners(op.window, (largest, c, h, w), g.shape[2:])
     elements = _elements(op.window, (w * c, c))
     g_x = np.empty((n, h, w, c), g.dtype)
-    for images in parts:
+
+    def scatter(images: slice) -> None:
         winners = elements.take(op.cache["numbers"][images])
         winners += corners[: len(winners)]
         values = np.ascontiguousarray(channels_last(g)[images])
         g_x[images] = 0
         np.add.at(g_x[images].reshape(-1), winners.reshape(-1), values.reshape(-1))
+
+    for_each(scatter, parts)
     return channels_first(g_x)
 
 
@@ -230,12 +255,15 @@ def average_pool(op: AveragePool, x: HostArray) -> Any:
     n, c, _, w = x.shape
     rows, across = op.window.output(x.shape)
     out = np.empty((n, rows, across, c), x.dtype)
-    for images in blocks(x, POOLED_AT_ONCE):
+
+    def pool(images: slice) -> None:
         pixels = np.ascontiguousarray(channels_last(x)[images])
         sums = np.empty((len(pixels), rows, w, c), x.dtype)
         _reduce(np.add, _kernel_offsets(op.window, 0, pixels), 0.0, sums)
         part = _reduce(np.add, _kernel_offsets(op.window, 1, sums), 0.0, out[images])
         part *= op.factor
+
+    for_each(pool, blocks(x, POOLED_AT_ONCE))
     return channels_first(out)
 
 
@@ -265,11 +293,14 @@ def spread(op: Spread, g: HostArray) -> Any:
     n, c, rows, _ = g.shape
     _, _, h, w = op.image
     out = np.empty((n, h, w, c), g.dtype)
-    for images in blocks(out, POOLED_AT_ONCE):
+
+    def spread_block(images: slice) -> None:
         values = np.ascontiguousarray(channels_last(g)[images]) * op.factor
         wide = np.empty((len(values), rows, w, c), g.dtype)
         _scatter(op.window, 1, values, wide)
         _scatter(op.window, 0, wide, out[images])
+
+    for_each(spread_block, blocks(out, POOLED_AT_ONCE))
     return channels_first(out)
 
 
@@ -322,7 +353,13 @@ def _gated(g: HostArray, open: HostArray, out: HostArray) -> HostArray:
 
 @override(ReLU.backward, on="numpy")
 def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> HostArray:
-    return _gated(g, out != 0, np.empty_like(g))
+    g_x = np.empty_like(g)
+
+    def gate(images: slice) -> None:
+        _gated(g[images], out[images] != 0, g_x[images])
+
+    for_each(gate, blocks(g, PIXELS_AT_ONCE) if g.ndim else [...])
+    return g_x
 
 
 @override(NormalizedReLU.forward, on="numpy")
@@ -334,10 +371,14 @@ def normalized_relu(op: NormalizedReLU, u: HostArray, beta: Any, c1: Any, c2: An
     scale = _number_or_row(1.0 / c1, u)
     added = _along_a_row((beta - c2) / c1, u)
     lowest = _along_a_row(op.lowest(u, c1, c2), u)
-    for images in blocks(u, PIXELS_AT_ONCE):
-        np.multiply(u[images], scale, out=out[images])
-        np.add(out[images], added, out=out[images])
-        np.maximum(out[images], lowest, out=out[images])
+
+    def rectify(images: slice) -> None:
+        part = out[images]
+        np.multiply(u[images], scale, out=part)
+        np.add(part, added, out=part)
+        np.maximum(part, lowest, out=part)
+
+    for_each(rectify, blocks(u, PIXELS_AT_ONCE))
     return out
 
 
@@ -347,27 +388,27 @@ def normalized_relu_gradient(
 ) -> Any:
     if not _fit(out, c1, c2) or g.dtype != out.dtype:
         return NotImplemented
-    _, _, of_c1, of_c2 = op.parents or (None,) * 4
-    constants_learn = of_c1 is not None or of_c2 is not None
+    _, _, c1_node, c2_node = op.parents or (None,) * 4
+    constants_learn = c1_node is not None or c2_node is not None
     g_u = np.empty_like(g)
-    beta_sums, c1_sums, c2_sums = [], [], []
     scale = _number_or_row(1.0 / c1, g)
     lowest = _number_or_row(op.lowest(out, c1, c2), g)  # comparing with a number is faster
-    for images in blocks(g, PIXELS_AT_ONCE):
+
+    def differentiate(images: slice) -> HostArray:
+        """The sums for beta, c1 and c2."""
         part = g_u[images]
+        sums = np.zeros((3, g.shape[1]), g.dtype)
         if constants_learn:
             np.multiply(g[images], out[images], out=part)
-            c1_sums.append(row_sum(_rows(part)))
-            c2_sums.append(row_sum(_rows(g[images])))
+            sums[1] = row_sum(_rows(part))
+            sums[2] = row_sum(_rows(g[images]))
         _gated(g[images], out[images] != lowest, part)  # NaN passes its gradient, too
         part *= scale
-        beta_sums.append(row_sum(_rows(part)))
-    return (
-        g_u,
-        np.sum(beta_sums, axis=0),
-        lambda: -np.sum(c1_sums, axis=0) / c1,
-        lambda: -np.sum(c2_sums, axis=0) / c1,
-    )
+        sums[0] = row_sum(_rows(part))
+        return sums
+
+    of_beta, of_c1, of_c2 = _sum_in_order(differentiate, blocks(g, PIXELS_AT_ONCE))
+    return g_u, of_beta, lambda: -of_c1 / c1, lambda: -of_c2 / c1
 
 
 def _number_or_row(values: Any, x: HostArray) -> Any:
@@ -384,25 +425,30 @@ def row_sum(x: HostArray) -> HostArray:
     return np.ones(len(x), x.dtype) @ x
 
 
-def _block_sum(parts: Iterable[HostArray]) -> HostArray:
-    return row_sum(np.stack([row_sum(part) for part in parts]))
+def _block_sum(rows_of: Callable[[slice], HostArray], parts: list[slice]) -> HostArray:
+    """The sum of all rows of rows_of(part) over all parts."""
+    sums = map_each(lambda part: row_sum(rows_of(part)), parts)
+    return row_sum(np.stack(sums))
 
 
 @override(BatchNorm.forward, on="numpy")
 def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) -> Any:
     rows = _rows(x)
     parts = blocks(rows, ROWS_AT_ONCE)
-    center = add_up(_block_sum(rows[part] for part in parts)) / op.count
-    var = add_up(_block_sum((rows[part] - center) ** 2 for part in parts)) / op.count
+    center = add_up(_block_sum(lambda part: rows[part], parts)) / op.count
+    var = add_up(_block_sum(lambda part: (rows[part] - center) ** 2, parts)) / op.count
     op.move_running(center, var)
     inverse = 1.0 / np.sqrt(var + op.eps)
     op.cache["statistics"] = center, inverse
     scale = inverse * weight
     out = np.empty_like(rows)
-    for part in parts:
+
+    def normalize(part: slice) -> None:
         np.subtract(rows[part], center, out=out[part])
         out[part] *= scale
         out[part] += bias
+
+    for_each(normalize, parts)
     return channels_first(out.reshape(channels_last(x).shape))
 
 
@@ -414,13 +460,17 @@ def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostA
     shape = channels_last(x).shape
     g, x = _rows(g), _rows(x)
     parts = blocks(x, ROWS_AT_ONCE)
-    total = _block_sum(g[part] for part in parts)
-    along = _block_sum(g[part] * (x[part] - center) for part in parts) * inverse
+    total = _block_sum(lambda part: g[part], parts)
+    along = _block_sum(lambda part: g[part] * (x[part] - center), parts) * inverse
     offset, mean_along = add_up(np.stack([total, along])) / op.count
     slope = inverse * mean_along
     g_x = np.empty_like(g)
-    for part in parts:
+    scale = inverse * weight
+
+    def differentiate(part: slice) -> None:
         np.subtract(g[part], offset, out=g_x[part])
         g_x[part] -= (x[part] - center) * slope
-        g_x[part] *= inverse * weight
+        g_x[part] *= scale
+
+    for_each(differentiate, parts)
     return channels_first(g_x.reshape(shape)), along, total

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..engine.arrays import Array, is_host_array
 from ..engine.overrides import override
+from ..engine.threads import for_each
 from ..functional.convolution import Convolution, Convolve
 from ..functional.linear import product
 from ..functional.windows import channels_last, empty_image
@@ -81,11 +82,14 @@ def pointwise(op: Convolve, x: Array, w: Array) -> Any:
     keep = op.recorded and op.window.stride != (1, 1)
     if keep:
         op.cache["met"] = {}
-    for block in blocks(out, OUTPUTS_AT_ONCE):
+
+    def convolve(block: slice) -> None:
         met = _pixels(part(images, block), pixels)
         _multiply(met, matrix, places, part(outputs, block))
         if keep:
             op.cache["met"][block.start] = met
+
+    for_each(convolve, blocks(out, OUTPUTS_AT_ONCE))
     return out
 
 
@@ -101,8 +105,9 @@ def pointwise_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
     matrix = w.reshape(w.shape[:2])  # (O, C)
     saved = op.cache.get("met", {})
     g_x = empty_image(x.shape, g, w) if of_x else None
-    g_w = None
-    for block in blocks(g, OUTPUTS_AT_ONCE):
+    parts: dict[int, Array] = {}  # of the gradient with respect to w, by the start of their block
+
+    def differentiate(block: slice) -> None:
         rows = _pixels(part(channels_last(g), block), places)
         if g_x is not None:
             _multiply(rows, matrix, pixels, part(channels_last(g_x), block))
@@ -110,6 +115,13 @@ def pointwise_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
             met = saved.get(block.start)
             if met is None:
                 met = _pixels(part(channels_last(x), block), pixels)
-            of_block = product(rows.T, met)
-            g_w = of_block if g_w is None else g_w + of_block
-    return g_x, None if g_w is None else g_w.reshape(w.shape)
+            parts[block.start] = product(rows.T, met)
+
+    every = blocks(g, OUTPUTS_AT_ONCE)
+    for_each(differentiate, every)
+    if not of_w:
+        return g_x, None
+    g_w = parts[0]
+    for block in every[1:]:  # in order, whoever computed them
+        g_w += parts[block.start]
+    return g_x, g_w.reshape(w.shape)

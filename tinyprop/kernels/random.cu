@@ -1,5 +1,5 @@
-// Philox 4x64-10, as NumPy's generator of this name has it (tinyprop/random.py): a thread makes
-// eight random words of 32 bits at a time, which depend on their number and on the key.
+// Philox 4x64-10, as NumPy's generator of this name has it (tinyprop/engine/random.py): a thread
+// makes eight random words of 32 bits at a time, which depend on their number and on the key.
 
 typedef unsigned long long Word;
 
@@ -7,23 +7,28 @@ struct Eight {
     unsigned at[8];
 
     __device__ Eight(Word number, Word key) {
-        Word words[] = {number + 1, 0, 0, 0}, other = 0; // NumPy begins with 1
-        for (int round = 0; round < 10;
-             ++round, key += 0x9E3779B97F4A7C15, other += 0xBB67AE8584CAA73B) {
-            const Word left = words[0], right = words[2], a = 0xD2E7470EE14C6C93,
-                       b = 0xCA5A826395121157;
-            words[0] = high(b, right) ^ words[1] ^ key, words[1] = b * right;
-            words[2] = high(a, left) ^ words[3] ^ other, words[3] = a * left;
+        const Word a = 0xD2E7470EE14C6C93, b = 0xCA5A826395121157;
+        Word words[] = {number + 1, 0, 0, 0}; // NumPy begins with 1
+        Word other_key = 0;
+        for (int round = 0; round < 10; ++round) {
+            const Word left = words[0], right = words[2];
+            words[0] = high(b, right) ^ words[1] ^ key;
+            words[1] = b * right;
+            words[2] = high(a, left) ^ words[3] ^ other_key;
+            words[3] = a * left;
+            key += 0x9E3779B97F4A7C15;
+            other_key += 0xBB67AE8584CAA73B;
         }
         for (int k = 0; k < 8; ++k) at[k] = (unsigned)(words[k / 2] >> k % 2 * 32);
     }
 
     // The upper half of a product.
     __device__ Word high(Word a, Word b) const {
-        const Word low = (unsigned)a, bottom = (unsigned)b, top = b >> 32;
-        const Word middle = (a >> 32) * bottom + (low * bottom >> 32),
-                   other = low * top + (unsigned)middle;
-        return (a >> 32) * top + (middle >> 32) + (other >> 32);
+        const Word a_low = (unsigned)a, a_high = a >> 32;
+        const Word b_low = (unsigned)b, b_high = b >> 32;
+        const Word middle = a_high * b_low + (a_low * b_low >> 32);
+        const Word other = a_low * b_high + (unsigned)middle;
+        return a_high * b_high + (middle >> 32) + (other >> 32);
     }
 };
 
@@ -52,6 +57,7 @@ __global__ void normals(T* __restrict__ out, Word key, long long count) {
     for (int k = 0; k < 8; ++k) {
         const float radius = sqrtf(-2.0f * logf((float)radii.at[k] * 0x1p-32f + 0x1p-33f));
         const float angle = (float)angles.at[k] * 0x1p-31f; // over pi
-        out[8 * i + k] = radius * cospif(angle), out[count + 8 * i + k] = radius * sinpif(angle);
+        out[8 * i + k] = radius * cospif(angle);
+        out[count + 8 * i + k] = radius * sinpif(angle);
     }
 }

@@ -5,8 +5,9 @@
 
 struct Images {
     long long to_image, to_row, to_column, to_channel; // strides, in elements
-    long long height, width, channels, down, across, step, padding_h,
-        padding_w; // tiles down and across, `step` apart
+    long long height, width, channels;
+    long long down, across, step; // tiles down and across, `step` apart
+    long long padding_h, padding_w;
 };
 
 // Pixels (a, b) of the tile and channel of thread i. Outside the image they are 0, and never
@@ -14,15 +15,22 @@ struct Images {
 struct Tile {
     long long start, h, w;
     const Images& s;
+
     __device__ Tile(unsigned i, const Images& s) : s(s) {
-        const unsigned channels = s.channels, across = s.across, down = s.down, tile = i / channels;
-        h = tile / across % down * s.step - s.padding_h, w = tile % across * s.step - s.padding_w;
-        start = tile / across / down * s.to_image + i % channels * s.to_channel + h * s.to_row +
-                w * s.to_column;
+        const unsigned channels = s.channels, across = s.across, down = s.down;
+        const unsigned tile = i / channels, channel = i % channels;
+        const unsigned image = tile / across / down;
+        h = tile / across % down * s.step - s.padding_h;
+        w = tile % across * s.step - s.padding_w;
+        start = image * s.to_image + channel * s.to_channel + h * s.to_row + w * s.to_column;
     }
+
     __device__ bool has(int a, int b) const {
-        return h + a >= 0 && h + a < s.height && w + b >= 0 && w + b < s.width;
+        const bool in_height = h + a >= 0 && h + a < s.height;
+        const bool in_width = w + b >= 0 && w + b < s.width;
+        return in_height && in_width;
     }
+
     __device__ long long at(int a, int b) const { return start + a * s.to_row + b * s.to_column; }
 };
 
@@ -37,10 +45,10 @@ __global__ void map_tiles(const T* source, T* target, const Images shape, long l
     for (int b = 0; b < SOURCE; ++b) {
         T column[SOURCE];
 #pragma unroll
-        for (int a = 0; a < SOURCE; ++a)
-            column[a] = BACK             ? source[(a * SOURCE + b) * size + i]
-                        : tile.has(a, b) ? source[tile.at(a, b)]
-                                         : T(0);
+        for (int a = 0; a < SOURCE; ++a) {
+            if (BACK) column[a] = source[(a * SOURCE + b) * size + i];
+            else column[a] = tile.has(a, b) ? source[tile.at(a, b)] : T(0);
+        }
 #pragma unroll
         for (int p = 0; p < TARGET; ++p) {
             left[p][b] = 0;

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..engine.arrays import Array, HostArray, array_module, float32, is_device_array
 from ..engine.overrides import override
+from ..engine.threads import for_each
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient
 from ..functional.linear import product
 from ..functional.windows import Shape, Window, channels_last, empty_image
@@ -209,11 +210,15 @@ def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, saved: Array | Non
     outputs = channels_last(out)
     # on the host nothing overrides `product`, and looking for it takes a while for every block
     multiply = product if is_device_array(x) else np.matmul
-    for images, tiles in tiling.blocks(x):
+
+    def convolve_block(block: tuple[slice, slice]) -> None:
+        images, tiles = block
         memory = tiling.empty(pixels[images]) if saved is None else saved[:, tiles]
         points = tiling.to_points("input", pixels[images], memory)
         products = multiply(points, filters)  # (points, tiles, C) @ (points, C, O)
         tiling.from_points("output", products, outputs[images])
+
+    for_each(convolve_block, tiling.blocks(x))
     return out
 
 
@@ -263,10 +268,14 @@ def input_gradient(
     if is_new:
         known["output.T"] = tiling.empty(outputs)
     transformed = known["output.T"]
-    for images, tiles in tiling.blocks(g):
+
+    def differentiate_block(block: tuple[slice, slice]) -> None:
+        images, tiles = block
         if is_new:  # here, as the block is then in the cache
             tiling.to_points("output.T", outputs[images], transformed[:, tiles])
         tiling.input_adjoint(transformed[:, tiles] @ filters, pixels[images])
+
+    for_each(differentiate_block, tiling.blocks(g))
     return out
 
 
@@ -288,8 +297,23 @@ def filter_gradient(
         out = xp.empty((o, c, k, k), float32).transpose(1, 2, 3, 0)
     else:
         out = np.empty((c, k, k, o), float32)
-    tiling.from_points("filter.T", product(inputs.transpose(0, 2, 1), outputs), out)
+    products = _stacked_product(inputs.transpose(0, 2, 1), outputs)
+    tiling.from_points("filter.T", products, out)
     return xp.ascontiguousarray(out.transpose(3, 0, 1, 2))
+
+
+def _stacked_product(x: Array, y: Array) -> Array:
+    """x @ y for stacks of matrices (points, M, K) and (points, K, N); on the host, threads share
+    the points."""
+    if is_device_array(x):
+        return product(x, y)
+    out = np.empty((len(x), x.shape[1], y.shape[2]), x.dtype)
+
+    def multiply(point: int) -> None:
+        np.matmul(x[point], y[point], out=out[point])
+
+    for_each(multiply, range(len(x)))
+    return out
 
 
 def _transform(tiling: Tiling, name: str, x: Array, known: dict[str, Array]) -> Array:
@@ -297,6 +321,10 @@ def _transform(tiling: Tiling, name: str, x: Array, known: dict[str, Array]) -> 
     if name not in known:
         pixels = channels_last(x)
         transformed = known[name] = tiling.empty(pixels)
-        for images, tiles in tiling.blocks(pixels):
+
+        def transform_block(block: tuple[slice, slice]) -> None:
+            images, tiles = block
             tiling.to_points(name, pixels[images], transformed[:, tiles])
+
+        for_each(transform_block, tiling.blocks(pixels))
     return known[name]

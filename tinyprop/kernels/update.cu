@@ -4,13 +4,15 @@
 template <typename T>
 struct Table {
     // A parameter, its gradient, and running means of the gradient and of its square, or null if
-    // there is none.
+    // there is none. Blocks up to `end` are for it.
     struct {
         T* w;
         const T* g;
-        T *mean, *square;
-        long long size, end;
-    } entry[TABLE]; // blocks up to `end` are for it
+        T* mean;
+        T* square;
+        long long size;
+        long long end;
+    } entry[TABLE];
 };
 
 template <typename T>
@@ -31,17 +33,18 @@ __global__ void update(const Table<T> table, const Numbers<T> given, const Numbe
         else low = middle + 1;
     }
     const auto e = table.entry[low];
+    const long long first_block = low ? table.entry[low - 1].end : 0;
+    const long long first = (blockIdx.x - first_block) * EACH * THREADS + threadIdx.x;
     Numbers<T> n = given;
     if (live) n = *live;
-    const long long first =
-        (blockIdx.x - (low ? table.entry[low - 1].end : 0)) * EACH * THREADS + threadIdx.x;
     T w[EACH], g[EACH], means[EACH], squares[EACH];
 #pragma unroll
     for (int k = 0; k < EACH; ++k) {
         const long long j = first + k * THREADS;
         const bool mine = j < e.size;
-        w[k] = mine ? e.w[j] : T(0), g[k] = mine ? e.g[j] : T(0);
-        means[k] = mine && e.mean ? e.mean[j] : T(0),
+        w[k] = mine ? e.w[j] : T(0);
+        g[k] = mine ? e.g[j] : T(0);
+        means[k] = mine && e.mean ? e.mean[j] : T(0);
         squares[k] = mine && e.square ? e.square[j] : T(0);
     }
 #pragma unroll
@@ -50,10 +53,16 @@ __global__ void update(const Table<T> table, const Numbers<T> given, const Numbe
         if (j >= e.size) return;
         const T slope = g[k] + n.decay * w[k];
         T step = n.lr * slope;
-        if (e.mean) step = n.lr * (e.mean[j] = n.beta1 * means[k] + n.rest1 * slope);
-        if (e.square)
-            step /=
-                sqrt(e.square[j] = n.beta2 * squares[k] + n.rest2 * slope * slope) / n.root + n.eps;
+        if (e.mean) {
+            const T mean = n.beta1 * means[k] + n.rest1 * slope;
+            e.mean[j] = mean;
+            step = n.lr * mean;
+        }
+        if (e.square) {
+            const T square = n.beta2 * squares[k] + n.rest2 * slope * slope;
+            e.square[j] = square;
+            step /= sqrt(square) / n.root + n.eps;
+        }
         e.w[j] = w[k] - step;
     }
 }

@@ -1,6 +1,5 @@
-"""Fully connected layers, updates and the unit-length constraint on the host, on as many threads as
-the training has: what has more weights than activations is shared out by rows of the weights, not
-by samples."""
+"""Fully connected layers, updates and the unit-length constraint on the host, shared among threads
+by rows of the weights or of the samples."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..engine.arrays import HostArray
-from ..engine.overrides import override
 from ..engine.context import current
+from ..engine.overrides import override
 from ..engine.threads import for_each
 from ..functional.linear import Linear, Matmul
 from ..functional.normprop import NormalizedLinear
@@ -17,43 +16,37 @@ from ..optim import updates
 from .pointwise import blocks
 
 WEIGHTS_AT_ONCE = 2**16  # elements of each array, 256 KB in float32
+WORTH_SHARING = 2**18  # elements of all arrays that are updated
 MULTIPLICATIONS = 2**22  # of a product that is worth several threads
+PIECES = 4  # of such a product
 
 
-def _in_blocks(work: Callable[[int, Any], None], arrays: list[HostArray]) -> None:
+def _for_rows(work: Callable[[int, Any], None], arrays: list[HostArray]) -> None:
     """work(i, rows) on blocks of rows of all arrays[i], which stay in the cache."""
     pieces: list[tuple[int, Any]] = []
     for i, array in enumerate(arrays):
         for rows in blocks(array, WEIGHTS_AT_ONCE) if array.ndim else [...]:
             pieces.append((i, rows))
-
-    def work_on(some: slice) -> None:
-        for i, rows in pieces[some]:
-            work(i, rows)
-
-    worth_threads = sum(array.size for array in arrays) > WEIGHTS_AT_ONCE
-    if worth_threads:
-        spread(work_on, len(pieces))
-    else:
-        work_on(slice(None))
+    for_each(lambda piece: work(*piece), pieces)
 
 
 def _share_rows(rule: Callable[..., None]) -> None:
     """Let several threads share a rule that updates lists of arrays, by blocks of rows: the same
-    bits, as no row depends on another. On one thread this gains nothing."""
+    bits, as no row depends on another. Where there is little to do, this gains nothing."""
     plain = rule.rule  # type: ignore[attr-defined]
 
     def update(*arguments: Any) -> Any:
-        if allowed() < 2:
-            return NotImplemented
         lists = [argument for argument in arguments if isinstance(argument, list)]
         numbers = arguments[len(lists) :]
+        elements = sum(array.size for array in lists[0])
+        if elements < WORTH_SHARING or current().thread_limit < 2:
+            return NotImplemented
 
         def update_rows(i: int, rows: Any) -> None:
             block = [[arrays[i][rows]] for arrays in lists]
             plain(*block, *numbers)
 
-        _in_blocks(update_rows, lists[0])
+        _for_rows(update_rows, lists[0])
         return None
 
     update.__name__ = plain.__name__
@@ -67,9 +60,9 @@ _share_rows(updates.unit_rows)
 
 
 def _product(x: HostArray, y: HostArray) -> HostArray:
-    """x @ y; of a large product of matrices (N, K) and (K, M) each thread gets a piece along the
-    longer side."""
-    if allowed() < 2 or x.ndim != 2 or y.ndim != 2:
+    """x @ y. A large product of matrices (N, K) and (K, M) is cut along its longer side, whatever
+    the number of threads, because a cut may change the last bits."""
+    if x.ndim != 2 or y.ndim != 2:
         return x @ y
     n, m = len(x), y.shape[1]
     if x.size * m < MULTIPLICATIONS:
@@ -83,10 +76,14 @@ def _product(x: HostArray, y: HostArray) -> HostArray:
         np.matmul(x, y[:, columns], out=out[:, columns])
 
     if n >= m:
-        spread(some_rows, n)
+        for_each(some_rows, _equal_slices(n, PIECES))
     else:
-        spread(some_columns, m)
+        for_each(some_columns, _equal_slices(m, PIECES))
     return out
+
+
+def _equal_slices(size: int, count: int) -> list[slice]:
+    return [slice(size * i // count, size * (i + 1) // count) for i in range(count)]
 
 
 @override(Matmul.forward, on="numpy")
@@ -124,5 +121,5 @@ def normalized_linear_gradient(
     def project(_: int, rows: slice) -> None:
         g_w[rows] -= w[rows] * along[rows]
 
-    _in_blocks(project, [w])
+    _for_rows(project, [w])
     return lambda: _product(g_raw, w), g_w, g_gamma

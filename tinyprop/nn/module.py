@@ -93,8 +93,8 @@ class Module:
     dtype('float64')
     """
 
-    # Whether each output depends on one sample only: declare it for a module of your own, so that its
-    # batches may be cut, to evaluate large sets or to train on several ranks.
+    # Whether each output depends on one sample only: declare it for a module of your own, so that
+    # its batches may be cut, to evaluate large sets or to train on several ranks.
     per_sample = False
     # Whether it draws random numbers for all parts of a batch, in order.
     draws_for_batch = False

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..engine.arrays import Array, array_module, is_device_array, is_host_array, load_module
-from ..engine.errors import StateError
 from ..engine.batch import Shape, sharing
+from ..engine.errors import StateError
 from ..engine.threads import blas_threads, cores
 
 T = TypeVar("T")

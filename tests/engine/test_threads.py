@@ -1,5 +1,6 @@
-"""Threads that share a batch: sums over its parts, errors, and the threads of BLAS."""
+"""Threads that share blocks of arrays inside kernels, and the threads of BLAS."""
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,16 +10,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import tinyprop as tp
 from tinyprop import functional as F
-from tinyprop.engine.threads import (
-    Workers,
-    add_up,
-    allow,
-    allowed,
-    blas_threads,
-    is_first_part,
-    over_batch,
-    spread,
-)
+from tinyprop.engine.context import current
+from tinyprop.engine.threads import blas_threads, for_each, map_each, thread_limit
 
 
 def now():
@@ -53,110 +46,92 @@ def test_any_thread_may_limit_blas():
         assert now() == {3}
 
 
-@pytest.mark.parametrize("samples", [1, 2, 5, 9, 200])
-def test_every_part_gets_the_sum_of_all(samples):
-    def work(where):
-        mine = np.arange(samples)[where]
-        sums = [int(add_up(mine.sum())) for _ in range(20)]
-        return [(sums, is_first_part(), len(mine))]
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("blocks", [0, 1, 2, 3, 7])
+def test_every_block_is_done_once_where_settings_hold(threads, blocks):
+    """no_grad() and np.errstate() hold in the other threads, too."""
+    seen = []
 
-    parts = Workers.of(3).map(work, samples, lambda a, b: a + b, together=True)
-    assert sum(length for *_, length in parts) == samples
-    assert [first for _, first, _ in parts] == [True] + [False] * (len(parts) - 1)
-    assert {total for sums, *_ in parts for total in sums} == {samples * (samples - 1) // 2}
+    def work(block):
+        recorded = tp.ones(1, requires_grad=True).exp().requires_grad
+        seen.append((block, recorded, np.geterr()["over"]))
 
-
-def test_the_sum_over_the_batch_has_gradients_of_any_order():
-    """y = (sum of all)^3 in every part: each of the three parts sends 3 s^2 to everyone, and so
-    on."""
-
-    def work(where):
-        x = tp.tensor(float(where.start + 1), requires_grad=True)
-        out = over_batch(x) ** 3
-        (first,) = tp.grad(out, [x], create_graph=True)
-        (second,) = tp.grad(first, [x])
-        return [(out.item(), first.item(), second.item())]
-
-    total = 6.0
-    assert (
-        Workers.of(3).map(work, 3, lambda a, b: a + b, together=True)
-        == [(total**3, 3 * 3 * total**2, 3 * 3 * 6 * total)] * 3
-    )
+    with thread_limit(threads), tp.no_grad(), np.errstate(over="ignore"):
+        for_each(work, range(blocks))
+    assert sorted(seen) == [(i, False, "ignore") for i in range(blocks)]
 
 
-def test_a_part_that_asks_for_fewer_sums_is_an_error_not_a_hang():
-    def work(where):
-        return add_up(1) if where.start else 0
+def test_several_threads_take_part():
+    """A block that waits for another thread is not waited for by the others."""
+    met = threading.Barrier(3, timeout=10)
+    with thread_limit(3):
+        for_each(lambda block: met.wait(), range(3))
 
-    with pytest.raises(RuntimeError, match="fewer sums"):
-        Workers.of(2).map(work, 2, lambda a, b: a + b, together=True)
+
+def test_results_are_in_the_order_of_the_blocks():
+    def work(block):
+        time.sleep(0.01 * (3 - block % 3))
+        return block * block
+
+    with thread_limit(3):
+        assert map_each(work, range(9)) == [i * i for i in range(9)]
 
 
-def test_teams_of_several_users_do_not_wait_for_each_other():
+def test_blocks_are_not_shared_again():
+    seen = []
+
+    def outer(block):
+        for_each(lambda inner: seen.append((current().thread_limit, block, inner)), range(4))
+
+    with thread_limit(2):
+        for_each(outer, range(2))
+        assert current().thread_limit == 2
+    assert sorted(seen) == [(1, i, j) for i in range(2) for j in range(4)]
+
+
+@pytest.mark.parametrize("failing", [(0,), (1,), (5,), (2, 3)])
+def test_the_error_of_the_first_failing_block_is_raised_when_all_have_stopped(failing):
+    running = []
+
+    def work(block):
+        running.append(block)
+        time.sleep(0.01)
+        running.remove(block)
+        if block in failing:
+            raise ZeroDivisionError(f"block {block}")
+
+    with thread_limit(3), pytest.raises(ZeroDivisionError, match=f"block {failing[0]}"):
+        for_each(work, range(6))
+    assert running == []
+
+
+def test_many_users_at_once_get_all_their_blocks_done():
     def user(number):
-        return Workers.of(2).map(lambda where: add_up(number), 2, lambda a, b: a + b, together=True)
+        found = []
+        with thread_limit(3):
+            for _ in range(20):
+                for_each(found.append, range(5))
+        return sorted(found) == sorted(list(range(5)) * 20)
 
     with ThreadPoolExecutor(8) as users:
-        assert list(users.map(user, range(100))) == [4 * number for number in range(100)]
+        assert all(users.map(user, range(40)))
 
 
-def test_a_network_in_one_piece_takes_as_many_threads_as_it_is_given(rng, monkeypatch):
-    """Its products are shared out among them, each with one thread of BLAS; Dropout leaves the
-    cores to BLAS."""
+def test_a_step_gives_kernels_its_threads_and_blas_one(rng, monkeypatch):
     for module in (tp.train.step, tp.parallel.ranks):
         monkeypatch.setattr(module, "cores", lambda: 4)
     seen = []
 
     class Watch(tp.nn.Module):
         def forward(self, x):
-            seen.append((allowed(), now()))
+            seen.append((current().thread_limit, now()))
             return x
 
-    net = tp.nn.Sequential(tp.nn.Linear(3, 2), Watch())
-    dropout = tp.nn.Sequential(tp.nn.Linear(3, 2), tp.nn.Dropout(0.5), Watch())
+    net = tp.nn.Sequential(tp.nn.Linear(3, 2), tp.nn.Dropout(0.5), Watch())
     with threadpool_limits(3, user_api="blas"):
-        for model, threads in (net, 1), (net, 2), (net, None), (dropout, 1), (dropout, None):
+        for threads in (1, 2, None):
             step = tp.train.TrainingStep(
-                model, tp.optim.SGD(model.parameters(), 0.1), F.mse_loss, threads
+                net, tp.optim.SGD(net.parameters(), 0.1), F.mse_loss, threads
             )
             step(rng.normal(size=(4, 3)), rng.normal(size=(4, 2)))
-    assert seen == [(1, {1}), (2, {1}), (4, {1}), (1, {1}), (1, {3})]
-
-
-@pytest.mark.parametrize("pieces", [0, 1, 2, 3, 7])
-def test_spread_work_is_done_once_where_settings_hold(pieces):
-    """no_grad() and np.errstate() hold in the threads, too."""
-    seen = []
-
-    def work(where):
-        recorded = tp.ones(1, requires_grad=True).exp().requires_grad
-        seen.extend((i, recorded, np.geterr()["over"]) for i in range(pieces)[where])
-
-    with allow(3), tp.no_grad(), np.errstate(over="ignore"):
-        spread(work, pieces)
-    assert sorted(seen) == [(i, False, "ignore") for i in range(pieces)]
-
-
-def test_spread_work_does_not_spread_again():
-    """A share that waited for threads of its own pool might wait forever."""
-    seen = []
-    with allow(2):
-        spread(lambda outer: spread(lambda inner: seen.append((allowed(), outer, inner)), 4), 4)
-    assert sorted(map(repr, seen)) == sorted(
-        repr((1, slice(a, a + 2), slice(None))) for a in (0, 2)
-    )
-
-
-@pytest.mark.parametrize("failing", [0, 1, 2])
-def test_an_error_in_one_share_is_raised_when_all_are_done(failing):
-    done = []
-
-    def work(where):
-        if where.start == failing:
-            raise ZeroDivisionError(f"share {failing}")
-        time.sleep(0.05)
-        done.append(where.start)
-
-    with allow(3), pytest.raises(ZeroDivisionError, match=f"share {failing}"):
-        spread(work, 3)
-    assert sorted(done) == [i for i in range(3) if i != failing]
+    assert seen == [(1, {1}), (2, {1}), (4, {1})]

@@ -15,7 +15,7 @@ import tinyprop as tp
 import tinyprop.functional as F
 from tinyprop.engine.arrays import array_module, is_array, to_backend, to_numpy
 from tinyprop.engine.random import normals
-from tinyprop.engine.threads import allow
+from tinyprop.engine.threads import thread_limit
 from tinyprop.functional.linear import product
 from tinyprop.functional.losses import CrossEntropy
 from tinyprop.functional.normalization import dropout_mask
@@ -41,7 +41,7 @@ def _small_blocks(monkeypatch):
     monkeypatch.setattr(weights, "WEIGHTS_AT_ONCE", 30)
     monkeypatch.setattr(weights, "MULTIPLICATIONS", 30)
     monkeypatch.setattr(cuda, "RESIDENT", 64)  # strips of different lengths, several parts
-    with allow(2):
+    with thread_limit(2):
         yield
 
 
@@ -355,7 +355,7 @@ def test_threads_share_an_update_and_change_no_bits(name, monkeypatch):
         results = []
         for threads in (1, 2, 3):
             monkeypatch.setattr(entry, "used", False)
-            with allow(threads):
+            with thread_limit(threads):
                 results.append(program("numpy", "float32"))
             assert entry.used == (threads > 1)
         for one, two, three in zip(*results, strict=True):

@@ -52,8 +52,6 @@ def train(
     rng = np.random.default_rng(1)
     tp.manual_seed(0)
     net = nn.Sequential(*layers(norm, data_norm, dropout, dense)).to(dtype=dtype)
-    if dropout:
-        threads = 1
     optimizer = tp.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, weight_decay=0.001)
     step = TrainingStep(net, optimizer, loss, threads, ranks=ranks)
     losses = []

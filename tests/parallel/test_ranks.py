@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import pytest
 
 import tinyprop as tp
 from tests.helpers import assert_explained, exhaustive, quick_only
+from tinyprop import functional as F
 from tinyprop.cli import main
 from tinyprop.parallel.ranks import world
 from tinyprop.train import Config, Ranks, Run, TrainingStep, checkpoint, evaluate
@@ -142,18 +143,32 @@ def test_a_device_trains_as_the_host_does(backend):
     assert_same_weights(ranks[0], weights(Ranks()), 1e-5)
 
 
-def test_a_layer_that_needs_the_whole_batch_is_refused():
-    class Shuffle(tp.nn.Module):
-        whole_batch = True
+class Stranger(tp.nn.Module):
+    def forward(self, x):
+        return x * 2.0
 
-    net = tp.nn.Sequential(tp.nn.Linear(3, 2), Shuffle())
 
-    def step(ranks):
-        TrainingStep(net, tp.optim.SGD(net.parameters(), 0.1), ranks=ranks)
+def own_loss(outputs, labels):
+    return (outputs**2).mean()
 
-    assert_explained(
-        ValueError, lambda: on_threads(2, step), "2 ranks", "Shuffle needs the batch in one piece"
-    )
+
+def test_a_stranger_is_refused_unless_it_is_declared_to_treat_each_sample_by_itself(monkeypatch):
+    """It may look across the batch, and no rank has all of it."""
+    net = tp.nn.Sequential(tp.nn.Linear(3, 2), Stranger())
+
+    def step(loss, ranks):
+        return TrainingStep(net, tp.optim.SGD(net.parameters(), 0.1), loss, ranks=ranks)
+
+    def refused(loss, *words):
+        assert_explained(ValueError, lambda: on_threads(2, partial(step, loss)), "2 ranks", *words)
+
+    refused(F.cross_entropy, "Stranger may look across the batch", "per_sample = True")
+    monkeypatch.setattr(Stranger, "per_sample", True)
+    on_threads(2, partial(step, F.cross_entropy))
+    refused(own_loss, "a loss of your own", "per_sample = True")
+    refused(partial(F.cross_entropy, reduction="sum"), "a loss of your own")
+    own_loss.per_sample = True
+    on_threads(2, partial(step, own_loss))
 
 
 def test_ranks_share_the_cores(monkeypatch):
@@ -360,6 +375,7 @@ def test_a_killed_rank_ends_the_job_with_a_line_and_another_number_of_ranks_resu
 
 ERRORS = """
 import sys
+from tinyprop import functional as F
 from tinyprop.cli import main
 from tinyprop.train import Run
 def run(self, resume):

@@ -77,7 +77,7 @@ def test_evaluation_runs_on_the_stream_of_its_caller_in_large_parts(rng, monkeyp
         sizes.append(len(x))
         return before(self, x)
 
-    monkeypatch.setattr(step_module, "ON_DEVICE", 3)
+    monkeypatch.setattr(step_module, "BATCH_ON_DEVICE", 3)
     monkeypatch.setattr(nn.Sequential, "forward", forward)
     with cupy.cuda.Stream(non_blocking=True) as stream:
         net = paper_step("cupy", images, width=0.05).model

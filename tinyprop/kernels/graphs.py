@@ -155,7 +155,6 @@ class Replay:
         self.x = self.cupy.empty(x.shape, x.dtype)
         number_dtype = step.optimizer.params[0].dtype
         self.mailbox = Mailbox(self.cupy, labels.shape, label_dtype, number_dtype)
-        self.total = labels.size if self.checked else len(x)
         self.snapshot = Snapshot(step)
 
     def take(self, labels: Array) -> bool:
@@ -174,7 +173,7 @@ class Replay:
         expected = deepcopy(generator())
         self.pool = self.cupy.cuda.MemoryPool()
         with recorded(self.cupy, stream, self.pool) as graphs, staging_in(self.mailbox):
-            self.loss, gradients = self.step.differentiate(self.x, self.mailbox.labels, self.total)
+            self.loss, gradients = self.step.differentiate(self.x, self.mailbox.labels)
             self.step.update(gradients)
         self.graph = graphs[0]
         self.workspaces = workspaces()

@@ -355,10 +355,13 @@ def _gated(g: HostArray, open: HostArray, out: HostArray) -> HostArray:
 def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> HostArray:
     g_x = np.empty_like(g)
 
+    if not g.ndim:
+        return _gated(g, out != 0, g_x)
+
     def gate(images: slice) -> None:
         _gated(g[images], out[images] != 0, g_x[images])
 
-    for_each(gate, blocks(g, PIXELS_AT_ONCE) if g.ndim else [...])
+    for_each(gate, blocks(g, PIXELS_AT_ONCE))
     return g_x
 
 

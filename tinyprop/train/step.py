@@ -149,7 +149,10 @@ class TrainingStep:
             if not can_be_split(module):
                 name = type(module).__name__
                 raise ValueError(explain(got, f"{name} may look across the batch", hint))
-        if self.loss is not F.cross_entropy and not getattr(self.loss, "per_sample", False):
+        known = self.loss in (F.cross_entropy, F.mse_loss) or getattr(
+            self.loss, "per_sample", False
+        )
+        if not known:
             rule = "a loss of your own may look across the batch"
             raise ValueError(explain(got, rule, hint))
 
@@ -235,7 +238,7 @@ class TrainingStep:
         if not len(outputs):  # a rank without samples takes part in the sums
             return F.sum(outputs) * 0.0
         if self.loss is F.cross_entropy:
-            counted = max(1, int((_host(labels) != IGNORED).sum()))
+            counted = max(1, int((to_numpy(labels) != IGNORED).sum()))
             return F.cross_entropy(outputs, labels[mine], "sum") * (1.0 / counted)
         return self.checked_loss(outputs, labels[mine]) * (len(outputs) / len(x))
 
@@ -346,10 +349,6 @@ def _array(values: Any) -> Array:
 
 def _there(array: Array, home: Array) -> Array:
     return from_host(array, like=home) if is_host_array(array) else array
-
-
-def _host(array: Array) -> Array:
-    return to_numpy(array)
 
 
 @no_grad()

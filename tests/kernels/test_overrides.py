@@ -40,6 +40,7 @@ def _small_blocks(monkeypatch):
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 100)
     monkeypatch.setattr(weights, "WEIGHTS_AT_ONCE", 30)
     monkeypatch.setattr(weights, "MULTIPLICATIONS", 30)
+    monkeypatch.setattr(weights, "WORTH_SHARING", 0)
     monkeypatch.setattr(cuda, "RESIDENT", 64)  # strips of different lengths, several parts
     with thread_limit(2):
         yield

@@ -66,7 +66,10 @@ def for_each(work: Callable[[T], None], blocks: Sequence[T]) -> None:
             offer.withdraw()
     if job.errors:
         _, error = min(job.errors, key=lambda failed: failed[0])
-        raise error
+        try:
+            raise error
+        finally:
+            del error, job, offers  # the error refers to this frame: a cycle would keep its arrays
 
 
 def map_each(work: Callable[[T], R], blocks: Sequence[T]) -> list[R]:
@@ -111,7 +114,7 @@ class Offer:
     """A job that one thread of the crew may take part in, unless it is withdrawn before."""
 
     def __init__(self, job: Job):
-        self.job = job
+        self.job: Job | None = job  # None when it is over: its arrays must not live in a queue
         self.context: Context = copy_context()  # no_grad(), NumPy's errstate, ...
         self.taken = threading.Lock()
         self.finished = threading.Lock()
@@ -119,16 +122,19 @@ class Offer:
 
     def accept(self) -> None:
         """In a thread of the crew: take blocks, if nobody was faster."""
-        if not self.taken.acquire(blocking=False):
+        if self.job is None or not self.taken.acquire(blocking=False):
             return
         try:
             self.context.run(self.job.run)
         finally:
+            self.job = None
             self.finished.release()
 
     def withdraw(self) -> None:
         """Take the offer back or, if a thread has accepted it, wait until it is done."""
-        if not self.taken.acquire(blocking=False):
+        if self.taken.acquire(blocking=False):
+            self.job = None
+        else:
             self.finished.acquire()
 
 

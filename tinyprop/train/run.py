@@ -330,16 +330,12 @@ class Run:
             self.refuse(
                 "other images or labels", f"{self.config.data} with the digest {facts['data'][:8]}"
             )
-        for name, here in (
-            ("versions", versions()),
-            ("threads", self.threads),
-            ("ranks", self.ranks.size),
-        ):
-            if here != (there := facts[name]):
+        for name, here in (("versions", versions()), ("ranks", self.ranks.size)):
+            there = facts[name]
+            if here != there:
                 self.say(
                     f"tinyprop: resumed with other {name}, so the last bits may differ: "
-                    f"{here}, "
-                    f"before {there}"
+                    f"{here}, before {there}"
                 )
 
     def refuse(self, now: str, then: str) -> None:

@@ -149,10 +149,9 @@ class TrainingStep:
             if not can_be_split(module):
                 name = type(module).__name__
                 raise ValueError(explain(got, f"{name} may look across the batch", hint))
-        known = self.loss in (F.cross_entropy, F.mse_loss) or getattr(
-            self.loss, "per_sample", False
-        )
-        if not known:
+        is_known = self.loss in (F.cross_entropy, F.mse_loss)
+        is_declared = getattr(self.loss, "per_sample", False)
+        if not (is_known or is_declared):
             rule = "a loss of your own may look across the batch"
             raise ValueError(explain(got, rule, hint))
 

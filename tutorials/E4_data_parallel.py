@@ -250,8 +250,8 @@ check("E4.3", too_many_ranks)
 #
 # ## Read next
 #
-# - [`ranks.py`](../tinyprop/parallel/ranks.py): sums in the order of the ranks, and what happens when a rank
-#   is lost; [`threads.py`](../tinyprop/engine/threads.py): sums over the parts of a batch.
+# - [`ranks.py`](../tinyprop/parallel/ranks.py): sums in the order of the ranks, and what happens
+#   when a rank is lost; [`batch.py`](../tinyprop/engine/batch.py): sums over the parts of a batch.
 # - Goyal et al., *Accurate, large minibatch SGD: training ImageNet in 1 hour*, 2017: what becomes
 #   of learning when workers make the batch large.
 #

@@ -114,7 +114,7 @@ class Config:
     backend: str = setting("numpy", "where arrays live", choices=("numpy", "cupy"))
     threads: int | None = setting(
         None,
-        "threads of a step (default: as many cores as its work is worth)",
+        "threads that share the kernels of a step (default: one per core)",
         low=1,
         resumable=True,
     )

@@ -172,8 +172,11 @@ class Replay:
         """Record the step for the labels that were taken."""
         expected = deepcopy(generator())
         self.pool = self.cupy.cuda.MemoryPool()
+        counted = (
+            self.mailbox.labels.size if self.checked else None
+        )  # `take` lets all of them count
         with recorded(self.cupy, stream, self.pool) as graphs, staging_in(self.mailbox):
-            self.loss, gradients = self.step.differentiate(self.x, self.mailbox.labels)
+            self.loss, gradients = self.step.differentiate(self.x, self.mailbox.labels, counted)
             self.step.update(gradients)
         self.graph = graphs[0]
         self.workspaces = workspaces()

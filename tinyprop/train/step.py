@@ -194,10 +194,13 @@ class TrainingStep:
                 return replayed
         home = self.optimizer.params[0]._data
         x = _there(x, home)
+        counted = None  # labels that count
         if self.loss is not F.cross_entropy:  # which checks labels before it uploads them
             labels = _there(labels, home)
+        elif is_host_array(labels) or self.ranks.size > 1:
+            counted = max(1, int((labels != IGNORED).sum()))
         with self.threads_for_kernels():
-            loss, gradients = self.differentiate(x, labels)
+            loss, gradients = self.differentiate(x, labels, counted)
             self.update(gradients)
         if self.replays is not None:
             self.replays.computed()
@@ -212,13 +215,15 @@ class TrainingStep:
         with thread_limit(self.threads), blas_threads(1):
             yield
 
-    def differentiate(self, x: Array, labels: Array) -> tuple[Array, Gradients]:
+    def differentiate(
+        self, x: Array, labels: Array, counted: int | None = None
+    ) -> tuple[Array, Gradients]:
         """The loss of a batch and its gradients. On the host, numbers that are not finite are
-        refused."""
+        refused. If it is known how many labels count, the device need not find out."""
         on_host = is_host_array(x)
         with self.undone_unless_finite() as result:
             with self.ranks.sharing(len(x)), np.errstate(all="ignore"):
-                loss = self.share_of_loss(x, labels)
+                loss = self.share_of_loss(x, labels, counted)
                 tensors = grad(loss, self.optimizer.params, allow_unused=True)
                 gradients = [None if g is None else g._data for g in tensors]
                 total_loss, totals = self.ranks.total(loss._data, gradients)
@@ -227,19 +232,18 @@ class TrainingStep:
             self.explain_divergence(x, total_loss)
         return total_loss, totals
 
-    def share_of_loss(self, x: Array, labels: Array) -> Tensor:
+    def share_of_loss(self, x: Array, labels: Array, counted: int | None) -> Tensor:
         """The loss of the batch; or what this rank's samples contribute to it."""
-        if self.ranks.size == 1:
-            outputs = self.outputs(x)
-            return self.checked_loss(outputs, labels)
         mine = self.ranks.share(len(x))
         outputs = self.outputs(x[mine])
         if not len(outputs):  # a rank without samples takes part in the sums
             return F.sum(outputs) * 0.0
-        if self.loss is F.cross_entropy:
-            counted = max(1, int((to_numpy(labels) != IGNORED).sum()))
+        if counted is not None:
             return F.cross_entropy(outputs, labels[mine], "sum") * (1.0 / counted)
-        return self.checked_loss(outputs, labels[mine]) * (len(outputs) / len(x))
+        loss = self.checked_loss(outputs, labels[mine])
+        if self.ranks.size == 1:
+            return loss
+        return loss * (len(outputs) / len(x))
 
     def outputs(self, x: Array) -> Tensor:
         outputs = self.model(Tensor(x))

@@ -28,7 +28,10 @@ Milliseconds = dict[str, float]  # by op
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--steps", type=whole_number(1), default=STEPS, help=f"medians of so many (default {STEPS})"
+        "--steps",
+        type=whole_number(1),
+        default=STEPS,
+        help=f"steps to take the median of (default {STEPS})",
     )
     parser.add_argument(
         "--images", type=whole_number(1), default=IMAGES, help=f"batch size (default {IMAGES})"

@@ -82,3 +82,24 @@ def test_shapes_that_do_not_fit_are_explained():
         F.normprop(tp.ones(2, 3), tp.ones(4, 5), tp.ones(4), tp.ones(4), C1, C2)
     with pytest.raises(tp.ShapeError, match="scale of shape"):
         F.normprop(tp.ones(2, 5), tp.ones(4, 5), tp.ones(3), tp.ones(4), C1, C2)
+
+
+@pytest.mark.parametrize("as_numbers", [True, False])
+def test_constants_of_any_sign(backend, as_numbers, rng):
+    """A subclass may return its own; plain and default mode agree, also where c1 < 0."""
+    shapes = (8, 4), (3, 4), (3,), (3,)
+    x, weight, gamma, beta = (
+        make(rng.standard_normal(shape), backend, requires_grad=True) for shape in shapes
+    )
+    c1, c2 = (-0.7, 0.4) if as_numbers else (make([-0.7, 0.5, -2.0], backend), 0.4)
+    out = F.normprop(x, weight, gamma, beta, c1, c2)
+    u = F.linear(x, F.weight_norm(weight, gamma)) + beta
+    expected = (F.relu(u) - c2) / c1
+    assert_close(out, expected.numpy())
+    leaves = [x, weight, gamma, beta]
+    seed = make(rng.standard_normal(out.shape), backend)
+    for create_graph in (True, False):  # by the rule, and by an override
+        got = tp.grad(out, leaves, seed, create_graph, retain_graph=True)
+        right = tp.grad(expected, leaves, seed, retain_graph=True)
+        for one, other in zip(got, right, strict=True):
+            assert_close(one, other.numpy())

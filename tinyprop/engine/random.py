@@ -73,7 +73,7 @@ def normals(like: Array, shape: tuple[int, ...], key: int) -> Array:
     (np.True_, np.True_)
     """
     size = math.prod(shape)
-    half = -(-size // 16) * 8  # a multiple of 8: a thread of a device makes so many pairs
+    half = -(-size // 16) * 8  # a multiple of 8, the pairs that a thread of a device makes
     words = random_words(2 * half, key).astype(np.float32)
     first, second = words.reshape(2, half)
     uniform = first * np.float32(2.0**-32) + np.float32(2.0**-33)  # never 0

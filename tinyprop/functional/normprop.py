@@ -83,14 +83,13 @@ class NormalizedReLU(Op):
         activation = array_module(u).maximum(u + per_unit(beta, rest), 0.0)
         return (activation - per_unit(c2, rest)) / per_unit(c1, rest)
 
-    def lowest(self, like: Array, c1: Any, c2: Any) -> Array:
+    def when_off(self, like: Array, c1: Any, c2: Any) -> Array:
         """The result where the ReLU is off, rounded as in `forward`."""
         return (array_module(like).zeros((), like.dtype) - c2) / c1
 
     def backward(self, g: Tensor, c1: Any, c2: Any, out: Tensor) -> Any:
         numbers = (c._data if isinstance(c, Tensor) else c for c in (c1, c2))
-        lowest = self.lowest(out._data, *numbers)
-        is_off = out <= per_unit(lowest, g.ndim - 1)
+        is_off = out == per_unit(self.when_off(out._data, *numbers), g.ndim - 1)
         g_u = where(is_off, 0.0, g) / per_unit(c1, g.ndim - 1)  # NaN passes its gradient
         others = (0, *range(2, g.ndim))  # all axes but that of the units
         return (

@@ -132,15 +132,14 @@ void normalized_relu(
     const Pack<T> shift = s.either(betas, beta);
     const Pack<T> width = s.either(c1s, c1);
     const Pack<T> mean = s.either(c2s, c2);
-    Pack<T> scale, added, lowest;
+    Pack<T> scale, off;
     for (int c = 0; c < WIDTH; ++c) {
         scale.at[c] = T(1) / width.at[c];
-        added.at[c] = (shift.at[c] - mean.at[c]) / width.at[c];
-        lowest.at[c] = -mean.at[c] / width.at[c];
+        off.at[c] = -mean.at[c] / width.at[c];
     }
     s.template each<1, T>(x, nullptr, out, [&](int c, T x, T) {
-        const T sum = x * scale.at[c] + added.at[c];
-        return sum < lowest.at[c] ? lowest.at[c] : sum; // NaN stays NaN
+        const T sum = x + shift.at[c];
+        return sum <= T(0) ? off.at[c] : (sum - mean.at[c]) * scale.at[c]; // NaN stays NaN
     });
 }
 
@@ -153,13 +152,13 @@ void normalized_relu_gradient(
     const Strip s(m);
     const Pack<T> width = s.either(c1s, c1);
     const Pack<T> mean = s.either(c2s, c2);
-    Pack<T> scale, lowest, sum = {};
+    Pack<T> scale, off, sum = {};
     for (int c = 0; c < WIDTH; ++c) {
         scale.at[c] = T(1) / width.at[c];
-        lowest.at[c] = -mean.at[c] / width.at[c];
+        off.at[c] = -mean.at[c] / width.at[c];
     }
     s.template each<2, T>(g, out, g_x, [&](int c, T g, T out) {
-        const T passes = out <= lowest.at[c] ? T(0) : g * scale.at[c];
+        const T passes = out == off.at[c] ? T(0) : g * scale.at[c];
         sum.at[c] += passes;
         return passes;
     });

@@ -368,18 +368,18 @@ def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> HostArray:
 @override(NormalizedReLU.forward, on="numpy")
 def normalized_relu(op: NormalizedReLU, u: HostArray, beta: Any, c1: Any, c2: Any) -> Any:
     """max(u / c1 + (beta - c2) / c1, -c2 / c1), in one pass over memory."""
-    if not _fit(u, beta, c1, c2):
+    if not _fit(u, beta, c1, c2) or not np.all(c1 > 0):  # a negative one turns max into min
         return NotImplemented
     out = u if op.overwrite else np.empty_like(u)
     scale = _number_or_row(1.0 / c1, u)
     added = _along_a_row((beta - c2) / c1, u)
-    lowest = _along_a_row(op.lowest(u, c1, c2), u)
+    off = _along_a_row(op.when_off(u, c1, c2), u)
 
     def rectify(images: slice) -> None:
         part = out[images]
         np.multiply(u[images], scale, out=part)
         np.add(part, added, out=part)
-        np.maximum(part, lowest, out=part)
+        np.maximum(part, off, out=part)
 
     for_each(rectify, blocks(u, PIXELS_AT_ONCE))
     return out
@@ -395,7 +395,7 @@ def normalized_relu_gradient(
     constants_learn = c1_node is not None or c2_node is not None
     g_u = np.empty_like(g)
     scale = _number_or_row(1.0 / c1, g)
-    lowest = _number_or_row(op.lowest(out, c1, c2), g)  # comparing with a number is faster
+    off = _number_or_row(op.when_off(out, c1, c2), g)  # comparing with a number is faster
 
     def differentiate(images: slice) -> HostArray:
         """The sums for beta, c1 and c2."""
@@ -405,7 +405,7 @@ def normalized_relu_gradient(
             np.multiply(g[images], out[images], out=part)
             sums[1] = row_sum(_rows(part))
             sums[2] = row_sum(_rows(g[images]))
-        _gated(g[images], out[images] != lowest, part)  # NaN passes its gradient, too
+        _gated(g[images], out[images] != off, part)  # NaN passes its gradient, too
         part *= scale
         sums[0] = row_sum(_rows(part))
         return sums

@@ -24,6 +24,7 @@ from .engine.errors import (
     GradientError,
     ShapeError,
     StateError,
+    UnknownNameError,
 )
 from .engine.graph import Op, no_grad
 from .engine.overrides import overrides, plain
@@ -53,6 +54,7 @@ __all__ = [
     "ShapeError",
     "StateError",
     "Tensor",
+    "UnknownNameError",
     "arange",
     "check_gradients",
     "data",

@@ -12,7 +12,6 @@ import tinyprop as tp
 from tests.helpers import assert_explained, naive_conv2d, rngs
 from tinyprop import nn
 from tinyprop.instruments.certify import pre_activations
-from tinyprop.nn.spec import NORMS
 from tinyprop.theory import field
 
 ACTIVATIONS = [name for name in nn.layers.ACTIVATIONS if name != "prelu"]
@@ -469,7 +468,7 @@ def test_the_law_of_a_gaussian_input(n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", list(nn.normalizers))
 def test_every_network_that_can_be_built_is_predicted(norm, rng):
     """With a residual block and pooling: mean variances to 12 % for its own weights. Random ones
     describe the average of all networks, and one of 16 channels to a factor of 3. Left out is the

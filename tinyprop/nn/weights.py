@@ -6,6 +6,7 @@ from .. import functional as F
 from ..engine.errors import explain
 from ..engine.graph import no_grad
 from ..engine.tensor import Tensor
+from .declare import Rows
 from .layers import Conv2d, Linear, parameter
 from .module import Module
 from .normprop import standard_moments
@@ -32,12 +33,21 @@ class WeightNorm(Module):
         v = layer.weight
         units = len(v)
         self.layer = layer
+        self.keeps_lengths = scale is None
         self.scale = parameter(1.0 if scale is None else scale, units)
         if (self.scale.backend, self.scale.dtype) != (v.backend, v.dtype):
             self.to(v.backend, v.dtype)
         if scale is None:
             inputs = tuple(range(1, v.ndim))
             self.scale.data[...] = F.norm(v, inputs).data  # (units, ...) -> (units,)
+
+    @property
+    def rows(self) -> Rows:
+        return Rows() if self.keeps_lengths else Rows(square=self.mean_square_scale)
+
+    @property
+    def mean_square_scale(self) -> float:
+        return float((self.scale.numpy().astype("float64") ** 2).mean())
 
     @property
     def weight(self) -> Tensor:
@@ -102,6 +112,10 @@ class ScaledWS(WeightNorm):
         super().__init__(layer, scale)
         self.activation = activation
         self.factor = 1.0 / standard_moments(activation).std
+
+    @property
+    def rows(self) -> Rows:
+        return Rows(square=self.mean_square_scale * self.factor**2, center=True)
 
     @property
     def weight(self) -> Tensor:

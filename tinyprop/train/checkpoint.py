@@ -33,6 +33,7 @@ TYPES: dict[str, Any] = {
     "versions": dict,
     "threads": int,
     "ranks": int,
+    "sources": dict,
 }
 
 
@@ -84,7 +85,8 @@ def read(path: Path) -> Checkpoint:
         arrays, metadata = decode(read_regular(path, MOST, follow=False), path)
         if metadata.get("format") != FORMAT or "sha256" not in metadata:
             raise ValueError("it is not a checkpoint of this version of tinyprop")
-        facts = {"ranks": 1} | json.loads(metadata["facts"])  # older ones do not say
+        # older ones do not say
+        facts = {"ranks": 1, "sources": {}} | json.loads(metadata["facts"])
         check(facts)
         # with the defaults of what an older version did not know
         facts["config"] = asdict(Config(**facts["config"]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import data
 from ..parallel.ranks import world
-from .config import Config, allowed, kind, rule
+from .config import Config, allowed, as_text, kind, rule
 from .run import Run
 from .step import keep_freed_memory
 
@@ -32,8 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if kind(f) is bool:
             parser.add_argument(flag, action="store_true", help=text)
             continue
+        if f.metadata["table"] is not None:
+            text = f"{text}: {rule(f)}"
         shown = text if f.default is None else f"{text} (default: %(default)s)"
         letter = {int: "N", float: "X"}.get(kind(f))
+        if f.metadata["table"] is not None:
+            letter = f.name.upper()
         choices = f.metadata["choices"] or None
         value_of = str if choices else partial(parse, f)
         parser.add_argument(
@@ -55,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parse(f: "Field[Any]", text: str) -> Any:
     """The value of a setting, checked."""
+    if f.metadata["table"] is not None:
+        try:
+            return as_text(f, text)
+        except (ValueError, TypeError, OSError, ImportError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
     try:
         value = kind(f)(text)
     except ValueError:

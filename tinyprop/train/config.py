@@ -2,6 +2,7 @@
 line."""
 
 import math
+from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, get_args
 
@@ -9,9 +10,12 @@ from .. import data, nn
 from ..engine.arrays import HostArray
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
+from ..engine.loading import Source, from_file, is_file_reference, source_of
+from ..engine.registry import Registry
 from ..engine.tensor import tensor
+from ..nn.init import INITS
 from ..nn.module import Module
-from ..nn.spec import GRAMMAR, INITS, parse
+from ..nn.spec import GRAMMAR, parse
 
 LIMITS = {"above": "above", "low": "of at least", "high": "at most"}  # of numbers, in words
 LSUV_IMAGES = 100  # on which the weights of `init="lsuv"` are scaled
@@ -23,13 +27,25 @@ def setting(
     help: str,
     *,
     choices: tuple[str, ...] = (),
+    table: "Registry[Any] | None" = None,
+    record_of: Callable[[Any], Any] | None = None,
     resumable: bool = False,
     **limits: float,
 ) -> Any:
-    """A field of a Config, with LIMITS for a number. A resumed run may change what is resumable."""
+    """A field of a Config, with LIMITS for a number. A resumed run may change what is resumable.
+
+    With a `table`, the value is a name in it, `file.py:name`, or anything else that `record_of`
+    turns into a record; the Config keeps it as text."""
     return field(
         default=default,
-        metadata={"help": help, "choices": choices, "resumable": resumable, **limits},
+        metadata={
+            "help": help,
+            "choices": choices,
+            "table": table,
+            "record_of": record_of,
+            "resumable": resumable,
+            **limits,
+        },
     )
 
 
@@ -48,7 +64,12 @@ class Config:
     """
 
     data: str = setting("shapes", "data set", choices=data.NAMES)
-    norm: str = setting("normprop", "normalisation of the hidden layers", choices=nn.NORMS)
+    norm: str | nn.Normalizer = setting(  # noqa: RUF009
+        "normprop",
+        "normalisation of the hidden layers",
+        table=nn.normalizers,
+        record_of=nn.as_normalizer,
+    )
     activation: str = setting(
         "relu", "activation of the hidden layers", choices=tuple(nn.layers.ACTIVATIONS)
     )
@@ -125,6 +146,9 @@ class Config:
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
+            if f.metadata["table"] is not None:
+                object.__setattr__(self, f.name, as_text(f, value))
+                continue
             if not allowed(f, value):
                 raise ValueError(
                     explain(
@@ -152,6 +176,46 @@ def allowed(f: "Field[Any]", value: Any) -> bool:
     return bool(low <= value <= high and above < value < math.inf)
 
 
+def as_text(f: "Field[Any]", value: Any) -> str:
+    """A setting that a table or a file knows, as a name or `file.py:name`; others are refused."""
+    record = f.metadata["record_of"](value)
+    if isinstance(value, str):
+        return value
+    if f.metadata["table"].get(record.name) is record:
+        return str(record.name)
+    source = source_of(value, *getattr(record, "functions", [])[:1])
+    if source is None:
+        got = f"{f.name} = {value!r}"
+        rule = "a run records its settings as text, and no file defines this one"
+        hint = "register it under its name, or define it at the top level of a file"
+        raise ValueError(explain(got, rule, hint))
+    return str(source)
+
+
+def sources(config: Config) -> dict[str, dict[str, str]]:
+    """Where the settings that are not tinyprop's come from: file, name in it, and fingerprint."""
+    found = {}
+    for f in fields(config):
+        if f.metadata["table"] is None:
+            continue
+        value = getattr(config, f.name)
+        source = _source(f, value)
+        if source is not None:
+            found[f.name] = {
+                "path": str(source.path),
+                "name": source.name,
+                "fingerprint": source.fingerprint,
+            }
+    return found
+
+
+def _source(f: "Field[Any]", value: str) -> Source | None:
+    if is_file_reference(value):
+        return source_of(from_file(value))
+    record = f.metadata["record_of"](value)
+    return source_of(record, *getattr(record, "functions", [])[:1])
+
+
 def rule(f: "Field[Any]") -> str:
     """What a setting may be, in words.
 
@@ -160,6 +224,8 @@ def rule(f: "Field[Any]") -> str:
     """
     if kind(f) is bool:
         return "True or False"
+    if f.metadata["table"] is not None:
+        return f"one of {', '.join(f.metadata['table'])}, or file.py:name"
     if kind(f) is str:
         choices = f.metadata["choices"]
         return f"one of {', '.join(choices)}" if choices else GRAMMAR
@@ -192,18 +258,17 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
     _, channels, height, width = images.shape
     # all that is left of the image
     papers = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")
-    spec, init = config.spec or papers, "orthogonal" if config.init == "lsuv" else config.init
-    gamma = "jacobian" if config.gamma is None else config.gamma
     layers = nn.build(
-        spec,
+        config.spec or papers,
         channels,
         config.norm,
         config.activation,
         config.width,
         classes,
-        config.mode,
-        gamma,
-        init,
+        mode=None if config.mode == "paper" else config.mode,  # the layers' own default
+        gamma=config.gamma,
+        beta=config.beta,
+        init="orthogonal" if config.init == "lsuv" else config.init,
     )
     shape = (channels, height, width)
     first = (
@@ -212,9 +277,6 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
         else data.BatchNormalizer(shape)
     )
     every: list[Module] = [first]
-    for layer in layers.modules() if config.beta is not None else ():
-        if isinstance(layer, nn.NormPropConv2d):
-            layer.beta.data[...] = config.beta
     for layer in layers:
         every.append(layer)
         if (

@@ -25,7 +25,7 @@ from ..report.files import TEMPORARY, locked, remove, write_csv, write_json
 from ..report.saving import save
 from . import checkpoint
 from .check import SUMS, write_sums
-from .config import FIXED, Config, network
+from .config import FIXED, Config, network, sources
 from .step import TrainingStep, evaluate
 
 SHOWN = 200  # test images whose signals are recorded after each epoch
@@ -57,6 +57,7 @@ class Run:
         ranks: Ranks | None = None,
     ):
         self.config, self.out, self.ranks = config, out, ranks or Ranks()
+        self.sources = sources(config)  # files of yours that the network is made from
         self.say = say if self.ranks.first else lambda line: None
         self.train, self.test = (data.load(config.data, root, split) for split in ("train", "test"))
         self.valid = data.load(config.data, root, "valid") if config.validation else None
@@ -149,7 +150,10 @@ class Run:
             # left by a process that was killed while it wrote
             if path.name == SUMS or TEMPORARY.fullmatch(path.name):
                 remove(path)
-        write_json(self.out / "config.json", asdict(self.config) | versions())
+        facts = asdict(self.config) | versions()
+        if self.sources:
+            facts["sources"] = self.sources
+        write_json(self.out / "config.json", facts)
         self.write_logs()  # they may be an epoch behind the checkpoint
 
     def run_epoch(self, signalled: Callable[[], bool]) -> bool:
@@ -282,6 +286,7 @@ class Run:
             "versions": versions(),
             "threads": self.threads,
             "ranks": self.ranks.size,
+            "sources": self.sources,
         }
         checkpoint.write(self.out, arrays, facts)
 
@@ -323,6 +328,10 @@ class Run:
         for name in [*FIXED, "epochs"] if self.config.schedule == "linear" else FIXED:
             if now[name] != then[name]:
                 self.refuse(f"{name} = {now[name]!r}", f"{name} = {then[name]!r}")
+        for name, source in facts["sources"].items():
+            present = self.sources.get(name, {})
+            if present.get("fingerprint") != source["fingerprint"]:
+                self.refuse(f"another {name} of your own", f"that of {source['path']} as it was")
         begun = len(facts["history"]) + (facts["batch"] > 0)
         if self.config.epochs < begun:
             self.refuse(f"epochs = {self.config.epochs}", f"epochs >= {begun}")

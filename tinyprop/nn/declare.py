@@ -87,10 +87,3 @@ def can_be_split(module: Module) -> bool:
     if is_ours(type(module)):
         return True
     return bool(declared(module, "per_sample") or declared(module, "sums_over_batch"))
-
-
-def may_look_across_batch(module: Module) -> bool:
-    """Whether an output of this module, without those inside it, may depend on other samples."""
-    if not (is_ours(type(module)) or declared(module, "per_sample")):
-        return True
-    return module.sums_over_batch or module.draws_for_batch

@@ -1,16 +1,17 @@
 """The table of normalisers: what each puts into a layer. Ours are entries like anyone's."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from typing import Any
 
-from ..engine.arrays import default_backend, float32, host_array, to_backend
+from ..engine.creation import arange
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
 from ..engine.loading import from_file, is_file_reference
 from ..engine.registry import Registry
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, as_tensor
 from .declare import declared
 from .init import check_name, fill
 from .layers import ACTIVATIONS, Activation, Conv2d, Linear, PReLU
@@ -206,7 +207,8 @@ class Maker:
             return self.activation
         squash = self.before(1)[0]
 
-        def squashed(x: Tensor) -> Tensor:
+        def squashed(x: Any) -> Tensor:
+            x = as_tensor(x)
             one_channel = x.reshape(-1, 1)  # (...) -> (values, 1)
             return self.activate(squash(one_channel).reshape(x.shape))
 
@@ -240,9 +242,8 @@ class Maker:
     def check_shape(self, part: str, module: Module, channels: int) -> None:
         """Refuse a module that changes the shape of small images."""
         shape = (2, channels, 3, 3)
-        count = 2 * channels * 3 * 3
-        values = host_array([float(i % 7) for i in range(count)], float32).reshape(shape)
-        x = Tensor(to_backend(values, default_backend()))
+        count = math.prod(shape)
+        x = arange(count).astype("float32").reshape(shape) / count
         try:
             with no_grad(), evaluating(), observing():
                 out = module(x)

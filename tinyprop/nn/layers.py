@@ -52,6 +52,9 @@ class Linear(Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.weighted_sum(x, self.weight)
 
+    def pre_activation(self, output: Tensor, x: Tensor) -> Tensor:
+        return output
+
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
         """What the layer computes, with these weights instead of its own."""
         return F.linear(x, weight, self.bias)
@@ -98,6 +101,9 @@ class Conv2d(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.weighted_sum(x, self.weight)
+
+    def pre_activation(self, output: Tensor, x: Tensor) -> Tensor:
+        return output
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
         """What the layer computes, with these weights instead of its own."""

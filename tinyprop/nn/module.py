@@ -35,10 +35,10 @@ def is_observing() -> bool:
 
 
 def visiting(
-    visit: Callable[["Module", Any], Callable[[Tensor], None] | None],
+    visit: Callable[..., Callable[[Any], None] | None],
 ) -> AbstractContextManager[None]:
-    """Inside the block, call visit(module, its input) before each call of a module, and what it
-    returns, if anything, with the output."""
+    """Inside the block, call visit(module, *its arguments) before each call of a module, and what
+    it returns, if anything, with the output."""
     return context(visit=visit)
 
 
@@ -108,9 +108,18 @@ class Module:
         """Compute the output for an input; called by module(x)."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
+    def pre_activation(self, output: Any, *args: Any, **kwargs: Any) -> Tensor | None:
+        """For a layer with weights: its weighted sums in front of the activation, for the output
+        and the arguments of a call. `tp.observe` asks for it. A layer without weights has none.
+
+        >>> tp.nn.ReLU().pre_activation(tp.ones(2), tp.ones(2)) is None
+        True
+        """
+        return None
+
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         here = current()
-        after_call = here.visit(self, *args) if here.visit else None
+        after_call = here.visit(self, *args, **kwargs) if here.visit else None
         token = enter(here.changed(running=(*here.running, self)))
         try:
             out = self.forward(*args, **kwargs)

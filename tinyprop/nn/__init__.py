@@ -23,6 +23,7 @@ from .layers import (
     Softplus,
     Tanh,
 )
+from .measured import MeasuredConv2d, MeasuredLinear, refresh
 from .module import Module, ModuleList, Sequential, evaluating
 from .normprop import NormPropConv2d, NormPropLinear
 from .residual import Residual, Scale
@@ -52,6 +53,8 @@ __all__ = [
     "LeakyReLU",
     "Linear",
     "MaxPool2d",
+    "MeasuredConv2d",
+    "MeasuredLinear",
     "Module",
     "ModuleList",
     "NormPropConv2d",
@@ -72,5 +75,6 @@ __all__ = [
     "build",
     "evaluating",
     "init",
+    "refresh",
     "signals",
 ]

@@ -100,6 +100,8 @@ class Module:
     draws_for_batch = False
     # Whether it sums over all parts of a batch.
     sums_over_batch = False
+    # Names of buffers that take the shape of the state that is loaded.
+    resized_by_state: tuple[str, ...] = ()
 
     _training = True  # its own mode; see `training`
     _set_by_forward: Set[str] = frozenset()  # names of attributes that are not part of the state
@@ -116,6 +118,13 @@ class Module:
         True
         """
         return None
+
+    def refresh(self, *args: Any, **kwargs: Any) -> None:
+        """Measure the layer's input for a fixed set of samples. Define this in a layer of your own
+        that needs such measurements: a run calls it at first and then every `refresh` steps, and
+        `tp.nn.refresh(net, x)` calls it for all layers of a network. What it measures belongs in
+        buffers, so that it is saved.
+        """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         here = current()
@@ -233,13 +242,22 @@ class Module:
         """Set every parameter and buffer from a state of the same names and shapes; all of them or
         none."""
         tensors = dict(self._named_tensors())
+        resized = {
+            prefix + name
+            for prefix, module in self._named_modules()
+            for name in module.resized_by_state
+        }
         _check_names(state, tensors)
         for name, tensor in tensors.items():
-            _check_value(name, state[name], tensor)
+            _check_value(name, state[name], tensor, any_shape=name in resized)
             check_editable(tensor, name)
         for name, tensor in tensors.items():
-            value = to_backend(state[name], tensor.backend)
-            tensor._data[...] = value.astype(tensor.dtype)
+            value = to_backend(state[name], tensor.backend).astype(tensor.dtype)
+            if value.shape == tensor.shape:
+                tensor._data[...] = value
+            else:
+                tensor._data = value
+                _edits.count += 1
 
     @property
     def training(self) -> bool:
@@ -338,10 +356,13 @@ def _check_names(state: Mapping[str, Array], tensors: Mapping[str, Tensor]) -> N
         )
 
 
-def _check_value(name: str, value: Any, tensor: Tensor) -> None:
-    """Refuse a value for a tensor that is no array, or has another shape or kind of numbers."""
+def _check_value(name: str, value: Any, tensor: Tensor, any_shape: bool) -> None:
+    """Refuse a value for a tensor that is no array, or has another shape or kind of numbers; with
+    `any_shape`, another number of axes."""
     if not is_array(value):
         got = type(value).__name__
+    elif any_shape and value.ndim == tensor.ndim and value.dtype.kind == tensor.dtype.kind:
+        return
     elif value.shape != tensor.shape or value.dtype.kind != tensor.dtype.kind:
         got = f"{value.dtype} {value.shape}"
     else:

@@ -101,6 +101,17 @@ class Config:
     patience: int = setting(
         3, "epochs without a smaller training loss before halving (schedule plateau)", low=1
     )
+    refresh: int | None = setting(
+        None,
+        "steps between measurements of fixed images, for normprop-measured (default: 10)",
+        low=1,
+    )
+    fixed_images: int | None = setting(
+        None, "training images for these measurements (default: 50)", low=2
+    )
+    average: int | None = setting(
+        None, "also average the weights over the steps of the last N epochs", low=1
+    )
     flip: bool = setting(False, "mirror half of the training images")
     validation: bool = setting(
         False,
@@ -131,6 +142,10 @@ class Config:
                         f"{f.name} = {value!r}", f"it is {rule(f)}", f"{f.name} = {f.default!r}"
                     )
                 )
+        if self.average is not None and self.average > self.epochs:
+            got = f"average = {self.average} with epochs = {self.epochs}"
+            wrong = "weights are averaged over the last epochs"
+            raise ValueError(explain(got, wrong, f"average = {self.epochs}"))
 
 
 # what a resumed run may not change

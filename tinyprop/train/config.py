@@ -72,6 +72,7 @@ class Config:
         None, "initial gamma (default: the inverse of the activation's Jacobian factor)"
     )
     beta: float | None = setting(None, "initial beta (default: 0; in exact mode 1 for a rectifier)")
+    shrink: int = setting(1, "average blocks of N x N pixels of every image", low=1)
     data_norm: str = setting(
         "global",
         "normalise the data over the training set, or over each mini-batch",
@@ -98,6 +99,9 @@ class Config:
         choices=("halve", "plateau", "linear"),
     )
     halve_every: int = setting(10, "epochs between halvings (schedule halve)", low=1)
+    anneal: int | None = setting(
+        None, "last epochs in which the rate falls linearly to 0 (schedule halve)", low=1
+    )
     patience: int = setting(
         3, "epochs without a smaller training loss before halving (schedule plateau)", low=1
     )
@@ -110,7 +114,7 @@ class Config:
         None, "training images for these measurements (default: 50)", low=2
     )
     average: int | None = setting(
-        None, "also average the weights over the steps of the last N epochs", low=1
+        None, "also average the weights over the steps of the last N epochs before annealing", low=1
     )
     flip: bool = setting(False, "mirror half of the training images")
     validation: bool = setting(
@@ -142,10 +146,14 @@ class Config:
                         f"{f.name} = {value!r}", f"it is {rule(f)}", f"{f.name} = {f.default!r}"
                     )
                 )
-        if self.average is not None and self.average > self.epochs:
-            got = f"average = {self.average} with epochs = {self.epochs}"
-            wrong = "weights are averaged over the last epochs"
-            raise ValueError(explain(got, wrong, f"average = {self.epochs}"))
+        if self.anneal is not None and self.schedule != "halve":
+            got = f"anneal = {self.anneal} with schedule = {self.schedule!r}"
+            raise ValueError(explain(got, "it belongs to schedule = 'halve'", "anneal = None"))
+        at_the_end = (self.anneal or 0) + (self.average or 0)
+        if at_the_end > self.epochs:
+            got = f"average = {self.average}, anneal = {self.anneal}, epochs = {self.epochs}"
+            wrong = "weights are averaged over the last epochs before annealing"
+            raise ValueError(explain(got, wrong, f"epochs = {at_the_end}"))
 
 
 # what a resumed run may not change

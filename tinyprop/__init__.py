@@ -32,6 +32,7 @@ from .engine.random import manual_seed
 from .engine.tensor import Tensor, tensor
 from .functional.derivatives import check_gradients, hessian, jacobian, jvp
 from .functional.draw import draw
+from .nn.observation import observe
 
 if TYPE_CHECKING:
     from . import data, train, verify
@@ -72,6 +73,7 @@ __all__ = [
     "moments",
     "nn",
     "no_grad",
+    "observe",
     "ones",
     "optim",
     "overrides",

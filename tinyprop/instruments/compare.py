@@ -18,10 +18,10 @@ from ..engine.graph import no_grad
 from ..engine.random import manual_seed, new_generator
 from ..engine.tensor import Tensor
 from ..engine.threads import blas_threads
+from ..nn.init import INITS
 from ..report.arguments import whole_number
 from ..report.estimate import Estimate
 from ..report.table import Table
-from ..nn.init import INITS
 from ..theory.stacks import DEGREES, INSTRUMENTS, Stack
 from .probes import correlations, samples_are_separate, spectra
 

@@ -26,6 +26,7 @@ from .layers import (
     Softplus,
     Tanh,
 )
+from .measured import MeasuredConv2d, MeasuredLinear, refresh
 from .module import Module, ModuleList, Sequential, evaluating
 from .normalizers import Normalizer, as_normalizer, normalizers
 from .normprop import NormPropConv2d, NormPropLinear
@@ -55,6 +56,8 @@ __all__ = [
     "LeakyReLU",
     "Linear",
     "MaxPool2d",
+    "MeasuredConv2d",
+    "MeasuredLinear",
     "Module",
     "ModuleList",
     "NormPropConv2d",
@@ -81,6 +84,7 @@ __all__ = [
     "init",
     "normalizers",
     "over_batch",
+    "refresh",
     "signals",
 ]
 

@@ -133,7 +133,11 @@ def data_dependent_(net: Module, x: Tensor) -> Module:
     >>> net = tp.nn.Sequential(*(tp.nn.WeightNorm(tp.nn.Linear(4, 4)) for _ in range(3)))
     >>> out = tp.nn.init.data_dependent_(net, tp.randn(50, 4))(tp.randn(50, 4))
     """
-    return _fit_layers_in_order(net, x, (WeightNorm,), WeightNorm.initialize)
+
+    def initialize(layer: Any, *args: Any, **kwargs: Any) -> None:
+        layer.initialize(*args, **kwargs)
+
+    return _fit_layers_in_order(net, x, (WeightNorm,), initialize)
 
 
 def lsuv_(net: Module, x: Tensor) -> Module:
@@ -146,11 +150,11 @@ def lsuv_(net: Module, x: Tensor) -> Module:
     >>> net = tp.nn.init.lsuv_(tp.nn.Sequential(*layers), tp.randn(9, 4))
     """
 
-    def unit_variance(layer: Any, layer_input: Tensor) -> None:
+    def unit_variance(layer: Any, *args: Any, **kwargs: Any) -> None:
         orthogonal_(layer)
         if layer.bias is not None:
             layer.bias._data[...] = 0.0
-        std = F.std(layer(layer_input))
+        std = F.std(layer(*args, **kwargs))
         if not std.item() > 0:
             got = f"lsuv_ with a batch that is constant after a {type(layer).__name__}"
             hint = "a larger batch, of different samples"
@@ -161,17 +165,17 @@ def lsuv_(net: Module, x: Tensor) -> Module:
 
 
 def _fit_layers_in_order(
-    net: Module, x: Tensor, kinds: tuple[type, ...], fit: Callable[[Any, Tensor], Any]
+    net: Module, x: Tensor, kinds: tuple[type, ...], fit: Callable[..., None]
 ) -> Module:
-    """Run the network on a batch, and call fit(layer, its input) for each layer of these kinds
+    """Run the network on a batch, and call fit(layer, *its arguments) for each layer of these kinds
     before its turn."""
     fitted: list[Module] = []
 
-    def visit(layer: Module, layer_input: Tensor) -> None:
+    def visit(layer: Module, *args: Any, **kwargs: Any) -> None:
         # a layer that is used twice is fitted to its first input
         if isinstance(layer, kinds) and layer not in fitted:
             fitted.append(layer)
-            fit(layer, layer_input)
+            fit(layer, *args, **kwargs)
 
     with no_grad(), observing(), visiting(visit):
         net(x)

@@ -55,6 +55,9 @@ class Linear(Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.weighted_sum(x, self.weight)
 
+    def pre_activation(self, output: Tensor, x: Tensor) -> Tensor:
+        return output
+
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
         """What the layer computes, with these weights instead of its own."""
         return F.linear(x, weight, self.bias)
@@ -103,6 +106,9 @@ class Conv2d(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.weighted_sum(x, self.weight)
+
+    def pre_activation(self, output: Tensor, x: Tensor) -> Tensor:
+        return output
 
     def weighted_sum(self, x: Tensor, weight: Tensor) -> Tensor:
         """What the layer computes, with these weights instead of its own."""

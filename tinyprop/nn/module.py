@@ -35,10 +35,10 @@ def is_observing() -> bool:
 
 
 def visiting(
-    visit: Callable[["Module", Any], Callable[[Tensor], None] | None],
+    visit: Callable[..., Callable[[Any], None] | None],
 ) -> AbstractContextManager[None]:
-    """Inside the block, call visit(module, its input) before each call of a module, and what it
-    returns, if anything, with the output."""
+    """Inside the block, call visit(module, *its arguments) before each call of a module, and what
+    it returns, if anything, with the output."""
     return context(visit=visit)
 
 
@@ -108,6 +108,8 @@ class Module:
     elementwise = False
     statistics: Any = None
     rows: Any = None
+    # Names of buffers that take the shape of the state that is loaded.
+    resized_by_state: tuple[str, ...] = ()
 
     _training = True  # its own mode; see `training`
     _set_by_forward: Set[str] = frozenset()  # names of attributes that are not part of the state
@@ -116,9 +118,25 @@ class Module:
         """Compute the output for an input; called by module(x)."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
+    def pre_activation(self, output: Any, *args: Any, **kwargs: Any) -> Tensor | None:
+        """For a layer with weights: its weighted sums in front of the activation, for the output
+        and the arguments of a call. `tp.observe` asks for it. A layer without weights has none.
+
+        >>> tp.nn.ReLU().pre_activation(tp.ones(2), tp.ones(2)) is None
+        True
+        """
+        return None
+
+    def refresh(self, *args: Any, **kwargs: Any) -> None:
+        """Measure the layer's input for a fixed set of samples. Define this in a layer of your own
+        that needs such measurements: a run calls it at first and then every `refresh` steps, and
+        `tp.nn.refresh(net, x)` calls it for all layers of a network. What it measures belongs in
+        buffers, so that it is saved.
+        """
+
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         here = current()
-        after_call = here.visit(self, *args) if here.visit else None
+        after_call = here.visit(self, *args, **kwargs) if here.visit else None
         token = enter(here.changed(running=(*here.running, self)))
         try:
             out = self.forward(*args, **kwargs)
@@ -232,13 +250,22 @@ class Module:
         """Set every parameter and buffer from a state of the same names and shapes; all of them or
         none."""
         tensors = dict(self._named_tensors())
+        resized = {
+            prefix + name
+            for prefix, module in self._named_modules()
+            for name in module.resized_by_state
+        }
         _check_names(state, tensors)
         for name, tensor in tensors.items():
-            _check_value(name, state[name], tensor)
+            _check_value(name, state[name], tensor, any_shape=name in resized)
             check_editable(tensor, name)
         for name, tensor in tensors.items():
-            value = to_backend(state[name], tensor.backend)
-            tensor._data[...] = value.astype(tensor.dtype)
+            value = to_backend(state[name], tensor.backend).astype(tensor.dtype)
+            if value.shape == tensor.shape:
+                tensor._data[...] = value
+            else:
+                tensor._data = value
+                _edits.count += 1
 
     @property
     def training(self) -> bool:
@@ -337,10 +364,13 @@ def _check_names(state: Mapping[str, Array], tensors: Mapping[str, Tensor]) -> N
         )
 
 
-def _check_value(name: str, value: Any, tensor: Tensor) -> None:
-    """Refuse a value for a tensor that is no array, or has another shape or kind of numbers."""
+def _check_value(name: str, value: Any, tensor: Tensor, any_shape: bool) -> None:
+    """Refuse a value for a tensor that is no array, or has another shape or kind of numbers; with
+    `any_shape`, another number of axes."""
     if not is_array(value):
         got = type(value).__name__
+    elif any_shape and value.ndim == tensor.ndim and value.dtype.kind == tensor.dtype.kind:
+        return
     elif value.shape != tensor.shape or value.dtype.kind != tensor.dtype.kind:
         got = f"{value.dtype} {value.shape}"
     else:

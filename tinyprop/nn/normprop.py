@@ -67,6 +67,11 @@ class NormProp(Module):
             activation=self.activate,
         )
 
+    def pre_activation(self, output: Any, x: Tensor) -> Tensor:
+        """gamma w.x / |w| + beta, which the activation gets."""
+        rows = F.weight_norm(self.weight, self.gamma)
+        return self.weighted_sum(x, rows) + self.per_unit(self.beta)
+
     def constants(self) -> tuple[Any, Any]:
         """c1 and c2, the standard deviation and the mean of the activation's output: numbers, or
         tensors with one value per unit, differentiable with respect to the parameters."""

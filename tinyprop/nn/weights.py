@@ -62,6 +62,9 @@ class WeightNorm(Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.layer.weighted_sum(x, self.weight)
 
+    def pre_activation(self, output: Tensor, x: Tensor) -> Tensor:
+        return output
+
     def initialize(self, x: Tensor) -> Tensor:
         """Set scale and bias so that each unit's output on this batch has mean 0 and variance 1,
         and return the output: the data-dependent initialisation of section 3. For all layers of a

@@ -344,6 +344,14 @@ class Stack:
             start=1.0 if self.residual else first.square * gamma**2,
         )
 
+    @property
+    def known_law(self) -> Law:
+        if self.law is None:
+            got = f"the theory of the normaliser {self.label!r}"
+            rule = "its modules declare no statistics, rows or elementwise, so there is none"
+            raise ValueError(explain(got, rule, "predicted(instrument), which is None here"))
+        return self.law
+
     def rows(self, source: Any) -> Any:
         """What is known of random weights for inputs from this activation: `nn.Rows`, or None."""
         with drawing_nothing():
@@ -374,7 +382,7 @@ class Stack:
         if make is None:
             return None
         with drawing_nothing():
-            return declared(make(self.width), "statistics")  # type: ignore[no-any-return]
+            return declared(make(self.width), "statistics")
 
     @property
     def knows_after(self) -> bool:
@@ -404,11 +412,7 @@ class Stack:
 
     @cached_property
     def _theory(self) -> tuple[HostArray, HostArray]:
-        law = self.law
-        if law is None:
-            got = f"the theory of the normaliser {self.label!r}"
-            rule = "its modules declare no statistics, rows or elementwise, so there is none"
-            raise ValueError(explain(got, rule, "predicted(instrument), which is None here"))
+        law = self.known_law
         inside = replace(law, divide="rms") if self.scaled else law
         states, factors = [law.start * np.append([1.0, 0.0], COSINES)], []
         for _ in range(self.depth - (not self.residual)):
@@ -436,15 +440,16 @@ class Stack:
         """By how much the squared gradient grows from each layer to the one before, with what is
         known of finite sizes and batches: for gamma = 1 and beta = 0."""
         limits = self._theory[1]
-        if not self.knows_finite_sizes:
+        statistics = self.statistics
+        if statistics is None or not self.knows_finite_sizes:
             return limits
-        if self.over_batch:
+        if statistics.over == "batch":
             gain = gains.batch_norm_gain(self.batch, self.function)
         else:
-            group = self.statistics.group or self.width
-            gain = gains.norm_gain(self.width, self.function, group, self.statistics.center)
+            group = statistics.group or self.width
+            gain = gains.norm_gain(self.width, self.function, group, statistics.center)
         if self.residual:  # W is after N, and independent of it
-            in_the_limit = replace(self.law, square=nn.init.gain(self.function) ** 2)
+            in_the_limit = replace(self.known_law, square=nn.init.gain(self.function) ** 2)
             _, limit = in_the_limit.layer(np.ones(1))
             return 1.0 + (limits - 1.0) * gain * self.width / (self.width - 1) / limit
         return np.full(len(limits), gain)
@@ -490,8 +495,10 @@ class Stack:
     @property
     def has_infinite_gradient(self) -> bool:
         """Whether a group has so few values that the mean squared gradient is infinite."""
-        group = self.statistics.group if self.statistics is not None else None
-        return group is not None and group - self.statistics.center <= 2
+        if self.statistics is None or self.statistics.group is None:
+            return False
+        dimensions = self.statistics.group - self.statistics.center
+        return dimensions <= 2
 
     def largest(self) -> HostArray:
         """The largest singular value of the Jacobian of the layers so far.
@@ -508,16 +515,18 @@ class Stack:
         weights = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
         below = -np.expm1(-np.geomspace(1e-5, 35.0, 400))  # of the largest t
         m = np.geomspace(1e-4, 1e4, 800)
-        free = np.zeros_like(m) if self.maker.init == "orthogonal" else np.log1p(m)  # -log S of W W^T
-        logs = [np.log1p(m) - np.log(m) + free + math.log(self.law.start)]
+        free = (
+            np.zeros_like(m) if self.maker.init == "orthogonal" else np.log1p(m)
+        )  # -log S of W W^T
+        logs = [np.log1p(m) - np.log(m) + free + math.log(self.known_law.start)]
         function = (
-            ACTIVATIONS[self.law.function]
-            if isinstance(self.law.function, str)
-            else self.law.function
+            ACTIVATIONS[self.known_law.function]
+            if isinstance(self.known_law.function, str)
+            else self.known_law.function
         )
         done: dict[bytes, HostArray] = {}
         for square, factor in zip(self.states[:, 0], self.factors, strict=False):
-            u = Tensor(self.law.beta + math.sqrt(square) * z, requires_grad=True)
+            u = Tensor(self.known_law.beta + math.sqrt(square) * z, requires_grad=True)
             d2 = grad(function(u).sum(), u)[0].data ** 2
             key = d2.tobytes()
             if key not in done:

@@ -34,6 +34,7 @@ TYPES: dict[str, Any] = {
     "threads": int,
     "ranks": int,
     "sources": dict,
+    "averaged": int,
 }
 
 
@@ -86,7 +87,8 @@ def read(path: Path) -> Checkpoint:
         if metadata.get("format") != FORMAT or "sha256" not in metadata:
             raise ValueError("it is not a checkpoint of this version of tinyprop")
         # older ones do not say
-        facts = {"ranks": 1, "sources": {}} | json.loads(metadata["facts"])
+        defaults = {"ranks": 1, "averaged": 0, "sources": {}}
+        facts = defaults | json.loads(metadata["facts"])
         check(facts)
         # with the defaults of what an older version did not know
         facts["config"] = asdict(Config(**facts["config"]))
@@ -114,6 +116,11 @@ def check(facts: dict[str, Any]) -> None:
         0 <= epoch <= len(logged) for epoch in measured
     ):
         raise ValueError("its epochs are not numbered from 1")
-    counts = facts["batch"] >= 0 and facts["threads"] >= 1 and facts["ranks"] >= 1
+    counts = (
+        facts["batch"] >= 0
+        and facts["averaged"] >= 0
+        and facts["threads"] >= 1
+        and facts["ranks"] >= 1
+    )
     if not (math.isfinite(facts["loss"]) and 0 <= facts["lr"] < math.inf and counts):
         raise ValueError("a number of its state is out of range")

@@ -89,7 +89,14 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             f"Stopped in epoch {training.epoch + 1}; everything is saved. Add --resume to continue."
         )
         return 130
-    print(f"Test error {training.history[-1]['test_error']:.2%} after {training.epoch} epochs.")
-    for name in ("log.csv", "model.safetensors", "curves.png"):
+    last = training.history[-1]
+    print(f"Test error {last['test_error']:.2%} after {training.epoch} epochs.")
+    files = ["log.csv", "model.safetensors", "curves.png"]
+    if config.average is not None:
+        epochs = "the last epoch" if config.average == 1 else f"the last {config.average} epochs"
+        error = last["averaged_test_error"]
+        print(f"Test error {error:.2%} with weights averaged over {epochs}.")
+        files.append("averaged.safetensors")
+    for name in files:
         print(options.out / name)
     return 0

@@ -93,6 +93,7 @@ class Config:
         None, "initial gamma (default: the inverse of the activation's Jacobian factor)"
     )
     beta: float | None = setting(None, "initial beta (default: 0; in exact mode 1 for a rectifier)")
+    shrink: int = setting(1, "average blocks of N x N pixels of every image", low=1)
     data_norm: str = setting(
         "global",
         "normalise the data over the training set, or over each mini-batch",
@@ -119,8 +120,22 @@ class Config:
         choices=("halve", "plateau", "linear"),
     )
     halve_every: int = setting(10, "epochs between halvings (schedule halve)", low=1)
+    anneal: int | None = setting(
+        None, "last epochs in which the rate falls linearly to 0 (schedule halve)", low=1
+    )
     patience: int = setting(
         3, "epochs without a smaller training loss before halving (schedule plateau)", low=1
+    )
+    refresh: int | None = setting(
+        None,
+        "steps between measurements of fixed images, for normprop-measured (default: 10)",
+        low=1,
+    )
+    fixed_images: int | None = setting(
+        None, "training images for these measurements (default: 50)", low=2
+    )
+    average: int | None = setting(
+        None, "also average the weights over the steps of the last N epochs before annealing", low=1
     )
     flip: bool = setting(False, "mirror half of the training images")
     validation: bool = setting(
@@ -155,6 +170,14 @@ class Config:
                         f"{f.name} = {value!r}", f"it is {rule(f)}", f"{f.name} = {f.default!r}"
                     )
                 )
+        if self.anneal is not None and self.schedule != "halve":
+            got = f"anneal = {self.anneal} with schedule = {self.schedule!r}"
+            raise ValueError(explain(got, "it belongs to schedule = 'halve'", "anneal = None"))
+        at_the_end = (self.anneal or 0) + (self.average or 0)
+        if at_the_end > self.epochs:
+            got = f"average = {self.average}, anneal = {self.anneal}, epochs = {self.epochs}"
+            wrong = "weights are averaged over the last epochs before annealing"
+            raise ValueError(explain(got, wrong, f"epochs = {at_the_end}"))
 
 
 # what a resumed run may not change

@@ -238,11 +238,11 @@ class Stack:
     @cached_property
     def affine(self) -> tuple[float, float]:
         """gamma and beta."""
+        gamma, beta = 1.0, 0.0
         if self.is_normprop:
-            return float(self.whole_layer.gamma.data[0]), float(self.whole_layer.beta.data[0])
-        gamma = 1.0 if self.gamma is None else self.gamma
-        beta = 0.0 if self.beta is None else self.beta
-        return gamma, beta
+            gamma = self.whole_layer.gamma.data[0].item()
+            beta = self.whole_layer.beta.data[0].item()
+        return gamma if self.gamma is None else self.gamma, beta if self.beta is None else self.beta
 
     @cached_property
     def constants(self) -> tuple[float, float]:

@@ -146,12 +146,8 @@ def test_what_theory_cannot_say_is_left_out(tmp_path, capsys):
     assert known[:5].all()
     assert not known[-1]
     assert (np.diff(spectrum[known]) > 0).all(), "it grows with the depth"
-    assert (
-        main(
-            f"compare --width 8 --depth 12 --networks 2 --norms none/he --out {tmp_path}/f.png".split()
-        )
-        == 0
-    )
+    options = "--width 8 --depth 12 --networks 2 --norms none/he --out"
+    assert main(["compare", *options.split(), f"{tmp_path}/f.png"]) == 0
     assert "no value" in capsys.readouterr().out
 
 

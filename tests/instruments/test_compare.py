@@ -186,6 +186,8 @@ def test_theory_has_the_numbers_that_were_derived_elsewhere():
         assert squashed.factors[0] - 1 == pytest.approx((gain - 1) / 2, abs=1e-8)
         kept = stack(norm, depth=3).states[:, 0]
         np.testing.assert_allclose(kept, 1.0, err_msg="the weights have the gain of both functions")
+        signal = stack(norm, depth=20).predicted("signal")
+        assert signal[-1] < 0.3 * signal[0], "but the mean that ReLU makes stays"
 
 
 def test_the_largest_singular_value_of_rectifiers_has_a_closed_form():

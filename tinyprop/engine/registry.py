@@ -86,8 +86,8 @@ class Registry(Mapping[str, Entry]):
 def close_names(typed: str, known: Iterable[str]) -> str:
     """Up to three names that look like what was typed, in words; nothing if there are none.
 
-    >>> close_names("glu", ["relu", "gelu", "sin"])
-    "'gelu' or 'relu'"
+    >>> close_names("relo", ["relu", "prelu", "sin"])
+    "'relu' or 'prelu'"
     """
     import difflib
 

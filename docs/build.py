@@ -16,7 +16,6 @@ from urllib.parse import unquote, urlsplit
 import lab.lab as lab
 
 import tinyprop as tp
-from tinyprop.instruments.compare import FUNCTIONS
 from tinyprop.theory.stacks import Stack
 
 DOCS = Path(__file__).parent
@@ -99,12 +98,12 @@ def laboratory(out: Path) -> None:
     write(out / "files.json", {"numpy": numpy.name, "wheel": wheel.name})
     norms = choices()
     starts = {
-        name: {activation: affine(choice, activation) for activation in FUNCTIONS}
+        name: {activation: affine(choice, activation) for activation in tp.activations}
         for name, choice in norms.items()
     }
     write(
         out / "settings.json",
-        {"norms": norms, "activations": FUNCTIONS, "affine": starts, "first": first()},
+        {"norms": norms, "activations": list(tp.activations), "affine": starts, "first": first()},
     )
 
 

@@ -168,6 +168,7 @@ reveal(QUESTION, unchanged)
 # measured.) A normaliser is a name in `tp.nn.normalizers`, or a function of the number of units; its
 # weights start as `tp.nn.build` starts them, or by the rule that stands beside it.
 
+
 # %%
 def groups_of_8(units):
     return tp.nn.GroupNorm(units // 8, units)

@@ -43,12 +43,14 @@ def test_a_file_that_was_imported_is_not_executed_again(path, monkeypatch):
     assert from_file(f"{module.__file__}:double") is module.double
 
 
-def test_it_is_known_where_an_object_comes_from(path, monkeypatch):
+def test_it_is_known_where_an_object_comes_from(path):
     source = source_of(from_file(f"{path}:double"))
-    assert str(source) == f"{path.resolve()}:double"
-    assert source.fingerprint == fingerprint(path)
+    assert str(source) == f"{path.resolve()}:double#{fingerprint(path)}"
+    assert from_file(str(source)) is from_file(f"{path}:double")
     path.write_text(FILE + "# changed")
     assert source_of(from_file(f"{path}:double")).fingerprint != source.fingerprint
+    with pytest.raises(ValueError, match=r"content has changed[\s\S]*the file as it was"):
+        from_file(str(source))
 
 
 def test_what_no_file_defines_has_no_source():
@@ -57,7 +59,9 @@ def test_what_no_file_defines_has_no_source():
     assert source_of(lambda u: u) is None
 
 
-@pytest.mark.parametrize("text", ["relu", "mine.txt:double", "mine.py:", "mine.py:a b", ":"])
+@pytest.mark.parametrize(
+    "text", ["relu", "mine.txt:double", "mine.py:", "mine.py:a b", "mine.py:1", ":"]
+)
 def test_what_is_no_reference_to_a_file(text):
     with pytest.raises(ValueError, match=r"got:[\s\S]*rule:[\s\S]*my_file.py:my_name"):
         from_file(text)

@@ -255,29 +255,33 @@ def test_the_command_line_takes_a_file(name, path, tmp_path, monkeypatch, capsys
         words = [*options.split(), "--norm", f"{path}:{name}", "--out", str(tmp_path / "run")]
         assert main(["train", *words]) == 0
     stated = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert stated["norm"] == f"{path}:{name}"
-    assert stated["sources"]["norm"] == {
-        "path": str(path.resolve()),
-        "name": name,
-        "fingerprint": fingerprint(path),
-    }
+    assert stated["norm"] == f"{path.resolve()}:{name}#{fingerprint(path)}"
 
 
 def test_a_config_is_text(path, registered):
-    for given, text in (
-        (f"{path}:rows", f"{path}:rows"),
+    """Where it is defined, and a fingerprint of the file."""
+    for given, name in (
+        (f"{path}:rows", "rows"),
         ("largest", "largest"),
         (registered["largest"], "largest"),
-        (from_file(f"{path}:Centered"), f"{path}:Centered"),
+        (from_file(f"{path}:Centered"), "Centered"),
     ):
         config = Config(norm=given)
-        assert config.norm == text
+        assert config.norm == f"{path.resolve()}:{name}#{fingerprint(path)}"
         assert Config(**json.loads(json.dumps(asdict(config)))) == config
-    nn.normalizers.unregister("rows")
-    assert Config(norm=registered["rows"]).norm == f"{path}:rows", "where it is defined"
-    nn.normalizers.register(registered["rows"])
     nowhere = nn.Normalizer("nowhere", before=nn.BatchNorm)
-    assert_explained(ValueError, lambda: Config(norm=nowhere), "nowhere", "no file defines this")
+    words = "norm 'nowhere'", "at the top level of no file", "tp.nn.normalizers.register"
+    assert_explained(ValueError, lambda: Config(norm=nowhere), *words)
+    with_table(nowhere, lambda: Config(norm=nowhere).norm == "nowhere")
+
+
+def with_table(entry, test):
+    """The test passes while the entry is in the table."""
+    nn.normalizers.register(entry)
+    try:
+        assert test()
+    finally:
+        nn.normalizers.unregister(entry.name)
 
 
 def test_a_run_is_not_continued_with_another_file(tmp_path, monkeypatch):
@@ -289,8 +293,10 @@ def test_a_run_is_not_continued_with_another_file(tmp_path, monkeypatch):
         assert Run(config, tmp_path / "run").run()
         assert Run(config, tmp_path / "run").run(resume=True)
         path.write_text(FILE.replace("1e-3", "1e-2"))
-        again = Run(config, tmp_path / "run")
-        assert_explained(tp.StateError, lambda: again.run(resume=True), "another norm", "own.py")
+        words = "own.py, whose content has changed", "as it was recorded"
+        assert_explained(ValueError, lambda: Run(config, tmp_path / "run"), *words)
+        changed = Run(Config(**TINY, norm=f"{path}:largest", epochs=1), tmp_path / "run")
+        assert_explained(tp.StateError, lambda: changed.run(resume=True), "norm = ", "own.py")
 
 
 def test_options_of_a_config_reach_the_layers():

@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import re
 import sys
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
@@ -12,8 +13,8 @@ from typing import Any
 from .errors import UnknownNameError, explain
 from .registry import close_names
 
-SEPARATOR = ".py:"
 FINGERPRINT_LENGTH = 16  # hexadecimal digits: 64 bits
+REFERENCE = re.compile(r"(?P<path>.+\.py):(?P<name>\w+)(#(?P<fingerprint>[0-9a-f]{16}))?")
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Source:
     fingerprint: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.name}"
+        """What `from_file` takes, to find the same thing again or to say that it has changed."""
+        return f"{self.path}:{self.name}#{self.fingerprint}"
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,25 @@ def is_file_reference(text: Any) -> bool:
     >>> is_file_reference("my_activations.py:swish2"), is_file_reference("relu")
     (True, False)
     """
-    return isinstance(text, str) and SEPARATOR in text
+    return isinstance(text, str) and ".py:" in text
+
+
+def is_recorded(text: str) -> bool:
+    """Whether this is `file.py:name#fingerprint`, which says what the file contained.
+
+    >>> is_recorded("my.py:swish2"), is_recorded("my.py:swish2#0123456789abcdef")
+    (False, True)
+    """
+    parts = REFERENCE.fullmatch(text)
+    return parts is not None and parts["fingerprint"] is not None
 
 
 def from_file(text: str) -> Any:
     """The object that `file.py:name` refers to. The file is imported, once for each content.
 
     A relative path starts from the current directory. A file that has been imported as a module
-    already is not executed a second time, so that what it registers is registered once.
+    already is not executed a second time, so that what it registers is registered once. With
+    `file.py:name#fingerprint`, a file that has another content is refused.
 
     >>> from_file("there_is_no_such_file.py:swish2")
     Traceback (most recent call last):
@@ -62,12 +75,20 @@ def from_file(text: str) -> Any:
     rule: what comes before the colon is a Python file; there is none of this name
     try:  a path from ..., or an absolute one
     """
-    path, name = _split(text)
+    parts = REFERENCE.fullmatch(text)
+    if parts is None or not parts["name"].isidentifier():
+        rule = "a path that ends in .py, a colon, and a name that the file defines"
+        raise ValueError(explain(repr(text), rule, "my_file.py:my_name"))
+    path, name, recorded = Path(parts["path"]), parts["name"], parts["fingerprint"]
     if not path.is_file():
         rule = "what comes before the colon is a Python file; there is none of this name"
-        raise FileNotFoundError(
-            explain(text, rule, f"a path from {Path.cwd()}, or an absolute one")
-        )
+        hint = f"a path from {Path.cwd()}, or an absolute one"
+        raise FileNotFoundError(explain(text, rule, hint))
+    present = fingerprint(path)
+    if recorded not in (None, present):
+        got = f"{path}, whose content has changed: its fingerprint was {recorded}, and is {present}"
+        rule = f"{name} is used as it was recorded"
+        raise ValueError(explain(got, rule, f"the file as it was, or {path}:{name} from now on"))
     module = _module_of(path.resolve(), text)
     if not hasattr(module, name):
         public = [key for key in vars(module) if not key.startswith("_")]
@@ -110,14 +131,6 @@ def _name_in(module: ModuleType | None, thing: Any) -> str | None:
 def fingerprint(path: Path) -> str:
     """The first digits of the SHA-256 digest of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:FINGERPRINT_LENGTH]
-
-
-def _split(text: str) -> tuple[Path, str]:
-    path, _, name = text.rpartition(":")
-    if not path.endswith(".py") or not name.isidentifier():
-        rule = "a path that ends in .py, a colon, and a name that the file defines"
-        raise ValueError(explain(repr(text), rule, "my_file.py:my_name"))
-    return Path(path), name
 
 
 def _module_of(path: Path, text: str) -> ModuleType:

@@ -35,7 +35,7 @@ def run_name(config: Config) -> str:
             changed[setting.name] = value
     text = json.dumps(changed, sort_keys=True)
     short_hash = hashlib.sha256(text.encode()).hexdigest()[:10]
-    norm = Path(str(config.norm)).name.replace(":", "-")  # of a file.py:name, without its folder
+    norm = Path(config.norm).name.replace(":", "-").replace("#", "-")  # of a file, not its folder
     return f"{config.data}-{norm}-seed{config.seed}-{short_hash}"
 
 

@@ -18,8 +18,9 @@ from ..engine.graph import no_grad
 from ..engine.random import manual_seed, new_generator
 from ..engine.tensor import Tensor
 from ..engine.threads import blas_threads
+from ..functional.activation import activations, as_activation
 from ..nn.init import INITS
-from ..report.arguments import whole_number
+from ..report.arguments import checked_by, whole_number
 from ..report.estimate import Estimate
 from ..report.table import Table
 from ..theory.stacks import DEGREES, INSTRUMENTS, Stack
@@ -29,18 +30,6 @@ POINTS = 5  # layers at which singular values are measured
 
 DEFAULT = ["none/glorot", "none/he", "batch", "layer", "ws", "normprop", "normprop-exact"]
 CHOSEN_INITS = [name for name in INITS if name != "fixup"]  # which needs a whole network
-FUNCTIONS = [
-    "relu",
-    "leaky_relu",
-    "elu",
-    "gelu",
-    "silu",
-    "softplus",
-    "tanh",
-    "erf",
-    "sin",
-    "identity",
-]
 
 
 @dataclass(frozen=True)
@@ -158,7 +147,7 @@ none/he has no normaliser, and the weights of He et al. (2015).
     parser.add_argument(
         "--norms",
         nargs="+",
-        type=named_norm,
+        type=checked_by(lambda text: nn.as_normalizer(split_init(text)[0])),
         default=DEFAULT,
         metavar="NORM[/INIT]",
         help=f"normalisers, see below (default: {' '.join(DEFAULT)})",
@@ -166,7 +155,13 @@ none/he has no normaliser, and the weights of He et al. (2015).
     parser.add_argument(
         "--residual", action="store_true", help="residual blocks h + branch(h) instead of layers"
     )
-    option("--activation", "relu", "activation", choices=FUNCTIONS)
+    option(
+        "--activation",
+        "relu",
+        f"{', '.join(activations)}, or one of your own, my_file.py:my_name",
+        type=checked_by(as_activation),
+        metavar="NAME",
+    )
     option("--depth", 20, "layers, or residual blocks", type=whole_number(2), metavar="N")
     option("--width", 256, "units in each layer", type=whole_number(8), metavar="N")
     option("--batch", 64, "inputs in a batch", type=whole_number(2), metavar="N")
@@ -182,26 +177,18 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     from ..report import plots
     from . import figures
 
+    activation = as_activation(options.activation)
+    shape = (activation, options.depth, options.width, options.batch, options.residual)
     stacks = []
     for text in dict.fromkeys(options.norms):
         norm, init = split_init(text)
-        stacks.append(
-            Stack(
-                norm,
-                options.activation,
-                options.depth,
-                options.width,
-                options.batch,
-                options.residual,
-                init=init,
-            )
-        )
+        stacks.append(Stack(norm, *shape, init=init))
     check(options, stacks, len(plots.COLORS))
     found = compare(stacks, options.networks, options.seed)
     print(table(found).text(shutil.get_terminal_size((110, 24)).columns))
     kind = "residual blocks" if options.residual else "layers"
     heading = (
-        f"{options.depth} {kind} of {options.width} units, {options.activation}, batches of "
+        f"{options.depth} {kind} of {options.width} units, {activation.name}, batches of "
         f"{options.batch}. "
         f"Thick lines: theory. Points: {options.networks} random networks, with 95 % intervals."
     )
@@ -221,16 +208,6 @@ def split_init(text: str) -> tuple[str, str | None]:
     if slash and init in CHOSEN_INITS:
         return norm, init
     return text, None
-
-
-def named_norm(text: str) -> str:
-    """The text, if it is NORM or NORM/INIT."""
-    norm, _ = split_init(text)
-    try:
-        nn.as_normalizer(norm)
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
 
 
 def check(options: argparse.Namespace, stacks: list[Stack], colors: int) -> None:

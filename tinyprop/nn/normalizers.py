@@ -4,19 +4,21 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..engine.creation import arange
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
 from ..engine.loading import from_file, is_file_reference
 from ..engine.registry import Registry
-from ..engine.tensor import Tensor, as_tensor
+from ..engine.tensor import Tensor
+from ..functional.activation import Activation as ActivationRecord
+from ..functional.activation import AnyActivation, as_activation, squashed
 from .declare import declared
 from .init import check_name, fill
-from .layers import ACTIVATIONS, Activation, Conv2d, Linear, PReLU
+from .layers import Activation, Conv2d, Linear
 from .module import Module, evaluating, observing
-from .normprop import PRELU_START, NormPropConv2d, NormPropLinear
+from .normprop import NormPropConv2d, NormPropLinear
 from .statistics import BatchNorm, Derf, DyT, GroupNorm, LayerNorm, RMSNorm
 from .weights import ScaledWS, WeightNorm
 
@@ -59,7 +61,7 @@ class Normalizer:
     after: Callable[[int], Module] | None = None
     weights: Callable[..., Module] | None = None
     layer: Callable[..., Module] | None = None
-    activation: Any = None
+    activation: AnyActivation | None = None
     unit_input: bool = False
     bias: bool = True
     init: str = "he"
@@ -84,16 +86,17 @@ class Normalizer:
         check_name(self.init)
 
     @property
-    def functions(self) -> list[Callable[..., Any]]:
-        """What it is made of."""
-        parts = (self.before, self.after, self.weights, self.layer)
-        return [part for part in parts if part is not None]
+    def function(self) -> Callable[..., Any] | None:
+        """The first function that it is made of, if any: its file is where a record was written."""
+        return self.before or self.after or self.weights or self.layer
 
 
-normalizers = Registry(Normalizer, "normaliser", "tp.nn.normalizers")
+AnyNormalizer: TypeAlias = str | Normalizer | Callable[[int], Module]
+
+normalizers: Registry[Normalizer] = Registry(Normalizer, "normaliser", "tp.nn.normalizers")
 
 
-def as_normalizer(norm: Any) -> Normalizer:
+def as_normalizer(norm: AnyNormalizer) -> Normalizer:
     """The Normalizer that `norm=` stands for: one, its name in `tp.nn.normalizers`, `file.py:name`,
     or a function of the number of channels that makes what comes before the activation.
 
@@ -105,7 +108,7 @@ def as_normalizer(norm: Any) -> Normalizer:
     if isinstance(norm, Normalizer):
         return norm
     if is_file_reference(norm):
-        return as_normalizer(from_file(norm))
+        return as_normalizer(from_file(str(norm)))
     if isinstance(norm, str):
         return normalizers[norm]
     if callable(norm) and not isinstance(norm, Module):
@@ -134,10 +137,11 @@ class Maker:
     """Makes layers as a normaliser has them, with an activation and initial weights."""
 
     normalizer: Normalizer
-    activation: Any
+    asked: AnyActivation  # the activation, unless the normaliser has its own
     init: str
     options: dict[str, Any] = field(default_factory=dict)  # of the normaliser's `layer`
     checked_parts: set[str] = field(default_factory=set)  # whose shapes were checked
+    activation: ActivationRecord = field(init=False)
 
     def __post_init__(self) -> None:
         for name in self.options:
@@ -146,8 +150,8 @@ class Maker:
                 got = f"{name}={self.options[name]!r} with the normaliser {self.normalizer.name!r}"
                 rule = f"its layers have no {name}"
                 raise ValueError(explain(got, rule, "leave it out, or norm='normprop'"))
-        if self.normalizer.activation is not None:
-            self.activation = self.normalizer.activation
+        fixed = self.normalizer.activation
+        self.activation = as_activation(self.asked if fixed is None else fixed)
 
     @property
     def makes_whole_layers(self) -> bool:
@@ -194,31 +198,22 @@ class Maker:
         return made + self.after(channels)
 
     def activation_layer(self, channels: int) -> Module:
-        if self.activation == "prelu":
-            return PReLU(channels)
-        return Activation(self.activation)
+        return Activation(self.activation, num_parameters=channels)
 
-    def source_after(self, modules: list[Module]) -> Any:
+    def source_after(self, modules: list[Module]) -> ActivationRecord:
         """What the input of a layer has gone through, if these modules come before it: the
         activation of N(0, 1), or of a function that takes the place of a normaliser."""
         if self.makes_whole_layers:
-            return "identity"  # its output is normalised
+            return as_activation("identity")  # its output is normalised
         if not any(declared(module, "elementwise") for module in modules):
             return self.activation
-        squash = self.before(1)[0]
+        module = self.before(1)[0]
 
-        def squashed(x: Any) -> Tensor:
-            x = as_tensor(x)
+        def squash(x: Tensor) -> Tensor:
             one_channel = x.reshape(-1, 1)  # (...) -> (values, 1)
-            return self.activate(squash(one_channel).reshape(x.shape))
+            return module(one_channel).reshape(x.shape)
 
-        return squashed
-
-    def activate(self, x: Tensor) -> Tensor:
-        """The activation, as it starts."""
-        if self.activation == "prelu":
-            return ACTIVATIONS["prelu"](x, a=PRELU_START)
-        return ACTIVATIONS[self.activation](x)
+        return squashed(self.activation, squash, 1.0)
 
     def made(self, part: str, channels: int) -> list[Module]:
         function = getattr(self.normalizer, part)

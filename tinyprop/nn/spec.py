@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 from ..engine.errors import explain
+from ..functional.activation import AnyActivation
 from . import init as initial
 from .layers import AvgPool2d, Conv2d, Flatten, MaxPool2d
 from .module import Module, Sequential
-from .normalizers import Maker, as_normalizer
+from .normalizers import AnyNormalizer, Maker, as_normalizer
 from .residual import Residual, Scale
 
 NIN = (
@@ -146,8 +147,8 @@ def total_stride(layers: Iterable[Layer]) -> int:
 def build(
     spec: str,
     in_channels: int = 3,
-    norm: Any = "normprop",
-    activation: str = "relu",
+    norm: AnyNormalizer = "normprop",
+    activation: AnyActivation = "relu",
     width: float = 1.0,
     classes: int | None = None,
     mode: str | None = None,
@@ -225,8 +226,7 @@ class Builder:
 
     channels: int  # of the signal
     variance: float = 1.0  # of the signal, where residual blocks keep track of it
-    # the activation that the signal has gone through, by name or as a function
-    source: Any = "identity"
+    source: AnyActivation = "identity"  # the activation that the signal has gone through
     # whether normaliser and activation of the last convolution or block are still to come
     pending: bool = False
 

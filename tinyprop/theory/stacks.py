@@ -16,11 +16,10 @@ from ..engine.backward import grad
 from ..engine.errors import explain
 from ..engine.random import generator
 from ..engine.tensor import Tensor
-from ..moments.dual import PIECEWISE_LINEAR, piecewise_linear
+from ..functional.activation import Activation, AnyActivation
 from ..moments.hermite import hermite
 from ..nn.declare import declared
-from ..nn.layers import ACTIVATIONS
-from ..nn.normalizers import Maker, takes
+from ..nn.normalizers import AnyNormalizer, Maker, takes
 from ..nn.normprop import MIN_RELATIVE_C1
 from . import gains
 
@@ -68,11 +67,11 @@ class Canonical(nn.Module):
     """The part of a NormProp layer after its weighted sum u: (s(u + beta) - c2) / c1. Its beta is
     added here, so that u has no mean."""
 
-    def __init__(self, activation: str, beta: float, c1: float, c2: float):
+    def __init__(self, activation: Activation, beta: float, c1: float, c2: float):
         self.activation, self.beta, self.c1, self.c2 = activation, beta, c1, c2
 
     def forward(self, u: Tensor) -> Tensor:
-        return (ACTIVATIONS[self.activation](u + self.beta) - self.c2) / self.c1
+        return (self.activation(u + self.beta) - self.c2) / self.c1
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Law:
 
     The shift is None where A or the weights remove the mean of s."""
 
-    function: Any
+    function: Activation
     square: float
     shift: float | None = 0.0
     beta: float = 0.0
@@ -95,9 +94,8 @@ class Law:
     def layer(self, state: HostArray) -> tuple[HostArray, float]:
         """From the mean square of z and its mean products for pairs of inputs to those of the next
         z, before N, and the gain of the squared gradient on the way."""
-        bends = {} if isinstance(self.function, str) else {"kinks": (0.0,)}
         std = math.sqrt(state[0])
-        m = gaussian(self.function, self.beta, std, **bends)
+        m = gaussian(self.function, self.beta, std)
         products = self.covariances(np.clip(state[1:] / state[0], -1.0, 1.0), std, m.std**2)
         left = 0.0 if self.shift is None else (m.mean - self.shift) ** 2
         arriving = np.append(m.std**2, products) + left
@@ -105,20 +103,16 @@ class Law:
         return square * arriving, square * m.slope2
 
     def covariances(self, rho: HostArray, std: float, variance: float) -> HostArray:
-        """Cov(s(U), s(V)): of ReLU in closed form (Cho and Saul, 2009), of smooth functions by
-        Mehler's series, whose last two terms get what is left."""
-        if self.function == "relu" and not self.beta:
-            return (
-                std**2
-                / (2.0 * math.pi)
-                * (rho * (math.pi - np.arccos(rho)) + np.sqrt(1.0 - rho**2) - 1.0)
-            )
-        if self.function in PIECEWISE_LINEAR:
+        """Cov(s(U), s(V)): a closed form, or Mehler's series, whose last two terms get what is
+        left."""
+        if self.function.dual is not None:
             one = np.full_like(rho, self.beta), np.full_like(rho, std)
-            return piecewise_linear(*PIECEWISE_LINEAR[self.function](), rho, *one, *one)
-        s = ACTIVATIONS[self.function] if isinstance(self.function, str) else self.function
+            return moments.dual(self.function, rho, *one).covariance
         squares = (
-            hermite(lambda u: s(Tensor(u)).data, np.array(self.beta), np.array(std), TERMS) ** 2
+            hermite(
+                lambda u: self.function(Tensor(u)).data, np.array(self.beta), np.array(std), TERMS
+            )
+            ** 2
         )
         squares[-2:] += max(variance - squares.sum(), 0.0) / 2.0
         return rho * np.polynomial.polynomial.polyval(rho, squares)
@@ -140,8 +134,8 @@ class Stack:
     Theory goes by what the modules of the normaliser declare (`nn.Statistics`, `nn.Rows`,
     `elementwise`); where one declares nothing, there is none: see `predicted`."""
 
-    norm: Any  # a name, a Normalizer, or a function of the number of units
-    activation: str
+    norm: AnyNormalizer  # a name, a Normalizer, or a function of the number of units
+    activation: AnyActivation
     depth: int
     width: int
     batch: int
@@ -225,7 +219,7 @@ class Stack:
         return self.normalizer.unit_input
 
     @property
-    def function(self) -> Any:
+    def function(self) -> Activation:
         return self.maker.activation
 
     def has(self, name: str) -> bool:
@@ -312,7 +306,7 @@ class Stack:
         return self.maker.weighted(n, n, (), source)
 
     @cached_property
-    def source(self) -> Any:
+    def source(self) -> Activation:
         """What the input of a layer has gone through."""
         with drawing_nothing():
             return self.maker.source_after([] if self.before is None else [self.before])
@@ -519,15 +513,10 @@ class Stack:
             np.zeros_like(m) if self.maker.init == "orthogonal" else np.log1p(m)
         )  # -log S of W W^T
         logs = [np.log1p(m) - np.log(m) + free + math.log(self.known_law.start)]
-        function = (
-            ACTIVATIONS[self.known_law.function]
-            if isinstance(self.known_law.function, str)
-            else self.known_law.function
-        )
         done: dict[bytes, HostArray] = {}
         for square, factor in zip(self.states[:, 0], self.factors, strict=False):
             u = Tensor(self.known_law.beta + math.sqrt(square) * z, requires_grad=True)
-            d2 = grad(function(u).sum(), u)[0].data ** 2
+            d2 = grad(self.known_law.function(u).sum(), u)[0].data ** 2
             key = d2.tobytes()
             if key not in done:
                 slopes, where = np.unique(d2, return_inverse=True)  # rectifiers have only two

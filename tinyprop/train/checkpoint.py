@@ -33,7 +33,6 @@ TYPES: dict[str, Any] = {
     "versions": dict,
     "threads": int,
     "ranks": int,
-    "sources": dict,
     "averaged": int,
 }
 
@@ -87,7 +86,7 @@ def read(path: Path) -> Checkpoint:
         if metadata.get("format") != FORMAT or "sha256" not in metadata:
             raise ValueError("it is not a checkpoint of this version of tinyprop")
         # older ones do not say
-        defaults = {"ranks": 1, "averaged": 0, "sources": {}}
+        defaults = {"ranks": 1, "averaged": 0}
         facts = defaults | json.loads(metadata["facts"])
         check(facts)
         # with the defaults of what an older version did not know

@@ -1,6 +1,7 @@
 """`tinyprop train`."""
 
 import argparse
+from collections.abc import Callable
 from dataclasses import Field, fields
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Any
 
 from .. import data
 from ..parallel.ranks import world
-from .config import Config, allowed, as_text, kind, rule
+from ..report.arguments import checked_by
+from .config import Config, allowed, kind, rule
 from .run import Run
 from .step import keep_freed_memory
 
@@ -32,14 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if kind(f) is bool:
             parser.add_argument(flag, action="store_true", help=text)
             continue
-        if f.metadata["table"] is not None:
-            text = f"{text}: {rule(f)}"
         shown = text if f.default is None else f"{text} (default: %(default)s)"
         letter = {int: "N", float: "X"}.get(kind(f))
-        if f.metadata["table"] is not None:
-            letter = f.name.upper()
         choices = f.metadata["choices"] or None
-        value_of = str if choices else partial(parse, f)
+        value_of: Callable[[str], Any] = str if choices else partial(parse, f)
+        if f.metadata["table"] is not None:
+            value_of, letter = checked_by(f.metadata["convert"]), "NAME"
+            shown = f"{shown}: {', '.join(f.metadata['table'])}"
         parser.add_argument(
             flag, type=value_of, choices=choices, default=f.default, help=shown, metavar=letter
         )
@@ -59,11 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parse(f: "Field[Any]", text: str) -> Any:
     """The value of a setting, checked."""
-    if f.metadata["table"] is not None:
-        try:
-            return as_text(f, text)
-        except (ValueError, TypeError, OSError, ImportError) as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
     try:
         value = kind(f)(text)
     except ValueError:

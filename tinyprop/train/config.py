@@ -10,9 +10,10 @@ from .. import data, nn
 from ..engine.arrays import HostArray
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
-from ..engine.loading import Source, from_file, is_file_reference, source_of
+from ..engine.loading import from_file, is_file_reference, is_recorded, source_of
 from ..engine.registry import Registry
 from ..engine.tensor import tensor
+from ..functional.activation import activations, as_activation
 from ..nn.init import INITS
 from ..nn.module import Module
 from ..nn.spec import GRAMMAR, parse
@@ -27,31 +28,24 @@ def setting(
     help: str,
     *,
     choices: tuple[str, ...] = (),
-    table: "Registry[Any] | None" = None,
-    record_of: Callable[[Any], Any] | None = None,
+    table: Registry[Any] | None = None,
+    convert: Callable[[str], Any] | None = None,
     resumable: bool = False,
     **limits: float,
 ) -> Any:
-    """A field of a Config, with LIMITS for a number. A resumed run may change what is resumable.
-
-    With a `table`, the value is a name in it, `file.py:name`, or anything else that `record_of`
-    turns into a record; the Config keeps it as text."""
-    return field(
-        default=default,
-        metadata={
-            "help": help,
-            "choices": choices,
-            "table": table,
-            "record_of": record_of,
-            "resumable": resumable,
-            **limits,
-        },
-    )
+    """A field of a Config, with LIMITS for a number. With an open `table`, it is a name of that
+    table, or `file.py:name`, which `convert` makes a record of. A resumed run may change what is
+    resumable."""
+    facts = {"help": help, "choices": choices, "table": table, "convert": convert}
+    return field(default=default, metadata={**facts, "resumable": resumable, **limits})
 
 
 @dataclass(frozen=True)
 class Config:
     """Everything that decides how a run goes; wrong values are refused when it is made.
+
+    An activation or a normaliser of your own, given as a record or a function, or as file.py:name,
+    is recorded as `file.py:name#fingerprint`. Building the network fails if the file has changed.
 
     >>> tp.train.Config(data="cifar10", epochs=2).batch_size
     50
@@ -64,14 +58,17 @@ class Config:
     """
 
     data: str = setting("shapes", "data set", choices=data.NAMES)
-    norm: str | nn.Normalizer = setting(  # noqa: RUF009
+    norm: str = setting(
         "normprop",
-        "normalisation of the hidden layers",
+        "normalisation of the hidden layers, by name or as file.py:name",
         table=nn.normalizers,
-        record_of=nn.as_normalizer,
+        convert=nn.as_normalizer,
     )
     activation: str = setting(
-        "relu", "activation of the hidden layers", choices=tuple(nn.layers.ACTIVATIONS)
+        "relu",
+        "activation of the hidden layers, by name or as file.py:name",
+        table=activations,
+        convert=as_activation,
     )
     spec: str | None = setting(
         None,
@@ -162,8 +159,8 @@ class Config:
         for f in fields(self):
             value = getattr(self, f.name)
             if f.metadata["table"] is not None:
-                object.__setattr__(self, f.name, as_text(f, value))
-                continue
+                value = recorded(f, value)
+                object.__setattr__(self, f.name, value)  # the dataclass is frozen
             if not allowed(f, value):
                 raise ValueError(
                     explain(
@@ -180,6 +177,32 @@ class Config:
             raise ValueError(explain(got, wrong, f"epochs = {at_the_end}"))
 
 
+def recorded(f: "Field[Any]", value: Any) -> str:
+    """How the config of a run names an entry of an open table: by its name if it is ours, as
+    `file.py:name#fingerprint` if it is defined in a file.
+
+    >>> norm = next(f for f in fields(Config) if f.name == "norm")
+    >>> recorded(norm, "batch"), recorded(norm, tp.nn.normalizers["batch"])
+    ('batch', 'batch')
+    """
+    if isinstance(value, str) and is_recorded(value):
+        return value  # the file is looked at when the network is built
+    record = f.metadata["convert"](value)
+    defined = source_of(record, record.function)
+    if defined is None and not isinstance(value, str):
+        defined = source_of(value)  # a plain function
+    if defined is None and is_file_reference(value):
+        defined = source_of(from_file(value))
+    if defined is not None:
+        return str(defined)
+    table = f.metadata["table"]
+    if table.get(record.name) is record:
+        return str(record.name)
+    got = f"{f.name} {record.name!r}, which is not registered, and at the top level of no file"
+    rule = f"a run records where its {f.name} is, so that it can be resumed and evaluated"
+    raise ValueError(explain(got, rule, f"save it in a file, or {table.label}.register(...)"))
+
+
 # what a resumed run may not change
 FIXED = [f.name for f in fields(Config) if not f.metadata["resumable"]]
 
@@ -189,8 +212,7 @@ def allowed(f: "Field[Any]", value: Any) -> bool:
     if value is None:
         return f.default is None
     if kind(f) is str:
-        choices = f.metadata["choices"]
-        return isinstance(value, str) and (value in choices if choices else is_spec(value))
+        return isinstance(value, str) and _is_choice(f, value)
     if kind(f) is bool or isinstance(value, bool):
         return kind(f) is bool and isinstance(value, bool)
     if not isinstance(value, int | float if kind(f) is float else int):
@@ -199,44 +221,12 @@ def allowed(f: "Field[Any]", value: Any) -> bool:
     return bool(low <= value <= high and above < value < math.inf)
 
 
-def as_text(f: "Field[Any]", value: Any) -> str:
-    """A setting that a table or a file knows, as a name or `file.py:name`; others are refused."""
-    record = f.metadata["record_of"](value)
-    if isinstance(value, str):
-        return value
-    if f.metadata["table"].get(record.name) is record:
-        return str(record.name)
-    source = source_of(value, *getattr(record, "functions", [])[:1])
-    if source is None:
-        got = f"{f.name} = {value!r}"
-        rule = "a run records its settings as text, and no file defines this one"
-        hint = "register it under its name, or define it at the top level of a file"
-        raise ValueError(explain(got, rule, hint))
-    return str(source)
-
-
-def sources(config: Config) -> dict[str, dict[str, str]]:
-    """Where the settings that are not tinyprop's come from: file, name in it, and fingerprint."""
-    found = {}
-    for f in fields(config):
-        if f.metadata["table"] is None:
-            continue
-        value = getattr(config, f.name)
-        source = _source(f, value)
-        if source is not None:
-            found[f.name] = {
-                "path": str(source.path),
-                "name": source.name,
-                "fingerprint": source.fingerprint,
-            }
-    return found
-
-
-def _source(f: "Field[Any]", value: str) -> Source | None:
-    if is_file_reference(value):
-        return source_of(from_file(value))
-    record = f.metadata["record_of"](value)
-    return source_of(record, *getattr(record, "functions", [])[:1])
+def _is_choice(f: "Field[Any]", value: str) -> bool:
+    """Whether a setting that is a text may be this one."""
+    choices, table = f.metadata["choices"], f.metadata["table"]
+    if table is not None:
+        return value in table or is_file_reference(value)
+    return value in choices if choices else is_spec(value)
 
 
 def rule(f: "Field[Any]") -> str:

@@ -27,7 +27,7 @@ from ..report.saving import save
 from . import checkpoint
 from .average import AveragedWeights, measure_again
 from .check import SUMS, write_sums
-from .config import FIXED, Config, network, sources
+from .config import FIXED, Config, network
 from .step import TrainingStep, evaluate
 
 REFRESH, FIXED_IMAGES = 10, 50  # unless the config says otherwise
@@ -60,7 +60,6 @@ class Run:
         ranks: Ranks | None = None,
     ):
         self.config, self.out, self.ranks = config, out, ranks or Ranks()
-        self.sources = sources(config)  # files of yours that the network is made from
         self.say = say if self.ranks.first else lambda line: None
         self.train, self.test = (data.load(config.data, root, split) for split in ("train", "test"))
         self.valid = data.load(config.data, root, "valid") if config.validation else None
@@ -216,10 +215,7 @@ class Run:
             # left by a process that was killed while it wrote
             if path.name == SUMS or TEMPORARY.fullmatch(path.name):
                 remove(path)
-        facts = asdict(self.config) | versions()
-        if self.sources:
-            facts["sources"] = self.sources
-        write_json(self.out / "config.json", facts)
+        write_json(self.out / "config.json", asdict(self.config) | versions())
         self.write_logs()  # they may be an epoch behind the checkpoint
 
     def run_epoch(self, signalled: Callable[[], bool]) -> bool:
@@ -376,7 +372,6 @@ class Run:
             "versions": versions(),
             "threads": self.threads,
             "ranks": self.ranks.size,
-            "sources": self.sources,
             "averaged": self.average.count if self.average else 0,
         }
         checkpoint.write(self.out, arrays, facts)
@@ -423,10 +418,6 @@ class Run:
         for name in [*FIXED, "epochs"] if needs_end else FIXED:
             if now[name] != then[name]:
                 self.refuse(f"{name} = {now[name]!r}", f"{name} = {then[name]!r}")
-        for name, source in facts["sources"].items():
-            present = self.sources.get(name, {})
-            if present.get("fingerprint") != source["fingerprint"]:
-                self.refuse(f"another {name} of your own", f"that of {source['path']} as it was")
         begun = len(facts["history"]) + (facts["batch"] > 0)
         if self.config.epochs < begun:
             self.refuse(f"epochs = {self.config.epochs}", f"epochs >= {begun}")

@@ -175,3 +175,35 @@ def test_there_is_one_table_of_activations(path):
             sides = [node.left, *node.comparators]
             compared = {side.value for side in sides if isinstance(side, ast.Constant)}
             assert not compared & set(tp.activations), f"{path}:{node.lineno} compares a name"
+
+
+# What names normalisers on purpose: the table itself, and what a figure shows by default.
+NAMES_NORMALIZERS = {"nn/normalizers.py", "instruments/compare.py"}
+
+
+def names_among(nodes):
+    return {node.value for node in nodes if isinstance(node, ast.Constant)} & set(tp.nn.normalizers)
+
+
+def is_normalizer(node):
+    """Whether this is a variable or an attribute that holds a normaliser, or its name."""
+    name = getattr(node, "id", getattr(node, "attr", ""))
+    return name in ("norm", "norms", "normalizer")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
+)
+def test_there_is_one_table_of_normalizers(path):
+    """No list of names beside `tp.nn.normalizers`, and no branch on a name: a stranger's normaliser
+    is treated as ours."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if path.relative_to(PACKAGE).as_posix() not in NAMES_NORMALIZERS:
+            parts = getattr(node, "keys", getattr(node, "elts", []))
+            listed = names_among(parts) if isinstance(parts, list) else set()
+            assert len(listed) < 3, f"{path}:{node.lineno} lists normalisers"
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(map(is_normalizer, sides)):
+                inside = [part for side in sides for part in getattr(side, "elts", [side])]
+                assert not names_among(inside), f"{path}:{node.lineno} compares a name"

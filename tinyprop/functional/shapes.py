@@ -244,12 +244,28 @@ def pad(x: Operand, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Te
     if not _are_widths(widths, x.ndim):
         got = f"pad({x.shape}, {widths})"
         raise ShapeError(got, "one pair of widths >= 0 for each axis", f"{[(1, 1)] * x.ndim}")
+    if x.dtype.kind != "f":
+        _check_border(x, value)
     shape = []
     inside = []
     for n, (before, after) in zip(x.shape, widths, strict=True):
         shape.append(before + n + after)
         inside.append(slice(before, before + n))
     return Put(tuple(inside), tuple(shape), value)(x)
+
+
+def _check_border(x: Tensor, value: float) -> None:
+    """Refuse a border that the integers or bools of x cannot have."""
+    lowest, highest = (0, 1) if x.dtype.kind == "b" else _integer_range(x)
+    is_element = lowest <= value <= highest and value == int(value)
+    if not is_element:
+        got = f"pad of {x.dtype} elements with {value}"
+        raise TypeError(explain(got, f"{x.dtype} has no such value", "x.astype('float32')"))
+
+
+def _integer_range(x: Tensor) -> tuple[int, int]:
+    limits = array_module(x._data).iinfo(x.dtype)
+    return int(limits.min), int(limits.max)
 
 
 def _are_widths(widths: Any, ndim: int) -> bool:

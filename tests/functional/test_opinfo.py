@@ -318,7 +318,10 @@ MAY_REFUSE = {
     "__rpow__": [
         ("integer to a negative power", lambda s: kind(s.y) == "i" and (np.asarray(s.x) < 0).any())
     ],
-    "nn.functional.pad:constant": [("negative padding", lambda s: min(s.pad) < 0)],
+    "nn.functional.pad:constant": [
+        ("negative padding", lambda s: min(s.pad) < 0),
+        ("a border that is no bool", lambda s: kind(s.x) == "b" and s.value not in (None, 0, 1)),
+    ],
     "cat": [("an empty vector among matrices", lambda s: len({x.ndim for x in s.xs}) > 1)],
     **{f"nn.functional.{name}": [NO_BATCH] for name in ["conv2d", "max_pool2d", "avg_pool2d"]},
     "nn.functional.layer_norm": [("one value", lambda s: np.prod(s.args[0]) < 2)],

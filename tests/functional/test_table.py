@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -353,3 +354,17 @@ def test_counterpart(row, dtype):
 def test_functions_without_a_counterpart_say_why():
     for row in F.functions.values():
         assert row.torch or row.note, row.name
+
+
+# -- the page of the documentation
+
+
+def test_the_page_has_a_line_for_every_function(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "docs")
+    lines = importlib.import_module("functions").table().splitlines()
+    table = [line.split(" | ") for line in lines if line.startswith("| `")]
+    assert [line[0] for line in table] == [f"| `{name}`" for name in sorted(F.__all__)]
+    assert {len(line) for line in table} == {9}
+    (log,) = (line for line in table if line[0] == "| `log`")
+    assert all(row.dtypes.i == row.dtypes.u for row in F.functions.values())  # one column
+    assert log[1:6] == ["`torch.log`", "float32", "float32", "x > 0", ""]

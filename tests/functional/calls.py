@@ -58,10 +58,15 @@ def arranged(row: F.Row, tensors: list[Any]) -> tuple[list[Any], dict[str, Any]]
     if row.form == "join":
         return [tensors], {}
     if row.name == "where":
-        return [tensors[0] > tensors[1], *tensors], {}
+        return [_is_larger(*tensors), *tensors], {}
     if row.form == "normalizer":  # some have other arguments between the tensors
         return tensors[:1], dict(zip(list(row.shapes)[1:], tensors[1:], strict=True))
     return tensors, {}
+
+
+def _is_larger(x: Any, y: Any) -> Any:
+    """The condition of `where`, also for lists and numbers."""
+    return F.subtract(x, y) > 0 if isinstance(x, list) or isinstance(y, list) else x > y
 
 
 def call(row: F.Row, values: Any) -> Call:

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +143,32 @@ def test_masks_beside_floats_are_0_and_1(row, backend):
     out = operands(first, *floats, backend=backend)
     assert out.dtype == np.float32
     assert_close(out, operands(first.astype("float32"), *floats, backend=backend).numpy(), 1e-5)
+
+
+@every_computing_row
+def test_lists_are_float32(row):
+    """Integers in lists, too, unless a tensor of integers stands beside them."""
+    operands = numbers(row, "int64")
+    if row.name in ("batch_norm", "to"):
+        return  # running estimates are tensors; a list is on no backend
+    out = operands.of([x.tolist() for x in operands.arrays])
+    expected = operands(dtype="float32")
+    assert out.dtype == expected.dtype
+    assert_close(out, expected.numpy(), 1e-6)
+
+
+@every_row
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_numbers_are_a_result_or_a_refusal(row):
+    """In place of every tensor, and in place of the first one; they never make float64."""
+    operands = numbers(row, "float32")
+    if row.name in ("batch_norm", "to"):
+        return
+    others = [tp.tensor(x) for x in operands.arrays[1:]]
+    for number in (2, 2.0, True, np.float64(2), np.int64(2)):
+        for given in ([number] * len(operands.arrays), [number, *others]):
+            out, _ = result_or_refusal(partial(operands.of, given))
+            assert out is None or out.dtype != np.float64, given
 
 
 @every_row

@@ -302,6 +302,7 @@ def as_tensor(value: Operand, like: object = None) -> Tensor:
         shared = Tensor(value)
         shared.exposed = True
         return shared
+    value = arrays.unwrap_scalar(value)
     if not isinstance(like, Tensor):
         return tensor(value)
     elements = arrays.numbers(value, None)

@@ -381,7 +381,7 @@ def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
         raise TypeError(explain(got, "a condition is a mask of bools", "x > 0, or condition != 0"))
     are_numbers = not isinstance(x, Tensor) and not isinstance(y, Tensor)
     if are_numbers and not is_array(x) and not is_array(y):
-        x = tensor(x, backend=condition.backend)
+        x = tensor(unwrap_scalar(x), backend=condition.backend)
     return Where()(condition, x, y)
 
 

@@ -286,7 +286,7 @@ def concatenate(xs: Sequence[Operand], axis: int = 0) -> Tensor:
         raise ShapeError(
             "concatenate([])", "there must be at least one tensor to join", "a list of tensors"
         )
-    return Concatenate(axis)(*xs)
+    return Concatenate(axis)(*_as_tensors(xs))
 
 
 def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
@@ -296,9 +296,7 @@ def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
     tensor([[1., 3.],
             [2., 4.]])
     """
-    given = [as_tensor(x) for x in xs if isinstance(x, Tensor) or is_array(x)]
-    widest = max(given, key=lambda x: (x.dtype.kind == "f", x.dtype.itemsize), default=None)
-    tensors = [as_tensor(x, like=widest) for x in xs]
+    tensors = _as_tensors(xs)
     shapes = [x.shape for x in tensors]
     if len(set(shapes)) != 1:
         rule = "there must be at least one tensor, all of one shape"
@@ -307,6 +305,13 @@ def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
     (axis,) = normalize_axes(axis, len(shapes[0]) + 1, got)
     new_axis = (*(slice(None),) * axis, None)
     return concatenate([x[new_axis] for x in tensors], axis)
+
+
+def _as_tensors(xs: Sequence[Operand]) -> list[Tensor]:
+    """Numbers and lists as tensors that are like the widest of the tensors beside them."""
+    given = [as_tensor(x) for x in xs if isinstance(x, Tensor) or is_array(x)]
+    widest = max(given, key=lambda x: (x.dtype.kind == "f", x.dtype.itemsize), default=None)
+    return [as_tensor(x, like=widest) for x in xs]
 
 
 def index(x: Operand, where: Any) -> Tensor:

@@ -365,17 +365,27 @@ def test_counterpart(row, dtype):
     """Values and gradients are those of PyTorch's function of that name."""
     torch = pytest.importorskip("torch")
     operands = numbers(row, dtype)
-    settings = operands.settings | DEFAULTS.get(row.name, {})
-    tensors = [torch.tensor(x, requires_grad=True) for x in operands.arrays]
-    if row.name == "batch_norm":
-        tensors[1:3] = [x.detach() for x in tensors[1:3]]
-    positional, named = arranged(row, tensors)
-    theirs = counterpart(row.torch)(*positional, **named, **for_torch(torch, row, settings))
+    defaults = DEFAULTS.get(row.name, {})
+    theirs = [torch.tensor(x, requires_grad=True) for x in operands.arrays]
+    ours = [tp.tensor(x, requires_grad=True) for x in operands.arrays]
+    if row.name == "batch_norm":  # statistics are moved in place, and have no gradient
+        theirs[1:3] = [x.detach() for x in theirs[1:3]]
+        ours[1:3] = [x.detach() for x in ours[1:3]]
+    positional, named = arranged(row, theirs)
+    settings = for_torch(torch, row, operands.settings | defaults)
+    want = counterpart(row.torch)(*positional, **named, **settings)
     if row.name == "split":
-        theirs = torch.cat(theirs, -1)
-    ours = operands(**DEFAULTS.get(row.name, {}))
-    assert str(theirs.dtype) == f"torch.{ours.dtype}"
-    assert_close(ours, theirs.detach().numpy(), TOLERANCE[dtype])
+        want = torch.cat(want, -1)
+    out = operands.of(ours, **defaults)
+    assert str(want.dtype) == f"torch.{out.dtype}"
+    assert_close(out.detach(), want.detach().numpy(), TOLERANCE[dtype])
+    if row.gradient:
+        v = np.random.default_rng(1).standard_normal(out.shape).astype(out.dtype)
+        ours = [x for x in ours if x.requires_grad]
+        theirs = [x for x in theirs if x.requires_grad]
+        wanted = torch.autograd.grad(want, theirs, torch.tensor(v))
+        for g, w in zip(tp.grad(out, ours, tp.tensor(v)), wanted, strict=True):
+            assert_close(g, w.numpy(), 10 * TOLERANCE[dtype])
 
 
 def test_functions_without_a_counterpart_say_why():

@@ -273,13 +273,34 @@ def test_across_batch(row):
 ELEMENTWISE = [row for row in ROWS if row.form == "elementwise" and row.name != "astype"]
 
 
-def slope(row, x, **settings):
-    """The slope with respect to the first operand, at 0-d x; other operands are 0.7."""
+def value_and_slope(row, x, operand=0):
+    """The value where this operand is x and others are 0.7, and the slope with respect to x."""
     operands = numbers(row, "float64")
-    others = [np.full(1, 0.7) for _ in operands.arrays[1:]]
-    leaf = tp.tensor(np.full((1, 1), x), requires_grad=True)
-    out = operands.of([leaf, *map(tp.tensor, others)])
-    return tp.grad(out.sum(), [leaf])[0].item()
+    tensors = [tp.tensor(np.full(1, 0.7)) for _ in operands.arrays]
+    tensors[operand] = tp.tensor(np.full((1, 1), x), requires_grad=True)
+    out = operands.of(tensors)
+    return out.item(), tp.grad(out.sum(), [tensors[operand]])[0].item()
+
+
+def slope(row, x):
+    return value_and_slope(row, x)[1]
+
+
+@pytest.mark.parametrize("row", ELEMENTWISE, ids=lambda row: row.name)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_domains(row):
+    """Inside the domain the function and its slope are finite, and at its edge one of them is
+    not."""
+    for operand in range(len(row.shapes)):
+        if row.name == "prelu" and operand == 1:
+            continue  # one slope for each channel
+        domain = row.domain(operand)
+        for x in (-1.3, -0.9, 0.1, 1.3):
+            assert np.isfinite(value_and_slope(row, x, operand)).all() or x not in domain
+        for edge in {domain.low, domain.hole} - {None, -np.inf}:
+            assert not np.isfinite(value_and_slope(row, edge, operand)).all()
+            assert edge not in domain
+    assert np.isfinite(value_and_slope(row, 0.0)).all() == (0.0 in row.domain(0))
 
 
 @pytest.mark.parametrize("row", ELEMENTWISE, ids=lambda row: row.name)

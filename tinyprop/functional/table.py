@@ -75,7 +75,8 @@ class Dtypes:
 
     Where integers become floats, they are exact: integers beyond 2**24 (float32; 2**11 in float16,
     2**53 in float64) are refused. The dtype of floats is that of the widest float array; Python
-    numbers have no dtype, except that a float turns integers and bools into float32."""
+    numbers have no dtype, except that a float turns integers and bools into float32, and an integer
+    turns bools into int64."""
 
     f: str | None
     i: str | None
@@ -129,7 +130,7 @@ ANY_AXES = ("None", "int", "tuple")
 Form = Literal[
     "elementwise",  # the tensors broadcast, and the result has their common shape
     "reduction",  # along some axes
-    "along",  # along one axis, which stays
+    "along",  # along some axes, which stay
     "shape",  # the elements move, and keep their values
     "join",  # a sequence of tensors becomes one
     "matrix",

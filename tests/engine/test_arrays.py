@@ -343,6 +343,11 @@ def test_bools_are_masks():
     assert_explained(TypeError, lambda: tp.tensor([True], requires_grad=True), "float32")
 
 
+def test_masks_and_integers_that_need_no_promotion_are_not_copied():
+    for array in (np.array([True, False]), np.array([1, 2]), np.array([1, 2], np.uint8)):
+        assert np.shares_memory(tp.from_numpy(array).reshape(2, 1).numpy(), array)
+
+
 def test_arithmetic_of_masks():
     """As in PyTorch: + is or, * is and. With a number, a mask is 0 and 1."""
     mask = tp.tensor([True, True, False])

@@ -204,9 +204,9 @@ def promote_operands(
         if x.dtype.kind in "iu" and dtype is not None:
             x = exact_floats(x, dtype, name)
         elif x.dtype.kind in "iu" and wide:
-            x = x.astype("int64")
+            x = x.astype("int64", copy=False)
         elif x.dtype.kind == "b" and (floating or only_masks):
-            x = x.astype(common)
+            x = x.astype(common, copy=False)
         if i in lists:
             x = to_backend(x.astype(dtype) if x.dtype.kind == "f" else x, backend)
         operands[i] = x

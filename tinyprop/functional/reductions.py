@@ -81,7 +81,7 @@ class Mean(Sum):
     def backward(self, g: Tensor) -> Any:
         if not math.prod(self.old_shape):
             return super().backward(g)
-        factor = 1.0 / self.divisor  # some counts are too large for float16
+        factor: Any = 1.0 / self.divisor  # some counts are too large for float16
         if self.count is not None:
             factor = factor.astype(g.dtype)
         return super().backward(g * factor)

@@ -18,6 +18,20 @@ struct alignas(WIDTH * sizeof(T)) Pack {
     T at[WIDTH];
 };
 
+// A sum that remembers what rounding has lost (Kahan), so that strips may be long.
+template <typename T>
+struct Sum {
+    T sum, lost; // `Sum<T> s[WIDTH] = {}` starts at 0
+
+    __device__ void add(T x) {
+        const T corrected = x - lost;
+        const T next = sum + corrected;
+        const T error = (next - sum) - corrected;
+        lost = error == error ? error : T(0); // infinity - infinity is NaN
+        sum = next;
+    }
+};
+
 struct Strip {
     unsigned part, column;      // the part that this block adds up to, and the pack of this thread
     long long first, end;       // rows of this strip; none if it lies outside the matrix
@@ -65,6 +79,13 @@ struct Strip {
         ((Pack<T>*)matrix)[r * columns + column] = values;
     }
 
+    template <typename T>
+    __device__ Pack<T> sum_over_strips(const Sum<T>* mine) const {
+        Pack<T> sums;
+        for (int c = 0; c < WIDTH; ++c) sums.at[c] = mine[c].sum;
+        return sum_over_strips(sums);
+    }
+
     // The sum over the strips of the block, in a fixed order. All threads of the block call it.
     template <typename T>
     __device__ Pack<T> sum_over_strips(const Pack<T>& mine) const {
@@ -86,10 +107,10 @@ struct Strip {
     // The sum of parts (parts, columns). The strips of the block take turns.
     template <typename T>
     __device__ Pack<T> sum_of_parts(const T* sums) const {
-        Pack<T> mine = {};
+        Sum<T> mine[WIDTH] = {};
         for (long long p = threadIdx.x / across; p < parts; p += THREADS / across) {
             const Pack<T> part = row(sums, p);
-            for (int c = 0; c < WIDTH; ++c) mine.at[c] += part.at[c];
+            for (int c = 0; c < WIDTH; ++c) mine[c].add(part.at[c]);
         }
         return sum_over_strips(mine);
     }
@@ -152,14 +173,15 @@ void normalized_relu_gradient(
     const Strip s(m);
     const Pack<T> width = s.either(c1s, c1);
     const Pack<T> mean = s.either(c2s, c2);
-    Pack<T> scale, off, sum = {};
+    Pack<T> scale, off;
+    Sum<T> sum[WIDTH] = {};
     for (int c = 0; c < WIDTH; ++c) {
         scale.at[c] = T(1) / width.at[c];
         off.at[c] = -mean.at[c] / width.at[c];
     }
     s.template each<2, T>(g, out, g_x, [&](int c, T g, T out) {
         const T passes = out == off.at[c] ? T(0) : g * scale.at[c];
-        sum.at[c] += passes;
+        sum[c].add(passes);
         return passes;
     });
     const Pack<T> total = s.sum_over_strips(sum);
@@ -174,17 +196,18 @@ void part_moments(const T* __restrict__ x, T* __restrict__ moments, const Matrix
     const Strip s(m);
     const T count = s.end - s.first;
     Pack<T> start = {}, sum = {}, square = {};
+    Sum<T> offs[WIDTH] = {}, squares[WIDTH] = {};
     if (count > 0) start = s.row(x, s.first);
     s.template each<1, T>(x, nullptr, nullptr, [&](int c, T x, T) {
         const T off = x - start.at[c];
-        sum.at[c] += off;
-        square.at[c] += off * off;
+        offs[c].add(off);
+        squares[c].add(off * off);
         return off;
     });
     Pack<T> strip_mean = {};
     for (int c = 0; count > 0 && c < WIDTH; ++c) {
-        const T off = sum.at[c] / count;
-        square.at[c] -= sum.at[c] * off;
+        const T off = offs[c].sum / count;
+        square.at[c] = squares[c].sum - offs[c].sum * off;
         strip_mean.at[c] = start.at[c] + off;
         sum.at[c] = count * strip_mean.at[c];
     }
@@ -264,16 +287,16 @@ void batch_norm_sums(
     T* __restrict__ sums, const Matrix m) {
     const Strip s(m);
     const Pack<T> mean = s.row(statistics, 0), inverse = s.row(statistics, 1);
-    Pack<T> sum = {}, product = {};
+    Sum<T> sums_of_g[WIDTH] = {}, products[WIDTH] = {};
     s.template each<2, T>(g, x, nullptr, [&](int c, T g, T x) {
-        sum.at[c] += g;
-        product.at[c] += g * (x - mean.at[c]);
+        sums_of_g[c].add(g);
+        products[c].add(g * (x - mean.at[c]));
         return g;
     });
-    for (int c = 0; c < WIDTH; ++c) product.at[c] *= inverse.at[c];
-    sum = s.sum_over_strips(sum);
-    product = s.sum_over_strips(product);
+    const Pack<T> sum = s.sum_over_strips(sums_of_g);
+    Pack<T> product = s.sum_over_strips(products);
     if (!s.leads) return;
+    for (int c = 0; c < WIDTH; ++c) product.at[c] *= inverse.at[c];
     s.store(sums, s.part, sum);
     s.store(sums, s.parts + s.part, product);
 }

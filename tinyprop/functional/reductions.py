@@ -253,7 +253,9 @@ def std(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
     >>> F.std([1.0, 3.0])
     tensor(1.)
     """
-    return _root(var(x, axis, keepdims, ddof))
+    x = as_float(x)
+    root = _root(var(at_least_float32(x), axis, keepdims, ddof))
+    return root if root.dtype == x.dtype else root.astype(x.dtype)
 
 
 def norm(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:

@@ -30,6 +30,8 @@ struct Sum {
         lost = error == error ? error : T(0); // infinity - infinity is NaN
         sum = next;
     }
+
+    __device__ double exact() const { return double(sum) - lost; }
 };
 
 struct Strip {
@@ -189,14 +191,16 @@ void normalized_relu_gradient(
 }
 
 // The mean of each part, and its sum of (x - mean)^2: two matrices (parts, columns). Without the
-// first row of the strip, sums lose few digits, however far from 0 the mean is.
+// first row of the strip, sums lose few digits, however far from 0 the mean is. The few numbers of
+// the strips are double, since their means differ by less than the values do.
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
-void part_moments(const T* __restrict__ x, T* __restrict__ moments, const Matrix m) {
+void part_moments(const T* __restrict__ x, double* __restrict__ moments, const Matrix m) {
     const Strip s(m);
-    const T count = s.end - s.first;
-    Pack<T> start = {}, sum = {}, square = {};
+    const double count = s.end - s.first;
+    Pack<T> start = {};
     Sum<T> offs[WIDTH] = {}, squares[WIDTH] = {};
+    Pack<double> sum = {}, square = {}, strip_mean = {};
     if (count > 0) start = s.row(x, s.first);
     s.template each<1, T>(x, nullptr, nullptr, [&](int c, T x, T) {
         const T off = x - start.at[c];
@@ -204,17 +208,17 @@ void part_moments(const T* __restrict__ x, T* __restrict__ moments, const Matrix
         squares[c].add(off * off);
         return off;
     });
-    Pack<T> strip_mean = {};
     for (int c = 0; count > 0 && c < WIDTH; ++c) {
-        const T off = offs[c].sum / count;
-        square.at[c] = squares[c].sum - offs[c].sum * off;
+        const double sum_of_offs = offs[c].exact();
+        const double off = sum_of_offs / count;
+        square.at[c] = squares[c].exact() - sum_of_offs * off;
         strip_mean.at[c] = start.at[c] + off;
         sum.at[c] = count * strip_mean.at[c];
     }
-    Pack<T> mean = s.sum_over_strips(sum);
+    Pack<double> mean = s.sum_over_strips(sum);
     for (int c = 0; c < WIDTH; ++c) {
-        mean.at[c] /= T(s.rows_of(s.part));
-        const T off = strip_mean.at[c] - mean.at[c];
+        mean.at[c] /= s.rows_of(s.part);
+        const double off = strip_mean.at[c] - mean.at[c];
         square.at[c] += count * off * off;
     }
     square = s.sum_over_strips(square);
@@ -224,24 +228,23 @@ void part_moments(const T* __restrict__ x, T* __restrict__ moments, const Matrix
 }
 
 // The mean of each column, and its sum of (x - mean)^2, from the moments of the parts.
-template <typename T>
 struct Moments {
-    Pack<T> mean, square;
+    Pack<double> mean, square;
 
-    __device__ Moments(const Strip& s, const T* moments) {
+    __device__ Moments(const Strip& s, const double* moments) {
         const unsigned strip = threadIdx.x / s.across, strips = THREADS / s.across;
-        Pack<T> sum = {}, mine = {};
+        Pack<double> sum = {}, mine = {};
         for (long long p = strip; p < s.parts; p += strips) {
-            const Pack<T> part = s.row(moments, p);
-            for (int c = 0; c < WIDTH; ++c) sum.at[c] += T(s.rows_of(p)) * part.at[c];
+            const Pack<double> part = s.row(moments, p);
+            for (int c = 0; c < WIDTH; ++c) sum.at[c] += s.rows_of(p) * part.at[c];
         }
         mean = s.sum_over_strips(sum);
-        for (int c = 0; c < WIDTH; ++c) mean.at[c] /= T(s.rows);
+        for (int c = 0; c < WIDTH; ++c) mean.at[c] /= s.rows;
         for (long long p = strip; p < s.parts; p += strips) {
-            const Pack<T> part = s.row(moments, p), inside = s.row(moments, s.parts + p);
+            const Pack<double> part = s.row(moments, p), inside = s.row(moments, s.parts + p);
             for (int c = 0; c < WIDTH; ++c) {
-                const T off = part.at[c] - mean.at[c];
-                mine.at[c] += inside.at[c] + T(s.rows_of(p)) * off * off;
+                const double off = part.at[c] - mean.at[c];
+                mine.at[c] += inside.at[c] + s.rows_of(p) * off * off;
             }
         }
         square = s.sum_over_strips(mine);
@@ -254,15 +257,16 @@ struct Moments {
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
 void batch_norm(
-    const T* __restrict__ x, const T* __restrict__ moments, const T* __restrict__ weight,
+    const T* __restrict__ x, const double* __restrict__ moments, const T* __restrict__ weight,
     const T* __restrict__ bias, T* __restrict__ statistics, T* __restrict__ running_mean,
     T* __restrict__ running_var, T eps, T momentum, T* __restrict__ out, const Matrix m) {
     const Strip s(m);
-    const Moments<T> found(s, moments);
-    const Pack<T> mean = found.mean, weights = s.either(weight, T(1)), shift = s.either(bias, T(1));
-    Pack<T> inverse, scale;
+    const Moments found(s, moments);
+    const Pack<T> weights = s.either(weight, T(1)), shift = s.either(bias, T(1));
+    Pack<T> mean, inverse, scale;
     for (int c = 0; c < WIDTH; ++c) {
-        inverse.at[c] = T(1) / sqrt(found.square.at[c] / T(s.rows) + eps);
+        mean.at[c] = found.mean.at[c];
+        inverse.at[c] = T(1) / sqrt(T(found.square.at[c] / s.rows) + eps);
         scale.at[c] = inverse.at[c] * weights.at[c];
     }
     s.template each<1, T>(x, nullptr, out, [&](int c, T x, T) {
@@ -273,7 +277,7 @@ void batch_norm(
     s.store(statistics, 1, inverse);
     for (int c = 0; c < WIDTH; ++c) {
         const long long column = s.column * WIDTH + c;
-        const T variance = found.square.at[c] / T(s.rows - 1);
+        const T variance = found.square.at[c] / (s.rows - 1);
         running_mean[column] += momentum * (mean.at[c] - running_mean[column]);
         running_var[column] += momentum * (variance - running_var[column]);
     }

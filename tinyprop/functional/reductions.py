@@ -5,7 +5,7 @@ from collections.abc import Callable
 from operator import index as as_int
 from typing import Any
 
-from ..engine.arrays import Array, array_module
+from ..engine.arrays import Array, array_module, is_array
 from ..engine.errors import ShapeError
 from ..engine.graph import Op, named
 from ..engine.sums import at_least_float32, total, wide
@@ -69,7 +69,7 @@ class Mean(Sum):
 
     floating = True
 
-    def __init__(self, axis: Axes, keepdims: bool, count: Array | None = None):
+    def __init__(self, axis: Axes, keepdims: bool, count: Any = None):
         super().__init__(axis, keepdims)
         self.count = count  # what the sum is divided by: the number of elements unless given
 
@@ -82,7 +82,7 @@ class Mean(Sum):
         if not math.prod(self.old_shape):
             return super().backward(g)
         factor: Any = 1.0 / self.divisor  # some counts are too large for float16
-        if self.count is not None:
+        if is_array(factor):
             factor = factor.astype(g.dtype)
         return super().backward(g * factor)
 

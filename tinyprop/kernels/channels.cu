@@ -30,8 +30,6 @@ struct Sum {
         lost = error == error ? error : T(0); // infinity - infinity is NaN
         sum = next;
     }
-
-    __device__ double exact() const { return double(sum) - lost; }
 };
 
 struct Strip {
@@ -190,66 +188,92 @@ void normalized_relu_gradient(
     if (s.leads) s.store(sums, s.part, total);
 }
 
-// The mean of each part, and its sum of (x - mean)^2: two matrices (parts, columns). Without the
-// first row of the strip, sums lose few digits, however far from 0 the mean is. The few numbers of
-// the strips are double, since their means differ by less than the values do.
+// What a column, or a part of it, has: a mean in two numbers, mean + rest, and the sum of (x -
+// mean - rest)^2. Means of parts differ by less than the values do, and their differences are exact
+// only with the rest.
+template <typename T>
+struct Moments {
+    Pack<T> mean, rest, square;
+
+    // Merge what the threads that share a column have found, each `count` rows of `rows`.
+    __device__ void merge(const Strip& s, T count, T rows) {
+        Pack<T> sum = {}, off = {}, inside = {};
+        for (int c = 0; count > 0 && c < WIDTH; ++c) sum.at[c] = count * mean.at[c];
+        Pack<T> middle = s.sum_over_strips(sum);
+        for (int c = 0; c < WIDTH; ++c) {
+            middle.at[c] /= rows;
+            if (!(count > 0)) continue;
+            const T away = (mean.at[c] - middle.at[c]) + rest.at[c];
+            off.at[c] = count * away;
+            inside.at[c] = square.at[c] + off.at[c] * away;
+        }
+        off = s.sum_over_strips(off);
+        square = s.sum_over_strips(inside);
+        for (int c = 0; c < WIDTH; ++c) {
+            mean.at[c] = middle.at[c];
+            rest.at[c] = off.at[c] / rows;
+            square.at[c] -= off.at[c] * rest.at[c];
+        }
+    }
+};
+
+// The moments of each part: three matrices (parts, columns). Without the first row of the strip,
+// sums lose few digits, however far from 0 the mean is.
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
-void part_moments(const T* __restrict__ x, double* __restrict__ moments, const Matrix m) {
+void part_moments(const T* __restrict__ x, T* __restrict__ moments, const Matrix m) {
     const Strip s(m);
-    const double count = s.end - s.first;
-    Pack<T> start = {};
-    Sum<T> offs[WIDTH] = {}, squares[WIDTH] = {};
-    Pack<double> sum = {}, square = {}, strip_mean = {};
-    if (count > 0) start = s.row(x, s.first);
+    const T count = s.end - s.first;
+    Moments<T> mine = {};
+    Sum<T> sum[WIDTH] = {}, square[WIDTH] = {};
+    if (count > 0) mine.mean = s.row(x, s.first);
     s.template each<1, T>(x, nullptr, nullptr, [&](int c, T x, T) {
-        const T off = x - start.at[c];
-        offs[c].add(off);
-        squares[c].add(off * off);
+        const T off = x - mine.mean.at[c];
+        sum[c].add(off);
+        square[c].add(off * off);
         return off;
     });
     for (int c = 0; count > 0 && c < WIDTH; ++c) {
-        const double sum_of_offs = offs[c].exact();
-        const double off = sum_of_offs / count;
-        square.at[c] = squares[c].exact() - sum_of_offs * off;
-        strip_mean.at[c] = start.at[c] + off;
-        sum.at[c] = count * strip_mean.at[c];
+        mine.rest.at[c] = sum[c].sum / count;
+        mine.square.at[c] = square[c].sum - sum[c].sum * mine.rest.at[c];
     }
-    Pack<double> mean = s.sum_over_strips(sum);
-    for (int c = 0; c < WIDTH; ++c) {
-        mean.at[c] /= s.rows_of(s.part);
-        const double off = strip_mean.at[c] - mean.at[c];
-        square.at[c] += count * off * off;
-    }
-    square = s.sum_over_strips(square);
+    mine.merge(s, count, T(s.rows_of(s.part)));
     if (!s.leads) return;
-    s.store(moments, s.part, mean);
-    s.store(moments, s.parts + s.part, square);
+    s.store(moments, s.part, mine.mean);
+    s.store(moments, s.parts + s.part, mine.rest);
+    s.store(moments, 2 * s.parts + s.part, mine.square);
 }
 
-// The mean of each column, and its sum of (x - mean)^2, from the moments of the parts.
-struct Moments {
-    Pack<double> mean, square;
-
-    __device__ Moments(const Strip& s, const double* moments) {
-        const unsigned strip = threadIdx.x / s.across, strips = THREADS / s.across;
-        Pack<double> sum = {}, mine = {};
-        for (long long p = strip; p < s.parts; p += strips) {
-            const Pack<double> part = s.row(moments, p);
-            for (int c = 0; c < WIDTH; ++c) sum.at[c] += s.rows_of(p) * part.at[c];
-        }
-        mean = s.sum_over_strips(sum);
-        for (int c = 0; c < WIDTH; ++c) mean.at[c] /= s.rows;
-        for (long long p = strip; p < s.parts; p += strips) {
-            const Pack<double> part = s.row(moments, p), inside = s.row(moments, s.parts + p);
-            for (int c = 0; c < WIDTH; ++c) {
-                const double off = part.at[c] - mean.at[c];
-                mine.at[c] += inside.at[c] + s.rows_of(p) * off * off;
-            }
-        }
-        square = s.sum_over_strips(mine);
+// The moments of each column, from those of the parts. The strips of the block take turns.
+template <typename T>
+__device__ Moments<T> moments_of_parts(const Strip& s, const T* moments) {
+    const unsigned strip = threadIdx.x / s.across, strips = THREADS / s.across;
+    Sum<T> sum[WIDTH] = {}, off[WIDTH] = {}, inside[WIDTH] = {};
+    for (long long p = strip; p < s.parts; p += strips) {
+        const Pack<T> mean = s.row(moments, p);
+        for (int c = 0; c < WIDTH; ++c) sum[c].add(T(s.rows_of(p)) * mean.at[c]);
     }
-};
+    Pack<T> middle = s.sum_over_strips(sum);
+    for (int c = 0; c < WIDTH; ++c) middle.at[c] /= T(s.rows);
+    for (long long p = strip; p < s.parts; p += strips) {
+        const Pack<T> mean = s.row(moments, p), rest = s.row(moments, s.parts + p);
+        const Pack<T> square = s.row(moments, 2 * s.parts + p);
+        for (int c = 0; c < WIDTH; ++c) {
+            const T away = (mean.at[c] - middle.at[c]) + rest.at[c];
+            off[c].add(T(s.rows_of(p)) * away);
+            inside[c].add(square.at[c] + T(s.rows_of(p)) * away * away);
+        }
+    }
+    const Pack<T> offs = s.sum_over_strips(off);
+    Moments<T> found;
+    found.square = s.sum_over_strips(inside);
+    for (int c = 0; c < WIDTH; ++c) {
+        found.rest.at[c] = offs.at[c] / T(s.rows);
+        found.mean.at[c] = middle.at[c] + found.rest.at[c];
+        found.square.at[c] -= offs.at[c] * found.rest.at[c];
+    }
+    return found;
+}
 
 // out = (x - mean) * inverse * weight + bias, where inverse = 1 / sqrt(var + eps). The `statistics`
 // (2, columns) are mean and inverse; the running estimates are moved towards the mean and the
@@ -257,16 +281,15 @@ struct Moments {
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
 void batch_norm(
-    const T* __restrict__ x, const double* __restrict__ moments, const T* __restrict__ weight,
+    const T* __restrict__ x, const T* __restrict__ moments, const T* __restrict__ weight,
     const T* __restrict__ bias, T* __restrict__ statistics, T* __restrict__ running_mean,
     T* __restrict__ running_var, T eps, T momentum, T* __restrict__ out, const Matrix m) {
     const Strip s(m);
-    const Moments found(s, moments);
-    const Pack<T> weights = s.either(weight, T(1)), shift = s.either(bias, T(1));
-    Pack<T> mean, inverse, scale;
+    const Moments<T> found = moments_of_parts(s, moments);
+    const Pack<T> mean = found.mean, weights = s.either(weight, T(1)), shift = s.either(bias, T(1));
+    Pack<T> inverse, scale;
     for (int c = 0; c < WIDTH; ++c) {
-        mean.at[c] = found.mean.at[c];
-        inverse.at[c] = T(1) / sqrt(T(found.square.at[c] / s.rows) + eps);
+        inverse.at[c] = T(1) / sqrt(found.square.at[c] / T(s.rows) + eps);
         scale.at[c] = inverse.at[c] * weights.at[c];
     }
     s.template each<1, T>(x, nullptr, out, [&](int c, T x, T) {
@@ -277,7 +300,7 @@ void batch_norm(
     s.store(statistics, 1, inverse);
     for (int c = 0; c < WIDTH; ++c) {
         const long long column = s.column * WIDTH + c;
-        const T variance = found.square.at[c] / (s.rows - 1);
+        const T variance = found.square.at[c] / T(s.rows - 1);
         running_mean[column] += momentum * (mean.at[c] - running_mean[column]);
         running_var[column] += momentum * (variance - running_var[column]);
     }

@@ -351,7 +351,7 @@ def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
         return NotImplemented
     last = _channels_last(x)
     strips = _strips(last)
-    moments = _cupy().ndarray((2, strips.parts, *channels), np.float64)
+    moments = _empty((3, strips.parts, *channels), x)
     _launch_strips("channels.part_moments", strips, last, moments)
     statistics = _empty((2, *channels), x)
     out = _empty(last.shape, x)

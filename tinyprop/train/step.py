@@ -30,6 +30,7 @@ from ..engine.sums import total
 from ..engine.tensor import Tensor
 from ..engine.threads import blas_threads, cores, thread_limit
 from ..functional.losses import IGNORED
+from ..functional.reductions import Mean
 from ..nn.module import Module, Sequential, edit_count, evaluating
 from ..optim import Optimizer
 from ..optim.constraint import constrained_weights, normalize
@@ -241,7 +242,7 @@ class TrainingStep:
             return F.sum(outputs) * 0.0
         if counted is not None:
             losses = F.cross_entropy(outputs, labels[mine], "none")
-            return F.mean(losses) * (losses.size / counted)
+            return Mean(None, keepdims=False, count=counted)(losses)
         loss = self.checked_loss(outputs, labels[mine])
         if self.ranks.size == 1:
             return loss

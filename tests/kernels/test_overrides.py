@@ -379,6 +379,23 @@ def test_the_number_of_the_first_maximum():
         assert op.cache["numbers"].item() == number
 
 
+@pytest.mark.parametrize(
+    ("kernel", "is_taken"), [((15, 17), True), ((16, 16), False), ((1, 257), False)]
+)
+def test_max_pooling_numbers_at_most_255_elements(kernel, is_taken, rng, monkeypatch):
+    """In a byte, which needs one number for "unknown". Every element of the window wins once."""
+    (entry,) = [e for e in tp.overrides() if name_of(e) == "host.max_pool"]
+    monkeypatch.setattr(entry, "used", False)
+    kh, kw = kernel
+    count = kh * kw
+    images = rng.standard_normal((count, 1, kh, kw)).astype("f4")
+    images.reshape(count, count)[np.arange(count), np.arange(count)] = 9.0
+    x = tp.tensor(images, requires_grad=True)
+    (g,) = tp.grad(F.max_pool2d(x, kernel).sum(), [x])
+    assert entry.used == is_taken
+    np.testing.assert_array_equal(g.numpy().reshape(count, count), np.eye(count))
+
+
 def arrays_in(value):
     """All arrays in nested lists, tuples and dicts."""
     if is_array(value):

@@ -163,6 +163,20 @@ def test_a_large_weight_that_meets_zeros_does_no_harm(backend, rng, geometry):
     assert_within(got, exact, [BOUND * s for s in sums])
 
 
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_an_infinite_weight_spoils_what_it_meets(backend, rng, geometry, value):
+    """Forward it meets the padding, which is zeros; the gradient of a pixel at the edge does not
+    meet weights that hang over."""
+    k, stride, padding = geometry
+    x, w, g = arrays(rng, k, stride, padding)
+    w[3, 2, 0, 1] = value
+    with np.errstate(all="ignore"):
+        got = results(x, w, g, stride, padding, backend)
+    for a, b in zip(got, plain_results(x, w, g, stride, padding), strict=True):
+        np.testing.assert_array_equal(np.isfinite(a), np.isfinite(b))
+
+
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_a_window_of_zeros_gives_zero(backend, rng, geometry):
     k, stride, padding = geometry

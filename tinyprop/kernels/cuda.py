@@ -628,11 +628,14 @@ def _filter_range(w: Array) -> Array:
     return out
 
 
-def convolve_uneven(x: Array, w: Array, window: Window, uneven: Array, out: Array) -> None:
-    """Write the outputs of uneven tiles, by the definition of convolution."""
+def convolve_uneven(
+    x: Array, w: Array, window: Window, uneven: Array, out: Array, meets_padding: bool
+) -> None:
+    """Write the outputs of uneven tiles, by the definition of convolution. In a gradient, weights
+    do not meet the padding."""
     blocks = out.size // len(w)
     geometry = _geometry(window, x, w, out)
-    arguments = (x, w, uneven, out, geometry)
+    arguments = (x, w, uneven, out, geometry, np.bool_(meets_padding))
     _launch("uneven.convolve_uneven", x.dtype, (blocks,), *arguments)
 
 

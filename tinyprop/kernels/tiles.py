@@ -247,6 +247,7 @@ def _convolve(
     uneven: Array | None,
     out: Array,
     saved: Array | None = None,
+    is_gradient: bool = False,
 ) -> None:
     """Convolve x with w into `out`; the input transform is written to `saved` if there is one."""
     filters = tiling.filters(w.transpose(1, 0, 2, 3))  # (points, C, O)
@@ -264,7 +265,7 @@ def _convolve(
 
     for_each(convolve_block, tiling.blocks(x))
     if is_device_array(x):
-        cuda.convolve_uneven(x, w, tiling.window, uneven, out)
+        cuda.convolve_uneven(x, w, tiling.window, uneven, out, not is_gradient)
 
 
 def _part(uneven: Array | None, images: slice) -> Array | None:
@@ -357,7 +358,7 @@ def input_gradient_even(op: Convolution, g: Array, w: Array, known: Known) -> An
         turned = tiling_of(tiling.turned, g.shape)
         filters = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
         uneven = turned.uneven("input", channels_last(g), filters)
-        _convolve(turned, g, filters, uneven, out)
+        _convolve(turned, g, filters, uneven, out, is_gradient=True)
         return out
     uneven = _uneven(tiling, "output.T", g, known)
     if too_many(uneven) or not has_even_filters(w):

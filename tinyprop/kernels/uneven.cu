@@ -104,10 +104,11 @@ __global__ void uneven_tiles(const T* energies, const T* range, bool* uneven, co
     uneven[i] = !is_even;
 }
 
-// The outputs of uneven tiles, one block for each place
+// The outputs of uneven tiles, one block for each place. Weights meet zeros on the padding, as in
+// im2col (infinity times 0 is NaN), or nothing.
 template <typename T>
 __global__ void convolve_uneven(const T* x, const T* w, const bool* uneven, T* out,
-                                const Geometry s) {
+                                const Geometry s, bool meets_padding) {
     const long long column = blockIdx.x % s.columns, row = blockIdx.x / s.columns % s.rows;
     const long long image = blockIdx.x / s.columns / s.rows;
     if (!uneven[(image * s.down + row / STEP) * s.across + column / STEP]) return;
@@ -117,6 +118,7 @@ __global__ void convolve_uneven(const T* x, const T* w, const bool* uneven, T* o
             for (long long b = 0; b < s.kernel; ++b) {
                 const long long h = row + a - s.padding_h, v = column + b - s.padding_w;
                 const bool inside = h >= 0 && h < s.height && v >= 0 && v < s.width;
+                if (!inside && !meets_padding) continue;
                 for (long long c = 0; c < s.channels; ++c) {
                     const T pixel = inside ? x[s.pixel(image, h, v, c)] : T(0);
                     sum += pixel * w[s.weight(o, c, a, b)];

@@ -10,6 +10,7 @@ from ..engine.arrays import Array, array_module, float64, is_array, to_backend
 from ..engine.batch import add_up, is_first_part, over_batch
 from ..engine.errors import ShapeError, StateError, explain
 from ..engine.tensor import Tensor
+from ..functional.arithmetic import as_float
 from ..nn.layers import parameter
 from ..nn.module import Module, is_observing
 
@@ -43,8 +44,7 @@ class Normalizer(Module):
             rule = f"a batch is {_batch_shape(self.mean.shape)} for this normalizer"
             hint = "reshape it, or make a normalizer for its shape"
             raise ShapeError(f"a batch of shape {x.shape}", rule, hint)
-        is_float = x.dtype.kind == "f"
-        return x if is_float else x.astype(self.mean.dtype)
+        return as_float(x)
 
 
 class GlobalNormalizer(Normalizer):

@@ -35,7 +35,7 @@ class WeightNorm(Op):
 
     def forward(self, w: Array, scale: Array) -> Array:
         xp = array_module(w)
-        rows = w.reshape(len(w), -1)
+        rows = w.reshape(len(w), prod(w.shape[1:]))
         length = xp.sqrt(xp.einsum("ij,ij->i", rows, rows))  # without an array of squares
         return w * per_channel(scale * self.factor / length, w.ndim)
 
@@ -185,6 +185,9 @@ def batch_norm(
         got = f"batch_norm of {features} features of shape {x.shape}"
         hint = f"(N, {features}) or (N, {features}, H, W)"
         raise ShapeError(got, "axis 1 holds the features", hint)
+    if running_mean.dtype.kind != "f" or running_var.dtype.kind != "f":
+        got = f"running estimates of type {running_mean.dtype} and {running_var.dtype}"
+        raise TypeError(explain(got, "they are floats", "tp.zeros(C) and tp.ones(C)"))
     for name, p in (("running_var", running_var), ("weight", weight), ("bias", bias)):
         if p is not None and p.size != features:
             got = f"batch_norm of {features} features with a {name} of shape {p.shape}"

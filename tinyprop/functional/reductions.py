@@ -52,6 +52,12 @@ class Sum(Reduction):
     tensor([3., 7.])
     """
 
+    def forward(self, x: Array) -> Array:
+        if x.dtype.kind == "f":
+            return super().forward(x)
+        self.old_shape = x.shape
+        return x.sum(axis=self.axes(x.shape), dtype="int64", keepdims=self.keepdims)
+
     def backward(self, g: Tensor) -> Any:
         return broadcast_to(self.expanded(g, self.old_shape), self.old_shape)
 
@@ -204,7 +210,7 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Tenso
     return ArgMax(axis, keepdims)(as_tensor(x).detach())
 
 
-def log_softmax(x: Operand, axis: int = -1) -> Tensor:
+def log_softmax(x: Operand, axis: Axes = -1) -> Tensor:
     """The logarithm of softmax(x), without overflow.
 
     >>> F.log_softmax([0.0, 1000.0])
@@ -218,8 +224,8 @@ def log_softmax(x: Operand, axis: int = -1) -> Tensor:
     return shifted - logsumexp(shifted, axis, keepdims=True)
 
 
-def softmax(x: Operand, axis: int = -1) -> Tensor:
-    """exp(x) scaled to sum to 1 along an axis, without overflow.
+def softmax(x: Operand, axis: Axes = -1) -> Tensor:
+    """exp(x) scaled to sum to 1 along an axis, or several, without overflow.
 
     >>> F.softmax([1000.0, 1000.0])
     tensor([0.5, 0.5])

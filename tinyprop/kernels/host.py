@@ -437,6 +437,8 @@ def _block_sum(rows_of: Callable[[slice], HostArray], parts: list[slice]) -> Hos
 
 @override(BatchNorm.forward, on="numpy")
 def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) -> Any:
+    if not x.dtype == weight.dtype == bias.dtype:
+        return NotImplemented
     rows = _rows(x)
     parts = blocks(rows, ROWS_AT_ONCE)
     center = add_up(_block_sum(lambda part: rows[part], parts)) / op.count

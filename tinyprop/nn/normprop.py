@@ -192,10 +192,10 @@ class NormPropConv2d(NormProp):
 
 
 def standard_moments(activation: Any) -> moments.Moments:
-    """The moments of s(Z), Z ~ N(0, 1), for an activation s: a name, or a function of tensors that
-    may have a kink at 0. A PReLU has the slope that it starts with."""
+    """The moments of s(Z), Z ~ N(0, 1), for an activation s: a name or a function. A PReLU has the
+    slope that it starts with."""
     if callable(activation):
-        return moments.gaussian(lambda u: activation(Tensor(u)), kinks=(0.0,))
+        return moments.gaussian(activation)
     return _moments_by_name(activation)
 
 

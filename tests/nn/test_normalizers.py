@@ -124,6 +124,7 @@ def images(rng, count=6):
 @pytest.mark.parametrize("name", NAMES)
 def test_build_and_train(name, spec, path, rng, backend):
     x, labels = images(rng)
+    tp.manual_seed(0)
     with tp.use_backend(backend):
         net = nn.build(spec, norm=f"{path}:{name}", activation="tanh")
         x = tp.tensor(x, backend=backend)

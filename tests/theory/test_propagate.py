@@ -12,10 +12,9 @@ import tinyprop as tp
 from tests.helpers import assert_explained, naive_conv2d, rngs
 from tinyprop import nn
 from tinyprop.instruments.certify import pre_activations
-from tinyprop.nn.spec import NORMS
 from tinyprop.theory import field
 
-ACTIVATIONS = [name for name in nn.layers.ACTIVATIONS if name != "prelu"]
+ACTIVATIONS = [name for name in tp.activations if name != "prelu"]
 
 
 def covariance(rng, n):
@@ -121,7 +120,7 @@ def test_the_error_of_a_series(name, rng):
     are at most rho^11 times the geometric mean of their sums. Those of a sine are known."""
     mean, matrix = 2.0 * rng.normal(size=4), 2.0 * covariance(rng, 4)
     start = field.Field.of(mean, matrix)
-    after, error = field.Pointwise(name, {})(start)
+    after, error = field.Pointwise(tp.activations[name], {})(start)
     std = np.sqrt(start.variance)
     found = tp.moments.gaussian(name, mean, std)
     most = std**2 * found.slope2
@@ -469,7 +468,7 @@ def test_the_law_of_a_gaussian_input(n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", list(nn.normalizers))
 def test_every_network_that_can_be_built_is_predicted(norm, rng):
     """With a residual block and pooling: mean variances to 12 % for its own weights. Random ones
     describe the average of all networks, and one of 16 channels to a factor of 3. Left out is the

@@ -308,7 +308,6 @@ def test_divergence_names_the_step_and_the_layer(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("norm", "spectral"),
         ("data", "imagenet"),
         ("activation", "step"),
         ("backend", "torch"),
@@ -327,6 +326,11 @@ def test_divergence_names_the_step_and_the_layer(tmp_path):
 def test_wrong_values_are_refused_before_any_work(name, value):
     with pytest.raises(ValueError, match=rf"(?s){name} = .*rule:.*try:.*{name} = "):
         Config(**{name: value})
+
+
+def test_an_unknown_normaliser_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"normaliser 'bach'\nrule: .*normprop.*\ntry:  'batch'"):
+        Config(norm="bach")
 
 
 def test_the_network_is_the_papers_with_its_data_normalised():

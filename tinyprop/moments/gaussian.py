@@ -1,25 +1,24 @@
 """Moments of activations under Gaussian input, which Normalization Propagation shifts and divides
 by.
 
-- Piecewise linear functions (relu, prelu, leaky_relu, hardtanh, abs, identity), sin and erf: closed
-  forms.
-- tanh, sigmoid, softplus, elu, selu, gelu, silu: quadrature around the origin, at any mean and std.
+- An activation of the table `tp.activations` has a closed form, or quadrature around the origin, if
+  its record says so (`builtin.py`).
 - Any other function: quadrature on panels that are found by bisection, with an error (function.py).
 
 Everything is computed in float64, and accurate relative to its value.
 """
 
-import inspect
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from .. import functional as F
 from ..engine.arrays import (
     Array,
+    HostArray,
     array_module,
     as_array,
     float32,
@@ -27,15 +26,15 @@ from ..engine.arrays import (
     from_host,
     is_array,
     is_host_array,
+    to_numpy,
 )
 from ..engine.errors import ShapeError, explain
 from ..engine.random import new_generator
 from ..engine.tensor import Tensor
+from ..functional.activation import Activation, AnyActivation, activations, as_activation
 from .function import Found, of_function
 from .quadrature import root
-from .rules import RULES
-
-Activation: TypeAlias = str | Callable[..., Any]
+from .rules import Triple
 
 CLOSED_FORM_ERROR = 4e-12  # tests compare with 40 digits
 CHUNK = 1 << 18  # samples drawn at once
@@ -81,11 +80,64 @@ class Simulation:
     samples: int
 
 
-def gaussian(activation: Activation, mean: Any = 0.0, std: Any = 1.0, **params: Any) -> Moments:
+@dataclass(frozen=True)
+class Subject:
+    """A function whose moments are wanted: that of a record, or one of tensors or of arrays."""
+
+    function: Callable[..., Any]
+    kinks: Sequence[float]
+    moments: Callable[..., Triple] | None = None
+    dual: Callable[..., Array] | None = None
+    name: str = "a function"
+    is_record: bool = False  # so that it is a function of tensors
+
+    def values(self, u: HostArray, **params: Any) -> HostArray:
+        """The values at these points, as a float64 array."""
+        result = call(self.function, u, **params)
+        return to_numpy(_data(result))
+
+
+def subject_of(
+    activation: AnyActivation | Subject, params: dict[str, Any]
+) -> tuple[Subject, dict[str, Any]]:
+    """What an activation stands for, and its parameters, with start values for those that are not
+    given."""
+    if isinstance(activation, Subject):
+        return activation, params
+    is_registered = any(entry.function is activation for entry in activations.values())
+    is_record = isinstance(activation, (str, Activation)) or not callable(activation)
+    if is_record or (is_registered and "kinks" not in params):
+        record = as_activation(activation)
+        _check_names(record.name, params, record.options)
+        params = {**record.parameters, **params}
+        known = (record.function, record.kinks, record.moments, record.dual, record.name)
+        return Subject(*known, is_record=True), params
+    params = dict(params)
+    kinks = params.pop("kinks", ())
+    _check_names("a function", params, ["kinks"])
+    assert not isinstance(activation, str)
+    return Subject(activation, kinks), params
+
+
+def call(function: Callable[..., Any], u: Any, **params: Any) -> Any:
+    """The value of a function of tensors or of arrays for either."""
+    try:
+        return function(u, **params)
+    except (AttributeError, TypeError):
+        if isinstance(u, Tensor):
+            raise
+        # a function of tensors, which uses what only these have
+        return function(Tensor(u), **params)
+
+
+def gaussian(
+    activation: AnyActivation | Subject, mean: Any = 0.0, std: Any = 1.0, **params: Any
+) -> Moments:
     """The moments of activation(U) for U ~ N(mean, std^2), element by element.
 
-    `activation` is a name (prelu and leaky_relu have a parameter `a`, elu has `alpha`), or a
-    function of arrays or of tensors that maps each number by itself.
+    `activation` is a name, a `tp.Activation`, or a function of arrays or of tensors that maps each
+    number by itself. Names and records may have parameters (prelu and leaky_relu `a`, elu `alpha`),
+    which have their start values unless they are given.
 
     The moments of a function are right within `error`, which is at most 1e-6, or they are refused.
     It is called many times: kinks and jumps are found by bisection, and `kinks=(...)`, the places
@@ -93,8 +145,8 @@ def gaussian(activation: Activation, mean: Any = 0.0, std: Any = 1.0, **params: 
     elementwise, not deterministic or not finite within 8 standard deviations of the mean, and those
     whose second moment is infinite or lies beyond what float64 can reach. One limit remains: a
     feature narrower than std/1000 may be missed, unless it is at one of `kinks`. slope2 is that of
-    the polynomials through the function's values: inf where the function jumps (or where E s'^2
-    cannot be told from infinity), and nan where it is not known to 1e-6.
+    the polynomials through the function's values: inf where the function jumps, and nan where it is
+    not known to 1e-6, for example because it is infinite without a jump, as that of sqrt|u|.
 
     Numbers give numbers, arrays give float64 arrays. If anything is a Tensor, so are the results,
     of its dtype, and differentiable in mean, std and params to any order. Gradients flow to tensors
@@ -115,21 +167,22 @@ def gaussian(activation: Activation, mean: Any = 0.0, std: Any = 1.0, **params: 
     >>> round(bent.mean, 9), bent.error < 1e-11
     (0.483941449, True)
     """
-    if isinstance(activation, str) or not callable(activation):
-        _check_params(activation, params)
-        given = {"mean": mean, "std": std, **params}
-        inputs = _float64_tensors(given)
-        out_mean, out_std, slope2 = RULES[activation](**inputs)
+    subject, params = subject_of(activation, params)
+    given = {"mean": mean, "std": std, **params}
+    inputs = _float64_tensors(given)
+    u_mean, u_std = inputs.pop("mean"), inputs.pop("std")
+    if subject.moments is not None:
+        out_mean, out_std, slope2 = subject.moments(u_mean, u_std, **inputs)
         rounding = 0.0 * out_mean.detach() + CLOSED_FORM_ERROR
         found = Found(out_mean, out_std, slope2, root(slope2), rounding, rounding)
     else:
-        kinks = params.pop("kinks", ())
-        _check_names("a function", params, ["kinks"])
-        given = {"mean": mean, "std": std}
-        inputs = _float64_tensors(given)
-        on_tensors = isinstance(mean, Tensor) or isinstance(std, Tensor)
-        found = of_function(activation, kinks, inputs["mean"], inputs["std"], {}, on_tensors)
-    return _moments(found, inputs["std"], given)
+        tensors_first = subject.is_record or any(isinstance(x, Tensor) for x in given.values())
+        function, kinks = subject.function, subject.kinks
+        for name, value in params.items():  # one number for all elements stays one
+            if value.size == 1 if hasattr(value, "size") else np.size(value) == 1:
+                inputs[name] = _float64_tensor(value, u_mean.data)
+        found = of_function(function, kinks, u_mean, u_std, inputs, tensors_first)
+    return _moments(found, u_std, given)
 
 
 def _moments(found: Found, std: Tensor, given: dict[str, Any]) -> Moments:
@@ -156,7 +209,7 @@ def _moments(found: Found, std: Tensor, given: dict[str, Any]) -> Moments:
 
 
 def simulate(
-    activation: Activation,
+    activation: AnyActivation,
     mean: Any = 0.0,
     std: Any = 1.0,
     samples: int = 1_000_000,
@@ -178,12 +231,7 @@ def simulate(
         raise ValueError(
             explain(f"samples={samples}", "a standard deviation needs two", "samples=1_000_000")
         )
-    if isinstance(activation, str) or not callable(activation):
-        _check_params(activation, params)
-        function = getattr(F, activation, lambda u: u)  # the identity is no function of its own
-    else:
-        _check_names("a function", params, [])
-        function = activation
+    subject, params = subject_of(activation, params)
     given = {
         k: x.data if isinstance(x, Tensor) else x
         for k, x in {"mean": mean, "std": std, **params}.items()
@@ -195,7 +243,7 @@ def simulate(
     center, sums = None, [0.0 * m[..., 0]] * 4
     for start in range(0, samples, chunk):
         u = m + s * from_host(random.standard_normal(min(chunk, samples - start)), like=m)
-        y = _data(function(u, **arrays))
+        y = _data(call(subject.function, u, **arrays))
         # near the mean: powers keep their digits
         center = y.mean(axis=-1, keepdims=True) if center is None else center
         sums = [total + ((y - center) ** (k + 1)).sum(axis=-1) for k, total in enumerate(sums)]
@@ -215,26 +263,15 @@ def simulate(
 # What comes in, and how it goes out.
 
 
-def _check_params(activation: str, params: Collection[str]) -> None:
-    if activation not in RULES:
-        got, names = f"activation {activation!r}", ", ".join(RULES)
-        raise ValueError(explain(got, f"it is one of {names}", "another name, or a function"))
-    known = list(inspect.signature(RULES[activation]).parameters.values())[2:]
-    _check_names(activation, params, [p.name for p in known])
-    for p in known:
-        if p.default is p.empty and p.name not in params:
-            raise TypeError(
-                explain(f"{activation} without {p.name}", "it has no default", f"{p.name}=0.25")
-            )
-
-
-def _check_names(activation: str, params: Collection[str], allowed: Sequence[str]) -> None:
-    unknown = [name for name in params if name not in allowed]
+def _check_names(name: str, params: Iterable[str], allowed: Sequence[str] | None) -> None:
+    """Refuse unknown parameters of an activation; None allows all."""
+    if allowed is None:
+        return
+    unknown = [param for param in params if param not in allowed]
     if unknown:
-        rule = f"{activation} has the parameters mean, std" + "".join(
-            f", {name}" for name in allowed
-        )
-        raise TypeError(explain(f"parameter {unknown[0]!r} for {activation}", rule, "leave it out"))
+        known = ", ".join(["mean", "std", *allowed])
+        rule = f"{name} has the parameters {known}"
+        raise TypeError(explain(f"parameter {unknown[0]!r} for {name}", rule, "leave it out"))
 
 
 def _check_range(mean: Array, std: Array) -> None:

@@ -244,6 +244,7 @@ class _Search:
         self, function: Values, mean: HostArray, std: HostArray, rows: int, resolution: float
     ):
         self.function = function
+        self.rows = rows
         self.resolution = resolution
         self.shortest = float(std.min())
         self.bulk = float((mean - BULK * std).min()), float((mean + BULK * std).max())
@@ -326,14 +327,14 @@ class _Search:
         nodes, _ = node_rule()
         checks, to_checks = _check_points(batch.checks)
         positions = np.concatenate([nodes, checks])
-        block = max(1, (1 << 20) // len(positions))
+        block = max(1, (1 << 20) // (len(positions) * self.rows))
         parts = []
         for i in range(0, len(batch.starts), block):
             points = (
                 batch.starts[i : i + block, None] + batch.lengths[i : i + block, None] * positions
             )
             points, raw = self._finite(points)
-            self.count += raw.size
+            self.count += math.ceil(points.size * math.sqrt(self.rows))
             if finite:
                 self._refuse_not_finite(raw, points)
             with np.errstate(all="ignore"):

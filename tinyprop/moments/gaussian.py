@@ -178,9 +178,10 @@ def gaussian(
     else:
         tensors_first = subject.is_record or any(isinstance(x, Tensor) for x in given.values())
         function, kinks = subject.function, subject.kinks
-        for name, value in params.items():  # one number for all elements stays one
-            if value.size == 1 if hasattr(value, "size") else np.size(value) == 1:
-                inputs[name] = _float64_tensor(value, u_mean.data)
+        for name, value in params.items():
+            single = _float64_tensor(value, u_mean.data)
+            if single.size == 1:  # one number for all elements stays one
+                inputs[name] = single
         found = of_function(function, kinks, u_mean, u_std, inputs, tensors_first)
     return _moments(found, u_std, given)
 

@@ -252,6 +252,21 @@ def test_a_function_that_changes_gets_new_panels():
         assert got.error < 1e-9
 
 
+def test_another_function_in_the_same_place_is_searched_anew():
+    class Switched:
+        on = False
+
+        def __call__(self, u):
+            spike = 5.0 * np.exp(-0.5 * ((u - 0.8765) / 2e-4) ** 2)
+            return 2.0 * np.tanh(u) + spike if self.on else np.tanh(u)
+
+    function = Switched()
+    gaussian(function)
+    function.on = True
+    got, fresh = gaussian(function), gaussian(lambda u: function(u))
+    assert got.std == pytest.approx(fresh.std, rel=1e-12)
+
+
 def test_panels_of_a_function_are_forgotten_with_it():
     def function(u):
         return np.tanh(u)

@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import functional as F
-from ..engine.arrays import Array, HostArray, array_module, float64, to_backend, to_numpy
+from ..engine.arrays import Array, HostArray, array_module, to_backend, to_numpy
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
-from .panels import BULK, EPS, NODES, NotFinite, Panels, choose, slope_matrix, unresolved
+from .panels import BULK, EPS, NODES, NotFinite, Panels, checked_again, choose, slope_matrix
 from .pointwise import Pointwise
 from .quadrature import FARTHEST, root
 
@@ -35,9 +35,9 @@ _kept: "weakref.WeakKeyDictionary[Any, dict[Any, Panels]]" = weakref.WeakKeyDict
 
 @dataclass(frozen=True)
 class Found:
-    """Mean, std and slope2 = E s'^2 as tensors, and slope, the root of slope2, which may be a number
-    where slope2 is too large or too small for one; with the errors of the mean in standard
-    deviations and of the std relative to itself, and of slope2 relative to itself."""
+    """Mean, std, slope2 = E s'^2 and its root, slope, which is a number even where slope2 overflows
+    or vanishes. `error` is that of the mean in standard deviations, and of the std relative to
+    itself, `slope_error` that of slope2 relative to itself."""
 
     mean: Tensor
     std: Tensor
@@ -59,8 +59,9 @@ def of_function(
 
     All tensors are float64 and of one shape, or, for a parameter, a single number. The results are
     differentiable in mean and std to any order, and in the parameters, given or captured by the
-    function, where the function is; but not in the place of a jump, and to first order in the place
-    of a kink. `kinks` are places where the function or its slope jumps; others are found."""
+    function, where the function is; but not in the place of a jump, and in the place of a kink only
+    mean and std are, to first order. `kinks` are places where the function or its slope jumps;
+    others are found."""
     shape, count = mean.shape, mean.size
     columns = {
         name: p.reshape(count, 1) if p.size == count and count > 1 else p.reshape(())
@@ -132,7 +133,8 @@ def _of_cell(
     panels = store.get(key)
     if panels is not None and wide.min() >= panels.shortest_std:
         values = call(panels.nodes)
-        if _is_close(values, panels):
+        panels = _same_function(panels, values, call)
+        if panels is not None:
             moments = _Moments(panels, values, mean, width)
             allowed = max(GOOD_ERROR, 4.0 * panels.error)
             if moments.trouble is None and float(moments.error.max()) <= allowed:
@@ -155,18 +157,17 @@ def _panels_of(function: Callable[..., Any]) -> dict[Any, Panels]:
         return {}
 
 
-def _is_close(values: Tensor, panels: Panels) -> bool:
-    """Whether this is nearly the function that the panels were made for."""
-    now = to_numpy(values.data)
-    now = ((now - panels.center) / panels.unit).reshape(-1, now.shape[-1] if now.ndim else 1)
-    if now.shape != panels.values.shape:
-        return now.shape[-1] == 1
-    return bool((abs(now - panels.values) <= DRIFT).all())
+def _same_function(panels: Panels, values: Tensor, call: Pointwise) -> Panels | None:
+    """The panels as they are, checked again if the function has changed a little, or None if it is
+    another one."""
+    now = (to_numpy(values.data) - panels.center) / panels.unit
+    now = np.broadcast_to(now, (1, len(panels.nodes))) if not now.ndim else np.atleast_2d(now)
+    if now.shape != panels.values.shape or not (abs(now - panels.values) <= DRIFT).all():
+        return None
+    return panels if (now == panels.values).all() else checked_again(panels, call.on_host, now)
 
 
-def _new_panels(
-    call: Pointwise, kinks: Sequence[float], mean: HostArray, std: HostArray
-) -> Panels:
+def _new_panels(call: Pointwise, kinks: Sequence[float], mean: HostArray, std: HostArray) -> Panels:
     rows = len(call.on_host(mean[:1]))
     try:
         return choose(call.on_host, mean, std, kinks, rows, call.resolution())
@@ -224,26 +225,23 @@ class _Moments:
         std, variance = self.std.data, xp.maximum(self.variance.data, 1e-300)
         out_std = xp.sqrt(variance)
         density = self.density.data
-        # a changed function may need more panels: its last Legendre coefficients then are large
         misfit = panels.misfit
-        host = to_numpy(g)
-        if not np.array_equal(host, panels.values):
-            fresh = 4.0 * unresolved(host, panels.lengths)
-            misfit = np.maximum(misfit, np.repeat(fresh, NODES))
-        self.misfit = misfit
         weight = to_backend(misfit, self.mean.backend) * self.weights
         deviation = (density * abs(self.deviations.data)) @ weight / std
         first = density @ weight / std
-        second = 2.0 * deviation + density @ (to_backend(misfit**2, self.mean.backend) * self.weights) / std
+        second = (
+            2.0 * deviation
+            + density @ (to_backend(misfit**2, self.mean.backend) * self.weights) / std
+        )
         slope_cuts = 0.0 * std
         if panels.cuts.size:
             cuts = to_backend(panels.cuts, self.mean.backend)
             z = (cuts - self.mean.data[:, None]) / std[:, None]
             at_cuts = xp.exp(-0.5 * z * z) / std[:, None]
-            slope_cuts = at_cuts @ to_backend(panels.cut_slope_misfit, self.mean.backend)
-            at_cuts = at_cuts @ to_backend(panels.cut_misfit, self.mean.backend)
-            first = first + at_cuts
-            second = second + 2.0 * at_cuts * (out_std + at_cuts)
+            missing = at_cuts @ to_backend(panels.cut_misfits.T.copy(), self.mean.backend)
+            first = first + missing[:, 0]
+            second = second + missing[:, 1] + 2.0 * abs(self.shift.data) * missing[:, 0]
+            slope_cuts = missing[:, 2]
         size = abs(self.shift.data + panels.center / panels.unit) / out_std
         constant = ~(variance > 1e-300)
         error = first / out_std + second / (2.0 * variance) + 8.0 * EPS * (2.0 + size)
@@ -260,11 +258,8 @@ class _Moments:
             z = abs(places - self.mean.data[:, None]) / std[:, None]
             self.jumps = (z < FARTHEST).any(axis=1)
 
-    def _tails(
-        self, squares: Array, slope_squares: Array, variance: Array
-    ) -> tuple[Array, Array]:
-        """What may lie beyond the last panels, of the variance relative to itself, and of E s'^2.
-        """
+    def _tails(self, squares: Array, slope_squares: Array, variance: Array) -> tuple[Array, Array]:
+        """What may lie beyond the last panels: of the variance, relative to it, and of E s'^2."""
         xp = array_module(squares)
         self.trouble: tuple[float, int] | None = None  # a place where too much does, and an element
         tail, slope_tail = 0.0 * variance, 0.0 * variance
@@ -300,8 +295,13 @@ class _Moments:
         error = Tensor(self.error)
         slope = F.where(self.slope_error > MOST_ERROR, math.nan, unit * root(self.slope2))
         slope = F.where(self.jumps, math.inf, slope)
-        slope2 = slope * slope
-        lost = xp.isfinite(slope.data) & (slope.data > 0.0) & ~((slope2.data > 1e-290) & (slope2.data < 1e290))
+        with np.errstate(over="ignore"):
+            slope2 = slope * slope
+        lost = (
+            xp.isfinite(slope.data)
+            & (slope.data > 0.0)
+            & ~((slope2.data > 1e-290) & (slope2.data < 1e290))
+        )
         slope_error = Tensor(xp.where(self.jumps, 0.0, xp.where(lost, xp.inf, self.slope_error)))
         if narrow is None:
             return Found(out_mean, out_std, slope2, slope, error, slope_error)
@@ -335,7 +335,7 @@ def _refuse(moments: _Moments, panels: Panels, mean: HostArray, std: HostArray) 
         return
     i = int(np.where(np.isnan(error), np.inf, error).argmax())
     z = (panels.nodes - mean[i]) / std[i]
-    loss = moments.misfit * panels.weights * np.exp(-0.5 * z * z)
+    loss = panels.misfit * panels.weights * np.exp(-0.5 * z * z)
     place = panels.nodes[int(np.nanargmax(loss))]
     size = f"{error[i]:.1e}" if np.isfinite(error[i]) else "an unknown number of"
     got = (

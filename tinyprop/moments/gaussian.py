@@ -144,16 +144,16 @@ def gaussian(
     where the function or its slope jumps, saves some of that. Refused are functions that are not
     elementwise, not deterministic or not finite within 8 standard deviations of the mean, and those
     whose second moment is infinite or lies beyond what float64 can reach. One limit remains: a
-    feature narrower than std/10000 may be missed, if it is not at one of `kinks`. slope2 is that of
-    the polynomials through the function's values: inf where the function jumps (or where E s'^2
-    cannot be told from infinity), and nan where it is not known to 1e-6.
+    feature narrower than std/1000 may be missed, unless it is at one of `kinks`. slope2 is that of
+    the polynomials through the function's values: inf where the function jumps, and nan where it is
+    not known to 1e-6, for example because it is infinite without a jump, as that of sqrt|u|.
 
     Numbers give numbers, arrays give float64 arrays. If anything is a Tensor, so are the results,
     of its dtype, and differentiable in mean, std and params to any order. Gradients flow to tensors
-    that a function captures, too, but not through the place of a jump, and to first order only
-    through the place of a kink. With std = 0, the jacobian_factor is 1: seen from one point, the
-    function is a line. For names, means are clipped at 37 standard deviations from a kink, so that
-    ratios stay finite.
+    that a function captures, too, except through the place of a jump; through the place of a kink
+    only those of mean and std do, to first order. With std = 0, the jacobian_factor is 1: seen from
+    one point, the function is a line. For names, means are clipped at 37 standard deviations from a
+    kink, so that ratios stay finite.
 
     >>> relu = tp.moments.gaussian("relu")
     >>> round(relu.mean, 12), round(relu.std, 12), round(relu.jacobian_factor, 12)
@@ -178,6 +178,10 @@ def gaussian(
     else:
         tensors_first = subject.is_record or any(isinstance(x, Tensor) for x in given.values())
         function, kinks = subject.function, subject.kinks
+        for name, value in params.items():
+            single = _float64_tensor(value, u_mean.data)
+            if single.size == 1:  # one number for all elements stays one
+                inputs[name] = single
         found = of_function(function, kinks, u_mean, u_std, inputs, tensors_first)
     return _moments(found, u_std, given)
 
@@ -188,15 +192,21 @@ def _moments(found: Found, std: Tensor, given: dict[str, Any]) -> Moments:
     constant = found.std == 0
     divisor = F.where(constant, 1.0, found.std)
     factor = F.where(constant, 1.0, std * found.slope / divisor)
-    fields = (found.mean, found.std, found.slope2, factor)
-    shown = [_as_given(x, given) for x in fields]
+    out_mean = _as_given(found.mean, given)
     error, slope_error = found.error, found.slope_error
-    if isinstance(shown[0], Tensor) and shown[0].dtype != float64:
-        eps = float(np.finfo(shown[0].dtype).eps)
+    if isinstance(out_mean, Tensor) and out_mean.dtype != float64:
+        eps = float(np.finfo(out_mean.dtype).eps)
         error = error + eps * (1.0 + abs(found.mean / divisor).detach())
         slope_error = slope_error + eps
-    errors = _as_given(error, given), _as_given(slope_error, given)
-    return Moments(shown[0], shown[1], shown[2], shown[3], *errors)
+        error, slope_error = (F.where(x > 1e30, math.inf, x) for x in (error, slope_error))
+    return Moments(
+        out_mean,
+        _as_given(found.std, given),
+        _as_given(found.slope2, given),
+        _as_given(factor, given),
+        _as_given(error, given),
+        _as_given(slope_error, given),
+    )
 
 
 def simulate(

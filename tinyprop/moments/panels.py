@@ -1,8 +1,9 @@
 """Panels on which a user's function is a polynomial, found by bisection.
 
 A panel is good if the polynomial through the function's values at its Gauss-Legendre nodes agrees
-with the function at check points, which lie between the nodes: 1024 to a standard deviation, so
-that a spike of width 1e-4 standard deviations is seen. Otherwise it is cut in two. Kinks and jumps
+with the function at check points, which lie between the nodes: 2048 to a standard deviation, so
+that a spike of width 1e-4 standard deviations is seen, and more next to the ends of the panel,
+because bisection likes to end where functions bend. Otherwise it is cut in two. Kinks and jumps
 end up in panels too short to matter. They then become edges, and the smooth pieces between them
 need few panels.
 
@@ -12,7 +13,7 @@ standard deviation enter through the Gaussian density only, which has derivative
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
 
@@ -26,7 +27,7 @@ Values: TypeAlias = Callable[[HostArray], HostArray]  # (...) -> (rows, ...)
 NODES = 16
 LENGTH = 2.0  # of the longest panel, in standard deviations: the density is a polynomial along it
 BULK = 8.0  # standard deviations, beyond which 1e-15 of the mass lies
-CHECKS = 1024  # check points to a standard deviation, in the bulk
+CHECKS = 2048  # check points to a standard deviation, in the bulk
 TAIL_CHECKS = 64  # to a panel, in the tails
 FEWEST_CHECKS = 16  # to a panel, however short
 MARGIN = 1.25  # by how much standard deviations may change before panels are chosen anew
@@ -35,7 +36,7 @@ TOLERANCE = 1e-14  # of a panel's part in mean and std, relative to the std
 SLOPE_TOLERANCE = 1e-11  # of its part in E s'^2, relative to var / std_in^2
 DEEPEST = 48  # bisections
 DEEPEST_FOR_SLOPES = 36  # a jump would be cut for its slope without end
-MOST_VALUES = 4_000_000
+MOST_VALUES = 1_500_000
 KINK = 20  # bisections after which a panel is taken for the place of a kink
 ROUNDS = 3
 TRIVIAL = 1e-34  # the part of the variance that panels at the ends have to contribute to be kept
@@ -60,13 +61,6 @@ class Leaves:
     depths: HostArray
     values: HostArray  # at the nodes: (rows, panels, nodes)
     misfits: HostArray  # the largest at the check points of any row: (panels,)
-
-    def steepness(self) -> HostArray:
-        """The largest slope in each panel: (panels,)."""
-        middle = self.values[..., NODES // 2, None]
-        slopes = (self.values - middle) @ slope_matrix("numpy").T
-        largest: HostArray = abs(slopes).max(axis=(0, 2)) / self.lengths
-        return largest
 
     def sorted(self, keep: HostArray | None = None) -> "Leaves":
         order = np.argsort(self.starts)
@@ -109,19 +103,19 @@ class Panels:
 
     `misfit` bounds the difference between function and polynomials, `slope_misfit` that of the
     squared slopes, both at each node. At `cuts`, which lie between panels, the function was seen
-    to have a kink or a jump, which contributes at most `cut_misfit` times the density, and to E s'^2
-    `cut_slope_misfit` times it. At `jumps`
+    to have a kink or a jump, where `cut_misfits` times the density may be missing from the sums of
+    the function, its square, and its slope's square. At `jumps`
     the polynomials of two neighbours do not meet, so that E s'^2 is infinite."""
 
     nodes: HostArray
     weights: HostArray
+    starts: HostArray
     lengths: HostArray
     values: HostArray
     misfit: HostArray
     slope_misfit: HostArray
     cuts: HostArray
-    cut_misfit: HostArray
-    cut_slope_misfit: HostArray
+    cut_misfits: HostArray
     jumps: HostArray
     center: float
     unit: float
@@ -159,21 +153,47 @@ def slope_matrix(backend: str) -> Array:
 
 @cache
 def _check_points(count: int) -> tuple[HostArray, HostArray]:
-    """Check points in [0, 1], unevenly spaced so that no period hides, and the matrix from values
-    at the nodes to those of the polynomial there."""
+    """Check points in [0, 1], unevenly spaced so that no period hides, with more near both ends;
+    and the matrix from values at the nodes to those of the polynomial there."""
     golden = 0.5 * (math.sqrt(5.0) - 1.0)
     i = np.arange(count)
-    points = (i + 0.5 + 0.3 * ((i * golden) % 1.0 - 0.5)) / count
+    inner = (i + 0.5 + 0.3 * ((i * golden) % 1.0 - 0.5)) / count
+    ends = 0.25 ** np.arange(3.0, 13.0 if count > FEWEST_CHECKS else 6.0)
+    points = np.concatenate([inner, ends, 1.0 - ends])
     at_points = np.polynomial.legendre.legvander(2.0 * points - 1.0, NODES - 1)
     return points, at_points @ _to_legendre()
 
 
-def unresolved(values: Array, lengths: HostArray) -> HostArray:
-    """How large the last Legendre coefficients are, in each panel: (panels,)."""
-    panels = values.reshape(-1, len(lengths), NODES)
-    last = panels @ _to_legendre()[-2:].T
-    largest: HostArray = np.abs(last).max(axis=(0, 2))
+def checked_again(panels: Panels, function: Values, values: HostArray) -> Panels:
+    """The same panels for a function that has changed a little since they were chosen, such as one
+    with a parameter that is being learnt: with its values, and its misfit at a few points."""
+    checks, to_checks = _check_points(TAIL_CHECKS)
+    points = panels.starts[:, None] + panels.lengths[:, None] * checks
+    at_checks = (function(points) - panels.center) / panels.unit
+    at_nodes = values.reshape(len(values), -1, NODES)
+    middle = at_nodes[..., NODES // 2, None]
+    fitted = middle + (at_nodes - middle) @ to_checks.T
+    misfits = np.maximum(panels.misfit[::NODES], abs(fitted - at_checks).max(axis=(0, 2)))
+    slopes = _steepness(at_nodes, panels.lengths)
+    return replace(
+        panels,
+        values=values,
+        misfit=np.repeat(misfits, NODES),
+        slope_misfit=np.repeat(_slope_misfits(misfits, slopes, panels.lengths), NODES),
+    )
+
+
+def _steepness(values: HostArray, lengths: HostArray) -> HostArray:
+    """The largest slope in each panel: (rows, panels, nodes) -> (panels,)."""
+    slopes = (values - values[..., NODES // 2, None]) @ slope_matrix("numpy").T
+    largest: HostArray = abs(slopes).max(axis=(0, 2)) / lengths
     return largest
+
+
+def _slope_misfits(misfits: HostArray, slopes: HostArray, lengths: HostArray) -> HostArray:
+    """How far squared slopes may be off."""
+    difference = 4.0 * misfits / lengths
+    return difference * (2.0 * slopes + difference)
 
 
 def choose(
@@ -186,7 +206,8 @@ def choose(
 ) -> Panels:
     """Panels for N(mean, std^2), element by element, and a margin around that range."""
     search = _Search(function, mean, std, rows, resolution)
-    cuts, cut_misfits, cut_slopes = np.empty(0), np.empty(0), np.empty(0)
+    cuts = np.empty(0)
+    cut_misfits = np.empty((3, 0))  # in the function, in its square and in that of its slope
     for _ in range(ROUNDS):
         leaves = search.run([*kinks, *cuts])
         bottom = _bottoms(leaves)
@@ -195,11 +216,13 @@ def choose(
         if not new:
             break
         cuts = np.concatenate([cuts, places[new]])
-        part = leaves.misfits[bottom] * leaves.lengths[bottom]
-        cut_misfits = np.concatenate([cut_misfits, part[new]])
-        slopes = leaves.steepness()[bottom]
-        cut_slopes = np.concatenate([cut_slopes, (slopes * slopes * leaves.lengths[bottom])[new]])
-    return search.panels(search.trimmed(leaves), cuts, cut_misfits, cut_slopes)
+        misfits, slopes = leaves.misfits[bottom], _steepness(leaves.values, leaves.lengths)[bottom]
+        size = abs(leaves.values).max(axis=(0, 2))[bottom]
+        parts = np.stack([misfits, misfits * (2.0 * size + misfits), slopes * slopes])
+        cut_misfits = np.concatenate(
+            [cut_misfits, (parts * leaves.lengths[bottom])[:, new]], axis=1
+        )
+    return search.panels(search.trimmed(leaves), cuts, cut_misfits)
 
 
 def _is_new(place: float, cuts: HostArray, std: float) -> bool:
@@ -221,6 +244,7 @@ class _Search:
         self, function: Values, mean: HostArray, std: HostArray, rows: int, resolution: float
     ):
         self.function = function
+        self.rows = rows
         self.resolution = resolution
         self.shortest = float(std.min())
         self.bulk = float((mean - BULK * std).min()), float((mean + BULK * std).max())
@@ -235,14 +259,27 @@ class _Search:
         vanish."""
         low, high = self.bulk
         count = max(513, min(20_000, math.ceil(32.0 * (high - low) / self.shortest)))
-        points = low + (high - low) * _check_points(count)[0]
-        values = self.function(points)
+        points = low + (high - low) * (np.arange(count) + 0.5) / count
+        values = self._finite(points)[1]
         self._refuse_not_finite(values, points)
         near = (points > (mean - 2.5 * std).min()) & (points < (mean + 2.5 * std).max())
         center = float(np.median(values[:, near]))
         outside = np.maximum(mean.min() - points, points - mean.max()) / std.max()
         unit = float((abs(values - center) * np.exp(-0.25 * np.maximum(outside, 0.0) ** 2)).max())
         return center, unit if 0.0 < unit < math.inf else 1.0
+
+    def _finite(self, points: HostArray) -> tuple[HostArray, HostArray]:
+        """Points and values there, with a step aside where the function has a value at the next
+        number only: log|u| at 0."""
+        values = self.function(points)
+        bad = ~np.isfinite(values).all(axis=0)
+        if bad.any():
+            step = 16.0 * EPS * np.maximum(abs(points[bad]), 1e-3 * self.shortest)
+            points = points.copy()
+            points[bad] += step
+            values = values.copy()
+            values[:, bad] = self.function(points[bad])
+        return points, values
 
     def _refuse_not_finite(self, values: HostArray, points: HostArray) -> None:
         bad = ~np.isfinite(values).all(axis=0)
@@ -261,49 +298,51 @@ class _Search:
             ((self.ends[0], self.bulk[0]), (self.bulk[1], self.ends[1]))
         ):
             edges = _edges(low, high, kinks, longest)
-            batch = _Batch(edges[:-1], np.diff(edges), TAIL_CHECKS)
-            batch = self._finite_part(batch, towards_left=side == 0)
-            if batch is not None:
-                batches.append(batch)
+            tail = _Batch(edges[:-1], np.diff(edges), TAIL_CHECKS)
+            if self._keep_finite(tail, towards_left=side == 0):
+                batches.append(tail)
         samples = self._rough_moments(batches)
         self.samples = samples
         self.count = 0
         return Leaves.joined([leaf for b in batches for leaf in self._bisect(b, samples)]).sorted()
 
-    def _finite_part(self, batch: "_Batch", towards_left: bool) -> "_Batch | None":
-        """The panels of a tail up to the first that the function has no number for."""
+    def _keep_finite(self, tail: "_Batch", towards_left: bool) -> bool:
+        """Measure the panels of a tail, and keep those up to the first that the function has no
+        number for. Whether any are left."""
         try:
-            self._measure(batch)
-        except Exception:  # math.exp, for one, raises an OverflowError
-            return None
+            self._measure(tail)
+        except Exception:  # the function may raise anything: math.exp, for one, an OverflowError
+            return False
         with np.errstate(invalid="ignore"):
-            good = (batch.highest < HUGE) & (batch.lowest > -HUGE) & (batch.misfits < HUGE)
+            good = (tail.highest < HUGE) & (tail.lowest > -HUGE) & (tail.misfits < HUGE)
         if towards_left:
             keep = np.flip(np.logical_and.accumulate(np.flip(good)))
         else:
             keep = np.logical_and.accumulate(good)
-        if not keep.any():
-            return None
-        batch.keep(keep)
-        return batch
+        tail.keep(keep)
+        return bool(keep.any())
 
     def _measure(self, batch: "_Batch", finite: bool = False) -> None:
         """Values at nodes, and their misfit at check points, in blocks that fit into memory."""
         nodes, _ = node_rule()
         checks, to_checks = _check_points(batch.checks)
         positions = np.concatenate([nodes, checks])
-        block = max(1, (1 << 20) // len(positions))
+        block = max(1, (1 << 20) // (len(positions) * self.rows))
         parts = []
         for i in range(0, len(batch.starts), block):
-            points = batch.starts[i : i + block, None] + batch.lengths[i : i + block, None] * positions
-            raw = self.function(points)
-            self.count += raw.size
+            points = (
+                batch.starts[i : i + block, None] + batch.lengths[i : i + block, None] * positions
+            )
+            points, raw = self._finite(points)
+            self.count += math.ceil(points.size * math.sqrt(self.rows))
             if finite:
                 self._refuse_not_finite(raw, points)
             with np.errstate(all="ignore"):
                 values = (raw - self.center) / self.unit
                 at_nodes, at_checks = values[..., :NODES], values[..., NODES:]
-                middle = at_nodes[..., NODES // 2, None]  # the rest is small, and so is its rounding
+                middle = at_nodes[
+                    ..., NODES // 2, None
+                ]  # the rest is small, and so is its rounding
                 fitted = (at_nodes - middle) @ to_checks.T
                 differences = abs(fitted - (at_checks - middle))
                 slopes = (at_nodes - middle) @ slope_matrix("numpy").T
@@ -315,7 +354,7 @@ class _Search:
                 place = abs(points).max(axis=1)
                 noise = 16.0 * self.resolution * size
                 noise += 32.0 * EPS * place * (highest - lowest) / lengths
-            some = slice(None, None, max(1, batch.checks // TAIL_CHECKS))
+            some = slice(0, batch.checks, max(1, batch.checks // TAIL_CHECKS))
             parts.append(
                 (
                     at_nodes,
@@ -436,7 +475,7 @@ class _Search:
         seen = np.flatnonzero(gaps > tolerance[1:] + tolerance[:-1])
         half = 0.5 * np.minimum(leaves.lengths[:-1], leaves.lengths[1:])[seen]
         edges = leaves.starts[1:][seen]
-        return edges[self._difference_across(edges, half) > 0.5 * gaps[seen]]
+        return edges[self._difference_across(edges, half) > 0.25 * gaps[seen]]
 
     def _difference_across(self, places: HostArray, half: HostArray) -> HostArray:
         """How much the function changes between two points near each place that are as close
@@ -457,24 +496,22 @@ class _Search:
         difference: HostArray = abs(at_right - at_left).max(axis=0) / self.unit
         return difference
 
-    def panels(
-        self, leaves: Leaves, cuts: HostArray, cut_misfit: HostArray, cut_slope_misfit: HostArray
-    ) -> Panels:
+    def panels(self, leaves: Leaves, cuts: HostArray, cut_misfits: HostArray) -> Panels:
         nodes, weights = node_rule()
-        slopes = leaves.steepness()
-        difference = 4.0 * leaves.misfits / leaves.lengths
-        slope_misfit = difference * (2.0 * slopes + difference)
+        slopes = _steepness(leaves.values, leaves.lengths)
+        slope_misfit = _slope_misfits(leaves.misfits, slopes, leaves.lengths)
         points = leaves.starts[:, None] + leaves.lengths[:, None] * nodes
+        points, _ = self._finite(points)
         return Panels(
             nodes=points.ravel(),
             weights=(leaves.lengths[:, None] * weights / math.sqrt(2.0 * math.pi)).ravel(),
+            starts=leaves.starts,
             lengths=leaves.lengths,
             values=leaves.values.reshape(len(leaves.values), -1),
             misfit=np.repeat(leaves.misfits, NODES),
             slope_misfit=np.repeat(slope_misfit, NODES),
             cuts=cuts,
-            cut_misfit=cut_misfit,
-            cut_slope_misfit=cut_slope_misfit,
+            cut_misfits=cut_misfits,
             jumps=self._jumps(leaves, slopes),
             center=self.center,
             unit=self.unit,

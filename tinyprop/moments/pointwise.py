@@ -1,6 +1,7 @@
 """A user's function of one number, called on arrays or on tensors, and checked to be one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -153,19 +154,15 @@ class Pointwise:
             raise ArgumentChanged(explain(got, rule, "u = u.copy() first, and no out=u"))
         return result if isinstance(result, Tensor) or is_array(result) else np.array(result)
 
-    def _forms(self) -> Iterator[Callable[[Array], Any]]:
-        def tensor(points: HostArray) -> Tensor:
-            return Tensor(to_backend(points.copy(), self.backend))
-
-        def array(points: HostArray) -> Array:
-            return to_backend(points.copy(), self.backend)
-
-        def host(points: HostArray) -> HostArray:
-            return points.copy()
-
-        yield from (tensor, array) if self.tensors_first else (array, tensor)
+    def _forms(self) -> list[Callable[[HostArray], Any]]:
+        tensors = partial(_tensor, backend=self.backend)
+        arrays = partial(_array, backend=self.backend)
+        forms: list[Callable[[HostArray], Any]] = [arrays, tensors]
+        if self.tensors_first:
+            forms.reverse()
         if self.backend != "numpy":
-            yield host
+            forms.append(partial(_array, backend="numpy"))
+        return forms
 
     def _as_tensor(self, result: Any) -> Tensor:
         # a copy: the function may use this memory again
@@ -177,6 +174,14 @@ class ArgumentChanged(ValueError):
     """The function wrote into its argument."""
 
     __module__ = "tinyprop"
+
+
+def _tensor(points: HostArray, backend: str) -> Tensor:
+    return Tensor(_array(points, backend))
+
+
+def _array(points: HostArray, backend: str) -> Array:
+    return to_backend(points.copy(), backend)
 
 
 def _first(params: dict[str, Tensor]) -> dict[str, Tensor]:

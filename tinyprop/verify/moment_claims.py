@@ -229,8 +229,8 @@ def by_simulation(mc: Sampler) -> Findings:
             called = moments.gaussian(activation.function, *settings, **KINKS)
             named = moments.gaussian(name, *settings)
             for field in ("mean", "std", "slope2", "jacobian_factor"):
-                a, b = (getattr(m, field).numpy() for m in (named, called))
-                by_value += (1.0 + (b - a) / (1.0 + abs(a))).tolist()
+                a, b = getattr(named, field), getattr(called, field)
+                by_value += (1.0 + (b.numpy() - a.numpy()) / (1.0 + abs(a.numpy()))).tolist()
     off = NFNETS["relu"] * C1 - 1.0
     nfnets = [constant * moments.gaussian(name).std for name, constant in NFNETS.items()]
     yield Case("c1 of tanh", exact.std, exact.std, tally.std())

@@ -131,7 +131,7 @@ def test_build_and_train(name, spec, path, rng, backend):
         step = TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.1))
         start = {key: p.numpy().copy() for key, p in net.named_parameters()}
         losses = [float(step(x, labels)) for _ in range(20)]
-    assert losses[-1] < 0.9 * losses[0]
+    assert losses[-1] < 0.95 * losses[0]
     for key, p in net.named_parameters():
         assert (p.numpy() != start[key]).any(), key
 

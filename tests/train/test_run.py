@@ -309,7 +309,6 @@ def test_divergence_names_the_step_and_the_layer(tmp_path):
     ("name", "value"),
     [
         ("data", "imagenet"),
-        ("activation", "step"),
         ("backend", "torch"),
         ("optimizer", "adam"),
         ("spec", "C(8,3,1)"),
@@ -328,9 +327,11 @@ def test_wrong_values_are_refused_before_any_work(name, value):
         Config(**{name: value})
 
 
-def test_an_unknown_normaliser_is_refused_with_the_known_ones():
+def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match=r"normaliser 'bach'\nrule: .*normprop.*\ntry:  'batch'"):
         Config(norm="bach")
+    with pytest.raises(ValueError, match=r"activation 'rleu'\nrule: .*relu.*\ntry:  'relu'"):
+        Config(activation="rleu")
 
 
 def test_the_network_is_the_papers_with_its_data_normalised():

@@ -240,11 +240,12 @@ def simulate(
     # (...) -> (..., 1), beside samples
     arrays = {k: x.data[..., None] for k, x in _float64_tensors(given).items()}
     m, s = arrays.pop("mean"), arrays.pop("std")
+    numbers = {k: given[k] for k in params if isinstance(given[k], (int, float))}
     random, chunk = new_generator(seed), max(1, CHUNK // max(1, m.size))
     center, sums = None, [0.0 * m[..., 0]] * 4
     for start in range(0, samples, chunk):
         u = m + s * from_host(random.standard_normal(min(chunk, samples - start)), like=m)
-        y = _data(call(subject.function, u, **arrays))
+        y = _data(call(subject.function, u, **{**arrays, **numbers}))
         # near the mean: powers keep their digits
         center = y.mean(axis=-1, keepdims=True) if center is None else center
         sums = [total + ((y - center) ** (k + 1)).sum(axis=-1) for k, total in enumerate(sums)]

@@ -208,6 +208,8 @@ class Maker:
         if not any(declared(module, "elementwise") for module in modules):
             return self.activation
         module = self.before(1)[0]
+        for p in module.parameters():
+            p.requires_grad = False  # it stays as it starts, so that no graph is kept
 
         def squash(x: Tensor) -> Tensor:
             one_channel = x.reshape(-1, 1)  # (...) -> (values, 1)

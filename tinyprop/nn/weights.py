@@ -5,6 +5,7 @@ from typing import Any
 from .. import functional as F
 from ..engine.errors import explain
 from ..engine.graph import no_grad
+from ..engine.sums import total
 from ..engine.tensor import Tensor
 from ..functional.activation import AnyActivation, as_activation
 from .declare import Rows
@@ -48,7 +49,8 @@ class WeightNorm(Module):
 
     @property
     def mean_square_scale(self) -> float:
-        return float((self.scale.numpy().astype("float64") ** 2).mean())
+        squares = self.scale._data.astype("float64") ** 2
+        return float(total(squares, divisor=len(squares)))
 
     @property
     def weight(self) -> Tensor:

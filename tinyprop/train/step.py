@@ -26,9 +26,12 @@ from ..engine.backward import grad
 from ..engine.errors import DivergenceError, ShapeError, explain
 from ..engine.graph import no_grad
 from ..engine.overrides import recorders
+from ..engine.sums import total
 from ..engine.tensor import Tensor
 from ..engine.threads import blas_threads, cores, thread_limit
+from ..functional.activation import Activation
 from ..functional.losses import IGNORED
+from ..functional.reductions import Mean
 from ..nn.declare import can_be_split, declared, is_ours
 from ..nn.module import Module, Sequential, edit_count, evaluating
 from ..optim import Optimizer
@@ -181,9 +184,14 @@ class TrainingStep:
         if not is_ours(self.loss):
             return "what the loss computes in Python would not be repeated"
         for module in self.model.modules():
+            activation = getattr(module, "activation", None)
             if not is_ours(type(module)):
                 name = type(module).__name__
-                return f"what {name} computes in Python would not be repeated"
+            elif isinstance(activation, Activation) and not is_ours(activation.function):
+                name = activation.name
+            else:
+                continue
+            return f"what {name} computes in Python would not be repeated"
         return None
 
     def __call__(self, x: Any, labels: Any) -> Array:
@@ -204,7 +212,7 @@ class TrainingStep:
         if self.loss is not F.cross_entropy:  # which checks labels before it uploads them
             labels = _there(labels, home)
         elif is_host_array(labels) or self.ranks.size > 1:
-            counted = max(1, int((labels != IGNORED).sum()))
+            counted = max(1, int(total(labels != IGNORED)))
         with self.threads_for_kernels():
             loss, gradients = self.differentiate(x, labels, counted)
             self.update(gradients)
@@ -245,7 +253,8 @@ class TrainingStep:
         if not len(outputs):  # a rank without samples takes part in the sums
             return F.sum(outputs) * 0.0
         if counted is not None:
-            return F.cross_entropy(outputs, labels[mine], "sum") * (1.0 / counted)
+            losses = F.cross_entropy(outputs, labels[mine], "none")
+            return Mean(None, keepdims=False, count=counted)(losses)
         loss = self.checked_loss(outputs, labels[mine])
         if self.ranks.size == 1:
             return loss
@@ -441,4 +450,5 @@ def evaluate(
     loss = F.cross_entropy(Tensor(out), truth).item()
     # NaN is not a class
     wrong = (out.argmax(axis=1) != truth) | ~array_module(out).isfinite(out).all(axis=1)
-    return loss, float(wrong[truth != IGNORED].mean())
+    counts = truth != IGNORED
+    return loss, float(total(wrong & counts, divisor=total(counts)))

@@ -218,6 +218,8 @@ ALLOWED = {
     "engine/backward.py": ["g.sum"],  # of a tensor
     "data/shapes.py": ["colors.sum"],  # three of them
     "kernels/cuda.py": ["table[:, -1].cumsum"],  # integers
+    # only asks which tiles are even, to within a few percent
+    "kernels/evenness.py": ["np.einsum", "np.dot", "uneven.mean"],
     "kernels/host.py": ["np.dot"],  # only asks for NaN
     "parallel/ranks.py": ["np.cumsum"],  # integers
 }

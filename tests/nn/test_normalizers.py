@@ -384,8 +384,8 @@ def test_a_function_in_the_place_of_a_normaliser():
 
 def test_looking_at_a_layer_draws_nothing():
     """A network of a seed is the same, whatever theory was asked before."""
-    first, second = (Stack(norm, "relu", 2, 8, 8, False) for norm in ("dyt", "dyt"))
-    first.predicted("spectrum")
+    first, second = (Stack("ws", "relu", 2, 8, 8, residual=True) for _ in range(2))
+    first.predicted("signal")
     outputs = []
     for stack in (first, second):
         tp.manual_seed(1)

@@ -11,7 +11,7 @@ from typing import Any
 from .module import Module
 
 # Methods that do not change what a module computes.
-HARMLESS = {"__init__", "__repr__", "extra_repr", "propagate", "train", "eval"}
+HARMLESS = {"__init__", "__repr__", "extra_repr", "propagate", "pre_activation"}
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,7 @@ class Maker:
             p.requires_grad = False  # it stays as it starts, so that no graph is kept
 
         def squash(x: Tensor) -> Tensor:
+            module.to(x.backend)  # moments are computed on the host
             one_channel = x.reshape(-1, 1)  # (...) -> (values, 1)
             return module(one_channel).reshape(x.shape)
 

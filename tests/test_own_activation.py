@@ -243,6 +243,18 @@ def test_kinks_need_not_be_declared(mode):
     np.testing.assert_allclose(layer(x).numpy(), declared(x).numpy(), atol=1e-6)
 
 
+def test_a_function_may_use_tensors_of_its_own(backend):
+    """Wherever they are, and whichever backend is the default."""
+    scale = tp.tensor([1.5], backend=backend)
+
+    def scaled(u):
+        return u * tp.functional.tanh(scale.astype(u.dtype) * u)
+
+    with tp.use_backend(backend):
+        found = tp.nn.Activation(scaled)(tp.ones(1, 3)).numpy()
+    np.testing.assert_allclose(found, math.tanh(1.5), rtol=1e-6)
+
+
 def test_a_parameter_may_have_the_name_of_another_one(path):
     layer = tp.nn.NormPropLinear(3, 2, f"{path}:swish", mode="exact")
     names = [name for name, _ in layer.named_parameters()]

@@ -1,1 +1,232 @@
-def draw(rng): raise NotImplementedError
+"""Many rows, values far from 0, and outliers, in float32 and float16: the error is at most three
+times PyTorch's own in the same dtype, or 2 units in the last place of the largest result."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tinyprop as tp
+import tinyprop.functional as F
+
+from .case import Array, Case, Random, chance, choice, integer, laid_out, size
+from .oracle import Bound, Question, disagreement, torch, torch_tensor
+
+
+@dataclass(frozen=True)
+class Values:
+    """Rows of numbers, or images."""
+
+    words: str
+    array: Array
+
+
+def values(rng: Random, shape: Any, dtype: str) -> Values:
+    """Gaussian numbers, sometimes at an offset of 1,000 standard deviations, sometimes with an
+    outlier."""
+    offset, spread = choice(rng, [(0.0, 1.0), (1.0, 0.001), (120.0, 0.12), (-1e3, 1.0)])
+    if dtype == "float16":
+        offset, spread = choice(rng, [(0.0, 1.0), (10.0, 0.1)])
+    x = (offset + spread * rng.standard_normal(shape)).astype(dtype)
+    outlier = None
+    if chance(rng, 0.3):
+        outlier = choice(rng, [1e8, np.inf, -np.inf, np.nan] if dtype == "float32" else [np.inf])
+        x.flat[integer(rng, 0, x.size - 1)] = outlier
+    words = f"values {offset} +- {spread}, outlier {outlier}"
+    return Values(words, laid_out(rng, x))
+
+
+def draw(rng: Random) -> Case:
+    dtype = "float16" if chance(rng, 0.15) else "float32"
+    name = choice(rng, QUESTIONS)
+    question, words = QUESTIONS[name](rng, dtype)
+    plain = chance(rng, 0.3)
+    words = f"{name} of {question.described()}; {words}"
+    return Case(words, lambda: disagreement(question, plain))
+
+
+Drawn = tuple[Question, str]
+
+
+def rows(rng: Random, dtype: str) -> Values:
+    """(rows, columns), of which there may be a million, or a transposed table."""
+    columns = integer(rng, 1, 4)
+    table = (size(rng, 2, 1_000_000), columns)
+    return values(rng, table[::-1] if chance(rng, 0.3) else table, dtype)
+
+
+def asked(rng: Random, inputs: dict[str, Array], ours: Any, theirs: Any, **more: Any) -> Question:
+    return Question(inputs, ours, theirs, seed=integer(rng, 0, 2**31), bound=Bound(), **more)
+
+
+def reduction(name: str, theirs: Callable[..., Any]) -> Callable[[Random, str], Drawn]:
+    """`theirs(x, dim)` is PyTorch's."""
+
+    def ask(rng: Random, dtype: str) -> Drawn:
+        x = rows(rng, dtype)
+        axis = choice(rng, [0, 1, (0, 1)])
+        question = asked(
+            rng,
+            {"x": x.array},
+            lambda x: getattr(F, name)(x, axis=axis),
+            lambda x: theirs(x, axis),
+        )
+        return question, f"axis={axis}, {x.words}"
+
+    return ask
+
+
+def along(name: str) -> Callable[[Random, str], Drawn]:
+    def ask(rng: Random, dtype: str) -> Drawn:
+        x = rows(rng, dtype)
+        axis = integer(rng, 0, 1)
+        question = asked(
+            rng,
+            {"x": x.array},
+            lambda x: getattr(F, name)(x, axis=axis),
+            lambda x: getattr(torch(), name)(x, axis),
+        )
+        return question, f"axis={axis}, {x.words}"
+
+    return ask
+
+
+def broadcast(rng: Random, dtype: str) -> Drawn:
+    """The gradient of what is broadcast is a sum over all rows."""
+    x = rows(rng, dtype)
+    y = rng.standard_normal(x.array.shape[1]).astype(dtype)
+    question = asked(
+        rng,
+        {"x": x.array, "y": y},
+        lambda x, y: x * y + y,
+        lambda x, y: x * y + y,
+    )
+    return question, x.words
+
+
+def linear(rng: Random, dtype: str) -> Drawn:
+    x = values(rng, (size(rng, 2, 300_000), integer(rng, 1, 6)), dtype)
+    inputs = {
+        "x": x.array,
+        "weight": rng.standard_normal((integer(rng, 1, 6), x.array.shape[1])).astype(dtype),
+    }
+    inputs["bias"] = rng.standard_normal(len(inputs["weight"])).astype(dtype)
+    question = asked(
+        rng, inputs, F.linear, lambda *inputs: torch().nn.functional.linear(*inputs)
+    )
+    return question, x.words
+
+
+def batch_norm(rng: Random, dtype: str) -> Drawn:
+    x = values(rng, (size(rng, 4, 500_000), integer(rng, 1, 4)), dtype)
+    features = x.array.shape[1]
+
+    def ours(x: tp.Tensor, weight: tp.Tensor, bias: tp.Tensor) -> tp.Tensor:
+        running = tp.zeros(features, dtype=dtype), tp.ones(features, dtype=dtype)
+        return F.batch_norm(x, *running, weight, bias, training=True)
+
+    def theirs(x: Any, weight: Any, bias: Any) -> Any:
+        running = torch().zeros(features, dtype=x.dtype), torch().ones(features, dtype=x.dtype)
+        return torch().nn.functional.batch_norm(x, *running, weight, bias, training=True)
+
+    inputs = {
+        "x": x.array,
+        "weight": rng.uniform(0.5, 2.0, features).astype(dtype),
+        "bias": rng.standard_normal(features).astype(dtype),
+    }
+    return asked(rng, inputs, ours, theirs), x.words
+
+
+def by_sample(name: str) -> Callable[[Random, str], Drawn]:
+    """layer_norm or rms_norm over many features."""
+
+    def ask(rng: Random, dtype: str) -> Drawn:
+        features = size(rng, 3, 300_000)
+        x = values(rng, (integer(rng, 1, 4), features), dtype)
+        question = asked(
+            rng,
+            {"x": x.array},
+            lambda x: getattr(F, name)(x, features, eps=1e-5),
+            lambda x: getattr(torch().nn.functional, name)(x, (features,), eps=1e-5),
+        )
+        return question, x.words
+
+    return ask
+
+
+def cross_entropy(rng: Random, dtype: str) -> Drawn:
+    x = values(rng, (size(rng, 2, 300_000), integer(rng, 2, 6)), dtype)
+    labels = rng.integers(0, x.array.shape[1], len(x.array))
+    labels[rng.random(len(labels)) < 0.1] = -100
+    labels[0] = 0
+    reduction = choice(rng, ["mean", "sum"])
+    question = asked(
+        rng,
+        {"x": x.array},
+        lambda x: F.cross_entropy(x, labels, reduction),
+        lambda x: torch().nn.functional.cross_entropy(x, torch_tensor(labels), reduction=reduction),
+    )
+    return question, f"reduction={reduction}, {x.words}"
+
+
+def mse_loss(rng: Random, dtype: str) -> Drawn:
+    x = rows(rng, dtype)
+    target = (x.array + rng.standard_normal(x.array.shape)).astype(dtype)
+    question = asked(
+        rng,
+        {"x": x.array, "target": target},
+        F.mse_loss,
+        lambda x, target: torch().nn.functional.mse_loss(x, target),
+    )
+    return question, x.words
+
+
+def avg_pool2d(rng: Random, dtype: str) -> Drawn:
+    side = size(rng, 2, 300)
+    x = values(rng, (integer(rng, 1, 2), integer(rng, 1, 3), side, side), dtype)
+    question = asked(
+        rng,
+        {"x": x.array},
+        lambda x: F.avg_pool2d(x, side),
+        lambda x: torch().nn.functional.avg_pool2d(x, side),
+    )
+    return question, x.words
+
+
+def conv2d(rng: Random, dtype: str) -> Drawn:
+    """An outlier spoils the outputs whose window holds it, and no others."""
+    channels = choice(rng, [3, 32, 40])
+    k = choice(rng, [3, 5])
+    shape = (integer(rng, 1, 3), channels, integer(rng, 6, 16), integer(rng, 6, 16))
+    x = values(rng, shape, "float32")
+    weight = rng.standard_normal((choice(rng, [32, 40]), channels, k, k)).astype("float32")
+    question = Question(
+        {"x": x.array, "weight": weight},
+        lambda x, w: F.conv2d(x, w, padding=k // 2),
+        lambda x, w: torch().nn.functional.conv2d(x, w, padding=k // 2),
+        seed=integer(rng, 0, 2**31),
+        bound=Bound(ulps=400.0),  # Winograd's rounding: see convolutions.py
+    )
+    return question, x.words
+
+
+QUESTIONS: dict[str, Callable[[Random, str], Drawn]] = {
+    "sum": reduction("sum", lambda x, dim: x.sum(dim)),
+    "mean": reduction("mean", lambda x, dim: x.mean(dim)),
+    "var": reduction("var", lambda x, dim: x.var(dim, correction=0)),
+    "std": reduction("std", lambda x, dim: x.std(dim, correction=0)),
+    "norm": reduction("norm", lambda x, dim: torch().linalg.vector_norm(x, dim=dim)),
+    "logsumexp": reduction("logsumexp", lambda x, dim: x.logsumexp(dim)),
+    "softmax": along("softmax"),
+    "log_softmax": along("log_softmax"),
+    "broadcasting": broadcast,
+    "linear": linear,
+    "batch_norm": batch_norm,
+    "layer_norm": by_sample("layer_norm"),
+    "rms_norm": by_sample("rms_norm"),
+    "cross_entropy": cross_entropy,
+    "mse_loss": mse_loss,
+    "avg_pool2d": avg_pool2d,
+    "conv2d": conv2d,
+}

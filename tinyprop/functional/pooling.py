@@ -6,6 +6,7 @@ from typing import Any
 from ..engine.arrays import Array, array_module, from_host
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
+from ..engine.sums import total, wide
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .arithmetic import as_float
 from .shapes import Put
@@ -63,7 +64,8 @@ class AveragePool(Op):
 
     def forward(self, x: Array) -> Array:
         windows = self.window.unfold(channels_last(x))  # (N, rows, columns, kh, kw, C)
-        return channels_first(windows.sum(axis=(3, 4)) * self.factor)
+        sums = total(windows, (3, 4), dtype=wide(x.dtype))
+        return channels_first((sums * self.factor).astype(x.dtype, copy=False))
 
     def backward(self, g: Tensor) -> Any:
         return Spread(self.window, self.image, self.factor)(g)

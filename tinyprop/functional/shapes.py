@@ -17,6 +17,7 @@ from ..engine.arrays import (
 )
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
+from ..engine.sums import wide
 from ..engine.tensor import Operand, Tensor, as_tensor
 
 
@@ -106,11 +107,13 @@ class Put(Op):
         self.where, self.new_shape, self.background = where, shape, background
 
     def forward(self, x: Array) -> Array:
-        out = array_module(x).full(self.new_shape, self.background, x.dtype)
+        xp = array_module(x)
         if any(is_array(part) and part.dtype.kind != "b" for part in self.where):
-            array_module(x).add.at(out, self.where, x)  # an index may occur twice
-        else:
-            out[self.where] = x
+            sums = xp.full(self.new_shape, self.background, wide(x.dtype))
+            xp.add.at(sums, self.where, x.astype(sums.dtype))  # an index may occur many times
+            return sums.astype(x.dtype, copy=False)
+        out = xp.full(self.new_shape, self.background, x.dtype)
+        out[self.where] = x
         return out
 
     def backward(self, g: Tensor) -> Any:

@@ -44,11 +44,10 @@ def measured(net, x):
     return [(u.mean(axis=0), u.var(axis=0)) for _, _, u in pre_activations(net, x)]
 
 
-def misses(records, net, samples):
+def misses(records, net, samples, most):
     """What a simulation does not confirm, with both numbers: (layer, "mean" or "variance", unit) ->
     (predicted, measured), where they differ by more than 5 standard errors. A truncated series may
-    be off by what the record states, but by no more than 2 % (4 in 1,000 was the most in 300 nested
-    networks, by their duals)."""
+    be off by what the record states, but by no more than the fraction `most`."""
     found, count = {}, len(samples)
     for record, (name, _, u) in zip(records, pre_activations(net, tp.tensor(samples)), strict=True):
         assert record.layer == name
@@ -60,7 +59,7 @@ def misses(records, net, samples):
         )
         # units that are hardly ever on are no matter for a simulation
         common = record.variance > 1e-3
-        series = min(record.error, 0.02) * record.variance
+        series = min(record.error, most) * record.variance
         for what, predicted, measured, allowed in (
             ("mean", record.mean, u.mean(axis=0), 5 * of_mean + 1e-9),
             ("variance", record.variance, u.var(axis=0), 5 * of_variance + series + 1e-9),
@@ -70,20 +69,22 @@ def misses(records, net, samples):
     return found
 
 
-def confirmed_misses(records, net, samples):
+def confirmed_misses(records, net, samples, most=math.inf):
     """By chance, a mean misses with a probability of 6e-7. A variance misses more often, as its
     standard error comes from the same skewed squares: 1e-6 for a Gaussian unit, up to 1e-3 for one
     that is rarely on. Hence a miss counts only if it is there in four times as many fresh samples,
     too: 1e-12 and 1e-7. `samples` is a function of their number."""
-    found = misses(records, net, samples(20_000))
+    found = misses(records, net, samples(20_000), most)
     if not found:
         return {}
-    again = misses(records, net, samples(80_000))
+    again = misses(records, net, samples(80_000), most)
     return {what: numbers for what, numbers in again.items() if what in found}
 
 
 def assert_within_5_standard_errors(records, net, samples):
-    assert confirmed_misses(records, net, samples) == {}
+    """With series that are off by at most 2 %: 4 in 1,000 was the most in 300 nested networks, by
+    their duals."""
+    assert confirmed_misses(records, net, samples, most=0.02) == {}
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

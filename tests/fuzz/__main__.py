@@ -63,20 +63,34 @@ def table(tallies: dict[str, Tally]) -> Table:
     """The counts of each kind, and of all."""
     rows = []
     for name, tally in tallies.items():
-        rows.append([name, f"{tally.cases:,}", f"{tally.disagreements:,}", f"{tally.seconds:.0f}"])
+        rows.append([name, KINDS[name].what, f"{tally.cases:,}", f"{tally.disagreements:,}"])
     cases = sum(tally.cases for tally in tallies.values())
     disagreements = sum(tally.disagreements for tally in tallies.values())
-    seconds = sum(tally.seconds for tally in tallies.values())
-    rows.append(["all", f"{cases:,}", f"{disagreements:,}", f"{seconds:.0f}"])
-    return Table(["kind", "cases", "disagreements", "seconds"], rows)
+    rows.append(["all", "", f"{cases:,}", f"{disagreements:,}"])
+    return Table(["kind", "what is compared", "cases", "disagreements"], rows, align="llrr")
+
+
+PAGE = """\
+# Fuzzing
+
+`{command}` drew random programs for {seconds:g} s and computed each in two ways: with tinyprop {version},
+and with PyTorch, by simulation, by another quadrature, or with tinyprop in another way that must
+give the same bits. The seed is new: no test has it. [Architecture](architecture.md) describes the
+fuzzer. This page is written by the same command with `--markdown docs/fuzzing.md`.
+
+{table}
+"""
 
 
 def write(path: Path, tallies: dict[str, Tally], seconds: float, seed: int) -> None:
-    """A page with the counts."""
-    command = f"python -m tests.fuzz --seconds {seconds:g} --seed {seed}"
-    title = "Fuzzing"
-    intro = f"Cases that `{command}` compared, with tinyprop {tp.__version__}."
-    path.write_text(f"# {title}\n\n{intro}\n\n{table(tallies).markdown()}\n")
+    """The page with the counts."""
+    page = PAGE.format(
+        command=f"python -m tests.fuzz --seconds {seconds:g} --seed {seed}",
+        seconds=seconds,
+        version=tp.__version__,
+        table=table(tallies).markdown(),
+    )
+    path.write_text(page)
 
 
 if __name__ == "__main__":

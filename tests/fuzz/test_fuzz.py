@@ -63,7 +63,7 @@ def broken(rng):
 
 def test_a_disagreement_is_printed_and_the_fuzzer_goes_on(monkeypatch, capsys, tmp_path):
     for name, function in (("planted", planted), ("broken", broken)):
-        monkeypatch.setitem(KINDS, name, Kind(name, function, cases=1, needs_torch=False))
+        monkeypatch.setitem(KINDS, name, Kind(name, "", function, 1, needs_torch=False))
     page = tmp_path / "page.md"
     options = ["--seconds", "0.2", "--kind", "planted", "--kind", "broken"]
     monkeypatch.setattr(sys, "argv", ["fuzz", *options, "--markdown", str(page)])

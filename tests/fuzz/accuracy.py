@@ -108,16 +108,32 @@ def broadcast(rng: Random, dtype: str) -> Drawn:
 
 
 def linear(rng: Random, dtype: str) -> Drawn:
+    """Products of matrices: BLAS rounds every step, so that PyTorch, too, is exact only by luck."""
     x = values(rng, (size(rng, 2, 300_000), integer(rng, 1, 6)), dtype)
-    inputs = {
-        "x": x.array,
-        "weight": rng.standard_normal((integer(rng, 1, 6), x.array.shape[1])).astype(dtype),
-    }
-    inputs["bias"] = rng.standard_normal(len(inputs["weight"])).astype(dtype)
-    question = asked(
-        rng, inputs, F.linear, lambda *inputs: torch().nn.functional.linear(*inputs)
+    weight = rng.standard_normal((integer(rng, 1, 6), x.array.shape[1])).astype(dtype)
+    question = Question(
+        {"x": x.array, "weight": weight},
+        F.linear,
+        lambda x, weight: torch().nn.functional.linear(x, weight),
+        seed=integer(rng, 0, 2**31),
+        bound=Bound(times=10.0, ulps=16.0, floor=0.0),
     )
     return question, x.words
+
+
+def bias(rng: Random, dtype: str) -> Drawn:
+    """The gradient of a bias is a sum over all rows."""
+    x = rng.standard_normal((size(rng, 2, 500_000), integer(rng, 1, 3))).astype(dtype)
+    weight = rng.standard_normal((integer(rng, 1, 6), x.shape[1])).astype(dtype)
+    question = asked(
+        rng,
+        {"bias": rng.standard_normal(len(weight)).astype(dtype)},
+        lambda bias: F.linear(tp.tensor(x), tp.tensor(weight), bias),
+        lambda bias: torch().nn.functional.linear(
+            torch_tensor(x).to(bias.dtype), torch_tensor(weight).to(bias.dtype), bias
+        ),
+    )
+    return question, f"linear of {x.shape}"
 
 
 def batch_norm(rng: Random, dtype: str) -> Drawn:
@@ -224,6 +240,7 @@ QUESTIONS: dict[str, Callable[[Random, str], Drawn]] = {
     "log_softmax": along("log_softmax"),
     "broadcasting": broadcast,
     "linear": linear,
+    "bias": bias,
     "batch_norm": batch_norm,
     "layer_norm": by_sample("layer_norm"),
     "rms_norm": by_sample("rms_norm"),

@@ -8,6 +8,7 @@ from . import (
     convolutions,
     copies,
     derivatives,
+    kinks,
     laws,
     losses,
     moments,
@@ -17,6 +18,7 @@ from . import (
     programs,
     propagation,
     resuming,
+    signals,
     threads,
 )
 from .case import Case, Random
@@ -40,6 +42,7 @@ WITH_TORCH = (
         programs.draw,
         cases=1500,
     ),
+    Kind("kinks", "functions at their kinks, and ties", kinks.draw, cases=200),
     Kind(
         "accuracy",
         "up to a million rows, offsets and outliers, in float32 and float16",
@@ -68,6 +71,14 @@ WITHOUT_TORCH = (
         copies.draw,
         cases=60,
         quick=10,
+        needs_torch=False,
+    ),
+    Kind(
+        "signals",
+        "nn.signals, with the outputs of one layer after the other",
+        signals.draw,
+        cases=30,
+        quick=5,
         needs_torch=False,
     ),
     Kind(

@@ -13,7 +13,7 @@ from .oracle import Bound, Question, disagreement, torch, torch_tensor
 
 
 def draw(rng: Random) -> Case:
-    return choice(rng, [batch_norm, layer_norm, rms_norm, group_norm, weight_norm, normprop])(rng)
+    return choice(rng, DRAWERS)(rng)
 
 
 def samples(rng: Random, channels: int) -> Any:
@@ -193,3 +193,44 @@ def normprop(rng: Random) -> Case:
         return F.normprop(x, weight, gamma, beta, c1, c2, sums, activation)
 
     return asked(rng, f"normprop with {name}", inputs, ours, theirs)
+
+
+def batch_normalizer(rng: Random) -> Case:
+    """tp.data.BatchNormalizer on a few batches in training, then in evaluation, in float32."""
+    shape = tuple(integer(rng, 1, 3) for _ in range(integer(rng, 1, 3)))
+    momentum = choice(rng, [0.1, 0.5, 1.0])
+    batches = [
+        rng.uniform(0.5, 2.0) * rng.standard_normal((integer(rng, 2, 9), *shape)) + 1.0
+        for _ in range(integer(rng, 1, 3))
+    ]
+
+    def ours(*batches: tp.Tensor) -> tp.Tensor:
+        normalizer = tp.data.BatchNormalizer(shape, momentum)
+        outs = [normalizer(x) for x in batches]
+        normalizer.eval()
+        return F.concatenate([*outs, normalizer(batches[0])])
+
+    def theirs(*batches: Any) -> Any:
+        mean, std = torch().zeros(shape, dtype=batches[0].dtype), 1.0
+        outs = []
+        for x in batches:
+            outs.append((x - x.mean(0)) / x.std(0, correction=0))
+            mean = mean + momentum * (x.mean(0).detach() - mean)
+            std = std + momentum * (x.std(0).detach() - std)
+        return torch().cat([*outs, (batches[0] - mean) / std])
+
+    inputs = {f"batch {i}": x.astype("float32") for i, x in enumerate(batches)}
+    question = Question(inputs, ours, theirs, seed=integer(rng, 0, 2**31))
+    words = f"BatchNormalizer({shape}, momentum={momentum}) of {question.described()}"
+    return Case(words, lambda: disagreement(question))
+
+
+DRAWERS = (
+    batch_norm,
+    layer_norm,
+    rms_norm,
+    group_norm,
+    weight_norm,
+    normprop,
+    batch_normalizer,
+)

@@ -1,9 +1,7 @@
 """Functions at their kinks and at ties, where tinyprop takes PyTorch's side: values and first
-gradients, also of infinities."""
+gradients."""
 
 from typing import Any
-
-import numpy as np
 
 from tinyprop.functional.table import Row, functions
 
@@ -15,8 +13,8 @@ ROWS = [row for row in functions.values() if row.kinks and row.form in ("element
 
 
 def near_kinks(rng: Random, shape: Any, kinks: list[float]) -> Array:
-    """Kinks, their neighbours on both sides, and infinities."""
-    beside = [np.nextafter(kink, side) for kink in kinks for side in (-np.inf, np.inf)]
+    """Kinks, numbers close to them on both sides, and others."""
+    beside = [kink + side for kink in kinks for side in (-1e-6, 1e-6)]
     usual = [-1.0, -0.5, 0.5, 1.0]
     return rng.choice([*kinks, *kinks, *beside, *usual], size=shape)
 
@@ -50,14 +48,12 @@ def draw(rng: Random) -> Case:
 
 
 def reduced(rng: Random, row: Row, inputs: dict[str, Array]) -> dict[str, Any]:
-    """Axes; for functions with a kink where all elements are 0, or have no spread, such elements.
-    Of a constant, PyTorch's slope of std is NaN, ours is 0 as the table states: only norm is
-    compared there."""
+    """Axes, and for some functions elements that are all 0, or have no spread."""
     axes = tuple(range(inputs["x"].ndim))
     axis = some_axes(rng, len(axes), row.axes)
-    if row.name == "norm":
+    if "all zero" in row.kinks:
         inputs["x"][..., :1] = 0.0
-    if row.name == "std":
-        inputs["x"] = inputs["x"] + rng.standard_normal(inputs["x"].shape)
-        return {"axis": axes, "ddof": 0}
-    return {"axis": axes if axis is None else axis}
+    options: dict[str, Any] = {"axis": axes if axis is None else axis}
+    if "ddof" in row.renamed:
+        options["ddof"] = 0
+    return options

@@ -14,7 +14,7 @@ def draw(rng: Random) -> Case:
     channels = integer(rng, 1, 40 if is_large else 4)
     kernel = choice(rng, [2, 3]) if is_large else number_or_pair(rng, 1, 5)
     if chance(rng, 0.05):  # more elements than a byte can count
-        channels, kernel = 1, (integer(rng, 15, 18), 16)
+        channels, kernel = 1, (integer(rng, 15, 30), 16)
     most_padding = [k // 2 for k in both(kernel)]  # PyTorch has no more
     padding = tuple(integer(rng, 0, most) for most in most_padding)
     stride = choice(rng, [None, number_or_pair(rng, 1, 4)])

@@ -3,6 +3,7 @@ log and signals are the same."""
 
 import tempfile
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,6 +28,8 @@ def draw(rng: Random) -> Case:
         optimizer=choice(rng, ["sgd", "rmsprop"]),
         schedule=choice(rng, ["halve", "plateau", "linear"]),
         dropout=0.2 if chance(rng, 0.3) else 0.0,
+        halve_every=integer(rng, 1, 2),
+        patience=1,
         epochs=integer(rng, 1, 3),
         train_size=choice(rng, [40, 50]),
         batch_size=choice(rng, [8, 20]),
@@ -40,7 +43,7 @@ def draw(rng: Random) -> Case:
     words = f"stopped after step {stop}, resumed with {other_threads} threads: {config}"
 
     def check() -> str | None:
-        with tempfile.TemporaryDirectory() as folder, few_images(60, 12), without_figures():
+        with tempfile.TemporaryDirectory() as folder, without_figures(), same_images():
             whole = Run(config, Path(folder, "whole"), say=lambda line: None)
             whole.run()
             first = Run(config, Path(folder, "parts"), say=lambda line: None)
@@ -65,6 +68,17 @@ def after(steps: int) -> Any:
         return count == steps
 
     return should_stop
+
+
+@cache
+def load(name: str, root: Any, split: str) -> tp.data.Dataset:
+    with few_images(60, 12):
+        return tp.data.load(name, root, split)
+
+
+def same_images() -> Any:
+    """Making them takes longer than training."""
+    return patch("tinyprop.data.load", load)
 
 
 def without_figures() -> Any:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 
 import tinyprop as tp
-from tests.helpers import few_images
+from tinyprop.data import load
 from tinyprop.nn import NORMS
 from tinyprop.train import Config, Run
 
@@ -71,14 +71,13 @@ def after(steps: int) -> Any:
 
 
 @cache
-def load(name: str, root: Any, split: str) -> tp.data.Dataset:
-    with few_images(60, 12):
-        return tp.data.load(name, root, split)
+def few_images(name: str, root: Any, split: str) -> tp.data.Dataset:
+    return load(name, root, split).first(60 if split == "train" else 12)
 
 
 def same_images() -> Any:
     """Making them takes longer than training."""
-    return patch("tinyprop.data.load", load)
+    return patch("tinyprop.data.load", few_images)
 
 
 def without_figures() -> Any:

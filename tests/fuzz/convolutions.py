@@ -62,5 +62,3 @@ def draw(rng: Random) -> Case:
     words = ", ".join(f"{name}={value}" for name, value in options.items())
     words = f"conv2d of {question.described()}; {words}; order {question.order}"
     return Case(words, lambda: disagreement(question, plain))
-
-

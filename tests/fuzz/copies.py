@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-
 import tinyprop as tp
 from tests.helpers import trained
 from tinyprop import nn

@@ -85,7 +85,7 @@ WITHOUT_TORCH = (
         "resuming",
         "runs that are stopped and resumed: the same bits as without a stop",
         resuming.draw,
-        cases=4,
+        cases=8,
         needs_torch=False,
     ),
     Kind(
@@ -100,7 +100,7 @@ WITHOUT_TORCH = (
         "laws",
         "tp.propagate with random weights, with the average of 100 networks",
         laws.draw,
-        cases=8,
+        cases=6,
         needs_torch=False,
     ),
     Kind(

@@ -78,9 +78,7 @@ FUNCTIONS = {
         lambda u: SELU_SCALE * np.where(u > 0, 1.0, SELU_ALPHA * exp_below(u)),
     ),
     "gelu": Function(lambda u: u * cdf(u), lambda u: cdf(u) + u * density(u)),
-    "silu": Function(
-        lambda u: u * logistic(u), lambda u: logistic(u) * (1.0 + u * logistic(-u))
-    ),
+    "silu": Function(lambda u: u * logistic(u), lambda u: logistic(u) * (1.0 + u * logistic(-u))),
     "hardtanh": Function(
         lambda u: np.clip(u, -1.0, 1.0), lambda u: (abs(u) < 1) * 1.0, kinks=(-1.0, 1.0)
     ),
@@ -260,9 +258,7 @@ def simulation(rng: Random) -> Case:
     words = f"moments.simulate of {point} with {samples} samples, seed {seed}"
 
     def check() -> str | None:
-        got = tp.moments.simulate(
-            point.name, point.mean, point.std, samples, seed, **point.params
-        )
+        got = tp.moments.simulate(point.name, point.mean, point.std, samples, seed, **point.params)
         mean, std, _ = exact_moments(point)
         _, weights, values = point.of(point.function.value)
         fourth, eighth = (weights @ ((values - mean) / std) ** k for k in (4, 8))

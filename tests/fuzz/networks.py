@@ -91,7 +91,7 @@ def by_hand(rng: Random, channels: int) -> nn.Module:
         if chance(rng, 0.3):
             layers.append(nn.Dropout(0.3))
         if chance(rng, 0.2):
-            layers.append(choice(rng, [AcrossTheBatch, lambda: Gate(channels)])())
+            layers.append(AcrossTheBatch() if chance(rng, 0.5) else Gate(channels))
         if side > 2 and chance(rng, 0.4):
             layers.append(choice(rng, [nn.MaxPool2d, nn.AvgPool2d])(2))
             side //= 2

@@ -4,7 +4,6 @@ formulas."""
 import math
 from typing import Any
 
-
 import tinyprop as tp
 import tinyprop.functional as F
 

@@ -1,10 +1,10 @@
 """Random programs of functions of the table (tinyprop/functional/table.py), with gradients of first
 and second order, against PyTorch.
 
-A program starts from an array. Each step applies a function to an earlier result, after `fitted` has
-scaled and shifted it into the function's domain and away from its kinks, which the table states.
-Further operands are earlier results that broadcast, or new inputs. PyTorch computes along in
-float64, so the values are known while a program is drawn."""
+A program starts from an array. Each step applies a function to an earlier result, after `fitted`
+has scaled and shifted it into the function's domain and away from its kinks, which the table
+states. Further operands are earlier results that broadcast, or new inputs. PyTorch computes along
+in float64, so the values are known while a program is drawn."""
 
 import math
 from collections.abc import Callable
@@ -150,11 +150,15 @@ def fitted(program: Program, index: int, domain: Domain = ALL, kinks: Any = ()) 
         room = (low - scaled.min(initial=0.0), high - scaled.max(initial=0.0))
         shift = round(float(program.rng.uniform(*sorted(room))), 3)
         if fits(scaled + shift):
-            words = f"{scale} x + {shift}"
-            return program.apply(
-                words, [index], lambda x: scale * x + shift, lambda x: scale * x + shift
-            )
+            return scaled_and_shifted(program, index, scale, shift)
     raise Unsuitable
+
+
+def scaled_and_shifted(program: Program, index: int, scale: float, shift: float) -> int:
+    def function(x: Any) -> Any:
+        return scale * x + shift
+
+    return program.apply(f"{scale} x + {shift}", [index], function, function)
 
 
 def broadcasting(program: Program, index: int) -> int:

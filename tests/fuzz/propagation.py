@@ -73,7 +73,11 @@ def network(rng: Random, inputs: int, on_images: bool) -> nn.Module:
     if chance(rng, 0.25):  # a residual block has what a branch shares with its input
         alpha, beta = float(rng.uniform(-2, 2)), float(rng.uniform(0.5, 2.0))
         if on_images:
-            branch = [nn.Conv2d(inputs, units, 1), pointwise(rng, units), nn.Conv2d(units, inputs, 1)]
+            branch = [
+                nn.Conv2d(inputs, units, 1),
+                pointwise(rng, units),
+                nn.Conv2d(units, inputs, 1),
+            ]
         else:
             branch = [*hidden(rng, inputs, units, False), weights(rng, units, inputs, False)]
         return nn.Sequential(nn.Residual(nn.Sequential(*branch), alpha, beta))
@@ -110,7 +114,9 @@ def draw(rng: Random) -> Case:
         for (layer, what, unit), (predicted, measured) in confirmed_misses(
             records, net, samples
         ).items():
-            return f"{what} of unit {unit} of {layer}: {predicted}, but the simulation has {measured}"
+            return (
+                f"{what} of unit {unit} of {layer}: {predicted}, but the simulation has {measured}"
+            )
         return None
 
     return Case(words, check)

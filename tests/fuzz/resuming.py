@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-
 import tinyprop as tp
 from tinyprop.data import load
 from tinyprop.nn import NORMS
 from tinyprop.train import Config, Run
 
-from .case import Case, Random, bit_difference, chance, choice, integer
+from .case import Case, Random, bit_difference, choice, integer
 
 SPEC = "C(6,3,2,1)-P(2,2,0,max)-C(6,3,1,1)-C(10,1,1,0)-P(8,8,0,avg)"
 
@@ -27,13 +26,13 @@ def draw(rng: Random) -> Case:
         data_norm=choice(rng, ["global", "batch"]),
         optimizer=choice(rng, ["sgd", "rmsprop"]),
         schedule=choice(rng, ["halve", "plateau", "linear"]),
-        dropout=0.2 if chance(rng, 0.3) else 0.0,
-        halve_every=integer(rng, 1, 2),
+        dropout=choice(rng, [0.0, 0.2]),
+        halve_every=2,
         patience=1,
-        epochs=integer(rng, 1, 3),
-        train_size=choice(rng, [40, 50]),
+        epochs=choice(rng, [1, 3, 3]),
+        train_size=choice(rng, [30, 40]),
         batch_size=choice(rng, [8, 20]),
-        lr=0.001,
+        lr=choice(rng, [0.001, 0.02]),
         seed=integer(rng, 0, 1000),
         threads=integer(rng, 1, 2),
     )

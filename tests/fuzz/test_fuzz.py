@@ -1,4 +1,4 @@
-"""The fuzzer as a test: known cases first, then new ones from a fixed seed; and the fuzzer itself."""
+"""The fuzzer as a test: known cases, then others from a fixed seed; and tests of the fuzzer."""
 
 import sys
 from itertools import islice
@@ -115,4 +115,3 @@ def test_differences():
     assert bit_difference({"x": x}, {"x": x.copy()}) is None
     assert "zeros" in bit_difference({"x": np.array(0.0)}, {"x": np.array(-0.0)})
     assert "float32" in bit_difference({"x": x}, {"x": x.astype("float32")})
-

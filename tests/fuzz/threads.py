@@ -1,7 +1,7 @@
 """Training steps of random networks on 1, 2 and 3 threads, and twice with the same seed: the bits
 of losses and weights are the same.
 
-Kernels cut large arrays only. So that small networks will do, most cases make all blocks smaller."""
+Kernels cut large arrays only. Most cases make blocks smaller, so that small networks will do."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext

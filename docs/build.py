@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import functions
 import lab.lab as lab
 
 from tinyprop.instruments.compare import FUNCTIONS
@@ -122,7 +123,13 @@ def pages(out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder)
         skipped = shutil.ignore_patterns(
-            "__pycache__", "runs", "lab", "node_modules", "package*.json", "build.py"
+            "__pycache__",
+            "runs",
+            "lab",
+            "node_modules",
+            "package*.json",
+            "build.py",
+            "functions.py",
         )
         shutil.copytree(DOCS, source, ignore=skipped, dirs_exist_ok=True)
         # other pages link to these, and they link to them, by their places in the repository
@@ -135,6 +142,8 @@ def pages(out: Path) -> None:
             shutil.copy(path, source)
         shutil.copy(MODULES / "mathjax" / "es5" / "tex-svg.js", source / "static" / "mathjax.js")
         gallery(source)
+        with (source / "api" / "functions.md").open("a") as page:
+            page.write(functions.table())
         for name in ("tutorials", "figures", "benchmarks"):
             contents(source / name)
         for path in [

@@ -140,3 +140,38 @@ def test_there_is_one_context():
         if re.search(r"= ContextVar\(", path.read_text())
     ]
     assert found == ["engine/context.py", "kernels/cuda.py"]
+
+
+# What these compute with comes from float32 arrays of any size; the other rooms compute with few
+# numbers, in float64.
+ROOMS_THAT_ADD = ["engine", "functional", "nn", "optim", "kernels", "parallel", "data", "train"]
+ADDING = {"sum", "mean", "average", "var", "std", "nansum", "nanmean", "einsum", "dot", "vdot"}
+ADDING |= {"inner", "tensordot", "cumsum", "trace", "norm", "reduce"}
+ALLOWED = {
+    "engine/backward.py": ["g.sum"],  # of a tensor
+    "data/shapes.py": ["colors.sum"],  # three of them
+    "kernels/cuda.py": ["table[:, -1].cumsum"],  # integers
+    "kernels/host.py": ["np.dot"],  # only asks for NaN
+    "parallel/ranks.py": ["np.cumsum"],  # integers
+}
+
+
+def additions(path):
+    """What adds up elements of arrays as NumPy likes it: methods and functions of these names,
+    unless they are tinyprop's own, or are told in which type to add."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        receiver = ast.unparse(node.func.value)
+        has_type = any(keyword.arg == "dtype" for keyword in node.keywords)
+        if node.func.attr in ADDING and receiver not in ("F", "self") and not has_type:
+            yield ast.unparse(node.func)
+
+
+@pytest.mark.parametrize("room", ROOMS_THAT_ADD)
+def test_there_is_one_way_to_add_up(room):
+    """It is `total` of engine/sums.py (invariant 7)."""
+    for path in sorted((PACKAGE / room).glob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        if name != "engine/sums.py":
+            assert list(additions(path)) == ALLOWED.get(name, []), name

@@ -37,6 +37,7 @@ def _small_blocks(monkeypatch):
     large ones are."""
     for name in ("COLUMNS_AT_ONCE", "PIXELS_AT_ONCE", "POOLED_AT_ONCE", "ROWS_AT_ONCE"):
         monkeypatch.setattr(host, name, 300)
+    monkeypatch.setattr(host, "WORTH_A_PRODUCT", 300)
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 100)
     monkeypatch.setattr(weights, "WEIGHTS_AT_ONCE", 30)
     monkeypatch.setattr(weights, "MULTIPLICATIONS", 30)
@@ -224,6 +225,12 @@ SCALED = [
     for n in (4, 12)
 ]
 
+SUMS = [
+    differentiated(lambda x: F.sum(x, axis=0), (200, 9)),
+    differentiated(lambda x: F.mean(Reordered()(x), axis=(0, 2, 3), keepdims=True), (5, 9, 4, 6)),
+    differentiated(lambda x: F.mean(x, axis=(-2, 0)), (30, 4, 9)),
+]
+
 # The programs that make an override run, by its name.
 CASES = {
     **dict.fromkeys(["pointwise.pointwise", "pointwise.pointwise_gradients"], ONE_BY_ONE),
@@ -253,6 +260,7 @@ CASES = {
         for gradient in ("", "_gradient")
     },
     "host.weight_norm_gradient": ROWS,
+    **dict.fromkeys(["host.total_of_rows", "cuda.total_in_one_launch"], SUMS),
     "cuda.mask": [
         masked(shape, p) for shape, p in (((3, 5, 2), 0.3), ((7,), 0.999), ((4, 130), 0.5))
     ],
@@ -297,8 +305,15 @@ CASES = {
         }.items()
     },
 }
-# Winograd convolution rounds more, so float64 is computed plainly; random numbers are float32
-FLOAT32_ONLY = "tiles.", "phases.", "cuda.normals_on_device"
+# Winograd convolution rounds more, so float64 is computed plainly; sums of float64 need no wider
+# type; random numbers are float32
+FLOAT32_ONLY = (
+    "tiles.",
+    "phases.",
+    "cuda.normals_on_device",
+    "host.total_of_rows",
+    "cuda.total_in_one_launch",
+)
 
 
 def name_of(entry):

@@ -48,7 +48,7 @@ def total(
     (array([5000., 5000.], dtype=float16), array([1., 1.], dtype=float16))
     """
     if x.dtype.kind != "f":
-        sums = x.sum(axis=axes, keepdims=keepdims)
+        sums = x.sum(axis=axes, keepdims=keepdims, dtype="int64")
         dtype = dtype or (sums.dtype if divisor is None else float64)
     else:
         sums = x.sum(axis=axes, keepdims=keepdims, dtype=wide(x.dtype))

@@ -7,7 +7,7 @@ from typing import Any
 from ..engine.arrays import Array, array_module
 from ..engine.graph import unary
 from ..engine.tensor import Operand, Tensor, as_tensor
-from .arithmetic import Floating, Ufunc, clip, erf, expm1, multiply, where
+from .arithmetic import Floating, Ufunc, as_bound, clip, erf, expm1, multiply, where
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -102,7 +102,7 @@ def hardtanh(x: Operand, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     >>> F.hardtanh([-3.0, 0.5, 8.0], 0.0, 6.0)
     tensor([0. , 0.5, 6. ])
     """
-    return HardTanh(min_val, max_val)(x)
+    return HardTanh(as_bound(min_val), as_bound(max_val))(x)
 
 
 def prelu(x: Operand, a: Operand) -> Tensor:

@@ -50,6 +50,8 @@ class Convolution(Op):
     """What the three products share; `exact` tells overrides not to round more than the plain
     product does."""
 
+    masks, wide = False, True
+
     def __init__(self, window: Window, image: Shape, filters: Shape, exact: bool):
         self.window = window
         self.image = image

@@ -93,7 +93,9 @@ def mse_loss(x: Operand, target: Operand, reduction: str = "mean") -> Tensor:
     >>> F.mse_loss([1.0, 2.0], [1.0, 4.0])
     tensor(2.)
     """
-    x, target = as_float(as_tensor(x, like=target)), as_float(as_tensor(target, like=x))
+    x, target = as_tensor(x, like=target), as_tensor(target, like=x)
+    if target.dtype.kind != "f":
+        x = as_float(x)
     if x.shape != target.shape:
         got = f"mse_loss of {x.shape} and {target.shape}"
         rule = "both have the same shape; broadcasting here is nearly always a mistake"

@@ -28,7 +28,7 @@ def per_channel(numbers: Any, ndim: int) -> Any:
 
 def row_lengths(w: Array) -> Array:
     """The Euclidean length of each row w[i], in the type in which its squares are added."""
-    rows = at_least_float32(w.reshape(len(w), -1))
+    rows = at_least_float32(w.reshape(len(w), prod(w.shape[1:])))
     return array_module(w).sqrt(total(rows * rows, 1, dtype=wide(rows.dtype)))
 
 
@@ -41,8 +41,9 @@ class WeightNorm(Op):
         self.factor = factor
 
     def forward(self, w: Array, scale: Array) -> Array:
-        times = (scale * self.factor / row_lengths(w)).astype(w.dtype)
-        return w * per_channel(times, w.ndim)
+        times = scale * self.factor / row_lengths(w)
+        dtype = array_module(w).result_type(w, scale)
+        return w * per_channel(times.astype(dtype), w.ndim)
 
     def backward(self, g: Tensor, w: Tensor, scale: Tensor) -> Any:
         within = tuple(range(1, w.ndim))
@@ -198,6 +199,9 @@ def batch_norm(
         got = f"batch_norm of {features} features of shape {x.shape}"
         hint = f"(N, {features}) or (N, {features}, H, W)"
         raise ShapeError(got, "axis 1 holds the features", hint)
+    if running_mean.dtype.kind != "f" or running_var.dtype.kind != "f":
+        got = f"running estimates of type {running_mean.dtype} and {running_var.dtype}"
+        raise TypeError(explain(got, "they are floats", "tp.zeros(C) and tp.ones(C)"))
     for name, p in (("running_var", running_var), ("weight", weight), ("bias", bias)):
         if p is not None and p.size != features:
             got = f"batch_norm of {features} features with a {name} of shape {p.shape}"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from operator import index as as_int
 from typing import Any
 
-from ..engine.arrays import Array, array_module
+from ..engine.arrays import Array, array_module, is_array
 from ..engine.errors import ShapeError
 from ..engine.graph import Op, named
 from ..engine.sums import at_least_float32, total, wide
@@ -69,7 +69,7 @@ class Mean(Sum):
 
     floating = True
 
-    def __init__(self, axis: Axes, keepdims: bool, count: Array | None = None):
+    def __init__(self, axis: Axes, keepdims: bool, count: Any = None):
         super().__init__(axis, keepdims)
         self.count = count  # what the sum is divided by: the number of elements unless given
 
@@ -81,8 +81,8 @@ class Mean(Sum):
     def backward(self, g: Tensor) -> Any:
         if not math.prod(self.old_shape):
             return super().backward(g)
-        factor = 1.0 / self.divisor  # some counts are too large for float16
-        if self.count is not None:
+        factor: Any = 1.0 / self.divisor  # some counts are too large for float16
+        if is_array(factor):
             factor = factor.astype(g.dtype)
         return super().backward(g * factor)
 
@@ -253,7 +253,9 @@ def std(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
     >>> F.std([1.0, 3.0])
     tensor(1.)
     """
-    return _root(var(x, axis, keepdims, ddof))
+    x = as_float(x)
+    root = _root(var(at_least_float32(x), axis, keepdims, ddof))
+    return root if root.dtype == x.dtype else root.astype(x.dtype)
 
 
 def norm(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -284,7 +286,7 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Tenso
     return ArgMax(axis, keepdims)(as_tensor(x).detach())
 
 
-def log_softmax(x: Operand, axis: int = -1) -> Tensor:
+def log_softmax(x: Operand, axis: Axes = -1) -> Tensor:
     """The logarithm of softmax(x), without overflow.
 
     >>> F.log_softmax([0.0, 1000.0])
@@ -298,8 +300,8 @@ def log_softmax(x: Operand, axis: int = -1) -> Tensor:
     return shifted - logsumexp(shifted, axis, keepdims=True)
 
 
-def softmax(x: Operand, axis: int = -1) -> Tensor:
-    """exp(x) scaled to sum to 1 along an axis, without overflow.
+def softmax(x: Operand, axis: Axes = -1) -> Tensor:
+    """exp(x) scaled to sum to 1 along an axis, or several, without overflow.
 
     >>> F.softmax([1000.0, 1000.0])
     tensor([0.5, 0.5])

@@ -75,7 +75,8 @@ class Dtypes:
 
     Where integers become floats, they are exact: integers beyond 2**24 (float32; 2**11 in float16,
     2**53 in float64) are refused. The dtype of floats is that of the widest float array; Python
-    numbers have no dtype, except that a float turns integers and bools into float32."""
+    numbers have no dtype, except that a float turns integers and bools into float32, and an integer
+    turns bools into int64."""
 
     f: str | None
     i: str | None
@@ -91,7 +92,7 @@ class Dtypes:
 FRACTIONS = Dtypes("same", "float32", "float32", "float32")  # it computes with fractions
 ANY = Dtypes("same", "same", "same", "same")  # integers stay integers, masks stay masks
 NUMBERS = Dtypes("same", "same", "same", None)  # a mask is not a number here
-SIGNED = Dtypes("same", "same", None, None)
+PRODUCT = Dtypes("same", "int64", "int64", None)  # many integers are added
 TOTAL = Dtypes("same", "int64", "int64", "int64")
 POSITION = Dtypes("int64", "int64", "int64", "int64")
 CHOSEN = Dtypes("chosen", "chosen", "chosen", "chosen")  # by the caller
@@ -129,7 +130,7 @@ ANY_AXES = ("None", "int", "tuple")
 Form = Literal[
     "elementwise",  # the tensors broadcast, and the result has their common shape
     "reduction",  # along some axes
-    "along",  # along one axis, which stays
+    "along",  # along some axes, which stay
     "shape",  # the elements move, and keep their values
     "join",  # a sequence of tensors becomes one
     "matrix",
@@ -167,11 +168,16 @@ class Row:
     # have no spread
     kinks: tuple[float | str, ...] = ()
     axes: tuple[str, ...] = ()  # the forms of its parameter `axis`; () if it has none
-    # Whether what it computes for one sample (an index on axis 0) depends on other samples: "axis"
-    # means only if axis 0 is among the axes, and "reduction" unless reduction="none"
+    # Whether a sample of the result (an index on axis 0) depends on more than the same sample of
+    # the operands: "axis" means only along axis 0, "reduction" unless reduction="none"; "yes" may
+    # depend on other arguments
     across_batch: Literal["no", "axis", "yes", "training", "reduction"] = "no"
     random: bool = False
     gradient: bool = True
+
+    def domain(self, operand: int) -> Domain:
+        """The domain of the elements of a tensor, which is given by its position."""
+        return self.domains[operand] if operand < len(self.domains) else ALL
 
     @property
     def name(self) -> str:
@@ -222,7 +228,7 @@ ROWS = [
     ),
     _two(maximum, "torch.maximum", kinks=("ties",)),
     _two(minimum, "torch.minimum", kinks=("ties",)),
-    _one(negative, "torch.neg", SIGNED, note="of masks: refused; ~ inverts"),
+    _one(negative, "torch.neg", NUMBERS, note="of masks: refused; ~ inverts"),
     _one(abs, "torch.abs", NUMBERS, kinks=(0.0,)),
     _one(square, "torch.square", ANY, note="PyTorch's square of a mask has integers"),
     _one(exp, "torch.exp"),
@@ -321,7 +327,7 @@ ROWS = [
         "torch.softmax",
         FRACTIONS,
         renamed={"axis": "dim"},
-        axes=ONE_AXIS,
+        axes=ANY_AXES,
         across_batch="axis",
         note="along the last axis unless given",
     ),
@@ -331,23 +337,34 @@ ROWS = [
         "torch.log_softmax",
         FRACTIONS,
         renamed={"axis": "dim"},
-        axes=ONE_AXIS,
+        axes=ANY_AXES,
         across_batch="axis",
         note="along the last axis unless given",
     ),
     # shapes
-    _moves(reshape, "torch.reshape", note="also of several numbers: reshape(x, 2, 3)"),
+    _moves(
+        reshape,
+        "torch.reshape",
+        across_batch="yes",
+        note="also of several numbers: reshape(x, 2, 3)",
+    ),
     _moves(
         transpose,
         "torch.permute",
         renamed={"axes": "dims"},
+        across_batch="yes",
         note="the axes in reverse order unless given",
     ),
-    _moves(flatten, "torch.flatten", renamed={"start_axis": "start_dim"}),
+    _moves(flatten, "torch.flatten", renamed={"start_axis": "start_dim"}, across_batch="yes"),
     _moves(squeeze, "torch.squeeze", renamed={"axis": "dim"}, axes=ANY_AXES),
     _moves(flip, "torch.flip", renamed={"axis": "dims"}, axes=ANY_AXES),
-    _moves(split, "torch.split", renamed={"size": "split_size", "axis": "dim"}, axes=ONE_AXIS),
-    _moves(broadcast_to, "torch.broadcast_to", across_batch="no"),
+    _moves(
+        split,
+        "torch.split",
+        renamed={"size": "split_size_or_sections", "axis": "dim"},
+        axes=ONE_AXIS,
+    ),
+    _moves(broadcast_to, "torch.broadcast_to", renamed={"shape": "size"}, across_batch="no"),
     _moves(
         pad,
         "torch.nn.functional.pad",
@@ -378,7 +395,7 @@ ROWS = [
         matmul,
         "matrix",
         "torch.matmul",
-        NUMBERS,
+        PRODUCT,
         {"x": "N I", "y": "I O"},
         note="also vectors and stacks of matrices, as in NumPy",
     ),
@@ -386,14 +403,14 @@ ROWS = [
         linear,
         "matrix",
         "torch.nn.functional.linear",
-        NUMBERS,
+        PRODUCT,
         {"x": "N I", "weight": "O I", "bias": "O"},
     ),
     Row(
         conv2d,
         "image",
         "torch.nn.functional.conv2d",
-        NUMBERS,
+        PRODUCT,
         {"x": "N C H W", "weight": "O C h w", "bias": "O"},
         note="with groups, weight is (O, C / groups, h, w)",
     ),
@@ -419,6 +436,7 @@ ROWS = [
         None,
         ANY,
         {},
+        gradient=False,
         note="PyTorch has no such choice for one block of code",
     ),
     # normalizers

@@ -21,6 +21,7 @@ from ..engine.batch import shares_batch
 from ..engine.graph import Op
 from ..engine.overrides import override
 from ..engine.random import normals
+from ..engine.sums import FEW, total
 from ..functional.activations import ReLU
 from ..functional.arithmetic import Elementwise
 from ..functional.linear import product
@@ -138,6 +139,35 @@ def _multiprocessors(device: int) -> int:
     return _cupy().cuda.Device(device).attributes["MultiProcessorCount"]
 
 
+@cache
+def _total() -> Any:
+    """A kernel that CuPy compiles: its own sum of float32 has threads that add thousands of
+    elements one after the other."""
+    return _cupy().ReductionKernel(
+        "float32 x, float64 divisor",
+        "float32 y",
+        "x",
+        "a + b",
+        "y = a / divisor",
+        "0",
+        "total",
+        reduce_type="double",
+    )
+
+
+@override(total, on="cupy")
+def total_in_one_launch(
+    x: Array, axes: Any = None, keepdims: bool = False, dtype: Any = None, divisor: Any = None
+) -> Any:
+    """The rule takes one launch to add, one to divide and one to round."""
+    stays_float32 = x.dtype.char == "f" and dtype in (None, x.dtype)
+    known_divisor = divisor is None or isinstance(divisor, int)
+    if not (stays_float32 and known_divisor and x.size) or axes == ():
+        return NotImplemented
+    number = 1.0 if divisor is None else float(divisor)
+    return _total()(x, number, axis=axes, keepdims=keepdims)
+
+
 @dataclass
 class Strips:
     """How the threads of a kernel in channels.cu share a matrix, and in how many parts a block adds
@@ -245,8 +275,8 @@ def normalized_relu_gradient(op: NormalizedReLU, g: Array, c1: Any, c2: Any, out
     return (
         channels_first(g_u),
         lambda: _sum_of_parts(sums),
-        lambda: (last * last_out).sum(axis=rest) / -c1,
-        lambda: last.sum(axis=rest) / -c1,
+        lambda: total(last * last_out, rest) / -c1,
+        lambda: total(last, rest) / -c1,
     )
 
 
@@ -321,7 +351,7 @@ def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
         return NotImplemented
     last = _channels_last(x)
     strips = _strips(last)
-    moments = _empty((2, strips.parts, *channels), x)
+    moments = _empty((3, strips.parts, *channels), x)
     _launch_strips("channels.part_moments", strips, last, moments)
     statistics = _empty((2, *channels), x)
     out = _empty(last.shape, x)
@@ -485,7 +515,7 @@ def max_pool_gradient(op: MaxPool, g: Array, x: Array, out: Array) -> Array:
 
 @override(AveragePool.forward, on="cupy")
 def average_pool(op: AveragePool, x: Array) -> Array:
-    if not supported(x):
+    if not supported(x) or math.prod(op.window.kernel) > FEW:
         return NotImplemented
     size = op.window.output(x.shape)
     return _pool("pools.pool", op.window, x.shape, size, op.factor, x, None)
@@ -493,7 +523,7 @@ def average_pool(op: AveragePool, x: Array) -> Array:
 
 @override(Spread.forward, on="cupy")
 def spread(op: Spread, g: Array) -> Array:
-    if not supported(g):
+    if not supported(g) or math.prod(op.window.kernel) > FEW:
         return NotImplemented
     height, width = op.image[2:]
     return _pool("pools.unpool", op.window, op.image, (height, width), op.factor, g, None)

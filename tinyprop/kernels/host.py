@@ -3,6 +3,7 @@ passes."""
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ PIXELS_AT_ONCE = 2**18  # elements of images that are rectified
 POOLED_AT_ONCE = 2**19  # elements of images that are pooled
 ROWS_AT_ONCE = 2**16  # elements of a batch that is normalised
 WORTH_A_PRODUCT = 2**12  # elements of a matrix whose rows are added by a product with ones
+GROUP = 128  # rows that are added by one product
 FEWEST_COLUMNS = 8  # that make it faster
 UNKNOWN = 255  # more than any number of an element of a window
 
@@ -428,19 +430,34 @@ def _rows(x: HostArray) -> HostArray:
 
 
 def row_sum(x: HostArray) -> HostArray:
-    """The sum of all rows of x (rows, C), in float64. Few rows at a time are added by a product
-    with ones, which is faster, and the sums of these in float64."""
+    """The sum of all rows of x (rows, C), in float64."""
+    return _wide_sum(_group_sums(x))
+
+
+def _group_sums(x: HostArray) -> HostArray:
+    """The sums of groups of rows, each by a product with ones, which is fast: (groups, C)"""
     rows, columns = x.shape
-    count = rows // FEW
-    in_groups = x[: count * FEW].reshape(count, FEW, columns)
-    sums = np.ones(FEW, x.dtype) @ in_groups  # (count, C)
-    rest = x[count * FEW :]
-    return sums.sum(axis=0, dtype=float64) + rest.sum(axis=0, dtype=float64)
+    count, rest = divmod(rows, GROUP)
+    end = count * GROUP
+    sums = np.empty((count + 1, columns), x.dtype)
+    np.matmul(_ones(GROUP, x.dtype), x[:end].reshape(count, GROUP, columns), out=sums[:count])
+    np.matmul(_ones(rest, x.dtype), x[end:], out=sums[count])
+    return sums
+
+
+def _wide_sum(sums: HostArray) -> HostArray:
+    return np.ones(len(sums)) @ sums.astype(float64)
+
+
+@lru_cache(1024)
+def _ones(count: int, dtype: Any) -> HostArray:
+    return np.ones(count, dtype)
 
 
 def _block_sum(rows_of: Callable[[slice], HostArray], parts: list[slice]) -> HostArray:
     """The sum of all rows of rows_of(part) over all parts, in float64."""
-    return pairwise_sum(map_each(lambda part: row_sum(rows_of(part)), parts))
+    sums = map_each(lambda part: _group_sums(rows_of(part)), parts)
+    return _wide_sum(np.concatenate(sums))
 
 
 @override(total, on="numpy")
@@ -468,7 +485,7 @@ def total_of_rows(
 
 @override(BatchNorm.forward, on="numpy")
 def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) -> Any:
-    if x.dtype.itemsize < 4:
+    if x.dtype.itemsize < 4 or not x.dtype == weight.dtype == bias.dtype:
         return NotImplemented
     rows = _rows(x)
     parts = blocks(rows, ROWS_AT_ONCE)

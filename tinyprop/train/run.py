@@ -173,9 +173,9 @@ class Run:
                     )
                 try:
                     loss, part = self.step(images, labels), len(images) / config.batch_size
-                    self.loss += (
-                        float(loss) * part if on_host else loss if part == 1.0 else loss * part
-                    )
+                    # in float64, as a float, or on the device
+                    wide_loss = float(loss) if on_host else loss.astype("float64")
+                    self.loss += wide_loss if part == 1.0 else wide_loss * part
                     look = (
                         on_host
                         or (self.batch + 1) % config.read_every == 0

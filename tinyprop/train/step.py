@@ -26,9 +26,11 @@ from ..engine.backward import grad
 from ..engine.errors import DivergenceError, ShapeError, explain
 from ..engine.graph import no_grad
 from ..engine.overrides import recorders
+from ..engine.sums import total
 from ..engine.tensor import Tensor
 from ..engine.threads import blas_threads, cores, thread_limit
 from ..functional.losses import IGNORED
+from ..functional.reductions import Mean
 from ..nn.module import Module, Sequential, edit_count, evaluating
 from ..optim import Optimizer
 from ..optim.constraint import constrained_weights, normalize
@@ -198,7 +200,7 @@ class TrainingStep:
         if self.loss is not F.cross_entropy:  # which checks labels before it uploads them
             labels = _there(labels, home)
         elif is_host_array(labels) or self.ranks.size > 1:
-            counted = max(1, int((labels != IGNORED).sum()))
+            counted = max(1, int(total(labels != IGNORED)))
         with self.threads_for_kernels():
             loss, gradients = self.differentiate(x, labels, counted)
             self.update(gradients)
@@ -239,7 +241,8 @@ class TrainingStep:
         if not len(outputs):  # a rank without samples takes part in the sums
             return F.sum(outputs) * 0.0
         if counted is not None:
-            return F.cross_entropy(outputs, labels[mine], "sum") * (1.0 / counted)
+            losses = F.cross_entropy(outputs, labels[mine], "none")
+            return Mean(None, keepdims=False, count=counted)(losses)
         loss = self.checked_loss(outputs, labels[mine])
         if self.ranks.size == 1:
             return loss
@@ -442,4 +445,5 @@ def evaluate(
     loss = F.cross_entropy(Tensor(out), truth).item()
     # NaN is not a class
     wrong = (out.argmax(axis=1) != truth) | ~array_module(out).isfinite(out).all(axis=1)
-    return loss, float(wrong[truth != IGNORED].mean())
+    counts = truth != IGNORED
+    return loss, float(total(wrong & counts, divisor=total(counts)))

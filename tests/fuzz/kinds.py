@@ -8,6 +8,7 @@ from . import (
     convolutions,
     copies,
     derivatives,
+    dtypes,
     kinks,
     laws,
     losses,
@@ -57,6 +58,14 @@ WITH_TORCH = (
     Kind("derivatives", "jacobian, hessian, jvp, and nested ones", derivatives.draw, cases=150),
 )
 WITHOUT_TORCH = (
+    Kind(
+        "dtypes",
+        "functions of integers, masks and float16: the dtypes of the table, values of float64",
+        dtypes.draw,
+        cases=1000,
+        quick=200,
+        needs_torch=False,
+    ),
     Kind(
         "threads",
         "training steps on 1, 2 and 3 threads, and with the same seed: the same bits",

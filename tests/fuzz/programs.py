@@ -389,13 +389,7 @@ def broadcast_to(program: Program) -> int:
         integer(program.rng, 1, 3) if length == 1 else length for length in program.values[x].shape
     ]
     front = [integer(program.rng, 1, 3) for _ in range(integer(program.rng, 0, 1))]
-    shape = (*front, *lengths)
-    return program.apply(
-        f"broadcast_to {shape}",
-        [x],
-        lambda x: F.broadcast_to(x, shape),
-        lambda x: x.broadcast_to(shape),
-    )
+    return call(program, functions["broadcast_to"], [x], shape=(*front, *lengths))
 
 
 def pad(program: Program) -> int:

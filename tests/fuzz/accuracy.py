@@ -11,6 +11,7 @@ import tinyprop as tp
 import tinyprop.functional as F
 
 from .case import Array, Case, Random, chance, choice, integer, laid_out, size
+from .convolutions import TILES
 from .oracle import Bound, Question, disagreement, torch, torch_tensor
 
 STRICT = Bound(times=3.0, ulps=2.0, floor=0.0)
@@ -246,7 +247,7 @@ def conv2d(rng: Random, dtype: str) -> Drawn:
         lambda x, w: F.conv2d(x, w, padding=k // 2),
         lambda x, w: torch().nn.functional.conv2d(x, w, padding=k // 2),
         seed=integer(rng, 0, 2**31),
-        bound=replace(STRICT, ulps=400.0),  # Winograd's rounding: see convolutions.py
+        bound=replace(STRICT, ulps=TILES.ulps),  # Winograd's rounding
     )
     return question, x.words
 

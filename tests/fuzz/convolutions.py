@@ -9,8 +9,8 @@ from tests.helpers import both
 from .case import Case, Random, chance, choice, integer, laid_out
 from .oracle import Bound, Question, disagreement, torch
 
-# Winograd's rounding is 5e-6 of the result (kernels/tiles.py) as root mean square, here with room
-# for the largest of many outputs.
+# Winograd convolution rounds by about 5e-6 of the result, and by at most 1e-5 of the lengths of window
+# and filter (see conv2d): room for the largest of many outputs.
 TILES = Bound(ulps=400.0)
 
 

@@ -184,7 +184,7 @@ def allowed(bound: Bound, exact: Array, rounded: Array) -> Array:
     limits = np.zeros(exact.shape)
     with np.errstate(invalid="ignore"):
         ordinary = float(np.nanmedian(abs(exact))) if exact.size else 0.0
-        is_outlier = ~(abs(exact) <= 1e4 * ordinary)
+        is_outlier = ~(abs(exact) <= 30.0 * ordinary)
     for group in (is_outlier, ~is_outlier):
         limits[group] = _limit(bound, exact[group], rounded[group])
     return limits

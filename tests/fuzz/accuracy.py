@@ -242,14 +242,34 @@ def conv2d(rng: Random, dtype: str) -> Drawn:
     shape = (integer(rng, 1, 3), channels, integer(rng, 6, 16), integer(rng, 6, 16))
     x = values(rng, shape, "float32", outliers=0.6)
     weight = rng.standard_normal((choice(rng, [32, 40]), channels, k, k)).astype("float32")
+    padding = k // 2
     question = Question(
         {"x": x.array, "weight": weight},
-        lambda x, w: F.conv2d(x, w, padding=k // 2),
-        lambda x, w: torch().nn.functional.conv2d(x, w, padding=k // 2),
+        lambda x, w: F.conv2d(x, w, padding=padding),
+        lambda x, w: torch().nn.functional.conv2d(x, w, padding=padding),
         seed=integer(rng, 0, 2**31),
-        bound=replace(STRICT, ulps=TILES.ulps),  # Winograd's rounding
+        bound=replace(STRICT, ulps=TILES.ulps),
+        also=lambda: of_tiles(question, padding),
     )
     return question, x.words
+
+
+def of_tiles(question: Question, padding: int) -> dict[str, Array]:
+    """What the docstring of conv2d states: 1e-5 times the lengths, as vectors, of window and
+    filter; for the gradient of the filters, of what both factors of the sum are."""
+    x, weight = (torch_tensor(array, "float64") for array in question.inputs.values())
+    squares = x.square().nan_to_num(0.0, 0.0, 0.0)
+    ones = torch().ones(len(weight), *weight.shape[1:], dtype=x.dtype)
+    windows = torch().nn.functional.conv2d(squares, ones, padding=padding).sqrt()
+    filters = weight.square().sum((1, 2, 3)).sqrt()
+    g = torch_tensor(question.cotangent(tuple(windows.shape)), "float64")
+    lengths = g.square().sum((0, 2, 3)).sqrt()
+    conv2d_weight = torch().nn.grad.conv2d_weight
+    shifted = conv2d_weight(squares, weight.shape, torch().ones_like(g), padding=padding).sqrt()
+    return {
+        "the value": 1e-5 * (windows * filters[:, None, None]).numpy(),
+        "the gradient of weight": 1e-5 * (shifted * lengths[:, None, None, None]).numpy(),
+    }
 
 
 QUESTIONS: dict[str, Callable[[Random, str], Drawn]] = {

@@ -73,10 +73,10 @@ def table(tallies: dict[str, Tally]) -> Table:
 PAGE = """\
 # Fuzzing
 
-`{command}` drew random programs for {seconds:g} s and computed
-each in two ways: with tinyprop {version}, and with PyTorch, by simulation, by another quadrature,
-or with tinyprop again in a way that must give the same bits.
-[Architecture](architecture.md#fuzzing) describes the fuzzer. The same command with `--markdown docs/fuzzing.md` writes this page.
+`{command}` drew random programs for {seconds:g} s and computed each in two ways:
+with tinyprop {version}, and with PyTorch, by simulation, by another quadrature, or with tinyprop
+again in a way that must give the same bits. [Architecture](architecture.md#fuzzing) describes it.
+The same command with `--markdown docs/fuzzing.md` writes this page.
 
 {table}
 """

@@ -9,7 +9,7 @@ from tests.helpers import both
 from .case import Case, Random, chance, choice, integer, laid_out
 from .oracle import Bound, Question, disagreement, torch
 
-# Winograd convolution rounds by about 5e-6 of the result (see conv2d): room for the largest of many.
+# Winograd convolution rounds by about 5e-6 of the result (see conv2d); of many, the largest counts.
 TILES = Bound(ulps=400.0)
 
 

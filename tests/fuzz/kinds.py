@@ -70,8 +70,8 @@ WITHOUT_TORCH = (
         "threads",
         "training steps on 1, 2 and 3 threads, and with the same seed: the same bits",
         threads.draw,
-        cases=60,
-        quick=10,
+        cases=30,
+        quick=5,
         needs_torch=False,
     ),
     Kind(

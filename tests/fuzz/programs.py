@@ -290,10 +290,22 @@ def require_no_ties(values: Array, axes: Any, count: int) -> None:
 
 
 def along(row: Row) -> Callable[[Program], int]:
+    """softmax or log_softmax. PyTorch has one axis only: several are written with logsumexp."""
+
     def apply(program: Program) -> int:
         x = fitted(program, latest(program))
-        axis = some_axes(program.rng, program.values[x].ndim, row.axes)
-        return call(program, row, [x], axis=axis)
+        ndim = program.values[x].ndim
+        axis = some_axes(program.rng, ndim, row.axes)
+        if isinstance(axis, int):
+            return call(program, row, [x], axis=axis)
+        dims = tuple(range(ndim)) if axis is None else axis
+
+        def theirs(x: Any) -> Any:
+            logarithm = x - x.logsumexp(dims, keepdim=True)
+            return logarithm if row.name == "log_softmax" else logarithm.exp()
+
+        words = f"{row.name}, axis={axis}"
+        return program.apply(words, [x], lambda x: row.function(x, axis=axis), theirs)
 
     return apply
 

@@ -130,3 +130,22 @@ def test_prelu_slopes_belong_to_the_channels(backend, kind):
     assert_close(out[0, :, 0, 1], [-0.5, -2.0])
     assert_close(out[0, :, 1, 0], [-0.5, -2.0])
     assert_explained(tp.ShapeError, lambda: F.prelu(x, make(np.ones(3), backend)), "(1, 2, 2, 2)")
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_the_slope_of_prelu_at_zero_is_that_of_the_negative_side(backend, create_graph):
+    """As in PyTorch."""
+    x = make([-1.0, 0.0, -0.0, 1.0], backend, requires_grad=True)
+    (g,) = tp.grad(F.prelu(x, make([0.25], backend)).sum(), [x], create_graph=create_graph)
+    assert g.tolist() == [0.25, 0.25, 0.25, 1.0]
+
+
+def test_a_recorded_gradient_of_tanh_has_the_gradients_of_its_formula(backend):
+    """1 - t^2, -2 t (1 - t^2) and (6 t^2 - 2) (1 - t^2), for t = tanh(x)."""
+    x = make(np.array([-0.7, 0.0, 0.3, 1.2]), backend, requires_grad=True)
+    t = np.tanh(x.numpy())
+    slope = 1 - t**2
+    g = F.tanh(x)
+    for expected in (slope, -2 * t * slope, (6 * t**2 - 2) * slope):
+        (g,) = tp.grad(g.sum(), [x], create_graph=True)
+        assert_close(g, expected)

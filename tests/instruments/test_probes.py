@@ -101,20 +101,70 @@ def test_samples_are_separate_where_batch_norm_has_fixed_statistics():
     net = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm(6), nn.Tanh())
     net(tp.randn(20, 6))
     x = tp.randn(1, 6)
-    assert not probes.Jacobian(net, x, x).separate
-    assert probes.Jacobian(net.eval(), x, x).separate
+    assert not probes.samples_are_separate(net)
+    assert probes.samples_are_separate(net.eval())
     matrix = tp.jacobian(lambda v: net(v.reshape(1, 6)).reshape(6), x.reshape(6)).data
     np.testing.assert_allclose(
         spectra(net, x)[-1].product, np.linalg.svd(matrix, compute_uv=False), rtol=1e-4
     )
 
 
-def test_a_module_with_a_forward_of_its_own_is_one_layer():
+def test_a_network_with_a_forward_of_its_own(rng):
+    """Each layer by itself, and everything up to its output, whichever way it got there."""
     block, x = nn.Residual(nn.Linear(4, 4, bias=False)), tp.randn(1, 4)
-    (found,) = spectra(block, x)
-    expected = np.linalg.svd(np.eye(4) + block.branch.weight.numpy(), compute_uv=False)
-    np.testing.assert_allclose(found.product, expected, rtol=1e-5)
-    assert [c.layer for c in correlations(block, x)] == [found.layer] == ["0 Residual"]
+    branch, whole = spectra(block, x)
+    weight = block.branch.weight.numpy()
+    for found, matrix in (
+        (branch.own, weight),
+        (branch.product, weight),
+        (whole.own, np.eye(4) + weight),
+        (whole.product, np.eye(4) + weight),
+    ):
+        np.testing.assert_allclose(found, np.linalg.svd(matrix, compute_uv=False), rtol=1e-5)
+    names = ["branch Linear", "Residual"]
+    assert [c.layer for c in correlations(block, x)] == [branch.layer, whole.layer] == names
+
+
+class Attend(nn.Module):
+    """A stranger's network: a layer that is used twice, one with two inputs, called by keyword, and
+    one that looks across the batch."""
+
+    class Mix(nn.Module):
+        def forward(self, first, second):
+            return first * 2.0 + second
+
+    class Center(nn.Module):
+        def forward(self, x):
+            return x - x.mean(axis=0, keepdims=True)
+
+    def __init__(self):
+        self.linear = nn.Linear(3, 3, bias=False)
+        self.mix, self.center = self.Mix(), self.Center()
+
+    def forward(self, x):
+        h = self.linear(self.linear(x))
+        return self.center(self.mix(second=x, first=h))
+
+
+def test_spectra_of_a_stranger_who_looks_across_the_batch():
+    net, x = Attend().to(dtype="float64"), tp.randn(4, 3, dtype="float64")
+    found = spectra(net, x)
+    names = ["linear Linear", "linear Linear", "mix Mix", "center Center"]
+    assert [record.layer for record in found] == names
+    w = net.linear.weight.numpy()
+    each = {  # of one sample
+        "once": w,
+        "twice": w @ w,
+        "mixed": 2.0 * w @ w + np.eye(3),
+    }
+    center = np.kron(np.eye(4) - 0.25, np.eye(3))
+    products = [np.kron(np.eye(4), matrix) for matrix in each.values()]
+    products.append(center @ products[-1])
+    owns = [products[0], products[0], np.eye(12), center]  # of Mix: with respect to `second`
+    for record, own, product in zip(found, owns, products, strict=True):
+        for values, matrix in ((record.own, own), (record.product, product)):
+            expected = np.linalg.svd(matrix, compute_uv=False)
+            np.testing.assert_allclose(values, expected, atol=1e-12)
 
 
 def test_pairs_of_integers_have_the_angle_that_was_asked_for():

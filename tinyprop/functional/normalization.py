@@ -105,7 +105,7 @@ class Normalize(Op):
         return 0.0, total(x * x, self.axes, True, wide(x.dtype), count)
 
     def forward(self, x: Array, weight: Any, bias: Any) -> Array:
-        dtype = x.dtype
+        dtype = array_module(x).result_type(x, weight, bias)
         x = at_least_float32(x)
         center, var = self.statistics(x)
         if self.centered:

@@ -40,11 +40,26 @@ def normprop(
         u = NormalizedLinear()(x, weight, gamma)
     else:
         u = weighted_sum(x, weight_norm(weight, gamma))
-    units_on_axis_1 = u.ndim == weight.ndim
+    made_here = getattr(weighted_sum, "func", weighted_sum) in (linear, conv2d)
+    return normalized_activation(u, beta, c1, c2, activation, weight.ndim, overwrite=made_here)
+
+
+def normalized_activation(
+    u: Tensor,
+    beta: Tensor,
+    c1: Any,
+    c2: Any,
+    activation: Callable[[Tensor], Tensor],
+    weight_ndim: int,
+    overwrite: bool = False,
+) -> Tensor:
+    """(1/c1) [s(u + beta) - c2]: the equation from the weighted sums u on, which weights with this
+    number of axes have given. With `overwrite`, nobody else needs u, and its memory may hold the
+    result."""
+    units_on_axis_1 = u.ndim == weight_ndim
     if activation is relu and units_on_axis_1:
-        made_here = getattr(weighted_sum, "func", weighted_sum) in (linear, conv2d)
-        return NormalizedReLU(overwrite=made_here)(u, beta, c1, c2)
-    rest = weight.ndim - 1  # (units,) -> (units, 1, 1) for images
+        return NormalizedReLU(overwrite)(u, beta, c1, c2)
+    rest = weight_ndim - 1  # (units,) -> (units, 1, 1) for images
     activated = activation(u + per_channel(beta, rest))
     return (activated - per_unit(c2, rest)) / per_unit(c1, rest)
 

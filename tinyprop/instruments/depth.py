@@ -2,7 +2,6 @@
 with three."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,42 +13,69 @@ from ..engine.arrays import HostArray, to_numpy
 from ..engine.backward import grad
 from ..engine.random import manual_seed, new_generator
 from ..engine.tensor import Tensor
+from ..nn.observation import observe, outermost
 from ..report.table import Table
 
 LAYERS, WIDTH, INPUTS, SEEDS = 30, 256, 100, 8
 SHOWN = (1, 10, 20, 30)  # layers whose distributions are drawn
 
 
-def normprop(x: Tensor, mode: str) -> Iterator[Tensor]:
-    """The pre-activations of each layer: the equation of the NormProp layer, halted before its
-    activation."""
-    for _ in range(LAYERS):
-        layer = nn.NormPropLinear(WIDTH, WIDTH, mode=mode)
-        u = layer.weighted_sum(x, F.weight_norm(layer.weight, layer.gamma)) + layer.beta
-        yield u
-        c1, c2 = layer.constants()
-        x = (layer.activate(u) - c2) / c1
+class WeightedSums(nn.Module):
+    """The equation of a NormProp layer up to its activation."""
+
+    def __init__(self, layer: nn.NormPropLinear):
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer.pre_activation(None, x)
 
 
-def he(x: Tensor, batch: int | None = None) -> Iterator[Tensor]:
-    """The pre-activations of each layer, with weights as in He et al. (2015); BatchNorm over
-    mini-batches, if given."""
-    for i in range(LAYERS):
-        layer = nn.Linear(WIDTH, WIDTH)
-        if i:  # behind a ReLU, which halves the mean square
-            layer.weight.data *= math.sqrt(2.0)
-        u = layer(x) if batch is None else batch_norm(layer(x), batch)
-        yield u
-        x = F.relu(u)
+class NormalizedActivation(nn.Module):
+    """The rest of that equation."""
+
+    def __init__(self, layer: nn.NormPropLinear):
+        self.layer = layer
+
+    def forward(self, u: Tensor) -> Tensor:
+        c1, c2 = self.layer.constants()
+        return (self.layer.activate(u) - c2) / c1
 
 
-def batch_norm(u: Tensor, batch: int) -> Tensor:
+class BatchNormInBatches(nn.Module):
     """BatchNorm of consecutive mini-batches: to the layer, the same unit in two of them is two
     features."""
-    n = INPUTS // batch
-    features = F.transpose(u.reshape(n, batch, WIDTH), (1, 0, 2)).reshape(batch, n * WIDTH)
-    normalized = nn.BatchNorm(n * WIDTH)(features).reshape(batch, n, WIDTH)
-    return F.transpose(normalized, (1, 0, 2)).reshape(INPUTS, WIDTH)
+
+    def __init__(self, batch: int):
+        self.batch = batch
+        self.batches = INPUTS // batch
+        self.norm = nn.BatchNorm(self.batches * WIDTH)
+
+    def forward(self, u: Tensor) -> Tensor:
+        by_batch = u.reshape(self.batches, self.batch, WIDTH)
+        features = F.transpose(by_batch, (1, 0, 2)).reshape(self.batch, self.batches * WIDTH)
+        normalized = self.norm(features).reshape(self.batch, self.batches, WIDTH)
+        return F.transpose(normalized, (1, 0, 2)).reshape(INPUTS, WIDTH)
+
+
+# A network is a list of pairs: what gives the pre-activations of a layer, and its activation.
+Pairs = list[tuple[nn.Module, nn.Module]]
+
+
+def normprop(mode: str) -> Pairs:
+    layers = [nn.NormPropLinear(WIDTH, WIDTH, mode=mode) for _ in range(LAYERS)]
+    return [(WeightedSums(layer), NormalizedActivation(layer)) for layer in layers]
+
+
+def he(batch: int | None = None) -> Pairs:
+    """Weights as in He et al. (2015), and BatchNorm over mini-batches, if given."""
+    pairs: Pairs = []
+    for i in range(LAYERS):
+        layer = nn.Linear(WIDTH, WIDTH)
+        if i:  # after a ReLU, which halves the mean square
+            layer.weight.data *= math.sqrt(2.0)
+        norm = nn.Identity() if batch is None else BatchNormInBatches(batch)
+        pairs.append((nn.Sequential(layer, norm), nn.ReLU()))
+    return pairs
 
 
 # the function, its arguments, and what it teaches
@@ -90,7 +116,7 @@ def measured(name: str) -> Depth:
     for seed in range(SEEDS):
         manual_seed(seed)
         inputs, cotangent = new_generator([seed, 1]).standard_normal((2, INPUTS, WIDTH), "float32")
-        tensors = list(function(Tensor(inputs), *arguments))
+        tensors = pre_activations(function(*arguments), Tensor(inputs, requires_grad=True))
         back = grad((tensors[-1] * Tensor(cotangent)).sum(), tensors)
         arrays = [to_numpy(u.data).astype("float64") for u in tensors]
         spreads.append([math.sqrt(u.var(axis=0).mean()) for u in arrays])
@@ -98,6 +124,15 @@ def measured(name: str) -> Depth:
         gradients.append([size / sizes[-1] for size in sizes])
         values = values or {i: arrays[i - 1] - arrays[i - 1].mean() for i in SHOWN}
     return Depth(np.array(spreads), np.array(gradients), values)
+
+
+def pre_activations(pairs: Pairs, x: Tensor) -> list[Tensor]:
+    """Those of each layer for a batch x, with their graph."""
+    modules: list[nn.Module] = []
+    for sums, activation in pairs:
+        modules += [sums, activation]
+    records = outermost(observe(nn.Sequential(*modules[:-1]), x))
+    return [record.output for record in records[::2]]
 
 
 def table(networks: dict[str, Depth]) -> Table:

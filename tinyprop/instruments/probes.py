@@ -14,12 +14,12 @@ from .. import nn
 from ..engine.arrays import HostArray, array_module, from_host, to_numpy
 from ..engine.backward import grad
 from ..engine.errors import explain
-from ..engine.graph import no_grad
 from ..engine.random import new_generator
 from ..engine.tensor import Tensor
 from ..functional.derivatives import jvp
+from ..nn.declare import can_be_split
 from ..nn.module import observing
-from ..theory.propagate import layers_of
+from ..nn.observation import Observation, observe, outermost, until
 
 SMALL = 256  # numbers in and out, up to which a Jacobian is computed in full
 ROUNDS = 8  # in which a block of vectors is multiplied by the Jacobian and by its transpose
@@ -38,7 +38,7 @@ class Spectrum:
     [('0 Linear', [4.0, 3.0], [4.0, 3.0]), ('1 ReLU', [1.0, 0.0], [3.0, 0.0])]
     """
 
-    layer: str  # number and class, as "2 MaxPool2d"
+    layer: str  # name and class, as "2 MaxPool2d"
     own: HostArray
     product: HostArray
     # all singular values, by a full decomposition; otherwise the largest ones, by a randomised one
@@ -58,48 +58,62 @@ def spectra(model: nn.Module, x: Tensor, largest: int = 8, seed: int = 0) -> lis
         raise ValueError(
             explain("spectra of a network with dropout in training mode", rule, "model.eval()")
         )
-    start, so_far, found = x, list[nn.Module](), []
-    product: HostArray | None = np.eye(x.size) if x.size <= SMALL else None
+    separate = samples_are_separate(model)
+    found = []
     with observing():
-        for i, layer in enumerate(layers_of(model)):
-            so_far.append(layer)
-            with no_grad():
-                y = layer(x)
-            own = Jacobian(layer, x, y)
-            if max(x.size, y.size) <= SMALL and product is not None:
-                matrix = own.transposed(np.eye(y.size))
-                product = matrix @ product
-                values = [np.linalg.svd(part, compute_uv=False) for part in (matrix, product)]
-            else:
-                product = None
-                whole = Jacobian(nn.Sequential(*so_far), start, y)
-                values = [jacobian.largest(largest, seed) for jacobian in (own, whole)]
-            found.append(
-                Spectrum(f"{i} {type(layer).__name__}", values[0], values[1], product is not None)
-            )
-            x = y
+        for i, record in enumerate(outermost(observe(model, x))):
+            y = record.output
+            own = Jacobian(layer_function(record), record.input, y, separate)
+            whole = Jacobian(until(model, i), x, y, separate)
+            exact = max(x.size, record.input.size, y.size) <= SMALL
+            values = []
+            for jacobian in (own, whole):
+                values.append(jacobian.all() if exact else jacobian.largest(largest, seed))
+            found.append(Spectrum(record.name, values[0], values[1], exact))
     return found
 
 
-class Jacobian:
-    """Products of blocks of vectors (rows) with the Jacobian of a module at a batch x, whose output
-    is y."""
+def layer_function(record: Observation) -> Callable[[Tensor], Tensor]:
+    """The layer as a function of the first tensor that it was called with; what else it was called
+    with stays as it was."""
 
-    def __init__(self, module: nn.Module, x: Tensor, y: Tensor):
-        self.module, self.x, self.y = module, x.detach(), y
-        training = [part for part in module.modules() if part.training]
-        self.separate = not any(m.draws_for_batch or m.sums_over_batch for m in training)
+    def function(x: Tensor) -> Tensor:
+        arguments = [x if value is record.input else value for value in record.arguments]
+        keywords = {k: x if v is record.input else v for k, v in record.keywords.items()}
+        return record.layer(*arguments, **keywords)
+
+    return function
+
+
+def samples_are_separate(model: nn.Module) -> bool:
+    """Whether no sample depends on others of its batch, as far as is known."""
+    for module in model.modules():
+        looks_across = module.training and (module.draws_for_batch or module.sums_over_batch)
+        if looks_across or not can_be_split(module):
+            return False
+    return True
+
+
+class Jacobian:
+    """Products of blocks of vectors (rows) with the Jacobian of a function at a batch x, whose
+    output is y. Samples may be `separate`: none depends on the others."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, separate: bool):
+        self.function = function
+        self.x = x.detach()
+        self.y = y
+        self.separate = separate
 
     def times(self, block: HostArray) -> HostArray:
         """J v for each vector v: (k, inputs) -> (k, outputs)."""
-        return self._in_blocks(block, self.x, lambda x, v: jvp(self.module, x, v)[1])
+        return self._in_blocks(block, self.x, lambda x, v: jvp(self.function, x, v)[1])
 
     def transposed(self, block: HostArray) -> HostArray:
         """u J for each vector u: (k, outputs) -> (k, inputs)."""
 
         def pull(x: Tensor, u: Tensor) -> Tensor:
             x = Tensor(x.data, requires_grad=True)
-            return grad(self.module(x), x, u)[0]
+            return grad(self.function(x), x, u)[0]
 
         return self._in_blocks(block, self.y, pull)
 
@@ -120,6 +134,10 @@ class Jacobian:
             .astype(np.float64)
             .reshape(k, -1)
         )
+
+    def all(self) -> HostArray:
+        """All singular values."""
+        return np.linalg.svd(self.transposed(np.eye(self.y.size)), compute_uv=False)
 
     def largest(self, count: int, seed: int) -> HostArray:
         """The largest singular values, by the projection of J on the space of J v, J J^T J v, ...
@@ -149,7 +167,7 @@ class Correlation:
     array([0.5, 0.5])
     """
 
-    layer: str  # number and class, as "2 MaxPool2d"
+    layer: str  # name and class, as "2 MaxPool2d"
     cosines: HostArray
 
 
@@ -172,12 +190,11 @@ def correlations(
         [given, math.cos(math.radians(degrees)) * given + math.sin(math.radians(degrees)) * other]
     )
     pairs = pairs.astype(x.dtype if x.dtype.kind == "f" else np.float32).reshape(-1, *x.shape[1:])
-    z, found = Tensor(from_host(pairs, like=x.data)), []
-    with no_grad(), observing():
-        for i, layer in enumerate(layers_of(model)):
-            z = layer(z)
-            one, two = to_numpy(z.data).astype(np.float64).reshape(2, len(x), -1)
-            products = (one * two).sum(axis=1)
-            norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
-            found.append(Correlation(f"{i} {type(layer).__name__}", products / norms))
+    found = []
+    for record in outermost(observe(model, from_host(pairs, like=x.data))):
+        outputs = to_numpy(record.output.data).astype(np.float64)
+        one, two = outputs.reshape(2, len(x), -1)
+        products = (one * two).sum(axis=1)
+        norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
+        found.append(Correlation(record.name, products / norms))
     return found

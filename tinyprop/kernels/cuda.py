@@ -31,6 +31,7 @@ from ..functional.normprop import NormalizedLinear, NormalizedReLU
 from ..functional.pooling import AveragePool, MaxPool, Spread
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last
 from ..optim import updates
+from .evenness import LEAST, MOST, MOST_ENERGY, MOST_SQUARE, STEP
 
 Arrays = Sequence[Array]
 
@@ -51,7 +52,14 @@ SIZES = {
     "EACH": EACH,
     "LOADS": LOADS,
 }
-OPTIONS = tuple(f"-D{name}={value}" for name, value in SIZES.items())
+LIMITS = {
+    "STEP": STEP,
+    "MOST_ENERGY": MOST_ENERGY,
+    "MOST_SQUARE": MOST_SQUARE,
+    "LEAST": LEAST,
+    "MOST": MOST,
+}
+OPTIONS = tuple(f"-D{name}={value}" for name, value in (SIZES | LIMITS).items())
 
 # the Mailbox of a step that is recorded or replayed (graphs.py); otherwise None
 _mailbox: ContextVar[Any] = ContextVar("mailbox", default=None)
@@ -595,10 +603,16 @@ def adam(
 
 
 def map_tiles(
-    matrix: tuple[str, ...], images: Array, tiles: Window, points: Array, back: bool
+    matrix: tuple[str, ...],
+    images: Array,
+    tiles: Window,
+    points: Array,
+    back: bool,
+    uneven: Array | None = None,
 ) -> None:
     """points = matrix @ tile @ matrix.T for each tile of images (N, H, W, C), or back; points
-    (points, tiles, C) are contiguous, and `matrix` defines a matrix for the compiler."""
+    (points, tiles, C) are contiguous, and `matrix` defines a matrix for the compiler. The points of
+    uneven tiles are 0."""
     n, h, w, c = images.shape
     strides = [stride // images.itemsize for stride in images.strides]
     places = tiles.output((n, c, h, w))
@@ -606,5 +620,71 @@ def map_tiles(
     source, target = (points, images) if back else (images, points)
     threads = points.size // len(points)
     options = (*matrix, f"-DBACK={back:d}")
-    arguments = (source, target, shape, threads)
+    arguments = (source, target, uneven, shape, threads)
     _launch("tiles.map_tiles", images.dtype, threads, *arguments, options=options)
+
+
+@cache
+def _energies() -> Any:
+    """A kernel that CuPy compiles: the sum of squares."""
+    return _cupy().ReductionKernel("T x", "T y", "x * x", "a + b", "y = a", "0", "energies")
+
+
+def uneven_tiles(
+    images: Array, tiles: Window, windows: Window, results: Window, w: Array | None
+) -> Array:
+    """As in evenness.py, but always an array. If filters w (O, C, k, k) are given and not even, no
+    tile is."""
+    n, height, width, c = images.shape
+    shape = n, c, height, width
+    places = tiles.output(shape)
+    range_of_w = None if w is None else _filter_range(w)
+    filters, weights = (0, 0) if w is None else (len(w), w.size)
+    numbers = [height, width, *windows.output(shape), *places, filters, weights]
+    for window in (tiles, windows, results):
+        numbers += [window.kernel[0], window.stride[0], *window.padding]
+    out = _cupy().ndarray((n, *places), bool)
+    energies = _energies()(images, axis=3)
+    arguments = (energies, range_of_w, out, _struct("int64", *numbers), out.size)
+    _launch("uneven.uneven_tiles", images.dtype, out.size, *arguments)
+    return out
+
+
+def _filter_range(w: Array) -> Array:
+    """The largest square and the sum of squares of each filter w (O, C, k, k): (2, O)"""
+    out = _empty((2, len(w)), w)
+    geometry = _geometry(Window(w.shape[2:], (1, 1), (0, 0)), w[:1], w, None)
+    _launch("uneven.filter_range", w.dtype, (len(w),), w, out, geometry)
+    return out
+
+
+def convolve_uneven(
+    x: Array, w: Array, window: Window, uneven: Array, out: Array, meets_padding: bool
+) -> None:
+    """Write the outputs of uneven tiles, by the definition of convolution. In a gradient, weights
+    do not meet the padding."""
+    blocks = out.size // len(w)
+    geometry = _geometry(window, x, w, out)
+    arguments = (x, w, uneven, out, geometry, np.bool_(meets_padding))
+    _launch("uneven.convolve_uneven", x.dtype, (blocks,), *arguments)
+
+
+def add_filter_gradient(
+    x: Array, g: Array, window: Window, uneven_x: Array, uneven_g: Array, out: Array
+) -> None:
+    """Add what the outputs of tiles contribute that are uneven in x or in g; out (O, C, k, k) is
+    contiguous."""
+    geometry = _geometry(window, x, out, g)
+    arguments = (x, g, uneven_x, uneven_g, out, geometry)
+    _launch("uneven.add_filter_gradient", x.dtype, out.size, *arguments)
+
+
+def _geometry(window: Window, x: Array, w: Array, out: Array | None) -> Any:
+    """The struct Geometry of a convolution of x with w."""
+    n, c, height, width = x.shape
+    rows, columns = window.output(x.shape)
+    numbers = [n, height, width, c, len(w), window.kernel[0], *window.padding]
+    numbers += [rows, columns, -(-rows // STEP), -(-columns // STEP)]
+    for array in (x, w, x if out is None else out):
+        numbers += [stride // array.itemsize for stride in array.strides]
+    return _struct("int64", *numbers)

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from ..engine.arrays import Array, is_array, to_backend
 from ..engine.context import context, current, enter, leave
-from ..engine.errors import StateError, explain
+from ..engine.errors import GradientError, StateError, explain
 from ..engine.guard import check_editable
 from ..engine.tensor import Tensor
 
@@ -35,10 +35,10 @@ def is_observing() -> bool:
 
 
 def visiting(
-    visit: Callable[["Module", Any], Callable[[Tensor], None] | None],
+    visit: Callable[..., Callable[[Any], None] | None],
 ) -> AbstractContextManager[None]:
-    """Inside the block, call visit(module, its input) before each call of a module, and what it
-    returns, if anything, with the output."""
+    """Inside the block, call visit(module, *its arguments) before each call of a module, and what
+    it returns, if anything, with the output."""
     return context(visit=visit)
 
 
@@ -66,8 +66,9 @@ class Module:
 
     Leaf tensors that require a gradient are parameters. A leaf tensor that does not require one is
     a buffer, saved but not trained, if it is an attribute; in a list, tuple or dict it is not part
-    of the state. What `forward` stores on self is neither, whatever it is: an attribute that is
-    first set while the module is being called stays out.
+    of the state. What `forward` stores on self is neither: an attribute that is first set while the
+    module is being called stays out. A new parameter is refused there, because no optimizer would
+    know of it.
 
     >>> class Net(tp.nn.Module):
     ...     def __init__(self):
@@ -93,13 +94,23 @@ class Module:
     dtype('float64')
     """
 
-    # Whether each output depends on one sample only: declare it for a module of your own, so that
-    # its batches may be cut, to evaluate large sets or to train on several ranks.
+    # What a module declares about itself. A subclass with methods of its own declares it anew: see
+    # `nn.declare.declared`.
+    #
+    # Whether each output depends on one sample only: then batches may be cut, to evaluate large
+    # sets or to train on several ranks.
     per_sample = False
     # Whether it draws random numbers for all parts of a batch, in order.
     draws_for_batch = False
-    # Whether it sums over all parts of a batch.
+    # Whether all it takes from other samples are sums by `tp.nn.over_batch`, over all ranks.
     sums_over_batch = False
+    # For theory: whether it applies one function to each value; a `Statistics` for a normaliser; a
+    # `Rows` for a layer with random weights. Where nothing is declared, there is no prediction.
+    elementwise = False
+    statistics: Any = None
+    rows: Any = None
+    # Names of buffers that take the shape of the state that is loaded.
+    resized_by_state: tuple[str, ...] = ()
 
     _training = True  # its own mode; see `training`
     _set_by_forward: Set[str] = frozenset()  # names of attributes that are not part of the state
@@ -108,10 +119,27 @@ class Module:
         """Compute the output for an input; called by module(x)."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
+    def pre_activation(self, output: Any, *args: Any, **kwargs: Any) -> Tensor | None:
+        """For a layer with weights: its weighted sums in front of the activation, for the output
+        and the arguments of a call. `tp.observe` asks for it. A layer without weights has none.
+
+        >>> tp.nn.ReLU().pre_activation(tp.ones(2), tp.ones(2)) is None
+        True
+        """
+        return None
+
+    def refresh(self, *args: Any, **kwargs: Any) -> None:
+        """Measure the layer's input for a fixed set of samples. Define this in a layer of your own
+        that needs such measurements: a run calls it at first and then every `refresh` steps, and
+        `tp.nn.refresh(net, x)` calls it for all layers of a network. What it measures belongs in
+        buffers, so that it is saved.
+        """
+
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         here = current()
-        after_call = here.visit(self, *args) if here.visit else None
-        token = enter(here.changed(running=(*here.running, self)))
+        after_call = here.visit(self, *args, **kwargs) if here.visit else None
+        running, inputs = (*here.running, self), (*here.inputs, args, kwargs)
+        token = enter(here.changed(running=running, inputs=inputs))
         try:
             out = self.forward(*args, **kwargs)
         finally:
@@ -121,7 +149,10 @@ class Module:
         return out
 
     def __setattr__(self, attribute: str, value: Any) -> None:
-        if self._is_stored_by_forward(attribute):
+        is_running = any(module is self for module in current().running)
+        if is_running:
+            self._refuse_new_parameters(attribute, value)
+        if is_running and self._is_result(attribute):
             vars(self).setdefault("_set_by_forward", set()).add(attribute)
         else:
             vars(self).get("_set_by_forward", set()).discard(attribute)
@@ -129,17 +160,31 @@ class Module:
         super().__setattr__(attribute, value)
         _edits.count += 1
 
-    def _is_stored_by_forward(self, attribute: str) -> bool:
-        """Whether an attribute that is being set now is a result that `forward` stores, rather than
-        state. A buffer that `forward` replaces remains state."""
-        is_running = any(module is self for module in current().running)
-        if not is_running:
-            return False
+    def _is_result(self, attribute: str) -> bool:
+        """Whether an attribute that `forward` sets is a result that it stores, rather than state. A
+        buffer that `forward` replaces remains state."""
         if attribute in self._set_by_forward:
             return True
         present_value = vars(self).get(attribute)
         holds_state = any(True for _ in _flatten(attribute, present_value))
         return not holds_state
+
+    def _refuse_new_parameters(self, attribute: str, value: Any) -> None:
+        """Refuse a parameter, or a module that has some, which `forward` makes: an optimizer would
+        not know of it. Inputs, and what is part of the network already, may be stored."""
+        for name, member in _flatten(attribute, value):
+            if isinstance(member, Tensor):
+                is_trained = member.node is None and member.requires_grad
+            else:
+                is_trained = any(True for _ in member.parameters())
+            if is_trained and not _is_known(member):
+                kind = "parameter" if isinstance(member, Tensor) else type(member).__name__
+                raise GradientError(
+                    f"a new {kind} as {name!r} of a {type(self).__name__}, made by its forward",
+                    "parameters exist before the first call: one that is made later is in no "
+                    "optimizer, and would never be trained",
+                    f"self.{attribute} = ... in __init__",
+                )
 
     def _members(self) -> Iterator[tuple[str, "Tensor | Module"]]:
         """The tensors and modules of this module's own state, by name."""
@@ -224,13 +269,22 @@ class Module:
         """Set every parameter and buffer from a state of the same names and shapes; all of them or
         none."""
         tensors = dict(self._named_tensors())
+        resized = {
+            prefix + name
+            for prefix, module in self._named_modules()
+            for name in module.resized_by_state
+        }
         _check_names(state, tensors)
         for name, tensor in tensors.items():
-            _check_value(name, state[name], tensor)
+            _check_value(name, state[name], tensor, any_shape=name in resized)
             check_editable(tensor, name)
         for name, tensor in tensors.items():
-            value = to_backend(state[name], tensor.backend)
-            tensor._data[...] = value.astype(tensor.dtype)
+            value = to_backend(state[name], tensor.backend).astype(tensor.dtype)
+            if value.shape == tensor.shape:
+                tensor._data[...] = value
+            else:
+                tensor._data = value
+                _edits.count += 1
 
     @property
     def training(self) -> bool:
@@ -304,6 +358,18 @@ def _flatten(name: str, value: Any) -> Iterator[tuple[str, Tensor | Module]]:
             yield from _flatten(f"{name}.{key}", element)
 
 
+def _is_known(member: Tensor | Module) -> bool:
+    """Whether this is part of a module that is running, or an input of one."""
+    here = current()
+    for _, given in _flatten("", here.inputs):
+        if given is member:
+            return True
+    for module in here.running:
+        if any(part is member for part in (*module.modules(), *module.parameters())):
+            return True
+    return False
+
+
 def _name_tensors(attribute: str, value: Any) -> None:
     """Give each tensor in the value of an attribute its name, which error messages and `tp.draw`
     show."""
@@ -329,10 +395,13 @@ def _check_names(state: Mapping[str, Array], tensors: Mapping[str, Tensor]) -> N
         )
 
 
-def _check_value(name: str, value: Any, tensor: Tensor) -> None:
-    """Refuse a value for a tensor that is no array, or has another shape or kind of numbers."""
+def _check_value(name: str, value: Any, tensor: Tensor, any_shape: bool) -> None:
+    """Refuse a value for a tensor that is no array, or has another shape or kind of numbers; with
+    `any_shape`, another number of axes."""
     if not is_array(value):
         got = type(value).__name__
+    elif any_shape and value.ndim == tensor.ndim and value.dtype.kind == tensor.dtype.kind:
+        return
     elif value.shape != tensor.shape or value.dtype.kind != tensor.dtype.kind:
         got = f"{value.dtype} {value.shape}"
     else:

@@ -1,17 +1,14 @@
 """Statistics of every layer's output on a batch."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import functional as F
-from ..engine.backward import grad
-from ..engine.graph import recording
 from ..engine.sums import total
 from ..engine.tensor import Tensor
 from ..functional.reductions import moments
-from .module import Module, observing, visiting
+from .module import Module
+from .observation import Observation, observe, outermost
 
 
 @dataclass(frozen=True)
@@ -22,7 +19,7 @@ class Signal:
     1.0
     """
 
-    layer: str  # number and class, as "2 MaxPool2d"
+    layer: str  # name and class, as "2 MaxPool2d"
     mean: float
     std: float
     dead: float  # fraction of units whose output is the same for every sample and position
@@ -35,48 +32,27 @@ class Signal:
 def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
     """Measure the output of every layer of a model for a batch, in the order in which they are
     called, and, given labels, the gradient of the loss with respect to it. The layers run in their
-    own mode, and the model stays as it is.
+    own mode, and the model stays as it is. `tp.observe` has the outputs themselves, and those of
+    layers inside of layers.
 
     >>> net = tp.nn.Sequential(tp.nn.Linear(4, 8), tp.nn.ReLU())
     >>> [s.layer for s in tp.nn.signals(net, tp.tensor([[1.0] * 4] * 2))]
     ['0 Linear', '1 ReLU']
     """
-    outputs: list[tuple[str, Tensor]] = []  # of each call of a layer, with its name
-    names: dict[Module, list[str]] = {}  # a layer that is used several times has several
-    for name, layer in model.named_children():
-        names.setdefault(layer, []).append(f"{name} {type(layer).__name__}")
-
-    def visit(layer: Module, *args: Any) -> Any:
-        if layer not in names:
-            return None
-        remaining = names[layer]
-        name = remaining.pop(0) if len(remaining) > 1 else remaining[0]
-        return lambda output: outputs.append((name, output))
-
-    with_loss = labels is not None
-    x = Tensor(x._data, requires_grad=with_loss)  # the first layers may have no parameters
-    with recording(with_loss), observing(), visiting(visit):
-        logits = model(x)
-        loss = F.cross_entropy(logits, labels) if with_loss else None
-    gradients: Sequence[Tensor | None] = [None] * len(outputs)
-    if loss is not None:
-        gradients = grad(loss, [output for _, output in outputs], allow_unused=True)
-    result = []
-    for (name, output), gradient in zip(outputs, gradients, strict=True):
-        result.append(_measure(name, output, gradient))
-    return result
+    return [_measure(record) for record in outermost(observe(model, x, labels))]
 
 
-def _measure(name: str, output: Tensor, gradient: Tensor | None) -> Signal:
-    array = output._data.astype("float64")
+def _measure(record: Observation) -> Signal:
+    array = record.output._data.astype("float64")
     everywhere = tuple(range(array.ndim))
     all_but_units = (0, *range(2, array.ndim))  # samples and positions
     mean, variance = moments(array, everywhere, array.size)
     units = array.shape[1] if array.ndim > 1 else 1
     unit_means = total(array, all_but_units, divisor=array.size // units)
     unit_ranges = array.max(axis=all_but_units) - array.min(axis=all_but_units)
+    gradient = record.gradient
     return Signal(
-        layer=name,
+        layer=record.name,
         mean=mean.item(),
         std=math.sqrt(variance.item()),
         dead=float(total(unit_ranges == 0, divisor=units)),

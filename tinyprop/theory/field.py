@@ -14,9 +14,9 @@ from .. import moments
 from ..engine.arrays import HostArray, to_numpy
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
+from ..functional.activation import Activation
 from ..functional.windows import Window
 from ..moments.hermite import hermite, largest
-from ..nn.layers import ACTIVATIONS
 
 WHOLE = 4096  # values whose correlations may be stored for each pair
 DEGREES = 12  # of Hermite polynomials
@@ -338,7 +338,7 @@ class Pointwise:
     """The function (s(u) - c2) / c1 of every value; parameters, c1 and c2 are numbers, or one value
     per channel."""
 
-    name: str
+    activation: Activation
     params: dict[str, Any]
     c1: Any = 1.0
     c2: Any = 0.0
@@ -346,7 +346,7 @@ class Pointwise:
     def each(self, change: Callable[[Any], Any]) -> "Pointwise":
         """With all numbers changed."""
         params = {name: change(x) for name, x in self.params.items()}
-        return Pointwise(self.name, params, change(self.c1), change(self.c2))
+        return Pointwise(self.activation, params, change(self.c1), change(self.c2))
 
     def of_channel(self, k: int) -> "Pointwise":
         return self.each(lambda x: x[k] if np.size(x) > 1 else x)
@@ -354,12 +354,12 @@ class Pointwise:
     def value(self, u: HostArray) -> HostArray:
         """Of values (C, ...)."""
         this = self.each(lambda x: per_channel(x, u.ndim))
-        return (ACTIVATIONS[self.name](Tensor(u), **this.params).data - this.c2) / this.c1
+        return (self.activation(Tensor(u), **this.params).data - this.c2) / this.c1
 
     def moments(self, mean: HostArray, variance: HostArray) -> tuple[HostArray, HostArray]:
         """Mean and variance of its values."""
         this = self.each(lambda x: per_channel(x, mean.ndim))
-        found = moments.gaussian(self.name, mean, np.sqrt(variance), **this.params)
+        found = moments.gaussian(self.activation, mean, np.sqrt(variance), **this.params)
         return (found.mean - this.c2) / this.c1, (found.std / this.c1) ** 2
 
     def __call__(self, field: Field) -> tuple[Field, float]:

@@ -13,6 +13,7 @@ from .. import nn
 from ..engine.arrays import HostArray, to_numpy
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
+from ..functional.activation import activations
 from ..functional.windows import Window
 from ..moments.hermite import SAMPLES
 from ..nn.normprop import NormProp
@@ -240,7 +241,7 @@ class Mixture:
                 "propagate does not know what it has in common with its input",
             )
             raise TypeError(explain(got, rule, "pool in front of the block"))
-        function = self.pending or Pointwise("identity", {})
+        function = self.pending or Pointwise(activations["identity"], {})
         error = self.error + math.sqrt(2.0 / SAMPLES)  # of a variance from so many samples
         fields = tuple(max_pool(field, function, window) for field in self.fields)
         return replace(self, fields=fields, gaussian=False, exact=False, error=error, pending=None)
@@ -336,16 +337,14 @@ def step(state: Any, layer: Any) -> Any:
         state = state.linear(weights)
         if isinstance(layer, NormProp):
             c1, c2 = (array(c) if isinstance(c, Tensor) else c for c in layer.constants())
-            state = state.bent(Pointwise(layer.activation, slopes(layer), c1, c2))
+            state = state.bent(Pointwise(layer.activation, learnt(layer), c1, c2))
     elif isinstance(layer, nn.Activation):
-        state = state.bent(Pointwise(layer.function, layer.params))
-    elif isinstance(layer, nn.PReLU):
-        state = state.bent(Pointwise("prelu", slopes(layer)))
+        state = state.bent(Pointwise(layer.activation, layer.params | learnt(layer)))
     elif isinstance(layer, nn.DyT):
         name, shift = ("erf", layer.shift.item()) if isinstance(layer, nn.Derf) else ("tanh", 0.0)
         c1 = 1.0 / array(layer.weight)
         state = state.scaled(layer.alpha.item(), shift).bent(
-            Pointwise(name, {}, c1, -array(layer.bias) * c1)
+            Pointwise(activations[name], {}, c1, -array(layer.bias) * c1)
         )
     elif isinstance(layer, nn.AvgPool2d):
         if not layer.count_include_pad and layer.padding not in (0, (0, 0)):
@@ -407,8 +406,9 @@ def array(tensor: Tensor) -> HostArray:
     return to_numpy(tensor.data).astype("float64")
 
 
-def slopes(layer: Any) -> dict[str, HostArray]:
-    return {"a": array(layer.a)} if hasattr(layer, "a") else {}
+def learnt(layer: Any) -> dict[str, HostArray]:
+    """The learnable parameters of a layer's activation."""
+    return {name: array(p) for name, p in layer.activation_parameters.items()}
 
 
 def linear_map(layer: Any) -> Linear | None:

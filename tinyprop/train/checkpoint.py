@@ -33,6 +33,7 @@ TYPES: dict[str, Any] = {
     "versions": dict,
     "threads": int,
     "ranks": int,
+    "averaged": int,
 }
 
 
@@ -84,7 +85,9 @@ def read(path: Path) -> Checkpoint:
         arrays, metadata = decode(read_regular(path, MOST, follow=False), path)
         if metadata.get("format") != FORMAT or "sha256" not in metadata:
             raise ValueError("it is not a checkpoint of this version of tinyprop")
-        facts = {"ranks": 1} | json.loads(metadata["facts"])  # older ones do not say
+        # older ones do not say
+        defaults = {"ranks": 1, "averaged": 0}
+        facts = defaults | json.loads(metadata["facts"])
         check(facts)
         # with the defaults of what an older version did not know
         facts["config"] = asdict(Config(**facts["config"]))
@@ -112,6 +115,11 @@ def check(facts: dict[str, Any]) -> None:
         0 <= epoch <= len(logged) for epoch in measured
     ):
         raise ValueError("its epochs are not numbered from 1")
-    counts = facts["batch"] >= 0 and facts["threads"] >= 1 and facts["ranks"] >= 1
+    counts = (
+        facts["batch"] >= 0
+        and facts["averaged"] >= 0
+        and facts["threads"] >= 1
+        and facts["ranks"] >= 1
+    )
     if not (math.isfinite(facts["loss"]) and 0 <= facts["lr"] < math.inf and counts):
         raise ValueError("a number of its state is out of range")

@@ -1,6 +1,7 @@
 """`tinyprop train`."""
 
 import argparse
+from collections.abc import Callable
 from dataclasses import Field, fields
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 from .. import data
 from ..parallel.ranks import world
+from ..report.arguments import checked_by
 from .config import Config, allowed, kind, rule
 from .run import Run
 from .step import keep_freed_memory
@@ -35,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         shown = text if f.default is None else f"{text} (default: %(default)s)"
         letter = {int: "N", float: "X"}.get(kind(f))
         choices = f.metadata["choices"] or None
-        value_of = str if choices else partial(parse, f)
+        value_of: Callable[[str], Any] = str if choices else partial(parse, f)
+        if f.metadata["table"] is not None:
+            value_of, letter = checked_by(f.metadata["convert"]), "NAME"
+            shown = f"{shown}: {', '.join(f.metadata['table'])}"
         parser.add_argument(
             flag, type=value_of, choices=choices, default=f.default, help=shown, metavar=letter
         )
@@ -80,7 +85,14 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             f"Stopped in epoch {training.epoch + 1}; everything is saved. Add --resume to continue."
         )
         return 130
-    print(f"Test error {training.history[-1]['test_error']:.2%} after {training.epoch} epochs.")
-    for name in ("log.csv", "model.safetensors", "curves.png"):
+    last = training.history[-1]
+    print(f"Test error {last['test_error']:.2%} after {training.epoch} epochs.")
+    files = ["log.csv", "model.safetensors", "curves.png"]
+    if config.average is not None:
+        epochs = "the last epoch" if config.average == 1 else f"the last {config.average} epochs"
+        error = last["averaged_test_error"]
+        print(f"Test error {error:.2%} with weights averaged over {epochs}.")
+        files.append("averaged.safetensors")
+    for name in files:
         print(options.out / name)
     return 0

@@ -2,6 +2,7 @@
 line."""
 
 import math
+from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, get_args
 
@@ -9,9 +10,13 @@ from .. import data, nn
 from ..engine.arrays import HostArray
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
+from ..engine.loading import from_file, is_file_reference, is_recorded, source_of
+from ..engine.registry import Registry
 from ..engine.tensor import tensor
+from ..functional.activation import activations, as_activation
+from ..nn.init import INITS
 from ..nn.module import Module
-from ..nn.spec import GRAMMAR, INITS, parse
+from ..nn.spec import GRAMMAR, parse
 
 LIMITS = {"above": "above", "low": "of at least", "high": "at most"}  # of numbers, in words
 LSUV_IMAGES = 100  # on which the weights of `init="lsuv"` are scaled
@@ -23,19 +28,24 @@ def setting(
     help: str,
     *,
     choices: tuple[str, ...] = (),
+    table: Registry[Any] | None = None,
+    convert: Callable[[str], Any] | None = None,
     resumable: bool = False,
     **limits: float,
 ) -> Any:
-    """A field of a Config, with LIMITS for a number. A resumed run may change what is resumable."""
-    return field(
-        default=default,
-        metadata={"help": help, "choices": choices, "resumable": resumable, **limits},
-    )
+    """A field of a Config, with LIMITS for a number. With an open `table`, it is a name of that
+    table, or `file.py:name`, which `convert` makes a record of. A resumed run may change what is
+    resumable."""
+    facts = {"help": help, "choices": choices, "table": table, "convert": convert}
+    return field(default=default, metadata={**facts, "resumable": resumable, **limits})
 
 
 @dataclass(frozen=True)
 class Config:
     """Everything that decides how a run goes; wrong values are refused when it is made.
+
+    An activation or a normaliser of your own, given as a record or a function, or as file.py:name,
+    is recorded as `file.py:name#fingerprint`. Building the network fails if the file has changed.
 
     >>> tp.train.Config(data="cifar10", epochs=2).batch_size
     50
@@ -48,9 +58,17 @@ class Config:
     """
 
     data: str = setting("shapes", "data set", choices=data.NAMES)
-    norm: str = setting("normprop", "normalisation of the hidden layers", choices=nn.NORMS)
+    norm: str = setting(
+        "normprop",
+        "normalisation of the hidden layers, by name or as file.py:name",
+        table=nn.normalizers,
+        convert=nn.as_normalizer,
+    )
     activation: str = setting(
-        "relu", "activation of the hidden layers", choices=tuple(nn.layers.ACTIVATIONS)
+        "relu",
+        "activation of the hidden layers, by name or as file.py:name",
+        table=activations,
+        convert=as_activation,
     )
     spec: str | None = setting(
         None,
@@ -72,6 +90,7 @@ class Config:
         None, "initial gamma (default: the inverse of the activation's Jacobian factor)"
     )
     beta: float | None = setting(None, "initial beta (default: 0; in exact mode 1 for a rectifier)")
+    shrink: int = setting(1, "average blocks of N x N pixels of every image", low=1)
     data_norm: str = setting(
         "global",
         "normalise the data over the training set, or over each mini-batch",
@@ -98,8 +117,22 @@ class Config:
         choices=("halve", "plateau", "linear"),
     )
     halve_every: int = setting(10, "epochs between halvings (schedule halve)", low=1)
+    anneal: int | None = setting(
+        None, "last epochs in which the rate falls linearly to 0 (schedule halve)", low=1
+    )
     patience: int = setting(
         3, "epochs without a smaller training loss before halving (schedule plateau)", low=1
+    )
+    refresh: int | None = setting(
+        None,
+        "steps between measurements of fixed images, for normprop-measured (default: 10)",
+        low=1,
+    )
+    fixed_images: int | None = setting(
+        None, "training images for these measurements (default: 50)", low=2
+    )
+    average: int | None = setting(
+        None, "also average the weights over the steps of the last N epochs before annealing", low=1
     )
     flip: bool = setting(False, "mirror half of the training images")
     validation: bool = setting(
@@ -125,12 +158,49 @@ class Config:
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
+            if f.metadata["table"] is not None:
+                value = recorded(f, value)
+                object.__setattr__(self, f.name, value)  # the dataclass is frozen
             if not allowed(f, value):
                 raise ValueError(
                     explain(
                         f"{f.name} = {value!r}", f"it is {rule(f)}", f"{f.name} = {f.default!r}"
                     )
                 )
+        if self.anneal is not None and self.schedule != "halve":
+            got = f"anneal = {self.anneal} with schedule = {self.schedule!r}"
+            raise ValueError(explain(got, "it belongs to schedule = 'halve'", "anneal = None"))
+        at_the_end = (self.anneal or 0) + (self.average or 0)
+        if at_the_end > self.epochs:
+            got = f"average = {self.average}, anneal = {self.anneal}, epochs = {self.epochs}"
+            wrong = "weights are averaged over the last epochs before annealing"
+            raise ValueError(explain(got, wrong, f"epochs = {at_the_end}"))
+
+
+def recorded(f: "Field[Any]", value: Any) -> str:
+    """How the config of a run names an entry of an open table: by its name if it is ours, as
+    `file.py:name#fingerprint` if it is defined in a file.
+
+    >>> norm = next(f for f in fields(Config) if f.name == "norm")
+    >>> recorded(norm, "batch"), recorded(norm, tp.nn.normalizers["batch"])
+    ('batch', 'batch')
+    """
+    if isinstance(value, str) and is_recorded(value):
+        return value  # the file is looked at when the network is built
+    record = f.metadata["convert"](value)
+    defined = source_of(record, record.function)
+    if defined is None and not isinstance(value, str):
+        defined = source_of(value)  # a plain function
+    if defined is None and is_file_reference(value):
+        defined = source_of(from_file(value))
+    if defined is not None:
+        return str(defined)
+    table = f.metadata["table"]
+    if table.get(record.name) is record:
+        return str(record.name)
+    got = f"{f.name} {record.name!r}, which is not registered, and at the top level of no file"
+    rule = f"a run records where its {f.name} is, so that it can be resumed and evaluated"
+    raise ValueError(explain(got, rule, f"save it in a file, or {table.label}.register(...)"))
 
 
 # what a resumed run may not change
@@ -142,14 +212,21 @@ def allowed(f: "Field[Any]", value: Any) -> bool:
     if value is None:
         return f.default is None
     if kind(f) is str:
-        choices = f.metadata["choices"]
-        return isinstance(value, str) and (value in choices if choices else is_spec(value))
+        return isinstance(value, str) and _is_choice(f, value)
     if kind(f) is bool or isinstance(value, bool):
         return kind(f) is bool and isinstance(value, bool)
     if not isinstance(value, int | float if kind(f) is float else int):
         return False
     above, low, high = (f.metadata.get(name, limit) for name, limit in NO_LIMITS.items())
     return bool(low <= value <= high and above < value < math.inf)
+
+
+def _is_choice(f: "Field[Any]", value: str) -> bool:
+    """Whether a setting that is a text may be this one."""
+    choices, table = f.metadata["choices"], f.metadata["table"]
+    if table is not None:
+        return value in table or is_file_reference(value)
+    return value in choices if choices else is_spec(value)
 
 
 def rule(f: "Field[Any]") -> str:
@@ -160,6 +237,8 @@ def rule(f: "Field[Any]") -> str:
     """
     if kind(f) is bool:
         return "True or False"
+    if f.metadata["table"] is not None:
+        return f"one of {', '.join(f.metadata['table'])}, or file.py:name"
     if kind(f) is str:
         choices = f.metadata["choices"]
         return f"one of {', '.join(choices)}" if choices else GRAMMAR
@@ -192,18 +271,17 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
     _, channels, height, width = images.shape
     # all that is left of the image
     papers = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")
-    spec, init = config.spec or papers, "orthogonal" if config.init == "lsuv" else config.init
-    gamma = "jacobian" if config.gamma is None else config.gamma
     layers = nn.build(
-        spec,
+        config.spec or papers,
         channels,
         config.norm,
         config.activation,
         config.width,
         classes,
-        config.mode,
-        gamma,
-        init,
+        mode=None if config.mode == "paper" else config.mode,  # the layers' own default
+        gamma=config.gamma,
+        beta=config.beta,
+        init="orthogonal" if config.init == "lsuv" else config.init,
     )
     shape = (channels, height, width)
     first = (
@@ -212,9 +290,6 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
         else data.BatchNormalizer(shape)
     )
     every: list[Module] = [first]
-    for layer in layers.modules() if config.beta is not None else ():
-        if isinstance(layer, nn.NormPropConv2d):
-            layer.beta.data[...] = config.beta
     for layer in layers:
         every.append(layer)
         if (

@@ -18,16 +18,19 @@ from ..engine.arrays import Array, array_module, from_host, to_numpy, use_backen
 from ..engine.errors import DivergenceError, StateError, explain
 from ..engine.random import generator, manual_seed, new_generator
 from ..engine.tensor import Tensor
+from ..nn.measured import has_refresh
 from ..parallel.executors import stop_on_signals
 from ..parallel.ranks import Ranks
 from ..report.environment import versions
 from ..report.files import TEMPORARY, locked, remove, write_csv, write_json
 from ..report.saving import save
 from . import checkpoint
+from .average import AveragedWeights, measure_again
 from .check import SUMS, write_sums
 from .config import FIXED, Config, network
 from .step import TrainingStep, evaluate
 
+REFRESH, FIXED_IMAGES = 10, 50  # unless the config says otherwise
 SHOWN = 200  # test images whose signals are recorded after each epoch
 
 
@@ -79,6 +82,11 @@ class Run:
             raise ValueError(explain(got, rule, "another batch_size, or data_norm = 'global'"))
         if config.test_size is not None:
             self.test = self.test.first(config.test_size)
+        if config.shrink > 1:
+            self.train = self.train.shrunk(config.shrink)
+            self.test = self.test.shrunk(config.shrink)
+            if self.valid is not None:
+                self.valid = self.valid.shrunk(config.shrink)
         manual_seed(config.seed)
         with use_backend(config.backend):
             self.model = network(config, self.train.images, len(self.train.classes))
@@ -89,8 +97,12 @@ class Run:
             )
         else:
             self.optimizer = optim.RMSProp(parameters, config.lr, weight_decay=config.weight_decay)
+        self.fixed = self.fixed_images()
         # what has arrays of its own in a checkpoint
-        self.parts = {"model": self.model, "optimizer": self.optimizer}
+        self.parts: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer}
+        self.average = None
+        if config.average is not None:
+            self.average = self.parts["average"] = AveragedWeights(self.model)
         # "linear" sets the rate before each step
         self.schedule: optim.HalveEvery | optim.HalveOnPlateau | None = None
         if config.schedule != "linear":
@@ -110,6 +122,60 @@ class Run:
         sets = filter(None, (self.train, self.valid, self.test))
         self.random = generator().bit_generator.state
         self.fingerprint = digest(array for some in sets for array in (some.images, some.labels))
+
+    def fixed_images(self) -> Array | None:
+        """The images that layers measure every so many steps; None if none does."""
+        config = self.config
+        if not has_refresh(self.model):
+            for name in ("refresh", "fixed_images"):
+                if getattr(config, name) is not None:
+                    got = f"{name} = {getattr(config, name)} with norm = {config.norm!r}"
+                    rule = "it is for layers that measure fixed images, which this network has not"
+                    raise ValueError(explain(got, rule, "norm = 'normprop-measured'"))
+            return None
+        count = config.fixed_images or FIXED_IMAGES
+        if count > len(self.train):
+            got = f"fixed_images = {count}"
+            rule = f"there are {len(self.train)} training images"
+            raise ValueError(explain(got, rule, f"fixed_images = {len(self.train)}"))
+        order = new_generator([config.seed, len(self.train), 1]).permutation(len(self.train))
+        like = next(self.model.parameters()).data
+        return from_host(self.train.images[order[:count]], like=like)
+
+    def refresh(self) -> None:
+        """Let layers measure the fixed images anew, if it is time. All ranks do it alike."""
+        if self.fixed is None:
+            return
+        done = self.epoch * self.batches_per_epoch + self.batch
+        if done % (self.config.refresh or REFRESH) == 0:
+            with self.step.threads_for_kernels():
+                nn.refresh(self.model, self.fixed)
+
+    def set_rate(self) -> None:
+        """The learning rate of the next step, where it changes within an epoch."""
+        config = self.config
+        progress = self.epoch + self.batch / self.batches_per_epoch  # in epochs
+        if config.schedule == "linear":
+            self.optimizer.lr = config.lr * (1.0 - progress / config.epochs)
+        elif config.anneal is not None and self.epoch >= self.epochs_before_annealing:
+            start = self.epochs_before_annealing
+            rate = config.lr * 0.5 ** (start // config.halve_every)
+            self.optimizer.lr = rate * (1.0 - (progress - start) / config.anneal)
+
+    @property
+    def epochs_before_annealing(self) -> int:
+        """How many epochs there are before the rate is annealed."""
+        return self.config.epochs - (self.config.anneal or 0)
+
+    @property
+    def is_averaging(self) -> bool:
+        """Whether the weights of this epoch are averaged."""
+        end = self.epochs_before_annealing
+        return end - (self.config.average or 0) <= self.epoch < end
+
+    @property
+    def batches_per_epoch(self) -> int:
+        return -(-len(self.train) // self.config.batch_size)
 
     @property
     def epoch(self) -> int:
@@ -155,7 +221,7 @@ class Run:
     def run_epoch(self, signalled: Callable[[], bool]) -> bool:
         """The batches that are left of the present epoch; False if stopped before the end."""
         self.ranks.should_stop = lambda: signalled() or self.should_stop()
-        config, number = self.config, -(-len(self.train) // self.config.batch_size)
+        config, number = self.config, self.batches_per_epoch
         random = new_generator([config.seed, self.epoch])
         batches = data.batches(self.train, config.batch_size, random, config.flip)
         title = f"epoch {self.epoch + 1}/{config.epochs}"
@@ -167,10 +233,8 @@ class Run:
             for images, labels in data.prefetched(
                 islice(batches, self.batch, None), config.backend
             ):
-                if config.schedule == "linear":
-                    self.optimizer.lr = config.lr * (
-                        1.0 - (self.epoch + self.batch / number) / config.epochs
-                    )
+                self.set_rate()
+                self.refresh()
                 try:
                     loss, part = self.step(images, labels), len(images) / config.batch_size
                     # in float64, as a float, or on the device
@@ -188,6 +252,8 @@ class Run:
                 except DivergenceError as error:
                     where = f"step {self.batch + 1} of epoch {self.epoch + 1}"
                     raise DivergenceError(f"{error.args[0]}, at {where}", *error.args[1:]) from None
+                if self.average is not None and self.is_averaging:
+                    self.average.add()
                 self.batch += 1
                 self.images += len(images)
                 if look:
@@ -211,6 +277,8 @@ class Run:
                 row |= self.evaluate("validation", self.valid)
             if self.valid is None or row["epoch"] == self.config.epochs:
                 row |= self.evaluate("test", self.test)
+            if self.average is not None and row["epoch"] == self.config.epochs:
+                row |= self.evaluate_average()
             with nn.evaluating():
                 self.signals += [{"epoch": row["epoch"], **signal} for signal in self.measure()]
         self.history.append(row | {"images_per_second": self.images / seconds})
@@ -232,6 +300,28 @@ class Run:
             self.model, images.images, images.labels, self.config.threads, self.ranks
         )
         return {f"{name}_loss": loss, f"{name}_error": error}
+
+    def averaged(self) -> nn.Module:
+        """The network with averaged weights. What its layers measured is measured again."""
+        assert self.average is not None
+        network = self.average.network()
+        like = next(network.parameters()).data
+        batches = data.batches(self.train, self.config.batch_size)
+        with self.step.threads_for_kernels():
+            if self.fixed is not None:
+                nn.refresh(network, self.fixed)
+            measure_again(network, (from_host(images, like=like) for images, _ in batches))
+        return network
+
+    def evaluate_average(self) -> dict[str, float]:
+        """The test loss and error of the network with averaged weights, which is saved, too."""
+        network = self.averaged()
+        if self.ranks.first:
+            save(self.out / "averaged.safetensors", network.state_dict())
+        loss, error = evaluate(
+            network, self.test.images, self.test.labels, self.config.threads, self.ranks
+        )
+        return {"averaged_test_loss": loss, "averaged_test_error": error}
 
     def measure(self) -> list[dict[str, Any]]:
         """What is recorded of each layer after an epoch, in evaluation mode: rows of the same
@@ -282,6 +372,7 @@ class Run:
             "versions": versions(),
             "threads": self.threads,
             "ranks": self.ranks.size,
+            "averaged": self.average.count if self.average else 0,
         }
         checkpoint.write(self.out, arrays, facts)
 
@@ -298,6 +389,8 @@ class Run:
             )
         self.history, self.signals = facts["history"], facts["signals"]
         self.batch, self.loss, self.optimizer.lr = facts["batch"], facts["loss"], facts["lr"]
+        if self.average is not None:
+            self.average.count = facts["averaged"]
         if self.schedule is not None:
             vars(self.schedule).update(facts["schedule"])
         generator().bit_generator.state = facts["generator"]
@@ -320,7 +413,9 @@ class Run:
     def compare(self, facts: dict[str, Any]) -> None:
         """Refuse to continue another run; mention what may change the last bits."""
         now, then = asdict(self.config), facts["config"]
-        for name in [*FIXED, "epochs"] if self.config.schedule == "linear" else FIXED:
+        config = self.config
+        needs_end = config.schedule == "linear" or config.average or config.anneal
+        for name in [*FIXED, "epochs"] if needs_end else FIXED:
             if now[name] != then[name]:
                 self.refuse(f"{name} = {now[name]!r}", f"{name} = {then[name]!r}")
         begun = len(facts["history"]) + (facts["batch"] > 0)

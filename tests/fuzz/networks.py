@@ -15,7 +15,7 @@ from .case import Array, Random, chance, choice, integer
 
 CLASSES = 4
 SIDE = 8  # of images
-ACTIVATIONS = [name for name in nn.layers.ACTIVATIONS if name != "identity"]
+ACTIVATIONS = [name for name in tp.activations if name != "identity"]
 
 
 class AcrossTheBatch(nn.Module):
@@ -100,12 +100,11 @@ def by_hand(rng: Random, channels: int) -> nn.Module:
 
 
 def by_spec(rng: Random, channels: int) -> nn.Module:
-    norm = choice(rng, nn.NORMS)
+    norm = choice(rng, nn.normalizers)
     block = choice(rng, ["C(8,3,1,1)", "R(C(8,3,1,1)-C(8,3,1,1))", "C(36,3,1,1)-C(36,5,1,2)"])
     spec = f"C(8,3,1,1)-P(2,2,0,max)-{block}-C({CLASSES},1,1,0)-P(4,4,0,avg)"
     kind = "selu" if norm == "selu" else choice(rng, ["relu", "relu", "prelu", "tanh", "gelu"])
-    mode = choice(rng, ["paper", "exact"])
-    return nn.build(spec, norm=norm, activation=kind, mode=mode, in_channels=channels)
+    return nn.build(spec, norm=norm, activation=kind, in_channels=channels)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import tinyprop as tp
 from tinyprop.data import load
-from tinyprop.nn import NORMS
+from tinyprop.nn import normalizers
 from tinyprop.train import Config, Run
 
 from .case import Case, Random, bit_difference, choice, integer
@@ -22,7 +22,7 @@ def draw(rng: Random) -> Case:
     config = Config(
         data="shapes",
         spec=SPEC,
-        norm=choice(rng, NORMS),
+        norm=choice(rng, normalizers),
         data_norm=choice(rng, ["global", "batch"]),
         optimizer=choice(rng, ["sgd", "rmsprop"]),
         schedule=choice(rng, ["halve", "plateau", "linear"]),

@@ -468,6 +468,8 @@ def total_of_rows(
     """Where the axes that stay come last in memory, as for the gradient of a bias."""
     if x.dtype != float32 or x.size < WORTH_A_PRODUCT or axes is None:
         return NotImplemented
+    if dtype is not None and dtype != x.dtype:  # groups of rows are added in float32
+        return NotImplemented
     summed = sorted(axis % x.ndim for axis in as_int_tuple(axes))
     kept = [axis for axis in range(x.ndim) if axis not in summed]
     rows = x.transpose(*summed, *kept)
@@ -481,7 +483,7 @@ def total_of_rows(
     shape = kept_shape
     if keepdims:
         shape = tuple(1 if axis in summed else n for axis, n in enumerate(x.shape))
-    return sums.reshape(shape).astype(dtype or x.dtype, copy=False)
+    return sums.reshape(shape).astype(x.dtype)
 
 
 @override(BatchNorm.forward, on="numpy")

@@ -121,7 +121,8 @@ def test_the_error_of_a_series(name, rng):
     are at most rho^11 times the geometric mean of their sums. Those of a sine are known."""
     mean, matrix = 2.0 * rng.normal(size=4), 2.0 * covariance(rng, 4)
     start = field.Field.of(mean, matrix)
-    after, error = field.Pointwise(name, {})(start)
+    after, series = field.Pointwise(field.as_function(name), {})(start)
+    error = series.left_out()
     std = np.sqrt(start.variance)
     found = tp.moments.gaussian(name, mean, std)
     most = std**2 * found.slope2

@@ -15,6 +15,7 @@ from ..engine.arrays import (
 )
 from ..engine.errors import explain
 from ..engine.graph import Op, binary, unary
+from ..engine.stand_in import accepts_stand_ins
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .special import erf as erf_of_array
 
@@ -333,6 +334,7 @@ erf = unary(Erf)
 abs = unary(Abs)
 
 
+@accepts_stand_ins
 def square(x: Operand) -> Tensor:
     """x * x, element by element.
 
@@ -360,6 +362,7 @@ def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
     return Where()(condition, x, y)
 
 
+@accepts_stand_ins
 def clip(x: Operand, low: float | None = None, high: float | None = None) -> Tensor:
     """x limited to the range from low to high; no gradient passes outside it.
 

@@ -249,6 +249,9 @@ class Activation(Module):
     def forward(self, x: Tensor) -> Tensor:
         return ACTIVATIONS[self.function](x, **self.params)
 
+    def propagate(self, state: Any) -> Any:
+        return state.apply(self.function, **self.params)
+
     def extra_repr(self) -> str:
         parts = [f"{key}={value}" for key, value in self.params.items()]
         if type(self) is Activation:  # the others are called as their function

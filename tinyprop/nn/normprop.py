@@ -67,6 +67,12 @@ class NormProp(Module):
             activation=self.activate,
         )
 
+    def propagate(self, state: Any) -> Any:
+        c1, c2 = self.constants()
+        u = self.pre_activation(None, state)
+        slopes = {"a": self.a} if self.activation == "prelu" else {}
+        return (u.apply(self.activation, **slopes) - self.per_unit(c2)) / self.per_unit(c1)
+
     def pre_activation(self, output: Any, x: Tensor) -> Tensor:
         """gamma w.x / |w| + beta, which the activation gets."""
         rows = F.weight_norm(self.weight, self.gamma)

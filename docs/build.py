@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import lab.lab as lab
 
-from tinyprop.instruments.compare import FUNCTIONS
+import tinyprop as tp
 from tinyprop.theory.stacks import NORMS, Stack
 
 DOCS = Path(__file__).parent
@@ -85,11 +85,12 @@ def laboratory(out: Path) -> None:
     write(out / "files.json", {"numpy": numpy.name, "wheel": wheel.name})
     norms = {name: {"label": LABELS[name], "note": NORMS[name]} for name in NORMS}
     starts = {
-        norm: {activation: affine(norm, activation) for activation in FUNCTIONS} for norm in NORMS
+        norm: {activation: affine(norm, activation) for activation in tp.activations}
+        for norm in NORMS
     }
     write(
         out / "settings.json",
-        {"norms": norms, "activations": FUNCTIONS, "affine": starts, "first": first()},
+        {"norms": norms, "activations": list(tp.activations), "affine": starts, "first": first()},
     )
 
 

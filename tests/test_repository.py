@@ -140,3 +140,38 @@ def test_there_is_one_context():
         if re.search(r"= ContextVar\(", path.read_text())
     ]
     assert found == ["engine/context.py", "kernels/cuda.py"]
+
+
+# What names activations on purpose: the functions themselves, and numbers that a paper published.
+NAMES_ACTIVATIONS = {
+    "functional/__init__.py",
+    "verify/moment_claims.py",
+    "verify/normalizer_claims.py",
+}
+
+
+def activation_names(node):
+    """The names of activations among the elements of a literal, or in a comparison."""
+    if isinstance(node, ast.Dict):
+        parts = node.keys
+    elif isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        parts = node.elts
+    else:
+        return set()
+    return {part.value for part in parts if isinstance(part, ast.Constant)} & set(tp.activations)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
+)
+def test_there_is_one_table_of_activations(path):
+    """No list of names beside `tp.activations`, and no branch on a name: a stranger's activation is
+    treated as ours."""
+    if path.relative_to(PACKAGE).as_posix() in NAMES_ACTIVATIONS:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        assert len(activation_names(node)) < 3, f"{path}:{node.lineno} lists activations"
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            compared = {side.value for side in sides if isinstance(side, ast.Constant)}
+            assert not compared & set(tp.activations), f"{path}:{node.lineno} compares a name"

@@ -110,7 +110,7 @@ def test_a_series_has_the_covariance(activation, beta, std):
         np.array([-1.0, -0.3, 0.0, 0.5, 0.999]),
         tp.moments.gaussian(activation, beta, std).std ** 2,
     )
-    found = Law(activation, 1.0, beta=beta).covariances(rho, std, variance)
+    found = Law(tp.activations[activation], 1.0, beta=beta).covariances(rho, std, variance)
     exact = tp.moments.dual(activation, rho, beta, std).covariance
     np.testing.assert_allclose(found, exact, atol=2e-5 * variance)
 

@@ -15,7 +15,7 @@ from tinyprop.instruments.certify import pre_activations
 from tinyprop.nn.spec import NORMS
 from tinyprop.theory import field
 
-ACTIVATIONS = [name for name in nn.layers.ACTIVATIONS if name != "prelu"]
+ACTIVATIONS = [name for name in tp.activations if name != "prelu"]
 
 
 def covariance(rng, n):
@@ -121,7 +121,7 @@ def test_the_error_of_a_series(name, rng):
     are at most rho^11 times the geometric mean of their sums. Those of a sine are known."""
     mean, matrix = 2.0 * rng.normal(size=4), 2.0 * covariance(rng, 4)
     start = field.Field.of(mean, matrix)
-    after, series = field.Pointwise(field.as_function(name), {})(start)
+    after, series = field.Pointwise(tp.activations[name], {})(start)
     error = series.left_out()
     std = np.sqrt(start.variance)
     found = tp.moments.gaussian(name, mean, std)

@@ -17,7 +17,8 @@ from ..engine.errors import explain
 from ..engine.random import manual_seed, new_generator
 from ..engine.tensor import Tensor
 from ..engine.threads import blas_threads
-from ..report.arguments import whole_number
+from ..functional.activation import activations, as_activation
+from ..report.arguments import checked_by, whole_number
 from ..report.estimate import Estimate
 from ..report.table import Table
 from ..theory.stacks import DEGREES, GROUP, INSTRUMENTS, NORMS, Stack
@@ -26,18 +27,6 @@ from .probes import correlations, spectra
 POINTS = 5  # layers at which singular values are measured
 
 DEFAULT = ["glorot", "he", "batch", "layer", "ws", "normprop", "normprop-exact"]
-FUNCTIONS = [
-    "relu",
-    "leaky_relu",
-    "elu",
-    "gelu",
-    "silu",
-    "softplus",
-    "tanh",
-    "erf",
-    "sin",
-    "identity",
-]
 
 
 @dataclass(frozen=True)
@@ -155,7 +144,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--residual", action="store_true", help="residual blocks h + branch(h) instead of layers"
     )
-    option("--activation", "relu", "activation", choices=FUNCTIONS)
+    option(
+        "--activation",
+        "relu",
+        f"{', '.join(activations)}, or one of your own, my_file.py:my_name",
+        type=checked_by(as_activation),
+        metavar="NAME",
+    )
     option("--depth", 20, "layers, or residual blocks", type=whole_number(2), metavar="N")
     option("--width", 256, "units in each layer", type=whole_number(8), metavar="N")
     option("--batch", 64, "inputs in a batch", type=whole_number(2), metavar="N")
@@ -173,12 +168,13 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
     norms = list(dict.fromkeys(options.norms))
     check(options, norms, len(plots.COLORS))
-    shape = (options.activation, options.depth, options.width, options.batch, options.residual)
+    activation = as_activation(options.activation)
+    shape = (activation, options.depth, options.width, options.batch, options.residual)
     found = compare([Stack(norm, *shape) for norm in norms], options.networks, options.seed)
     print(table(found).text(shutil.get_terminal_size((110, 24)).columns))
     kind = "residual blocks" if options.residual else "layers"
     heading = (
-        f"{options.depth} {kind} of {options.width} units, {options.activation}, batches of "
+        f"{options.depth} {kind} of {options.width} units, {activation.name}, batches of "
         f"{options.batch}. "
         f"Thick lines: theory. Points: {options.networks} random networks, with 95 % intervals."
     )

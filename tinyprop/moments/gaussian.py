@@ -1,25 +1,24 @@
 """Moments of activations under Gaussian input, which Normalization Propagation shifts and divides
 by.
 
-- Piecewise linear functions (relu, prelu, leaky_relu, hardtanh, abs, identity), sin and erf: closed
-  forms.
-- tanh, sigmoid, softplus, elu, selu, gelu, silu: quadrature around the origin, at any mean and std.
+- An activation of the table `tp.activations` has a closed form, or quadrature around the origin, if
+  its record says so (`builtin.py`).
 - Any other function: quadrature between its kinks, refined until it no longer changes.
 
 Everything is computed in float64, and accurate relative to its value.
 """
 
-import inspect
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from .. import functional as F
 from ..engine.arrays import (
     Array,
+    HostArray,
     array_module,
     as_array,
     float32,
@@ -27,14 +26,14 @@ from ..engine.arrays import (
     from_host,
     is_array,
     is_host_array,
+    to_numpy,
 )
 from ..engine.errors import ShapeError, explain
 from ..engine.random import new_generator
 from ..engine.tensor import Tensor
+from ..functional.activation import Activation, AnyActivation, activations, as_activation
 from .quadrature import between_kinks, not_too_narrow, outer, root
-from .rules import RULES, TINY, Triple
-
-Activation: TypeAlias = str | Callable[..., Any]
+from .rules import TINY, Triple
 
 # two quadratures of a function that differ by less, in standard deviations, have converged
 AGREE = 1e-12
@@ -74,12 +73,77 @@ class Simulation:
     samples: int
 
 
-def gaussian(activation: Activation, mean: Any = 0.0, std: Any = 1.0, **params: Any) -> Moments:
+@dataclass(frozen=True)
+class Subject:
+    """A function whose moments are wanted: that of a record, or one of tensors or of arrays."""
+
+    function: Callable[..., Any]
+    kinks: Sequence[float]
+    moments: Callable[..., Triple] | None = None
+    dual: Callable[..., Array] | None = None
+    name: str = "a function"
+
+    def bound(self, params: dict[str, Tensor]) -> Callable[[Any], Any]:
+        """The function of u alone. Parameters have one value for each mean; u has further axes for
+        its points."""
+
+        def function(u: Any) -> Any:
+            fitted = {
+                name: value.reshape(*value.shape, *[1] * (u.ndim - value.ndim))
+                for name, value in params.items()
+            }
+            return call(self.function, u, **fitted)
+
+        return function
+
+    def values(self, u: HostArray, **params: Any) -> HostArray:
+        """The values at these points, as a float64 array."""
+        result = call(self.function, u, **params)
+        return to_numpy(_data(result))
+
+
+def subject_of(
+    activation: AnyActivation | Subject, params: dict[str, Any]
+) -> tuple[Subject, dict[str, Any]]:
+    """What an activation stands for, and its parameters, with start values for those that are not
+    given."""
+    if isinstance(activation, Subject):
+        return activation, params
+    is_registered = any(entry.function is activation for entry in activations.values())
+    is_record = isinstance(activation, (str, Activation)) or not callable(activation)
+    if is_record or (is_registered and "kinks" not in params):
+        record = as_activation(activation)
+        _check_names(record.name, params, record.options)
+        params = {**record.parameters, **params}
+        known = (record.function, record.kinks, record.moments, record.dual, record.name)
+        return Subject(*known), params
+    params = dict(params)
+    kinks = params.pop("kinks", ())
+    _check_names("a function", params, ["kinks"])
+    assert not isinstance(activation, str)
+    return Subject(activation, kinks), params
+
+
+def call(function: Callable[..., Any], u: Any, **params: Any) -> Any:
+    """The value of a function of tensors or of arrays for either."""
+    try:
+        return function(u, **params)
+    except (AttributeError, TypeError):
+        if isinstance(u, Tensor):
+            raise
+        # a function of tensors, which uses what only these have
+        return function(Tensor(u), **params)
+
+
+def gaussian(
+    activation: AnyActivation | Subject, mean: Any = 0.0, std: Any = 1.0, **params: Any
+) -> Moments:
     """The moments of activation(U) for U ~ N(mean, std^2), element by element.
 
-    `activation` is a name (prelu and leaky_relu have a parameter `a`, elu has `alpha`) or a
-    function; a function may say where it is not smooth, `kinks=(...)`, and its slopes are those of
-    the polynomials through its values.
+    `activation` is a name, a `tp.Activation` or a function. Names and records may have parameters
+    (prelu and leaky_relu `a`, elu `alpha`), which have their start values unless they are given. A
+    function may say where it is not smooth, `kinks=(...)`. Slopes of what has no closed form are
+    those of the polynomials through its values.
 
     Numbers give numbers, arrays give float64 arrays. If anything is a Tensor, so are the results,
     of its dtype, and differentiable in mean, std and params to any order; a function is then called
@@ -97,27 +161,24 @@ def gaussian(activation: Activation, mean: Any = 0.0, std: Any = 1.0, **params: 
     >>> round(tp.moments.gaussian(lambda u: u**2).std ** 2, 12)
     2.0
     """
-    if isinstance(activation, str) or not callable(activation):
-        _check_params(activation, params)
-        find = RULES[activation]
-    else:
-        kinks = params.pop("kinks", ())
-        _check_names("a function", params, ["kinks"])
-        on_tensors = isinstance(mean, Tensor) or isinstance(std, Tensor)
-
-        def find(mean: Tensor, std: Tensor) -> Triple:
-            return _function(activation, mean, std, kinks, on_tensors)
-
+    subject, params = subject_of(activation, params)
     given = {"mean": mean, "std": std, **params}
     inputs = _float64_tensors(given)
-    out_mean, out_std, slope2 = find(**inputs)
+    u_mean, u_std = inputs.pop("mean"), inputs.pop("std")
+    if subject.moments is not None:
+        out_mean, out_std, slope2 = subject.moments(u_mean, u_std, **inputs)
+    else:
+        on_tensors = any(isinstance(x, Tensor) for x in given.values())
+        function = subject.bound(inputs)
+        found = _function(function, u_mean, u_std, subject.kinks, on_tensors)
+        out_mean, out_std, slope2 = found
     constant = out_std == 0
-    factor = F.where(constant, 1.0, inputs["std"] * root(slope2) / F.where(constant, 1.0, out_std))
+    factor = F.where(constant, 1.0, u_std * root(slope2) / F.where(constant, 1.0, out_std))
     return Moments(*(_as_given(x, given) for x in (out_mean, out_std, slope2, factor)))
 
 
 def simulate(
-    activation: Activation,
+    activation: AnyActivation,
     mean: Any = 0.0,
     std: Any = 1.0,
     samples: int = 1_000_000,
@@ -139,12 +200,7 @@ def simulate(
         raise ValueError(
             explain(f"samples={samples}", "a standard deviation needs two", "samples=1_000_000")
         )
-    if isinstance(activation, str) or not callable(activation):
-        _check_params(activation, params)
-        function = getattr(F, activation, lambda u: u)  # the identity is no function of its own
-    else:
-        _check_names("a function", params, [])
-        function = activation
+    subject, params = subject_of(activation, params)
     given = {
         k: x.data if isinstance(x, Tensor) else x
         for k, x in {"mean": mean, "std": std, **params}.items()
@@ -156,7 +212,7 @@ def simulate(
     center, sums = None, [0.0 * m[..., 0]] * 4
     for start in range(0, samples, chunk):
         u = m + s * from_host(random.standard_normal(min(chunk, samples - start)), like=m)
-        y = _data(function(u, **arrays))
+        y = _data(call(subject.function, u, **arrays))
         # near the mean: powers keep their digits
         center = y.mean(axis=-1, keepdims=True) if center is None else center
         sums = [total + ((y - center) ** (k + 1)).sum(axis=-1) for k, total in enumerate(sums)]
@@ -239,26 +295,15 @@ def _function(
 # What comes in, and how it goes out.
 
 
-def _check_params(activation: str, params: Collection[str]) -> None:
-    if activation not in RULES:
-        got, names = f"activation {activation!r}", ", ".join(RULES)
-        raise ValueError(explain(got, f"it is one of {names}", "another name, or a function"))
-    known = list(inspect.signature(RULES[activation]).parameters.values())[2:]
-    _check_names(activation, params, [p.name for p in known])
-    for p in known:
-        if p.default is p.empty and p.name not in params:
-            raise TypeError(
-                explain(f"{activation} without {p.name}", "it has no default", f"{p.name}=0.25")
-            )
-
-
-def _check_names(activation: str, params: Collection[str], allowed: Sequence[str]) -> None:
-    unknown = [name for name in params if name not in allowed]
+def _check_names(name: str, params: Iterable[str], allowed: Sequence[str] | None) -> None:
+    """Refuse unknown parameters of an activation; None allows all."""
+    if allowed is None:
+        return
+    unknown = [param for param in params if param not in allowed]
     if unknown:
-        rule = f"{activation} has the parameters mean, std" + "".join(
-            f", {name}" for name in allowed
-        )
-        raise TypeError(explain(f"parameter {unknown[0]!r} for {activation}", rule, "leave it out"))
+        known = ", ".join(["mean", "std", *allowed])
+        rule = f"{name} has the parameters {known}"
+        raise TypeError(explain(f"parameter {unknown[0]!r} for {name}", rule, "leave it out"))
 
 
 def _check_range(mean: Array, std: Array) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from ..engine.arrays import Array, is_array, to_backend
 from ..engine.context import context, current, enter, leave
-from ..engine.errors import StateError, explain
+from ..engine.errors import GradientError, StateError, explain
 from ..engine.guard import check_editable
 from ..engine.stand_in import StandIn
 from ..engine.tensor import Tensor
@@ -67,8 +67,9 @@ class Module:
 
     Leaf tensors that require a gradient are parameters. A leaf tensor that does not require one is
     a buffer, saved but not trained, if it is an attribute; in a list, tuple or dict it is not part
-    of the state. What `forward` stores on self is neither, whatever it is: an attribute that is
-    first set while the module is being called stays out.
+    of the state. What `forward` stores on self is neither: an attribute that is first set while the
+    module is being called stays out. A new parameter is refused there, because no optimizer would
+    know of it.
 
     >>> class Net(tp.nn.Module):
     ...     def __init__(self):
@@ -141,7 +142,8 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         here = current()
         after_call = here.visit(self, *args, **kwargs) if here.visit else None
-        token = enter(here.changed(running=(*here.running, self)))
+        running, inputs = (*here.running, self), (*here.inputs, args, kwargs)
+        token = enter(here.changed(running=running, inputs=inputs))
         try:
             if args and isinstance(args[0], StandIn):
                 out = args[0].through(self, args, kwargs)
@@ -154,7 +156,10 @@ class Module:
         return out
 
     def __setattr__(self, attribute: str, value: Any) -> None:
-        if self._is_stored_by_forward(attribute):
+        is_running = any(module is self for module in current().running)
+        if is_running:
+            self._refuse_new_parameters(attribute, value)
+        if is_running and self._is_result(attribute):
             vars(self).setdefault("_set_by_forward", set()).add(attribute)
         else:
             vars(self).get("_set_by_forward", set()).discard(attribute)
@@ -162,17 +167,31 @@ class Module:
         super().__setattr__(attribute, value)
         _edits.count += 1
 
-    def _is_stored_by_forward(self, attribute: str) -> bool:
-        """Whether an attribute that is being set now is a result that `forward` stores, rather than
-        state. A buffer that `forward` replaces remains state."""
-        is_running = any(module is self for module in current().running)
-        if not is_running:
-            return False
+    def _is_result(self, attribute: str) -> bool:
+        """Whether an attribute that `forward` sets is a result that it stores, rather than state. A
+        buffer that `forward` replaces remains state."""
         if attribute in self._set_by_forward:
             return True
         present_value = vars(self).get(attribute)
         holds_state = any(True for _ in _flatten(attribute, present_value))
         return not holds_state
+
+    def _refuse_new_parameters(self, attribute: str, value: Any) -> None:
+        """Refuse a parameter, or a module that has some, which `forward` makes: an optimizer would
+        not know of it. Inputs, and what is part of the network already, may be stored."""
+        for name, member in _flatten(attribute, value):
+            if isinstance(member, Tensor):
+                is_trained = member.node is None and member.requires_grad
+            else:
+                is_trained = any(True for _ in member.parameters())
+            if is_trained and not _is_known(member):
+                kind = "parameter" if isinstance(member, Tensor) else type(member).__name__
+                raise GradientError(
+                    f"a new {kind} as {name!r} of a {type(self).__name__}, made by its forward",
+                    "parameters exist before the first call: one that is made later is in no "
+                    "optimizer, and would never be trained",
+                    f"self.{attribute} = ... in __init__",
+                )
 
     def _members(self) -> Iterator[tuple[str, "Tensor | Module"]]:
         """The tensors and modules of this module's own state, by name."""
@@ -349,6 +368,18 @@ def _flatten(name: str, value: Any) -> Iterator[tuple[str, Tensor | Module]]:
     elif isinstance(value, dict):
         for key, element in value.items():
             yield from _flatten(f"{name}.{key}", element)
+
+
+def _is_known(member: Tensor | Module) -> bool:
+    """Whether this is part of a module that is running, or an input of one."""
+    here = current()
+    for _, given in _flatten("", here.inputs):
+        if given is member:
+            return True
+    for module in here.running:
+        if any(part is member for part in (*module.modules(), *module.parameters())):
+            return True
+    return False
 
 
 def _name_tensors(attribute: str, value: Any) -> None:

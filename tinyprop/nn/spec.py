@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias
 
-from .. import functional as F
 from ..engine.errors import explain
-from ..engine.tensor import Tensor
+from ..functional.activation import Activation as ActivationRecord
+from ..functional.activation import AnyActivation, as_activation, squashed
 from . import init as initial
-from .layers import ACTIVATIONS, Activation, AvgPool2d, Conv2d, Flatten, MaxPool2d, PReLU
+from .layers import Activation, AvgPool2d, Conv2d, Flatten, MaxPool2d
 from .module import Module, Sequential
-from .normprop import PRELU_START, NormPropConv2d
+from .normprop import NormPropConv2d
 from .residual import Residual, Scale
 from .statistics import BatchNorm, Derf, DyT, GroupNorm, LayerNorm, RMSNorm
 from .weights import ScaledWS, WeightNorm
@@ -156,6 +156,7 @@ BEFORE: dict[str, Any] = {  # normalisers before the activation, made for a numb
     "dyt": DyT,
     "derf": Derf,
 }
+SQUASHES = {"dyt": "tanh", "derf": "erf"}  # functions of 0.5 u, before the activation
 NORMS = ("normprop", *BEFORE, "layer-after", "weight", "ws", "selu", "none")
 # layers that need inputs of variance 1, so that residual blocks keep track of the variance
 ANALYTIC = ("normprop", "ws")
@@ -180,7 +181,7 @@ def build(
     spec: str,
     in_channels: int = 3,
     norm: str = "normprop",
-    activation: str = "relu",
+    activation: AnyActivation = "relu",
     width: float = 1.0,
     classes: int | None = None,
     mode: str = "paper",
@@ -231,7 +232,7 @@ def build(
     layers = parse(spec)
     builder = Builder(
         norm=norm,
-        activation=activation,
+        activation=as_activation(activation),
         width=width,
         init=init,
         alpha=alpha,
@@ -258,7 +259,7 @@ class Builder:
     """Makes layers in order, and keeps track of the signal that arrives at the next one."""
 
     norm: str
-    activation: str
+    activation: ActivationRecord
     width: float
     init: str
     alpha: float
@@ -269,8 +270,7 @@ class Builder:
 
     channels: int  # of the signal
     variance: float = 1.0  # of the signal, where residual blocks keep track of it
-    # the activation that the signal has gone through, by name or as a function
-    source: Any = "identity"
+    source: AnyActivation = "identity"  # the activation that the signal has gone through
     # whether normaliser and activation of the last convolution or block are still to come
     pending: bool = False
 
@@ -305,7 +305,7 @@ class Builder:
         self.pending = True
         return layer
 
-    def convolution(self, conv: Conv, in_channels: int, activation: str) -> Module:
+    def convolution(self, conv: Conv, in_channels: int, activation: AnyActivation) -> Module:
         """A convolution with weights as the norm has them; NormProp's contains the activation."""
         sizes = (in_channels, conv.filters, conv.size, conv.stride, conv.padding)
         if self.norm == "normprop":
@@ -336,24 +336,13 @@ class Builder:
         if self.pending and not in_layers:
             if self.norm in BEFORE:
                 made.append(BEFORE[self.norm](self.channels))
-            if self.activation == "prelu":
-                made.append(PReLU(self.channels))
-            else:
-                made.append(Activation(self.activation))
+            made.append(Activation(self.activation, num_parameters=self.channels))
             if self.norm == "layer-after":
                 made.append(LayerNorm((self.channels, None, None)))
-            squashes = self.norm in ("dyt", "derf")
-            self.source = self.squashed if squashes else self.activation
+            squash = SQUASHES.get(self.norm)
+            self.source = squashed(self.activation, squash, 0.5) if squash else self.activation
         self.pending = False
         return made
-
-    def squashed(self, x: Tensor) -> Tensor:
-        """DyT or Derf, as it starts, and then the activation."""
-        squash = F.tanh if self.norm == "dyt" else F.erf
-        activation = ACTIVATIONS[self.activation]
-        if self.activation == "prelu":
-            return activation(squash(0.5 * x), a=PRELU_START)
-        return activation(squash(0.5 * x))
 
     def at_unit_variance(self) -> list[Module]:
         """A layer that scales the signal to variance 1, if it has another one."""

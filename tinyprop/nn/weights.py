@@ -6,6 +6,7 @@ from .. import functional as F
 from ..engine.errors import explain
 from ..engine.graph import no_grad
 from ..engine.tensor import Tensor
+from ..functional.activation import AnyActivation, as_activation
 from .layers import Conv2d, Linear, parameter
 from .module import Module
 from .normprop import standard_moments
@@ -101,14 +102,16 @@ class ScaledWS(WeightNorm):
     ('1.7129', '0.0000')
     """
 
-    def __init__(self, layer: Linear | Conv2d, activation: str = "relu", scale: Any = 1.0):
+    def __init__(
+        self, layer: Linear | Conv2d, activation: AnyActivation = "relu", scale: Any = 1.0
+    ):
         super().__init__(layer, scale)
-        self.activation = activation
-        self.factor = 1.0 / standard_moments(activation).std
+        self.activation = as_activation(activation)
+        self.factor = 1.0 / standard_moments(self.activation).std
 
     @property
     def weight(self) -> Tensor:
         return F.weight_norm(self.layer.weight, self.scale, self.factor, centered=True)
 
     def extra_repr(self) -> str:
-        return f"activation={self.activation!r}"
+        return f"activation={self.activation.name!r}"

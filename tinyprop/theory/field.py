@@ -14,9 +14,9 @@ from .. import moments
 from ..engine.arrays import HostArray, to_numpy
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
+from ..functional.activation import Activation
 from ..functional.windows import Window
 from ..moments.hermite import hermite, largest
-from ..nn.layers import ACTIVATIONS
 
 WHOLE = 4096  # values whose correlations may be stored for each pair
 DEGREES = 12  # of Hermite polynomials
@@ -593,7 +593,7 @@ class Pointwise:
     """The function factor * s(u) + shift of every value; the parameters of s, the factor and the
     shift are numbers, or one value per channel."""
 
-    activation: Any
+    activation: Activation
     params: dict[str, Any]
     factor: Any = 1.0
     shift: Any = 0.0
@@ -637,7 +637,7 @@ class Pointwise:
         if not field.whole:
             mean = mean.mean(axis=(1, 2))
             variance = variance.mean(axis=(1, 2))
-        a = hermite(self.value, mean, np.sqrt(variance), DEGREES)
+        a = hermite(self.value, mean, np.sqrt(variance), DEGREES, self.activation.kinks)
         full = self.moments(mean, variance)[1]
         rest = np.maximum(full - (a**2).sum(axis=0), 0.0)
         last = (a[-2:] ** 2).sum(axis=0)
@@ -651,20 +651,6 @@ class Pointwise:
         step = self.series(field)
         rho = step.with_other(step, field.with_itself()).rho
         return Field(mean, variance, rho), step
-
-
-class _Named(str):
-    def __call__(self, x: Any, **params: Any) -> Any:
-        return ACTIVATIONS[self](x, **params)
-
-
-def as_function(activation: Any) -> Any:
-    if isinstance(activation, str):
-        return _Named(activation)
-    for name, function in ACTIVATIONS.items():
-        if function is activation:
-            return _Named(name)
-    return activation
 
 
 def max_pool(field: Field, function: Pointwise, window: Window) -> Field:

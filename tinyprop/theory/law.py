@@ -15,6 +15,7 @@ from ..engine.context import current
 from ..engine.errors import explain
 from ..engine.random import new_generator
 from ..engine.tensor import Tensor
+from ..functional.activation import as_activation
 from ..functional.windows import Window
 from ..nn.state import State, numbers
 from .field import (
@@ -25,7 +26,6 @@ from .field import (
     Opaque,
     Pointwise,
     Step,
-    as_function,
     nonzero,
     per_channel,
     scaled,
@@ -333,7 +333,7 @@ class Samples(State):
         return self.law.convolve(weight, bias, *args, **kwargs)
 
     def apply(self, activation: Any, **params: Any) -> Self:
-        return self._with(as_function(activation)(self._floats, **params))
+        return self._with(as_activation(activation)(self._floats, **params))
 
     @property
     def _floats(self) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..engine.arrays import HostArray
 from ..engine.errors import ShapeError
+from ..functional.activation import as_activation
 from ..functional.windows import Window
 from ..moments.hermite import SAMPLES
 from ..nn.state import State, numbers
@@ -20,7 +21,6 @@ from .field import (
     Made,
     Opaque,
     Pointwise,
-    as_function,
     centered,
     dropped,
     flat,
@@ -187,7 +187,7 @@ class Mixture(State):
 
     def apply(self, activation: Any, **params: Any) -> Self:
         arrays = {name: _parameter(value) for name, value in params.items()}
-        function = Pointwise(as_function(activation), arrays)
+        function = Pointwise(as_activation(activation), arrays)
         before = self.applied
         for known, after in before._activations:
             if known.equals(function):  # the same values again, not others that are like them
@@ -235,7 +235,7 @@ class Mixture(State):
     ) -> Self:
         self._check_form("MaxPool2d", 4)
         window = Window.of(kernel_size, stride, padding, ceil=ceil_mode)
-        function = self.pending or Pointwise(as_function("identity"), {})
+        function = self.pending or Pointwise(as_activation("identity"), {})
 
         def pooled(each: Field) -> Made:
             return max_pool(each, function, window), Opaque()

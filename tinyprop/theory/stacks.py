@@ -15,9 +15,8 @@ from ..engine.arrays import HostArray
 from ..engine.backward import grad
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
-from ..moments.dual import PIECEWISE_LINEAR, piecewise_linear
+from ..functional.activation import Activation, AnyActivation, as_activation, squashed
 from ..moments.hermite import hermite
-from ..nn.layers import ACTIVATIONS
 from ..nn.normprop import MIN_RELATIVE_C1
 from . import gains
 
@@ -74,11 +73,11 @@ class Canonical(nn.Module):
     A normaliser's beta is added here, so that u has no mean.
     """
 
-    def __init__(self, activation: str, beta: float, c1: float, c2: float):
+    def __init__(self, activation: Activation, beta: float, c1: float, c2: float):
         self.activation, self.beta, self.c1, self.c2 = activation, beta, c1, c2
 
     def forward(self, u: Tensor) -> Tensor:
-        return (ACTIVATIONS[self.activation](u + self.beta) - self.c2) / self.c1
+        return (self.activation(u + self.beta) - self.c2) / self.c1
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Law:
     None stands for what LayerNorm and weight standardisation take from the data: the mean of s as
     shift, one over its variance as square."""
 
-    function: Any
+    function: Activation
     square: float | None
     shift: float | None = 0.0
     beta: float = 0.0
@@ -101,29 +100,24 @@ class Law:
     def layer(self, state: HostArray) -> tuple[HostArray, float]:
         """From the mean square of z and its mean products for pairs of inputs to those of the next
         z, before N, and the gain of the squared gradient on the way."""
-        bends = {} if isinstance(self.function, str) else {"kinks": (0.0,)}
         std = math.sqrt(state[0])
-        m = gaussian(self.function, self.beta, std, **bends)
+        m = gaussian(self.function, self.beta, std)
         products = self.covariances(np.clip(state[1:] / state[0], -1.0, 1.0), std, m.std**2)
         left = 0.0 if self.shift is None else (m.mean - self.shift) ** 2
         square = 1.0 / m.std**2 if self.square is None else self.square
         return square * (np.append(m.std**2, products) + left), square * m.slope2
 
     def covariances(self, rho: HostArray, std: float, variance: float) -> HostArray:
-        """Cov(s(U), s(V)): of ReLU in closed form (Cho and Saul, 2009), of smooth functions by
-        Mehler's series, whose last two terms get what is left."""
-        if self.function == "relu" and not self.beta:
-            return (
-                std**2
-                / (2.0 * math.pi)
-                * (rho * (math.pi - np.arccos(rho)) + np.sqrt(1.0 - rho**2) - 1.0)
-            )
-        if self.function in PIECEWISE_LINEAR:
+        """Cov(s(U), s(V)): a closed form, or Mehler's series, whose last two terms get what is
+        left."""
+        if self.function.dual is not None:
             one = np.full_like(rho, self.beta), np.full_like(rho, std)
-            return piecewise_linear(*PIECEWISE_LINEAR[self.function](), rho, *one, *one)
-        s = ACTIVATIONS[self.function] if isinstance(self.function, str) else self.function
+            return moments.dual(self.function, rho, *one).covariance
         squares = (
-            hermite(lambda u: s(Tensor(u)).data, np.array(self.beta), np.array(std), TERMS) ** 2
+            hermite(
+                lambda u: self.function(Tensor(u)).data, np.array(self.beta), np.array(std), TERMS
+            )
+            ** 2
         )
         squares[-2:] += max(variance - squares.sum(), 0.0) / 2.0
         return rho * np.polynomial.polynomial.polyval(rho, squares)
@@ -143,7 +137,7 @@ class Stack:
     """Fully connected layers, or residual blocks, of one width and one normaliser."""
 
     norm: str
-    activation: str
+    activation: AnyActivation
     depth: int
     width: int
     batch: int
@@ -174,9 +168,9 @@ class Stack:
         predicts."""
         return self.norm in ("ws", "normprop", "normprop-exact")
 
-    @property
-    def function(self) -> str:
-        return "selu" if self.norm == "selu" else self.activation
+    @cached_property
+    def function(self) -> Activation:
+        return as_activation("selu" if self.norm == "selu" else self.activation)
 
     @cached_property
     def affine(self) -> tuple[float, float]:
@@ -225,7 +219,7 @@ class Stack:
                 layers.append(nn.Sequential(self.linear("identity"), *before))
         return nn.Sequential(*layers)
 
-    def linear(self, source: str) -> nn.Module:
+    def linear(self, source: AnyActivation) -> nn.Module:
         """A square layer for inputs that come from this activation."""
         n = self.width
         layer = nn.Linear(n, n, bias=False)
@@ -252,8 +246,7 @@ class Stack:
         m = gaussian(function)
         he, start = 1.0 / (m.std**2 + m.mean**2), 1.0 if self.residual else gamma**2
         if self.norm in SQUASHES:
-            s, squash = ACTIVATIONS[function], SQUASHES[self.norm][1]
-            return Law(lambda u: s(squash(SQUASH * u)), he)
+            return Law(squashed(function, SQUASHES[self.norm][1], SQUASH), he)
         if self.norm in ("glorot", "weight"):
             return Law(function, 1.0)
         if self.norm == "layer-after":
@@ -355,15 +348,10 @@ class Stack:
         m = np.geomspace(1e-4, 1e4, 800)
         free = np.zeros_like(m) if self.norm == "orthogonal" else np.log1p(m)  # -log S of W W^T
         logs = [np.log1p(m) - np.log(m) + free + math.log(self.law.start)]
-        function = (
-            ACTIVATIONS[self.law.function]
-            if isinstance(self.law.function, str)
-            else self.law.function
-        )
         done: dict[bytes, HostArray] = {}
         for square, factor in zip(self.states[:, 0], self.factors, strict=False):
             u = Tensor(self.law.beta + math.sqrt(square) * z, requires_grad=True)
-            d2 = grad(function(u).sum(), u)[0].data ** 2
+            d2 = grad(self.law.function(u).sum(), u)[0].data ** 2
             key = d2.tobytes()
             if key not in done:
                 slopes, where = np.unique(d2, return_inverse=True)  # rectifiers have only two

@@ -2,6 +2,7 @@
 line."""
 
 import math
+from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, get_args
 
@@ -9,7 +10,10 @@ from .. import data, nn
 from ..engine.arrays import HostArray
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
+from ..engine.loading import from_file, is_file_reference, is_recorded, source_of
+from ..engine.registry import Registry
 from ..engine.tensor import tensor
+from ..functional.activation import AnyActivation, activations, as_activation
 from ..nn.module import Module
 from ..nn.spec import GRAMMAR, INITS, parse
 
@@ -23,19 +27,24 @@ def setting(
     help: str,
     *,
     choices: tuple[str, ...] = (),
+    table: Registry[Any] | None = None,
+    convert: Callable[[str], Any] | None = None,
     resumable: bool = False,
     **limits: float,
 ) -> Any:
-    """A field of a Config, with LIMITS for a number. A resumed run may change what is resumable."""
-    return field(
-        default=default,
-        metadata={"help": help, "choices": choices, "resumable": resumable, **limits},
-    )
+    """A field of a Config, with LIMITS for a number. With an open `table`, it is a name of that
+    table, or `file.py:name`, which `convert` makes a record of. A resumed run may change what is
+    resumable."""
+    facts = {"help": help, "choices": choices, "table": table, "convert": convert}
+    return field(default=default, metadata={**facts, "resumable": resumable, **limits})
 
 
 @dataclass(frozen=True)
 class Config:
     """Everything that decides how a run goes; wrong values are refused when it is made.
+
+    An activation of your own, given as a `tp.Activation` or a function, or as file.py:name, is
+    recorded as `file.py:name#fingerprint`. Building the network fails if the file has changed.
 
     >>> tp.train.Config(data="cifar10", epochs=2).batch_size
     50
@@ -50,7 +59,10 @@ class Config:
     data: str = setting("shapes", "data set", choices=data.NAMES)
     norm: str = setting("normprop", "normalisation of the hidden layers", choices=nn.NORMS)
     activation: str = setting(
-        "relu", "activation of the hidden layers", choices=tuple(nn.layers.ACTIVATIONS)
+        "relu",
+        "activation of the hidden layers, by name or as file.py:name",
+        table=activations,
+        convert=as_activation,
     )
     spec: str | None = setting(
         None,
@@ -134,6 +146,8 @@ class Config:
     )
 
     def __post_init__(self) -> None:
+        recorded = recorded_activation(self.activation)
+        object.__setattr__(self, "activation", recorded)  # the dataclass is frozen
         for f in fields(self):
             value = getattr(self, f.name)
             if not allowed(f, value):
@@ -148,6 +162,30 @@ class Config:
             raise ValueError(explain(got, wrong, f"average = {self.epochs}"))
 
 
+def recorded_activation(activation: AnyActivation) -> str:
+    """How the config of a run names an activation: by its name in the table if it is ours, as
+    `file.py:name#fingerprint` if it is defined in a file.
+
+    >>> recorded_activation("relu")
+    'relu'
+    """
+    if isinstance(activation, str) and is_recorded(activation):
+        return activation  # the file is looked at when the network is built
+    record = as_activation(activation)
+    defined = source_of(record, record.function)
+    if defined is None and not isinstance(activation, str):
+        defined = source_of(activation)  # a plain function
+    if defined is None and is_file_reference(activation):
+        defined = source_of(from_file(str(activation)))
+    if defined is not None:
+        return str(defined)
+    if activations.get(record.name) is record:
+        return record.name
+    got = f"activation {record.name!r}, which is not registered, and at the top level of no file"
+    rule = "a run records where its activation is, so that it can be resumed and evaluated"
+    raise ValueError(explain(got, rule, "save it in a file, or tp.activations.register(...)"))
+
+
 # what a resumed run may not change
 FIXED = [f.name for f in fields(Config) if not f.metadata["resumable"]]
 
@@ -157,14 +195,21 @@ def allowed(f: "Field[Any]", value: Any) -> bool:
     if value is None:
         return f.default is None
     if kind(f) is str:
-        choices = f.metadata["choices"]
-        return isinstance(value, str) and (value in choices if choices else is_spec(value))
+        return isinstance(value, str) and _is_choice(f, value)
     if kind(f) is bool or isinstance(value, bool):
         return kind(f) is bool and isinstance(value, bool)
     if not isinstance(value, int | float if kind(f) is float else int):
         return False
     above, low, high = (f.metadata.get(name, limit) for name, limit in NO_LIMITS.items())
     return bool(low <= value <= high and above < value < math.inf)
+
+
+def _is_choice(f: "Field[Any]", value: str) -> bool:
+    """Whether a setting that is a text may be this one."""
+    choices, table = f.metadata["choices"], f.metadata["table"]
+    if table is not None:
+        return value in table or is_file_reference(value)
+    return value in choices if choices else is_spec(value)
 
 
 def rule(f: "Field[Any]") -> str:
@@ -175,6 +220,8 @@ def rule(f: "Field[Any]") -> str:
     """
     if kind(f) is bool:
         return "True or False"
+    if f.metadata["table"] is not None:
+        return f"one of {', '.join(f.metadata['table'])}, or file.py:name"
     if kind(f) is str:
         choices = f.metadata["choices"]
         return f"one of {', '.join(choices)}" if choices else GRAMMAR

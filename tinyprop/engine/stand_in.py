@@ -18,7 +18,7 @@ class StandIn(ABC):
     A function or an op that meets one does not compute. It asks the stand-in, as NumPy asks an
     object that has `__array_function__`."""
 
-    __array_ufunc__ = None  # let the stand-in handle array + stand-in
+    __array_priority__ = 1000  # let the stand-in handle array + stand-in, for CuPy
 
     @abstractmethod
     def answer(

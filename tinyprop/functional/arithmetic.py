@@ -378,6 +378,7 @@ def as_float(x: Operand) -> Tensor:
     return x if x.dtype.kind == "f" else astype(x, float32)
 
 
+@accepts_stand_ins
 def astype(x: Operand, dtype: Any) -> Tensor:
     """x with elements of another type; its gradient has the old type. Integers and bools have no
     gradient.

@@ -7,6 +7,7 @@ forward does something else has a `propagate` of its own, in terms of the method
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
 from ..engine.stand_in import StandIn, calling_function
 from ..engine.tensor import Tensor
+from ..functional.activation import Activation
 from ..functional.arithmetic import Elementwise
 from .module import Module, definer
 
@@ -109,6 +111,11 @@ class State(StandIn):
     def add(self, other: "State") -> "State":
         """The sum of two States of one network, whatever they have in common."""
 
+    @abstractmethod
+    def combine(self, function: Callable[..., Any], *args: Any) -> "State":
+        """A function of each value with several arguments, as x * sigmoid(x): States that are
+        functions of the same values, and numbers."""
+
     # What a forward asks of a tensor
 
     @property
@@ -157,12 +164,12 @@ class State(StandIn):
 
     def __mul__(self, other: Any) -> "State":
         if isinstance(other, State):
-            raise self.refuse("the product of two States")
+            return self.combine(F.multiply, self, other)
         return self.scale(self._operand(other))
 
     def __truediv__(self, other: Any) -> "State":
         if isinstance(other, State):
-            raise self.refuse("the quotient of two States")
+            return self.combine(F.divide, self, other)
         return self.scale(1.0 / self._operand(other))
 
     def __neg__(self) -> "State":
@@ -172,7 +179,7 @@ class State(StandIn):
         return self.linear(numbers(other).T)
 
     def __pow__(self, exponent: Any) -> "State":
-        return self.apply(lambda u: u**exponent)
+        return self.apply(Activation(lambda u: u**exponent, "power", kinks=(0.0,)))
 
     def __abs__(self) -> "State":
         return self.apply("abs")
@@ -208,21 +215,19 @@ class State(StandIn):
         public = function.function
         if public in RULES:
             return RULES[public](*args)
-        others = [x for x in args if x is not self]
-        is_of_each_value = isinstance(function, Elementwise) and all(
-            isinstance(x, (int, float)) for x in others
-        )
-        if not is_of_each_value:
-            raise self.refuse(public.__name__ if public else calling_function())
-        if public is not None and not others:
-            return self.apply(public)
-        return self.apply(lambda u: function(*(u if x is self else x for x in args)))
+        name = public.__name__ if public else calling_function()
+        are_known = all(isinstance(x, (State, int, float)) for x in args)
+        if not isinstance(function, Elementwise) or not are_known:
+            raise self.refuse(name)
+        if len(args) == 1:
+            return self.apply(public or function)
+        return self.combine(public or function, *args)
 
     def through(self, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         kind = type(module)
         if not has_rule(kind):
             if kind.forward is Module.forward:
-                raise self.refuse(f"{kind.__name__}, which has no forward,")
+                raise self.refusal(f"{kind.__name__}, which has no forward, with a State")
             return module.forward(*args, **kwargs)
         out = module.propagate(*args, **kwargs)
         if isinstance(out, State):
@@ -235,52 +240,61 @@ class State(StandIn):
             )
         )
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """array + state, and the like; NumPy's functions have no rule."""
+        if ufunc in OPERATORS and method == "__call__" and not kwargs:
+            return RULES[OPERATORS[ufunc]](*inputs)
+        raise self.refuse(f"numpy.{ufunc.__name__}")
+
     def refuse(self, name: str) -> TypeError:
+        return self.refusal(f"{name} of a State")
+
+    def refusal(self, subject: str) -> TypeError:
+        """The error for something that has no rule."""
         running = current().running
         where = f", in the forward of {type(running[-1]).__name__}" if running else ""
         layer = type(running[-1]).__name__ if running else "your layer"
         return TypeError(
             explain(
-                f"{name} of a State{where}",
+                f"{subject}{where}",
                 "propagate has no rule for what it does to the moments of a signal",
                 f"write `def propagate(self, state)` in {layer}, with the methods of "
                 "tp.theory.State; tp.observe(net, x) measures any network",
             )
         )
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
+        if name in METHODS:  # of tensors: x.relu() is F.relu(x)
+            return partial(METHODS[name], self)
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(str(self.refuse(f".{name}")))
 
-    def _refused(self, name: str) -> NoReturn:
-        raise self.refuse(name)
-
     def __getitem__(self, index: Any) -> NoReturn:
-        self._refused("an index")
+        raise self.refusal("an index into a State")
 
     def __iter__(self) -> NoReturn:
-        self._refused("a loop over the samples")
+        raise self.refusal("a loop over a State")
 
     def __bool__(self) -> NoReturn:
-        self._refused("the truth")
+        raise self.refusal("a State as a condition")
 
     def __float__(self) -> NoReturn:
-        self._refused("float()")
+        raise self.refuse("float()")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
-        self._refused("a NumPy function")
+        raise self.refuse("a NumPy function")
 
     def __lt__(self, other: Any) -> NoReturn:
-        self._refused("a comparison")
+        raise self.refuse("a comparison")
 
     __le__ = __gt__ = __ge__ = __lt__
 
     def __rpow__(self, base: Any) -> "State":
-        return self.apply(lambda u: base**u)
+        return self.apply(Activation(lambda u: base**u, "power"))
 
-    def __rtruediv__(self, other: Any) -> NoReturn:
-        self._refused("a division by a State")
+    def __rtruediv__(self, other: Any) -> "State":
+        raise self.refusal("a division by a State")
 
 
 def numbers(value: Any) -> HostArray:
@@ -384,6 +398,12 @@ def _flatten(x: Any, start_axis: int = 0) -> State:
     return x.flatten()
 
 
+def _astype(x: Any, dtype: Any) -> State:
+    if np.dtype(dtype).kind != "f":
+        raise x.refuse(f"astype({dtype!r})")
+    return x  # moments are float64 whatever the values are
+
+
 def _prelu(x: Any, a: Any) -> State:
     return x.apply(F.prelu, a=a)
 
@@ -397,7 +417,8 @@ def _elu(x: Any, alpha: float = 1.0) -> State:
 
 
 def _clip(x: Any, low: float | None = None, high: float | None = None) -> State:
-    return x.apply(lambda u: F.clip(u, low, high))
+    ends = [end for end in (low, high) if end is not None]
+    return x.apply(Activation(lambda u: F.clip(u, low, high), "clip", kinks=ends))
 
 
 def _sum(x: Any, y: Any) -> State:
@@ -418,7 +439,7 @@ def _quotient(x: Any, y: Any) -> State:
 
 def _matmul(x: Any, y: Any) -> State:
     if not isinstance(x, State):
-        raise y.refuse("a matrix times a State")
+        raise y.refusal("a matrix times a State")
     return x @ y
 
 
@@ -436,6 +457,7 @@ RULES: dict[Any, Callable[..., State]] = {
     F.dropout: _dropout,
     F.flatten: _flatten,
     F.reshape: lambda x, *shape: x.reshape(*shape),
+    F.astype: _astype,
     F.prelu: _prelu,
     F.leaky_relu: _leaky_relu,
     F.elu: _elu,
@@ -450,3 +472,10 @@ RULES: dict[Any, Callable[..., State]] = {
     F.divide: _quotient,
     F.negative: lambda x: -x,
 }
+OPERATORS: dict[Any, Any] = {
+    np.add: F.add,
+    np.subtract: F.subtract,
+    np.multiply: F.multiply,
+    np.true_divide: F.divide,
+}
+METHODS: dict[str, Any] = {function.__name__: function for function in F.METHODS}

@@ -614,6 +614,15 @@ class Pointwise:
         moved = factor * np.asarray(self.shift) + shift
         return replace(self, factor=factor * np.asarray(self.factor), shift=moved)
 
+    @property
+    def differs(self) -> bool:
+        """Whether it is another function for each channel."""
+        return any(np.ndim(x) for x in (self.factor, self.shift, *self.params.values()))
+
+    def of_tensor(self, u: Tensor) -> Tensor:
+        """Of values whose function is the same."""
+        return self.activation(u, **self.params) * self.factor + self.shift
+
     def of_channel(self, k: int) -> "Pointwise":
         return self.each(lambda x: x[k] if np.size(x) > 1 else x)
 

@@ -208,10 +208,10 @@ class Law(Mixture):
             width=outputs,
         )
 
-    def _scaled(self, factor: Any, shift: Any) -> Self:
+    def _scaling(self, factor: Any, shift: Any) -> Callable[[Field], Made]:
         factors = np.broadcast_to(per_channel(numbers(factor), len(self.sample)), self.sample)
         shifts = np.broadcast_to(per_channel(numbers(shift), len(self.sample)), self.sample)
-        return self.derived(partial(_scaled, factor=factors, shift=shifts))
+        return partial(_scaled, factor=factors, shift=shifts)
 
     def _activated(self, function: Pointwise) -> Self:
         """With the mean parameters of all channels."""
@@ -224,7 +224,7 @@ class Law(Mixture):
     def normalize_batch(self, eps: float = 0.0, each_value: bool = False) -> Self:
         """All samples of a block are the batch: one group."""
         if each_value:
-            raise self.refuse("a normaliser of each value, after random weights,")
+            raise self.refusal("a normaliser of each value, after random weights")
         return super().normalize_sample(1, eps)
 
     def normalize_sample(self, groups: int = 1, eps: float = 0.0, centered: bool = True) -> Self:
@@ -323,7 +323,7 @@ class Samples(State):
 
     def _with(self, data: Any) -> Self:
         if not isinstance(data, Tensor) or len(data) != len(self.data):
-            raise self.refuse("a function that mixes samples")
+            raise self.refusal("a function that mixes samples")
         return replace(self, data=data)
 
     def linear(self, weight: Any, bias: Any = None) -> Law:
@@ -374,6 +374,11 @@ class Samples(State):
         if start_axis != 1:
             raise self.refuse(f"flatten from axis {start_axis}")
         return self._with(F.flatten(self.data, 1))
+
+    def combine(self, function: Callable[..., Any], *args: Any) -> State:
+        if all(not isinstance(x, Law) for x in args):
+            return self._with(function(*(x.data if isinstance(x, Samples) else x for x in args)))
+        return self.law.combine(function, *(x.law if isinstance(x, Samples) else x for x in args))
 
     def add(self, other: State) -> State:
         if isinstance(other, Samples):

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..engine.arrays import HostArray
 from ..engine.errors import ShapeError
-from ..functional.activation import as_activation
+from ..engine.tensor import Tensor
+from ..functional.activation import Activation, activations, as_activation
 from ..functional.windows import Window
 from ..moments.hermite import SAMPLES
 from ..nn.state import State, numbers
@@ -60,6 +61,8 @@ class Mixture(State):
     pending: Pointwise | None = None
     # with this State, to which the activation was applied, if the result was scaled since
     unscaled: "Mixture | None" = None
+    # the State that these values are a function of, one by one, and the function
+    source: "tuple[Mixture, Pointwise] | None" = None
 
     @classmethod
     def start(cls, fields: list[Field], **options: Any) -> Self:
@@ -94,7 +97,7 @@ class Mixture(State):
 
     def before_activation(self) -> Self:
         """Without the activation that is pending."""
-        return replace(self, pending=None)
+        return replace(self, pending=None, unscaled=None)
 
     def summary(self) -> "Summary":
         """The moments of each channel, over samples and positions."""
@@ -124,7 +127,8 @@ class Mixture(State):
         """After a rule for each field, which adds to the error."""
         origin = Derived(self.origin, rule)
         errors = {**self.errors, origin: error} if error else self.errors
-        return replace(self, origin=origin, values=origin.compute(), errors=errors, **changes)
+        changes = {"source": None, "errors": errors, **changes}
+        return replace(self, origin=origin, values=origin.compute(), **changes)
 
     def mapped(self, rule: Callable[[Field], Made], error: float = 0.0, **changes: Any) -> Self:
         """After a rule that is exact where all correlations are known."""
@@ -144,8 +148,18 @@ class Mixture(State):
 
     def _activated(self, function: Pointwise) -> Self:
         exact = self.exact and self.gaussian
-        after = self.derived(function, gaussian=False, exact=exact, pending=None, unscaled=None)
+        source = self.before_activation()._without_values(), function
+        after = self.derived(
+            function, gaussian=False, exact=exact, pending=None, unscaled=None, source=source
+        )
         return replace(after, bounds=after._bounds_after_series(1.0))
+
+    def _without_values(self) -> Self:
+        """What is known of the values, without keeping them in memory."""
+        return replace(self, values=Values(()))
+
+    def _with_values(self) -> Self:
+        return replace(self, values=self.origin.values())
 
     def _bounds_after_series(self, factor: Any) -> Amounts:
         """With that of the activation which these values are the result of, times a factor."""
@@ -211,7 +225,13 @@ class Mixture(State):
         return self.applied._scaled(factor, shift)
 
     def _scaled(self, factor: Any, shift: Any) -> Self:
-        return self.derived(partial(scaled, factor=factor, shift=shift))
+        function = Pointwise(activations["identity"], {}, factor, shift)
+        source = self._without_values(), function
+        return self.derived(self._scaling(factor, shift), source=source)
+
+    def _scaling(self, factor: Any, shift: Any) -> Callable[[Field], Made]:
+        """The rule for factor * x + shift."""
+        return partial(scaled, factor=factor, shift=shift)
 
     def normalize_batch(self, eps: float = 0.0, each_value: bool = False) -> Self:
         mean, variance = self.total()
@@ -235,7 +255,7 @@ class Mixture(State):
     ) -> Self:
         self._check_form("MaxPool2d", 4)
         window = Window.of(kernel_size, stride, padding, ceil=ceil_mode)
-        function = self.pending or Pointwise(as_activation("identity"), {})
+        function = self.pending or Pointwise(activations["identity"], {})
 
         def pooled(each: Field) -> Made:
             return max_pool(each, function, window), Opaque()
@@ -264,6 +284,37 @@ class Mixture(State):
             raise ShapeError(got, rule, "pool it first")
         return before.mapped(flat)
 
+    def combine(self, function: Callable[..., Any], *args: Any) -> Self:
+        name = getattr(function, "__name__", type(function).__name__.lower())
+        views = [x.views() for x in args if isinstance(x, Mixture)]
+        common = set.intersection(*(set(each) for each in views))
+        if not common:
+            raise self.refusal(f"{name} of two States that are not functions of the same values")
+        youngest = max(common, key=lambda origin: origin.number)
+        chosen = [each[youngest] for each in views]
+
+        def together(u: Tensor) -> Tensor:
+            values = iter([view.value(u) for view in chosen])
+            return function(*(next(values) if isinstance(x, Mixture) else x for x in args))
+
+        kinks = {x for x in args if not isinstance(x, State)}
+        for view in chosen:
+            kinks |= view.kinks
+        return chosen[0].state._with_values().apply(Activation(together, name, kinks=kinks))
+
+    def views(self) -> "dict[Origin, View]":
+        """The State as a function of the values of other States, for each of them."""
+        found = {}
+        view = View(self.before_activation()._without_values(), ())
+        if self.pending is not None:
+            view = view.after(view.state, self.pending)
+        while view.is_of_numbers:
+            found[view.state.origin] = view
+            if view.state.source is None:
+                break
+            view = view.after(*view.state.source)
+        return found
+
     def add(self, other: State) -> Self:
         if not isinstance(other, type(self)):
             raise other.refuse("the sum with a State of another kind")
@@ -279,11 +330,39 @@ class Mixture(State):
             first,
             origin=origin,
             values=origin.compute(),
+            source=None,
             gaussian=first.gaussian and second.gaussian,
             exact=first.exact and second.exact and is_whole,
             bounds={**first.bounds, **second.bounds},
             errors={**first.errors, **second.errors},
         )
+
+
+@dataclass(frozen=True)
+class View:
+    """A State as a function of the values of another one: several functions, the last one first."""
+
+    state: Mixture  # the other one, without its values
+    functions: tuple[Pointwise, ...]
+
+    def after(self, state: Mixture, function: Pointwise) -> "View":
+        """From one State further back, by the function that was applied to it."""
+        return View(state, (*self.functions, function))
+
+    @property
+    def is_of_numbers(self) -> bool:
+        """Whether the functions are the same for all values."""
+        return not any(function.differs for function in self.functions)
+
+    @property
+    def kinks(self) -> set[float]:
+        """Of the function that comes first."""
+        return set(self.functions[-1].activation.kinks) if self.functions else set()
+
+    def value(self, u: Tensor) -> Tensor:
+        for function in reversed(self.functions):
+            u = function.of_tensor(u)
+        return u
 
 
 def by_channel(mean: HostArray, variance: HostArray) -> tuple[HostArray, HostArray]:

@@ -2,7 +2,6 @@
 them."""
 
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -11,7 +10,7 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-class StandIn(ABC):
+class StandIn:
     """What can be given to functions and layers in place of a tensor, for instance a
     `tp.theory.State`, which knows only the moments of the values.
 
@@ -20,19 +19,19 @@ class StandIn(ABC):
 
     __array_priority__ = 1000  # let the stand-in handle array + stand-in, for CuPy
 
-    @abstractmethod
     def answer(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         """What function(*args, **kwargs) is; this object is one of the arguments."""
+        raise NotImplementedError
 
-    @abstractmethod
     def through(self, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What a module that is called with these arguments returns; this object is the first."""
+        raise NotImplementedError
 
-    @abstractmethod
     def refuse(self, name: str) -> TypeError:
         """The error for a function of this name that has no answer."""
+        raise NotImplementedError
 
 
 def accepts_stand_ins(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -41,7 +40,7 @@ def accepts_stand_ins(function: Callable[Parameters, Result]) -> Callable[Parame
     @wraps(function)
     def asking(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         if args and isinstance(args[0], StandIn):
-            return args[0].answer(asking, args, kwargs)  # type: ignore[no-any-return]
+            return args[0].answer(asking, args, kwargs)
         return function(*args, **kwargs)
 
     return asking

@@ -119,10 +119,9 @@ def certificate(net: nn.Module, images: HostArray, components: int) -> Table:
 
 def rows_of_weights(layer: nn.Module) -> HostArray | None:
     """What each unit of a layer multiplies its inputs by; None if the layer has no such weights."""
-    base = layer.layer if isinstance(layer, nn.WeightNorm) else layer
     if isinstance(layer, NormProp):
         weight = F.weight_norm(layer.weight, layer.gamma)
-    elif isinstance(base, (nn.Linear, nn.Conv2d)):
+    elif isinstance(layer, (nn.Linear, nn.Conv2d, nn.WeightNorm)):
         weight = layer.weight
     else:
         return None

@@ -5,7 +5,7 @@ A layer that is called with a State answers by its method `propagate`, which by 
 forward does something else has a `propagate` of its own, in terms of the methods of a State.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
@@ -25,7 +25,7 @@ from ..functional.arithmetic import Elementwise
 from .module import Module, definer
 
 
-class State(StandIn):
+class State(StandIn, ABC):
     """The moments of a signal at one place of a network.
 
     A layer of your own whose forward uses operators and functions that have a rule (linear maps,
@@ -83,9 +83,7 @@ class State(StandIn):
         positions; or each value, over the batch."""
 
     @abstractmethod
-    def normalize_sample(
-        self, groups: int = 1, eps: float = 0.0, centered: bool = True
-    ) -> "State":
+    def normalize_sample(self, groups: int = 1, eps: float = 0.0, centered: bool = True) -> "State":
         """Each group of channels of a sample minus its mean, divided by its standard deviation,
         over all positions; not centered, it is only divided by its root mean square."""
 

@@ -248,7 +248,9 @@ def scaled(field: Field, factor: Any, shift: Any = 0.0) -> Made:
     factor = field.per_value(factor)
     shift = field.per_value(shift)
     signs = np.sign(factor)
-    rho = field.rho * outer(field.by_cell(signs), field.rho)
+    rho = field.rho
+    if (signs != 1.0).any():
+        rho = rho * outer(field.by_cell(signs), rho)
     result = Field(factor * field.mean + shift, factor**2 * field.variance, rho)
     return result, Factors(signs)
 
@@ -317,8 +319,10 @@ class Added(Step):
             return None
         if not all(part.whole for part in covariances):
             covariances = [part.by_offset() for part in covariances]
-        rho = sum(part.rho for part in covariances)
-        return replace(covariances[0], rho=rho).times(1.0 / self.new_std)
+        total = covariances[0]
+        for part in covariances[1:]:
+            total = replace(total, rho=total.rho + part.rho)
+        return total.times(1.0 / self.new_std)
 
 
 def added(first: Field, second: Field, common: Correlation | None) -> tuple[Field, Added]:

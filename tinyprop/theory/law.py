@@ -173,9 +173,7 @@ class Law(Mixture):
         window = Window.of(filters.shape[2:], stride, padding, dilation)
         return self._drawn(weight, filters, bias, window, groups)
 
-    def _drawn(
-        self, given: Any, weight: HostArray, bias: Any, window: Window, groups: int
-    ) -> Self:
+    def _drawn(self, given: Any, weight: HostArray, bias: Any, window: Window, groups: int) -> Self:
         before = self.applied
         outputs = len(weight)
         rows = weight.reshape(outputs, -1)
@@ -341,9 +339,7 @@ class Samples(State):
 
     def scale(self, factor: Any = 1.0, shift: Any = 0.0) -> Self:
         x = self._floats
-        factor, shift = (
-            per_channel(numbers(value), x.ndim - 1) for value in (factor, shift)
-        )
+        factor, shift = (per_channel(numbers(value), x.ndim - 1) for value in (factor, shift))
         scaled = numbers(x) * factor + shift
         return self._with(Tensor(scaled.astype(x.dtype)))
 

@@ -60,9 +60,9 @@ class Mixture(State):
     errors: Amounts = field(default_factory=dict)  # estimates of the rest
     pending: Pointwise | None = None
     # with this State, to which the activation was applied, if the result was scaled since
-    unscaled: "Mixture | None" = None
+    unscaled: Self | None = None
     # the State that these values are a function of, one by one, and the function
-    source: "tuple[Mixture, Pointwise] | None" = None
+    source: tuple[Self, Pointwise] | None = None
 
     @classmethod
     def start(cls, fields: list[Field], **options: Any) -> Self:
@@ -121,6 +121,20 @@ class Mixture(State):
             return each.mean, each.variance
         return self.pending.moments(each.mean, each.variance)
 
+    def _numbers(self, name: str, value: Any) -> Any:
+        """A number, an array with one value per channel, or one of the shape of a sample."""
+        array = numbers(value)
+        if array.size == 1:
+            return float(array.reshape(()))
+        channels, *positions = self.shape[1:]
+        if array.shape in ((channels,), (channels, *[1] * len(positions))):
+            return array.reshape(channels)
+        if array.shape == (channels, *positions):
+            return array
+        got = f"a {name} of shape {array.shape} for a State {self.shape}"
+        rule = "it is a number, one value per channel, or has the shape of a sample"
+        raise ShapeError(got, rule, f"shape ({channels},)")
+
     # How a new State is made
 
     def derived(self, rule: Callable[[Field], Made], error: float = 0.0, **changes: Any) -> Self:
@@ -135,11 +149,14 @@ class Mixture(State):
         exact = self.exact and self.fields[0].whole
         return self.derived(rule, error, **{"exact": exact, **changes})
 
-    @cached_property
+    @property
     def applied(self) -> Self:
         """After the activation that is pending, if there is one."""
-        if self.pending is None:
-            return self
+        return self if self.pending is None else self._applied
+
+    @cached_property
+    def _applied(self) -> Self:
+        assert self.pending is not None
         if self.unscaled is None:
             return self._activated(self.pending)
         plain = self.unscaled.applied
@@ -200,7 +217,7 @@ class Mixture(State):
         return before.mapped(weights, error)
 
     def apply(self, activation: Any, **params: Any) -> Self:
-        arrays = {name: _parameter(value) for name, value in params.items()}
+        arrays = {name: self._numbers(name, value) for name, value in params.items()}
         function = Pointwise(as_activation(activation), arrays)
         before = self.applied
         for known, after in before._activations:
@@ -216,8 +233,8 @@ class Mixture(State):
         return []
 
     def scale(self, factor: Any = 1.0, shift: Any = 0.0) -> Self:
-        factor = _parameter(factor)
-        shift = _parameter(shift)
+        factor = self._numbers("factor", factor)
+        shift = self._numbers("shift", shift)
         if self.pending is not None and np.ndim(factor) <= 1 and np.ndim(shift) <= 1:
             pending = self.pending.scaled(factor, shift)
             unscaled = self if self.unscaled is None else self.unscaled
@@ -342,10 +359,10 @@ class Mixture(State):
 class View:
     """A State as a function of the values of another one: several functions, the last one first."""
 
-    state: Mixture  # the other one, without its values
+    state: Any  # the other one, without its values
     functions: tuple[Pointwise, ...]
 
-    def after(self, state: Mixture, function: Pointwise) -> "View":
+    def after(self, state: Any, function: Pointwise) -> "View":
         """From one State further back, by the function that was applied to it."""
         return View(state, (*self.functions, function))
 
@@ -382,12 +399,6 @@ def _divided(each: Field, groups: int, eps: float) -> Made:
 
 def _bias(bias: Any) -> Any:
     return 0.0 if bias is None else numbers(bias)
-
-
-def _parameter(value: Any) -> Any:
-    """A number, or an array with one value per channel or for each value of a sample."""
-    array = numbers(value)
-    return float(array.reshape(())) if array.size == 1 else array
 
 
 def _without_groups(filters: HostArray, groups: int) -> HostArray:

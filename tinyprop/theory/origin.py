@@ -1,10 +1,10 @@
 """How the values of a State were computed, and what two of them have in common.
 
-Each State has an Origin: the rule and the Origins that it was computed from. The correlations of two
-States are found when they are added, by going back from both until they meet: a linear map of one
-of them maps the correlations on its side, an activation multiplies them by its mean slope (Stein's
-lemma, exact for jointly Gaussian values), a sum adds up those of its parts. So the order in which a
-forward computes its branches does not matter.
+Each State has an Origin: the rule and the Origins that it was computed from. The correlations of
+two States are found when they are added, by going back from both until they meet. A linear map of
+one of them maps the correlations on its side, an activation multiplies them by its mean slope
+(Stein's lemma, exact for jointly Gaussian values), a sum adds up those of its parts. So the order
+in which a forward computes its branches does not matter.
 """
 
 import weakref
@@ -108,53 +108,76 @@ class Fresh(Derived):
         self.key = key
 
 
-Memory = dict[tuple[Origin, Origin], Correlation | None]
+Memory = dict[tuple[Origin, Sum], Correlation | None]
 
 
 def correlation(
     first: Origin, second: Origin, k: int, memory: Memory | None = None
 ) -> Correlation | None:
     """The correlations of the values of two Origins, for the Gaussian of number k; None if they
-    have nothing in common."""
-    if memory is None:
-        memory = {}
-    if (first, second) not in memory:
-        memory[first, second] = _correlation(first, second, k, memory)
-    return memory[first, second]
+    have nothing in common. The memory is for sums, which several paths may lead to."""
+    memory = {} if memory is None else memory
+    steps = []
+    while _is_next(second, first, k):
+        steps.append(second.steps[k])
+        second = second.parents[0]
+    found = _where_they_part(first, second, k, memory)
+    for step in reversed(steps):
+        if found is not None:
+            found = step(found)
+    return found
 
 
-def _correlation(first: Origin, second: Origin, k: int, memory: Memory) -> Correlation | None:
+def _is_next(last: Origin, other: Origin, k: int) -> bool:
+    """Whether to go back from the last one, which was made from one State, rather than from the
+    other: from the one that was made later. But two activations meet, and a linear map of an
+    activation goes first if the other one is an activation of something else."""
+    if not isinstance(last, Derived) or isinstance(last, Fresh) or last.number <= other.number:
+        return False
+    if isinstance(other, Fresh) or last.is_linear or last.descends_from(other):
+        return True
+    return not other.is_linear and not (_is_bent(last, k) and _is_bent(other, k))
+
+
+def _where_they_part(
+    first: Origin, second: Origin, k: int, memory: Memory
+) -> Correlation | None:
     if first is second:
         return first.values().fields[k].with_itself()
     if first.number > second.number:
         return _flipped(correlation(second, first, k, memory))
-    # From here on, the second was made later: the first cannot descend from it.
+    # From here on, the second was made later: the first does not descend from it.
     if isinstance(second, Fresh):
         return _with_fresh(first, second, k, memory)
-    if isinstance(first, Fresh) or second.descends_from(first):
-        return _through(second, first, k, memory)
+    if isinstance(second, Sum):
+        return _with_sum(first, second, k, memory)
     if _is_bent(first, k) and _is_bent(second, k):
         inputs = correlation(first.parents[0], second.parents[0], k, memory)
         return None if inputs is None else first.steps[k].with_other(second.steps[k], inputs)
-    if second.is_linear or not first.is_linear:
-        return _through(second, first, k, memory)
-    return _flipped(_through(first, second, k, memory))
+    return _flipped(_before_first(second, first, k, memory))
 
 
-def _through(last: Origin, other: Origin, k: int, memory: Memory) -> Correlation | None:
+def _before_first(other: Origin, last: Origin, k: int, memory: Memory) -> Correlation | None:
     """The correlations of another Origin (rows) with the last one, from those with its parents."""
-    parts = [correlation(other, parent, k, memory) for parent in last.parents]
     if isinstance(last, Sum):
-        return last.steps[k].of(parts)
-    if not parts or parts[0] is None:
+        return _with_sum(other, last, k, memory)
+    if not last.parents:
         return None
-    return last.steps[k](parts[0])
+    found = correlation(other, last.parents[0], k, memory)
+    return None if found is None else last.steps[k](found)
+
+
+def _with_sum(other: Origin, total: Sum, k: int, memory: Memory) -> Correlation | None:
+    if (other, total) not in memory:
+        parts = [correlation(other, parent, k, memory) for parent in total.parents]
+        memory[other, total] = total.steps[k].of(parts)
+    return memory[other, total]
 
 
 def _with_fresh(first: Origin, second: Fresh, k: int, memory: Memory) -> Correlation | None:
     """Going back from the first until it is values times random weights, too."""
     if not isinstance(first, Fresh):
-        return _flipped(_through(first, second, k, memory))
+        return _flipped(_before_first(second, first, k, memory))
     if first.key is not second.key:
         return None
     inputs = correlation(first.parents[0], second.parents[0], k, memory)

@@ -239,5 +239,3 @@ def fitted(data: HostArray, components: int) -> Mixture:
             Field.of(mean.reshape(data.shape[1:]), centered.T @ centered / np.float32(len(group)))
         )
     return Mixture.start(fields, weights=weights, gaussian=False)
-
-

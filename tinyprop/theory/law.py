@@ -31,7 +31,7 @@ from .field import (
     scaled,
 )
 from .mixture import Amounts, Mixture, Summary
-from .origin import Fresh
+from .origin import Fresh, Origin, Values
 
 VALUES = 2048  # pairs of a sample and a position that are treated together
 SAMPLES = 1024  # of a channel, for max pooling, and of a Gaussian input
@@ -109,6 +109,32 @@ class Drawn(Step):
         return Correlation(rho[:, :, None, None], shape, shape)
 
 
+class SampleOrigin(Origin):
+    """Samples, in blocks (N, C, H, W)."""
+
+    def __init__(self, parts: Sequence[HostArray]):
+        self.parts = parts
+        fields = [Field.of(part.mean(axis=1), _over_channels(part, part)) for part in parts]
+        super().__init__(Values(fields))
+
+    def with_input(self, other: Origin, k: int) -> Correlation | None:
+        if not isinstance(other, SampleOrigin):
+            return None
+        covariance = _over_channels(self.parts[k], other.parts[k])
+        stds = [nonzero(each.values().fields[k].variance).ravel() for each in (self, other)]
+        rho = (covariance / np.outer(*stds))[:, :, None, None]
+        shapes = [each.values().fields[k].mean.shape for each in (self, other)]
+        return Correlation(rho, shapes[0], shapes[1])
+
+
+def _over_channels(first: HostArray, second: HostArray) -> HostArray:
+    """The covariance over channels of each two values (N, H, W) of two blocks of samples."""
+    channels = first.shape[1]
+    rows = first.transpose(0, 2, 3, 1).reshape(-1, channels)
+    columns = second.transpose(0, 2, 3, 1).reshape(-1, channels)
+    return rows @ columns.T / channels - np.outer(first.mean(axis=1), second.mean(axis=1))
+
+
 @dataclass(frozen=True, eq=False)
 class Law(Mixture):
     """A channel of a wide layer: a Gaussian process over samples and positions, the same for all
@@ -134,15 +160,11 @@ class Law(Mixture):
     def of(cls, samples: HostArray, sampled: bool) -> "Law":
         """From samples (N, C, H, W) or (N, units), in blocks that are treated by themselves."""
         images = samples if samples.ndim == 4 else samples.astype("float64")[:, :, None, None]
-        fields = []
         parts = np.array_split(images, -(-len(images) // max(2, VALUES // images[0, 0].size)))
-        for part in parts:
-            mean = part.mean(axis=1)
-            channels = part.shape[1]
-            flat = part.transpose(0, 2, 3, 1).reshape(-1, channels)
-            fields.append(Field.of(mean, flat @ flat.T / channels - np.outer(mean, mean)))
-        return cls.start(
-            fields,
+        origin = SampleOrigin(parts)
+        return cls(
+            origin,
+            origin.values(),
             weights=tuple(len(part) / len(images) for part in parts),
             gaussian=False,
             sample=samples.shape[1:],

@@ -40,6 +40,10 @@ class Origin:
         assert self._kept is not None
         return self._kept
 
+    def with_input(self, other: "Origin", k: int) -> Correlation | None:
+        """The correlations with another input; None if they have nothing in common."""
+        return None
+
     def descends_from(self, other: "Origin") -> bool:
         """Whether it was computed from another one."""
         waiting = list(self.parents)
@@ -144,6 +148,8 @@ def _where_they_part(
 ) -> Correlation | None:
     if first is second:
         return first.values().fields[k].with_itself()
+    if not first.parents and not second.parents:
+        return first.with_input(second, k)
     if first.number > second.number:
         return _flipped(correlation(second, first, k, memory))
     # From here on, the second was made later: the first does not descend from it.
@@ -161,7 +167,7 @@ def _before_first(other: Origin, last: Origin, k: int, memory: Memory) -> Correl
     """The correlations of another Origin (rows) with the last one, from those with its parents."""
     if isinstance(last, Sum):
         return _with_sum(other, last, k, memory)
-    if not last.parents:
+    if not last.parents or isinstance(last, Fresh):  # random weights know nothing of an input
         return None
     found = correlation(other, last.parents[0], k, memory)
     return None if found is None else last.steps[k](found)

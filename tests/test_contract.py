@@ -113,7 +113,7 @@ PROGRAMS = {
     "NormPropConv2d, exact": layer(
         partial(nn.NormPropConv2d, 3, 4, 3, activation="prelu", mode="exact")
     ),
-    **{f"{norm}, SGD": partial(trained, norm, tp.optim.SGD) for norm in nn.NORMS},
+    **{f"{norm}, SGD": partial(trained, norm, tp.optim.SGD) for norm in nn.normalizers},
     **{
         f"normprop, {kind.__name__}": partial(trained, "normprop", kind)
         for kind in (tp.optim.RMSProp, tp.optim.Adam)

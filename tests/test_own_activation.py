@@ -228,7 +228,7 @@ def test_a_parameter_may_have_the_name_of_another_one(path):
     )
 
 
-@pytest.mark.parametrize("norm", tp.nn.NORMS)
+@pytest.mark.parametrize("norm", tp.nn.normalizers)
 def test_networks_of_every_norm(way, norm, rng):
     tp.manual_seed(1)
     net = tp.nn.build(NETWORK, norm=norm, activation=way)
@@ -303,7 +303,7 @@ def test_propagate_agrees_with_samples(way, rng):
 @pytest.mark.slow
 def test_compare_takes_a_file(path, tmp_path, capsys):
     small = ["--depth", "3", "--width", "16", "--batch", "8", "--networks", "2"]
-    norms = ["he", "layer", "ws", "dyt", "normprop", "normprop-exact"]
+    norms = ["none/he", "layer", "ws", "dyt", "normprop", "normprop-exact"]
     command = ["compare", "--activation", f"{path}:mine", *small, "--norms", *norms]
     assert main([*command, "--out", str(tmp_path / "figure.png")]) == 0
     assert all(norm in capsys.readouterr().out for norm in norms[:1])

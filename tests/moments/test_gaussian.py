@@ -1,5 +1,6 @@
 import math
 import tracemalloc
+from importlib import import_module
 
 import mpmath as mp
 import numpy as np
@@ -368,6 +369,27 @@ def test_simulation_knows_its_errors():
         assert scatter == pytest.approx(claimed, rel=0.25)
     line = simulate("identity", 3.0, 2.0, samples=100_000)
     assert line.std_error == pytest.approx(2.0 / math.sqrt(200_000), rel=0.02)
+
+
+def test_the_error_of_a_simulation_does_not_depend_on_its_chunks(monkeypatch):
+    """Sums are about the mean of the first chunk. With two samples in it, that is far from the mean
+    of all."""
+    whole = simulate("relu", 0.3, 2.0, samples=1_000, seed=5)
+    monkeypatch.setattr(import_module("tinyprop.moments.gaussian"), "CHUNK", 2)
+    in_pairs = simulate("relu", 0.3, 2.0, samples=1_000, seed=5)
+    for field in ("mean", "mean_error", "std", "std_error"):
+        assert getattr(in_pairs, field) == pytest.approx(getattr(whole, field), rel=1e-12)
+
+
+def test_the_parameter_of_elu_counts():
+    """E ELU of N(0, 1) is E max(Z, 0) + alpha (exp(1/2) Phi(-1) - 1/2); a simulation has it,
+    too."""
+    tail = math.exp(0.5) * 0.5 * math.erfc(1 / math.sqrt(2))
+    for alpha in (0.3, 2.0):
+        exact = 1 / math.sqrt(2 * math.pi) + alpha * (tail - 0.5)
+        assert gaussian("elu", alpha=alpha).mean == pytest.approx(exact, rel=1e-12)
+        simulated = simulate("elu", samples=10_000, seed=1, alpha=alpha)
+        assert abs(simulated.mean - exact) < 5 * simulated.mean_error
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import tinyprop as tp
 from tests.helpers import assert_explained, naive_conv2d, rngs
 from tinyprop import nn
 from tinyprop.instruments.certify import pre_activations
-from tinyprop.nn.spec import NORMS
 from tinyprop.theory import field
 
 ACTIVATIONS = [name for name in tp.activations if name != "prelu"]
@@ -446,6 +445,33 @@ def test_the_law_of_random_weights(layers):
         )
 
 
+def test_biases_add_their_mean_square_to_random_weights(rng):
+    """E u^2 of a linear layer is E |w|^2 E |x|^2 / n + E b^2, exactly."""
+    x = rng.gamma(0.5, size=(12, 20)).astype("float32")
+    linear = nn.Linear(20, 6)
+    linear.bias.data[...] = [3.0, -1.0, 0.0, 2.0, 5.0, 0.5]
+    (record,) = tp.propagate(nn.Sequential(linear), data=x, weights="random")
+    length = (linear.weight.numpy() ** 2).sum(axis=1).mean()
+    from_inputs = length * (x**2).sum(axis=1).mean() / 20
+    mean_square = from_inputs + (linear.bias.numpy() ** 2).mean()
+    assert record.mean[0] ** 2 + record.variance[0] == pytest.approx(mean_square, rel=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 2.0])
+def test_the_parameter_of_an_activation_counts(alpha):
+    """ELU after a layer that keeps N(0, 1): the mean of the next one, by the closed form of E
+    ELU."""
+    first, second = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+    for linear in (first, second):
+        linear.weight.data[...] = 1.0
+    net = nn.Sequential(first, nn.ELU(alpha), second)
+    *_, last = tp.propagate(net, mean=np.zeros(1), covariance=np.eye(1))
+    # E max(Z, 0) + alpha (E exp(min(Z, 0)) - 1), where E exp(min(Z, 0)) = 1/2 + exp(1/2) Phi(-1)
+    tail = math.exp(0.5) * 0.5 * math.erfc(1 / math.sqrt(2))
+    exact = 1 / math.sqrt(2 * math.pi) + alpha * (tail - 0.5)
+    assert last.mean[0] == pytest.approx(exact, rel=1e-6)
+
+
 def test_the_law_of_batch_norm(rng):
     """Each unit has mean 0 and variance 1 on the batch, exactly."""
     net = nn.Sequential(nn.Linear(20, 8), nn.BatchNorm(8, eps=0.0))
@@ -470,7 +496,7 @@ def test_the_law_of_a_gaussian_input(n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", list(nn.normalizers))
 def test_every_network_that_can_be_built_is_predicted(norm, rng):
     """With a residual block and pooling: mean variances to 12 % for its own weights. Random ones
     describe the average of all networks, and one of 16 channels to a factor of 3. Left out is the

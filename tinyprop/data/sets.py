@@ -66,6 +66,22 @@ class Dataset:
             raise IndexError(explain(f"subset({indices})", rule, hint))
         return replace(self, images=self.images[chosen], labels=self.labels[chosen])
 
+    def shrunk(self, factor: int) -> Self:
+        """The images with each block of factor x factor pixels averaged, as float32.
+
+        >>> tp.data.load("shapes", split="test").first(3).shrunk(2)
+        <shapes test: 3 images 3x16x16 float32, 10 classes>
+        """
+        n, c, h, w = self.images.shape
+        if factor < 1 or h % factor or w % factor:
+            got = f"shrunk({factor}) of images {h}x{w}"
+            raise ValueError(explain(got, "the factor divides height and width", "shrunk(2)"))
+        if factor == 1:
+            return self
+        blocks = self.images.reshape(n, c, h // factor, factor, w // factor, factor)
+        means = blocks.mean(axis=(3, 5), dtype="float32")
+        return replace(self, images=means)
+
 
 def load(name: str, root: Root = None, split: str = "train") -> Dataset:
     """A data set: shapes (drawn on the spot), cifar10, cifar100, svhn, mnist or fashion-mnist.

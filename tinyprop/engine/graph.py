@@ -80,6 +80,8 @@ class Op:
     """
 
     floating = False  # whether integers and bools are turned into floats first
+    masks = True  # whether it takes bools alone; otherwise they are refused
+    wide = False  # whether integers become int64 first, because many are added
     # what to try when forward refuses the shapes; without one, errors pass as they are
     hint: str | None = None
     function: Callable[..., Tensor] | None = None  # the public one, if it has one by `unary`, ...
@@ -150,7 +152,9 @@ class Op:
             stand_in = stand_in_among(inputs)
             if stand_in is not None:
                 return stand_in.answer(self, inputs, {})
-            arrays, backend = promote_operands(type(self).__name__, arrays, self.floating)
+            arrays, backend = promote_operands(
+                type(self).__name__, arrays, self.floating, self.masks, self.wide
+            )
 
         self.recorded = parents is not None and current().recording
         out = self._compute(arrays, backend)
@@ -185,6 +189,10 @@ class Op:
                 raise
             shapes = ", ".join(str(a.shape) if is_array(a) else repr(a) for a in arrays)
             raise ShapeError(f"{type(self).__name__}({shapes})", str(error), self.hint) from None
+        except OverflowError as error:  # a Python integer beside an array of small integers
+            got = f"{type(self).__name__} of {_described(arrays)}"
+            hint = "x.astype('int64')"
+            raise OverflowError(explain(got, str(error), hint)) from None
         if isinstance(out, np.ndarray):
             return out
         return self._checked_output(out)
@@ -287,6 +295,11 @@ class Op:
         self.saved = ()
         if "cache" in self.__dict__:
             del self.cache
+
+
+def _described(arrays: list[Any]) -> str:
+    """Operands by their dtypes; numbers as they are."""
+    return ", ".join(str(a.dtype) if is_array(a) else repr(a) for a in arrays)
 
 
 def _parameters_after_self(method: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -38,19 +38,19 @@ class Registry(Mapping[str, Entry]):
         `table`."""
         self._kind = kind
         self._noun = noun
-        self._table = table
+        self.label = table
         self._entries: dict[str, Entry] = {}
 
     def register(self, entry: Entry, force: bool = False) -> None:
         """Add a record under its own name. `force=True` replaces one of the same name."""
         if not isinstance(entry, self._kind):
-            got = f"{self._table}.register({entry!r})"
+            got = f"{self.label}.register({entry!r})"
             rule = f"an entry is a {self._kind.__name__}"
             raise TypeError(explain(got, rule, f"{self._kind.__name__}(...)"))
         if entry.name in self._entries and not force:
             got = f"a second {self._noun} {entry.name!r}"
             rule = "a name stands for one record"
-            hint = f"another name, or {self._table}.register(..., force=True) to replace it"
+            hint = f"another name, or {self.label}.register(..., force=True) to replace it"
             raise ValueError(explain(got, rule, hint))
         self._entries[entry.name] = entry
 
@@ -71,7 +71,7 @@ class Registry(Mapping[str, Entry]):
     def _hint_for(self, name: object) -> str:
         """The nearest names, or how to add a new one."""
         nearest = close_names(str(name), self)
-        return nearest or f"{self._table}.register(...) for one of your own"
+        return nearest or f"{self.label}.register(...) for one of your own"
 
     def __iter__(self) -> Iterator[str]:
         return iter(tuple(self._entries))  # a copy: another thread may add an entry meanwhile
@@ -80,7 +80,7 @@ class Registry(Mapping[str, Entry]):
         return len(self._entries)
 
     def __repr__(self) -> str:
-        return f"{self._table}: {', '.join(self)}"
+        return f"{self.label}: {', '.join(self)}"
 
 
 def close_names(typed: str, known: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from .. import data
 from ..engine.errors import DataError, StateError
+from ..nn import as_normalizer
 from ..parallel.executors import compute_wanted
 from ..report.files import locked
 from ..train import Config
@@ -180,5 +181,6 @@ def cost_of(config: Config) -> float:
     images = config.train_size or IMAGES
     of_width = config.width**1.2
     of_batch = 1.0 + 4.0 / config.batch_size
-    of_norm = 1.4 if config.norm == "batch" else 1.0
+    has_extra_pass = as_normalizer(config.norm).before is not None  # over each hidden layer
+    of_norm = 1.4 if has_extra_pass else 1.0
     return config.epochs * images * of_width * of_batch * of_norm

@@ -8,7 +8,7 @@ from ..engine.arrays import Array, array_module
 from ..engine.graph import unary
 from ..engine.stand_in import accepts_stand_ins
 from ..engine.tensor import Operand, Tensor, as_tensor
-from .arithmetic import Floating, Ufunc, clip, erf, expm1, multiply, where
+from .arithmetic import Floating, Ufunc, as_bound, clip, erf, expm1, multiply, where
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -78,24 +78,32 @@ class Softplus(Floating):
 
 
 class HardTanh(Floating):
-    """x limited to the range from -1 to 1.
-
-    >>> F.hardtanh([-3.0, 0.5])
-    tensor([-1. ,  0.5])
-    """
+    def __init__(self, low: float, high: float):
+        self.low, self.high = low, high
 
     def forward(self, x: Array) -> Array:
-        return array_module(x).clip(x, -1.0, 1.0)
+        return array_module(x).clip(x, self.low, self.high)
 
     def backward(self, g: Tensor, out: Tensor) -> Any:
-        return where(abs(out) >= 1.0, 0.0, g)
+        return where((out <= self.low) | (out >= self.high), 0.0, g)
 
 
 relu = unary(ReLU)
 tanh = unary(Tanh)
 sigmoid = unary(Sigmoid)
 softplus = unary(Softplus)
-hardtanh = unary(HardTanh)
+
+
+def hardtanh(x: Operand, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """x limited to the range from min_val to max_val. Unlike that of `clip`, its slope at both
+    bounds is 0, as in PyTorch.
+
+    >>> F.hardtanh([-3.0, 0.5])
+    tensor([-1. ,  0.5])
+    >>> F.hardtanh([-3.0, 0.5, 8.0], 0.0, 6.0)
+    tensor([0. , 0.5, 6. ])
+    """
+    return HardTanh(as_bound(min_val), as_bound(max_val))(x)
 
 
 @accepts_stand_ins

@@ -22,6 +22,7 @@ class Matmul(Op):
     """Products of matrices, on stacks of them if there are more than two axes."""
 
     hint = "stacks of matrices whose leading axes are equal, or 1"
+    masks, wide = False, True
 
     def forward(self, x: Array, y: Array) -> Array:
         return product(x, y)
@@ -33,6 +34,8 @@ class Matmul(Op):
 class Linear(Op):
     """x (N, in) to (N, out) by weights (out, in). Each gradient has the memory layout of its
     input."""
+
+    masks, wide = False, True
 
     def forward(self, x: Array, w: Array) -> Array:
         return product(x, w.T)

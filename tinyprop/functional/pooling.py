@@ -7,6 +7,7 @@ from ..engine.arrays import Array, array_module, from_host
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
 from ..engine.stand_in import accepts_stand_ins
+from ..engine.sums import total, wide
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .arithmetic import as_float
 from .shapes import Put
@@ -64,7 +65,8 @@ class AveragePool(Op):
 
     def forward(self, x: Array) -> Array:
         windows = self.window.unfold(channels_last(x))  # (N, rows, columns, kh, kw, C)
-        return channels_first(windows.sum(axis=(3, 4)) * self.factor)
+        sums = total(windows, (3, 4), dtype=wide(x.dtype))
+        return channels_first((sums * self.factor).astype(x.dtype, copy=False))
 
     def backward(self, g: Tensor) -> Any:
         return Spread(self.window, self.image, self.factor)(g)

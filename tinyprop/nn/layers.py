@@ -12,6 +12,7 @@ from ..engine.tensor import Tensor
 from ..functional.activation import Activation as ActivationRecord
 from ..functional.activation import AnyActivation, as_activation
 from ..functional.windows import pair
+from .declare import Rows
 from .module import Module
 
 Size = int | tuple[int, int]
@@ -45,6 +46,8 @@ class Linear(Module):
     (1, 2)
     """
 
+    rows = Rows()
+
     def __init__(self, in_features: int, out_features: int, bias: bool = True):
         self.in_features = in_features
         self.out_features = out_features
@@ -74,6 +77,8 @@ class Conv2d(Module):
     >>> tp.nn.Conv2d(3, 8, kernel_size=5, padding=2)(tp.tensor([[[[1.0] * 6] * 6] * 3])).shape
     (1, 8, 6, 6)
     """
+
+    rows = Rows()
 
     def __init__(
         self,

@@ -95,13 +95,21 @@ class Module:
     dtype('float64')
     """
 
-    # Whether each output depends on one sample only: declare it for a module of your own, so that
-    # its batches may be cut, to evaluate large sets or to train on several ranks.
+    # What a module declares about itself. A subclass with methods of its own declares it anew: see
+    # `nn.declare.declared`.
+    #
+    # Whether each output depends on one sample only: then batches may be cut, to evaluate large
+    # sets or to train on several ranks.
     per_sample = False
     # Whether it draws random numbers for all parts of a batch, in order.
     draws_for_batch = False
-    # Whether it sums over all parts of a batch.
+    # Whether all it takes from other samples are sums by `tp.nn.over_batch`, over all ranks.
     sums_over_batch = False
+    # For theory: whether it applies one function to each value; a `Statistics` for a normaliser; a
+    # `Rows` for a layer with random weights. Where nothing is declared, there is no prediction.
+    elementwise = False
+    statistics: Any = None
+    rows: Any = None
     # Names of buffers that take the shape of the state that is loaded.
     resized_by_state: tuple[str, ...] = ()
 

@@ -74,10 +74,15 @@ def residual_gain(depth: int, alpha: float, g: float) -> float:
 
 
 def batch_norm_residual_gain(
-    depth: int, batch: int | None = None, activation: AnyActivation = "relu", first: int = 0
+    depth: int,
+    batch: int | None = None,
+    activation: AnyActivation = "relu",
+    first: int = 0,
+    square: float | None = None,
 ) -> float:
     """Blocks h + W s(BatchNorm(h)), E |W s|^2 = E |x|^2: in the limit of wide layers, and of large
-    batches for None. The blocks before number `first` are left out.
+    batches for None. The blocks before number `first` are left out. For a batch, W may have another
+    variance, `square` / n.
 
     Beside the branch, the gradient keeps its mean over the batch, which is not multiplied but leaks
     into the rest.
@@ -96,14 +101,13 @@ def batch_norm_residual_gain(
     of_mean = (1 - 1 / batch) * (on["dd"] - on["de"]) - (
         on["ddyy"] + (batch - 1) * on["dyez"]
     ) / batch
+    if square is None:
+        square = 1.0 / on["ss"]
     rest, mean = batch - 1.0, 1.0
     for block in reversed(range(first, depth)):
-        variance = 1.0 + block * (1.0 - on["st"] / on["ss"])
-        rest += (
-            batch
-            / ((batch - 3) * on["ss"] * variance)
-            * (of_rest * rest / (batch - 1) + of_mean * mean)
-        )
+        variance = 1.0 + block * square * (on["ss"] - on["st"])
+        gain = square * batch / ((batch - 3) * variance)
+        rest += gain * (of_rest * rest / (batch - 1) + of_mean * mean)
     return (rest + mean) / batch
 
 

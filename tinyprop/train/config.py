@@ -13,9 +13,10 @@ from ..engine.graph import no_grad
 from ..engine.loading import from_file, is_file_reference, is_recorded, source_of
 from ..engine.registry import Registry
 from ..engine.tensor import tensor
-from ..functional.activation import AnyActivation, activations, as_activation
+from ..functional.activation import activations, as_activation
+from ..nn.init import INITS
 from ..nn.module import Module
-from ..nn.spec import GRAMMAR, INITS, parse
+from ..nn.spec import GRAMMAR, parse
 
 LIMITS = {"above": "above", "low": "of at least", "high": "at most"}  # of numbers, in words
 LSUV_IMAGES = 100  # on which the weights of `init="lsuv"` are scaled
@@ -43,8 +44,8 @@ def setting(
 class Config:
     """Everything that decides how a run goes; wrong values are refused when it is made.
 
-    An activation of your own, given as a `tp.Activation` or a function, or as file.py:name, is
-    recorded as `file.py:name#fingerprint`. Building the network fails if the file has changed.
+    An activation or a normaliser of your own, given as a record or a function, or as file.py:name,
+    is recorded as `file.py:name#fingerprint`. Building the network fails if the file has changed.
 
     >>> tp.train.Config(data="cifar10", epochs=2).batch_size
     50
@@ -57,7 +58,12 @@ class Config:
     """
 
     data: str = setting("shapes", "data set", choices=data.NAMES)
-    norm: str = setting("normprop", "normalisation of the hidden layers", choices=nn.NORMS)
+    norm: str = setting(
+        "normprop",
+        "normalisation of the hidden layers, by name or as file.py:name",
+        table=nn.normalizers,
+        convert=nn.as_normalizer,
+    )
     activation: str = setting(
         "relu",
         "activation of the hidden layers, by name or as file.py:name",
@@ -84,6 +90,7 @@ class Config:
         None, "initial gamma (default: the inverse of the activation's Jacobian factor)"
     )
     beta: float | None = setting(None, "initial beta (default: 0; in exact mode 1 for a rectifier)")
+    shrink: int = setting(1, "average blocks of N x N pixels of every image", low=1)
     data_norm: str = setting(
         "global",
         "normalise the data over the training set, or over each mini-batch",
@@ -110,6 +117,9 @@ class Config:
         choices=("halve", "plateau", "linear"),
     )
     halve_every: int = setting(10, "epochs between halvings (schedule halve)", low=1)
+    anneal: int | None = setting(
+        None, "last epochs in which the rate falls linearly to 0 (schedule halve)", low=1
+    )
     patience: int = setting(
         3, "epochs without a smaller training loss before halving (schedule plateau)", low=1
     )
@@ -122,7 +132,7 @@ class Config:
         None, "training images for these measurements (default: 50)", low=2
     )
     average: int | None = setting(
-        None, "also average the weights over the steps of the last N epochs", low=1
+        None, "also average the weights over the steps of the last N epochs before annealing", low=1
     )
     flip: bool = setting(False, "mirror half of the training images")
     validation: bool = setting(
@@ -146,44 +156,51 @@ class Config:
     )
 
     def __post_init__(self) -> None:
-        recorded = recorded_activation(self.activation)
-        object.__setattr__(self, "activation", recorded)  # the dataclass is frozen
         for f in fields(self):
             value = getattr(self, f.name)
+            if f.metadata["table"] is not None:
+                value = recorded(f, value)
+                object.__setattr__(self, f.name, value)  # the dataclass is frozen
             if not allowed(f, value):
                 raise ValueError(
                     explain(
                         f"{f.name} = {value!r}", f"it is {rule(f)}", f"{f.name} = {f.default!r}"
                     )
                 )
-        if self.average is not None and self.average > self.epochs:
-            got = f"average = {self.average} with epochs = {self.epochs}"
-            wrong = "weights are averaged over the last epochs"
-            raise ValueError(explain(got, wrong, f"average = {self.epochs}"))
+        if self.anneal is not None and self.schedule != "halve":
+            got = f"anneal = {self.anneal} with schedule = {self.schedule!r}"
+            raise ValueError(explain(got, "it belongs to schedule = 'halve'", "anneal = None"))
+        at_the_end = (self.anneal or 0) + (self.average or 0)
+        if at_the_end > self.epochs:
+            got = f"average = {self.average}, anneal = {self.anneal}, epochs = {self.epochs}"
+            wrong = "weights are averaged over the last epochs before annealing"
+            raise ValueError(explain(got, wrong, f"epochs = {at_the_end}"))
 
 
-def recorded_activation(activation: AnyActivation) -> str:
-    """How the config of a run names an activation: by its name in the table if it is ours, as
+def recorded(f: "Field[Any]", value: Any) -> str:
+    """How the config of a run names an entry of an open table: by its name if it is ours, as
     `file.py:name#fingerprint` if it is defined in a file.
 
-    >>> recorded_activation("relu")
-    'relu'
+    >>> norm = next(f for f in fields(Config) if f.name == "norm")
+    >>> recorded(norm, "batch"), recorded(norm, tp.nn.normalizers["batch"])
+    ('batch', 'batch')
     """
-    if isinstance(activation, str) and is_recorded(activation):
-        return activation  # the file is looked at when the network is built
-    record = as_activation(activation)
+    if isinstance(value, str) and is_recorded(value):
+        return value  # the file is looked at when the network is built
+    record = f.metadata["convert"](value)
     defined = source_of(record, record.function)
-    if defined is None and not isinstance(activation, str):
-        defined = source_of(activation)  # a plain function
-    if defined is None and is_file_reference(activation):
-        defined = source_of(from_file(str(activation)))
+    if defined is None and not isinstance(value, str):
+        defined = source_of(value)  # a plain function
+    if defined is None and is_file_reference(value):
+        defined = source_of(from_file(value))
     if defined is not None:
         return str(defined)
-    if activations.get(record.name) is record:
-        return record.name
-    got = f"activation {record.name!r}, which is not registered, and at the top level of no file"
-    rule = "a run records where its activation is, so that it can be resumed and evaluated"
-    raise ValueError(explain(got, rule, "save it in a file, or tp.activations.register(...)"))
+    table = f.metadata["table"]
+    if table.get(record.name) is record:
+        return str(record.name)
+    got = f"{f.name} {record.name!r}, which is not registered, and at the top level of no file"
+    rule = f"a run records where its {f.name} is, so that it can be resumed and evaluated"
+    raise ValueError(explain(got, rule, f"save it in a file, or {table.label}.register(...)"))
 
 
 # what a resumed run may not change
@@ -254,18 +271,17 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
     _, channels, height, width = images.shape
     # all that is left of the image
     papers = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")
-    spec, init = config.spec or papers, "orthogonal" if config.init == "lsuv" else config.init
-    gamma = "jacobian" if config.gamma is None else config.gamma
     layers = nn.build(
-        spec,
+        config.spec or papers,
         channels,
         config.norm,
         config.activation,
         config.width,
         classes,
-        config.mode,
-        gamma,
-        init,
+        mode=None if config.mode == "paper" else config.mode,  # the layers' own default
+        gamma=config.gamma,
+        beta=config.beta,
+        init="orthogonal" if config.init == "lsuv" else config.init,
     )
     shape = (channels, height, width)
     first = (
@@ -274,9 +290,6 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
         else data.BatchNormalizer(shape)
     )
     every: list[Module] = [first]
-    for layer in layers.modules() if config.beta is not None else ():
-        if isinstance(layer, nn.NormPropConv2d):
-            layer.beta.data[...] = config.beta
     for layer in layers:
         every.append(layer)
         if (

@@ -82,6 +82,11 @@ class Run:
             raise ValueError(explain(got, rule, "another batch_size, or data_norm = 'global'"))
         if config.test_size is not None:
             self.test = self.test.first(config.test_size)
+        if config.shrink > 1:
+            self.train = self.train.shrunk(config.shrink)
+            self.test = self.test.shrunk(config.shrink)
+            if self.valid is not None:
+                self.valid = self.valid.shrunk(config.shrink)
         manual_seed(config.seed)
         with use_backend(config.backend):
             self.model = network(config, self.train.images, len(self.train.classes))
@@ -146,10 +151,27 @@ class Run:
             with self.step.threads_for_kernels():
                 nn.refresh(self.model, self.fixed)
 
+    def set_rate(self) -> None:
+        """The learning rate of the next step, where it changes within an epoch."""
+        config = self.config
+        progress = self.epoch + self.batch / self.batches_per_epoch  # in epochs
+        if config.schedule == "linear":
+            self.optimizer.lr = config.lr * (1.0 - progress / config.epochs)
+        elif config.anneal is not None and self.epoch >= self.epochs_before_annealing:
+            start = self.epochs_before_annealing
+            rate = config.lr * 0.5 ** (start // config.halve_every)
+            self.optimizer.lr = rate * (1.0 - (progress - start) / config.anneal)
+
+    @property
+    def epochs_before_annealing(self) -> int:
+        """How many epochs there are before the rate is annealed."""
+        return self.config.epochs - (self.config.anneal or 0)
+
     @property
     def is_averaging(self) -> bool:
         """Whether the weights of this epoch are averaged."""
-        return self.epoch >= self.config.epochs - (self.config.average or 0)
+        end = self.epochs_before_annealing
+        return end - (self.config.average or 0) <= self.epoch < end
 
     @property
     def batches_per_epoch(self) -> int:
@@ -211,16 +233,13 @@ class Run:
             for images, labels in data.prefetched(
                 islice(batches, self.batch, None), config.backend
             ):
-                if config.schedule == "linear":
-                    self.optimizer.lr = config.lr * (
-                        1.0 - (self.epoch + self.batch / number) / config.epochs
-                    )
+                self.set_rate()
                 self.refresh()
                 try:
                     loss, part = self.step(images, labels), len(images) / config.batch_size
-                    self.loss += (
-                        float(loss) * part if on_host else loss if part == 1.0 else loss * part
-                    )
+                    # in float64, as a float, or on the device
+                    wide_loss = float(loss) if on_host else loss.astype("float64")
+                    self.loss += wide_loss if part == 1.0 else wide_loss * part
                     look = (
                         on_host
                         or (self.batch + 1) % config.read_every == 0
@@ -394,7 +413,8 @@ class Run:
     def compare(self, facts: dict[str, Any]) -> None:
         """Refuse to continue another run; mention what may change the last bits."""
         now, then = asdict(self.config), facts["config"]
-        needs_end = self.config.schedule == "linear" or self.config.average is not None
+        config = self.config
+        needs_end = config.schedule == "linear" or config.average or config.anneal
         for name in [*FIXED, "epochs"] if needs_end else FIXED:
             if now[name] != then[name]:
                 self.refuse(f"{name} = {now[name]!r}", f"{name} = {then[name]!r}")

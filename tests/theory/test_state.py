@@ -402,9 +402,7 @@ def test_what_has_no_rule_is_refused_by_name(words, rng):
     net = three(REFUSED[words])
     error = AttributeError if words == ".data" else TypeError
     hint = "def propagate(self, state)"
-    assert_explained(
-        error, lambda: tp.propagate(net, *inputs(rng)), words, "forward of Net", hint
-    )
+    assert_explained(error, lambda: tp.propagate(net, *inputs(rng)), words, "forward of Net", hint)
 
 
 def test_other_refusals(rng):

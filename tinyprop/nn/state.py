@@ -11,10 +11,15 @@ from functools import partial
 from math import prod
 from typing import Any, NoReturn
 
-import numpy as np
-
 from .. import functional as F
-from ..engine.arrays import HostArray, as_int_tuple, to_numpy
+from ..engine.arrays import (
+    HostArray,
+    array_module,
+    as_int_tuple,
+    float64,
+    host_array,
+    to_numpy,
+)
 from ..engine.context import current
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
@@ -126,7 +131,7 @@ class State(StandIn, ABC):
 
     @property
     def dtype(self) -> Any:
-        return np.dtype("float64")
+        return host_array(0.0, float64).dtype
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -193,7 +198,7 @@ class State(StandIn, ABC):
             return float(array.reshape(()))
         sample = self.shape[1:]
         try:
-            whole = np.broadcast_to(array, self.shape)[0]
+            whole = array_module(array).broadcast_to(array, self.shape)[0]
         except ValueError:
             got = f"an operator of a State {self.shape} and an array {array.shape}"
             rule = "the array broadcasts against one sample"
@@ -240,8 +245,9 @@ class State(StandIn, ABC):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """array + state, and the like; NumPy's functions have no rule."""
-        if ufunc in OPERATORS and method == "__call__" and not kwargs:
-            return RULES[OPERATORS[ufunc]](*inputs)
+        rule = OPERATORS.get(ufunc.__name__)
+        if rule is not None and method == "__call__" and not kwargs:
+            return rule(*inputs)
         raise self.refuse(f"numpy.{ufunc.__name__}")
 
     def refuse(self, name: str) -> TypeError:
@@ -298,7 +304,7 @@ class State(StandIn, ABC):
 def numbers(value: Any) -> HostArray:
     """A tensor, an array or a number as a float64 array on the host."""
     array = value._data if isinstance(value, Tensor) else value
-    return np.asarray(to_numpy(array), "float64")
+    return host_array(to_numpy(array), float64)
 
 
 def has_rule(kind: type[Module]) -> bool:
@@ -344,7 +350,7 @@ def _batch_norm(
     bias = 0.0 if bias is None else numbers(bias)
     if training:
         return x.normalize_batch(eps).scale(weight, bias)
-    factor = weight / np.sqrt(numbers(running_var) + eps)
+    factor = weight / (numbers(running_var) + eps) ** 0.5
     return x.scale(factor, bias - factor * numbers(running_mean))
 
 
@@ -390,14 +396,8 @@ def _dropout(x: Any, p: float = 0.5, training: bool = True) -> State:
     return x.drop(p) if training and p else x
 
 
-def _flatten(x: Any, start_axis: int = 0) -> State:
-    if start_axis != 1:
-        raise x.refuse(f"flatten from axis {start_axis}")
-    return x.flatten()
-
-
 def _astype(x: Any, dtype: Any) -> State:
-    if np.dtype(dtype).kind != "f":
+    if host_array(0, dtype).dtype.kind != "f":
         raise x.refuse(f"astype({dtype!r})")
     return x  # moments are float64 whatever the values are
 
@@ -453,7 +453,7 @@ RULES: dict[Any, Callable[..., State]] = {
     F.layer_norm: _layer_norm,
     F.rms_norm: _rms_norm,
     F.dropout: _dropout,
-    F.flatten: _flatten,
+    F.flatten: lambda x, start_axis=0: x.flatten(start_axis),
     F.reshape: lambda x, *shape: x.reshape(*shape),
     F.astype: _astype,
     F.prelu: _prelu,
@@ -470,10 +470,11 @@ RULES: dict[Any, Callable[..., State]] = {
     F.divide: _quotient,
     F.negative: lambda x: -x,
 }
-OPERATORS: dict[Any, Any] = {
-    np.add: F.add,
-    np.subtract: F.subtract,
-    np.multiply: F.multiply,
-    np.true_divide: F.divide,
+# by the names of NumPy's functions
+OPERATORS: dict[str, Callable[..., State]] = {
+    "add": _sum,
+    "subtract": _difference,
+    "multiply": _product,
+    "divide": _quotient,
 }
 METHODS: dict[str, Any] = {function.__name__: function for function in F.METHODS}

@@ -143,9 +143,7 @@ def _is_next(last: Origin, other: Origin, k: int) -> bool:
     return not other.is_linear and not (_is_bent(last, k) and _is_bent(other, k))
 
 
-def _where_they_part(
-    first: Origin, second: Origin, k: int, memory: Memory
-) -> Correlation | None:
+def _where_they_part(first: Origin, second: Origin, k: int, memory: Memory) -> Correlation | None:
     if first is second:
         return first.values().fields[k].with_itself()
     if not first.parents and not second.parents:

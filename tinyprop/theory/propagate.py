@@ -38,7 +38,7 @@ class Propagated:
     [Propagated(layer='0 Linear', mean=array([3.]), variance=array([25.]), exact=True, error=0.0)]
     """
 
-    layer: str  # number and class, as "2 MaxPool2d"
+    layer: str  # where it is in the network, and its class: "2 MaxPool2d", "hidden Linear"
     mean: HostArray
     variance: HostArray
     exact: bool
@@ -56,6 +56,12 @@ def propagate(
 ) -> list[Propagated]:
     """Predict the mean and variance of every layer of a network with these weights, or with random
     ones.
+
+    The network's own forward runs, on a `tp.theory.State`, which knows the moments of a signal: so
+    any network is taken whose forward calls layers, functions that have a rule (linear maps,
+    convolutions, activations, pools, normalisers), and operators. What branches have in common is
+    taken into account when they are added. Any other layer says in a method `propagate` what it
+    does to a State, and without one it is refused. There is a record for each call of a layer.
 
     The input is Gaussian, with a mean (C, H, W) or (features,) and a covariance matrix of all its
     values; or `data` (N, C, H, W) or (N, features), which are taken as a mixture of so many
@@ -79,6 +85,13 @@ def propagate(
     >>> records = tp.propagate(net, [0.0] * 3, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
     >>> [(r.layer, r.mean.shape, r.exact) for r in records]
     [('0 Linear', (2,), True), ('1 ReLU', (2,), True), ('2 Linear', (1,), True)]
+    >>> class Block(tp.nn.Module):
+    ...     def __init__(self):
+    ...         self.inner = tp.nn.Linear(2, 2)
+    ...     def forward(self, x):
+    ...         return x + tp.functional.relu(self.inner(x))
+    >>> [r.layer for r in tp.propagate(Block(), [0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]])]
+    ['inner Linear', 'Block']
     """
     if weights not in ("given", "random"):
         raise ValueError(

@@ -1,5 +1,6 @@
 """Networks with a forward of their own: branches in any order, functions, operators, refusals."""
 
+import gc
 import math
 import sys
 
@@ -207,20 +208,32 @@ def test_a_long_way_back():
 
 
 def test_only_values_in_use_are_kept(rng):
-    """A chain of layers does not keep the covariances of all of them."""
+    """A chain of layers keeps the covariances of the last ones only."""
+
+    def count_fields():
+        gc.collect()
+        values = [each for each in gc.get_objects() if isinstance(each, origin.Values)]
+        return sum(len(each.fields) for each in values)
+
     alive = []
 
     def forward(net, x):
         for layer in net.layers:
             x = F.relu(layer(x))
-        alive.append(sum(isinstance(each, origin.Values) for each in gc.get_objects()))
+            alive.append(count_fields())
         return x
 
-    import gc
+    tp.propagate(Net(forward, layers=[nn.Linear(N, N) for _ in range(8)]), *inputs(rng))
+    assert alive[-1] == alive[2]
 
-    before = sum(isinstance(each, origin.Values) and each.fields != () for each in gc.get_objects())
-    tp.propagate(Net(forward, layers=[nn.Linear(N, N) for _ in range(20)]), *inputs(rng))
-    assert alive[0] - before < 60
+
+def test_the_same_function_of_the_same_values_is_the_same(rng):
+    """However often a forward computes it."""
+    again = three(lambda net, x: F.relu(x) + F.relu(net.a(F.relu(x))))
+    once = three(lambda net, x: (lambda h: h + F.relu(net.a(h)))(F.relu(x)))
+    once.a = again.a
+    mean, matrix = inputs(rng)
+    assert_same(last(again, mean, matrix), last(once, mean, matrix))
 
 
 # Images.
@@ -453,3 +466,12 @@ def test_tensors_do_not_notice(rng):
     assert all((value == state[name]).all() for name, value in net.state_dict().items())
     assert (net.eval()(x).numpy() == before).all()
     assert not net[0].weight.grad
+
+
+def test_weights_on_any_backend(backend, rng):
+    """Moments are computed on the host, wherever the weights are."""
+    net = three(lambda net, x: net.c(x + tp.ones(N) * F.relu(net.a(x)) * net.b.bias))
+    data = rng.normal(size=(6, N))
+    for weights in ("given", "random"):
+        expected = last(net.to("numpy"), data=data, weights=weights)
+        assert_same(last(net.to(backend), data=data, weights=weights), expected)

@@ -217,6 +217,44 @@ def test_training_moves_the_parameter_and_keeps_the_output_normalised(mine, kind
         assert float(c2.numpy()[i]) == pytest.approx(m.mean, abs=1e-5)
 
 
+def test_a_replay_of_a_step_would_not_repeat_what_the_function_does(mine):
+    """So a step with it is a CUDA graph only if that is asked for."""
+
+    def stranger(layer):
+        net = tp.nn.Sequential(layer)
+        return tp.train.TrainingStep(net, tp.optim.SGD(layer.parameters(), 0.1)).stranger()
+
+    assert "leaky_clip" in stranger(tp.nn.NormPropLinear(2, 2, mine))
+    assert stranger(tp.nn.NormPropLinear(2, 2, "prelu")) is None
+    assert stranger(tp.nn.Activation("prelu")) is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_kinks_need_not_be_declared(mode):
+    def bent(u):
+        return abs(u - 0.7) + 0.5 * tp.functional.relu(u + 1.3)
+
+    layer, declared = (
+        tp.nn.NormPropLinear(3, 2, activation, mode=mode)
+        for activation in (bent, tp.Activation(bent, kinks=(-1.3, 0.7)))
+    )
+    declared.load_state_dict(layer.state_dict())
+    x = tp.tensor([[0.3, -0.4, 0.9]])
+    np.testing.assert_allclose(layer(x).numpy(), declared(x).numpy(), atol=1e-6)
+
+
+def test_a_function_may_use_tensors_of_its_own(backend):
+    """Wherever they are, and whichever backend is the default."""
+    scale = tp.tensor([1.5], backend=backend)
+
+    def scaled(u):
+        return u * tp.functional.tanh(scale.astype(u.dtype) * u)
+
+    with tp.use_backend(backend):
+        found = tp.nn.Activation(scaled)(tp.ones(1, 3)).numpy()
+    np.testing.assert_allclose(found, math.tanh(1.5), rtol=1e-6)
+
+
 def test_a_parameter_may_have_the_name_of_another_one(path):
     layer = tp.nn.NormPropLinear(3, 2, f"{path}:swish", mode="exact")
     names = [name for name, _ in layer.named_parameters()]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from ..engine.arrays import default_backend, float32, host_array, to_backend
-from ..engine.errors import ShapeError, explain
+from ..engine.arrays import default_backend, float32, host_array, to_backend, use_backend
+from ..engine.errors import BackendError, ShapeError, explain
 from ..engine.graph import no_grad
 from ..engine.loading import from_file, is_file_reference, source_of
 from ..engine.registry import Registry, close_names
@@ -87,7 +87,11 @@ class Activation:
             object.__setattr__(self, field, value)  # the record is frozen
         self.check_names(self.parameters)
         self._check_required()
-        _probe(self)
+        try:
+            with use_backend("numpy"):
+                _probe(self)
+        except BackendError:  # it uses tensors that are elsewhere
+            _probe(self)
 
     def __call__(self, x: Any, **params: Any) -> Tensor:
         """The function, with the start values of the parameters that are not given."""

@@ -407,6 +407,7 @@ def as_bound(bound: Any) -> Any:
     return number
 
 
+@accepts_stand_ins
 def as_float(x: Operand) -> Tensor:
     """x as a tensor of floats: integers and bools become float32, if it has them exactly."""
     x = as_tensor(x)

@@ -21,17 +21,16 @@ def piecewise_linear(
     function: Callable[..., Tensor],
     kinks: Sequence[float],
     slopes: Callable[..., Sequence[Any]],
-    value: float = 0.0,
     **more: Any,
 ) -> Activation:
-    """The record of a continuous function of lines. `slopes`, a function of its parameters, are
-    those before, between and after the kinks, and `value` is that at the first kink."""
+    """The record of a continuous function of lines that is 0 at its first kink. `slopes`, a
+    function of its parameters, are those before, between and after the kinks."""
 
     def moments(mean: Tensor, std: Tensor, **params: Any) -> rules.Triple:
         if not kinks:
             slope = slopes(**params)[0]
             return slope * mean, abs(slope) * std, 0.0 * mean + slope * slope
-        return rules.piecewise_linear(mean, std, kinks, slopes(**params), value)
+        return rules.piecewise_linear(mean, std, kinks, slopes(**params), 0.0)
 
     def dual(rho: Array, means: Pair, stds: Pair, **params: Any) -> Array:
         return piecewise_linear_covariance(kinks, slopes(**params), rho, means, stds)
@@ -44,6 +43,18 @@ def rectifier(
 ) -> Activation:
     """A line on each side of 0."""
     return piecewise_linear(function, [0.0], slopes, rectifier=True, homogeneous=True, **more)
+
+
+def hardtanh_moments(
+    mean: Tensor, std: Tensor, min_val: Any = -1.0, max_val: Any = 1.0
+) -> rules.Triple:
+    return rules.piecewise_linear(mean, std, [min_val, max_val], [0.0, 1.0, 0.0], min_val)
+
+
+def hardtanh_dual(
+    rho: Array, means: Pair, stds: Pair, min_val: Any = -1.0, max_val: Any = 1.0
+) -> Array:
+    return piecewise_linear_covariance([min_val, max_val], [0.0, 1.0, 0.0], rho, means, stds)
 
 
 gelu_moments = rules.smooth(
@@ -63,7 +74,7 @@ BUILT_IN = [
     Activation(F.selu, kinks=[0.0], moments=rules.selu),
     Activation(F.gelu, rectifier=True, moments=gelu_moments),
     Activation(F.silu, rectifier=True, moments=silu_moments),
-    piecewise_linear(F.hardtanh, [-1.0, 1.0], lambda: [0.0, 1.0, 0.0], value=-1.0),
+    Activation(F.hardtanh, kinks=[-1.0, 1.0], moments=hardtanh_moments, dual=hardtanh_dual),
     Activation(F.sin, moments=rules.sin, dual=sin_covariance),
     Activation(F.erf, moments=rules.erf, dual=erf_covariance),
     piecewise_linear(F.abs, [0.0], lambda: [-1.0, 1.0], homogeneous=True),

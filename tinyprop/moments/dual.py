@@ -122,7 +122,7 @@ def sin_covariance(rho: Array, means: Pair, stds: Pair) -> Array:
 
 
 def piecewise_linear_covariance(
-    kinks: Sequence[float], slopes: Sequence[Any], rho: Array, means: Pair, stds: Pair
+    kinks: Sequence[Any], slopes: Sequence[Any], rho: Array, means: Pair, stds: Pair
 ) -> Array:
     """`kinks` are the places where the slope changes, `slopes` those before, between and after
     them."""

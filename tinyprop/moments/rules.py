@@ -48,7 +48,7 @@ def normal_density(x: Tensor) -> Tensor:
 
 
 def piecewise_linear(
-    mean: Tensor, std: Tensor, kinks: Sequence[float], slopes: Sequence[Any], at_kink: float
+    mean: Tensor, std: Tensor, kinks: Sequence[Any], slopes: Sequence[Any], at_kink: Any
 ) -> Triple:
     """Continue the line that the mean lies on, and add, for each kink, a ReLU that starts there and
     leads away.

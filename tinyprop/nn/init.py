@@ -76,7 +76,7 @@ def _fill(target: Target, values: Callable[[tuple[int, ...], int], HostArray]) -
 
 def gain(activation: AnyActivation | Module) -> float:
     """1/sqrt(E s(Z)^2), Z ~ N(0, 1), for an activation s: a name, a `tp.Activation`, a function of
-    tensors, or a layer with a kink at 0 at most. After this activation, rows of this length keep
+    tensors, or a layer. After this activation, rows of this length keep
     pre-activations at a mean square of 1. (PyTorch has other numbers for tanh and SELU.)
 
     >>> round(tp.nn.init.gain("relu") ** 2, 12), round(tp.nn.init.gain("selu"), 12)

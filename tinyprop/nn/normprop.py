@@ -222,7 +222,7 @@ def standard_moments(activation: AnyActivation | Module) -> moments.Moments:
     """The moments of s(Z), Z ~ N(0, 1), for an activation s with the parameters that it starts
     with, or for a layer with those that it has."""
     if isinstance(activation, Module):
-        return moments.gaussian(lambda u: activation(Tensor(u)), kinks=(0.0,))
+        return moments.gaussian(activation)
     record = as_activation(activation)
     if record.moments is None:  # a function may depend on something that changes
         return moments.gaussian(record)

@@ -26,7 +26,7 @@ from ..engine.graph import Op
 from ..engine.stand_in import StandIn, calling_function
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation
-from ..functional.arithmetic import Elementwise
+from ..functional.arithmetic import Elementwise, as_float
 from .module import Module, definer
 
 
@@ -456,6 +456,7 @@ RULES: dict[Any, Callable[..., State]] = {
     F.flatten: lambda x, start_axis=0: x.flatten(start_axis),
     F.reshape: lambda x, *shape: x.reshape(*shape),
     F.astype: _astype,
+    as_float: lambda x: x,
     F.prelu: _prelu,
     F.leaky_relu: _leaky_relu,
     F.elu: _elu,

@@ -21,6 +21,7 @@ from ..moments.quadrature import gauss_legendre
 from ..nn.normprop import standard_moments
 
 PANELS, NODES = 6, 16
+SHORTER_PANELS = 10  # each a quarter of the one before, next to a kink
 
 
 def norm_gain(
@@ -149,9 +150,7 @@ def _sphere(dimensions: int, values: int, activation: Activation) -> dict[str, f
     between = math.acos(0.0 if dimensions == values else -1.0 / dimensions)
     kinks = np.unique([0.0, *activation.kinks])
     last = min(0.5 * math.pi, 12.0 / radius)
-    touching = np.arcsin(np.clip(abs(kinks) / radius, 0.0, 1.0))  # where a circle reaches a kink
-    r_edges = np.unique([*np.linspace(0.0, last, PANELS + 1), *touching[touching < last]])
-    r, r_weights = _panels(r_edges)
+    r, r_weights = _panels(_circles(kinks, radius, between, last))
     # on each circle, the angles at which y or z is at a kink
     turns = np.arccos(np.clip(kinks / (radius * np.sin(r[:, None])), -1.0, 1.0))  # (r, kinks)
     crossings = [start + sign * turns for start in (0.0, between) for sign in (-1.0, 1.0)]
@@ -180,6 +179,24 @@ def _sphere(dimensions: int, values: int, activation: Activation) -> dict[str, f
     return {
         name: float((weight * product).sum() / weight.sum()) for name, product in products.items()
     }
+
+
+def _circles(kinks: HostArray, radius: float, between: float, last: float) -> HostArray:
+    """Edges of panels for the radii r, between which the integral over a circle is smooth.
+
+    A circle that just reaches a kink changes it like a square root, hence shorter and shorter
+    panels from there on. And it bends at the circle on which y is at one kink and z at another."""
+    y, z = np.meshgrid(kinks[kinks != 0.0], kinks[kinks != 0.0])
+    corners = np.sqrt(y * y + z * z - 2.0 * y * z * math.cos(between)) / math.sin(between)
+    edges = [
+        np.linspace(0.0, last, PANELS + 1),
+        np.arcsin(np.minimum(corners.ravel() / radius, 1.0)),
+    ]
+    for reached in np.arcsin(np.minimum(abs(kinks[kinks != 0.0]) / radius, 1.0)):
+        edges.append(reached + last * 0.25 ** np.arange(SHORTER_PANELS))
+        edges.append([reached])
+    every = np.unique(np.concatenate(edges))
+    return np.append(every[every < last], last)
 
 
 def _panels(edges: HostArray) -> tuple[HostArray, HostArray]:

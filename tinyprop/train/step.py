@@ -29,6 +29,7 @@ from ..engine.overrides import recorders
 from ..engine.sums import total
 from ..engine.tensor import Tensor
 from ..engine.threads import blas_threads, cores, thread_limit
+from ..functional.activation import Activation
 from ..functional.losses import IGNORED
 from ..functional.reductions import Mean
 from ..nn.declare import can_be_split, declared, is_ours
@@ -183,9 +184,14 @@ class TrainingStep:
         if not is_ours(self.loss):
             return "what the loss computes in Python would not be repeated"
         for module in self.model.modules():
+            activation = getattr(module, "activation", None)
             if not is_ours(type(module)):
                 name = type(module).__name__
-                return f"what {name} computes in Python would not be repeated"
+            elif isinstance(activation, Activation) and not is_ours(activation.function):
+                name = activation.name
+            else:
+                continue
+            return f"what {name} computes in Python would not be repeated"
         return None
 
     def __call__(self, x: Any, labels: Any) -> Array:

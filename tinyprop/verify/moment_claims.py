@@ -228,7 +228,8 @@ def by_simulation(mc: Sampler) -> Findings:
         if not activation.parameters:
             called = moments.gaussian(activation.function, *settings, **KINKS)
             named = moments.gaussian(name, *settings)
-            for a, b in zip(vars(named).values(), vars(called).values(), strict=True):
+            for field in ("mean", "std", "slope2", "jacobian_factor"):
+                a, b = getattr(named, field), getattr(called, field)
                 by_value += (1.0 + (b.numpy() - a.numpy()) / (1.0 + abs(a.numpy()))).tolist()
     off = NFNETS["relu"] * C1 - 1.0
     nfnets = [constant * moments.gaussian(name).std for name, constant in NFNETS.items()]

@@ -165,8 +165,8 @@ class LayerNames(CallNames):
     def __init__(self, net: nn.Module):
         self.places: dict[nn.Module, list[str]] = {}
         prefix = ""
-        is_own = type(net).forward.__module__.partition(".")[0] != "tinyprop"
-        if not is_own and not is_list(net):
+        is_of_nn = getattr(nn, type(net).__name__, None) is type(net)
+        if is_of_nn and not is_list(net):
             self.places[net] = ["0"]
             prefix = "0."
         for place, layer in places(net, prefix):

@@ -146,9 +146,10 @@ def pages(out: Path) -> None:
             "functions.py",
         )
         shutil.copytree(DOCS, source, ignore=skipped, dirs_exist_ok=True)
-        # other pages link to this one, and it links to them, by their places in the repository
+        # other pages link to these, and they link to them, by their places in the repository
         (source / "docs").mkdir()
-        shutil.move(source / "architecture.md", source / "docs")
+        for name in ("architecture.md", "fuzzing.md"):
+            shutil.move(source / name, source / "docs")
         for name in FOLDERS:
             shutil.copytree(ROOT / name, source / name, ignore=skipped)
         for path in [*ROOT.glob("*.md"), ROOT / "LICENSE", ROOT / "CITATION.cff"]:

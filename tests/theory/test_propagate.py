@@ -43,34 +43,47 @@ def measured(net, x):
     return [(u.mean(axis=0), u.var(axis=0)) for _, _, u in pre_activations(net, x)]
 
 
-def assert_within_5_standard_errors(records, net, samples):
+def misses(records, net, samples, most):
+    """What a simulation does not confirm, with both numbers: (layer, "mean" or "variance", unit) ->
+    (predicted, measured), where they differ by more than 5 standard errors. A truncated series may
+    be off by what the record states, but by no more than the fraction `most`."""
+    found, count = {}, len(samples)
+    for record, (name, _, u) in zip(records, pre_activations(net, tp.tensor(samples)), strict=True):
+        assert record.layer == name
+        # these are independent, their positions are not
+        by_sample = u.reshape(count, -1, u.shape[1])
+        squares = (by_sample - u.mean(axis=0)) ** 2
+        of_mean, of_variance = (
+            z.mean(axis=1).std(axis=0) / math.sqrt(count) for z in (by_sample, squares)
+        )
+        # units that are hardly ever on are no matter for a simulation
+        common = record.variance > 1e-3
+        series = min(record.error, most) * record.variance
+        for what, predicted, measured, allowed in (
+            ("mean", record.mean, u.mean(axis=0), 5 * of_mean + 1e-9),
+            ("variance", record.variance, u.var(axis=0), 5 * of_variance + series + 1e-9),
+        ):
+            for unit in np.flatnonzero((abs(predicted - measured) > allowed) & common):
+                found[name, what, int(unit)] = predicted[unit], measured[unit]
+    return found
+
+
+def confirmed_misses(records, net, samples, most=math.inf):
     """By chance, a mean misses with a probability of 6e-7. A variance misses more often, as its
     standard error comes from the same skewed squares: 1e-6 for a Gaussian unit, up to 1e-3 for one
     that is rarely on. Hence a miss counts only if it is there in four times as many fresh samples,
-    too: 1e-12 and 1e-7. A truncated series may be off by what the record states, but by no more
-    than 2 % (4 in 1,000 was the most in 300 nested networks, by their duals)."""
+    too: 1e-12 and 1e-7. `samples` is a function of their number."""
+    found = misses(records, net, samples(20_000), most)
+    if not found:
+        return {}
+    again = misses(records, net, samples(80_000), most)
+    return {what: numbers for what, numbers in again.items() if what in found}
 
-    def misses(count):
-        x, found = samples(count), set()
-        for record, (name, _, u) in zip(records, pre_activations(net, tp.tensor(x)), strict=True):
-            assert record.layer == name
-            # these are independent, their positions are not
-            by_sample = u.reshape(count, -1, u.shape[1])
-            squares = (by_sample - u.mean(axis=0)) ** 2
-            of_mean, of_variance = (
-                z.mean(axis=1).std(axis=0) / math.sqrt(count) for z in (by_sample, squares)
-            )
-            # units that are hardly ever on are no matter for a simulation
-            common = record.variance > 1e-3
-            off = abs(record.mean - u.mean(axis=0)) > 5 * of_mean + 1e-9
-            found |= {(name, "mean", i) for i in np.flatnonzero(off & common)}
-            series = min(record.error, 0.02) * record.variance + 1e-9
-            off = abs(record.variance - u.var(axis=0)) > 5 * of_variance + series
-            found |= {(name, "variance", i) for i in np.flatnonzero(off & common)}
-        return found
 
-    if found := misses(20_000):
-        assert not found & misses(80_000)
+def assert_within_5_standard_errors(records, net, samples):
+    """With series that are off by at most 2 %: 4 in 1,000 was the most in 300 nested networks, by
+    their duals."""
+    assert confirmed_misses(records, net, samples, most=0.02) == {}
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -423,8 +436,18 @@ def test_the_law_of_random_weights(layers):
     rng = np.random.default_rng(3)
     x = rng.gamma(0.5, size=(12, 20)) * rng.choice([0.3, 2.0], size=(12, 1))
     x = (x.reshape(12, 5, 2, 2) if isinstance(layers()[0], nn.Conv2d) else x).astype("float32")
+    laws, wrong = compared_with_law(layers, x)
+    assert any(r.exact for r in laws)
+    assert not laws[-1].exact
+    assert wrong == []
+
+
+def compared_with_law(layers, x, networks=200):
+    """The law of one network, and where it is wrong: records of it with the squared mean and the
+    variance that are predicted, and measured. By chance, a number misses 5 standard errors with a
+    probability of about 1e-6, as means of so many networks are nearly Gaussian."""
     found, laws = [], []
-    for seed in range(200):
+    for seed in range(networks):
         tp.manual_seed(seed)
         net = nn.Sequential(*layers())
         found.append(
@@ -432,17 +455,16 @@ def test_the_law_of_random_weights(layers):
         )
         if seed < 10:
             laws.append(tp.propagate(net, data=x, weights="random"))
-    assert any(r.exact for r in laws[0])
-    assert not laws[0][-1].exact
-    standard_errors = np.std(found, axis=0) / math.sqrt(200)
+    standard_errors = np.std(found, axis=0) / math.sqrt(networks)
+    wrong = []
     for simulated, error, *records in zip(
         np.mean(found, axis=0), standard_errors, *laws, strict=True
     ):
         law = np.mean([[r.mean[0] ** 2, r.variance[0]] for r in records], axis=0)
-        assert (abs(law - simulated) <= 5 * error + records[0].error * law.sum() + 1e-6).all(), (
-            records[0],
-            simulated,
-        )
+        allowed = 5 * error + records[0].error * law.sum() + 1e-6
+        if not (abs(law - simulated) <= allowed).all():
+            wrong.append((records[0], law, simulated))
+    return laws[0], wrong
 
 
 def test_biases_add_their_mean_square_to_random_weights(rng):

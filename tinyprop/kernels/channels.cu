@@ -225,17 +225,18 @@ void part_moments(const T* __restrict__ x, T* __restrict__ moments, const Matrix
     const Strip s(m);
     const T count = s.end - s.first;
     Moments<T> mine = {};
-    Sum<T> sum[WIDTH] = {}, square[WIDTH] = {};
+    Sum<T> sum[WIDTH] = {};
+    T square[WIDTH] = {}; // positive terms: these need no care
     if (count > 0) mine.mean = s.row(x, s.first);
     s.template each<1, T>(x, nullptr, nullptr, [&](int c, T x, T) {
         const T off = x - mine.mean.at[c];
         sum[c].add(off);
-        square[c].add(off * off);
+        square[c] += off * off;
         return off;
     });
     for (int c = 0; count > 0 && c < WIDTH; ++c) {
         mine.rest.at[c] = sum[c].sum / count;
-        mine.square.at[c] = square[c].sum - sum[c].sum * mine.rest.at[c];
+        mine.square.at[c] = square[c] - sum[c].sum * mine.rest.at[c];
     }
     mine.merge(s, count, T(s.rows_of(s.part)));
     if (!s.leads) return;

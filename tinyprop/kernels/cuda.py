@@ -168,7 +168,9 @@ def total_in_one_launch(
     x: Array, axes: Any = None, keepdims: bool = False, dtype: Any = None, divisor: Any = None
 ) -> Any:
     """The rule takes one launch to add, one to divide and one to round."""
-    stays_float32 = x.dtype.char == "f" and dtype in (None, x.dtype)
+    # not `dtype in (None, ...)`: numpy.dtype("float64") == None is true
+    keeps_dtype = dtype is None or dtype == x.dtype
+    stays_float32 = x.dtype.char == "f" and keeps_dtype
     known_divisor = divisor is None or isinstance(divisor, int)
     if not (stays_float32 and known_divisor and x.size) or axes == ():
         return NotImplemented

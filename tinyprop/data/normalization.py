@@ -3,7 +3,7 @@
 Each feature (each pixel of each channel) gets mean 0 and standard deviation 1; a constant feature
 becomes 0."""
 
-from typing import Self
+from typing import Any, Self
 
 from .. import functional as F
 from ..engine.arrays import Array, array_module, float64, is_array, to_backend
@@ -90,13 +90,20 @@ class GlobalNormalizer(Normalizer):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_floats(x)
+        self._check_fitted()
+        return (x - self.mean) / self.std
+
+    def propagate(self, state: Any) -> Any:
+        self._check_fitted()
+        return (state - self.mean) / self.std
+
+    def _check_fitted(self) -> None:
         if not self.fitted:
             raise StateError(
                 "a batch for a GlobalNormalizer that was never fitted",
                 "it needs the statistics of the training images",
                 "fit(images), or load a saved state",
             )
-        return (x - self.mean) / self.std
 
 
 def _mean_and_variance(samples: Array) -> tuple[Array, Array]:
@@ -140,6 +147,11 @@ class BatchNormalizer(Normalizer):
     def __init__(self, shape: tuple[int, ...], momentum: float = 0.1):
         super().__init__(shape, std=1.0)
         self.momentum = momentum
+
+    def propagate(self, state: Any) -> Any:
+        if self.training:
+            return state.normalize_batch(each_value=True)
+        return (state - self.mean) / self.std
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_floats(x)

@@ -17,6 +17,7 @@ from ..engine.arrays import (
 )
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
+from ..engine.stand_in import accepts_stand_ins
 from ..engine.sums import wide
 from ..engine.tensor import Operand, Tensor, as_tensor
 
@@ -155,6 +156,7 @@ def transpose(x: Operand, axes: Any = None, *more: int) -> Tensor:
     return Transpose(as_int_tuple((axes, *more) if more else axes))(x)
 
 
+@accepts_stand_ins
 def flatten(x: Operand, start_axis: int = 0) -> Tensor:
     """All axes from `start_axis` on joined into one.
 

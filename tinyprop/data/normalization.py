@@ -3,7 +3,7 @@
 Each feature (each pixel of each channel) gets mean 0 and standard deviation 1; a constant feature
 becomes 0."""
 
-from typing import Self
+from typing import Any, Self
 
 from .. import functional as F
 from ..engine.arrays import Array, array_module, float64, is_array, to_backend
@@ -140,6 +140,9 @@ class BatchNormalizer(Normalizer):
     def __init__(self, shape: tuple[int, ...], momentum: float = 0.1):
         super().__init__(shape, std=1.0)
         self.momentum = momentum
+
+    def propagate(self, state: Any) -> Any:
+        return state.normalize_batch(each_value=True) if self.training else self.forward(state)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_floats(x)

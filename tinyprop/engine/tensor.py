@@ -23,6 +23,7 @@ from .arrays import (
 )
 from .errors import ShapeError, explain
 from .guard import Uses, expose
+from .stand_in import StandIn, calling_function
 
 if TYPE_CHECKING:
     from .graph import Op
@@ -302,6 +303,8 @@ def as_tensor(value: Operand, like: object = None) -> Tensor:
         shared = Tensor(value)
         shared.exposed = True
         return shared
+    if isinstance(value, StandIn):
+        raise value.refuse(calling_function())
     value = arrays.unwrap_scalar(value)
     if not isinstance(like, Tensor):
         return tensor(value)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..engine.arrays import Array, array_module
 from ..engine.graph import unary
+from ..engine.stand_in import accepts_stand_ins
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .arithmetic import Floating, Ufunc, as_bound, clip, erf, expm1, multiply, where
 
@@ -105,6 +106,7 @@ def hardtanh(x: Operand, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     return HardTanh(as_bound(min_val), as_bound(max_val))(x)
 
 
+@accepts_stand_ins
 def prelu(x: Operand, a: Operand) -> Tensor:
     """x where positive, a x elsewhere; `a` is learnable: a number, or one for each channel (axis
     1).
@@ -123,6 +125,7 @@ def prelu(x: Operand, a: Operand) -> Tensor:
     return PReLU()(x, a)
 
 
+@accepts_stand_ins
 def leaky_relu(x: Operand, a: float = 0.01) -> Tensor:
     """x where positive, a x elsewhere, with a fixed slope a.
 
@@ -132,6 +135,7 @@ def leaky_relu(x: Operand, a: float = 0.01) -> Tensor:
     return PReLU()(x, a)
 
 
+@accepts_stand_ins
 def elu(x: Operand, alpha: float = 1.0) -> Tensor:
     """x where positive, alpha (exp(x) - 1) elsewhere.
 
@@ -142,6 +146,7 @@ def elu(x: Operand, alpha: float = 1.0) -> Tensor:
     return where(x > 0, x, alpha * expm1(clip(x, None, 0.0)))
 
 
+@accepts_stand_ins
 def selu(x: Operand) -> Tensor:
     """The scaled ELU whose output has mean 0 and variance 1 for N(0, 1) input.
 
@@ -151,6 +156,7 @@ def selu(x: Operand) -> Tensor:
     return SELU_SCALE * elu(x, SELU_ALPHA)
 
 
+@accepts_stand_ins
 def gelu(x: Operand) -> Tensor:
     """x Phi(x), with Phi the distribution function of N(0, 1).
 
@@ -161,6 +167,7 @@ def gelu(x: Operand) -> Tensor:
     return 0.5 * x * (1.0 + erf(x * math.sqrt(0.5)))
 
 
+@accepts_stand_ins
 def silu(x: Operand) -> Tensor:
     """x sigmoid(x).
 

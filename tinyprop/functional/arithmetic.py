@@ -17,6 +17,7 @@ from ..engine.arrays import (
 )
 from ..engine.errors import explain
 from ..engine.graph import Op, binary, unary
+from ..engine.stand_in import accepts_stand_ins
 from ..engine.tensor import Operand, Tensor, as_tensor, check_elements, tensor
 from .special import erf as erf_of_array
 
@@ -350,6 +351,7 @@ erf = unary(Erf)
 abs = unary(Abs)
 
 
+@accepts_stand_ins
 def square(x: Operand) -> Tensor:
     """x * x, element by element.
 
@@ -385,6 +387,7 @@ def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
     return Where()(condition, x, y)
 
 
+@accepts_stand_ins
 def clip(x: Operand, low: float | None = None, high: float | None = None) -> Tensor:
     """x limited to the range from low to high; no gradient passes outside it.
 
@@ -404,6 +407,7 @@ def as_bound(bound: Any) -> Any:
     return number
 
 
+@accepts_stand_ins
 def as_float(x: Operand) -> Tensor:
     """x as a tensor of floats: integers and bools become float32, if it has them exactly."""
     x = as_tensor(x)
@@ -412,6 +416,7 @@ def as_float(x: Operand) -> Tensor:
     return Tensor(exact_floats(x._data, float32, "a function of floats"))
 
 
+@accepts_stand_ins
 def astype(x: Operand, dtype: Any) -> Tensor:
     """x with elements of another type; its gradient has the old type. Integers and bools have no
     gradient.

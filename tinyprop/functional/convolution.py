@@ -11,6 +11,7 @@ from ..engine.arrays import Array
 from ..engine.context import context, current
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
+from ..engine.stand_in import accepts_stand_ins
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .linear import product
 from .shapes import concatenate, split
@@ -108,6 +109,7 @@ class FilterGradient(Convolution):
         return lambda: of_x(g, v), lambda: of_g(x, v)
 
 
+@accepts_stand_ins
 def conv2d(
     x: Operand,
     weight: Operand,

@@ -7,6 +7,7 @@ from ..engine.arrays import Array, array_module
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
 from ..engine.overrides import overridable
+from ..engine.stand_in import accepts_stand_ins
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .shapes import transpose
 
@@ -43,6 +44,7 @@ class Linear(Op):
         return lambda: Matmul()(g, w), lambda: Matmul()(_swapped(g), x)
 
 
+@accepts_stand_ins
 def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
     """x (..., in) to (..., out): x @ weight.T + bias, as in PyTorch.
 
@@ -74,6 +76,7 @@ def _swapped(x: Tensor) -> Tensor:
     return transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
+@accepts_stand_ins
 def matmul(x: Operand, y: Operand) -> Tensor:
     """The matrix product, with NumPy's rules for vectors and for stacks of matrices.
 

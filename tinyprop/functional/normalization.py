@@ -11,6 +11,7 @@ from ..engine.graph import Op
 from ..engine.guard import check_editable
 from ..engine.overrides import overridable
 from ..engine.random import next_key, random_words
+from ..engine.stand_in import accepts_stand_ins
 from ..engine.sums import at_least_float32, total, wide
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .arithmetic import as_float, rsqrt
@@ -169,6 +170,7 @@ class BatchNorm(Normalize):
         return g_x, lambda: sum_over(along(), self.axes), lambda: sum_over(g, self.axes)
 
 
+@accepts_stand_ins
 def batch_norm(
     x: Operand,
     running_mean: Tensor | None,
@@ -236,6 +238,7 @@ def batch_op(
     return kind(axes, eps, count, momentum, running_mean._data, running_var._data)
 
 
+@accepts_stand_ins
 def layer_norm(
     x: Operand,
     normalized_shape: Any,
@@ -256,6 +259,7 @@ def layer_norm(
     return _normalized(got, x, shape, weight, bias, eps)
 
 
+@accepts_stand_ins
 def rms_norm(
     x: Operand, normalized_shape: Any, weight: Operand | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -271,6 +275,7 @@ def rms_norm(
     return _normalized(got, x, shape, weight, None, eps, centered=False)
 
 
+@accepts_stand_ins
 def group_norm(
     x: Operand,
     num_groups: int,
@@ -315,6 +320,7 @@ def _normalized(
     return out
 
 
+@accepts_stand_ins
 def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Tensor:
     """Each element is 0 with probability p, and the others are scaled by 1 / (1 - p); x itself
     unless training.

@@ -6,6 +6,7 @@ from typing import Any
 from ..engine.arrays import Array, array_module, from_host
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
+from ..engine.stand_in import accepts_stand_ins
 from ..engine.sums import total, wide
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .arithmetic import as_float
@@ -108,6 +109,7 @@ def _counts(window: Window, axis: int, size: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
+@accepts_stand_ins
 def max_pool2d(
     x: Operand, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False
 ) -> Tensor:
@@ -120,6 +122,7 @@ def max_pool2d(
     return MaxPool(_window(x, kernel_size, stride, padding, ceil_mode))(x)
 
 
+@accepts_stand_ins
 def avg_pool2d(
     x: Operand,
     kernel_size: Any,

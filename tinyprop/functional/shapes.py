@@ -17,6 +17,7 @@ from ..engine.arrays import (
 )
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
+from ..engine.stand_in import accepts_stand_ins
 from ..engine.sums import wide
 from ..engine.tensor import Operand, Tensor, as_tensor
 
@@ -132,6 +133,7 @@ class To(Op):
         return to(g, self.home)
 
 
+@accepts_stand_ins
 def reshape(x: Operand, shape: Any = (), *more: int) -> Tensor:
     """The same elements in the same order in another shape, given as (2, -1) or as 2, -1; one -1 is
     inferred.
@@ -155,6 +157,7 @@ def transpose(x: Operand, axes: Any = None, *more: int) -> Tensor:
     return Transpose(as_int_tuple((axes, *more) if more else axes))(x)
 
 
+@accepts_stand_ins
 def flatten(x: Operand, start_axis: int = 0) -> Tensor:
     """All axes from `start_axis` on joined into one.
 

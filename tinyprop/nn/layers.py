@@ -256,6 +256,9 @@ class Activation(Module):
         """What is learnt, by the names of the activation."""
         return {name: getattr(self, key) for name, key in self.learnable.items()}
 
+    def propagate(self, state: Any) -> Any:
+        return state.apply(self.activation, **self.params, **self.activation_parameters)
+
     def extra_repr(self) -> str:
         parts = [f"{key}={value}" for key, value in self.params.items()]
         if type(self) is Activation:  # the others are called as their function

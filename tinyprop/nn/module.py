@@ -8,6 +8,7 @@ from ..engine.arrays import Array, is_array, to_backend
 from ..engine.context import context, current, enter, leave
 from ..engine.errors import GradientError, StateError, explain
 from ..engine.guard import check_editable
+from ..engine.stand_in import StandIn
 from ..engine.tensor import Tensor
 
 
@@ -119,6 +120,17 @@ class Module:
         """Compute the output for an input; called by module(x)."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
+    def propagate(self, *args: Any, **kwargs: Any) -> Any:
+        """What the layer does to the moments of a signal; called by module(state) with a
+        `tp.theory.State`, as `tp.propagate` does.
+
+        By default its forward runs, as functions and operators have rules for States. A layer
+        whose forward does something else defines this method, in terms of the methods of a State.
+        A subclass that changes forward also says anew what it does to States, or lets its forward
+        run.
+        """
+        return self.forward(*args, **kwargs)
+
     def pre_activation(self, output: Any, *args: Any, **kwargs: Any) -> Tensor | None:
         """For a layer with weights: its weighted sums in front of the activation, for the output
         and the arguments of a call. `tp.observe` asks for it. A layer without weights has none.
@@ -141,7 +153,10 @@ class Module:
         running, inputs = (*here.running, self), (*here.inputs, args, kwargs)
         token = enter(here.changed(running=running, inputs=inputs))
         try:
-            out = self.forward(*args, **kwargs)
+            if args and isinstance(args[0], StandIn):
+                out = args[0].through(self, args, kwargs)
+            else:
+                out = self.forward(*args, **kwargs)
         finally:
             leave(token)
         if after_call:
@@ -343,6 +358,11 @@ class Module:
         lines = [extra, *children] if extra else children
         inside = "\n".join(lines).replace("\n", "\n  ")
         return f"{kind}(\n  {inside}\n)"
+
+
+def definer(kind: type, method: str) -> type:
+    """The class that defines the method which objects of this kind have."""
+    return next(base for base in kind.__mro__ if method in vars(base))
 
 
 def _flatten(name: str, value: Any) -> Iterator[tuple[str, Tensor | Module]]:

@@ -69,6 +69,15 @@ class NormProp(Module):
             activation=self.activate,
         )
 
+    def propagate(self, state: Any) -> Any:
+        c1, c2 = self.constants()
+        u: Any = self.pre_activation(None, state)
+        if type(self).activate is NormProp.activate:
+            activated = u.apply(self.activation, **self.activation_parameters)
+        else:
+            activated = u.apply(self.activate)
+        return (activated - self.per_unit(c2)) / self.per_unit(c1)
+
     def pre_activation(self, output: Any, x: Tensor) -> Tensor:
         """gamma w.x / |w| + beta, which the activation gets."""
         rows = F.weight_norm(self.weight, self.gamma)

@@ -8,6 +8,7 @@ from ..engine.arrays import Array, is_array, to_backend
 from ..engine.context import context, current, enter, leave
 from ..engine.errors import GradientError, StateError, explain
 from ..engine.guard import check_editable
+from ..engine.loading import portable, unportable
 from ..engine.stand_in import StandIn
 from ..engine.tensor import Tensor
 
@@ -336,6 +337,15 @@ class Module:
             tensor.grad = None
         return self
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """As usual, but for a class of a file that tinyprop imported: another process imports the
+        file, too."""
+        usual = super().__reduce_ex__(protocol)
+        kind = portable(type(self))
+        if kind is type(self):
+            return usual
+        return (_new, (kind,), *usual[2:])
+
     def extra_repr(self) -> str:
         """What the repr shows in parentheses: the shapes of the module's own tensors, unless a
         subclass shows something else.
@@ -496,3 +506,9 @@ class Sequential(ModuleList):
         for layer in self:
             x = layer(x)
         return x
+
+
+def _new(kind: Any) -> Any:
+    """An empty module, which pickle and copy fill. `kind` is as `portable` has it."""
+    found = unportable(kind)
+    return found.__new__(found)

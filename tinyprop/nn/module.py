@@ -33,6 +33,21 @@ def observing() -> AbstractContextManager[None]:
 
 
 def is_observing() -> bool:
+    """Whether someone is only looking, as `tp.observe` and `tp.propagate` do: then a module leaves
+    its running estimates as they are.
+
+    >>> class Counter(tp.nn.Module):
+    ...     def __init__(self):
+    ...         self.calls = tp.tensor([0.0])
+    ...     def forward(self, x):
+    ...         if not tp.nn.is_observing():
+    ...             self.calls.data[...] += 1.0
+    ...         return x
+    >>> counter, x = Counter(), tp.ones(2, 3)
+    >>> out, records = counter(x), tp.observe(counter, x)
+    >>> counter.calls
+    tensor([1.])
+    """
     return current().observing
 
 

@@ -180,8 +180,9 @@ class Module:
         return out
 
     def __setattr__(self, attribute: str, value: Any) -> None:
-        is_running = any(module is self for module in current().running)
-        if is_running:
+        running = current().running
+        is_running = any(module is self for module in running)
+        if running:  # it, or a module that makes this one in its forward
             self._refuse_new_parameters(attribute, value)
         if is_running and self._is_result(attribute):
             vars(self).setdefault("_set_by_forward", set()).add(attribute)
@@ -201,8 +202,10 @@ class Module:
         return not holds_state
 
     def _refuse_new_parameters(self, attribute: str, value: Any) -> None:
-        """Refuse a parameter, or a module that has some, which `forward` makes: an optimizer would
-        not know of it. Inputs, and what is part of the network already, may be stored."""
+        """Refuse a parameter, or a module that has some, which a `forward` makes: an optimizer
+        would not know of it. Inputs, and what is part of the network already, may be stored."""
+        maker = current().running[-1]
+        what = f"self.{attribute} = ..." if maker is self else f"make the {type(self).__name__}"
         for name, member in _flatten(attribute, value):
             if isinstance(member, Tensor):
                 is_trained = member.node is None and member.requires_grad
@@ -211,10 +214,11 @@ class Module:
             if is_trained and not _is_known(member):
                 kind = "parameter" if isinstance(member, Tensor) else type(member).__name__
                 raise GradientError(
-                    f"a new {kind} as {name!r} of a {type(self).__name__}, made by its forward",
+                    f"a new {kind} as {name!r} of a {type(self).__name__}, made by the forward of "
+                    f"{type(maker).__name__}",
                     "parameters exist before the first call: one that is made later is in no "
                     "optimizer, and would never be trained",
-                    f"self.{attribute} = ... in __init__",
+                    f"{what} in __init__ of {type(maker).__name__}",
                 )
 
     def _members(self) -> Iterator[tuple[str, "Tensor | Module"]]:

@@ -2,6 +2,7 @@
 dask and of MPI, and in one that resumes a run. The file is imported there."""
 
 import copy
+import importlib
 import json
 import pickle
 import subprocess
@@ -216,6 +217,23 @@ tp.activations.register(tp.Activation(squared), force=True)
     words = "activation 'squared'", "one of relu", "tp.activations.register(...)"
     assert_explained(ValueError, lambda: Config(activation="squared"), *words)
     assert_explained(ValueError, lambda: output_of(config), *words)
+
+
+def test_a_module_that_was_edited_after_its_import_is_refused(path, tmp_path, monkeypatch):
+    """What runs is not what the file says any longer."""
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "edited_later.py"
+    module.write_text(FILE.replace("bent_line", "bent_too").replace("half-size", "half-too"))
+    importlib.import_module("edited_later")
+    try:
+        config = Config(activation="bent_too", spec=SPEC, width=1.0)
+        output_of(config)
+        module.write_text(module.read_text() + "# edited")
+        assert Config(activation="bent_too").activation == config.activation
+        assert_explained(ValueError, lambda: output_of(config), "edited_later.py, whose content")
+    finally:
+        tp.activations.unregister("bent_too")
+        tp.nn.normalizers.unregister("half-too")
 
 
 # -- pickles and copies

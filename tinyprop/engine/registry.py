@@ -50,7 +50,7 @@ class Registry(Mapping[str, Entry]):
         notebook cell that runs twice."""
         if not isinstance(entry, self._kind):
             got = f"{self.label}.register({entry!r})"
-            rule = f"an entry is a {self._kind.__name__}"
+            rule = f"its entries are {self._kind.__name__} records"
             raise TypeError(explain(got, rule, f"{self._kind.__name__}(...)"))
         if entry.name in self._entries and not force:
             got = f"a second {self._noun} {entry.name!r}"
@@ -72,9 +72,11 @@ class Registry(Mapping[str, Entry]):
         a notebook or an interactive session. `function` is as in `loading.source_of`."""
         found = source_of(entry, function)
         is_registered = self._entries.get(entry.name) is entry
-        if found is None and is_registered:
-            return self._sources[entry.name]
-        return found
+        registered = self._sources[entry.name] if is_registered else None
+        if found is None or registered is None or found.path != registered.path:
+            return found or registered
+        # the file may have changed since it was executed
+        return Source(found.path, found.name, registered.fingerprint)
 
     def from_file(self, text: str) -> Any:
         """What `file.py:name` refers to: the record that the file registers under this name, or

@@ -36,7 +36,8 @@ def test_the_papers_network(norm):
     assert net(x).shape == (2, 10)
     assert sizes(net, x) == [32, 32, 16, 16, 16, 16, 8, 8, 4, 8, 8, 1]
     kinds = [type(layer).__name__ for layer in net]
-    assert kinds.count("NormPropConv2d") == (8 if "normprop" in norm else 0)
+    whole = sum(kind in ("NormPropConv2d", "MeasuredConv2d") for kind in kinds)
+    assert whole == (8 if "normprop" in norm else 0)
     expected = {
         "batch": "BatchNorm",
         "layer": "LayerNorm",
@@ -124,7 +125,7 @@ def test_a_wrong_norm_or_initialization_is_refused():
         ValueError,
         lambda: nn.build(nn.NIN, norm="spectral"),
         "normaliser 'spectral'",
-        "normprop, normprop-exact, batch, layer",
+        "normprop, normprop-exact, normprop-measured, batch, layer",
     )
     assert_explained(ValueError, lambda: nn.build(nn.NIN, init="zero"), "init='zero'", "glorot, he")
     assert_explained(
@@ -208,7 +209,7 @@ def test_which_blocks_keep_count_of_the_variance(norm):
         alpha=0.5,
     )
     blocks, scales = ([m for m in net if isinstance(m, kind)] for kind in (nn.Residual, nn.Scale))
-    count = norm in ("normprop", "normprop-exact", "ws")
+    count = norm in ("normprop", "normprop-exact", "normprop-measured", "ws")
     variances = [1.0, 1.25, 1.5, 1.75, 1.25] if count else [1.0] * 5
     assert [block.beta**2 for block in blocks] == pytest.approx(variances)
     assert {block.alpha for block in blocks} == {0.5}

@@ -90,13 +90,20 @@ class GlobalNormalizer(Normalizer):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_floats(x)
+        self._check_fitted()
+        return (x - self.mean) / self.std
+
+    def propagate(self, state: Any) -> Any:
+        self._check_fitted()
+        return (state - self.mean) / self.std
+
+    def _check_fitted(self) -> None:
         if not self.fitted:
             raise StateError(
                 "a batch for a GlobalNormalizer that was never fitted",
                 "it needs the statistics of the training images",
                 "fit(images), or load a saved state",
             )
-        return (x - self.mean) / self.std
 
 
 def _mean_and_variance(samples: Array) -> tuple[Array, Array]:
@@ -142,7 +149,9 @@ class BatchNormalizer(Normalizer):
         self.momentum = momentum
 
     def propagate(self, state: Any) -> Any:
-        return state.normalize_batch(each_value=True) if self.training else self.forward(state)
+        if self.training:
+            return state.normalize_batch(each_value=True)
+        return (state - self.mean) / self.std
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_floats(x)

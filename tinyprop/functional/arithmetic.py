@@ -387,7 +387,6 @@ def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
     return Where()(condition, x, y)
 
 
-@accepts_stand_ins
 def clip(x: Operand, low: float | None = None, high: float | None = None) -> Tensor:
     """x limited to the range from low to high; no gradient passes outside it.
 
@@ -407,7 +406,6 @@ def as_bound(bound: Any) -> Any:
     return number
 
 
-@accepts_stand_ins
 def as_float(x: Operand) -> Tensor:
     """x as a tensor of floats: integers and bools become float32, if it has them exactly."""
     x = as_tensor(x)
@@ -416,7 +414,6 @@ def as_float(x: Operand) -> Tensor:
     return Tensor(exact_floats(x._data, float32, "a function of floats"))
 
 
-@accepts_stand_ins
 def astype(x: Operand, dtype: Any) -> Tensor:
     """x with elements of another type; its gradient has the old type. Integers and bools have no
     gradient.

@@ -133,7 +133,6 @@ class To(Op):
         return to(g, self.home)
 
 
-@accepts_stand_ins
 def reshape(x: Operand, shape: Any = (), *more: int) -> Tensor:
     """The same elements in the same order in another shape, given as (2, -1) or as 2, -1; one -1 is
     inferred.

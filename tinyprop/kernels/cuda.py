@@ -31,7 +31,7 @@ from ..functional.normprop import NormalizedLinear, NormalizedReLU
 from ..functional.pooling import AveragePool, MaxPool, Spread
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last
 from ..optim import updates
-from .evenness import LEAST, MOST, MOST_ENERGY, MOST_SQUARE, STEP
+from .evenness import LEAST, MOST, MOST_ENERGY, MOST_SQUARE, STEP, Compared
 
 Arrays = Sequence[Array]
 
@@ -633,22 +633,29 @@ def _energies() -> Any:
 
 
 def uneven_tiles(
-    images: Array, tiles: Window, windows: Window, results: Window, w: Array | None
+    images: Array, tiles: Window, compared: Sequence[Compared], w: Array | None
 ) -> Array:
-    """As in evenness.py, but always an array. If filters w (O, C, k, k) are given and not even, no
-    tile is."""
+    """As in evenness.py, but always an array, and each tile is compared with its own windows. If
+    filters w (O, C, k, k) are given and not even, no tile is."""
     n, height, width, c = images.shape
-    shape = n, c, height, width
-    places = tiles.output(shape)
+    places = tiles.output((n, c, height, width))
     range_of_w = None if w is None else _filter_range(w)
     filters, weights = (0, 0) if w is None else (len(w), w.size)
-    numbers = [height, width, *windows.output(shape), *places, filters, weights]
-    for window in (tiles, windows, results):
-        numbers += [window.kernel[0], window.stride[0], *window.padding]
     out = _cupy().ndarray((n, *places), bool)
     energies = _energies()(images, axis=3)
-    arguments = (energies, range_of_w, out, _struct("int64", *numbers), out.size)
-    _launch("uneven.uneven_tiles", images.dtype, out.size, *arguments)
+    for i, (windows, results_places, results, _) in enumerate(compared):
+        numbers = [height, width, *results_places, *places, filters, weights]
+        for window in (tiles, windows, results):
+            numbers += [window.kernel[0], window.stride[0], *window.padding]
+        arguments = (
+            energies,
+            range_of_w,
+            out,
+            _struct("int64", *numbers),
+            np.bool_(i > 0),
+            out.size,
+        )
+        _launch("uneven.uneven_tiles", images.dtype, out.size, *arguments)
     return out
 
 

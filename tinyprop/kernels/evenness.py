@@ -7,6 +7,7 @@ less energy than the tile. Infinity and NaN have no energy to compare: their til
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from ..engine.arrays import Array, HostArray, backend_of, float32
 from ..engine.overrides import run
 from ..engine.threads import for_each, map_each
 from ..functional.convolution import Convolution, filter_matrix
-from ..functional.windows import Window, channels_last
+from ..functional.windows import Pair, Window, channels_last
 from .pointwise import blocks
 
 STEP = 4  # outputs of a tile along an axis
@@ -25,25 +26,72 @@ MOST_UNEVEN = 0.25  # of all tiles; if there are more, the plain product compute
 PIXELS_AT_ONCE = 2**18  # elements of images whose energy is summed
 
 
+class Compared(NamedTuple):
+    """What the energy of a tile is compared with: a window of pixels for each of its results."""
+
+    windows: Window
+    places: Pair  # of these windows, down and across; the last may hang over the image
+    results: Window  # the results of a tile are a window of all results
+    # whether a result adds up what it has in all tiles, as the gradient of a weight does
+    adds_up: bool = False
+
+
 def uneven_tiles(
-    images: HostArray, tiles: Window, windows: Window, results: Window
+    images: HostArray, tiles: Window, compared: Sequence[Compared]
 ) -> HostArray | None:
-    """Which tiles of images (N, H, W, C) are not even: (N, down, across), or None if all are. The
-    results of a tile are a window of all results, and each of those has a window of pixels."""
+    """Which tiles of images (N, H, W, C) are not even: (N, down, across), or None if all are."""
+    n, h, w, c = images.shape
     energies = _energies(images)
+    uneven = None
     with np.errstate(over="ignore", invalid="ignore"):
-        of_tiles = _window_sums(tiles, energies)
-        of_windows = _window_sums(windows, energies)
-        # images without much contrast need no comparison tile by tile
-        largest = of_tiles.max(axis=(1, 2))
-        least = of_windows.min(axis=(1, 2))
-        (others,) = np.nonzero(~_is_even(largest, least))
-        if not len(others):
-            return None
-        least = _window_minima(results, of_windows[others])
-        uneven = np.zeros(of_tiles.shape, bool)
-        uneven[others] = ~_is_even(of_tiles[others], least)
+        of_tiles = _window_sums(tiles, tiles.output((n, c, h, w)), energies)
+        for windows, places, results, adds_up in compared:
+            of_windows = _window_sums(windows, places, energies)
+            compare = _compared_with_mean if adds_up else _compared
+            uneven = either(uneven, compare(of_tiles, of_windows, results))
+    return uneven
+
+
+def _compared(of_tiles: HostArray, of_windows: HostArray, results: Window) -> HostArray | None:
+    """Which tiles have much more energy than one of their windows; None if none has."""
+    # images without much contrast need no comparison tile by tile
+    largest = of_tiles.max(axis=(1, 2))
+    least = of_windows.min(axis=(1, 2))
+    (others,) = np.nonzero(~_is_even(largest, least))
+    if not len(others):
+        return None
+    least = _window_minima(results, of_windows[others])
+    uneven = np.zeros(of_tiles.shape, bool)
+    uneven[others] = ~_is_even(of_tiles[others], least)
     return uneven if uneven.any() else None
+
+
+def _compared_with_mean(
+    of_tiles: HostArray, of_windows: HostArray, results: Window
+) -> HostArray | None:
+    """Which tiles have much more energy than a result has in a tile on average; None if none has.
+    Images that are not finite are left to the other comparison."""
+    finite: HostArray = np.isfinite(of_tiles).all(axis=(1, 2))
+    if not finite.any():
+        return None
+    mean = of_windows[finite].mean(axis=0, dtype="float64")  # (places down, places across)
+    down = _mean_over_tiles(results, 0, mean.shape[0])
+    across = _mean_over_tiles(results, 1, mean.shape[1])
+    least = (down @ mean @ across.T).min()
+    uneven = finite[:, None, None] & ~_is_even(of_tiles, least)
+    return uneven if uneven.any() else None
+
+
+@lru_cache(256)
+def _mean_over_tiles(results: Window, axis: int, places: int) -> HostArray:
+    """A matrix that takes values at all places along an axis to the mean, over the tiles, of what
+    each result of a tile has: (results of a tile, places)"""
+    count, step = results.kernel[axis], results.stride[axis]
+    tiles = (places - count) // step + 1
+    out = np.zeros((count, places))
+    for i in range(count):
+        out[i, i : i + step * tiles : step] = 1.0 / tiles
+    return out
 
 
 def _is_even(tile: HostArray, window: HostArray) -> HostArray:
@@ -64,11 +112,11 @@ def _energies(images: HostArray) -> HostArray:
     return out
 
 
-def _window_sums(window: Window, pixels: HostArray) -> HostArray:
-    """(N, H, W) -> (N, rows, columns). If a pixel is not finite, all sums of its image are NaN."""
+def _window_sums(window: Window, places: Pair, pixels: HostArray) -> HostArray:
+    """(N, H, W) -> (N, *places). If a pixel is not finite, all sums of its image are NaN."""
     n, h, w = pixels.shape
-    across = pixels.reshape(n * h, w) @ _membership(window, 1, w)
-    return np.matmul(_membership(window, 0, h).T, across.reshape(n, h, -1))
+    across = pixels.reshape(n * h, w) @ _membership(window, 1, w, places[1])
+    return np.matmul(_membership(window, 0, h, places[0]).T, across.reshape(n, h, -1))
 
 
 def _window_minima(window: Window, values: HostArray) -> HostArray:
@@ -87,14 +135,12 @@ def _window_minima(window: Window, values: HostArray) -> HostArray:
 
 
 @lru_cache(256)
-def _membership(window: Window, axis: int, size: int) -> HostArray:
+def _membership(window: Window, axis: int, size: int, places: int) -> HostArray:
     """1 where a pixel along this axis is in the window at a place, 0 elsewhere: (pixels, places)"""
-    offsets = window.along(axis, size)
-    places = max(place.stop for place, _ in offsets)
-    out = np.zeros((size, places), float32)
-    for place, pixel in offsets:
-        out[np.arange(size)[pixel], np.arange(places)[place]] = 1.0
-    return out
+    first = np.arange(places) * window.stride[axis] - window.padding[axis]
+    pixels = np.arange(size)[:, None]
+    is_inside = (first <= pixels) & (pixels < first + window.kernel[axis])
+    return is_inside.astype(float32)
 
 
 def has_even_filters(w: HostArray) -> bool:

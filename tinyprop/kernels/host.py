@@ -450,6 +450,20 @@ def _wide_sum(sums: HostArray) -> HostArray:
     return np.ones(len(sums)) @ sums.astype(float64)
 
 
+@override(row_lengths, on="numpy")
+def row_lengths_by_groups(w: HostArray) -> Any:
+    """Squares are added in groups without an array of them, and the groups in float64."""
+    if w.dtype != float32:
+        return NotImplemented
+    rows = w.reshape(len(w), math.prod(w.shape[1:]))
+    count = rows.shape[1] // GROUP
+    end = count * GROUP
+    groups = rows[:, :end].reshape(len(w), count, GROUP)
+    squares = np.einsum("ijk,ijk->ij", groups, groups)
+    last = np.einsum("ij,ij->i", rows[:, end:], rows[:, end:])
+    return np.sqrt(squares.sum(axis=1, dtype=float64) + last)
+
+
 @lru_cache(1024)
 def _ones(count: int, dtype: Any) -> HostArray:
     return np.ones(count, dtype)
@@ -468,6 +482,8 @@ def total_of_rows(
     """Where the axes that stay come last in memory, as for the gradient of a bias."""
     if x.dtype != float32 or x.size < WORTH_A_PRODUCT or axes is None:
         return NotImplemented
+    if dtype is not None and dtype != x.dtype:  # groups of rows are added in float32
+        return NotImplemented
     summed = sorted(axis % x.ndim for axis in as_int_tuple(axes))
     kept = [axis for axis in range(x.ndim) if axis not in summed]
     rows = x.transpose(*summed, *kept)
@@ -481,7 +497,7 @@ def total_of_rows(
     shape = kept_shape
     if keepdims:
         shape = tuple(1 if axis in summed else n for axis, n in enumerate(x.shape))
-    return sums.reshape(shape).astype(dtype or x.dtype, copy=False)
+    return sums.reshape(shape).astype(x.dtype)
 
 
 @override(BatchNorm.forward, on="numpy")

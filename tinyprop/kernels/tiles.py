@@ -35,6 +35,7 @@ from ..functional.windows import Shape, Window, channels_last, empty_image
 from . import cuda
 from .evenness import (
     STEP,
+    Compared,
     add_filter_gradient,
     add_input_gradient,
     by_plain_product,
@@ -145,17 +146,31 @@ class Tiling:
         parts = blocks(images, TILES_AT_ONCE, self.each)
         return [(part, slice(part.start * self.each, part.stop * self.each)) for part in parts]
 
-    def uneven(self, name: str, images: Array, w: Array | None = None) -> Array | None:
+    def uneven(
+        self, name: str, images: Array, w: Array | None = None, for_filters: bool = False
+    ) -> Array | None:
         """Which tiles of the images this transform must not use: (N, down, across); None if it may
-        use all. On a device, it must not use any if filters w are given that are not even."""
+        use all. On a device, it must not use any if filters w are given that are not even.
+
+        An output has a window of pixels. A weight has a window, too: the pixels of the tile that it
+        meets, as many as the tile has outputs. It counts if the gradient with respect to the
+        filters will use the transform."""
         inputs, outputs = self.windows["input"], self.windows["output"]
-        if name == "input":
-            windows = inputs, self.window, outputs
-        else:
-            windows = outputs, self.turned, inputs
+        tiles, results = (inputs, outputs) if name == "input" else (outputs, inputs)
+        windows = self.window if name == "input" else self.turned
+        n, h, width, c = images.shape
+        shape = n, c, h, width
+        compared = [Compared(windows, windows.output(shape), results)]
+        if for_filters:
+            met = Window((STEP, STEP), (1, 1), self.window.padding)
+            down, across = tiles.output(shape)
+            last_tile = STEP * (down - 1), STEP * (across - 1)
+            places = last_tile[0] + self.k, last_tile[1] + self.k
+            weights = Window((self.k, self.k), (STEP, STEP), (0, 0))
+            compared.append(Compared(met, places, weights, adds_up=True))
         if is_device_array(images):
-            return cuda.uneven_tiles(images, *windows, w)
-        return uneven_tiles(images, *windows)
+            return cuda.uneven_tiles(images, tiles, compared, w)
+        return uneven_tiles(images, tiles, compared)
 
     def to_points(self, name: str, images: Array, out: Array, uneven: Array | None = None) -> Array:
         """out = matrix @ tile @ matrix.T for each tile of the images, and 0 for uneven tiles"""
@@ -278,12 +293,17 @@ Known = dict[str, Any]
 
 
 def _uneven(
-    tiling: Tiling, name: str, x: Array, known: Known, w: Array | None = None
+    tiling: Tiling,
+    name: str,
+    x: Array,
+    known: Known,
+    w: Array | None = None,
+    for_filters: bool = False,
 ) -> Array | None:
     """Which tiles of images x (N, C, H, W) are uneven, as it is known or becomes so."""
     key = f"uneven {name}"
     if key not in known:
-        known[key] = tiling.uneven(name, channels_last(x), w)
+        known[key] = tiling.uneven(name, channels_last(x), w, for_filters)
     return known[key]
 
 
@@ -304,7 +324,7 @@ def convolve_even(op: Convolve, x: Array, w: Array, known: Known) -> Any:
     if not applies(op, x, w):
         return NotImplemented
     tiling = tiling_of(op.window, x.shape)
-    uneven = _uneven(tiling, "input", x, known, w)
+    uneven = _uneven(tiling, "input", x, known, w, for_filters=op.recorded)
     on_host = not is_device_array(x)
     if on_host and (too_many(uneven) or not has_even_filters(w)):
         return NotImplemented
@@ -405,7 +425,7 @@ def filter_gradient_even(op: Convolution, x: Array, g: Array, known: Known) -> A
         return NotImplemented
     xp = array_module(x)
     tiling = tiling_of(op.window, op.image)
-    uneven_x = _uneven(tiling, "input", x, known)
+    uneven_x = _uneven(tiling, "input", x, known, for_filters=True)
     uneven_g = _uneven(tiling, "output.T", g, known)
     if not is_device_array(x) and too_many(either(uneven_x, uneven_g)):
         return NotImplemented

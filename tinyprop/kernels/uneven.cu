@@ -83,12 +83,12 @@ __device__ T window_energy(const T* image, const Windows& s, long long row, long
 }
 
 // One thread for each tile. Its results are a window of all results, and each has its own window of
-// pixels. Without filters, range is null.
+// pixels. Without filters, range is null. `again` adds to the flags that are there already.
 template <typename T>
 __global__ void uneven_tiles(const T* energies, const T* range, bool* uneven, const Evenness s,
-                             long long size) {
+                             bool again, long long size) {
     const long long i = blockIdx.x * (long long)THREADS + threadIdx.x;
-    if (i >= size) return;
+    if (i >= size || (again && uneven[i])) return;
     const long long row = i / s.across % s.down, column = i % s.across;
     const T* image = energies + i / s.across / s.down * s.height * s.width;
     const T tile = window_energy(image, s.tiles, row, column, s.height, s.width);

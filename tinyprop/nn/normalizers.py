@@ -18,6 +18,7 @@ from ..functional.activation import AnyActivation, as_activation, squashed
 from .declare import declared
 from .init import check_name, fill
 from .layers import Activation, Conv2d, Linear
+from .measured import MeasuredConv2d, MeasuredLinear
 from .module import Module, evaluating, observing
 from .normprop import NormPropConv2d, NormPropLinear
 from .statistics import BatchNorm, Derf, DyT, GroupNorm, LayerNorm, RMSNorm
@@ -293,10 +294,26 @@ def _normprop(
 ) -> Module:
     is_linear = len(sizes) == 2
     kind: Any = NormPropLinear if is_linear else NormPropConv2d
-    layer = kind(*sizes, activation=activation, gamma=gamma, mode=mode)
+    return _with_beta(kind(*sizes, activation=activation, gamma=gamma, mode=mode), beta)
+
+
+def _with_beta(layer: Any, beta: float | None) -> Any:
+    """The layer with this initial beta; None stands for its own."""
     if beta is not None:
         layer.beta.data[...] = beta
     return layer
+
+
+def _normprop_measured(
+    *sizes: int,
+    activation: Any,
+    gamma: Any = "jacobian",
+    beta: float | None = None,
+    mode: str = "paper",
+) -> Module:
+    is_linear = len(sizes) == 2
+    kind: Any = MeasuredLinear if is_linear else MeasuredConv2d
+    return _with_beta(kind(*sizes, activation=activation, gamma=gamma, mode=mode), beta)
 
 
 def _normprop_exact(
@@ -335,6 +352,13 @@ OURS = (
         unit_input=True,
         init="glorot",
         note="NormProp in exact mode: gamma = 1, and beta = 1 for rectifiers",
+    ),
+    Normalizer(
+        "normprop-measured",
+        layer=_normprop_measured,
+        unit_input=True,
+        init="glorot",
+        note="NormProp with mean and variance of w.x measured on fixed samples",
     ),
     Normalizer(
         "batch",

@@ -26,7 +26,8 @@ from ..engine.graph import Op
 from ..engine.stand_in import StandIn, calling_function
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation
-from ..functional.arithmetic import Elementwise, as_float
+from ..functional.arithmetic import AsType, Clip, Elementwise
+from ..functional.shapes import Reshape
 from .module import Module, definer
 
 
@@ -215,6 +216,8 @@ class State(StandIn, ABC):
     ) -> Any:
         if not isinstance(function, Op):
             return RULES[function](*args, **kwargs)
+        if type(function) in OPS:
+            return OPS[type(function)](function, *args)
         public = function.function
         if public in RULES:
             return RULES[public](*args)
@@ -396,9 +399,9 @@ def _dropout(x: Any, p: float = 0.5, training: bool = True) -> State:
     return x.drop(p) if training and p else x
 
 
-def _astype(x: Any, dtype: Any) -> State:
-    if host_array(0, dtype).dtype.kind != "f":
-        raise x.refuse(f"astype({dtype!r})")
+def _astype(op: AsType, x: Any) -> State:
+    if host_array(0, op.new_dtype).dtype.kind != "f":
+        raise x.refuse(f"astype({op.new_dtype!r})")
     return x  # moments are float64 whatever the values are
 
 
@@ -414,9 +417,9 @@ def _elu(x: Any, alpha: float = 1.0) -> State:
     return x.apply(F.elu, alpha=alpha)
 
 
-def _clip(x: Any, low: float | None = None, high: float | None = None) -> State:
-    ends = [end for end in (low, high) if end is not None]
-    return x.apply(Activation(lambda u: F.clip(u, low, high), "clip", kinks=ends))
+def _clip(op: Clip, x: Any) -> State:
+    ends = [end for end in (op.low, op.high) if end is not None]
+    return x.apply(Activation(lambda u: F.clip(u, op.low, op.high), "clip", kinks=ends))
 
 
 def _sum(x: Any, y: Any) -> State:
@@ -454,9 +457,6 @@ RULES: dict[Any, Callable[..., State]] = {
     F.rms_norm: _rms_norm,
     F.dropout: _dropout,
     F.flatten: lambda x, start_axis=0: x.flatten(start_axis),
-    F.reshape: lambda x, *shape: x.reshape(*shape),
-    F.astype: _astype,
-    as_float: lambda x: x,
     F.prelu: _prelu,
     F.leaky_relu: _leaky_relu,
     F.elu: _elu,
@@ -464,12 +464,17 @@ RULES: dict[Any, Callable[..., State]] = {
     F.gelu: lambda x: x.apply(F.gelu),
     F.silu: lambda x: x.apply(F.silu),
     F.square: lambda x: x.apply(F.square),
-    F.clip: _clip,
     F.add: _sum,
     F.subtract: _difference,
     F.multiply: _product,
     F.divide: _quotient,
     F.negative: lambda x: -x,
+}
+# of ops that are functions of their own, and often called: these do not ask for a State
+OPS: dict[type[Op], Callable[..., State]] = {
+    Reshape: lambda op, x: x.reshape(op.new_shape),
+    AsType: _astype,
+    Clip: _clip,
 }
 # by the names of NumPy's functions
 OPERATORS: dict[str, Callable[..., State]] = {

@@ -16,6 +16,7 @@ from ..engine.errors import explain
 from ..engine.random import new_generator
 from ..engine.tensor import Tensor
 from ..functional.activation import as_activation
+from ..functional.shapes import Reshape
 from ..functional.windows import Window
 from ..nn.state import State, numbers
 from .field import (
@@ -310,23 +311,23 @@ class Samples(State):
     """The samples themselves, in front of the first layer with weights: what is there is applied to
     them."""
 
-    data: Tensor
+    tensor: Tensor
     sampled: bool  # whether they are samples of a Gaussian input
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (1, *self.data.shape[1:])
+        return (1, *self.tensor.shape[1:])
 
     @cached_property
     def law(self) -> Law:
         """What random weights see of them."""
-        return Law.of(self.data.numpy(), self.sampled)
+        return Law.of(self.tensor.numpy(), self.sampled)
 
     def before_activation(self) -> Self:
         return self
 
     def summary(self) -> Summary:
-        units = np.moveaxis(self.data.numpy(), 1, -1).reshape(-1, self.data.shape[1])
+        units = np.moveaxis(self.tensor.numpy(), 1, -1).reshape(-1, self.tensor.shape[1])
         units = units.astype("float64")
         mean = np.sqrt([(units.mean(axis=0) ** 2).mean()])
         return Summary(mean, np.array([units.var(axis=0).mean()]), not self.sampled, 0.0)
@@ -334,17 +335,18 @@ class Samples(State):
     def answer(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        has_weights = function in (F.linear, F.conv2d, F.matmul, F.reshape, F.flatten)
+        has_weights = function in (F.linear, F.conv2d, F.matmul)
+        changes_shape = function is F.flatten or isinstance(function, Reshape)
         others = [x for x in args if isinstance(x, State) and not isinstance(x, Samples)]
-        if has_weights or others:
+        if has_weights or changes_shape or others:
             return super().answer(function, args, kwargs)
-        tensors = [x.data if isinstance(x, Samples) else x for x in args]
+        tensors = [x.tensor if isinstance(x, Samples) else x for x in args]
         return self._with(function(*tensors, **kwargs))
 
-    def _with(self, data: Any) -> Self:
-        if not isinstance(data, Tensor) or len(data) != len(self.data):
+    def _with(self, tensor: Any) -> Self:
+        if not isinstance(tensor, Tensor) or len(tensor) != len(self.tensor):
             raise self.refusal("a function that mixes samples")
-        return replace(self, data=data)
+        return replace(self, tensor=tensor)
 
     def linear(self, weight: Any, bias: Any = None) -> Law:
         return self.law.linear(weight, bias)
@@ -353,11 +355,13 @@ class Samples(State):
         return self.law.convolve(weight, bias, *args, **kwargs)
 
     def apply(self, activation: Any, **params: Any) -> Self:
-        return self._with(as_activation(activation)(self._floats, **params))
+        x = self._floats
+        by_channel = {name: per_channel(numbers(p), x.ndim - 1) for name, p in params.items()}
+        return self._with(as_activation(activation)(x, **by_channel))
 
     @property
     def _floats(self) -> Tensor:
-        return self.data if self.data.dtype.kind == "f" else self.data.astype("float32")
+        return self.tensor if self.tensor.dtype.kind == "f" else self.tensor.astype("float32")
 
     def scale(self, factor: Any = 1.0, shift: Any = 0.0) -> Self:
         x = self._floats
@@ -366,8 +370,8 @@ class Samples(State):
         return self._with(Tensor(scaled.astype(x.dtype)))
 
     def normalize_batch(self, eps: float = 0.0, each_value: bool = False) -> Self:
-        axes = 0 if each_value else (0, *range(2, self.data.ndim))
-        x = numbers(self.data)
+        axes = 0 if each_value else (0, *range(2, self.tensor.ndim))
+        x = numbers(self.tensor)
         variance = x.var(axis=axes)
         std = np.sqrt(np.where(variance > 0, variance, 1.0) if each_value else variance + eps)
         return self.scale(1.0 / std, -x.mean(axis=axes) / std)
@@ -380,27 +384,27 @@ class Samples(State):
         return self._with(F.rms_norm(in_groups, in_groups.shape[1], eps=eps).reshape(x.shape))
 
     def max_pool(self, *args: Any, **kwargs: Any) -> Self:
-        return self._with(F.max_pool2d(self.data, *args, **kwargs))
+        return self._with(F.max_pool2d(self.tensor, *args, **kwargs))
 
     def avg_pool(self, *args: Any, **kwargs: Any) -> Self:
-        return self._with(F.avg_pool2d(self.data, *args, **kwargs))
+        return self._with(F.avg_pool2d(self.tensor, *args, **kwargs))
 
     def drop(self, p: float) -> Self:
-        return self._with(F.dropout(self.data, p))
+        return self._with(F.dropout(self.tensor, p))
 
     def flatten(self, start_axis: int = 1) -> Self:
         if start_axis != 1:
             raise self.refuse(f"flatten from axis {start_axis}")
-        return self._with(F.flatten(self.data, 1))
+        return self._with(F.flatten(self.tensor, 1))
 
     def combine(self, function: Callable[..., Any], *args: Any) -> State:
         if all(not isinstance(x, Law) for x in args):
-            return self._with(function(*(x.data if isinstance(x, Samples) else x for x in args)))
+            return self._with(function(*(x.tensor if isinstance(x, Samples) else x for x in args)))
         return self.law.combine(function, *(x.law if isinstance(x, Samples) else x for x in args))
 
     def add(self, other: State) -> State:
         if isinstance(other, Samples):
-            return self._with(self.data + other.data)
+            return self._with(self.tensor + other.tensor)
         return self.law.add(other)
 
 

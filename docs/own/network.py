@@ -25,7 +25,7 @@ class Net(tp.nn.Module):
 if __name__ == "__main__":
     tp.manual_seed(0)
     points = tp.randn(500, 2)
-    labels = (np.hypot(*points.data.T) > 1.2).astype(int)  # outside a circle, or inside
+    labels = (np.hypot(*points.numpy().T) > 1.2).astype(int)  # outside a circle, or inside
     net = Net(inputs=2, width=32, classes=2)
 
     for record in tp.propagate(net, [0.0, 0.0], np.eye(2)):

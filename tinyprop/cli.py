@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     options = parser(arguments).parse_args(arguments)
+    options.arguments = arguments  # for a command that starts itself again
     try:
         # we report by name what is not finite; NumPy's warnings would only repeat it
         with np.errstate(all="ignore"):

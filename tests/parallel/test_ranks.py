@@ -21,6 +21,7 @@ import tinyprop as tp
 from tests.helpers import assert_explained, exhaustive, quick_only
 from tinyprop import functional as F
 from tinyprop.cli import main
+from tinyprop.parallel import launch
 from tinyprop.parallel.ranks import world
 from tinyprop.train import Config, Ranks, Run, TrainingStep, checkpoint, evaluate
 
@@ -297,12 +298,19 @@ LONG = ["--width", "0.04", "--train-size", "100", "--test-size", "20"]
 LONG += ["--epochs", "1000", "--batch-size", "10"]
 
 
-@pytest.fixture
-def endless(tmp_path):
+TRAIN = ["-m", "tinyprop", "train", *LONG]
+STARTED = {
+    "by mpiexec": words(2, *TRAIN),
+    "by --processes": [sys.executable, *TRAIN, "--processes", "2"],
+}
+
+
+@pytest.fixture(params=["by --processes", pytest.param("by mpiexec", marks=exhaustive)])
+def endless(tmp_path, request):
     """A job of two ranks after its first epoch, which would take for ever; no process of it is left
     behind."""
     job = subprocess.Popen(
-        words(2, "-m", "tinyprop", "train", *LONG, "--out", tmp_path / "run"),
+        [*STARTED[request.param], "--out", str(tmp_path / "run")],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -397,3 +405,35 @@ def test_an_error_of_one_rank_or_of_all_is_told_once(tmp_path, who):
     assert done.stderr.count("the disk is full") == 1
     assert ("on rank" in done.stderr) == (who != "all")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@needs_mpi
+def test_processes_train_the_weights_of_one(tmp_path):
+    """`--processes 2` is `mpiexec -n 2`, to the bit."""
+    short = ["-m", "tinyprop", "train", *LONG, "--epochs", "1", "--out"]
+    command = [sys.executable, *short, str(tmp_path / "run"), "--processes", "2"]
+    done = subprocess.run(command, env=ENVIRONMENT, text=True, capture_output=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    assert mpi(2, *short, tmp_path / "same").returncode == 0
+    ours, theirs = (tp.load(tmp_path / name / "model.safetensors") for name in ("run", "same"))
+    assert_same_bits(ours, theirs)
+    wrong = mpi(3, *short, tmp_path / "wrong", "--processes", "2")
+    assert wrong.returncode != 0
+    assert wrong.stderr.count("--processes 2 under mpiexec with 3 processes") == 1
+
+
+@pytest.mark.parametrize("missing", ["mpiexec", "mpi4py"])
+def test_processes_without_mpi_are_refused_before_anything_is_written(
+    tmp_path, missing, monkeypatch, capsys
+):
+    if missing == "mpiexec":
+        monkeypatch.setattr(launch, "mpiexec", lambda: None)
+    else:
+        monkeypatch.setattr(launch, "mpiexec", lambda: "mpiexec")
+        monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    assert main(["train", *LONG, "--processes", "2", "--out", str(tmp_path / "run")]) == 1
+    said = capsys.readouterr().err
+    assert f"without {missing}" in said
+    assert "pip install 'tinyprop[mpi]'" in said
+    assert not (tmp_path / "run").exists()

@@ -32,7 +32,7 @@ from .pointwise import blocks, pairwise_sum
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
 PIXELS_AT_ONCE = 2**18  # elements of images that are rectified
 POOLED_AT_ONCE = 2**19  # elements of images that are pooled
-ROWS_AT_ONCE = 2**16  # elements of a batch that is normalised
+ROWS_AT_ONCE = 2**17  # elements of a batch that is normalised
 WORTH_A_PRODUCT = 2**12  # elements of a matrix whose rows are added by a product with ones
 GROUP = 128  # rows that are added by one product
 FEWEST_COLUMNS = 8  # that make it faster

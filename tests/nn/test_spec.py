@@ -122,7 +122,7 @@ def test_a_wrong_norm_or_initialization_is_refused():
         ValueError,
         lambda: nn.build(nn.NIN, norm="spectral"),
         "norm='spectral'",
-        "normprop, batch, layer",
+        "normprop, normprop-measured, batch",
     )
     assert_explained(ValueError, lambda: nn.build(nn.NIN, init="zero"), "init='zero'", "glorot, he")
     assert_explained(

@@ -11,6 +11,7 @@ from ..engine.errors import explain
 from ..engine.tensor import Tensor
 from . import init as initial
 from .layers import ACTIVATIONS, Activation, AvgPool2d, Conv2d, Flatten, MaxPool2d, PReLU
+from .measured import MeasuredConv2d
 from .module import Module, Sequential
 from .normprop import PRELU_START, NormPropConv2d
 from .residual import Residual, Scale
@@ -156,7 +157,9 @@ BEFORE: dict[str, Any] = {  # normalisers before the activation, made for a numb
     "dyt": DyT,
     "derf": Derf,
 }
-NORMS = ("normprop", *BEFORE, "layer-after", "weight", "ws", "selu", "none")
+NORMS = ("normprop", "normprop-measured", *BEFORE, "layer-after", "weight", "ws", "selu", "none")
+# layers that contain normaliser and activation
+NORMPROP = {"normprop": NormPropConv2d, "normprop-measured": MeasuredConv2d}
 # layers that need inputs of variance 1, so that residual blocks keep track of the variance
 ANALYTIC = ("normprop", "ws")
 INITS = ("glorot", "he", "lecun", "orthogonal", "fixup")
@@ -196,14 +199,14 @@ def build(
 
     | norm | a hidden layer is |
     |---|---|
-    | "normprop" | a NormPropConv2d |
+    | "normprop", "normprop-measured" | a NormPropConv2d, a MeasuredConv2d |
     | "batch", "layer", "rms", "group", "instance", "dyt", "derf" | conv., normaliser, activation |
     | "layer-after" | convolution, activation, LayerNorm |
     | "weight", "ws" | convolution with WeightNorm or ScaledWS, activation |
     | "none" | convolution, activation |
     | "selu" | the same, with SELU whatever `activation` says |
 
-    `init` is "glorot" (the default for "normprop", "batch" and "none"), "he" (for all others),
+    `init` is "glorot" (the default for NormProp, "batch" and "none"), "he" (for all others),
     "lecun", "orthogonal" or "fixup", which are functions of `tp.nn.init`. He's and orthogonal rows
     have the gain of the activation that their input has gone through: for SELU, He's are LeCun's.
 
@@ -223,7 +226,8 @@ def build(
     """
     _check_choice("norm", norm, NORMS)
     if init is None:
-        init = "glorot" if norm in ("normprop", "batch", "none") else "he"
+        has_glorot = norm in (*NORMPROP, "batch", "none")
+        init = "glorot" if has_glorot else "he"
     _check_choice("init", init, INITS)
     if norm == "selu":
         norm = "none"
@@ -308,8 +312,9 @@ class Builder:
     def convolution(self, conv: Conv, in_channels: int, activation: str) -> Module:
         """A convolution with weights as the norm has them; NormProp's contains the activation."""
         sizes = (in_channels, conv.filters, conv.size, conv.stride, conv.padding)
-        if self.norm == "normprop":
-            return self.initialized(NormPropConv2d(*sizes, activation, self.gamma, self.mode))
+        if self.norm in NORMPROP:
+            kind = NORMPROP[self.norm]
+            return self.initialized(kind(*sizes, activation, self.gamma, self.mode))
         has_bias = self.norm not in BEFORE  # those have a bias of their own
         layer = self.initialized(Conv2d(*sizes, bias=has_bias))
         if self.norm == "ws":
@@ -332,7 +337,7 @@ class Builder:
     def activated(self) -> list[Module]:
         """What comes between the last convolution or block and the next convolution."""
         made = self.at_unit_variance()
-        in_layers = self.norm == "normprop"  # its layers contain normaliser and activation
+        in_layers = self.norm in NORMPROP  # its layers contain normaliser and activation
         if self.pending and not in_layers:
             if self.norm in BEFORE:
                 made.append(BEFORE[self.norm](self.channels))

@@ -106,10 +106,11 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     shares_one_device = options.backend == "cupy" and options.cluster == "processes"
     if jobs is None and shares_one_device:
         jobs = 1
+    has_work = bool(study.wanted())
     with executor(options.cluster, jobs, keep_freed_memory) as (pool, jobs):
         if pool is None:  # a rank that has computed runs for the first one
             return 0
-        if study.wanted():
+        if has_work:
             print(study.plan(jobs), flush=True)
             interrupted = not study.compute(pool, jobs, options.budget)
             if interrupted:
@@ -117,7 +118,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
                 return INTERRUPTED
     if not any(study.records.values()):
         print(without_runs(study), file=sys.stderr)
-        return 1
+        return 0 if has_work else 1
     command = f"tinyprop reproduce {' '.join(options.experiments)} --scale {options.scale}"
     write_report(study, options.out, command)
     return 0
@@ -125,10 +126,11 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 def without_runs(study: Study) -> str:
     """Why there is nothing to report, and what to do."""
-    lines = ["no finished run, so no report is written"]
+    lines = ["no run is finished, so no report is written"]
     for name, error in study.missing.items():
         lines.append(f"{name} is not available:\n{error}")
-    lines.append("What needs no download: tinyprop reproduce all --scale tiny")
+    if study.missing:
+        lines.append("What needs no download: tinyprop reproduce all --scale tiny")
     return "\n".join(lines)
 
 

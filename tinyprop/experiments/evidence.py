@@ -20,7 +20,6 @@ import numpy as np
 
 from .. import moments
 from ..report.estimate import Estimate
-from ..train import Config  # noqa: F401  a doctest makes one
 from .record import Layer, Record
 from .registration import SHORT
 
@@ -252,7 +251,8 @@ def window_means(record: Record, window: int) -> tuple[float, float]:
     annealing.
 
     >>> from types import SimpleNamespace
-    >>> run = SimpleNamespace(accuracies=lambda: [*range(1, 13), 0.0], config=Config(anneal=1))
+    >>> config = tp.train.Config(anneal=1)
+    >>> run = SimpleNamespace(accuracies=lambda: [*range(1, 13), 0.0], config=config)
     >>> window_means(run, 6)  # of 12 epochs and an annealed one
     (9.5, 11.5)
     """

@@ -92,6 +92,7 @@ def section(experiment: Experiment, folder: str) -> str:
     ]
     return text("section.md").format(
         e=experiment,
+        scale="" if experiment.scale.name == "short" else f" --scale {experiment.scale.name}",
         folder=folder,
         runs=runs_of(experiment.arms.values()),
         remarks=experiment.remarks(),

@@ -242,7 +242,7 @@ def page(evidence: Evidence, command: str) -> str:
     own = [f for f in findings if not f.claim.is_of_the_paper]
     arms = report.distinct(experiments)
     begun = [e for e in experiments if has_runs(e)]
-    sections = [report.section(experiment, "figures/plateau/") for experiment in begun]
+    sections = [report.section(e, "figures/plateau/", with_claims=False) for e in begun]
     template = Path(__file__).with_name("front.md").read_text("utf-8")
     scale = experiments[0].scale
     return template.format(

@@ -83,13 +83,10 @@ def listed(lines: Iterable[str]) -> str:
 # -- the section of an experiment
 
 
-def section(experiment: Experiment, folder: str) -> str:
-    parts = [
-        level_table(experiment),
-        waiting(experiment),
-        difference_table(experiment),
-        claim_table(experiment),
-    ]
+def section(experiment: Experiment, folder: str, with_claims: bool = True) -> str:
+    parts = [level_table(experiment), waiting(experiment), difference_table(experiment)]
+    if with_claims:
+        parts.append(claim_table(experiment))
     return text("section.md").format(
         e=experiment,
         scale="" if experiment.scale.name == "short" else f" --scale {experiment.scale.name}",

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import functions
 import lab.lab as lab
 
-from tinyprop.instruments.compare import FUNCTIONS
-from tinyprop.theory.stacks import NORMS, Stack
+import tinyprop as tp
+from tinyprop.theory.stacks import Stack
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -32,36 +33,49 @@ PYODIDE = (
     "pyodide-lock.json",
     "python_stdlib.zip",
 )
-LABELS = {
-    "glorot": "None, Glorot's weights",
-    "he": "None, He's weights",
-    "orthogonal": "None, orthogonal weights",
-    "selu": "SELU",
-    "batch": "BatchNorm",
-    "layer": "LayerNorm",
-    "layer-after": "LayerNorm behind",
-    "rms": "RMSNorm",
-    "group": "GroupNorm",
-    "weight": "WeightNorm",
-    "ws": "Weight standardisation",
-    "dyt": "DyT",
-    "derf": "Derf",
-    "normprop": "NormProp",
-    "normprop-exact": "NormProp, exact mode",
+# initial weights that are shown without a normaliser
+INITS = {
+    "glorot": "no normaliser, weights of Glorot and Bengio (2010)",
+    "he": "no normaliser, weights of He et al. (2015)",
+    "orthogonal": "no normaliser, orthogonal weights of He's scale (Saxe et al., 2014)",
 }
 
 
-def affine(norm: str, activation: str) -> dict[str, float]:
+def stack(norm: str, init: str | None = None, activation: str = "relu", **affine: float) -> Stack:
+    """A small network."""
+    return Stack(norm, activation, 2, 16, 4, False, init=init, **affine)
+
+
+def choices() -> dict[str, dict[str, Any]]:
+    """What the page offers as a normaliser, and what it says about each."""
+    found = {}
+    for init, note in INITS.items():
+        found[f"none/{init}"] = {"norm": "none", "init": init, "note": note}
+    for name, entry in tp.nn.normalizers.items():
+        if name != "none" and takes_vectors(name):
+            found[name] = {"norm": name, "init": None, "note": entry.note}
+    for name, choice in found.items():
+        small = stack(choice["norm"], choice["init"])
+        choice["label"] = name
+        choice["overBatch"] = small.over_batch
+        choice["hasStatistics"] = small.statistics is not None
+    return found
+
+
+def takes_vectors(norm: str) -> bool:
+    """Whether a normaliser is for fully connected layers, too."""
+    try:
+        stack(norm).network()(tp.ones(4, 16))
+    except tp.ShapeError:
+        return False
+    return True
+
+
+def affine(choice: dict[str, Any], activation: str) -> dict[str, float]:
     """gamma and beta that a network starts with, if it has them."""
-    start = dict(
-        zip(("gamma", "beta"), Stack(norm, activation, 2, 16, 4, False).affine, strict=True)
-    )
-    for name in list(start):
-        try:
-            Stack(norm, activation, 2, 16, 4, False, **{name: 1.0})
-        except ValueError:
-            del start[name]
-    return start
+    small = stack(choice["norm"], choice["init"], activation)
+    starts = dict(zip(("gamma", "beta"), small.affine, strict=True))
+    return {name: start for name, start in starts.items() if small.has(name)}
 
 
 def install() -> None:
@@ -83,13 +97,14 @@ def laboratory(out: Path) -> None:
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", out, ROOT], check=True)
     (wheel,) = out.glob("tinyprop-*.whl")
     write(out / "files.json", {"numpy": numpy.name, "wheel": wheel.name})
-    norms = {name: {"label": LABELS[name], "note": NORMS[name]} for name in NORMS}
+    norms = choices()
     starts = {
-        norm: {activation: affine(norm, activation) for activation in FUNCTIONS} for norm in NORMS
+        name: {activation: affine(choice, activation) for activation in tp.activations}
+        for name, choice in norms.items()
     }
     write(
         out / "settings.json",
-        {"norms": norms, "activations": FUNCTIONS, "affine": starts, "first": first()},
+        {"norms": norms, "activations": list(tp.activations), "affine": starts, "first": first()},
     )
 
 
@@ -122,18 +137,27 @@ def pages(out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder)
         skipped = shutil.ignore_patterns(
-            "__pycache__", "runs", "lab", "node_modules", "package*.json", "build.py"
+            "__pycache__",
+            "runs",
+            "lab",
+            "node_modules",
+            "package*.json",
+            "build.py",
+            "functions.py",
         )
         shutil.copytree(DOCS, source, ignore=skipped, dirs_exist_ok=True)
-        # other pages link to this one, and it links to them, by their places in the repository
+        # other pages link to these, and they link to them, by their places in the repository
         (source / "docs").mkdir()
-        shutil.move(source / "architecture.md", source / "docs")
+        for name in ("architecture.md", "fuzzing.md"):
+            shutil.move(source / name, source / "docs")
         for name in FOLDERS:
             shutil.copytree(ROOT / name, source / name, ignore=skipped)
         for path in [*ROOT.glob("*.md"), ROOT / "LICENSE", ROOT / "CITATION.cff"]:
             shutil.copy(path, source)
         shutil.copy(MODULES / "mathjax" / "es5" / "tex-svg.js", source / "static" / "mathjax.js")
         gallery(source)
+        with (source / "api" / "functions.md").open("a") as page:
+            page.write(functions.table())
         for name in ("tutorials", "figures", "benchmarks"):
             contents(source / name)
         for path in [

@@ -229,6 +229,26 @@ class Case:
         return self.function(*leaves, **options), leaves
 
 
+def of_table(
+    name: str, reference: Callable[..., Any], span: tuple[float, float] = (-3, 3), **options: Any
+) -> Case:
+    """A case of an elementwise function, with the domain and the kinks that the table gives it."""
+    row = tp.functional.functions[name]
+    ranges = [_range(row, operand, *span) for operand in range(len(row.shapes))]
+    if len(ranges) > 1:
+        return Case(name, row.function, reference, broadcasting(*ranges, **options))
+    return Case(name, row.function, reference, one_array(*ranges[0], **options))
+
+
+def _range(row: tp.functional.Row, operand: int, low: float, high: float) -> tuple[Any, ...]:
+    """(low, high, kinks, gap) of the elements of a tensor, for `points`."""
+    domain = row.domain(operand)
+    if domain.hole is not None:
+        return low, high, (domain.hole,), 0.4
+    kinks = [kink for kink in row.kinks if isinstance(kink, float)]
+    return max(low, domain.low + 0.3), high, kinks, 0.05
+
+
 def cotangent(shape: Any, dtype: Any = np.float64) -> Any:
     return np.random.default_rng(1).standard_normal(shape).astype(dtype)
 

@@ -110,10 +110,12 @@ PROGRAMS = {
     "ModuleList": layer(Branches),
     "NormPropLinear": layer(partial(nn.NormPropLinear, 5, 3, "tanh"), (4, 5)),
     "NormPropConv2d": layer(partial(nn.NormPropConv2d, 3, 4, 3, padding=1)),
+    "MeasuredLinear": layer(partial(nn.MeasuredLinear, 5, 3, "tanh"), (4, 5)),
+    "MeasuredConv2d": layer(partial(nn.MeasuredConv2d, 3, 4, 3, padding=1)),
     "NormPropConv2d, exact": layer(
         partial(nn.NormPropConv2d, 3, 4, 3, activation="prelu", mode="exact")
     ),
-    **{f"{norm}, SGD": partial(trained, norm, tp.optim.SGD) for norm in nn.NORMS},
+    **{f"{norm}, SGD": partial(trained, norm, tp.optim.SGD) for norm in nn.normalizers},
     **{
         f"normprop, {kind.__name__}": partial(trained, "normprop", kind)
         for kind in (tp.optim.RMSProp, tp.optim.Adam)

@@ -140,3 +140,107 @@ def test_there_is_one_context():
         if re.search(r"= ContextVar\(", path.read_text())
     ]
     assert found == ["engine/context.py", "kernels/cuda.py"]
+
+
+# What names activations on purpose: the functions themselves, and numbers that a paper published.
+NAMES_ACTIVATIONS = {
+    "functional/__init__.py",
+    "verify/moment_claims.py",
+    "verify/normalizer_claims.py",
+}
+
+
+def activation_names(node):
+    """The names of activations among the elements of a literal, or in a comparison."""
+    if isinstance(node, ast.Dict):
+        parts = node.keys
+    elif isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        parts = node.elts
+    else:
+        return set()
+    return {part.value for part in parts if isinstance(part, ast.Constant)} & set(tp.activations)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
+)
+def test_there_is_one_table_of_activations(path):
+    """No list of names beside `tp.activations`, and no branch on a name: a stranger's activation is
+    treated as ours."""
+    if path.relative_to(PACKAGE).as_posix() in NAMES_ACTIVATIONS:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        assert len(activation_names(node)) < 3, f"{path}:{node.lineno} lists activations"
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            compared = {side.value for side in sides if isinstance(side, ast.Constant)}
+            assert not compared & set(tp.activations), f"{path}:{node.lineno} compares a name"
+
+
+# What names normalisers on purpose: the table itself, and what a figure shows by default.
+NAMES_NORMALIZERS = {"nn/normalizers.py", "instruments/compare.py"}
+
+
+def names_among(nodes):
+    return {node.value for node in nodes if isinstance(node, ast.Constant)} & set(tp.nn.normalizers)
+
+
+def is_normalizer(node):
+    """Whether this is a variable or an attribute that holds a normaliser, or its name."""
+    name = getattr(node, "id", getattr(node, "attr", ""))
+    return name in ("norm", "norms", "normalizer")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
+)
+def test_there_is_one_table_of_normalizers(path):
+    """No list of names beside `tp.nn.normalizers`, and no branch on a name: a stranger's normaliser
+    is treated as ours."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if path.relative_to(PACKAGE).as_posix() not in NAMES_NORMALIZERS:
+            parts = getattr(node, "keys", getattr(node, "elts", []))
+            listed = names_among(parts) if isinstance(parts, list) else set()
+            assert len(listed) < 3, f"{path}:{node.lineno} lists normalisers"
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(map(is_normalizer, sides)):
+                inside = [part for side in sides for part in getattr(side, "elts", [side])]
+                assert not names_among(inside), f"{path}:{node.lineno} compares a name"
+
+
+# What these compute with comes from float32 arrays of any size; the other rooms compute with few
+# numbers, in float64.
+ROOMS_THAT_ADD = ["engine", "functional", "nn", "optim", "kernels", "parallel", "data", "train"]
+ADDING = {"sum", "mean", "average", "var", "std", "nansum", "nanmean", "einsum", "dot", "vdot"}
+ADDING |= {"inner", "tensordot", "cumsum", "trace", "norm", "reduce"}
+ALLOWED = {
+    "engine/backward.py": ["g.sum"],  # of a tensor
+    "data/shapes.py": ["colors.sum"],  # three of them
+    "kernels/cuda.py": ["table[:, -1].cumsum"],  # integers
+    # only asks which tiles are even, to within a few percent
+    "kernels/evenness.py": ["np.einsum", "np.dot", "uneven.mean"],
+    "kernels/host.py": ["np.dot"],  # only asks for NaN
+    "parallel/ranks.py": ["np.cumsum"],  # integers
+}
+
+
+def additions(path):
+    """What adds up elements of arrays as NumPy likes it: methods and functions of these names,
+    unless they are tinyprop's own, or are told in which type to add."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        receiver = ast.unparse(node.func.value)
+        has_type = any(keyword.arg == "dtype" for keyword in node.keywords)
+        if node.func.attr in ADDING and receiver not in ("F", "self") and not has_type:
+            yield ast.unparse(node.func)
+
+
+@pytest.mark.parametrize("room", ROOMS_THAT_ADD)
+def test_there_is_one_way_to_add_up(room):
+    """It is `total` of engine/sums.py (invariant 7)."""
+    for path in sorted((PACKAGE / room).glob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        if name != "engine/sums.py":
+            assert list(additions(path)) == ALLOWED.get(name, []), name

@@ -188,7 +188,7 @@ def test_other_networks(page, address, tmp_path):
     press(page, "residual", "Space")
     assert page.inner_html("#gradient .plot") == figure
     before = page.evaluate("document.documentElement.dataset.answered")
-    page.select_option("#norm", "he")
+    page.select_option("#norm", "none/he")
     answered(page, before)
     assert page.is_disabled("#gamma")
     assert_same(page, tmp_path)

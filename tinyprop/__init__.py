@@ -24,11 +24,13 @@ from .engine.errors import (
     GradientError,
     ShapeError,
     StateError,
+    UnknownNameError,
 )
 from .engine.graph import Op, no_grad
 from .engine.overrides import overrides, plain
 from .engine.random import manual_seed
 from .engine.tensor import Tensor, tensor
+from .functional.activation import Activation, activations
 from .functional.derivatives import check_gradients, hessian, jacobian, jvp
 from .functional.draw import draw
 from .nn.observation import observe
@@ -45,6 +47,7 @@ if find_spec(f"{__name__}.kernels"):  # speed is optional: without this room the
     import_module(".kernels", __name__)
 
 __all__ = [
+    "Activation",
     "BackendError",
     "DataError",
     "DivergenceError",
@@ -54,6 +57,8 @@ __all__ = [
     "ShapeError",
     "StateError",
     "Tensor",
+    "UnknownNameError",
+    "activations",
     "arange",
     "check_gradients",
     "data",

@@ -60,7 +60,7 @@ DEFAULTS = {
     "alpha": 0.99,
     "weight_decay": 0.001,
     "decay_on": "all",
-    "constraint": True,
+    "unconstrained": False,
     "schedule": "halve",
     "halve_every": 10,
     "anneal": None,

@@ -121,11 +121,11 @@ class Training:
 
 def network(rule, images):
     """The paper's network for images like these, width 0.25."""
-    norm, gamma = (
-        ("batch" if rule == "batch" else "normprop"),
-        ("jacobian" if rule == "jacobian" else 1.0),
-    )
-    layers = list(nn.build(nn.NIN, norm=norm, width=0.25, gamma=gamma))
+    if rule == "batch":
+        layers = list(nn.build(nn.NIN, norm="batch", width=0.25))
+    else:
+        gamma = "jacobian" if rule == "jacobian" else 1.0
+        layers = list(nn.build(nn.NIN, norm="normprop", width=0.25, gamma=gamma))
     if rule in ("once", "refreshed"):
         for i, layer in enumerate(layers):
             if isinstance(layer, nn.NormPropConv2d):

@@ -303,7 +303,7 @@ check("3.4", gain)
 # - Glorot and Bengio, *Understanding the difficulty of training deep feedforward neural networks*,
 #   AISTATS 2010. He, Zhang, Ren and Sun, *Delving deep into rectifiers*, ICCV 2015. `tinyprop
 #   verify N09 N10 N11 --explain`.
-# - In the [laboratory](../docs/lab/index.html#norm=he&depth=30) of the site (`make site`),
+# - In the [laboratory](../docs/lab/index.html#norm=none/he&depth=30) of the site (`make site`),
 #   sliders change the networks of this lesson.
 #
 # Next: [4. BatchNorm from scratch](04_batchnorm.ipynb).

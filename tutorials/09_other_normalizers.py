@@ -164,26 +164,33 @@ reveal(QUESTION, unchanged)
 # Now the instruments of lessons 3 and 8: the variance of a unit over inputs on the way up, and the
 # gradient on the way down, for ReLU networks of 128 units with random weights. Dots are measured
 # (batches of 64, mean over 4 networks), lines are the theory for wide networks, by
-# `tinyprop.theory.stacks`. (Of GroupNorm, whose groups of 8 units are small, the signal is only measured.)
+# `tinyprop.theory.stacks`. (Of GroupNorm, whose groups of 8 units are small, the signal is only
+# measured.) A normaliser is a name in `tp.nn.normalizers`, or a function of the number of units; its
+# weights start as `tp.nn.build` starts them, or by the rule that stands beside it.
+
 
 # %%
-NORMS = {
-    "he": ("no normaliser, He", GRAY, "-"),
-    "weight": ("WeightNorm", PINK, "-"),
-    "dyt": ("DyT", ORANGE, "-"),
-    "batch": ("BatchNorm", RED, "-"),
-    "layer": ("LayerNorm before ReLU", GREEN, "-"),
-    "layer-after": ("LayerNorm after ReLU", SKY, "-"),
-    "rms": ("RMSNorm before ReLU", GREEN, "--"),
-    "group": ("GroupNorm before ReLU", ORANGE, "--"),
-    "ws": ("NF-net (WS)", BLACK, "-"),
-    "normprop-exact": (r"NormProp, exact, $\beta = 1$", BLUE, "-"),
+def groups_of_8(units):
+    return tp.nn.GroupNorm(units // 8, units)
+
+
+NETWORKS = {  # normaliser, initial weights, color, line
+    "no normaliser, He": ("none", "he", GRAY, "-"),
+    "WeightNorm, Glorot": ("weight", "glorot", PINK, "-"),
+    "DyT, Glorot": ("dyt", "glorot", ORANGE, "-"),
+    "BatchNorm": ("batch", None, RED, "-"),
+    "LayerNorm before ReLU": ("layer", None, GREEN, "-"),
+    "LayerNorm after ReLU": ("layer-after", "glorot", SKY, "-"),
+    "RMSNorm before ReLU": ("rms", None, GREEN, "--"),
+    "GroupNorm before ReLU": (groups_of_8, None, ORANGE, "--"),
+    "NF-net (WS)": ("ws", None, BLACK, "-"),
+    r"NormProp, exact, $\beta = 1$": ("normprop-exact", None, BLUE, "-"),
 }
 DEPTH, WIDTH, BATCH = 20, 128, 64
 figure, (left, right) = panels(2, 9.6, 4.6)
 print(f"{'':27} {'signal, layer 20':>17} {'gradient, layer 1':>18}   theory")
-for norm, (label, colour, style) in NORMS.items():
-    stack = Stack(norm, "relu", DEPTH, WIDTH, BATCH, residual=False)
+for label, (norm, init, colour, style) in NETWORKS.items():
+    stack = Stack(norm, "relu", DEPTH, WIDTH, BATCH, residual=False, init=init)
     signals, gradients = [], []
     for seed in range(4):
         tp.manual_seed(seed)
@@ -209,7 +216,7 @@ for norm, (label, colour, style) in NORMS.items():
         axes.semilogy(stack.layers, line, style, color=colour, linewidth=1.2, label=label)
     plain = label.replace("$", "").replace("\\", "")
     print(f"{plain:27} {signal[-1]:17.3g} {gradient[0]:18.3g}   {', '.join(theory)}")
-left.set(title="Signal: standard deviation over inputs", xlabel="layer", ylim=(1e-7, 5))
+left.set(title="Signal: standard deviation over inputs", xlabel="layer", ylim=(1e-10, 5))
 right.set(title="Gradient, relative to the last layer", xlabel="layer")
 for axes in (left, right):
     axes.set_xticks([1, 5, 10, 15, 20])
@@ -228,10 +235,11 @@ show(figure)
 #   gradients keep their size (those of GroupNorm grow slowly, as its groups are small), but the
 #   signal, as seen by a unit over inputs, fades: with every layer all inputs look more alike.
 #
-# So it matters *where* LayerNorm stands. WeightNorm alone is Glorot's rule in disguise: rows of
-# length 1, and half of the mean square lost in each layer. In practice it is started with data
-# (`tp.nn.init.data_dependent_`). DyT does not normalise: $\tanh(\alpha u)$ makes large signals
-# smaller, but does not make small ones larger.
+# So it matters *where* LayerNorm stands. WeightNorm leaves weights as they were drawn: by Glorot's
+# rule, rows have length 1, and half of the mean square is lost in each layer. In practice it is
+# started with data (`tp.nn.init.data_dependent_`). DyT does not normalise: $\tanh(\alpha u)$ makes
+# large signals smaller, but does not make small ones larger. With larger weights, as `tp.nn.build`
+# draws them, it keeps the mean square, but not the signal: like He's start, it leaves the mean.
 #
 # NF-nets and pre-norm networks live with $\chi > 1$ by the way out of lesson 8: residual blocks,
 # whose gain is a power of the depth.

@@ -16,14 +16,13 @@ import numpy as np
 import tinyprop as tp
 import tinyprop.functional as F
 from lesson import BLUE, GRAY, GREEN, RED, check, hint, panels, predict, reveal, show
-from tinyprop.nn.layers import ACTIVATIONS
 
 NAMES = ["relu", "tanh", "gelu", "elu", "silu", "hardtanh"]
 grid = np.linspace(-3, 3, 301)
 figure, every = panels(6, 9.0, 1.9)
 for axes, name in zip(every, NAMES, strict=True):
     m = tp.moments.gaussian(name)
-    raw = ACTIVATIONS[name](tp.tensor(grid)).data
+    raw = tp.activations[name](tp.tensor(grid)).data
     axes.plot(grid, raw, color=GRAY, linewidth=1.2)
     axes.plot(grid, (raw - m.mean) / m.std, color=BLUE)
     axes.set(ylim=(-2.2, 3.2), xticks=[-2, 0, 2], yticks=[-2, 0, 2])

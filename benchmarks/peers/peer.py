@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from tinyprop import nn
+from tinyprop import activations, nn
 from tinyprop.engine.arrays import HostArray
 from tinyprop.engine.random import new_generator
 from tinyprop.nn.module import Module
@@ -107,7 +107,7 @@ class Framework(Peer):
                 return self.weighted_sum(layer, x, p[f"{name}.weight"], p.get(f"{name}.bias"))
             case nn.BatchNorm():
                 return self.batch_norm(layer, x, p[f"{name}.weight"], p[f"{name}.bias"])
-            case nn.Activation(function="relu"):
+            case nn.Activation() if layer.activation is activations["relu"]:
                 return self.relu(x)
             case nn.MaxPool2d() | nn.AvgPool2d():
                 pool = self.max_pool if isinstance(layer, nn.MaxPool2d) else self.avg_pool

@@ -12,6 +12,7 @@ function fromAddress() {
   const found = { ...start.setting }, given = new URLSearchParams(location.hash.slice(1));
   for (const [name, value] of given) {
     if (name === "norm" && value in norms) found.norm = value;
+    else if (name === "norm" && `none/${value}` in norms) found.norm = `none/${value}`; // as links of version 0.2 have it
     else if (name === "activation" && activations.includes(value)) found.activation = value;
     else if (name === "residual") found.residual = value === "1";
     else if (name in found && value !== "" && Number.isFinite(Number(value))) found[name] = Number(value);
@@ -30,7 +31,6 @@ function settle() {
   const begin = affine[setting.norm][setting.activation]; // what γ and β start with, if the normaliser has them
   element("layer").min = setting.residual ? 0 : 1;
   element("layer").max = setting.depth;
-  element("width").step = setting.norm === "group" ? 8 : 4; // GroupNorm has groups of 8 units
   for (const name of ["norm", "activation", "gamma", "beta", "depth", "width", "batch", "layer"]) {
     const input = element(name), optional = name === "gamma" || name === "beta";
     if (optional) {
@@ -68,13 +68,13 @@ function update() {
 
 // -- Python
 
-const stack = () => { const { layer, seed, ...rest } = setting; return rest; };
+const stack = () => { const { layer, seed, norm, ...rest } = setting; return { norm: norms[norm].norm, init: norms[norm].init, ...rest }; };
 
 function ask() {
   if (!worker) return;
   asked = performance.now();
   document.querySelectorAll("figure").forEach((figure) => figure.setAttribute("aria-busy", "true"));
-  worker.postMessage({ id: ++request, setting });
+  worker.postMessage({ id: ++request, setting: { ...stack(), layer: setting.layer, seed: setting.seed } });
 }
 
 function answer({ data }) {
@@ -150,13 +150,13 @@ const DRAW = {
   },
   distribution({ edges, all, about, "theory std": std }) {
     const at = Array.from({ length: 161 }, (_, i) => edges[0] + (i / 160) * (edges.at(-1) - edges[0]));
-    const gauss = at.map((z) => Math.exp(-0.5 * (z / std) ** 2) / (std * Math.sqrt(2 * Math.PI)));
+    const gauss = std === null ? [] : at.map((z) => Math.exp(-0.5 * (z / std) ** 2) / (std * Math.sqrt(2 * Math.PI)));
     put("distribution", chart({
       x: { min: edges[0], max: edges.at(-1), title: `value in ${place()} ${setting.layer}` },
       y: { min: 0, max: 1.08 * Math.max(...all, ...about) },
       series: [{ kind: "bars", x: edges, y: all, name: "all" }, { kind: "bars", x: edges, y: about, name: "about" },
         { kind: "line", x: at, y: gauss.map((v) => (v > 1.08 * Math.max(...all, ...about) ? null : v)), name: "theory" }],
-      description: `Histograms of the values in ${place()} ${setting.layer}; theory: Gaussian of standard deviation ${number(std)}`,
+      description: `Histograms of the values in ${place()} ${setting.layer}` + (std === null ? "" : `; theory: Gaussian of standard deviation ${number(std)}`),
     }), { "bin from": edges.slice(0, -1), all, "about unit means": about });
   },
   correlation({ cosines, theory, at, mean, std }) {
@@ -192,10 +192,11 @@ function summarize() {
     `Inputs of correlation ${number(at[1])} have ${number(mean[1])} in ${place()} ${setting.layer}. ` +
     `Largest singular value there: ${number(shown.spectrum.values[0])}${shown.spectrum["largest theory"] ? ` (theory ${number(shown.spectrum["largest theory"])})` : ""}.`;
   const missing = [signalTheory ? "" : "the signal", shown.correlation.theory ? "" : "the correlation map", shown.spectrum["largest theory"] ? "" : "the singular values"].filter(Boolean);
-  const batch = setting.norm === "batch" ? " The singular values are those of one input, with the statistics of the batch held fixed." : "";
+  const { overBatch, hasStatistics } = norms[setting.norm];
+  const batch = overBatch ? " The singular values are those of one input, with the statistics of the batch held fixed." : "";
   const limit = setting.gamma !== null || setting.beta !== null ? " With this γ and β, theory is also that of large batches and groups." : "";
   element("about").textContent = (missing.length ? `For this network there is no theory of ${missing.join(" and ")}.` : "Theory is the limit of wide layers. A narrow network scatters around it, the more the deeper it is.") +
-    batch + (["batch", "group", "layer", "rms"].includes(setting.norm) ? limit : "");
+    batch + (hasStatistics ? limit : "");
 }
 
 // -- start

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import tinyprop as tp
+from tinyprop.instruments.probes import samples_are_separate
 from tinyprop.theory.stacks import COSINES, Stack
 
 ANGLES = np.radians([30.0, 60.0, 90.0, 120.0])  # between the two inputs of a pair
@@ -21,7 +22,7 @@ def panels(stack: Stack, layer: int, seed: int) -> Iterator[tuple[str, dict]]:
     random = np.random.default_rng([seed, 1])
     net, at = stack.network(), layer - stack.layers[0]
     x = random.standard_normal((stack.batch, stack.width))
-    look = batch_by_batch if stack.norm == "batch" else sample_by_sample
+    look = sample_by_sample if samples_are_separate(net) else batch_by_batch
     seen = look(net, at, x, random)
 
     signal = np.sqrt([z.var(axis=0, ddof=1).mean() for z in seen.values])
@@ -31,10 +32,8 @@ def panels(stack: Stack, layer: int, seed: int) -> Iterator[tuple[str, dict]]:
         "layers",
         {"layers": stack.layers, "signal": signal, "gradient": gradient / gradient[-1], **theory},
     )
-    yield (
-        "distribution",
-        histograms(seen.values[at]) | {"theory std": math.sqrt(stack.states[at, 0])},
-    )
+    std = None if stack.law is None else math.sqrt(stack.states[at, 0])
+    yield "distribution", histograms(seen.values[at]) | {"theory std": std}
     cosines = [[cosine(*pair) for pair in zip(*pairs, strict=True)] for pairs in seen.pairs]
     known = stack.predicted("correlation") is not None
     theory = {
@@ -87,8 +86,8 @@ def sample_by_sample(
 def batch_by_batch(
     net: tp.nn.Sequential, at: int, x: np.ndarray, random: np.random.Generator
 ) -> Seen:
-    """BatchNorm: pairs are a batch as large as x, and the Jacobian is that of a layer with the
-    statistics of x."""
+    """Statistics of a batch, as in BatchNorm: pairs are a batch as large as x, and the Jacobian is
+    that of a layer with the statistics of x."""
     for module in net.modules():
         if isinstance(module, tp.nn.BatchNorm):
             module.momentum = 1.0  # its running statistics are those of the last batch

@@ -59,6 +59,15 @@ def test_batch_output_is_normalised_and_running_estimates_serve_for_validation(b
         np.testing.assert_array_equal(tp.Tensor(value).numpy(), before[name])
 
 
+def test_the_running_standard_deviation_is_that_of_an_unbiased_variance(backend, rng):
+    """A batch of three: divided by 2, not by 3, and then the root."""
+    batch = rng.normal(3, 2, size=(3, 4)).astype(np.float32)
+    layer = BatchNormalizer((4,), momentum=1.0).to(backend)
+    layer(tp.tensor(batch, backend=backend))
+    np.testing.assert_allclose(layer.mean.numpy(), batch.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(layer.std.numpy(), batch.std(axis=0, ddof=1), rtol=1e-5)
+
+
 def test_wrong_shapes_are_refused():
     layer = BatchNormalizer((5,))
     one = tp.tensor(np.ones((1, 5), np.float32))

@@ -249,7 +249,117 @@ def test_a_list_beside_integers_keeps_integers():
     n = tp.tensor(np.array([16777217, 2]))  # float32 has no 16777217
     assert (n == [16777217, 2]).tolist() == [True, True]
     assert (n * [1, 2]).dtype == np.int64
-    assert (n * [0.5, 2]).dtype == (tp.tensor([1.0, 2.0]) * [1, 2]).dtype == np.float32
+    assert (n[1:] * [0.5]).dtype == (tp.tensor([1.0, 2.0]) * [1, 2]).dtype == np.float32
+
+
+def integers(*values, dtype="int64"):
+    return tp.tensor(np.array(values, dtype))
+
+
+SECOND = 1_700_000_000  # a time stamp: float32 has only every 128th of them
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda: F.mean(integers(SECOND, SECOND + 10)),
+        lambda: F.var(integers(100000001, 100000002, 100000003)),
+        lambda: F.mse_loss(integers(16777217), integers(16777216)),
+        lambda: F.mse_loss(tp.tensor([1.0]), integers(16777217)),
+        lambda: F.norm(integers(SECOND)),
+        lambda: integers(SECOND) / 10,
+        lambda: integers(SECOND) * 0.5,
+        lambda: integers(SECOND) + tp.tensor([1.0]),
+        lambda: integers(-SECOND) - tp.tensor([1.0]),
+        lambda: integers(SECOND, dtype="uint64") + tp.tensor([1.0]),
+        lambda: integers(2049) + tp.tensor(np.ones(1, "float16")),
+        lambda: F.maximum(integers(SECOND), tp.tensor([1.0])),
+        lambda: F.stack([integers(SECOND), tp.tensor([1.0])]),
+        lambda: F.concatenate([integers(SECOND), [0.5]]),
+        lambda: F.where([True], integers(SECOND), 0.5),
+        lambda: F.clip(integers(SECOND), 0.5, None),
+        lambda: F.linear(integers(SECOND).reshape(1, 1), tp.tensor([[1.0]])),
+        lambda: tp.tensor([SECOND]),
+        lambda: F.exp([SECOND]),
+        lambda: F.add(tp.tensor([1.0]), [SECOND]),
+    ],
+)
+def test_integers_that_a_float_would_round_are_refused(compute):
+    assert_explained(TypeError, compute, "all integers only up to")
+
+
+def test_integers_become_exact_floats():
+    """As many as float32 has, or, where float64 is asked for, as many as float64 has."""
+    assert F.mean(integers(2**24, -(2**24))).tolist() == 0
+    assert F.mean(integers(SECOND, SECOND + 10).astype("float64")).tolist() == SECOND + 5
+    assert F.mse_loss(integers(3, 1, dtype="uint8"), integers(5, 1, dtype="uint8")).tolist() == 2
+    wide = integers(SECOND + 1) * tp.tensor(np.ones(1))
+    assert (wide.tolist(), wide.dtype) == ([SECOND + 1], np.float64)
+    assert_explained(TypeError, lambda: integers(2**53 + 1) * tp.tensor(np.ones(1)), "minimum")
+
+
+def test_integers_and_floats_are_compared_exactly():
+    assert (integers(16777217) == tp.tensor([16777216.0])).tolist() == [False]
+    assert (integers(16777217) == 16777216.0).tolist() == [False]
+    assert (tp.tensor([16777216.0]) < integers(16777217)).tolist() == [True]
+    assert (integers(3) < 3.5).tolist() == (integers(3) < [3.5]).tolist() == [True]
+    assert_explained(TypeError, lambda: integers(2**53 + 1) == 2.0**53, "float64")
+
+
+def test_integers_without_a_common_type_are_refused():
+    """NumPy would make float64 of them."""
+    n = integers(1, dtype="uint64")
+    assert_explained(TypeError, lambda: n + integers(1), "uint64 and int64", "no integer type")
+    assert (n.astype("uint32") + integers(-1)).tolist() == [0]
+
+
+def test_a_number_beyond_small_integers_is_explained():
+    assert_explained(OverflowError, lambda: integers(1, dtype="uint8") + 300, "uint8", "int64")
+
+
+def test_sums_and_products_of_small_integers_are_wide():
+    """Four times 200 is not 32."""
+    n = integers(200, 200, 200, 200, dtype="uint8")
+    ones = integers(1, 1, 1, 1, dtype="uint8")
+    image, kernel = n.reshape(1, 1, 2, 2), ones.reshape(1, 1, 2, 2)
+    for total in (
+        n.sum(),
+        n @ ones,
+        F.linear(n.reshape(1, 4), ones.reshape(1, 4)),
+        F.conv2d(image, kernel),
+    ):
+        assert (total.item(), total.dtype) == (800, np.int64)
+
+
+# -- masks
+
+
+def test_bools_are_masks():
+    mask = tp.tensor([True, False])
+    assert mask.dtype == bool
+    assert tp.tensor([5.0, 6.0])[mask].tolist() == [5]
+    assert tp.tensor(True).dtype == F.add([True], [False]).dtype == bool
+    assert tp.tensor([True, 2]).dtype == np.float32
+    assert_explained(TypeError, lambda: tp.tensor([True], requires_grad=True), "float32")
+
+
+def test_masks_and_integers_that_need_no_promotion_are_not_copied():
+    for array in (np.array([True, False]), np.array([1, 2]), np.array([1, 2], np.uint8)):
+        assert np.shares_memory(tp.from_numpy(array).reshape(2, 1).numpy(), array)
+
+
+def test_arithmetic_of_masks():
+    """As in PyTorch: + is or, * is and. With a number, a mask is 0 and 1."""
+    mask = tp.tensor([True, True, False])
+    other = tp.tensor([True, False, False])
+    assert (mask + other).tolist() == (mask | other).tolist()
+    assert (mask * other).tolist() == (mask & other).tolist()
+    for count, expected in ((mask.sum(), 2), (1 - mask, [0, 0, 1]), (mask**2, [1, 1, 0])):
+        assert (count.tolist(), count.dtype) == (expected, np.int64)
+    for fraction, expected in ((mask / 2, [0.5, 0.5, 0]), (mask * 0.5, [0.5, 0.5, 0])):
+        assert (fraction.tolist(), fraction.dtype) == (expected, np.float32)
+    for refused in (lambda: mask - other, lambda: -mask, lambda: mask @ other, lambda: abs(mask)):
+        assert_explained(TypeError, refused, "masks", "~, &, | and ^")
 
 
 def test_masks_stay_masks_beside_floats():

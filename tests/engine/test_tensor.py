@@ -12,7 +12,7 @@ from tests.helpers import assert_explained, leaf, make
 
 
 def test_numbers_and_lists_become_float32():
-    for data in (1, 1.0, True, [1, 2], [[1.0], [2.0]], (1, 2)):
+    for data in (1, 1.0, [1, 2], [[1.0], [2.0]], (1, 2)):
         assert tp.tensor(data).dtype == np.float32
     assert tp.tensor([1, 2], dtype=np.float64).dtype == np.float64
     assert tp.tensor([1, 2], dtype=int).dtype == int

@@ -75,7 +75,7 @@ def test_the_same_ledger_gives_the_same_bytes_on_another_machine(tmp_path, capsy
     assert ours == theirs
     assert said == ["scale.png", "dropout.png", "README.md"]
     assert ours.keys() == set(said)
-    assert b"`tinyprop reproduce dropout`: 6 of 6 planned runs." in ours["README.md"]
+    assert b"`tinyprop reproduce dropout --scale tiny`: 6 of 6 planned runs." in ours["README.md"]
 
 
 @pytest.mark.slow

@@ -299,7 +299,7 @@ def test_records_of_older_versions_are_read():
     old = {k: v for k, v in deepcopy(facts).items() if k not in (*new, "format", "sha256")}
     for layer in old["layers"]:
         del layer["spread"]
-    for name in ("average", "anneal", "shrink", "output", "alpha", "decay_on", "constraint"):
+    for name in ("average", "anneal", "shrink", "output", "alpha", "decay_on", "unconstrained"):
         del old["config"][name]
     found = Record.from_json({"format": records.FORMAT, "sha256": records.digest(old), **old})
     assert replace(found, layers=[]) == replace(Record.from_json(facts), layers=[])

@@ -13,6 +13,7 @@ from tests.helpers import (
     assert_explained,
     battery,
     make,
+    of_table,
     one_array,
     points,
     rngs,
@@ -21,7 +22,6 @@ from tests.helpers import (
 
 ALPHA, SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al., 2017
 SLOPES = st.sampled_from([0.01, 0.25, 0, -0.5, 2])
-AT_ZERO = {"kinks": (0,)}
 
 phi = np.vectorize(lambda x: 0.5 * math.erfc(-x / math.sqrt(2)), otypes=[float])
 
@@ -45,27 +45,23 @@ def prelu_inputs(draw):
 
 
 CASES = [
-    Case("relu", F.relu, lambda x: np.maximum(x, 0), one_array(**AT_ZERO)),
-    Case(
-        "leaky_relu",
-        F.leaky_relu,
-        lambda x, a: np.where(x > 0, x, a * x),
-        one_array(**AT_ZERO, a=SLOPES),
-    ),
+    of_table("relu", lambda x: np.maximum(x, 0)),
+    of_table("leaky_relu", lambda x, a: np.where(x > 0, x, a * x), a=SLOPES),
     Case("prelu", F.prelu, reference_prelu, prelu_inputs()),
-    Case("tanh", F.tanh, np.tanh, one_array()),
-    Case("sigmoid", F.sigmoid, lambda x: 1 / (1 + np.exp(-x)), one_array(-8, 8)),
-    Case("softplus", F.softplus, lambda x: np.log1p(np.exp(x)), one_array(-8, 8)),
-    Case(
-        "elu",
-        F.elu,
-        reference_elu,
-        one_array(**AT_ZERO, alpha=st.sampled_from([1, 1.0, 0.5, np.float64(2)])),
-    ),
-    Case("selu", F.selu, lambda x: SCALE * reference_elu(x, ALPHA), one_array(**AT_ZERO)),
-    Case("gelu", F.gelu, lambda x: x * phi(x), one_array()),
-    Case("silu", F.silu, lambda x: x / (1 + np.exp(-x)), one_array(-8, 8)),
+    of_table("tanh", np.tanh),
+    of_table("sigmoid", lambda x: 1 / (1 + np.exp(-x)), span=(-8, 8)),
+    of_table("softplus", lambda x: np.log1p(np.exp(x)), span=(-8, 8)),
+    of_table("elu", reference_elu, alpha=st.sampled_from([1, 1.0, 0.5, np.float64(2)])),
+    of_table("selu", lambda x: SCALE * reference_elu(x, ALPHA)),
+    of_table("gelu", lambda x: x * phi(x)),
+    of_table("silu", lambda x: x / (1 + np.exp(-x)), span=(-8, 8)),
     Case("hardtanh", F.hardtanh, lambda x: np.clip(x, -1, 1), one_array(kinks=(-1, 1))),
+    Case(
+        "hardtanh:bounds",
+        lambda x: F.hardtanh(x, 0.0, 1.5),
+        lambda x: np.clip(x, 0.0, 1.5),
+        one_array(kinks=(0, 1.5)),
+    ),
 ]
 
 test_values, test_gradients, test_dtypes = battery(CASES)
@@ -134,3 +130,22 @@ def test_prelu_slopes_belong_to_the_channels(backend, kind):
     assert_close(out[0, :, 0, 1], [-0.5, -2.0])
     assert_close(out[0, :, 1, 0], [-0.5, -2.0])
     assert_explained(tp.ShapeError, lambda: F.prelu(x, make(np.ones(3), backend)), "(1, 2, 2, 2)")
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_the_slope_of_prelu_at_zero_is_that_of_the_negative_side(backend, create_graph):
+    """As in PyTorch."""
+    x = make([-1.0, 0.0, -0.0, 1.0], backend, requires_grad=True)
+    (g,) = tp.grad(F.prelu(x, make([0.25], backend)).sum(), [x], create_graph=create_graph)
+    assert g.tolist() == [0.25, 0.25, 0.25, 1.0]
+
+
+def test_a_recorded_gradient_of_tanh_has_the_gradients_of_its_formula(backend):
+    """1 - t^2, -2 t (1 - t^2) and (6 t^2 - 2) (1 - t^2), for t = tanh(x)."""
+    x = make(np.array([-0.7, 0.0, 0.3, 1.2]), backend, requires_grad=True)
+    t = np.tanh(x.numpy())
+    slope = 1 - t**2
+    g = F.tanh(x)
+    for expected in (slope, -2 * t * slope, (6 * t**2 - 2) * slope):
+        (g,) = tp.grad(g.sum(), [x], create_graph=True)
+        assert_close(g, expected)

@@ -17,6 +17,7 @@ from tests.helpers import (
     computed_dtypes,
     leaf,
     make,
+    of_table,
     one_array,
     points,
     rngs,
@@ -24,7 +25,6 @@ from tests.helpers import (
 
 ANY = (-3, 3)
 NOT_ZERO = (-3, 3, (0,), 0.4)
-POSITIVE = (0.3, 3)
 BOUNDS = st.sampled_from([(-1, 1), (None, 0.5), (-0.5, None), (np.float64(-1), np.float64(0.5))])
 BOUNDS_AND_KINKS = (-3, 3, (-1, -0.5, 0.5, 1))
 
@@ -54,11 +54,11 @@ def choose(x, y, condition):
 
 
 CASES = [
-    Case("add", F.add, np.add, broadcasting(ANY, ANY)),
-    Case("subtract", F.subtract, np.subtract, broadcasting(ANY, ANY)),
-    Case("multiply", F.multiply, np.multiply, broadcasting(ANY, ANY)),
-    Case("divide", F.divide, np.divide, broadcasting(ANY, NOT_ZERO)),
-    Case("power", F.power, np.power, broadcasting(POSITIVE, ANY)),
+    of_table("add", np.add),
+    of_table("subtract", np.subtract),
+    of_table("multiply", np.multiply),
+    of_table("divide", np.divide),
+    of_table("power", np.power),
     Case(
         "power:number",
         lambda x, n: x**n,
@@ -71,18 +71,18 @@ CASES = [
         lambda x, base: base**x,
         one_array(base=st.sampled_from([2, 0.5, math.e])),
     ),
-    Case("negative", F.negative, np.negative, one_array()),
-    Case("exp", F.exp, np.exp, one_array()),
-    Case("expm1", F.expm1, np.expm1, one_array()),
-    Case("log", F.log, np.log, one_array(*POSITIVE)),
-    Case("log1p", F.log1p, np.log1p, one_array(-0.7, 3)),
-    Case("sqrt", F.sqrt, np.sqrt, one_array(*POSITIVE)),
-    Case("rsqrt", F.rsqrt, lambda x: 1 / np.sqrt(x), one_array(*POSITIVE)),
-    Case("square", F.square, np.square, one_array()),
-    Case("sin", F.sin, np.sin, one_array(-7, 7)),
-    Case("cos", F.cos, np.cos, one_array(-7, 7)),
-    Case("erf", F.erf, reference_erf, one_array()),
-    Case("abs", F.abs, np.abs, one_array(kinks=(0,))),
+    of_table("negative", np.negative),
+    of_table("exp", np.exp),
+    of_table("expm1", np.expm1),
+    of_table("log", np.log),
+    of_table("log1p", np.log1p),
+    of_table("sqrt", np.sqrt),
+    of_table("rsqrt", lambda x: 1 / np.sqrt(x)),
+    of_table("square", np.square),
+    of_table("sin", np.sin, span=(-7, 7)),
+    of_table("cos", np.cos, span=(-7, 7)),
+    of_table("erf", reference_erf),
+    of_table("abs", np.abs),
     Case("maximum", F.maximum, np.maximum, distinct_pairs()),
     Case("minimum", F.minimum, np.minimum, distinct_pairs()),
     Case(
@@ -167,6 +167,7 @@ def slope_at(f, backend, *values):
         (F.elu, [0.0], [1.0]),
         (F.selu, [0.0], [1.0507009873554805 * 1.6732632423543772]),
         *((F.hardtanh, [x], [0.0]) for x in (1.0, -1.0)),
+        *((lambda x: F.hardtanh(x, 0, 6), [x], [float(0 < x < 6)]) for x in (0.0, 0.1, 6.0)),
         *((lambda x: F.clip(x, -1, 1), [x], [float(abs(x) <= 1)]) for x in (1.0, -1.0, 1.01)),
         (lambda x: x**0, [0.0], [0.0]),
         (lambda x: x**1, [0.0], [1.0]),
@@ -232,3 +233,36 @@ def test_shapes_that_do_not_broadcast_are_explained(f, backend):
 
 def test_a_negative_power_of_integers_is_not_about_shapes():
     assert_explained(TypeError, lambda: tp.arange(1, 4) ** -1, "float32")
+    assert_explained(TypeError, lambda: tp.arange(1, 4) ** tp.arange(-1, 2), "float32")
+
+
+def test_the_slope_of_a_power_of_zero(backend):
+    """With respect to a negative exponent, it is minus infinity, as in PyTorch."""
+    for zero in (0.0, leaf([0.0, 0.0], backend)):
+        y = leaf([-1.0, 2.0], backend)
+        with np.errstate(divide="ignore"):
+            (slope,) = tp.grad((zero**y).sum(), [y])
+        np.testing.assert_array_equal(slope.numpy(), [-np.inf, 0])
+
+
+def test_a_condition_is_a_mask():
+    """A float one would have made floats of the integers."""
+    n = tp.tensor(np.array([2**60 + 1, 3]))
+    assert_explained(TypeError, lambda: F.where([1.0, 0.0], n, n), "float32", "condition != 0")
+    assert F.where([True, False], n, -n).tolist() == [2**60 + 1, -3]
+    assert F.where(n > 5, 1, 2).dtype == F.where([True], [1], [2]).dtype == np.float32
+    assert F.where(True, n, 0).tolist() == n.tolist()
+
+
+@pytest.mark.parametrize("f", [F.clip, F.hardtanh])
+@pytest.mark.parametrize("bound", [tp.tensor(0.0), np.zeros(2), [0.0]])
+def test_bounds_are_numbers(f, bound):
+    """An array of float64 would have made float64 of float32."""
+    x = tp.tensor([1.0, 2.0])
+    assert_explained(TypeError, lambda: f(x, bound, 1.5), "F.maximum")
+    assert f(x, np.float64(0.0), np.float64(1.5)).dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "U5", "datetime64[s]"])
+def test_elements_are_floats_integers_or_bools(dtype):
+    assert_explained(TypeError, lambda: F.astype([1.0], dtype), "floats, integers or bools")

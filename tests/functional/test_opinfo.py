@@ -132,14 +132,23 @@ def cross_entropy(f, x, labels, weight=None, **options):
     return f(x, labels, label_smoothing=0.0 if weight is None else 0.1, **options)
 
 
+def called_the_same():
+    """Elementwise functions that take only tensors, here and in PyTorch, from the table."""
+    found = {}
+    for row in F.functions.values():
+        only_tensors = [*row.shapes] == [*inspect.signature(row.function).parameters]
+        if row.form == "elementwise" and only_tensors:
+            found[row.torch.removeprefix("torch.")] = (row.name, same)
+    del found["div"]  # which has variants
+    return found
+
+
 CALLS = {
     # arithmetic
+    **called_the_same(),
     "add": ("add", scaled),
     "sub": ("subtract", scaled),
-    "mul": ("multiply", same),
     "div:no_rounding_mode": ("divide", same),
-    "pow": ("power", same),
-    "neg": ("negative", same),
     "reciprocal": ("divide", lambda f, x: f(1.0, x)),
     "__radd__": ("operator.add", reflected),
     "rsub": ("operator.sub", reflected),
@@ -148,14 +157,6 @@ CALLS = {
     "__rpow__": ("operator.pow", reflected),
     "where": ("where", lambda f, x, condition, y: f(condition, x, y)),  # OpInfo puts x first
     "clamp": ("clip", lambda f, x, min=None, max=None: f(x, number(min), number(max))),
-    **{
-        name: (name, same)
-        for name in ["abs", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square"]
-    },
-    **{
-        name: (name, same)
-        for name in ["sin", "cos", "erf", "tanh", "sigmoid", "maximum", "minimum"]
-    },
     # comparisons, masks and dtypes
     **{name: (f"operator.{name}", same) for name in ["eq", "ne", "lt", "le", "gt", "ge"]},
     **{
@@ -219,7 +220,7 @@ CALLS = {
     "take": ("operator.getitem", lambda f, x, index: f(x.reshape(-1), index)),
     "index_select": ("operator.getitem", lambda f, x, dim, index: f(x, at(dim, index, x.ndim))),
     # activations
-    **{f"nn.functional.{name}": (name, same) for name in ["relu", "selu", "silu", "elu"]},
+    "nn.functional.elu": ("elu", same),
     "nn.functional.prelu": ("prelu", lambda f, x, weight: f(x, weight)),
     "nn.functional.leaky_relu": (
         "leaky_relu",
@@ -318,7 +319,10 @@ MAY_REFUSE = {
     "__rpow__": [
         ("integer to a negative power", lambda s: kind(s.y) == "i" and (np.asarray(s.x) < 0).any())
     ],
-    "nn.functional.pad:constant": [("negative padding", lambda s: min(s.pad) < 0)],
+    "nn.functional.pad:constant": [
+        ("negative padding", lambda s: min(s.pad) < 0),
+        ("a border that is no bool", lambda s: kind(s.x) == "b" and s.value not in (None, 0, 1)),
+    ],
     "cat": [("an empty vector among matrices", lambda s: len({x.ndim for x in s.xs}) > 1)],
     **{f"nn.functional.{name}": [NO_BATCH] for name in ["conv2d", "max_pool2d", "avg_pool2d"]},
     "nn.functional.layer_norm": [("one value", lambda s: np.prod(s.args[0]) < 2)],

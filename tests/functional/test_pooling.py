@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -154,3 +156,14 @@ REFUSED = {
 @pytest.mark.parametrize(("image", "options", "words"), REFUSED.values(), ids=REFUSED)
 def test_refusals_are_explained(pool, backend, image, options, words):
     assert_explained(tp.ShapeError, lambda: pool(make(np.ones(image), backend), **options), words)
+
+
+@pytest.mark.parametrize("rules", [tp.plain, nullcontext], ids=["plain", "default"])
+def test_the_average_of_a_constant_is_the_constant(backend, rules):
+    """By the rule and by what overrides it; each pixel passes on a 9th for each of its windows."""
+    x = make(np.full((2, 3, 6, 6), 0.7, np.float32), backend, requires_grad=True)
+    with rules():
+        out = F.avg_pool2d(x, 3)
+        (g,) = tp.grad(out.sum(), [x])
+    np.testing.assert_allclose(out.numpy(), 0.7, rtol=1e-6)
+    np.testing.assert_allclose(g.numpy(), 1 / 9, rtol=1e-6)

@@ -296,3 +296,18 @@ def test_concatenate_tells_a_wrong_axis_and_takes_the_rows_of_a_tensor():
         "axes are between -1 and 0",
     )
     assert F.concatenate(tp.ones(2, 3)).shape == (6,)
+
+
+@pytest.mark.parametrize("value", [0.5, -1, 256, math.nan, math.inf])
+def test_a_border_that_is_no_element_is_refused(value, backend):
+    """0.5 would have become 0."""
+    n = make(np.array([1, 2], np.uint8), backend)
+    assert_explained(TypeError, lambda: F.pad(n, [(1, 0)], value), "uint8", "float32")
+
+
+def test_a_border_of_integers_and_masks(backend):
+    n = make(np.array([1, 2], np.uint8), backend)
+    assert F.pad(n, [(1, 0)], 7.0).tolist() == [7, 1, 2]
+    mask = make(np.array([True]), backend)
+    assert_explained(TypeError, lambda: F.pad(mask, [(1, 0)], 2), "bool")
+    assert F.pad(mask, [(1, 0)]).tolist() == [False, True]

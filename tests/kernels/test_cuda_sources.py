@@ -75,8 +75,9 @@ def test_no_kernel_of_float32_computes_in_float64(path):
 # of a device if enough bytes are on their way meanwhile: 512 threads with 8 loads each.
 LEAST_LOADS = 8
 MOST_REGISTERS = 65_536 // 512  # a multiprocessor has 65,536 registers of 4 bytes
-# These read at most what is in the cache.
-READ_LITTLE = {"cross_entropy", "dropout_mask", "normals"}
+# These read at most what is in the cache, or hardly ever find something to do.
+READ_LITTLE = {"cross_entropy", "dropout_mask", "normals", "filter_range", "uneven_tiles"}
+READ_LITTLE |= {"convolve_uneven", "add_filter_gradient"}
 
 
 def faults(kernel, code):

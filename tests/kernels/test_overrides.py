@@ -37,6 +37,7 @@ def _small_blocks(monkeypatch):
     large ones are."""
     for name in ("COLUMNS_AT_ONCE", "PIXELS_AT_ONCE", "POOLED_AT_ONCE", "ROWS_AT_ONCE"):
         monkeypatch.setattr(host, name, 300)
+    monkeypatch.setattr(host, "WORTH_A_PRODUCT", 300)
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 100)
     monkeypatch.setattr(weights, "WEIGHTS_AT_ONCE", 30)
     monkeypatch.setattr(weights, "MULTIPLICATIONS", 30)
@@ -224,6 +225,12 @@ SCALED = [
     for n in (4, 12)
 ]
 
+SUMS = [
+    differentiated(lambda x: F.sum(x, axis=0), (200, 9)),
+    differentiated(lambda x: F.mean(Reordered()(x), axis=(0, 2, 3), keepdims=True), (5, 9, 4, 6)),
+    differentiated(lambda x: F.mean(x, axis=(-2, 0)), (30, 4, 9)),
+]
+
 # The programs that make an override run, by its name.
 CASES = {
     **dict.fromkeys(["pointwise.pointwise", "pointwise.pointwise_gradients"], ONE_BY_ONE),
@@ -253,6 +260,7 @@ CASES = {
         for gradient in ("", "_gradient")
     },
     "host.weight_norm_gradient": ROWS,
+    **dict.fromkeys(["host.total_of_rows", "cuda.total_in_one_launch"], SUMS),
     "cuda.mask": [
         masked(shape, p) for shape, p in (((3, 5, 2), 0.3), ((7,), 0.999), ((4, 130), 0.5))
     ],
@@ -297,8 +305,15 @@ CASES = {
         }.items()
     },
 }
-# Winograd convolution rounds more, so float64 is computed plainly; random numbers are float32
-FLOAT32_ONLY = "tiles.", "phases.", "cuda.normals_on_device"
+# Winograd convolution rounds more, so float64 is computed plainly; sums of float64 need no wider
+# type; random numbers are float32
+FLOAT32_ONLY = (
+    "tiles.",
+    "phases.",
+    "cuda.normals_on_device",
+    "host.total_of_rows",
+    "cuda.total_in_one_launch",
+)
 
 
 def name_of(entry):
@@ -348,6 +363,51 @@ def test_an_override_equals_its_rule(entry, dtype, monkeypatch):
         assert entry.used, f"{entry} declined"
 
 
+def put_outlier(value, which):
+    """What replaces `random_arrays`: one element of one array, or of the cotangent, is an
+    outlier."""
+    plain_arrays = random_arrays
+
+    def arrays_with_outlier(shapes, dtype, backend):
+        arrays = plain_arrays(shapes, dtype, "numpy")
+        chosen = arrays[min(which, len(arrays) - 1)].reshape(-1)
+        chosen[min(7, chosen.size - 1)] = value
+        return [to_backend(a, backend) for a in arrays]
+
+    return arrays_with_outlier
+
+
+# an entry for each list of cases: forward and backward have the same. test_evenness.py has tiles.
+ONE_OF_EACH = {
+    (id(CASES[name_of(e.values[0])]), e.values[0].backend): e
+    for e in EVERY
+    if e.values[1] == "float32" and not name_of(e.values[0]).startswith(("tiles.", "phases."))
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", [1e8, 1e-30, np.inf, np.nan, -0.0])
+@pytest.mark.parametrize(("entry", "dtype"), ONE_OF_EACH.values())
+def test_an_outlier_goes_as_far_as_by_the_rule(entry, dtype, value, monkeypatch):
+    """The same results are not finite, and the others agree up to rounding. In the first two
+    arrays, or in the cotangent: beside c2 = 1e8, rounding decides whether a ReLU was off."""
+    programs = [p for p in CASES[name_of(entry)] if p.__qualname__.startswith("differentiated")]
+    if name_of(entry).startswith("pointwise."):
+        programs = programs[:1]  # with padding, im2col multiplies infinite weights by 0
+    for program in programs:
+        for which in (0, 1, 99):
+            with monkeypatch.context() as patch, np.errstate(all="ignore"):
+                patch.setitem(globals(), "random_arrays", put_outlier(value, which))
+                got = on_host(program(entry.backend, dtype))
+                with tp.plain():
+                    expected = on_host(program(entry.backend, dtype))
+            for a, b in zip(got, expected, strict=True):
+                np.testing.assert_array_equal(np.isfinite(a), np.isfinite(b))
+                finite = np.isfinite(b)
+                largest = np.abs(b[finite]).max(initial=1.0)
+                np.testing.assert_allclose(a[finite], b[finite], rtol=1e-4, atol=1e-5 * largest)
+
+
 @pytest.mark.parametrize("name", ["sgd", "rmsprop", "adam", "unit_rows"])
 def test_threads_share_an_update_and_change_no_bits(name, monkeypatch):
     """One thread does it by the rule."""
@@ -377,6 +437,23 @@ def test_the_number_of_the_first_maximum():
         op.recorded = True
         host.max_pool(op, np.array([[window]], np.float32))
         assert op.cache["numbers"].item() == number
+
+
+@pytest.mark.parametrize(
+    ("kernel", "is_taken"), [((15, 17), True), ((16, 16), False), ((1, 257), False)]
+)
+def test_max_pooling_numbers_at_most_255_elements(kernel, is_taken, rng, monkeypatch):
+    """In a byte, which needs one number for "unknown". Every element of the window wins once."""
+    (entry,) = [e for e in tp.overrides() if name_of(e) == "host.max_pool"]
+    monkeypatch.setattr(entry, "used", False)
+    kh, kw = kernel
+    count = kh * kw
+    images = rng.standard_normal((count, 1, kh, kw)).astype("f4")
+    images.reshape(count, count)[np.arange(count), np.arange(count)] = 9.0
+    x = tp.tensor(images, requires_grad=True)
+    (g,) = tp.grad(F.max_pool2d(x, kernel).sum(), [x])
+    assert entry.used == is_taken
+    np.testing.assert_array_equal(g.numpy().reshape(count, count), np.eye(count))
 
 
 def arrays_in(value):

@@ -15,7 +15,7 @@ from tinyprop.moments import dual, gaussian
 from tinyprop.moments.hermite import hermite
 
 PARAMS = {"prelu": {"a": 0.3}, "elu": {"alpha": 0.7}}
-NAMES = list(tp.nn.layers.ACTIVATIONS)
+NAMES = list(tp.activations)
 KINKS = {"hardtanh": (-1.0, 1.0)}
 
 means = st.floats(-3.0, 3.0)

@@ -1,5 +1,6 @@
 import math
 import tracemalloc
+from importlib import import_module
 
 import mpmath as mp
 import numpy as np
@@ -15,7 +16,7 @@ from tinyprop.moments.quadrature import Mills
 
 from .reference import DIGITS, cdf, pdf, reference
 
-NAMES = list(tp.nn.layers.ACTIVATIONS)
+NAMES = list(tp.activations)
 FIELDS = ("mean", "std", "slope2", "jacobian_factor")
 PARAMETER = {"prelu": "a", "leaky_relu": "a", "elu": "alpha"}
 
@@ -272,7 +273,8 @@ def test_functions_with_kinks(backend):
             np.testing.assert_allclose(as_numpy(x), as_numpy(y), rtol=1e-11)
     step = gaussian(lambda u: (u > 0.5) * 1.0, 0.0, 1.0, kinks=(0.5,))
     p = float(cdf(mp.mpf(-0.5)))
-    assert values(step) == pytest.approx([p, math.sqrt(p * (1 - p)), 0, 0], abs=1e-13)
+    assert values(step)[:2] == pytest.approx([p, math.sqrt(p * (1 - p))], abs=1e-13)
+    assert step.slope2 == step.jacobian_factor == math.inf
     assert values(gaussian(lambda u: u**2)) == pytest.approx(
         [1, math.sqrt(2), 4, math.sqrt(2)], rel=1e-12
     )
@@ -290,11 +292,12 @@ def test_functions_of_tensors_have_gradients(backend):
         tp.check_gradients(lambda m, s, f=field: getattr(gaussian(F.tanh, m, s), f), *points)
 
 
-def test_a_kink_that_is_not_declared_is_found_out():
-    with pytest.raises(ValueError, match="kinks="):
-        gaussian(array_relu, 0.3, 1.0)
-    with pytest.raises(ValueError, match="kinks="):
-        gaussian(lambda u: np.abs(u - 3.0), 0.0, 1.0, kinks=(0.0,))
+def test_kinks_need_not_be_declared(backend):
+    mean, std = to(backend, [-2.0, 0.3], [1.0, 0.7])
+    for kinks in ((), (0.0,), (0.1, -7.0, 1e300)):  # none, the right one, wrong ones
+        got, expected = gaussian(array_relu, mean, std, kinks=kinks), gaussian("relu", mean, std)
+        for x, y in zip(values(got), values(expected), strict=True):
+            np.testing.assert_allclose(as_numpy(x), as_numpy(y), rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +308,6 @@ def test_a_kink_that_is_not_declared_is_found_out():
         (lambda: simulate("rellu"), ValueError, ["'rellu'", "relu, prelu"]),
         (lambda: gaussian("relu", a=0.1), TypeError, ["'a'", "relu has the parameters mean, std"]),
         (lambda: gaussian("elu", a=0.1), TypeError, ["'a'", "mean, std, alpha"]),
-        (lambda: gaussian("prelu"), TypeError, ["prelu without a"]),
         (lambda: gaussian(np.tanh, a=0.1), TypeError, ["'a'", "mean, std, kinks"]),
         (lambda: gaussian("relu", kinks=(0.0,)), TypeError, ["'kinks'"]),
         (lambda: gaussian("relu", 0.0, -1.0), ValueError, ["-1.0", "std >= 0"]),
@@ -315,11 +317,6 @@ def test_a_kink_that_is_not_declared_is_found_out():
             lambda: gaussian("relu", [1.0, 2.0], [1.0, 2.0, 3.0]),
             tp.ShapeError,
             ["mean (2,), std (3,)", "broadcast"],
-        ),
-        (
-            lambda: gaussian(lambda u: u.numpy(), tp.tensor([1.0])),
-            TypeError,
-            ["ndarray", "tp.functional"],
         ),
         (lambda: simulate("relu", samples=1), ValueError, ["samples=1"]),
     ],
@@ -371,6 +368,27 @@ def test_simulation_knows_its_errors():
     assert line.std_error == pytest.approx(2.0 / math.sqrt(200_000), rel=0.02)
 
 
+def test_the_error_of_a_simulation_does_not_depend_on_its_chunks(monkeypatch):
+    """Sums are about the mean of the first chunk. With two samples in it, that is far from the mean
+    of all."""
+    whole = simulate("relu", 0.3, 2.0, samples=1_000, seed=5)
+    monkeypatch.setattr(import_module("tinyprop.moments.gaussian"), "CHUNK", 2)
+    in_pairs = simulate("relu", 0.3, 2.0, samples=1_000, seed=5)
+    for field in ("mean", "mean_error", "std", "std_error"):
+        assert getattr(in_pairs, field) == pytest.approx(getattr(whole, field), rel=1e-12)
+
+
+def test_the_parameter_of_elu_counts():
+    """E ELU of N(0, 1) is E max(Z, 0) + alpha (exp(1/2) Phi(-1) - 1/2); a simulation has it,
+    too."""
+    tail = math.exp(0.5) * 0.5 * math.erfc(1 / math.sqrt(2))
+    for alpha in (0.3, 2.0):
+        exact = 1 / math.sqrt(2 * math.pi) + alpha * (tail - 0.5)
+        assert gaussian("elu", alpha=alpha).mean == pytest.approx(exact, rel=1e-12)
+        simulated = simulate("elu", samples=10_000, seed=1, alpha=alpha)
+        assert abs(simulated.mean - exact) < 5 * simulated.mean_error
+
+
 @pytest.mark.slow
 def test_simulation_is_reproducible_and_small():
     assert simulate(np.tanh, samples=1_000, seed=3) == simulate("tanh", samples=1_000, seed=3)
@@ -388,3 +406,19 @@ def test_simulation_is_reproducible_and_small():
         0.0,
         0.0,
     )
+
+
+def test_options_of_a_function_are_those_of_its_moments():
+    """Bounds of hardtanh, which are its kinks, too."""
+    bounds = {"min_val": -0.5, "max_val": 2.0}
+    for mean, std in ((0.3, 1.0), (-1.0, 0.4)):
+        known = gaussian("hardtanh", mean, std, **bounds)
+        called = gaussian(lambda u: np.clip(u, -0.5, 2.0), mean, std, kinks=(-0.5, 2.0))
+        for field in FIELDS:
+            assert getattr(known, field) == pytest.approx(getattr(called, field), rel=1e-10)
+        exact = tp.moments.dual(lambda u: np.clip(u, -0.5, 2.0), 0.4, mean, std, kinks=(-0.5, 2.0))
+        found = tp.moments.dual("hardtanh", 0.4, mean, std, **bounds)
+        assert found.covariance == pytest.approx(exact.covariance, rel=1e-9)
+        # 5 standard errors: wrong once in 1.7 million
+        sampled = simulate("hardtanh", mean, std, samples=20_000, **bounds)
+        assert abs(sampled.mean - known.mean) < 5 * sampled.mean_error

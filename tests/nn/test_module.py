@@ -184,7 +184,7 @@ class Hoarder(nn.Module):
         self.empty, self.trace = None, []
 
     def forward(self, x):
-        self.input, self.empty, self.helper = x, x.detach(), nn.Linear(2, 2)
+        self.input, self.empty, self.helper = x, x.detach(), self.layer
         self.hidden = self.layer(x)
         self.parts = [self.hidden, x]
         self.trace.append(self.hidden)
@@ -202,6 +202,72 @@ def test_what_forward_stores_is_no_state(recorded):
         assert names(net) == ["layer.weight", "layer.bias"]
     net.input = tp.tensor([1.0])
     assert "input" in net.state_dict(), "assigned outside of forward, it is a buffer"
+
+
+class Late(nn.Module):
+    """Makes something new in each forward."""
+
+    def __init__(self, make):
+        self.make = make
+        self.weight = tp.tensor([1.0], requires_grad=True)
+
+    def forward(self, x):
+        self.made = self.make()
+        return x
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tp.tensor([1.0], requires_grad=True),
+        lambda: [tp.tensor([1.0]), tp.tensor([1.0], requires_grad=True)],
+        lambda: nn.Linear(2, 2),
+        lambda: {"inside": nn.Sequential(nn.ReLU(), nn.PReLU())},
+    ],
+)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_parameters_that_forward_makes_are_refused(make, recorded):
+    net = nn.Sequential(Late(make))
+    with nullcontext() if recorded else tp.no_grad():
+        assert_explained(tp.GradientError, lambda: net(tp.ones(1)), "'made", "Late", "in __init__")
+    net[0].made = make()  # outside of forward
+    if not isinstance(net[0].made, list):
+        assert len(list(net.parameters())) > 1
+
+
+def test_a_parameter_that_forward_replaces_is_refused():
+    class Replaced(Late):
+        def forward(self, x):
+            self.weight = tp.tensor([2.0], requires_grad=True)
+            return x
+
+    assert_explained(
+        tp.GradientError, lambda: Replaced(None)(tp.ones(1)), "'weight'", "never be trained"
+    )
+
+
+@pytest.mark.parametrize("make", [lambda: tp.tensor([1.0]), nn.ReLU, lambda: [nn.Flatten(), None]])
+def test_forward_may_make_what_is_not_trained(make):
+    net = Late(make)
+    net(tp.ones(1))
+    assert names(net) == ["weight"]
+
+
+def test_forward_may_store_its_inputs_and_what_it_has():
+    class Keeps(nn.Module):
+        def __init__(self):
+            self.inner = nn.Sequential(nn.Linear(1, 1))
+
+        def forward(self, x, parts, *, scale):
+            self.input = [x, parts, {"scale": scale}]
+            self.last = self.inner[0]
+            self.last_weight = self.inner[0].weight
+            return self.inner(x)
+
+    leaves = [tp.tensor([[1.0]], requires_grad=True) for _ in range(3)]
+    net = Keeps()
+    net(leaves[0], [leaves[1]], scale=leaves[2])
+    assert names(net) == ["inner.0.weight", "inner.0.bias"]
 
 
 def test_a_state_is_a_copy_and_loads_back_exactly(backend, rng):

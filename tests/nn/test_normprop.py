@@ -21,7 +21,7 @@ def reference(layer, x):
     """(1/c1) [s(gamma w.x / |w| + beta) - c2], in float64; test_moments.py tests the moments c1 and
     c2."""
     w, gamma, beta = (p.numpy().astype(np.float64) for p in (layer.weight, layer.gamma, layer.beta))
-    a = layer.a.numpy().astype(np.float64) if layer.activation == "prelu" else None
+    a = layer.a.numpy().astype(np.float64) if layer.activation.name == "prelu" else None
     mean, std = (beta, abs(gamma)) if layer.mode == "exact" else (0 * beta, 1.0)
     moments = tp.moments.gaussian(layer.activation, mean, std, **({} if a is None else {"a": a}))
     length = np.sqrt((w**2).reshape(len(w), -1).sum(axis=1))
@@ -32,7 +32,9 @@ def reference(layer, x):
         for v in (length, gamma, beta, moments.std, moments.mean, 0 * beta if a is None else a)
     )
     u = gamma * u / length + beta
-    return ((np.tanh(u) if layer.activation == "tanh" else np.where(u > 0, u, a * u)) - c2) / c1
+    return (
+        (np.tanh(u) if layer.activation.name == "tanh" else np.where(u > 0, u, a * u)) - c2
+    ) / c1
 
 
 def randomized(layer, rng, backend="numpy"):
@@ -43,7 +45,7 @@ def randomized(layer, rng, backend="numpy"):
     )
     layer.beta.data[...] = rng.uniform(-0.7, 0.7, layer.beta.shape)
     layer.weight.data[...] = rng.normal(size=layer.weight.shape)
-    if layer.activation == "prelu":
+    if layer.activation.name == "prelu":
         layer.a.data[...] = rng.uniform(-0.5, 1.5, layer.a.shape)
     return layer.to(backend)
 

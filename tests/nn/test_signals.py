@@ -74,3 +74,13 @@ def test_a_layer_that_is_used_twice_has_two_names():
         "2 Linear",
         "3 ReLU",
     ]
+
+
+def test_a_unit_is_dead_if_it_never_changes(rng):
+    """Not if it changes little, or from place to place of every sample."""
+    x = rng.normal(size=(5, 4, 3, 3)).astype(np.float32)
+    x[:, 0] = 2.0
+    x[:, 1] = x[:1, 1]  # the same image for each sample
+    x[:, 2] *= 1e-3
+    (flat,) = nn.signals(nn.Sequential(nn.Identity()), tp.tensor(x))
+    assert flat.dead == 0.25

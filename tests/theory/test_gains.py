@@ -117,3 +117,22 @@ def test_residual_networks():
 )
 def test_infinite_gains_are_refused(call):
     assert_explained(ValueError, call, "> ")
+
+
+@pytest.mark.parametrize("dimensions", [7, 63])
+def test_kinks_may_be_anywhere(dimensions, monkeypatch):
+    """E s'^2 on the sphere is an integral over one coordinate, and no expectation needs finer
+    panels."""
+    steps = tp.Activation(lambda u: tp.functional.clip(u, -1.0, 2.0), "steps", kinks=(-1.0, 2.0))
+    on = gains._sphere(dimensions, dimensions + 1, steps)
+    nodes, weights = np.polynomial.legendre.leggauss(100)
+
+    def area(low, high):
+        y = 0.5 * (low + high) + 0.5 * (high - low) * nodes
+        return 0.5 * (high - low) * weights @ (1.0 - y * y / dimensions) ** (0.5 * (dimensions - 3))
+
+    radius = math.sqrt(dimensions)
+    assert on["dd"] == pytest.approx(area(-1.0, 2.0) / area(-radius, radius), rel=1e-11)
+    monkeypatch.setattr(gains, "PANELS", 2 * gains.PANELS)
+    finer = gains._sphere.__wrapped__(dimensions, dimensions + 1, steps)
+    assert on == pytest.approx(finer, rel=1e-11)

@@ -12,10 +12,9 @@ import tinyprop as tp
 from tests.helpers import assert_explained, naive_conv2d, rngs
 from tinyprop import nn
 from tinyprop.instruments.certify import pre_activations
-from tinyprop.nn.spec import NORMS
 from tinyprop.theory import field
 
-ACTIVATIONS = [name for name in nn.layers.ACTIVATIONS if name != "prelu"]
+ACTIVATIONS = [name for name in tp.activations if name != "prelu"]
 
 
 def covariance(rng, n):
@@ -44,34 +43,47 @@ def measured(net, x):
     return [(u.mean(axis=0), u.var(axis=0)) for _, _, u in pre_activations(net, x)]
 
 
-def assert_within_5_standard_errors(records, net, samples):
+def misses(records, net, samples, most):
+    """What a simulation does not confirm, with both numbers: (layer, "mean" or "variance", unit) ->
+    (predicted, measured), where they differ by more than 5 standard errors. A truncated series may
+    be off by what the record states, but by no more than the fraction `most`."""
+    found, count = {}, len(samples)
+    for record, (name, _, u) in zip(records, pre_activations(net, tp.tensor(samples)), strict=True):
+        assert record.layer == name
+        # these are independent, their positions are not
+        by_sample = u.reshape(count, -1, u.shape[1])
+        squares = (by_sample - u.mean(axis=0)) ** 2
+        of_mean, of_variance = (
+            z.mean(axis=1).std(axis=0) / math.sqrt(count) for z in (by_sample, squares)
+        )
+        # units that are hardly ever on are no matter for a simulation
+        common = record.variance > 1e-3
+        series = min(record.error, most) * record.variance
+        for what, predicted, measured, allowed in (
+            ("mean", record.mean, u.mean(axis=0), 5 * of_mean + 1e-9),
+            ("variance", record.variance, u.var(axis=0), 5 * of_variance + series + 1e-9),
+        ):
+            for unit in np.flatnonzero((abs(predicted - measured) > allowed) & common):
+                found[name, what, int(unit)] = predicted[unit], measured[unit]
+    return found
+
+
+def confirmed_misses(records, net, samples, most=math.inf):
     """By chance, a mean misses with a probability of 6e-7. A variance misses more often, as its
     standard error comes from the same skewed squares: 1e-6 for a Gaussian unit, up to 1e-3 for one
     that is rarely on. Hence a miss counts only if it is there in four times as many fresh samples,
-    too: 1e-12 and 1e-7. A truncated series may be off by what the record states, but by no more
-    than 2 % (4 in 1,000 was the most in 300 nested networks, by their duals)."""
+    too: 1e-12 and 1e-7. `samples` is a function of their number."""
+    found = misses(records, net, samples(20_000), most)
+    if not found:
+        return {}
+    again = misses(records, net, samples(80_000), most)
+    return {what: numbers for what, numbers in again.items() if what in found}
 
-    def misses(count):
-        x, found = samples(count), set()
-        for record, (name, _, u) in zip(records, pre_activations(net, tp.tensor(x)), strict=True):
-            assert record.layer == name
-            # these are independent, their positions are not
-            by_sample = u.reshape(count, -1, u.shape[1])
-            squares = (by_sample - u.mean(axis=0)) ** 2
-            of_mean, of_variance = (
-                z.mean(axis=1).std(axis=0) / math.sqrt(count) for z in (by_sample, squares)
-            )
-            # units that are hardly ever on are no matter for a simulation
-            common = record.variance > 1e-3
-            off = abs(record.mean - u.mean(axis=0)) > 5 * of_mean + 1e-9
-            found |= {(name, "mean", i) for i in np.flatnonzero(off & common)}
-            series = min(record.error, 0.02) * record.variance + 1e-9
-            off = abs(record.variance - u.var(axis=0)) > 5 * of_variance + series
-            found |= {(name, "variance", i) for i in np.flatnonzero(off & common)}
-        return found
 
-    if found := misses(20_000):
-        assert not found & misses(80_000)
+def assert_within_5_standard_errors(records, net, samples):
+    """With series that are off by at most 2 %: 4 in 1,000 was the most in 300 nested networks, by
+    their duals."""
+    assert confirmed_misses(records, net, samples, most=0.02) == {}
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -121,7 +133,8 @@ def test_the_error_of_a_series(name, rng):
     are at most rho^11 times the geometric mean of their sums. Those of a sine are known."""
     mean, matrix = 2.0 * rng.normal(size=4), 2.0 * covariance(rng, 4)
     start = field.Field.of(mean, matrix)
-    after, error = field.Pointwise(name, {})(start)
+    after, series = field.Pointwise(tp.activations[name], {})(start)
+    error = series.left_out()
     std = np.sqrt(start.variance)
     found = tp.moments.gaussian(name, mean, std)
     most = std**2 * found.slope2
@@ -423,8 +436,18 @@ def test_the_law_of_random_weights(layers):
     rng = np.random.default_rng(3)
     x = rng.gamma(0.5, size=(12, 20)) * rng.choice([0.3, 2.0], size=(12, 1))
     x = (x.reshape(12, 5, 2, 2) if isinstance(layers()[0], nn.Conv2d) else x).astype("float32")
+    laws, wrong = compared_with_law(layers, x)
+    assert any(r.exact for r in laws)
+    assert not laws[-1].exact
+    assert wrong == []
+
+
+def compared_with_law(layers, x, networks=200):
+    """The law of one network, and where it is wrong: records of it with the squared mean and the
+    variance that are predicted, and measured. By chance, a number misses 5 standard errors with a
+    probability of about 1e-6, as means of so many networks are nearly Gaussian."""
     found, laws = [], []
-    for seed in range(200):
+    for seed in range(networks):
         tp.manual_seed(seed)
         net = nn.Sequential(*layers())
         found.append(
@@ -432,17 +455,43 @@ def test_the_law_of_random_weights(layers):
         )
         if seed < 10:
             laws.append(tp.propagate(net, data=x, weights="random"))
-    assert any(r.exact for r in laws[0])
-    assert not laws[0][-1].exact
-    standard_errors = np.std(found, axis=0) / math.sqrt(200)
+    standard_errors = np.std(found, axis=0) / math.sqrt(networks)
+    wrong = []
     for simulated, error, *records in zip(
         np.mean(found, axis=0), standard_errors, *laws, strict=True
     ):
         law = np.mean([[r.mean[0] ** 2, r.variance[0]] for r in records], axis=0)
-        assert (abs(law - simulated) <= 5 * error + records[0].error * law.sum() + 1e-6).all(), (
-            records[0],
-            simulated,
-        )
+        allowed = 5 * error + records[0].error * law.sum() + 1e-6
+        if not (abs(law - simulated) <= allowed).all():
+            wrong.append((records[0], law, simulated))
+    return laws[0], wrong
+
+
+def test_biases_add_their_mean_square_to_random_weights(rng):
+    """E u^2 of a linear layer is E |w|^2 E |x|^2 / n + E b^2, exactly."""
+    x = rng.gamma(0.5, size=(12, 20)).astype("float32")
+    linear = nn.Linear(20, 6)
+    linear.bias.data[...] = [3.0, -1.0, 0.0, 2.0, 5.0, 0.5]
+    (record,) = tp.propagate(nn.Sequential(linear), data=x, weights="random")
+    length = (linear.weight.numpy() ** 2).sum(axis=1).mean()
+    from_inputs = length * (x**2).sum(axis=1).mean() / 20
+    mean_square = from_inputs + (linear.bias.numpy() ** 2).mean()
+    assert record.mean[0] ** 2 + record.variance[0] == pytest.approx(mean_square, rel=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 2.0])
+def test_the_parameter_of_an_activation_counts(alpha):
+    """ELU after a layer that keeps N(0, 1): the mean of the next one, by the closed form of E
+    ELU."""
+    first, second = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+    for linear in (first, second):
+        linear.weight.data[...] = 1.0
+    net = nn.Sequential(first, nn.ELU(alpha), second)
+    *_, last = tp.propagate(net, mean=np.zeros(1), covariance=np.eye(1))
+    # E max(Z, 0) + alpha (E exp(min(Z, 0)) - 1), where E exp(min(Z, 0)) = 1/2 + exp(1/2) Phi(-1)
+    tail = math.exp(0.5) * 0.5 * math.erfc(1 / math.sqrt(2))
+    exact = 1 / math.sqrt(2 * math.pi) + alpha * (tail - 0.5)
+    assert last.mean[0] == pytest.approx(exact, rel=1e-6)
 
 
 def test_the_law_of_batch_norm(rng):
@@ -469,7 +518,7 @@ def test_the_law_of_a_gaussian_input(n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", list(nn.normalizers))
 def test_every_network_that_can_be_built_is_predicted(norm, rng):
     """With a residual block and pooling: mean variances to 12 % for its own weights. Random ones
     describe the average of all networks, and one of 16 channels to a factor of 3. Left out is the
@@ -570,20 +619,10 @@ def test_refusals():
         "in front of the block",
     )
     assert_explained(
-        TypeError,
+        ValueError,
         lambda: tp.propagate(nn.Residual(nn.Conv2d(1, 1, 3, 2, 1)), *image),
-        "residual branch",
+        "the sum of States (1, 1, 2, 2) and (1, 1, 1, 1)",
     )
-    for kind in (nn.Linear, nn.Sequential):  # which computes something else
-        own = type("Own", (kind,), {"forward": lambda self, x: 100.0 * x})(
-            *[2, 1] if kind is nn.Linear else [line]
-        )
-        assert_explained(
-            TypeError,
-            lambda own=own: tp.propagate(own, *two),
-            "Own, with a forward of its own",
-            "signals",
-        )
     groups = nn.ScaledWS(nn.Conv2d(2, 2, 3, groups=2))
     assert_explained(
         TypeError,

@@ -308,9 +308,7 @@ def test_divergence_names_the_step_and_the_layer(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("norm", "spectral"),
         ("data", "imagenet"),
-        ("activation", "step"),
         ("backend", "torch"),
         ("optimizer", "adam"),
         ("spec", "C(8,3,1)"),
@@ -327,6 +325,13 @@ def test_divergence_names_the_step_and_the_layer(tmp_path):
 def test_wrong_values_are_refused_before_any_work(name, value):
     with pytest.raises(ValueError, match=rf"(?s){name} = .*rule:.*try:.*{name} = "):
         Config(**{name: value})
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"normaliser 'bach'\nrule: .*normprop.*\ntry:  'batch'"):
+        Config(norm="bach")
+    with pytest.raises(ValueError, match=r"activation 'rleu'\nrule: .*relu.*\ntry:  'relu'"):
+        Config(activation="rleu")
 
 
 def test_the_network_is_the_papers_with_its_data_normalised():
@@ -396,6 +401,9 @@ class DeviceLoss:
         return DeviceLoss(self.value + (other.value if isinstance(other, DeviceLoss) else other))
 
     __add__ = __radd__
+
+    def astype(self, dtype):
+        return self
 
     def __float__(self):
         DeviceLoss.reads += 1

@@ -3,13 +3,16 @@
 Each feature (each pixel of each channel) gets mean 0 and standard deviation 1; a constant feature
 becomes 0."""
 
-from typing import Self
+from typing import Any, Self
 
 from .. import functional as F
 from ..engine.arrays import Array, array_module, float64, is_array, to_backend
 from ..engine.batch import add_up, is_first_part, over_batch
 from ..engine.errors import ShapeError, StateError, explain
+from ..engine.sums import at_least_float32
 from ..engine.tensor import Tensor
+from ..functional.arithmetic import as_float
+from ..functional.reductions import moments
 from ..nn.layers import parameter
 from ..nn.module import Module, is_observing
 
@@ -43,8 +46,7 @@ class Normalizer(Module):
             rule = f"a batch is {_batch_shape(self.mean.shape)} for this normalizer"
             hint = "reshape it, or make a normalizer for its shape"
             raise ShapeError(f"a batch of shape {x.shape}", rule, hint)
-        is_float = x.dtype.kind == "f"
-        return x if is_float else x.astype(self.mean.dtype)
+        return as_float(x)
 
 
 class GlobalNormalizer(Normalizer):
@@ -91,13 +93,20 @@ class GlobalNormalizer(Normalizer):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_floats(x)
+        self._check_fitted()
+        return (x - self.mean) / self.std
+
+    def propagate(self, state: Any) -> Any:
+        self._check_fitted()
+        return (state - self.mean) / self.std
+
+    def _check_fitted(self) -> None:
         if not self.fitted:
             raise StateError(
                 "a batch for a GlobalNormalizer that was never fitted",
                 "it needs the statistics of the training images",
                 "fit(images), or load a saved state",
             )
-        return (x - self.mean) / self.std
 
 
 def _mean_and_variance(samples: Array) -> tuple[Array, Array]:
@@ -108,10 +117,9 @@ def _mean_and_variance(samples: Array) -> tuple[Array, Array]:
     for start in range(0, len(samples), CHUNK):
         chunk = samples[start : start + CHUNK].astype(float64)
         total = count + len(chunk)
-        chunk_mean = chunk.mean(axis=0)
-        chunk_squares = ((chunk - chunk_mean) ** 2).sum(axis=0)
+        chunk_mean, chunk_var = (m[0] for m in moments(chunk, (0,), len(chunk)))
         delta = chunk_mean - mean
-        squares = squares + chunk_squares + delta**2 * (count * len(chunk) / total)
+        squares = squares + chunk_var * len(chunk) + delta**2 * (count * len(chunk) / total)
         mean = mean + delta * (len(chunk) / total)
         count = total
     var = squares / count
@@ -152,6 +160,11 @@ class BatchNormalizer(Normalizer):
         super().__init__(shape, std=1.0)
         self.momentum = momentum
 
+    def propagate(self, state: Any) -> Any:
+        if self.training:
+            return state.normalize_batch(each_value=True)
+        return (state - self.mean) / self.std
+
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_floats(x)
         if not self.training:
@@ -163,6 +176,8 @@ class BatchNormalizer(Normalizer):
                 "one sample has no standard deviation: each feature would become 0/0",
                 "GlobalNormalizer, as the paper does for batch size 1; or a larger batch",
             )
+        dtype = x.dtype
+        x = at_least_float32(x)
         own_first = x[:1] if is_first_part() else x[:0]  # only one part has the first sample
         first = over_batch(F.sum(own_first, axis=0))
         shifted = x - first  # exactly 0 for a constant feature, however large
@@ -173,4 +188,5 @@ class BatchNormalizer(Normalizer):
             unbiased = std.data * (count / (count - 1)) ** 0.5
             for running, now in ((self.mean, mean.data + first.data), (self.std, unbiased)):
                 running.data += self.momentum * (now - running.data)
-        return (shifted - mean) / std
+        out = (shifted - mean) / std
+        return out if out.dtype == dtype else out.astype(dtype)

@@ -19,6 +19,7 @@ DType: TypeAlias = np.dtype[Any]
 Scalar: TypeAlias = bool | int | float
 float32 = np.float32
 float64 = np.float64
+WIDER = "x.astype('float64')"  # what to try where integers are too large for float32
 _MASK = np.dtype(bool)
 _default: str | None = None  # decided on first use: $TINYPROP_BACKEND, or NumPy
 
@@ -178,13 +179,84 @@ def foreign_devices(arrays: list[Array]) -> set[int]:
     return {x.data.device_id for x in arrays} - {sys.modules["cupy"].cuda.runtime.getDevice()}
 
 
-def promote_operands(name: str, operands: list[Any], floating: bool) -> tuple[list[Any], str]:
+def promote_operands(
+    name: str, operands: list[Any], floating: bool, masks: bool = True, wide: bool = False
+) -> tuple[list[Any], str]:
     """Operands on one backend, in dtypes that do not widen each other by accident; and this
     backend.
 
-    Floats keep their dtype. Integers and bools become float32 in a function that is `floating`, or
-    where they meet a Python float; integers that meet a float array take its dtype. Python and
-    NumPy scalars never promote."""
+    Floats keep their dtype. Integers that meet a float array take its dtype; they become float32 in
+    a function that is `floating`, or where they meet a Python float; too large ones are refused.
+    Bools that meet others stay bools. Bools alone stay bools, if the function takes `masks`, become
+    float32 like integers, or are refused. Python and NumPy scalars never promote. A function that
+    is `wide` adds many integers, which become int64."""
+    operands, backend, lists = _on_one_backend(name, operands)
+    dtype = _float_dtype(operands, lists, floating)
+    common = dtype or _common_dtype(name, operands)
+    if common.kind == "b" and not masks:
+        rule = "bools are masks, and this function needs numbers"
+        hint = "x.astype('float32'); masks have ~, &, | and ^"
+        raise TypeError(explain(f"{name} of bools", rule, hint))
+    only_masks = all(x.dtype.kind == "b" for x in operands if is_array(x))
+    for i, x in enumerate(operands):
+        if not is_array(x):
+            continue
+        if x.dtype.kind in "iu" and dtype is not None:
+            x = exact_floats(x, dtype, name)
+        elif x.dtype.kind in "iu" and wide:
+            x = x.astype("int64", copy=False)
+        elif x.dtype.kind == "b" and (floating or only_masks):
+            x = x.astype(common, copy=False)
+        if i in lists:
+            x = to_backend(x.astype(dtype) if x.dtype.kind == "f" else x, backend)
+        operands[i] = x
+    return operands, backend
+
+
+def comparable_operands(name: str, operands: list[Any]) -> list[Any]:
+    """Operands on one backend that NumPy compares exactly: it converts integers to float64 where
+    they meet floats, so they must not be too large for that."""
+    operands, backend, lists = _on_one_backend(name, operands)
+    dtype = _float_dtype(operands, lists, floating=False)
+    meets_float = dtype is not None
+    for i, x in enumerate(operands):
+        if not is_array(x):
+            continue
+        if meets_float and x.dtype.kind in "iu":
+            check_exact(x, np.dtype(float64), name)
+        if i in lists:
+            numbers = x.astype(dtype) if x.dtype.kind == "f" else x
+            operands[i] = to_backend(numbers, backend)
+    return operands
+
+
+def exact_floats(x: Array, dtype: Any, name: str, hint: str = WIDER) -> Array:
+    """Integers or bools as floats of that dtype, refused if one is too large to be exact."""
+    dtype = np.dtype(dtype)
+    check_exact(x, dtype, name, hint)
+    return x.astype(dtype)
+
+
+def check_exact(x: Array, dtype: DType, name: str, hint: str = WIDER) -> None:
+    """Refuse integers too large to be exact as floats of that dtype. Of 32 or 64 bits, they must be
+    looked at, which waits for a device; of fewer, all are exact in float32."""
+    largest_exact = 2 ** (np.finfo(dtype).nmant + 1)
+    if x.dtype.kind == "b" or np.iinfo(x.dtype).max <= largest_exact or not x.size:
+        return
+    lowest, highest = int(x.min()), int(x.max())
+    if -largest_exact <= lowest and highest <= largest_exact:
+        return
+    extreme = lowest if -lowest > highest else highest
+    got = f"{x.dtype} elements in {name}, one of which is {extreme}"
+    rule = f"they become {dtype}, which has all integers only up to {largest_exact}"
+    if dtype.itemsize == 8:
+        hint = "smaller numbers: subtract their minimum first"
+    raise TypeError(explain(got, rule, hint))
+
+
+def _on_one_backend(name: str, operands: list[Any]) -> tuple[list[Any], str, set[int]]:
+    """Operands as plain arrays and Python numbers, their backend, and the positions of those that
+    were lists, or a number in the first place: they are host arrays of their own dtype now."""
     operands = [_without_subclass(x) for x in operands]
     arrays = [x for x in operands if is_array(x)]
     for x in arrays:
@@ -192,25 +264,13 @@ def promote_operands(name: str, operands: list[Any], floating: bool) -> tuple[li
             got = f"{name} of {x.dtype} elements"
             raise TypeError(explain(got, "a tensor holds floats, integers or bools", "x.real"))
     backend = _only_backend(name, arrays)
-
-    lists = set()  # positions of what is made an array here
+    lists = set()
     for i, x in enumerate(operands):
         stays_number = isinstance(x, (int, float)) and (len(arrays) > 0 or i > 0)
         if not is_array(x) and not stays_number:
             operands[i] = numbers(x, None)
             lists.add(i)
-
-    dtype = _promoted_dtype(operands, arrays, floating)
-    keeps_masks = not floating and any(x.dtype.kind == "f" for x in arrays)
-    cast = "iu" if keeps_masks else "iub"
-    for i, x in enumerate(operands):
-        if not is_array(x):
-            continue
-        if dtype is not None and (i in lists or x.dtype.kind in cast):
-            operands[i] = x.astype(dtype)
-        if i in lists:
-            operands[i] = to_backend(operands[i], backend)
-    return operands, backend
+    return operands, backend, lists
 
 
 def _without_subclass(x: Any) -> Any:
@@ -239,17 +299,29 @@ def _only_backend(name: str, arrays: list[Array]) -> str:
     return backend
 
 
-def _promoted_dtype(operands: list[Any], arrays: list[Array], floating: bool) -> DType | None:
+def _float_dtype(operands: list[Any], lists: set[int], floating: bool) -> DType | None:
     """The float dtype that lists and integers take; None if integers stay integers."""
-    floats = [x.dtype for x in arrays if x.dtype.kind == "f"]
+    given = [x for i, x in enumerate(operands) if is_array(x) and i not in lists]
+    floats = [x.dtype for x in given if x.dtype.kind == "f"]
     if floats:
         return max(floats, key=lambda dtype: dtype.itemsize)
-    meets_float = any(
-        isinstance(x, float) or (is_array(x) and x.dtype.kind == "f") for x in operands
-    )
-    if floating or meets_float or not arrays:
+    meets_float = any(isinstance(x, float) for x in operands)
+    from_lists = {operands[i].dtype.kind for i in lists}
+    only_lists = not given
+    lists_of_floats = "f" in from_lists or (only_lists and from_lists - {"b"})
+    if floating or meets_float or lists_of_floats:
         return np.dtype(float32)
     return None
+
+
+def _common_dtype(name: str, operands: list[Any]) -> DType:
+    """The dtype that integers and bools have together; refused if it would be a float."""
+    elements = [x.dtype if is_array(x) else x for x in operands]
+    common: DType = np.result_type(*elements)
+    if common.kind == "f":
+        got = f"{name} of {' and '.join(map(str, elements))}"
+        raise TypeError(explain(got, "no integer type holds both", "x.astype('int64')"))
+    return common
 
 
 def as_int_tuple(numbers: Any) -> tuple[int, ...]:

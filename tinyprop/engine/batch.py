@@ -6,7 +6,7 @@ its numbers by the functions here, and so gets the numbers of the whole batch.
 """
 
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 from .arrays import Array
 from .context import context, current
@@ -56,8 +56,32 @@ class OverBatch(Op):
         return over_batch(g)
 
 
-def over_batch(numbers: Tensor) -> Tensor:
-    """As `add_up`, with gradients."""
+@overload
+def over_batch(numbers: Tensor) -> Tensor: ...
+
+
+@overload
+def over_batch(numbers: Any) -> Any: ...
+
+
+def over_batch(numbers: Any) -> Any:
+    """The sum of a tensor, with gradients, or of a number, over all ranks that share a batch.
+
+    A module that needs statistics of the batch gets those of the whole batch from its own samples'
+    sums, and declares it: `sums_over_batch = True`. On one process this changes nothing. All ranks
+    must call it, in the same order.
+
+    >>> class Centered(tp.nn.Module):
+    ...     sums_over_batch = True
+    ...     def forward(self, x):
+    ...         count = tp.nn.over_batch(len(x))
+    ...         return x - tp.nn.over_batch(x.sum(axis=0)) / count
+    >>> Centered()(tp.tensor([[1.0], [3.0]]))
+    tensor([[-1.],
+            [ 1.]])
+    """
+    if not isinstance(numbers, Tensor):
+        return add_up(numbers)
     return OverBatch()(numbers) if shares_batch() else numbers
 
 

@@ -26,6 +26,7 @@ class Context:
     observing: bool = False  # whether running estimates stay as they are
     visit: Callable[..., Any] | None = None  # told of every call of a module
     running: tuple[Any, ...] = ()  # the modules whose forward is being computed, outermost first
+    inputs: tuple[Any, ...] = ()  # what these were called with
     part: Any = None  # the part of a batch that this process computes
     thread_limit: int = 1  # how many threads a kernel may use
 

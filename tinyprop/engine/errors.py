@@ -67,6 +67,14 @@ class StateError(Explained, ValueError):
     """
 
 
+class UnknownNameError(Explained, KeyError, ValueError):
+    """A name that is in no table.
+
+    >>> issubclass(tp.UnknownNameError, KeyError)
+    True
+    """
+
+
 class DataError(Explained, ValueError):
     """A data file that is missing, damaged or of the wrong kind; the first part names the file.
 

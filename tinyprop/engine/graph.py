@@ -22,6 +22,7 @@ from .context import context, current
 from .errors import GradientError, ShapeError, explain
 from .guard import Saved, owner_of
 from .overrides import table, try_overrides
+from .stand_in import stand_in_among
 from .tensor import Operand, Tensor
 
 if TYPE_CHECKING:
@@ -79,8 +80,11 @@ class Op:
     """
 
     floating = False  # whether integers and bools are turned into floats first
+    masks = True  # whether it takes bools alone; otherwise they are refused
+    wide = False  # whether integers become int64 first, because many are added
     # what to try when forward refuses the shapes; without one, errors pass as they are
     hint: str | None = None
+    function: Callable[..., Tensor] | None = None  # the public one, if it has one by `unary`, ...
     _needs: tuple[int, ...] = ()  # what backward needs: positions of inputs, or OUT
     _variadic: int | None = None  # the position of the input `*xs`, if forward has one
 
@@ -145,7 +149,12 @@ class Op:
         arrays, parents = _unwrap(inputs)
         backend = fast_path_backend(arrays, self.floating)
         if backend is None:
-            arrays, backend = promote_operands(type(self).__name__, arrays, self.floating)
+            stand_in = stand_in_among(inputs)
+            if stand_in is not None:
+                return stand_in.answer(self, inputs, {})
+            arrays, backend = promote_operands(
+                type(self).__name__, arrays, self.floating, self.masks, self.wide
+            )
 
         self.recorded = parents is not None and current().recording
         out = self._compute(arrays, backend)
@@ -180,6 +189,10 @@ class Op:
                 raise
             shapes = ", ".join(str(a.shape) if is_array(a) else repr(a) for a in arrays)
             raise ShapeError(f"{type(self).__name__}({shapes})", str(error), self.hint) from None
+        except OverflowError as error:  # a Python integer beside an array of small integers
+            got = f"{type(self).__name__} of {_described(arrays)}"
+            hint = "x.astype('int64')"
+            raise OverflowError(explain(got, str(error), hint)) from None
         if isinstance(out, np.ndarray):
             return out
         return self._checked_output(out)
@@ -284,6 +297,11 @@ class Op:
             del self.cache
 
 
+def _described(arrays: list[Any]) -> str:
+    """Operands by their dtypes; numbers as they are."""
+    return ", ".join(str(a.dtype) if is_array(a) else repr(a) for a in arrays)
+
+
 def _parameters_after_self(method: Callable[..., Any]) -> list[inspect.Parameter]:
     return list(inspect.signature(method).parameters.values())[1:]
 
@@ -358,4 +376,5 @@ def named(function: Any, op: type[Op]) -> Any:
     function.__name__ = function.__qualname__ = op.__name__.lower()
     function.__doc__ = op.__doc__
     function.__module__ = op.__module__
+    op.function = staticmethod(function)
     return function

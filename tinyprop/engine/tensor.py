@@ -23,6 +23,7 @@ from .arrays import (
 )
 from .errors import ShapeError, explain
 from .guard import Uses, expose
+from .stand_in import StandIn, calling_function
 
 if TYPE_CHECKING:
     from .graph import Op
@@ -244,13 +245,15 @@ def tensor(
 ) -> Tensor:
     """A tensor with a copy of the data: numbers, nested lists or an array.
 
-    Python numbers and lists become float32; an array keeps its dtype. An array on a device stays
-    there; everything else goes to the default backend (`tp.use_backend`) unless `backend` says
-    otherwise.
+    Python numbers and lists become float32, but bools stay bools: they are masks. An array keeps
+    its dtype. An array on a device stays there; everything else goes to the default backend
+    (`tp.use_backend`) unless `backend` says otherwise.
 
     >>> tp.tensor([[1, 2], [3, 4]])
     tensor([[1., 2.],
             [3., 4.]])
+    >>> tp.tensor([5.0, 6.0])[tp.tensor([False, True])]
+    tensor([6.])
     """
     if isinstance(data, Tensor):
         if data.requires_grad:
@@ -278,22 +281,37 @@ def _array_from(data: Any, dtype: Any) -> Array:
     if hasattr(data, "dtype"):
         return np.asarray(data)  # a plain array, also of an np.matrix or a tensor of PyTorch
     try:
-        return arrays.numbers(data, dtype or arrays.float32)
+        array = arrays.numbers(data, dtype)
     except ValueError as error:
         got = f"tensor(...) of a {type(data).__name__}"
         hint = "nested lists of numbers, all of equal length"
         raise ShapeError(got, str(error), hint) from None
+    if dtype is not None or array.dtype.kind == "b":
+        return array
+    if array.dtype.kind in "iu":
+        return arrays.exact_floats(array, arrays.float32, "tensor(...)", "dtype='int64'")
+    return array.astype(arrays.float32)
 
 
 def as_tensor(value: Operand, like: object = None) -> Tensor:
-    """A tensor as it is; arrays share their memory; numbers and lists follow the tensor `like`."""
+    """A tensor as it is; arrays share their memory; numbers and lists follow the tensor `like`:
+    beside floats they take its dtype, and beside integers, integers stay integers. Bools stay
+    bools."""
     if isinstance(value, Tensor):
         return value
     if is_array(value):
         shared = Tensor(value)
         shared.exposed = True
         return shared
+    if isinstance(value, StandIn):
+        raise value.refuse(calling_function())
+    value = arrays.unwrap_scalar(value)
     if not isinstance(like, Tensor):
         return tensor(value)
+    elements = arrays.numbers(value, None)
     dtype = like.dtype if like.dtype.kind == "f" else None
-    return tensor(value, dtype=dtype, backend=like.backend)
+    if elements.dtype.kind == "f":
+        elements = elements.astype(dtype or arrays.float32)
+    elif elements.dtype.kind != "b" and dtype is not None:
+        elements = arrays.exact_floats(elements, dtype, "a list", "an array")
+    return tensor(elements, backend=like.backend)

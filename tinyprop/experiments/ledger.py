@@ -37,7 +37,8 @@ def run_name(config: Config) -> str:
             changed[setting.name] = value
     text = json.dumps(changed, sort_keys=True)
     short_hash = hashlib.sha256(text.encode()).hexdigest()[:10]
-    return f"{config.data}-{config.norm}-seed{config.seed}-{short_hash}"
+    norm = Path(config.norm).name.replace(":", "-").replace("#", "-")  # of a file, not its folder
+    return f"{config.data}-{norm}-seed{config.seed}-{short_hash}"
 
 
 def canonical(config: Config) -> Config:

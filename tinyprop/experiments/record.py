@@ -269,7 +269,7 @@ class RecordedRun(Run):
             self.model, self.optimizer, threads=config.threads
         )
         self.step.losses = []
-        self.step.constrain = config.constraint
+        self.step.constrain = not config.unconstrained
         self.sets = {"test": self.test}
         if self.valid:
             self.sets = {"validation": self.valid, "test": self.test}

@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 
 from .. import data
 from ..engine.errors import DataError, StateError
+from ..nn import as_normalizer
 from ..parallel.executors import compute_wanted
 from ..report.files import locked
 from ..train import Config
@@ -22,7 +23,6 @@ from .record import Record
 from .scales import IMAGES, Scale
 
 SECONDS_PER_COST = 0.013  # of `cost_of`, on one core of 2026
-NORM_COSTS = {"batch": 1.4, "normprop-measured": 2.1}  # about, in times of NormProp
 PRIMARY, EXPLORATORY, NO_CLAIM = range(3)  # the kinds of claims that use a run
 
 
@@ -203,6 +203,12 @@ class Study:
         ledger = Ledger(self.ledger.folder.absolute())
         runs = self.runs.absolute()
 
+        def say(line: str) -> None:
+            if bar.disable:
+                print(line, flush=True)
+            else:
+                bar.write(line)
+
         def finished(config: Config, to_go: int) -> None:
             record = ledger.find(config)
             if record is None:
@@ -214,10 +220,10 @@ class Study:
             hours = sum(self.seconds(self.wanted())) / jobs / 3600.0
             bar.set_postfix_str(f"about {in_hours(hours)} left", refresh=False)
             bar.update()
-            bar.write(f"{self.name(config)} is finished, {to_go} to go")
+            say(f"{self.name(config)} is finished, {to_go} to go")
 
         def stopping() -> None:
-            bar.write("stopping: running experiments save their state")
+            say("stopping: running experiments save their state")
 
         work = partial(
             compute,
@@ -279,6 +285,9 @@ def cost_of(config: Config) -> float:
     images = config.train_size or IMAGES
     of_width = config.width**1.2
     of_batch = 1.0 + 4.0 / config.batch_size
-    of_norm = NORM_COSTS.get(config.norm, 1.0)
+    normalizer = as_normalizer(config.norm)
+    of_norm = 1.4 if normalizer.before is not None else 1.0  # a pass more over each hidden layer
+    if config.norm == "normprop-measured":
+        of_norm = 2.1
     of_pixels = 1.0 / config.shrink**2
     return config.epochs * images * of_width * of_batch * of_norm * of_pixels

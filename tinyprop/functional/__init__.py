@@ -64,6 +64,7 @@ from .shapes import (
     to,
     transpose,
 )
+from .table import Row as Row, functions as functions
 
 __all__ = [
     "abs",

@@ -6,8 +6,9 @@ from typing import Any
 
 from ..engine.arrays import Array, array_module
 from ..engine.graph import unary
+from ..engine.stand_in import accepts_stand_ins
 from ..engine.tensor import Operand, Tensor, as_tensor
-from .arithmetic import Floating, Ufunc, clip, erf, expm1, multiply, where
+from .arithmetic import Floating, Ufunc, as_bound, clip, erf, expm1, multiply, where
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -77,26 +78,35 @@ class Softplus(Floating):
 
 
 class HardTanh(Floating):
-    """x limited to the range from -1 to 1.
-
-    >>> F.hardtanh([-3.0, 0.5])
-    tensor([-1. ,  0.5])
-    """
+    def __init__(self, low: float, high: float):
+        self.low, self.high = low, high
 
     def forward(self, x: Array) -> Array:
-        return array_module(x).clip(x, -1.0, 1.0)
+        return array_module(x).clip(x, self.low, self.high)
 
     def backward(self, g: Tensor, out: Tensor) -> Any:
-        return where(abs(out) >= 1.0, 0.0, g)
+        return where((out <= self.low) | (out >= self.high), 0.0, g)
 
 
 relu = unary(ReLU)
 tanh = unary(Tanh)
 sigmoid = unary(Sigmoid)
 softplus = unary(Softplus)
-hardtanh = unary(HardTanh)
 
 
+def hardtanh(x: Operand, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """x limited to the range from min_val to max_val. Unlike that of `clip`, its slope at both
+    bounds is 0, as in PyTorch.
+
+    >>> F.hardtanh([-3.0, 0.5])
+    tensor([-1. ,  0.5])
+    >>> F.hardtanh([-3.0, 0.5, 8.0], 0.0, 6.0)
+    tensor([0. , 0.5, 6. ])
+    """
+    return HardTanh(as_bound(min_val), as_bound(max_val))(x)
+
+
+@accepts_stand_ins
 def prelu(x: Operand, a: Operand) -> Tensor:
     """x where positive, a x elsewhere; `a` is learnable: a number, or one for each channel (axis
     1).
@@ -115,6 +125,7 @@ def prelu(x: Operand, a: Operand) -> Tensor:
     return PReLU()(x, a)
 
 
+@accepts_stand_ins
 def leaky_relu(x: Operand, a: float = 0.01) -> Tensor:
     """x where positive, a x elsewhere, with a fixed slope a.
 
@@ -124,6 +135,7 @@ def leaky_relu(x: Operand, a: float = 0.01) -> Tensor:
     return PReLU()(x, a)
 
 
+@accepts_stand_ins
 def elu(x: Operand, alpha: float = 1.0) -> Tensor:
     """x where positive, alpha (exp(x) - 1) elsewhere.
 
@@ -134,6 +146,7 @@ def elu(x: Operand, alpha: float = 1.0) -> Tensor:
     return where(x > 0, x, alpha * expm1(clip(x, None, 0.0)))
 
 
+@accepts_stand_ins
 def selu(x: Operand) -> Tensor:
     """The scaled ELU whose output has mean 0 and variance 1 for N(0, 1) input.
 
@@ -143,6 +156,7 @@ def selu(x: Operand) -> Tensor:
     return SELU_SCALE * elu(x, SELU_ALPHA)
 
 
+@accepts_stand_ins
 def gelu(x: Operand) -> Tensor:
     """x Phi(x), with Phi the distribution function of N(0, 1).
 
@@ -153,6 +167,7 @@ def gelu(x: Operand) -> Tensor:
     return 0.5 * x * (1.0 + erf(x * math.sqrt(0.5)))
 
 
+@accepts_stand_ins
 def silu(x: Operand) -> Tensor:
     """x sigmoid(x).
 

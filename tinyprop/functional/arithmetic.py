@@ -8,14 +8,17 @@ from ..engine.arrays import (
     Scalar,
     array_module,
     as_array,
+    comparable_operands,
+    exact_floats,
     fast_path_backend,
     float32,
-    promote_operands,
+    is_array,
     unwrap_scalar,
 )
 from ..engine.errors import explain
 from ..engine.graph import Op, binary, unary
-from ..engine.tensor import Operand, Tensor, as_tensor
+from ..engine.stand_in import accepts_stand_ins
+from ..engine.tensor import Operand, Tensor, as_tensor, check_elements, tensor
 from .special import erf as erf_of_array
 
 
@@ -56,6 +59,8 @@ class Subtract(Elementwise):
     >>> F.subtract([1.0, 2.0], 10.0)
     tensor([-9., -8.])
     """
+
+    masks = False
 
     def forward(self, x: Array, y: Array) -> Array:
         return x - y
@@ -100,17 +105,25 @@ class Power(Elementwise):
     tensor([1., 4., 9.])
     """
 
+    masks = False
+
     def forward(self, x: Array, y: Array) -> Array:
-        try:
-            return x**y
-        except ValueError as error:
-            if "negative" not in str(error):
-                raise
+        if _are_integers(x, y) and _has_negative(y):
             got = "a negative power of integers"
-            raise TypeError(explain(got, "it is no integer", "x.astype('float32')")) from None
+            raise TypeError(explain(got, "it is no integer", "x.astype('float32')"))
+        return x**y
 
     def backward(self, g: Tensor, x: Tensor | Scalar, y: Tensor | Scalar) -> Any:
         return lambda: _power_slope_x(g, x, y), lambda: _power_slope_y(g, x, y)
+
+
+def _are_integers(x: Any, y: Any) -> bool:
+    kinds = {v.dtype.kind for v in (x, y) if is_array(v)}
+    return "f" not in kinds and not isinstance(x, float) and not isinstance(y, float)
+
+
+def _has_negative(y: Any) -> bool:
+    return bool((y < 0).any()) if is_array(y) else y < 0
 
 
 def _power_slope_x(g: Tensor, x: Any, y: Any) -> Tensor:
@@ -124,13 +137,14 @@ def _power_slope_x(g: Tensor, x: Any, y: Any) -> Tensor:
 
 
 def _power_slope_y(g: Tensor, x: Any, y: Any) -> Tensor:
-    """x**y log(x): 0 at x = 0, and not defined for x < 0."""
-    if isinstance(x, Tensor):
-        defined = where(x > 0, x, math.nan)
-        return g * (x**y * log(where((x == 0) & (y >= 0), 1.0, defined)))
-    if x > 0:
-        return g * x**y * math.log(x)
-    return g * x**y * (0.0 if x == 0 else math.nan)
+    """x**y log(x): 0 at x = 0 if y >= 0, minus infinity there if y < 0, and not defined for
+    x < 0."""
+    if not isinstance(x, Tensor):
+        if x > 0:
+            return g * x**y * math.log(x)
+        return g * where(y < 0, -math.inf if x == 0 else math.nan, 0.0 if x == 0 else math.nan)
+    defined = where(x >= 0, x, math.nan)
+    return g * (x**y * log(where((x == 0) & (y >= 0), 1.0, defined)))
 
 
 class Negative(Elementwise):
@@ -139,6 +153,8 @@ class Negative(Elementwise):
     >>> F.negative([1.0, -2.0])
     tensor([-1.,  2.])
     """
+
+    masks = False
 
     def forward(self, x: Array) -> Array:
         return -x
@@ -245,6 +261,8 @@ class Abs(Elementwise):
     tensor([1.5, 2. ])
     """
 
+    masks = False
+
     def forward(self, x: Array) -> Array:
         return array_module(x).abs(x)
 
@@ -283,8 +301,6 @@ class Minimum(Maximum):
 
 class Where(Elementwise):
     def forward(self, condition: Array, x: Array, y: Array) -> Array:
-        if isinstance(x, Scalar) and isinstance(y, Scalar):
-            x, y = float32(x), float32(y)
         return array_module(condition, x, y).where(condition, x, y)
 
     def backward(self, g: Tensor, condition: Tensor) -> Any:
@@ -292,9 +308,11 @@ class Where(Elementwise):
 
 
 class Clip(Elementwise):
+    masks = False
+
     def __init__(self, low: float | None, high: float | None):
-        self.low, self.high = unwrap_scalar(low), unwrap_scalar(high)
-        self.floating = isinstance(self.low, float) or isinstance(self.high, float)
+        self.low, self.high = low, high
+        self.floating = isinstance(low, float) or isinstance(high, float)
 
     def forward(self, x: Array) -> Array:
         return array_module(x).clip(x, self.low, self.high)
@@ -333,6 +351,7 @@ erf = unary(Erf)
 abs = unary(Abs)
 
 
+@accepts_stand_ins
 def square(x: Operand) -> Tensor:
     """x * x, element by element.
 
@@ -352,11 +371,19 @@ def rsqrt(x: Operand) -> Tensor:
 
 
 def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
-    """x where the condition holds, y elsewhere.
+    """x where the condition, a mask of bools, holds, and y elsewhere.
 
     >>> F.where([True, False], 1.0, 2.0)
     tensor([1., 2.])
     """
+    if not isinstance(condition, Tensor):
+        condition = as_tensor(condition, like=x if isinstance(x, Tensor) else y)
+    if condition.dtype.kind != "b":
+        got = f"where with a condition of type {condition.dtype}"
+        raise TypeError(explain(got, "a condition is a mask of bools", "x > 0, or condition != 0"))
+    are_numbers = not isinstance(x, Tensor) and not isinstance(y, Tensor)
+    if are_numbers and not is_array(x) and not is_array(y):
+        x = tensor(unwrap_scalar(x), backend=condition.backend)
     return Where()(condition, x, y)
 
 
@@ -366,13 +393,25 @@ def clip(x: Operand, low: float | None = None, high: float | None = None) -> Ten
     >>> F.clip([-2.0, 0.5, 2.0], -1, 1)
     tensor([-1. ,  0.5,  1. ])
     """
-    return Clip(low, high)(x)
+    return Clip(as_bound(low), as_bound(high))(x)
+
+
+def as_bound(bound: Any) -> Any:
+    """A bound of a range as a Python number, or None; anything else is refused."""
+    number = unwrap_scalar(bound)
+    if number is not None and not isinstance(number, (int, float)):
+        got = f"a bound of type {type(bound).__name__}"
+        hint = "F.maximum(F.minimum(x, high), low), which takes tensors"
+        raise TypeError(explain(got, "bounds are numbers or None", hint))
+    return number
 
 
 def as_float(x: Operand) -> Tensor:
-    """x as a tensor of floats: integers and bools become float32."""
+    """x as a tensor of floats: integers and bools become float32, if it has them exactly."""
     x = as_tensor(x)
-    return x if x.dtype.kind == "f" else astype(x, float32)
+    if x.dtype.kind == "f":
+        return x
+    return Tensor(exact_floats(x._data, float32, "a function of floats"))
 
 
 def astype(x: Operand, dtype: Any) -> Tensor:
@@ -383,6 +422,7 @@ def astype(x: Operand, dtype: Any) -> Tensor:
     tensor([1.5, 2. ], dtype=float64)
     """
     out = AsType(dtype)(x)
+    check_elements(out.dtype, False)
     return out if out.dtype.kind == "f" else out.detach()
 
 
@@ -396,6 +436,6 @@ def compare(name: str, *operands: Operand) -> Tensor:
             got = f"{name} of {kinds}"
             raise TypeError(explain(got, "masks are bools or integers", "(x > 0) & (y > 0)"))
     if fast_path_backend(arrays, floating=False) is None:
-        arrays, _ = promote_operands(name, arrays, floating=False)
+        arrays = comparable_operands(name, arrays)
     ufunc = getattr(array_module(*arrays), name)
     return Tensor(as_array(ufunc(*arrays)))

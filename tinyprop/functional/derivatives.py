@@ -20,6 +20,7 @@ from ..engine.context import context, current
 from ..engine.errors import GradientError, ShapeError
 from ..engine.graph import recording, recording_now
 from ..engine.random import new_generator
+from ..engine.sums import total
 from ..engine.tensor import Tensor, as_tensor, check_elements
 from .reductions import sum as sum_over
 from .shapes import stack
@@ -187,15 +188,15 @@ def _projected_gradient(f: Callable[..., Tensor], steps: Sequence[Array]) -> Cal
     def slope(*xs_and_u: Tensor) -> Tensor:
         *xs, u = xs_and_u
         y = f(*xs)
-        total = (u * 0.0).sum()
+        slope_along_steps = sum_over(u * 0.0)
         if not y.requires_grad:
-            return total
+            return slope_along_steps
         nodes = [node_of(x) for x in xs]
         gradients = pull_back(y, u, set(nodes), create_graph=True, retain_graph=True)
         for node, step in zip(nodes, steps, strict=True):
             if node in gradients:
-                total = total + (gradients[node] * step).sum()
-        return total
+                slope_along_steps = slope_along_steps + sum_over(gradients[node] * step)
+        return slope_along_steps
 
     return slope
 
@@ -232,11 +233,11 @@ class GradientCheck:
     def one_direction(self, y: Tensor, u: Array, step: Array) -> None:
         """If the slope along the step is wrong, elements are tried one by one to locate the
         error."""
-        size = float(abs(u * y._data).sum())
-        measured = (u * self.difference(step)).sum(keepdims=True)
+        size = float(total(abs(u * y._data)))
+        measured = total(u * self.difference(step), keepdims=True)
         for recorded in (False, True):
             gradient = self.gradient(y, u, recorded)
-            exact = (gradient * step).sum(keepdims=True)
+            exact = total(gradient * step, keepdims=True)
             try:
                 self.compare(exact, measured, size, ["a random direction"], recorded)
             except GradientError:
@@ -247,7 +248,7 @@ class GradientCheck:
         indices = _indices(self.x.shape)
         some = indices[:: len(indices) // PROBED + 1]
         exact = [float(gradient[i]) for i in some]
-        measured = [float((u * self.difference(_unit(self.x._data, i))).sum()) for i in some]
+        measured = [float(total(u * self.difference(_unit(self.x._data, i)))) for i in some]
         places = [f"index {i}" for i in some]
         self.compare(host_array(exact), host_array(measured), size, places, recorded)
 

@@ -7,6 +7,7 @@ from ..engine.arrays import Array, array_module
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
 from ..engine.overrides import overridable
+from ..engine.stand_in import accepts_stand_ins
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .shapes import transpose
 
@@ -21,6 +22,7 @@ class Matmul(Op):
     """Products of matrices, on stacks of them if there are more than two axes."""
 
     hint = "stacks of matrices whose leading axes are equal, or 1"
+    masks, wide = False, True
 
     def forward(self, x: Array, y: Array) -> Array:
         return product(x, y)
@@ -33,6 +35,8 @@ class Linear(Op):
     """x (N, in) to (N, out) by weights (out, in). Each gradient has the memory layout of its
     input."""
 
+    masks, wide = False, True
+
     def forward(self, x: Array, w: Array) -> Array:
         return product(x, w.T)
 
@@ -40,6 +44,7 @@ class Linear(Op):
         return lambda: Matmul()(g, w), lambda: Matmul()(_swapped(g), x)
 
 
+@accepts_stand_ins
 def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
     """x (..., in) to (..., out): x @ weight.T + bias, as in PyTorch.
 
@@ -71,6 +76,7 @@ def _swapped(x: Tensor) -> Tensor:
     return transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
+@accepts_stand_ins
 def matmul(x: Operand, y: Operand) -> Tensor:
     """The matrix product, with NumPy's rules for vectors and for stacks of matrices.
 

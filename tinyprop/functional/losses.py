@@ -5,9 +5,10 @@ from typing import Any
 from ..engine.arrays import Array, array_module, from_host, host_array, is_array, is_host_array
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
+from ..engine.sums import at_least_float32, total
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .arithmetic import as_float, square, where
-from .reductions import log_softmax, mean, softmax, sum
+from .reductions import Mean, log_softmax, mean, softmax, sum
 
 IGNORED = -100  # the label that counts for nothing, as in PyTorch
 
@@ -30,14 +31,15 @@ class CrossEntropy(Op):
 
     def forward(self, x: Array) -> Array:
         xp = array_module(x)
-        x = x - x.max(axis=1, keepdims=True)
-        log_probability = x - xp.log(xp.exp(x).sum(axis=1, keepdims=True))
-        return -xp.where(one_hot(self.labels, x), log_probability, 0.0).sum(axis=1)
+        shifted = at_least_float32(x) - x.max(axis=1, keepdims=True)
+        log_probability = shifted - xp.log(total(xp.exp(shifted), 1, keepdims=True))
+        at_label = xp.where(one_hot(self.labels, x), log_probability, 0.0)
+        return -total(at_label, 1, dtype=x.dtype)
 
     def backward(self, g: Tensor, x: Tensor) -> Any:
-        hot = one_hot(self.labels, x._data).astype(x.dtype)
-        is_class = hot.sum(axis=1, keepdims=True)
-        return g[:, None] * (softmax(x, axis=1) * is_class - hot)
+        hot = one_hot(self.labels, x._data)
+        is_class = hot.any(axis=1, keepdims=True)
+        return g[:, None] * (softmax(x, axis=1) * is_class - hot.astype(x.dtype))
 
 
 def cross_entropy(
@@ -91,7 +93,9 @@ def mse_loss(x: Operand, target: Operand, reduction: str = "mean") -> Tensor:
     >>> F.mse_loss([1.0, 2.0], [1.0, 4.0])
     tensor(2.)
     """
-    x, target = as_float(as_tensor(x, like=target)), as_float(as_tensor(target, like=x))
+    x, target = as_tensor(x, like=target), as_tensor(target, like=x)
+    if target.dtype.kind != "f":
+        x = as_float(x)
     if x.shape != target.shape:
         got = f"mse_loss of {x.shape} and {target.shape}"
         rule = "both have the same shape; broadcasting here is nearly always a mistake"
@@ -110,7 +114,7 @@ def _reduced(losses: Tensor, reduction: str, counts: Array | None) -> Tensor:
         raise ValueError(explain(got, "it is 'mean', 'sum' or 'none'", "reduction='mean'"))
     if counts is None:
         return mean(losses)
-    return sum(losses) / counts.sum().astype(losses.dtype)
+    return Mean(None, keepdims=False, count=total(counts))(losses)
 
 
 def _checked_labels(name: str, x: Tensor, labels: Any, ignored: int) -> tuple[Array, Array | None]:

@@ -11,9 +11,11 @@ from ..engine.graph import Op
 from ..engine.guard import check_editable
 from ..engine.overrides import overridable
 from ..engine.random import next_key, random_words
+from ..engine.stand_in import accepts_stand_ins
+from ..engine.sums import at_least_float32, total, wide
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .arithmetic import as_float, rsqrt
-from .reductions import mean, norm
+from .reductions import mean, moments, norm
 from .reductions import sum as sum_over
 from .shapes import reshape
 from .windows import Shape
@@ -25,6 +27,12 @@ def per_channel(numbers: Any, ndim: int) -> Any:
     return numbers.reshape(-1, *[1] * (ndim - 1))
 
 
+def row_lengths(w: Array) -> Array:
+    """The Euclidean length of each row w[i], in the type in which its squares are added."""
+    rows = at_least_float32(w.reshape(len(w), prod(w.shape[1:])))
+    return array_module(w).sqrt(total(rows * rows, 1, dtype=wide(rows.dtype)))
+
+
 class WeightNorm(Op):
     """Rows w[i] of any length to rows of length scale[i] * factor."""
 
@@ -34,10 +42,9 @@ class WeightNorm(Op):
         self.factor = factor
 
     def forward(self, w: Array, scale: Array) -> Array:
-        xp = array_module(w)
-        rows = w.reshape(len(w), -1)
-        length = xp.sqrt(xp.einsum("ij,ij->i", rows, rows))  # without an array of squares
-        return w * per_channel(scale * self.factor / length, w.ndim)
+        times = scale * self.factor / row_lengths(w)
+        dtype = array_module(w).result_type(w, scale)
+        return w * per_channel(times.astype(dtype), w.ndim)
 
     def backward(self, g: Tensor, w: Tensor, scale: Tensor) -> Any:
         within = tuple(range(1, w.ndim))
@@ -92,17 +99,26 @@ class Normalize(Op):
         self.axes, self.eps, self.centered = axes, eps, centered
 
     def statistics(self, x: Array) -> tuple[Any, Array]:
-        center = x.mean(axis=self.axes, keepdims=True) if self.centered else 0.0
-        return center, ((x - center) ** 2).mean(axis=self.axes, keepdims=True)
+        """The mean and the variance, in the type in which x is added."""
+        count = prod(x.shape[axis] for axis in self.axes)
+        if self.centered:
+            return moments(x, self.axes, count)
+        return 0.0, total(x * x, self.axes, True, wide(x.dtype), count)
 
     def forward(self, x: Array, weight: Any, bias: Any) -> Array:
+        dtype = array_module(x).result_type(x, weight, bias)
+        x = at_least_float32(x)
         center, var = self.statistics(x)
-        return (x - center) * (weight / array_module(x).sqrt(var + self.eps)) + bias
+        if self.centered:
+            x = x - center.astype(x.dtype)
+        inverse = (1.0 / array_module(x).sqrt(var + self.eps)).astype(x.dtype)
+        return (x * (weight * inverse) + bias).astype(dtype, copy=False)
 
     def mean(self, x: Tensor) -> Tensor:
         return mean(x, self.axes, keepdims=True)
 
     def backward(self, g: Tensor, x: Tensor, weight: Any) -> Any:
+        g, x = at_least_float32(g), at_least_float32(x)
         deviation = x - self.mean(x) if self.centered else x
         inverse = rsqrt(self.mean(deviation * deviation) + self.eps)
         normal = deviation * inverse
@@ -133,8 +149,7 @@ class BatchNorm(Normalize):
         self.running = running_mean, running_var
 
     def statistics(self, x: Array) -> tuple[Array, Array]:
-        center = add_up(x.sum(axis=self.axes, keepdims=True)) / self.count
-        var = add_up(((x - center) ** 2).sum(axis=self.axes, keepdims=True)) / self.count
+        center, var = moments(x, self.axes, self.count, add_up)
         self.move_running(center.reshape(-1), var.reshape(-1))
         return center, var
 
@@ -151,10 +166,11 @@ class BatchNorm(Normalize):
         return super().forward(x, per_channel(weight, x.ndim - 1), per_channel(bias, x.ndim - 1))
 
     def backward(self, g: Tensor, x: Tensor, weight: Tensor) -> Any:
-        g_x, along, _ = super().backward(g, x, per_channel(weight, x.ndim - 1))
+        g_x, along, g = super().backward(g, x, per_channel(weight, x.ndim - 1))
         return g_x, lambda: sum_over(along(), self.axes), lambda: sum_over(g, self.axes)
 
 
+@accepts_stand_ins
 def batch_norm(
     x: Operand,
     running_mean: Tensor | None,
@@ -185,6 +201,9 @@ def batch_norm(
         got = f"batch_norm of {features} features of shape {x.shape}"
         hint = f"(N, {features}) or (N, {features}, H, W)"
         raise ShapeError(got, "axis 1 holds the features", hint)
+    if running_mean.dtype.kind != "f" or running_var.dtype.kind != "f":
+        got = f"running estimates of type {running_mean.dtype} and {running_var.dtype}"
+        raise TypeError(explain(got, "they are floats", "tp.zeros(C) and tp.ones(C)"))
     for name, p in (("running_var", running_var), ("weight", weight), ("bias", bias)):
         if p is not None and p.size != features:
             got = f"batch_norm of {features} features with a {name} of shape {p.shape}"
@@ -219,6 +238,7 @@ def batch_op(
     return kind(axes, eps, count, momentum, running_mean._data, running_var._data)
 
 
+@accepts_stand_ins
 def layer_norm(
     x: Operand,
     normalized_shape: Any,
@@ -239,6 +259,7 @@ def layer_norm(
     return _normalized(got, x, shape, weight, bias, eps)
 
 
+@accepts_stand_ins
 def rms_norm(
     x: Operand, normalized_shape: Any, weight: Operand | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -254,6 +275,7 @@ def rms_norm(
     return _normalized(got, x, shape, weight, None, eps, centered=False)
 
 
+@accepts_stand_ins
 def group_norm(
     x: Operand,
     num_groups: int,
@@ -298,6 +320,7 @@ def _normalized(
     return out
 
 
+@accepts_stand_ins
 def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Tensor:
     """Each element is 0 with probability p, and the others are scaled by 1 / (1 - p); x itself
     unless training.

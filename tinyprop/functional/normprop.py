@@ -10,7 +10,7 @@ from .activations import relu
 from .arithmetic import where
 from .convolution import conv2d
 from .linear import linear, product
-from .normalization import WeightNorm, per_channel, weight_norm
+from .normalization import WeightNorm, per_channel, row_lengths, weight_norm
 from .reductions import sum as sum_over
 
 
@@ -75,9 +75,8 @@ class NormalizedLinear(Op):
     floating = True
 
     def forward(self, x: Array, w: Array, gamma: Array) -> Array:
-        xp = array_module(w)
-        length = xp.sqrt(xp.einsum("ij,ij->i", w, w))
-        return product(x, w.T) * (gamma / length)
+        scale = (gamma / row_lengths(w)).astype(w.dtype)
+        return product(x, w.T) * scale
 
     def backward(self, g: Tensor, x: Tensor, w: Tensor, gamma: Tensor) -> Any:
         of_w, of_gamma = WeightNorm(1.0).backward(g.T @ x, w, gamma)

@@ -6,6 +6,8 @@ from typing import Any
 from ..engine.arrays import Array, array_module, from_host
 from ..engine.errors import ShapeError
 from ..engine.graph import Op
+from ..engine.stand_in import accepts_stand_ins
+from ..engine.sums import total, wide
 from ..engine.tensor import Operand, Tensor, as_tensor
 from .arithmetic import as_float
 from .shapes import Put
@@ -63,7 +65,8 @@ class AveragePool(Op):
 
     def forward(self, x: Array) -> Array:
         windows = self.window.unfold(channels_last(x))  # (N, rows, columns, kh, kw, C)
-        return channels_first(windows.sum(axis=(3, 4)) * self.factor)
+        sums = total(windows, (3, 4), dtype=wide(x.dtype))
+        return channels_first((sums * self.factor).astype(x.dtype, copy=False))
 
     def backward(self, g: Tensor) -> Any:
         return Spread(self.window, self.image, self.factor)(g)
@@ -106,6 +109,7 @@ def _counts(window: Window, axis: int, size: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
+@accepts_stand_ins
 def max_pool2d(
     x: Operand, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False
 ) -> Tensor:
@@ -118,6 +122,7 @@ def max_pool2d(
     return MaxPool(_window(x, kernel_size, stride, padding, ceil_mode))(x)
 
 
+@accepts_stand_ins
 def avg_pool2d(
     x: Operand,
     kernel_size: Any,

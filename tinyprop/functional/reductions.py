@@ -5,9 +5,10 @@ from collections.abc import Callable
 from operator import index as as_int
 from typing import Any
 
-from ..engine.arrays import Array, array_module
+from ..engine.arrays import Array, array_module, is_array
 from ..engine.errors import ShapeError
 from ..engine.graph import Op, named
+from ..engine.sums import at_least_float32, total, wide
 from ..engine.tensor import Axes, Operand, Tensor, as_tensor
 from .arithmetic import as_float, exp, sqrt, square, where
 from .shapes import broadcast_to, normalize_axes
@@ -21,11 +22,6 @@ class Reduction(Op):
 
     def __init__(self, axis: Axes, keepdims: bool):
         self.axis, self.keepdims = axis, keepdims
-
-    def forward(self, x: Array) -> Array:
-        self.old_shape = x.shape
-        reduce = getattr(x, type(self).__name__.lower())  # x.sum, x.max, ...
-        return reduce(axis=self.axes(x.shape), keepdims=self.keepdims)
 
     def axes(self, shape: Shape) -> Shape:
         """The axes counted from the front, checked. As in NumPy, a 0-d tensor may be reduced along
@@ -44,6 +40,10 @@ class Reduction(Op):
         axes = self.axes(shape)
         return t.reshape(tuple(1 if i in axes else n for i, n in enumerate(shape)))
 
+    def reduced_size(self, shape: Shape) -> int:
+        """How many elements of an input of that shape each result is made of."""
+        return math.prod(shape[axis] for axis in self.axes(shape))
+
 
 class Sum(Reduction):
     """The sum over all elements, or along some axes.
@@ -51,6 +51,10 @@ class Sum(Reduction):
     >>> F.sum([[1.0, 2.0], [3.0, 4.0]], axis=1)
     tensor([3., 7.])
     """
+
+    def forward(self, x: Array) -> Array:
+        self.old_shape = x.shape
+        return total(x, self.axes(x.shape), self.keepdims)
 
     def backward(self, g: Tensor) -> Any:
         return broadcast_to(self.expanded(g, self.old_shape), self.old_shape)
@@ -65,18 +69,66 @@ class Mean(Sum):
 
     floating = True
 
+    def __init__(self, axis: Axes, keepdims: bool, count: Any = None):
+        super().__init__(axis, keepdims)
+        self.count = count  # what the sum is divided by: the number of elements unless given
+
     def forward(self, x: Array) -> Array:
         self.old_shape = x.shape
-        axes = self.axes(x.shape)
-        self.count = math.prod(x.shape[axis] for axis in axes)
-        if not self.count:
-            return x.sum(axis=axes, keepdims=self.keepdims) / 0
-        return x.mean(axis=axes, keepdims=self.keepdims)
+        self.divisor = self.reduced_size(x.shape) if self.count is None else self.count
+        return total(x, self.axes(x.shape), self.keepdims, divisor=self.divisor)
 
     def backward(self, g: Tensor) -> Any:
-        if not self.count:
+        if not math.prod(self.old_shape):
             return super().backward(g)
-        return super().backward(g * (1.0 / self.count))  # some counts are too large for float16
+        factor: Any = 1.0 / self.divisor  # some counts are too large for float16
+        if is_array(factor):
+            factor = factor.astype(g.dtype)
+        return super().backward(g * factor)
+
+
+class Variance(Reduction):
+    """The sum of squared deviations from the mean, divided by the number of elements minus
+    ddof."""
+
+    floating = True
+
+    def __init__(self, axis: Axes, keepdims: bool, ddof: int):
+        super().__init__(axis, keepdims)
+        self.ddof = ddof
+
+    def forward(self, x: Array) -> Array:
+        axes = self.axes(x.shape)
+        count = self.reduced_size(x.shape)
+        _, var = moments(x, axes, count)
+        if self.ddof:
+            var = var * (count / (count - self.ddof))
+        var = var.astype(x.dtype)
+        return var if self.keepdims else var.squeeze(axes)
+
+    def backward(self, g: Tensor, x: Tensor) -> Any:
+        deviation = x - mean(x, self.axis, keepdims=True)
+        slope = self.expanded(g, x.shape) * (2.0 / (self.reduced_size(x.shape) - self.ddof))
+        return slope * deviation
+
+
+def moments(
+    x: Array, axes: Shape, count: int, over_all: Callable[[Array], Array] = lambda sums: sums
+) -> tuple[Array, Array]:
+    """The mean and the variance along some axes, which stay as axes of length 1, in the type in
+    which x is added. `count` is the number of elements, and `over_all` completes a sum if x is a
+    part of them.
+
+    Squares are taken of x - near, with `near` the mean as an element of x would be rounded: their
+    mean is the variance plus (mean - near)^2."""
+    x = at_least_float32(x)
+    dtype = wide(x.dtype)
+    center = over_all(total(x, axes, True, dtype)) / count
+    near = center.astype(x.dtype)
+    deviation = x - near
+    mean_square = over_all(total(deviation * deviation, axes, True, dtype)) / count
+    var = mean_square - (center - near) ** 2
+    return center, array_module(x).maximum(var, 0.0)  # because of rounding
 
 
 class Max(Reduction):
@@ -89,12 +141,15 @@ class Max(Reduction):
 
     of_nothing = False
 
+    def forward(self, x: Array) -> Array:
+        return x.max(axis=self.axes(x.shape), keepdims=self.keepdims)
+
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
         top = self.expanded(out, x.shape)._data
         both_nan = (x._data != x._data) & (top != top)
-        is_top = ((x._data == top) | both_nan).astype(x.dtype)
-        fraction = is_top / is_top.sum(axis=self.axes(x.shape), keepdims=True)
-        return self.expanded(g, x.shape) * fraction
+        is_top = (x._data == top) | both_nan
+        fraction = is_top / total(is_top, self.axes(x.shape), keepdims=True)
+        return self.expanded(g, x.shape) * fraction.astype(x.dtype)
 
 
 class Min(Max):
@@ -104,6 +159,9 @@ class Min(Max):
     >>> F.min([[1.0, 5.0], [3.0, 2.0]], axis=0)
     tensor([1., 2.])
     """
+
+    def forward(self, x: Array) -> Array:
+        return x.min(axis=self.axes(x.shape), keepdims=self.keepdims)
 
 
 class ArgMax(Max):
@@ -126,14 +184,35 @@ class LogSumExp(Reduction):
         axes = self.axes(x.shape)
         top = x.max(axis=axes, keepdims=True)
         finite = xp.isfinite(top)
-        total = xp.exp(x - xp.where(finite, top, 0.0)).sum(axis=axes, keepdims=True)
-        # total >= 1 unless all are -inf
-        out = top + xp.where(finite, xp.log(xp.maximum(total, 1.0)), 0.0)
+        terms = xp.exp(x - xp.where(finite, top, 0.0))
+        sums = total(terms, axes, True, wide(x.dtype))
+        # at least 1 unless all are -inf
+        rest = xp.where(finite, xp.log(xp.maximum(sums, 1.0)), 0.0)
+        out = (top + rest).astype(x.dtype)
         return out if self.keepdims else out.squeeze(axes)
 
     def backward(self, g: Tensor, x: Tensor, out: Tensor) -> Any:
         out = where(out == -math.inf, 0.0, out)  # the fraction of each element in a total of 0 is 0
         return self.expanded(g, x.shape) * exp(x - self.expanded(out, x.shape))
+
+
+class Softmax(Reduction):
+    """exp(x), divided by its sum along an axis."""
+
+    floating = True
+
+    def __init__(self, axis: Axes):
+        super().__init__(axis, keepdims=True)
+
+    def forward(self, x: Array) -> Array:
+        axes = self.axes(x.shape)
+        y = at_least_float32(x)
+        terms = array_module(x).exp(y - y.max(axis=axes, keepdims=True))
+        return (terms / total(terms, axes, True)).astype(x.dtype, copy=False)
+
+    def backward(self, g: Tensor, out: Tensor) -> Any:
+        along = sum(g * out, self.axis, keepdims=True)
+        return out * (g - along)
 
 
 def _function(op: type[Reduction]) -> Callable[..., Tensor]:
@@ -157,16 +236,15 @@ def var(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
     >>> F.var([1.0, 2.0, 3.0, 4.0])
     tensor(1.25)
     """
-    x = as_tensor(x)
-    deviation = x - mean(x, axis, keepdims=True)
-    out = mean(deviation * deviation, axis, keepdims)
-    if not out.size:
-        return out
-    count = x.size // out.size
+    x = as_float(x)
+    reduction = Variance(axis, keepdims, ddof)
+    count = reduction.reduced_size(x.shape)
+    if not count:
+        return mean(x, axis, keepdims)
     if count <= ddof:
         got = f"var of {count} elements with ddof={ddof}, shape {x.shape}, axis={axis}"
         raise ShapeError(got, "there must be more elements than ddof", "ddof=0, or more elements")
-    return out * (count / (count - ddof)) if ddof else out
+    return reduction(x)
 
 
 def std(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
@@ -175,7 +253,9 @@ def std(x: Operand, axis: Axes = None, keepdims: bool = False, ddof: int = 0) ->
     >>> F.std([1.0, 3.0])
     tensor(1.)
     """
-    return _root(var(x, axis, keepdims, ddof))
+    x = as_float(x)
+    root = _root(var(at_least_float32(x), axis, keepdims, ddof))
+    return root if root.dtype == x.dtype else root.astype(x.dtype)
 
 
 def norm(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -185,7 +265,9 @@ def norm(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
     >>> F.norm([3.0, 4.0])
     tensor(5.)
     """
-    return _root(sum(square(as_float(x)), axis, keepdims))
+    x = as_float(x)
+    length = _root(sum(square(at_least_float32(x)), axis, keepdims))
+    return length if length.dtype == x.dtype else length.astype(x.dtype)
 
 
 def _root(x: Tensor) -> Tensor:
@@ -204,7 +286,7 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Tenso
     return ArgMax(axis, keepdims)(as_tensor(x).detach())
 
 
-def log_softmax(x: Operand, axis: int = -1) -> Tensor:
+def log_softmax(x: Operand, axis: Axes = -1) -> Tensor:
     """The logarithm of softmax(x), without overflow.
 
     >>> F.log_softmax([0.0, 1000.0])
@@ -218,10 +300,11 @@ def log_softmax(x: Operand, axis: int = -1) -> Tensor:
     return shifted - logsumexp(shifted, axis, keepdims=True)
 
 
-def softmax(x: Operand, axis: int = -1) -> Tensor:
-    """exp(x) scaled to sum to 1 along an axis, without overflow.
+def softmax(x: Operand, axis: Axes = -1) -> Tensor:
+    """exp(x) scaled to sum to 1 along an axis, or several, without overflow.
 
     >>> F.softmax([1000.0, 1000.0])
     tensor([0.5, 0.5])
     """
-    return exp(log_softmax(x, axis))
+    x = as_float(x)
+    return Softmax(axis)(x) if x.size else x

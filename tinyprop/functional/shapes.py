@@ -17,6 +17,8 @@ from ..engine.arrays import (
 )
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import Op
+from ..engine.stand_in import accepts_stand_ins
+from ..engine.sums import wide
 from ..engine.tensor import Operand, Tensor, as_tensor
 
 
@@ -106,11 +108,13 @@ class Put(Op):
         self.where, self.new_shape, self.background = where, shape, background
 
     def forward(self, x: Array) -> Array:
-        out = array_module(x).full(self.new_shape, self.background, x.dtype)
+        xp = array_module(x)
         if any(is_array(part) and part.dtype.kind != "b" for part in self.where):
-            array_module(x).add.at(out, self.where, x)  # an index may occur twice
-        else:
-            out[self.where] = x
+            sums = xp.full(self.new_shape, self.background, wide(x.dtype))
+            xp.add.at(sums, self.where, x.astype(sums.dtype))  # an index may occur many times
+            return sums.astype(x.dtype, copy=False)
+        out = xp.full(self.new_shape, self.background, x.dtype)
+        out[self.where] = x
         return out
 
     def backward(self, g: Tensor) -> Any:
@@ -152,6 +156,7 @@ def transpose(x: Operand, axes: Any = None, *more: int) -> Tensor:
     return Transpose(as_int_tuple((axes, *more) if more else axes))(x)
 
 
+@accepts_stand_ins
 def flatten(x: Operand, start_axis: int = 0) -> Tensor:
     """All axes from `start_axis` on joined into one.
 
@@ -244,12 +249,28 @@ def pad(x: Operand, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Te
     if not _are_widths(widths, x.ndim):
         got = f"pad({x.shape}, {widths})"
         raise ShapeError(got, "one pair of widths >= 0 for each axis", f"{[(1, 1)] * x.ndim}")
+    if x.dtype.kind != "f":
+        _check_border(x, value)
     shape = []
     inside = []
     for n, (before, after) in zip(x.shape, widths, strict=True):
         shape.append(before + n + after)
         inside.append(slice(before, before + n))
     return Put(tuple(inside), tuple(shape), value)(x)
+
+
+def _check_border(x: Tensor, value: float) -> None:
+    """Refuse a border that the integers or bools of x cannot have."""
+    lowest, highest = (0, 1) if x.dtype.kind == "b" else _integer_range(x)
+    is_element = lowest <= value <= highest and value == int(value)
+    if not is_element:
+        got = f"pad of {x.dtype} elements with {value}"
+        raise TypeError(explain(got, f"{x.dtype} has no such value", "x.astype('float32')"))
+
+
+def _integer_range(x: Tensor) -> tuple[int, int]:
+    limits = array_module(x._data).iinfo(x.dtype)
+    return int(limits.min), int(limits.max)
 
 
 def _are_widths(widths: Any, ndim: int) -> bool:
@@ -270,7 +291,7 @@ def concatenate(xs: Sequence[Operand], axis: int = 0) -> Tensor:
         raise ShapeError(
             "concatenate([])", "there must be at least one tensor to join", "a list of tensors"
         )
-    return Concatenate(axis)(*xs)
+    return Concatenate(axis)(*_as_tensors(xs))
 
 
 def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
@@ -280,9 +301,7 @@ def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
     tensor([[1., 3.],
             [2., 4.]])
     """
-    given = [as_tensor(x) for x in xs if isinstance(x, Tensor) or is_array(x)]
-    widest = max(given, key=lambda x: (x.dtype.kind == "f", x.dtype.itemsize), default=None)
-    tensors = [as_tensor(x, like=widest) for x in xs]
+    tensors = _as_tensors(xs)
     shapes = [x.shape for x in tensors]
     if len(set(shapes)) != 1:
         rule = "there must be at least one tensor, all of one shape"
@@ -291,6 +310,13 @@ def stack(xs: Sequence[Operand], axis: int = 0) -> Tensor:
     (axis,) = normalize_axes(axis, len(shapes[0]) + 1, got)
     new_axis = (*(slice(None),) * axis, None)
     return concatenate([x[new_axis] for x in tensors], axis)
+
+
+def _as_tensors(xs: Sequence[Operand]) -> list[Tensor]:
+    """Numbers and lists as tensors that are like the widest of the tensors beside them."""
+    given = [as_tensor(x) for x in xs if isinstance(x, Tensor) or is_array(x)]
+    widest = max(given, key=lambda x: (x.dtype.kind == "f", x.dtype.itemsize), default=None)
+    return [as_tensor(x, like=widest) for x in xs]
 
 
 def index(x: Operand, where: Any) -> Tensor:

@@ -2,14 +2,14 @@
 
 import math
 from importlib import import_module
-from typing import Any
 
 from ..engine.arrays import Array, array_module, backend_of
 
 
-def device_special() -> Any:
-    """The special functions that come with CuPy."""
-    return import_module("cupyx.scipy.special")
+def on_device(name: str, x: Array) -> Array:
+    """CuPy's special function of that name, whose result for float16 would be float64."""
+    function = getattr(import_module("cupyx.scipy.special"), name)
+    return function(x).astype(x.dtype, copy=False)
 
 
 def erfcx(x: Array) -> Array:
@@ -19,7 +19,7 @@ def erfcx(x: Array) -> Array:
     converges like exp(-pi^2 / h^2); the contribution of its poles at t = +-ix is known in closed
     form (Hunter and Regan, 1972)."""
     if backend_of(x) == "cupy":
-        return device_special().erfcx(x)
+        return on_device("erfcx", x)
     xp = array_module(x)
     far = 1e8 if x.dtype.itemsize == 8 else 1e4
     # further out it falls like 1/x, to rounding, and x^2 might overflow
@@ -50,7 +50,7 @@ def midpoint_rule(square: Array) -> tuple[float, Array]:
 def erfc(x: Array) -> Array:
     """1 - erf(x), without losing the digits of its right tail."""
     if backend_of(x) == "cupy":
-        return device_special().erfc(x)
+        return on_device("erfc", x)
     xp = array_module(x)
     x = xp.clip(x, -30.0, 30.0)  # it is 2 or 0 long before
     right = xp.exp(-x * x) * erfcx(abs(x))
@@ -63,7 +63,7 @@ def erf(x: Array) -> Array:
     In 1 - erfc(x) by the midpoint rule, with its poles, 1 and the poles make a hyperbolic tangent.
     """
     if backend_of(x) == "cupy":
-        return device_special().erf(x)
+        return on_device("erf", x)
     xp = array_module(x)
     near = xp.clip(x, -0.5, 0.5)
     square = near * near

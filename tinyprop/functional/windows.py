@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ..engine.arrays import Array, array_module
 from ..engine.errors import ShapeError
+from ..engine.sums import wide
 
 Shape = tuple[int, ...]
 Pair = tuple[int, int]
@@ -99,11 +100,13 @@ class Window(NamedTuple):
         """The transpose of `unfold`: windows (N, rows, columns, kh, kw, C), added up to images of
         this shape (N, C, H, W) where they overlap."""
         n, c, h, w = image
-        out = array_module(elements).zeros((n, h, w, c), elements.dtype)
+        kh, kw = self.kernel
+        dtype = wide(elements.dtype, terms=kh * kw)
+        out = array_module(elements).zeros((n, h, w, c), dtype)
         for i, (rows, pixel_rows) in enumerate(self.along(0, h)):
             for j, (columns, pixel_columns) in enumerate(self.along(1, w)):
                 out[:, pixel_rows, pixel_columns] += elements[:, rows, columns, i, j]
-        return channels_first(out)
+        return channels_first(out.astype(elements.dtype, copy=False))
 
 
 # the places where an element of the kernel lies on the image, and the pixels that it meets there

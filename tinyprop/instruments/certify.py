@@ -17,7 +17,7 @@ from ..nn.module import observing
 from ..nn.normprop import NormProp
 from ..report.arguments import whole_number
 from ..report.table import Table
-from ..theory.propagate import layers_of, linear_map, propagate
+from ..theory.propagate import propagate
 
 NOTE = """
 Of a layer's pre-activations u = w.x + b, over test images and positions. mean: that of each unit,
@@ -87,10 +87,10 @@ def certificate(net: nn.Module, images: HostArray, components: int) -> Table:
         {record.layer: record for record in propagate(net, data=images, components=components)},
     )
     for name, layer, u in pre_activations(net, Tensor(images)):
-        if (weights := linear_map(layer)) is None:
+        rows_of_w = rows_of_weights(layer)
+        if rows_of_w is None:
             continue
         expected, mean, variance = predicted[name], u.mean(axis=0), u.var(axis=0).mean()
-        rows_of_w = weights.weight.reshape(len(weights.weight), -1)
         products = rows_of_w @ rows_of_w.T
         assumed, right = error_and_bound(products)
         left, _ = error_and_bound(np.atleast_2d(np.cov(u.T, ddof=0)))
@@ -115,6 +115,21 @@ def certificate(net: nn.Module, images: HostArray, components: int) -> Table:
     return Table(
         ["layer", *map(str.strip, numbers)], rows, "Theory and measurement", " ".join(NOTE.split())
     )
+
+
+def rows_of_weights(layer: nn.Module) -> HostArray | None:
+    """What each unit of a layer multiplies its inputs by; None if the layer has no such weights."""
+    if isinstance(layer, NormProp):
+        weight = F.weight_norm(layer.weight, layer.gamma)
+    elif isinstance(layer, (nn.Linear, nn.Conv2d, nn.WeightNorm)):
+        weight = layer.weight
+    else:
+        return None
+    return weight.numpy().astype("float64").reshape(len(weight), -1)
+
+
+def layers_of(net: nn.Module) -> list[Any]:
+    return list(net) if type(net).forward is nn.Sequential.forward else [net]
 
 
 def pre_activations(

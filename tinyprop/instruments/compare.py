@@ -14,30 +14,22 @@ import numpy as np
 from .. import nn
 from ..engine.arrays import HostArray
 from ..engine.errors import explain
+from ..engine.graph import no_grad
 from ..engine.random import manual_seed, new_generator
 from ..engine.tensor import Tensor
 from ..engine.threads import blas_threads
-from ..report.arguments import whole_number
+from ..functional.activation import activations, as_activation
+from ..nn.init import INITS
+from ..report.arguments import checked_by, whole_number
 from ..report.estimate import Estimate
 from ..report.table import Table
-from ..theory.stacks import DEGREES, GROUP, INSTRUMENTS, NORMS, Stack
-from .probes import correlations, spectra
+from ..theory.stacks import DEGREES, INSTRUMENTS, Stack
+from .probes import correlations, samples_are_separate, spectra
 
 POINTS = 5  # layers at which singular values are measured
 
-DEFAULT = ["glorot", "he", "batch", "layer", "ws", "normprop", "normprop-exact"]
-FUNCTIONS = [
-    "relu",
-    "leaky_relu",
-    "elu",
-    "gelu",
-    "silu",
-    "softplus",
-    "tanh",
-    "erf",
-    "sin",
-    "identity",
-]
+DEFAULT = ["none/glorot", "none/he", "batch", "layer", "ws", "normprop", "normprop-exact"]
+CHOSEN_INITS = [name for name in INITS if name != "fixup"]  # which needs a whole network
 
 
 @dataclass(frozen=True)
@@ -64,8 +56,10 @@ def by_layer(
     """The standard deviation of a unit over inputs, and the size of a random gradient relative to
     the last layer."""
     head = nn.Linear(stack.width, stack.width)
+    with no_grad():
+        outputs = model(x)
     # no class is favoured: the gradient is random
-    head.weight.data *= 1e-3 / math.sqrt(stack.states[-1, 0])
+    head.weight.data *= 1e-3 / math.sqrt((outputs.data**2).mean())
     labels = random.integers(0, stack.width, len(x))
     records = nn.signals(nn.Sequential(*model, head), x, labels)[:-1]
     squares = np.array([r.std**2 + r.mean**2 - r.unit_mean_square for r in records])
@@ -83,7 +77,7 @@ def measured(stack: Stack, networks: int, seed: int, at: HostArray) -> dict[str,
         x = Tensor(random.standard_normal((stack.batch, stack.width), np.float32))
         signal, gradient = by_layer(stack, model, x, random)
         stages = [nn.Sequential(*list(model)[a:b]) for a, b in pairwise([0, *(at + 1)])]
-        one = x if stack.norm == "batch" else x[:1]
+        one = x[:1] if samples_are_separate(model) else x
         spectrum = [s.product[0] for s in spectra(nn.Sequential(*stages), one, 1, i)]
         pairs = correlations(model, x[: stack.batch // 2], DEGREES, i)
         shown.append([signal[at], gradient[at], spectrum, [pairs[k].cosines.mean() for k in at]])
@@ -117,7 +111,7 @@ def compare(stacks: list[Stack], networks: int, seed: int) -> dict[str, dict[str
     with blas_threads(1):  # the products are small
         for i, stack in enumerate(tqdm(stacks, disable=None, leave=False)):
             for name, curve in curves(stack, networks, seed, i / len(stacks)).items():
-                found[name][stack.norm] = curve
+                found[name][stack.label] = curve
     return found
 
 
@@ -138,8 +132,14 @@ def table(found: dict[str, dict[str, Curve]]) -> Table:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    known = "\n".join(f"  {name:16}{what}" for name, what in NORMS.items())
-    parser.epilog = f"normalisers:\n{known}"
+    known = "\n".join(f"  {name:16}{entry.note}" for name, entry in nn.normalizers.items())
+    parser.epilog = f"""normalisers:
+{known}
+  file.py:name    one of your own: a tp.nn.Normalizer, or a function of the number of units
+
+Initial weights are those that the normaliser starts with, or any of {", ".join(CHOSEN_INITS)}:
+none/he has no normaliser, and the weights of He et al. (2015).
+"""
 
     def option(name: str, default: Any, help: str, **more: Any) -> None:
         parser.add_argument(name, default=default, help=f"{help} (default: %(default)s)", **more)
@@ -147,15 +147,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--norms",
         nargs="+",
-        choices=list(NORMS),
+        type=checked_by(lambda text: nn.as_normalizer(split_init(text)[0])),
         default=DEFAULT,
-        metavar="NORM",
+        metavar="NORM[/INIT]",
         help=f"normalisers, see below (default: {' '.join(DEFAULT)})",
     )
     parser.add_argument(
         "--residual", action="store_true", help="residual blocks h + branch(h) instead of layers"
     )
-    option("--activation", "relu", "activation", choices=FUNCTIONS)
+    option(
+        "--activation",
+        "relu",
+        f"{', '.join(activations)}, or one of your own, my_file.py:my_name",
+        type=checked_by(as_activation),
+        metavar="NAME",
+    )
     option("--depth", 20, "layers, or residual blocks", type=whole_number(2), metavar="N")
     option("--width", 256, "units in each layer", type=whole_number(8), metavar="N")
     option("--batch", 64, "inputs in a batch", type=whole_number(2), metavar="N")
@@ -171,14 +177,18 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     from ..report import plots
     from . import figures
 
-    norms = list(dict.fromkeys(options.norms))
-    check(options, norms, len(plots.COLORS))
-    shape = (options.activation, options.depth, options.width, options.batch, options.residual)
-    found = compare([Stack(norm, *shape) for norm in norms], options.networks, options.seed)
+    activation = as_activation(options.activation)
+    shape = (activation, options.depth, options.width, options.batch, options.residual)
+    stacks = []
+    for text in dict.fromkeys(options.norms):
+        norm, init = split_init(text)
+        stacks.append(Stack(norm, *shape, init=init))
+    check(options, stacks, len(plots.COLORS))
+    found = compare(stacks, options.networks, options.seed)
     print(table(found).text(shutil.get_terminal_size((110, 24)).columns))
     kind = "residual blocks" if options.residual else "layers"
     heading = (
-        f"{options.depth} {kind} of {options.width} units, {options.activation}, batches of "
+        f"{options.depth} {kind} of {options.width} units, {activation.name}, batches of "
         f"{options.batch}. "
         f"Thick lines: theory. Points: {options.networks} random networks, with 95 % intervals."
     )
@@ -188,18 +198,22 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     return 0
 
 
-def check(options: argparse.Namespace, norms: list[str], colors: int) -> None:
-    got = f"--norms {' '.join(norms)} --width {options.width} --batch {options.batch}"
-    if "batch" in norms and options.batch <= 3:
-        rule = "behind BatchNorm the mean squared gradient is finite for batches of more than 3"
+def split_init(text: str) -> tuple[str, str | None]:
+    """The normaliser and the initial weights, if they are given, of NORM or NORM/INIT.
+
+    >>> split_init("none/he"), split_init("my/file.py:mine")
+    (('none', 'he'), ('my/file.py:mine', None))
+    """
+    norm, slash, init = text.rpartition("/")
+    if slash and init in CHOSEN_INITS:
+        return norm, init
+    return text, None
+
+
+def check(options: argparse.Namespace, stacks: list[Stack], colors: int) -> None:
+    got = f"--norms {' '.join(options.norms)} --width {options.width} --batch {options.batch}"
+    if options.batch <= 3 and any(stack.over_batch for stack in stacks):
+        rule = "after BatchNorm the mean squared gradient is finite for batches of more than 3"
         raise ValueError(explain(got, rule, "--batch 8"))
-    if "group" in norms and options.width % GROUP:
-        raise ValueError(
-            explain(
-                got,
-                f"groups have {GROUP} units",
-                f"--width {GROUP * max(1, options.width // GROUP)}",
-            )
-        )
-    if len(norms) > colors:
+    if len(stacks) > colors:
         raise ValueError(explain(got, f"a figure has {colors} colors", "two figures"))

@@ -17,9 +17,9 @@ from ..engine.errors import explain
 from ..engine.random import new_generator
 from ..engine.tensor import Tensor
 from ..functional.derivatives import jvp
+from ..nn.declare import can_be_split
 from ..nn.module import observing
 from ..nn.observation import Observation, observe, outermost, until
-from ..train.step import can_be_split
 
 SMALL = 256  # numbers in and out, up to which a Jacobian is computed in full
 ROUNDS = 8  # in which a block of vectors is multiplied by the Jacobian and by its transpose

@@ -18,6 +18,20 @@ struct alignas(WIDTH * sizeof(T)) Pack {
     T at[WIDTH];
 };
 
+// A sum that remembers what rounding has lost (Kahan), so that strips may be long.
+template <typename T>
+struct Sum {
+    T sum, lost; // `Sum<T> s[WIDTH] = {}` starts at 0
+
+    __device__ void add(T x) {
+        const T corrected = x - lost;
+        const T next = sum + corrected;
+        const T error = (next - sum) - corrected;
+        lost = error == error ? error : T(0); // infinity - infinity is NaN
+        sum = next;
+    }
+};
+
 struct Strip {
     unsigned part, column;      // the part that this block adds up to, and the pack of this thread
     long long first, end;       // rows of this strip; none if it lies outside the matrix
@@ -65,6 +79,13 @@ struct Strip {
         ((Pack<T>*)matrix)[r * columns + column] = values;
     }
 
+    template <typename T>
+    __device__ Pack<T> sum_over_strips(const Sum<T>* mine) const {
+        Pack<T> sums;
+        for (int c = 0; c < WIDTH; ++c) sums.at[c] = mine[c].sum;
+        return sum_over_strips(sums);
+    }
+
     // The sum over the strips of the block, in a fixed order. All threads of the block call it.
     template <typename T>
     __device__ Pack<T> sum_over_strips(const Pack<T>& mine) const {
@@ -86,10 +107,10 @@ struct Strip {
     // The sum of parts (parts, columns). The strips of the block take turns.
     template <typename T>
     __device__ Pack<T> sum_of_parts(const T* sums) const {
-        Pack<T> mine = {};
+        Sum<T> mine[WIDTH] = {};
         for (long long p = threadIdx.x / across; p < parts; p += THREADS / across) {
             const Pack<T> part = row(sums, p);
-            for (int c = 0; c < WIDTH; ++c) mine.at[c] += part.at[c];
+            for (int c = 0; c < WIDTH; ++c) mine[c].add(part.at[c]);
         }
         return sum_over_strips(mine);
     }
@@ -152,78 +173,108 @@ void normalized_relu_gradient(
     const Strip s(m);
     const Pack<T> width = s.either(c1s, c1);
     const Pack<T> mean = s.either(c2s, c2);
-    Pack<T> scale, off, sum = {};
+    Pack<T> scale, off;
+    Sum<T> sum[WIDTH] = {};
     for (int c = 0; c < WIDTH; ++c) {
         scale.at[c] = T(1) / width.at[c];
         off.at[c] = -mean.at[c] / width.at[c];
     }
     s.template each<2, T>(g, out, g_x, [&](int c, T g, T out) {
         const T passes = out == off.at[c] ? T(0) : g * scale.at[c];
-        sum.at[c] += passes;
+        sum[c].add(passes);
         return passes;
     });
     const Pack<T> total = s.sum_over_strips(sum);
     if (s.leads) s.store(sums, s.part, total);
 }
 
-// The mean of each part, and its sum of (x - mean)^2: two matrices (parts, columns). Without the
-// first row of the strip, sums lose few digits, however far from 0 the mean is.
+// What a column, or a part of it, has: a mean in two numbers, mean + rest, and the sum of (x -
+// mean - rest)^2. Means of parts differ by less than the values do, and their differences are exact
+// only with the rest.
+template <typename T>
+struct Moments {
+    Pack<T> mean, rest, square;
+
+    // Merge what the threads that share a column have found, each `count` rows of `rows`.
+    __device__ void merge(const Strip& s, T count, T rows) {
+        Pack<T> sum = {}, off = {}, inside = {};
+        for (int c = 0; count > 0 && c < WIDTH; ++c) sum.at[c] = count * mean.at[c];
+        Pack<T> middle = s.sum_over_strips(sum);
+        for (int c = 0; c < WIDTH; ++c) {
+            middle.at[c] /= rows;
+            if (!(count > 0)) continue;
+            const T away = (mean.at[c] - middle.at[c]) + rest.at[c];
+            off.at[c] = count * away;
+            inside.at[c] = square.at[c] + off.at[c] * away;
+        }
+        off = s.sum_over_strips(off);
+        square = s.sum_over_strips(inside);
+        for (int c = 0; c < WIDTH; ++c) {
+            mean.at[c] = middle.at[c];
+            rest.at[c] = off.at[c] / rows;
+            square.at[c] -= off.at[c] * rest.at[c];
+        }
+    }
+};
+
+// The moments of each part: three matrices (parts, columns). Without the first row of the strip,
+// sums lose few digits, however far from 0 the mean is.
 template <typename T>
 __global__ __launch_bounds__(THREADS, BLOCKS)
 void part_moments(const T* __restrict__ x, T* __restrict__ moments, const Matrix m) {
     const Strip s(m);
     const T count = s.end - s.first;
-    Pack<T> start = {}, sum = {}, square = {};
-    if (count > 0) start = s.row(x, s.first);
+    Moments<T> mine = {};
+    Sum<T> sum[WIDTH] = {};
+    T square[WIDTH] = {}; // positive terms: these need no care
+    if (count > 0) mine.mean = s.row(x, s.first);
     s.template each<1, T>(x, nullptr, nullptr, [&](int c, T x, T) {
-        const T off = x - start.at[c];
-        sum.at[c] += off;
-        square.at[c] += off * off;
+        const T off = x - mine.mean.at[c];
+        sum[c].add(off);
+        square[c] += off * off;
         return off;
     });
-    Pack<T> strip_mean = {};
     for (int c = 0; count > 0 && c < WIDTH; ++c) {
-        const T off = sum.at[c] / count;
-        square.at[c] -= sum.at[c] * off;
-        strip_mean.at[c] = start.at[c] + off;
-        sum.at[c] = count * strip_mean.at[c];
+        mine.rest.at[c] = sum[c].sum / count;
+        mine.square.at[c] = square[c] - sum[c].sum * mine.rest.at[c];
     }
-    Pack<T> mean = s.sum_over_strips(sum);
-    for (int c = 0; c < WIDTH; ++c) {
-        mean.at[c] /= T(s.rows_of(s.part));
-        const T off = strip_mean.at[c] - mean.at[c];
-        square.at[c] += count * off * off;
-    }
-    square = s.sum_over_strips(square);
+    mine.merge(s, count, T(s.rows_of(s.part)));
     if (!s.leads) return;
-    s.store(moments, s.part, mean);
-    s.store(moments, s.parts + s.part, square);
+    s.store(moments, s.part, mine.mean);
+    s.store(moments, s.parts + s.part, mine.rest);
+    s.store(moments, 2 * s.parts + s.part, mine.square);
 }
 
-// The mean of each column, and its sum of (x - mean)^2, from the moments of the parts.
+// The moments of each column, from those of the parts. The strips of the block take turns.
 template <typename T>
-struct Moments {
-    Pack<T> mean, square;
-
-    __device__ Moments(const Strip& s, const T* moments) {
-        const unsigned strip = threadIdx.x / s.across, strips = THREADS / s.across;
-        Pack<T> sum = {}, mine = {};
-        for (long long p = strip; p < s.parts; p += strips) {
-            const Pack<T> part = s.row(moments, p);
-            for (int c = 0; c < WIDTH; ++c) sum.at[c] += T(s.rows_of(p)) * part.at[c];
-        }
-        mean = s.sum_over_strips(sum);
-        for (int c = 0; c < WIDTH; ++c) mean.at[c] /= T(s.rows);
-        for (long long p = strip; p < s.parts; p += strips) {
-            const Pack<T> part = s.row(moments, p), inside = s.row(moments, s.parts + p);
-            for (int c = 0; c < WIDTH; ++c) {
-                const T off = part.at[c] - mean.at[c];
-                mine.at[c] += inside.at[c] + T(s.rows_of(p)) * off * off;
-            }
-        }
-        square = s.sum_over_strips(mine);
+__device__ Moments<T> moments_of_parts(const Strip& s, const T* moments) {
+    const unsigned strip = threadIdx.x / s.across, strips = THREADS / s.across;
+    Sum<T> sum[WIDTH] = {}, off[WIDTH] = {}, inside[WIDTH] = {};
+    for (long long p = strip; p < s.parts; p += strips) {
+        const Pack<T> mean = s.row(moments, p);
+        for (int c = 0; c < WIDTH; ++c) sum[c].add(T(s.rows_of(p)) * mean.at[c]);
     }
-};
+    Pack<T> middle = s.sum_over_strips(sum);
+    for (int c = 0; c < WIDTH; ++c) middle.at[c] /= T(s.rows);
+    for (long long p = strip; p < s.parts; p += strips) {
+        const Pack<T> mean = s.row(moments, p), rest = s.row(moments, s.parts + p);
+        const Pack<T> square = s.row(moments, 2 * s.parts + p);
+        for (int c = 0; c < WIDTH; ++c) {
+            const T away = (mean.at[c] - middle.at[c]) + rest.at[c];
+            off[c].add(T(s.rows_of(p)) * away);
+            inside[c].add(square.at[c] + T(s.rows_of(p)) * away * away);
+        }
+    }
+    const Pack<T> offs = s.sum_over_strips(off);
+    Moments<T> found;
+    found.square = s.sum_over_strips(inside);
+    for (int c = 0; c < WIDTH; ++c) {
+        found.rest.at[c] = offs.at[c] / T(s.rows);
+        found.mean.at[c] = middle.at[c] + found.rest.at[c];
+        found.square.at[c] -= offs.at[c] * found.rest.at[c];
+    }
+    return found;
+}
 
 // out = (x - mean) * inverse * weight + bias, where inverse = 1 / sqrt(var + eps). The `statistics`
 // (2, columns) are mean and inverse; the running estimates are moved towards the mean and the
@@ -235,7 +286,7 @@ void batch_norm(
     const T* __restrict__ bias, T* __restrict__ statistics, T* __restrict__ running_mean,
     T* __restrict__ running_var, T eps, T momentum, T* __restrict__ out, const Matrix m) {
     const Strip s(m);
-    const Moments<T> found(s, moments);
+    const Moments<T> found = moments_of_parts(s, moments);
     const Pack<T> mean = found.mean, weights = s.either(weight, T(1)), shift = s.either(bias, T(1));
     Pack<T> inverse, scale;
     for (int c = 0; c < WIDTH; ++c) {
@@ -264,16 +315,16 @@ void batch_norm_sums(
     T* __restrict__ sums, const Matrix m) {
     const Strip s(m);
     const Pack<T> mean = s.row(statistics, 0), inverse = s.row(statistics, 1);
-    Pack<T> sum = {}, product = {};
+    Sum<T> sums_of_g[WIDTH] = {}, products[WIDTH] = {};
     s.template each<2, T>(g, x, nullptr, [&](int c, T g, T x) {
-        sum.at[c] += g;
-        product.at[c] += g * (x - mean.at[c]);
+        sums_of_g[c].add(g);
+        products[c].add(g * (x - mean.at[c]));
         return g;
     });
-    for (int c = 0; c < WIDTH; ++c) product.at[c] *= inverse.at[c];
-    sum = s.sum_over_strips(sum);
-    product = s.sum_over_strips(product);
+    const Pack<T> sum = s.sum_over_strips(sums_of_g);
+    Pack<T> product = s.sum_over_strips(products);
     if (!s.leads) return;
+    for (int c = 0; c < WIDTH; ++c) product.at[c] *= inverse.at[c];
     s.store(sums, s.part, sum);
     s.store(sums, s.parts + s.part, product);
 }

@@ -21,6 +21,7 @@ from ..engine.batch import shares_batch
 from ..engine.graph import Op
 from ..engine.overrides import override
 from ..engine.random import normals
+from ..engine.sums import FEW, total
 from ..functional.activations import ReLU
 from ..functional.arithmetic import Elementwise
 from ..functional.linear import product
@@ -30,6 +31,7 @@ from ..functional.normprop import NormalizedLinear, NormalizedReLU
 from ..functional.pooling import AveragePool, MaxPool, Spread
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last
 from ..optim import updates
+from .evenness import LEAST, MOST, MOST_ENERGY, MOST_SQUARE, STEP, Compared
 
 Arrays = Sequence[Array]
 
@@ -50,7 +52,14 @@ SIZES = {
     "EACH": EACH,
     "LOADS": LOADS,
 }
-OPTIONS = tuple(f"-D{name}={value}" for name, value in SIZES.items())
+LIMITS = {
+    "STEP": STEP,
+    "MOST_ENERGY": MOST_ENERGY,
+    "MOST_SQUARE": MOST_SQUARE,
+    "LEAST": LEAST,
+    "MOST": MOST,
+}
+OPTIONS = tuple(f"-D{name}={value}" for name, value in (SIZES | LIMITS).items())
 
 # the Mailbox of a step that is recorded or replayed (graphs.py); otherwise None
 _mailbox: ContextVar[Any] = ContextVar("mailbox", default=None)
@@ -136,6 +145,37 @@ def _channels_last(x: Array) -> Array:
 @cache
 def _multiprocessors(device: int) -> int:
     return _cupy().cuda.Device(device).attributes["MultiProcessorCount"]
+
+
+@cache
+def _total() -> Any:
+    """A kernel that CuPy compiles: its own sum of float32 has threads that add thousands of
+    elements one after the other."""
+    return _cupy().ReductionKernel(
+        "float32 x, float64 divisor",
+        "float32 y",
+        "x",
+        "a + b",
+        "y = a / divisor",
+        "0",
+        "total",
+        reduce_type="double",
+    )
+
+
+@override(total, on="cupy")
+def total_in_one_launch(
+    x: Array, axes: Any = None, keepdims: bool = False, dtype: Any = None, divisor: Any = None
+) -> Any:
+    """The rule takes one launch to add, one to divide and one to round."""
+    # not `dtype in (None, ...)`: numpy.dtype("float64") == None is true
+    keeps_dtype = dtype is None or dtype == x.dtype
+    stays_float32 = x.dtype.char == "f" and keeps_dtype
+    known_divisor = divisor is None or isinstance(divisor, int)
+    if not (stays_float32 and known_divisor and x.size) or axes == ():
+        return NotImplemented
+    number = 1.0 if divisor is None else float(divisor)
+    return _total()(x, number, axis=axes, keepdims=keepdims)
 
 
 @dataclass
@@ -245,8 +285,8 @@ def normalized_relu_gradient(op: NormalizedReLU, g: Array, c1: Any, c2: Any, out
     return (
         channels_first(g_u),
         lambda: _sum_of_parts(sums),
-        lambda: (last * last_out).sum(axis=rest) / -c1,
-        lambda: last.sum(axis=rest) / -c1,
+        lambda: total(last * last_out, rest) / -c1,
+        lambda: total(last, rest) / -c1,
     )
 
 
@@ -321,7 +361,7 @@ def batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array) -> Array:
         return NotImplemented
     last = _channels_last(x)
     strips = _strips(last)
-    moments = _empty((2, strips.parts, *channels), x)
+    moments = _empty((3, strips.parts, *channels), x)
     _launch_strips("channels.part_moments", strips, last, moments)
     statistics = _empty((2, *channels), x)
     out = _empty(last.shape, x)
@@ -485,7 +525,7 @@ def max_pool_gradient(op: MaxPool, g: Array, x: Array, out: Array) -> Array:
 
 @override(AveragePool.forward, on="cupy")
 def average_pool(op: AveragePool, x: Array) -> Array:
-    if not supported(x):
+    if not supported(x) or math.prod(op.window.kernel) > FEW:
         return NotImplemented
     size = op.window.output(x.shape)
     return _pool("pools.pool", op.window, x.shape, size, op.factor, x, None)
@@ -493,7 +533,7 @@ def average_pool(op: AveragePool, x: Array) -> Array:
 
 @override(Spread.forward, on="cupy")
 def spread(op: Spread, g: Array) -> Array:
-    if not supported(g):
+    if not supported(g) or math.prod(op.window.kernel) > FEW:
         return NotImplemented
     height, width = op.image[2:]
     return _pool("pools.unpool", op.window, op.image, (height, width), op.factor, g, None)
@@ -565,10 +605,16 @@ def adam(
 
 
 def map_tiles(
-    matrix: tuple[str, ...], images: Array, tiles: Window, points: Array, back: bool
+    matrix: tuple[str, ...],
+    images: Array,
+    tiles: Window,
+    points: Array,
+    back: bool,
+    uneven: Array | None = None,
 ) -> None:
     """points = matrix @ tile @ matrix.T for each tile of images (N, H, W, C), or back; points
-    (points, tiles, C) are contiguous, and `matrix` defines a matrix for the compiler."""
+    (points, tiles, C) are contiguous, and `matrix` defines a matrix for the compiler. The points of
+    uneven tiles are 0."""
     n, h, w, c = images.shape
     strides = [stride // images.itemsize for stride in images.strides]
     places = tiles.output((n, c, h, w))
@@ -576,5 +622,78 @@ def map_tiles(
     source, target = (points, images) if back else (images, points)
     threads = points.size // len(points)
     options = (*matrix, f"-DBACK={back:d}")
-    arguments = (source, target, shape, threads)
+    arguments = (source, target, uneven, shape, threads)
     _launch("tiles.map_tiles", images.dtype, threads, *arguments, options=options)
+
+
+@cache
+def _energies() -> Any:
+    """A kernel that CuPy compiles: the sum of squares."""
+    return _cupy().ReductionKernel("T x", "T y", "x * x", "a + b", "y = a", "0", "energies")
+
+
+def uneven_tiles(
+    images: Array, tiles: Window, compared: Sequence[Compared], w: Array | None
+) -> Array:
+    """As in evenness.py, but always an array. If filters w (O, C, k, k) are given and not even, no
+    tile is."""
+    n, height, width, c = images.shape
+    places = tiles.output((n, c, height, width))
+    range_of_w = None if w is None else _filter_range(w)
+    filters, weights = (0, 0) if w is None else (len(w), w.size)
+    out = _cupy().ndarray((n, *places), bool)
+    energies = _energies()(images, axis=3)
+    for i, (windows, results_places, results) in enumerate(compared):
+        numbers = [height, width, *results_places, *places, filters, weights]
+        for window in (tiles, windows, results):
+            numbers += [window.kernel[0], window.stride[0], *window.padding]
+        arguments = (
+            energies,
+            range_of_w,
+            out,
+            _struct("int64", *numbers),
+            np.bool_(i > 0),
+            out.size,
+        )
+        _launch("uneven.uneven_tiles", images.dtype, out.size, *arguments)
+    return out
+
+
+def _filter_range(w: Array) -> Array:
+    """The largest square and the sum of squares of each filter w (O, C, k, k): (2, O)"""
+    out = _empty((2, len(w)), w)
+    geometry = _geometry(Window(w.shape[2:], (1, 1), (0, 0)), w[:1], w, None)
+    _launch("uneven.filter_range", w.dtype, (len(w),), w, out, geometry)
+    return out
+
+
+def convolve_uneven(
+    x: Array, w: Array, window: Window, uneven: Array, out: Array, meets_padding: bool
+) -> None:
+    """Write the outputs of uneven tiles, by the definition of convolution. In a gradient, weights
+    do not meet the padding."""
+    blocks = out.size // len(w)
+    geometry = _geometry(window, x, w, out)
+    arguments = (x, w, uneven, out, geometry, np.bool_(meets_padding))
+    _launch("uneven.convolve_uneven", x.dtype, (blocks,), *arguments)
+
+
+def add_filter_gradient(
+    x: Array, g: Array, window: Window, uneven_x: Array, uneven_g: Array, out: Array
+) -> None:
+    """Add what the outputs of tiles contribute that are uneven in x or in g; out (O, C, k, k) is
+    contiguous."""
+    geometry = _geometry(window, x, out, g)
+    arguments = (x, g, uneven_x, uneven_g, out, geometry)
+    _launch("uneven.add_filter_gradient", x.dtype, out.size, *arguments)
+
+
+def _geometry(window: Window, x: Array, w: Array, out: Array | None) -> Any:
+    """The struct Geometry of a convolution of x with w."""
+    n, c, height, width = x.shape
+    rows, columns = window.output(x.shape)
+    numbers = [n, height, width, c, len(w), window.kernel[0], *window.padding]
+    numbers += [rows, columns, -(-rows // STEP), -(-columns // STEP)]
+    for array in (x, w, x if out is None else out):
+        numbers += [stride // array.itemsize for stride in array.strides]
+    return _struct("int64", *numbers)

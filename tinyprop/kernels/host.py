@@ -1,14 +1,17 @@
 """Faster ways on the host: blocks that stay in the cache from the first step to the last, and fewer
 passes."""
 
+import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..engine.arrays import HostArray
+from ..engine.arrays import HostArray, as_int_tuple, float32, float64
 from ..engine.batch import add_up
 from ..engine.overrides import override
+from ..engine.sums import FEW, total
 from ..engine.threads import for_each, map_each
 from ..functional.activations import ReLU
 from ..functional.convolution import (
@@ -20,16 +23,19 @@ from ..functional.convolution import (
     filter_matrix,
     output_rows,
 )
-from ..functional.normalization import BatchNorm, WeightNorm, per_channel
+from ..functional.normalization import BatchNorm, WeightNorm, per_channel, row_lengths
 from ..functional.normprop import NormalizedReLU, per_unit
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last, empty_image
-from .pointwise import blocks
+from .pointwise import blocks, pairwise_sum
 
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
 PIXELS_AT_ONCE = 2**18  # elements of images that are rectified
 POOLED_AT_ONCE = 2**19  # elements of images that are pooled
 ROWS_AT_ONCE = 2**16  # elements of a batch that is normalised
+WORTH_A_PRODUCT = 2**12  # elements of a matrix whose rows are added by a product with ones
+GROUP = 128  # rows that are added by one product
+FEWEST_COLUMNS = 8  # that make it faster
 UNKNOWN = 255  # more than any number of an element of a window
 
 
@@ -63,7 +69,8 @@ def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> A
     more channels."""
     o, c, _, _ = op.filters
     same_size = op.window.stride == (1, 1) and g.shape[2:] == op.image[2:]
-    if same_size and o <= 4 * c:
+    # an infinite weight would meet the padding of g, and infinity times 0 is NaN
+    if same_size and o <= 4 * c and np.isfinite(w).all():
         return _blockwise(op, g, w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3))
     out = empty_image((len(g), *op.image[1:]), g, w)
 
@@ -79,16 +86,7 @@ def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) ->
     def of_block(images: slice) -> HostArray:
         return FilterGradient.forward(op, x[images], g[images])
 
-    return _sum_in_order(of_block, _image_blocks(op, x))
-
-
-def _sum_in_order(work: Callable[[slice], HostArray], parts: list[slice]) -> HostArray:
-    """The sum of work(part) over all parts, added in their order, whoever computed them."""
-    results = map_each(work, parts)
-    total = results[0]
-    for result in results[1:]:
-        total = total + result
-    return total
+    return pairwise_sum(map_each(of_block, _image_blocks(op, x)))
 
 
 # an index of the places where an element of a kernel is on the image, and the pixels there
@@ -250,8 +248,16 @@ def _elements(window: Window, strides: Pair) -> HostArray:
     return (np.arange(kh)[:, None] * to_row + np.arange(kw) * to_column).reshape(-1)
 
 
+def _adds_few(window: Window, x: HostArray) -> bool:
+    """Whether windows may be added row by row, and the rows one after the other: the rule is exact
+    for larger ones, and for float16."""
+    return x.dtype.itemsize >= 4 and max(window.kernel) <= FEW
+
+
 @override(AveragePool.forward, on="numpy")
 def average_pool(op: AveragePool, x: HostArray) -> Any:
+    if not _adds_few(op.window, x):
+        return NotImplemented
     n, c, _, w = x.shape
     rows, across = op.window.output(x.shape)
     out = np.empty((n, rows, across, c), x.dtype)
@@ -290,6 +296,8 @@ def _scatter(window: Window, axis: int, g: HostArray, out: HostArray) -> None:
 
 @override(Spread.forward, on="numpy")
 def spread(op: Spread, g: HostArray) -> Any:
+    if not _adds_few(op.window, g):
+        return NotImplemented
     n, c, rows, _ = g.shape
     _, _, h, w = op.image
     out = np.empty((n, h, w, c), g.dtype)
@@ -304,19 +312,17 @@ def spread(op: Spread, g: HostArray) -> Any:
     return channels_first(out)
 
 
-def _row_products(x: HostArray, y: HostArray) -> HostArray:
-    """The sum over each row of x * y, without an array of products."""
-    return np.einsum("ij,ij->i", x.reshape(len(x), -1), y.reshape(len(y), -1))
-
-
 @override(WeightNorm.backward, on="numpy")
 def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: HostArray) -> Any:
-    length = np.sqrt(_row_products(w, w))
-    along = _row_products(g, w) / length
+    if g.dtype.itemsize < 4:
+        return NotImplemented
+    length = row_lengths(w)
+    within = tuple(range(1, w.ndim))
+    along = total(g * w, within, dtype=length.dtype) / length
     size = scale * op.factor / length
-    g_w = g * per_channel(size, w.ndim)
-    g_w -= w * per_channel(along * size / length, w.ndim)
-    return g_w, along * op.factor
+    g_w = g * per_channel(size.astype(g.dtype), w.ndim)
+    g_w -= w * per_channel((along * size / length).astype(g.dtype), w.ndim)
+    return g_w, (along * op.factor).astype(g.dtype)
 
 
 def _along_a_row(values: Any, x: HostArray) -> HostArray:
@@ -389,7 +395,7 @@ def normalized_relu(op: NormalizedReLU, u: HostArray, beta: Any, c1: Any, c2: An
 def normalized_relu_gradient(
     op: NormalizedReLU, g: HostArray, c1: Any, c2: Any, out: HostArray
 ) -> Any:
-    if not _fit(out, c1, c2) or g.dtype != out.dtype:
+    if not _fit(out, c1, c2) or g.dtype != out.dtype or g.dtype.itemsize < 4:
         return NotImplemented
     _, _, c1_node, c2_node = op.parents or (None,) * 4
     constants_learn = c1_node is not None or c2_node is not None
@@ -400,7 +406,7 @@ def normalized_relu_gradient(
     def differentiate(images: slice) -> HostArray:
         """The sums for beta, c1 and c2."""
         part = g_u[images]
-        sums = np.zeros((3, g.shape[1]), g.dtype)
+        sums = np.zeros((3, g.shape[1]))
         if constants_learn:
             np.multiply(g[images], out[images], out=part)
             sums[1] = row_sum(_rows(part))
@@ -410,7 +416,8 @@ def normalized_relu_gradient(
         sums[0] = row_sum(_rows(part))
         return sums
 
-    of_beta, of_c1, of_c2 = _sum_in_order(differentiate, blocks(g, PIXELS_AT_ONCE))
+    sums = pairwise_sum(map_each(differentiate, blocks(g, PIXELS_AT_ONCE)))
+    of_beta, of_c1, of_c2 = sums.astype(g.dtype)
     return g_u, of_beta, lambda: -of_c1 / c1, lambda: -of_c2 / c1
 
 
@@ -424,24 +431,73 @@ def _rows(x: HostArray) -> HostArray:
 
 
 def row_sum(x: HostArray) -> HostArray:
-    """The sum of all rows, as a product with ones, which rounds less than adding row by row."""
-    return np.ones(len(x), x.dtype) @ x
+    """The sum of all rows of x (rows, C), in float64."""
+    return _wide_sum(_group_sums(x))
+
+
+def _group_sums(x: HostArray) -> HostArray:
+    """The sums of groups of rows, each by a product with ones, which is fast: (groups, C)"""
+    rows, columns = x.shape
+    count, rest = divmod(rows, GROUP)
+    end = count * GROUP
+    sums = np.empty((count + 1, columns), x.dtype)
+    np.matmul(_ones(GROUP, x.dtype), x[:end].reshape(count, GROUP, columns), out=sums[:count])
+    np.matmul(_ones(rest, x.dtype), x[end:], out=sums[count])
+    return sums
+
+
+def _wide_sum(sums: HostArray) -> HostArray:
+    return np.ones(len(sums)) @ sums.astype(float64)
+
+
+@lru_cache(1024)
+def _ones(count: int, dtype: Any) -> HostArray:
+    return np.ones(count, dtype)
 
 
 def _block_sum(rows_of: Callable[[slice], HostArray], parts: list[slice]) -> HostArray:
-    """The sum of all rows of rows_of(part) over all parts."""
-    sums = map_each(lambda part: row_sum(rows_of(part)), parts)
-    return row_sum(np.stack(sums))
+    """The sum of all rows of rows_of(part) over all parts, in float64."""
+    sums = map_each(lambda part: _group_sums(rows_of(part)), parts)
+    return _wide_sum(np.concatenate(sums))
+
+
+@override(total, on="numpy")
+def total_of_rows(
+    x: HostArray, axes: Any = None, keepdims: bool = False, dtype: Any = None, divisor: Any = None
+) -> Any:
+    """Where the axes that stay come last in memory, as for the gradient of a bias."""
+    if x.dtype != float32 or x.size < WORTH_A_PRODUCT or axes is None:
+        return NotImplemented
+    if dtype is not None and dtype != x.dtype:  # groups of rows are added in float32
+        return NotImplemented
+    summed = sorted(axis % x.ndim for axis in as_int_tuple(axes))
+    kept = [axis for axis in range(x.ndim) if axis not in summed]
+    rows = x.transpose(*summed, *kept)
+    kept_shape = rows.shape[len(summed) :]
+    columns = math.prod(kept_shape)
+    if columns < FEWEST_COLUMNS or not rows.flags.c_contiguous:
+        return NotImplemented
+    sums = row_sum(rows.reshape(-1, columns))
+    if divisor is not None:
+        sums /= divisor
+    shape = kept_shape
+    if keepdims:
+        shape = tuple(1 if axis in summed else n for axis, n in enumerate(x.shape))
+    return sums.reshape(shape).astype(x.dtype)
 
 
 @override(BatchNorm.forward, on="numpy")
 def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) -> Any:
+    if x.dtype.itemsize < 4 or not x.dtype == weight.dtype == bias.dtype:
+        return NotImplemented
     rows = _rows(x)
     parts = blocks(rows, ROWS_AT_ONCE)
-    center = add_up(_block_sum(lambda part: rows[part], parts)) / op.count
-    var = add_up(_block_sum(lambda part: (rows[part] - center) ** 2, parts)) / op.count
-    op.move_running(center, var)
-    inverse = 1.0 / np.sqrt(var + op.eps)
+    mean = add_up(_block_sum(lambda part: rows[part], parts)) / op.count
+    center = mean.astype(x.dtype)
+    squares = add_up(_block_sum(lambda part: (rows[part] - center) ** 2, parts)) / op.count
+    var = np.maximum(squares - (mean - center) ** 2, 0.0)
+    op.move_running(mean, var)
+    inverse = (1.0 / np.sqrt(var + op.eps)).astype(x.dtype)
     op.cache["statistics"] = center, inverse
     scale = inverse * weight
     out = np.empty_like(rows)
@@ -463,9 +519,9 @@ def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostA
     shape = channels_last(x).shape
     g, x = _rows(g), _rows(x)
     parts = blocks(x, ROWS_AT_ONCE)
-    total = _block_sum(lambda part: g[part], parts)
+    total_g = _block_sum(lambda part: g[part], parts)
     along = _block_sum(lambda part: g[part] * (x[part] - center), parts) * inverse
-    offset, mean_along = add_up(np.stack([total, along])) / op.count
+    offset, mean_along = (add_up(np.stack([total_g, along])) / op.count).astype(g.dtype)
     slope = inverse * mean_along
     g_x = np.empty_like(g)
     scale = inverse * weight
@@ -476,4 +532,4 @@ def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostA
         g_x[part] *= scale
 
     for_each(differentiate, parts)
-    return channels_first(g_x.reshape(shape)), along, total
+    return channels_first(g_x.reshape(shape)), along.astype(g.dtype), total_g.astype(g.dtype)

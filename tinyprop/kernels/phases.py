@@ -10,11 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.arrays import HostArray
+from ..engine.arrays import HostArray, float32
 from ..engine.overrides import override
-from ..functional.convolution import Convolve
+from ..functional.convolution import Convolve, FilterGradient, InputGradient
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last
 from . import tiles
+from .evenness import (
+    add_filter_gradient,
+    add_input_gradient,
+    by_plain_product,
+    convolve_uneven,
+    either,
+)
 
 LEAST_CHANNELS = 8  # for tiles to be faster, as measured: im2col with strides is slow
 
@@ -75,20 +82,42 @@ def phased(op: Convolve, x: HostArray, w: HostArray) -> Any:
     s = op.window.stride[0]
     pixels = _split(x, op.window.padding, small.image[2:], s)
     filters = _split(w, (0, 0), small.window.kernel, s)
+    out = tiles.convolve_even(small, pixels, filters, small.cache)
+    if out is NotImplemented:
+        return NotImplemented
+    # by op: small filters may have zeros, which meet infinite pixels that those of op do not meet
+    uneven = small.cache["uneven input"]
+    convolve_uneven(op, x, w, uneven, out)
     if op.recorded:
         op.cache["small"] = small, filters
-    return tiles.convolve(small, pixels, filters)
+    return out
 
 
 @override(Convolve.backward, on="numpy")
 def phased_gradients(op: Convolve, g: HostArray, x: HostArray, w: HostArray) -> Any:
-    if "small" not in op.cache:
+    if "small" not in op.cache or g.dtype != float32:
         return NotImplemented
     small, filters = op.cache["small"]
     s = op.window.stride[0]
-    # it needs the shape of the pixels only: it has saved their transform
-    of_x, of_w = tiles.convolve_gradients(small, g, x, filters)
-    return (
-        lambda: _join(of_x(), op.window.padding, x.shape[2:], s),
-        lambda: np.ascontiguousarray(_join(of_w(), (0, 0), w.shape[2:], s)),
-    )
+    known = dict(small.cache)
+
+    def of_x() -> HostArray:
+        phases = tiles.input_gradient_even(small, g, filters, known)
+        if phases is NotImplemented:
+            return by_plain_product(InputGradient, op, g, w)
+        g_x = _join(phases, op.window.padding, x.shape[2:], s)
+        uneven = known["uneven output.T"]
+        add_input_gradient(op, g, w, uneven, g_x)
+        return g_x
+
+    def of_w() -> HostArray:
+        # it needs the shape of the pixels only: it has saved their transform
+        phases = tiles.filter_gradient_even(small, x, g, known)
+        if phases is NotImplemented:
+            return by_plain_product(FilterGradient, op, x, g)
+        g_w = np.ascontiguousarray(_join(phases, (0, 0), w.shape[2:], s))
+        uneven = either(known["uneven input"], known["uneven output.T"])
+        add_filter_gradient(op, x, g, uneven, g_w)
+        return g_w
+
+    return of_x, of_w

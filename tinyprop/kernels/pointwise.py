@@ -31,6 +31,17 @@ def blocks(x: Array, most: int, each: int | None = None) -> list[slice]:
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
 
 
+def pairwise_sum(results: list[Array]) -> Array:
+    """The sum of arrays, by pairs of neighbours, then by pairs of pairs: it rounds less than one
+    after the other. The arrays are overwritten."""
+    step = 1
+    while step < len(results):
+        for i in range(0, len(results) - step, 2 * step):
+            results[i] += results[i + step]
+        step *= 2
+    return results[0]
+
+
 def part(x: Array, block: slice) -> Array:
     """A block of x; x itself if it is all of it, since on a device a view takes the host a
     while."""
@@ -121,7 +132,5 @@ def pointwise_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
     for_each(differentiate, every)
     if not of_w:
         return g_x, None
-    g_w = parts[0]
-    for block in every[1:]:  # in order, whoever computed them
-        g_w += parts[block.start]
+    g_w = pairwise_sum([parts[block.start] for block in every])  # whoever computed them
     return g_x, g_w.reshape(w.shape)

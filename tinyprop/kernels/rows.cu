@@ -1,6 +1,20 @@
 // One block for each row of a matrix, or for each column of sums: its threads add up, then share
 // the sum.
 
+// A sum that remembers what rounding has lost (Kahan), so that it may have many terms.
+template <typename T>
+struct Sum {
+    T sum, lost; // `Sum<T> s = {}` starts at 0
+
+    __device__ void add(T x) {
+        const T corrected = x - lost;
+        const T next = sum + corrected;
+        const T error = (next - sum) - corrected;
+        lost = error == error ? error : T(0); // infinity - infinity is NaN
+        sum = next;
+    }
+};
+
 // The sum of one number from each thread of the block, in a fixed order.
 template <typename T>
 __device__ T block_sum(T mine) {
@@ -19,17 +33,18 @@ __device__ T block_sum(T mine) {
 // The sum of a[j] * b[j] over a row.
 template <typename T>
 __device__ T row_product(const T* a, const T* b, long long columns) {
-    T sum = 0;
-    for (long long j = threadIdx.x; j < columns; j += THREADS) sum += a[j] * b[j];
-    return block_sum(sum);
+    Sum<T> mine = {};
+    for (long long j = threadIdx.x; j < columns; j += THREADS) mine.add(a[j] * b[j]);
+    return block_sum(mine.sum);
 }
 
 // The sum of parts (parts, columns), for each column
 template <typename T>
 __global__ void totals(const T* sums, T* out, long long parts, long long columns) {
-    T sum = 0;
-    for (long long p = threadIdx.x; p < parts; p += THREADS) sum += sums[p * columns + blockIdx.x];
-    sum = block_sum(sum);
+    Sum<T> mine = {};
+    for (long long p = threadIdx.x; p < parts; p += THREADS)
+        mine.add(sums[p * columns + blockIdx.x]);
+    const T sum = block_sum(mine.sum);
     if (threadIdx.x == 0) out[blockIdx.x] = sum;
 }
 

@@ -1,7 +1,7 @@
 // The transforms of Winograd convolution: target = MATRIX @ source @ MATRIX.T, for each tile and
 // channel. The source is a tile of images (N, H, W, C), the target its points (points, tiles, C);
 // with BACK, the other way round. MATRIX (TARGET, SOURCE) is defined when this is compiled:
-// elements that are 0 or 1 cost nothing.
+// elements that are 0 or 1 cost nothing. The points of uneven tiles (uneven.cu) are 0.
 
 struct Images {
     long long to_image, to_row, to_column, to_channel; // strides, in elements
@@ -35,11 +35,16 @@ struct Tile {
 };
 
 template <typename T>
-__global__ void map_tiles(const T* source, T* target, const Images shape, long long size) {
+__global__ void map_tiles(const T* source, T* target, const bool* uneven, const Images shape,
+                          long long size) {
     constexpr T matrix[TARGET][SOURCE] = MATRIX;
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= size) return;
     const Tile tile(i, shape);
+    if (uneven && uneven[i / unsigned(shape.channels)]) {
+        for (int p = 0; p < TARGET * TARGET; ++p) target[p * size + i] = 0;
+        return;
+    }
     T left[TARGET][SOURCE]; // MATRIX @ source
 #pragma unroll
     for (int b = 0; b < SOURCE; ++b) {

@@ -9,8 +9,16 @@ Along one axis (Lavin and Gray, 2015, call the matrices A.T, B.T and G):
 
 In two dimensions each matrix is applied along both axes, and the sum over channels turns * into one
 matrix product for each point. A tile of 4x4 outputs of a 5x5 filter takes 64 multiplications
-instead of 400. All steps are linear, so the gradients use the transposed matrices. The rounding
-error is 5e-6 of the result in float32, not 3e-7."""
+instead of 400. All steps are linear, so the gradients use the transposed matrices.
+
+Every output of a tile depends on all pixels of the tile, beyond its own window: they cancel,
+but their rounding errors stay. On ordinary data these are 5e-6 of the result in float32, where the
+plain product has 3e-7; but one large pixel would spoil the outputs beside it, and an infinite one
+would turn them into NaN. So a tile is only used if it is even: if none of its windows, as a vector,
+is shorter than a 16th of it. Then every result is within 1e-5 |window| |filter| of the exact
+one. The outputs of the other tiles are computed by the plain product, so that infinity reaches
+exactly the windows that contain it, and a window of zeros gives exactly 0. The same holds for the
+gradients, with g in place of x, and for filters with an outlier."""
 
 import math
 from functools import cache, lru_cache
@@ -24,15 +32,27 @@ from ..engine.threads import for_each
 from ..functional.convolution import Convolution, Convolve, FilterGradient, InputGradient
 from ..functional.linear import product
 from ..functional.windows import Shape, Window, channels_last, empty_image
-from .cuda import map_tiles
-from .pointwise import blocks
+from . import cuda
+from .evenness import (
+    STEP,
+    Compared,
+    add_filter_gradient,
+    add_input_gradient,
+    by_plain_product,
+    convolve_uneven,
+    either,
+    has_even_filters,
+    too_many,
+    uneven_tiles,
+)
+from .pointwise import blocks, part
 
 # For each size of filter the outputs of a tile along an axis, and the points, to which infinity is
 # added. Fractions of small numbers, large and small in balance, lose the fewest digits.
 TILES = {
-    3: (4, (0, 1, -1, 0.5, -2)),
-    4: (4, (0, 1, -1, 2, -0.5, 0.5)),
-    5: (4, (0, 1, -1, 2, -2, 0.5, -0.5)),
+    3: (STEP, (0, 1, -1, 0.5, -2)),
+    4: (STEP, (0, 1, -1, 2, -0.5, 0.5)),
+    5: (STEP, (0, 1, -1, 2, -2, 0.5, -0.5)),
 }
 # these stay in the cache, and BLAS multiplies such small matrices without copying them first
 TILES_AT_ONCE = 32
@@ -112,6 +132,9 @@ class Tiling:
             "filter": Window((k, k), (k, k), (0, 0)),
         }
         self.each = math.prod(self.windows["input"].output(image))  # tiles of an image
+        self.window = window  # of the pixels of an output
+        ph, pw = window.padding
+        self.turned = Window((k, k), (1, 1), (k - 1 - ph, k - 1 - pw))  # of the outputs of a pixel
 
     def empty(self, images: Array) -> Array:
         """Memory for the transform of images."""
@@ -123,19 +146,48 @@ class Tiling:
         parts = blocks(images, TILES_AT_ONCE, self.each)
         return [(part, slice(part.start * self.each, part.stop * self.each)) for part in parts]
 
-    def to_points(self, name: str, images: Array, out: Array) -> Array:
-        """out = matrix @ tile @ matrix.T for each tile of the images"""
+    def uneven(
+        self, name: str, images: Array, w: Array | None = None, for_filters: bool = False
+    ) -> Array | None:
+        """Which tiles of the images this transform must not use: (N, down, across); None if it may
+        use all. On a device, it must not use any if filters w are given that are not even.
+
+        An output has a window of pixels. A weight has a window, too: the pixels of the tile that it
+        meets, as many as the tile has outputs. It counts if the gradient with respect to the
+        filters will use the transform."""
+        inputs, outputs = self.windows["input"], self.windows["output"]
+        tiles, results = (inputs, outputs) if name == "input" else (outputs, inputs)
+        windows = self.window if name == "input" else self.turned
+        n, h, width, c = images.shape
+        shape = n, c, h, width
+        compared = [Compared(windows, windows.output(shape), results)]
+        if for_filters:
+            met = Window((STEP, STEP), (1, 1), self.window.padding)
+            down, across = tiles.output(shape)
+            last_tile = STEP * (down - 1), STEP * (across - 1)
+            places = last_tile[0] + self.k, last_tile[1] + self.k
+            weights = Window((self.k, self.k), (STEP, STEP), (0, 0))
+            compared.append(Compared(met, places, weights))
+        if is_device_array(images):
+            return cuda.uneven_tiles(images, tiles, compared, w)
+        return uneven_tiles(images, tiles, compared)
+
+    def to_points(self, name: str, images: Array, out: Array, uneven: Array | None = None) -> Array:
+        """out = matrix @ tile @ matrix.T for each tile of the images, and 0 for uneven tiles"""
         on_device = is_device_array(images)
         matrix = _matrix(self.k, name, on_device)
         tiles = self.windows[name.removesuffix(".T")]
         if on_device:
-            map_tiles(matrix, images, tiles, out, back=False)
+            cuda.map_tiles(matrix, images, tiles, out, back=False, uneven=uneven)
             return out
         pixels = tiles.unfold(images)  # (N, down, across, size, size, C)
         n, down, across, size, _, c = pixels.shape
-        # no copy if C is last in memory
-        rows = matrix @ pixels.reshape(n, down, across, size, size * c)
-        np.matmul(matrix, rows.reshape(-1, len(matrix), size, c), out=_by_tile(out))
+        with np.errstate(over="ignore", invalid="ignore"):  # only uneven tiles can overflow
+            # no copy if C is last in memory
+            rows = matrix @ pixels.reshape(n, down, across, size, size * c)
+            np.matmul(matrix, rows.reshape(-1, len(matrix), size, c), out=_by_tile(out))
+        if uneven is not None:
+            out[:, uneven.reshape(-1)] = 0
         return out
 
     def from_points(self, name: str, transformed: Array, out: Array) -> None:
@@ -144,7 +196,7 @@ class Tiling:
         matrix = _matrix(self.k, name, on_device)
         tiles = self.windows[name.removesuffix(".T")]
         if on_device:
-            map_tiles(matrix, out, tiles, transformed, back=True)
+            cuda.map_tiles(matrix, out, tiles, transformed, back=True)
             return
         n, h, w, c = out.shape
         size = len(matrix)
@@ -203,7 +255,15 @@ def _overlap_add(tiles: HostArray, step: int) -> HostArray:
 tiling_of = lru_cache(256)(Tiling)
 
 
-def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, saved: Array | None = None) -> Array:
+def _convolve(
+    tiling: Tiling,
+    x: Array,
+    w: Array,
+    uneven: Array | None,
+    out: Array,
+    saved: Array | None = None,
+    is_gradient: bool = False,
+) -> None:
     """Convolve x with w into `out`; the input transform is written to `saved` if there is one."""
     filters = tiling.filters(w.transpose(1, 0, 2, 3))  # (points, C, O)
     pixels = channels_last(x)
@@ -214,25 +274,66 @@ def _convolve(tiling: Tiling, x: Array, w: Array, out: Array, saved: Array | Non
     def convolve_block(block: tuple[slice, slice]) -> None:
         images, tiles = block
         memory = tiling.empty(pixels[images]) if saved is None else saved[:, tiles]
-        points = tiling.to_points("input", pixels[images], memory)
+        points = tiling.to_points("input", pixels[images], memory, _part(uneven, images))
         products = multiply(points, filters)  # (points, tiles, C) @ (points, C, O)
         tiling.from_points("output", products, outputs[images])
 
     for_each(convolve_block, tiling.blocks(x))
-    return out
+    if is_device_array(x):
+        cuda.convolve_uneven(x, w, tiling.window, uneven, out, not is_gradient)
+
+
+def _part(uneven: Array | None, images: slice) -> Array | None:
+    return None if uneven is None else part(uneven, images)
+
+
+# What is known of a convolution: the transforms "input" of x and "output.T" of g, and "uneven
+# input" and "uneven output.T", which tiles are 0 there.
+Known = dict[str, Any]
+
+
+def _uneven(
+    tiling: Tiling,
+    name: str,
+    x: Array,
+    known: Known,
+    w: Array | None = None,
+    for_filters: bool = False,
+) -> Array | None:
+    """Which tiles of images x (N, C, H, W) are uneven, as it is known or becomes so."""
+    key = f"uneven {name}"
+    if key not in known:
+        known[key] = tiling.uneven(name, channels_last(x), w, for_filters)
+    return known[key]
 
 
 @override(Convolve.forward)
-def convolve(op: Convolve, x: Array, w: Array) -> Array:
-    """Save the input transform for the gradient with respect to w."""
+def convolve(op: Convolve, x: Array, w: Array) -> Any:
+    known = op.cache if op.recorded else {}
+    out = convolve_even(op, x, w, known)
+    if out is NotImplemented or is_device_array(x):
+        return out
+    uneven = known["uneven input"]
+    convolve_uneven(op, x, w, uneven, out)
+    return out
+
+
+def convolve_even(op: Convolve, x: Array, w: Array, known: Known) -> Any:
+    """The convolution, on the host without the outputs of uneven tiles. Save the input transform
+    for the gradient with respect to w."""
     if not applies(op, x, w):
         return NotImplemented
     tiling = tiling_of(op.window, x.shape)
+    uneven = _uneven(tiling, "input", x, known, w, for_filters=op.recorded)
+    on_host = not is_device_array(x)
+    if on_host and (too_many(uneven) or not has_even_filters(w)):
+        return NotImplemented
     out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
     saved = None
     if op.recorded:
-        saved = op.cache["input"] = tiling.empty(channels_last(x))
-    return _convolve(tiling, x, w, out, saved)
+        saved = known["input"] = tiling.empty(channels_last(x))
+    _convolve(tiling, x, w, uneven, out, saved)
+    return out
 
 
 @override(Convolve.backward)
@@ -242,28 +343,50 @@ def convolve_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
         return NotImplemented
     # g may change before the next pass, so its transform does not go to op.cache
     known = dict(op.cache)
-    return lambda: input_gradient(op, g, w, known), lambda: filter_gradient(op, x, g, known)
+
+    def of_x() -> Array:
+        g_x = input_gradient(op, g, w, known)
+        return by_plain_product(InputGradient, op, g, w) if g_x is NotImplemented else g_x
+
+    def of_w() -> Array:
+        g_w = filter_gradient(op, x, g, known)
+        return by_plain_product(FilterGradient, op, x, g) if g_w is NotImplemented else g_w
+
+    return of_x, of_w
 
 
 @override(InputGradient.forward)
-def input_gradient(
-    op: Convolution, g: Array, w: Array, known: dict[str, Array] | None = None
-) -> Array:
+def input_gradient(op: Convolution, g: Array, w: Array, known: Known | None = None) -> Any:
     """`known` contains the transform of g, or gets it."""
+    known = {} if known is None else known
+    out = input_gradient_even(op, g, w, known)
+    if out is NotImplemented or is_device_array(g):
+        return out
+    uneven = known["uneven output.T"]
+    add_input_gradient(op, g, w, uneven, out)
+    return out
+
+
+def input_gradient_even(op: Convolution, g: Array, w: Array, known: Known) -> Any:
+    """The gradient, on the host without what the outputs in uneven tiles add to it."""
     if not applies(op, g, w):
         return NotImplemented
-    out = empty_image((len(g), *op.image[1:]), g, w)
+    tiling = tiling_of(op.window, op.image)
     if is_device_array(g):
         # tiles that overlap are better read than added up: convolve with the filters turned round
-        k, (ph, pw) = op.filters[2], op.window.padding
-        turned = Window(op.window.kernel, (1, 1), (k - 1 - ph, k - 1 - pw))
+        out = empty_image((len(g), *op.image[1:]), g, w)
+        turned = tiling_of(tiling.turned, g.shape)
         filters = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
-        return _convolve(tiling_of(turned, g.shape), g, filters, out)
-    tiling = tiling_of(op.window, op.image)
+        uneven = turned.uneven("input", channels_last(g), filters)
+        _convolve(turned, g, filters, uneven, out, is_gradient=True)
+        return out
+    uneven = _uneven(tiling, "output.T", g, known)
+    if too_many(uneven) or not has_even_filters(w):
+        return NotImplemented
+    out = empty_image((len(g), *op.image[1:]), g, w)
     filters = tiling.filters(w)  # (points, O, C)
     outputs = channels_last(g)
     pixels = channels_last(out)
-    known = {} if known is None else known
     is_new = "output.T" not in known
     if is_new:
         known["output.T"] = tiling.empty(outputs)
@@ -272,7 +395,8 @@ def input_gradient(
     def differentiate_block(block: tuple[slice, slice]) -> None:
         images, tiles = block
         if is_new:  # here, as the block is then in the cache
-            tiling.to_points("output.T", outputs[images], transformed[:, tiles])
+            points = transformed[:, tiles]
+            tiling.to_points("output.T", outputs[images], points, _part(uneven, images))
         tiling.input_adjoint(transformed[:, tiles] @ filters, pixels[images])
 
     for_each(differentiate_block, tiling.blocks(g))
@@ -280,15 +404,31 @@ def input_gradient(
 
 
 @override(FilterGradient.forward)
-def filter_gradient(
-    op: Convolution, x: Array, g: Array, known: dict[str, Array] | None = None
-) -> Array:
+def filter_gradient(op: Convolution, x: Array, g: Array, known: Known | None = None) -> Any:
     """`known` contains the transforms of x and g, or gets them."""
+    known = {} if known is None else known
+    out = filter_gradient_even(op, x, g, known)
+    if out is NotImplemented:
+        return out
+    uneven_x, uneven_g = known["uneven input"], known["uneven output.T"]
+    if is_device_array(x):
+        cuda.add_filter_gradient(x, g, op.window, uneven_x, uneven_g, out)
+        return out
+    uneven = either(uneven_x, uneven_g)
+    add_filter_gradient(op, x, g, uneven, out)
+    return out
+
+
+def filter_gradient_even(op: Convolution, x: Array, g: Array, known: Known) -> Any:
+    """The gradient without what tiles add to it that are uneven in x or in g."""
     if not applies(op, x, g):
         return NotImplemented
     xp = array_module(x)
     tiling = tiling_of(op.window, op.image)
-    known = {} if known is None else known
+    uneven_x = _uneven(tiling, "input", x, known, for_filters=True)
+    uneven_g = _uneven(tiling, "output.T", g, known)
+    if not is_device_array(x) and too_many(either(uneven_x, uneven_g)):
+        return NotImplemented
     inputs = _transform(tiling, "input", x, known)  # (points, tiles, C)
     outputs = _transform(tiling, "output.T", g, known)  # (points, tiles, O)
     o, c, k, _ = op.filters
@@ -316,15 +456,16 @@ def _stacked_product(x: Array, y: Array) -> Array:
     return out
 
 
-def _transform(tiling: Tiling, name: str, x: Array, known: dict[str, Array]) -> Array:
+def _transform(tiling: Tiling, name: str, x: Array, known: Known) -> Array:
     """The transform of images x (N, C, H, W) that is known by this name, or becomes so."""
     if name not in known:
         pixels = channels_last(x)
+        uneven = _uneven(tiling, name, x, known)
         transformed = known[name] = tiling.empty(pixels)
 
         def transform_block(block: tuple[slice, slice]) -> None:
             images, tiles = block
-            tiling.to_points(name, pixels[images], transformed[:, tiles])
+            tiling.to_points(name, pixels[images], transformed[:, tiles], _part(uneven, images))
 
         for_each(transform_block, tiling.blocks(pixels))
     return known[name]

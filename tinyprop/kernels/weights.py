@@ -9,8 +9,10 @@ import numpy as np
 from ..engine.arrays import HostArray
 from ..engine.context import current
 from ..engine.overrides import override
+from ..engine.sums import total
 from ..engine.threads import for_each
 from ..functional.linear import Linear, Matmul
+from ..functional.normalization import row_lengths
 from ..functional.normprop import NormalizedLinear
 from ..optim import updates
 from .pointwise import blocks
@@ -98,11 +100,11 @@ def linear(op: Linear, x: HostArray, w: HostArray) -> Any:
 
 @override(NormalizedLinear.forward, on="numpy")
 def normalized_linear(op: NormalizedLinear, x: HostArray, w: HostArray, gamma: HostArray) -> Any:
-    length = np.sqrt(np.einsum("ij,ij->i", w, w))
+    length = row_lengths(w)
     raw = _product(x, w.T)
     if op.recorded:
         op.cache["raw"] = length, raw
-    return raw * (gamma / length)
+    return raw * (gamma / length).astype(w.dtype)
 
 
 @override(NormalizedLinear.backward, on="numpy")
@@ -113,13 +115,13 @@ def normalized_linear_gradient(
     if "raw" not in op.cache:
         return NotImplemented
     length, raw = op.cache["raw"]
-    g_raw = g * (gamma / length)
-    g_gamma = np.einsum("ij,ij->j", g, raw) / length
+    g_raw = g * (gamma / length).astype(g.dtype)
+    g_gamma = total(g * raw, 0, dtype=length.dtype) / length
     g_w = _product(g_raw.T, x)
-    along = (g_gamma * gamma / length**2)[:, None]
+    along = (g_gamma * gamma / length**2).astype(w.dtype)[:, None]
 
     def project(_: int, rows: slice) -> None:
         g_w[rows] -= w[rows] * along[rows]
 
     _for_rows(project, [w])
-    return lambda: _product(g_raw, w), g_w, g_gamma
+    return lambda: _product(g_raw, w), g_w, g_gamma.astype(g.dtype)

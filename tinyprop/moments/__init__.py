@@ -1,5 +1,6 @@
 """Moments of activations under Gaussian input."""
 
+from . import builtin  # noqa: F401 (registers our activations)
 from .dual import Dual, dual
 from .gaussian import Moments, Simulation, gaussian, simulate
 

@@ -12,20 +12,22 @@
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from .. import functional as F
-from ..engine.arrays import Array, array_module, as_array, backend_of, to_numpy
-from ..engine.errors import explain
+from ..engine.arrays import Array, array_module, as_array, backend_of
+from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
+from ..functional.activation import AnyActivation
 from ..functional.special import erfc
-from .gaussian import Activation, _as_given, _data, _float64_tensors, gaussian
+from .gaussian import Subject, _as_given, _data, _float64_tensors, gaussian, subject_of
 from .quadrature import FARTHEST, FEATURE, LONGEST, between_kinks, rule
 from .rules import TINY
+
+Pair: TypeAlias = tuple[Array, Array]  # of U and V
 
 ANGLE_PANELS = 24
 SMALLEST_ANGLE = 1e-9  # contributes less than rounding
@@ -33,16 +35,6 @@ ROUNDING = 1e-12  # by which a correlation that was computed may exceed 1
 # two quadratures of a function that differ by less, in standard deviations, have converged
 AGREE = 1e-11
 MOST_HALVINGS = 4
-
-# Places where the slope changes, and the slopes before, between and after them.
-PIECEWISE_LINEAR: dict[str, Callable[..., tuple[list[float], list[Any]]]] = {
-    "identity": lambda: ([], [1.0]),
-    "relu": lambda: ([0.0], [0.0, 1.0]),
-    "prelu": lambda a: ([0.0], [a, 1.0]),
-    "leaky_relu": lambda a=0.01: ([0.0], [a, 1.0]),
-    "abs": lambda: ([0.0], [-1.0, 1.0]),
-    "hardtanh": lambda: ([-1.0, 1.0], [0.0, 1.0, 0.0]),
-}
 
 
 @dataclass(frozen=True)
@@ -57,7 +49,9 @@ class Dual:
     covariance: Any
 
 
-def dual(activation: Activation, rho: Any, mean: Any = 0.0, std: Any = 1.0, **params: Any) -> Dual:
+def dual(
+    activation: AnyActivation, rho: Any, mean: Any = 0.0, std: Any = 1.0, **params: Any
+) -> Dual:
     """E s(U) s(V) and Cov(s(U), s(V)) for Gaussian U and V of correlation rho, element by element.
 
     `activation` and its parameters are as in `gaussian`. `mean` and `std` are those of both
@@ -72,7 +66,7 @@ def dual(activation: Activation, rho: Any, mean: Any = 0.0, std: Any = 1.0, **pa
     >>> tp.moments.dual("erf", [-0.5, 0.5], mean=(0.0, 1.0), std=2.0).covariance.round(6)
     array([-0.26013,  0.26013])
     """
-    kinks = params.pop("kinks", ()) if not isinstance(activation, str) else ()
+    record, params = subject_of(activation, params)
     given = {"rho": rho, **params}
     for name, value in (("mean", mean), ("std", std)):
         given[name], given[name + "2"] = (
@@ -93,37 +87,48 @@ def dual(activation: Activation, rho: Any, mean: Any = 0.0, std: Any = 1.0, **pa
             )
         )
     r = xp.clip(r, -1.0, 1.0)
-    bends = {"kinks": kinks} if kinks else {}
-    mean1, mean2 = (
-        gaussian(activation, m, s, **arrays, **bends).mean for m, s in ((m1, s1), (m2, s2))
-    )
-    if activation in PIECEWISE_LINEAR:
-        covariance = piecewise_linear(*PIECEWISE_LINEAR[activation](**arrays), r, m1, s1, m2, s2)
-    elif activation == "erf":
-        w1, w2 = (xp.sqrt(0.5 + s * s) for s in (s1, s2))
-        covariance = 4.0 * _over_correlations(m1 / w1, m2 / w2, r * (s1 / w1) * (s2 / w2), 0)
-    elif activation == "sin":
-        c, half = r * s1 * s2, 0.5 * (s1 * s1 + s2 * s2)  # half >= |c|
-        unlike, like = (
-            xp.exp(xp.maximum(x, 0.0) - half) * xp.sign(x) * -xp.expm1(-abs(x)) for x in (c, -c)
-        )
-        covariance = 0.5 * (unlike * xp.cos(m1 - m2) - like * xp.cos(m1 + m2))
+    mean1, mean2 = (gaussian(record, m, s, **arrays).mean for m, s in ((m1, s1), (m2, s2)))
+    if record.dual is not None:
+        covariance = as_array(_data(record.dual(r, (m1, m2), (s1, s2), **arrays)))
+        if covariance.shape != r.shape:
+            got = f"a dual of {record.name} of shape {covariance.shape} for correlations {r.shape}"
+            raise ShapeError(got, "it has one covariance for each correlation", "dual=None")
     else:
         covariance = xp.zeros_like(r)
         for i in np.ndindex(r.shape):
             own = {name: float(value[i]) for name, value in arrays.items()}
             u, v = ((float(m[i]), float(s[i])) for m, s in ((m1, s1), (m2, s2)))
-            covariance[i] = _conditional(activation, float(r[i]), u, v, kinks, own)
+            covariance[i] = _conditional(record, float(r[i]), u, v, own)
     product = covariance + mean1 * mean2
     return Dual(*(_as_given(Tensor(as_array(x)), given) for x in (product, covariance)))
 
 
-def piecewise_linear(
-    kinks: list[float], slopes: list[Any], rho: Array, m1: Array, s1: Array, m2: Array, s2: Array
+def erf_covariance(rho: Array, means: Pair, stds: Pair) -> Array:
+    """A bivariate probability, with W ~ N(0, 1/2) added to U and V."""
+    xp = array_module(rho)
+    (m1, m2), (s1, s2) = means, stds
+    w1, w2 = (xp.sqrt(0.5 + s * s) for s in stds)
+    return 4.0 * _over_correlations(m1 / w1, m2 / w2, rho * (s1 / w1) * (s2 / w2), 0)
+
+
+def sin_covariance(rho: Array, means: Pair, stds: Pair) -> Array:
+    xp = array_module(rho)
+    (m1, m2), (s1, s2) = means, stds
+    c, half = rho * s1 * s2, 0.5 * (s1 * s1 + s2 * s2)  # half >= |c|
+    unlike, like = (
+        xp.exp(xp.maximum(x, 0.0) - half) * xp.sign(x) * -xp.expm1(-abs(x)) for x in (c, -c)
+    )
+    return 0.5 * (unlike * xp.cos(m1 - m2) - like * xp.cos(m1 + m2))
+
+
+def piecewise_linear_covariance(
+    kinks: Sequence[Any], slopes: Sequence[Any], rho: Array, means: Pair, stds: Pair
 ) -> Array:
+    """`kinks` are the places where the slope changes, `slopes` those before, between and after
+    them."""
     xp = array_module(rho)
     sides: list[tuple[Any, list[Array]]] = []
-    for m, s in ((m1, s1), (m2, s2)):
+    for m, s in zip(means, stds, strict=True):
         places, slope = [], slopes[0]
         for kink, before, after in zip(kinks, slopes, slopes[1:], strict=False):
             places.append((kink - m) / xp.maximum(s, xp.maximum(abs(kink - m) / FARTHEST, TINY)))
@@ -135,7 +140,7 @@ def piecewise_linear(
         for j, y in enumerate(places2):
             bend = (slopes[i + 1] - slopes[i]) * (slopes[j + 1] - slopes[j])
             covariance = covariance + bend * _over_correlations(x, y, rho, 1)
-    return s1 * s2 * covariance
+    return stds[0] * stds[1] * covariance
 
 
 def _over_correlations(x: Array, y: Array, rho: Array, power: int) -> Array:
@@ -166,12 +171,11 @@ def _over_correlations(x: Array, y: Array, rho: Array, power: int) -> Array:
 
 
 def _conditional(
-    activation: Activation,
+    record: Subject,
     rho: float,
     u: tuple[float, float],
     v: tuple[float, float],
-    kinks: Sequence[float],
-    params: dict[str, Any],
+    params: dict[str, float],
 ) -> float:
     """E[(s(U) - mean) (E[s(V) | U] - mean)] over U, in panels that are short where either factor
     bends.
@@ -179,9 +183,8 @@ def _conditional(
     The first factor bends where the function does. The second bends at the images of the same
     places, on the scale of the function or of the Gaussian that smooths it, whichever is shorter.
     `u` and `v` are mean and std of U and V."""
-    bends: dict[str, Any] = {"kinks": kinks} if kinks else {}
     (m1, s1), (m2, s2), slope = u, v, rho * v[1]
-    one, other = (gaussian(activation, mean, std, **params, **bends) for mean, std in (u, v))
+    one, other = (gaussian(record, mean, std, **params) for mean, std in (u, v))
     if not one.std * other.std * rho:
         return 0.0
     rest = math.sqrt((1.0 - rho) * (1.0 + rho))
@@ -192,27 +195,27 @@ def _conditional(
     ):
         scale = min(FEATURE / abs(unit), smooth, LONGEST)
         growth = scale * 2.0 ** np.arange(1 + math.ceil(math.log2(LONGEST / scale)))
-        for kink in kinks or [0.0]:
+        for kink in record.kinks or [0.0]:
             breaks.append((kink - shift) / unit + np.concatenate([-growth, [0.0], growth]))
     edges = np.unique(np.clip(np.concatenate(breaks), -FARTHEST, FARTHEST))
-    function = getattr(F, activation) if isinstance(activation, str) else activation
     nodes, weights = rule("numpy")
     panels, change, before = 8, math.inf, math.nan
     for _ in range(MOST_HALVINGS):
         lengths = np.diff(edges)[:, None]
         z = (edges[:-1, None] + lengths * nodes).ravel()
         density = (lengths * weights).ravel() * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-        value = to_numpy(_data(function(m1 + s1 * z, **params))) - one.mean
-        if isinstance(activation, str):
-            given = gaussian(activation, m2 + slope * z, rest * s2, **params).mean
+        value = record.values(m1 + s1 * z, **params) - one.mean
+        if record.moments is not None:
+            given = gaussian(record, m2 + slope * z, rest * s2, **params).mean
         else:  # as many points each time, so that both quadratures converge together
             at, width = Tensor(m2 + slope * z), Tensor(0.0 * z + max(rest * s2, TINY))
-            grid = between_kinks(at, width, kinks, panels)
-            given = grid.expectation(Tensor(to_numpy(function(grid.points(at, width).data)))).data
+            grid = between_kinks(at, width, record.kinks, panels)
+            values = record.values(grid.points(at, width).data, **params)
+            given = grid.expectation(Tensor(values)).data
             panels *= 2
         now = float(density @ (value * (given - other.mean)))
         change = abs(now - before) / (one.std * other.std)
-        if isinstance(activation, str) or change <= AGREE:
+        if record.moments is not None or change <= AGREE:
             return now
         before, edges = now, np.sort(np.concatenate([edges, edges[:-1] + 0.5 * lengths[:, 0]]))
     raise ValueError(

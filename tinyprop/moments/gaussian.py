@@ -1,25 +1,24 @@
 """Moments of activations under Gaussian input, which Normalization Propagation shifts and divides
 by.
 
-- Piecewise linear functions (relu, prelu, leaky_relu, hardtanh, abs, identity), sin and erf: closed
-  forms.
-- tanh, sigmoid, softplus, elu, selu, gelu, silu: quadrature around the origin, at any mean and std.
-- Any other function: quadrature between its kinks, refined until it no longer changes.
+- An activation of the table `tp.activations` has a closed form, or quadrature around the origin, if
+  its record says so (`builtin.py`).
+- Any other function: quadrature on panels that are found by bisection, with an error (function.py).
 
 Everything is computed in float64, and accurate relative to its value.
 """
 
-import inspect
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from .. import functional as F
 from ..engine.arrays import (
     Array,
+    HostArray,
     array_module,
     as_array,
     float32,
@@ -27,19 +26,17 @@ from ..engine.arrays import (
     from_host,
     is_array,
     is_host_array,
+    to_numpy,
 )
 from ..engine.errors import ShapeError, explain
 from ..engine.random import new_generator
 from ..engine.tensor import Tensor
-from .quadrature import between_kinks, not_too_narrow, outer, root
-from .rules import RULES, TINY, Triple
+from ..functional.activation import Activation, AnyActivation, activations, as_activation
+from .function import Found, of_function
+from .quadrature import root
+from .rules import Triple
 
-Activation: TypeAlias = str | Callable[..., Any]
-
-# two quadratures of a function that differ by less, in standard deviations, have converged
-AGREE = 1e-12
-SLOPES_AGREE = 1e-3  # slopes are that much less accurate than values
-MOST_PANELS = 512
+CLOSED_FORM_ERROR = 4e-12  # tests compare with 40 digits
 CHUNK = 1 << 18  # samples drawn at once
 
 
@@ -49,14 +46,23 @@ class Moments:
     slope2 = E[sigma'(U)^2], and jacobian_factor = std_in sqrt(slope2) / std, which for ReLU is the
     paper's 1.21.
 
-    >>> tp.moments.gaussian("identity")
-    Moments(mean=0.0, std=1.0, slope2=1.0, jacobian_factor=1.0)
+    `error` bounds the error of the mean, in units of std, and the relative error of std.
+    `slope_error` bounds the relative error of slope2 (that of jacobian_factor is at most the sum of
+    both). Where sigma jumps, slope2 is infinite.
+
+    >>> identity = tp.moments.gaussian("identity")
+    >>> identity.mean, identity.std, identity.slope2, identity.jacobian_factor
+    (0.0, 1.0, 1.0, 1.0)
+    >>> identity.error, identity.slope_error
+    (4e-12, 4e-12)
     """
 
     mean: Any
     std: Any
     slope2: Any
     jacobian_factor: Any
+    error: Any
+    slope_error: Any
 
 
 @dataclass(frozen=True)
@@ -74,17 +80,80 @@ class Simulation:
     samples: int
 
 
-def gaussian(activation: Activation, mean: Any = 0.0, std: Any = 1.0, **params: Any) -> Moments:
+@dataclass(frozen=True)
+class Subject:
+    """A function whose moments are wanted: that of a record, or one of tensors or of arrays."""
+
+    function: Callable[..., Any]
+    kinks: Sequence[float]
+    moments: Callable[..., Triple] | None = None
+    dual: Callable[..., Array] | None = None
+    name: str = "a function"
+    is_record: bool = False  # so that it is a function of tensors
+
+    def values(self, u: HostArray, **params: Any) -> HostArray:
+        """The values at these points, as a float64 array."""
+        result = call(self.function, u, **params)
+        return to_numpy(_data(result))
+
+
+def subject_of(
+    activation: AnyActivation | Subject, params: dict[str, Any]
+) -> tuple[Subject, dict[str, Any]]:
+    """What an activation stands for, and its parameters, with start values for those that are not
+    given."""
+    if isinstance(activation, Subject):
+        return activation, params
+    is_registered = any(entry.function is activation for entry in activations.values())
+    is_record = isinstance(activation, (str, Activation)) or not callable(activation)
+    if is_record or (is_registered and "kinks" not in params):
+        record = as_activation(activation)
+        _check_names(record.name, params, record.options)
+        params = {**record.parameters, **params}
+        known = (record.function, record.kinks, record.moments, record.dual, record.name)
+        return Subject(*known, is_record=True), params
+    params = dict(params)
+    kinks = params.pop("kinks", ())
+    _check_names("a function", params, ["kinks"])
+    assert not isinstance(activation, str)
+    return Subject(activation, kinks), params
+
+
+def call(function: Callable[..., Any], u: Any, **params: Any) -> Any:
+    """The value of a function of tensors or of arrays for either."""
+    try:
+        return function(u, **params)
+    except (AttributeError, TypeError):
+        if isinstance(u, Tensor):
+            raise
+        # a function of tensors, which uses what only these have
+        return function(Tensor(u), **params)
+
+
+def gaussian(
+    activation: AnyActivation | Subject, mean: Any = 0.0, std: Any = 1.0, **params: Any
+) -> Moments:
     """The moments of activation(U) for U ~ N(mean, std^2), element by element.
 
-    `activation` is a name (prelu and leaky_relu have a parameter `a`, elu has `alpha`) or a
-    function; a function may say where it is not smooth, `kinks=(...)`, and its slopes are those of
-    the polynomials through its values.
+    `activation` is a name, a `tp.Activation`, or a function of arrays or of tensors that maps each
+    number by itself. Names and records may have parameters (prelu and leaky_relu `a`, elu `alpha`),
+    which have their start values unless they are given.
+
+    The moments of a function are right within `error`, which is at most 1e-6, or they are refused.
+    It is called many times: kinks and jumps are found by bisection, and `kinks=(...)`, the places
+    where the function or its slope jumps, saves some of that. Refused are functions that are not
+    elementwise, not deterministic or not finite within 8 standard deviations of the mean, and those
+    whose second moment is infinite or lies beyond what float64 can reach. One limit remains: a
+    feature narrower than std/1000 may be missed, unless it is at one of `kinks`. slope2 is that of
+    the polynomials through the function's values: inf where the function jumps, and nan where it is
+    not known to 1e-6, for example because it is infinite without a jump, as that of sqrt|u|.
 
     Numbers give numbers, arrays give float64 arrays. If anything is a Tensor, so are the results,
-    of its dtype, and differentiable in mean, std and params to any order; a function is then called
-    with tensors. With std = 0, the jacobian_factor is 1: seen from one point, the function is a
-    line. Beyond 37 standard deviations a dead unit gets no deader, so that its ratios stay finite.
+    of its dtype, and differentiable in mean, std and params to any order. Gradients flow to tensors
+    that a function captures, too, except through the place of a jump; through the place of a kink
+    only those of mean and std do, to first order. With std = 0, the jacobian_factor is 1: seen from
+    one point, the function is a line. For names, means are clipped at 37 standard deviations from a
+    kink, so that ratios stay finite.
 
     >>> relu = tp.moments.gaussian("relu")
     >>> round(relu.mean, 12), round(relu.std, 12), round(relu.jacobian_factor, 12)
@@ -94,30 +163,54 @@ def gaussian(activation: Activation, mean: Any = 0.0, std: Any = 1.0, **params: 
     >>> beta = tp.tensor(0.0, requires_grad=True)
     >>> tp.grad(tp.moments.gaussian("relu", beta).mean, beta)
     (tensor(0.5),)
-    >>> round(tp.moments.gaussian(lambda u: u**2).std ** 2, 12)
-    2.0
+    >>> bent = tp.moments.gaussian(lambda u: np.maximum(u**2 - 1, 0))
+    >>> round(bent.mean, 9), bent.error < 1e-11
+    (0.483941449, True)
     """
-    if isinstance(activation, str) or not callable(activation):
-        _check_params(activation, params)
-        find = RULES[activation]
-    else:
-        kinks = params.pop("kinks", ())
-        _check_names("a function", params, ["kinks"])
-        on_tensors = isinstance(mean, Tensor) or isinstance(std, Tensor)
-
-        def find(mean: Tensor, std: Tensor) -> Triple:
-            return _function(activation, mean, std, kinks, on_tensors)
-
+    subject, params = subject_of(activation, params)
     given = {"mean": mean, "std": std, **params}
     inputs = _float64_tensors(given)
-    out_mean, out_std, slope2 = find(**inputs)
-    constant = out_std == 0
-    factor = F.where(constant, 1.0, inputs["std"] * root(slope2) / F.where(constant, 1.0, out_std))
-    return Moments(*(_as_given(x, given) for x in (out_mean, out_std, slope2, factor)))
+    u_mean, u_std = inputs.pop("mean"), inputs.pop("std")
+    if subject.moments is not None:
+        out_mean, out_std, slope2 = subject.moments(u_mean, u_std, **inputs)
+        rounding = 0.0 * out_mean.detach() + CLOSED_FORM_ERROR
+        found = Found(out_mean, out_std, slope2, root(slope2), rounding, rounding)
+    else:
+        tensors_first = subject.is_record or any(isinstance(x, Tensor) for x in given.values())
+        function, kinks = subject.function, subject.kinks
+        for name, value in params.items():
+            single = _float64_tensor(value, u_mean.data)
+            if single.size == 1:  # one number for all elements stays one
+                inputs[name] = single
+        found = of_function(function, kinks, u_mean, u_std, inputs, tensors_first)
+    return _moments(found, u_std, given)
+
+
+def _moments(found: Found, std: Tensor, given: dict[str, Any]) -> Moments:
+    """The results in the form of the inputs, with a Jacobian factor, and with the rounding to the
+    dtype of tensors in the error."""
+    constant = found.std == 0
+    divisor = F.where(constant, 1.0, found.std)
+    factor = F.where(constant, 1.0, std * found.slope / divisor)
+    out_mean = _as_given(found.mean, given)
+    error, slope_error = found.error, found.slope_error
+    if isinstance(out_mean, Tensor) and out_mean.dtype != float64:
+        eps = float(np.finfo(out_mean.dtype).eps)
+        error = error + eps * (1.0 + abs(found.mean / divisor).detach())
+        slope_error = slope_error + eps
+        error, slope_error = (F.where(x > 1e30, math.inf, x) for x in (error, slope_error))
+    return Moments(
+        out_mean,
+        _as_given(found.std, given),
+        _as_given(found.slope2, given),
+        _as_given(factor, given),
+        _as_given(error, given),
+        _as_given(slope_error, given),
+    )
 
 
 def simulate(
-    activation: Activation,
+    activation: AnyActivation,
     mean: Any = 0.0,
     std: Any = 1.0,
     samples: int = 1_000_000,
@@ -139,12 +232,7 @@ def simulate(
         raise ValueError(
             explain(f"samples={samples}", "a standard deviation needs two", "samples=1_000_000")
         )
-    if isinstance(activation, str) or not callable(activation):
-        _check_params(activation, params)
-        function = getattr(F, activation, lambda u: u)  # the identity is no function of its own
-    else:
-        _check_names("a function", params, [])
-        function = activation
+    subject, params = subject_of(activation, params)
     given = {
         k: x.data if isinstance(x, Tensor) else x
         for k, x in {"mean": mean, "std": std, **params}.items()
@@ -152,11 +240,12 @@ def simulate(
     # (...) -> (..., 1), beside samples
     arrays = {k: x.data[..., None] for k, x in _float64_tensors(given).items()}
     m, s = arrays.pop("mean"), arrays.pop("std")
+    numbers = {k: given[k] for k in params if isinstance(given[k], (int, float))}
     random, chunk = new_generator(seed), max(1, CHUNK // max(1, m.size))
     center, sums = None, [0.0 * m[..., 0]] * 4
     for start in range(0, samples, chunk):
         u = m + s * from_host(random.standard_normal(min(chunk, samples - start)), like=m)
-        y = _data(function(u, **arrays))
+        y = _data(call(subject.function, u, **{**arrays, **numbers}))
         # near the mean: powers keep their digits
         center = y.mean(axis=-1, keepdims=True) if center is None else center
         sums = [total + ((y - center) ** (k + 1)).sum(axis=-1) for k, total in enumerate(sums)]
@@ -173,92 +262,18 @@ def simulate(
     return Simulation(shown[0], shown[1], shown[2], shown[3], samples)
 
 
-def _function(
-    function: Callable[..., Any],
-    mean: Tensor,
-    std: Tensor,
-    kinks: Sequence[float],
-    on_tensors: bool,
-) -> Triple:
-    """Panels between the kinks, twice as many each time, until mean and standard deviation stay the
-    same."""
-
-    def values(u: Tensor) -> Tensor:
-        result = function(u if on_tensors else u.data)
-        if on_tensors and not isinstance(result, Tensor):
-            got = f"a function that returns a {type(result).__name__} for a Tensor"
-            rule = "with a Tensor as mean or std, the gradient has to pass through the function"
-            raise TypeError(
-                explain(got, rule, "write it with tp.functional, or give mean and std as arrays")
-            )
-        return F.broadcast_to(_float64_tensor(result, u.data), u.shape)
-
-    _check_range(mean.data, std.data)
-    wide = not_too_narrow(mean, std)
-    here = values(mean)
-    center = here.detach()
-    panels, change, before = 8, math.inf, None
-    while panels < MOST_PANELS:
-        panels *= 2
-        grid = between_kinks(mean, wide, kinks, panels)
-        deviations = values(grid.points(mean, wide)) - outer(center)
-        shift, spread = grid.shift_and_std(deviations)
-        slopes = grid.slopes(deviations, wide)
-        slope2 = grid.expectation(slopes * slopes)
-        # the second part for the rounding of the values themselves
-        size = spread.data + 1e-2 * abs(center.data) + TINY
-        now = (
-            shift.data / size,
-            spread.data / size,
-            SLOPES_AGREE * slope2.data * (wide.data / size) ** 2,
-        )
-        if before is not None and mean.size:
-            change = max(float(abs(x - y).max()) for x, y in zip(now, before, strict=True))
-        if change <= AGREE or not mean.size:
-            part = std / wide
-            return (
-                center + shift * part + (1.0 - part.detach()) * (here - center),
-                spread * part,
-                slope2,
-            )
-        before = now
-    got = (
-        f"a function whose moments still change by {change:.1e} standard deviations with "
-        f"{panels} panels"
-    )
-    rule = "it must be smooth between its kinks, and its second moment must be finite"
-    raise ValueError(
-        explain(
-            got,
-            rule,
-            "gaussian(function, kinks=(0.0,)) with the places where it, or its slope, jumps",
-        )
-    )
-
-
 # What comes in, and how it goes out.
 
 
-def _check_params(activation: str, params: Collection[str]) -> None:
-    if activation not in RULES:
-        got, names = f"activation {activation!r}", ", ".join(RULES)
-        raise ValueError(explain(got, f"it is one of {names}", "another name, or a function"))
-    known = list(inspect.signature(RULES[activation]).parameters.values())[2:]
-    _check_names(activation, params, [p.name for p in known])
-    for p in known:
-        if p.default is p.empty and p.name not in params:
-            raise TypeError(
-                explain(f"{activation} without {p.name}", "it has no default", f"{p.name}=0.25")
-            )
-
-
-def _check_names(activation: str, params: Collection[str], allowed: Sequence[str]) -> None:
-    unknown = [name for name in params if name not in allowed]
+def _check_names(name: str, params: Iterable[str], allowed: Sequence[str] | None) -> None:
+    """Refuse unknown parameters of an activation; None allows all."""
+    if allowed is None:
+        return
+    unknown = [param for param in params if param not in allowed]
     if unknown:
-        rule = f"{activation} has the parameters mean, std" + "".join(
-            f", {name}" for name in allowed
-        )
-        raise TypeError(explain(f"parameter {unknown[0]!r} for {activation}", rule, "leave it out"))
+        known = ", ".join(["mean", "std", *allowed])
+        rule = f"{name} has the parameters {known}"
+        raise TypeError(explain(f"parameter {unknown[0]!r} for {name}", rule, "leave it out"))
 
 
 def _check_range(mean: Array, std: Array) -> None:

@@ -1,7 +1,7 @@
 """Hermite series of activations, and the largest of several Gaussian variables."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from statistics import NormalDist
 from typing import Any
@@ -15,19 +15,23 @@ SAMPLES = 512  # quasi-random ones, for a maximum
 
 
 def hermite(
-    function: Callable[[HostArray], Any], mean: HostArray, std: HostArray, degrees: int
+    function: Callable[[HostArray], Any],
+    mean: HostArray,
+    std: HostArray,
+    degrees: int,
+    kinks: Sequence[float] = (),
 ) -> HostArray:
     """The coefficients a_k = E[s(U) He_k(Z)] / sqrt(k!) of U = mean + std Z, for k = 1, ...,
     degrees, in front.
 
     Cov(s(U), s(V)) = sum a_k b_k rho^k over all k (Mehler), so their squares add up to the variance
-    of s(U). Kinks of the function are at -1, 0 and 1, as those of all activations."""
+    of s(U). The function may have kinks at -1, 0 and 1, where those of most activations are, and at
+    others that are given."""
     std = std[..., None]
-    kinks = [
-        np.clip((k - mean[..., None]) / np.maximum(std, 1e-12), -8.0, 8.0) for k in (-1.0, 0.0, 1.0)
-    ]
+    places = sorted({-1.0, 0.0, 1.0, *kinks})
+    ends = [np.clip((k - mean[..., None]) / np.maximum(std, 1e-12), -8.0, 8.0) for k in places]
     edges = np.broadcast_to(np.linspace(-8.0, 8.0, 17), (*mean.shape, 17))
-    edges = np.sort(np.concatenate([edges, *kinks], axis=-1), axis=-1)
+    edges = np.sort(np.concatenate([edges, *ends], axis=-1), axis=-1)
     nodes, weights = gauss_legendre(8)
     lengths = np.diff(edges)[..., None]
     z = (edges[..., :-1, None] + lengths * nodes).reshape(*mean.shape, -1)

@@ -43,19 +43,6 @@ def rule(backend: str) -> tuple[Array, Array]:
     return to_backend(nodes, backend), to_backend(weights, backend)
 
 
-@cache
-def differentiation(backend: str) -> Array:
-    """The matrix that takes values at the nodes to the slopes there of the polynomial through
-    them."""
-    nodes, _ = gauss_legendre(POINTS)
-    xp = array_module(nodes)
-    gaps = nodes[:, None] - nodes + xp.eye(POINTS)
-    products = gaps.prod(axis=1)
-    matrix = products[:, None] / products / gaps
-    matrix -= xp.diag(matrix.sum(axis=1))  # the slope of a constant is 0
-    return to_backend(matrix, backend)
-
-
 class Mills(Op):
     """The integral of u^n/n! exp(-x u - u^2/2) over u > 0, for x >= 0: with n = 0, Mills' ratio
     Phi(-x) / phi(x).
@@ -106,11 +93,6 @@ class Grid:
         shift = self.expectation(deviations)
         deviations = deviations - outer(shift)
         return shift, root(self.expectation(deviations * deviations))
-
-    def slopes(self, values: Tensor, std: Tensor) -> Tensor:
-        """The derivatives in u at the nodes of a function that is smooth within each panel."""
-        lengths = F.where(self.lengths > 0, self.lengths, 1.0)  # an empty panel has no weight
-        return values @ differentiation(values.backend).T / (_inner(lengths) * outer(std))
 
 
 def not_too_narrow(mean: Tensor, std: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How each named activation's moments are computed: closed forms, and quadrature around the origin.
+"""How the moments of our activations are computed: closed forms, and quadrature around the origin.
 
 A rule takes mean and std of U (and parameters) as float64 tensors of one shape and gives mean, std
 and E[sigma'^2] of sigma(U). All are differentiable to any order, and accurate relative to their
@@ -40,15 +40,15 @@ class NormalCdf(Op):
         return 0.5 * erfc(-math.sqrt(0.5) * x)
 
     def backward(self, g: Tensor, x: Tensor) -> Any:
-        return g * _density(x)
+        return g * normal_density(x)
 
 
-def _density(x: Tensor) -> Tensor:
+def normal_density(x: Tensor) -> Tensor:
     return F.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
 
 
-def _piecewise_linear(
-    mean: Tensor, std: Tensor, kinks: Sequence[float], slopes: Sequence[Any], at_kink: float
+def piecewise_linear(
+    mean: Tensor, std: Tensor, kinks: Sequence[Any], slopes: Sequence[Any], at_kink: Any
 ) -> Triple:
     """Continue the line that the mean lies on, and add, for each kink, a ReLU that starts there and
     leads away.
@@ -67,7 +67,7 @@ def _piecewise_linear(
         away = 1.0 - 2.0 * beyond  # the ReLU leads to the right of the mean, +1, or to the left, -1
         floor = array_module(mean.data).maximum(abs(distance.data) / FARTHEST, TINY)
         x = away * distance / F.maximum(std, floor)
-        density = _density(x)
+        density = normal_density(x)
         relus.append(
             (
                 bend,
@@ -104,11 +104,7 @@ def _piecewise_linear(
     return out_mean, std * root(variance), slope2
 
 
-def _prelu(mean: Tensor, std: Tensor, a: Tensor | float) -> Triple:
-    return _piecewise_linear(mean, std, [0.0], [a, 1.0], 0.0)
-
-
-def _sin(mean: Tensor, std: Tensor) -> Triple:
+def sin(mean: Tensor, std: Tensor) -> Triple:
     """With v = std^2, the variance is (1 - e^-v) ((1 - e^-v) / 2 + e^-v cos^2)."""
     positive = F.maximum(std, TINY)
     v = positive * positive
@@ -121,7 +117,7 @@ def _sin(mean: Tensor, std: Tensor) -> Triple:
     return F.exp(-0.5 * v) * F.sin(mean), std * root(variance), slope2
 
 
-def _erf(mean: Tensor, std: Tensor) -> Triple:
+def erf(mean: Tensor, std: Tensor) -> Triple:
     """With T Owen's function and v = std^2, E erf^2 = 1 - 8 T(h, b) and (E erf)^2 = 1 - 8 T(h, 1),
     where h = mean / sqrt(1/2 + v) and b = 1 / sqrt(1 + 4v): the variance is 8 (T(h, 1) - T(h, b)),
     that is (4/pi) times the integral of exp(-h^2 (1 + x^2) / 2) / (1 + x^2) from b to 1."""
@@ -190,20 +186,20 @@ def _sigmoid_on_the_left(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tri
     )
 
 
-def _sigmoid(mean: Tensor, std: Tensor) -> Triple:
+def sigmoid(mean: Tensor, std: Tensor) -> Triple:
     right, left, (shift, spread, slope2) = _sigmoid_on_the_left(mean, std)
     out_mean = F.sigmoid(left) + shift
     return F.where(right, 1.0 - out_mean, out_mean), spread, slope2
 
 
-def _tanh(mean: Tensor, std: Tensor) -> Triple:
+def tanh(mean: Tensor, std: Tensor) -> Triple:
     # tanh(u) = 2 sigmoid(2u) - 1
     right, left, (shift, spread, slope2) = _sigmoid_on_the_left(2.0 * mean, 2.0 * std)
     out_mean = F.tanh(0.5 * left) + 2.0 * shift
     return F.where(right, -out_mean, out_mean), 2.0 * spread, 16.0 * slope2
 
 
-def _smooth(
+def smooth(
     value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]
 ) -> Callable[..., Triple]:
     """The rule of a smooth function that is accurate relative to its value everywhere."""
@@ -215,7 +211,7 @@ def _smooth(
     return find
 
 
-def _elu(mean: Tensor, std: Tensor, alpha: Tensor | float = 1.0) -> Triple:
+def elu(mean: Tensor, std: Tensor, alpha: Tensor | float = 1.0) -> Triple:
     # elu + alpha, which has digits where elu is nearly -alpha
     def above_floor(u: Tensor, alpha: Tensor) -> Tensor:
         return F.where(u > 0, u + alpha, alpha * F.exp(F.clip(u, None, 0.0)))
@@ -228,25 +224,6 @@ def _elu(mean: Tensor, std: Tensor, alpha: Tensor | float = 1.0) -> Triple:
     return above_floor(mean.detach(), alpha.detach()) + shift - alpha, spread, slope2
 
 
-def _selu(mean: Tensor, std: Tensor) -> Triple:
-    out_mean, spread, slope2 = _elu(mean, std, SELU_ALPHA)
+def selu(mean: Tensor, std: Tensor) -> Triple:
+    out_mean, spread, slope2 = elu(mean, std, SELU_ALPHA)
     return SELU_SCALE * out_mean, SELU_SCALE * spread, SELU_SCALE**2 * slope2
-
-
-RULES: dict[str, Callable[..., Triple]] = {
-    "relu": lambda mean, std: _prelu(mean, std, 0.0),
-    "prelu": _prelu,
-    "leaky_relu": lambda mean, std, a=0.01: _prelu(mean, std, a),
-    "tanh": _tanh,
-    "sigmoid": _sigmoid,
-    "softplus": _smooth(F.softplus, F.sigmoid),
-    "elu": _elu,
-    "selu": _selu,
-    "gelu": _smooth(lambda u: u * NormalCdf()(u), lambda u: NormalCdf()(u) + u * _density(u)),
-    "silu": _smooth(F.silu, lambda u: F.sigmoid(u) * (1.0 + u * F.sigmoid(-u))),
-    "hardtanh": lambda mean, std: _piecewise_linear(mean, std, [-1.0, 1.0], [0.0, 1.0, 0.0], -1.0),
-    "sin": _sin,
-    "erf": _erf,
-    "abs": lambda mean, std: _prelu(mean, std, -1.0),
-    "identity": lambda mean, std: (mean, std, 0.0 * mean + 1.0),
-}

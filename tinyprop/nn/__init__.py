@@ -1,7 +1,10 @@
 """Modules and layers, including those of Normalization Propagation."""
 
 # isort: off
+from typing import Any
+from ..engine.batch import over_batch
 from . import init
+from .declare import Rows, Statistics
 from .layers import (
     ELU,
     GELU,
@@ -25,10 +28,11 @@ from .layers import (
 )
 from .measured import MeasuredConv2d, MeasuredLinear, refresh
 from .module import Module, ModuleList, Sequential, evaluating
+from .normalizers import Normalizer, as_normalizer, normalizers
 from .normprop import NormPropConv2d, NormPropLinear
 from .residual import Residual, Scale
 from .signals import Signal, signals
-from .spec import NIN, NORMS, build
+from .spec import NIN, build
 from .statistics import BatchNorm, Derf, DyT, GroupNorm, LayerNorm, RMSNorm
 from .weights import ScaledWS, WeightNorm
 
@@ -36,7 +40,6 @@ __all__ = [
     "ELU",
     "GELU",
     "NIN",
-    "NORMS",
     "SELU",
     "Activation",
     "AvgPool2d",
@@ -59,10 +62,12 @@ __all__ = [
     "ModuleList",
     "NormPropConv2d",
     "NormPropLinear",
+    "Normalizer",
     "PReLU",
     "RMSNorm",
     "ReLU",
     "Residual",
+    "Rows",
     "Scale",
     "ScaledWS",
     "Sequential",
@@ -70,11 +75,25 @@ __all__ = [
     "Sigmoid",
     "Signal",
     "Softplus",
+    "Statistics",
     "Tanh",
     "WeightNorm",
+    "as_normalizer",
     "build",
     "evaluating",
     "init",
+    "normalizers",
+    "over_batch",
     "refresh",
     "signals",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "NORMS":
+        from warnings import warn
+
+        text = "tp.nn.NORMS is now list(tp.nn.normalizers); the next version removes the old name"
+        warn(text, DeprecationWarning, stacklevel=2)
+        return tuple(normalizers)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from ..engine.graph import no_grad
 from ..engine.guard import check_editable
 from ..engine.random import generator
 from ..engine.tensor import Tensor
+from ..functional.activation import AnyActivation
 from .layers import Conv2d, Linear
 from .module import Module, observing, visiting
 from .normprop import NormProp, standard_moments
@@ -20,6 +21,34 @@ from .residual import Residual
 from .weights import WeightNorm
 
 Target = TypeVar("Target", Tensor, Module)
+
+# by the names that `tp.nn.build` and a Normalizer know; all but the last fill one layer
+INITS = ("glorot", "he", "lecun", "orthogonal", "fixup")
+
+
+def check_name(init: str) -> None:
+    """Refuse a name that is not one of INITS."""
+    if init not in INITS:
+        rule = f"it is one of {', '.join(INITS)}"
+        raise ValueError(explain(f"init={init!r}", rule, f"init={INITS[0]!r}"))
+
+
+def fill(layer: Target, init: str, source: Any) -> Target:
+    """New weights for a layer whose input has gone through the activation `source`. It keeps those
+    it has for "glorot", which are made so, and for "fixup", which needs the whole network.
+
+    >>> row_square = (fill(tp.nn.Linear(400, 100), "he", "relu").weight ** 2).sum(axis=1).mean()
+    >>> 1.9 < row_square.item() < 2.1
+    True
+    """
+    check_name(init)
+    if init == "he":
+        return kaiming_normal_(layer, source)
+    if init == "lecun":
+        return kaiming_normal_(layer, "identity")
+    if init == "orthogonal":
+        return orthogonal_(layer, gain(source))
+    return layer
 
 
 def weights(target: Tensor | Module) -> Iterator[Tensor]:
@@ -45,10 +74,10 @@ def _fill(target: Target, values: Callable[[tuple[int, ...], int], HostArray]) -
     return target
 
 
-def gain(activation: str | Callable[[Tensor], Tensor]) -> float:
-    """1/sqrt(E s(Z)^2), Z ~ N(0, 1), for an activation s, by name or as a function of tensors that
-    may have a kink at 0. After this activation, rows of this length keep pre-activations at a mean
-    square of 1. (PyTorch has other numbers for tanh and SELU.)
+def gain(activation: AnyActivation | Module) -> float:
+    """1/sqrt(E s(Z)^2), Z ~ N(0, 1), for an activation s: a name, a `tp.Activation`, a function of
+    tensors, or a layer. After this activation, rows of this length keep
+    pre-activations at a mean square of 1. (PyTorch has other numbers for tanh and SELU.)
 
     >>> round(tp.nn.init.gain("relu") ** 2, 12), round(tp.nn.init.gain("selu"), 12)
     (2.0, 1.0)
@@ -58,9 +87,7 @@ def gain(activation: str | Callable[[Tensor], Tensor]) -> float:
     return float(1.0 / math.sqrt(mean_square))
 
 
-def kaiming_normal_(
-    target: Target, nonlinearity: str | Callable[[Tensor], Tensor] = "relu"
-) -> Target:
+def kaiming_normal_(target: Target, nonlinearity: AnyActivation | Module = "relu") -> Target:
     """Gaussian, with a standard deviation of gain(nonlinearity) / sqrt(inputs): He et al. (2015),
     for any activation. For "identity" it is LeCun's (1998), and for "selu" too, which needs it
     (Klambauer et al., 2017).
@@ -159,7 +186,7 @@ def _fit_layers_in_order(
     return net
 
 
-def fixup_(net: Module, nonlinearity: str = "relu") -> Module:
+def fixup_(net: Module, nonlinearity: AnyActivation = "relu") -> Module:
     """He et al.'s weights, but 0 in the last layer of each residual branch, so that every block
     starts as the identity, and in the last layer of the network; the m - 1 other layers of a branch
     are scaled by blocks^(-1 / (2 m - 2)): steps 1 and 2 of Fixup, Zhang et al. (2019).

@@ -1,7 +1,7 @@
 """Plain layers: linear, convolution, pooling, activations, dropout."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from .. import functional as F
@@ -9,7 +9,10 @@ from ..engine.arrays import array_module, default_backend, float32, host_array, 
 from ..engine.errors import ShapeError, explain
 from ..engine.random import generator
 from ..engine.tensor import Tensor
+from ..functional.activation import Activation as ActivationRecord
+from ..functional.activation import AnyActivation, as_activation
 from ..functional.windows import pair
+from .declare import Rows
 from .module import Module
 
 Size = int | tuple[int, int]
@@ -43,6 +46,8 @@ class Linear(Module):
     (1, 2)
     """
 
+    rows = Rows()
+
     def __init__(self, in_features: int, out_features: int, bias: bool = True):
         self.in_features = in_features
         self.out_features = out_features
@@ -72,6 +77,8 @@ class Conv2d(Module):
     >>> tp.nn.Conv2d(3, 8, kernel_size=5, padding=2)(tp.tensor([[[[1.0] * 6] * 6] * 3])).shape
     (1, 8, 6, 6)
     """
+
+    rows = Rows()
 
     def __init__(
         self,
@@ -214,101 +221,136 @@ class Dropout(Module):
         return str(self.p)
 
 
-ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
-    "relu": F.relu,
-    "prelu": F.prelu,
-    "leaky_relu": F.leaky_relu,
-    "tanh": F.tanh,
-    "sigmoid": F.sigmoid,
-    "softplus": F.softplus,
-    "elu": F.elu,
-    "selu": F.selu,
-    "gelu": F.gelu,
-    "silu": F.silu,
-    "hardtanh": F.hardtanh,
-    "sin": F.sin,
-    "erf": F.erf,
-    "abs": F.abs,
-    "identity": lambda x: x,
-}
-
-
 class Activation(Module):
-    """A function of each element, by its name in `tp.functional`. Most have a class of their own,
-    as nn.ReLU.
+    """A function of each element: a name of `tp.activations`, a `tp.Activation`, or a function of
+    tensors. Most of ours have a class of their own, as nn.ReLU.
+
+    The parameters of an activation are trained, from the values given or else from those of its
+    record: one for all elements, or with `num_parameters` one for each channel. Its other options
+    stay fixed.
 
     >>> tp.nn.Sequential(tp.nn.Activation("sin"), tp.nn.ELU(alpha=0.5))(tp.tensor([0.0]))
     tensor([0.])
+    >>> tp.nn.Activation(lambda u: u * F.tanh(u))(tp.tensor([1.0]))
+    tensor([0.7615942])
+    >>> layer = tp.nn.Activation("prelu", num_parameters=3)
+    >>> [(name, p.shape) for name, p in layer.named_parameters()]
+    [('a', (3,))]
     """
 
-    def __init__(self, name: str, **params: float):
-        check_activation(name)
-        self.function = name
-        self.params = params
+    def __init__(self, activation: AnyActivation, num_parameters: int = 1, **params: Any):
+        self.activation = as_activation(activation)
+        self.activation.check_names(params)
+        self.num_parameters = num_parameters
+        self.learnable = add_parameters(self, self.activation, num_parameters, params)
+        self.params = {key: x for key, x in params.items() if key not in self.learnable}
 
     def forward(self, x: Tensor) -> Tensor:
-        return ACTIVATIONS[self.function](x, **self.params)
+        if not self.learnable:
+            return self.activation.function(x, **self.params)
+        params = {name: _by_channel(p, x) for name, p in self.activation_parameters.items()}
+        return self.activation.function(x, **self.params, **params)
+
+    @property
+    def activation_parameters(self) -> dict[str, Tensor]:
+        """What is learnt, by the names of the activation."""
+        return {name: getattr(self, key) for name, key in self.learnable.items()}
+
+    def propagate(self, state: Any) -> Any:
+        return state.apply(self.activation, **self.params, **self.activation_parameters)
 
     def extra_repr(self) -> str:
         parts = [f"{key}={value}" for key, value in self.params.items()]
         if type(self) is Activation:  # the others are called as their function
-            parts.insert(0, repr(self.function))
+            parts.insert(0, repr(self.activation.name))
+        if self.learnable and self.num_parameters != 1:
+            parts.append(f"num_parameters={self.num_parameters}")
         return ", ".join(parts)
 
 
-def check_activation(name: str) -> None:
-    """Refuse a name that is not in the table of activations."""
-    if name not in ACTIVATIONS:
-        rule = f"it is one of {', '.join(ACTIVATIONS)}"
-        raise ValueError(explain(f"activation {name!r}", rule, "'relu'"))
+def add_parameters(
+    layer: Module, activation: ActivationRecord, count: int, starts: Mapping[str, Any]
+) -> dict[str, str]:
+    """Give a layer the learnable parameters of its activation, `count` of each, and return the
+    attribute that each is. It has the parameter's name, unless the layer has such an attribute
+    already, as NormProp has a beta."""
+    attributes = {}
+    for name, start in activation.parameters.items():
+        attribute = f"activation_{name}" if hasattr(layer, name) else name
+        setattr(layer, attribute, parameter(starts.get(name, start), count))
+        attributes[name] = attribute
+    return attributes
 
 
-class Fixed(Activation):
-    """An activation without parameters. Its function has the name of its class, or of the class it
-    is derived from, in lower case."""
-
-    def __init__(self) -> None:
-        for kind in type(self).__mro__:
-            name = kind.__name__.lower()
-            if name in ACTIVATIONS:
-                break
-        super().__init__(name)
+def _by_channel(values: Tensor, x: Tensor) -> Tensor:
+    """One value for all elements of x, or one per channel (axis 1), shaped to broadcast."""
+    if values.size == 1:
+        return values.reshape(())
+    positions = max(x.ndim - 2, 0)
+    return values.reshape(-1, *[1] * positions)  # (C,) -> (C, 1, 1) for images
 
 
-class ReLU(Fixed):
+class ReLU(Activation):
     """max(x, 0)."""
 
+    def __init__(self) -> None:
+        super().__init__("relu")
 
-class Tanh(Fixed):
+
+class Tanh(Activation):
     """The hyperbolic tangent."""
 
+    def __init__(self) -> None:
+        super().__init__("tanh")
 
-class Sigmoid(Fixed):
+
+class Sigmoid(Activation):
     """1 / (1 + exp(-x))."""
 
+    def __init__(self) -> None:
+        super().__init__("sigmoid")
 
-class Softplus(Fixed):
+
+class Softplus(Activation):
     """log(1 + exp(x)), a smooth ReLU."""
 
+    def __init__(self) -> None:
+        super().__init__("softplus")
 
-class SELU(Fixed):
+
+class SELU(Activation):
     """ELU, scaled so that its output has mean 0 and variance 1 for N(0, 1) input."""
 
+    def __init__(self) -> None:
+        super().__init__("selu")
 
-class GELU(Fixed):
+
+class GELU(Activation):
     """x Phi(x), with Phi the distribution function of N(0, 1)."""
 
+    def __init__(self) -> None:
+        super().__init__("gelu")
 
-class SiLU(Fixed):
+
+class SiLU(Activation):
     """x sigmoid(x)."""
 
+    def __init__(self) -> None:
+        super().__init__("silu")
 
-class Hardtanh(Fixed):
+
+class Hardtanh(Activation):
     """x limited to the interval from -1 to 1."""
 
+    def __init__(self) -> None:
+        super().__init__("hardtanh")
 
-class Identity(Fixed):
+
+class Identity(Activation):
     """x itself."""
+
+    def __init__(self) -> None:
+        super().__init__("identity")
 
 
 class LeakyReLU(Activation):
@@ -325,7 +367,7 @@ class ELU(Activation):
         super().__init__("elu", alpha=alpha)
 
 
-class PReLU(Module):
+class PReLU(Activation):
     """x where positive, a x elsewhere, with learnable slopes: one for all channels, or one per
     channel.
 
@@ -333,12 +375,10 @@ class PReLU(Module):
     tensor([-0.25,  2.  ], requires_grad=True)
     """
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25):
-        self.num_parameters = num_parameters
-        self.a = parameter(init, num_parameters)
+    a: Tensor
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.prelu(x, self.a)
+    def __init__(self, num_parameters: int = 1, init: float = 0.25):
+        super().__init__("prelu", num_parameters, a=init)
 
     def extra_repr(self) -> str:
         return str(self.num_parameters)

@@ -95,6 +95,9 @@ class Measured(NormProp):
         u = self.weighted_sum(x, rows)
         return normalized_activation(u, shift, c1, c2, self.activate, self.weight.ndim)
 
+    def propagate(self, state: Any) -> Any:
+        return super().propagate(state)  # with the pre-activation below
+
     def pre_activation(self, output: Any, x: Tensor) -> Tensor:
         if not self.is_measured:
             return super().pre_activation(output, x)

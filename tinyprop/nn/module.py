@@ -6,8 +6,9 @@ from typing import Any, Self
 
 from ..engine.arrays import Array, is_array, to_backend
 from ..engine.context import context, current, enter, leave
-from ..engine.errors import StateError, explain
+from ..engine.errors import GradientError, StateError, explain
 from ..engine.guard import check_editable
+from ..engine.stand_in import StandIn
 from ..engine.tensor import Tensor
 
 
@@ -66,8 +67,9 @@ class Module:
 
     Leaf tensors that require a gradient are parameters. A leaf tensor that does not require one is
     a buffer, saved but not trained, if it is an attribute; in a list, tuple or dict it is not part
-    of the state. What `forward` stores on self is neither, whatever it is: an attribute that is
-    first set while the module is being called stays out.
+    of the state. What `forward` stores on self is neither: an attribute that is first set while the
+    module is being called stays out. A new parameter is refused there, because no optimizer would
+    know of it.
 
     >>> class Net(tp.nn.Module):
     ...     def __init__(self):
@@ -93,13 +95,21 @@ class Module:
     dtype('float64')
     """
 
-    # Whether each output depends on one sample only: declare it for a module of your own, so that
-    # its batches may be cut, to evaluate large sets or to train on several ranks.
+    # What a module declares about itself. A subclass with methods of its own declares it anew: see
+    # `nn.declare.declared`.
+    #
+    # Whether each output depends on one sample only: then batches may be cut, to evaluate large
+    # sets or to train on several ranks.
     per_sample = False
     # Whether it draws random numbers for all parts of a batch, in order.
     draws_for_batch = False
-    # Whether it sums over all parts of a batch.
+    # Whether all it takes from other samples are sums by `tp.nn.over_batch`, over all ranks.
     sums_over_batch = False
+    # For theory: whether it applies one function to each value; a `Statistics` for a normaliser; a
+    # `Rows` for a layer with random weights. Where nothing is declared, there is no prediction.
+    elementwise = False
+    statistics: Any = None
+    rows: Any = None
     # Names of buffers that take the shape of the state that is loaded.
     resized_by_state: tuple[str, ...] = ()
 
@@ -109,6 +119,17 @@ class Module:
     def forward(self, x: Tensor) -> Tensor:
         """Compute the output for an input; called by module(x)."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
+
+    def propagate(self, *args: Any, **kwargs: Any) -> Any:
+        """What the layer does to the moments of a signal; called by module(state) with a
+        `tp.theory.State`, as `tp.propagate` does.
+
+        By default its forward runs, as functions and operators have rules for States. A layer
+        whose forward does something else defines this method, in terms of the methods of a State.
+        A subclass that changes forward also says anew what it does to States, or lets its forward
+        run.
+        """
+        return self.forward(*args, **kwargs)
 
     def pre_activation(self, output: Any, *args: Any, **kwargs: Any) -> Tensor | None:
         """For a layer with weights: its weighted sums in front of the activation, for the output
@@ -129,9 +150,13 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         here = current()
         after_call = here.visit(self, *args, **kwargs) if here.visit else None
-        token = enter(here.changed(running=(*here.running, self)))
+        running, inputs = (*here.running, self), (*here.inputs, args, kwargs)
+        token = enter(here.changed(running=running, inputs=inputs))
         try:
-            out = self.forward(*args, **kwargs)
+            if args and isinstance(args[0], StandIn):
+                out = args[0].through(self, args, kwargs)
+            else:
+                out = self.forward(*args, **kwargs)
         finally:
             leave(token)
         if after_call:
@@ -139,7 +164,10 @@ class Module:
         return out
 
     def __setattr__(self, attribute: str, value: Any) -> None:
-        if self._is_stored_by_forward(attribute):
+        is_running = any(module is self for module in current().running)
+        if is_running:
+            self._refuse_new_parameters(attribute, value)
+        if is_running and self._is_result(attribute):
             vars(self).setdefault("_set_by_forward", set()).add(attribute)
         else:
             vars(self).get("_set_by_forward", set()).discard(attribute)
@@ -147,17 +175,31 @@ class Module:
         super().__setattr__(attribute, value)
         _edits.count += 1
 
-    def _is_stored_by_forward(self, attribute: str) -> bool:
-        """Whether an attribute that is being set now is a result that `forward` stores, rather than
-        state. A buffer that `forward` replaces remains state."""
-        is_running = any(module is self for module in current().running)
-        if not is_running:
-            return False
+    def _is_result(self, attribute: str) -> bool:
+        """Whether an attribute that `forward` sets is a result that it stores, rather than state. A
+        buffer that `forward` replaces remains state."""
         if attribute in self._set_by_forward:
             return True
         present_value = vars(self).get(attribute)
         holds_state = any(True for _ in _flatten(attribute, present_value))
         return not holds_state
+
+    def _refuse_new_parameters(self, attribute: str, value: Any) -> None:
+        """Refuse a parameter, or a module that has some, which `forward` makes: an optimizer would
+        not know of it. Inputs, and what is part of the network already, may be stored."""
+        for name, member in _flatten(attribute, value):
+            if isinstance(member, Tensor):
+                is_trained = member.node is None and member.requires_grad
+            else:
+                is_trained = any(True for _ in member.parameters())
+            if is_trained and not _is_known(member):
+                kind = "parameter" if isinstance(member, Tensor) else type(member).__name__
+                raise GradientError(
+                    f"a new {kind} as {name!r} of a {type(self).__name__}, made by its forward",
+                    "parameters exist before the first call: one that is made later is in no "
+                    "optimizer, and would never be trained",
+                    f"self.{attribute} = ... in __init__",
+                )
 
     def _members(self) -> Iterator[tuple[str, "Tensor | Module"]]:
         """The tensors and modules of this module's own state, by name."""
@@ -318,6 +360,11 @@ class Module:
         return f"{kind}(\n  {inside}\n)"
 
 
+def definer(kind: type, method: str) -> type:
+    """The class that defines the method which objects of this kind have."""
+    return next(base for base in kind.__mro__ if method in vars(base))
+
+
 def _flatten(name: str, value: Any) -> Iterator[tuple[str, Tensor | Module]]:
     """A tensor or module under this name, or those in a list, tuple or dict, as "blocks.0" or
     "heads.left"."""
@@ -329,6 +376,18 @@ def _flatten(name: str, value: Any) -> Iterator[tuple[str, Tensor | Module]]:
     elif isinstance(value, dict):
         for key, element in value.items():
             yield from _flatten(f"{name}.{key}", element)
+
+
+def _is_known(member: Tensor | Module) -> bool:
+    """Whether this is part of a module that is running, or an input of one."""
+    here = current()
+    for _, given in _flatten("", here.inputs):
+        if given is member:
+            return True
+    for module in here.running:
+        if any(part is member for part in (*module.modules(), *module.parameters())):
+            return True
+    return False
 
 
 def _name_tensors(attribute: str, value: Any) -> None:

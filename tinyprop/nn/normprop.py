@@ -14,21 +14,20 @@ from .. import functional as F
 from .. import moments
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
-from ..functional.activations import PReLU
+from ..functional.activation import Activation, AnyActivation, as_activation
 from ..functional.windows import pair
-from .layers import ACTIVATIONS, Size, check_activation, glorot, parameter
+from .layers import Size, add_parameters, glorot, parameter
 from .module import Module
 
 WeightedSum = Callable[[Tensor, Tensor], Tensor]
 
-RECTIFIERS = ("relu", "prelu", "leaky_relu", "elu", "gelu", "silu", "softplus")
 MIN_RELATIVE_C1 = 0.1
-PRELU_START = 0.25  # the slope that a PReLU starts with, as in He et al. (2015)
 
 
 class NormProp(Module):
     """What the two NormProp layers share: the paper's equation, its parameters, and its constants
-    c1 and c2. There is one row of weights, one gamma and one beta for each unit.
+    c1 and c2. There is one row of weights, one gamma and one beta for each unit, and one of each
+    parameter of the activation; c1 and c2 follow these as they are learnt.
 
     `mode="paper"` takes c1 and c2 from N(0, 1), so the output is normalised at gamma = 1, beta = 0
     only. There gamma starts at "jacobian", one over the Jacobian factor of the activation (1/1.2112
@@ -40,18 +39,21 @@ class NormProp(Module):
     amplify the few samples left without bound. So c1 is at least MIN_RELATIVE_C1 times its value at
     beta = 0: below that, the mean stays 0, but the variance falls, and the unit fades out."""
 
-    def __init__(self, weight: Tensor, activation: str, gamma: Any, mode: str):
+    def __init__(self, weight: Tensor, activation: AnyActivation, gamma: Any, mode: str):
         if mode not in ("paper", "exact"):
             raise ValueError(explain(f"mode={mode!r}", "it is 'paper' or 'exact'", "mode='paper'"))
         units = len(weight)
-        self.activation = activation
+        self.activation = as_activation(activation)
         self.mode = mode
-        self.standard = standard_moments(activation)
+        self.standard = standard_moments(self.activation)
+        if not self.standard.std > 0:
+            got = f"NormProp with {self.activation.name}, whose output is constant"
+            rule = "the output is divided by its standard deviation"
+            raise ValueError(explain(got, rule, "an activation that varies between -3 and 3"))
         self.weight = weight
         self.gamma = parameter(self._initial_gamma(gamma), units)
         self.beta = parameter(self._initial_beta(), units)
-        if activation == "prelu":
-            self.a = parameter(PRELU_START, units)
+        self.learnable = add_parameters(self, self.activation, units, {})
 
     def forward(self, x: Tensor) -> Tensor:
         """Section 4.3 of the paper: (1/c1) [s(gamma w.x / |w| + beta) - c2]."""
@@ -67,6 +69,15 @@ class NormProp(Module):
             activation=self.activate,
         )
 
+    def propagate(self, state: Any) -> Any:
+        c1, c2 = self.constants()
+        u: Any = self.pre_activation(None, state)
+        if type(self).activate is NormProp.activate:
+            activated = u.apply(self.activation, **self.activation_parameters)
+        else:
+            activated = u.apply(self.activate)
+        return (activated - self.per_unit(c2)) / self.per_unit(c1)
+
     def pre_activation(self, output: Any, x: Tensor) -> Tensor:
         """gamma w.x / |w| + beta, which the activation gets."""
         rows = F.weight_norm(self.weight, self.gamma)
@@ -77,18 +88,17 @@ class NormProp(Module):
         tensors with one value per unit, differentiable with respect to the parameters."""
         if self.mode == "exact":
             return self._exact_constants()
-        if self.activation == "prelu":  # the slopes change in training
-            standard = moments.gaussian("prelu", a=self.a)
-        else:
-            standard = self.standard
+        standard = self.standard
+        if self.learnable:  # they change in training
+            standard = moments.gaussian(self.activation, **self.activation_parameters)
         return standard.std, standard.mean
 
     def _exact_constants(self) -> tuple[Tensor, Tensor]:
         """c1(gamma, beta) and c2(gamma, beta), for pre-activations N(beta, gamma^2)."""
-        slopes = {"a": self.a} if self.activation == "prelu" else {}
+        params = self.activation_parameters
         std = abs(self.gamma)
-        shifted = moments.gaussian(self.activation, self.beta, std, **slopes)
-        centered = moments.gaussian(self.activation, 0.0, std, **slopes)
+        shifted = moments.gaussian(self.activation, self.beta, std, **params)
+        centered = moments.gaussian(self.activation, 0.0, std, **params)
         c1 = F.maximum(shifted.std, MIN_RELATIVE_C1 * centered.std)
         c2 = shifted.mean
         return c1, c2
@@ -102,9 +112,21 @@ class NormProp(Module):
     @property
     def activate(self) -> Callable[[Tensor], Tensor]:
         """The activation. A subclass may have a method of this name: `def activate(self, u)`."""
-        if self.activation == "prelu":
-            return lambda u: PReLU()(u, self.per_unit(self.a))
-        return ACTIVATIONS[self.activation]
+        if not self.learnable:
+            return self.activation.function
+        return self._activate_with_parameters
+
+    def _activate_with_parameters(self, u: Tensor) -> Tensor:
+        positions = self.weight.ndim - 2
+        samples = u.ndim - positions - 1
+        shape = (*[1] * samples, -1, *[1] * positions)  # (units,) -> (1, units, 1, 1) for images
+        params = {name: p.reshape(shape) for name, p in self.activation_parameters.items()}
+        return self.activation.function(u, **params)
+
+    @property
+    def activation_parameters(self) -> dict[str, Tensor]:
+        """What is learnt of the activation, one value per unit, by its own names."""
+        return {name: getattr(self, key) for name, key in self.learnable.items()}
 
     def per_unit(self, values: Any) -> Any:
         """One value per unit, shaped to broadcast against the output; a number stays a number."""
@@ -125,7 +147,7 @@ class NormProp(Module):
         return 1.0 / self.standard.jacobian_factor
 
     def _initial_beta(self) -> float:
-        if self.mode == "exact" and self.activation in RECTIFIERS:
+        if self.mode == "exact" and self.activation.rectifier:
             return 1.0
         return 0.0
 
@@ -142,7 +164,7 @@ class NormPropLinear(NormProp):
         self,
         in_features: int,
         out_features: int,
-        activation: str = "relu",
+        activation: AnyActivation = "relu",
         gamma: Any = "jacobian",
         mode: str = "paper",
     ):
@@ -156,7 +178,7 @@ class NormPropLinear(NormProp):
 
     def extra_repr(self) -> str:
         shape = f"{self.in_features}, {self.out_features}"
-        return f"{shape}, activation={self.activation!r}, mode={self.mode!r}"
+        return f"{shape}, activation={self.activation.name!r}, mode={self.mode!r}"
 
 
 class NormPropConv2d(NormProp):
@@ -173,7 +195,7 @@ class NormPropConv2d(NormProp):
         kernel_size: Size,
         stride: Size = 1,
         padding: Size = 0,
-        activation: str = "relu",
+        activation: AnyActivation = "relu",
         gamma: Any = "jacobian",
         mode: str = "paper",
     ):
@@ -193,20 +215,20 @@ class NormPropConv2d(NormProp):
     def extra_repr(self) -> str:
         shape = f"{self.in_channels}, {self.out_channels}, {self.kernel_size}"
         window = f"stride={self.stride}, padding={self.padding}"
-        return f"{shape}, {window}, activation={self.activation!r}, mode={self.mode!r}"
+        return f"{shape}, {window}, activation={self.activation.name!r}, mode={self.mode!r}"
 
 
-def standard_moments(activation: Any) -> moments.Moments:
-    """The moments of s(Z), Z ~ N(0, 1), for an activation s: a name, or a function of tensors that
-    may have a kink at 0. A PReLU has the slope that it starts with."""
-    if callable(activation):
-        return moments.gaussian(lambda u: activation(Tensor(u)), kinks=(0.0,))
-    return _moments_by_name(activation)
+def standard_moments(activation: AnyActivation | Module) -> moments.Moments:
+    """The moments of s(Z), Z ~ N(0, 1), for an activation s with the parameters that it starts
+    with, or for a layer with those that it has."""
+    if isinstance(activation, Module):
+        return moments.gaussian(activation)
+    record = as_activation(activation)
+    if record.moments is None:  # a function may depend on something that changes
+        return moments.gaussian(record)
+    return _known_moments(record)
 
 
 @lru_cache
-def _moments_by_name(activation: str) -> moments.Moments:
-    check_activation(activation)
-    if activation == "prelu":
-        return moments.gaussian("prelu", a=PRELU_START)
+def _known_moments(activation: Activation) -> moments.Moments:
     return moments.gaussian(activation)

@@ -14,7 +14,7 @@ from ..engine.backward import grad
 from ..engine.context import current
 from ..engine.graph import no_grad, recording
 from ..engine.tensor import Tensor, as_tensor
-from .module import Module, observing, visiting
+from .module import Module, definer, observing, visiting
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,7 @@ class Walk:
 
         def after_call(output: Any) -> None:
             pre_activation = None
-            if _knows_pre_activation(type(layer)):
+            if knows_pre_activation(type(layer)):
                 with no_grad():
                     pre_activation = layer.pre_activation(output, *arguments, **keywords)
             record = Observation(name, layer, depth, arguments, keywords, output, pre_activation)
@@ -150,14 +150,10 @@ class Walk:
         return after_call
 
 
-def _knows_pre_activation(kind: type[Module]) -> bool:
+def knows_pre_activation(kind: type[Module]) -> bool:
     """Whether its `pre_activation` belongs to its `forward`: a class that changes how it computes
     must say anew what is in front of the activation."""
-    return issubclass(_definer(kind, "pre_activation"), _definer(kind, "forward"))
-
-
-def _definer(kind: type, method: str) -> type:
-    return next(base for base in kind.__mro__ if method in vars(base))
+    return issubclass(definer(kind, "pre_activation"), definer(kind, "forward"))
 
 
 class CallNames:

@@ -4,7 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ..engine.sums import total
 from ..engine.tensor import Tensor
+from ..functional.reductions import moments
 from .module import Module
 from .observation import Observation, observe, outermost
 
@@ -42,20 +44,23 @@ def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
 
 def _measure(record: Observation) -> Signal:
     array = record.output._data.astype("float64")
+    everywhere = tuple(range(array.ndim))
     all_but_units = (0, *range(2, array.ndim))  # samples and positions
-    unit_means = array.mean(axis=all_but_units)
+    mean, variance = moments(array, everywhere, array.size)
+    units = array.shape[1] if array.ndim > 1 else 1
+    unit_means = total(array, all_but_units, divisor=array.size // units)
     unit_ranges = array.max(axis=all_but_units) - array.min(axis=all_but_units)
     gradient = record.gradient
     return Signal(
         layer=record.name,
-        mean=float(array.mean()),
-        std=float(array.std()),
-        dead=float((unit_ranges == 0).mean()),
-        unit_mean_square=float((unit_means**2).mean()),
+        mean=mean.item(),
+        std=math.sqrt(variance.item()),
+        dead=float(total(unit_ranges == 0, divisor=units)),
+        unit_mean_square=float(total(unit_means**2, divisor=units)),
         gradient_std=None if gradient is None else _root_mean_square(gradient),
     )
 
 
 def _root_mean_square(t: Tensor) -> float:
-    mean_square = (t._data.astype("float64") ** 2).mean()
-    return math.sqrt(float(mean_square))
+    squares = t._data.astype("float64") ** 2
+    return math.sqrt(float(total(squares, divisor=t.size)))

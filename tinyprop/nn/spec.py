@@ -3,20 +3,16 @@ padding, mode); residual blocks are R(...)."""
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
-from .. import functional as F
 from ..engine.errors import explain
-from ..engine.tensor import Tensor
+from ..functional.activation import AnyActivation
 from . import init as initial
-from .layers import ACTIVATIONS, Activation, AvgPool2d, Conv2d, Flatten, MaxPool2d, PReLU
-from .measured import MeasuredConv2d
+from .layers import AvgPool2d, Conv2d, Flatten, MaxPool2d
 from .module import Module, Sequential
-from .normprop import PRELU_START, NormPropConv2d
+from .normalizers import AnyNormalizer, Maker, as_normalizer
 from .residual import Residual, Scale
-from .statistics import BatchNorm, Derf, DyT, GroupNorm, LayerNorm, RMSNorm
-from .weights import ScaledWS, WeightNorm
 
 NIN = (
     "C(192,5,1,2)-C(160,1,1,0)-P(3,2,1,max)-C(96,1,1,0)-C(192,5,1,2)-C(192,1,1,0)-P(3,2,1,avg)"
@@ -148,58 +144,29 @@ def total_stride(layers: Iterable[Layer]) -> int:
     return product
 
 
-BEFORE: dict[str, Any] = {  # normalisers before the activation, made for a number of channels
-    "batch": BatchNorm,
-    "layer": lambda channels: LayerNorm((channels, None, None)),
-    "rms": lambda channels: RMSNorm((channels, None, None)),
-    "group": lambda channels: GroupNorm(groups(channels), channels),
-    "instance": lambda channels: GroupNorm(channels, channels),
-    "dyt": DyT,
-    "derf": Derf,
-}
-NORMS = ("normprop", "normprop-measured", *BEFORE, "layer-after", "weight", "ws", "selu", "none")
-# layers that contain normaliser and activation
-NORMPROP = {"normprop": NormPropConv2d, "normprop-measured": MeasuredConv2d}
-# layers that need inputs of variance 1, so that residual blocks keep track of the variance
-ANALYTIC = ("normprop", "ws")
-INITS = ("glorot", "he", "lecun", "orthogonal", "fixup")
-
-
-def groups(channels: int) -> int:
-    """The number of groups of a GroupNorm: up to 32, as in Wu and He (2018), of at least two
-    channels each.
-
-    >>> groups(192), groups(40), groups(7)
-    (32, 20, 1)
-    """
-    for number in range(32, 1, -1):
-        divides = channels % number == 0
-        if divides and channels >= 2 * number:
-            return number
-    return 1
-
-
 def build(
     spec: str,
     in_channels: int = 3,
-    norm: str = "normprop",
-    activation: str = "relu",
+    norm: AnyNormalizer = "normprop",
+    activation: AnyActivation = "relu",
     width: float = 1.0,
     classes: int | None = None,
-    mode: str = "paper",
-    gamma: Any = "jacobian",
+    mode: str | None = None,
+    gamma: Any = None,
     init: str | None = None,
     alpha: float = 1.0,
+    beta: Any = None,
 ) -> Sequential:
-    """Build the network of a spec, with hidden layers normalised by `norm`.
+    """Build the network of a spec, with hidden layers normalised by `norm`: a name in
+    `tp.nn.normalizers`, a `Normalizer`, or a function of the number of channels.
 
     The last convolution is linear and gives the logits. `width` scales the number of filters of all
-    the others; `classes` sets that of the last one. `mode` and `gamma` are passed to the NormProp
-    layers.
+    the others; `classes` sets that of the last one. `mode`, `gamma` and `beta` are options of the
+    normaliser's layers; one that does not have them refuses them.
 
     | norm | a hidden layer is |
     |---|---|
-    | "normprop", "normprop-measured" | a NormPropConv2d, a MeasuredConv2d |
+    | "normprop", "normprop-exact", "normprop-measured" | a NormPropConv2d or MeasuredConv2d |
     | "batch", "layer", "rms", "group", "instance", "dyt", "derf" | conv., normaliser, activation |
     | "layer-after" | convolution, activation, LayerNorm |
     | "weight", "ws" | convolution with WeightNorm or ScaledWS, activation |
@@ -213,8 +180,9 @@ def build(
     A residual block R(C(...)-C(...)) adds to its input: h + alpha branch(h / beta), see `Residual`.
     In the branch and around it, normaliser and activation come before the convolution that needs
     them instead of after the previous one (He et al., 2016). Where the branch changes the number of
-    channels or the size, there is a 1x1 convolution on the other path. beta is 1; only for
-    "normprop" and "ws" it is the standard deviation of h that follows from the blocks before.
+    channels or the size, there is a 1x1 convolution on the other path. That beta is 1; only for
+    normalisers with `unit_input`, NormProp and "ws", it is the standard deviation of h that follows
+    from the blocks before.
 
     >>> net = tp.nn.build("C(8,3,1,1)-P(2,2,0,max)-C(10,1,1,0)-P(4,4,0,avg)", classes=5)
     >>> net(tp.tensor([[[[1.0] * 8] * 8] * 3])).shape
@@ -224,57 +192,41 @@ def build(
     >>> net(tp.ones(1, 3, 8, 8)).shape, [type(layer).__name__ for layer in net[1].branch]
     ((1, 5), ['LayerNorm', 'Activation', 'Conv2d', 'LayerNorm', 'Activation', 'Conv2d'])
     """
-    _check_choice("norm", norm, NORMS)
+    normalizer = as_normalizer(norm)
     if init is None:
-        has_glorot = norm in (*NORMPROP, "batch", "none")
-        init = "glorot" if has_glorot else "he"
-    _check_choice("init", init, INITS)
-    if norm == "selu":
-        norm = "none"
-        activation = "selu"
+        init = normalizer.init
+    initial.check_name(init)
+    given = {"mode": mode, "gamma": gamma, "beta": beta}
+    options = {name: value for name, value in given.items() if value is not None}
+    maker = Maker(normalizer, activation, init, options)
     layers = parse(spec)
     builder = Builder(
-        norm=norm,
-        activation=activation,
+        maker=maker,
         width=width,
-        init=init,
         alpha=alpha,
-        gamma=gamma,
-        mode=mode,
         logits=last_unit(layers),
         classes=classes,
         channels=in_channels,
     )
     network = Sequential(*builder.sequence(layers), Flatten())
     if init == "fixup":
-        initial.fixup_(network, activation)
+        initial.fixup_(network, maker.activation)
     return network
-
-
-def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        rule = f"it is one of {', '.join(allowed)}"
-        raise ValueError(explain(f"{name}={value!r}", rule, f"{name}={allowed[0]!r}"))
 
 
 @dataclass
 class Builder:
     """Makes layers in order, and keeps track of the signal that arrives at the next one."""
 
-    norm: str
-    activation: str
+    maker: Maker
     width: float
-    init: str
     alpha: float
-    gamma: Any
-    mode: str
     logits: Conv | Block | None  # the layer that gives the logits
     classes: int | None
 
     channels: int  # of the signal
     variance: float = 1.0  # of the signal, where residual blocks keep track of it
-    # the activation that the signal has gone through, by name or as a function
-    source: Any = "identity"
+    source: AnyActivation = "identity"  # the activation that the signal has gone through
     # whether normaliser and activation of the last convolution or block are still to come
     pending: bool = False
 
@@ -299,66 +251,26 @@ class Builder:
         """The convolution that gives the logits."""
         filters = self.classes or conv.filters
         layer = Conv2d(self.channels, filters, conv.size, conv.stride, conv.padding)
-        return self.initialized(layer)
+        return initial.fill(layer, self.maker.init, self.source)
 
     def hidden(self, conv: Conv) -> Module:
         """A convolution of scaled width, whose normaliser and activation are to come."""
         filters = max(1, round(conv.filters * self.width))
-        layer = self.convolution(replace(conv, filters=filters), self.channels, self.activation)
+        window = (conv.size, conv.stride, conv.padding)
+        layer = self.maker.weighted(self.channels, filters, window, self.source)
         self.channels = filters
         self.pending = True
-        return layer
-
-    def convolution(self, conv: Conv, in_channels: int, activation: str) -> Module:
-        """A convolution with weights as the norm has them; NormProp's contains the activation."""
-        sizes = (in_channels, conv.filters, conv.size, conv.stride, conv.padding)
-        if self.norm in NORMPROP:
-            kind = NORMPROP[self.norm]
-            return self.initialized(kind(*sizes, activation, self.gamma, self.mode))
-        has_bias = self.norm not in BEFORE  # those have a bias of their own
-        layer = self.initialized(Conv2d(*sizes, bias=has_bias))
-        if self.norm == "ws":
-            return ScaledWS(layer, self.source)
-        if self.norm == "weight":
-            return WeightNorm(layer)
-        return layer
-
-    def initialized(self, layer: Any) -> Any:
-        """The layer, with new weights unless `init` is "glorot", which it has, or "fixup", which
-        needs the whole network."""
-        if self.init == "he":
-            initial.kaiming_normal_(layer, self.source)
-        elif self.init == "lecun":
-            initial.kaiming_normal_(layer, "identity")
-        elif self.init == "orthogonal":
-            initial.orthogonal_(layer, initial.gain(self.source))
         return layer
 
     def activated(self) -> list[Module]:
         """What comes between the last convolution or block and the next convolution."""
         made = self.at_unit_variance()
-        in_layers = self.norm in NORMPROP  # its layers contain normaliser and activation
-        if self.pending and not in_layers:
-            if self.norm in BEFORE:
-                made.append(BEFORE[self.norm](self.channels))
-            if self.activation == "prelu":
-                made.append(PReLU(self.channels))
-            else:
-                made.append(Activation(self.activation))
-            if self.norm == "layer-after":
-                made.append(LayerNorm((self.channels, None, None)))
-            squashes = self.norm in ("dyt", "derf")
-            self.source = self.squashed if squashes else self.activation
+        if self.pending:
+            between = self.maker.activated(self.channels)
+            self.source = self.maker.source_after(between)
+            made += between
         self.pending = False
         return made
-
-    def squashed(self, x: Tensor) -> Tensor:
-        """DyT or Derf, as it starts, and then the activation."""
-        squash = F.tanh if self.norm == "dyt" else F.erf
-        activation = ACTIVATIONS[self.activation]
-        if self.activation == "prelu":
-            return activation(squash(0.5 * x), a=PRELU_START)
-        return activation(squash(0.5 * x))
 
     def at_unit_variance(self) -> list[Module]:
         """A layer that scales the signal to variance 1, if it has another one."""
@@ -378,9 +290,11 @@ class Builder:
         stride = total_stride(block.layers)
         shortcut = None
         if stride > 1 or self.channels != in_channels:
-            conv = Conv(self.channels, size=1, stride=stride, padding=0)
-            shortcut = self.convolution(conv, in_channels, "identity")
+            window = (1, stride, 0)  # size, stride, padding
+            shortcut = self.maker.weighted(
+                in_channels, self.channels, window, self.source, activation="identity"
+            )
         residual = Residual(branch, self.alpha, in_variance**0.5, shortcut)
-        self.variance = residual.variance if self.norm in ANALYTIC else 1.0
+        self.variance = residual.variance if self.maker.normalizer.unit_input else 1.0
         self.pending = True
         return residual

@@ -4,6 +4,7 @@ that take none."""
 from .. import functional as F
 from ..engine.tensor import Tensor
 from ..functional.normalization import per_channel
+from .declare import Statistics
 from .layers import parameter
 from .module import Module, is_observing
 
@@ -20,6 +21,7 @@ class BatchNorm(Module):
     """
 
     sums_over_batch = True
+    statistics = Statistics(over="batch")
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
         self.num_features = num_features
@@ -49,13 +51,15 @@ class RMSNorm(Module):
     Sennrich (2019).
 
     There is one weight for each value. None is an axis of any length whose places share a weight:
-    (C, None, None) are images of C channels and any size, with one weight for each channel. See
-    `tp.functional.rms_norm` for eps.
+    (C, None, None) are images of C channels and any size, with one weight for each channel, or
+    vectors (N, C), which have no places. See `tp.functional.rms_norm` for eps.
 
     >>> layer = tp.nn.RMSNorm((3, None, None))
-    >>> layer(tp.ones(2, 3, 8, 8)).shape, layer.weight.shape
-    ((2, 3, 8, 8), (3, 1, 1))
+    >>> layer(tp.ones(2, 3, 8, 8)).shape, layer(tp.ones(2, 3)).shape, layer.weight.shape
+    ((2, 3, 8, 8), (2, 3), (3, 1, 1))
     """
+
+    statistics = Statistics(over="sample", center=False)
 
     def __init__(self, normalized_shape: int | tuple[int | None, ...], eps: float = 1e-5):
         if not isinstance(normalized_shape, tuple):
@@ -65,14 +69,26 @@ class RMSNorm(Module):
         self.weight = parameter(1.0, *(length or 1 for length in normalized_shape))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.lengths(x), self.weight, self.eps)
+        lengths = self.lengths(x)
+        return F.rms_norm(x, lengths, self.for_axes(self.weight, lengths), self.eps)
 
     def lengths(self, x: Tensor) -> tuple[int, ...]:
         """The lengths of the normalised axes of this input: its own where the layer has None."""
-        count = len(self.normalized_shape)
+        shape = self.normalized_shape
+        any_size = all(length is None for length in shape[1:])
+        if any_size and x.ndim == 2 < len(shape):
+            shape = shape[:1]  # vectors
+        count = len(shape)
         enough_axes = x.ndim >= count  # with fewer, the function refuses the input
-        pairs = zip(self.normalized_shape, x.shape[-count:], strict=enough_axes)
+        pairs = zip(shape, x.shape[-count:], strict=enough_axes)
         return tuple(length or present for length, present in pairs)
+
+    def for_axes(self, values: Tensor, lengths: tuple[int, ...]) -> Tensor:
+        """Weight or bias, without the axes of places if the input is vectors."""
+        is_per_channel = values.size == len(values)
+        if is_per_channel and values.ndim > len(lengths):
+            return values.reshape(-1)  # (C, 1, 1) -> (C,)
+        return values
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}"
@@ -87,12 +103,17 @@ class LayerNorm(RMSNorm):
             [-1.,  1.]], requires_grad=True)
     """
 
+    statistics = Statistics(over="sample")
+
     def __init__(self, normalized_shape: int | tuple[int | None, ...], eps: float = 1e-5):
         super().__init__(normalized_shape, eps)
         self.bias = parameter(0.0, *self.weight.shape)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.lengths(x), self.weight, self.bias, self.eps)
+        lengths = self.lengths(x)
+        weight = self.for_axes(self.weight, lengths)
+        bias = self.for_axes(self.bias, lengths)
+        return F.layer_norm(x, lengths, weight, bias, self.eps)
 
 
 class GroupNorm(Module):
@@ -112,6 +133,12 @@ class GroupNorm(Module):
         self.weight = parameter(1.0, num_channels)
         self.bias = parameter(0.0, num_channels)
 
+    @property
+    def statistics(self) -> Statistics:
+        if self.num_groups == 1:
+            return Statistics(over="sample")
+        return Statistics(over="sample", group=self.num_channels // self.num_groups)
+
     def forward(self, x: Tensor) -> Tensor:
         return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
@@ -128,6 +155,8 @@ class DyT(Module):
     tensor([[0.],
             [1.]], requires_grad=True)
     """
+
+    elementwise = True
 
     def __init__(self, num_features: int, alpha: float = 0.5):
         self.num_features = num_features
@@ -157,6 +186,8 @@ class Derf(DyT):
     tensor([[0.],
             [1.]], requires_grad=True)
     """
+
+    elementwise = True
 
     def __init__(self, num_features: int, alpha: float = 0.5):
         super().__init__(num_features, alpha)

@@ -5,7 +5,10 @@ from typing import Any
 from .. import functional as F
 from ..engine.errors import explain
 from ..engine.graph import no_grad
+from ..engine.sums import total
 from ..engine.tensor import Tensor
+from ..functional.activation import AnyActivation, as_activation
+from .declare import Rows
 from .layers import Conv2d, Linear, parameter
 from .module import Module
 from .normprop import standard_moments
@@ -32,12 +35,22 @@ class WeightNorm(Module):
         v = layer.weight
         units = len(v)
         self.layer = layer
+        self.keeps_lengths = scale is None
         self.scale = parameter(1.0 if scale is None else scale, units)
         if (self.scale.backend, self.scale.dtype) != (v.backend, v.dtype):
             self.to(v.backend, v.dtype)
         if scale is None:
             inputs = tuple(range(1, v.ndim))
             self.scale.data[...] = F.norm(v, inputs).data  # (units, ...) -> (units,)
+
+    @property
+    def rows(self) -> Rows:
+        return Rows() if self.keeps_lengths else Rows(square=self.mean_square_scale)
+
+    @property
+    def mean_square_scale(self) -> float:
+        squares = self.scale._data.astype("float64") ** 2
+        return float(total(squares, divisor=len(squares)))
 
     @property
     def weight(self) -> Tensor:
@@ -101,14 +114,20 @@ class ScaledWS(WeightNorm):
     ('1.7129', '0.0000')
     """
 
-    def __init__(self, layer: Linear | Conv2d, activation: str = "relu", scale: Any = 1.0):
+    def __init__(
+        self, layer: Linear | Conv2d, activation: AnyActivation = "relu", scale: Any = 1.0
+    ):
         super().__init__(layer, scale)
-        self.activation = activation
-        self.factor = 1.0 / standard_moments(activation).std
+        self.activation = as_activation(activation)
+        self.factor = 1.0 / standard_moments(self.activation).std
+
+    @property
+    def rows(self) -> Rows:
+        return Rows(square=self.mean_square_scale * self.factor**2, center=True)
 
     @property
     def weight(self) -> Tensor:
         return F.weight_norm(self.layer.weight, self.scale, self.factor, centered=True)
 
     def extra_repr(self) -> str:
-        return f"activation={self.activation!r}"
+        return f"activation={self.activation.name!r}"

@@ -3,6 +3,7 @@ place."""
 
 from ..engine.arrays import Array, array_module
 from ..engine.overrides import overridable
+from ..engine.sums import total
 
 Arrays = list[Array]  # one for each parameter
 
@@ -66,5 +67,5 @@ def unit_rows(weights: list[Array]) -> None:
     """Scale each row w[i] to length 1."""
     for w in weights:
         other_axes = tuple(range(1, w.ndim))
-        squared_length = (w * w).sum(axis=other_axes, keepdims=True)  # (rows, 1, ...)
+        squared_length = total(w * w, other_axes, keepdims=True)  # (rows, 1, ...)
         w /= array_module(w).sqrt(squared_length)

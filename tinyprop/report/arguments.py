@@ -51,6 +51,19 @@ def whole_number(low: int) -> Callable[[str], int]:
     return parse
 
 
+def checked_by(convert: Callable[[str], Any]) -> Callable[[str], str]:
+    """Take a name, or `file.py:name`, that this function can turn into a record."""
+
+    def parse(text: str) -> str:
+        try:
+            convert(text)
+        except (ImportError, LookupError, OSError, TypeError, ValueError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        return text
+
+    return parse
+
+
 def positive(text: str) -> float:
     try:
         value = float(text)

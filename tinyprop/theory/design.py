@@ -25,9 +25,8 @@ from ..engine.arrays import HostArray
 from ..engine.backward import grad
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
+from ..functional.activation import AnyActivation, as_activation
 
-# positively homogeneous, so that only beta / gamma matters
-RECTIFIERS = ("relu", "leaky_relu", "prelu")
 STEPS = 60  # of bisections and of Newton's method
 
 
@@ -42,12 +41,12 @@ class Design:
     """
 
     name: str
-    activation: str
+    activation: AnyActivation
     depth: int
     centering: float
     gamma: float
     beta: float
-    params: dict[str, float]  # the slope `a` of a leaky ReLU
+    params: dict[str, float]  # of the activation, such as the slope `a` of a leaky ReLU
     c1: float = field(init=False)
     c2: float = field(init=False)
     chi: float = field(init=False)  # E o'^2 / Var o
@@ -93,20 +92,22 @@ class Design:
         return self.gain ** np.arange(self.depth, -1, -1.0)
 
 
-def design(depth: int, activation: str, zeta: float = 1.5, eta: float = 0.9) -> list[Design]:
+def design(
+    depth: int, activation: AnyActivation, zeta: float = 1.5, eta: float = 0.9
+) -> list[Design]:
     """Points of the front for a network of `depth` nonlinear layers, those of them that exist:
 
     - "he": without centering, as He et al. (2015) start; keeps the gradient of a ReLU, forgets the
       input.
     - "normprop": centered, as in the paper; keeps unrelated inputs unrelated, multiplies gradients
       by chi.
-    - "shifted" (rectifiers): NormProp with a beta for which squared gradients grow by `zeta` over
-      the depth.
-    - "tat" (rectifiers): without centering, with a leaky slope for which unrelated inputs end at a
-      correlation of `eta` (tailored activations: Zhang et al., 2022).
-    - "dks" (others): centered, with gamma and beta for which squared gradients grow by `zeta`, and
-      small errors of the variance neither grow nor decay (deep kernel shaping: Martens et al.,
-      2021).
+    - "shifted" (homogeneous rectifiers, for which only beta / gamma matters): NormProp with a beta
+      for which squared gradients grow by `zeta` over the depth.
+    - "tat" (homogeneous rectifiers): without centering, with a leaky slope for which unrelated
+      inputs end at a correlation of `eta` (tailored activations: Zhang et al., 2022).
+    - "dks" (all that are not homogeneous): centered, with gamma and beta for which squared
+      gradients grow by `zeta`, and small errors of the variance neither grow nor decay (deep kernel
+      shaping: Martens et al., 2021).
 
     >>> for point in tp.design(50, "relu"):
     ...     print(f"{point.name:8} C_L(0) = {point.forgotten:.3f}, gradient x {point.growth:.3g}")
@@ -118,13 +119,14 @@ def design(depth: int, activation: str, zeta: float = 1.5, eta: float = 0.9) -> 
     if depth < 1 or zeta <= 1.0 or not 0.0 < eta < 1.0:
         got = f"design(depth={depth}, zeta={zeta}, eta={eta})"
         raise ValueError(explain(got, "depth >= 1, zeta > 1 and 0 < eta < 1", "design(9, 'relu')"))
-    params = {"a": 0.25} if activation == "prelu" else {}
+    known = as_activation(activation)
+    params = dict(known.parameters)
     points = [
         Design(name, activation, depth, c, 1.0, 0.0, params)
         for name, c in (("he", 0.0), ("normprop", 1.0))
     ]
     target = math.log(zeta) / depth
-    if activation in RECTIFIERS:
+    if known.rectifier and known.homogeneous:
         if math.log(points[1].chi) > target:
             beta = _bisect(
                 lambda beta: (
@@ -137,7 +139,7 @@ def design(depth: int, activation: str, zeta: float = 1.5, eta: float = 0.9) -> 
         if _leaky_forgets(0.0, depth) > eta:
             a = _bisect(lambda a: _leaky_forgets(a, depth) - eta, 0.0, 1.0)
             points.append(Design("tat", "leaky_relu", depth, 0.0, 1.0, 0.0, {"a": a}))
-    elif activation not in ("abs", "identity") and (shape := _shaped(activation, target)):
+    elif not known.homogeneous and (shape := _shaped(activation, target)):
         points.append(Design("dks", activation, depth, 1.0, *shape, params))
     return points
 
@@ -160,7 +162,7 @@ def _leaky_forgets(a: float, depth: int) -> float:
     return rho
 
 
-def _shaped(activation: str, target: float) -> tuple[float, float] | None:
+def _shaped(activation: AnyActivation, target: float) -> tuple[float, float] | None:
     """gamma and beta with log chi = target and a variance slope of 1, by Newton's method, if it
     converges."""
 

@@ -8,7 +8,6 @@ the residual networks."""
 
 import math
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 
@@ -17,15 +16,16 @@ from ..engine.arrays import HostArray
 from ..engine.backward import grad
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
+from ..functional.activation import Activation, AnyActivation, as_activation
 from ..moments.quadrature import gauss_legendre
-from ..nn.layers import ACTIVATIONS
-from ..nn.normprop import PRELU_START, standard_moments
+from ..nn.normprop import standard_moments
 
 PANELS, NODES = 6, 16
+SHORTER_PANELS = 10  # each a quarter of the one before, next to a kink
 
 
 def norm_gain(
-    n: int, activation: str = "relu", group: int | None = None, center: bool = True
+    n: int, activation: AnyActivation = "relu", group: int | None = None, center: bool = True
 ) -> float:
     """A normaliser of samples before the activation, for an input of the mean square E s^2: RMSNorm
     without `center`, LayerNorm with it, GroupNorm in groups of so many of the n units. (LayerNorm
@@ -44,11 +44,11 @@ def norm_gain(
     """
     values = group or n
     k = values - center
-    on = _sphere(k, values, activation)
+    on = _sphere(k, values, as_activation(activation))
     return (n - 1) / (n * (k - 2)) * (k * on["dd"] - on["ddyy"]) / on["ss"]
 
 
-def batch_norm_gain(batch: int, activation: str = "relu") -> float:
+def batch_norm_gain(batch: int, activation: AnyActivation = "relu") -> float:
     """BatchNorm before the activation, in the limit of wide layers, for every batch (Yang et al.,
     2019).
 
@@ -59,7 +59,7 @@ def batch_norm_gain(batch: int, activation: str = "relu") -> float:
     >>> [round(batch_norm_gain(batch), 9) for batch in (8, 64)]
     [1.788189977, 1.493062938]
     """
-    on = _sphere(batch - 1, batch, activation)
+    on = _sphere(batch - 1, batch, as_activation(activation))
     return batch / ((batch - 3) * (batch - 1)) * _centered_trace(on, batch) / (on["ss"] - on["st"])
 
 
@@ -75,10 +75,15 @@ def residual_gain(depth: int, alpha: float, g: float) -> float:
 
 
 def batch_norm_residual_gain(
-    depth: int, batch: int | None = None, activation: str = "relu", first: int = 0
+    depth: int,
+    batch: int | None = None,
+    activation: AnyActivation = "relu",
+    first: int = 0,
+    square: float | None = None,
 ) -> float:
     """Blocks h + W s(BatchNorm(h)), E |W s|^2 = E |x|^2: in the limit of wide layers, and of large
-    batches for None. The blocks before number `first` are left out.
+    batches for None. The blocks before number `first` are left out. For a batch, W may have another
+    variance, `square` / n.
 
     Beside the branch, the gradient keeps its mean over the batch, which is not multiplied but leaks
     into the rest.
@@ -92,19 +97,18 @@ def batch_norm_residual_gain(
         return residual_gain(depth, math.sqrt(1.0 - lost), chi) / residual_gain(
             first, math.sqrt(1.0 - lost), chi
         )
-    on = _sphere(batch - 1, batch, activation)
+    on = _sphere(batch - 1, batch, as_activation(activation))
     of_rest = _centered_trace(on, batch)
     of_mean = (1 - 1 / batch) * (on["dd"] - on["de"]) - (
         on["ddyy"] + (batch - 1) * on["dyez"]
     ) / batch
+    if square is None:
+        square = 1.0 / on["ss"]
     rest, mean = batch - 1.0, 1.0
     for block in reversed(range(first, depth)):
-        variance = 1.0 + block * (1.0 - on["st"] / on["ss"])
-        rest += (
-            batch
-            / ((batch - 3) * on["ss"] * variance)
-            * (of_rest * rest / (batch - 1) + of_mean * mean)
-        )
+        variance = 1.0 + block * square * (on["ss"] - on["st"])
+        gain = square * batch / ((batch - 3) * variance)
+        rest += gain * (of_rest * rest / (batch - 1) + of_mean * mean)
     return (rest + mean) / batch
 
 
@@ -129,7 +133,7 @@ def _centered_trace(on: dict[str, float], batch: int) -> float:
 
 
 @cache
-def _sphere(dimensions: int, values: int, activation: str) -> dict[str, float]:
+def _sphere(dimensions: int, values: int, activation: Activation) -> dict[str, float]:
     """Expectations of products of s = s(y), t = s(z), d = s'(y) and e = s'(z), where y and z are
     two of so many values, uniform on the sphere of mean square 1 in a space of `dimensions`: their
     number or, without their mean, one fewer.
@@ -142,31 +146,26 @@ def _sphere(dimensions: int, values: int, activation: str) -> dict[str, float]:
             "the mean square is finite in > 2 dimensions",
         )
         raise ValueError(explain(got, f"{rule}; they have {dimensions}", "a norm of 8 values"))
-    nodes, weights = gauss_legendre(NODES)
-
-    def panels(edges: HostArray) -> tuple[HostArray, HostArray]:
-        lengths = np.diff(edges)[:, None]
-        return (edges[:-1, None] + lengths * nodes).ravel(), (lengths * weights).ravel()
-
+    radius = math.sqrt(dimensions)
     between = math.acos(0.0 if dimensions == values else -1.0 / dimensions)
-    kinks = np.sort(
-        np.mod(
-            np.array([0.5, 1.5, 0.5, 1.5]) * math.pi + [0.0, 0.0, between, between], 2.0 * math.pi
-        )
-    )
-    arcs = pairwise([*kinks, kinks[0] + 2.0 * math.pi])  # between angles at which y or z is 0
-    r, r_weights = panels(
-        np.linspace(0.0, min(0.5 * math.pi, 12.0 / math.sqrt(dimensions)), PANELS + 1)
-    )
-    angle, angle_weights = panels(np.unique([np.linspace(*arc, PANELS) for arc in arcs]))
-    weight = np.outer(r_weights * np.sin(r) * np.cos(r) ** (dimensions - 3), angle_weights)
-    params = {"a": PRELU_START} if activation == "prelu" else {}
+    kinks = np.unique([0.0, *activation.kinks])
+    last = min(0.5 * math.pi, 12.0 / radius)
+    r, r_weights = _panels(_circles(kinks, radius, between, last))
+    # on each circle, the angles at which y or z is at a kink
+    turns = np.arccos(np.clip(kinks / (radius * np.sin(r[:, None])), -1.0, 1.0))  # (r, kinks)
+    crossings = [start + sign * turns for start in (0.0, between) for sign in (-1.0, 1.0)]
+    edges = np.sort(np.mod(np.concatenate(crossings, axis=1), 2.0 * math.pi), axis=1)
+    edges = np.concatenate([edges, edges[:, :1] + 2.0 * math.pi], axis=1)
+    steps = np.linspace(0.0, 1.0, PANELS)[:-1]
+    finer = edges[:, :-1, None] + np.diff(edges)[:, :, None] * steps  # (r, arcs, parts of an arc)
+    finer = np.concatenate([finer.reshape(len(r), -1), edges[:, -1:]], axis=1)
+    angle, angle_weights = _panels(finer)
+    density = r_weights * np.sin(r) * np.cos(r) ** (dimensions - 3)
+    weight = density[:, None] * angle_weights
     found = []
     for start in (0.0, between):
-        at = Tensor(
-            math.sqrt(dimensions) * np.outer(np.sin(r), np.cos(angle - start)), requires_grad=True
-        )
-        value = ACTIVATIONS[activation](at, **params)
+        at = Tensor(radius * np.sin(r)[:, None] * np.cos(angle - start), requires_grad=True)
+        value = activation(at)
         found += [at.data, value.data, grad(value.sum(), at)[0].data]
     y, s, d, z, t, e = found
     products = {
@@ -180,3 +179,30 @@ def _sphere(dimensions: int, values: int, activation: str) -> dict[str, float]:
     return {
         name: float((weight * product).sum() / weight.sum()) for name, product in products.items()
     }
+
+
+def _circles(kinks: HostArray, radius: float, between: float, last: float) -> HostArray:
+    """Edges of panels for the radii r, between which the integral over a circle is smooth.
+
+    A circle that just reaches a kink changes it like a square root, hence shorter and shorter
+    panels from there on. And it bends at the circle on which y is at one kink and z at another."""
+    y, z = np.meshgrid(kinks[kinks != 0.0], kinks[kinks != 0.0])
+    corners = np.sqrt(y * y + z * z - 2.0 * y * z * math.cos(between)) / math.sin(between)
+    edges = [
+        np.linspace(0.0, last, PANELS + 1),
+        np.arcsin(np.minimum(corners.ravel() / radius, 1.0)),
+    ]
+    for reached in np.arcsin(np.minimum(abs(kinks[kinks != 0.0]) / radius, 1.0)):
+        edges.append(reached + last * 0.25 ** np.arange(SHORTER_PANELS))
+        edges.append([reached])
+    every = np.unique(np.concatenate(edges))
+    return np.append(every[every < last], last)
+
+
+def _panels(edges: HostArray) -> tuple[HostArray, HostArray]:
+    """Gauss-Legendre nodes and weights between neighbouring edges: (..., edges) -> (..., nodes)."""
+    nodes, weights = gauss_legendre(NODES)
+    lengths = np.diff(edges)[..., None]
+    places = edges[..., :-1, None] + lengths * nodes
+    shape = (*edges.shape[:-1], -1)
+    return places.reshape(shape), (lengths * weights).reshape(shape)

@@ -2,29 +2,30 @@
 width."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from .. import functional as F
 from .. import moments, nn
 from ..engine.arrays import HostArray
 from ..engine.backward import grad
 from ..engine.errors import explain
+from ..engine.random import generator
 from ..engine.tensor import Tensor
-from ..moments.dual import PIECEWISE_LINEAR, piecewise_linear
+from ..functional.activation import Activation, AnyActivation
 from ..moments.hermite import hermite
-from ..nn.layers import ACTIVATIONS
+from ..nn.declare import declared
+from ..nn.normalizers import AnyNormalizer, Maker, takes
 from ..nn.normprop import MIN_RELATIVE_C1
 from . import gains
 
 # deep networks ask for the same moments again and again
 gaussian = lru_cache(maxsize=4096)(moments.gaussian)
-GROUP = 8  # units in a group of GroupNorm
-SQUASH = 0.5  # alpha of DyT and Derf
+PROBE = 4  # units of a layer that is only looked at
 DEGREES = 60.0  # between two inputs
 # and between others
 COSINES = np.append(math.cos(math.radians(DEGREES)), np.linspace(-1.0, 1.0, 21))
@@ -32,98 +33,86 @@ TERMS = 100  # of Mehler's series, which leave less than 1e-4 of the variance
 TRACY_WIDOM = -1.2065335745820  # the mean of their law for real matrices
 LARGEST_SHIFT = 0.3  # relative, of the edge; beyond it the first order is not worth showing
 
-NORMS = {
-    "glorot": "no normaliser, weights of Glorot and Bengio (2010)",
-    "he": "no normaliser, weights of He et al. (2015)",
-    "orthogonal": "no normaliser, orthogonal weights of He's scale (Saxe et al., 2014)",
-    "selu": "SELU, self-normalising (Klambauer et al., 2017)",
-    "batch": "BatchNorm before the activation (Ioffe and Szegedy, 2015)",
-    "layer": "LayerNorm before the activation (Ba et al., 2016)",
-    "layer-after": "LayerNorm behind the activation",
-    "rms": "RMSNorm before the activation (Zhang and Sennrich, 2019)",
-    "group": f"GroupNorm before the activation, {GROUP} units to a group (Wu and He, 2018)",
-    "weight": "WeightNorm, rows of length 1 (Salimans and Kingma, 2016)",
-    "ws": "scaled weight standardisation (Brock et al., 2021)",
-    "dyt": "dynamic tanh before the activation (Zhu et al., 2025)",
-    "derf": "the same with erf (Chen et al., 2025)",
-    "normprop": "NormProp as in the paper: gamma = 1/1.21 for ReLU (Arpit et al., 2016)",
-    "normprop-exact": "NormProp in exact mode: gamma = 1, and beta = 1 for rectifiers",
-}
 INSTRUMENTS = {
     "signal": "Signal: standard deviation of a unit over inputs",
     "gradient": "Gradient, relative to the last layer",
     "spectrum": "Largest singular value of the Jacobian so far",
     "correlation": f"Correlation of two inputs at an angle of {DEGREES:.0f}\N{DEGREE SIGN}",
 }
-BEFORE: dict[str, Callable[[int], nn.Module]] = {
-    "batch": nn.BatchNorm,
-    "layer": nn.LayerNorm,
-    "rms": nn.RMSNorm,
-    "group": lambda n: nn.GroupNorm(n // GROUP, n),
-}
-SQUASHES: dict[str, tuple[Callable[..., nn.Module], Callable[..., Tensor]]] = {
-    "dyt": (nn.DyT, F.tanh),
-    "derf": (nn.Derf, F.erf),
-}
+
+
+@contextmanager
+def drawing_nothing() -> Iterator[None]:
+    """Inside the block, layers that are only looked at take no random numbers from those to
+    come."""
+    random = generator()
+    before = random.bit_generator.state
+    try:
+        yield
+    finally:
+        random.bit_generator.state = before
+
+
+class Shift(nn.Module):
+    """x plus a fixed number."""
+
+    def __init__(self, number: float):
+        self.number = number
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.number
 
 
 class Canonical(nn.Module):
-    """The part of a layer behind its weighted sum u: (s(u + beta) - c2) / c1, where only NormProp
-    has c1 and c2.
+    """The part of a NormProp layer after its weighted sum u: (s(u + beta) - c2) / c1. Its beta is
+    added here, so that u has no mean."""
 
-    A normaliser's beta is added here, so that u has no mean.
-    """
-
-    def __init__(self, activation: str, beta: float, c1: float, c2: float):
+    def __init__(self, activation: Activation, beta: float, c1: float, c2: float):
         self.activation, self.beta, self.c1, self.c2 = activation, beta, c1, c2
 
     def forward(self, u: Tensor) -> Tensor:
-        return (ACTIVATIONS[self.activation](u + self.beta) - self.c2) / self.c1
+        return (self.activation(u + self.beta) - self.c2) / self.c1
 
 
 @dataclass(frozen=True)
 class Law:
-    """A wide layer z -> gamma N(W (s(z + beta) - shift)), W random weights of variance square / n,
-    N a normaliser.
+    """A wide layer z -> gamma N(W A(s(z + beta) - shift)), W random weights of variance square / n,
+    N a normaliser before the activation, A one after it.
 
-    None stands for what LayerNorm and weight standardisation take from the data: the mean of s as
-    shift, one over its variance as square."""
+    The shift is None where A or the weights remove the mean of s."""
 
-    function: Any
-    square: float | None
+    function: Activation
+    square: float
     shift: float | None = 0.0
     beta: float = 0.0
+    divides_after: bool = False  # whether A divides by the root mean square of s - shift
     # by what N divides: "rms", "std" after the mean of the batch is removed, or nothing
     divide: str = ""
-    gamma: float = 1.0  # behind N; of layers without statistics, it is a part of square
+    gamma: float = 1.0  # after N; of layers without statistics, it is a part of square
     start: float = 1.0  # the mean square of the first z
 
     def layer(self, state: HostArray) -> tuple[HostArray, float]:
         """From the mean square of z and its mean products for pairs of inputs to those of the next
         z, before N, and the gain of the squared gradient on the way."""
-        bends = {} if isinstance(self.function, str) else {"kinks": (0.0,)}
         std = math.sqrt(state[0])
-        m = gaussian(self.function, self.beta, std, **bends)
+        m = gaussian(self.function, self.beta, std)
         products = self.covariances(np.clip(state[1:] / state[0], -1.0, 1.0), std, m.std**2)
         left = 0.0 if self.shift is None else (m.mean - self.shift) ** 2
-        square = 1.0 / m.std**2 if self.square is None else self.square
-        return square * (np.append(m.std**2, products) + left), square * m.slope2
+        arriving = np.append(m.std**2, products) + left
+        square = self.square / arriving[0] if self.divides_after else self.square
+        return square * arriving, square * m.slope2
 
     def covariances(self, rho: HostArray, std: float, variance: float) -> HostArray:
-        """Cov(s(U), s(V)): of ReLU in closed form (Cho and Saul, 2009), of smooth functions by
-        Mehler's series, whose last two terms get what is left."""
-        if self.function == "relu" and not self.beta:
-            return (
-                std**2
-                / (2.0 * math.pi)
-                * (rho * (math.pi - np.arccos(rho)) + np.sqrt(1.0 - rho**2) - 1.0)
-            )
-        if self.function in PIECEWISE_LINEAR:
+        """Cov(s(U), s(V)): a closed form, or Mehler's series, whose last two terms get what is
+        left."""
+        if self.function.dual is not None:
             one = np.full_like(rho, self.beta), np.full_like(rho, std)
-            return piecewise_linear(*PIECEWISE_LINEAR[self.function](), rho, *one, *one)
-        s = ACTIVATIONS[self.function] if isinstance(self.function, str) else self.function
+            return moments.dual(self.function, rho, *one).covariance
         squares = (
-            hermite(lambda u: s(Tensor(u)).data, np.array(self.beta), np.array(std), TERMS) ** 2
+            hermite(
+                lambda u: self.function(Tensor(u)).data, np.array(self.beta), np.array(std), TERMS
+            )
+            ** 2
         )
         squares[-2:] += max(variance - squares.sum(), 0.0) / 2.0
         return rho * np.polynomial.polynomial.polyval(rho, squares)
@@ -140,10 +129,13 @@ class Law:
 
 @dataclass(frozen=True)
 class Stack:
-    """Fully connected layers, or residual blocks, of one width and one normaliser."""
+    """Fully connected layers, or residual blocks, of one width and one normaliser.
 
-    norm: str
-    activation: str
+    Theory goes by what the modules of the normaliser declare (`nn.Statistics`, `nn.Rows`,
+    `elementwise`); where one declares nothing, there is none: see `predicted`."""
+
+    norm: AnyNormalizer  # a name, a Normalizer, or a function of the number of units
+    activation: AnyActivation
     depth: int
     width: int
     batch: int
@@ -151,17 +143,18 @@ class Stack:
     # scale and shift of a normaliser that has them: one number for all units, or None
     gamma: float | None = None
     beta: float | None = None  # for what its layers start with
+    init: str | None = None  # initial weights; None for the normaliser's own
 
     def __post_init__(self) -> None:
-        known = "normprop" in self.norm or self.norm in BEFORE
-        if (self.gamma is not None and not known) or (
-            self.beta is not None and (not known or self.norm == "rms")
-        ):
-            got, rule = (
-                f"{self.norm} with gamma={self.gamma}, beta={self.beta}",
-                "it has no such parameter",
-            )
-            raise ValueError(explain(got, rule, "gamma=None, beta=None"))
+        if self.maker.init == "fixup":
+            rule = "it needs a network with a last layer, and these have none"
+            raise ValueError(explain("init='fixup'", rule, "init='he'"))
+        if self.maker.makes_whole_layers:
+            return  # which refuse what they do not take
+        for name, value in (("gamma", self.gamma), ("beta", self.beta)):
+            if value is not None and not self.has(name):
+                got = f"{self.label} with {name}={value}"
+                raise ValueError(explain(got, "it has no such parameter", f"{name}=None"))
 
     @property
     def layers(self) -> HostArray:
@@ -169,32 +162,86 @@ class Stack:
         return np.arange(0 if self.residual else 1, self.depth + 1)
 
     @property
+    def label(self) -> str:
+        """The normaliser, and the initial weights if they are not its own."""
+        name = self.normalizer.name
+        return name if self.init is None else f"{name}/{self.init}"
+
+    @cached_property
+    def normalizer(self) -> nn.Normalizer:
+        return nn.as_normalizer(self.norm)
+
+    @cached_property
+    def maker(self) -> Maker:
+        given = {"gamma": self.gamma, "beta": self.beta} if self.normalizer.layer else {}
+        options = {name: value for name, value in given.items() if value is not None}
+        init = self.normalizer.init if self.init is None else self.init
+        nn.init.check_name(init)
+        return Maker(self.normalizer, self.activation, init, options)
+
+    @cached_property
+    def before(self) -> nn.Module | None:
+        """What comes before the activation, for its declarations and its start values."""
+        make = self.normalizer.before
+        if make is None:
+            return None
+        with drawing_nothing():
+            return make(self.width)
+
+    @cached_property
+    def statistics(self) -> nn.Statistics | None:
+        """What it divides by, before the activation."""
+        return None if self.before is None else declared(self.before, "statistics")
+
+    @cached_property
+    def squashes(self) -> bool:
+        """Whether a function of each value comes before the activation, which is part of it."""
+        return self.before is not None and declared(self.before, "elementwise")
+
+    @cached_property
+    def whole_layer(self) -> Any:
+        """A small layer of a normaliser that makes the activation, too."""
+        if not self.maker.makes_whole_layers:
+            return None
+        with drawing_nothing():
+            return self.maker.weighted(PROBE, PROBE, (), "identity")
+
+    @property
+    def is_normprop(self) -> bool:
+        """Whether the layers are NormProp's, which can be cut before their activation. (A subclass
+        may compute something else.)"""
+        return type(self.whole_layer) is nn.NormPropLinear
+
+    @property
     def scaled(self) -> bool:
         """Whether residual blocks divide by the standard deviation of their input that theory
         predicts."""
-        return self.norm in ("ws", "normprop", "normprop-exact")
+        return self.normalizer.unit_input
 
     @property
-    def function(self) -> str:
-        return "selu" if self.norm == "selu" else self.activation
+    def function(self) -> Activation:
+        return self.maker.activation
+
+    def has(self, name: str) -> bool:
+        """Whether its layers have a "gamma" or a "beta"."""
+        if self.maker.makes_whole_layers:
+            return takes(self.normalizer.layer, name)
+        parameter = {"gamma": "weight", "beta": "bias"}[name]
+        return self.statistics is not None and hasattr(self.before, parameter)
 
     @cached_property
     def affine(self) -> tuple[float, float]:
         """gamma and beta."""
         gamma, beta = 1.0, 0.0
-        if "normprop" in self.norm:
-            layer = nn.NormPropLinear(
-                1, 1, self.function, mode="exact" if self.norm == "normprop-exact" else "paper"
-            )
-            gamma, beta = layer.gamma.item(), layer.beta.item()
+        if self.is_normprop:
+            gamma = self.whole_layer.gamma.data[0].item()
+            beta = self.whole_layer.beta.data[0].item()
         return gamma if self.gamma is None else self.gamma, beta if self.beta is None else self.beta
 
     @cached_property
     def constants(self) -> tuple[float, float]:
-        """c1 and c2; in a residual block of NormProp gamma is behind the activation."""
-        if "normprop" not in self.norm:
-            return 1.0, 0.0
-        if self.norm == "normprop":
+        """c1 and c2 of NormProp; in a residual block its gamma is after the activation."""
+        if self.whole_layer.mode == "paper":
             m = gaussian(self.function)
             return m.std, m.mean
         std = 1.0 if self.residual else self.affine[0]
@@ -202,73 +249,164 @@ class Stack:
         return max(m.std, MIN_RELATIVE_C1 * gaussian(self.function, 0.0, std).std), m.mean
 
     def network(self) -> nn.Sequential:
-        """Random weights; cut in front of each activation, or into an identity and residual
-        blocks."""
+        """Random weights; cut before each activation, or into an identity and residual blocks.
+        Whole layers that are not NormProp's are cut after their activation."""
         layers: list[nn.Module] = [nn.Identity()] if self.residual else []
+        variance = 1.0
         for i in range(self.depth):
-            before: list[Any] = [BEFORE[self.norm](self.width)] if self.norm in BEFORE else []
-            for normalizer in before:
-                normalizer.weight.data[...] = self.affine[0]
-            behind = [nn.LayerNorm(self.width)] if self.norm == "layer-after" else []
-            activation: nn.Module = Canonical(self.function, self.affine[1], *self.constants)
-            if self.norm in SQUASHES:  # without statistics, part of the activation
-                activation = nn.Sequential(SQUASHES[self.norm][0](self.width, SQUASH), activation)
-            if self.residual:
-                branch = nn.Sequential(*before, activation, *behind, self.linear(self.function))
-                beta = math.sqrt(self.states[i, 0]) if self.scaled else 1.0
-                layers.append(nn.Residual(branch, beta=beta))
-            elif i:
-                layers.append(
-                    nn.Sequential(activation, *behind, self.linear(self.function), *before)
-                )
-            else:
-                layers.append(nn.Sequential(self.linear("identity"), *before))
+            if not self.residual:
+                layers.append(nn.Sequential(*self.stage(is_first=i == 0)))
+                continue
+            if self.scaled and self.law is not None:
+                variance = self.states[i, 0]
+            block = nn.Residual(nn.Sequential(*self.branch()), beta=math.sqrt(variance))
+            variance = block.variance if self.scaled else 1.0
+            layers.append(block)
         return nn.Sequential(*layers)
 
-    def linear(self, source: str) -> nn.Module:
+    def stage(self, is_first: bool) -> list[nn.Module]:
+        """From one activation to the next."""
+        if self.maker.makes_whole_layers and not self.is_normprop:
+            return [self.linear("identity")]
+        layer = self.linear("identity" if is_first else self.source)
+        before = [] if self.squashes else self.normalizing()
+        return [layer, *before] if is_first else [*self.activated(), layer, *before]
+
+    def branch(self) -> list[nn.Module]:
+        """The layers of a residual branch."""
+        if self.maker.makes_whole_layers and not self.is_normprop:
+            return [self.linear("identity")]
+        before = [] if self.squashes else self.normalizing()
+        return [*before, *self.activated(), self.linear(self.source)]
+
+    def normalizing(self) -> list[nn.Module]:
+        """What comes before the activation, with gamma."""
+        made: list[Any] = self.maker.before(self.width)
+        for module in made:
+            if self.gamma is not None:
+                module.weight.data[...] = self.gamma
+        return made
+
+    def activated(self) -> list[nn.Module]:
+        """From the cut to the next weights."""
+        if self.is_normprop:
+            return [Canonical(self.function, self.affine[1], *self.constants)]
+        made = self.normalizing() if self.squashes else []
+        if self.beta is not None:
+            made.append(Shift(self.beta))  # here, so that the values at the cut have no mean
+        made.append(self.maker.activation_layer(self.width))
+        return made + self.maker.after(self.width)
+
+    def linear(self, source: Any) -> nn.Module:
         """A square layer for inputs that come from this activation."""
         n = self.width
-        layer = nn.Linear(n, n, bias=False)
-        nn.init.kaiming_normal_(layer, "identity")
-        if "normprop" in self.norm:
-            return nn.init.kaiming_normal_(
-                nn.NormPropLinear(n, n, "identity", gamma=self.affine[0]), "identity"
-            )
-        if self.norm == "orthogonal":
-            return nn.init.orthogonal_(layer, nn.init.gain(source))
-        if self.norm == "weight":
-            return nn.WeightNorm(layer, 1.0)
-        if self.norm == "ws":
-            return nn.ScaledWS(layer, source)
-        return (
-            layer
-            if self.norm in ("glorot", "layer-after")
-            else nn.init.kaiming_normal_(layer, source)
-        )
+        if self.is_normprop:
+            layer = nn.NormPropLinear(n, n, "identity", gamma=self.affine[0])
+            return nn.init.fill(layer, self.maker.init, source)
+        return self.maker.weighted(n, n, (), source)
 
     @cached_property
-    def law(self) -> Law:
-        function, (gamma, beta) = self.function, self.affine
-        m = gaussian(function)
-        he, start = 1.0 / (m.std**2 + m.mean**2), 1.0 if self.residual else gamma**2
-        if self.norm in SQUASHES:
-            s, squash = ACTIVATIONS[function], SQUASHES[self.norm][1]
-            return Law(lambda u: s(squash(SQUASH * u)), he)
-        if self.norm in ("glorot", "weight"):
-            return Law(function, 1.0)
-        if self.norm == "layer-after":
-            return Law(function, None, None)
-        if self.norm == "ws":
-            return Law(function, 1.0 / m.std**2, None)
-        if "normprop" in self.norm:
+    def source(self) -> Activation:
+        """What the input of a layer has gone through."""
+        with drawing_nothing():
+            return self.maker.source_after([] if self.before is None else [self.before])
+
+    @cached_property
+    def law(self) -> Law | None:
+        """None where a module of the normaliser does not declare what theory needs."""
+        gamma, beta = self.affine
+        if self.is_normprop:
             c1, c2 = self.constants
-            return Law(function, (gamma / c1) ** 2, c2, beta, start=start)
-        divide = {"batch": "std"}.get(self.norm, "rms" if self.norm in BEFORE else "")
-        return Law(function, he, beta=beta, divide=divide, start=start, gamma=gamma)
+            start = 1.0 if self.residual else gamma**2
+            return Law(self.function, (gamma / c1) ** 2, c2, beta, start=start)
+        if self.maker.makes_whole_layers or not (self.knows_before and self.knows_after):
+            return None
+        first = self.rows("identity")
+        rows = self.rows(self.source)
+        if first is None or rows is None:
+            return None
+        after = self.after_statistics
+        removes_mean = rows.center or (after is not None and after.center)
+        return Law(
+            self.source,
+            rows.square,
+            None if removes_mean else 0.0,
+            beta,
+            divides_after=after is not None,
+            divide=self.divide,
+            gamma=gamma,
+            start=1.0 if self.residual else first.square * gamma**2,
+        )
+
+    @property
+    def known_law(self) -> Law:
+        if self.law is None:
+            got = f"the theory of the normaliser {self.label!r}"
+            rule = "its modules declare no statistics, rows or elementwise, so there is none"
+            raise ValueError(explain(got, rule, "predicted(instrument), which is None here"))
+        return self.law
+
+    def rows(self, source: Any) -> Any:
+        """What is known of random weights for inputs from this activation: `nn.Rows`, or None."""
+        with drawing_nothing():
+            layer = self.maker.weighted(PROBE, PROBE, (), source)
+        rows = declared(layer, "rows")
+        if rows is None or rows.square is not None:
+            return rows
+        has_gain = self.maker.init in ("he", "orthogonal")
+        return replace(rows, square=nn.init.gain(source) ** 2 if has_gain else 1.0)
+
+    @property
+    def divide(self) -> str:
+        """By what the normaliser before the activation divides, as a `Law` has it."""
+        if self.statistics is None:
+            return ""
+        return "std" if self.statistics.over == "batch" else "rms"
+
+    @property
+    def knows_before(self) -> bool:
+        """Whether theory knows what comes before the activation, if anything."""
+        if self.statistics is None:
+            return self.before is None or self.squashes
+        return self.statistics.over == "sample" or self.statistics.center
+
+    @cached_property
+    def after_statistics(self) -> nn.Statistics | None:
+        make = self.normalizer.after
+        if make is None:
+            return None
+        with drawing_nothing():
+            return declared(make(self.width), "statistics")
+
+    @property
+    def knows_after(self) -> bool:
+        """Whether theory knows what comes after the activation: nothing, or something that treats
+        all units of a sample alike."""
+        if self.normalizer.after is None:
+            return True
+        return self.after_statistics in (
+            nn.Statistics("sample", center=True),
+            nn.Statistics("sample", center=False),
+        )
+
+    @property
+    def knows_finite_sizes(self) -> bool:
+        """Whether the gradient is known for finite layers and batches: of a normaliser before the
+        activation and plain weights, for gamma = 1 and beta = 0."""
+        is_plain = self.normalizer.weights is None and self.normalizer.after is None
+        return self.statistics is not None and is_plain and self.affine == (1.0, 0.0)
+
+    @property
+    def over_batch(self) -> bool:
+        return self.statistics is not None and self.statistics.over == "batch"
+
+    @property
+    def in_groups(self) -> bool:
+        return self.statistics is not None and self.statistics.group is not None
 
     @cached_property
     def _theory(self) -> tuple[HostArray, HostArray]:
-        law = self.law
+        law = self.known_law
         inside = replace(law, divide="rms") if self.scaled else law
         states, factors = [law.start * np.append([1.0, 0.0], COSINES)], []
         for _ in range(self.depth - (not self.residual)):
@@ -296,47 +434,65 @@ class Stack:
         """By how much the squared gradient grows from each layer to the one before, with what is
         known of finite sizes and batches: for gamma = 1 and beta = 0."""
         limits = self._theory[1]
-        if self.norm not in BEFORE or self.affine != (1.0, 0.0):
+        statistics = self.statistics
+        if statistics is None or not self.knows_finite_sizes:
             return limits
-        if self.norm == "batch":
+        if statistics.over == "batch":
             gain = gains.batch_norm_gain(self.batch, self.function)
         else:
-            group = GROUP if self.norm == "group" else self.width
-            gain = gains.norm_gain(self.width, self.function, group, center=self.norm != "rms")
-        if self.residual:  # W is behind N, and independent of it
-            return (
-                1.0
-                + (limits - 1.0)
-                * gain
-                * self.width
-                / (self.width - 1)
-                / self.law.layer(np.ones(1))[1]
-            )
+            group = statistics.group or self.width
+            gain = gains.norm_gain(self.width, self.function, group, statistics.center)
+        if self.residual:  # W is after N, and independent of it
+            in_the_limit = replace(self.known_law, square=nn.init.gain(self.function) ** 2)
+            _, limit = in_the_limit.layer(np.ones(1))
+            return 1.0 + (limits - 1.0) * gain * self.width / (self.width - 1) / limit
         return np.full(len(limits), gain)
 
     def predicted(self, instrument: str) -> HostArray | None:
         """The curve of theory for one instrument: in the limit of a large width, and singular
         values to the next order. There is none where a small batch or a small group matters in a
         way that is not known, as for the singular values behind BatchNorm, whose samples share one
-        Jacobian, nor for those of residual networks."""
+        Jacobian, nor for those of residual networks, nor for a normaliser without a `law`."""
+        if self.law is None:
+            return None
         square, unrelated, pair = self.states.T[:3]
-        coupled = self.norm in ("batch", "group")
+        coupled = self.over_batch or self.in_groups
         if instrument == "spectrum":
-            return None if coupled or self.residual else self.largest()
+            is_known = not (coupled or self.residual or self.has_changed_orthogonal_rows)
+            return self.largest() if is_known else None
         if instrument == "correlation":
             return None if coupled else pair / square
-        if instrument == "signal":  # BatchNorm divides by the size of the batch, not by one less
-            size = (
-                self.batch / (self.batch - 1) if self.norm == "batch" and not self.residual else 1.0
-            )
-            return None if self.norm == "group" else np.sqrt((square - unrelated) * size)
+        if instrument == "signal":
+            if self.in_groups:
+                return None
+            # BatchNorm divides by the size of the batch, not by one less
+            is_divided = self.over_batch and not self.residual
+            size = self.batch / (self.batch - 1) if is_divided else 1.0
+            return np.sqrt((square - unrelated) * size)
+        if self.has_infinite_gradient:
+            return None
         growth = np.append(np.cumprod(self.factors[::-1])[::-1], 1.0)
-        if self.norm == "batch" and self.residual and self.affine == (1.0, 0.0):
+        if self.over_batch and self.residual and self.knows_finite_sizes:
             of = gains.batch_norm_residual_gain
+            shape = (self.depth, self.batch, self.function)
             growth = np.array(
-                [of(self.depth, self.batch, self.function, i) for i in range(self.depth + 1)]
+                [of(*shape, first, self.law.square) for first in range(self.depth + 1)]
             )
         return np.sqrt(growth)
+
+    @property
+    def has_changed_orthogonal_rows(self) -> bool:
+        """Whether the normaliser changes rows that were drawn orthogonal."""
+        is_changed = self.normalizer.weights is not None or self.maker.makes_whole_layers
+        return self.maker.init == "orthogonal" and is_changed
+
+    @property
+    def has_infinite_gradient(self) -> bool:
+        """Whether a group has so few values that the mean squared gradient is infinite."""
+        if self.statistics is None or self.statistics.group is None:
+            return False
+        dimensions = self.statistics.group - self.statistics.center
+        return dimensions <= 2
 
     def largest(self) -> HostArray:
         """The largest singular value of the Jacobian of the layers so far.
@@ -353,17 +509,14 @@ class Stack:
         weights = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
         below = -np.expm1(-np.geomspace(1e-5, 35.0, 400))  # of the largest t
         m = np.geomspace(1e-4, 1e4, 800)
-        free = np.zeros_like(m) if self.norm == "orthogonal" else np.log1p(m)  # -log S of W W^T
-        logs = [np.log1p(m) - np.log(m) + free + math.log(self.law.start)]
-        function = (
-            ACTIVATIONS[self.law.function]
-            if isinstance(self.law.function, str)
-            else self.law.function
-        )
+        free = (
+            np.zeros_like(m) if self.maker.init == "orthogonal" else np.log1p(m)
+        )  # -log S of W W^T
+        logs = [np.log1p(m) - np.log(m) + free + math.log(self.known_law.start)]
         done: dict[bytes, HostArray] = {}
         for square, factor in zip(self.states[:, 0], self.factors, strict=False):
-            u = Tensor(self.law.beta + math.sqrt(square) * z, requires_grad=True)
-            d2 = grad(function(u).sum(), u)[0].data ** 2
+            u = Tensor(self.known_law.beta + math.sqrt(square) * z, requires_grad=True)
+            d2 = grad(self.known_law.function(u).sum(), u)[0].data ** 2
             key = d2.tobytes()
             if key not in done:
                 slopes, where = np.unique(d2, return_inverse=True)  # rectifiers have only two

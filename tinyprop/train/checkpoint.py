@@ -85,7 +85,9 @@ def read(path: Path) -> Checkpoint:
         arrays, metadata = decode(read_regular(path, MOST, follow=False), path)
         if metadata.get("format") != FORMAT or "sha256" not in metadata:
             raise ValueError("it is not a checkpoint of this version of tinyprop")
-        facts = {"ranks": 1, "averaged": 0} | json.loads(metadata["facts"])  # older ones do not say
+        # older ones do not say
+        defaults = {"ranks": 1, "averaged": 0}
+        facts = defaults | json.loads(metadata["facts"])
         check(facts)
         # with the defaults of what an older version did not know
         facts["config"] = asdict(Config(**facts["config"]))

@@ -1,6 +1,7 @@
 """`tinyprop train`."""
 
 import argparse
+from collections.abc import Callable
 from dataclasses import Field, fields
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 from .. import data
 from ..parallel.ranks import world
+from ..report.arguments import checked_by
 from .config import Config, allowed, kind, rule
 from .run import Run
 from .step import keep_freed_memory
@@ -35,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         shown = text if f.default is None else f"{text} (default: %(default)s)"
         letter = {int: "N", float: "X"}.get(kind(f))
         choices = f.metadata["choices"] or None
-        value_of = str if choices else partial(parse, f)
+        value_of: Callable[[str], Any] = str if choices else partial(parse, f)
+        if f.metadata["table"] is not None:
+            value_of, letter = checked_by(f.metadata["convert"]), "NAME"
+            shown = f"{shown}: {', '.join(f.metadata['table'])}"
         parser.add_argument(
             flag, type=value_of, choices=choices, default=f.default, help=shown, metavar=letter
         )

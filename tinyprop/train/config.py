@@ -2,6 +2,7 @@
 line."""
 
 import math
+from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, get_args
 
@@ -10,9 +11,13 @@ from ..data.normalization import Normalizer
 from ..engine.arrays import HostArray
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
+from ..engine.loading import from_file, is_file_reference, is_recorded, source_of
+from ..engine.registry import Registry
 from ..engine.tensor import tensor
+from ..functional.activation import activations, as_activation
+from ..nn.init import INITS
 from ..nn.module import Module
-from ..nn.spec import GRAMMAR, INITS, parse
+from ..nn.spec import GRAMMAR, parse
 
 LIMITS = {"above": "above", "low": "of at least", "high": "at most"}  # of numbers, in words
 LSUV_IMAGES = 100  # on which the weights of `init="lsuv"` are scaled
@@ -24,19 +29,24 @@ def setting(
     help: str,
     *,
     choices: tuple[str, ...] = (),
+    table: Registry[Any] | None = None,
+    convert: Callable[[str], Any] | None = None,
     resumable: bool = False,
     **limits: float,
 ) -> Any:
-    """A field of a Config, with LIMITS for a number. A resumed run may change what is resumable."""
-    return field(
-        default=default,
-        metadata={"help": help, "choices": choices, "resumable": resumable, **limits},
-    )
+    """A field of a Config, with LIMITS for a number. With an open `table`, it is a name of that
+    table, or `file.py:name`, which `convert` makes a record of. A resumed run may change what is
+    resumable."""
+    facts = {"help": help, "choices": choices, "table": table, "convert": convert}
+    return field(default=default, metadata={**facts, "resumable": resumable, **limits})
 
 
 @dataclass(frozen=True)
 class Config:
     """Everything that decides how a run goes; wrong values are refused when it is made.
+
+    An activation or a normaliser of your own, given as a record or a function, or as file.py:name,
+    is recorded as `file.py:name#fingerprint`. Building the network fails if the file has changed.
 
     >>> tp.train.Config(data="cifar10", epochs=2).batch_size
     50
@@ -49,9 +59,17 @@ class Config:
     """
 
     data: str = setting("shapes", "data set", choices=data.NAMES)
-    norm: str = setting("normprop", "normalisation of the hidden layers", choices=nn.NORMS)
+    norm: str = setting(
+        "normprop",
+        "normalisation of the hidden layers, by name or as file.py:name",
+        table=nn.normalizers,
+        convert=nn.as_normalizer,
+    )
     activation: str = setting(
-        "relu", "activation of the hidden layers", choices=tuple(nn.layers.ACTIVATIONS)
+        "relu",
+        "activation of the hidden layers, by name or as file.py:name",
+        table=activations,
+        convert=as_activation,
     )
     spec: str | None = setting(
         None,
@@ -103,7 +121,7 @@ class Config:
         "the L2 penalty is on all parameters, or on weights alone (not on gamma, beta, biases)",
         choices=("all", "weights"),
     )
-    constraint: bool = setting(True, "keep the filters of NormProp at unit length")
+    unconstrained: bool = setting(False, "do not keep the filters of NormProp at unit length")
     schedule: str = setting(
         "halve",
         (
@@ -154,6 +172,9 @@ class Config:
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
+            if f.metadata["table"] is not None:
+                value = recorded(f, value)
+                object.__setattr__(self, f.name, value)  # the dataclass is frozen
             if not allowed(f, value):
                 raise ValueError(
                     explain(
@@ -170,6 +191,32 @@ class Config:
             raise ValueError(explain(got, wrong, f"epochs = {at_the_end}"))
 
 
+def recorded(f: "Field[Any]", value: Any) -> str:
+    """How the config of a run names an entry of an open table: by its name if it is ours, as
+    `file.py:name#fingerprint` if it is defined in a file.
+
+    >>> norm = next(f for f in fields(Config) if f.name == "norm")
+    >>> recorded(norm, "batch"), recorded(norm, tp.nn.normalizers["batch"])
+    ('batch', 'batch')
+    """
+    if isinstance(value, str) and is_recorded(value):
+        return value  # the file is looked at when the network is built
+    record = f.metadata["convert"](value)
+    defined = source_of(record, record.function)
+    if defined is None and not isinstance(value, str):
+        defined = source_of(value)  # a plain function
+    if defined is None and is_file_reference(value):
+        defined = source_of(from_file(value))
+    if defined is not None:
+        return str(defined)
+    table = f.metadata["table"]
+    if table.get(record.name) is record:
+        return str(record.name)
+    got = f"{f.name} {record.name!r}, which is not registered, and at the top level of no file"
+    rule = f"a run records where its {f.name} is, so that it can be resumed and evaluated"
+    raise ValueError(explain(got, rule, f"save it in a file, or {table.label}.register(...)"))
+
+
 # what a resumed run may not change
 FIXED = [f.name for f in fields(Config) if not f.metadata["resumable"]]
 
@@ -179,14 +226,21 @@ def allowed(f: "Field[Any]", value: Any) -> bool:
     if value is None:
         return f.default is None
     if kind(f) is str:
-        choices = f.metadata["choices"]
-        return isinstance(value, str) and (value in choices if choices else is_spec(value))
+        return isinstance(value, str) and _is_choice(f, value)
     if kind(f) is bool or isinstance(value, bool):
         return kind(f) is bool and isinstance(value, bool)
     if not isinstance(value, int | float if kind(f) is float else int):
         return False
     above, low, high = (f.metadata.get(name, limit) for name, limit in NO_LIMITS.items())
     return bool(low <= value <= high and above < value < math.inf)
+
+
+def _is_choice(f: "Field[Any]", value: str) -> bool:
+    """Whether a setting that is a text may be this one."""
+    choices, table = f.metadata["choices"], f.metadata["table"]
+    if table is not None:
+        return value in table or is_file_reference(value)
+    return value in choices if choices else is_spec(value)
 
 
 def rule(f: "Field[Any]") -> str:
@@ -197,6 +251,8 @@ def rule(f: "Field[Any]") -> str:
     """
     if kind(f) is bool:
         return "True or False"
+    if f.metadata["table"] is not None:
+        return f"one of {', '.join(f.metadata['table'])}, or file.py:name"
     if kind(f) is str:
         choices = f.metadata["choices"]
         return f"one of {', '.join(choices)}" if choices else GRAMMAR
@@ -229,24 +285,20 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
     _, channels, height, width = images.shape
     # all that is left of the image
     papers = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")
-    spec, init = config.spec or papers, "orthogonal" if config.init == "lsuv" else config.init
-    gamma = "jacobian" if config.gamma is None else config.gamma
     layers = nn.build(
-        spec,
+        config.spec or papers,
         channels,
         config.norm,
         config.activation,
         config.width,
         classes,
-        config.mode,
-        gamma,
-        init,
+        mode=None if config.mode == "paper" else config.mode,  # the layers' own default
+        gamma=config.gamma,
+        beta=config.beta,
+        init="orthogonal" if config.init == "lsuv" else config.init,
     )
     shape = (channels, height, width)
     every: list[Module] = [data_normalizer(config, images)]
-    for layer in layers.modules() if config.beta is not None else ():
-        if isinstance(layer, nn.NormPropConv2d):
-            layer.beta.data[...] = config.beta
     output = next(layer for layer in reversed(list(layers)) if isinstance(layer, nn.Conv2d))
     for layer in layers:
         is_normalized_output = config.output == "normprop" and layer is output

@@ -118,7 +118,7 @@ class Run:
         self.step = TrainingStep(
             self.model, self.optimizer, threads=config.threads, ranks=self.ranks
         )
-        self.step.constrain = config.constraint
+        self.step.constrain = not config.unconstrained
         self.threads = self.step.threads
         self.history: list[dict[str, float]] = []  # a row for each finished epoch
         self.signals: list[dict[str, Any]] = []  # a row for each layer and finished epoch
@@ -242,9 +242,9 @@ class Run:
                 self.refresh()
                 try:
                     loss, part = self.step(images, labels), len(images) / config.batch_size
-                    self.loss += (
-                        float(loss) * part if on_host else loss if part == 1.0 else loss * part
-                    )
+                    # in float64, as a float, or on the device
+                    wide_loss = float(loss) if on_host else loss.astype("float64")
+                    self.loss += wide_loss if part == 1.0 else wide_loss * part
                     look = (
                         on_host
                         or (self.batch + 1) % config.read_every == 0

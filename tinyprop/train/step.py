@@ -26,9 +26,13 @@ from ..engine.backward import grad
 from ..engine.errors import DivergenceError, ShapeError, explain
 from ..engine.graph import no_grad
 from ..engine.overrides import recorders
+from ..engine.sums import total
 from ..engine.tensor import Tensor
 from ..engine.threads import blas_threads, cores, thread_limit
+from ..functional.activation import Activation
 from ..functional.losses import IGNORED
+from ..functional.reductions import Mean
+from ..nn.declare import can_be_split, declared, is_ours
 from ..nn.module import Module, Sequential, edit_count, evaluating
 from ..optim import Optimizer
 from ..optim.constraint import constrained_weights, normalize
@@ -93,8 +97,9 @@ class TrainingStep:
     With `ranks`, several processes train one network: each calls its step with the same whole
     batch, computes its share, and updates with the sums of all. Sums over the batch and masks are
     those of one process. A module or a loss that may look across the batch in another way is
-    refused, unless it is declared to treat each sample by itself: `per_sample = True`. (A loss then
-    is a mean over the samples.)
+    refused, unless it is declared to treat each sample by itself, `per_sample = True`, or to sum
+    over the batch by `tp.nn.over_batch`, `sums_over_batch = True`. (A loss that is `per_sample` is
+    a mean over the samples.)
 
     >>> net = tp.nn.build("C(4,3,1,1)-C(2,1,1,0)-P(8,8,0,avg)")
     >>> step = tp.train.TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.1))
@@ -146,7 +151,10 @@ class TrainingStep:
         """Refuse modules and losses whose numbers for a batch may not follow from those of its
         parts."""
         got = f"{self.ranks.size} ranks"
-        hint = "declare per_sample = True if it treats each sample by itself, or use one rank"
+        hint = (
+            "declare per_sample = True if it treats each sample by itself, sums_over_batch = True "
+            "if it sums over the batch by tp.nn.over_batch, or use one rank"
+        )
         for module in self.model.modules():
             if not can_be_split(module):
                 name = type(module).__name__
@@ -155,6 +163,7 @@ class TrainingStep:
         is_declared = getattr(self.loss, "per_sample", False)
         if not (is_known or is_declared):
             rule = "a loss of your own may look across the batch"
+            hint = "declare per_sample = True if it is a mean over samples, or use one rank"
             raise ValueError(explain(got, rule, hint))
 
     def obstacle(self) -> str | None:
@@ -177,9 +186,14 @@ class TrainingStep:
         if not is_ours(self.loss):
             return "what the loss computes in Python would not be repeated"
         for module in self.model.modules():
+            activation = getattr(module, "activation", None)
             if not is_ours(type(module)):
                 name = type(module).__name__
-                return f"what {name} computes in Python would not be repeated"
+            elif isinstance(activation, Activation) and not is_ours(activation.function):
+                name = activation.name
+            else:
+                continue
+            return f"what {name} computes in Python would not be repeated"
         return None
 
     def __call__(self, x: Any, labels: Any) -> Array:
@@ -200,7 +214,7 @@ class TrainingStep:
         if self.loss is not F.cross_entropy:  # which checks labels before it uploads them
             labels = _there(labels, home)
         elif is_host_array(labels) or self.ranks.size > 1:
-            counted = max(1, int((labels != IGNORED).sum()))
+            counted = max(1, int(total(labels != IGNORED)))
         with self.threads_for_kernels():
             loss, gradients = self.differentiate(x, labels, counted)
             self.update(gradients)
@@ -241,7 +255,8 @@ class TrainingStep:
         if not len(outputs):  # a rank without samples takes part in the sums
             return F.sum(outputs) * 0.0
         if counted is not None:
-            return F.cross_entropy(outputs, labels[mine], "sum") * (1.0 / counted)
+            losses = F.cross_entropy(outputs, labels[mine], "none")
+            return Mean(None, keepdims=False, count=counted)(losses)
         loss = self.checked_loss(outputs, labels[mine])
         if self.ranks.size == 1:
             return loss
@@ -334,16 +349,6 @@ def all_finite(loss: Array, gradients: Gradients) -> bool:
     return all(g is None or bool(np.isfinite(g).all()) for g in gradients)
 
 
-def can_be_split(module: Module) -> bool:
-    """Whether the outputs for a batch follow from those for its parts, as far as is known: of
-    tinyprop's own modules, and of those that are declared to."""
-    return is_ours(type(module)) or module.per_sample
-
-
-def is_ours(thing: Any) -> bool:
-    return str(getattr(thing, "__module__", "")).startswith(f"{__name__.split('.')[0]}.")
-
-
 def _array(values: Any) -> Array:
     """The array of a tensor, an array as it is, or a list as an array of integers or of float32."""
     values = values._data if isinstance(values, Tensor) else values
@@ -393,7 +398,10 @@ def logits(
 def check_per_sample(model: Module, images: Array) -> None:
     """Refuse to cut a set of images for a network whose outputs depend on what else is in the
     batch, unless all its modules are known not to."""
-    strangers = [m for m in model.modules() if not (is_ours(type(m)) or m.per_sample)]
+    strangers = []
+    for module in model.modules():
+        if not (is_ours(type(module)) or declared(module, "per_sample")):
+            strangers.append(module)
     if not strangers:
         return
     together = to_numpy(model(Tensor(images))._data)
@@ -445,4 +453,5 @@ def evaluate(
     loss = F.cross_entropy(Tensor(out), truth).item()
     # NaN is not a class
     wrong = (out.argmax(axis=1) != truth) | ~array_module(out).isfinite(out).all(axis=1)
-    return loss, float(wrong[truth != IGNORED].mean())
+    counts = truth != IGNORED
+    return loss, float(total(wrong & counts, divisor=total(counts)))

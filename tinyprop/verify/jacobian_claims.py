@@ -9,8 +9,8 @@ import numpy as np
 from .. import Tensor
 from .. import functional as F
 from ..engine.arrays import Array, HostArray, to_numpy
+from ..functional.activation import activations
 from ..nn import NormPropConv2d, NormPropLinear, Sequential
-from ..nn.layers import ACTIVATIONS
 from ..theory import Design
 from . import closed_forms
 from .claim import Case, Findings, all_ones, claim, computed, is_zero, shown
@@ -303,7 +303,7 @@ def jacobian_factor(mc: Sampler) -> Findings:
         judged=False,
     )
     new, exact = NormPropLinear(2, 1), NormPropLinear(1, 1, mode="exact")
-    layers = [NormPropLinear(1, 1, name) for name in ACTIVATIONS]
+    layers = [NormPropLinear(1, 1, name) for name in activations]
     starts = [layer.gamma.item() * layer.standard.jacobian_factor for layer in layers]
     gamma = computed(new.gamma.item())
     yield Case("gamma of a new layer", PAPER_GAMMA, 1.0 / JACOBIAN_FACTOR, gamma, rounding=ROUNDING)

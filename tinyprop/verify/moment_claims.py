@@ -9,8 +9,8 @@ import numpy as np
 from .. import Tensor, grad, moments, tensor
 from .. import functional as F
 from ..engine.arrays import Array, HostArray
+from ..functional.activation import activations
 from ..nn import ELU, LeakyReLU, NormPropLinear
-from ..nn.layers import ACTIVATIONS
 from ..report.estimate import Estimate
 from .claim import Case, Findings, all_ones, claim, is_zero, shown
 from .closed_forms import (
@@ -146,7 +146,7 @@ def product_tally(mc: Sampler, rho: float, a: float) -> Tally:
     """Products of the outputs of two normalised PReLU units, whose pre-activations have correlation
     rho."""
     layer = two_units(rho, activation="prelu")
-    layer.a.data[...] = a
+    layer.activation_parameters["a"].data[...] = a
     return mc.tally(
         f"correlation {rho} {a}",
         lambda random, n: layer(gaussian(random, n, 2)).data.prod(1),
@@ -183,7 +183,7 @@ def any_activation(mc: Sampler) -> Findings:
     beta: see G1."""
     z, weights = normal_grid()
     means, gains, slopes, random = [], [], [], np.random.default_rng(mc.seed)
-    for name in sorted(ACTIVATIONS, key=lambda name: name != "tanh"):
+    for name in sorted(activations, key=lambda name: name != "tanh"):
         layer = layer_with([[1.0]], activation=name, gamma=1.0)
         tally = mc.tally(f"layer {name}", first_unit(layer), samples=100_000, watch=Tally.variance)
         out, slope = with_slopes(layer, z)
@@ -224,12 +224,12 @@ def by_simulation(mc: Sampler) -> Findings:
     fourth = 1.5 - 5.0 * C2**2 - 3.0 * C2**4  # E (ReLU(Z) - c2)^4
     scatter = math.sqrt(fourth - C1**4) / (2.0 * C1)
     by_value, settings = [], [tensor(np.array(column)) for column in zip(*SETTINGS, strict=True)]
-    for name, s in ACTIVATIONS.items():
-        if name != "prelu":
-            named, called = (
-                moments.gaussian(f, *settings, **k) for f, k in ((name, {}), (s, KINKS))
-            )
-            for a, b in zip(vars(named).values(), vars(called).values(), strict=True):
+    for name, activation in activations.items():
+        if not activation.parameters:
+            called = moments.gaussian(activation.function, *settings, **KINKS)
+            named = moments.gaussian(name, *settings)
+            for field in ("mean", "std", "slope2", "jacobian_factor"):
+                a, b = getattr(named, field), getattr(called, field)
                 by_value += (1.0 + (b.numpy() - a.numpy()) / (1.0 + abs(a.numpy()))).tolist()
     off = NFNETS["relu"] * C1 - 1.0
     nfnets = [constant * moments.gaussian(name).std for name, constant in NFNETS.items()]
@@ -326,10 +326,6 @@ def gain(mc: Sampler, name: str, layer: NormPropLinear) -> Estimate:
     return mc.tally(name, draw, samples=200_000).mean()
 
 
-def params(activation: str) -> dict[str, float]:
-    return {"a": 0.25} if activation == "prelu" else {}
-
-
 def _at_settings(activation: str, random: np.random.Generator) -> tuple[list[list[float]], float]:
     """c2, c1, E s'^2 at SETTINGS over their quadrature, and an exact layer's slope over the
     difference quotient."""
@@ -346,7 +342,7 @@ def _at_settings(activation: str, random: np.random.Generator) -> tuple[list[lis
             math.sqrt(weights @ (s.numpy() - center) ** 2),
             weights @ slope.numpy() ** 2,
         )
-        found = moments.gaussian(activation, mean, std, **params(activation))
+        found = moments.gaussian(activation, mean, std)
         for i, (a, b) in enumerate(zip((found.mean, found.std, found.slope2), direct, strict=True)):
             ratios[i].append(1.0 + (a - b) / (abs(b) + (i == 0)))  # a mean may be 0
     x = tensor(random.standard_normal((40, 1)), requires_grad=True)
@@ -384,7 +380,7 @@ def exact_normprop(mc: Sampler) -> Findings:
     )
     yield is_zero("gamma do/dgamma + beta do/dbeta, ReLU", redundant)
     moved, slopes = zip(
-        *(_at_settings(name, np.random.default_rng(mc.seed)) for name in ACTIVATIONS), strict=True
+        *(_at_settings(name, np.random.default_rng(mc.seed)) for name in activations), strict=True
     )
     for i, what in enumerate(("c2", "c1", "E s'^2")):
         yield all_ones(
@@ -412,10 +408,7 @@ def no_free_lunch(mc: Sampler) -> Findings:
         yield Case(f"gain of {name}, and its mean Hermite degree", degree, exact, estimate)
     random = np.random.default_rng(mc.seed)
     gamma, beta = np.exp(random.normal(size=50)), random.normal(size=50)
-    gains = [
-        moments.gaussian(name, beta, gamma, **params(name)).jacobian_factor ** 2
-        for name in ACTIVATIONS
-    ]
+    gains = [moments.gaussian(name, beta, gamma).jacobian_factor ** 2 for name in activations]
     yield Case("least gain of all activations", 1.0, float(np.min(gains)), relation="at least")
     yield Case(
         "gain of sin, and coth 1",

@@ -9,15 +9,14 @@ import numpy as np
 from .. import Tensor, grad, jacobian, moments, tensor
 from .. import functional as F
 from ..engine.arrays import Array
+from ..functional.activation import activations
 from ..nn import Activation, BatchNorm, LayerNorm, Module, ReLU, RMSNorm, Sequential
-from ..nn.layers import ACTIVATIONS
 from ..report.estimate import Estimate
 from ..theory.gains import batch_norm_gain, norm_gain
 from . import closed_forms
 from .claim import Case, Findings, all_ones, claim, computed, is_not_zero, is_zero, shown
 from .closed_forms import C2, CHI, JACOBIAN_FACTOR, arc_cosine
 from .jacobian_claims import nonzero
-from .moment_claims import params
 from .monte_carlo import Sampler, each
 from .networks import batch, dense, gaussian, largest_difference, network_tally, orthogonal_samples
 from .paper import JACOBIAN_FACTOR as PRINTED_FACTOR
@@ -231,10 +230,7 @@ def no_activation_helps(mc: Sampler) -> Findings:
     activation and Z ~ N(0, 1): BatchNorm removes mean and variance of s, whatever they are. chi is
     the mean degree of s in Hermite polynomials (G3): at least 1, and 1 for a line only. Small
     batches add to it, by the integral of N06 for this s."""
-    chi = {
-        name: float(moments.gaussian(name, **params(name)).jacobian_factor ** 2)
-        for name in ACTIVATIONS
-    }
+    chi = {name: float(moments.gaussian(name).jacobian_factor ** 2) for name in activations}
     yield Case(
         "least gain of all activations, large batches", 1.0, min(chi.values()), relation="at least"
     )

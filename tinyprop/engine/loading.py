@@ -1,0 +1,178 @@
+"""What a user wrote in a file: `my_file.py:name`, on the command line and in a Config."""
+
+import hashlib
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .errors import UnknownNameError, explain
+from .registry import close_names
+
+FINGERPRINT_LENGTH = 16  # hexadecimal digits: 64 bits
+REFERENCE = re.compile(r"(?P<path>.+\.py):(?P<name>\w+)(#(?P<fingerprint>[0-9a-f]{16}))?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where something of a user's comes from: a file, the name in it, and the fingerprint of what
+    the file contained."""
+
+    path: Path
+    name: str
+    fingerprint: str
+
+    def __str__(self) -> str:
+        """What `from_file` takes, to find the same thing again or to say that it has changed."""
+        return f"{self.path}:{self.name}#{self.fingerprint}"
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A module made from a file, and the fingerprint of what was executed."""
+
+    module: ModuleType
+    fingerprint: str
+
+
+_loaded: dict[Path, _Loaded] = {}
+
+
+def is_file_reference(text: Any) -> bool:
+    """Whether this is `file.py:name`, and not a plain name.
+
+    >>> is_file_reference("my_activations.py:swish2"), is_file_reference("relu")
+    (True, False)
+    """
+    return isinstance(text, str) and ".py:" in text
+
+
+def is_recorded(text: str) -> bool:
+    """Whether this is `file.py:name#fingerprint`, which says what the file contained.
+
+    >>> is_recorded("my.py:swish2"), is_recorded("my.py:swish2#0123456789abcdef")
+    (False, True)
+    """
+    parts = REFERENCE.fullmatch(text)
+    return parts is not None and parts["fingerprint"] is not None
+
+
+def from_file(text: str) -> Any:
+    """The object that `file.py:name` refers to. The file is imported, once for each content.
+
+    A relative path starts from the current directory. A file that has been imported as a module
+    already is not executed a second time, so that what it registers is registered once. With
+    `file.py:name#fingerprint`, a file that has another content is refused.
+
+    >>> from_file("there_is_no_such_file.py:swish2")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: got:  there_is_no_such_file.py:swish2
+    rule: what comes before the colon is a Python file; there is none of this name
+    try:  a path from ..., or an absolute one
+    """
+    parts = REFERENCE.fullmatch(text)
+    if parts is None or not parts["name"].isidentifier():
+        rule = "a path that ends in .py, a colon, and a name that the file defines"
+        raise ValueError(explain(repr(text), rule, "my_file.py:my_name"))
+    path, name, recorded = Path(parts["path"]), parts["name"], parts["fingerprint"]
+    if not path.is_file():
+        rule = "what comes before the colon is a Python file; there is none of this name"
+        hint = f"a path from {Path.cwd()}, or an absolute one"
+        raise FileNotFoundError(explain(text, rule, hint))
+    present = fingerprint(path)
+    if recorded not in (None, present):
+        got = f"{path}, whose content has changed: its fingerprint was {recorded}, and is {present}"
+        rule = f"{name} is used as it was recorded"
+        raise ValueError(explain(got, rule, f"the file as it was, or {path}:{name} from now on"))
+    module = _module_of(path.resolve(), text)
+    if not hasattr(module, name):
+        public = [key for key in vars(module) if not key.startswith("_")]
+        rule = f"the file defines {', '.join(public) or 'nothing'}"
+        hint = close_names(name, public) or "one of these names, after the colon"
+        raise UnknownNameError(text, rule, hint)
+    return getattr(module, name)
+
+
+def source_of(thing: Any, function: Any = None) -> Source | None:
+    """The file outside of tinyprop that defines this object at its top level, and its name there;
+    None if there is no such file.
+
+    `function` is one that the object is made of, for an object such as a record, which does not
+    know where it was written."""
+    for path, loaded in tuple(_loaded.items()):
+        name = _name_in(loaded.module, thing)
+        if name is not None:
+            return Source(path, name, loaded.fingerprint)
+    try:
+        path = Path(inspect.getfile(inspect.unwrap(function or thing))).resolve()
+    except (TypeError, OSError):  # written in C, or in a notebook
+        return None
+    is_ours = Path(__file__).parent.parent in path.parents
+    if is_ours or not path.is_file():
+        return None
+    module = _imported_from(path)
+    name = _name_in(module, thing)
+    return None if name is None else Source(path, name, fingerprint(path))
+
+
+def _name_in(module: ModuleType | None, thing: Any) -> str | None:
+    """The name of an object in a module, if it has one there."""
+    for name, value in vars(module).items() if module else ():
+        if value is thing:
+            return name
+    return None
+
+
+def fingerprint(path: Path) -> str:
+    """The first digits of the SHA-256 digest of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:FINGERPRINT_LENGTH]
+
+
+def _module_of(path: Path, text: str) -> ModuleType:
+    """The module of a file: the one that exists, unless the file has changed since it was loaded
+    here."""
+    content = fingerprint(path)
+    loaded = _loaded.get(path)
+    if loaded is None:
+        imported = _imported_from(path)
+        if imported is not None:
+            return imported
+    elif loaded.fingerprint == content:
+        return loaded.module
+    module = _execute(path, text)
+    _loaded[path] = _Loaded(module, content)
+    return module
+
+
+def _imported_from(path: Path) -> ModuleType | None:
+    """The module that an import statement made from this file, if any."""
+    for module in tuple(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(path.name) and Path(file).resolve() == path:
+            return module
+    return None
+
+
+def _execute(path: Path, text: str) -> ModuleType:
+    """Import a file under a name that hides no other module."""
+    name = f"tinyprop_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(explain(text, "Python can import the file", "a file that ends in .py"))
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # as `import` does: pickle finds functions through it
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if not isinstance(error, Exception):
+            raise  # an interrupt
+        got = f"{text}, which raises {type(error).__name__}: {error}"
+        rule = "the file can be imported"
+        raise ImportError(explain(got, rule, f"python {path}")) from error
+    return module

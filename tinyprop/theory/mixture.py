@@ -1,0 +1,413 @@
+"""States of networks with given weights: mixtures of Gaussians."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from ..engine.arrays import HostArray
+from ..engine.errors import ShapeError
+from ..engine.tensor import Tensor
+from ..functional.activation import Activation, activations, as_activation
+from ..functional.windows import Window
+from ..moments.hermite import SAMPLES
+from ..nn.state import State, numbers
+from .field import (
+    WHOLE,
+    Field,
+    Linear,
+    Made,
+    Opaque,
+    Pointwise,
+    centered,
+    dropped,
+    flat,
+    group_factors,
+    max_pool,
+    scaled,
+)
+from .origin import Derived, Origin, Sum, Values
+
+Amounts = Mapping[Origin, float]  # what each rule adds to an error
+
+
+class Summary(NamedTuple):
+    """What a record of `propagate` says of a layer."""
+
+    mean: HostArray
+    variance: HostArray
+    exact: bool
+    error: float
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture(State):
+    """Weighted Gaussians, and an activation that is still to be applied to them.
+
+    Max pooling needs the values before the activation, hence the delay."""
+
+    origin: Origin
+    values: Values
+    # of the Gaussians; with several, there is one more field: the single Gaussian that they are
+    # compared to
+    weights: tuple[float, ...] = (1.0,)
+    gaussian: bool = True  # whether the values are jointly Gaussian
+    exact: bool = True  # whether means and covariances are those of the values
+    bounds: Amounts = field(default_factory=dict)  # of the relative error that series make
+    errors: Amounts = field(default_factory=dict)  # estimates of the rest
+    pending: Pointwise | None = None
+    # with this State, to which the activation was applied, if the result was scaled since
+    unscaled: Self | None = None
+    # the State that these values are a function of, one by one, and the function
+    source: tuple[Self, Pointwise] | None = None
+
+    @classmethod
+    def start(cls, fields: list[Field], **options: Any) -> Self:
+        """The input of a network."""
+        values = Values(fields)
+        return cls(Origin(values), values, **options)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.values.fields
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (1, *self.fields[0].mean.shape)
+
+    @property
+    def bound(self) -> float:
+        return sum(self.bounds.values())
+
+    @property
+    def error(self) -> float:
+        return sum(self.errors.values())
+
+    def total(self) -> tuple[HostArray, HostArray]:
+        """Mean and variance of each value, over all Gaussians."""
+        moments = [self._moments(each) for each in self.fields[: len(self.weights)]]
+        mean = sum(w * m for w, (m, _) in zip(self.weights, moments, strict=True))
+        variance = sum(
+            w * (v + (m - mean) ** 2) for w, (m, v) in zip(self.weights, moments, strict=True)
+        )
+        return np.asarray(mean), np.asarray(variance)
+
+    def before_activation(self) -> Self:
+        """Without the activation that is pending."""
+        return replace(self, pending=None, unscaled=None)
+
+    def summary(self) -> "Summary":
+        """The moments of each channel, over samples and positions."""
+        mean, variance = by_channel(*self.total())
+        is_exact = self.exact and (self.pending is None or self.gaussian)
+        error = self.bound + (0.0 if is_exact else self.error)
+        single = self.total_of_single()
+        if single is not None and not is_exact:
+            _, variance_of_single = by_channel(*single)
+            error += abs(float(variance_of_single.mean() / variance.mean()) - 1.0)
+        return Summary(mean, variance, is_exact, error)
+
+    def total_of_single(self) -> tuple[HostArray, HostArray] | None:
+        """The same for the single Gaussian that several are compared to."""
+        if len(self.fields) == len(self.weights):
+            return None
+        return self._moments(self.fields[-1])
+
+    def _moments(self, each: Field) -> tuple[HostArray, HostArray]:
+        if self.pending is None:
+            return each.mean, each.variance
+        return self.pending.moments(each.mean, each.variance)
+
+    def _numbers(self, name: str, value: Any) -> Any:
+        """A number, an array with one value per channel, or one of the shape of a sample."""
+        array = numbers(value)
+        if array.size == 1:
+            return float(array.reshape(()))
+        channels, *positions = self.shape[1:]
+        if array.shape in ((channels,), (channels, *[1] * len(positions))):
+            return array.reshape(channels)
+        if array.shape == (channels, *positions):
+            return array
+        got = f"a {name} of shape {array.shape} for a State {self.shape}"
+        rule = "it is a number, one value per channel, or has the shape of a sample"
+        raise ShapeError(got, rule, f"shape ({channels},)")
+
+    # How a new State is made
+
+    def derived(self, rule: Callable[[Field], Made], error: float = 0.0, **changes: Any) -> Self:
+        """After a rule for each field, which adds to the error."""
+        origin = Derived(self.origin, rule)
+        errors = {**self.errors, origin: error} if error else self.errors
+        changes = {"source": None, "errors": errors, **changes}
+        return replace(self, origin=origin, values=origin.compute(), **changes)
+
+    def mapped(self, rule: Callable[[Field], Made], error: float = 0.0, **changes: Any) -> Self:
+        """After a rule that is exact where all correlations are known."""
+        exact = self.exact and self.fields[0].whole
+        return self.derived(rule, error, **{"exact": exact, **changes})
+
+    @property
+    def applied(self) -> Self:
+        """After the activation that is pending, if there is one."""
+        return self if self.pending is None else self._applied
+
+    @cached_property
+    def _applied(self) -> Self:
+        assert self.pending is not None
+        if self.unscaled is None:
+            return self._activated(self.pending)
+        plain = self.unscaled.applied
+        after = plain._scaled(self.pending.factor, self.pending.shift)
+        return replace(after, bounds=plain._bounds_after_series(self.pending.factor))
+
+    def _activated(self, function: Pointwise) -> Self:
+        exact = self.exact and self.gaussian
+        source = self.before_activation()._without_values(), function
+        after = self.derived(
+            function, gaussian=False, exact=exact, pending=None, unscaled=None, source=source
+        )
+        return replace(after, bounds=after._bounds_after_series(1.0))
+
+    def _without_values(self) -> Self:
+        """What is known of the values, without keeping them in memory."""
+        return replace(self, values=Values(()))
+
+    def _with_values(self) -> Self:
+        return replace(self, values=self.origin.values())
+
+    def _bounds_after_series(self, factor: Any) -> Amounts:
+        """With that of the activation which these values are the result of, times a factor."""
+        left_out = max(step.left_out(factor) for step in self.origin.steps)
+        return {**self.bounds, self.origin: left_out}
+
+    # The algebra
+
+    def linear(self, weight: Any, bias: Any = None) -> Self:
+        self._check_form("Linear", 2)
+        return self._linear(Linear(numbers(weight), _bias(bias)))
+
+    def convolve(
+        self,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Self:
+        self._check_form("a convolution", 4)
+        filters = numbers(weight)
+        window = Window.of(filters.shape[2:], stride, padding, dilation)
+        return self._linear(Linear(_without_groups(filters, groups), _bias(bias), window))
+
+    def _check_form(self, name: str, ndim: int) -> None:
+        if self.ndim != ndim:
+            got = f"{name} of values {self.shape[1:]}"
+            rule = "Linear takes vectors, a convolution images (C, H, W)"
+            raise ShapeError(got, rule, "Flatten, or another mean")
+
+    def _linear(self, weights: Linear) -> Self:
+        before = self.applied
+        error = 0.0
+        if not before.gaussian:
+            error = weights.concentration(before.fields[0].variance)
+        return before.mapped(weights, error)
+
+    def apply(self, activation: Any, **params: Any) -> Self:
+        arrays = {name: self._numbers(name, value) for name, value in params.items()}
+        function = Pointwise(as_activation(activation), arrays)
+        before = self.applied
+        for known, after in before._activations:
+            if known.equals(function):  # the same values again, not others that are like them
+                return after
+        after = replace(before, pending=function, unscaled=None)
+        before._activations.append((function, after))
+        return after
+
+    @cached_property
+    def _activations(self) -> list[tuple[Pointwise, Self]]:
+        """What has been applied to these values."""
+        return []
+
+    def scale(self, factor: Any = 1.0, shift: Any = 0.0) -> Self:
+        factor = self._numbers("factor", factor)
+        shift = self._numbers("shift", shift)
+        if self.pending is not None and np.ndim(factor) <= 1 and np.ndim(shift) <= 1:
+            pending = self.pending.scaled(factor, shift)
+            unscaled = self if self.unscaled is None else self.unscaled
+            return replace(self, pending=pending, unscaled=unscaled)
+        return self.applied._scaled(factor, shift)
+
+    def _scaled(self, factor: Any, shift: Any) -> Self:
+        function = Pointwise(activations["identity"], {}, factor, shift)
+        source = self._without_values(), function
+        return self.derived(self._scaling(factor, shift), source=source)
+
+    def _scaling(self, factor: Any, shift: Any) -> Callable[[Field], Made]:
+        """The rule for factor * x + shift."""
+        return partial(scaled, factor=factor, shift=shift)
+
+    def normalize_batch(self, eps: float = 0.0, each_value: bool = False) -> Self:
+        mean, variance = self.total()
+        if each_value:
+            std = np.sqrt(np.where(variance > 0, variance, 1.0))
+        else:
+            mean, variance = by_channel(mean, variance)
+            std = np.sqrt(variance + eps)
+        return self.scale(1.0 / std, -mean / std)
+
+    def normalize_sample(self, groups: int = 1, eps: float = 0.0, centered: bool = True) -> Self:
+        before = self.applied
+        if centered:
+            before = before.mapped(partial(_centered, groups=groups))
+        errors = [group_factors(each, groups, eps)[1] for each in before.fields]
+        divided = partial(_divided, groups=groups, eps=eps)
+        return before.derived(divided, max(errors), exact=False)
+
+    def max_pool(
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False
+    ) -> Self:
+        self._check_form("MaxPool2d", 4)
+        window = Window.of(kernel_size, stride, padding, ceil=ceil_mode)
+        function = self.pending or Pointwise(activations["identity"], {})
+
+        def pooled(each: Field) -> Made:
+            return max_pool(each, function, window), Opaque()
+
+        error = math.sqrt(2.0 / SAMPLES)  # of a variance from so many samples
+        return self.derived(pooled, error, gaussian=False, exact=False, pending=None)
+
+    def avg_pool(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Self:
+        self._check_form("AvgPool2d", 4)
+        window = Window.of(kernel_size, stride, padding)
+        before = self.applied
+        channels = np.eye(len(before.fields[0].mean))[:, :, None, None]
+        kernel = np.full(window.kernel, 1.0 / math.prod(window.kernel))
+        return before.mapped(Linear(channels * kernel, window=window))
+
+    def drop(self, p: float) -> Self:
+        return self.applied.mapped(partial(dropped, p=p), gaussian=False)
+
+    def flatten(self, start_axis: int = 1) -> Self:
+        if start_axis != 1:
+            raise self.refuse(f"flatten from axis {start_axis}")
+        before = self.applied
+        if before.fields[0].mean.size > WHOLE:
+            got = f"Flatten of an image {before.shape[1:]}"
+            rule = f"the covariance of more than {WHOLE} values would not fit"
+            raise ShapeError(got, rule, "pool it first")
+        return before.mapped(flat)
+
+    def combine(self, function: Callable[..., Any], *args: Any) -> Self:
+        name = getattr(function, "__name__", type(function).__name__.lower())
+        views = [x.views() for x in args if isinstance(x, Mixture)]
+        common = set.intersection(*(set(each) for each in views))
+        if not common:
+            raise self.refusal(f"{name} of two States that are not functions of the same values")
+        youngest = max(common, key=lambda origin: origin.number)
+        chosen = [each[youngest] for each in views]
+
+        def together(u: Tensor) -> Tensor:
+            values = iter([view.value(u) for view in chosen])
+            return function(*(next(values) if isinstance(x, Mixture) else x for x in args))
+
+        kinks = {x for x in args if not isinstance(x, State)}
+        for view in chosen:
+            kinks |= view.kinks
+        return chosen[0].state._with_values().apply(Activation(together, name, kinks=kinks))
+
+    def views(self) -> "dict[Origin, View]":
+        """The State as a function of the values of other States, for each of them."""
+        found = {}
+        view = View(self.before_activation()._without_values(), ())
+        if self.pending is not None:
+            view = view.after(view.state, self.pending)
+        while view.is_of_numbers:
+            found[view.state.origin] = view
+            if view.state.source is None:
+                break
+            view = view.after(*view.state.source)
+        return found
+
+    def add(self, other: State) -> Self:
+        if not isinstance(other, type(self)):
+            raise other.refuse("the sum with a State of another kind")
+        if self.shape != other.shape:
+            got = f"the sum of States {self.shape} and {other.shape}"
+            rule = "propagate adds values of the same shape"
+            raise ShapeError(got, rule, "a shortcut that gives both the same shape")
+        first = self.applied
+        second = other.applied
+        origin = Sum(first.origin, second.origin)
+        is_whole = first.fields[0].whole and second.fields[0].whole
+        return replace(
+            first,
+            origin=origin,
+            values=origin.compute(),
+            source=None,
+            gaussian=first.gaussian and second.gaussian,
+            exact=first.exact and second.exact and is_whole,
+            bounds={**first.bounds, **second.bounds},
+            errors={**first.errors, **second.errors},
+        )
+
+
+@dataclass(frozen=True)
+class View:
+    """A State as a function of the values of another one: several functions, the last one first."""
+
+    state: Any  # the other one, without its values
+    functions: tuple[Pointwise, ...]
+
+    def after(self, state: Any, function: Pointwise) -> "View":
+        """From one State further back, by the function that was applied to it."""
+        return View(state, (*self.functions, function))
+
+    @property
+    def is_of_numbers(self) -> bool:
+        """Whether the functions are the same for all values."""
+        return not any(function.differs for function in self.functions)
+
+    @property
+    def kinks(self) -> set[float]:
+        """Of the function that comes first."""
+        return set(self.functions[-1].activation.kinks) if self.functions else set()
+
+    def value(self, u: Tensor) -> Tensor:
+        for function in reversed(self.functions):
+            u = function.of_tensor(u)
+        return u
+
+
+def by_channel(mean: HostArray, variance: HostArray) -> tuple[HostArray, HostArray]:
+    """Mean and variance of each channel, over samples and positions."""
+    axes = tuple(range(1, mean.ndim))
+    return mean.mean(axis=axes), variance.mean(axis=axes) + mean.var(axis=axes)
+
+
+def _centered(each: Field, groups: int) -> Made:
+    return centered(each, groups)
+
+
+def _divided(each: Field, groups: int, eps: float) -> Made:
+    factors, _ = group_factors(each, groups, eps)
+    return scaled(each, factors)
+
+
+def _bias(bias: Any) -> Any:
+    return 0.0 if bias is None else numbers(bias)
+
+
+def _without_groups(filters: HostArray, groups: int) -> HostArray:
+    """Filters for all channels of the input, with 0 between groups."""
+    if groups == 1:
+        return filters
+    outputs, inputs = filters.shape[:2]
+    rows, channels = np.indices((outputs, inputs))
+    group = rows // (outputs // groups)
+    dense = np.zeros((outputs, groups * inputs, *filters.shape[2:]))
+    dense[rows, channels + group * inputs] = filters
+    return dense

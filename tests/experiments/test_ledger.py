@@ -324,3 +324,20 @@ def test_a_run_waits_while_the_pause_file_exists(ledger, tmp_path):
         assert compute(TINY, **wait)
     assert not pause.exists()
     assert ledger.find(TINY)
+
+
+@pytest.mark.usefixtures("few_validation_images")
+@pytest.mark.parametrize("norm", ["batch", "normprop-measured"])
+def test_a_run_that_averages_and_anneals_resumes_to_the_same_record(norm, ledger, tmp_path):
+    """Stopped within the epoch that is averaged. Its times are its own."""
+    config = replace(TINY, epochs=3, average=1, anneal=1, norm=norm, validation=True)
+    whole = Ledger(tmp_path / "whole")
+    assert compute(config, whole, tmp_path / "runs", None)
+    asked = iter([False] * 5 + [True])
+    assert not compute(
+        config, ledger, tmp_path / "runs", None, should_stop=lambda: next(asked, True)
+    )
+    assert compute(config, ledger, tmp_path / "runs", None)
+    ours, theirs = ledger.find(config), whole.find(config)
+    assert replace(ours, history=()) == replace(theirs, history=())
+    assert ours.averaged is not None

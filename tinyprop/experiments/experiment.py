@@ -390,7 +390,25 @@ class Experiment:
         return panels
 
     def figure(self) -> Figure:
-        return figures.experiment(self.levels(), self.differences(), self.x, self.paper)
+        return figures.experiment(
+            self.levels(), self.differences(), self.x, self.paper, self.caption()
+        )
+
+    def caption(self) -> str:
+        """What the figure is about: data, seeds, bars and band."""
+        data = sorted({arm.config.data for arm in self.arms.values() if arm.config})
+        counts = [len(arm.records) for arm in self.shown().values() if arm.records]
+        few, many = min(counts, default=0), max(counts, default=0)
+        seeds = f"{many} random seed{'s' * (many != 1)}"
+        if few != many:
+            seeds = f"{few} to {many} random seeds"
+        validated = any(arm.config.validation for arm in self.arms.values() if arm.config)
+        images = "validation" if validated else "test"
+        return (
+            f"{', '.join(data)}, scale {self.scale.name}; {seeds}. "
+            f"Curves by epoch: {images} images; differences: test images, over pairs of runs with "
+            "the same seed.\nBars: 95 % intervals. Band: differences that do not matter."
+        )
 
 
 def decide(experiments: Sequence[Experiment]) -> None:

@@ -1,4 +1,4 @@
-"""What is kept of a finished run: everything that the statistics need, in about 20 kB of JSON."""
+"""What is kept of a finished run: everything that the statistics need, in 20 to 50 kB of JSON."""
 
 import base64
 import hashlib

@@ -100,6 +100,11 @@ class Branches(nn.Module):
         return sum(layer(x) for layer in self.every)
 
 
+def refreshed(module, shape):
+    nn.refresh(module, images(shape).detach() + 1.0)
+    return module
+
+
 PROGRAMS = {
     **{name: layer(make, (3, 4, 5, 6)) for name, (make, _) in LAYERS.items()},
     "Dropout": layer(partial(nn.Dropout, 0.3)),
@@ -110,11 +115,11 @@ PROGRAMS = {
     "ModuleList": layer(Branches),
     "NormPropLinear": layer(partial(nn.NormPropLinear, 5, 3, "tanh"), (4, 5)),
     "NormPropConv2d": layer(partial(nn.NormPropConv2d, 3, 4, 3, padding=1)),
-    "MeasuredLinear": layer(partial(nn.MeasuredLinear, 5, 3, "tanh"), (4, 5)),
-    "MeasuredConv2d": layer(partial(nn.MeasuredConv2d, 3, 4, 3, padding=1)),
     "NormPropConv2d, exact": layer(
         partial(nn.NormPropConv2d, 3, 4, 3, activation="prelu", mode="exact")
     ),
+    "MeasuredLinear": layer(lambda: refreshed(nn.MeasuredLinear(5, 3, "tanh"), (9, 5)), (4, 5)),
+    "MeasuredConv2d": layer(lambda: refreshed(nn.MeasuredConv2d(3, 4, 3, padding=1), SHAPE)),
     **{f"{norm}, SGD": partial(trained, norm, tp.optim.SGD) for norm in nn.normalizers},
     **{
         f"normprop, {kind.__name__}": partial(trained, "normprop", kind)

@@ -2,7 +2,7 @@
 you."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,25 +91,23 @@ def batch_by_batch(
     for module in net.modules():
         if isinstance(module, tp.nn.BatchNorm):
             module.momentum = 1.0  # its running statistics are those of the last batch
-    first, below = x[: len(x) // 2], list(net)[: at + 1]
+    first = x[: len(x) // 2]
+    below = tp.nn.Sequential(*list(net)[: at + 1])
     with tp.no_grad():
-        ends = [through(below, tensor(first, partner))[-1] for partner in partners(first, random)]
+        ends = [below(tensor(first, partner)) for partner in partners(first, random)]
+        net(tensor(x))  # which moves the running statistics; looking does not
     outputs = through(net, tensor(x))
     gradients = tp.grad(outputs[-1], outputs, random.standard_normal(x.shape).astype("float32"))
     net.eval()
     copies = tensor(*[x[:1]] * x.shape[1])
-    jacobian = tp.grad(through(below, copies)[-1], [copies], np.eye(x.shape[1], dtype="float32"))
+    jacobian = tp.grad(below(copies), [copies], np.eye(x.shape[1], dtype="float32"))
     pairs = [np.split(z, 2) for z in arrays(ends)]
     return Seen(arrays(outputs), arrays(gradients), pairs, *arrays(jacobian))
 
 
-def through(layers: Iterable[tp.nn.Module], x: tp.Tensor) -> list[tp.Tensor]:
-    """The output of each layer."""
-    outputs = []
-    for layer in layers:
-        x = layer(x)
-        outputs.append(x)
-    return outputs
+def through(net: tp.nn.Module, x: tp.Tensor) -> list[tp.Tensor]:
+    """The output of each layer, with its graph."""
+    return [record.output for record in tp.observe(net, x) if record.depth == 1]
 
 
 def tensor(*parts: np.ndarray) -> tp.Tensor:

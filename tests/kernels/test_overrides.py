@@ -259,7 +259,7 @@ CASES = {
         ]
         for gradient in ("", "_gradient")
     },
-    "host.weight_norm_gradient": ROWS,
+    **dict.fromkeys(["host.weight_norm_gradient", "host.row_lengths_by_groups"], ROWS),
     **dict.fromkeys(["host.total_of_rows", "cuda.total_in_one_launch"], SUMS),
     "cuda.mask": [
         masked(shape, p) for shape, p in (((3, 5, 2), 0.3), ((7,), 0.999), ((4, 130), 0.5))
@@ -312,6 +312,7 @@ FLOAT32_ONLY = (
     "phases.",
     "cuda.normals_on_device",
     "host.total_of_rows",
+    "host.row_lengths_by_groups",
     "cuda.total_in_one_launch",
 )
 

@@ -21,6 +21,7 @@ SIZES = (7, 7, 2, 9, 5)  # of batches: uneven shares, and fewer samples than ran
 STEPS = 20
 KINDS = {
     "normprop": {"norm": "normprop"},
+    "measured": {"norm": "normprop-measured", "fixed": 6},
     "batchnorm": {"norm": "batch", "data_norm": True},
     "dropout": {"norm": "layer", "dropout": True},
     "own loss": {"norm": "none", "loss": F.mse_loss},
@@ -45,6 +46,7 @@ def train(
     dropout=False,
     dense=False,
     ignored=False,
+    fixed=0,
     dtype="float64",
     loss=F.cross_entropy,
 ):
@@ -56,6 +58,8 @@ def train(
     step = TrainingStep(net, optimizer, loss, threads, ranks=ranks)
     losses = []
     for i in range(STEPS):
+        if fixed and i % 5 == 0:
+            nn.refresh(net, np.random.default_rng(2).normal(size=(fixed, 3, 8, 8)).astype(dtype))
         size = SIZES[i % len(SIZES)]
         x = rng.normal(size=(size, 3, 8, 8)).astype(dtype)
         labels = rng.integers(0, 4, size)

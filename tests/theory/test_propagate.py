@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import tinyprop as tp
 from tests.helpers import assert_explained, naive_conv2d, rngs
 from tinyprop import nn
-from tinyprop.instruments.certify import pre_activations
 from tinyprop.theory import field
+from tinyprop.theory.propagate import is_list
 
 ACTIVATIONS = [name for name in tp.activations if name != "prelu"]
 
@@ -37,10 +37,21 @@ def randomize(net, rng):
     return net.to(dtype="float64")
 
 
+def observed(net, x):
+    """What propagate predicts the moments of, measured: the name of each layer, and its
+    pre-activations, or else its outputs, as (samples and positions, units)."""
+    for record in tp.observe(net, x):
+        if is_list(record.layer):
+            continue
+        u = record.output if record.pre_activation is None else record.pre_activation
+        units = np.moveaxis(u.numpy(), 1, -1).reshape(-1, u.shape[1])
+        yield record.name, units.astype("float64")
+
+
 def measured(net, x):
     """Mean and variance of each unit, over samples and positions, of what propagate predicts: for
     every layer."""
-    return [(u.mean(axis=0), u.var(axis=0)) for _, _, u in pre_activations(net, x)]
+    return [(u.mean(axis=0), u.var(axis=0)) for _, u in observed(net, x)]
 
 
 def misses(records, net, samples, most):
@@ -48,7 +59,7 @@ def misses(records, net, samples, most):
     (predicted, measured), where they differ by more than 5 standard errors. A truncated series may
     be off by what the record states, but by no more than the fraction `most`."""
     found, count = {}, len(samples)
-    for record, (name, _, u) in zip(records, pre_activations(net, tp.tensor(samples)), strict=True):
+    for record, (name, u) in zip(records, observed(net, tp.tensor(samples)), strict=True):
         assert record.layer == name
         # these are independent, their positions are not
         by_sample = u.reshape(count, -1, u.shape[1])

@@ -116,11 +116,11 @@ def test_names(rng):
         "shared Linear",
         "shared Linear",
         "b.0 ReLU",
-        "b.1.0 Linear",
+        "b.1.branch Linear",
         "b.1.shortcut.0 ReLU",
         "b.1 Residual",
     ]
-    assert last(nn.Linear(N, 1), *inputs(rng)).layer == "0 Linear"
+    assert last(nn.Linear(N, 1), *inputs(rng)).layer == "Linear"
     relu_at_the_end = three(lambda net, x: F.relu(net.a(x)))
     names = [record.layer for record in tp.propagate(relu_at_the_end, *inputs(rng))]
     assert names == ["a Linear", "Net"]

@@ -24,6 +24,7 @@ CONFIGURATIONS = {
     "dropout": {"dropout": 0.3},
     "plateau": {"schedule": "plateau", "patience": 1, "flip": True},
     "linear": {"schedule": "linear", "validation": True},
+    "measured": {"norm": "normprop-measured", "refresh": 3, "fixed_images": 4},
     "averaged": {"norm": "batch", "average": 1, "anneal": 1, "halve_every": 1},
 }
 FAULTS = ["full", "broken", "power loss", "kill"]

@@ -27,6 +27,7 @@ def per_channel(numbers: Any, ndim: int) -> Any:
     return numbers.reshape(-1, *[1] * (ndim - 1))
 
 
+@overridable
 def row_lengths(w: Array) -> Array:
     """The Euclidean length of each row w[i], in the type in which its squares are added."""
     rows = at_least_float32(w.reshape(len(w), prod(w.shape[1:])))

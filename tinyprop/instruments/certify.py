@@ -1,20 +1,17 @@
 """`tinyprop certify`: the theory against a trained network, layer by layer."""
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from .. import functional as F
 from .. import nn
-from ..engine.arrays import HostArray
+from ..engine.arrays import HostArray, to_numpy
 from ..engine.errors import StateError
-from ..engine.graph import no_grad
-from ..engine.tensor import Tensor
-from ..nn.module import observing
+from ..nn.measured import Measured
 from ..nn.normprop import NormProp
+from ..nn.observation import observe
 from ..report.arguments import whole_number
 from ..report.table import Table
 from ..theory.propagate import propagate
@@ -86,12 +83,14 @@ def certificate(net: nn.Module, images: HostArray, components: int) -> Table:
         [],
         {record.layer: record for record in propagate(net, data=images, components=components)},
     )
-    for name, layer, u in pre_activations(net, Tensor(images)):
-        rows_of_w = rows_of_weights(layer)
-        if rows_of_w is None:
+    for record in observe(net, images):
+        products = products_of_rows(record.layer)
+        if record.pre_activation is None or products is None:
             continue
+        name = record.name
+        u = to_numpy(record.pre_activation.data).astype("float64")
+        u = np.moveaxis(u, 1, -1).reshape(-1, u.shape[1])  # (samples and positions, units)
         expected, mean, variance = predicted[name], u.mean(axis=0), u.var(axis=0).mean()
-        products = rows_of_w @ rows_of_w.T
         assumed, right = error_and_bound(products)
         left, _ = error_and_bound(np.atleast_2d(np.cov(u.T, ddof=0)))
         lengths = np.sqrt(np.diagonal(products))
@@ -117,41 +116,20 @@ def certificate(net: nn.Module, images: HostArray, components: int) -> Table:
     )
 
 
-def rows_of_weights(layer: nn.Module) -> HostArray | None:
-    """What each unit of a layer multiplies its inputs by; None if the layer has no such weights."""
-    if isinstance(layer, NormProp):
+def products_of_rows(layer: nn.Module) -> HostArray | None:
+    """The products of what two units of a layer multiply their inputs by: (units, units); None if
+    the layer has no such weights."""
+    if isinstance(layer, Measured) and layer.is_measured:
+        weight, _ = layer.affine()
+    elif isinstance(layer, NormProp):
         weight = F.weight_norm(layer.weight, layer.gamma)
     elif isinstance(layer, (nn.Linear, nn.Conv2d, nn.WeightNorm)):
         weight = layer.weight
     else:
         return None
-    return weight.numpy().astype("float64").reshape(len(weight), -1)
-
-
-def layers_of(net: nn.Module) -> list[Any]:
-    return list(net) if type(net).forward is nn.Sequential.forward else [net]
-
-
-def pre_activations(
-    net: nn.Module, x: Tensor, prefix: str = ""
-) -> Iterator[tuple[str, Any, HostArray]]:
-    """Every layer by its name in `propagate`, with the values that this is about: (samples and
-    positions, units)."""
-    for i, layer in enumerate(layers_of(net)):
-        inside, before = f"{prefix}{i}.", x
-        if isinstance(layer, nn.Sequential):
-            yield from pre_activations(layer, x, inside)
-        elif isinstance(layer, nn.Residual):
-            yield from pre_activations(layer.branch, x * (1.0 / layer.beta), inside)
-            if layer.shortcut is not None:
-                yield from pre_activations(
-                    layer.shortcut, x * (1.0 / layer.beta), inside + "shortcut."
-                )
-        with no_grad(), observing():
-            x = u = layer(before)
-            if isinstance(layer, NormProp):
-                weights = F.weight_norm(layer.weight, layer.gamma)
-                u = layer.weighted_sum(before, weights) + layer.per_unit(layer.beta)
-        if not isinstance(layer, nn.Sequential):
-            units = np.moveaxis(u.numpy(), 1, -1).reshape(-1, u.shape[1]).astype("float64")
-            yield f"{prefix}{i} {type(layer).__name__}", layer, units
+    units = len(weight)
+    rows = weight.numpy().astype("float64").reshape(units, -1)
+    inner = layer.layer if isinstance(layer, nn.WeightNorm) else layer
+    group = np.arange(units) * getattr(inner, "groups", 1) // units
+    have_common_inputs = group[:, None] == group
+    return rows @ rows.T * have_common_inputs

@@ -635,15 +635,15 @@ def _energies() -> Any:
 def uneven_tiles(
     images: Array, tiles: Window, compared: Sequence[Compared], w: Array | None
 ) -> Array:
-    """As in evenness.py, but always an array. If filters w (O, C, k, k) are given and not even, no
-    tile is."""
+    """As in evenness.py, but always an array, and each tile is compared with its own windows. If
+    filters w (O, C, k, k) are given and not even, no tile is."""
     n, height, width, c = images.shape
     places = tiles.output((n, c, height, width))
     range_of_w = None if w is None else _filter_range(w)
     filters, weights = (0, 0) if w is None else (len(w), w.size)
     out = _cupy().ndarray((n, *places), bool)
     energies = _energies()(images, axis=3)
-    for i, (windows, results_places, results) in enumerate(compared):
+    for i, (windows, results_places, results, _) in enumerate(compared):
         numbers = [height, width, *results_places, *places, filters, weights]
         for window in (tiles, windows, results):
             numbers += [window.kernel[0], window.stride[0], *window.padding]

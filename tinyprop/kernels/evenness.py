@@ -32,6 +32,8 @@ class Compared(NamedTuple):
     windows: Window
     places: Pair  # of these windows, down and across; the last may hang over the image
     results: Window  # the results of a tile are a window of all results
+    # whether a result adds up what it has in all tiles, as the gradient of a weight does
+    adds_up: bool = False
 
 
 def uneven_tiles(
@@ -43,9 +45,10 @@ def uneven_tiles(
     uneven = None
     with np.errstate(over="ignore", invalid="ignore"):
         of_tiles = _window_sums(tiles, tiles.output((n, c, h, w)), energies)
-        for windows, places, results in compared:
+        for windows, places, results, adds_up in compared:
             of_windows = _window_sums(windows, places, energies)
-            uneven = either(uneven, _compared(of_tiles, of_windows, results))
+            compare = _compared_with_mean if adds_up else _compared
+            uneven = either(uneven, compare(of_tiles, of_windows, results))
     return uneven
 
 
@@ -61,6 +64,34 @@ def _compared(of_tiles: HostArray, of_windows: HostArray, results: Window) -> Ho
     uneven = np.zeros(of_tiles.shape, bool)
     uneven[others] = ~_is_even(of_tiles[others], least)
     return uneven if uneven.any() else None
+
+
+def _compared_with_mean(
+    of_tiles: HostArray, of_windows: HostArray, results: Window
+) -> HostArray | None:
+    """Which tiles have much more energy than a result has in a tile on average; None if none has.
+    Images that are not finite are left to the other comparison."""
+    finite: HostArray = np.isfinite(of_tiles).all(axis=(1, 2))
+    if not finite.any():
+        return None
+    mean = of_windows[finite].mean(axis=0, dtype="float64")  # (places down, places across)
+    down = _mean_over_tiles(results, 0, mean.shape[0])
+    across = _mean_over_tiles(results, 1, mean.shape[1])
+    least = (down @ mean @ across.T).min()
+    uneven = finite[:, None, None] & ~_is_even(of_tiles, least)
+    return uneven if uneven.any() else None
+
+
+@lru_cache(256)
+def _mean_over_tiles(results: Window, axis: int, places: int) -> HostArray:
+    """A matrix that takes values at all places along an axis to the mean, over the tiles, of what
+    each result of a tile has: (results of a tile, places)"""
+    count, step = results.kernel[axis], results.stride[axis]
+    tiles = (places - count) // step + 1
+    out = np.zeros((count, places))
+    for i in range(count):
+        out[i, i : i + step * tiles : step] = 1.0 / tiles
+    return out
 
 
 def _is_even(tile: HostArray, window: HostArray) -> HostArray:

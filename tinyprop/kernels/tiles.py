@@ -167,7 +167,7 @@ class Tiling:
             last_tile = STEP * (down - 1), STEP * (across - 1)
             places = last_tile[0] + self.k, last_tile[1] + self.k
             weights = Window((self.k, self.k), (STEP, STEP), (0, 0))
-            compared.append(Compared(met, places, weights))
+            compared.append(Compared(met, places, weights, adds_up=True))
         if is_device_array(images):
             return cuda.uneven_tiles(images, tiles, compared, w)
         return uneven_tiles(images, tiles, compared)

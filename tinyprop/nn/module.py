@@ -128,6 +128,14 @@ class Module:
         whose forward does something else defines this method, in terms of the methods of a State.
         A subclass that changes forward also says anew what it does to States, or lets its forward
         run.
+
+        >>> class Halved(tp.nn.Module):
+        ...     def forward(self, x):
+        ...         return tp.from_numpy(x.numpy() * 0.5)  # an array, which a State has not
+        ...     def propagate(self, state):
+        ...         return state * 0.5
+        >>> tp.propagate(Halved(), [2.0], [[4.0]])[0].variance
+        array([1.])
         """
         return self.forward(*args, **kwargs)
 
@@ -145,6 +153,18 @@ class Module:
         that needs such measurements: a run calls it at first and then every `refresh` steps, and
         `tp.nn.refresh(net, x)` calls it for all layers of a network. What it measures belongs in
         buffers, so that it is saved.
+
+        >>> class Largest(tp.nn.Module):
+        ...     def __init__(self):
+        ...         self.largest = tp.ones(1)
+        ...     def forward(self, x):
+        ...         return x / self.largest
+        ...     def refresh(self, x):
+        ...         self.largest.data[...] = x.data.max()
+        >>> net = Largest()
+        >>> tp.nn.refresh(net, tp.tensor([[1.0, 4.0]]))
+        >>> net(tp.tensor([[8.0]]))
+        tensor([[2.]])
         """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:

@@ -274,20 +274,17 @@ def _normprop(
     gamma: Any = "jacobian",
     beta: float | None = None,
     mode: str = "paper",
-    kinds: tuple[Any, Any] = (NormPropLinear, NormPropConv2d),
 ) -> Module:
     is_linear = len(sizes) == 2
-    kind = kinds[0] if is_linear else kinds[1]
-    layer = kind(*sizes, activation=activation, gamma=gamma, mode=mode)
+    kind: Any = NormPropLinear if is_linear else NormPropConv2d
+    return _with_beta(kind(*sizes, activation=activation, gamma=gamma, mode=mode), beta)
+
+
+def _with_beta(layer: Any, beta: float | None) -> Any:
+    """The layer with this initial beta; None stands for its own."""
     if beta is not None:
         layer.beta.data[...] = beta
     return layer
-
-
-def _normprop_exact(
-    *sizes: int, activation: Any, gamma: Any = "jacobian", beta: float | None = None
-) -> Module:
-    return _normprop(*sizes, activation=activation, gamma=gamma, beta=beta, mode="exact")
 
 
 def _normprop_measured(
@@ -297,8 +294,15 @@ def _normprop_measured(
     beta: float | None = None,
     mode: str = "paper",
 ) -> Module:
-    kinds = (MeasuredLinear, MeasuredConv2d)
-    return _normprop(*sizes, activation=activation, gamma=gamma, beta=beta, mode=mode, kinds=kinds)
+    is_linear = len(sizes) == 2
+    kind: Any = MeasuredLinear if is_linear else MeasuredConv2d
+    return _with_beta(kind(*sizes, activation=activation, gamma=gamma, mode=mode), beta)
+
+
+def _normprop_exact(
+    *sizes: int, activation: Any, gamma: Any = "jacobian", beta: float | None = None
+) -> Module:
+    return _normprop(*sizes, activation=activation, gamma=gamma, beta=beta, mode="exact")
 
 
 def _layer_norm(channels: int) -> Module:
@@ -337,7 +341,7 @@ OURS = (
         layer=_normprop_measured,
         unit_input=True,
         init="glorot",
-        note="NormProp with the moments of w.x measured on fixed samples, see nn.refresh",
+        note="NormProp with mean and variance of w.x measured on fixed samples",
     ),
     Normalizer(
         "batch",

@@ -1,7 +1,6 @@
 """The mean and variance of every layer, computed from its weights and from the moments of the
 input."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,7 +129,7 @@ class Walk:
     own."""
 
     def __init__(self, net: nn.Module):
-        self.names = LayerNames(net)
+        self.names = CallNames(net)
         self.records: list[Propagated] = []
         self.last: State | None = None
 
@@ -155,38 +154,6 @@ class Walk:
 def is_list(module: nn.Module) -> bool:
     """Whether it only calls its layers, one after the other."""
     return type(module).forward is nn.Sequential.forward
-
-
-class LayerNames(CallNames):
-    """Names as "3 Linear" for the layers of a Sequential, "3.0 Conv2d" and "3.shortcut.0 Conv2d"
-    inside a Residual, and "blocks.0.hidden Linear" in a network with a forward of its own. A layer
-    of tp.nn that is the whole network is called as the only one of a Sequential."""
-
-    def __init__(self, net: nn.Module):
-        self.places: dict[nn.Module, list[str]] = {}
-        prefix = ""
-        is_of_nn = getattr(nn, type(net).__name__, None) is type(net)
-        if is_of_nn and not is_list(net):
-            self.places[net] = ["0"]
-            prefix = "0."
-        for place, layer in places(net, prefix):
-            self.places.setdefault(layer, []).append(place)
-
-
-def places(
-    module: nn.Module, prefix: str, above: tuple[nn.Module, ...] = ()
-) -> Iterator[tuple[str, nn.Module]]:
-    """All modules inside a module with the names of their places, one for each place."""
-    above = (*above, module)
-    for name, child in module.named_children():
-        if child in above:  # a layer that refers back to its network
-            continue
-        place = prefix + name
-        if isinstance(module, nn.Residual):
-            path = prefix if name == "branch" else f"{place}."
-            place = path[:-1] if is_list(child) else f"{path}0"
-        yield place, child
-        yield from places(child, f"{place}.", above)
 
 
 def gaussian(mean: Any, covariance: Any) -> tuple[HostArray, HostArray]:

@@ -11,20 +11,22 @@ from typing import Any
 import numpy as np
 
 from .. import moments, nn
-from ..engine.arrays import HostArray
+from ..engine.arrays import HostArray, float32
 from ..engine.backward import grad
 from ..engine.errors import explain
 from ..engine.random import generator
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, tensor
 from ..functional.activation import Activation, AnyActivation
 from ..moments.hermite import hermite
 from ..nn.declare import declared
+from ..nn.measured import has_refresh
 from ..nn.normalizers import AnyNormalizer, Maker, takes
 from ..nn.normprop import MIN_RELATIVE_C1
 from . import gains
 
 # deep networks ask for the same moments again and again
 gaussian = lru_cache(maxsize=4096)(moments.gaussian)
+FIXED = 1000  # samples that layers measure, if they do
 PROBE = 4  # units of a layer that is only looked at
 DEGREES = 60.0  # between two inputs
 # and between others
@@ -210,7 +212,12 @@ class Stack:
     def is_normprop(self) -> bool:
         """Whether the layers are NormProp's, which can be cut before their activation. (A subclass
         may compute something else.)"""
-        return type(self.whole_layer) is nn.NormPropLinear
+        return type(self.whole_layer) is nn.NormPropLinear or self.is_measured
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether they divide by a standard deviation that is measured on fixed samples."""
+        return type(self.whole_layer) is nn.MeasuredLinear
 
     @property
     def scaled(self) -> bool:
@@ -262,7 +269,11 @@ class Stack:
             block = nn.Residual(nn.Sequential(*self.branch()), beta=math.sqrt(variance))
             variance = block.variance if self.scaled else 1.0
             layers.append(block)
-        return nn.Sequential(*layers)
+        network = nn.Sequential(*layers)
+        if has_refresh(network):
+            fixed = generator().standard_normal((FIXED, self.width))
+            nn.refresh(network, tensor(fixed, dtype=float32))
+        return network
 
     def stage(self, is_first: bool) -> list[nn.Module]:
         """From one activation to the next."""
@@ -301,7 +312,8 @@ class Stack:
         """A square layer for inputs that come from this activation."""
         n = self.width
         if self.is_normprop:
-            layer = nn.NormPropLinear(n, n, "identity", gamma=self.affine[0])
+            kind = type(self.whole_layer)
+            layer = kind(n, n, "identity", gamma=self.affine[0])
             return nn.init.fill(layer, self.maker.init, source)
         return self.maker.weighted(n, n, (), source)
 
@@ -318,6 +330,9 @@ class Stack:
         if self.is_normprop:
             c1, c2 = self.constants
             start = 1.0 if self.residual else gamma**2
+            if self.is_measured:
+                square = 1.0 / c1**2
+                return Law(self.function, square, c2, beta, divide="std", gamma=gamma, start=start)
             return Law(self.function, (gamma / c1) ** 2, c2, beta, start=start)
         if self.maker.makes_whole_layers or not (self.knows_before and self.knows_after):
             return None
@@ -407,12 +422,16 @@ class Stack:
     @cached_property
     def _theory(self) -> tuple[HostArray, HostArray]:
         law = self.known_law
-        inside = replace(law, divide="rms") if self.scaled else law
+        # what the branch of a residual block gets
+        inside = replace(law, divide="rms", gamma=1.0) if self.scaled else law
         states, factors = [law.start * np.append([1.0, 0.0], COSINES)], []
         for _ in range(self.depth - (not self.residual)):
             if self.residual:
                 arriving, square = inside.normalized(states[-1])
                 added, gain = law.layer(arriving)
+                if self.is_measured:
+                    added, measured_square = law.normalized(added)
+                    gain /= measured_square
                 states.append(states[-1] + added)
                 factors.append(1.0 + gain / square)
             else:

@@ -339,5 +339,6 @@ def test_a_run_that_averages_and_anneals_resumes_to_the_same_record(norm, ledger
     )
     assert compute(config, ledger, tmp_path / "runs", None)
     ours, theirs = ledger.find(config), whole.find(config)
-    assert replace(ours, history=()) == replace(theirs, history=())
+    # the second part may need fewer overrides
+    assert replace(ours, history=(), overrides=()) == replace(theirs, history=(), overrides=())
     assert ours.averaged is not None

@@ -139,9 +139,10 @@ def _mean_and_variance(samples: Array) -> tuple[Array, Array]:
 
 def _over_pixels(mean: Array, var: Array) -> tuple[Array, Array]:
     """The mean and variance of each channel, at every pixel, from those of the pixels."""
-    of_channel = mean.mean(axis=(1, 2), keepdims=True)  # (C, H, W) -> (C, 1, 1)
-    deviations = mean - of_channel
-    total = (var + deviations**2).mean(axis=(1, 2), keepdims=True)
+    _, height, width = mean.shape
+    of_channel, between_pixels = moments(mean, (1, 2), height * width)  # (C, H, W) -> (C, 1, 1)
+    within_pixels, _ = moments(var, (1, 2), height * width)
+    total = within_pixels + between_pixels
     xp = array_module(mean)
     return xp.broadcast_to(of_channel, mean.shape), xp.broadcast_to(total, var.shape)
 

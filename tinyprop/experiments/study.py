@@ -287,7 +287,5 @@ def cost_of(config: Config) -> float:
     of_batch = 1.0 + 4.0 / config.batch_size
     normalizer = as_normalizer(config.norm)
     of_norm = 1.4 if normalizer.before is not None else 1.0  # a pass more over each hidden layer
-    if config.norm == "normprop-measured":
-        of_norm = 2.1
     of_pixels = 1.0 / config.shrink**2
     return config.epochs * images * of_width * of_batch * of_norm * of_pixels

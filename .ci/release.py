@@ -1,6 +1,6 @@
-"""Build the sdist and, from it, the wheel. Run the README in an environment with only the wheel,
-and the quick tests of the unpacked sdist with the tools of this one. Archives that pass go to
-dist/."""
+"""Build the sdist and, from it, the wheel. Run the README and the files of docs/own in an
+environment with only the wheel, and the quick tests of the unpacked sdist with the tools of this
+one. Archives that pass go to dist/."""
 
 import os
 import re
@@ -53,6 +53,9 @@ def main() -> None:
         )
         expected = "".join(text for kind, text in fences if kind == "text")
         assert printed == expected, f"the README says:\n{expected}\nbut prints:\n{printed}"
+        for path in sorted((ROOT / "docs" / "own").glob("*.py")):
+            shutil.copy(path, empty)
+            run(python, path.name, cwd=empty)
 
         with tarfile.open(sdist) as archive:
             archive.extractall(folder, filter="data")

@@ -85,6 +85,7 @@ def expectation(values, mean=0.0, std=1.0, kinks=(-1.0, 2.0)):
 # Moments.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mean", "std", "slope"), [(0.0, 1.0, 0.2), (0.7, 2.0, -0.3)])
 def test_moments_dual_and_simulation_agree(way, mean, std, slope):
     found = tp.moments.gaussian(way, mean, std, slope=slope)
@@ -100,6 +101,7 @@ def test_moments_dual_and_simulation_agree(way, mean, std, slope):
     assert abs(sampled.std - found.std) < 5 * sampled.std_error
 
 
+@pytest.mark.slow
 def test_the_dual_is_an_expectation_of_conditional_means(mine):
     rho, rest = 0.6, 0.8  # rest^2 = 1 - rho^2
 
@@ -154,6 +156,7 @@ def test_normprop_computes_the_papers_equation(way, kind, mode, backend, rng):
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["mine", "plain", "swish"])
 def test_the_output_of_normprop_is_normalised(path, name, mode):

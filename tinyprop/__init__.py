@@ -103,7 +103,7 @@ _LATER = {
 
 def __getattr__(name: str) -> Any:
     """What is not needed by everyone is loaded on first use."""
-    if name in ("data", "train", "verify"):
+    if name in ("data", "theory", "train", "verify"):
         return import_module(f".{name}", __name__)
     if name in _LATER:
         return getattr(import_module(f".{_LATER[name]}", __name__), name)

@@ -198,7 +198,7 @@ print(f"NumPy and this machine's backend agree to 1e-4: {abs(here - on_host) < 1
 #
 # **E3.1** Write BatchNorm (training mode, $\epsilon = 10^{-5}$, no scale or shift) with few ops on
 # whole batches. The check counts the ops, forwards and backwards, that make as many numbers as $x$
-# has: at most 12. Several ops on the small arrays of means cost less than one on the batch.
+# has: at most 8. Several ops on the small arrays of means cost less than one on the batch.
 # `F.mean`, `F.var`, `F.sqrt` are there; $x$ is (samples, units).
 
 

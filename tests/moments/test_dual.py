@@ -127,7 +127,22 @@ def test_refusals():
     assert_explained(ValueError, lambda: dual("relu", 0.5, std=(1.0, -1.0)), "std >= 0")
     assert_explained(ValueError, lambda: dual("step", 0.5), "step")
     assert_explained(TypeError, lambda: dual("relu", 0.5, a=0.1), "'a'")
-    assert_explained(ValueError, lambda: dual(lambda u: abs(u - 0.1), 0.5), "kinks")
+    wrong = {"kinks": (0.0,)}
+    assert_explained(ValueError, lambda: dual(lambda u: abs(u - 0.1), 0.5, **wrong), "kinks")
+
+
+@pytest.mark.parametrize("rho", [0.5, -0.9, 0.9999])
+@pytest.mark.parametrize("kinks", [(-0.5, 0.5, 1.5), (-0.31, 0.9, 1.1)])
+def test_kinks_need_not_be_named(kinks, rho):
+    low, middle, high = kinks
+
+    def hat(u):
+        rise = (u - low) / (middle - low)
+        fall = (high - u) / (high - middle)
+        return np.clip(np.minimum(rise, fall), 0.0, 1.0)
+
+    named = dual(hat, rho, 0.2, (1.0, 2.0), kinks=kinks).covariance
+    assert dual(hat, rho, 0.2, (1.0, 2.0)).covariance == pytest.approx(named, rel=1e-9, abs=1e-12)
 
 
 def test_hermite_coefficients_see_the_kink():

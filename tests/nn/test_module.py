@@ -229,10 +229,20 @@ class Late(nn.Module):
 def test_parameters_that_forward_makes_are_refused(make, recorded):
     net = nn.Sequential(Late(make))
     with nullcontext() if recorded else tp.no_grad():
-        assert_explained(tp.GradientError, lambda: net(tp.ones(1)), "'made", "Late", "in __init__")
+        words = "made by the forward of Late", "in __init__ of Late"
+        assert_explained(tp.GradientError, lambda: net(tp.ones(1)), *words)
     net[0].made = make()  # outside of forward
     if not isinstance(net[0].made, list):
         assert len(list(net.parameters())) > 1
+
+
+def test_a_layer_that_forward_makes_and_forgets_is_refused():
+    class Forgets(nn.Module):
+        def forward(self, x):
+            return nn.Linear(2, 2)(x)
+
+    words = "'weight' of a Linear", "never be trained", "make the Linear in __init__ of Forgets"
+    assert_explained(tp.GradientError, lambda: Forgets()(tp.ones(1, 2)), *words)
 
 
 def test_a_parameter_that_forward_replaces_is_refused():

@@ -1,5 +1,7 @@
 """Errors whose messages have three parts: what was given, which rule it breaks, and what to try."""
 
+from collections.abc import Iterable
+
 
 def explain(got: str, rule: str, hint: str) -> str:
     """The text of an error message.
@@ -110,3 +112,18 @@ class BackendError(RuntimeError):
     """
 
     __module__ = "tinyprop"
+
+
+def close_names(typed: str, known: Iterable[str]) -> str:
+    """Up to three names that look like what was typed, in words; nothing if there are none.
+
+    >>> from tinyprop.engine.errors import close_names
+    >>> close_names("relo", ["relu", "prelu", "sin"])
+    "'relu' or 'prelu'"
+    """
+    import difflib
+
+    nearest = [repr(name) for name in difflib.get_close_matches(typed, known)]
+    if len(nearest) < 2:
+        return "".join(nearest)
+    return f"{', '.join(nearest[:-1])} or {nearest[-1]}"

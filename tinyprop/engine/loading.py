@@ -4,17 +4,17 @@ import hashlib
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .errors import UnknownNameError, explain
-from .registry import close_names
+from .errors import UnknownNameError, close_names, explain
 
 FINGERPRINT_LENGTH = 16  # hexadecimal digits: 64 bits
-REFERENCE = re.compile(r"(?P<path>.+\.py):(?P<name>\w+)(#(?P<fingerprint>[0-9a-f]{16}))?")
+REFERENCE = re.compile(r"(?P<path>.+\.py):(?P<name>[\w-]+)(#(?P<fingerprint>[0-9a-f]{16}))?")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class _Loaded:
 
 
 _loaded: dict[Path, _Loaded] = {}
+_modules: dict[str, tuple[Path, str]] = {}  # their names, files, and fingerprints of these
 
 
 def is_file_reference(text: Any) -> bool:
@@ -61,12 +62,13 @@ def is_recorded(text: str) -> bool:
     return parts is not None and parts["fingerprint"] is not None
 
 
-def from_file(text: str) -> Any:
+def from_file(text: str, registered: Callable[[Path, str], Any] | None = None) -> Any:
     """The object that `file.py:name` refers to. The file is imported, once for each content.
 
     A relative path starts from the current directory. A file that has been imported as a module
     already is not executed a second time, so that what it registers is registered once. With
-    `file.py:name#fingerprint`, a file that has another content is refused.
+    `file.py:name#fingerprint`, a file that has another content is refused. `registered(path, name)`
+    is the entry that the file adds to a table, or None: see `Registry.from_file`.
 
     >>> from_file("there_is_no_such_file.py:swish2")
     Traceback (most recent call last):
@@ -76,13 +78,15 @@ def from_file(text: str) -> Any:
     try:  a path from ..., or an absolute one
     """
     parts = REFERENCE.fullmatch(text)
-    if parts is None or not parts["name"].isidentifier():
+    if parts is None or parts["name"][0].isdigit():
         rule = "a path that ends in .py, a colon, and a name that the file defines"
         raise ValueError(explain(repr(text), rule, "my_file.py:my_name"))
     path, name, recorded = Path(parts["path"]), parts["name"], parts["fingerprint"]
     if not path.is_file():
         rule = "what comes before the colon is a Python file; there is none of this name"
         hint = f"a path from {Path.cwd()}, or an absolute one"
+        if recorded is not None:
+            hint = f"the file where it was, or its new path: .../{path.name}:{name}"
         raise FileNotFoundError(explain(text, rule, hint))
     present = fingerprint(path)
     if recorded not in (None, present):
@@ -90,9 +94,14 @@ def from_file(text: str) -> Any:
         rule = f"{name} is used as it was recorded"
         raise ValueError(explain(got, rule, f"the file as it was, or {path}:{name} from now on"))
     module = _module_of(path.resolve(), text)
+    entry = registered(path.resolve(), name) if registered is not None else None
+    if entry is not None:
+        return entry
     if not hasattr(module, name):
         public = [key for key in vars(module) if not key.startswith("_")]
         rule = f"the file defines {', '.join(public) or 'nothing'}"
+        if registered is not None:
+            rule += f", and registers no {name!r}"
         hint = close_names(name, public) or "one of these names, after the colon"
         raise UnknownNameError(text, rule, hint)
     return getattr(module, name)
@@ -120,6 +129,42 @@ def source_of(thing: Any, function: Any = None) -> Source | None:
     return None if name is None else Source(path, name, fingerprint(path))
 
 
+def same_reference(one: Any, other: Any) -> bool:
+    """Whether two texts name the same thing, by the content of its file: the file may have moved.
+
+    >>> same_reference("old/my.py:f#0123456789abcdef", "new/my.py:f#0123456789abcdef")
+    True
+    >>> same_reference("my.py:f#0123456789abcdef", "my.py:f#ffffffffffffffff")
+    False
+    """
+    if not (is_file_reference(one) and is_file_reference(other)):
+        return bool(one == other)
+    both = [REFERENCE.fullmatch(text) for text in (one, other)]
+    names = [parts and (parts["name"], parts["fingerprint"]) for parts in both]
+    return names[0] is not None and names[0] == names[1]
+
+
+def portable(thing: Any) -> Any:
+    """A function or class of a file that `from_file` imported as `file.py:name#fingerprint`, for
+    pickle: another process does not know the module. Anything else is returned as it is."""
+    module_name = getattr(thing, "__module__", None)
+    if module_name not in _modules:
+        return thing
+    path, content = _modules[module_name]
+    name = _name_in(sys.modules.get(module_name), thing)
+    return thing if name is None else str(Source(path, name, content))
+
+
+def unportable(thing: Any) -> Any:
+    """What `portable` stands for: in this process the same object, whatever has become of the
+    file; in another one from the file, if it is still the same."""
+    parts = REFERENCE.fullmatch(thing) if isinstance(thing, str) else None
+    if parts is None or parts["fingerprint"] is None:
+        return thing
+    module = sys.modules.get(_module_name(Path(parts["path"]), parts["fingerprint"]))
+    return from_file(thing) if module is None else getattr(module, parts["name"])
+
+
 def _name_in(module: ModuleType | None, thing: Any) -> str | None:
     """The name of an object in a module, if it has one there."""
     for name, value in vars(module).items() if module else ():
@@ -144,7 +189,7 @@ def _module_of(path: Path, text: str) -> ModuleType:
             return imported
     elif loaded.fingerprint == content:
         return loaded.module
-    module = _execute(path, text)
+    module = _execute(path, text, content)
     _loaded[path] = _Loaded(module, content)
     return module
 
@@ -158,18 +203,24 @@ def _imported_from(path: Path) -> ModuleType | None:
     return None
 
 
-def _execute(path: Path, text: str) -> ModuleType:
-    """Import a file under a name that hides no other module."""
-    name = f"tinyprop_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+def _module_name(path: Path, content: str) -> str:
+    digest = hashlib.sha256(f"{path}#{content}".encode()).hexdigest()
+    return f"tinyprop_file_{path.stem}_{digest[:8]}"
+
+
+def _execute(path: Path, text: str, content: str) -> ModuleType:
+    """Import a file under a name that hides no other module, nor this file with another content."""
+    name = _module_name(path, content)
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(explain(text, "Python can import the file", "a file that ends in .py"))
     module = module_from_spec(spec)
     sys.modules[name] = module  # as `import` does: pickle finds functions through it
+    _modules[name] = path, content
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
-        del sys.modules[name]
+        del sys.modules[name], _modules[name]
         if not isinstance(error, Exception):
             raise  # an interrupt
         got = f"{text}, which raises {type(error).__name__}: {error}"

@@ -1,9 +1,12 @@
 """Open tables: what tinyprop ships and what a user adds, by name, through the same call."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol, TypeVar
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from .errors import UnknownNameError, explain
+from .errors import UnknownNameError, close_names, explain
+from .loading import Source, fingerprint, from_file, source_of
 
 
 class Named(Protocol):
@@ -40,12 +43,14 @@ class Registry(Mapping[str, Entry]):
         self._noun = noun
         self.label = table
         self._entries: dict[str, Entry] = {}
+        self._sources: dict[str, Source | None] = {}
 
     def register(self, entry: Entry, force: bool = False) -> None:
-        """Add a record under its own name. `force=True` replaces one of the same name."""
+        """Add a record under its own name. `force=True` replaces one of the same name, as in a
+        notebook cell that runs twice."""
         if not isinstance(entry, self._kind):
             got = f"{self.label}.register({entry!r})"
-            rule = f"an entry is a {self._kind.__name__}"
+            rule = f"its entries are {self._kind.__name__} records"
             raise TypeError(explain(got, rule, f"{self._kind.__name__}(...)"))
         if entry.name in self._entries and not force:
             got = f"a second {self._noun} {entry.name!r}"
@@ -53,11 +58,36 @@ class Registry(Mapping[str, Entry]):
             hint = f"another name, or {self.label}.register(..., force=True) to replace it"
             raise ValueError(explain(got, rule, hint))
         self._entries[entry.name] = entry
+        self._sources[entry.name] = _caller(entry.name)
 
     def unregister(self, name: str) -> None:
         """Remove a record. What has been built from it keeps working."""
         self[name]  # refuses an unknown name
         del self._entries[name]
+        del self._sources[name]
+
+    def source_of(self, entry: Entry, function: Any = None) -> Source | None:
+        """The file outside of tinyprop that defines this record at its top level or registers it,
+        so that another process finds it there. None if it is one of tinyprop's own, or was made in
+        a notebook or an interactive session. `function` is as in `loading.source_of`."""
+        found = source_of(entry, function)
+        is_registered = self._entries.get(entry.name) is entry
+        registered = self._sources[entry.name] if is_registered else None
+        if found is None or registered is None or found.path != registered.path:
+            return found or registered
+        # the file may have changed since it was executed
+        return Source(found.path, found.name, registered.fingerprint)
+
+    def from_file(self, text: str) -> Any:
+        """What `file.py:name` refers to: the record that the file registers under this name, or
+        else the object that it defines."""
+
+        def registered(path: Path, name: str) -> Entry | None:
+            source = self._sources.get(name)
+            is_from_there = source is not None and source.path == path
+            return self._entries[name] if is_from_there else None
+
+        return from_file(text, registered)
 
     def __getitem__(self, name: str) -> Entry:
         try:
@@ -83,15 +113,13 @@ class Registry(Mapping[str, Entry]):
         return f"{self.label}: {', '.join(self)}"
 
 
-def close_names(typed: str, known: Iterable[str]) -> str:
-    """Up to three names that look like what was typed, in words; nothing if there are none.
-
-    >>> close_names("relo", ["relu", "prelu", "sin"])
-    "'relu' or 'prelu'"
-    """
-    import difflib
-
-    nearest = [repr(name) for name in difflib.get_close_matches(typed, known)]
-    if len(nearest) < 2:
-        return "".join(nearest)
-    return f"{', '.join(nearest[:-1])} or {nearest[-1]}"
+def _caller(name: str) -> Source | None:
+    """The file of the code that calls `register`, unless it is tinyprop's or there is none."""
+    frame = sys._getframe(2)
+    is_ours = str(frame.f_globals.get("__name__")).startswith(f"{__package__.split('.')[0]}.")
+    if is_ours:
+        return None
+    path = Path(frame.f_code.co_filename)
+    if not path.is_file():  # a notebook, or an interactive session
+        return None
+    return Source(path.resolve(), name, fingerprint(path))

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ..engine.arrays import default_backend, float32, host_array, to_backend, use_backend
-from ..engine.errors import BackendError, ShapeError, explain
+from ..engine.errors import BackendError, ShapeError, close_names, explain
 from ..engine.graph import no_grad
-from ..engine.loading import from_file, is_file_reference, source_of
-from ..engine.registry import Registry, close_names
+from ..engine.loading import is_file_reference, portable, unportable
+from ..engine.registry import Registry
 from ..engine.tensor import Tensor
 from .shapes import concatenate
 
@@ -143,16 +143,15 @@ class Activation:
         return self
 
     def __reduce__(self) -> Any:
-        """As `file.py:name` if a file defines it, by name if it is ours; otherwise by its parts."""
-        source = source_of(self, self.function)
+        """As `file.py:name` if a file has it, by name if it is ours; otherwise by its parts."""
+        source = activations.source_of(self, self.function)
         if source is not None:
-            return from_file, (str(source),)
+            return as_activation, (str(source),)
         if activations.get(self.name) is self and _is_ours(self.function):
             return _registered, (self.name,)
-        parameters = dict(self.parameters)
-        flags = (self.rectifier, self.homogeneous)
-        parts = (self.function, self.name, self.kinks, parameters, *flags, self.moments, self.dual)
-        return Activation, parts
+        fields = {name: portable(getattr(self, name)) for name in self.__dataclass_fields__}
+        fields["parameters"] = dict(self.parameters)
+        return _from_fields, (fields,)
 
 
 AnyActivation: TypeAlias = str | Activation | Callable[..., Tensor]
@@ -175,7 +174,7 @@ def as_activation(activation: AnyActivation) -> Activation:
     if isinstance(activation, Activation):
         return activation
     if is_file_reference(activation):
-        return as_activation(from_file(str(activation)))
+        return as_activation(activations.from_file(str(activation)))
     if isinstance(activation, str) or not callable(activation):
         return activations[activation]
     for entry in activations.values():
@@ -223,6 +222,10 @@ def _arguments(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # some functions that are written in C do not say
         return [inspect.Parameter("params", inspect.Parameter.VAR_KEYWORD)]
+
+
+def _from_fields(fields: dict[str, Any]) -> Activation:
+    return Activation(**{name: unportable(value) for name, value in fields.items()})
 
 
 def _registered(name: str) -> Activation:

@@ -71,7 +71,7 @@ def _compared_with_mean(
 ) -> HostArray | None:
     """Which tiles have much more energy than a result has in a tile on average; None if none has.
     Images that are not finite are left to the other comparison."""
-    finite: HostArray = np.isfinite(of_tiles).all(axis=(1, 2))
+    finite = np.isfinite(of_tiles.sum(axis=(1, 2), dtype="float64"))
     if not finite.any():
         return None
     mean = of_windows[finite].mean(axis=0, dtype="float64")  # (places down, places across)

@@ -18,12 +18,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..engine.arrays import Array, array_module, as_array, backend_of
+from ..engine.arrays import Array, HostArray, array_module, as_array, backend_of, float64
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
 from ..functional.activation import AnyActivation
 from ..functional.special import erfc
 from .gaussian import Subject, _as_given, _data, _float64_tensors, gaussian, subject_of
+from .panels import choose
 from .quadrature import FARTHEST, FEATURE, LONGEST, between_kinks, rule
 from .rules import TINY
 
@@ -35,6 +36,8 @@ ROUNDING = 1e-12  # by which a correlation that was computed may exceed 1
 # two quadratures of a function that differ by less, in standard deviations, have converged
 AGREE = 1e-11
 MOST_HALVINGS = 4
+# moves the grid of a bisection, in standard deviations, so that no kink lies on it by chance
+ODD = 0.0137
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,20 @@ def _over_correlations(x: Array, y: Array, rho: Array, power: int) -> Array:
     return total if power else sign * total
 
 
+def found_kinks(
+    record: Subject, u: tuple[float, float], v: tuple[float, float], params: dict[str, float]
+) -> list[float]:
+    """The kinks that bisection finds where U and V are."""
+    stds = np.array([u[1], v[1]])
+    means = np.array([u[0], v[0]]) + ODD * stds
+
+    def function(points: HostArray) -> HostArray:
+        return record.values(points, **params)[None]  # (...) -> (1, ...)
+
+    panels = choose(function, means, stds, (), 1, float(np.finfo(float64).eps))
+    return sorted(panels.cuts.tolist())
+
+
 def _conditional(
     record: Subject,
     rho: float,
@@ -187,6 +204,9 @@ def _conditional(
     one, other = (gaussian(record, mean, std, **params) for mean, std in (u, v))
     if not one.std * other.std * rho:
         return 0.0
+    kinks = record.kinks
+    if record.moments is None and not kinks:
+        kinks = found_kinks(record, u, v, params)
     rest = math.sqrt((1.0 - rho) * (1.0 + rho))
     breaks = [np.arange(-FARTHEST, FARTHEST, LONGEST), np.array([FARTHEST])]
     for shift, unit, smooth in (
@@ -195,7 +215,7 @@ def _conditional(
     ):
         scale = min(FEATURE / abs(unit), smooth, LONGEST)
         growth = scale * 2.0 ** np.arange(1 + math.ceil(math.log2(LONGEST / scale)))
-        for kink in record.kinks or [0.0]:
+        for kink in kinks or [0.0]:
             breaks.append((kink - shift) / unit + np.concatenate([-growth, [0.0], growth]))
     edges = np.unique(np.clip(np.concatenate(breaks), -FARTHEST, FARTHEST))
     nodes, weights = rule("numpy")
@@ -209,7 +229,7 @@ def _conditional(
             given = gaussian(record, m2 + slope * z, rest * s2, **params).mean
         else:  # as many points each time, so that both quadratures converge together
             at, width = Tensor(m2 + slope * z), Tensor(0.0 * z + max(rest * s2, TINY))
-            grid = between_kinks(at, width, record.kinks, panels)
+            grid = between_kinks(at, width, kinks, panels)
             values = record.values(grid.points(at, width).data, **params)
             given = grid.expectation(Tensor(values)).data
             panels *= 2

@@ -27,7 +27,7 @@ from .layers import (
     Tanh,
 )
 from .measured import MeasuredConv2d, MeasuredLinear, refresh
-from .module import Module, ModuleList, Sequential, evaluating
+from .module import Module, ModuleList, Sequential, evaluating, is_observing
 from .normalizers import Normalizer, as_normalizer, normalizers
 from .normprop import NormPropConv2d, NormPropLinear
 from .residual import Residual, Scale
@@ -82,6 +82,7 @@ __all__ = [
     "build",
     "evaluating",
     "init",
+    "is_observing",
     "normalizers",
     "over_batch",
     "refresh",

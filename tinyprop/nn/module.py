@@ -8,6 +8,7 @@ from ..engine.arrays import Array, is_array, to_backend
 from ..engine.context import context, current, enter, leave
 from ..engine.errors import GradientError, StateError, explain
 from ..engine.guard import check_editable
+from ..engine.loading import portable, unportable
 from ..engine.stand_in import StandIn
 from ..engine.tensor import Tensor
 
@@ -32,6 +33,21 @@ def observing() -> AbstractContextManager[None]:
 
 
 def is_observing() -> bool:
+    """Whether someone is only looking, as `tp.observe` and `tp.propagate` do: then a module leaves
+    its running estimates as they are.
+
+    >>> class Counter(tp.nn.Module):
+    ...     def __init__(self):
+    ...         self.calls = tp.tensor([0.0])
+    ...     def forward(self, x):
+    ...         if not tp.nn.is_observing():
+    ...             self.calls.data[...] += 1.0
+    ...         return x
+    >>> counter, x = Counter(), tp.ones(2, 3)
+    >>> out, records = counter(x), tp.observe(counter, x)
+    >>> counter.calls
+    tensor([1.])
+    """
     return current().observing
 
 
@@ -184,8 +200,9 @@ class Module:
         return out
 
     def __setattr__(self, attribute: str, value: Any) -> None:
-        is_running = any(module is self for module in current().running)
-        if is_running:
+        running = current().running
+        is_running = any(module is self for module in running)
+        if running:  # it, or a module that makes this one in its forward
             self._refuse_new_parameters(attribute, value)
         if is_running and self._is_result(attribute):
             vars(self).setdefault("_set_by_forward", set()).add(attribute)
@@ -205,8 +222,10 @@ class Module:
         return not holds_state
 
     def _refuse_new_parameters(self, attribute: str, value: Any) -> None:
-        """Refuse a parameter, or a module that has some, which `forward` makes: an optimizer would
-        not know of it. Inputs, and what is part of the network already, may be stored."""
+        """Refuse a parameter, or a module that has some, which a `forward` makes: an optimizer
+        would not know of it. Inputs, and what is part of the network already, may be stored."""
+        maker = current().running[-1]
+        what = f"self.{attribute} = ..." if maker is self else f"make the {type(self).__name__}"
         for name, member in _flatten(attribute, value):
             if isinstance(member, Tensor):
                 is_trained = member.node is None and member.requires_grad
@@ -215,10 +234,11 @@ class Module:
             if is_trained and not _is_known(member):
                 kind = "parameter" if isinstance(member, Tensor) else type(member).__name__
                 raise GradientError(
-                    f"a new {kind} as {name!r} of a {type(self).__name__}, made by its forward",
+                    f"a new {kind} as {name!r} of a {type(self).__name__}, made by the forward of "
+                    f"{type(maker).__name__}",
                     "parameters exist before the first call: one that is made later is in no "
                     "optimizer, and would never be trained",
-                    f"self.{attribute} = ... in __init__",
+                    f"{what} in __init__ of {type(maker).__name__}",
                 )
 
     def _members(self) -> Iterator[tuple[str, "Tensor | Module"]]:
@@ -355,6 +375,15 @@ class Module:
             tensor.data = array
             tensor.grad = None
         return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """As usual, but for a class of a file that tinyprop imported: another process imports the
+        file, too."""
+        usual = super().__reduce_ex__(protocol)
+        kind = portable(type(self))
+        if kind is type(self):
+            return usual
+        return (_new, (kind,), *usual[2:])
 
     def extra_repr(self) -> str:
         """What the repr shows in parentheses: the shapes of the module's own tensors, unless a
@@ -516,3 +545,9 @@ class Sequential(ModuleList):
         for layer in self:
             x = layer(x)
         return x
+
+
+def _new(kind: Any) -> Any:
+    """An empty module, which pickle and copy fill. `kind` is as `portable` has it."""
+    found = unportable(kind)
+    return found.__new__(found)

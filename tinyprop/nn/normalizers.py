@@ -1,6 +1,7 @@
 """The table of normalisers: what each puts into a layer. Ours are entries like anyone's."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
@@ -9,7 +10,7 @@ from typing import Any, TypeAlias
 from ..engine.creation import arange
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
-from ..engine.loading import from_file, is_file_reference
+from ..engine.loading import is_file_reference, portable, unportable
 from ..engine.registry import Registry
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation as ActivationRecord
@@ -22,6 +23,8 @@ from .module import Module, evaluating, observing
 from .normprop import NormPropConv2d, NormPropLinear
 from .statistics import BatchNorm, Derf, DyT, GroupNorm, LayerNorm, RMSNorm
 from .weights import ScaledWS, WeightNorm
+
+NAME = re.compile(r"[\w-]+")
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,10 @@ class Normalizer:
     needs_source: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
             got = f"Normalizer({self.name!r})"
-            raise TypeError(explain(got, "its first argument is a name", "Normalizer('mine', ...)"))
+            rule = "its first argument is a name of letters, digits, hyphens and underscores"
+            raise TypeError(explain(got, rule, "Normalizer('mine', ...)"))
         for part in ("before", "after", "weights", "layer"):
             function = getattr(self, part)
             if function is not None and not callable(function):
@@ -90,6 +94,14 @@ class Normalizer:
     def function(self) -> Callable[..., Any] | None:
         """The first function that it is made of, if any: its file is where a record was written."""
         return self.before or self.after or self.weights or self.layer
+
+    def __reduce__(self) -> Any:
+        """As `file.py:name` if a file has it, otherwise by its parts."""
+        source = normalizers.source_of(self, self.function)
+        if source is not None:
+            return as_normalizer, (str(source),)
+        fields = {name: portable(getattr(self, name)) for name in self.__dataclass_fields__}
+        return _from_fields, (fields,)
 
 
 AnyNormalizer: TypeAlias = str | Normalizer | Callable[[int], Module]
@@ -109,14 +121,19 @@ def as_normalizer(norm: AnyNormalizer) -> Normalizer:
     if isinstance(norm, Normalizer):
         return norm
     if is_file_reference(norm):
-        return as_normalizer(from_file(str(norm)))
+        return as_normalizer(normalizers.from_file(str(norm)))
     if isinstance(norm, str):
         return normalizers[norm]
     if callable(norm) and not isinstance(norm, Module):
-        return Normalizer(getattr(norm, "__name__", type(norm).__name__), before=norm)
+        name = getattr(norm, "__name__", "")
+        return Normalizer(name if NAME.fullmatch(name) else "function", before=norm)
     got = f"norm={norm!r}"
     rule = "it is a name, a Normalizer, or a function of the number of channels"
     raise TypeError(explain(got, rule, "norm='batch'"))
+
+
+def _from_fields(fields: dict[str, Any]) -> Normalizer:
+    return Normalizer(**{name: unportable(value) for name, value in fields.items()})
 
 
 def groups(channels: int) -> int:

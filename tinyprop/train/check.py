@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.errors import StateError
+from ..engine.loading import same_reference
 from ..report.files import csv_text, read_regular, write_whole
 from ..report.saving import decode
 from . import checkpoint
@@ -82,7 +83,7 @@ def is_config(content: bytes, settings: dict[str, Any]) -> bool:
     """Whether a file has these settings, apart from what a resumed run may change."""
     stated = json.loads(content)
     config = Config(**{f.name: stated.get(f.name, f.default) for f in fields(Config)})
-    return all(getattr(config, name) == settings[name] for name in FIXED)
+    return all(same_reference(getattr(config, name), settings[name]) for name in FIXED)
 
 
 def write_sums(folder: Path) -> None:

@@ -45,8 +45,9 @@ def setting(
 class Config:
     """Everything that decides how a run goes; wrong values are refused when it is made.
 
-    An activation or a normaliser of your own, given as a record or a function, or as file.py:name,
-    is recorded as `file.py:name#fingerprint`. Building the network fails if the file has changed.
+    An activation or a normaliser of your own, however it is given, is recorded as
+    `file.py:name#fingerprint`, so that other processes can import it. Building the network fails
+    if the file has changed. One that is registered in a notebook has no file: its name is recorded.
 
     >>> tp.train.Config(data="cifar10", epochs=2).batch_size
     50
@@ -201,15 +202,14 @@ def recorded(f: "Field[Any]", value: Any) -> str:
     """
     if isinstance(value, str) and is_recorded(value):
         return value  # the file is looked at when the network is built
-    record = f.metadata["convert"](value)
-    defined = source_of(record, record.function)
+    record, table = f.metadata["convert"](value), f.metadata["table"]
+    defined = table.source_of(record, record.function)
     if defined is None and not isinstance(value, str):
         defined = source_of(value)  # a plain function
     if defined is None and is_file_reference(value):
         defined = source_of(from_file(value))
     if defined is not None:
         return str(defined)
-    table = f.metadata["table"]
     if table.get(record.name) is record:
         return str(record.name)
     got = f"{f.name} {record.name!r}, which is not registered, and at the top level of no file"

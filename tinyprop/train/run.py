@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from .. import data, nn, optim
 from ..engine.arrays import Array, array_module, from_host, to_numpy, use_backend
 from ..engine.errors import DivergenceError, StateError, explain
+from ..engine.loading import same_reference
 from ..engine.random import generator, manual_seed, new_generator
 from ..engine.tensor import Tensor
 from ..nn.measured import has_refresh
@@ -421,7 +422,7 @@ class Run:
         config = self.config
         needs_end = config.schedule == "linear" or config.average or config.anneal
         for name in [*FIXED, "epochs"] if needs_end else FIXED:
-            if now[name] != then[name]:
+            if not same_reference(now[name], then[name]):
                 self.refuse(f"{name} = {now[name]!r}", f"{name} = {then[name]!r}")
         begun = len(facts["history"]) + (facts["batch"] > 0)
         if self.config.epochs < begun:

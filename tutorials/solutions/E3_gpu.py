@@ -12,17 +12,16 @@ import tinyprop.functional as F
 from lesson import check
 
 # %% [markdown]
-# **E3.1** The batch is needed three times forwards: for the deviations, for their squares, and for
-# the result. Everything else happens on small arrays. `F.var` would subtract the mean once more.
-# Dividing the batch by a small array costs more than multiplying it by its inverse: the gradient of
-# a quotient has more terms.
+# **E3.1** The batch is needed three times forwards: for the deviations, for their variance (`F.var`
+# is one op, whose result is small), and for the result. Everything else happens on small arrays.
+# Dividing the batch by a small array takes two more ops than multiplying it by its inverse: the
+# gradient of a quotient has more terms.
 
 
 # %%
 def lean_batch_norm(x):
     deviation = x - F.mean(x, axis=0)
-    variance = F.mean(deviation * deviation, axis=0)
-    return deviation * (1.0 / F.sqrt(variance + 1e-5))
+    return deviation * (1.0 / F.sqrt(F.var(x, axis=0) + 1e-5))
 
 
 check("E3.1", lean_batch_norm)

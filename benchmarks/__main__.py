@@ -11,6 +11,7 @@ from typing import Any
 from tinyprop.report.arguments import Parser, whole_number
 
 from .cases import SECTIONS, plan
+from .load import runs_paused
 from .peers import PEERS
 
 COMPARISONS = {
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     options = parser(arguments).parse_args(arguments)
     try:
-        return int(options.run(options))
+        with runs_paused():
+            return int(options.run(options))
     except (ValueError, ImportError, OSError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1

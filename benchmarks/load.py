@@ -1,6 +1,9 @@
 """How busy the machine is. Times that a busy machine measured are not published."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 MOST = 0.2  # processes that want to run, on average over the last minute
 
@@ -23,3 +26,19 @@ def require_idle(load: float | None) -> None:
             f"nothing was published, because the load average is {load:.2f}, above {MOST}; wait "
             "until the machine is idle"
         )
+
+
+@contextmanager
+def runs_paused() -> Iterator[None]:
+    """Let `tinyprop reproduce --pause-file $TINYPROP_PAUSE` wait during the block: while it
+    measures, the file exists."""
+    name = os.environ.get("TINYPROP_PAUSE")
+    if not name:
+        yield
+        return
+    path = Path(name)
+    path.touch()
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
-"""Publish what the finished runs in figures/runs say: REPRODUCTION.md, the figures of the paper's
-experiments, and the sentences that the README quotes.
+"""Publish what the finished runs in figures/runs say: REPRODUCTION.md and its second page,
+figures/short-runs.md, all figures, the ledger as one table, and the sentences that the README
+quotes.
 
     tinyprop reproduce all --ledger figures/runs --budget 2h    computes the most useful next runs
     python tools/publish.py                                     publishes all runs that are finished
@@ -12,14 +13,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+import front  # noqa: E402
+import recompute  # noqa: E402
 
 from tinyprop.engine.errors import explain  # noqa: E402
-from tinyprop.experiments import EXPERIMENTS  # noqa: E402
-from tinyprop.experiments.evidence import REGISTERED  # noqa: E402
+from tinyprop.experiments import experiments_at  # noqa: E402
 from tinyprop.experiments.experiment import Experiment  # noqa: E402
 from tinyprop.experiments.ledger import Ledger  # noqa: E402
-from tinyprop.experiments.report import page  # noqa: E402
 from tinyprop.experiments.scales import SCALES  # noqa: E402
 from tinyprop.experiments.study import Study  # noqa: E402
 from tinyprop.report import plots  # noqa: E402
@@ -29,6 +31,9 @@ COMMAND = "python tools/publish.py"  # what the page says it is computed by
 FIGURES = "figures"
 LEDGER = "figures/runs"
 PAGE = "REPRODUCTION.md"
+SECOND_PAGE = "figures/short-runs.md"
+TABLE = "figures/runs.csv"
+QUOTED = 3  # sentences of the page that the README quotes
 README = "README.md"
 MARK = "<!-- evidence -->"  # a line of the README before and after what it quotes of the page
 
@@ -39,12 +44,12 @@ def missing_from_clone(root: Path) -> list[str]:
     return [name for name in needed if not (root / name).exists()]
 
 
-def finished_experiments(root: Path) -> list[Experiment]:
-    """All experiments at the registered scale, with the runs of the committed ledger."""
+def finished_experiments(root: Path, scale: str) -> list[Experiment]:
+    """All experiments of a scale, with the runs of the committed ledger."""
     damaged: list[str] = []
     study = Study(
-        chosen=list(EXPERIMENTS.values()),
-        scale=SCALES[REGISTERED["scale"]],
+        chosen=list(experiments_at(SCALES[scale]).values()),
+        scale=SCALES[scale],
         ledger=Ledger(root / LEDGER),
         runs=root / "runs/reproduce",
         log=damaged.append,
@@ -57,29 +62,42 @@ def finished_experiments(root: Path) -> list[Experiment]:
     return experiments
 
 
-def published_page(experiments: list[Experiment]) -> str:
-    return page(experiments, COMMAND, f"{FIGURES}/")
+def finished_runs(root: Path) -> front.Evidence:
+    return front.Evidence.of(
+        finished_experiments(root, "plateau"), finished_experiments(root, "short")
+    )
 
 
 def quoted(report: str, readme: str) -> str:
-    """The README with the sentences that are bold in the report."""
-    bold = " ".join(re.findall(r"\*\*(.*?\.)\*\*", report))
-    return re.sub(f"(?<={MARK}\n).*(?=\n{MARK})", bold, readme)
+    """The README with the sentences that are bold at the beginning of the report."""
+    bold = " ".join(re.findall(r"^\*\*(.*?\.)\*\*$", report, re.MULTILINE)[:QUOTED])
+    return re.sub(f"(?<={MARK}\n).*(?=\n{MARK})", lambda _: bold, readme)
 
 
 def publish(root: Path) -> list[Path]:
-    """Write figures, page and README; returns what was written."""
-    experiments = finished_experiments(root)
-    report = published_page(experiments)
+    """Write figures, pages, table and README; returns what was written."""
+    evidence = finished_runs(root)
+    report = front.page(evidence, COMMAND)
     readme = (root / README).read_text("utf-8")
+    figures = {"effects": front.effects(evidence), "paper-scale": front.paper_scale(evidence)}
+    for experiment in evidence.plateau.values():
+        if front.has_runs(experiment):
+            figures[f"plateau/{experiment.name}"] = experiment.figure()
+    for experiment in evidence.short.values():
+        figures[experiment.name] = experiment.figure()
 
     written = []
-    for experiment in experiments:
-        figure = experiment.figure()
-        written.append(plots.save(figure, root / FIGURES / f"{experiment.name}.png"))
-    write_whole(root / PAGE, report.encode())
-    write_whole(root / README, quoted(report, readme).encode())
-    return [*written, root / PAGE, root / README]
+    for name, figure in figures.items():
+        written.append(plots.save(figure, root / FIGURES / f"{name}.png"))
+    pages = {
+        PAGE: report,
+        SECOND_PAGE: front.second_page(evidence, COMMAND),
+        TABLE: recompute.table(recompute.read_ledger(root / LEDGER)),
+        README: quoted(report, readme),
+    }
+    for name, text in pages.items():
+        write_whole(root / name, text.encode())
+    return [*written, *(root / name for name in pages)]
 
 
 def main() -> None:

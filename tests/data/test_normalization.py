@@ -114,3 +114,15 @@ def test_a_standard_deviation_that_float32_cannot_hold_is_refused():
     assert_explained(ValueError, lambda: GlobalNormalizer((1,)).fit(far), "subtract")
     # constant, up to rounding
     assert GlobalNormalizer((1,)).fit(np.full((5000, 1), 0.1)).std.item() == 1.0
+
+
+def test_per_channel_all_pixels_share_a_mean_and_a_deviation(rng, backend):
+    """Against the mean and deviation of all pixels of a channel at once."""
+    images = rng.normal(100.0, 20.0, (50, 3, 4, 5)).astype("float32")
+    images += 30.0 * rng.standard_normal((3, 4, 5)).astype("float32")  # pixels differ
+    x = tp.tensor(images).to(backend)
+    layer = GlobalNormalizer((3, 4, 5)).to(backend).fit(x.data, per_channel=True)
+    expected = (images - images.mean(axis=(0, 2, 3), keepdims=True)) / images.std(
+        axis=(0, 2, 3), keepdims=True
+    )
+    np.testing.assert_allclose(layer(x).numpy(), expected, atol=1e-4)

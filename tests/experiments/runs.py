@@ -42,11 +42,15 @@ def evaluation(accuracy, loss, images):
     )
 
 
-def record(config, accuracy=50.0, loss=1.0, diverged=False, rough=0.1):
-    """A run with this test accuracy in %, this loss, and training losses that are this rough."""
+def record(config, accuracy=50.0, loss=1.0, diverged=False, rough=0.1, climb=0.0):
+    """A run with this test accuracy in %, this loss, training losses that are this rough, and an
+    accuracy on validation images that climbs by so many points in an epoch at the end."""
     rng, epochs = np.random.default_rng(config.seed), range(1, config.epochs + 1)
     errors = [
-        1.0 - accuracy / 100.0 * (1.0 - 0.5**i) / (1.0 - 0.5**config.epochs) + 0.01 * rng.uniform()
+        1.0
+        - accuracy / 100.0 * (1.0 - 0.5**i) / (1.0 - 0.5**config.epochs)
+        + 0.01 * rng.uniform()
+        + 0.01 * climb * (config.epochs - i)
         for i in epochs
     ]
     rows = [
@@ -71,10 +75,11 @@ def record(config, accuracy=50.0, loss=1.0, diverged=False, rough=0.1):
         temperature=None if diverged else 1.0,
         validation=found if config.validation else None,
         test=found,
+        averaged=found if config.average else None,
     )
 
 
-def study(name, scale="laptop", lost=(), **made_up):
+def study(name, scale="short", lost=(), **made_up):
     """An experiment with all its runs, none of them computed.
 
     What is made up is a function of the name of the setting and the random seed; settings in `lost`

@@ -14,7 +14,7 @@ import pytest
 
 from tinyprop.cli import main
 from tinyprop.engine.errors import DataError
-from tinyprop.experiments import EXPERIMENTS
+from tinyprop.experiments import EXPERIMENTS, experiments_at
 from tinyprop.experiments.experiment import Experiment
 from tinyprop.experiments.ledger import Ledger, run_name
 from tinyprop.experiments.scales import SCALES
@@ -75,7 +75,7 @@ def test_the_same_ledger_gives_the_same_bytes_on_another_machine(tmp_path, capsy
     assert ours == theirs
     assert said == ["scale.png", "dropout.png", "README.md"]
     assert ours.keys() == set(said)
-    assert b"`tinyprop reproduce dropout`: 6 of 6 planned runs." in ours["README.md"]
+    assert b"`tinyprop reproduce dropout --scale tiny`: 6 of 6 planned runs." in ours["README.md"]
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_only_missing_runs_are_computed_whatever_the_number_of_jobs(tmp_path, ca
         assert main(words(ledger.folder.parents[1], "convergence", "--jobs", jobs)) == 0
         said = capsys.readouterr().out
         assert f"{damaged} is damaged" in said
-        assert f"3 runs to compute, {jobs} at a time" in said
+        assert f"3 runs to compute, {jobs} at a time, in about " in said
     for config in EXPERIMENTS["convergence"](SCALES["tiny"]).settings().values():
         ours, theirs = (ledger.find(replace(config, seed=2)) for ledger in ledgers)
         assert (ours.test, ours.losses, ours.layers) == (theirs.test, theirs.losses, theirs.layers)
@@ -104,23 +104,50 @@ def test_files_of_the_user_are_left_alone(tmp_path, monkeypatch, capsys):
         path.parent.mkdir(exist_ok=True)
         path.write_text("<!-- evidence -->\nmine\n<!-- evidence -->\n")
     before = {path: path.read_bytes() for path in own}
+    planned = experiments_at(SCALES["tiny"])
+    fill(Ledger(tmp_path / "runs/reproduce/ledger"), *planned, seeds=1)
+    before |= {path: path.read_bytes() for path in Path("runs/reproduce/ledger").iterdir()}
+    own = list(before)
     assert main(["reproduce", "all", "--scale", "tiny", "--seeds", "0"]) == 0
     assert {path: path.read_bytes() for path in own} == before
     written = {Path(line) for line in capsys.readouterr().out.splitlines()}
-    names = ["README.md", *(f"{name}.png" for name in EXPERIMENTS)]
+    names = ["README.md", *(f"{name}.png" for name in planned)]
     assert written == {Path("runs/figures") / name for name in names}
     everything = {path for path in Path().rglob("*") if path.is_file()}
     assert everything == written | set(own)
 
 
-def test_data_that_are_not_available_are_named_and_skipped(tmp_path, capsys, monkeypatch):
+def test_without_data_it_says_where_to_get_them_and_writes_nothing(tmp_path, capsys, monkeypatch):
     def found(name, root, download):
         raise DataError(f"{name}, which cannot be downloaded", "it is needed", "the network")
 
     monkeypatch.setattr("tinyprop.data.found", found)
-    assert main(words(tmp_path, "dropout")) == 0
-    assert "shapes is skipped: shapes, which cannot be downloaded" in capsys.readouterr().out
-    assert "not run" in (tmp_path / "out/README.md").read_text()
+    assert main(words(tmp_path, "dropout")) == 1
+    said = capsys.readouterr()
+    assert "shapes is skipped: shapes, which cannot be downloaded" in said.out
+    assert "try:  the network" in said.err
+    assert "What needs no download: tinyprop reproduce all --scale tiny" in said.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_experiment_without_runs_gets_no_figure(tmp_path, capsys):
+    fill(Ledger(tmp_path / "runs/ledger"), "dropout")
+    assert main(words(tmp_path, "dropout", "convergence", "--seeds", "0")) == 0
+    # the setting that both have
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "README.md",
+        "dropout.png",
+        "convergence.png",
+    }
+    assert main(words(tmp_path, "activations", "jacobian-factor", "--seeds", "0")) == 0
+    assert not (tmp_path / "out/jacobian-factor.png").exists()
+
+
+def test_a_scale_has_the_experiments_of_its_plan(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["reproduce", "activations", "--scale", "plateau"])
+    assert caught.value.code == 2
+    assert "no activations at scale plateau, which has convergence" in capsys.readouterr().err
 
 
 @pytest.mark.slow

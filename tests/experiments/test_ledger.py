@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_means_are_those_of_every_feature_that_arrives(norm, rng, backend, monke
         net = network(replace(TINY, norm=norm), images, 10)
     net(x)  # running statistics have seen a batch
     net.eval()
-    outputs, means = passed_through(net, images)
+    outputs, means, deviations = passed_through(net, images)
     layers = list(net)
     convolutions = [
         i
@@ -70,12 +71,11 @@ def test_means_are_those_of_every_feature_that_arrives(norm, rng, backend, monke
     ]
     assert len(convolutions) == 9
     with tp.no_grad():
-        arriving = [
-            tp.nn.Sequential(*layers[:i])(x).numpy().mean(axis=(0, 2, 3), dtype=float)
-            for i in convolutions
-        ]
-        for found, expected in zip([outputs, *means], [net(x).numpy(), *arriving], strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+        arriving = [tp.nn.Sequential(*layers[:i])(x).numpy().astype(float) for i in convolutions]
+        np.testing.assert_allclose(outputs, net(x).numpy(), rtol=1e-3, atol=1e-4)
+    for mean, deviation, expected in zip(means, deviations, arriving, strict=True):
+        np.testing.assert_allclose(mean, expected.mean(axis=(0, 2, 3)), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(deviation, expected.std(axis=(0, 2, 3)), rtol=1e-3, atol=1e-3)
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 30.0))
@@ -264,3 +264,81 @@ def test_a_run_says_which_sources_computed_it(tmp_path):
     ).stdout
     rooms = {name.split(".")[1] for name in loaded.split() if name.startswith("tinyprop.")}
     assert rooms - {*others.split()} == {name for name in NUMERICS if "/" not in name}
+
+
+def test_averaged_weights_are_evaluated_and_times_and_plan_are_recorded(ledger, tmp_path):
+    """The averaged network is the one that `Run.averaged` gives, on all test images."""
+    config = replace(TINY, epochs=3, average=1, anneal=1, norm="batch")
+    outputs = {}
+
+    class Kept(RecordedRun):
+        def record(self, diverged, registration=None):
+            network = self.averaged()
+            with tp.nn.evaluating():
+                outputs["test"] = passed_through(network, self.test.images).outputs
+            outputs["labels"] = self.test.labels
+            return super().record(diverged, registration)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "RecordedRun", Kept)
+        assert compute(config, ledger, tmp_path / "runs", None, registration="abc")
+    found = ledger.find(config)
+    right = outputs["test"].argmax(axis=1) == outputs["labels"]
+    assert (found.averaged.image_correct() == right).all()
+    assert found.averaged != found.test
+    assert found.started <= found.ended
+    assert found.registration == "abc"
+    assert found.commit is None or len(found.commit) == 40
+    assert len(found.layers[1].spread) == len(found.layers[1].size) == 4
+
+
+def test_records_of_older_versions_are_read():
+    """They know nothing of averages, times and plans."""
+    facts = record(TINY).to_json()
+    new = ("averaged", "started", "ended", "commit", "registration")
+    old = {k: v for k, v in deepcopy(facts).items() if k not in (*new, "format", "sha256")}
+    for layer in old["layers"]:
+        del layer["spread"]
+    for name in ("average", "anneal", "shrink", "output", "alpha", "decay_on", "unconstrained"):
+        del old["config"][name]
+    found = Record.from_json({"format": records.FORMAT, "sha256": records.digest(old), **old})
+    assert replace(found, layers=[]) == replace(Record.from_json(facts), layers=[])
+
+
+def test_a_run_waits_while_the_pause_file_exists(ledger, tmp_path):
+    """It is computed when the file is gone, and can be stopped while it waits."""
+    pause = tmp_path / "pause"
+    pause.touch()
+    looks = []
+
+    def stop_at_third_look():
+        looks.append(pause.exists())
+        return len(looks) > 2
+
+    wait = {"ledger": ledger, "runs": tmp_path / "runs", "root": None, "pause_file": pause}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "PAUSE_POLL", 0.0)
+        assert not compute(TINY, should_stop=stop_at_third_look, **wait)
+        assert ledger.find(TINY) is None
+        patch.setattr(room.time, "sleep", lambda seconds: pause.unlink())
+        assert compute(TINY, **wait)
+    assert not pause.exists()
+    assert ledger.find(TINY)
+
+
+@pytest.mark.usefixtures("few_validation_images")
+@pytest.mark.parametrize("norm", ["batch", "normprop-measured"])
+def test_a_run_that_averages_and_anneals_resumes_to_the_same_record(norm, ledger, tmp_path):
+    """Stopped within the epoch that is averaged. Its times are its own."""
+    config = replace(TINY, epochs=3, average=1, anneal=1, norm=norm, validation=True)
+    whole = Ledger(tmp_path / "whole")
+    assert compute(config, whole, tmp_path / "runs", None)
+    asked = iter([False] * 5 + [True])
+    assert not compute(
+        config, ledger, tmp_path / "runs", None, should_stop=lambda: next(asked, True)
+    )
+    assert compute(config, ledger, tmp_path / "runs", None)
+    ours, theirs = ledger.find(config), whole.find(config)
+    # the second part may need fewer overrides
+    assert replace(ours, history=(), overrides=()) == replace(theirs, history=(), overrides=())
+    assert ours.averaged is not None

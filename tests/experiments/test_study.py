@@ -1,21 +1,23 @@
 """Which runs come next, from made-up ledgers."""
 
+import re
 import zlib
 from dataclasses import replace
 from functools import cache
 
 import pytest
 
-from tinyprop.experiments import EXPERIMENTS
+from tinyprop.experiments import EXPERIMENTS, experiments_at
 from tinyprop.experiments.evidence import REGISTERED
 from tinyprop.experiments.experiment import decide
 from tinyprop.experiments.ledger import Ledger, run_name
 from tinyprop.experiments.scales import PAPER_RUN, SCALES
-from tinyprop.experiments.study import Study
+from tinyprop.experiments.study import Study, in_hours
 
 from .runs import record
 
-LAPTOP = SCALES["laptop"]
+SHORT = SCALES["short"]
+PLATEAU = SCALES["plateau"]
 
 
 class InMemory(Ledger):
@@ -33,12 +35,12 @@ def study(tmp_path, monkeypatch):
     """A study in which `finished` runs were computed."""
     monkeypatch.setattr("tinyprop.data.found", lambda name, root, download: name != "svhn")
 
-    def make(finished, *names):
-        chosen = [EXPERIMENTS[name] for name in names or EXPERIMENTS]
+    def make(finished, *names, scale=SHORT):
+        chosen = [EXPERIMENTS[name] for name in names or experiments_at(scale)]
         ledger = InMemory(
             lambda config: record(config, **made_up(config)) if finished(config) else None
         )
-        return Study(chosen, LAPTOP, ledger, tmp_path, log=lambda line: None)
+        return Study(chosen, scale, ledger, tmp_path, log=lambda line: None)
 
     def made_up(config):
         """BatchNorm is much better; everything else is about alike, so that some claims stay
@@ -57,7 +59,7 @@ def test_primary_claims_come_first_then_others_then_settings_without_claims(stud
     """All up to the first look; among settings without claims are those of the paper's scale, the
     most expensive."""
     order = study(lambda config: False).wanted()
-    controls = {replace(LAPTOP.protocol, norm=norm) for norm in ("normprop", "batch")}
+    controls = {replace(SHORT.protocol, norm=norm) for norm in ("normprop", "batch")}
     first = {
         seed: [i for i, c in enumerate(order) if replace(c, seed=0) in controls and c.seed == seed]
         for seed in (1, 6)
@@ -147,3 +149,41 @@ def test_at_most_so_many_seeds(study):
     found = study(lambda config: False)
     found.most = 2
     assert {c.seed for c in found.wanted()} == {1, 2}
+
+
+# -- runs that are trained to the end
+
+
+def test_the_controls_come_first_and_are_completed_even_if_they_are_decided(study):
+    order = study(lambda config: False, scale=PLATEAU).wanted()
+    first = [replace(c, seed=0) for c in order[:24]]
+    assert {c.norm for c in first} == {"normprop", "batch"}
+    assert len(set(first)) == 2
+    assert sorted(c.seed for c in order[:24]) == sorted(list(range(1, 13)) * 2)
+    assert {(c.flip, c.data) for c in order[24:72]} == {(True, "cifar10"), (False, "cifar100")}
+    assert [c.width for c in order[72:75]] == [1.0, 1.0, 0.25], "then the paper's scale"
+
+
+def test_rates_are_tried_with_two_seeds_before_the_rest_of_a_method(study):
+    def is_tried(config):
+        return config.seed <= 2
+
+    tried = study(is_tried, "optimizers", scale=PLATEAU).wanted()
+    assert {c.seed for c in tried} == set(range(3, 7)), "the chosen rates, up to the first look"
+    assert len({(c.optimizer, c.momentum) for c in tried}) == 3
+
+
+def test_the_plan_is_told_in_hours_and_by_names_that_a_person_can_read(study):
+    found = study(lambda config: False, "convergence", scale=PLATEAU)
+    plan = found.plan(jobs=2)
+    hours = sum(found.seconds(found.wanted())) / 3600.0
+    assert plan.startswith(f"24 runs to compute, 2 at a time, in about {in_hours(hours / 2)}:")
+    assert re.search(r"convergence +24 runs", plan)
+    assert found.name(found.wanted()[0]) == "convergence: NormProp, seed 1"
+
+
+def test_measured_times_are_preferred_to_guesses(study):
+    """500 images/s, as the made-up records have it, of 100 images in 32 epochs."""
+    found = study(lambda config: config.seed == 1, "convergence", scale=PLATEAU)
+    found.experiments()
+    assert found.seconds(found.wanted()) == [pytest.approx(32 * 100 / 500)] * 22

@@ -74,14 +74,17 @@ class GlobalNormalizer(Normalizer):
     def extra_repr(self) -> str:
         return super().extra_repr() + ("" if self.fitted else ", not fitted")
 
-    def fit(self, samples: Array) -> Self:
-        """Measure samples (N, ...). They are read in chunks and never copied as a whole."""
+    def fit(self, samples: Array, per_channel: bool = False) -> Self:
+        """Measure samples (N, ...). They are read in chunks and never copied as a whole. With
+        `per_channel`, all pixels of a channel (N, C, H, W) have one mean and one deviation."""
         fits = is_array(samples) and samples.shape[1:] == self.mean.shape
         if not fits or len(samples) == 0:
             got = f"samples of shape {getattr(samples, 'shape', type(samples).__name__)}"
             rule = f"an array {_batch_shape(self.mean.shape)} with N >= 1"
             raise ShapeError(got, rule, "GlobalNormalizer(images.shape[1:]).fit(images)")
         mean, var = _mean_and_variance(samples)
+        if per_channel:
+            mean, var = _over_pixels(mean, var)
         std = _standard_deviation(Tensor(mean), Tensor(var)).data
         for buffer, values in ((self.mean, mean), (self.std, std)):
             buffer.data[...] = to_backend(values, buffer.backend)
@@ -132,6 +135,16 @@ def _mean_and_variance(samples: Array) -> tuple[Array, Array]:
             )
         )
     return mean, var
+
+
+def _over_pixels(mean: Array, var: Array) -> tuple[Array, Array]:
+    """The mean and variance of each channel, at every pixel, from those of the pixels."""
+    _, height, width = mean.shape
+    of_channel, between_pixels = moments(mean, (1, 2), height * width)  # (C, H, W) -> (C, 1, 1)
+    within_pixels, _ = moments(var, (1, 2), height * width)
+    total = within_pixels + between_pixels
+    xp = array_module(mean)
+    return xp.broadcast_to(of_channel, mean.shape), xp.broadcast_to(total, var.shape)
 
 
 class BatchNormalizer(Normalizer):

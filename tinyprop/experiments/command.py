@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import sys
 from pathlib import Path
 
 from ..parallel.executors import executor, place
@@ -9,7 +10,7 @@ from ..report import plots
 from ..report.arguments import duration, whole_number
 from ..report.files import write_whole
 from ..train import keep_freed_memory
-from . import EXPERIMENTS
+from . import EXPERIMENTS, experiments_at
 from .ledger import Ledger
 from .report import page
 from .scales import SCALES
@@ -17,7 +18,9 @@ from .study import Study
 
 EXAMPLES = """examples:
   tinyprop reproduce convergence results --jobs 4         two experiments, which share runs
-  tinyprop reproduce all --scale tiny                     everything small, in a minute or two
+  tinyprop reproduce all --scale tiny                     everything small, in a minute or two;
+                                                          needs no download
+  tinyprop reproduce convergence --scale plateau          trained to the end, on small images
   tinyprop reproduce all --budget 2h                      the most useful next runs, for two hours
   tinyprop reproduce all --ledger figures/runs --seeds 0  report on finished runs, without new ones
   tinyprop reproduce all --cluster dask://node1:8786      on a cluster that sees the same files
@@ -32,10 +35,10 @@ INTERRUPTED = 130  # exit status after Ctrl-C
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    names = [*EXPERIMENTS, "all"]
+    names = list(dict.fromkeys([*EXPERIMENTS, "all"]))
     add = parser.add_argument
     add("experiments", nargs="+", metavar="EXPERIMENT", choices=names, help=", ".join(names))
-    add("--scale", choices=SCALES, default="laptop", help="how large (default: %(default)s)")
+    add("--scale", choices=SCALES, default="short", help="how large (default: %(default)s)")
     add(
         "--seeds",
         type=whole_number(0),
@@ -82,33 +85,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="save and report after so long: 90m, 2h",
     )
+    add(
+        "--pause-file",
+        type=Path,
+        metavar="FILE",
+        help="wait between steps while FILE exists, as benchmarks make one (TINYPROP_PAUSE)",
+    )
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     keep_freed_memory()
+    planned = experiments_at(SCALES[options.scale])
+    unknown = [name for name in options.experiments if name not in (*planned, "all")]
+    if unknown:
+        parser.error(
+            f"no {', '.join(unknown)} at scale {options.scale}, which has {', '.join(planned)}"
+        )
     study = chosen_study(options)
     jobs = options.jobs
     shares_one_device = options.backend == "cupy" and options.cluster == "processes"
     if jobs is None and shares_one_device:
         jobs = 1
+    has_work = bool(study.wanted())
     with executor(options.cluster, jobs, keep_freed_memory) as (pool, jobs):
         if pool is None:  # a rank that has computed runs for the first one
             return 0
-        left = len(study.wanted())
-        if left:
-            print(f"{left} runs to compute, {jobs} at a time", flush=True)
+        if has_work:
+            print(study.plan(jobs), flush=True)
             interrupted = not study.compute(pool, jobs, options.budget)
             if interrupted:
                 print("stopped; everything is saved, and the same command resumes")
                 return INTERRUPTED
+    if not any(study.records.values()):
+        print(without_runs(study), file=sys.stderr)
+        return 0 if has_work else 1
     command = f"tinyprop reproduce {' '.join(options.experiments)} --scale {options.scale}"
     write_report(study, options.out, command)
     return 0
 
 
+def without_runs(study: Study) -> str:
+    """Why there is nothing to report, and what to do."""
+    lines = ["no run is finished, so no report is written"]
+    for name, error in study.missing.items():
+        lines.append(f"{name} is not available:\n{error}")
+    if study.missing:
+        lines.append("What needs no download: tinyprop reproduce all --scale tiny")
+    return "\n".join(lines)
+
+
 def chosen_study(options: argparse.Namespace) -> Study:
     chosen = []
-    for name, experiment in EXPERIMENTS.items():
+    for name, experiment in experiments_at(SCALES[options.scale]).items():
         if name in options.experiments or "all" in options.experiments:
             chosen.append(experiment)
     return Study(
@@ -119,12 +147,17 @@ def chosen_study(options: argparse.Namespace) -> Study:
         root=options.root,
         backend=options.backend,
         most=options.seeds,
+        pause_file=options.pause_file,
     )
 
 
 def write_report(study: Study, out: Path, command: str) -> None:
-    """Write the figures and the page of all finished runs, and print their paths."""
-    experiments = study.experiments()
+    """Write the page of all finished runs, and a figure for each experiment that has some, and
+    print their paths."""
+    experiments = []
+    for experiment in study.experiments():
+        if any(arm.records for arm in experiment.arms.values()):
+            experiments.append(experiment)
     for experiment in experiments:
         path = plots.save(experiment.figure(), out / f"{experiment.name}.png")
         print(path, flush=True)

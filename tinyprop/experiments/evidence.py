@@ -13,16 +13,17 @@ directions this is proven if claims are independent; the tests simulate it.)"""
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import moments
 from ..report.estimate import Estimate
 from .record import Layer, Record
-from .scales import table
+from .registration import SHORT
 
-REGISTERED = table("preregistration.toml")
+REGISTERED = SHORT.facts  # rule, margins and looks are the same in plateau.toml
 LEVEL = 1.0 - REGISTERED["rule"]["confidence"]
 LOOKS = REGISTERED["rule"]["looks"]
 POWER = 0.8  # the probability of detecting a true difference
@@ -66,6 +67,12 @@ LOSS = Measure(
     margin=MARGINS["loss"],
 )
 ENDPOINTS = (ACCURACY, LOSS)
+# the second column: no endpoint
+AVERAGED = replace(
+    ACCURACY,
+    name="averaged accuracy",
+    of=lambda record: 100.0 * record.averaged.image_correct(),
+)
 
 Interval = tuple[float, float]
 UNDECIDED: Interval = (-math.inf, math.inf)
@@ -208,6 +215,55 @@ def compared(
     return Comparison(measure, difference, diverged, survived)
 
 
+# -- whether a scale can answer
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Whether runs are long enough for a claim about the end of training.
+
+    Late and early are the last and the second last sixth of the epochs before annealing; all are
+    accuracies on validation images, in points."""
+
+    drift: Estimate  # late minus early, of the control
+    late: Estimate  # ours minus theirs
+    early: Estimate
+    points: float  # the largest drift of a control on its plateau
+
+    @property
+    def is_open(self) -> Verdict:
+        """None as long as there are too few runs for an interval."""
+        if self.late.n < 2 or self.drift.n < 2:
+            return None
+        is_on_plateau = abs(self.drift.mean) <= self.points
+        is_settled = abs(self.late.mean - self.early.mean) < self.late.half_width
+        return is_on_plateau and is_settled
+
+    def __str__(self) -> str:
+        return (
+            f"control {self.drift:+.1f} points between the windows, "
+            f"difference {self.early:+.1f}, then {self.late:+.1f}"
+        )
+
+
+def window_means(record: Record, window: int) -> tuple[float, float]:
+    """The mean accuracies over the second last and the last of so many windows of the epochs before
+    annealing.
+
+    >>> from types import SimpleNamespace
+    >>> config = tp.train.Config(anneal=1)
+    >>> run = SimpleNamespace(accuracies=lambda: [*range(1, 13), 0.0], config=config)
+    >>> window_means(run, 6)  # of 12 epochs and an annealed one
+    (9.5, 11.5)
+    """
+    before_annealing = len(record.accuracies()) - (record.config.anneal or 0)
+    accuracies = record.accuracies()[:before_annealing]
+    length = max(1, before_annealing // window)
+    early = statistics.fmean(accuracies[-2 * length : -length] or accuracies)
+    late = statistics.fmean(accuracies[-length:])
+    return early, late
+
+
 # -- verdicts on claims
 
 Rule = Callable[[Comparison, float], Verdict]
@@ -298,15 +354,28 @@ def movement(layer: Layer) -> float:
     return statistics.fmean(layer.moved[2:] or layer.moved)
 
 
+def unit_of_features(record: Record) -> float:
+    """What to multiply the features of a network by to have outputs of the activation, as BatchNorm
+    has them: the outputs of NormProp's layers are divided by c1."""
+    config = record.config
+    if not config.norm.startswith("normprop"):
+        return 1.0
+    return moments.gaussian(config.activation).std
+
+
 def averaged(
-    name: str, of: Callable[[Layer], float], layers: Iterable[int], but_largest: int = 0
+    name: str,
+    of: Callable[[Layer], float],
+    layers: Iterable[int],
+    but_largest: int = 0,
+    unit: Callable[[Record], float] = lambda record: 1.0,
 ) -> Measure:
     """A number of each layer, averaged over some layers, without the largest few."""
 
     def average(record: Record) -> float:
         values = sorted(of(record.layers[i - 1]) for i in layers)
         kept = values[: len(values) - but_largest]
-        return statistics.fmean(kept)
+        return unit(record) * statistics.fmean(kept)
 
     return Measure(name, "", average)
 
@@ -337,7 +406,7 @@ BUT_ONE = averaged("without the largest layer", final_mean, HIDDEN, but_largest=
 LARGEST_RATE = Measure(
     "largest rate", "octaves", of=lambda record: math.nan, better=1, form=".1f", whole=True
 )
-MOVEMENT = averaged("movement", movement, LOWER)
+MOVEMENT = averaged("movement", movement, LOWER, unit=unit_of_features)
 EARLY = Measure(
     "distance from the median",
     "%",

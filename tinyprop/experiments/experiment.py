@@ -15,14 +15,25 @@ from ..report.estimate import Estimate
 from ..train import Config
 from ..verify import paper
 from . import evidence, figures
-from .evidence import ENDPOINTS, LEVEL, MEASURES, REGISTERED, Comparison, Measure, Rule, Verdict
+from .evidence import (
+    AVERAGED,
+    ENDPOINTS,
+    LEVEL,
+    MEASURES,
+    Comparison,
+    Gate,
+    Measure,
+    Rule,
+    Verdict,
+)
 from .figures import Curves
 from .record import Record
-from .scales import Scale, Settings, table
+from .scales import Scale, Settings
 
-TABLE = table("experiments.toml")
+SELECTION_SEEDS = 2  # random seeds by which the best of several rates is selected
 NORMPROP, BATCHNORM = "NormProp", "BatchNorm"
 NOT_IN_THE_PAPER = "not in the paper"  # instead of what the paper says, in a claim of ours
+NOT_TESTABLE = "not testable at this scale"
 CHANCE = "chance"  # stands for a setting that guesses
 CHANCE_ACCURACY = 10.0  # % of the images of ten classes
 
@@ -37,7 +48,7 @@ class Arm:
 
     @property
     def survivors(self) -> list[Record]:
-        return [record for record in self.records if not record.diverged]
+        return [record for record in self.records if not record.has_diverged]
 
     @property
     def diverged(self) -> int:
@@ -50,6 +61,11 @@ class Arm:
         losses = [record.validation.loss for record in self.survivors if record.validation]
         loss = statistics.fmean(losses) if losses else math.inf
         return self.diverged, loss
+
+    @property
+    def needed_for_selection(self) -> int:
+        """How many runs a rate has to have before it is compared with others."""
+        return min(SELECTION_SEEDS, self.planned)
 
     def first(self, n: int) -> "Arm":
         """Only the random seeds 1 to n."""
@@ -94,10 +110,11 @@ class Claim(NamedTuple):
     holds: Rule
     pairs: Mapping[str, tuple[str, str]]  # the names of ours and theirs
     measures: tuple[Measure, ...] = ENDPOINTS
+    control: str | None = None  # the setting that has to be on its plateau, if not theirs
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> "Claim":
-        """From experiments.toml."""
+        """From a registered plan."""
         pairs = {}
         for each in facts.get("each", [""]):
             for label, (ours, theirs) in facts["pairs"].items():
@@ -111,7 +128,17 @@ class Claim(NamedTuple):
             holds=getattr(Comparison, facts["holds"].replace(" ", "_")),
             pairs=pairs,
             measures=measures,
+            control=facts.get("control"),
         )
+
+    @property
+    def is_of_the_paper(self) -> bool:
+        return self.paper != NOT_IN_THE_PAPER
+
+    @property
+    def is_about_the_end(self) -> bool:
+        """Whether it is about how good a network is after training."""
+        return self.measures == ENDPOINTS
 
     @property
     def settings(self) -> set[str]:
@@ -131,17 +158,26 @@ class Finding:
     runs: int  # random seeds that all settings have
     planned: int
     no_data: Sequence[str]  # names of data sets that are not available
+    family: int  # primary claims of the plan
+    gates: Mapping[str, Gate]  # by the label of a pair; none if no gate is registered
     supported: Verdict = None
 
     def judge(self, level: float) -> Verdict:
+        if not self.is_testable:
+            return None
         return evidence.first_verdict(self.claim.holds, self.looks, level)
 
     @property
     def level(self) -> float:
         """That of the first claim of a family to be decided."""
         if self.primary:
-            return LEVEL / len(REGISTERED["primary"])
+            return LEVEL / self.family
         return LEVEL
+
+    @property
+    def is_testable(self) -> bool:
+        """Whether no gate is closed."""
+        return all(gate.is_open is not False for gate in self.gates.values())
 
     @property
     def next_look(self) -> int:
@@ -160,7 +196,9 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        return {True: "supported", False: "not supported", None: "cannot tell"}[self.supported]
+        if not self.is_testable:
+            return NOT_TESTABLE
+        return {True: "supported", False: "not supported", None: "undecided"}[self.supported]
 
 
 @dataclass
@@ -179,7 +217,15 @@ class Experiment:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        return TABLE[self.name]
+        return dict(self.scale.registration.experiments[self.name])
+
+    @property
+    def columns(self) -> tuple[Measure, ...]:
+        """The measures of the table: those of the figure, and of averaged weights where there are
+        any."""
+        if self.scale.protocol.average:
+            return (*self.reported, AVERAGED)
+        return self.reported
 
     def settings(self) -> Settings:
         settings = self.facts["settings"].items()
@@ -197,22 +243,21 @@ class Experiment:
         known."""
         chosen: dict[str, Config | None] = {}
         for name in self.facts.get("chosen", {}):
-            tried = [self.arms[other] for other in self.before(name)]
+            tried = [self.arms[other].first(SELECTION_SEEDS) for other in self.before(name)]
             best = min(tried, key=lambda arm: arm.selection_key).config
-            all_finished = all(len(arm.records) == arm.planned for arm in tried)
+            all_finished = all(len(arm.records) == arm.needed_for_selection for arm in tried)
             if best is None or not all_finished:
                 chosen[name] = None
                 continue
-            chosen[name] = self.scale.config(
-                lr=best.lr, optimizer=best.optimizer, momentum=best.momentum
-            )
+            protocol = self.scale.protocol
+            chosen[name] = replace(best, epochs=protocol.epochs, validation=protocol.validation)
         return chosen
 
     def planned(self, name: str) -> int:
         """How many random seeds of a setting are run."""
         most = self.scale.most_seeds
-        registered = REGISTERED["planned"][self.name].get(name, most)
-        return min(most, registered)
+        registered = self.scale.registration.seeds(self.name, name)
+        return most if registered is None else min(most, registered)
 
     def claims(self) -> list[Claim]:
         return [Claim.read(claim) for claim in self.facts.get("claims", ())]
@@ -239,14 +284,41 @@ class Experiment:
             looks=looks,
             runs=len(common_seeds),
             planned=planned,
-            no_data=sorted(data & set(REGISTERED["not_available"])),
+            no_data=sorted(data & set(self.scale.registration.facts["not_available"])),
+            family=len(self.scale.registration.primary()),
+            gates=self.gates(claim),
         )
 
     def is_primary(self, claim: Claim) -> bool:
-        for registered in REGISTERED["primary"]:
-            if (registered["experiment"], registered["claim"]) == (self.name, claim.text):
-                return True
-        return False
+        return (self.name, claim.text) in self.scale.registration.primary()
+
+    def gates(self, claim: Claim) -> dict[str, Gate]:
+        """Whether the runs of each pair are long enough, by the registered rule."""
+        rule = self.scale.registration.gate
+        if rule is None or not claim.is_about_the_end:
+            return {}
+        gates = {}
+        for label, (ours, theirs) in claim.pairs.items():
+            control = self.arms[claim.control or theirs]
+            gates[label] = self.gate(self.arms[ours], self.arms[theirs], control, rule)
+        return gates
+
+    def gate(self, ours: Arm, theirs: Arm, control: Arm, rule: Mapping[str, Any]) -> Gate:
+        def windows(arm: Arm) -> dict[int, tuple[float, float]]:
+            of_seed = {}
+            for record in arm.survivors:
+                of_seed[record.config.seed] = evidence.window_means(record, rule["window"])
+            return of_seed
+
+        our_windows, their_windows = windows(ours), windows(theirs)
+        common_seeds = sorted(our_windows.keys() & their_windows.keys())
+
+        def difference(window: int) -> Estimate:
+            pairs = [our_windows[i][window] - their_windows[i][window] for i in common_seeds]
+            return Estimate.of(pairs)
+
+        drifts = [late - early for early, late in windows(control).values()]
+        return Gate(Estimate.of(drifts), difference(1), difference(0), rule["points"])
 
     def is_decided(self, name: str) -> bool:
         """Whether there are claims about a setting, and all of them are decided."""
@@ -300,8 +372,10 @@ class Experiment:
         """Of settings whose differences the figure shows."""
         pairs: dict[str, tuple[str, str]] = {}
         for claim in self.claims():
-            if claim.measures == self.reported:
+            if claim.is_about_the_end:
                 pairs.update(claim.pairs)
+        for label, (ours, theirs) in self.facts.get("effects", {}).items():
+            pairs[label] = (ours, theirs)
         return pairs
 
     def differences(self) -> list[dict[str, Comparison]]:
@@ -316,7 +390,25 @@ class Experiment:
         return panels
 
     def figure(self) -> Figure:
-        return figures.experiment(self.levels(), self.differences(), self.x, self.paper)
+        return figures.experiment(
+            self.levels(), self.differences(), self.x, self.paper, self.caption()
+        )
+
+    def caption(self) -> str:
+        """What the figure is about: data, seeds, bars and band."""
+        data = sorted({arm.config.data for arm in self.arms.values() if arm.config})
+        counts = [len(arm.records) for arm in self.shown().values() if arm.records]
+        few, many = min(counts, default=0), max(counts, default=0)
+        seeds = f"{many} random seed{'s' * (many != 1)}"
+        if few != many:
+            seeds = f"{few} to {many} random seeds"
+        validated = any(arm.config.validation for arm in self.arms.values() if arm.config)
+        images = "validation" if validated else "test"
+        return (
+            f"{', '.join(data)}, scale {self.scale.name}; {seeds}. "
+            f"Curves by epoch: {images} images; differences: test images, over pairs of runs with "
+            "the same seed.\nBars: 95 % intervals. Band: differences that do not matter."
+        )
 
 
 def decide(experiments: Sequence[Experiment]) -> None:
@@ -326,7 +418,7 @@ def decide(experiments: Sequence[Experiment]) -> None:
 
     findings = [finding for experiment in experiments for finding in experiment.findings]
     primary = [finding for finding in findings if finding.primary]
-    family = len(REGISTERED["primary"])
+    family = max((finding.family for finding in findings), default=1)
     primary_verdicts = iter(evidence.holm([finding.judge for finding in primary], family))
 
     for experiment in experiments:

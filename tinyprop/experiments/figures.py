@@ -22,6 +22,7 @@ def experiment(
     differences: Sequence[Mapping[str, Any]],
     x: str,
     paper: float | None,
+    caption: str,
 ) -> Figure:
     """What the runs of an experiment say, with 95 % intervals over random seeds.
 
@@ -31,7 +32,7 @@ def experiment(
     level_names = list(levels)
     difference_names = [f"difference {i}" for i in range(len(differences))]
     layout = _layout(level_names, difference_names)
-    height = 3.4 if len(layout) == 1 else 2.6 * len(layout)
+    height = 3.6 if len(layout) == 1 else 2.6 * len(layout)
     figure = Figure(figsize=(11.0, height))
     FigureCanvasAgg(figure)
     figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08)
@@ -61,6 +62,7 @@ def experiment(
 
     handles, labels = level_axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=COLUMNS + 1, fontsize=8)
+    figure.supxlabel(caption, fontsize=8, color=GRAY)
     return figure
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ..report.estimate import Estimate
@@ -10,10 +10,11 @@ from ..train import Config
 from ..verify import paper
 from . import evidence
 from .evidence import ACCURACY, ENDPOINTS, HIDDEN, LARGEST_RATE, Comparison, Measure, averaged
-from .experiment import BATCHNORM, NORMPROP, NOT_IN_THE_PAPER, TABLE, Arm, Claim, Experiment
+from .experiment import BATCHNORM, NORMPROP, NOT_IN_THE_PAPER, Arm, Claim, Experiment
 from .figures import Curves
 from .record import Layer, Record
-from .scales import IMAGES, PAPER_RUN, Settings
+from .registration import PLATEAU, SHORT
+from .scales import IMAGES, PAPER_RUN, Scale, Settings
 
 NORMS = {NORMPROP: "normprop", BATCHNORM: "batch"}  # as a Config says it
 
@@ -36,14 +37,19 @@ class CovariateShift(Experiment):
 
     def differences(self) -> list[dict[str, Comparison]]:
         final = self.by_layer("final mean input", evidence.final_mean)
-        movement = self.by_layer("movement", evidence.movement)
+        movement = self.by_layer("movement", evidence.movement, evidence.unit_of_features)
         return [final, movement]
 
-    def by_layer(self, name: str, of: Callable[[Layer], float]) -> dict[str, Comparison]:
+    def by_layer(
+        self,
+        name: str,
+        of: Callable[[Layer], float],
+        unit: Callable[[Record], float] = lambda record: 1.0,
+    ) -> dict[str, Comparison]:
         """NormProp minus BatchNorm in each hidden layer."""
         compared = {}
         for i in HIDDEN:
-            measure = averaged(name, of, [i])
+            measure = averaged(name, of, [i], unit=unit)
             compared[f"layer {i}"] = self.compare(NORMPROP, BATCHNORM, measure)
         return compared
 
@@ -61,7 +67,8 @@ class Results(Experiment):
         return settings
 
     def claims(self) -> list[Claim]:
-        return [self.claim(row) for row in self.scale.rows]
+        elsewhere = self.facts.get("claimed_elsewhere", ())
+        return [self.claim(row) for row in self.scale.rows if row not in elsewhere]
 
     def claim(self, row: str) -> Claim:
         printed = paper.TEST_ERRORS.get(row)
@@ -214,8 +221,7 @@ class Scaling(Experiment):
                 some.append(f"{accuracy:.2f} % ({epoch})")
 
         images = record.images["train"]
-        speeds = [row["images_per_second"] for row in record.history]
-        seconds = [images / speed for speed in speeds if speed]  # 0: not measured
+        epochs_measured = sum(row["images_per_second"] > 0 for row in record.history)
         return str(self.facts["long"]).format(
             norm=norm,
             c=record.config,
@@ -225,9 +231,63 @@ class Scaling(Experiment):
             most=accuracies[best_epoch],
             some=", ".join(some),
             last=accuracies[len(accuracies)],
-            hours=sum(seconds) / 3600.0,
-            speed=len(seconds) * images / sum(seconds),
+            hours=record.seconds / 3600.0,
+            speed=epochs_measured * images / record.seconds,
         )
+
+
+class PaperScale(Experiment):
+    """Both methods at the paper's own size, one run each."""
+
+    paper = paper.ACCURACY_AFTER_30_EPOCHS
+
+    def remarks(self) -> str:
+        remarks = [super().remarks()]
+        for name, arm in self.arms.items():
+            remarks += [in_words(name, record, self.paper) for record in arm.survivors]
+        return " ".join(remarks)
+
+
+@dataclass(frozen=True)
+class LongRun:
+    """The accuracies of a run at the paper's scale, in %."""
+
+    last: float  # after the last epoch before annealing, which is the paper's last
+    last_epoch: int
+    best: float  # of these epochs
+    best_epoch: int
+    averaged: float | None  # of averaged weights
+    annealed: float | None
+
+    @classmethod
+    def of(cls, record: Record) -> "LongRun":
+        annealed_epochs = record.config.anneal or 0
+        accuracies = record.accuracies()
+        last_epoch = len(accuracies) - annealed_epochs
+        before = accuracies[:last_epoch]
+        best = max(before)
+        averaged_error = record.averaged.error if record.averaged else math.nan
+        return cls(
+            last=before[-1],
+            last_epoch=last_epoch,
+            best=best,
+            best_epoch=before.index(best) + 1,
+            averaged=100.0 * (1.0 - averaged_error) if record.averaged else None,
+            annealed=accuracies[-1] if annealed_epochs else None,
+        )
+
+
+def in_words(name: str, record: Record, printed: float) -> str:
+    """A sentence on a run at the paper's scale."""
+    run = LongRun.of(record)
+    words = f"{name}: {run.last:.2f} % of the test images after {run.last_epoch} epochs, "
+    words += f"{run.best:.2f} % at its best, after {run.best_epoch}"
+    if run.averaged is not None:
+        words += f", {run.averaged:.2f} % with averaged weights"
+    if run.annealed is not None:
+        words += f", {run.annealed:.2f} % annealed"
+    hours = record.seconds / 3600.0
+    return f"{words}; the paper's best is {printed} %. Training took {hours:.1f} h."
 
 
 def regressors(config: Config) -> tuple[float, float, float]:
@@ -241,7 +301,16 @@ KINDS = {
     "results": Results,
     "scale": Scaling,
     "jacobian-factor": JacobianFactor,
+    "paper-scale": PaperScale,
 }
-EXPERIMENTS: dict[str, Callable[..., Experiment]] = {
-    name: partial(KINDS.get(name, Experiment), name) for name in TABLE
+Maker = Callable[[Scale], Experiment]
+# by name, of all plans; a scale has those of its own plan
+EXPERIMENTS: dict[str, Maker] = {
+    name: partial(KINDS.get(name, Experiment), name)
+    for name in (*SHORT.experiments, *PLATEAU.experiments)
 }
+
+
+def experiments_at(scale: Scale) -> dict[str, Maker]:
+    """The experiments that are planned at a scale, in the order of its plan."""
+    return {name: EXPERIMENTS[name] for name in scale.registration.experiments}

@@ -7,6 +7,7 @@ import hashlib
 import json
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from ..report.files import write_json
 from ..train import Config
 from .record import Record, RecordedRun
 
+PAUSE_POLL = 0.5  # seconds between two looks at the pause file
 ALONE = threading.Lock()  # held by a run: its record says which overrides the process used
 
 
@@ -76,17 +78,25 @@ def compute(
     runs: Path,
     root: Path | None,
     should_stop: Callable[[], bool] = lambda: False,
+    registration: str | None = None,
+    pause_file: Path | None = None,
 ) -> bool:
     """Train, or resume, a run and add it to the ledger; False if it was stopped, or told to stop,
-    before the end."""
+    before the end. It waits between two steps while the pause file exists."""
+
+    def should_stop_after_pause() -> bool:
+        while pause_file is not None and pause_file.exists() and not should_stop():
+            time.sleep(PAUSE_POLL)
+        return should_stop()
+
     # one thread, so that the result does not depend on how many runs there are side by side
     with ALONE, blas_threads(1):
-        if should_stop():
+        if should_stop_after_pause():
             return False
         if ledger.find(config):
             return True
         run = RecordedRun(config, runs / run_name(config), root)
-        run.should_stop = should_stop
+        run.should_stop = should_stop_after_pause
         diverged = None
         try:
             if not run.run(resume=True):
@@ -97,6 +107,6 @@ def compute(
                 "step": run.batch + 1,
                 "what": error.args[0],
             }
-        ledger.add(run.record(diverged))
+        ledger.add(run.record(diverged, registration))
         shutil.rmtree(run.out)
         return True

@@ -1,11 +1,12 @@
-"""What is kept of a finished run: everything that the statistics need, in about 20 kB of JSON."""
+"""What is kept of a finished run: everything that the statistics need, in 20 to 50 kB of JSON."""
 
 import base64
 import hashlib
 import json
 import math
 import zlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from ..engine.graph import no_grad
 from ..engine.overrides import overrides
 from ..engine.random import generator
 from ..engine.tensor import Tensor
-from ..report.environment import machine, sources, versions
+from ..report.environment import commit, machine, sources, versions
 from ..report.files import write_whole
 from ..train import Config, Run, TrainingStep
 
@@ -30,6 +31,8 @@ WINDOW = 2500  # images over which training losses are averaged, but at least 50
 # losses of single images are saved as SMALLEST * exp(STEP * a whole number below 256)
 SMALLEST = 1e-4
 STEP = 0.2
+CLASSES = {"cifar100": 100}  # of data sets that have not 10
+AT_CHANCE = 0.01  # how much more than by chance is still chance, as a fraction of the images
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Layer:
     layer: int
     size: list[float]  # |mean| of a feature, averaged over all features
     moved: list[float]  # |change of the mean| since the epoch before, averaged likewise
+    # standard deviation of a feature, averaged likewise; older runs have none
+    spread: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,30 @@ class Record:
     temperature: float | None = None
     validation: Evaluation | None = None
     test: Evaluation | None = None
+    # the network with averaged weights, on the test images, at a temperature of its own
+    averaged: Evaluation | None = None
+    # when, from which commit and by which registered plan; older runs do not say
+    started: str | None = field(default=None, compare=False)
+    ended: str | None = field(default=None, compare=False)
+    commit: str | None = None
+    registration: str | None = None
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether a number was not finite, or the network ends at chance with a loss above that of
+        chance."""
+        if self.diverged or self.test is None:
+            return True
+        classes = CLASSES.get(self.config.data, 10)
+        is_at_chance = 1.0 - self.test.error <= 1.0 / classes + AT_CHANCE
+        return is_at_chance and self.test.loss > math.log(classes)
+
+    @property
+    def seconds(self) -> float:
+        """The time that training took, without evaluation; 0 if it was not measured."""
+        images = self.images["train"]
+        speeds = [row["images_per_second"] for row in self.history]
+        return sum(images / speed for speed in speeds if speed)
 
     def accuracies(self) -> list[float]:
         """After each epoch, on validation images if there are any, else on test images, in %."""
@@ -127,10 +156,15 @@ class Record:
             raise ValueError("its digest is not that of its content")
         facts["config"] = Config(**facts["config"])
         facts["layers"] = [Layer(**layer) for layer in facts["layers"]]
-        for name in ("validation", "test"):
-            if facts[name]:
+        for name in ("validation", "test", "averaged"):
+            if facts.get(name):
                 facts[name] = Evaluation(**facts[name])
         return cls(**facts)
+
+
+def now() -> str:
+    """The time, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def rounded(facts: Any) -> Any:
@@ -182,25 +216,35 @@ class Passed(NamedTuple):
     """What a pass of images through a network gives."""
 
     outputs: HostArray  # (N, classes)
-    means: list[HostArray]  # for each convolution, those of the features that arrive at it: (C,)
+    # for each convolution, those of the features that arrive at it: (C,)
+    means: list[HostArray]
+    deviations: list[HostArray]
 
 
 @no_grad()
 def passed_through(model: nn.Sequential, images: HostArray) -> Passed:
-    """The outputs for images, and the mean of each feature that arrives at each convolution."""
+    """The outputs for images, and the mean and the standard deviation of each feature that arrives
+    at each convolution."""
     home = next(model.parameters()).data
     outputs: list[HostArray] = []
     sums: dict[int, Array] = {}
+    squares: dict[int, Array] = {}
     for start in range(0, len(images), CHUNK):
         x = Tensor(from_host(images[start : start + CHUNK], like=home))
         for i, layer in enumerate(model):
             if isinstance(layer, nn.Conv2d | nn.NormPropConv2d):
                 of_images = x.data.mean(axis=(2, 3), dtype="float64")  # (N, C, H, W) -> (N, C)
                 sums[i] = sums.get(i, 0.0) + of_images.sum(axis=0)  # (N, C) -> (C,)
+                of_squares = (x.data * x.data).mean(axis=(2, 3), dtype="float64")
+                squares[i] = squares.get(i, 0.0) + of_squares.sum(axis=0)
             x = layer(x)
         outputs.append(to_numpy(x.data))
     means = [to_numpy(total) / len(images) for total in sums.values()]
-    return Passed(np.concatenate(outputs), means)
+    deviations = []
+    for mean, total in zip(means, squares.values(), strict=True):
+        variance = to_numpy(total) / len(images) - mean**2
+        deviations.append(np.sqrt(variance.clip(0.0)))
+    return Passed(np.concatenate(outputs), means, deviations)
 
 
 class StepWithLosses(TrainingStep):
@@ -225,11 +269,13 @@ class RecordedRun(Run):
             self.model, self.optimizer, threads=config.threads
         )
         self.step.losses = []
+        self.step.constrain = not config.unconstrained
         self.sets = {"test": self.test}
         if self.valid:
             self.sets = {"validation": self.valid, "test": self.test}
         self.first = next(iter(self.sets))  # the set on which mean inputs are measured
         self.passed: dict[str, Passed] = {}  # at the last evaluation
+        self.averaged_outputs: dict[str, HostArray] = {}  # of averaged weights, on each set
 
     def save(self) -> None:
         """The losses first: `resume` drops those that a checkpoint does not know of."""
@@ -283,15 +329,19 @@ class RecordedRun(Run):
             if "means" in row:
                 means_before[row["layer"]] = np.array(row.pop("means"))
         rows = []
-        for layer, means in enumerate(self.passed[self.first].means, start=1):
+        passed = self.passed[self.first]
+        measured = zip(passed.means, passed.deviations, strict=True)
+        for layer, (means, deviations) in enumerate(measured, start=1):
             change = means - means_before.get(layer, means)
             rows.append(
                 {
                     "layer": layer,
                     "size": float(abs(means).mean()),
                     "moved": float(abs(change).mean()),
+                    "spread": float(deviations.mean()),
                     "means": means.tolist(),
                     "sources": sources(),  # another version may resume the run
+                    "at": now(),
                 }
             )
         return rows
@@ -305,7 +355,36 @@ class RecordedRun(Run):
                     "outputs that are not finite", "they are numbers", "a smaller learning rate"
                 )
 
-    def record(self, diverged: dict[str, Any] | None) -> Record:
+    def evaluate_average(self) -> dict[str, float]:
+        """Of the network with averaged weights. Its temperature is its own, so that it is judged as
+        the other is."""
+        self.averaged_outputs = {}
+        network = self.averaged()
+        assert isinstance(network, nn.Sequential)
+        with nn.evaluating():
+            for name, images in self.sets.items():
+                self.averaged_outputs[name] = passed_through(network, images.images).outputs
+        outputs = self.averaged_outputs["test"]
+        losses = image_losses(outputs, self.test.labels)
+        wrong = outputs.argmax(axis=1) != self.test.labels
+        return {
+            "averaged_test_loss": float(losses.mean()),
+            "averaged_test_error": float(wrong.mean()),
+        }
+
+    def averaged_evaluation(self) -> Evaluation | None:
+        """None in a run that does not average."""
+        if self.average is None:
+            return None
+        if not self.averaged_outputs:  # it was stopped between the last epoch and here
+            self.evaluate_average()
+        temperature = 1.0
+        if self.valid:
+            outputs = self.averaged_outputs["validation"]
+            temperature = best_temperature(outputs, self.valid.labels)
+        return Evaluation.of(self.averaged_outputs["test"], self.test.labels, temperature)
+
+    def record(self, diverged: dict[str, Any] | None, registration: str | None = None) -> Record:
         history = [row for row in self.history if all(map(math.isfinite, row.values()))]
         all_sources = dict.fromkeys(row.get("sources", "?") for row in self.signals)  # each once
         sets = {"train": self.train, **self.sets}
@@ -319,6 +398,10 @@ class RecordedRun(Run):
             losses=self.averaged_losses(),
             layers=self.layers(epochs=len(history)),
             diverged=diverged,
+            started=self.signals[0].get("at") if self.signals else None,
+            ended=now(),
+            commit=commit(),
+            registration=registration,
         )
         if diverged:
             return record
@@ -334,6 +417,7 @@ class RecordedRun(Run):
             temperature=temperature,
             validation=evaluations.get("validation"),
             test=evaluations["test"],
+            averaged=self.averaged_evaluation(),
         )
 
     def averaged_losses(self) -> list[float]:
@@ -345,10 +429,13 @@ class RecordedRun(Run):
 
     def layers(self, epochs: int) -> list[Layer]:
         """The signals up to this epoch, layer by layer."""
-        sizes: dict[int, list[float]] = {}
-        moved: dict[int, list[float]] = {}
+        layers: dict[int, Layer] = {}
         for row in self.signals:
-            if row["epoch"] <= epochs:
-                sizes.setdefault(row["layer"], []).append(row["size"])
-                moved.setdefault(row["layer"], []).append(row["moved"])
-        return [Layer(layer, sizes[layer], moved[layer]) for layer in sorted(sizes)]
+            if row["epoch"] > epochs:
+                continue
+            layer = layers.setdefault(row["layer"], Layer(row["layer"], [], [], []))
+            layer.size.append(row["size"])
+            layer.moved.append(row["moved"])
+            if "spread" in row:
+                layer.spread.append(row["spread"])
+        return [layers[i] for i in sorted(layers)]

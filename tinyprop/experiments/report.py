@@ -11,10 +11,12 @@ import numpy as np
 from ..report.estimate import Estimate
 from ..report.table import Table
 from ..train import Config
-from .evidence import ENDPOINTS, LEVEL, POWER, REGISTERED, Comparison, Measure
-from .experiment import BATCHNORM, NOT_IN_THE_PAPER, Arm, Experiment, Finding, decide
+from .evidence import ENDPOINTS, LEVEL, POWER, Comparison, Measure
+from .experiment import BATCHNORM, NOT_TESTABLE, Arm, Experiment, Finding, decide
 from .record import Record
-from .scales import text
+from .registration import Registration, text
+
+VERDICTS = ("supported", "not supported", "undecided")
 
 
 def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> str:
@@ -24,7 +26,8 @@ def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> s
     arms = distinct(experiments)
     findings = [finding for experiment in experiments for finding in experiment.findings]
     primary = [finding for finding in findings if finding.primary]
-    others = [finding for finding in findings if not finding.primary]
+    others = [f for f in findings if not f.primary and f.claim.is_of_the_paper]
+    own = [f for f in findings if not f.claim.is_of_the_paper]
     return text("report.md").format(
         command=command,
         description=scale.description,
@@ -33,36 +36,41 @@ def page(experiments: Sequence[Experiment], command: str, folder: str = "") -> s
         of_others=counted(others),
         level=100.0 * LEVEL,
         power=100.0 * POWER,
-        primary=summary("primary", primary, scale.name),
-        exploratory=summary("exploratory", others, scale.name),
+        primary=summary("primary claim", primary, scale.name),
+        exploratory=summary("exploratory claim", others, scale.name),
+        own=summary("question of our own", own, scale.name),
         losses=listed(losses(experiments)) or "Nowhere so far.",
         sections="\n".join(section(experiment, folder) for experiment in experiments),
         short=reasons(experiments, arms),
         versions=versions(arms.values()),
         pooled=listed(pooled(list(arms.values()))),
-        **registered(),
+        **registered(scale.registration),
     )
 
 
-def registered() -> dict[str, Any]:
-    """What the report says about the preregistration."""
+def registered(registration: Registration) -> dict[str, Any]:
+    """What the report says about the registered plan."""
+    facts = registration.facts
     rule = []
-    for name, words in REGISTERED["rule"].items():
+    for name, words in facts["rule"].items():
         rule.append(f"{name.replace('_', ' ')}: {words}")
+    if registration.gate is not None:
+        rule.append(f"gate: {registration.gate['statement']}")
     margins = []
     for measure in ENDPOINTS:
         margins.append(f"{measure.name} ± {measure.margin:g}, in {measure.difference_unit}")
     partly = []
-    for name, what in REGISTERED["partly_available"].items():
+    for name, what in facts["partly_available"].items():
         partly.append(f"Of {name}, we have {what}.")
     added = []
-    for addition in REGISTERED["added"].values():
+    for addition in facts.get("added", {}).values():
         added.append(f"Added on {addition['on']}, when {addition['when']}: {addition['what']}.")
     return {
-        "registered": REGISTERED["registered"],
+        "registered": facts["registered"],
+        "file": f"tinyprop/experiments/{registration.names[0]}",
         "rule": listed(rule),
         "margins": "; ".join(margins),
-        "not_available": ", ".join(REGISTERED["not_available"]),
+        "not_available": ", ".join(facts["not_available"]),
         "partly": listed(partly),
         "added": listed(added),
     }
@@ -75,15 +83,13 @@ def listed(lines: Iterable[str]) -> str:
 # -- the section of an experiment
 
 
-def section(experiment: Experiment, folder: str) -> str:
-    parts = [
-        level_table(experiment),
-        waiting(experiment),
-        difference_table(experiment),
-        claim_table(experiment),
-    ]
+def section(experiment: Experiment, folder: str, with_claims: bool = True) -> str:
+    parts = [level_table(experiment), waiting(experiment), difference_table(experiment)]
+    if with_claims:
+        parts.append(claim_table(experiment))
     return text("section.md").format(
         e=experiment,
+        scale="" if experiment.scale.name == "short" else f" --scale {experiment.scale.name}",
         folder=folder,
         runs=runs_of(experiment.arms.values()),
         remarks=experiment.remarks(),
@@ -94,13 +100,13 @@ def section(experiment: Experiment, folder: str) -> str:
 def level_table(experiment: Experiment) -> str:
     """The settings that were run."""
     header = ["setting", "seeds"]
-    for measure in experiment.reported:
+    for measure in experiment.columns:
         header.append(f"{measure.name}, {measure.unit}".rstrip(", "))
     rows = []
     for name, arm in experiment.shown().items():
         if arm.records:
             seeds = f"{len(arm.records)} of {arm.planned}"
-            levels = [arm.words(measure) for measure in experiment.reported]
+            levels = [arm.words(measure) for measure in experiment.columns]
             rows.append([name, seeds, *levels])
     return Table(header, rows).markdown() if rows else ""
 
@@ -161,16 +167,18 @@ def counted(findings: Iterable[Finding]) -> str:
     """How many claims of the paper are decided, and how."""
     verdicts = []
     for finding in findings:
-        if finding.claim.paper != NOT_IN_THE_PAPER:
-            verdicts.append(finding.supported)
-    supported = verdicts.count(True)
-    not_supported = verdicts.count(False)
-    undecided = verdicts.count(None)
-    return f"{supported} supported, {not_supported} not supported, {undecided} undecided"
+        if finding.claim.is_of_the_paper:
+            verdicts.append(finding.verdict)
+    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS]
+    if NOT_TESTABLE in verdicts:
+        counts.append(f"{verdicts.count(NOT_TESTABLE)} {NOT_TESTABLE}")
+    return ", ".join(counts)
 
 
 def summary(kind: str, findings: Sequence[Finding], scale: str) -> str:
-    header = [f"{kind} claim", "seeds so far", f"at {scale} scale", "where we cannot tell"]
+    if not findings:
+        return ""
+    header = [kind, "seeds so far", f"at {scale} scale", "where we cannot tell"]
     rows = []
     for finding in findings:
         seeds = f"{finding.runs} of {finding.planned}"
@@ -183,6 +191,9 @@ def undecided(finding: Finding) -> str:
     detect."""
     if finding.supported is not None:
         return ""
+    if not finding.is_testable:
+        closed = [f"{label}: {g}" for label, g in finding.gates.items() if g.is_open is False]
+        return "; ".join(closed)
     if finding.no_data:
         return f"data that are not available here: {', '.join(finding.no_data)}"
     label, widest = finding.widest
@@ -256,8 +267,9 @@ def reasons(experiments: Sequence[Experiment], arms: Mapping[Config | str, Arm])
                 open_settings.add(arm.config or name)
     short = {key for key, arm in arms.items() if len(arm.records) < arm.planned}
     no_data: set[Config | str] = set()
+    not_available = experiments[0].scale.registration.facts["not_available"]
     for key in short:
-        if isinstance(key, Config) and key.data in REGISTERED["not_available"]:
+        if isinstance(key, Config) and key.data in not_available:
             no_data.add(key)
     return {
         "decided": len(short - open_settings),

@@ -1,24 +1,15 @@
-"""How large the experiments are: the scales of scales.toml."""
+"""How large the experiments are: the scales of scales.toml, and that of plateau.toml."""
 
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from importlib.resources import files
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..train import Config
+from .registration import PLATEAU, SHORT, Registration, table
 
 IMAGES = 45_000  # for training, in CIFAR-10
+DEFAULTS: dict[str, Any] = {setting.name: setting.default for setting in fields(Config)}
 Settings = Mapping[str, Config]  # by name
-
-
-def text(name: str) -> str:
-    """A file of this room."""
-    return files(__package__).joinpath(name).read_text("utf-8")
-
-
-def table(name: str) -> dict[str, Any]:
-    return tomllib.loads(text(name))
 
 
 @dataclass(frozen=True)
@@ -28,18 +19,20 @@ class Scale:
     name: str
     description: str
     protocol: Config
+    registration: Registration
     larger: Settings
     rows: Settings  # of the table in section 5.5
     most_seeds: int
     rate_epochs: int
 
-    def config(self, short: bool = False, **changes: Any) -> Config:
+    def config(self, short: bool = False, unset: Sequence[str] = (), **changes: Any) -> Config:
         """The protocol with some changes; a short run is as long as those that try learning
-        rates."""
+        rates, and what is unset has the default of `tinyprop train`."""
         protocol = self.protocol
         if short:
             protocol = replace(protocol, epochs=self.rate_epochs)
-        return replace(protocol, **changes)
+        defaults = {name: DEFAULTS[name] for name in unset}
+        return replace(protocol, **defaults, **changes)
 
 
 def read(name: str, protocol: Any, larger: Any, rows: Any, **rest: Any) -> Scale:
@@ -52,8 +45,32 @@ def read(name: str, protocol: Any, larger: Any, rows: Any, **rest: Any) -> Scale
             row_configs[row] = larger_configs[facts]
         else:  # changes to the protocol
             row_configs[row] = replace(base, **facts)
-    return Scale(name, protocol=base, larger=larger_configs, rows=row_configs, **rest)
+    return Scale(
+        name,
+        protocol=base,
+        registration=SHORT,
+        larger=larger_configs,
+        rows=row_configs,
+        **rest,
+    )
+
+
+def read_plateau() -> Scale:
+    """From plateau.toml, which has its seeds beside the settings."""
+    facts = PLATEAU.facts["scale"]
+    protocol = Config(threads=1, **facts["protocol"])
+    return Scale(
+        name="plateau",
+        description=facts["description"],
+        protocol=protocol,
+        registration=PLATEAU,
+        larger={},
+        rows={},
+        most_seeds=max(PLATEAU.facts["rule"]["looks"]),
+        rate_epochs=protocol.epochs,
+    )
 
 
 SCALES = {name: read(name, **facts) for name, facts in table("scales.toml").items()}
-PAPER_RUN = SCALES["laptop"].larger["the paper's scale"]
+SCALES["plateau"] = read_plateau()
+PAPER_RUN = SCALES["short"].larger["the paper's scale"]

@@ -1,11 +1,15 @@
 """The experiments with their finished runs, and which runs are most useful next."""
 
+import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+from tqdm.auto import tqdm
 
 from .. import data
 from ..engine.errors import DataError, StateError
@@ -14,16 +18,18 @@ from ..parallel.executors import compute_wanted
 from ..report.files import locked
 from ..train import Config
 from .experiment import Arm, Experiment, Finding, decide
-from .ledger import Ledger, compute, run_name
+from .ledger import Ledger, canonical, compute, run_name
 from .record import Record
 from .scales import IMAGES, Scale
 
+SECONDS_PER_COST = 0.013  # of `cost_of`, on one core of 2026
 PRIMARY, EXPLORATORY, NO_CLAIM = range(3)  # the kinds of claims that use a run
 
 
 class Use(NamedTuple):
     """What a run is wanted for. A smaller use comes first."""
 
+    order: int  # of the experiment, where the plan has an order
     claim: int  # PRIMARY, EXPLORATORY or NO_CLAIM
     next_look: int = 0  # the fewer runs a claim needs for its next look, the sooner
     minus_width: float = 0.0  # the widest interval first
@@ -47,11 +53,13 @@ class Study:
     runs: Path  # of unfinished runs
     root: Path | None = None
     backend: str = "numpy"
+    pause_file: Path | None = None  # runs wait while it exists
     most: int | None = None  # random seeds that are computed for each setting
     log: Callable[[str], None] = print
     # by the name of a run, as far as they were looked up
     records: dict[str, Record | None] = field(default_factory=dict)
     available: dict[str, bool] = field(default_factory=dict)  # data sets
+    missing: dict[str, str] = field(default_factory=dict)  # why data sets are not available
 
     def experiments(self) -> list[Experiment]:
         """With all runs that are finished by now."""
@@ -122,15 +130,71 @@ class Study:
                 uses[config] = min(uses.get(config, use), use)
 
         for experiment in experiments:
-            without_claims = dict(experiment.arms)
+            order = self.scale.registration.order(experiment.name)
+            others = dict(experiment.arms)  # settings of which all planned runs are wanted
+            is_completed = experiment.facts.get("complete", False)
             for finding in experiment.findings:
-                for name in needed_settings(experiment, finding):
-                    without_claims.pop(name, None)
+                use = use_for(finding, order)
+                for name, seeds in needed_settings(experiment, finding).items():
+                    if not is_completed:
+                        others.pop(name, None)
                     if finding.supported is None:
-                        want(experiment.arms[name], finding.next_look, use_for(finding))
-            for arm in without_claims.values():
-                want(arm, arm.planned, Use(NO_CLAIM))
+                        want(experiment.arms[name], seeds, use)
+            for arm in others.values():
+                want(arm, arm.planned, Use(order, NO_CLAIM))
         return uses
+
+    def names(self) -> dict[Config, str]:
+        """What a reader calls the settings: experiment and setting, without the random seed."""
+        names: dict[Config, str] = {}
+        for experiment in self.experiments():
+            for setting, arm in experiment.arms.items():
+                if arm.config is not None:
+                    names.setdefault(arm.config, f"{experiment.name}: {setting}")
+        return names
+
+    def name(self, config: Config) -> str:
+        """What a reader calls a run."""
+        setting = replace(config, seed=0, backend="numpy")
+        return f"{self.names().get(setting, config.data)}, seed {config.seed}"
+
+    def seconds(self, configs: Sequence[Config]) -> list[float]:
+        """About how long each of these runs takes: as long as finished runs of its setting; else by
+        its size, from all finished runs; else from what one core did in 2026."""
+        by_setting: dict[Config, list[float]] = {}
+        for record in self.records.values():
+            if record and record.seconds and not record.diverged:
+                setting = replace(canonical(record.config), seed=0)
+                by_setting.setdefault(setting, []).append(record.seconds)
+        rates = []
+        for setting, times in by_setting.items():
+            rates.append(statistics.median(times) / cost_of(setting))
+        rate = statistics.median(rates) if rates else SECONDS_PER_COST
+        estimates = []
+        for config in configs:
+            known = by_setting.get(replace(canonical(config), seed=0))
+            estimates.append(statistics.median(known) if known else rate * cost_of(config))
+        return estimates
+
+    def plan(self, jobs: int) -> str:
+        """What is to be computed, and how long that takes."""
+        wanted = self.wanted()
+        names = self.names()
+        runs: dict[str, int] = {}
+        hours: dict[str, float] = {}
+        for config, seconds in zip(wanted, self.seconds(wanted), strict=True):
+            setting = replace(config, seed=0, backend="numpy")
+            experiment = names[setting].partition(":")[0]
+            runs[experiment] = runs.get(experiment, 0) + 1
+            hours[experiment] = hours.get(experiment, 0.0) + seconds / 3600.0
+        lines = [
+            f"{len(wanted)} runs to compute, {jobs} at a time, "
+            f"in about {in_hours(sum(hours.values()) / jobs)}:"
+        ]
+        for experiment, number in runs.items():
+            lines.append(f"  {experiment:20}{number:4} runs  {in_hours(hours[experiment])}")
+        lines.append("Claims that stay open may ask for more. Ctrl-C saves; the command resumes.")
+        return "\n".join(lines)
 
     def compute(self, pool: Executor, jobs: int, seconds: float) -> bool:
         """Compute the runs that are wanted, until time is up; False after Ctrl-C. What was done is
@@ -139,16 +203,42 @@ class Study:
         ledger = Ledger(self.ledger.folder.absolute())
         runs = self.runs.absolute()
 
+        def say(line: str) -> None:
+            if bar.disable:
+                print(line, flush=True)
+            else:
+                bar.write(line)
+
         def finished(config: Config, to_go: int) -> None:
-            if not ledger.find(config):
+            record = ledger.find(config)
+            if record is None:
                 got = f"{run_name(config)}, finished but not in {ledger.folder}"
                 rule = "workers and the command share the directories of runs and of the ledger"
                 raise StateError(got, rule, "a shared file system")
-            print(f"{run_name(config)} is finished, {to_go} to go", flush=True)
+            self.records[run_name(config)] = record
+            bar.total = bar.n + 1 + to_go
+            hours = sum(self.seconds(self.wanted())) / jobs / 3600.0
+            bar.set_postfix_str(f"about {in_hours(hours)} left", refresh=False)
+            bar.update()
+            say(f"{self.name(config)} is finished, {to_go} to go")
 
-        with locked(runs):
-            work = partial(compute, ledger=ledger, runs=runs, root=self.root)
-            return compute_wanted(self.wanted, work, finished, pool, jobs, seconds)
+        def stopping() -> None:
+            say("stopping: running experiments save their state")
+
+        work = partial(
+            compute,
+            ledger=ledger,
+            runs=runs,
+            root=self.root,
+            registration=self.scale.registration.digest,
+            pause_file=self.pause_file.absolute() if self.pause_file else None,
+        )
+        form = "{desc}{percentage:3.0f}% |{bar}| {n_fmt} of {total_fmt} runs{postfix}"
+        with (
+            locked(runs),
+            tqdm(total=len(self.wanted()), disable=None, leave=False, bar_format=form) as bar,
+        ):
+            return compute_wanted(self.wanted, work, finished, pool, jobs, seconds, stopping)
 
     def has_data(self, config: Config) -> bool:
         """Whether the data set of a run is here, or can be downloaded."""
@@ -158,22 +248,36 @@ class Study:
                 self.available[name] = bool(data.found(name, self.root, download=True))
             except DataError as error:
                 self.log(f"{name} is skipped: {error.args[0]}")
+                self.missing[name] = str(error)
                 self.available[name] = False
         return self.available[name]
 
 
-def needed_settings(experiment: Experiment, finding: Finding) -> set[str]:
-    """The settings of a claim, and those whose runs decide what these are."""
-    needed = set(finding.claim.settings)
+def needed_settings(experiment: Experiment, finding: Finding) -> dict[str, int]:
+    """How many runs of the settings of a claim are needed up to its next look, and of those that
+    decide what these settings are."""
+    needed: dict[str, int] = {}
     for name in finding.claim.settings:
-        needed.update(experiment.before(name))
-    return needed
+        for tried in experiment.before(name):
+            needed[tried] = experiment.arms[tried].needed_for_selection
+    return needed | dict.fromkeys(finding.claim.settings, finding.next_look)
 
 
-def use_for(finding: Finding) -> Use:
+def use_for(finding: Finding, order: int) -> Use:
     _, widest = finding.widest
     claim = PRIMARY if finding.primary else EXPLORATORY
-    return Use(claim, finding.next_look, -widest.width)
+    return Use(order, claim, finding.next_look, -widest.width)
+
+
+def in_hours(hours: float) -> str:
+    """A time for people.
+
+    >>> in_hours(0.01), in_hours(0.5), in_hours(12.34)
+    ('1 min', '30 min', '12.3 h')
+    """
+    if hours < 1.0:
+        return f"{math.ceil(60.0 * hours)} min"
+    return f"{hours:.1f} h"
 
 
 def cost_of(config: Config) -> float:
@@ -181,6 +285,7 @@ def cost_of(config: Config) -> float:
     images = config.train_size or IMAGES
     of_width = config.width**1.2
     of_batch = 1.0 + 4.0 / config.batch_size
-    has_extra_pass = as_normalizer(config.norm).before is not None  # over each hidden layer
-    of_norm = 1.4 if has_extra_pass else 1.0
-    return config.epochs * images * of_width * of_batch * of_norm
+    normalizer = as_normalizer(config.norm)
+    of_norm = 1.4 if normalizer.before is not None else 1.0  # a pass more over each hidden layer
+    of_pixels = 1.0 / config.shrink**2
+    return config.epochs * images * of_width * of_batch * of_norm * of_pixels

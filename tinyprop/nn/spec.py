@@ -166,7 +166,7 @@ def build(
 
     | norm | a hidden layer is |
     |---|---|
-    | "normprop", "normprop-exact" | a NormPropConv2d |
+    | "normprop", "normprop-exact", "normprop-measured" | a NormPropConv2d or MeasuredConv2d |
     | "batch", "layer", "rms", "group", "instance", "dyt", "derf" | conv., normaliser, activation |
     | "layer-after" | convolution, activation, LayerNorm |
     | "weight", "ws" | convolution with WeightNorm or ScaledWS, activation |

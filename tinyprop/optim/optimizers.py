@@ -1,6 +1,6 @@
 """Optimizers: they hold the parameters, and what they remember of each between steps."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..engine.arrays import (
@@ -35,6 +35,8 @@ class Optimizer:
 
     # names of arrays of the shape of a parameter that are saved between steps
     remembers: tuple[str, ...] = ()
+    # whether weight decay acts on a parameter
+    decays: Callable[[Tensor], bool] = staticmethod(lambda p: True)
 
     def __init__(self, params: Iterable[Tensor], lr: float, **settings: float):
         self.params = self._checked(params)
@@ -91,6 +93,13 @@ class Optimizer:
     def update(self, due: list[int]) -> None:
         """Update the parameters with these numbers."""
         raise NotImplementedError
+
+    def by_decay(self, due: list[int], weight_decay: float) -> list[tuple[list[int], float]]:
+        """These parameters in groups, each with its weight decay."""
+        decayed = [i for i in due if self.decays(self.params[i])]
+        others = [i for i in due if not self.decays(self.params[i])]
+        groups = [(decayed, weight_decay), (others, 0.0)]
+        return [(group, decay) for group, decay in groups if group]
 
     def arrays(self, due: list[int]) -> Any:
         """Their weights, their gradients, and what is remembered of them."""
@@ -180,8 +189,9 @@ class SGD(Optimizer):
         self.weight_decay = weight_decay
 
     def update(self, due: list[int]) -> None:
-        w, g, velocity = self.arrays(due)
-        sgd(w, g, velocity, self.lr, self.momentum, self.weight_decay)
+        for group, weight_decay in self.by_decay(due, self.weight_decay):
+            w, g, velocity = self.arrays(group)
+            sgd(w, g, velocity, self.lr, self.momentum, weight_decay)
 
 
 class RMSProp(Optimizer):
@@ -212,8 +222,9 @@ class RMSProp(Optimizer):
         self.weight_decay = weight_decay
 
     def update(self, due: list[int]) -> None:
-        w, g, square = self.arrays(due)
-        rmsprop(w, g, square, self.lr, self.alpha, self.eps, self.weight_decay)
+        for group, weight_decay in self.by_decay(due, self.weight_decay):
+            w, g, square = self.arrays(group)
+            rmsprop(w, g, square, self.lr, self.alpha, self.eps, weight_decay)
 
 
 class Adam(Optimizer):
@@ -252,8 +263,9 @@ class Adam(Optimizer):
         counts = {self.steps[i] for i in due}  # several only if some had no gradient at times
         for step in sorted(counts):
             same = [i for i in due if self.steps[i] == step]
-            w, g, mean, square = self.arrays(same)
-            adam(w, g, mean, square, self.lr, *self.betas, self.eps, self.weight_decay, step)
+            for group, weight_decay in self.by_decay(same, self.weight_decay):
+                w, g, mean, square = self.arrays(group)
+                adam(w, g, mean, square, self.lr, *self.betas, self.eps, weight_decay, step)
 
     def state_dict(self) -> dict[str, Array]:
         return super().state_dict() | {"steps": host_array(self.steps)}

@@ -243,13 +243,15 @@ def compute_wanted(
     pool: Executor,
     jobs: int,
     seconds: float,
+    stopping: Callable[[], None] = lambda: None,
 ) -> bool:
     """Compute the first piece that is wanted, whenever a job is free, until time is up; False after
     Ctrl-C.
 
     `compute(piece, should_stop=...)` is called in a worker, and returns False if it stopped before
     the end; `finished(piece, left)` is called here. In the end, running pieces are asked to stop,
-    and can save what they have. A second Ctrl-C ends the workers at once."""
+    and can save what they have; after a signal, `stopping` is called before that. A second Ctrl-C
+    ends the workers at once."""
     place = pool if isinstance(pool, Place) else Place(pool)
     end = time.monotonic() + seconds
     running: dict[Future[bool], Piece] = {}
@@ -273,6 +275,8 @@ def compute_wanted(
                     left -= 1
                     finished(piece, left)
         finally:  # after an error, too
+            if should_stop():
+                stopping()
             place.cancel(running)
     return not should_stop()
 

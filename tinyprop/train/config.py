@@ -7,6 +7,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, get_args
 
 from .. import data, nn
+from ..data.normalization import Normalizer
 from ..engine.arrays import HostArray
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
@@ -94,8 +95,14 @@ class Config:
     shrink: int = setting(1, "average blocks of N x N pixels of every image", low=1)
     data_norm: str = setting(
         "global",
-        "normalise the data over the training set, or over each mini-batch",
-        choices=("global", "batch"),
+        "normalise each pixel over the training set, or over each mini-batch; or each channel "
+        "over the training set",
+        choices=("global", "batch", "channel"),
+    )
+    output: str = setting(
+        "linear",
+        "the layer that gives the logits: a plain one, or one normalised as NormProp's are",
+        choices=("linear", "normprop"),
     )
     width: float = setting(
         0.25, "multiplies the number of filters; 1 is the paper's network", above=0, high=100
@@ -108,7 +115,14 @@ class Config:
     lr: float = setting(0.02, "initial learning rate; the paper uses 0.05", above=0, high=100)
     optimizer: str = setting("sgd", "SGD with momentum, or RMSProp", choices=("sgd", "rmsprop"))
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
+    alpha: float = setting(0.99, "decay of RMSProp's mean of squared gradients", low=0, high=1)
     weight_decay: float = setting(0.001, "L2 penalty", low=0, high=1)
+    decay_on: str = setting(
+        "all",
+        "the L2 penalty is on all parameters, or on weights alone (not on gamma, beta, biases)",
+        choices=("all", "weights"),
+    )
+    unconstrained: bool = setting(False, "do not keep the filters of NormProp at unit length")
     schedule: str = setting(
         "halve",
         (
@@ -284,14 +298,11 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
         init="orthogonal" if config.init == "lsuv" else config.init,
     )
     shape = (channels, height, width)
-    first = (
-        data.GlobalNormalizer(shape).fit(images)
-        if config.data_norm == "global"
-        else data.BatchNormalizer(shape)
-    )
-    every: list[Module] = [first]
+    every: list[Module] = [data_normalizer(config, images)]
+    output = next(layer for layer in reversed(list(layers)) if isinstance(layer, nn.Conv2d))
     for layer in layers:
-        every.append(layer)
+        is_normalized_output = config.output == "normprop" and layer is output
+        every.append(normalized_output(output) if is_normalized_output else layer)
         if (
             config.dropout
             and isinstance(layer, nn.MaxPool2d | nn.AvgPool2d)
@@ -312,3 +323,21 @@ def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
     if config.init == "lsuv":
         nn.init.lsuv_(net, tensor(images[:LSUV_IMAGES]))
     return net
+
+
+def data_normalizer(config: Config, images: HostArray) -> Normalizer:
+    """The first layer of a network, for images (N, C, H, W)."""
+    shape = images.shape[1:]
+    if config.data_norm == "batch":
+        return data.BatchNormalizer(shape)
+    return data.GlobalNormalizer(shape).fit(images, per_channel=config.data_norm == "channel")
+
+
+def normalized_output(layer: nn.Conv2d) -> nn.NormPropConv2d:
+    """A convolution that gives logits gamma w.x / |w| + beta, with the weights of this one."""
+    filters, channels, height, width = layer.weight.shape
+    normalized = nn.NormPropConv2d(
+        channels, filters, (height, width), layer.stride, layer.padding, "identity"
+    )
+    normalized.weight.data[...] = layer.weight.data
+    return normalized

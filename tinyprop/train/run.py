@@ -97,7 +97,11 @@ class Run:
                 parameters, config.lr, config.momentum, config.weight_decay
             )
         else:
-            self.optimizer = optim.RMSProp(parameters, config.lr, weight_decay=config.weight_decay)
+            self.optimizer = optim.RMSProp(
+                parameters, config.lr, config.alpha, weight_decay=config.weight_decay
+            )
+        if config.decay_on == "weights":
+            self.optimizer.decays = lambda p: p.ndim > 1
         self.fixed = self.fixed_images()
         # what has arrays of its own in a checkpoint
         self.parts: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer}
@@ -115,6 +119,7 @@ class Run:
         self.step = TrainingStep(
             self.model, self.optimizer, threads=config.threads, ranks=self.ranks
         )
+        self.step.constrain = not config.unconstrained
         self.threads = self.step.threads
         self.history: list[dict[str, float]] = []  # a row for each finished epoch
         self.signals: list[dict[str, Any]] = []  # a row for each layer and finished epoch

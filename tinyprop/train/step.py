@@ -108,6 +108,8 @@ class TrainingStep:
     ()
     """
 
+    constrain = True  # keep the filters of NormProp at unit length
+
     def __init__(
         self,
         model: Module,
@@ -306,7 +308,8 @@ class TrainingStep:
         module."""
         if self._members is None or self._members.edits != edit_count():
             buffers = list(self.model.buffers())
-            self._members = Members(edit_count(), buffers, constrained_weights(self.model))
+            constrained = constrained_weights(self.model) if self.constrain else []
+            self._members = Members(edit_count(), buffers, constrained)
         return self._members
 
     def update(self, gradients: Gradients) -> None:

@@ -1,6 +1,7 @@
 """Claims on depth, section 3.3: whether normalisation propagates from layer to layer."""
 
-import re
+import json
+import statistics
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 
 from .. import moments, no_grad
 from ..engine.arrays import HostArray
+from ..report.estimate import Estimate
 from .claim import Case, Findings, claim, shown
 from .closed_forms import (
     C1,
@@ -102,16 +104,42 @@ def induction_as_recommended(mc: Sampler) -> Findings:
     return f"the variance falls to {exact[0, 8]:.3f}, units keep means of {k**0.5:.2f}"
 
 
-def trained_means() -> str:
-    """What REPRODUCTION.md, where there is one, says about the mean inputs of section 5.2."""
-    page = Path(__file__).parents[2] / "REPRODUCTION.md"
-    row = (
-        r"mean inputs end closer to 0 .*\|.*\| (?:NormProp minus BatchNorm: )?(.+) \| (.+) \| "
-        r"(.+) \|"
+LEDGER_OF_RUNS = Path(__file__).parents[2] / "figures/runs"  # in a clone of the repository
+
+
+def trained_means(folder: Path = LEDGER_OF_RUNS) -> str:
+    """What finished runs, where there are any, say about the mean inputs of section 5.2: those of
+    the setting with most pairs of a NormProp and a BatchNorm run; of several, the longest."""
+    final: dict[str, dict[str, dict[int, float]]] = {}  # by setting, by norm, by random seed
+    epochs: dict[str, int] = {}
+    for path in sorted(folder.glob("cifar10-*.json")):
+        run = json.loads(path.read_bytes())
+        config = run["config"]
+        if run["diverged"] or config["norm"] not in MEAN_INPUTS:
+            continue
+        seed, norm = config.pop("seed"), config.pop("norm")
+        given = {name: value for name, value in config.items() if value is not None}
+        setting = json.dumps(given, sort_keys=True)
+        sizes = [layer["size"][-1] for layer in run["layers"][1:DEPTH]]
+        final.setdefault(setting, {}).setdefault(norm, {})[seed] = statistics.fmean(sizes)
+        epochs[setting] = config["epochs"]
+
+    def pairs(setting: str) -> list[int]:
+        by_norm = final[setting]
+        return sorted(by_norm.get("normprop", {}).keys() & by_norm.get("batch", {}).keys())
+
+    unknown = "tinyprop reproduce covariate-shift measures it"
+    if not final:
+        return unknown
+    setting = max(final, key=lambda s: (len(pairs(s)), epochs[s]))
+    if len(pairs(setting)) < 2:
+        return unknown
+    ours, theirs = final[setting]["normprop"], final[setting]["batch"]
+    difference = Estimate.of([ours[seed] - theirs[seed] for seed in pairs(setting)])
+    return (
+        f"in {difference.n} pairs of runs of {epochs[setting]} epochs, NormProp minus BN is "
+        f"{difference:+.3f}"
     )
-    if page.exists() and (found := re.search(row, page.read_text("utf-8"))):
-        return f"REPRODUCTION.md has {found[2]} seeds: {found[1]}; {found[3]}"
-    return "tinyprop reproduce covariate-shift measures it"
 
 
 @claim(
@@ -122,9 +150,10 @@ def trained_means() -> str:
 def hidden_means(mc: Sampler) -> Findings:
     """The input of a unit is what arrives from the layer below: its output o = (ReLU(u) - c2)/c1,
     with c1 and c2 the standard deviation and mean of ReLU(Z), Z ~ N(0, 1). `tinyprop reproduce
-    covariate-shift` measures it in trained networks. Before training it is not 0 either: a unit's
-    pre-activation u is N(m, v) over inputs, and its mean m is N(0, k) over units, with v and k from
-    C21, so the mean size of E o follows by an integral over m."""
+    covariate-shift` measures it in trained networks. BN's inputs are outputs of ReLU, which are not
+    negative, so NormProp's are closer to 0 by construction. Before training it is not 0 either: a
+    unit's pre-activation u is N(m, v) over inputs, and its mean m is N(0, k) over units, with v and
+    k from C21, so the mean size of E o follows by an integral over m."""
     width, layers = 160, DEPTH - 1
 
     def draw(random: np.random.Generator) -> list[float]:

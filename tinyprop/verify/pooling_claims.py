@@ -194,10 +194,12 @@ def _kernel_error(random: np.random.Generator) -> float:
 
 @claim("C41", "3.3, 5", "In the nine-layer architecture, the input of the last layer is canonical.")
 def padded_border(mc: Sampler) -> Findings:
-    """C(192,1,1,2) pads 4 x 4 to 8 x 8. A 1 x 1 filter sees only zeros in the 48 new pixels, which
-    become the constant (ReLU(0) - c2)/c1 = -0.683, with c1 and c2 the standard deviation and mean
-    of ReLU(Z), Z ~ N(0, 1): the mean over the map is 48/64 of that. And where a 5 x 5 filter with
-    padding 2 meets zeros, Var u is the fraction of it inside."""
+    """This is about a probable misprint: the paper's C(192,5,1,0)-C(192,1,1,2) pads a 1 x 1 filter,
+    and may stand for C(192,5,1,2)-C(192,1,1,0). As printed, C(192,1,1,2) pads 4 x 4 to 8 x 8. A 1 x
+    1 filter sees only zeros in the 48 new pixels, which become the constant (ReLU(0) - c2)/c1 =
+    -0.683, with c1 and c2 the standard deviation and mean of ReLU(Z), Z ~ N(0, 1): the mean over
+    the map is 48/64 of that. And where a 5 x 5 filter with padding 2 meets zeros, Var u is the
+    fraction of it inside."""
     inside, side = 4, 8
     new = 1.0 - inside**2 / side**2
     layer = NormPropConv2d(16, 4, 1, padding=2, gamma=1.0)
@@ -222,7 +224,8 @@ def padded_border(mc: Sampler) -> Findings:
     what = "Var u over a map of 16 x 16, 5 x 5 filters"
     yield Case(what, 1.0, of_filter**2, computed(variances.mean()), judged=False)
     yield Case("the same, at a corner", 1.0, (3 / 5) ** 2, computed(variances[0]), judged=False)
-    return f"{new:.0%} of it is the constant {-C2 / C1:.3f} that padding makes"
+    constant = f"{-C2 / C1:.3f}"
+    return f"as printed, probably a misprint, {new:.0%} of it is the constant {constant} of padding"
 
 
 @claim("G5", "beyond 3.2", "Max-pooling of equally correlated units has exact constants.")

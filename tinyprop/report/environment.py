@@ -49,14 +49,14 @@ def versions(*packages: str) -> dict[str, str]:
 @cache
 def commit() -> str | None:
     """The commit of the clone that this package is in; None elsewhere."""
-    import subprocess
+    import subprocess  # nosec B404
 
     folder = Path(__file__).parents[2]
     if not (folder / ".git").exists():
         return None
     command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, check=True)  # nosec B603
     except (OSError, subprocess.CalledProcessError):  # no git, or a directory it does not trust
         return None
     return done.stdout.strip()

@@ -149,5 +149,12 @@ def test_what_was_kept_is_part_of_the_state(backend, rng):
     assert_explained(tp.StateError, lambda: fresh.load_state_dict(wrong), "kept")
 
 
+def test_float64_samples_leave_a_float32_layer_as_it_is(rng):
+    net = nn.Sequential(nn.MeasuredLinear(3, 4), nn.MeasuredLinear(4, 2))
+    nn.refresh(net, rng.standard_normal((50, 3)))
+    assert [layer.kept.dtype for layer in net] == ["float32", "float32"]
+    assert net(tp.randn(5, 3)).dtype == "float32"
+
+
 def test_one_sample_has_no_spread():
     assert_explained(ValueError, lambda: nn.refresh(nn.MeasuredLinear(3, 2), tp.randn(1, 3)), "1")

@@ -66,7 +66,7 @@ class Measured(NormProp):
         if self.kept.shape == x.shape:
             self.kept._data[...] = x._data  # where a recorded step looks for them
         else:
-            self.kept = Tensor(x._data.copy())
+            self.kept = Tensor(x._data.astype(self.weight.dtype))  # a copy
 
     @property
     def is_measured(self) -> bool:

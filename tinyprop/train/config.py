@@ -188,7 +188,7 @@ class Config:
         at_the_end = (self.anneal or 0) + (self.average or 0)
         if at_the_end > self.epochs:
             got = f"average = {self.average}, anneal = {self.anneal}, epochs = {self.epochs}"
-            wrong = "weights are averaged over the last epochs before annealing"
+            wrong = "averaging and annealing take the last epochs, one after the other"
             raise ValueError(explain(got, wrong, f"epochs = {at_the_end}"))
 
 

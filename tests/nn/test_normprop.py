@@ -210,3 +210,16 @@ def test_a_dying_unit_is_not_amplified_in_exact_mode(activation, beta, rng):
     out.backward(rng.normal(size=out.shape).astype(np.float32))
     assert np.abs(out.numpy()).max() < 100
     assert all(np.isfinite(p.grad.numpy()).all() for p in layer.parameters())
+
+
+def test_an_activation_without_a_jacobian_factor_needs_a_gamma():
+    """The mean square of the slope of a square root is infinite."""
+
+    def root(u):
+        return tp.functional.sqrt(tp.functional.maximum(u, 0.0))
+
+    assert_explained(
+        ValueError, lambda: nn.NormPropLinear(3, 2, activation=root), "jacobian", "gamma=1.0"
+    )
+    layer = nn.NormPropLinear(3, 2, activation=root, gamma=1.0)
+    assert np.isfinite(layer(tp.randn(5, 3)).numpy()).all()

@@ -1,9 +1,12 @@
 """`tp.observe`: one record for each call of a layer."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
 import tinyprop as tp
+from tests.helpers import assert_explained
 from tinyprop import functional as F
 from tinyprop import nn
 from tinyprop.nn import init
@@ -185,3 +188,17 @@ def test_layers_are_fitted_whatever_they_are_called_with(rng):
     first, _, _, second, _ = tp.observe(net, x)
     assert first.output.numpy().var() == pytest.approx(1.0, abs=1e-5)
     assert second.output.numpy().var() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_what_is_no_module_is_refused_and_named_tuples_are_kept():
+    class Pair(NamedTuple):
+        first: tp.Tensor
+        second: tp.Tensor
+
+    class Two(nn.Module):
+        def forward(self, x):
+            return Pair(x, x * 2.0)
+
+    assert tp.observe(Two(), tp.ones(2))[-1].output.second.tolist() == [2.0, 2.0]
+    assert_explained(TypeError, lambda: tp.observe(F.relu, tp.ones(2)), "Module")
+    assert_explained(TypeError, lambda: tp.propagate(F.relu, [0.0], [[1.0]]), "Module")

@@ -445,3 +445,22 @@ def test_a_layer_that_is_replaced_between_steps_is_constrained_too(rng):
     setattr(net, "0", other)
     step(x, labels)
     np.testing.assert_allclose((other.weight.data**2).sum(axis=1), 1.0, rtol=1e-6)
+
+
+def test_a_tensor_that_nothing_trains_is_refused():
+    """A parameter that forward makes anew each time would never be trained."""
+
+    class Forgetful(nn.Module):
+        def __init__(self):
+            self.linear = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.linear(x) * tp.tensor([1.0], requires_grad=True)
+
+    net = Forgetful()
+    step = TrainingStep(net, tp.optim.SGD(net.parameters(), lr=0.1), threads=1)
+    batch = np.ones((4, 3), np.float32), np.zeros(4, int)
+    assert_explained(tp.GradientError, lambda: step(*batch), "(1,)", "nothing would train it")
+    frozen = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    some = tp.optim.SGD(frozen[1].parameters(), lr=0.1)
+    TrainingStep(frozen, some, threads=1)(*batch)  # a part may stay as it is

@@ -6,6 +6,7 @@ activation s of N(0, 1) has a mean c2 and a standard deviation c1 that are known
 subtracts c2 and divides by c1, and its output is normalised again, ready for the next layer.
 """
 
+import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -144,7 +145,12 @@ class NormProp(Module):
             raise ValueError(explain(f"gamma={gamma!r}", rule, "gamma=1.0"))
         if self.mode == "exact":
             return 1.0
-        return 1.0 / self.standard.jacobian_factor
+        factor = self.standard.jacobian_factor
+        if not 0 < factor < math.inf:
+            got = f"gamma='jacobian' with the activation {self.activation.name}"
+            rule = f"its Jacobian factor is {factor}: the mean square of its slope is not known"
+            raise ValueError(explain(got, rule, "gamma=1.0"))
+        return 1.0 / factor
 
     def _initial_beta(self) -> float:
         if self.mode == "exact" and self.activation.rectifier:

@@ -12,6 +12,7 @@ from typing import Any
 from .. import functional as F
 from ..engine.backward import grad
 from ..engine.context import current
+from ..engine.errors import explain
 from ..engine.graph import no_grad, recording
 from ..engine.tensor import Tensor, as_tensor
 from .module import Module, definer, observing, visiting
@@ -67,6 +68,9 @@ def observe(net: Module, x: Any, labels: Any = None) -> list[Observation]:
     2 Linear (5, 2) (5, 2)
     Sequential (5, 2) (5, 2)
     """
+    if not isinstance(net, Module):
+        got = f"observe of a {type(net).__name__}"
+        raise TypeError(explain(got, "it looks into a Module", "a class with a forward"))
     inputs = [as_tensor(each) for each in (x if isinstance(x, tuple) else (x,))]
     keeps_graph = any(each.requires_grad for each in inputs)
     with_loss = labels is not None
@@ -216,6 +220,8 @@ def _without_graph(record: Observation) -> Observation:
 def _detached(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach()
+    if hasattr(value, "_fields"):  # a namedtuple takes its elements one by one
+        return type(value)(*map(_detached, value))
     if isinstance(value, (list, tuple)):
         return type(value)(map(_detached, value))
     return value

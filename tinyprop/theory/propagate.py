@@ -96,6 +96,9 @@ def propagate(
         raise ValueError(
             explain(f"weights={weights!r}", "they are 'given' or 'random'", "weights='given'")
         )
+    if not isinstance(net, nn.Module):
+        got = f"propagate of a {type(net).__name__}"
+        raise TypeError(explain(got, "it runs a Module", "a class with a forward"))
     if data is not None and not (mean is None and covariance is None):
         got, rule = "propagate with data, and a mean or a covariance", "the data have their own"
         raise ValueError(

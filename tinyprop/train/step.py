@@ -22,8 +22,8 @@ from ..engine.arrays import (
     is_host_array,
     to_numpy,
 )
-from ..engine.backward import grad
-from ..engine.errors import DivergenceError, ShapeError, explain
+from ..engine.backward import grad, inputs_first, node_of
+from ..engine.errors import DivergenceError, GradientError, ShapeError, explain
 from ..engine.graph import no_grad
 from ..engine.overrides import recorders
 from ..engine.sums import total
@@ -134,6 +134,7 @@ class TrainingStep:
         if self.ranks.size > 1:
             self.check_that_ranks_can_share()
         self._members: Members | None = None
+        self.is_graph_checked = False
         self.classes = 0
         self.graph = graph
         self.no_graph = self.obstacle()
@@ -240,6 +241,8 @@ class TrainingStep:
         with self.undone_unless_finite() as result:
             with self.ranks.sharing(len(x)), np.errstate(all="ignore"):
                 loss = self.share_of_loss(x, labels, counted)
+                if not self.is_graph_checked:
+                    self.check_parameters(loss)
                 tensors = grad(loss, self.optimizer.params, allow_unused=True)
                 gradients = [None if g is None else g._data for g in tensors]
                 total_loss, totals = self.ranks.total(loss._data, gradients)
@@ -247,6 +250,23 @@ class TrainingStep:
         if not result.finite:
             self.explain_divergence(x, total_loss)
         return total_loss, totals
+
+    def check_parameters(self, loss: Tensor) -> None:
+        """Refuse a first step in which something requires a gradient that nothing trains, as a
+        parameter that forward makes anew each time."""
+        self.is_graph_checked = True
+        if not loss.requires_grad:
+            return
+        _, leaves = inputs_first(node_of(loss))
+        known = {*self.optimizer.params, *self.model.parameters()}
+        for leaf in leaves:
+            if leaf not in known:
+                raise GradientError(
+                    f"a tensor of shape {leaf.shape} that requires a gradient, in forward or loss",
+                    "it is neither a parameter of the network nor one of the optimizer, so that "
+                    "nothing would train it",
+                    "make it in __init__, as an attribute; or detach() it",
+                )
 
     def share_of_loss(self, x: Array, labels: Array, counted: int | None) -> Tensor:
         """The loss of the batch; or what this rank's samples contribute to it."""

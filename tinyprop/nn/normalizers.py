@@ -292,16 +292,8 @@ def _normprop(
     beta: float | None = None,
     mode: str = "paper",
 ) -> Module:
-    is_linear = len(sizes) == 2
-    kind: Any = NormPropLinear if is_linear else NormPropConv2d
-    return _with_beta(kind(*sizes, activation=activation, gamma=gamma, mode=mode), beta)
-
-
-def _with_beta(layer: Any, beta: float | None) -> Any:
-    """The layer with this initial beta; None stands for its own."""
-    if beta is not None:
-        layer.beta.data[...] = beta
-    return layer
+    kinds = NormPropLinear, NormPropConv2d
+    return _one_of(kinds, sizes, beta, activation=activation, gamma=gamma, mode=mode)
 
 
 def _normprop_measured(
@@ -311,9 +303,20 @@ def _normprop_measured(
     beta: float | None = None,
     mode: str = "paper",
 ) -> Module:
-    is_linear = len(sizes) == 2
-    kind: Any = MeasuredLinear if is_linear else MeasuredConv2d
-    return _with_beta(kind(*sizes, activation=activation, gamma=gamma, mode=mode), beta)
+    kinds = MeasuredLinear, MeasuredConv2d
+    return _one_of(kinds, sizes, beta, activation=activation, gamma=gamma, mode=mode)
+
+
+def _one_of(
+    kinds: tuple[Any, Any], sizes: tuple[int, ...], beta: float | None, **options: Any
+) -> Module:
+    """A fully connected layer, for two sizes, or else a convolution; with this initial beta, or its
+    own."""
+    linear, convolution = kinds
+    layer = linear(*sizes, **options) if len(sizes) == 2 else convolution(*sizes, **options)
+    if beta is not None:
+        layer.beta.data[...] = beta
+    return layer
 
 
 def _normprop_exact(

@@ -436,7 +436,10 @@ def row_sum(x: HostArray) -> HostArray:
 
 
 def _group_sums(x: HostArray) -> HostArray:
-    """The sums of groups of rows, each by a product with ones, which is fast: (groups, C)"""
+    """The sums of groups of rows, each by a product with ones, which is fast: (groups, C). A few
+    numbers are added in float64."""
+    if x.size < WORTH_A_PRODUCT:
+        return x.sum(axis=0, keepdims=True, dtype=float64)
     rows, columns = x.shape
     count, rest = divmod(rows, GROUP)
     end = count * GROUP
@@ -512,7 +515,7 @@ def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) 
     var = np.maximum(squares - (mean - center) ** 2, 0.0)
     op.move_running(mean, var)
     inverse = (1.0 / np.sqrt(var + op.eps)).astype(x.dtype)
-    op.cache["statistics"] = center, inverse
+    op.cache["statistics"] = center, mean - center, inverse
     scale = inverse * weight
     out = np.empty_like(rows)
 
@@ -529,12 +532,13 @@ def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) 
 def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostArray) -> Any:
     if "statistics" not in op.cache:
         return NotImplemented
-    center, inverse = op.cache["statistics"]
+    center, rest, inverse = op.cache["statistics"]
     shape = channels_last(x).shape
     g, x = _rows(g), _rows(x)
     parts = blocks(x, ROWS_AT_ONCE)
     total_g = _block_sum(lambda part: g[part], parts)
-    along = _block_sum(lambda part: g[part] * (x[part] - center), parts) * inverse
+    about_center = _block_sum(lambda part: g[part] * (x[part] - center), parts)
+    along = (about_center - rest * total_g) * inverse
     offset, mean_along = (add_up(np.stack([total_g, along])) / op.count).astype(g.dtype)
     slope = inverse * mean_along
     g_x = np.empty_like(g)

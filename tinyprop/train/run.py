@@ -139,7 +139,7 @@ class Run:
                     rule = "it is for layers that measure fixed images, which this network has not"
                     raise ValueError(explain(got, rule, "norm = 'normprop-measured'"))
             return None
-        count = config.fixed_images or FIXED_IMAGES
+        count = config.fixed_images or min(FIXED_IMAGES, len(self.train))
         if count > len(self.train):
             got = f"fixed_images = {count}"
             rule = f"there are {len(self.train)} training images"

@@ -33,7 +33,7 @@ WORDS = {
     r"\bT\b": "float",
     r"\blong long\b": "long",  # 64 bits
     # all pointers are to global memory
-    r"\b(const )?(float|long|Pack|Numbers) ?\*": r"__global \1\2 *",
+    r"\b(const )?(float|long|Pack|Numbers|bool) ?\*": r"__global \1\2 *",
     r"__restrict__|__launch_bounds__\(.*?\)": "",
     r"__device__": "__attribute__((always_inline))",
     # a call that is replaced once it is compiled

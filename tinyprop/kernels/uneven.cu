@@ -3,7 +3,7 @@
 
 // Square windows that are `step` apart
 struct Windows {
-    long long kernel, step, padding_h, padding_w;
+    long long side, step, padding_h, padding_w;
 };
 
 struct Evenness {
@@ -14,7 +14,7 @@ struct Evenness {
 
 // Images x (N, C, H, W), filters w (O, C, k, k), outputs (N, O, rows, columns), in tiles
 struct Geometry {
-    long long images, height, width, channels, filters, kernel, padding_h, padding_w;
+    long long images, height, width, channels, filters, side, padding_h, padding_w;
     long long rows, columns, down, across;
     long long x[4], w[4], out[4]; // strides, in elements
 
@@ -33,12 +33,13 @@ struct Geometry {
 // range (2, O)
 template <typename T>
 __global__ void filter_range(const T* w, T* range, const Geometry s) {
-    __shared__ T largest[THREADS], sums[THREADS];
-    const unsigned o = blockIdx.x, kernel = s.kernel;
-    const unsigned size = s.channels * kernel * kernel;
+    __shared__ T largest[THREADS];
+    __shared__ T sums[THREADS];
+    const unsigned o = blockIdx.x, side = s.side;
+    const unsigned size = s.channels * side * side;
     T most = 0, sum = 0;
     for (unsigned i = threadIdx.x; i < size; i += THREADS) {
-        const T weight = w[s.weight(o, i / kernel / kernel, i / kernel % kernel, i % kernel)];
+        const T weight = w[s.weight(o, i / side / side, i / side % side, i % side)];
         const T square = weight * weight;
         if (square > most) most = square;
         sum += square; // NaN stays here
@@ -76,8 +77,8 @@ __device__ T window_energy(const T* image, const Windows& s, long long row, long
                            long long height, long long width) {
     const long long h = row * s.step - s.padding_h, w = column * s.step - s.padding_w;
     T sum = 0;
-    for (long long a = max(h, 0LL); a < min(h + s.kernel, height); ++a)
-        for (long long b = max(w, 0LL); b < min(w + s.kernel, width); ++b)
+    for (long long a = max(h, 0LL); a < min(h + s.side, height); ++a)
+        for (long long b = max(w, 0LL); b < min(w + s.side, width); ++b)
             sum += image[a * width + b];
     return sum;
 }
@@ -95,8 +96,8 @@ __global__ void uneven_tiles(const T* energies, const T* range, bool* uneven, co
     bool is_even = tile <= T(MOST);
     const long long h = row * s.results.step - s.results.padding_h;
     const long long w = column * s.results.step - s.results.padding_w;
-    for (long long a = max(h, 0LL); a < min(h + s.results.kernel, s.rows); ++a)
-        for (long long b = max(w, 0LL); b < min(w + s.results.kernel, s.columns); ++b) {
+    for (long long a = max(h, 0LL); a < min(h + s.results.side, s.rows); ++a)
+        for (long long b = max(w, 0LL); b < min(w + s.results.side, s.columns); ++b) {
             const T energy = window_energy(image, s.windows, a, b, s.height, s.width);
             is_even = is_even && energy >= T(LEAST) && tile <= T(MOST_ENERGY) * energy;
         }
@@ -114,8 +115,8 @@ __global__ void convolve_uneven(const T* x, const T* w, const bool* uneven, T* o
     if (!uneven[(image * s.down + row / STEP) * s.across + column / STEP]) return;
     for (long long o = threadIdx.x; o < s.filters; o += THREADS) {
         T sum = 0;
-        for (long long a = 0; a < s.kernel; ++a)
-            for (long long b = 0; b < s.kernel; ++b) {
+        for (long long a = 0; a < s.side; ++a)
+            for (long long b = 0; b < s.side; ++b) {
                 const long long h = row + a - s.padding_h, v = column + b - s.padding_w;
                 const bool inside = h >= 0 && h < s.height && v >= 0 && v < s.width;
                 if (!inside && !meets_padding) continue;
@@ -151,10 +152,10 @@ __global__ void add_filter_gradient(const T* x, const T* g, const bool* uneven_x
         found = found || uneven_x[t] || uneven_g[t];
     found = any_in_block(found);
     const long long i = blockIdx.x * (long long)THREADS + threadIdx.x;
-    if (!found || i >= s.filters * s.channels * s.kernel * s.kernel) return;
-    const long long b = i % s.kernel, a = i / s.kernel % s.kernel;
-    const long long c = i / s.kernel / s.kernel % s.channels;
-    const long long o = i / s.kernel / s.kernel / s.channels;
+    if (!found || i >= s.filters * s.channels * s.side * s.side) return;
+    const long long b = i % s.side, a = i / s.side % s.side;
+    const long long c = i / s.side / s.side % s.channels;
+    const long long o = i / s.side / s.side / s.channels;
     T sum = 0;
     for (long long t = 0; t < tiles; ++t) {
         if (!uneven_x[t] && !uneven_g[t]) continue;

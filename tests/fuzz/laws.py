@@ -73,7 +73,8 @@ def draw(rng: Random) -> Case:
     on_images = chance(rng, 0.4)
     seed = integer(rng, 0, 2**31)
     inputs = choice(rng, [5, 20])
-    shape = (12, inputs, 4, 4) if on_images else (12, inputs)
+    # five windows of 2x2 at the most, each of which takes a row and a column
+    shape = (12, inputs, 6, 6) if on_images else (12, inputs)
     scales = rng.choice([0.3, 2.0], size=(12, *[1] * (len(shape) - 1)))
     x = (rng.gamma(0.5, size=shape) * scales).astype("float32")  # not Gaussian
 

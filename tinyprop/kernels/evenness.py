@@ -74,24 +74,11 @@ def _compared_with_mean(
     finite = np.isfinite(of_tiles.sum(axis=(1, 2), dtype="float64"))
     if not finite.any():
         return None
-    mean = of_windows[finite].mean(axis=0, dtype="float64")  # (places down, places across)
-    down = _mean_over_tiles(results, 0, mean.shape[0])
-    across = _mean_over_tiles(results, 1, mean.shape[1])
-    least = (down @ mean @ across.T).min()
+    _, down, across = of_tiles.shape
+    tiles = np.count_nonzero(finite) * down * across
+    least = of_windows[finite].sum(axis=0, dtype="float64").min() / tiles
     uneven = finite[:, None, None] & ~_is_even(of_tiles, least)
     return uneven if uneven.any() else None
-
-
-@lru_cache(256)
-def _mean_over_tiles(results: Window, axis: int, places: int) -> HostArray:
-    """A matrix that takes values at all places along an axis to the mean, over the tiles, of what
-    each result of a tile has: (results of a tile, places)"""
-    count, step = results.kernel[axis], results.stride[axis]
-    tiles = (places - count) // step + 1
-    out = np.zeros((count, places))
-    for i in range(count):
-        out[i, i : i + step * tiles : step] = 1.0 / tiles
-    return out
 
 
 def _is_even(tile: HostArray, window: HostArray) -> HostArray:

@@ -170,6 +170,9 @@ class Tiling:
             compared.append(Compared(met, places, weights, adds_up=True))
         if is_device_array(images):
             return cuda.uneven_tiles(images, tiles, compared, w)
+        if for_filters:  # all pixels that a weight meets, in all tiles
+            met = Window(self.window.output(shape), (1, 1), self.window.padding)
+            compared[1] = Compared(met, (self.k, self.k), weights, adds_up=True)
         return uneven_tiles(images, tiles, compared)
 
     def to_points(self, name: str, images: Array, out: Array, uneven: Array | None = None) -> Array:

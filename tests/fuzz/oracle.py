@@ -44,7 +44,7 @@ class Bound:
     """How far a result may be from PyTorch's in float64.
 
     In float64, `relative` to the largest number of the result. In float32 and float16, `times` the
-    error that PyTorch makes itself in the same dtype, plus so many `ulps`, units in the last place,
+    error that PyTorch makes itself in the same dtype, plus `ulps` units in the last place,
     of the largest number. That is at least `floor`, the size of what is added up: where terms
     cancel, PyTorch may be lucky."""
 

@@ -34,7 +34,7 @@ BLOCKS = {
 
 @contextmanager
 def blocks_divided_by(factor: int) -> Iterator[None]:
-    """Inside, kernels cut arrays into blocks that are so many times smaller."""
+    """Inside the block, kernels cut arrays into blocks that are smaller by this factor."""
     with ExitStack() as stack:
         if find_spec("tinyprop.kernels") is not None:
             for module_name, names in BLOCKS.items():

@@ -24,7 +24,7 @@ GEOMETRIES = [(3, 1, 1), (4, 1, 1), (5, 1, 2), (5, 1, 0), (3, 2, 1), (4, 2, 1), 
 
 
 def arrays(rng, k, stride, padding, n=2, channels=32, places=12):
-    """x, w and g of a convolution that has so many places down and across."""
+    """x, w and g of a convolution with this number of places down and across."""
     size = (places - 1) * stride + k - 2 * padding
     shapes = (n, channels, size, size), (channels, channels, k, k), (n, channels, places, places)
     return [rng.standard_normal(shape).astype("f4") for shape in shapes]

@@ -152,27 +152,25 @@ class Tiling:
         """Which tiles of the images this transform must not use: (N, down, across); None if it may
         use all. On a device, it must not use any if filters w are given that are not even.
 
-        An output has a window of pixels. A weight has a window, too: the pixels of the tile that it
-        meets, as many as the tile has outputs. It counts if the gradient with respect to the
-        filters will use the transform."""
+        An output has a window of pixels. So has a weight: the pixels that it meets. This counts if
+        the gradient with respect to the filters will use the transform, `for_filters`."""
         inputs, outputs = self.windows["input"], self.windows["output"]
         tiles, results = (inputs, outputs) if name == "input" else (outputs, inputs)
         windows = self.window if name == "input" else self.turned
         n, h, width, c = images.shape
         shape = n, c, h, width
         compared = [Compared(windows, windows.output(shape), results)]
-        if for_filters:
-            met = Window((STEP, STEP), (1, 1), self.window.padding)
-            down, across = tiles.output(shape)
-            last_tile = STEP * (down - 1), STEP * (across - 1)
-            places = last_tile[0] + self.k, last_tile[1] + self.k
-            weights = Window((self.k, self.k), (STEP, STEP), (0, 0))
-            compared.append(Compared(met, places, weights, adds_up=True))
+        weights = Window((self.k, self.k), (STEP, STEP), (0, 0))
         if is_device_array(images):
+            if for_filters:  # the pixels of the tile that a weight meets
+                down, across = tiles.output(shape)
+                places = STEP * (down - 1) + self.k, STEP * (across - 1) + self.k
+                met = Window((STEP, STEP), (1, 1), self.window.padding)
+                compared.append(Compared(met, places, weights, adds_up=True))
             return cuda.uneven_tiles(images, tiles, compared, w)
         if for_filters:  # all pixels that a weight meets, in all tiles
             met = Window(self.window.output(shape), (1, 1), self.window.padding)
-            compared[1] = Compared(met, (self.k, self.k), weights, adds_up=True)
+            compared.append(Compared(met, (self.k, self.k), weights, adds_up=True))
         return uneven_tiles(images, tiles, compared)
 
     def to_points(self, name: str, images: Array, out: Array, uneven: Array | None = None) -> Array:

@@ -95,7 +95,7 @@ class Tally:
 def run(
     kinds: list[Kind], seconds: float, seed: int, tell: Callable[[Finding], None]
 ) -> dict[str, Tally]:
-    """Check cases for this many seconds, the known ones first and then new ones, with equal time for
+    """Check cases for this many seconds: the known ones first, then new ones, with equal time for
     each kind."""
     tallies = {kind.name: Tally() for kind in kinds}
     streams = {kind.name: _numbers(kind, seed) for kind in kinds}

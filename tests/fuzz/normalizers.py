@@ -220,7 +220,9 @@ def batch_normalizer(rng: Random) -> Case:
         return torch().cat([*outs, (batches[0] - mean) / std])
 
     inputs = {f"batch {i}": x.astype("float32") for i, x in enumerate(batches)}
-    question = Question(inputs, ours, theirs, seed=integer(rng, 0, 2**31))
+    # of a batch of two the gradient is 0: terms of the size of 1 / std cancel
+    bound = Bound(floor=1.0 / min(x.std(axis=0).min() for x in batches))
+    question = Question(inputs, ours, theirs, seed=integer(rng, 0, 2**31), bound=bound)
     words = f"BatchNormalizer({shape}, momentum={momentum}) of {question.described()}"
     return Case(words, lambda: disagreement(question))
 

@@ -338,6 +338,8 @@ def prelu(program: Program) -> int:
 def reshape(program: Program) -> int:
     x = latest(program)
     left, shape = program.values[x].numel(), []
+    if left == 0:
+        raise Unsuitable
     while left > 1:
         shape.append(choice(program.rng, [n for n in range(1, left + 1) if left % n == 0]))
         left //= shape[-1]

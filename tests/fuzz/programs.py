@@ -387,7 +387,9 @@ def split(program: Program) -> int:
     x = latest(program)
     shape = program.values[x].shape
     axis = some_axes(program.rng, len(shape), ("int",))
-    size = integer(program.rng, 1, max(1, shape[axis]))
+    if shape[axis] == 0:
+        raise Unsuitable
+    size = integer(program.rng, 1, shape[axis])
     part = integer(program.rng, 0, -(-shape[axis] // size) - 1)
     return program.apply(
         f"part {part} of split, size={size}, axis={axis}",

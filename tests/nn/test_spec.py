@@ -259,3 +259,42 @@ def test_initializations_reach_every_layer():
     net = nn.build("C(6,3,1,1)-R(C(6,1,1,0)-C(6,1,1,0))-C(2,1,1,0)", norm="none", init="fixup")
     assert not net[1].branch[-1].weight.numpy().any()
     assert not net[-2].weight.numpy().any()
+
+
+MLP = "F(12)-R(F(12)-F(12))-R(F(16))-F(5)"
+
+
+# a vector has no pixels, over which InstanceNorm would average
+@pytest.mark.parametrize("norm", [norm for norm in OURS if norm != "instance"])
+def test_a_fully_connected_network_with_blocks(norm, rng):
+    vectors = rng.normal(size=(6, 7)).astype(np.float32)
+    net = nn.build(MLP, 7, norm=norm)
+    assert net(tp.tensor(vectors)).shape == (6, 5)
+    assert not any(isinstance(layer, nn.Flatten | nn.Conv2d) for layer in net.modules())
+    images = rng.normal(size=(6, 3, 4, 4)).astype(np.float32)
+    net = nn.build(
+        f"C(4,3,2,1)-P(2,2,0,avg)-{MLP}", 3, norm=norm, width=0.5, classes=3, size=(4, 4)
+    )
+    assert net(tp.tensor(images)).shape == (6, 3)
+    first = next(p for p in net.parameters() if p.ndim == 2)
+    assert first.shape == (6, 2), "2 filters on 1x1 pixels"
+
+
+def test_propagate_predicts_the_signals_of_an_mlp(rng):
+    net = nn.build("F(100)-F(100)-F(5)", 50)
+    predicted = tp.propagate(net, np.zeros(50), np.eye(50))[-1].variance.mean()
+    logits = net(tp.tensor(rng.normal(size=(4000, 50)).astype(np.float32))).numpy()
+    assert logits.var(axis=0).mean() == pytest.approx(predicted, rel=0.1)
+
+
+def test_images_of_unknown_size_are_not_flattened():
+    words = ("before F(...)", "follows from their size", "size=(32, 32)")
+    assert_explained(ValueError, lambda: nn.build("C(4,3,1,1)-F(5)"), *words)
+
+
+@pytest.mark.parametrize(
+    "spec", ["F(0)", "F(5)-C(3,1,1,0)", "F(5)-P(2,2,0,max)", "R(C(4,3,1,1)-F(4))-F(5)", "R(F(5))"]
+)
+def test_dense_layers_come_last(spec):
+    with pytest.raises(ValueError, match=r"after an F there is no C"):
+        parse(spec)

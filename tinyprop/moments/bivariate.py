@@ -76,9 +76,7 @@ def lines_covariance(
     return xp.where(varies, covariance, 0.0)
 
 
-def _jump_with_lines(
-    x: Array, places: Sequence[Array], slopes: Sequence[Any], rho: Array
-) -> Array:
+def _jump_with_lines(x: Array, places: Sequence[Array], slopes: Sequence[Any], rho: Array) -> Array:
     """Cov(1(X > x), p(Y)) of standard X and Y, for a function p of lines with bends at `places`: a
     line, whose covariance is rho phi(x) times its slope, and a ramp for each bend."""
     total = rho * density(x) * slopes[0]

@@ -16,16 +16,19 @@ from ..engine.arrays import Array, HostArray, array_module, as_array, from_host,
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
 from ..functional.activation import AnyActivation
-from .gaussian import Subject, _as_given, _data, _float64_tensors, gaussian, subject_of
 from .bivariate import lines_covariance
+from .gaussian import Subject, _as_given, _data, _float64_tensors, gaussian, subject_of
 from .lines import Lines, as_lines
 from .nested import Values, found_kinks, nested_covariance
 from .quadrature import FARTHEST
 from .series import resolve, smooth_covariance
 
 ROUNDING = 1e-12  # by which a correlation that was computed may exceed 1
-# A grid whose mean and std differ by more from those of `gaussian` has missed something.
+# A grid whose mean and std differ by more from those of `gaussian`, in units of std, has missed
+# something. Where a function is saturated, its std is rounding beside its values: this fraction of
+# their root mean square is taken instead.
 MISSED = 1e-9
+SATURATED = 1e-6
 
 
 @dataclass(frozen=True)
@@ -195,12 +198,12 @@ def _covariance(values: Values, subject: Subject, group: Group, moments: Any) ->
     if not kinks:
         units = resolve(values, group.mean, group.std)
         # a grid that has missed something is no better than none
-        std = np.maximum(moments.std, MISSED * np.sqrt(units.square))
-        misses = np.maximum(
-            abs(units.out_mean - moments.mean) / std,
-            abs(np.sqrt(units.variance) - moments.std) / std,
-        )
-        units = replace(units, frequency=np.where(misses <= MISSED, units.frequency, np.nan))
+        std = np.maximum(moments.std, SATURATED * np.sqrt(units.square))
+        of_mean = abs(units.out_mean - moments.mean)
+        of_std = abs(np.sqrt(units.variance) - moments.std)
+        is_seen = np.maximum(of_mean, of_std) <= MISSED * std
+        is_seen &= std > 0.0
+        units = replace(units, frequency=np.where(is_seen, units.frequency, np.nan))
         found = smooth_covariance(units, group.first, group.second, group.rho)
     (rest,) = np.nonzero(np.isnan(found))
     if not len(rest):

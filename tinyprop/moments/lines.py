@@ -1,5 +1,6 @@
 """Functions that consist of lines: found out by looking at them."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ def as_lines(
     spacing = 0.5 - 0.5 * np.cos(math.pi * (np.arange(POINTS) + 0.5) / POINTS)
     slopes = []
     ends = []  # the value of each piece at its left and at its right end
-    for left, right in zip(breaks[:-1], breaks[1:], strict=True):
+    for left, right in itertools.pairwise(breaks):
         points = left + (right - left) * spacing
         y = values(points)
         slope = (y[-1] - y[0]) / (points[-1] - points[0])
@@ -42,7 +43,7 @@ def as_lines(
         ends.append((y[0] - slope * (points[0] - left), y[0] + slope * (right - points[0])))
     jumps = []
     size = max(abs(end) for pair in ends for end in pair)
-    for before, after in zip(ends[:-1], ends[1:], strict=True):
+    for before, after in itertools.pairwise(ends):
         jump = float(after[0] - before[1])
         jumps.append(jump if abs(jump) > 1e-12 * size else 0.0)
     return Lines(tuple(kinks), tuple(slopes), tuple(jumps))

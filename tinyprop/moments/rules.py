@@ -31,6 +31,7 @@ from .quadrature import (
 
 Triple: TypeAlias = tuple[Tensor, Tensor, Tensor]  # mean, std and slope2 of sigma(U)
 
+
 class NormalCdf(Op):
     """The distribution function of N(0, 1), accurate in its left tail."""
 

@@ -100,6 +100,40 @@ def test_a_function_of_the_user(s, kinks, rho):
     assert_agrees(s, s, kinks, rho, 0.3, 0.8, -0.4, 1.3, **({"kinks": kinks} if kinks else {}))
 
 
+def mish(u):
+    return u * np.tanh(np.logaddexp(0.0, u))
+
+
+@pytest.mark.parametrize(
+    ("activation", "m1", "s1", "m2", "s2"),
+    [("tanh", 8.1, 0.021, 8.0, 0.17), ("tanh", -8.3, 0.07, -3.7, 2.9), ("tanh", 9.6, 0.1, 9.5, 20)],
+)
+@pytest.mark.parametrize("rho", [-0.28, 0.999])
+def test_a_saturated_unit(activation, m1, s1, m2, s2, rho):
+    """Its std is close to the rounding of its values, and its covariance is right to 1e-12 of
+    these, whether or not it is far below them."""
+    got = dual(activation, rho, (m1, m2), (s1, s2)).covariance
+    slopes = [gaussian(activation, m, s) for m, s in ((m1, s1), (m2, s2))]
+    assert abs(got) <= slopes[0].std * slopes[1].std + 1e-12
+    assert np.sign(got) == np.sign(rho) or abs(got) < 1e-12
+
+
+# E s(U) s(V) by mpmath, to 15 digits, for U ~ N(-0.7, 0.6^2), V ~ N(1.3, 2.1^2), rho = 0.9
+PRODUCTS = {
+    "gelu": 0.006570532436141,
+    "tanh": -0.034492395696692,
+    "elu": -0.070165496479294,
+    "hardtanh": -0.052315471742550,
+    mish: -0.034018356489414,
+}
+
+
+@pytest.mark.parametrize("activation", PRODUCTS)
+def test_products_to_15_digits(activation):
+    found = dual(activation, 0.9, (-0.7, 1.3), (0.6, 2.1)).product
+    assert found == pytest.approx(PRODUCTS[activation], abs=2e-15)
+
+
 def test_closed_forms():
     """The arc-cosine kernel of Cho and Saul (2009), and Williams' (1998) of erf."""
     rho = np.linspace(-1.0, 1.0, 9)

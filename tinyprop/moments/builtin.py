@@ -8,7 +8,8 @@ from ..engine.arrays import Array
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation, activations
 from . import rules
-from .dual import Pair, erf_covariance, piecewise_linear_covariance, sin_covariance
+from .bivariate import Pair, erf_covariance, gelu_covariance, lines_covariance, sin_covariance
+from .exponential import elu_covariance, selu_covariance
 
 PRELU_START = 0.25  # the slope that a PReLU starts with, as in He et al. (2015)
 
@@ -33,7 +34,7 @@ def piecewise_linear(
         return rules.piecewise_linear(mean, std, kinks, slopes(**params), 0.0)
 
     def dual(rho: Array, means: Pair, stds: Pair, **params: Any) -> Array:
-        return piecewise_linear_covariance(kinks, slopes(**params), rho, means, stds)
+        return lines_covariance(kinks, slopes(**params), rho, means, stds)
 
     return Activation(function, kinks=kinks, moments=moments, dual=dual, **more)
 
@@ -54,7 +55,7 @@ def hardtanh_moments(
 def hardtanh_dual(
     rho: Array, means: Pair, stds: Pair, min_val: Any = -1.0, max_val: Any = 1.0
 ) -> Array:
-    return piecewise_linear_covariance([min_val, max_val], [0.0, 1.0, 0.0], rho, means, stds)
+    return lines_covariance([min_val, max_val], [0.0, 1.0, 0.0], rho, means, stds)
 
 
 gelu_moments = rules.smooth(
@@ -70,9 +71,9 @@ BUILT_IN = [
     Activation(F.tanh, moments=rules.tanh),
     Activation(F.sigmoid, moments=rules.sigmoid),
     Activation(F.softplus, rectifier=True, moments=softplus_moments),
-    Activation(F.elu, kinks=[0.0], rectifier=True, moments=rules.elu),
-    Activation(F.selu, kinks=[0.0], moments=rules.selu),
-    Activation(F.gelu, rectifier=True, moments=gelu_moments),
+    Activation(F.elu, kinks=[0.0], rectifier=True, moments=rules.elu, dual=elu_covariance),
+    Activation(F.selu, kinks=[0.0], moments=rules.selu, dual=selu_covariance),
+    Activation(F.gelu, rectifier=True, moments=gelu_moments, dual=gelu_covariance),
     Activation(F.silu, rectifier=True, moments=silu_moments),
     Activation(F.hardtanh, kinks=[-1.0, 1.0], moments=hardtanh_moments, dual=hardtanh_dual),
     Activation(F.sin, moments=rules.sin, dual=sin_covariance),

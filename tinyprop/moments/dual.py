@@ -1,43 +1,34 @@
 """Dual activations: the moments of a function of two correlated Gaussian numbers.
 
-- Piecewise linear functions: the covariance has the second derivative std1 std2 sum b_i b_j
-  phi2(x_i, y_j; r) in the correlation r (Price, 1958), with b the bends of the function, at x and y
-  standard deviations from the two means, and phi2 the bivariate density. So it is rho times the
-  product of both mean slopes, plus a one-dimensional integral.
-- erf: erf(u) = 2 P(W < u) - 1 with W ~ N(0, 1/2), so the covariance is a bivariate probability:
-  another such integral.
-- sin: a closed form.
-- All others: E[s(U) E[s(V) | U]]. The inner expectation is `gaussian`'s, the outer one is
-  quadrature.
+- A closed form, if the record of the activation has one (bivariate.py): functions of lines, erf,
+  sin, gelu; and a user's function that turns out to consist of lines.
+- A smooth function: Mehler's series (series.py).
+- All others: E[s(U) E[s(V) | U]], by quadrature between their kinks (nested.py).
 """
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from ..engine.arrays import Array, HostArray, array_module, as_array, backend_of, float64
+from ..engine.arrays import Array, HostArray, array_module, as_array, from_host, to_numpy
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
 from ..functional.activation import AnyActivation
-from ..functional.special import erfc
+from .bivariate import lines_covariance
 from .gaussian import Subject, _as_given, _data, _float64_tensors, gaussian, subject_of
-from .panels import choose
-from .quadrature import FARTHEST, FEATURE, LONGEST, between_kinks, rule
-from .rules import TINY
+from .lines import Lines, as_lines
+from .nested import Values, found_kinks, nested_covariance
+from .quadrature import FARTHEST
+from .series import resolve, smooth_covariance
 
-Pair: TypeAlias = tuple[Array, Array]  # of U and V
-
-ANGLE_PANELS = 24
-SMALLEST_ANGLE = 1e-9  # contributes less than rounding
 ROUNDING = 1e-12  # by which a correlation that was computed may exceed 1
-# two quadratures of a function that differ by less, in standard deviations, have converged
-AGREE = 1e-11
-MOST_HALVINGS = 4
-# moves the grid of a bisection, in standard deviations, so that no kink lies on it by chance
-ODD = 0.0137
+# A grid whose mean and std differ by more from those of `gaussian`, in units of std, has missed
+# something. Where a function is saturated, its std is rounding beside its values: this fraction of
+# their root mean square is taken instead.
+MISSED = 1e-9
+SATURATED = 1e-6
 
 
 @dataclass(frozen=True)
@@ -61,6 +52,10 @@ def dual(
     variables, or tuples of U's and V's. Numbers give numbers, arrays give float64 arrays. Tensors
     count as arrays: nothing here is differentiable.
 
+    Functions of lines (ours and yours, with kinks and jumps anywhere), erf, sin and gelu have
+    closed forms. Smooth functions have a series, which is as long as it must be. Other functions
+    take a nested integral for each value, which is much slower.
+
     >>> relu = tp.moments.dual("relu", 0.0)
     >>> round(relu.product, 12), relu.covariance
     (0.159154943092, 0.0)
@@ -69,183 +64,178 @@ def dual(
     >>> tp.moments.dual("erf", [-0.5, 0.5], mean=(0.0, 1.0), std=2.0).covariance.round(6)
     array([-0.26013,  0.26013])
     """
-    record, params = subject_of(activation, params)
+    subject, params = subject_of(activation, params)
     given = {"rho": rho, **params}
     for name, value in (("mean", mean), ("std", std)):
-        given[name], given[name + "2"] = (
-            value if isinstance(value, tuple) and len(value) == 2 else (value, value)
-        )
+        is_pair = isinstance(value, tuple) and len(value) == 2
+        given[name], given[name + "2"] = value if is_pair else (value, value)
     given = {name: _data(value) for name, value in given.items()}
     arrays = {name: tensor.data for name, tensor in _float64_tensors(given).items()}
-    r, m1, m2, s1, s2 = (arrays.pop(name) for name in ("rho", "mean", "mean2", "std", "std2"))
+    r = arrays.pop("rho")
+    means = arrays.pop("mean"), arrays.pop("mean2")
+    stds = arrays.pop("std"), arrays.pop("std2")
+    _check(r, means, stds)
     xp = array_module(r)
-    if not ((abs(r) <= 1.0 + ROUNDING) & (s2 >= 0.0) & xp.isfinite(m2 + s2)).all():
-        got = (
-            f"correlations from {r.min()} to {r.max()}, standard deviations from "
-            f"{min(s1.min(), s2.min())}"
-        )
-        raise ValueError(
-            explain(
-                got, "-1 <= rho <= 1, std >= 0, all finite", "rho / (std1 * std2) for a covariance"
-            )
-        )
     r = xp.clip(r, -1.0, 1.0)
-    mean1, mean2 = (gaussian(record, m, s, **arrays).mean for m, s in ((m1, s1), (m2, s2)))
-    if record.dual is not None:
-        covariance = as_array(_data(record.dual(r, (m1, m2), (s1, s2), **arrays)))
+    pairs = Pairs.of(r, means, stds, arrays)
+    if subject.dual is not None:
+        covariance = as_array(_data(subject.dual(r, means, stds, **arrays)))
         if covariance.shape != r.shape:
-            got = f"a dual of {record.name} of shape {covariance.shape} for correlations {r.shape}"
+            got = f"a dual of {subject.name} of shape {covariance.shape} for correlations {r.shape}"
             raise ShapeError(got, "it has one covariance for each correlation", "dual=None")
+        out_mean = pairs.moments(subject).mean
     else:
-        covariance = xp.zeros_like(r)
-        for i in np.ndindex(r.shape):
-            own = {name: float(value[i]) for name, value in arrays.items()}
-            u, v = ((float(m[i]), float(s[i])) for m, s in ((m1, s1), (m2, s2)))
-            covariance[i] = _conditional(record, float(r[i]), u, v, own)
-    product = covariance + mean1 * mean2
-    return Dual(*(_as_given(Tensor(as_array(x)), given) for x in (product, covariance)))
+        out_mean = np.empty(len(pairs.mean))
+        found = np.empty(r.size)
+        for group in pairs.groups():
+            own = {name: float(value) for name, value in group.params.items()}
+            moments = gaussian(subject, group.mean, group.std, **own)
+            out_mean[group.units] = moments.mean
+            values = partial(subject.values, **own)
+            found[group.members] = _covariance(values, subject, group, moments)
+        covariance = from_host(found.reshape(r.shape), like=r)
+    product_of_means = out_mean[pairs.first] * out_mean[pairs.second]
+    product = covariance + from_host(product_of_means.reshape(r.shape), like=r)
+    return Dual(_result(product, given), _result(covariance, given))
 
 
-def erf_covariance(rho: Array, means: Pair, stds: Pair) -> Array:
-    """A bivariate probability, with W ~ N(0, 1/2) added to U and V."""
+def _result(x: Array, given: dict[str, Any]) -> Any:
+    return _as_given(Tensor(as_array(x)), given)
+
+
+def _check(rho: Array, means: tuple[Array, Array], stds: tuple[Array, Array]) -> None:
     xp = array_module(rho)
-    (m1, m2), (s1, s2) = means, stds
-    w1, w2 = (xp.sqrt(0.5 + s * s) for s in stds)
-    return 4.0 * _over_correlations(m1 / w1, m2 / w2, rho * (s1 / w1) * (s2 / w2), 0)
+    fits = (abs(rho) <= 1.0 + ROUNDING) & (stds[1] >= 0.0) & xp.isfinite(means[1] + stds[1])
+    if fits.all():
+        return
+    smallest = min(stds[0].min(), stds[1].min())
+    got = f"correlations from {rho.min()} to {rho.max()}, standard deviations from {smallest}"
+    rule = "-1 <= rho <= 1, std >= 0, all finite"
+    raise ValueError(explain(got, rule, "rho / (std1 * std2) for a covariance"))
 
 
-def sin_covariance(rho: Array, means: Pair, stds: Pair) -> Array:
-    xp = array_module(rho)
-    (m1, m2), (s1, s2) = means, stds
-    c, half = rho * s1 * s2, 0.5 * (s1 * s1 + s2 * s2)  # half >= |c|
-    unlike, like = (
-        xp.exp(xp.maximum(x, 0.0) - half) * xp.sign(x) * -xp.expm1(-abs(x)) for x in (c, -c)
-    )
-    return 0.5 * (unlike * xp.cos(m1 - m2) - like * xp.cos(m1 + m2))
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of Gaussian numbers, on the host: each of them is a unit with a mean and a std, and
+    units that are the same are counted once."""
+
+    rho: HostArray  # (pairs,)
+    first: HostArray  # (pairs,): numbers of units
+    second: HostArray
+    mean: HostArray  # (units,)
+    std: HostArray
+    params: dict[str, HostArray]  # (units,)
+
+    @classmethod
+    def of(
+        cls,
+        rho: Array,
+        means: tuple[Array, Array],
+        stds: tuple[Array, Array],
+        params: dict[str, Array],
+    ) -> "Pairs":
+        columns = [_both(*means), _both(*stds), *(_both(value, value) for value in params.values())]
+        rows, numbers = _distinct(np.stack(columns, axis=1))
+        first, second = numbers.reshape(2, -1)
+        own = dict(zip(params, rows.T[2:], strict=True))
+        return cls(to_numpy(rho).ravel(), first, second, rows[:, 0], rows[:, 1], own)
+
+    def moments(self, subject: Subject) -> Any:
+        return gaussian(subject, self.mean, self.std, **self.params)
+
+    def groups(self) -> "list[Group]":
+        """Pairs whose function has the same parameters."""
+        if not self.params:
+            everything = np.arange(len(self.mean))
+            members = np.arange(len(self.rho))
+            return [Group({}, everything, members, *self._parts(everything, members))]
+        rows, numbers = _distinct(np.stack(list(self.params.values()), axis=1))
+        found = []
+        for i, row in enumerate(rows):
+            units = np.flatnonzero(numbers == i)
+            members = np.flatnonzero(numbers[self.first] == i)
+            params = dict(zip(self.params, row, strict=True))
+            found.append(Group(params, units, members, *self._parts(units, members)))
+        return found
+
+    def _parts(self, units: HostArray, members: HostArray) -> tuple[HostArray, ...]:
+        place = np.zeros(len(self.mean), int)
+        place[units] = np.arange(len(units))
+        first, second = place[self.first[members]], place[self.second[members]]
+        return self.rho[members], first, second, self.mean[units], self.std[units]
 
 
-def piecewise_linear_covariance(
-    kinks: Sequence[Any], slopes: Sequence[Any], rho: Array, means: Pair, stds: Pair
-) -> Array:
-    """`kinks` are the places where the slope changes, `slopes` those before, between and after
-    them."""
-    xp = array_module(rho)
-    sides: list[tuple[Any, list[Array]]] = []
-    for m, s in zip(means, stds, strict=True):
-        places, slope = [], slopes[0]
-        for kink, before, after in zip(kinks, slopes, slopes[1:], strict=False):
-            places.append((kink - m) / xp.maximum(s, xp.maximum(abs(kink - m) / FARTHEST, TINY)))
-            slope = slope + (after - before) * 0.5 * erfc(math.sqrt(0.5) * places[-1])
-        sides.append((slope, places))
-    (slope1, places1), (slope2, places2) = sides
-    covariance = rho * slope1 * slope2
-    for i, x in enumerate(places1):
-        for j, y in enumerate(places2):
-            bend = (slopes[i + 1] - slopes[i]) * (slopes[j + 1] - slopes[j])
-            covariance = covariance + bend * _over_correlations(x, y, rho, 1)
-    return stds[0] * stds[1] * covariance
+@dataclass(frozen=True)
+class Group:
+    """Pairs of units with the same function."""
+
+    params: dict[str, Any]
+    units: HostArray  # their numbers among all
+    members: HostArray  # the numbers of the pairs
+    rho: HostArray
+    first: HostArray
+    second: HostArray
+    mean: HostArray
+    std: HostArray
 
 
-def _over_correlations(x: Array, y: Array, rho: Array, power: int) -> Array:
-    """The integral of (rho - r)^power phi2(x, y; r) over r from 0 to rho.
-
-    With |r| = cos t it is that of exp(-d^2 / (2 sin^2 t) - x y / (1 + cos t)) / (2 pi), times a
-    power, where d = x - y, over the angles t from arccos |rho| to a right angle. It varies on the
-    scale of t, hence panels whose lengths grow with t, from where it is no longer negligible. For a
-    negative rho, y changes its sign."""
-    xp = array_module(rho)
-    nodes, weights = rule(backend_of(rho))
-    sign = xp.where(rho < 0, -1.0, 1.0)
-    y = sign * y
-    first, last = xp.arccos(abs(rho)), 0.5 * math.pi
-    start = xp.minimum(xp.maximum(xp.maximum(first, abs(x - y) / 14.0), SMALLEST_ANGLE), last)
-    grades = xp.arange(ANGLE_PANELS + 1) / ANGLE_PANELS
-    edges = start[..., None] * (last / start[..., None]) ** grades
-    # the first panel is empty or negligible
-    edges = xp.concatenate([first[..., None], edges], axis=-1)
-    lengths = edges[..., 1:, None] - edges[..., :-1, None]
-    t = edges[..., :-1, None] + lengths * nodes  # (..., panels, nodes)
-    distance, both = (z[..., None, None] for z in (0.5 * (x - y) ** 2, x * y))
-    density = xp.exp(-distance / xp.maximum(xp.sin(t) ** 2, TINY) - both / (1.0 + xp.cos(t)))
-    half = 0.5 * (t + first[..., None, None]), 0.5 * (t - first[..., None, None])
-    gap = 2.0 * xp.sin(half[0]) * xp.sin(half[1])  # |rho| - |r|, without cancellation
-    total = (lengths * weights * density * gap**power).sum(axis=(-2, -1)) / (2.0 * math.pi)
-    return total if power else sign * total
+def _both(first: Array, second: Array) -> HostArray:
+    return np.concatenate([to_numpy(first).ravel(), to_numpy(second).ravel()])
 
 
-def found_kinks(
-    record: Subject, u: tuple[float, float], v: tuple[float, float], params: dict[str, float]
-) -> list[float]:
-    """The kinks that bisection finds where U and V are."""
-    stds = np.array([u[1], v[1]])
-    means = np.array([u[0], v[0]]) + ODD * stds
-
-    def function(points: HostArray) -> HostArray:
-        return record.values(points, **params)[None]  # (...) -> (1, ...)
-
-    panels = choose(function, means, stds, (), 1, float(np.finfo(float64).eps))
-    return sorted(panels.cuts.tolist())
+def _distinct(rows: HostArray) -> tuple[HostArray, HostArray]:
+    """Rows that differ, and which of them each row is."""
+    if len(rows) and (rows == rows[0]).all():
+        return rows[:1], np.zeros(len(rows), int)
+    found, numbers = np.unique(rows, axis=0, return_inverse=True)
+    return found, numbers.ravel()
 
 
-def _conditional(
-    record: Subject,
-    rho: float,
-    u: tuple[float, float],
-    v: tuple[float, float],
-    params: dict[str, float],
-) -> float:
-    """E[(s(U) - mean) (E[s(V) | U] - mean)] over U, in panels that are short where either factor
-    bends.
-
-    The first factor bends where the function does. The second bends at the images of the same
-    places, on the scale of the function or of the Gaussian that smooths it, whichever is shorter.
-    `u` and `v` are mean and std of U and V."""
-    (m1, s1), (m2, s2), slope = u, v, rho * v[1]
-    one, other = (gaussian(record, mean, std, **params) for mean, std in (u, v))
-    if not one.std * other.std * rho:
-        return 0.0
-    kinks = record.kinks
-    if record.moments is None and not kinks:
-        kinks = found_kinks(record, u, v, params)
-    rest = math.sqrt((1.0 - rho) * (1.0 + rho))
-    breaks = [np.arange(-FARTHEST, FARTHEST, LONGEST), np.array([FARTHEST])]
-    for shift, unit, smooth in (
-        (m1, s1, LONGEST),
-        (m2, slope, max(rest / abs(rho), SMALLEST_ANGLE)),
-    ):
-        scale = min(FEATURE / abs(unit), smooth, LONGEST)
-        growth = scale * 2.0 ** np.arange(1 + math.ceil(math.log2(LONGEST / scale)))
-        for kink in kinks or [0.0]:
-            breaks.append((kink - shift) / unit + np.concatenate([-growth, [0.0], growth]))
-    edges = np.unique(np.clip(np.concatenate(breaks), -FARTHEST, FARTHEST))
-    nodes, weights = rule("numpy")
-    panels, change, before = 8, math.inf, math.nan
-    for _ in range(MOST_HALVINGS):
-        lengths = np.diff(edges)[:, None]
-        z = (edges[:-1, None] + lengths * nodes).ravel()
-        density = (lengths * weights).ravel() * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-        value = record.values(m1 + s1 * z, **params) - one.mean
-        if record.moments is not None:
-            given = gaussian(record, m2 + slope * z, rest * s2, **params).mean
-        else:  # as many points each time, so that both quadratures converge together
-            at, width = Tensor(m2 + slope * z), Tensor(0.0 * z + max(rest * s2, TINY))
-            grid = between_kinks(at, width, kinks, panels)
-            values = record.values(grid.points(at, width).data, **params)
-            given = grid.expectation(Tensor(values)).data
-            panels *= 2
-        now = float(density @ (value * (given - other.mean)))
-        change = abs(now - before) / (one.std * other.std)
-        if record.moments is not None or change <= AGREE:
-            return now
-        before, edges = now, np.sort(np.concatenate([edges, edges[:-1] + 0.5 * lengths[:, 0]]))
-    raise ValueError(
-        explain(
-            (
-                f"a function whose covariance still changes by {change:.1e} standard deviations "
-                "with "
-                f"{len(edges)} panels"
-            ),
-            "it must be smooth between its kinks",
-            "dual(function, rho, kinks=(0.0,)) with the places where it, or its slope, jumps",
+def _covariance(values: Values, subject: Subject, group: Group, moments: Any) -> HostArray:
+    """Of a function without a closed form of its own, for each pair."""
+    kinks = list(subject.kinks)
+    found = np.full(len(group.rho), np.nan)
+    if not kinks:
+        units = resolve(values, group.mean, group.std)
+        # a grid that has missed something is no better than none
+        std = np.maximum(moments.std, SATURATED * np.sqrt(units.square))
+        of_mean = abs(units.out_mean - moments.mean)
+        of_std = abs(np.sqrt(units.variance) - moments.std)
+        is_seen = np.maximum(of_mean, of_std) <= MISSED * std
+        is_seen &= std > 0.0
+        units = replace(units, frequency=np.where(is_seen, units.frequency, np.nan))
+        found = smooth_covariance(units, group.first, group.second, group.rho)
+    (rest,) = np.nonzero(np.isnan(found))
+    if not len(rest):
+        return found
+    if subject.moments is None and not kinks:
+        kinks = found_kinks(values, group.mean, group.std)
+    lines = _lines(values, kinks, group)
+    if lines is not None:
+        first, second = group.first[rest], group.second[rest]
+        means = group.mean[first], group.mean[second]
+        stds = group.std[first], group.std[second]
+        found[rest] = lines_covariance(
+            lines.kinks, lines.slopes, group.rho[rest], means, stds, lines.jumps
         )
-    )
+        return found
+    for i in rest:
+        j, k = int(group.first[i]), int(group.second[i])
+        found[i] = nested_covariance(
+            values,
+            kinks,
+            float(group.rho[i]),
+            (float(group.mean[j]), float(group.std[j])),
+            (float(group.mean[k]), float(group.std[k])),
+            ((moments.mean[j], moments.std[j]), (moments.mean[k], moments.std[k])),
+        )
+    return found
+
+
+def _lines(values: Values, kinks: list[float], group: Group) -> Lines | None:
+    low = float((group.mean - FARTHEST * group.std).min())
+    high = float((group.mean + FARTHEST * group.std).max())
+    if not low < high:
+        return None
+    with np.errstate(all="ignore"):
+        return as_lines(values, kinks, low, high)

@@ -92,9 +92,9 @@ class Subject:
     is_record: bool = False  # so that it is a function of tensors
 
     def values(self, u: HostArray, **params: Any) -> HostArray:
-        """The values at these points, as a float64 array."""
-        result = call(self.function, u, **params)
-        return to_numpy(_data(result))
+        """The values at these points, as a float64 array of the same shape."""
+        result = to_numpy(_data(call(self.function, u, **params)))
+        return np.broadcast_to(result.astype(float64, copy=False), u.shape)
 
 
 def subject_of(

@@ -16,6 +16,7 @@ from ..engine.graph import Op
 from ..engine.tensor import Tensor
 from ..functional.activations import SELU_ALPHA, SELU_SCALE
 from ..functional.special import erfc
+from .bivariate import TINY
 from .quadrature import (
     FARTHEST,
     NEGLIGIBLE,
@@ -29,8 +30,6 @@ from .quadrature import (
 )
 
 Triple: TypeAlias = tuple[Tensor, Tensor, Tensor]  # mean, std and slope2 of sigma(U)
-
-TINY = 1e-150  # a standard deviation of 0 is taken as this in denominators
 
 
 class NormalCdf(Op):

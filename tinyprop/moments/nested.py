@@ -1,0 +1,205 @@
+"""Covariances as nested integrals: E[s(U) E[s(V) | U]], for functions with kinks.
+
+The outer integral is over U in panels that are short where either factor bends. The first factor
+bends where the function does. The second bends at the images of the same places, on the scale of
+the function or of the Gaussian that smooths it, whichever is shorter. The inner integral is a
+closed form, if there is one, or quadrature of the same kind.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from ..engine.arrays import HostArray, float64
+from ..engine.errors import explain
+from .panels import choose
+from .quadrature import FEATURE, gauss_legendre
+
+Values: TypeAlias = Callable[[HostArray], HostArray]  # a function of each number
+# E s(V) for the means (pairs, nodes) and standard deviations (pairs, 1) of V
+Smoothed: TypeAlias = Callable[[HostArray, HostArray], HostArray]
+
+NODES = 16  # of a panel
+GROWTH = 3.0  # each panel next to a kink is so much longer than the one before
+NEAR = 9.5  # standard deviations, for functions that grow like lines
+FAR = 37.0  # for others
+LONGEST = 3.0  # standard deviations, of a panel
+SHARPEST = 1e-9  # standard deviations: shorter features contribute less than rounding
+# two quadratures of a function that differ by less, in standard deviations, have converged
+AGREE = 1e-11
+MOST_HALVINGS = 4
+MOST_POINTS = 1 << 21  # values of a function that are held at a time
+# moves the grid of a bisection, in standard deviations, so that no kink lies on it by chance
+ODD = 0.0137
+
+
+def smoothed_covariance(
+    values: Values,
+    smoothed: Smoothed,
+    kink: float,
+    rho: HostArray,
+    means: tuple[HostArray, HostArray],
+    stds: tuple[HostArray, HostArray],
+) -> HostArray:
+    """Of a function with one kink that grows no faster than a line, and whose expectation is known
+    in closed form; for arrays (pairs,)."""
+    total = np.zeros(len(rho))
+    todo = np.flatnonzero((rho != 0.0) & (stds[0] > 0.0) & (stds[1] > 0.0))
+    doublings = _growths(rho, *stds)
+    for count in np.unique(doublings[todo]):
+        members = todo[doublings[todo] == count]
+        block = max(1, MOST_POINTS // (NODES * 4 * (int(count) + 4)))
+        for start in range(0, len(members), block):
+            some = members[start : start + block]
+            m1, m2, s1, s2 = (x[some, None] for x in (*means, *stds))
+            r = rho[some, None]
+            edges = _outer_edges(r, m1, s1, m2, s2, [kink], NEAR, int(count))
+            z, weights = gaussian_panels(edges)
+            slope = r * s2
+            rest = s2 * np.sqrt((1.0 - r) * (1.0 + r))
+            first = values(m1 + s1 * z) - smoothed(m1, s1)
+            second = smoothed(m2 + slope * z, rest) - smoothed(m2, s2)
+            total[some] = (weights * first * second).sum(axis=1)
+    return total
+
+
+def nested_covariance(
+    values: Values,
+    kinks: Sequence[float],
+    rho: float,
+    u: tuple[float, float],
+    v: tuple[float, float],
+    moments: tuple[tuple[float, float], tuple[float, float]],
+) -> float:
+    """Of any function with these kinks. `u` and `v` are mean and std of U and V, `moments` those of
+    the function of each. Panels are halved until the result stays the same."""
+    (mean1, std1), (mean2, std2) = moments
+    if not std1 * std2 * rho:
+        return 0.0
+    (m1, s1), (m2, s2) = u, v
+    places = list(kinks) or [0.0]
+    count = int(_growths(np.array([rho]), np.array([s1]), np.array([s2]))[0])
+    column = [np.array([[x]]) for x in (rho, m1, s1, m2, s2)]
+    edges = _outer_edges(*column, places, FAR, count)[0]
+    slope = rho * s2
+    rest = s2 * math.sqrt((1.0 - rho) * (1.0 + rho))
+    before = math.nan
+    change = math.inf
+    for halvings in range(1, MOST_HALVINGS + 1):
+        z, weights = gaussian_panels(edges[None])
+        keep = weights[0] > 0.0
+        z, weights = z[0, keep], weights[0, keep]
+        first = values(m1 + s1 * z) - mean1
+        second = _expectations(values, places, m2 + slope * z, rest, halvings) - mean2
+        now = float(weights @ (first * second))
+        change = abs(now - before) / (std1 * std2)
+        if change <= AGREE:
+            return now
+        before = now
+        edges = halved(edges)
+    got = (
+        f"a function whose covariance still changes by {change:.1e} standard deviations with "
+        f"{len(edges)} panels"
+    )
+    hint = "dual(function, rho, kinks=(0.0,)) with the places where it, or its slope, jumps"
+    raise ValueError(explain(got, "it must be smooth between its kinks", hint))
+
+
+def found_kinks(values: Values, mean: HostArray, std: HostArray) -> list[float]:
+    """The kinks that bisection finds where Gaussian numbers with these moments are."""
+
+    def function(points: HostArray) -> HostArray:
+        return values(points)[None]  # (...) -> (1, ...)
+
+    resolution = float(np.finfo(float64).eps)
+    panels = choose(function, mean + ODD * std, std, (), 1, resolution)
+    return sorted(panels.cuts.tolist())
+
+
+def gaussian_panels(edges: HostArray) -> tuple[HostArray, HostArray]:
+    """Nodes and weights for N(0, 1), in panels between edges: (..., edges) -> (..., nodes)."""
+    nodes, weights = gauss_legendre(NODES)
+    lengths = np.diff(edges)[..., None]
+    z = edges[..., :-1, None] + lengths * nodes
+    weight = lengths * weights * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    shape = (*edges.shape[:-1], -1)
+    return z.reshape(shape), weight.reshape(shape)
+
+
+def halved(edges: HostArray) -> HostArray:
+    """With an edge in the middle of each panel."""
+    middle = 0.5 * (edges[..., 1:] + edges[..., :-1])
+    return np.sort(np.concatenate([edges, middle], axis=-1), axis=-1)
+
+
+def _sharpness(rho: HostArray, s1: HostArray, s2: HostArray) -> tuple[HostArray, HostArray]:
+    """The scale, in standard deviations of U, on which each of the two factors bends."""
+    own = np.minimum(FEATURE / s1, LONGEST)
+    slope = np.maximum(abs(rho) * s2, 1e-300)
+    rest = np.sqrt((1.0 - rho) * (1.0 + rho)) / np.maximum(abs(rho), 1e-300)
+    image = np.minimum(np.minimum(FEATURE / slope, rest), LONGEST)
+    return np.maximum(own, SHARPEST), np.maximum(image, SHARPEST)
+
+
+def _growths(rho: HostArray, s1: HostArray, s2: HostArray) -> HostArray:
+    """How often panels grow until they are as long as others."""
+    with np.errstate(divide="ignore"):
+        shortest = np.minimum(*_sharpness(rho, s1, s2))
+    return np.ceil(np.log(LONGEST / shortest) / math.log(GROWTH)).astype(int)
+
+
+def _outer_edges(
+    rho: HostArray,
+    m1: HostArray,
+    s1: HostArray,
+    m2: HostArray,
+    s2: HostArray,
+    kinks: Sequence[float],
+    end: float,
+    growths: int,
+) -> HostArray:
+    """The edges of panels for U: (pairs, 1) -> (pairs, edges)."""
+    own, image = _sharpness(rho, s1, s2)
+    steps = _steps(growths)
+    base = np.linspace(-end, end, 1 + math.ceil(2.0 * end / LONGEST))
+    parts = [np.broadcast_to(base, (len(rho), len(base)))]
+    for kink in kinks:
+        parts.append((kink - m1) / s1 + own * steps)
+        parts.append((kink - m2) / (rho * s2) + image * steps)
+    return np.sort(np.clip(np.concatenate(parts, axis=1), -end, end), axis=1)
+
+
+def _steps(growths: int) -> HostArray:
+    """Distances of edges from a kink, on both sides of it."""
+    away = GROWTH ** np.arange(growths + 1.0)
+    return np.concatenate([-away[::-1], [0.0], away])
+
+
+def _expectations(
+    values: Values, kinks: Sequence[float], mean: HostArray, std: float, halvings: int
+) -> HostArray:
+    """E s(mean + std Z), for each mean."""
+    if std == 0.0:
+        return values(mean)
+    scale = max(min(FEATURE / std, LONGEST), SHARPEST)
+    growths = math.ceil(math.log(LONGEST / scale) / math.log(GROWTH))
+    base = np.linspace(-FAR, FAR, 1 + math.ceil(2.0 * FAR / LONGEST))
+    found = np.empty(len(mean))
+    panels = (len(base) + len(kinks) * (2 * growths + 3)) * 2 ** (halvings - 1)
+    block = max(1, MOST_POINTS // (NODES * panels))
+    for start in range(0, len(mean), block):
+        at = mean[start : start + block, None]
+        parts = [np.broadcast_to(base, (len(at), len(base)))]
+        for kink in kinks:
+            parts.append((kink - at) / std + scale * _steps(growths))
+        edges = np.sort(np.clip(np.concatenate(parts, axis=1), -FAR, FAR), axis=1)
+        for _ in range(halvings - 1):
+            edges = halved(edges)
+        z, weights = gaussian_panels(edges)
+        points = at + std * z
+        # beyond, the density is 0 in float64, and the function may overflow
+        points = np.where(weights > 0.0, points, at)
+        found[start : start + block] = (weights * values(points)).sum(axis=1)
+    return found

@@ -15,7 +15,7 @@ from . import functional, moments, nn, optim
 from .engine import moved
 from .engine.arrays import use_backend
 from .engine.backward import grad
-from .engine.creation import arange, from_numpy, full, ones, rand, randn, zeros
+from .engine.creation import arange, from_dlpack, from_numpy, full, ones, rand, randn, zeros
 from .engine.errors import (
     BackendError,
     DataError,
@@ -64,6 +64,7 @@ __all__ = [
     "data",
     "design",
     "draw",
+    "from_dlpack",
     "from_numpy",
     "full",
     "functional",

@@ -40,6 +40,7 @@ LAYERS = {
         partial(nn.AvgPool2d, 3, 2, 1, count_include_pad=False),
         lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
     ),
+    "GlobalAvgPool2d": (nn.GlobalAvgPool2d, lambda x: F.mean(x, (2, 3), keepdims=True)),
     "Flatten": (nn.Flatten, lambda x: x.reshape(3, 4 * 5 * 6)),
     **{
         kind.__name__: (kind, getattr(F, kind.__name__.lower()))

@@ -13,7 +13,7 @@ from .arrays import (
     load_module,
     unwrap_scalar,
 )
-from .errors import explain
+from .errors import BackendError, explain
 from .random import generator
 from .tensor import Tensor, check_elements, tensor
 
@@ -37,6 +37,45 @@ def from_numpy(array: HostArray, requires_grad: bool = False) -> Tensor:
         )
     check_elements(array.dtype, requires_grad)
     shared = Tensor(host_array(array), requires_grad)
+    shared.exposed = True
+    return shared
+
+
+# The kinds of devices that DLPack numbers (dlpack.h).
+HOST_KINDS = {1: "CPU", 3: "pinned host memory"}
+CUDA_KINDS = {2: "CUDA", 13: "managed memory of CUDA"}
+
+
+def from_dlpack(source: Any, requires_grad: bool = False) -> Tensor:
+    """A tensor that shares the memory of an array of another library, such as PyTorch's or JAX's:
+    anything with `__dlpack__`.
+
+    What is done to it there is seen here. When a graph saves the values, it saves a copy. A tensor
+    of PyTorch that requires a gradient is refused: write `from_dlpack(t.detach())`.
+
+    >>> array = tp.tensor([1.0, 2.0]).data
+    >>> shared = tp.from_dlpack(array)
+    >>> array[0] = 5.0
+    >>> shared
+    tensor([5., 2.])
+    """
+    if not hasattr(source, "__dlpack__"):
+        got = f"from_dlpack of a {type(source).__name__}"
+        raise TypeError(explain(got, "it has a method __dlpack__", "tp.tensor(...), which copies"))
+    kind, _ = source.__dlpack_device__()
+    if kind not in HOST_KINDS | CUDA_KINDS:
+        got = f"from_dlpack of a {type(source).__name__} on a device of kind {kind}"
+        rule = "tensors are on the host or on a CUDA device"
+        raise BackendError(explain(got, rule, "move it there first: x.cpu()"))
+    xp = load_module("numpy" if kind in HOST_KINDS else "cupy")
+    try:
+        array = xp.from_dlpack(source)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        got = f"from_dlpack of a {type(source).__name__}"
+        hint = "x.detach() if it requires a gradient; x.float() for a dtype that NumPy has not"
+        raise BufferError(explain(got, " ".join(str(error).split()), hint)) from None
+    check_elements(array.dtype, requires_grad)
+    shared = Tensor(array, requires_grad)
     shared.exposed = True
     return shared
 

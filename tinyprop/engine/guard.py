@@ -4,17 +4,21 @@ Tensors on the same memory share a list `uses`, with one entry for each op that 
 memory for its backward pass; lists append and pop atomically. Memory that can be reached from
 outside the engine (`data` handed it out, or it came from there) is *exposed*: while it is used, its
 arrays are read-only, so that an edit fails where it is made. CuPy arrays have no such flag; there
-only updates that go through tinyprop are refused."""
+only updates that go through tinyprop are refused.
+
+Memory that was *lent* to another library (`Tensor.__dlpack__`) can be edited there, whatever NumPy's
+flag says. It is copied when an op saves it, as memory is that another library owns."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from .arrays import Array
-from .errors import EditError
+from .errors import EditError, explain
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -35,6 +39,7 @@ class FrozenMemory:
 
 _lock = RLock()  # reentrant: the garbage collector may free a graph while this thread holds it
 _frozen: dict[int, FrozenMemory] = {}  # by the id of the array that owns the memory
+_lent: WeakValueDictionary[int, Array] = WeakValueDictionary()  # the owners, by their ids
 
 
 def owner_of(array: Array) -> Array:
@@ -85,6 +90,29 @@ def release(array: Array) -> None:
                 each.setflags(write=True)
 
 
+def lend(array: Array, uses: Uses) -> None:
+    """Let another library edit this memory from now on; refused while a graph needs its values."""
+    owner = owner_of(array) if isinstance(array, np.ndarray) else None
+    if owner is not None:
+        _lent[id(owner)] = owner  # first, so that another thread that saves it now makes a copy
+    is_saved = len(uses) > 0 or (owner is not None and id(owner) in _frozen)
+    if is_saved:
+        raise BufferError(
+            explain(
+                f"a tensor of shape {array.shape}, lent to another library",
+                "a graph still needs its values, and edits elsewhere could not be noticed",
+                "after backward(), or when the graph is gone; or lend a copy, tp.tensor(t)",
+            )
+        )
+
+
+def is_lent(array: Any) -> bool:
+    """Whether another library may edit this memory."""
+    if not _lent or not isinstance(array, np.ndarray):
+        return False
+    return id(owner_of(array)) in _lent
+
+
 class Saved:
     """An array (or a number) that an op has saved; its memory is in use as long as this object
     lives."""
@@ -105,6 +133,9 @@ class Saved:
             uses = []
             exposed = True
         else:
+            return
+        if is_lent(array):
+            self.array = array.copy()
             return
 
         must_freeze = exposed and isinstance(array, np.ndarray)

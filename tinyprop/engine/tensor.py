@@ -22,7 +22,7 @@ from .arrays import (
     to_numpy,
 )
 from .errors import ShapeError, explain
-from .guard import Uses, expose
+from .guard import Uses, expose, lend
 from .stand_in import StandIn, calling_function
 
 if TYPE_CHECKING:
@@ -216,6 +216,32 @@ class Tensor:
         if self.backend != "numpy":
             raise self._refused("nothing leaves the device unless you ask for it")
         return np.array(self.data, dtype=dtype, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Where the memory is, for `torch.from_dlpack` and its like."""
+        return self._data.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Lend the memory to another library, as `torch.from_dlpack(t)` asks for it: no copy.
+
+        From then on, the other library may edit the values. A graph that needs them saves a copy,
+        and a tensor whose values a graph has saved already is not lent.
+
+        >>> np.from_dlpack(tp.tensor([1.0, 2.0]))
+        array([1., 2.], dtype=float32)
+        """
+        if self.requires_grad:
+            raise BufferError(
+                explain(
+                    f"a tensor of shape {self.shape} that requires a gradient, by DLPack",
+                    "another library does not know its graph: the gradient would be lost",
+                    "t.detach()",
+                )
+            )
+        if not options.get("copy"):
+            self.exposed = True
+            lend(self._data, self.uses)
+        return self._data.__dlpack__(**options)
 
     def _refused(self, rule: str) -> TypeError:
         return TypeError(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from .. import functional as F
@@ -176,6 +177,17 @@ class AvgPool2d(Module):
         if not self.count_include_pad:
             text += ", count_include_pad=False"
         return text
+
+
+class GlobalAvgPool2d(Module):
+    """The mean of each channel over all positions: (N, C, H, W) to (N, C, 1, 1).
+
+    >>> tp.nn.GlobalAvgPool2d()(tp.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])).item()
+    2.5
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.avg_pool2d(x, x.shape[2:])
 
 
 def _window_repr(layer: MaxPool2d | AvgPool2d) -> str:
@@ -376,6 +388,7 @@ class PReLU(Activation):
     """
 
     a: Tensor
+    torch_names = MappingProxyType({"weight": "a"})
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25):
         super().__init__("prelu", num_parameters, a=init)

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from ..engine.arrays import Array, is_array, to_backend
 from ..engine.context import context, current, enter, leave
+from ..engine.creation import from_dlpack
 from ..engine.errors import GradientError, StateError, explain
 from ..engine.guard import check_editable
 from ..engine.loading import portable, unportable
@@ -128,6 +129,8 @@ class Module:
     rows: Any = None
     # Names of buffers that take the shape of the state that is loaded.
     resized_by_state: tuple[str, ...] = ()
+    # Names that PyTorch's module has for tensors of this one, or "" for what this one does not have.
+    torch_names: Mapping[str, str] = {}
 
     _training = True  # its own mode; see `training`
     _set_by_forward: Set[str] = frozenset()  # names of attributes that are not part of the state
@@ -320,16 +323,21 @@ class Module:
         first name."""
         return {name: tensor._data.copy() for name, tensor in self._named_tensors()}
 
-    def load_state_dict(self, state: Mapping[str, Array]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Set every parameter and buffer from a state of the same names and shapes; all of them or
-        none."""
+        none.
+
+        A state of PyTorch is taken as it is: its tensors, its names (PReLU's `weight`), what only
+        PyTorch has (`num_batches_tracked`), and tied tensors under several names."""
         tensors = dict(self._named_tensors())
+        state = self._by_first_names(state)
         resized = {
             prefix + name
             for prefix, module in self._named_modules()
             for name in module.resized_by_state
         }
         _check_names(state, tensors)
+        state = {name: _as_array(state[name]) for name in tensors}
         for name, tensor in tensors.items():
             _check_value(name, state[name], tensor, any_shape=name in resized)
             check_editable(tensor, name)
@@ -340,6 +348,39 @@ class Module:
             else:
                 tensor._data = value
                 _edits.count += 1
+
+    def _by_first_names(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """A state with the names that tensors have here: each its first one, and none of PyTorch's
+        own. A tensor that the state has under several names must have the same values in each."""
+        first_names = self._first_names()
+        found: dict[str, Any] = {}
+        for name, value in state.items():
+            first = first_names.get(name, name)
+            if first == "":
+                continue
+            if first in found and not _same_values(found[first], value):
+                raise StateError(
+                    f"a state in which {name!r} has other values than the same tensor as {first!r}",
+                    "a tied tensor is one tensor under several names",
+                    "build the network as it was when the state was saved",
+                )
+            found[first] = value
+        return found
+
+    def _first_names(self) -> dict[str, str]:
+        """For each name that a state may have for a tensor, its first name; "" for what is left
+        out. Unlike `_named_tensors`, this goes through every place of a shared module."""
+        first_of: dict[Tensor, str] = {tensor: name for name, tensor in self._named_tensors()}
+        names: dict[str, str] = {}
+        for place, module in places(self):
+            prefix = f"{place}." if place else ""
+            for name, member in module._members():
+                if isinstance(member, Tensor):
+                    names[prefix + name] = first_of[member]
+            for torch_name, own_name in module.torch_names.items():
+                first = names[prefix + own_name] if own_name else ""
+                names.setdefault(prefix + torch_name, first)
+        return names
 
     @property
     def training(self) -> bool:
@@ -448,6 +489,40 @@ def _name_tensors(attribute: str, value: Any) -> None:
         else:
             for inner_name, tensor in member._named_tensors():
                 tensor.name = f"{name}.{inner_name}"
+
+
+def places(
+    module: Module, place: str = "", above: tuple[Module, ...] = ()
+) -> Iterator[tuple[str, Module]]:
+    """A module and all modules inside it with the names of their places, "" for itself. A shared
+    module comes once for each place."""
+    if module in above:  # a layer that refers back to its network
+        return
+    yield place, module
+    for name, child in module.named_children():
+        inner = f"{place}.{name}" if place else name
+        yield from places(child, inner, (*above, module))
+
+
+def _as_array(value: Any) -> Any:
+    """A tensor, ours or of another library, as an array that shares its memory; arrays, and what
+    cannot be in a state, as they are."""
+    if is_array(value) or not hasattr(value, "__dlpack__"):
+        return value
+    if hasattr(value, "detach"):  # a state is numbers: there is no gradient to lose
+        value = value.detach()
+    return from_dlpack(value)._data
+
+
+def _same_values(first: Any, second: Any) -> bool:
+    """Whether two entries of a state are equal, NaN included."""
+    if first is second:
+        return True
+    first, second = _as_array(first), _as_array(second)
+    if not (is_array(first) and is_array(second)) or first.shape != second.shape:
+        return False
+    either_nan = (first != first) & (second != second)
+    return bool(((first == second) | either_nan).all())
 
 
 def _check_names(state: Mapping[str, Array], tensors: Mapping[str, Tensor]) -> None:

@@ -4,7 +4,7 @@ Everything that looks inside a network uses it: `nn.signals`, spectra, correlati
 compare` and `certify`, the records of a run.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -15,7 +15,7 @@ from ..engine.context import current
 from ..engine.errors import explain
 from ..engine.graph import no_grad, recording
 from ..engine.tensor import Tensor, as_tensor
-from .module import Module, definer, observing, visiting
+from .module import Module, definer, observing, places, visiting
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,9 @@ class CallNames:
 
     def __init__(self, net: Module):
         self.places: dict[Module, list[str]] = {}
-        for place, layer in _places(net):
+        for place, layer in places(net):
+            if place == "":  # the network itself is called by its class alone
+                continue
             self.places.setdefault(layer, []).append(place)
 
     def next(self, layer: Module) -> str:
@@ -177,18 +179,6 @@ class CallNames:
             return kind
         place = places.pop(0) if len(places) > 1 else places[0]
         return f"{place} {kind}"
-
-
-def _places(
-    module: Module, prefix: str = "", above: tuple[Module, ...] = ()
-) -> Iterator[tuple[str, Module]]:
-    """All modules inside a module with the names of their places, one for each place."""
-    above = (*above, module)
-    for name, child in module.named_children():
-        if child in above:  # a layer that refers back to its network
-            continue
-        yield prefix + name, child
-        yield from _places(child, f"{prefix}{name}.", above)
 
 
 def _requiring_gradient(x: Tensor) -> Tensor:

@@ -1,6 +1,8 @@
 """Normalisers of activations: by statistics of a batch, a sample or a group of channels, and two
 that take none."""
 
+from types import MappingProxyType
+
 from .. import functional as F
 from ..engine.tensor import Tensor
 from ..functional.normalization import per_channel
@@ -22,6 +24,7 @@ class BatchNorm(Module):
 
     sums_over_batch = True
     statistics = Statistics(over="batch")
+    torch_names = MappingProxyType({"num_batches_tracked": ""})
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
         self.num_features = num_features

@@ -73,8 +73,8 @@ def test_import_is_light():
 
 # From the bottom to the top; a room may import the rooms before it.
 MAP = """
-    engine functional moments nn optim kernels report parallel theory data train verify experiments
-    instruments cli
+    engine functional moments nn optim kernels report parallel theory data train testing verify
+    experiments instruments cli
 """
 LEVEL = {room: i for i, room in enumerate(MAP.split())}
 
@@ -112,7 +112,7 @@ def test_every_room_has_a_row():
 MEANING = [
     path for room in ("functional", "nn", "optim") for path in sorted((PACKAGE / room).glob("*.py"))
 ]
-# These ask where an array is: to draw it, to check its derivatives, to call CuPy's own erf.
+# These ask where an array is: to draw it, to take its derivatives, to call CuPy's own erf.
 BESIDE = [PACKAGE / "functional" / name for name in ("derivatives.py", "draw.py", "special.py")]
 
 

@@ -31,13 +31,14 @@ from .engine.overrides import overrides, plain
 from .engine.random import manual_seed
 from .engine.tensor import Tensor, tensor
 from .functional.activation import Activation, activations
-from .functional.derivatives import check_gradients, hessian, jacobian, jvp
+from .functional.derivatives import hessian, jacobian, jvp
 from .functional.draw import draw
 from .nn.observation import observe
 
 if TYPE_CHECKING:
-    from . import data, train, verify
+    from . import data, testing, train, verify
     from .report.saving import load, save
+    from .testing import check_gradients
     from .theory import design, propagate
 
 __version__ = "0.2.0"
@@ -87,6 +88,7 @@ __all__ = [
     "randn",
     "save",
     "tensor",
+    "testing",
     "train",
     "use_backend",
     "verify",
@@ -95,6 +97,7 @@ __all__ = [
 
 
 _LATER = {
+    "check_gradients": "testing",
     "design": "theory",
     "propagate": "theory",
     "load": "report.saving",
@@ -104,7 +107,7 @@ _LATER = {
 
 def __getattr__(name: str) -> Any:
     """What is not needed by everyone is loaded on first use."""
-    if name in ("data", "theory", "train", "verify"):
+    if name in ("data", "testing", "theory", "train", "verify"):
         return import_module(f".{name}", __name__)
     if name in _LATER:
         return getattr(import_module(f".{_LATER[name]}", __name__), name)

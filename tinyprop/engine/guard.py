@@ -6,8 +6,8 @@ outside the engine (`data` handed it out, or it came from there) is *exposed*: w
 arrays are read-only, so that an edit fails where it is made. CuPy arrays have no such flag; there
 only updates that go through tinyprop are refused.
 
-Memory that was *lent* to another library (`Tensor.__dlpack__`) can be edited there, whatever NumPy's
-flag says. It is copied when an op saves it, as memory is that another library owns."""
+Memory that was *lent* to another library (`Tensor.__dlpack__`) can be edited there, whatever
+NumPy's flag says. It is copied when an op saves it, as memory is that another library owns."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field

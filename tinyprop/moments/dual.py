@@ -88,7 +88,7 @@ def dual(
         out_mean = np.empty(len(pairs.mean))
         found = np.empty(r.size)
         for group in pairs.groups():
-            own = {name: float(value) for name, value in group.params.items()}
+            own: dict[str, Any] = {name: float(x) for name, x in group.params.items()}
             moments = gaussian(subject, group.mean, group.std, **own)
             out_mean[group.units] = moments.mean
             values = partial(subject.values, **own)

@@ -81,8 +81,9 @@ def nested_covariance(
     (m1, s1), (m2, s2) = u, v
     places = list(kinks) or [0.0]
     count = int(_growths(np.array([rho]), np.array([s1]), np.array([s2]))[0])
-    column = [np.array([[x]]) for x in (rho, m1, s1, m2, s2)]
-    edges = _outer_edges(*column, places, FAR, count)[0]
+    first_law = np.array([[m1]]), np.array([[s1]])
+    second_law = np.array([[m2]]), np.array([[s2]])
+    edges = _outer_edges(np.array([[rho]]), *first_law, *second_law, places, FAR, count)[0]
     slope = rho * s2
     rest = s2 * math.sqrt((1.0 - rho) * (1.0 + rho))
     before = math.nan

@@ -32,9 +32,10 @@ from .module import Module, ModuleList, Sequential, evaluating, is_observing
 from .normalizers import Normalizer, as_normalizer, normalizers
 from .normprop import NormPropConv2d, NormPropLinear
 from .residual import Residual, Scale
-from .signals import Signal, signals
+from .signals import Signal, Signals, signals
 from .spec import NIN, build
 from .statistics import BatchNorm, Derf, DyT, GroupNorm, LayerNorm, RMSNorm
+from .summary import LayerSummary, Summary, summary
 from .weights import ScaledWS, WeightNorm
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "Hardtanh",
     "Identity",
     "LayerNorm",
+    "LayerSummary",
     "LeakyReLU",
     "Linear",
     "MaxPool2d",
@@ -76,8 +78,10 @@ __all__ = [
     "SiLU",
     "Sigmoid",
     "Signal",
+    "Signals",
     "Softplus",
     "Statistics",
+    "Summary",
     "Tanh",
     "WeightNorm",
     "as_normalizer",
@@ -89,6 +93,7 @@ __all__ = [
     "over_batch",
     "refresh",
     "signals",
+    "summary",
 ]
 
 

@@ -129,7 +129,7 @@ class Module:
     rows: Any = None
     # Names of buffers that take the shape of the state that is loaded.
     resized_by_state: tuple[str, ...] = ()
-    # Names that PyTorch's module has for tensors of this one, or "" for what this one does not have.
+    # Names that PyTorch's module has for tensors of this one, or "" for what this one lacks.
     torch_names: Mapping[str, str] = {}
 
     _training = True  # its own mode; see `training`

@@ -7,6 +7,7 @@ from typing import Any
 from ..engine.sums import total
 from ..engine.tensor import Tensor
 from ..functional.reductions import moments
+from ..report.table import Table, Tabular
 from .module import Module
 from .observation import Observation, observe, outermost
 
@@ -29,7 +30,30 @@ class Signal:
     gradient_std: float | None
 
 
-def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
+class Signals(list[Signal], Tabular):
+    """Signals of the layers of a network, which a notebook shows as a table.
+
+    >>> signals = tp.nn.signals(tp.nn.Flatten(), tp.tensor([[1.0], [3.0]]))
+    >>> print(signals.table().text())
+    layer    mean  std  dead  unit mean square
+    Flatten     2    1    0%                 4
+    """
+
+    def table(self) -> Table:
+        header = ["layer", "mean", "std", "dead", "unit mean square"]
+        has_gradients = any(signal.gradient_std is not None for signal in self)
+        if has_gradients:
+            header.append("gradient std")
+        rows = []
+        for signal in self:
+            numbers = [signal.mean, signal.std, signal.unit_mean_square, signal.gradient_std]
+            mean, std, square, gradient = ("" if n is None else f"{n:.3g}" for n in numbers)
+            row = [signal.layer, mean, std, f"{signal.dead:.0%}", square]
+            rows.append([*row, gradient] if has_gradients else row)
+        return Table(header, rows)
+
+
+def signals(model: Module, x: Tensor, labels: Any = None) -> Signals:
     """Measure the output of every layer of a model for a batch, in the order in which they are
     called, and, given labels, the gradient of the loss with respect to it. The layers run in their
     own mode, and the model stays as it is. `tp.observe` has the outputs themselves, and those of
@@ -39,7 +63,7 @@ def signals(model: Module, x: Tensor, labels: Any = None) -> list[Signal]:
     >>> [s.layer for s in tp.nn.signals(net, tp.tensor([[1.0] * 4] * 2))]
     ['0 Linear', '1 ReLU']
     """
-    return [_measure(record) for record in outermost(observe(model, x, labels))]
+    return Signals(_measure(record) for record in outermost(observe(model, x, labels)))
 
 
 def _measure(record: Observation) -> Signal:

@@ -1,4 +1,4 @@
-"""Tables for a terminal and for Markdown."""
+"""Tables for a terminal, for Markdown and for a notebook."""
 
 import textwrap
 from collections.abc import Sequence
@@ -23,6 +23,8 @@ class Table:
     | --- | ---: |
     | NormProp | 9.11 |
     | BatchNorm | 9.41 |
+    >>> Table(["layer", "units"], [["<b>", "3"]]).html().count("&lt;b&gt;")
+    1
     """
 
     header: Sequence[str]
@@ -78,3 +80,44 @@ class Table:
         if self.note:
             lines += ["", self.note]
         return "\n".join(lines)
+
+    def html(self) -> str:
+        """For a notebook: an HTML table, in which all texts are escaped."""
+        styles = [f"text-align: {'right' if side == 'r' else 'left'}" for side in self.aligned()]
+        parts = []
+        if self.title:
+            parts.append(element("caption", self.title))
+        head = [element("th", cell, style) for cell, style in zip(self.header, styles, strict=True)]
+        parts.append(f"<thead><tr>{''.join(head)}</tr></thead>")
+        parts.append("<tbody>")
+        for row in self.rows:
+            cells = [element("td", cell, style) for cell, style in zip(row, styles, strict=True)]
+            parts.append(f"<tr>{''.join(cells)}</tr>")
+        parts.append("</tbody>")
+        table = f"<table>{''.join(parts)}</table>"
+        return table + element("p", self.note) if self.note else table
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+
+def element(tag: str, text: str, style: str = "") -> str:
+    """An HTML element with this text, which is escaped.
+
+    >>> element("b", "<script>")
+    '<b>&lt;script&gt;</b>'
+    """
+    from html import escape  # few need it
+
+    attribute = f' style="{escape(style)}"' if style else ""
+    return f"<{tag}{attribute}>{escape(text)}</{tag}>"
+
+
+class Tabular:
+    """What a notebook shows as a table. Subclasses define `table`."""
+
+    def table(self) -> Table:
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return self.table().html()

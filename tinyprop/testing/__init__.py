@@ -1,5 +1,4 @@
-"""Checks of layers and activations, tinyprop's and yours. Each raises an error that names what is
-wrong; `strategies` draws tensors, layers and networks for property-based tests with hypothesis."""
+"""Checks of functions and modules, tinyprop's and yours."""
 
 from .gradients import check_gradients
 

@@ -307,11 +307,11 @@ class Check:
                 leaf.tensor.data = as_array(array)
             # beside the point, a function may leave its domain
             with np.errstate(all="ignore"), no_grad():
-                y = self.value()
+                # before the leaves move back: the value may be one of them
+                return self.projected(self.value()._data).copy()
         finally:
             for (leaf, _), array in zip(moved, before, strict=True):
                 leaf.tensor.data = as_array(array)
-        return self.projected(y._data)
 
     @cached_property
     def noise(self) -> HostArray:

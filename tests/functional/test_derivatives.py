@@ -200,6 +200,7 @@ def test_functions_of_some_inputs_or_none_and_of_float32_are_checked_in_float64(
     seen = []
     tp.check_gradients(lambda x, y: x * 2.0, np.ones(3), np.ones(2))
     tp.check_gradients(lambda x: tp.tensor(np.ones(2)), np.ones(3))
+    tp.check_gradients(lambda x: x, np.ones(3))
     tp.check_gradients(lambda x: seen.append(x.dtype) or x * x, tp.tensor([1.0, 2.0]))
     assert set(seen) == {np.dtype(np.float64)}
 

@@ -1,0 +1,45 @@
+"""check_gradients finds wrong gradients of inputs and of parameters, also small ones."""
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+
+
+class Product(tp.Op):
+    """x * w, with a gradient with respect to w that is too large by a factor."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def forward(self, x, w):
+        return x * w
+
+    def backward(self, g, x, w):
+        return g * w, self.factor * g * x
+
+
+class Scale(tp.nn.Module):
+    def __init__(self, factor, size):
+        self.factor = factor
+        self.weight = tp.tensor(np.linspace(1.0, 2.0, 3) * size, requires_grad=True)
+
+    def forward(self, x):
+        return Product(self.factor)(x, self.weight)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-8, 1e8])
+def test_a_wrong_gradient_of_a_parameter_is_found_at_any_scale(size):
+    x = size * np.linspace(0.5, 1.5, 3)
+    tp.check_gradients(Scale(1.0, 1.0), x)
+    with pytest.raises(tp.GradientError, match=r"weight"):
+        tp.check_gradients(Scale(1.01, 1.0), x)
+
+
+def test_the_module_stays_as_it_is():
+    net = tp.nn.Sequential(tp.nn.Linear(3, 2), tp.nn.BatchNorm(2))
+    before = {name: value.copy() for name, value in net.state_dict().items()}
+    tp.check_gradients(net, np.random.default_rng(0).standard_normal((4, 3)))
+    for name, value in net.state_dict().items():
+        assert np.array_equal(value, before[name])
+        assert value.dtype == before[name].dtype

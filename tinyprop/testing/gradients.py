@@ -80,7 +80,7 @@ class Leaf:
         self.tensor = tensor
         # how far each element may move: by its own size, or if that is small, by that of others
         size = abs(tensor._data)
-        largest = float(size.max(initial=0.0))
+        largest = float(size.max()) if size.size else 0.0  # CuPy's max has no `initial`
         self.scale = array_module(size).maximum(size, min(1.0, largest) or 1.0)
 
 

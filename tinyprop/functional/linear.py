@@ -44,18 +44,6 @@ class Linear(Op):
         return lambda: Matmul()(g, w), lambda: Matmul()(_swapped(g), x)
 
 
-class Affine(Op):
-    """x (N, in) to (N, out) by weights (out, in) plus a bias (out,)."""
-
-    masks, wide = False, True
-
-    def forward(self, x: Array, w: Array, bias: Array) -> Array:
-        return product(x, w.T) + bias
-
-    def backward(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
-        return lambda: Matmul()(g, w), lambda: Matmul()(_swapped(g), x), g
-
-
 @accepts_stand_ins
 def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
     """x (..., in) to (..., out): x @ weight.T + bias, as in PyTorch.
@@ -71,22 +59,17 @@ def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
         if fits_if_flat:
             hint = "Flatten() before this layer, or x.flatten(1)"
         raise ShapeError(got, "x is (..., in), weight is (out, in)", hint)
-    if x.ndim == 2:
-        return _linear_of_rows(x, weight, bias)
     rows = x.shape[:-1]
     flat = x.reshape(prod(rows), x.shape[-1])  # (..., in) -> (rows, in)
-    return _linear_of_rows(flat, weight, bias).reshape(*rows, weight.shape[0])
-
-
-def _linear_of_rows(x: Tensor, weight: Tensor, bias: Operand | None) -> Tensor:
+    out = Linear()(flat, weight).reshape(*rows, weight.shape[0])
     if bias is None:
-        return Linear()(x, weight)
-    out = Affine()(x, weight, bias)
-    units = weight.shape[0]
-    if out.shape != (len(x), units):
-        got = f"linear with a bias of shape {as_tensor(bias).shape} for {units} outputs"
-        raise ShapeError(got, "there is one for each output", f"a bias of shape {(units,)}")
-    return out
+        return out
+    moved = out + bias
+    if moved.shape != out.shape:
+        shape = as_tensor(bias).shape
+        got = f"linear with a bias of shape {shape} for an output of shape {out.shape}"
+        raise ShapeError(got, "there is one for each output", f"a bias of shape {out.shape[-1:]}")
+    return moved
 
 
 def _swapped(x: Tensor) -> Tensor:

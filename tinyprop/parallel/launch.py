@@ -27,7 +27,7 @@ def is_launched() -> bool:
 
 
 def launch(processes: int, arguments: Sequence[str]) -> int:
-    """Run `tinyprop` with these arguments on so many processes, under mpiexec, in place of this
+    """Run `tinyprop` with these arguments on several processes, under mpiexec, in place of this
     process: signals, output and exit status are those of mpiexec."""
     starter = mpiexec()
     if starter is None or find_spec("mpi4py") is None:

@@ -23,8 +23,8 @@ from .state import untouched
 Value = Callable[[], Tensor]
 
 SMALL = 64  # up to this many elements in or out, every single one is checked
-PROBED = 8  # of a larger input so many elements are checked, and a random direction
-LOCATED = 1000  # so many elements are checked to locate an error
+PROBED = 8  # elements of a larger input that are checked, besides a random direction
+LOCATED = 1000  # elements that are checked to locate an error
 STEP = 1e-3  # of the first difference, relative to the size of the input
 SHRINK = 16.0
 STEPS = 6  # the last one is 1e-9

@@ -309,7 +309,7 @@ def effects(evidence: Evidence) -> Figure:
             if not draw_effect(axes, place, found, color, "o", hollow):
                 of_panel = axes.get_yaxis_transform()  # x in widths of the panel
                 style = {"va": "center", "ha": "right", "color": GRAY, "size": 8}
-                axes.text(0.99, place, NO_RUN, transform=of_panel, **style)
+                axes.text(0.99, place - 0.12, NO_RUN, transform=of_panel, **style)
         unit = f"{measure.margin:g} {measure.difference_unit}"
         axes.set_title(f"{measure.name.capitalize()} (margin: {unit})")
         axes.set_xlabel("margins; better to the right")

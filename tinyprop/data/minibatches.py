@@ -6,7 +6,7 @@ import numpy as np
 
 from ..engine.arrays import Array, HostArray, array_module, from_host, is_array
 from ..engine.errors import ShapeError, explain
-from .sets import Dataset
+from .dataset import Dataset
 
 
 def batches(

@@ -17,7 +17,8 @@ from ..engine.random import new_generator
 from ..engine.registry import Registry
 from .catalog import SOURCES
 from .dataset import Dataset, fingerprint
-from .own import read_npz
+from .folders import Size, read_folder
+from .npz import read_npz
 from .sources import Root
 
 NAMES = tuple(SOURCES)
@@ -26,7 +27,6 @@ VALIDATION = 5_000  # images, as in section 5 of the paper
 DRAWN = {"test": 5, "valid": 10}  # one sample in so many, for a split that is not given
 
 Parts = dict[str, Dataset]
-Size = tuple[int, int]  # height and width
 
 
 def _no_files(split: str, root: Root, download: bool) -> str:
@@ -127,6 +127,8 @@ def _named(source: str | Path) -> Loader:
     path = Path(source).expanduser()
     if path.suffix == ".npz" and path.is_file():
         return Loader(path.stem, partial(read_npz, path), path=path.resolve())
+    if path.is_dir():
+        return Loader(path.resolve().name, partial(read_folder, path), path=path.resolve())
     if path.exists():
         got = f"data set {str(source)!r}, which is a file of another kind"
         raise DataError(got, _rule(), "numpy.savez('my.npz', images=x, labels=y)")
@@ -135,7 +137,8 @@ def _named(source: str | Path) -> Loader:
 
 
 def _rule() -> str:
-    return f"a data set is one of {', '.join(datasets)}, an .npz file, or file.py:function"
+    names = ", ".join(datasets)
+    return f"a data set is one of {names}, an .npz file, a folder of images, or file.py:function"
 
 
 def _check_keys(source: Mapping[Any, Any]) -> None:
@@ -201,6 +204,9 @@ def load(
       you registered in `tp.data.datasets`;
     - an .npz file with the arrays images and labels, and optionally test_images, test_labels,
       valid_images, valid_labels and classes;
+    - a folder with a folder of images for each class, or with train, test and valid folders of such
+      folders (this needs Pillow: pip install 'tinyprop[images]'). With `image_size`, a height and
+      a width, images are resized;
     - a function, or `file.py:function`: see `tp.data.Loader`.
 
     A split that a source of yours does not have is drawn from its training samples: of each class a

@@ -1,4 +1,4 @@
-"""Data of a user's own: an .npz file, or a folder of class folders of images."""
+"""The arrays of an .npz file."""
 
 import zlib
 from pathlib import Path
@@ -35,7 +35,8 @@ def _arrays(path: Path, split: str) -> dict[str, Any]:
     rule = f"its arrays are images, labels, and optionally {', '.join(ARRAYS[2:])}, classes"
     hint = f"numpy.savez({path.name!r}, images=x, labels=y)"
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as stream:
+            file = np.load(stream, allow_pickle=False)
             if isinstance(file, np.ndarray):
                 raise DataError(f"{path}, which holds a single array", rule, hint)
             unknown = set(file.files) - {*ARRAYS, "classes"}

@@ -1,8 +1,10 @@
 """Results for a terminal: statement, verdict, every case, and why."""
 
+import os
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from ..report.estimate import CONFIDENCE, Estimate
 from .claim import (
@@ -54,6 +56,12 @@ def measured(estimate: Estimate | None) -> str:
     return (
         "-" if estimate is None else str(estimate) if estimate.half_width else number(estimate.mean)
     )
+
+
+def has_color(stream: Any) -> bool:
+    """Whether to write in color: to a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return bool(stream.isatty() and not is_plain)
 
 
 def can_show(encoding: str | None) -> bool:

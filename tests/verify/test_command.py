@@ -209,3 +209,12 @@ def test_color_is_for_terminals_that_want_it(monkeypatch):
     assert has_color(terminal)
     monkeypatch.setenv("TERM", "dumb")
     assert not has_color(terminal)
+
+
+def test_results_are_tables_in_a_notebook():
+    results = run(["C01", "C06"], samples=1000)
+    page = results._repr_html_()
+    assert page.count("<tr>") == 3
+    one = results[0]._repr_html_()
+    assert results[0].reason.replace("'", "&#x27;") in one
+    assert one.count("<tr>") == 1 + len(results[0].cases)

@@ -62,8 +62,13 @@ def test_the_time_left_is_what_the_rest_takes_at_this_speed(clock):
     assert display.texts(short=True) == ("5/10, 10:00 left", "100/100, loss 0.500")
     display.start_task("test error")
     assert display.texts(short=False)[1] == "100%, test error"
-    display.finish_epoch([{}] * 5)
-    assert display.texts(short=True)[0] == "6/10, 10:00 left"
+    clock.now += 30.0
+    display.finish_epoch([{}] * 5)  # half an epoch in 90 seconds
+    assert display.texts(short=True)[0] == "6/10, 15:00 left"
+    clock.now += 30.0
+    display.start_epoch(5, 0)
+    display.step(50, 0.5, 80.0)
+    assert display.texts(short=True)[0] == "6/10, 13:30 left"
 
 
 @pytest.mark.parametrize(("columns", "bar"), [(200, 40), (80, 20), (60, 20), (40, 6), (20, 0)])

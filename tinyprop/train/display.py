@@ -45,6 +45,7 @@ class Display:
         self.loss: float | None = None
         self.rate = 0.0  # images per second
         self.task = ""  # what is done besides training
+        self.pace: float | None = None  # seconds for an epoch and its evaluation, if known
         self.drawn = 0.0  # when
 
     def __enter__(self) -> Self:
@@ -58,7 +59,7 @@ class Display:
         self.epoch, self.batch, self.loss, self.task = epoch, batch, None, ""
         if not self.drawn:  # the time left is estimated from here
             self.started = time.perf_counter()
-            self.start_fraction = self.fraction
+            self.epochs_before = self.epoch + self.epoch_fraction
         self._draw_now()
 
     def step(self, batch: int, loss: float, rate: float) -> None:
@@ -75,6 +76,8 @@ class Display:
     def finish_epoch(self, history: History) -> None:
         """An epoch is measured, and this is the history so far."""
         self.epoch, self.batch, self.task = len(history), 0, ""
+        elapsed = time.perf_counter() - self.started
+        self.pace = elapsed / (self.epoch - self.epochs_before)
         self._draw_now()
 
     def close(self) -> None:
@@ -92,11 +95,11 @@ class Display:
     @property
     def time_left(self) -> str:
         """Of the run, at the speed so far; unknown at its start."""
-        done = self.fraction - self.start_fraction
-        if done <= 0:
-            return "?"
-        elapsed = time.perf_counter() - self.started
-        return in_hours(elapsed * (1.0 - self.fraction) / done)
+        epochs_done = self.epoch + self.epoch_fraction
+        pace = self.pace
+        if pace is None and epochs_done > self.epochs_before:
+            pace = (time.perf_counter() - self.started) / (epochs_done - self.epochs_before)
+        return "?" if pace is None else in_hours(pace * (self.epochs - epochs_done))
 
     def texts(self, short: bool) -> tuple[str, str]:
         """What is said beside the bars of the run and of the epoch."""
@@ -127,13 +130,17 @@ class Terminal(Display):
     def __init__(self, epochs: int, batches: int, stream: Any):
         super().__init__(epochs, batches)
         self.has_unicode = _can_encode(BLOCKS, stream)
+        self.columns = 0
+        self.text_width = 0  # of the longest text so far, so that bars keep their width
         options: dict[str, Any] = {"bar_format": "{desc}", "leave": False, "file": stream}
         self.lines = [tqdm(total=1, position=position, **options) for position in (0, 1)]
 
     def draw(self) -> None:
         columns = min(shutil.get_terminal_size().columns, WIDEST) - 1
         texts = self.texts(short=columns < NARROW)
-        width = max(len(text) for text in texts)
+        if columns != self.columns:
+            self.columns, self.text_width = columns, 0
+        width = self.text_width = max(self.text_width, *map(len, texts))
         fractions = (self.fraction, self.epoch_fraction)
         for line, name, fraction, text in zip(
             self.lines, ("run  ", "epoch"), fractions, texts, strict=True

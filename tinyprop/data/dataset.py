@@ -10,6 +10,7 @@ import numpy as np
 from ..engine.arrays import HostArray, is_array, is_host_array
 from ..engine.errors import DataError, explain
 from ..engine.tensor import Tensor
+from .show import show
 
 CHANNELS = (1, 3, 4)  # of gray, color and transparent images
 SMALLEST_SIDE = 8  # of an image that we would mistake for one with its channels last
@@ -58,6 +59,9 @@ class Dataset:
         title = f"{self.name} {self.split}".rstrip()
         facts = f"{self.contents}, {len(self.classes)} classes"
         return f"<{'; '.join((f'{title}: {facts}', *self.notes))}>"
+
+    def _repr_html_(self) -> str:
+        return show(self)
 
     @property
     def contents(self) -> str:

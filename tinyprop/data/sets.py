@@ -132,8 +132,9 @@ def _named(source: str | Path) -> Loader:
     if path.exists():
         got = f"data set {str(source)!r}, which is a file of another kind"
         raise DataError(got, _rule(), "numpy.savez('my.npz', images=x, labels=y)")
-    near = close_names(str(source), datasets)
-    raise UnknownNameError(f"data set {str(source)!r}", _rule(), near or "load('shapes')")
+    got = f"data set {str(source)!r}, which is no name, and no file here"
+    hint = close_names(str(source), datasets) or f"a path from {Path.cwd()}, or an absolute one"
+    raise UnknownNameError(got, _rule(), hint)
 
 
 def _rule() -> str:

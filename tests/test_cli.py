@@ -33,10 +33,10 @@ def test_train_takes_the_papers_settings(tmp_path, capsys):
     assert str(out / "curves.png") in capsys.readouterr().out
     config = json.loads((out / "config.json").read_text())
     assert (config["seed"], config["weight_decay"], config["train_size"]) == (3, 0.001, 60)
-    assert main(["train", *QUICK, "--out", str(out)]) == 1
+    assert main(["train", *QUICK, "--out", str(out)]) == 2
     assert "--resume" in capsys.readouterr().err
     again = ["train", *QUICK, "--out", str(out), "--resume"]
-    assert main([*again, "--lr", "0.05", "--seed", "4"]) == 1
+    assert main([*again, "--lr", "0.05", "--seed", "4"]) == 2
     assert "seed = 4" in capsys.readouterr().err
 
 

@@ -56,6 +56,9 @@ def main(
         # we report by name what is not finite; NumPy's warnings would only repeat it
         with np.errstate(all="ignore"):
             return int(options.run(options))
+    except argparse.ArgumentError as error:
+        print(f"tinyprop: {error}", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

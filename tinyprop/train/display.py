@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from html import escape
 from importlib import import_module
 from pathlib import Path
@@ -80,6 +81,10 @@ class Display:
         self.pace = elapsed / (self.epoch - self.epochs_before)
         self._draw_now()
 
+    def aside(self) -> AbstractContextManager[None]:
+        """Inside the block, lines may be written."""
+        return nullcontext()
+
     def close(self) -> None:
         """Nothing will be shown after this."""
 
@@ -148,6 +153,9 @@ class Terminal(Display):
             bar = self.bar(fraction, columns - len(name) - width - 4)
             line.ncols = columns
             line.set_description_str(f"{name} {bar}{text}"[:columns])
+
+    def aside(self) -> AbstractContextManager[None]:
+        return tqdm.external_write_mode(file=self.lines[0].fp)
 
     def bar(self, fraction: float, columns: int) -> str:
         """A bar of so many columns between its ends; nothing if it would be too small to read."""

@@ -57,7 +57,8 @@ class Display:
 
     def start_epoch(self, epoch: int, batch: int) -> None:
         """An epoch begins, or is resumed after so many batches."""
-        self.epoch, self.batch, self.loss, self.task = epoch, batch, None, ""
+        self.epoch, self.batch = epoch, batch
+        self.loss, self.rate, self.task = None, 0.0, ""
         if not self.drawn:  # the time left is estimated from here
             self.started = time.perf_counter()
             self.epochs_before = self.epoch + self.epoch_fraction

@@ -66,11 +66,13 @@ class Log:
         return rows
 
     def in_words(self, row: Row, epochs: int) -> str:
-        """A line about an epoch."""
+        """A line about an epoch, for a terminal of 80 columns."""
+        errors = []
+        for name in ("train", "validation", "test"):
+            if f"{name}_error" in row:
+                errors.append(f"{name} {row[f'{name}_error']:.2%}")
         facts = [f"epoch {row['epoch']}/{epochs}: loss {row['train_loss']:.3f}"]
-        for name, key in (("training", "train"), ("validation",) * 2, ("test",) * 2):
-            if f"{key}_error" in row:
-                facts.append(f"{name} error {row[f'{key}_error']:.2%}")
+        facts.append(f"error {', '.join(errors)}")
         facts.append(f"{row['images_per_second']:,.0f} images/s")
         elapsed = self.elapsed(row["epoch"])
         if elapsed is not None:

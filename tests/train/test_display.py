@@ -71,6 +71,14 @@ def test_the_time_left_is_what_the_rest_takes_at_this_speed(clock):
     assert display.texts(short=True)[0] == "6/10, 13:30 left"
 
 
+def test_an_epoch_that_is_resumed_after_its_last_batch(clock):
+    display = Display(epochs=10, batches=100)
+    display.start_epoch(4, 100)
+    clock.now += 5.0
+    display.finish_epoch([{}] * 5)
+    assert display.texts(short=True)[0] == "6/10, ? left"
+
+
 @pytest.mark.parametrize(("columns", "bar"), [(200, 40), (80, 20), (60, 20), (40, 6), (20, 0)])
 def test_both_lines_fit_and_have_bars_of_one_width(monkeypatch, clock, columns, bar):
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from tqdm.auto import tqdm
+from tqdm.std import tqdm
 
 from .. import verify
 from ..engine.arrays import load_module, to_numpy

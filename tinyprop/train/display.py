@@ -78,8 +78,9 @@ class Display:
     def finish_epoch(self, history: History) -> None:
         """An epoch is measured, and this is the history so far."""
         self.epoch, self.batch, self.task = len(history), 0, ""
-        elapsed = time.perf_counter() - self.started
-        self.pace = elapsed / (self.epoch - self.epochs_before)
+        epochs_done = self.epoch - self.epochs_before
+        if epochs_done > 0:  # or it was resumed after the last batch of an epoch
+            self.pace = (time.perf_counter() - self.started) / epochs_done
         self._draw_now()
 
     def aside(self) -> AbstractContextManager[None]:

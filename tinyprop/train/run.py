@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
+from tqdm.std import tqdm
 
 from .. import data as data_room
 from .. import nn

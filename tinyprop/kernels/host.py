@@ -28,6 +28,7 @@ from ..functional.normprop import NormalizedReLU, per_unit
 from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last, empty_image
 from .pointwise import blocks, pairwise_sum
+from .products import times_matrix, transposed_times
 
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
 PIXELS_AT_ONCE = 2**18  # elements of images that are rectified
@@ -51,7 +52,7 @@ def _blockwise(op: Convolution, x: HostArray, w: HostArray) -> HostArray:
     matrix = filter_matrix(w)
 
     def convolve(images: slice) -> None:
-        np.matmul(columns(x[images], op.window), matrix, out=output_rows(out[images]))
+        times_matrix(columns(x[images], op.window), matrix, out=output_rows(out[images]))
 
     for_each(convolve, _image_blocks(op, x))
     return out
@@ -84,9 +85,11 @@ def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> A
 @override(FilterGradient.forward, on="numpy")
 def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) -> Any:
     def of_block(images: slice) -> HostArray:
-        return FilterGradient.forward(op, x[images], g[images])
+        return transposed_times(columns(x[images], op.window), output_rows(g[images]))
 
-    return pairwise_sum(map_each(of_block, _image_blocks(op, x)))
+    o, c, kh, kw = op.filters
+    matrix = pairwise_sum(map_each(of_block, _image_blocks(op, x)))  # (kh * kw * C, O)
+    return matrix.reshape(kh, kw, c, o).transpose(3, 2, 0, 1)
 
 
 # an index of the places where an element of a kernel is on the image, and the pixels there

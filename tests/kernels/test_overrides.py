@@ -22,12 +22,12 @@ from tinyprop.functional.normalization import dropout_mask
 from tinyprop.functional.normprop import NormalizedLinear, NormalizedReLU
 from tinyprop.functional.pooling import MaxPool
 from tinyprop.functional.windows import Window, channels_first, channels_last
-from tinyprop.kernels import cuda, host, pointwise, weights
+from tinyprop.kernels import cuda, host, pointwise, products, weights
 from tinyprop.optim import updates
 
 from ..conftest import BACKENDS, needs_overrides
 
-pytestmark = needs_overrides
+pytestmark = [needs_overrides, pytest.mark.usefixtures("tiles_for_few_outputs")]
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 
@@ -39,6 +39,7 @@ def _small_blocks(monkeypatch):
         monkeypatch.setattr(host, name, 300)
     monkeypatch.setattr(host, "WORTH_A_PRODUCT", 300)
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 100)
+    monkeypatch.setattr(products, "MULTIPLICATIONS", 100)
     monkeypatch.setattr(weights, "WEIGHTS_AT_ONCE", 30)
     monkeypatch.setattr(weights, "MULTIPLICATIONS", 30)
     monkeypatch.setattr(weights, "WORTH_SHARING", 0)

@@ -185,7 +185,12 @@ MAXIMA = [
     differentiated(lambda x, o=o: F.max_pool2d(x, 3, 2, 1, **o), IMAGE)
     for o in ({}, {"ceil_mode": True})
 ]
-AVERAGES = [differentiated(lambda x: F.avg_pool2d(x, (3, 2), 2, 1), IMAGE)]
+AVERAGES = [
+    differentiated(lambda x: F.avg_pool2d(x, (3, 2), 2, 1), IMAGE),
+    differentiated(lambda x: F.avg_pool2d(x, 2, 3), IMAGE),  # some pixels are in no window
+    differentiated(lambda x: F.avg_pool2d(x, (7, 6)), IMAGE),
+    differentiated(lambda x: F.avg_pool2d(Reordered()(x), (7, 6)), IMAGE),
+]
 NUMBERS = 0.7, 0.4  # c1 and c2
 RECTIFIED = [
     differentiated(lambda u, b: NormalizedReLU()(u, b, *NUMBERS), SEVERAL_PARTS, (32,)),
@@ -268,7 +273,8 @@ CASES = {
     "cuda.normals_on_device": [drawn(shape) for shape in ((3, 5), (64, 130))],
     "cuda.in_memory_order": [differentiated(every_elementwise, (3, 4, 5, 6), (3, 4, 5, 6))],
     **dict.fromkeys(
-        ["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES
+        ["host.average_pool", "host.average_pool_gradient", "cuda.average_pool", "cuda.spread"],
+        AVERAGES,
     ),
     "cublas.cublas_product": STACKS,
     "weights.matmul": PRODUCTS,

@@ -44,6 +44,7 @@ def test_any_convolution_by_phases(convolution, seed):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiles, "pays", pays)
+        patch.setattr(tiles, "LEAST_CHANNELS", 1)
         patch.setattr(evenness, "MOST_UNEVEN", 1.0)  # images of one tile have only borders
         entry = {e.function: e for e in tp.overrides()}[phases.phased]
         entry.used = False

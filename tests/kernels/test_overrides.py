@@ -22,12 +22,12 @@ from tinyprop.functional.normalization import dropout_mask
 from tinyprop.functional.normprop import NormalizedLinear, NormalizedReLU
 from tinyprop.functional.pooling import MaxPool
 from tinyprop.functional.windows import Window, channels_first, channels_last
-from tinyprop.kernels import cuda, host, pointwise, weights
+from tinyprop.kernels import cuda, host, pointwise, products, weights
 from tinyprop.optim import updates
 
 from ..conftest import BACKENDS, needs_overrides
 
-pytestmark = needs_overrides
+pytestmark = [needs_overrides, pytest.mark.usefixtures("tiles_for_few_outputs")]
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 
@@ -39,6 +39,7 @@ def _small_blocks(monkeypatch):
         monkeypatch.setattr(host, name, 300)
     monkeypatch.setattr(host, "WORTH_A_PRODUCT", 300)
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 100)
+    monkeypatch.setattr(products, "MULTIPLICATIONS", 100)
     monkeypatch.setattr(weights, "WEIGHTS_AT_ONCE", 30)
     monkeypatch.setattr(weights, "MULTIPLICATIONS", 30)
     monkeypatch.setattr(weights, "WORTH_SHARING", 0)
@@ -184,7 +185,12 @@ MAXIMA = [
     differentiated(lambda x, o=o: F.max_pool2d(x, 3, 2, 1, **o), IMAGE)
     for o in ({}, {"ceil_mode": True})
 ]
-AVERAGES = [differentiated(lambda x: F.avg_pool2d(x, (3, 2), 2, 1), IMAGE)]
+AVERAGES = [
+    differentiated(lambda x: F.avg_pool2d(x, (3, 2), 2, 1), IMAGE),
+    differentiated(lambda x: F.avg_pool2d(x, 2, 3), IMAGE),  # some pixels are in no window
+    differentiated(lambda x: F.avg_pool2d(x, (7, 6)), IMAGE),
+    differentiated(lambda x: F.avg_pool2d(Reordered()(x), (7, 6)), IMAGE),
+]
 NUMBERS = 0.7, 0.4  # c1 and c2
 RECTIFIED = [
     differentiated(lambda u, b: NormalizedReLU()(u, b, *NUMBERS), SEVERAL_PARTS, (32,)),
@@ -267,7 +273,8 @@ CASES = {
     "cuda.normals_on_device": [drawn(shape) for shape in ((3, 5), (64, 130))],
     "cuda.in_memory_order": [differentiated(every_elementwise, (3, 4, 5, 6), (3, 4, 5, 6))],
     **dict.fromkeys(
-        ["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES
+        ["host.average_pool", "host.average_pool_gradient", "cuda.average_pool", "cuda.spread"],
+        AVERAGES,
     ),
     "cublas.cublas_product": STACKS,
     "weights.matmul": PRODUCTS,

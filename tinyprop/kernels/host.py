@@ -4,7 +4,7 @@ passes."""
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,11 @@ from ..functional.convolution import (
 )
 from ..functional.normalization import BatchNorm, WeightNorm, per_channel, row_lengths
 from ..functional.normprop import NormalizedReLU, per_unit
-from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
+from ..functional.pooling import AveragePool, MaxPool, lowest
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last, empty_image
+from .evenness import membership
 from .pointwise import blocks, pairwise_sum
+from .products import times_matrix, transposed_times
 
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
 PIXELS_AT_ONCE = 2**18  # elements of images that are rectified
@@ -51,7 +53,7 @@ def _blockwise(op: Convolution, x: HostArray, w: HostArray) -> HostArray:
     matrix = filter_matrix(w)
 
     def convolve(images: slice) -> None:
-        np.matmul(columns(x[images], op.window), matrix, out=output_rows(out[images]))
+        times_matrix(columns(x[images], op.window), matrix, out=output_rows(out[images]))
 
     for_each(convolve, _image_blocks(op, x))
     return out
@@ -84,9 +86,11 @@ def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> A
 @override(FilterGradient.forward, on="numpy")
 def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) -> Any:
     def of_block(images: slice) -> HostArray:
-        return FilterGradient.forward(op, x[images], g[images])
+        return transposed_times(columns(x[images], op.window), output_rows(g[images]))
 
-    return pairwise_sum(map_each(of_block, _image_blocks(op, x)))
+    o, c, kh, kw = op.filters
+    matrix = pairwise_sum(map_each(of_block, _image_blocks(op, x)))  # (kh * kw * C, O)
+    return matrix.reshape(kh, kw, c, o).transpose(3, 2, 0, 1)
 
 
 # an index of the places where an element of a kernel is on the image, and the pixels there
@@ -254,61 +258,75 @@ def _adds_few(window: Window, x: HostArray) -> bool:
     return x.dtype.itemsize >= 4 and max(window.kernel) <= FEW
 
 
+class WindowSums(NamedTuple):
+    """The sums over all windows of an image are down @ x @ across.T for each channel."""
+
+    down: HostArray  # (rows, H): 1 where a window has a pixel, 0 elsewhere
+    across: HostArray  # (columns, W)
+    one_window: bool  # on the whole image
+
+
+@lru_cache(256)
+def _window_sums(window: Window, image: Shape, dtype: Any) -> WindowSums:
+    _, _, h, w = image
+    rows, columns = window.output(image)
+    down = membership(window, 0, h, rows).T
+    across = membership(window, 1, w, columns).T
+    one_window = window.kernel == (h, w) and (rows, columns) == (1, 1)
+    return WindowSums(down.astype(dtype), across.astype(dtype), one_window)
+
+
 @override(AveragePool.forward, on="numpy")
 def average_pool(op: AveragePool, x: HostArray) -> Any:
+    """factor * down @ x @ across.T for each channel: two products. One window on the whole image is
+    a product with ones. With the gradient, 0.33 > 0.19 ms for 16 images of 16x16 with 48 channels;
+    0.14 > 0.06 ms for one window on each of 25 images of 8x8."""
     if not _adds_few(op.window, x):
         return NotImplemented
-    n, c, _, w = x.shape
-    rows, across = op.window.output(x.shape)
-    out = np.empty((n, rows, across, c), x.dtype)
+    n, c, h, w = x.shape
+    down, across, one_window = _window_sums(op.window, op.image, x.dtype)
+    rows = len(down)
+    out = np.empty((n, rows, len(across), c), x.dtype)
+    as_vector = one_window and h * w <= FEW
 
-    def pool(images: slice) -> None:
+    def pool(images: slice) -> bool:
         pixels = np.ascontiguousarray(channels_last(x)[images])
-        sums = np.empty((len(pixels), rows, w, c), x.dtype)
-        _reduce(np.add, _kernel_offsets(op.window, 0, pixels), 0.0, sums)
-        part = _reduce(np.add, _kernel_offsets(op.window, 1, sums), 0.0, out[images])
-        part *= op.factor
-
-    for_each(pool, blocks(x, POOLED_AT_ONCE))
-    return channels_first(out)
-
-
-def _scatter(window: Window, axis: int, g: HostArray, out: HostArray) -> None:
-    """The transpose of a sum over windows along an axis: each element gets what its windows have,
-    phase by phase."""
-    stride = window.stride[axis]
-    before = (slice(None),) * (1 + axis)
-    offsets = window.along(axis, out.shape[1 + axis])
-    most_places_first = sorted(offsets, key=lambda offset: offset[0].start - offset[0].stop)
-    for phase in range(stride):
-        of_phase = out[(*before, slice(phase, None, stride))]
-        met = []
-        for places, pixels in most_places_first:
-            if pixels.start % stride == phase:
-                met.append((g[(*before, places)], out[(*before, pixels)]))
-        if met and met[0][1].shape == of_phase.shape:  # it meets all of them
-            of_phase[...] = met.pop(0)[0]
+        part = out[images]
+        if as_vector:
+            np.matmul(_ones(h * w, x.dtype), pixels.reshape(-1, h * w, c), out=part[:, 0, 0])
         else:
-            of_phase[...] = 0
-        for values, some in met:
-            some += values
+            sums = np.matmul(down, pixels.reshape(-1, h, w * c))
+            np.matmul(across, sums.reshape(-1, rows, w, c), out=part)
+        np.multiply(part, op.factor, out=part)
+        return bool(np.isfinite(part).all())
+
+    with np.errstate(invalid="ignore", over="ignore"):
+        are_finite = map_each(pool, blocks(x, POOLED_AT_ONCE))
+    # infinity times 0 is NaN, beyond the windows that have it: the rule knows better
+    return channels_first(out) if all(are_finite) else NotImplemented
 
 
-@override(Spread.forward, on="numpy")
-def spread(op: Spread, g: HostArray) -> Any:
+@override(AveragePool.backward, on="numpy")
+def average_pool_gradient(op: AveragePool, g: HostArray) -> Any:
+    """factor * down.T @ g @ across for each channel: two products. Every pixel of one window on the
+    whole image gets the same."""
     if not _adds_few(op.window, g):
         return NotImplemented
     n, c, rows, _ = g.shape
     _, _, h, w = op.image
+    down, across, one_window = _window_sums(op.window, op.image, g.dtype)
+    values = np.ascontiguousarray(channels_last(g)) * g.dtype.type(op.factor)
+    if one_window:
+        return channels_first(values.reshape(n, 1, c).repeat(h * w, axis=1).reshape(n, h, w, c))
+    if not np.isfinite(values).all():  # infinity times 0 is NaN
+        return NotImplemented
     out = np.empty((n, h, w, c), g.dtype)
 
-    def spread_block(images: slice) -> None:
-        values = np.ascontiguousarray(channels_last(g)[images]) * op.factor
-        wide = np.empty((len(values), rows, w, c), g.dtype)
-        _scatter(op.window, 1, values, wide)
-        _scatter(op.window, 0, wide, out[images])
+    def spread(images: slice) -> None:
+        wide = np.matmul(across.T, values[images])  # (N, rows, W, C)
+        np.matmul(down.T, wide.reshape(-1, rows, w * c), out=out[images].reshape(-1, h, w * c))
 
-    for_each(spread_block, blocks(out, POOLED_AT_ONCE))
+    for_each(spread, blocks(out, POOLED_AT_ONCE))
     return channels_first(out)
 
 

@@ -54,14 +54,21 @@ TILES = {
     4: (STEP, (0, 1, -1, 2, -0.5, 0.5)),
     5: (STEP, (0, 1, -1, 2, -2, 0.5, -0.5)),
 }
-# these stay in the cache, and BLAS multiplies such small matrices without copying them first
+# Where tiles are faster on the host, for each size of filter, as measured.
+LEAST_WEIGHTS = {3: 288, 4: 128, 5: 96}  # C * O
+LEAST_PRODUCTS = {3: 2**20, 4: 2**18, 5: 2**18}  # C * O times the pixels of all outputs
+LEAST_CHANNELS = 4  # the first layer has fewer, and needs no gradient with respect to its images
+DEVICE_CHANNELS = {3: 32, 4: 16, 5: 16}  # on a device, of the input and of the output
+
+# What is transformed at once stays in the cache, and BLAS multiplies such small matrices without
+# copying them first: so many tiles, or more if they have few channels.
 TILES_AT_ONCE = 32
+ELEMENTS_AT_ONCE = 2**12  # of each point
 
 
 @lru_cache(256)
-def pays(window: Window, image: Shape, filters: Shape, least: int | None = None) -> bool:
-    """Whether tiles are faster, as measured: with enough channels, and enough outputs, which fill
-    the tiles."""
+def pays(window: Window, image: Shape, filters: Shape, on_device: bool = False) -> bool:
+    """Whether tiles are faster: with enough channels, and enough outputs, which fill the tiles."""
     k = window.kernel[0]
     if window.kernel not in ((3, 3), (4, 4), (5, 5)) or max(window.padding) >= k:
         return False
@@ -70,9 +77,14 @@ def pays(window: Window, image: Shape, filters: Shape, least: int | None = None)
     rows, columns = window.output(image)
     tiles = -(-rows // 4) * -(-columns // 4)
     fraction_filled = rows * columns / (tiles * 16)
-    enough_channels = min(filters[:2]) >= (least or (32 if k == 3 else 16))
-    enough_outputs = image[0] * rows * columns >= 96
-    return enough_channels and enough_outputs and fraction_filled > 0.7
+    if fraction_filled <= 0.7:
+        return False
+    o, c = filters[:2]
+    outputs = image[0] * rows * columns
+    if on_device:
+        return min(c, o) >= DEVICE_CHANNELS[k] and outputs >= 96
+    enough_channels = min(c, o) >= LEAST_CHANNELS and c * o >= LEAST_WEIGHTS[k]
+    return enough_channels and outputs * c * o >= LEAST_PRODUCTS[k]
 
 
 def applies(op: Convolution, *arrays: Array) -> bool:
@@ -82,7 +94,7 @@ def applies(op: Convolution, *arrays: Array) -> bool:
     for array in arrays:
         if array.dtype != float32:
             return False
-    return pays(op.window, op.image, op.filters, op.cache.get("least channels"))
+    return pays(op.window, op.image, op.filters, is_device_array(arrays[0]))
 
 
 @cache
@@ -142,8 +154,9 @@ class Tiling:
         return array_module(images).empty(shape, images.dtype)
 
     def blocks(self, images: Array) -> list[tuple[slice, slice]]:
-        """Blocks of about TILES_AT_ONCE tiles: which images, and which of all tiles."""
-        parts = blocks(images, TILES_AT_ONCE, self.each)
+        """Blocks of tiles that are transformed at once: which images, and which of all tiles."""
+        most = max(TILES_AT_ONCE, ELEMENTS_AT_ONCE // images.shape[3])
+        parts = blocks(images, most, self.each)
         return [(part, slice(part.start * self.each, part.stop * self.each)) for part in parts]
 
     def uneven(
@@ -279,7 +292,7 @@ def _convolve(
         products = multiply(points, filters)  # (points, tiles, C) @ (points, C, O)
         tiling.from_points("output", products, outputs[images])
 
-    for_each(convolve_block, tiling.blocks(x))
+    for_each(convolve_block, tiling.blocks(pixels))
     if is_device_array(x):
         cuda.convolve_uneven(x, w, tiling.window, uneven, out, not is_gradient)
 
@@ -400,7 +413,7 @@ def input_gradient_even(op: Convolution, g: Array, w: Array, known: Known) -> An
             tiling.to_points("output.T", outputs[images], points, _part(uneven, images))
         tiling.input_adjoint(transformed[:, tiles] @ filters, pixels[images])
 
-    for_each(differentiate_block, tiling.blocks(g))
+    for_each(differentiate_block, tiling.blocks(outputs))
     return out
 
 

@@ -15,13 +15,14 @@ from ..engine.tensor import Tensor
 from ..nn.module import observing, visiting
 from ..nn.observation import CallNames, knows_pre_activation
 from ..nn.state import State
+from ..report.table import Table, Tabular
 from .field import WHOLE, Field
 from .law import SAMPLES, Samples
 from .mixture import Mixture
 
 
 @dataclass(frozen=True)
-class Propagated:
+class Propagated(Tabular):
     """The predicted moments of one layer, for each unit or channel, over samples and positions.
 
     They are those of the pre-activations for layers with weights, of the output for all others.
@@ -43,6 +44,35 @@ class Propagated:
     exact: bool
     error: float
 
+    def table(self) -> Table:
+        return Propagation([self]).table()
+
+
+class Propagation(list[Propagated], Tabular):
+    """The predictions for the layers of a network, which a notebook shows as a table.
+
+    >>> net = tp.nn.Sequential(tp.nn.Linear(2, 1, bias=False))
+    >>> net[0].weight.data[...] = [[3.0, 4.0]]
+    >>> print(tp.propagate(net, [1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]]).table().text())
+    layer     units  mean  variance  exact  error
+    0 Linear      1     3        25    yes      0
+    """
+
+    def table(self) -> Table:
+        """The mean and variance averaged over units."""
+        rows = []
+        for record in self:
+            moments = (f"{array.mean():.4g}" for array in (record.mean, record.variance))
+            exact = "yes" if record.exact else "no"
+            rows.append(
+                [record.layer, f"{record.mean.size:,}", *moments, exact, f"{record.error:.2g}"]
+            )
+        note = ""
+        if any(record.mean.size > 1 for record in self):
+            note = "Mean and variance are averages over units."
+        header = ["layer", "units", "mean", "variance", "exact", "error"]
+        return Table(header, rows, note=note)
+
 
 def propagate(
     net: nn.Module,
@@ -52,7 +82,7 @@ def propagate(
     data: Any = None,
     components: int = 1,
     weights: str = "given",
-) -> list[Propagated]:
+) -> Propagation:
     """Predict the mean and variance of every layer of a network with these weights, or with random
     ones.
 
@@ -122,7 +152,7 @@ def propagate(
         got = f"{kind}, which returned a {type(out).__name__} for a State"
         rule = "a network that takes a State returns one"
         raise TypeError(explain(got, rule, "tp.observe(net, x) measures any network"))
-    return walk.records
+    return Propagation(walk.records)
 
 
 class Walk:

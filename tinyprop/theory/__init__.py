@@ -2,6 +2,6 @@
 
 from ..nn.state import State
 from .design import Design, design
-from .propagate import Propagated, propagate
+from .propagate import Propagated, propagate, table
 
-__all__ = ["Design", "Propagated", "State", "design", "propagate"]
+__all__ = ["Design", "Propagated", "State", "design", "propagate", "table"]

@@ -223,6 +223,7 @@ ALLOWED = {
     "kernels/evenness.py": ["np.einsum", "np.dot", "uneven.mean"],
     "kernels/host.py": ["np.dot"],  # asks for NaN
     "kernels/weights.py": ["np.einsum", "np.einsum"],  # groups of 128
+    "nn/pytorch.py": ["Tracer().trace"],  # of torch.fx
     "parallel/ranks.py": ["np.cumsum"],  # integers
 }
 

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from . import data, testing, train, verify
     from .report.saving import load, save
     from .testing import check_gradients
-    from .theory import design, propagate
+    from .theory.design import design
+    from .theory.propagate import propagate
 
 __version__ = "0.2.0"
 

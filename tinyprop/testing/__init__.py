@@ -3,10 +3,13 @@
 from .failure import CheckError, Failure
 from .gradients import check_gradients
 from .layer import check_layer
+from .normalized import Normalized, check_normalized
 
 __all__ = [
     "CheckError",
     "Failure",
+    "Normalized",
     "check_gradients",
     "check_layer",
+    "check_normalized",
 ]

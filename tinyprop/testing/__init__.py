@@ -3,6 +3,7 @@
 from .failure import CheckError, Failure
 from .gradients import check_gradients
 from .layer import check_layer
+from .moments import check_moments
 from .normalized import Normalized, check_normalized
 
 __all__ = [
@@ -11,5 +12,6 @@ __all__ = [
     "Normalized",
     "check_gradients",
     "check_layer",
+    "check_moments",
     "check_normalized",
 ]

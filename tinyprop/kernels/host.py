@@ -21,7 +21,6 @@ from ..functional.convolution import (
     InputGradient,
     columns,
     filter_matrix,
-    output_rows,
 )
 from ..functional.normalization import BatchNorm, WeightNorm, per_channel, row_lengths
 from ..functional.normprop import NormalizedReLU, per_unit
@@ -32,6 +31,8 @@ from .pointwise import blocks, pairwise_sum
 from .products import times_matrix, transposed_times
 
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
+STRIP_FILTERS = 32  # at most: more multiply too many zeros
+STRIP_CHANNELS = 8  # at most, of images: with more, copies take little of the time
 PIXELS_AT_ONCE = 2**18  # elements of images that are rectified
 POOLED_AT_ONCE = 2**19  # elements of images that are pooled
 ROWS_AT_ONCE = 2**17  # elements of a batch that is normalised
@@ -47,13 +48,51 @@ def _image_blocks(op: Convolution, x: HostArray) -> list[slice]:
     return blocks(x, COLUMNS_AT_ONCE, rows * across * (kh * kw * c + o))
 
 
+def _strip(window: Window, image: Shape, filters: int) -> Window | None:
+    """The window on the pixels of two neighbouring outputs, if there are few channels: one copy of
+    kw + 1 columns of pixels instead of two of kw, and a wider product. For 19 filters of 5x5 on 50
+    images of 3x32x32, 7.2 > 6.2 ms with the gradient."""
+    kh, kw = window.kernel
+    sh, sw = window.stride
+    _, across = window.output(image)
+    are_few = filters <= STRIP_FILTERS and image[1] <= STRIP_CHANNELS
+    overlap = window.dilation == (1, 1) and sw < kw
+    if not are_few or not overlap or across % 2:
+        return None
+    return window._replace(kernel=(kh, kw + sw), stride=(sh, 2 * sw))
+
+
+def _strip_matrix(w: HostArray, step: int) -> HostArray:
+    """The filters (O, C, kh, kw) of two outputs that are `step` pixels apart, with zeros for the
+    pixels that only the other one has: (kh * (kw + step) * C, 2 * O)"""
+    o, c, kh, kw = w.shape
+    both = np.zeros((kh, kw + step, c, 2, o), w.dtype)
+    filters = w.transpose(2, 3, 1, 0)
+    both[:, :kw, :, 0] = filters
+    both[:, step:, :, 1] = filters
+    return both.reshape(kh * (kw + step) * c, 2 * o)
+
+
+def _from_strip_matrix(matrix: HostArray, filters: Shape, step: int) -> HostArray:
+    """The transpose of `_strip_matrix`: (kh * (kw + step) * C, 2 * O) -> (O, C, kh, kw)"""
+    o, c, kh, kw = filters
+    both = matrix.reshape(kh, kw + step, c, 2, o)
+    return (both[:, :kw, :, 0] + both[:, step:, :, 1]).transpose(3, 2, 0, 1)
+
+
 def _blockwise(op: Convolution, x: HostArray, w: HostArray) -> HostArray:
     """The convolution of x with filters w, by blocks of images."""
     out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
-    matrix = filter_matrix(w)
+    window = _strip(op.window, x.shape, len(w))
+    if window is not None and _all_finite(x):
+        matrix = _strip_matrix(w, op.window.stride[1])
+    else:
+        window = op.window
+        matrix = filter_matrix(w)
 
     def convolve(images: slice) -> None:
-        times_matrix(columns(x[images], op.window), matrix, out=output_rows(out[images]))
+        outputs = channels_last(out[images]).reshape(-1, matrix.shape[1])  # a view
+        times_matrix(columns(x[images], window), matrix, out=outputs)
 
     for_each(convolve, _image_blocks(op, x))
     return out
@@ -85,12 +124,20 @@ def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> A
 
 @override(FilterGradient.forward, on="numpy")
 def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) -> Any:
-    def of_block(images: slice) -> HostArray:
-        return transposed_times(columns(x[images], op.window), output_rows(g[images]))
-
+    """columns(x).T @ g, by blocks of images, in strips if there are few channels."""
     o, c, kh, kw = op.filters
-    matrix = pairwise_sum(map_each(of_block, _image_blocks(op, x)))  # (kh * kw * C, O)
-    return matrix.reshape(kh, kw, c, o).transpose(3, 2, 0, 1)
+    strip = _strip(op.window, op.image, o)
+    window = strip or op.window
+    together = 1 if strip is None else 2  # outputs in a row of the product
+
+    def of_block(images: slice) -> HostArray:
+        outputs = channels_last(g[images]).reshape(-1, together * o)
+        return transposed_times(columns(x[images], window), outputs)
+
+    matrix = pairwise_sum(map_each(of_block, _image_blocks(op, x)))
+    if strip is not None:
+        return _from_strip_matrix(matrix, op.filters, op.window.stride[1])
+    return matrix.reshape(kh, kw, c, o).transpose(3, 2, 0, 1)  # (kh * kw * C, O) -> (O, C, kh, kw)
 
 
 # an index of the places where an element of a kernel is on the image, and the pixels there
@@ -364,14 +411,20 @@ def _fit(x: HostArray, *values: Any) -> bool:
     return True
 
 
+def _all_finite(x: HostArray) -> bool:
+    """Whether all elements are finite, and their squares: then no product with 0 is NaN."""
+    values = x.ravel(order="K")  # in the order of memory: no copy
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.dot(values, values)))
+
+
 def _gated(g: HostArray, open: HostArray, out: HostArray) -> HostArray:
     """g where the gate is open, 0 elsewhere. A product is much faster than np.where, but infinity
     times 0 is NaN."""
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(invalid="ignore"):
         np.multiply(g, open, out=out)
-        values = out.ravel(order="K")  # in the order of memory: no copy
-        if np.isnan(np.dot(values, values)):
-            out[...] = np.where(open, g, 0.0)
+    if not _all_finite(out):
+        out[...] = np.where(open, g, 0.0)
     return out
 
 

@@ -45,7 +45,7 @@ from .evenness import (
     too_many,
     uneven_tiles,
 )
-from .pointwise import blocks, part
+from .pointwise import blocks, pairwise_sum, part
 
 # For each size of filter the outputs of a tile along an axis, and the points, to which infinity is
 # added. Fractions of small numbers, large and small in balance, lose the fewest digits.
@@ -64,6 +64,9 @@ DEVICE_CHANNELS = {3: 32, 4: 16, 5: 16}  # on a device, of the input and of the 
 # copying them first: so many tiles, or more if they have few channels.
 TILES_AT_ONCE = 32
 ELEMENTS_AT_ONCE = 2**12  # of each point
+# C * O up to which both gradients of a block are computed while the transform of its g is in the
+# cache; for larger filters, products over all tiles at once are faster
+WEIGHTS_BY_BLOCK = 2**12
 
 
 @lru_cache(256)
@@ -301,8 +304,8 @@ def _part(uneven: Array | None, images: slice) -> Array | None:
     return None if uneven is None else part(uneven, images)
 
 
-# What is known of a convolution: the transforms "input" of x and "output.T" of g, and "uneven
-# input" and "uneven output.T", which tiles are 0 there.
+# What is known of a convolution: the transforms "input" of x and "output.T" of g; "uneven input"
+# and "uneven output.T", which tiles are 0 there; "products" of both transforms, added over tiles.
 Known = dict[str, Any]
 
 
@@ -357,9 +360,11 @@ def convolve_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
         return NotImplemented
     # g may change before the next pass, so its transform does not go to op.cache
     known = dict(op.cache)
+    wants_both = None not in (op.parents or (None,))
+    by_block = wants_both and math.prod(w.shape[:2]) <= WEIGHTS_BY_BLOCK
 
     def of_x() -> Array:
-        g_x = input_gradient(op, g, w, known)
+        g_x = input_gradient(op, g, w, known, with_products=by_block)
         return by_plain_product(InputGradient, op, g, w) if g_x is NotImplemented else g_x
 
     def of_w() -> Array:
@@ -370,10 +375,16 @@ def convolve_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
 
 
 @override(InputGradient.forward)
-def input_gradient(op: Convolution, g: Array, w: Array, known: Known | None = None) -> Any:
-    """`known` contains the transform of g, or gets it."""
+def input_gradient(
+    op: Convolution,
+    g: Array,
+    w: Array,
+    known: Known | None = None,
+    with_products: bool = False,
+) -> Any:
+    """`known` contains the transform of g, or gets it; see `input_gradient_even`."""
     known = {} if known is None else known
-    out = input_gradient_even(op, g, w, known)
+    out = input_gradient_even(op, g, w, known, with_products)
     if out is NotImplemented or is_device_array(g):
         return out
     uneven = known["uneven output.T"]
@@ -381,8 +392,12 @@ def input_gradient(op: Convolution, g: Array, w: Array, known: Known | None = No
     return out
 
 
-def input_gradient_even(op: Convolution, g: Array, w: Array, known: Known) -> Any:
-    """The gradient, on the host without what the outputs in uneven tiles add to it."""
+def input_gradient_even(
+    op: Convolution, g: Array, w: Array, known: Known, with_products: bool = False
+) -> Any:
+    """The gradient, on the host without what the outputs in uneven tiles add to it. `known` gets
+    the transform of g or, `with_products`, what the gradient with respect to w needs of it: that
+    takes less memory."""
     if not applies(op, g, w):
         return NotImplemented
     tiling = tiling_of(op.window, op.image)
@@ -402,18 +417,26 @@ def input_gradient_even(op: Convolution, g: Array, w: Array, known: Known) -> An
     outputs = channels_last(g)
     pixels = channels_last(out)
     is_new = "output.T" not in known
-    if is_new:
+    inputs = known.get("input") if with_products and is_new else None
+    if is_new and inputs is None:
         known["output.T"] = tiling.empty(outputs)
-    transformed = known["output.T"]
+    transformed = known.get("output.T")
+    parts: dict[int, HostArray] = {}  # of the products, by the start of their block
 
     def differentiate_block(block: tuple[slice, slice]) -> None:
         images, tiles = block
+        some = outputs[images]
+        points = tiling.empty(some) if transformed is None else transformed[:, tiles]
         if is_new:  # here, as the block is then in the cache
-            points = transformed[:, tiles]
-            tiling.to_points("output.T", outputs[images], points, _part(uneven, images))
-        tiling.input_adjoint(transformed[:, tiles] @ filters, pixels[images])
+            tiling.to_points("output.T", some, points, _part(uneven, images))
+        tiling.input_adjoint(points @ filters, pixels[images])
+        if inputs is not None:
+            parts[tiles.start] = inputs[:, tiles].transpose(0, 2, 1) @ points
 
-    for_each(differentiate_block, tiling.blocks(outputs))
+    every = tiling.blocks(outputs)
+    for_each(differentiate_block, every)
+    if inputs is not None:
+        known["products"] = pairwise_sum([parts[tiles.start] for _, tiles in every])
     return out
 
 
@@ -443,15 +466,17 @@ def filter_gradient_even(op: Convolution, x: Array, g: Array, known: Known) -> A
     uneven_g = _uneven(tiling, "output.T", g, known)
     if not is_device_array(x) and too_many(either(uneven_x, uneven_g)):
         return NotImplemented
-    inputs = _transform(tiling, "input", x, known)  # (points, tiles, C)
-    outputs = _transform(tiling, "output.T", g, known)  # (points, tiles, O)
+    products = known.get("products")  # (points, C, O)
+    if products is None:
+        inputs = _transform(tiling, "input", x, known)  # (points, tiles, C)
+        outputs = _transform(tiling, "output.T", g, known)  # (points, tiles, O)
+        products = _stacked_product(inputs.transpose(0, 2, 1), outputs)
     o, c, k, _ = op.filters
     # (C, k, k, O); NumPy writes where O is last in memory
     if is_device_array(x):
         out = xp.empty((o, c, k, k), float32).transpose(1, 2, 3, 0)
     else:
         out = np.empty((c, k, k, o), float32)
-    products = _stacked_product(inputs.transpose(0, 2, 1), outputs)
     tiling.from_points("filter.T", products, out)
     return xp.ascontiguousarray(out.transpose(3, 0, 1, 2))
 

@@ -85,6 +85,7 @@ def test_a_run_leaves_everything_behind(whole):
     assert {p.suffix for p in whole.iterdir()} == {
         "",
         ".json",
+        ".jsonl",
         ".csv",
         ".safetensors",
         ".png",

@@ -132,14 +132,15 @@ def _named(source: str | Path) -> Loader:
     if path.exists():
         got = f"data set {str(source)!r}, which is a file of another kind"
         raise DataError(got, _rule(), "numpy.savez('my.npz', images=x, labels=y)")
-    got = f"data set {str(source)!r}, which is no name, and no file here"
+    got = f"data set {str(source)!r}"
     hint = close_names(str(source), datasets) or f"a path from {Path.cwd()}, or an absolute one"
     raise UnknownNameError(got, _rule(), hint)
 
 
 def _rule() -> str:
     names = ", ".join(datasets)
-    return f"a data set is one of {names}, an .npz file, a folder of images, or file.py:function"
+    files = "an .npz file or a folder of images that is there, or file.py:function"
+    return f"a data set is one of {names}, {files}"
 
 
 def _check_keys(source: Mapping[Any, Any]) -> None:

@@ -15,7 +15,6 @@ from ..engine.threads import blas_threads
 from ..report import environment, plots
 from ..report.arguments import output_directory, output_figure, whole_number
 from ..train import Config, Run, keep_freed_memory, logits
-from ..train.run import in_words
 from . import depth, figures
 
 IMAGES = 4000
@@ -163,8 +162,9 @@ def train(config: Config, name: str, out: Path) -> Run | None:
         say=lambda line: print(f"{name}, {line}{memory_used(config.backend)}", flush=True),
     )
     training.resume()
+    training.log.read(training.epoch)
     for row in training.history:
-        training.say(in_words(row, config.epochs))
+        training.say(training.log.in_words(row, config.epochs))
     if training.run(resume=True):
         return training
     print("Stopped. The same command resumes the training.")

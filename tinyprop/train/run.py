@@ -23,11 +23,14 @@ from ..nn.summary import counted
 from ..parallel.executors import stop_on_signals
 from ..parallel.ranks import Ranks
 from ..report.environment import versions
-from ..report.files import TEMPORARY, locked, remove, write_csv, write_json
+from ..report.files import TEMPORARY, locked, remove, write_json
 from ..report.saving import save
 from . import checkpoint
 from .check import SUMS, write_sums
 from .config import Config
+from .display import Curves, Display, choose_display
+from .log import Log
+from .show import show_run
 from .step import evaluate
 from .training import Training
 
@@ -68,7 +71,10 @@ class Run(Training):
         super().__init__(config, model, data, root, ranks)
         self.out = Path(out)
         self.say = say if self.ranks.first else lambda line: None
-        self.is_quiet = False
+        self.is_quiet = not self.ranks.first
+        self.log = Log(self.out)
+        self.curves = Curves(self.out / "curves.png")
+        self.display = Display(config.epochs, self.batches_per_epoch)
 
     # -- the loop
 
@@ -79,6 +85,7 @@ class Run(Training):
         with ExitStack() as stack, stop_on_signals() as signalled:
             self.ranks.from_first(lambda: stack.enter_context(locked(self.out)))
             self.start(resume)
+            self.display = stack.enter_context(self.new_display())
             while self.epoch < self.config.epochs:
                 if not self.run_epoch(signalled):
                     self.save()
@@ -102,23 +109,22 @@ class Run(Training):
         self.ranks.should_stop = lambda: signalled() or self.should_stop()
         self.started = self.saved = time.perf_counter()
         self.images = 0
-        with self.progress_bar() as bar:
-            for images, labels in self.batches_left():
-                self.schedule.before_step(self.optimizer, self.epochs_done)
-                self.refresh()
-                self.train_on(images, labels)
-                if self.average is not None and self.schedule.is_averaging(self.epoch):
-                    self.average.add()
-                self.batch += 1
-                self.images += len(images)
-                if self.reads_loss(self.batch):
-                    self.show(bar)
-                bar.update()
-                if self.is_stopped():
-                    return False
-                if time.perf_counter() - self.saved > self.SAVE_SECONDS:
-                    self.save()
-                    self.saved = time.perf_counter()
+        self.display.start_epoch(self.epoch, self.batch)
+        for images, labels in self.batches_left():
+            self.schedule.before_step(self.optimizer, self.epochs_done)
+            self.refresh()
+            self.train_on(images, labels)
+            if self.average is not None and self.schedule.is_averaging(self.epoch):
+                self.average.add()
+            self.batch += 1
+            self.images += len(images)
+            if self.reads_loss(self.batch):
+                self.show()
+            if self.is_stopped():
+                return False
+            if time.perf_counter() - self.saved > self.SAVE_SECONDS:
+                self.save()
+                self.saved = time.perf_counter()
         return True
 
     def batches_left(self) -> Iterator[tuple[Array, Array]]:
@@ -150,7 +156,9 @@ class Run(Training):
         loss = float(self.loss) / self.batches_counted
         is_last = self.epoch + 1 == self.config.epochs
         row = {"epoch": self.epoch + 1, "lr": self.optimizer.lr, "train_loss": loss}
+        self.display.start_task("evaluating")
         with np.errstate(all="ignore"):  # if the numbers run away, the next step says so
+            row["train_error"] = self.training_error()
             if self.valid is not None:
                 row |= self.evaluate("validation", self.valid)
             if self.valid is None or is_last:
@@ -164,8 +172,13 @@ class Run(Training):
         self.batch, self.loss = 0, 0.0
         self.ranks.check_same("weights", digest(self.model.state_dict().values()))
         self.save()
+        self.log.seconds[self.epoch] = time.perf_counter() - self.started
         self.write_logs()
-        self.say(in_words(self.history[-1], self.config.epochs))
+        if self.ranks.first:
+            self.curves.redraw(self.history)
+        self.display.finish_epoch(self.history)
+        with self.display.aside():
+            self.say(self.log.in_words(self.history[-1], self.config.epochs))
 
     def finish_run(self) -> None:
         """What is left to do after the last epoch."""
@@ -193,26 +206,24 @@ class Run(Training):
         lines.append(f"{counted(self.config.epochs, 'epoch')} of {steps}, {place}")
         return "\n".join(lines)
 
-    def progress_bar(self) -> Any:
-        return tqdm(
-            total=self.batches_per_epoch,
-            initial=self.batch,
-            desc=f"epoch {self.epoch + 1}/{self.config.epochs}",
-            unit="batch",
-            disable=True if self.is_quiet else None,
-            leave=False,
-        )
+    def new_display(self) -> Display:
+        """Bars in a terminal or a notebook; elsewhere, nothing."""
+        size = (self.config.epochs, self.batches_per_epoch)
+        return Display(*size) if self.is_quiet else choose_display(*size, self.curves)
+
+    def _repr_html_(self) -> str:
+        return show_run(self)
 
     def be_quiet(self) -> None:
         """Show nothing but what goes wrong."""
         self.say = lambda line: None
         self.is_quiet = True
 
-    def show(self, bar: Any) -> None:
+    def show(self) -> None:
         """The mean loss and the speed so far."""
         rate = self.images / (time.perf_counter() - self.started)
         mean = float(self.loss) / self.batches_counted
-        bar.set_postfix(loss=f"{mean:.3f}", images=f"{rate:.0f}/s", refresh=False)
+        self.display.step(self.batch, mean, rate)
 
     # -- files
 
@@ -233,12 +244,12 @@ class Run(Training):
             if path.name == SUMS or TEMPORARY.fullmatch(path.name):
                 remove(path)
         write_json(self.out / "config.json", asdict(self.config) | versions())
+        self.log.read(self.epoch)
         self.write_logs()  # they may be an epoch behind the checkpoint
 
     def write_logs(self) -> None:
         if self.history and self.ranks.first:
-            write_csv(self.out / "log.csv", self.history)
-            write_csv(self.out / "signals.csv", self.signals)
+            self.log.write(self.history, self.signals)
 
     def finish(self) -> None:
         """What a run leaves when it is done, besides its log."""
@@ -248,8 +259,8 @@ class Run(Training):
         from . import figures
 
         save(self.out / "model.safetensors", self.model.state_dict())
-        for kind in ("png", "svg"):
-            plots.save(figures.training_curves(self.history), self.out / f"curves.{kind}")
+        self.curves.draw(self.history)
+        plots.save(figures.training_curves(self.history), self.out / "curves.svg")
         write_sums(self.out)
 
     # -- saving and resuming
@@ -345,19 +356,6 @@ def refuse_while_importing(out: Path) -> None:
         rule = "what is imported defines networks, activations or data, and trains nothing"
         hint = "if __name__ == '__main__': in front of what the file does as a program"
         raise StateError(got, rule, hint)
-
-
-def in_words(row: dict[str, float], epochs: int) -> str:
-    """A line about an epoch."""
-    errors = [
-        f"{name} error {row[key]:.2%}"
-        for name in ("validation", "test")
-        if (key := f"{name}_error") in row
-    ]
-    rate = f"{row['images_per_second']:,.0f} images/s"
-    return ", ".join(
-        [f"epoch {row['epoch']}/{epochs}: loss {row['train_loss']:.3f}", *errors, rate]
-    )
 
 
 def digest(arrays: Iterable[Array]) -> str:

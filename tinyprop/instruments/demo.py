@@ -15,7 +15,6 @@ from ..engine.threads import blas_threads
 from ..report import environment, plots
 from ..report.arguments import output_directory, output_figure, whole_number
 from ..train import Config, Run, keep_freed_memory, logits
-from ..train.run import in_words
 from . import depth, figures
 
 IMAGES = 4000
@@ -164,7 +163,7 @@ def train(config: Config, name: str, out: Path) -> Run | None:
     )
     training.resume()
     for row in training.history:
-        training.say(in_words(row, config.epochs))
+        training.say(training.log.in_words(row, config.epochs))
     if training.run(resume=True):
         return training
     print("Stopped. The same command resumes the training.")

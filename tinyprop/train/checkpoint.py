@@ -38,6 +38,7 @@ TYPES: dict[str, Any] = {
     "threads": int,
     "ranks": int,
     "averaged": int,
+    "errors": list,
 }
 
 
@@ -144,7 +145,7 @@ def read(path: Path) -> Checkpoint:
         if metadata.get("format") != FORMAT or "sha256" not in metadata:
             raise ValueError("it is not a checkpoint of this version of tinyprop")
         # older ones do not say
-        defaults = {"ranks": 1, "averaged": 0, "samples": {}, "network": []}
+        defaults = {"ranks": 1, "averaged": 0, "samples": {}, "network": [], "errors": [0, 0]}
         facts = defaults | json.loads(metadata["facts"])
         check(facts)
         # with the defaults of what an older version did not know

@@ -23,11 +23,13 @@ from ..nn.summary import counted
 from ..parallel.executors import stop_on_signals
 from ..parallel.ranks import Ranks
 from ..report.environment import versions
-from ..report.files import TEMPORARY, locked, remove, write_csv, write_json
+from ..report.files import TEMPORARY, locked, remove, write_json
 from ..report.saving import save
 from . import checkpoint
 from .check import SUMS, write_sums
 from .config import Config
+from .display import Curves, Display, choose_display
+from .log import Log
 from .step import evaluate
 from .training import Training
 
@@ -69,6 +71,9 @@ class Run(Training):
         self.out = Path(out)
         self.say = say if self.ranks.first else lambda line: None
         self.is_quiet = False
+        self.log = Log(self.out)
+        self.curves = Curves(self.out / "curves.png")
+        self.display = Display(config.epochs, self.batches_per_epoch)
 
     # -- the loop
 
@@ -79,6 +84,7 @@ class Run(Training):
         with ExitStack() as stack, stop_on_signals() as signalled:
             self.ranks.from_first(lambda: stack.enter_context(locked(self.out)))
             self.start(resume)
+            self.display = stack.enter_context(self.new_display())
             while self.epoch < self.config.epochs:
                 if not self.run_epoch(signalled):
                     self.save()
@@ -102,23 +108,22 @@ class Run(Training):
         self.ranks.should_stop = lambda: signalled() or self.should_stop()
         self.started = self.saved = time.perf_counter()
         self.images = 0
-        with self.progress_bar() as bar:
-            for images, labels in self.batches_left():
-                self.schedule.before_step(self.optimizer, self.epochs_done)
-                self.refresh()
-                self.train_on(images, labels)
-                if self.average is not None and self.schedule.is_averaging(self.epoch):
-                    self.average.add()
-                self.batch += 1
-                self.images += len(images)
-                if self.reads_loss(self.batch):
-                    self.show(bar)
-                bar.update()
-                if self.is_stopped():
-                    return False
-                if time.perf_counter() - self.saved > self.SAVE_SECONDS:
-                    self.save()
-                    self.saved = time.perf_counter()
+        self.display.start_epoch(self.epoch, self.batch)
+        for images, labels in self.batches_left():
+            self.schedule.before_step(self.optimizer, self.epochs_done)
+            self.refresh()
+            self.train_on(images, labels)
+            if self.average is not None and self.schedule.is_averaging(self.epoch):
+                self.average.add()
+            self.batch += 1
+            self.images += len(images)
+            if self.reads_loss(self.batch):
+                self.display.step(self.batch, self.mean_loss, self.images_per_second)
+            if self.is_stopped():
+                return False
+            if time.perf_counter() - self.saved > self.SAVE_SECONDS:
+                self.save()
+                self.saved = time.perf_counter()
         return True
 
     def batches_left(self) -> Iterator[tuple[Array, Array]]:
@@ -146,26 +151,37 @@ class Run(Training):
 
     def finish_epoch(self) -> None:
         """Measure, log, move on to the next epoch, and save."""
-        seconds = time.perf_counter() - self.started
-        loss = float(self.loss) / self.batches_counted
-        is_last = self.epoch + 1 == self.config.epochs
+        loss, rate = self.mean_loss, self.images_per_second
         row = {"epoch": self.epoch + 1, "lr": self.optimizer.lr, "train_loss": loss}
-        with np.errstate(all="ignore"):  # if the numbers run away, the next step says so
-            if self.valid is not None:
-                row |= self.evaluate("validation", self.valid)
-            if self.valid is None or is_last:
-                row |= self.evaluate("test", self.test)
-            if self.average is not None and is_last:
-                row |= self.evaluate_average()
-            with nn.evaluating():
-                self.signals += [{"epoch": row["epoch"], **signal} for signal in self.measure()]
-        self.history.append(row | {"images_per_second": self.images / seconds})
+        row |= self.measured_errors() | {"images_per_second": rate}
+        self.history.append(row)
         self.schedule.epoch_ended(self.optimizer, loss)
         self.batch, self.loss = 0, 0.0
+        self.step_errors.clear()
         self.ranks.check_same("weights", digest(self.model.state_dict().values()))
+        self.log.seconds[self.epoch] = time.perf_counter() - self.started
         self.save()
         self.write_logs()
-        self.say(in_words(self.history[-1], self.config.epochs))
+        self.show_epoch()
+
+    def measured_errors(self) -> dict[str, float]:
+        """What the log has of the epoch besides the loss; signals are recorded, too."""
+        is_last = self.epoch + 1 == self.config.epochs
+        found = self.training_error()
+        with np.errstate(all="ignore"):  # if the numbers run away, the next step says so
+            if self.valid is not None:
+                self.display.start_task("validation error")
+                found |= self.evaluate("validation", self.valid)
+            if self.valid is None or is_last:
+                self.display.start_task("test error")
+                found |= self.evaluate("test", self.test)
+            if self.average is not None and is_last:
+                self.display.start_task("averaged weights")
+                found |= self.evaluate_average()
+            with nn.evaluating():
+                rows = self.measure()
+        self.signals += [{"epoch": self.epoch + 1, **row} for row in rows]
+        return found
 
     def finish_run(self) -> None:
         """What is left to do after the last epoch."""
@@ -174,6 +190,11 @@ class Run(Training):
             self.save()
             self.write_logs()
         self.finish()
+
+    @property
+    def images_per_second(self) -> float:
+        """In the present epoch, since it was begun or resumed."""
+        return self.images / (time.perf_counter() - self.started)
 
     def is_stopped(self) -> bool:
         """Whether this run, on all ranks, was asked to stop."""
@@ -193,26 +214,22 @@ class Run(Training):
         lines.append(f"{counted(self.config.epochs, 'epoch')} of {steps}, {place}")
         return "\n".join(lines)
 
-    def progress_bar(self) -> Any:
-        return tqdm(
-            total=self.batches_per_epoch,
-            initial=self.batch,
-            desc=f"epoch {self.epoch + 1}/{self.config.epochs}",
-            unit="batch",
-            disable=True if self.is_quiet else None,
-            leave=False,
-        )
+    def new_display(self) -> Display:
+        if self.is_quiet or not self.ranks.first:
+            return Display(self.config.epochs, self.batches_per_epoch)
+        return choose_display(self.config.epochs, self.batches_per_epoch, self.curves)
+
+    def show_epoch(self) -> None:
+        """The epoch that has ended: a line, and the curves up to here."""
+        self.display.finish_epoch(self.history)
+        if self.ranks.first and not self.is_quiet:
+            self.curves.redraw(self.history)
+        self.say(self.log.in_words(self.history[-1], self.config.epochs))
 
     def be_quiet(self) -> None:
         """Show nothing but what goes wrong."""
         self.say = lambda line: None
         self.is_quiet = True
-
-    def show(self, bar: Any) -> None:
-        """The mean loss and the speed so far."""
-        rate = self.images / (time.perf_counter() - self.started)
-        mean = float(self.loss) / self.batches_counted
-        bar.set_postfix(loss=f"{mean:.3f}", images=f"{rate:.0f}/s", refresh=False)
 
     # -- files
 
@@ -237,19 +254,15 @@ class Run(Training):
 
     def write_logs(self) -> None:
         if self.history and self.ranks.first:
-            write_csv(self.out / "log.csv", self.history)
-            write_csv(self.out / "signals.csv", self.signals)
+            self.log.write(self.history, self.signals)
 
     def finish(self) -> None:
         """What a run leaves when it is done, besides its log."""
         if not self.ranks.first:
             return
-        from ..report import plots  # only now: these load matplotlib
-        from . import figures
-
         save(self.out / "model.safetensors", self.model.state_dict())
-        for kind in ("png", "svg"):
-            plots.save(figures.training_curves(self.history), self.out / f"curves.{kind}")
+        self.curves.draw(self.history)
+        Curves(self.out / "curves.svg").draw(self.history)
         write_sums(self.out)
 
     # -- saving and resuming
@@ -296,6 +309,7 @@ class Run(Training):
             "threads": self.threads,
             "ranks": self.ranks.size,
             "averaged": self.average.count if self.average else 0,
+            "errors": [self.step_errors.wrong, self.step_errors.seen],
         }
 
     def resume(self) -> None:
@@ -308,11 +322,13 @@ class Run(Training):
             part.load_state_dict(found.arrays_of(owner))
         self.history, self.signals = facts["history"], facts["signals"]
         self.batch, self.loss = facts["batch"], facts["loss"]
+        self.step_errors.wrong, self.step_errors.seen = facts["errors"]
         self.optimizer.lr = facts["lr"]
         self.schedule.load_state_dict(facts["schedule"])
         if self.average is not None:
             self.average.count = facts["averaged"]
         generator().bit_generator.state = facts["generator"]
+        self.log.read(self.epoch)
 
     def newest(self) -> checkpoint.Checkpoint | None:
         """The newest checkpoint that is whole, if it is one of this run."""
@@ -345,19 +361,6 @@ def refuse_while_importing(out: Path) -> None:
         rule = "what is imported defines networks, activations or data, and trains nothing"
         hint = "if __name__ == '__main__': in front of what the file does as a program"
         raise StateError(got, rule, hint)
-
-
-def in_words(row: dict[str, float], epochs: int) -> str:
-    """A line about an epoch."""
-    errors = [
-        f"{name} error {row[key]:.2%}"
-        for name in ("validation", "test")
-        if (key := f"{name}_error") in row
-    ]
-    rate = f"{row['images_per_second']:,.0f} images/s"
-    return ", ".join(
-        [f"epoch {row['epoch']}/{epochs}: loss {row['train_loss']:.3f}", *errors, rate]
-    )
 
 
 def digest(arrays: Iterable[Array]) -> str:

@@ -60,6 +60,7 @@ class Training:
             self.model, self.optimizer, threads=config.threads, ranks=self.ranks
         )
         self.step.constrain = not config.unconstrained
+        self.step_errors = self.step.errors
         self.threads = self.step.threads
         self.random = generator().bit_generator.state
 
@@ -93,6 +94,11 @@ class Training:
         return min(self.batch, len(self.train) / self.config.batch_size)
 
     @property
+    def mean_loss(self) -> float:
+        """Of the present epoch so far."""
+        return float(self.loss) / self.batches_counted
+
+    @property
     def is_on_host(self) -> bool:
         return self.config.backend == "numpy"
 
@@ -116,6 +122,13 @@ class Training:
             self.model, images.images, images.labels, self.config.threads, self.ranks
         )
         return {f"{name}_loss": loss, f"{name}_error": error}
+
+    def training_error(self) -> dict[str, float]:
+        """Of the steps of the epoch, each before its update, if all of them were counted here."""
+        errors = self.step_errors
+        if errors.seen != len(self.train):
+            return {}
+        return {"train_error": errors.wrong / errors.seen}
 
     def averaged(self) -> nn.Module:
         """The network with averaged weights. What its layers measured is measured again."""

@@ -38,7 +38,6 @@ TYPES: dict[str, Any] = {
     "threads": int,
     "ranks": int,
     "averaged": int,
-    "errors": list,
 }
 
 
@@ -145,7 +144,7 @@ def read(path: Path) -> Checkpoint:
         if metadata.get("format") != FORMAT or "sha256" not in metadata:
             raise ValueError("it is not a checkpoint of this version of tinyprop")
         # older ones do not say
-        defaults = {"ranks": 1, "averaged": 0, "samples": {}, "network": [], "errors": [0, 0]}
+        defaults = {"ranks": 1, "averaged": 0, "samples": {}, "network": []}
         facts = defaults | json.loads(metadata["facts"])
         check(facts)
         # with the defaults of what an older version did not know

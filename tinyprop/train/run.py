@@ -157,7 +157,6 @@ class Run(Training):
         self.history.append(row)
         self.schedule.epoch_ended(self.optimizer, loss)
         self.batch, self.loss = 0, 0.0
-        self.step_errors.clear()
         self.ranks.check_same("weights", digest(self.model.state_dict().values()))
         self.log.seconds[self.epoch] = time.perf_counter() - self.started
         self.save()
@@ -309,7 +308,6 @@ class Run(Training):
             "threads": self.threads,
             "ranks": self.ranks.size,
             "averaged": self.average.count if self.average else 0,
-            "errors": [self.step_errors.wrong, self.step_errors.seen],
         }
 
     def resume(self) -> None:
@@ -322,7 +320,6 @@ class Run(Training):
             part.load_state_dict(found.arrays_of(owner))
         self.history, self.signals = facts["history"], facts["signals"]
         self.batch, self.loss = facts["batch"], facts["loss"]
-        self.step_errors.wrong, self.step_errors.seen = facts["errors"]
         self.optimizer.lr = facts["lr"]
         self.schedule.load_state_dict(facts["schedule"])
         if self.average is not None:

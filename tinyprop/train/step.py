@@ -77,22 +77,6 @@ class Members:
     constrained: list[Tensor]  # weights whose rows are kept at unit length
 
 
-@dataclass
-class Errors:
-    """How many samples were seen by steps on the host, and how many of them were classified wrongly
-    before the update."""
-
-    wrong: int = 0
-    seen: int = 0
-
-    def clear(self) -> None:
-        self.wrong = self.seen = 0
-
-    def add(self, outputs: Array, labels: Array) -> None:
-        self.wrong += int(np.count_nonzero(outputs.argmax(axis=1) != labels))
-        self.seen += len(labels)
-
-
 class TrainingStep:
     """step(x, labels): forward, backward, update, and unit-length constraint; returns the loss, on
     the device.
@@ -151,7 +135,6 @@ class TrainingStep:
             self.check_that_ranks_can_share()
         self._members: Members | None = None
         self.is_graph_checked = False
-        self.errors = Errors()
         self.classes = 0
         self.graph = graph
         self.no_graph = self.obstacle()
@@ -293,8 +276,6 @@ class TrainingStep:
             return F.sum(outputs) * 0.0
         if counted is not None:
             losses = F.cross_entropy(outputs, labels[mine], "none")
-            if is_host_array(outputs._data) and outputs.ndim == 2:
-                self.errors.add(outputs._data, labels[mine])
             return Mean(None, keepdims=False, count=counted)(losses)
         loss = self.checked_loss(outputs, labels[mine])
         if self.ranks.size == 1:

@@ -60,7 +60,6 @@ class Training:
             self.model, self.optimizer, threads=config.threads, ranks=self.ranks
         )
         self.step.constrain = not config.unconstrained
-        self.step_errors = self.step.errors
         self.threads = self.step.threads
         self.random = generator().bit_generator.state
 
@@ -122,13 +121,6 @@ class Training:
             self.model, images.images, images.labels, self.config.threads, self.ranks
         )
         return {f"{name}_loss": loss, f"{name}_error": error}
-
-    def training_error(self) -> dict[str, float]:
-        """Of the steps of the epoch, each before its update, if all of them were counted here."""
-        errors = self.step_errors
-        if errors.seen != len(self.train):
-            return {}
-        return {"train_error": errors.wrong / errors.seen}
 
     def averaged(self) -> nn.Module:
         """The network with averaged weights. What its layers measured is measured again."""

@@ -87,6 +87,7 @@ def test_a_run_leaves_everything_behind(whole):
         ".json",
         ".jsonl",
         ".csv",
+        ".jsonl",
         ".safetensors",
         ".png",
         ".svg",
@@ -331,7 +332,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
         Config(norm="bach")
     with pytest.raises(ValueError, match=r"activation 'rleu'\nrule: .*relu.*\ntry:  'relu'"):
         Config(activation="rleu")
-    with pytest.raises(ValueError, match=r"data set 'imagenet'\nrule: .*cifar10.*\ntry:"):
+    with pytest.raises(ValueError, match=r"data set 'imagenet'.*\nrule: .*cifar10.*\ntry:"):
         Config(data="imagenet")
 
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from .context import context, current
-from .errors import UnknownNameError, close_names, explain
+from .errors import Explained, UnknownNameError, close_names, explain
 
 FINGERPRINT_LENGTH = 16  # hexadecimal digits: 64 bits
 REFERENCE = re.compile(r"(?P<path>.+\.py):(?P<name>[\w-]+)(#(?P<fingerprint>[0-9a-f]{16}))?")
@@ -230,7 +230,9 @@ def _execute(path: Path, text: str, content: str) -> ModuleType:
         del sys.modules[name], _modules[name]
         if not isinstance(error, Exception):
             raise  # an interrupt
-        got = f"{text}, which raises {type(error).__name__}: {error}"
-        rule = "the file can be imported"
-        raise ImportError(explain(got, rule, f"python {path}")) from error
+        reason, rule, hint = str(error), "the file can be imported", f"python {path}"
+        if isinstance(error, Explained):
+            reason, rule, hint = error.args
+        got = f"{text}, which raises {type(error).__name__}: {reason}"
+        raise ImportError(explain(got, rule, hint)) from error
     return module

@@ -319,6 +319,9 @@ class RecordedRun(Run):
         self.model.load_state_dict(state)
         generator().bit_generator.state = random_state
 
+    def show_epoch(self) -> None:
+        """Nothing: there may be many runs side by side."""
+
     def evaluate(self, name: str, images: Dataset) -> dict[str, float]:
         with nn.evaluating():
             self.passed[name] = passed_through(self.model, images.images)

@@ -71,7 +71,7 @@ class Run(Training):
         super().__init__(config, model, data, root, ranks)
         self.out = Path(out)
         self.say = say if self.ranks.first else lambda line: None
-        self.is_quiet = not self.ranks.first
+        self.is_quiet = False
         self.log = Log(self.out)
         self.curves = Curves(self.out / "curves.png")
         self.display = Display(config.epochs, self.batches_per_epoch)
@@ -119,7 +119,7 @@ class Run(Training):
             self.batch += 1
             self.images += len(images)
             if self.reads_loss(self.batch):
-                self.show()
+                self.display.step(self.batch, self.mean_loss, self.images_per_second)
             if self.is_stopped():
                 return False
             if time.perf_counter() - self.saved > self.SAVE_SECONDS:
@@ -152,33 +152,36 @@ class Run(Training):
 
     def finish_epoch(self) -> None:
         """Measure, log, move on to the next epoch, and save."""
-        seconds = time.perf_counter() - self.started
-        loss = float(self.loss) / self.batches_counted
-        is_last = self.epoch + 1 == self.config.epochs
+        loss, rate = self.mean_loss, self.images_per_second
         row = {"epoch": self.epoch + 1, "lr": self.optimizer.lr, "train_loss": loss}
-        self.display.start_task("evaluating")
-        with np.errstate(all="ignore"):  # if the numbers run away, the next step says so
-            row["train_error"] = self.training_error()
-            if self.valid is not None:
-                row |= self.evaluate("validation", self.valid)
-            if self.valid is None or is_last:
-                row |= self.evaluate("test", self.test)
-            if self.average is not None and is_last:
-                row |= self.evaluate_average()
-            with nn.evaluating():
-                self.signals += [{"epoch": row["epoch"], **signal} for signal in self.measure()]
-        self.history.append(row | {"images_per_second": self.images / seconds})
+        row |= self.measured_errors() | {"images_per_second": rate}
+        self.history.append(row)
         self.schedule.epoch_ended(self.optimizer, loss)
         self.batch, self.loss = 0, 0.0
         self.ranks.check_same("weights", digest(self.model.state_dict().values()))
-        self.save()
         self.log.seconds[self.epoch] = time.perf_counter() - self.started
+        self.save()
         self.write_logs()
-        if self.ranks.first:
-            self.curves.redraw(self.history)
-        self.display.finish_epoch(self.history)
-        with self.display.aside():
-            self.say(self.log.in_words(self.history[-1], self.config.epochs))
+        self.show_epoch()
+
+    def measured_errors(self) -> dict[str, float]:
+        """What the log has of the epoch besides the loss; signals are recorded, too."""
+        is_last = self.epoch + 1 == self.config.epochs
+        found = self.training_error()
+        with np.errstate(all="ignore"):  # if the numbers run away, the next step says so
+            if self.valid is not None:
+                self.display.start_task("validation error")
+                found |= self.evaluate("validation", self.valid)
+            if self.valid is None or is_last:
+                self.display.start_task("test error")
+                found |= self.evaluate("test", self.test)
+            if self.average is not None and is_last:
+                self.display.start_task("averaged weights")
+                found |= self.evaluate_average()
+            with nn.evaluating():
+                rows = self.measure()
+        self.signals += [{"epoch": self.epoch + 1, **row} for row in rows]
+        return found
 
     def finish_run(self) -> None:
         """What is left to do after the last epoch."""
@@ -187,6 +190,11 @@ class Run(Training):
             self.save()
             self.write_logs()
         self.finish()
+
+    @property
+    def images_per_second(self) -> float:
+        """In the present epoch, since it was begun or resumed."""
+        return self.images / (time.perf_counter() - self.started)
 
     def is_stopped(self) -> bool:
         """Whether this run, on all ranks, was asked to stop."""
@@ -207,23 +215,24 @@ class Run(Training):
         return "\n".join(lines)
 
     def new_display(self) -> Display:
-        """Bars in a terminal or a notebook; elsewhere, nothing."""
-        size = (self.config.epochs, self.batches_per_epoch)
-        return Display(*size) if self.is_quiet else choose_display(*size, self.curves)
+        if self.is_quiet or not self.ranks.first:
+            return Display(self.config.epochs, self.batches_per_epoch)
+        return choose_display(self.config.epochs, self.batches_per_epoch, self.curves)
 
     def _repr_html_(self) -> str:
         return show_run(self)
+
+    def show_epoch(self) -> None:
+        """The epoch that has ended: a line, and the curves up to here."""
+        self.display.finish_epoch(self.history)
+        if self.ranks.first and not self.is_quiet:
+            self.curves.redraw(self.history)
+        self.say(self.log.in_words(self.history[-1], self.config.epochs))
 
     def be_quiet(self) -> None:
         """Show nothing but what goes wrong."""
         self.say = lambda line: None
         self.is_quiet = True
-
-    def show(self) -> None:
-        """The mean loss and the speed so far."""
-        rate = self.images / (time.perf_counter() - self.started)
-        mean = float(self.loss) / self.batches_counted
-        self.display.step(self.batch, mean, rate)
 
     # -- files
 
@@ -244,7 +253,6 @@ class Run(Training):
             if path.name == SUMS or TEMPORARY.fullmatch(path.name):
                 remove(path)
         write_json(self.out / "config.json", asdict(self.config) | versions())
-        self.log.read(self.epoch)
         self.write_logs()  # they may be an epoch behind the checkpoint
 
     def write_logs(self) -> None:
@@ -255,12 +263,9 @@ class Run(Training):
         """What a run leaves when it is done, besides its log."""
         if not self.ranks.first:
             return
-        from ..report import plots  # only now: these load matplotlib
-        from . import figures
-
         save(self.out / "model.safetensors", self.model.state_dict())
         self.curves.draw(self.history)
-        plots.save(figures.training_curves(self.history), self.out / "curves.svg")
+        Curves(self.out / "curves.svg").draw(self.history)
         write_sums(self.out)
 
     # -- saving and resuming
@@ -324,6 +329,7 @@ class Run(Training):
         if self.average is not None:
             self.average.count = facts["averaged"]
         generator().bit_generator.state = facts["generator"]
+        self.log.read(self.epoch)
 
     def newest(self) -> checkpoint.Checkpoint | None:
         """The newest checkpoint that is whole, if it is one of this run."""

@@ -95,6 +95,11 @@ class Training:
         return min(self.batch, len(self.train) / self.config.batch_size)
 
     @property
+    def mean_loss(self) -> float:
+        """Of the present epoch so far."""
+        return float(self.loss) / self.batches_counted
+
+    @property
     def is_on_host(self) -> bool:
         return self.config.backend == "numpy"
 

@@ -75,16 +75,17 @@ def test_images_of_different_sizes_are_refused_or_resized(tmp_path, rng):
         "8x20 (a",
         "37x6 (c",
         "one size",
-        "--image-size 32 32",
+        "--image-size 32,",
         "image_size=(32, 32)",
     ]
     assert_explained(tp.DataError, lambda: load(tmp_path), *words)
     resized = load(tmp_path, image_size=(12, 10))
     assert resized.images.shape[1:] == (3, 12, 10)
+    assert load(tmp_path, image_size=9).images.shape[1:] == (3, 9, 9)
     assert resized.notes == ("resized to 12x10 from 30 sizes between 8x20 and 37x6",)
     for image in resized.images:  # of one color each
         assert (image == image[0, 0, 0]).all()
-    for wrong in [(12,), (12, 0), (12, 10.5), "12x10", 12]:
+    for wrong in [(12,), (12, 0), (12, 10.5), "12x10", 0]:
         with pytest.raises(tp.DataError, match=r"(?s)image_size.*a height and a width"):
             load(tmp_path, image_size=wrong)
 

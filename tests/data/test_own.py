@@ -229,7 +229,9 @@ def test_what_is_no_source_of_data_is_refused(own_file, tmp_path):
     )
     assert_explained(tp.DataError, lambda: load(own_file), "own_data.py", ".npz")
     missing = tmp_path / "missing.npz"
-    assert_explained(tp.UnknownNameError, lambda: load(missing), "missing.npz", ".npz file")
+    assert_explained(
+        tp.UnknownNameError, lambda: load(missing), "missing.npz", "an .npz file", "a path from"
+    )
     assert_explained(tp.UnknownNameError, lambda: load("cifar11"), "cifar11", "'cifar10'")
     assert_explained(TypeError, lambda: load(3), "data of type int", "Dataset(")
     assert_explained(ValueError, lambda: load({"dev": 1}), "'dev'", "train, valid, test")

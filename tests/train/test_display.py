@@ -89,6 +89,17 @@ def test_both_lines_fit_and_have_bars_of_one_width(monkeypatch, clock, columns, 
         assert "990/1000, loss 12.345" in lines[1]
 
 
+def test_lines_are_written_above_the_bars():
+    screen = Screen()
+    with Terminal(epochs=1, batches=10, stream=screen) as display:
+        display.start_epoch(0, 0)
+        with display.aside():
+            screen.write("a line\n")
+    before, _, after = screen.getvalue().partition("a line\n")
+    assert before.endswith(" \r\x1b[A")  # the bars are cleared, from the second to the first
+    assert "run  " in after
+
+
 def test_a_display_draws_only_now_and_then(clock, monkeypatch):
     drawn = []
     monkeypatch.setattr(Terminal, "draw", lambda display: drawn.append(clock.now))
@@ -170,7 +181,7 @@ def test_the_log_has_the_time_and_the_csv_file_has_not(tmp_path):
     log.seconds[1] = 61.25
     log.write([ROW], [])
     assert log.in_words(ROW, 3) == (
-        "epoch 1/3: loss 0.500, training error 12.50%, test error 25.00%, 1,234 images/s, 1:01"
+        "epoch 1/3: loss 0.500, error train 12.50%, test 25.00%, 1,234 images/s, 1:01"
     )
     (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
     assert json.loads(line) == ROW | {"seconds": 61.25, "elapsed": 61.25}
@@ -190,4 +201,9 @@ def test_a_log_without_times_is_no_obstacle(tmp_path, content):
         (tmp_path / "log.jsonl").write_bytes(content)
     log = Log(tmp_path)
     log.read(epochs=1)
-    assert (log.seconds, log.elapsed) == ({}, 0.0)
+    assert (log.seconds, log.elapsed(1)) == ({}, None)
+    log.seconds[2] = 5.0
+    rows = log.timed([ROW, ROW | {"epoch": 2}])
+    assert [row.get("seconds") for row in rows] == [None, 5.0]
+    assert "elapsed" not in rows[1]
+    assert log.in_words(ROW, 3).endswith("images/s")

@@ -85,8 +85,8 @@ def test_a_run_leaves_everything_behind(whole):
     assert {p.suffix for p in whole.iterdir()} == {
         "",
         ".json",
-        ".csv",
         ".jsonl",
+        ".csv",
         ".safetensors",
         ".png",
         ".svg",

@@ -17,7 +17,7 @@ GRAY = ("1", "L", "LA")  # Pillow's names for the kinds of pixels
 COLOR = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
 ORIENTATION = 0x0112  # the EXIF tag that says how a camera was held
 ON_ITS_SIDE = (5, 6, 7, 8)  # values for which height and width are swapped
-SUGGESTED = (32, 32)
+SUGGESTED = 32  # pixels
 
 Size = tuple[int, int]  # height and width
 
@@ -32,14 +32,13 @@ class Picture:
     is_gray: bool
 
 
-def read_folder(folder: Path, split: str, image_size: Size | None) -> Dataset | None:
+def read_folder(folder: Path, split: str, image_size: Size | int | None) -> Dataset | None:
     """The images of a split, or None if the folder has no such split.
 
     Classes are the names of the training folders, in alphabetical order. All images have one size,
-    or are resized to `image_size`, whatever their proportions. Images that are all gray have one
-    channel, others three."""
-    if image_size is not None:
-        image_size = _checked_size(image_size)
+    or are resized to `image_size`, a height and a width or one number for both, whatever their
+    proportions. Images that are all gray have one channel, others three."""
+    wanted = None if image_size is None else _checked_size(image_size)
     train_folder = folder
     its_folder: Path | None = folder if split == "train" else None
     if _has_splits(folder):
@@ -50,12 +49,12 @@ def read_folder(folder: Path, split: str, image_size: Size | None) -> Dataset | 
     classes = [path.name for path in _class_folders(train_folder)]
     pictures, notes = _pictures(its_folder, classes)
     sizes = {picture.size: picture for picture in pictures}
-    if image_size is not None:
-        if len(sizes) > 1 or image_size not in sizes:
-            notes.append(f"resized to {_in_words(image_size)} from {_range(list(sizes))}")
+    if wanted is not None:
+        if len(sizes) > 1 or wanted not in sizes:
+            notes.append(f"resized to {_in_words(wanted)} from {_range(list(sizes))}")
     elif len(sizes) > 1:
         _refuse_sizes(its_folder, sizes)
-    size = image_size or pictures[0].size
+    size = wanted or pictures[0].size
     are_gray = all(picture.is_gray for picture in pictures)
     images = np.empty((len(pictures), 1 if are_gray else 3, *size), np.uint8)
     for i, picture in enumerate(pictures):
@@ -71,10 +70,12 @@ def _has_splits(folder: Path) -> bool:
 
 
 def _checked_size(size: Any) -> Size:
+    if isinstance(size, int):
+        size = (size, size)
     is_pair = isinstance(size, tuple | list) and len(size) == 2
     if not is_pair or not all(isinstance(side, int) and side > 0 for side in size):
         got, rule = f"image_size={size!r}", "it is a height and a width, in pixels"
-        raise DataError(got, rule, f"image_size={SUGGESTED}")
+        raise DataError(got, rule, f"image_size=({SUGGESTED}, {SUGGESTED})")
     return tuple(size)
 
 
@@ -196,10 +197,7 @@ def _refuse_sizes(folder: Path, sizes: dict[Size, Picture]) -> None:
     for size in (min(sizes), max(sizes)):
         shown.append(f"{_in_words(size)} ({sizes[size].path.relative_to(folder)})")
     got = f"{folder} with images of {len(sizes)} sizes, such as {' and '.join(shown)}"
-    height, width = SUGGESTED
-    hint = (
-        f"--image-size {height} {width}, or image_size=({height}, {width}): all are resized to it"
-    )
+    hint = f"--image-size {SUGGESTED}, or image_size=({SUGGESTED}, {SUGGESTED}): all are resized"
     raise DataError(got, "all images of a data set have one size, height x width", hint)
 
 

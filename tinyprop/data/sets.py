@@ -62,7 +62,7 @@ class Loader:
     def __str__(self) -> str:
         return str(self.path or self.name)
 
-    def load(self, split: str, root: Root, image_size: Size | None) -> Any:
+    def load(self, split: str, root: Root, image_size: Size | int | None) -> Any:
         """What the function returns for a split, if it is something that we can use."""
         parameters = inspect.signature(self.function).parameters
         options: dict[str, Any] = {"root": root} if "root" in parameters else {}
@@ -132,14 +132,15 @@ def _named(source: str | Path) -> Loader:
     if path.exists():
         got = f"data set {str(source)!r}, which is a file of another kind"
         raise DataError(got, _rule(), "numpy.savez('my.npz', images=x, labels=y)")
-    got = f"data set {str(source)!r}, which is no name, and no file here"
+    got = f"data set {str(source)!r}"
     hint = close_names(str(source), datasets) or f"a path from {Path.cwd()}, or an absolute one"
     raise UnknownNameError(got, _rule(), hint)
 
 
 def _rule() -> str:
     names = ", ".join(datasets)
-    return f"a data set is one of {names}, an .npz file, a folder of images, or file.py:function"
+    files = "an .npz file or a folder of images that is there, or file.py:function"
+    return f"a data set is one of {names}, {files}"
 
 
 def _check_keys(source: Mapping[Any, Any]) -> None:
@@ -172,7 +173,9 @@ class Splits:
         return self._loaded[split]
 
 
-def splits(source: Any, root: Root = None, seed: int = 0, image_size: Size | None = None) -> Splits:
+def splits(
+    source: Any, root: Root = None, seed: int = 0, image_size: Size | int | None = None
+) -> Splits:
     """All splits of a data set: of what `load` takes, or of a Dataset, which is split by the seed.
 
     >>> parts = tp.data.splits(tp.data.load("shapes", split="test"), seed=1)
@@ -196,7 +199,7 @@ def load(
     root: Root = None,
     split: str = "train",
     seed: int = 0,
-    image_size: Size | None = None,
+    image_size: Size | int | None = None,
 ) -> Dataset:
     """A split of a data set: train, valid or test.
 
@@ -207,7 +210,7 @@ def load(
       valid_images, valid_labels and classes;
     - a folder with a folder of images for each class, or with train, test and valid folders of such
       folders (this needs Pillow: pip install 'tinyprop[images]'). With `image_size`, a height and
-      a width, images are resized;
+      a width, or a number for both, images are resized;
     - a function, or `file.py:function`: see `tp.data.Loader`.
 
     A split that a source of yours does not have is drawn from its training samples: of each class a

@@ -162,6 +162,7 @@ def train(config: Config, name: str, out: Path) -> Run | None:
         say=lambda line: print(f"{name}, {line}{memory_used(config.backend)}", flush=True),
     )
     training.resume()
+    training.log.read(training.epoch)
     for row in training.history:
         training.say(training.log.in_words(row, config.epochs))
     if training.run(resume=True):

@@ -13,7 +13,7 @@ from ..engine.errors import StateError, explain
 from ..engine.loading import is_file_reference
 from ..parallel.launch import is_launched, launch
 from ..parallel.ranks import Ranks, world
-from ..report.arguments import checked_by, whole_number
+from ..report.arguments import checked_by, output_directory, whole_number
 from . import checkpoint
 from .config import FIXED, Config, allowed, kind, refuse_unused, rule, unused
 from .own import import_home
@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out",
-        type=Path,
-        default=Path("runs/train"),
+        type=output_directory,
+        default="runs/train",
         help="output directory (default: %(default)s)",
     )
     parser.add_argument(

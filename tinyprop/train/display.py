@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from html import escape
 from importlib import import_module
 from pathlib import Path
@@ -56,7 +57,8 @@ class Display:
 
     def start_epoch(self, epoch: int, batch: int) -> None:
         """An epoch begins, or is resumed after so many batches."""
-        self.epoch, self.batch, self.loss, self.task = epoch, batch, None, ""
+        self.epoch, self.batch = epoch, batch
+        self.loss, self.rate, self.task = None, 0.0, ""
         if not self.drawn:  # the time left is estimated from here
             self.started = time.perf_counter()
             self.epochs_before = self.epoch + self.epoch_fraction
@@ -79,6 +81,10 @@ class Display:
         elapsed = time.perf_counter() - self.started
         self.pace = elapsed / (self.epoch - self.epochs_before)
         self._draw_now()
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Inside the block, lines may be written."""
+        return nullcontext()
 
     def close(self) -> None:
         """Nothing will be shown after this."""
@@ -148,6 +154,9 @@ class Terminal(Display):
             bar = self.bar(fraction, columns - len(name) - width - 4)
             line.ncols = columns
             line.set_description_str(f"{name} {bar}{text}"[:columns])
+
+    def aside(self) -> AbstractContextManager[None]:
+        return tqdm.external_write_mode(file=self.lines[0].fp)
 
     def bar(self, fraction: float, columns: int) -> str:
         """A bar of so many columns between its ends; nothing if it would be too small to read."""

@@ -23,10 +23,13 @@ class Log:
         self.path = folder / "log.jsonl"
         self.seconds: dict[int, float] = {}  # that each epoch took
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds that all epochs took, in whichever process."""
-        return math.fsum(self.seconds.values())
+    def elapsed(self, epochs: int) -> float | None:
+        """Seconds that the first epochs took, each in the process that finished it; None if that is
+        not known of all."""
+        numbers = range(1, epochs + 1)
+        if not all(epoch in self.seconds for epoch in numbers):
+            return None
+        return math.fsum(self.seconds[epoch] for epoch in numbers)
 
     def read(self, epochs: int) -> None:
         """How long the first epochs took, if an earlier process has noted it."""
@@ -45,27 +48,35 @@ class Log:
         write_whole(self.path, "".join(lines).encode())
 
     def timed(self, history: list[Row]) -> list[Row]:
-        """The rows of the history with the seconds that each epoch took, and the seconds since the
-        start, as far as they are known."""
+        """The rows of the history with the seconds that each epoch took, and of all epochs until
+        then, as far as they are known."""
         rows = []
-        elapsed = 0.0
+        elapsed: float | None = 0.0
         for row in history:
             timed = {name: _finite(value) for name, value in row.items()}
             seconds = self.seconds.get(row["epoch"])
-            if seconds is not None:
-                elapsed += seconds
-                timed |= {"seconds": round(seconds, 3), "elapsed": round(elapsed, 3)}
+            if seconds is None:
+                elapsed = None
+            else:
+                timed["seconds"] = round(seconds, 3)
+                elapsed = None if elapsed is None else elapsed + seconds
+            if elapsed is not None:
+                timed["elapsed"] = round(elapsed, 3)
             rows.append(timed)
         return rows
 
     def in_words(self, row: Row, epochs: int) -> str:
-        """A line about an epoch."""
+        """A line about an epoch, for a terminal of 80 columns."""
+        errors = []
+        for name in ("train", "validation", "test"):
+            if f"{name}_error" in row:
+                errors.append(f"{name} {row[f'{name}_error']:.2%}")
         facts = [f"epoch {row['epoch']}/{epochs}: loss {row['train_loss']:.3f}"]
-        for name, key in (("training", "train"), ("validation",) * 2, ("test",) * 2):
-            if f"{key}_error" in row:
-                facts.append(f"{name} error {row[f'{key}_error']:.2%}")
+        facts.append(f"error {', '.join(errors)}")
         facts.append(f"{row['images_per_second']:,.0f} images/s")
-        facts.append(in_hours(self.elapsed))
+        elapsed = self.elapsed(row["epoch"])
+        if elapsed is not None:
+            facts.append(in_hours(elapsed))
         return ", ".join(facts)
 
 

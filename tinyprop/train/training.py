@@ -21,6 +21,7 @@ from .schedule import Schedule, optimizer_for
 from .step import TrainingStep, evaluate
 
 REFRESH, FIXED_IMAGES = 10, 50  # unless the config says otherwise
+FEW = 50  # one training image in so many is in the training error, and SHOWN at least
 SHOWN = 200  # test images whose signals are recorded after each epoch
 
 
@@ -65,6 +66,7 @@ class Training:
 
         self.history: list[dict[str, float]] = []  # a row for each finished epoch
         self.signals: list[dict[str, Any]] = []  # a row for each layer and finished epoch
+        self.few: data_room.Dataset | None = None  # training images whose error is measured
         self.batch = 0  # how many are done in the present epoch
         self.loss: Any = 0.0  # the sum of their losses
 
@@ -121,6 +123,20 @@ class Training:
             self.model, images.images, images.labels, self.config.threads, self.ranks
         )
         return {f"{name}_loss": loss, f"{name}_error": error}
+
+    def training_error(self) -> float:
+        """The fraction of some training images that the network gets wrong, in evaluation mode:
+        always the same ones, and so few that this takes a hundredth of an epoch."""
+        if self.few is None:
+            count = min(len(self.train), max(SHOWN, len(self.train) // FEW))
+            order = new_generator([self.config.seed, len(self.train), 2]).permutation(
+                len(self.train)
+            )
+            self.few = self.train.subset(order[:count])
+        _, error = evaluate(
+            self.model, self.few.images, self.few.labels, self.config.threads, self.ranks
+        )
+        return error
 
     def averaged(self) -> nn.Module:
         """The network with averaged weights. What its layers measured is measured again."""

@@ -87,7 +87,6 @@ def test_a_run_leaves_everything_behind(whole):
         ".json",
         ".jsonl",
         ".csv",
-        ".jsonl",
         ".safetensors",
         ".png",
         ".svg",

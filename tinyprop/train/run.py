@@ -71,7 +71,7 @@ class Run(Training):
         super().__init__(config, model, data, root, ranks)
         self.out = Path(out)
         self.say = say if self.ranks.first else lambda line: None
-        self.is_quiet = False
+        self.is_quiet = not self.ranks.first
         self.log = Log(self.out)
         self.curves = Curves(self.out / "curves.png")
         self.display = Display(config.epochs, self.batches_per_epoch)
@@ -159,16 +159,18 @@ class Run(Training):
         self.schedule.epoch_ended(self.optimizer, loss)
         self.batch, self.loss = 0, 0.0
         self.ranks.check_same("weights", digest(self.model.state_dict().values()))
-        self.log.seconds[self.epoch] = time.perf_counter() - self.started
         self.save()
+        self.log.seconds[self.epoch] = time.perf_counter() - self.started
         self.write_logs()
         self.show_epoch()
 
     def measured_errors(self) -> dict[str, float]:
         """What the log has of the epoch besides the loss; signals are recorded, too."""
         is_last = self.epoch + 1 == self.config.epochs
-        found = self.training_error()
+        found: dict[str, float] = {}
+        self.display.start_task("training error")
         with np.errstate(all="ignore"):  # if the numbers run away, the next step says so
+            found["train_error"] = self.training_error()
             if self.valid is not None:
                 self.display.start_task("validation error")
                 found |= self.evaluate("validation", self.valid)
@@ -215,19 +217,20 @@ class Run(Training):
         return "\n".join(lines)
 
     def new_display(self) -> Display:
-        if self.is_quiet or not self.ranks.first:
-            return Display(self.config.epochs, self.batches_per_epoch)
-        return choose_display(self.config.epochs, self.batches_per_epoch, self.curves)
-
-    def _repr_html_(self) -> str:
-        return show_run(self)
+        """Bars in a terminal or a notebook; elsewhere, nothing."""
+        size = (self.config.epochs, self.batches_per_epoch)
+        return Display(*size) if self.is_quiet else choose_display(*size, self.curves)
 
     def show_epoch(self) -> None:
         """The epoch that has ended: a line, and the curves up to here."""
-        self.display.finish_epoch(self.history)
-        if self.ranks.first and not self.is_quiet:
+        if self.ranks.first:
             self.curves.redraw(self.history)
-        self.say(self.log.in_words(self.history[-1], self.config.epochs))
+        self.display.finish_epoch(self.history)
+        with self.display.aside():
+            self.say(self.log.in_words(self.history[-1], self.config.epochs))
+
+    def _repr_html_(self) -> str:
+        return show_run(self)
 
     def be_quiet(self) -> None:
         """Show nothing but what goes wrong."""
@@ -253,6 +256,7 @@ class Run(Training):
             if path.name == SUMS or TEMPORARY.fullmatch(path.name):
                 remove(path)
         write_json(self.out / "config.json", asdict(self.config) | versions())
+        self.log.read(self.epoch)
         self.write_logs()  # they may be an epoch behind the checkpoint
 
     def write_logs(self) -> None:
@@ -329,7 +333,6 @@ class Run(Training):
         if self.average is not None:
             self.average.count = facts["averaged"]
         generator().bit_generator.state = facts["generator"]
-        self.log.read(self.epoch)
 
     def newest(self) -> checkpoint.Checkpoint | None:
         """The newest checkpoint that is whole, if it is one of this run."""

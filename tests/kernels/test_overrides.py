@@ -124,9 +124,9 @@ class Reordered(tp.Op):
         return g
 
 
-def labelled(x):
-    # -1 is no class
-    labels = np.random.default_rng(1).integers(-1, x.shape[1], (len(x), *x.shape[2:]))
+def labelled(x, first=-1):
+    """The losses for random labels, of which -1 is no class."""
+    labels = np.random.default_rng(1).integers(first, x.shape[1], (len(x), *x.shape[2:]))
     return CrossEntropy(to_backend(labels, x.backend))(x)
 
 
@@ -226,10 +226,17 @@ STACKS += [
     differentiated(lambda x, y: F.matmul(x.T[:, ::2], y.transpose(1, 0)[1:-1]), (6, 4), (3, 5))
 ]
 LOSS = [differentiated(labelled, shape) for shape in ((6, 4), (3, 4, 2, 5))]
+ONLY_CLASSES = [
+    differentiated(lambda x: labelled(x, first=0), (n, c)) for n, c in ((6, 4), (3, 100))
+]
 SCALED = [
     differentiated(lambda x, w, s: NormalizedLinear()(x, w, s), (n, 6), (9, 6), (9,))
     for n in (4, 12)
 ]
+
+UNBIASED = [differentiated(F.linear, (n, 6), (8, 6)) for n in (4, 12)]
+BIASED = [differentiated(F.linear, (n, 6), (8, 6), (8,)) for n in (4, 12, 100)]
+BIASED += [differentiated(F.linear, (2, 3, 6), (8, 6), (8,))]
 
 SUMS = [
     differentiated(lambda x: F.sum(x, axis=0), (200, 9)),
@@ -261,11 +268,10 @@ CASES = {
             ("max_pool", MAXIMA),
             ("normalized_relu", RECTIFIED),
             ("batch_norm", BATCH),
-            *([("weight_norm", ROWS)] if module == "cuda" else []),
         ]
         for gradient in ("", "_gradient")
     },
-    **dict.fromkeys(["host.weight_norm_gradient", "host.row_lengths_by_groups"], ROWS),
+    "weights.row_lengths_by_groups": ROWS,
     **dict.fromkeys(["host.total_of_rows", "cuda.total_in_one_launch"], SUMS),
     "cuda.mask": [
         masked(shape, p) for shape, p in (((3, 5, 2), 0.3), ((7,), 0.999), ((4, 130), 0.5))
@@ -278,10 +284,12 @@ CASES = {
     ),
     "cublas.cublas_product": STACKS,
     "weights.matmul": PRODUCTS,
-    "weights.linear": [differentiated(F.linear, (n, 6), (8, 6)) for n in (4, 12)],
+    **dict.fromkeys(["weights.linear", "weights.linear_gradients"], UNBIASED),
+    **dict.fromkeys(["weights.affine", "weights.affine_gradients"], BIASED),
     **{
-        f"{module}.normalized_linear{gradient}": SCALED
+        f"{module}.{name}{gradient}": cases
         for module in ("weights", "cuda")
+        for name, cases in [("normalized_linear", SCALED), ("weight_norm", ROWS)]
         for gradient in ("", "_gradient")
     },
     "host.relu_gradient": [differentiated(F.relu, IMAGE)],
@@ -290,7 +298,12 @@ CASES = {
         differentiated(lambda x: F.relu(Reordered()(x)), IMAGE),
         differentiated(F.relu, (5, 3)),
     ],
-    **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
+    **{
+        f"{module}.cross_entropy{gradient}": cases
+        for module, cases in (("losses", ONLY_CLASSES), ("cuda", LOSS))
+        for gradient in ("", "_gradient")
+    },
+    "losses.mean_gradient": [differentiated(F.mean, (3, 4)), differentiated(F.mean, ())],
     **{
         f"{module}.{name}": cases
         for module in ("weights", "cuda")
@@ -319,7 +332,7 @@ FLOAT32_ONLY = (
     "phases.",
     "cuda.normals_on_device",
     "host.total_of_rows",
-    "host.row_lengths_by_groups",
+    "weights.row_lengths_by_groups",
     "cuda.total_in_one_launch",
 )
 

@@ -22,7 +22,7 @@ from ..functional.convolution import (
     columns,
     filter_matrix,
 )
-from ..functional.normalization import BatchNorm, WeightNorm, per_channel, row_lengths
+from ..functional.normalization import BatchNorm
 from ..functional.normprop import NormalizedReLU, per_unit
 from ..functional.pooling import AveragePool, MaxPool, lowest
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last, empty_image
@@ -377,19 +377,6 @@ def average_pool_gradient(op: AveragePool, g: HostArray) -> Any:
     return channels_first(out)
 
 
-@override(WeightNorm.backward, on="numpy")
-def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: HostArray) -> Any:
-    if g.dtype.itemsize < 4:
-        return NotImplemented
-    length = row_lengths(w)
-    within = tuple(range(1, w.ndim))
-    along = total(g * w, within, dtype=length.dtype) / length
-    size = scale * op.factor / length
-    g_w = g * per_channel(size.astype(g.dtype), w.ndim)
-    g_w -= w * per_channel((along * size / length).astype(g.dtype), w.ndim)
-    return g_w, (along * op.factor).astype(g.dtype)
-
-
 def _along_a_row(values: Any, x: HostArray) -> HostArray:
     """A number, or (C,), as (1, C, 1, W): NumPy is slow where its inner loop is only as long as the
     channels."""
@@ -538,20 +525,6 @@ def _wide_sum(sums: HostArray, channels: int) -> HostArray:
     """The sums (groups, pixels * C) of long rows, added up to (C,) in float64."""
     wide = sums.astype(float64).reshape(-1, channels)
     return np.ones(len(wide)) @ wide
-
-
-@override(row_lengths, on="numpy")
-def row_lengths_by_groups(w: HostArray) -> Any:
-    """Squares are added in groups without an array of them, and the groups in float64."""
-    if w.dtype != float32:
-        return NotImplemented
-    rows = w.reshape(len(w), math.prod(w.shape[1:]))
-    count = rows.shape[1] // GROUP
-    end = count * GROUP
-    groups = rows[:, :end].reshape(len(w), count, GROUP)
-    squares = np.einsum("ijk,ijk->ij", groups, groups)
-    last = np.einsum("ij,ij->i", rows[:, end:], rows[:, end:])
-    return np.sqrt(squares.sum(axis=1, dtype=float64) + last)
 
 
 @lru_cache(1024)

@@ -44,7 +44,7 @@ class State(StandIn, ABC):
     ...     def __init__(self, features):
     ...         self.inner = tp.nn.Linear(features, features)
     ...     def forward(self, x):
-    ...         return tp.tensor(np.tanh(self.inner(x).numpy())) * 0.5
+    ...         return tp.tensor(self.inner(x).tanh().numpy()) * 0.5
     ...     def propagate(self, state):
     ...         return self.inner(state).apply("tanh").scale(0.5)
     >>> net = tp.nn.Sequential(Gate(2), tp.nn.Linear(2, 1))

@@ -73,22 +73,6 @@ class Field:
         """The same with correlations by offset, averaged over all pairs of positions."""
         return replace(self, rho=self.with_itself().by_offset().rho)
 
-    def take(self, channels: HostArray) -> "Field":
-        """These channels only."""
-        cells = np.arange(len(self.rho)).reshape(len(self.mean), -1)[channels].ravel()
-        rho = self.rho[np.ix_(cells, cells)]
-        return Field(self.mean[channels], self.variance[channels], rho)
-
-    def mean_square(self) -> tuple[float, float]:
-        """The expected mean square of all values, and its relative variance if they are
-        Gaussian."""
-        covariance = self.covariance()
-        total = float((self.variance + self.mean**2).sum())
-        of_means = covariance * outer(self.by_cell(self.mean), covariance)
-        products = 2.0 * covariance**2 + 4.0 * of_means
-        relative = float((products * pairs(self.rho)).sum()) / max(total**2, 1e-300)
-        return total / self.mean.size, relative
-
     def per_value(self, x: Any) -> HostArray:
         """A number, one value per channel, or one for each value, as an array like the mean."""
         return np.broadcast_to(per_channel(x, self.mean.ndim), self.mean.shape)
@@ -294,13 +278,11 @@ def group_means(x: HostArray, groups: int) -> HostArray:
     return np.repeat(parts.mean(axis=1), parts.shape[1], axis=0)
 
 
-def group_factors(field: Field, groups: int, eps: float) -> tuple[HostArray, float]:
-    """For each channel, one over the root of the expected mean square of its group; and the largest
-    relative variance of these mean squares, which is O(1 / size of a group)."""
-    channels = np.arange(len(field.mean)).reshape(groups, -1)
-    squares, errors = zip(*(field.take(some).mean_square() for some in channels), strict=True)
-    factors = np.repeat((np.array(squares) + eps) ** -0.5, channels.shape[1])
-    return factors, max(errors)
+def group_factors(field: Field, groups: int, eps: float) -> HostArray:
+    """For each channel, one over the root of the expected mean square of its group."""
+    channels = len(field.mean)
+    squares = (field.variance + field.mean**2).reshape(groups, -1).mean(axis=1)
+    return np.repeat((squares + eps) ** -0.5, channels // groups)
 
 
 @dataclass(frozen=True)
@@ -479,16 +461,6 @@ class Linear:
             result = Field(mean, variance, rho)
         result = replace(result, mean=mean + per_channel(self.bias, mean.ndim))
         return result, Mapped(self, np.sqrt(field.variance), new_std, mean.shape, whole)
-
-    def concentration(self, variance: HostArray) -> float:
-        """The sum of the squared shares that single inputs have in a unit's variance: 1 / (their
-        effective number).
-
-        By the central limit theorem, it is the rate at which units deviate from Gaussian ones.
-        """
-        share = self.of(variance[None], self.weight**2)
-        square = self.of(variance[None] ** 2, self.weight**4)
-        return float(np.mean(square / np.maximum(share**2, 1e-300)))
 
     def variances(self, field: Field, shape: Shape) -> HostArray:
         """w^T C w, with C the covariance of the patch at each position; it is 0 on the padding.

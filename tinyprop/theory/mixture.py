@@ -13,7 +13,6 @@ from ..engine.errors import ShapeError
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation, activations, as_activation
 from ..functional.windows import Window
-from ..moments.hermite import SAMPLES
 from ..nn.state import State, numbers
 from .field import (
     WHOLE,
@@ -51,13 +50,11 @@ class Mixture(State):
 
     origin: Origin
     values: Values
-    # of the Gaussians; with several, there is one more field: the single Gaussian that they are
-    # compared to
-    weights: tuple[float, ...] = (1.0,)
+    weights: tuple[float, ...] = (1.0,)  # of the Gaussians
     gaussian: bool = True  # whether the values are jointly Gaussian
     exact: bool = True  # whether means and covariances are those of the values
     bounds: Amounts = field(default_factory=dict)  # of the relative error that series make
-    errors: Amounts = field(default_factory=dict)  # estimates of the rest
+    errors: Amounts = field(default_factory=dict)  # estimates of the rest, with random weights
     pending: Pointwise | None = None
     # with this State, to which the activation was applied, if the result was scaled since
     unscaled: Self | None = None
@@ -80,15 +77,15 @@ class Mixture(State):
 
     @property
     def bound(self) -> float:
-        return sum(self.bounds.values())
+        return sum(self.bounds.values(), 0.0)
 
     @property
     def error(self) -> float:
-        return sum(self.errors.values())
+        return sum(self.errors.values(), 0.0)
 
     def total(self) -> tuple[HostArray, HostArray]:
         """Mean and variance of each value, over all Gaussians."""
-        moments = [self._moments(each) for each in self.fields[: len(self.weights)]]
+        moments = [self._moments(each) for each in self.fields]
         mean = sum(w * m for w, (m, _) in zip(self.weights, moments, strict=True))
         variance = sum(
             w * (v + (m - mean) ** 2) for w, (m, v) in zip(self.weights, moments, strict=True)
@@ -103,18 +100,7 @@ class Mixture(State):
         """The moments of each channel, over samples and positions."""
         mean, variance = by_channel(*self.total())
         is_exact = self.exact and (self.pending is None or self.gaussian)
-        error = self.bound + (0.0 if is_exact else self.error)
-        single = self.total_of_single()
-        if single is not None and not is_exact:
-            _, variance_of_single = by_channel(*single)
-            error += abs(float(variance_of_single.mean() / variance.mean()) - 1.0)
-        return Summary(mean, variance, is_exact, error)
-
-    def total_of_single(self) -> tuple[HostArray, HostArray] | None:
-        """The same for the single Gaussian that several are compared to."""
-        if len(self.fields) == len(self.weights):
-            return None
-        return self._moments(self.fields[-1])
+        return Summary(mean, variance, is_exact, self.bound if is_exact else math.inf)
 
     def _moments(self, each: Field) -> tuple[HostArray, HostArray]:
         if self.pending is None:
@@ -144,10 +130,10 @@ class Mixture(State):
         changes = {"source": None, "errors": errors, **changes}
         return replace(self, origin=origin, values=origin.compute(), **changes)
 
-    def mapped(self, rule: Callable[[Field], Made], error: float = 0.0, **changes: Any) -> Self:
+    def mapped(self, rule: Callable[[Field], Made], **changes: Any) -> Self:
         """After a rule that is exact where all correlations are known."""
         exact = self.exact and self.fields[0].whole
-        return self.derived(rule, error, **{"exact": exact, **changes})
+        return self.derived(rule, **{"exact": exact, **changes})
 
     @property
     def applied(self) -> Self:
@@ -210,11 +196,7 @@ class Mixture(State):
             raise ShapeError(got, rule, "Flatten, or another mean")
 
     def _linear(self, weights: Linear) -> Self:
-        before = self.applied
-        error = 0.0
-        if not before.gaussian:
-            error = weights.concentration(before.fields[0].variance)
-        return before.mapped(weights, error)
+        return self.applied.mapped(weights)
 
     def apply(self, activation: Any, **params: Any) -> Self:
         arrays = {name: self._numbers(name, value) for name, value in params.items()}
@@ -263,9 +245,7 @@ class Mixture(State):
         before = self.applied
         if centered:
             before = before.mapped(partial(_centered, groups=groups))
-        errors = [group_factors(each, groups, eps)[1] for each in before.fields]
-        divided = partial(_divided, groups=groups, eps=eps)
-        return before.derived(divided, max(errors), exact=False)
+        return before.derived(partial(_divided, groups=groups, eps=eps), exact=False)
 
     def max_pool(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False
@@ -277,8 +257,7 @@ class Mixture(State):
         def pooled(each: Field) -> Made:
             return max_pool(each, function, window), Opaque()
 
-        error = math.sqrt(2.0 / SAMPLES)  # of a variance from so many samples
-        return self.derived(pooled, error, gaussian=False, exact=False, pending=None)
+        return self.derived(pooled, gaussian=False, exact=False, pending=None)
 
     def avg_pool(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Self:
         self._check_form("AvgPool2d", 4)
@@ -393,8 +372,7 @@ def _centered(each: Field, groups: int) -> Made:
 
 
 def _divided(each: Field, groups: int, eps: float) -> Made:
-    factors, _ = group_factors(each, groups, eps)
-    return scaled(each, factors)
+    return scaled(each, group_factors(each, groups, eps))
 
 
 def _bias(bias: Any) -> Any:

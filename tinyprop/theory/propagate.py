@@ -1,7 +1,8 @@
 """The mean and variance of every layer, computed from its weights and from the moments of the
 input."""
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,31 +11,42 @@ from .. import nn
 from ..engine.arrays import HostArray, to_numpy
 from ..engine.errors import ShapeError, explain
 from ..engine.graph import no_grad
-from ..engine.random import new_generator
 from ..engine.tensor import Tensor
 from ..nn.module import observing, visiting
 from ..nn.observation import CallNames, knows_pre_activation
 from ..nn.state import State
+from ..report.table import Table, Tabular
 from .field import WHOLE, Field
 from .law import SAMPLES, Samples
 from .mixture import Mixture
+from .sample import COUNT, CheckSample, Measured, sample_of_data, sample_of_gaussian
 
 
 @dataclass(frozen=True)
-class Propagated:
-    """The predicted moments of one layer, for each unit or channel, over samples and positions.
+class Propagated(Tabular):
+    """The predicted moments of one layer, for each unit or channel, over samples and positions,
+    and how much it varied in a sample.
 
     They are those of the pre-activations for layers with weights, of the output for all others.
     `exact` says that they hold for the weights and the input as given, except for rounding and the
     truncation of a series: `error` is the fraction of the variance of activations that it leaves
-    out. Otherwise `error` estimates the relative error of the variance: it adds up 1 / (effective
-    number of inputs) of each layer, the rate of the central limit theorem, and, with several
-    Gaussians, what a single one would change.
+    out.
+
+    Otherwise `variance` is what theory says, `measured` what 256 inputs of the given law make of
+    the network itself, and `error` covers the truth in 19 of 20 cases or more: it is the difference
+    of their means over units plus two standard errors, relative to `measured`. `parted` says that
+    they differ by more than 5 %, and by more than chance allows: from the first layer where they
+    do, theory leaves something out. A layer that the network's forward does not call has no
+    `measured`, and an infinite error. With random weights nothing is measured, and `error` is an
+    estimate: it adds up 1 / width of each layer, the rate of the central limit theorem.
 
     >>> net = tp.nn.Sequential(tp.nn.Linear(2, 1, bias=False))
     >>> net[0].weight.data[...] = [[3.0, 4.0]]
-    >>> tp.propagate(net, [1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]])
-    [Propagated(layer='0 Linear', mean=array([3.]), variance=array([25.]), exact=True, error=0.0)]
+    >>> (record,) = tp.propagate(net, [1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]])
+    >>> record.layer, record.mean, record.variance, record.exact, record.error
+    ('0 Linear', array([3.]), array([25.]), True, 0.0)
+    >>> record.measured.round(1), record.parted
+    (array([22.9]), False)
     """
 
     layer: str  # where it is in the network, and its class: "2 MaxPool2d", "hidden Linear"
@@ -42,6 +54,58 @@ class Propagated:
     variance: HostArray
     exact: bool
     error: float
+    measured: HostArray | None = None
+    parted: bool = False
+
+    def checked(self, sample: Measured | None) -> "Propagated":
+        """Beside what a sample says. An exact record keeps its error."""
+        if sample is None:
+            return self
+        error = self.error if self.exact else sample.error_of(self.variance)
+        parted = sample.contradicts(self.variance)
+        return replace(self, error=error, measured=sample.variance, parted=parted)
+
+    def table(self) -> Table:
+        return Propagation([self]).table()
+
+
+class Propagation(list[Propagated], Tabular):
+    """The predictions for the layers of a network, which a notebook shows as a table.
+
+    >>> net = tp.nn.Sequential(tp.nn.Linear(2, 1, bias=False))
+    >>> net[0].weight.data[...] = [[3.0, 4.0]]
+    >>> print(tp.propagate(net, [1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]]).table().text())
+    layer     units  mean  variance  measured  error  theory and sample
+    0 Linear      1     3        25      22.9      0  exact
+    """
+
+    def table(self) -> Table:
+        """Moments averaged over units, and where theory and sample part."""
+        rows = []
+        for record in self:
+            measured = "-" if record.measured is None else f"{record.measured.mean():.3g}"
+            numbers = [
+                f"{record.mean.size:,}",
+                f"{record.mean.mean():.3g}",
+                f"{record.variance.mean():.3g}",
+                measured,
+                f"{record.error:.2g}",
+            ]
+            rows.append([record.layer, *numbers, verdict(record)])
+        note = ""
+        if any(record.mean.size > 1 for record in self):
+            note = "Mean and variance are averages over units."
+        header = ["layer", "units", "mean", "variance", "measured", "error", "theory and sample"]
+        return Table(header, rows, align="lrrrrrl", note=note)
+
+
+def verdict(record: Propagated) -> str:
+    """Whether theory and sample agree, in words."""
+    if record.parted:
+        return "exact, but they part" if record.exact else "they part"
+    if record.exact:
+        return "exact"
+    return "agree" if record.measured is not None else "not measured"
 
 
 def propagate(
@@ -52,7 +116,7 @@ def propagate(
     data: Any = None,
     components: int = 1,
     weights: str = "given",
-) -> list[Propagated]:
+) -> Propagation:
     """Predict the mean and variance of every layer of a network with these weights, or with random
     ones.
 
@@ -78,7 +142,10 @@ def propagate(
     With weights="random" the prediction is the average over networks whose weights are random,
     independent, and as large as these: see `Law`. Each record has one number, the same for all
     units; its mean is the root mean square of the means of units. It is exact for wide layers and
-    any data, Gaussian or not: `error` adds up 1 / width.
+    any data, Gaussian or not: `error` adds up 1 / width, and nothing is measured.
+
+    With the given weights, the network also runs once on 256 samples of the Gaussian, or on so many
+    of the data, always the same: see `Propagated`.
 
     >>> net = tp.nn.Sequential(tp.nn.Linear(3, 2), tp.nn.ReLU(), tp.nn.Linear(2, 1))
     >>> records = tp.propagate(net, [0.0] * 3, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
@@ -122,7 +189,41 @@ def propagate(
         got = f"{kind}, which returned a {type(out).__name__} for a State"
         rule = "a network that takes a State returns one"
         raise TypeError(explain(got, rule, "tp.observe(net, x) measures any network"))
-    return walk.records
+    if weights == "random":
+        return Propagation(walk.records)
+    return Propagation(checked(walk.records, net, given))
+
+
+def checked(
+    records: list[Propagated], net: nn.Module, given: HostArray | tuple[HostArray, HostArray]
+) -> list[Propagated]:
+    """The records beside a check sample of the law that was given."""
+    if isinstance(given, tuple):
+        batch = sample_of_gaussian(*given)
+        is_drawn = True
+    else:
+        batch = sample_of_data(given)
+        is_drawn = len(batch) < len(given)
+    sample = CheckSample(net, batch, is_drawn)
+    found = [record.checked(sample.next(record.layer)) for record in records]
+    for record in found:
+        if record.exact and record.parted:
+            warn(record)
+            break  # later ones follow from it
+    return found
+
+
+def warn(record: Propagated) -> None:
+    """An exact rule does not miss a sample by chance: the rule of a layer differs from its
+    forward."""
+    assert record.measured is not None
+    got = (
+        f"a variance of {record.variance.mean():.4g} of {record.layer}, and of "
+        f"{record.measured.mean():.4g} in {COUNT} samples"
+    )
+    rule = "the prediction is exact, so both agree"
+    try_this = "compare `propagate` of this layer, or of one before it, with its forward"
+    warnings.warn(explain(got, rule, try_this), stacklevel=4)
 
 
 class Walk:
@@ -188,9 +289,7 @@ def samples_of(given: HostArray | tuple[HostArray, HostArray]) -> Samples:
     if not isinstance(given, tuple):
         return Samples(Tensor(given), sampled=False)
     mean, covariance = given
-    random = new_generator(0)
-    flat = random.multivariate_normal(mean.ravel(), covariance, SAMPLES, method="eigh")
-    return Samples(Tensor(flat.reshape(-1, *mean.shape)), sampled=True)
+    return Samples(Tensor(sample_of_gaussian(mean, covariance, SAMPLES)), sampled=True)
 
 
 def fitted(data: HostArray, components: int) -> Mixture:
@@ -212,8 +311,6 @@ def fitted(data: HostArray, components: int) -> Mixture:
         for part in np.array_split(group[np.argsort(brightness[group], kind="stable")], parts)
     ]
     weights = tuple(len(group) / len(data) for group in groups)
-    if components > 1:
-        groups.append(np.arange(len(data)))  # the single Gaussian that they are compared to
     fields = []
     for group in groups:
         mean = samples[group].mean(axis=0, dtype="float64")

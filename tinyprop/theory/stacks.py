@@ -2,8 +2,6 @@
 width."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -23,6 +21,7 @@ from ..nn.measured import has_refresh
 from ..nn.normalizers import AnyNormalizer, Maker, takes
 from ..nn.normprop import MIN_RELATIVE_C1
 from . import gains
+from .sample import own_random_numbers
 
 # deep networks ask for the same moments again and again
 gaussian = lru_cache(maxsize=4096)(moments.gaussian)
@@ -41,18 +40,6 @@ INSTRUMENTS = {
     "spectrum": "Largest singular value of the Jacobian so far",
     "correlation": f"Correlation of two inputs at an angle of {DEGREES:.0f}\N{DEGREE SIGN}",
 }
-
-
-@contextmanager
-def drawing_nothing() -> Iterator[None]:
-    """Inside the block, layers that are only looked at take no random numbers from those to
-    come."""
-    random = generator()
-    before = random.bit_generator.state
-    try:
-        yield
-    finally:
-        random.bit_generator.state = before
 
 
 class Shift(nn.Module):
@@ -187,7 +174,7 @@ class Stack:
         make = self.normalizer.before
         if make is None:
             return None
-        with drawing_nothing():
+        with own_random_numbers():
             return make(self.width)
 
     @cached_property
@@ -205,7 +192,7 @@ class Stack:
         """A small layer of a normaliser that makes the activation, too."""
         if not self.maker.makes_whole_layers:
             return None
-        with drawing_nothing():
+        with own_random_numbers():
             return self.maker.weighted(PROBE, PROBE, (), "identity")
 
     @property
@@ -320,7 +307,7 @@ class Stack:
     @cached_property
     def source(self) -> Activation:
         """What the input of a layer has gone through."""
-        with drawing_nothing():
+        with own_random_numbers():
             return self.maker.source_after([] if self.before is None else [self.before])
 
     @cached_property
@@ -363,7 +350,7 @@ class Stack:
 
     def rows(self, source: Any) -> Any:
         """What is known of random weights for inputs from this activation: `nn.Rows`, or None."""
-        with drawing_nothing():
+        with own_random_numbers():
             layer = self.maker.weighted(PROBE, PROBE, (), source)
         rows = declared(layer, "rows")
         if rows is None or rows.square is not None:
@@ -390,7 +377,7 @@ class Stack:
         make = self.normalizer.after
         if make is None:
             return None
-        with drawing_nothing():
+        with own_random_numbers():
             return declared(make(self.width), "statistics")
 
     @property

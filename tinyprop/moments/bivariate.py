@@ -86,6 +86,21 @@ def lines_covariance(
     return xp.where(varies, covariance, 0.0)
 
 
+def lines_mean(values: Any, lines: Any, mean: Array, std: Array) -> Array:
+    """E s(U) of a function of lines, whose `values` say where the first line is."""
+    xp = array_module(mean)
+    start = xp.min(mean - FARTHEST * std)
+    if len(lines.kinks):
+        start = min(start, lines.kinks[0]) - 1.0
+    total = values(xp.asarray([start]))[0] + lines.slopes[0] * (mean - start)
+    for i, kink in enumerate(lines.kinks):
+        place = (kink - mean) / xp.maximum(std, TINY)
+        ramp = std * (density(place) - place * upper_tail(place))
+        bend = lines.slopes[i + 1] - lines.slopes[i]
+        total = total + bend * ramp + lines.jumps[i] * upper_tail(place)
+    return total
+
+
 def _jump_with_lines(x: Array, places: Sequence[Array], slopes: Sequence[Any], rho: Array) -> Array:
     """Cov(1(X > x), p(Y)) of standard X and Y, for a function p of lines with bends at `places`: a
     line, whose covariance is rho phi(x) times its slope, and a ramp for each bend."""

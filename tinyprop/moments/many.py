@@ -6,7 +6,7 @@ Closed forms, and longer series, are for pairs that correlate strongly.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -22,17 +22,18 @@ from .lines import Lines, as_lines
 from .quadrature import FARTHEST, gauss_legendre
 
 EDGE = 12.6  # standard deviations: the square root of the density is 6e-18 there
-NODES = 16  # of a panel
+PANEL = gauss_legendre(16)  # nodes and weights
+STEPS = 4  # of the trapezoidal rule, for the length of a panel
 # Panels between -EDGE and EDGE, in standard deviations. The first resolves 64 Hermite functions.
 LENGTHS = (0.8, 0.4, 0.2, 0.1, 0.05, 0.025)
 SAME = 1e-13  # two sums that differ by less, in units of the second moment, have converged
-SHORT = (16, 32, 64)  # terms of a series that is computed for all pairs
+SHORT = (16, 32, 64)  # terms of a series for all pairs, each twice as many as before
 LONG = 512  # of one that is computed for single pairs
 LONG_LENGTH = 0.4  # the longest panels that resolve so many Hermite functions
 TAIL = 8  # coefficients that tell how fast a series falls
 FEW = 0.05  # of all pairs: so many may be left for other ways
 LEFT_OUT = 1e-13  # of a covariance, in units of both standard deviations
-ROWS = 1 << 16  # pairs that are treated at a time
+CACHED = 1 << 14  # pairs that are treated at a time
 # How many pairs are computed in ways that are slow: about a second's worth. If there are more, they
 # keep a series that is too short for them, and its bound.
 MOST_CLOSED = 1 << 17
@@ -93,23 +94,32 @@ class ManyUnits:
     def _points(self, length: float) -> tuple[HostArray, HostArray, HostArray]:
         """Nodes z, their weights for N(0, 1), and the function at mean + std z: (n, points), or (1,
         points) for the first two if all units have the same."""
-        count = math.ceil(2.0 * EDGE / length)
-        edges = np.linspace(-EDGE, EDGE, count + 1)[None]
         if self.kinks.shape[1]:
-            std = np.maximum(self.std, 1e-300)[:, None]
-            places = np.clip((self.kinks - self.mean[:, None]) / std, -EDGE, EDGE)
-            edges = np.broadcast_to(edges, (len(self), count + 1))
-            edges = np.sort(np.concatenate([edges, places], axis=1), axis=1)
-        nodes, weights = gauss_legendre(NODES)
-        lengths = np.diff(edges)[:, :, None]
-        # (n, panels, nodes) -> (n, points)
-        z = (edges[:, :-1, None] + lengths * nodes).reshape(len(edges), -1)
-        density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-        weights = (lengths * weights).reshape(z.shape) * density
+            z, weights = self._between_kinks(length)
+        else:
+            # the trapezoidal rule, whose error falls exponentially
+            step = length / STEPS
+            last = math.ceil(EDGE / step)
+            z = step * np.arange(-last, last + 1)[None]
+            weights = np.full(z.shape, step)
+        weights = weights * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
         u = self.mean[:, None] + self.std[:, None] * z
         with np.errstate(all="ignore"):
             y = self.function(u, self.numbers)
         return z, weights, y
+
+    def _between_kinks(self, length: float) -> tuple[HostArray, HostArray]:
+        """Gauss-Legendre nodes and weights, of panels that end at the kinks of each unit."""
+        count = math.ceil(2.0 * EDGE / length)
+        std = np.maximum(self.std, 1e-300)[:, None]
+        places = np.clip((self.kinks - self.mean[:, None]) / std, -EDGE, EDGE)
+        edges = np.broadcast_to(np.linspace(-EDGE, EDGE, count + 1), (len(self), count + 1))
+        edges = np.sort(np.concatenate([edges, places], axis=1), axis=1)
+        nodes, weights = PANEL
+        lengths = np.diff(edges)[:, :, None]
+        # (n, panels, nodes) -> (n, points)
+        z = (edges[:, :-1, None] + lengths * nodes).reshape(len(edges), -1)
+        return z, (lengths * weights).reshape(z.shape)
 
     def coefficients(self, terms: int) -> HostArray:
         """E[s(U) h_k(Z)] for k = 1, ..., terms, in front."""
@@ -118,13 +128,11 @@ class ManyUnits:
             length = min(length, LONG_LENGTH)
         z, weights, y = self._points(length)
         y = weights * (y - self.sums.mean[:, None])
+        if len(z) == 1:
+            return np.stack(list(_hermite(z[0], terms))) @ y.T
         found = np.empty((terms, len(self)))
-        before = np.zeros_like(z)
-        here = np.ones_like(z)
-        is_shared = len(z) == 1
-        for k in range(1, terms + 1):
-            before, here = here, (z * here - math.sqrt(k - 1.0) * before) / math.sqrt(k)
-            found[k - 1] = y @ here[0] if is_shared else np.einsum("np,np->n", y, here)
+        for k, here in enumerate(_hermite(z, terms)):
+            found[k] = np.einsum("np,np->n", y, here)
         return found
 
     @cached_property
@@ -182,6 +190,15 @@ class Sums:
     error: HostArray  # relative to the mean square
 
 
+def _hermite(z: HostArray, terms: int) -> Iterator[HostArray]:
+    """The polynomials h_1, h_2, ... at these points."""
+    before = np.zeros_like(z)
+    here = np.ones_like(z)
+    for k in range(1, terms + 1):
+        before, here = here, (z * here - math.sqrt(k - 1.0) * before) / math.sqrt(k)
+        yield here
+
+
 def _call(activation: Any, params: dict[str, Any], u: HostArray) -> HostArray:
     return np.asarray(to_numpy(activation(Tensor(u), **params).data), "float64")
 
@@ -223,18 +240,24 @@ class Covariances:
         """Of all pairs, with as many terms as most of them need."""
         a = self.first.short_series
         b = self.second.short_series
+        size = abs(self.rho)
+        power = ((size**2) ** 2) ** 2
+        power *= power  # to the first of SHORT
         for terms in SHORT:
+            if terms > SHORT[0]:
+                power *= power
             rests = [
                 _left_out(units, coefficients[:terms], std)
                 for units, coefficients, std in zip(
                     (self.first, self.second), (a, b), self.stds, strict=True
                 )
             ]
-            missing = np.outer(*rests) * abs(self.rho) ** (terms + 1)
+            missing = np.outer(*rests) * power * size
             if (missing > LEFT_OUT).mean() <= FEW:
                 break
         self.missing = missing
-        self.covariance = mehler_matrix(a[:terms], b[:terms], self.rho)
+        is_same = self.first is self.second
+        self.covariance = mehler_matrix(a[:terms], b[:terms], self.rho, is_same)
 
     def finish(self, is_same: bool) -> None:
         """Pairs of which too much is missing, by closed forms and longer series."""
@@ -313,17 +336,24 @@ class Covariances:
         return total, rest1 * rest2 * abs(rho) ** (LONG + 1)
 
 
-def mehler_matrix(a: HostArray, b: HostArray, rho: HostArray) -> HostArray:
-    """The sum of a_k b_k^T rho^k, by Horner's rule, in blocks of rows that stay in the cache."""
+def mehler_matrix(a: HostArray, b: HostArray, rho: HostArray, is_same: bool) -> HostArray:
+    """The sum of a_k b_k^T rho^k, by Horner's rule, in blocks of rows that stay in the cache. If
+    rows and columns are the same, one half is that of the other."""
     total = np.empty(rho.shape)
-    block = max(1, ROWS // max(1, rho.shape[1]))
+    block = max(1, CACHED // max(1, rho.shape[1]))
     for start in range(0, len(rho), block):
         rows = slice(start, start + block)
-        here = np.zeros_like(rho[rows])
-        for own, others in zip(a[::-1, rows], b[::-1], strict=True):
-            here += own[:, None] * others
-            here *= rho[rows]
-        total[rows] = here
+        columns = slice(start if is_same else 0, None)
+        correlation = np.ascontiguousarray(rho[rows, columns])
+        here = np.zeros_like(correlation)
+        product = np.empty_like(correlation)
+        for own, others in zip(a[::-1, rows], b[::-1, columns], strict=True):
+            np.multiply(own[:, None], others, out=product)
+            here += product
+            here *= correlation
+        total[rows, columns] = here
+        if is_same:
+            total[columns, rows] = here.T
     return total
 
 

@@ -36,7 +36,8 @@ from .mixture import Mixture, Summary
 from .origin import Fresh, Origin, Values
 
 VALUES = 2048  # pairs of a sample and a position that are treated together
-SAMPLES = 1024  # of a channel, for max pooling, and of a Gaussian input
+SAMPLES = 1024  # of a channel, for max pooling
+INPUTS = 256  # that stand for a Gaussian input
 ZERO_SUM = 1e-5  # relative to the sum of absolute values: rows of weights that add up to 0
 
 

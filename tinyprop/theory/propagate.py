@@ -17,7 +17,7 @@ from ..nn.observation import CallNames, knows_pre_activation
 from ..nn.state import State
 from ..report.table import Table
 from .field import WHOLE, Field
-from .law import SAMPLES, Samples
+from .law import INPUTS, Samples
 from .mixture import Mixture
 from .sample import COUNT, CheckSample, Measured, sample_of_data, sample_of_gaussian
 
@@ -274,7 +274,7 @@ def samples_of(given: HostArray | tuple[HostArray, HostArray]) -> Samples:
     if not isinstance(given, tuple):
         return Samples(Tensor(given), sampled=False)
     mean, covariance = given
-    return Samples(Tensor(sample_of_gaussian(mean, covariance, SAMPLES)), sampled=True)
+    return Samples(Tensor(sample_of_gaussian(mean, covariance, INPUTS)), sampled=True)
 
 
 def fitted(data: HostArray, components: int) -> Mixture:

@@ -443,7 +443,7 @@ def test_processes_refuse_what_they_cannot_split_before_anything_is_written(tmp_
     command = [sys.executable, *TRAIN, "--processes", "2", "--norm", norm]
     command += ["--out", str(tmp_path / "run")]
     done = subprocess.run(command, env=ENVIRONMENT, text=True, capture_output=True, timeout=180)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.count("Centered may look across the batch") == 1
     assert "per_sample = True" in done.stderr
     assert "Traceback" not in done.stderr

@@ -253,7 +253,8 @@ from pathlib import Path
 import tinyprop as tp
 from tinyprop.train import Config, Run
 from tests.helpers import few_images
-few_images(200, 40).__enter__()
+few = few_images(200, 40)  # a name: without one, its end would be reached at once
+few.__enter__()
 Run.SAVE_SECONDS = 0.05
 run = Run(Config(**{config!r}), Path({out!r}), say=lambda line: None)
 step = run.step

@@ -36,7 +36,9 @@ STRIP_CHANNELS = 8  # at most, of images: with more, copies take little of the t
 PIXELS_AT_ONCE = 2**18  # elements of images that are rectified
 POOLED_AT_ONCE = 2**19  # elements of images that are pooled
 ROWS_AT_ONCE = 2**17  # elements of a batch that is normalised
+LONG_ROW = 2**13  # elements of a row, about
 WORTH_A_PRODUCT = 2**12  # elements of a matrix whose rows are added by a product with ones
+SUMMED_AT_ONCE = 2**18  # elements of such a matrix
 GROUP = 128  # rows that are added by one product
 FEWEST_COLUMNS = 8  # that make it faster
 UNKNOWN = 255  # more than any number of an element of a window
@@ -165,20 +167,18 @@ def _kernel_offsets(window: Window, axis: int, x: HostArray) -> list[KernelOffse
     return offsets
 
 
-def _reduce(
-    ufunc: np.ufunc, offsets: list[KernelOffset], nothing: float, out: HostArray
-) -> HostArray:
-    """Combine what each window meets."""
+def _maxima(offsets: list[KernelOffset], out: HostArray) -> HostArray:
+    """The largest of what each window meets."""
     most_places_first = sorted(offsets, key=_minus_count)
     if len(offsets) > 1 and most_places_first[1][1].shape == out.shape:
         # start from two that all windows have
         (_, first), (_, second), *rest = most_places_first
-        ufunc(first, second, out=out)
+        np.maximum(first, second, out=out)
     else:
         rest = most_places_first
-        out[...] = nothing
+        out[...] = lowest(out)
     for places, pixels in rest:
-        ufunc(out[places], pixels, out=out[places])
+        np.maximum(out[places], pixels, out=out[places])
     return out
 
 
@@ -199,21 +199,21 @@ def max_pool(op: MaxPool, x: HostArray) -> Any:
     out = np.empty((n, rows, across, c), x.dtype)
     numbers = np.empty(out.shape, np.uint8) if op.recorded else None
 
-    def pool(images: slice) -> None:
+    def pool(images: slice) -> bool:
+        """Whether no maximum is NaN, which equals nothing."""
         pixels = np.ascontiguousarray(channels_last(x)[images])
         in_rows = _kernel_offsets(op.window, 0, pixels)
         tops = np.empty((len(pixels), rows, w, c), x.dtype)
-        _reduce(np.maximum, in_rows, lowest(x), tops)
+        _maxima(in_rows, tops)
         in_columns = _kernel_offsets(op.window, 1, tops)
-        best = _reduce(np.maximum, in_columns, lowest(x), out[images])
+        best = _maxima(in_columns, out[images])
         if numbers is not None:
             first_rows = _first_rows(in_rows, tops)
             _first_maxima(op.window, first_rows, in_columns, best, numbers[images])
+        return x.dtype.kind != "f" or not np.isnan(best.min(initial=0.0))
 
-    for_each(pool, blocks(x, POOLED_AT_ONCE))
-    # NaN equals nothing
-    has_nan = x.dtype.kind == "f" and np.isnan(out.min(initial=0.0))
-    if numbers is not None and not has_nan:
+    are_numbers = map_each(pool, blocks(x, POOLED_AT_ONCE))
+    if numbers is not None and all(are_numbers):
         op.cache["numbers"] = numbers
     return channels_first(out)
 
@@ -492,23 +492,19 @@ def _number_or_row(values: Any, x: HostArray) -> Any:
 
 
 def _long_rows(x: HostArray) -> HostArray:
-    """(N, C) as it is, (N, C, H, W) -> (N * H, W * C): a view if the memory is laid out
-    channels-last already. NumPy is slow where its inner loop is only as long as the channels."""
-    if x.ndim == 2:
-        return x
-    images = channels_last(x)
-    n, *between, w, c = images.shape
-    return images.reshape(n * math.prod(between), w * c)
+    """(N, C, ...) -> (rows, pixels * C), some pixels of an image in each row: a view if the memory
+    is laid out channels-last already. NumPy is slow where its inner loop is only as long as the
+    channels."""
+    c = x.shape[1]
+    pixels = math.prod(x.shape[2:])
+    while pixels * c > LONG_ROW and pixels % 2 == 0:
+        pixels //= 2
+    return channels_last(x).reshape(-1, pixels * c)
 
 
 def channel_sums(x: HostArray) -> HostArray:
     """The sums over all axes of x (N, C, ...) but that of the channels, in float64."""
     return _wide_sum(_group_sums(_long_rows(x)), x.shape[1])
-
-
-def row_sum(x: HostArray) -> HostArray:
-    """The sum of all rows of x (rows, C), in float64."""
-    return _wide_sum(_group_sums(x), x.shape[1])
 
 
 def _group_sums(x: HostArray) -> HostArray:
@@ -526,7 +522,7 @@ def _group_sums(x: HostArray) -> HostArray:
 
 
 def _wide_sum(sums: HostArray, channels: int) -> HostArray:
-    """The sums (groups, W * C) of long rows, added up to (C,) in float64."""
+    """The sums (groups, pixels * C) of long rows, added up to (C,) in float64."""
     wide = sums.astype(float64).reshape(-1, channels)
     return np.ones(len(wide)) @ wide
 
@@ -552,7 +548,9 @@ def total_of_rows(
     columns = math.prod(kept_shape)
     if columns < FEWEST_COLUMNS or not rows.flags.c_contiguous:
         return NotImplemented
-    sums = row_sum(rows.reshape(-1, columns))
+    matrix = rows.reshape(-1, columns)
+    groups = map_each(lambda part: _group_sums(matrix[part]), blocks(matrix, SUMMED_AT_ONCE))
+    sums = _wide_sum(np.concatenate(groups), columns)
     if divisor is not None:
         sums /= divisor
     shape = kept_shape
@@ -604,13 +602,16 @@ def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) 
 def _block_sum(
     sums_of: Callable[[slice], HostArray], parts: list[slice], channels: int
 ) -> HostArray:
-    """The sums (groups, W * C) of all parts, added up to (C,) in float64."""
+    """The sums (groups, pixels * C) of all parts, added up to (C,) in float64."""
     return _wide_sum(np.concatenate(map_each(sums_of, parts)), channels)
 
 
 def _tiled(values: HostArray, rows: HostArray) -> HostArray:
-    """One value for each channel, as a long row: (C,) -> (W * C,)"""
-    return np.tile(values, rows.shape[1] // len(values))
+    """One value for each channel, as a long row: (C,) -> (pixels * C,)"""
+    c = len(values)
+    row = np.empty((rows.shape[1] // c, c), values.dtype)
+    row[...] = values
+    return row.reshape(-1)
 
 
 @override(BatchNorm.backward, on="numpy")

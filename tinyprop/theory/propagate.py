@@ -17,7 +17,7 @@ from ..nn.observation import CallNames, knows_pre_activation
 from ..nn.state import State
 from ..report.table import Table, Tabular
 from .field import WHOLE, Field
-from .law import SAMPLES, Samples
+from .law import INPUTS, Samples
 from .mixture import Mixture
 from .sample import COUNT, CheckSample, Measured, sample_of_data, sample_of_gaussian
 
@@ -28,9 +28,8 @@ class Propagated(Tabular):
     and how much it varied in a sample.
 
     They are those of the pre-activations for layers with weights, of the output for all others.
-    `exact` says that they hold for the weights and the input as given, except for rounding and the
-    truncation of a series: `error` is the fraction of the variance of activations that it leaves
-    out.
+    `exact` says that they hold for the weights and the input as given, to 1e-9: `error` bounds what
+    series leave out, relative to the variance.
 
     Otherwise `variance` is what theory says, `measured` what 256 inputs of the given law make of
     the network itself, and `error` covers the truth in 19 of 20 cases or more: it is the difference
@@ -131,13 +130,13 @@ def propagate(
     Gaussians: groups of samples that are alike in contrast and brightness. Ten describe images much
     better than one.
 
-    Exact are linear layers up to the second one, with one activation between them, where the input
-    is Gaussian and has at most 4096 values. Later layers are treated as Gaussian, which wide
-    untrained layers nearly are. Values of larger images are taken to correlate alike at all
-    positions. Layers run in their own mode: BatchNorm and BatchNormalizer in training mode divide
-    by the standard deviation that is predicted, and Dropout adds its variance. Normalisers of a
-    sample divide by its expected norm: behind them, averages over whole images vary less than
-    predicted.
+    The prediction is exact, to 1e-9, up to the second linear layer, where the input is Gaussian and
+    has at most 4096 values: pointwise layers in a row, such as DyT and an activation, count as one
+    activation, and in its place there may be a normaliser of samples (at most 1024 values). Later
+    layers are treated as Gaussian, which wide untrained layers nearly are. Values of larger images
+    are taken to correlate alike at all positions, and their samples are divided by the expected
+    norm. Layers run in their own mode: BatchNorm and BatchNormalizer in training mode divide by the
+    standard deviation that is predicted, and Dropout adds its variance.
 
     With weights="random" the prediction is the average over networks whose weights are random,
     independent, and as large as these: see `Law`. Each record has one number, the same for all
@@ -289,7 +288,7 @@ def samples_of(given: HostArray | tuple[HostArray, HostArray]) -> Samples:
     if not isinstance(given, tuple):
         return Samples(Tensor(given), sampled=False)
     mean, covariance = given
-    return Samples(Tensor(sample_of_gaussian(mean, covariance, SAMPLES)), sampled=True)
+    return Samples(Tensor(sample_of_gaussian(mean, covariance, INPUTS)), sampled=True)
 
 
 def fitted(data: HostArray, components: int) -> Mixture:

@@ -35,7 +35,8 @@ TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 def _small_blocks(monkeypatch):
     """Few small images and weights are cut into several blocks and spread over threads, as many
     large ones are."""
-    for name in ("COLUMNS_AT_ONCE", "PIXELS_AT_ONCE", "POOLED_AT_ONCE", "ROWS_AT_ONCE"):
+    names = "COLUMNS_AT_ONCE PIXELS_AT_ONCE POOLED_AT_ONCE ROWS_AT_ONCE SUMMED_AT_ONCE LONG_ROW"
+    for name in names.split():
         monkeypatch.setattr(host, name, 300)
     monkeypatch.setattr(host, "WORTH_A_PRODUCT", 300)
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 100)

@@ -182,10 +182,16 @@ class Subject:
         named = {f"gradient of input {i}": x for i, x in enumerate(inputs) if x.requires_grad}
         return named | {f"gradient of {name!r}": p for name, p in layer.named_parameters()}
 
-    def size_of(self, gradient: str) -> float:
-        """The largest value of what this is the gradient of."""
-        leaf = self.leaves(self.layer, self.inputs(requires_grad=True))[gradient]
-        return float(abs(leaf._data).max()) or 1.0
+    def sizes(self, results: dict[str, HostArray]) -> dict[str, float]:
+        """What errors of results are relative to. A gradient may be a small difference of larger
+        numbers, or 0: they have about the size of output / input."""
+        output = abs(results["output"]).max(initial=0.0)
+        leaves = self.leaves(self.layer, self.inputs(requires_grad=True))
+        found = {"output": output}
+        for name in results.keys() & leaves.keys():
+            size = float(abs(leaves[name]._data).max()) or 1.0
+            found[name] = output / size
+        return found
 
     def state(self, layer: Module) -> dict[str, HostArray]:
         return {name: to_numpy(value) for name, value in layer.state_dict().items()}
@@ -194,8 +200,9 @@ class Subject:
 MODES = {"training": True, "evaluation": False}
 
 
-def largest_difference(first: HostArray, second: HostArray) -> float:
-    """Relative to the largest value; infinite if a value is NaN in one of them only."""
+def largest_difference(first: HostArray, second: HostArray, size: float = 0.0) -> float:
+    """Relative to the largest value, or to a larger size; infinite if a value is NaN in one of them
+    only."""
     if first.shape != second.shape:
         return np.inf
     is_same = (first == second) | (np.isnan(first) & np.isnan(second))
@@ -203,7 +210,7 @@ def largest_difference(first: HostArray, second: HostArray) -> float:
         return 0.0
     with np.errstate(invalid="ignore"):
         off = abs(first - second)[~is_same].max()
-    scale = abs(first[np.isfinite(first)]).max(initial=0.0)
+    scale = max(size, abs(first[np.isfinite(first)]).max(initial=0.0))
     relative = off / scale if scale else np.inf
     return float(np.inf if np.isnan(relative) else relative)
 
@@ -215,11 +222,13 @@ def compare(
     rule: str,
     hint: str,
     allowed: float = 0.0,
+    sizes: dict[str, float] | None = None,
 ) -> None:
-    """Refuse results that differ: `got` says what was done."""
+    """Refuse results that differ: `got` says what was done. `sizes` are what differences are
+    relative to, if it is more than the largest value."""
     for name, values in expected.items():
-        off = largest_difference(values, found[name])
-        if off > allowed:
+        size = sizes[name] if sizes else 0.0
+        if largest_difference(values, found[name], size) > allowed:
             place = _largest_place(values, found[name])
             raise Wrong(f"{got}, {name}: {place}", rule, hint)
 
@@ -308,7 +317,8 @@ def check_gradients_of_layer(subject: Subject) -> None:
 def check_float32(subject: Subject) -> None:
     for mode, training in MODES.items():
         exact = subject.results(float64, training)
-        allowed = _allowed_rounding(subject, training, exact)
+        sizes = subject.sizes(exact)
+        allowed = _allowed_rounding(subject, training, exact, sizes)
         for how in (nullcontext, plain):
             with how():
                 found = subject.results(float32, training)
@@ -317,32 +327,26 @@ def check_float32(subject: Subject) -> None:
                     {name: values},
                     {name: found[name]},
                     f"{mode} in float32 (seed={subject.seed})",
-                    f"float32 agrees with float64 to {allowed[name]:.1g} of the largest value: "
-                    "rounding errors of inputs and parameters do not change it by more",
+                    f"float32 agrees with float64 to {allowed[name]:.1g}, relatively: rounding "
+                    "errors of inputs and parameters do not change it by more",
                     "subtract before squaring or exponentials; tp.functional has stable functions",
                     allowed[name],
+                    sizes,
                 )
 
 
 def _allowed_rounding(
-    subject: Subject, training: bool, exact: dict[str, HostArray]
+    subject: Subject, training: bool, exact: dict[str, HostArray], sizes: dict[str, float]
 ) -> dict[str, float]:
-    """How far float32 may be off, relative to the largest value: by what random errors in inputs
-    and parameters do, and by a rounding of the result. A gradient may be the small difference of
-    larger numbers, of the size of output / input."""
-    response = dict.fromkeys(exact, 0.0)
+    """How far float32 may be off: by what random errors in inputs and parameters do, and by a
+    rounding of the result."""
+    allowed = dict.fromkeys(exact, 0.0)
     random = new_generator(subject.seed)
     for _ in range(ROUNDINGS):
         moved = subject.results(float64, training, random)
         for name, values in exact.items():
-            response[name] = max(response[name], largest_difference(values, moved[name]))
-    size_of_output = abs(exact["output"]).max(initial=0.0)
-    allowed = {}
-    for name, values in exact.items():
-        largest = abs(values).max(initial=0.0)
-        usual = size_of_output / subject.size_of(name) if name != "output" else largest
-        size = max(largest, usual) / largest if largest else 1.0
-        allowed[name] = SAFETY * (response[name] + ROUNDING * size)
+            response = largest_difference(values, moved[name], sizes[name])
+            allowed[name] = max(allowed[name], SAFETY * (response + ROUNDING))
     return allowed
 
 
@@ -567,9 +571,10 @@ def check_plain(subject: Subject) -> None:
             expected,
             found,
             f"{mode} with tp.plain() (seed={subject.seed})",
-            f"it gives the same up to rounding, {CLOSE} of the largest value",
+            f"it gives the same up to rounding, {CLOSE} relatively",
             "write to no array that an op has used; write the layer with tp.functional",
             CLOSE,
+            subject.sizes(expected),
         )
 
 

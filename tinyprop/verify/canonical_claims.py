@@ -11,9 +11,12 @@ from .. import grad, jacobian, tensor
 from ..engine.arrays import HostArray, to_numpy
 from ..nn import NormPropLinear
 from ..report.estimate import Estimate
-from .claim import Case, Findings, claim, computed
+from .case import Case, computed
+from .ledger import Findings, claim
 from .monte_carlo import Sampler, Tally, each
 from .networks import first_unit, gaussian, layer_with, random_layer, whole_jacobian
+
+normprop = partial(claim, family="normprop")
 
 
 def covariance_of(weights: HostArray, sigma: float = 1.0) -> HostArray:
@@ -34,10 +37,11 @@ def error_and_bound(covariance: HostArray) -> tuple[float, float]:
     return float(np.linalg.norm(off)), float(coherence * np.linalg.norm(outer))
 
 
-@claim(
+@normprop(
     "C05",
     "3.2, Proposition 1",
     "The covariance is at most the canonical bound away from a diagonal one.",
+    expected="holds",
 )
 def bound_holds(mc: Sampler) -> Findings:
     """For inputs of covariance sigma^2 I and weights W it is sigma^2 W W^T. Off the diagonal, that
@@ -61,7 +65,12 @@ def bound_holds(mc: Sampler) -> Findings:
     return f"no violation by {violated.n} random matrices"
 
 
-@claim("C06", "3.2, Proposition 1", "The closest diagonal has the entries sigma^2 |W_i|^2.")
+@normprop(
+    "C06",
+    "3.2, Proposition 1",
+    "The closest diagonal has the entries sigma^2 |W_i|^2.",
+    expected="holds",
+)
 def best_diagonal(mc: Sampler) -> Findings:
     """The squared Frobenius distance to a diagonal matrix with entries alpha_i is a sum over
     entries, of which only the i-th diagonal one has alpha_i. It is a parabola: one Newton step, by
@@ -79,7 +88,7 @@ def best_diagonal(mc: Sampler) -> Findings:
     return "one Newton step from 0 lands on them"
 
 
-@claim("C07", "3.2", "The canonical error bound can be made tight.")
+@normprop("C07", "3.2", "The canonical error bound can be made tight.", expected="holds")
 def bound_is_tight(mc: Sampler) -> Findings:
     """It is an equality exactly if every two rows have the same absolute cosine: two rows,
     orthogonal rows, a simplex. Random rows are far from that: the bound has the largest cosine
@@ -108,7 +117,12 @@ def bound_is_tight(mc: Sampler) -> Findings:
     return f"for equiangular rows; a random 256 x 256 layer is {slack:.1f} times below it"
 
 
-@claim("C08", "3.2", "The covariance of incoherent filters is approximately canonical.")
+@normprop(
+    "C08",
+    "3.2",
+    "The covariance of incoherent filters is approximately canonical.",
+    expected="does not hold as stated",
+)
 def approximately_canonical(mc: Sampler) -> Findings:
     """The cosine of two random rows of n inputs has E cos^2 = 1/n, which is small. But m units have
     m (m - 1) pairs and m diagonal entries: the relative error is sqrt((m - 1)/(n + m - 1)), 0.71
@@ -130,10 +144,11 @@ def approximately_canonical(mc: Sampler) -> Findings:
     return f"many small cosines add up; for m << n it is true: {exact:.2f} at 8 x 256"
 
 
-@claim(
+@normprop(
     "C09",
     "Appendix A",
     "Line 4 of the proof: the off-diagonal part is at most sum mu^2 |W_i|^2 |W_j|^2.",
+    expected="does not hold as stated",
 )
 def proof_line(mc: Sampler) -> Findings:
     """W has the rows W_i, mu is the largest absolute cosine of two of them, and sigma^2 the
@@ -156,8 +171,11 @@ def proof_line(mc: Sampler) -> Findings:
     return "sigma^4 is missing there, and back in the last line: a slip without consequence"
 
 
-@claim(
-    "C10", "3.4", "The covariance is sigma W~ W~^T, and the indicator of active units is in R^n."
+@normprop(
+    "C10",
+    "3.4",
+    "The covariance is sigma W~ W~^T, and the indicator of active units is in R^n.",
+    expected="does not hold as stated",
 )
 def slips(mc: Sampler) -> Findings:
     """For inputs of covariance sigma^2 I and unit rows W~ it is sigma^2 W~ W~^T; m units have an
@@ -182,10 +200,11 @@ def patch_covariance(size: int, channels: int, neighbors: float, across: float) 
     return np.kron(np.where(np.eye(channels) > 0, 1.0, across), np.kron(line, line))
 
 
-@claim(
+@normprop(
     "C11",
     "3.2",
     "With each input coordinate normalised, each pre-activation w.x/|w| has variance 1.",
+    expected="in expectation only",
 )
 def first_layer(mc: Sampler) -> Findings:
     """Var u = w^T C w / |w|^2, with C the correlation matrix of the n inputs, lies between its
@@ -220,10 +239,11 @@ def first_layer(mc: Sampler) -> Findings:
     )
 
 
-@claim(
+@normprop(
     "C39",
     "5.2",
     "Preserved statistics of hidden units show that the canonical error bound is small.",
+    expected="does not hold as stated",
 )
 def non_sequitur(mc: Sampler) -> Findings:
     """Each unit of a layer of identical rows has mean 0 and variance 1, but their coherence is 1,

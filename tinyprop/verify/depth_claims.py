@@ -11,7 +11,7 @@ import numpy as np
 from .. import moments, no_grad
 from ..engine.arrays import HostArray
 from ..report.estimate import Estimate
-from .claim import Case, Findings, claim, shown
+from .case import Case, shown
 from .closed_forms import (
     C1,
     C2,
@@ -21,9 +21,12 @@ from .closed_forms import (
     fixed_point,
     normal_grid,
 )
+from .ledger import Findings, claim
 from .monte_carlo import Sampler, Tally, each
 from .networks import gaussian, layer_with, random_layer
 from .paper import MEAN_INPUTS
+
+normprop = partial(claim, family="normprop")
 
 DEPTH = 9  # of the paper's network
 INPUTS = 128
@@ -52,11 +55,16 @@ def depth_tally(mc: Sampler, width: int, depth: int, samples: int, **settings: A
                 x = layer(x)
         return np.array(found).T.ravel()
 
-    watch = partial(Tally.mean, i=depth - 1)
+    watch = partial(Tally.mean, quantity=depth - 1)
     return mc.tally(name, each(draw), samples, cost=depth * width * 20, block=1, watch=watch)
 
 
-@claim("C20", "3.3", "By induction, every layer's input has mean 0 and variance 1 (gamma = 1).")
+@normprop(
+    "C20",
+    "3.3",
+    "By induction, every layer's input has mean 0 and variance 1 (gamma = 1).",
+    expected="approximate",
+)
 def induction(mc: Sampler) -> Findings:
     """With u the pre-activations, an infinitely wide network takes q = E u^2 to q + (sqrt(q) -
     1)^2/(pi - 1) in the next layer: 1 is a fixed point of slope 1, as for every positively
@@ -79,10 +87,11 @@ def induction(mc: Sampler) -> Findings:
     )
 
 
-@claim(
+@normprop(
     "C21",
     "3.3, 4.3",
     "By induction, every layer's input has mean 0 and variance 1 (gamma = 1/1.21, recommended).",
+    expected="does not hold as stated",
 )
 def induction_as_recommended(mc: Sampler) -> Findings:
     """gamma < 1 shrinks the pre-activations u, but c1 and c2, the standard deviation and mean of
@@ -142,10 +151,11 @@ def trained_means(folder: Path = LEDGER_OF_RUNS) -> str:
     )
 
 
-@claim(
+@normprop(
     "C38",
     "5.2",
     "Hidden mean inputs converge closer to 0 for NormProp (0.19 on average) than for BN (0.33).",
+    expected="empirical",
 )
 def hidden_means(mc: Sampler) -> Findings:
     """The input of a unit is what arrives from the layer below: its output o = (ReLU(u) - c2)/c1,
@@ -165,7 +175,7 @@ def hidden_means(mc: Sampler) -> Findings:
                 outputs.append(random_layer(random, width, width)(outputs[-1]))
         return [abs(x.numpy().mean(axis=0)).mean() for x in outputs[1:]]
 
-    watch = partial(Tally.mean, i=layers - 1)
+    watch = partial(Tally.mean, quantity=layers - 1)
     tally = mc.tally(f"arriving {width}", each(draw), samples=12, cost=10**5, block=1, watch=watch)
     (z, weights), (v, k) = normal_grid(), depth_recursion(1.0 / JACOBIAN_FACTOR, layers)[:, :, None]
     sizes = abs(moments.gaussian("relu", np.sqrt(k) * z, np.sqrt(v)).mean - C2) @ weights / C1
@@ -177,8 +187,11 @@ def hidden_means(mc: Sampler) -> Findings:
     return f"{trained_means()}. Before training {average:.2f} is expected, not 0"
 
 
-@claim(
-    "G4", "beyond 3.3", "A deep ReLU network of gamma <= 1 settles at sqrt(E u^2) = 1/(1 + tau)."
+@normprop(
+    "G4",
+    "beyond 3.3",
+    "A deep ReLU network of gamma <= 1 settles at sqrt(E u^2) = 1/(1 + tau).",
+    expected="holds",
 )
 def phase_diagram(mc: Sampler) -> Findings:
     """With u the pre-activations, q = E u^2 goes to (gamma/c1)^2 (q/2 - sqrt(q)/pi + 1/(2 pi)) in

@@ -14,8 +14,9 @@ from ..engine.arrays import HostArray
 from ..nn import Activation, Linear, Module, ReLU, ScaledWS, Sequential, WeightNorm, init
 from ..optim import SGD
 from . import closed_forms
-from .claim import Case, Findings, claim, computed, is_zero, shown
+from .case import Case, computed, is_zero, shown
 from .closed_forms import C1, CHI, correlation_after, normal_cdf, normal_grid
+from .ledger import Findings, claim
 from .moment_claims import NFNETS, output_tally
 from .monte_carlo import Sampler, Tally, each
 from .networks import (
@@ -88,6 +89,7 @@ def halvings(
     "N09",
     "He et al. (2015), 2.2",
     "Weights of variance 2/n keep the mean square of a ReLU network.",
+    expected="in expectation only",
 )
 def he_keeps(mc: Sampler) -> Findings:
     """q is the mean square of the n units of a layer. The next layer has q times f = (2/n) sum
@@ -110,6 +112,7 @@ def he_keeps(mc: Sampler) -> Findings:
     "N10",
     "He et al. (2015), 2.2",
     "Glorot's weights stall deep ReLU networks: 2^-L after L layers.",
+    expected="holds",
 )
 def glorot_stalls(mc: Sampler) -> Findings:
     """Glorot's weights have variance 1/n in a square layer of width n, so a unit's mean square
@@ -133,6 +136,7 @@ def tanh_recursion(depth: int) -> tuple[float, float]:
     "N11",
     "Glorot and Bengio (2010), 4.2",
     "Normalised initialisation keeps the variance of tanh networks.",
+    expected="does not hold as stated",
 )
 def glorot_keeps(mc: Sampler) -> Findings:
     """That is so where tanh is a line, by whose slope 1 the paper derives it. But q = E h^2 of a
@@ -161,6 +165,7 @@ def glorot_keeps(mc: Sampler) -> Findings:
     "N12",
     "Saxe et al. (2014); Pennington et al. (2017)",
     "Orthogonal layers are isometric, but not with ReLU.",
+    expected="holds",
 )
 def orthogonal_start(mc: Sampler) -> Findings:
     """A product of orthogonal matrices is orthogonal: all singular values are 1. With ReLU and
@@ -212,7 +217,10 @@ def orthogonal_start(mc: Sampler) -> Findings:
 
 
 @about_init(
-    "N16", "Salimans and Kingma (2016), 2.1", "The gradient by v is orthogonal to v, so |v| grows."
+    "N16",
+    "Salimans and Kingma (2016), 2.1",
+    "The gradient by v is orthogonal to v, so |v| grows.",
+    expected="holds",
 )
 def weights_grow(mc: Sampler) -> Findings:
     """A row of weights is w = g v/|v|, with a length g and a vector v that are learnt. The output
@@ -243,6 +251,7 @@ def weights_grow(mc: Sampler) -> Findings:
     "N17",
     "Salimans and Kingma (2016), 3",
     "Data-dependent initialisation: units have mean 0 and variance 1.",
+    expected="holds",
 )
 def data_dependent(mc: Sampler) -> Findings:
     """The length g of a row and its bias b are set by one batch: divided by the standard deviation
@@ -267,7 +276,10 @@ def data_dependent(mc: Sampler) -> Findings:
 
 
 @about_init(
-    "N18", "Salimans and Kingma (2016), 3", "WeightNorm alone does not fix the scale of features."
+    "N18",
+    "Salimans and Kingma (2016), 3",
+    "WeightNorm alone does not fix the scale of features.",
+    expected="holds",
 )
 def scale_of_features(mc: Sampler) -> Findings:
     """With rows of length g = 1 and no bias, a unit's pre-activation has the mean square of its
@@ -288,6 +300,7 @@ SELU_LAMBDA = (1.0 - TAIL) * math.sqrt(2.0 * math.pi / SELU_SQUARE)
     "N19",
     "Klambauer et al. (2017), Theorem 1",
     "SELU maps mean 0 and variance 1 to mean 0 and variance 1.",
+    expected="holds",
 )
 def selu_fixed_point(mc: Sampler) -> Findings:
     """SELU(x) is lambda x for x > 0, and lambda alpha (exp(x) - 1) elsewhere. E SELU(Z) = 0 for Z ~
@@ -308,6 +321,7 @@ def selu_fixed_point(mc: Sampler) -> Findings:
     "N20",
     "Klambauer et al. (2017), Theorem 1",
     "Near that point, errors of the variance shrink by 0.782648.",
+    expected="holds",
 )
 def selu_slope(mc: Sampler) -> Findings:
     """For weights of sum 0 and length 1, a pre-activation is sqrt(v) Z, Z ~ N(0, 1), v the variance
@@ -337,7 +351,10 @@ def selu_slope(mc: Sampler) -> Findings:
 
 
 @about_init(
-    "N21", "Klambauer et al. (2017), abstract", "With SELU, exploding gradients are impossible."
+    "N21",
+    "Klambauer et al. (2017), abstract",
+    "With SELU, exploding gradients are impossible.",
+    expected="does not hold as stated",
 )
 def selu_gradients(mc: Sampler) -> Findings:
     """The signal stays: mean 0 and variance 1 are a stable fixed point (N20). But the mean-square
@@ -363,7 +380,12 @@ def selu_gradients(mc: Sampler) -> Findings:
     )
 
 
-@about_init("N22", "Brock et al. (2021, ICLR)", "NF-nets scale ReLU by gamma = sqrt(2/(1 - 1/pi)).")
+@about_init(
+    "N22",
+    "Brock et al. (2021, ICLR)",
+    "NF-nets scale ReLU by gamma = sqrt(2/(1 - 1/pi)).",
+    expected="holds",
+)
 def nf_net_gammas(mc: Sampler) -> Findings:
     """gamma = 1/c1, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1), gives the output
     variance 1. The constants of the released code, for ReLU and other activations, are 1/c1 of a
@@ -390,7 +412,10 @@ def nf_net_gammas(mc: Sampler) -> Findings:
 
 
 @about_init(
-    "N23", "Brock et al. (2021, ICLR)", "Scaled weight standardisation gives mean 0 and variance 1."
+    "N23",
+    "Brock et al. (2021, ICLR)",
+    "Scaled weight standardisation gives mean 0 and variance 1.",
+    expected="holds",
 )
 def standardised_weights(mc: Sampler) -> Findings:
     """Each row of weights has the sum 0 and the length 1/c1. Its inputs ReLU(z_i), z_i of N(0, 1),

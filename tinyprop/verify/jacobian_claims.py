@@ -13,9 +13,10 @@ from ..functional.activation import activations
 from ..nn import NormPropConv2d, NormPropLinear, Sequential
 from ..theory import Design
 from . import closed_forms
-from .claim import Case, Findings, all_ones, claim, computed, is_zero, shown
+from .case import Case, all_ones, computed, is_zero, shown
 from .closed_forms import C1, CHI, JACOBIAN_FACTOR, PAPER_GAMMA, jacobian_kernel, product_moments
 from .depth_claims import DEPTH, depth_tally
+from .ledger import Findings, claim
 from .moment_claims import exact_unit, gain
 from .monte_carlo import Sampler, Tally, each
 from .networks import (
@@ -29,6 +30,8 @@ from .networks import (
 )
 from .paper import JACOBIAN_FACTOR as PRINTED_FACTOR
 from .paper import MEAN_SQUARE_GAIN as PRINTED
+
+normprop = partial(claim, family="normprop")
 
 ROUNDING = 0.005  # of 1.47 and of 1.21
 
@@ -46,7 +49,7 @@ def kernel_tally(mc: Sampler, rho: float) -> Tally:
     return mc.tally(f"kernel {rho}", draw, samples=400_000)
 
 
-@claim("C12", "3.4", "The diagonal of E[J J^T] is 1.47.")
+@normprop("C12", "3.4", "The diagonal of E[J J^T] is 1.47.", expected="holds")
 def diagonal(mc: Sampler) -> Findings:
     """J is the Jacobian of a ReLU layer with unit rows W~_i, and c1 the standard deviation of
     ReLU(Z), Z ~ N(0, 1). Row i of J is W~_i/c1 where unit i is on, which it is half of the time:
@@ -55,7 +58,7 @@ def diagonal(mc: Sampler) -> Findings:
     return "pi/(pi - 1), for any row"
 
 
-@claim("C13", "3.4", "Off the diagonal, E[J J^T] is about 0.")
+@normprop("C13", "3.4", "Off the diagonal, E[J J^T] is about 0.", expected="approximate")
 def off_diagonal(mc: Sampler) -> Findings:
     """Two units whose rows have the cosine rho are both on with probability (pi - arccos rho)/(2
     pi), and then the product of their rows of the Jacobian J is rho/c1^2, with c1 the standard
@@ -75,7 +78,9 @@ def off_diagonal(mc: Sampler) -> Findings:
     return f"of the order of the cosine: {jacobian_kernel(incoherent):.3f} at {incoherent:g}"
 
 
-@claim("C14", "3.4", "E[J J^T] is about 1.47 times the identity.")
+@normprop(
+    "C14", "3.4", "E[J J^T] is about 1.47 times the identity.", expected="in expectation only"
+)
 def as_a_matrix(mc: Sampler) -> Findings:
     """W~ has the unit rows of the layer, and c1 is the standard deviation of ReLU(Z), Z ~ N(0, 1).
     For random rows the kernel of C13 is (W~ W~^T + I)/(4 c1^2) and a small rest: the eigenvalues
@@ -135,7 +140,12 @@ def nonzero(values: HostArray) -> HostArray:
     return values[values > 1e-4 * values[0]]
 
 
-@claim("C15", "3.4", "The singular values of the Jacobian are 1.21.")
+@normprop(
+    "C15",
+    "3.4",
+    "The singular values of the Jacobian are 1.21.",
+    expected="does not hold as stated",
+)
 def all_singular_values(mc: Sampler) -> Findings:
     """J is the Jacobian of a layer of m units and n inputs, c1 the standard deviation of ReLU(Z), Z
     ~ N(0, 1). At one input half of the units are off, and their rows of J are 0. Given that a unit
@@ -201,7 +211,9 @@ def all_singular_values(mc: Sampler) -> Findings:
     )
 
 
-@claim("C16", "3.4", "A layer multiplies the mean square by 1.47.")
+@normprop(
+    "C16", "3.4", "A layer multiplies the mean square by 1.47.", expected="in expectation only"
+)
 def mean_square_gain(mc: Sampler) -> Findings:
     """The squared Frobenius norm of the Jacobian of a layer of m units and n inputs is the number
     of active units over c1^2, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): m pi/(pi - 1)
@@ -258,7 +270,12 @@ def product_tally(
     )
 
 
-@claim("C17", "3.4", "Gradients neither explode nor vanish in deep networks (gamma = 1).")
+@normprop(
+    "C17",
+    "3.4",
+    "Gradients neither explode nor vanish in deep networks (gamma = 1).",
+    expected="does not hold as stated",
+)
 def exploding(mc: Sampler) -> Findings:
     """J_1 to J_L are the Jacobians of L square layers of width n. Given that a unit is on, its row
     w points to the side of its input, but the law of w w^T is unchanged, and |J_L .. J_1|^2, a sum
@@ -269,7 +286,12 @@ def exploding(mc: Sampler) -> Findings:
     return f"the mean-square gain is 1.467^L: {CHI**DEPTH:.1f} for 9 layers, {CHI**50:.1e} for 50"
 
 
-@claim("C18", "3.4", "Dynamical isometry is approximately achieved.")
+@normprop(
+    "C18",
+    "3.4",
+    "Dynamical isometry is approximately achieved.",
+    expected="does not hold as stated",
+)
 def isometry(mc: Sampler) -> Findings:
     """G = J J^T for the Jacobian J of L layers of width n, and chi = pi/(pi - 1) is the mean-square
     gain of one. Isometry would make tr(G^2)/n equal to (tr G/n)^2. But its ratio to chi^(2L) tends
@@ -281,7 +303,12 @@ def isometry(mc: Sampler) -> Findings:
     return f"the spread of squared singular values grows like 1 + 2L: {deep:.1f} for 9 layers of 64"
 
 
-@claim("C19", "4.3", "Starting gamma at 1/1.21 makes the Jacobian about 1.")
+@normprop(
+    "C19",
+    "4.3",
+    "Starting gamma at 1/1.21 makes the Jacobian about 1.",
+    expected="in expectation only",
+)
 def jacobian_factor(mc: Sampler) -> Findings:
     """chi = pi/(pi - 1) is the mean-square gain of a layer at gamma = 1. chi gamma^2 = 1.467/1.21^2
     = 1.0019 for the mean square of a layer; over L layers it is 1.0019^L. Single singular values
@@ -317,10 +344,11 @@ def jacobian_factor(mc: Sampler) -> Findings:
     )
 
 
-@claim(
+@normprop(
     "G2",
     "beyond 4.3",
     "Exact NormProp with beta = gamma keeps the scale forwards and nearly keeps it backwards.",
+    expected="holds",
 )
 def positive_beta(mc: Sampler) -> Findings:
     """At t = beta/gamma, the mean-square gain of ReLU is Phi(t)/Var ReLU(Z + t), with Z ~ N(0, 1)
@@ -354,10 +382,11 @@ def positive_beta(mc: Sampler) -> Findings:
     )
 
 
-@claim(
+@normprop(
     "G6",
     "beyond 3.4",
     "The first two spectral moments of a deep Jacobian are exact at every width.",
+    expected="holds",
 )
 def spectral_moments(mc: Sampler) -> Findings:
     """G = J J^T for the Jacobian J of L layers of width n. Given that a unit is on, its row w is

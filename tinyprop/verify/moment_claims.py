@@ -12,7 +12,7 @@ from ..engine.arrays import Array, HostArray
 from ..functional.activation import activations
 from ..nn import ELU, LeakyReLU, NormPropLinear
 from ..report.estimate import Estimate
-from .claim import Case, Findings, all_ones, claim, is_zero, shown
+from .case import Case, all_ones, is_zero, shown
 from .closed_forms import (
     C1,
     C2,
@@ -23,8 +23,11 @@ from .closed_forms import (
     normal_cdf,
     normal_grid,
 )
+from .ledger import Findings, claim
 from .monte_carlo import Sampler, Tally, Watch
 from .networks import difference_ratio, first_unit, gaussian, jacobian_rows, layer_with, two_units
+
+normprop = partial(claim, family="normprop")
 
 ELU_TAIL = math.exp(0.5) * normal_cdf(-1.0)  # E exp(Z) over Z < 0
 ELU_SLOPE = 0.5 + math.exp(2.0) * normal_cdf(-2.0)  # E ELU'(Z)^2
@@ -53,7 +56,12 @@ def output_tally(
     return mc.tally(key, lambda random, n: s(gaussian(random, n), *a).data, samples, watch=watch)
 
 
-@claim("C01", "3.2, Remark 1", "max(0, X) of a standard normal X has mean 1/sqrt(2 pi).")
+@normprop(
+    "C01",
+    "3.2, Remark 1",
+    "max(0, X) of a standard normal X has mean 1/sqrt(2 pi).",
+    expected="holds",
+)
 def relu_mean(mc: Sampler) -> Findings:
     """Half of the mass is at 0, the other half is |X|: E max(0, X) = E|X| / 2 = sqrt(2/pi) / 2."""
     estimate = output_tally(mc, "relu", Tally.mean, samples=4_000_000).mean()
@@ -63,7 +71,12 @@ def relu_mean(mc: Sampler) -> Findings:
     return "half of the mean of |X|"
 
 
-@claim("C02", "3.2, Remark 1", "max(0, X) of a standard normal X has variance (1 - 1/pi)/2.")
+@normprop(
+    "C02",
+    "3.2, Remark 1",
+    "max(0, X) of a standard normal X has variance (1 - 1/pi)/2.",
+    expected="holds",
+)
 def relu_variance(mc: Sampler) -> Findings:
     """E max(0, X)^2 = E X^2 / 2 = 1/2, minus the squared mean, 1/(2 pi)."""
     estimate = output_tally(mc, "relu", Tally.variance, samples=4_000_000).variance()
@@ -73,7 +86,7 @@ def relu_variance(mc: Sampler) -> Findings:
     return "1/2 minus the squared mean"
 
 
-@claim("C03", "4.6, Remark 2", "PReLU_a(X) has mean (1 - a)/sqrt(2 pi).")
+@normprop("C03", "4.6, Remark 2", "PReLU_a(X) has mean (1 - a)/sqrt(2 pi).", expected="holds")
 def prelu_mean(mc: Sampler) -> Findings:
     """PReLU_a(x) is x for x > 0 and a x elsewhere. The negative half adds -a E|X|/2, for any a."""
     for a in (-2.0, 0.25, 3.0):
@@ -85,7 +98,12 @@ def prelu_mean(mc: Sampler) -> Findings:
     return "for every real a, also below 0 and above 1"
 
 
-@claim("C04", "4.6, Remark 2", "PReLU_a(X) has variance ((1 + a^2) - (1 - a)^2/pi)/2.")
+@normprop(
+    "C04",
+    "4.6, Remark 2",
+    "PReLU_a(X) has variance ((1 + a^2) - (1 - a)^2/pi)/2.",
+    expected="holds",
+)
 def prelu_variance(mc: Sampler) -> Findings:
     """PReLU_a(x) is x for x > 0 and a x elsewhere, so its mean square is (1 + a^2)/2: minus the
     squared mean of C03."""
@@ -103,7 +121,12 @@ def prelu_variance(mc: Sampler) -> Findings:
     return "for every real a"
 
 
-@claim("C45", "Appendix A", "|X| of a standard normal X has mean sqrt(2/pi) and variance 1 - 2/pi.")
+@normprop(
+    "C45",
+    "Appendix A",
+    "|X| of a standard normal X has mean sqrt(2/pi) and variance 1 - 2/pi.",
+    expected="holds",
+)
 def half_normal(mc: Sampler) -> Findings:
     """With phi the density of N(0, 1), E|X| = 2 times the integral of x phi(x) over x > 0 = 2
     phi(0); and E X^2 = 1."""
@@ -114,7 +137,12 @@ def half_normal(mc: Sampler) -> Findings:
     return "the half-normal facts that both remarks rest on"
 
 
-@claim("C22", "3.2", "If the pre-activations are roughly uncorrelated, so are the outputs of ReLU.")
+@normprop(
+    "C22",
+    "3.2",
+    "If the pre-activations are roughly uncorrelated, so are the outputs of ReLU.",
+    expected="holds",
+)
 def correlations_shrink(mc: Sampler) -> Findings:
     """For standard normal X, Y of correlation rho, Cov(ReLU X, ReLU Y) = k(rho) - 1/(2 pi), where k
     is the arc-cosine kernel of degree 1, E[ReLU X ReLU Y]. Divided by c1^2, the variance of ReLU X,
@@ -177,7 +205,9 @@ CLOSED = {  # c1^2 and E s'^2 of some activations s
 }
 
 
-@claim("C30", "4.6", "(s(u) - c2)/c1 normalises the output of any activation s.")
+@normprop(
+    "C30", "4.6", "(s(u) - c2)/c1 normalises the output of any activation s.", expected="holds"
+)
 def any_activation(mc: Sampler) -> Findings:
     """c2 and c1 are the mean and standard deviation of s(u), u ~ N(0, 1). They do not fit gamma u +
     beta: see G1."""
@@ -211,7 +241,9 @@ def any_activation(mc: Sampler) -> Findings:
     return f"at gamma = 1, beta = 0 only: ReLU at 1/1.21 has E o^2 = {shrunk:.3f}"
 
 
-@claim("C31", "4.6", "For other activations, c1 and c2 can be had by simulation.")
+@normprop(
+    "C31", "4.6", "For other activations, c1 and c2 can be had by simulation.", expected="holds"
+)
 def by_simulation(mc: Sampler) -> Findings:
     """c2 and c1 are the mean and the standard deviation of s(Z) for the activation s and Z ~ N(0,
     1). A mean of N samples has the standard error c1/sqrt(N): a simulation is right, and slow. With
@@ -278,7 +310,12 @@ def pixels(random: np.random.Generator, kind: str, *shape: int) -> Tensor:
     return tensor(getattr(random, str(method))(*arguments, shape).astype(np.float32))
 
 
-@claim("C37", "3.1", "Data and pre-activations are Gaussian, so ReLU's mean is 1/sqrt(2 pi).")
+@normprop(
+    "C37",
+    "3.1",
+    "Data and pre-activations are Gaussian, so ReLU's mean is 1/sqrt(2 pi).",
+    expected="approximate",
+)
 def not_gaussian(mc: Sampler) -> Findings:
     """A filter of one pixel x passes its law on: E max(0, x) = E|x|/2. A dense filter of n weights
     in a random direction averages it out: with c2 = 1/sqrt(2 pi), and k4 and k6 the cumulants of a
@@ -349,10 +386,11 @@ def _at_settings(activation: str, random: np.random.Generator) -> tuple[list[lis
     return ratios, difference_ratio(lambda: layer(x), [x, *layer.parameters()], random)
 
 
-@claim(
+@normprop(
     "G1",
     "beyond 4.6",
     "With c1 and c2 of N(beta, gamma^2), the output is normalised for every gamma and beta.",
+    expected="holds",
 )
 def exact_normprop(mc: Sampler) -> Findings:
     """gamma u + beta is N(beta, gamma^2) if u is N(0, 1): take the activation's mean c2 and
@@ -392,10 +430,11 @@ def exact_normprop(mc: Sampler) -> Findings:
     return "mean 0 and variance 1 at any gamma and beta; for ReLU only beta/gamma matters"
 
 
-@claim(
+@normprop(
     "G3",
     "beyond 3.4",
     "No free lunch: a normalised nonlinear output has a mean-square gain above 1.",
+    expected="holds",
 )
 def no_free_lunch(mc: Sampler) -> Findings:
     """Expand the output o in normalised Hermite polynomials of degree k with coefficients a_k: Var

@@ -14,9 +14,10 @@ from ..nn import Activation, BatchNorm, LayerNorm, Module, ReLU, RMSNorm, Sequen
 from ..report.estimate import Estimate
 from ..theory.gains import batch_norm_gain, norm_gain
 from . import closed_forms
-from .claim import Case, Findings, all_ones, claim, computed, is_not_zero, is_zero, shown
+from .case import Case, all_ones, computed, is_not_zero, is_zero, shown
 from .closed_forms import C2, CHI, JACOBIAN_FACTOR, arc_cosine
 from .jacobian_claims import nonzero
+from .ledger import Findings, claim
 from .monte_carlo import Sampler, each
 from .networks import batch, dense, gaussian, largest_difference, network_tally, orthogonal_samples
 from .paper import JACOBIAN_FACTOR as PRINTED_FACTOR
@@ -28,6 +29,7 @@ batchnorm, layernorm = partial(claim, family="batchnorm"), partial(claim, family
     "N01",
     "Ioffe and Szegedy (2015), 3.3",
     "BatchNorm does not see the scale of weights: BN((aW)u) = BN(Wu).",
+    expected="holds",
 )
 def scale_of_weights(mc: Sampler) -> Findings:
     """W are the weights of a layer, u its input and a > 0. BN(x) = (x - m)/sqrt(v + eps) with the
@@ -51,6 +53,7 @@ def scale_of_weights(mc: Sampler) -> Findings:
     "N02",
     "Ioffe and Szegedy (2015), 3.3",
     "Larger weights get smaller gradients: d/d(aW) = (1/a) d/dW.",
+    expected="holds",
 )
 def smaller_gradients(mc: Sampler) -> Findings:
     """By N01 the loss, as a function of the weights W, is the same at aW. Differentiate by W: its
@@ -82,6 +85,7 @@ def smaller_gradients(mc: Sampler) -> Findings:
     "N03",
     "Ioffe and Szegedy (2015), 3.3",
     "BatchNorm may bring singular values of Jacobians close to 1.",
+    expected="does not hold as stated",
 )
 def conjecture(mc: Sampler) -> Findings:
     """A conjecture, for the map y -> BN(W ReLU(y)) between normalised inputs of consecutive layers.
@@ -125,6 +129,7 @@ def conjecture(mc: Sampler) -> Findings:
     "N04",
     "Ioffe and Szegedy (2015), 3",
     "The statistics of a mini-batch stand for those of all data.",
+    expected="approximate",
 )
 def small_batches(mc: Sampler) -> Findings:
     """Normalised over a batch of B, the values y of a Gaussian unit are uniform on the sphere of
@@ -169,6 +174,7 @@ BATCHES = ((8, 1200), (64, 200))  # and how many layers of each are drawn
     "N05",
     "Yang et al. (2019)",
     "BatchNorm in a linear network multiplies gradients by (B - 2)/(B - 3).",
+    expected="holds",
 )
 def linear_batch_norm(mc: Sampler) -> Findings:
     """In mean square, for batches of B. The gradient by u = W x loses its mean over the batch and
@@ -189,6 +195,7 @@ def linear_batch_norm(mc: Sampler) -> Findings:
     "N06",
     "Yang et al. (2019)",
     "BatchNorm and ReLU multiply gradients by 1.21 for large batches B.",
+    expected="holds",
 )
 def relu_batch_norm(mc: Sampler) -> Findings:
     """The values y of a unit in a batch of B are uniform on a sphere (N04). With D = diag ReLU'(y),
@@ -223,7 +230,10 @@ def relu_batch_norm(mc: Sampler) -> Findings:
 
 
 @batchnorm(
-    "N07", "Yang et al. (2019), abstract", "No activation keeps BatchNorm from exploding gradients."
+    "N07",
+    "Yang et al. (2019), abstract",
+    "No activation keeps BatchNorm from exploding gradients.",
+    expected="holds",
 )
 def no_activation_helps(mc: Sampler) -> Findings:
     """For large batches the mean-square gain of a layer is chi = E s'(Z)^2/Var s(Z), with s the
@@ -256,6 +266,7 @@ def no_activation_helps(mc: Sampler) -> Findings:
     "N08",
     "Daneshmand et al. (2020); Yang et al. (2019)",
     "BatchNorm drives the samples of a batch apart.",
+    expected="holds",
 )
 def orthogonal(mc: Sampler) -> Findings:
     """However alike the samples start, with depth the pre-activations of any two samples in a batch
@@ -304,6 +315,7 @@ def pair(random: np.random.Generator, width: int, cosine: float) -> Tensor:
     "N13",
     "Ba et al. (2016), Table 1",
     "LayerNorm sees neither scale nor shift of all weights, nor a sample's scale.",
+    expected="holds",
 )
 def layer_invariances(mc: Sampler) -> Findings:
     """LN(u) = (u - m)/sqrt(v) with m and v the mean and variance over the units of one sample; u =
@@ -350,6 +362,7 @@ def layer_gain(mc: Sampler, parts: list[Module], width: int, mean_square: float)
     "N14",
     "after Ba et al. (2016)",
     "LayerNorm keeps gradients of ReLU layers stable, wherever it stands.",
+    expected="does not hold as stated",
 )
 def where_it_stands(mc: Sampler) -> Findings:
     """Before ReLU, u is normalised and half of the units are on: the mean-square gain is (n - 1)(n
@@ -372,6 +385,7 @@ def where_it_stands(mc: Sampler) -> Findings:
     "N15",
     "Zhang and Sennrich (2019)",
     "Re-centring is dispensable: RMSNorm does what LayerNorm does.",
+    expected="holds",
 )
 def without_centering(mc: Sampler) -> Findings:
     """RMSNorm divides the units of a sample by their root mean square, and leaves their mean. With

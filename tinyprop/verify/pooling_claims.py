@@ -1,6 +1,7 @@
 """Claims on convolutional networks: pooling, padding, and the paper's architecture."""
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -8,10 +9,13 @@ from .. import functional as F
 from .. import grad, manual_seed, no_grad, plain, tensor
 from ..engine.arrays import Array, HostArray, to_numpy
 from ..nn import NIN, AvgPool2d, MaxPool2d, Module, NormPropConv2d, build
-from .claim import Case, Findings, all_ones, claim, computed, is_zero, shown
+from .case import Case, all_ones, computed, is_zero, shown
 from .closed_forms import C1, C2, avg_pool_std, max_pool
+from .ledger import Findings, claim
 from .monte_carlo import Sampler, Tally, Watch
 from .networks import difference_ratio, gaussian, whole_jacobian
+
+normprop = partial(claim, family="normprop")
 
 WINDOW = 9
 CORRELATIONS = (0.9, 0.5, 0.99)
@@ -34,13 +38,14 @@ def pooled_tally(mc: Sampler, pool: Module, rho: float, watch: Watch = Tally.mea
     )
 
 
-@claim(
+@normprop(
     "C23",
     "3.2",
     (
         "Max-pooling does not affect the statistics significantly, as the pooled units are "
         "correlated."
     ),
+    expected="does not hold as stated",
 )
 def max_pooling(mc: Sampler) -> Findings:
     """If the pre-activations of k units have correlation rho, the largest of the units is
@@ -58,7 +63,12 @@ def max_pooling(mc: Sampler) -> Findings:
     return f"the mean shifts by {shift:.2f} sd at rho = 0.9 (independent units: {independent:.2f})"
 
 
-@claim("C24", "3.2", "Average-pooling does not affect the statistics significantly.")
+@normprop(
+    "C24",
+    "3.2",
+    "Average-pooling does not affect the statistics significantly.",
+    expected="does not hold as stated",
+)
 def average_pooling(mc: Sampler) -> Findings:
     """The mean stays. The variance of an average of k units is (1 + (k - 1) R(rho))/k, where rho is
     the correlation of the pre-activations and R(rho) that of the units. At a corner of a padded
@@ -75,10 +85,11 @@ def average_pooling(mc: Sampler) -> Findings:
     return f"the mean stays, the deviation falls to {half:.2f} at rho = 0.5, {most:.2f} at 0.9"
 
 
-@claim(
+@normprop(
     "C25",
     "3.2",
     "If the pooled units were independent, mean and standard deviation would be different.",
+    expected="holds",
 )
 def independent_units(mc: Sampler) -> Findings:
     """The max of 9 independent units is ReLU of the largest of 9 normals."""
@@ -92,7 +103,9 @@ def independent_units(mc: Sampler) -> Findings:
     )
 
 
-@claim("C40", "5", "The nine-layer architecture fits together for images of 32 x 32.")
+@normprop(
+    "C40", "5", "The nine-layer architecture fits together for images of 32 x 32.", expected="holds"
+)
 def architecture(mc: Sampler) -> Findings:
     """A window of size k, stride s and padding p turns a map of size L into (L + 2p - k)/s + 1,
     rounded down."""
@@ -192,7 +205,12 @@ def _kernel_error(random: np.random.Generator) -> float:
     return max(errors)
 
 
-@claim("C41", "3.3, 5", "In the nine-layer architecture, the input of the last layer is canonical.")
+@normprop(
+    "C41",
+    "3.3, 5",
+    "In the nine-layer architecture, the input of the last layer is canonical.",
+    expected="does not hold as stated",
+)
 def padded_border(mc: Sampler) -> Findings:
     """This is about a probable misprint: the paper's C(192,5,1,0)-C(192,1,1,2) pads a 1 x 1 filter,
     and may stand for C(192,5,1,2)-C(192,1,1,0). As printed, C(192,1,1,2) pads 4 x 4 to 8 x 8. A 1 x
@@ -228,7 +246,12 @@ def padded_border(mc: Sampler) -> Findings:
     return f"as printed, probably a misprint, {new:.0%} of it is the constant {constant} of padding"
 
 
-@claim("G5", "beyond 3.2", "Max-pooling of equally correlated units has exact constants.")
+@normprop(
+    "G5",
+    "beyond 3.2",
+    "Max-pooling of equally correlated units has exact constants.",
+    expected="holds",
+)
 def pooling_constants(mc: Sampler) -> Findings:
     """An integral over the largest of k normals (C23). For units X, Y of correlation rho, th
     =arccos sqrt((1 - rho)/2), E max(0, X, Y) = (2 + sqrt(2 - 2 rho))/sqrt(8 pi) and E max(0, X,

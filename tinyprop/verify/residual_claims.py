@@ -27,8 +27,9 @@ from ..nn.spec import build
 from ..report.estimate import Estimate
 from ..theory import Design
 from ..theory.gains import batch_norm_residual_gain, residual_gain, tanh_residual
-from .claim import Case, Findings, claim, computed, is_not_zero, is_zero, shown
+from .case import Case, computed, is_not_zero, is_zero, shown
 from .closed_forms import CHI, arc_cosine
+from .ledger import Findings, claim
 from .monte_carlo import Sampler, Tally, each
 from .networks import dense, first_unit, gaussian, network_tally, orthogonal_samples, probe, seeded
 
@@ -105,6 +106,7 @@ def batch_norm_tally(mc: Sampler) -> Tally:
     "N24",
     "Brock et al. (2021, ICLR)",
     "In an NF-net, the variance after l blocks is 1 + l alpha^2.",
+    expected="in expectation only",
 )
 def nf_variance(mc: Sampler) -> Findings:
     """A block adds alpha f(h/beta) to h, with beta^2 the variance of h. The branch f is ReLU and a
@@ -128,7 +130,12 @@ def nf_variance(mc: Sampler) -> Findings:
     return "on average; networks of 128 units scatter about it"
 
 
-@residual("N25", "Brock et al. (2021, ICLR)", "NF-nets behave as well as ResNets with BatchNorm.")
+@residual(
+    "N25",
+    "Brock et al. (2021, ICLR)",
+    "NF-nets behave as well as ResNets with BatchNorm.",
+    expected="holds",
+)
 def as_well_behaved(mc: Sampler) -> Findings:
     """Both grow like a power of the depth L. In an NF-net the gradient's mean square is multiplied
     by 1 + chi alpha^2/v in a block, chi = pi/(pi - 1) the gain of its branch and v = 1 + l alpha^2
@@ -169,6 +176,7 @@ def share(added: float, blocks: int) -> float:
     "N26",
     "De and Smith (2020)",
     "With BatchNorm, the branch of block l has 1/(l + 1) of the variance.",
+    expected="approximate",
 )
 def share_of_a_branch(mc: Sampler) -> Findings:
     """BatchNorm, ReLU and He's weights give the branch the mean square 1, whatever its input, so E
@@ -196,6 +204,7 @@ def share_of_a_branch(mc: Sampler) -> Findings:
     "N27",
     "Zhang et al. (2019), 2 and 3",
     "Unnormalised blocks double the variance; Fixup's keep it.",
+    expected="in expectation only",
 )
 def fixup(mc: Sampler) -> Findings:
     """If the branch keeps the mean square of its input h, a block h + f(h) doubles it, and the
@@ -235,6 +244,7 @@ def fixup(mc: Sampler) -> Findings:
     "N28",
     "Zhu et al. (2025)",
     "DyT does what LayerNorm does: its output has the same scale for any input.",
+    expected="does not hold as stated",
 )
 def dyt_is_no_normalizer(mc: Sampler) -> Findings:
     """DyT(x) = tanh(alpha x) with a learnt alpha that starts at 1/2, in place of LayerNorm. For an
@@ -272,6 +282,7 @@ def derf_gain(depth: int, a: float) -> float:
     "N29",
     "Alekseev (2026), abstract",
     "Gradients grow as a power of depth L with Pre-LN, as exp(sqrt L) with Derf.",
+    expected="holds",
 )
 def stretched_exponential(mc: Sampler) -> Findings:
     """Blocks h + W2 ReLU(W1 N(h)), which keep the mean square of N(h), without attention (the
@@ -319,6 +330,7 @@ def stretched_exponential(mc: Sampler) -> Findings:
     "N30",
     "Xiong et al. (2020)",
     "Gradients change exponentially with depth in Post-LN, as a power in Pre-LN.",
+    expected="does not hold as stated",
 )
 def post_or_pre(mc: Sampler) -> Findings:
     """f is an activation s and a linear layer that gives it mean square 1; its mean-square gain is

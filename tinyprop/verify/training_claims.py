@@ -15,11 +15,14 @@ from ..engine.arrays import Array, HostArray
 from ..nn import BatchNorm, Dropout, Linear, Sequential
 from ..optim import SGD, normalize_weights
 from ..report.estimate import Estimate
-from .claim import Case, Findings, claim, computed, is_zero, shown
+from .case import Case, computed, is_zero, shown
 from .closed_forms import C1, C2
+from .ledger import Findings, claim
 from .monte_carlo import Sampler, Tally
 from .networks import batch, difference_ratio, gaussian, largest_difference, layer_with
 from .paper import EPOCH_SECONDS, TEST_ERRORS
+
+normprop = partial(claim, family="normprop")
 
 
 def small_network(random: np.random.Generator, *widths: int) -> tuple[Sequential, list[Tensor]]:
@@ -40,7 +43,12 @@ def change(seed: int, factor: float) -> float:
     return largest_difference(network(x), before)
 
 
-@claim("C26", "4.4", "The scale of weight vectors does not affect the representation.")
+@normprop(
+    "C26",
+    "4.4",
+    "The scale of weight vectors does not affect the representation.",
+    expected="holds",
+)
 def scale_is_free(mc: Sampler) -> Findings:
     """A layer uses w/|w|, the same for a weight vector w and c w, if c > 0; c < 0 turns the filter
     around."""
@@ -50,8 +58,11 @@ def scale_is_free(mc: Sampler) -> Findings:
     return f"for positive factors; a negative one changes the output by up to {turned:.1f}"
 
 
-@claim(
-    "C27", "4.4", "Constraining weights to unit length should reduce the parameter search space."
+@normprop(
+    "C27",
+    "4.4",
+    "Constraining weights to unit length should reduce the parameter search space.",
+    expected="empirical",
 )
 def constraint_is_free(mc: Sampler) -> Findings:
     """If the loss f of a weight vector w has f(c w) = f(w) for all c > 0, its gradient at c w is
@@ -79,7 +90,12 @@ def constraint_is_free(mc: Sampler) -> Findings:
     )
 
 
-@claim("C28", "4.4", "A small weight decay, 0.0005 to 0.005, was found to be necessary.")
+@normprop(
+    "C28",
+    "4.4",
+    "A small weight decay, 0.0005 to 0.005, was found to be necessary.",
+    expected="empirical",
+)
 def decay_is_a_rate(mc: Sampler) -> Findings:
     """SGD with learning rate r, gradient g and weight decay d takes w to w - r (g + d w) = (1 - r
     d) (w - r/(1 - r d) g), and scaling to unit length removes the factor in front. So for
@@ -110,7 +126,12 @@ def decay_is_a_rate(mc: Sampler) -> Findings:
     )
 
 
-@claim("C29", "4.2", "Weights start as in Glorot and Bengio; their scale need not be tuned.")
+@normprop(
+    "C29",
+    "4.2",
+    "Weights start as in Glorot and Bengio; their scale need not be tuned.",
+    expected="holds",
+)
 def start_scale(mc: Sampler) -> Findings:
     """Glorot and Bengio draw uniform weights of variance 2/(inputs + outputs). By C26 only
     directions matter."""
@@ -121,8 +142,11 @@ def start_scale(mc: Sampler) -> Findings:
     return "only directions matter"
 
 
-@claim(
-    "C32", "4.1, 5.4", "With global data normalisation, NormProp trains with batches of one sample."
+@normprop(
+    "C32",
+    "4.1, 5.4",
+    "With global data normalisation, NormProp trains with batches of one sample.",
+    expected="holds",
 )
 def single_samples(mc: Sampler) -> Findings:
     """No layer looks at another sample, and the gradient of a batch is the sum of those of its
@@ -148,7 +172,7 @@ def single_samples(mc: Sampler) -> Findings:
     return "every sample goes through the network by itself"
 
 
-@claim("C33", "1", "BN is inapplicable with batch size 1.")
+@normprop("C33", "1", "BN is inapplicable with batch size 1.", expected="does not hold as stated")
 def single_samples_bn(mc: Sampler) -> Findings:
     """One number has no spread: a fully connected BN layer divides 0 by 0. A convolutional one
     takes its statistics over the places of the map as well, and has H W of them in a single image
@@ -188,7 +212,12 @@ def single_samples_bn(mc: Sampler) -> Findings:
     )
 
 
-@claim("C34", "4.1, 5.1", "Global and batch data normalisation were found to perform similarly.")
+@normprop(
+    "C34",
+    "4.1, 5.1",
+    "Global and batch data normalisation were found to perform similarly.",
+    expected="empirical",
+)
 def batch_normalized_data(mc: Sampler) -> Findings:
     """A batch of B Gaussian samples x, centered and scaled, lies on a sphere: |x| <= sqrt(B - 1), E
     x^4 = 3 (B - 1)/(B
@@ -211,7 +240,12 @@ def batch_normalized_data(mc: Sampler) -> Findings:
     )
 
 
-@claim("C35", "4.1", "Normalising each feature makes the range of the inputs irrelevant.")
+@normprop(
+    "C35",
+    "4.1",
+    "Normalising each feature makes the range of the inputs irrelevant.",
+    expected="holds",
+)
 def range_is_free(mc: Sampler) -> Findings:
     """a x + b minus its mean, over its standard deviation, is the same as for x itself, if a >
     0."""
@@ -228,7 +262,9 @@ def range_is_free(mc: Sampler) -> Findings:
     return "x and 255 x + 128 become the same"
 
 
-@claim("C36", "4.4", "Dropout changes the distribution of the output of a layer.")
+@normprop(
+    "C36", "4.4", "Dropout changes the distribution of the output of a layer.", expected="holds"
+)
 def dropout(mc: Sampler) -> Findings:
     """If each output survives with probability p and is scaled by 1/p, a normalised output has
     variance 1/p; dropped before it is normalised, (1/(2p) - c2^2)/c1^2, with c1 and c2 the standard
@@ -292,7 +328,12 @@ def printed_margins(mc: Sampler, rival: str, name: str) -> Findings:
     )
 
 
-@claim("C42", "5.5", "NormProp is better than BN, or competitive, on all data sets.")
+@normprop(
+    "C42",
+    "5.5",
+    "NormProp is better than BN, or competitive, on all data sets.",
+    expected="empirical",
+)
 def better_than_bn(mc: Sampler) -> Findings:
     """Training settles it: `tinyprop reproduce results`. The printed errors are compared in
     standard errors of a binomial count, of which 1.96 (our threshold, not the paper's) is
@@ -300,13 +341,18 @@ def better_than_bn(mc: Sampler) -> Findings:
     return (yield from printed_margins(mc, "batch_norm", "BN"))
 
 
-@claim("C43", "5.5", "NormProp beats the state of the art.")
+@normprop("C43", "5.5", "NormProp beats the state of the art.", expected="empirical")
 def state_of_the_art(mc: Sampler) -> Findings:
     """Training settles it: `tinyprop reproduce results`. Printed margins are compared as in C42."""
     return (yield from printed_margins(mc, "best_other", "the best other"))
 
 
-@claim("C44", "5.6", "NormProp is faster than BN: 84 against 96 seconds for an epoch.")
+@normprop(
+    "C44",
+    "5.6",
+    "NormProp is faster than BN: 84 against 96 seconds for an epoch.",
+    expected="empirical",
+)
 def faster(mc: Sampler) -> Findings:
     """The time of an epoch depends on hardware and code: in a clone, `python -m benchmarks step`
     measures a step."""

@@ -1,11 +1,11 @@
-"""Claims, what is found about them, and the rule that turns numbers into a verdict.
+"""Cases, and the rule that turns them into a verdict.
 
-The rule. A claim is settled by cases: a number as the paper has it, as it is exactly, and as it was
+The rule. A claim is settled by cases: a number as the claim has it, as it is exactly, and as it was
 measured.
-1. Where a measurement contradicts the exact number (at odds of a million to one), nothing is
-   settled: UNSETTLED.
+1. Where a measurement contradicts the exact number (at odds of a million to one), or a claim
+   cannot be computed, nothing is settled: UNSETTLED.
 2. A claim without a case that a calculation can judge is EMPIRICAL: only training can settle it.
-3. The error of a case is what lies between the paper's number and the truth, beyond the rounding in
+3. The error of a case is what lies between the claimed number and the truth, beyond the rounding in
    print and the error bar, relative to the number. If the worst error is above CLOSE, the claim
    DOES_NOT_HOLD; above EQUAL, it is APPROXIMATE.
 4. What is right on average, but scatters by more than SCATTER from one draw, unit or singular value
@@ -13,12 +13,11 @@ measured.
 """
 
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..report.estimate import Estimate
-from .monte_carlo import Sampler, padding_ignored
 
 HOLDS = "holds"
 IN_EXPECTATION = "in expectation only"
@@ -26,6 +25,7 @@ APPROXIMATE = "approximate"
 DOES_NOT_HOLD = "does not hold as stated"
 EMPIRICAL = "empirical"
 UNSETTLED = "unsettled"
+VERDICTS = (HOLDS, IN_EXPECTATION, APPROXIMATE, DOES_NOT_HOLD, EMPIRICAL, UNSETTLED)
 
 EQUAL = 1e-9
 CLOSE = 0.25
@@ -37,18 +37,18 @@ SURE = 1.0 - 1e-6  # of a contradiction
 class Case:
     """One number that a claim fixes.
 
-    >>> tp.verify.Case("E max(0, X)", paper=0.4, exact=0.3989, rounding=0.05).error
+    >>> tp.verify.Case("E max(0, X)", claimed=0.4, exact=0.3989, rounding=0.05).error
     0.0
     """
 
     what: str
-    paper: float | None  # None: a number that the paper does not print, shown but not judged
+    claimed: float | None  # None: no number that the claim says; shown, and not judged
     exact: float | None = None
     estimate: Estimate | None = None
-    # what the paper says of the number: equal to, at most, at least, differs from
+    # what the claim says of the number: equal to, at most, at least, differs from
     relation: str = "equal to"
-    rounding: float = 0.0  # half a unit of the last digit that the paper prints
-    # what an error is relative to: the paper's number, or 1 if that is 0
+    rounding: float = 0.0  # half a unit of the last digit that is printed
+    # what an error is relative to: the claimed number, or 1 if that is 0
     scale: float | None = None
     scatter: float = 0.0  # relative standard deviation of single ones about the mean
     # the exact number is a limit: how far, relatively, a finite network may be from it
@@ -67,17 +67,17 @@ class Case:
 
     @property
     def unit(self) -> float:
-        return self.scale or abs(self.paper or 0.0) or 1.0
+        return self.scale or abs(self.claimed or 0.0) or 1.0
 
     @property
     def error(self) -> float:
-        """How far the paper's statement is from the truth, relatively."""
-        if self.paper is None:
+        """How far the claim is from the truth, relatively."""
+        if self.claimed is None:
             return 0.0
         beyond = self.rounding
         if self.estimate is not None and self.truth == self.estimate.mean:
             beyond += self.estimate.half_width_at(SURE)
-        distance = self.truth - self.paper
+        distance = self.truth - self.claimed
         if math.isnan(distance):
             return math.inf
         if self.relation == "differs from":
@@ -103,12 +103,109 @@ class Case:
     def to_json(self) -> dict[str, Any]:
         found = self.estimate
         return {
-            **{name: getattr(self, name) for name in ("what", "relation", "paper", "exact")},
+            **{name: getattr(self, name) for name in ("what", "relation", "claimed", "exact")},
             "estimate": found and found.mean,
             "standard_error": found and found.standard_error,
             "samples": found and found.n,
-            "judged": self.judged and self.paper is not None,
+            "judged": self.judged and self.claimed is not None,
         }
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a claim says of a number, other than that it is equal to one."""
+
+    relation: str
+    value: float
+
+
+def at_most(value: float) -> Said:
+    """For `claimed`: the number is not above this one.
+
+    >>> tp.verify.claimed("a loss", tp.verify.at_most(0.5), exact=0.4).error
+    0.0
+    """
+    return Said("at most", value)
+
+
+def at_least(value: float) -> Said:
+    """For `claimed`: the number is not below this one.
+
+    >>> tp.verify.claimed("a gain", tp.verify.at_least(1.0), exact=0.9).error.__round__(9)
+    0.1
+    """
+    return Said("at least", value)
+
+
+def other_than(value: float) -> Said:
+    """For `claimed`: the number is clearly another one.
+
+    >>> tp.verify.claimed("a change", tp.verify.other_than(0.0), exact=2.0).error
+    0.0
+    """
+    return Said("differs from", value)
+
+
+def claimed(
+    what: str,
+    value: float | str | Said,
+    *,
+    exact: float | None = None,
+    measured: Estimate | float | None = None,
+    rounding: float = 0.0,
+    tolerance: float = 0.0,
+    scale: float | None = None,
+    scatter: float = 0.0,
+) -> Case:
+    """A number that the claim says, which is judged.
+
+    The value is a number, a number as it is printed ("1.47", which is rounded to two digits), or
+    `at_most`, `at_least` or `other_than` a number. What was measured is an Estimate, or a number
+    that was computed without chance, up to a `tolerance`. `scatter` is the relative standard
+    deviation of single ones about the mean; `scale`, what an error is relative to.
+
+    >>> tp.verify.claimed("E[J J^T]_ii", "1.47", exact=1.466942).error
+    0.0
+    """
+    relation = "equal to"
+    if isinstance(value, Said):
+        relation, value = value.relation, value.value
+    if isinstance(value, str):
+        decimals = len(value.partition(".")[2])
+        rounding = rounding or 0.5 * 10.0**-decimals
+        value = float(value)
+    return Case(
+        what,
+        value,
+        exact,
+        as_estimate(measured),
+        relation,
+        rounding,
+        scale,
+        scatter,
+        tolerance=tolerance,
+    )
+
+
+def beside(
+    what: str,
+    *,
+    exact: float | None = None,
+    measured: Estimate | float | None = None,
+    tolerance: float = 0.0,
+) -> Case:
+    """A number beside the claim: shown, and compared with its measurement, but not judged.
+
+    >>> tp.verify.beside("gain of 50 layers", exact=2.1e8).judged
+    False
+    """
+    return Case(what, None, exact, as_estimate(measured), tolerance=tolerance, judged=False)
+
+
+def as_estimate(found: Estimate | float | None) -> Estimate | None:
+    if found is None or isinstance(found, Estimate):
+        return found
+    return computed(found)
 
 
 def computed(value: float) -> Estimate:
@@ -145,18 +242,13 @@ def is_not_zero(what: str, value: float) -> Case:
     return Case(what, 0.0, None, computed(value), relation="differs from")
 
 
-# cases, the first of which gives the result its numbers; the reason
-Findings: TypeAlias = Generator[Case, None, str]
-Measure: TypeAlias = Callable[[Sampler], Findings]
-
-
 def judge(cases: tuple[Case, ...]) -> str:
     """The verdict, by the rule above.
 
-    >>> judge((Case("a mean", paper=1.21, exact=1.2112, rounding=0.005, scatter=0.4),))
+    >>> judge((Case("a mean", claimed=1.21, exact=1.2112, rounding=0.005, scatter=0.4),))
     'in expectation only'
     """
-    judged = [case for case in cases if case.judged and case.paper is not None]
+    judged = [case for case in cases if case.judged and case.claimed is not None]
     if any(case.contradicted for case in cases):
         return UNSETTLED
     if not judged:
@@ -167,93 +259,3 @@ def judge(cases: tuple[Case, ...]) -> str:
     if worst > EQUAL:
         return APPROXIMATE
     return IN_EXPECTATION if any(case.scatter > SCATTER for case in judged) else HOLDS
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper (G1 to G6: one that goes beyond it; N01 to N30: of another paper on
-    normalisation), and the function that settles it.
-
-    >>> claim = tp.verify.claims()[0]
-    >>> claim.id, claim.section
-    ('C01', '3.2, Remark 1')
-    """
-
-    id: str
-    section: str  # of the paper, or another paper with its section
-    statement: str
-    measure: Measure
-    family: str = "normprop"
-
-    @property
-    def derivation(self) -> str:
-        """Why the exact value is what it is, in a few sentences."""
-        return " ".join((self.measure.__doc__ or "").split())
-
-    def settle(self, sampler: Sampler, expected: str) -> "Result":
-        reason = ""
-
-        def measured() -> Iterator[Case]:
-            nonlocal reason
-            reason = yield from self.measure(sampler)
-
-        with padding_ignored():
-            cases = tuple(measured())
-        return Result(self.id, self.statement, self.section, judge(cases), reason, cases, expected)
-
-
-@dataclass(frozen=True)
-class Result:
-    """A settled claim.
-
-    >>> (result,) = tp.verify.run(["C06"])
-    >>> print(result.id, result.verdict, "-", result.reason)
-    C06 holds - one Newton step from 0 lands on them
-    """
-
-    id: str
-    statement: str
-    section: str
-    verdict: str
-    reason: str
-    cases: tuple[Case, ...]
-    expected: str
-
-    @property
-    def exact(self) -> float | None:
-        """Of the first case; `cases` has them all."""
-        return self.cases[0].exact
-
-    @property
-    def estimate(self) -> Estimate | None:
-        return self.cases[0].estimate
-
-    @property
-    def as_expected(self) -> bool:
-        return self.verdict == self.expected
-
-    def __str__(self) -> str:
-        return f"{self.id} {self.statement} {self.verdict}: {self.reason}"
-
-    def to_json(self) -> dict[str, Any]:
-        named = {
-            name: getattr(self, name)
-            for name in ("id", "statement", "section", "verdict", "expected", "reason")
-        }
-        return {**named, "cases": [case.to_json() for case in self.cases]}
-
-
-LEDGER: dict[str, Claim] = {}
-
-
-def claim(
-    id: str, section: str, statement: str, family: str = "normprop"
-) -> Callable[[Measure], Claim]:
-    """A decorator that enters a function into the ledger: @claim("C01", "3.2", "The
-    statement.")."""
-
-    def enter(measure: Measure) -> Claim:
-        LEDGER[id] = Claim(id, section, statement, measure, family)
-        return LEDGER[id]
-
-    return enter

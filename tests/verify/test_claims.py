@@ -30,7 +30,8 @@ FAMILIES = ("normprop", "batchnorm", "layernorm", "init", "residual", "dyt")
 
 
 # these take a quarter of a second or more
-EXPENSIVE = ["C15", "C37", "C40", "G1", "G2", "G4", "N03", "N08", "N12", "N25", "N29", "N30"]
+EXPENSIVE = ["C15", "C20", "C37", "C38", "G1", "G2", "G4", "N03", "N08", "N12", "N21", "N24"]
+EXPENSIVE += ["N25", "N29", "N30"]
 QUICK = [id for id in IDS + OTHERS if id not in EXPENSIVE]
 
 
@@ -218,21 +219,21 @@ def larger(right):
 WRONG = [
     ("C01", "functional.relu", lambda right: lambda x: right(x) * 1.01),
     ("C11", "verify.canonical_claims.patch_covariance", lambda right: lambda *a: 1.01 * right(*a)),
-    ("C14", "verify.jacobian_claims.jacobian_kernel", lambda right: lambda rho: 0.9 * right(rho)),
+    ("C14", "verify.jacobian_claims.jacobian_kernel", lambda right: lambda rho: 0.96 * right(rho)),
     pytest.param(
         "C20",
         "verify.depth_claims.depth_recursion",
-        lambda right: lambda *a: 0.8 * right(*a),
+        lambda right: lambda *a: 0.93 * right(*a),
         marks=pytest.mark.slow,
     ),
-    ("C31", "verify.moment_claims.NFNETS", lambda right: {"relu": 1.72}),
+    ("C31", "verify.moment_claims.C1", lambda right: 1.01 * right),
     pytest.param(
         "C37",
         "verify.moment_claims.PIXELS",
         lambda right: right | {"laplace": (0.125**0.5, 2.0, 30.0)},
         marks=pytest.mark.slow,
     ),
-    ("C38", "verify.depth_claims.depth_recursion", lambda right: lambda *a: 0.8 * right(*a)),
+    ("C38", "verify.depth_claims.depth_recursion", lambda right: lambda *a: 0.85 * right(*a)),
     ("C42", "verify.training_claims.significance", lambda right: lambda *a: 1.1 * right(*a)),
     ("C43", "verify.training_claims.significance", lambda right: lambda *a: 1.1 * right(*a)),
     *(
@@ -329,7 +330,7 @@ def test_the_whole_jacobian_is_that_of_the_engine(backend):
         network = tp.nn.Sequential(*(random_layer(random, 6, 6, gamma=1.0) for _ in range(3)))
         x = gaussian(random, 6)
         by_copies, by_rows = (
-            tp.engine.arrays.to_numpy(whole_jacobian(network, x)),
+            whole_jacobian(network, x),
             tp.jacobian(network, x).numpy(),
         )
         np.testing.assert_allclose(by_copies, by_rows, rtol=1e-5, atol=1e-6)

@@ -16,7 +16,17 @@ from tinyprop.verify.report import Report
 
 FIELDS = ["id", "statement", "section", "verdict", "expected", "reason"]
 FIELDS += ["derivation", "problem", "cases"]
-CASE = ["what", "relation", "claimed", "exact", "estimate", "standard_error", "samples", "judged"]
+CASE = [
+    "what",
+    "relation",
+    "claimed",
+    "exact",
+    "estimate",
+    "standard_error",
+    "samples",
+    "judged",
+    "notices",
+]
 
 
 def test_a_table_a_summary_and_json(tmp_path, capsys):

@@ -10,6 +10,7 @@ from importlib import import_module
 from ..report.estimate import Estimate
 from .case import Case, at_least, at_most, beside, claimed, judge, other_than
 from .ledger import Claim, claim, claims, unregister
+from .limits import Limit, infinite_width
 from .monte_carlo import Sampler, Tally, each
 from .settling import Result, run
 
@@ -22,6 +23,7 @@ __all__ = [
     "Case",
     "Claim",
     "Estimate",
+    "Limit",
     "Result",
     "Sampler",
     "Tally",
@@ -32,6 +34,7 @@ __all__ = [
     "claimed",
     "claims",
     "each",
+    "infinite_width",
     "judge",
     "other_than",
     "run",

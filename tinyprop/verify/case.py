@@ -13,11 +13,11 @@ measured.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..report.estimate import Estimate
+from .limits import Limit
 
 HOLDS = "holds"
 IN_EXPECTATION = "in expectation only"
@@ -31,6 +31,7 @@ EQUAL = 1e-9
 CLOSE = 0.25
 SCATTER = 0.05
 SURE = 1.0 - 1e-6  # of a contradiction
+NEGLIGIBLE = 1e-12  # what is 0 except for rounding
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,18 @@ class Case:
     # what an error is relative to: the claimed number, or 1 if that is 0
     scale: float | None = None
     scatter: float = 0.0  # relative standard deviation of single ones about the mean
-    # the exact number is a limit: how far, relatively, a finite network may be from it
-    finite_size: float = 0.0
-    tolerance: float = 0.0  # absolute error of the computation: float32, difference quotients
+    # absolute error of the computation: float32, difference quotients, what a limit neglects
+    tolerance: float = 0.0
     judged: bool = True  # or only shown, and compared with its measurement
 
     @property
+    def is_judged(self) -> bool:
+        return self.judged and self.claimed is not None
+
+    @property
     def truth(self) -> float:
-        """The exact number; the measured one where there is none, or only that of an infinite
-        network."""
-        if self.exact is not None and (not self.finite_size or self.estimate is None):
+        """The exact number; the measured one where there is none."""
+        if self.exact is not None:
             return self.exact
         assert self.estimate is not None, f"{self.what}: neither exact nor measured"
         return self.estimate.mean
@@ -75,7 +78,7 @@ class Case:
         if self.claimed is None:
             return 0.0
         beyond = self.rounding
-        if self.estimate is not None and self.truth == self.estimate.mean:
+        if self.exact is None and self.estimate is not None:
             beyond += self.estimate.half_width_at(SURE)
         distance = self.truth - self.claimed
         if math.isnan(distance):
@@ -86,19 +89,42 @@ class Case:
         return max(0.0, off - beyond) / self.unit
 
     @property
+    def allowed(self) -> float:
+        """How far the measurement may be from the exact number."""
+        assert self.exact is not None
+        assert self.estimate is not None
+        # that of float32
+        rounding = 1e-6 * max(abs(self.exact), abs(self.estimate.mean)) + EQUAL * self.unit
+        return self.estimate.half_width_at(SURE) + self.tolerance + rounding
+
+    @property
     def contradicted(self) -> bool:
         """Whether the measurement excludes the exact number."""
         if self.exact is None or self.estimate is None:
             return False
-        # that of float32
-        rounding = 1e-6 * max(abs(self.exact), abs(self.estimate.mean)) + EQUAL * self.unit
-        allowed = (
-            self.estimate.half_width_at(SURE)
-            + self.finite_size * abs(self.exact)
-            + self.tolerance
-            + rounding
-        )
-        return not abs(self.estimate.mean - self.exact) <= allowed
+        return not abs(self.estimate.mean - self.exact) <= self.allowed
+
+    @property
+    def power(self) -> float | None:
+        """The smallest error of the exact number, in either direction, that this case would notice:
+        relative to the number, or absolute if it is 0. By its measurement, or if it has none, by
+        what is claimed. None if nothing would notice an error.
+
+        >>> found = tp.verify.Estimate(1.001, 0.004, 10**6)
+        >>> round(tp.verify.claimed("a mean", 1.0, exact=1.0, measured=found).power, 3)
+        0.011
+        """
+        if self.exact is None:
+            return None
+        unit = abs(self.exact) if abs(self.exact) > NEGLIGIBLE else 1.0
+        if self.estimate is not None:
+            # a wrong number is allowed a little more for rounding, as that is relative to it
+            return 1.00001 * (self.allowed + abs(self.estimate.mean - self.exact)) / unit
+        is_compared = self.claimed is not None and self.judged and self.relation == "equal to"
+        if not is_compared or self.error > EQUAL:
+            return None
+        distance = abs(self.exact - (self.claimed or 0.0))
+        return 1.00001 * (self.rounding + EQUAL * self.unit + distance) / unit
 
     def to_json(self) -> dict[str, Any]:
         found = self.estimate
@@ -107,7 +133,8 @@ class Case:
             "estimate": found and found.mean,
             "standard_error": found and found.standard_error,
             "samples": found and found.n,
-            "judged": self.judged and self.claimed is not None,
+            "judged": self.is_judged,
+            "notices": self.power,
         }
 
 
@@ -151,7 +178,7 @@ def claimed(
     value: float | str | Said,
     *,
     exact: float | None = None,
-    measured: Estimate | float | None = None,
+    measured: Estimate | Limit | float | None = None,
     rounding: float = 0.0,
     tolerance: float = 0.0,
     scale: float | None = None,
@@ -174,16 +201,17 @@ def claimed(
         decimals = len(value.partition(".")[2])
         rounding = rounding or 0.5 * 10.0**-decimals
         value = float(value)
+    estimate, neglected = as_estimate(measured)
     return Case(
         what,
         value,
         exact,
-        as_estimate(measured),
+        estimate,
         relation,
         rounding,
         scale,
         scatter,
-        tolerance=tolerance,
+        tolerance=tolerance + neglected,
     )
 
 
@@ -191,7 +219,7 @@ def beside(
     what: str,
     *,
     exact: float | None = None,
-    measured: Estimate | float | None = None,
+    measured: Estimate | Limit | float | None = None,
     tolerance: float = 0.0,
 ) -> Case:
     """A number beside the claim: shown, and compared with its measurement, but not judged.
@@ -199,47 +227,17 @@ def beside(
     >>> tp.verify.beside("gain of 50 layers", exact=2.1e8).judged
     False
     """
-    return Case(what, None, exact, as_estimate(measured), tolerance=tolerance, judged=False)
+    estimate, neglected = as_estimate(measured)
+    return Case(what, None, exact, estimate, tolerance=tolerance + neglected, judged=False)
 
 
-def as_estimate(found: Estimate | float | None) -> Estimate | None:
+def as_estimate(found: Estimate | Limit | float | None) -> tuple[Estimate | None, float]:
+    """What was measured, and what it neglects."""
+    if isinstance(found, Limit):
+        return found.estimate, found.neglected
     if found is None or isinstance(found, Estimate):
-        return found
-    return computed(found)
-
-
-def computed(value: float) -> Estimate:
-    """What the engine computes where nothing is left to chance."""
-    return Estimate(float(value), 0.0, 1)
-
-
-def shown(
-    what: str,
-    exact: float,
-    found: Estimate | float,
-    finite_size: float = 0.0,
-    tolerance: float = 0.0,
-) -> Case:
-    """A number that the paper does not print: not judged, but compared with what was measured or
-    computed."""
-    found = found if isinstance(found, Estimate) else computed(found)
-    return Case(what, None, exact, found, finite_size=finite_size, tolerance=tolerance)
-
-
-def all_ones(what: str, ratios: Sequence[float], tolerance: float = 0.0) -> Case:
-    """Ratios that are all 1, if both sides are right: the one farthest from it (or NaN) is
-    shown."""
-    worst = max(ratios, key=lambda ratio: abs(ratio - 1.0) if ratio == ratio else math.inf)
-    return shown(f"{what}, farthest from 1", 1.0, worst, tolerance=tolerance)
-
-
-def is_zero(what: str, value: float, tolerance: float = 0.0) -> Case:
-    """A number that a claim says is 0, as the engine computes it."""
-    return Case(what, 0.0, 0.0, computed(value), tolerance=tolerance)
-
-
-def is_not_zero(what: str, value: float) -> Case:
-    return Case(what, 0.0, None, computed(value), relation="differs from")
+        return found, 0.0
+    return Estimate(float(found), 0.0, 1), 0.0
 
 
 def judge(cases: tuple[Case, ...]) -> str:
@@ -248,7 +246,7 @@ def judge(cases: tuple[Case, ...]) -> str:
     >>> judge((Case("a mean", claimed=1.21, exact=1.2112, rounding=0.005, scatter=0.4),))
     'in expectation only'
     """
-    judged = [case for case in cases if case.judged and case.claimed is not None]
+    judged = [case for case in cases if case.is_judged]
     if any(case.contradicted for case in cases):
         return UNSETTLED
     if not judged:

@@ -8,7 +8,7 @@ from .. import __version__
 from ..report.files import write_whole
 from ..report.table import Table
 from .case import Case
-from .report import COLUMNS, RELATIONS, STYLES, counted, measured, number, place
+from .report import COLUMNS, RELATIONS, STYLES, counted, measured, number, place, power
 from .settling import Result
 
 STYLE = """
@@ -23,7 +23,10 @@ pre { white-space: pre-wrap; color: #a3001b }
   body { color: #e6e6e6; background: #16181b } th, td { border-color: #444 }
   .wrong, pre { color: #ff8a8a } .quiet { color: #aaa } }
 """
-NOTE = "Rows with a star are shown, and compared with their measurement; they are not judged."
+NOTE = (
+    "Rows with a star are shown, and compared with their measurement; they are not judged. The "
+    "last column has the smallest error of the exact number, relative to it, that would be noticed."
+)
 
 
 def write_page(path: Path, results: Sequence[Result]) -> None:
@@ -36,13 +39,13 @@ def title(results: Sequence[Result]) -> str:
 
 
 def cells(case: Case) -> list[str]:
-    star = "" if case.judged and case.claimed is not None else " *"
+    star = "" if case.is_judged else " *"
     said = RELATIONS[case.relation] + number(case.claimed)
-    return [case.what + star, said, number(case.exact), measured(case.estimate)]
+    return [case.what + star, said, number(case.exact), measured(case.estimate), power(case)]
 
 
 def rows(result: Result) -> Table:
-    return Table(["case", *COLUMNS], [cells(case) for case in result.cases], align="llll")
+    return Table(["case", *COLUMNS], [cells(case) for case in result.cases], align="lllll")
 
 
 def outcome(result: Result) -> str:

@@ -11,6 +11,7 @@ from .case import (
     EMPIRICAL,
     HOLDS,
     IN_EXPECTATION,
+    NEGLIGIBLE,
     UNSETTLED,
     Case,
 )
@@ -37,8 +38,13 @@ ASCII = {
     "≥": ">=",
     "≠": "!=",
 }
+NOTE = (
+    "* shown, and compared with its measurement; not judged. notices: the smallest error of the "
+    "exact number, relative to it, that would be noticed"
+)
+FINEST = 1e-5  # error that is printed as a number
 INDENT, NARROWEST, GAP = 5, 60, 2
-COLUMNS = {"claimed": 11, "exact": 11, f"measured, {CONFIDENCE:.0%}": 21}
+COLUMNS = {"claimed": 11, "exact": 12, f"measured, {CONFIDENCE:.0%}": 21, "notices": 8}
 
 
 def number(x: float | None) -> str:
@@ -54,6 +60,23 @@ def measured(estimate: Estimate | None) -> str:
     return (
         "-" if estimate is None else str(estimate) if estimate.half_width else number(estimate.mean)
     )
+
+
+def power(case: Case) -> str:
+    """The smallest error of the exact number that the case would notice: relative, or absolute for
+    0.
+
+    >>> power(Case("a", 1.0, 1.0, Estimate(1.001, 0.004, 10**6))), power(Case("a", 1.0, 1.5))
+    ('1.1 %', '-')
+    """
+    if case.power is None or case.exact is None:
+        return "-"
+    if abs(case.exact) <= NEGLIGIBLE:
+        return f"{case.power:.1g}"
+    if case.power < FINEST:
+        return f"<{100.0 * FINEST:g} %"
+    percent = 100.0 * case.power
+    return f"{percent:.0f} %" if percent >= 99.0 else f"{percent:.2g} %"
 
 
 def can_show(encoding: str | None) -> bool:
@@ -116,10 +139,11 @@ class Report:
         return "".join(map(str.ljust, map(self.plain, values), COLUMNS.values())).rstrip()
 
     def case(self, case: Case) -> list[str]:
-        """What the number is, and the number as it is claimed, exactly, and measured."""
+        """What the number is, and the number as it is claimed, exactly, and measured; and what
+        error of the exact one would be noticed."""
         said = RELATIONS[case.relation] + number(case.claimed)
-        values = self.numbers(said, number(case.exact), measured(case.estimate))
-        what = case.what + ("" if case.judged and case.claimed is not None else " *")
+        values = self.numbers(said, number(case.exact), measured(case.estimate), power(case))
+        what = case.what + ("" if case.is_judged else " *")
         first, *more = textwrap.wrap(
             self.plain(what), (self.room if self.beside else self.width - INDENT) - GAP
         )
@@ -154,7 +178,7 @@ class Report:
         if not rows:
             return "\n".join(lines)
         head = " " * INDENT + (" " * self.room if self.beside else "") + self.numbers(*COLUMNS)
-        note = self.fill("* shown, and compared with its measurement; not judged", "2")
+        note = self.fill(NOTE, "2")
         return "\n".join([self.paint(head, "2"), *lines, *note])
 
     def list(self, claims: Sequence[Claim]) -> str:

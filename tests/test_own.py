@@ -23,6 +23,7 @@ FILES = sorted(path.name for path in (DOCS / "own").glob("*.py"))
 COMMANDS = re.findall(r"^tinyprop (.*)$", PAGE, re.M)
 SMALLER = {
     "compare": "--depth 3 --width 16 --batch 8 --networks 2 --out figure.png",
+    "verify": "--samples 20000",
     "train": "--width 0.04 --train-size 20 --test-size 10 --batch-size 10 --out run",
 }
 
@@ -63,12 +64,14 @@ def test_the_page_shows_each_file():
         "layer.py",
         "network.py",
         "data.py",
+        "claims.py",
     ]
-    assert len(FILES) == 5
+    assert len(FILES) == 6
 
 
 PRINTED = {
     "activation.py": ["variance 1.00", "it learns weight, gamma, beta, slope"],
+    "claims.py": ["SNN1", "approximate", "Alpha dropout keeps mean 0 and variance 1. holds"],
     "normalizer.py": ["(4, 10)", "1.branch.0.gain, 2.gain"],
     "layer.py": ["0 Circular predicted", "1 Linear   predicted"],
     "data.py": [

@@ -24,7 +24,8 @@ from tinyprop.report.files import locked
 
 needs_dask = pytest.mark.skipif(not find_spec("distributed"), reason="needs tinyprop[dask]")
 CLAIMS = ["C01", "C06", "C12", "C21", "N01"]
-VERIFY = ["verify", *CLAIMS, "--samples", "5000"]
+OWN = Path(__file__).parents[2] / "docs" / "own" / "claims.py"  # a stranger's file
+VERIFY = ["verify", *CLAIMS, str(OWN), "--samples", "5000"]
 REPRODUCE = ["reproduce", "dropout", "--scale", "tiny", "--seeds", "1"]
 SCHEDULER = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
 WORKER = [sys.executable, "-m", "distributed.cli.dask_worker"]

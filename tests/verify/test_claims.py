@@ -20,29 +20,30 @@ from tinyprop.verify import (
     judge,
     residual_claims,
 )
-from tinyprop.verify.claim import LEDGER, UNSETTLED
-from tinyprop.verify.ledger import EXPECTED, FAMILIES
+from tinyprop.verify.case import UNSETTLED
+from tinyprop.verify.ledger import LEDGER, key
 from tinyprop.verify.networks import gaussian, random_layer, whole_jacobian
 
 IDS = [f"C{i:02}" for i in range(1, 46)] + [f"G{i}" for i in range(1, 7)]
 OTHERS = [f"N{i:02}" for i in range(1, 31)]
+FAMILIES = ("normprop", "batchnorm", "layernorm", "init", "residual", "dyt")
 
 
 # these take a quarter of a second or more
-EXPENSIVE = ["C15", "C37", "C40", "G1", "G2", "G4", "N03", "N08", "N12", "N25", "N29", "N30"]
+EXPENSIVE = ["C15", "C20", "C37", "C38", "G1", "G2", "G4", "N03", "N08", "N12", "N21", "N24"]
+EXPENSIVE += ["N25", "N29", "N30"]
 QUICK = [id for id in IDS + OTHERS if id not in EXPENSIVE]
 
 
 def test_every_claim_is_there():
     assert [claim.id for claim in tp.verify.claims("all")] == IDS + OTHERS
-    assert EXPECTED.keys() == set(IDS + OTHERS)
 
 
 @pytest.mark.parametrize("id", quick_only(QUICK, IDS + OTHERS))
 def test_a_claim_is_settled_as_derived_and_says_what_it_is_about(id):
-    claim = LEDGER[id]
+    claim = LEDGER[key(id)]
     (result,) = tp.verify.run([id], samples=20_000 if id in IDS else 1000, seed=1)
-    assert result.verdict == EXPECTED[id]
+    assert result.verdict == claim.expected
     assert claim.statement.endswith(".")
     assert len(claim.derivation) > 40
     assert claim.section
@@ -56,11 +57,9 @@ def test_every_claim_has_one_family_and_the_papers_are_the_default():
     assert families["normprop"] == [claim.id for claim in tp.verify.claims()] == IDS
     assert (families["layernorm"], families["dyt"]) == (["N13", "N14", "N15"], ["N28", "N29"])
     assert [r.id for r in tp.verify.run(family="layernorm", samples=1000)] == families["layernorm"]
-    with pytest.raises(
-        ValueError, match="no family 'norm'\nrule: it is one of normprop, batchnorm,"
-    ):
+    with pytest.raises(ValueError, match="no family 'norm'\nrule: it is one of normprop,"):
         tp.verify.claims("norm")
-    with pytest.raises(ValueError, match="rule: ids or a family, not both"):
+    with pytest.raises(ValueError, match="rule: claims or a family, not both"):
         tp.verify.run(["N01"], family="batchnorm")
 
 
@@ -137,7 +136,7 @@ REFERENCES = {
 
 @pytest.mark.parametrize("id", REFERENCES)
 def test_exact_values(id):
-    head = next(LEDGER[id].measure(Sampler(samples=1000)))
+    head = next(LEDGER[key(id)].measure(Sampler(samples=1000)))
     assert head.exact == pytest.approx(float(REFERENCES[id]()), rel=1e-12)
 
 
@@ -173,7 +172,7 @@ def test_intervals_are_honest():
     missed = dict.fromkeys(CHEAP, 0)
     for seed in range(200):
         for id in CHEAP:
-            head = next(LEDGER[id].measure(Sampler(samples=2000, seed=seed, threads=1)))
+            head = next(LEDGER[key(id)].measure(Sampler(samples=2000, seed=seed, threads=1)))
             missed[id] += not head.estimate.low <= head.exact <= head.estimate.high
     assert max(missed.values()) <= 22, missed
     total = sum(missed.values())
@@ -220,21 +219,21 @@ def larger(right):
 WRONG = [
     ("C01", "functional.relu", lambda right: lambda x: right(x) * 1.01),
     ("C11", "verify.canonical_claims.patch_covariance", lambda right: lambda *a: 1.01 * right(*a)),
-    ("C14", "verify.jacobian_claims.jacobian_kernel", lambda right: lambda rho: 0.9 * right(rho)),
+    ("C14", "verify.jacobian_claims.jacobian_kernel", lambda right: lambda rho: 0.96 * right(rho)),
     pytest.param(
         "C20",
         "verify.depth_claims.depth_recursion",
-        lambda right: lambda *a: 0.8 * right(*a),
+        lambda right: lambda *a: 0.93 * right(*a),
         marks=pytest.mark.slow,
     ),
-    ("C31", "verify.moment_claims.NFNETS", lambda right: {"relu": 1.72}),
+    ("C31", "verify.moment_claims.C1", lambda right: 1.01 * right),
     pytest.param(
         "C37",
         "verify.moment_claims.PIXELS",
         lambda right: right | {"laplace": (0.125**0.5, 2.0, 30.0)},
         marks=pytest.mark.slow,
     ),
-    ("C38", "verify.depth_claims.depth_recursion", lambda right: lambda *a: 0.8 * right(*a)),
+    ("C38", "verify.depth_claims.depth_recursion", lambda right: lambda *a: 0.85 * right(*a)),
     ("C42", "verify.training_claims.significance", lambda right: lambda *a: 1.1 * right(*a)),
     ("C43", "verify.training_claims.significance", lambda right: lambda *a: 1.1 * right(*a)),
     *(
@@ -316,10 +315,10 @@ def test_importing_it_loads_nothing_heavy():
 
 def test_unknown_claims_are_refused():
     with pytest.raises(
-        ValueError, match=r"no claim 'C99'\nrule: ids are C01 to C45, G1 to G6 and N01 to N30"
+        ValueError, match=r"no claim 'C99'\nrule: ids are C01 to C45, G1 to G6, N01 to N30"
     ):
         tp.verify.run(["C01", "C99"])
-    assert [r.id for r in tp.verify.run(["n01", "g3", "c26"])] == ["C26", "G3", "N01"]
+    assert [r.id for r in tp.verify.run(["n1", "g03", "c26"])] == ["C26", "G3", "N01"]
 
 
 # The engine's Jacobians.
@@ -331,7 +330,7 @@ def test_the_whole_jacobian_is_that_of_the_engine(backend):
         network = tp.nn.Sequential(*(random_layer(random, 6, 6, gamma=1.0) for _ in range(3)))
         x = gaussian(random, 6)
         by_copies, by_rows = (
-            tp.engine.arrays.to_numpy(whole_jacobian(network, x)),
+            whole_jacobian(network, x),
             tp.jacobian(network, x).numpy(),
         )
         np.testing.assert_allclose(by_copies, by_rows, rtol=1e-5, atol=1e-6)

@@ -9,19 +9,30 @@ from types import SimpleNamespace
 import pytest
 
 from tinyprop.cli import main
-from tinyprop.verify import claim as ledger
+from tinyprop.verify import Case, Estimate, claim, claims, run
 from tinyprop.verify.figures import FIGURES
-from tinyprop.verify.ledger import claims, run
+from tinyprop.verify.ledger import LEDGER
 from tinyprop.verify.monte_carlo import Sampler
 from tinyprop.verify.report import Report, has_color
 
-FIELDS = ["id", "statement", "section", "verdict", "expected", "reason", "cases"]
-CASE = ["what", "relation", "paper", "exact", "estimate", "standard_error", "samples", "judged"]
+FIELDS = ["id", "statement", "section", "verdict", "expected", "reason"]
+FIELDS += ["derivation", "problem", "cases"]
+CASE = [
+    "what",
+    "relation",
+    "claimed",
+    "exact",
+    "estimate",
+    "standard_error",
+    "samples",
+    "judged",
+    "notices",
+]
 
 
 def test_a_table_a_summary_and_json(tmp_path, capsys):
     path = tmp_path / "new" / "verify.json"
-    assert main(["verify", "C01", "C15", "C44", "--samples", "1e4", "--json", str(path)]) == 0
+    assert main(["verify", "C01", "C15", "C44", "-v", "--samples", "1e4", "--json", str(path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     marks = ("✓ holds", "✗ does not hold as stated", "… empirical")
     for text in (*marks, "0.398942", "every verdict is the expected one"):
@@ -39,7 +50,7 @@ def test_a_table_a_summary_and_json(tmp_path, capsys):
         "equal to",
     )
     assert abs(case["estimate"] - case["exact"]) < 6 * case["standard_error"]
-    assert (last["cases"][0]["paper"], last["cases"][0]["estimate"], last["verdict"]) == (
+    assert (last["cases"][0]["claimed"], last["cases"][0]["estimate"], last["verdict"]) == (
         0.125,
         None,
         "empirical",
@@ -53,7 +64,7 @@ def test_a_table_a_summary_and_json(tmp_path, capsys):
 def test_a_case_shows_what_the_paper_says_of_it(encoding, differs, cross, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
-    assert main(["verify", "C25", "C39"]) == 0
+    assert main(["verify", "C25", "C39", "-v"]) == 0
     sys.stdout.flush()
     said = " ".join(sys.stdout.buffer.getvalue().decode(encoding).split())
     for text in (
@@ -90,12 +101,11 @@ def results(request):
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
 def test_lines_fit_the_terminal(width, results):
-    pairs = [(ledger.LEDGER[result.id], result) for result in results]
     plain, painted, ascii = Report(width), Report(width, color=True), Report(width, ascii=True)
     shown = [
         plain.table(results),
         plain.summary(results, 12.3),
-        *(plain.explanation(*pair) for pair in pairs),
+        *map(plain.explanation, results),
     ]
     shown.append(ascii.table(results))
     assert max(len(line) for text in shown for line in text.splitlines()) <= max(width, 60)
@@ -106,14 +116,15 @@ def test_lines_fit_the_terminal(width, results):
 
 
 def test_an_unexpected_verdict_is_exit_status_1(monkeypatch, capsys):
-    wrong = ledger.Case("E max(0, X)", 0.39894, 0.45, ledger.Estimate(0.39894, 2e-4, 10**6))
-
     def measure(mc):
-        yield wrong
+        """So."""
+        estimate = Estimate(0.39894, 2e-4, 10**6)
+        yield Case("E max(0, X)", 0.39894, 0.45, estimate)
         return "because"
 
-    broken = ledger.Claim("C01", "3.2", "A claim.", measure)
-    monkeypatch.setitem(ledger.LEDGER, "C01", broken)
+    monkeypatch.delitem(LEDGER, "C1")
+    claim("C01", "3.2", "A claim.")(measure)
+    monkeypatch.setitem(LEDGER, "C1", LEDGER["C1"])
     assert main(["verify", "C01", "C06"]) == 1
     said = capsys.readouterr().out
     assert "unsettled" in said

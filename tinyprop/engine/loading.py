@@ -113,6 +113,23 @@ def from_file(text: str, registered: Callable[[Path, str], Any] | None = None) -
     return getattr(module, name)
 
 
+def load_file(path: Path) -> ModuleType:
+    """The module of a Python file, which is imported, once for each content.
+
+    >>> load_file(Path("there_is_no_such_file.py"))
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: got:  there_is_no_such_file.py
+    rule: it is the name of a Python file; there is none of this name
+    try:  a path from ..., or an absolute one
+    """
+    if not path.is_file():
+        rule = "it is the name of a Python file; there is none of this name"
+        hint = f"a path from {Path.cwd()}, or an absolute one"
+        raise FileNotFoundError(explain(str(path), rule, hint))
+    return _module_of(path.resolve(), str(path))
+
+
 def source_of(thing: Any, function: Any = None) -> Source | None:
     """The file outside of tinyprop that defines this object at its top level, and its name there;
     None if there is no such file.

@@ -10,17 +10,21 @@ from pathlib import Path
 from ..parallel.executors import executor, place
 from ..report.arguments import output_directory, output_file, positive, whole_number
 from ..report.files import write_json
-from .ledger import FAMILIES, chosen
-from .ledger import run as settle
+from .ledger import chosen, families
 from .monte_carlo import Sampler
+from .page import FORMS, write_page
 from .report import Report, can_show, has_color
+from .settling import Result
+from .settling import run as settle
 
 EXAMPLES = """examples:
   tinyprop verify                          every claim of the paper, in less than a minute
+  tinyprop verify --list                   all claims, at once, without computing
   tinyprop verify --family batchnorm       claims about BatchNorm (or another family, or all)
   tinyprop verify C15 --explain            one claim: why, in numbers, and its figure
+  tinyprop verify my_claims.py -v          your own claims, with every number
   tinyprop verify C01 C02 --until 1e-5     until the standard error is that small
-  tinyprop verify --json verify.json --figures runs/verify
+  tinyprop verify --report claims.html --json claims.json --figures runs/verify
   mpiexec -n 8 tinyprop verify --samples 1e9 --cluster mpi
 
 The exit status is 0 if every verdict is the expected one, 1 if not, 2 for wrong arguments."""
@@ -29,13 +33,21 @@ The exit status is 0 if every verdict is the expected one, 1 if not, 2 for wrong
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "ids",
+        "claims",
         nargs="*",
-        metavar="ID",
-        help="claims: C01 to C45, G1 to G6, N01 to N30 (default: C and G)",
+        metavar="CLAIM",
+        help="ids (C01 to C45, G1 to G6, N01 to N30; default: C and G), or Python files of claims",
     )
     parser.add_argument(
-        "--family", choices=[*FAMILIES, "all"], help="the claims on one subject (default: normprop)"
+        "--family",
+        choices=[*families(), "all"],
+        help="the claims on one subject (default: normprop)",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="print statements and expected verdicts only"
+    )
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="print every number of every claim"
     )
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument(
@@ -62,6 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", type=output_file, metavar="FILE", help="write every case of every claim to a file"
     )
     parser.add_argument(
+        "--report",
+        type=report_file,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="write a report with derivations: FILE.md or FILE.html",
+    )
+    parser.add_argument(
         "--figures",
         type=output_directory,
         metavar="DIR",
@@ -72,45 +92,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def report_file(text: str) -> Path:
+    """The value of --report, checked."""
+    path = Path(text)
+    if path.suffix not in FORMS:
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in {' or '.join(FORMS)}")
+    return path
+
+
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     try:
-        picked = chosen(options.ids or None, options.family)
-    except ValueError as error:
+        picked = chosen(options.claims or None, options.family)
+    except (FileNotFoundError, ImportError, ValueError) as error:
         parser.error(str(error))
-    from tqdm.auto import tqdm
-
-    start = time.perf_counter()
-    form = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} claims, {elapsed}"
+    for path in (options.json, *options.report):
+        if path and (path.is_symlink() or (path.exists() and not path.is_file())):
+            parser.error(f"{path} is not a regular file, and will not be replaced")
     columns = shutil.get_terminal_size((100, 24)).columns
-    order = {claim.id: i for i, claim in enumerate(picked)}
-    with tqdm(
-        total=len(picked), bar_format=form, ncols=min(columns, 80) - 1, disable=None, leave=False
-    ) as bar:
-
-        def progress(id: str, fraction: float) -> None:
-            bar.set_description_str(f"{id} {fraction:4.0%}", refresh=False)
-            bar.update(order[id] - bar.n)
-
-        with executor(options.cluster) if options.cluster else nullcontext((None, 1)) as (pool, _):
-            if options.cluster and pool is None:  # a rank that has settled claims for the first one
-                return 0
-            effort = (options.samples, options.seed, options.backend, pool, options.until)
-            results = settle(list(order), *effort, progress=progress)
-    seconds = time.perf_counter() - start
     report = Report(columns, color=has_color(sys.stdout), ascii=not can_show(sys.stdout.encoding))
+    if options.list:
+        everything = options.claims or options.family
+        print(report.list(picked if everything else chosen(None, "all")))
+        return 0
+    start = time.perf_counter()
+    results = computed(options, [claim.id for claim in picked], columns)
+    if results is None:  # a rank that has settled claims for the first one
+        return 0
+    seconds = time.perf_counter() - start
     if options.explain:
-        print("\n\n".join(report.explanation(*pair) for pair in zip(picked, results, strict=True)))
+        print("\n\n".join(map(report.explanation, results)))
     else:
-        print(report.table(results))
+        print(report.table(results, rows=options.verbose))
     print(f"\n{report.summary(results, seconds)}")
     if options.json:
         write_json(options.json, [result.to_json() for result in results])
         print(f"The numbers are in {options.json}")
+    for path in options.report:
+        write_page(path, results)
+        print(f"The report is in {path}")
     if options.figures or options.explain:
         from .figures import draw_figures  # loads matplotlib
 
-        for path in draw_figures(
-            order, Sampler(seed=options.seed), options.figures or Path("runs/verify")
-        ):
+        ids = [result.id for result in results]
+        folder = options.figures or Path("runs/verify")
+        for path in draw_figures(ids, Sampler(seed=options.seed), folder):
             print(f"Figure: {path}")
     return 0 if all(result.as_expected for result in results) else 1
+
+
+def computed(options: argparse.Namespace, ids: list[str], columns: int) -> list[Result] | None:
+    """The results, with a bar that shows how far it is; None for a rank that only helps."""
+    from tqdm.auto import tqdm
+
+    form = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} claims, {elapsed}"
+    settings = {"bar_format": form, "ncols": min(columns, 80) - 1, "disable": None, "leave": False}
+    where = executor(options.cluster) if options.cluster else nullcontext((None, 1))
+    with tqdm(total=len(ids), **settings) as bar, where as (pool, _):
+
+        def progress(id: str, fraction: float) -> None:
+            bar.set_description_str(f"{id} {fraction:4.0%}", refresh=False)
+            bar.update(ids.index(id) - bar.n)
+
+        if options.cluster and pool is None:
+            return None
+        effort = (options.samples, options.seed, options.backend, pool, options.until)
+        return settle(ids, *effort, progress=progress)

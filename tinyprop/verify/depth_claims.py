@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
+from .. import functional as F
 from .. import moments, no_grad
-from ..engine.arrays import HostArray
 from ..report.estimate import Estimate
-from .claim import Case, Findings, claim, shown
+from .case import beside, claimed
 from .closed_forms import (
     C1,
     C2,
@@ -21,87 +22,135 @@ from .closed_forms import (
     fixed_point,
     normal_grid,
 )
+from .ledger import Findings, claim
+from .limits import Limit, infinite_width
 from .monte_carlo import Sampler, Tally, each
-from .networks import gaussian, layer_with, random_layer
+from .networks import gaussian, random_layer
 from .paper import MEAN_INPUTS
 
+normprop = partial(claim, family="normprop")
+
 DEPTH = 9  # of the paper's network
-INPUTS = 128
+INPUTS = 128  # that a network is measured with
 
 
-def depth_tally(mc: Sampler, width: int, depth: int, samples: int, **settings: Any) -> Tally:
-    """Of the pre-activations u of each layer of random networks: E u^2, then the variances of units
-    over inputs, then the mean squares of their means, without bias. A layer of the same weights
-    without activation shows u."""
-    name = f"depth {width} {depth} {sorted(settings.items())}"
-    input_scale = settings.pop("input_scale", 1.0)
+def layer_by_layer(
+    mc: Sampler, width: int, depth: int, networks: int, input_scale: float = 1.0, **settings: Any
+) -> Tally:
+    """Of the pre-activations u = gamma w.x/|w| in each layer l of random ReLU networks of NormProp:
+    "E u^2 l"; "variance l", that of a unit over inputs; and "mean^2 l", the mean square over units
+    of their means, without bias."""
 
-    def draw(random: np.random.Generator) -> HostArray:
-        x, found = gaussian(random, INPUTS, width) * input_scale, []
-        with no_grad():
-            for _ in range(depth):
-                layer = random_layer(random, width, width, **settings)
-                linear = layer_with(
-                    layer.weight.numpy(), activation="identity", gamma=layer.gamma.numpy()
-                )
-                u = linear(x).numpy().astype(np.float64)
-                variance = u.var(axis=0, ddof=1).mean()
-                found.append(
-                    [(u * u).mean(), variance, (u.mean(axis=0) ** 2).mean() - variance / INPUTS]
-                )
-                x = layer(x)
-        return np.array(found).T.ravel()
+    like = random_layer(np.random.default_rng(0), width, width, **settings)
+    c1, c2 = like.constants()  # of all layers
 
-    watch = partial(Tally.mean, i=depth - 1)
-    return mc.tally(name, each(draw), samples, cost=depth * width * 20, block=1, watch=watch)
+    def draw(random: Generator) -> dict[str, float]:
+        x = gaussian(random, INPUTS, width) * input_scale
+        found = {}
+        for layer in range(1, depth + 1):
+            weight = gaussian(random, width, width)
+            with no_grad():
+                u = F.linear(x, F.weight_norm(weight, like.gamma)).numpy()
+                x = F.normprop(x, weight, like.gamma, like.beta, c1, c2)
+            mean = u.mean(axis=0, dtype=np.float64)
+            square = np.einsum("nu,nu->u", u, u, dtype=np.float64) / INPUTS
+            variance = (square - mean**2).mean() * INPUTS / (INPUTS - 1)
+            found[f"E u^2 {layer}"] = square.mean()
+            found[f"variance {layer}"] = variance
+            found[f"mean^2 {layer}"] = (mean**2).mean() - variance / INPUTS
+        return found
+
+    watch = partial(Tally.mean, quantity=f"E u^2 {depth}")
+    name = f"depth {width} {depth} {input_scale} {sorted(settings.items())}"
+    return mc.tally(name, each(draw), networks, cost=depth * width * 20, block=1, watch=watch)
 
 
-@claim("C20", "3.3", "By induction, every layer's input has mean 0 and variance 1 (gamma = 1).")
+def at_infinite_width(tallies: dict[int, Tally], quantity: str) -> Limit:
+    return infinite_width({width: tally.mean(quantity) for width, tally in tallies.items()})
+
+
+@normprop(
+    "C20",
+    "3.3",
+    "By induction, every layer's input has mean 0 and variance 1 (gamma = 1).",
+    expected="approximate",
+)
 def induction(mc: Sampler) -> Findings:
     """With u the pre-activations, an infinitely wide network takes q = E u^2 to q + (sqrt(q) -
     1)^2/(pi - 1) in the next layer: 1 is a fixed point of slope 1, as for every positively
-    homogeneous activation; any q above runs away."""
-    width, deep, drift = 128, 20, 4
-    tally = depth_tally(mc, width, deep, samples=60, gamma=1.0)
-    at_9, at_20 = tally.mean(DEPTH - 1), tally.mean(deep - 1)
-    yield Case(f"E u^2, layer {DEPTH}", 1.0, 1.0, at_9, finite_size=0.5)
-    drifted = depth_recursion(1.0, DEPTH, 1.05)[:, -1].sum()
-    yield Case(f"E u^2, layer {DEPTH}, if layer 1 has 1.05", 1.0, drifted)
-    drifted = depth_recursion(1.0, drift, 4.0)[:, -1].sum()
-    doubled = depth_tally(mc, 2 * width, drift, samples=24, gamma=1.0, input_scale=2.0).mean(
-        drift - 1
+    homogeneous activation; any q above runs away. At width n, q is off by a number over n."""
+    narrow, wide, short, deep = 128, 384, 4, 20
+    as_claimed = {
+        narrow: layer_by_layer(mc, narrow, DEPTH, networks=160, gamma=1.0),
+        wide: layer_by_layer(mc, wide, DEPTH, networks=70, gamma=1.0),
+    }
+    at_9 = at_infinite_width(as_claimed, f"E u^2 {DEPTH}")
+    yield claimed(f"E u^2, layer {DEPTH}", 1.0, exact=1.0, measured=at_9)
+    scale = 1.05**0.5
+    shifted = {
+        narrow: layer_by_layer(mc, narrow, DEPTH, 160, scale, gamma=1.0),
+        wide: layer_by_layer(mc, wide, DEPTH, 70, scale, gamma=1.0),
+    }
+    yield claimed(
+        f"E u^2, layer {DEPTH}, if layer 1 has 1.05",
+        1.0,
+        exact=depth_recursion(1.0, DEPTH, 1.05)[:, -1].sum(),
+        measured=at_infinite_width(shifted, f"E u^2 {DEPTH}"),
     )
-    yield shown(f"E u^2, layer {drift}, if layer 1 has 4", drifted, doubled, finite_size=0.1)
-    yield Case(f"E u^2, layer {deep}", 1.0, None, at_20, judged=False)
+    doubled = {
+        narrow: layer_by_layer(mc, narrow, short, 80, 2.0, gamma=1.0),
+        wide: layer_by_layer(mc, wide, short, 40, 2.0, gamma=1.0),
+    }
+    yield beside(
+        f"E u^2, layer {short}, if layer 1 has 4",
+        exact=depth_recursion(1.0, short, 4.0)[:, -1].sum(),
+        measured=at_infinite_width(doubled, f"E u^2 {short}"),
+    )
+    finite = layer_by_layer(mc, narrow, deep, networks=60, gamma=1.0)
+    at_20 = finite.mean(f"E u^2 {deep}")
+    yield beside(f"E u^2, layer {deep} of width {narrow}", measured=at_20)
+    at_width = as_claimed[narrow].mean(f"E u^2 {DEPTH}").mean
     return (
-        f"roughly, at width {width}: {at_9.mean:.2f}, but {at_20.mean:.1f} in layer {deep}, and "
+        f"roughly, at width {narrow}: {at_width:.2f}, but {at_20.mean:.1f} in layer {deep}, and "
         "it grows on"
     )
 
 
-@claim(
+@normprop(
     "C21",
     "3.3, 4.3",
     "By induction, every layer's input has mean 0 and variance 1 (gamma = 1/1.21, recommended).",
+    expected="does not hold as stated",
 )
 def induction_as_recommended(mc: Sampler) -> Findings:
     """gamma < 1 shrinks the pre-activations u, but c1 and c2, the standard deviation and mean of
     ReLU(Z) for Z ~ N(0, 1), are those of gamma = 1. So too much is subtracted, units get means of
     their own, and E u^2 settles at 1/4 (for gamma = 1/1.2112), all of it means: the variance over
     inputs falls like 1/l^2 with the layer l."""
-    tally, exact = (
-        depth_tally(mc, 256, DEPTH, samples=12, gamma=PAPER_GAMMA),
-        depth_recursion(PAPER_GAMMA, 50),
-    )
+    tallies = {
+        32: layer_by_layer(mc, 32, DEPTH, networks=1000, gamma=PAPER_GAMMA),
+        128: layer_by_layer(mc, 128, DEPTH, networks=900, gamma=PAPER_GAMMA),
+    }
+    variance, square_of_means = depth_recursion(PAPER_GAMMA, 50)
     for layer in (DEPTH, 1, 2):
-        estimate = tally.mean(DEPTH + layer - 1)
-        yield Case(f"Var u, layer {layer}", 1.0, exact[0, layer - 1], estimate, finite_size=0.15)
-    k = exact[1, DEPTH - 1]
-    yield Case(
-        f"mean^2 of units, layer {DEPTH}", 0.0, k, tally.mean(3 * DEPTH - 1), finite_size=0.25
+        yield claimed(
+            f"Var u, layer {layer}",
+            1.0,
+            exact=variance[layer - 1],
+            measured=at_infinite_width(tallies, f"variance {layer}"),
+        )
+    mean_square = square_of_means[DEPTH - 1]
+    yield claimed(
+        f"mean^2 of units, layer {DEPTH}",
+        0.0,
+        exact=mean_square,
+        measured=at_infinite_width(tallies, f"mean^2 {DEPTH}"),
     )
-    yield Case("Var u, layer 50", 1.0, exact[0, -1], judged=False)
-    return f"the variance falls to {exact[0, 8]:.3f}, units keep means of {k**0.5:.2f}"
+    yield beside("Var u, layer 50", exact=variance[-1])
+    return (
+        f"the variance falls to {variance[DEPTH - 1]:.3f}, units keep means of "
+        f"{mean_square**0.5:.2f}"
+    )
 
 
 LEDGER_OF_RUNS = Path(__file__).parents[2] / "figures/runs"  # in a clone of the repository
@@ -142,10 +191,11 @@ def trained_means(folder: Path = LEDGER_OF_RUNS) -> str:
     )
 
 
-@claim(
+@normprop(
     "C38",
     "5.2",
     "Hidden mean inputs converge closer to 0 for NormProp (0.19 on average) than for BN (0.33).",
+    expected="empirical",
 )
 def hidden_means(mc: Sampler) -> Findings:
     """The input of a unit is what arrives from the layer below: its output o = (ReLU(u) - c2)/c1,
@@ -154,43 +204,59 @@ def hidden_means(mc: Sampler) -> Findings:
     negative, so NormProp's are closer to 0 by construction. Before training it is not 0 either: a
     unit's pre-activation u is N(m, v) over inputs, and its mean m is N(0, k) over units, with v and
     k from C21, so the mean size of E o follows by an integral over m."""
-    width, layers = 160, DEPTH - 1
+    layers = DEPTH - 1
 
-    def draw(random: np.random.Generator) -> list[float]:
+    def draw(random: Generator, width: int) -> dict[str, float]:
         """The mean size of the units' means over inputs, after each layer of an untrained
         network."""
-        outputs = [gaussian(random, 1000, width)]
-        with no_grad():
-            for _ in range(layers):
-                outputs.append(random_layer(random, width, width)(outputs[-1]))
-        return [abs(x.numpy().mean(axis=0)).mean() for x in outputs[1:]]
+        x = gaussian(random, 1000, width)
+        sizes = {}
+        for layer in range(2, DEPTH + 1):
+            with no_grad():
+                x = random_layer(random, width, width)(x)
+            sizes[f"arriving at {layer}"] = abs(x.numpy().mean(axis=0)).mean()
+        return sizes | {"arriving": statistics.fmean(sizes.values())}
 
-    watch = partial(Tally.mean, i=layers - 1)
-    tally = mc.tally(f"arriving {width}", each(draw), samples=12, cost=10**5, block=1, watch=watch)
-    (z, weights), (v, k) = normal_grid(), depth_recursion(1.0 / JACOBIAN_FACTOR, layers)[:, :, None]
-    sizes = abs(moments.gaussian("relu", np.sqrt(k) * z, np.sqrt(v)).mean - C2) @ weights / C1
-    average, estimate = float(sizes.mean()), tally.function(lambda means: float(means.mean()))
-    what, printed = "mean |E o| arriving at layers 2 to 9, untrained", MEAN_INPUTS["normprop"]
-    yield Case(what, printed, average, estimate, finite_size=0.1, judged=False)
-    yield shown("the same, layer 2", float(sizes[0]), tally.mean(0), finite_size=0.1)
-    yield shown("the same, layer 9", float(sizes[-1]), tally.mean(layers - 1), finite_size=0.15)
+    tallies = {}
+    for width, networks in ((64, 100), (192, 60)):
+        watch = partial(Tally.mean, quantity="arriving")
+        drawn = each(partial(draw, width=width))
+        tallies[width] = mc.tally(f"arriving {width}", drawn, networks, 10**5, 1, watch)
+    z, weights = normal_grid()
+    v, k = depth_recursion(1.0 / JACOBIAN_FACTOR, layers)[:, :, None]
+    means = moments.gaussian("relu", np.sqrt(k) * z, np.sqrt(v)).mean - C2  # (layers, nodes)
+    sizes = abs(means) @ weights / C1
+    average = float(sizes.mean())
+    yield beside(
+        f"mean |E o| arriving at layers 2 to 9, untrained (in print: {MEAN_INPUTS['normprop']})",
+        exact=average,
+        measured=at_infinite_width(tallies, "arriving"),
+    )
+    for layer, exact in ((2, sizes[0]), (DEPTH, sizes[-1])):
+        found = at_infinite_width(tallies, f"arriving at {layer}")
+        yield beside(f"the same, layer {layer}", exact=float(exact), measured=found)
     return f"{trained_means()}. Before training {average:.2f} is expected, not 0"
 
 
-@claim(
-    "G4", "beyond 3.3", "A deep ReLU network of gamma <= 1 settles at sqrt(E u^2) = 1/(1 + tau)."
+@normprop(
+    "G4",
+    "beyond 3.3",
+    "A deep ReLU network of gamma <= 1 settles at sqrt(E u^2) = 1/(1 + tau).",
+    expected="holds",
 )
 def phase_diagram(mc: Sampler) -> Findings:
     """With u the pre-activations, q = E u^2 goes to (gamma/c1)^2 (q/2 - sqrt(q)/pi + 1/(2 pi)) in
     the next layer, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): a parabola in sqrt(q).
     Its stable fixed point is sqrt(q) = 1/(1 + tau) with tau^2 = (pi - 1)(1/gamma^2 - 1). At gamma =
     1/1.2112, the inverse Jacobian factor, tau is 1, and q is 1/4."""
-    width, depth = 128, 30
-    at_end = depth_tally(mc, width, depth, samples=10, gamma=1.0 / JACOBIAN_FACTOR).mean(depth - 1)
-    yield Case(
-        f"E u^2, layer {depth} of width {width}", 0.25, 0.25, at_end, finite_size=0.1, judged=False
-    )
+    depth, gamma = 30, 1.0 / JACOBIAN_FACTOR
+    tallies = {
+        32: layer_by_layer(mc, 32, depth, networks=250, gamma=gamma),
+        128: layer_by_layer(mc, 128, depth, networks=200, gamma=gamma),
+    }
+    at_end = at_infinite_width(tallies, f"E u^2 {depth}")
+    yield beside(f"E u^2, layer {depth}", exact=0.25, measured=at_end)
     for gamma in (1.0 / JACOBIAN_FACTOR, 0.95, 0.9, 0.7):
         settled = float(depth_recursion(gamma, 400)[:, -1].sum())
-        yield Case(f"E u^2, layer 400, gamma = {gamma:.4g}", fixed_point(gamma), settled)
+        yield claimed(f"E u^2, layer 400, gamma = {gamma:.4g}", fixed_point(gamma), exact=settled)
     return "1/4 at the Jacobian factor, and what iterating the recursion gives"

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from .. import moments
-from ..engine.arrays import HostArray
 from ..report.estimate import Estimate
 from ..report.files import write_json
 from ..report.plots import COLORS, GRAY, panels, save, styled
 from .closed_forms import JACOBIAN_FACTOR, fixed_point, spectrum_density, spectrum_edges
-from .depth_claims import depth_tally
+from .depth_claims import layer_by_layer
 from .jacobian_claims import nonzero, spectrum
 from .moment_claims import exact_unit, gain
 from .monte_carlo import Sampler, each
@@ -69,14 +68,17 @@ def spectrum_figure(mc: Sampler) -> Drawing:
     )
     ratios, dense = [0.25, 0.5, 1.0, 1.5, 2.5, 3.5], np.linspace(0.05, 4.0, 200)
 
-    def ends(random: np.random.Generator, ratio: float) -> HostArray:
-        return nonzero(spectrum(random, int(192 * ratio), 192))[[-1, 0]]
+    def ends(random: np.random.Generator, ratio: float) -> dict[str, float]:
+        values = nonzero(spectrum(random, int(192 * ratio), 192))
+        return {"smallest nonzero": values[-1], "largest": values[0]}
 
     draws = {f"edges {ratio}": each(partial(ends, ratio=ratio)) for ratio in ratios}
     tallies = [mc.tally(name, draw, samples=8, cost=10**5, block=1) for name, draw in draws.items()]
-    for i, (name, color) in enumerate((("smallest but 0", GREEN), ("largest", BLUE))):
+    for i, (name, color) in enumerate((("smallest nonzero", GREEN), ("largest", BLUE))):
         drawing.add(right, name, dense, [spectrum_edges(ratio, 1)[i] for ratio in dense], color)
-        drawing.add(right, f"{name}, measured", ratios, [tally.mean(i) for tally in tallies], color)
+        drawing.add(
+            right, f"{name}, measured", ratios, [tally.mean(name) for tally in tallies], color
+        )
     right.axhline(JACOBIAN_FACTOR, color=RED, linewidth=1, linestyle=":", label="1.21")
     right.set(title="The edges, for other shapes", xlabel="units / inputs", ylim=(0, 6))
     return drawing
@@ -106,7 +108,8 @@ def beyond_figure(mc: Sampler) -> Drawing:
     gammas, dense = [0.7, 0.8, 0.9, 0.95], np.linspace(0.5, 1.0, 200)
     drawing.add(right, r"$1/(1+\tau)^2$", dense, [fixed_point(gamma) for gamma in dense], BLUE)
     settled = [
-        depth_tally(mc, width, depth, samples=12, gamma=gamma).mean(depth - 1) for gamma in gammas
+        layer_by_layer(mc, width, depth, networks=12, gamma=gamma).mean(f"E u^2 {depth}")
+        for gamma in gammas
     ]
     drawing.add(right, f"layer {depth}, width {width}, 95 %", gammas, settled, BLACK)
     right.plot(

@@ -5,8 +5,10 @@ N23)."""
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
+from numpy.random import Generator
 
 from .. import Tensor, grad, moments, tensor
 from .. import functional as F
@@ -14,108 +16,118 @@ from ..engine.arrays import HostArray
 from ..nn import Activation, Linear, Module, ReLU, ScaledWS, Sequential, WeightNorm, init
 from ..optim import SGD
 from . import closed_forms
-from .claim import Case, Findings, claim, computed, is_zero, shown
+from .case import at_least, at_most, beside, claimed, other_than
 from .closed_forms import C1, CHI, correlation_after, normal_cdf, normal_grid
-from .moment_claims import NFNETS, output_tally
+from .ledger import Findings, claim
+from .limits import Limit, infinite_width
+from .moment_claims import NFNETS
 from .monte_carlo import Sampler, Tally, each
 from .networks import (
     batch,
+    deep,
     gaussian,
-    network_tally,
+    jacobians,
     orthogonal_samples,
     probe,
     seeded,
     singular_values,
+    whole_jacobian,
 )
 
 about_init = partial(claim, family="init")
 
-
-def stack(
-    random: np.random.Generator,
-    width: int,
-    depth: int,
-    activation: str,
-    start: Callable[..., Module],
-) -> Module:
-    """Square layers without bias, started by one of `tp.nn.init`, each followed by an
-    activation."""
-    seeded(random)
-    layers = [
-        (start(Linear(width, width, bias=False)), Activation(activation)) for _ in range(depth)
-    ]
-    return Sequential(*sum(layers, ()))
+Start: TypeAlias = Callable[..., Module]  # takes a layer with new weights, as in `tp.nn.init`
 
 
-def deep_tally(
-    mc: Sampler, width: int, depth: int, activation: str, start: Callable[..., Module]
-) -> Tally:
-    """Of such a network, for inputs of N(0, 1)."""
+def started(random: Generator, width: int, depth: int, activation: str, start: Start) -> Sequential:
+    """Square layers without bias, each followed by an activation."""
 
-    def build(random: np.random.Generator) -> tuple[Module, Tensor]:
-        return stack(random, width, depth, activation, start), gaussian(random, 32, width)
+    def layer(random: Generator) -> Module:
+        return Sequential(start(Linear(width, width, bias=False)), Activation(activation))
 
-    return network_tally(mc, f"deep {activation}", build, samples=32)
+    return deep(random, depth, layer)
+
+
+def signals(
+    mc: Sampler, widths: dict[int, int], depth: int, activation: str, start: Start
+) -> dict[int, Tally]:
+    """What `probe` finds in such networks, for inputs of N(0, 1): so many networks of each
+    width."""
+
+    def draw(random: Generator, width: int) -> dict[str, float]:
+        network = started(random, width, depth, activation, start)
+        return probe(random, network, gaussian(random, 32, width))
+
+    tallies = {}
+    for width, networks in widths.items():
+        drawn = each(partial(draw, width=width))
+        name = f"deep {activation} {depth} {width}"
+        tallies[width] = mc.tally(name, drawn, networks, cost=10**5, block=1)
+    return tallies
 
 
 SQUARE = 64  # the width of single layers
 
 
-def square_tally(mc: Sampler, name: str, start: Callable[..., Module]) -> Tally:
-    """Of one such layer with ReLU, for orthogonal samples of mean square 1."""
+def one_layer(mc: Sampler, name: str, start: Start) -> Tally:
+    """What `probe` finds in one such layer with ReLU, for orthogonal samples of mean square 1."""
     x = orthogonal_samples(np.random.default_rng(mc.seed), SQUARE, SQUARE)
 
-    def build(random: np.random.Generator) -> tuple[Module, Tensor]:
-        return stack(random, SQUARE, 1, "relu", start), x
+    def draw(random: Generator) -> dict[str, float]:
+        return probe(random, started(random, SQUARE, 1, "relu", start), x)
 
-    return network_tally(mc, f"factor {name} {SQUARE}", build, samples=4000, cost=200, block=50)
-
-
-HALVINGS = 30  # layers
-
-
-def halvings(
-    mc: Sampler, name: str, start: Callable[..., Module], paper: float, relation: str
-) -> Case:
-    """Of the mean square, by ReLU layers of these weights: one in each, exactly."""
-    estimate = square_tally(mc, name, start).function(lambda means: HALVINGS * math.log2(means[1]))
-    return Case(
-        f"log2 of the mean square after {HALVINGS} layers", paper, -HALVINGS, estimate, relation
-    )
+    return mc.tally(f"factor {name} {SQUARE}", each(draw), samples=5000, cost=200, block=50)
 
 
 @about_init(
     "N09",
     "He et al. (2015), 2.2",
     "Weights of variance 2/n keep the mean square of a ReLU network.",
+    expected="in expectation only",
 )
 def he_keeps(mc: Sampler) -> Findings:
     """q is the mean square of the n units of a layer. The next layer has q times f = (2/n) sum
     ReLU(z_i)^2, z_i independent N(0, 1), whatever the direction of its input. So f is independent
     from layer to layer, E f = 1 and E f^2 = 1 + 5/n. After L layers, E q = 1, but E q^2 = (1 +
     5/n)^L: most networks have less than 1, and a few much more."""
-    depth, tally = 20, square_tally(mc, "he", init.kaiming_normal_)
+    depth = 20
+    factor = one_layer(mc, "he", init.kaiming_normal_)
     second = (1.0 + 5.0 / SQUARE) ** depth
     scatter = math.sqrt(second - 1.0)
-    yield Case(
-        f"E q after {depth} layers of {SQUARE}", 1.0, 1.0, tally.power(depth, 1), scatter=scatter
+    yield claimed(
+        f"E q after {depth} layers of {SQUARE}",
+        1.0,
+        exact=1.0,
+        measured=factor.power(depth, "square"),
+        scatter=scatter,
     )
-    yield shown("E q^2, there", second, tally.power(depth, 2))
+    found = factor.power(depth, "square of squares")
+    yield beside("E q^2, there", exact=second, measured=found)
     return (
         f"on average; over networks, q scatters by {scatter:.2f} after {depth} layers of {SQUARE}"
     )
+
+
+HALVINGS = 30  # layers
 
 
 @about_init(
     "N10",
     "He et al. (2015), 2.2",
     "Glorot's weights stall deep ReLU networks: 2^-L after L layers.",
+    expected="holds",
 )
 def glorot_stalls(mc: Sampler) -> Findings:
     """Glorot's weights have variance 1/n in a square layer of width n, so a unit's mean square
     before ReLU is that of the layer's input; ReLU keeps half, as weights w and -w are as likely.
     For any input, so halves multiply."""
-    yield halvings(mc, "glorot", lambda linear: linear, -HALVINGS, "equal to")
+    factor = one_layer(mc, "glorot", lambda linear: linear)  # a new layer has Glorot's weights
+    yield claimed(
+        f"log2 of the mean square after {HALVINGS} layers",
+        -HALVINGS,
+        exact=-HALVINGS,
+        measured=factor.function(lambda mean: HALVINGS * math.log2(mean["square"])),
+    )
     return f"{2.0**-HALVINGS:.1e} of it remain after {HALVINGS} layers"
 
 
@@ -133,26 +145,33 @@ def tanh_recursion(depth: int) -> tuple[float, float]:
     "N11",
     "Glorot and Bengio (2010), 4.2",
     "Normalised initialisation keeps the variance of tanh networks.",
+    expected="does not hold as stated",
 )
 def glorot_keeps(mc: Sampler) -> Findings:
     """That is so where tanh is a line, by whose slope 1 the paper derives it. But q = E h^2 of a
     wide layer becomes E tanh(sqrt(q) Z)^2, Z ~ N(0, 1), which is less: about q - 2 q^2 once q is
     small, so q falls like 1/(2L) with the layer L. The gradient's mean square is multiplied by E
     tanh'(sqrt(q) Z)^2 in each layer, and falls likewise."""
-    width, depth = 192, 10
-    # which starts with Glorot's weights
-    tally = deep_tally(mc, width, depth, "tanh", lambda layer: layer)
+    depth, far = 10, 300
+    tallies = signals(mc, {64: 200, 256: 60}, depth, "tanh", lambda layer: layer)
     square, gain = tanh_recursion(depth)
-    yield Case(f"mean square after {depth} layers", 1.0, square, tally.mean(1), finite_size=0.03)
-    yield Case(
-        f"gain of the gradient over {depth} layers", 1.0, gain, tally.mean(0), finite_size=0.03
-    )
-    deep = 300
-    yield shown(
-        f"2 L times the mean square, L = {deep}",
+    yield claimed(
+        f"mean square after {depth} layers",
         1.0,
-        2.0 * deep * tanh_recursion(deep)[0],
-        finite_size=0.02,
+        exact=square,
+        measured=infinite_width({n: tally.mean("square") for n, tally in tallies.items()}),
+    )
+    yield claimed(
+        f"gain of the gradient over {depth} layers",
+        1.0,
+        exact=gain,
+        measured=infinite_width({n: tally.mean("gain") for n, tally in tallies.items()}),
+    )
+    yield beside(
+        f"2 L times the mean square, L = {far}",
+        exact=1.0,
+        measured=2.0 * far * tanh_recursion(far)[0],
+        tolerance=0.02,  # of order log(L)/L
     )
     return f"{square:.3f} of it remain after {depth} layers, and {gain:.3f} of the gradient's"
 
@@ -161,6 +180,7 @@ def glorot_keeps(mc: Sampler) -> Findings:
     "N12",
     "Saxe et al. (2014); Pennington et al. (2017)",
     "Orthogonal layers are isometric, but not with ReLU.",
+    expected="holds",
 )
 def orthogonal_start(mc: Sampler) -> Findings:
     """A product of orthogonal matrices is orthogonal: all singular values are 1. With ReLU and
@@ -170,72 +190,74 @@ def orthogonal_start(mc: Sampler) -> Findings:
     follows a linear recursion, towards 1 + L for wide layers; isometry would have 1. tr G^2 has a
     long tail, so its mean is measured as a median of the means of groups."""
     random = np.random.default_rng(mc.seed)
-    values = singular_values(
-        stack(random, 64, 9, "identity", init.orthogonal_), gaussian(random, 64)
+    linear = started(random, 64, 9, "identity", init.orthogonal_)
+    values = singular_values(whole_jacobian(linear, gaussian(random, 64)))
+    farthest = values[abs(values - 1.0).argmax()]
+    yield claimed(
+        "singular value farthest from 1, 9 linear layers", 1.0, exact=1.0, measured=farthest
     )
-    farthest = computed(values[abs(values - 1.0).argmax()])
-    yield Case("singular value farthest from 1, 9 linear layers", 1.0, 1.0, farthest)
-    start = partial(init.orthogonal_, gain=init.gain("relu"))
+    with_gain = partial(init.orthogonal_, gain=init.gain("relu"))
 
-    def draw(random: np.random.Generator, width: int, depth: int) -> float:
-        squares = (
-            singular_values(stack(random, width, depth, "relu", start), gaussian(random, width))
-            ** 2
-        )
-        return float((squares**2).mean())
+    def draw(random: Generator, width: int, depth: int) -> float:
+        """tr G^2/n, averaged over 16 inputs of a network."""
+        network = started(random, width, depth, "relu", with_gain)
+        x = gaussian(random, 8, width)
+        found = jacobians(network, F.concatenate([x, -x]))
+        gram = found @ found.transpose(0, 2, 1)
+        return float((gram**2).sum(axis=(1, 2)).mean()) / width
 
-    for width, depth, samples in ((32, 2, 2400), (64, 9, 160)):
-        exact = closed_forms.orthogonal_moments(width, depth)[0]
+    for width, depth, networks in ((32, 2, 800), (64, 9, 320)):
         drawn = each(partial(draw, width=width, depth=depth))
         found = mc.median_of_means(
-            f"orthogonal {width} {depth}", drawn, samples, cost=1000 * depth, block=5
+            f"orthogonal {width} {depth}", drawn, networks, cost=1000 * depth, block=5
         )
-        yield Case(
+        yield claimed(
             f"E tr G^2/n, ReLU, {depth} layers of {width}",
-            1.0,
-            exact,
-            found,
-            relation="differs from",
+            other_than(1.0),
+            exact=closed_forms.orthogonal_moments(width, depth)[0],
+            measured=found,
         )
-    yield shown(
+    yield beside(
         "the same, 9 layers of 10^9",
-        10.0,
-        closed_forms.orthogonal_moments(10**9, 9)[0],
+        exact=10.0,
+        measured=closed_forms.orthogonal_moments(10**9, 9)[0],
         tolerance=1e-6,
     )
     # where tr G is 2 times the number of units that are on
-    one = closed_forms.orthogonal_moments(32, 1)
-    yield shown("the same, one layer", 2.0, one[0])
-    yield shown("E (tr G/n)^2, one layer of 32", 1.0 + 1.0 / 32, one[1])
-    deep = closed_forms.orthogonal_moments(64, 9)[0]
-    return f"with ReLU the squared singular values spread like 1 + L: {deep:.1f} for 9 layers of 64"
+    first, second = closed_forms.orthogonal_moments(32, 1)
+    yield beside("the same, one layer", exact=2.0, measured=first)
+    yield beside("E (tr G/n)^2, one layer of 32", exact=1.0 + 1.0 / 32, measured=second)
+    nine = closed_forms.orthogonal_moments(64, 9)[0]
+    return f"with ReLU the squared singular values spread like 1 + L: {nine:.1f} for 9 layers of 64"
 
 
 @about_init(
-    "N16", "Salimans and Kingma (2016), 2.1", "The gradient by v is orthogonal to v, so |v| grows."
+    "N16",
+    "Salimans and Kingma (2016), 2.1",
+    "The gradient by v is orthogonal to v, so |v| grows.",
+    expected="holds",
 )
 def weights_grow(mc: Sampler) -> Findings:
     """A row of weights is w = g v/|v|, with a length g and a vector v that are learnt. The output
     does not depend on |v|, so the gradient by v is orthogonal to v. A step of gradient descent
     of length c |v| makes |v| longer by sqrt(1 + c^2), as in a right triangle; with momentum, that
-    is so in the first step only.
-    """
-    random, rate, layer = (
-        np.random.default_rng(mc.seed),
-        0.1,
-        WeightNorm(Linear(6, 5)).to(dtype="float64"),
-    )
+    is so in the first step only."""
+    random, rate = np.random.default_rng(mc.seed), 0.1
+    layer = WeightNorm(Linear(6, 5)).to(dtype="float64")
     v = layer.layer.weight
-    (F.tanh(layer(batch(random, 20, 6))) * batch(random, 20, 5)).sum().backward()
+    loss = (F.tanh(layer(batch(random, 20, 6))) * batch(random, 20, 5)).sum()
+    loss.backward()
     before, slope = v.numpy().copy(), tensor(v.grad).numpy()
     SGD([v], lr=rate).step()
-    old, moved, new = (np.linalg.norm(rows, axis=1) for rows in (before, rate * slope, v.numpy()))
-    grown, c = new / old, moved / old
-    most = int(c.argmax())
-    exact = math.sqrt(1.0 + c[most] ** 2)
-    yield is_zero("largest v . gradient of v", abs((before * slope).sum(axis=1)).max())
-    yield Case(f"growth of |v| in a step of c = {c[most]:.2f}", exact, exact, computed(grown[most]))
-    yield Case("least growth of all rows", 1.0, None, computed(grown.min()), "at least")
+    old, step, new = (np.linalg.norm(rows, axis=1) for rows in (before, rate * slope, v.numpy()))
+    along = abs((before * slope).sum(axis=1)).max()
+    yield claimed("largest v . gradient of v", 0.0, exact=0.0, measured=along)
+    row = int((step / old).argmax())
+    c = step[row] / old[row]
+    longer = math.sqrt(1.0 + c**2)
+    what = f"growth of |v| in a step of c = {c:.2f}"
+    yield claimed(what, longer, exact=longer, measured=new[row] / old[row])
+    yield claimed("least growth of all rows", at_least(1.0), measured=(new / old).min())
     return "Pythagoras: a step orthogonal to v always makes it longer"
 
 
@@ -243,41 +265,63 @@ def weights_grow(mc: Sampler) -> Findings:
     "N17",
     "Salimans and Kingma (2016), 3",
     "Data-dependent initialisation: units have mean 0 and variance 1.",
+    expected="holds",
 )
 def data_dependent(mc: Sampler) -> Findings:
     """The length g of a row and its bias b are set by one batch: divided by the standard deviation
     that the unit has there, and minus its mean. So it is exact on that batch, for every unit and
-    layer. Behind ReLU that is division by c1 |w|, c1 the standard deviation of ReLU(Z), Z ~ N(0,
+    layer. After ReLU that is division by c1 |w|, c1 the standard deviation of ReLU(Z), Z ~ N(0,
     1), and w a row: the mean-square gain of the gradient of a wide layer is 1/(2 c1^2) = pi/(pi -
     1), as in NormProp, for the gradient does not see where g and b come from."""
-    width, depth, samples = 128, 4, 256
+    depth = 4
 
-    def draw(random: np.random.Generator) -> list[float]:
-        seeded(random)
-        layers = [(ReLU(), WeightNorm(Linear(width, width))) for _ in range(depth)]
-        net, x = Sequential(*sum(layers, ())), gaussian(random, samples, width)
-        out, gain = probe(random, init.data_dependent_(net, x), x)
-        return [abs(out.mean(axis=0)).max(), abs(out.var(axis=0) - 1.0).max(), gain]
+    def draw(random: Generator, width: int) -> dict[str, float]:
+        network = deep(
+            random, depth, lambda random: Sequential(ReLU(), WeightNorm(Linear(width, width)))
+        )
+        x = gaussian(random, 2 * width, width)
+        init.data_dependent_(network, x)
+        out = network(x).numpy().astype(np.float64)
+        return {
+            "mean of a unit": abs(out.mean(axis=0)).max(),
+            "variance of a unit minus 1": abs(out.var(axis=0) - 1.0).max(),
+            "gain": probe(random, network, x)["gain"],
+        }
 
-    tally = mc.tally("data-dependent", each(draw), samples=16, cost=10**5, block=1)
-    for i, what in enumerate(("mean of a unit", "variance of a unit minus 1")):
-        yield Case(f"largest {what}, layer {depth}", 0.0, 0.0, tally.mean(i), tolerance=1e-4)
-    yield shown("gain of the gradient, a layer", CHI, tally.power(1.0 / depth, 2), finite_size=0.04)
+    tallies = {}
+    for width, networks in ((48, 60), (192, 30)):
+        drawn = each(partial(draw, width=width))
+        tallies[width] = mc.tally(f"data-dependent {width}", drawn, networks, 10**5, 1)
+    for name in ("mean of a unit", "variance of a unit minus 1"):
+        found = tallies[192].mean(name)
+        what = f"largest {name}, layer {depth}"
+        yield claimed(what, 0.0, exact=0.0, measured=found, tolerance=1e-4)
+    gains = {n: tally.power(1.0 / depth, "gain") for n, tally in tallies.items()}
+    yield beside("gain of the gradient, a layer", exact=CHI, measured=infinite_width(gains))
     return f"exactly, on that batch. The gradient grows by {CHI:.3f} a layer, as in NormProp"
 
 
 @about_init(
-    "N18", "Salimans and Kingma (2016), 3", "WeightNorm alone does not fix the scale of features."
+    "N18",
+    "Salimans and Kingma (2016), 3",
+    "WeightNorm alone does not fix the scale of features.",
+    expected="holds",
 )
 def scale_of_features(mc: Sampler) -> Findings:
     """With rows of length g = 1 and no bias, a unit's pre-activation has the mean square of its
     input, as E (w . x)^2 = |x|^2/n for a random direction w in n dimensions, and ReLU halves it:
-    2^-L after L layers, exactly, at any width.
-    """
-    yield halvings(mc, "weight norm", partial(WeightNorm, scale=1.0), 0.0, "differs from")
+    2^-L after L layers, exactly, at any width."""
+    factor = one_layer(mc, "weight norm", partial(WeightNorm, scale=1.0))
+    yield claimed(
+        f"log2 of the mean square after {HALVINGS} layers",
+        other_than(0.0),
+        exact=-HALVINGS,
+        measured=factor.function(lambda mean: HALVINGS * math.log2(mean["square"])),
+    )
     return "each ReLU layer halves the mean square, as with Glorot's weights (N10)"
 
 
+# the constants of SELU in closed form; TAIL and FAR_TAIL are 2 E exp(Z) and 2 E exp(2 Z), Z < 0
 TAIL, FAR_TAIL = 2.0 * normal_cdf(-1.0) * math.sqrt(math.e), 2.0 * normal_cdf(-2.0) * math.e**2
 SELU_ALPHA = math.sqrt(2.0 / math.pi) / (1.0 - TAIL)
 SELU_SQUARE = 2.0 * FAR_TAIL + math.pi * TAIL**2 - 2.0 * (2.0 + math.pi) * TAIL + math.pi + 2.0
@@ -288,19 +332,25 @@ SELU_LAMBDA = (1.0 - TAIL) * math.sqrt(2.0 * math.pi / SELU_SQUARE)
     "N19",
     "Klambauer et al. (2017), Theorem 1",
     "SELU maps mean 0 and variance 1 to mean 0 and variance 1.",
+    expected="holds",
 )
 def selu_fixed_point(mc: Sampler) -> Findings:
     """SELU(x) is lambda x for x > 0, and lambda alpha (exp(x) - 1) elsewhere. E SELU(Z) = 0 for Z ~
     N(0, 1) fixes alpha, and E SELU(Z)^2 = 1 then fixes lambda; both have closed forms in e, pi and
     the distribution function of Z."""
-    z, weights = normal_grid()
-    s = F.selu(tensor(z)).numpy()
-    tally = output_tally(mc, "selu", Tally.variance)
-    far = F.selu(tensor(np.array([1.0, -50.0]))).numpy()
-    yield Case("Var SELU(Z)", 1.0, float(weights @ s**2), tally.variance())
-    yield Case("E SELU(Z)", 0.0, float(weights @ s), tally.mean())
-    yield Case("lambda", 1.0507, SELU_LAMBDA, computed(far[0]), rounding=5e-5)
-    yield Case("alpha", 1.6733, SELU_ALPHA, computed(-far[1] / far[0]), rounding=5e-5)
+
+    def draw(random: Generator, count: int) -> Tensor:
+        return F.selu(gaussian(random, count))
+
+    z, weights = normal_grid()  # for expectations over N(0, 1)
+    out = F.selu(tensor(z)).numpy()
+    found = mc.tally("selu", draw, samples=1_000_000, watch=Tally.variance)
+    variance, mean = float(weights @ out**2), float(weights @ out)
+    yield claimed("Var SELU(Z)", 1.0, exact=variance, measured=found.variance())
+    yield claimed("E SELU(Z)", 0.0, exact=mean, measured=found.mean())
+    at_1, far_below = F.selu(tensor(np.array([1.0, -50.0]))).numpy()
+    yield claimed("lambda", "1.0507", exact=SELU_LAMBDA, measured=at_1)
+    yield claimed("alpha", "1.6733", exact=SELU_ALPHA, measured=-far_below / at_1)
     return f"for alpha = {SELU_ALPHA:.6f} and lambda = {SELU_LAMBDA:.6f}"
 
 
@@ -308,6 +358,7 @@ def selu_fixed_point(mc: Sampler) -> Findings:
     "N20",
     "Klambauer et al. (2017), Theorem 1",
     "Near that point, errors of the variance shrink by 0.782648.",
+    expected="holds",
 )
 def selu_slope(mc: Sampler) -> Findings:
     """For weights of sum 0 and length 1, a pre-activation is sqrt(v) Z, Z ~ N(0, 1), v the variance
@@ -318,71 +369,92 @@ def selu_slope(mc: Sampler) -> Findings:
     z, weights = normal_grid()
     x = tensor(z, requires_grad=True)
     out = F.selu(x)
-    slope, step = grad(out.sum(), x)[0].numpy(), 0.01
-    exact = float(weights @ (slope * z)) / 2.0, float(weights @ (out.numpy() * slope * z))
+    slope = grad(out.sum(), x)[0].numpy()
+    step = 0.01
 
-    def draw(random: np.random.Generator, count: int) -> HostArray:
+    def draw(random: Generator, count: int) -> dict[str, HostArray]:
         x = gaussian(random, count)
-        up, down = (
-            F.selu(math.sqrt(1.0 + d) * x).numpy().astype(np.float64) for d in (step, -step)
-        )
-        return np.array([up - down, up**2 - down**2]) / (2.0 * step)
+        up = F.selu(math.sqrt(1.0 + step) * x).numpy().astype(np.float64)
+        down = F.selu(math.sqrt(1.0 - step) * x).numpy().astype(np.float64)
+        rise = {"mean": up - down, "variance": up**2 - down**2}
+        return {name: values / (2.0 * step) for name, values in rise.items()}
 
-    tally = mc.tally("selu slopes", draw, samples=1_000_000)
-    for i, (what, printed) in enumerate((("mean", 0.088834), ("variance", 0.782648))):
-        yield Case(
-            f"slope of the {what}", printed, exact[i], tally.mean(i), rounding=1e-6, tolerance=1e-4
+    found = mc.tally("selu slopes", draw, samples=4_000_000)
+    of_mean = float(weights @ (slope * z)) / 2.0
+    of_variance = float(weights @ (out.numpy() * slope * z))
+    slopes = (("mean", "0.088834", of_mean), ("variance", "0.782648", of_variance))
+    for what, printed, exact in slopes:
+        yield claimed(
+            f"slope of the {what}",
+            printed,
+            exact=exact,
+            measured=found.mean(what),
+            rounding=1e-6,
+            tolerance=1e-4,  # of the differences
         )
     return "a deviation of the variance falls by a fifth with each layer"
 
 
 @about_init(
-    "N21", "Klambauer et al. (2017), abstract", "With SELU, exploding gradients are impossible."
+    "N21",
+    "Klambauer et al. (2017), abstract",
+    "With SELU, exploding gradients are impossible.",
+    expected="does not hold as stated",
 )
 def selu_gradients(mc: Sampler) -> Findings:
     """The signal stays: mean 0 and variance 1 are a stable fixed point (N20). But the mean-square
     gain of the gradient is E SELU'(Z)^2 = 1.0716 for Z ~ N(0, 1) and weights of variance 1/n: above
     1, as for all that is normalised and no line (G3), and its powers have no bound. The theorem
     bounds the variance of the signal, not the gradient."""
-    width, depth = 192, 16
-    tally = deep_tally(mc, width, depth, "selu", partial(init.kaiming_normal_, nonlinearity="selu"))
+    depth = 16
+    lecun = partial(init.kaiming_normal_, nonlinearity="selu")
+    tallies = signals(mc, {64: 200, 256: 80}, depth, "selu", lecun)
     gain = float(moments.gaussian("selu").slope2)
-    yield Case("gain of the gradient, 32 layers", 1.0, gain**32)
-    yield Case("the same, 100 layers", 1.0, gain**100)
-    yield Case(
-        f"gain a layer, {depth} layers of {width}",
-        1.0,
-        gain,
-        tally.power(1.0 / depth),
-        finite_size=0.01,
-    )
-    yield shown(f"mean square of the signal, layer {depth}", 1.0, tally.mean(1), finite_size=0.04)
+
+    def to_the_power(layers: float) -> Limit:
+        """What that makes in so many layers."""
+        return infinite_width(
+            {n: tally.power(layers / depth, "gain") for n, tally in tallies.items()}
+        )
+
+    yield claimed("gain of the gradient, 32 layers", 1.0, exact=gain**32, measured=to_the_power(32))
+    yield beside("the same, 100 layers", exact=gain**100)
+    yield claimed("gain a layer", 1.0, exact=gain, measured=to_the_power(1))
+    squares = {n: tally.mean("square") for n, tally in tallies.items()}
+    what = f"mean square of the signal, layer {depth}"
+    yield beside(what, exact=1.0, measured=infinite_width(squares))
     return (
         f"the signal keeps its scale; the gradient grows to {gain**32:.1f} in 32 layers, "
         f"{gain**100:.0f} in 100"
     )
 
 
-@about_init("N22", "Brock et al. (2021, ICLR)", "NF-nets scale ReLU by gamma = sqrt(2/(1 - 1/pi)).")
+@about_init(
+    "N22",
+    "Brock et al. (2021, ICLR)",
+    "NF-nets scale ReLU by gamma = sqrt(2/(1 - 1/pi)).",
+    expected="holds",
+)
 def nf_net_gammas(mc: Sampler) -> Findings:
     """gamma = 1/c1, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1), gives the output
     variance 1. The constants of the released code, for ReLU and other activations, are 1/c1 of a
     sample, and off by its error: less than 0.1 %."""
+
+    def draw(random: Generator, count: int) -> Tensor:
+        return F.relu(gaussian(random, count))
+
     gamma = math.sqrt(2.0 / (1.0 - 1.0 / math.pi))
-    yield Case(
-        "1/gamma of ReLU",
-        1.0 / gamma,
-        moments.gaussian("relu").std,
-        output_tally(mc, "relu", Tally.std).std(),
-    )
+    found = mc.tally("relu", draw, samples=1_000_000, watch=Tally.std).std()
+    relu = moments.gaussian("relu").std
+    yield claimed("1/gamma of ReLU", 1.0 / gamma, exact=relu, measured=found)
     off = {
         name: abs(constant * float(moments.gaussian(name).std) - 1.0)
         for name, constant in NFNETS.items()
     }
-    for name in ("relu", "gelu", max(off, key=lambda name: off[name])):
-        yield Case(
-            f"error of the code's gamma in %, {name}", 0.1, 100.0 * off[name], relation="at most"
-        )
+    farthest = max(off, key=lambda name: off[name])
+    for name in ("relu", "gelu", farthest):
+        what = f"error of the code's gamma in %, {name}"
+        yield claimed(what, at_most(0.1), exact=100.0 * off[name])
     return (
         f"{gamma:.6f}; the released code's are samples, {off['relu']:.2%} off for ReLU, "
         f"{off['gelu']:.2%} for GELU"
@@ -390,32 +462,44 @@ def nf_net_gammas(mc: Sampler) -> Findings:
 
 
 @about_init(
-    "N23", "Brock et al. (2021, ICLR)", "Scaled weight standardisation gives mean 0 and variance 1."
+    "N23",
+    "Brock et al. (2021, ICLR)",
+    "Scaled weight standardisation gives mean 0 and variance 1.",
+    expected="holds",
 )
 def standardised_weights(mc: Sampler) -> Findings:
     """Each row of weights has the sum 0 and the length 1/c1. Its inputs ReLU(z_i), z_i of N(0, 1),
     have the same mean, which a row of sum 0 removes, and variance c1^2: uncorrelated, they sum up
     to variance 1, for all weights. If each pair z_i, z_j has the correlation rho, then ReLU(z_i)
     and ReLU(z_j) have R(rho), and the variance is 1 - R(rho)."""
-    width, rho, exact = 48, 0.5, 1.0 - correlation_after(0.5)
+    width, rho = 48, 0.5
     seeded(np.random.default_rng(mc.seed))
     layer = ScaledWS(Linear(width, 16, bias=False))
     rows = layer.weight.numpy().astype(np.float64)
-    yield is_zero("largest sum of a row", abs(rows.sum(axis=1)).max(), tolerance=1e-5)
-    yield Case(
-        "squared length of a row, times c1^2", 1.0, 1.0, computed((rows[0] ** 2).sum() * C1**2)
-    )
+    sums = abs(rows.sum(axis=1)).max()
+    yield claimed("largest sum of a row", 0.0, exact=0.0, measured=sums, tolerance=1e-5)
+    length = (rows[0] ** 2).sum() * C1**2
+    yield claimed("squared length of a row, times c1^2", 1.0, exact=1.0, measured=length)
 
-    def draw(random: np.random.Generator, count: int) -> HostArray:
+    def draw(random: Generator, count: int) -> dict[str, HostArray]:
         """A unit's output for uncorrelated inputs, and for inputs that have a part in common."""
         z, common = gaussian(random, count, width), gaussian(random, count, 1)
-        inputs = z, math.sqrt(rho) * common + math.sqrt(1.0 - rho) * z
-        return np.array([layer(F.relu(x)).numpy()[:, 0] for x in inputs])
+        correlated = math.sqrt(rho) * common + math.sqrt(1.0 - rho) * z
+        return {
+            "uncorrelated": layer(F.relu(z)).numpy()[:, 0],
+            "correlated": layer(F.relu(correlated)).numpy()[:, 0],
+        }
 
-    tally = mc.tally("standardised", draw, samples=100_000, block=1 << 12, watch=Tally.variance)
-    yield Case("mean of a unit, uncorrelated inputs", 0.0, 0.0, tally.mean())
-    yield Case("variance of a unit, uncorrelated inputs", 1.0, 1.0, tally.variance())
-    yield shown(f"variance of a unit, inputs of correlation {rho:g}", exact, tally.variance(1))
+    found = mc.tally("standardised", draw, samples=400_000, block=1 << 12, watch=Tally.variance)
+    mean, variance = found.mean("uncorrelated"), found.variance("uncorrelated")
+    yield claimed("mean of a unit, uncorrelated inputs", 0.0, exact=0.0, measured=mean)
+    yield claimed("variance of a unit, uncorrelated inputs", 1.0, exact=1.0, measured=variance)
+    exact = 1.0 - correlation_after(rho)
+    yield beside(
+        f"variance of a unit, inputs of correlation {rho:g}",
+        exact=exact,
+        measured=found.variance("correlated"),
+    )
     return (
         f"for every draw of weights and uncorrelated inputs; {exact:.3f} at a correlation of "
         f"{rho:g}"

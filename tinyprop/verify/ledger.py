@@ -1,155 +1,296 @@
-"""The ledger of claims, and running them."""
+"""The ledger of claims: the decorator that enters one, and finding them by id, family or file."""
 
-from collections.abc import Callable, Collection
-from concurrent.futures import CancelledError, Executor
-from functools import partial
-from importlib import import_module
+import re
+from collections.abc import Callable, Collection, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from ..engine.arrays import default_backend, use_backend
-from ..engine.errors import explain
-from ..engine.random import generator, manual_seed
-from ..engine.threads import blas_threads
-from ..parallel.executors import should_stop
-from .claim import (
-    APPROXIMATE,
-    DOES_NOT_HOLD,
-    EMPIRICAL,
-    HOLDS,
-    IN_EXPECTATION,
-    LEDGER,
-    Claim,
-    Result,
-    Results,
-)
+from ..engine.errors import UnknownNameError, close_names, explain
+from ..engine.loading import fingerprint, from_file, load_file
+from .case import HOLDS, UNSETTLED, VERDICTS, Case
 from .monte_carlo import Sampler
 
-for name in (
-    "canonical",
-    "depth",
-    "init",
-    "jacobian",
-    "moment",
-    "normalizer",
-    "pooling",
-    "residual",
-    "training",
-):
-    import_module(f".{name}_claims", __package__)  # which enters its claims
+# cases, the first of which gives the result its numbers; it returns the reason
+Findings: TypeAlias = Generator[Case, None, str]
+Measure: TypeAlias = Callable[[Sampler], Findings]
 
-FAMILIES = ("normprop", "batchnorm", "layernorm", "init", "residual", "dyt")
-NOT_TRUE = {
-    DOES_NOT_HOLD: ("C08 C09 C10 C15 C17 C18 C21 C23 C24 C33 C39 C41 N03 N11 N14 N21 N28 N30"),
-    IN_EXPECTATION: "C11 C14 C16 C19 N09 N24 N27",
-    APPROXIMATE: "C13 C20 C37 N04 N26",
-    EMPIRICAL: "C27 C28 C34 C38 C42 C43 C44",
-}
-EXPECTED = dict.fromkeys(LEDGER, HOLDS) | {
-    id: verdict for verdict, ids in NOT_TRUE.items() for id in ids.split()
-}
+OURS = Path(__file__).parent
+ID = re.compile(r"[A-Za-z][\w-]*")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper, and the function that settles it.
+
+    >>> claim = tp.verify.claims()[0]
+    >>> claim.id, claim.section, claim.expected
+    ('C01', '3.2, Remark 1', 'holds')
+    """
+
+    id: str
+    section: str  # of the paper, or another paper with its section
+    statement: str
+    measure: Measure
+    expected: str
+    family: str
+    problem: str = ""  # why it cannot be settled, in three parts
+
+    @property
+    def derivation(self) -> str:
+        """Why the exact value is what it is, in a few sentences: the function's docstring."""
+        return " ".join((self.measure.__doc__ or "").split())
+
+    @property
+    def file(self) -> Path:
+        return Path(self.measure.__code__.co_filename).resolve()
+
+    @property
+    def place(self) -> str:
+        """Where the function is, for a message."""
+        return f"{self.measure.__name__} ({self.file.name}:{self.measure.__code__.co_firstlineno})"
+
+    def __reduce__(self) -> Any:
+        raise ValueError(
+            explain(
+                f"claim {self.id}, whose function is in no file, for another process",
+                "a worker imports a claim from its file",
+                "save it as my_claims.py, and tp.verify.run(['my_claims.py'], ...)",
+            )
+        )
+
+
+LEDGER: dict[str, Claim] = {}  # by `key` of the id
+
+
+def key(id: str) -> str:
+    """By which an id is found: in capitals, and without leading zeros.
+
+    >>> key("c1") == key("C01")
+    True
+    """
+    return re.sub(r"\d+", lambda digits: str(int(digits[0])), id.upper())
+
+
+def in_order(claim: Claim) -> tuple[str, int, str]:
+    """The order of claims: by the letters of the id, then by its number."""
+    letters = re.split(r"\d", claim.id)[0]
+    number = re.search(r"\d+", claim.id)
+    return letters, int(number[0]) if number else 0, claim.id
+
+
+def claim(
+    id: str, section: str, statement: str, expected: str = HOLDS, family: str | None = None
+) -> Callable[[Measure], Claim]:
+    """A decorator that enters a claim into the ledger.
+
+    The function takes a `Sampler`, yields the cases of the claim (see `claimed` and `beside`), and
+    returns the reason of the verdict, in a sentence. Its docstring derives the exact value.
+    `expected` is the verdict that `tinyprop verify` expects. The family is the name of the file,
+    unless it is given.
+
+    A claim that cannot be settled is entered, too, with its `problem`: the others still run.
+
+    >>> @tp.verify.claim("X1", "my paper, 2", "max(0, X) of a standard normal X has mean 0.4.")
+    ... def relu_mean(mc):
+    ...     '''Half of the mass is at 0, the other half is |X|, so the mean is E|X|/2.'''
+    ...     relu = tp.moments.gaussian("relu")
+    ...     yield tp.verify.claimed("E max(0, X)", "0.4", exact=relu.mean)
+    ...     return "half of the mean of |X|"
+    >>> (result,) = tp.verify.run([relu_mean])
+    >>> print(result)
+    X1 max(0, X) of a standard normal X has mean 0.4. holds: half of the mean of |X|
+    >>> tp.verify.unregister("X1")
+    """
+
+    def enter(measure: Measure) -> Claim:
+        stem = Path(measure.__code__.co_filename).stem
+        new = Claim(id, section, statement, measure, expected, family or stem)
+        problem = problem_of(new)
+        old = LEDGER.get(key(id))
+        if old is not None and not is_redefinition(old, new):
+            problem = id_twice(old, new)
+            new = unused_id(new)
+        if problem:
+            new = Claim(new.id, section, statement, measure, expected, new.family, problem)
+        LEDGER[key(new.id)] = new
+        return new
+
+    return enter
+
+
+def unregister(id: str) -> None:
+    """Remove a claim from the ledger.
+
+    >>> tp.verify.unregister("X99")
+    Traceback (most recent call last):
+        ...
+    tinyprop.UnknownNameError: got:  no claim 'X99'
+    rule: ids are C01 to C45, G1 to G6, N01 to N30, and those of files that were loaded
+    try:  tinyprop verify --list
+    """
+    if key(id) not in LEDGER:
+        raise unknown(id)
+    del LEDGER[key(id)]
+
+
+def unknown(id: str) -> UnknownNameError:
+    rule = "ids are C01 to C45, G1 to G6, N01 to N30, and those of files that were loaded"
+    return UnknownNameError(f"no claim {id!r}", rule, "tinyprop verify --list")
+
+
+def problem_of(claim: Claim) -> str:
+    """Why a claim cannot be settled, before it is tried."""
+    if not ID.fullmatch(claim.id):
+        rule = "an id is a letter, and letters, digits, - or _"
+        return explain(f"claim {claim.id!r}, {claim.place}", rule, "X1")
+    if claim.expected not in VERDICTS or claim.expected == UNSETTLED:
+        known = [verdict for verdict in VERDICTS if verdict != UNSETTLED]
+        rule = f"a verdict is one of: {', '.join(known)}"
+        got = f"claim {claim.id}, {claim.place}, with expected={claim.expected!r}"
+        return explain(got, rule, close_names(claim.expected, known) or f"expected={HOLDS!r}")
+    if not claim.derivation:
+        got = f"claim {claim.id}, {claim.place}, without a docstring"
+        rule = "the docstring of a claim derives its exact value"
+        return explain(got, rule, '"""Half of the mass is at 0, so ..."""')
+    return ""
+
+
+def is_redefinition(old: Claim, new: Claim) -> bool:
+    """Whether a claim is entered again on purpose: in a notebook, or by a file that has changed or
+    is loaded again."""
+    before, after = old.measure, new.measure
+    if old.file == new.file and before.__module__ != after.__module__:
+        return True
+    same_line = before.__code__.co_firstlineno == after.__code__.co_firstlineno
+    same_function = (before.__module__, before.__qualname__) == (
+        after.__module__,
+        after.__qualname__,
+    )
+    return same_function and (same_line or after.__module__ == "__main__")
+
+
+def id_twice(old: Claim, new: Claim) -> str:
+    got = f"claim {new.id} a second time, {new.place}, after {old.place}"
+    return explain(got, "each claim has an id of its own", f"another id, such as {new.id}b")
+
+
+def unused_id(claim: Claim) -> Claim:
+    """The claim with another id, by which it can be listed."""
+    number = 2
+    while key(f"{claim.id}-{number}") in LEDGER:
+        number += 1
+    return Claim(
+        f"{claim.id}-{number}",
+        claim.section,
+        claim.statement,
+        claim.measure,
+        claim.expected,
+        claim.family,
+    )
+
+
+# -- finding claims
+
+
+def families() -> list[str]:
+    """Those that have a claim."""
+    return list(dict.fromkeys(claim.family for claim in LEDGER.values()))
 
 
 def claims(family: str = "normprop") -> list[Claim]:
     """The claims of a family. "normprop": C01 to C45 of the paper, and G1 to G6 beyond it. The
-    others, N01 to N30, are what other papers say of "batchnorm", "layernorm", "init"
-    (initialisations, and what is done to weights), "residual" networks, and "dyt" (dynamic tanh);
-    "all" is all of them.
+    others of ours, N01 to N30, are what other papers say of "batchnorm", "layernorm", "init"
+    (initialisations, and what is done to weights), "residual" networks, and "dyt" (dynamic tanh).
+    Claims of a user's file have its name as their family; "all" is every claim that was entered.
 
     >>> [claim.id for claim in tp.verify.claims()][:3]
     ['C01', 'C02', 'C03']
     >>> [claim.id for claim in tp.verify.claims("dyt")]
     ['N28', 'N29']
     """
-    if family not in (*FAMILIES, "all"):
-        raise ValueError(
-            explain(
-                f"no family {family!r}",
-                f"it is one of {', '.join(FAMILIES)}, or all",
-                "'batchnorm'",
-            )
-        )
-    return [LEDGER[id] for id in sorted(LEDGER) if family in (LEDGER[id].family, "all")]
+    known = families()
+    if family not in (*known, "all"):
+        rule = f"it is one of {', '.join(known)}, or all"
+        raise ValueError(explain(f"no family {family!r}", rule, "'batchnorm'"))
+    picked = [claim for claim in LEDGER.values() if family in (claim.family, "all")]
+    return sorted(picked, key=in_order)
 
 
-def chosen(ids: Collection[str] | None, family: str | None = None) -> list[Claim]:
-    """The claims of these ids, or else of this family, in the order of the ledger."""
-    if ids is None:
+def in_file(path: Path) -> list[Claim]:
+    """The claims of a Python file, which is imported."""
+    load_file(path)
+    file = path.resolve()
+    found = [claim for claim in claims("all") if claim.file == file]
+    if not found:
+        rule = "a file of claims has functions that are decorated with @tp.verify.claim"
+        hint = "@tp.verify.claim('X1', 'my paper, 2', 'The statement.')"
+        raise ValueError(explain(f"{path}, which enters no claim", rule, hint))
+    return found
+
+
+def chosen(which: Collection[str | Path | Claim] | None, family: str | None = None) -> list[Claim]:
+    """The claims of these ids and files, or else of this family, in the order of the ledger."""
+    if which is None:
         return claims(family or "normprop")
     if family is not None:
-        raise ValueError(
-            explain(
-                f"{len(ids)} ids and family {family!r}", "ids or a family, not both", "ids=None"
-            )
+        got = f"{len(which)} claims and family {family!r}"
+        raise ValueError(explain(got, "claims or a family, not both", "the family alone"))
+    if isinstance(which, (str, Path)):
+        which = [which]
+    found: dict[str, Claim] = {}
+    for item in which:
+        for one in _found(item):
+            found[key(one.id)] = one
+    return sorted(found.values(), key=in_order)
+
+
+def _found(item: str | Path | Claim) -> list[Claim]:
+    if isinstance(item, Claim):
+        return [item]
+    if str(item).endswith(".py"):
+        return in_file(Path(item))
+    text = str(item)
+    if key(text) in LEDGER:
+        return [LEDGER[key(text)]]
+    raise unknown(text)
+
+
+# -- for another process
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A claim as another process finds it: by its id, in a file of this content or in tinyprop."""
+
+    id: str
+    section: str
+    statement: str
+    expected: str
+    derivation: str
+    source: str  # file.py:id#fingerprint; "" for a claim of tinyprop
+
+    @classmethod
+    def to(cls, claim: Claim) -> "Reference | Claim":
+        """The claim itself, if it is in no file: threads can settle that, too."""
+        if claim.file.parent == OURS:
+            source = ""
+        elif claim.file.is_file():
+            source = f"{claim.file}:{claim.id}#{fingerprint(claim.file)}"
+        else:
+            return claim
+        return cls(
+            claim.id, claim.section, claim.statement, claim.expected, claim.derivation, source
         )
-    wanted = {id.upper() for id in ids}
-    unknown = sorted(wanted - LEDGER.keys())
-    if unknown:
-        rule = "ids are C01 to C45, G1 to G6 and N01 to N30"
-        raise ValueError(explain(f"no claim {unknown[0]!r}", rule, "tp.verify.claims('all')"))
-    return [claim for claim in claims("all") if claim.id in wanted]
 
+    def find(self) -> Claim:
+        if not self.source:
+            return LEDGER[key(self.id)]
 
-def run(
-    ids: Collection[str] | None = None,
-    samples: int | None = None,
-    seed: int = 0,
-    backend: str | None = None,
-    executor: Executor | None = None,
-    until: float | None = None,
-    threads: int | None = None,
-    progress: Callable[[str, float], None] = lambda id, fraction: None,
-    family: str | None = None,
-) -> Results:
-    """Settle the claims of these ids, or of a family: see `claims`.
+        def entered(path: Path, id: str) -> Claim | None:
+            found = LEDGER.get(key(id))
+            return found if found is not None and found.file == path else None
 
-    `samples` is the number of plain samples for each estimate; a random network counts for many, by
-    its cost, and a few are always drawn. `until` is a standard error to reach instead. The answer
-    depends on the seed only, not on the number of threads, nor on the `executor` of
-    concurrent.futures that settles the claims side by side, if one is given. `progress` is called
-    with the claim at work and the fraction of its samples that is done.
-
-    >>> (result,) = tp.verify.run(["C01"], samples=10_000)
-    >>> result.verdict, round(result.exact, 6), result.estimate.n
-    ('holds', 0.398942, 10000)
-    """
-    backend = backend or default_backend()
-    picked = chosen(ids, family)
-    threads = threads if backend == "numpy" and executor is None else 1  # a GPU takes one thread
-    settle = partial(
-        settled, samples=samples, until=until, seed=seed, backend=backend, threads=threads
-    )
-    if executor is None:
-        return Results(settle(claim.id, progress=progress) for claim in picked)
-    results = Results()
-    for result in executor.map(settle, [claim.id for claim in picked]):
-        progress(result.id, 1.0)
-        results.append(result)
-    return results
-
-
-def go_on_if_wanted(id: str, fraction: float) -> None:
-    """The progress of a claim that another process settles."""
-    if should_stop():
-        raise CancelledError(f"{id} was stopped")
-
-
-def settled(
-    id: str,
-    samples: int | None,
-    until: float | None,
-    seed: int,
-    backend: str,
-    threads: int | None,
-    progress: Callable[[str, float], None] = go_on_if_wanted,
-) -> Result:
-    """A settled claim: one piece of work, for any process."""
-    before = generator().bit_generator.state
-    sampler = Sampler(samples, until, seed, threads, partial(progress, id))
-    try:
-        # the same bits whatever the cores, and whoever else computes
-        with use_backend(backend), blas_threads(1):
-            sampler.progress(0.0)
-            manual_seed(seed)  # so that no claim depends on those before it
-            return LEDGER[id].settle(sampler, EXPECTED[id])
-    finally:  # the generator of weights and masks goes on as if nothing had been drawn from it
-        manual_seed(0)
-        generator().bit_generator.state = before
+        found = from_file(self.source, entered)
+        assert isinstance(found, Claim)
+        return found

@@ -1,16 +1,15 @@
 """Random layers and networks, and what is measured on them, all by running the engine."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from .. import Tensor, grad, manual_seed, no_grad, tensor
-from ..engine.arrays import Array, HostArray, array_module, default_backend, to_backend, to_numpy
+from ..engine.arrays import HostArray, array_module, default_backend, to_backend, to_numpy
 from ..engine.random import next_key, normals
-from ..nn import Linear, Module, NormPropLinear
-from .monte_carlo import Draw, Sampler, Tally, each
+from ..nn import Linear, Module, NormPropLinear, Sequential
 
 
 def gaussian(random: np.random.Generator, *shape: int) -> Tensor:
@@ -46,14 +45,14 @@ def random_layer(
     return layer_with(gaussian(random, units, inputs), **settings)
 
 
+def one_unit(**settings: Any) -> NormPropLinear:
+    """A NormProp layer of one unit and one input, of weight 1: its pre-activation is its input."""
+    return layer_with([[1.0]], **settings)
+
+
 def two_units(rho: float, **settings: Any) -> NormPropLinear:
     """A NormProp layer of gamma = 1 with two units, whose rows have the cosine rho."""
     return layer_with([[1.0, 0.0], [rho, (1.0 - rho * rho) ** 0.5]], gamma=1.0, **settings)
-
-
-def first_unit(layer: Callable[[Tensor], Tensor], inputs: int = 1, scale: float = 1.0) -> Draw:
-    """Draws the output of a layer's first unit, for normal inputs of this scale."""
-    return lambda random, count: layer(gaussian(random, count, inputs) * scale).data[:, 0]
 
 
 def jacobian_rows(
@@ -66,57 +65,31 @@ def jacobian_rows(
     return [grad(out[:, unit].sum(), x, retain_graph=True)[0] for unit in units]
 
 
-def whole_jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Array:
-    """The Jacobian (outputs, inputs) at one sample, in one backward pass: a copy of the sample for
-    each output.
-
-    It equals `tp.jacobian`, which takes one backward pass for each output.
-    """
+def jacobians(function: Callable[[Tensor], Tensor], x: Tensor) -> HostArray:
+    """The Jacobian of each sample of a batch x, (samples, outputs, inputs), in one backward pass: a
+    copy of the batch for each output. No sample may depend on another."""
     xp = array_module(x.data)
+    samples = len(x.data)
     with no_grad():
-        outputs = function(Tensor(x.data[None])).size
-    copies = Tensor(xp.repeat(x.data[None], outputs, axis=0), requires_grad=True)
-    out = function(copies)
-    cotangent = xp.eye(outputs, dtype=out.dtype).reshape(out.shape)
-    return grad(out, copies, cotangent)[0].data.reshape(outputs, x.size)
+        outputs = function(x).size // samples
+    copies = xp.repeat(x.data, outputs, axis=0)  # (samples, ...) -> (samples*outputs, ...)
+    leaf = Tensor(copies, requires_grad=True)
+    out = function(leaf)
+    eye = xp.eye(outputs, dtype=out.dtype)
+    cotangent = xp.tile(eye, (samples, 1)).reshape(out.shape)
+    found = grad(out, leaf, cotangent)[0].data
+    return to_numpy(found).astype(np.float64).reshape(samples, outputs, -1)
 
 
-def singular_values(function: Callable[[Tensor], Tensor], x: Tensor) -> HostArray:
-    """Those of the Jacobian at one sample."""
-    return np.linalg.svd(to_numpy(whole_jacobian(function, x)).astype(np.float64), compute_uv=False)
+def whole_jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> HostArray:
+    """The Jacobian (outputs, inputs) at one sample. It equals `tp.jacobian`, which takes one
+    backward pass for each output."""
+    return jacobians(function, Tensor(x.data[None]))[0]
 
 
-def difference_ratio(
-    function: Callable[[], Tensor], points: Iterable[Tensor], random: np.random.Generator
-) -> float:
-    """A slope by the engine's gradients over the same by a central difference, in float64: 1 if
-    both are right.
-
-    It is that of a randomly weighted sum of the function's values, along a random direction of all
-    the points (tensors that it depends on). As it may be near 0, it is 1 plus their difference over
-    the root sum of squares of the terms."""
-    leaves = list(points)
-    places, ways = (
-        [leaf.data for leaf in leaves],
-        [batch(random, *leaf.shape).data for leaf in leaves],
-    )
-    out = function()
-    weights = batch(random, *out.shape)
-    gradients = grad((out * weights).sum(), leaves)
-    terms = np.concatenate(
-        [to_numpy(g.data * way).ravel() for g, way in zip(gradients, ways, strict=True)]
-    )
-
-    def moved(step: float) -> float:
-        for leaf, place, way in zip(leaves, places, ways, strict=True):
-            leaf.data = place + step * way
-        with no_grad():
-            return (function() * weights).sum().item()
-
-    step = 1e-8  # so short that hardly ever a unit passes a kink on the way
-    quotient = (moved(step) - moved(-step)) / (2.0 * step)
-    moved(0.0)  # back to where they were
-    return float(1.0 + (terms.sum() - quotient) / np.linalg.norm(terms))
+def singular_values(jacobian: HostArray) -> HostArray:
+    """Largest first; of each matrix of a stack."""
+    return np.linalg.svd(jacobian, compute_uv=False)
 
 
 def seeded(random: np.random.Generator) -> None:
@@ -132,6 +105,14 @@ def dense(random: np.random.Generator, width: int, variance: float = 1.0) -> Lin
     return layer
 
 
+def deep(
+    random: np.random.Generator, depth: int, layer: Callable[[np.random.Generator], Module]
+) -> Sequential:
+    """A deep network: so many layers, each drawn afresh."""
+    seeded(random)
+    return Sequential(*(layer(random) for _ in range(depth)))
+
+
 def orthogonal_samples(
     random: np.random.Generator, count: int, width: int, mean_square: float = 1.0
 ) -> Tensor:
@@ -142,38 +123,26 @@ def orthogonal_samples(
 
 def probe(
     random: np.random.Generator, network: Module, x: Tensor, centered: bool = False
-) -> tuple[HostArray, float]:
-    """The output for a batch, and the mean-square gain of a gradient on its way back: of a random
-    one, and so, on average, |J|^2 / n for the Jacobian J of all outputs by all n inputs. BatchNorm
-    passes on only what is centred over the batch, so such a gradient is centred, too."""
+) -> dict[str, float]:
+    """A batch on its way forward, and a random gradient on its way back.
+
+    "gain" is the mean-square gain of the gradient: on average |J|^2 / n for the Jacobian J of all
+    outputs by all n inputs. "square" is the mean square of the outputs, "square of squares" that
+    mean square of single samples, squared and averaged over the batch, and "variance" that over the
+    batch. BatchNorm passes on only what is centred over the batch: then the gradient is, too."""
     x = Tensor(x.data, requires_grad=True)
     out = network(x)
     given = random.standard_normal(out.shape, np.float32)
-    given -= given.mean(axis=0) if centered else 0.0
+    if centered:
+        given -= given.mean(axis=0)
     found = grad(out, x, to_backend(given, default_backend()))[0].numpy()
-    gain = float((found.astype(np.float64) ** 2).sum() / (given.astype(np.float64) ** 2).sum())
-    return out.numpy().astype(np.float64), gain
-
-
-# a random network, and a batch for it
-Build: TypeAlias = Callable[[np.random.Generator], tuple[Module, Tensor]]
-
-
-def network_tally(
-    mc: Sampler,
-    name: str,
-    build: Build,
-    samples: int,
-    cost: int = 10**5,
-    block: int = 1,
-    centered: bool = False,
-) -> Tally:
-    """Of random networks: the gain of the gradient; the mean square of the output, and its square
-    for single samples, averaged over the batch; and the variance over the batch."""
-
-    def draw(random: np.random.Generator) -> list[float]:
-        out, gain = probe(random, *build(random), centered)
-        squares = (out * out).mean(axis=1)
-        return [gain, squares.mean(), (squares**2).mean(), out.var(axis=0, ddof=1).mean()]
-
-    return mc.tally(name, each(draw), samples, cost, block)
+    values = out.numpy().astype(np.float64)
+    squares = (values * values).mean(axis=1)
+    size_before = (given.astype(np.float64) ** 2).sum()
+    size_after = (found.astype(np.float64) ** 2).sum()
+    return {
+        "gain": float(size_after / size_before),
+        "square": float(squares.mean()),
+        "square of squares": float((squares**2).mean()),
+        "variance": float(values.var(axis=0, ddof=1).mean()),
+    }

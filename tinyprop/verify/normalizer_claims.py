@@ -2,32 +2,46 @@
 before training."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from numpy.random import Generator
 
 from .. import Tensor, grad, jacobian, moments, tensor
 from .. import functional as F
-from ..engine.arrays import Array
+from ..engine.arrays import HostArray
 from ..functional.activation import activations
 from ..nn import Activation, BatchNorm, LayerNorm, Module, ReLU, RMSNorm, Sequential
 from ..report.estimate import Estimate
 from ..theory.gains import batch_norm_gain, norm_gain
 from . import closed_forms
-from .claim import Case, Findings, all_ones, claim, computed, is_not_zero, is_zero, shown
+from .case import at_least, beside, claimed, other_than
 from .closed_forms import C2, CHI, JACOBIAN_FACTOR, arc_cosine
 from .jacobian_claims import nonzero
+from .ledger import Findings, claim
+from .limits import infinite_width
 from .monte_carlo import Sampler, each
-from .networks import batch, dense, gaussian, largest_difference, network_tally, orthogonal_samples
-from .paper import JACOBIAN_FACTOR as PRINTED_FACTOR
+from .networks import (
+    batch,
+    deep,
+    dense,
+    gaussian,
+    largest_difference,
+    orthogonal_samples,
+    probe,
+    singular_values,
+)
 
-batchnorm, layernorm = partial(claim, family="batchnorm"), partial(claim, family="layernorm")
+batchnorm = partial(claim, family="batchnorm")
+layernorm = partial(claim, family="layernorm")
 
 
 @batchnorm(
     "N01",
     "Ioffe and Szegedy (2015), 3.3",
     "BatchNorm does not see the scale of weights: BN((aW)u) = BN(Wu).",
+    expected="holds",
 )
 def scale_of_weights(mc: Sampler) -> Findings:
     """W are the weights of a layer, u its input and a > 0. BN(x) = (x - m)/sqrt(v + eps) with the
@@ -36,13 +50,17 @@ def scale_of_weights(mc: Sampler) -> Findings:
     the sign."""
     random, a, eps = np.random.default_rng(mc.seed), 3.0, 0.1
     u = batch(random, 16, 6) @ batch(random, 6, 5)
-    exact, softened = (BatchNorm(5, eps=e).to(dtype="float64") for e in (0.0, eps))
-    yield is_zero("largest change of the output, a = 3", largest_difference(exact(a * u), exact(u)))
-    yield is_zero("the same, a = -1, sign turned", largest_difference(exact(-u), -exact(u)))
+    bn = BatchNorm(5, eps=0.0).to(dtype="float64")
+    scaled = largest_difference(bn(a * u), bn(u))
+    yield claimed("largest change of the output, a = 3", 0.0, exact=0.0, measured=scaled)
+    turned = largest_difference(bn(-u), -bn(u))
+    yield claimed("the same, a = -1, sign turned", 0.0, exact=0.0, measured=turned)
+    softened = BatchNorm(5, eps=eps).to(dtype="float64")
     v = float(u.numpy()[:, 0].var())
-    ratio = (softened(a * u) / softened(u)).numpy()[0, 0]
-    yield shown(
-        "ratio of both for one unit, eps = 0.1", math.sqrt((v + eps) / (v + eps / a**2)), ratio
+    yield beside(
+        "ratio of both for one unit, eps = 0.1",
+        exact=math.sqrt((v + eps) / (v + eps / a**2)),
+        measured=(softened(a * u) / softened(u)).numpy()[0, 0],
     )
     return "the scale cancels; eps lets a little of it through, and a sign is seen"
 
@@ -51,6 +69,7 @@ def scale_of_weights(mc: Sampler) -> Findings:
     "N02",
     "Ioffe and Szegedy (2015), 3.3",
     "Larger weights get smaller gradients: d/d(aW) = (1/a) d/dW.",
+    expected="holds",
 )
 def smaller_gradients(mc: Sampler) -> Findings:
     """By N01 the loss, as a function of the weights W, is the same at aW. Differentiate by W: its
@@ -58,23 +77,27 @@ def smaller_gradients(mc: Sampler) -> Findings:
     to its gradient. The gradient by the layer's input u does not change, as W u is multiplied by a,
     and its gradient by 1/a."""
     random, a = np.random.default_rng(mc.seed), 3.0
-    x, first, weights, norm = (
-        batch(random, 16, 6),
-        batch(random, 5, 6),
-        batch(random, 16, 5),
-        BatchNorm(5, eps=0.0),
-    )
+    x, weights, terms = batch(random, 16, 6), batch(random, 5, 6), batch(random, 16, 5)
+    bn = BatchNorm(5, eps=0.0).to(dtype="float64")
 
-    def gradients(scale: float) -> list[Tensor]:
-        w, u = tensor(scale * first.numpy(), requires_grad=True), Tensor(x.data, requires_grad=True)
-        return list(grad((norm.to(dtype="float64")(F.linear(u, w)) * weights).sum(), [w, u]))
+    def gradients(scale: float) -> tuple[Tensor, Tensor]:
+        """With respect to the weights, and to the input."""
+        w = tensor(scale * weights.numpy(), requires_grad=True)
+        u = Tensor(x.data, requires_grad=True)
+        of_w, of_u = grad((bn(F.linear(u, w)) * terms).sum(), [w, u])
+        return of_w, of_u
 
     (of_w, of_u), (of_aw, of_same_u) = gradients(1.0), gradients(a)
     ratio = float(np.linalg.norm(of_aw.numpy()) / np.linalg.norm(of_w.numpy()))
-    yield Case("size of the gradient at 3 W over that at W", 1.0 / a, 1.0 / a, computed(ratio))
-    yield is_zero("largest change of 3 times it", largest_difference(a * of_aw, of_w))
-    yield is_zero("largest w . gradient of w", abs((first * of_w).sum(axis=1).numpy()).max())
-    yield is_zero("largest change of the gradient of u", largest_difference(of_same_u, of_u))
+    yield claimed(
+        "size of the gradient at 3 W over that at W", 1.0 / a, exact=1.0 / a, measured=ratio
+    )
+    difference = largest_difference(a * of_aw, of_w)
+    yield claimed("largest change of 3 times it", 0.0, exact=0.0, measured=difference)
+    along = abs((weights * of_w).sum(axis=1).numpy()).max()
+    yield claimed("largest w . gradient of w", 0.0, exact=0.0, measured=along)
+    difference = largest_difference(of_same_u, of_u)
+    yield claimed("largest change of the gradient of u", 0.0, exact=0.0, measured=difference)
     return "so weights can only grow under plain gradient descent, and slow themselves down"
 
 
@@ -82,6 +105,7 @@ def smaller_gradients(mc: Sampler) -> Findings:
     "N03",
     "Ioffe and Szegedy (2015), 3.3",
     "BatchNorm may bring singular values of Jacobians close to 1.",
+    expected="does not hold as stated",
 )
 def conjecture(mc: Sampler) -> Findings:
     """A conjecture, for the map y -> BN(W ReLU(y)) between normalised inputs of consecutive layers.
@@ -89,32 +113,47 @@ def conjecture(mc: Sampler) -> Findings:
     ReLU(Z), Z ~ N(0, 1), and w a row of W: the Jacobian of one sample is that of a NormProp layer.
     Half of its columns are 0, and the other singular values fill (1/c1) [1 - sqrt(1/2), 1 +
     sqrt(1/2)]; their root mean square with the zeros is sqrt(pi/(pi - 1)) = 1.2112."""
-    width, samples = 96, 256
+
+    def draw(random: Generator, width: int) -> dict[str, float]:
+        """Averaged over a sample and its opposite, in the same batch of others."""
+        layer = Sequential(ReLU(), dense(random, width), BatchNorm(width))
+        others = gaussian(random, 4 * width - 1, width)
+        y = gaussian(random, width)
+
+        def own(y: Tensor) -> Tensor:
+            return layer(F.concatenate([y.reshape(1, width), others]))[0]
+
+        found = []
+        for sample in (y, -y):
+            values = singular_values(jacobian(own, sample).numpy().astype(np.float64))
+            some = nonzero(values)
+            found.append([(values**2).mean(), 1.0 - len(some) / width, some[0], some[-1]])
+        names = ("square", "zero", "largest", "smallest")
+        return dict(zip(names, np.mean(found, axis=0), strict=True))
+
+    tallies = {}
+    for width, layers in ((24, 120), (96, 40)):
+        drawn = each(partial(draw, width=width))
+        tallies[width] = mc.tally(f"batch norm spectrum {width}", drawn, layers, 10**5, 1)
     low, high = closed_forms.spectrum_edges(1, 1)
-
-    def draw(random: np.random.Generator) -> list[float]:
-        layer, rest = (
-            Sequential(ReLU(), dense(random, width), BatchNorm(width)),
-            gaussian(random, samples - 1, width),
-        )
-        own = jacobian(
-            lambda y: layer(F.concatenate([y.reshape(1, width), rest]))[0], gaussian(random, width)
-        )
-        values = np.linalg.svd(own.numpy().astype(np.float64), compute_uv=False)
-        some = nonzero(values)
-        return [(values**2).mean(), 1.0 - len(some) / width, some[0], some[-1]]
-
-    tally = mc.tally("batch norm spectrum", each(draw), samples=32, cost=10**5, block=1)
-    yield Case(
+    yield claimed(
         "root mean square of singular values",
         1.0,
-        JACOBIAN_FACTOR,
-        tally.power(0.5),
-        finite_size=0.02,
+        exact=JACOBIAN_FACTOR,
+        measured=infinite_width({n: tally.power(0.5, "square") for n, tally in tallies.items()}),
     )
-    yield Case("fraction of them that is 0", 0.0, 0.5, tally.mean(1), finite_size=0.02)
-    yield Case("largest", 1.0, high, tally.mean(2), finite_size=0.06)
-    yield Case("smallest but 0", 1.0, low, tally.mean(3), finite_size=0.2)
+    yield claimed(
+        "fraction of them that is 0",
+        0.0,
+        exact=0.5,
+        measured=infinite_width({n: tally.mean("zero") for n, tally in tallies.items()}),
+    )
+    for what, exact in (("largest", high), ("smallest", low)):
+        # edges are off by a number over n^(2/3), and by one over n
+        edges = {n: tally.mean(what) for n, tally in tallies.items()}
+        limit = infinite_width(edges, order=2.0 / 3.0, next_order=2.0 / 3.0)
+        what = "smallest but 0" if what == "smallest" else what
+        yield claimed(what, 1.0, exact=exact, measured=limit)
     return (
         f"half are 0, the others {low:.2f} to {high:.2f}, and their root mean square is "
         f"{JACOBIAN_FACTOR:.2f}"
@@ -125,50 +164,52 @@ def conjecture(mc: Sampler) -> Findings:
     "N04",
     "Ioffe and Szegedy (2015), 3",
     "The statistics of a mini-batch stand for those of all data.",
+    expected="approximate",
 )
 def small_batches(mc: Sampler) -> Findings:
     """Normalised over a batch of B, the values y of a Gaussian unit are uniform on the sphere of
-    mean square 1 in the B
-    - 1 dimensions in which they sum to 0. So E ReLU(y) = sqrt(B - 1) Gamma((B - 1)/2)/(2 sqrt(pi)
-    Gamma(B/2)), Gamma the gamma function: that of all data, 1/sqrt(2 pi), only as B grows."""
+    mean square 1 in the B - 1 dimensions in which they sum to 0. So E ReLU(y) = sqrt(B - 1)
+    Gamma((B - 1)/2)/(2 sqrt(pi) Gamma(B/2)), Gamma the gamma function: that of all data, 1/sqrt(2
+    pi), only as B grows."""
     exact = {size: closed_forms.sphere_relu_mean(size - 1) for size in (32, 8, 4)}
 
-    def draw(random: np.random.Generator, count: int, size: int) -> Array:
-        return F.relu(BatchNorm(count, eps=0.0)(gaussian(random, size, count))).mean(axis=0).data
+    def draw(random: Generator, count: int, size: int) -> Tensor:
+        """Of `count` units, each over a batch of this size."""
+        normalized = BatchNorm(count, eps=0.0)(gaussian(random, size, count))
+        return F.relu(normalized).mean(axis=0)
 
     for size, mean in exact.items():
-        tally = mc.tally(
-            f"batch of {size}", partial(draw, size=size), samples=60_000, block=1 << 12
-        )
-        yield Case(f"E ReLU(BN), batch of {size}", C2, mean, tally.mean())
+        drawn = partial(draw, size=size)
+        found = mc.tally(f"batch of {size}", drawn, samples=60_000, block=1 << 12).mean()
+        yield claimed(f"E ReLU(BN), batch of {size}", C2, exact=mean, measured=found)
     off = [mean / C2 - 1.0 for mean in exact.values()]
     return f"{off[0]:.1%} off with 32 samples, {off[1]:.1%} with 8, {off[2]:.1%} with 4"
 
 
 def batch_gain(
-    mc: Sampler, activation: str, size: int, samples: int, power: float = 1.0
+    mc: Sampler, activation: str, size: int, layers: int, power: float = 1.0
 ) -> Estimate:
-    """The gain of a centred gradient, in the mean square to a power, in a layer s(BN(Wx)) of width
-    n at orthogonal samples: over the variance of the outputs in the batch, and over 1 - 2/n."""
+    """The mean-square gain, to a power, of a gradient that is centred over the batch, in a layer
+    s(BN(Wx)) of width n at orthogonal samples: over the variance of the outputs in the batch, and
+    over 1 - 2/n."""
     width = max(32, size)
 
-    def build(random: np.random.Generator) -> tuple[Module, Tensor]:
+    def draw(random: Generator) -> dict[str, float]:
         layer = Sequential(dense(random, width), BatchNorm(width, eps=0.0), Activation(activation))
-        return layer, orthogonal_samples(random, size, width)
+        return probe(random, layer, orthogonal_samples(random, size, width), centered=True)
 
-    tally = network_tally(
-        mc, f"batch gain {activation} {size}", build, samples, cost=100, block=10, centered=True
-    )
-    return tally.function(lambda means: float(means[0] / (1.0 - 2.0 / width) / means[3]) ** power)
+    def gain(mean: dict[str, float]) -> float:
+        return (mean["gain"] / (1.0 - 2.0 / width) / mean["variance"]) ** power
 
-
-BATCHES = ((8, 1200), (64, 200))  # and how many layers of each are drawn
+    name = f"batch gain {activation} {size}"
+    return mc.tally(name, each(draw), layers, cost=100, block=10).function(gain)
 
 
 @batchnorm(
     "N05",
     "Yang et al. (2019)",
     "BatchNorm in a linear network multiplies gradients by (B - 2)/(B - 3).",
+    expected="holds",
 )
 def linear_batch_norm(mc: Sampler) -> Findings:
     """In mean square, for batches of B. The gradient by u = W x loses its mean over the batch and
@@ -176,12 +217,13 @@ def linear_batch_norm(mc: Sampler) -> Findings:
     standard deviation of u over the batch: 1/v for v ~ chi^2/B of B - 1 degrees of freedom has the
     mean B/(B - 3). Random weights W make samples orthogonal (N08). Then this is exact at any width
     n, up to a factor 1 - 2/n, which the measurement is divided by."""
-    for size, samples in BATCHES:
-        exact, estimate = (
-            batch_norm_gain(size, "identity"),
-            batch_gain(mc, "identity", size, samples),
+    for size, layers in ((8, 2400), (64, 240)):
+        yield claimed(
+            f"mean-square gain, B = {size}",
+            (size - 2.0) / (size - 3.0),
+            exact=batch_norm_gain(size, "identity"),
+            measured=batch_gain(mc, "identity", size, layers),
         )
-        yield Case(f"mean-square gain, B = {size}", (size - 2.0) / (size - 3.0), exact, estimate)
     return "6/5 for a batch of 8, 62/61 for 64: infinite for 3 or fewer"
 
 
@@ -189,33 +231,43 @@ def linear_batch_norm(mc: Sampler) -> Findings:
     "N06",
     "Yang et al. (2019)",
     "BatchNorm and ReLU multiply gradients by 1.21 for large batches B.",
+    expected="holds",
 )
 def relu_batch_norm(mc: Sampler) -> Findings:
     """The values y of a unit in a batch of B are uniform on a sphere (N04). With D = diag ReLU'(y),
     G the projection on what is centred over the batch and P on what is also orthogonal to y, the
-    mean-square gain of the gradient is B/((B
-    - 3)(B - 1)) E tr(D G D P) over the variance of ReLU(y) in the batch. As B grows, it falls to
-    pi/(pi - 1) = 1.467, and its root to 1.21: NormProp's number (C12), as the batch's statistics
-    become those of all data."""
+    mean-square gain of the gradient is B/((B - 3)(B - 1)) E tr(D G D P) over the variance of
+    ReLU(y) in the batch. As B grows, it falls to pi/(pi - 1) = 1.467, and its root to 1.21:
+    NormProp's number (C12), as the batch's statistics become those of all data."""
     limit = math.sqrt(batch_norm_gain(10**6))
-    yield Case("gain in size, B = 10^6", PRINTED_FACTOR, limit, rounding=0.005)
-    for size, samples in BATCHES:
-        estimate = batch_gain(mc, "relu", size, samples, power=0.5)
-        yield shown(f"gain in size, B = {size}", math.sqrt(batch_norm_gain(size)), estimate)
-    width, size, depth = 192, 32, 5
+    yield claimed("gain in size, B = 10^6", "1.21", exact=limit)
+    for size, layers in ((8, 1200), (64, 200)):
+        yield beside(
+            f"gain in size, B = {size}",
+            exact=math.sqrt(batch_norm_gain(size)),
+            measured=batch_gain(mc, "relu", size, layers, power=0.5),
+        )
+    size, depth = 32, 5
 
-    def build(random: np.random.Generator) -> tuple[Module, Tensor]:
-        layers = [(ReLU(), dense(random, width), BatchNorm(width, eps=0.0)) for _ in range(depth)]
-        return Sequential(*sum(layers, ())), BatchNorm(width, eps=0.0)(
-            gaussian(random, size, width)
-        ).detach()
+    def draw(random: Generator, width: int) -> dict[str, float]:
+        network = deep(
+            random,
+            depth,
+            lambda random: Sequential(ReLU(), dense(random, width), BatchNorm(width, eps=0.0)),
+        )
+        x = BatchNorm(width, eps=0.0)(gaussian(random, size, width)).detach()
+        return probe(random, network, x, centered=True)
 
-    deep = network_tally(mc, "deep batch norm", build, samples=24, centered=True).power(0.5 / depth)
-    what, exact = (
+    by_width = {}
+    for width, networks in ((64, 80), (256, 40)):
+        drawn = each(partial(draw, width=width))
+        tally = mc.tally(f"deep batch norm {width}", drawn, networks, cost=10**5, block=1)
+        by_width[width] = tally.power(0.5 / depth, "gain")
+    yield beside(
         f"gain in size a layer, {depth} layers, B = {size}",
-        math.sqrt(batch_norm_gain(size)),
+        exact=math.sqrt(batch_norm_gain(size)),
+        measured=infinite_width(by_width),
     )
-    yield shown(what, exact, deep, finite_size=0.02)
     return (
         f"in the limit; {math.sqrt(batch_norm_gain(8)):.3f} for a batch of 8. After 50 layers it "
         f"is {limit**50:,.0f}"
@@ -223,7 +275,10 @@ def relu_batch_norm(mc: Sampler) -> Findings:
 
 
 @batchnorm(
-    "N07", "Yang et al. (2019), abstract", "No activation keeps BatchNorm from exploding gradients."
+    "N07",
+    "Yang et al. (2019), abstract",
+    "No activation keeps BatchNorm from exploding gradients.",
+    expected="holds",
 )
 def no_activation_helps(mc: Sampler) -> Findings:
     """For large batches the mean-square gain of a layer is chi = E s'(Z)^2/Var s(Z), with s the
@@ -231,79 +286,88 @@ def no_activation_helps(mc: Sampler) -> Findings:
     the mean degree of s in Hermite polynomials (G3): at least 1, and 1 for a line only. Small
     batches add to it, by the integral of N06 for this s."""
     chi = {name: float(moments.gaussian(name).jacobian_factor ** 2) for name in activations}
-    yield Case(
-        "least gain of all activations, large batches", 1.0, min(chi.values()), relation="at least"
-    )
+    least = min(chi.values())
+    yield claimed("least gain of all activations, large batches", at_least(1.0), exact=least)
     size, names = 16, ("tanh", "erf", "gelu", "relu")
     for name in names:
-        estimate = batch_gain(mc, name, size, samples=400)
-        yield Case(
+        yield claimed(
             f"gain of {name}, B = {size}",
-            1.0,
-            batch_norm_gain(size, name),
-            estimate,
-            relation="at least",
+            at_least(1.0),
+            exact=batch_norm_gain(size, name),
+            measured=batch_gain(mc, name, size, layers=600),
         )
     ratios = [batch_norm_gain(10**6, name) / chi[name] for name in names]
-    yield all_ones("gain at B = 10^6 over chi, these four", ratios, tolerance=1e-5)
+    farthest = max(ratios, key=lambda ratio: abs(ratio - 1.0))
+    what = "gain at B = 10^6 over chi, these four, farthest from 1"
+    yield beside(what, exact=1.0, measured=farthest, tolerance=1e-5)
     return (
         f"{chi['tanh']:.3f} for tanh, {chi['gelu']:.3f} for GELU, {chi['relu']:.3f} for ReLU; 1 "
         "for a line only"
     )
 
 
+def mean_cosine(h: HostArray) -> float:
+    """Of all pairs of samples (samples, units), each pair weighted by its lengths."""
+    samples = len(h)
+    total = (h * h).sum()
+    pairs = (h.sum(axis=0) ** 2).sum() - total
+    return float(pairs / ((samples - 1) * total))
+
+
 @batchnorm(
     "N08",
     "Daneshmand et al. (2020); Yang et al. (2019)",
     "BatchNorm drives the samples of a batch apart.",
+    expected="holds",
 )
 def orthogonal(mc: Sampler) -> Findings:
     """However alike the samples start, with depth the pre-activations of any two samples in a batch
     of B get the correlation -1/(B - 1), which is that of independent samples minus their mean.
-    After ReLU their cosine is 2 k(-1/(B
-    - 1)), with k the arc-cosine kernel of degree 1. Without BatchNorm, He's weights drive the
-    cosine to 1 instead."""
-    width, size, depth, alike = 128, 8, 30, 0.9
-    exact = 2.0 * arc_cosine(-1.0 / (size - 1))
+    After ReLU their cosine is 2 k(-1/(B - 1)), with k the arc-cosine kernel of degree 1. Without
+    BatchNorm, He's weights drive the cosine to 1 instead."""
+    size, depth, alike = 8, 30, 0.9
 
-    def network(random: np.random.Generator, *norm: Module) -> Module:
-        return Sequential(
-            *sum(((dense(random, width, 2.0), *norm, ReLU()) for _ in range(depth)), ())
-        )
+    def draw(random: Generator, width: int) -> dict[str, float]:
+        common, own = gaussian(random, 1, width), gaussian(random, size, width)
+        x = math.sqrt(alike) * common + math.sqrt(1.0 - alike) * own
 
-    def mean_cosine(x: Tensor) -> float:
-        h = x.numpy().astype(np.float64)
-        total = (h * h).sum()
-        return float(((h.sum(axis=0) ** 2).sum() - total) / ((size - 1) * total))
+        def layer(random: Generator, *norm: Module) -> Module:
+            return Sequential(dense(random, width, 2.0), *norm, ReLU())
 
-    def draw(random: np.random.Generator) -> list[float]:
-        x = math.sqrt(alike) * gaussian(random, 1, width) + math.sqrt(1.0 - alike) * gaussian(
-            random, size, width
-        )
-        with_norm, without = network(random, BatchNorm(width, eps=0.0)), network(random)
-        return [mean_cosine(out) for out in (x, with_norm(x), without(x))]
+        normalized = deep(random, depth, lambda r: layer(r, BatchNorm(width, eps=0.0)))
+        plain = deep(random, depth, layer)
+        outputs = {"inputs": x, "with": normalized(x), "without": plain(x)}
+        return {name: mean_cosine(out.numpy().astype(float)) for name, out in outputs.items()}
 
-    tally = mc.tally("apart", each(draw), samples=24, cost=10**5, block=1)
-    what = f"mean cosine, layer {depth}, B = {size}"
-    yield Case(what, exact, exact, tally.mean(1), finite_size=0.03, rounding=0.03 * exact)
-    yield shown("the same of the inputs", alike, tally.mean(0), 0.02)
-    without = alike
+    tallies = {}
+    for width, networks in ((64, 100), (256, 40)):
+        drawn = each(partial(draw, width=width))
+        tallies[width] = mc.tally(f"apart {width}", drawn, networks, cost=10**5, block=1)
+    exact = {"with": 2.0 * arc_cosine(-1.0 / (size - 1)), "inputs": alike, "without": alike}
     for _ in range(depth):
-        without = 2.0 * arc_cosine(without)
-    yield shown("the same without BatchNorm, He's weights", without, tally.mean(2), 0.04)
-    return f"from {alike:g} to {exact:.3f}, as of independent samples; 1/pi for large batches"
-
-
-def pair(random: np.random.Generator, width: int, cosine: float) -> Tensor:
-    """Two samples of exactly this cosine, and mean square 1."""
-    x = orthogonal_samples(random, 2, width).numpy()
-    return tensor(np.stack([x[0], cosine * x[0] + math.sqrt(1.0 - cosine**2) * x[1]]))
+        exact["without"] = 2.0 * arc_cosine(exact["without"])
+    limits = {
+        name: infinite_width({n: tally.mean(name) for n, tally in tallies.items()})
+        for name in exact
+    }
+    what = f"mean cosine, layer {depth}, B = {size}"
+    yield claimed(what, exact["with"], exact=exact["with"], measured=limits["with"])
+    yield beside("the same of the inputs", exact=alike, measured=limits["inputs"])
+    yield beside(
+        "the same without BatchNorm, He's weights",
+        exact=exact["without"],
+        measured=limits["without"],
+    )
+    return (
+        f"from {alike:g} to {exact['with']:.3f}, as of independent samples; 1/pi for large batches"
+    )
 
 
 @layernorm(
     "N13",
     "Ba et al. (2016), Table 1",
     "LayerNorm sees neither scale nor shift of all weights, nor a sample's scale.",
+    expected="holds",
 )
 def layer_invariances(mc: Sampler) -> Findings:
     """LN(u) = (u - m)/sqrt(v) with m and v the mean and variance over the units of one sample; u =
@@ -311,67 +375,89 @@ def layer_invariances(mc: Sampler) -> Findings:
     add the same to all units: nothing is left of it. One row times a number, or a constant added to
     all inputs x, changes u unit by unit, and is seen."""
     random = np.random.default_rng(mc.seed)
-    x, w, norm = batch(random, 9, 6), batch(random, 8, 6), LayerNorm(8, eps=0.0).to(dtype="float64")
-    before, one_row = norm(F.linear(x, w)), tensor(np.where(np.arange(8)[:, None] == 0, 3.0, 1.0))
+    x, w = batch(random, 9, 6), batch(random, 8, 6)
+    layer_norm = LayerNorm(8, eps=0.0).to(dtype="float64")
+    before = layer_norm(F.linear(x, w))
+
+    def change(x: Tensor, w: Tensor) -> float:
+        return largest_difference(layer_norm(F.linear(x, w)), before)
+
     unseen = {
-        "all weights times 3": (x, 3.0 * w),
-        "a vector added to all rows": (x, w + batch(random, 1, 6)),
+        "all weights times 3": change(x, 3.0 * w),
+        "a vector added to all rows": change(x, w + batch(random, 1, 6)),
+        "a sample times 3": change(3.0 * x, w),
     }
-    for what, changed in (unseen | {"a sample times 3": (3.0 * x, w)}).items():
-        yield is_zero(
-            f"{what}: largest change", largest_difference(norm(F.linear(*changed)), before)
-        )
-    for what, changed in {
-        "one row times 3": (x, one_row * w),
-        "1 added to all inputs": (x + 1.0, w),
-    }.items():
-        yield is_not_zero(
-            f"{what}: largest change", largest_difference(norm(F.linear(*changed)), before)
-        )
-    u, found = F.linear(x, w).numpy()[0], before.numpy()[0, 0]
-    yield shown(
-        "the first number of LN(u), and by its formula", (u[0] - u.mean()) / u.std(), float(found)
+    for what, found in unseen.items():
+        yield claimed(f"{what}: largest change", 0.0, exact=0.0, measured=found)
+    one_row = tensor(np.array([[3.0]] + [[1.0]] * 7))
+    seen = {
+        "one row times 3": change(x, one_row * w),
+        "1 added to all inputs": change(x + 1.0, w),
+    }
+    for what, found in seen.items():
+        yield claimed(f"{what}: largest change", other_than(0.0), measured=found)
+    u = F.linear(x, w).numpy()[0]
+    yield beside(
+        "the first number of LN(u), and by its formula",
+        exact=(u[0] - u.mean()) / u.std(),
+        measured=float(before.numpy()[0, 0]),
     )
     return "as the table has it: three changes leave no trace, two do"
 
 
-def layer_gain(mc: Sampler, parts: list[Module], width: int, mean_square: float) -> Estimate:
-    """Of one linear layer and these parts: the gain, over samples in all orthogonal directions of
-    this mean square."""
+def layer_gain(
+    mc: Sampler, width: int, parts: Callable[[int], list[Module]], mean_square: float, layers: int
+) -> Estimate:
+    """Of one linear layer and these parts: the mean-square gain of the gradient, over samples in
+    all orthogonal directions of this mean square."""
 
-    def build(random: np.random.Generator) -> tuple[Module, Tensor]:
+    def draw(random: Generator) -> dict[str, float]:
         x = orthogonal_samples(random, width, width, mean_square)
-        return Sequential(dense(random, width), *parts), x
+        return probe(random, Sequential(dense(random, width), *parts(width)), x)
 
-    return network_tally(mc, f"layer gain {parts}", build, samples=100, cost=1000, block=5).mean()
+    name = f"layer gain {parts(width)}"
+    return mc.tally(name, each(draw), layers, cost=1000, block=5).mean("gain")
 
 
 @layernorm(
     "N14",
     "after Ba et al. (2016)",
     "LayerNorm keeps gradients of ReLU layers stable, wherever it stands.",
+    expected="does not hold as stated",
 )
 def where_it_stands(mc: Sampler) -> Findings:
     """Before ReLU, u is normalised and half of the units are on: the mean-square gain is (n - 1)(n
-    - 2)/(n (n - 3)) for n units and inputs of mean square 1/2, as ReLU leaves them. Behind ReLU,
+    - 2)/(n (n - 3)) for n units and inputs of mean square 1/2, as ReLU leaves them. After ReLU,
     LayerNorm removes the mean that ReLU makes and divides by the standard deviation c1 of the rest:
-    the gain is 1/(2 c1^2) = pi/(pi - 1) = 1.467."""
-    width, wide = 32, 128
-    before = layer_gain(mc, [LayerNorm(width, eps=0.0), ReLU()], width, 0.5)
-    after = layer_gain(mc, [ReLU(), LayerNorm(wide, eps=0.0)], wide, 1.0)
-    yield Case(
-        f"gain, LayerNorm before ReLU, n = {width}", 1.0, norm_gain(width), before, rounding=0.005
+    the gain is 1/(2 c1^2) = pi/(pi - 1) = 1.467 for wide layers."""
+    width = 32
+    yield claimed(
+        f"gain, LayerNorm before ReLU, n = {width}",
+        "1.00",
+        exact=norm_gain(width),
+        measured=layer_gain(mc, width, lambda n: [LayerNorm(n, eps=0.0), ReLU()], 0.5, 1000),
     )
-    yield Case(f"gain, LayerNorm behind ReLU, n = {wide}", 1.0, CHI, after, finite_size=0.03)
+    after = {
+        n: layer_gain(mc, n, lambda n: [ReLU(), LayerNorm(n, eps=0.0)], 1.0, layers)
+        for n, layers in ((32, 1000), (128, 150))
+    }
+    yield claimed("gain, LayerNorm after ReLU", 1.0, exact=CHI, measured=infinite_width(after))
     return (
-        f"{norm_gain(width):.3f} before ReLU, but {CHI:.3f} behind it: {CHI**9:.0f} after 9 layers"
+        f"{norm_gain(width):.3f} before ReLU, but {CHI:.3f} after it: {CHI**9:.0f} after 9 layers"
     )
+
+
+def pair(random: Generator, width: int, cosine: float) -> Tensor:
+    """Two samples of exactly this cosine, and mean square 1."""
+    a, b = orthogonal_samples(random, 2, width).numpy()
+    return tensor(np.stack([a, cosine * a + math.sqrt(1.0 - cosine**2) * b]))
 
 
 @layernorm(
     "N15",
     "Zhang and Sennrich (2019)",
     "Re-centring is dispensable: RMSNorm does what LayerNorm does.",
+    expected="holds",
 )
 def without_centering(mc: Sampler) -> Findings:
     """RMSNorm divides the units of a sample by their root mean square, and leaves their mean. With
@@ -379,32 +465,35 @@ def without_centering(mc: Sampler) -> Findings:
     gain is (n - 1)^2/(n (n - 2)), and 1 for wide layers as LayerNorm's. The cosine of two samples
     goes from rho to 2 k(rho) in both, k the arc-cosine kernel of degree 1. What differs: RMSNorm
     sees it if the same number is added to all units."""
-    width, wide, rho = 32, 256, 0.5
-    gain = layer_gain(mc, [RMSNorm(width, eps=0.0), ReLU()], width, 0.5)
-    yield Case(
+    width, rho = 32, 0.5
+    yield claimed(
         f"gain, RMSNorm before ReLU, n = {width}",
-        1.0,
-        norm_gain(width, center=False),
-        gain,
-        rounding=0.005,
+        "1.00",
+        exact=norm_gain(width, center=False),
+        measured=layer_gain(mc, width, lambda n: [RMSNorm(n, eps=0.0), ReLU()], 0.5, 1000),
     )
     exact = 2.0 * arc_cosine(rho)
 
-    def draw(random: np.random.Generator, norm: Module) -> tuple[float, float]:
-        a, b = F.relu(norm(dense(random, wide)(pair(random, wide, rho)))).numpy()
-        return float(a @ b), float(a @ a + b @ b) / 2.0
+    def draw(random: Generator, norm: Module, width: int) -> dict[str, float]:
+        a, b = F.relu(norm(dense(random, width)(pair(random, width, rho)))).numpy()
+        return {"product": float(a @ b), "square": float(a @ a + b @ b) / 2.0}
 
-    for name, norm in (("RMSNorm", RMSNorm(wide)), ("LayerNorm", LayerNorm(wide))):
-        tally = mc.tally(
-            f"cosine {name}", each(partial(draw, norm=norm)), samples=80, cost=5000, block=4
+    for name, norm in (("RMSNorm", RMSNorm), ("LayerNorm", LayerNorm)):
+        cosines = {}
+        for n, layers in ((64, 1000), (256, 600)):
+            drawn = each(partial(draw, norm=norm(n), width=n))
+            tally = mc.tally(f"cosine {name} {n}", drawn, layers, cost=5000, block=4)
+            cosines[n] = tally.function(lambda mean: mean["product"] / mean["square"])
+        yield claimed(
+            f"cosine after ReLU, {name}, before {rho:g}",
+            exact,
+            exact=exact,
+            measured=infinite_width(cosines),
         )
-        what, cosine = (
-            f"cosine behind ReLU, {name}, before {rho:g}",
-            tally.function(lambda means: means[0] / means[1]),
-        )
-        yield Case(what, exact, exact, cosine, finite_size=0.01, rounding=0.01)
     u, rms = batch(np.random.default_rng(mc.seed), 9, 8), RMSNorm(8).to(dtype="float64")
-    yield is_not_zero(
-        "1 added to all units: largest change of RMSNorm", largest_difference(rms(u + 1.0), rms(u))
+    yield claimed(
+        "1 added to all units: largest change of RMSNorm",
+        other_than(0.0),
+        measured=largest_difference(rms(u + 1.0), rms(u)),
     )
     return f"before training: both keep the gradient, and take a cosine of {rho:g} to {exact:.3f}"

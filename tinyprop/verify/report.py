@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..report.estimate import CONFIDENCE, Estimate
-from .claim import (
+from .case import (
     APPROXIMATE,
     DOES_NOT_HOLD,
     EMPIRICAL,
     HOLDS,
     IN_EXPECTATION,
+    NEGLIGIBLE,
     UNSETTLED,
     Case,
-    Claim,
-    Result,
 )
+from .ledger import Claim
+from .settling import Result
 
 STYLES = {  # a mark, for those who see no color, an ANSI color, and the plural
     HOLDS: ("✓", "32", "hold"),
@@ -39,9 +40,13 @@ ASCII = {
     "≥": ">=",
     "≠": "!=",
 }
+NOTE = (
+    "* shown, and compared with its measurement; not judged. notices: the smallest error of the "
+    "exact number, relative to it, that would be noticed"
+)
+FINEST = 1e-5  # error that is printed as a number
 INDENT, NARROWEST, GAP = 5, 60, 2
-NOT_JUDGED = "* shown, and compared with its measurement; not judged"
-COLUMNS = {"the paper": 11, "exact": 11, f"measured, {CONFIDENCE:.0%}": 21}
+COLUMNS = {"claimed": 11, "exact": 12, f"measured, {CONFIDENCE:.0%}": 21, "notices": 8}
 
 
 def number(x: float | None) -> str:
@@ -65,6 +70,23 @@ def has_color(stream: Any) -> bool:
     return bool(stream.isatty() and not is_plain)
 
 
+def power(case: Case) -> str:
+    """The smallest error of the exact number that the case would notice: relative, or absolute for
+    0.
+
+    >>> power(Case("a", 1.0, 1.0, Estimate(1.001, 0.004, 10**6))), power(Case("a", 1.0, 1.5))
+    ('1.1 %', '-')
+    """
+    if case.power is None or case.exact is None:
+        return "-"
+    if abs(case.exact) <= NEGLIGIBLE:
+        return f"{case.power:.1g}"
+    if case.power < FINEST:
+        return f"<{100.0 * FINEST:g} %"
+    percent = 100.0 * case.power
+    return f"{percent:.0f} %" if percent >= 99.0 else f"{percent:.2g} %"
+
+
 def can_show(encoding: str | None) -> bool:
     """Whether a terminal of this encoding has all the marks.
 
@@ -78,11 +100,37 @@ def can_show(encoding: str | None) -> bool:
     return True
 
 
-def cells_of(case: Case) -> tuple[str, str, str, str]:
-    """What the number is, and the number as the paper has it, exactly, and measured."""
-    what = case.what + ("" if case.judged and case.paper is not None else " *")
-    said = RELATIONS[case.relation] + number(case.paper)
-    return what, said, number(case.exact), measured(case.estimate)
+def cells_of(case: Case) -> tuple[str, str, str, str, str]:
+    """What the number is; the number as it is claimed, exactly, and measured; and what error of the
+    exact one would be noticed."""
+    what = case.what + ("" if case.is_judged else " *")
+    said = RELATIONS[case.relation] + number(case.claimed)
+    return what, said, number(case.exact), measured(case.estimate), power(case)
+
+
+def place(section: str) -> str:
+    """Where a claim is made: a section of the paper, or another paper.
+
+    >>> place("3.2, Remark 1"), place("Ba et al. (2016), Table 1")
+    ('Section 3.2, Remark 1', 'Ba et al. (2016), Table 1')
+    """
+    return f"Section {section}" if section[:1].isdigit() else section
+
+
+def counted(results: Sequence[Result], seconds: float | None = None) -> str:
+    """How many there are of each verdict, and whether they are as expected."""
+    counts = Counter(result.verdict for result in results)
+    said = []
+    for verdict, (_, _, plural) in STYLES.items():
+        if counts[verdict]:
+            said.append(f"{counts[verdict]} {plural if counts[verdict] > 1 else verdict}")
+    others = [result.id for result in results if not result.as_expected]
+    end = "every verdict is the expected one"
+    if others:
+        end = f"not as expected: {', '.join(others)}"
+    claims = f"{len(results)} claim{'s' * (len(results) != 1)}"
+    duration = "" if seconds is None else f" in {seconds:.0f} s"
+    return f"{claims}{duration}: {', '.join(said)}; {end}."
 
 
 class Report:
@@ -107,7 +155,8 @@ class Report:
         return "".join(map(str.ljust, map(self.plain, values), COLUMNS.values())).rstrip()
 
     def case(self, case: Case) -> list[str]:
-        """What the number is, and the number as the paper has it, exactly, and measured."""
+        """What the number is, and the number as it is claimed, exactly, and measured; and what
+        error of the exact one would be noticed."""
         what, *cells = cells_of(case)
         values = self.numbers(*cells)
         first, *more = textwrap.wrap(
@@ -116,42 +165,55 @@ class Report:
         beside, below = [f"{first:<{self.room}}{values}", *more], [first, *more, " " * GAP + values]
         return [" " * INDENT + line for line in (beside if self.beside else below)]
 
-    def row(self, result: Result) -> str:
-        """The statement and its verdict, every case, and the reason."""
-        mark, code, _ = STYLES[result.verdict]
-        room = self.width - INDENT - len(result.verdict) - 4
-        first, *more = textwrap.wrap(result.statement, room)
-        verdict = self.paint(f"{self.plain(mark)} {result.verdict}", code)
-        lines = [f"{self.paint(f'{result.id:<{INDENT}}', '1')}{first:<{room}}  {verdict}"]
-        lines += [" " * INDENT + line for line in more]
-        lines += [line for case in result.cases for line in self.case(case)]
+    def head(self, id: str, statement: str, verdict: str) -> list[str]:
+        """The statement, and a verdict beside its first line."""
+        mark, code, _ = STYLES[verdict]
+        name = f"{id} ".ljust(INDENT)
+        room = self.width - max(INDENT, len(name)) - len(verdict) - 4
+        first, *more = textwrap.wrap(self.plain(statement), room)
+        painted = self.paint(f"{self.plain(mark)} {verdict}", code)
+        lines = [f"{self.paint(name, '1')}{first:<{room}}  {painted}"]
+        return lines + [" " * INDENT + line for line in more]
+
+    def row(self, result: Result, rows: bool = True) -> str:
+        """The statement and its verdict, the reason, and every case if they are wanted."""
+        lines = self.head(result.id, result.statement, result.verdict)
+        if rows:
+            lines += [line for case in result.cases for line in self.case(case)]
         lines += self.fill(result.reason, "2")
+        for line in result.problem.splitlines():
+            lines += self.fill(line, "31")
         if not result.as_expected:
             lines += self.fill(f"expected: {result.expected}", "1;31")
         return "\n".join(lines)
 
-    def table(self, results: Sequence[Result]) -> str:
+    def table(self, results: Sequence[Result], rows: bool = True) -> str:
+        """All results; with rows, under the names of the columns."""
+        lines = [self.row(result, rows) for result in results]
+        if not rows:
+            return "\n".join(lines)
         head = " " * INDENT + (" " * self.room if self.beside else "") + self.numbers(*COLUMNS)
-        note = self.fill(NOT_JUDGED, "2")
-        return "\n".join([self.paint(head, "2"), *map(self.row, results), *note])
+        note = self.fill(NOTE, "2")
+        return "\n".join([self.paint(head, "2"), *lines, *note])
 
-    def explanation(self, claim: Claim, result: Result) -> str:
+    def list(self, claims: Sequence[Claim]) -> str:
+        """Statements and expected verdicts, by family."""
+        lines = []
+        for family in dict.fromkeys(claim.family for claim in claims):
+            lines += [self.paint(family, "1")]
+            for claim in claims:
+                if claim.family == family:
+                    lines += self.head(claim.id, claim.statement, claim.expected)
+        return "\n".join(lines)
+
+    def explanation(self, result: Result) -> str:
         """The row, where the claim is made, and why the truth is what it is."""
-        place = f"Section {claim.section}" if claim.family == "normprop" else claim.section
-        return "\n".join([self.row(result), "", *self.fill(f"{place}. {claim.derivation}")])
+        text = f"{place(result.section)}. {result.derivation}"
+        return "\n".join([self.row(result), "", *self.fill(text)])
 
     def summary(self, results: Sequence[Result], seconds: float) -> str:
         """One sentence on all of them."""
-        counts = Counter(result.verdict for result in results)
-        said = [f"{counts[v]} {STYLES[v][2] if counts[v] > 1 else v}" for v in STYLES if counts[v]]
-        others = [result.id for result in results if not result.as_expected]
-        end = (
-            f"not as expected: {', '.join(others)}"
-            if others
-            else "every verdict is the expected one"
-        )
-        text = (
-            f"{len(results)} claim{'s' * (len(results) > 1)} in {seconds:.0f} s: "
-            f"{', '.join(said)}; {end}."
-        )
-        return self.paint("\n".join(textwrap.wrap(text, self.width)), "1;31" if others else "1")
+        text = counted(results, seconds)
+        wrong = not all(result.as_expected for result in results)
+        lines = "\n".join(textwrap.wrap(text, self.width))
+        return self.paint(lines, "1;31" if wrong else "1")

@@ -1,0 +1,259 @@
+"""Cases, and the rule that turns them into a verdict.
+
+The rule. A claim is settled by cases: a number as the claim has it, as it is exactly, and as it was
+measured.
+1. Where a measurement contradicts the exact number (at odds of a million to one), or a claim
+   cannot be computed, nothing is settled: UNSETTLED.
+2. A claim without a case that a calculation can judge is EMPIRICAL: only training can settle it.
+3. The error of a case is what lies between the claimed number and the truth, beyond the rounding in
+   print and the error bar, relative to the number. If the worst error is above CLOSE, the claim
+   DOES_NOT_HOLD; above EQUAL, it is APPROXIMATE.
+4. What is right on average, but scatters by more than SCATTER from one draw, unit or singular value
+   to the next, holds IN_EXPECTATION only. Everything else HOLDS.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..report.estimate import Estimate
+from .limits import Limit
+
+HOLDS = "holds"
+IN_EXPECTATION = "in expectation only"
+APPROXIMATE = "approximate"
+DOES_NOT_HOLD = "does not hold as stated"
+EMPIRICAL = "empirical"
+UNSETTLED = "unsettled"
+VERDICTS = (HOLDS, IN_EXPECTATION, APPROXIMATE, DOES_NOT_HOLD, EMPIRICAL, UNSETTLED)
+
+EQUAL = 1e-9
+CLOSE = 0.25
+SCATTER = 0.05
+SURE = 1.0 - 1e-6  # of a contradiction
+NEGLIGIBLE = 1e-12  # what is 0 except for rounding
+
+
+@dataclass(frozen=True)
+class Case:
+    """One number that a claim fixes.
+
+    >>> tp.verify.Case("E max(0, X)", claimed=0.4, exact=0.3989, rounding=0.05).error
+    0.0
+    """
+
+    what: str
+    claimed: float | None  # None: no number that the claim says; shown, and not judged
+    exact: float | None = None
+    estimate: Estimate | None = None
+    # what the claim says of the number: equal to, at most, at least, differs from
+    relation: str = "equal to"
+    rounding: float = 0.0  # half a unit of the last digit that is printed
+    # what an error is relative to: the claimed number, or 1 if that is 0
+    scale: float | None = None
+    scatter: float = 0.0  # relative standard deviation of single ones about the mean
+    # absolute error of the computation: float32, difference quotients, what a limit neglects
+    tolerance: float = 0.0
+    judged: bool = True  # or only shown, and compared with its measurement
+
+    @property
+    def is_judged(self) -> bool:
+        return self.judged and self.claimed is not None
+
+    @property
+    def truth(self) -> float:
+        """The exact number; the measured one where there is none."""
+        if self.exact is not None:
+            return self.exact
+        assert self.estimate is not None, f"{self.what}: neither exact nor measured"
+        return self.estimate.mean
+
+    @property
+    def unit(self) -> float:
+        return self.scale or abs(self.claimed or 0.0) or 1.0
+
+    @property
+    def error(self) -> float:
+        """How far the claim is from the truth, relatively."""
+        if self.claimed is None:
+            return 0.0
+        beyond = self.rounding
+        if self.exact is None and self.estimate is not None:
+            beyond += self.estimate.half_width_at(SURE)
+        distance = self.truth - self.claimed
+        if math.isnan(distance):
+            return math.inf
+        if self.relation == "differs from":
+            return 0.0 if abs(distance) - beyond > SCATTER * self.unit else 1.0
+        off = {"equal to": abs(distance), "at most": distance, "at least": -distance}[self.relation]
+        return max(0.0, off - beyond) / self.unit
+
+    @property
+    def allowed(self) -> float:
+        """How far the measurement may be from the exact number."""
+        assert self.exact is not None
+        assert self.estimate is not None
+        # that of float32
+        rounding = 1e-6 * max(abs(self.exact), abs(self.estimate.mean)) + EQUAL * self.unit
+        return self.estimate.half_width_at(SURE) + self.tolerance + rounding
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the measurement excludes the exact number."""
+        if self.exact is None or self.estimate is None:
+            return False
+        return not abs(self.estimate.mean - self.exact) <= self.allowed
+
+    @property
+    def power(self) -> float | None:
+        """The smallest error of the exact number, in either direction, that this case would notice:
+        relative to the number, or absolute if it is 0. By its measurement, or if it has none, by
+        what is claimed. None if nothing would notice an error.
+
+        >>> found = tp.verify.Estimate(1.001, 0.004, 10**6)
+        >>> round(tp.verify.claimed("a mean", 1.0, exact=1.0, measured=found).power, 3)
+        0.011
+        """
+        if self.exact is None:
+            return None
+        unit = abs(self.exact) if abs(self.exact) > NEGLIGIBLE else 1.0
+        if self.estimate is not None:
+            # a wrong number is allowed a little more for rounding, as that is relative to it
+            return 1.00001 * (self.allowed + abs(self.estimate.mean - self.exact)) / unit
+        is_compared = self.claimed is not None and self.judged and self.relation == "equal to"
+        if not is_compared or self.error > EQUAL:
+            return None
+        distance = abs(self.exact - (self.claimed or 0.0))
+        return 1.00001 * (self.rounding + EQUAL * self.unit + distance) / unit
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.estimate
+        return {
+            **{name: getattr(self, name) for name in ("what", "relation", "claimed", "exact")},
+            "estimate": found and found.mean,
+            "standard_error": found and found.standard_error,
+            "samples": found and found.n,
+            "judged": self.is_judged,
+            "notices": self.power,
+        }
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a claim says of a number, other than that it is equal to one."""
+
+    relation: str
+    value: float
+
+
+def at_most(value: float) -> Said:
+    """For `claimed`: the number is not above this one.
+
+    >>> tp.verify.claimed("a loss", tp.verify.at_most(0.5), exact=0.4).error
+    0.0
+    """
+    return Said("at most", value)
+
+
+def at_least(value: float) -> Said:
+    """For `claimed`: the number is not below this one.
+
+    >>> tp.verify.claimed("a gain", tp.verify.at_least(1.0), exact=0.9).error.__round__(9)
+    0.1
+    """
+    return Said("at least", value)
+
+
+def other_than(value: float) -> Said:
+    """For `claimed`: the number is clearly another one.
+
+    >>> tp.verify.claimed("a change", tp.verify.other_than(0.0), exact=2.0).error
+    0.0
+    """
+    return Said("differs from", value)
+
+
+def claimed(
+    what: str,
+    value: float | str | Said,
+    *,
+    exact: float | None = None,
+    measured: Estimate | Limit | float | None = None,
+    rounding: float = 0.0,
+    tolerance: float = 0.0,
+    scale: float | None = None,
+    scatter: float = 0.0,
+) -> Case:
+    """A number that the claim says, which is judged.
+
+    The value is a number, a number as it is printed ("1.47", which is rounded to two digits), or
+    `at_most`, `at_least` or `other_than` a number. What was measured is an Estimate, or a number
+    that was computed without chance, up to a `tolerance`. `scatter` is the relative standard
+    deviation of single ones about the mean; `scale`, what an error is relative to.
+
+    >>> tp.verify.claimed("E[J J^T]_ii", "1.47", exact=1.466942).error
+    0.0
+    """
+    relation = "equal to"
+    if isinstance(value, Said):
+        relation, value = value.relation, value.value
+    if isinstance(value, str):
+        decimals = len(value.partition(".")[2])
+        rounding = rounding or 0.5 * 10.0**-decimals
+        value = float(value)
+    estimate, neglected = as_estimate(measured)
+    return Case(
+        what,
+        value,
+        exact,
+        estimate,
+        relation,
+        rounding,
+        scale,
+        scatter,
+        tolerance=tolerance + neglected,
+    )
+
+
+def beside(
+    what: str,
+    *,
+    exact: float | None = None,
+    measured: Estimate | Limit | float | None = None,
+    tolerance: float = 0.0,
+) -> Case:
+    """A number beside the claim: shown, and compared with its measurement, but not judged.
+
+    >>> tp.verify.beside("gain of 50 layers", exact=2.1e8).judged
+    False
+    """
+    estimate, neglected = as_estimate(measured)
+    return Case(what, None, exact, estimate, tolerance=tolerance + neglected, judged=False)
+
+
+def as_estimate(found: Estimate | Limit | float | None) -> tuple[Estimate | None, float]:
+    """What was measured, and what it neglects."""
+    if isinstance(found, Limit):
+        return found.estimate, found.neglected
+    if found is None or isinstance(found, Estimate):
+        return found, 0.0
+    return Estimate(float(found), 0.0, 1), 0.0
+
+
+def judge(cases: tuple[Case, ...]) -> str:
+    """The verdict, by the rule above.
+
+    >>> judge((Case("a mean", claimed=1.21, exact=1.2112, rounding=0.005, scatter=0.4),))
+    'in expectation only'
+    """
+    judged = [case for case in cases if case.is_judged]
+    if any(case.contradicted for case in cases):
+        return UNSETTLED
+    if not judged:
+        return EMPIRICAL
+    worst = max(case.error for case in judged)
+    if worst > CLOSE:
+        return DOES_NOT_HOLD
+    if worst > EQUAL:
+        return APPROXIMATE
+    return IN_EXPECTATION if any(case.scatter > SCATTER for case in judged) else HOLDS

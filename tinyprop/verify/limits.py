@@ -1,0 +1,49 @@
+"""What networks of two widths say of an infinitely wide one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..report.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class Limit:
+    """An estimate for infinite width, and the size of what the extrapolation neglects."""
+
+    estimate: Estimate
+    neglected: float
+
+
+def infinite_width(
+    by_width: Mapping[int, Estimate], order: float = 1.0, next_order: float | None = None
+) -> Limit:
+    """The limit of estimates at two widths n, if they are limit + a/n^order up to smaller terms.
+
+    What is neglected is taken as the correction of the larger width times that of the smaller one,
+    relatively: terms of the order (a/n^order)^2. Where the next order is another one, `next_order`
+    says how large it is, relative to the correction of the larger width.
+
+    >>> low, high = (tp.verify.Estimate(1.0 + 1.0 / n, 0.0, 9) for n in (10, 40))
+    >>> limit = tp.verify.infinite_width({10: low, 40: high})
+    >>> round(limit.estimate.mean, 9), round(limit.neglected, 9)
+    (1.0, 0.0025)
+    """
+    (small, first), (large, second) = sorted(by_width.items())
+    ratio = (large / small) ** order
+    weight = ratio / (ratio - 1.0)  # of the larger width; 1 - weight of the smaller one
+    limit = weight * second.mean + (1.0 - weight) * first.mean
+    variances = [
+        (weight * second.standard_error) ** 2,
+        ((1.0 - weight) * first.standard_error) ** 2,
+    ]
+    total = sum(variances)
+    n = 1
+    if total:
+        # degrees of freedom by Welch and Satterthwaite
+        counts = (second.n, first.n)
+        parts = [v * v / max(1, n - 1) for v, n in zip(variances, counts, strict=True)]
+        n = int(total * total / sum(parts)) + 1
+    correction = abs(second.mean - limit)
+    if next_order is None:
+        next_order = abs(first.mean - limit) / abs(limit) if limit else 1.0
+    return Limit(Estimate.from_error(limit, total**0.5, n), correction * next_order)

@@ -8,7 +8,12 @@ from ..report.estimate import Estimate
 
 @dataclass(frozen=True)
 class Limit:
-    """An estimate for infinite width, and the size of what the extrapolation neglects."""
+    """An estimate for infinite width, and the size of what the extrapolation neglects.
+
+    >>> limit = tp.verify.Limit(tp.verify.Estimate(1.0, 0.01, 50), neglected=0.002)
+    >>> round(tp.verify.claimed("a gain", 1.0, exact=1.0, measured=limit).tolerance, 3)
+    0.002
+    """
 
     estimate: Estimate
     neglected: float

@@ -93,8 +93,9 @@ def _blockwise(op: Convolution, x: HostArray, w: HostArray) -> HostArray:
         matrix = filter_matrix(w)
 
     def convolve(images: slice) -> None:
-        outputs = channels_last(out[images]).reshape(-1, matrix.shape[1])  # a view
-        times_matrix(columns(x[images], window), matrix, out=outputs)
+        rows = columns(x[images], window)
+        outputs = channels_last(out[images]).reshape(len(rows), matrix.shape[1])  # a view
+        times_matrix(rows, matrix, out=outputs)
 
     for_each(convolve, _image_blocks(op, x))
     return out
@@ -133,8 +134,9 @@ def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) ->
     together = 1 if strip is None else 2  # outputs in a row of the product
 
     def of_block(images: slice) -> HostArray:
-        outputs = channels_last(g[images]).reshape(-1, together * o)
-        return transposed_times(columns(x[images], window), outputs)
+        rows = columns(x[images], window)
+        outputs = channels_last(g[images]).reshape(len(rows), together * o)
+        return transposed_times(rows, outputs)
 
     matrix = pairwise_sum(map_each(of_block, _image_blocks(op, x)))
     if strip is not None:

@@ -308,11 +308,11 @@ def state_of_the_art(mc: Sampler) -> Findings:
 
 @claim("C44", "5.6", "NormProp is faster than BN: 84 against 96 seconds for an epoch.")
 def faster(mc: Sampler) -> Findings:
-    """The time of an epoch depends on hardware and code: in a clone, `python -m benchmarks step`
+    """The time of an epoch depends on hardware and code: in a clone, `python -m benchmarks steps`
     measures a step."""
     yield Case(
         "fraction of the time saved",
         1.0 - EPOCH_SECONDS["normprop"] / EPOCH_SECONDS["batch"],
         judged=False,
     )
-    return "it depends on hardware and code: python -m benchmarks step measures it"
+    return "it depends on hardware and code: python -m benchmarks steps measures it"

@@ -81,10 +81,9 @@ def history(
     """Training loss and test error in % after each epoch; a step trains the arrays of the network
     itself."""
     peer.learning = LEARNING
-    peer.use_threads(cores())
     manual_seed(seed)
     net = nn.build(nn.NIN, train[0].shape[1], width=0.25)
-    step = peer.trainer(net, cores())
+    step = peer.trainer(net)
     random = np.random.default_rng(seed)
     for _ in range(epochs):
         losses = [step(x, labels) for x, labels in batches(train, 50, random)]

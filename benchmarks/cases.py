@@ -1,7 +1,6 @@
 """What is measured: networks, sizes and the work done with them, the same for every peer."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from tinyprop import nn
@@ -14,13 +13,10 @@ from tinyprop.nn.spec import Conv, Pool, parse
 # those are slow.
 LEARNING = {"lr": 0.001, "momentum": 0.9, "weight_decay": 0.001}
 NORMS = {"normprop": "NormProp", "batch": "BatchNorm"}  # and what tables call them
-
-VGG = (
-    "C(64,3,1,1)-C(64,3,1,1)-P(2,2,0,max)-C(128,3,1,1)-C(128,3,1,1)-P(2,2,0,max)"
-    "-C(256,3,1,1)-C(256,3,1,1)-P(2,2,0,max)-C(10,1,1,0)-P(4,4,0,avg)"
-)
-MLP = "784-1024-1024-10"  # features from the input to the logits
-QUICK_WIDTH = 0.25  # of the VGG-like network in a quick run
+SIZES = [(0.1, 50), (0.25, 1), (0.25, 4), (0.25, 16), (0.25, 50), (1.0, 50)]  # widths and images
+PERCEPTRONS = {"784-100-10": 50, "2-16-16-2": 20}  # features, and samples in a batch
+LAYER_SIZES = [(0.1, 50), (0.25, 16), (1.0, 25)]
+LAYERS = [0, 1, 2, 4, 6, 11]  # of the paper's network: two wide convolutions, a 1x1, three pools
 
 
 @dataclass(frozen=True)
@@ -28,10 +24,8 @@ class Case:
     """A piece of work. From the same case every peer makes the same network, weights, images and
     labels.
 
-    `work` is a training "step", the "inference" of a batch, or forward and backward through one
-    "layer"."""
+    `work` is a training "step", or forward and backward through one "layer"."""
 
-    section: str
     name: str
     network: str = nn.NIN  # the paper's shorthand, or features joined by '-'
     work: str = "step"
@@ -39,10 +33,8 @@ class Case:
     width: float = 1.0
     image: tuple[int, int, int] = (3, 32, 32)
     batch: int = 50
-    threads: int = 1
     layer: int = 0
     input_gradient: bool = True  # of a layer; the first one of a network needs none
-    for_all: bool = False  # also for slow peers
 
     @property
     def convolutional(self) -> bool:
@@ -63,9 +55,13 @@ class Case:
         """Images (N, C, H, W), or features (N, F) for a network without convolutions, and labels
         (N,)."""
         random = new_generator(1)
-        shape = self.image if self.convolutional else (self.features()[0],)
+        shape: tuple[int, ...] = self.image
+        classes = 10
+        if not self.convolutional:
+            first, *_, classes = self.features()
+            shape = (first,)
         images = random.standard_normal((self.batch, *shape), "float32")
-        labels = random.integers(0, 10, self.batch)
+        labels = random.integers(0, classes, self.batch)
         return images, labels
 
 
@@ -85,83 +81,64 @@ def perceptron(*features: int, norm: str) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def plan(sections: Sequence[str] = ("step",), threads: int = 1, quick: bool = False) -> list[Case]:
-    """Every case of some sections, in the order in which they are measured.
+def steps() -> dict[str, list[Case]]:
+    """Training steps of what users train, by the row that asks for them.
 
-    >>> [case.name for case in plan(["step"])]
-    ['NormProp', 'BatchNorm']
+    >>> list(steps())[:2], [case.name for case in steps()["2-16-16-2"]]
+    (['0.1x50', '0.25x1'], ['MLP 2-16-16-2 x 20, plain', 'MLP 2-16-16-2 x 20, NormProp'])
     """
-    cases = []
-    for name, section in SECTIONS.items():
-        if name in sections:
-            cases += section(threads, quick)
-    return cases
+    rows = {}
+    for width, batch in SIZES:
+        rows[f"{width:g}x{batch}"] = [
+            Case(f"width {width:g} x {batch}, {title}", norm=norm, width=width, batch=batch)
+            for norm, title in NORMS.items()
+        ]
+    for network, batch in PERCEPTRONS.items():
+        rows[network] = [
+            Case(f"MLP {network} x {batch}, {title}", network, norm=norm, batch=batch)
+            for norm, title in {"none": "plain", "normprop": "NormProp"}.items()
+        ]
+    return rows
 
 
-def steps(threads: int, quick: bool) -> list[Case]:
-    return [
-        Case("step", name, norm=norm, threads=threads, for_all=True) for norm, name in NORMS.items()
-    ]
+def layers() -> dict[str, list[Case]]:
+    """Single layers of the paper's network, by its width, on as many images as users give it.
+
+    >>> [case.name for case in layers()["0.1"]][:2]
+    ['C(19,5,1,2) on 3x32x32 x 50', 'C(16,1,1,0) on 19x32x32 x 50']
+    """
+    rows = {}
+    for width, batch in LAYER_SIZES:
+        found = []
+        for i, name in enumerate(layer_names(width)):
+            if i in LAYERS:
+                found.append(layer(f"{name} x {batch}", i, width, batch))
+        filters = nn.build(nn.NIN, 3, "batch", width=width)[0].weight.shape[0]
+        found.append(layer(f"BatchNorm on {filters}x32x32 x {batch}", 1, width, batch, "batch"))
+        rows[f"{width:g}"] = found
+    last = LAYERS[-1]
+    rows["1"].append(layer(f"{layer_names(1.0)[last]} x 1", last, 1.0, 1))
+    return rows
 
 
-def layers(threads: int, quick: bool) -> list[Case]:
-    """Each layer of the paper's network by itself, on one thread and half a batch, as one of two
-    threads sees it."""
-    cases = []
-    channels = 3
-    side = 32
-    for i, (shorthand, layer) in enumerate(zip(nn.NIN.split("-"), parse(nn.NIN), strict=True)):
-        name = f"{shorthand} on {channels}x{side}x{side}"
-        cases.append(Case("layers", name, work="layer", layer=i, input_gradient=i > 0, batch=25))
-        if isinstance(layer, Conv):
-            channels = layer.filters
-        if isinstance(layer, Conv | Pool):
-            side = (side + 2 * layer.padding - layer.size) // layer.stride + 1
-    return cases
-
-
-def inference(threads: int, quick: bool) -> list[Case]:
-    cases = []
-    for n in sorted({threads, 1}, reverse=True):
-        name = f"NIN, NormProp, {n} thread{'s' if n > 1 else ''}"
-        cases.append(Case("inference", name, work="inference", threads=n))
-    return cases
-
-
-def networks(threads: int, quick: bool) -> list[Case]:
-    """Steps of other networks, and convolutions of unusual geometry: forward and both gradients, on
-    one thread."""
-    width = QUICK_WIDTH if quick else 1.0
-    vgg = Case("networks", "VGG-like", VGG, width=width, threads=threads)
-    mlp = Case("networks", "MLP", MLP, batch=128, threads=threads)
-    cases = []
-    for norm, name in {"normprop": "NormProp", "none": "plain"}.items():
-        for net in (vgg, mlp):
-            cases.append(replace(net, name=f"{net.name}, {name}", norm=norm))
-    return [
-        *cases,
-        convolution("7x7, stride 2", "C(64,7,2,3)", 64),
-        convolution("5x5, stride 2", "C(64,5,2,2)", 64),
-        convolution("1x1, stride 2", "C(128,1,2,0)", 64),
-        convolution("11x11", "C(32,11,1,5)", 16),
-    ]
-
-
-def convolution(name: str, spec: str, channels: int) -> Case:
+def layer(name: str, i: int, width: float, batch: int, norm: str = "normprop") -> Case:
     return Case(
-        "networks",
-        f"{name}, {channels} channels",
-        spec,
-        work="layer",
-        norm="none",
-        image=(channels, 32, 32),
-        batch=25,
+        name, work="layer", norm=norm, width=width, batch=batch, layer=i, input_gradient=i > 0
     )
 
 
-SECTIONS: dict[str, Callable[[int, bool], list[Case]]] = {
-    "step": steps,
-    "layers": layers,
-    "inference": inference,
-    "networks": networks,
-}
+def layer_names(width: float) -> list[str]:
+    """The layers of the paper's network in its shorthand, each with the images that it gets."""
+    names = []
+    channels = 3
+    side = 32
+    net = nn.build(nn.NIN, 3, "normprop", width=width)
+    for shorthand, spec, built in zip(nn.NIN.split("-"), parse(nn.NIN), net, strict=False):
+        on = f"{channels}x{side}x{side}"
+        if isinstance(spec, Conv):
+            channels = built.weight.shape[0]
+            shorthand = f"C({channels},{spec.size},{spec.stride},{spec.padding})"
+        names.append(f"{shorthand} on {on}")
+        if isinstance(spec, Conv | Pool):
+            side = (side + 2 * spec.padding - spec.size) // spec.stride + 1
+    return names

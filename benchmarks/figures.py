@@ -7,9 +7,8 @@ from typing import Any
 
 from tinyprop.report.plots import COLORS, panels, save, styled
 
-from .measure import Measurement
 from .peers import PEERS
-from .scaling import Axis, Fits
+from .scaling import Axis, Cost, Fits
 
 
 @styled
@@ -22,9 +21,9 @@ def scaling(points: Mapping[str, Axis], fits: Fits, path: Path) -> Path:
     for i, (axis, some) in enumerate(points.items()):
         for j, peer in enumerate(next(iter(some.values()))):
             fit = fits[axis, peer]
-            measurements = [row[peer] for row in some.values()]
-            draw(times[i], list(some), [m.median * 1e3 for m in measurements], peer, j)
-            draw(memories[i], list(some), [peak_megabytes(m) for m in measurements], peer, j)
+            costs = [row[peer] for row in some.values()]
+            draw(times[i], list(some), [cost.seconds * 1e3 for cost in costs], peer, j)
+            draw(memories[i], list(some), [peak_megabytes(cost) for cost in costs], peer, j)
             write_slope(times[i], fit.time.slope, j)
             write_slope(memories[i], fit.memory.slope, j)
         set_axis(times[i], some)
@@ -40,8 +39,8 @@ def scaling(points: Mapping[str, Axis], fits: Fits, path: Path) -> Path:
     return save(figure, path)
 
 
-def peak_megabytes(m: Measurement) -> float:
-    return math.nan if m.peak_memory is None else m.peak_memory / 1e6
+def peak_megabytes(cost: Cost) -> float:
+    return math.nan if cost.peak_memory is None else cost.peak_memory / 1e6
 
 
 def draw(axes: Any, xs: list[float], ys: list[float], peer: str, number: int) -> None:

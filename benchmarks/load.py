@@ -1,31 +1,67 @@
-"""How busy the machine is. Times that a busy machine measured are not published."""
+"""How busy other programs keep the machine. Rounds that they disturb are not counted."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-MOST = 0.2  # processes that want to run, on average over the last minute
+MOST = 0.15  # of a core, that other programs may use in a round that counts
+PROC = Path("/proc")
 
 
-def load_average() -> float | None:
-    """Over the last minute; None where the system does not tell."""
-    if not hasattr(os, "getloadavg"):
+class Watch:
+    """Tells how much of a core other programs have used since it was made."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.before = seconds_of_others()
+
+    def others(self) -> float | None:
+        """As a fraction of one core; None where the system does not tell."""
+        after = seconds_of_others()
+        if after is None or self.before is None:
+            return None
+        passed = time.perf_counter() - self.start
+        return (after - self.before) / passed
+
+
+def is_quiet(others: float | None) -> bool:
+    return others is None or others < MOST
+
+
+def seconds_of_others() -> float | None:
+    """That all processors have worked, or were taken from this machine, since it was started, minus
+    what this process and those that it started have used."""
+    if not (PROC / "stat").exists():
         return None
-    return os.getloadavg()[0]
+    words = (PROC / "stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _idle, _waiting, interrupts, soft_interrupts, stolen = map(int, words[:8])
+    busy = user + nice + system + interrupts + soft_interrupts + stolen
+    return (busy - own_ticks()) / os.sysconf("SC_CLK_TCK")
 
 
-def load_words(load: float | None) -> str:
-    """For the end of a sentence about how something was measured."""
-    return "" if load is None else f"; load of the machine before: {load:.2f}"
-
-
-def require_idle(load: float | None) -> None:
-    if load is not None and load > MOST:
-        raise ValueError(
-            f"nothing was published, because the load average is {load:.2f}, above {MOST}; wait "
-            "until the machine is idle"
-        )
+def own_ticks() -> int:
+    """Of this process and of all below it, those that have ended included."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for path in PROC.glob("[0-9]*/stat"):
+        try:
+            text = path.read_text()
+        except OSError:  # it has just ended
+            continue
+        fields = text.rpartition(")")[2].split()  # a name may have spaces
+        pid = int(path.parent.name)
+        parents[pid] = int(fields[1])
+        ticks[pid] = sum(map(int, fields[11:15]))  # user, system, and those of ended children
+    total = 0
+    for pid in ticks:
+        ancestor = pid
+        while ancestor in parents and ancestor != os.getpid():
+            ancestor = parents[ancestor]
+        if ancestor == os.getpid():
+            total += ticks[pid]
+    return total
 
 
 @contextmanager

@@ -1,166 +1,144 @@
-"""Measure cases on peers: first they have to agree, then they take turns."""
+"""Measure cases in several ways: first these have to agree, then they take turns."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tqdm import tqdm
-
-from tinyprop.report.environment import machine, versions
+from tinyprop.report.environment import machine, sources, versions
+from tinyprop.report.files import write_json
 
 from .cases import Case
-from .load import load_average
-from .peers import PEERS, is_installed
-from .workers import Remote, new_process
+from .load import Watch, is_quiet
+from .workers import Remote, RemoteJob, Seconds, Way
 
 # tiles round by 1e-6, and a ReLU may then flip
-TOLERANCE = {"step": 1e-4, "inference": 1e-3, "layer": 1e-3}
+TOLERANCE = {"step": 1e-4, "layer": 1e-3}
+ROUNDS = 21  # that count
+MOST_TRIED = 2  # times as many are tried on a busy machine
+LEAST_PUBLISHED = 7  # rounds that count, in a row that may be published
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """The times of one peer at one case."""
+class Row:
+    """The times of a case, by way, one for each round."""
 
-    section: str
-    case: str
-    peer: str
+    name: str
     batch: int
-    seconds: list[float]  # one for each repeat
-    peak_memory: int | None  # bytes without the imports; of the first case of a peer
+    others: list[float | None]  # the fraction of a core that other programs used in each round
+    clock: dict[str, list[float]]
+    processor: dict[str, list[float]]
+    peak_memory: dict[str, int | None] = field(default_factory=dict)  # bytes without the imports
 
     @property
-    def median(self) -> float:
-        return median(self.seconds)
+    def quiet(self) -> list[int]:
+        """The rounds that count."""
+        return [i for i, others in enumerate(self.others) if is_quiet(others)]
+
+    def median_clock(self, way: str) -> float:
+        return self._median(self.clock[way])
+
+    def median_processor(self, way: str) -> float:
+        return self._median(self.processor[way])
+
+    def _median(self, seconds: list[float]) -> float:
+        """Over the rounds that count; over all of them if none does."""
+        return median([seconds[i] for i in self.quiet] or seconds)
 
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that a run has found out."""
+    """What a run of a command has measured, and where."""
 
     machine: dict[str, Any]
-    options: dict[str, Any]
     versions: dict[str, str]
-    notes: list[str]  # which peer could not do a case, and why
-    measurements: list[Measurement]
+    sources: str  # a digest of tinyprop's
+    notes: list[str]  # which way could not do a case, and why
+    rows: list[Row]
+
+    def write(self, path: Path) -> Path:
+        write_json(path, asdict(self))
+        return path
+
+    @classmethod
+    def read(cls, path: Path) -> "Results":
+        return cls.of(json.loads(path.read_text()))
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> "Results":
+        """From what `write` wrote."""
+        return cls(**{**facts, "rows": [Row(**row) for row in facts["rows"]]})
 
 
-@dataclass(frozen=True)
-class Job:
-    """A case that a peer is ready to be timed at."""
-
-    case: Case
-    remote: Remote
-    peak_memory: int | None
+def results(rows: list[Row], notes: Sequence[str] = ()) -> Results:
+    return Results(machine(), versions("tinyprop", "torch"), sources(), list(notes), rows)
 
 
-def run(
-    cases: Sequence[Case],
-    peers: Sequence[str] | None = None,
-    repeats: int = 7,
-    threads: int = 1,
-    quick: bool = False,
-    together: bool = False,
-) -> Results:
-    """Measure the cases on the peers that are installed, or on some of them, each in a process of
-    its own, or all `together` in one."""
-    options = {
-        "repeats": repeats,
-        "threads": threads,
-        "quick": quick,
-        "together": together,
-        "load_before": load_average(),
-    }
-    names = []
-    for name in choose(peers, quick):
-        if any(takes_part(name, case) for case in cases):
-            names.append(name)
-    process = new_process() if together else None
-    remotes = [Remote(name, threads, process) for name in names]
-    notes: list[str] = []
-    measurements: list[Measurement] = []
-    pairs = sum(takes_part(name, case) for case in cases for name in names)
-    turns = pairs * (1 + repeats)  # one to prepare
+Remotes = Mapping[Way, Remote | RemoteJob]
+
+
+@contextmanager
+def started(ways: Sequence[Way]) -> Iterator[Remotes]:
+    """The processes of some ways."""
+    remotes: dict[Way, Remote | RemoteJob] = {}
     try:
-        with tqdm(total=turns, desc="benchmarks", unit="turn", disable=None, leave=False) as bar:
-            for _, some in groupby(cases, in_the_same_turns):
-                measurements += measure(list(some), remotes, repeats, notes, bar)
+        for way in ways:
+            remotes[way] = RemoteJob(way) if way.processes > 1 else Remote(way)
+        yield remotes
     finally:
-        for remote in remotes:
+        for remote in remotes.values():
             remote.close()
-    packages = versions(*dict.fromkeys(PEERS[name].package for name in names))
-    return Results(machine(), options, packages, notes, measurements)
 
 
-def choose(peers: Sequence[str] | None, quick: bool) -> list[str]:
-    """The peers to measure: all that are installed, without the slow ones in a quick run, or those
-    that were asked for."""
-    if peers is None:
-        slow = [name for name in PEERS if PEERS[name].slow] if quick else []
-        return [name for name in PEERS if is_installed(name) and name not in slow]
-    for name in peers:
-        if not is_installed(name):
-            raise ValueError(f"{name} is not installed: pip install {PEERS[name].package}")
-    return list(peers)
-
-
-def takes_part(peer: str, case: Case) -> bool:
-    return case.for_all or not PEERS[peer].slow
-
-
-def in_the_same_turns(case: Case) -> Any:
-    """NormProp and BatchNorm steps are compared with each other; every other case stands alone."""
-    return "step" if case.section == "step" else case
-
-
-def measure(
-    cases: Iterable[Case], remotes: Sequence[Remote], repeats: int, notes: list[str], bar: Any
-) -> Iterator[Measurement]:
-    """The times of some cases on the peers that can do them and agree, all in turns with each
-    other."""
-    jobs: list[Job] = []
-    for case in cases:
-        jobs += prepare(case, remotes, notes, bar)
-    seconds: list[list[float]] = [[] for _ in jobs]
-    for turn in range(repeats):
-        order = range(len(jobs))
-        if turn % 2:  # there and back, so that nobody always follows the same one
-            order = order[::-1]
-        for i in order:
-            seconds[i].append(jobs[i].remote.call("seconds", jobs[i].case))
-            bar.update()
-    for job, times in zip(jobs, seconds, strict=True):
-        case = job.case
-        peer = job.remote.peer
-        yield Measurement(case.section, case.name, peer, case.batch, times, job.peak_memory)
-    for remote in {job.remote for job in jobs}:
-        remote.call("forget")
-
-
-def prepare(case: Case, remotes: Iterable[Remote], notes: list[str], bar: Any) -> Iterator[Job]:
-    """The peers that can do a case and agree with the first of them."""
+def measured(case: Case, remotes: Remotes, rounds: int, notes: list[str]) -> Row:
+    """The times of a case in all ways that can do it and agree with the first of them."""
     agreed: list[float] = []
-    bar.set_postfix_str(f"{case.section}: {case.name}")
-    for remote in remotes:
-        if not takes_part(remote.peer, case):
-            continue
+    turns: dict[str, Callable[[], Seconds]] = {}
+    peaks: dict[str, int | None] = {}
+    for way, remote in remotes.items():
         try:
-            values, peak_memory = remote.call("prepare", case)
+            values, peaks[way.name] = remote.call("prepare", case)
         except Exception as error:  # whatever a framework may raise, in its import or later
-            reason = f"{type(error).__name__}: {error}"
-            notes.append(f"{remote.title}: cannot do {case.section} {case.name}: {reason}")
+            notes.append(f"{way.name}: cannot do {case.name}: {type(error).__name__}: {error}")
             continue
-        finally:
-            bar.update()
         agreed = agreed or values
         if agree(agreed, values, TOLERANCE[case.work]):
-            yield Job(case, remote, peak_memory)
+            turns[way.name] = _turn(remote, case)
         else:
-            different = f"{values}, not {agreed}"
-            notes.append(
-                f"{remote.title}: other numbers in {case.section} {case.name}: {different}"
-            )
+            notes.append(f"{way.name}: other numbers in {case.name}: {values}, not {agreed}")
+    row = in_turns(case.name, turns, rounds, case.batch, peaks)
+    for remote in remotes.values():
+        remote.call("forget")
+    return row
+
+
+def _turn(remote: Remote | RemoteJob, case: Case) -> Callable[[], Seconds]:
+    return lambda: remote.call("seconds", case)
+
+
+def in_turns(
+    name: str,
+    turns: Mapping[str, Callable[[], Seconds]],
+    rounds: int,
+    batch: int = 1,
+    peaks: dict[str, int | None] | None = None,
+) -> Row:
+    """Rounds, in each of which every way has its turn, until so many count, or too many were
+    disturbed by other programs."""
+    row = Row(name, batch, [], {way: [] for way in turns}, {way: [] for way in turns}, peaks or {})
+    names = list(turns)
+    while len(row.quiet) < rounds and len(row.others) < MOST_TRIED * rounds:
+        watch = Watch()
+        for way in names:
+            seconds = turns[way]()
+            row.clock[way].append(seconds.clock)
+            row.processor[way].append(seconds.processor)
+        row.others.append(watch.others())
+        names.reverse()  # there and back, so that nobody always follows the same one
+    return row
 
 
 def agree(expected: list[float], got: list[float], tolerance: float) -> bool:

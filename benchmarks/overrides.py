@@ -5,7 +5,6 @@ rule, computes its part. Steps with all overrides and steps without one take tur
 gives a ratio. The first row takes out nothing: its ratios show what chance does."""
 
 import argparse
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from tinyprop.train import keep_freed_memory
 from .cases import NORMS, Case
 from .peers.tinyprop import Tinyprop
 from .report import milliseconds
-from .workers import Work, enough_calls, seconds
+from .workers import Work, enough_calls, timed
 
 NOTHING = "(nothing)"
 Groups = dict[str, list[Override]]  # by name: one function may override several rules
@@ -57,22 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     keep_freed_memory()
-    case = Case(
-        "overrides",
-        NORMS[options.norm],
-        norm=options.norm,
-        width=options.width,
-        batch=options.batch,
-        threads=options.threads,
-    )
-    print(table(case, options.repeats).text(110))
+    case = Case(NORMS[options.norm], norm=options.norm, width=options.width, batch=options.batch)
+    print(table(case, options.threads, options.repeats).text(110))
     return 0
 
 
-def table(case: Case, repeats: int) -> Table:
-    work, _ = Tinyprop(case.threads).job(case)
+def table(case: Case, threads: int, repeats: int) -> Table:
+    work, _ = Tinyprop(threads).job(case)
     used = used_by(work)
-    timer = Timer(work, enough_calls(work), one_thread=case.threads == 1)
+    timer = Timer(work, enough_calls(work), one_thread=threads == 1)
     groups: Groups = {NOTHING: [], **used}
     pairs: dict[str, list[Pair]] = {name: [] for name in groups}
     turns = [(turn, name) for turn in range(repeats) for name in groups]
@@ -98,8 +90,8 @@ class Timer:
         return "Times of the clock, on several threads"
 
     def seconds(self) -> float:
-        clock = time.process_time if self.one_thread else time.perf_counter
-        return seconds(self.work, self.calls, clock)
+        found = timed(self.work, self.calls)
+        return found.processor if self.one_thread else found.clock
 
     def pair(self, entries: list[Override], without_first: bool) -> Pair:
         """Two neighbours in time; which of them comes first alternates."""

@@ -4,6 +4,7 @@
 Times are of the processor, not of the clock, so they tolerate a busy machine."""
 
 import argparse
+from pathlib import Path
 from statistics import median
 
 from threadpoolctl import threadpool_limits
@@ -12,12 +13,12 @@ from tinyprop.engine.graph import Op
 from tinyprop.optim import SGD
 from tinyprop.report.arguments import whole_number
 from tinyprop.report.environment import machine, versions
+from tinyprop.report.files import write_whole
 from tinyprop.report.table import Table
 from tinyprop.train import TrainingStep, keep_freed_memory
 
 from .cases import LEARNING, Case
 from .clock import REST, Clock, watched
-from .load import load_average, load_words
 
 STEPS = 15
 IMAGES = 25
@@ -37,18 +38,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--images", type=whole_number(1), default=IMAGES, help=f"batch size (default {IMAGES})"
     )
     parser.add_argument("--width", type=float, default=1.0, help="of the network (default 1)")
+    parser.add_argument("--out", type=Path, help="a directory for PROFILE.md (default: none)")
 
 
 def run(options: argparse.Namespace) -> int:
-    load = load_average()
     spent = measured(options.steps, options.images, options.width)
-    print(page(spent, options.steps, options.images, load))
+    text = page(spent, options.steps, options.images)
+    print(text)
+    if options.out is not None:
+        write_whole(options.out / "PROFILE.md", f"{text}\n".encode())
     return 0
 
 
 def measured(steps: int = STEPS, images: int = IMAGES, width: float = 1.0) -> Milliseconds:
     keep_freed_memory()
-    case = Case("profile", "NormProp", batch=images, width=width)
+    case = Case("NormProp", batch=images, width=width)
     net = case.build()
     x, labels = case.data()
     step = TrainingStep(net, SGD(net.parameters(), **LEARNING), threads=1)
@@ -72,14 +76,14 @@ def with_shapes(op: Op, name: str) -> str:
     return " ".join(words)
 
 
-def page(spent: Milliseconds, steps: int, images: int, load: float | None) -> str:
+def page(spent: Milliseconds, steps: int, images: int) -> str:
     """PROFILE.md."""
     here = machine()
     where = f"{images} images on one thread of {here['cpu']} ({here['blas']})"
     return f"""# Where the time of a step goes
 
-Written by `python -m benchmarks publish` with tinyprop {versions()["tinyprop"]}: {where}.
-Medians of {steps} steps, in milliseconds of the processor{load_words(load)}.
+Written by `python -m benchmarks profile` with tinyprop {versions()["tinyprop"]}: {where}.
+Medians of {steps} steps, in milliseconds of the processor.
 
 {table(spent).markdown()}"""
 

@@ -1,51 +1,37 @@
-"""Everything that is told about speed on a CPU, measured on an idle machine and written where it is
-told.
+"""RESULTS.md, and the README's table and sentence, from the pieces that `steps`, `layers` and
+`programs` have measured.
 
-RESULTS.md has the comparisons, PROFILE.md the ops of a step, SCALING.md how its cost grows,
-RANKS.md a step on two processes, and the README the step."""
+All pieces must be there, of the same sources on the same machine, and each row needs enough rounds
+that other programs did not disturb."""
 
 import argparse
-import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
 
-from tinyprop.report.arguments import whole_number
+from tinyprop.engine.errors import explain
 from tinyprop.report.files import write_whole
 from tinyprop.report.table import Table
 
-from . import measure, overhead, profile, ranks, report, scaling
-from .cases import SECTIONS, plan
-from .load import load_average, require_idle
-from .measure import Results
-from .peers import PEERS, is_installed
+from . import compare, report
+from .load import MOST
+from .measure import LEAST_PUBLISHED, Results, Row
+from .report import two_cores
 
-FAST = [name for name in PEERS if name == "tinyprop" or name in report.TORCH]
-SLOW = [name for name in PEERS if name not in FAST]
-SLOW_REPEATS = 3
-SCALING_REPEATS = 5
-SMALL_OPS_REPEATS = 41
-# the paragraph and the table of the README
-README_STEPS = re.compile(
-    r"The time of a training step of the paper's network.*?\n\n(\|.*?\n)+", re.DOTALL
-)
-
-
-@dataclass(frozen=True)
-class Comparisons:
-    """What RESULTS.md tells."""
-
-    together: Results  # every section, tinyprop and PyTorch in one process
-    one_thread: Results  # steps, in one process on one thread
-    apart: Results  # steps, each peer in a process of its own
-    small_ops: Table
+PAPER = "width 1 x 50, NormProp"  # the paper's step
+LEAST_OF_PROGRAMS = 3
+# the sentences and the table of the README
+README_STEPS = re.compile(r"The time of a training step.*?\n\n(\|.*?\n)+", re.DOTALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--repeats", type=whole_number(1), default=9, help="times for each row (default 9)"
+        "--from",
+        dest="pieces",
+        type=Path,
+        default=Path("runs/bench"),
+        help="where the pieces are (default runs/bench)",
     )
     parser.add_argument(
         "--into", type=Path, default=Path("."), help="a clone, or its README.md and benchmarks/"
@@ -53,107 +39,140 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    load = load_average()
-    require_idle(load)
-    threads = os.cpu_count() or 1
-    pages = options.into / "benchmarks"
-    write_results(options.into, compared(options.repeats, threads), load)
-    spent = profile.measured()
-    text = profile.page(spent, profile.STEPS, profile.IMAGES, load)
-    write_whole(pages / "PROFILE.md", f"{text}\n".encode())
-    scaling.write(pages, SCALING_REPEATS, threads, load)
-    if ranks.mpiexec().exists():
-        ranks.write(pages, ranks.REPEATS, load)
+    refuse_missing(options.pieces)
+    sections = {name: compare.read(options.pieces, name) for name in (*compare.CASES, "programs")}
+    every = [found for pieces in sections.values() for found in pieces.values()]
+    refuse_mixed(every)
+    rows = {name: compare.all_rows(pieces) for name, pieces in sections.items()}
+    refuse_disturbed(rows["steps"] + rows["layers"], LEAST_PUBLISHED)
+    refuse_disturbed(rows["programs"], LEAST_OF_PROGRAMS)
+    notes = [note for found in every for note in found.notes]
+    for path in write(options.into, every[0], rows, notes):
+        print(path)
     return 0
 
 
-def compared(repeats: int, threads: int) -> Comparisons:
-    every = plan(list(SECTIONS), threads)
-    steps = plan(["step"], threads)
-    together = measure.run(every, FAST, repeats, threads, together=True)
-    one_thread = measure.run(plan(["step"], 1), FAST, repeats, 1, together=True)
-    apart = measure.run(steps, FAST, repeats, threads)
-    small_ops = overhead.table(SMALL_OPS_REPEATS)
-    others = [peer for peer in SLOW if is_installed(peer)]
-    if others:
-        repeats = min(repeats, SLOW_REPEATS)
-        slow = measure.run(steps, ["tinyprop", *others], repeats, threads)
-        apart = joined(apart, slow, others, repeats)
-    return Comparisons(together, one_thread, apart, small_ops)
+def refuse_missing(folder: Path) -> None:
+    missing = compare.missing(folder)
+    if missing:
+        commands = [
+            f"python -m benchmarks {section} --rows {' '.join(names)} --out {folder}"
+            for section, names in missing.items()
+        ]
+        got = f"no results of {', '.join(name for names in missing.values() for name in names)}"
+        raise ValueError(explain(got, "every row is published", "; ".join(commands)))
 
 
-def joined(results: Results, slow: Results, peers: Sequence[str], repeats: int) -> Results:
-    """The results with those of slow peers, which were measured with fewer repeats."""
-    titles = ", ".join(PEERS[peer].title for peer in peers)
-    return replace(
-        results,
-        measurements=results.measurements + [m for m in slow.measurements if m.peer in peers],
-        versions=results.versions | slow.versions,
-        notes=[*results.notes, *slow.notes, f"{titles}: {repeats} repeats"],
-    )
+def refuse_mixed(every: Sequence[Results]) -> None:
+    """Refuse pieces that were not measured under the same conditions."""
+    for part in ("sources", "versions", "machine"):
+        kinds = []
+        for found in every:
+            if getattr(found, part) not in kinds:
+                kinds.append(getattr(found, part))
+        if len(kinds) > 1:
+            got = f"pieces with different {part}: {', '.join(map(str, kinds))}"
+            rule = "a table compares what was measured under the same conditions"
+            raise ValueError(explain(got, rule, "measure the older pieces again"))
 
 
-def write_results(root: Path, found: Comparisons, load: float | None) -> None:
-    """RESULTS.md, and the README's paragraph and table of steps.
-
-    `load` is that before the first run: later ones find the load of those before."""
-    apart = replace(found.apart, options=found.apart.options | {"load_before": load})
-    steps, *_ = report.tables(apart)
-    slower = "; ".join(report.slower(found.together)) or "none"
-    page = results_page(replace(found, apart=apart), slower)
-    readme = readme_with(root / "README.md", readme_text(apart, slower, load), steps)
-    write_whole(root / "benchmarks" / "RESULTS.md", page.encode())
-    write_whole(root / "README.md", readme.encode())
+def refuse_disturbed(rows: Sequence[Row], least: int) -> None:
+    for row in rows:
+        if None in row.others:
+            rule = "published is only what other programs did not disturb"
+            raise ValueError(explain("a system that does not tell", rule, "Linux"))
+        if len(row.quiet) < least:
+            got = f"{row.name}: in {report.rounds_cell(row)} rounds other programs were quiet"
+            rule = f"at least {least} count, in which they use less than {MOST:.0%} of a core"
+            raise ValueError(explain(got, rule, "measure it again on an idle machine"))
 
 
-def results_page(found: Comparisons, slower: str) -> str:
-    apart, *_ = report.tables(found.apart)
-    together, *sections = report.tables(found.together)
-    one_thread, *_ = report.tables(found.one_thread)
-    alike = "The same, all in one process"
-    tables = [
-        replace(apart, title=f"{apart.title}, each peer in a process of its own"),
-        replace(together, title=alike, note=""),
-        replace(one_thread, title=f"{alike}, on one thread", note=""),
-        *sections,
-        found.small_ops,
-    ]
+def write(
+    root: Path, about: Results, rows: dict[str, list[Row]], notes: Sequence[str]
+) -> list[Path]:
+    """RESULTS.md and the README."""
+    tables = [report.table(section, found) for section, found in rows.items()]
+    page = root / "benchmarks" / "RESULTS.md"
+    readme = root / "README.md"
+    text = readme_with(readme, readme_text(about, rows), tables[0])
+    write_whole(page, results_page(about, rows, tables, notes).encode())
+    write_whole(readme, text.encode())
+    return [page, readme]
+
+
+def results_page(
+    about: Results, rows: dict[str, list[Row]], tables: Sequence[Table], notes: Sequence[str]
+) -> str:
     paragraphs = [
         "# Results",
         "Written by `python -m benchmarks publish`. [PROFILE.md](PROFILE.md) says where the time "
-        "of a step goes, [SCALING.md](SCALING.md) how it grows.",
-        "tinyprop against PyTorch and, in the first table, other frameworks that are installed: "
-        "the same networks, weights, data and results, on the same threads. Times are of the "
-        "clock, except those of small ops. Ratios are the other's time divided by tinyprop's: "
-        "above 1, tinyprop is faster. Only for small ops it is the reverse.",
-        "In the first table each peer has a process of its own; in all others tinyprop and "
-        "PyTorch take turns in one. Every peer has the C library keep the memory that it frees "
-        "(`tp.train.keep_freed_memory()`).",
-        "tinyprop is slower than PyTorch, in the better of its layouts, in these rows, with the "
-        f"last column of their table: {slower}.",
-        "\n".join(f"- {line}" for line in report.about(found.apart)),
+        "of a step goes, [SCALING.md](SCALING.md) how it grows, [README.md](README.md) how it is "
+        "measured.",
+        in_one_sentence(rows["steps"]),
+        f"Single layers in which tinyprop is slower than PyTorch: {slower_layers(rows['layers'])}.",
+        processes_sentence(rows["steps"]),
+        "\n".join(f"- {line}" for line in [*report.where(about), *notes]),
         *(table.markdown() for table in tables),
     ]
     return "\n\n".join(paragraphs) + "\n"
 
 
-def readme_text(apart: Results, slower: str, load: float | None) -> str:
-    machine = f"{apart.machine['cores']} cores of an {apart.machine['cpu']}"
-    load_before = "" if load is None else f", load before {load:.2f}"
+def in_one_sentence(steps: Sequence[Row]) -> str:
+    """How tinyprop compares on two cores, in the better of its ways: threads and processes."""
+    best = {row.name: best_on_two_cores(row) for row in steps}
+    slower = []
+    for name, ratio in best.items():
+        if ratio is not None and round(ratio, 2) < 1:
+            slower.append(f"{name} ({ratio:.2f})")
+    paper = best[PAPER]
+    speed = report.ratio_cell(paper)
+    end = f"slower on {'; '.join(slower)}" if slower else "on no step is it slower"
+    return f"On two cores, tinyprop makes {speed} times PyTorch's speed on the paper's step; {end}."
+
+
+def best_on_two_cores(row: Row) -> float | None:
+    ratios = [two_cores(row, way) for way in (report.OURS_ON_TWO, report.OURS_BY_TWO)]
+    known = [ratio for ratio in ratios if ratio is not None]
+    return max(known, default=None)
+
+
+def slower_layers(layers: Sequence[Row]) -> str:
+    names = []
+    for row in layers:
+        ratio = report.one_thread(row)
+        if ratio is not None and round(ratio, 2) < 1:
+            names.append(f"{row.name} ({ratio:.2f})")
+    return "; ".join(names) or "none"
+
+
+def processes_sentence(steps: Sequence[Row]) -> str:
+    """When two processes pay, and by how much."""
+    words = []
+    for row in steps:
+        gain = report.gain_of_processes(row)
+        if gain is not None:
+            words.append(f"{row.name}: {gain:.2f}")
     return (
-        "The time of a training step of the paper's network (50 images, float32) on "
-        f"{machine}{load_before}; the columns `/ ours` are times divided by tinyprop's, NP/BN is "
-        "NormProp's time divided by BatchNorm's. Of the steps, layers and networks that "
-        "[RESULTS.md](benchmarks/RESULTS.md) compares in one process, tinyprop is slower than "
-        f"PyTorch in these (PyTorch's time / ours): {slower}. In a clone, `python -m benchmarks` "
-        "measures it on your machine."
+        "Two processes (`tinyprop train --processes 2`) make so many times the speed of two "
+        f"threads: {'; '.join(words) or 'not measured'}."
+    )
+
+
+def readme_text(about: Results, rows: dict[str, list[Row]]) -> str:
+    machine = f"{about.machine['cores']} cores of an {about.machine['cpu']}"
+    return (
+        f"The time of a training step (float32) on {machine}: the paper's network at some widths "
+        "with batches of some images, and two MLPs, against PyTorch at its best (fused SGD, both "
+        f"layouts, one or two threads). {in_one_sentence(rows['steps'])} "
+        "[RESULTS.md](benchmarks/RESULTS.md) has single layers, and what two processes gain over "
+        "two threads. In a clone, `python -m benchmarks steps` measures it on your machine."
     )
 
 
 def readme_with(path: Path, text: str, steps: Table) -> str:
     """The README with this paragraph and table instead of those that it has."""
-    rows = [line for line in steps.markdown().splitlines() if line.startswith("|")]
-    new = "\n".join([fill(text, 120), "", *rows, ""])
+    table = [line for line in steps.markdown().splitlines() if line.startswith("|")]
+    new = "\n".join([fill(text, 120), "", *table, ""])
     readme, count = README_STEPS.subn(lambda _: new, path.read_text())
     if count != 1:
         raise ValueError(f"README.md has {count} tables of training steps, not one")

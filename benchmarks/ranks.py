@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import tinyprop as tp
+from tinyprop.parallel.launch import mpiexec
 from tinyprop.parallel.ranks import Ranks
 from tinyprop.report.arguments import whole_number
 from tinyprop.report.environment import machine
@@ -25,11 +26,11 @@ from tinyprop.report.files import write_json, write_whole
 from tinyprop.report.table import Table
 from tinyprop.train import Config, TrainingStep, network
 
-from .load import load_average, load_words
+from .load import Watch
 from .report import milliseconds
 
 BATCH = 50  # the paper's
-WIDTHS = (0.25, 1.0)
+WIDTHS = (0.1, 0.25, 1.0)
 SIZES = (1_000, 10_000, 100_000, 1_000_000)  # numbers in a buffer
 REPEATS = 7
 STEPS = 3  # in each turn
@@ -46,14 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    for path in write(options.out, options.repeats, load_average()):
+    for path in write(options.out, options.repeats):
         print(path)
     return 0
 
 
-def write(out: Path, repeats: int, load: float | None) -> list[Path]:
+def write(out: Path, repeats: int) -> list[Path]:
     """Measure, print the page, and write RANKS.md with its data."""
-    found = measured(repeats) | {"load": load}
+    watch = Watch()
+    found = measured(repeats) | {"others": watch.others()}
     text = page(found, repeats)
     print(text)
     paths = [out / "RANKS.md", out / "RANKS.json"]
@@ -62,18 +64,14 @@ def write(out: Path, repeats: int, load: float | None) -> list[Path]:
     return paths
 
 
-def mpiexec() -> Path:
-    """That of the wheel of MPICH, beside Python."""
-    return Path(sys.executable).with_name("mpiexec")
-
-
 def measured(repeats: int) -> dict[str, Any]:
     """What rank 0 of a new job of two ranks finds."""
-    if not mpiexec().exists():
+    starter = mpiexec()
+    if starter is None:
         raise ValueError("two ranks need MPI: pip install 'tinyprop[mpi]'")
     program = [sys.executable, "-c", f"from {__name__} import worker; worker({repeats})"]
     done = subprocess.run(
-        [str(mpiexec()), "-n", "2", *program],
+        [starter, "-n", "2", *program],
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
@@ -156,14 +154,21 @@ def meet(ranks: Ranks) -> None:
 def page(found: dict[str, Any], repeats: int) -> str:
     return f"""# A step on two processes
 
-Written by `python -m benchmarks publish`, on {found["machine"]}; float32, the paper's network,
-batches of {BATCH}; medians of {STEPS * repeats}{load_words(found["load"])}. Two ranks are two
+Written by `python -m benchmarks ranks`, on {found["machine"]}; float32, the paper's network,
+batches of {BATCH}; medians of {STEPS * repeats}{others_words(found["others"])}. Two ranks are two
 processes that compute half of each batch, on one thread each, and add up their gradients.
+`tinyprop train --processes 2` starts two; [RESULTS.md](RESULTS.md) has them beside PyTorch.
 
 {step_table(found["steps"]).markdown()}
 
 {sum_table(found["sums"]).markdown()}
 """
+
+
+def others_words(others: float | None) -> str:
+    if others is None:
+        return "; how much other programs disturbed them is not known"
+    return f"; other programs used {others:.0%} of a core"
 
 
 def step_table(steps: dict[str, Times]) -> Table:

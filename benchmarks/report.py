@@ -1,25 +1,19 @@
-"""Tables of what was measured, for a terminal and for Markdown, and the files of a run."""
+"""Tables of what was measured, for a terminal and for Markdown."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Sequence
 
-from tinyprop.report.files import write_json, write_whole
 from tinyprop.report.table import Table
-from tinyprop.verify.paper import EPOCH_SECONDS
 
-from .cases import QUICK_WIDTH
-from .load import load_words
-from .measure import Measurement, Results
-from .peers import PEERS
+from .measure import Results, Row
+from .peers import TORCH
+from .workers import Way
 
-TITLES = {
-    "layers": "Each layer by itself: forward and backward, 25 images, one thread (ms)",
-    "inference": "Inference of a batch (ms)",
-    "networks": "Steps of other networks; unusual convolutions, 25 images, one thread (ms)",
-}
-TORCH = [name for name, peer in PEERS.items() if peer.package == "torch"]
-Row = dict[str, Measurement]  # of one case, by peer
+OURS = Way("tinyprop").name
+OURS_ON_TWO = Way("tinyprop", threads=2).name
+OURS_BY_TWO = Way("tinyprop", processes=2).name
+ON_ONE = [Way(peer).name for peer in TORCH]
+ON_TWO = [Way(peer, threads=2).name for peer in TORCH]
+NONE = "-"
 
 
 def milliseconds(seconds: float) -> str:
@@ -37,149 +31,107 @@ def spread(seconds: Sequence[float]) -> str:
 
 
 def megabytes(size: int | None) -> str:
-    return "-" if size is None else f"{size / 1e6:,.0f}"
+    return NONE if size is None else f"{size / 1e6:,.0f}"
 
 
-def by_case(measurements: Iterable[Measurement], section: str) -> dict[str, Row]:
-    rows: dict[str, Row] = {}
-    for m in measurements:
-        if m.section == section:
-            rows.setdefault(m.case, {})[m.peer] = m
-    return rows
-
-
-def ratio(row: Row, *peers: str) -> float | None:
-    """The time of the fastest of these peers divided by tinyprop's."""
-    times = [row[peer].median for peer in peers if peer in row]
-    if not times or "tinyprop" not in row:
+def one_thread(row: Row) -> float | None:
+    """PyTorch's processor time in the better of its layouts divided by ours, on one thread."""
+    theirs = [row.median_processor(way) for way in ON_ONE if way in row.processor]
+    if not theirs or OURS not in row.processor:
         return None
-    return min(times) / row["tinyprop"].median
+    return min(theirs) / row.median_processor(OURS)
 
 
-def ratio_cell(row: Row, *peers: str) -> str:
-    number = ratio(row, *peers)
-    return "-" if number is None else f"{number:.2f}"
+def two_cores(row: Row, ours: str = OURS_ON_TWO) -> float | None:
+    """PyTorch's time in the best of its layouts and numbers of threads divided by one of ours."""
+    theirs = [row.median_clock(way) for way in ON_ONE + ON_TWO if way in row.clock]
+    if not theirs or ours not in row.clock:
+        return None
+    return min(theirs) / row.median_clock(ours)
 
 
-def slower(results: Results) -> list[str]:
-    """The cases in which PyTorch, at its best, is faster than tinyprop, with the ratios of the
-    tables."""
-    names = []
-    for section in dict.fromkeys(m.section for m in results.measurements):
-        for case, row in by_case(results.measurements, section).items():
-            number = ratio(row, *TORCH)
-            if number is None or round(number, 2) >= 1:
-                continue
-            name = f"the {case} step" if section == "step" else case
-            names.append(f"{name} ({number:.2f})")
-    return names
+def gain_of_processes(row: Row) -> float | None:
+    """Our time on two threads divided by that on two processes."""
+    if OURS_BY_TWO not in row.clock or OURS_ON_TWO not in row.clock:
+        return None
+    return row.median_clock(OURS_ON_TWO) / row.median_clock(OURS_BY_TWO)
 
 
-def tables(results: Results) -> list[Table]:
-    """A table for each section that was measured."""
-    found = []
-    steps = by_case(results.measurements, "step")
-    if steps:
-        found.append(step_table(steps))
-    for section, title in TITLES.items():
-        cases = by_case(results.measurements, section)
-        if cases:
-            found.append(comparison(title, cases))
-    return found
+def ratio_cell(ratio: float | None) -> str:
+    return NONE if ratio is None else f"{ratio:.2f}"
 
 
-def step_table(steps: dict[str, Row]) -> Table:
-    """A row for each peer that has done the NormProp step."""
-    normprop = steps.get("NormProp", {})
-    batch = steps.get("BatchNorm", {})
-    rows = []
-    for peer, m in normprop.items():
-        row = [
-            PEERS[peer].title,
-            milliseconds(m.median),
-            spread(m.seconds),
-            f"{m.batch / m.median:,.0f}",
-            megabytes(m.peak_memory),
-            ratio_cell(normprop, peer),
-        ]
-        if peer in batch:
-            other = batch[peer].median
-            row += [milliseconds(other), ratio_cell(batch, peer), f"{m.median / other:.2f}"]
-        else:
-            row += ["-", "-", "-"]
-        rows.append(row)
-    header = "peer, NormProp ms, least-most, images/s, peak MB, / ours, BatchNorm ms, / ours, NP/BN"
-    title = "A training step of the paper's network"
-    return Table(header.split(", "), rows, title, step_note(normprop))
+def rounds_cell(row: Row) -> str:
+    return f"{len(row.quiet)} of {len(row.others)}"
 
 
-def step_note(peers: Iterable[str]) -> str:
-    normprop = EPOCH_SECONDS["normprop"]
-    batch = EPOCH_SECONDS["batch"]
-    sentences = [
-        "Forward, backward, SGD with momentum and weight decay, unit-length constraint; medians.",
-        "The columns `/ ours` are times divided by tinyprop's, NormProp by NormProp and BatchNorm "
-        "by BatchNorm.",
-        "Peak memory is the highest resident memory of the peer's own process in NormProp steps "
-        "minus what it held after its imports.",
-        "NP/BN is the time with NormProp divided by that with BatchNorm; the paper's section 5.6 "
-        f"has {normprop:g} s against {batch:g} s for an epoch on a GPU, {normprop / batch:.3f}.",
-    ]
-    for peer in peers:
-        if PEERS[peer].remark:
-            sentences.append(f"{PEERS[peer].title}: {PEERS[peer].remark}.")
-    return " ".join(sentences)
+def table(section: str, rows: Sequence[Row]) -> Table:
+    return {"steps": step_table, "layers": layer_table, "programs": program_table}[section](rows)
 
 
-def comparison(title: str, cases: dict[str, Row]) -> Table:
-    """A row for each case, a column for each peer, and how PyTorch's best compares with ours."""
-    peers = [peer for peer in PEERS if any(peer in row for row in cases.values())]
-    rows = []
-    for name, row in cases.items():
-        times = [milliseconds(row[peer].median) if peer in row else "-" for peer in peers]
-        rows.append([name, *times, ratio_cell(row, *TORCH)])
-    header = ["case", *(PEERS[peer].title for peer in peers), "best / ours"]
+def step_table(rows: Sequence[Row]) -> Table:
+    cells = []
+    for row in rows:
+        line = [row.name, _processor(row, OURS), ratio_cell(one_thread(row))]
+        for way in (OURS_ON_TWO, OURS_BY_TWO):
+            line += [_clock(row, way), ratio_cell(two_cores(row, way))]
+        cells.append([*line, rounds_cell(row)])
+    header = ["step", "1 thread, ms", "PyTorch / ours", "2 threads, ms", "PyTorch / ours"]
+    header += ["2 processes, ms", "PyTorch / ours", "rounds"]
     note = (
-        "The last column is the time of PyTorch's better layout divided by tinyprop's: above 1, "
-        "tinyprop is faster."
+        "Medians. On one thread, times of the processor, divided into PyTorch's in the better of "
+        "its layouts. On two cores, times of the clock, divided into PyTorch's in the best of its "
+        "layouts on one or two threads. Above 1, tinyprop is faster. The last column has the "
+        "rounds that count, and how many were tried."
     )
-    return Table(header, rows, title, note)
+    return Table(header, cells, "Training steps", note)
 
 
-def about(results: Results) -> list[str]:
-    """Where and how it was measured."""
-    return [*where(results), how(results), *results.notes]
+def layer_table(rows: Sequence[Row]) -> Table:
+    cells = []
+    for row in rows:
+        theirs = [_processor(row, way) for way in ON_ONE]
+        cells.append(
+            [
+                row.name,
+                _processor(row, OURS),
+                *theirs,
+                ratio_cell(one_thread(row)),
+                rounds_cell(row),
+            ]
+        )
+    header = ["layer", "tinyprop, ms", "PyTorch NCHW, ms", "channels_last, ms", "PyTorch / ours"]
+    note = (
+        "Forward and backward on one thread, times of the processor, medians. C(...) are "
+        "convolutions with NormProp and ReLU."
+    )
+    return Table([*header, "rounds"], cells, "Single layers", note)
 
 
-def where(results: Results) -> list[str]:
+def program_table(rows: Sequence[Row]) -> Table:
+    cells = []
+    for row in rows:
+        for way in row.clock:
+            times = [_clock(row, way), _processor(row, way)]
+            cells.append([f"{row.name} ({way})", *times, rounds_cell(row)])
+    header = ["program", "ms of the clock", "of the processor", "rounds"]
+    return Table(header, cells, "Whole programs", "A new Python each time; medians.")
+
+
+def _clock(row: Row, way: str) -> str:
+    return milliseconds(row.median_clock(way)) if way in row.clock else NONE
+
+
+def _processor(row: Row, way: str) -> str:
+    return milliseconds(row.median_processor(way)) if way in row.processor else NONE
+
+
+def where(found: Results) -> list[str]:
     """The machine, and the versions."""
-    machine = results.machine
-    versions = [f"{name} {version}" for name, version in results.versions.items()]
+    machine = found.machine
+    versions = [f"{name} {version}" for name, version in found.versions.items()]
     versions += [f"numpy {machine['numpy']}", f"Python {machine['python']}"]
     return [
         f"{machine['cpu']}, {machine['cores']} cores; {machine['blas']}; {machine['system']}",
         ", ".join(versions),
     ]
-
-
-def how(results: Results) -> str:
-    options = results.options
-    words = ["float32", f"{options['threads']} threads", f"{options['repeats']} repeats"]
-    words.append("peers in turns")
-    words.append("all in one process" if options["together"] else "a process for each")
-    if options["quick"]:
-        words.append(f"a quick run: VGG-like at width {QUICK_WIDTH}")
-    return ", ".join(words) + load_words(options["load_before"])
-
-
-def write_page(out: Path, results: Results) -> list[Path]:
-    """Everything that was measured as JSON, and the tables as Markdown."""
-    lines = ["# Benchmarks", ""]
-    lines += [f"- {line}" for line in about(results)]
-    parts = ["\n".join(lines)]
-    parts += [table.markdown() for table in tables(results)]
-    data = out / "bench.json"
-    page = out / "bench.md"
-    write_json(data, asdict(results))
-    write_whole(page, ("\n\n".join(parts) + "\n").encode())
-    return [data, page]

@@ -1,24 +1,17 @@
-"""The frameworks that are compared, one file each; a framework is imported only in a process of its
-own."""
+"""tinyprop, and what it is compared with; PyTorch is imported only in a process of its own."""
 
 from importlib.util import find_spec
 
-from .autograd import Autograd
-from .jax import Jax
-from .mygrad import MyGrad
 from .peer import Peer
 from .tinyprop import Tinyprop
-from .torch import Torch, TorchChannelsLast, TorchThreads
+from .torch import Torch, TorchChannelsLast
 
 PEERS: dict[str, type[Peer]] = {
     "tinyprop": Tinyprop,
     "torch": Torch,
     "torch-channels-last": TorchChannelsLast,
-    "torch-in-parts": TorchThreads,
-    "jax": Jax,
-    "autograd": Autograd,
-    "mygrad": MyGrad,
 }
+TORCH = [name for name in PEERS if name != "tinyprop"]
 
 
 def is_installed(peer: str) -> bool:

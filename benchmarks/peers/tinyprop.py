@@ -9,9 +9,9 @@ from tinyprop.engine.arrays import HostArray
 from tinyprop.engine.backward import grad
 from tinyprop.engine.graph import no_grad
 from tinyprop.engine.tensor import Tensor
-from tinyprop.engine.threads import cores
 from tinyprop.optim import SGD
-from tinyprop.train import TrainingStep, logits
+from tinyprop.parallel.ranks import Ranks
+from tinyprop.train import TrainingStep
 
 from .peer import Peer, Train, cotangent
 
@@ -19,14 +19,14 @@ from .peer import Peer, Train, cotangent
 class Tinyprop(Peer):
     title = package = "tinyprop"
 
-    def trainer(self, net: nn.Sequential, threads: int) -> Train:
-        # as PyTorch may use fewer than it is allowed to
-        chosen = threads if threads < cores() else None
-        step = TrainingStep(net, SGD(net.parameters(), **self.learning), threads=chosen)
-        return lambda x, labels: float(step(x, labels))
+    def __init__(self, threads: int, ranks: Ranks | None = None):
+        super().__init__(threads)
+        self.ranks = ranks
 
-    def predictor(self, net: nn.Sequential, threads: int) -> Callable[[HostArray], HostArray]:
-        return lambda x: logits(net, x, threads)
+    def trainer(self, net: nn.Sequential) -> Train:
+        optimizer = SGD(net.parameters(), **self.learning)
+        step = TrainingStep(net, optimizer, threads=self.threads, ranks=self.ranks)
+        return lambda x, labels: float(step(x, labels))
 
     def layer(
         self, net: nn.Sequential, i: int, x: HostArray, input_gradient: bool

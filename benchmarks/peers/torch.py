@@ -1,35 +1,29 @@
-"""PyTorch, in both of its layouts, and with the batch shared among threads as tinyprop does it."""
+"""PyTorch at its best: its own functions, its fused optimiser, and both of its layouts. It
+translates the very network that tinyprop builds."""
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any
 
-from tinyprop import nn
+from tinyprop import activations, nn
 from tinyprop.engine.arrays import HostArray
 from tinyprop.nn.module import Module
 
-from .peer import Framework, Train, constrained, cotangent, parameters
+from .peer import Peer, Train, constrained, cotangent, parameters
+
+Tensors = dict[str, Any]  # the parameters of a network, by their names
+Layers = Iterable[tuple[str, Module]]
 
 
-class Torch(Framework):
+class Torch(Peer):
     title = "PyTorch NCHW"
     package = "torch"
-    remark = "eager"
     layout = "contiguous_format"
 
     def __init__(self, threads: int):
         super().__init__(threads)
         self.torch: Any = import_module("torch")
         self.functions: Any = import_module("torch.nn.functional")
-        self.relu = self.functions.relu
-        self.convolve = self.functions.conv2d
-        self.linear = self.functions.linear
-        self.max_pool = self.functions.max_pool2d
-        self.avg_pool = self.functions.avg_pool2d
-
-    def use_threads(self, threads: int) -> None:
-        super().use_threads(threads)
         self.torch.set_num_threads(threads)
 
     def array(self, values: HostArray) -> Any:
@@ -39,7 +33,7 @@ class Torch(Framework):
             return tensor
         return tensor.contiguous(memory_format=getattr(self.torch, self.layout))
 
-    def leaves(self, net: Module) -> dict[str, Any]:
+    def leaves(self, net: Module) -> Tensors:
         """The parameters as tensors with gradients."""
         return {name: self.array(p).requires_grad_() for name, p in parameters(net).items()}
 
@@ -47,13 +41,13 @@ class Torch(Framework):
         """Scale each weight vector to unit length."""
         with self.torch.no_grad():
             for weight in weights:
-                weight /= self.per_unit(self.length(weight), weight)
+                weight /= per_unit(length(weight), weight)
 
-    def trainer(self, net: nn.Sequential, threads: int) -> Train:
+    def trainer(self, net: nn.Sequential) -> Train:
         p = self.leaves(net)
         layers = list(net.named_children())
         unit_length = [p[name] for name in constrained(net)]
-        optimizer = self.torch.optim.SGD(p.values(), **self.learning)
+        optimizer = self.torch.optim.SGD(p.values(), fused=True, **self.learning)
 
         def step(x: HostArray, labels: HostArray) -> float:
             optimizer.zero_grad()
@@ -65,16 +59,6 @@ class Torch(Framework):
             return loss.item()
 
         return step
-
-    def predictor(self, net: nn.Sequential, threads: int) -> Callable[[HostArray], HostArray]:
-        p = {name: self.array(values) for name, values in parameters(net).items()}
-        layers = list(net.named_children())
-
-        def predict(x: HostArray) -> HostArray:
-            with self.torch.inference_mode():
-                return self.forward(layers, p, self.array(x)).numpy()
-
-        return predict
 
     def layer(
         self, net: nn.Sequential, i: int, x: HostArray, input_gradient: bool
@@ -98,8 +82,46 @@ class Torch(Framework):
 
         return work
 
-    def length(self, weight: Any) -> Any:
-        return weight.flatten(1).norm(dim=1)
+    def forward(self, layers: Layers, p: Tensors, x: Any) -> Any:
+        for name, layer in layers:
+            x = self.through(name, layer, p, x)
+        return x
+
+    def through(self, name: str, layer: Module, p: Tensors, x: Any) -> Any:
+        """The output of a layer, by the tinyprop layer that says what to do."""
+        match layer:
+            case nn.NormPropConv2d() | nn.NormPropLinear():
+                return self.normprop(name, layer, p, x)
+            case nn.Conv2d() | nn.Linear():
+                return self.weighted_sum(layer, x, p[f"{name}.weight"], p.get(f"{name}.bias"))
+            case nn.BatchNorm():
+                return self.batch_norm(layer, x, p[f"{name}.weight"], p[f"{name}.bias"])
+            case nn.Activation() if layer.activation is activations["relu"]:
+                return self.functions.relu(x)
+            case nn.MaxPool2d():
+                stride = layer.stride or layer.kernel_size
+                return self.functions.max_pool2d(x, layer.kernel_size, stride, layer.padding)
+            case nn.AvgPool2d():
+                stride = layer.stride or layer.kernel_size
+                return self.functions.avg_pool2d(x, layer.kernel_size, stride, layer.padding)
+            case nn.Flatten():
+                return x.flatten(1)
+        raise NotImplementedError(f"{type(layer).__name__} has no translation")
+
+    def normprop(self, name: str, layer: Any, p: Tensors, x: Any) -> Any:
+        """(relu(gamma w x / |w| + beta) - c2) / c1, with the division by c1 folded into the
+        weights."""
+        c1 = layer.standard.std
+        c2 = layer.standard.mean
+        weight = p[f"{name}.weight"]
+        scale = per_unit(p[f"{name}.gamma"] / (length(weight) * c1), weight)
+        pre_activation = self.weighted_sum(layer, x, weight * scale, p[f"{name}.beta"] / c1)
+        return self.functions.relu(pre_activation) - c2 / c1
+
+    def weighted_sum(self, layer: Module, x: Any, weight: Any, bias: Any) -> Any:
+        if isinstance(layer, nn.Conv2d | nn.NormPropConv2d):
+            return self.functions.conv2d(x, weight, bias, layer.stride, layer.padding)
+        return self.functions.linear(x, weight, bias)
 
     def batch_norm(self, layer: nn.BatchNorm, x: Any, weight: Any, bias: Any) -> Any:
         mean = self.torch.from_numpy(layer.running_mean.data)
@@ -114,37 +136,11 @@ class TorchChannelsLast(Torch):
     layout = "channels_last"
 
 
-class TorchThreads(TorchChannelsLast):
-    title = "PyTorch in parts"
-    remark = "channels_last; each Python thread takes a part of the batch, with one PyTorch thread"
-    slow = True  # nothing else than its steps differs from channels_last
+def per_unit(values: Any, weight: Any) -> Any:
+    """(O,) -> (O, 1, 1, 1), or as many axes as the weight has"""
+    return values.reshape(-1, *[1] * (weight.ndim - 1))
 
-    def trainer(self, net: nn.Sequential, threads: int) -> Train:
-        if any(isinstance(layer, nn.BatchNorm) for layer in net.modules()):
-            raise NotImplementedError("statistics over the parts of a batch")
-        p = self.leaves(net)
-        layers = list(net.named_children())
-        unit_length = [p[name] for name in constrained(net)]
-        optimizer = self.torch.optim.SGD(p.values(), **self.learning)
-        workers = ThreadPoolExecutor(threads, initializer=self.torch.set_num_threads, initargs=(1,))
 
-        def part(x: HostArray, labels: HostArray, total: int) -> tuple[float, tuple[Any, ...]]:
-            scores = self.forward(layers, p, self.array(x))
-            expected = self.torch.from_numpy(labels)
-            loss = self.functions.cross_entropy(scores, expected, reduction="sum") / total
-            return loss.item(), self.torch.autograd.grad(loss, list(p.values()))
-
-        def step(x: HostArray, labels: HostArray) -> float:
-            size = -(-len(x) // threads)
-            jobs = []
-            for start in range(0, len(x), size):
-                rows = slice(start, start + size)
-                jobs.append(workers.submit(part, x[rows], labels[rows], len(x)))
-            losses, gradients = zip(*(job.result() for job in jobs), strict=True)
-            for weight, parts in zip(p.values(), zip(*gradients, strict=True), strict=True):
-                weight.grad = sum(parts)
-            optimizer.step()
-            self.constrain(unit_length)
-            return sum(losses)
-
-        return step
+def length(weight: Any) -> Any:
+    """The length of each weight vector or filter: (O, ...) -> (O,)"""
+    return weight.flatten(1).norm(dim=1)

@@ -1,37 +1,34 @@
-"""Peers agree before they are timed, and tables and JSON say what was measured."""
+"""Ways agree before they are timed, rounds that others disturb do not count, and tables and JSON
+say what was measured."""
 
-import json
+import signal
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from benchmarks import compare, measure, report
 from benchmarks.__main__ import main
-from benchmarks.cases import SECTIONS, plan
-from benchmarks.measure import Measurement, Results, choose, measure
-from benchmarks.peers import PEERS, is_installed
-from benchmarks.report import tables
-
-BAR = SimpleNamespace(update=lambda: None, set_postfix_str=lambda text: None)
-INSTALLED = [name for name in PEERS if is_installed(name)]
-ALONE = ("torch-in-parts", "batch")  # it has no statistics over the parts of a batch
+from benchmarks.cases import layers, steps
+from benchmarks.measure import Results, Row, in_turns, measured
+from benchmarks.peers import PEERS, TORCH
+from benchmarks.workers import RemoteJob, Seconds, Way
 
 
 def tiny(case):
     """The case with few images and, where that changes nothing but its size, few filters."""
-    return replace(case, batch=4, width=0.05)
+    return replace(case, batch=min(case.batch, 4), width=0.05)
+
+
+def all_cases():
+    return [case for rows in (steps(), layers()) for cases in rows.values() for case in cases]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in INSTALLED if name != "tinyprop"])
-@pytest.mark.parametrize("section", SECTIONS)
-@pytest.mark.filterwarnings("ignore")  # of other frameworks
-def test_a_peer_does_the_same_work(name, section):
-    cases = [tiny(case) for case in plan([section]) if case.for_all or not PEERS[name].slow]
-    for case in cases:
-        if (name, case.norm) == ALONE:
-            continue
+@pytest.mark.parametrize("name", TORCH)
+def test_pytorch_does_the_same_work(name):
+    pytest.importorskip("torch")
+    for case in {tiny(case) for case in all_cases()}:
         _, ours = PEERS["tinyprop"](1).job(case)
         _, theirs = PEERS[name](1).job(case)
         assert len(ours) > 1
@@ -39,114 +36,174 @@ def test_a_peer_does_the_same_work(name, section):
 
 
 @pytest.mark.slow
-def test_peers_are_timed_in_processes_and_the_times_are_written(tmp_path, capsys, monkeypatch):
+def test_ways_are_timed_in_processes_and_the_times_are_written(tmp_path, capsys, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr(
-        "benchmarks.__main__.plan", lambda *args: [tiny(case) for case in plan(*args)]
-    )
-    options = [
-        "--peers",
-        "tinyprop",
-        "torch-in-parts",
-        "--repeats",
-        "2",
-        "--threads",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
-    assert main(["step", *options]) == 0
-    assert str(tmp_path / "bench.json") in capsys.readouterr().out
-    results = json.loads((tmp_path / "bench.json").read_text())
-    assert [note for note in results["notes"] if "cannot do step BatchNorm" not in note] == []
-    found = {(m["case"], m["peer"]): m for m in results["measurements"]}
-    assert list(found) == [
-        ("NormProp", "tinyprop"),
-        ("NormProp", "torch-in-parts"),
-        ("BatchNorm", "tinyprop"),
-    ]
-    assert all(len(m["seconds"]) == 2 and min(m["seconds"]) > 0 for m in found.values())
-    for (case, _), m in found.items():  # after NormProp, the memory of BatchNorm is not its own
-        assert m["peak_memory"] is None or (m["peak_memory"] > 0 and case == "NormProp")
-    text = (tmp_path / "bench.md").read_text()
-    assert results["machine"]["cpu"] in text
-    assert "| tinyprop |" in text
+    pytest.importorskip("mpi4py")
+    case = tiny(steps()["0.1x50"][0])
+    monkeypatch.setitem(compare.CASES, "steps", lambda: {"0.1x50": [case]})
+    monkeypatch.setattr(measure, "is_quiet", lambda others: True)
+    assert main(["steps", "--rounds", "2", "--out", str(tmp_path)]) == 0
+    path = tmp_path / "steps-0.1x50.json"
+    assert str(path) in capsys.readouterr().out
+    found = Results.read(path)
+    assert found.notes == []
+    (row,) = found.rows
+    assert list(row.clock) == [way.name for way in compare.ways("steps")]
+    assert len(row.clock) == 7
+    for times in (*row.clock.values(), *row.processor.values()):
+        assert len(times) == 2
+        assert min(times) > 0
+
+
+@pytest.mark.slow
+def test_an_error_in_a_job_is_raised_and_the_job_goes_on():
+    pytest.importorskip("mpi4py")
+    job = RemoteJob(Way("tinyprop", processes=2))
+    try:
+        case = tiny(steps()["0.1x50"][0])
+        with pytest.raises(KeyError):
+            job.call("seconds", case)
+        values, _ = job.call("prepare", case)
+        _, alone = PEERS["tinyprop"](1).job(case)
+        np.testing.assert_allclose(values, alone, rtol=1e-4)
+    finally:
+        job.close()
+    assert job.job.returncode == 0
 
 
 class Imitation:
-    """A worker that answers at once."""
+    """A process that answers at once."""
 
-    def __init__(self, peer, values):
-        self.peer = peer
-        self.title = PEERS[peer].title
+    def __init__(self, values):
         self.values = values
 
     def call(self, method, *arguments):
-        if self.values is None:
+        if self.values is None and method != "forget":
             raise MemoryError("too large")
-        return {"prepare": (self.values, 1000), "seconds": 0.5, "forget": None}[method]
+        answers = {"prepare": (self.values, 1000), "seconds": Seconds(0.5, 0.25), "forget": None}
+        return answers[method]
 
 
-def test_a_peer_that_computes_something_else_is_not_timed():
-    case, notes = plan(["step"])[0], []
-    values = {"tinyprop": [2.0, 1.9], "torch": [2.0, 1.8], "jax": None, "mygrad": [2.0, 1.9]}
-    remotes = [Imitation(*item) for item in values.items()]
-    assert [m.peer for m in measure([case], remotes, 3, notes, BAR)] == ["tinyprop", "mygrad"]
+def test_a_way_that_computes_something_else_is_not_timed():
+    case, notes = steps()["0.1x50"][0], []
+    remotes = {
+        Way("tinyprop"): Imitation([2.0, 1.9]),
+        Way("torch"): Imitation([2.0, 1.8]),
+        Way("torch-channels-last"): Imitation(None),
+        Way("tinyprop", threads=2): Imitation([2.0, 1.9]),
+    }
+    row = measured(case, remotes, 1, notes)
+    assert list(row.clock) == ["tinyprop, 1 thread", "tinyprop, 2 threads"]
     assert notes == [
-        "PyTorch NCHW: other numbers in step NormProp: [2.0, 1.8], not [2.0, 1.9]",
-        "JAX jit: cannot do step NormProp: MemoryError: too large",
+        f"torch, 1 thread: other numbers in {case.name}: [2.0, 1.8], not [2.0, 1.9]",
+        f"torch-channels-last, 1 thread: cannot do {case.name}: MemoryError: too large",
     ]
-    inference = [*measure(plan(["inference"]), remotes, 3, notes, BAR)]
-    assert [m.peer for m in inference] == ["tinyprop"], "slow peers do not take part"
 
 
-def test_peers_that_are_not_installed_are_left_out(monkeypatch):
-    monkeypatch.setattr("benchmarks.measure.is_installed", lambda name: name != "torch")
-    assert choose(None, quick=False) == [name for name in PEERS if name != "torch"]
-    assert choose(None, quick=True) == ["tinyprop", "torch-channels-last"], "slow peers wait"
-    assert choose(["mygrad"], quick=True) == ["mygrad"], "unless they are asked for"
-    with pytest.raises(ValueError, match="torch is not installed: pip install torch"):
-        choose(["tinyprop", "torch"], quick=False)
+class Others:
+    """A machine on which other programs use so much, round by round."""
+
+    def __init__(self, monkeypatch, *shares):
+        self.shares = iter(shares)
+        monkeypatch.setattr(measure, "Watch", lambda: self)
+
+    def others(self):
+        return next(self.shares)
 
 
-def test_ratios_are_of_medians():
-    def m(case, peer, *seconds, section="networks"):
-        return Measurement(section, case, peer, 50, list(seconds), None)
+def test_rounds_that_others_disturb_do_not_count(monkeypatch):
+    Others(monkeypatch, 0.0, 0.9, 0.1, 0.2, 0.14)
+    times = iter([1.0, 9.0, 2.0, 9.0, 3.0])
+    row = in_turns("work", {"way": lambda: Seconds(next(times), 7.0)}, 3)
+    assert row.quiet == [0, 2, 4]
+    assert row.median_clock("way") == 2.0
+    assert report.rounds_cell(row) == "3 of 5"
 
-    measured = [m("net", "tinyprop", 0.1, 0.2, 9.0), m("net", "torch", 0.5, 0.5, 0.1)]
-    measured += [m("net", "torch-channels-last", 0.3, 0.3, 0.3)]
-    measured += [
-        m(case, "tinyprop", 0.2, 0.1, section="step") for case in ("NormProp", "BatchNorm")
+
+def test_a_busy_machine_ends_it(monkeypatch):
+    Others(monkeypatch, *[0.9] * 4)
+    row = in_turns("work", {"way": lambda: Seconds(1.0, 1.0)}, 2)
+    assert (row.quiet, len(row.others)) == ([], 4)
+    assert row.median_clock("way") == 1.0, "it is told, but not published"
+
+
+def test_ways_take_turns_there_and_back(monkeypatch):
+    Others(monkeypatch, 0.0, 0.0)
+    order = []
+
+    def turn(name):
+        def work():
+            order.append(name)
+            return Seconds(1.0, 1.0)
+
+        return work
+
+    in_turns("work", {name: turn(name) for name in "abc"}, 2)
+    assert "".join(order) == "abccba"
+
+
+def row(**clock):
+    """Ways by short names; the processor takes half as long."""
+    names = {
+        "one": "tinyprop, 1 thread",
+        "two": "tinyprop, 2 threads",
+        "both": "tinyprop, 2 processes",
+        "nchw": "torch, 1 thread",
+        "last": "torch-channels-last, 1 thread",
+        "nchw2": "torch, 2 threads",
+        "last2": "torch-channels-last, 2 threads",
+    }
+    times = {names[way]: [seconds] for way, seconds in clock.items()}
+    half = {names[way]: [seconds / 2] for way, seconds in clock.items()}
+    return Row("a step", 50, [0.0], times, half)
+
+
+def test_ratios_are_of_pytorchs_best():
+    full = row(one=0.4, two=0.2, both=0.1, nchw=0.3, last=0.2, nchw2=0.25, last2=0.15)
+    table = report.step_table([full])
+    assert table.rows == [
+        ["a step", "200", "0.50", "200", "0.75", "100", "1.50", "1 of 1"],
     ]
-    measured += [
-        m("NormProp", "torch", 0.6, section="step"),
-        m("BatchNorm", "torch", 0.3, section="step"),
+    assert report.gain_of_processes(full) == 2.0
+    slow_threads = row(two=0.2, last=0.1, last2=0.3)
+    assert report.two_cores(slow_threads) == 0.5, "PyTorch may be better on one thread"
+    assert report.step_table([row(one=0.1)]).rows == [
+        ["a step", "50", "-", "-", "-", "-", "-", "1 of 1"]
     ]
-    step, networks = tables(Results({}, {}, {}, [], measured))
-    assert networks.rows == [["net", "200", "500", "300", "1.50"]]
-    assert step.rows[1] == [
-        "PyTorch NCHW",
-        "600",
-        "600-600",
-        "83",
-        "-",
-        "4.00",
-        "300",
-        "2.00",
-        "2.00",
-    ]
-    assert "84 s against 96 s" in step.note
 
 
 @pytest.mark.slow
 def test_pytorch_trains_the_arrays_of_the_network():
     """So `agreement` can evaluate what it has trained."""
     pytest.importorskip("torch")
-    case = tiny(plan(["step"])[0])
+    case = tiny(steps()["0.1x50"][0])
     net, (x, labels) = case.build(), case.data()
     before = net[0].weight.data.copy()
-    PEERS["torch"](1).trainer(net, 1)(x, labels)
+    PEERS["torch"](1).trainer(net)(x, labels)
     assert not np.allclose(net[0].weight.data, before)
+
+
+def test_a_benchmark_that_is_ended_leaves_no_pause_file(tmp_path, monkeypatch, capsys):
+    """`timeout` ends what takes too long by SIGTERM."""
+    pause = tmp_path / "pause"
+    monkeypatch.setenv("TINYPROP_PAUSE", str(pause))
+    programs = {"import": {"tinyprop": ["-c", "import os, signal; os.kill(os.getppid(), 15)"]}}
+    monkeypatch.setattr(compare, "PROGRAMS", programs)
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["programs", "--out", str(tmp_path)]) == 130
+    assert not pause.exists()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_programs_are_timed(tmp_path, monkeypatch, capsys):
+    programs = {"import": {"tinyprop": ["-c", "pass"], "numpy": ["-c", "pass"]}}
+    monkeypatch.setattr(compare, "PROGRAMS", programs)
+    monkeypatch.setattr(measure, "is_quiet", lambda others: True)
+    assert main(["programs", "--rounds", "1", "--out", str(tmp_path)]) == 0
+    (row,) = Results.read(tmp_path / "programs-import.json").rows
+    assert list(row.clock) == ["tinyprop", "numpy"]
+    assert row.clock["numpy"][0] > 0
+    assert "import (numpy)" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -157,8 +214,6 @@ def test_pytorch_trains_the_arrays_of_the_network():
             ["profile", "--steps", "1", "--images", "2", "--width", "0.05"],
             "| Convolve gradient 2x3x32x32 10x3x5x5 |",
         ),
-        (["sampling", "--samples", "1e6", "--repeats", "1"], "times drawing alone"),
-        (["overhead", "--repeats", "1"], "x.tanh()"),
         (
             ["agreement", "--data", "shapes", "--epochs", "1", "--seeds", "2", "--images", "50"],
             "difference",
@@ -169,14 +224,14 @@ def test_the_other_commands(command, word, capsys, monkeypatch):
     monkeypatch.setattr("benchmarks.profile.LEAST", 0.0)
     # the paper's takes ten seconds
     monkeypatch.setattr("tinyprop.nn.NIN", "C(40,5,4,2)-C(10,1,1,0)-P(8,8,0,avg)")
-    if command[0] in ("overhead", "agreement"):
+    if command[0] == "agreement":
         pytest.importorskip("torch")
     assert main(command) == 0
     assert word in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    "wrong", [["stp"], ["step", "--repeats", "0"], ["step", "--peers", "abacus"]]
+    "wrong", [["stp"], ["steps", "--rounds", "0"], ["steps", "--rows", "0.3x7"]]
 )
 def test_wrong_arguments_are_refused(wrong, capsys):
     with pytest.raises(SystemExit) as caught:

@@ -7,6 +7,7 @@ from benchmarks import overrides
 from benchmarks.__main__ import main
 from benchmarks.cases import Case
 from benchmarks.overrides import Pair, grouped, row, used_by, without
+from benchmarks.workers import Seconds
 from tests.conftest import needs_overrides
 from tinyprop.engine.overrides import table
 
@@ -80,12 +81,12 @@ def test_pairs_alternate(monkeypatch):
     some = used_by(relu_step)["host.relu_gradient"]
     order = []
 
-    def seconds(work, calls, clock):
+    def timed(work, calls):
         missing = any(entry not in tp.overrides() for entry in some)
         order.append(missing)
-        return 0.3 if missing else 0.1
+        return Seconds(clock=9.0, processor=0.3 if missing else 0.1)
 
-    monkeypatch.setattr(overrides, "seconds", seconds)
+    monkeypatch.setattr(overrides, "timed", timed)
     timer = overrides.Timer(relu_step, 1, one_thread=True)
     pairs = [timer.pair(some, without_first) for without_first in (False, True)]
     assert pairs == [Pair(0.1, 0.3)] * 2
@@ -99,7 +100,7 @@ def test_the_command_has_a_row_for_each_override_of_the_step(norm, capsys, monke
     options = ["--width", "0.05", "--batch", "2", "--repeats", "1", "--norm", norm]
     assert main(["overrides", *options, "--threads", "1"]) == 0
     said = capsys.readouterr().out
-    case = Case("", "", norm=norm, width=0.05, batch=2)
+    case = Case("", norm=norm, width=0.05, batch=2)
     work, _ = overrides.Tinyprop(1).job(case)
     names = used_by(work)
     assert len(names) > 5

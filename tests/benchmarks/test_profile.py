@@ -40,7 +40,7 @@ def test_short_ops_share_a_row():
         [REST, "3.0"],
         ["**sum**", "**53**"],
     ]
-    assert "load of the machine before: 0.10" in profile.page(spent, 15, 25, 0.1)
+    assert "Medians of 15 steps" in profile.page(spent, 15, 25)
 
 
 @pytest.mark.slow

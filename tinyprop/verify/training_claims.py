@@ -364,8 +364,8 @@ def state_of_the_art(mc: Sampler) -> Findings:
     expected="empirical",
 )
 def faster(mc: Sampler) -> Findings:
-    """The time of an epoch depends on hardware and code: in a clone, `python -m benchmarks step`
+    """The time of an epoch depends on hardware and code: in a clone, `python -m benchmarks steps`
     measures a step."""
     saved = 1.0 - EPOCH_SECONDS["normprop"] / EPOCH_SECONDS["batch"]
     yield Case("fraction of the time saved", saved, judged=False)
-    return "it depends on hardware and code: python -m benchmarks step measures it"
+    return "it depends on hardware and code: python -m benchmarks steps measures it"

@@ -12,8 +12,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import tinyprop as tp
 
 # `make bare` deletes tinyprop/kernels/: these test that room, list it, or link to its files
+collect_ignore = []
 if find_spec("tinyprop.kernels") is None:
-    collect_ignore = [
+    collect_ignore += [
         "tests/benchmarks",
         "tests/kernels",
         "tests/test_gpu.py",
@@ -21,6 +22,8 @@ if find_spec("tinyprop.kernels") is None:
         "tests/test_tutorials.py",
         "tinyprop/engine/overrides.py",
     ]
+if find_spec("torch") is None:  # their examples need it
+    collect_ignore += ["tinyprop/nn/export.py", "tinyprop/nn/pytorch.py"]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -37,9 +37,12 @@ from .nn.observation import observe
 
 if TYPE_CHECKING:
     from . import data, testing, train, verify
+    from .nn.export import to_torch
+    from .nn.pytorch import from_torch
     from .report.saving import load, save
     from .testing import check_gradients
-    from .theory import design, propagate
+    from .theory.design import design
+    from .theory.propagate import propagate
 
 __version__ = "0.2.0"
 
@@ -67,6 +70,7 @@ __all__ = [
     "draw",
     "from_dlpack",
     "from_numpy",
+    "from_torch",
     "full",
     "functional",
     "grad",
@@ -89,6 +93,7 @@ __all__ = [
     "save",
     "tensor",
     "testing",
+    "to_torch",
     "train",
     "use_backend",
     "verify",
@@ -99,9 +104,11 @@ __all__ = [
 _LATER = {
     "check_gradients": "testing",
     "design": "theory",
+    "from_torch": "nn.pytorch",
     "propagate": "theory",
     "load": "report.saving",
     "save": "report.saving",
+    "to_torch": "nn.export",
 }
 
 

@@ -26,7 +26,13 @@ def across_the_batch(outputs: tp.Tensor, labels: Any) -> tp.Tensor:
 
 # how many elements a block has, or how many multiplications are worth cutting
 BLOCKS = {
-    "host": ("COLUMNS_AT_ONCE", "PIXELS_AT_ONCE", "POOLED_AT_ONCE", "ROWS_AT_ONCE"),
+    "host": (
+        "COLUMNS_AT_ONCE",
+        "PIXELS_AT_ONCE",
+        "POOLED_AT_ONCE",
+        "ROWS_AT_ONCE",
+        "SUMMED_AT_ONCE",
+    ),
     "pointwise": ("OUTPUTS_AT_ONCE",),
     "weights": ("WEIGHTS_AT_ONCE", "MULTIPLICATIONS"),
 }

@@ -43,3 +43,10 @@ def test_the_module_stays_as_it_is():
     for name, value in net.state_dict().items():
         assert np.array_equal(value, before[name])
         assert value.dtype == before[name].dtype
+
+
+@pytest.mark.parametrize("seed", [3, 11])
+def test_rounding_errors_of_a_projection_are_not_taken_for_0(seed):
+    """A random projection of the output is a sum of terms of both signs, each of which rounds."""
+    x = np.random.default_rng(seed).standard_normal((2, 4, 3, 6))
+    tp.check_gradients(tp.nn.BatchNorm(4), x, order=1, seed=seed)

@@ -657,3 +657,12 @@ def test_the_papers_network_on_cifar10():
     assert np.median(second) <= 0.06, table
     assert (abs(np.median(ratios, axis=0) - 1) <= 0.3).all(), table
     assert (np.median(alike, axis=0) >= 0.95).all(), table
+
+
+def test_predictions_are_a_table_in_a_notebook():
+    net = tp.nn.Sequential(tp.nn.Linear(3, 4), tp.nn.ReLU())
+    records = tp.propagate(net, [0.0] * 3, np.eye(3))
+    page = records._repr_html_()
+    assert page.count("<tr>") == 3
+    assert "averages over units" in page
+    assert records[1]._repr_html_().count("<tr>") == 2

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     training = Run(
         Config(**whole[-1].facts["config"]),
         options.run_directory,
-        options.root,
+        root=options.root,
         say=lambda text: None,
     )
     training.resume()

@@ -44,7 +44,11 @@ class Dual:
 
 
 def dual(
-    activation: AnyActivation, rho: Any, mean: Any = 0.0, std: Any = 1.0, **params: Any
+    activation: AnyActivation | Subject,
+    rho: Any,
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    **params: Any,
 ) -> Dual:
     """E s(U) s(V) and Cov(s(U), s(V)) for Gaussian U and V of correlation rho, element by element.
 

@@ -327,7 +327,14 @@ class Check:
         third = np.diff(np.array(values), n=3, axis=0)
         of_third = np.sqrt((third**2).mean(axis=0) / 20.0)  # 1 + 9 + 9 + 1
         # a sum of many terms loses digits that no single call shows
-        return np.maximum(of_third, 0.5 * EPS * self.projected(abs(self.y._data)))
+        return np.maximum(of_third, 0.5 * EPS * self.size_of_terms())
+
+    def size_of_terms(self) -> HostArray:
+        """The sum of the absolute values of what is added up for each projection."""
+        if self.is_small:
+            return abs(self.projected(self.y._data))
+        terms = abs(self.y._data * self.cotangent.tensor._data)
+        return to_numpy(total(terms, keepdims=True)).reshape(-1)
 
     def differences(
         self, leaf: Leaf, directions: Sequence[Direction]

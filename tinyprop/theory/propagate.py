@@ -15,7 +15,7 @@ from ..engine.tensor import Tensor
 from ..nn.module import observing, visiting
 from ..nn.observation import CallNames, knows_pre_activation
 from ..nn.state import State
-from ..report.table import Table
+from ..report.table import Table, Tabular
 from .field import WHOLE, Field
 from .law import INPUTS, Samples
 from .mixture import Mixture
@@ -23,7 +23,7 @@ from .sample import COUNT, CheckSample, Measured, sample_of_data, sample_of_gaus
 
 
 @dataclass(frozen=True)
-class Propagated:
+class Propagated(Tabular):
     """The predicted moments of one layer, for each unit or channel, over samples and positions,
     and how much it varied in a sample.
 
@@ -64,6 +64,48 @@ class Propagated:
         parted = sample.contradicts(self.variance)
         return replace(self, error=error, measured=sample.variance, parted=parted)
 
+    def table(self) -> Table:
+        return Propagation([self]).table()
+
+
+class Propagation(list[Propagated], Tabular):
+    """The predictions for the layers of a network, which a notebook shows as a table.
+
+    >>> net = tp.nn.Sequential(tp.nn.Linear(2, 1, bias=False))
+    >>> net[0].weight.data[...] = [[3.0, 4.0]]
+    >>> print(tp.propagate(net, [1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]]).table().text())
+    layer     units  mean  variance  measured  error  theory and sample
+    0 Linear      1     3        25      22.9      0  exact
+    """
+
+    def table(self) -> Table:
+        """Moments averaged over units, and where theory and sample part."""
+        rows = []
+        for record in self:
+            measured = "-" if record.measured is None else f"{record.measured.mean():.3g}"
+            numbers = [
+                f"{record.mean.size:,}",
+                f"{record.mean.mean():.3g}",
+                f"{record.variance.mean():.3g}",
+                measured,
+                f"{record.error:.2g}",
+            ]
+            rows.append([record.layer, *numbers, verdict(record)])
+        note = ""
+        if any(record.mean.size > 1 for record in self):
+            note = "Mean and variance are averages over units."
+        header = ["layer", "units", "mean", "variance", "measured", "error", "theory and sample"]
+        return Table(header, rows, align="lrrrrrl", note=note)
+
+
+def verdict(record: Propagated) -> str:
+    """Whether theory and sample agree, in words."""
+    if record.parted:
+        return "exact, but they part" if record.exact else "they part"
+    if record.exact:
+        return "exact"
+    return "agree" if record.measured is not None else "not measured"
+
 
 def propagate(
     net: nn.Module,
@@ -73,7 +115,7 @@ def propagate(
     data: Any = None,
     components: int = 1,
     weights: str = "given",
-) -> list[Propagated]:
+) -> Propagation:
     """Predict the mean and variance of every layer of a network with these weights, or with random
     ones.
 
@@ -147,8 +189,8 @@ def propagate(
         rule = "a network that takes a State returns one"
         raise TypeError(explain(got, rule, "tp.observe(net, x) measures any network"))
     if weights == "random":
-        return walk.records
-    return checked(walk.records, net, given)
+        return Propagation(walk.records)
+    return Propagation(checked(walk.records, net, given))
 
 
 def checked(
@@ -181,34 +223,6 @@ def warn(record: Propagated) -> None:
     rule = "the prediction is exact, so both agree"
     try_this = "compare `propagate` of this layer, or of one before it, with its forward"
     warnings.warn(explain(got, rule, try_this), stacklevel=4)
-
-
-def table(records: list[Propagated]) -> Table:
-    """The records as a table, which says where theory and sample part.
-
-    >>> net = tp.nn.Sequential(tp.nn.Linear(2, 1, bias=False))
-    >>> net[0].weight.data[...] = [[3.0, 4.0]]
-    >>> print(tp.theory.table(tp.propagate(net, [1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]])).text())
-    layer     mean  variance  measured  error  theory and sample
-    0 Linear     3        25      22.9      0  exact
-    """
-    rows = []
-    for record in records:
-        rms = np.sqrt((record.mean**2).mean())
-        measured = "-" if record.measured is None else f"{record.measured.mean():.3g}"
-        numbers = f"{rms:.3g}", f"{record.variance.mean():.3g}", measured, f"{record.error:.2g}"
-        rows.append([record.layer, *numbers, verdict(record)])
-    header = ["layer", "mean", "variance", "measured", "error", "theory and sample"]
-    return Table(header, rows, align="lrrrrl")
-
-
-def verdict(record: Propagated) -> str:
-    """Whether theory and sample agree, in words."""
-    if record.parted:
-        return "exact, but they part" if record.exact else "they part"
-    if record.exact:
-        return "exact"
-    return "agree" if record.measured is not None else "not measured"
 
 
 class Walk:

@@ -15,7 +15,7 @@ from tinyprop.cli import main
 from tinyprop.engine.threads import blas_threads
 from tinyprop.instruments import compare, figures, probes
 from tinyprop.report.estimate import Estimate
-from tinyprop.theory.stacks import INSTRUMENTS, Law, Stack
+from tinyprop.theory.stacks import INSTRUMENTS, Stack
 
 CHI = math.pi / (math.pi - 1)
 # gradients of ReLU networks, at every width
@@ -105,20 +105,6 @@ def test_a_stack_has_the_constants_of_a_layer(norm, mode, beta):
     assert Stack(norm, "gelu", 2, 8, 8, False, 0.7, beta).constants == pytest.approx(
         expected, rel=1e-5
     )
-
-
-@pytest.mark.parametrize(
-    "activation", ["gelu", "tanh", "selu", "softplus", "erf", "sin", "leaky_relu"]
-)
-@pytest.mark.parametrize(("beta", "std"), [(0.0, 1.0), (0.7, 2.5)])
-def test_a_series_has_the_covariance(activation, beta, std):
-    rho, variance = (
-        np.array([-1.0, -0.3, 0.0, 0.5, 0.999]),
-        tp.moments.gaussian(activation, beta, std).std ** 2,
-    )
-    found = Law(tp.activations[activation], 1.0, beta=beta).covariances(rho, std, variance)
-    exact = tp.moments.dual(activation, rho, beta, std).covariance
-    np.testing.assert_allclose(found, exact, atol=2e-5 * variance)
 
 
 @pytest.mark.parametrize(

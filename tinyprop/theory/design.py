@@ -26,6 +26,7 @@ from ..engine.backward import grad
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
 from ..functional.activation import AnyActivation, as_activation
+from .wide import Sites
 
 STEPS = 60  # of bisections and of Newton's method
 
@@ -77,8 +78,10 @@ class Design:
 
     def c_map(self, rho: Any) -> Any:
         """C(rho), for a number or an array."""
-        found = moments.dual(self.activation, rho, self.beta, self.gamma, **self.params)
-        return found.covariance / self.c1**2 + self.unrelated
+        inputs = Sites.at(np.ravel(rho), self.gamma**2)
+        values = inputs.activation(self.activation, self.beta, **self.params)
+        after = values.moved(-self.centering * self.c2).products / self.c1**2
+        return after.reshape(np.shape(rho)) if np.ndim(rho) else float(after[0])
 
     def correlations(self, rho: float) -> HostArray:
         """The correlation of two inputs, before and after each of the layers."""

@@ -7,11 +7,11 @@ Var s in the limit of large layers (and batches): see `Design`. Here are the siz
 the residual networks."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
-from .. import moments
 from ..engine.arrays import HostArray
 from ..engine.backward import grad
 from ..engine.errors import explain
@@ -19,6 +19,7 @@ from ..engine.tensor import Tensor
 from ..functional.activation import Activation, AnyActivation, as_activation
 from ..moments.quadrature import gauss_legendre
 from ..nn.normprop import standard_moments
+from .wide import Sites
 
 PANELS, NODES = 6, 16
 SHORTER_PANELS = 10  # each a quarter of the one before, next to a kink
@@ -119,11 +120,15 @@ def tanh_residual(depth: int, alpha: float = 0.5, shape: str = "tanh") -> tuple[
     >>> [round(x, 6) for x in tanh_residual(12) + tanh_residual(12, shape="erf")]
     [4.460409, 5.065843, 5.463428, 6.710321]
     """
-    square, gain = 1.0, 1.0
+    h = Sites.at([0.0])
+    gain = 1.0
     for _ in range(depth):
-        m = moments.gaussian(shape, 0.0, alpha * math.sqrt(square))
-        square, gain = square + m.std**2, gain * (1.0 + alpha**2 * m.slope2)
-    return square, gain
+        h = replace(h, gain=1.0)
+        # t is odd: ReLU and weights of variance 2 / n leave its mean square as it is
+        branch = h.scaled(alpha**2).activation(shape).weights(1.0)
+        h = h.plus(branch)
+        gain *= h.gain
+    return h.square, gain
 
 
 def _centered_trace(on: dict[str, float], batch: int) -> float:

@@ -3,34 +3,32 @@ width."""
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from .. import moments, nn
+from .. import nn
 from ..engine.arrays import HostArray, float32
 from ..engine.backward import grad
 from ..engine.errors import explain
 from ..engine.random import generator
 from ..engine.tensor import Tensor, tensor
 from ..functional.activation import Activation, AnyActivation
-from ..moments.hermite import hermite
 from ..nn.declare import declared
 from ..nn.measured import has_refresh
 from ..nn.normalizers import AnyNormalizer, Maker, takes
 from ..nn.normprop import MIN_RELATIVE_C1
 from . import gains
 from .sample import own_random_numbers
+from .wide import Sites, gaussian
 
-# deep networks ask for the same moments again and again
-gaussian = lru_cache(maxsize=4096)(moments.gaussian)
 FIXED = 1000  # samples that layers measure, if they do
 PROBE = 4  # units of a layer that is only looked at
 DEGREES = 60.0  # between two inputs
 # and between others
 COSINES = np.append(math.cos(math.radians(DEGREES)), np.linspace(-1.0, 1.0, 21))
-TERMS = 100  # of Mehler's series, which leave less than 1e-4 of the variance
+UNRELATED = 0  # the pair of inputs in front of these
 TRACY_WIDOM = -1.2065335745820  # the mean of their law for real matrices
 LARGEST_SHIFT = 0.3  # relative, of the edge; beyond it the first order is not worth showing
 
@@ -80,40 +78,19 @@ class Law:
     gamma: float = 1.0  # after N; of layers without statistics, it is a part of square
     start: float = 1.0  # the mean square of the first z
 
-    def layer(self, state: HostArray) -> tuple[HostArray, float]:
-        """From the mean square of z and its mean products for pairs of inputs to those of the next
-        z, before N, and the gain of the squared gradient on the way."""
-        std = math.sqrt(state[0])
-        m = gaussian(self.function, self.beta, std)
-        products = self.covariances(np.clip(state[1:] / state[0], -1.0, 1.0), std, m.std**2)
-        left = 0.0 if self.shift is None else (m.mean - self.shift) ** 2
-        arriving = np.append(m.std**2, products) + left
-        square = self.square / arriving[0] if self.divides_after else self.square
-        return square * arriving, square * m.slope2
+    def layer(self, z: Sites) -> Sites:
+        """To the next z, before N."""
+        values = z.activation(self.function, self.beta)
+        values = values.centered() if self.shift is None else values.moved(-self.shift)
+        if self.divides_after:
+            values = values.normalized()
+        return values.weights(self.square)
 
-    def covariances(self, rho: HostArray, std: float, variance: float) -> HostArray:
-        """Cov(s(U), s(V)): a closed form, or Mehler's series, whose last two terms get what is
-        left."""
-        if self.function.dual is not None:
-            one = np.full_like(rho, self.beta), np.full_like(rho, std)
-            return moments.dual(self.function, rho, *one).covariance
-        squares = (
-            hermite(
-                lambda u: self.function(Tensor(u)).data, np.array(self.beta), np.array(std), TERMS
-            )
-            ** 2
-        )
-        squares[-2:] += max(variance - squares.sum(), 0.0) / 2.0
-        return rho * np.polynomial.polynomial.polyval(rho, squares)
-
-    def normalized(self, state: HostArray) -> tuple[HostArray, float]:
-        """gamma N, and what it divides the squared values by."""
-        if not self.divide:
-            return state, 1.0
+    def normalized(self, z: Sites) -> Sites:
+        """gamma N."""
         if self.divide == "std":
-            state = state - state[1]
-        square = state[0] / self.gamma**2
-        return state / square, square
+            return z.batch_normalized(UNRELATED, self.gamma)
+        return z.normalized(self.gamma) if self.divide else z
 
 
 @dataclass(frozen=True)
@@ -411,21 +388,20 @@ class Stack:
         law = self.known_law
         # what the branch of a residual block gets
         inside = replace(law, divide="rms", gamma=1.0) if self.scaled else law
-        states, factors = [law.start * np.append([1.0, 0.0], COSINES)], []
+        z = Sites.at([0.0, *COSINES], law.start)
+        states = [np.append(z.square, z.products)]
+        factors = []
         for _ in range(self.depth - (not self.residual)):
+            z = replace(z, gain=1.0)
             if self.residual:
-                arriving, square = inside.normalized(states[-1])
-                added, gain = law.layer(arriving)
+                branch = law.layer(inside.normalized(z))
                 if self.is_measured:
-                    added, measured_square = law.normalized(added)
-                    gain /= measured_square
-                states.append(states[-1] + added)
-                factors.append(1.0 + gain / square)
+                    branch = law.normalized(branch)
+                z = z.plus(branch)
             else:
-                after, gain = law.layer(states[-1])
-                state, square = law.normalized(after)
-                states.append(state)
-                factors.append(gain / square)
+                z = law.normalized(law.layer(z))
+            states.append(np.append(z.square, z.products))
+            factors.append(z.gain)
         return np.array(states), np.array(factors)
 
     @property
@@ -450,7 +426,7 @@ class Stack:
             gain = gains.norm_gain(self.width, self.function, group, statistics.center)
         if self.residual:  # W is after N, and independent of it
             in_the_limit = replace(self.known_law, square=nn.init.gain(self.function) ** 2)
-            _, limit = in_the_limit.layer(np.ones(1))
+            limit = in_the_limit.layer(Sites.at([0.0])).gain
             return 1.0 + (limits - 1.0) * gain * self.width / (self.width - 1) / limit
         return np.full(len(limits), gain)
 

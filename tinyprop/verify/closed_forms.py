@@ -15,6 +15,7 @@ from .. import moments
 from ..engine.arrays import HostArray
 from ..moments.hermite import hermite
 from ..moments.quadrature import gauss_legendre
+from ..theory.wide import Sites
 from . import paper
 
 _relu = moments.gaussian("relu")
@@ -101,11 +102,12 @@ def depth_recursion(gamma: float, depth: int, input_square: float = 1.0) -> Host
     >>> depth_recursion(1.0 / 1.21, 9)[:, -1].round(6)
     array([0.065866, 0.185219])
     """
-    gain, q, k, found = gamma * gamma / (C1 * C1), gamma * gamma * input_square, 0.0, []
+    u = Sites.at([0.0], gamma**2 * input_square)
+    found = []
     for _ in range(depth):
-        found.append((q - k, k))
-        center = -2.0 * C2 * C2 * math.sqrt(q) + C2 * C2
-        q, k = gain * (q / 2.0 + center), gain * (q * arc_cosine(min(1.0, k / q)) + center)
+        of_mean = float(u.products[0])
+        found.append((u.square - of_mean, of_mean))
+        u = u.activation("relu").moved(-C2).weights((gamma / C1) ** 2)
     return np.array(found).T
 
 

@@ -324,11 +324,23 @@ def few_images(train: int, others: int) -> Iterator[None]:
     """Data sets are their first images only, and are loaded once."""
     load = cache(tp.data.load)
 
-    def first(name: str, root: Any, split: str) -> tp.data.Dataset:
-        return load(name, root, split).first(train if split == "train" else others)
+    def first(source: Any, root: Any, split: str) -> tp.data.Dataset:
+        return load(source, root, split).first(train if split == "train" else others)
+
+    with changed_data(first), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tp.data, "load", first)
+        yield
+
+
+@contextmanager
+def changed_data(load: Callable[[Any, Any, str], tp.data.Dataset]) -> Iterator[None]:
+    """The splits that a run uses are those that this function loads."""
+
+    def splits(source: Any, root: Any, seed: int, image_size: Any) -> tp.data.Splits:
+        return tp.data.Splits(lambda split: load(source, root, split))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tp.data, "load", first)
+        patch.setattr(tp.data, "splits", splits)
         yield
 
 

@@ -1,4 +1,9 @@
+import argparse
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,7 +11,9 @@ import pytest
 import tinyprop as tp
 from tests.helpers import few_images, sampled
 from tinyprop.cli import COMMANDS, main
+from tinyprop.report.arguments import output_directory
 
+ROOT = Path(__file__).parent.parent
 QUICK = ["--width", "0.04", "--train-size", "60", "--batch-size", "20", "--epochs", "1"]
 
 
@@ -26,17 +33,17 @@ def test_train_takes_the_papers_settings(tmp_path, capsys):
     assert str(out / "curves.png") in capsys.readouterr().out
     config = json.loads((out / "config.json").read_text())
     assert (config["seed"], config["weight_decay"], config["train_size"]) == (3, 0.001, 60)
-    assert main(["train", *QUICK, "--out", str(out)]) == 1
+    assert main(["train", *QUICK, "--out", str(out)]) == 2
     assert "--resume" in capsys.readouterr().err
     again = ["train", *QUICK, "--out", str(out), "--resume"]
-    assert main([*again, "--lr", "0.05", "--seed", "4"]) == 1
+    assert main([*again, "--lr", "0.05", "--seed", "4"]) == 2
     assert "seed = 4" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "usage: tinyprop"),
+        ([], "tinyprop: the following arguments are required: COMMAND"),
         (["dance"], "invalid choice: 'dance'"),
         (["train", "--norm", "spectral"], "normprop"),
         (["train", "--data", "imagenet"], "cifar10"),
@@ -52,13 +59,77 @@ def test_wrong_arguments_exit_with_2_and_the_allowed_ones(arguments, words, caps
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert "usage:" not in said
+    *lines, last = said.splitlines()
+    assert len(lines) in (1, 3)  # or three parts
+    assert last.endswith("--help")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "--out", "FILE/x"], "FILE is not a directory"),
+        (["compare", "--out", "FILE/x.png"], "is not a directory"),
+        (["compare", "--out", "x.exe"], "does not end in one of .png"),
+        (["compare", "--out", "DIRECTORY.png"], "not a regular file"),
+        (["verify", "C1", "--json", "FILE/x.json"], "is not a directory"),
+        (["verify", "C1", "--figures", "FILE"], "is not a directory"),
+        (["demo", "--out", "FILE"], "is not a directory"),
+        (["demo", "--figure", "FILE/x.png"], "is not a directory"),
+        (["reproduce", "--ledger", "FILE"], "is not a directory"),
+    ],
+)
+def test_outputs_that_cannot_be_written_are_found_before_computing(
+    tmp_path, arguments, words, capsys
+):
+    (tmp_path / "FILE").write_text("")
+    (tmp_path / "DIRECTORY.png").mkdir()
+    *options, place = arguments
+    with pytest.raises(SystemExit) as caught:
+        main([*options, str(tmp_path / place)])
+    assert caught.value.code == 2
     assert words in capsys.readouterr().err
+    assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    assert main(["train", *QUICK, "--out", str(tmp_path / "file" / "x")]) == 1
-    assert str(tmp_path / "file") in capsys.readouterr().err
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_without_permission_is_found_before_computing(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(argparse.ArgumentTypeError, match="cannot be written to"):
+        output_directory(str(tmp_path / "new"))
+
+
+INTERRUPTED = """
+import os, signal, sys
+import tinyprop_command
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["tinyprop", "info"]
+sys.exit(tinyprop_command.main())
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["tinyprop", "numpy", "tinyprop.functional", "tinyprop.instruments.info"]
+)
+def test_ctrl_c_during_imports_is_quiet(module):
+    program = [sys.executable, "-c", INTERRUPTED.format(module=module)]
+    done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT)
+    assert done.stderr == "\ntinyprop: stopped\n"
+    assert (done.returncode, done.stdout) == (130, "")
+
+
+def test_the_command_starts_where_the_installed_script_does():
+    program = [sys.executable, "-c", INTERRUPTED.format(module="nothing")]
+    done = subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "BLAS:" in done.stdout
 
 
 def test_divergence_is_explained(tmp_path, capsys):

@@ -62,14 +62,19 @@ def test_the_page_shows_each_file():
         "normalizer.py",
         "layer.py",
         "network.py",
+        "data.py",
     ]
-    assert len(FILES) == 4
+    assert len(FILES) == 5
 
 
 PRINTED = {
     "activation.py": ["variance 1.00", "it learns weight, gamma, beta, slope"],
     "normalizer.py": ["(4, 10)", "1.branch.0.gain, 2.gain"],
     "layer.py": ["0 Circular predicted", "1 Linear   predicted"],
+    "data.py": [
+        "<spirals train: 360 vectors of 2 float32, 2 classes>",
+        "<one spiral test: 80 vectors of 2 float32, 2 classes; 80 of 400 drawn with seed 3>",
+    ],
     "network.py": [
         "branches.1 Linear      variance",
         "correctly",

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -43,20 +43,26 @@ COMMANDS = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, loaded: Callable[[], object] = lambda: None
+) -> int:
     """Run a command; 0 if it did what it says, 1 if it could not, 2 for wrong arguments, 130 after
-    Ctrl-C."""
+    Ctrl-C. `loaded` is called when all modules of the command are imported."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
         # a terminal that cannot encode "±" shows "?" instead of a traceback
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    options = parser(arguments).parse_args(arguments)
-    options.arguments = arguments  # for a command that starts itself again
     try:
+        options = parser(arguments).parse_args(arguments)
+        options.arguments = arguments  # for a command that starts itself again
+        loaded()
         # we report by name what is not finite; NumPy's warnings would only repeat it
         with np.errstate(all="ignore"):
             return int(options.run(options))
+    except argparse.ArgumentError as error:
+        print(f"tinyprop: {error}", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

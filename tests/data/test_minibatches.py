@@ -86,3 +86,12 @@ def test_wrong_arguments_are_refused_at_once():
 
 def test_a_seed_is_no_generator():
     assert_explained(TypeError, lambda: batches(numbered(5), 2, 0), "default_rng")
+
+
+def test_vectors_are_shuffled_and_not_flipped():
+    vectors, labels = numbered(10, shape=(5,))
+    random = np.random.default_rng(0)
+    ((shuffled, its_labels),) = batches((vectors, labels), 10, random)
+    np.testing.assert_array_equal(shuffled, vectors[its_labels])
+    words = ("samples of shape (5,)", "no left and right", "flip=False")
+    assert_explained(ValueError, lambda: batches((vectors, labels), 5, random, flip=True), *words)

@@ -126,3 +126,10 @@ def test_per_channel_all_pixels_share_a_mean_and_a_deviation(rng, backend):
         axis=(0, 2, 3), keepdims=True
     )
     np.testing.assert_allclose(layer(x).numpy(), expected, atol=1e-4)
+
+
+def test_vectors_have_no_channels():
+    layer = GlobalNormalizer((5,))
+    words = ("per_channel=True", "(5,)", "(C, H, W)", "per_channel=False")
+    samples = np.random.default_rng(0).random((4, 5), "float32")
+    assert_explained(tp.ShapeError, lambda: layer.fit(samples, per_channel=True), *words)

@@ -13,7 +13,7 @@ import tinyprop as tp
 import tinyprop.functional as F
 from tests.helpers import quick_only
 from tinyprop.engine.arrays import array_module, to_backend, to_numpy
-from tinyprop.engine.sums import total
+from tinyprop.engine.sums import is_finite, total
 from tinyprop.engine.threads import thread_limit
 from tinyprop.functional.normprop import NormalizedReLU
 
@@ -385,3 +385,20 @@ def test_the_bits_do_not_depend_on_the_number_of_threads(function):
     for results in every[1:]:
         for one, other in zip(every[0], results, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_numbers_that_are_not_finite_are_seen(dtype, layout):
+    """Also where the sum of squares overflows, and between elements that are large or 0."""
+    x = laid_out(np.zeros((3, 4, 5, 2), dtype), layout)
+    assert is_finite(x)
+    x[1] = np.finfo(dtype).max
+    assert is_finite(x)
+    for value in (np.nan, np.inf, -np.inf):
+        x[2, 3, 4, 1] = value
+        assert not is_finite(x)
+
+
+def test_nothing_is_finite():
+    assert is_finite(np.zeros((0, 3), "float32"))

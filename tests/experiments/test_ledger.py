@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import tinyprop as tp
 from tests.conftest import PLAIN, needs_kernels
+from tests.helpers import changed_data
 from tinyprop.experiments import ledger as room
 from tinyprop.experiments import record as records
 from tinyprop.experiments.ledger import Ledger, compute, run_name
@@ -37,13 +38,14 @@ VALIDATED = replace(TINY, validation=True, schedule="linear", dropout=0.2)
 
 
 @pytest.fixture
-def few_validation_images(monkeypatch):
+def few_validation_images():
     load = tp.data.load
 
-    def short(name, root=None, split="train"):
+    def short(name, root, split):
         return load(name, root, split).first(130) if split == "valid" else load(name, root, split)
 
-    monkeypatch.setattr(tp.data, "load", short)
+    with changed_data(short):
+        yield
 
 
 @pytest.fixture

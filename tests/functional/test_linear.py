@@ -99,3 +99,24 @@ def test_a_bias_does_not_make_the_output_larger():
             lambda s=shape: F.linear(tp.ones(1, 2), tp.ones(3, 2), tp.zeros(s)),
             "(3,)",
         )
+
+
+@pytest.mark.parametrize("rows", [(4,), (2, 4)])
+@pytest.mark.parametrize("shape", [(2,), (), (1,), (1, 1), (4, 1), (4, 2)])
+def test_a_bias_may_be_broadcast(backend, rows, shape):
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s) for s in ((*rows, 3), (2, 3), shape, (*rows, 2))]
+    x, weight, bias, g = (make(a, backend, requires_grad=True) for a in arrays)
+    out = F.linear(x, weight, bias)
+    assert_close(out, arrays[0] @ arrays[1].T + arrays[2])
+    slow = F.matmul(x, weight.T) + bias
+    found = tp.grad(out, [x, weight, bias], g)
+    for one, other in zip(found, tp.grad(slow, [x, weight, bias], g), strict=True):
+        assert one.shape == other.shape
+        assert_close(one, other.numpy())
+
+
+def test_a_bias_is_never_spread_over_the_flattened_rows():
+    """(2, 4, 3) is computed as 8 rows; a bias of 8 rows must not fit."""
+    with pytest.raises(tp.ShapeError):
+        F.linear(tp.ones(2, 4, 3), tp.ones(5, 3), tp.zeros(8, 5))

@@ -1,11 +1,9 @@
 """tp.propagate of random small networks, with their own weights, against a simulation.
 
-Compared are the networks for which propagate promises exact numbers today: a Gaussian input, linear
-layers up to the second one, and one activation between them. (Later layers are taken as Gaussian,
-and `error` estimates what that costs on average over networks, which no single network need obey.
-Two pointwise layers in a row, and a normaliser of samples before a pool, are known to be off, and
-are left out. So are more hidden units than inputs: their correlations are so close that what a
-truncated series leaves out of their covariances may exceed the variance of their weighted sum.)"""
+Compared are networks for which propagate promises exact numbers: a Gaussian input, linear layers up
+to the second one, and one activation between them. (`tests/theory/test_exact.py` has two pointwise
+layers in a row, and normalisers of samples. Later layers are taken as Gaussian, and compared in
+`tests/theory/test_check_sample.py`.)"""
 
 import math
 from typing import Any

@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import tinyprop as tp
+from tests.helpers import changed_data
 from tinyprop.data import load
 from tinyprop.nn import normalizers
 from tinyprop.train import Config, Run
@@ -76,7 +77,7 @@ def few_images(name: str, root: Any, split: str) -> tp.data.Dataset:
 
 def same_images() -> Any:
     """Making them takes longer than training."""
-    return patch("tinyprop.data.load", few_images)
+    return changed_data(few_images)
 
 
 def without_figures() -> Any:

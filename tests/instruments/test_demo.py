@@ -73,7 +73,7 @@ def test_the_tour_tells_its_story_and_can_be_repeated(networks, tmp_path, capsys
     assert main(command) == 0
     first = capsys.readouterr().out
     for name in ("NormProp", "BatchNorm"):
-        assert re.search(rf"^{name}, epoch 1/1: loss \d\.\d+, test error ", first, re.M)
+        assert re.search(rf"^{name}, epoch 1/1: loss \d\.\d+, error train ", first, re.M)
     assert [id for id in demo.CLAIMS if f"{id}: " not in first] == []
     figures = re.findall(r"^.*\.png$", first, re.M)
     assert len(figures) == 3
@@ -129,7 +129,7 @@ def test_on_a_gpu_both_networks_are_trained_and_compared(tmp_path, capsys, monke
     said = capsys.readouterr().out
     for name in demo.NETWORKS.values():
         line = (
-            rf"^{name}, epoch 2/2: loss \d\.\d+, test error .*%, [\d,]+ images/s, [\d,]+ MB of "
+            rf"^{name}, epoch 2/2: loss \d\.\d+, error train .*%, [\d,]+ images/s, [\d,]+ MB of "
             r"the GPU's memory in use$"
         )
         assert re.search(line, said, re.M), said

@@ -17,7 +17,7 @@ from tinyprop.kernels import evenness, tiles
 
 from ..conftest import needs_overrides
 
-pytestmark = needs_overrides
+pytestmark = [needs_overrides, pytest.mark.usefixtures("tiles_for_few_outputs")]
 
 BOUND = 1e-5  # of |window| |filter|, as the docstring of conv2d says
 GEOMETRIES = [(3, 1, 1), (4, 1, 1), (5, 1, 2), (5, 1, 0), (3, 2, 1), (4, 2, 1), (5, 2, 2)]

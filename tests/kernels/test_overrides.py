@@ -22,12 +22,12 @@ from tinyprop.functional.normalization import dropout_mask
 from tinyprop.functional.normprop import NormalizedLinear, NormalizedReLU
 from tinyprop.functional.pooling import MaxPool
 from tinyprop.functional.windows import Window, channels_first, channels_last
-from tinyprop.kernels import cuda, host, pointwise, weights
+from tinyprop.kernels import cuda, host, pointwise, products, weights
 from tinyprop.optim import updates
 
 from ..conftest import BACKENDS, needs_overrides
 
-pytestmark = needs_overrides
+pytestmark = [needs_overrides, pytest.mark.usefixtures("tiles_for_few_outputs")]
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 
@@ -39,6 +39,7 @@ def _small_blocks(monkeypatch):
         monkeypatch.setattr(host, name, 300)
     monkeypatch.setattr(host, "WORTH_A_PRODUCT", 300)
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 100)
+    monkeypatch.setattr(products, "MULTIPLICATIONS", 100)
     monkeypatch.setattr(weights, "WEIGHTS_AT_ONCE", 30)
     monkeypatch.setattr(weights, "MULTIPLICATIONS", 30)
     monkeypatch.setattr(weights, "WORTH_SHARING", 0)
@@ -123,9 +124,9 @@ class Reordered(tp.Op):
         return g
 
 
-def labelled(x):
-    # -1 is no class
-    labels = np.random.default_rng(1).integers(-1, x.shape[1], (len(x), *x.shape[2:]))
+def labelled(x, first=-1):
+    """The losses for random labels, of which -1 is no class."""
+    labels = np.random.default_rng(1).integers(first, x.shape[1], (len(x), *x.shape[2:]))
     return CrossEntropy(to_backend(labels, x.backend))(x)
 
 
@@ -184,7 +185,12 @@ MAXIMA = [
     differentiated(lambda x, o=o: F.max_pool2d(x, 3, 2, 1, **o), IMAGE)
     for o in ({}, {"ceil_mode": True})
 ]
-AVERAGES = [differentiated(lambda x: F.avg_pool2d(x, (3, 2), 2, 1), IMAGE)]
+AVERAGES = [
+    differentiated(lambda x: F.avg_pool2d(x, (3, 2), 2, 1), IMAGE),
+    differentiated(lambda x: F.avg_pool2d(x, 2, 3), IMAGE),  # some pixels are in no window
+    differentiated(lambda x: F.avg_pool2d(x, (7, 6)), IMAGE),
+    differentiated(lambda x: F.avg_pool2d(Reordered()(x), (7, 6)), IMAGE),
+]
 NUMBERS = 0.7, 0.4  # c1 and c2
 RECTIFIED = [
     differentiated(lambda u, b: NormalizedReLU()(u, b, *NUMBERS), SEVERAL_PARTS, (32,)),
@@ -220,10 +226,17 @@ STACKS += [
     differentiated(lambda x, y: F.matmul(x.T[:, ::2], y.transpose(1, 0)[1:-1]), (6, 4), (3, 5))
 ]
 LOSS = [differentiated(labelled, shape) for shape in ((6, 4), (3, 4, 2, 5))]
+ONLY_CLASSES = [
+    differentiated(lambda x: labelled(x, first=0), (n, c)) for n, c in ((6, 4), (3, 100))
+]
 SCALED = [
     differentiated(lambda x, w, s: NormalizedLinear()(x, w, s), (n, 6), (9, 6), (9,))
     for n in (4, 12)
 ]
+
+UNBIASED = [differentiated(F.linear, (n, 6), (8, 6)) for n in (4, 12)]
+BIASED = [differentiated(F.linear, (n, 6), (8, 6), (8,)) for n in (4, 12, 100)]
+BIASED += [differentiated(F.linear, (2, 3, 6), (8, 6), (8,))]
 
 SUMS = [
     differentiated(lambda x: F.sum(x, axis=0), (200, 9)),
@@ -255,11 +268,10 @@ CASES = {
             ("max_pool", MAXIMA),
             ("normalized_relu", RECTIFIED),
             ("batch_norm", BATCH),
-            *([("weight_norm", ROWS)] if module == "cuda" else []),
         ]
         for gradient in ("", "_gradient")
     },
-    **dict.fromkeys(["host.weight_norm_gradient", "host.row_lengths_by_groups"], ROWS),
+    "weights.row_lengths_by_groups": ROWS,
     **dict.fromkeys(["host.total_of_rows", "cuda.total_in_one_launch"], SUMS),
     "cuda.mask": [
         masked(shape, p) for shape, p in (((3, 5, 2), 0.3), ((7,), 0.999), ((4, 130), 0.5))
@@ -267,14 +279,17 @@ CASES = {
     "cuda.normals_on_device": [drawn(shape) for shape in ((3, 5), (64, 130))],
     "cuda.in_memory_order": [differentiated(every_elementwise, (3, 4, 5, 6), (3, 4, 5, 6))],
     **dict.fromkeys(
-        ["host.average_pool", "cuda.average_pool", "host.spread", "cuda.spread"], AVERAGES
+        ["host.average_pool", "host.average_pool_gradient", "cuda.average_pool", "cuda.spread"],
+        AVERAGES,
     ),
     "cublas.cublas_product": STACKS,
     "weights.matmul": PRODUCTS,
-    "weights.linear": [differentiated(F.linear, (n, 6), (8, 6)) for n in (4, 12)],
+    **dict.fromkeys(["weights.linear", "weights.linear_gradients"], UNBIASED),
+    **dict.fromkeys(["weights.affine", "weights.affine_gradients"], BIASED),
     **{
-        f"{module}.normalized_linear{gradient}": SCALED
+        f"{module}.{name}{gradient}": cases
         for module in ("weights", "cuda")
+        for name, cases in [("normalized_linear", SCALED), ("weight_norm", ROWS)]
         for gradient in ("", "_gradient")
     },
     "host.relu_gradient": [differentiated(F.relu, IMAGE)],
@@ -283,7 +298,12 @@ CASES = {
         differentiated(lambda x: F.relu(Reordered()(x)), IMAGE),
         differentiated(F.relu, (5, 3)),
     ],
-    **dict.fromkeys(["cuda.cross_entropy", "cuda.cross_entropy_gradient"], LOSS),
+    **{
+        f"{module}.cross_entropy{gradient}": cases
+        for module, cases in (("losses", ONLY_CLASSES), ("cuda", LOSS))
+        for gradient in ("", "_gradient")
+    },
+    "losses.mean_gradient": [differentiated(F.mean, (3, 4)), differentiated(F.mean, ())],
     **{
         f"{module}.{name}": cases
         for module in ("weights", "cuda")
@@ -312,7 +332,7 @@ FLOAT32_ONLY = (
     "phases.",
     "cuda.normals_on_device",
     "host.total_of_rows",
-    "host.row_lengths_by_groups",
+    "weights.row_lengths_by_groups",
     "cuda.total_in_one_launch",
 )
 

@@ -11,7 +11,7 @@ import tinyprop as tp
 from tinyprop import functional as F
 from tinyprop.engine.arrays import to_backend, to_numpy
 from tinyprop.functional.convolution import Convolve, FilterGradient, InputGradient
-from tinyprop.functional.windows import Window
+from tinyprop.functional.windows import Window, channels_last
 from tinyprop.kernels import tiles
 
 from ..conftest import needs_overrides
@@ -60,6 +60,7 @@ def test_tiles_compute_convolution_whether_they_pay_or_not(backend, geometry, la
     with (
         mock.patch.object(tiles, "pays", return_value=True),
         mock.patch.object(tiles, "TILES_AT_ONCE", 4),
+        mock.patch.object(tiles, "ELEMENTS_AT_ONCE", 4),
     ):
         got = products(window, x, w, g, backend)
         tx, tw = (tp.tensor(a, backend=backend, requires_grad=True) for a in (x, w))
@@ -96,9 +97,11 @@ def test_tiles_are_used_where_they_pay():
         assert pays(13, c, h, o, k, 1, padding)
         assert not pays(13, c, h, o, k, 2, padding)
         assert not pays(13, c, 2 * h, o, k, 1, padding, 2)
-        assert not pays(1, c, 8, o, k), (
-            "a single tile does not pay for the transform of the filters"
-        )
+    assert not pays(1, 48, 8, 48, 5), "few tiles do not pay for the transform of the filters"
+    assert pays(50, 10, 16, 19, 5, 1, 2), "ten channels do"
+    assert not pays(1, 10, 16, 19, 5, 1, 2), "but not on one image"
+    assert pays(50, 12, 16, 24, 3, 1, 1)
+    assert not pays(50, 8, 16, 24, 3, 1, 1)
     assert not pays(25, 192, 32, 160, 1)
     assert not pays(25, 3, 32, 192, 5, 1, 2), (
         "three channels do not pay for the transform of the image"
@@ -106,6 +109,7 @@ def test_tiles_are_used_where_they_pay():
     assert not pays(25, 64, 9, 64, 3, 1, 1), "nor do tiles that are mostly empty"
 
 
+@pytest.mark.usefixtures("tiles_for_few_outputs")
 def test_what_must_not_round_more_is_declined(rng):
     x, w = (rng.standard_normal(s).astype("f4") for s in ((6, 32, 8, 8), (32, 32, 3, 3)))
 
@@ -127,6 +131,7 @@ def first_and_second_order(x, w, u, v, padding):
     return [y, *first, *tp.grad(both, [x, w, u])]
 
 
+@pytest.mark.usefixtures("tiles_for_few_outputs")
 @needs_overrides
 @pytest.mark.parametrize(("k", "padding"), [(3, 1), (5, 2), (5, 0)])
 def test_tiles_agree_with_exact_convolution_to_second_order(backend, rng, k, padding):
@@ -145,6 +150,7 @@ def test_tiles_agree_with_exact_convolution_to_second_order(backend, rng, k, pad
         )
 
 
+@pytest.mark.usefixtures("tiles_for_few_outputs")
 @pytest.mark.parametrize("wanted", [[0], [1], [1, 0]])
 def test_g_is_transformed_once_for_each_pass(backend, rng, wanted):
     """In whatever order the gradients are asked for; g may change before the next pass."""
@@ -154,6 +160,7 @@ def test_g_is_transformed_once_for_each_pass(backend, rng, wanted):
     )
     op = Convolve(Window((3, 3), (1, 1), (1, 1)), x.shape, w.shape, False)
     op.recorded = True
+    op.parents = tuple("a parent" if i in wanted else None for i in range(2))
     g = tiles.convolve(op, x, w)
     expected = tiles.input_gradient(op, g, w), tiles.filter_gradient(op, x, g)
     with mock.patch.object(
@@ -164,12 +171,13 @@ def test_g_is_transformed_once_for_each_pass(backend, rng, wanted):
             np.testing.assert_allclose(to_numpy(gradients[i]()), to_numpy(expected[i]), atol=1e-3)
     names = [call.args[1] for call in transform.call_args_list]
     assert "input" not in names or backend == "cupy", "forward keeps the input transform"
-    assert names.count("output.T") <= len(tiles.Tiling(op.window, x.shape).blocks(g))
+    assert names.count("output.T") <= len(tiles.Tiling(op.window, x.shape).blocks(channels_last(g)))
     doubled = [f() for f in tiles.convolve_gradients(op, g * 2, x, w)]
     for a, b in zip(doubled, expected, strict=True):
         np.testing.assert_allclose(to_numpy(a), 2 * to_numpy(b), rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.usefixtures("tiles_for_few_outputs")
 def test_results_stay_channels_last_in_memory(backend, rng):
     x = tp.tensor(
         rng.standard_normal((4, 16, 8, 8)).astype("f4"), requires_grad=True, backend=backend

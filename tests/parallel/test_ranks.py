@@ -423,6 +423,49 @@ def test_processes_train_the_weights_of_one(tmp_path):
     assert wrong.stderr.count("--processes 2 under mpiexec with 3 processes") == 1
 
 
+ACROSS = """
+import tinyprop as tp
+
+class Centered(tp.nn.Module):
+    def forward(self, x):
+        return x - x.mean(axis=0, keepdims=True)
+
+def across(channels):
+    return Centered()
+"""
+
+
+@pytest.mark.slow
+@needs_mpi
+def test_processes_refuse_what_they_cannot_split_before_anything_is_written(tmp_path):
+    (tmp_path / "mine.py").write_text(ACROSS)
+    norm = f"{tmp_path / 'mine.py'}:across"
+    command = [sys.executable, *TRAIN, "--processes", "2", "--norm", norm]
+    command += ["--out", str(tmp_path / "run")]
+    done = subprocess.run(command, env=ENVIRONMENT, text=True, capture_output=True, timeout=180)
+    assert done.returncode == 2
+    assert done.stderr.count("Centered may look across the batch") == 1
+    assert "per_sample = True" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@needs_mpi
+def test_a_run_of_processes_is_resumed_by_processes(tmp_path):
+    """To the weights of a run that was not interrupted, bit by bit."""
+    common = [sys.executable, "-m", "tinyprop", "train", *LONG, "--processes", "2", "--out"]
+    parts = [
+        [str(tmp_path / "whole"), "--epochs", "2"],
+        [str(tmp_path / "parts"), "--epochs", "1"],
+        [str(tmp_path / "parts"), "--epochs", "2", "--resume"],
+    ]
+    for part in parts:
+        subprocess.run([*common, *part], env=ENVIRONMENT, check=True, timeout=180)
+    ours, theirs = (tp.load(tmp_path / name / "model.safetensors") for name in ("parts", "whole"))
+    assert_same_bits(ours, theirs)
+
+
 @pytest.mark.parametrize("missing", ["mpiexec", "mpi4py"])
 def test_processes_without_mpi_are_refused_before_anything_is_written(
     tmp_path, missing, monkeypatch, capsys

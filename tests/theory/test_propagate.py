@@ -101,8 +101,7 @@ def assert_within_5_standard_errors(records, net, samples):
 @settings(max_examples=-(-settings().max_examples // 7))
 @given(rng=rngs())
 def test_two_linear_layers_are_exact(name, rng):
-    """w^T C w with the covariance of dual activations, to the error that is stated; and a
-    simulation."""
+    """w^T C w with the covariance of dual activations; and a simulation."""
     net = randomize(nn.Sequential(nn.Linear(4, 3), nn.Activation(name), nn.Linear(3, 2)), rng)
     mean, matrix = rng.normal(size=4), covariance(rng, 4)
     first, hidden, second = records = tp.propagate(net, mean, matrix)
@@ -120,7 +119,7 @@ def test_two_linear_layers_are_exact(name, rng):
         name, c / np.outer(std, std), (m[:, None], m), (std[:, None], std)
     ).covariance
     np.testing.assert_allclose(second.mean, v @ one.mean + net[2].bias.data, rtol=1e-9, atol=1e-12)
-    bound = (second.error + 1e-7) * (abs(v) @ one.std) ** 2
+    bound = 1e-11 * (abs(v) @ one.std) ** 2
     assert (abs(second.variance - np.einsum("oi,ij,oj->o", v, duals, v)) <= bound).all()
     assert_within_5_standard_errors(
         records, net, lambda count: rng.multivariate_normal(mean, matrix, count)
@@ -136,27 +135,17 @@ def test_two_linear_layers_are_exact(name, rng):
 )
 @settings(max_examples=-(-settings().max_examples // 7))
 @given(rng=rngs())
-def test_the_error_of_a_series(name, rng):
+def test_the_error_of_a_short_series(name, rng):
     """With a_k the coefficients of s(U), sum k a_k^2 = Var(U) E s'(U)^2. So the squares of those
-    above degree 12, which make the stated error, add up to at most 1/13 of that, and those from
-    degree 11 on to 1/11. This is true of the whole series, and of the one that takes its place,
-    whose last two degrees are given the rest of the variance: for two units, these parts of both
-    are at most rho^11 times the geometric mean of their sums. Those of a sine are known."""
+    from degree 11 on add up to at most 1/11 of that. This is true of the whole series, and of the
+    one that takes its place, whose last two degrees are given the rest of the variance: for two
+    units, these parts of both are at most rho^11 times the geometric mean of their sums."""
     mean, matrix = 2.0 * rng.normal(size=4), 2.0 * covariance(rng, 4)
     start = field.Field.of(mean, matrix)
-    after, series = field.Pointwise(tp.activations[name], {})(start)
-    error = series.left_out()
+    after, _ = field.Pointwise(tp.activations[name], {})(start)
     std = np.sqrt(start.variance)
     found = tp.moments.gaussian(name, mean, std)
     most = std**2 * found.slope2
-    assert -1e-12 <= error <= most.sum() / 13 / (found.std**2).sum() + 1e-9
-    if name == "sin":
-        squares = [
-            (std**k * np.exp(-(std**2) / 2) * np.sin(mean + k * math.pi / 2)) ** 2
-            / math.factorial(k)
-            for k in range(13, 60)
-        ]
-        assert error == pytest.approx(np.sum(squares) / (found.std**2).sum(), rel=1e-6, abs=1e-9)
     rho, matrix = start.rho[:, :, 0, 0], after.covariance()[:, :, 0, 0]
     duals = tp.moments.dual(name, rho, (mean[:, None], mean), (std[:, None], std)).covariance
     bound = 2 / 11 * np.sqrt(np.outer(most, most)) * abs(rho) ** 11
@@ -238,16 +227,18 @@ PER_SAMPLE = {
 
 @pytest.mark.parametrize("norm", PER_SAMPLE.values(), ids=PER_SAMPLE)
 def test_normalisers_of_a_sample_are_as_good_as_they_say(norm, rng):
-    """The expected norm stands for that of the sample: the error is no larger than O(1 /
-    values)."""
+    """Their moments are exact, and so is a linear layer behind them; what two groups have in common
+    is not."""
     net = randomize(nn.Sequential(nn.Linear(200, 200), norm(), nn.Linear(200, 3)), rng)
     mean, matrix = 0.1 * rng.normal(size=200), np.eye(200)
     first, *rest = records = tp.propagate(net, mean, matrix)
-    assert [r.exact for r in (first, *rest[-2:])] == [True, False, False]
+    assert first.exact
+    assert next(r for r in rest if "Norm" in r.layer).exact
     x = tp.tensor(rng.multivariate_normal(mean, matrix, 4000))
     for record, (center, variance) in zip(records, measured(net, x), strict=True):
         standard_error = math.sqrt(2 / 4000 / min(len(record.mean), 50))  # of the mean variance
-        assert abs(record.variance.mean() / variance.mean() - 1) <= 8 / 50 + 5 * standard_error
+        allowed = 5 * standard_error if record.exact else 0.05 + 5 * standard_error
+        assert abs(record.variance.mean() / variance.mean() - 1) <= allowed
         np.testing.assert_allclose(record.mean, center, atol=0.1 * math.sqrt(variance.mean()))
 
 
@@ -304,11 +295,14 @@ def test_offsets_describe_a_stationary_image_as_well_as_its_whole_covariance(
     monkeypatch.setattr(field, "WHOLE", 0)
     by_offsets = tp.propagate(net, mean, matrix)
     assert not by_offsets[-1].exact
+    # by offsets, a sample is divided by its expected norm, and edges differ from the middle
+    has_norm = any(isinstance(layer, nn.GroupNorm) for layer in net.modules())
     for a, b in zip(with_matrix, by_offsets, strict=True):
-        np.testing.assert_allclose(b.mean, a.mean, atol=1e-5)
-        # edges differ from the middle
-        centered = any(isinstance(layer, nn.GroupNorm) for layer in net.modules())
-        np.testing.assert_allclose(b.variance, a.variance, rtol=0.06 if centered else 2e-3)
+        np.testing.assert_allclose(b.mean, a.mean, atol=0.1 if has_norm else 1e-5)
+        if has_norm:
+            assert b.variance.mean() == pytest.approx(a.variance.mean(), rel=0.1)
+        else:
+            np.testing.assert_allclose(b.variance, a.variance, rtol=2e-3)
 
 
 @given(rng=rngs())
@@ -663,3 +657,12 @@ def test_the_papers_network_on_cifar10():
     assert np.median(second) <= 0.06, table
     assert (abs(np.median(ratios, axis=0) - 1) <= 0.3).all(), table
     assert (np.median(alike, axis=0) >= 0.95).all(), table
+
+
+def test_predictions_are_a_table_in_a_notebook():
+    net = tp.nn.Sequential(tp.nn.Linear(3, 4), tp.nn.ReLU())
+    records = tp.propagate(net, [0.0] * 3, np.eye(3))
+    page = records._repr_html_()
+    assert page.count("<tr>") == 3
+    assert "averages over units" in page
+    assert records[1]._repr_html_().count("<tr>") == 2

@@ -16,7 +16,7 @@ import pytest
 
 import tinyprop as tp
 from tests.conftest import BACKENDS
-from tests.helpers import few_images, flipped, quick_only, sampled
+from tests.helpers import changed_data, few_images, flipped, quick_only, sampled
 from tinyprop.parallel.executors import stop_on_signals
 from tinyprop.report.files import locked
 from tinyprop.train import Config, Run, checkpoint, network
@@ -85,6 +85,7 @@ def test_a_run_leaves_everything_behind(whole):
     assert {p.suffix for p in whole.iterdir()} == {
         "",
         ".json",
+        ".jsonl",
         ".csv",
         ".safetensors",
         ".png",
@@ -125,7 +126,7 @@ def test_a_resumed_run_skips_a_damaged_checkpoint_and_ends_with_the_same_bits(
     assert same(weights(stopped), weights(whole))
 
 
-def test_what_cannot_be_resumed_is_refused_and_changes_nothing(stopped, monkeypatch):
+def test_what_cannot_be_resumed_is_refused_and_changes_nothing(stopped):
     def refused(words, resume=True, **change):
         before = {path.name: path.read_bytes() for path in stopped.iterdir()}
         with pytest.raises(tp.StateError, match=rf"(?s){words}"):
@@ -136,8 +137,8 @@ def test_what_cannot_be_resumed_is_refused_and_changes_nothing(stopped, monkeypa
     refused("lr = 0.1 for the run.*which has lr = 0.02.*rule:.*try:", lr=0.1)
     refused("epochs = 1 .*which has epochs >= 2", epochs=1)
     load, backwards = tp.data.load, lambda images: images.subset(range(len(images))[::-1])
-    monkeypatch.setattr(tp.data, "load", lambda *which: backwards(load(*which)))
-    refused("other images or labels")
+    with changed_data(lambda *which: backwards(load(*which))):
+        refused("other images or labels")
     for path in checkpoint.paths(stopped):
         path.write_bytes(path.read_bytes()[:-1])
     refused("none of whose 2 checkpoints can be used.*nothing was changed")
@@ -251,9 +252,9 @@ from dataclasses import replace
 from pathlib import Path
 import tinyprop as tp
 from tinyprop.train import Config, Run
-load = tp.data.load
-SIZES = {{"train": 200, "test": 40}}
-tp.data.load = lambda name, root, split: load(name, root, split).first(SIZES[split])
+from tests.helpers import few_images
+few = few_images(200, 40)
+few.__enter__()
 Run.SAVE_SECONDS = 0.05
 run = Run(Config(**{config!r}), Path({out!r}), say=lambda line: None)
 step = run.step
@@ -308,7 +309,6 @@ def test_divergence_names_the_step_and_the_layer(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("data", "imagenet"),
         ("backend", "torch"),
         ("optimizer", "adam"),
         ("spec", "C(8,3,1)"),
@@ -332,6 +332,8 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
         Config(norm="bach")
     with pytest.raises(ValueError, match=r"activation 'rleu'\nrule: .*relu.*\ntry:  'relu'"):
         Config(activation="rleu")
+    with pytest.raises(ValueError, match=r"data set 'imagenet'.*\nrule: .*cifar10.*\ntry:"):
+        Config(data="imagenet")
 
 
 def test_the_network_is_the_papers_with_its_data_normalised():

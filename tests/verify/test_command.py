@@ -4,6 +4,7 @@ import io
 import json
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ from tinyprop.verify import claim as ledger
 from tinyprop.verify.figures import FIGURES
 from tinyprop.verify.ledger import claims, run
 from tinyprop.verify.monte_carlo import Sampler
-from tinyprop.verify.report import Report
+from tinyprop.verify.report import Report, has_color
 
 FIELDS = ["id", "statement", "section", "verdict", "expected", "reason", "cases"]
 CASE = ["what", "relation", "paper", "exact", "estimate", "standard_error", "samples", "judged"]
@@ -132,7 +133,7 @@ def test_bad_arguments_exit_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["verify", *arguments.split()])
     assert caught.value.code == 2
-    assert "usage: tinyprop verify" in capsys.readouterr().err
+    assert "See tinyprop verify --help" in capsys.readouterr().err
 
 
 def test_a_family_and_the_source_of_a_claim(capsys):
@@ -194,3 +195,26 @@ def test_figures(name):
             assert box.x1 <= figure.bbox.width
             assert box.y0 >= 0
             assert box.y1 <= figure.bbox.height
+
+
+def test_color_is_for_terminals_that_want_it(monkeypatch):
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert has_color(terminal)
+    assert not has_color(SimpleNamespace(isatty=lambda: False))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not has_color(terminal)
+    monkeypatch.setenv("NO_COLOR", "")
+    assert has_color(terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    assert not has_color(terminal)
+
+
+def test_results_are_tables_in_a_notebook():
+    results = run(["C01", "C06"], samples=1000)
+    page = results._repr_html_()
+    assert page.count("<tr>") == 3
+    one = results[0]._repr_html_()
+    assert results[0].reason.replace("'", "&#x27;") in one
+    assert one.count("<tr>") == 1 + len(results[0].cases)

@@ -1,9 +1,10 @@
 """Data sets, data normalisation, mini-batches."""
 
+from .dataset import Dataset, fingerprint
 from .minibatches import batches
 from .normalization import BatchNormalizer, GlobalNormalizer
 from .prefetch import prefetched
-from .sets import NAMES, SPLITS, Dataset, found, load
+from .sets import NAMES, SPLITS, Loader, Splits, as_loader, datasets, found, load, splits
 
 __all__ = [
     "NAMES",
@@ -11,8 +12,14 @@ __all__ = [
     "BatchNormalizer",
     "Dataset",
     "GlobalNormalizer",
+    "Loader",
+    "Splits",
+    "as_loader",
     "batches",
+    "datasets",
+    "fingerprint",
     "found",
     "load",
     "prefetched",
+    "splits",
 ]

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..engine.arrays import Array, HostArray, array_module, from_host, is_array
 from ..engine.errors import ShapeError, explain
-from .sets import Dataset
+from .dataset import Dataset
 
 
 def batches(
@@ -33,9 +33,13 @@ def batches(
     new_generator = "random=numpy.random.default_rng(0)"
     if random is not None and not hasattr(random, "permutation"):
         raise TypeError(explain(f"random={random!r}", "it is a generator", new_generator))
-    if flip and (random is None or images.ndim < 2):
-        rule = "images to flip have a width, and a generator says which are flipped"
-        raise ValueError(explain(f"flip=True, random={random}", rule, new_generator))
+    if flip and images.ndim < 3:
+        got = f"flip=True for samples of shape {images.shape[1:]}"
+        rule = "images to flip have a height and a width; vectors have no left and right"
+        raise ValueError(explain(got, rule, "flip=False"))
+    if flip and random is None:
+        rule = "a generator says which images are flipped"
+        raise ValueError(explain("flip=True, random=None", rule, new_generator))
     if random is None:
         return _in_order(images, labels, batch_size)
     order = random.permutation(len(labels))

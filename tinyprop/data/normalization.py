@@ -82,6 +82,9 @@ class GlobalNormalizer(Normalizer):
             got = f"samples of shape {getattr(samples, 'shape', type(samples).__name__)}"
             rule = f"an array {_batch_shape(self.mean.shape)} with N >= 1"
             raise ShapeError(got, rule, "GlobalNormalizer(images.shape[1:]).fit(images)")
+        if per_channel and samples.ndim != 4:
+            got, rule = f"per_channel=True for samples of shape {samples.shape[1:]}", "(C, H, W)"
+            raise ShapeError(got, f"samples with channels have shape {rule}", "per_channel=False")
         mean, var = _mean_and_variance(samples)
         if per_channel:
             mean, var = _over_pixels(mean, var)

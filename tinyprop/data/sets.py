@@ -1,100 +1,333 @@
-"""Load a data set by name."""
+"""Load a data set: one of ours by its name, or one of yours."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Self
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..engine.arrays import HostArray
-from ..engine.errors import explain
+from ..engine.errors import DataError, UnknownNameError, close_names, explain
+from ..engine.loading import is_file_reference
+from ..engine.random import new_generator
+from ..engine.registry import Registry
 from .catalog import SOURCES
-from .sources import Root, Source
+from .dataset import Dataset, fingerprint
+from .folders import Size, read_folder
+from .npz import read_npz
+from .sources import Root
 
 NAMES = tuple(SOURCES)
 SPLITS = ("train", "valid", "test")
 VALIDATION = 5_000  # images, as in section 5 of the paper
+DRAWN = {"test": 5, "valid": 10}  # one sample in so many, for a split that is not given
+
+Parts = dict[str, Dataset]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Dataset:
-    """Images (N, C, H, W) as bytes, their labels (N,) as int64, and the names of the classes.
+def _no_files(split: str, root: Root, download: bool) -> str:
+    return "drawn when loaded"
 
-    >>> shapes = tp.data.load("shapes", split="test")
-    >>> shapes
-    <shapes test: 2,000 images 3x32x32 uint8, 10 classes>
-    >>> shapes.classes[shapes.labels[0]]
-    'square'
+
+@dataclass(frozen=True)
+class Loader:
+    """A data set by name, for `tp.data.datasets.register`.
+
+    `function(split)` returns a Dataset, or images and labels, or None for a split that it does not
+    have. If it has a parameter `root` or `image_size`, it is given what the user chose.
+
+    >>> seeds = {"train": 0, "test": 1}
+    >>> def noise(split):
+    ...     if split in seeds:
+    ...         rng = np.random.default_rng(seeds[split])
+    ...         return rng.random((100, 4), "float32"), rng.integers(0, 2, 100)
+    >>> tp.data.datasets.register(tp.data.Loader("noise", noise))
+    >>> tp.data.load("noise", split="test")
+    <noise test: 100 vectors of 4 float32, 2 classes>
+    >>> tp.data.datasets.unregister("noise")
     """
 
     name: str
-    split: str
-    images: HostArray
-    labels: HostArray
-    classes: tuple[str, ...]
+    function: Callable[..., Any]
+    # which it has, if that is known; if it has all, each is loaded only when it is asked for
+    splits: tuple[str, ...] = ()
+    # where the files of a split are, or None if some are missing
+    find: Callable[[str, Root, bool], str | None] = _no_files
+    path: Path | None = None  # of the file or folder that it reads
 
-    def __len__(self) -> int:
-        return len(self.labels)
+    def __str__(self) -> str:
+        return str(self.path or self.name)
 
-    def __repr__(self) -> str:
-        shape = "x".join(str(length) for length in self.images.shape[1:])
-        images = f"{len(self):,} images {shape} {self.images.dtype}"
-        return f"<{self.name} {self.split}: {images}, {len(self.classes)} classes>"
+    def load(self, split: str, root: Root, image_size: Size | int | None) -> Any:
+        """What the function returns for a split, if it is something that we can use."""
+        parameters = inspect.signature(self.function).parameters
+        options: dict[str, Any] = {"root": root} if "root" in parameters else {}
+        if "image_size" in parameters:
+            options["image_size"] = image_size
+        elif image_size is not None:
+            got = f"image_size={image_size} for {self.name}"
+            rule = "it resizes the images of a folder, or of a function that has this parameter"
+            raise ValueError(explain(got, rule, "leave it out"))
+        return self._checked(split, self._call(split, options))
 
-    def first(self, count: int) -> Self:
-        """The first `count` images, or all if there are fewer. They are not copied.
+    def _call(self, split: str, options: dict[str, Any]) -> Any:
+        try:
+            return self.function(split, **options)
+        except DataError:
+            raise
+        except Exception as error:
+            got = f"{self.name}({split!r}), which raises {type(error).__name__}: {error}"
+            rule = "a function of a split returns samples, or None for a split that it has not"
+            raise DataError(got, rule, "call it in Python to see where it fails") from error
 
-        >>> tp.data.load("shapes", split="test").first(3).labels
-        array([2, 9, 2])
-        """
-        if count < 1:
-            hint = f"first(100) of the {len(self):,}"
-            raise ValueError(explain(f"first({count})", "count is at least 1", hint))
-        return replace(self, images=self.images[:count], labels=self.labels[:count])
-
-    def subset(self, indices: HostArray | Sequence[int]) -> Self:
-        """A copy of the images with these indices, in this order.
-
-        >>> tp.data.load("shapes", split="test").subset([5, 0]).labels
-        array([8, 2])
-        """
-        chosen = np.asarray(indices)
-        are_integers = chosen.ndim == 1 and chosen.dtype.kind in "iu"
-        if not are_integers or not ((chosen >= 0) & (chosen < len(self))).all():
-            rule = f"indices are integers from 0 to {len(self) - 1:,}, in one list or array"
-            hint = "subset(numpy.random.default_rng(0).permutation(len(dataset))[:100])"
-            raise IndexError(explain(f"subset({indices})", rule, hint))
-        return replace(self, images=self.images[chosen], labels=self.labels[chosen])
-
-    def shrunk(self, factor: int) -> Self:
-        """The images with each block of factor x factor pixels averaged, as float32.
-
-        >>> tp.data.load("shapes", split="test").first(3).shrunk(2)
-        <shapes test: 3 images 3x16x16 float32, 10 classes>
-        """
-        n, c, h, w = self.images.shape
-        if factor < 1 or h % factor or w % factor:
-            got = f"shrunk({factor}) of images {h}x{w}"
-            raise ValueError(explain(got, "the factor divides height and width", "shrunk(2)"))
-        if factor == 1:
-            return self
-        blocks = self.images.reshape(n, c, h // factor, factor, w // factor, factor)
-        means = blocks.mean(axis=(3, 5), dtype="float32")
-        return replace(self, images=means)
+    def _checked(self, split: str, part: Any) -> Any:
+        is_pair = isinstance(part, tuple | list) and len(part) == 2
+        is_absent = part is None and split != "train"
+        if is_pair or is_absent or isinstance(part, Dataset):
+            return part
+        got = f"{self.name}({split!r}), which returns {type(part).__name__}"
+        rule = "it returns a Dataset, or images and labels; None only for valid and test"
+        raise DataError(got, rule, "return images, labels")
 
 
-def load(name: str, root: Root = None, split: str = "train") -> Dataset:
-    """A data set: shapes (drawn on the spot), cifar10, cifar100, svhn, mnist or fashion-mnist.
+datasets: Registry[Loader] = Registry(Loader, "data set", "tp.data.datasets")
 
-    Its files, compressed as they are published or unpacked, are searched in `root`, in
+
+def as_loader(source: Any) -> Loader:
+    """The loader that is meant by a name, a path, `file.py:function`, a function, a Dataset, or a
+    dictionary of splits.
+
+    >>> tp.data.as_loader("shapes").name
+    'shapes'
+    """
+    if isinstance(source, str) and is_file_reference(source):
+        return as_loader(datasets.from_file(source))
+    if isinstance(source, str | Path):
+        return _named(source)
+    if isinstance(source, Loader):
+        return source
+    if isinstance(source, Dataset):
+        return Loader(source.name, {"train": source}.get)
+    if isinstance(source, Mapping):
+        _check_keys(source)
+        return Loader("data", source.get)
+    if callable(source):
+        return Loader(getattr(source, "__name__", type(source).__name__), source)
+    got = f"data of type {type(source).__name__}"
+    raise TypeError(explain(got, _rule(), "tp.data.Dataset(images, labels)"))
+
+
+def _named(source: str | Path) -> Loader:
+    if source in datasets:
+        return datasets[str(source)]
+    path = Path(source).expanduser()
+    if path.suffix == ".npz" and path.is_file():
+        return Loader(path.stem, partial(read_npz, path), path=path.resolve())
+    if path.is_dir():
+        return Loader(path.resolve().name, partial(read_folder, path), path=path.resolve())
+    if path.exists():
+        got = f"data set {str(source)!r}, which is a file of another kind"
+        raise DataError(got, _rule(), "numpy.savez('my.npz', images=x, labels=y)")
+    got = f"data set {str(source)!r}"
+    hint = close_names(str(source), datasets) or f"a path from {Path.cwd()}, or an absolute one"
+    raise UnknownNameError(got, _rule(), hint)
+
+
+def _rule() -> str:
+    names = ", ".join(datasets)
+    files = "an .npz file or a folder of images that is there, or file.py:function"
+    return f"a data set is one of {names}, {files}"
+
+
+def _check_keys(source: Mapping[Any, Any]) -> None:
+    unknown = [key for key in source if key not in SPLITS]
+    if unknown:
+        _check_split(unknown[0])
+
+
+def _check_split(split: Any) -> None:
+    if split not in SPLITS:
+        rule = f"a split is one of {', '.join(SPLITS)}"
+        raise ValueError(explain(f"split {split!r}", rule, "split='train'"))
+
+
+class Splits:
+    """The splits of a data set by name, each loaded when it is first asked for.
+
+    >>> tp.data.splits("shapes")["train"]
+    <shapes train: 9,000 images 3x32x32 uint8, 10 classes>
+    """
+
+    def __init__(self, load: Callable[[str], Dataset]):
+        self._load = load
+        self._loaded: Parts = {}
+
+    def __getitem__(self, split: str) -> Dataset:
+        _check_split(split)
+        if split not in self._loaded:
+            self._loaded[split] = self._load(split)
+        return self._loaded[split]
+
+
+def splits(
+    source: Any, root: Root = None, seed: int = 0, image_size: Size | int | None = None
+) -> Splits:
+    """All splits of a data set: of what `load` takes, or of a Dataset, which is split by the seed.
+
+    >>> parts = tp.data.splits(tp.data.load("shapes", split="test"), seed=1)
+    >>> parts["test"]
+    <shapes test: 400 images 3x32x32 uint8, 10 classes; 400 of 2,000 drawn with seed 1>
+    """
+    loader = as_loader(source)
+    if set(loader.splits) == set(SPLITS):
+        return Splits(lambda split: _part(loader, split, loader.load(split, root, image_size)))
+    given = {}
+    for split in SPLITS:
+        part = loader.load(split, root, image_size)
+        if part is not None:
+            given[split] = part
+    parts = _complete(_fitting(loader, given), seed)
+    return Splits(partial(_existing, loader.name, parts))
+
+
+def load(
+    source: Any,
+    root: Root = None,
+    split: str = "train",
+    seed: int = 0,
+    image_size: Size | int | None = None,
+) -> Dataset:
+    """A split of a data set: train, valid or test.
+
+    The source is one of
+    - a name: shapes (drawn on the spot), cifar10, cifar100, svhn, mnist, fashion-mnist, or one that
+      you registered in `tp.data.datasets`;
+    - an .npz file with the arrays images and labels, and optionally test_images, test_labels,
+      valid_images, valid_labels and classes;
+    - a folder with a folder of images for each class, or with train, test and valid folders of such
+      folders (this needs Pillow: pip install 'tinyprop[images]'). With `image_size`, a height and
+      a width, or a number for both, images are resized;
+    - a function, or `file.py:function`: see `tp.data.Loader`.
+
+    A split that a source of yours does not have is drawn from its training samples: of each class a
+    fifth for test, and a tenth of the rest for valid. The seed decides which, and the `notes` of
+    the split say so.
+
+    Files of our data sets, compressed as they are published or unpacked, are searched in `root`, in
     $TINYPROP_DATA and in the user's cache folder. Missing files are downloaded into the first of
-    these that is given, and checked. The splits are train, valid and test; valid is held out from
-    the images that are published for training.
+    these that is given, and checked. Of our data sets, valid is held out from the images that are
+    published for training.
 
     >>> tp.data.load("shapes", split="valid")
     <shapes valid: 1,000 images 3x32x32 uint8, 10 classes>
     """
-    source = _source(name, split)
+    _check_split(split)
+    return splits(source, root, seed, image_size)[split]
+
+
+@contextmanager
+def _naming(source: str) -> Iterator[None]:
+    """Begin what a data set complains about with where it is from."""
+    try:
+        yield
+    except DataError as error:
+        got, rule, hint = error.args
+        raise DataError(f"{source}: {got}", rule, hint) from None
+
+
+def _part(loader: Loader, split: str, part: Any, classes: Any = None) -> Dataset:
+    """A split as a data set, from one or from images and labels."""
+    if isinstance(part, Dataset):
+        name = loader.name if part.name == "data" else part.name
+        return replace(part, name=name, split=split)
+    with _naming(f"{split} of {loader}"):
+        images, labels = part
+        return Dataset(images, labels, classes, loader.name, split)
+
+
+def _fitting(loader: Loader, given: dict[str, Any]) -> Parts:
+    """Splits whose samples and classes are of one kind. Those that name no classes have those of
+    the training samples."""
+    train = _part(loader, "train", given["train"])
+    parts = {"train": train}
+    for split in SPLITS[1:]:
+        if split in given:
+            part = _part(loader, split, given[split], train.classes)
+            with _naming(f"{split} of {loader}"):
+                parts[split] = _like(train, part)
+    _check_different(loader, parts)
+    return parts
+
+
+def _like(train: Dataset, part: Dataset) -> Dataset:
+    """Another split, with the classes of the training samples, which it may not have all of."""
+    for fact, ours, theirs in (
+        ("samples of shape", train.images.shape[1:], part.images.shape[1:]),
+        ("dtype", train.images.dtype, part.images.dtype),
+    ):
+        if ours != theirs:
+            got = f"{fact} {theirs}, where those of train have {ours}"
+            raise DataError(got, "all splits hold samples of one kind", "prepare all splits alike")
+    if part.classes != train.classes[: len(part.classes)]:
+        got = f"classes {', '.join(part.classes)}"
+        rule = f"they are those of train: {', '.join(train.classes)}"
+        raise DataError(got, rule, "the same `classes` for all splits")
+    return replace(part, classes=train.classes)
+
+
+def _check_different(loader: Loader, parts: Parts) -> None:
+    """Refuse a source that gives the same samples for two splits."""
+    seen: dict[str, str] = {}
+    for split, part in parts.items():
+        other = seen.setdefault(fingerprint(part), split)
+        if other != split:
+            got = f"{loader}: the same {len(part):,} samples for {other} and {split}"
+            rule = "errors are measured on samples that the network was not trained on"
+            hint = f"give no {split}: it is then drawn from the training samples"
+            raise DataError(got, rule, hint)
+
+
+def _complete(parts: Parts, seed: int) -> Parts:
+    """All splits: those that are not given are drawn from the training samples, if these are
+    enough."""
+    for split, one_in in DRAWN.items():
+        if split in parts:
+            continue
+        train = parts["train"]
+        chosen = _drawn(train.labels, one_in, new_generator([seed, one_in]))
+        count = np.count_nonzero(chosen)
+        if count:
+            note = f"{count:,} of {len(train):,} drawn with seed {seed}"
+            part = train.subset(np.flatnonzero(chosen))
+            parts[split] = replace(part, split=split, notes=(*part.notes, note))
+            parts["train"] = train.subset(np.flatnonzero(~chosen))
+    return parts
+
+
+def _drawn(labels: HostArray, one_in: int, random: "np.random.Generator") -> HostArray:
+    """Mark a random part of each class, rounded down."""
+    marks = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        indices = random.permutation(np.flatnonzero(labels == label))
+        marks[indices[: len(indices) // one_in]] = True
+    return marks
+
+
+def _existing(name: str, parts: Parts, split: str) -> Dataset:
+    if split in parts:
+        return parts[split]
+    got = f"the split {split} of {name}, which gives none, and has too few training samples"
+    rule = f"it is drawn from classes that have at least {DRAWN[split]} of them"
+    raise DataError(got, rule, f"more samples, or a {split} split of your own")
+
+
+def _published(name: str, split: str, root: Root) -> Dataset:
+    """A split of one of our data sets, from its files."""
+    source = SOURCES[name]
     paths = source.files(root, split, fetch=True) or []
     images, labels = [], []
     for i, (its_images, its_labels) in enumerate(source.read(source, paths, split)):
@@ -106,7 +339,7 @@ def load(name: str, root: Root = None, split: str = "train") -> Dataset:
             its_labels = its_labels[chosen]
         images.append(its_images)
         labels.append(its_labels)
-    return Dataset(name, split, np.concatenate(images), np.concatenate(labels), source.classes)
+    return Dataset(np.concatenate(images), np.concatenate(labels), source.classes, name, split)
 
 
 def held_out(labels: HostArray, per_class: int | None) -> HostArray:
@@ -128,7 +361,7 @@ def _mark_last(marks: HostArray, indices: HostArray, count: int) -> None:
 
 
 def found(
-    name: str, root: Root = None, split: str | None = None, download: bool = False
+    source: Any, root: Root = None, split: str | None = None, download: bool = False
 ) -> str | None:
     """Where a data set is, or None if it is not available without a download. Files are looked up,
     not read.
@@ -141,20 +374,23 @@ def found(
     >>> print(tp.data.found("mnist", root="/nowhere"))
     None
     """
-    splits = ("train", "test") if split is None else (split,)
-    paths = [_source(name, part).files(root, part, fetch=download) for part in splits]
-    if None in paths:
+    if split is not None:
+        _check_split(split)
+    loader = as_loader(source)
+    if loader.path is not None:
+        return str(loader.path)
+    wanted = ("train", "test") if split is None else (split,)
+    places = [loader.find(part, root, download) for part in wanted]
+    return None if None in places else places[0]
+
+
+def _find_published(name: str, split: str, root: Root, download: bool) -> str | None:
+    paths = SOURCES[name].files(root, split, fetch=download)
+    if paths is None:
         return None
-    if not paths[0]:
-        return "drawn when loaded"
-    return str(paths[0][0].parent)
+    return str(paths[0].parent) if paths else "drawn when loaded"
 
 
-def _source(name: str, split: str) -> Source:
-    if name not in SOURCES:
-        rule = f"a data set is one of {', '.join(NAMES)}"
-        raise ValueError(explain(f"data set {name!r}", rule, "load('shapes')"))
-    if split not in SPLITS:
-        rule = f"a split is one of {', '.join(SPLITS)}"
-        raise ValueError(explain(f"split {split!r}", rule, "split='train'"))
-    return SOURCES[name]
+for _name in NAMES:
+    _load, _find = partial(_published, _name), partial(_find_published, _name)
+    datasets.register(Loader(_name, _load, SPLITS, _find))

@@ -29,6 +29,7 @@ class Context:
     inputs: tuple[Any, ...] = ()  # what these were called with
     part: Any = None  # the part of a batch that this process computes
     thread_limit: int = 1  # how many threads a kernel may use
+    importing: bool = False  # whether a file of a user's is being imported, as `file.py:name`
 
     def changed(self, **changes: Any) -> "Context":
         """A copy with these changes. (dataclasses.replace takes six times as long.)"""

@@ -78,7 +78,7 @@ class UnknownNameError(Explained, KeyError, ValueError):
 
 
 class DataError(Explained, ValueError):
-    """A data file that is missing, damaged or of the wrong kind; the first part names the file.
+    """Data that are missing, damaged or of the wrong kind; the first part names their file, if any.
 
     >>> rule, hint = "an image has 3073 of them", "delete it, and load again"
     >>> print(tp.DataError("train.bin of 0 bytes", rule, hint))

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .errors import UnknownNameError, close_names, explain
+from .context import context, current
+from .errors import Explained, UnknownNameError, close_names, explain
 
 FINGERPRINT_LENGTH = 16  # hexadecimal digits: 64 bits
 REFERENCE = re.compile(r"(?P<path>.+\.py):(?P<name>[\w-]+)(#(?P<fingerprint>[0-9a-f]{16}))?")
@@ -41,6 +42,11 @@ class _Loaded:
 
 _loaded: dict[Path, _Loaded] = {}
 _modules: dict[str, tuple[Path, str]] = {}  # their names, files, and fingerprints of these
+
+
+def is_importing() -> bool:
+    """Whether this is called by a file that `from_file` is importing."""
+    return current().importing
 
 
 def is_file_reference(text: Any) -> bool:
@@ -218,12 +224,15 @@ def _execute(path: Path, text: str, content: str) -> ModuleType:
     sys.modules[name] = module  # as `import` does: pickle finds functions through it
     _modules[name] = path, content
     try:
-        spec.loader.exec_module(module)
+        with context(importing=True):
+            spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name], _modules[name]
         if not isinstance(error, Exception):
             raise  # an interrupt
-        got = f"{text}, which raises {type(error).__name__}: {error}"
-        rule = "the file can be imported"
-        raise ImportError(explain(got, rule, f"python {path}")) from error
+        reason, rule, hint = str(error), "the file can be imported", f"python {path}"
+        if isinstance(error, Explained):
+            reason, rule, hint = error.args
+        got = f"{text}, which raises {type(error).__name__}: {reason}"
+        raise ImportError(explain(got, rule, hint)) from error
     return module

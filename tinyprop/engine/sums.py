@@ -4,11 +4,12 @@ NumPy adds pairwise along the axis that is fastest in memory. Along any other it
 that a float32 sum of a million rows loses four digits, and one of float16 stops at 2048. `total`
 adds in a wider type whatever the layout, and rounds once. Integers and bools are added exactly."""
 
+import math
 from typing import Any
 
 import numpy as np
 
-from .arrays import Array, DType, float32, float64
+from .arrays import Array, DType, HostArray, float32, float64
 from .overrides import overridable
 
 FEW = 64  # float32 terms that may be added one after the other
@@ -56,3 +57,22 @@ def total(
     if divisor is not None:
         sums = sums / divisor
     return sums.astype(dtype, copy=False)
+
+
+def is_finite(x: HostArray) -> bool:
+    """Whether all elements are finite, for an array on the host: on a device the answer would have
+    to be waited for.
+
+    NaN and infinity stay in a sum of squares, so that one product tells. Only where it is not
+    finite, perhaps because it overflows, is each element looked at, which takes three times as
+    long.
+
+    >>> is_finite(np.array([1e200, -1e200])), is_finite(np.array([1.0, np.nan]))
+    (True, False)
+    """
+    elements = x.ravel(order="K")  # in the order of memory: no copy
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.dot(elements, elements)
+    if math.isfinite(squares):
+        return True
+    return bool(np.isfinite(elements).all())

@@ -256,13 +256,15 @@ class Tensor:
 
 def check_elements(dtype: Any, requires_grad: bool) -> None:
     """Refuse what cannot be an element of a tensor, or cannot have a gradient."""
+    if dtype.kind == "f":
+        return
     got = f"elements of type {dtype}"
     hint = "dtype=numpy.float32"
     if requires_grad:
         got = f"requires_grad=True with {got}"
     if dtype.kind not in "fiub":
         raise TypeError(explain(got, "a tensor holds floats, integers or bools", hint))
-    if requires_grad and dtype.kind != "f":
+    if requires_grad:
         raise TypeError(explain(got, "only floating-point tensors have gradients", hint))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..parallel.executors import executor, place
 from ..report import plots
-from ..report.arguments import duration, whole_number
+from ..report.arguments import duration, output_directory, whole_number
 from ..report.files import write_whole
 from ..train import keep_freed_memory
 from . import EXPERIMENTS, experiments_at
@@ -60,17 +60,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--out",
-        type=Path,
-        default=Path("runs/figures"),
+        type=output_directory,
+        default="runs/figures",
         help="output directory (default: %(default)s)",
     )
     add(
         "--runs",
-        type=Path,
-        default=Path("runs/reproduce"),
+        type=output_directory,
+        default="runs/reproduce",
         help="directory of unfinished runs (default: %(default)s)",
     )
-    add("--ledger", type=Path, help="directory of finished runs (default: ledger in --runs)")
+    add(
+        "--ledger",
+        type=output_directory,
+        help="directory of finished runs (default: ledger in --runs)",
+    )
     add("--root", type=Path, help="data directory (default: $TINYPROP_DATA, or the user's cache)")
     add(
         "--backend",

@@ -150,7 +150,7 @@ class Scaling(Experiment):
             return {}
         settings = {}
         for width_factor, images_factor in GRID:
-            width = width_factor * base.width
+            width = width_factor * base.width_used
             images = round(images_factor * base.train_size)
             label = f"width {width:g}, {images:,} images"
             settings[label] = replace(base, width=width, train_size=images)
@@ -293,7 +293,7 @@ def in_words(name: str, record: Record, printed: float) -> str:
 def regressors(config: Config) -> tuple[float, float, float]:
     """What a difference depends on, in a prediction."""
     images = config.train_size or IMAGES
-    return 1.0, math.log(config.width), math.log(images)
+    return 1.0, math.log(config.width_used), math.log(images)
 
 
 KINDS = {

@@ -29,21 +29,24 @@ def run_name(config: Config) -> str:
     >>> run_name(Config(data="cifar10", seed=3, threads=1))
     'cifar10-normprop-seed3-9a58570982'
     """
-    config = canonical(config)
+    config, defaults = canonical(config), canonical(Config())
     changed = {}
     for setting in fields(config):
         value = getattr(config, setting.name)
-        if value != setting.default:
+        if value != getattr(defaults, setting.name):
             changed[setting.name] = value
     text = json.dumps(changed, sort_keys=True)
     short_hash = hashlib.sha256(text.encode()).hexdigest()[:10]
-    norm = Path(config.norm).name.replace(":", "-").replace("#", "-")  # of a file, not its folder
-    return f"{config.data}-{norm}-seed{config.seed}-{short_hash}"
+    # of a file, not its folder
+    data, norm = (
+        Path(name).name.replace(":", "-").replace("#", "-") for name in (config.data, config.norm)
+    )
+    return f"{data}-{norm}-seed{config.seed}-{short_hash}"
 
 
 def canonical(config: Config) -> Config:
-    """Without the settings that do not change the result."""
-    return replace(config, threads=None, read_every=50)
+    """Without the settings that do not change the result, and with the width that is meant."""
+    return replace(config, threads=None, read_every=50, width=config.width_used)
 
 
 @dataclass(frozen=True)

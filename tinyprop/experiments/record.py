@@ -21,6 +21,7 @@ from ..engine.graph import no_grad
 from ..engine.overrides import overrides
 from ..engine.random import generator
 from ..engine.tensor import Tensor
+from ..nn.spec import with_outputs
 from ..report.environment import commit, machine, sources, versions
 from ..report.files import write_whole
 from ..train import Config, Run, TrainingStep
@@ -262,7 +263,7 @@ class RecordedRun(Run):
     """A run whose result is a record."""
 
     def __init__(self, config: Config, out: Path, root: Path | None = None):
-        super().__init__(config, out, root, say=lambda line: None)
+        super().__init__(config, out, root=root, say=lambda line: None)
         for entry in overrides():
             entry.used = False
         self.step: StepWithLosses = StepWithLosses(
@@ -276,6 +277,13 @@ class RecordedRun(Run):
         self.first = next(iter(self.sets))  # the set on which mean inputs are measured
         self.passed: dict[str, Passed] = {}  # at the last evaluation
         self.averaged_outputs: dict[str, HostArray] = {}  # of averaged weights, on each set
+
+    def build(self, config: Config, own: nn.Module | None) -> nn.Sequential:
+        """A registered spec is one for all data sets: it has as many outputs as the data need."""
+        if config.spec is not None:
+            spec = with_outputs(config.spec, len(self.train.classes))
+            config = replace(config, spec=spec)
+        return super().build(config, own)
 
     def save(self) -> None:
         """The losses first: `resume` drops those that a checkpoint does not know of."""
@@ -310,6 +318,9 @@ class RecordedRun(Run):
         self.signals = [{"epoch": 0, **row} for row in self.measure()]
         self.model.load_state_dict(state)
         generator().bit_generator.state = random_state
+
+    def show_epoch(self) -> None:
+        """Nothing: there may be many runs side by side."""
 
     def evaluate(self, name: str, images: Dataset) -> dict[str, float]:
         with nn.evaluating():

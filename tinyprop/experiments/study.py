@@ -283,7 +283,7 @@ def in_hours(hours: float) -> str:
 def cost_of(config: Config) -> float:
     """About proportional to the time that a run takes."""
     images = config.train_size or IMAGES
-    of_width = config.width**1.2
+    of_width = config.width_used**1.2
     of_batch = 1.0 + 4.0 / config.batch_size
     normalizer = as_normalizer(config.norm)
     of_norm = 1.4 if normalizer.before is not None else 1.0  # a pass more over each hidden layer

@@ -44,6 +44,18 @@ class Linear(Op):
         return lambda: Matmul()(g, w), lambda: Matmul()(_swapped(g), x)
 
 
+class Affine(Op):
+    """x (N, in) to (N, out) by weights (out, in) plus a bias (out,)."""
+
+    masks, wide = False, True
+
+    def forward(self, x: Array, w: Array, bias: Array) -> Array:
+        return product(x, w.T) + bias
+
+    def backward(self, g: Tensor, x: Tensor, w: Tensor) -> Any:
+        return lambda: Matmul()(g, w), lambda: Matmul()(_swapped(g), x), g
+
+
 @accepts_stand_ins
 def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
     """x (..., in) to (..., out): x @ weight.T + bias, as in PyTorch.
@@ -59,16 +71,20 @@ def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
         if fits_if_flat:
             hint = "Flatten() before this layer, or x.flatten(1)"
         raise ShapeError(got, "x is (..., in), weight is (out, in)", hint)
-    rows = x.shape[:-1]
-    flat = x.reshape(prod(rows), x.shape[-1])  # (..., in) -> (rows, in)
-    out = Linear()(flat, weight).reshape(*rows, weight.shape[0])
-    if bias is None:
+    units = weight.shape[0]
+    flat = x if x.ndim == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])  # (..., in) -> (N, in)
+    if bias is not None:
+        bias = as_tensor(bias, like=x)
+    has_row = bias is not None and bias.shape == (units,)
+    out = Affine()(flat, weight, bias) if has_row else Linear()(flat, weight)
+    if x.ndim != 2:
+        out = out.reshape(*x.shape[:-1], units)  # (N, out) -> (..., out)
+    if bias is None or has_row:
         return out
     moved = out + bias
     if moved.shape != out.shape:
-        shape = as_tensor(bias).shape
-        got = f"linear with a bias of shape {shape} for an output of shape {out.shape}"
-        raise ShapeError(got, "there is one for each output", f"a bias of shape {out.shape[-1:]}")
+        got = f"linear with a bias of shape {bias.shape} for an output of shape {out.shape}"
+        raise ShapeError(got, "there is one for each output", f"a bias of shape {(units,)}")
     return moved
 
 

@@ -89,13 +89,19 @@ class Spread(AveragePool):
 def _window(x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool = False) -> Window:
     """The window of a pool, if it can be placed on x."""
     window = Window.of(kernel, stride, padding, ceil=ceil)
-    window.output(x.shape)
-    _, _, h, w = x.shape
+    _check_windows(window, x.shape)
+    return window
+
+
+@lru_cache(1024)
+def _check_windows(window: Window, image: Shape) -> None:
+    """Refuse windows that do not fit on an image, or that hold nothing of it."""
+    window.output(image)
+    _, _, h, w = image
     fewest = min(_counts(window, 0, h) + _counts(window, 1, w))
     if fewest < 1:
-        got = f"padding {window.padding} for a pooling window of {window.kernel} on {x.shape}"
+        got = f"padding {window.padding} for a pooling window of {window.kernel} on {image}"
         raise ShapeError(got, "every window must hold an element of the image", "less padding")
-    return window
 
 
 @lru_cache(1024)

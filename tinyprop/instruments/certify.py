@@ -70,7 +70,7 @@ def trained_network(
             "there is a network to look at",
             "the output directory of `tinyprop train`, or file.py:Net",
         )
-    training = Run(Config(**whole[-1].facts["config"]), folder, root, say=lambda text: None)
+    training = Run(Config(**whole[-1].facts["config"]), folder, root=root, say=lambda text: None)
     training.resume()
     net = training.model.to("numpy").eval()
     return net, training.test.images[:count], training.test.labels[:count]

@@ -6,7 +6,6 @@ import math
 import shutil
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from ..engine.tensor import Tensor
 from ..engine.threads import blas_threads
 from ..functional.activation import activations, as_activation
 from ..nn.init import INITS
-from ..report.arguments import checked_by, whole_number
+from ..report.arguments import checked_by, output_figure, whole_number
 from ..report.estimate import Estimate
 from ..report.table import Table
 from ..theory.stacks import DEGREES, INSTRUMENTS, Stack
@@ -170,7 +169,7 @@ none/he has no normaliser, and the weights of He et al. (2015).
     parser.add_argument(
         "--only", choices=list(INSTRUMENTS), help="draw what one instrument shows, not all four"
     )
-    option("--out", Path("runs/compare.png"), "file of the figure", type=Path, metavar="FILE")
+    option("--out", "runs/compare.png", "file of the figure", type=output_figure, metavar="FILE")
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

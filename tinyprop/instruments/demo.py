@@ -7,15 +7,14 @@ import sys
 import textwrap
 from pathlib import Path
 
-from tqdm.auto import tqdm
+from tqdm.std import tqdm
 
 from .. import verify
 from ..engine.arrays import load_module, to_numpy
 from ..engine.threads import blas_threads
 from ..report import environment, plots
-from ..report.arguments import whole_number
+from ..report.arguments import output_directory, output_figure, whole_number
 from ..train import Config, Run, keep_freed_memory, logits
-from ..train.run import in_words
 from . import depth, figures
 
 IMAGES = 4000
@@ -43,8 +42,8 @@ Where to go next
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
-        type=Path,
-        default=Path("runs/demo"),
+        type=output_directory,
+        default="runs/demo",
         help="output directory (default: %(default)s)",
     )
     parser.add_argument(
@@ -65,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--figure",
-        type=Path,
+        type=output_figure,
         metavar="FILE",
         help="only draw the figure of the README, into this file",
     )
@@ -163,8 +162,9 @@ def train(config: Config, name: str, out: Path) -> Run | None:
         say=lambda line: print(f"{name}, {line}{memory_used(config.backend)}", flush=True),
     )
     training.resume()
+    training.log.read(training.epoch)
     for row in training.history:
-        training.say(in_words(row, config.epochs))
+        training.say(training.log.in_words(row, config.epochs))
     if training.run(resume=True):
         return training
     print("Stopped. The same command resumes the training.")

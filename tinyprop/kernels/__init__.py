@@ -2,6 +2,6 @@
 stay the same, up to rounding. The order of the imports is the order in which overrides of the same
 rule are asked."""
 
-from . import pointwise, tiles, phases, host, weights, cuda, cublas, graphs  # isort: skip
+from . import pointwise, tiles, phases, host, weights, losses, cuda, cublas, graphs  # isort: skip
 
-__all__ = ["cublas", "cuda", "graphs", "host", "phases", "pointwise", "tiles", "weights"]
+__all__ = ["cublas", "cuda", "graphs", "host", "losses", "phases", "pointwise", "tiles", "weights"]

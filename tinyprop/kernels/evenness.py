@@ -102,8 +102,8 @@ def _energies(images: HostArray) -> HostArray:
 def _window_sums(window: Window, places: Pair, pixels: HostArray) -> HostArray:
     """(N, H, W) -> (N, *places). If a pixel is not finite, all sums of its image are NaN."""
     n, h, w = pixels.shape
-    across = pixels.reshape(n * h, w) @ _membership(window, 1, w, places[1])
-    return np.matmul(_membership(window, 0, h, places[0]).T, across.reshape(n, h, -1))
+    across = pixels.reshape(n * h, w) @ membership(window, 1, w, places[1])
+    return np.matmul(membership(window, 0, h, places[0]).T, across.reshape(n, h, -1))
 
 
 def _window_minima(window: Window, values: HostArray) -> HostArray:
@@ -122,7 +122,7 @@ def _window_minima(window: Window, values: HostArray) -> HostArray:
 
 
 @lru_cache(256)
-def _membership(window: Window, axis: int, size: int, places: int) -> HostArray:
+def membership(window: Window, axis: int, size: int, places: int) -> HostArray:
     """1 where a pixel along this axis is in the window at a place, 0 elsewhere: (pixels, places)"""
     first = np.arange(places) * window.stride[axis] - window.padding[axis]
     pixels = np.arange(size)[:, None]

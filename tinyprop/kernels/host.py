@@ -4,7 +4,7 @@ passes."""
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,19 +21,24 @@ from ..functional.convolution import (
     InputGradient,
     columns,
     filter_matrix,
-    output_rows,
 )
-from ..functional.normalization import BatchNorm, WeightNorm, per_channel, row_lengths
+from ..functional.normalization import BatchNorm
 from ..functional.normprop import NormalizedReLU, per_unit
-from ..functional.pooling import AveragePool, MaxPool, Spread, lowest
+from ..functional.pooling import AveragePool, MaxPool, lowest
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last, empty_image
+from .evenness import membership
 from .pointwise import blocks, pairwise_sum
+from .products import times_matrix, transposed_times
 
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
+STRIP_FILTERS = 32  # at most: more multiply too many zeros
+STRIP_CHANNELS = 8  # at most, of images: with more, copies take little of the time
 PIXELS_AT_ONCE = 2**18  # elements of images that are rectified
 POOLED_AT_ONCE = 2**19  # elements of images that are pooled
 ROWS_AT_ONCE = 2**17  # elements of a batch that is normalised
+LONG_ROW = 2**13  # elements of a row, about
 WORTH_A_PRODUCT = 2**12  # elements of a matrix whose rows are added by a product with ones
+SUMMED_AT_ONCE = 2**18  # elements of such a matrix
 GROUP = 128  # rows that are added by one product
 FEWEST_COLUMNS = 8  # that make it faster
 UNKNOWN = 255  # more than any number of an element of a window
@@ -45,13 +50,51 @@ def _image_blocks(op: Convolution, x: HostArray) -> list[slice]:
     return blocks(x, COLUMNS_AT_ONCE, rows * across * (kh * kw * c + o))
 
 
+def _strip(window: Window, image: Shape, filters: int) -> Window | None:
+    """The window on the pixels of two neighbouring outputs, if there are few channels: one copy of
+    kw + 1 columns of pixels instead of two of kw, and a wider product. For 19 filters of 5x5 on 50
+    images of 3x32x32, 7.2 > 6.2 ms with the gradient."""
+    kh, kw = window.kernel
+    sh, sw = window.stride
+    _, across = window.output(image)
+    are_few = filters <= STRIP_FILTERS and image[1] <= STRIP_CHANNELS
+    overlap = window.dilation == (1, 1) and sw < kw
+    if not are_few or not overlap or across % 2:
+        return None
+    return window._replace(kernel=(kh, kw + sw), stride=(sh, 2 * sw))
+
+
+def _strip_matrix(w: HostArray, step: int) -> HostArray:
+    """The filters (O, C, kh, kw) of two outputs that are `step` pixels apart, with zeros for the
+    pixels that only the other one has: (kh * (kw + step) * C, 2 * O)"""
+    o, c, kh, kw = w.shape
+    both = np.zeros((kh, kw + step, c, 2, o), w.dtype)
+    filters = w.transpose(2, 3, 1, 0)
+    both[:, :kw, :, 0] = filters
+    both[:, step:, :, 1] = filters
+    return both.reshape(kh * (kw + step) * c, 2 * o)
+
+
+def _from_strip_matrix(matrix: HostArray, filters: Shape, step: int) -> HostArray:
+    """The transpose of `_strip_matrix`: (kh * (kw + step) * C, 2 * O) -> (O, C, kh, kw)"""
+    o, c, kh, kw = filters
+    both = matrix.reshape(kh, kw + step, c, 2, o)
+    return (both[:, :kw, :, 0] + both[:, step:, :, 1]).transpose(3, 2, 0, 1)
+
+
 def _blockwise(op: Convolution, x: HostArray, w: HostArray) -> HostArray:
     """The convolution of x with filters w, by blocks of images."""
     out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
-    matrix = filter_matrix(w)
+    window = _strip(op.window, x.shape, len(w))
+    if window is not None and _all_finite(x):
+        matrix = _strip_matrix(w, op.window.stride[1])
+    else:
+        window = op.window
+        matrix = filter_matrix(w)
 
     def convolve(images: slice) -> None:
-        np.matmul(columns(x[images], op.window), matrix, out=output_rows(out[images]))
+        outputs = channels_last(out[images]).reshape(-1, matrix.shape[1])  # a view
+        times_matrix(columns(x[images], window), matrix, out=outputs)
 
     for_each(convolve, _image_blocks(op, x))
     return out
@@ -83,10 +126,20 @@ def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> A
 
 @override(FilterGradient.forward, on="numpy")
 def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) -> Any:
-    def of_block(images: slice) -> HostArray:
-        return FilterGradient.forward(op, x[images], g[images])
+    """columns(x).T @ g, by blocks of images, in strips if there are few channels."""
+    o, c, kh, kw = op.filters
+    strip = _strip(op.window, op.image, o)
+    window = strip or op.window
+    together = 1 if strip is None else 2  # outputs in a row of the product
 
-    return pairwise_sum(map_each(of_block, _image_blocks(op, x)))
+    def of_block(images: slice) -> HostArray:
+        outputs = channels_last(g[images]).reshape(-1, together * o)
+        return transposed_times(columns(x[images], window), outputs)
+
+    matrix = pairwise_sum(map_each(of_block, _image_blocks(op, x)))
+    if strip is not None:
+        return _from_strip_matrix(matrix, op.filters, op.window.stride[1])
+    return matrix.reshape(kh, kw, c, o).transpose(3, 2, 0, 1)  # (kh * kw * C, O) -> (O, C, kh, kw)
 
 
 # an index of the places where an element of a kernel is on the image, and the pixels there
@@ -114,20 +167,18 @@ def _kernel_offsets(window: Window, axis: int, x: HostArray) -> list[KernelOffse
     return offsets
 
 
-def _reduce(
-    ufunc: np.ufunc, offsets: list[KernelOffset], nothing: float, out: HostArray
-) -> HostArray:
-    """Combine what each window meets."""
+def _maxima(offsets: list[KernelOffset], out: HostArray) -> HostArray:
+    """The largest of what each window meets."""
     most_places_first = sorted(offsets, key=_minus_count)
     if len(offsets) > 1 and most_places_first[1][1].shape == out.shape:
         # start from two that all windows have
         (_, first), (_, second), *rest = most_places_first
-        ufunc(first, second, out=out)
+        np.maximum(first, second, out=out)
     else:
         rest = most_places_first
-        out[...] = nothing
+        out[...] = lowest(out)
     for places, pixels in rest:
-        ufunc(out[places], pixels, out=out[places])
+        np.maximum(out[places], pixels, out=out[places])
     return out
 
 
@@ -148,21 +199,21 @@ def max_pool(op: MaxPool, x: HostArray) -> Any:
     out = np.empty((n, rows, across, c), x.dtype)
     numbers = np.empty(out.shape, np.uint8) if op.recorded else None
 
-    def pool(images: slice) -> None:
+    def pool(images: slice) -> bool:
+        """Whether no maximum is NaN, which equals nothing."""
         pixels = np.ascontiguousarray(channels_last(x)[images])
         in_rows = _kernel_offsets(op.window, 0, pixels)
         tops = np.empty((len(pixels), rows, w, c), x.dtype)
-        _reduce(np.maximum, in_rows, lowest(x), tops)
+        _maxima(in_rows, tops)
         in_columns = _kernel_offsets(op.window, 1, tops)
-        best = _reduce(np.maximum, in_columns, lowest(x), out[images])
+        best = _maxima(in_columns, out[images])
         if numbers is not None:
             first_rows = _first_rows(in_rows, tops)
             _first_maxima(op.window, first_rows, in_columns, best, numbers[images])
+        return x.dtype.kind != "f" or not np.isnan(best.min(initial=0.0))
 
-    for_each(pool, blocks(x, POOLED_AT_ONCE))
-    # NaN equals nothing
-    has_nan = x.dtype.kind == "f" and np.isnan(out.min(initial=0.0))
-    if numbers is not None and not has_nan:
+    are_numbers = map_each(pool, blocks(x, POOLED_AT_ONCE))
+    if numbers is not None and all(are_numbers):
         op.cache["numbers"] = numbers
     return channels_first(out)
 
@@ -254,75 +305,76 @@ def _adds_few(window: Window, x: HostArray) -> bool:
     return x.dtype.itemsize >= 4 and max(window.kernel) <= FEW
 
 
+class WindowSums(NamedTuple):
+    """The sums over all windows of an image are down @ x @ across.T for each channel."""
+
+    down: HostArray  # (rows, H): 1 where a window has a pixel, 0 elsewhere
+    across: HostArray  # (columns, W)
+    one_window: bool  # on the whole image
+
+
+@lru_cache(256)
+def _window_sums(window: Window, image: Shape, dtype: Any) -> WindowSums:
+    _, _, h, w = image
+    rows, columns = window.output(image)
+    down = membership(window, 0, h, rows).T
+    across = membership(window, 1, w, columns).T
+    one_window = window.kernel == (h, w) and (rows, columns) == (1, 1)
+    return WindowSums(down.astype(dtype), across.astype(dtype), one_window)
+
+
 @override(AveragePool.forward, on="numpy")
 def average_pool(op: AveragePool, x: HostArray) -> Any:
+    """factor * down @ x @ across.T for each channel: two products. One window on the whole image is
+    a product with ones. With the gradient, 0.33 > 0.19 ms for 16 images of 16x16 with 48 channels;
+    0.14 > 0.06 ms for one window on each of 25 images of 8x8."""
     if not _adds_few(op.window, x):
         return NotImplemented
-    n, c, _, w = x.shape
-    rows, across = op.window.output(x.shape)
-    out = np.empty((n, rows, across, c), x.dtype)
+    n, c, h, w = x.shape
+    down, across, one_window = _window_sums(op.window, op.image, x.dtype)
+    rows = len(down)
+    out = np.empty((n, rows, len(across), c), x.dtype)
+    as_vector = one_window and h * w <= FEW
 
-    def pool(images: slice) -> None:
+    def pool(images: slice) -> bool:
         pixels = np.ascontiguousarray(channels_last(x)[images])
-        sums = np.empty((len(pixels), rows, w, c), x.dtype)
-        _reduce(np.add, _kernel_offsets(op.window, 0, pixels), 0.0, sums)
-        part = _reduce(np.add, _kernel_offsets(op.window, 1, sums), 0.0, out[images])
-        part *= op.factor
-
-    for_each(pool, blocks(x, POOLED_AT_ONCE))
-    return channels_first(out)
-
-
-def _scatter(window: Window, axis: int, g: HostArray, out: HostArray) -> None:
-    """The transpose of a sum over windows along an axis: each element gets what its windows have,
-    phase by phase."""
-    stride = window.stride[axis]
-    before = (slice(None),) * (1 + axis)
-    offsets = window.along(axis, out.shape[1 + axis])
-    most_places_first = sorted(offsets, key=lambda offset: offset[0].start - offset[0].stop)
-    for phase in range(stride):
-        of_phase = out[(*before, slice(phase, None, stride))]
-        met = []
-        for places, pixels in most_places_first:
-            if pixels.start % stride == phase:
-                met.append((g[(*before, places)], out[(*before, pixels)]))
-        if met and met[0][1].shape == of_phase.shape:  # it meets all of them
-            of_phase[...] = met.pop(0)[0]
+        part = out[images]
+        if as_vector:
+            np.matmul(_ones(h * w, x.dtype), pixels.reshape(-1, h * w, c), out=part[:, 0, 0])
         else:
-            of_phase[...] = 0
-        for values, some in met:
-            some += values
+            sums = np.matmul(down, pixels.reshape(-1, h, w * c))
+            np.matmul(across, sums.reshape(-1, rows, w, c), out=part)
+        np.multiply(part, op.factor, out=part)
+        return bool(np.isfinite(part).all())
+
+    with np.errstate(invalid="ignore", over="ignore"):
+        are_finite = map_each(pool, blocks(x, POOLED_AT_ONCE))
+    # infinity times 0 is NaN, beyond the windows that have it: the rule knows better
+    return channels_first(out) if all(are_finite) else NotImplemented
 
 
-@override(Spread.forward, on="numpy")
-def spread(op: Spread, g: HostArray) -> Any:
+@override(AveragePool.backward, on="numpy")
+def average_pool_gradient(op: AveragePool, g: HostArray) -> Any:
+    """factor * down.T @ g @ across for each channel: two products. Every pixel of one window on the
+    whole image gets the same."""
     if not _adds_few(op.window, g):
         return NotImplemented
     n, c, rows, _ = g.shape
     _, _, h, w = op.image
+    down, across, one_window = _window_sums(op.window, op.image, g.dtype)
+    values = np.ascontiguousarray(channels_last(g)) * g.dtype.type(op.factor)
+    if one_window:
+        return channels_first(values.reshape(n, 1, c).repeat(h * w, axis=1).reshape(n, h, w, c))
+    if not np.isfinite(values).all():  # infinity times 0 is NaN
+        return NotImplemented
     out = np.empty((n, h, w, c), g.dtype)
 
-    def spread_block(images: slice) -> None:
-        values = np.ascontiguousarray(channels_last(g)[images]) * op.factor
-        wide = np.empty((len(values), rows, w, c), g.dtype)
-        _scatter(op.window, 1, values, wide)
-        _scatter(op.window, 0, wide, out[images])
+    def spread(images: slice) -> None:
+        wide = np.matmul(across.T, values[images])  # (N, rows, W, C)
+        np.matmul(down.T, wide.reshape(-1, rows, w * c), out=out[images].reshape(-1, h, w * c))
 
-    for_each(spread_block, blocks(out, POOLED_AT_ONCE))
+    for_each(spread, blocks(out, POOLED_AT_ONCE))
     return channels_first(out)
-
-
-@override(WeightNorm.backward, on="numpy")
-def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: HostArray) -> Any:
-    if g.dtype.itemsize < 4:
-        return NotImplemented
-    length = row_lengths(w)
-    within = tuple(range(1, w.ndim))
-    along = total(g * w, within, dtype=length.dtype) / length
-    size = scale * op.factor / length
-    g_w = g * per_channel(size.astype(g.dtype), w.ndim)
-    g_w -= w * per_channel((along * size / length).astype(g.dtype), w.ndim)
-    return g_w, (along * op.factor).astype(g.dtype)
 
 
 def _along_a_row(values: Any, x: HostArray) -> HostArray:
@@ -346,14 +398,20 @@ def _fit(x: HostArray, *values: Any) -> bool:
     return True
 
 
+def _all_finite(x: HostArray) -> bool:
+    """Whether all elements are finite, and their squares: then no product with 0 is NaN."""
+    values = x.ravel(order="K")  # in the order of memory: no copy
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.dot(values, values)))
+
+
 def _gated(g: HostArray, open: HostArray, out: HostArray) -> HostArray:
     """g where the gate is open, 0 elsewhere. A product is much faster than np.where, but infinity
     times 0 is NaN."""
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(invalid="ignore"):
         np.multiply(g, open, out=out)
-        values = out.ravel(order="K")  # in the order of memory: no copy
-        if np.isnan(np.dot(values, values)):
-            out[...] = np.where(open, g, 0.0)
+    if not _all_finite(out):
+        out[...] = np.where(open, g, 0.0)
     return out
 
 
@@ -395,6 +453,8 @@ def normalized_relu(op: NormalizedReLU, u: HostArray, beta: Any, c1: Any, c2: An
 def normalized_relu_gradient(
     op: NormalizedReLU, g: HostArray, c1: Any, c2: Any, out: HostArray
 ) -> Any:
+    """where(out == off, 0, g) / c1 and its sum over all but the channels, by blocks. The sums also
+    tell whether a product with 0 has met infinity."""
     if not _fit(out, c1, c2) or g.dtype != out.dtype or g.dtype.itemsize < 4:
         return NotImplemented
     _, _, c1_node, c2_node = op.parents or (None,) * 4
@@ -409,11 +469,17 @@ def normalized_relu_gradient(
         sums = np.zeros((3, g.shape[1]))
         if constants_learn:
             np.multiply(g[images], out[images], out=part)
-            sums[1] = row_sum(_rows(part))
-            sums[2] = row_sum(_rows(g[images]))
-        _gated(g[images], out[images] != off, part)  # NaN passes its gradient, too
-        part *= scale
-        sums[0] = row_sum(_rows(part))
+            sums[1] = channel_sums(part)
+            sums[2] = channel_sums(g[images])
+        is_on = out[images] != off  # NaN passes its gradient, too
+        with np.errstate(invalid="ignore", over="ignore"):
+            np.multiply(g[images], is_on, out=part)
+            part *= scale
+            sums[0] = channel_sums(part)
+        if not np.isfinite(sums[0]).all():
+            part[...] = np.where(is_on, g[images], 0.0)
+            part *= scale
+            sums[0] = channel_sums(part)
         return sums
 
     sums = pairwise_sum(map_each(differentiate, blocks(g, PIXELS_AT_ONCE)))
@@ -425,14 +491,20 @@ def _number_or_row(values: Any, x: HostArray) -> Any:
     return _along_a_row(values, x) if getattr(values, "ndim", 0) else values
 
 
-def _rows(x: HostArray) -> HostArray:
-    """(N, C, ...) -> (rows, C): a view if the memory is laid out channels-last already"""
-    return channels_last(x).reshape(-1, x.shape[1])
+def _long_rows(x: HostArray) -> HostArray:
+    """(N, C, ...) -> (rows, pixels * C), some pixels of an image in each row: a view if the memory
+    is laid out channels-last already. NumPy is slow where its inner loop is only as long as the
+    channels."""
+    c = x.shape[1]
+    pixels = math.prod(x.shape[2:])
+    while pixels * c > LONG_ROW and pixels % 2 == 0:
+        pixels //= 2
+    return channels_last(x).reshape(-1, pixels * c)
 
 
-def row_sum(x: HostArray) -> HostArray:
-    """The sum of all rows of x (rows, C), in float64."""
-    return _wide_sum(_group_sums(x))
+def channel_sums(x: HostArray) -> HostArray:
+    """The sums over all axes of x (N, C, ...) but that of the channels, in float64."""
+    return _wide_sum(_group_sums(_long_rows(x)), x.shape[1])
 
 
 def _group_sums(x: HostArray) -> HostArray:
@@ -449,33 +521,15 @@ def _group_sums(x: HostArray) -> HostArray:
     return sums
 
 
-def _wide_sum(sums: HostArray) -> HostArray:
-    return np.ones(len(sums)) @ sums.astype(float64)
-
-
-@override(row_lengths, on="numpy")
-def row_lengths_by_groups(w: HostArray) -> Any:
-    """Squares are added in groups without an array of them, and the groups in float64."""
-    if w.dtype != float32:
-        return NotImplemented
-    rows = w.reshape(len(w), math.prod(w.shape[1:]))
-    count = rows.shape[1] // GROUP
-    end = count * GROUP
-    groups = rows[:, :end].reshape(len(w), count, GROUP)
-    squares = np.einsum("ijk,ijk->ij", groups, groups)
-    last = np.einsum("ij,ij->i", rows[:, end:], rows[:, end:])
-    return np.sqrt(squares.sum(axis=1, dtype=float64) + last)
+def _wide_sum(sums: HostArray, channels: int) -> HostArray:
+    """The sums (groups, pixels * C) of long rows, added up to (C,) in float64."""
+    wide = sums.astype(float64).reshape(-1, channels)
+    return np.ones(len(wide)) @ wide
 
 
 @lru_cache(1024)
 def _ones(count: int, dtype: Any) -> HostArray:
     return np.ones(count, dtype)
-
-
-def _block_sum(rows_of: Callable[[slice], HostArray], parts: list[slice]) -> HostArray:
-    """The sum of all rows of rows_of(part) over all parts, in float64."""
-    sums = map_each(lambda part: _group_sums(rows_of(part)), parts)
-    return _wide_sum(np.concatenate(sums))
 
 
 @override(total, on="numpy")
@@ -494,7 +548,9 @@ def total_of_rows(
     columns = math.prod(kept_shape)
     if columns < FEWEST_COLUMNS or not rows.flags.c_contiguous:
         return NotImplemented
-    sums = row_sum(rows.reshape(-1, columns))
+    matrix = rows.reshape(-1, columns)
+    groups = map_each(lambda part: _group_sums(matrix[part]), blocks(matrix, SUMMED_AT_ONCE))
+    sums = _wide_sum(np.concatenate(groups), columns)
     if divisor is not None:
         sums /= divisor
     shape = kept_shape
@@ -505,49 +561,95 @@ def total_of_rows(
 
 @override(BatchNorm.forward, on="numpy")
 def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) -> Any:
+    """(x - mean) * (weight / sqrt(var + eps)) + bias, by blocks of long rows: forward and gradient
+    of 50 images of 32x32 with 19 channels take half of the time, 6.6 > 3.2 ms. The variance is the
+    mean of squares about the mean."""
     if x.dtype.itemsize < 4 or not x.dtype == weight.dtype == bias.dtype:
         return NotImplemented
-    rows = _rows(x)
+    c = x.shape[1]
+    rows = _long_rows(x)
     parts = blocks(rows, ROWS_AT_ONCE)
-    mean = add_up(_block_sum(lambda part: rows[part], parts)) / op.count
+
+    def sums_of(part: slice) -> HostArray:
+        return _group_sums(rows[part])
+
+    def squares_of(part: slice) -> HostArray:
+        deviation = rows[part] - center_row
+        deviation *= deviation
+        return _group_sums(deviation)
+
+    mean = add_up(_block_sum(sums_of, parts, c)) / op.count
     center = mean.astype(x.dtype)
-    squares = add_up(_block_sum(lambda part: (rows[part] - center) ** 2, parts)) / op.count
+    center_row = _tiled(center, rows)
+    squares = add_up(_block_sum(squares_of, parts, c)) / op.count
     var = np.maximum(squares - (mean - center) ** 2, 0.0)
     op.move_running(mean, var)
     inverse = (1.0 / np.sqrt(var + op.eps)).astype(x.dtype)
     op.cache["statistics"] = center, mean - center, inverse
-    scale = inverse * weight
+    scale_row = _tiled(inverse * weight, rows)
+    bias_row = _tiled(bias, rows)
     out = np.empty_like(rows)
 
     def normalize(part: slice) -> None:
-        np.subtract(rows[part], center, out=out[part])
-        out[part] *= scale
-        out[part] += bias
+        np.subtract(rows[part], center_row, out=out[part])
+        out[part] *= scale_row
+        out[part] += bias_row
 
     for_each(normalize, parts)
     return channels_first(out.reshape(channels_last(x).shape))
 
 
+def _block_sum(
+    sums_of: Callable[[slice], HostArray], parts: list[slice], channels: int
+) -> HostArray:
+    """The sums (groups, pixels * C) of all parts, added up to (C,) in float64."""
+    return _wide_sum(np.concatenate(map_each(sums_of, parts)), channels)
+
+
+def _tiled(values: HostArray, rows: HostArray) -> HostArray:
+    """One value for each channel, as a long row: (C,) -> (pixels * C,)"""
+    c = len(values)
+    row = np.empty((rows.shape[1] // c, c), values.dtype)
+    row[...] = values
+    return row.reshape(-1)
+
+
 @override(BatchNorm.backward, on="numpy")
 def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostArray) -> Any:
+    """scale * (g - mean(g) - normal * mean(g * normal)), with normal = (x - mean) / sqrt(var + eps)
+    and scale = weight / sqrt(var + eps); and the sums of g * normal and of g."""
     if "statistics" not in op.cache:
         return NotImplemented
     center, rest, inverse = op.cache["statistics"]
+    c = x.shape[1]
     shape = channels_last(x).shape
-    g, x = _rows(g), _rows(x)
+    g, x = _long_rows(g), _long_rows(x)
     parts = blocks(x, ROWS_AT_ONCE)
-    total_g = _block_sum(lambda part: g[part], parts)
-    about_center = _block_sum(lambda part: g[part] * (x[part] - center), parts)
+    center_row = _tiled(center, x)
+
+    def sums_of(part: slice) -> HostArray:
+        """Of g, and of g * (x - center)."""
+        product = x[part] - center_row
+        product *= g[part]
+        return np.stack([_group_sums(g[part]), _group_sums(product)])
+
+    sums = np.concatenate(map_each(sums_of, parts), axis=1)
+    total_g = _wide_sum(sums[0], c)
+    about_center = _wide_sum(sums[1], c)
     along = (about_center - rest * total_g) * inverse
     offset, mean_along = (add_up(np.stack([total_g, along])) / op.count).astype(g.dtype)
-    slope = inverse * mean_along
-    g_x = np.empty_like(g)
     scale = inverse * weight
+    scale_row = _tiled(scale, x)
+    slope_row = _tiled(-scale * inverse * mean_along, x)
+    shift_row = _tiled(-scale * offset, x)
+    g_x = np.empty_like(g)
 
     def differentiate(part: slice) -> None:
-        np.subtract(g[part], offset, out=g_x[part])
-        g_x[part] -= (x[part] - center) * slope
-        g_x[part] *= scale
+        of_x = g_x[part]
+        np.subtract(x[part], center_row, out=of_x)
+        of_x *= slope_row
+        of_x += g[part] * scale_row
+        of_x += shift_row
 
     for_each(differentiate, parts)
     return channels_first(g_x.reshape(shape)), along.astype(g.dtype), total_g.astype(g.dtype)

@@ -23,13 +23,13 @@ from .evenness import (
     either,
 )
 
-LEAST_CHANNELS = 8  # for tiles to be faster, as measured: im2col with strides is slow
-
 
 def _small(op: Convolve) -> Convolve | None:
     """The same convolution in phases, if it has any."""
     s, t = op.window.stride
     if s != t or s == 1 or op.window.dilation != (1, 1):
+        return None
+    if min(op.filters[:2]) < tiles.LEAST_CHANNELS:
         return None
     n = op.image[0]
     o, c, kh, kw = op.filters
@@ -37,9 +37,7 @@ def _small(op: Convolve) -> Convolve | None:
     rows, columns = op.window.output(op.image)
     image = n, c * s * s, rows + kernel[0] - 1, columns + kernel[1] - 1
     filters = o, c * s * s, *kernel
-    small = Convolve(Window(kernel, (1, 1), (0, 0)), image, filters, op.exact)
-    small.cache["least channels"] = LEAST_CHANNELS
-    return small
+    return Convolve(Window(kernel, (1, 1), (0, 0)), image, filters, op.exact)
 
 
 def _split(x: HostArray, corner: Pair, size: Shape, s: int) -> HostArray:

@@ -8,8 +8,8 @@ from ..engine.arrays import Array, is_host_array
 from ..engine.overrides import override
 from ..engine.threads import for_each
 from ..functional.convolution import Convolution, Convolve
-from ..functional.linear import product
 from ..functional.windows import channels_last, empty_image
+from .products import times_matrix, transposed_times
 
 OUTPUTS_AT_ONCE = 2**18  # elements of the output, 1 MB in float32
 
@@ -73,10 +73,10 @@ def _multiply(pixels: Array, matrix: Array, which: Part, out: Array) -> None:
     zero elsewhere"""
     inside = out if which is ALL else out[:, which[0], which[1]]
     if inside.shape == out.shape:
-        product(pixels, matrix, out=out.reshape(-1, out.shape[3]))
+        times_matrix(pixels, matrix, out=out.reshape(-1, out.shape[3]))
         return
     out[...] = 0
-    inside[...] = product(pixels, matrix).reshape(inside.shape)
+    inside[...] = times_matrix(pixels, matrix).reshape(inside.shape)
 
 
 @override(Convolve.forward)
@@ -126,7 +126,7 @@ def pointwise_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
             met = saved.get(block.start)
             if met is None:
                 met = _pixels(part(channels_last(x), block), pixels)
-            parts[block.start] = product(rows.T, met)
+            parts[block.start] = transposed_times(rows, met)
 
     every = blocks(g, OUTPUTS_AT_ONCE)
     for_each(differentiate, every)

@@ -45,7 +45,7 @@ from .evenness import (
     too_many,
     uneven_tiles,
 )
-from .pointwise import blocks, part
+from .pointwise import blocks, pairwise_sum, part
 
 # For each size of filter the outputs of a tile along an axis, and the points, to which infinity is
 # added. Fractions of small numbers, large and small in balance, lose the fewest digits.
@@ -54,14 +54,24 @@ TILES = {
     4: (STEP, (0, 1, -1, 2, -0.5, 0.5)),
     5: (STEP, (0, 1, -1, 2, -2, 0.5, -0.5)),
 }
-# these stay in the cache, and BLAS multiplies such small matrices without copying them first
+# Where tiles are faster on the host, for each size of filter, as measured.
+LEAST_WEIGHTS = {3: 288, 4: 128, 5: 96}  # C * O
+LEAST_PRODUCTS = {3: 2**20, 4: 2**18, 5: 2**18}  # C * O times the pixels of all outputs
+LEAST_CHANNELS = 4  # the first layer has fewer, and needs no gradient with respect to its images
+DEVICE_CHANNELS = {3: 32, 4: 16, 5: 16}  # on a device, of the input and of the output
+
+# What is transformed at once stays in the cache, and BLAS multiplies such small matrices without
+# copying them first: so many tiles, or more if they have few channels.
 TILES_AT_ONCE = 32
+ELEMENTS_AT_ONCE = 2**12  # of each point
+# C * O up to which both gradients of a block are computed while the transform of its g is in the
+# cache; for larger filters, products over all tiles at once are faster
+WEIGHTS_BY_BLOCK = 2**12
 
 
 @lru_cache(256)
-def pays(window: Window, image: Shape, filters: Shape, least: int | None = None) -> bool:
-    """Whether tiles are faster, as measured: with enough channels, and enough outputs, which fill
-    the tiles."""
+def pays(window: Window, image: Shape, filters: Shape, on_device: bool = False) -> bool:
+    """Whether tiles are faster: with enough channels, and enough outputs, which fill the tiles."""
     k = window.kernel[0]
     if window.kernel not in ((3, 3), (4, 4), (5, 5)) or max(window.padding) >= k:
         return False
@@ -70,9 +80,14 @@ def pays(window: Window, image: Shape, filters: Shape, least: int | None = None)
     rows, columns = window.output(image)
     tiles = -(-rows // 4) * -(-columns // 4)
     fraction_filled = rows * columns / (tiles * 16)
-    enough_channels = min(filters[:2]) >= (least or (32 if k == 3 else 16))
-    enough_outputs = image[0] * rows * columns >= 96
-    return enough_channels and enough_outputs and fraction_filled > 0.7
+    if fraction_filled <= 0.7:
+        return False
+    o, c = filters[:2]
+    outputs = image[0] * rows * columns
+    if on_device:
+        return min(c, o) >= DEVICE_CHANNELS[k] and outputs >= 96
+    enough_channels = min(c, o) >= LEAST_CHANNELS and c * o >= LEAST_WEIGHTS[k]
+    return enough_channels and outputs * c * o >= LEAST_PRODUCTS[k]
 
 
 def applies(op: Convolution, *arrays: Array) -> bool:
@@ -82,7 +97,7 @@ def applies(op: Convolution, *arrays: Array) -> bool:
     for array in arrays:
         if array.dtype != float32:
             return False
-    return pays(op.window, op.image, op.filters, op.cache.get("least channels"))
+    return pays(op.window, op.image, op.filters, is_device_array(arrays[0]))
 
 
 @cache
@@ -142,8 +157,9 @@ class Tiling:
         return array_module(images).empty(shape, images.dtype)
 
     def blocks(self, images: Array) -> list[tuple[slice, slice]]:
-        """Blocks of about TILES_AT_ONCE tiles: which images, and which of all tiles."""
-        parts = blocks(images, TILES_AT_ONCE, self.each)
+        """Blocks of tiles that are transformed at once: which images, and which of all tiles."""
+        most = max(TILES_AT_ONCE, ELEMENTS_AT_ONCE // images.shape[3])
+        parts = blocks(images, most, self.each)
         return [(part, slice(part.start * self.each, part.stop * self.each)) for part in parts]
 
     def uneven(
@@ -279,7 +295,7 @@ def _convolve(
         products = multiply(points, filters)  # (points, tiles, C) @ (points, C, O)
         tiling.from_points("output", products, outputs[images])
 
-    for_each(convolve_block, tiling.blocks(x))
+    for_each(convolve_block, tiling.blocks(pixels))
     if is_device_array(x):
         cuda.convolve_uneven(x, w, tiling.window, uneven, out, not is_gradient)
 
@@ -288,8 +304,8 @@ def _part(uneven: Array | None, images: slice) -> Array | None:
     return None if uneven is None else part(uneven, images)
 
 
-# What is known of a convolution: the transforms "input" of x and "output.T" of g, and "uneven
-# input" and "uneven output.T", which tiles are 0 there.
+# What is known of a convolution: the transforms "input" of x and "output.T" of g; "uneven input"
+# and "uneven output.T", which tiles are 0 there; "products" of both transforms, added over tiles.
 Known = dict[str, Any]
 
 
@@ -344,9 +360,11 @@ def convolve_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
         return NotImplemented
     # g may change before the next pass, so its transform does not go to op.cache
     known = dict(op.cache)
+    wants_both = None not in (op.parents or (None,))
+    by_block = wants_both and math.prod(w.shape[:2]) <= WEIGHTS_BY_BLOCK
 
     def of_x() -> Array:
-        g_x = input_gradient(op, g, w, known)
+        g_x = input_gradient(op, g, w, known, with_products=by_block)
         return by_plain_product(InputGradient, op, g, w) if g_x is NotImplemented else g_x
 
     def of_w() -> Array:
@@ -357,10 +375,16 @@ def convolve_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
 
 
 @override(InputGradient.forward)
-def input_gradient(op: Convolution, g: Array, w: Array, known: Known | None = None) -> Any:
-    """`known` contains the transform of g, or gets it."""
+def input_gradient(
+    op: Convolution,
+    g: Array,
+    w: Array,
+    known: Known | None = None,
+    with_products: bool = False,
+) -> Any:
+    """`known` contains the transform of g, or gets it; see `input_gradient_even`."""
     known = {} if known is None else known
-    out = input_gradient_even(op, g, w, known)
+    out = input_gradient_even(op, g, w, known, with_products)
     if out is NotImplemented or is_device_array(g):
         return out
     uneven = known["uneven output.T"]
@@ -368,8 +392,12 @@ def input_gradient(op: Convolution, g: Array, w: Array, known: Known | None = No
     return out
 
 
-def input_gradient_even(op: Convolution, g: Array, w: Array, known: Known) -> Any:
-    """The gradient, on the host without what the outputs in uneven tiles add to it."""
+def input_gradient_even(
+    op: Convolution, g: Array, w: Array, known: Known, with_products: bool = False
+) -> Any:
+    """The gradient, on the host without what the outputs in uneven tiles add to it. `known` gets
+    the transform of g or, `with_products`, what the gradient with respect to w needs of it: that
+    takes less memory."""
     if not applies(op, g, w):
         return NotImplemented
     tiling = tiling_of(op.window, op.image)
@@ -389,18 +417,26 @@ def input_gradient_even(op: Convolution, g: Array, w: Array, known: Known) -> An
     outputs = channels_last(g)
     pixels = channels_last(out)
     is_new = "output.T" not in known
-    if is_new:
+    inputs = known.get("input") if with_products and is_new else None
+    if is_new and inputs is None:
         known["output.T"] = tiling.empty(outputs)
-    transformed = known["output.T"]
+    transformed = known.get("output.T")
+    parts: dict[int, HostArray] = {}  # of the products, by the start of their block
 
     def differentiate_block(block: tuple[slice, slice]) -> None:
         images, tiles = block
+        some = outputs[images]
+        points = tiling.empty(some) if transformed is None else transformed[:, tiles]
         if is_new:  # here, as the block is then in the cache
-            points = transformed[:, tiles]
-            tiling.to_points("output.T", outputs[images], points, _part(uneven, images))
-        tiling.input_adjoint(transformed[:, tiles] @ filters, pixels[images])
+            tiling.to_points("output.T", some, points, _part(uneven, images))
+        tiling.input_adjoint(points @ filters, pixels[images])
+        if inputs is not None:
+            parts[tiles.start] = inputs[:, tiles].transpose(0, 2, 1) @ points
 
-    for_each(differentiate_block, tiling.blocks(g))
+    every = tiling.blocks(outputs)
+    for_each(differentiate_block, every)
+    if inputs is not None:
+        known["products"] = pairwise_sum([parts[tiles.start] for _, tiles in every])
     return out
 
 
@@ -430,15 +466,17 @@ def filter_gradient_even(op: Convolution, x: Array, g: Array, known: Known) -> A
     uneven_g = _uneven(tiling, "output.T", g, known)
     if not is_device_array(x) and too_many(either(uneven_x, uneven_g)):
         return NotImplemented
-    inputs = _transform(tiling, "input", x, known)  # (points, tiles, C)
-    outputs = _transform(tiling, "output.T", g, known)  # (points, tiles, O)
+    products = known.get("products")  # (points, C, O)
+    if products is None:
+        inputs = _transform(tiling, "input", x, known)  # (points, tiles, C)
+        outputs = _transform(tiling, "output.T", g, known)  # (points, tiles, O)
+        products = _stacked_product(inputs.transpose(0, 2, 1), outputs)
     o, c, k, _ = op.filters
     # (C, k, k, O); NumPy writes where O is last in memory
     if is_device_array(x):
         out = xp.empty((o, c, k, k), float32).transpose(1, 2, 3, 0)
     else:
         out = np.empty((c, k, k, o), float32)
-    products = _stacked_product(inputs.transpose(0, 2, 1), outputs)
     tiling.from_points("filter.T", products, out)
     return xp.ascontiguousarray(out.transpose(3, 0, 1, 2))
 

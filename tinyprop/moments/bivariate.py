@@ -36,44 +36,69 @@ def lines_covariance(
     means: Pair,
     stds: Pair,
     jumps: Sequence[Any] = (),
+    other: tuple[Sequence[Any], Sequence[Any], Sequence[Any]] | None = None,
 ) -> Array:
     """Of a function of lines: its slopes before, between and after the kinks, and how far it jumps
-    at each of them."""
+    at each of them. V may have a function of its own, `other`: kinks, slopes and jumps."""
     xp = array_module(rho)
     jumps = jumps or [0.0] * len(kinks)
+    functions = [(kinks, slopes, jumps)] * 2
+    if other is not None:
+        functions[1] = other
     slope_of = []  # E s'(U), E s'(V), without jumps
     places_of = []  # the kinks, in standard deviations from the mean
-    for m, s in zip(means, stds, strict=True):
+    bends_of = []
+    for m, s, (own_kinks, own_slopes, _) in zip(means, stds, functions, strict=True):
         places = []
-        slope = slopes[0]
-        for i, kink in enumerate(kinks):
+        bends = []
+        slope = own_slopes[0]
+        for i, kink in enumerate(own_kinks):
             distance = kink - m
             floor = xp.maximum(abs(distance) / FARTHEST, TINY)
             place = distance / xp.maximum(s, floor)
+            bend = own_slopes[i + 1] - own_slopes[i]
             places.append(place)
-            slope = slope + (slopes[i + 1] - slopes[i]) * upper_tail(place)
+            bends.append(bend)
+            slope = slope + bend * upper_tail(place)
         slope_of.append(slope)
         places_of.append(places)
+        bends_of.append(bends)
     s1, s2 = stds
+    (_, first_slopes, first_jumps), (_, second_slopes, second_jumps) = functions
     covariance = rho * (s1 * slope_of[0]) * (s2 * slope_of[1])
     for i, x in enumerate(places_of[0]):
         for j, y in enumerate(places_of[1]):
-            bends = (slopes[i + 1] - slopes[i]) * (slopes[j + 1] - slopes[j])
+            bends = bends_of[0][i] * bends_of[1][j]
             if _is_nonzero(bends):
                 covariance = covariance + s1 * s2 * bends * over_correlations(x, y, rho, 1)
-            jumped = jumps[i] * jumps[j]
+            jumped = first_jumps[i] * second_jumps[j]
             if _is_nonzero(jumped):
                 covariance = covariance + jumped * over_correlations(x, y, rho, 0)
     for i, x in enumerate(places_of[0]):
-        if _is_nonzero(jumps[i]):
-            common = _jump_with_lines(x, places_of[1], slopes, rho)
-            covariance = covariance + jumps[i] * s2 * common
+        if _is_nonzero(first_jumps[i]):
+            common = _jump_with_lines(x, places_of[1], second_slopes, rho)
+            covariance = covariance + first_jumps[i] * s2 * common
     for j, y in enumerate(places_of[1]):
-        if _is_nonzero(jumps[j]):
-            common = _jump_with_lines(y, places_of[0], slopes, rho)
-            covariance = covariance + jumps[j] * s1 * common
+        if _is_nonzero(second_jumps[j]):
+            common = _jump_with_lines(y, places_of[0], first_slopes, rho)
+            covariance = covariance + second_jumps[j] * s1 * common
     varies = (s1 > 0.0) & (s2 > 0.0)
     return xp.where(varies, covariance, 0.0)
+
+
+def lines_mean(values: Any, lines: Any, mean: Array, std: Array) -> Array:
+    """E s(U) of a function of lines, whose `values` say where the first line is."""
+    xp = array_module(mean)
+    start = xp.min(mean - FARTHEST * std)
+    if len(lines.kinks):
+        start = min(start, lines.kinks[0]) - 1.0
+    total = values(xp.asarray([start]))[0] + lines.slopes[0] * (mean - start)
+    for i, kink in enumerate(lines.kinks):
+        place = (kink - mean) / xp.maximum(std, TINY)
+        ramp = std * (density(place) - place * upper_tail(place))
+        bend = lines.slopes[i + 1] - lines.slopes[i]
+        total = total + bend * ramp + lines.jumps[i] * upper_tail(place)
+    return total
 
 
 def _jump_with_lines(x: Array, places: Sequence[Array], slopes: Sequence[Any], rho: Array) -> Array:
@@ -170,7 +195,9 @@ def over_correlations(x: Array, y: Array, rho: Array, power: int) -> Array:
     flat_x, flat_y, flat_rho = x.ravel(), y.ravel(), rho.ravel()
     farthest = xp.maximum(abs(flat_x), abs(flat_y))
     total = xp.zeros(flat_rho.shape)
-    todo = flat_rho != 0.0
+    at_origin = (flat_x == 0.0) & (flat_y == 0.0)
+    total[at_origin] = _at_origin(flat_rho[at_origin], power)
+    todo = (flat_rho != 0.0) & ~at_origin
     for panels, strongest, distance in TIERS:
         fits = todo & (abs(flat_rho) <= strongest) & (farthest <= distance)
         todo = todo & ~fits
@@ -179,6 +206,17 @@ def over_correlations(x: Array, y: Array, rho: Array, power: int) -> Array:
             some = which[start : start + CHUNK]
             total[some] = _over_angles(flat_x[some], flat_y[some], flat_rho[some], power, panels)
     return total.reshape(rho.shape)
+
+
+def _at_origin(rho: Array, power: int) -> Array:
+    """`over_correlations` for x = y = 0: arcsin(rho), and the arc-cosine kernel of Cho and Saul
+    (2009)."""
+    xp = array_module(rho)
+    angle = xp.arcsin(rho)
+    if power == 0:
+        return angle / (2.0 * math.pi)
+    root = xp.sqrt((1.0 - rho) * (1.0 + rho))
+    return (rho * angle - rho * rho / (1.0 + root)) / (2.0 * math.pi)
 
 
 def _over_angles(x: Array, y: Array, rho: Array, power: int, panels: int) -> Array:

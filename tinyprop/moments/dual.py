@@ -16,7 +16,7 @@ from ..engine.arrays import Array, HostArray, array_module, as_array, from_host,
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
 from ..functional.activation import AnyActivation
-from .bivariate import lines_covariance
+from .bivariate import lines_covariance, lines_mean
 from .gaussian import Subject, _as_given, _data, _float64_tensors, gaussian, subject_of
 from .lines import Lines, as_lines
 from .nested import Values, found_kinks, nested_covariance
@@ -44,7 +44,11 @@ class Dual:
 
 
 def dual(
-    activation: AnyActivation, rho: Any, mean: Any = 0.0, std: Any = 1.0, **params: Any
+    activation: AnyActivation | Subject,
+    rho: Any,
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    **params: Any,
 ) -> Dual:
     """E s(U) s(V) and Cov(s(U), s(V)) for Gaussian U and V of correlation rho, element by element.
 
@@ -89,9 +93,20 @@ def dual(
         found = np.empty(r.size)
         for group in pairs.groups():
             own: dict[str, Any] = {name: float(x) for name, x in group.params.items()}
-            moments = gaussian(subject, group.mean, group.std, **own)
-            out_mean[group.units] = moments.mean
             values = partial(subject.values, **own)
+            try:
+                moments = gaussian(subject, group.mean, group.std, **own)
+            except ValueError:
+                # the std of a function that is nearly constant, such as a step far away, may be
+                # beyond quadrature; lines have closed forms
+                lines = _lines(values, _kinks(values, subject, group), group)
+                if lines is None:
+                    raise
+                everyone = np.arange(len(group.rho))
+                out_mean[group.units] = lines_mean(values, lines, group.mean, group.std)
+                found[group.members] = _covariance_of_lines(lines, group, everyone)
+                continue
+            out_mean[group.units] = moments.mean
             found[group.members] = _covariance(values, subject, group, moments)
         covariance = from_host(found.reshape(r.shape), like=r)
     product_of_means = out_mean[pairs.first] * out_mean[pairs.second]
@@ -208,16 +223,10 @@ def _covariance(values: Values, subject: Subject, group: Group, moments: Any) ->
     (rest,) = np.nonzero(np.isnan(found))
     if not len(rest):
         return found
-    if subject.moments is None and not kinks:
-        kinks = found_kinks(values, group.mean, group.std)
+    kinks = _kinks(values, subject, group)
     lines = _lines(values, kinks, group)
     if lines is not None:
-        first, second = group.first[rest], group.second[rest]
-        means = group.mean[first], group.mean[second]
-        stds = group.std[first], group.std[second]
-        found[rest] = lines_covariance(
-            lines.kinks, lines.slopes, group.rho[rest], means, stds, lines.jumps
-        )
+        found[rest] = _covariance_of_lines(lines, group, rest)
         return found
     for i in rest:
         j, k = int(group.first[i]), int(group.second[i])
@@ -230,6 +239,21 @@ def _covariance(values: Values, subject: Subject, group: Group, moments: Any) ->
             ((moments.mean[j], moments.std[j]), (moments.mean[k], moments.std[k])),
         )
     return found
+
+
+def _kinks(values: Values, subject: Subject, group: Group) -> list[float]:
+    """Those that are known, or that a search shows."""
+    if subject.moments is None and not subject.kinks:
+        return found_kinks(values, group.mean, group.std)
+    return list(subject.kinks)
+
+
+def _covariance_of_lines(lines: Lines, group: Group, members: HostArray) -> HostArray:
+    first, second = group.first[members], group.second[members]
+    means = group.mean[first], group.mean[second]
+    stds = group.std[first], group.std[second]
+    rho = group.rho[members]
+    return lines_covariance(lines.kinks, lines.slopes, rho, means, stds, lines.jumps)
 
 
 def _lines(values: Values, kinks: list[float], group: Group) -> Lines | None:

@@ -72,6 +72,11 @@ class Measured(NormProp):
     def is_measured(self) -> bool:
         return len(self.kept) > 0
 
+    @property
+    def jacobian_factor(self) -> float | None:
+        """That of the paper's layer until it is refreshed; then it depends on the samples."""
+        return None if self.is_measured else super().jacobian_factor
+
     def moments(self) -> tuple[Tensor, Tensor]:
         """The mean and the variance of w.x for each unit, over the inputs that were kept and over
         positions: differentiable with respect to w."""

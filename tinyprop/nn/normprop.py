@@ -14,6 +14,7 @@ from typing import Any
 from .. import functional as F
 from .. import moments
 from ..engine.errors import explain
+from ..engine.graph import no_grad
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation, AnyActivation, as_activation
 from ..functional.windows import pair
@@ -103,6 +104,27 @@ class NormProp(Module):
         c1 = F.maximum(shifted.std, MIN_RELATIVE_C1 * centered.std)
         c2 = shifted.mean
         return c1, c2
+
+    @property
+    def jacobian_factor(self) -> float | None:
+        """The root mean square, over units, of the length of the gradient of one output with
+        respect to the input, if this is normalised: gamma sqrt(E s'^2) / c1. `tp.testing` compares
+        it with simulations.
+
+        >>> round(tp.nn.NormPropLinear(3, 2, gamma=1.0).jacobian_factor, 6)
+        1.211174
+        """
+        with no_grad():
+            gamma = self.gamma.astype("float64")
+            u = moments.gaussian(
+                self.activation,
+                self.beta.astype("float64"),
+                abs(gamma),
+                **self.activation_parameters,
+            )
+            c1, _ = self.constants()
+            square = F.mean(gamma * gamma * u.slope2 / (c1 * c1))
+            return math.sqrt(square.item())
 
     @property
     def weighted_sum(self) -> WeightedSum:

@@ -5,6 +5,7 @@ import os
 import subprocess  # nosec B404
 import sys
 import time
+from argparse import ArgumentError
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
@@ -197,7 +198,8 @@ def world(backend: str = "numpy") -> Iterator[Ranks]:
             ranks.comm.Abort(1)
             os._exit(1)  # Abort may return before mpiexec ends this process
         if not ranks.first:
-            raise SystemExit(1) from None
+            # as the first one: mpiexec joins the exit statuses of all
+            raise SystemExit(2 if isinstance(error, ArgumentError) else 1) from None
         raise
 
 

@@ -1,15 +1,23 @@
-"""Arguments of the commands: suggestions for mistyped names, and checked numbers."""
+"""Arguments of the commands: suggestions for mistyped names, checked numbers and places."""
 
 import argparse
+import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
+
+FIGURES = (".png", ".svg", ".pdf", ".jpg", ".webp")
 
 
 class Parser(argparse.ArgumentParser):
-    """Suggests the nearest name for a mistyped command, choice or option."""
+    """Says what is wrong in one line, without the usage, which may fill the screen. Suggests the
+    nearest name for a mistyped command, choice or option."""
 
     def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {self._with_suggestion(message)}\nSee {self.prog} --help\n")
+
+    def _with_suggestion(self, message: str) -> str:
         import difflib
 
         wrong_choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
@@ -21,11 +29,9 @@ class Parser(argparse.ArgumentParser):
             typed = wrong_option[1]
             known = list(self._option_string_actions)
         else:
-            super().error(message)
+            return message
         nearest = difflib.get_close_matches(typed, known, n=1)
-        if nearest:
-            message += f"; did you mean {nearest[0]}?"
-        super().error(message)
+        return f"{message}; did you mean {nearest[0]}?" if nearest else message
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown options here, where the options of the command are known."""
@@ -85,3 +91,38 @@ def duration(text: str) -> float:
     if unit not in seconds:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30m or 2h")
     return seconds[unit] * positive(number)
+
+
+def output_directory(text: str) -> Path:
+    """A directory that can be written to, or made; so that we need not compute to find out."""
+    path = Path(text)
+    here = path.absolute()
+    while not os.path.lexists(here):
+        here = here.parent
+    if not here.is_dir():
+        raise argparse.ArgumentTypeError(f"{here} is not a directory")
+    if not os.access(here, os.W_OK | os.X_OK):
+        raise argparse.ArgumentTypeError(f"the directory {here} cannot be written to")
+    return path
+
+
+def output_file(text: str) -> Path:
+    """A file that can be written."""
+    path = Path(text)
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+        message = f"{path} is not a regular file, and will not be replaced"
+        raise argparse.ArgumentTypeError(message)
+    output_directory(str(path.absolute().parent))
+    return path
+
+
+def output_figure(text: str) -> Path:
+    """A file that a figure can be written to.
+
+    >>> output_figure("first.png").name
+    'first.png'
+    """
+    if Path(text).suffix not in FIGURES:
+        endings = ", ".join(FIGURES)
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in one of {endings}")
+    return output_file(text)

@@ -1,5 +1,17 @@
-"""Checks of functions and modules, tinyprop's and yours."""
+"""Checks of layers, activations and gradients, tinyprop's and yours."""
 
+from .failure import CheckError, Failure
 from .gradients import check_gradients
+from .layer import check_layer
+from .moments import check_moments
+from .normalized import Normalized, check_normalized
 
-__all__ = ["check_gradients"]
+__all__ = [
+    "CheckError",
+    "Failure",
+    "Normalized",
+    "check_gradients",
+    "check_layer",
+    "check_moments",
+    "check_normalized",
+]

@@ -1,9 +1,14 @@
-"""Leaving a module as it was found."""
+"""Leaving a module as it was found, and what has changed in one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
+
+from ..engine.arrays import is_array, to_numpy
 from ..engine.random import generator
+from ..engine.tensor import Tensor
 from ..nn.module import Module
 
 
@@ -43,3 +48,39 @@ def untouched(module: Module) -> Iterator[None]:
             vars(part).clear()
             vars(part).update(before)
         random.bit_generator.state = state_of_random
+
+
+def differing(first: Module, second: Module) -> list[str]:
+    """The attributes that differ between two copies of a module, besides tensors, modules and
+    modes.
+
+    >>> from tinyprop.testing.state import differing
+    >>> first, second = tp.nn.Dropout(0.5), tp.nn.Dropout(0.2)
+    >>> differing(first, second)
+    ["'p' of Dropout"]
+    """
+    found = []
+    for part, twin in zip(first.modules(), second.modules(), strict=False):
+        names = vars(part).keys() & vars(twin).keys()
+        for name in sorted(names - {"_training", "_set_by_forward"}):
+            if not _equal(vars(part)[name], vars(twin)[name]):
+                found.append(f"{name!r} of {type(part).__name__}")
+    return found
+
+
+def _equal(first: Any, second: Any) -> bool:
+    """Whether two attributes are equal. Tensors and modules count as equal: they are compared
+    elsewhere; and so does what cannot be compared."""
+    if isinstance(first, (Tensor, Module)) and isinstance(second, (Tensor, Module)):
+        return True
+    if is_array(first) and is_array(second):
+        return bool(np.array_equal(to_numpy(first), to_numpy(second)))
+    if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
+        pairs = zip(first, second, strict=False)
+        return len(first) == len(second) and all(_equal(*pair) for pair in pairs)
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(_equal(first[k], second[k]) for k in first)
+    try:
+        return first is second or bool(first == second)
+    except Exception:
+        return True

@@ -2,6 +2,6 @@
 
 from ..nn.state import State
 from .design import Design, design
-from .propagate import Propagated, propagate, table
+from .propagate import Propagated, propagate
 
-__all__ = ["Design", "Propagated", "State", "design", "propagate", "table"]
+__all__ = ["Design", "Propagated", "State", "design", "propagate"]

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,15 @@ from ..engine.tensor import Tensor
 from ..functional.activation import Activation
 from ..functional.windows import Window
 from ..moments.hermite import hermite, largest
+from ..moments.many import ManyUnits, covariances
+from ..moments.sphere import on_sphere
 
 WHOLE = 4096  # values whose correlations may be stored for each pair
-DEGREES = 12  # of Hermite polynomials
+DEGREES = 12  # of Hermite polynomials, where covariances are not needed to rounding
+BLOCK = 1024  # units whose moments are computed at a time
+FAR = 13.0  # standard deviations within which kinks matter
+CROSSING_POINTS = 521  # of a grid that shows them: a twentieth of a standard deviation apart
+BISECTIONS = 60
 
 Shape = tuple[int, ...]
 
@@ -86,6 +92,7 @@ class Correlation:
     rho: HostArray  # (cells, cells, 2H - 1, 2W - 1), or (values, values, 1, 1)
     rows: Shape  # of the values of a sample
     columns: Shape
+    bound: float = 0.0  # of the error of series in rho
 
     @property
     def whole(self) -> bool:
@@ -94,7 +101,7 @@ class Correlation:
     def flipped(self) -> "Correlation":
         """The other layer first."""
         rho = self.rho.swapaxes(0, 1)[:, :, ::-1, ::-1]
-        return Correlation(rho, self.columns, self.rows)
+        return replace(self, rho=rho, rows=self.columns, columns=self.rows)
 
     def times(self, x: HostArray) -> "Correlation":
         """Columns times these factors."""
@@ -185,32 +192,36 @@ class Bent(Step):
     in common."""
 
     is_linear = False
-    coefficients: HostArray  # (DEGREES, cells), whose squares add up to 1
-    variance: HostArray  # of the cells
-    rest: HostArray  # what is beyond these degrees
+    coefficients: HostArray  # (degrees, cells), whose squares add up to 1
+    std: HostArray  # of the cells
+    bound: float = math.inf  # of the error of all covariances, in units of both deviations
+    units: ManyUnits | None = None  # with which all covariances are known to rounding
 
     def __call__(self, before: Correlation) -> Correlation:
         return before.times(self.coefficients[0])
 
-    def left_out(self, factor: Any = 1.0) -> float:
-        """The fraction of the variance of all values, times these factors, that is beyond the
-        degrees of the series."""
-        square = np.ravel(factor) ** 2
-        weights = fitted_to(square, len(self.rest)) if square.size > 1 else square
-        total = float((weights * self.variance).mean())
-        return float((weights * self.rest).mean()) / max(total, 1e-300)
-
     def with_other(self, other: "Bent", before: Correlation) -> Correlation:
-        """The correlations of this activation (rows) with another, by Mehler's series, from those
-        of their inputs."""
+        """The correlations of this activation (rows) with another, from those of their inputs: to
+        rounding, or by the first degrees of Mehler's series."""
+        if self.units is not None and other.units is not None and before.whole:
+            inputs = before.rho[:, :, 0, 0].astype("float64")
+            variances = self.std**2, other.std**2
+            found, bound = covariances(self.units, other.units, inputs, variances)
+            rho = found / np.outer(nonzero(variances[0]), nonzero(variances[1]))
+            return replace(before, rho=rho[:, :, None, None], bound=bound)
+        rows, columns = before.rho.shape[:2]
+        own = _by_cells(self.coefficients, rows).astype(before.rho.dtype)
+        others = _by_cells(other.coefficients, columns).astype(before.rho.dtype)
         rho = np.zeros_like(before.rho)
         power = np.ones_like(before.rho)
-        rows, columns = before.rho.shape[:2]
-        for own, others in zip(self.coefficients, other.coefficients, strict=True):
+        for a, b in zip(own[:DEGREES], others[:DEGREES], strict=True):
             power = power * before.rho
-            products = np.outer(fitted_to(own, rows), fitted_to(others, columns))
-            rho += products.astype(rho.dtype)[:, :, None, None] * power
-        return replace(before, rho=rho)
+            rho += np.outer(a, b)[:, :, None, None] * power
+        return replace(before, rho=rho, bound=math.inf)
+
+
+def _by_cells(coefficients: HostArray, cells: int) -> HostArray:
+    return np.stack([fitted_to(row, cells) for row in coefficients])
 
 
 class Opaque(Step):
@@ -286,12 +297,51 @@ def group_factors(field: Field, groups: int, eps: float) -> HostArray:
 
 
 @dataclass(frozen=True)
+class Divided(Step):
+    """Every sample divided by the root mean square of each group of values: the mean Jacobian
+    times the covariance with any other Gaussian value (Stein's lemma)."""
+
+    is_linear = False
+    jacobian: HostArray  # (values, values), 0 between groups
+    std: HostArray  # of the values before
+    new_std: HostArray
+
+    def __call__(self, before: Correlation) -> Correlation:
+        covariance = before.in_full().times(self.std)
+        rho = covariance.rho[:, :, 0, 0] @ self.jacobian.T / self.new_std
+        return replace(covariance, rho=rho[:, :, None, None]).clipped()
+
+
+def divided(field: Field, groups: int, eps: float) -> Made:
+    """Each group of values of a sample divided by its root mean square: the moments of a Gaussian
+    sample. Two groups correlate as their mean Jacobians say, which is an approximation."""
+    size = field.mean.size
+    covariance = field.covariance()[:, :, 0, 0]
+    mean = np.zeros(size)
+    jacobian = np.zeros((size, size))
+    within = []
+    for some in np.split(np.arange(size), groups):
+        found = on_sphere(field.mean.ravel()[some], covariance[np.ix_(some, some)], eps)
+        mean[some] = found.mean
+        jacobian[np.ix_(some, some)] = found.jacobian
+        within.append((some, found.covariance))
+    after = jacobian @ covariance @ jacobian.T
+    for some, own in within:
+        after[np.ix_(some, some)] = own
+    result = Field.of(mean.reshape(field.mean.shape), after)
+    stds = np.sqrt(field.variance).ravel(), nonzero(result.variance).ravel()
+    return result, Divided(jacobian, *stds)
+
+
+@dataclass(frozen=True)
 class Added(Step):
     """The sum of several layers: unlike other steps, it takes a correlation with each of them, or
     None for 0."""
 
     stds: tuple[HostArray, ...]  # of the cells of each
     new_std: HostArray  # of each cell of the sum
+    bound: float  # of the error of what they have in common
+    growth: float  # by how much the sum multiplies such errors
 
     def of(self, parts: "list[Correlation | None]") -> Correlation | None:
         covariances = [
@@ -337,7 +387,10 @@ def added(first: Field, second: Field, common: Correlation | None) -> tuple[Fiel
             variance = variance + 2.0 * np.sqrt(first.variance * second.variance) * of_values
         rho, new_std = normalized(covariance)
         result = Field(mean, np.maximum(variance, 0.0), rho)
-    return result, Added((first.cell_std, second.cell_std), new_std.ravel())
+    bound = 0.0 if common is None else common.bound
+    largest = (np.sqrt(first.variance) + np.sqrt(second.variance)) ** 2
+    growth = float((largest / nonzero(result.variance) ** 2).max(initial=1.0))
+    return result, Added((first.cell_std, second.cell_std), new_std.ravel(), bound, growth)
 
 
 def per_channel(x: Any, ndim: int) -> Any:
@@ -462,6 +515,12 @@ class Linear:
         result = replace(result, mean=mean + per_channel(self.bias, mean.ndim))
         return result, Mapped(self, np.sqrt(field.variance), new_std, mean.shape, whole)
 
+    def growth(self, before: Field, after: Field) -> float:
+        """By how much it multiplies the error of covariances, which weights may add up while the
+        covariances cancel: (|w| std)^2, relative to the variance."""
+        largest = self.of(np.sqrt(before.variance)[None], abs(self.weight))[0] ** 2
+        return float((largest / nonzero(after.variance) ** 2).max(initial=1.0))
+
     def variances(self, field: Field, shape: Shape) -> HostArray:
         """w^T C w, with C the covariance of the patch at each position; it is 0 on the padding.
 
@@ -564,26 +623,43 @@ def patches(window: Window, shape: Shape) -> HostArray:
     return views.transpose(0, 1, 4, 2, 3).reshape(views.shape[0] * views.shape[1], -1)
 
 
+class ValueMoments(NamedTuple):
+    """Of a function of each value."""
+
+    mean: HostArray
+    variance: HostArray
+    error: float  # of the worst, relative to its second moment
+
+
 @dataclass(frozen=True)
 class Pointwise:
     """The function factor * s(u) + shift of every value; the parameters of s, the factor and the
-    shift are numbers, or one value per channel."""
+    shift are numbers, or one value per channel. Or it is that function of another one, `inner`:
+    pointwise layers in a row are one function of the values in front of the first."""
 
     activation: Activation
     params: dict[str, Any]
     factor: Any = 1.0
     shift: Any = 0.0
+    inner: "Pointwise | None" = None
 
     def each(self, change: Callable[[Any], Any]) -> "Pointwise":
         """With all numbers changed."""
         params = {name: change(x) for name, x in self.params.items()}
-        return Pointwise(self.activation, params, change(self.factor), change(self.shift))
+        inner = None if self.inner is None else self.inner.each(change)
+        return Pointwise(self.activation, params, change(self.factor), change(self.shift), inner)
 
     def equals(self, other: "Pointwise") -> bool:
-        """Whether it is the same function."""
+        """Whether it is the same function, up to factor and shift."""
         if self.activation != other.activation or self.params.keys() != other.params.keys():
             return False
-        return all(np.array_equal(x, other.params[name]) for name, x in self.params.items())
+        if not all(np.array_equal(x, other.params[name]) for name, x in self.params.items()):
+            return False
+        if self.inner is None or other.inner is None:
+            return self.inner is other.inner
+        is_scaled_alike = np.array_equal(self.inner.factor, other.inner.factor)
+        is_shifted_alike = np.array_equal(self.inner.shift, other.inner.shift)
+        return is_scaled_alike and is_shifted_alike and self.inner.equals(other.inner)
 
     def scaled(self, factor: Any, shift: Any) -> "Pointwise":
         """factor * this + shift."""
@@ -591,51 +667,164 @@ class Pointwise:
         return replace(self, factor=factor * np.asarray(self.factor), shift=moved)
 
     @property
+    def unscaled(self) -> "Pointwise":
+        """Without its factor and shift."""
+        return replace(self, factor=1.0, shift=0.0)
+
+    @property
     def differs(self) -> bool:
         """Whether it is another function for each channel."""
-        return any(np.ndim(x) for x in (self.factor, self.shift, *self.params.values()))
+        own = any(np.ndim(x) for x in (self.factor, self.shift, *self.params.values()))
+        return own or (self.inner is not None and self.inner.differs)
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        """Of the function that comes first."""
+        return self.activation.kinks if self.inner is None else self.inner.kinks
 
     def of_tensor(self, u: Tensor) -> Tensor:
         """Of values whose function is the same."""
+        if self.inner is not None:
+            u = self.inner.of_tensor(u)
         return self.activation(u, **self.params) * self.factor + self.shift
 
     def of_channel(self, k: int) -> "Pointwise":
         return self.each(lambda x: x[k] if np.size(x) > 1 else x)
 
+    def of_array(self, u: HostArray) -> HostArray:
+        """Of values to which all numbers of the function broadcast."""
+        if self.inner is not None:
+            u = self.inner.of_array(u)
+        values = to_numpy(self.activation(Tensor(u), **self.params).data)
+        return np.asarray(self.factor * values + self.shift)
+
     def value(self, u: HostArray) -> HostArray:
         """Of values (C, ...)."""
-        this = self.each(lambda x: per_channel(x, u.ndim))
-        values = this.activation(Tensor(u), **this.params).data
-        return np.asarray(this.factor * values + this.shift)
+        return self.each(lambda x: per_channel(x, u.ndim)).of_array(u)
 
-    def moments(self, mean: HostArray, variance: HostArray) -> tuple[HostArray, HostArray]:
+    def moments(self, mean: HostArray, variance: HostArray) -> ValueMoments:
         """Mean and variance of its values."""
-        this = self.each(lambda x: per_channel(x, mean.ndim))
-        found = moments.gaussian(this.activation, mean, np.sqrt(variance), **this.params)
-        return this.factor * found.mean + this.shift, (this.factor * found.std) ** 2
+        if self.inner is None:
+            this = self.each(lambda x: per_channel(x, mean.ndim))
+            known = moments.gaussian(this.activation, mean, np.sqrt(variance), **this.params)
+            is_closed = this.activation.moments is not None
+            error = 0.0 if is_closed else float(np.max(known.error, initial=0.0))
+            found = ValueMoments(known.mean, known.std**2, error)
+        else:
+            found = self._moments_of_units(mean, variance)
+        factor = per_channel(self.factor, mean.ndim)
+        shift = per_channel(self.shift, mean.ndim)
+        return ValueMoments(factor * found.mean + shift, factor**2 * found.variance, found.error)
+
+    def _moments_of_units(self, mean: HostArray, variance: HostArray) -> ValueMoments:
+        units = self.units(mean, variance)
+        sums = []
+        for start in range(0, len(units), BLOCK):
+            some = np.arange(start, min(start + BLOCK, len(units)))
+            sums.append(units.take(some).sums)
+        out_mean, out_variance, error = (
+            np.concatenate([getattr(part, name) for part in sums])
+            for name in ("mean", "variance", "error")
+        )
+        shape = mean.shape
+        return ValueMoments(
+            out_mean.reshape(shape), out_variance.reshape(shape), float(error.max())
+        )
+
+    def units(self, mean: HostArray, variance: HostArray) -> ManyUnits:
+        """Without factor and shift, as a function of each value by itself."""
+        shape = mean.shape
+
+        def of_values(x: Any) -> Any:
+            if np.size(x) == 1 or (np.ravel(x) == np.ravel(x)[0]).all():
+                return float(np.ravel(x)[0])
+            return np.broadcast_to(per_channel(x, len(shape)), shape).ravel()
+
+        flat = self.unscaled.each(of_values)
+
+        def function(u: HostArray, numbers: HostArray) -> HostArray:
+            return flat.each(lambda x: x[numbers, None] if np.ndim(x) else x).of_array(u)
+
+        mean = mean.ravel()
+        std = np.sqrt(variance).ravel()
+        record = flat.activation if self.inner is None else None
+        kinks = flat.places(mean, std)
+        return ManyUnits(function, np.arange(len(mean)), kinks, mean, std, record, flat.params)
+
+    def places(self, mean: HostArray, std: HostArray) -> HostArray:
+        """Where the function or its slope jumps, of each value: its kinks, and where the inner
+        function reaches them."""
+        own = np.broadcast_to(
+            np.asarray(self.activation.kinks), (len(mean), len(self.activation.kinks))
+        )
+        if self.inner is None:
+            return own
+        inner = self.inner
+        found = [inner.places(mean, std)]
+        for kink in self.activation.kinks:
+            found.append(_crossings(inner, kink, mean, std))
+        return np.concatenate(found, axis=1)
 
     def series(self, field: Field) -> Bent:
-        """The Hermite series. What the first degrees leave of the variance is given to the last
-        two."""
+        """The first degrees of the Hermite series. What they leave of the variance is given to the
+        last two."""
         mean = field.mean
         variance = field.variance
         if not field.whole:
             mean = mean.mean(axis=(1, 2))
             variance = variance.mean(axis=(1, 2))
-        a = hermite(self.value, mean, np.sqrt(variance), DEGREES, self.activation.kinks)
-        full = self.moments(mean, variance)[1]
+        a = hermite(self.value, mean, np.sqrt(variance), DEGREES, self.kinks)
+        full = self.moments(mean, variance).variance
         rest = np.maximum(full - (a**2).sum(axis=0), 0.0)
         last = (a[-2:] ** 2).sum(axis=0)
         a[-2:] *= np.where(last > 0, np.sqrt(1.0 + rest / np.maximum(last, 1e-300)), 1.0)
         coefficients = (a / nonzero((a**2).sum(axis=0))).reshape(DEGREES, -1)
-        return Bent(coefficients, full.ravel(), rest.ravel())
+        return Bent(coefficients, np.sqrt(full).ravel())
 
-    def __call__(self, field: Field) -> Made:
-        """The field of its values, with Mehler's series as their covariances."""
-        mean, variance = self.moments(field.mean, field.variance)
-        step = self.series(field)
-        rho = step.with_other(step, field.with_itself()).rho
-        return Field(mean, variance, rho), step
+    def whole_series(self, field: Field, variance: HostArray) -> Bent:
+        """With all that is needed for covariances to rounding."""
+        units = self.units(field.mean, field.variance)
+        variance = variance.ravel()
+        return Bent(units.short_series / nonzero(variance), np.sqrt(variance), units=units)
+
+    def __call__(self, field: Field, precise: bool = False) -> Made:
+        """The field of its values, without factor and shift: with their covariances to rounding,
+        or, which is faster, by the first degrees of Mehler's series."""
+        found = self.unscaled.moments(field.mean, field.variance)
+        if precise and field.whole:
+            step = self.whole_series(field, found.variance)
+        else:
+            step = self.unscaled.series(field)
+        correlation = step.with_other(step, field.with_itself())
+        bound = correlation.bound + found.error
+        return Field(found.mean, found.variance, correlation.rho), replace(step, bound=bound)
+
+
+def _crossings(function: Pointwise, value: float, mean: HostArray, std: HostArray) -> HostArray:
+    """Where a function has a value, for each of the units, as far as a grid shows: (units, most
+    crossings of one), filled up with places that are far away."""
+    z = np.linspace(-FAR, FAR, CROSSING_POINTS)
+    everyone = np.arange(len(mean))
+
+    def above(u: HostArray, which: HostArray) -> HostArray:
+        own = function.each(lambda x: x[which, None] if np.ndim(x) else x)
+        return own.of_array(u) >= value
+
+    signs = above(mean[:, None] + std[:, None] * z, everyone)
+    unit, left = np.nonzero(signs[:, 1:] != signs[:, :-1])
+    low = mean[unit] + std[unit] * z[left]
+    high = mean[unit] + std[unit] * z[left + 1]
+    is_above = signs[unit, left]
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        is_left = above(middle[:, None], unit)[:, 0] == is_above
+        low = np.where(is_left, middle, low)
+        high = np.where(is_left, high, middle)
+    counts = np.bincount(unit, minlength=len(mean))
+    found = np.repeat((mean - FAR * std)[:, None], counts.max(initial=0), axis=1)
+    position = np.arange(len(unit)) - np.repeat(np.cumsum(counts) - counts, counts)
+    found[unit, position] = 0.5 * (low + high)
+    return found
 
 
 def max_pool(field: Field, function: Pointwise, window: Window) -> Field:
@@ -660,5 +849,6 @@ def max_pool(field: Field, function: Pointwise, window: Window) -> Field:
         pooled_mean[k], pooled_variance[k], wins[k, k] = found
     shape = c, *window.output((1, c, h, w))
     activated, _ = function(field)
+    activated, _ = scaled(activated, function.factor, function.shift)
     correlations, _ = pool.correlations(activated, shape)
     return Field(pooled_mean.reshape(shape), pooled_variance.reshape(shape), correlations)

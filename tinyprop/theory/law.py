@@ -27,15 +27,17 @@ from .field import (
     Opaque,
     Pointwise,
     Step,
+    centered,
     nonzero,
     per_channel,
     scaled,
 )
-from .mixture import Amounts, Mixture, Summary
+from .mixture import Mixture, Summary
 from .origin import Fresh, Origin, Values
 
 VALUES = 2048  # pairs of a sample and a position that are treated together
-SAMPLES = 1024  # of a channel, for max pooling, and of a Gaussian input
+SAMPLES = 1024  # of a channel, for max pooling
+INPUTS = 256  # that stand for a Gaussian input
 ZERO_SUM = 1e-5  # relative to the sum of absolute values: rows of weights that add up to 0
 
 
@@ -238,19 +240,26 @@ class Law(Mixture):
         """With the mean parameters of all channels."""
         return super()._activated(function.each(_mean))
 
-    def _bounds_after_series(self, factor: Any) -> Amounts:
-        """All channels have the same series."""
-        return super()._bounds_after_series(1.0)
+    @property
+    def is_precise(self) -> bool:
+        """All channels have the same function, so it costs little."""
+        return True
+
+    @property
+    def _composes(self) -> bool:
+        """Factors that differ between channels are not averaged inside a function."""
+        return self.pending is not None and not self.pending.differs
 
     def normalize_batch(self, eps: float = 0.0, each_value: bool = False) -> Self:
         """All samples of a block are the batch: one group."""
         if each_value:
             raise self.refusal("a normaliser of each value, after random weights")
-        return super().normalize_sample(1, eps)
+        rest = self.applied.mapped(partial(centered, groups=1))
+        return rest.divided_by_expectation(1, eps)
 
     def normalize_sample(self, groups: int = 1, eps: float = 0.0, centered: bool = True) -> Self:
         """The mean over many channels and the mean square are the same in all groups."""
-        rule = partial(_normalized, eps=eps, centered=centered)
+        rule = partial(_normalized, eps=eps, removes_mean=centered)
         return self.applied.derived(rule, groups / self.width, exact=False)
 
     def max_pool(
@@ -294,7 +303,7 @@ class Law(Mixture):
         n = self.count
         of_mean = max(same / n + (1.0 - 1.0 / n) * other, 0.0)
         is_exact = self.exact and self.pending is None and not self.sampled
-        error = 0.0 if is_exact else self.bound + self.error
+        error = 0.0 if is_exact else self.error
         if self.sampled:
             error += math.sqrt(2.0 / n)
         return Summary(np.sqrt([of_mean]), np.array([square - of_mean]), is_exact, error)
@@ -440,10 +449,10 @@ def _scaled(field: Field, factor: HostArray, shift: HostArray) -> Made:
     return result, Factors(f * field.cell_std / nonzero(result.variance).ravel())
 
 
-def _normalized(field: Field, eps: float, centered: bool) -> Made:
+def _normalized(field: Field, eps: float, removes_mean: bool) -> Made:
     """Each sample divided by its root mean square over channels and positions."""
     mean = field.mean
-    if centered:
+    if removes_mean:
         mean = mean - mean.mean(axis=(1, 2), keepdims=True)
     square = (field.variance + mean**2).mean(axis=(1, 2)) + eps
     return scaled(replace(field, mean=mean), square**-0.5)

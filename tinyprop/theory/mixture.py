@@ -21,7 +21,9 @@ from .field import (
     Made,
     Opaque,
     Pointwise,
+    ValueMoments,
     centered,
+    divided,
     dropped,
     flat,
     group_factors,
@@ -31,6 +33,8 @@ from .field import (
 from .origin import Derived, Origin, Sum, Values
 
 Amounts = Mapping[Origin, float]  # what each rule adds to an error
+MOST_DIVIDED = 1024  # values whose covariance is decomposed, for a norm
+EXACT = 1e-9  # the largest error of what is called exact
 
 
 class Summary(NamedTuple):
@@ -53,7 +57,9 @@ class Mixture(State):
     weights: tuple[float, ...] = (1.0,)  # of the Gaussians
     gaussian: bool = True  # whether the values are jointly Gaussian
     exact: bool = True  # whether means and covariances are those of the values
-    bounds: Amounts = field(default_factory=dict)  # of the relative error that series make
+    exact_values: bool = False  # whether only those of single values are, not of pairs
+    divided: bool = False  # whether samples were divided by a norm, of these values or before
+    bound: float = 0.0  # of the error of series in covariances, in units of both deviations
     errors: Amounts = field(default_factory=dict)  # estimates of the rest, with random weights
     pending: Pointwise | None = None
     # with this State, to which the activation was applied, if the result was scaled since
@@ -76,19 +82,16 @@ class Mixture(State):
         return (1, *self.fields[0].mean.shape)
 
     @property
-    def bound(self) -> float:
-        return sum(self.bounds.values(), 0.0)
-
-    @property
     def error(self) -> float:
         return sum(self.errors.values(), 0.0)
 
     def total(self) -> tuple[HostArray, HostArray]:
         """Mean and variance of each value, over all Gaussians."""
-        moments = [self._moments(each) for each in self.fields]
-        mean = sum(w * m for w, (m, _) in zip(self.weights, moments, strict=True))
+        found = [self._moments(each) for each in self.fields]
+        mean = sum(w * each.mean for w, each in zip(self.weights, found, strict=True))
         variance = sum(
-            w * (v + (m - mean) ** 2) for w, (m, v) in zip(self.weights, moments, strict=True)
+            w * (each.variance + (each.mean - mean) ** 2)
+            for w, each in zip(self.weights, found, strict=True)
         )
         return np.asarray(mean), np.asarray(variance)
 
@@ -99,12 +102,15 @@ class Mixture(State):
     def summary(self) -> "Summary":
         """The moments of each channel, over samples and positions."""
         mean, variance = by_channel(*self.total())
-        is_exact = self.exact and (self.pending is None or self.gaussian)
-        return Summary(mean, variance, is_exact, self.bound if is_exact else math.inf)
+        bound = self.bound + max(self._moments(each).error for each in self.fields)
+        is_known = self.exact and (self.pending is None or self.gaussian)
+        is_known |= self.exact_values and self.pending is None
+        is_exact = is_known and bound <= EXACT
+        return Summary(mean, variance, is_exact, bound if is_exact else math.inf)
 
-    def _moments(self, each: Field) -> tuple[HostArray, HostArray]:
+    def _moments(self, each: Field) -> ValueMoments:
         if self.pending is None:
-            return each.mean, each.variance
+            return ValueMoments(each.mean, each.variance, 0.0)
         return self.pending.moments(each.mean, each.variance)
 
     def _numbers(self, name: str, value: Any) -> Any:
@@ -127,7 +133,7 @@ class Mixture(State):
         """After a rule for each field, which adds to the error."""
         origin = Derived(self.origin, rule)
         errors = {**self.errors, origin: error} if error else self.errors
-        changes = {"source": None, "errors": errors, **changes}
+        changes = {"source": None, "exact_values": False, "errors": errors, **changes}
         return replace(self, origin=origin, values=origin.compute(), **changes)
 
     def mapped(self, rule: Callable[[Field], Made], **changes: Any) -> Self:
@@ -145,17 +151,25 @@ class Mixture(State):
         assert self.pending is not None
         if self.unscaled is None:
             return self._activated(self.pending)
-        plain = self.unscaled.applied
-        after = plain._scaled(self.pending.factor, self.pending.shift)
-        return replace(after, bounds=plain._bounds_after_series(self.pending.factor))
+        return self.unscaled.applied._scaled(self.pending.factor, self.pending.shift)
 
     def _activated(self, function: Pointwise) -> Self:
         exact = self.exact and self.gaussian
         source = self.before_activation()._without_values(), function
         after = self.derived(
-            function, gaussian=False, exact=exact, pending=None, unscaled=None, source=source
+            partial(function, precise=self.is_precise),
+            gaussian=False,
+            exact=exact,
+            pending=None,
+            unscaled=None,
+            source=source,
         )
-        return replace(after, bounds=after._bounds_after_series(1.0))
+        return replace(after, bound=max(step.bound for step in after.origin.steps))
+
+    @property
+    def is_precise(self) -> bool:
+        """Whether covariances of an activation are worth computing to rounding."""
+        return self.exact and self.gaussian
 
     def _without_values(self) -> Self:
         """What is known of the values, without keeping them in memory."""
@@ -163,11 +177,6 @@ class Mixture(State):
 
     def _with_values(self) -> Self:
         return replace(self, values=self.origin.values())
-
-    def _bounds_after_series(self, factor: Any) -> Amounts:
-        """With that of the activation which these values are the result of, times a factor."""
-        left_out = max(step.left_out(factor) for step in self.origin.steps)
-        return {**self.bounds, self.origin: left_out}
 
     # The algebra
 
@@ -196,18 +205,28 @@ class Mixture(State):
             raise ShapeError(got, rule, "Flatten, or another mean")
 
     def _linear(self, weights: Linear) -> Self:
-        return self.applied.mapped(weights)
+        before = self.applied
+        after = before.mapped(weights)
+        if not before.bound:
+            return after
+        growth = max(map(weights.growth, before.fields, after.fields))
+        return replace(after, bound=before.bound * growth)
 
     def apply(self, activation: Any, **params: Any) -> Self:
         arrays = {name: self._numbers(name, value) for name, value in params.items()}
-        function = Pointwise(as_activation(activation), arrays)
-        before = self.applied
+        before = self if self._composes else self.applied
+        function = Pointwise(as_activation(activation), arrays, inner=before.pending)
         for known, after in before._activations:
             if known.equals(function):  # the same values again, not others that are like them
                 return after
         after = replace(before, pending=function, unscaled=None)
         before._activations.append((function, after))
         return after
+
+    @property
+    def _composes(self) -> bool:
+        """Whether a function of these values is one of the values before their activation."""
+        return self.pending is not None
 
     @cached_property
     def _activations(self) -> list[tuple[Pointwise, Self]]:
@@ -226,7 +245,8 @@ class Mixture(State):
     def _scaled(self, factor: Any, shift: Any) -> Self:
         function = Pointwise(activations["identity"], {}, factor, shift)
         source = self._without_values(), function
-        return self.derived(self._scaling(factor, shift), source=source)
+        rule = self._scaling(factor, shift)
+        return self.derived(rule, source=source, exact_values=self.exact_values)
 
     def _scaling(self, factor: Any, shift: Any) -> Callable[[Field], Made]:
         """The rule for factor * x + shift."""
@@ -245,7 +265,21 @@ class Mixture(State):
         before = self.applied
         if centered:
             before = before.mapped(partial(_centered, groups=groups))
-        return before.derived(partial(_divided, groups=groups, eps=eps), exact=False)
+        each = before.fields[0]
+        if not each.whole or each.mean.size > MOST_DIVIDED:
+            return before.divided_by_expectation(groups, eps)
+        is_known = before.exact and before.gaussian
+        return before.derived(
+            partial(divided, groups=groups, eps=eps),
+            exact=is_known and groups == 1,
+            exact_values=is_known,
+            gaussian=False,
+            divided=True,
+        )
+
+    def divided_by_expectation(self, groups: int, eps: float) -> Self:
+        """Each group divided by the root of its expected mean square."""
+        return self.derived(partial(_divided, groups=groups, eps=eps), exact=False)
 
     def max_pool(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False
@@ -278,7 +312,7 @@ class Mixture(State):
             got = f"Flatten of an image {before.shape[1:]}"
             rule = f"the covariance of more than {WHOLE} values would not fit"
             raise ShapeError(got, rule, "pool it first")
-        return before.mapped(flat)
+        return before.mapped(flat, exact_values=before.exact_values)
 
     def combine(self, function: Callable[..., Any], *args: Any) -> Self:
         name = getattr(function, "__name__", type(function).__name__.lower())
@@ -322,14 +356,21 @@ class Mixture(State):
         second = other.applied
         origin = Sum(first.origin, second.origin)
         is_whole = first.fields[0].whole and second.fields[0].whole
+        # what a normalised sample and another function have in common is not known
+        has_norm = first.divided or second.divided
+        is_known = not has_norm or first.gaussian or second.gaussian
+        values = origin.compute()
+        bounds = [max(first.bound, second.bound, step.bound) * step.growth for step in origin.steps]
         return replace(
             first,
             origin=origin,
-            values=origin.compute(),
+            values=values,
             source=None,
             gaussian=first.gaussian and second.gaussian,
-            exact=first.exact and second.exact and is_whole,
-            bounds={**first.bounds, **second.bounds},
+            exact=first.exact and second.exact and is_whole and is_known,
+            exact_values=False,
+            divided=has_norm,
+            bound=max(bounds),
             errors={**first.errors, **second.errors},
         )
 
@@ -353,7 +394,7 @@ class View:
     @property
     def kinks(self) -> set[float]:
         """Of the function that comes first."""
-        return set(self.functions[-1].activation.kinks) if self.functions else set()
+        return set(self.functions[-1].kinks) if self.functions else set()
 
     def value(self, u: Tensor) -> Tensor:
         for function in reversed(self.functions):

@@ -15,22 +15,21 @@ from ..engine.tensor import Tensor
 from ..nn.module import observing, visiting
 from ..nn.observation import CallNames, knows_pre_activation
 from ..nn.state import State
-from ..report.table import Table
+from ..report.table import Table, Tabular
 from .field import WHOLE, Field
-from .law import SAMPLES, Samples
+from .law import INPUTS, Samples
 from .mixture import Mixture
 from .sample import COUNT, CheckSample, Measured, sample_of_data, sample_of_gaussian
 
 
 @dataclass(frozen=True)
-class Propagated:
+class Propagated(Tabular):
     """The predicted moments of one layer, for each unit or channel, over samples and positions,
     and how much it varied in a sample.
 
     They are those of the pre-activations for layers with weights, of the output for all others.
-    `exact` says that they hold for the weights and the input as given, except for rounding and the
-    truncation of a series: `error` is the fraction of the variance of activations that it leaves
-    out.
+    `exact` says that they hold for the weights and the input as given, to 1e-9: `error` bounds what
+    series leave out, relative to the variance.
 
     Otherwise `variance` is what theory says, `measured` what 256 inputs of the given law make of
     the network itself, and `error` covers the truth in 19 of 20 cases or more: it is the difference
@@ -65,6 +64,48 @@ class Propagated:
         parted = sample.contradicts(self.variance)
         return replace(self, error=error, measured=sample.variance, parted=parted)
 
+    def table(self) -> Table:
+        return Propagation([self]).table()
+
+
+class Propagation(list[Propagated], Tabular):
+    """The predictions for the layers of a network, which a notebook shows as a table.
+
+    >>> net = tp.nn.Sequential(tp.nn.Linear(2, 1, bias=False))
+    >>> net[0].weight.data[...] = [[3.0, 4.0]]
+    >>> print(tp.propagate(net, [1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]]).table().text())
+    layer     units  mean  variance  measured  error  theory and sample
+    0 Linear      1     3        25      22.9      0  exact
+    """
+
+    def table(self) -> Table:
+        """Moments averaged over units, and where theory and sample part."""
+        rows = []
+        for record in self:
+            measured = "-" if record.measured is None else f"{record.measured.mean():.3g}"
+            numbers = [
+                f"{record.mean.size:,}",
+                f"{record.mean.mean():.3g}",
+                f"{record.variance.mean():.3g}",
+                measured,
+                f"{record.error:.2g}",
+            ]
+            rows.append([record.layer, *numbers, verdict(record)])
+        note = ""
+        if any(record.mean.size > 1 for record in self):
+            note = "Mean and variance are averages over units."
+        header = ["layer", "units", "mean", "variance", "measured", "error", "theory and sample"]
+        return Table(header, rows, align="lrrrrrl", note=note)
+
+
+def verdict(record: Propagated) -> str:
+    """Whether theory and sample agree, in words."""
+    if record.parted:
+        return "exact, but they part" if record.exact else "they part"
+    if record.exact:
+        return "exact"
+    return "agree" if record.measured is not None else "not measured"
+
 
 def propagate(
     net: nn.Module,
@@ -74,7 +115,7 @@ def propagate(
     data: Any = None,
     components: int = 1,
     weights: str = "given",
-) -> list[Propagated]:
+) -> Propagation:
     """Predict the mean and variance of every layer of a network with these weights, or with random
     ones.
 
@@ -89,13 +130,13 @@ def propagate(
     Gaussians: groups of samples that are alike in contrast and brightness. Ten describe images much
     better than one.
 
-    Exact are linear layers up to the second one, with one activation between them, where the input
-    is Gaussian and has at most 4096 values. Later layers are treated as Gaussian, which wide
-    untrained layers nearly are. Values of larger images are taken to correlate alike at all
-    positions. Layers run in their own mode: BatchNorm and BatchNormalizer in training mode divide
-    by the standard deviation that is predicted, and Dropout adds its variance. Normalisers of a
-    sample divide by its expected norm: behind them, averages over whole images vary less than
-    predicted.
+    The prediction is exact, to 1e-9, up to the second linear layer, where the input is Gaussian and
+    has at most 4096 values: pointwise layers in a row, such as DyT and an activation, count as one
+    activation, and in its place there may be a normaliser of samples (at most 1024 values). Later
+    layers are treated as Gaussian, which wide untrained layers nearly are. Values of larger images
+    are taken to correlate alike at all positions, and their samples are divided by the expected
+    norm. Layers run in their own mode: BatchNorm and BatchNormalizer in training mode divide by the
+    standard deviation that is predicted, and Dropout adds its variance.
 
     With weights="random" the prediction is the average over networks whose weights are random,
     independent, and as large as these: see `Law`. Each record has one number, the same for all
@@ -148,8 +189,8 @@ def propagate(
         rule = "a network that takes a State returns one"
         raise TypeError(explain(got, rule, "tp.observe(net, x) measures any network"))
     if weights == "random":
-        return walk.records
-    return checked(walk.records, net, given)
+        return Propagation(walk.records)
+    return Propagation(checked(walk.records, net, given))
 
 
 def checked(
@@ -182,34 +223,6 @@ def warn(record: Propagated) -> None:
     rule = "the prediction is exact, so both agree"
     try_this = "compare `propagate` of this layer, or of one before it, with its forward"
     warnings.warn(explain(got, rule, try_this), stacklevel=4)
-
-
-def table(records: list[Propagated]) -> Table:
-    """The records as a table, which says where theory and sample part.
-
-    >>> net = tp.nn.Sequential(tp.nn.Linear(2, 1, bias=False))
-    >>> net[0].weight.data[...] = [[3.0, 4.0]]
-    >>> print(tp.theory.table(tp.propagate(net, [1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]])).text())
-    layer     mean  variance  measured  error  theory and sample
-    0 Linear     3        25      22.9      0  exact
-    """
-    rows = []
-    for record in records:
-        rms = np.sqrt((record.mean**2).mean())
-        measured = "-" if record.measured is None else f"{record.measured.mean():.3g}"
-        numbers = f"{rms:.3g}", f"{record.variance.mean():.3g}", measured, f"{record.error:.2g}"
-        rows.append([record.layer, *numbers, verdict(record)])
-    header = ["layer", "mean", "variance", "measured", "error", "theory and sample"]
-    return Table(header, rows, align="lrrrrl")
-
-
-def verdict(record: Propagated) -> str:
-    """Whether theory and sample agree, in words."""
-    if record.parted:
-        return "exact, but they part" if record.exact else "they part"
-    if record.exact:
-        return "exact"
-    return "agree" if record.measured is not None else "not measured"
 
 
 class Walk:
@@ -275,7 +288,7 @@ def samples_of(given: HostArray | tuple[HostArray, HostArray]) -> Samples:
     if not isinstance(given, tuple):
         return Samples(Tensor(given), sampled=False)
     mean, covariance = given
-    return Samples(Tensor(sample_of_gaussian(mean, covariance, SAMPLES)), sampled=True)
+    return Samples(Tensor(sample_of_gaussian(mean, covariance, INPUTS)), sampled=True)
 
 
 def fitted(data: HostArray, components: int) -> Mixture:

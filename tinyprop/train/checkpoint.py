@@ -6,16 +6,18 @@ leaves the checkpoint before."""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..engine.arrays import Array, HostArray
 from ..engine.errors import StateError
+from ..engine.loading import same_reference
 from ..report.files import read_regular, remove, write_whole
 from ..report.saving import decode, encode
-from .config import Config
+from .config import FIXED, Config
+from .own import check_same_network
 
 FORMAT = "tinyprop checkpoint 2"
 SAVED = 2  # checkpoints that a run leaves
@@ -30,6 +32,8 @@ TYPES: dict[str, Any] = {
     "history": list,
     "signals": list,
     "data": str,
+    "samples": dict,
+    "network": list,
     "versions": dict,
     "threads": int,
     "ranks": int,
@@ -49,6 +53,16 @@ class Checkpoint:
     def progress(self) -> tuple[int, int]:
         """Epochs, and steps of the next epoch, that were done."""
         return len(self.facts["history"]), self.facts["batch"]
+
+    def arrays_of(self, owner: str) -> dict[str, HostArray]:
+        """Those of the model, of the optimizer or of the average, by the names that they have
+        there."""
+        prefix = f"{owner}."
+        return {
+            name.removeprefix(prefix): array
+            for name, array in self.arrays.items()
+            if name.startswith(prefix)
+        }
 
 
 def write(folder: Path, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
@@ -79,6 +93,50 @@ def read_all(folder: Path) -> tuple[list[Checkpoint], list[str]]:
     return sorted(whole, key=lambda found: found.progress), complaints
 
 
+def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The last checkpoint of a directory that is whole, if it has any, and a complaint about each
+    that is not. If none is whole, a StateError."""
+    whole, complaints = read_all(folder)
+    if complaints and not whole:
+        raise StateError(
+            f"{folder}, none of whose {len(complaints)} checkpoints can be used ({complaints[-1]})",
+            "a run is resumed from a whole checkpoint; nothing was changed",
+            "another output directory, or copy a checkpoint back",
+        )
+    return (whole[-1] if whole else None), complaints
+
+
+def refuse_other_run(found: Checkpoint, now: Mapping[str, Any]) -> None:
+    """Refuse to continue a run with other settings, images or another network; `now` are the facts
+    of the run that would continue it."""
+    ours, theirs = now["config"], found.facts["config"]
+    needs_end = ours["schedule"] == "linear" or ours["average"] or ours["anneal"]
+    for name in [*FIXED, "epochs"] if needs_end else FIXED:
+        if not same_reference(ours[name], theirs[name]):
+            _refuse(found, f"{name} = {ours[name]!r}", f"{name} = {theirs[name]!r}")
+    begun = len(found.facts["history"]) + (found.facts["batch"] > 0)
+    if ours["epochs"] < begun:
+        _refuse(found, f"epochs = {ours['epochs']}", f"epochs >= {begun}")
+    if found.facts["data"] != now["data"]:
+        digest = found.facts["data"][:8]
+        _refuse(found, "other images or labels", f"{theirs['data']} with the digest {digest}")
+    check_same_network(now["network"], found.facts["network"], f"the run in {found.path.parent}")
+
+
+def _refuse(found: Checkpoint, now: str, then: str) -> NoReturn:
+    got = f"{now} for the run in {found.path.parent}, which has {then}"
+    hint = f"{then}, or another output directory"
+    raise StateError(got, "a run is continued as it began", hint)
+
+
+def last_bits(found: Checkpoint, now: Mapping[str, Any]) -> Iterator[str]:
+    """What may change the last bits of a run that is continued, a line each."""
+    for name in ("versions", "ranks"):
+        here, there = now[name], found.facts[name]
+        if here != there:
+            yield f"resumed with other {name}, so the last bits may differ: {here}, before {there}"
+
+
 def read(path: Path) -> Checkpoint:
     """A checkpoint, or a StateError that names what is wrong with it."""
     try:
@@ -86,7 +144,7 @@ def read(path: Path) -> Checkpoint:
         if metadata.get("format") != FORMAT or "sha256" not in metadata:
             raise ValueError("it is not a checkpoint of this version of tinyprop")
         # older ones do not say
-        defaults = {"ranks": 1, "averaged": 0}
+        defaults = {"ranks": 1, "averaged": 0, "samples": {}, "network": []}
         facts = defaults | json.loads(metadata["facts"])
         check(facts)
         # with the defaults of what an older version did not know

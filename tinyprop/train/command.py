@@ -1,59 +1,56 @@
 """`tinyprop train`."""
 
 import argparse
-from collections.abc import Callable
-from dataclasses import Field, fields
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import Field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .. import data
-from ..engine.errors import explain
+from ..engine.errors import StateError, explain
+from ..engine.loading import is_file_reference
 from ..parallel.launch import is_launched, launch
-from ..parallel.ranks import world
-from ..report.arguments import checked_by, whole_number
-from .config import Config, allowed, kind, rule
+from ..parallel.ranks import Ranks, world
+from ..report.arguments import checked_by, output_directory, whole_number
+from . import checkpoint
+from .config import FIXED, Config, allowed, kind, refuse_unused, rule, unused
+from .own import import_home
 from .run import Run
+from .saved import newest
 from .step import keep_freed_memory
 
-EXAMPLES = """example:
+EXAMPLES = """examples:
   tinyprop train --data cifar10 --width 0.25 --epochs 10 --train-size 10000 --out runs/first
+  tinyprop train --data my_data.npz --spec 'F(100)-F(100)-F(3)' --out runs/mlp
+  tinyprop train --data my_file.py:load --net my_file.py:Net --out runs/own
+  tinyprop train --out runs/own --resume --epochs 20
 
 The directory of the run gets config.json, log.csv, signals.csv (each layer after each epoch),
-checkpoints, the weights and the learning curves. Ctrl-C saves and stops; the same command with
---resume resumes, to the same weights bit by bit.
+checkpoints, the weights and the learning curves. Ctrl-C saves and stops; --resume with the same
+--out resumes, to the same weights bit by bit. `tp.train.load("runs/own")` is the trained network.
 
 `--processes 2` trains on two processes of this machine (pip install 'tinyprop[mpi]'), each with
-half of every batch. Narrow networks train faster on two processes than on two threads of one. The
-weights are the same up to rounding, and a run may be resumed with another number of processes.
-`mpiexec -n 4 tinyprop train ...` does the same on several machines.
+half of every batch. It pays for narrow networks with batches of 4 or more: at a quarter of the
+paper's width steps were 1.2 to 1.3 times as fast as on two threads; at its full width it gains
+little, and for small fully connected networks it is slower (benchmarks/RESULTS.md). What may look
+across a batch is refused. The weights are the same up to rounding, and a run may be resumed with
+another number of processes. `mpiexec -n 4 tinyprop train ...` does the same on several machines.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     for f in fields(Config):
-        flag, text = "--" + f.name.replace("_", "-"), f.metadata["help"]
-        if kind(f) is bool:
-            parser.add_argument(flag, action="store_true", help=text)
-            continue
-        shown = text if f.default is None else f"{text} (default: %(default)s)"
-        letter = {int: "N", float: "X"}.get(kind(f))
-        choices = f.metadata["choices"] or None
-        value_of: Callable[[str], Any] = str if choices else partial(parse, f)
-        if f.metadata["table"] is not None:
-            value_of, letter = checked_by(f.metadata["convert"]), "NAME"
-            shown = f"{shown}: {', '.join(f.metadata['table'])}"
-        parser.add_argument(
-            flag, type=value_of, choices=choices, default=f.default, help=shown, metavar=letter
-        )
+        add_setting(parser, f)
     parser.add_argument(
         "--root", type=Path, help="data directory (default: $TINYPROP_DATA, or the user's cache)"
     )
     parser.add_argument(
         "--out",
-        type=Path,
-        default=Path("runs/train"),
+        type=output_directory,
+        default="runs/train",
         help="output directory (default: %(default)s)",
     )
     parser.add_argument(
@@ -64,8 +61,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="processes of this machine that share every batch (default: %(default)s)",
     )
     parser.add_argument(
-        "--resume", action="store_true", help="continue the run in the output directory, if any"
+        "--resume",
+        action="store_true",
+        help="continue the run in the output directory, with its settings",
     )
+    parser.add_argument(
+        "--quiet", action="store_true", help="print only the result, and what went wrong"
+    )
+
+
+def add_setting(parser: argparse.ArgumentParser, f: "Field[Any]") -> None:
+    """An option for a setting. One that is not given is not in the result of the parser."""
+    flag, text = "--" + f.name.replace("_", "-"), f.metadata["help"]
+    if kind(f) is bool:
+        parser.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=text)
+        return
+    shown = text if f.default is None else f"{text} (default: {f.default})"
+    letter = {int: "N", float: "X"}.get(kind(f))
+    choices = f.metadata["choices"] or None
+    value_of: Callable[[str], Any] = str if choices else partial(parse, f)
+    if f.metadata["table"] is not None:
+        value_of, letter = checked_by(f.metadata["convert"]), "NAME"
+        shown = f"{shown}: {', '.join(f.metadata['table'])}"
+    elif f.metadata["record"] is not None:
+        value_of, letter = checked_by(partial(from_file_alone, f)), "FILE.py:CLASS"
+    parser.add_argument(
+        flag,
+        type=value_of,
+        choices=choices,
+        default=argparse.SUPPRESS,
+        help=shown.replace("%", "%%"),
+        metavar=letter,
+    )
+
+
+def from_file_alone(f: "Field[Any]", text: str) -> str:
+    """What a run records of file.py:Class; a bare name is refused."""
+    if not is_file_reference(text):
+        raise ValueError(explain(f"{text!r}", f"it is {rule(f)}", "my_file.py:Net"))
+    return str(f.metadata["record"](text))
 
 
 def parse(f: "Field[Any]", text: str) -> Any:
@@ -80,28 +114,78 @@ def parse(f: "Field[Any]", text: str) -> Any:
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    config = Config(**{f.name: getattr(options, f.name) for f in fields(Config)})
+    with wrong_arguments():
+        config = configured(options)
     if options.processes > 1 and not is_launched():
         return launch(options.processes, options.arguments)
     keep_freed_memory()
     with world(config.backend) as ranks:
-        if options.processes not in (1, ranks.size):
-            got = f"--processes {options.processes} under mpiexec with {ranks.size} processes"
-            rule = "one of the two says how many there are"
-            raise ValueError(explain(got, rule, "leave out --processes"))
-        if ranks.size > 1:
-            # it alone downloads
-            ranks.from_first(lambda: data.found(config.data, options.root, download=True))
-        training = Run(config, options.out, options.root, ranks=ranks)
+        with wrong_arguments():
+            training = prepared(config, options, ranks)
+        if not options.quiet:
+            training.say(training.summary())
         finished = training.run(options.resume)
     if not ranks.first:
         return 0 if finished else 130
     if not finished:
-        print(
-            f"Stopped in epoch {training.epoch + 1}; everything is saved. Add --resume to continue."
-        )
+        again = f"tinyprop train --out {options.out} --resume"
+        print(f"Stopped in epoch {training.epoch + 1}; everything is saved. To continue: {again}")
         return 130
-    last = training.history[-1]
+    print_result(training)
+    return 0
+
+
+@contextmanager
+def wrong_arguments() -> Iterator[None]:
+    """What is refused inside the block, before anything is computed or written, is a mistake in the
+    arguments."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, ImportError, OSError) as error:
+        raise argparse.ArgumentError(None, str(error)) from error
+
+
+def configured(options: argparse.Namespace) -> Config:
+    """The settings that are given, and those of the run that is resumed, or the defaults."""
+    names = [f.name for f in fields(Config)]
+    given = {name: value for name, value in vars(options).items() if name in names}
+    if options.resume and checkpoint.paths(options.out):
+        facts = newest(options.out).facts
+        config = replace(Config(**facts["config"]), **given)
+        if options.root is None and facts["samples"].get("root"):
+            options.root = Path(facts["samples"]["root"])
+        if config.net is not None:
+            import_home(config.net, facts["network"])
+        return config
+    describes_a_run = bool(given.keys() & set(FIXED))
+    if options.resume and not describes_a_run:
+        got = f"--resume, and {options.out}, which holds no run"
+        raise StateError(got, "there is a run to continue", "its --out; or leave out --resume")
+    config = Config(**given)
+    for name, why in unused(config):
+        if name in given:
+            refuse_unused("--" + name.replace("_", "-"), given[name], why)
+    return config
+
+
+def prepared(config: Config, options: argparse.Namespace, ranks: Ranks) -> Run:
+    """The run, with everything checked that can be checked before it starts."""
+    if options.processes not in (1, ranks.size):
+        got = f"--processes {options.processes} under mpiexec with {ranks.size} processes"
+        rule = "one of the two says how many there are"
+        raise ValueError(explain(got, rule, "leave out --processes"))
+    if ranks.size > 1:
+        # it alone downloads
+        ranks.from_first(lambda: data.found(config.data, options.root, download=True))
+    training = Run(config, options.out, root=options.root, ranks=ranks)
+    if options.quiet:
+        training.be_quiet()
+    ranks.from_first(lambda: training.check_folder(options.resume))
+    return training
+
+
+def print_result(training: Run) -> None:
+    config, last = training.config, training.history[-1]
     print(f"Test error {last['test_error']:.2%} after {training.epoch} epochs.")
     files = ["log.csv", "model.safetensors", "curves.png"]
     if config.average is not None:
@@ -110,5 +194,4 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         print(f"Test error {error:.2%} with weights averaged over {epochs}.")
         files.append("averaged.safetensors")
     for name in files:
-        print(options.out / name)
-    return 0
+        print(training.out / name)

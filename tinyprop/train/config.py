@@ -2,25 +2,22 @@
 line."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any, NoReturn, get_args
 
 from .. import data, nn
-from ..data.normalization import Normalizer
-from ..engine.arrays import HostArray
-from ..engine.errors import ShapeError, explain
-from ..engine.graph import no_grad
+from ..engine.errors import explain
 from ..engine.loading import from_file, is_file_reference, is_recorded, source_of
 from ..engine.registry import Registry
-from ..engine.tensor import tensor
 from ..functional.activation import activations, as_activation
 from ..nn.init import INITS
-from ..nn.module import Module
+from ..nn.normalizers import takes
 from ..nn.spec import GRAMMAR, parse
 
 LIMITS = {"above": "above", "low": "of at least", "high": "at most"}  # of numbers, in words
-LSUV_IMAGES = 100  # on which the weights of `init="lsuv"` are scaled
+GIVEN = "given"  # what a config says of data that were given to Run
 NO_LIMITS = {"above": -math.inf, "low": -math.inf, "high": math.inf}
 
 
@@ -31,14 +28,53 @@ def setting(
     choices: tuple[str, ...] = (),
     table: Registry[Any] | None = None,
     convert: Callable[[str], Any] | None = None,
+    record: Callable[[Any], str] | None = None,
+    text: Callable[[str], bool] | None = None,
+    rule: str = "",
+    files: bool = False,
     resumable: bool = False,
     **limits: float,
 ) -> Any:
     """A field of a Config, with LIMITS for a number. With an open `table`, it is a name of that
-    table, or `file.py:name`, which `convert` makes a record of. A resumed run may change what is
+    table, or `file.py:name`, which `convert` makes a record of. `record` turns what is given into
+    the text that a run records. Another text is one for which `text` is true, as `rule` says. With
+    `files`, it may also be the path of a file or folder. A resumed run may change what is
     resumable."""
     facts = {"help": help, "choices": choices, "table": table, "convert": convert}
-    return field(default=default, metadata={**facts, "resumable": resumable, **limits})
+    texts = {"record": record, "text": text, "rule": rule, "files": files}
+    return field(default=default, metadata={**facts, **texts, "resumable": resumable, **limits})
+
+
+def is_place(text: str) -> bool:
+    """Whether this is what a run records of data that have no name: an absolute path, or GIVEN."""
+    return text == GIVEN or Path(text).is_absolute()
+
+
+def is_spec(text: str) -> bool:
+    """Whether this is a network in the paper's shorthand."""
+    try:
+        return bool(parse(text))
+    except ValueError:
+        return False
+
+
+def recorded_network(net: Any) -> str:
+    """How the config of a run names a network of the user's own: `file.py:Class#fingerprint`. The
+    bare name of a class stands for one that is in no file, and must be given again."""
+    if isinstance(net, str) and (is_recorded(net) or not is_file_reference(net)):
+        return net  # the file is looked at when the network is built
+    make = from_file(net) if isinstance(net, str) else net
+    defined = source_of(make)
+    if defined is not None:
+        return str(defined)
+    got = f"net = {net!r}, which is at the top level of no file"
+    rule = "a run records where its network is, so that it can be resumed and loaded"
+    raise ValueError(explain(got, rule, "Run(config, out, model=...)"))
+
+
+def names_network(text: str) -> bool:
+    """Whether this is file.py:Class, or the name of a class that is in no file."""
+    return is_file_reference(text) or text.isidentifier()
 
 
 @dataclass(frozen=True)
@@ -56,10 +92,17 @@ class Config:
         ...
     ValueError: got:  width = 0.0
     rule: it is a number above 0 and at most 100
-    try:  width = 0.25
+    try:  width = None
     """
 
-    data: str = setting("shapes", "data set", choices=data.NAMES)
+    data: str = setting(
+        "shapes",
+        "data set: a name, an .npz file, a folder with a folder of images for each class, or "
+        "file.py:function",
+        table=data.datasets,
+        convert=data.as_loader,
+        files=True,
+    )
     norm: str = setting(
         "normprop",
         "normalisation of the hidden layers, by name or as file.py:name",
@@ -77,6 +120,16 @@ class Config:
         "layers in the paper's shorthand, such as "
         "'C(16,3,1,1)-R(C(16,3,1,1))-C(10,1,1,0)-P(32,32,0,avg)' "
         "(default: the paper's network)",
+        text=is_spec,
+        rule=GRAMMAR,
+    )
+    net: str | None = setting(
+        None,
+        "a network of your own, file.py:Class, made without arguments, instead of one that the "
+        "settings describe",
+        record=recorded_network,
+        text=names_network,
+        rule="file.py:Class, with a subclass of tp.nn.Module",
     )
     init: str | None = setting(
         None,
@@ -92,20 +145,27 @@ class Config:
         None, "initial gamma (default: the inverse of the activation's Jacobian factor)"
     )
     beta: float | None = setting(None, "initial beta (default: 0; in exact mode 1 for a rectifier)")
+    image_size: int | None = setting(
+        None, "resize the images of a folder to N x N pixels (default: as they are)", low=1
+    )
     shrink: int = setting(1, "average blocks of N x N pixels of every image", low=1)
     data_norm: str = setting(
         "global",
         "normalise each pixel over the training set, or over each mini-batch; or each channel "
-        "over the training set",
-        choices=("global", "batch", "channel"),
+        "over the training set; or nothing, for a network that does it itself",
+        choices=("global", "batch", "channel", "none"),
     )
     output: str = setting(
         "linear",
         "the layer that gives the logits: a plain one, or one normalised as NormProp's are",
         choices=("linear", "normprop"),
     )
-    width: float = setting(
-        0.25, "multiplies the number of filters; 1 is the paper's network", above=0, high=100
+    width: float | None = setting(
+        None,
+        "multiplies the number of filters or units (default: 1 for a --spec of your own, which is "
+        "built as it is written; else 0.25 of the paper's network)",
+        above=0,
+        high=100,
     )
     dropout: float = setting(
         0.0, "dropout probability after each hidden pooling layer outside of blocks", low=0, high=1
@@ -175,13 +235,14 @@ class Config:
             value = getattr(self, f.name)
             if f.metadata["table"] is not None:
                 value = recorded(f, value)
-                object.__setattr__(self, f.name, value)  # the dataclass is frozen
+            elif f.metadata["record"] is not None and value is not None:
+                value = f.metadata["record"](value)
+            object.__setattr__(self, f.name, value)  # the dataclass is frozen
             if not allowed(f, value):
-                raise ValueError(
-                    explain(
-                        f"{f.name} = {value!r}", f"it is {rule(f)}", f"{f.name} = {f.default!r}"
-                    )
-                )
+                got = f"{f.name} = {value!r}"
+                raise ValueError(explain(got, f"it is {rule(f)}", f"{f.name} = {f.default!r}"))
+        if self.net is not None:
+            self._refuse_what_a_given_network_does_not_use()
         if self.anneal is not None and self.schedule != "halve":
             got = f"anneal = {self.anneal} with schedule = {self.schedule!r}"
             raise ValueError(explain(got, "it belongs to schedule = 'halve'", "anneal = None"))
@@ -190,6 +251,69 @@ class Config:
             got = f"average = {self.average}, anneal = {self.anneal}, epochs = {self.epochs}"
             wrong = "averaging and annealing take the last epochs, one after the other"
             raise ValueError(explain(got, wrong, f"epochs = {at_the_end}"))
+
+    def _refuse_what_a_given_network_does_not_use(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.name in OF_BUILT_NETWORKS and value != f.default:
+                refuse_unused(f.name, value, NET_IS_GIVEN)
+
+    @property
+    def width_used(self) -> float:
+        """The width of the network: a spec is built as it is written, unless a width is given.
+
+        >>> tp.train.Config().width_used, tp.train.Config(spec="F(50)-F(10)").width_used
+        (0.25, 1.0)
+        """
+        if self.width is not None:
+            return self.width
+        return PAPERS_WIDTH if self.spec is None else 1.0
+
+
+# settings that describe a network that tinyprop builds
+OF_BUILT_NETWORKS = (
+    "norm",
+    "activation",
+    "spec",
+    "init",
+    "mode",
+    "gamma",
+    "beta",
+    "output",
+    "width",
+    "dropout",
+)
+PAPERS_WIDTH = 0.25  # a laptop trains this part of the paper's network in minutes
+NET_IS_GIVEN = "a network that is given is used as it is"
+
+
+def refuse_unused(name: str, value: Any, rule: str) -> NoReturn:
+    """Refuse a setting that would have no effect."""
+    raise ValueError(explain(f"{name} = {value!r}, which would be ignored", rule, "leave it out"))
+
+
+def unused(config: Config) -> Iterator[tuple[str, str]]:
+    """The settings that have no effect, given the others, and why."""
+    if config.net is not None:
+        for name in OF_BUILT_NETWORKS:
+            yield name, NET_IS_GIVEN
+    else:
+        normalizer = nn.as_normalizer(config.norm)
+        for name in ("mode", "gamma", "beta"):
+            if normalizer.layer is None or not takes(normalizer.layer, name):
+                yield name, f"the layers of {normalizer.name!r} have no {name}"
+        if normalizer.activation is not None:
+            yield "activation", f"{normalizer.name!r} has an activation of its own"
+    if config.optimizer == "rmsprop":
+        yield "momentum", "it belongs to --optimizer sgd"
+    else:
+        yield "alpha", "it belongs to --optimizer rmsprop"
+    if config.schedule != "halve":
+        yield "halve_every", "it belongs to --schedule halve"
+    if config.schedule != "plateau":
+        yield "patience", "it belongs to --schedule plateau"
+    if not config.weight_decay:
+        yield "decay_on", "there is no --weight-decay"
 
 
 def recorded(f: "Field[Any]", value: Any) -> str:
@@ -201,7 +325,9 @@ def recorded(f: "Field[Any]", value: Any) -> str:
     ('batch', 'batch')
     """
     if isinstance(value, str) and is_recorded(value):
-        return value  # the file is looked at when the network is built
+        return value  # the file is looked at when it is used
+    if f.metadata["files"] and isinstance(value, str) and is_place(value):
+        return value
     record, table = f.metadata["convert"](value), f.metadata["table"]
     defined = table.source_of(record, record.function)
     if defined is None and not isinstance(value, str):
@@ -212,6 +338,8 @@ def recorded(f: "Field[Any]", value: Any) -> str:
         return str(defined)
     if table.get(record.name) is record:
         return str(record.name)
+    if getattr(record, "path", None) is not None:  # a file or folder of data
+        return str(record.path)
     got = f"{f.name} {record.name!r}, which is not registered, and at the top level of no file"
     rule = f"a run records where its {f.name} is, so that it can be resumed and evaluated"
     raise ValueError(explain(got, rule, f"save it in a file, or {table.label}.register(...)"))
@@ -239,8 +367,9 @@ def _is_choice(f: "Field[Any]", value: str) -> bool:
     """Whether a setting that is a text may be this one."""
     choices, table = f.metadata["choices"], f.metadata["table"]
     if table is not None:
-        return value in table or is_file_reference(value)
-    return value in choices if choices else is_spec(value)
+        is_path = f.metadata["files"] and is_place(value)
+        return value in table or is_file_reference(value) or is_path
+    return value in choices if choices else bool(f.metadata["text"](value))
 
 
 def rule(f: "Field[Any]") -> str:
@@ -252,92 +381,17 @@ def rule(f: "Field[Any]") -> str:
     if kind(f) is bool:
         return "True or False"
     if f.metadata["table"] is not None:
-        return f"one of {', '.join(f.metadata['table'])}, or file.py:name"
+        others = (
+            "an .npz file, a folder, or file.py:name" if f.metadata["files"] else "file.py:name"
+        )
+        return f"one of {', '.join(f.metadata['table'])}, or {others}"
     if kind(f) is str:
         choices = f.metadata["choices"]
-        return f"one of {', '.join(choices)}" if choices else GRAMMAR
+        return f"one of {', '.join(choices)}" if choices else str(f.metadata["rule"])
     limits = [f"{word} {f.metadata[name]:g}" for name, word in LIMITS.items() if name in f.metadata]
     return f"a {'whole ' if kind(f) is int else ''}number {' and '.join(limits)}".rstrip()
-
-
-def is_spec(text: str) -> bool:
-    """Whether this is a network in the paper's shorthand."""
-    try:
-        return bool(parse(text))
-    except ValueError:
-        return False
 
 
 def kind(f: "Field[Any]") -> type:
     """The type of a setting: str, bool, int or float."""
     return next(t for t in (str, bool, int, float) if t in (f.type, *get_args(f.type)))
-
-
-def network(config: Config, images: HostArray, classes: int) -> nn.Sequential:
-    """The network of a run with its data normalisation in front, for images like these (N, C, H,
-    W).
-
-    >>> images = tp.data.load("shapes", split="test").images
-    >>> net = tp.train.network(tp.train.Config(width=0.1), images, classes=10)
-    >>> net(tp.tensor(images[:2])).shape
-    (2, 10)
-    """
-    _, channels, height, width = images.shape
-    # all that is left of the image
-    papers = nn.NIN.replace("P(8,8,0,avg)", f"P({height // 4},{height // 4},0,avg)")
-    layers = nn.build(
-        config.spec or papers,
-        channels,
-        config.norm,
-        config.activation,
-        config.width,
-        classes,
-        mode=None if config.mode == "paper" else config.mode,  # the layers' own default
-        gamma=config.gamma,
-        beta=config.beta,
-        init="orthogonal" if config.init == "lsuv" else config.init,
-    )
-    shape = (channels, height, width)
-    every: list[Module] = [data_normalizer(config, images)]
-    output = next(layer for layer in reversed(list(layers)) if isinstance(layer, nn.Conv2d))
-    for layer in layers:
-        is_normalized_output = config.output == "normprop" and layer is output
-        every.append(normalized_output(output) if is_normalized_output else layer)
-        if (
-            config.dropout
-            and isinstance(layer, nn.MaxPool2d | nn.AvgPool2d)
-            and layer is not layers[-2]
-        ):
-            every.append(nn.Dropout(config.dropout))
-    net = nn.Sequential(*every)
-    with no_grad(), nn.evaluating():
-        found = net(tensor(images[:1])).shape
-    if found != (1, classes):
-        got = f"a network with outputs {found[1:]} for images {shape}"
-        rule = f"it must have one output for each of {classes} classes"
-        raise ShapeError(
-            got,
-            rule,
-            "a last pool of the size of the image that is left: P(8,8,0,avg) for one of 8x8",
-        )
-    if config.init == "lsuv":
-        nn.init.lsuv_(net, tensor(images[:LSUV_IMAGES]))
-    return net
-
-
-def data_normalizer(config: Config, images: HostArray) -> Normalizer:
-    """The first layer of a network, for images (N, C, H, W)."""
-    shape = images.shape[1:]
-    if config.data_norm == "batch":
-        return data.BatchNormalizer(shape)
-    return data.GlobalNormalizer(shape).fit(images, per_channel=config.data_norm == "channel")
-
-
-def normalized_output(layer: nn.Conv2d) -> nn.NormPropConv2d:
-    """A convolution that gives logits gamma w.x / |w| + beta, with the weights of this one."""
-    filters, channels, height, width = layer.weight.shape
-    normalized = nn.NormPropConv2d(
-        channels, filters, (height, width), layer.stride, layer.padding, "identity"
-    )
-    normalized.weight.data[...] = layer.weight.data
-    return normalized

@@ -1,5 +1,7 @@
 """The learning curves of a run."""
 
+import math
+
 from matplotlib.figure import Figure
 
 from ..report.plots import COLORS, panels, styled
@@ -7,34 +9,23 @@ from ..report.plots import COLORS, panels, styled
 
 @styled
 def training_curves(history: list[dict[str, float]]) -> Figure:
-    """Loss and error after each epoch: on test images, or on validation images in a run that has
-    them."""
+    """Loss and error after each epoch: on training images, and on test images, or on validation
+    images in a run that has them."""
     figure, (left, right) = panels(2, 8.0, 3.2)
     name = "validation" if "validation_loss" in history[0] else "test"
     epochs = [row["epoch"] for row in history]
-    left.plot(
-        epochs,
-        [row["train_loss"] for row in history],
-        "o-",
-        markersize=3,
-        color=COLORS[0],
-        label="training",
-    )
-    left.plot(
-        epochs,
-        [row[f"{name}_loss"] for row in history],
-        "o-",
-        markersize=3,
-        color=COLORS[1],
-        label=name,
-    )
-    right.plot(
-        epochs, [100 * row[f"{name}_error"] for row in history], "o-", markersize=3, color=COLORS[1]
-    )
+    for part, color in (("train", COLORS[0]), (name, COLORS[1])):
+        label = "training" if part == "train" else name
+        style = {"markersize": 3, "color": color, "label": label}
+        losses = [row[f"{part}_loss"] for row in history]
+        # runs of earlier versions have no training error
+        errors = [100 * row.get(f"{part}_error", math.nan) for row in history]
+        left.plot(epochs, losses, "o-", **style)
+        right.plot(epochs, errors, "o-", **style)
     for axes in (left, right):
         axes.set(xlabel="epoch", ylim=(0, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.legend()
     left.set(title="Cross-entropy")
-    left.legend()
-    right.set(title=f"{name.capitalize()} error, %")
+    right.set(title="Error, %")
     return figure

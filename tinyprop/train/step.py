@@ -26,7 +26,7 @@ from ..engine.backward import grad, inputs_first, node_of
 from ..engine.errors import DivergenceError, GradientError, ShapeError, explain
 from ..engine.graph import no_grad
 from ..engine.overrides import recorders
-from ..engine.sums import total
+from ..engine.sums import is_finite, total
 from ..engine.tensor import Tensor
 from ..engine.threads import blas_threads, cores, thread_limit
 from ..functional.activation import Activation
@@ -366,7 +366,7 @@ class Outcome:
 def all_finite(loss: Array, gradients: Gradients) -> bool:
     if not math.isfinite(loss):
         return False
-    return all(g is None or bool(np.isfinite(g).all()) for g in gradients)
+    return all(g is None or is_finite(g) for g in gradients)
 
 
 def _array(values: Any) -> Array:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..report.estimate import Estimate
+from ..report.table import Table, Tabular
 from .monte_carlo import Sampler, padding_ignored
 
 HOLDS = "holds"
@@ -203,8 +204,8 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Result:
-    """A settled claim.
+class Result(Tabular):
+    """A settled claim, which a notebook shows as a table of its cases.
 
     >>> (result,) = tp.verify.run(["C06"])
     >>> print(result.id, result.verdict, "-", result.reason)
@@ -235,12 +236,33 @@ class Result:
     def __str__(self) -> str:
         return f"{self.id} {self.statement} {self.verdict}: {self.reason}"
 
+    def table(self) -> Table:
+        from .report import COLUMNS, NOT_JUDGED, cells_of  # it is made for results
+
+        rows = [cells_of(case) for case in self.cases]
+        notes = [f"{self.verdict}: {self.reason}."]
+        if not self.as_expected:
+            notes.append(f"Expected: {self.expected}.")
+        if any(what.endswith(" *") for what, *_ in rows):
+            notes.append(f"{NOT_JUDGED}.")
+        title = f"{self.id}. {self.statement}"
+        return Table(["", *COLUMNS], rows, title, " ".join(notes))
+
     def to_json(self) -> dict[str, Any]:
         named = {
             name: getattr(self, name)
             for name in ("id", "statement", "section", "verdict", "expected", "reason")
         }
         return {**named, "cases": [case.to_json() for case in self.cases]}
+
+
+class Results(list[Result], Tabular):
+    """Settled claims, which a notebook shows as a table."""
+
+    def table(self) -> Table:
+        header = ["claim", "statement", "verdict", "reason"]
+        rows = [(result.id, result.statement, result.verdict, result.reason) for result in self]
+        return Table(header, rows, align="llll")
 
 
 LEDGER: dict[str, Claim] = {}

@@ -8,12 +8,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ..parallel.executors import executor, place
-from ..report.arguments import positive, whole_number
+from ..report.arguments import output_directory, output_file, positive, whole_number
 from ..report.files import write_json
 from .ledger import FAMILIES, chosen
 from .ledger import run as settle
 from .monte_carlo import Sampler
-from .report import Report, can_show
+from .report import Report, can_show, has_color
 
 EXAMPLES = """examples:
   tinyprop verify                          every claim of the paper, in less than a minute
@@ -59,11 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--cluster", type=place, metavar="WHERE", help=clusters)
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write every case of every claim to a file"
+        "--json", type=output_file, metavar="FILE", help="write every case of every claim to a file"
     )
     parser.add_argument(
         "--figures",
-        type=Path,
+        type=output_directory,
         metavar="DIR",
         help="draw the figures of these claims in a directory",
     )
@@ -77,10 +77,6 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         picked = chosen(options.ids or None, options.family)
     except ValueError as error:
         parser.error(str(error))
-    if options.json and (
-        options.json.is_symlink() or (options.json.exists() and not options.json.is_file())
-    ):
-        parser.error(f"--json {options.json} is not a regular file, and will not be replaced")
     from tqdm.auto import tqdm
 
     start = time.perf_counter()
@@ -101,7 +97,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             effort = (options.samples, options.seed, options.backend, pool, options.until)
             results = settle(list(order), *effort, progress=progress)
     seconds = time.perf_counter() - start
-    report = Report(columns, color=sys.stdout.isatty(), ascii=not can_show(sys.stdout.encoding))
+    report = Report(columns, color=has_color(sys.stdout), ascii=not can_show(sys.stdout.encoding))
     if options.explain:
         print("\n\n".join(report.explanation(*pair) for pair in zip(picked, results, strict=True)))
     else:

@@ -19,6 +19,7 @@ from .claim import (
     LEDGER,
     Claim,
     Result,
+    Results,
 )
 from .monte_carlo import Sampler
 
@@ -97,7 +98,7 @@ def run(
     threads: int | None = None,
     progress: Callable[[str, float], None] = lambda id, fraction: None,
     family: str | None = None,
-) -> list[Result]:
+) -> Results:
     """Settle the claims of these ids, or of a family: see `claims`.
 
     `samples` is the number of plain samples for each estimate; a random network counts for many, by
@@ -117,8 +118,8 @@ def run(
         settled, samples=samples, until=until, seed=seed, backend=backend, threads=threads
     )
     if executor is None:
-        return [settle(claim.id, progress=progress) for claim in picked]
-    results = []
+        return Results(settle(claim.id, progress=progress) for claim in picked)
+    results = Results()
     for result in executor.map(settle, [claim.id for claim in picked]):
         progress(result.id, 1.0)
         results.append(result)

@@ -1,8 +1,10 @@
 """Results for a terminal: statement, verdict, every case, and why."""
 
+import os
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from ..report.estimate import CONFIDENCE, Estimate
 from .claim import (
@@ -38,6 +40,7 @@ ASCII = {
     "≠": "!=",
 }
 INDENT, NARROWEST, GAP = 5, 60, 2
+NOT_JUDGED = "* shown, and compared with its measurement; not judged"
 COLUMNS = {"the paper": 11, "exact": 11, f"measured, {CONFIDENCE:.0%}": 21}
 
 
@@ -56,6 +59,12 @@ def measured(estimate: Estimate | None) -> str:
     )
 
 
+def has_color(stream: Any) -> bool:
+    """Whether to write in color: to a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return bool(stream.isatty() and not is_plain)
+
+
 def can_show(encoding: str | None) -> bool:
     """Whether a terminal of this encoding has all the marks.
 
@@ -67,6 +76,13 @@ def can_show(encoding: str | None) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+def cells_of(case: Case) -> tuple[str, str, str, str]:
+    """What the number is, and the number as the paper has it, exactly, and measured."""
+    what = case.what + ("" if case.judged and case.paper is not None else " *")
+    said = RELATIONS[case.relation] + number(case.paper)
+    return what, said, number(case.exact), measured(case.estimate)
 
 
 class Report:
@@ -92,9 +108,8 @@ class Report:
 
     def case(self, case: Case) -> list[str]:
         """What the number is, and the number as the paper has it, exactly, and measured."""
-        said = RELATIONS[case.relation] + number(case.paper)
-        values = self.numbers(said, number(case.exact), measured(case.estimate))
-        what = case.what + ("" if case.judged and case.paper is not None else " *")
+        what, *cells = cells_of(case)
+        values = self.numbers(*cells)
         first, *more = textwrap.wrap(
             self.plain(what), (self.room if self.beside else self.width - INDENT) - GAP
         )
@@ -117,7 +132,7 @@ class Report:
 
     def table(self, results: Sequence[Result]) -> str:
         head = " " * INDENT + (" " * self.room if self.beside else "") + self.numbers(*COLUMNS)
-        note = self.fill("* shown, and compared with its measurement; not judged", "2")
+        note = self.fill(NOT_JUDGED, "2")
         return "\n".join([self.paint(head, "2"), *map(self.row, results), *note])
 
     def explanation(self, claim: Claim, result: Result) -> str:

@@ -1,0 +1,66 @@
+"""Covariances of all pairs of many units, against duals of single pairs."""
+
+import numpy as np
+import pytest
+
+import tinyprop as tp
+from tinyprop.moments.many import MOST_CLOSED, covariances
+from tinyprop.theory.field import Pointwise
+
+
+def units(name, rng, count, scale=1.0):
+    mean = rng.normal(size=count)
+    variance = (scale * rng.uniform(0.3, 2.0, size=count)) ** 2
+    return Pointwise(tp.activations[name], {}).units(mean, variance)
+
+
+def correlations(rng, count, dimensions):
+    x = rng.normal(size=(count, dimensions))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return x @ x.T
+
+
+@pytest.mark.parametrize("name", [name for name in tp.activations if name != "prelu"])
+@pytest.mark.parametrize("dimensions", [2, 20])
+def test_they_are_those_of_single_pairs(name, dimensions, rng):
+    """In two dimensions, many correlations are near 1."""
+    some = units(name, rng, 12)
+    rho = correlations(rng, 12, dimensions)
+    variance = tp.moments.gaussian(name, some.mean, some.std).std ** 2
+    found, bound = covariances(some, some, rho, (variance, variance))
+    i, j = np.triu_indices(12, 1)
+    means = some.mean[i], some.mean[j]
+    stds = some.std[i], some.std[j]
+    expected = tp.moments.dual(name, rho[i, j], means, stds).covariance
+    scale = np.sqrt(variance[i] * variance[j])
+    assert bound <= 1e-12
+    assert (abs(found[i, j] - expected) <= 2e-13 * scale).all()
+    np.testing.assert_array_equal(found[i, j], found[j, i])
+
+
+def test_two_functions(rng):
+    """Of erf and the identity, whose covariance is Stein's: rho s1 s2 E erf'."""
+    first = units("erf", rng, 5)
+    second = units("identity", rng, 7)
+    rho = rng.uniform(-1.0, 1.0, size=(5, 7))
+    variances = tp.moments.gaussian("erf", first.mean, first.std).std ** 2, second.std**2
+    found, bound = covariances(first, second, rho, variances)
+    width = 1.0 + 2.0 * first.std**2
+    slope = 2.0 / np.sqrt(np.pi * width) * np.exp(-(first.mean**2) / width)
+    expected = rho * np.outer(slope * first.std, second.std)
+    assert bound < 1e-12
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_what_is_left_out_is_bounded(rng, monkeypatch):
+    """If there are too many pairs for the slow ways, the bound says what may be missing."""
+    monkeypatch.setattr("tinyprop.moments.many.MOST_CLOSED", 0)
+    monkeypatch.setattr("tinyprop.moments.many.MOST_LONG", 0)
+    some = units("relu", rng, 12)
+    rho = correlations(rng, 12, 2)
+    variance = tp.moments.gaussian("relu", some.mean, some.std).std ** 2
+    found, bound = covariances(some, some, rho, (variance, variance))
+    monkeypatch.setattr("tinyprop.moments.many.MOST_CLOSED", MOST_CLOSED)
+    exact, _ = covariances(some, some, rho, (variance, variance))
+    worst = (abs(found - exact) / np.sqrt(np.outer(variance, variance))).max()
+    assert 1e-9 < worst <= bound

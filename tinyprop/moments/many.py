@@ -1,0 +1,371 @@
+"""Functions of many Gaussian numbers: their Hermite series, and the covariances of all pairs.
+
+A layer has a function of each of its units, and each two units have a correlation. For most pairs
+Mehler's series is short (`series.py` has the formula): it is computed for all of them at once.
+Closed forms, and longer series, are for pairs that correlate strongly.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from ..engine.arrays import HostArray, to_numpy
+from ..engine.tensor import Tensor
+from ..functional.activation import Activation
+from .bivariate import lines_covariance
+from .dual import dual
+from .lines import Lines, as_lines
+from .quadrature import FARTHEST, gauss_legendre
+
+EDGE = 12.6  # standard deviations: the square root of the density is 6e-18 there
+PANEL = gauss_legendre(16)  # nodes and weights
+STEPS = 4  # of the trapezoidal rule, for the length of a panel
+# Panels between -EDGE and EDGE, in standard deviations. The first resolves 64 Hermite functions.
+LENGTHS = (0.8, 0.4, 0.2, 0.1, 0.05, 0.025)
+SAME = 1e-13  # two sums that differ by less, in units of the second moment, have converged
+SHORT = (16, 32, 64)  # terms of a series for all pairs, each twice as many as before
+LONG = 512  # of one that is computed for single pairs
+LONG_LENGTH = 0.4  # the longest panels that resolve so many Hermite functions
+TAIL = 8  # coefficients that tell how fast a series falls
+FEW = 0.05  # of all pairs: so many may be left for other ways
+LEFT_OUT = 1e-13  # of a covariance, in units of both standard deviations
+CACHED = 1 << 14  # pairs that are treated at a time
+# How many pairs are computed in ways that are slow: about a second's worth. If there are more, they
+# keep a series that is too short for them, and its bound.
+MOST_CLOSED = 1 << 17
+MOST_LONG = 1 << 16
+MOST_SMOOTH = 1 << 8
+MOST_NESTED = 16
+
+
+@dataclass(frozen=True)
+class ManyUnits:
+    """A function of each of n Gaussian numbers."""
+
+    function: Callable[[HostArray, HostArray], HostArray]  # of points (n, points), and `numbers`
+    numbers: HostArray  # (n,): by which the function knows units
+    kinks: HostArray  # (n, kinks): places where the function or its slope jumps
+    mean: HostArray  # (n,)
+    std: HostArray
+    # the function, if it is that of a record, and its parameters: numbers, or one for each unit
+    activation: Activation | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def take(self, which: HostArray) -> "ManyUnits":
+        """Some of the units."""
+        params = {name: x[which] if np.ndim(x) else x for name, x in self.params.items()}
+        return replace(
+            self,
+            numbers=self.numbers[which],
+            kinks=self.kinks[which],
+            mean=self.mean[which],
+            std=self.std[which],
+            params=params,
+        )
+
+    @cached_property
+    def sums(self) -> "Sums":
+        """By panels that are halved until mean and variance stay the same."""
+        before = self._sums(LENGTHS[0])
+        for length in LENGTHS[1:]:
+            now = self._sums(length)
+            change = abs(now.variance - before.variance) + abs(now.mean - before.mean) * now.root
+            found = replace(now, error=change / np.maximum(now.root**2, 1e-300))
+            if (found.error <= SAME).all():
+                return replace(found, length=2.0 * length)
+            before = now
+        return found
+
+    def _sums(self, length: float) -> "Sums":
+        _, weights, y = self._points(length)
+        mean = (weights * y).sum(axis=1)
+        rest = y - mean[:, None]
+        variance = (weights * rest * rest).sum(axis=1)
+        root = np.sqrt(variance + mean * mean)
+        return Sums(mean, variance, root, length, np.full(len(self), np.inf))
+
+    def _points(self, length: float) -> tuple[HostArray, HostArray, HostArray]:
+        """Nodes z, their weights for N(0, 1), and the function at mean + std z: (n, points), or (1,
+        points) for the first two if all units have the same."""
+        if self.kinks.shape[1]:
+            z, weights = self._between_kinks(length)
+        else:
+            # the trapezoidal rule, whose error falls exponentially
+            step = length / STEPS
+            last = math.ceil(EDGE / step)
+            z = step * np.arange(-last, last + 1)[None]
+            weights = np.full(z.shape, step)
+        weights = weights * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+        u = self.mean[:, None] + self.std[:, None] * z
+        with np.errstate(all="ignore"):
+            y = self.function(u, self.numbers)
+        return z, weights, y
+
+    def _between_kinks(self, length: float) -> tuple[HostArray, HostArray]:
+        """Gauss-Legendre nodes and weights, of panels that end at the kinks of each unit."""
+        count = math.ceil(2.0 * EDGE / length)
+        std = np.maximum(self.std, 1e-300)[:, None]
+        places = np.clip((self.kinks - self.mean[:, None]) / std, -EDGE, EDGE)
+        edges = np.broadcast_to(np.linspace(-EDGE, EDGE, count + 1), (len(self), count + 1))
+        edges = np.sort(np.concatenate([edges, places], axis=1), axis=1)
+        nodes, weights = PANEL
+        lengths = np.diff(edges)[:, :, None]
+        # (n, panels, nodes) -> (n, points)
+        z = (edges[:, :-1, None] + lengths * nodes).reshape(len(edges), -1)
+        return z, (lengths * weights).reshape(z.shape)
+
+    def coefficients(self, terms: int) -> HostArray:
+        """E[s(U) h_k(Z)] for k = 1, ..., terms, in front."""
+        length = self.sums.length
+        if terms > SHORT[-1]:
+            length = min(length, LONG_LENGTH)
+        z, weights, y = self._points(length)
+        y = weights * (y - self.sums.mean[:, None])
+        if len(z) == 1:
+            return np.stack(list(_hermite(z[0], terms))) @ y.T
+        found = np.empty((terms, len(self)))
+        for k, here in enumerate(_hermite(z, terms)):
+            found[k] = np.einsum("np,np->n", y, here)
+        return found
+
+    @cached_property
+    def short_series(self) -> HostArray:
+        return self.coefficients(SHORT[-1])
+
+    @cached_property
+    def is_common(self) -> bool:
+        """Whether all units have the same function, by its record."""
+        return self.activation is not None and not any(np.ndim(x) for x in self.params.values())
+
+    @cached_property
+    def is_centered(self) -> bool:
+        """Whether all units have their mean at the only kink, 0."""
+        return self.kinks.shape[1] == 1 and not self.kinks.any() and not self.mean.any()
+
+    @cached_property
+    def lines(self) -> Lines | None:
+        """The lines that the functions consist of, with slopes and jumps of each unit, if they
+        do."""
+        if self.activation is None or not len(self):
+            return None
+        low = float((self.mean - FARTHEST * self.std).min())
+        high = float((self.mean + FARTHEST * self.std).max())
+        kinks = self.activation.kinks
+        # around the kinks, so that all units have the same number of them
+        span = max(high - low, 1.0)
+        low = min([low, *kinks]) - span
+        high = max([high, *kinks]) + span
+        columns = [np.zeros(len(self)), *self.params.values()]
+        table = np.stack([np.broadcast_to(x, len(self)) for x in columns], axis=1)
+        rows, which = np.unique(table, axis=0, return_inverse=True)
+        each = []
+        for row in rows:
+            own = dict(zip(self.params, row[1:], strict=True))
+            values = partial(_call, self.activation, own)
+            lines = as_lines(values, kinks, low, high)
+            if lines is None:
+                return None
+            each.append(lines)
+        which = which.ravel()
+        slopes = np.array([lines.slopes for lines in each])[which].T
+        jumps = np.array([lines.jumps for lines in each])[which].T
+        return Lines(kinks, tuple(slopes), tuple(jumps))
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Moments of the functions of some units, and the panels that they were computed with."""
+
+    mean: HostArray
+    variance: HostArray
+    root: HostArray  # of the mean square
+    length: float
+    error: HostArray  # relative to the mean square
+
+
+def _hermite(z: HostArray, terms: int) -> Iterator[HostArray]:
+    """The polynomials h_1, h_2, ... at these points."""
+    before = np.zeros_like(z)
+    here = np.ones_like(z)
+    for k in range(1, terms + 1):
+        before, here = here, (z * here - math.sqrt(k - 1.0) * before) / math.sqrt(k)
+        yield here
+
+
+def _call(activation: Any, params: dict[str, Any], u: HostArray) -> HostArray:
+    return np.asarray(to_numpy(activation(Tensor(u), **params).data), "float64")
+
+
+def covariances(
+    first: ManyUnits, second: ManyUnits, rho: HostArray, variances: tuple[HostArray, HostArray]
+) -> tuple[HostArray, float]:
+    """The covariance of each two units with these correlations (n, m), and a bound of the error of
+    the worst, in units of both standard deviations. `variances` are those of the functions."""
+    is_same = first is second
+    found = Covariances(first, second, np.clip(rho, -1.0, 1.0), variances)
+    found.by_short_series()
+    if is_same:
+        each = np.arange(len(first))
+        found.covariance[each, each] = variances[0]
+        found.missing[each, each] = 0.0
+    found.finish(is_same)
+    return found.covariance, float(found.missing.max(initial=0.0))
+
+
+class Covariances:
+    """Covariances as far as they are known, and what may be missing of each."""
+
+    def __init__(
+        self,
+        first: ManyUnits,
+        second: ManyUnits,
+        rho: HostArray,
+        variances: tuple[HostArray, HostArray],
+    ):
+        self.first = first
+        self.second = second
+        self.rho = rho
+        self.stds = [np.sqrt(np.maximum(variance, 0.0)) for variance in variances]
+        self.covariance = np.zeros(rho.shape)
+        self.missing = np.zeros(rho.shape)
+
+    def by_short_series(self) -> None:
+        """Of all pairs, with as many terms as most of them need."""
+        a = self.first.short_series
+        b = self.second.short_series
+        size = abs(self.rho)
+        power = ((size**2) ** 2) ** 2
+        power *= power  # to the first of SHORT
+        for terms in SHORT:
+            if terms > SHORT[0]:
+                power *= power
+            rests = [
+                _left_out(units, coefficients[:terms], std)
+                for units, coefficients, std in zip(
+                    (self.first, self.second), (a, b), self.stds, strict=True
+                )
+            ]
+            missing = np.outer(*rests) * power * size
+            if (missing > LEFT_OUT).mean() <= FEW:
+                break
+        self.missing = missing
+        is_same = self.first is self.second
+        self.covariance = mehler_matrix(a[:terms], b[:terms], self.rho, is_same)
+
+    def finish(self, is_same: bool) -> None:
+        """Pairs of which too much is missing, by closed forms and longer series."""
+        todo = self.missing > LEFT_OUT
+        if is_same:
+            todo = np.triu(todo)
+        i, j = np.nonzero(todo)
+        if not len(i):
+            return
+        covariance, missing = self._pairs(i, j)
+        self.covariance[i, j] = covariance
+        self.missing[i, j] = missing
+        if is_same:
+            self.covariance[j, i] = covariance
+            self.missing[j, i] = missing
+
+    def _pairs(self, i: HostArray, j: HostArray) -> tuple[HostArray, HostArray]:
+        """The covariances of single pairs, and what is missing of them."""
+        first = self.first
+        second = self.second
+        rho = self.rho[i, j]
+        means = first.mean[i], second.mean[j]
+        stds = first.std[i], second.std[j]
+        nothing = np.zeros(len(i))
+        are_lines = first.lines is not None and second.lines is not None
+        if are_lines and ((first.is_centered and second.is_centered) or len(i) <= MOST_CLOSED):
+            mine: Any = first.lines
+            theirs: Any = second.lines
+            covariance = lines_covariance(
+                mine.kinks,
+                [slope[i] for slope in mine.slopes],
+                rho,
+                means,
+                stds,
+                [jump[i] for jump in mine.jumps],
+                (theirs.kinks, [x[j] for x in theirs.slopes], [x[j] for x in theirs.jumps]),
+            )
+            return covariance, nothing
+        activation: Any = self._common_activation()
+        is_closed = activation is not None and activation.dual is not None
+        if is_closed and len(i) <= MOST_CLOSED:
+            return dual(activation, rho, means, stds, **first.params).covariance, nothing
+        if len(i) > MOST_LONG:
+            return self.covariance[i, j], self.missing[i, j]
+        covariance, missing = self._long_series(i, j, rho)
+        (rest,) = np.nonzero(missing > LEFT_OUT)
+        most = MOST_NESTED if first.kinks.shape[1] else MOST_SMOOTH
+        if activation is not None and 0 < len(rest) <= most:
+            some = (means[0][rest], means[1][rest]), (stds[0][rest], stds[1][rest])
+            covariance[rest] = dual(activation, rho[rest], *some, **first.params).covariance
+            missing[rest] = 0.0
+        return covariance, missing
+
+    def _common_activation(self) -> Activation | None:
+        """The record of the function of all units, if they have the same."""
+        first = self.first
+        second = self.second
+        if not (first.is_common and second.is_common) or first.params != second.params:
+            return None
+        return first.activation if first.activation == second.activation else None
+
+    def _long_series(
+        self, i: HostArray, j: HostArray, rho: HostArray
+    ) -> tuple[HostArray, HostArray]:
+        mine, left = np.unique(i, return_inverse=True)
+        theirs, right = np.unique(j, return_inverse=True)
+        first = self.first.take(mine)
+        second = self.second.take(theirs)
+        a = first.coefficients(LONG)
+        b = second.coefficients(LONG)
+        rest1 = _left_out(first, a, self.stds[0][mine])[left]
+        rest2 = _left_out(second, b, self.stds[1][theirs])[right]
+        total = np.zeros(len(rho))
+        for k in range(LONG)[::-1]:
+            total = (total + a[k, left] * b[k, right]) * rho
+        return total, rest1 * rest2 * abs(rho) ** (LONG + 1)
+
+
+def mehler_matrix(a: HostArray, b: HostArray, rho: HostArray, is_same: bool) -> HostArray:
+    """The sum of a_k b_k^T rho^k, by Horner's rule, in blocks of rows that stay in the cache. If
+    rows and columns are the same, one half is that of the other."""
+    total = np.empty(rho.shape)
+    block = max(1, CACHED // max(1, rho.shape[1]))
+    for start in range(0, len(rho), block):
+        rows = slice(start, start + block)
+        columns = slice(start if is_same else 0, None)
+        correlation = np.ascontiguousarray(rho[rows, columns])
+        here = np.zeros_like(correlation)
+        product = np.empty_like(correlation)
+        for own, others in zip(a[::-1, rows], b[::-1, columns], strict=True):
+            np.multiply(own[:, None], others, out=product)
+            here += product
+            here *= correlation
+        total[rows, columns] = here
+        if is_same:
+            total[columns, rows] = here.T
+    return total
+
+
+def _left_out(units: ManyUnits, coefficients: HostArray, std: HostArray) -> HostArray:
+    """The root of what a series leaves of each variance, in units of the standard deviation; at
+    least the error of its coefficients. Functions that do not vary need no series."""
+    variance = std**2
+    squares = coefficients**2
+    error = (units.sums.error + 4e-16) * units.sums.root**2
+    rest = np.maximum(variance - squares.sum(axis=0), error)
+    # where rounding hides what is left, the last coefficients tell how fast they fall
+    last = TAIL**2 * squares[-TAIL:].max(axis=0)
+    is_resolved = units.sums.error <= SAME
+    rest = np.where((rest <= 100.0 * error) & is_resolved, np.minimum(rest, last), rest)
+    return np.sqrt(np.where(variance > 0.0, rest / np.maximum(variance, 1e-300), 0.0))

@@ -147,7 +147,8 @@ def test_info_tells_what_is_here(capsys):
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["train"], ["info"], ["demo"], ["verify"], ["reproduce"], ["compare"]]
+    "command",
+    [[], ["train"], ["info"], ["demo"], ["verify"], ["reproduce"], ["compare"], ["examine"]],
 )
 def test_help_suffices(command, capsys):
     with pytest.raises(SystemExit) as caught:
@@ -155,10 +156,11 @@ def test_help_suffices(command, capsys):
     assert caught.value.code == 0
     said = capsys.readouterr().out
     assert "tinyprop" in said
-    assert ("example" in said) == (command in (["train"], ["verify"], ["reproduce"]))
+    with_examples = (["train"], ["verify"], ["reproduce"], ["examine"])
+    assert ("example" in said) == (command in with_examples)
 
 
-COMMAND_WORDS = "demo verify train check reproduce info all C15 convergence"
+COMMAND_WORDS = "demo verify train examine check reproduce info all C15 convergence"
 OPTIONS = (
     "--help --version --out --epochs --width --lr --seed --norm --resume "
     "--samples --until --jobs --json"

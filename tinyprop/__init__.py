@@ -37,6 +37,7 @@ from .nn.observation import observe
 
 if TYPE_CHECKING:
     from . import data, testing, train, verify
+    from .instruments.examine import examine
     from .nn.export import to_torch
     from .nn.pytorch import from_torch
     from .report.saving import load, save
@@ -68,6 +69,7 @@ __all__ = [
     "data",
     "design",
     "draw",
+    "examine",
     "from_dlpack",
     "from_numpy",
     "from_torch",
@@ -104,6 +106,7 @@ __all__ = [
 _LATER = {
     "check_gradients": "testing",
     "design": "theory",
+    "examine": "instruments.examine",
     "from_torch": "nn.pytorch",
     "propagate": "theory",
     "load": "report.saving",

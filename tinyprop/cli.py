@@ -28,7 +28,11 @@ COMMANDS = {
         "train.command",
         "train a network, by default the paper's; it can be stopped and resumed",
     ),
-    "certify": ("instruments.certify", "compare a trained network with the theory, layer by layer"),
+    "examine": (
+        "instruments.examine_command",
+        "debug the signals of a network, layer by layer: theory, measurement, known faults",
+    ),
+    "certify": ("instruments.certify", "deprecated: a part of `tinyprop examine`"),
     "check": ("train.check", "audit the directory of a run: every file, digest and log"),
     "reproduce": ("experiments.command", "run the paper's experiments: data, figures and findings"),
     "compare": (

@@ -23,7 +23,8 @@ def run(tmp_path_factory):
 def test_a_run_is_certified(run, capsys):
     before = {path: path.read_bytes() for path in run.out.iterdir()}
     assert main(["certify", str(run.out), "--images", "60", "--components", "2"]) == 0
-    text = capsys.readouterr().out
+    text, note = capsys.readouterr()
+    assert "tinyprop examine" in note
     assert text.splitlines()[2].split()[:3] == ["layer", "mean", "predicted"]
     assert all(f"{i} NormPropConv2d" in text for i in (1, 2, 4)), text
     assert "11 Conv2d" in text

@@ -1,20 +1,19 @@
-"""`tinyprop certify`: the theory against a trained network, layer by layer."""
+"""The theory against a trained network, layer by layer: a part of `tinyprop examine`."""
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 
-from .. import functional as F
 from .. import nn
 from ..engine.arrays import HostArray, to_numpy
 from ..engine.errors import StateError
-from ..nn.measured import Measured
-from ..nn.normprop import NormProp
 from ..nn.observation import observe
 from ..report.arguments import whole_number
 from ..report.table import Table
 from ..theory.propagate import propagate
+from .calls import rows_of
 
 NOTE = """
 Of a layer's pre-activations u = w.x + b, over test images and positions. mean: that of each unit,
@@ -51,28 +50,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    from ..train import Config, Run, checkpoint
-
-    whole, _ = checkpoint.read_all(options.run_directory)
-    if not whole:
-        got = f"{options.run_directory}, which has no checkpoint that is whole"
-        raise StateError(
-            got, "there is a network to look at", "the output directory of `tinyprop train`"
-        )
-    training = Run(
-        Config(**whole[-1].facts["config"]),
-        options.run_directory,
-        root=options.root,
-        say=lambda text: None,
-    )
-    training.resume()
-    table = certificate(
-        training.model.to("numpy").eval(),
-        training.test.images[: options.images],
-        options.components,
-    )
+    print("tinyprop certify is now a part of `tinyprop examine RUN`", file=sys.stderr)
+    net, images, _ = trained_network(options.run_directory, options.root, options.images)
+    table = certificate(net, images, options.components)
     print(table.markdown() if options.markdown else table.text(width=120))
     return 0
+
+
+def trained_network(
+    folder: Path, root: Path | None, count: int
+) -> tuple[nn.Module, HostArray, HostArray]:
+    """The trained network of a run, in evaluation mode, and its test images and labels."""
+    from ..train import Config, Run, checkpoint
+
+    whole, _ = checkpoint.read_all(folder)
+    if not whole:
+        raise StateError(
+            f"{folder}, which has no checkpoint that is whole",
+            "there is a network to look at",
+            "the output directory of `tinyprop train`, or file.py:Net",
+        )
+    training = Run(Config(**whole[-1].facts["config"]), folder, root=root, say=lambda text: None)
+    training.resume()
+    net = training.model.to("numpy").eval()
+    return net, training.test.images[:count], training.test.labels[:count]
 
 
 def certificate(net: nn.Module, images: HostArray, components: int) -> Table:
@@ -119,16 +120,10 @@ def certificate(net: nn.Module, images: HostArray, components: int) -> Table:
 def products_of_rows(layer: nn.Module) -> HostArray | None:
     """The products of what two units of a layer multiply their inputs by: (units, units); None if
     the layer has no such weights."""
-    if isinstance(layer, Measured) and layer.is_measured:
-        weight, _ = layer.affine()
-    elif isinstance(layer, NormProp):
-        weight = F.weight_norm(layer.weight, layer.gamma)
-    elif isinstance(layer, (nn.Linear, nn.Conv2d, nn.WeightNorm)):
-        weight = layer.weight
-    else:
+    rows = rows_of(layer)
+    if rows is None:
         return None
-    units = len(weight)
-    rows = weight.numpy().astype("float64").reshape(units, -1)
+    units = len(rows)
     inner = layer.layer if isinstance(layer, nn.WeightNorm) else layer
     group = np.arange(units) * getattr(inner, "groups", 1) // units
     have_common_inputs = group[:, None] == group

@@ -1,7 +1,7 @@
 """One walk over a network: what each call of a layer gets and gives.
 
 Everything that looks inside a network uses it: `nn.signals`, spectra, correlations, `tinyprop
-compare` and `certify`, the records of a run.
+compare` and `examine`, the records of a run.
 """
 
 from collections.abc import Callable

@@ -10,7 +10,6 @@ answers.) `battery(cases)` turns them into
     test_dtypes      float32 stays float32, float64 float64: results, gradients, every op between
 """
 
-import math
 import os
 import random
 import subprocess
@@ -28,6 +27,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyprop as tp
+from tinyprop.testing.points import points
+from tinyprop.testing.strategies import rngs, shapes
 
 FLOATS = [np.float32, np.float64]
 FULL = bool(os.environ.get("TINYPROP_FULL"))  # whether what is exhaustive runs: see `make full`
@@ -139,35 +140,6 @@ def trained(
     return losses, {
         name: tp.engine.arrays.to_numpy(value) for name, value in net.state_dict().items()
     }
-
-
-def points(
-    rng: np.random.Generator,
-    shape: Any,
-    low: float,
-    high: float,
-    kinks: Any = (),
-    gap: float = 0.05,
-) -> Any:
-    """Distinct numbers from low to high, half a cell of an even grid or more apart, none nearer
-    than gap to a kink."""
-    size = math.prod(shape)
-    cells = (np.arange(size) + rng.uniform(0.25, 0.75, size)) / max(size, 1)
-    x = rng.permutation(low + (high - low) * cells)
-    for kink in kinks:
-        away = x - kink
-        near = abs(away) < 2 * gap  # moved outwards, in order: 0..2 gap -> gap..2 gap
-        x = np.where(near, kink + np.where(away < 0, -1, 1) * (gap + abs(away) / 2), x)
-    return x.reshape(shape)
-
-
-def rngs() -> st.SearchStrategy[np.random.Generator]:
-    return st.integers(0, 2**32 - 1).map(np.random.default_rng)
-
-
-def shapes(least: int = 0, most: int = 3, side: int = 3) -> st.SearchStrategy[tuple[int, ...]]:
-    """Shapes of some axes, each of 1 to `side` elements."""
-    return hnp.array_shapes(min_dims=least, max_dims=most, max_side=side)
 
 
 def one_axis(shape: tuple[int, ...]) -> st.SearchStrategy[int]:

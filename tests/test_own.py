@@ -19,6 +19,7 @@ from tinyprop.engine.loading import from_file
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "own.md").read_text()
+CHECKS = (DOCS / "checks.md").read_text()
 FILES = sorted(path.name for path in (DOCS / "own").glob("*.py"))
 COMMANDS = re.findall(r"^tinyprop (.*)$", PAGE, re.M)
 SMALLER = {
@@ -58,15 +59,16 @@ def python(folder, *words):
 
 
 def test_the_page_shows_each_file():
-    assert re.findall(r"literalinclude\} own/(.*)", PAGE) == [
+    assert re.findall(r"literalinclude\} own/(.*)", PAGE + CHECKS) == [
         "activation.py",
         "normalizer.py",
         "layer.py",
         "network.py",
         "data.py",
         "claims.py",
+        "checked.py",
     ]
-    assert len(FILES) == 6
+    assert len(FILES) == 7
 
 
 PRINTED = {
@@ -83,6 +85,7 @@ PRINTED = {
         "correctly",
         "Net                    gradient",
     ],
+    "checked.py": ["Right passes every check.", "NormProp: mean"],
 }
 
 
@@ -91,6 +94,34 @@ def test_each_file_runs(folder, name):
     said = python(folder, name)
     for words in PRINTED[name]:
         assert words in said
+
+
+def test_the_page_of_checks_shows_what_is_found(folder):
+    """Each of the three mistakes, in the words of the page up to the numbers."""
+
+    def without_numbers(text):
+        return re.sub(r"[-+]?\d[\d.e-]*", "0", text)
+
+    shown = re.search(r"```text\n(.*?)```", CHECKS, re.S).group(1)
+    assert shown.count("got:  ") == 3
+    said = without_numbers(python(folder, "checked.py"))
+    for paragraph in without_numbers(shown).strip().split("\n\n"):
+        assert paragraph in said
+
+
+def test_the_page_of_checks_names_each_check():
+    for name in tp.testing.layer.CHECKS:
+        assert f"`{name}`" in CHECKS
+    for name in tp.testing.__all__:
+        if name.startswith("check_"):
+            assert f"`{name}(" in CHECKS
+    for name in tp.testing.strategies.__all__:
+        assert f"`{name}`" in CHECKS
+    (program,) = re.findall(r"```python\n(.*?)```", CHECKS, re.S)
+    names = {}
+    exec(program, names)
+    names["test_my_layer"]()
+    names["test_networks"]()
 
 
 @pytest.mark.slow

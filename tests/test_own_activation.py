@@ -386,7 +386,7 @@ def test_training_from_the_command_line(path, tmp_path, capsys):
         assert config["activation"].startswith(f"{own.resolve()}:mine#")
         assert main([*command, "--resume"]) == 0
         own.write_text(FILE + "\n# changed")
-        assert main([*command, "--resume"]) == 1
+        assert main([*command, "--resume"]) == 2
         assert "own.py" in capsys.readouterr().err
         with pytest.raises(ValueError, match="content has changed"):
             tp.train.network(tp.train.Config(**config_of(config)), np.zeros((1, 3, 32, 32)), 10)

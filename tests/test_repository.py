@@ -49,6 +49,7 @@ PAGES = [
     "README.md",
     "CONTRIBUTING.md",
     "docs/architecture.md",
+    "docs/checks.md",
     "docs/own.md",
     "tutorials/README.md",
     "benchmarks/README.md",

@@ -214,3 +214,11 @@ def test_hermite_coefficients_see_the_kink():
     """E[ReLU(m + s Z) Z] = s Phi(m/s), which an integral across the kink misses by 1e-3."""
     (found,) = hermite(lambda u: np.maximum(u, 0.0), np.array(0.3), np.array(0.7), 1)
     assert found == pytest.approx(0.7 * NormalDist().cdf(0.3 / 0.7), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", list(tp.activations))
+def test_a_constant_has_no_covariance(name):
+    """A Gaussian number of standard deviation 0, on either side."""
+    for stds in ((0.0, 1.0), (1.0, 0.0)):
+        found = tp.moments.dual(name, [0.5, -0.9], mean=(0.3, -0.2), std=stds)
+        np.testing.assert_allclose(found.covariance, 0.0, atol=1e-15)

@@ -105,6 +105,8 @@ INTERRUPTED = """
 import os, signal, sys
 import tinyprop_command
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
         if name == {module!r}:

@@ -195,7 +195,7 @@ def splits(
 
 
 def load(
-    source: Any,
+    name: Any,
     root: Root = None,
     split: str = "train",
     seed: int = 0,
@@ -203,7 +203,7 @@ def load(
 ) -> Dataset:
     """A split of a data set: train, valid or test.
 
-    The source is one of
+    `name` is one of
     - a name: shapes (drawn on the spot), cifar10, cifar100, svhn, mnist, fashion-mnist, or one that
       you registered in `tp.data.datasets`;
     - an .npz file with the arrays images and labels, and optionally test_images, test_labels,
@@ -226,7 +226,7 @@ def load(
     <shapes valid: 1,000 images 3x32x32 uint8, 10 classes>
     """
     _check_split(split)
-    return splits(source, root, seed, image_size)[split]
+    return splits(name, root, seed, image_size)[split]
 
 
 @contextmanager

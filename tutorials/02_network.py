@@ -227,6 +227,32 @@ axes.legend(loc="lower left")
 show(figure)
 
 # %% [markdown]
+# And the same loop with tinyprop, from the first line to the last. The engine computes the
+# gradients, the optimizer keeps the velocities, and nothing else is hidden.
+
+# %%
+tp.manual_seed(0)
+train = points.astype("float32"), labels
+net = tp.nn.Sequential(tp.nn.Linear(2, HIDDEN), tp.nn.Tanh(), tp.nn.Linear(HIDDEN, CLASSES))
+optimizer = tp.optim.SGD(net.parameters(), lr=0.3, momentum=0.9)
+order = np.random.default_rng(1)
+for _ in range(60):
+    for x, y in tp.data.batches(train, 30, order):
+        loss = F.cross_entropy(net(tp.tensor(x)), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+with tp.no_grad():
+    logits = net(tp.tensor(train[0])).numpy()
+wrong = int((logits.argmax(axis=1) != labels).sum())
+print(f"at most 3 of {len(points)} points are wrong: {wrong <= 3}")
+
+# %% [markdown]
+# `tp.train.Run` is this loop with a learning-rate schedule, a log and checkpoints: it can be killed
+# at any moment and resumes to the same bits. [`tinyprop/train/run.py`](../tinyprop/train/run.py) is
+# its source.
+#
 # That is all there is to training a network. Everything else in this course is about one question:
 # what happens to the numbers inside when there are not one but ten or fifty layers?
 #

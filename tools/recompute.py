@@ -73,6 +73,8 @@ DEFAULTS = {
     "train_size": None,
     "test_size": None,
     "backend": "numpy",
+    "net": None,
+    "image_size": None,
 }
 IGNORED = {"seed", "threads", "read_every"}
 

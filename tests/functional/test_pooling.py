@@ -167,3 +167,13 @@ def test_the_average_of_a_constant_is_the_constant(backend, rules):
         (g,) = tp.grad(out.sum(), [x])
     np.testing.assert_allclose(out.numpy(), 0.7, rtol=1e-6)
     np.testing.assert_allclose(g.numpy(), 1 / 9, rtol=1e-6)
+
+
+def test_one_window_beside_the_corner():
+    """There is one window, as large as the image, and only a corner of the image is in it."""
+    x = tp.tensor([[[[8.0, 1.0], [2.0, 3.0]]]], requires_grad=True)
+    for count_include_pad, expected in ((False, 8.0), (True, 2.0)):
+        mean = F.avg_pool2d(x, 2, stride=3, padding=1, count_include_pad=count_include_pad)
+        (slope,) = tp.grad(mean.sum(), [x])
+        assert mean.tolist() == [[[[expected]]]]
+        assert slope.tolist() == [[[[expected / 8.0, 0.0], [0.0, 0.0]]]]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import tinyprop as tp
 import tinyprop.functional as F
 from tests.helpers import assert_explained
+from tinyprop.functional.special import erfc
 from tinyprop.moments import dual, gaussian
 from tinyprop.moments.hermite import hermite
 
@@ -33,6 +34,11 @@ def function(name):
         if name == "identity"
         else lambda u: getattr(F, name)(u, **PARAMS.get(name, {})).data
     )
+
+
+def gelu(u):
+    """Without the cancellation in 1 + erf(u/sqrt(2)) far below 0, which costs digits there."""
+    return u * 0.5 * erfc(-u / math.sqrt(2.0))
 
 
 def panels(edges, points=20):
@@ -141,6 +147,8 @@ def test_units_that_are_dead_saturated_narrow_or_wide(name, rho, m1, m2, s1, s2)
     which the reference leaves out; a step that is so far away is not refused."""
     places = PLACES[name]
     s = name if callable(name) else function(name)
+    if name == "gelu":
+        s = gelu
     params = {"kinks": (0.0,)} if callable(name) else {}
     got = dual(name, rho, (m1, m2), (s1, s2), **params)
     product, _ = reference(s, places, rho, m1, s1, m2, s2)

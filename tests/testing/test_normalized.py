@@ -65,7 +65,7 @@ class Perturbed(nn.Module):
 
 
 FAULTS = {
-    "c1 is 1 % off": ({"c1": 1.01}, ["variance"]),
+    "c1 is 1 % off": ({"c1": 1.01}, ["variance", "Jacobian factor"]),
     "c2 is off by 0.01": ({"c2": 0.01}, ["mean"]),
     "one unit is shifted": ({"one_unit": 0.02}, ["mean"]),
     "the gradient is 1 % off": ({"slope": 1.01}, ["Jacobian factor"]),

@@ -129,8 +129,8 @@ def test_on_a_gpu_both_networks_are_trained_and_compared(tmp_path, capsys, monke
     said = capsys.readouterr().out
     for name in demo.NETWORKS.values():
         line = (
-            rf"^{name}, epoch 2/2: loss \d\.\d+, error train .*%, [\d,]+ images/s, [\d,]+ MB of "
-            r"the GPU's memory in use$"
+            rf"^{name}, epoch 2/2: loss \d\.\d+, error train .*%, [\d,]+ images/s, "
+            r"[\d:]+, [\d,]+ MB of the GPU's memory in use$"
         )
         assert re.search(line, said, re.M), said
     assert "kernel by kernel" not in said

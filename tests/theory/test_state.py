@@ -471,7 +471,12 @@ def test_tensors_do_not_notice(rng):
 
 def test_weights_on_any_backend(backend, rng):
     """Moments are computed on the host, wherever the weights are."""
-    net = three(lambda net, x: net.c(x + tp.ones(N) * F.relu(net.a(x)) * net.b.bias))
+
+    def forward(net, x):
+        ones = tp.ones(N).to(net.b.bias.backend)
+        return net.c(x + ones * F.relu(net.a(x)) * net.b.bias)
+
+    net = three(forward)
     data = rng.normal(size=(6, N))
     for weights in ("given", "random"):
         expected = last(net.to("numpy"), data=data, weights=weights)

@@ -204,6 +204,7 @@ def load(
     """A split of a data set: train, valid or test.
 
     `name` is one of
+
     - a name: shapes (drawn on the spot), cifar10, cifar100, svhn, mnist, fashion-mnist, or one that
       you registered in `tp.data.datasets`;
     - an .npz file with the arrays images and labels, and optionally test_images, test_labels,

@@ -31,13 +31,13 @@ def reference_to(model: Module) -> str:
 
 def make_network(reference: str) -> Module:
     """The network that `file.py:Class` makes, called without arguments."""
-    pass_it = "pass the network itself: model=Net(...)"
+    instead = "pass the network itself: model=Net(...)"
     if not is_file_reference(reference):
         got = (
             f"the network {reference!r}, which was given as an object, and is in no file to import"
         )
         rule = "a run that was made with model=... is continued and loaded with one"
-        raise ValueError(explain(got, rule, pass_it.replace("Net", reference)))
+        raise ValueError(explain(got, rule, instead.replace("Net", reference)))
     name = reference.partition("#")[0]
     make = from_file(reference)
     if isinstance(make, Module):
@@ -52,7 +52,7 @@ def make_network(reference: str) -> Module:
     except Exception as error:
         got = f"{name}(), which raises {in_words(error)}"
         rule = "a network is made without arguments"
-        hint = f"defaults for all its arguments; or, in Python, {pass_it}"
+        hint = f"defaults for all its arguments; or, in Python, {instead}"
         raise ValueError(explain(got, rule, hint)) from error
     if not isinstance(made, Module):
         raise TypeError(explain(f"{name}(), which returns {type(made).__name__}", RULE, "Net"))

@@ -219,6 +219,50 @@ def test_each_mistake_in_a_formula_has_its_own_sentence(number, place, part):
     )
 
 
+FUNCTIONS = [number for number, entry in exercises.FORMULAS.items() if "of" in entry]
+
+
+@pytest.mark.parametrize("number", FUNCTIONS)
+def test_a_right_answer_is_right_for_all_fresh_numbers(number):
+    for seed in range(100):
+        assert checks.verdict(number, answer(number), seed) is None
+
+
+@pytest.mark.parametrize("number", FUNCTIONS)
+def test_answers_to_the_numbers_of_the_lesson_are_not_enough(number):
+    """A table of what is right there: the last of them stands for all others."""
+    known = {}
+
+    def table(*arguments):
+        key = repr(arguments)
+        if checks.fresh.get() is None:
+            known[key] = answer(number)(*arguments)
+        return known.get(key, list(known.values())[-1])
+
+    wrong = checks.verdict(number, table, seed=0)
+    assert wrong is not None
+    assert wrong.startswith("it is right for the numbers of the lesson, but not for others: ")
+
+
+@pytest.mark.parametrize("number", checks.EXERCISES)
+@pytest.mark.parametrize(
+    "odd",
+    [3.5, "text", [1, [2]], {"a": 1}, 1j, object(), int, lambda *a: {}, lambda *a: 1j, lambda: 0],
+    ids=repr,
+)
+def test_an_odd_answer_gets_words(number, odd):
+    assert isinstance(checks.verdict(number, odd), str)
+
+
+def test_a_number_for_a_function_and_an_unknown_exercise_get_words(capsys):
+    assert "the answer is the function, not float" in checks.verdict("3.1", 0.5)
+    checks.check("3.9", abs)
+    checks.hint("11.1")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "there is no exercise 3.9; lesson 3 has 3.1, 3.2, 3.3, 3.4"
+    assert second == "there is no exercise 11.1; see the lesson's text"
+
+
 def test_every_exercise_has_hints_a_hole_and_mistakes():
     assert set(WRONG) | set(exercises.FORMULAS) == set(checks.EXERCISES)
     lessons = {

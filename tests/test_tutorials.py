@@ -164,23 +164,6 @@ def test_the_contest_is_complete():
     assert sorted(settings) == sorted(wanted)
 
 
-def test_slides_come_from_the_lessons(tmp_path):
-    run_script = [sys.executable, str(COURSE / "slides.py"), "03", str(tmp_path)]
-    subprocess.run(run_script, check=True, capture_output=True)
-    deck = (tmp_path / "03_initialization.md").read_text()
-    slides = deck.split("\n---\n")
-    assert slides[0].startswith("# 3. How to start")
-    assert any(slide.strip().startswith("## Forwards") and "$$ E[u^2]" in slide for slide in slides)
-    assert all(slide.strip().startswith("![") == ("![" in slide) for slide in slides), (
-        "a figure has its own slide"
-    )
-    assert max(len(slide) for slide in slides) < 1200, "a slide that overflows"
-    figures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", deck)
-    assert len(figures) == 4
-    assert all((tmp_path / figure).stat().st_size > 1000 for figure in figures)
-    assert "check(" not in deck
-
-
 @pytest.mark.parametrize("figure", ["gamma.gif", "spectrum.gif"])
 def test_moving_figures_are_small(figure):
     path = COURSE.parent / "figures" / figure

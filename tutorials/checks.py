@@ -3,9 +3,11 @@ wrong with it; `hint("1.2")` gives one more hint each time; `predict` takes a gu
 shows the number.
 
 A checker is a function of the answer that raises NotYet with a sentence for the student. Those of
-the course are in exercises.py."""
+the course are in exercises.py. Functions are checked twice: with the numbers of the lesson, and
+with fresh ones, which no answer can know."""
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,19 +24,23 @@ class NotYet(Exception):
 class Exercise:
     checker: Callable[[Any], None]
     hints: tuple[str, ...]
+    function: bool  # whether the answer is a function
 
 
 EXERCISES: dict[str, Exercise] = {}
+fresh: ContextVar[np.random.Generator | None] = ContextVar("fresh", default=None)
 _hints_given: dict[str, int] = {}
 _guesses: dict[str, float | None] = {}
 _revealed: set[str] = set()
 
 
-def exercise(number: str, *hints: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+def exercise(
+    number: str, *hints: str, function: bool = True
+) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
     """Register the checker of an exercise, and its hints, from the faintest to the clearest."""
 
     def register(checker: Callable[[Any], None]) -> Callable[[Any], None]:
-        EXERCISES[number] = Exercise(checker, hints)
+        EXERCISES[number] = Exercise(checker, hints, function)
         return checker
 
     return register
@@ -49,7 +55,9 @@ def expect(holds: Any, otherwise: str) -> None:
 def numbers(got: Any, shape: tuple[int, ...] | None = None) -> Any:
     """The answer as a float64 array, of this shape if one is given."""
     try:
-        array = np.asarray(got.numpy() if isinstance(got, tp.Tensor) else got, float)
+        array = np.asarray(got.numpy() if isinstance(got, tp.Tensor) else got)
+        expect(not np.iscomplexobj(array), "it is complex: a real number was expected")
+        array = array.astype(float)
     except (TypeError, ValueError):
         raise NotYet(
             f"a number or an array of numbers was expected, not {type(got).__name__}"
@@ -87,11 +95,27 @@ def pieces(got: Any, count: int, what: str) -> tuple[Any, ...]:
     return tuple(got)
 
 
-def verdict(number: str, answer: Any) -> str | None:
-    """What is wrong with an answer; None if it is right."""
+def draws(*shape: int, seed: int = 0) -> np.ndarray:
+    """Standard normal numbers: those of the lesson, or fresh ones."""
+    random = fresh.get()
+    if random is None:
+        random = np.random.default_rng(seed)
+    return random.standard_normal(shape)
+
+
+def unknown(number: str) -> str:
+    """What to say if there is no such exercise."""
+    lesson = str(number).split(".")[0]
+    known = [name for name in EXERCISES if name.split(".")[0] == lesson]
+    of_lesson = f"lesson {lesson} has {', '.join(known)}" if known else "see the lesson's text"
+    return f"there is no exercise {number}; {of_lesson}"
+
+
+def student_function(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """The student's function. Arrays are copied, so that it can do no harm, and what stops it is
+    told in words."""
 
     def asked(*arguments: Any, **named: Any) -> Any:
-        """The student's function. Arrays are copied, so that it can do no harm."""
         copies = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
         try:
             result = answer(*copies, **named)
@@ -103,26 +127,56 @@ def verdict(number: str, answer: Any) -> str | None:
             ) from None
         except Exception as error:
             raise NotYet(f"it stops with {type(error).__name__}: {error}") from error
-        return (
-            expect(
-                result is not None and result is not ..., "it returns nothing yet: fill in the hole"
-            )
-            or result
-        )
+        is_hole = result is None or result is ...
+        expect(not is_hole, "it returns nothing yet: fill in the hole")
+        return result
 
-    if answer is None or answer is ...:
-        return "there is no answer yet: fill in the hole"
+    return asked
+
+
+def complaint(
+    checker: Callable[[Any], None], answer: Any, random: np.random.Generator | None
+) -> str | None:
+    """What a checker says of an answer, with the numbers of the lesson or with fresh ones."""
+    token = fresh.set(random)
     try:
-        EXERCISES[number].checker(
-            asked if callable(answer) and not isinstance(answer, type) else answer
-        )
+        checker(answer)
     except NotYet as wrong:
         return str(wrong)
+    except Exception as error:  # an answer of a form that nobody thought of
+        return f"the check cannot use this answer: {type(error).__name__}: {error}"
+    finally:
+        fresh.reset(token)
+    return None
+
+
+def verdict(number: str, answer: Any, seed: int | None = None) -> str | None:
+    """What is wrong with an answer; None if it is right. A function has to be right for the numbers
+    of the lesson and for others, which this seed draws; without one they are new each time."""
+    if number not in EXERCISES:
+        return unknown(number)
+    if answer is None or answer is ...:
+        return "there is no answer yet: fill in the hole"
+    asked = EXERCISES[number]
+    if not asked.function:
+        return complaint(asked.checker, answer, None)
+    if not callable(answer):
+        return f"the answer is the function, not {type(answer).__name__}: pass its name, without ()"
+    function = student_function(answer)
+    wrong = complaint(asked.checker, function, None)
+    if wrong is not None:
+        return wrong
+    wrong = complaint(asked.checker, function, np.random.default_rng(seed))
+    if wrong is not None:
+        return f"it is right for the numbers of the lesson, but not for others: {wrong}"
     return None
 
 
 def check(number: str, answer: Any) -> None:
     """Say whether the answer to an exercise is right, or what is wrong with it."""
+    if number not in EXERCISES:
+        print(unknown(number))
+        return
     wrong = verdict(number, answer)
     print(
         f"{number} is right"
@@ -133,6 +187,9 @@ def check(number: str, answer: Any) -> None:
 
 def hint(number: str) -> None:
     """Print the next hint; after the last one, say where the solution is."""
+    if number not in EXERCISES:
+        print(unknown(number))
+        return
     hints, given = EXERCISES[number].hints, _hints_given.get(number, 0)
     if given < len(hints):
         print(f"hint {given + 1} of {len(hints)}: {hints[given]}")

@@ -13,7 +13,7 @@ import numpy as np
 
 import tinyprop as tp
 import tinyprop.functional as F
-from checks import NotYet, exercise, expect, numbers, pieces, right
+from checks import NotYet, draws, exercise, expect, fresh, numbers, pieces, right
 
 C2, C1 = 1 / math.sqrt(2 * math.pi), math.sqrt((1 - 1 / math.pi) / 2)
 CHI = math.pi / (math.pi - 1)
@@ -23,8 +23,19 @@ FORMULAS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 # What the expressions of exercises.toml may use
 
 
-def draws(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
+def between(low, high):
+    """A fresh number, with three digits behind the point."""
+    return round(float(fresh.get().uniform(low, high)), 3)
+
+
+def whole(low, high):
+    """A fresh whole number from low to high."""
+    return int(fresh.get().integers(low, high, endpoint=True))
+
+
+def usual(lesson, new, *bounds):
+    """The lesson's number; where numbers are fresh, `between` or `whole` of these bounds."""
+    return lesson if fresh.get() is None else new(*bounds)
 
 
 def normal(x, axes, eps=0.0, ddof=0):
@@ -68,6 +79,18 @@ def image_gradient(g, w):
     return tp.grad(F.conv2d(image, tp.tensor(w)), [image], g)[0].numpy()
 
 
+def shift_for_gain(gain):
+    """The mean of a normal variable at which ReLU's mean-square gain has this value."""
+    low, high = 0.0, 5.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if tp.moments.gaussian("relu", middle, 1.0).jacobian_factor ** 2 > gain:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 def too_many_ranks(compute, send, trips):
     n = 1
     while 0.05 * math.log2(n) + trips * (n - 1) / n * send <= compute / n:
@@ -95,8 +118,10 @@ FUNCTIONS += (
     unit_rows,
     normalized_relu,
 )
-FUNCTIONS += (convolved, turned, image_gradient, too_many_ranks)
-NAMES = {f.__name__: f for f in FUNCTIONS} | {"pi": math.pi, "C1": C1, "C2": C2, "CHI": CHI}
+FUNCTIONS += (between, whole, convolved, turned, image_gradient, shift_for_gain, too_many_ranks)
+NAMES = {f.__name__: f for f in FUNCTIONS}
+NAMES |= {"pi": math.pi, "e": math.e, "C1": C1, "C2": C2, "CHI": CHI}
+FRESH_CASES = 3  # how often the numbers of a check are drawn
 
 
 def value(expression: str, names: dict[str, Any]) -> Any:
@@ -117,23 +142,29 @@ def formula(entry: dict[str, Any]) -> Any:
     parts = entry.get("part", [entry])
 
     def check(answer):
-        for case in entry.get("cases", [""]):
-            arguments = value(f"[{case}]", {})
-            names, got = named(entry, arguments), answer(*arguments) if "of" in entry else answer
-            found = pieces(got, len(parts), entry["returns"]) if "part" in entry else (got,)
-            for part, one in zip(parts, found, strict=True):
-                wanted = value(part["answer"], names)
-                mistakes = [
-                    (value(wrong, names), why) for wrong, why in part.get("mistakes", {}).items()
-                ]
-                otherwise = part["otherwise"].format(**names, wanted=wanted)
-                right(one, wanted, otherwise, *mistakes, relative=entry.get("relative", 1e-6))
+        cases = entry.get("cases", [""])
+        if fresh.get() is not None:
+            cases = [entry["fresh"]] * FRESH_CASES if "fresh" in entry else cases
+        for case in cases:
+            check_case(answer, value(f"[{case}]", {}))
+
+    def check_case(answer, arguments):
+        names = named(entry, arguments)
+        got = answer(*arguments) if "of" in entry else answer
+        found = pieces(got, len(parts), entry["returns"]) if "part" in entry else (got,)
+        for part, one in zip(parts, found, strict=True):
+            wanted = value(part["answer"], names)
+            mistakes = [
+                (value(wrong, names), why) for wrong, why in part.get("mistakes", {}).items()
+            ]
+            otherwise = part["otherwise"].format(**names, wanted=wanted)
+            right(one, wanted, otherwise, *mistakes, relative=entry.get("relative", 1e-6))
 
     return check
 
 
 for number, entry in FORMULAS.items():
-    exercise(number, *entry["hints"])(formula(entry))
+    exercise(number, *entry["hints"], function="of" in entry)(formula(entry))
 
 
 # Exercises that need more than a formula
@@ -182,6 +213,7 @@ class Node:
     "1.4",
     "By the chain rule, backward returns g times the slope.",
     "g / (1 + abs(x)) ** 2; abs, +, ** and / work on tensors.",
+    function=False,  # a class
 )
 def softsign(op):
     expect(
@@ -260,10 +292,12 @@ def cross_entropy_gradient(f):
     "g = 1 / sqrt(mean of s(z)**2) for many normal z.",
 )
 def gain(f):
+    a = usual(2, between, 1.5, 3)
+    b = usual(1, between, 0.7, 1.5)
     cases = {
         "ReLU": (lambda z: np.maximum(z, 0), 0.5, 0.5 - C2**2),
         "the absolute value": (abs, 1.0, 1 - 2 / math.pi),
-        "2 z + 1": (lambda z: 2 * z + 1, 5.0, 4.0),
+        f"{a} z + {b}": (lambda z: a * z + b, a * a + b * b, a * a),
     }
     for name, (s, square, variance) in cases.items():
         right(
@@ -290,33 +324,34 @@ def gain(f):
 def best_rate(f):
     """A rate that is best by one lucky run, one that is best on test images, one that diverges, and
     the right one."""
+    scale = usual(1, between, 1.1, 3)
     table = {
-        0.3: (None, 0.1, None),
-        0.1: (0.2, 0.6, 0.6),
-        0.03: (0.3, 0.3, 0.35),
-        0.01: (0.5, 0.5, 0.45),
+        0.3 * scale: (None, 0.1, None),
+        0.1 * scale: (0.2, 0.6, 0.6),
+        0.03 * scale: (0.3, 0.3, 0.35),
+        0.01 * scale: (0.5, 0.5, 0.45),
     }
     runs = [
         {"rate": r, "seed": i, "valid": v, "test": v}
         for r, vs in table.items()
         for i, v in enumerate(vs)
     ]
-    runs = [run | {"test": 0.05} if run["rate"] == 0.01 else run for run in runs]
+    runs = [run | {"test": 0.05} if run["rate"] == 0.01 * scale else run for run in runs]
     got = f([dict(run) for run in runs])
     expect(
-        not (isinstance(got, float) and got in (0.05, 0.01)),
+        not (isinstance(got, float) and got in (0.05, 0.01 * scale)),
         "the test images are for the end: use validation",
     )
     right(
         got,
-        0.03,
+        0.03 * scale,
         "it is another rate",
         (0.5, "return the rate, not its error"),
         (
-            0.3,
+            0.3 * scale,
             "a rate at which most runs diverged is no good choice, or compare the mean over seeds",
         ),
-        (0.1, "compare the mean over seeds, not the best run"),
+        (0.1 * scale, "compare the mean over seeds, not the best run"),
     )
 
 
@@ -333,10 +368,18 @@ def best_rate(f):
     ),
 )
 def constants(f):
-    for name, s in (("tanh", np.tanh), ("z^2", np.square), ("sin(z) + 1", lambda z: np.sin(z) + 1)):
+    shift = usual(1, between, 0.5, 2)
+    cases = {
+        "tanh": (np.tanh, 0.0, tp.moments.gaussian("tanh").std),
+        "z^2": (np.square, 1.0, math.sqrt(2.0)),
+        f"sin(z) + {shift}": (
+            lambda z: np.sin(z) + shift,
+            shift,
+            math.sqrt((1 - math.exp(-2)) / 2),
+        ),
+    }
+    for name, (s, want_mean, want_std) in cases.items():
         mean, std = pieces(f(s), 2, "the mean and the standard deviation")
-        exact = {"tanh": (0.0, tp.moments.gaussian("tanh").std), "z^2": (1.0, math.sqrt(2.0))}
-        want_mean, want_std = exact.get(name, (1.0, math.sqrt((1 - math.exp(-2)) / 2)))
         expect(
             abs(float(numbers(mean, ())) - want_mean) < 1e-10,
             f"the mean of {name} is {want_mean:.10f}",
@@ -428,7 +471,9 @@ def add_noise(f):
     "Rank r has the samples from ceil(samples * r / ranks) to ceil(samples * (r + 1) / ranks).",
 )
 def shares(f):
-    for samples, ranks in ((24, 4), (3, 4), (10, 4), (7, 2)):
+    many = usual(24, whole, 30, 90)
+    few = usual(4, whole, 5, 9)
+    for samples, ranks in ((many, few), (few - 1, few), (2 * few + 2, few), (7, 2)):
         got = numbers(f(samples, ranks), (ranks,))
         expect(
             got.sum() == samples, f"of {samples} samples on {ranks} ranks, {got.sum():.0f} are used"
@@ -446,7 +491,7 @@ def shares(f):
         )
 
 
-@exercise("E4.2", "A very large number swallows a small one.", "1e16 + 1 is 1e16.")
+@exercise("E4.2", "A very large number swallows a small one.", "1e16 + 1 is 1e16.", function=False)
 def three_numbers(answer):
     a, b, c = pieces(answer, 3, "a, b and c")
     numbers([a, b, c], (3,))

@@ -244,14 +244,13 @@ def test_answers_to_the_numbers_of_the_lesson_are_not_enough(number):
     assert wrong.startswith("it is right for the numbers of the lesson, but not for others: ")
 
 
+ODD = [3.5, "text", [1, [2]], {"a": 1}, 1j, object(), int, lambda *a: {}, lambda *a: 1j, lambda: 0]
+
+
 @pytest.mark.parametrize("number", checks.EXERCISES)
-@pytest.mark.parametrize(
-    "odd",
-    [3.5, "text", [1, [2]], {"a": 1}, 1j, object(), int, lambda *a: {}, lambda *a: 1j, lambda: 0],
-    ids=repr,
-)
-def test_an_odd_answer_gets_words(number, odd):
-    assert isinstance(checks.verdict(number, odd), str)
+def test_an_odd_answer_gets_words(number):
+    for odd in ODD:
+        assert isinstance(checks.verdict(number, odd), str), odd
 
 
 def test_a_number_for_a_function_and_an_unknown_exercise_get_words(capsys):

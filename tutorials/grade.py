@@ -231,6 +231,7 @@ def run(answer: Answer, seed: int, limits: Limits) -> str | None:
             said, _ = process.communicate(json.dumps(task), timeout=limits.seconds)
         except subprocess.TimeoutExpired:
             end(process)
+            process.communicate()  # closes its pipes
             return f"it takes longer than {limits.seconds:g} seconds"
         end(process)  # what it has started
     return read_verdict(said, token, process.returncode, limits)

@@ -63,9 +63,8 @@ def test_statistics_of_batch_norm_are_measured_again():
 def test_the_rate_is_halved_and_then_annealed_to_0(tmp_path):
     run = run_of(tmp_path, epochs=6, anneal=2, halve_every=2, lr=0.08)
     rates = []
-    step = run.step
-    run.step = lambda x, labels: rates.append(run.optimizer.lr) or step(x, labels)
-    run.step.threads_for_kernels = step.threads_for_kernels
+    train_on = run.train_on
+    run.train_on = lambda *batch: rates.append(run.optimizer.lr) or train_on(*batch)
     assert run.run()
     by_epoch = np.array(rates).reshape(6, 4)
     np.testing.assert_allclose(by_epoch[:4], np.repeat([[0.08], [0.08], [0.04], [0.04]], 4, axis=1))

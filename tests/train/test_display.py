@@ -121,6 +121,26 @@ def test_a_display_draws_only_now_and_then(clock, monkeypatch):
     assert 45 <= len(drawn) <= 55
 
 
+def test_all_drawings_take_a_hundredth_of_the_run_together(clock, monkeypatch):
+    """Also where epochs are so short that every step is the end of one."""
+    cost = 0.002
+
+    def draw(display):
+        clock.now += cost
+
+    monkeypatch.setattr(Terminal, "draw", draw)
+    start = clock.now
+    with Terminal(epochs=1000, batches=1, stream=Screen()) as display:
+        for epoch in range(1000):
+            display.start_epoch(epoch, 0)
+            clock.now += 0.01
+            display.step(1, 0.5, 1.0)
+            display.start_task("test error")
+            display.finish_epoch([ROW] * (epoch + 1))
+    seconds = clock.now - start
+    assert 0.009 * seconds < display.spent < 0.01 * seconds + cost
+
+
 def test_there_are_bars_only_in_terminals(monkeypatch, tmp_path):
     curves = Curves(tmp_path / "curves.png")
 
@@ -163,33 +183,42 @@ def test_curves_are_drawn_again_when_this_takes_a_hundredth_of_the_time(
     assert len(drawings) == 40
 
 
-def test_a_notebook_shows_bars_and_the_newest_curves(monkeypatch):
-    pages = []
+def test_a_notebook_shows_bars_and_the_newest_curves(clock, monkeypatch):
+    places = []
 
-    class Output:
-        def update(self, page):
-            pages.append(page)
+    class Place(list):
+        update = list.append
+
+    def new_place(page, display_id):
+        places.append(Place())
+        return places[-1]
 
     class IPython:
         HTML = str
-        display = staticmethod(lambda page, display_id: Output())
+        display = staticmethod(new_place)
 
     monkeypatch.setitem(sys.modules, "IPython", IPython)
     monkeypatch.setitem(sys.modules, "IPython.display", IPython)
-    pictures = iter([None, b"PNG"])
-    display = Notebook(2, 4, lambda: next(pictures))
-    display.start_epoch(0, 0)
-    assert "<img" not in pages[-1]
-    display.start_task("a < b")
-    assert "a &lt; b" in pages[-1]
-    assert 'src="data:image/png;base64,UE5H"' in pages[-1]
-    assert pages[-1].count("<progress") == 2
+    picture = b"PNG"
+    pictures = iter([None, picture, picture])
+    notebook = Notebook(2, 4, lambda: next(pictures))
+    bars, curves = places
+    notebook.start_epoch(0, 0)
+    assert (len(bars), len(curves)) == (1, 0)
+    clock.now += 1.0
+    notebook.start_task("a < b")
+    assert "a &lt; b" in bars[-1]
+    assert bars[-1].count("<progress") == 2
+    notebook.close()
+    assert len(bars) == 3
+    (shown,) = curves  # once
+    assert 'src="data:image/png;base64,UE5H"' in shown
 
 
 def test_the_log_has_the_time_and_the_csv_file_has_not(tmp_path):
     log = Log(tmp_path)
     log.seconds[1] = 61.25
-    log.write([ROW], [])
+    log.write([ROW], [], durable=False)
     assert log.in_words(ROW, 3) == (
         "epoch 1/3: loss 0.500, error train 12.50%, test 25.00%, 1,234 images/s, 1:01"
     )
@@ -199,7 +228,7 @@ def test_the_log_has_the_time_and_the_csv_file_has_not(tmp_path):
     again = Log(tmp_path)
     again.read(epochs=1)
     again.seconds[2] = 10.0
-    again.write([ROW, ROW | {"epoch": 2, "test_loss": float("inf")}], [])
+    again.write([ROW, ROW | {"epoch": 2, "test_loss": float("inf")}], [], durable=True)
     rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [row["elapsed"] for row in rows] == [61.25, 71.25]
     assert rows[1]["test_loss"] is None

@@ -80,9 +80,6 @@ def file(tmp_path):
     path.write_text(FILE)
     return path
 
-    """What the file defines."""
-    return sys.modules[tp.train.Config(net=f"{file}:Net") and kind_of(file).__module__]
-
 
 def kind_of(file, name="Net"):
     from tinyprop.engine.loading import from_file
@@ -424,8 +421,8 @@ import tinyprop as tp
 from tinyprop.train import Config, Run
 Run.SAVE_SECONDS = 0.02
 run = Run(Config(**{config!r}), {out!r}, say=lambda line: None)
-step = run.step
-run.step = lambda *batch: time.sleep(0.02) or step(*batch)
+train_on = run.train_on
+run.train_on = lambda *batch: time.sleep(0.02) or train_on(*batch)
 run.run(resume=True)
 """
 

@@ -230,14 +230,14 @@ def test_a_run_that_is_stopped_anywhere_ends_with_the_same_bits(tmp_path):
         run = Run(config, tmp_path / "parts")
         steps = 0
 
-        def counted(*batch, step=run.step):
+        def counted(*batch, train_on=run.train_on):
             nonlocal steps
             steps += 1
             if steps == 3:
                 os.kill(os.getpid(), signal.SIGINT)
-            return step(*batch)
+            return train_on(*batch)
 
-        run.step = counted
+        run.train_on = counted
         if run.run(resume=True):
             break
     assert same(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
@@ -257,8 +257,8 @@ few = few_images(200, 40)
 few.__enter__()
 Run.SAVE_SECONDS = 0.05
 run = Run(Config(**{config!r}), Path({out!r}), say=lambda line: None)
-step = run.step
-run.step = lambda *batch: time.sleep(0.05) or step(*batch)
+train_on = run.train_on
+run.train_on = lambda *batch: time.sleep(0.05) or train_on(*batch)
 run.run(resume=True)
 """
 
@@ -290,8 +290,8 @@ def test_a_run_that_is_killed_at_any_moment_ends_with_the_same_bits(tmp_path):
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_signals_save_and_stop(tmp_path, name):
     run, number = Run(Config(**TINY), tmp_path), getattr(signal, name)
-    step = run.step
-    run.step = lambda *batch: os.kill(os.getpid(), number) or step(*batch)
+    train_on = run.train_on
+    run.train_on = lambda *batch: os.kill(os.getpid(), number) or train_on(*batch)
     before = signal.signal(number, signal.SIG_DFL)  # under nohup, SIGHUP is ignored
     try:
         assert not run.run()
@@ -418,6 +418,7 @@ def on_a_device(tmp_path, monkeypatch, every, loss):
     monkeypatch.setattr(DeviceLoss, "reads", 0)
     run = Run(Config(**TINY), tmp_path)
     run.config = replace(run.config, backend="cupy", read_every=every)
+    monkeypatch.setattr(run, "count_errors", lambda labels: None)
     run.step = lambda images, labels: DeviceLoss(loss(run.batch))
     return run
 
@@ -458,6 +459,46 @@ def test_the_training_loss_is_a_mean_over_images(tmp_path):
     loss, _ = tp.train.evaluate(run.model, run.train.images, run.train.labels)
     run.run()
     assert run.history[0]["train_loss"] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.usefixtures("_no_curves")
+def test_the_training_error_is_that_of_the_steps(tmp_path):
+    """Of weights that hardly move, and a last batch of one image."""
+    run = Run(Config(**{**TINY, "epochs": 1, "train_size": 41, "lr": 1e-12}), tmp_path / "run")
+    _, error = tp.train.evaluate(run.model, run.train.images, run.train.labels)
+    assert error not in (0.0, 1.0)
+    run.run()
+    assert run.history[0]["train_error"] == error
+
+
+@pytest.mark.usefixtures("_no_curves")
+def test_a_checkpoint_of_a_version_that_did_not_count_errors(tmp_path):
+    """The epoch that it was in has the error of its other steps; or none."""
+    run = Run(Config(**{**TINY, "epochs": 2}), tmp_path)
+    run.should_stop = lambda: run.batch == run.batches_per_epoch
+    assert not run.run()
+    (found,), _ = checkpoint.read_all(tmp_path)
+    assert (found.facts["counted"], found.progress) == (120, (0, 6))
+    old = {name: value for name, value in found.facts.items() if name not in ("wrong", "counted")}
+    checkpoint.write(tmp_path, found.arrays, old | {"history": []})
+    run = Run(Config(**{**TINY, "epochs": 2}), tmp_path, say=lambda line: None)
+    assert run.run(resume=True)
+    assert ["train_error" in row for row in run.history] == [False, True]
+
+
+@pytest.mark.usefixtures("_no_curves")
+def test_a_log_is_flushed_to_the_disk_when_the_run_ends(tmp_path, monkeypatch):
+    """Before, the checkpoint has it, too: flushing takes longer than an epoch of a small network."""
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(name_of(descriptor)))
+
+    def name_of(descriptor):
+        return os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    assert Run(Config(**TINY), tmp_path, say=lambda line: None).run()
+    logs = [name.split(".")[1] for name in flushed if name.startswith((".log.", ".signals."))]
+    assert logs == ["log", "signals", "log"]
+    assert sum("checkpoint" in name for name in flushed) == 3
 
 
 @pytest.mark.usefixtures("_no_curves")

@@ -322,6 +322,9 @@ class RecordedRun(Run):
     def show_epoch(self) -> None:
         """Nothing: there may be many runs side by side."""
 
+    def draw_curves(self) -> None:
+        """None: the pages about the experiments have theirs."""
+
     def evaluate(self, name: str, images: Dataset) -> dict[str, float]:
         with nn.evaluating():
             self.passed[name] = passed_through(self.model, images.images)

@@ -178,6 +178,7 @@ class Replay:
         with recorded(self.cupy, stream, self.pool) as graphs, staging_in(self.mailbox):
             self.loss, gradients = self.step.differentiate(self.x, self.mailbox.labels, counted)
             self.step.update(gradients)
+        self.outputs = self.step.last_outputs
         self.graph = graphs[0]
         self.workspaces = workspaces()
         self.mailbox.replaying = True
@@ -219,6 +220,7 @@ class Replay:
         if not is_host_array(labels):
             self.copy_to(self.mailbox.labels, labels, stream)
         self.graph.launch(stream)
+        self.step.last_outputs = self.outputs
         loss = self.cupy.ndarray((), self.loss.dtype)
         loss.data.copy_from_device_async(self.loss.data, loss.nbytes, stream)
         return loss

@@ -19,21 +19,24 @@ TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.part")  # names that only `whole_fi
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def whole_file(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
     """Write to a temporary file beside `path`, flush it to the disk, and rename it.
 
     The temporary name is unique, so threads, processes and machines that share the directory may
     write one path at once: the last to finish wins. The directory is flushed, too, so that the file
-    survives a power loss."""
+    survives a power loss. What is not `durable` survives the end of the process, and takes no time
+    to flush: it is for files that can be written again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         with open(aside, "xb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(aside, path)
-        flush_directory(path.parent)
+        if durable:
+            flush_directory(path.parent)
     finally:
         remove(aside)
 
@@ -55,8 +58,8 @@ def remove(path: Path) -> None:
         os.unlink(path)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    with whole_file(path) as file:
+def write_whole(path: Path, content: bytes, durable: bool = True) -> None:
+    with whole_file(path, durable) as file:
         file.write(content)
 
 
@@ -65,8 +68,8 @@ def write_json(path: Path, value: Any) -> None:
     write_whole(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    write_whole(path, csv_text(rows).encode())
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], durable: bool = True) -> None:
+    write_whole(path, csv_text(rows).encode(), durable)
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:

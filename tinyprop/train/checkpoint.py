@@ -26,6 +26,8 @@ TYPES: dict[str, Any] = {
     "config": dict,
     "batch": int,
     "loss": float,
+    "wrong": int,
+    "counted": int,
     "lr": float,
     "schedule": dict,
     "generator": dict,
@@ -144,7 +146,8 @@ def read(path: Path) -> Checkpoint:
         if metadata.get("format") != FORMAT or "sha256" not in metadata:
             raise ValueError("it is not a checkpoint of this version of tinyprop")
         # older ones do not say
-        defaults = {"ranks": 1, "averaged": 0, "samples": {}, "network": []}
+        counts = {"ranks": 1, "averaged": 0, "wrong": 0, "counted": 0}
+        defaults = {**counts, "samples": {}, "network": []}
         facts = defaults | json.loads(metadata["facts"])
         check(facts)
         # with the defaults of what an older version did not know
@@ -175,6 +178,7 @@ def check(facts: dict[str, Any]) -> None:
         raise ValueError("its epochs are not numbered from 1")
     counts = (
         facts["batch"] >= 0
+        and 0 <= facts["wrong"] <= facts["counted"]
         and facts["averaged"] >= 0
         and facts["threads"] >= 1
         and facts["ranks"] >= 1

@@ -1,8 +1,8 @@
 """What a run shows while it trains: two bars in a terminal, bars and curves in a notebook, nothing
 elsewhere.
 
-A display is told of every step, and draws only now and then, so that it costs less than a hundredth
-of the run."""
+A display is told of every step, and draws only now and then: so rarely that all drawings together
+take less than a hundredth of the run."""
 
 import os
 import shutil
@@ -19,7 +19,9 @@ from tqdm.std import tqdm
 
 from ..report.html import image_tag
 
-INTERVAL = 0.2  # seconds between two drawings of the bars
+INTERVAL = 0.2  # seconds between two drawings of the bars while an epoch runs
+PART = 0.01  # of the run, which drawings may take
+PART_IN_NOTEBOOK = 0.05  # where somebody is watching
 NARROW = 60  # columns, below which texts are shortened
 WIDEST = 100  # columns
 SMALLEST_BAR = 6  # columns; with less, there is no bar
@@ -38,6 +40,8 @@ class Display:
     0.375
     """
 
+    part = PART
+
     def __init__(self, epochs: int, batches: int):
         self.epochs = epochs
         self.batches = batches  # in an epoch
@@ -47,7 +51,9 @@ class Display:
         self.rate = 0.0  # images per second
         self.task = ""  # what is done besides training
         self.pace: float | None = None  # seconds for an epoch and its evaluation, if known
-        self.drawn = 0.0  # when
+        self.started: float | None = None  # when
+        self.drawn = 0.0  # when, for the last time
+        self.spent = 0.0  # seconds, for all drawings
 
     def __enter__(self) -> Self:
         return self
@@ -59,29 +65,29 @@ class Display:
         """An epoch begins, or is resumed after so many batches."""
         self.epoch, self.batch = epoch, batch
         self.loss, self.rate, self.task = None, 0.0, ""
-        if not self.drawn:  # the time left is estimated from here
+        if self.started is None:  # the time left is estimated from here
             self.started = time.perf_counter()
             self.epochs_before = self.epoch + self.epoch_fraction
-        self._draw_now()
+        self._draw_if_there_is_time()
 
     def step(self, batch: int, loss: float, rate: float) -> None:
         """So many batches of the epoch are done, with this mean loss and images per second."""
         self.batch, self.loss, self.rate = batch, loss, rate
         if time.perf_counter() - self.drawn > INTERVAL:
-            self._draw_now()
+            self._draw_if_there_is_time()
 
     def start_task(self, task: str) -> None:
         """Say what takes time after the batches of an epoch, such as an evaluation."""
         self.task = task
-        self._draw_now()
+        self._draw_if_there_is_time()
 
     def finish_epoch(self, history: History) -> None:
         """An epoch is measured, and this is the history so far."""
         self.epoch, self.batch, self.task = len(history), 0, ""
         epochs_done = self.epoch - self.epochs_before
         if epochs_done > 0:  # or it was resumed after the last batch of an epoch
-            self.pace = (time.perf_counter() - self.started) / epochs_done
-        self._draw_now()
+            self.pace = self.seconds / epochs_done
+        self._draw_if_there_is_time()
 
     def aside(self) -> AbstractContextManager[None]:
         """Inside the block, lines may be written."""
@@ -89,6 +95,11 @@ class Display:
 
     def close(self) -> None:
         """Nothing will be shown after this."""
+
+    @property
+    def seconds(self) -> float:
+        """Since the first epoch of this display began."""
+        return 0.0 if self.started is None else time.perf_counter() - self.started
 
     @property
     def epoch_fraction(self) -> float:
@@ -105,7 +116,7 @@ class Display:
         epochs_done = self.epoch + self.epoch_fraction
         pace = self.pace
         if pace is None and epochs_done > self.epochs_before:
-            pace = (time.perf_counter() - self.started) / (epochs_done - self.epochs_before)
+            pace = self.seconds / (epochs_done - self.epochs_before)
         return "?" if pace is None else in_hours(pace * (self.epochs - epochs_done))
 
     def texts(self, short: bool) -> tuple[str, str]:
@@ -123,9 +134,15 @@ class Display:
             of_epoch += f", {self.rate:,.0f} images/s"
         return f"{self.fraction:4.0%}, epoch {of_run}", f"{self.epoch_fraction:4.0%}, {of_epoch}"
 
+    def _draw_if_there_is_time(self) -> None:
+        if self.spent <= self.part * self.seconds:
+            self._draw_now()
+
     def _draw_now(self) -> None:
-        self.drawn = time.perf_counter()
+        start = time.perf_counter()
         self.draw()
+        self.drawn = time.perf_counter()
+        self.spent += self.drawn - start
 
     def draw(self) -> None:
         """Show how far the run is."""
@@ -173,17 +190,30 @@ class Terminal(Display):
 class Notebook(Display):
     """The bars, and the learning curves so far, in the output of a notebook's cell."""
 
+    part = PART_IN_NOTEBOOK
+
     def __init__(self, epochs: int, batches: int, curves: Callable[[], bytes | None]):
         """`curves` returns the newest picture of the curves, if there is one."""
         super().__init__(epochs, batches)
         self.curves = curves
         self.ipython: Any = import_module("IPython.display")
-        self.output = self.ipython.display(self.ipython.HTML(""), display_id=True)
+        self.picture: bytes | None = None  # that is shown
+        self.place_of_bars = self.new_place()
+        self.place_of_curves = self.new_place()
+
+    def new_place(self) -> Any:
+        """A place in the output of the cell, which can be filled again and again."""
+        return self.ipython.display(self.ipython.HTML(""), display_id=True)
 
     def draw(self) -> None:
-        self.output.update(self.ipython.HTML(self.page()))
+        self.place_of_bars.update(self.ipython.HTML(self.bars()))
+        picture = self.curves()
+        if picture is not None and picture is not self.picture:
+            tag = image_tag(picture, "learning curves", width=640)
+            self.place_of_curves.update(self.ipython.HTML(tag))
+        self.picture = picture
 
-    def page(self) -> str:
+    def bars(self) -> str:
         rows = []
         fractions = (self.fraction, self.epoch_fraction)
         for name, fraction, text in zip(
@@ -191,9 +221,7 @@ class Notebook(Display):
         ):
             bar = f'<progress max="1" value="{fraction:.3f}"></progress>'
             rows.append(f"<tr><td>{name}</td><td>{bar}</td><td>{escape(text)}</td></tr>")
-        picture = self.curves()
-        shown = "" if picture is None else image_tag(picture, "learning curves", width=640)
-        return f"<table>{''.join(rows)}</table>{shown}"
+        return f"<table>{''.join(rows)}</table>"
 
     def close(self) -> None:
         self._draw_now()
@@ -203,13 +231,11 @@ class Curves:
     """The learning curves of a run in a file, drawn again after an epoch if there is time for it:
     drawing takes no more than a part of the run."""
 
-    PART = 0.01
-    IN_NOTEBOOK = 0.05  # where somebody is watching
     FIRST_GUESS = 0.5  # seconds that a drawing takes
 
     def __init__(self, path: Path):
         self.path = path
-        self.part = self.IN_NOTEBOOK if in_notebook() else self.PART
+        self.part = PART_IN_NOTEBOOK if in_notebook() else PART
         self.seconds = self.FIRST_GUESS
         self.drawn = time.perf_counter()
         self.picture: bytes | None = None

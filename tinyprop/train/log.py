@@ -41,11 +41,13 @@ class Log:
             found = {}
         self.seconds = {epoch: found[epoch] for epoch in found if epoch <= epochs}
 
-    def write(self, history: list[Row], signals: list[Row]) -> None:
-        write_csv(self.folder / "log.csv", history)
-        write_csv(self.folder / "signals.csv", signals)
+    def write(self, history: list[Row], signals: list[Row], durable: bool) -> None:
+        """All files anew. A log that is not `durable` may be lost when the power fails: the
+        checkpoint has it, too."""
+        write_csv(self.folder / "log.csv", history, durable)
+        write_csv(self.folder / "signals.csv", signals, durable)
         lines = [json.dumps(row) + "\n" for row in self.timed(history)]
-        write_whole(self.path, "".join(lines).encode())
+        write_whole(self.path, "".join(lines).encode(), durable)
 
     def timed(self, history: list[Row]) -> list[Row]:
         """The rows of the history with the seconds that each epoch took, and of all epochs until

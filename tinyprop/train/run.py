@@ -88,7 +88,7 @@ class Run(Training):
             self.display = stack.enter_context(self.new_display())
             while self.epoch < self.config.epochs:
                 if not self.run_epoch(signalled):
-                    self.save()
+                    self.stop()
                     return False
                 self.finish_epoch()
             self.finish_run()
@@ -116,15 +116,12 @@ class Run(Training):
             self.train_on(images, labels)
             if self.average is not None and self.schedule.is_averaging(self.epoch):
                 self.average.add()
-            self.batch += 1
-            self.images += len(images)
             if self.reads_loss(self.batch):
                 self.display.step(self.batch, self.mean_loss, self.images_per_second)
             if self.is_stopped():
                 return False
             if time.perf_counter() - self.saved > self.SAVE_SECONDS:
                 self.save()
-                self.saved = time.perf_counter()
         return True
 
     def batches_left(self) -> Iterator[tuple[Array, Array]]:
@@ -134,7 +131,8 @@ class Run(Training):
         return data_room.prefetched(islice(batches, self.batch, None), self.config.backend)
 
     def train_on(self, images: Array, labels: Array) -> None:
-        """One step, whose loss is added to those of the epoch."""
+        """One step (forward, backward, update), whose loss and errors are added to those of the
+        epoch."""
         try:
             loss = self.step(images, labels)
             # in float64: as a float, or on the device
@@ -149,28 +147,31 @@ class Run(Training):
             got, rule, hint = error.args
             where = f"step {self.batch + 1} of epoch {self.epoch + 1}"
             raise DivergenceError(f"{got}, at {where}", rule, hint) from None
+        self.batch += 1
+        self.images += len(images)
+        if self.reads_loss(self.batch):
+            self.count_errors(labels)
 
     def finish_epoch(self) -> None:
         """Measure, log, move on to the next epoch, and save."""
         loss, rate = self.mean_loss, self.images_per_second
         row = {"epoch": self.epoch + 1, "lr": self.optimizer.lr, "train_loss": loss}
-        row |= self.measured_errors() | {"images_per_second": rate}
+        row |= self.ranks.from_first(self.errors_of_steps)
+        row |= self.measured() | {"images_per_second": rate}
         self.history.append(row)
         self.schedule.epoch_ended(self.optimizer, loss)
-        self.batch, self.loss = 0, 0.0
+        self.reset_epoch()
         self.ranks.check_same("weights", digest(self.model.state_dict().values()))
         self.save()
         self.log.seconds[self.epoch] = time.perf_counter() - self.started
         self.write_logs()
         self.show_epoch()
 
-    def measured_errors(self) -> dict[str, float]:
-        """What the log has of the epoch besides the loss; signals are recorded, too."""
+    def measured(self) -> dict[str, float]:
+        """What the log has of the network after an epoch; signals are recorded, too."""
         is_last = self.epoch + 1 == self.config.epochs
         found: dict[str, float] = {}
-        self.display.start_task("training error")
         with np.errstate(all="ignore"):  # if the numbers run away, the next step says so
-            found["train_error"] = self.training_error()
             if self.valid is not None:
                 self.display.start_task("validation error")
                 found |= self.evaluate("validation", self.valid)
@@ -186,12 +187,18 @@ class Run(Training):
         return found
 
     def finish_run(self) -> None:
-        """What is left to do after the last epoch."""
+        """After the last epoch: the files that a finished run has."""
         if "test_error" not in self.history[-1]:  # there were to be more epochs
             self.history[-1] |= self.evaluate("test", self.test)
             self.save()
-            self.write_logs()
+        self.write_logs(durable=True)
         self.finish()
+
+    def stop(self) -> None:
+        """Before the last epoch: what continues the run, and its log and curves so far."""
+        self.save()
+        self.write_logs(durable=True)
+        self.draw_curves()
 
     @property
     def images_per_second(self) -> float:
@@ -259,9 +266,13 @@ class Run(Training):
         self.log.read(self.epoch)
         self.write_logs()  # they may be an epoch behind the checkpoint
 
-    def write_logs(self) -> None:
+    def write_logs(self, durable: bool = False) -> None:
         if self.history and self.ranks.first:
-            self.log.write(self.history, self.signals)
+            self.log.write(self.history, self.signals, durable)
+
+    def draw_curves(self) -> None:
+        if self.history and self.ranks.first:
+            self.curves.draw(self.history)
 
     def finish(self) -> None:
         """What a run leaves when it is done, besides its log."""
@@ -297,6 +308,7 @@ class Run(Training):
                 )
         if self.ranks.first:
             checkpoint.write(self.out, arrays, self.facts())
+        self.saved = time.perf_counter()
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint holds besides arrays."""
@@ -304,6 +316,8 @@ class Run(Training):
             "config": asdict(self.config),
             "batch": self.batch,
             "loss": float(self.loss),
+            "wrong": self.wrong,
+            "counted": self.counted,
             "lr": float(self.optimizer.lr),
             "schedule": self.schedule.state_dict(),
             "generator": generator().bit_generator.state,
@@ -328,6 +342,7 @@ class Run(Training):
             part.load_state_dict(found.arrays_of(owner))
         self.history, self.signals = facts["history"], facts["signals"]
         self.batch, self.loss = facts["batch"], facts["loss"]
+        self.wrong, self.counted = facts["wrong"], facts["counted"]
         self.optimizer.lr = facts["lr"]
         self.schedule.load_state_dict(facts["schedule"])
         if self.average is not None:

@@ -136,6 +136,7 @@ class TrainingStep:
         self._members: Members | None = None
         self.is_graph_checked = False
         self.classes = 0
+        self.last_outputs: Array | None = None  # of this rank's share of the last batch
         self.graph = graph
         self.no_graph = self.obstacle()
         if graph and self.no_graph:
@@ -284,6 +285,7 @@ class TrainingStep:
 
     def outputs(self, x: Array) -> Tensor:
         outputs = self.model(Tensor(x))
+        self.last_outputs = outputs._data
         self.classes = outputs.shape[1] if outputs.ndim > 1 else 0
         return outputs
 

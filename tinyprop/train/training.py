@@ -4,9 +4,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import data as data_room
 from .. import nn
-from ..engine.arrays import Array, from_host, use_backend
+from ..engine.arrays import Array, from_host, to_numpy, use_backend
 from ..engine.errors import explain
 from ..engine.random import generator, manual_seed, new_generator
 from ..engine.tensor import Tensor
@@ -21,7 +23,6 @@ from .schedule import Schedule, optimizer_for
 from .step import TrainingStep, evaluate
 
 REFRESH, FIXED_IMAGES = 10, 50  # unless the config says otherwise
-FEW = 50  # one training image in so many is in the training error, and SHOWN at least
 SHOWN = 200  # test images whose signals are recorded after each epoch
 
 
@@ -66,9 +67,14 @@ class Training:
 
         self.history: list[dict[str, float]] = []  # a row for each finished epoch
         self.signals: list[dict[str, Any]] = []  # a row for each layer and finished epoch
-        self.few: data_room.Dataset | None = None  # training images whose error is measured
+        self.reset_epoch()
+
+    def reset_epoch(self) -> None:
+        """Nothing is done of the next epoch."""
         self.batch = 0  # how many are done in the present epoch
         self.loss: Any = 0.0  # the sum of their losses
+        self.wrong = 0  # images of theirs that the network got wrong
+        self.counted = 0  # images that it could get wrong
 
     def build(self, config: Config, own: nn.Module | None) -> nn.Sequential:
         """The network, with its data normalisation in front."""
@@ -99,6 +105,22 @@ class Training:
         """Of the present epoch so far."""
         return float(self.loss) / self.batches_counted
 
+    def count_errors(self, labels: Array) -> None:
+        """Add what the last step got wrong to the training error of the epoch. It is measured in
+        training mode with the weights of that step, as the loss is, and so costs next to nothing;
+        on a device, after the steps whose loss is read. The first rank does so for all, with its
+        share."""
+        outputs = self.step.last_outputs
+        if outputs is None or not self.ranks.first:
+            return
+        mine = labels[self.ranks.share(len(labels))]
+        self.wrong += int(np.count_nonzero(to_numpy(outputs).argmax(axis=1) != mine))
+        self.counted += len(mine)
+
+    def errors_of_steps(self) -> dict[str, float]:
+        """The training error of the epoch; none if it was begun by a version that did not count."""
+        return {"train_error": self.wrong / self.counted} if self.counted else {}
+
     @property
     def is_on_host(self) -> bool:
         return self.config.backend == "numpy"
@@ -123,20 +145,6 @@ class Training:
             self.model, images.images, images.labels, self.config.threads, self.ranks
         )
         return {f"{name}_loss": loss, f"{name}_error": error}
-
-    def training_error(self) -> float:
-        """The fraction of some training images that the network gets wrong, in evaluation mode:
-        always the same ones, and so few that this takes a hundredth of an epoch."""
-        if self.few is None:
-            count = min(len(self.train), max(SHOWN, len(self.train) // FEW))
-            order = new_generator([self.config.seed, len(self.train), 2]).permutation(
-                len(self.train)
-            )
-            self.few = self.train.subset(order[:count])
-        _, error = evaluate(
-            self.model, self.few.images, self.few.labels, self.config.threads, self.ranks
-        )
-        return error
 
     def averaged(self) -> nn.Module:
         """The network with averaged weights. What its layers measured is measured again."""

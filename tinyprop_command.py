@@ -1,28 +1,34 @@
 """Where the command `tinyprop` starts. Beside the package, so that nothing is imported yet: Ctrl-C
-ends the command quietly, also while Python imports tinyprop and NumPy."""
+ends the command quietly, also while Python imports tinyprop and NumPy. `python -m tinyprop` imports
+this first, too."""
 
 import os
 import signal
 import sys
-from typing import Any
 
 
 def main() -> int:
     """Run the command line; see `tinyprop.cli.main`."""
-    before = signal.getsignal(signal.SIGINT)
-    is_handled = before is signal.default_int_handler  # and not ignored, as in the background
-    if is_handled:
-        signal.signal(signal.SIGINT, _stop)
+    stop_quietly()
     from tinyprop import cli
 
-    def restore() -> None:
-        if is_handled:
-            signal.signal(signal.SIGINT, before)
-
-    return cli.main(loaded=restore)
+    return cli.main(loaded=stop_as_usual)
 
 
-def _stop(*_: Any) -> None:
+def stop_quietly() -> None:
+    """From now on, Ctrl-C ends this process with one line; not where it is ignored, as in the
+    background."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)
+
+
+def stop_as_usual() -> None:
+    """From now on, Ctrl-C raises KeyboardInterrupt again."""
+    if signal.getsignal(signal.SIGINT) is _stop:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _stop(*_: object) -> None:
     """Leave at once: an exception may be lost in the middle of an import."""
     sys.stdout.flush()
     os.write(2, b"\ntinyprop: stopped\n")

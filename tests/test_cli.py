@@ -128,6 +128,31 @@ def test_ctrl_c_during_imports_is_quiet(module):
     assert (done.returncode, done.stdout) == (130, "")
 
 
+@pytest.mark.parametrize("module", ["numpy", "tinyprop.functional", "tinyprop.instruments.info"])
+def test_ctrl_c_is_quiet_in_python_m_tinyprop(module, tmp_path):
+    program = INTERRUPTED.format(module=module).partition("sys.argv")[0]
+    (tmp_path / "sitecustomize.py").write_text(program.replace("import tinyprop_command", ""))
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-m", "tinyprop", "info"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path,
+    )
+    assert done.stderr == "\ntinyprop: stopped\n"
+    assert (done.returncode, done.stdout) == (130, "")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no /proc here")
+def test_a_place_that_no_file_can_be_made_in(capsys):
+    """Root may write to it, as far as its permissions tell."""
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "--out", "/proc/tinyprop/run"])
+    assert caught.value.code == 2
+    assert "/proc cannot be written to" in capsys.readouterr().err
+
+
 def test_the_command_starts_where_the_installed_script_does():
     program = [sys.executable, "-c", INTERRUPTED.format(module="nothing")]
     done = subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT)

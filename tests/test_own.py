@@ -82,7 +82,7 @@ PRINTED = {
     "normalizer.py": ["(4, 10)", "1.branch.0.gain, 2.gain"],
     "layer.py": ["0 Circular predicted", "1 Linear   predicted"],
     "data.py": [
-        "<spirals train: 360 vectors of 2 float32, 2 classes>",
+        "<spirals train: 360 vectors of 2 float32, 2 classes; 40 of 400 held out for valid>",
         "<one spiral test: 80 vectors of 2 float32, 2 classes; 80 of 400 drawn with seed 3>",
     ],
     "network.py": [

@@ -7,6 +7,13 @@
 tensor([2., 4.])
 """
 
+import sys
+
+if sys.argv[:1] == ["-m"] and "tinyprop" in sys.orig_argv:  # `python -m tinyprop`
+    from tinyprop_command import stop_quietly
+
+    stop_quietly()  # also while the rest is imported
+
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any

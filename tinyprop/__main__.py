@@ -2,6 +2,6 @@
 
 import sys
 
-from .cli import main
+from tinyprop_command import main
 
 sys.exit(main())

@@ -59,7 +59,11 @@ def test_an_npz_file_with_and_without_a_test_split(tmp_path):
     path = saved(tmp_path / "mine.npz", images=images, labels=labels)
     parts = splits(path)
     assert [len(parts[split]) for split in ("train", "valid", "test")] == [45, 3, 12]
-    assert repr(parts["train"]) == "<mine train: 45 vectors of 1 float32, 3 classes>"
+    assert repr(parts["train"]) == (
+        "<mine train: 45 vectors of 1 float32, 3 classes; "
+        "12 of 60 held out for test; 3 of 48 held out for valid>"
+    )
+    assert parts["valid"].notes == ("3 of 48 drawn with seed 0",)
     assert tp.data.found(path) == str(path)
     few, few_labels = numbered(5, start=60)
     path = saved(

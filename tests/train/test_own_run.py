@@ -148,7 +148,8 @@ def test_a_summary_comes_before_the_training(file, tmp_path, capsys):
     assert main(["train", *words, "--out", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
     before, _, after = said.partition("epoch 1/1")
-    for part in ("1.block.linear Linear", "(1, 12)", "load train", "load test", "1 thread"):
+    drawn = "load train: 14 of 150 held out for valid"
+    for part in ("1.block.linear Linear", "(1, 12)", "load test", drawn, "1 thread"):
         assert part in before
     assert "Test error" in after
     assert main(["train", *words, "--out", str(tmp_path / "other"), "--quiet"]) == 0
@@ -206,6 +207,8 @@ def test_a_record_of_a_run(file, tmp_path):
     assert saved.signals == tuple(run.signals)
     assert saved.data == tp.data.fingerprint(run.train, run.test)
     assert saved.classes == ("0", "1", "2")
+    assert saved._repr_html_() == run._repr_html_()
+    assert "1 of 2 epochs" in saved._repr_html_()
 
 
 @pytest.mark.parametrize("read", [tp.train.read, tp.train.load])

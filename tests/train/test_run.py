@@ -488,7 +488,7 @@ def test_a_checkpoint_of_a_version_that_did_not_count_errors(tmp_path):
 
 @pytest.mark.usefixtures("_no_curves")
 def test_a_log_is_flushed_to_the_disk_when_the_run_ends(tmp_path, monkeypatch):
-    """Before, the checkpoint has it, too: flushing takes longer than an epoch of a small network."""
+    """Before, the checkpoint has it, too: flushing takes longer than a short epoch."""
     flushed = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(name_of(descriptor)))
 

@@ -216,7 +216,7 @@ def load(
 
     A split that a source of yours does not have is drawn from its training samples: of each class a
     fifth for test, and a tenth of the rest for valid. The seed decides which, and the `notes` of
-    the split say so.
+    this split and of train say so.
 
     Files of our data sets, compressed as they are published or unpacked, are searched in `root`, in
     $TINYPROP_DATA and in the user's cache folder. Missing files are downloaded into the first of
@@ -295,6 +295,7 @@ def _check_different(loader: Loader, parts: Parts) -> None:
 def _complete(parts: Parts, seed: int) -> Parts:
     """All splits: those that are not given are drawn from the training samples, if these are
     enough."""
+    notes = parts["train"].notes
     for split, one_in in DRAWN.items():
         if split in parts:
             continue
@@ -302,10 +303,13 @@ def _complete(parts: Parts, seed: int) -> Parts:
         chosen = _drawn(train.labels, one_in, new_generator([seed, one_in]))
         count = np.count_nonzero(chosen)
         if count:
-            note = f"{count:,} of {len(train):,} drawn with seed {seed}"
+            taken = f"{count:,} of {len(train):,}"
             part = train.subset(np.flatnonzero(chosen))
-            parts[split] = replace(part, split=split, notes=(*part.notes, note))
-            parts["train"] = train.subset(np.flatnonzero(~chosen))
+            rest = train.subset(np.flatnonzero(~chosen))
+            parts[split] = replace(
+                part, split=split, notes=(*notes, f"{taken} drawn with seed {seed}")
+            )
+            parts["train"] = replace(rest, notes=(*rest.notes, f"{taken} held out for {split}"))
     return parts
 
 

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 FIGURES = (".png", ".svg", ".pdf", ".jpg", ".webp")
@@ -101,8 +102,13 @@ def output_directory(text: str) -> Path:
         here = here.parent
     if not here.is_dir():
         raise argparse.ArgumentTypeError(f"{here} is not a directory")
-    if not os.access(here, os.W_OK | os.X_OK):
-        raise argparse.ArgumentTypeError(f"the directory {here} cannot be written to")
+    try:  # permissions do not tell, of /proc for example
+        with TemporaryFile(dir=here):
+            pass
+    except OSError as error:
+        reason = error.strerror or error
+        message = f"the directory {here} cannot be written to ({reason})"
+        raise argparse.ArgumentTypeError(message) from error
     return path
 
 

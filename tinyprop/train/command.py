@@ -27,9 +27,13 @@ EXAMPLES = """examples:
   tinyprop train --data my_file.py:load --net my_file.py:Net --out runs/own
   tinyprop train --out runs/own --resume --epochs 20
 
-The directory of the run gets config.json, log.csv, signals.csv (each layer after each epoch),
-checkpoints, the weights and the learning curves. Ctrl-C saves and stops; --resume with the same
---out resumes, to the same weights bit by bit. `tp.train.load("runs/own")` is the trained network.
+The directory of the run gets config.json, log.csv, log.jsonl (with times), signals.csv (each layer
+after each epoch), checkpoints, the weights and the learning curves. curves.png is drawn again after
+an epoch if that takes less than 1 % of the time since the last drawing, and always at the end.
+train_loss and train_error are means over the steps of the epoch, in training mode.
+
+Ctrl-C saves and stops; --resume with the same --out resumes, to the same weights bit by bit.
+`tp.train.load("runs/own")` is the trained network.
 
 `--processes 2` trains on two processes of this machine (pip install 'tinyprop[mpi]'), each with
 half of every batch. It pays for narrow networks with batches of 4 or more: at a quarter of the

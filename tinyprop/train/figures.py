@@ -1,6 +1,7 @@
 """The learning curves of a run."""
 
 import math
+from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
@@ -8,7 +9,7 @@ from ..report.plots import COLORS, panels, styled
 
 
 @styled
-def training_curves(history: list[dict[str, float]]) -> Figure:
+def training_curves(history: Sequence[dict[str, float]]) -> Figure:
     """Loss and error after each epoch: on training images, and on test images, or on validation
     images in a run that has them."""
     figure, (left, right) = panels(2, 8.0, 3.2)

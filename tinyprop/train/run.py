@@ -43,6 +43,10 @@ class Run(Training):
     the config names. The order of the images, and which are flipped, follow from the seed and the
     number of the epoch alone.
 
+    The log has train_loss and train_error of the steps of each epoch, in training mode, and errors
+    on other images after it. curves.png is drawn again after an epoch if that takes less than 1 %
+    of the time since the last drawing (5 % in a notebook), and always at the end.
+
     >>> run = tp.train.Run(tp.train.Config(epochs=1, train_size=100), "runs/first")
     >>> len(run.train), run.epoch
     (100, 0)
@@ -103,6 +107,8 @@ class Run(Training):
         else:
             self.ranks.from_first(lambda: self.check_folder(resume))
         self.ranks.from_first(self.tidy_up)
+        for note in self.samples.notes:
+            self.say(note)
 
     def run_epoch(self, signalled: Callable[[], bool]) -> bool:
         """The batches that are left of the present epoch; False if stopped before the end."""
@@ -214,7 +220,10 @@ class Run(Training):
 
     def summary(self) -> str:
         """The data, the network, and what computes: for people, before the training."""
-        lines = [repr(some)[1:-1] for some in self.samples.sets.values()]
+        lines = []
+        for some in self.samples.sets.values():
+            title = f"{some.name} {some.split}"
+            lines.append(f"{title}: {some.contents}, {len(some.classes)} classes")
         lines += ["", repr(nn.summary(self.model, self.train.images[:1])), ""]
         place = "a GPU" if not self.is_on_host else counted(self.threads, "thread")
         if self.ranks.size > 1:
@@ -237,7 +246,7 @@ class Run(Training):
             self.say(self.log.in_words(self.history[-1], self.config.epochs))
 
     def _repr_html_(self) -> str:
-        return show_run(self)
+        return show_run(self.out, self.config, self.history)
 
     def be_quiet(self) -> None:
         """Show nothing but what goes wrong."""

@@ -25,6 +25,14 @@ class Samples:
         return {name: some for name, some in sets.items() if some is not None}
 
     @property
+    def notes(self) -> list[str]:
+        """What a user should know about the data, such as which splits were drawn."""
+        found = []
+        for some in self.sets.values():
+            found += [f"{some.name} {some.split}: {note}" for note in some.notes]
+        return found
+
+    @property
     def fingerprint(self) -> str:
         return data.fingerprint(*self.sets.values())
 

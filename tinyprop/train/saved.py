@@ -14,6 +14,7 @@ from .checkpoint import Checkpoint
 from .config import Config
 from .network import Shape, assembled
 from .own import check_same_network, describe, import_home, make_network
+from .show import show_run
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,9 @@ class SavedRun:
     @property
     def is_finished(self) -> bool:
         return self.epoch >= self.config.epochs
+
+    def _repr_html_(self) -> str:
+        return show_run(self.folder, self.config, self.history)
 
 
 def read(folder: str | Path) -> SavedRun:

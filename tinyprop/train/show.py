@@ -1,11 +1,13 @@
 """A run in a notebook: its settings, its last epochs and its curves."""
 
 import io
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from pathlib import Path
 
 from ..report.html import image_tag
 from ..report.table import Table, element
+from .config import Config
 
 EPOCHS = 10  # that are shown as numbers
 COLUMNS = {
@@ -18,19 +20,18 @@ COLUMNS = {
 }
 
 
-def show_run(run: Any) -> str:
-    """A page about a run, or about what was read from its directory: `out`, `config`, `history`."""
-    config, history = run.config, run.history
+def show_run(folder: Path, config: Config, history: Sequence[dict[str, float]]) -> str:
+    """A page about a run, or about what was read from its directory."""
     changed = [f for f in fields(config) if getattr(config, f.name) != f.default]
     settings = ", ".join(f"{f.name} = {getattr(config, f.name)!r}" for f in changed)
-    title = f"{run.out}: {len(history)} of {config.epochs} epochs"
+    title = f"{folder}: {len(history)} of {config.epochs} epochs"
     page = element("p", title) + element("p", settings or "default settings")
     if history:
         page += history_table(history).html() + _curves(history)
     return page
 
 
-def history_table(history: list[dict[str, float]]) -> Table:
+def history_table(history: Sequence[dict[str, float]]) -> Table:
     """The last epochs of a run.
 
     >>> print(history_table([{"epoch": 1, "train_loss": 2.3, "test_error": 0.5}]).text())
@@ -44,7 +45,7 @@ def history_table(history: list[dict[str, float]]) -> Table:
     return Table([COLUMNS[name][0] for name in names], rows, align="r" * len(names))
 
 
-def _curves(history: list[dict[str, float]]) -> str:
+def _curves(history: Sequence[dict[str, float]]) -> str:
     from .figures import training_curves  # loads matplotlib
 
     picture = io.BytesIO()

@@ -71,6 +71,16 @@ def test_the_time_left_is_what_the_rest_takes_at_this_speed(clock):
     assert display.texts(short=True)[0] == "6/10, 13:30 left"
 
 
+def test_at_the_end_both_bars_are_full(clock):
+    display = Display(epochs=2, batches=10)
+    display.start_epoch(1, 0)
+    clock.now += 5.0
+    display.step(10, 0.5, 80.0)
+    display.finish_epoch([{}] * 2)
+    assert (display.fraction, display.epoch_fraction) == (1.0, 1.0)
+    assert display.texts(short=True) == ("2/2, 0:00 left", "10/10, loss 0.500")
+
+
 def test_an_epoch_that_is_resumed_after_its_last_batch(clock):
     display = Display(epochs=10, batches=100)
     display.start_epoch(4, 100)

@@ -67,7 +67,7 @@ class Display:
         self.loss, self.rate, self.task = None, 0.0, ""
         if self.started is None:  # the time left is estimated from here
             self.started = time.perf_counter()
-            self.epochs_before = self.epoch + self.epoch_fraction
+            self.epochs_before = self.epochs_done
         self._draw_if_there_is_time()
 
     def step(self, batch: int, loss: float, rate: float) -> None:
@@ -83,7 +83,9 @@ class Display:
 
     def finish_epoch(self, history: History) -> None:
         """An epoch is measured, and this is the history so far."""
-        self.epoch, self.batch, self.task = len(history), 0, ""
+        self.epoch, self.task = len(history), ""
+        if self.epoch < self.epochs:  # at the end, the last epoch stays
+            self.batch = 0
         epochs_done = self.epoch - self.epochs_before
         if epochs_done > 0:  # or it was resumed after the last batch of an epoch
             self.pace = self.seconds / epochs_done
@@ -106,18 +108,22 @@ class Display:
         return self.batch / self.batches
 
     @property
+    def epochs_done(self) -> float:
+        """With the part of the present one that is done."""
+        return min(self.epoch + self.epoch_fraction, self.epochs)
+
+    @property
     def fraction(self) -> float:
         """How much of the run is done."""
-        return (self.epoch + self.epoch_fraction) / self.epochs
+        return self.epochs_done / self.epochs
 
     @property
     def time_left(self) -> str:
         """Of the run, at the speed so far; unknown at its start."""
-        epochs_done = self.epoch + self.epoch_fraction
         pace = self.pace
-        if pace is None and epochs_done > self.epochs_before:
-            pace = self.seconds / (epochs_done - self.epochs_before)
-        return "?" if pace is None else in_hours(pace * (self.epochs - epochs_done))
+        if pace is None and self.epochs_done > self.epochs_before:
+            pace = self.seconds / (self.epochs_done - self.epochs_before)
+        return "?" if pace is None else in_hours(pace * (self.epochs - self.epochs_done))
 
     def texts(self, short: bool) -> tuple[str, str]:
         """What is said beside the bars of the run and of the epoch."""

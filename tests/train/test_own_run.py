@@ -306,6 +306,21 @@ def test_a_network_of_a_package_is_imported_with_it(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_file_that_is_named_first_and_imported_afterwards(file, tmp_path):
+    """The class of the import is another one than that of file.py:Net."""
+    code = """
+        import tinyprop as tp
+        data = tp.data.load("mine.py:load")
+        from mine import Net
+        tp.train.Run(tp.train.Config(epochs=1), "run", model=Net(), data=data).run()
+        print(tp.train.read("run").config.net)
+        print(type(tp.train.load("run")[-1]).__name__)
+    """
+    *_, where, name = python(code, tmp_path).stdout.splitlines()
+    assert where.startswith(f"{file}:Net#")
+    assert name == "Net"
+
+
 def python(code, folder, status=0):
     """A program in this folder."""
     done = subprocess.run(

@@ -4,7 +4,7 @@ import hashlib
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -147,9 +147,11 @@ def source_of(thing: Any, function: Any = None) -> Source | None:
     is_ours = Path(__file__).parent.parent in path.parents
     if is_ours or not path.is_file():
         return None
-    module = _imported_from(path)
-    name = _name_in(module, thing)
-    return None if name is None else Source(path, name, fingerprint(path))
+    for module in _imported_from(path):  # from_file may have made one, and an import another
+        name = _name_in(module, thing)
+        if name is not None:
+            return Source(path, name, fingerprint(path))
+    return None
 
 
 def same_reference(one: Any, other: Any) -> bool:
@@ -207,7 +209,7 @@ def _module_of(path: Path, text: str) -> ModuleType:
     content = fingerprint(path)
     loaded = _loaded.get(path)
     if loaded is None:
-        imported = _imported_from(path)
+        imported = next(_imported_from(path), None)
         if imported is not None:
             return imported
     elif loaded.fingerprint == content:
@@ -217,13 +219,12 @@ def _module_of(path: Path, text: str) -> ModuleType:
     return module
 
 
-def _imported_from(path: Path) -> ModuleType | None:
-    """The module that an import statement made from this file, if any."""
+def _imported_from(path: Path) -> Iterator[ModuleType]:
+    """The modules that were made from this file."""
     for module in tuple(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and file.endswith(path.name) and Path(file).resolve() == path:
-            return module
-    return None
+            yield module
 
 
 def _module_name(path: Path, content: str) -> str:

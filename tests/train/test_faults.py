@@ -4,6 +4,7 @@ import csv
 import random
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.helpers import few_images, flipped, sampled
 from tinyprop.train import Config, Run, checkpoint, run
 from tinyprop.train.check import audit
 
+OWN = Path(__file__).with_name("own_file.py")  # a network with dropout, and vectors
 SMALL = {"width": 0.02, "epochs": 2, "train_size": 8, "batch_size": 4, "threads": 1}
 CONFIGURATIONS = {
     "paper": {},
@@ -26,6 +28,7 @@ CONFIGURATIONS = {
     "linear": {"schedule": "linear", "validation": True},
     "measured": {"norm": "normprop-measured", "refresh": 3, "fixed_images": 4},
     "averaged": {"norm": "batch", "average": 1, "anneal": 1, "halve_every": 1},
+    "own": {"net": f"{OWN}:Net", "data": f"{OWN}:load", "width": None},
 }
 FAULTS = ["full", "broken", "power loss", "kill"]
 CASES = [(fault, "paper") for fault in FAULTS] + [

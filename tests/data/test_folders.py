@@ -82,7 +82,7 @@ def test_images_of_different_sizes_are_refused_or_resized(tmp_path, rng):
     resized = load(tmp_path, image_size=(12, 10))
     assert resized.images.shape[1:] == (3, 12, 10)
     assert load(tmp_path, image_size=9).images.shape[1:] == (3, 9, 9)
-    assert resized.notes == ("resized to 12x10 from 30 sizes between 8x20 and 37x6",)
+    assert resized.notes[0] == "resized to 12x10 from 30 sizes between 8x20 and 37x6"
     for image in resized.images:  # of one color each
         assert (image == image[0, 0, 0]).all()
     for wrong in [(12,), (12, 0), (12, 10.5), "12x10", 0]:
@@ -142,10 +142,11 @@ def test_files_that_are_no_images_are_noted_and_hidden_ones_are_not(zoo):
     folder, _ = zoo
     (folder / "cat" / ".DS_Store").write_text("hidden")
     (folder / ".git").mkdir()
-    assert load(folder).notes == ()
+    held_out = ("12 of 60 held out for test", "3 of 48 held out for valid")
+    assert load(folder).notes == held_out
     (folder / "cat" / "notes.txt").write_text("not hidden")
     expected = f"passed over 1 that are no images, such as {Path('cat', 'notes.txt')}"
-    assert load(folder).notes == (expected,)
+    assert load(folder).notes == (expected, *held_out)
 
 
 def test_what_cannot_be_read_is_refused_by_name(zoo, tmp_path, rng):

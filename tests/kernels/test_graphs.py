@@ -65,16 +65,19 @@ def assert_same_bits(one, other):
 
 def trained_alike(rng, edit=lambda step, i: None, batches=None, **options):
     """Eight steps in both ways, with a schedule and something done before each: both must give the
-    same bits; returns the step that replays."""
+    same bits, also of each batch's outputs; returns the step that replays."""
     batches = batches or [small_batch(rng) for _ in range(8)]
     found = {}
     for graph in (None, False):
-        step, losses = small_step(graph, **options), []
+        step, losses, outputs = small_step(graph, **options), [], []
         for i, (x, labels) in enumerate(batches):
             step.optimizer.lr = 0.1 / (1 + i)
             edit(step, i)
             losses.append(step(x, labels))
-        found[graph] = step, {"losses": np.array([float(loss) for loss in losses]), **state(step)}
+            outputs.append(step.last_outputs.get())
+        numbers = {"losses": np.array([float(loss) for loss in losses])}
+        numbers["outputs"] = np.concatenate(outputs)
+        found[graph] = step, {**numbers, **state(step)}
     assert_same_bits(found[None][1], found[False][1])
     return found[None][0]
 

@@ -116,8 +116,8 @@ def parse(f: "Field[Any]", text: str) -> Any:
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     with wrong_arguments():
         config = configured(options)
-    if options.processes > 1 and not is_launched():
-        return launch(options.processes, options.arguments)
+        if options.processes > 1 and not is_launched():
+            return launch(options.processes, options.arguments)
     keep_freed_memory()
     with world(config.backend) as ranks:
         with wrong_arguments():
@@ -174,6 +174,10 @@ def prepared(config: Config, options: argparse.Namespace, ranks: Ranks) -> Run:
         got = f"--processes {options.processes} under mpiexec with {ranks.size} processes"
         rule = "one of the two says how many there are"
         raise ValueError(explain(got, rule, "leave out --processes"))
+    if config.batch_size < ranks.size:
+        got = f"{ranks.size} processes with --batch-size {config.batch_size}"
+        rule = "each process computes its share of every batch, at least one sample"
+        raise ValueError(explain(got, rule, f"--batch-size {ranks.size}, or fewer processes"))
     if ranks.size > 1:
         # it alone downloads
         ranks.from_first(lambda: data.found(config.data, options.root, download=True))

@@ -32,10 +32,11 @@ checkpoints, the weights and the learning curves. Ctrl-C saves and stops; --resu
 --out resumes, to the same weights bit by bit. `tp.train.load("runs/own")` is the trained network.
 
 `--processes 2` trains on two processes of this machine (pip install 'tinyprop[mpi]'), each with
-half of every batch. It pays for narrow networks with batches of 4 or more: at a quarter of the
-paper's width steps were 1.2 to 1.3 times as fast as on two threads; at its full width it gains
-little, and for small fully connected networks it is slower (benchmarks/RESULTS.md). What may look
-across a batch is refused. The weights are the same up to rounding, and a run may be resumed with
+half of every batch. It pays for narrow networks with batches of 16 or more: with NormProp, at a
+tenth or a quarter of the paper's width, steps were 1.3 to 1.5 times as fast as on two threads. With
+batches of 4 and at full width it gains little, for small fully connected networks it is slower
+(benchmarks/RESULTS.md), and more processes than cores gain nothing. What may look across
+a batch is refused. The weights are the same up to rounding, and a run may be resumed with
 another number of processes. `mpiexec -n 4 tinyprop train ...` does the same on several machines.
 """
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -305,12 +306,12 @@ STARTED = {
 }
 
 
-@pytest.fixture(params=["by --processes", pytest.param("by mpiexec", marks=exhaustive)])
-def endless(tmp_path, request):
+@contextmanager
+def after_an_epoch(command, folder):
     """A job of two ranks after its first epoch, which would take for ever; no process of it is left
     behind."""
     job = subprocess.Popen(
-        [*STARTED[request.param], "--out", str(tmp_path / "run")],
+        [*command, "--out", str(folder / "run")],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -319,7 +320,7 @@ def endless(tmp_path, request):
     )
     try:
         deadline = time.monotonic() + 120
-        while not (tmp_path / "run/log.csv").exists():
+        while not (folder / "run/log.csv").exists():
             assert job.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -328,7 +329,13 @@ def endless(tmp_path, request):
         job.kill()
         job.communicate()
         time.sleep(0.5)
-        assert workers(tmp_path) == []
+        assert workers(folder) == []
+
+
+@pytest.fixture(params=["by --processes", pytest.param("by mpiexec", marks=exhaustive)])
+def endless(tmp_path, request):
+    with after_an_epoch(STARTED[request.param], tmp_path) as job:
+        yield job
 
 
 def workers(folder):
@@ -362,20 +369,62 @@ def test_a_signal_saves_and_stops_all_ranks(tmp_path, endless, number):
 def test_a_killed_rank_ends_the_job_with_a_line_and_another_number_of_ranks_resumes(
     tmp_path, endless, rank
 ):
-    ranks = workers(tmp_path)
-    assert len(ranks) == 2
-    os.kill(ranks[rank], signal.SIGKILL)
-    said, _ = endless.communicate(timeout=60)
-    assert endless.returncode != 0
-    assert said.count("tinyprop: a rank was lost") == 1
-    assert "Traceback" not in said
-    whole, complaints = checkpoint.read_all(tmp_path / "run")
-    assert not complaints
-    epochs = whole[-1].progress[0]
-    assert epochs >= 1
+    epochs = epochs_after_a_loss(endless, tmp_path, rank)
     shutil.copytree(tmp_path / "run", tmp_path / "alone")
     more = [*LONG, "--epochs", str(epochs + 1), "--resume", "--out"]
     assert mpi(3, "-m", "tinyprop", "train", *more, tmp_path / "run").returncode == 0
+    assert main(["train", *more, str(tmp_path / "alone")]) == 0
+    ours, theirs = (tp.load(tmp_path / name / "model.safetensors") for name in ("run", "alone"))
+    assert_same_weights(ours, theirs, 1e-5)
+
+
+def epochs_after_a_loss(job, folder, rank):
+    """Kill a rank; how many epochs the last checkpoint has."""
+    ranks = workers(folder)
+    assert len(ranks) == 2
+    os.kill(ranks[rank], signal.SIGKILL)
+    said, _ = job.communicate(timeout=60)
+    assert job.returncode != 0
+    assert said.count("tinyprop: a rank was lost") == 1
+    assert "Traceback" not in said
+    whole, complaints = checkpoint.read_all(folder / "run")
+    assert not complaints
+    epochs = whole[-1].progress[0]
+    assert epochs >= 1
+    return epochs
+
+
+OWN = """
+import tinyprop as tp
+
+class Undeclared(tp.nn.Module):
+    def __init__(self):
+        self.first = tp.nn.NormPropLinear(3 * 32 * 32, 8)
+        self.last = tp.nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.last(self.first(x.reshape(len(x), -1)))
+
+class Net(Undeclared):
+    per_sample = True
+"""
+SAMPLES = ["--train-size", "100", "--test-size", "20", "--batch-size", "10"]
+
+
+@pytest.mark.slow
+@needs_mpi
+def test_a_network_of_the_users_own_is_trained_killed_and_resumed(tmp_path):
+    """By --processes, as one process resumes it."""
+    (tmp_path / "mine.py").write_text(OWN)
+    words = ["train", "--net", f"{tmp_path / 'mine.py'}:Net", *SAMPLES]
+    command = [sys.executable, "-m", "tinyprop", *words, "--processes", "2"]
+    with after_an_epoch([*command, "--epochs", "100000"], tmp_path) as job:
+        epochs = epochs_after_a_loss(job, tmp_path, 1)
+    shutil.copytree(tmp_path / "run", tmp_path / "alone")
+    more = ["--epochs", str(epochs + 1), "--resume", "--out"]
+    command = [sys.executable, "-m", "tinyprop", "train", "--processes", "2"]
+    resumed = [*command, *more, str(tmp_path / "run")]
+    subprocess.run(resumed, env=ENVIRONMENT, check=True, timeout=180)
     assert main(["train", *more, str(tmp_path / "alone")]) == 0
     ours, theirs = (tp.load(tmp_path / name / "model.safetensors") for name in ("run", "alone"))
     assert_same_weights(ours, theirs, 1e-5)
@@ -437,15 +486,44 @@ def across(channels):
 
 @pytest.mark.slow
 @needs_mpi
-def test_processes_refuse_what_they_cannot_split_before_anything_is_written(tmp_path):
-    (tmp_path / "mine.py").write_text(ACROSS)
-    norm = f"{tmp_path / 'mine.py'}:across"
-    command = [sys.executable, *TRAIN, "--processes", "2", "--norm", norm]
-    command += ["--out", str(tmp_path / "run")]
-    done = subprocess.run(command, env=ENVIRONMENT, text=True, capture_output=True, timeout=180)
+@pytest.mark.parametrize(
+    ("arguments", "got", "rule", "hint"),
+    [
+        (
+            ["--norm", "mine.py:across"],
+            "2 ranks",
+            "Centered may look across the batch",
+            "per_sample = True",
+        ),
+        (
+            ["--net", "mine.py:Undeclared"],
+            "2 ranks",
+            "Undeclared may look across the batch",
+            "per_sample = True",
+        ),
+        (
+            ["--batch-size", "1"],
+            "2 processes with --batch-size 1",
+            "its share of every batch",
+            "--batch-size 2, or fewer processes",
+        ),
+    ],
+    ids=["normalizer", "network", "batch"],
+)
+def test_processes_refuse_what_they_cannot_split_before_anything_is_written(
+    tmp_path, arguments, got, rule, hint
+):
+    (tmp_path / "mine.py").write_text(OWN + ACROSS)
+    command = [sys.executable, "-m", "tinyprop", "train", *SAMPLES, *arguments]
+    command += ["--processes", "2", "--out", "run"]
+    done = subprocess.run(
+        command, env=ENVIRONMENT, text=True, capture_output=True, timeout=180, cwd=tmp_path
+    )
     assert done.returncode == 2
-    assert done.stderr.count("Centered may look across the batch") == 1
-    assert "per_sample = True" in done.stderr
+    assert done.stderr.count("got:") == 1
+    for part, words in {"got:": got, "rule:": rule, "try:": hint}.items():
+        (line,) = [line for line in done.stderr.splitlines() if part in line]
+        assert words in line
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
 
@@ -475,8 +553,9 @@ def test_processes_without_mpi_are_refused_before_anything_is_written(
     else:
         monkeypatch.setattr(launch, "mpiexec", lambda: "mpiexec")
         monkeypatch.setattr(launch, "find_spec", lambda name: None)
-    assert main(["train", *LONG, "--processes", "2", "--out", str(tmp_path / "run")]) == 1
+    assert main(["train", *LONG, "--processes", "2", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
-    assert f"without {missing}" in said
-    assert "pip install 'tinyprop[mpi]'" in said
+    assert f"got:  --processes 2 without {missing}\n" in said
+    assert "rule: " in said
+    assert "try:  pip install 'tinyprop[mpi]'" in said
     assert not (tmp_path / "run").exists()

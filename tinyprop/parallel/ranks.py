@@ -78,39 +78,46 @@ class Ranks:
         if self.size == 1:
             return numbers
         array = numbers if is_device_array(numbers) else np.asarray(numbers)
-        xp = array_module(array)
-        length = -(-array.size // self.size)  # rounded up
-        rows = xp.zeros((self.size, length), array.dtype)  # a slice for each rank, padded with 0
-        rows.reshape(-1)[: array.size] = array.reshape(-1)
+        (total,) = self.add_up_together([array])
+        return total[()]  # an array without axes becomes a number
+
+    def add_up_together(self, arrays: list[Array]) -> list[Array]:
+        """The sum of each array over all ranks, sent in one message."""
+        xp = array_module(arrays[0])
+        pieces = [array.reshape(-1) for array in arrays]
+        length = sum(piece.size for piece in pieces)
+        padding = -length % self.size
+        if padding:
+            pieces.append(xp.zeros(padding, pieces[0].dtype))
+        numbers = xp.concatenate(pieces)
+        rows = numbers.reshape(self.size, -1)  # (numbers,) -> (ranks, numbers of each)
         received = xp.empty_like(rows)  # everyone's numbers in this rank's slice
-        if is_host_array(array):
+        if is_host_array(rows):
             self.comm.Alltoall(rows, received)
             self.comm.Allgather(reduce(add, received), rows)
         else:
             self.nccl.all_to_all(rows, received)
-            self.nccl.all_gather(reduce(add, received), rows, length)
-        total = rows.reshape(-1)[: array.size].reshape(array.shape)  # (ranks, length) -> as given
-        return total[()]  # an array without axes becomes a number
+            self.nccl.all_gather(reduce(add, received), rows, rows.shape[1])
+        totals = []
+        start = 0
+        for array in arrays:
+            stop = start + array.size
+            total = numbers[start:stop].reshape(array.shape)  # rows are a view of numbers
+            totals.append(total.astype(array.dtype, copy=False))
+            start = stop
+        return totals
 
     def total(self, loss: Array, gradients: list[Array | None]) -> tuple[Array, list[Array | None]]:
         """The sums of the loss and of each gradient. They are sent in one message, together with
         whether this rank should stop."""
         if self.size == 1:
             return loss, gradients
-        xp = array_module(loss)
-        pieces = [loss.reshape(1)]
-        pieces += [g.reshape(-1) for g in gradients if g is not None]
-        pieces += [xp.full(1, self.should_stop(), loss.dtype)]
-        ends = np.cumsum([piece.size for piece in pieces]).tolist()
-        sums = iter(xp.split(self.add_up(xp.concatenate(pieces)), ends[:-1]))
-        total_loss = next(sums).reshape(())
-        totals: list[Array | None] = []
-        for g in gradients:
-            if g is None:
-                totals.append(None)
-            else:
-                totals.append(next(sums).reshape(g.shape).astype(g.dtype, copy=False))
-        self.stop_requests = next(sums)[0]
+        should_stop = array_module(loss).full(1, self.should_stop(), loss.dtype)
+        known = [g for g in gradients if g is not None]
+        total_loss, *sums, stop_requests = self.add_up_together([loss, *known, should_stop])
+        self.stop_requests = stop_requests[0]
+        in_turn = iter(sums)
+        totals = [None if g is None else next(in_turn) for g in gradients]
         return total_loss, totals
 
     def all_should_stop(self) -> bool:

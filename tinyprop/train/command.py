@@ -36,10 +36,11 @@ Ctrl-C saves and stops; --resume with the same --out resumes, to the same weight
 `tp.train.load("runs/own")` is the trained network.
 
 `--processes 2` trains on two processes of this machine (pip install 'tinyprop[mpi]'), each with
-half of every batch. It pays for narrow networks with batches of 4 or more: at a quarter of the
-paper's width steps were 1.2 to 1.3 times as fast as on two threads; at its full width it gains
-little, and for small fully connected networks it is slower (benchmarks/RESULTS.md). What may look
-across a batch is refused. The weights are the same up to rounding, and a run may be resumed with
+half of every batch. It pays for narrow networks with batches of 16 or more: with NormProp, at a
+tenth or a quarter of the paper's width, steps were 1.3 to 1.5 times as fast as on two threads. With
+batches of 4 and at full width it gains little, for small fully connected networks it is slower
+(benchmarks/RESULTS.md), and more processes than cores gain nothing. What may look across
+a batch is refused. The weights are the same up to rounding, and a run may be resumed with
 another number of processes. `mpiexec -n 4 tinyprop train ...` does the same on several machines.
 """
 
@@ -120,8 +121,8 @@ def parse(f: "Field[Any]", text: str) -> Any:
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     with wrong_arguments():
         config = configured(options)
-    if options.processes > 1 and not is_launched():
-        return launch(options.processes, options.arguments)
+        if options.processes > 1 and not is_launched():
+            return launch(options.processes, options.arguments)
     keep_freed_memory()
     with world(config.backend) as ranks:
         with wrong_arguments():
@@ -178,6 +179,10 @@ def prepared(config: Config, options: argparse.Namespace, ranks: Ranks) -> Run:
         got = f"--processes {options.processes} under mpiexec with {ranks.size} processes"
         rule = "one of the two says how many there are"
         raise ValueError(explain(got, rule, "leave out --processes"))
+    if config.batch_size < ranks.size:
+        got = f"{ranks.size} processes with --batch-size {config.batch_size}"
+        rule = "each process computes its share of every batch, at least one sample"
+        raise ValueError(explain(got, rule, f"--batch-size {ranks.size}, or fewer processes"))
     if ranks.size > 1:
         # it alone downloads
         ranks.from_first(lambda: data.found(config.data, options.root, download=True))

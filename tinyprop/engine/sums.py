@@ -59,20 +59,21 @@ def total(
     return sums.astype(dtype, copy=False)
 
 
-def is_finite(x: HostArray) -> bool:
-    """Whether all elements are finite, for an array on the host: on a device the answer would have
-    to be waited for.
+def is_finite(*arrays: HostArray) -> bool:
+    """Whether all elements are finite, for arrays on the host: on a device the answer would have to
+    be waited for.
 
     NaN and infinity stay in a sum of squares, so that one product tells. Only where it is not
     finite, perhaps because it overflows, is each element looked at, which takes three times as
     long.
 
-    >>> is_finite(np.array([1e200, -1e200])), is_finite(np.array([1.0, np.nan]))
+    >>> is_finite(np.array([1e200, -1e200])), is_finite(np.ones(2), np.array([1.0, np.nan]))
     (True, False)
     """
-    elements = x.ravel(order="K")  # in the order of memory: no copy
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = np.dot(elements, elements)
-    if math.isfinite(squares):
-        return True
-    return bool(np.isfinite(elements).all())
+        for x in arrays:
+            elements = x.ravel(order="K")  # in the order of memory: no copy
+            squares = np.dot(elements, elements)
+            if not math.isfinite(squares) and not np.isfinite(elements).all():
+                return False
+    return True

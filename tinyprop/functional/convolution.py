@@ -41,6 +41,12 @@ def filter_matrix(w: Array) -> Array:
     return w.transpose(2, 3, 1, 0).reshape(kh * kw * c, o)
 
 
+def filter_rows(w: Array) -> Array:
+    """(O, C, kh, kw) -> (O, kh * kw * C)"""
+    o, c, kh, kw = w.shape
+    return w.transpose(0, 2, 3, 1).reshape(o, kh * kw * c)
+
+
 def output_rows(g: Array) -> Array:
     """(N, O, rows, columns) -> (N * rows * columns, O)"""
     n, o, rows, across = g.shape
@@ -85,7 +91,7 @@ class InputGradient(Convolution):
     def forward(self, g: Array, w: Array) -> Array:
         n, _, rows, across = g.shape
         kh, kw = self.window.kernel
-        parts = product(output_rows(g), filter_matrix(w).T)  # (N * places, kh * kw * C)
+        parts = product(output_rows(g), filter_rows(w))  # (N * places, kh * kw * C)
         elements = parts.reshape(n, rows, across, kh, kw, self.image[1])
         return self.window.scatter(elements, (n, *self.image[1:]))
 

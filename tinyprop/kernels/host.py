@@ -23,7 +23,7 @@ from ..functional.convolution import (
     filter_matrix,
 )
 from ..functional.normalization import BatchNorm
-from ..functional.normprop import NormalizedReLU, per_unit
+from ..functional.normprop import NormalizedReLU
 from ..functional.pooling import AveragePool, MaxPool, lowest
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last, empty_image
 from .evenness import membership
@@ -140,8 +140,10 @@ def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) ->
 
     matrix = pairwise_sum(map_each(of_block, _image_blocks(op, x)))
     if strip is not None:
-        return _from_strip_matrix(matrix, op.filters, op.window.stride[1])
-    return matrix.reshape(kh, kw, c, o).transpose(3, 2, 0, 1)  # (kh * kw * C, O) -> (O, C, kh, kw)
+        g_w = _from_strip_matrix(matrix, op.filters, op.window.stride[1])
+    else:
+        g_w = matrix.reshape(kh, kw, c, o).transpose(3, 2, 0, 1)
+    return np.ascontiguousarray(g_w)  # as weights are: passes over both are then fast
 
 
 # an index of the places where an element of a kernel is on the image, and the pixels there
@@ -379,18 +381,10 @@ def average_pool_gradient(op: AveragePool, g: HostArray) -> Any:
     return channels_first(out)
 
 
-def _along_a_row(values: Any, x: HostArray) -> HostArray:
-    """A number, or (C,), as (1, C, 1, W): NumPy is slow where its inner loop is only as long as the
-    channels."""
-    row = np.empty_like(x[:1, :, :1] if x.ndim == 4 else x[:1])
-    row[...] = per_unit(values, x.ndim - 1)
-    return row
-
-
 def _fit(x: HostArray, *values: Any) -> bool:
-    """Whether x is (N, C) or (N, C, H, W), and the values are numbers, or one for each channel, of
-    the same dtype."""
-    if x.ndim not in (2, 4):
+    """Whether x is (N, C) or (N, C, H, W), with elements, and the values are numbers, or one for
+    each channel, of the same dtype."""
+    if x.ndim not in (2, 4) or not x.size:
         return False
     for value in values:
         if not isinstance(value, np.ndarray):
@@ -434,21 +428,29 @@ def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> HostArray:
 @override(NormalizedReLU.forward, on="numpy")
 def normalized_relu(op: NormalizedReLU, u: HostArray, beta: Any, c1: Any, c2: Any) -> Any:
     """max(u / c1 + (beta - c2) / c1, -c2 / c1), in one pass over memory."""
-    if not _fit(u, beta, c1, c2) or not np.all(c1 > 0):  # a negative one turns max into min
+    if not _fit(u, beta, c1, c2) or not _is_positive(c1):  # a negative one turns max into min
         return NotImplemented
-    out = u if op.overwrite else np.empty_like(u)
-    scale = _number_or_row(1.0 / c1, u)
-    added = _along_a_row((beta - c2) / c1, u)
-    off = _along_a_row(op.when_off(u, c1, c2), u)
+    c = u.shape[1]
+    rows = _long_rows(u)
+    out = rows if op.overwrite else np.empty_like(rows)
+    scale = _number_or_row(1.0 / c1, rows, c)
+    added_row = _tiled((beta - c2) / c1, rows, c)
+    off_row = _tiled(op.when_off(u, c1, c2), rows, c)
 
-    def rectify(images: slice) -> None:
-        part = out[images]
-        np.multiply(u[images], scale, out=part)
-        np.add(part, added, out=part)
-        np.maximum(part, off, out=part)
+    def rectify(block: slice) -> None:
+        part = out[block]
+        np.multiply(rows[block], scale, out=part)
+        part += added_row
+        np.maximum(part, off_row, out=part)
 
-    for_each(rectify, blocks(u, PIXELS_AT_ONCE))
-    return out
+    for_each(rectify, blocks(rows, PIXELS_AT_ONCE))
+    return channels_first(out.reshape(channels_last(u).shape))
+
+
+def _is_positive(values: Any) -> bool:
+    """Whether a number is, or all elements of an array are."""
+    positive = values > 0
+    return bool(positive.all()) if isinstance(positive, np.ndarray) else bool(positive)
 
 
 @override(NormalizedReLU.backward, on="numpy")
@@ -461,36 +463,41 @@ def normalized_relu_gradient(
         return NotImplemented
     _, _, c1_node, c2_node = op.parents or (None,) * 4
     constants_learn = c1_node is not None or c2_node is not None
+    c = g.shape[1]
+    shape = channels_last(g).shape
+    g, out = _long_rows(g), _long_rows(out)
     g_u = np.empty_like(g)
-    scale = _number_or_row(1.0 / c1, g)
-    off = _number_or_row(op.when_off(out, c1, c2), g)  # comparing with a number is faster
+    scale = _number_or_row(1.0 / c1, g, c)
+    off = _number_or_row(op.when_off(out, c1, c2), g, c)  # comparing with a number is faster
 
-    def differentiate(images: slice) -> HostArray:
+    def differentiate(block: slice) -> HostArray:
         """The sums for beta, c1 and c2."""
-        part = g_u[images]
-        sums = np.zeros((3, g.shape[1]))
+        part = g_u[block]
+        sums = np.zeros((3, c))
         if constants_learn:
-            np.multiply(g[images], out[images], out=part)
-            sums[1] = channel_sums(part)
-            sums[2] = channel_sums(g[images])
-        is_on = out[images] != off  # NaN passes its gradient, too
+            np.multiply(g[block], out[block], out=part)
+            sums[1] = _wide_sum(_group_sums(part), c)
+            sums[2] = _wide_sum(_group_sums(g[block]), c)
+        is_on = out[block] != off  # NaN passes its gradient, too
         with np.errstate(invalid="ignore", over="ignore"):
-            np.multiply(g[images], is_on, out=part)
+            np.multiply(g[block], is_on, out=part)
             part *= scale
-            sums[0] = channel_sums(part)
+            sums[0] = _wide_sum(_group_sums(part), c)
         if not np.isfinite(sums[0]).all():
-            part[...] = np.where(is_on, g[images], 0.0)
+            part[...] = np.where(is_on, g[block], 0.0)
             part *= scale
-            sums[0] = channel_sums(part)
+            sums[0] = _wide_sum(_group_sums(part), c)
         return sums
 
     sums = pairwise_sum(map_each(differentiate, blocks(g, PIXELS_AT_ONCE)))
     of_beta, of_c1, of_c2 = sums.astype(g.dtype)
+    g_u = channels_first(g_u.reshape(shape))
     return g_u, of_beta, lambda: -of_c1 / c1, lambda: -of_c2 / c1
 
 
-def _number_or_row(values: Any, x: HostArray) -> Any:
-    return _along_a_row(values, x) if getattr(values, "ndim", 0) else values
+def _number_or_row(values: Any, rows: HostArray, channels: int) -> Any:
+    """A number as it is; one value for each channel as a long row."""
+    return _tiled(values, rows, channels) if getattr(values, "ndim", 0) else values
 
 
 def _long_rows(x: HostArray) -> HostArray:
@@ -504,17 +511,14 @@ def _long_rows(x: HostArray) -> HostArray:
     return channels_last(x).reshape(-1, pixels * c)
 
 
-def channel_sums(x: HostArray) -> HostArray:
-    """The sums over all axes of x (N, C, ...) but that of the channels, in float64."""
-    return _wide_sum(_group_sums(_long_rows(x)), x.shape[1])
-
-
 def _group_sums(x: HostArray) -> HostArray:
     """The sums of groups of rows, each by a product with ones, which is fast: (groups, C). A few
     numbers are added in float64."""
     if x.size < WORTH_A_PRODUCT:
         return x.sum(axis=0, keepdims=True, dtype=float64)
     rows, columns = x.shape
+    if rows <= GROUP:
+        return np.matmul(_ones(rows, x.dtype), x)[None]
     count, rest = divmod(rows, GROUP)
     end = count * GROUP
     sums = np.empty((count + 1, columns), x.dtype)
@@ -526,7 +530,7 @@ def _group_sums(x: HostArray) -> HostArray:
 def _wide_sum(sums: HostArray, channels: int) -> HostArray:
     """The sums (groups, pixels * C) of long rows, added up to (C,) in float64."""
     wide = sums.astype(float64).reshape(-1, channels)
-    return np.ones(len(wide)) @ wide
+    return np.matmul(_ones(len(wide), float64), wide)
 
 
 @lru_cache(1024)
@@ -582,14 +586,14 @@ def batch_norm(op: BatchNorm, x: HostArray, weight: HostArray, bias: HostArray) 
 
     mean = add_up(_block_sum(sums_of, parts, c)) / op.count
     center = mean.astype(x.dtype)
-    center_row = _tiled(center, rows)
+    center_row = _tiled(center, rows, c)
     squares = add_up(_block_sum(squares_of, parts, c)) / op.count
     var = np.maximum(squares - (mean - center) ** 2, 0.0)
     op.move_running(mean, var)
     inverse = (1.0 / np.sqrt(var + op.eps)).astype(x.dtype)
     op.cache["statistics"] = center, mean - center, inverse
-    scale_row = _tiled(inverse * weight, rows)
-    bias_row = _tiled(bias, rows)
+    scale_row = _tiled(inverse * weight, rows, c)
+    bias_row = _tiled(bias, rows, c)
     out = np.empty_like(rows)
 
     def normalize(part: slice) -> None:
@@ -608,10 +612,9 @@ def _block_sum(
     return _wide_sum(np.concatenate(map_each(sums_of, parts)), channels)
 
 
-def _tiled(values: HostArray, rows: HostArray) -> HostArray:
-    """One value for each channel, as a long row: (C,) -> (pixels * C,)"""
-    c = len(values)
-    row = np.empty((rows.shape[1] // c, c), values.dtype)
+def _tiled(values: Any, rows: HostArray, channels: int) -> HostArray:
+    """A number, or one value for each channel, as a long row: (C,) -> (pixels * C,)"""
+    row = np.empty((rows.shape[1] // channels, channels), rows.dtype)
     row[...] = values
     return row.reshape(-1)
 
@@ -627,7 +630,7 @@ def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostA
     shape = channels_last(x).shape
     g, x = _long_rows(g), _long_rows(x)
     parts = blocks(x, ROWS_AT_ONCE)
-    center_row = _tiled(center, x)
+    center_row = _tiled(center, x, c)
 
     def sums_of(part: slice) -> HostArray:
         """Of g, and of g * (x - center)."""
@@ -641,9 +644,9 @@ def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostA
     along = (about_center - rest * total_g) * inverse
     offset, mean_along = (add_up(np.stack([total_g, along])) / op.count).astype(g.dtype)
     scale = inverse * weight
-    scale_row = _tiled(scale, x)
-    slope_row = _tiled(-scale * inverse * mean_along, x)
-    shift_row = _tiled(-scale * offset, x)
+    scale_row = _tiled(scale, x, c)
+    slope_row = _tiled(-scale * inverse * mean_along, x, c)
+    shift_row = _tiled(-scale * offset, x, c)
     g_x = np.empty_like(g)
 
     def differentiate(part: slice) -> None:

@@ -237,6 +237,7 @@ class Tiling:
         columns = columns.reshape(n, down, across, self.size, self.size, c)
         # (N, down, points, pixels across, C)
         strips = _overlap_add(columns.transpose(0, 1, 3, 2, 4, 5), self.step)
+        del columns  # a step holds the most memory here
         # (N, pixels down, across * C)
         rows = _overlap_add(matrix @ strips.reshape(n, down, self.size, -1), self.step)
         padded = rows.reshape(n, rows.shape[1], -1, c)
@@ -429,9 +430,11 @@ def input_gradient_even(
         points = tiling.empty(some) if transformed is None else transformed[:, tiles]
         if is_new:  # here, as the block is then in the cache
             tiling.to_points("output.T", some, points, _part(uneven, images))
-        tiling.input_adjoint(points @ filters, pixels[images])
         if inputs is not None:
             parts[tiles.start] = inputs[:, tiles].transpose(0, 2, 1) @ points
+        products = points @ filters
+        del points  # a step holds the most memory here
+        tiling.input_adjoint(products, pixels[images])
 
     every = tiling.blocks(outputs)
     for_each(differentiate_block, every)

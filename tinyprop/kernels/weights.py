@@ -182,11 +182,11 @@ def _row_products(x: HostArray, y: HostArray) -> HostArray:
     rows, columns = x.shape
     count = columns // GROUP
     end = count * GROUP
-    rest = np.einsum("ij,ij->i", x[:, end:], y[:, end:])
+    rest = np.vecdot(x[:, end:], y[:, end:])
     if not count:
         return rest.astype(float64)
     groups = rows, count, GROUP
-    sums = np.einsum("ijk,ijk->ij", x[:, :end].reshape(groups), y[:, :end].reshape(groups))
+    sums = np.vecdot(x[:, :end].reshape(groups), y[:, :end].reshape(groups))
     return sums.sum(axis=1, dtype=float64) + rest
 
 

@@ -3,7 +3,7 @@ place."""
 
 from ..engine.arrays import Array, array_module
 from ..engine.overrides import overridable
-from ..engine.sums import total
+from ..functional.normalization import per_channel, row_lengths
 
 Arrays = list[Array]  # one for each parameter
 
@@ -66,6 +66,4 @@ def adam(
 def unit_rows(weights: list[Array]) -> None:
     """Scale each row w[i] to length 1."""
     for w in weights:
-        other_axes = tuple(range(1, w.ndim))
-        squared_length = total(w * w, other_axes, keepdims=True)  # (rows, 1, ...)
-        w /= array_module(w).sqrt(squared_length)
+        w /= per_channel(row_lengths(w).astype(w.dtype), w.ndim)

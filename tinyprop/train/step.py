@@ -366,9 +366,7 @@ class Outcome:
 
 
 def all_finite(loss: Array, gradients: Gradients) -> bool:
-    if not math.isfinite(loss):
-        return False
-    return all(g is None or is_finite(g) for g in gradients)
+    return math.isfinite(loss) and is_finite(*(g for g in gradients if g is not None))
 
 
 def _array(values: Any) -> Array:

@@ -157,6 +157,53 @@ def test_units_that_are_dead_saturated_narrow_or_wide(name, rho, m1, m2, s1, s2)
     assert abs(got.product - product) <= 1e-12 * scale + 1e-30
 
 
+SMOOTH = {
+    "tanh": np.tanh,
+    "sigmoid": lambda u: 0.5 + 0.5 * np.tanh(0.5 * u),
+    "silu": lambda u: u * (0.5 + 0.5 * np.tanh(0.5 * u)),
+}
+# on both sides of each border between a series, smoothing by noise, and two grids
+STRONG = [0.85, 0.9, 0.93, 0.97, 0.985, 0.9955, 0.999, 0.9998, 0.99992, 0.9999999, 1.0]
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize(
+    ("laws"),
+    [((0.0, 20.0), (0.0, 20.0)), ((-7.0, 9.0), (4.0, 20.0)), ((1.0, 0.02), (-3.0, 15.0))],
+    ids=["same", "wide", "narrow and wide"],
+)
+def test_wide_units_and_strong_correlations(name, laws):
+    """Of smooth functions, which need a long series there, or none at all: to 1e-12 of the scale;
+    all correlations at once, or one by one."""
+    (m1, s1), (m2, s2) = laws
+    rho = np.array([-r for r in STRONG[::-1]] + STRONG)
+    found = dual(name, rho, (m1, m2), (s1, s2))
+    s = SMOOTH[name]
+    places = np.arange(-16.0, 17.0, 2.0)
+    squares = [reference(s, places, 1.0, m, d, m, d)[0] for m, d in laws]
+    scale = math.sqrt(squares[0] * squares[1])
+    for i in range(0, len(rho), 3):
+        expected, _ = reference(s, places, rho[i], m1, s1, m2, s2)
+        assert abs(found.product[i] - expected) <= 1e-12 * scale
+    alone = [dual(name, r, (m1, m2), (s1, s2)).covariance for r in rho]
+    np.testing.assert_allclose(found.covariance, alone, rtol=0, atol=1e-13 * scale)
+
+
+def test_what_many_strong_correlations_cost():
+    """A hundred duals share their values of the function: 5,000 at a time, where two grids would
+    take 200,000 for each correlation."""
+    count = 0
+
+    def counted(u):
+        nonlocal count
+        count += u.size
+        return u.tanh()
+
+    wide = tp.Activation(counted, moments=tp.activations["tanh"].moments)
+    dual(wide, np.linspace(0.99, 0.999, 100), std=20.0)
+    assert 1_000 < count < 100_000
+
+
 # E s(U) s(V) by mpmath, to 15 digits, for U ~ N(-0.7, 0.6^2), V ~ N(1.3, 2.1^2), rho = 0.9
 PRODUCTS = {
     "gelu": 0.006570532436141,

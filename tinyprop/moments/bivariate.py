@@ -25,7 +25,7 @@ Pair: TypeAlias = tuple[Array, Array]  # of U and V
 TINY = 1e-150  # a standard deviation of 0 is taken as this in denominators
 SMALLEST_ANGLE = 1e-9  # contributes less than rounding
 # Panels for angles, and the correlations and distances up to which so few are enough.
-TIERS = [(1, 0.925, 8.0), (5, 0.9999, 12.0), (24, 1.0, math.inf)]
+TIERS = [(1, 0.925, 8.0), (3, 0.9991, math.inf), (5, 0.9999, math.inf), (24, 1.0, math.inf)]
 CHUNK = 1 << 13  # integrals that are computed at a time
 
 

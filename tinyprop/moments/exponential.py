@@ -7,27 +7,28 @@ import numpy as np
 
 from ..engine.arrays import Array, HostArray, from_host, to_numpy
 from ..functional.activations import SELU_ALPHA, SELU_SCALE
-from ..functional.special import erfc, erfcx
-from .bivariate import Pair, density, upper_tail
+from ..functional.special import erfcx
+from .bivariate import Pair
 from .nested import smoothed_covariance
 
-TINY = 1e-150
+TINY = 1e-150  # a standard deviation of 0 is taken as this in denominators
+FAR = 1e3  # standard deviations: the density is 0 long before
 
 
-def relu_mean(mean: HostArray, std: HostArray) -> HostArray:
-    std = np.maximum(std, TINY)
-    return mean * upper_tail(-mean / std) + std * density(mean / std)
-
-
-def exponential_mean(mean: HostArray, std: HostArray) -> HostArray:
-    """E[exp(U) - 1; U < 0]: exp(mean + std^2 / 2) P(Z > x) without overflow, minus P(U < 0)."""
-    std = np.maximum(std, TINY)
-    below = mean / std
-    x = (below + std) * math.sqrt(0.5)
-    right = 0.5 * np.exp(-0.5 * below * below) * erfcx(np.maximum(x, 0.0))
-    exponent = np.where(x < 0.0, mean + 0.5 * std * std, 0.0)
-    left = 0.5 * np.exp(exponent) * erfc(np.minimum(x, 0.0))
-    return np.where(x < 0.0, left, right) - upper_tail(below)
+def elu_mean(mean: HostArray, std: HostArray, alpha: float) -> HostArray:
+    """E elu(U): the mean of U where it is positive, and alpha times that of exp(U) - 1 where it is
+    negative, which is exp(mean + std^2 / 2) P(Z > x + std) without overflow, minus P(U < 0)."""
+    x = np.clip(mean / np.maximum(std, TINY), -FAR, FAR)
+    bell = np.exp(-0.5 * x * x)
+    tail = 0.5 * bell * erfcx(abs(x) * math.sqrt(0.5))  # P(Z > |x|)
+    above = np.where(x > 0.0, 1.0 - tail, tail)
+    below = np.where(x > 0.0, tail, 1.0 - tail)
+    line = mean * above + std * (bell / math.sqrt(2.0 * math.pi))
+    shifted = (x + std) * math.sqrt(0.5)
+    right = 0.5 * bell * erfcx(abs(shifted))
+    exponent = np.where(shifted < 0.0, mean + 0.5 * std * std, 0.0)
+    exponential = np.where(shifted < 0.0, np.exp(exponent) - right, right)
+    return line + alpha * (exponential - below)
 
 
 def elu_covariance(rho: Array, means: Pair, stds: Pair, alpha: Any = 1.0) -> Array:
@@ -42,7 +43,7 @@ def elu_covariance(rho: Array, means: Pair, stds: Pair, alpha: Any = 1.0) -> Arr
             return np.where(u > 0.0, u, own * np.expm1(np.minimum(u, 0.0)))
 
         def smoothed(mean: HostArray, std: HostArray, own: float = own) -> HostArray:
-            return relu_mean(mean, std) + own * exponential_mean(mean, std)
+            return elu_mean(mean, std, own)
 
         pair = (m1[some], m2[some]), (s1[some], s2[some])
         total[some] = smoothed_covariance(value, smoothed, 0.0, r[some], *pair)

@@ -30,6 +30,7 @@ NARROW = 1e-6
 FEATURE = 2.5
 
 
+@cache
 def gauss_legendre(points: int) -> tuple[HostArray, HostArray]:
     """Nodes and weights on [0, 1] that integrate polynomials of degree 2 * points - 1 exactly."""
     nodes, weights = np.polynomial.legendre.leggauss(points)

@@ -8,7 +8,8 @@ minus the squares so far.
 The coefficients of a smooth function are computed by the trapezoidal rule, whose error falls
 exponentially once its step resolves the function: a step is fine enough if half of it changes
 nothing. Where a series is too long, for wide Gaussians and correlations near 1, the trapezoidal
-rule in two dimensions takes its place.
+rule in two dimensions takes its place: smoothing in one and a mean over the other; next to 1, sum
+and difference.
 """
 
 import math
@@ -29,7 +30,8 @@ COARSEST = 16.0  # frequency 2 pi / step of the first grid that is tried
 FINEST = 4096.0
 SAME = 1e-14  # two sums that differ by less, in units of the second moment, have converged
 TERMS = 24  # of the shortest series
-MOST_TERMS = 384
+MOST_TERMS = 96
+NEAREST = 1e-4  # to 1: correlations for which two functions are smoothed by their noise
 LEFT_OUT = 1e-15  # of a covariance, in units of both second moments
 MOST_POINTS = 1 << 22  # values of a function that are held at a time
 
@@ -166,8 +168,16 @@ def smooth_covariance(
         total[todo[good]] = mehler(series.coefficients, left[good], right[good], rho[todo[good]])
         todo, left, right = todo[~good], left[~good], right[~good]
         terms *= 2
-    for i in todo:
+    is_near_one = 1.0 - abs(rho[todo]) < NEAREST
+    for i in todo[is_near_one]:
         total[i] = _by_two_grids(units, int(first[i]), int(second[i]), float(rho[i]))
+    todo = todo[~is_near_one]
+    _, pairs = np.unique(first[todo] * len(units.mean) + second[todo], return_inverse=True)
+    levels = np.floor(np.log(1.0 - abs(rho[todo])) / math.log(4.0))
+    for pair, level in sorted(set(zip(pairs.tolist(), levels.tolist(), strict=True))):
+        some = todo[(pairs == pair) & (levels == level)]
+        i, j = int(first[some[0]]), int(second[some[0]])
+        total[some] = _by_smoothing(units, i, j, rho[some])
     return total
 
 
@@ -176,6 +186,43 @@ def mehler(a: HostArray, left: HostArray, right: HostArray, rho: HostArray) -> H
     total = np.zeros(len(rho))
     for row in a[::-1]:
         total = (total + row[left] * row[right]) * rho
+    return total
+
+
+def _by_smoothing(units: Units, i: int, j: int, rho: HostArray) -> HostArray:
+    """For one pair of units and correlations whose distances from 1 (or -1) are much the same.
+
+    With size = |rho|, U and V have a common part sqrt(size) W and noise of their own, so E s(U)s(V)
+    is the mean over W of the product of both functions, each smoothed by its noise. On a lattice,
+    smoothing is a matrix product for all correlations at once. The smoothed functions vary slowly,
+    so few places W are enough."""
+    size = abs(rho)
+    noise = np.sqrt(1.0 - size)
+    common = np.sqrt(size)
+    frequency = max(units.frequency[i], units.frequency[j]) + SPECTRUM / noise.min()
+    step = 2.0 * math.pi / frequency
+    # of the product of both functions with the density of W
+    spectrum = SPECTRUM * math.sqrt(2.0 * size.max() / noise.min() ** 2 + 1.0)
+    stride = max(1, math.floor(frequency / spectrum * common.min()))
+    reach = math.ceil(FARTHEST * noise.max() / step)
+    last = math.ceil(FARTHEST * common.max() / (stride * step))
+    y = step * np.arange(-reach, reach + 1)[:, None]
+    kernels = np.exp(-0.5 * (y / noise) ** 2) * (step / (noise * math.sqrt(2.0 * math.pi)))
+    edge = reach + last * stride
+    z = step * np.arange(-edge, edge + 1)
+
+    def smoothed(unit: int) -> HostArray:  # (places, correlations)
+        values = units.values(units.mean[unit] + units.std[unit] * z) - units.out_mean[unit]
+        windows = np.lib.stride_tricks.sliding_window_view(values, 2 * reach + 1)[::stride]
+        return np.ascontiguousarray(windows) @ kernels
+
+    u = smoothed(i)
+    v = u if i == j else smoothed(j)
+    v = np.where(rho < 0.0, v[::-1], v)
+    spacing = stride * step / common
+    places = np.arange(-last, last + 1)[:, None] * spacing
+    density = np.exp(-0.5 * places * places) * (spacing / math.sqrt(2.0 * math.pi))
+    total: HostArray = (u * v * density).sum(axis=0)
     return total
 
 

@@ -169,12 +169,54 @@ def test_layer_and_group_norm(groups):
     net = nn.Sequential(norm, nn.Linear(size, 1)).to(dtype="float64")
     record, after = tp.propagate(net, mean, matrix)
     assert record.exact
-    assert after.exact == (groups == 1)  # two groups have a covariance that is not known
+    assert after.exact
     for some in np.split(np.arange(size), groups):
         own = matrix[np.ix_(some, some)]
         total, squares = of_a_plane(function, basis @ mean[some], basis @ own @ basis.T)
         np.testing.assert_allclose(record.mean[some], total, rtol=EXACT, atol=1e-12)
         np.testing.assert_allclose(record.variance[some], np.diag(squares) - total**2, rtol=EXACT)
+
+
+@pytest.mark.parametrize("eps", [0.3, 0.05])
+def test_a_linear_layer_after_groups(eps):
+    """A GroupNorm of pairs of values leaves +-d / sqrt(d^2 + eps) of their half difference d: the
+    covariance of two pairs is an integral over a plane."""
+    rng = np.random.default_rng(3)
+    root = rng.normal(size=(6, 6))
+    mean = rng.normal(size=6)
+    matrix = root @ root.T / 6
+    net = nn.Sequential(nn.GroupNorm(3, 6, eps=eps), nn.Linear(6, 2)).to(dtype="float64")
+    w = net[1].weight.data
+    half = 0.5 * np.kron(np.eye(3), [1.0, -1.0])
+    differences = half @ mean
+    own = half @ matrix @ half.T
+
+    def function(d):
+        return d / np.sqrt(d**2 + eps)
+
+    expected = np.zeros((3, 3))
+    means = np.zeros(3)
+    for i, j in itertools.product(range(3), repeat=2):
+        if i != j:
+            some = [i, j]
+            total, squares = of_a_plane(function, differences[some], own[np.ix_(some, some)])
+            expected[some, some] = np.diag(squares) - total**2
+            expected[i, j] = squares[0, 1] - total[0] * total[1]
+            means[i] = total[0]
+    signs = np.kron(np.eye(3), [[1.0], [-1.0]])  # (values, groups)
+    _, after = tp.propagate(net, mean, matrix)
+    assert after.exact
+    v = w @ signs
+    np.testing.assert_allclose(after.variance, np.diag(v @ expected @ v.T), rtol=EXACT)
+    np.testing.assert_allclose(after.mean, v @ means + net[1].bias.data, rtol=EXACT)
+
+
+def test_groups_that_are_too_many_are_not_called_exact():
+    net = nn.Sequential(nn.GroupNorm(20, 40), nn.Linear(40, 1))
+    matrix = 0.5 * np.eye(40) + 0.5
+    norm, after = tp.propagate(net, np.zeros(40), matrix)
+    assert norm.exact
+    assert not after.exact
 
 
 def test_a_branch_with_a_norm_and_its_input(rng):

@@ -18,8 +18,12 @@ from ..functional.activation import Activation
 from ..functional.windows import Window
 from ..moments.hermite import hermite, largest
 from ..moments.many import ManyUnits, covariances
-from ..moments.sphere import on_sphere
+from ..moments.sphere import between_spheres, on_sphere
 
+# Of groups of values that are divided by norms of their own: pairs of groups, and the cubes of
+# their sizes, up to which products are computed. Each pair takes 10 ms or more.
+MOST_PAIRS = 128
+MOST_WORK = 1 << 22
 WHOLE = 4096  # values whose correlations may be stored for each pair
 DEGREES = 12  # of Hermite polynomials, where covariances are not needed to rounding
 BLOCK = 1024  # units whose moments are computed at a time
@@ -314,7 +318,8 @@ class Divided(Step):
 
 def divided(field: Field, groups: int, eps: float) -> Made:
     """Each group of values of a sample divided by its root mean square: the moments of a Gaussian
-    sample. Two groups correlate as their mean Jacobians say, which is an approximation."""
+    sample. Of many or large groups, two correlate as their mean Jacobians say, which is an
+    approximation."""
     size = field.mean.size
     covariance = field.covariance()[:, :, 0, 0]
     mean = np.zeros(size)
@@ -326,11 +331,25 @@ def divided(field: Field, groups: int, eps: float) -> Made:
         jacobian[np.ix_(some, some)] = found.jacobian
         within.append((some, found.covariance))
     after = jacobian @ covariance @ jacobian.T
-    for some, own in within:
+    for i, (some, own) in enumerate(within):
         after[np.ix_(some, some)] = own
+        for others, _ in within[:i] if are_few(groups, size) else []:
+            both = np.concatenate([some, others])
+            product = between_spheres(
+                field.mean.ravel()[both], covariance[np.ix_(both, both)], len(some), eps
+            )
+            common = product - np.outer(mean[some], mean[others])
+            after[np.ix_(some, others)] = common
+            after[np.ix_(others, some)] = common.T
     result = Field.of(mean.reshape(field.mean.shape), after)
     stds = np.sqrt(field.variance).ravel(), nonzero(result.variance).ravel()
     return result, Divided(jacobian, *stds)
+
+
+def are_few(groups: int, size: int) -> bool:
+    """Whether the products of values of two groups are computed, which takes up to a second."""
+    pairs_of_groups = groups * (groups - 1) // 2
+    return pairs_of_groups <= MOST_PAIRS and pairs_of_groups * (size / groups) ** 3 <= MOST_WORK
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from .field import (
     Opaque,
     Pointwise,
     ValueMoments,
+    are_few,
     centered,
     divided,
     dropped,
@@ -271,7 +272,7 @@ class Mixture(State):
         is_known = before.exact and before.gaussian
         return before.derived(
             partial(divided, groups=groups, eps=eps),
-            exact=is_known and groups == 1,
+            exact=is_known and are_few(groups, each.mean.size),
             exact_values=is_known,
             gaussian=False,
             divided=True,

@@ -47,6 +47,14 @@ def test_sound_networks_have_none(name, seed):
     assert faults_of(make(), data(seed)) == []
 
 
+def test_a_layer_behind_dead_units_is_not_blamed():
+    """Its units are equal, all 0, because no input of theirs varies."""
+    tp.manual_seed(0)
+    net = tp.nn.Sequential(tp.nn.Linear(20, 32), tp.nn.ReLU(), tp.nn.Linear(32, 10))
+    net[0].bias.data[...] = -9.0
+    assert [fault.kind for fault in faults_of(net, tp.randn(256, 20).numpy())] == ["dead units"]
+
+
 def test_the_sentence_of_unscaled_residuals():
     plant = PLANTS["unscaled residuals"]
     tp.manual_seed(0)

@@ -128,6 +128,34 @@ def step(u):
     return np.where(u > 0.0, 1.0, 0.0)
 
 
+FAR_STEPS = [(-10.0, 1.3), (6.0, 0.8), (-5.0, 0.6), (10.0, 1.5), (10.0, 0.5), (-20.0, 3.0)]
+
+
+@pytest.mark.parametrize("levels", [(0.0, 1.0), (-1.0, 1.0)], ids=["step", "sign"])
+def test_a_step_that_is_far_away_is_right_or_refused(levels):
+    """Without kinks=, a step in a region that has no probability may be refused; what is returned
+    is right, and with kinks= everything is."""
+    low, high = levels
+
+    def far_step(u):
+        return np.where(u > 0.0, high, low)
+
+    refused = 0
+    for mean, std in FAR_STEPS:
+        above = 0.5 * math.erfc(-mean / std / math.sqrt(2.0))
+        expected = (low + (high - low) * above) ** 2
+        named = dual(far_step, 0.5, mean, std, kinks=(0.0,))
+        assert named.product - named.covariance == pytest.approx(expected, abs=1e-12)
+        try:
+            found = dual(far_step, 0.5, mean, std)
+        except ValueError:
+            refused += 1
+            assert_explained(ValueError, lambda m=mean, s=std: dual(far_step, 0.5, m, s), "kinks")
+        else:
+            assert found.product == pytest.approx(named.product, abs=1e-12)
+    assert refused <= 1
+
+
 # where the reference cuts its panels
 PLACES = {"relu": (0.0,), "gelu": (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0), step: (0.0,)}
 

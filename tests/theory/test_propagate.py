@@ -1,5 +1,6 @@
 """Predicted moments: against exact sums, simulations, and the paper's network on CIFAR-10."""
 
+import itertools
 import math
 import os
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import tinyprop as tp
 from tests.helpers import assert_explained, naive_conv2d, rngs
 from tinyprop import nn
+from tinyprop.engine.random import new_generator
 from tinyprop.theory import field, mixture
 from tinyprop.theory.propagate import is_list
 
@@ -303,6 +305,33 @@ def test_offsets_describe_a_stationary_image_as_well_as_its_whole_covariance(
         # what a mean over all positions takes away differs between edges and the middle
         rtol = 0.06 if has_norm else 2e-3
         np.testing.assert_allclose(b.variance, a.variance, rtol=rtol)
+
+
+@pytest.mark.parametrize("weights", ["given", "random"])
+@pytest.mark.parametrize("kernel_size", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_images_smaller_than_the_window(size, kernel_size, weights):
+    """Padded 3x3 convolutions of 2x2 images once raised an IndexError."""
+    paddings = [p for p in (0, 1, 2) if size + 2 * p >= kernel_size]
+    for padding, stride in itertools.product(paddings, (1, 2)):
+        tp.manual_seed(0)
+        net = nn.Sequential(
+            nn.Conv2d(2, 3, kernel_size, padding=padding, stride=stride),
+            nn.ReLU(),
+            nn.Conv2d(3, 4, 3, padding=1),
+            nn.Tanh(),
+            nn.AvgPool2d(1),
+            nn.Flatten(),
+        )
+        x = new_generator(0).normal(size=(8, 2, size, size))
+        records = tp.propagate(net, data=x, weights=weights)
+        if weights == "random":
+            assert len(records) == 6
+            continue
+        predicted = records[0].variance
+        outputs = net[0](tp.tensor(x)).numpy()
+        spread = outputs.var(axis=0).mean(axis=(1, 2)) + outputs.mean(axis=0).var(axis=(1, 2))
+        np.testing.assert_allclose(predicted, spread, rtol=1e-4)
 
 
 @given(rng=rngs())

@@ -134,9 +134,10 @@ def propagate(
     has at most 4096 values: pointwise layers in a row, such as DyT and an activation, count as one
     activation, and in its place there may be a normaliser of samples (at most 1024 values, in at
     most 16 groups, fewer if these are large). Later layers are treated as Gaussian, which wide
-    untrained layers nearly are. Values of larger images are taken to correlate alike at all positions, and their samples are divided by the expected
-    norm. Layers run in their own mode: BatchNorm and BatchNormalizer in training mode divide by the
-    standard deviation that is predicted, and Dropout adds its variance.
+    untrained layers nearly are. Values of larger images are taken to correlate alike at all
+    positions, and their samples are divided by the expected norm. Layers run in their own mode:
+    BatchNorm and BatchNormalizer in training mode divide by the standard deviation that is
+    predicted, and Dropout adds its variance.
 
     With weights="random" the prediction is the average over networks whose weights are random,
     independent, and as large as these: see `Law`. Each record has one number, the same for all

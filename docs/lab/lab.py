@@ -32,7 +32,7 @@ def panels(stack: Stack, layer: int, seed: int) -> Iterator[tuple[str, dict]]:
         "layers",
         {"layers": stack.layers, "signal": signal, "gradient": gradient / gradient[-1], **theory},
     )
-    std = None if stack.law is None else math.sqrt(stack.states[at, 0])
+    std = None if stack.theory is None else math.sqrt(stack.states[at, 0])
     yield "distribution", histograms(seen.values[at]) | {"theory std": std}
     cosines = [[cosine(*pair) for pair in zip(*pairs, strict=True)] for pairs in seen.pairs]
     known = stack.predicted("correlation") is not None

@@ -154,17 +154,18 @@ def test_theory_has_the_numbers_that_were_derived_elsewhere():
     selu = stack("selu", depth=3)
     np.testing.assert_allclose(selu.states[-1, :2], [1.0, 0.0], atol=1e-9)
     assert selu.factors == pytest.approx([1.071574992456] * 2, abs=1e-11)
-    assert stack("layer-after/glorot").factors == pytest.approx([CHI] * 5)
+    assert stack("layer-after/glorot").factors == pytest.approx([CHI] * 5, rel=5e-5)
     gains = {"ws": 26.738860905, "layer": 11.0, "none/he": 2.0**10}
     for norm, gain in gains.items():
         wide = stack(norm, depth=10, residual=True, width=10**6)
-        assert wide.predicted("gradient")[0] ** 2 == pytest.approx(gain, rel=1e-5)
+        assert wide.predicted("gradient")[0] ** 2 == pytest.approx(gain, rel=2e-5)
     assert stack("layer", 1, residual=True, width=8).factors == pytest.approx(
-        [1 + (8 - 2) / (8 - 3)]
+        [1 + (8 - 2) / (8 - 3)], rel=2e-5
     )
     batch = stack("batch/he", depth=10, residual=True).predicted("signal")
-    assert batch[-1] ** 2 == pytest.approx(1 + 10 * (1 - 1 / math.pi))
-    np.testing.assert_allclose(stack("batch", batch=8).predicted("signal"), math.sqrt(8 / 7))
+    assert batch[-1] ** 2 == pytest.approx(1 + 10 * (1 - 1 / math.pi), rel=1e-5)
+    batch = stack("batch", batch=8).predicted("signal")
+    np.testing.assert_allclose(batch, math.sqrt(8 / 7), rtol=2e-5)  # with an eps
     for norm, shape in {"derf": "erf", "dyt": "tanh"}.items():
         squashed = stack(f"{norm}/glorot", depth=1, residual=True)
         mean_square, gain = theory.gains.tanh_residual(1, shape=shape)  # for twice the square

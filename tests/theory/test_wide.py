@@ -1,7 +1,9 @@
-"""The recursion of wide networks, against those that it replaced, by other formulas."""
+"""The recursion of wide networks, against the same theory written out for each normaliser, with
+nested Gauss-Legendre sums in place of duals; and against simulations."""
 
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -9,93 +11,231 @@ import pytest
 import tinyprop as tp
 from tinyprop import nn
 from tinyprop.theory.stacks import COSINES, Stack
-from tinyprop.theory.wide import Sites
+from tinyprop.theory.wide import Wide
 
 SAME = 2e-12
 NORMS = list(nn.normalizers)
+EPS = 1e-5  # of normalisers
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
+EDGES = np.linspace(-9.0, 9.0, 11)
 
 
-def layer_by_hand(law, state):
-    """From the mean square of z and its products to those of the next z, and the gain: the layer of
-    a stack, written out."""
-    std = math.sqrt(state[0])
-    m = tp.moments.gaussian(law.function, law.beta, std)
-    rho = np.clip(state[1:] / state[0], -1.0, 1.0)
-    products = np.array([covariance_by_hand(law, r, std, m) for r in rho])
-    left = 0.0 if law.shift is None else (m.mean - law.shift) ** 2
-    arriving = np.append(m.std**2, products) + left
-    square = law.square / arriving[0] if law.divides_after else law.square
-    return square * arriving, square * m.slope2
+def panels(kink):
+    """Nodes and weights for N(0, 1), for functions that are smooth but at one place (or many)."""
+    kink = np.clip(np.asarray(kink, "float64"), -9.0, 9.0)[..., None]
+    edges = np.sort(
+        np.concatenate([np.broadcast_to(EDGES, (*kink.shape[:-1], len(EDGES))), kink], -1), -1
+    )
+    half = 0.5 * np.diff(edges)[..., None]
+    middle = 0.5 * (edges[..., 1:] + edges[..., :-1])[..., None]
+    z = (middle + half * NODES).reshape(*kink.shape[:-1], -1)
+    weights = (half * WEIGHTS).reshape(z.shape) * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    return z, weights
 
 
-def covariance_by_hand(law, rho, std, m):
-    """Cov(s(U), s(V)) from sum and difference of U and V, by two trapezoidal sums for a smooth
-    function; that of ReLU by the arc-cosine kernel, and of others with kinks by their duals. (Where
-    these have none, the result is not compared.)"""
-    if law.function.name == "relu" and law.beta == 0.0:
-        root = math.sqrt(max(0.0, 1.0 - rho * rho))
-        kernel = (root + rho * (math.pi - math.acos(rho))) / (2.0 * math.pi)
-        return std**2 * (kernel - 1.0 / (2.0 * math.pi))
-    if law.function.dual is not None:
-        return tp.moments.dual(law.function, rho, law.beta, std).covariance
-    z = np.arange(-9.0, 9.0, 0.1)
-    weights = 0.1 * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-    a, b = math.sqrt(0.5 + 0.5 * rho), math.sqrt(0.5 - 0.5 * rho)
-    u = law.beta + std * (a * z[:, None] + b * z)
-    v = law.beta + std * (a * z[:, None] - b * z)
-    s = law.function
-    product = (s(tp.tensor(u)).numpy() - m.mean) * (s(tp.tensor(v)).numpy() - m.mean)
-    return weights @ product @ weights
+@dataclass
+class ByHand:
+    """A layer gamma N(W A(s(z + beta) - shift)), with |row of W|^2 = square."""
+
+    function: Callable
+    slope: Callable
+    square: float
+    shift: float | None = 0.0  # None for the mean of s
+    beta: float = 0.0
+    divide: str = ""  # "rms" or "std": N
+    eps: float = EPS
+    gamma: float = 1.0
+    divides_after: bool = False
+    start: float = 1.0
+    scaled: bool = False
+    measured: bool = False
+
+    def layer(self, state):
+        """From the mean square of z and its products to those of the next z, and the gain."""
+        std = math.sqrt(state[0])
+        z, weights = panels(-self.beta / std)
+        value = self.function(self.beta + std * z)
+        mean = weights @ value
+        slope2 = weights @ self.slope(self.beta + std * z) ** 2
+        pairs = [self.product(rho, std, z, weights * value) for rho in state[1:] / state[0]]
+        products = np.array([weights @ value**2, *pairs])
+        shift = mean if self.shift is None else self.shift
+        products += shift * (shift - 2.0 * mean)
+        square = self.square / (products[0] + EPS) if self.divides_after else self.square
+        return square * products, square * slope2
+
+    def product(self, rho, std, z, weighted):
+        """E s(U) s(V)."""
+        if rho > 1.0 - 1e-12:
+            return weighted @ self.function(self.beta + std * z)
+        rest = math.sqrt(1.0 - rho * rho)
+        inner, weights = panels((-self.beta / std - rho * z) / rest)
+        v = self.beta + std * (rho * z[:, None] + rest * inner)
+        return weighted @ (weights * self.function(v)).sum(axis=1)
+
+    def normalize(self, state, divide, gamma):
+        """The state after N, and what it divides squares by."""
+        if not divide:
+            return state, 1.0
+        if divide == "std":
+            state = state - state[1]
+        square = (state[0] + self.eps) / gamma**2
+        return state / square, square
+
+    def states(self, depth, cosines, residual):
+        """Of all layers or blocks, and the gain of each."""
+        first = np.append([1.0, 0.0], cosines)
+        states, gains = [first], []
+        if not residual:
+            states[0], _ = self.normalize(self.start * first, self.divide, self.gamma)
+        for _ in range(depth - (not residual)):
+            state, added = states[-1], 0.0
+            square = later = 1.0
+            if residual and self.scaled:
+                state, square = state / state[0], state[0]
+            elif residual:
+                state, square = self.normalize(state, self.divide, self.gamma)
+            after, gain = self.layer(state)
+            if self.measured or not residual:
+                after, later = self.normalize(after, self.divide, self.gamma)
+            if residual:
+                after, added = states[-1] + after, 1.0
+            states.append(after)
+            gains.append(added + gain / square / later)
+        return np.array(states), np.array(gains)
 
 
-def normalized_by_hand(law, state):
-    if not law.divide:
-        return state, 1.0
-    if law.divide == "std":
-        state = state - state[1]
-    square = state[0] / law.gamma**2
-    return state / square, square
+def relu(u):
+    return np.maximum(u, 0.0)
 
 
-def theory_by_hand(stack, cosines):
-    """States and factors of a stack, by arrays of numbers alone."""
-    law = stack.law
-    inside = replace(law, divide="rms", gamma=1.0) if stack.scaled else law
-    states, factors = [law.start * np.append([1.0, 0.0], cosines)], []
-    for _ in range(stack.depth - (not stack.residual)):
-        if stack.residual:
-            arriving, square = normalized_by_hand(inside, states[-1])
-            added, gain = layer_by_hand(law, arriving)
-            if stack.is_measured:
-                added, measured_square = normalized_by_hand(law, added)
-                gain /= measured_square
-            states.append(states[-1] + added)
-            factors.append(1.0 + gain / square)
-        else:
-            after, gain = layer_by_hand(law, states[-1])
-            state, square = normalized_by_hand(law, after)
-            states.append(state)
-            factors.append(gain / square)
-    return np.array(states), np.array(factors)
+def step(u):
+    return (u > 0.0).astype("float64")
+
+
+def tanh_slope(u):
+    return 1.0 - np.tanh(u) ** 2
+
+
+def erf(u):
+    return np.vectorize(math.erf)(u)
+
+
+def erf_slope(u):
+    return 2.0 / math.sqrt(math.pi) * np.exp(-u * u)
+
+
+def selu(u):
+    return 1.0507009873554805 * np.where(
+        u > 0.0, u, 1.6732632423543772 * np.expm1(np.minimum(u, 0))
+    )
+
+
+def selu_slope(u):
+    return 1.0507009873554805 * np.where(
+        u > 0.0, 1.0, 1.6732632423543772 * np.exp(np.minimum(u, 0))
+    )
+
+
+FUNCTIONS = {"relu": (relu, step), "tanh": (np.tanh, tanh_slope), "erf": (erf, erf_slope)}
+
+
+def squashed(name, by):
+    """s(t(u / 2)), and its slope."""
+    s, s_slope = FUNCTIONS[name]
+    t, t_slope = FUNCTIONS[by]
+    return (
+        lambda u: s(t(0.5 * u)),
+        lambda u: 0.5 * s_slope(t(0.5 * u)) * t_slope(0.5 * u),
+    )
+
+
+def expectations(function, slope, beta=0.0):
+    """Mean, standard deviation and E s^2 of s(Z + beta), and E s'^2."""
+    z, weights = panels(-beta)
+    mean = weights @ function(z + beta)
+    square = weights @ function(z + beta) ** 2
+    return mean, math.sqrt(square - mean**2), square, weights @ slope(z + beta) ** 2
+
+
+def by_hand(norm, activation):
+    """What the papers say of each normaliser, with its own initial weights."""
+    both = FUNCTIONS[activation]
+    if norm in ("dyt", "derf"):
+        both = squashed(activation, "tanh" if norm == "dyt" else "erf")
+    if norm == "selu":
+        both = selu, selu_slope
+    mean, std, square, slope2 = expectations(*both)
+    he = 1.0 / square
+    jacobian_gamma = float(np.float32(std / math.sqrt(slope2)))
+    if norm == "normprop":
+        start = jacobian_gamma**2
+        return ByHand(*both, start / std**2, mean, start=start, scaled=True)
+    if norm == "normprop-measured":
+        options = {"divide": "std", "eps": 0.0, "gamma": jacobian_gamma, "measured": True}
+        return ByHand(*both, 1.0 / std**2, mean, scaled=True, **options)
+    if norm == "normprop-exact":
+        beta = 1.0 if activation == "relu" else 0.0
+        mean, std, _, _ = expectations(*both, beta)
+        return ByHand(*both, 1.0 / std**2, mean, beta, scaled=True)
+    if norm == "ws":
+        return ByHand(*both, 1.0 / std**2, None, scaled=True)
+    if norm == "batch":
+        return ByHand(*both, 1.0, divide="std")
+    if norm in ("layer", "rms", "group", "instance"):
+        return ByHand(*both, he, divide="rms")
+    if norm == "layer-after":
+        return ByHand(*both, he, None, divides_after=True)
+    return ByHand(*both, 1.0 if norm == "none" else he)
 
 
 @pytest.mark.parametrize("residual", [False, True], ids=["plain", "residual"])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("norm", NORMS)
 def test_stacks(norm, activation, residual):
-    """Every normaliser. A kinked function of tanh has no second formula here: its squares and gains
-    are compared, and not its pairs."""
-    stack = Stack(norm, activation, 4, 16, 8, residual)
-    some = COSINES[::7]
-    states, factors = theory_by_hand(stack, some)
-    found, gains = stack._theory
-    is_known = not stack.law.function.kinks or stack.law.function.dual is not None
-    np.testing.assert_allclose(found[:, 0], states[:, 0], rtol=1e-9 if not is_known else SAME)
-    if is_known:
-        chosen = np.concatenate([found[:, 1:2], found[:, 2:][:, ::7]], axis=1)
-        np.testing.assert_allclose(chosen, states[:, 1:], rtol=SAME, atol=SAME * states.max())
-    if is_known or stack.divide != "std":
-        np.testing.assert_allclose(gains, factors, rtol=SAME if is_known else 1e-9)
+    """Every normaliser: mean squares, products of pairs, and gains."""
+    theory = Stack(norm, activation, 3, 16, 8, residual).theory
+    some = [0, 2, 11, 19, 21]
+    states, gains = by_hand(norm, activation).states(3, COSINES[some], residual)
+    found = theory.squares[:, [0, 1, *np.add(some, 2)]]
+    np.testing.assert_allclose(found, states, rtol=SAME, atol=SAME * states.max())
+    np.testing.assert_allclose(theory.gains, gains, rtol=SAME)
+
+
+def test_a_stranger_needs_no_declaration():
+    """Its forward says all there is to say, whether theory knows its name or not."""
+
+    class Doubled(nn.BatchNorm):
+        def forward(self, x):
+            return 2.0 * super().forward(x)
+
+    mine = Stack(nn.Normalizer("doubled", before=Doubled, init="glorot"), "tanh", 4, 16, 8, False)
+    ours = Stack("batch", "tanh", 4, 16, 8, False, gamma=2.0)
+    np.testing.assert_allclose(mine.states, ours.states, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(mine.predicted("signal"), ours.theory.squares[:, 0] ** 0.5)
+    assert mine.predicted("gradient") is None, "the size of its batch matters, and is not known"
+    after = nn.Normalizer("after", after=nn.BatchNorm)
+    assert Stack(after, "tanh", 4, 16, 8, False).theory is None, "its units differ in variance"
+
+
+def test_a_stranger_bends_values_before_the_activation():
+    """Two functions in a row are one, whoever wrote them: ReLU of 3 clip(u)."""
+
+    class Clipped(nn.Module):
+        per_sample = True
+
+        def forward(self, x):
+            return 3.0 * tp.functional.clip(x, -0.5, 0.5)
+
+    clipped = nn.Normalizer("clipped", before=lambda channels: Clipped(), init="glorot")
+    z, weights = panels(0.5)  # 0 is an edge of panels, too
+    positive = 3.0 * np.minimum(relu(z), 0.5)
+    theory = Stack(clipped, "relu", 2, 16, 8, False).theory
+    assert theory.states[0].square == pytest.approx(2.0 * (weights @ positive**2), rel=1e-12)
+    assert not theory.is_of_sums, "slopes are not those of Gaussian values"
+    after = nn.ReLU()(Clipped()(Wide.at([]))).weighted(1.0)
+    assert after.unrelated == pytest.approx((weights @ positive) ** 2, rel=1e-9)
+    assert after.square == pytest.approx(weights @ positive**2, rel=1e-9)
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "erf"])
@@ -108,12 +248,12 @@ def test_propagate_with_random_weights(activation):
     net = nn.Sequential(*layers).to(dtype="float64")
     x = np.array([[1.0, 0.0] * 4, [0.6, 0.8] * 4])
     records = tp.propagate(net, data=x, weights="random")
-    sites = Sites.at([0.6], 0.5)
+    sites = Wide.at([0.6], 0.5)
     for layer, record in zip(net, records, strict=True):
         if isinstance(layer, nn.Linear):
-            sites = sites.weights(float((layer.weight.numpy() ** 2).sum() / 8))
+            sites = sites.weighted(float((layer.weight.numpy() ** 2).sum() / 8))
         else:
-            sites = sites.activation(activation)
+            sites = sites.apply(activation)
         of_mean = 0.5 * (sites.square + sites.products[0])
         assert record.mean[0] ** 2 == pytest.approx(of_mean, rel=SAME)
         assert record.variance[0] == pytest.approx(sites.square - of_mean, rel=SAME)
@@ -122,20 +262,20 @@ def test_propagate_with_random_weights(activation):
 def test_recursions_of_claims():
     """He's ReLU network keeps its mean square, and its cosine follows the arc-cosine kernel; with
     tanh, E tanh^2 is iterated; residual blocks of DyT add to the square and multiply the gain."""
-    sites = Sites.at([0.3])
+    sites = Wide.at([0.3])
     rho = 0.3
     for _ in range(20):
-        sites = sites.activation("relu").weights(2.0)
+        sites = sites.apply("relu").weighted(2.0)
         rho = (math.sqrt(1 - rho * rho) + rho * (math.pi - math.acos(rho))) / math.pi
         assert sites.square == pytest.approx(1.0, rel=SAME)
         assert sites.gain == pytest.approx(1.0, rel=SAME)
         assert sites.cosines[0] == pytest.approx(rho, rel=SAME)
     square = gain = 1.0
-    sites = Sites.at([0.3])
+    sites = Wide.at([0.3])
     for _ in range(20):
         m = tp.moments.gaussian("tanh", 0.0, math.sqrt(square))
         square, gain = m.std**2, gain * m.slope2
-        sites = sites.activation("tanh").weights(1.0)
+        sites = sites.apply("tanh").weighted(1.0)
     assert (sites.square, sites.gain) == pytest.approx((square, gain), rel=SAME)
     square = gain = 1.0
     for _ in range(12):

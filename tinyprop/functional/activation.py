@@ -12,6 +12,7 @@ from ..engine.errors import BackendError, ShapeError, close_names, explain
 from ..engine.graph import no_grad
 from ..engine.loading import is_file_reference, portable, unportable
 from ..engine.registry import Registry
+from ..engine.stand_in import StandIn
 from ..engine.tensor import Tensor
 from .shapes import concatenate
 
@@ -95,7 +96,10 @@ class Activation:
 
     def __call__(self, x: Any, **params: Any) -> Tensor:
         """The function, with the start values of the parameters that are not given."""
-        return self.function(x, **{**self.parameters, **params})
+        values = {**self.parameters, **params}
+        if isinstance(x, StandIn):
+            return x.answer(self, (x,), values)
+        return self.function(x, **values)
 
     @property
     def options(self) -> list[str] | None:

@@ -28,7 +28,12 @@ from ..engine.tensor import Tensor
 from ..functional.activation import Activation
 from ..functional.arithmetic import AsType, Clip, Elementwise
 from ..functional.shapes import Reshape
+from .declare import Statistics, declared
 from .module import Module, definer
+
+
+class NoRule(TypeError):
+    """Something that propagate does not know."""
 
 
 class State(StandIn, ABC):
@@ -214,6 +219,8 @@ class State(StandIn, ABC):
     def answer(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
+        if isinstance(function, Activation):
+            return self.apply(function, **kwargs)
         if not isinstance(function, Op):
             return RULES[function](*args, **kwargs)
         if type(function) in OPS:
@@ -234,7 +241,7 @@ class State(StandIn, ABC):
         if not has_rule(kind):
             if kind.forward is Module.forward:
                 raise self.refusal(f"{kind.__name__}, which has no forward, with a State")
-            return module.forward(*args, **kwargs)
+            return self.through_forward(module, args, kwargs)
         out = module.propagate(*args, **kwargs)
         if isinstance(out, State):
             return out
@@ -246,6 +253,30 @@ class State(StandIn, ABC):
             )
         )
 
+    def through_forward(self, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What the forward does; where this has no rule, what the module declares that it does."""
+        statistics = declared(module, "statistics")
+        if statistics is None:
+            return module.forward(*args, **kwargs)
+        try:
+            return module.forward(*args, **kwargs)
+        except NoRule:
+            after = self.normalize_by(statistics)
+        scale = getattr(module, "weight", 1.0)
+        shift = getattr(module, "bias", 0.0)
+        return after.scale(scale, shift)
+
+    def normalize_by(self, statistics: Statistics) -> "State":
+        """As a module declares."""
+        if statistics.over == "sample":
+            units = self.shape[1]
+            return self.normalize_sample(
+                units // (statistics.group or units), 0.0, statistics.center
+            )
+        if not statistics.center:
+            raise self.refuse("a normaliser of the batch that keeps means")
+        return self.normalize_batch()
+
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """array + state, and the like; NumPy's functions have no rule."""
         rule = OPERATORS.get(ufunc.__name__)
@@ -253,15 +284,15 @@ class State(StandIn, ABC):
             return rule(*inputs)
         raise self.refuse(f"numpy.{ufunc.__name__}")
 
-    def refuse(self, name: str) -> TypeError:
+    def refuse(self, name: str) -> NoRule:
         return self.refusal(f"{name} of a State")
 
-    def refusal(self, subject: str) -> TypeError:
+    def refusal(self, subject: str) -> NoRule:
         """The error for something that has no rule."""
         running = current().running
         where = f", in the forward of {type(running[-1]).__name__}" if running else ""
         layer = type(running[-1]).__name__ if running else "your layer"
-        return TypeError(
+        return NoRule(
             explain(
                 f"{subject}{where}",
                 "propagate has no rule for what it does to the moments of a signal",

@@ -26,7 +26,7 @@ from ..engine.backward import grad
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
 from ..functional.activation import AnyActivation, as_activation
-from .wide import Sites
+from .wide import Wide
 
 STEPS = 60  # of bisections and of Newton's method
 
@@ -78,9 +78,9 @@ class Design:
 
     def c_map(self, rho: Any) -> Any:
         """C(rho), for a number or an array."""
-        inputs = Sites.at(np.ravel(rho), self.gamma**2)
-        values = inputs.activation(self.activation, self.beta, **self.params)
-        after = values.moved(-self.centering * self.c2).products / self.c1**2
+        inputs = Wide.at(np.ravel(rho), self.gamma**2).scale(shift=self.beta)
+        values = inputs.apply(self.activation, **self.params)
+        after = values.scale(1.0 / self.c1, -self.centering * self.c2 / self.c1).products
         return after.reshape(np.shape(rho)) if np.ndim(rho) else float(after[0])
 
     def correlations(self, rho: float) -> HostArray:

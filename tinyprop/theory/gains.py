@@ -7,7 +7,6 @@ Var s in the limit of large layers (and batches): see `Design`. Here are the siz
 the residual networks."""
 
 import math
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -19,7 +18,7 @@ from ..engine.tensor import Tensor
 from ..functional.activation import Activation, AnyActivation, as_activation
 from ..moments.quadrature import gauss_legendre
 from ..nn.normprop import standard_moments
-from .wide import Sites
+from .wide import Wide
 
 PANELS, NODES = 6, 16
 SHORTER_PANELS = 10  # each a quarter of the one before, next to a kink
@@ -120,14 +119,14 @@ def tanh_residual(depth: int, alpha: float = 0.5, shape: str = "tanh") -> tuple[
     >>> [round(x, 6) for x in tanh_residual(12) + tanh_residual(12, shape="erf")]
     [4.460409, 5.065843, 5.463428, 6.710321]
     """
-    h = Sites.at([0.0])
+    h = Wide.at([])
     gain = 1.0
     for _ in range(depth):
-        h = replace(h, gain=1.0)
         # t is odd: ReLU and weights of variance 2 / n leave its mean square as it is
-        branch = h.scaled(alpha**2).activation(shape).weights(1.0)
-        h = h.plus(branch)
+        branch = h.scale(alpha).apply(shape).weighted(1.0)
+        h = h.add(branch)
         gain *= h.gain
+        h = h.restarted()
     return h.square, gain
 
 

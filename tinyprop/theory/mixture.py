@@ -158,7 +158,7 @@ class Mixture(State):
         exact = self.exact and self.gaussian
         source = self.before_activation()._without_values(), function
         after = self.derived(
-            partial(function, precise=self.is_precise),
+            self._rule(function),
             gaussian=False,
             exact=exact,
             pending=None,
@@ -166,6 +166,10 @@ class Mixture(State):
             source=source,
         )
         return replace(after, bound=max(step.bound for step in after.origin.steps))
+
+    def _rule(self, function: Pointwise) -> Callable[[Field], Made]:
+        """The rule for an activation."""
+        return partial(function, precise=self.is_precise)
 
     @property
     def is_precise(self) -> bool:

@@ -17,9 +17,9 @@ from ..nn.observation import CallNames, knows_pre_activation
 from ..nn.state import State
 from ..report.table import Table, Tabular
 from .field import WHOLE, Field
-from .law import INPUTS, Samples
 from .mixture import Mixture
 from .sample import COUNT, CheckSample, Measured, sample_of_data, sample_of_gaussian
+from .wide import INPUTS, Samples
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,9 @@ def propagate(
     predicted, and Dropout adds its variance.
 
     With weights="random" the prediction is the average over networks whose weights are random,
-    independent, and as large as these: see `Law`. Each record has one number, the same for all
-    units; its mean is the root mean square of the means of units. It is exact for wide layers and
-    any data, Gaussian or not: `error` adds up 1 / width, and nothing is measured.
+    independent, and as large as these: see `tinyprop.theory.wide`. Each record has one number, the
+    same for all units; its mean is the root mean square of the means of units. It is exact for wide
+    layers and any data, Gaussian or not: `error` adds up 1 / width, and nothing is measured.
 
     With the given weights, the network also runs once on 256 samples of the Gaussian, or on so many
     of the data, always the same: see `Propagated`.

@@ -2,6 +2,7 @@
 width."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,23 +13,26 @@ from .. import nn
 from ..engine.arrays import HostArray, float32
 from ..engine.backward import grad
 from ..engine.errors import explain
+from ..engine.graph import no_grad
 from ..engine.random import generator
 from ..engine.tensor import Tensor, tensor
 from ..functional.activation import Activation, AnyActivation
 from ..nn.declare import declared
 from ..nn.measured import has_refresh
+from ..nn.module import observing
 from ..nn.normalizers import AnyNormalizer, Maker, takes
 from ..nn.normprop import MIN_RELATIVE_C1
+from ..nn.state import NoRule
 from . import gains
 from .sample import own_random_numbers
-from .wide import Sites, gaussian
+from .wide import Wide, gaussian
 
 FIXED = 1000  # samples that layers measure, if they do
 PROBE = 4  # units of a layer that is only looked at
+MOST_UNITS = 1024  # of layers that theory runs: it does not depend on their number
 DEGREES = 60.0  # between two inputs
 # and between others
 COSINES = np.append(math.cos(math.radians(DEGREES)), np.linspace(-1.0, 1.0, 21))
-UNRELATED = 0  # the pair of inputs in front of these
 TRACY_WIDOM = -1.2065335745820  # the mean of their law for real matrices
 LARGEST_SHIFT = 0.3  # relative, of the edge; beyond it the first order is not worth showing
 
@@ -38,6 +42,9 @@ INSTRUMENTS = {
     "spectrum": "Largest singular value of the Jacobian so far",
     "correlation": f"Correlation of two inputs at an angle of {DEGREES:.0f}\N{DEGREE SIGN}",
 }
+
+
+Maps = Callable[[Any], list[nn.Module]]  # layers with weights, for inputs from an activation
 
 
 class Shift(nn.Module):
@@ -61,44 +68,73 @@ class Canonical(nn.Module):
         return (self.activation(u + self.beta) - self.c2) / self.c1
 
 
+class RandomRows(nn.Module):
+    """A layer of random weights, of which theory knows what it declares."""
+
+    def __init__(self, rows: nn.Rows):
+        self.rows = rows
+
+    def propagate(self, state: Any) -> Any:
+        return state.weighted(self.rows.square, self.rows.center)
+
+
+class Standardized(nn.Module):
+    """What a measured layer makes of its weighted sums: gamma (u - mean) / std, over samples."""
+
+    def __init__(self, gamma: float):
+        self.gamma = gamma
+
+    def propagate(self, state: Any) -> Any:
+        normalized = state.normalize_batch().scale(self.gamma)
+        return replace(normalized, over_batch=False)  # the samples are fixed
+
+
+class NoTheory(Exception):
+    """A part of the network does not say what theory needs."""
+
+
 @dataclass(frozen=True)
-class Law:
-    """A wide layer z -> gamma N(W A(s(z + beta) - shift)), W random weights of variance square / n,
-    N a normaliser before the activation, A one after it.
+class Theory:
+    """What the recursion says of each layer."""
 
-    The shift is None where A or the weights remove the mean of s."""
+    states: list[Wide]  # at each cut, or between residual blocks
 
-    function: Activation
-    square: float
-    shift: float | None = 0.0
-    beta: float = 0.0
-    divides_after: bool = False  # whether A divides by the root mean square of s - shift
-    # by what N divides: "rms", "std" after the mean of the batch is removed, or nothing
-    divide: str = ""
-    gamma: float = 1.0  # after N; of layers without statistics, it is a part of square
-    start: float = 1.0  # the mean square of the first z
+    @property
+    def coupled(self) -> bool:
+        """Whether samples of a batch, or the units of a group, share statistics."""
+        return self.over_batch or self.in_groups
 
-    def layer(self, z: Sites) -> Sites:
-        """To the next z, before N."""
-        values = z.activation(self.function, self.beta)
-        values = values.centered() if self.shift is None else values.moved(-self.shift)
-        if self.divides_after:
-            values = values.normalized()
-        return values.weights(self.square)
+    @property
+    def over_batch(self) -> bool:
+        return self.states[-1].over_batch
 
-    def normalized(self, z: Sites) -> Sites:
-        """gamma N."""
-        if self.divide == "std":
-            return z.batch_normalized(UNRELATED, self.gamma)
-        return z.normalized(self.gamma) if self.divide else z
+    @property
+    def in_groups(self) -> bool:
+        return self.states[-1].in_groups
+
+    @property
+    def is_of_sums(self) -> bool:
+        """Whether all values are Gaussian, so that slopes are those of Gaussian values."""
+        return all(state.sums for state in self.states)
+
+    @cached_property
+    def squares(self) -> HostArray:
+        """For each layer, the mean square, the mean product for unrelated inputs, and those for
+        inputs with COSINES between them."""
+        return np.array([[z.square, z.unrelated, *z.products] for z in self.states])
+
+    @cached_property
+    def gains(self) -> HostArray:
+        """Of the squared gradient, from each layer to the one before."""
+        return np.array([z.gain for z in self.states[1:]])
 
 
 @dataclass(frozen=True)
 class Stack:
     """Fully connected layers, or residual blocks, of one width and one normaliser.
 
-    Theory goes by what the modules of the normaliser declare (`nn.Statistics`, `nn.Rows`,
-    `elementwise`); where one declares nothing, there is none: see `predicted`."""
+    Theory runs the same modules on a `Wide` state, with random rows (`nn.Rows`) in the place of
+    weights; where one of them has no rule, there is none: see `predicted`."""
 
     norm: AnyNormalizer  # a name, a Normalizer, or a function of the number of units
     activation: AnyActivation
@@ -226,11 +262,13 @@ class Stack:
         variance = 1.0
         for i in range(self.depth):
             if not self.residual:
-                layers.append(nn.Sequential(*self.stage(is_first=i == 0)))
+                stage = self.stage(self.linear, self.width, is_first=i == 0)
+                layers.append(nn.Sequential(*stage))
                 continue
-            if self.scaled and self.law is not None:
-                variance = self.states[i, 0]
-            block = nn.Residual(nn.Sequential(*self.branch()), beta=math.sqrt(variance))
+            if self.scaled and self.theory is not None:
+                variance = self.theory.states[i].square
+            branch = nn.Sequential(*self.branch(self.linear, self.width))
+            block = nn.Residual(branch, beta=math.sqrt(variance))
             variance = block.variance if self.scaled else 1.0
             layers.append(block)
         network = nn.Sequential(*layers)
@@ -239,47 +277,64 @@ class Stack:
             nn.refresh(network, tensor(fixed, dtype=float32))
         return network
 
-    def stage(self, is_first: bool) -> list[nn.Module]:
+    def stage(self, linear: Maps, units: int, is_first: bool) -> list[nn.Module]:
         """From one activation to the next."""
-        if self.maker.makes_whole_layers and not self.is_normprop:
-            return [self.linear("identity")]
-        layer = self.linear("identity" if is_first else self.source)
-        before = [] if self.squashes else self.normalizing()
-        return [layer, *before] if is_first else [*self.activated(), layer, *before]
+        if self.is_uncut:
+            return linear("identity")
+        layer = linear("identity" if is_first else self.source)
+        before = [] if self.squashes else self.normalizing(units)
+        return [*layer, *before] if is_first else [*self.activated(units), *layer, *before]
 
-    def branch(self) -> list[nn.Module]:
+    def branch(self, linear: Maps, units: int) -> list[nn.Module]:
         """The layers of a residual branch."""
-        if self.maker.makes_whole_layers and not self.is_normprop:
-            return [self.linear("identity")]
-        before = [] if self.squashes else self.normalizing()
-        return [*before, *self.activated(), self.linear(self.source)]
+        if self.is_uncut:
+            return linear("identity")
+        before = [] if self.squashes else self.normalizing(units)
+        return [*before, *self.activated(units), *linear(self.source)]
 
-    def normalizing(self) -> list[nn.Module]:
+    @property
+    def is_uncut(self) -> bool:
+        """Whether a layer cannot be cut before its activation."""
+        return self.maker.makes_whole_layers and not self.is_normprop
+
+    def normalizing(self, units: int) -> list[nn.Module]:
         """What comes before the activation, with gamma."""
-        made: list[Any] = self.maker.before(self.width)
+        made: list[Any] = self.maker.before(units)
         for module in made:
             if self.gamma is not None:
                 module.weight.data[...] = self.gamma
         return made
 
-    def activated(self) -> list[nn.Module]:
+    def activated(self, units: int) -> list[nn.Module]:
         """From the cut to the next weights."""
         if self.is_normprop:
             return [Canonical(self.function, self.affine[1], *self.constants)]
-        made = self.normalizing() if self.squashes else []
+        made = self.normalizing(units) if self.squashes else []
         if self.beta is not None:
             made.append(Shift(self.beta))  # here, so that the values at the cut have no mean
-        made.append(self.maker.activation_layer(self.width))
-        return made + self.maker.after(self.width)
+        made.append(self.maker.activation_layer(units))
+        return made + self.maker.after(units)
 
-    def linear(self, source: Any) -> nn.Module:
+    def linear(self, source: Any) -> list[nn.Module]:
         """A square layer for inputs that come from this activation."""
         n = self.width
         if self.is_normprop:
             kind = type(self.whole_layer)
             layer = kind(n, n, "identity", gamma=self.affine[0])
-            return nn.init.fill(layer, self.maker.init, source)
-        return self.maker.weighted(n, n, (), source)
+            return [nn.init.fill(layer, self.maker.init, source)]
+        return [self.maker.weighted(n, n, (), source)]
+
+    def random_rows(self, source: Any) -> list[nn.Module]:
+        """What theory has in the place of such a layer."""
+        gamma = self.affine[0]
+        if self.is_measured:
+            return [RandomRows(nn.Rows(1.0)), Standardized(gamma)]
+        if self.is_normprop:
+            return [RandomRows(nn.Rows(gamma**2))]
+        rows = None if self.is_uncut else self.rows(source)
+        if rows is None:
+            raise NoTheory
+        return [RandomRows(rows)]
 
     @cached_property
     def source(self) -> Activation:
@@ -288,42 +343,42 @@ class Stack:
             return self.maker.source_after([] if self.before is None else [self.before])
 
     @cached_property
-    def law(self) -> Law | None:
-        """None where a module of the normaliser does not declare what theory needs."""
-        gamma, beta = self.affine
-        if self.is_normprop:
-            c1, c2 = self.constants
-            start = 1.0 if self.residual else gamma**2
-            if self.is_measured:
-                square = 1.0 / c1**2
-                return Law(self.function, square, c2, beta, divide="std", gamma=gamma, start=start)
-            return Law(self.function, (gamma / c1) ** 2, c2, beta, start=start)
-        if self.maker.makes_whole_layers or not (self.knows_before and self.knows_after):
+    def theory(self) -> Theory | None:
+        """None where a module of the normaliser has no rule."""
+        try:
+            with own_random_numbers(), no_grad(), observing():
+                return Theory(self._residual_states() if self.residual else self._states())
+        except (NoTheory, NoRule):
             return None
-        first = self.rows("identity")
-        rows = self.rows(self.source)
-        if first is None or rows is None:
-            return None
-        after = self.after_statistics
-        removes_mean = rows.center or (after is not None and after.center)
-        return Law(
-            self.source,
-            rows.square,
-            None if removes_mean else 0.0,
-            beta,
-            divides_after=after is not None,
-            divide=self.divide,
-            gamma=gamma,
-            start=1.0 if self.residual else first.square * gamma**2,
-        )
+
+    def _states(self) -> list[Wide]:
+        units = min(self.width, MOST_UNITS)
+        z = Wide.at(COSINES, units=units)
+        states = []
+        for i in range(self.depth):
+            stage = self.stage(self.random_rows, units, is_first=i == 0)
+            z = _through(stage, z.restarted())
+            states.append(z)
+        return states
+
+    def _residual_states(self) -> list[Wide]:
+        units = min(self.width, MOST_UNITS)
+        z = Wide.at(COSINES, units=units)
+        states = [z]
+        for _ in range(self.depth):
+            beta = math.sqrt(z.square) if self.scaled else 1.0
+            branch = nn.Sequential(*self.branch(self.random_rows, units))
+            z = _through([nn.Residual(branch, beta=beta)], z.restarted())
+            states.append(z)
+        return states
 
     @property
-    def known_law(self) -> Law:
-        if self.law is None:
+    def known_theory(self) -> Theory:
+        if self.theory is None:
             got = f"the theory of the normaliser {self.label!r}"
-            rule = "its modules declare no statistics, rows or elementwise, so there is none"
+            rule = "its modules have no rule for a State, and declare no statistics or rows"
             raise ValueError(explain(got, rule, "predicted(instrument), which is None here"))
-        return self.law
+        return self.theory
 
     def rows(self, source: Any) -> Any:
         """What is known of random weights for inputs from this activation: `nn.Rows`, or None."""
@@ -334,39 +389,6 @@ class Stack:
             return rows
         has_gain = self.maker.init in ("he", "orthogonal")
         return replace(rows, square=nn.init.gain(source) ** 2 if has_gain else 1.0)
-
-    @property
-    def divide(self) -> str:
-        """By what the normaliser before the activation divides, as a `Law` has it."""
-        if self.statistics is None:
-            return ""
-        return "std" if self.statistics.over == "batch" else "rms"
-
-    @property
-    def knows_before(self) -> bool:
-        """Whether theory knows what comes before the activation, if anything."""
-        if self.statistics is None:
-            return self.before is None or self.squashes
-        return self.statistics.over == "sample" or self.statistics.center
-
-    @cached_property
-    def after_statistics(self) -> nn.Statistics | None:
-        make = self.normalizer.after
-        if make is None:
-            return None
-        with own_random_numbers():
-            return declared(make(self.width), "statistics")
-
-    @property
-    def knows_after(self) -> bool:
-        """Whether theory knows what comes after the activation: nothing, or something that treats
-        all units of a sample alike."""
-        if self.normalizer.after is None:
-            return True
-        return self.after_statistics in (
-            nn.Statistics("sample", center=True),
-            nn.Statistics("sample", center=False),
-        )
 
     @property
     def knows_finite_sizes(self) -> bool:
@@ -380,42 +402,17 @@ class Stack:
         return self.statistics is not None and self.statistics.over == "batch"
 
     @property
-    def in_groups(self) -> bool:
-        return self.statistics is not None and self.statistics.group is not None
-
-    @cached_property
-    def _theory(self) -> tuple[HostArray, HostArray]:
-        law = self.known_law
-        # what the branch of a residual block gets
-        inside = replace(law, divide="rms", gamma=1.0) if self.scaled else law
-        z = Sites.at([0.0, *COSINES], law.start)
-        states = [np.append(z.square, z.products)]
-        factors = []
-        for _ in range(self.depth - (not self.residual)):
-            z = replace(z, gain=1.0)
-            if self.residual:
-                branch = law.layer(inside.normalized(z))
-                if self.is_measured:
-                    branch = law.normalized(branch)
-                z = z.plus(branch)
-            else:
-                z = law.normalized(law.layer(z))
-            states.append(np.append(z.square, z.products))
-            factors.append(z.gain)
-        return np.array(states), np.array(factors)
-
-    @property
     def states(self) -> HostArray:
         """For each layer, in the limit of a large width: the mean square of z, in front of the
         activation (or of h, between residual blocks), the mean product for unrelated inputs, and
         those for inputs with COSINES between them."""
-        return self._theory[0]
+        return self.known_theory.squares
 
     @cached_property
     def factors(self) -> HostArray:
         """By how much the squared gradient grows from each layer to the one before, with what is
         known of finite sizes and batches: for gamma = 1 and beta = 0."""
-        limits = self._theory[1]
+        limits = self.known_theory.gains
         statistics = self.statistics
         if statistics is None or not self.knows_finite_sizes:
             return limits
@@ -425,8 +422,7 @@ class Stack:
             group = statistics.group or self.width
             gain = gains.norm_gain(self.width, self.function, group, statistics.center)
         if self.residual:  # W is after N, and independent of it
-            in_the_limit = replace(self.known_law, square=nn.init.gain(self.function) ** 2)
-            limit = in_the_limit.layer(Sites.at([0.0])).gain
+            limit = nn.init.gain(self.function) ** 2 * gaussian(self.function).slope2
             return 1.0 + (limits - 1.0) * gain * self.width / (self.width - 1) / limit
         return np.full(len(limits), gain)
 
@@ -434,32 +430,32 @@ class Stack:
         """The curve of theory for one instrument: in the limit of a large width, and singular
         values to the next order. There is none where a small batch or a small group matters in a
         way that is not known, as for the singular values behind BatchNorm, whose samples share one
-        Jacobian, nor for those of residual networks, nor for a normaliser without a `law`."""
-        if self.law is None:
+        Jacobian, nor for those of residual networks, nor for a normaliser without a `theory`."""
+        theory = self.theory
+        if theory is None:
             return None
         square, unrelated, pair = self.states.T[:3]
-        coupled = self.over_batch or self.in_groups
         if instrument == "spectrum":
-            is_known = not (coupled or self.residual or self.has_changed_orthogonal_rows)
-            return self.largest() if is_known else None
+            is_known = theory.is_of_sums and not (theory.coupled or self.residual)
+            return self.largest() if is_known and not self.has_changed_orthogonal_rows else None
         if instrument == "correlation":
-            return None if coupled else pair / square
+            return None if theory.coupled else pair / square
         if instrument == "signal":
-            if self.in_groups:
+            if theory.in_groups:
                 return None
             # BatchNorm divides by the size of the batch, not by one less
             is_divided = self.over_batch and not self.residual
             size = self.batch / (self.batch - 1) if is_divided else 1.0
             return np.sqrt((square - unrelated) * size)
-        if self.has_infinite_gradient:
+        if self.has_infinite_gradient or (theory.coupled and self.statistics is None):
             return None
         growth = np.append(np.cumprod(self.factors[::-1])[::-1], 1.0)
         if self.over_batch and self.residual and self.knows_finite_sizes:
             of = gains.batch_norm_residual_gain
             shape = (self.depth, self.batch, self.function)
-            growth = np.array(
-                [of(*shape, first, self.law.square) for first in range(self.depth + 1)]
-            )
+            (rows,) = self.random_rows(self.source)
+            row_square = rows.rows.square
+            growth = np.array([of(*shape, first, row_square) for first in range(self.depth + 1)])
         return np.sqrt(growth)
 
     @property
@@ -494,11 +490,12 @@ class Stack:
         free = (
             np.zeros_like(m) if self.maker.init == "orthogonal" else np.log1p(m)
         )  # -log S of W W^T
-        logs = [np.log1p(m) - np.log(m) + free + math.log(self.known_law.start)]
+        logs = [np.log1p(m) - np.log(m) + free + math.log(self.states[0, 0])]
         done: dict[bytes, HostArray] = {}
+        function = self.function if self.is_normprop else self.source
         for square, factor in zip(self.states[:, 0], self.factors, strict=False):
-            u = Tensor(self.known_law.beta + math.sqrt(square) * z, requires_grad=True)
-            d2 = grad(self.known_law.function(u).sum(), u)[0].data ** 2
+            u = Tensor(self.affine[1] + math.sqrt(square) * z, requires_grad=True)
+            d2 = grad(function(u).sum(), u)[0].data ** 2
             key = d2.tobytes()
             if key not in done:
                 slopes, where = np.unique(d2, return_inverse=True)  # rectifiers have only two
@@ -518,3 +515,10 @@ class Stack:
         shift = TRACY_WIDOM * np.cbrt(np.maximum(bend, 0.0) / (m[best] * self.width) ** 2)
         shift[abs(shift) > LARGEST_SHIFT] = np.nan  # the layers are too narrow for a first order
         return np.exp(0.5 * (every.min(axis=1) + np.log1p(shift)))
+
+
+def _through(modules: list[nn.Module], z: Wide) -> Wide:
+    state: Any = z
+    for module in modules:
+        state = module(state)
+    return state.applied

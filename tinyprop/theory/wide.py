@@ -1,121 +1,684 @@
-"""Wide layers of random weights: one recursion for the mean products of values over channels.
+"""Networks of wide layers with random weights: one recursion, for samples and for pairs of inputs.
 
-For two inputs a and b, let K_ab be the mean over the channels of a layer of x_a x_b, and m_a that
-of x_a. Weights of mean 0 make weighted sums that are Gaussian with covariance K, by the central
-limit theorem, so K after a layer follows from K before it. Going backwards, the squared gradient is
-multiplied by E s'(u)^2 at an activation, and by what weights and normalisers multiply squares by.
+For two inputs a and b (or positions of them), let K_ab be the mean over the channels of a layer of
+x_a x_b, and m_a that of x_a. Weights of mean 0 make weighted sums that are Gaussian with covariance
+K, by the central limit theorem, so K after a layer follows from K before it. The squared gradient
+is multiplied by what weights and normalisers multiply squares by, and at an activation by
+E s'(u)^2. Each method of `Wide` is what one kind of layer does: a line of the table `MAPS`. Layers
+find theirs by their own forward, or by their `propagate`.
 """
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache, partial
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from .. import functional as F
 from .. import moments
 from ..engine.arrays import HostArray
-from ..functional.activation import AnyActivation, as_activation
+from ..engine.errors import explain
+from ..engine.random import new_generator
+from ..engine.tensor import Tensor
+from ..functional.activation import Activation, as_activation
+from ..functional.shapes import Reshape
+from ..functional.windows import Window
 from ..moments.many import covariances
-from .field import Pointwise
+from ..nn.state import State, numbers
+from .field import (
+    FAR,
+    Bent,
+    Correlation,
+    Factors,
+    Field,
+    Made,
+    Opaque,
+    Pointwise,
+    centered,
+    nonzero,
+    per_channel,
+    scaled,
+)
+from .mixture import Mixture, Summary
+from .origin import Fresh, Origin, Values, correlation
+from .weights import RandomWeights, have_zero_sum, identity
+
+VALUES = 2048  # pairs of a sample and a position that are treated together
+SAMPLES = 1024  # of a channel, for max pooling
+INPUTS = 256  # that stand for a Gaussian input
+ROUNDING = 4e-16
+SAME_INPUT = 1.0 - ROUNDING  # a correlation that is 1, but for rounding
 
 # deep networks ask for the same moments again and again
 gaussian = lru_cache(maxsize=4096)(moments.gaussian)
 
 
 @dataclass(frozen=True)
-class Sites:
-    """Inputs of the same length, and what a wide layer makes of them. Each method is what one kind
-    of layer does.
+class Map:
+    """A line of the table of maps: what a kind of layer does, in formulas."""
+
+    layer: str
+    forwards: str  # to K and m
+    backwards: str  # to G, the product of gradients of two inputs; "" where it is not known
+    holds: str  # whether it is exact, or how fast its error falls
+
+
+MAPS: dict[str, Map] = {}  # by the names of the methods of a State
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def layer_map(layer: str, forwards: str, backwards: str, holds: str) -> Callable[[Method], Method]:
+    """Puts a method into the table."""
+
+    def keep(method: Method) -> Method:
+        MAPS[method.__name__] = Map(layer, forwards, backwards, holds)
+        return method
+
+    return keep
+
+
+class SampleOrigin(Origin):
+    """Samples, in blocks (N, C, H, W)."""
+
+    def __init__(self, parts: Sequence[HostArray]):
+        self.parts = parts
+        fields = [Field.of(part.mean(axis=1), _over_channels(part, part)) for part in parts]
+        super().__init__(Values(fields))
+
+    def with_input(self, other: Origin, k: int) -> Correlation | None:
+        if not isinstance(other, SampleOrigin):
+            return None
+        covariance = _over_channels(self.parts[k], other.parts[k])
+        stds = [nonzero(each.values().fields[k].variance).ravel() for each in (self, other)]
+        rho = (covariance / np.outer(*stds))[:, :, None, None]
+        shapes = [each.values().fields[k].mean.shape for each in (self, other)]
+        return Correlation(rho, shapes[0], shapes[1])
+
+
+def _over_channels(first: HostArray, second: HostArray) -> HostArray:
+    """The covariance over channels of each two values (N, H, W) of two blocks of samples."""
+    channels = first.shape[1]
+    rows = first.transpose(0, 2, 3, 1).reshape(-1, channels)
+    columns = second.transpose(0, 2, 3, 1).reshape(-1, channels)
+    return rows @ columns.T / channels - np.outer(first.mean(axis=1), second.mean(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Wide(Mixture):
+    """A channel of a wide layer: a Gaussian process over samples and positions, the same for all
+    channels.
+
+    Let K(p, q) be the mean over channels of x(p) x(q), for positions p, q of two samples. Random
+    weights w of mean 0 make
+
+        E u(p) u(q) = |w|^2 (mean of K(p + a, q + a) over the shifts a of the window),
+
+    and by the central limit theorem u is Gaussian where many channels add up. An activation s makes
+    K the mean of s(u(p)) s(u(q)), its dual. So K after any number of layers follows from that of
+    the samples, whatever their law. Or it follows from that of pairs of inputs: see `at`.
 
     Two inputs at a right angle, in a layer of ReLU and He's weights:
 
-    >>> after = Sites.at([0.0]).activation("relu").weights(2.0)
+    >>> after = Wide.at([0.0]).apply("relu").weighted(2.0)
     >>> round(after.square, 12), after.products.round(6), round(after.gain, 12)
     (1.0, array([0.31831]), 1.0)
     """
 
-    square: float  # K_aa, the same for all inputs
-    products: HostArray  # K_ab for pairs of them
-    mean: float = 0.0  # m_a
-    gain: float = 1.0  # of the squared gradient, from these values back to the first
+    # There is one field for each block of samples, and its "channels" are samples. H and W are 1
+    # for vectors, and all pairs have a correlation.
+    sample: tuple[int, ...] = ()  # the shape of a sample of the layer
+    width: int = 1  # channels of the last layer with weights
+    count: int = 1  # of samples
+    sampled: bool = False  # whether they are samples of a Gaussian input
+    # whether there are no samples, but inputs of the same length, of which only those pairs count
+    # that the first is in; the last input is unrelated to all others, as those of a large batch are
+    pairs: bool = False
+    # E (dx / dinput)^2 before what is pending, for pairs; None if it is not known
+    jacobian: float | None = None
+    sums: bool = False  # whether values are Gaussian and units alike: of weighted sums, for pairs
+    over_batch: bool = False  # whether a batch was normalised
+    in_groups: bool = False  # whether groups of channels were
 
     @classmethod
-    def at(cls, cosines: Any, square: float = 1.0) -> "Sites":
-        """Pairs of inputs with these cosines between them."""
-        return cls(square, square * np.asarray(cosines, "float64"))
+    def of(cls, samples: HostArray, sampled: bool) -> "Wide":
+        """From samples (N, C, H, W) or (N, units), in blocks that are treated by themselves."""
+        images = samples if samples.ndim == 4 else samples.astype("float64")[:, :, None, None]
+        parts = np.array_split(images, -(-len(images) // max(2, VALUES // images[0, 0].size)))
+        origin = SampleOrigin(parts)
+        return cls(
+            origin,
+            origin.values(),
+            weights=tuple(len(part) / len(images) for part in parts),
+            gaussian=False,
+            sample=samples.shape[1:],
+            count=len(images),
+            sampled=sampled,
+        )
+
+    @classmethod
+    def at(cls, cosines: Any, square: float = 1.0, units: int = 1) -> "Wide":
+        """Pairs of Gaussian inputs with these cosines between them, and one unrelated input."""
+        with_first = square * np.concatenate([[1.0], np.asarray(cosines, "float64"), [0.0]])
+        field = _beside_first(
+            np.zeros(len(with_first)), np.full(len(with_first), square), with_first
+        )
+        values = Values([field])
+        return cls(
+            Origin(values),
+            values,
+            sample=(units,),
+            count=len(with_first),
+            pairs=True,
+            jacobian=1.0,
+            sums=True,
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (1, *self.sample)
+
+    # What is known of pairs
+
+    @cached_property
+    def _with_first(self) -> HostArray:
+        """K_ab of the first input with all."""
+        (field,) = self.applied.fields
+        mean = field.mean.ravel()
+        std = field.cell_std
+        return field.rho[0, :, 0, 0] * std[0] * std + mean[0] * mean
+
+    @property
+    def square(self) -> float:
+        """K_aa, the same for all inputs."""
+        return float(self._with_first[0])
+
+    @property
+    def products(self) -> HostArray:
+        """K_ab of each pair."""
+        return self._with_first[1:-1]
+
+    @property
+    def unrelated(self) -> float:
+        """K_ab of two inputs that were unrelated."""
+        return float(self._with_first[-1])
+
+    @property
+    def gain(self) -> float:
+        """Of the squared gradient, from these values back to the first."""
+        known = self.applied.jacobian
+        return math.nan if known is None else known
 
     @property
     def cosines(self) -> HostArray:
         """Between the values of each pair."""
         return self.products / self.square
 
-    def weights(self, square: float, center: bool = False) -> "Sites":
+    def restarted(self) -> Self:
+        """The same values as the first ones."""
+        values = self.applied.values
+        return replace(
+            self.applied, origin=Origin(values), values=values, source=None, jacobian=1.0
+        )
+
+    # The maps
+
+    def weighted(self, square: float, center: bool = False) -> Self:
         """Random weights with |row|^2 = square on average; rows that add up to 0 see the deviations
         from the mean over channels."""
-        before = self.centered() if center else self
-        after = before.scaled(square)
-        return replace(after, mean=0.0)
+        before = self.applied
+        positions = before.fields[0].mean.shape[1:]
+        rule = RandomWeights(Window.of(positions, 1, 0), square, zero_sum=center)
+        return before._summed(rule, object(), 0.0)
 
-    def scaled(self, square: float) -> "Sites":
-        """Values whose squares are multiplied by this."""
-        return Sites(
-            square * self.square,
-            square * self.products,
-            math.sqrt(square) * self.mean,
-            square * self.gain,
+    @layer_map("Linear", "K <- v K + Var b + (E b)^2,  m <- E b", "G <- v G", "1/width")
+    def linear(self, weight: Any, bias: Any = None) -> Self:
+        self._check_form("Linear", 2)
+        positions = self.fields[0].mean.shape[1:]  # it sees all of them, after Flatten
+        return self._drawn(weight, numbers(weight), bias, Window.of(positions, 1, 0), 1)
+
+    @layer_map(
+        "Conv2d",
+        "K_pq <- v mean over shifts t of K_(p+t, q+t), which is 0 on the padding; bias as above",
+        "transposed shifts",
+        "1/channels",
+    )
+    def convolve(
+        self,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Self:
+        self._check_form("a convolution", 4)
+        filters = numbers(weight)
+        window = Window.of(filters.shape[2:], stride, padding, dilation)
+        return self._drawn(weight, filters, bias, window, groups)
+
+    def _drawn(self, given: Any, weight: HostArray, bias: Any, window: Window, groups: int) -> Self:
+        before = self.applied
+        outputs = len(weight)
+        rows = weight.reshape(outputs, -1)
+        inputs = groups * rows.shape[1]
+        zero_sum = have_zero_sum(rows)
+        if zero_sum and groups > 1:
+            got = "rows of weights in groups that add up to 0"
+            rule = "random rows are centred over all channels"
+            raise TypeError(explain(got, rule, "weights='given'"))
+        shifts = np.broadcast_to(0.0 if bias is None else numbers(bias), outputs)
+        weights = RandomWeights(
+            window=window,
+            length=float((rows**2).sum() / outputs),
+            bias_mean=float(shifts.mean()),
+            bias_variance=float(shifts.var()),
+            zero_sum=zero_sum,
+            correction=inputs / (inputs - 1) if zero_sum and before.exact else 1.0,
         )
+        error = 1.0 / (inputs if before.exact else groups * weight.shape[1])
+        places = () if weight.ndim == 2 else window.output(self.shape)
+        after = before._summed(weights, identity(given), error)
+        return replace(after, sample=(outputs, *places), width=outputs)
 
-    def activation(self, activation: AnyActivation, shift: float = 0.0, **params: Any) -> "Sites":
-        """s(u + shift) of weighted sums u: the dual activation, E s, and E s'^2."""
-        std = math.sqrt(self.square)
-        found = gaussian(activation, shift, std, **params)
-        rho = np.clip(self.products / self.square, -1.0, 1.0)
-        record = as_activation(activation)
-        one = Pointwise(record, params).units(np.array([shift]), np.array([self.square]))
-        others = one.take(np.zeros(len(rho), int))
-        variance = np.full(len(rho), found.std**2)
-        pairs, _ = covariances(one, others, rho[None], (variance[:1], variance))
-        covariance = np.where(rho == 1.0, variance, pairs[0])
-        product_of_means = found.mean**2
-        return Sites(
-            found.std**2 + product_of_means,
-            covariance + product_of_means,
-            found.mean,
-            found.slope2 * self.gain,
-        )
-
-    def moved(self, number: float) -> "Sites":
-        """Values plus a number."""
-        change = number * (2.0 * self.mean + number)
+    def _summed(self, weights: RandomWeights, key: object, error: float) -> Self:
+        origin = Fresh(self.origin, weights, key)
         return replace(
             self,
-            square=self.square + change,
-            products=self.products + change,
-            mean=self.mean + number,
+            origin=origin,
+            values=origin.compute(),
+            errors={**self.errors, origin: error},
+            jacobian=_times(self.jacobian, weights.length),
+            sums=self.pairs,
         )
 
-    def centered(self) -> "Sites":
-        """Values minus their mean over channels."""
-        return self.moved(-self.mean)
+    @layer_map(
+        "Activation",
+        "K_ab <- E s(u_a) s(u_b),  m_a <- E s(u_a),  u ~ N(m, K - m m^T)",
+        "G_ab <- G_ab E s'(u_a) s'(u_b)",
+        "exact for Gaussian u; functions in a row are one function",
+    )
+    def apply(self, activation: Any, **params: Any) -> Self:
+        return super().apply(activation, **params)
 
-    def normalized(self, gamma: float = 1.0, center: bool = False) -> "Sites":
-        """LayerNorm with `center`, or RMSNorm, with a gamma."""
-        before = self.centered() if center else self
-        return before.scaled(gamma**2 / before.square)
+    def _activated(self, function: Pointwise) -> Self:
+        """With the mean parameters of all channels."""
+        function = function.each(_mean)
+        if not self.pairs:
+            return super()._activated(function)
+        (field,) = self.fields
+        mean = float(field.mean.flat[0])
+        std = math.sqrt(field.variance.flat[0])
+        function = _as_one(function, mean, std)
+        slope = gaussian(function.activation, mean, std, **function.params).slope2
+        jacobian = _times(self.jacobian, float(slope))
+        return replace(super()._activated(function), jacobian=jacobian, sums=False)
 
-    def batch_normalized(self, unrelated: int, gamma: float = 1.0) -> "Sites":
-        """BatchNorm of a large batch of unrelated inputs, as those of this pair are: it removes
-        what they have in common."""
-        common = float(self.products[unrelated])
-        rest = replace(self, square=self.square - common, products=self.products - common)
-        return replace(rest.scaled(gamma**2 / rest.square), mean=0.0)
+    def _rule(self, function: Pointwise) -> Callable[[Field], Made]:
+        return partial(_of_pairs, function=function) if self.pairs else super()._rule(function)
 
-    def plus(self, branch: "Sites") -> "Sites":
-        """With a branch of these values added, which ends in random weights of its own."""
-        return Sites(
-            self.square + branch.square,
-            self.products + branch.products,
-            self.mean,
-            self.gain + branch.gain,
+    @property
+    def is_precise(self) -> bool:
+        """All channels have the same function, so it costs little."""
+        return True
+
+    @property
+    def _composes(self) -> bool:
+        """Factors that differ between channels are not averaged inside a function."""
+        return self.pending is not None and not self.pending.differs
+
+    @layer_map(
+        "Scale, a factor f and a shift t",
+        "K <- f^2 K + f t (m_a + m_b) + t^2,  m <- f m + t",
+        "G <- f^2 G",
+        "exact",
+    )
+    def scale(self, factor: Any = 1.0, shift: Any = 0.0) -> Self:
+        return super().scale(_if_equal(factor), _if_equal(shift))
+
+    def _scaled(self, factor: Any, shift: Any) -> Self:
+        after = super()._scaled(factor, shift)
+        return replace(after, jacobian=_times(self.jacobian, float(np.mean(np.square(factor)))))
+
+    def _scaling(self, factor: Any, shift: Any) -> Callable[[Field], Made]:
+        factors = np.broadcast_to(per_channel(numbers(factor), len(self.sample)), self.sample)
+        shifts = np.broadcast_to(per_channel(numbers(shift), len(self.sample)), self.sample)
+        return partial(_scaled, factor=factors, shift=shifts)
+
+    @layer_map(
+        "BatchNorm",
+        "K <- (K - k) / (K_aa - k),  m <- 0,  with k = K of unrelated inputs",
+        "G <- G / (K_aa - k)",
+        "1/batch; finite batches of vectors: `theory.gains`",
+    )
+    def normalize_batch(self, eps: float = 0.0, each_value: bool = False) -> Self:
+        """All samples of a block are the batch: one group. Pairs are in a large batch of unrelated
+        inputs, so it removes what these have in common."""
+        if each_value:
+            raise self.refusal("a normaliser of each value, after random weights")
+        before = self.applied
+        if not before.pairs:
+            rest = before.mapped(partial(centered, groups=1))
+            return rest.divided_by_expectation(1, eps)
+        if not before.sums:
+            raise self.refusal("a normaliser of the batch, whose units do not vary alike,")
+        rest = before.derived(_without_common)
+        return replace(rest._scaled((rest.square + eps) ** -0.5, 0.0), over_batch=True)
+
+    @layer_map(
+        "LayerNorm, RMSNorm, GroupNorm",
+        "K_ab <- C_ab / sqrt(C_aa C_bb),  m <- m / sqrt(C_aa),  with C = K - m m^T and m <- 0 "
+        "first, or C = K for RMSNorm",
+        "G_ab <- G_ab / sqrt(C_aa C_bb)",
+        "1/(units of a group); finite groups: `theory.gains`",
+    )
+    def normalize_sample(self, groups: int = 1, eps: float = 0.0, centered: bool = True) -> Self:
+        """The mean over many channels and the mean square are the same in all groups."""
+        before = self.applied
+        rule = partial(_normalized, eps=eps, removes_mean=centered)
+        after = before.derived(rule, groups / self.width, exact=False)
+        factor = _norms(before.fields[0], eps, centered)[1][0]
+        in_groups = before.in_groups or groups > 1
+        return replace(
+            after, jacobian=_times(before.jacobian, float(factor) ** 2), in_groups=in_groups
         )
+
+    @layer_map(
+        "MaxPool2d", "K_PQ <- E max_P u max_Q u, of samples of N(m, K - m m^T)", "", "sampled"
+    )
+    def max_pool(
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False
+    ) -> Self:
+        """From samples of a channel."""
+        self._check_form("MaxPool2d", 4)
+        window = Window.of(kernel_size, stride, padding, ceil=ceil_mode)
+        pending = None if self.pending is None else self.pending.each(_mean)
+
+        def pooled(field: Field) -> Made:
+            values = _samples_of(field)
+            if pending is not None:
+                values = pending.value(values)
+            settings = window.kernel, window.stride, window.padding, window.ceil
+            largest = F.max_pool2d(Tensor(values), *settings).numpy()
+            mean = largest.mean(axis=0)
+            rest = (largest - mean).reshape(SAMPLES, -1)
+            return Field.of(mean, rest.T @ rest / SAMPLES), Opaque()
+
+        error = math.sqrt(2.0 / SAMPLES)
+        sample = (self.sample[0], *window.output(self.shape))
+        return self.derived(pooled, error, exact=False, pending=None, sample=sample, jacobian=None)
+
+    @layer_map("AvgPool2d", "K_PQ <- mean of K_pq over p in P, q in Q", "transposed mean", "exact")
+    def avg_pool(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Self:
+        after = super().avg_pool(kernel_size, stride, padding)
+        return replace(
+            after, sample=(self.sample[0], *after.fields[0].mean.shape[1:]), jacobian=None
+        )
+
+    @layer_map("Dropout", "K_aa <- K_aa / (1 - p), others stay", "G_aa <- G_aa / (1 - p)", "exact")
+    def drop(self, p: float) -> Self:
+        after = super().drop(p)
+        return replace(after, jacobian=_times(after.jacobian, 1.0 / (1.0 - p)), sums=False)
+
+    @layer_map("Flatten", "positions become units", "the same", "exact")
+    def flatten(self, start_axis: int = 1) -> Self:
+        if start_axis != 1:
+            raise self.refuse(f"flatten from axis {start_axis}")
+        return replace(self.applied, sample=(math.prod(self.sample),))
+
+    @layer_map(
+        "Residual, a sum of branches f and g",
+        "K <- K_f + K_g, and K_fg + K_gf where they have weights or activations in common",
+        "G <- G_f + G_g, where they have none",
+        "exact",
+    )
+    def add(self, other: State) -> Self:
+        first = self.applied
+        second: Any = other.wide if isinstance(other, Samples) else other
+        after = super().add(second)
+        if not self.pairs:
+            return after
+        second = second.applied
+        jacobian = None
+        if first.jacobian is not None and second.jacobian is not None:
+            has_common = correlation(first.origin, second.origin, 0) is not None
+            jacobian = None if has_common else first.jacobian + second.jacobian
+        return replace(
+            after,
+            jacobian=jacobian,
+            sums=first.sums and second.sums,
+            over_batch=first.over_batch or second.over_batch,
+            in_groups=first.in_groups or second.in_groups,
+        )
+
+    def summary(self) -> Summary:
+        """One number for all units: the root mean square of their means, and their mean
+        variance."""
+        square, same, other = self.squares()
+        n = self.count
+        of_mean = max(same / n + (1.0 - 1.0 / n) * other, 0.0)
+        is_exact = self.exact and self.pending is None and not self.sampled
+        error = 0.0 if is_exact else self.error
+        if self.sampled:
+            error += math.sqrt(2.0 / n)
+        return Summary(np.sqrt([of_mean]), np.array([square - of_mean]), is_exact, error)
+
+    def squares(self) -> HostArray:
+        """Over positions, E u^2, and E u(p) u(q) for a sample with itself and for two different
+        ones; averaged over the blocks."""
+        found = [_squares(field) for field in self.applied.fields]
+        return np.average(found, axis=0, weights=self.weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Samples(State):
+    """The samples themselves, in front of the first layer with weights: what is there is applied to
+    them."""
+
+    tensor: Tensor
+    sampled: bool  # whether they are samples of a Gaussian input
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (1, *self.tensor.shape[1:])
+
+    @cached_property
+    def wide(self) -> Wide:
+        """What random weights see of them."""
+        return Wide.of(self.tensor.numpy(), self.sampled)
+
+    def before_activation(self) -> Self:
+        return self
+
+    def summary(self) -> Summary:
+        units = np.moveaxis(self.tensor.numpy(), 1, -1).reshape(-1, self.tensor.shape[1])
+        units = units.astype("float64")
+        mean = np.sqrt([(units.mean(axis=0) ** 2).mean()])
+        return Summary(mean, np.array([units.var(axis=0).mean()]), not self.sampled, 0.0)
+
+    def answer(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        has_weights = function in (F.linear, F.conv2d, F.matmul)
+        changes_shape = function is F.flatten or isinstance(function, Reshape)
+        others = [x for x in args if isinstance(x, State) and not isinstance(x, Samples)]
+        if has_weights or changes_shape or others:
+            return super().answer(function, args, kwargs)
+        tensors = [x.tensor if isinstance(x, Samples) else x for x in args]
+        return self._with(function(*tensors, **kwargs))
+
+    def _with(self, tensor: Any) -> Self:
+        if not isinstance(tensor, Tensor) or len(tensor) != len(self.tensor):
+            raise self.refusal("a function that mixes samples")
+        return replace(self, tensor=tensor)
+
+    def linear(self, weight: Any, bias: Any = None) -> Wide:
+        return self.wide.linear(weight, bias)
+
+    def convolve(self, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Wide:
+        return self.wide.convolve(weight, bias, *args, **kwargs)
+
+    def apply(self, activation: Any, **params: Any) -> Self:
+        x = self._floats
+        by_channel = {name: per_channel(numbers(p), x.ndim - 1) for name, p in params.items()}
+        return self._with(as_activation(activation)(x, **by_channel))
+
+    @property
+    def _floats(self) -> Tensor:
+        return self.tensor if self.tensor.dtype.kind == "f" else self.tensor.astype("float32")
+
+    def scale(self, factor: Any = 1.0, shift: Any = 0.0) -> Self:
+        x = self._floats
+        factor, shift = (per_channel(numbers(value), x.ndim - 1) for value in (factor, shift))
+        scaled = numbers(x) * factor + shift
+        return self._with(Tensor(scaled.astype(x.dtype)))
+
+    def normalize_batch(self, eps: float = 0.0, each_value: bool = False) -> Self:
+        axes = 0 if each_value else (0, *range(2, self.tensor.ndim))
+        x = numbers(self.tensor)
+        variance = x.var(axis=axes)
+        std = np.sqrt(np.where(variance > 0, variance, 1.0) if each_value else variance + eps)
+        return self.scale(1.0 / std, -x.mean(axis=axes) / std)
+
+    def normalize_sample(self, groups: int = 1, eps: float = 0.0, centered: bool = True) -> Self:
+        x = self._floats
+        if centered:
+            return self._with(F.group_norm(x, groups, eps=eps))
+        in_groups = x.reshape(len(x) * groups, -1)
+        return self._with(F.rms_norm(in_groups, in_groups.shape[1], eps=eps).reshape(x.shape))
+
+    def max_pool(self, *args: Any, **kwargs: Any) -> Self:
+        return self._with(F.max_pool2d(self.tensor, *args, **kwargs))
+
+    def avg_pool(self, *args: Any, **kwargs: Any) -> Self:
+        return self._with(F.avg_pool2d(self.tensor, *args, **kwargs))
+
+    def drop(self, p: float) -> Self:
+        return self._with(F.dropout(self.tensor, p))
+
+    def flatten(self, start_axis: int = 1) -> Self:
+        if start_axis != 1:
+            raise self.refuse(f"flatten from axis {start_axis}")
+        return self._with(F.flatten(self.tensor, 1))
+
+    def combine(self, function: Callable[..., Any], *args: Any) -> State:
+        if all(not isinstance(x, Wide) for x in args):
+            return self._with(function(*(x.tensor if isinstance(x, Samples) else x for x in args)))
+        return self.wide.combine(function, *(x.wide if isinstance(x, Samples) else x for x in args))
+
+    def add(self, other: State) -> State:
+        if isinstance(other, Samples):
+            return self._with(self.tensor + other.tensor)
+        return self.wide.add(other)
+
+
+def _mean(x: Any) -> float:
+    return float(np.mean(x))
+
+
+def _scaled(field: Field, factor: HostArray, shift: HostArray) -> Made:
+    """Channels times factors plus shifts, which have nothing to do with the channels' values."""
+    f = factor.mean()
+    t = shift.mean()
+    if (factor == f).all() and (shift == t).all():
+        return scaled(field, f, t)
+    mean = field.mean.ravel()
+    together = ((factor - f) * (shift - t)).mean()
+    covariance = (factor**2).mean() * field.covariance()[:, :, 0, 0] + shift.var()
+    covariance += factor.var() * np.outer(mean, mean) + together * np.add.outer(mean, mean)
+    result = Field.of(f * field.mean + t, covariance)
+    return result, Factors(f * field.cell_std / nonzero(result.variance).ravel())
+
+
+def _normalized(field: Field, eps: float, removes_mean: bool) -> Made:
+    """Each sample divided by its root mean square over channels and positions."""
+    mean, factor = _norms(field, eps, removes_mean)
+    return scaled(replace(field, mean=mean), factor)
+
+
+def _norms(field: Field, eps: float, removes_mean: bool) -> tuple[HostArray, HostArray]:
+    """What is left of the means, and one over the root mean square of each sample."""
+    mean = field.mean
+    if removes_mean:
+        mean = mean - mean.mean(axis=(1, 2), keepdims=True)
+    square = (field.variance + mean**2).mean(axis=(1, 2)) + eps
+    return mean, square**-0.5
+
+
+def _of_pairs(field: Field, function: Pointwise) -> Made:
+    """An activation, for the covariances with the first input."""
+    found = function.unscaled.moments(field.mean, field.variance)
+    units = function.units(field.mean, field.variance)
+    first = units.take(np.zeros(1, int))
+    variance = found.variance.ravel()
+    rho = np.clip(field.rho[0, :, 0, 0], -1.0, 1.0)
+    (others,) = np.nonzero(rho < SAME_INPUT)
+    variances = variance[:1], variance[others]
+    between, bound = covariances(first, units.take(others), rho[None, others], variances)
+    covariance = variance.copy()
+    covariance[others] = between[0]
+    after = _beside_first(found.mean.ravel(), variance, covariance)
+    std = np.sqrt(variance)
+    series = first.short_series / nonzero(variance[:1])
+    return after, Bent(series, std, bound + found.error, units)
+
+
+def _without_common(field: Field) -> Made:
+    """Minus what a unit makes of most inputs, which are unrelated to the first."""
+    covariance = field.covariance()[0, :, 0, 0]
+    rest = covariance - covariance[-1]
+    variance = field.variance.ravel() - covariance[-1]
+    after = _beside_first(np.zeros(len(rest)), variance, rest)
+    return after, Opaque()
+
+
+def _beside_first(mean: HostArray, variance: HostArray, covariance: HostArray) -> Field:
+    """The field of inputs of which only the covariances with the first are known. The others, that
+    nothing depends on, are 0."""
+    matrix = np.diag(variance)
+    matrix[0] = covariance
+    matrix[:, 0] = covariance
+    matrix[0, 0] = variance[0]
+    return Field.of(mean[:, None, None], matrix)
+
+
+def _as_one(function: Pointwise, mean: float, std: float) -> Pointwise:
+    """Functions in a row as one record, with the kinks that a Gaussian value meets."""
+    if function.inner is None:
+        return function
+    places = function.places(np.array([mean]), np.array([std]))[0]
+    is_near = abs(places - mean) < 0.999 * FAR * std
+    is_zero = abs(places) < ROUNDING * std
+    kinks = np.where(is_zero, 0.0, places)[is_near]
+    return Pointwise(Activation(function.of_tensor, "composed", kinks=kinks), {})
+
+
+def _times(jacobian: float | None, factor: float) -> float | None:
+    return None if jacobian is None else jacobian * factor
+
+
+def _if_equal(values: Any) -> Any:
+    """One number instead of equal numbers."""
+    array = numbers(values)
+    first = array.ravel()[0]
+    return float(first) if (array == first).all() else values
+
+
+def _samples_of(field: Field) -> HostArray:
+    """Samples (SAMPLES, N, H, W) of a channel; with a little more variance, as rounding may make
+    the covariance indefinite."""
+    size = field.mean.size
+    covariance = field.covariance().astype("float64").reshape(size, size)
+    root = np.linalg.cholesky(covariance + 1e-6 * covariance.trace() * np.eye(size))
+    z = new_generator(0).standard_normal((SAMPLES // 2, size))
+    deviations = np.concatenate([z, -z]) @ root.T
+    return deviations.reshape(-1, *field.mean.shape) + field.mean
+
+
+def _squares(field: Field) -> HostArray:
+    count = len(field.mean)
+    products = field.covariance()[:, :, 0, 0] + np.outer(field.mean, field.mean)
+    blocks = products.reshape(count, field.mean[0].size, count, -1).mean(axis=(1, 3))
+    other = (blocks.sum() - blocks.trace()) / max(1, count * (count - 1))
+    return np.array([products.trace() / len(products), blocks.trace() / count, other])

@@ -15,7 +15,7 @@ from .. import moments
 from ..engine.arrays import HostArray
 from ..moments.hermite import hermite
 from ..moments.quadrature import gauss_legendre
-from ..theory.wide import Sites
+from ..theory.wide import Wide
 from . import paper
 
 _relu = moments.gaussian("relu")
@@ -102,12 +102,11 @@ def depth_recursion(gamma: float, depth: int, input_square: float = 1.0) -> Host
     >>> depth_recursion(1.0 / 1.21, 9)[:, -1].round(6)
     array([0.065866, 0.185219])
     """
-    u = Sites.at([0.0], gamma**2 * input_square)
+    u = Wide.at([], gamma**2 * input_square)
     found = []
     for _ in range(depth):
-        of_mean = float(u.products[0])
-        found.append((u.square - of_mean, of_mean))
-        u = u.activation("relu").moved(-C2).weights((gamma / C1) ** 2)
+        found.append((u.square - u.unrelated, u.unrelated))
+        u = u.apply("relu").scale(shift=-C2).weighted((gamma / C1) ** 2)
     return np.array(found).T
 
 

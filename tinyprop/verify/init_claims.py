@@ -15,7 +15,7 @@ from .. import functional as F
 from ..engine.arrays import HostArray
 from ..nn import Activation, Linear, Module, ReLU, ScaledWS, Sequential, WeightNorm, init
 from ..optim import SGD
-from ..theory.wide import Sites
+from ..theory.wide import Wide
 from . import closed_forms
 from .case import at_least, at_most, beside, claimed, other_than
 from .closed_forms import C1, CHI, correlation_after, normal_cdf, normal_grid
@@ -135,9 +135,9 @@ def glorot_stalls(mc: Sampler) -> Findings:
 def tanh_recursion(depth: int) -> tuple[float, float]:
     """Mean square, and mean-square gain of gradients, after so many layers of tanh and weights of
     variance 1/n."""
-    x = Sites.at([0.0])
+    x = Wide.at([])
     for _ in range(depth):
-        x = x.activation("tanh").weights(1.0)
+        x = x.apply("tanh").weighted(1.0)
     return x.square, x.gain
 
 

@@ -144,11 +144,12 @@ def pages(out: Path) -> None:
             "package*.json",
             "build.py",
             "functions.py",
+            "maps.py",
         )
         shutil.copytree(DOCS, source, ignore=skipped, dirs_exist_ok=True)
         # other pages link to these, and they link to them, by their places in the repository
         (source / "docs").mkdir()
-        for name in ("architecture.md", "checks.md", "fuzzing.md", "own.md", "own"):
+        for name in ("architecture.md", "checks.md", "fuzzing.md", "maps.md", "own.md", "own"):
             shutil.move(source / name, source / "docs")
         for name in FOLDERS:
             shutil.copytree(ROOT / name, source / name, ignore=skipped)

@@ -232,7 +232,12 @@ class Wide(Mixture):
         rule = RandomWeights(Window.of(positions, 1, 0), square, zero_sum=center)
         return before._summed(rule, object(), 0.0)
 
-    @layer_map("Linear", "K <- v K + Var b + (E b)^2,  m <- E b", "G <- v G", "1/width")
+    @layer_map(
+        "Linear",
+        "K <- v K + Var b + (E b)^2,  m <- E b;  rows of sum 0 see K - m m^T in place of K",
+        "G <- v G",
+        "1/width",
+    )
     def linear(self, weight: Any, bias: Any = None) -> Self:
         self._check_form("Linear", 2)
         positions = self.fields[0].mean.shape[1:]  # it sees all of them, after Flatten
@@ -409,7 +414,7 @@ class Wide(Mixture):
         sample = (self.sample[0], *window.output(self.shape))
         return self.derived(pooled, error, exact=False, pending=None, sample=sample, jacobian=None)
 
-    @layer_map("AvgPool2d", "K_PQ <- mean of K_pq over p in P, q in Q", "transposed mean", "exact")
+    @layer_map("AvgPool2d", "K_PQ <- mean of K_pq over p in P, q in Q", "", "exact")
     def avg_pool(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Self:
         after = super().avg_pool(kernel_size, stride, padding)
         return replace(

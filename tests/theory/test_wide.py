@@ -298,3 +298,58 @@ def test_the_paper_s_recursion(gamma):
         kernel = (root + rho * (math.pi - math.acos(rho))) / (2.0 * math.pi)
         center = -2.0 * c2 * c2 * math.sqrt(q) + c2 * c2
         q, k = (gamma / c1) ** 2 * (q / 2 + center), (gamma / c1) ** 2 * (q * kernel + center)
+
+
+def test_a_record_that_a_forward_calls_keeps_its_kinks():
+    """E s(U) s(V) of hardtanh, for a correlation of 0.5, by 400 panels of 16 nodes and the mean of
+    a clipped Gaussian."""
+    hardtanh = tp.activations["hardtanh"]
+    assert hardtanh(Wide.at([0.5])).products[0] == pytest.approx(0.23816916580077063, rel=1e-14)
+    prelu = tp.activations["prelu"]
+    assert prelu(Wide.at([])).square == pytest.approx(0.5 * (1.0 + 0.25**2), rel=1e-14)
+
+
+def test_branches_with_something_in_common():
+    """E (x + ReLU(x))^2 = 1 + 1/2 + 2 E x ReLU(x) = 5/2; the gain of such a sum is not known, but
+    that of independent branches is 1 + E s'^2 v."""
+    x = Wide.at([0.3])
+    both = x + nn.ReLU()(x)
+    assert both.square == pytest.approx(2.5, rel=1e-12)
+    assert math.isnan(both.gain)
+    independent = x + nn.ReLU()(x).weighted(3.0)
+    assert independent.square == pytest.approx(2.5, rel=1e-12)
+    assert independent.gain == pytest.approx(2.5, rel=1e-12)
+    assert independent.restarted().gain == 1.0
+    assert nn.Dropout(0.5)(x).gain == 2.0
+
+
+def test_a_declaration_serves_where_a_forward_has_no_rule():
+    """For given weights, too: as LayerNorm, with its weight and bias."""
+
+    class Standardized(nn.Module):
+        per_sample = True
+        statistics = nn.Statistics(over="sample")
+
+        def __init__(self):
+            self.weight = tp.tensor([1.0, 2.0, 3.0], requires_grad=True)
+            self.bias = tp.tensor([0.5, 0.0, 0.0], requires_grad=True)
+
+        def forward(self, x):
+            mean = x.mean(axis=1, keepdims=True)
+            square = ((x - mean) ** 2).mean(axis=1, keepdims=True)
+            return (x - mean) / tp.functional.sqrt(square) * self.weight + self.bias
+
+    mine = Standardized()
+    ours = nn.LayerNorm(3, eps=0.0)
+    ours.weight.data[...] = mine.weight.data
+    ours.bias.data[...] = mine.bias.data
+    law = [0.5, -1.0, 2.0], np.diag([1.0, 4.0, 0.25])
+    (found,), (expected,) = tp.propagate(mine, *law), tp.propagate(ours, *law)
+    np.testing.assert_allclose(found.mean, expected.mean)
+    np.testing.assert_allclose(found.variance, expected.variance)
+
+    class Raw(Standardized):
+        statistics = nn.Statistics(over="batch", center=False)
+
+    with pytest.raises(TypeError, match="keeps means"):
+        tp.propagate(Raw(), *law)

@@ -17,9 +17,9 @@ from ..nn.observation import CallNames, knows_pre_activation
 from ..nn.state import State
 from ..report.table import Table, Tabular
 from .field import WHOLE, Field
+from .inputs import INPUTS, Samples
 from .mixture import Mixture
 from .sample import COUNT, CheckSample, Measured, sample_of_data, sample_of_gaussian
-from .wide import INPUTS, Samples
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,6 @@ INSTRUMENTS = {
     "correlation": f"Correlation of two inputs at an angle of {DEGREES:.0f}\N{DEGREE SIGN}",
 }
 
-
 Maps = Callable[[Any], list[nn.Module]]  # layers with weights, for inputs from an activation
 
 
@@ -447,7 +446,8 @@ class Stack:
             is_divided = self.over_batch and not self.residual
             size = self.batch / (self.batch - 1) if is_divided else 1.0
             return np.sqrt((square - unrelated) * size)
-        if self.has_infinite_gradient or (theory.coupled and self.statistics is None):
+        is_of_unknown_size = theory.coupled and self.statistics is None
+        if self.has_infinite_gradient or is_of_unknown_size or np.isnan(theory.gains).any():
             return None
         growth = np.append(np.cumprod(self.factors[::-1])[::-1], 1.0)
         if self.over_batch and self.residual and self.knows_finite_sizes:

@@ -15,6 +15,7 @@ from ..functional.activation import activations
 from ..nn import Activation, BatchNorm, LayerNorm, Module, ReLU, RMSNorm, Sequential
 from ..report.estimate import Estimate
 from ..theory.gains import batch_norm_gain, norm_gain
+from ..theory.wide import Wide
 from . import closed_forms
 from .case import at_least, beside, claimed, other_than
 from .closed_forms import C2, CHI, JACOBIAN_FACTOR, arc_cosine
@@ -343,9 +344,11 @@ def orthogonal(mc: Sampler) -> Findings:
     for width, networks in ((64, 100), (256, 40)):
         drawn = each(partial(draw, width=width))
         tallies[width] = mc.tally(f"apart {width}", drawn, networks, cost=10**5, block=1)
-    exact = {"with": 2.0 * arc_cosine(-1.0 / (size - 1)), "inputs": alike, "without": alike}
+    plain = Wide.at([alike])
     for _ in range(depth):
-        exact["without"] = 2.0 * arc_cosine(exact["without"])
+        plain = plain.apply("relu").weighted(2.0)
+    without = float(plain.cosines[0])
+    exact = {"with": 2.0 * arc_cosine(-1.0 / (size - 1)), "inputs": alike, "without": without}
     limits = {
         name: infinite_width({n: tally.mean(name) for n, tally in tallies.items()})
         for name in exact

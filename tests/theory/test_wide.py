@@ -259,6 +259,24 @@ def test_propagate_with_random_weights(activation):
         assert record.variance[0] == pytest.approx(sites.square - of_mean, rel=SAME)
 
 
+def test_pointwise_layers_in_a_row_with_random_weights():
+    """For samples as for pairs, DyT and ReLU are one function, whose mean is not that of ReLU."""
+    tp.manual_seed(0)
+    modules = [nn.Linear(8, 8, bias=False), nn.DyT(8, alpha=2.0), nn.ReLU()]
+    net = nn.Sequential(*modules).to(dtype="float64")
+    x = np.array([[1.0, 0.0] * 4, [0.6, 0.8] * 4])
+    record = tp.propagate(net, data=x, weights="random")[2]
+    square = float((modules[0].weight.numpy() ** 2).sum() / 8)
+    z, weights = panels(0.0)
+    values = relu(np.tanh(2.0 * math.sqrt(0.5 * square) * z))
+    pairs = Wide.at([0.6], 0.5).weighted(square).scale(2.0).apply("tanh").apply("relu")
+    assert pairs.square == pytest.approx(weights @ values**2, rel=1e-12)
+    assert pairs.unrelated == pytest.approx((weights @ values) ** 2, rel=1e-9)
+    of_mean = 0.5 * (pairs.square + pairs.products[0])
+    assert record.mean[0] ** 2 == pytest.approx(of_mean, rel=1e-9)
+    assert record.variance[0] == pytest.approx(pairs.square - of_mean, rel=1e-9)
+
+
 def test_recursions_of_claims():
     """He's ReLU network keeps its mean square, and its cosine follows the arc-cosine kernel; with
     tanh, E tanh^2 is iterated; residual blocks of DyT add to the square and multiply the gain."""

@@ -371,3 +371,13 @@ def test_a_declaration_serves_where_a_forward_has_no_rule():
 
     with pytest.raises(TypeError, match="keeps means"):
         tp.propagate(Raw(), *law)
+
+
+def test_samples_that_are_fixed_are_no_batch():
+    """A measured layer treats each input by itself, so its angles and its spectrum are known; those
+    of BatchNorm are not."""
+    stacks = [Stack(n, "relu", 3, 16, 8, False) for n in ("normprop-measured", "batch")]
+    measured, batch = ([s.predicted(i) for i in ("correlation", "spectrum")] for s in stacks)
+    assert measured[0][0] == pytest.approx(0.5)
+    assert np.isfinite(measured[1]).any()
+    assert batch == [None, None]

@@ -88,8 +88,14 @@ def whole_jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> HostArray
 
 
 def singular_values(jacobian: HostArray) -> HostArray:
-    """Largest first; of each matrix of a stack."""
-    return np.linalg.svd(jacobian, compute_uv=False)
+    """Largest first, as square roots of the eigenvalues of J J^T or J^T J, whichever is smaller:
+    rows that are 0 are left out, which makes this several times as fast as a decomposition of J."""
+    seen = jacobian[jacobian.any(axis=1)]
+    gram = seen @ seen.T if len(seen) <= seen.shape[1] else seen.T @ seen
+    squares = np.linalg.eigvalsh(gram)[::-1]
+    values = np.zeros(min(jacobian.shape))
+    values[: len(squares)] = np.sqrt(np.maximum(squares, 0.0))
+    return values
 
 
 def seeded(random: np.random.Generator) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from ..report.estimate import CONFIDENCE, Estimate
 from .case import (
     APPROXIMATE,
+    AS_DERIVED,
     DOES_NOT_HOLD,
     EMPIRICAL,
     HOLDS,
@@ -104,8 +105,18 @@ def cells_of(case: Case) -> tuple[str, str, str, str, str]:
     """What the number is; the number as it is claimed, exactly, and measured; and what error of the
     exact one would be noticed."""
     what = case.what + ("" if case.is_judged else " *")
-    said = RELATIONS[case.relation] + number(case.claimed)
-    return what, said, number(case.exact), measured(case.estimate), power(case)
+    return what, said(case), number(case.exact), measured(case.estimate), power(case)
+
+
+def said(case: Case) -> str:
+    """What the claim says of the number.
+
+    >>> said(Case("a loss", 0.5, relation="at most")), said(Case("a loss", None))
+    ('≤ 0.5', '-')
+    """
+    if case.relation == AS_DERIVED:
+        return AS_DERIVED
+    return RELATIONS[case.relation] + number(case.claimed)
 
 
 def place(section: str) -> str:

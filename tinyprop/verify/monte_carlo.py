@@ -163,11 +163,11 @@ class Tally:
         The means of the others are moved along their regression on these, and only what is left of
         it makes the error. It has means, their functions and powers, but no variances.
 
-        >>> z = np.random.default_rng(0).standard_normal(10_000)
+        >>> z = np.random.default_rng(2).standard_normal(10_000)
         >>> tally = tp.verify.Tally.of({"exp": np.exp(z), "z": z, "square": z * z})
         >>> plain, better = tally.mean("exp"), tally.given({"z": 0.0, "square": 1.0}).mean("exp")
-        >>> abs(better.mean - np.exp(0.5)) < 0.05, better.half_width < plain.half_width / 2
-        (True, True)
+        >>> print(plain, "or", better)
+        1.671 ± 0.042 or 1.641 ± 0.014
         """
         controls = [self.index(name) for name in known]
         others = [i for i in range(len(self.means)) if i not in controls]

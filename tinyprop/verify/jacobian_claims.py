@@ -371,7 +371,7 @@ def exploding(mc: Sampler) -> Findings:
                 lucky += (x.numpy() > off).mean() - 0.5
         return {"gain": gain, "luck": lucky}
 
-    tally = mc.tally("deep gain", each(draw), samples=300, cost=20_000, block=4)
+    tally = mc.tally("deep gain", each(draw), samples=450, cost=20_000, block=4)
     # as w and -w are as likely, half of the units are on
     found = tally.given({"luck": 0.0}).mean("gain")
     yield claimed(f"gain of {DEPTH} layers", 1.0, exact=CHI**DEPTH, measured=found)

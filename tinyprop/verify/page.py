@@ -24,7 +24,8 @@ pre { white-space: pre-wrap; color: #a3001b }
 """
 NOTE = (
     "Rows with a star are shown, and compared with their measurement; they are not judged. The "
-    "last column has the smallest error of the exact number, relative to it, that would be noticed."
+    "last column has the smallest error of the exact number that would be noticed: relative to it, "
+    "or absolute where it has no %."
 )
 
 

@@ -37,7 +37,9 @@ DEPTH = 9  # of the paper's network
 INPUTS = 128  # that a network is measured with
 
 
-LUCK = ("luck in E u^2", "luck in mean^2", "luck in E ReLU(u)^2", "luck in E ReLU(u)")
+LUCK_OF_U = ("luck in E u^2", "luck in mean^2")
+LUCK_OF_RELU = ("luck in E ReLU(u)^2", "luck in E ReLU(u)")
+LUCK = (*LUCK_OF_U, *LUCK_OF_RELU)
 
 
 def luck(x: HostArray, u: HostArray, gamma: float) -> dict[str, float]:
@@ -96,9 +98,9 @@ def layer_by_layer(
             found[f"E u^2 {layer}"] = square.mean()
             found[f"variance {layer}"] = variance
             found[f"mean^2 {layer}"] = (mean**2).mean() - variance / INPUTS
-            for name, value in luck(x.numpy(), u, gamma).items():
-                if ("ReLU" in name) == (layer < depth):
-                    lucky[name] += value
+            of_layer = luck(x.numpy(), u, gamma)
+            for name in LUCK_OF_RELU if layer < depth else LUCK_OF_U:
+                lucky[name] += of_layer[name]
             x = after
         return found | lucky
 

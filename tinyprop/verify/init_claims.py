@@ -164,7 +164,7 @@ def glorot_keeps(mc: Sampler) -> Findings:
     small, so q falls like 1/(2L) with the layer L. The gradient's mean square is multiplied by E
     tanh'(sqrt(q) Z)^2 in each layer, and falls likewise."""
     depth, far = 10, 300
-    tallies = signals(mc, {64: 500, 256: 160}, depth, "tanh", lambda layer: layer)
+    tallies = signals(mc, {64: 600, 256: 200}, depth, "tanh", lambda layer: layer)
     square, gain = tanh_recursion(depth)
     yield claimed(
         f"mean square after {depth} layers",

@@ -83,7 +83,7 @@ def nf_nets(mc: Sampler, alpha: float, depth: int) -> dict[int, Tally]:
         standardised = ScaledWS(Linear(width, width, bias=False))
         return Residual(Sequential(ReLU(), standardised), alpha, beta)
 
-    return chains(mc, f"nf {alpha}", block, depth, {32: 400, 128: 300})
+    return chains(mc, f"nf {alpha}", block, depth, {32: 450, 128: 360})
 
 
 @residual(
@@ -216,7 +216,7 @@ def fixup(mc: Sampler) -> Findings:
     def plain(random: Generator, width: int, before: int) -> Module:
         return branch(random, width)
 
-    tally = chains(mc, "none", plain, 1, {width: 3500}, samples=32)[width]
+    tally = chains(mc, "none", plain, 1, {width: 4500}, samples=32)[width]
     mean, of_squares = (tally.mean(name).mean for name in ("square", "square of squares"))
     scatter = math.sqrt((of_squares / mean**2) ** depth - 1.0)
     for what, quantity in (("mean square", "square"), ("gain of the gradient", "gain")):

@@ -226,6 +226,15 @@ WRONG = [
         lambda right: lambda *a: 0.93 * right(*a),
         marks=pytest.mark.slow,
     ),
+    pytest.param(  # by the luck of weights, which is then not 0
+        "C20",
+        "functional.weight_norm",
+        lambda right: lambda *a, **k: 1.02 * right(*a, **k),
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        "C17", "verify.jacobian_claims.CHI", lambda right: 1.01 * right, marks=pytest.mark.slow
+    ),
     ("C31", "verify.moment_claims.C1", lambda right: 1.01 * right),
     pytest.param(
         "C37",

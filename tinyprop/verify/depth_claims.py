@@ -313,12 +313,12 @@ def phase_diagram(mc: Sampler) -> Findings:
     1/1.2112, the inverse Jacobian factor, tau is 1, and q is 1/4."""
     depth, gamma = 30, 1.0 / JACOBIAN_FACTOR
     tallies = {
-        32: layer_by_layer(mc, 32, depth, networks=120, gamma=gamma),
-        128: layer_by_layer(mc, 128, depth, networks=100, gamma=gamma),
+        32: layer_by_layer(mc, 32, depth, networks=70, gamma=gamma),
+        128: layer_by_layer(mc, 128, depth, networks=50, gamma=gamma),
     }
     at_end = without_luck_at_infinite_width(tallies, f"E u^2 {depth}")
     yield beside(f"E u^2, layer {depth}", exact=0.25, measured=at_end)
     for gamma in (1.0 / JACOBIAN_FACTOR, 0.95, 0.9, 0.7):
-        settled = float(depth_recursion(gamma, 400)[:, -1].sum())
-        yield claimed(f"E u^2, layer 400, gamma = {gamma:.4g}", fixed_point(gamma), exact=settled)
+        settled = float(depth_recursion(gamma, 100)[:, -1].sum())
+        yield claimed(f"E u^2, layer 100, gamma = {gamma:.4g}", fixed_point(gamma), exact=settled)
     return "1/4 at the Jacobian factor, and what iterating the recursion gives"

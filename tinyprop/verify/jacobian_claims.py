@@ -256,7 +256,7 @@ def all_singular_values(mc: Sampler) -> Findings:
     )
     for name, units, inputs in (("wide", 0.5, 1.0), ("tall", 1.0, 0.5)):
         exact = closed_forms.spectrum_edges(units, inputs)[1]
-        found = edge_of_spectrum(layers(units, inputs, 200, 50), "largest")
+        found = edge_of_spectrum(layers(units, inputs, 100, 30), "largest")
         yield beside(f"largest singular value, {name}", exact=exact, measured=found)
 
     def convolution(random: Generator) -> dict[str, float]:
@@ -474,8 +474,8 @@ def positive_beta(mc: Sampler) -> Findings:
     found = at_infinite_width(tallies, "tr G")
     yield beside(f"gain of {layers} layers", exact=one**layers, measured=found)
     signal = {
-        32: layer_by_layer(mc, 32, depth, networks=120, gamma=1.0, beta=t, mode="exact"),
-        128: layer_by_layer(mc, 128, depth, networks=80, gamma=1.0, beta=t, mode="exact"),
+        32: layer_by_layer(mc, 32, depth, networks=90, gamma=1.0, beta=t, mode="exact"),
+        128: layer_by_layer(mc, 128, depth, networks=60, gamma=1.0, beta=t, mode="exact"),
     }
     at_end = without_luck_at_infinite_width(signal, f"E u^2 {depth}")
     yield claimed(f"E u^2, layer {depth}", 1.0, exact=1.0, measured=at_end)
@@ -501,7 +501,7 @@ def spectral_moments(mc: Sampler) -> Findings:
     tr(G^2)/n and E (tr G/n)^2, relative to chi^(2L), chi = pi/(pi - 1), follow a linear recursion.
     One layer gives 2 + (n - 1)/n; wide networks tend to 1 + 2L."""
     width, depth = 16, 4
-    tally = products(mc, width, depth, 1.0, networks=1600)
+    tally = products(mc, width, depth, 1.0, networks=2000)
     better = tally.given({"tr G": CHI**depth})  # by C17
     exact, scale = product_moments(width, depth), CHI ** (-2 * depth)
     yield claimed(

@@ -64,7 +64,7 @@ NEAR = {  # the tests of each group
 TEXT_FUNCTIONS = {"extra_repr", "__repr__", "__str__", "__format__", "__dir__"}
 TEXT_CALLS = {"explain", "ShapeError", "ValueError", "TypeError", "isinstance"}
 # keyword arguments of measurements
-EFFORT = {"samples", "cost", "block", "threads", "finite_size", "tolerance"}
+EFFORT = {"samples", "cost", "block", "threads", "networks", "neglected", "tolerance"}
 SWAPS: dict[type, type] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,

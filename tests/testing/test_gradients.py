@@ -50,3 +50,32 @@ def test_rounding_errors_of_a_projection_are_not_taken_for_0(seed):
     """A random projection of the output is a sum of terms of both signs, each of which rounds."""
     x = np.random.default_rng(seed).standard_normal((2, 4, 3, 6))
     tp.check_gradients(tp.nn.BatchNorm(4), x, order=1, seed=seed)
+
+
+class Chain(tp.nn.Module):
+    """Many parameters, one of which has a gradient that is wrong by 1 % in one of its elements."""
+
+    def __init__(self, depth, wrong):
+        self.layers = [tp.nn.Linear(10, 10) for _ in range(depth)]
+        self.wrong = wrong
+
+    def forward(self, x):
+        factor = np.ones((10, 10))
+        factor[3, 7] = 1.01
+        for i, layer in enumerate(self.layers):
+            weight = Product(factor)(tp.ones(1, dtype="float64"), layer.weight)
+            x = tp.functional.tanh(x @ (weight if i == self.wrong else layer.weight).T)
+        return x
+
+
+def test_many_parameters_share_a_budget_and_one_wrong_element_is_found(monkeypatch):
+    """Some elements of each, and a random direction, which sees all of them."""
+    tp.manual_seed(1)
+    x = np.random.default_rng(0).standard_normal((2, 10))
+    calls = []
+    forward = Chain.forward
+    monkeypatch.setattr(Chain, "forward", lambda *args: calls.append(1) or forward(*args))
+    tp.check_gradients(Chain(40, None), x, order=1)
+    assert len(calls) < 20 * tp.testing.gradients.BUDGET
+    with pytest.raises(tp.GradientError, match=r"parameter 'layers\.25\.weight', index \(3, 7\)"):
+        tp.check_gradients(Chain(40, 25), x, order=1)

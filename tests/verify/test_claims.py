@@ -22,7 +22,7 @@ from tinyprop.verify import (
 )
 from tinyprop.verify.case import UNSETTLED
 from tinyprop.verify.ledger import LEDGER, key
-from tinyprop.verify.networks import gaussian, random_layer, whole_jacobian
+from tinyprop.verify.networks import gaussian, random_layer, singular_values, whole_jacobian
 
 IDS = [f"C{i:02}" for i in range(1, 46)] + [f"G{i}" for i in range(1, 7)]
 OTHERS = [f"N{i:02}" for i in range(1, 31)]
@@ -226,6 +226,15 @@ WRONG = [
         lambda right: lambda *a: 0.93 * right(*a),
         marks=pytest.mark.slow,
     ),
+    pytest.param(  # by the luck of weights, which is then not 0
+        "C20",
+        "functional.weight_norm",
+        lambda right: lambda *a, **k: 1.02 * right(*a, **k),
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        "C17", "verify.jacobian_claims.CHI", lambda right: 1.01 * right, marks=pytest.mark.slow
+    ),
     ("C31", "verify.moment_claims.C1", lambda right: 1.01 * right),
     pytest.param(
         "C37",
@@ -334,6 +343,14 @@ def test_the_whole_jacobian_is_that_of_the_engine(backend):
             tp.jacobian(network, x).numpy(),
         )
         np.testing.assert_allclose(by_copies, by_rows, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(7, 7), (3, 8), (8, 3)])
+def test_singular_values_without_a_decomposition(shape, rng):
+    jacobian = rng.normal(size=shape)
+    jacobian[1::3] = 0.0
+    expected = np.linalg.svd(jacobian, compute_uv=False)
+    np.testing.assert_allclose(singular_values(jacobian), expected, atol=1e-7)
 
 
 # Either backend.

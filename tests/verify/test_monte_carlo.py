@@ -107,21 +107,47 @@ def test_expensive_samples_are_fewer():
     assert Sampler().tally("x", normals, samples=7, cost=1000).count == 7
 
 
-def test_a_median_of_means_does_not_follow_one_sample():
-    """Within 6 standard errors of the mean, 2e-8 for Student's t of 15 degrees of freedom; one huge
-    sample moves a mean by 600, and the median by less than its error."""
+def exponentials(random, count):
+    z = random.standard_normal(count)
+    return {"exp": np.exp(z), "z": z, "square": z * z}
 
-    def draw(random, count):
-        x = 1.0 + random.standard_normal(count)
-        return np.where(random.random(count) < 0.2 / 16_000, 1e7, x)
 
-    plain, spiked = (
-        Sampler(seed=2).median_of_means("x", d, 16_000, 1, 1000)
-        for d in (lambda r, n: 1.0 + normals(r, n), draw)
-    )
-    assert abs(plain.mean - 1.0) < 6 * plain.standard_error
-    assert plain.standard_error == pytest.approx((np.pi / 2 / 16_000) ** 0.5, rel=0.6)
-    assert abs(spiked.mean - 1.0) < 0.06
+KNOWN = {"z": 0.0, "square": 1.0}
+
+
+def test_known_expectations_take_chance_away():
+    """E exp(Z) = sqrt(e). Its residual on 1, Z and Z^2 has the variance e^2 - e - e - e/2."""
+    tally = Sampler(seed=3).tally("x", exponentials, 40_000)
+    better = tally.given(KNOWN)
+    assert better.names == ("exp",)
+    expected = np.sqrt((np.e**2 - 2.5 * np.e) / 40_000)
+    assert better.mean("exp").standard_error == pytest.approx(expected, rel=0.1)
+    assert better.mean("exp").standard_error < 0.4 * tally.mean("exp").standard_error
+    assert abs(better.mean("exp").mean - np.sqrt(np.e)) < 5 * expected
+    twice = better.function(lambda mean: 2.0 * mean["exp"])
+    assert twice.standard_error == pytest.approx(2.0 * better.mean("exp").standard_error)
+    assert np.isnan(better.variance("exp").half_width)  # unknown, and not 0
+
+
+@pytest.mark.parametrize("count", [12, 200])
+def test_errors_beside_known_expectations_are_honest(count):
+    """Of 2000 intervals of normal residuals, 1900 are to contain the mean: 5 deviations are 49."""
+    random = np.random.default_rng(count)
+    missed = 0
+    for _ in range(2000):
+        z, noise = random.standard_normal((2, count))
+        tally = Tally.of({"y": 3.0 * z + noise, "z": z, "other": random.standard_normal(count)})
+        found = tally.given({"z": 0.0, "other": 0.0}).mean("y")
+        missed += not found.low <= 0.0 <= found.high
+    assert abs(missed - 100) < 49
+
+
+def test_a_wrong_known_expectation_makes_a_wrong_mean():
+    tally = Sampler(seed=3).tally("x", exponentials, 40_000)
+    wrong = tally.given({"z": 0.1}).mean("exp")
+    assert abs(wrong.mean - np.sqrt(np.e)) > 10 * wrong.standard_error
+    with pytest.raises(ValueError, match="no quantity 'zz'"):
+        tally.given({"zz": 0.0})
 
 
 def test_memory_does_not_grow():

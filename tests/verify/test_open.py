@@ -66,6 +66,20 @@ BAD = {  # what stands in a file beside a good claim, and what its message says
         "which yields a float",
         "try:  yield tp.verify.claimed(",
     ),
+    "no exact number": (
+        'def bad(mc):\n    """So."""\n    yield claimed("a", tp.verify.as_derived, measured=1.0)\n'
+        '    return "so"',
+        "claimed('a', as_derived) without an exact number",
+        "rule: the claim is judged by that number",
+    ),
+    "an error bar of NaN": (
+        'def bad(mc):\n    """So."""\n'
+        '    draw = lambda r, n: {"x": r.random(n), "y": r.random(n)}\n'
+        '    found = mc.tally("x", draw, 1000).given({"y": 0.5})\n'
+        '    yield claimed("a", 0.1, measured=found.variance("x"))\n    return "so"',
+        "'a', its error bar is nan",
+        "rule: the numbers of a case are numbers",
+    ),
     "a wrong name": (
         'def bad(mc):\n    """So."""\n'
         '    found = mc.tally("x", lambda r, n: {"gain": r.random(n)}, 1000)\n'

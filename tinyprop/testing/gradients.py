@@ -24,6 +24,7 @@ Value = Callable[[], Tensor]
 
 SMALL = 64  # up to this many elements in or out, every single one is checked
 PROBED = 8  # elements of a larger input that are checked, besides a random direction
+BUDGET = 128  # directions that all inputs and parameters share, at least one each
 LOCATED = 1000  # elements that are checked to locate an error
 STEP = 1e-3  # of the first difference, relative to the size of the input
 SHRINK = 16.0
@@ -55,8 +56,9 @@ def check_gradients(
     error of the differences, which is estimated from two step sizes and from the rounding errors of
     f. Steps are made shorter until this error is small. If it remains larger than 1 %, the check is
     refused. Inputs and results of more than 64 elements are checked along random directions and at
-    some random elements, by `seed`. A difference across a kink is not a derivative: choose inputs
-    that are not at one.
+    some random elements, by `seed`; many parameters at fewer elements each, or along a random
+    direction only, which sees an error in any element. A difference across a kink is not a
+    derivative: choose inputs that are not at one.
 
     >>> tp.check_gradients(lambda x, y: x * y + x**3, tp.tensor([1.0, 2.0]), tp.tensor([3.0, 4.0]))
     >>> tp.check_gradients(tp.nn.NormPropLinear(3, 2), tp.randn(4, 3))
@@ -199,6 +201,7 @@ class Check:
         self.y = value()
         weights = from_host(random.standard_normal(self.y.shape), like=self.y._data)
         self.cotangent = Leaf(f"the cotangent of order {order}", _leaf(weights))
+        self.most = max(1, BUDGET // len(leaves))  # directions of each leaf
         self.steps = [
             from_host(random.standard_normal(leaf.tensor.shape), like=leaf.tensor._data)
             for leaf in leaves
@@ -257,9 +260,9 @@ class Check:
     def directions(self, leaf: Leaf, step: Array) -> list[Direction]:
         """Every element of a small leaf; of a large one a few, and all of them at once."""
         x = leaf.tensor._data
-        if x.size <= SMALL:
+        if x.size <= min(SMALL, self.most):
             return [_element(x, i) for i in range(x.size)]
-        some = self.random.choice(x.size, PROBED, replace=False)
+        some = self.random.choice(x.size, min(PROBED, self.most - 1), replace=False)
         elements = [_element(x, int(i)) for i in np.sort(some)]
         return [*elements, Direction("a random direction", step, None)]
 

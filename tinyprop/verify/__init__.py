@@ -8,7 +8,7 @@ of the paper and 30 of other papers on normalisation are here; yours enter by th
 from importlib import import_module
 
 from ..report.estimate import Estimate
-from .case import Case, at_least, at_most, beside, claimed, judge, other_than
+from .case import Case, as_derived, at_least, at_most, beside, claimed, judge, other_than
 from .ledger import Claim, claim, claims, unregister
 from .limits import Limit, infinite_width
 from .monte_carlo import Sampler, Tally, each
@@ -27,6 +27,7 @@ __all__ = [
     "Result",
     "Sampler",
     "Tally",
+    "as_derived",
     "at_least",
     "at_most",
     "beside",

@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ..engine.errors import explain
 from ..report.estimate import Estimate
 from .limits import Limit
 
@@ -46,7 +47,7 @@ class Case:
     claimed: float | None  # None: no number that the claim says; shown, and not judged
     exact: float | None = None
     estimate: Estimate | None = None
-    # what the claim says of the number: equal to, at most, at least, differs from
+    # what the claim says of the number: equal to, at most, at least, differs from, as derived
     relation: str = "equal to"
     rounding: float = 0.0  # half a unit of the last digit that is printed
     # what an error is relative to: the claimed number, or 1 if that is 0
@@ -85,7 +86,11 @@ class Case:
             return math.inf
         if self.relation == "differs from":
             return 0.0 if abs(distance) - beyond > SCATTER * self.unit else 1.0
-        off = {"equal to": abs(distance), "at most": distance, "at least": -distance}[self.relation]
+        off = abs(distance)
+        if self.relation == "at most":
+            off = distance
+        if self.relation == "at least":
+            off = -distance
         return max(0.0, off - beyond) / self.unit
 
     @property
@@ -128,8 +133,12 @@ class Case:
 
     def to_json(self) -> dict[str, Any]:
         found = self.estimate
+        is_derived = self.relation == AS_DERIVED
         return {
-            **{name: getattr(self, name) for name in ("what", "relation", "claimed", "exact")},
+            "what": self.what,
+            "relation": self.relation,
+            "claimed": None if is_derived else self.claimed,
+            "exact": self.exact,
             "estimate": found and found.mean,
             "standard_error": found and found.standard_error,
             "samples": found and found.n,
@@ -143,7 +152,12 @@ class Said:
     """What a claim says of a number, other than that it is equal to one."""
 
     relation: str
-    value: float
+    value: float | None
+
+
+AS_DERIVED = "as derived"
+# for `claimed`: the paper says a law, and prints no number; the exact number is what it makes here
+as_derived = Said(AS_DERIVED, None)
 
 
 def at_most(value: float) -> Said:
@@ -187,24 +201,29 @@ def claimed(
     """A number that the claim says, which is judged.
 
     The value is a number, a number as it is printed ("1.47", which is rounded to two digits), or
-    `at_most`, `at_least` or `other_than` a number. What was measured is an Estimate, or a number
-    that was computed without chance, up to a `tolerance`. `scatter` is the relative standard
-    deviation of single ones about the mean; `scale`, what an error is relative to.
+    `at_most`, `at_least` or `other_than` a number. Where the claim says a law and prints no number,
+    it is `as_derived`: the exact number is what the law makes here, and its measurement judges it.
+    What was measured is an Estimate, or a number that was computed without chance, up to a
+    `tolerance`. `scatter` is the relative standard deviation of single ones about the mean;
+    `scale`, what an error is relative to.
 
     >>> tp.verify.claimed("E[J J^T]_ii", "1.47", exact=1.466942).error
     0.0
     """
     relation = "equal to"
     if isinstance(value, Said):
-        relation, value = value.relation, value.value
+        relation = value.relation
+    number = as_number(value, exact)
+    if number is None:
+        got = f"claimed({what!r}, as_derived) without an exact number"
+        raise ValueError(explain(got, "the claim is judged by that number", "exact=0.3989"))
     if isinstance(value, str):
         decimals = len(value.partition(".")[2])
         rounding = rounding or 0.5 * 10.0**-decimals
-        value = float(value)
     estimate, neglected = as_estimate(measured)
     return Case(
         what,
-        value,
+        number,
         exact,
         estimate,
         relation,
@@ -213,6 +232,12 @@ def claimed(
         scatter,
         tolerance=tolerance + neglected,
     )
+
+
+def as_number(value: float | str | Said, exact: float | None) -> float | None:
+    if not isinstance(value, Said):
+        return float(value)
+    return exact if value.relation == AS_DERIVED else value.value
 
 
 def beside(

@@ -33,7 +33,8 @@ def arc_cosine(rho: float) -> float:
     >>> round(arc_cosine(1.0), 12)
     0.5
     """
-    return (math.sqrt(1.0 - rho * rho) + rho * (math.pi - math.acos(rho))) / (2.0 * math.pi)
+    angle = math.acos(rho)
+    return (math.sin(angle) + (math.pi - angle) * rho) / (2.0 * math.pi)
 
 
 def correlation_after(rho: float, a: float = 0.0) -> float:
@@ -43,9 +44,9 @@ def correlation_after(rho: float, a: float = 0.0) -> float:
     >>> abs(correlation_after(0.5) - (arc_cosine(0.5) - C2**2) / C1**2) < 1e-14  # of ReLU
     True
     """
-    return float(
-        moments.dual("prelu", rho, a=a).covariance / moments.gaussian("prelu", a=a).std ** 2
-    )
+    covariance = moments.dual("prelu", rho, a=a).covariance
+    variance = moments.gaussian("prelu", a=a).std ** 2
+    return float(covariance / variance)
 
 
 def jacobian_kernel(rho: Any) -> Any:
@@ -55,7 +56,8 @@ def jacobian_kernel(rho: Any) -> Any:
     >>> abs(jacobian_kernel(1.0) - CHI) < 1e-14
     np.True_
     """
-    return rho * (math.pi - np.arccos(rho)) / (2.0 * math.pi * C1 * C1)
+    both_on = (math.pi - np.arccos(rho)) / (2.0 * math.pi)
+    return rho * both_on / C1**2
 
 
 def spectrum_edges(units: float, inputs: float) -> tuple[float, float]:
@@ -70,8 +72,10 @@ def spectrum_edges(units: float, inputs: float) -> tuple[float, float]:
 def spectrum_density(s: HostArray, units: float, inputs: float) -> HostArray:
     """The density of the nonzero singular values for units <= 2 inputs; it integrates to 1."""
     low, high = spectrum_edges(units, inputs)
-    inside = np.clip((high**2 - s * s) * (s * s - low**2), 0.0, None)
-    return np.sqrt(inside) * C1**2 / (math.pi * units / (2.0 * inputs) * s)
+    square = s * s
+    inside = (high**2 - square) * (square - low**2)
+    ratio = units / (2.0 * inputs)  # of the units that are on
+    return C1**2 * np.sqrt(np.maximum(inside, 0.0)) / (math.pi * ratio * s)
 
 
 def product_moments(width: int, depth: int) -> tuple[float, float]:
@@ -83,12 +87,14 @@ def product_moments(width: int, depth: int) -> tuple[float, float]:
     >>> round(product_moments(64, 9)[0], 4)
     24.0548
     """
-    n, s, t = float(width), 1.0, 1.0
+    n = float(width)
+    s = t = 1.0
     for _ in range(depth):
-        s, t = (
-            2.0 * n / (n + 2.0) * t + (4.0 / (n + 2.0) + (n - 1.0) / n) * s,
-            2.0 * (n * t + 2.0 * s) / (n * (n + 2.0)) + (n - 1.0) / n * t,
-        )
+        # of a row w of length 1: E (w^T G w)^2
+        of_a_row = (n * t + 2.0 * s) / (n + 2.0)
+        # pairs of rows are independent, and both are on half as often as one
+        pairs = (n - 1.0) / n
+        s, t = 2.0 * of_a_row + pairs * s, 2.0 * of_a_row / n + pairs * t
     return s, t
 
 
@@ -116,7 +122,8 @@ def fixed_point(gamma: float) -> float:
     >>> round(fixed_point(1.0 / JACOBIAN_FACTOR), 12)
     0.25
     """
-    return 1.0 / (1.0 + math.sqrt((1.0 / gamma**2 - 1.0) / (C2 / C1) ** 2)) ** 2
+    tau = math.sqrt(1.0 / gamma**2 - 1.0) * C1 / C2
+    return 1.0 / (1.0 + tau) ** 2
 
 
 def normal_grid(kinks: tuple[float, ...] = (-1.0, 0.0, 1.0)) -> tuple[HostArray, HostArray]:
@@ -127,10 +134,12 @@ def normal_grid(kinks: tuple[float, ...] = (-1.0, 0.0, 1.0)) -> tuple[HostArray,
     >>> round(float(weights @ z**4), 12)
     3.0
     """
-    (nodes, weights), edges = gauss_legendre(24), np.unique([*np.arange(-12.0, 12.5, 0.5), *kinks])
+    nodes, weights = gauss_legendre(24)
+    edges = np.unique([*np.arange(-12.0, 12.5, 0.5), *kinks])
     lengths = np.diff(edges)[:, None]
-    z = (edges[:-1, None] + lengths * nodes).ravel()
-    return z, (lengths * weights).ravel() * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    z = (edges[:-1, None] + lengths * nodes).ravel()  # (panels, nodes) -> (panels*nodes,)
+    density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    return z, (lengths * weights).ravel() * density
 
 
 def max_pool(k: int, rho: float) -> tuple[float, float]:
@@ -145,23 +154,28 @@ def max_pool(k: int, rho: float) -> tuple[float, float]:
     (1.18, 1.296)
     """
     z, weights = normal_grid()
-    weights = weights * k * np.array([normal_cdf(x) for x in z]) ** (k - 1)  # of the largest of k
+    below = np.array([normal_cdf(x) for x in z])
+    of_largest = weights * k * below ** (k - 1)
     given = moments.gaussian("relu", math.sqrt(1.0 - rho) * z, math.sqrt(rho))
-    mean = float(weights @ given.mean)
-    return (mean - C2) / C1, math.sqrt(weights @ (given.std**2 + (given.mean - mean) ** 2)) / C1
+    mean = float(of_largest @ given.mean)
+    variance = of_largest @ (given.std**2 + (given.mean - mean) ** 2)
+    return (mean - C2) / C1, math.sqrt(variance) / C1
 
 
 def avg_pool_std(k: int, rho: float) -> float:
     """The standard deviation of the average of k units o whose pre-activations have correlation
     rho."""
-    return math.sqrt((1.0 + (k - 1) * correlation_after(rho)) / k)
+    others = (k - 1) * correlation_after(rho)
+    return math.sqrt((1.0 + others) / k)
 
 
 def hermite_degree(function: Callable[[HostArray], HostArray], degrees: int = 100) -> float:
     """The mean degree of a function's Hermite expansion, each degree k >= 1 weighted by its share
     of the variance."""
-    shares = hermite(function, np.zeros(()), np.ones(()), degrees) ** 2
-    return float(np.arange(1, degrees + 1) @ shares / shares.sum())
+    coefficients = hermite(function, np.zeros(()), np.ones(()), degrees)
+    shares = coefficients**2
+    degree = np.arange(1, degrees + 1)
+    return float(degree @ shares / shares.sum())
 
 
 def sphere_relu_mean(dimensions: int) -> float:
@@ -172,9 +186,9 @@ def sphere_relu_mean(dimensions: int) -> float:
     True
     """
     d = float(dimensions)
-    return (
-        math.sqrt(d / math.pi) / 2.0 * math.exp(math.lgamma(d / 2.0) - math.lgamma((d + 1.0) / 2.0))
-    )
+    log_ratio = math.lgamma(d / 2.0) - math.lgamma((d + 1.0) / 2.0)
+    mean_size = math.sqrt(d / math.pi) * math.exp(log_ratio)
+    return mean_size / 2.0
 
 
 def orthogonal_moments(width: int, depth: int) -> tuple[float, float]:
@@ -188,11 +202,13 @@ def orthogonal_moments(width: int, depth: int) -> tuple[float, float]:
     >>> round(orthogonal_moments(64, 9)[0], 9)
     11.822305057
     """
-    n, s, t = float(width), 1.0, 1.0
+    n = float(width)
+    s = t = 1.0
     for _ in range(depth):
-        a, b = (
-            ((n + 1.0) * n * t - 2.0 * s) / ((n - 1.0) * (n + 2.0)),
-            n * (s - t) / ((n - 1.0) * (n + 2.0)),
-        )
-        s, t = 2.0 * (a + 2.0 * b) + (n - 1.0) * b, (2.0 * (a + 2.0 * b) + (n - 1.0) * a) / n
+        scale = (n - 1.0) * (n + 2.0)
+        a = ((n + 1.0) * n * t - 2.0 * s) / scale
+        b = n * (s - t) / scale
+        on_diagonal = 2.0 * (a + 2.0 * b)
+        s = on_diagonal + (n - 1.0) * b
+        t = (on_diagonal + (n - 1.0) * a) / n
     return s, t

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from numpy.random import Generator
 
 from .. import functional as F
 from .. import moments, no_grad
+from ..engine.arrays import HostArray
 from ..report.estimate import Estimate
-from .case import beside, claimed
+from .case import Case, beside, claimed
 from .closed_forms import (
     C1,
     C2,
@@ -21,6 +23,7 @@ from .closed_forms import (
     depth_recursion,
     fixed_point,
     normal_grid,
+    sphere_relu_mean,
 )
 from .ledger import Findings, claim
 from .limits import Limit, infinite_width
@@ -34,39 +37,96 @@ DEPTH = 9  # of the paper's network
 INPUTS = 128  # that a network is measured with
 
 
+LUCK_OF_U = ("luck in E u^2", "luck in mean^2")
+LUCK_OF_RELU = ("luck in E ReLU(u)^2", "luck in E ReLU(u)")
+LUCK = (*LUCK_OF_U, *LUCK_OF_RELU)
+
+
+def luck(x: HostArray, u: HostArray, gamma: float) -> dict[str, float]:
+    """How far the weights of a layer are off the average of random directions w, for these inputs x
+    and pre-activations u = gamma w.x: 0 on average, for any x.
+
+    Given x, w.x has the mean square |x|^2/n in n dimensions. As w and -w are as likely, ReLU keeps
+    half of that; its mean is that of a coordinate on a sphere."""
+    width = x.shape[1]
+    squares = gamma**2 * np.einsum("nu,nu->n", x, x, dtype=np.float64) / width
+    square_of_means = (gamma * x.mean(axis=0, dtype=np.float64)) ** 2
+    relu = np.maximum(u, 0.0)
+    expected = (
+        squares.mean(),
+        square_of_means.mean(),
+        squares.mean() / 2.0,
+        sphere_relu_mean(width) * np.sqrt(squares).mean(),
+    )
+    found = (
+        mean_square(u),
+        (u.mean(axis=0, dtype=np.float64) ** 2).mean(),
+        mean_square(relu),
+        relu.mean(dtype=np.float64),
+    )
+    return dict(zip(LUCK, np.subtract(found, expected), strict=True))
+
+
+def mean_square(x: HostArray) -> float:
+    return float(np.einsum("nu,nu->", x, x, dtype=np.float64)) / x.size
+
+
 def layer_by_layer(
     mc: Sampler, width: int, depth: int, networks: int, input_scale: float = 1.0, **settings: Any
 ) -> Tally:
     """Of the pre-activations u = gamma w.x/|w| in each layer l of random ReLU networks of NormProp:
     "E u^2 l"; "variance l", that of a unit over inputs; and "mean^2 l", the mean square over units
-    of their means, without bias."""
+    of their means, without bias. And the `luck` of the weights: in u that of the last layer, in
+    ReLU(u) of all layers before it."""
 
     like = random_layer(np.random.default_rng(0), width, width, **settings)
     c1, c2 = like.constants()  # of all layers
+    gamma = like.gamma.data[0].item()
 
     def draw(random: Generator) -> dict[str, float]:
         x = gaussian(random, INPUTS, width) * input_scale
         found = {}
+        lucky = dict.fromkeys(LUCK, 0.0)
         for layer in range(1, depth + 1):
             weight = gaussian(random, width, width)
             with no_grad():
                 u = F.linear(x, F.weight_norm(weight, like.gamma)).numpy()
-                x = F.normprop(x, weight, like.gamma, like.beta, c1, c2)
+                after = F.normprop(x, weight, like.gamma, like.beta, c1, c2)
             mean = u.mean(axis=0, dtype=np.float64)
             square = np.einsum("nu,nu->u", u, u, dtype=np.float64) / INPUTS
             variance = (square - mean**2).mean() * INPUTS / (INPUTS - 1)
             found[f"E u^2 {layer}"] = square.mean()
             found[f"variance {layer}"] = variance
             found[f"mean^2 {layer}"] = (mean**2).mean() - variance / INPUTS
-        return found
+            of_layer = luck(x.numpy(), u, gamma)
+            for name in LUCK_OF_RELU if layer < depth else LUCK_OF_U:
+                lucky[name] += of_layer[name]
+            x = after
+        return found | lucky
 
     watch = partial(Tally.mean, quantity=f"E u^2 {depth}")
     name = f"depth {width} {depth} {input_scale} {sorted(settings.items())}"
     return mc.tally(name, each(draw), networks, cost=depth * width * 20, block=1, watch=watch)
 
 
+def without_luck(tally: Tally) -> Tally:
+    """The same with less chance in it: the luck of weights is 0 on average."""
+    return tally.given(dict.fromkeys(LUCK, 0.0))
+
+
+def no_luck(tally: Tally) -> Iterator[Case]:
+    """That the luck of weights is 0 on average, as `without_luck` has it."""
+    for name in LUCK:
+        yield beside(name, exact=0.0, measured=tally.mean(name))
+
+
 def at_infinite_width(tallies: dict[int, Tally], quantity: str) -> Limit:
     return infinite_width({width: tally.mean(quantity) for width, tally in tallies.items()})
+
+
+def without_luck_at_infinite_width(tallies: dict[int, Tally], quantity: str) -> Limit:
+    better = {width: without_luck(tally) for width, tally in tallies.items()}
+    return at_infinite_width(better, quantity)
 
 
 @normprop(
@@ -81,21 +141,21 @@ def induction(mc: Sampler) -> Findings:
     homogeneous activation; any q above runs away. At width n, q is off by a number over n."""
     narrow, wide, short, deep = 128, 384, 4, 20
     as_claimed = {
-        narrow: layer_by_layer(mc, narrow, DEPTH, networks=160, gamma=1.0),
-        wide: layer_by_layer(mc, wide, DEPTH, networks=70, gamma=1.0),
+        narrow: layer_by_layer(mc, narrow, DEPTH, networks=100, gamma=1.0),
+        wide: layer_by_layer(mc, wide, DEPTH, networks=40, gamma=1.0),
     }
-    at_9 = at_infinite_width(as_claimed, f"E u^2 {DEPTH}")
+    at_9 = without_luck_at_infinite_width(as_claimed, f"E u^2 {DEPTH}")
     yield claimed(f"E u^2, layer {DEPTH}", 1.0, exact=1.0, measured=at_9)
     scale = 1.05**0.5
     shifted = {
-        narrow: layer_by_layer(mc, narrow, DEPTH, 160, scale, gamma=1.0),
-        wide: layer_by_layer(mc, wide, DEPTH, 70, scale, gamma=1.0),
+        narrow: layer_by_layer(mc, narrow, DEPTH, 100, scale, gamma=1.0),
+        wide: layer_by_layer(mc, wide, DEPTH, 40, scale, gamma=1.0),
     }
     yield claimed(
         f"E u^2, layer {DEPTH}, if layer 1 has 1.05",
         1.0,
         exact=depth_recursion(1.0, DEPTH, 1.05)[:, -1].sum(),
-        measured=at_infinite_width(shifted, f"E u^2 {DEPTH}"),
+        measured=without_luck_at_infinite_width(shifted, f"E u^2 {DEPTH}"),
     )
     doubled = {
         narrow: layer_by_layer(mc, narrow, short, 80, 2.0, gamma=1.0),
@@ -104,8 +164,9 @@ def induction(mc: Sampler) -> Findings:
     yield beside(
         f"E u^2, layer {short}, if layer 1 has 4",
         exact=depth_recursion(1.0, short, 4.0)[:, -1].sum(),
-        measured=at_infinite_width(doubled, f"E u^2 {short}"),
+        measured=without_luck_at_infinite_width(doubled, f"E u^2 {short}"),
     )
+    yield from no_luck(as_claimed[narrow])
     finite = layer_by_layer(mc, narrow, deep, networks=60, gamma=1.0)
     at_20 = finite.mean(f"E u^2 {deep}")
     yield beside(f"E u^2, layer {deep} of width {narrow}", measured=at_20)
@@ -128,8 +189,8 @@ def induction_as_recommended(mc: Sampler) -> Findings:
     their own, and E u^2 settles at 1/4 (for gamma = 1/1.2112), all of it means: the variance over
     inputs falls like 1/l^2 with the layer l."""
     tallies = {
-        32: layer_by_layer(mc, 32, DEPTH, networks=1000, gamma=PAPER_GAMMA),
-        128: layer_by_layer(mc, 128, DEPTH, networks=900, gamma=PAPER_GAMMA),
+        32: layer_by_layer(mc, 32, DEPTH, networks=500, gamma=PAPER_GAMMA),
+        128: layer_by_layer(mc, 128, DEPTH, networks=300, gamma=PAPER_GAMMA),
     }
     variance, square_of_means = depth_recursion(PAPER_GAMMA, 50)
     for layer in (DEPTH, 1, 2):
@@ -137,15 +198,16 @@ def induction_as_recommended(mc: Sampler) -> Findings:
             f"Var u, layer {layer}",
             1.0,
             exact=variance[layer - 1],
-            measured=at_infinite_width(tallies, f"variance {layer}"),
+            measured=without_luck_at_infinite_width(tallies, f"variance {layer}"),
         )
     mean_square = square_of_means[DEPTH - 1]
     yield claimed(
         f"mean^2 of units, layer {DEPTH}",
         0.0,
         exact=mean_square,
-        measured=at_infinite_width(tallies, f"mean^2 {DEPTH}"),
+        measured=without_luck_at_infinite_width(tallies, f"mean^2 {DEPTH}"),
     )
+    yield from no_luck(tallies[32])
     yield beside("Var u, layer 50", exact=variance[-1])
     return (
         f"the variance falls to {variance[DEPTH - 1]:.3f}, units keep means of "
@@ -251,12 +313,12 @@ def phase_diagram(mc: Sampler) -> Findings:
     1/1.2112, the inverse Jacobian factor, tau is 1, and q is 1/4."""
     depth, gamma = 30, 1.0 / JACOBIAN_FACTOR
     tallies = {
-        32: layer_by_layer(mc, 32, depth, networks=250, gamma=gamma),
-        128: layer_by_layer(mc, 128, depth, networks=200, gamma=gamma),
+        32: layer_by_layer(mc, 32, depth, networks=70, gamma=gamma),
+        128: layer_by_layer(mc, 128, depth, networks=50, gamma=gamma),
     }
-    at_end = at_infinite_width(tallies, f"E u^2 {depth}")
+    at_end = without_luck_at_infinite_width(tallies, f"E u^2 {depth}")
     yield beside(f"E u^2, layer {depth}", exact=0.25, measured=at_end)
     for gamma in (1.0 / JACOBIAN_FACTOR, 0.95, 0.9, 0.7):
-        settled = float(depth_recursion(gamma, 400)[:, -1].sum())
-        yield claimed(f"E u^2, layer 400, gamma = {gamma:.4g}", fixed_point(gamma), exact=settled)
+        settled = float(depth_recursion(gamma, 100)[:, -1].sum())
+        yield claimed(f"E u^2, layer 100, gamma = {gamma:.4g}", fixed_point(gamma), exact=settled)
     return "1/4 at the Jacobian factor, and what iterating the recursion gives"

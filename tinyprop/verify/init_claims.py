@@ -17,10 +17,10 @@ from ..nn import Activation, Linear, Module, ReLU, ScaledWS, Sequential, WeightN
 from ..optim import SGD
 from ..theory.wide import Wide
 from . import closed_forms
-from .case import at_least, at_most, beside, claimed, other_than
+from .case import as_derived, at_least, at_most, beside, claimed, other_than
 from .closed_forms import C1, CHI, correlation_after, normal_cdf, normal_grid
 from .ledger import Findings, claim
-from .limits import Limit, infinite_width
+from .limits import infinite_width
 from .moment_claims import NFNETS
 from .monte_carlo import Sampler, Tally, each
 from .networks import (
@@ -92,7 +92,18 @@ def he_keeps(mc: Sampler) -> Findings:
     from layer to layer, E f = 1 and E f^2 = 1 + 5/n. After L layers, E q = 1, but E q^2 = (1 +
     5/n)^L: most networks have less than 1, and a few much more."""
     depth = 20
-    factor = one_layer(mc, "he", init.kaiming_normal_)
+    x = orthogonal_samples(np.random.default_rng(mc.seed), SQUARE, SQUARE)
+    both = F.concatenate([x, -x])  # as a unit is on in one of them, chance decides less
+
+    def draw(random: Generator, count: int) -> dict[str, HostArray]:
+        """So many layers, side by side in one of as many times the units."""
+        seeded(random)
+        layers = init.kaiming_normal_(Linear(SQUARE, SQUARE * count, bias=False))
+        out = F.relu(layers(both)).numpy()
+        squares = (out * out).reshape(len(both), count, SQUARE).mean(axis=2, dtype=np.float64)
+        return {"square": squares.mean(axis=0), "square of squares": (squares**2).mean(axis=0)}
+
+    factor = mc.tally("layers of he", draw, samples=16_000, cost=64, block=64)
     second = (1.0 + 5.0 / SQUARE) ** depth
     scatter = math.sqrt(second - 1.0)
     yield claimed(
@@ -153,7 +164,7 @@ def glorot_keeps(mc: Sampler) -> Findings:
     small, so q falls like 1/(2L) with the layer L. The gradient's mean square is multiplied by E
     tanh'(sqrt(q) Z)^2 in each layer, and falls likewise."""
     depth, far = 10, 300
-    tallies = signals(mc, {64: 200, 256: 60}, depth, "tanh", lambda layer: layer)
+    tallies = signals(mc, {64: 600, 256: 200}, depth, "tanh", lambda layer: layer)
     square, gain = tanh_recursion(depth)
     yield claimed(
         f"mean square after {depth} layers",
@@ -188,7 +199,7 @@ def orthogonal_start(mc: Sampler) -> Findings:
     of a row of weights decides whether its unit is on, but not the line that it spans, so which
     units are on are fair coins, independent of these lines. Hence E tr G/n = 1, and E tr G^2/n
     follows a linear recursion, towards 1 + L for wide layers; isometry would have 1. tr G^2 has a
-    long tail, so its mean is measured as a median of the means of groups."""
+    long tail, but where it is large, tr G is, too, whose mean is known."""
     random = np.random.default_rng(mc.seed)
     linear = started(random, 64, 9, "identity", init.orthogonal_)
     values = singular_values(whole_jacobian(linear, gaussian(random, 64)))
@@ -198,25 +209,30 @@ def orthogonal_start(mc: Sampler) -> Findings:
     )
     with_gain = partial(init.orthogonal_, gain=init.gain("relu"))
 
-    def draw(random: Generator, width: int, depth: int) -> float:
-        """tr G^2/n, averaged over 16 inputs of a network."""
+    def draw(random: Generator, width: int, depth: int) -> dict[str, float]:
+        """tr G/n and tr G^2/n, averaged over 16 inputs of a network."""
         network = started(random, width, depth, "relu", with_gain)
         x = gaussian(random, 8, width)
         found = jacobians(network, F.concatenate([x, -x]))
         gram = found @ found.transpose(0, 2, 1)
-        return float((gram**2).sum(axis=(1, 2)).mean()) / width
+        inputs = len(found)
+        return {
+            "tr G": (found**2).sum() / (inputs * width),
+            "tr G^2": (gram**2).sum() / (inputs * width),
+        }
 
-    for width, depth, networks in ((32, 2, 800), (64, 9, 320)):
+    for width, depth, networks in ((32, 2, 800), (64, 9, 300)):
         drawn = each(partial(draw, width=width, depth=depth))
-        found = mc.median_of_means(
-            f"orthogonal {width} {depth}", drawn, networks, cost=1000 * depth, block=5
-        )
+        name = f"orthogonal {width} {depth}"
+        tally = mc.tally(name, drawn, networks, cost=1000 * depth, block=5)
+        what = f"ReLU, {depth} layers of {width}"
         yield claimed(
-            f"E tr G^2/n, ReLU, {depth} layers of {width}",
+            f"E tr G^2/n, {what}",
             other_than(1.0),
             exact=closed_forms.orthogonal_moments(width, depth)[0],
-            measured=found,
+            measured=tally.given({"tr G": 1.0}).mean("tr G^2"),
         )
+        yield beside(f"E tr G/n, {what}", exact=1.0, measured=tally.mean("tr G"))
     yield beside(
         "the same, 9 layers of 10^9",
         exact=10.0,
@@ -256,7 +272,7 @@ def weights_grow(mc: Sampler) -> Findings:
     c = step[row] / old[row]
     longer = math.sqrt(1.0 + c**2)
     what = f"growth of |v| in a step of c = {c:.2f}"
-    yield claimed(what, longer, exact=longer, measured=new[row] / old[row])
+    yield claimed(what, as_derived, exact=longer, measured=new[row] / old[row])
     yield claimed("least growth of all rows", at_least(1.0), measured=(new / old).min())
     return "Pythagoras: a step orthogonal to v always makes it longer"
 
@@ -408,18 +424,33 @@ def selu_gradients(mc: Sampler) -> Findings:
     bounds the variance of the signal, not the gradient."""
     depth = 16
     lecun = partial(init.kaiming_normal_, nonlinearity="selu")
-    tallies = signals(mc, {64: 200, 256: 80}, depth, "selu", lecun)
     gain = float(moments.gaussian("selu").slope2)
+    x = orthogonal_samples(np.random.default_rng(mc.seed), SQUARE, SQUARE)
 
-    def to_the_power(layers: float) -> Limit:
-        """What that makes in so many layers."""
-        return infinite_width(
-            {n: tally.power(layers / depth, "gain") for n, tally in tallies.items()}
-        )
+    def draw(random: Generator, count: int) -> HostArray:
+        """The mean-square slopes of so many layers, side by side in one of as many times the units:
+        the gains of wide layers."""
+        seeded(random)
+        layers = lecun(Linear(SQUARE, SQUARE * count, bias=False))
+        u = Tensor(layers(x).data, requires_grad=True)
+        (slopes,) = grad(F.selu(u).sum(), u)
+        of_units = (slopes.numpy() ** 2).mean(axis=0, dtype=np.float64)
+        return of_units.reshape(count, SQUARE).mean(axis=1)
 
-    yield claimed("gain of the gradient, 32 layers", 1.0, exact=gain**32, measured=to_the_power(32))
+    one = mc.tally("layers of selu", draw, samples=16_000, cost=64, block=64)
+    far = 32
+    what = "gain of the gradient"
+    found = one.power(far)
+    yield claimed(f"{what}, {far} layers", 1.0, exact=gain**far, measured=found)
     yield beside("the same, 100 layers", exact=gain**100)
-    yield claimed("gain a layer", 1.0, exact=gain, measured=to_the_power(1))
+    yield claimed("gain a layer", 1.0, exact=gain, measured=one.mean())
+    tallies = signals(mc, {64: 200, 256: 80}, depth, "selu", lecun)
+    gains = {n: tally.mean("gain") for n, tally in tallies.items()}
+    yield beside(
+        f"{what} of deep networks, {depth} layers",
+        exact=gain**depth,
+        measured=infinite_width(gains),
+    )
     squares = {n: tally.mean("square") for n, tally in tallies.items()}
     what = f"mean square of the signal, layer {depth}"
     yield beside(what, exact=1.0, measured=infinite_width(squares))

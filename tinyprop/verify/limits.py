@@ -20,13 +20,13 @@ class Limit:
 
 
 def infinite_width(
-    by_width: Mapping[int, Estimate], order: float = 1.0, next_order: float | None = None
+    by_width: Mapping[int, Estimate], order: float = 1.0, neglected: float | None = None
 ) -> Limit:
     """The limit of estimates at two widths n, if they are limit + a/n^order up to smaller terms.
 
     What is neglected is taken as the correction of the larger width times that of the smaller one,
-    relatively: terms of the order (a/n^order)^2. Where the next order is another one, `next_order`
-    says how large it is, relative to the correction of the larger width.
+    relatively: terms of the order (a/n^order)^2. Where the next order is another one, `neglected`
+    says how large it is, relative to the limit.
 
     >>> low, high = (tp.verify.Estimate(1.0 + 1.0 / n, 0.0, 9) for n in (10, 40))
     >>> limit = tp.verify.infinite_width({10: low, 40: high})
@@ -48,7 +48,11 @@ def infinite_width(
         counts = (second.n, first.n)
         parts = [v * v / max(1, n - 1) for v, n in zip(variances, counts, strict=True)]
         n = int(total * total / sum(parts)) + 1
-    correction = abs(second.mean - limit)
-    if next_order is None:
-        next_order = abs(first.mean - limit) / abs(limit) if limit else 1.0
-    return Limit(Estimate.from_error(limit, total**0.5, n), correction * next_order)
+    found = Estimate.from_error(limit, total**0.5, n)
+    if neglected is not None:
+        return Limit(found, neglected * abs(limit))
+    small_correction = abs(first.mean - limit)
+    large_correction = abs(second.mean - limit)
+    if limit == 0.0:
+        return Limit(found, large_correction)
+    return Limit(found, large_correction * small_correction / abs(limit))

@@ -52,7 +52,9 @@ def one_unit(**settings: Any) -> NormPropLinear:
 
 def two_units(rho: float, **settings: Any) -> NormPropLinear:
     """A NormProp layer of gamma = 1 with two units, whose rows have the cosine rho."""
-    return layer_with([[1.0, 0.0], [rho, (1.0 - rho * rho) ** 0.5]], gamma=1.0, **settings)
+    first = [1.0, 0.0]
+    second = [rho, (1.0 - rho * rho) ** 0.5]
+    return layer_with([first, second], gamma=1.0, **settings)
 
 
 def jacobian_rows(
@@ -72,13 +74,14 @@ def jacobians(function: Callable[[Tensor], Tensor], x: Tensor) -> HostArray:
     samples = len(x.data)
     with no_grad():
         outputs = function(x).size // samples
-    copies = xp.repeat(x.data, outputs, axis=0)  # (samples, ...) -> (samples*outputs, ...)
+    copies = x.data.repeat(outputs, axis=0)  # (samples, ...) -> (samples*outputs, ...)
     leaf = Tensor(copies, requires_grad=True)
     out = function(leaf)
-    eye = xp.eye(outputs, dtype=out.dtype)
-    cotangent = xp.tile(eye, (samples, 1)).reshape(out.shape)
-    found = grad(out, leaf, cotangent)[0].data
-    return to_numpy(found).astype(np.float64).reshape(samples, outputs, -1)
+    each_output = xp.eye(outputs, dtype=out.dtype)
+    cotangent = xp.tile(each_output, (samples, 1)).reshape(out.shape)
+    (rows,) = grad(out, leaf, cotangent)
+    found = to_numpy(rows.data).astype(np.float64)
+    return found.reshape(samples, outputs, -1)
 
 
 def whole_jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> HostArray:
@@ -88,8 +91,14 @@ def whole_jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> HostArray
 
 
 def singular_values(jacobian: HostArray) -> HostArray:
-    """Largest first; of each matrix of a stack."""
-    return np.linalg.svd(jacobian, compute_uv=False)
+    """Largest first, as square roots of the eigenvalues of J J^T or J^T J, whichever is smaller:
+    rows that are 0 are left out, which makes this several times as fast as a decomposition of J."""
+    seen = jacobian[jacobian.any(axis=1)]
+    gram = seen @ seen.T if len(seen) <= seen.shape[1] else seen.T @ seen
+    squares = np.linalg.eigvalsh(gram)[::-1]
+    values = np.zeros(min(jacobian.shape))
+    values[: len(squares)] = np.sqrt(np.maximum(squares, 0.0))
+    return values
 
 
 def seeded(random: np.random.Generator) -> None:
@@ -117,8 +126,9 @@ def orthogonal_samples(
     random: np.random.Generator, count: int, width: int, mean_square: float = 1.0
 ) -> Tensor:
     """So many samples that are orthogonal to each other, in random directions."""
-    basis = np.linalg.qr(random.standard_normal((width, count)))[0].T
-    return tensor((math.sqrt(width * mean_square) * basis).astype(np.float32))
+    directions, _ = np.linalg.qr(random.standard_normal((width, count)))
+    samples = math.sqrt(width * mean_square) * directions.T
+    return tensor(samples.astype(np.float32))
 
 
 def probe(
@@ -135,13 +145,13 @@ def probe(
     given = random.standard_normal(out.shape, np.float32)
     if centered:
         given -= given.mean(axis=0)
-    found = grad(out, x, to_backend(given, default_backend()))[0].numpy()
+    (arrived,) = grad(out, x, to_backend(given, default_backend()))
+    before = given.astype(np.float64)
+    after = arrived.numpy().astype(np.float64)
     values = out.numpy().astype(np.float64)
-    squares = (values * values).mean(axis=1)
-    size_before = (given.astype(np.float64) ** 2).sum()
-    size_after = (found.astype(np.float64) ** 2).sum()
+    squares = (values**2).mean(axis=1)
     return {
-        "gain": float(size_after / size_before),
+        "gain": float((after**2).sum() / (before**2).sum()),
         "square": float(squares.mean()),
         "square of squares": float((squares**2).mean()),
         "variance": float(values.var(axis=0, ddof=1).mean()),

@@ -7,8 +7,7 @@ from pathlib import Path
 from .. import __version__
 from ..report.files import write_whole
 from ..report.table import Table
-from .case import Case
-from .report import COLUMNS, RELATIONS, STYLES, counted, measured, number, place, power
+from .report import COLUMNS, STYLES, cells_of, counted, place
 from .settling import Result
 
 STYLE = """
@@ -25,7 +24,8 @@ pre { white-space: pre-wrap; color: #a3001b }
 """
 NOTE = (
     "Rows with a star are shown, and compared with their measurement; they are not judged. The "
-    "last column has the smallest error of the exact number, relative to it, that would be noticed."
+    "last column has the smallest error of the exact number that would be noticed: relative to it, "
+    "or absolute where it has no %."
 )
 
 
@@ -38,14 +38,8 @@ def title(results: Sequence[Result]) -> str:
     return f"{counted(results)} tinyprop {__version__}."
 
 
-def cells(case: Case) -> list[str]:
-    star = "" if case.is_judged else " *"
-    said = RELATIONS[case.relation] + number(case.claimed)
-    return [case.what + star, said, number(case.exact), measured(case.estimate), power(case)]
-
-
 def rows(result: Result) -> Table:
-    return Table(["case", *COLUMNS], [cells(case) for case in result.cases], align="lllll")
+    return Table(["case", *COLUMNS], [cells_of(case) for case in result.cases], align="lllll")
 
 
 def outcome(result: Result) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from ..report.estimate import CONFIDENCE, Estimate
 from .case import (
     APPROXIMATE,
+    AS_DERIVED,
     DOES_NOT_HOLD,
     EMPIRICAL,
     HOLDS,
@@ -42,11 +43,12 @@ ASCII = {
 }
 NOTE = (
     "* shown, and compared with its measurement; not judged. notices: the smallest error of the "
-    "exact number, relative to it, that would be noticed"
+    "exact number, relative to it (without %: absolute), that would be noticed"
 )
 FINEST = 1e-5  # error that is printed as a number
+LARGE = 10.0  # the number is nearly 0: an error relative to it says little
 INDENT, NARROWEST, GAP = 5, 60, 2
-COLUMNS = {"claimed": 11, "exact": 12, f"measured, {CONFIDENCE:.0%}": 21, "notices": 8}
+COLUMNS = {"claimed": 11, "exact": 13, f"measured, {CONFIDENCE:.0%}": 21, "notices": 8}
 
 
 def number(x: float | None) -> str:
@@ -71,16 +73,20 @@ def has_color(stream: Any) -> bool:
 
 
 def power(case: Case) -> str:
-    """The smallest error of the exact number that the case would notice: relative, or absolute for
-    0.
+    """The smallest error of the exact number that the case would notice: relative, in %, or
+    absolute for what is 0 or nearly so.
 
     >>> power(Case("a", 1.0, 1.0, Estimate(1.001, 0.004, 10**6))), power(Case("a", 1.0, 1.5))
     ('1.1 %', '-')
+    >>> power(Case("a", 0.0, 1e-6, Estimate(0.001, 0.004, 10**6)))
+    '0.01'
     """
     if case.power is None or case.exact is None:
         return "-"
     if abs(case.exact) <= NEGLIGIBLE:
         return f"{case.power:.1g}"
+    if case.power > LARGE:
+        return f"{case.power * abs(case.exact):.1g}"
     if case.power < FINEST:
         return f"<{100.0 * FINEST:g} %"
     percent = 100.0 * case.power
@@ -104,16 +110,28 @@ def cells_of(case: Case) -> tuple[str, str, str, str, str]:
     """What the number is; the number as it is claimed, exactly, and measured; and what error of the
     exact one would be noticed."""
     what = case.what + ("" if case.is_judged else " *")
-    said = RELATIONS[case.relation] + number(case.claimed)
-    return what, said, number(case.exact), measured(case.estimate), power(case)
+    return what, said(case), number(case.exact), measured(case.estimate), power(case)
+
+
+def said(case: Case) -> str:
+    """What the claim says of the number.
+
+    >>> said(Case("a loss", 0.5, relation="at most")), said(Case("a loss", None))
+    ('≤ 0.5', '-')
+    """
+    if case.relation == AS_DERIVED:
+        return AS_DERIVED
+    return RELATIONS[case.relation] + number(case.claimed)
 
 
 def place(section: str) -> str:
     """Where a claim is made: a section of the paper, or another paper.
 
-    >>> place("3.2, Remark 1"), place("Ba et al. (2016), Table 1")
-    ('Section 3.2, Remark 1', 'Ba et al. (2016), Table 1')
+    >>> place("3.2, Remark 1"), place("beyond 3.4"), place("Ba et al. (2016), Table 1")
+    ('Section 3.2, Remark 1', 'Beyond section 3.4', 'Ba et al. (2016), Table 1')
     """
+    if section.startswith("beyond "):
+        return section.replace("beyond", "Beyond section", 1)
     return f"Section {section}" if section[:1].isdigit() else section
 
 
@@ -152,7 +170,8 @@ class Report:
         return [" " * INDENT + (self.paint(line, code) if code else line) for line in lines]
 
     def numbers(self, *values: str) -> str:
-        return "".join(map(str.ljust, map(self.plain, values), COLUMNS.values())).rstrip()
+        columns = zip(map(self.plain, values), COLUMNS.values(), strict=True)
+        return "".join(f"{value:<{width - 1}} " for value, width in columns).rstrip()
 
     def case(self, case: Case) -> list[str]:
         """What the number is, and the number as it is claimed, exactly, and measured; and what

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.arrays import default_backend, use_backend
-from ..engine.errors import Explained, explain
+from ..engine.errors import explain
 from ..engine.random import generator, manual_seed
 from ..engine.threads import blas_threads
 from ..parallel.executors import should_stop
@@ -214,8 +214,9 @@ def no_cases(claim: Claim) -> str:
 
 def raised(claim: Claim, error: Exception) -> str:
     """What to say of an error in the function of a claim."""
-    if isinstance(error, Explained):
-        got, rule, hint = error.args
+    lines = str(error).splitlines()
+    if [line[:6] for line in lines] == ["got:  ", "rule: ", "try:  "]:
+        got, rule, hint = (line[6:] for line in lines)
         return explain(f"claim {claim.id}, {claim.place}: {got}", rule, hint)
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if Path(frame.filename).resolve() == claim.file]
@@ -235,8 +236,10 @@ def problem_with(claim: Claim, cases: list[Case], reason: Any) -> str:
             got = f"claim {claim.id}, {claim.place}, which yields a {type(case).__name__}"
             rule = "the function of a claim yields cases"
             return explain(got, rule, "yield tp.verify.claimed(...), or tp.verify.beside(...)")
-        measured = case.estimate.mean if case.estimate is not None else None
-        numbers = {"claimed": case.claimed, "exact": case.exact, "measured": measured}
+        numbers = {"claimed": case.claimed, "exact": case.exact}
+        if case.estimate is not None:
+            numbers["measured"] = case.estimate.mean
+            numbers["its error bar"] = case.estimate.half_width
         for name, value in numbers.items():
             if value is not None and math.isnan(value):
                 got = f"claim {claim.id}, {claim.place}: {case.what!r}, {name} is nan"
